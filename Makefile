@@ -1,0 +1,162 @@
+# "make" lists what there is. Everything that is built goes into build/.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+export CGO_ENABLED ?= 0
+# One set of flags for programs, images and tests, so that they share Go's build cache.
+export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
+
+BUILD := build
+BIN := $(BUILD)/bin
+STEP := .ci/step
+
+IG_MODULE := github.com/inspektor-gadget/inspektor-gadget
+IG_VERSION = $(shell go list -m -f '{{.Version}}' $(IG_MODULE))
+LDFLAGS = -X $(IG_MODULE)/internal/version.version=$(IG_VERSION)
+
+GADGETS := $(notdir $(patsubst %/gadget.yaml,%,$(wildcard gadgets/*/gadget.yaml)))
+GADGET_TAG ?= dev
+# Debian packages that compile eBPF programs.
+EBPF_PACKAGES := clang llvm libbpf-dev linux-libc-dev libc6-dev
+# Debian packages that compile the tests' C program.
+C_PACKAGES := clang binutils libc6-dev
+
+GOLANGCI_VERSION := v2.15.0
+# The modules of this repository; each has its own go.mod.
+MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod */*/go.mod */*/*/go.mod)))
+
+##@ Start here
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: build gadgets $(BIN)/demo ## Show which functions burn CPU on this machine, without any backend (root)
+	@$(BIN)/demo -ig $(BIN)/ig -gadget profile_cpu:$(GADGET_TAG) -archive $(BUILD)/gadgets/profile_cpu.tar -dir $(BUILD)/demo
+
+##@ Build
+
+.PHONY: build
+build: ## Build ig into build/bin
+	@$(STEP) "building $(BIN)/ig (a few minutes the first time)" \
+		go build -buildvcs=false -ldflags "$(LDFLAGS)" -o $(BIN)/ig ./cmd/ig
+
+.PHONY: gadgets
+gadgets: $(GADGETS:%=$(BUILD)/gadgets/%.tar) ## Build the gadget images (root, where headers or packages are missing)
+
+$(BUILD)/gadgets/%.tar: gadgets/%/program.bpf.c gadgets/%/gadget.yaml $(wildcard gadgets/include/*.h) | build
+	@.ci/packages $(EBPF_PACKAGES)
+	@.ci/headers
+	@mkdir -p $(@D)
+	@$(STEP) "building the gadget $*:$(GADGET_TAG)" $(BIN)/ig image build --local -t $*:$(GADGET_TAG) gadgets/$*
+	@out=$$($(BIN)/ig image export $*:$(GADGET_TAG) $@ 2>&1) || { echo "$$out"; exit 1; }
+
+.PHONY: demo-collector
+demo-collector: build gadgets collector ## Profile a Collector under load and show what a setting changes (root)
+	@$(STEP) "building $(BIN)/demo-collector" go build -buildvcs=false -o $(BIN)/demo-collector ./cmd/demo-collector
+	@$(BIN)/demo-collector -ig $(BIN)/ig -gadget profile_cpu:$(GADGET_TAG) -collector $(BIN)/collector -dir $(BUILD)/demo-collector
+
+.PHONY: image
+image: ## Build the image of the daemon for both architectures into build/image, without a container daemon
+	@$(STEP) "building the daemon's image (a few minutes the first time)" go run -buildvcs=false ./cmd/imagebuild -manifest cmd/gadgettracermanager/image.yaml -arch amd64,arm64 -layout $(BUILD)/image
+
+.PHONY: $(BIN)/demo
+$(BIN)/demo:
+	@$(STEP) "building $@" go build -buildvcs=false -o $@ ./cmd/demo
+
+.PHONY: collector
+collector: ## Build the OpenTelemetry Collector that the tests send to
+	@$(STEP) "building $(BIN)/collector (a few minutes the first time)" \
+		go -C test/collector build -buildvcs=false -o $(CURDIR)/$(BIN)/collector .
+
+##@ Test
+
+.PHONY: test
+test: test-unit test-e2e ## Run the unit tests and the end-to-end tests on the real kernel and the real Collector
+
+.PHONY: test-unit
+test-unit: ## Run the unit tests
+	go test ./...
+
+.PHONY: test-race
+test-race: ## Run the unit tests of pkg and internal with the race detector
+	@.ci/packages $(C_PACKAGES)
+	CGO_ENABLED=1 CC=clang go test -race ./pkg/... ./internal/...
+
+# What the tests with the build tag e2e find the built programs and gadgets by.
+E2E = E2E_BIN=$(CURDIR)/$(BIN) E2E_GADGETS=$(CURDIR)/$(BUILD)/gadgets go test -tags e2e -count=1 -v -timeout 20m
+
+.PHONY: test-e2e
+test-e2e: test-profile test-delivery test-hub test-gadgets test-matrix ## Run the end-to-end tests (root)
+
+.PHONY: test-profile
+test-profile: build gadgets collector ## Profile programs of known shares into a real Collector (root)
+	@.ci/packages $(C_PACKAGES)
+	$(E2E) ./test/e2e/...
+
+.PHONY: test-delivery
+test-delivery: collector ## Stop, freeze and restart a real Collector while rows come
+	$(E2E) ./test/delivery/...
+
+.PHONY: test-hub
+test-hub: collector ## Send through a real Collector with processors
+	$(E2E) ./test/hub/...
+
+.PHONY: test-gadgets
+test-gadgets: build gadgets ## Run every gadget with a stack on the real kernel (root)
+	@.ci/packages $(C_PACKAGES)
+	$(E2E) ./test/gadgets/...
+
+.PHONY: test-matrix
+test-matrix: build gadgets ## Check every gadget under every preset by every receiver's rules (root)
+	@.ci/packages $(C_PACKAGES)
+	$(E2E) ./test/matrix/...
+
+.PHONY: test-scale
+test-scale: collector ## Let a thousand simulated nodes send to one Collector
+	$(E2E) ./test/scale/... -out $(CURDIR)/$(BUILD)/scale.md
+
+.PHONY: test-soak
+test-soak: ## Let containers and stacks come and go for SOAK (1m): nothing may grow
+	go test -count=1 -v -timeout 24h ./test/soak -soak $(or $(SOAK),1m)
+
+.PHONY: bench
+bench: ## Measure against Inspektor Gadget's own operator
+	@test/bench/run.sh
+
+.PHONY: test-k8s
+test-k8s: build gadgets collector ## Test in a one-node Kubernetes on this machine (root)
+	@test/k8s/run.sh
+
+.PHONY: test-vm
+test-vm: build gadgets ## Test with real containers in a virtual machine (root)
+	@test/vm/run.sh
+
+##@ Keep in shape
+
+.PHONY: fmt
+fmt: ## Format the Go files
+	@gofmt -l -w $$(git ls-files '*.go')
+
+.PHONY: fmt-check
+fmt-check: ## Fail if a Go file is not formatted
+	@files=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$files" ] || { echo "make fmt would change:"; echo "$$files"; exit 1; }
+
+.PHONY: vet
+vet: ## Run go vet on every module
+	@set -e; for dir in $(MODULES); do echo "go vet in $$dir"; go -C $$dir vet -tags e2e ./...; done
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters
+	@$(STEP) "running golangci-lint" $< run --allow-parallel-runners ./...
+
+$(BIN)/golangci-lint-$(GOLANGCI_VERSION):
+	@mkdir -p $(BIN)/tools
+	@GOBIN=$(CURDIR)/$(BIN)/tools $(STEP) "building golangci-lint $(GOLANGCI_VERSION) (a few minutes, once)" \
+		go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@mv $(BIN)/tools/golangci-lint $@
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf $(BUILD)

@@ -1,0 +1,293 @@
+// Package receiver is an OTLP profiles receiver that keeps what it gets: for tests, and for a demo
+// without a backend.
+//
+// It listens on loopback for gRPC and for HTTP, checks every request with package otlpcheck, and
+// gives a resolved view of the samples, from which it writes tables, flame graphs and pprof files.
+package receiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+)
+
+// HTTPPath is where the HTTP server takes requests.
+const HTTPPath = "/v1development/profiles"
+
+// Defaults of Options.
+const (
+	DefaultMaxBytes       = 256 << 20
+	DefaultMaxMessageSize = 4 << 20
+
+	maxFindings  = 1000
+	closeTimeout = 5 * time.Second
+)
+
+// Options says what a Receiver does. The zero value listens on free ports of loopback and keeps
+// 256 MiB.
+type Options struct {
+	// GRPCAddr and HTTPAddr are the addresses to listen on, 127.0.0.1:0 by default. They have to
+	// be on loopback.
+	GRPCAddr, HTTPAddr string
+	// MaxBytes bounds the requests that are kept, in bytes of their uncompressed encoding. Over
+	// it the oldest are dropped and counted.
+	MaxBytes int64
+	// MaxMessageSize is the largest request that is taken, uncompressed.
+	MaxMessageSize int
+	// Dir, unless empty, is an existing folder that gets each request as a line of
+	// profiles.jsonl (OTLP JSON), and on Close one merged pprof file per sample type.
+	Dir string
+	// Layout is the wire layout that requests are read in. The default is today's.
+	Layout otlpcheck.Layout
+	// Respond, unless nil, decides on the answer to a request before it is kept. A request that
+	// it returns an error for is not kept. It is called concurrently.
+	Respond func(ctx context.Context, req *collectorpb.ExportProfilesServiceRequest) (*collectorpb.ExportProfilesServiceResponse, error)
+}
+
+// Stats counts what a Receiver got.
+type Stats struct {
+	// Requests, Samples and Bytes count what was accepted; Bytes are uncompressed.
+	Requests, Samples, Bytes int64
+	// Dropped counts the accepted requests that are no longer kept.
+	Dropped int64
+}
+
+// Receiver is a running receiver. Its methods may be called concurrently.
+type Receiver struct {
+	opts       Options
+	grpcServer *grpc.Server
+	httpServer *http.Server
+	grpcAddr   string
+	httpAddr   string
+	serving    sync.WaitGroup
+	serveErr   chan error
+
+	mu       sync.Mutex
+	requests []keptRequest
+	kept     int64
+	stats    Stats
+	findings []error
+	lines    *os.File
+	writeErr error
+	changed  chan struct{}
+	closed   bool
+}
+
+type keptRequest struct {
+	req  *collectorpb.ExportProfilesServiceRequest
+	size int64
+}
+
+// Start starts a receiver. Its caller has to close it.
+func Start(opts Options) (*Receiver, error) {
+	if opts.GRPCAddr == "" {
+		opts.GRPCAddr = "127.0.0.1:0"
+	}
+	if opts.HTTPAddr == "" {
+		opts.HTTPAddr = "127.0.0.1:0"
+	}
+	if opts.MaxBytes <= 0 {
+		opts.MaxBytes = DefaultMaxBytes
+	}
+	if opts.MaxMessageSize <= 0 {
+		opts.MaxMessageSize = DefaultMaxMessageSize
+	}
+	r := &Receiver{opts: opts, serveErr: make(chan error, 2), changed: make(chan struct{})}
+
+	grpcListener, err := listenLoopback(opts.GRPCAddr)
+	if err != nil {
+		return nil, fmt.Errorf("starting the receiver's gRPC server: %w", err)
+	}
+	httpListener, err := listenLoopback(opts.HTTPAddr)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the receiver's HTTP server: %w", err), grpcListener.Close())
+	}
+	if opts.Dir != "" {
+		r.lines, err = os.OpenFile(filepath.Join(opts.Dir, "profiles.jsonl"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("opening the receiver's file: %w", err), grpcListener.Close(), httpListener.Close())
+		}
+	}
+	r.grpcAddr, r.httpAddr = grpcListener.Addr().String(), httpListener.Addr().String()
+
+	r.grpcServer = grpc.NewServer(grpc.MaxRecvMsgSize(opts.MaxMessageSize), grpc.ForceServerCodec(codec{opts.Layout}))
+	collectorpb.RegisterProfilesServiceServer(r.grpcServer, &grpcService{receiver: r})
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+HTTPPath, r.serveHTTP)
+	r.httpServer = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+
+	r.serving.Go(func() {
+		if err := r.grpcServer.Serve(grpcListener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			r.serveErr <- fmt.Errorf("serving gRPC: %w", err)
+		}
+	})
+	r.serving.Go(func() {
+		if err := r.httpServer.Serve(httpListener); !errors.Is(err, http.ErrServerClosed) {
+			r.serveErr <- fmt.Errorf("serving HTTP: %w", err)
+		}
+	})
+	return r, nil
+}
+
+func listenLoopback(addr string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	if ip := l.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
+		return nil, errors.Join(fmt.Errorf("%s is not on loopback: use 127.0.0.1", addr), l.Close())
+	}
+	return l, nil
+}
+
+// Addr returns the address of the gRPC server, host:port.
+func (r *Receiver) Addr() string { return r.grpcAddr }
+
+// HTTPAddr returns the address of the HTTP server, host:port.
+func (r *Receiver) HTTPAddr() string { return r.httpAddr }
+
+// handle takes a request: it asks Respond, checks, counts, writes and keeps.
+func (r *Receiver) handle(ctx context.Context, req *collectorpb.ExportProfilesServiceRequest) (*collectorpb.ExportProfilesServiceResponse, error) {
+	resp := &collectorpb.ExportProfilesServiceResponse{}
+	if r.opts.Respond != nil {
+		got, err := r.opts.Respond(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		if got != nil {
+			resp = got
+		}
+	}
+	findings := otlpcheck.Check(req)
+	size := int64(proto.Size(req))
+	samples := int64(0)
+	for _, rp := range req.GetResourceProfiles() {
+		for _, sp := range rp.GetScopeProfiles() {
+			for _, p := range sp.GetProfiles() {
+				samples += int64(len(p.GetSamples()))
+			}
+		}
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.findings = append(r.findings, findings[:min(len(findings), maxFindings-len(r.findings))]...)
+	r.stats.Requests++
+	r.stats.Samples += samples
+	r.stats.Bytes += size
+	r.requests = append(r.requests, keptRequest{req, size})
+	r.kept += size
+	for r.kept > r.opts.MaxBytes {
+		r.kept -= r.requests[0].size
+		r.requests[0] = keptRequest{}
+		r.requests = r.requests[1:]
+		r.stats.Dropped++
+	}
+	if r.lines != nil && r.writeErr == nil {
+		r.writeErr = WriteJSONLine(r.lines, req)
+	}
+	close(r.changed)
+	r.changed = make(chan struct{})
+	return resp, nil
+}
+
+// Requests returns the requests that are kept, oldest first. They must not be changed.
+func (r *Receiver) Requests() []*collectorpb.ExportProfilesServiceRequest {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reqs := make([]*collectorpb.ExportProfilesServiceRequest, 0, len(r.requests))
+	for _, k := range r.requests {
+		reqs = append(reqs, k.req)
+	}
+	return reqs
+}
+
+// Samples returns the resolved samples of all requests that are kept.
+func (r *Receiver) Samples() []Sample {
+	reqs := r.Requests()
+	samples := make([]Sample, 0, len(reqs))
+	for _, req := range reqs {
+		samples = append(samples, Resolve(req)...)
+	}
+	return samples
+}
+
+// Findings returns the rules that requests broke, the first 1,000.
+func (r *Receiver) Findings() []error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]error(nil), r.findings...)
+}
+
+// Stats returns what was received so far.
+func (r *Receiver) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stats
+}
+
+// Wait returns nil as soon as done does not return false, which it asks at once and after every
+// request, and else the context's error.
+func (r *Receiver) Wait(ctx context.Context, done func(Stats) bool) error {
+	for {
+		r.mu.Lock()
+		stats, changed := r.stats, r.changed
+		r.mu.Unlock()
+		if done(stats) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for profiles, %d requests so far: %w", stats.Requests, ctx.Err())
+		}
+	}
+}
+
+// Close stops the servers, waits up to 5 seconds for requests under way, and writes the pprof
+// files if there is a folder. Further calls do nothing. What was received can still be read.
+func (r *Receiver) Close() error {
+	r.mu.Lock()
+	closed := r.closed
+	r.closed = true
+	r.mu.Unlock()
+	if closed {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, r.grpcServer.Stop)
+	r.grpcServer.GracefulStop()
+	stop()
+	var errs []error
+	if err := r.httpServer.Shutdown(ctx); err != nil {
+		errs = append(errs, err, r.httpServer.Close())
+	}
+	r.serving.Wait()
+	close(r.serveErr)
+	for err := range r.serveErr {
+		errs = append(errs, err)
+	}
+	if r.lines != nil {
+		r.mu.Lock()
+		errs = append(errs, r.writeErr, r.lines.Close())
+		r.mu.Unlock()
+		_, err := WritePprofFiles(r.opts.Dir, r.Samples())
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("closing the receiver: %w", err)
+	}
+	return nil
+}

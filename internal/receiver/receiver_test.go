@@ -1,0 +1,291 @@
+package receiver
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/require"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	testTime     = uint64(1_700_000_000_000_000_000)
+	testDuration = uint64(10_000_000_000)
+)
+
+func text(s string) *commonpb.AnyValue {
+	return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: s}}
+}
+
+// request returns a clean request: shop's main.work called vfs_read (3 samples), ran by itself
+// twice, and called a function without a symbol once, in the span of a trace.
+func request() *collectorpb.ExportProfilesServiceRequest {
+	return &collectorpb.ExportProfilesServiceRequest{
+		Dictionary: &profilespb.ProfilesDictionary{
+			StringTable: []string{
+				"", "cpu", "nanoseconds", "main.work", "main.go", "/usr/bin/app",
+				"process.executable.build_id.gnu", "profile.frame.type", "thread.name",
+				"vfs_read", "[kernel.kallsyms]", "samples", "count",
+			},
+			AttributeTable: []*profilespb.KeyValueAndUnit{
+				{},
+				{KeyStrindex: 6, Value: text("0123456789")},
+				{KeyStrindex: 7, Value: text("native")},
+				{KeyStrindex: 7, Value: text("kernel")},
+				{KeyStrindex: 8, Value: text("worker")},
+				{KeyStrindex: 6, Value: text("89abcdef")},
+			},
+			FunctionTable: []*profilespb.Function{{}, {NameStrindex: 3, FilenameStrindex: 4}, {NameStrindex: 9}},
+			MappingTable: []*profilespb.Mapping{
+				{}, {FilenameStrindex: 5, AttributeIndices: []int32{1}}, {FilenameStrindex: 10, AttributeIndices: []int32{5}},
+			},
+			LocationTable: []*profilespb.Location{
+				{},
+				{MappingIndex: 1, Address: 0x1234, AttributeIndices: []int32{2}, Lines: []*profilespb.Line{{FunctionIndex: 1, Line: 7}}},
+				{MappingIndex: 2, AttributeIndices: []int32{3}, Lines: []*profilespb.Line{{FunctionIndex: 2}}},
+				{MappingIndex: 1, Address: 0x2345, AttributeIndices: []int32{2}},
+			},
+			StackTable: []*profilespb.Stack{
+				{}, {LocationIndices: []int32{2, 1}}, {LocationIndices: []int32{1}}, {LocationIndices: []int32{3, 1}},
+			},
+			LinkTable: []*profilespb.Link{{}, {TraceId: []byte("0123456789abcdef"), SpanId: []byte("01234567")}},
+		},
+		ResourceProfiles: []*profilespb.ResourceProfiles{{
+			Resource:  &resourcepb.Resource{Attributes: []*commonpb.KeyValue{{Key: "service.name", Value: text("shop")}}},
+			SchemaUrl: "https://opentelemetry.io/schemas/1.37.0",
+			ScopeProfiles: []*profilespb.ScopeProfiles{{
+				Scope:     &commonpb.InstrumentationScope{Name: "profile_cpu"},
+				SchemaUrl: "https://opentelemetry.io/schemas/1.37.0",
+				Profiles: []*profilespb.Profile{{
+					SampleType:   &profilespb.ValueType{TypeStrindex: 11, UnitStrindex: 12},
+					PeriodType:   &profilespb.ValueType{TypeStrindex: 1, UnitStrindex: 2},
+					Period:       10_000_000,
+					TimeUnixNano: testTime, DurationNano: testDuration,
+					ProfileId: []byte("0123456789abcdef"),
+					Samples: []*profilespb.Sample{
+						{StackIndex: 1, AttributeIndices: []int32{4}, Values: []int64{3}},
+						{StackIndex: 2, Values: []int64{2}},
+						{StackIndex: 3, LinkIndex: 1, Values: []int64{1}},
+					},
+				}},
+			}},
+		}},
+	}
+}
+
+func start(t *testing.T, opts Options) *Receiver {
+	t.Helper()
+	r, err := Start(opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return r
+}
+
+func dial(t *testing.T, r *Receiver) collectorpb.ProfilesServiceClient {
+	t.Helper()
+	conn, err := grpc.NewClient(r.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return collectorpb.NewProfilesServiceClient(conn)
+}
+
+func TestGRPC(t *testing.T) {
+	for _, compression := range []string{"identity", "gzip", "zstd"} {
+		t.Run(compression, func(t *testing.T) {
+			r := start(t, Options{})
+			client := dial(t, r)
+			for range 3 {
+				_, err := client.Export(t.Context(), request(), grpc.UseCompressor(compression))
+				require.NoError(t, err)
+			}
+			require.NoError(t, r.Wait(t.Context(), func(s Stats) bool { return s.Requests == 3 }))
+			require.Empty(t, r.Findings())
+			require.Len(t, r.Requests(), 3)
+			require.True(t, proto.Equal(request(), r.Requests()[0]))
+			require.Equal(t, Stats{Requests: 3, Samples: 9, Bytes: 3 * int64(proto.Size(request()))}, r.Stats())
+			require.Len(t, r.Samples(), 9)
+		})
+	}
+}
+
+func TestHTTP(t *testing.T) {
+	body, err := proto.Marshal(request())
+	require.NoError(t, err)
+	var line, gz bytes.Buffer
+	require.NoError(t, WriteJSONLine(&line, request()))
+	zip := gzip.NewWriter(&gz)
+	_, err = zip.Write(body)
+	require.NoError(t, err)
+	require.NoError(t, zip.Close())
+	z, err := zstd.NewWriter(nil)
+	require.NoError(t, err)
+	bomb := z.EncodeAll(make([]byte, DefaultMaxMessageSize+1), nil)
+
+	tests := []struct {
+		name, contentType, encoding string
+		body                        []byte
+		status                      int
+	}{
+		{"protobuf", typeProto, "", body, http.StatusOK},
+		{"gzip", typeProto, "gzip", gz.Bytes(), http.StatusOK},
+		{"zstd", typeProto, "zstd", z.EncodeAll(body, nil), http.StatusOK},
+		{"JSON", typeJSON + "; charset=utf-8", "identity", line.Bytes(), http.StatusOK},
+		{"too large once decompressed", typeProto, "zstd", bomb, http.StatusRequestEntityTooLarge},
+		{"not gzip", typeProto, "gzip", body, http.StatusBadRequest},
+		{"not zstd", typeProto, "zstd", body, http.StatusBadRequest},
+		{"unknown compression", typeProto, "br", body, http.StatusBadRequest},
+		{"not protobuf", typeProto, "", []byte{0xff}, http.StatusBadRequest},
+		{"not JSON", typeJSON, "", []byte("{"), http.StatusBadRequest},
+		{"unknown type", "text/plain", "", body, http.StatusUnsupportedMediaType},
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := start(t, Options{})
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.HTTPAddr()+HTTPPath, bytes.NewReader(tt.body))
+			require.NoError(t, err)
+			req.Header.Set("Content-Type", tt.contentType)
+			if tt.encoding != "" {
+				req.Header.Set("Content-Encoding", tt.encoding)
+			}
+			resp, err := client.Do(req)
+			require.NoError(t, err)
+			_, err = io.Copy(io.Discard, resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, tt.status, resp.StatusCode)
+			if tt.status != http.StatusOK {
+				require.Empty(t, r.Requests())
+				return
+			}
+			require.Equal(t, strings.SplitN(tt.contentType, ";", 2)[0], resp.Header.Get("Content-Type"))
+			require.Len(t, r.Requests(), 1)
+			require.True(t, proto.Equal(request(), r.Requests()[0]))
+		})
+	}
+}
+
+func TestRespond(t *testing.T) {
+	refuse := true
+	r := start(t, Options{Respond: func(context.Context, *collectorpb.ExportProfilesServiceRequest) (*collectorpb.ExportProfilesServiceResponse, error) {
+		if refuse {
+			return nil, status.Error(codes.Unavailable, "later")
+		}
+		return &collectorpb.ExportProfilesServiceResponse{PartialSuccess: &collectorpb.ExportProfilesPartialSuccess{RejectedProfiles: 1}}, nil
+	}})
+	client := dial(t, r)
+	_, err := client.Export(t.Context(), request())
+	require.Equal(t, codes.Unavailable, status.Code(err))
+	require.Empty(t, r.Requests())
+	refuse = false
+	resp, err := client.Export(t.Context(), request())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, resp.GetPartialSuccess().GetRejectedProfiles())
+	require.Len(t, r.Requests(), 1)
+}
+
+func TestLayout(t *testing.T) {
+	// A request of today, read as one of OTLP 1.9, has attributes for values.
+	r := start(t, Options{Layout: otlpcheck.Layout19})
+	_, err := dial(t, r).Export(t.Context(), request())
+	require.NoError(t, err)
+	require.NotEmpty(t, r.Findings())
+	require.Equal(t, []int64{4}, r.Samples()[0].Values)
+}
+
+func TestFindings(t *testing.T) {
+	r := start(t, Options{})
+	bad := request()
+	bad.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Period = 0
+	_, err := dial(t, r).Export(t.Context(), bad)
+	require.NoError(t, err)
+	require.Len(t, r.Findings(), 1)
+	require.ErrorContains(t, r.Findings()[0], "resource_profiles[0].scope_profiles[0].profiles[0].period")
+}
+
+func TestKeepsNoMoreThanAskedFor(t *testing.T) {
+	size := int64(proto.Size(request()))
+	r := start(t, Options{MaxBytes: 2*size + 1})
+	client := dial(t, r)
+	for i := range 5 {
+		req := request()
+		req.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].ProfileId[0] = byte('0' + i)
+		_, err := client.Export(t.Context(), req)
+		require.NoError(t, err)
+	}
+	require.Len(t, r.Requests(), 2)
+	require.EqualValues(t, '4', r.Requests()[1].ResourceProfiles[0].ScopeProfiles[0].Profiles[0].ProfileId[0])
+	require.Equal(t, Stats{Requests: 5, Samples: 15, Bytes: 5 * size, Dropped: 3}, r.Stats())
+}
+
+func TestWaitEndsWithItsContext(t *testing.T) {
+	r := start(t, Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, r.Wait(ctx, func(Stats) bool { return false }), context.DeadlineExceeded)
+}
+
+func TestOnlyLoopback(t *testing.T) {
+	_, err := Start(Options{GRPCAddr: "0.0.0.0:0"})
+	require.ErrorContains(t, err, "not on loopback")
+	_, err = Start(Options{HTTPAddr: "0.0.0.0:0"})
+	require.ErrorContains(t, err, "not on loopback")
+	_, err = Start(Options{Dir: filepath.Join(t.TempDir(), "missing")})
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	r := start(t, Options{Dir: dir})
+	client := dial(t, r)
+	for range 2 {
+		_, err := client.Export(t.Context(), request())
+		require.NoError(t, err)
+	}
+	require.NoError(t, r.Close())
+
+	f, err := os.Open(filepath.Join(dir, "profiles.jsonl"))
+	require.NoError(t, err)
+	reqs, err := ReadJSONLines(f)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.Len(t, reqs, 2)
+	require.True(t, proto.Equal(request(), reqs[1]))
+
+	f, err = os.Open(filepath.Join(dir, "samples-cpu.pb.gz"))
+	require.NoError(t, err)
+	p, err := pprof.Parse(f)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	total := int64(0)
+	for _, s := range p.Sample {
+		total += s.Value[1]
+	}
+	require.EqualValues(t, 2*6*10_000_000, total)
+
+	info, err := os.Stat(filepath.Join(dir, "profiles.jsonl"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}

@@ -1,0 +1,205 @@
+package receiver
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"html"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTop(t *testing.T) {
+	rows := Top(Resolve(request()), 0)
+	require.Len(t, rows, 3)
+	require.Equal(t, "vfs_read", rows[0].Function)
+	require.Equal(t, "shop", rows[0].Service)
+	require.EqualValues(t, 3, rows[0].Self)
+	require.InDelta(t, 0.5, rows[0].SelfShare, 1e-9)
+	require.InDelta(t, 0.03, rows[0].Seconds, 1e-9)
+	require.Equal(t, "main.work", rows[1].Function)
+	require.EqualValues(t, 2, rows[1].Self)
+	require.EqualValues(t, 6, rows[1].Total)
+	require.InDelta(t, 1, rows[1].TotalShare, 1e-9)
+	require.Equal(t, "app+0x2345", rows[2].Function)
+	require.Len(t, Top(Resolve(request()), 2), 2)
+	require.Empty(t, Top(nil, 5))
+}
+
+func TestTopCountsRecursionOnceAndLostStacks(t *testing.T) {
+	f := func(names ...string) (stack []Frame) {
+		for _, n := range names {
+			stack = append(stack, Frame{Name: n})
+		}
+		return stack
+	}
+	rows := Top([]Sample{
+		{Service: "a", Stack: f("x", "y", "x", "y"), Unit: "count", Values: []int64{4}},
+		{Service: "b", Stack: f("x"), Unit: "count", Values: []int64{2}},
+		{Service: "b", Unit: "count", Values: []int64{1}},
+	}, 0)
+	require.Equal(t, []Row{
+		{Service: "a", Function: "x", Self: 4, Total: 4, SelfShare: 4. / 7, TotalShare: 4. / 7},
+		{Service: "b", Function: "x", Self: 2, Total: 2, SelfShare: 2. / 7, TotalShare: 2. / 7},
+		{Service: "b", Function: "[no stack]", Self: 1, Total: 1, SelfShare: 1. / 7, TotalShare: 1. / 7},
+		{Service: "a", Function: "y", Total: 4, TotalShare: 4. / 7},
+	}, rows)
+}
+
+func TestWriteTop(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, WriteTop(&b, []Row{
+		{Service: "shop", Function: "main.work", SelfShare: 0.5, TotalShare: 1, Seconds: 1.25},
+		{Service: "evil\x1b[2J", Function: "a\nb", SelfShare: 0.25},
+		{Function: strings.Repeat("x", 100)},
+	}))
+	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+	require.Len(t, lines, 4)
+	require.Equal(t, []string{"SELF", "TOTAL", "SECONDS", "SERVICE", "FUNCTION"}, strings.Fields(lines[0]))
+	require.Equal(t, []string{"50.0%", "100.0%", "1.25", "shop", "main.work"}, strings.Fields(lines[1]))
+	require.Contains(t, lines[2], `"evil\x1b[2J"`)
+	require.Contains(t, lines[2], `"a\nb"`)
+	require.Contains(t, lines[3], strings.Repeat("x", maxFunction-1)+"…")
+	require.NotContains(t, b.String(), "\x1b")
+	column := strings.Index(lines[0], "FUNCTION")
+	require.Equal(t, column, strings.Index(lines[1], "main.work"))
+	require.Equal(t, column, strings.Index(lines[2], `"a\nb"`))
+
+	require.ErrorIs(t, WriteTop(failingWriter{}, nil), errWrite)
+}
+
+var errWrite = errors.New("disk full")
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, errWrite }
+
+// flameOf returns the data of a page.
+func flameOf(t *testing.T, page string) flameData {
+	t.Helper()
+	_, rest, ok := strings.Cut(page, `<script type="application/json" id="data">`)
+	require.True(t, ok)
+	text, _, ok := strings.Cut(rest, "</script>")
+	require.True(t, ok)
+	var d flameData
+	require.NoError(t, json.Unmarshal([]byte(text), &d))
+	return d
+}
+
+func TestWriteFlameGraph(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, WriteFlameGraph(&b, "demo", Resolve(request())))
+	d := flameOf(t, b.String())
+	require.Equal(t, "demo", d.Title)
+	require.Equal(t, "µs", d.Unit)
+	lines := make([]string, 0, len(d.Nodes))
+	for _, n := range d.Nodes {
+		lines = append(lines, fmt.Sprintf("%d %s [%s] %d %d", n[0], d.Names[n[1]], d.Names[n[2]], n[3], n[4]))
+	}
+	require.Equal(t, []string{
+		"-1 all [] 60000 0",
+		"0 shop [service] 60000 0",
+		"1 worker [program] 30000 0",
+		"2 main.work [native] 30000 0",
+		"3 vfs_read [kernel] 30000 30000",
+		"1 main.work [native] 30000 20000",
+		"5 app+0x2345 [native] 10000 10000",
+	}, lines)
+	// In a container the service is enough.
+	inside := Resolve(request())
+	for i := range inside {
+		inside[i].Resource = map[string]string{"container.name": "app"}
+	}
+	require.Len(t, flame("demo", inside).Nodes, 5)
+	require.NotContains(t, b.String(), "http://", "the page loads nothing")
+	require.NotContains(t, b.String(), "https://")
+	require.ErrorIs(t, WriteFlameGraph(failingWriter{}, "demo", nil), errWrite)
+}
+
+func TestFlameGraphEscapesNames(t *testing.T) {
+	const evil = `</script><script>alert(1)</script><img src=x onerror=alert(1)>`
+	s := Sample{Service: evil, Unit: "count", Values: []int64{1}, Stack: []Frame{{Name: evil, Type: evil}}}
+	var b bytes.Buffer
+	require.NoError(t, WriteFlameGraph(&b, evil, []Sample{s}))
+	require.NotContains(t, b.String(), "<script>alert")
+	require.NotContains(t, b.String(), "<img")
+	require.Contains(t, b.String(), "<title>"+html.EscapeString(evil)+"</title>")
+	require.Contains(t, flameOf(t, b.String()).Names, evil)
+	require.Equal(t, 2, strings.Count(b.String(), "</script>"))
+	for _, call := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("} {
+		require.NotContains(t, flameScript, call)
+	}
+}
+
+func TestWriteFlameSVG(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, WriteFlameSVG(&b, "CPU <now>", Resolve(request())))
+	type box struct {
+		Title string `xml:"title"`
+		Rect  struct {
+			X     float64 `xml:"x,attr"`
+			Y     float64 `xml:"y,attr"`
+			Width float64 `xml:"width,attr"`
+		} `xml:"rect"`
+		Text string `xml:"text"`
+	}
+	var svg struct {
+		Title string `xml:"text"`
+		Boxes []box  `xml:"g"`
+	}
+	require.NoError(t, xml.Unmarshal(b.Bytes(), &svg))
+	require.Equal(t, "CPU <now>", svg.Title)
+	require.Len(t, svg.Boxes, 7)
+	i := slices.IndexFunc(svg.Boxes, func(b box) bool { return b.Text == "vfs_read" })
+	require.NotEqual(t, -1, i)
+	require.Equal(t, "vfs_read 0.030 s, 50.0 %", svg.Boxes[i].Title)
+	require.InDelta(t, 600, svg.Boxes[i].Rect.Width, 1)
+	require.InDelta(t, svgHead+4*svgRow, svg.Boxes[i].Rect.Y, 0.1)
+
+	require.ErrorIs(t, WriteFlameSVG(failingWriter{}, "demo", nil), errWrite)
+}
+
+func TestFlameSVGWithHostileNames(t *testing.T) {
+	const evil = "</title><script>alert(1)</script>\x00\x1b\xff"
+	deep := make([]Frame, 2*svgMaxDepth)
+	for i := range deep {
+		deep[i].Name = fmt.Sprint(evil, i)
+	}
+	var b bytes.Buffer
+	require.NoError(t, WriteFlameSVG(&b, evil, []Sample{
+		{Service: evil, Unit: evil, Values: []int64{1}, Stack: deep},
+		{Service: evil, Unit: evil, Values: []int64{-1}},
+	}))
+	require.NotContains(t, b.String(), "<script")
+	var any struct{}
+	require.NoError(t, xml.Unmarshal(b.Bytes(), &any), "the picture is well-formed")
+	require.Equal(t, svgMaxDepth, strings.Count(b.String(), "<g>"))
+
+	b.Reset()
+	require.NoError(t, WriteFlameSVG(&b, "nothing", nil))
+	require.NoError(t, xml.Unmarshal(b.Bytes(), &any))
+}
+
+func TestFlameGraphIsBounded(t *testing.T) {
+	samples := make([]Sample, 0, maxFlameNodes+101)
+	for i := range maxFlameNodes + 100 {
+		samples = append(samples, Sample{Service: "s", Unit: "count", Values: []int64{1}, Stack: []Frame{{Name: fmt.Sprint("f", i)}}})
+	}
+	samples = append(samples, Sample{Service: "s", Unit: "count", Values: []int64{1000}, Stack: []Frame{{Name: "hot"}}})
+	d := flame("t", samples)
+	require.LessOrEqual(t, len(d.Nodes), maxFlameNodes)
+	require.Positive(t, d.Left)
+	require.Contains(t, d.Names, "hot")
+
+	deep := Sample{Service: "s", Unit: "count", Values: []int64{1}, Stack: make([]Frame, 10*maxFlameDepth)}
+	require.Len(t, flame("t", []Sample{deep}).Nodes, 2+maxFlameDepth)
+
+	long := Sample{Service: "s", Unit: "count", Values: []int64{1}, Stack: []Frame{{Name: strings.Repeat("é", 10*maxFlameName)}}}
+	d = flame("t", []Sample{long})
+	require.Len(t, []rune(d.Names[d.Nodes[2][1]]), maxFlameName)
+}

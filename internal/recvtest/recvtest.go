@@ -1,0 +1,272 @@
+// Package recvtest has receivers of OTLP profiles for tests: real servers on the loopback
+// interface that record what comes in and answer what the test says.
+package recvtest
+
+import (
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	stdlog "log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
+)
+
+// Request is one request that came in.
+type Request struct {
+	Number   int // 1 for the first request of this receiver
+	Profiles *colprofiles.ExportProfilesServiceRequest
+	// Metadata are gRPC's metadata or HTTP's headers, with lower-case keys.
+	Metadata metadata.MD
+	// HTTP and Body are set by the HTTP receiver only. Body is decompressed; for JSON, Profiles
+	// is nil.
+	HTTP *http.Request
+	Body []byte
+}
+
+// Name is the service.name of the request's first resource, by which tests tell requests apart.
+func (r Request) Name() string {
+	if len(r.Profiles.GetResourceProfiles()) == 0 {
+		return ""
+	}
+	for _, kv := range r.Profiles.ResourceProfiles[0].GetResource().GetAttributes() {
+		if kv.GetKey() == "service.name" {
+			return kv.GetValue().GetStringValue()
+		}
+	}
+	return ""
+}
+
+// log keeps the requests of a receiver.
+type log struct {
+	mu   sync.Mutex
+	list []Request
+}
+
+func (l *log) add(r Request) Request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.Number = len(l.list) + 1
+	l.list = append(l.list, r)
+	return r
+}
+
+// Requests returns what has come in so far.
+func (l *log) Requests() []Request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.list)
+}
+
+// Names returns the names of the requests that have come in so far, in order.
+func (l *log) Names() []string {
+	list := l.Requests()
+	names := make([]string, 0, len(list))
+	for _, r := range list {
+		names = append(names, r.Name())
+	}
+	return names
+}
+
+// GRPCConfig says how a gRPC receiver behaves. The zero value accepts everything.
+type GRPCConfig struct {
+	// Addr is where to listen: host:port or unix:path; empty: a free port of the loopback interface.
+	Addr    string
+	TLS     *tls.Config
+	Options []grpc.ServerOption
+	// Answer decides on a request; nil: accept.
+	Answer func(context.Context, Request) (*colprofiles.ExportProfilesServiceResponse, error)
+	// Listener, if set, wraps the listener.
+	Listener func(net.Listener) net.Listener
+}
+
+// GRPC is a gRPC receiver.
+type GRPC struct {
+	log
+	Addr   string
+	answer func(context.Context, Request) (*colprofiles.ExportProfilesServiceResponse, error)
+	server *grpc.Server
+	done   chan struct{}
+	colprofiles.UnimplementedProfilesServiceServer
+}
+
+// StartGRPC starts a receiver that ends with the test.
+func StartGRPC(t testing.TB, cfg GRPCConfig) *GRPC {
+	t.Helper()
+	if cfg.Addr == "" {
+		cfg.Addr = "127.0.0.1:0"
+	}
+	network, addr := "tcp", cfg.Addr
+	if path, ok := strings.CutPrefix(cfg.Addr, "unix:"); ok {
+		network, addr = "unix", path
+	}
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), network, addr)
+	if err != nil {
+		t.Fatalf("listen on %s: %v", cfg.Addr, err)
+	}
+	r := &GRPC{Addr: lis.Addr().String(), answer: cfg.Answer, done: make(chan struct{})}
+	if cfg.Listener != nil {
+		lis = cfg.Listener(lis)
+	}
+	opts := cfg.Options
+	if cfg.TLS != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(cfg.TLS)))
+	}
+	r.server = grpc.NewServer(opts...)
+	colprofiles.RegisterProfilesServiceServer(r.server, r)
+	go func() {
+		defer close(r.done)
+		_ = r.server.Serve(lis)
+	}()
+	t.Cleanup(r.Stop)
+	return r
+}
+
+// Export implements the profiles service.
+func (r *GRPC) Export(ctx context.Context, msg *colprofiles.ExportProfilesServiceRequest) (*colprofiles.ExportProfilesServiceResponse, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	req := r.add(Request{Profiles: msg, Metadata: md})
+	if r.answer == nil {
+		return &colprofiles.ExportProfilesServiceResponse{}, nil
+	}
+	return r.answer(ctx, req)
+}
+
+// Stop breaks all connections off and stops listening. It can be called twice.
+func (r *GRPC) Stop() {
+	r.server.Stop()
+	<-r.done
+}
+
+// ClientName is the common name of the certificate that the client of a request showed.
+func ClientName(ctx context.Context) string {
+	p, _ := peer.FromContext(ctx)
+	if p == nil {
+		return ""
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return ""
+	}
+	return info.State.PeerCertificates[0].Subject.CommonName
+}
+
+// HTTPConfig says how an HTTP receiver behaves. The zero value accepts everything.
+type HTTPConfig struct {
+	TLS *tls.Config
+	// Answer writes the response; nil: accept.
+	Answer func(http.ResponseWriter, Request)
+}
+
+// HTTP is an HTTP receiver.
+type HTTP struct {
+	log
+	URL    string
+	server *httptest.Server
+	answer func(http.ResponseWriter, Request)
+}
+
+// StartHTTP starts a receiver that ends with the test.
+func StartHTTP(t testing.TB, cfg HTTPConfig) *HTTP {
+	t.Helper()
+	r := &HTTP{answer: cfg.Answer}
+	r.server = httptest.NewUnstartedServer(http.HandlerFunc(r.serve))
+	r.server.Config.ErrorLog = stdlog.New(io.Discard, "", 0)
+	if cfg.TLS != nil {
+		r.server.TLS = cfg.TLS
+		r.server.EnableHTTP2 = true
+		r.server.StartTLS()
+	} else {
+		r.server.Start()
+	}
+	r.URL = r.server.URL
+	t.Cleanup(func() {
+		r.server.CloseClientConnections()
+		r.server.Close()
+	})
+	return r
+}
+
+func (r *HTTP) serve(w http.ResponseWriter, in *http.Request) {
+	body, err := readBody(in)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	md := metadata.MD{}
+	for k, v := range in.Header {
+		md.Append(k, v...)
+	}
+	req := Request{HTTP: in, Body: body, Metadata: md}
+	switch in.Header.Get("Content-Type") {
+	case "application/x-protobuf":
+		req.Profiles = &colprofiles.ExportProfilesServiceRequest{}
+		if err := proto.Unmarshal(body, req.Profiles); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+	case "application/json":
+		if !json.Valid(body) {
+			http.Error(w, "not JSON", http.StatusBadRequest)
+			return
+		}
+	default:
+		http.Error(w, "content type", http.StatusUnsupportedMediaType)
+		return
+	}
+	req = r.add(req)
+	if r.answer == nil {
+		Accept(w, nil)
+		return
+	}
+	r.answer(w, req)
+}
+
+// Accept answers 200 with the given response, which may be nil.
+func Accept(w http.ResponseWriter, resp *colprofiles.ExportProfilesServiceResponse) {
+	b, err := proto.Marshal(resp)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-protobuf")
+	_, _ = w.Write(b)
+}
+
+func readBody(in *http.Request) ([]byte, error) {
+	var r io.Reader = in.Body
+	switch enc := in.Header.Get("Content-Encoding"); enc {
+	case "":
+	case "gzip":
+		gz, err := gzip.NewReader(r)
+		if err != nil {
+			return nil, err
+		}
+		r = gz
+	case "zstd":
+		zr, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, err
+		}
+		defer zr.Close()
+		r = zr
+	default:
+		return nil, fmt.Errorf("content encoding %q", enc)
+	}
+	return io.ReadAll(r)
+}

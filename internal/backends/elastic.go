@@ -1,0 +1,87 @@
+package backends
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+)
+
+// The sources of the rules for Elastic and devfiler.
+const (
+	elasticSerializer = "open-telemetry/opentelemetry-collector-contrib exporter/elasticsearchexporter/internal/serializer/otelserializer/serializeprofiles/transform.go"
+	devfilerService   = "elastic/devfiler src/collector/otlp/service.rs"
+)
+
+const (
+	keyFrameType = "profile.frame.type"
+	keyHTLHash   = "process.executable.build_id.htlhash"
+)
+
+// Elastic's rules.
+var (
+	elasticType       = otlpcheck.Rule{ID: "elastic-type", Text: "samples are (samples, count) with a period of (cpu, nanoseconds): nothing else is taken", Source: elasticSerializer}
+	elasticFrameType  = otlpcheck.Rule{ID: "elastic-frame-type", Text: "every frame has a profile.frame.type, or the profile is refused", Source: elasticSerializer}
+	elasticTimestamps = otlpcheck.Rule{ID: "elastic-timestamps", Text: "a sample has timestamps: without them it is not shown", Source: elasticSerializer}
+	elasticHTLHash    = otlpcheck.Rule{ID: "elastic-htlhash", Text: "a process.executable.build_id.htlhash has 32 hexadecimal digits", Source: elasticSerializer}
+	elasticService    = otlpcheck.Rule{ID: "elastic-service", Text: "a sample has a service.name of its own: the resource's is not shown", Source: elasticSerializer}
+	elasticHost       = otlpcheck.Rule{ID: "elastic-host", Text: "a resource has a host.id: hosts without it become one", Source: elasticSerializer}
+)
+
+func elasticRules() []otlpcheck.Rule {
+	return []otlpcheck.Rule{elasticType, elasticFrameType, elasticTimestamps, elasticHTLHash, elasticService, elasticHost}
+}
+
+var htlHash = regexp.MustCompile(`^[0-9a-fA-F]{32}$`)
+
+func itoa(i int) string { return strconv.Itoa(i) }
+
+func checkElastic(c *checker) {
+	for i, m := range c.dict.GetMappingTable() {
+		if id, ok := c.text(m.GetAttributeIndices(), keyHTLHash); ok && !htlHash.MatchString(id) {
+			c.fail(tableAt("mapping_table", i), elasticHTLHash, "%q", id)
+		}
+	}
+	used := c.usedLocations()
+	for i, l := range c.dict.GetLocationTable() {
+		if t, ok := c.text(l.GetAttributeIndices(), keyFrameType); used[int32(i)] && (!ok || t == "") {
+			c.fail(tableAt("location_table", i), elasticFrameType, "it has none")
+		}
+	}
+	c.profiles(func(p profileAt) {
+		sampleType, sampleUnit, periodType, periodUnit := c.types(p.profile)
+		if !strings.EqualFold(sampleType, "samples") || !strings.EqualFold(sampleUnit, "count") ||
+			!strings.EqualFold(periodType, "cpu") || !strings.EqualFold(periodUnit, "nanoseconds") {
+			c.fail(p.path, elasticType, "(%s, %s) with (%s, %s)", sampleType, sampleUnit, periodType, periodUnit)
+		}
+		host := false
+		for _, a := range append(keyValues(p.resource.GetResource().GetAttributes()), keyValues(p.scope.GetScope().GetAttributes())...) {
+			host = host || a.key == "host.id" && a.value.GetStringValue() != ""
+		}
+		if !host {
+			c.fail(p.path, elasticHost, "there is none")
+		}
+		for i, s := range p.profile.GetSamples() {
+			if len(s.GetTimestampsUnixNano()) == 0 {
+				c.fail(sampleAt(p, i), elasticTimestamps, "it has none")
+			}
+			if service, _ := c.text(s.GetAttributeIndices(), "service.name"); service == "" {
+				c.fail(sampleAt(p, i), elasticService, "there is none")
+			}
+		}
+	})
+}
+
+// usedLocations returns the locations that samples reach.
+func (c *checker) usedLocations() map[int32]bool {
+	used := map[int32]bool{}
+	c.profiles(func(p profileAt) {
+		for _, s := range p.profile.GetSamples() {
+			for _, l := range element(c.dict.GetStackTable(), s.GetStackIndex()).GetLocationIndices() {
+				used[l] = true
+			}
+		}
+	})
+	return used
+}

@@ -1,0 +1,325 @@
+package backends
+
+import (
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+	"google.golang.org/protobuf/proto"
+)
+
+// Pyroscope's sources.
+const (
+	pyroscopeHandler  = "grafana/pyroscope pkg/ingester/otlp/ingest_handler.go"
+	pyroscopeConvert  = "grafana/pyroscope pkg/ingester/otlp/convert.go"
+	pyroscopeValidate = "grafana/pyroscope pkg/validation/validate.go"
+	pyroscopeLimits   = "grafana/pyroscope pkg/validation/limits.go (default)"
+)
+
+// Pyroscope's default limits (pkg/validation/limits.go).
+const (
+	pyroscopeMaxLabels       = 30
+	pyroscopeMaxLabelName    = 1024
+	pyroscopeMaxLabelValue   = 2048
+	pyroscopeMaxProfile      = 4 << 20
+	pyroscopeMaxSamples      = 16_000
+	pyroscopeMaxSampleLabels = 100
+	pyroscopeMaxDepth        = 1000
+	pyroscopeMaxSymbol       = 65_535
+	pyroscopeMaxAge          = time.Hour
+	pyroscopeMaxAhead        = 10 * time.Minute
+)
+
+// Pyroscope's rules.
+var (
+	pyroscopeRequest      = otlpcheck.Rule{ID: "pyroscope-request", Text: "a request has a dictionary and profiles", Source: pyroscopeHandler}
+	pyroscopeIndex        = otlpcheck.Rule{ID: "pyroscope-index", Text: "an index is within its table; a bad sample attribute drops the whole profile silently", Source: pyroscopeConvert}
+	pyroscopeSampleType   = otlpcheck.Rule{ID: "pyroscope-sample-type", Text: "a profile has a sample type, without '-'", Source: pyroscopeValidate}
+	pyroscopeName         = otlpcheck.Rule{ID: "pyroscope-name", Text: "the period type, which becomes the profile's name, is a metric name, and the period is not 0", Source: pyroscopeConvert}
+	pyroscopeValues       = otlpcheck.Rule{ID: "pyroscope-values", Text: "a sample has one value, or timestamps without values", Source: pyroscopeConvert}
+	pyroscopeService      = otlpcheck.Rule{ID: "pyroscope-service", Text: "a resource has a service.name; without it everything is unknown_service", Source: pyroscopeHandler}
+	pyroscopeLabels       = otlpcheck.Rule{ID: "pyroscope-labels", Text: "a series has at most 30 labels, of which Pyroscope adds 4", Source: pyroscopeLimits}
+	pyroscopeLabelName    = otlpcheck.Rule{ID: "pyroscope-label-name", Text: "an attribute's key, with '.' read as '_', is a label name of at most 1024 bytes", Source: pyroscopeValidate}
+	pyroscopeLabelValue   = otlpcheck.Rule{ID: "pyroscope-label-value", Text: "an attribute's value is UTF-8 of at most 2048 bytes", Source: pyroscopeValidate}
+	pyroscopeDuplicate    = otlpcheck.Rule{ID: "pyroscope-duplicate-label", Text: "no two attributes of a series become the same label with different values", Source: pyroscopeValidate}
+	pyroscopeSampleLabels = otlpcheck.Rule{ID: "pyroscope-sample-labels", Text: "a sample has at most 100 attributes", Source: pyroscopeLimits}
+	pyroscopeSamples      = otlpcheck.Rule{ID: "pyroscope-samples", Text: "a profile has at most 16000 samples", Source: pyroscopeLimits}
+	pyroscopeSize         = otlpcheck.Rule{ID: "pyroscope-size", Text: "a profile with what it refers to is at most 4 MiB", Source: pyroscopeLimits}
+	pyroscopeDepth        = otlpcheck.Rule{ID: "pyroscope-depth", Text: "a stack has at most 1000 frames, or its leaf is cut off", Source: pyroscopeValidate}
+	pyroscopeSymbol       = otlpcheck.Rule{ID: "pyroscope-symbol", Text: "a name has at most 65535 bytes, or it is cut", Source: pyroscopeLimits}
+	pyroscopeWindow       = otlpcheck.Rule{ID: "pyroscope-window", Text: "a profile is at most an hour old and at most ten minutes ahead", Source: pyroscopeLimits}
+	pyroscopeMapping      = otlpcheck.Rule{ID: "pyroscope-mapping", Text: "frames with a symbol and without do not share a mapping, as has_functions holds for all of it", Source: pyroscopeConvert}
+)
+
+func pyroscopeRules() []otlpcheck.Rule {
+	return []otlpcheck.Rule{
+		pyroscopeRequest, pyroscopeIndex, pyroscopeSampleType, pyroscopeName, pyroscopeValues, pyroscopeService,
+		pyroscopeLabels, pyroscopeLabelName, pyroscopeLabelValue, pyroscopeDuplicate, pyroscopeSampleLabels,
+		pyroscopeSamples, pyroscopeSize, pyroscopeDepth, pyroscopeSymbol, pyroscopeMapping, pyroscopeWindow,
+	}
+}
+
+var (
+	labelName  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+	metricName = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
+)
+
+// Series is what Pyroscope stores samples under.
+type Series struct {
+	// Labels include the four that Pyroscope adds. Names are as stored: with '_' for '.'.
+	Labels map[string]string
+	// Type is the profile type, name:sample type:sample unit:period type:period unit.
+	Type string
+}
+
+// Key returns a text that is the same for equal series.
+func (s Series) Key() string {
+	var b strings.Builder
+	b.WriteString(s.Type)
+	for _, name := range slices.Sorted(maps.Keys(s.Labels)) {
+		b.WriteString(" " + strconv.Quote(name) + "=" + strconv.Quote(s.Labels[name]))
+	}
+	return b.String()
+}
+
+// PyroscopeSeries returns the series that Pyroscope makes of a request, each once, in the order of
+// their first sample: one for each profile type and set of resource, scope and sample attributes.
+func PyroscopeSeries(req *collectorpb.ExportProfilesServiceRequest) []Series {
+	c := &checker{req: req, dict: req.GetDictionary()}
+	var list []Series
+	seen := map[string]bool{}
+	c.profiles(func(p profileAt) {
+		for _, s := range p.profile.GetSamples() {
+			series := Series{Labels: map[string]string{}, Type: c.pyroscopeType(p.profile)}
+			for _, l := range c.pyroscopeLabels(p, s) {
+				series.Labels[strings.ReplaceAll(l.name, ".", "_")] = l.value
+			}
+			if key := series.Key(); !seen[key] {
+				seen[key] = true
+				list = append(list, series)
+			}
+		}
+	})
+	return list
+}
+
+// CheckPyroscopeWindow returns the profiles that Pyroscope refuses at the time now for the time that
+// they begin at. Check leaves that out: it has no clock.
+func CheckPyroscopeWindow(req *collectorpb.ExportProfilesServiceRequest, now time.Time) []error {
+	c := &checker{req: req, dict: req.GetDictionary()}
+	c.profiles(func(p profileAt) {
+		// Pyroscope takes a time of 0 for now.
+		start := time.Unix(0, int64(p.profile.GetTimeUnixNano()))
+		if p.profile.GetTimeUnixNano() != 0 && (now.Sub(start) > pyroscopeMaxAge || start.Sub(now) > pyroscopeMaxAhead) {
+			c.fail(p.path+".time_unix_nano", pyroscopeWindow, "it is %s before now", now.Sub(start))
+		}
+	})
+	return c.errs
+}
+
+// pyroscopeTypes returns the profile's name and its sample type and unit as Pyroscope changes them.
+func (c *checker) pyroscopeTypes(p *profilespb.Profile) (name, sampleType, sampleUnit, periodType, periodUnit string) {
+	sampleType, sampleUnit, periodType, periodUnit = c.types(p)
+	if p.GetPeriod() == 0 || p.GetPeriodType() == nil {
+		periodType, periodUnit = "", ""
+	}
+	switch {
+	case sampleType == "samples" && sampleUnit == "count" && periodType == "cpu" && periodUnit == "nanoseconds":
+		// Values are multiplied by the period.
+		return "process_cpu", "cpu", "nanoseconds", periodType, periodUnit
+	case sampleType == "off_cpu" && sampleUnit == "nanoseconds" && periodType == "" && periodUnit == "":
+		return "off_cpu", sampleType, sampleUnit, periodType, periodUnit
+	}
+	return periodType, sampleType, sampleUnit, periodType, periodUnit
+}
+
+func (c *checker) pyroscopeType(p *profilespb.Profile) string {
+	name, sampleType, sampleUnit, periodType, periodUnit := c.pyroscopeTypes(p)
+	return strings.Join([]string{name, sampleType, sampleUnit, periodType, periodUnit}, ":")
+}
+
+type label struct{ name, value string }
+
+// pyroscopeValue returns an attribute's value as a label has it; empty ones make no label. Numbers
+// and lists of one text make labels in newer releases only.
+func pyroscopeValue(v *commonpb.AnyValue) string {
+	switch x := v.GetValue().(type) {
+	case *commonpb.AnyValue_StringValue:
+		return x.StringValue
+	case *commonpb.AnyValue_IntValue:
+		return strconv.FormatInt(x.IntValue, 10)
+	case *commonpb.AnyValue_ArrayValue:
+		if list := x.ArrayValue.GetValues(); len(list) == 1 {
+			return list[0].GetStringValue()
+		}
+	}
+	return ""
+}
+
+// pyroscopeLabels returns the labels of a sample's series before they are checked: two of them can
+// have one name.
+func (c *checker) pyroscopeLabels(p profileAt, s *profilespb.Sample) []label {
+	name, _, _, _, _ := c.pyroscopeTypes(p.profile)
+	labels := []label{{"__delta__", "false"}, {"__otel__", "true"}, {"__name__", name}}
+	service := ""
+	seen := map[string]bool{"__name__": true}
+	for _, a := range append(keyValues(p.resource.GetResource().GetAttributes()), keyValues(p.scope.GetScope().GetAttributes())...) {
+		value := pyroscopeValue(a.value)
+		if value == "" || seen[a.key] {
+			continue
+		}
+		seen[a.key] = true
+		labels = append(labels, label{a.key, value})
+		if a.key == "service.name" {
+			service = value
+		}
+	}
+	for _, a := range c.attributes(s.GetAttributeIndices()) {
+		value := pyroscopeValue(a.value)
+		switch {
+		case value == "":
+		case a.key == "service.name":
+			service = value
+			// The resource's own stays as a second label of that name.
+		default:
+			labels = append(labels, label{a.key, value})
+		}
+	}
+	if service == "" {
+		service = "unknown_service"
+	}
+	return append(labels, label{"service_name", service})
+}
+
+func checkPyroscope(c *checker) {
+	if c.dict == nil || len(c.req.GetResourceProfiles()) == 0 {
+		c.fail("request", pyroscopeRequest, "%d resources, dictionary: %t", len(c.req.GetResourceProfiles()), c.dict != nil)
+		return
+	}
+	for i, s := range c.dict.GetStringTable() {
+		if len(s) > pyroscopeMaxSymbol {
+			c.fail(tableAt("string_table", i), pyroscopeSymbol, "it has %d", len(s))
+		}
+	}
+	c.pyroscopeMappings()
+	for i, s := range c.dict.GetStackTable() {
+		if n := len(s.GetLocationIndices()); n > pyroscopeMaxDepth {
+			c.fail(tableAt("stack_table", i), pyroscopeDepth, "it has %d", n)
+		}
+	}
+	c.profiles(c.pyroscopeProfile)
+}
+
+// pyroscopeMappings looks for mappings of which some locations have functions and others have not.
+func (c *checker) pyroscopeMappings() {
+	bare, symbolized := map[int32]int{}, map[int32]int{}
+	for i, l := range c.dict.GetLocationTable() {
+		m := l.GetMappingIndex()
+		if m == 0 || i == 0 {
+			continue
+		}
+		if len(l.GetLines()) == 0 {
+			bare[m] = i
+		} else {
+			symbolized[m] = i
+		}
+	}
+	for _, m := range slices.Sorted(maps.Keys(bare)) {
+		if i, mixed := symbolized[m]; mixed {
+			c.fail(tableAt("mapping_table", int(m)), pyroscopeMapping, "locations %d and %d", i, bare[m])
+		}
+	}
+}
+
+func (c *checker) pyroscopeProfile(p profileAt) {
+	name, sampleType, _, _, _ := c.pyroscopeTypes(p.profile)
+	if sampleType == "" || strings.Contains(sampleType, "-") {
+		c.fail(p.path+".sample_type", pyroscopeSampleType, "%q", sampleType)
+	}
+	if !metricName.MatchString(name) || strings.Contains(name, ":") {
+		c.fail(p.path+".period_type", pyroscopeName, "name %q, period %d", name, p.profile.GetPeriod())
+	}
+	if n := len(p.profile.GetSamples()); n > pyroscopeMaxSamples {
+		c.fail(p.path, pyroscopeSamples, "it has %d", n)
+	}
+	if n := proto.Size(p.profile) + proto.Size(c.dict); n > pyroscopeMaxProfile {
+		c.fail(p.path, pyroscopeSize, "it has %d bytes", n)
+	}
+	checked := map[string]bool{}
+	for i, s := range p.profile.GetSamples() {
+		path := sampleAt(p, i)
+		if len(s.GetValues()) > 1 || len(s.GetValues()) == 0 && len(s.GetTimestampsUnixNano()) == 0 {
+			c.fail(path, pyroscopeValues, "%d values, %d timestamps", len(s.GetValues()), len(s.GetTimestampsUnixNano()))
+		}
+		if n := len(s.GetAttributeIndices()); n > pyroscopeMaxSampleLabels {
+			c.fail(path, pyroscopeSampleLabels, "it has %d", n)
+		}
+		c.pyroscopeIndices(path, s)
+		// Samples of one set of attributes are one series.
+		if key := fmt.Sprint(s.GetAttributeIndices()); !checked[key] {
+			checked[key] = true
+			c.pyroscopeSeries(path, c.pyroscopeLabels(p, s))
+		}
+	}
+}
+
+func (c *checker) pyroscopeIndices(path string, s *profilespb.Sample) {
+	for _, a := range s.GetAttributeIndices() {
+		if element(c.dict.GetAttributeTable(), a) == nil {
+			c.fail(path+".attribute_indices", pyroscopeIndex, "%d", a)
+		}
+	}
+	stack := element(c.dict.GetStackTable(), s.GetStackIndex())
+	if stack == nil {
+		c.fail(path+".stack_index", pyroscopeIndex, "%d", s.GetStackIndex())
+	}
+	for _, l := range stack.GetLocationIndices() {
+		location := element(c.dict.GetLocationTable(), l)
+		if location == nil || element(c.dict.GetMappingTable(), location.GetMappingIndex()) == nil {
+			c.fail(path+".stack_index", pyroscopeIndex, "location %d", l)
+			continue
+		}
+		for _, line := range location.GetLines() {
+			if element(c.dict.GetFunctionTable(), line.GetFunctionIndex()) == nil {
+				c.fail(path+".stack_index", pyroscopeIndex, "function %d", line.GetFunctionIndex())
+			}
+		}
+	}
+	if i := s.GetLinkIndex(); i != 0 && element(c.dict.GetLinkTable(), i) == nil {
+		c.fail(path+".link_index", pyroscopeIndex, "%d", i)
+	}
+}
+
+// pyroscopeSeries checks the labels of a series as they come, before Pyroscope folds equal ones.
+func (c *checker) pyroscopeSeries(path string, labels []label) {
+	if len(labels) > pyroscopeMaxLabels {
+		c.fail(path, pyroscopeLabels, "it has %d", len(labels))
+	}
+	values := map[string]string{}
+	for _, l := range labels {
+		name := strings.ReplaceAll(l.name, ".", "_")
+		if !labelName.MatchString(name) || len(l.name) > pyroscopeMaxLabelName {
+			c.fail(path, pyroscopeLabelName, "%q", l.name[:min(len(l.name), 80)])
+		}
+		if len(l.value) > pyroscopeMaxLabelValue || !utf8.ValidString(l.value) {
+			c.fail(path, pyroscopeLabelValue, "%q has %d bytes, which begin with %s", l.name, len(l.value), hex.EncodeToString([]byte(l.value[:min(len(l.value), 16)])))
+		}
+		if other, dup := values[name]; dup && other != l.value {
+			c.fail(path, pyroscopeDuplicate, "%s is %q and %q", name, other, l.value)
+		}
+		values[name] = l.value
+		if name == "service_name" && l.value == "unknown_service" {
+			c.fail(path, pyroscopeService, "there is none")
+		}
+	}
+}

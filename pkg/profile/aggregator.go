@@ -1,0 +1,462 @@
+package profile
+
+import (
+	"crypto/rand"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode/utf8"
+)
+
+// Shape is how the events of a sample are written.
+type Shape uint8
+
+const (
+	// ShapeSum writes one summed value.
+	ShapeSum Shape = iota
+	// ShapeEvents writes a value and a timestamp per event.
+	ShapeEvents
+	// ShapeTimestamps writes timestamps only, as many as the value counts: for receivers that
+	// count timestamps. A type whose unit is not "count" gets one timestamp per event.
+	ShapeTimestamps
+	// ShapeSingle writes one summed value and the time of the last event.
+	ShapeSingle
+)
+
+// Aggregation is how the rows of a sample become its value.
+type Aggregation uint8
+
+const (
+	// AggregateSum adds rows up.
+	AggregateSum Aggregation = iota
+	// AggregateLast lets the newest row win.
+	AggregateLast
+	// AggregateSnapshot adds up rows of one snapshot (see StartSnapshot) and lets the newest
+	// snapshot win as a whole: a sample that is not in it has no value.
+	AggregateSnapshot
+)
+
+// Layout is the wire layout of a message.
+type Layout uint8
+
+const (
+	// Layout111 is that of OTLP 1.10 and 1.11.
+	Layout111 Layout = iota
+	// Layout19 is that of OTLP 1.9, whose Sample has other field numbers.
+	Layout19
+	// Layout18 is that of OTLP 1.8: the Sample of 1.9, and a Profile with other field numbers.
+	Layout18
+)
+
+// Config says what an Aggregator makes.
+type Config struct {
+	Scope     Scope
+	SchemaURL string
+	// Types has one entry per value of a row; each becomes a profile of its own over a shared
+	// dictionary. At least one.
+	Types []ValueType
+	// PeriodType and Period are the sampling period; where PeriodType is empty, each profile has
+	// its own sample type as period type and a period of 1, because receivers refuse 0.
+	PeriodType  ValueType
+	Period      int64
+	Aggregation Aggregation
+	Shape       Shape
+	Layout      Layout
+	// DefaultFrameType is the type of frames that have none; empty leaves them without.
+	DefaultFrameType FrameType
+	// HashedMappings leaves out every Mapping without an HTLHash.
+	HashedMappings bool
+	// TextAttributes writes every attribute value as text.
+	TextAttributes bool
+	// MaxBytes bounds the memory of the dictionary and the window, by estimate; 0 means 64 MiB.
+	// One resource can take half of it. Demangled names take up to a quarter more.
+	MaxBytes int64
+	// Demangle turns a symbol into a name to read. It is called at Flush, once per symbol and
+	// generation. nil leaves symbols as they are.
+	Demangle func(symbol string) string
+	// NewID makes a profile_id; nil means 16 random bytes.
+	NewID func() [16]byte
+}
+
+// Limits bound one message.
+type Limits struct {
+	// MaxBytes of a message, uncompressed; 0 means 3.5 MiB.
+	MaxBytes int
+	// MaxSamples in one profile; 0 means 16,000, which is what Pyroscope takes.
+	MaxSamples int
+	// Emit, where set, is given each message as soon as it is made, in the goroutine of Flush, and
+	// Flushed has none. Each message carries a dictionary of its own, so that a window of deep stacks
+	// can become messages of many times its size: too many to hold them all.
+	Emit func(Message)
+}
+
+// Status is what became of a row.
+type Status uint8
+
+const (
+	// Added: the row counts.
+	Added Status = iota
+	// NeedResource: the resource of this row has not been set in this window; call SetResource
+	// and Add again.
+	NeedResource
+	// NeedSample: no row with this key has been seen; call Insert.
+	NeedSample
+	// Full: the memory bound is reached until the next Flush. The row does not count.
+	Full
+	// ResourceFull: this row's resource has used up its share of the memory bound until the next
+	// Flush. The row does not count.
+	ResourceFull
+)
+
+// keepWindows is for how many windows a dictionary is kept, so that what no longer occurs goes
+// in the end. Re-reading everything once in so many windows costs little.
+const keepWindows = 60
+
+const (
+	defaultMaxBytes   = 64 << 20
+	defaultMessage    = 3<<20 + 512<<10
+	defaultMaxSamples = 16000
+)
+
+// Aggregator merges samples. Its methods may be called by any number of goroutines, but Flush by
+// one at a time.
+type Aggregator struct {
+	cfg    Config
+	stride int // of window.acc: the number of rows, then one value per type
+
+	mu    sync.Mutex
+	epoch uint64
+	gen   *generation
+	win   *window
+	spare *window // emptied, for the next Flush; nil while a Flush encodes
+
+	nearFull, renew atomic.Bool
+
+	// scratch of Insert, under mu
+	locs, attrs []uint32
+
+	enc encoder // owned by the goroutine that is in Flush
+}
+
+// window holds the values of one batch window, by sample.
+type window struct {
+	acc     []int64
+	touched []uint32 // samples with rows, in order of their first row
+	carried int64    // rows that a later snapshot has replaced
+	lost    int64    // rows without their stack
+	events  []event
+	heads   []int32 // by sample: its newest event, -1: none; for shapes with timestamps
+}
+
+// event is one value of one row. A row of several types makes as many events in a row, the last
+// type's first, so that walking back from the newest meets type 0 first.
+type event struct {
+	time  uint64
+	value int64
+	prev  int32
+}
+
+// New returns an empty Aggregator.
+func New(cfg Config) (*Aggregator, error) {
+	if len(cfg.Types) == 0 {
+		return nil, errors.New("creating an aggregator: no value type")
+	}
+	if cfg.MaxBytes <= 0 {
+		cfg.MaxBytes = defaultMaxBytes
+	}
+	if cfg.NewID == nil {
+		cfg.NewID = func() (id [16]byte) {
+			rand.Read(id[:]) // never fails
+			return id
+		}
+	}
+	a := &Aggregator{cfg: cfg, stride: 1 + len(cfg.Types), epoch: 1, gen: newGeneration(&cfg), win: &window{}, spare: &window{}}
+	a.enc.cfg = &a.cfg
+	return a, nil
+}
+
+// Add adds values, one per type, to the sample that a row with this key belongs to. time is in
+// Unix nanoseconds; it is kept only by shapes with timestamps. key must depend on everything that
+// makes the sample distinct, its resource included. Add does not allocate, but for shapes that
+// keep each event.
+func (a *Aggregator) Add(key uint64, values []int64, time uint64) Status {
+	a.mu.Lock()
+	k, ok := a.gen.keys[key]
+	if !ok {
+		a.mu.Unlock()
+		return NeedSample
+	}
+	id := k &^ lostBit
+	if a.gen.resources[a.gen.samples[id].resource].epoch != a.epoch {
+		a.mu.Unlock()
+		return NeedResource
+	}
+	st := a.add(k, values, time)
+	a.mu.Unlock()
+	return st
+}
+
+// lostBit marks a key whose rows have lost their stack.
+const lostBit = 1 << 31
+
+// SetResource sets the attributes of a resource for the current window; the first call in a
+// window wins. It keeps r.
+func (a *Aggregator) SetResource(key uint64, r Resource) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	id, ok := a.gen.resourceIDs[key]
+	if !ok {
+		id = uint32(len(a.gen.resources))
+		a.gen.resources = append(a.gen.resources, resource{key: key})
+		a.gen.resourceIDs[key] = id
+		a.gen.bytes += costResource
+	}
+	e := &a.gen.resources[id]
+	if e.epoch == a.epoch {
+		return
+	}
+	old := e.attrs
+	e.attrs = a.clean(r.Attributes)
+	e.epoch = a.epoch
+	a.gen.bytes += attrBytes(e.attrs) - attrBytes(old)
+}
+
+// clean copies attributes with valid text only, and as text only where the configuration asks.
+func (a *Aggregator) clean(attrs []Attribute) []Attribute {
+	out := make([]Attribute, 0, len(attrs))
+	for _, at := range attrs {
+		if a.cfg.TextAttributes {
+			at.Value = String(at.Value.text())
+		}
+		if at.Value.kind == KindString && !utf8.ValidString(at.Value.str) {
+			at.Value.str = strings.ToValidUTF8(at.Value.str, "\uFFFD")
+		}
+		at.Key = strings.ToValidUTF8(at.Key, "\uFFFD")
+		out = append(out, at)
+	}
+	return out
+}
+
+func attrBytes(attrs []Attribute) int64 {
+	n := int64(0)
+	for _, a := range attrs {
+		n += int64(len(a.Key)+len(a.Value.str)) + 56
+	}
+	return n
+}
+
+// Room tells, before a row is read in full, whether Insert would take a new sample of this
+// resource: Added if so, else NeedResource, Full or ResourceFull. Refusing early keeps a flood of
+// new stacks cheap.
+func (a *Aggregator) Room(resourceKey uint64) Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, st := a.room(resourceKey)
+	return st
+}
+
+func (a *Aggregator) room(resourceKey uint64) (uint32, Status) {
+	id, ok := a.gen.resourceIDs[resourceKey]
+	switch {
+	case a.used() >= a.cfg.MaxBytes:
+		a.nearFull.Store(true)
+		return 0, Full
+	case !ok || a.gen.resources[id].epoch != a.epoch:
+		return 0, NeedResource
+	case a.gen.resources[id].bytes >= a.cfg.MaxBytes/2:
+		a.nearFull.Store(true)
+		return id, ResourceFull
+	}
+	return id, Added
+}
+
+// Insert is Add for a row whose key is not known yet: it makes the key known as belonging to s.
+// The resource must have been set in this window, else NeedResource. Strings in s are copied.
+func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, time uint64) Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := a.gen
+	rid, st := a.room(resourceKey)
+	if st == NeedResource {
+		return st
+	}
+	if id, ok := g.keys[key]; ok { // another goroutine was faster
+		return a.add(id, values, time)
+	}
+	if st != Added {
+		return st
+	}
+	before := g.bytes
+	a.locs = a.locs[:0]
+	// Neighbours in a stack mostly have the same mapping and type.
+	var mapping, frameType uint32
+	var last Frame
+	for i := range s.Stack {
+		f := &s.Stack[i]
+		if f.Mapping != last.Mapping {
+			last.Mapping, mapping = f.Mapping, g.mapping(f.Mapping)
+		}
+		if i == 0 || f.Type != last.Type { // a frame without a type may get the default one
+			last.Type, frameType = f.Type, g.frameType(f.Type)
+		}
+		if l := g.location(f, mapping, frameType); l != 0 {
+			a.locs = append(a.locs, l)
+		}
+	}
+	a.attrs = a.attrs[:0]
+	for _, at := range s.Attributes {
+		if a.cfg.TextAttributes {
+			at.Value = String(at.Value.text())
+		}
+		a.attrs = append(a.attrs, g.attribute(at.Key, at.Value))
+	}
+	slices.Sort(a.attrs)
+	a.attrs = slices.Compact(a.attrs)
+
+	sm := sample{resource: rid, link: g.link(s.Link)}
+	var n int64
+	sm.stack, n = g.stacks.id(g.seed, a.locs)
+	g.bytes += n
+	sm.attrs, n = g.attrSets.id(g.seed, a.attrs)
+	g.bytes += n
+	id := g.sample(sm)
+	if s.StackLost {
+		id |= lostBit
+	}
+	g.keys[key] = id
+	g.bytes += costKey
+	if s.Provisional {
+		g.provisional = append(g.provisional, key)
+	}
+	g.resources[rid].bytes += g.bytes - before
+	if a.used() >= a.cfg.MaxBytes/4*3 {
+		a.nearFull.Store(true)
+	}
+	return a.add(id, values, time)
+}
+
+func (a *Aggregator) used() int64 {
+	return a.gen.bytes + int64(len(a.win.events))*costEvent
+}
+
+// Renew makes the next Flush begin a new dictionary, so that all keys are asked for again.
+func (a *Aggregator) Renew() { a.renew.Store(true) }
+
+// NearFull tells that a Flush before the end of the window would keep rows from being refused.
+func (a *Aggregator) NearFull() bool { return a.nearFull.Load() }
+
+// add counts a row of the sample that a key stands for. Under mu.
+func (a *Aggregator) add(key uint32, values []int64, time uint64) Status {
+	w := a.win
+	id := key &^ lostBit
+	for need := (int(id) + 1) * a.stride; len(w.acc) < need; {
+		w.acc = append(w.acc, 0)
+	}
+	acc := w.acc[int(id)*a.stride : (int(id)+1)*a.stride]
+	keepsEvents := a.cfg.Shape != ShapeSum
+	if keepsEvents && (a.cfg.Shape != ShapeSingle || acc[0] == 0) {
+		if a.used() >= a.cfg.MaxBytes {
+			a.nearFull.Store(true)
+			return Full
+		}
+	}
+	if acc[0] == 0 {
+		w.touched = append(w.touched, id)
+	}
+	acc[0]++
+	w.lost += int64(key >> 31)
+	for i := range a.cfg.Types {
+		if a.cfg.Aggregation == AggregateLast {
+			acc[1+i] = values[i]
+		} else {
+			acc[1+i] = addSaturated(acc[1+i], values[i])
+		}
+	}
+	if keepsEvents {
+		a.addEvent(w, id, values, time)
+	}
+	return Added
+}
+
+func (a *Aggregator) addEvent(w *window, id uint32, values []int64, time uint64) {
+	for len(w.heads) <= int(id) {
+		w.heads = append(w.heads, -1)
+	}
+	if a.cfg.Shape == ShapeSingle && w.heads[id] >= 0 {
+		e := &w.events[w.heads[id]]
+		e.time = max(e.time, time)
+		return
+	}
+	for i := len(values) - 1; i >= 0; i-- {
+		w.events = append(w.events, event{time: time, prev: w.heads[id], value: values[i]})
+		w.heads[id] = int32(len(w.events) - 1)
+		if a.cfg.Shape == ShapeSingle {
+			return
+		}
+	}
+}
+
+func addSaturated(a, b int64) int64 {
+	s := a + b
+	if b > 0 && s < a {
+		return 1<<63 - 1
+	}
+	if b < 0 && s > a {
+		return -1 << 63
+	}
+	return s
+}
+
+// StartSnapshot says that the rows that follow, up to the next call, are the whole state: what the
+// window holds from before is forgotten. Its rows still count as part of the next message. With
+// an aggregation other than AggregateSnapshot it does nothing.
+func (a *Aggregator) StartSnapshot() {
+	if a.cfg.Aggregation != AggregateSnapshot {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, id := range a.win.touched {
+		acc := a.win.acc[int(id)*a.stride : (int(id)+1)*a.stride]
+		a.win.carried += acc[0]
+		clear(acc)
+	}
+	a.win.touched = a.win.touched[:0]
+	a.win.dropEvents()
+}
+
+func (w *window) dropEvents() {
+	w.events = w.events[:0]
+	for i := range w.heads {
+		w.heads[i] = -1
+	}
+}
+
+// reset empties the window for reuse.
+func (w *window) reset(stride int) {
+	for _, id := range w.touched {
+		clear(w.acc[int(id)*stride : (int(id)+1)*stride])
+	}
+	w.touched = w.touched[:0]
+	w.carried, w.lost = 0, 0
+	w.dropEvents()
+}
+
+// Usage is the memory that an Aggregator holds, and what for.
+type Usage struct {
+	Bytes                               int64 // by estimate, dictionary and window
+	Samples, Stacks, Strings, Resources int
+	WindowSamples                       int // with rows since the last Flush
+}
+
+// Usage returns how much the Aggregator holds now.
+func (a *Aggregator) Usage() Usage {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return Usage{
+		Bytes: a.used(), Samples: len(a.gen.samples), Stacks: len(a.gen.stacks.ends), Strings: len(a.gen.strings),
+		Resources: len(a.gen.resources), WindowSamples: len(a.win.touched),
+	}
+}

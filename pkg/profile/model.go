@@ -1,0 +1,186 @@
+package profile
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"strings"
+)
+
+// FrameType says what kind of code a frame is in. Its values are those of the semantic
+// convention's profile.frame.type attribute
+// (https://opentelemetry.io/docs/specs/semconv/registry/attributes/profile/).
+// The zero value means unknown: no attribute is written.
+type FrameType string
+
+// The frame types that Inspektor Gadget's stacks allow to know.
+const (
+	FrameKernel FrameType = "kernel"
+	FrameNative FrameType = "native"
+	FrameGo     FrameType = "go"
+)
+
+// Mapping is what a frame's code was loaded from. The zero value means unknown and becomes
+// mapping_index 0. Mapping is comparable; two frames share a Mapping of the message if and only
+// if their values are equal.
+type Mapping struct {
+	// File is the path or name of the file, or a name in brackets such as [kernel.kallsyms].
+	File string
+	// GNUBuildID is the linker's build ID in lower-case hexadecimal.
+	GNUBuildID string
+	// GoBuildID is the Go toolchain's build ID.
+	GoBuildID string
+	// HTLHash is process.executable.build_id.htlhash in lower-case hexadecimal, 32 digits.
+	HTLHash string
+	// Start, Limit and FileOffset are memory_start, memory_limit and file_offset.
+	Start, Limit, FileOffset uint64
+	// Symbolized marks the Mapping of frames that carry a function name. Some receivers skip a
+	// mapping that has functions when they symbolize, so symbolized and bare frames of one file
+	// do not share one.
+	Symbolized bool
+}
+
+// Frame is one entry of a call stack.
+type Frame struct {
+	// Name is the function's name as the symbol table has it (it may be mangled); empty where no
+	// symbol is known. It is never an address in words.
+	Name string
+	// File and Line are the source position, empty and 0 where unknown.
+	File string
+	Line int64
+	// Address is the address within Mapping, 0 where unknown: see pkg/stack for what is stored
+	// for which kind of frame.
+	Address uint64
+	Mapping Mapping
+	Type    FrameType
+}
+
+// ValueKind tells which field of a Value is set.
+type ValueKind uint8
+
+// The kinds of attribute values. They are those of OTLP's AnyValue that a profile needs.
+const (
+	KindString ValueKind = iota
+	KindBool
+	KindInt
+	KindDouble
+	KindBytes
+	KindStrings
+)
+
+// Value is the value of an attribute. It is comparable, so that it can be a key. Make one with
+// String, Bool, Int, Double, Bytes or Strings.
+type Value struct {
+	kind ValueKind
+	num  uint64
+	str  string
+}
+
+// String is a text value. Invalid UTF-8 is replaced when the value is encoded.
+func String(s string) Value { return Value{kind: KindString, str: s} }
+
+// Bool is a boolean value.
+func Bool(b bool) Value {
+	v := Value{kind: KindBool}
+	if b {
+		v.num = 1
+	}
+	return v
+}
+
+// Int is an integer value.
+func Int(i int64) Value { return Value{kind: KindInt, num: uint64(i)} }
+
+// Double is a floating-point value.
+func Double(f float64) Value { return Value{kind: KindDouble, num: math.Float64bits(f)} }
+
+// Bytes is a value of raw bytes. It copies b.
+func Bytes(b []byte) Value { return Value{kind: KindBytes, str: string(b)} }
+
+// Strings is a list of text values. It copies list.
+func Strings(list []string) Value {
+	var b strings.Builder
+	for _, s := range list {
+		b.Write(binary.AppendUvarint(nil, uint64(len(s))))
+		b.WriteString(s)
+	}
+	return Value{kind: KindStrings, str: b.String()}
+}
+
+// Kind returns the kind of the value.
+func (v Value) Kind() ValueKind { return v.kind }
+
+// AsString returns the text of a KindString or the bytes of a KindBytes value.
+func (v Value) AsString() string { return v.str }
+
+// AsInt returns the number of a KindInt value, and 0 or 1 of a KindBool one.
+func (v Value) AsInt() int64 { return int64(v.num) }
+
+// AsDouble returns the number of a KindDouble value.
+func (v Value) AsDouble() float64 { return math.Float64frombits(v.num) }
+
+// AsStrings returns the list of a KindStrings value.
+func (v Value) AsStrings() []string {
+	var list []string
+	for b := v.str; len(b) > 0; {
+		n, w := binary.Uvarint([]byte(b[:min(len(b), binary.MaxVarintLen64)]))
+		if w <= 0 || uint64(len(b)-w) < n {
+			return list
+		}
+		list = append(list, b[w:w+int(n)])
+		b = b[w+int(n):]
+	}
+	return list
+}
+
+// Attribute is a key with a value.
+type Attribute struct {
+	Key   string
+	Value Value
+}
+
+// Resource is the entity that samples belong to: a container, or the host. Attributes hold no
+// key twice.
+type Resource struct {
+	Attributes []Attribute
+}
+
+// Get returns the value of the attribute with that key.
+func (r Resource) Get(key string) (Value, bool) {
+	i := slices.IndexFunc(r.Attributes, func(a Attribute) bool { return a.Key == key })
+	if i < 0 {
+		return Value{}, false
+	}
+	return r.Attributes[i].Value, true
+}
+
+// Link is the span that a sample was taken in. The zero value means none.
+type Link struct {
+	TraceID [16]byte
+	SpanID  [8]byte
+}
+
+// Sample is everything about a row but its values: samples with equal stack, attributes (as a
+// set) and link within one resource are merged.
+type Sample struct {
+	// Stack is leaf first.
+	Stack      []Frame
+	Attributes []Attribute
+	Link       Link
+	// StackLost says that the kernel lost the stack, or a part of it. It does not make samples
+	// distinct; rows with it are counted.
+	StackLost bool
+	// Provisional says that more will soon be known of the stack: its key is forgotten when the
+	// window ends, so that the next row with it makes a new Sample.
+	Provisional bool
+}
+
+// ValueType names what a value measures, in pprof's words: type "cpu", unit "nanoseconds".
+type ValueType struct {
+	Type, Unit string
+}
+
+// Scope names the producer of the profiles: the gadget image.
+type Scope struct {
+	Name, Version string
+}

@@ -1,0 +1,111 @@
+package profile
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Protobuf's wire types, https://protobuf.dev/programming-guides/encoding/.
+const (
+	wireVarint  = 0
+	wireFixed64 = 1
+	wireBytes   = 2
+)
+
+func tag(field, wire int) byte { return byte(field<<3 | wire) } // fields up to 15 take one byte
+
+func appendUint(b []byte, field int, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return binary.AppendUvarint(append(b, tag(field, wireVarint)), v)
+}
+
+func appendFixed64(b []byte, field int, v uint64) []byte {
+	return binary.LittleEndian.AppendUint64(append(b, tag(field, wireFixed64)), v)
+}
+
+// appendString writes the field even where s is empty.
+func appendString(b []byte, field int, s string) []byte {
+	b = binary.AppendUvarint(append(b, tag(field, wireBytes)), uint64(len(s)))
+	return append(b, s...)
+}
+
+func appendMessage(b []byte, field int, m []byte) []byte {
+	b = binary.AppendUvarint(append(b, tag(field, wireBytes)), uint64(len(m)))
+	return append(b, m...)
+}
+
+// sizeUvarint is the number of bytes that v takes as a varint.
+func sizeUvarint(v uint64) int {
+	n := 1
+	for v >= 0x80 {
+		v >>= 7
+		n++
+	}
+	return n
+}
+
+// sizeField is the size of a length-delimited field with a body of n bytes.
+func sizeField(n int) int { return 1 + sizeUvarint(uint64(n)) + n }
+
+// appendPacked writes a packed repeated integer field; an empty list writes nothing.
+func appendPacked[T int32 | int64](b []byte, field int, list []T) []byte {
+	if len(list) == 0 {
+		return b
+	}
+	n := 0
+	for _, v := range list {
+		n += sizeUvarint(uint64(v))
+	}
+	b = binary.AppendUvarint(append(b, tag(field, wireBytes)), uint64(n))
+	for _, v := range list {
+		b = binary.AppendUvarint(b, uint64(v))
+	}
+	return b
+}
+
+// appendAnyValue writes the body of an opentelemetry.proto.common.v1.AnyValue.
+func appendAnyValue(b []byte, v Value) []byte {
+	switch v.kind {
+	case KindString:
+		return appendString(b, 1, v.str)
+	case KindBool: // members of a oneof are written even where they are zero
+		return append(b, tag(2, wireVarint), byte(v.num&1))
+	case KindInt:
+		return binary.AppendUvarint(append(b, tag(3, wireVarint)), v.num)
+	case KindDouble:
+		return appendFixed64(b, 4, v.num)
+	case KindBytes:
+		return appendString(b, 7, v.str)
+	case KindStrings:
+		list := v.AsStrings()
+		n := 0
+		for _, s := range list {
+			n += sizeField(sizeField(len(s)))
+		}
+		b = binary.AppendUvarint(append(b, tag(5, wireBytes)), uint64(n))
+		for _, s := range list {
+			b = binary.AppendUvarint(append(b, tag(1, wireBytes)), uint64(sizeField(len(s))))
+			b = appendString(b, 1, s)
+		}
+		return b
+	}
+	return b
+}
+
+func sizeAnyValue(v Value) int {
+	switch v.kind {
+	case KindString, KindBytes:
+		return sizeField(len(v.str))
+	case KindBool:
+		return 2
+	case KindInt:
+		return 1 + sizeUvarint(v.num)
+	case KindDouble:
+		return 9
+	case KindStrings:
+		return sizeField(len(v.str) + 6*len(v.AsStrings())) // an upper bound
+	}
+	return math.MaxInt32
+}

@@ -1,0 +1,190 @@
+package stack
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/cilium/ebpf"
+)
+
+// DefaultCold is how long an entry of a stack map must not have been named by a row before a Janitor
+// deletes it.
+const DefaultCold = 30 * time.Second
+
+const (
+	// maxTracked bounds the memory of a Janitor: 4 bytes per ID. IDs above are left alone.
+	maxTracked = 1 << 20
+	// sweepKeys is how many entries a Sweep looks at, at most.
+	sweepKeys = 512
+)
+
+// JanitorOptions are the settings of a Janitor.
+type JanitorOptions struct {
+	// Stacks returns the stack map (BPF_MAP_TYPE_STACK_TRACE). It may return nil for as long as
+	// the gadget has not started.
+	Stacks func() *ebpf.Map
+	// BuildIDs returns the map of build IDs by stack ID that belongs to a user stack map. It may
+	// be nil or return nil.
+	BuildIDs func() *ebpf.Map
+	// Cold is the age at which an entry goes; 0 means DefaultCold. It must be several times as
+	// long as an ID can take from the eBPF program to the callback. For a gadget whose rows are
+	// collected in a map, that is the interval at which the map is read. For one that keeps IDs
+	// for later, such as from the time a thread goes to sleep to when it wakes up, there is no
+	// safe age: do not use a Janitor there.
+	Cold time.Duration
+}
+
+// Janitor deletes entries of a stack map that are no longer in use. A stack's ID is a hash, and what
+// the map holds under an ID keeps out every other stack with the same hash: in a map that nobody
+// empties, more and more stacks are lost the longer the gadget runs.
+//
+// An entry is in use while rows name it. Seen notes that, and Sweep deletes what was not seen for a
+// while, be it that no row has come since or that the rows were filtered away and none ever came: for
+// those the time counts from the first Sweep that met the entry.
+//
+// An eBPF program can take an ID that is in the map at the moment before it is deleted; its row then
+// finds no stack, or, if another stack has moved in since, a wrong one. So only entries go that have
+// not been of use for many times as long as a row travels: what is deleted is hardly ever wanted again
+// just then, and a stack that is, is back in the map with the next event.
+//
+// A Janitor is not safe for concurrent use. It belongs to one stack map and is used in the goroutine
+// of the gadget's callback. It has to see all rows that name an ID of the map: where several fields or
+// data sources share the map, all of them.
+type Janitor struct {
+	opts JanitorOptions
+	cold uint32
+
+	stacks, buildIDs *ebpf.Map
+	// seen holds, by ID, the tick at which an ID was seen last; 0 if it never was. A tick is a
+	// second since start, and the first is 1.
+	seen  []uint32
+	tick  uint32
+	start time.Time
+
+	// next is the key that the walk over the map goes on with, if walking.
+	next    uint32
+	walking bool
+	entries int
+	counted int
+}
+
+// NewJanitor returns a Janitor.
+func NewJanitor(opts JanitorOptions) *Janitor {
+	if opts.Cold <= 0 {
+		opts.Cold = DefaultCold
+	}
+	return &Janitor{opts: opts, tick: 1, cold: uint32(max(1, opts.Cold/time.Second))}
+}
+
+// Seen notes that a row names the ID. Errors (negative IDs) are ignored.
+func (j *Janitor) Seen(id int32) {
+	if uint32(id) < uint32(len(j.seen)) {
+		j.seen[id] = j.tick
+	}
+}
+
+// Entries returns how many entries the map held when it was last walked from end to end. A walk can
+// take several calls of Sweep.
+func (j *Janitor) Entries() int { return j.entries }
+
+// Sweep looks at some of the map's entries, going on where the last call ended, and deletes those that
+// are cold. Its work is bounded: it looks at 512 entries at most, with a system call for each of them and
+// one or two for each that it deletes, a millisecond or so altogether. now is the time; call it about
+// once a second, at least several times within Cold.
+//
+// It returns the number of stacks it deleted. An error says that the map cannot be walked; nothing is
+// lost by calling it again.
+func (j *Janitor) Sweep(now time.Time) (deleted int, err error) {
+	if !j.prepare(now) {
+		return 0, nil
+	}
+	if !j.walking {
+		j.counted = 0
+		switch err := j.stacks.NextKey(nil, &j.next); {
+		case errors.Is(err, ebpf.ErrKeyNotExist):
+			j.entries = 0
+			return 0, nil
+		case err != nil:
+			return 0, fmt.Errorf("walking the stack map: %w", err)
+		}
+		j.walking = true
+	}
+	for range sweepKeys {
+		// The key after this one is read before this one is deleted: from a key that is gone the
+		// kernel starts over.
+		id, after := j.next, uint32(0)
+		err := j.stacks.NextKey(&id, &after)
+		j.counted++
+		if j.isCold(id) && j.delete(id) {
+			deleted++
+			j.counted--
+		}
+		switch {
+		case errors.Is(err, ebpf.ErrKeyNotExist), err == nil && after <= id:
+			j.walking, j.entries = false, j.counted
+			return deleted, nil
+		case err != nil:
+			j.walking = false
+			return deleted, fmt.Errorf("walking the stack map: %w", err)
+		}
+		j.next = after
+	}
+	return deleted, nil
+}
+
+// prepare sets the clock and, the first time that there is a map, looks at it. It reports whether
+// there is one to be swept.
+func (j *Janitor) prepare(now time.Time) bool {
+	if j.start.IsZero() {
+		j.start = now
+	}
+	// A clock that was set back stands still until it has caught up.
+	if age := now.Sub(j.start) / time.Second; age >= 0 {
+		j.tick = max(j.tick, uint32(age)+1)
+	}
+	if j.stacks == nil {
+		m := j.opts.Stacks()
+		if m == nil || m.Type() != ebpf.StackTrace || m.KeySize() != 4 || m.MaxEntries() == 0 {
+			return false
+		}
+		j.stacks = m
+		// The kernel takes IDs from the next power of two (stack_map_alloc in
+		// kernel/bpf/stackmap.c).
+		n := uint64(1) << bits.Len32(m.MaxEntries()-1)
+		j.seen = make([]uint32, min(n, maxTracked))
+	}
+	if j.buildIDs == nil && j.opts.BuildIDs != nil {
+		if m := j.opts.BuildIDs(); m != nil && m.KeySize() == 4 && m.Type() == ebpf.Hash {
+			j.buildIDs = m
+		}
+	}
+	return true
+}
+
+// isCold reports whether an entry may go. One that is met for the first time is given its time.
+func (j *Janitor) isCold(id uint32) bool {
+	if id >= uint32(len(j.seen)) {
+		return false
+	}
+	if j.seen[id] == 0 {
+		j.seen[id] = j.tick
+		return false
+	}
+	return j.tick-j.seen[id] >= j.cold
+}
+
+// delete removes a stack, and then its build IDs. In this order, a stack that moves in between finds
+// build IDs that are not its own only until they are removed; in the other, for as long as it stays.
+func (j *Janitor) delete(id uint32) bool {
+	if err := j.stacks.Delete(&id); err != nil {
+		return false
+	}
+	j.seen[id] = 0
+	if j.buildIDs != nil {
+		// Most stacks have none.
+		_ = j.buildIDs.Delete(&id)
+	}
+	return true
+}

@@ -1,0 +1,218 @@
+package stack
+
+import (
+	"github.com/cilium/ebpf"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// kernelFile is the name that perf and pprof know the kernel's own code by.
+const kernelFile = "[kernel.kallsyms]"
+
+// KernelOptions are the settings of a Kernel. The zero value gives names without addresses.
+type KernelOptions struct {
+	// Map returns the gadget's kernel stack map, from which addresses are read: one of the type
+	// BPF_MAP_TYPE_STACK_TRACE, or a hash map with the same keys and values. It may be nil or return
+	// nil, as it does before the gadget has started: then there are no addresses.
+	Map func() *ebpf.Map
+	// RawAddresses has addresses leave as they are. They give away where the kernel was loaded.
+	RawAddresses bool
+	// KeepTracing keeps the frames that the tracing itself puts on top of a stack.
+	KeepTracing bool
+	// Symbols is what is known of the running kernel; nil if nothing is.
+	Symbols *KernelSymbols
+}
+
+// Kernel turns kernel stacks into frames. It is not safe for concurrent use: each field of a data
+// source has its own, used in the goroutine of the gadget's callback alone. A look-up takes an entry
+// out of the stack map for a moment, and a second reader at that moment would find none.
+type Kernel struct {
+	opts    KernelOptions
+	symbols *KernelSymbols
+	modules []module
+	// knowsModules is false if modules could not be read.
+	knowsModules bool
+	split        splitter
+	addrs        []uint64
+	key          uint32
+}
+
+// NewKernel returns a Kernel. With symbols that LoadKernelSymbols read, it looks at the list of the
+// kernel's modules, and at their symbols if they are not those of the last call, which takes tens of
+// milliseconds: make it when the gadget is prepared.
+func NewKernel(opts KernelOptions) *Kernel {
+	k := &Kernel{opts: opts, symbols: opts.Symbols}
+	if k.symbols == nil {
+		k.symbols = &KernelSymbols{}
+	}
+	if k.symbols.modules != nil && k.symbols.End != 0 {
+		k.modules, k.knowsModules = k.symbols.modules.load()
+	}
+	return k
+}
+
+// Append appends the frames of a stack to dst, leaf first. symbols is the text that Inspektor Gadget
+// made of the stack, "" if there is none; id is the raw stack ID, negative (as int32) if it is an error;
+// hasID is false if the row has no such field. With any outcome but OK and Truncated nothing is
+// appended.
+//
+// The address of each frame comes from the stack map. The entry may have been replaced by another
+// stack since Inspektor Gadget read it: addresses are used only if there are as many as names. Each
+// call for a valid ID costs one look-up, so call it once per stack that is not yet known.
+//
+// The frames that tracing puts at the leaf are left out (see KernelOptions.KeepTracing), but never
+// all there are.
+//
+// The names of the frames share memory with each other: a caller that keeps single ones should
+// clone them.
+func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID bool) ([]profile.Frame, Outcome) {
+	text, truncated := limitText(symbols)
+	if trimSeparator(text) == "" {
+		return dst, Missing(id, hasID)
+	}
+	want := -1
+	k.addrs = k.addrs[:0]
+	if hasID && id >= 0 {
+		if k.lookup(uint32(id)) {
+			want = len(k.addrs)
+		}
+	}
+	spans := k.split.split(text, want)
+	trimIndices(text, spans)
+	if len(spans) != len(k.addrs) {
+		k.addrs = k.addrs[:0]
+	}
+	if len(spans) > MaxFrames {
+		spans, truncated = spans[:MaxFrames], true
+	}
+
+	start := len(dst)
+	for i, p := range spans {
+		entry := text[p.start:p.end]
+		addr, known := k.address(i)
+		if !known {
+			addr, known = parseAddress(entry)
+		}
+		dst = append(dst, k.frame(functionName(entry), addr, known))
+	}
+	if !k.opts.KeepTracing {
+		n := tracingFrames(dst[start:], k.outside)
+		dst = append(dst[:start], dst[start+n:]...)
+	}
+	if truncated {
+		return dst, Truncated
+	}
+	return dst, OK
+}
+
+// frame makes a frame of what is known of it. addr is an address of the running kernel; it is not
+// for anyone else unless the options say so.
+func (k *Kernel) frame(name string, addr uint64, known bool) profile.Frame {
+	f := profile.Frame{Name: name, Type: profile.FrameKernel}
+	located := true
+	switch {
+	case !known || k.symbols.End == 0:
+		located = false
+		// The kernel's own code is the likely place. A guess does no harm where there is no
+		// address to look up in it.
+		if !known || !k.opts.RawAddresses {
+			f.Mapping = k.image()
+		}
+	case k.inImage(addr):
+		f.Address = addr - k.symbols.Start
+		f.Mapping = k.image()
+	default:
+		m := findModule(k.modules, addr)
+		if m == nil {
+			located = false
+			if k.knowsModules && !hasAnyPrefix(name, generatedPrefixes) {
+				f.Name = ""
+			}
+			break
+		}
+		// Inspektor Gadget searches the symbols as if they were sorted, and those of modules
+		// are not.
+		f.Name = m.function(addr)
+		f.Mapping = m.mapping
+		if m.mapping.GNUBuildID != "" {
+			f.Address = addr - m.start
+		} else {
+			located = false
+		}
+	}
+	if known && k.opts.RawAddresses {
+		f.Address, located = addr, true
+	}
+	if f.Name == "" && !located {
+		f.Name = Unknown
+	}
+	f.Mapping.Symbolized = f.Name != "" && f.Mapping.GNUBuildID != ""
+	return f
+}
+
+// generatedPrefixes are the names of code that the kernel makes at run time, outside of its image
+// and of modules. Inspektor Gadget takes the nearest symbol before an address for its name and knows
+// those of the gadget's start, so any other name in such a place, in practice that of the last symbol
+// of the image, is wrong.
+var generatedPrefixes = []string{"bpf_", "ftrace_trampoline", "kprobe_"}
+
+// image returns the mapping of the kernel's own code. Without a build ID there is none: it would
+// identify nothing.
+func (k *Kernel) image() profile.Mapping {
+	if k.symbols.BuildID == "" {
+		return profile.Mapping{}
+	}
+	return profile.Mapping{File: kernelFile, GNUBuildID: k.symbols.BuildID}
+}
+
+func (k *Kernel) inImage(addr uint64) bool {
+	return addr >= k.symbols.Start && addr < k.symbols.End
+}
+
+// address returns the address of frame i, if it was found in the stack map.
+func (k *Kernel) address(i int) (uint64, bool) {
+	if i >= len(k.addrs) {
+		return 0, false
+	}
+	return k.addrs[i], true
+}
+
+// outside reports whether frame i is known to be in code that is not part of the kernel's image, as
+// that of BPF programs is.
+func (k *Kernel) outside(i int) bool {
+	addr, known := k.address(i)
+	return known && k.symbols.End != 0 && !k.inImage(addr)
+}
+
+// lookup reads the addresses of a stack into addrs and reports whether it found any. It does not
+// tell why it failed: a stack without addresses is still a stack.
+func (k *Kernel) lookup(id uint32) bool {
+	if k.opts.Map == nil {
+		return false
+	}
+	m := k.opts.Map()
+	if m == nil || m.KeySize() != 4 || m.ValueSize()%8 != 0 {
+		return false
+	}
+	switch m.Type() {
+	case ebpf.StackTrace, ebpf.Hash, ebpf.LRUHash: // gadgets can keep stacks in maps of their own
+	default:
+		return false
+	}
+	n := int(m.ValueSize() / 8)
+	if cap(k.addrs) < n {
+		k.addrs = make([]uint64, n)
+	}
+	k.addrs, k.key = k.addrs[:n], id
+	if err := m.Lookup(&k.key, &k.addrs); err != nil {
+		k.addrs = k.addrs[:0]
+		return false
+	}
+	for i, addr := range k.addrs {
+		if addr == 0 {
+			k.addrs = k.addrs[:i]
+			break
+		}
+	}
+	return len(k.addrs) > 0
+}

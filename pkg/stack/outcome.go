@@ -1,0 +1,55 @@
+package stack
+
+// Outcome says what became of a stack.
+type Outcome uint8
+
+// What can become of a stack.
+const (
+	// OK: the frames are the stack that the kernel recorded.
+	OK Outcome = iota
+	// Empty: there was no stack to record, so nothing is missing. The program was in user mode
+	// when its kernel stack was asked for, it is a kernel thread that has no user stack, or the
+	// gadget does not collect this kind of stack.
+	Empty
+	// Lost: there was a stack, and it did not arrive. The stack map was full or its place was
+	// taken by another stack, or the entry was gone when it was read.
+	Lost
+	// Truncated: the stack had more than MaxFrames frames or more than MaxTextLen bytes of
+	// text. The leaf's end of it was kept.
+	Truncated
+)
+
+// String returns a word for the outcome that can serve as a metric's label.
+func (o Outcome) String() string {
+	switch o {
+	case OK:
+		return "ok"
+	case Empty:
+		return "empty"
+	case Lost:
+		return "lost"
+	case Truncated:
+		return "truncated"
+	}
+	return "invalid"
+}
+
+// efault is Linux's EFAULT, on any system that this is built for.
+const efault = 14
+
+// Missing says why a stack has no text, from the stack ID that the eBPF program stored: what
+// bpf_get_stackid returned, a negative number being an error. collected is false where the gadget
+// recorded no ID.
+//
+// The kernel's errors (kernel/bpf/stackmap.c): EFAULT says that there are no frames of the kind
+// that was asked for, as in every sample that interrupts user code; EEXIST and ENOMEM, that the
+// map has no place for this stack. Gadgets store -1 (bpf_get_stackid does not return EPERM) where
+// they did not ask. A valid ID without a text is a stack that was gone from the map.
+func Missing(id int32, collected bool) Outcome {
+	switch {
+	case !collected, id == -1, id == -efault:
+		return Empty
+	default:
+		return Lost
+	}
+}

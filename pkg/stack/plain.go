@@ -1,0 +1,47 @@
+package stack
+
+import (
+	"sync"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// splitters keeps the memory of splitters between calls.
+var splitters = sync.Pool{New: func() any { return new(splitter) }}
+
+// AppendPlain appends the frames of a stack to dst that any text field holds as "leaf; caller; … ".
+// The frames have a name or, for an entry that is an address in words, an address, and no type: what
+// they are of is not known. Addresses of the kernel are left out, as are empty entries. If nothing is
+// left, the outcome is Empty.
+func AppendPlain(dst []profile.Frame, symbols []byte) ([]profile.Frame, Outcome) {
+	text, truncated := limitText(symbols)
+	s := splitters.Get().(*splitter)
+	defer splitters.Put(s)
+	spans := s.split(text, -1)
+	trimIndices(text, spans)
+	if len(spans) > MaxFrames {
+		spans, truncated = spans[:MaxFrames], true
+	}
+	start := len(dst)
+	for _, p := range spans {
+		entry := text[p.start:p.end]
+		if entry == "" {
+			continue
+		}
+		f := profile.Frame{Name: functionName(entry)}
+		if addr, ok := parseAddress(entry); ok {
+			f.Address = userAddress(addr)
+		}
+		if f.Name == "" && f.Address == 0 {
+			f.Name = Unknown
+		}
+		dst = append(dst, f)
+	}
+	switch {
+	case len(dst) == start:
+		return dst, Empty
+	case truncated:
+		return dst, Truncated
+	}
+	return dst, OK
+}

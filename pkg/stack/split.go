@@ -1,0 +1,284 @@
+package stack
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// span is an entry's place in a text.
+type span struct{ start, end int }
+
+// bracket is an opening bracket that has not been closed yet.
+type bracket struct {
+	char byte
+	// seps is how many separators had been found before it.
+	seps int
+}
+
+// maxBrackets bounds how deep brackets are followed. Those deeper than that are read as any
+// other character.
+const maxBrackets = 256
+
+// splitter cuts a list into its entries. It keeps its memory from call to call.
+type splitter struct {
+	spans []span
+	seps  []int
+	open  []bracket
+}
+
+// split returns the places of the entries of text, at most MaxFrames+1 of them, valid until the
+// next call. want is the number of entries that there should be, or negative where that is not
+// known.
+//
+// A separator can be part of a name: main.f[go.shape.struct { A int; B string }], or
+// <[u8; 4] as core::fmt::Debug>::fmt. It then stands between brackets, so separators between a
+// pair of (), [] or {} do not count. Angle brackets are not followed: no language puts a separator
+// between those alone, and <, <<, ->, <=> and >> are also names of operators. A bracket without its
+// partner is an ordinary character. Since a program can have any names it likes, brackets are a
+// guess; where cutting at each separator gives the number of entries that is wanted, that is right.
+// A long name has lost its end, and with it closing brackets: that is looked at where there are more
+// entries than wanted.
+func (s *splitter) split(text string, want int) []span {
+	text = trimSeparator(text)
+	s.spans = s.spans[:0]
+	if text == "" {
+		return s.spans
+	}
+
+	for start := 0; ; {
+		i := strings.Index(text[start:], separator)
+		if i < 0 {
+			s.spans = append(s.spans, span{start, len(text)})
+			break
+		}
+		s.spans = append(s.spans, span{start, start + i})
+		if start += i + len(separator); len(s.spans) > MaxFrames {
+			break
+		}
+	}
+	if len(s.spans) == want || len(s.spans) == 1 || !hasBracket(text) {
+		return s.spans
+	}
+
+	s.findSeparators(text, false)
+	if want > 0 && len(s.seps)+1 > want {
+		uncut := len(s.seps)
+		if s.findSeparators(text, true); len(s.seps)+1 != want && len(s.seps) != uncut {
+			s.findSeparators(text, false)
+		}
+	}
+	s.spans = s.spans[:0]
+	start := 0
+	for _, sep := range s.seps {
+		s.spans = append(s.spans, span{start, sep})
+		if start = sep + len(separator); len(s.spans) > MaxFrames {
+			return s.spans
+		}
+	}
+	s.spans = append(s.spans, span{start, len(text)})
+	return s.spans
+}
+
+// cutLength is where Inspektor Gadget cuts the names of users' symbols (MaxSymbolLength in
+// https://github.com/inspektor-gadget/inspektor-gadget/blob/v0.55.0/pkg/symbolizer/table.go).
+const cutLength = 256
+
+// findSeparators sets seps to the places of the separators that are not between brackets. It
+// stops once there are more than any stack needs. With cut, a name that has the length at which
+// names are cut ends there, whatever brackets are open in it.
+func (s *splitter) findSeparators(text string, cut bool) {
+	s.seps, s.open = s.seps[:0], s.open[:0]
+	for i := 0; i < len(text) && len(s.seps) < 4*MaxFrames; i++ {
+		c := text[i]
+		if !isDelimiter[c] {
+			continue
+		}
+		switch c {
+		case ';':
+			if i+1 < len(text) && text[i+1] == ' ' {
+				if cut {
+					s.endCutName(i)
+				}
+				s.seps = append(s.seps, i)
+			}
+		case '(', '[', '{':
+			if len(s.open) < maxBrackets {
+				s.open = append(s.open, bracket{c, len(s.seps)})
+			}
+		case ')', ']', '}':
+			s.closeBracket(c)
+		}
+	}
+	if cut {
+		s.endCutName(len(text))
+	}
+}
+
+// endCutName takes back the separators within a name of cutLength bytes that ends at end, if there
+// is one with an open bracket.
+func (s *splitter) endCutName(end int) {
+	for i, b := range s.open {
+		start := 0
+		if b.seps > 0 {
+			start = s.seps[b.seps-1] + len(separator)
+		}
+		if end-start == cutLength {
+			s.seps, s.open = s.seps[:b.seps], s.open[:i]
+			return
+		}
+	}
+}
+
+// isDelimiter tells the characters that findSeparators looks at.
+var isDelimiter = [256]bool{';': true, '(': true, ')': true, '[': true, ']': true, '{': true, '}': true}
+
+// closeBracket pairs the bracket c with the last one of its kind that is open, and takes back the
+// separators between the two. Brackets opened in between have no partner.
+func (s *splitter) closeBracket(c byte) {
+	partner := byte('(')
+	switch c {
+	case ']':
+		partner = '['
+	case '}':
+		partner = '{'
+	}
+	for i := len(s.open) - 1; i >= 0; i-- {
+		if s.open[i].char == partner {
+			s.seps = s.seps[:s.open[i].seps]
+			s.open = s.open[:i]
+			return
+		}
+	}
+}
+
+func hasBracket(text string) bool {
+	return strings.IndexByte(text, '[') >= 0 || strings.IndexByte(text, '{') >= 0 || strings.IndexByte(text, '(') >= 0
+}
+
+// trimSeparator cuts the separator that follows the last entry.
+func trimSeparator(text string) string {
+	if t, ok := strings.CutSuffix(text, separator); ok {
+		return t
+	}
+	return strings.TrimSuffix(text, ";")
+}
+
+// trimIndices cuts the "[0]", "[1]", … that older servers of Inspektor Gadget put before each
+// entry. It changes nothing unless every entry has its own.
+func trimIndices(text string, spans []span) {
+	if len(spans) == 0 || !strings.HasPrefix(text[spans[0].start:spans[0].end], "[0]") {
+		return
+	}
+	for i, p := range spans {
+		if indexLen(text[p.start:p.end], i) == 0 {
+			return
+		}
+	}
+	for i := range spans {
+		spans[i].start += indexLen(text[spans[i].start:spans[i].end], i)
+	}
+}
+
+// indexLen returns the length of "[i]" if entry begins with it, else 0.
+func indexLen(entry string, i int) int {
+	if len(entry) < 3 || entry[0] != '[' {
+		return 0
+	}
+	var buf [8]byte
+	digits := strconv.AppendInt(buf[:0], int64(i), 10)
+	n := len(digits) + 2
+	if len(entry) < n || entry[n-1] != ']' || entry[1:n-1] != string(digits) {
+		return 0
+	}
+	return n
+}
+
+// limitText returns the text as a string, and whether it had to be cut. It is the one copy that
+// is made: names are parts of it.
+func limitText(b []byte) (string, bool) {
+	if len(b) <= MaxTextLen {
+		return string(b), false
+	}
+	text := string(b[:MaxTextLen])
+	if i := strings.LastIndex(text, separator); i >= 0 {
+		text = text[:i+len(separator)]
+	}
+	return text, true
+}
+
+// functionName returns an entry of a list of symbols as a function's name, or "" if it is none: an address
+// in words, or the word for an unknown symbol. An offset after the name goes: it would make a
+// function of every instruction.
+func functionName(entry string) string {
+	if len(entry) == 0 || entry == Unknown || hasHexPrefix(entry) {
+		return ""
+	}
+	return cutName(trimOffset(entry))
+}
+
+// trimOffset cuts an offset such as "+0x1f" from the end of a name.
+func trimOffset(entry string) string {
+	i := len(entry)
+	for i > 0 && len(entry)-i < 16 && hexDigit(entry[i-1]) < 16 {
+		i--
+	}
+	if i == len(entry) || !strings.HasSuffix(entry[:i], "+0x") {
+		return entry
+	}
+	return entry[:i-len("+0x")]
+}
+
+// cutName cuts a name at MaxNameLen bytes, before the rune that does not fit.
+func cutName(s string) string {
+	if len(s) <= MaxNameLen {
+		return s
+	}
+	end := MaxNameLen
+	for end > MaxNameLen-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	if !utf8.RuneStart(s[end]) {
+		end = MaxNameLen
+	}
+	return s[:end]
+}
+
+func hasHexPrefix[T string | []byte](s T) bool {
+	return len(s) >= 2 && s[0] == '0' && s[1]|0x20 == 'x'
+}
+
+// parseAddress reads an address in words, such as 0x00007f12a4b3c2d1.
+func parseAddress[T string | []byte](s T) (uint64, bool) {
+	if !hasHexPrefix(s) {
+		return 0, false
+	}
+	return parseHex(s[2:])
+}
+
+// parseHex reads 1 to 16 hexadecimal digits.
+func parseHex[T string | []byte](s T) (uint64, bool) {
+	if len(s) == 0 || len(s) > 16 {
+		return 0, false
+	}
+	var v uint64
+	for i := range len(s) {
+		d := hexDigit(s[i])
+		if d > 15 {
+			return 0, false
+		}
+		v = v<<4 | uint64(d)
+	}
+	return v, true
+}
+
+// hexDigit returns the value of a hexadecimal digit, 16 if it is none.
+func hexDigit(c byte) byte {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0'
+	case c|0x20 >= 'a' && c|0x20 <= 'f':
+		return c | 0x20 - 'a' + 10
+	}
+	return 16
+}

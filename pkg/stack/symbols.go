@@ -1,0 +1,279 @@
+package stack
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// KernelSymbols is what the frames of a kernel's stacks need to know of the kernel. It does not
+// change while the kernel runs, so a process loads it once and shares it. It is not modified after
+// it was loaded.
+type KernelSymbols struct {
+	// Start and End are the bounds of the kernel's image, from _stext to _end. Both are 0 where
+	// they could not be read. They are secret.
+	Start, End uint64
+	// BuildID is the kernel's GNU build ID in lower-case hexadecimal, "" where it is not known.
+	BuildID string
+
+	// modules are those of the kernel that runs; nil if the symbols are not of that.
+	modules *moduleTable
+}
+
+// LoadKernelSymbols reads the symbols of the running kernel from /proc/kallsyms and its build ID
+// from /sys/kernel/notes, which takes tens of milliseconds. The result is usable even beside an
+// error: what could not be read is left out of frames.
+func LoadKernelSymbols() (*KernelSymbols, error) {
+	s := &KernelSymbols{modules: &moduleTable{root: "/"}}
+	return s, errors.Join(
+		readFile("/proc/kallsyms", s.readKallsyms),
+		readFile("/sys/kernel/notes", func(r io.Reader) (err error) {
+			s.BuildID, err = readBuildIDNote(r)
+			return err
+		}),
+	)
+}
+
+func readFile(path string, read func(io.Reader) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("reading the kernel's symbols: %w", err)
+	}
+	defer f.Close()
+	if err := read(f); err != nil {
+		return fmt.Errorf("reading the kernel's symbols: %s: %w", path, err)
+	}
+	return nil
+}
+
+// readKallsyms looks for the bounds of the image in lines such as "ffffffff81000000 T _stext". A
+// kernel that lists functions only (without CONFIG_KALLSYMS_ALL) has no _end; there the image ends
+// with its code. Modules come after the image, with their name in brackets.
+func (s *KernelSymbols) readKallsyms(r io.Reader) error {
+	var start, end uint64
+	scanner := bufio.NewScanner(r)
+lines:
+	for scanner.Scan() {
+		line := scanner.Bytes()
+		addr, rest, _ := bytes.Cut(line, []byte{' '})
+		if len(rest) < 2 {
+			continue
+		}
+		switch string(rest[2:]) {
+		case "_stext":
+			start, _ = parseHex(addr)
+		case "_etext", "_einittext":
+			v, _ := parseHex(addr)
+			end = max(end, v)
+		case "_end":
+			end, _ = parseHex(addr)
+			break lines
+		default:
+			if line[len(line)-1] == ']' {
+				break lines
+			}
+		}
+	}
+	if err := scanner.Err(); err != nil {
+		return err
+	}
+	switch {
+	case start == 0:
+		return errors.New("addresses are hidden (CAP_SYSLOG is needed, see the sysctl kernel.kptr_restrict): kernel frames are exported without addresses")
+	case end <= start:
+		return errors.New("the image has no end: kernel frames are exported without addresses")
+	}
+	s.Start, s.End = start, end
+	return nil
+}
+
+// maxNotes bounds how much of a notes file is read.
+const maxNotes = 1 << 20
+
+// noteGNUBuildID is NT_GNU_BUILD_ID (elf.h).
+const noteGNUBuildID = 3
+
+// readBuildIDNote looks for the build ID in ELF notes. Each is a header of three words, the length
+// of the name, the length of the description and the type, and then the two, each padded to four
+// bytes.
+func readBuildIDNote(r io.Reader) (string, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxNotes))
+	if err != nil {
+		return "", err
+	}
+	for len(b) >= 12 {
+		nameLen := uint64(binary.NativeEndian.Uint32(b))
+		descLen := uint64(binary.NativeEndian.Uint32(b[4:]))
+		kind := binary.NativeEndian.Uint32(b[8:])
+		b = b[12:]
+		descAt := (nameLen + 3) &^ 3
+		next := descAt + (descLen+3)&^3
+		if descAt+descLen > uint64(len(b)) {
+			break
+		}
+		if kind == noteGNUBuildID && string(b[:nameLen]) == "GNU\x00" && descLen > 0 {
+			return hex.EncodeToString(b[descAt : descAt+descLen]), nil
+		}
+		b = b[min(next, uint64(len(b))):]
+	}
+	return "", errors.New("no build ID: frames are exported without a mapping")
+}
+
+// module is a kernel module that is loaded. It is not modified after it was read.
+type module struct {
+	name string
+	// start and end are where its code lies. The end may be too far: /proc/modules tells the size
+	// of code and data together, and since Linux 6.4 the data lies elsewhere.
+	start, end uint64
+	// mapping has the module's name in brackets, as perf has it, and its build ID.
+	mapping profile.Mapping
+	// functions are sorted by address.
+	functions []function
+}
+
+type function struct {
+	addr uint64
+	name string
+}
+
+// function returns the name of the function that has the address, "" if none is known.
+func (m *module) function(addr uint64) string {
+	i, found := slices.BinarySearchFunc(m.functions, addr, func(f function, addr uint64) int { return cmp.Compare(f.addr, addr) })
+	if !found {
+		i--
+	}
+	if i < 0 {
+		return ""
+	}
+	return m.functions[i].name
+}
+
+// moduleTable holds the kernel's modules. It is safe for concurrent use.
+type moduleTable struct {
+	// root is the folder that has proc and sys.
+	root string
+
+	mu     sync.Mutex
+	loaded []module
+}
+
+// load returns the modules that are loaded now, sorted by address. ok is false if they or their
+// addresses are not known. A kernel without modules has no list of them. What it returns must not be
+// modified: it is returned again if the next call finds the same modules.
+func (t *moduleTable) load() (modules []module, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	err := t.read("proc/modules", func(r io.Reader) (err error) {
+		modules, err = readModules(r)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Is(err, fs.ErrNotExist)
+	}
+	same := func(a, b module) bool { return a.name == b.name && a.start == b.start && a.end == b.end }
+	if slices.EqualFunc(modules, t.loaded, same) {
+		return t.loaded, true
+	}
+	for i := range modules {
+		m := &modules[i]
+		// A module without a build ID has frames without a mapping.
+		_ = t.read(filepath.Join("sys/module", m.name, "notes/.note.gnu.build-id"), func(r io.Reader) error {
+			id, err := readBuildIDNote(r)
+			if err == nil {
+				m.mapping = profile.Mapping{File: "[" + m.name + "]", GNUBuildID: id}
+			}
+			return err
+		})
+	}
+	err = t.read("proc/kallsyms", func(r io.Reader) error { return readFunctions(r, modules) })
+	if err != nil {
+		return nil, false
+	}
+	t.loaded = modules
+	return modules, true
+}
+
+func (t *moduleTable) read(path string, read func(io.Reader) error) error {
+	return readFile(filepath.Join(t.root, path), read)
+}
+
+// readModules reads /proc/modules.
+func readModules(r io.Reader) ([]module, error) {
+	var modules []module
+	scanner := bufio.NewScanner(r)
+	for scanner.Scan() {
+		// nf_tables 311296 250 nft_compat,nft_limit, Live 0xffffffffc0a4e000
+		fields := strings.Fields(scanner.Text())
+		if len(fields) < 6 {
+			continue
+		}
+		size, err := strconv.ParseUint(fields[1], 10, 32)
+		start, ok := parseAddress(fields[5])
+		if err != nil || !ok || start == 0 {
+			return nil, errors.New("no addresses of modules")
+		}
+		modules = append(modules, module{name: fields[0], start: start, end: start + size})
+	}
+	slices.SortFunc(modules, func(a, b module) int { return cmp.Compare(a.start, b.start) })
+	return modules, scanner.Err()
+}
+
+// readFunctions fills in the functions of modules from /proc/kallsyms, which does not have them in the
+// order of their addresses: "ffffffffc0a51230 t nft_do_chain\t[nf_tables]".
+func readFunctions(r io.Reader, modules []module) error {
+	byName := make(map[string]*module, len(modules))
+	for i := range modules {
+		byName[modules[i].name] = &modules[i]
+	}
+	scanner := bufio.NewScanner(r)
+	for len(modules) > 0 && scanner.Scan() {
+		line := scanner.Bytes()
+		if len(line) == 0 || line[len(line)-1] != ']' {
+			continue
+		}
+		symbol, owner, ok := bytes.Cut(line[:len(line)-1], []byte("\t["))
+		m := byName[string(owner)]
+		if !ok || m == nil {
+			continue
+		}
+		digits, rest, _ := bytes.Cut(symbol, []byte{' '})
+		addr, ok := parseHex(digits)
+		if !ok || addr < m.start || addr >= m.end || len(rest) < 3 {
+			continue
+		}
+		switch rest[0] {
+		case 't', 'T', 'w', 'W':
+			m.functions = append(m.functions, function{addr, string(rest[2:])})
+		}
+	}
+	for i := range modules {
+		slices.SortStableFunc(modules[i].functions, func(a, b function) int { return cmp.Compare(a.addr, b.addr) })
+	}
+	return scanner.Err()
+}
+
+// findModule returns the module that has the address, or nil.
+func findModule(modules []module, addr uint64) *module {
+	i, found := slices.BinarySearchFunc(modules, addr, func(m module, addr uint64) int { return cmp.Compare(m.start, addr) })
+	if !found {
+		i--
+	}
+	if i < 0 || addr >= modules[i].end {
+		return nil
+	}
+	return &modules[i]
+}

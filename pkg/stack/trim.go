@@ -1,0 +1,149 @@
+package stack
+
+import (
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// maxTracing is how far from the leaf tracing's own frames are looked for.
+const maxTracing = 32
+
+// entryPrefixes and entryNames are functions by which the kernel leaves the code that is traced for
+// the tracing of it: whatever lies on the leaf's side of one is not the workload's. The functions of
+// a name are those of kernel/trace, kernel/events, kernel/bpf and arch/*/kernel of Linux 5.4 to 6.18.
+var entryPrefixes = []string{
+	"__traceiter_",     // calls the probes of a tracepoint
+	"__bpf_trace_",     // a tracepoint's probe that is a BPF program
+	"bpf_trace_run",    // runs it: bpf_trace_run1 … bpf_trace_run12
+	"bpf_trampoline_",  // fentry, fexit, LSM and tp_btf programs
+	"perf_trace_",      // a tracepoint's probe that is a perf event; see managementNames
+	"perf_syscall_",    // the same for system calls: perf_syscall_enter, perf_syscall_exit
+	"ftrace_regs_call", // the function tracer's entry
+	"kprobe_ftrace_",
+	"kprobe_multi_link_",
+	"arch_rethook_trampoline",
+	"arch_ftrace_ops_list_func",
+}
+
+var entryNames = map[string]bool{
+	"__bpf_prog_enter":               true,
+	"__bpf_prog_exit":                true,
+	"__bpf_tramp_enter":              true,
+	"__bpf_tramp_exit":               true,
+	"trace_call_bpf":                 true,
+	"perf_tp_event":                  true,
+	"perf_event_overflow":            true,
+	"__perf_event_overflow":          true,
+	"perf_swevent_event":             true,
+	"perf_swevent_overflow":          true,
+	"perf_swevent_hrtimer":           true,
+	"___perf_sw_event":               true,
+	"__perf_sw_event":                true,
+	"bpf_overflow_handler":           true,
+	"ftrace_caller":                  true,
+	"ftrace_call":                    true,
+	"ftrace_trampoline":              true,
+	"ftrace_ops_assist_func":         true,
+	"ftrace_ops_list_func":           true,
+	"fprobe_entry":                   true,
+	"fprobe_handler":                 true,
+	"kprobe_dispatcher":              true,
+	"kprobe_perf_func":               true,
+	"kprobe_int3_handler":            true,
+	"aggr_pre_handler":               true,
+	"opt_pre_handler":                true,
+	"optimized_callback":             true,
+	"kretprobe_dispatcher":           true,
+	"kretprobe_perf_func":            true,
+	"pre_handler_kretprobe":          true,
+	"rethook_trampoline_handler":     true,
+	"__kretprobe_trampoline":         true,
+	"__kretprobe_trampoline_handler": true,
+	"kretprobe_trampoline":           true,
+	"kretprobe_trampoline_handler":   true,
+	"trampoline_handler":             true,
+	"uprobe_dispatcher":              true,
+	"uretprobe_dispatcher":           true,
+}
+
+// dispatchPrefixes are functions of the slow path of system calls, which a call takes if it is traced
+// and for some other reasons. Where one has called an entry, the reason was the tracing.
+var dispatchPrefixes = []string{"syscall_trace_enter", "syscall_exit_work"}
+
+// managementNames are functions that look like entries and are work that a program asked for:
+// opening and closing perf events.
+var managementNames = map[string]bool{
+	"perf_trace_init":        true,
+	"perf_trace_destroy":     true,
+	"perf_trace_add":         true,
+	"perf_trace_del":         true,
+	"perf_trace_event_init":  true,
+	"perf_trace_event_reg":   true,
+	"perf_trace_event_unreg": true,
+	"perf_trace_event_open":  true,
+	"perf_trace_event_close": true,
+}
+
+// insidePrefixes are functions that run within the tracing, on the leaf's side of an entry. Alone
+// they say nothing: a BPF program also runs for the workload, as the network's does, and the time
+// that it takes is real.
+var insidePrefixes = []string{
+	"bpf_prog_",
+	"__bpf_prog_",
+	"bpf_get_stack",
+	"__bpf_get_stack",
+	"get_perf_callchain",
+	"perf_callchain",
+	"perf_prepare_sample",
+	"perf_event_",
+	"__perf_event_",
+	"bpf_perf_event_output",
+	"bpf_ringbuf_",
+	"bpf_dispatcher_",
+	"stack_trace_save",
+	"stack_trace_consume_entry",
+	"arch_stack_walk",
+	"unwind_",
+}
+
+// tracingFrames returns how many frames at the leaf belong to the tracing of the code and not to the
+// code: those up to and including the last frame of an unbroken row, from the leaf, that is an entry
+// (see entryPrefixes). Among them there may be frames that run inside the tracing, those of which
+// nothing is certain (opaque), since the code of BPF programs and of trampolines is made at run time
+// and has no symbol or a wrong one, and for the same reason a leaf that an entry called, whatever its
+// name. A stack that consists of such frames alone is left as it is.
+//
+// The program and the trampoline of fentry, fexit and LSM programs that were loaded after the symbols
+// were read have no names that tell them, and stay as two frames named Unknown: BPF programs that do
+// the workload's work look the same.
+func tracingFrames(frames []profile.Frame, opaque func(i int) bool) int {
+	n := 0
+	for i := range frames[:min(len(frames), maxTracing)] {
+		switch fn := frames[i].Name; {
+		case isEntry(fn), i > 0 && i == n && hasAnyPrefix(fn, dispatchPrefixes):
+			n = i + 1
+		case i == 0 && len(frames) > 1 && isEntry(frames[1].Name):
+		case fn == "" || fn == Unknown || hasAnyPrefix(fn, insidePrefixes) || opaque(i):
+		default:
+			return n
+		}
+	}
+	if n == len(frames) {
+		return 0
+	}
+	return n
+}
+
+func isEntry(fn string) bool {
+	return entryNames[fn] || hasAnyPrefix(fn, entryPrefixes) && !managementNames[fn]
+}
+
+func hasAnyPrefix(s string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(s, p) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,247 @@
+package stack
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// UserOptions are the settings of a User. There are none so far.
+type UserOptions struct{}
+
+// User turns user stacks into frames. It is not safe for concurrent use: each field of a data source
+// has its own.
+//
+// # What is stored for a frame
+//
+// Where the build ID is known, the Mapping holds it, and Address is the offset in that file which the
+// kernel recorded next to it (BPF_F_USER_BUILD_ID). That is a file offset, not the virtual address of
+// ELF's symbol tables: to get at that, a reader adds the p_vaddr and takes off the p_offset of the
+// segment that the offset lies in. The Mapping's Start, Limit and FileOffset are 0, so that pprof's
+// arithmetic (address - memory_start + file_offset) gives the file offset back. It is the same in
+// every process, however the file was loaded, so frames of different processes merge.
+//
+// Where it is not known, Mapping is zero and Address is the instruction pointer in the process, which
+// means something only together with that process's memory map.
+//
+// Frames with a symbol and frames without one never share a Mapping: see profile.Mapping.Symbolized.
+//
+// The type is profile.FrameNative. That a program was written in Go cannot be told from a build ID,
+// and its names do not prove it.
+type User struct {
+	split splitter
+	addrs []uint64
+	ids   []buildID
+	known map[string]string
+}
+
+// buildID is an entry of the list of build IDs: an ID and an offset, or an address and no ID.
+type buildID struct {
+	id     string
+	offset uint64
+}
+
+// maxKnownIDs bounds the number of build IDs that a User remembers.
+const maxKnownIDs = 4096
+
+// NewUser returns a User.
+func NewUser(UserOptions) *User {
+	return &User{known: make(map[string]string)}
+}
+
+// Append appends the frames of a stack to dst, leaf first, from the three texts of a
+// gadget_user_stack: symbols (names, or addresses in words where a name is not known), addresses
+// ("0x00007f12a4b3c2d1; ") and buildIDs ("<build ID> +<offset>; ", or "<address>; " for code that is
+// in no file with a build ID). Each may be empty. If all are, the outcome is Empty: Missing tells
+// from the stack's ID whether one was lost.
+//
+// Addresses and build IDs come from one place and belong together by position; the list of build IDs
+// may be shorter, then the frames at its end have none. As for symbols:
+//   - as many as addresses: they belong together by position;
+//   - fewer, or none: the first ones belong together, the other frames have no name;
+//   - more: an unwinder that knows interpreters has replaced the stack by its own, so addresses and
+//     build IDs mean other frames. The result is the names alone, of unknown type.
+//
+// The names of the frames share memory with each other: a caller that keeps single ones should
+// clone them.
+func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) ([]profile.Frame, Outcome) {
+	cutAddrs := u.readAddresses(addresses)
+	cutIDs := u.readBuildIDs(buildIDs)
+	if len(u.addrs) == 0 {
+		// Whatever is in no file has its address in the list of build IDs.
+		for _, id := range u.ids {
+			addr := id.offset
+			if id.id != "" {
+				addr = 0
+			}
+			u.addrs = append(u.addrs, addr)
+		}
+	}
+	text, truncated := limitText(symbols)
+	truncated = truncated || cutAddrs || cutIDs
+	want := -1
+	if len(u.addrs) > 0 {
+		want = len(u.addrs)
+	}
+	spans := u.split.split(text, want)
+	trimIndices(text, spans)
+
+	frameType := profile.FrameNative
+	if want > 0 && len(spans) > want {
+		frameType = ""
+		u.addrs, u.ids = u.addrs[:0], u.ids[:0]
+	}
+	n := max(len(spans), len(u.addrs))
+	if n == 0 {
+		return dst, Empty
+	}
+	if n > MaxFrames {
+		n, truncated = MaxFrames, true
+	}
+	for i := range n {
+		f := profile.Frame{Type: frameType}
+		if i < len(spans) {
+			entry := text[spans[i].start:spans[i].end]
+			f.Name = functionName(entry)
+			if addr, ok := parseAddress(entry); ok {
+				f.Address = userAddress(addr)
+			}
+		}
+		if i < len(u.addrs) {
+			if i > 0 && f.Name == "" && (i >= len(u.ids) || u.ids[i].id == "") && nowhere(u.addrs[i]) {
+				break
+			}
+			f.Address = userAddress(u.addrs[i])
+		}
+		if i < len(u.ids) && u.ids[i].id != "" {
+			f.Address = u.ids[i].offset
+			f.Mapping = profile.Mapping{GNUBuildID: u.ids[i].id, Symbolized: f.Name != ""}
+		} else if f.Name == "" && f.Address == 0 {
+			f.Name = Unknown
+		}
+		dst = append(dst, f)
+	}
+	if truncated {
+		return dst, Truncated
+	}
+	return dst, OK
+}
+
+// nowhere reports whether no code can be at an address that is known. The kernel follows frame
+// pointers, and where a program's outermost function has none, such as _start, it goes on with
+// whatever the register held: a canary, a counter. The stack has ended before it.
+func nowhere(addr uint64) bool {
+	return addr != 0 && (addr < lowestCode || addr > highestCode)
+}
+
+// lowestCode is Linux's least mmap_min_addr: the first page is never a program's. highestCode is
+// above what any architecture gives to a program (57 bits on x86-64, 56 on arm64).
+const (
+	lowestCode  = 4096
+	highestCode = 1<<57 - 1
+)
+
+// readAddresses sets addrs to the addresses of a list, 0 for an entry that is none, and reports
+// whether the list was too long.
+func (u *User) readAddresses(list []byte) (truncated bool) {
+	u.addrs = u.addrs[:0]
+	var entry []byte
+	for i := 0; len(list) > 0; i++ {
+		if i == MaxFrames {
+			return true
+		}
+		entry, list = cutEntry(list, i)
+		addr, _ := parseAddress(entry)
+		u.addrs = append(u.addrs, addr)
+	}
+	return false
+}
+
+// readBuildIDs sets ids to the entries of a list of build IDs and reports whether it was too long.
+func (u *User) readBuildIDs(list []byte) (truncated bool) {
+	u.ids = u.ids[:0]
+	var entry []byte
+	for i := 0; len(list) > 0; i++ {
+		if i == MaxFrames {
+			return true
+		}
+		entry, list = cutEntry(list, i)
+		u.ids = append(u.ids, u.readBuildID(entry))
+	}
+	return false
+}
+
+func (u *User) readBuildID(entry []byte) buildID {
+	id, offset, ok := bytes.Cut(entry, []byte(" +"))
+	if !ok {
+		addr, _ := parseHex(entry)
+		return buildID{offset: userAddress(addr)}
+	}
+	off, ok := parseHex(offset)
+	if !ok {
+		return buildID{}
+	}
+	return buildID{id: u.knownID(id), offset: off}
+}
+
+// knownID returns a build ID as a Mapping has it, "" if it is none.
+func (u *User) knownID(raw []byte) string {
+	if id, ok := u.known[string(raw)]; ok {
+		return id
+	}
+	if len(u.known) >= maxKnownIDs {
+		clear(u.known)
+	}
+	if len(raw) > 2*buildIDSize {
+		return ""
+	}
+	id := formatBuildID(string(raw))
+	u.known[string(raw)] = id
+	return id
+}
+
+// buildIDSize is BPF_BUILD_ID_SIZE, in bytes (include/uapi/linux/bpf.h).
+const buildIDSize = 20
+
+// formatBuildID returns a build ID in lower case and without padding, "" if it is none. The kernel
+// pads those that are shorter than 20 bytes with zeros. Linkers make them of 20, 16 (MD5, UUID) and
+// 8 bytes (lld's --build-id=fast): that many zeros at the end are padding and not part of a hash.
+func formatBuildID(s string) string {
+	if len(s)%2 != 0 {
+		return ""
+	}
+	for i := range len(s) {
+		if hexDigit(s[i]) > 15 {
+			return ""
+		}
+	}
+	if len(s) == 2*buildIDSize {
+		for _, size := range []int{0, 8, 16} {
+			if strings.Trim(s[2*size:], "0") == "" {
+				s = s[:2*size]
+				break
+			}
+		}
+	}
+	return strings.ToLower(s)
+}
+
+// cutEntry returns the first entry of a list without its index, i, if it has one, and the rest of
+// the list.
+func cutEntry(list []byte, i int) (entry, rest []byte) {
+	entry, rest, _ = bytes.Cut(list, []byte(separator))
+	if len(entry) > 0 && entry[0] == '[' {
+		entry = entry[indexLen(string(entry[:min(len(entry), 8)]), i):]
+	}
+	return entry, rest
+}
+
+// userAddress returns the address, or 0 if no program can have code there: the upper half of the
+// address space is the kernel's, and its addresses are not given away.
+func userAddress(addr uint64) uint64 {
+	if addr>>63 != 0 {
+		return 0
+	}
+	return addr
+}

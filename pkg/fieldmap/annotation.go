@@ -1,0 +1,126 @@
+package fieldmap
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The annotations of a data source.
+const (
+	annStackFields = "profiles.stack-fields"
+	annValueField  = "profiles.value-field"
+	annName        = "profiles.name"
+	annType        = "profiles.type"
+	annUnit        = "profiles.unit"
+	annPeriod      = "profiles.period"
+	annPeriodType  = "profiles.period-type"
+	annPeriodUnit  = "profiles.period-unit"
+	annAggregation = "profiles.aggregation"
+	annTimestamps  = "profiles.timestamps"
+)
+
+// The annotations of a field. The first two take "true", the attribute's name, or "false".
+const (
+	annSampleAttribute   = "profiles.sample-attribute"
+	annResourceAttribute = "profiles.resource-attribute"
+	annTimestamp         = "profiles.timestamp"
+	annTraceID           = "profiles.trace-id"
+	annSpanID            = "profiles.span-id"
+)
+
+// maxNameBytes bounds the names and keys that an image can set.
+const maxNameBytes = 128
+
+// protectedPrefixes are the attributes that tell who or where a workload is, what produced the
+// telemetry, or how a frame was made: an image cannot write them.
+var protectedPrefixes = []string{
+	"service", "k8s", "container", "host", "os", "cloud", "deployment", "telemetry",
+	"process.executable", "profile", "pprof",
+}
+
+// checkName tells what is wrong with a name or key that an image has set.
+func checkName(s string) error {
+	switch {
+	case s == "":
+		return fmt.Errorf("it is empty")
+	case len(s) > maxNameBytes:
+		return fmt.Errorf("it is longer than %d bytes", maxNameBytes)
+	}
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case strings.IndexByte("._-/", c) >= 0:
+		default:
+			return fmt.Errorf("it may hold letters, digits and any of . _ - / only")
+		}
+	}
+	return nil
+}
+
+// checkKey tells why an image may not write an attribute with this key.
+func checkKey(key string) error {
+	if err := checkName(key); err != nil {
+		return err
+	}
+	if strings.HasPrefix(key, "__") {
+		return fmt.Errorf("keys that start with __ belong to receivers")
+	}
+	lower := strings.ToLower(key)
+	for _, p := range protectedPrefixes {
+		if lower == p || strings.HasPrefix(lower, p+".") {
+			return fmt.Errorf("an image may not set %s attributes", p+".*")
+		}
+	}
+	// Receivers that know labels only turn dots and dashes into underscores.
+	if _, ok := protectedLabels[label(lower)]; ok {
+		return fmt.Errorf("it reads as an attribute that an image may not set")
+	}
+	return nil
+}
+
+// protectedLabels are the identity attributes as receivers write them that know labels only.
+var protectedLabels = func() map[string]struct{} {
+	labels := make(map[string]struct{}, len(resourceKeys))
+	for _, key := range resourceKeys {
+		labels[label(key)] = struct{}{}
+	}
+	return labels
+}()
+
+var toLabel = strings.NewReplacer(".", "_", "-", "_", "/", "_")
+
+func label(key string) string { return toLabel.Replace(key) }
+
+// answer is what an attribute annotation of a field says.
+type answer struct {
+	set  bool
+	yes  bool
+	name string // empty with yes: the default name
+}
+
+func parseAnswer(annotations map[string]string, key string) answer {
+	switch v := strings.TrimSpace(annotations[key]); strings.ToLower(v) {
+	case "":
+		return answer{}
+	case "true":
+		return answer{set: true, yes: true}
+	case "false":
+		return answer{set: true}
+	default:
+		return answer{set: true, yes: true, name: v}
+	}
+}
+
+func isTrue(s string) bool { return strings.EqualFold(strings.TrimSpace(s), "true") }
+
+// splitList splits a comma list and trims its entries; empty ones are left out.
+func splitList(s string) []string {
+	var list []string
+	for _, e := range strings.Split(s, ",") {
+		if e = strings.TrimSpace(e); e != "" {
+			list = append(list, e)
+		}
+	}
+	return list
+}

@@ -1,0 +1,432 @@
+package fieldmap
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/spf13/viper"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+)
+
+func TestProfileCPU(t *testing.T) {
+	s := profileCPU(t, profileCPUMetadata)
+	o := testOptions()
+	var warned func() []string
+	o.Logger, warned = recorder()
+	p := compile(t, s, o)
+	require.Equal(t, Descriptor{
+		Name:       "process_cpu",
+		Types:      []profile.ValueType{{Type: "samples", Unit: "count"}},
+		Period:     20_408_163,
+		PeriodType: profile.ValueType{Type: "cpu", Unit: "nanoseconds"},
+		Scope:      profile.Scope{Name: "ghcr.io/inspektor-gadget/gadget/profile_cpu", Version: "v0.55.0"},
+	}, p.Descriptor())
+	require.Empty(t, warned())
+
+	d := s.row(podRow())
+	require.Equal(t, []int64{3}, p.Values(nil, d))
+	sm, outcome := p.Sample(d)
+	require.Equal(t, stack.OK, outcome)
+	require.Equal(t, []string{"do_syscall_64", "entry_SYSCALL_64_after_hwframe", "main.work", "main.main"}, frameNames(sm))
+	require.Equal(t, map[string]any{"thread.name": "cart-server"}, attributes(t, sm.Attributes))
+	require.Equal(t, "cart", resource(t, p, d)["service.name"])
+}
+
+// events is a data source of single events with every kind of stack, without annotations.
+func events(t testing.TB, metadata string) *source {
+	t.Helper()
+	members := []*member{ //nolint:prealloc // the rest has a function of its own
+		{name: "timestamp_raw", kind: api.Kind_Uint64, size: 8, tags: []string{"type:gadget_timestamp"}, parent: -1},
+		{name: "kstack_raw", kind: api.Kind_Uint32, size: 4, tags: []string{kernelStackTag}, parent: -1},
+		{name: "bytes", kind: api.Kind_Uint64, size: 8, parent: -1},
+		{name: "objects", kind: api.Kind_Int32, size: 4, parent: -1},
+		{name: "seconds", kind: api.Kind_Float64, size: 8, parent: -1},
+		{name: "ratio", kind: api.Kind_Float32, size: 4, parent: -1},
+	}
+	members = append(members, userStackMembers("ustack", len(members))...)
+	return newSource(t, "allocs", metadata, members...).formatUserStack("ustack").text("timestamp", "kstack", "fname")
+}
+
+func TestDiscovery(t *testing.T) {
+	row := map[string]any{"kstack": "k; ", "ustack.symbols": "u; ", "fname": "text; "}
+	for _, tc := range []struct {
+		name   string
+		source func() *source
+		want   []string
+	}{
+		{"kernel before user", func() *source { return events(t, plain) }, []string{"k", "u"}},
+		{"an annotation turns it around", func() *source {
+			return events(t, "annotations: {profiles.stack-fields: 'ustack.symbols, kstack'}")
+		}, []string{"u", "k"}},
+		{"the user stack alone", func() *source { return events(t, "annotations: {profiles.stack-fields: ustack.symbols}") }, []string{"u"}},
+		{"the addresses stand for all of it", func() *source { return events(t, "annotations: {profiles.stack-fields: ustack.addresses}") }, []string{"u"}},
+		{"the raw field stands for all of it", func() *source { return events(t, "annotations: {profiles.stack-fields: 'kstack_raw,ustack'}") }, []string{"k", "u"}},
+		{"a stack named twice", func() *source {
+			return events(t, "annotations: {profiles.stack-fields: 'kstack,kstack_raw,ustack.buildid,ustack'}")
+		}, []string{"k", "u"}},
+		{"any text", func() *source { return events(t, "annotations: {profiles.stack-fields: fname}") }, []string{"text"}},
+		{"without regard to case", func() *source { return events(t, "annotations: {profiles.stack-fields: KStack}") }, []string{"k"}},
+		{"a name of its own for the kernel stack", func() *source {
+			s := newSource(t, "x", plain, &member{name: "ip", kind: api.Kind_Uint32, size: 4, tags: []string{kernelStackTag}, parent: -1}).text("kstack", "ustack.symbols", "fname")
+			return s.annotate("ip", kernelTargetAnnotation, "kstack")
+		}, []string{"k"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := tc.source()
+			sm, outcome := compile(t, s, testOptions()).Sample(s.row(row))
+			require.Equal(t, tc.want, frameNames(sm))
+			require.Equal(t, stack.OK, outcome)
+		})
+	}
+}
+
+func TestDiscoveryTakesOneStackOfAKind(t *testing.T) {
+	s := newSource(t, "wakeups", plain,
+		&member{name: "wakee_raw", kind: api.Kind_Uint32, size: 4, tags: []string{kernelStackTag}, parent: -1},
+		&member{name: "waker_raw", kind: api.Kind_Uint32, size: 4, tags: []string{kernelStackTag}, parent: -1},
+	).text("wakee", "waker")
+	o := testOptions()
+	var warned func() []string
+	o.Logger, warned = recorder()
+	sm, _ := compile(t, s, o).Sample(s.row(map[string]any{"wakee": "a; ", "waker": "b; "}))
+	require.Equal(t, []string{"a"}, frameNames(sm))
+	require.Len(t, warned(), 1)
+	require.Contains(t, warned()[0], annStackFields)
+}
+
+func TestNoStack(t *testing.T) {
+	for name, s := range map[string]*source{
+		"no stack":                      newSource(t, "x", plain).text("fname"),
+		"a kernel stack not formatted":  newSource(t, "x", plain, &member{name: "kstack_raw", kind: api.Kind_Uint32, size: 4, tags: []string{kernelStackTag}, parent: -1}),
+		"a kernel stack without a name": newSource(t, "x", plain, &member{name: "kstack", kind: api.Kind_Uint32, size: 4, tags: []string{kernelStackTag}, parent: -1}),
+		"a user stack not formatted":    newSource(t, "x", plain, userStackMembers("ustack", 0)...),
+		"a value and no stack":          newSource(t, "x", "annotations: {profiles.value-field: n}", &member{name: "n", kind: api.Kind_Uint32, size: 4, parent: -1}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Compile(s, testOptions())
+			require.ErrorIs(t, err, ErrNoStack)
+			require.ErrorContains(t, err, `"x"`)
+		})
+	}
+}
+
+func TestErrorsNameTheFieldAndTheRemedy(t *testing.T) {
+	for _, tc := range []struct {
+		name, annotations string
+		want              []string
+	}{
+		{"stack field missing", "profiles.stack-fields: 'kstack,gone'", []string{`"allocs"`, "profiles.stack-fields", `"gone"`, "kstack_raw", "ustack.symbols", "fname"}},
+		{"value field missing", "profiles.value-field: gone", []string{`"allocs"`, "profiles.value-field", `"gone"`, "bytes", "objects"}},
+		{"stack field of numbers", "profiles.stack-fields: bytes", []string{`"allocs"`, `"bytes"`, "no stack"}},
+		{"value field of text", "profiles.value-field: fname", []string{`"allocs"`, `"fname"`, "no number"}},
+		{"value field of fractions", "profiles.value-field: ratio", []string{`"allocs"`, `"ratio"`, "fraction", "profiles.unit"}},
+		{"value field of fractions of a unit without parts", "profiles.value-field: ratio, profiles.unit: bytes", []string{`"ratio"`, `"bytes"`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := events(t, "annotations: {"+tc.annotations+"}")
+			_, err := Compile(s, testOptions())
+			require.Error(t, err)
+			require.NotErrorIs(t, err, ErrNoStack)
+			for _, want := range tc.want {
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
+
+func TestErrorsAreOfBoundedLength(t *testing.T) {
+	s := newSource(t, "x", plain)
+	for i := range 500 {
+		s.text("field_with_a_name_" + string(rune('a'+i/26)) + string(rune('a'+i%26)))
+	}
+	s.AddAnnotation(annStackFields, string(make([]byte, 1<<16)))
+	_, err := Compile(s, testOptions())
+	require.Error(t, err)
+	require.Less(t, len(err.Error()), 4096)
+}
+
+func TestDescriptor(t *testing.T) {
+	count := profile.ValueType{Type: "samples", Unit: "count"}
+	cpu := profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
+	for _, tc := range []struct {
+		name        string
+		annotations map[string]string
+		options     func(o *Options)
+		check       func(t *testing.T, d Descriptor)
+		warnings    int
+	}{
+		{name: "no value field", check: func(t *testing.T, d Descriptor) {
+			require.Equal(t, "allocs", d.Name)
+			require.Equal(t, []profile.ValueType{{Type: "events", Unit: "count"}}, d.Types)
+			require.Equal(t, profile.ValueType{Type: "allocs", Unit: "count"}, d.PeriodType)
+			require.Equal(t, int64(1), d.Period)
+			require.False(t, d.Last)
+			require.False(t, d.Timestamps)
+		}},
+		{name: "a value field", annotations: map[string]string{annValueField: "bytes"}, check: func(t *testing.T, d Descriptor) {
+			require.Equal(t, []profile.ValueType{count}, d.Types)
+			require.Equal(t, cpu, d.PeriodType, "of a gadget with a sampler")
+		}},
+		{name: "no sampler", annotations: map[string]string{annValueField: "bytes"}, options: func(o *Options) { o.Gadget.Config = nil }, check: func(t *testing.T, d Descriptor) {
+			require.Equal(t, profile.ValueType{Type: "allocs", Unit: "count"}, d.PeriodType)
+			require.Equal(t, int64(1), d.Period)
+		}},
+		{
+			name: "several value fields", annotations: map[string]string{annValueField: "objects, bytes", annType: "alloc_objects,alloc_space", annUnit: "count,bytes", annName: "memory"},
+			check: func(t *testing.T, d Descriptor) {
+				require.Equal(t, []profile.ValueType{{Type: "alloc_objects", Unit: "count"}, {Type: "alloc_space", Unit: "bytes"}}, d.Types)
+				require.Equal(t, profile.ValueType{Type: "memory", Unit: "count"}, d.PeriodType)
+			},
+		},
+		{
+			name: "several value fields without types", annotations: map[string]string{annValueField: "objects,bytes", annUnit: ",bytes"},
+			check: func(t *testing.T, d Descriptor) {
+				require.Equal(t, []profile.ValueType{{Type: "objects", Unit: "count"}, {Type: "bytes", Unit: "bytes"}}, d.Types)
+			},
+		},
+		{
+			name: "one type twice", annotations: map[string]string{annValueField: "objects,bytes", annType: "n,n"}, warnings: 1,
+			check: func(t *testing.T, d Descriptor) {
+				require.Equal(t, []profile.ValueType{{Type: "n", Unit: "count"}, {Type: "n_2", Unit: "count"}}, d.Types)
+			},
+		},
+		{
+			name: "more types than values", annotations: map[string]string{annValueField: "bytes", annType: "a,b", annUnit: "bytes,bytes"}, warnings: 2,
+			check: func(t *testing.T, d Descriptor) {
+				require.Equal(t, []profile.ValueType{{Type: "a", Unit: "bytes"}}, d.Types)
+			},
+		},
+		{
+			name: "a dash in the type", annotations: map[string]string{annType: "off-cpu-time"}, warnings: 1,
+			check: func(t *testing.T, d Descriptor) { require.Equal(t, "off_cpu_time", d.Types[0].Type) },
+		},
+		{
+			name: "a bad type, unit and name", annotations: map[string]string{annType: "a b", annUnit: "\x1b", annName: "n\nm"}, warnings: 3,
+			check: func(t *testing.T, d Descriptor) {
+				require.Equal(t, "allocs", d.Name)
+				require.Equal(t, []profile.ValueType{{Type: "events", Unit: "count"}}, d.Types)
+			},
+		},
+		{
+			name: "the flag's name is stronger", annotations: map[string]string{annName: "n"}, options: func(o *Options) { o.Name = "mine" },
+			check: func(t *testing.T, d Descriptor) {
+				require.Equal(t, "mine", d.Name)
+				require.Equal(t, "mine", d.PeriodType.Type)
+			},
+		},
+		{
+			name: "fractions of time", annotations: map[string]string{annValueField: "seconds", annType: "wait", annUnit: "seconds"},
+			check: func(t *testing.T, d Descriptor) {
+				require.Equal(t, []profile.ValueType{{Type: "wait", Unit: "nanoseconds"}}, d.Types)
+			},
+		},
+		{
+			name: "a period of the image", annotations: map[string]string{annPeriod: "524288", annPeriodType: "space", annPeriodUnit: "bytes"},
+			check: func(t *testing.T, d Descriptor) {
+				require.Equal(t, profile.ValueType{Type: "space", Unit: "bytes"}, d.PeriodType)
+				require.Equal(t, int64(524288), d.Period)
+			},
+		},
+		{
+			name: "a period is stronger than the sampler's", annotations: map[string]string{annValueField: "bytes", annPeriod: "1000"},
+			check: func(t *testing.T, d Descriptor) {
+				require.Equal(t, cpu, d.PeriodType)
+				require.Equal(t, int64(1000), d.Period)
+			},
+		},
+		{
+			name: "a bad period", annotations: map[string]string{annPeriod: "0", annPeriodType: "a b", annPeriodUnit: "c d"}, warnings: 3,
+			check: func(t *testing.T, d Descriptor) {
+				require.Equal(t, profile.ValueType{Type: "allocs", Unit: "count"}, d.PeriodType)
+				require.Equal(t, int64(1), d.Period)
+			},
+		},
+		{name: "a frequency that is a number", annotations: map[string]string{annValueField: "bytes"}, options: func(o *Options) {
+			o.Gadget.Config = viper.New()
+			o.Gadget.Config.Set("programs", map[string]any{"p": map[string]any{"sampler": map[string]any{"frequency": 100}}})
+		}, check: func(t *testing.T, d Descriptor) { require.Equal(t, int64(10_000_000), d.Period) }},
+		{
+			name: "a frequency that is none", annotations: map[string]string{annValueField: "bytes"}, options: func(o *Options) { o.Gadget.Config = gadgetConfig("often") },
+			check: func(t *testing.T, d Descriptor) { require.Equal(t, int64(1), d.Period) },
+		},
+		{
+			name: "a frequency of zero", annotations: map[string]string{annValueField: "bytes"}, options: func(o *Options) { o.Gadget.Config = gadgetConfig("0") },
+			check: func(t *testing.T, d Descriptor) { require.Equal(t, int64(1), d.Period) },
+		},
+		{name: "programs of another form", annotations: map[string]string{annValueField: "bytes"}, options: func(o *Options) {
+			o.Gadget.Config = viper.New()
+			o.Gadget.Config.Set("programs", []string{"p"})
+		}, check: func(t *testing.T, d Descriptor) { require.Equal(t, int64(1), d.Period) }},
+		{name: "two samplers of one frequency", annotations: map[string]string{annValueField: "bytes"}, options: func(o *Options) {
+			o.Gadget.Config.Set("programs.other.sampler.frequency", "49")
+		}, check: func(t *testing.T, d Descriptor) { require.Equal(t, int64(20_408_163), d.Period) }},
+		{name: "two samplers that differ", annotations: map[string]string{annValueField: "bytes"}, warnings: 1, options: func(o *Options) {
+			o.Gadget.Config.Set("programs.other.sampler.frequency", "99")
+		}, check: func(t *testing.T, d Descriptor) { require.Equal(t, int64(1), d.Period) }},
+		{name: "a frequency that a parameter has set", annotations: map[string]string{annValueField: "bytes"}, options: func(o *Options) {
+			require.NoError(t, o.Gadget.Config.MergeConfigMap(map[string]any{"programs": map[string]any{"profiler": map[string]any{"sampler": map[string]any{"frequency": "200"}}}}))
+		}, check: func(t *testing.T, d Descriptor) { require.Equal(t, int64(5_000_000), d.Period) }},
+		{name: "units in other words", annotations: map[string]string{annValueField: "bytes,objects", annUnit: "By,ns", annPeriodUnit: "byte"}, check: func(t *testing.T, d Descriptor) {
+			require.Equal(t, "bytes", d.Types[0].Unit)
+			require.Equal(t, "nanoseconds", d.Types[1].Unit)
+			require.Equal(t, "bytes", d.PeriodType.Unit)
+		}},
+		{
+			name: "a name that no receiver takes", options: func(o *Options) { o.Name = "my profile\x1b" }, warnings: 1,
+			check: func(t *testing.T, d Descriptor) { require.Equal(t, "my_profile_", d.Name) },
+		},
+		{name: "last", annotations: map[string]string{annAggregation: "last", annTimestamps: "true"}, check: func(t *testing.T, d Descriptor) {
+			require.True(t, d.Last)
+			require.True(t, d.Timestamps)
+		}},
+		{name: "another aggregation", annotations: map[string]string{annAggregation: "mean"}, warnings: 1, check: func(t *testing.T, d Descriptor) { require.False(t, d.Last) }},
+		{name: "no image", options: func(o *Options) { o.Gadget.ImageName = "" }, check: func(t *testing.T, d Descriptor) {
+			require.Equal(t, profile.Scope{Name: defaultScope}, d.Scope)
+		}},
+		{name: "an image by digest", options: func(o *Options) { o.Gadget.ImageName = "r:5000/g@sha256:ab" }, check: func(t *testing.T, d Descriptor) {
+			require.Equal(t, profile.Scope{Name: "r:5000/g", Version: "sha256:ab"}, d.Scope)
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := events(t, plain)
+			for key, value := range tc.annotations {
+				s.AddAnnotation(key, value)
+			}
+			o := testOptions()
+			var warned func() []string
+			o.Logger, warned = recorder()
+			if tc.options != nil {
+				tc.options(&o)
+			}
+			tc.check(t, compile(t, s, o).Descriptor())
+			require.Len(t, warned(), tc.warnings, "%q", warned())
+			for _, w := range warned() {
+				require.NotContains(t, w, "\x1b")
+				require.NotContains(t, w, "\n")
+			}
+		})
+	}
+}
+
+func TestValues(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		kind  api.Kind
+		unit  string
+		value any
+		want  int64
+	}{
+		{"int8", api.Kind_Int8, "", int8(-3), -3},
+		{"int16", api.Kind_Int16, "", int16(-300), -300},
+		{"int32", api.Kind_Int32, "", int32(math.MinInt32), math.MinInt32},
+		{"int64", api.Kind_Int64, "", int64(math.MinInt64), math.MinInt64},
+		{"uint8", api.Kind_Uint8, "", uint8(200), 200},
+		{"uint16", api.Kind_Uint16, "", uint16(60000), 60000},
+		{"uint32", api.Kind_Uint32, "", uint32(math.MaxUint32), math.MaxUint32},
+		{"uint64", api.Kind_Uint64, "", uint64(1 << 40), 1 << 40},
+		{"uint64 too large", api.Kind_Uint64, "", uint64(math.MaxUint64), math.MaxInt64},
+		{"seconds", api.Kind_Float64, "seconds", 1.5, 1_500_000_000},
+		{"milliseconds", api.Kind_Float32, "milliseconds", float32(0.25), 250_000},
+		{"microseconds", api.Kind_Float64, "microseconds", 2.5, 2500},
+		{"nanoseconds are rounded", api.Kind_Float64, "nanoseconds", 2.6, 3},
+		{"not a number", api.Kind_Float64, "seconds", math.NaN(), 0},
+		{"infinite", api.Kind_Float64, "seconds", math.Inf(1), math.MaxInt64},
+		{"negative infinite", api.Kind_Float64, "seconds", math.Inf(-1), math.MinInt64},
+		{"short", api.Kind_Uint64, "", []byte{1}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSource(t, "x", plain).text("stack")
+			_, err := s.AddField("n", tc.kind)
+			require.NoError(t, err)
+			s.AddAnnotation(annStackFields, "stack")
+			s.AddAnnotation(annValueField, "n")
+			s.AddAnnotation(annUnit, tc.unit)
+			p := compile(t, s, testOptions())
+			require.Equal(t, []int64{7, tc.want}, p.Values([]int64{7}, s.row(map[string]any{"n": tc.value})))
+		})
+	}
+	t.Run("none", func(t *testing.T) {
+		s := events(t, plain)
+		require.Equal(t, []int64{1}, compile(t, s, testOptions()).Values(nil, s.row(nil)))
+	})
+	t.Run("several", func(t *testing.T) {
+		s := events(t, plain)
+		s.AddAnnotation(annValueField, "objects,bytes")
+		require.Equal(t, []int64{2, 64}, compile(t, s, testOptions()).Values(nil, s.row(map[string]any{"objects": int32(2), "bytes": uint64(64)})))
+	})
+}
+
+func TestTimestamp(t *testing.T) {
+	wall := uint64(time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC).UnixNano())
+	for _, tc := range []struct {
+		name  string
+		setup func(s *source)
+		value uint64
+		want  uint64
+	}{
+		{"none", func(*source) {}, wall, 0},
+		{"annotated", func(s *source) { s.annotate("timestamp_raw", annTimestamp, "true") }, wall, wall},
+		{"the formatted field stands for the raw one", func(s *source) { s.annotate("timestamp", annTimestamp, "true") }, wall, wall},
+		{"by its type where timestamps are wanted", func(s *source) { s.AddAnnotation(annTimestamps, "true") }, wall, wall},
+		{"zero", func(s *source) { s.annotate("timestamp_raw", annTimestamp, "true") }, 0, 0},
+		{"of no use", func(s *source) { s.annotate("fname", annTimestamp, "true") }, wall, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := events(t, plain)
+			tc.setup(s)
+			require.Equal(t, tc.want, compile(t, s, testOptions()).Timestamp(s.row(map[string]any{"timestamp_raw": tc.value})))
+		})
+	}
+	t.Run("since boot", func(t *testing.T) {
+		s := events(t, plain).annotate("timestamp_raw", annTimestamp, "true")
+		now := uint64(time.Now().UnixNano())
+		p := compile(t, s, testOptions())
+		got := p.Timestamp(s.row(map[string]any{"timestamp_raw": now - bootOffset()}))
+		require.InDelta(t, float64(now), float64(got), float64(time.Minute))
+	})
+	t.Run("negative", func(t *testing.T) {
+		s := newSource(t, "x", plain).text("stack")
+		_, err := s.AddField("at", api.Kind_Int64)
+		require.NoError(t, err)
+		s.AddAnnotation(annStackFields, "stack")
+		s.annotate("at", annTimestamp, "true")
+		require.Zero(t, compile(t, s, testOptions()).Timestamp(s.row(map[string]any{"at": int64(-5)})))
+	})
+}
+
+func TestFieldsThatGaveUpTheirName(t *testing.T) {
+	s := profileCPU(t, plain)
+	s.GetField("proc.comm").RemoveReference(false)
+	require.Empty(t, sample(t, compile(t, s, testOptions()), s.row(map[string]any{"kern_stack": "f; "})))
+}
+
+func TestNamesOfADataSource(t *testing.T) {
+	for name, want := range map[string]string{"page-faults": "page-faults", "a b\n": "a_b_", "": "unnamed", "é": "_"} {
+		s := newSource(t, name, "annotations: {profiles.stack-fields: stack}").text("stack", "strange\x1b[0m")
+		require.Equal(t, want, compile(t, s, testOptions()).Descriptor().Name)
+		s.AddAnnotation(annValueField, "gone")
+		_, err := Compile(s, testOptions())
+		require.ErrorContains(t, err, `stack, "strange\x1b[0m"`)
+	}
+}
+
+func TestSingleEvents(t *testing.T) {
+	ds, err := datasource.New(datasource.TypeSingle, "faults")
+	require.NoError(t, err)
+	stackField, err := ds.AddField("stack", api.Kind_String)
+	require.NoError(t, err)
+	ds.AddAnnotation(annStackFields, "stack")
+	p, err := Compile(ds, testOptions())
+	require.NoError(t, err)
+	packet, err := ds.NewPacketSingle()
+	require.NoError(t, err)
+	require.NoError(t, stackField.PutString(packet, "f; "))
+	sm, _ := p.Sample(packet)
+	require.Equal(t, []string{"f"}, frameNames(sm))
+}

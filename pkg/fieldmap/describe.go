@@ -1,0 +1,216 @@
+package fieldmap
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// defaultScope names the producer where the gadget has no image, as in a test.
+const defaultScope = "github.com/ig-otel-profiles/ig-otel-profiles"
+
+// describe fills in the Descriptor. It needs the value fields.
+func (c *compiler) describe() {
+	d := &c.plan.desc
+	d.Name = c.profileName()
+	d.Types = c.types()
+	d.PeriodType, d.Period = c.period(d.Name, d.Types[0])
+
+	switch v := strings.ToLower(strings.TrimSpace(c.ann[annAggregation])); v {
+	case "", "sum":
+	case "last":
+		d.Last = true
+	default:
+		c.warnf("%s is %q, which is neither sum nor last: sum is taken", annAggregation, clipName(v))
+	}
+	d.Timestamps = isTrue(c.ann[annTimestamps])
+
+	image := parseImage(c.o.Gadget.ImageName)
+	d.Scope = profile.Scope{Name: clip(firstOf(image.name, defaultScope)), Version: clip(image.version())}
+	if c.o.Exporter.ProfileScope {
+		d.Scope.Name = d.Name
+	}
+}
+
+func (c *compiler) profileName() string {
+	if c.o.Name != "" { // the user's, or a default that the image sets for the flag
+		name := safeName(c.o.Name)
+		if name != c.o.Name {
+			c.warnf("the profile's name %q is exported as %q: it may hold letters, digits and any of . _ - / only", clipName(c.o.Name), name)
+		}
+		return name
+	}
+	name := strings.TrimSpace(c.ann[annName])
+	if name == "" {
+		return safeName(c.ds.Name())
+	}
+	if err := checkName(name); err != nil {
+		c.warnf("%s %q is ignored: %v; the name of the data source is taken", annName, clipName(name), err)
+		return safeName(c.ds.Name())
+	}
+	return name
+}
+
+// types makes the sample types, one per value field, no two the same.
+func (c *compiler) types() []profile.ValueType {
+	typeNames, units := splitPositions(c.ann[annType]), splitPositions(c.ann[annUnit])
+	n := max(1, len(c.plan.values))
+	for annotation, list := range map[string][]string{annType: typeNames, annUnit: units} {
+		if len(list) > n {
+			c.warnf("%s has %d entries for %d values: the rest is ignored", annotation, len(list), n)
+		}
+	}
+	defaultType := "samples"
+	if len(c.plan.values) == 0 {
+		defaultType = "events"
+	}
+	types := make([]profile.ValueType, 0, n)
+	for i := range n {
+		t := profile.ValueType{Type: at(typeNames, i), Unit: at(units, i)}
+		if t.Type != "" {
+			t.Type = c.typeName(annType, t.Type)
+		}
+		if t.Unit != "" {
+			if err := checkName(t.Unit); err != nil {
+				c.warnf("%s %q is ignored: %v", annUnit, clipName(t.Unit), err)
+				t.Unit = ""
+			}
+		}
+		t.Unit = c.unit(t.Unit)
+		if i < len(c.plan.values) && c.plan.values[i].scale != 0 {
+			t.Unit = "nanoseconds"
+		}
+		if t.Type == "" {
+			t.Type = defaultType
+			if n > 1 { // the field tells them apart
+				t.Type = strings.ReplaceAll(safeName(c.plan.values[i].read.acc.FullName()), "-", "_")
+			}
+		}
+		for base, k := t.Type, 2; slices.Contains(types, t); k++ {
+			t.Type = base + "_" + strconv.Itoa(k)
+			c.warnf("two values of one type %q cannot be told apart: one is called %q; give each its own in %s", base, t.Type, annType)
+		}
+		types = append(types, t)
+	}
+	return types
+}
+
+// pprofUnits are pprof's words for units that are also written in other ways. Receivers match a
+// unit by its letters.
+var pprofUnits = map[string]string{
+	"": "count", "1": "count", "counts": "count",
+	"ns": "nanoseconds", "nanosecond": "nanoseconds",
+	"us": "microseconds", "microsecond": "microseconds",
+	"ms": "milliseconds", "millisecond": "milliseconds",
+	"s": "seconds", "second": "seconds",
+	"byte": "bytes", "By": "bytes",
+}
+
+func (c *compiler) unit(name string) string {
+	if word, ok := pprofUnits[name]; ok && (name == "" || !c.o.Exporter.CompatNames) {
+		return word
+	}
+	return name
+}
+
+// typeName checks a type. Pyroscope refuses one with a dash.
+func (c *compiler) typeName(annotation, name string) string {
+	if err := checkName(name); err != nil {
+		c.warnf("%s %q is ignored: %v", annotation, clipName(name), err)
+		return ""
+	}
+	if strings.Contains(name, "-") {
+		better := strings.ReplaceAll(name, "-", "_")
+		c.warnf("%s %q is exported as %q: receivers refuse a type with a dash", annotation, name, better)
+		return better
+	}
+	return name
+}
+
+// safeName makes a name that checkName takes of that of a data source or field.
+func safeName(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf && checkName(string(r)) == nil {
+			return r
+		}
+		return '_'
+	}, name)
+	return firstOf(name[:min(len(name), maxNameBytes)], "unnamed")
+}
+
+// period decides on the sampling period: that of the annotations, or that of the gadget's sampler,
+// or else 1 of the profile's name, because receivers refuse 0.
+func (c *compiler) period(name string, first profile.ValueType) (profile.ValueType, int64) {
+	none := profile.ValueType{Type: name, Unit: first.Unit}
+	if c.o.Exporter.CompatNames {
+		return none, 1
+	}
+	typ, unit := strings.TrimSpace(c.ann[annPeriodType]), strings.TrimSpace(c.ann[annPeriodUnit])
+	if typ != "" {
+		typ = c.typeName(annPeriodType, typ)
+	}
+	if unit != "" {
+		if err := checkName(unit); err != nil {
+			c.warnf("%s %q is ignored: %v", annPeriodUnit, clipName(unit), err)
+			unit = ""
+		} else {
+			unit = c.unit(unit)
+		}
+	}
+	sampled, period := none, int64(1)
+	if first == (profile.ValueType{Type: "samples", Unit: "count"}) {
+		if hz, ok := c.frequency(); ok {
+			sampled, period = profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, 1_000_000_000/hz
+		}
+	}
+	if s := strings.TrimSpace(c.ann[annPeriod]); s != "" {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err == nil && n <= 0 {
+			err = fmt.Errorf("it is not above 0")
+		}
+		if err != nil {
+			c.warnf("%s %q is ignored: it takes a whole number above 0", annPeriod, clipName(s))
+		} else {
+			period = n
+		}
+	}
+	return profile.ValueType{Type: firstOf(typ, sampled.Type), Unit: firstOf(unit, sampled.Unit)}, period
+}
+
+// maxFrequency is above any that the kernel samples at (kernel.perf_event_max_sample_rate is
+// 100,000 at the start).
+const maxFrequency = 1_000_000
+
+// frequency returns how often a second the gadget's sampler samples each CPU, and false where that
+// is not known for sure. It is in the metadata, where IG looks for it too; a parameter that sets it
+// has by now changed the metadata.
+func (c *compiler) frequency() (int64, bool) {
+	if c.o.Gadget.Config == nil {
+		return 0, false
+	}
+	var found int64
+	for _, key := range c.o.Gadget.Config.AllKeys() {
+		if !strings.HasPrefix(key, "programs.") || !strings.HasSuffix(key, ".sampler.frequency") {
+			continue
+		}
+		hz, ok := parseFrequency(c.o.Gadget.Config.GetString(key))
+		if !ok {
+			continue
+		}
+		if found != 0 && found != hz {
+			c.warnf("the gadget samples at several frequencies, so the period is not known: set %s, %s and %s", annPeriod, annPeriodType, annPeriodUnit)
+			return 0, false
+		}
+		found = hz
+	}
+	return found, found != 0
+}
+
+func parseFrequency(s string) (int64, bool) {
+	hz, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+	return hz, err == nil && hz > 0 && hz <= maxFrequency
+}

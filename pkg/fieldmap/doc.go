@@ -1,0 +1,11 @@
+// Package fieldmap decides which field of a gadget's data source feeds what in a profile.
+//
+// Compile reads a data source's annotations and field types once, before the gadget starts, and
+// makes a [Plan]. The Plan then reads rows: [Plan.Keys], [Plan.Values] and [Plan.Timestamp] for
+// every row, without allocating; [Plan.Resource] and [Plan.Sample] for rows that have not been
+// seen yet.
+//
+// What an image says about itself is not trusted with more than its own data: it cannot write
+// attributes that tell who or where a workload is, and a row can hold any bytes at any length.
+// A field that is too short reads as empty, nothing panics.
+package fieldmap

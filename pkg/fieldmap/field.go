@@ -1,0 +1,171 @@
+package fieldmap
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// maxValueBytes bounds text and bytes of one attribute: Pyroscope refuses label values over 2,048
+// bytes.
+const maxValueBytes = 2048
+
+// reader reads one field of a row. The zero value reads nothing.
+type reader struct {
+	acc   datasource.FieldAccessor
+	kind  api.Kind
+	order binary.ByteOrder
+	width int  // of a number in bytes; 0 for text and bytes
+	cut   bool // at the first NUL
+	errno bool // a stack ID that tells only whether there is a stack, or the error
+}
+
+func newReader(ds datasource.DataSource, acc datasource.FieldAccessor) reader {
+	r := reader{acc: acc, kind: acc.Type(), order: ds.ByteOrder()}
+	switch r.kind {
+	case api.Kind_Bool, api.Kind_Int8, api.Kind_Uint8:
+		r.width = 1
+	case api.Kind_Int16, api.Kind_Uint16:
+		r.width = 2
+	case api.Kind_Int32, api.Kind_Uint32, api.Kind_Float32:
+		r.width = 4
+	case api.Kind_Int64, api.Kind_Uint64, api.Kind_Float64:
+		r.width = 8
+	case api.Kind_CString:
+		r.cut = true
+	}
+	return r
+}
+
+// raw returns the memory of the field within the row. It panics where the row is shorter than the
+// data source says; see guarded.
+func (r *reader) raw(d datasource.Data) []byte {
+	b := r.acc.Get(d)
+	if r.cut {
+		if i := bytes.IndexByte(b, 0); i >= 0 {
+			b = b[:i]
+		}
+	}
+	return b
+}
+
+// guarded is raw for rows that cannot be trusted: a short one reads as nothing.
+func (r *reader) guarded(d datasource.Data) (b []byte) {
+	if r.acc == nil {
+		return nil
+	}
+	defer func() {
+		if recover() != nil {
+			b = nil
+		}
+	}()
+	return r.raw(d)
+}
+
+// text returns a copy of the field that does not alias the row.
+func (r *reader) text(d datasource.Data) string { return string(r.guarded(d)) }
+
+// load returns the number in b, without its sign. A number of the wrong length is 0.
+func (r *reader) load(b []byte) uint64 {
+	if len(b) != r.width {
+		return 0
+	}
+	switch r.width {
+	case 1:
+		return uint64(b[0])
+	case 2:
+		return uint64(r.order.Uint16(b))
+	case 4:
+		return uint64(r.order.Uint32(b))
+	case 8:
+		return r.order.Uint64(b)
+	}
+	return 0
+}
+
+// signed returns the integer in b, a uint64 above the largest int64 as that.
+func (r *reader) signed(b []byte) int64 {
+	u := r.load(b)
+	switch r.kind {
+	case api.Kind_Int8:
+		return int64(int8(u))
+	case api.Kind_Int16:
+		return int64(int16(u))
+	case api.Kind_Int32:
+		return int64(int32(u))
+	case api.Kind_Uint64:
+		return int64(min(u, math.MaxInt64))
+	}
+	return int64(u)
+}
+
+// float returns the number in b of a floating-point field.
+func (r *reader) float(b []byte) float64 {
+	if r.kind == api.Kind_Float32 {
+		return float64(math.Float32frombits(uint32(r.load(b))))
+	}
+	return math.Float64frombits(r.load(b))
+}
+
+// value returns the field as an attribute's value, and false where there is none: an empty text,
+// or a number whose bytes are missing.
+func (r *reader) value(d datasource.Data) (profile.Value, bool) {
+	b := r.guarded(d)
+	if len(b) == 0 || r.width > 0 && len(b) != r.width {
+		return profile.Value{}, false
+	}
+	switch r.kind {
+	case api.Kind_String, api.Kind_CString:
+		return textValue(string(b[:min(len(b), 2*maxValueBytes)]))
+	case api.Kind_Bytes:
+		return profile.Bytes(b[:min(len(b), maxValueBytes)]), true
+	case api.Kind_Bool:
+		return profile.Bool(b[0] != 0), true
+	case api.Kind_Float32, api.Kind_Float64:
+		return profile.Double(r.float(b)), true
+	case api.Kind_Uint64:
+		if u := r.load(b); u > math.MaxInt64 {
+			return profile.String(strconv.FormatUint(u, 10)), true
+		}
+	}
+	return profile.Int(r.signed(b)), true
+}
+
+// attributeKind tells whether reader.value knows what to do with a field.
+func attributeKind(k api.Kind) bool {
+	switch k {
+	case api.Kind_Bool, api.Kind_Int8, api.Kind_Int16, api.Kind_Int32, api.Kind_Int64,
+		api.Kind_Uint8, api.Kind_Uint16, api.Kind_Uint32, api.Kind_Uint64,
+		api.Kind_Float32, api.Kind_Float64,
+		api.Kind_String, api.Kind_CString, api.Kind_Bytes:
+		return true
+	}
+	return false
+}
+
+// textValue is s as an attribute's value: valid UTF-8, at most maxValueBytes long.
+func textValue(s string) (profile.Value, bool) {
+	s = clip(s)
+	return profile.String(s), strings.TrimSpace(s) != ""
+}
+
+// clip makes s valid and cuts it at a rune boundary.
+func clip(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= maxValueBytes {
+		return s
+	}
+	n := maxValueBytes
+	for !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

@@ -1,0 +1,313 @@
+package fieldmap
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"hash/maphash"
+	"math"
+	"math/bits"
+	"slices"
+	"sync/atomic"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+)
+
+// Plan reads the rows of one data source. Its methods may be called by any number of goroutines,
+// but Sample by one at a time.
+type Plan struct {
+	desc Descriptor
+
+	// The hot path.
+	seed        maphash.Seed
+	k1, k2, k3  uint64 // secrets of the mix; k3 is where it starts
+	containerID reader
+	ids         []reader // identify the resource where containerID is empty
+	wide        []reader // more that makes a resource distinct
+	row         []reader // makes a sample distinct within its resource
+	values      []valueReader
+	timestamp   reader
+	bootOffset  uint64
+
+	// The cold path.
+	stacks            stackFields
+	frames            []profile.Frame // of the last Sample
+	identity          identityFields
+	sampleAttrs       []attribute
+	resourceAttrs     []attribute
+	placement         map[string]place
+	movedToSample     bool // placement moves something that is derived
+	fixed             map[string]profile.Value
+	fixedKeys         []string
+	traceID, spanID   reader
+	service           string
+	hostService       string
+	serviceFromLabels bool
+	imageDigest       bool
+	podLabels         []string
+	host              Host
+	hostID            bool
+	maxResource       int
+	maxSample         int
+	names             map[string]string // by key, the name to export it under; nil: itself
+
+	shortRows, cutAttributes atomic.Uint64
+}
+
+// attribute is a field that becomes an attribute.
+type attribute struct {
+	key  string
+	read reader
+}
+
+// valueReader reads one of a row's values.
+type valueReader struct {
+	read  reader
+	scale float64 // of a floating-point field
+}
+
+// Stats counts what a Plan left out of rows since it was made.
+type Stats struct {
+	// ShortRows are reads of rows that were shorter than the data source says.
+	ShortRows uint64
+	// CutResourceAttributes are attributes over the limit of a resource.
+	CutResourceAttributes uint64
+}
+
+// Descriptor returns what the profiles have in common.
+func (p *Plan) Descriptor() Descriptor {
+	d := p.desc
+	d.Types = slices.Clone(d.Types)
+	d.Counted = len(p.values) == 0
+	return d
+}
+
+// Stats returns the counters.
+func (p *Plan) Stats() Stats {
+	return Stats{ShortRows: p.shortRows.Load(), CutResourceAttributes: p.cutAttributes.Load()}
+}
+
+// Keys returns a hash of what identifies the row's resource and one of everything that makes its
+// sample distinct, the resource included. Rows with equal keys have, within one Plan, the same
+// resource and the same sample. It does not allocate.
+func (p *Plan) Keys(d datasource.Data) (resource, row uint64) {
+	defer func() {
+		if recover() != nil {
+			p.shortRows.Add(1)
+			resource, row = p.keysGuarded(d)
+		}
+	}()
+	resource = p.k3
+	if b := p.containerID.rawOrNone(d); len(b) > 0 {
+		resource = p.mix(resource, maphash.Bytes(p.seed, b))
+	} else {
+		for i := range p.ids {
+			resource = p.mix(resource, p.hash(&p.ids[i], p.ids[i].raw(d)))
+		}
+	}
+	for i := range p.wide {
+		resource = p.mix(resource, p.hash(&p.wide[i], p.wide[i].raw(d)))
+	}
+	row = resource
+	for i := range p.row {
+		row = p.mix(row, p.hash(&p.row[i], p.row[i].raw(d)))
+	}
+	return resource, row
+}
+
+// keysGuarded is Keys for a row that is too short: what is missing counts as empty.
+func (p *Plan) keysGuarded(d datasource.Data) (resource, row uint64) {
+	resource = p.k3
+	if b := p.containerID.guarded(d); len(b) > 0 {
+		resource = p.mix(resource, maphash.Bytes(p.seed, b))
+	} else {
+		for i := range p.ids {
+			resource = p.mix(resource, p.hash(&p.ids[i], p.ids[i].guarded(d)))
+		}
+	}
+	for i := range p.wide {
+		resource = p.mix(resource, p.hash(&p.wide[i], p.wide[i].guarded(d)))
+	}
+	row = resource
+	for i := range p.row {
+		row = p.mix(row, p.hash(&p.row[i], p.row[i].guarded(d)))
+	}
+	return resource, row
+}
+
+func (r *reader) rawOrNone(d datasource.Data) []byte {
+	if r.acc == nil {
+		return nil
+	}
+	return r.raw(d)
+}
+
+// hash hashes a field; a number of the right length stands for itself, nothing for the secret.
+func (p *Plan) hash(r *reader, b []byte) uint64 {
+	switch {
+	case len(b) == 0:
+		return p.k3
+	case len(b) == r.width:
+		v := r.load(b)
+		if r.errno && v <= math.MaxInt32 {
+			return min(v, 1) // 0 where no stack was asked for
+		}
+		return v
+	}
+	return maphash.Bytes(p.seed, b)
+}
+
+// mix adds v to h by a multiplication with a 128-bit product, whose halves are folded. The secrets
+// keep a workload, which chooses v, from aiming at a key.
+func (p *Plan) mix(h, v uint64) uint64 {
+	hi, lo := bits.Mul64(h^p.k1, v^p.k2)
+	return hi ^ lo
+}
+
+// Values appends the row's values to dst, one per type of the Descriptor, and returns it: 1 where
+// the data source has no value field. A value that does not fit is the nearest that does, one
+// that is missing or not a number is 0. It does not allocate where dst has room.
+func (p *Plan) Values(dst []int64, d datasource.Data) (out []int64) {
+	if len(p.values) == 0 {
+		return append(dst, 1)
+	}
+	n := len(dst)
+	defer func() {
+		if recover() != nil {
+			p.shortRows.Add(1)
+			out = dst[:n]
+			for i := range p.values {
+				v := &p.values[i]
+				out = append(out, v.value(v.read.guarded(d)))
+			}
+		}
+	}()
+	out = dst
+	for i := range p.values {
+		v := &p.values[i]
+		out = append(out, v.value(v.read.raw(d)))
+	}
+	return out
+}
+
+func (v *valueReader) value(b []byte) int64 {
+	if v.scale == 0 {
+		return v.read.signed(b)
+	}
+	f := math.RoundToEven(v.read.float(b) * v.scale)
+	switch {
+	case f != f:
+		return 0
+	case f >= math.MaxInt64:
+		return math.MaxInt64
+	case f <= math.MinInt64:
+		return math.MinInt64
+	}
+	return int64(f)
+}
+
+// wallTime tells times since 1970 from times since boot, in nanoseconds: no machine has been up
+// for 31 years, and no clock is set to before September 2001.
+const wallTime = 1e18
+
+// Timestamp returns the row's time in nanoseconds since 1970, 0 if it has none. IG's formatter
+// turns the time since boot that a program wrote into that in the row itself; where it has not,
+// this does. It does not allocate.
+func (p *Plan) Timestamp(d datasource.Data) uint64 {
+	b := p.timestamp.guarded(d)
+	if len(b) != 8 {
+		return 0
+	}
+	t := p.timestamp.load(b)
+	switch {
+	case t == 0 || p.timestamp.kind == api.Kind_Int64 && t > math.MaxInt64:
+		return 0
+	case t < wallTime:
+		return t + p.bootOffset
+	}
+	return t
+}
+
+// Resource returns the attributes of what the row belongs to: a container, or the host. The most
+// important come first.
+func (p *Plan) Resource(d datasource.Data) profile.Resource {
+	l := p.derive(d)
+	if l.cut > 0 {
+		p.cutAttributes.Add(uint64(l.cut))
+	}
+	return profile.Resource{Attributes: l.resource}
+}
+
+// Sample returns everything of the row but its values and resource, and what became of its stack.
+// Nothing in it aliases the row, but its stack is valid until the next call only. It may read stack maps: call it in the goroutine that delivers
+// rows, once per unknown key.
+func (p *Plan) Sample(d datasource.Data) (profile.Sample, stack.Outcome) {
+	var s profile.Sample
+	var outcome stack.Outcome
+	s.Stack, outcome, s.Provisional = p.stacks.build(p.frames[:0], d)
+	p.frames = s.Stack
+	for i := range p.sampleAttrs {
+		a := &p.sampleAttrs[i]
+		if v, ok := a.read.value(d); ok {
+			s.Attributes = append(s.Attributes, profile.Attribute{Key: a.key, Value: v})
+		}
+	}
+	if p.movedToSample {
+		for _, a := range p.derive(d).sample {
+			if len(s.Attributes) < p.maxSample && !hasKey(s.Attributes, a.Key) {
+				s.Attributes = append(s.Attributes, a)
+			}
+		}
+	}
+	// A span without its trace, or the other way round, links to nothing.
+	var link profile.Link
+	if readID(link.TraceID[:], &p.traceID, d) && readID(link.SpanID[:], &p.spanID, d) {
+		s.Link = link
+	}
+	return s, outcome
+}
+
+// readID fills dst from a field of raw bytes, hexadecimal text or, for a span, a number, and tells
+// whether there is an ID other than all zeros in it.
+func readID(dst []byte, r *reader, d datasource.Data) bool {
+	b := r.guarded(d)
+	if r.width == 8 && len(b) == 8 { // in the order of the machine, while an ID is read from the left
+		b = binary.BigEndian.AppendUint64(nil, r.load(b))
+	}
+	if len(b) != len(dst) {
+		b = bytes.TrimRight(b, "\x00") // of a C string
+	}
+	switch len(b) {
+	case len(dst):
+		copy(dst, b)
+	case hex.EncodedLen(len(dst)):
+		if _, err := hex.Decode(dst, b); err != nil {
+			return false
+		}
+	default:
+		return false
+	}
+	return slices.ContainsFunc(dst, func(c byte) bool { return c != 0 })
+}
+
+// StackIDs returns the IDs under which the row's kernel and user stack are in the stack maps, as a
+// stack.Janitor takes them: negative where there is none. It does not allocate.
+func (p *Plan) StackIDs(d datasource.Data) (kernel, user int32) {
+	kernel, user = -1, -1
+	for i := range p.stacks {
+		f := &p.stacks[i]
+		id, ok := f.stackID(d)
+		switch {
+		case !ok:
+		case f.kernel != nil:
+			kernel = id
+		case f.user != nil:
+			user = id
+		}
+	}
+	return kernel, user
+}

@@ -1,0 +1,294 @@
+package fieldmap
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// maxResourceAttributes, where the settings do not say, leaves room for sample attributes: Pyroscope
+// refuses a series with more than 30 labels, and every resource and sample attribute is one.
+const maxResourceAttributes = 25
+
+// The keys of what is derived for a resource, in the words of the semantic conventions
+// (https://opentelemetry.io/docs/specs/semconv/resource/).
+const (
+	keyServiceName      = "service.name"
+	keyServiceNamespace = "service.namespace"
+	keyServiceVersion   = "service.version"
+	keyServiceInstance  = "service.instance.id"
+	keyNamespace        = "k8s.namespace.name"
+	keyPod              = "k8s.pod.name"
+	keyK8sContainer     = "k8s.container.name"
+	keyNode             = "k8s.node.name"
+	keyContainerName    = "container.name"
+	keyContainerID      = "container.id"
+	keyImageName        = "container.image.name"
+	keyImageTags        = "container.image.tags"
+	keyImageID          = "container.image.id"
+	keyImageDigests     = "container.image.repo_digests"
+	keyRuntimeName      = "container.runtime.name"
+	keyHostName         = "host.name"
+	keyHostID           = "host.id"
+	keyHostArch         = "host.arch"
+	keyOSType           = "os.type"
+	podLabelPrefix      = "k8s.pod.label."
+)
+
+var resourceKeys = []string{
+	keyServiceName, keyServiceNamespace, keyServiceVersion, keyServiceInstance,
+	keyNamespace, keyPod, keyK8sContainer, keyNode,
+	"k8s.deployment.name", "k8s.statefulset.name", "k8s.daemonset.name",
+	"k8s.replicaset.name", "k8s.job.name", "k8s.cronjob.name",
+	keyContainerName, keyContainerID, keyImageName, keyImageTags, keyImageID, keyImageDigests,
+	keyRuntimeName, keyHostName, keyHostID, keyHostArch, keyOSType,
+}
+
+// ownerKeys are the attributes of the kinds that own pods. What else can own a pod, such as the
+// node of a static pod, has no attribute and names no service.
+var ownerKeys = map[string]string{
+	"deployment":  "k8s.deployment.name",
+	"replicaset":  "k8s.replicaset.name",
+	"statefulset": "k8s.statefulset.name",
+	"daemonset":   "k8s.daemonset.name",
+	"cronjob":     "k8s.cronjob.name",
+	"job":         "k8s.job.name",
+}
+
+// identityFields are the fields that IG adds to rows whose container it knows.
+type identityFields struct {
+	namespace, pod, container, node, ownerKind, ownerName, labels      reader
+	runtimeContainer, containerID, imageName, imageDigest, runtimeName reader
+}
+
+// place is where an attribute goes.
+type place uint8
+
+const (
+	nowhere place = iota
+	onResource
+	onSample
+	onBoth
+)
+
+// list gathers attributes in order of importance: every key once, nothing empty.
+type list struct {
+	plan     *Plan
+	resource []profile.Attribute
+	sample   []profile.Attribute // what the settings move to the sample
+	cut      int                 // of the resource, over the limit
+}
+
+func (l *list) text(key, value string) {
+	if v, ok := textValue(value); ok {
+		l.add(key, v)
+	}
+}
+
+// add appends an attribute, with the value that the settings have for this key if they do.
+func (l *list) add(key string, v profile.Value) {
+	if key == "" {
+		return
+	}
+	if set, ok := l.plan.fixed[key]; ok {
+		v = set
+	}
+	where := l.plan.placed(key, onResource)
+	a := profile.Attribute{Key: l.plan.name(key), Value: v}
+	if (where == onSample || where == onBoth) && !hasKey(l.sample, a.Key) {
+		l.sample = append(l.sample, a)
+	}
+	if where != onResource && where != onBoth || hasKey(l.resource, a.Key) {
+		return
+	}
+	if len(l.resource) >= l.plan.maxResource {
+		l.cut++
+		return
+	}
+	l.resource = append(l.resource, a)
+}
+
+func hasKey(attrs []profile.Attribute, key string) bool {
+	return slices.ContainsFunc(attrs, func(a profile.Attribute) bool { return a.Key == key })
+}
+
+// name returns the key that an attribute is exported under.
+func (p *Plan) name(key string) string {
+	if name, ok := p.names[key]; ok {
+		return name
+	}
+	return key
+}
+
+// placed returns where the settings put the attribute, or def where they say nothing.
+func (p *Plan) placed(key string, def place) place {
+	if pl, ok := p.placement[key]; ok {
+		return pl
+	}
+	return def
+}
+
+// derive makes the attributes of the row's resource, the most important first.
+func (p *Plan) derive(d datasource.Data) *list {
+	l := &list{plan: p}
+	id := &p.identity
+	namespace, pod := id.namespace.text(d), id.pod.text(d)
+	k8sContainer, runtimeContainer := id.container.text(d), id.runtimeContainer.text(d)
+	containerID := id.containerID.text(d)
+	ownerKey, owner := ownerKeys[strings.ToLower(id.ownerKind.text(d))], id.ownerName.text(d)
+	if ownerKey == "" {
+		owner = ""
+	}
+	labels := parseLabels(id.labels.text(d))
+	image := parseImage(id.imageName.text(d))
+	node := id.node.text(d)
+	inContainer := namespace != "" || pod != "" || k8sContainer != "" || runtimeContainer != "" || containerID != ""
+
+	service, version := p.hostService, ""
+	if inContainer {
+		// The last two are for rows that IG knows hardly anything of: there is always a name.
+		service = firstOf(owner, pod, k8sContainer, runtimeContainer, containerID[:min(len(containerID), 12)], namespace)
+		version = image.version()
+		if p.serviceFromLabels {
+			service = firstOf(labels.get("app.kubernetes.io/instance"), labels.get("app.kubernetes.io/name"), service)
+			version = firstOf(labels.get("app.kubernetes.io/version"), version)
+		}
+	}
+	l.text(keyServiceName, firstOf(p.service, service))
+	l.text(keyServiceNamespace, namespace)
+	l.text(keyNamespace, namespace)
+	l.text(keyPod, pod)
+	l.text(keyK8sContainer, k8sContainer)
+	l.text(keyContainerName, runtimeContainer)
+	l.text(keyContainerID, containerID)
+	if namespace != "" && pod != "" && k8sContainer != "" {
+		l.text(keyServiceInstance, namespace+"."+pod+"."+k8sContainer)
+	}
+	l.text(ownerKey, owner)
+	l.text(keyHostName, firstOf(node, p.host.NodeName, p.host.Name))
+	if p.hostID {
+		l.text(keyHostID, firstOf(p.host.ID, node, p.host.NodeName, p.host.Name))
+	}
+	l.text(keyNode, firstOf(node, p.host.NodeName))
+	for _, key := range p.fixedKeys {
+		l.add(key, p.fixed[key])
+	}
+	for _, name := range p.podLabels {
+		l.text(podLabelPrefix+name, labels.get(name))
+	}
+	l.text(keyImageName, image.name)
+	if image.tag != "" {
+		l.add(keyImageTags, profile.Strings([]string{clip(image.tag)}))
+	}
+	l.text(keyServiceVersion, version)
+	if name := id.runtimeName.text(d); name != "unknown" {
+		l.text(keyRuntimeName, name)
+	}
+	for i := range p.resourceAttrs {
+		a := &p.resourceAttrs[i]
+		if v, ok := a.read.value(d); ok {
+			l.add(a.key, v)
+		}
+	}
+	l.text(keyHostArch, p.host.Arch)
+	l.text(keyOSType, p.host.OS)
+	if p.imageDigest {
+		if ref := repoDigest(image, id.imageDigest.text(d)); ref != "" {
+			l.add(keyImageDigests, profile.Strings([]string{clip(ref)}))
+		}
+	}
+	l.text(keyImageID, image.id)
+	return l
+}
+
+func firstOf(list ...string) string {
+	for _, s := range list {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// label pairs of a pod, sorted by key.
+type podLabels []struct{ key, value string }
+
+// parseLabels reads the labels of a pod, "key=value" joined by commas, in an order that differs
+// from event to event. Neither keys nor values can hold a comma.
+func parseLabels(s string) podLabels {
+	if s == "" {
+		return nil
+	}
+	var labels podLabels
+	for pair := range strings.SplitSeq(s, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if ok && key != "" {
+			labels = append(labels, struct{ key, value string }{key, value})
+		}
+	}
+	slices.SortFunc(labels, func(a, b struct{ key, value string }) int {
+		return strings.Compare(a.key, b.key)*2 + strings.Compare(a.value, b.value)
+	})
+	return labels
+}
+
+func (l podLabels) get(key string) string {
+	for _, p := range l {
+		if p.key == key {
+			return p.value
+		}
+	}
+	return ""
+}
+
+// imageRef is a container image's name in its parts. Only id is set where the runtime gives the
+// image's ID for a name.
+type imageRef struct {
+	name, tag, digest, id string
+}
+
+// parseImage splits an image reference: a colon before the last slash belongs to a registry's
+// port.
+func parseImage(ref string) imageRef {
+	if isImageID(ref) {
+		return imageRef{id: ref}
+	}
+	var image imageRef
+	image.name, image.digest, _ = strings.Cut(ref, "@")
+	if i := strings.LastIndexByte(image.name, ':'); i > strings.LastIndexByte(image.name, '/') {
+		image.name, image.tag = image.name[:i], image.name[i+1:]
+	}
+	return image
+}
+
+// isImageID tells an image's ID, whole or shortened to 12 digits, from a name.
+func isImageID(ref string) bool {
+	hex, prefixed := strings.CutPrefix(ref, "sha256:")
+	if !prefixed && len(hex) != 64 && len(hex) != 12 || hex == "" {
+		return false
+	}
+	return strings.Trim(hex, "0123456789abcdef") == ""
+}
+
+// version is what an image says about the version of the service in it.
+func (i imageRef) version() string {
+	if i.tag != "" && i.digest != "" {
+		return i.tag + "@" + i.digest
+	}
+	return firstOf(i.tag, i.digest)
+}
+
+// repoDigest returns the image as name@digest.
+func repoDigest(image imageRef, digest string) string {
+	if strings.Contains(digest, "@") {
+		return digest
+	}
+	digest = firstOf(digest, image.digest)
+	if digest == "" || image.name == "" {
+		return ""
+	}
+	return image.name + "@" + digest
+}

@@ -1,0 +1,278 @@
+package fieldmap
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	ebpftypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf/types"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+)
+
+const (
+	kernelStackTag = "type:" + ebpftypes.KernelStackTypeName
+	userStackTag   = "type:" + ebpftypes.UserStackTypeName
+
+	// kernelTargetAnnotation names the field that IG formats a kernel stack into.
+	kernelTargetAnnotation = "ebpf.formatter.kstack"
+)
+
+// hostKernel is what is known of the running kernel, read once in a process.
+var hostKernel = sync.OnceValues(stack.LoadKernelSymbols)
+
+// stackFields builds a row's stack from its fields, the one nearest the leaf first.
+type stackFields []stackField
+
+// stackField is one stack of a row. Only what belongs to its form is set.
+type stackField struct {
+	name string
+	// text holds the names.
+	text reader
+	// id is the raw stack ID, without acc where the row has none.
+	id reader
+
+	kernel *stack.Kernel
+
+	user                       *stack.User
+	addresses, buildIDs, inode reader
+
+	processes        *procmap.Resolver // nil: mappings are as the kernel gave them
+	virtual          bool              // addresses of symbol tables in place of offsets
+	pid, space, seen reader
+}
+
+// stack finds the fields with a stack: those of the annotation, or by their types.
+func (c *compiler) stack() error {
+	names := splitList(c.ann[annStackFields])
+	if len(names) == 0 {
+		names = c.discover()
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("data source %q: %w: it has no field of type %s or %s, and no annotation %s",
+			c.ds.Name(), ErrNoStack, ebpftypes.KernelStackTypeName, ebpftypes.UserStackTypeName, annStackFields)
+	}
+	p := c.plan
+	for _, name := range names {
+		acc := c.field(name)
+		if acc == nil {
+			return c.missing(annStackFields, name)
+		}
+		f, err := c.stackField(acc)
+		if err != nil {
+			return err
+		}
+		for i := range p.stacks {
+			if p.stacks[i].name == f.name {
+				c.warnf("%s names the stack %q twice: once is enough", annStackFields, f.name)
+				f.name = ""
+				break
+			}
+		}
+		if f.name == "" {
+			continue
+		}
+		p.stacks = append(p.stacks, f)
+		// The ID tells a stack that was lost from one that never was. Those of a kernel stack, whose
+		// addresses are not in the row, also tell two of the same names apart; those of a user stack
+		// do not: gadgets can give each process its own for one and the same stack.
+		id := f.id
+		id.errno = f.user != nil
+		rs := []reader{f.text, f.addresses, f.buildIDs, id}
+		if f.processes != nil {
+			// Programs that are not loaded at random places have the same addresses.
+			rs = append(rs, f.inode)
+		}
+		for _, r := range rs {
+			if r.acc != nil {
+				p.row = append(p.row, r)
+			}
+		}
+	}
+	return nil
+}
+
+// discover finds the stack fields of a data source by their types, kernel before user. Of several
+// stacks of one kind the first is the sample's: they are not parts of one stack.
+func (c *compiler) discover() []string {
+	names := make([]string, 0, 2)
+	for _, tag := range []string{kernelStackTag, userStackTag} {
+		var found string
+		var others []string
+		for _, raw := range c.ds.GetFieldsWithTag(tag) {
+			if datasource.FieldFlagUnreferenced.In(raw.Flags()) {
+				continue
+			}
+			name := raw.FullName() + ".symbols"
+			if tag == kernelStackTag {
+				name = targetName(raw, kernelTargetAnnotation)
+			}
+			if acc := c.byName[name]; acc == nil || acc.Type() != api.Kind_String {
+				c.debugf("the stack in the field %q is left out: nothing has formatted it into %q", raw.FullName(), name)
+				continue
+			}
+			if found == "" {
+				found = name
+			} else {
+				others = append(others, plainName(name))
+			}
+		}
+		if len(others) > 0 {
+			c.warnf("the stack of %s is exported and not that of %s: to choose, set %s", plainName(found), strings.Join(others, ", "), annStackFields)
+		}
+		if found != "" {
+			names = append(names, found)
+		}
+	}
+	return names
+}
+
+// stackField takes a field for a stack. Each of the fields that a stack is made of stands for the
+// whole of it.
+func (c *compiler) stackField(acc datasource.FieldAccessor) (stackField, error) {
+	raw := acc
+	if parent := acc.Parent(); parent != nil && !raw.HasAnyTagsOf(userStackTag) {
+		raw = parent
+	}
+	if raw.HasAnyTagsOf(userStackTag) {
+		return c.userStack(raw)
+	}
+	for _, raw := range c.ds.GetFieldsWithTag(kernelStackTag) {
+		target := targetName(raw, kernelTargetAnnotation)
+		if target == "" || acc.FullName() != target && acc.FullName() != raw.FullName() {
+			continue
+		}
+		text := c.byName[target]
+		if text == nil {
+			return stackField{}, fmt.Errorf("data source %q: the kernel stack %q has no field %q with its text",
+				c.ds.Name(), raw.FullName(), target)
+		}
+		return c.kernelStack(text, raw), nil
+	}
+	switch acc.Type() {
+	case api.Kind_String, api.Kind_CString:
+		return stackField{name: acc.FullName(), text: newReader(c.ds, acc)}, nil
+	}
+	return stackField{}, fmt.Errorf("data source %q: the field %q in %s holds no stack: it takes a text field, a %s or a %s",
+		c.ds.Name(), acc.FullName(), annStackFields, ebpftypes.KernelStackTypeName, ebpftypes.UserStackTypeName)
+}
+
+func (c *compiler) kernelStack(text, raw datasource.FieldAccessor) stackField {
+	symbols := c.o.KernelSymbols
+	if symbols == nil {
+		var err error
+		if symbols, err = hostKernel(); err != nil {
+			c.debugf("kernel frames may lack addresses: %v", err)
+		}
+	}
+	return stackField{
+		name: text.FullName(),
+		text: newReader(c.ds, text),
+		id:   newReader(c.ds, raw),
+		kernel: stack.NewKernel(stack.KernelOptions{
+			Map:          c.o.KernelMap,
+			RawAddresses: c.o.Exporter.KernelAddresses == "raw",
+			Symbols:      symbols,
+		}),
+	}
+}
+
+func (c *compiler) userStack(raw datasource.FieldAccessor) (stackField, error) {
+	f := stackField{name: raw.FullName(), user: stack.NewUser(stack.UserOptions{}), processes: c.o.Processes, virtual: c.o.Exporter.VirtualAddresses}
+	for name, r := range map[string]*reader{
+		"tgid_level0":    &f.pid,
+		"base_addr_hash": &f.space,
+		"boot_timestamp": &f.seen,
+		"symbols":        &f.text,
+		"addresses":      &f.addresses,
+		"buildid":        &f.buildIDs,
+		"stack_id":       &f.id,
+		"inode":          &f.inode,
+	} {
+		if acc := c.byName[raw.FullName()+"."+name]; acc != nil {
+			*r = newReader(c.ds, acc)
+		}
+	}
+	if f.text.acc == nil && f.addresses.acc == nil {
+		return stackField{}, c.missing(annStackFields, raw.FullName()+".symbols")
+	}
+	return f, nil
+}
+
+// build appends the frames of all fields to frames. The outcome is Lost if any of them was lost, although the
+// others are there; Empty only if all are. With pending, more will be known of the frames' mappings.
+func (s stackFields) build(frames []profile.Frame, d datasource.Data) (out []profile.Frame, outcome stack.Outcome, pending bool) {
+	var lost, truncated bool
+	for i := range s {
+		var o stack.Outcome
+		n := len(frames)
+		frames, o = s[i].append(frames, d)
+		pending = s[i].annotate(frames[n:], d) || pending
+		lost = lost || o == stack.Lost
+		truncated = truncated || o == stack.Truncated
+	}
+	switch {
+	case lost:
+		return frames, stack.Lost, pending
+	case truncated:
+		return frames, stack.Truncated, pending
+	case len(frames) == 0:
+		return frames, stack.Empty, pending
+	}
+	return frames, stack.OK, pending
+}
+
+func (f *stackField) append(dst []profile.Frame, d datasource.Data) ([]profile.Frame, stack.Outcome) {
+	text := f.text.guarded(d)
+	switch {
+	case f.kernel != nil:
+		id, ok := f.stackID(d)
+		return f.kernel.Append(dst, text, id, ok)
+	case f.user != nil:
+		dst, o := f.user.Append(dst, text, f.addresses.guarded(d), f.buildIDs.guarded(d))
+		if o == stack.Empty {
+			id, ok := f.stackID(d)
+			o = stack.Missing(id, ok)
+		}
+		return dst, o
+	}
+	return stack.AppendPlain(dst, text)
+}
+
+// annotate fills in what is known of the mappings of a process's frames.
+func (f *stackField) annotate(frames []profile.Frame, d datasource.Data) (pending bool) {
+	if f.processes == nil || len(frames) == 0 {
+		return false
+	}
+	return f.processes.Annotate(procmap.Process{
+		PID: uint32(f.pid.number(d)), ExeInode: f.inode.number(d), Space: uint32(f.space.number(d)),
+	}, f.seen.number(d), f.virtual, frames)
+}
+
+// number reads an unsigned number, 0 where there is none.
+func (r *reader) number(d datasource.Data) uint64 {
+	b := r.guarded(d)
+	if len(b) == 0 || len(b) != r.width {
+		return 0
+	}
+	return r.load(b)
+}
+
+// stackID returns what the program has stored as stack ID, a negative error included, and false
+// where it has not asked for a stack.
+func (f *stackField) stackID(d datasource.Data) (int32, bool) {
+	b := f.id.guarded(d)
+	if len(b) != 4 {
+		return 0, false
+	}
+	if f.inode.acc != nil { // of the executable; 0 where user stacks are disabled
+		if b := f.inode.guarded(d); len(b) == 0 || f.inode.load(b) == 0 {
+			return 0, false
+		}
+	}
+	return int32(f.id.load(b)), true
+}

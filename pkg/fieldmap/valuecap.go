@@ -1,0 +1,72 @@
+package fieldmap
+
+import (
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// ValueCap bounds the number of distinct values that an attribute can have, so that one wild field
+// does not flood a backend that makes a series of every value. It belongs to one aggregator: let
+// every Sample, and every Resource, go through it before the aggregator keeps it, and Reset it when
+// a new window begins. Rows whose key is known do not pass it, so it costs them nothing; what it
+// bounds is the values that a window adds.
+//
+// It is not safe for concurrent use.
+type ValueCap struct {
+	limit   int
+	seed    maphash.Seed
+	seen    map[string]map[uint64]struct{} // hashes of values, by key
+	dropped uint64
+}
+
+// NewValueCap returns a ValueCap of that many values; 0 or less means no limit.
+func NewValueCap(limit int) *ValueCap {
+	return &ValueCap{limit: limit, seed: maphash.MakeSeed(), seen: map[string]map[uint64]struct{}{}}
+}
+
+// Filter returns attrs without the attributes that are over the cap. It changes attrs. The
+// attributes that tell one workload from another are never over it: a field cannot write them.
+func (c *ValueCap) Filter(attrs []profile.Attribute) []profile.Attribute {
+	if c.limit <= 0 {
+		return attrs
+	}
+	return slices.DeleteFunc(attrs, func(a profile.Attribute) bool {
+		if isIdentityKey(a.Key) {
+			return false
+		}
+		values := c.seen[a.Key]
+		if values == nil {
+			values = map[uint64]struct{}{}
+			c.seen[a.Key] = values
+		}
+		h := maphash.Comparable(c.seed, a.Value)
+		if _, ok := values[h]; ok {
+			return false
+		}
+		if len(values) >= c.limit {
+			c.dropped++
+			return true
+		}
+		values[h] = struct{}{}
+		return false
+	})
+}
+
+func isIdentityKey(key string) bool {
+	return slices.ContainsFunc(protectedPrefixes, func(p string) bool {
+		return strings.HasPrefix(key, p) && len(key) > len(p) && key[len(p)] == '.'
+	})
+}
+
+// Reset begins a new window.
+func (c *ValueCap) Reset() {
+	for _, values := range c.seen {
+		clear(values)
+	}
+}
+
+// Dropped returns how many attributes were over the cap since the ValueCap was made.
+func (c *ValueCap) Dropped() uint64 { return c.dropped }

@@ -1,0 +1,502 @@
+package export
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+type grpcAnswer = func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error)
+
+func ok() (*colprofiles.ExportProfilesServiceResponse, error) {
+	return &colprofiles.ExportProfilesServiceResponse{}, nil
+}
+
+// firstThenOK answers the first request with err and the others with success.
+func firstThenOK(err error) grpcAnswer {
+	return func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+		if r.Number == 1 {
+			return nil, err
+		}
+		return ok()
+	}
+}
+
+func withRetryInfo(t *testing.T, code codes.Code, delay time.Duration) error {
+	t.Helper()
+	st, err := status.New(code, "busy").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
+	require.NoError(t, err)
+	return st.Err()
+}
+
+func TestEachGRPCCode(t *testing.T) {
+	// https://opentelemetry.io/docs/specs/otlp/#failures
+	retried := map[codes.Code]bool{
+		codes.Canceled: true, codes.DeadlineExceeded: true, codes.Aborted: true,
+		codes.OutOfRange: true, codes.Unavailable: true, codes.DataLoss: true,
+	}
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		t.Run(code.String(), func(t *testing.T) {
+			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: firstThenOK(status.Error(code, "no luck"))})
+			e, logs := open(t, settings(config.TransportGRPC, r.Addr))
+			e.Enqueue(message(t, "app", 0))
+			drainAll(t, e)
+			s := balanced(t, e)
+			if retried[code] {
+				require.Len(t, r.Requests(), 2)
+				require.Equal(t, int64(10), s.Rows.Delivered)
+				require.Equal(t, int64(1), s.Retries)
+				first, second := r.Requests()[0].Profiles, r.Requests()[1].Profiles
+				require.True(t, proto.Equal(first, second), "a retry carries the same bytes, profile_id included")
+			} else {
+				require.Len(t, r.Requests(), 1)
+				require.Equal(t, map[Reason]int64{ReasonRejected: 10}, s.Rows.Dropped)
+				require.Equal(t, int64(1), s.FailedSamples)
+			}
+			stop(t, e)
+			require.Contains(t, logs.String(), "no luck")
+			require.Contains(t, logs.String(), code.String())
+		})
+	}
+}
+
+func TestEachHTTPStatus(t *testing.T) {
+	want := map[int]Reason{}
+	for _, code := range []int{300, 301, 302, 303, 307, 308, 400, 401, 402, 403, 404, 405, 408, 409, 415, 422, 431, 500, 501, 505, 511} {
+		want[code] = ReasonRejected
+	}
+	want[413] = ReasonTooLarge
+	for _, code := range []int{429, 502, 503, 504} {
+		want[code] = "" // retried
+	}
+	for _, code := range []int{200, 201, 202, 204} {
+		want[code] = "delivered"
+	}
+	for code, reason := range want {
+		t.Run(strconv.Itoa(code), func(t *testing.T) {
+			r := recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(w http.ResponseWriter, r recvtest.Request) {
+				if r.Number > 1 {
+					recvtest.Accept(w, nil)
+					return
+				}
+				w.Header().Set("Location", "http://127.0.0.1:1/elsewhere")
+				w.WriteHeader(code)
+			}})
+			e, logs := open(t, settings(config.TransportHTTP, r.URL))
+			e.Enqueue(message(t, "app", 0))
+			drainAll(t, e)
+			s := balanced(t, e)
+			switch reason {
+			case "", "delivered":
+				require.Equal(t, int64(10), s.Rows.Delivered)
+				require.Len(t, r.Requests(), map[Reason]int{"": 2, "delivered": 1}[reason])
+			default:
+				require.Len(t, r.Requests(), 1)
+				require.Equal(t, map[Reason]int64{reason: 10}, s.Rows.Dropped)
+				stop(t, e)
+				require.Contains(t, logs.String(), "HTTP status "+strconv.Itoa(code))
+			}
+		})
+	}
+}
+
+func TestResourceExhausted(t *testing.T) {
+	t.Run("with RetryInfo it is retried", func(t *testing.T) {
+		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: firstThenOK(withRetryInfo(t, codes.ResourceExhausted, time.Millisecond))})
+		e, _ := open(t, settings(config.TransportGRPC, r.Addr))
+		e.Enqueue(message(t, "app", 0))
+		drainAll(t, e)
+		require.Equal(t, int64(10), e.Stats().Rows.Delivered)
+	})
+	t.Run("a receiver with a small limit", func(t *testing.T) {
+		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Options: []grpc.ServerOption{grpc.MaxRecvMsgSize(100_000)}})
+		for _, compression := range []string{"none", "gzip", "zstd"} {
+			cfg := settings(config.TransportGRPC, r.Addr)
+			cfg.Compression = compression
+			e, logs := open(t, cfg)
+			e.Enqueue(message(t, "app", 200_000))
+			e.Enqueue(message(t, "app", 10))
+			drainAll(t, e)
+			s := balanced(t, e)
+			require.Equal(t, map[Reason]int64{ReasonTooLarge: 10}, s.Rows.Dropped)
+			require.Equal(t, int64(10), s.Rows.Delivered)
+			stop(t, e)
+			require.Contains(t, logs.String(), "batch.max_request_size")
+		}
+	})
+	t.Run("the usual limit of 4 MiB", func(t *testing.T) {
+		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+		e, _ := open(t, settings(config.TransportGRPC, r.Addr))
+		e.Enqueue(message(t, "app", 5<<20))
+		e.Enqueue(message(t, "app", 4<<20-2000))
+		drainAll(t, e)
+		s := balanced(t, e)
+		require.Equal(t, map[Reason]int64{ReasonTooLarge: 10}, s.Rows.Dropped)
+		require.Equal(t, int64(10), s.Rows.Delivered)
+	})
+}
+
+func TestRetryInfoIsKept(t *testing.T) {
+	for _, transport := range []string{config.TransportGRPC, config.TransportHTTP} {
+		t.Run(transport, func(t *testing.T) {
+			var first, second atomic.Int64
+			note := func(n int) bool {
+				if n == 1 {
+					first.Store(time.Now().UnixNano())
+					return true
+				}
+				second.Store(time.Now().UnixNano())
+				return false
+			}
+			cfg := settings(transport, "")
+			if transport == config.TransportGRPC {
+				busy := withRetryInfo(t, codes.Unavailable, time.Second)
+				cfg.Endpoint = recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+					if note(r.Number) {
+						return nil, busy
+					}
+					return ok()
+				}}).Addr
+			} else {
+				cfg.Endpoint = recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(w http.ResponseWriter, r recvtest.Request) {
+					if note(r.Number) {
+						w.Header().Set("Retry-After", "1")
+						w.WriteHeader(http.StatusTooManyRequests)
+						return
+					}
+					recvtest.Accept(w, nil)
+				}}).URL
+			}
+			e, _ := open(t, cfg)
+			e.Enqueue(message(t, "app", 0))
+			drainAll(t, e)
+			require.GreaterOrEqual(t, second.Load()-first.Load(), int64(time.Second))
+			require.Equal(t, int64(10), e.Stats().Rows.Delivered)
+		})
+	}
+}
+
+func TestAskedWaitIsCapped(t *testing.T) {
+	for _, wait := range []time.Duration{-time.Hour, 0, 1, time.Second, 5 * time.Minute, 100 * 365 * 24 * time.Hour, 1<<63 - 1} {
+		got := askedWait(wait)
+		require.GreaterOrEqual(t, got, min(max(wait, 0), maxAskedWait))
+		require.LessOrEqual(t, got, maxAskedWait+maxAskedWait/10)
+	}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for value, want := range map[string]time.Duration{
+		"":                               0,
+		"7":                              7 * time.Second,
+		" 7 ":                            7 * time.Second,
+		"-7":                             0,
+		"18446744073709551615":           maxAskedWait,
+		"999999999999999999999999999999": 0,
+		"soon":                           0,
+		"Fri, 02 Jan 2026 03:04:35 GMT":  30 * time.Second,
+		"Thu, 01 Jan 2026 03:04:05 GMT":  -24 * time.Hour,
+	} {
+		require.Equal(t, want, retryAfter(value, now), value)
+	}
+}
+
+func TestPartialSuccess(t *testing.T) {
+	resp := func(n int64, words string) *colprofiles.ExportProfilesServiceResponse {
+		return &colprofiles.ExportProfilesServiceResponse{PartialSuccess: &colprofiles.ExportProfilesPartialSuccess{RejectedProfiles: n, ErrorMessage: words}}
+	}
+	words := "labels too long\x1b[31m"
+	for name, tc := range map[string]struct {
+		resp *colprofiles.ExportProfilesServiceResponse
+		want RowCounts
+	}{
+		"some left out":  {resp(1, words), RowCounts{Enqueued: 10, Partial: 10, Dropped: map[Reason]int64{}}},
+		"all left out":   {resp(2, words), RowCounts{Enqueued: 10, Dropped: map[Reason]int64{ReasonRejected: 10}}},
+		"only a warning": {resp(0, words), RowCounts{Enqueued: 10, Delivered: 10, Dropped: map[Reason]int64{}}},
+		"a negative one": {resp(-1, words), RowCounts{Enqueued: 10, Delivered: 10, Dropped: map[Reason]int64{}}},
+	} {
+		for _, transport := range []string{"grpc", "http", "http with JSON"} {
+			t.Run(name+"/"+transport, func(t *testing.T) {
+				cfg := settings(config.TransportHTTP, "")
+				var requests func() []recvtest.Request
+				if transport == "grpc" {
+					r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+						return tc.resp, nil
+					}})
+					cfg = settings(config.TransportGRPC, r.Addr)
+					requests = r.Requests
+				} else {
+					r := recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(w http.ResponseWriter, _ recvtest.Request) {
+						if transport == "http" {
+							recvtest.Accept(w, tc.resp)
+							return
+						}
+						b, err := protojson.Marshal(tc.resp)
+						if err != nil {
+							panic(err)
+						}
+						w.Header().Set("Content-Type", "application/json; charset=utf-8")
+						_, _ = w.Write(b)
+					}})
+					cfg.Endpoint, requests = r.URL, r.Requests
+					if transport != "http" {
+						cfg.Encoding = "json"
+					}
+				}
+				e, logs := open(t, cfg)
+				m := message(t, "app", 0)
+				m.Profiles = 2
+				e.Enqueue(m)
+				drainAll(t, e)
+				require.Equal(t, tc.want, balanced(t, e).Rows)
+				require.Len(t, requests(), 1, "never sent again")
+				stop(t, e)
+				require.Contains(t, logs.String(), `labels too long`)
+				require.NotContains(t, logs.String(), "\x1b[31m")
+			})
+		}
+	}
+}
+
+func TestRetryLimits(t *testing.T) {
+	always := func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+		return nil, status.Error(codes.Unavailable, "down")
+	}
+	t.Run("disabled", func(t *testing.T) {
+		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always})
+		cfg := settings(config.TransportGRPC, r.Addr)
+		cfg.Retry.Enabled = false
+		e, _ := open(t, cfg)
+		e.Enqueue(message(t, "app", 0))
+		drainAll(t, e)
+		require.Equal(t, map[Reason]int64{ReasonRetryDisabled: 10}, balanced(t, e).Rows.Dropped)
+		require.Len(t, r.Requests(), 1)
+	})
+	t.Run("max_elapsed_time", func(t *testing.T) {
+		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always})
+		cfg := settings(config.TransportGRPC, r.Addr)
+		cfg.Retry.MaxElapsedTime = 50 * time.Millisecond
+		e, _ := open(t, cfg)
+		e.Enqueue(message(t, "app", 0))
+		drainAll(t, e)
+		require.Equal(t, map[Reason]int64{ReasonMaxElapsedTime: 10}, balanced(t, e).Rows.Dropped)
+		require.Greater(t, len(r.Requests()), 1)
+	})
+}
+
+// A message that the receiver cannot take must not hold up the others.
+func TestOneBadMessageDoesNotBlock(t *testing.T) {
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+		if r.Name() == "bad" {
+			return nil, status.Error(codes.Unavailable, "chokes on it")
+		}
+		return ok()
+	}})
+	cfg := settings(config.TransportGRPC, r.Addr)
+	cfg.Queue.NumConsumers = 1
+	e, _ := open(t, cfg)
+	e.Enqueue(message(t, "bad", 0))
+	for range 50 {
+		e.Enqueue(message(t, "good", 0))
+	}
+	require.Eventually(t, func() bool { return e.Stats().Rows.Delivered == 500 }, 20*time.Second, time.Millisecond)
+	require.Equal(t, int64(10), balanced(t, e).Rows.Held)
+}
+
+// cutListener breaks the first connections off after some bytes.
+type cutListener struct {
+	net.Listener
+	left  atomic.Int64
+	after int64
+}
+
+func (l *cutListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil || l.left.Add(-1) < 0 {
+		return conn, err
+	}
+	return &cutConn{Conn: conn, left: l.after}, nil
+}
+
+type cutConn struct {
+	net.Conn
+	left int64
+}
+
+func (c *cutConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.left -= int64(n); c.left < 0 {
+		if tcp, ok := c.Conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // a reset, not a polite end
+		}
+		_ = c.Close()
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func TestResetInMidMessage(t *testing.T) {
+	t.Run(config.TransportGRPC, func(t *testing.T) {
+		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Listener: func(l net.Listener) net.Listener {
+			cut := &cutListener{Listener: l, after: 20_000}
+			cut.left.Store(3)
+			return cut
+		}})
+		e, _ := open(t, settings(config.TransportGRPC, r.Addr))
+		e.Enqueue(message(t, "app", 1<<20))
+		drainAll(t, e)
+		s := balanced(t, e)
+		require.Equal(t, int64(10), s.Rows.Delivered)
+		require.Positive(t, s.Retries)
+		require.Equal(t, []string{"app"}, r.Names())
+	})
+	t.Run(config.TransportHTTP, func(t *testing.T) {
+		r := recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(w http.ResponseWriter, r recvtest.Request) {
+			if r.Number <= 3 {
+				panic(http.ErrAbortHandler)
+			}
+			recvtest.Accept(w, nil)
+		}})
+		e, _ := open(t, settings(config.TransportHTTP, r.URL))
+		e.Enqueue(message(t, "app", 1<<20))
+		drainAll(t, e)
+		require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
+		require.Len(t, r.Requests(), 4)
+	})
+}
+
+// A receiver that goes away and comes back at the same address gets everything, the oldest first.
+func TestReceiverRestarts(t *testing.T) {
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+	cfg := settings(config.TransportGRPC, r.Addr)
+	cfg.Queue.NumConsumers = 1
+	e, logs := open(t, cfg)
+	e.Enqueue(message(t, "0", 0))
+	drainAll(t, e)
+	for i := range 5 {
+		r.Stop()
+		e.Enqueue(message(t, strconv.Itoa(i), 0))
+		e.Enqueue(message(t, "later", 0))
+		require.Eventually(t, func() bool { return e.Stats().Retries > int64(2*i) }, 20*time.Second, time.Millisecond)
+		r = recvtest.StartGRPC(t, recvtest.GRPCConfig{Addr: r.Addr})
+		drainAll(t, e)
+		require.Subset(t, r.Names(), []string{strconv.Itoa(i), "later"})
+	}
+	s := balanced(t, e)
+	require.Equal(t, s.Rows.Enqueued, s.Rows.Delivered)
+	stop(t, e)
+	require.LessOrEqual(t, strings.Count(logs.String(), "will be tried again"), 2, "one line a minute")
+}
+
+func TestWrongProtocolHints(t *testing.T) {
+	ca := recvtest.NewCA(t)
+	pair := ca.Issue(t, "server", time.Now().Add(time.Hour))
+	for name, tc := range map[string]struct {
+		start func() config.Exporter
+		want  []string
+	}{
+		"gRPC: TLS to plain text": {func() config.Exporter {
+			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{}).Addr)
+			cfg.Insecure = false
+			return cfg
+		}, []string{"speaks plain text", "set insecure: true"}},
+		"gRPC: plain text to TLS": {func() config.Exporter {
+			return settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr)
+		}, []string{"receiver probably TLS", "set insecure: false"}},
+		"HTTP: TLS to plain text": {func() config.Exporter {
+			cfg := settings(config.TransportHTTP, recvtest.StartHTTP(t, recvtest.HTTPConfig{}).URL)
+			cfg.Endpoint = strings.Replace(cfg.Endpoint, "http://", "https://", 1)
+			return cfg
+		}, []string{"speaks plain text", "set insecure: true"}},
+		"HTTP: plain text to TLS": {func() config.Exporter {
+			cfg := settings(config.TransportHTTP, recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: pair.ServerTLS(t)}).URL)
+			cfg.Endpoint = strings.Replace(cfg.Endpoint, "https://", "http://", 1)
+			return cfg
+		}, []string{"receiver probably TLS", "set insecure: false"}},
+		"gRPC: unknown authority": {func() config.Exporter {
+			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr)
+			cfg.Insecure = false
+			return cfg
+		}, []string{"set tls.ca_file"}},
+		"HTTP: unknown authority": {func() config.Exporter {
+			return settings(config.TransportHTTP, recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: pair.ServerTLS(t)}).URL)
+		}, []string{"set tls.ca_file"}},
+		"gRPC: no profiles service": {func() config.Exporter {
+			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+				return nil, status.Error(codes.Unimplemented, "unknown service")
+			}})
+			return settings(config.TransportGRPC, r.Addr)
+		}, []string{"service.profilesSupport"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, logs := open(t, tc.start())
+			e.Enqueue(message(t, "app", 0))
+			require.Eventually(t, func() bool { return e.Stats().Requests > 0 && strings.Contains(logs.String(), "test") }, 20*time.Second, time.Millisecond)
+			stop(t, e)
+			for _, want := range tc.want {
+				require.Contains(t, logs.String(), want)
+			}
+		})
+	}
+}
+
+// muteListener makes the first connection swallow what the server writes once requests have begun,
+// as a machine that has died does.
+type muteListener struct {
+	net.Listener
+	conns atomic.Int64
+	mute  *atomic.Bool
+}
+
+func (l *muteListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil || l.conns.Add(1) > 1 {
+		return conn, err
+	}
+	return &muteConn{conn, l.mute}, nil
+}
+
+type muteConn struct {
+	net.Conn
+	mute *atomic.Bool
+}
+
+func (c *muteConn) Write(b []byte) (int, error) {
+	if c.mute.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func TestDeadConnectionIsReplaced(t *testing.T) {
+	var mute atomic.Bool
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Listener: func(l net.Listener) net.Listener {
+		return &muteListener{Listener: l, mute: &mute}
+	}})
+	cfg := settings(config.TransportGRPC, r.Addr)
+	cfg.Timeout = 200 * time.Millisecond
+	e, _ := open(t, cfg)
+	e.Enqueue(message(t, "first", 0))
+	require.Eventually(t, func() bool { return e.Stats().Rows.Delivered == 10 }, 20*time.Second, time.Millisecond)
+	mute.Store(true)
+	e.Enqueue(message(t, "second", 0))
+	drainAll(t, e)
+	s := balanced(t, e)
+	require.Equal(t, int64(20), s.Rows.Delivered)
+	require.GreaterOrEqual(t, s.Retries, int64(maxTimeouts))
+}

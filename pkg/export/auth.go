@@ -1,0 +1,199 @@
+package export
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+const (
+	maxSecretFile = 64 << 10
+	// minSecret is the shortest value that is taken out of log lines; shorter ones would take
+	// everyday text with them and are no secrets.
+	minSecret = 4
+)
+
+// auth gives the headers of each request, credentials among them. Secrets in files are read for
+// each request, so that a rotated one is used at once; while a file cannot be read, the last
+// value goes on being used.
+type auth struct {
+	headers []config.Header
+	cfg     config.Auth
+
+	mu       sync.Mutex
+	token    string
+	password string
+	known    []string // every secret seen, for redaction
+}
+
+// newAuth validates headers and reads the secret files once.
+func newAuth(headers []config.Header, cfg config.Auth) (*auth, error) {
+	a := &auth{headers: headers, cfg: cfg, token: cfg.BearerToken, password: cfg.Password}
+	for _, h := range headers {
+		if err := checkHeader(h.Key, h.Value); err != nil {
+			return nil, err
+		}
+		a.learn(h.Value)
+	}
+	if cfg.BearerToken != "" || cfg.BearerTokenFile != "" {
+		if cfg.Username != "" || cfg.Password != "" || cfg.PasswordFile != "" {
+			return nil, errors.New("auth: set either a bearer token or a username and password, not both")
+		}
+	}
+	a.learn(cfg.BearerToken)
+	a.learnPassword(cfg.Password)
+	if err := checkToken(cfg.BearerToken); err != nil {
+		return nil, err
+	}
+	if err := a.refresh(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// secret tells whether requests carry anything that must not be seen on the network.
+func (a *auth) secret() bool {
+	return len(a.headers) > 0 || a.token != "" || a.cfg.BearerTokenFile != "" || a.cfg.Username != ""
+}
+
+// refresh reads the secret files again. On an error the last values stay.
+func (a *auth) refresh() error {
+	if a.cfg.BearerTokenFile != "" {
+		v, err := readSecret("auth.bearer_token_file", a.cfg.BearerTokenFile)
+		if err == nil {
+			err = checkToken(v)
+		}
+		if err != nil {
+			return err
+		}
+		a.mu.Lock()
+		a.token = v
+		a.mu.Unlock()
+		a.learn(v)
+	}
+	if a.cfg.PasswordFile != "" {
+		v, err := readSecret("auth.password_file", a.cfg.PasswordFile)
+		if err != nil {
+			return err
+		}
+		a.mu.Lock()
+		a.password = v
+		a.mu.Unlock()
+		a.learnPassword(v)
+	}
+	return nil
+}
+
+// authorization is the value of the Authorization header, empty without credentials.
+func (a *auth) authorization() string {
+	a.mu.Lock()
+	token, password := a.token, a.password
+	a.mu.Unlock()
+	switch {
+	case token != "":
+		return "Bearer " + token
+	case a.cfg.Username != "":
+		return "Basic " + basic(a.cfg.Username, password)
+	}
+	return ""
+}
+
+func basic(username, password string) string {
+	return base64.StdEncoding.EncodeToString([]byte(username + ":" + password))
+}
+
+func (a *auth) learnPassword(password string) {
+	if password == "" {
+		return
+	}
+	a.learn(password)
+	a.learn(basic(a.cfg.Username, password))
+}
+
+func (a *auth) learn(secret string) {
+	if len(secret) < minSecret {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if slices.Contains(a.known, secret) {
+		return
+	}
+	// The last few are enough: a receiver can only echo what it was sent of late.
+	const keep = 64
+	if len(a.known) >= keep {
+		a.known = slices.Delete(a.known, 0, 1)
+	}
+	a.known = append(a.known, secret)
+}
+
+// secrets lists what must not show in a log line, longest first, so that one which contains
+// another is replaced as a whole.
+func (a *auth) secrets() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list := slices.Clone(a.known)
+	slices.SortFunc(list, func(x, y string) int { return len(y) - len(x) })
+	return list
+}
+
+// readSecret reads a small file without the white space around its content.
+func readSecret(key, path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", key, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
+	if err != nil {
+		return "", fmt.Errorf("%s: reading %s: %w", key, path, err)
+	}
+	if len(data) > maxSecretFile {
+		return "", fmt.Errorf("%s: %s is larger than %d bytes", key, path, maxSecretFile)
+	}
+	data = bytes.TrimSpace(data)
+	if len(data) == 0 {
+		return "", fmt.Errorf("%s: %s is empty", key, path)
+	}
+	return string(data), nil
+}
+
+// checkToken refuses a token that could not be sent.
+func checkToken(token string) error {
+	if err := checkHeader("authorization", token); err != nil {
+		return fmt.Errorf("auth: the bearer token: %w", err)
+	}
+	return nil
+}
+
+// checkHeader refuses what neither gRPC nor HTTP would send. The error does not show the value.
+func checkHeader(key, value string) error {
+	if key == "" {
+		return errors.New("headers: a header has an empty name")
+	}
+	for i := range len(key) {
+		c := key[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_', c == '.':
+		default:
+			return fmt.Errorf("headers: the name %q holds %q: letters, digits, '-', '_' and '.' are allowed", key, c)
+		}
+	}
+	if strings.HasPrefix(strings.ToLower(key), "grpc-") {
+		return fmt.Errorf("headers: the name %q is reserved: names with grpc- belong to gRPC", key)
+	}
+	for i := range len(value) {
+		if c := value[i]; c < 0x20 || c > 0x7e {
+			return fmt.Errorf("headers: the value of %q holds a byte that is not printable ASCII", key)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,440 @@
+package export
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	otlpprofiles "go.opentelemetry.io/proto/otlp/profiles/v1development"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+func toFile(t testing.TB, format string) config.Exporter {
+	cfg := settings(config.TransportFile, "")
+	cfg.Path = filepath.Join(t.TempDir(), "profiles.out")
+	cfg.Format = format
+	return cfg
+}
+
+// oldLayout rewrites a request to the field numbers of OTLP 1.9 or 1.8, field by field and without
+// the code under test.
+func oldLayout(t testing.TB, version string, body []byte) []byte {
+	t.Helper()
+	sample := map[protowire.Number]protowire.Number{2: 3, 3: 4, 4: 2}
+	profile := map[protowire.Number]protowire.Number{}
+	switch version {
+	case "1.11":
+		return body
+	case "1.8":
+		profile = map[protowire.Number]protowire.Number{7: 8, 8: 9, 9: 10, 10: 11, 11: 12}
+	}
+	var walk func(in []byte, path []protowire.Number) []byte
+	walk = func(in []byte, path []protowire.Number) []byte {
+		var out []byte
+		for len(in) > 0 {
+			num, typ, n := protowire.ConsumeTag(in)
+			require.Positive(t, n)
+			v := protowire.ConsumeFieldValue(num, typ, in[n:])
+			require.GreaterOrEqual(t, v, 0)
+			value := in[n : n+v]
+			in = in[n+v:]
+			if len(path) == 0 && sample[num] != 0 {
+				num = sample[num]
+			}
+			if len(path) == 1 && profile[num] != 0 {
+				num = profile[num]
+			}
+			out = protowire.AppendTag(out, num, typ)
+			if len(path) > 0 && num == path[0] {
+				inner, _ := protowire.ConsumeBytes(value)
+				out = protowire.AppendBytes(out, walk(inner, path[1:]))
+				continue
+			}
+			out = append(out, value...)
+		}
+		return out
+	}
+	return walk(body, []protowire.Number{1, 2, 2, 2})
+}
+
+// The Collector's own reader must see in a JSON line what was in the request.
+func TestJSONLinesAsTheCollectorReadsThem(t *testing.T) {
+	for _, version := range []string{"1.8", "1.9", "1.11"} {
+		t.Run(version, func(t *testing.T) {
+			cfg := toFile(t, "otlp-json")
+			cfg.OTLPVersion = version
+			cfg.Queue.NumConsumers = 1
+			e, _ := open(t, cfg)
+			hostile := "a\"b\\c\n\u2028\x7f<é>"
+			for _, name := range []string{"one", hostile} {
+				m := message(t, name, 0)
+				m.Body = oldLayout(t, version, m.Body)
+				e.Enqueue(m)
+			}
+			drainAll(t, e)
+			require.Equal(t, int64(20), balanced(t, e).Rows.Delivered)
+			info, err := os.Stat(cfg.Path)
+			require.NoError(t, err)
+			require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+			data, err := os.ReadFile(cfg.Path)
+			require.NoError(t, err)
+			lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+			require.Len(t, lines, 2)
+			for i, name := range []string{"one", hostile} {
+				pd, err := (&pprofile.JSONUnmarshaler{}).UnmarshalProfiles([]byte(lines[i]))
+				require.NoError(t, err)
+				rp := pd.ResourceProfiles().At(0)
+				service, _ := rp.Resource().Attributes().Get("service.name")
+				require.Equal(t, name, service.Str())
+				p := rp.ScopeProfiles().At(0).Profiles().At(0)
+				require.Equal(t, int64(1_700_000_000_000_000_000), p.Time().AsTime().UnixNano())
+				require.Equal(t, uint64(10_000_000_000), p.DurationNano())
+				require.Equal(t, int64(1000), p.Period())
+				id := p.ProfileID()
+				require.Equal(t, strings.Repeat("5a", 16), hex.EncodeToString(id[:]))
+				s := p.Samples().At(0)
+				require.Equal(t, []int64{3}, s.Values().AsRaw())
+				require.Equal(t, []int32{1, 3}, s.AttributeIndices().AsRaw())
+				require.Equal(t, int32(1), s.LinkIndex())
+				link := pd.Dictionary().LinkTable().At(1).TraceID()
+				require.Equal(t, strings.Repeat("ab", 16), hex.EncodeToString(link[:]))
+				require.Equal(t, uint64(0x1234), pd.Dictionary().LocationTable().At(1).Address())
+				require.Equal(t, int64(42), pd.Dictionary().AttributeTable().At(3).Value().Int())
+			}
+		})
+	}
+}
+
+// Where OTLP's JSON does not differ from protobuf's, protobuf's own reader agrees.
+func TestJSONAgainstProtobuf(t *testing.T) {
+	req := request("app", 0)
+	values := []*commonpb.AnyValue{
+		{},
+		stringValue(""),
+		{Value: &commonpb.AnyValue_BoolValue{}},
+		{Value: &commonpb.AnyValue_BoolValue{BoolValue: true}},
+		{Value: &commonpb.AnyValue_IntValue{IntValue: -1 << 63}},
+		{Value: &commonpb.AnyValue_DoubleValue{DoubleValue: 1e-300}},
+		{Value: &commonpb.AnyValue_DoubleValue{}},
+		{Value: &commonpb.AnyValue_BytesValue{BytesValue: []byte{0, 255, 254}}},
+		{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: &commonpb.ArrayValue{Values: []*commonpb.AnyValue{stringValue("x"), {}}}}},
+		{Value: &commonpb.AnyValue_KvlistValue{KvlistValue: &commonpb.KeyValueList{Values: []*commonpb.KeyValue{{Key: "k", Value: stringValue("v")}}}}},
+	}
+	for i, v := range values {
+		req.ResourceProfiles[0].Resource.Attributes = append(req.ResourceProfiles[0].Resource.Attributes, &commonpb.KeyValue{Key: fmt.Sprint(i), Value: v})
+	}
+	// The three fields that differ.
+	req.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].ProfileId = nil
+	req.Dictionary.LinkTable = []*otlpprofiles.Link{{}}
+	body, err := proto.Marshal(req)
+	require.NoError(t, err)
+	line, err := requestJSON(body, "1.11")
+	require.NoError(t, err)
+	require.True(t, json.Valid(line))
+	require.NotContains(t, string(line), "\n")
+	var got otlpprofiles.ProfilesData
+	require.NoError(t, protojson.Unmarshal(line, &got))
+	back, err := proto.MarshalOptions{Deterministic: true}.Marshal(&got)
+	require.NoError(t, err)
+	want, err := proto.MarshalOptions{Deterministic: true}.Marshal(req)
+	require.NoError(t, err)
+	require.Equal(t, want, back)
+}
+
+func TestRenumbered(t *testing.T) {
+	body, err := proto.Marshal(request("app", 100))
+	require.NoError(t, err)
+	for version := range oldLayouts {
+		old := oldLayout(t, version, body)
+		require.NotEqual(t, body, old)
+		data, err := decodeRequest(old, version)
+		require.NoError(t, err)
+		back, err := proto.Marshal(data)
+		require.NoError(t, err)
+		var a, b otlpprofiles.ProfilesData
+		require.NoError(t, proto.Unmarshal(body, &a))
+		require.NoError(t, proto.Unmarshal(back, &b))
+		require.True(t, proto.Equal(&a, &b))
+		for n := range len(old) {
+			_, _ = decodeRequest(old[:n], version) // must not panic
+		}
+	}
+}
+
+// JSON over HTTP is the same mapping.
+func TestHTTPJSON(t *testing.T) {
+	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
+	cfg := settings(config.TransportHTTP, r.URL)
+	cfg.Encoding, cfg.Compression = "json", "gzip"
+	e, _ := open(t, cfg)
+	e.Enqueue(message(t, "app", 0))
+	drainAll(t, e)
+	require.Len(t, r.Requests(), 1)
+	pd, err := (&pprofile.JSONUnmarshaler{}).UnmarshalProfiles(r.Requests()[0].Body)
+	require.NoError(t, err)
+	require.Equal(t, 1, pd.SampleCount())
+	require.Equal(t, profilesPath, r.Requests()[0].HTTP.URL.Path)
+}
+
+func TestProtoRecords(t *testing.T) {
+	cfg := toFile(t, "otlp-proto")
+	cfg.Queue.NumConsumers = 1
+	e, _ := open(t, cfg)
+	for i := range 3 {
+		e.Enqueue(message(t, "app", i*100))
+	}
+	drainAll(t, e)
+	data, err := os.ReadFile(cfg.Path)
+	require.NoError(t, err)
+	for i := range 3 {
+		n := binary.BigEndian.Uint32(data)
+		var pd otlpprofiles.ProfilesData
+		require.NoError(t, proto.Unmarshal(data[4:4+n], &pd))
+		require.True(t, proto.Equal(request("app", i*100).Dictionary, pd.Dictionary))
+		data = data[4+n:]
+	}
+	require.Empty(t, data)
+}
+
+func TestPprofFiles(t *testing.T) {
+	for _, version := range []string{"1.8", "1.9", "1.11"} {
+		t.Run(version, func(t *testing.T) {
+			cfg := toFile(t, "pprof")
+			cfg.OTLPVersion = version
+			cfg.Path = filepath.Join(filepath.Dir(cfg.Path), "cpu.pb.gz")
+			cfg.Rotation.MaxBackups = 3
+			e, _ := open(t, cfg)
+			for range 5 {
+				m := message(t, "shop", 0)
+				m.Body = oldLayout(t, version, m.Body)
+				e.Enqueue(m)
+			}
+			drainAll(t, e)
+			require.Equal(t, int64(50), balanced(t, e).Rows.Delivered)
+			files, err := filepath.Glob(filepath.Join(filepath.Dir(cfg.Path), "*"))
+			require.NoError(t, err)
+			require.Len(t, files, 3, "max_backups")
+			for _, file := range files {
+				require.Regexp(t, `/cpu-\d{8}T\d{6}\.\d{9}Z-\d{6}\.pb\.gz$`, file)
+				info, err := os.Stat(file)
+				require.NoError(t, err)
+				require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+				f, err := os.Open(file)
+				require.NoError(t, err)
+				p, err := profile.Parse(f)
+				require.NoError(t, err)
+				require.NoError(t, f.Close())
+				require.Equal(t, []*profile.ValueType{{Type: "samples", Unit: "count"}}, p.SampleType)
+				require.Equal(t, "cpu", p.PeriodType.Type)
+				require.Equal(t, int64(1000), p.Period)
+				require.Equal(t, int64(1_700_000_000_000_000_000), p.TimeNanos)
+				require.Equal(t, int64(10_000_000_000), p.DurationNanos)
+				require.Len(t, p.Sample, 1)
+				s := p.Sample[0]
+				require.Equal(t, []int64{3}, s.Value)
+				require.Equal(t, []string{"shop"}, s.Label["service.name"])
+				require.Equal(t, []string{"worker"}, s.Label["thread.name"])
+				require.Equal(t, []int64{42}, s.NumLabel["process.pid"])
+				require.Equal(t, []string{strings.Repeat("ab", 16)}, s.Label["trace_id"])
+				require.Len(t, s.Location, 2)
+				require.Empty(t, s.Location[0].Line, "an address without a symbol, the leaf")
+				require.Equal(t, uint64(0x99), s.Location[0].Address)
+				require.Equal(t, "main", s.Location[1].Line[0].Function.Name)
+				require.Equal(t, int64(7), s.Location[1].Line[0].Line)
+				require.Equal(t, "app", s.Location[1].Mapping.File)
+				require.Equal(t, "cafe", s.Location[1].Mapping.BuildID)
+				require.True(t, s.Location[1].Mapping.HasFunctions)
+			}
+		})
+	}
+}
+
+// Profiles of several types share one file, each with a value of its own in every sample.
+func TestPprofOfSeveralTypes(t *testing.T) {
+	req := request("app", 0)
+	scope := req.ResourceProfiles[0].ScopeProfiles[0]
+	second := proto.CloneOf(scope.Profiles[0])
+	second.SampleType = &otlpprofiles.ValueType{TypeStrindex: 10, UnitStrindex: 11}
+	second.Samples[0].Values = nil
+	second.Samples[0].TimestampsUnixNano = []uint64{1, 2}
+	scope.Profiles = append(scope.Profiles, second)
+	body, err := proto.Marshal(req)
+	require.NoError(t, err)
+	file, err := pprofFile(body, "1.11")
+	require.NoError(t, err)
+	p, err := profile.Parse(bytes.NewReader(file))
+	require.NoError(t, err)
+	require.Equal(t, "samples", p.DefaultSampleType)
+	require.Equal(t, []int64{3, 0}, p.Sample[0].Value)
+	require.Equal(t, []int64{0, 2}, p.Sample[1].Value, "timestamps alone count one each")
+}
+
+// FuzzFileFormats reads any bytes as a request: an error or a well-formed record.
+func FuzzFileFormats(f *testing.F) {
+	body, err := proto.Marshal(request("app", 0))
+	require.NoError(f, err)
+	f.Add(body, false)
+	f.Add(oldLayout(f, "1.8", body), true)
+	f.Add([]byte{}, false)
+	f.Fuzz(func(t *testing.T, body []byte, old bool) {
+		layout := "1.11"
+		if old {
+			layout = "1.8"
+		}
+		if line, err := jsonLine(body, layout); err == nil {
+			require.True(t, json.Valid(line))
+			require.Equal(t, 1, bytes.Count(line, []byte("\n")))
+		}
+		if file, err := pprofFile(body, layout); err == nil {
+			_, err := profile.ParseData(file)
+			require.NoError(t, err)
+		}
+	})
+}
+
+func TestRotation(t *testing.T) {
+	cfg := toFile(t, "otlp-json")
+	cfg.Path = filepath.Join(filepath.Dir(cfg.Path), "p.jsonl")
+	cfg.Rotation = config.Rotation{MaxMegabytes: 1, MaxBackups: 2, MaxDays: 7}
+	dir := filepath.Dir(cfg.Path)
+	// One of ours that is too old, and one that looks like it and is not.
+	old := filepath.Join(dir, "p-20200102T030405.000000000Z.jsonl")
+	other := filepath.Join(dir, "p-20200102.jsonl")
+	for _, path := range []string{old, other} {
+		writeFile(t, path, []byte("x"))
+		long := time.Now().Add(-30 * 24 * time.Hour)
+		require.NoError(t, os.Chtimes(path, long, long))
+	}
+	e, _ := open(t, cfg)
+	for range 20 {
+		e.Enqueue(message(t, "app", 300_000))
+	}
+	drainAll(t, e)
+	require.Equal(t, int64(200), balanced(t, e).Rows.Delivered)
+	require.NoFileExists(t, old)
+	require.FileExists(t, other)
+	backups, err := filepath.Glob(filepath.Join(dir, "p-*Z.jsonl"))
+	require.NoError(t, err)
+	require.Len(t, backups, 2)
+	for _, path := range append(backups, cfg.Path) {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(data), 1<<20)
+		for _, line := range bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n")) {
+			require.True(t, json.Valid(line), "records are whole")
+		}
+	}
+}
+
+// Somebody else may rotate the file too.
+func TestFileMovedAway(t *testing.T) {
+	cfg := toFile(t, "otlp-json")
+	e, _ := open(t, cfg)
+	e.Enqueue(message(t, "one", 0))
+	drainAll(t, e)
+	require.NoError(t, os.Rename(cfg.Path, cfg.Path+".1"))
+	e.Enqueue(message(t, "two", 0))
+	drainAll(t, e)
+	data, err := os.ReadFile(cfg.Path)
+	require.NoError(t, err)
+	require.Equal(t, 1, bytes.Count(data, []byte("\n")))
+	require.Contains(t, string(data), `"two"`)
+}
+
+// A folder that goes away for a while costs nothing.
+func TestFileThatCannotBeWritten(t *testing.T) {
+	cfg := toFile(t, "otlp-json")
+	e, logs := open(t, cfg)
+	dir := filepath.Dir(cfg.Path)
+	require.NoError(t, os.Rename(dir, dir+".away"))
+	e.Enqueue(message(t, "app", 0))
+	require.Eventually(t, func() bool { return e.Stats().Retries > 2 }, 20*time.Second, time.Millisecond)
+	require.NoError(t, os.Rename(dir+".away", dir))
+	drainAll(t, e)
+	require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
+	stop(t, e)
+	require.Contains(t, logs.String(), "no such file")
+}
+
+// Half a record, as a full disk leaves it, is cut off again.
+func TestHalfWrittenRecordIsCutOff(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	r := newRotatingFile(path, config.Rotation{}, func(err error) { t.Error(err) })
+	require.NoError(t, r.write([]byte("whole\n")))
+
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &limit))
+	signal.Ignore(unix.SIGXFSZ)
+	defer signal.Reset(unix.SIGXFSZ)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 100, Max: limit.Max}))
+	err := r.write(bytes.Repeat([]byte("x"), 200))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &limit))
+	require.ErrorIs(t, err, unix.EFBIG)
+
+	require.NoError(t, r.write([]byte("next\n")))
+	require.NoError(t, r.close())
+	require.ErrorIs(t, r.write([]byte("late\n")), os.ErrClosed)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "whole\nnext\n", string(data))
+}
+
+func TestFileSettings(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*config.Exporter)
+		want   string
+	}{
+		"no path":   {func(c *config.Exporter) { c.Path = "" }, "path"},
+		"no folder": {func(c *config.Exporter) { c.Path = filepath.Join(c.Path, "x", "y") }, "no such file"},
+		"format":    {func(c *config.Exporter) { c.Format = "xml" }, `"xml"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := toFile(t, "otlp-json")
+			tc.change(&cfg)
+			_, err := New(cfg, Options{})
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}
+
+// Two exporters on one file do not mix their lines.
+func TestTwoWritersOfOneFile(t *testing.T) {
+	cfg := toFile(t, "otlp-json")
+	var wg sync.WaitGroup
+	for range 2 {
+		e, _ := open(t, cfg)
+		wg.Go(func() {
+			for range 50 {
+				e.Enqueue(message(t, "app", 5000))
+			}
+			drainAll(t, e)
+		})
+	}
+	wg.Wait()
+	data, err := os.ReadFile(cfg.Path)
+	require.NoError(t, err)
+	lines := bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
+	require.Len(t, lines, 100)
+	for _, line := range lines {
+		require.True(t, json.Valid(line))
+	}
+}

@@ -1,0 +1,297 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	_ "google.golang.org/grpc/encoding/gzip" // takes apart what a receiver compresses
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+const grpcMethod = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
+
+// maxReconnectDelay bounds the time between attempts to connect, so that a receiver that is back
+// is found soon whatever the retry settings are.
+const maxReconnectDelay = 5 * time.Second
+
+// maxGRPCHeaders bounds what a receiver can send in headers and trailers, which hold its error
+// message.
+const maxGRPCHeaders = 1 << 20
+
+// rawCodec passes request bytes on as they are. It is given with each call and never registered:
+// under its name, "proto", other codecs of the process are.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	body, ok := v.([]byte)
+	if !ok {
+		return nil, fmt.Errorf("raw codec: got %T, takes []byte", v)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(body)}, nil
+}
+
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	out, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("raw codec: got %T, takes *[]byte", v)
+	}
+	*out = data.Materialize()
+	return nil
+}
+
+// maxTimeouts is after how many sends without any answer the connection is made anew. A receiver
+// whose machine has died, or whose address has moved, is noticed by TCP only after a quarter of an
+// hour, and without keepalive by nothing else.
+const maxTimeouts = 3
+
+// grpcSender is the otlp-grpc transport. It owns its connection.
+type grpcSender struct {
+	auth     *auth
+	log      *eventLog
+	insecure bool
+	call     []grpc.CallOption
+	dial     func() (*grpc.ClientConn, error)
+
+	mu       sync.Mutex
+	conn     *grpc.ClientConn
+	timeouts int // in a row
+	closed   bool
+}
+
+func newGRPCSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string) (*grpcSender, error) {
+	var creds credentials.TransportCredentials
+	if cfg.Insecure {
+		creds = insecure.NewCredentials()
+	} else {
+		source, err := newTLSSource(cfg.TLS, func(err error) { log.warnf("tls reload", "%v", err) })
+		if err != nil {
+			return nil, err
+		}
+		creds = reloadingCreds{source}
+	}
+	reconnect := min(max(cfg.Retry.InitialInterval, 10*time.Millisecond), maxReconnectDelay)
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithUserAgent(userAgent),
+		grpc.WithDisableServiceConfig(), // a DNS record has no say in this
+		grpc.WithDisableRetry(),
+		grpc.WithMaxHeaderListSize(maxGRPCHeaders),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: reconnect, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay},
+			MinConnectTimeout: cfg.Timeout,
+		}),
+	}
+	if cfg.BalancerName != "" {
+		opts = append(opts, grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, cfg.BalancerName)))
+	}
+	if cfg.Keepalive.Time > 0 {
+		opts = append(opts, grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time:                cfg.Keepalive.Time,
+			Timeout:             cfg.Keepalive.Timeout,
+			PermitWithoutStream: cfg.Keepalive.PermitWithoutStream,
+		}))
+	}
+	s := &grpcSender{auth: a, log: log, insecure: cfg.Insecure}
+	s.call = []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)}
+	switch cfg.Compression {
+	case compressGzip:
+		// Registered compressors are the process's, and gRPC's own gzip is Inspektor Gadget's to
+		// use or to replace: this one is the connection's.
+		opts = append(opts, grpc.WithCompressor(grpcGzip{})) //nolint:staticcheck // deprecated in favour of the registry
+	case compressZstd:
+		s.call = append(s.call, grpc.UseCompressor(compressZstd))
+	case compressNone, "":
+	default:
+		return nil, fmt.Errorf("compression: got %q: take gzip, zstd or none", cfg.Compression)
+	}
+	s.dial = func() (*grpc.ClientConn, error) { return grpc.NewClient(grpcTarget(cfg.Endpoint), opts...) }
+	var err error
+	if s.conn, err = s.dial(); err != nil {
+		return nil, fmt.Errorf("endpoint %q: %w", cfg.Endpoint, err)
+	}
+	return s, nil
+}
+
+// grpcTarget takes an http or https scheme off: it has said what it has to say, about TLS.
+func grpcTarget(endpoint string) string {
+	for _, scheme := range []string{"http://", "https://"} {
+		if len(endpoint) > len(scheme) && strings.EqualFold(endpoint[:len(scheme)], scheme) {
+			return strings.TrimSuffix(endpoint[len(scheme):], "/")
+		}
+	}
+	return endpoint
+}
+
+func (s *grpcSender) send(ctx context.Context, body []byte) outcome {
+	if err := s.auth.refresh(); err != nil {
+		s.log.warnf("credentials", "%v: going on with the value read before", err)
+	}
+	var md []string
+	for _, h := range s.auth.headers {
+		md = append(md, h.Key, h.Value)
+	}
+	if v := s.auth.authorization(); v != "" {
+		md = append(md, "authorization", v)
+	}
+	if len(md) > 0 {
+		ctx = metadata.AppendToOutgoingContext(ctx, md...)
+	}
+	var resp []byte
+	conn := s.current()
+	err := conn.Invoke(ctx, grpcMethod, body, &resp, s.call...)
+	s.answered(conn, !errors.Is(ctx.Err(), context.DeadlineExceeded))
+	if err != nil {
+		return grpcOutcome(status.Convert(err), len(body), s.insecure)
+	}
+	return responseOutcome(resp)
+}
+
+func (s *grpcSender) current() *grpc.ClientConn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn
+}
+
+// answered notes whether anything came back over conn, and replaces it if for long nothing has.
+// Sends under way on it fail and are tried again.
+func (s *grpcSender) answered(conn *grpc.ClientConn, yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if conn != s.conn || s.closed {
+		return
+	}
+	if yes {
+		s.timeouts = 0
+		return
+	}
+	if s.timeouts++; s.timeouts < maxTimeouts {
+		return
+	}
+	fresh, err := s.dial()
+	if err != nil {
+		return // the old one is no worse
+	}
+	s.conn, s.timeouts = fresh, 0
+	if err := conn.Close(); err != nil {
+		s.log.warnf("close", "closing a connection: %v", err)
+	}
+}
+
+func (s *grpcSender) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return s.conn.Close()
+}
+
+// grpcOutcome reads a status that is not OK.
+func grpcOutcome(st *status.Status, bodyLen int, plain bool) outcome {
+	out := outcome{
+		verdict: rejected,
+		what:    "gRPC status " + st.Code().String(),
+		words:   st.Message(),
+		hint:    wireHint(st.Message(), plain),
+	}
+	wait, asked := retryInfo(st.Proto().GetDetails())
+	switch {
+	case st.Code() == codes.ResourceExhausted && responseTooLarge(st.Message(), bodyLen):
+		out.what = fmt.Sprintf("the receiver's response was larger than %d bytes", maxResponse)
+	case st.Code() == codes.ResourceExhausted && strings.Contains(st.Message(), "larger than max"):
+		out.verdict = tooLarge
+	case st.Code() == codes.ResourceExhausted:
+		if asked {
+			out.verdict = retryable
+			out.wait = max(askedWait(wait), 1)
+		}
+	case retryableCodes[st.Code()]:
+		out.verdict = retryable
+		if asked {
+			out.wait = askedWait(wait)
+		}
+	case st.Code() == codes.Unimplemented:
+		out.hint = "the receiver does not know this version of the profiles protocol: " +
+			"check the endpoint, and whether the receiver has profiles turned on (the Collector: --feature-gates=service.profilesSupport)"
+	case st.Code() == codes.Unauthenticated, st.Code() == codes.PermissionDenied:
+		out.hint = "check auth and headers"
+	}
+	return out
+}
+
+// responseTooLarge tells this side's refusal of a response from the receiver's refusal of a
+// request: gRPC has one wording for both, so only the numbers can tell.
+func responseTooLarge(msg string, bodyLen int) bool {
+	if bodyLen > maxResponse {
+		return false
+	}
+	return strings.Contains(msg, fmt.Sprintf("vs. %d)", maxResponse)) ||
+		strings.Contains(msg, fmt.Sprintf("larger than max %d", maxResponse)) ||
+		strings.Contains(msg, fmt.Sprintf("max size of %d", maxResponse))
+}
+
+// responseOutcome reads the response of an accepted request.
+func responseOutcome(resp []byte) outcome {
+	var msg colprofiles.ExportProfilesServiceResponse
+	if err := proto.Unmarshal(resp, &msg); err != nil {
+		return outcome{verdict: accepted, what: "a response that is no ExportProfilesServiceResponse", hint: "check that the endpoint is an OTLP receiver"}
+	}
+	return partialOutcome(msg.GetPartialSuccess())
+}
+
+// partialOutcome follows https://opentelemetry.io/docs/specs/otlp/#partial-success: with nothing
+// rejected, a message is a warning.
+func partialOutcome(p *colprofiles.ExportProfilesPartialSuccess) outcome {
+	out := outcome{words: p.GetErrorMessage(), rejectedProfiles: p.GetRejectedProfiles()}
+	switch {
+	case p.GetRejectedProfiles() > 0:
+		out.verdict = partial
+		out.what = "partial success"
+	case p.GetErrorMessage() != "":
+		out.what = "a warning"
+	}
+	return out
+}
+
+// wireHint recognises a connection between two sides that disagree on TLS.
+func wireHint(msg string, plain bool) string {
+	has := func(parts ...string) bool {
+		for _, p := range parts {
+			if strings.Contains(msg, p) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case !plain && has("first record does not look like a TLS handshake", "server gave HTTP response to HTTPS client"):
+		return "the receiver speaks plain text and this exporter TLS: set insecure: true, or use the receiver's TLS port"
+	case plain && has("error reading server preface", "HTTP request to an HTTPS server", `malformed HTTP response "\x15`, "HTTP/1.x transport connection broken"):
+		return "this exporter speaks plain text and the receiver probably TLS: set insecure: false and tls.ca_file, or use the receiver's plain-text port"
+	case has("certificate signed by unknown authority"):
+		return "set tls.ca_file to the authority that signed the receiver's certificate"
+	case has("x509: certificate is valid for", "doesn't contain any IP SANs", "cannot validate certificate for"):
+		return "set tls.server_name_override to a name in the receiver's certificate"
+	case has("certificate has expired or is not yet valid", "tls: expired certificate"):
+		return "renew the certificate, or set the clock"
+	case has("tls: certificate required", "tls: bad certificate"):
+		return "the receiver wants a client certificate: set tls.cert_file and tls.key_file"
+	}
+	return ""
+}

@@ -1,0 +1,381 @@
+package export
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// heapPeak watches the heap while f runs and returns by how much it grew at most.
+func heapPeak(f func()) uint64 {
+	var before, now runtime.MemStats
+	defer debug.SetGCPercent(debug.SetGCPercent(10)) // what is held, not what is left over
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	var peak uint64
+	go func() {
+		defer close(stopped)
+		for {
+			runtime.ReadMemStats(&now)
+			if now.HeapAlloc > before.HeapAlloc {
+				peak = max(peak, now.HeapAlloc-before.HeapAlloc)
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	f()
+	close(stop)
+	<-stopped
+	return peak
+}
+
+// flood writes n bytes of the letter A.
+func flood(w io.Writer, n int) {
+	chunk := bytes.Repeat([]byte("A"), 64<<10)
+	for ; n > 0; n -= len(chunk) {
+		if _, err := w.Write(chunk); err != nil {
+			return
+		}
+	}
+}
+
+func TestHostileHTTPReceiver(t *testing.T) {
+	const huge = 256 << 20
+	for name, tc := range map[string]struct {
+		answer    func(w http.ResponseWriter)
+		delivered bool
+	}{
+		"endless success": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", mediaProto)
+			flood(w, huge)
+		}, true},
+		"endless error": {func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusBadRequest)
+			flood(w, huge)
+		}, false},
+		"gzip bomb": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Encoding", "gzip")
+			w.WriteHeader(http.StatusBadRequest)
+			gz := gzip.NewWriter(w)
+			flood(gz, huge)
+			_ = gz.Close()
+		}, false},
+		"headers without end": {func(w http.ResponseWriter) {
+			w.Header().Set("X-Long", strings.Repeat("A", 512<<10))
+			w.WriteHeader(http.StatusOK)
+		}, false},
+		"words with escapes and secrets": {func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, "\x1b[2J\nlevel=error fake line, you sent Bearer s3cr3t-token\n"+strings.Repeat("Z", 5000))
+		}, false},
+		"a web page": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			_, _ = io.WriteString(w, "<html>please log in</html>")
+		}, false},
+		"a broken message": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", mediaProto)
+			_, _ = io.WriteString(w, "\xff\xff\xff\xff")
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(w http.ResponseWriter, _ recvtest.Request) { tc.answer(w) }})
+			cfg := settings(config.TransportHTTP, r.URL)
+			cfg.Auth.BearerToken = "s3cr3t-token"
+			cfg.Retry.MaxElapsedTime = time.Millisecond
+			e, logs := open(t, cfg)
+			peak := heapPeak(func() {
+				e.Enqueue(message(t, "app", 0))
+				drainAll(t, e)
+			})
+			require.Less(t, peak, uint64(48<<20))
+			s := balanced(t, e)
+			require.Equal(t, tc.delivered, s.Rows.Delivered == 10, "%+v", s)
+			stop(t, e)
+			checkLog(t, logs)
+		})
+	}
+}
+
+// checkLog wants lines that are short and hold no secret and nothing that a terminal obeys.
+func checkLog(t *testing.T, logs *capture) {
+	t.Helper()
+	require.NotContains(t, logs.String(), "s3cr3t")
+	require.NotContains(t, logs.String(), "\x1b")
+	for _, line := range strings.Split(logs.String(), "\n") {
+		require.Less(t, len(line), 1500, line)
+		require.False(t, strings.HasPrefix(line, "level=error fake"))
+	}
+}
+
+func TestHostileGRPCReceiver(t *testing.T) {
+	big := &colprofiles.ExportProfilesServiceResponse{PartialSuccess: &colprofiles.ExportProfilesPartialSuccess{ErrorMessage: strings.Repeat("A", 64<<20)}}
+	for name, tc := range map[string]struct {
+		options   []grpc.ServerOption
+		answer    grpcAnswer
+		compress  string
+		delivered bool
+	}{
+		"megabytes of response": {answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+			return big, nil
+		}},
+		"a bomb of a response": {answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+			return big, nil
+		}, compress: "gzip"},
+		"a zstd bomb": {answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+			return big, nil
+		}, compress: "zstd"},
+		"a long warning": {answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+			return &colprofiles.ExportProfilesServiceResponse{PartialSuccess: &colprofiles.ExportProfilesPartialSuccess{ErrorMessage: strings.Repeat("A", 3<<20)}}, nil
+		}, delivered: true},
+		"half a megabyte of error text": {answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+			return nil, status.Error(codes.InvalidArgument, strings.Repeat("A", 512<<10))
+		}},
+		"megabytes of error text": {answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+			return nil, status.Error(codes.InvalidArgument, strings.Repeat("A", 8<<20))
+		}},
+		"escapes and secrets": {answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+			return nil, status.Error(codes.InvalidArgument, "\x1b[2J\nlevel=error fake, you sent s3cr3t-token")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: tc.answer, Options: tc.options})
+			cfg := settings(config.TransportGRPC, r.Addr)
+			cfg.Auth.BearerToken = "s3cr3t-token"
+			cfg.Retry.MaxElapsedTime = time.Millisecond
+			if tc.compress != "" {
+				cfg.Compression = tc.compress // a gRPC server answers in the compression of the request
+			}
+			e, logs := open(t, cfg)
+			e.Enqueue(message(t, "app", 0))
+			drainAll(t, e)
+			s := balanced(t, e)
+			require.Equal(t, tc.delivered, s.Rows.Delivered == 10, "%+v", s)
+			stop(t, e)
+			checkLog(t, logs)
+			require.NotEmpty(t, logs.String())
+		})
+	}
+}
+
+// An absurd wait is cut to minutes and holds up neither Enqueue nor Shutdown.
+func TestAbsurdRetryInfo(t *testing.T) {
+	busy := withRetryInfo(t, codes.Unavailable, 200*365*24*time.Hour)
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+		return nil, busy
+	}})
+	e, logs := open(t, settings(config.TransportGRPC, r.Addr))
+	e.Enqueue(message(t, "app", 0))
+	require.Eventually(t, func() bool { return e.Stats().Requests == 1 }, 20*time.Second, time.Millisecond)
+	e.mu.Lock()
+	left := time.Until(e.gate.until)
+	e.mu.Unlock()
+	require.Less(t, left, 6*time.Minute)
+	require.Greater(t, left, 4*time.Minute)
+	stop(t, e)
+	require.Equal(t, map[Reason]int64{ReasonShutdown: 10}, e.Stats().Rows.Dropped)
+	require.Contains(t, logs.String(), "asked to wait 5m")
+}
+
+// hang is a receiver that takes a request and never answers.
+func hang(ctx context.Context, _ recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestShutdownWithHangingReceiver(t *testing.T) {
+	release := make(chan struct{})
+	for transport, endpoint := range map[string]string{
+		config.TransportGRPC: recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: hang}).Addr,
+		config.TransportHTTP: recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(_ http.ResponseWriter, r recvtest.Request) {
+			select {
+			case <-r.HTTP.Context().Done():
+			case <-release:
+			}
+		}}).URL,
+	} {
+		t.Run(transport, func(t *testing.T) {
+			cfg := settings(transport, endpoint)
+			cfg.Timeout = time.Hour
+			e, logs := open(t, cfg)
+			for range 20 {
+				e.Enqueue(message(t, "app", 0))
+			}
+			require.Eventually(t, func() bool { e.mu.Lock(); defer e.mu.Unlock(); return len(e.flying) == 4 }, 20*time.Second, time.Millisecond)
+			require.Equal(t, int64(200), balanced(t, e).Rows.Held)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			err := e.Shutdown(ctx)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, "200 rows")
+			require.Equal(t, err, e.Shutdown(t.Context()), "idempotent")
+			s := balanced(t, e)
+			require.Equal(t, map[Reason]int64{ReasonShutdown: 200}, s.Rows.Dropped)
+			require.Zero(t, s.QueueBytes)
+			require.Contains(t, logs.String(), "dropped 200 rows")
+
+			e.Enqueue(message(t, "late", 0))
+			require.Equal(t, int64(210), balanced(t, e).Rows.Dropped[ReasonShutdown])
+		})
+	}
+	close(release)
+}
+
+// stuckSender ignores its context, as a write to a dead disk does.
+type stuckSender struct{ release chan struct{} }
+
+func (s *stuckSender) send(context.Context, []byte) outcome {
+	<-s.release
+	return outcome{}
+}
+
+func (s *stuckSender) close() error { return nil }
+
+func TestShutdownWithStuckSender(t *testing.T) {
+	s := &stuckSender{release: make(chan struct{})}
+	e := startWith(t, settings("stuck", ""), s)
+	for range 20 {
+		e.Enqueue(message(t, "app", 0))
+	}
+	require.Eventually(t, func() bool { e.mu.Lock(); defer e.mu.Unlock(); return len(e.flying) == 4 }, 20*time.Second, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	require.ErrorContains(t, e.Shutdown(ctx), "does not end")
+	require.Equal(t, map[Reason]int64{ReasonShutdown: 200}, balanced(t, e).Rows.Dropped)
+	close(s.release)
+	<-e.done
+	require.Equal(t, map[Reason]int64{ReasonShutdown: 200}, balanced(t, e).Rows.Dropped, "what ends late counts no more")
+}
+
+// startWith starts an exporter with a sender of the test's own.
+func startWith(t testing.TB, cfg config.Exporter, to sender) *Exporter {
+	t.Helper()
+	logs := &capture{}
+	e, err := start(cfg, Options{}, to, newEventLog(logs.logger(), "", func() []string { return nil }))
+	require.NoError(t, err)
+	return e
+}
+
+// With a receiver that is blocked for good, a million messages are taken without waiting, and
+// memory stays within the bound.
+func TestBlockedForGood(t *testing.T) {
+	s := &stuckSender{release: make(chan struct{})}
+	cfg := settings("stuck", "")
+	cfg.Queue.Size = 8 << 20
+	e := startWith(t, cfg, s)
+	body := make([]byte, 1000)
+	peak := heapPeak(func() {
+		for range 1_000_000 {
+			e.Enqueue(Message{Body: body, Rows: 3, Owner: "app"})
+		}
+	})
+	st := balanced(t, e)
+	require.Equal(t, int64(3_000_000), st.Rows.Enqueued)
+	require.LessOrEqual(t, st.QueueBytes, st.QueueCapacity)
+	require.Less(t, peak, uint64(cfg.Queue.Size+32<<20))
+	t.Logf("rows read %d, delivered %d, held %d, dropped %v", st.Rows.Enqueued, st.Rows.Delivered, st.Rows.Held, st.Rows.Dropped)
+	close(s.release)
+	stop(t, e)
+}
+
+// flakySender fails, accepts and accepts in part, in turn.
+type flakySender struct{ n atomic.Int64 }
+
+func (s *flakySender) send(ctx context.Context, _ []byte) outcome {
+	switch s.n.Add(1) % 7 {
+	case 0, 1:
+		return outcome{verdict: retryable, what: "busy"}
+	case 2:
+		return outcome{verdict: partial, rejectedProfiles: 1}
+	case 3:
+		return outcome{verdict: rejected, what: "no"}
+	case 4:
+		return outcome{verdict: tooLarge}
+	}
+	if ctx.Err() != nil {
+		return outcome{verdict: retryable}
+	}
+	return outcome{}
+}
+
+func (s *flakySender) close() error { return nil }
+
+// The books balance at every moment of a load that meets everything at once.
+func TestBooksBalanceAlways(t *testing.T) {
+	for _, storage := range []bool{false, true} {
+		t.Run(map[bool]string{false: "memory", true: "storage"}[storage], func(t *testing.T) {
+			cfg := settings("flaky", "")
+			cfg.Queue.Size = 200 << 10
+			cfg.Retry.InitialInterval, cfg.Retry.MaxInterval = time.Microsecond, 10*time.Microsecond
+			if storage {
+				cfg.Queue.Storage, cfg.Queue.StorageSize = t.TempDir(), 100<<10
+			}
+			e := startWith(t, cfg, &flakySender{})
+			stopChecks, checks := make(chan struct{}), make(chan error, 1)
+			go func() {
+				for {
+					select {
+					case <-stopChecks:
+						checks <- nil
+						return
+					default:
+					}
+					if err := books(e.Stats()); err != nil {
+						checks <- err
+						return
+					}
+				}
+			}()
+			owners := []string{"", "a", "b", "c"}
+			for i := range 5000 {
+				m := message(t, owners[i%len(owners)], i%4000)
+				m.Profiles = 2
+				switch i % 100 {
+				case 0:
+					m.Start = m.Start.Add(-2 * time.Hour)
+				case 1:
+					m.Start = m.Start.Add(2 * time.Hour)
+				case 2:
+					m.Body = make([]byte, 300<<10)
+				}
+				e.Enqueue(m)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			err := e.Drain(ctx)
+			require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded))
+			close(stopChecks)
+			require.NoError(t, <-checks)
+			s := balanced(t, e)
+			for _, r := range []Reason{ReasonTooOld, ReasonTooNew, ReasonRejected, ReasonTooLarge, ReasonQueueFull} {
+				require.Positive(t, s.Rows.Dropped[r], "%s: %+v", r, s.Rows)
+			}
+			require.Positive(t, s.Rows.Partial)
+			require.Positive(t, s.Rows.Delivered)
+			t.Logf("rows read %d, delivered %d, held %d, partial %d, dropped %v", s.Rows.Enqueued, s.Rows.Delivered, s.Rows.Held, s.Rows.Partial, s.Rows.Dropped)
+			stop(t, e)
+		})
+	}
+}

@@ -1,0 +1,296 @@
+package export
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+const (
+	profilesPath   = "/v1development/profiles"
+	maxHTTPHeaders = 64 << 10
+	mediaProto     = "application/x-protobuf"
+	mediaJSON      = "application/json"
+)
+
+// httpSender is the otlp-http transport. It owns its connections.
+type httpSender struct {
+	url         *url.URL
+	json        bool
+	layout      string
+	compression string
+	userAgent   string
+	auth        *auth
+	log         *eventLog
+	consumers   int
+	tls         *tlsSource // nil for plain text
+
+	mu      sync.Mutex
+	client  *http.Client
+	version uint64 // of the TLS settings that client has
+}
+
+// profilesURL is where an otlp-http exporter posts to.
+func profilesURL(cfg config.Exporter) (*url.URL, error) {
+	key, raw := "profiles_endpoint", cfg.ProfilesEndpoint
+	if raw == "" {
+		key, raw = "endpoint", cfg.Endpoint
+	}
+	if !strings.Contains(raw, "://") {
+		if cfg.Insecure {
+			raw = "http://" + raw
+		} else {
+			raw = "https://" + raw
+		}
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		// The error holds the whole URL, which may hold a password.
+		return nil, fmt.Errorf("%s is not a URL", key)
+	}
+	if u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, fmt.Errorf("%s: got %q: take http://host:port or https://host:port", key, shownURL(u))
+	}
+	if key == "endpoint" {
+		u = u.JoinPath(profilesPath)
+	}
+	return u, nil
+}
+
+// shownURL is u for log lines: without user, password and query.
+func shownURL(u *url.URL) string {
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+func newHTTPSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string) (*httpSender, error) {
+	u, err := profilesURL(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &httpSender{
+		url: u, layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent,
+		auth: a, log: log, consumers: max(cfg.Queue.NumConsumers, 1),
+	}
+	switch cfg.Encoding {
+	case "proto", "":
+	case "json":
+		s.json = true
+	default:
+		return nil, fmt.Errorf("encoding: got %q: take proto or json", cfg.Encoding)
+	}
+	if _, err := compressed(cfg.Compression, nil); err != nil {
+		return nil, fmt.Errorf("compression: %w", err)
+	}
+	if u.Scheme == "http" && !cfg.Insecure && (a.secret() || u.User != nil) {
+		return nil, errors.New("profiles_endpoint is http:// and there are headers or credentials: " +
+			"use https://, or set insecure: true to send them in plain text")
+	}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		a.learn(password)
+		a.learn(basic(u.User.Username(), password))
+	}
+	if u.Scheme == "https" {
+		s.tls, err = newTLSSource(cfg.TLS, func(err error) { log.warnf("tls reload", "%v", err) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// current gives a client with the TLS settings of now. Connections with older ones end when
+// they are idle.
+func (s *httpSender) current() *http.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var tlsConfig *tls.Config
+	if s.tls != nil {
+		cfg, version := s.tls.config()
+		if s.client != nil && version == s.version {
+			return s.client
+		}
+		s.version = version
+		tlsConfig = cfg.Clone()
+	} else if s.client != nil {
+		return s.client
+	}
+	if s.client != nil {
+		s.client.CloseIdleConnections()
+	}
+	transport := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSClientConfig:        tlsConfig,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConnsPerHost:    s.consumers,
+		IdleConnTimeout:        90 * time.Second,
+		TLSHandshakeTimeout:    10 * time.Second,
+		MaxResponseHeaderBytes: maxHTTPHeaders,
+		// A connection on which nothing comes back is given up long before TCP would.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
+	}
+	s.client = &http.Client{
+		Transport: transport,
+		// A redirect would take rows and credentials to where nobody sent them.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return s.client
+}
+
+func (s *httpSender) send(ctx context.Context, body []byte) outcome {
+	media := mediaProto
+	if s.json {
+		var err error
+		if body, err = requestJSON(body, s.layout); err != nil {
+			return outcome{verdict: rejected, what: "the request could not be written as JSON: " + err.Error()}
+		}
+		media = mediaJSON
+	}
+	body, err := compressed(s.compression, body)
+	if err != nil {
+		return outcome{verdict: rejected, what: "the request could not be compressed: " + err.Error()}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url.String(), bytes.NewReader(body))
+	if err != nil {
+		return outcome{verdict: rejected, what: "the request could not be made"}
+	}
+	s.setHeaders(req, media)
+
+	resp, err := s.current().Do(req)
+	if err != nil {
+		// Without the URL, which may hold a secret.
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
+		return outcome{verdict: retryable, what: "no answer", words: err.Error(), hint: wireHint(err.Error(), s.tls == nil)}
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
+	return s.outcome(resp, answer, err)
+}
+
+func (s *httpSender) setHeaders(req *http.Request, media string) {
+	if err := s.auth.refresh(); err != nil {
+		s.log.warnf("credentials", "%v: going on with the value read before", err)
+	}
+	req.Header.Set("Content-Type", media)
+	req.Header.Set("User-Agent", s.userAgent)
+	if s.compression != compressNone && s.compression != "" {
+		req.Header.Set("Content-Encoding", s.compression)
+	}
+	for _, h := range s.auth.headers {
+		if strings.EqualFold(h.Key, "host") {
+			req.Host = h.Value
+			continue
+		}
+		req.Header.Set(h.Key, h.Value)
+	}
+	if v := s.auth.authorization(); v != "" {
+		req.Header.Set("Authorization", v)
+	}
+}
+
+// outcome reads an answer. readErr says that the body could not be read to its end.
+func (s *httpSender) outcome(resp *http.Response, answer []byte, readErr error) outcome {
+	code := resp.StatusCode
+	out := outcome{verdict: rejected, what: fmt.Sprintf("HTTP status %d", code)}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+
+	if code >= 200 && code <= 299 {
+		switch {
+		case media == "text/html":
+			out.what += " with a web page"
+			out.hint = "the endpoint is no OTLP receiver: check endpoint and profiles_endpoint"
+			return out
+		case readErr != nil, len(answer) > maxResponse:
+			return outcome{verdict: accepted, what: fmt.Sprintf("HTTP status %d with a response that was too long or broke off", code)}
+		}
+		return httpResponse(media, answer)
+	}
+
+	out.words = statusWords(media, answer)
+	out.hint = wireHint(out.words, s.tls == nil)
+	switch {
+	case retryableStatus[code]:
+		out.verdict = retryable
+		if wait := retryAfter(resp.Header.Get("Retry-After"), time.Now()); wait > 0 {
+			out.wait = askedWait(wait)
+		}
+	case code == http.StatusRequestEntityTooLarge:
+		out.verdict = tooLarge
+	case code >= 300 && code <= 399:
+		out.words = resp.Header.Get("Location")
+		out.hint = "redirects are not followed: set endpoint to where the receiver is"
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		out.hint = "check auth and headers"
+	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
+		out.hint = "the endpoint does not know " + profilesPath + ": check endpoint and profiles_endpoint, and whether the receiver has " +
+			"profiles turned on (the Collector: --feature-gates=service.profilesSupport)"
+	case code == http.StatusUnsupportedMediaType:
+		out.hint = "the receiver takes another encoding or compression: set encoding and compression"
+	}
+	return out
+}
+
+// httpResponse reads the body of an accepted request.
+func httpResponse(media string, answer []byte) outcome {
+	if media != mediaJSON {
+		if len(answer) > 0 && media != mediaProto && media != "application/protobuf" {
+			return outcome{verdict: accepted}
+		}
+		return responseOutcome(answer)
+	}
+	var msg colprofiles.ExportProfilesServiceResponse
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(answer, &msg); err != nil {
+		return outcome{verdict: accepted, what: "a response that is no ExportProfilesServiceResponse", hint: "check that the endpoint is an OTLP receiver"}
+	}
+	return partialOutcome(msg.GetPartialSuccess())
+}
+
+// statusWords finds the message in the body of a failure, which by the specification is a
+// google.rpc.Status and often is plain text.
+func statusWords(media string, answer []byte) string {
+	switch media {
+	case mediaProto, "application/protobuf":
+		var st rpcstatus.Status
+		if proto.Unmarshal(answer, &st) == nil && st.GetMessage() != "" {
+			return st.GetMessage()
+		}
+	case mediaJSON:
+		var st struct {
+			Message string `json:"message"`
+		}
+		if json.Unmarshal(answer, &st) == nil && st.Message != "" {
+			return st.Message
+		}
+	}
+	return string(answer[:min(len(answer), redactScope)])
+}
+
+func (s *httpSender) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client != nil {
+		s.client.CloseIdleConnections()
+	}
+	return nil
+}

@@ -1,0 +1,15 @@
+//go:build !(linux || darwin || freebsd || netbsd || openbsd)
+
+package export
+
+import (
+	"errors"
+	"os"
+)
+
+const noFollow = 0
+
+// lockFile refuses: without a lock, two processes could send and remove each other's messages.
+func lockFile(*os.File) error {
+	return errors.New("a storage folder is not supported on this system")
+}

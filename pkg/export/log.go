@@ -1,0 +1,157 @@
+package export
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	logEvery    = time.Minute
+	maxWords    = 256 // bytes of a receiver's words in one line
+	maxPending  = 64
+	redactScope = 64 << 10 // bytes that are searched for secrets; more is cut off before
+)
+
+// eventLog writes an exporter's log lines: at most one of each kind per minute, with the number
+// of those left out since. Posting never waits: a goroutine of its own does the writing, because
+// a logger may block on a full pipe. Secrets are taken out of every line.
+type eventLog struct {
+	to      logrus.FieldLogger
+	prefix  string
+	secrets func() []string // that must not show
+
+	mu     sync.Mutex
+	kinds  map[string]*logKind // a receiver has no say in how many there are
+	closed bool
+	lines  chan logLine
+	done   chan struct{}
+}
+
+type logKind struct {
+	last       time.Time
+	suppressed int
+}
+
+type logLine struct {
+	level logrus.Level
+	text  string
+}
+
+// newEventLog starts the log's goroutine; close ends it.
+func newEventLog(to logrus.FieldLogger, prefix string, secrets func() []string) *eventLog {
+	l := &eventLog{
+		to: to, prefix: prefix, secrets: secrets,
+		kinds: map[string]*logKind{},
+		lines: make(chan logLine, maxPending),
+		done:  make(chan struct{}),
+	}
+	go l.run()
+	return l
+}
+
+func (l *eventLog) run() {
+	defer close(l.done)
+	for line := range l.lines {
+		switch line.level {
+		case logrus.ErrorLevel:
+			l.to.Error(line.text)
+		case logrus.WarnLevel:
+			l.to.Warn(line.text)
+		default:
+			l.to.Info(line.text)
+		}
+	}
+}
+
+func (l *eventLog) errorf(kind, format string, args ...any) {
+	l.post(logrus.ErrorLevel, kind, format, args...)
+}
+
+func (l *eventLog) warnf(kind, format string, args ...any) {
+	l.post(logrus.WarnLevel, kind, format, args...)
+}
+
+func (l *eventLog) infof(kind, format string, args ...any) {
+	l.post(logrus.InfoLevel, kind, format, args...)
+}
+
+func (l *eventLog) post(level logrus.Level, kind, format string, args ...any) {
+	suppressed, ok := l.due(kind, time.Now())
+	if !ok {
+		return
+	}
+	text := l.prefix + fmt.Sprintf(format, args...)
+	if suppressed > 0 {
+		text += fmt.Sprintf(" (%d more of this kind since the last such line)", suppressed)
+	}
+	text = l.redact(text)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	select {
+	case l.lines <- logLine{level, text}:
+	default:
+		l.kinds[kind].suppressed += suppressed + 1
+	}
+}
+
+// due tells whether a line of this kind may be written now, and how many were left out before.
+func (l *eventLog) due(kind string, now time.Time) (suppressed int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.kinds[kind]
+	if k == nil {
+		k = &logKind{}
+		l.kinds[kind] = k
+	}
+	if !k.last.IsZero() && now.Sub(k.last) < logEvery {
+		k.suppressed++
+		return 0, false
+	}
+	suppressed, k.suppressed, k.last = k.suppressed, 0, now
+	return suppressed, true
+}
+
+// close writes what is pending and ends the goroutine. It waits for that at most a second, in
+// case the logger blocks.
+func (l *eventLog) close() {
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.lines)
+	}
+	l.mu.Unlock()
+	t := time.NewTimer(time.Second)
+	defer t.Stop()
+	select {
+	case <-l.done:
+	case <-t.C:
+	}
+}
+
+// redact replaces secrets in s.
+func (l *eventLog) redact(s string) string {
+	if len(s) > redactScope {
+		s = s[:redactScope]
+	}
+	for _, secret := range l.secrets() {
+		s = strings.ReplaceAll(s, secret, "[redacted]")
+	}
+	return s
+}
+
+// words quotes what a receiver said, without secrets that it may have echoed.
+func (l *eventLog) words(s string) string {
+	s = strings.ToValidUTF8(l.redact(s), "\uFFFD")
+	if len(s) > maxWords {
+		s = strings.ToValidUTF8(s[:maxWords], "")
+	}
+	return fmt.Sprintf("%q", s)
+}

@@ -1,0 +1,114 @@
+// Package export delivers encoded profile requests: a queue bounded in bytes, retries by the rules
+// of OTLP, and the transports otlp-grpc, otlp-http and file.
+//
+// The package takes requests as bytes and never takes them apart for the network: what is in a
+// request, and how large it is, was decided before. Every row that enters is accounted for at
+// every moment: see RowCounts.
+package export
+
+import (
+	"maps"
+	"time"
+)
+
+// Message is one encoded ExportProfilesServiceRequest on its way.
+type Message struct {
+	// Body is the request in wire format, uncompressed. The exporter owns it after Enqueue.
+	Body []byte
+	// Rows is the number of gadget rows that were merged into the request.
+	Rows int64
+	// Samples and Profiles are what the request holds.
+	Samples  int64
+	Profiles int
+	// Start and End bound the time of the data; zero where unknown.
+	Start, End time.Time
+	// Owner is the resource, if the request carries only one, else empty. When the queue is full,
+	// the owner that holds the most bytes loses its oldest message.
+	Owner string
+}
+
+// Reason says why a message was dropped.
+type Reason string
+
+// The reasons for which messages are dropped.
+const (
+	ReasonQueueFull      Reason = "queue_full"       // sending_queue.queue_size is used up
+	ReasonTooOld         Reason = "too_old"          // older than sending_queue.max_age
+	ReasonTooNew         Reason = "too_new"          // more than 10 minutes ahead of this machine's clock
+	ReasonRejected       Reason = "rejected"         // the receiver gave an answer that forbids a retry
+	ReasonTooLarge       Reason = "too_large"        // the receiver takes smaller messages only
+	ReasonMaxElapsedTime Reason = "max_elapsed_time" // retry_on_failure.max_elapsed_time is over
+	ReasonRetryDisabled  Reason = "retry_disabled"   // failed once, and retry_on_failure.enabled is false
+	ReasonShutdown       Reason = "shutdown"         // still held when the shutdown deadline was over
+	ReasonStorageError   Reason = "storage_error"    // a stored message could not be read back
+	ReasonStorageFull    Reason = "storage_full"     // sending_queue.storage_size is used up
+	ReasonCorrupt        Reason = "corrupt"          // a stored message failed its checksum
+)
+
+// Reasons lists every reason, for those who need a fixed set of time series.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonQueueFull, ReasonTooOld, ReasonTooNew, ReasonRejected, ReasonTooLarge,
+		ReasonMaxElapsedTime, ReasonRetryDisabled, ReasonShutdown, ReasonStorageError,
+		ReasonStorageFull, ReasonCorrupt,
+	}
+}
+
+// beforeSend tells whether the reason keeps a message from ever being tried: the queue's fault,
+// not the receiver's.
+func (r Reason) beforeSend() bool {
+	switch r {
+	case ReasonQueueFull, ReasonStorageFull, ReasonStorageError, ReasonCorrupt:
+		return true
+	}
+	return false
+}
+
+// RowCounts says where the rows are. At every moment
+//
+//	Enqueued + Recovered = Delivered + Held + Partial + the sum of Dropped.
+type RowCounts struct {
+	Enqueued  int64 // handed to Enqueue
+	Recovered int64 // found in the storage folder at the start
+	Delivered int64 // in requests that the receiver accepted
+	Held      int64 // waiting or in flight, in memory or in the storage folder
+	Partial   int64 // in requests that the receiver accepted only partly
+	Dropped   map[Reason]int64
+}
+
+// DroppedTotal is the sum of Dropped.
+func (c RowCounts) DroppedTotal() int64 {
+	var n int64
+	for v := range maps.Values(c.Dropped) {
+		n += v
+	}
+	return n
+}
+
+// Stats is a consistent snapshot of an exporter's counters. All but the Queue ones only grow.
+type Stats struct {
+	Rows RowCounts
+
+	SentSamples          int64 // in accepted requests
+	PartialSamples       int64 // in requests accepted only partly
+	FailedSamples        int64 // dropped because of the receiver's answer, their age or the shutdown
+	EnqueueFailedSamples int64 // dropped because the queue or the storage could not hold them
+
+	QueueBytes    int64 // held now, in flight included
+	QueueCapacity int64 // the bound of QueueBytes
+	QueueMessages int64 // held now, in flight included
+
+	Requests     int64 // attempts, retries included
+	RequestBytes int64 // of these, uncompressed
+	Retries      int64 // attempts after the first one of a message
+
+	DroppedMessages map[Reason]int64
+	CorruptFiles    int64 // files of the storage folder that held nothing usable
+}
+
+// clone copies s with its maps.
+func (s Stats) clone() Stats {
+	s.Rows.Dropped = maps.Clone(s.Rows.Dropped)
+	s.DroppedMessages = maps.Clone(s.DroppedMessages)
+	return s
+}

@@ -1,0 +1,170 @@
+package export
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// outageSender is a receiver that is down for a while.
+type outageSender struct {
+	mu       sync.Mutex
+	down     bool
+	attempts int // while down
+	bodies   int
+}
+
+func (s *outageSender) send(context.Context, []byte) outcome {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		s.attempts++
+		return outcome{verdict: retryable, what: "down"}
+	}
+	s.bodies++
+	return outcome{}
+}
+
+func (s *outageSender) close() error { return nil }
+
+func (s *outageSender) set(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+// An hour without a receiver, at 10,000 rows a second that are merged into 64 KiB a second of
+// requests. The clock is simulated, everything else is real.
+func TestAnHoursOutage(t *testing.T) {
+	for _, queue := range []int64{64 << 20, 512 << 20} {
+		t.Run(fmt.Sprintf("queue of %d MiB", queue>>20), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := settings("outage", "")
+				cfg.Queue = config.Queue{Size: queue, NumConsumers: 10, MaxAge: 30 * time.Minute}
+				cfg.Retry = config.Retry{Enabled: true, InitialInterval: 5 * time.Second, RandomizationFactor: 0.5, Multiplier: 1.5, MaxInterval: 30 * time.Second}
+				to := &outageSender{}
+				e := startWith(t, cfg, to)
+				second := func() {
+					now := time.Now()
+					e.Enqueue(Message{Body: make([]byte, 64<<10), Rows: 10_000, Samples: 500, Start: now.Add(-time.Second), End: now, Owner: "app"})
+					time.Sleep(time.Second)
+					require.NoError(t, books(e.Stats()))
+				}
+				for range 60 {
+					second()
+				}
+				synctest.Wait()
+				require.Equal(t, e.Stats().Rows.Enqueued, e.Stats().Rows.Delivered)
+
+				var before, now runtime.MemStats
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				to.set(true)
+				var peak uint64
+				for i := range 3600 {
+					second()
+					if i%300 == 0 {
+						runtime.GC()
+						runtime.ReadMemStats(&now)
+						peak = max(peak, now.HeapAlloc-min(before.HeapAlloc, now.HeapAlloc))
+					}
+				}
+				require.Less(t, peak, uint64(queue+32<<20))
+				during := balanced(t, e)
+				require.LessOrEqual(t, during.QueueBytes, queue)
+				if queue < 30*60*64<<10 {
+					require.Positive(t, during.Rows.Dropped[ReasonQueueFull])
+					require.Zero(t, during.Rows.Dropped[ReasonTooOld])
+				} else {
+					require.Zero(t, during.Rows.Dropped[ReasonQueueFull])
+					require.Positive(t, during.Rows.Dropped[ReasonTooOld])
+				}
+				require.Less(t, to.attempts, 3600, "a receiver that is down is not flooded")
+
+				to.set(false)
+				back := time.Now()
+				require.NoError(t, e.Drain(t.Context()))
+				took := time.Since(back)
+				after := balanced(t, e)
+				require.Less(t, took, time.Minute)
+				require.Equal(t, during.Rows.Enqueued-during.Rows.DroppedTotal()-after.Rows.Dropped[ReasonTooOld]+during.Rows.Dropped[ReasonTooOld], after.Rows.Delivered)
+				t.Logf("rows read %d, delivered %d, held %d at the end of the outage, dropped %v; attempts while down %d; memory over the baseline %d MiB; recovered in %s",
+					after.Rows.Enqueued, after.Rows.Delivered, during.Rows.Held, after.Rows.Dropped, to.attempts, peak>>20, took)
+				require.NoError(t, e.Shutdown(t.Context()))
+			})
+		})
+	}
+}
+
+// Shutdown does not sit out a wait that nobody asked for.
+func TestShutdownTriesOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := settings("outage", "")
+		cfg.Retry.InitialInterval, cfg.Retry.MaxInterval = time.Hour, time.Hour
+		to := &outageSender{down: true}
+		e := startWith(t, cfg, to)
+		for range 10 {
+			e.Enqueue(Message{Body: []byte("x"), Rows: 1, Start: time.Now()})
+		}
+		time.Sleep(time.Minute)
+		require.Equal(t, int64(10), e.Stats().Rows.Held)
+		to.set(false)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		require.NoError(t, e.Shutdown(ctx))
+		require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
+	})
+}
+
+// askingSender asks to wait.
+type askingSender struct{ outageSender }
+
+func (s *askingSender) send(ctx context.Context, body []byte) outcome {
+	out := s.outageSender.send(ctx, body)
+	if out.verdict == retryable {
+		out.wait = time.Minute
+	}
+	return out
+}
+
+// But it keeps to what the receiver asked for.
+func TestShutdownRespectsTheReceiver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &askingSender{}
+		to.set(true)
+		e := startWith(t, settings("outage", ""), to)
+		e.Enqueue(Message{Body: []byte("x"), Rows: 1, Start: time.Now()})
+		synctest.Wait()
+		to.set(false)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		require.ErrorIs(t, e.Shutdown(ctx), context.DeadlineExceeded)
+		require.Equal(t, map[Reason]int64{ReasonShutdown: 1}, balanced(t, e).Rows.Dropped)
+		require.Equal(t, 1, to.attempts)
+	})
+}
+
+// What is too old or too far ahead goes with its own reason, before it is sent.
+func TestAgeOfData(t *testing.T) {
+	to := &outageSender{}
+	e := startWith(t, settings("outage", ""), to)
+	now := time.Now()
+	for _, start := range []time.Time{now, now.Add(-59 * time.Minute), now.Add(9 * time.Minute), {}} {
+		e.Enqueue(Message{Body: []byte("x"), Rows: 1, Start: start})
+	}
+	e.Enqueue(Message{Body: []byte("x"), Rows: 10, Start: now.Add(-61 * time.Minute)})
+	e.Enqueue(Message{Body: []byte("x"), Rows: 100, End: now.Add(11 * time.Minute)})
+	drainAll(t, e)
+	s := balanced(t, e)
+	require.Equal(t, int64(4), s.Rows.Delivered)
+	require.Equal(t, map[Reason]int64{ReasonTooOld: 10, ReasonTooNew: 100}, s.Rows.Dropped)
+	stop(t, e)
+}

@@ -1,0 +1,153 @@
+package export
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// held is what a stuck exporter keeps, by owner: the sequence numbers in order.
+func held(e *Exporter) map[string][]uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := map[string][]uint64{}
+	for name, o := range e.memory.owners {
+		for _, en := range o.all.items {
+			out[name] = append(out[name], en.seq)
+		}
+	}
+	return out
+}
+
+// stuck starts an exporter that sends nothing: its receiver never answers.
+func stuck(t *testing.T, queueSize int64) *Exporter {
+	t.Helper()
+	cfg := settings("stuck", "")
+	cfg.Queue.Size, cfg.Queue.NumConsumers = queueSize, 1
+	s := &stuckSender{release: make(chan struct{})}
+	e := startWith(t, cfg, s)
+	e.Enqueue(Message{Rows: 1, Owner: "in flight"})
+	require.Eventually(t, func() bool { e.mu.Lock(); defer e.mu.Unlock(); return len(e.flying) == 1 }, 20*time.Second, time.Millisecond)
+	t.Cleanup(func() {
+		close(s.release)
+		stop(t, e)
+	})
+	return e
+}
+
+func TestQueueEvictsFairly(t *testing.T) {
+	const body = 10_000
+	e := stuck(t, 10*(body+entryOverhead+8)+entryOverhead+20)
+	enqueue := func(owner string, n int) {
+		for range n {
+			e.Enqueue(Message{Body: make([]byte, body), Rows: 1, Owner: owner})
+		}
+	}
+	enqueue("quiet", 2)
+	enqueue("loud", 100)
+	require.Len(t, held(e)["quiet"], 2, "one container cannot push out the others")
+	loud := held(e)["loud"]
+	require.NotEmpty(t, loud)
+	for _, seq := range loud {
+		require.Greater(t, seq, uint64(103-len(loud)), "the oldest go first")
+	}
+	enqueue("third", 100)
+	got := held(e)
+	require.Len(t, got["quiet"], 2)
+	require.InDelta(t, len(got["loud"]), len(got["third"]), 1, "equal shares: %v", got)
+	s := balanced(t, e)
+	require.Equal(t, map[Reason]int64{ReasonQueueFull: s.Rows.Enqueued - s.Rows.Held}, s.Rows.Dropped)
+	require.LessOrEqual(t, s.QueueBytes, s.QueueCapacity)
+}
+
+func TestQueueRefusesWhatCannotFit(t *testing.T) {
+	e := stuck(t, 100_000)
+	e.Enqueue(Message{Body: make([]byte, 50_000), Rows: 1, Owner: "a"})
+	e.Enqueue(Message{Body: make([]byte, 100_000), Rows: 5, Owner: "b"})
+	require.Equal(t, int64(5), balanced(t, e).Rows.Dropped[ReasonQueueFull], "only itself")
+	require.Len(t, held(e)["a"], 1)
+}
+
+// A body in a much larger array does not keep the array.
+func TestQueueHoldsNoMoreThanItCounts(t *testing.T) {
+	e := stuck(t, 64<<20)
+	for range 10 {
+		e.Enqueue(Message{Body: make([]byte, 100, 10<<20), Rows: 1, Owner: "a"})
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, en := range e.memory.owners["a"].all.items {
+		require.Less(t, cap(en.Body), 2000)
+	}
+}
+
+// The budget agrees with a plain count whatever is done to it.
+func TestBudgetAgainstModel(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	b := newBudget(1 << 20)
+	free, pinned := map[*entry]bool{}, map[*entry]bool{}
+	any := func(m map[*entry]bool) *entry {
+		for en := range m {
+			return en
+		}
+		return nil
+	}
+	for i := range 20_000 {
+		switch rng.IntN(6) {
+		case 0, 1, 2:
+			en := newEntry(uint64(i), Message{Body: make([]byte, rng.IntN(20_000)), Owner: fmt.Sprint(rng.IntN(5))})
+			b.charge(en)
+			free[en] = true
+		case 3:
+			if en := any(free); en != nil {
+				b.pin(en)
+				delete(free, en)
+				pinned[en] = true
+			}
+		case 4:
+			if en := any(pinned); en != nil {
+				b.unpin(en)
+				delete(pinned, en)
+				free[en] = true
+			}
+		case 5:
+			if en := any(pinned); en != nil {
+				b.release(en)
+				delete(pinned, en)
+			}
+		}
+		for b.over(0) {
+			v := b.victim()
+			if v == nil {
+				break
+			}
+			bytes, oldest := map[string]int64{}, map[string]uint64{}
+			for en := range free {
+				bytes[en.Owner] += en.size
+				if o, ok := oldest[en.Owner]; !ok || en.seq < o {
+					oldest[en.Owner] = en.seq
+				}
+			}
+			for _, n := range bytes {
+				require.LessOrEqual(t, n, bytes[v.Owner])
+			}
+			require.Equal(t, oldest[v.Owner], v.seq)
+			b.release(v)
+			delete(free, v)
+		}
+		var used, pins int64
+		for en := range free {
+			used += en.size
+		}
+		for en := range pinned {
+			used += en.size
+			pins += en.size
+		}
+		require.Equal(t, used, b.used)
+		require.Equal(t, pins, b.pinned)
+		require.Equal(t, int64(len(free)+len(pinned)), b.entries)
+	}
+}

@@ -1,0 +1,370 @@
+package export
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The storage folder holds one file per message. A message is tens of kilobytes or more, so the
+// file system's own cost hardly counts, and in exchange there is nothing to compact: a message
+// that was delivered is one unlink, a damaged file costs just that message, and the oldest can go
+// without a look at the others. A file is written under a temporary name and renamed, and has
+// checksums, so that it is there as a whole or not at all, at whatever point the process is killed.
+//
+// Layout, numbers in big endian:
+//
+//	magic "IGOP", format version (2 bytes), length of the header (2 bytes)
+//	header: rows, samples, profiles, start, end (8 bytes each; times in Unix nanoseconds, the
+//	        smallest number for none), length of the body (8 bytes), owner (the rest)
+//	CRC-32C of all before (4 bytes)
+//	body
+//	CRC-32C of the body (4 bytes)
+const (
+	storeMagic   = "IGOP"
+	storeVersion = 1
+	storePrefix  = len(storeMagic) + 4
+	storeFixed   = 6 * 8
+	maxOwner     = math.MaxUint16 - storeFixed
+	// maxStoredBody is far above every receiver's limit; it only keeps a damaged length from
+	// being believed.
+	maxStoredBody = 1 << 30
+
+	storeSuffix = ".msg"
+	storeTemp   = ".tmp"
+	storeLock   = "lock"
+)
+
+// noTime stands for the zero time in a file.
+const noTime = math.MinInt64
+
+var (
+	errCorrupt = errors.New("corrupt file")
+	errLocked  = errors.New("locked by somebody else")
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
+
+// storage is the folder that keeps messages over a restart. One process at a time has it. The
+// methods are safe for concurrent use on different messages.
+type storage struct {
+	dir  string
+	lock *os.File
+}
+
+// stored is what openStorage found.
+type stored struct {
+	seq  uint64
+	size int64 // of the body
+	msg  Message
+}
+
+// openStorage makes and locks the folder and lists what is in it, the oldest first, without the
+// bodies. Files that hold nothing usable are removed and counted.
+func openStorage(dir string) (s *storage, found []stored, corrupt int64, err error) {
+	if err := privateFolder(dir); err != nil {
+		return nil, nil, 0, fmt.Errorf("sending_queue.storage: %w", err)
+	}
+	s = &storage{dir: dir}
+	if err := s.acquire(); err != nil {
+		return nil, nil, 0, fmt.Errorf("sending_queue.storage: %w", err)
+	}
+	found, corrupt, err = s.scan()
+	if err != nil {
+		return nil, nil, 0, errors.Join(fmt.Errorf("sending_queue.storage: %w", err), s.close())
+	}
+	return s, found, corrupt, nil
+}
+
+// privateFolder makes dir, or checks that nobody else can read it. An empty folder is made
+// private: Kubernetes makes volumes with an open mode.
+func privateFolder(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder", dir)
+	}
+	if info.Mode().Perm()&0o077 == 0 {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("folder %s is open to other users (mode %04o): run chmod 700 on it, or name a folder of its own", dir, info.Mode().Perm())
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return fmt.Errorf("folder %s is open to other users: %w", dir, err)
+	}
+	return nil
+}
+
+// acquire takes the folder's lock. The kernel drops it when the process ends, however it ends.
+func (s *storage) acquire() error {
+	path := filepath.Join(s.dir, storeLock)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := lockFile(f); err != nil {
+		holder := make([]byte, 20)
+		n, _ := f.ReadAt(holder, 0)
+		_ = f.Close()
+		if errors.Is(err, errLocked) {
+			who := ""
+			if pid, err := strconv.Atoi(strings.TrimSpace(string(holder[:n]))); err == nil {
+				who = fmt.Sprintf(" (process %d)", pid)
+			}
+			return fmt.Errorf("folder %s is in use by another exporter%s: give each exporter and process a folder of its own", s.dir, who)
+		}
+		return fmt.Errorf("locking %s: %w", path, err)
+	}
+	if err := f.Truncate(0); err == nil {
+		// Only for the message above.
+		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	s.lock = f
+	return nil
+}
+
+// close gives the folder up.
+func (s *storage) close() error { return s.lock.Close() }
+
+// scan reads the headers of all messages.
+func (s *storage) scan() (found []stored, corrupt int64, err error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		switch {
+		case name == storeLock:
+			continue
+		case strings.HasSuffix(name, storeTemp):
+			// The process ended while it wrote this.
+			_ = os.Remove(filepath.Join(s.dir, name))
+			continue
+		}
+		seq, ok := storedSeq(name)
+		if !ok || !e.Type().IsRegular() {
+			continue // not ours
+		}
+		found1, err := s.readHead(seq)
+		switch {
+		case errors.Is(err, errCorrupt):
+			corrupt++
+			_ = os.Remove(s.path(seq))
+		case err != nil:
+			// The disk's fault, perhaps for now only: the file stays, the others are read.
+			corrupt++
+		default:
+			found = append(found, found1)
+		}
+	}
+	slices.SortFunc(found, func(a, b stored) int {
+		if a.seq < b.seq {
+			return -1
+		}
+		return 1
+	})
+	return found, corrupt, nil
+}
+
+func (s *storage) path(seq uint64) string {
+	return filepath.Join(s.dir, fmt.Sprintf("%020d%s", seq, storeSuffix))
+}
+
+func storedSeq(name string) (uint64, bool) {
+	num, ok := strings.CutSuffix(name, storeSuffix)
+	if !ok || len(num) != 20 {
+		return 0, false
+	}
+	seq, err := strconv.ParseUint(num, 10, 64)
+	// The largest number would leave none for the next message.
+	return seq, err == nil && seq < math.MaxInt64
+}
+
+// write stores a message so that it survives the end of the process and of the machine.
+func (s *storage) write(seq uint64, m Message) error {
+	path := s.path(seq)
+	temp := path + storeTemp
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|noFollow, 0o600)
+	if err != nil {
+		return err
+	}
+	head := storedHead(m)
+	tail := binary.BigEndian.AppendUint32(nil, crc32.Checksum(m.Body, castagnoli))
+	for _, part := range [][]byte{head, m.Body, tail} {
+		if _, err = f.Write(part); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		_ = os.Remove(temp)
+		return err
+	}
+	s.syncFolder()
+	return nil
+}
+
+// syncFolder makes the names in the folder survive the end of the machine. Not every file system can;
+// the file's content is safe in any case.
+func (s *storage) syncFolder() {
+	if d, err := os.Open(s.dir); err == nil {
+		_ = d.Sync()
+		_ = d.Close()
+	}
+}
+
+// read gives back the body of a message. errCorrupt says that it is damaged.
+func (s *storage) read(seq uint64) ([]byte, error) {
+	data, err := s.readFile(seq, maxStoredBody)
+	if err != nil {
+		return nil, err
+	}
+	_, body, err := decodeStored(data)
+	return body, err
+}
+
+// remove deletes a message; one that is not there is no error.
+func (s *storage) remove(seq uint64) error {
+	if err := os.Remove(s.path(seq)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (s *storage) open(seq uint64) (*os.File, error) {
+	return os.OpenFile(s.path(seq), os.O_RDONLY|noFollow, 0)
+}
+
+func (s *storage) readFile(seq uint64, limit int64) ([]byte, error) {
+	f, err := s.open(seq)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// readHead reads a message without its body, and checks that the body's bytes are all there.
+func (s *storage) readHead(seq uint64) (stored, error) {
+	f, err := s.open(seq)
+	if err != nil {
+		return stored{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return stored{}, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, int64(storePrefix+math.MaxUint16+4)))
+	if err != nil {
+		return stored{}, err
+	}
+	m, headLen, bodyLen, err := decodeHead(data)
+	if err != nil {
+		return stored{}, err
+	}
+	if info.Size() != int64(headLen)+bodyLen+4 {
+		return stored{}, fmt.Errorf("%w: %d bytes instead of %d", errCorrupt, info.Size(), int64(headLen)+bodyLen+4)
+	}
+	return stored{seq: seq, size: bodyLen, msg: m}, nil
+}
+
+// storedHead is all of a file that stands before the body.
+func storedHead(m Message) []byte {
+	owner := m.Owner[:min(len(m.Owner), maxOwner)]
+	b := append([]byte(storeMagic), 0, storeVersion)
+	b = binary.BigEndian.AppendUint16(b, uint16(storeFixed+len(owner)))
+	for _, v := range []int64{m.Rows, m.Samples, int64(m.Profiles), storedTime(m.Start), storedTime(m.End), int64(len(m.Body))} {
+		b = binary.BigEndian.AppendUint64(b, uint64(v))
+	}
+	b = append(b, owner...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// decodeHead reads what storedHead wrote. Every error is errCorrupt.
+func decodeHead(data []byte) (m Message, headLen int, bodyLen int64, err error) {
+	if len(data) < storePrefix || !bytes.HasPrefix(data, []byte(storeMagic)) {
+		return m, 0, 0, fmt.Errorf("%w: not a stored message", errCorrupt)
+	}
+	if v := binary.BigEndian.Uint16(data[len(storeMagic):]); v != storeVersion {
+		return m, 0, 0, fmt.Errorf("%w: format version %d, this program knows %d", errCorrupt, v, storeVersion)
+	}
+	n := int(binary.BigEndian.Uint16(data[len(storeMagic)+2:]))
+	end := storePrefix + n
+	if n < storeFixed || len(data) < end+4 {
+		return m, 0, 0, fmt.Errorf("%w: header broken off", errCorrupt)
+	}
+	if crc32.Checksum(data[:end], castagnoli) != binary.BigEndian.Uint32(data[end:]) {
+		return m, 0, 0, fmt.Errorf("%w: checksum of the header", errCorrupt)
+	}
+	var v [6]int64
+	for i := range v {
+		v[i] = int64(binary.BigEndian.Uint64(data[storePrefix+8*i:]))
+	}
+	if v[0] < 0 || v[1] < 0 || v[2] < 0 || v[5] < 0 || v[5] > maxStoredBody {
+		return m, 0, 0, fmt.Errorf("%w: a count in the header is out of range", errCorrupt)
+	}
+	m = Message{
+		Rows: v[0], Samples: v[1], Profiles: int(v[2]), Start: loadedTime(v[3]), End: loadedTime(v[4]),
+		Owner: string(data[storePrefix+storeFixed : end]),
+	}
+	return m, end + 4, v[5], nil
+}
+
+// decodeStored reads a whole file. Every error is errCorrupt.
+func decodeStored(data []byte) (Message, []byte, error) {
+	m, headLen, bodyLen, err := decodeHead(data)
+	if err != nil {
+		return m, nil, err
+	}
+	rest := data[headLen:]
+	if int64(len(rest)) != bodyLen+4 {
+		return m, nil, fmt.Errorf("%w: %d bytes after the header instead of %d", errCorrupt, len(rest), bodyLen+4)
+	}
+	body := rest[:bodyLen:bodyLen]
+	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(rest[bodyLen:]) {
+		return m, nil, fmt.Errorf("%w: checksum of the body", errCorrupt)
+	}
+	return m, body, nil
+}
+
+func storedTime(t time.Time) int64 {
+	if t.IsZero() {
+		return noTime
+	}
+	return t.UnixNano()
+}
+
+func loadedTime(ns int64) time.Time {
+	if ns == noTime {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
+}

@@ -1,0 +1,208 @@
+package export
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// tlsSource gives the TLS settings for the next connection, and reads its files again when they
+// have changed. Both transports use it in the same way: what is open stays open, what is new uses
+// the new files. Safe for concurrent use.
+type tlsSource struct {
+	cfg     config.TLS
+	problem func(error) // told when changed files cannot be used
+
+	mu      sync.Mutex
+	checked time.Time
+	stamps  stamps
+	current *tls.Config
+	version uint64
+}
+
+// fileStamp tells one content of a file from the next.
+type fileStamp struct {
+	modified time.Time
+	size     int64
+	info     fs.FileInfo
+}
+
+func (s fileStamp) same(o fileStamp) bool {
+	if s.info == nil || o.info == nil {
+		return s.info == nil && o.info == nil
+	}
+	return s.modified.Equal(o.modified) && s.size == o.size && os.SameFile(s.info, o.info)
+}
+
+// stamps are those of the files of a config.TLS.
+type stamps [3]fileStamp
+
+func (s stamps) same(o stamps) bool {
+	for i := range s {
+		if !s[i].same(o[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// newTLSSource reads the files once; an error names the key and the file.
+func newTLSSource(cfg config.TLS, problem func(error)) (*tlsSource, error) {
+	s := &tlsSource{cfg: cfg, problem: problem, checked: time.Now()}
+	s.stamps = s.stat()
+	var err error
+	s.current, err = buildTLS(cfg)
+	return s, err
+}
+
+// config returns the settings to use now and a number that changes with them. The result must
+// not be changed.
+func (s *tlsSource) config() (*tls.Config, uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if now.Sub(s.checked) < s.cfg.ReloadInterval {
+		return s.current, s.version
+	}
+	s.checked = now
+	found := s.stat()
+	if found.same(s.stamps) {
+		return s.current, s.version
+	}
+	next, err := buildTLS(s.cfg)
+	if err != nil {
+		// Perhaps one of two files is already new: look again next time.
+		s.problem(fmt.Errorf("%w: going on with the certificates read before", err))
+		return s.current, s.version
+	}
+	s.stamps, s.current = found, next
+	s.version++
+	return s.current, s.version
+}
+
+func (s *tlsSource) stat() (list stamps) {
+	for i, path := range []string{s.cfg.CAFile, s.cfg.CertFile, s.cfg.KeyFile} {
+		var st fileStamp
+		if path != "" {
+			if info, err := os.Stat(path); err == nil {
+				st = fileStamp{modified: info.ModTime(), size: info.Size(), info: info}
+			}
+		}
+		list[i] = st
+	}
+	return list
+}
+
+func buildTLS(cfg config.TLS) (*tls.Config, error) {
+	c := &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		ServerName:         cfg.ServerNameOverride,
+		InsecureSkipVerify: cfg.InsecureSkipVerify,
+	}
+	switch cfg.MinVersion {
+	case "", "1.2":
+	case "1.3":
+		c.MinVersion = tls.VersionTLS13
+	default:
+		return nil, fmt.Errorf("tls.min_version: got %q: take 1.2 or 1.3", cfg.MinVersion)
+	}
+
+	if cfg.CAFile != "" || cfg.CAPEM != "" {
+		pool := x509.NewCertPool()
+		if cfg.CAFile != "" {
+			pem, err := os.ReadFile(cfg.CAFile)
+			if err != nil {
+				return nil, fmt.Errorf("tls.ca_file: %w", err)
+			}
+			if !pool.AppendCertsFromPEM(pem) {
+				return nil, fmt.Errorf("tls.ca_file: %s holds no PEM certificate", cfg.CAFile)
+			}
+		}
+		if cfg.CAPEM != "" && !pool.AppendCertsFromPEM([]byte(cfg.CAPEM)) {
+			return nil, errors.New("tls.ca_pem holds no PEM certificate")
+		}
+		c.RootCAs = pool
+	}
+
+	cert, certName, err := pemOf("tls.cert", cfg.CertFile, cfg.CertPEM)
+	if err != nil {
+		return nil, err
+	}
+	key, keyName, err := pemOf("tls.key", cfg.KeyFile, cfg.KeyPEM)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case cert == nil && key == nil:
+	case key == nil:
+		return nil, fmt.Errorf("%s is set without a key: set tls.key_file or tls.key_pem too", certName)
+	case cert == nil:
+		return nil, fmt.Errorf("%s is set without a certificate: set tls.cert_file or tls.cert_pem too", keyName)
+	default:
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("%s and %s cannot be used together: %w", certName, keyName, err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// pemOf reads a file or takes the inline text, and names where it came from.
+func pemOf(key, file, inline string) (data []byte, name string, err error) {
+	switch {
+	case file != "" && inline != "":
+		return nil, "", fmt.Errorf("%s_file and %s_pem are both set: leave one out", key, key)
+	case file != "":
+		data, err = os.ReadFile(file)
+		if err != nil {
+			return nil, "", fmt.Errorf("%s_file: %w", key, err)
+		}
+		return data, fmt.Sprintf("%s_file %s", key, file), nil
+	case inline != "":
+		return []byte(inline), key + "_pem", nil
+	}
+	return nil, "", nil
+}
+
+// reloadingCreds makes each gRPC connection with the source's settings of that moment.
+type reloadingCreds struct{ source *tlsSource }
+
+func (c reloadingCreds) now() credentials.TransportCredentials {
+	cfg, _ := c.source.config()
+	return credentials.NewTLS(cfg)
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (c reloadingCreds) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return c.now().ClientHandshake(ctx, authority, conn)
+}
+
+// ServerHandshake implements credentials.TransportCredentials; an exporter is never a server.
+func (c reloadingCreds) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("not a server")
+}
+
+// Info implements credentials.TransportCredentials.
+func (c reloadingCreds) Info() credentials.ProtocolInfo { return c.now().Info() }
+
+// Clone implements credentials.TransportCredentials.
+func (c reloadingCreds) Clone() credentials.TransportCredentials { return c }
+
+// OverrideServerName implements credentials.TransportCredentials. The name is a setting here.
+//
+// Deprecated: grpc.WithAuthority replaces it.
+func (c reloadingCreds) OverrideServerName(string) error {
+	return errors.New("set tls.server_name_override")
+}

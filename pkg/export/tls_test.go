@@ -1,0 +1,303 @@
+package export
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+func writeFile(t testing.TB, path string, data []byte) {
+	t.Helper()
+	temp := path + ".new"
+	require.NoError(t, os.WriteFile(temp, data, 0o600))
+	require.NoError(t, os.Rename(temp, path))
+}
+
+// tlsReceiver asks clients for a certificate and notes the names that they show.
+func tlsReceiver(t *testing.T, transport string, ca *recvtest.CA, server *tls.Config) (endpoint string, clients func() []string) {
+	t.Helper()
+	server.ClientAuth = tls.RequireAndVerifyClientCert
+	server.ClientCAs = ca.Pool()
+	var mu sync.Mutex
+	var names []string
+	note := func(name string) {
+		mu.Lock()
+		defer mu.Unlock()
+		names = append(names, name)
+	}
+	clients = func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return append([]string(nil), names...)
+	}
+	if transport == config.TransportGRPC {
+		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: server, Answer: func(ctx context.Context, _ recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+			note(recvtest.ClientName(ctx))
+			return ok()
+		}})
+		return r.Addr, clients
+	}
+	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: server, Answer: func(w http.ResponseWriter, r recvtest.Request) {
+		note(r.HTTP.TLS.PeerCertificates[0].Subject.CommonName)
+		recvtest.Accept(w, nil)
+	}})
+	return r.URL, clients
+}
+
+var bothTransports = []string{config.TransportGRPC, config.TransportHTTP}
+
+// An expired client certificate fails; once its files are replaced, the same exporter delivers
+// what it held.
+func TestExpiredCertificateIsReplaced(t *testing.T) {
+	for _, transport := range bothTransports {
+		for _, version := range []string{"1.2", "1.3"} {
+			t.Run(transport+"/"+version, func(t *testing.T) {
+				ca := recvtest.NewCA(t)
+				endpoint, clients := tlsReceiver(t, transport, ca, ca.Issue(t, "server", time.Now().Add(time.Hour)).ServerTLS(t))
+				dir := t.TempDir()
+				cfg := settings(transport, endpoint)
+				cfg.Insecure = false
+				cfg.TLS = config.TLS{
+					CAFile: filepath.Join(dir, "ca.pem"), CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem"),
+					MinVersion: version,
+				}
+				writeFile(t, cfg.TLS.CAFile, ca.PEM)
+				old := ca.Issue(t, "old", time.Now().Add(-time.Hour))
+				writeFile(t, cfg.TLS.CertFile, old.Cert)
+				writeFile(t, cfg.TLS.KeyFile, old.Key)
+				e, logs := open(t, cfg)
+				e.Enqueue(message(t, "app", 0))
+				require.Eventually(t, func() bool { return e.Stats().Retries > 1 }, 20*time.Second, time.Millisecond)
+				require.Empty(t, clients())
+				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "will be tried again") }, 20*time.Second, time.Millisecond)
+
+				// One file is new before the other, as it is in life.
+				fresh := ca.Issue(t, "fresh", time.Now().Add(time.Hour))
+				writeFile(t, cfg.TLS.CertFile, fresh.Cert)
+				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "going on with the certificates read before") }, 20*time.Second, time.Millisecond)
+				writeFile(t, cfg.TLS.KeyFile, fresh.Key)
+				drainAll(t, e)
+				require.Equal(t, []string{"fresh"}, clients())
+				require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
+				stop(t, e)
+			})
+		}
+	}
+}
+
+// A receiver whose certificate has expired is trusted again when it has a new one, and one of
+// another authority when ca_file has that.
+func TestReceiversCertificate(t *testing.T) {
+	for _, transport := range bothTransports {
+		t.Run(transport, func(t *testing.T) {
+			ca, other := recvtest.NewCA(t), recvtest.NewCA(t)
+			var mu sync.Mutex
+			current := ca.Issue(t, "server", time.Now().Add(-time.Minute)).ServerTLS(t)
+			server := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				c := current.Clone()
+				c.NextProtos = []string{"h2", "http/1.1"}
+				return c, nil
+			}, Certificates: current.Certificates}
+			use := func(pair recvtest.Pair) {
+				mu.Lock()
+				defer mu.Unlock()
+				current = pair.ServerTLS(t)
+			}
+			cfg := settings(transport, "")
+			if transport == config.TransportGRPC {
+				cfg.Endpoint = recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: server}).Addr
+			} else {
+				cfg.Endpoint = recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: server}).URL
+			}
+			cfg.Insecure = false
+			cfg.TLS.CAFile = filepath.Join(t.TempDir(), "ca.pem")
+			writeFile(t, cfg.TLS.CAFile, ca.PEM)
+			e, logs := open(t, cfg)
+			e.Enqueue(message(t, "app", 0))
+			require.Eventually(t, func() bool { return strings.Contains(logs.String(), "renew the certificate") }, 20*time.Second, time.Millisecond)
+			use(other.Issue(t, "server", time.Now().Add(time.Hour)))
+			was := e.Stats().Requests
+			require.Eventually(t, func() bool { return e.Stats().Requests > was+1 }, 20*time.Second, time.Millisecond)
+			require.Zero(t, e.Stats().Rows.Delivered)
+			writeFile(t, cfg.TLS.CAFile, append(append([]byte(nil), ca.PEM...), other.PEM...))
+			drainAll(t, e)
+			require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
+			stop(t, e)
+		})
+	}
+}
+
+func TestServerName(t *testing.T) {
+	ca := recvtest.NewCA(t)
+	server := ca.Issue(t, "otel.example", time.Now().Add(time.Hour)).ServerTLS(t)
+	for _, transport := range bothTransports {
+		for name, tc := range map[string]struct {
+			name      string
+			skip      bool
+			delivered bool
+		}{"right": {"otel.example", false, true}, "wrong": {"other.example", false, false}, "wrong, not verified": {"other.example", true, true}} {
+			t.Run(transport+"/"+name, func(t *testing.T) {
+				cfg := settings(transport, "")
+				if transport == config.TransportGRPC {
+					cfg.Endpoint = recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: server.Clone()}).Addr
+				} else {
+					cfg.Endpoint = recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: server.Clone()}).URL
+				}
+				cfg.Insecure = false
+				cfg.TLS = config.TLS{CAPEM: string(ca.PEM), ServerNameOverride: tc.name, InsecureSkipVerify: tc.skip}
+				cfg.Retry.MaxElapsedTime = time.Millisecond
+				e, logs := open(t, cfg)
+				e.Enqueue(message(t, "app", 0))
+				drainAll(t, e)
+				require.Equal(t, tc.delivered, balanced(t, e).Rows.Delivered == 10)
+				stop(t, e)
+				require.Equal(t, !tc.delivered, strings.Contains(logs.String(), "tls.server_name_override"))
+			})
+		}
+	}
+}
+
+func TestBadSettings(t *testing.T) {
+	ca := recvtest.NewCA(t)
+	a, b := ca.Issue(t, "a", time.Now().Add(time.Hour)), ca.Issue(t, "b", time.Now().Add(time.Hour))
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	writeFile(t, path("a.crt"), a.Cert)
+	writeFile(t, path("b.key"), b.Key)
+	writeFile(t, path("junk"), []byte("no PEM"))
+	writeFile(t, path("empty"), []byte(" \n"))
+	writeFile(t, path("lines"), []byte("two\nlines"))
+	for name, tc := range map[string]struct {
+		change func(*config.Exporter)
+		want   []string
+	}{
+		"mismatch":        {func(c *config.Exporter) { c.TLS.CertFile, c.TLS.KeyFile = path("a.crt"), path("b.key") }, []string{path("a.crt"), path("b.key"), "cannot be used together"}},
+		"no key":          {func(c *config.Exporter) { c.TLS.CertFile = path("a.crt") }, []string{"tls.key_file"}},
+		"no certificate":  {func(c *config.Exporter) { c.TLS.KeyFile = path("b.key") }, []string{"tls.cert_file"}},
+		"missing CA":      {func(c *config.Exporter) { c.TLS.CAFile = path("gone") }, []string{"tls.ca_file", path("gone")}},
+		"CA without PEM":  {func(c *config.Exporter) { c.TLS.CAFile = path("junk") }, []string{"tls.ca_file", path("junk")}},
+		"both forms":      {func(c *config.Exporter) { c.TLS.CertFile, c.TLS.CertPEM = path("a.crt"), "x" }, []string{"tls.cert_file", "tls.cert_pem"}},
+		"min version":     {func(c *config.Exporter) { c.TLS.MinVersion = "1.1" }, []string{"tls.min_version", `"1.1"`}},
+		"token file":      {func(c *config.Exporter) { c.Auth.BearerTokenFile = path("gone") }, []string{"auth.bearer_token_file", path("gone")}},
+		"empty token":     {func(c *config.Exporter) { c.Auth.BearerTokenFile = path("empty") }, []string{"is empty"}},
+		"token of lines":  {func(c *config.Exporter) { c.Auth.BearerTokenFile = path("lines") }, []string{"bearer token", "printable"}},
+		"two credentials": {func(c *config.Exporter) { c.Auth.BearerToken, c.Auth.Username = "s3cr3t", "me" }, []string{"not both"}},
+		"header name":     {func(c *config.Exporter) { c.Headers = []config.Header{{Key: "a b", Value: "s3cr3t"}} }, []string{`"a b"`}},
+		"reserved header": {func(c *config.Exporter) { c.Headers = []config.Header{{Key: "grpc-timeout", Value: "s3cr3t"}} }, []string{"reserved"}},
+		"header value":    {func(c *config.Exporter) { c.Headers = []config.Header{{Key: "a", Value: "s3cr3t\n"}} }, []string{`"a"`, "printable"}},
+		"compression":     {func(c *config.Exporter) { c.Compression = "lzma" }, []string{`"lzma"`, "zstd"}},
+		"transport":       {func(c *config.Exporter) { c.Transport = "udp" }, []string{`"udp"`, "otlp-grpc"}},
+		"balancer":        {func(c *config.Exporter) { c.BalancerName = "no_such" }, []string{"no_such"}},
+	} {
+		for _, transport := range bothTransports {
+			if name == "balancer" && transport == config.TransportHTTP {
+				continue
+			}
+			t.Run(name+"/"+transport, func(t *testing.T) {
+				cfg := settings(transport, "https://127.0.0.1:4317")
+				cfg.Insecure = false
+				tc.change(&cfg)
+				e, err := New(cfg, Options{})
+				require.Nil(t, e)
+				require.Error(t, err)
+				for _, want := range tc.want {
+					require.ErrorContains(t, err, want)
+				}
+				require.NotContains(t, err.Error(), "s3cr3t")
+			})
+		}
+	}
+	for name, endpoint := range map[string]string{"no host": "https://", "scheme": "ftp://s3cr3t@host", "no URL": "https://us er:s3cr3t@[::1"} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(settings(config.TransportHTTP, endpoint), Options{})
+			require.ErrorContains(t, err, "endpoint")
+			require.NotContains(t, err.Error(), "s3cr3t")
+		})
+	}
+}
+
+// Headers and credentials arrive, secrets in files are read again, and none shows in a log line.
+func TestHeadersAndCredentials(t *testing.T) {
+	dir := t.TempDir()
+	tokenFile, passwordFile := filepath.Join(dir, "token"), filepath.Join(dir, "password")
+	for _, transport := range bothTransports {
+		for name, tc := range map[string]struct {
+			auth config.Auth
+			want []string
+		}{
+			"bearer token":      {config.Auth{BearerToken: "s3cr3t-token"}, []string{"Bearer s3cr3t-token", "Bearer s3cr3t-token"}},
+			"bearer token file": {config.Auth{BearerTokenFile: tokenFile}, []string{"Bearer s3cr3t-one", "Bearer s3cr3t-two"}},
+			"password":          {config.Auth{Username: "me", Password: "s3cr3t"}, []string{"Basic bWU6czNjcjN0", "Basic bWU6czNjcjN0"}},
+			"password file":     {config.Auth{Username: "me", PasswordFile: passwordFile}, []string{"Basic bWU6czNjcjN0LW9uZQ==", "Basic bWU6czNjcjN0LXR3bw=="}},
+		} {
+			t.Run(transport+"/"+name, func(t *testing.T) {
+				writeFile(t, tokenFile, []byte("s3cr3t-one\n"))
+				writeFile(t, passwordFile, []byte("s3cr3t-one\n"))
+				cfg := settings(transport, "")
+				// The receiver says everything that it was sent.
+				var requests func() []recvtest.Request
+				if transport == config.TransportGRPC {
+					r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+						return nil, status.Errorf(codes.PermissionDenied, "got %v", r.Metadata)
+					}})
+					cfg.Endpoint, requests = r.Addr, r.Requests
+				} else {
+					r := recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(w http.ResponseWriter, r recvtest.Request) {
+						http.Error(w, fmt.Sprintf("got %v", r.Metadata), http.StatusForbidden)
+					}})
+					cfg.Endpoint, requests = r.URL, r.Requests
+				}
+				cfg.Headers = []config.Header{{Key: "X-Scope-OrgID", Value: "s3cr3t-tenant"}}
+				cfg.Auth = tc.auth
+				e, logs := open(t, cfg)
+				e.Enqueue(message(t, "app", 0))
+				drainAll(t, e)
+				writeFile(t, tokenFile, []byte("s3cr3t-two\n"))
+				writeFile(t, passwordFile, []byte("s3cr3t-two\n"))
+				e.Enqueue(message(t, "app", 0))
+				drainAll(t, e)
+				require.NoError(t, os.Remove(tokenFile))
+				require.NoError(t, os.Remove(passwordFile))
+				e.Enqueue(message(t, "app", 0))
+				drainAll(t, e)
+
+				list := requests()
+				require.Len(t, list, 3)
+				require.Equal(t, []string{tc.want[0]}, list[0].Metadata.Get("authorization"))
+				require.Equal(t, []string{tc.want[1]}, list[1].Metadata.Get("authorization"))
+				require.Equal(t, []string{tc.want[1]}, list[2].Metadata.Get("authorization"), "a file that is gone: the last value")
+				require.Equal(t, []string{"s3cr3t-tenant"}, list[0].Metadata.Get("x-scope-orgid"))
+				stop(t, e)
+				require.NotContains(t, logs.String(), "s3cr3t")
+				require.NotContains(t, logs.String(), "czNjcjN0")
+				require.Contains(t, logs.String(), "check auth and headers")
+			})
+		}
+	}
+}
+
+func TestPlainTextCredentialsNeedInsecure(t *testing.T) {
+	cfg := settings(config.TransportHTTP, "https://127.0.0.1:1")
+	cfg.ProfilesEndpoint = "http://127.0.0.1:1/profiles"
+	cfg.Insecure = false
+	cfg.Auth.BearerToken = "s3cr3t"
+	_, err := New(cfg, Options{})
+	require.ErrorContains(t, err, "insecure: true")
+}

@@ -1,0 +1,147 @@
+package export
+
+import (
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+func TestDeliversUnchanged(t *testing.T) {
+	for _, transport := range []string{config.TransportGRPC, config.TransportHTTP} {
+		for _, compression := range []string{"none", "gzip", "zstd"} {
+			t.Run(transport+"/"+compression, func(t *testing.T) {
+				cfg := settings(transport, "")
+				var requests func() []recvtest.Request
+				if transport == config.TransportGRPC {
+					r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+					cfg.Endpoint, requests = r.Addr, r.Requests
+				} else {
+					r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
+					cfg.Endpoint, requests = r.URL, r.Requests
+				}
+				cfg.Compression = compression
+				e, logs := open(t, cfg)
+				for range 3 {
+					e.Enqueue(message(t, "app", 1000))
+				}
+				drainAll(t, e)
+				require.Len(t, requests(), 3)
+				for _, r := range requests() {
+					require.True(t, proto.Equal(request("app", 1000), r.Profiles))
+				}
+				s := balanced(t, e)
+				require.Equal(t, int64(30), s.Rows.Delivered)
+				require.Equal(t, int64(3), s.SentSamples)
+				require.Equal(t, int64(3), s.Requests)
+				require.Zero(t, s.QueueBytes)
+				require.Empty(t, logs.String())
+			})
+		}
+	}
+}
+
+func TestGRPCTargets(t *testing.T) {
+	socket := "unix:" + filepath.Join(t.TempDir(), "s")
+	recvtest.StartGRPC(t, recvtest.GRPCConfig{Addr: socket})
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+	for _, target := range []string{r.Addr, "http://" + r.Addr, "HTTP://" + r.Addr + "/", "dns:///" + r.Addr, "passthrough:///" + r.Addr, socket} {
+		t.Run(target, func(t *testing.T) {
+			e, _ := open(t, settings(config.TransportGRPC, target))
+			e.Enqueue(message(t, "app", 0))
+			drainAll(t, e)
+			require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
+		})
+	}
+}
+
+func TestHTTPURLs(t *testing.T) {
+	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
+	host := r.URL[len("http://"):]
+	for name, tc := range map[string]struct{ endpoint, profiles, path string }{
+		"endpoint":          {r.URL, "", "/v1development/profiles"},
+		"slash":             {r.URL + "/", "", "/v1development/profiles"},
+		"path":              {r.URL + "/otlp", "", "/otlp/v1development/profiles"},
+		"no scheme":         {host, "", "/v1development/profiles"},
+		"profiles_endpoint": {"http://127.0.0.1:1", r.URL + "/mine", "/mine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := settings(config.TransportHTTP, tc.endpoint)
+			cfg.ProfilesEndpoint = tc.profiles
+			e, _ := open(t, cfg)
+			e.Enqueue(message(t, "app", 0))
+			drainAll(t, e)
+			list := r.Requests()
+			require.Equal(t, tc.path, list[len(list)-1].HTTP.URL.Path)
+		})
+	}
+}
+
+// With round_robin, several addresses share the load; while one is away, the other has it all.
+func TestRoundRobin(t *testing.T) {
+	a, b := recvtest.StartGRPC(t, recvtest.GRPCConfig{}), recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+	names := manual.NewBuilderWithScheme("roundrobintest")
+	names.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: a.Addr}, {Addr: b.Addr}}})
+	resolver.Register(names)
+	cfg := settings(config.TransportGRPC, "roundrobintest:///both")
+	cfg.BalancerName = "round_robin"
+	e, _ := open(t, cfg)
+	require.Eventually(t, func() bool {
+		e.Enqueue(message(t, "app", 0))
+		return len(a.Requests()) > 3 && len(b.Requests()) > 3
+	}, 20*time.Second, time.Millisecond)
+	drainAll(t, e)
+	a.Stop()
+	before := len(b.Requests())
+	for range 10 {
+		e.Enqueue(message(t, "app", 0))
+	}
+	drainAll(t, e)
+	require.Len(t, b.Requests(), before+10)
+	s := balanced(t, e)
+	require.Equal(t, s.Rows.Enqueued, s.Rows.Delivered)
+}
+
+// observer counts what it is told.
+type observer struct {
+	mu             sync.Mutex
+	ok, failed     int
+	bytes          int
+	negativeLength bool
+}
+
+func (o *observer) Request(d time.Duration, bytes int, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ok {
+		o.ok++
+	} else {
+		o.failed++
+	}
+	o.bytes += bytes
+	o.negativeLength = o.negativeLength || d < 0
+}
+
+func TestObserver(t *testing.T) {
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: firstThenOK(withRetryInfo(t, 14, 0))})
+	o := &observer{}
+	cfg := settings(config.TransportGRPC, r.Addr)
+	e, err := New(cfg, Options{Logger: (&capture{}).logger(), Observer: o, UserAgent: "ig-otel-profiles/test"})
+	require.NoError(t, err)
+	m := message(t, "app", 0)
+	size := len(m.Body)
+	e.Enqueue(m)
+	require.NoError(t, e.Shutdown(t.Context()))
+	require.Equal(t, &observer{ok: 1, failed: 1, bytes: 2 * size}, o)
+	s := balanced(t, e)
+	require.Equal(t, int64(2*size), s.RequestBytes)
+	require.Contains(t, r.Requests()[0].Metadata.Get("user-agent")[0], "ig-otel-profiles/test")
+}

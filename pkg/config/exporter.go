@@ -1,0 +1,134 @@
+package config
+
+import "time"
+
+// The transports of an exporter.
+const (
+	TransportGRPC = "otlp-grpc"
+	TransportHTTP = "otlp-http"
+	TransportFile = "file"
+)
+
+// Exporter is one exporter's settings, complete and valid: defaults are filled in, sizes and
+// durations are parsed, references to files are still paths. Load makes it.
+type Exporter struct {
+	// Name is as the user wrote it.
+	Name string
+	// Source says where the exporter comes from, for messages: a file's path, "environment" or
+	// "built in".
+	Source string
+
+	Transport        string // exporter: one of the Transport constants
+	Endpoint         string // otlp-grpc: a gRPC target; otlp-http: the base URL
+	ProfilesEndpoint string // otlp-http: the whole URL, if set
+	Encoding         string // otlp-http: proto or json
+	Compression      string // gzip, zstd or none
+	Timeout          time.Duration
+	Headers          []Header // in order; a key may come once only
+	Auth             Auth
+	Insecure         bool // plain text; the scheme of Endpoint has already been taken into account
+	TLS              TLS
+	Keepalive        Keepalive
+	BalancerName     string
+	Retry            Retry
+	Queue            Queue
+	Batch            Batch
+	ShutdownTimeout  time.Duration
+	OTLPVersion      string // "1.11", "1.9" or "1.8"
+
+	// What becomes of a row.
+	Preset                string
+	SampleShape           string // sum, timestamps or single
+	Sampling              int    // 1 row in Sampling is taken, its value times Sampling; 1: all
+	Resource              []KeyValue
+	Attributes            []KeyValue // attribute name = resource, sample, both or drop
+	MaxValuesPerAttribute int
+	PodLabels             []string
+	ServiceName           string
+	HostServiceName       string
+	ServiceFromLabels     bool
+	CompatNames           bool
+	KernelAddresses       string // offset or raw
+	ImageDigest           bool
+	StringAttributes      bool // attribute_values: string
+	LabelKeys             bool // attribute_keys: label
+	MaxResourceAttributes int
+	MaxSampleAttributes   int
+	HostID                bool
+	ProfileScope          bool // scope_name: profile
+	NativeDefault         bool // frame_type_default: native
+	HashedMappings        bool // mappings: htlhash
+	ProcMappings          bool // mappings_from_proc
+	VirtualAddresses      bool // file_addresses: virtual
+
+	// The file transport.
+	Path     string
+	Format   string // otlp-json, otlp-proto or pprof
+	Rotation Rotation
+}
+
+// KeyValue is one "key=value" of a list setting.
+type KeyValue struct{ Key, Value string }
+
+// Header is one header, or gRPC metadata, of every request. Values are secrets.
+type Header struct{ Key, Value string }
+
+// Auth is at most one of a bearer token and basic credentials. The files are read again when they
+// change.
+type Auth struct {
+	BearerToken     string
+	BearerTokenFile string
+	Username        string
+	Password        string
+	PasswordFile    string
+}
+
+// TLS is the client's side of a TLS connection.
+type TLS struct {
+	CAFile, CAPEM      string
+	CertFile, CertPEM  string
+	KeyFile, KeyPEM    string
+	ServerNameOverride string
+	InsecureSkipVerify bool
+	MinVersion         string // "1.2" or "1.3"
+	ReloadInterval     time.Duration
+}
+
+// Keepalive is gRPC's; a Time of 0 turns it off.
+type Keepalive struct {
+	Time                time.Duration
+	Timeout             time.Duration
+	PermitWithoutStream bool
+}
+
+// Retry is the back-off of a failed request.
+type Retry struct {
+	Enabled             bool
+	InitialInterval     time.Duration
+	RandomizationFactor float64
+	Multiplier          float64
+	MaxInterval         time.Duration
+	MaxElapsedTime      time.Duration // 0: no limit
+}
+
+// Queue holds requests that wait to be sent. Sizes are in bytes of uncompressed requests.
+type Queue struct {
+	Size         int64
+	NumConsumers int
+	Storage      string // folder; empty: memory only
+	StorageSize  int64
+	MaxAge       time.Duration
+}
+
+// Batch bounds what one request carries.
+type Batch struct {
+	Interval       time.Duration
+	MaxRequestSize int64 // bytes, uncompressed
+}
+
+// Rotation of files that the file transport writes; 0 means no limit.
+type Rotation struct {
+	MaxMegabytes int
+	MaxDays      int
+	MaxBackups   int
+}

@@ -1,0 +1,237 @@
+package config
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/viper"
+)
+
+// FileKey is where the exporters are in Inspektor Gadget's config.
+const FileKey = "operator.otel-profiles.exporters"
+
+// readFile takes the exporters of a config file. viper has lowered their keys, and a config that went
+// through `kubectl gadget deploy` has been split at every dot of a key, names of exporters included.
+func (s *Set) readFile(v *viper.Viper, file string) {
+	if v == nil {
+		return
+	}
+	s.misplaced(v, file)
+	raw := v.Get(FileKey)
+	exporters, ok := raw.(map[string]any)
+	if len(exporters) == 0 {
+		s.emptyFile = file
+	}
+	if raw == nil {
+		return
+	}
+	if !ok {
+		s.problems = append(s.problems, &Problem{Key: FileKey, Where: file, Text: "got " + describeKind(raw) + ", takes a map of exporters, each a map of settings below its name"})
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(exporters)) {
+		switch body := exporters[name].(type) {
+		case map[string]any:
+			s.splitExporter(name, body, file)
+		case nil:
+			s.fileExporter(name, nil, file)
+		default:
+			d := s.draft(name, file)
+			d.problem(FileKey+"."+name, file, "got %s, takes a map of settings", describeKind(body))
+			d.wrong["exporter"] = true
+		}
+	}
+}
+
+// misplaced finds exporters that stand beside the place where they belong.
+func (s *Set) misplaced(v *viper.Viper, file string) {
+	parent, key := cutLast(FileKey)
+	wrong := func(path string) {
+		s.problems = append(s.problems, &Problem{Key: path, Where: file, Text: "unknown key: exporters stand under " + FileKey})
+	}
+	if body, ok := v.Get(parent).(map[string]any); ok {
+		for _, other := range slices.Sorted(maps.Keys(body)) {
+			if _, isMap := body[other].(map[string]any); isMap && other != key && nearest(other, []string{key}) != "" {
+				wrong(parent + "." + other)
+			}
+		}
+	}
+	_, operator := cutLast(parent)
+	if body, ok := v.Get(operator).(map[string]any); ok && body[key] != nil {
+		wrong(operator + "." + key)
+	}
+}
+
+// cutLast cuts a key path at its last dot.
+func cutLast(path string) (before, after string) {
+	i := strings.LastIndexByte(path, '.')
+	return path[:i], path[i+1:]
+}
+
+// splitExporter finds the exporters in a map that is one of them, or the first part of names with a
+// dot in them, or both.
+func (s *Set) splitExporter(name string, body map[string]any, file string) {
+	own := map[string]any{}
+	hasSettings := slices.ContainsFunc(slices.Collect(maps.Keys(body)), func(key string) bool {
+		return isSetting(key, body[key])
+	})
+	split := false
+	for _, key := range slices.Sorted(maps.Keys(body)) {
+		below, isMap := body[key].(map[string]any)
+		if isMap && !isSetting(key, body[key]) && definesExporter(below, hasSettings) {
+			s.splitExporter(name+"."+key, below, file)
+			split = true
+			continue
+		}
+		own[key] = body[key]
+	}
+	if len(own) > 0 || !split {
+		s.fileExporter(name, own, file)
+	}
+}
+
+// isSetting is true where a key and the shape of its value are those of a setting or a group.
+func isSetting(key string, value any) bool {
+	_, isMap := value.(map[string]any)
+	if groups[key] {
+		return isMap && !definesExporter(value.(map[string]any), true)
+	}
+	_, setting := settingAt(key)
+	return setting != nil && (!isMap || setting.takesMap())
+}
+
+func (s *Setting) takesMap() bool { return s.Type == "key=value list" }
+
+// definesExporter is true for a map that holds an exporter, or the rest of its name. In doubt (the
+// map stands beside settings, so that it may as well be a misspelt group) only the key `exporter`
+// counts.
+func definesExporter(m map[string]any, doubt bool) bool {
+	keys := []string{"exporter", "endpoint", "preset", "path"}
+	if doubt {
+		keys = keys[:1]
+	}
+	for _, key := range keys {
+		if _, ok := m[key].(string); ok {
+			return true
+		}
+	}
+	for _, value := range m {
+		if below, ok := value.(map[string]any); ok && definesExporter(below, doubt) {
+			return true
+		}
+	}
+	return false
+}
+
+// settingAt finds the setting that a dotted path leads to. For a map whose keys viper has split,
+// rest is the part of the path that belongs to the map.
+func settingAt(path string) (rest string, setting *Setting) {
+	if setting := byKey[path]; setting != nil {
+		return "", setting
+	}
+	for i, c := range path {
+		if c != '.' {
+			continue
+		}
+		if setting := byKey[path[:i]]; setting != nil && setting.takesMap() {
+			return path[i+1:], setting
+		}
+	}
+	return "", nil
+}
+
+func (s *Set) fileExporter(name string, body map[string]any, file string) {
+	d := s.draft(name, file)
+	d.Source = file
+	if !wellFormed(name) || strings.ContainsAny(name, ":,=") {
+		d.problem("name", file, "got %s, takes a name without spaces, ':', ',' and '=', so that a command line can name it", describe(name))
+	}
+	d.readMap("", body, file)
+}
+
+func (d *draft) readMap(prefix string, body map[string]any, file string) {
+	split := map[string]map[string]any{}
+	for _, key := range slices.Sorted(maps.Keys(body)) {
+		path, value := prefix+key, body[key]
+		rest, setting := settingAt(path)
+		switch {
+		case setting != nil && rest != "": // resource.deployment.environment.name, written flat
+			if split[setting.Key] == nil {
+				split[setting.Key] = map[string]any{}
+			}
+			split[setting.Key][rest] = value
+		case setting != nil:
+			if value != nil { // `key:` with nothing behind it
+				d.give(setting, given{value: value, layer: fromFile, origin: file})
+			}
+		case groups[path]:
+			switch below := value.(type) {
+			case map[string]any:
+				d.readMap(path+".", below, file)
+			case nil:
+			default:
+				d.problem(path, file, "got %s, takes a map of %s", describeKind(value), strings.Join(keysBelow(path), ", "))
+			}
+		default:
+			d.unknownKey(path, file)
+		}
+	}
+	for key, value := range split {
+		d.give(byKey[key], given{value: value, layer: fromFile, origin: file})
+	}
+}
+
+// unknownKey answers with the nearest key: of the same group first, then one with the same last part
+// elsewhere.
+func (d *draft) unknownKey(path, file string) {
+	group, rest, inGroup := strings.Cut(path, ".")
+	inGroup = inGroup && groups[group]
+	candidates, prefix, word := topKeys(), "", path
+	if inGroup {
+		candidates, prefix, word = keysBelow(group), group+".", rest
+	}
+	near := nearest(word, candidates)
+	if near != "" {
+		near = prefix + near
+	} else {
+		last := word[strings.LastIndexByte(word, '.')+1:]
+		for i := range table {
+			if key := table[i].Key; key == last || strings.HasSuffix(key, "."+last) {
+				near = key
+				break
+			}
+		}
+	}
+	switch {
+	case near != "":
+		d.problem(path, file, "unknown key; the nearest one is %s", near)
+	case inGroup:
+		d.problem(path, file, "unknown key; %s takes %s", group, strings.Join(candidates, ", "))
+	default:
+		d.problem(path, file, "unknown key; an exporter takes %s", strings.Join(candidates, ", "))
+	}
+}
+
+// keysBelow returns the keys in a group.
+func keysBelow(group string) []string {
+	var keys []string
+	for i := range table {
+		if rest, ok := strings.CutPrefix(table[i].Key, group+"."); ok {
+			keys = append(keys, rest)
+		}
+	}
+	return keys
+}
+
+// topKeys returns the keys that may stand right below an exporter's name.
+func topKeys() []string {
+	var keys []string
+	for i := range table {
+		key, _, _ := strings.Cut(table[i].Key, ".")
+		if !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}

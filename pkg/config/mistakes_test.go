@@ -1,0 +1,277 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A mistake is what a user wrote and what is answered. The reference shows all of them.
+type mistake struct {
+	// file is the YAML below `exporters:`, in a file called config.yaml.
+	file    string
+	environ []string
+	flags   Flags
+	// name is the exporter that is asked for; "prod" without it.
+	name string
+	// daemon is a process that serves others.
+	daemon bool
+
+	answer string
+	// notice is an answer that leaves the exporter usable.
+	notice bool
+	// global is an answer that belongs to no exporter.
+	global bool
+}
+
+func prod(settings string) mistake { return mistake{file: "prod: {" + settings + "}"} }
+
+func (m mistake) answered(s string) mistake { m.answer = s; return m }
+func (m mistake) noticed(s string) mistake  { m.answer, m.notice = s, true; return m }
+
+const (
+	onProd  = `exporter "prod": `
+	onBuilt = `exporter "otlp": `
+)
+
+var mistakes = []struct {
+	title string
+	cases []mistake
+}{
+	{"Names", []mistake{
+		{file: "prod: {endpoint: 'c:4317'}", name: "prd", answer: `unknown exporter "prd": there are otlp, prod; did you mean prod?`},
+		{daemon: true, name: "prod", answer: `unknown exporter "prod": none is configured; write one under operator.otel-profiles.exporters in the config, or set OTEL_EXPORTER_OTLP_ENDPOINT for "otlp"`},
+		{daemon: true, file: "prod: {endpoint: 'c:4317'}", name: "otlp", answer: `unknown exporter "otlp": there are prod; in a daemon, otlp exists only where the daemon's config or environment names it`},
+		{file: "{}", name: "prod", answer: `unknown exporter "prod": there are otlp; config.yaml has none under operator.otel-profiles.exporters, or is no valid YAML`},
+		{file: "'a b': {endpoint: 'c:4317'}", name: "a b", answer: `exporter "a b": name (config.yaml): got "a b", takes a name without spaces, ':', ',' and '=', so that a command line can name it`},
+		{file: "prod: collector:4317", answer: onProd + `operator.otel-profiles.exporters.prod (config.yaml): got a text, takes a map of settings`},
+		{file: "[prod]", global: true, answer: `operator.otel-profiles.exporters (config.yaml): got a list, takes a map of exporters, each a map of settings below its name`},
+		{
+			environ: []string{EnvPrefix + "P_1_TIMEOUT=1s"}, file: "{p-1: {endpoint: 'c:4317'}, p_1: {endpoint: 'c:4317'}}", name: "p-1",
+			answer: `exporter "p-1": timeout (` + EnvPrefix + `P_1_TIMEOUT): the variable would set each of p-1, p_1: rename all but one`,
+		},
+	}},
+	{"Keys", []mistake{
+		prod(`endpont: "c:4317"`).answered(onProd + `endpont (config.yaml): unknown key; the nearest one is endpoint; endpoint (config.yaml): is missing: write where to send, such as collector:4317`),
+		prod(`endpoint: "c:4317", tls: {ca_flie: /ca}`).answered(onProd + `tls.ca_flie (config.yaml): unknown key; the nearest one is tls.ca_file`),
+		prod(`endpoint: "c:4317", tsl: {ca_file: /ca}`).answered(onProd + `tsl (config.yaml): unknown key; the nearest one is tls`),
+		prod(`endpoint: "c:4317", ca_file: /ca`).answered(onProd + `ca_file (config.yaml): unknown key; the nearest one is tls.ca_file`),
+		prod(`endpoint: "c:4317", sending_queue: {sizer: requests}`).answered(onProd + `sending_queue.sizer (config.yaml): unknown key; sending_queue takes queue_size, num_consumers, storage, storage_size, max_age`),
+		prod(`endpoint: "c:4317", tls: true`).answered(onProd + `tls (config.yaml): got a boolean, takes a map of insecure, ca_file, ca_pem, cert_file, cert_pem, key_file, key_pem, server_name_override, insecure_skip_verify, min_version, reload_interval`),
+		{environ: []string{EnvPrefix + "PROD_TIMOUT=3s"}, file: "prod: {endpoint: 'c:4317'}", answer: onProd + EnvPrefix + `PROD_TIMOUT: unknown variable; the nearest one is ` + EnvPrefix + `PROD_TIMEOUT`},
+		{environ: []string{EnvPrefix + "PROD_TSL_CA_FILE=/ca"}, file: "prod: {endpoint: 'c:4317'}", answer: onProd + EnvPrefix + `PROD_TSL_CA_FILE: unknown variable; the nearest one is ` + EnvPrefix + `PROD_TLS_CA_FILE`},
+		{environ: []string{EnvPrefix + "EDGE_ENDPIONT=c:4317"}, name: "edge", answer: `exporter "edge": ` + EnvPrefix + `EDGE_ENDPIONT: unknown variable; the nearest one is ` + EnvPrefix + `EDGE_ENDPOINT; endpoint (environment): is missing: write where to send, such as collector:4317`},
+		{environ: []string{nearPrefix + "PROD_ENDPOINT=c:4317"}, global: true, answer: nearPrefix + `PROD_ENDPOINT: unknown variable; the nearest one is ` + EnvPrefix + `PROD_ENDPOINT`},
+		{environ: []string{"OTEL_EXPORTER_OTLP_PROFILES_ENDPIONT=http://c:4317"}, name: "otlp", notice: true, answer: onBuilt + `OTEL_EXPORTER_OTLP_PROFILES_ENDPIONT is ignored: unknown variable; the nearest one is OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT`},
+		{environ: []string{EnvPrefix + "EDGE=c:4317"}, global: true, answer: EnvPrefix + `EDGE: unknown variable; it takes the form ` + EnvPrefix + `<NAME>_<KEY>, such as ` + EnvPrefix + `PROD_ENDPOINT`},
+	}},
+	{"Values", []mistake{
+		prod(`exporter: otlphttp, endpoint: "http://c:4318"`).answered(onProd + `exporter (config.yaml): got "otlphttp", takes one of otlp-grpc, otlp-http, file; did you mean otlp-http?`),
+		prod(`endpoint: "c:4317", timeout: 10`).answered(onProd + `timeout (config.yaml): got the number 10, takes a duration with a unit, such as 30s, of at least 1ms; write 10s if seconds are meant`),
+		prod(`endpoint: "c:4317", timeout: 1d`).answered(onProd + `timeout (config.yaml): got "1d", takes a duration with a unit, such as 30s, of at least 1ms`),
+		prod(`endpoint: "c:4317", timeout: -1s`).answered(onProd + `timeout (config.yaml): got "-1s", takes a duration with a unit, such as 30s, of at least 1ms`),
+		prod(`endpoint: "c:4317", batch: {interval: 100ms}`).answered(onProd + `batch.interval (config.yaml): got "100ms", takes a duration with a unit, such as 30s, of at least 1s, of at most 1h`),
+		prod(`endpoint: "c:4317", batch: {max_request_size: big}`).answered(onProd + `batch.max_request_size (config.yaml): got "big", takes a size in bytes, such as 1MiB, from 64KiB to 1GiB`),
+		prod(`endpoint: "c:4317", sending_queue: {queue_size: 1000}`).answered(onProd + `sending_queue.queue_size (config.yaml): got the number 1000, takes a size in bytes, such as 128MiB, from 64KiB to 1PiB`),
+		prod(`endpoint: "c:4317", sending_queue: {queue_size: 1MiB}`).answered(onProd + `sending_queue.queue_size (config.yaml): got 1MiB, takes at least batch.max_request_size (3.5MiB), better many times that: it counts bytes, not requests`),
+		prod(`endpoint: "c:4317", sending_queue: {max_age: 5s}`).answered(onProd + `sending_queue.max_age (config.yaml): got 5s, takes more than batch.interval (10s): the first rows of a request are that old when it is sent`),
+		prod(`endpoint: "c:4317", sending_queue: {num_consumers: 0}`).answered(onProd + `sending_queue.num_consumers (config.yaml): got the number 0, takes a whole number from 1 to 1000`),
+		prod(`endpoint: "c:4317", retry_on_failure: {multiplier: 0.5}`).answered(onProd + `retry_on_failure.multiplier (config.yaml): got the number 0.5, takes a number from 1 to 100`),
+		prod(`endpoint: "c:4317", retry_on_failure: {initial_interval: 1m}`).answered(onProd + `retry_on_failure.max_interval (config.yaml): got 30s, takes at least retry_on_failure.initial_interval (1m)`),
+		prod(`endpoint: "c:4317", insecure: "on"`).answered(onProd + `insecure (config.yaml): got "on", takes true or false`),
+		prod(`endpoint: "c:4317", insecure: true, tls: {insecure: false}`).answered(onProd + `insecure (config.yaml): got true, and tls.insecure is false: they are the same setting, write one of them`),
+		prod(`endpoint: "c:4317", compression: snappy`).answered(onProd + `compression (config.yaml): got "snappy", takes one of gzip, zstd, none`),
+		prod(`endpoint: "c:4317", otlp_version: 2`).answered(onProd + `otlp_version (config.yaml): got the number 2, takes one of 1.11, 1.9, 1.8`),
+		prod(`endpoint: "c:4317", preset: pyroscop`).answered(onProd + `preset (config.yaml): got "pyroscop", takes one of collector, devfiler, elastic, parca, pyroscope; did you mean pyroscope?`),
+		prod(`endpoint: "c:4317", sampling: 10`).answered(onProd + `sampling (config.yaml): got the number 10, takes 1/N with a whole number N from 1 to 1000000, such as 1/10`),
+		prod(`endpoint: "c:4317", service_name: 0123`).answered(onProd + `service_name (config.yaml): got the number 83, takes a text; put it in quotes`),
+		prod(`endpoint: "c:4317", pod_labels: {app: true}`).answered(onProd + `pod_labels (config.yaml): got a map, takes a list, or texts with commas between them`),
+		prod(`endpoint: "c:4317", attributes: ["process.pid=no"]`).answered(onProd + `attributes (config.yaml): got "no" for "process.pid", takes a list of "key=value", such texts with commas between them, or a map, each value one of resource, sample, both, drop`),
+		prod(`endpoint: "c:4317", resource: ["prod"]`).answered(onProd + `resource (config.yaml): got a text without "=", takes a list of "key=value", such texts with commas between them, or a map`),
+		prod(`endpoint: "c:4317", resource: ["service.name=x"]`).answered(onProd + `resource (config.yaml): got service.name: write service_name for everything, or host_service_name for what is in no container`),
+		prod(`endpoint: "c:4317", resource: ["a b=c"]`).answered(onProd + `resource (config.yaml): got the key "a b", takes keys of at most 255 bytes without spaces`),
+		prod(`endpoint: "c:4317", resource: ["a=1", "a=2"]`).answered(onProd + `resource (config.yaml): got the key "a" twice, takes a list of "key=value", such texts with commas between them, or a map`),
+		prod(`endpoint: "c:4317", max_values_per_attribute: many`).answered(onProd + `max_values_per_attribute (config.yaml): got "many", takes a whole number of at least 0`),
+		prod(`endpoint: "c:4317", sampling: 1/0`).answered(onProd + `sampling (config.yaml): got "1/0", takes 1/N with a whole number N from 1 to 1000000, such as 1/10`),
+		prod(`endpoint: "c:4317", sending_queue: {storage: /q, storage_size: 1MiB}`).answered(onProd + `sending_queue.storage_size (config.yaml): got 1MiB, takes at least batch.max_request_size (3.5MiB)`),
+		prod(`endpoint: "c:4317", headers: {x-scope-orgid: 1}`).answered(onProd + `headers (config.yaml): got a number for "x-scope-orgid", takes a list of "key=value", such texts with commas between them, or a map; put it in quotes`),
+		prod(`endpoint: "c:4317", headers: ["x scope=1"]`).answered(onProd + `headers (config.yaml): got the header name "x scope", takes a list of "key=value", such texts with commas between them, or a map; names have letters, digits, '-', '_' and '.'`),
+		prod(`endpoint: "c:4317", headers: ["content-type=x"]`).answered(onProd + `headers (config.yaml): got the header "content-type", takes a list of "key=value", such texts with commas between them, or a map; the transport sets that one itself: leave it out`),
+		{file: "prod: {endpoint: 'c:4317'}", flags: Flags{Insecure: "yes"}, answer: onProd + `insecure (--otel-profiles-insecure): got "yes", takes true or false`},
+		{file: "prod: {endpoint: 'c:4317'}", environ: []string{EnvPrefix + "PROD_TIMEOUT=soon"}, answer: onProd + `timeout (` + EnvPrefix + `PROD_TIMEOUT): got "soon", takes a duration with a unit, such as 30s, of at least 1ms`},
+	}},
+	{"Endpoints", []mistake{
+		prod(``).answered(onProd + `endpoint (config.yaml): is missing: write where to send, such as collector:4317`),
+		prod(`endpoint: collector`).answered(onProd + `endpoint (config.yaml): got "collector", which has no port: write collector:4317`),
+		prod(`endpoint: "https://collector"`).answered(onProd + `endpoint (config.yaml): got "https://collector", which has no port: write https://collector:4317`),
+		prod(`endpoint: ":4317"`).answered(onProd + `endpoint (config.yaml): got ":4317", which has no host: write collector:4317`),
+		prod(`endpoint: "c:grpc"`).answered(onProd + `endpoint (config.yaml): got "c:grpc", takes a port from 1 to 65535, such as c:4317`),
+		prod(`endpoint: "fd00::1"`).answered(onProd + `endpoint (config.yaml): got "fd00::1", which has no port: write [fd00::1]:4317`),
+		prod(`endpoint: "grpc://c:4317"`).answered(onProd + `endpoint (config.yaml): got "grpc://c:4317", with an unknown scheme: otlp-grpc takes host:port, or one of http, https, dns, unix, passthrough in front of it`),
+		prod(`endpoint: "dns://c:4317"`).answered(onProd + `endpoint (config.yaml): got "dns://c:4317", takes dns:///host:port (with three slashes)`),
+		prod(`endpoint: "http://c:4317/otlp"`).answered(onProd + `endpoint (config.yaml): got "http://c:4317/otlp", a URL with a path: otlp-grpc takes http://c:4317 (a path needs exporter: otlp-http)`),
+		prod(`endpoint: "https://me:s3cr3t@c:4317"`).answered(onProd + `endpoint (config.yaml): got "https://…@c:4317", a URL with credentials: write them as auth.username and auth.password`),
+		prod(`endpoint: "c:"`).answered(onProd + `endpoint (config.yaml): got "c:", which has no port: write c:4317`),
+		prod(`endpoint: "unix://run/otel.sock"`).answered(onProd + `endpoint (config.yaml): got "unix://run/otel.sock", takes unix:///path/of/the/socket`),
+		prod(`exporter: otlp-http, endpoint: "http://:4318"`).answered(onProd + `endpoint (config.yaml): got "http://:4318", which has no host: write http://collector:4318`),
+		prod(`exporter: otlp-http, endpoint: "http://c:99999"`).answered(onProd + `endpoint (config.yaml): got "http://c:99999", takes a port from 1 to 65535`),
+		prod(`exporter: otlp-http, profiles_endpoint: "c/p"`).answered(onProd + `profiles_endpoint (config.yaml): got "c/p", which is not a URL: write http://c or https://c`),
+		prod(`exporter: otlp-http, endpoint: "c:4318"`).answered(onProd + `endpoint (config.yaml): got "c:4318", which is not a URL: write http://c:4318 or https://c:4318`),
+		prod(`exporter: otlp-http, endpoint: "ftp://c:4318"`).answered(onProd + `endpoint (config.yaml): got "ftp://c:4318", with an unknown scheme: otlp-http takes http or https`),
+		prod(`exporter: otlp-http, endpoint: "http://c:4318/v1development/profiles"`).answered(onProd + `endpoint (config.yaml): got "http://c:4318/v1development/profiles", to which /v1development/profiles would be added: leave the path out, or write the whole URL as profiles_endpoint`),
+		prod(`exporter: otlp-http, endpoint: "http://c:4318?k=s3cr3t"`).answered(onProd + `endpoint (config.yaml): got "http://c:4318?…", a URL with a query: write the whole URL as profiles_endpoint`),
+		{environ: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector"}, name: "otlp", answer: onBuilt + `endpoint (OTEL_EXPORTER_OTLP_ENDPOINT): got "collector", which has no port: write collector:4317`},
+		{flags: Flags{Endpoint: "collector"}, name: "otlp", answer: onBuilt + `endpoint (--otel-profiles-endpoint): got "collector", which has no port: write collector:4317`},
+		prod(`exporter: file`).answered(onProd + `path (config.yaml): is missing: write the file to write to, such as path: profiles.jsonl`),
+		prod(`endpoint: "c:4318"`).noticed(onProd + `endpoint: port 4318 is usually OTLP over HTTP: for that write exporter: otlp-http; OTLP over gRPC is usually at port 4317`),
+	}},
+	{"Credentials and certificates", []mistake{
+		prod(`endpoint: "c:4317", auth: {username: me, password: s3cr3t, bearer_token: s3cr3t}`).answered(onProd + `auth (config.yaml): got a bearer token and a user: write one of them`),
+		prod(`endpoint: "c:4317", auth: {bearer_token: s3cr3t, bearer_token_file: /t}`).answered(onProd + `auth.bearer_token_file (config.yaml): got it beside auth.bearer_token: write one of them`),
+		prod(`endpoint: "c:4317", auth: {username: "a:b", password: s3cr3t}`).answered(onProd + `auth.username (config.yaml): got a name with ':', which basic authentication cannot carry`),
+		prod(`endpoint: "c:4317", tls: {key_file: /key}`).answered(onProd + `tls.key_file (config.yaml): has no certificate: write tls.cert_file or tls.cert_pem too`),
+		prod(`endpoint: "c:4317", auth: {username: me}`).answered(onProd + `auth.username (config.yaml): has no password: write auth.password or auth.password_file too`),
+		prod(`endpoint: "c:4317", auth: {password: s3cr3t}`).answered(onProd + `auth.password (config.yaml): has no user: write auth.username too`),
+		prod(`endpoint: "c:4317", auth: {bearer_token: "s3cr3t\n"}`).answered(onProd + `auth.bearer_token (config.yaml): got a value with a line break or a zero byte in it; a line break at the end of a secret is the usual cause`),
+		prod(`endpoint: "c:4317", auth: {bearer_token: 123}`).answered(onProd + `auth.bearer_token (config.yaml): got a value that is not a text, takes a text; put it in quotes`),
+		prod(`endpoint: "c:4317", auth: {bearer_token: s3cr3t}, headers: ["authorization=s3cr3t"]`).answered(onProd + `headers (config.yaml): got the header "authorization" beside auth.bearer_token: write one of them`),
+		prod(`endpoint: "http://c:4317", auth: {bearer_token: s3cr3t}`).answered(onProd + `auth.bearer_token (config.yaml): would go over plain text: use TLS (https:// in the endpoint), or write insecure: true if everyone on the way may read it`),
+		prod(`endpoint: "c:4317", insecure: true, headers: ["x-api-key=s3cr3t"]`).noticed(onProd + `headers: credentials go over plain text to c:4317: anyone on the way can read them`),
+		prod(`endpoint: "c:4317", tls: {cert_file: /cert}`).answered(onProd + `tls.cert_file (config.yaml): has no key: write tls.key_file or tls.key_pem too`),
+		prod(`endpoint: "c:4317", tls: {ca_file: /ca, ca_pem: x}`).answered(onProd + `tls.ca_file (config.yaml): got it beside tls.ca_pem: write one of them; tls.ca_pem (config.yaml): got text without a certificate, takes PEM (-----BEGIN CERTIFICATE-----)`),
+		prod(`endpoint: "c:4317", tls: {cert_pem: s3cr3t, key_pem: s3cr3t}`).answered(onProd + `tls.cert_pem (config.yaml): there is no certificate, takes PEM (-----BEGIN CERTIFICATE-----)`),
+		prod(`endpoint: "c:4317", tls: {insecure_skip_verify: true}`).noticed(onProd + `tls.insecure_skip_verify: the server's certificate is not verified: anyone on the way can read and change what is sent; tls.ca_file names a certificate to trust instead`),
+	}},
+	{"No effect", []mistake{
+		prod(`endpoint: "c:4317", encoding: json`).noticed(onProd + `encoding: has no effect with exporter: otlp-grpc, only with otlp-http`),
+		prod(`exporter: file, path: p, tls: {ca_file: /ca}`).noticed(onProd + `tls.ca_file: has no effect with exporter: file, only with otlp-grpc, otlp-http`),
+		prod(`endpoint: "https://c:4317", insecure: true`).noticed(onProd + `insecure: has no effect: the endpoint begins with https://`),
+		prod(`endpoint: "http://c:4317", tls: {ca_file: /ca}`).noticed(onProd + `tls.ca_file: has no effect: the connection is plain text`),
+		prod(`endpoint: "c:4317", sending_queue: {storage_size: 1GiB}`).noticed(onProd + `sending_queue.storage_size: has no effect without sending_queue.storage`),
+		prod(`endpoint: "c:4317", batch: {interval: 1h}`).noticed(onProd + `batch.interval: the first rows of a request are 1h old when it is sent, and sending_queue.max_age (1h) drops it: raise that, or shorten the interval`),
+		prod(`endpoint: "c:4317", batch: {max_request_size: 8MiB}`).noticed(onProd + `batch.max_request_size: 8MiB is more than gRPC servers take unless told otherwise (4MiB)`),
+		{file: "prod: {endpoint: 'c:4317'}", flags: Flags{Compression: "none"}, environ: []string{EnvPrefix + "PROD_COMPRESSION=zstd"}, notice: true, answer: onProd + `compression: ` + EnvPrefix + `PROD_COMPRESSION of the environment overrides --otel-profiles-compression`},
+		{file: "prod: {exporter: file, path: p}", flags: Flags{Compression: "none"}, notice: true, answer: onProd + `--otel-profiles-compression has no effect with exporter: file`},
+		{environ: []string{"OTEL_EXPORTER_OTLP_TIMEOUT=10s"}, name: "otlp", notice: true, answer: onBuilt + `OTEL_EXPORTER_OTLP_TIMEOUT is ignored: got "10s", takes a whole number of milliseconds`},
+		{environ: []string{"OTEL_RESOURCE_ATTRIBUTES=k8s.pod.name=p"}, name: "otlp", notice: true, answer: `OTEL_RESOURCE_ATTRIBUTES: left out k8s.pod.name: they say which workload or host was profiled, and come from what is observed`},
+	}},
+}
+
+func TestMistakes(t *testing.T) {
+	for _, group := range mistakes {
+		for _, m := range group.cases {
+			t.Run(group.title+"/"+m.written(), func(t *testing.T) {
+				src := Sources{FileName: "config.yaml", Environ: m.environ, Flags: m.flags, Daemon: m.daemon}
+				if m.file != "" {
+					// A good exporter beside it stays good.
+					file := m.file
+					if !m.global && !m.daemon && strings.HasPrefix(file, "prod:") {
+						file += "\nbystander: {exporter: file, path: p}"
+					}
+					src.File = readYAML(t, exportersYAML(file))
+				}
+				set := Load(src)
+				name := m.name
+				if name == "" {
+					name = "prod"
+				}
+				_, err := set.Exporter(name)
+				switch {
+				case m.global:
+					require.Len(t, set.Problems(), 1)
+					require.EqualError(t, set.Problems()[0], m.answer)
+				case m.notice:
+					require.NoError(t, err)
+					require.Empty(t, set.Problems())
+					require.Equal(t, []string{m.answer}, set.NoticesFor(name))
+				case set.find(name) == nil:
+					require.ErrorIs(t, err, ErrUnknownExporter)
+					require.EqualError(t, err, m.answerWithBystander(set))
+				default:
+					require.EqualError(t, err, m.answer)
+					require.NotEmpty(t, set.Problems())
+				}
+				if set.find("bystander") != nil {
+					bystander, err := set.Exporter("bystander")
+					if m.flags == (Flags{}) {
+						require.NoError(t, err)
+						require.Equal(t, TransportFile, bystander.Transport)
+					}
+				}
+				for _, text := range append(texts(set.Problems()), set.Notices()...) {
+					require.NotContains(t, text, "s3cr3t")
+					require.NotContains(t, text, "\n")
+				}
+			})
+		}
+	}
+}
+
+// answerWithBystander adds the exporter that stands beside the wrong one to the list of names.
+func (m mistake) answerWithBystander(set *Set) string {
+	if set.find("bystander") == nil {
+		return m.answer
+	}
+	return strings.Replace(m.answer, "there are ", "there are bystander, ", 1)
+}
+
+func texts(errs []error) []string {
+	out := make([]string, 0, len(errs))
+	for _, err := range errs {
+		out = append(out, err.Error())
+	}
+	return out
+}
+
+// written is the mistake as the reference shows it.
+func (m mistake) written() string {
+	var parts []string
+	if m.file != "" {
+		parts = append(parts, strings.TrimSpace(m.file))
+	}
+	parts = append(parts, m.environ...)
+	for flag, value := range m.flags.values() {
+		if value != "" {
+			parts = append(parts, "--"+flag+"="+value)
+		}
+	}
+	if m.name != "" {
+		parts = append(parts, "--otel-profiles-exporter="+m.name)
+	}
+	return strings.Join(parts, "  ")
+}
+
+// Callers that decide get at each mistake.
+func TestProblemsCanBeTakenApart(t *testing.T) {
+	_, err := Load(Sources{FileName: "config.yaml", File: readYAML(t, exportersYAML("prod: {endpoint: 'c:4317', timeout: x, encodin: json}"))}).Exporter("prod")
+	var problem *Problem
+	require.ErrorAs(t, err, &problem)
+	require.Equal(t, "prod", problem.Exporter)
+	require.Equal(t, "encodin", problem.Key)
+	require.Equal(t, "config.yaml", problem.Where)
+}
+
+// A wrong flag is logged once, not for each exporter that it would have set.
+func TestWrongFlagIsOneProblem(t *testing.T) {
+	set := Load(Sources{File: readYAML(t, exportersYAML("{a: {endpoint: 'c:4317'}, b: {endpoint: 'c:4317'}}")), Flags: Flags{Compression: "lz4"}})
+	require.Len(t, set.Problems(), 1)
+	for _, name := range set.Names() {
+		_, err := set.Exporter(name)
+		require.ErrorContains(t, err, "--otel-profiles-compression")
+	}
+}
+
+// Long values do not fill a log.
+func TestMessagesAreBounded(t *testing.T) {
+	long := strings.Repeat("ä", 1<<16)
+	for _, key := range []string{"exporter", "endpoint", "timeout", "otlp_version", "sampling", "resource", "attributes"} {
+		set := Load(Sources{File: readYAML(t, exportersYAML("prod: {"+key+": '"+long+"'}"))})
+		require.NotEmpty(t, set.Problems(), key)
+		for _, text := range texts(set.Problems()) {
+			require.Less(t, len(text), 500, key)
+		}
+	}
+	_, err := Load(Sources{}).Exporter(long)
+	require.Less(t, len(err.Error()), 500)
+}

@@ -1,0 +1,194 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/viper"
+	"github.com/stretchr/testify/require"
+)
+
+// A carrier is a source that can set a setting of the exporter `otlp`.
+type carrier struct {
+	name string
+	put  func(src *Sources, s Setting, value string)
+}
+
+// carriers returns the sources that can set a setting, weakest first, as the table says.
+func carriers(s Setting) []carrier {
+	all := []carrier{{"file", func(src *Sources, s Setting, value string) {
+		src.File.Set(FileKey+"."+BuiltIn+"."+s.Key, value)
+	}}}
+	if s.Flag != "" {
+		all = append(all, carrier{"flag", func(src *Sources, s Setting, value string) {
+			switch s.Flag {
+			case "otel-profiles-endpoint":
+				src.Flags.Endpoint = value
+			case "otel-profiles-insecure":
+				src.Flags.Insecure = value
+			case "otel-profiles-headers":
+				src.Flags.Headers = value
+			case "otel-profiles-compression":
+				src.Flags.Compression = value
+			}
+		}})
+	}
+	if s.OTel != "" {
+		for _, prefix := range []string{otelPrefix, otelProfilesPrefix} {
+			all = append(all, carrier{prefix + s.OTel, func(src *Sources, s Setting, value string) {
+				src.Environ = append(src.Environ, prefix+s.OTel+"="+standard(s, value))
+			}})
+		}
+	}
+	return append(all, carrier{EnvPrefix, func(src *Sources, s Setting, value string) {
+		src.Environ = append(src.Environ, EnvPrefix+"OTLP_"+s.EnvSuffix()+"="+value)
+	}})
+}
+
+// standard writes a value as the standard variables have it.
+func standard(s Setting, value string) string {
+	switch s.Key {
+	case "timeout":
+		d, _ := time.ParseDuration(value)
+		return fmt.Sprint(d.Milliseconds())
+	case "exporter", "encoding":
+		return map[string]string{TransportGRPC: "grpc", TransportHTTP: "http/protobuf", "proto": "http/protobuf", "json": "http/json"}[value]
+	}
+	return value
+}
+
+// sourcesFor makes an exporter that has a use for the setting.
+func sourcesFor(s Setting) Sources {
+	src := Sources{File: viper.New()}
+	base := FileKey + "." + BuiltIn + "."
+	if s.Key != "exporter" && s.Transports != nil {
+		src.File.Set(base+"exporter", s.Transports[0])
+	}
+	if s.Key != "endpoint" {
+		endpoint := "base:4317"
+		if s.Transports != nil && s.Transports[0] == TransportHTTP {
+			endpoint = "http://base:4318"
+		}
+		src.File.Set(base+"endpoint", endpoint)
+	}
+	return src
+}
+
+func valueOf(t *testing.T, src Sources, s Setting) any {
+	t.Helper()
+	set := Load(src)
+	require.Contains(t, set.Names(), BuiltIn)
+	return s.get(&set.drafts[BuiltIn].Exporter)
+}
+
+// Every setting: each source that can carry it beats each weaker one, and the default, whichever of
+// two values they have.
+func TestPrecedence(t *testing.T) {
+	for _, s := range Settings() {
+		t.Run(s.Key, func(t *testing.T) {
+			if s.Key != "endpoint" {
+				want, err := s.parse(s.defaultValue())
+				require.NoError(t, err)
+				require.Equal(t, want, valueOf(t, sourcesFor(s), s), "the default")
+			}
+			sources := carriers(s)
+			for n := range 2 {
+				weaker, stronger := sample(s, n), sample(s, 1-n)
+				want, err := s.parse(stronger)
+				require.NoError(t, err)
+				for i, strong := range sources {
+					src := sourcesFor(s)
+					strong.put(&src, s, stronger)
+					require.Equal(t, want, valueOf(t, src, s), "%s alone", strong.name)
+					for _, weak := range sources[:i] {
+						src := sourcesFor(s)
+						weak.put(&src, s, weaker)
+						strong.put(&src, s, stronger)
+						require.Equal(t, want, valueOf(t, src, s), "%s over %s", strong.name, weak.name)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A named exporter listens to its own variables and to flags, never to the standard ones.
+func TestStandardVariablesAreForTheBuiltInExporter(t *testing.T) {
+	src := Sources{File: viper.New(), Environ: []string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://elsewhere:4317", "OTEL_EXPORTER_OTLP_PROFILES_TIMEOUT=1",
+		EnvPrefix + "PROD_TIMEOUT=3s",
+	}}
+	src.File.Set(FileKey+".prod.endpoint", "collector:4317")
+	e, err := Load(src).Exporter("prod")
+	require.NoError(t, err)
+	require.Equal(t, "collector:4317", e.Endpoint)
+	require.Equal(t, 3*time.Second, e.Timeout)
+}
+
+func TestPresetIsBetweenDefaultAndFile(t *testing.T) {
+	for name, preset := range presets {
+		for key, value := range preset {
+			t.Run(name+"/"+key, func(t *testing.T) {
+				s := *byKey[key]
+				src := sourcesFor(s)
+				src.File.Set(FileKey+".otlp.preset", name)
+				want, err := s.parse(value)
+				require.NoError(t, err)
+				require.Equal(t, want, valueOf(t, src, s))
+				for n := range 2 {
+					other := sample(s, n)
+					want, err := s.parse(other)
+					require.NoError(t, err)
+					src.File.Set(FileKey+".otlp."+key, other)
+					if pairs, ok := want.([]KeyValue); ok { // each pair counts by itself
+						rest, err := parsePairs(value)
+						require.NoError(t, err)
+						want = slices.Concat(pairs, rest)
+					}
+					require.Equal(t, want, valueOf(t, src, s))
+				}
+			})
+		}
+	}
+}
+
+func TestPairsOfAPresetAreOverriddenByKey(t *testing.T) {
+	e, err := Load(Sources{File: readYAML(t, exportersYAML(
+		"prod: {endpoint: 'c:4317', preset: elastic, attributes: [service.name=resource, process.pid=sample]}"))}).Exporter("prod")
+	require.NoError(t, err)
+	require.Equal(t, []KeyValue{{"service.name", "resource"}, {"process.pid", "sample"}}, e.Attributes)
+}
+
+// Who types a flag is told when the environment has overridden it.
+func TestOverriddenFlagIsTold(t *testing.T) {
+	for _, s := range Settings() {
+		if s.Flag == "" {
+			continue
+		}
+		t.Run(s.Flag, func(t *testing.T) {
+			sources := carriers(s)
+			for _, env := range sources[2:] {
+				src := sourcesFor(s)
+				sources[1].put(&src, s, sample(s, 0))
+				env.put(&src, s, sample(s, 1))
+				set := Load(src)
+				told := 0
+				for _, notice := range set.NoticesFor("OTLP") {
+					if strings.Contains(notice, "--"+s.Flag) {
+						require.Contains(t, notice, "overrides")
+						told++
+					}
+				}
+				require.Equal(t, 1, told, "%s: %v", env.name, set.Notices())
+			}
+			src := sourcesFor(s)
+			sources[1].put(&src, s, sample(s, 0))
+			for _, notice := range Load(src).Notices() {
+				require.NotContains(t, notice, "overrides")
+			}
+		})
+	}
+}

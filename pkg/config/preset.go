@@ -1,0 +1,78 @@
+package config
+
+import (
+	"maps"
+	"slices"
+)
+
+// PresetRule is a setting that a preset sets to something else than its default. It can be set
+// otherwise in the exporter.
+type PresetRule struct {
+	Preset, Key, Value string
+	// Why says what the receiver does that asks for it.
+	Why string
+	// Source is the repository and file of the receiver in which that can be read.
+	Source string
+}
+
+// What the rules were read in.
+const (
+	pyroscopeConvert = "grafana/pyroscope pkg/ingester/otlp/convert.go"
+	pyroscopeHandler = "grafana/pyroscope pkg/ingester/otlp/ingest_handler.go"
+	pyroscopeLimits  = "grafana/pyroscope pkg/validation/limits.go"
+	pyroscopeLabels  = "grafana/pyroscope pkg/validation/validate.go"
+	parcaNormalizer  = "parca-dev/parca pkg/normalizer/otel.go"
+	devfilerService  = "elastic/devfiler src/collector/otlp/service.rs"
+	elasticExporter  = "open-telemetry/opentelemetry-collector-contrib exporter/elasticsearchexporter/internal/serializer/otelserializer/serializeprofiles/transform.go"
+)
+
+var presetRules = []PresetRule{
+	{"pyroscope", "sample_shape", "sum", "Values with a timestamp each are refused.", pyroscopeConvert},
+	{"pyroscope", "attribute_values", "string", "Only text becomes a label in every release.", pyroscopeHandler},
+	{"pyroscope", "attribute_keys", "label", "A profile with an attribute that makes no label name is refused.", pyroscopeLabels},
+	// With the four labels that Pyroscope adds, these two are the 30 that it takes; service.name is
+	// counted twice.
+	{"pyroscope", "max_resource_attributes", "20", "A series with more than 30 labels is refused, and every attribute of a resource and of a sample is one.", pyroscopeLimits},
+	{"pyroscope", "max_sample_attributes", "6", "The same.", pyroscopeLimits},
+	// A node with 60 containers of 20 thread names is 1,200 series with it and 60 without.
+	{"pyroscope", "attributes", "thread.name=drop", "A tenant has 5,000 series unless told otherwise, and each thread name of each container would be one: four busy nodes. `thread.name=sample` brings it back.", pyroscopeLimits},
+
+	{"parca", "otlp_version", "1.8", "It reads the messages of OTLP 1.8, and refuses the profile_id of a later one.", parcaNormalizer + ", parca-dev/parca pull request 5960"},
+	{"parca", "attribute_values", "string", "Only text becomes a label.", parcaNormalizer},
+	{"parca", "attribute_keys", "label", "Of two attributes that make one label name the last one wins, and that may be any.", parcaNormalizer},
+	{"parca", "scope_name", "profile", "The name of the scope is shown as the profile's name.", parcaNormalizer},
+
+	{"devfiler", "sample_shape", "timestamps", "It counts timestamps, not values.", devfilerService},
+	{"devfiler", "frame_type_default", "native", "A frame without a type is refused.", devfilerService},
+	{"devfiler", "mappings", "htlhash", "A mapping with attributes but without an htlhash is refused.", devfilerService},
+	{"devfiler", "mappings_from_proc", "true", "The htlhash is what it finds the symbols of a file by.", devfilerService},
+	{"devfiler", "file_addresses", "virtual", "It looks addresses up as they are sent by OpenTelemetry's eBPF profiler.", devfilerService + ", open-telemetry/opentelemetry-ebpf-profiler"},
+
+	{"elastic", "sample_shape", "timestamps", "It writes an event per timestamp, and none for a sample without.", elasticExporter},
+	{"elastic", "frame_type_default", "native", "A profile with a frame without a type is refused.", elasticExporter},
+	{"elastic", "attributes", "service.name=both", "An event has the service of its sample; that of the resource is not shown.", elasticExporter},
+	{"elastic", "mappings_from_proc", "true", "The htlhash is the ID of a file; without it files of one name become one.", elasticExporter},
+	{"elastic", "file_addresses", "virtual", "The same as for devfiler.", elasticExporter + ", open-telemetry/opentelemetry-ebpf-profiler"},
+	{"elastic", "host_id", "true", "The table of hosts goes by host.id: hosts without one become one.", elasticExporter},
+}
+
+// presets holds, by receiver, the settings that differ from the defaults. The Collector's are the
+// defaults: what the protocol asks for and nothing else.
+var presets = func() map[string]map[string]string {
+	all := map[string]map[string]string{"collector": {}}
+	for _, r := range presetRules {
+		if all[r.Preset] == nil {
+			all[r.Preset] = map[string]string{}
+		}
+		all[r.Preset][r.Key] = r.Value
+	}
+	return all
+}()
+
+// PresetRules returns what the presets change, by preset.
+func PresetRules() []PresetRule { return slices.Clone(presetRules) }
+
+// Presets returns the names of the presets, sorted.
+func Presets() []string { return presetNames() }
+
+func presetNames() []string { return slices.Sorted(maps.Keys(presets)) }

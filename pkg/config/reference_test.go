@@ -1,0 +1,273 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The reference is the README of the operator. Its tables of settings, presets and mistakes are
+// written by
+//
+//	go test ./pkg/config -run TestReference -update
+//
+// and the rest of it is held against the code of the packages that it describes.
+const referenceFile = "../../operators/otel-profiles/README.md"
+
+var update = flag.Bool("update", false, "write the generated parts of the reference")
+
+// sections divide the table of settings; each begins with the key named.
+var sections = []struct{ title, first string }{
+	{"Where and how to send", "exporter"},
+	{"Credentials", "auth.bearer_token"},
+	{"TLS", "insecure"},
+	{"The gRPC connection", "keepalive.time"},
+	{"After a failure", "retry_on_failure.enabled"},
+	{"The queue", "sending_queue.queue_size"},
+	{"Batches", "batch.interval"},
+	{"What is sent", "preset"},
+	{"Into a file", "path"},
+}
+
+func settingsTables() string {
+	var b strings.Builder
+	next := 0
+	for _, s := range table {
+		if next < len(sections) && sections[next].first == s.Key {
+			fmt.Fprintf(&b, "\n### %s\n\n| setting | type | default | example | also from | what it does |\n|---|---|---|---|---|---|\n", sections[next].title)
+			next++
+		}
+		kind, def, doc := s.Type, "", s.Doc
+		if s.Values != nil {
+			quoted := make([]string, len(s.Values))
+			for i, v := range s.Values {
+				quoted[i] = "`" + v + "`"
+			}
+			kind = strings.Join(quoted, ", ")
+			if s.Type != "choice" {
+				kind = s.Type + ", each value " + kind
+			}
+		}
+		if s.Default != "" {
+			def = "`" + s.Default + "`"
+		}
+		if s.Secret {
+			doc += " Secret."
+		}
+		if s.Transports != nil && len(s.Transports) < 3 && !slices.Equal(s.Transports, onNetwork) {
+			doc += " Only `" + strings.Join(s.Transports, "`, `") + "`."
+		}
+		var also []string
+		if s.OTel != "" {
+			also = append(also, "`…_"+s.OTel+"`")
+		}
+		if s.Flag != "" {
+			also = append(also, "`--"+s.Flag+"`")
+		}
+		if s.Key == "host_service_name" {
+			also = append(also, "`"+serviceVariable+"`")
+		}
+		if s.Key == "resource" {
+			also = append(also, "`"+resourceVariable+"`")
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | `%s` | %s | %s |\n", s.Key, kind, def, s.Example, strings.Join(also, ", "), doc)
+	}
+	return b.String()
+}
+
+func presetsTable() string {
+	var b strings.Builder
+	b.WriteString("\n| preset | sets | because | source |\n|---|---|---|---|\n| `collector` | nothing | It reads all that the protocol has. | |\n")
+	for _, r := range PresetRules() {
+		fmt.Fprintf(&b, "| `%s` | `%s: %s` | %s | %s |\n", r.Preset, r.Key, r.Value, r.Why, r.Source)
+	}
+	return b.String()
+}
+
+func mistakesTables() string {
+	cell := func(s string) string {
+		return "`" + strings.ReplaceAll(s, "|", "\\|") + "`"
+	}
+	var b strings.Builder
+	for _, group := range mistakes {
+		fmt.Fprintf(&b, "\n### %s\n\n| written | answered |\n|---|---|\n", group.title)
+		for _, m := range group.cases {
+			kind := ""
+			if m.notice {
+				kind = "(warning) "
+			}
+			fmt.Fprintf(&b, "| %s | %s%s |\n", cell(cmp.Or(m.written(), "(nothing)")), kind, cell(m.answer))
+		}
+	}
+	return b.String()
+}
+
+func reference(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(referenceFile)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestReferenceTables(t *testing.T) {
+	text := reference(t)
+	for _, part := range []struct{ name, content string }{
+		{"settings", settingsTables()}, {"presets", presetsTable()}, {"mistakes", mistakesTables()},
+	} {
+		begin, end := "<!-- begin "+part.name+" -->\n", "\n<!-- end "+part.name+" -->"
+		before, rest, ok := strings.Cut(text, begin)
+		require.True(t, ok, "the reference has no %q", begin)
+		got, after, ok := strings.Cut(rest, end)
+		require.True(t, ok, "the reference has no %q", end)
+		if *update {
+			text = before + begin + part.content + end + after
+			continue
+		}
+		require.Equal(t, part.content, got, "run: go test ./pkg/config -run TestReference -update")
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(referenceFile, []byte(text), 0o644))
+	}
+}
+
+// section returns what is below a heading of the second level.
+func section(t *testing.T, title string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(reference(t), "\n## "+title+"\n")
+	require.True(t, ok, "the reference has no section %q", title)
+	body, _, _ := strings.Cut(rest, "\n## ")
+	return body
+}
+
+// All configurations in the reference load, as they are and after a deployment.
+func TestReferenceConfigurations(t *testing.T) {
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(reference(t), -1)
+	require.NotEmpty(t, blocks)
+	used := 0
+	for _, block := range blocks {
+		text := block[1]
+		if !strings.Contains(text, "otel-profiles:") {
+			continue // a Collector's or a pod's
+		}
+		used++
+		direct := Load(Sources{File: readYAML(t, text), Daemon: true})
+		require.Empty(t, direct.Problems(), text)
+		require.Empty(t, direct.Notices(), text)
+		require.NotEmpty(t, direct.Names(), text)
+		deployed := Load(Sources{File: deploy(t, text), Daemon: true})
+		for _, name := range direct.Names() {
+			want, err := direct.Exporter(name)
+			require.NoError(t, err)
+			got, err := deployed.Exporter(name)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+	}
+	// The block that says that it shows the defaults does.
+	_, defaults, ok := strings.Cut(reference(t), "with the defaults:\n\n```yaml\n")
+	require.True(t, ok)
+	defaults, _, _ = strings.Cut(defaults, "```")
+	shown, err := Load(Sources{File: readYAML(t, defaults)}).Exporter("prod")
+	require.NoError(t, err)
+	plain, err := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'collector:4317'}"))}).Exporter("prod")
+	require.NoError(t, err)
+	shown.Source = plain.Source
+	require.Equal(t, plain, shown)
+
+	require.GreaterOrEqual(t, used, 6, "one for each backend, and one for the form")
+}
+
+// Variables in the reference exist, and those that stand together go together.
+func TestReferenceVariables(t *testing.T) {
+	assignment := regexp.MustCompile(`(?:` + EnvPrefix + `|OTEL_)[A-Z0-9_]+=\S+`)
+	found := 0
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(reference(t), -1) {
+		environ := assignment.FindAllString(block[1], -1)
+		found += len(environ)
+		set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'https://c:4317'}")), Environ: environ})
+		require.Empty(t, set.Problems(), block[1])
+		require.Empty(t, set.Notices(), block[1])
+	}
+	require.NotZero(t, found)
+}
+
+// sources returns the Go files of a folder of this module, without tests.
+func sources(t *testing.T, folder string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../..", folder, "*.go"))
+	require.NoError(t, err)
+	var all bytes.Buffer
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		all.Write(text)
+	}
+	require.NotZero(t, all.Len(), folder)
+	return all.String()
+}
+
+func matches(pattern, text string) []string {
+	found := regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1)
+	out := make([]string, 0, len(found))
+	for _, m := range found {
+		out = append(out, m[1])
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// requireSame holds names in the code against the first column of the tables in a section.
+func requireSame(t *testing.T, code []string, title, pattern string) {
+	t.Helper()
+	require.NotEmpty(t, code)
+	require.Equal(t, code, matches("(?m)^\\| `"+pattern+"`", section(t, title)))
+}
+
+func TestReferenceAnnotations(t *testing.T) {
+	requireSame(t, matches(`ann[A-Z]\w* += "(profiles\.[a-z-]+)"`, sources(t, "pkg/fieldmap")), "Annotations", `(profiles\.[a-z-]+)`)
+}
+
+func TestReferenceParameters(t *testing.T) {
+	requireSame(t, matches(`Param\w+ += "(otel-profiles-[a-z]+)"`, sources(t, "operators/otel-profiles")), "Command line", `--(otel-profiles-[a-z]+)`)
+}
+
+func TestReferenceMetrics(t *testing.T) {
+	code := sources(t, "operators/otel-profiles")
+	names := append(matches(`(?:counter|upDown)\("([a-z_]+)"`, code), matches(`"ig_otel_profiles_([a-z_]+)"`, code)...)
+	slices.Sort(names)
+	requireSame(t, names, "Metrics", `ig_otel_profiles_([a-z_]+)`)
+}
+
+func TestReferenceReasons(t *testing.T) {
+	reasons := append(matches(`Reason[A-Z]\w+ +Reason = "([a-z_]+)"`, sources(t, "pkg/export")),
+		matches(`Reason[A-Z]\w+ +Reason = "([a-z_]+)"`, sources(t, "operators/otel-profiles"))...)
+	slices.Sort(reasons)
+	requireSame(t, reasons, "Reasons for drops", `([a-z_]+)`)
+}
+
+// Attributes that the code writes, and the fields that it reads for them.
+func TestReferenceAttributes(t *testing.T) {
+	const name = `((?:service|k8s|container|host|os|process|thread|profile|pprof|proc|runtime)\.[A-Za-z0-9_.]*[A-Za-z0-9_])`
+	code := matches(`"`+name+`"`, sources(t, "pkg/fieldmap")+sources(t, "pkg/profile"))
+	// Prefixes that are protected or added to, and no attributes.
+	code = slices.DeleteFunc(code, func(s string) bool { return s == "process.executable" })
+	text := section(t, "Attributes")
+	for _, attribute := range code {
+		require.Contains(t, text, "`"+attribute+"`", "the reference says nothing of it")
+	}
+	for _, attribute := range matches("`"+name+"`", text) {
+		require.Contains(t, append(code, "k8s.pod.label.<key>"), attribute, "the code knows nothing of it")
+	}
+}

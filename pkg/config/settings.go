@@ -1,0 +1,364 @@
+package config
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Setting describes one key of an exporter. The table of them is the only place where a setting is
+// written down.
+type Setting struct {
+	// Key is the dotted path below the exporter's name: "tls.ca_file".
+	Key string
+	// Type is the value's type in the reference's words: "duration", "size", "text", …
+	Type string
+	// Default is the value that stands where nobody sets one, as one would write it; "" is empty.
+	Default string
+	// Example is a YAML value.
+	Example string
+	// Doc is one or two sentences.
+	Doc string
+	// Values are all that is allowed, where only some are.
+	Values []string
+	// Transports are those with a use for the setting; nil: all.
+	Transports []string
+	// OTel is the part of the standard variables behind OTEL_EXPORTER_OTLP_ and
+	// OTEL_EXPORTER_OTLP_PROFILES_ that sets it for the built-in exporter; "": none.
+	OTel string
+	// Flag is the command line's flag that sets it, without the dashes; "": none.
+	Flag string
+	// Secret values never show in a message.
+	Secret bool
+
+	alias bool // another spelling of the setting whose field it shares
+	takes string
+	parse func(raw any) (any, error)
+	set   func(*Exporter, any)
+	get   func(*Exporter) any
+}
+
+// EnvSuffix is the setting's part of the variables of a named exporter: TLS_CA_FILE.
+func (s *Setting) EnvSuffix() string {
+	return strings.ToUpper(strings.ReplaceAll(s.Key, ".", "_"))
+}
+
+// Settings returns the table of all settings, in the reference's order.
+func Settings() []Setting { return slices.Clone(table) }
+
+var (
+	onGRPC    = []string{TransportGRPC}
+	onHTTP    = []string{TransportHTTP}
+	onFile    = []string{TransportFile}
+	onNetwork = []string{TransportGRPC, TransportHTTP}
+)
+
+// Limits that several places need.
+const (
+	minInterval    = time.Second
+	minRequestSize = 64 << 10
+	maxSize        = 1 << 50
+	grpcLimit      = 4 << 20 // what gRPC servers take in one message unless told otherwise
+)
+
+// table holds every setting. Names and defaults are those of the Collector's OTLP exporter where it
+// has the thing
+// (https://github.com/open-telemetry/opentelemetry-collector/tree/main/exporter/otlpexporter).
+var table = []Setting{
+	enum("exporter", TransportGRPC, "How to send: OTLP over gRPC, OTLP over HTTP, or into a file.",
+		[]string{TransportGRPC, TransportHTTP, TransportFile},
+		func(e *Exporter) *string { return &e.Transport }).otel("PROTOCOL"),
+	text("endpoint", "", "collector:4317", "Where to send. `otlp-grpc`: `host:port`, a URL, or a gRPC target. `otlp-http`: a URL, to which `/v1development/profiles` is added. A scheme decides on TLS and beats `insecure`.",
+		func(e *Exporter) *string { return &e.Endpoint }).
+		on(onNetwork).otel("ENDPOINT").flag("otel-profiles-endpoint"),
+	text("profiles_endpoint", "", "https://collector:4318/otlp/profiles", "The whole URL. It is used as it stands, in place of `endpoint`.",
+		func(e *Exporter) *string { return &e.ProfilesEndpoint }).on(onHTTP),
+	enum("encoding", "proto", "The body's encoding.", []string{"proto", "json"},
+		func(e *Exporter) *string { return &e.Encoding }).on(onHTTP).otel("PROTOCOL"),
+	enum("compression", "gzip", "Compression of requests. An empty text is the same as `none`.", []string{"gzip", "zstd", "none"},
+		func(e *Exporter) *string { return &e.Compression }).
+		on(onNetwork).otel("COMPRESSION").flag("otel-profiles-compression").empty("none"),
+	duration("timeout", "10s", "30s", "How long one attempt to send may take. There is always a limit: a receiver that hangs must not hold requests for ever.", time.Millisecond, 0,
+		func(e *Exporter) *time.Duration { return &e.Timeout }).on(onNetwork).otel("TIMEOUT"),
+	headers("headers", `{x-scope-orgid: tenant-1}`, "Headers (gRPC: metadata) of every request. Names in lower case; a name with dots only in the `key=value` form.",
+		func(e *Exporter) *[]Header { return &e.Headers }).
+		on(onNetwork).otel("HEADERS").flag("otel-profiles-headers"),
+
+	text("auth.bearer_token", "", "secret", "Sent as `authorization: Bearer …`.",
+		func(e *Exporter) *string { return &e.Auth.BearerToken }).on(onNetwork).secret(),
+	text("auth.bearer_token_file", "", "/var/run/secrets/token", "A file that holds the bearer token. It is read again when it changes.",
+		func(e *Exporter) *string { return &e.Auth.BearerTokenFile }).on(onNetwork),
+	text("auth.username", "", "1234", "The user of basic authentication.",
+		func(e *Exporter) *string { return &e.Auth.Username }).on(onNetwork),
+	text("auth.password", "", "secret", "The password of basic authentication.",
+		func(e *Exporter) *string { return &e.Auth.Password }).on(onNetwork).secret(),
+	text("auth.password_file", "", "/var/run/secrets/password", "A file that holds the password. It is read again when it changes.",
+		func(e *Exporter) *string { return &e.Auth.PasswordFile }).on(onNetwork),
+
+	boolean("insecure", "false", "Plain text, where `endpoint` has no scheme. Credentials go over plain text only where this is `true`, or to this machine.",
+		func(e *Exporter) *bool { return &e.Insecure }).
+		on(onNetwork).otel("INSECURE").flag("otel-profiles-insecure"),
+	boolean("tls.insecure", "false", "The same as `insecure`.",
+		func(e *Exporter) *bool { return &e.Insecure }).on(onNetwork).aliased(),
+	text("tls.ca_file", "", "/etc/ssl/collector-ca.pem", "Certificates to trust, in place of the system's.",
+		func(e *Exporter) *string { return &e.TLS.CAFile }).on(onNetwork).otel("CERTIFICATE"),
+	text("tls.ca_pem", "", "-----BEGIN CERTIFICATE----- …", "The same, as PEM text.",
+		func(e *Exporter) *string { return &e.TLS.CAPEM }).on(onNetwork),
+	text("tls.cert_file", "", "/etc/ssl/client.pem", "The client's certificate, with its chain.",
+		func(e *Exporter) *string { return &e.TLS.CertFile }).on(onNetwork).otel("CLIENT_CERTIFICATE"),
+	text("tls.cert_pem", "", "-----BEGIN CERTIFICATE----- …", "The same, as PEM text.",
+		func(e *Exporter) *string { return &e.TLS.CertPEM }).on(onNetwork),
+	text("tls.key_file", "", "/etc/ssl/client-key.pem", "The client's private key.",
+		func(e *Exporter) *string { return &e.TLS.KeyFile }).on(onNetwork).otel("CLIENT_KEY"),
+	text("tls.key_pem", "", "-----BEGIN PRIVATE KEY----- …", "The same, as PEM text.",
+		func(e *Exporter) *string { return &e.TLS.KeyPEM }).on(onNetwork).secret(),
+	text("tls.server_name_override", "", "collector.example.com", "The name that the server's certificate must have, where it is not the endpoint's.",
+		func(e *Exporter) *string { return &e.TLS.ServerNameOverride }).on(onNetwork),
+	boolean("tls.insecure_skip_verify", "false", "Do not verify the server's certificate. Anyone on the way can read and change what is sent.",
+		func(e *Exporter) *bool { return &e.TLS.InsecureSkipVerify }).on(onNetwork),
+	enum("tls.min_version", "1.2", "The lowest TLS version to speak.", []string{"1.2", "1.3"},
+		func(e *Exporter) *string { return &e.TLS.MinVersion }).on(onNetwork),
+	duration("tls.reload_interval", "0s", "1h", "A new connection reads certificate files again if they have changed. This is the least time between two looks.", 0, 0,
+		func(e *Exporter) *time.Duration { return &e.TLS.ReloadInterval }).on(onNetwork),
+
+	// Off, unlike the Collector's exporter: a gRPC server's default policy closes the connection
+	// of a client that asks more often than every five minutes, and a receiver that is slow for
+	// once would lose it (https://github.com/grpc/grpc-go/blob/master/Documentation/keepalive.md).
+	duration("keepalive.time", "0s", "5m", "After how long without traffic to ask whether the connection lives; 0 turns that off. Below 10s counts as 10s. Many receivers close the connection of a client that asks more often than every five minutes.", 0, 0,
+		func(e *Exporter) *time.Duration { return &e.Keepalive.Time }).on(onGRPC),
+	duration("keepalive.timeout", "10s", "20s", "How long to wait for the answer before the connection is closed.", time.Millisecond, 0,
+		func(e *Exporter) *time.Duration { return &e.Keepalive.Timeout }).on(onGRPC),
+	boolean("keepalive.permit_without_stream", "false", "Ask also while no request is under way.",
+		func(e *Exporter) *bool { return &e.Keepalive.PermitWithoutStream }).on(onGRPC),
+	enum("balancer_name", "round_robin", "gRPC's load balancing among the endpoint's addresses.", []string{"round_robin", "pick_first"},
+		func(e *Exporter) *string { return &e.BalancerName }).on(onGRPC),
+
+	boolean("retry_on_failure.enabled", "true", "Send a request again after a failure that may pass.",
+		func(e *Exporter) *bool { return &e.Retry.Enabled }).on(onNetwork),
+	duration("retry_on_failure.initial_interval", "5s", "1s", "How long to wait after the first failure.", time.Millisecond, 0,
+		func(e *Exporter) *time.Duration { return &e.Retry.InitialInterval }).on(onNetwork),
+	number("retry_on_failure.randomization_factor", "0.5", "0.2", "How far a wait may be from its planned length, as a share of it.", 0, 1,
+		func(e *Exporter) *float64 { return &e.Retry.RandomizationFactor }).on(onNetwork),
+	number("retry_on_failure.multiplier", "1.5", "2", "By how much each wait is longer than the one before.", 1, 100,
+		func(e *Exporter) *float64 { return &e.Retry.Multiplier }).on(onNetwork),
+	duration("retry_on_failure.max_interval", "30s", "1m", "The longest wait.", time.Millisecond, 0,
+		func(e *Exporter) *time.Duration { return &e.Retry.MaxInterval }).on(onNetwork),
+	duration("retry_on_failure.max_elapsed_time", "0s", "5m", "After how long to give a request up; 0 leaves that to `sending_queue`.", 0, 0,
+		func(e *Exporter) *time.Duration { return &e.Retry.MaxElapsedTime }).on(onNetwork),
+
+	size("sending_queue.queue_size", "64MiB", "128MiB", "How many bytes of requests may wait. When it is full, the oldest go. The Collector counts requests here, this exporter bytes.", minRequestSize, maxSize,
+		func(e *Exporter) *int64 { return &e.Queue.Size }),
+	integer("sending_queue.num_consumers", "10", "2", "How many requests may be under way at once.", 1, 1000,
+		func(e *Exporter) *int { return &e.Queue.NumConsumers }),
+	text("sending_queue.storage", "", "/var/lib/ig-otel-profiles", "A folder in which the queue survives a restart. One process may use it. Empty: memory only.",
+		func(e *Exporter) *string { return &e.Queue.Storage }).on(onNetwork),
+	size("sending_queue.storage_size", "1GiB", "256MiB", "How many bytes the folder may hold.", minRequestSize, maxSize,
+		func(e *Exporter) *int64 { return &e.Queue.StorageSize }).on(onNetwork),
+	duration("sending_queue.max_age", "1h", "15m", "What has waited for longer is dropped: receivers refuse old data.", time.Second, 0,
+		func(e *Exporter) *time.Duration { return &e.Queue.MaxAge }),
+
+	duration("batch.interval", "10s", "30s", "How long rows are summed up before they are sent.", minInterval, time.Hour,
+		func(e *Exporter) *time.Duration { return &e.Batch.Interval }),
+	size("batch.max_request_size", "3.5MiB", "1MiB", "The most bytes of one request, uncompressed. More is split. gRPC servers take 4 MiB unless told otherwise.", minRequestSize, 1<<30,
+		func(e *Exporter) *int64 { return &e.Batch.MaxRequestSize }),
+	duration("shutdown_timeout", "5s", "15s", "How long the end of a run may wait for what is not sent yet.", 0, 10*time.Minute,
+		func(e *Exporter) *time.Duration { return &e.ShutdownTimeout }),
+
+	// Before every setting that a preset sets: see draft.resolve.
+	enum("preset", "", "Other defaults, for one receiver. Each key of a preset can be set otherwise.", presetNames(),
+		func(e *Exporter) *string { return &e.Preset }),
+	enum("otlp_version", "1.11", "The wire layout. `1.9` and `1.8` are for receivers from before OTLP 1.10 and 1.9; none of them understands another. In JSON and in pprof files they are the same.", []string{"1.11", "1.9", "1.8"},
+		func(e *Exporter) *string { return &e.OTLPVersion }),
+	enum("sample_shape", "auto", "`sum`: one value for all events of a stack. `timestamps`: a timestamp per event, for events of value 1. `single`: one value and one timestamp per sample. `auto`: what the gadget asks for with `profiles.timestamps`, else `sum`.",
+		[]string{"auto", "sum", "timestamps", "single"},
+		func(e *Exporter) *string { return &e.SampleShape }),
+	either("attribute_values", "native", "string", "`string` writes numbers and booleans as text, for receivers that read nothing else.",
+		func(e *Exporter) *bool { return &e.StringAttributes }),
+	ratio("sampling", "1/1", "1/10", "`1/N` takes one row in N, at random, with N times its value.",
+		func(e *Exporter) *int { return &e.Sampling }),
+	pairs("resource", `["deployment.environment.name=prod"]`, "Attributes to add to every resource.",
+		func(e *Exporter) *[]KeyValue { return &e.Resource }),
+	pairs("attributes", `["process.pid=sample", "thread.name=drop"]`, "Where an attribute goes: `resource`, `sample`, `both` or `drop`.",
+		func(e *Exporter) *[]KeyValue { return &e.Attributes }).valued("resource", "sample", "both", "drop"),
+	either("attribute_keys", "convention", "label", "`label` writes `_` for what is no letter, digit, `_` or `.` in a name, and gives names that receivers with `_` for `.` cannot tell apart a number at the end.",
+		func(e *Exporter) *bool { return &e.LabelKeys }),
+	integer("max_resource_attributes", "25", "20", "Attributes of a resource. The least important are left out, and counted.", 1, 1000,
+		func(e *Exporter) *int { return &e.MaxResourceAttributes }),
+	integer("max_sample_attributes", "32", "6", "Attributes of a sample. What is over it is left out.", 0, 1000,
+		func(e *Exporter) *int { return &e.MaxSampleAttributes }),
+	integer("max_values_per_attribute", "1000", "200", "Distinct values of one attribute in one interval. What is over it is sent without that attribute, and counted; 0 is no limit.", 0, math.MaxInt32,
+		func(e *Exporter) *int { return &e.MaxValuesPerAttribute }),
+	list("pod_labels", `[app, tier]`, "Pod labels to send, as `k8s.pod.label.<key>`.",
+		func(e *Exporter) *[]string { return &e.PodLabels }),
+	text("service_name", "", "checkout", "The `service.name` of everything.",
+		func(e *Exporter) *string { return &e.ServiceName }),
+	text("host_service_name", "host", "node", "The `service.name` of what runs in no container.",
+		func(e *Exporter) *string { return &e.HostServiceName }),
+	boolean("service_from_labels", "true", "Take `service.name` and `service.version` from the `app.kubernetes.io` labels. Whoever may label a pod can name itself then.",
+		func(e *Exporter) *bool { return &e.ServiceFromLabels }),
+	boolean("compat_names", "false", "Write the attribute and profile names that Inspektor Gadget's own operator writes.",
+		func(e *Exporter) *bool { return &e.CompatNames }),
+	boolean("host_id", "false", "Send `host.id`: the host's machine ID, or its name where there is none.",
+		func(e *Exporter) *bool { return &e.HostID }),
+	either("scope_name", "image", "profile", "The name of the scope: the gadget's image, or the profile's name.",
+		func(e *Exporter) *bool { return &e.ProfileScope }),
+	either("frame_type_default", "none", "native", "The type of frames whose type is not known.",
+		func(e *Exporter) *bool { return &e.NativeDefault }),
+	boolean("mappings_from_proc", "false", "Look up in `/proc/PID` which files the frames of a program are in: the path, `process.executable.build_id.htlhash`, and the GNU and Go build ID. What is known of a process comes some moments after its first row. Frames of Go functions get the type `go`.",
+		func(e *Exporter) *bool { return &e.ProcMappings }),
+	either("file_addresses", "offset", "virtual", "What the address of a frame is whose file is known by `mappings_from_proc`: the offset in the file, or the address that the file's symbol tables have.",
+		func(e *Exporter) *bool { return &e.VirtualAddresses }),
+	either("mappings", "all", "htlhash", "`htlhash` leaves out mappings without `process.executable.build_id.htlhash`; their frames keep names and addresses.",
+		func(e *Exporter) *bool { return &e.HashedMappings }),
+	enum("kernel_addresses", "offset", "`offset` writes kernel addresses relative to the kernel's start. `raw` gives away where the kernel lies in memory.", []string{"offset", "raw"},
+		func(e *Exporter) *string { return &e.KernelAddresses }),
+	boolean("image_digest", "false", "Send `container.image.repo_digests`.",
+		func(e *Exporter) *bool { return &e.ImageDigest }),
+
+	text("path", "", "profiles.jsonl", "The file to write.",
+		func(e *Exporter) *string { return &e.Path }).on(onFile),
+	enum("format", "otlp-json", "`otlp-json`: a request per line. `otlp-proto`: requests with their length in front. `pprof`: a file per profile.", []string{"otlp-json", "otlp-proto", "pprof"},
+		func(e *Exporter) *string { return &e.Format }).on(onFile),
+	integer("rotation.max_megabytes", "100", "10", "The size at which a new file begins; 0 is no limit.", 0, 1<<20,
+		func(e *Exporter) *int { return &e.Rotation.MaxMegabytes }).on(onFile),
+	integer("rotation.max_days", "0", "7", "After how many days an old file is deleted; 0 is never.", 0, 36500,
+		func(e *Exporter) *int { return &e.Rotation.MaxDays }).on(onFile),
+	integer("rotation.max_backups", "100", "10", "How many old files to keep; 0 is all.", 0, 1<<20,
+		func(e *Exporter) *int { return &e.Rotation.MaxBackups }).on(onFile),
+}
+
+// byKey finds a setting by its dotted key, groups the keys that hold others ("tls").
+var byKey, groups = index()
+
+func index() (map[string]*Setting, map[string]bool) {
+	keys, groups := make(map[string]*Setting, len(table)), map[string]bool{}
+	for i := range table {
+		keys[table[i].Key] = &table[i]
+		if group, _, ok := strings.Cut(table[i].Key, "."); ok {
+			groups[group] = true
+		}
+	}
+	return keys, groups
+}
+
+// binding joins a setting to its field.
+func binding[T any](s Setting, field func(*Exporter) *T, parse func(any) (T, error)) Setting {
+	s.parse = func(raw any) (any, error) { return parse(raw) }
+	s.set = func(e *Exporter, v any) { *field(e) = v.(T) }
+	s.get = func(e *Exporter) any { return *field(e) }
+	return s
+}
+
+func text(key, def, example, doc string, field func(*Exporter) *string) Setting {
+	return binding(Setting{Key: key, Type: "text", Default: def, Example: example, Doc: doc, takes: "a text"}, field, parseText)
+}
+
+func boolean(key, def, doc string, field func(*Exporter) *bool) Setting {
+	example := "true"
+	if def == "true" {
+		example = "false"
+	}
+	return binding(Setting{Key: key, Type: "boolean", Default: def, Example: example, Doc: doc, takes: "true or false"}, field, parseBool)
+}
+
+func enum(key, def, doc string, values []string, field func(*Exporter) *string) Setting {
+	s := Setting{Key: key, Type: "choice", Default: def, Example: values[len(values)-1], Doc: doc, Values: values, takes: "one of " + strings.Join(values, ", ")}
+	return binding(s, field, func(raw any) (string, error) { return parseChoice(raw, values, def) })
+}
+
+// either is a choice of two that a boolean field holds.
+func either(key, no, yes, doc string, field func(*Exporter) *bool) Setting {
+	values := []string{no, yes}
+	s := Setting{Key: key, Type: "choice", Default: no, Example: yes, Doc: doc, Values: values, takes: "one of " + strings.Join(values, ", ")}
+	return binding(s, field, func(raw any) (bool, error) {
+		v, err := parseChoice(raw, values, no)
+		return v == yes, err
+	})
+}
+
+func duration(key, def, example, doc string, low, high time.Duration, field func(*Exporter) *time.Duration) Setting {
+	s := Setting{Key: key, Type: "duration", Default: def, Example: example, Doc: doc, takes: "a duration with a unit, such as " + example}
+	if low > 0 {
+		s.takes += ", of at least " + short(low)
+	}
+	if high > 0 {
+		s.takes += ", of at most " + short(high)
+	}
+	return binding(s, field, func(raw any) (time.Duration, error) { return parseDuration(raw, low, high) })
+}
+
+func size(key, def, example, doc string, low, high int64, field func(*Exporter) *int64) Setting {
+	s := Setting{Key: key, Type: "size", Default: def, Example: example, Doc: doc, takes: "a size in bytes, such as " + example + ", from " + formatSize(low) + " to " + formatSize(high)}
+	return binding(s, field, func(raw any) (int64, error) { return parseSize(raw, low, high) })
+}
+
+func integer(key, def, example, doc string, low, high int, field func(*Exporter) *int) Setting {
+	s := Setting{Key: key, Type: "integer", Default: def, Example: example, Doc: doc, takes: "a whole number" + between(float64(low), float64(high))}
+	return binding(s, field, func(raw any) (int, error) { return parseInt(raw, low, high) })
+}
+
+func number(key, def, example, doc string, low, high float64, field func(*Exporter) *float64) Setting {
+	s := Setting{Key: key, Type: "number", Default: def, Example: example, Doc: doc, takes: "a number" + between(low, high)}
+	return binding(s, field, func(raw any) (float64, error) { return parseFloat(raw, low, high) })
+}
+
+func ratio(key, def, example, doc string, field func(*Exporter) *int) Setting {
+	s := Setting{Key: key, Type: "1/N", Default: def, Example: example, Doc: doc, takes: "1/N with a whole number N from 1 to 1000000, such as " + example}
+	return binding(s, field, parseRatio)
+}
+
+func list(key, example, doc string, field func(*Exporter) *[]string) Setting {
+	s := Setting{Key: key, Type: "list", Example: example, Doc: doc, takes: "a list, or texts with commas between them"}
+	return binding(s, field, parseList)
+}
+
+const takesPairs = `a list of "key=value", such texts with commas between them, or a map`
+
+func pairs(key, example, doc string, field func(*Exporter) *[]KeyValue) Setting {
+	s := Setting{Key: key, Type: "key=value list", Example: example, Doc: doc, takes: takesPairs}
+	return binding(s, field, parsePairs)
+}
+
+func headers(key, example, doc string, field func(*Exporter) *[]Header) Setting {
+	s := Setting{Key: key, Type: "key=value list", Example: example, Doc: doc, Secret: true, takes: takesPairs}
+	return binding(s, field, parseHeaders)
+}
+
+func (s Setting) on(transports []string) Setting { s.Transports = transports; return s }
+func (s Setting) otel(suffix string) Setting     { s.OTel = suffix; return s }
+func (s Setting) flag(name string) Setting       { s.Flag = name; return s }
+func (s Setting) secret() Setting                { s.Secret = true; return s }
+func (s Setting) aliased() Setting               { s.alias = true; return s }
+
+// empty says what an empty text means, where that is not the default.
+func (s Setting) empty(value string) Setting {
+	parse := s.parse
+	s.parse = func(raw any) (any, error) {
+		if raw == "" {
+			raw = value
+		}
+		return parse(raw)
+	}
+	return s
+}
+
+// valued bounds the values of a list of pairs.
+func (s Setting) valued(values ...string) Setting {
+	parse := s.parse
+	s.takes = takesPairs + ", each value one of " + strings.Join(values, ", ")
+	s.Values = values
+	s.parse = func(raw any) (any, error) {
+		v, err := parse(raw)
+		if err != nil {
+			return nil, err
+		}
+		for _, kv := range v.([]KeyValue) {
+			if !slices.Contains(values, kv.Value) {
+				return nil, gotf("%q for %q", clip(kv.Value), clip(kv.Key))
+			}
+		}
+		return v, nil
+	}
+	return s
+}

@@ -1,0 +1,305 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// validate checks what no setting can check alone, and brings the endpoint into its final form.
+func (d *draft) validate() {
+	d.fillResource()
+	d.useless()
+	local := true
+	switch d.Transport {
+	case TransportGRPC:
+		local = d.grpcEndpoint()
+	case TransportHTTP:
+		local = d.httpEndpoint()
+	case TransportFile:
+		if d.Path == "" {
+			d.problem("path", d.Source, "is missing: write the file to write to, such as path: profiles.jsonl")
+		}
+	}
+	if d.Transport != TransportFile {
+		d.credentials(local)
+		d.certificates()
+	}
+	d.sizes()
+	d.attributes()
+}
+
+// written is true where somebody chose the value, be it the default.
+func (d *draft) written(key string) bool { return d.level(key) >= fromFile }
+
+func (d *draft) grpcEndpoint() (local bool) {
+	if d.Endpoint == "" && d.isBuiltIn() {
+		d.Endpoint = "http://localhost:" + grpcPort
+	}
+	if d.wrong["endpoint"] {
+		return true
+	}
+	a, problem := takeGRPC(d.Endpoint)
+	if problem != "" {
+		d.problem("endpoint", d.where("endpoint"), "%s", problem)
+		return true
+	}
+	d.Endpoint = a.target
+	d.scheme(a)
+	if a.port == httpPort {
+		d.notice("endpoint", "port %s is usually OTLP over HTTP: for that write exporter: otlp-http; OTLP over gRPC is usually at port %s", httpPort, grpcPort)
+	}
+	return a.local
+}
+
+func (d *draft) httpEndpoint() (local bool) {
+	if d.wrong["endpoint"] || d.wrong["profiles_endpoint"] {
+		return true
+	}
+	// The standard variable for profiles is the whole URL.
+	whole, wholeKey := d.ProfilesEndpoint, "profiles_endpoint"
+	switch endpoint := d.level("endpoint"); {
+	case endpoint == fromOTelProfiles && d.level("profiles_endpoint") < fromOTelProfiles:
+		whole, wholeKey = d.Endpoint, "endpoint"
+		d.Endpoint = ""
+	case endpoint > d.level("profiles_endpoint"):
+		// A stronger source has written the base: the whole URL of a weaker one is for another
+		// receiver.
+		whole = ""
+	}
+	d.ProfilesEndpoint = ""
+	if whole != "" {
+		a, problem := takeURL(whole, true)
+		if problem != "" {
+			d.problem(wholeKey, d.where(wholeKey), "%s", problem)
+			return true
+		}
+		d.ProfilesEndpoint = a.target
+		if base, problem := takeURL(d.Endpoint, false); problem == "" {
+			d.Endpoint = base.target
+		} else if d.Endpoint != "" {
+			d.problem("endpoint", d.where("endpoint"), "%s", problem)
+		}
+		d.scheme(a)
+		return a.local
+	}
+	if d.Endpoint == "" && d.isBuiltIn() {
+		d.Endpoint = "http://localhost:" + httpPort
+	}
+	a, problem := takeURL(d.Endpoint, false)
+	if problem != "" {
+		d.problem("endpoint", d.where("endpoint"), "%s", problem)
+		return true
+	}
+	d.Endpoint = a.target
+	d.scheme(a)
+	if a.port == grpcPort {
+		d.notice("endpoint", "port %s is usually OTLP over gRPC: for that write exporter: otlp-grpc; OTLP over HTTP is usually at port %s", grpcPort, httpPort)
+	}
+	return a.local
+}
+
+func (d *draft) isBuiltIn() bool { return strings.EqualFold(d.Name, BuiltIn) }
+
+// where names the source of a setting's value, or the exporter's where nobody gave one.
+func (d *draft) where(key string) string {
+	if origin := d.origin(key); origin != "" {
+		return origin
+	}
+	return d.Source
+}
+
+// scheme lets the endpoint's scheme decide on TLS.
+func (d *draft) scheme(a address) {
+	if a.scheme == "" {
+		return
+	}
+	plain := a.scheme == "http"
+	if d.written("insecure") && d.Insecure && !plain {
+		d.notice("insecure", "has no effect: the endpoint begins with https://")
+	}
+	d.Insecure = plain
+}
+
+// useless tells about settings that the transport has no use for.
+func (d *draft) useless() {
+	for i := range table {
+		setting := &table[i]
+		v, ok := d.strongest(setting.Key)
+		if !ok || setting.Transports == nil || slices.Contains(setting.Transports, d.Transport) {
+			continue
+		}
+		// A flag, a standard variable and a preset are not written for this exporter alone.
+		switch v.layer {
+		case fromFile, fromEnv:
+			d.notice(v.key, "has no effect with exporter: %s, only with %s", d.Transport, strings.Join(setting.Transports, ", "))
+		case fromFlag:
+			d.ownNotices = append(d.ownNotices, line(fmt.Sprintf("exporter %q: %s has no effect with exporter: %s", d.Name, v.origin, d.Transport)))
+		}
+	}
+}
+
+// credentialName tells headers whose values are credentials by their names.
+func credentialName(name string) bool {
+	for _, part := range []string{"auth", "token", "apikey", "secret", "password", "cookie", "credential"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	parts := strings.FieldsFunc(name, func(r rune) bool { return r == '-' || r == '_' || r == '.' })
+	return slices.Contains(parts, "key")
+}
+
+func (d *draft) credentials(local bool) {
+	a := &d.Auth
+	bearer := a.BearerToken != "" || a.BearerTokenFile != ""
+	password := a.Password != "" || a.PasswordFile != ""
+	switch {
+	case bearer && (password || a.Username != ""):
+		d.problem("auth", d.where("auth.username"), "got a bearer token and a user: write one of them")
+	case a.BearerToken != "" && a.BearerTokenFile != "":
+		d.problem("auth.bearer_token_file", d.where("auth.bearer_token_file"), "got it beside auth.bearer_token: write one of them")
+	case a.Password != "" && a.PasswordFile != "":
+		d.problem("auth.password_file", d.where("auth.password_file"), "got it beside auth.password: write one of them")
+	case a.Username != "" && !password:
+		d.problem("auth.username", d.where("auth.username"), "has no password: write auth.password or auth.password_file too")
+	case a.Username == "" && password:
+		d.problem("auth.password", d.where("auth.password"), "has no user: write auth.username too")
+	case strings.Contains(a.Username, ":"):
+		d.problem("auth.username", d.where("auth.username"), "got a name with ':', which basic authentication cannot carry")
+	}
+	for key, secret := range map[string]string{"auth.bearer_token": a.BearerToken, "auth.password": a.Password, "auth.username": a.Username} {
+		if strings.ContainsAny(secret, "\r\n\x00") {
+			d.problem(key, d.where(key), "got a value with a line break or a zero byte in it; a line break at the end of a secret is the usual cause")
+		}
+	}
+	carrier := ""
+	switch {
+	case bearer:
+		carrier = "auth.bearer_token"
+	case password:
+		carrier = "auth.password"
+	}
+	for _, h := range d.Headers {
+		if h.Key == "authorization" && carrier != "" {
+			d.problem("headers", d.where("headers"), "got the header \"authorization\" beside %s: write one of them", carrier)
+		}
+		if carrier == "" && credentialName(h.Key) {
+			carrier = "headers"
+		}
+	}
+	if carrier == "" || !d.Insecure || local {
+		return
+	}
+	// http:// chooses plain text for the data; credentials need to be said aloud.
+	if v, ok := d.strongest("insecure"); ok {
+		if insecure, err := parseBool(v.value); err == nil && insecure {
+			d.notice(carrier, "credentials go over plain text to %s: anyone on the way can read them", d.address())
+			return
+		}
+	}
+	d.problem(carrier, d.where(carrier), "would go over plain text: use TLS (https:// in the endpoint), or write insecure: true if everyone on the way may read it")
+}
+
+// address is the endpoint for messages.
+func (e *Exporter) address() string {
+	switch {
+	case e.Transport == TransportFile:
+		return e.Path
+	case e.ProfilesEndpoint != "":
+		return withoutCredentials(e.ProfilesEndpoint)
+	default:
+		return withoutCredentials(e.Endpoint)
+	}
+}
+
+func (d *draft) certificates() {
+	t := &d.TLS
+	for _, pair := range []struct{ file, pem, fileKey, pemKey string }{
+		{t.CAFile, t.CAPEM, "tls.ca_file", "tls.ca_pem"},
+		{t.CertFile, t.CertPEM, "tls.cert_file", "tls.cert_pem"},
+		{t.KeyFile, t.KeyPEM, "tls.key_file", "tls.key_pem"},
+	} {
+		if pair.file != "" && pair.pem != "" {
+			d.problem(pair.fileKey, d.where(pair.fileKey), "got it beside %s: write one of them", pair.pemKey)
+		}
+	}
+	cert, key := t.CertFile != "" || t.CertPEM != "", t.KeyFile != "" || t.KeyPEM != ""
+	switch {
+	case cert && !key:
+		d.problem("tls.cert_file", d.where("tls.cert_file"), "has no key: write tls.key_file or tls.key_pem too")
+	case key && !cert:
+		d.problem("tls.key_file", d.where("tls.key_file"), "has no certificate: write tls.cert_file or tls.cert_pem too")
+	}
+	if t.CAPEM != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CAPEM)) {
+		d.problem("tls.ca_pem", d.where("tls.ca_pem"), "got text without a certificate, takes PEM (-----BEGIN CERTIFICATE-----)")
+	}
+	if t.CertPEM != "" && t.KeyPEM != "" {
+		if _, err := tls.X509KeyPair([]byte(t.CertPEM), []byte(t.KeyPEM)); err != nil {
+			d.problem("tls.cert_pem", d.where("tls.cert_pem"), "%s", pairProblem(err))
+		}
+	}
+	if t.InsecureSkipVerify && !d.Insecure {
+		d.notice("tls.insecure_skip_verify", "the server's certificate is not verified: anyone on the way can read and change what is sent; tls.ca_file names a certificate to trust instead")
+	}
+	if d.Insecure {
+		for i := range table {
+			key := table[i].Key
+			if strings.HasPrefix(key, "tls.") && !table[i].alias && d.written(key) {
+				d.notice(key, "has no effect: the connection is plain text")
+			}
+		}
+	}
+}
+
+func (d *draft) sizes() {
+	if d.Queue.Size < d.Batch.MaxRequestSize {
+		d.problem("sending_queue.queue_size", d.where("sending_queue.queue_size"), "got %s, takes at least batch.max_request_size (%s), better many times that: it counts bytes, not requests", formatSize(d.Queue.Size), formatSize(d.Batch.MaxRequestSize))
+	}
+	switch {
+	case d.Queue.MaxAge > d.Batch.Interval:
+	case d.written("sending_queue.max_age"):
+		d.problem("sending_queue.max_age", d.where("sending_queue.max_age"), "got %s, takes more than batch.interval (%s): the first rows of a request are that old when it is sent", short(d.Queue.MaxAge), short(d.Batch.Interval))
+	default:
+		d.notice("batch.interval", "the first rows of a request are %s old when it is sent, and sending_queue.max_age (%s) drops it: raise that, or shorten the interval", short(d.Batch.Interval), short(d.Queue.MaxAge))
+	}
+	if d.Queue.Storage != "" && d.Queue.StorageSize < d.Batch.MaxRequestSize {
+		d.problem("sending_queue.storage_size", d.where("sending_queue.storage_size"), "got %s, takes at least batch.max_request_size (%s)", formatSize(d.Queue.StorageSize), formatSize(d.Batch.MaxRequestSize))
+	}
+	if d.Queue.Storage == "" && d.written("sending_queue.storage_size") && d.Transport != TransportFile {
+		d.notice("sending_queue.storage_size", "has no effect without sending_queue.storage")
+	}
+	if d.Transport == TransportGRPC && d.Batch.MaxRequestSize > grpcLimit {
+		d.notice("batch.max_request_size", "%s is more than gRPC servers take unless told otherwise (%s)", formatSize(d.Batch.MaxRequestSize), formatSize(grpcLimit))
+	}
+	if d.Retry.Enabled && d.Retry.MaxInterval < d.Retry.InitialInterval {
+		d.problem("retry_on_failure.max_interval", d.where("retry_on_failure.max_interval"), "got %s, takes at least retry_on_failure.initial_interval (%s)", short(d.Retry.MaxInterval), short(d.Retry.InitialInterval))
+	}
+}
+
+func (d *draft) attributes() {
+	for _, kv := range d.Resource {
+		switch {
+		case !wellFormed(kv.Key):
+			d.problem("resource", d.where("resource"), "got the key %s, takes keys of at most 255 bytes without spaces", describe(kv.Key))
+		case kv.Key == "service.name":
+			d.problem("resource", d.where("resource"), "got service.name: write service_name for everything, or host_service_name for what is in no container")
+		}
+	}
+	for _, kv := range d.Attributes {
+		if !wellFormed(kv.Key) {
+			d.problem("attributes", d.where("attributes"), "got the key %s, takes names of at most 255 bytes without spaces", describe(kv.Key))
+		}
+	}
+}
+
+// fillResource adds the environment's attributes for keys that the exporter does not set.
+func (d *draft) fillResource() {
+	for _, gap := range d.resourceGaps {
+		if !slices.ContainsFunc(d.Resource, func(kv KeyValue) bool { return kv.Key == gap.Key }) {
+			d.Resource = append(d.Resource, gap)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/viper"
+	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// guideFile is a file of the Kubernetes guide: the block of YAML that starts
+// with its name.
+func guideFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	block := regexp.MustCompile("(?s)```yaml\n# " + regexp.QuoteMeta(name) + "\n(.*?)```").FindSubmatch(text)
+	require.NotNil(t, block, "README.md has no %s", name)
+	return string(block[1])
+}
+
+// loadGuide loads exporters from a config, and from variables, as the daemon does.
+func loadGuide(t *testing.T, text string, environ []string) *config.Set {
+	t.Helper()
+	v := viper.New()
+	v.SetConfigType("yaml")
+	require.NoError(t, v.ReadConfig(strings.NewReader(text)))
+	// "kubectl gadget deploy" writes the file anew.
+	var rewritten strings.Builder
+	require.NoError(t, v.WriteConfigTo(&rewritten))
+	v = viper.New()
+	v.SetConfigType("yaml")
+	require.NoError(t, v.ReadConfig(strings.NewReader(rewritten.String())))
+	set := config.Load(config.Sources{File: v, FileName: "config.yaml", Environ: environ, Daemon: true})
+	require.Empty(t, set.Problems())
+	require.Equal(t, []string{"backend", "collector"}, set.Names())
+	return set
+}
+
+func TestGuideConfigLoads(t *testing.T) {
+	set := loadGuide(t, guideFile(t, "daemon-config.yaml"), nil)
+	exporter, err := set.Exporter("collector")
+	require.NoError(t, err)
+	require.Equal(t, []string{"app", "tier"}, exporter.PodLabels)
+}
+
+func TestGuideSecretReachesExporters(t *testing.T) {
+	var secret struct {
+		StringData map[string]string `yaml:"stringData"`
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(guideFile(t, "secret.yaml")), &secret))
+	require.NotEmpty(t, secret.StringData)
+	prefix := regexp.MustCompile(`--prefix=(\S+)`).FindStringSubmatch(readGuide(t))
+	require.NotNil(t, prefix)
+	var environ []string
+	for key, value := range secret.StringData {
+		if strings.HasSuffix(key, "_TLS_CA_PEM") {
+			continue // the guide holds no real certificate
+		}
+		environ = append(environ, prefix[1]+key+"="+value)
+	}
+	set := loadGuide(t, guideFile(t, "daemon-config.yaml"), environ)
+	exporter, err := set.Exporter("collector")
+	require.NoError(t, err)
+	require.Len(t, exporter.Headers, 1)
+	exporter, err = set.Exporter("backend")
+	require.NoError(t, err)
+	require.Equal(t, "put the token here", exporter.Auth.BearerToken)
+}
+
+func TestGuideHelmValuesAreTheSame(t *testing.T) {
+	var values struct {
+		AdditionalEnv []struct{ Name string } `yaml:"additionalEnv"`
+		Config        struct {
+			Operator map[string]any
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(guideFile(t, "values.yaml")), &values))
+	var file struct{ Operator map[string]any }
+	require.NoError(t, yaml.Unmarshal([]byte(guideFile(t, "daemon-config.yaml")), &file))
+	for _, key := range []string{"otel-profiles", "otel-metrics"} {
+		require.Equal(t, file.Operator[key], values.Config.Operator[key], key)
+	}
+	require.NotEmpty(t, values.AdditionalEnv)
+	for _, env := range values.AdditionalEnv {
+		require.True(t, strings.HasPrefix(env.Name, config.EnvPrefix), env.Name)
+	}
+}
+
+// TestGuideManifestsParse: every block of YAML is YAML.
+func TestGuideManifestsParse(t *testing.T) {
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(readGuide(t), -1)
+	require.Greater(t, len(blocks), 4)
+	for _, block := range blocks {
+		documents := 0
+		for document := range strings.SplitSeq(block[1], "\n---\n") {
+			var v map[string]any
+			require.NoError(t, yaml.Unmarshal([]byte(document), &v), document)
+			require.NotEmpty(t, v)
+			documents++
+		}
+		require.Positive(t, documents)
+	}
+}
+
+func readGuide(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	return string(text)
+}

@@ -1,0 +1,82 @@
+// gadgettracermanager is Inspektor Gadget's daemon for Kubernetes with the
+// otel-profiles operator of this project in place of the one it comes with.
+//
+// It is started and probed by the manifests of "kubectl gadget deploy" and of
+// Inspektor Gadget's Helm chart, so its flags are theirs.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	kubemanagertypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/kubemanager/types"
+	log "github.com/sirupsen/logrus"
+)
+
+// drainTimeout is how long the exporters may take to deliver what they hold
+// once the daemon is told to stop. The manifests leave a pod the Kubernetes
+// default of 30 s, and the preStop hook spends some of that.
+const drainTimeout = 25 * time.Second
+
+// errUsage ends the program after the usage was printed.
+var errUsage = errors.New("give one of -serve and -liveness, and no arguments")
+
+type options struct {
+	serve          bool
+	liveness       bool
+	livenessSocket string
+	serviceHost    string
+}
+
+func main() {
+	err := run(os.Args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		log.Fatal(err)
+	}
+}
+
+// run does what args ask for and returns when it is done: at once for a probe,
+// on SIGINT or SIGTERM for the daemon.
+func run(args []string) error {
+	opts, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if opts.liveness {
+		return probe(context.Background(), opts.livenessSocket)
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	// A second signal finds the default handler again and ends the process at once.
+	defer context.AfterFunc(ctx, stop)()
+	defer stop()
+	return serve(ctx, opts.serviceHost)
+}
+
+func parse(args []string) (options, error) {
+	var opts options
+	flags := flag.NewFlagSet("gadgettracermanager", flag.ContinueOnError)
+	flags.BoolVar(&opts.serve, "serve", false, "run the daemon")
+	flags.BoolVar(&opts.liveness, "liveness", false, "ask a running daemon whether it is healthy; the exit status is the answer")
+	flags.StringVar(&opts.livenessSocket, "liveness-socketfile", kubemanagertypes.DefaultHookAndLivenessSocketFile,
+		"`path` of the socket that -liveness asks")
+	flags.StringVar(&opts.serviceHost, "service-host", fmt.Sprintf("tcp://127.0.0.1:%d", api.GadgetServicePort),
+		"`address` that -serve listens on for clients")
+	if err := flags.Parse(args); err != nil {
+		return options{}, err
+	}
+	if flags.NArg() > 0 || opts.serve == opts.liveness {
+		flags.Usage()
+		return options{}, errUsage
+	}
+	return opts, nil
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	// Tells the other packages that they run in a cluster, in its init.
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/environment/k8s"
+
+	// The operators of Inspektor Gadget's own daemon, without otel-profiles:
+	// serve.go imports the one of this project.
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/btfgen"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cgroup"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/env"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/filter"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/formatters"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/kubeipresolver"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/kubemanager"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/kubenameresolver"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/limiter"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/logs"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/otel-logs"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/otel-metrics"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/process"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/socketenricher"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/sort"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/uidgidresolver"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ustack"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/wasm"
+
+	// The symbolizers, without pkg/symbolizer/otel: it needs a fork of the
+	// OpenTelemetry eBPF profiler that a module which depends on Inspektor
+	// Gadget does not get.
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/debuginfod"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
+)

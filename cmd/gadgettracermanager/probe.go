@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// probeTimeout bounds a probe for kubelets that do not enforce the probe's own
+// timeoutSeconds.
+const probeTimeout = time.Minute
+
+// probe asks the health service on a unix socket and returns nil only if it
+// answers that it is serving. The socket belongs to the kubemanager operator,
+// which opens it when the daemon has come up.
+func probe(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("probing %s: %w", socket, err)
+	}
+	defer conn.Close()
+
+	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	if err != nil {
+		return fmt.Errorf("probing %s: %w", socket, err)
+	}
+	if s := resp.GetStatus(); s != healthpb.HealthCheckResponse_SERVING {
+		return fmt.Errorf("probing %s: the daemon says %s", socket, s)
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"strconv"
+
+	"github.com/inspektor-gadget/inspektor-gadget/gadget-container/entrypoint"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/config"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/config/gadgettracermanagerconfig"
+	gadgetservice "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	instancemanager "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/instance-manager"
+	k8sconfigmapstore "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/store/k8s-configmap-store"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	ocihandler "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/oci-handler"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime/local"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
+	log "github.com/sirupsen/logrus"
+
+	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
+)
+
+// serve runs the daemon until ctx ends or the service fails. It then stops the
+// gadgets that export, waits for their last profiles to be delivered (at most
+// drainTimeout), and only then closes the connections of the clients.
+func serve(ctx context.Context, address string) error {
+	if err := gadgettracermanagerconfig.Init(); err != nil {
+		return fmt.Errorf("reading the daemon's config: %w", err)
+	}
+	cfg := config.Config
+	level, err := log.ParseLevel(cfg.GetString(gadgettracermanagerconfig.DaemonLogLevel))
+	if err != nil {
+		return fmt.Errorf("config key %s: %w", gadgettracermanagerconfig.DaemonLogLevel, err)
+	}
+	log.SetLevel(level)
+	logVersions()
+
+	operators.RegisterDataOperator(ocihandler.OciHandler)
+	if err := otelprofiles.Registered(); err != nil {
+		return err
+	}
+	if err := prepareHost(); err != nil {
+		return err
+	}
+	service, err := newService()
+	if err != nil {
+		return err
+	}
+	socketType, socketPath, err := api.ParseSocketAddress(address)
+	if err != nil {
+		return fmt.Errorf("flag -service-host: %w", err)
+	}
+
+	failed := make(chan error, 1)
+	go func() {
+		failed <- service.Run(gadgetservice.RunConfig{SocketType: socketType, SocketPath: socketPath})
+	}()
+	var failure error
+	select {
+	case err := <-failed:
+		failure = fmt.Errorf("running the gadget service on %s: %w", address, err)
+	case <-ctx.Done():
+	}
+
+	log.Infof("stopping: up to %s to deliver the last profiles", drainTimeout)
+	// ctx may have ended; what is left to do needs time of its own. A service that has failed may leave
+	// gadgets that run, too.
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	if err := otelprofiles.Shutdown(drain); err != nil {
+		log.Errorf("delivering the last profiles: %v", err)
+	}
+	service.Close()
+	return failure
+}
+
+// prepareHost finds the host's file systems and namespaces and does what
+// Inspektor Gadget's container does at its start.
+func prepareHost() error {
+	if err := host.Init(host.Config{AutoMountFilesystems: true}); err != nil {
+		return fmt.Errorf("preparing access to the host: %w", err)
+	}
+	for _, ns := range []struct {
+		name   string
+		isHost func() (bool, error)
+	}{
+		{"pid", host.IsHostPidNs},
+		{"network", host.IsHostNetNs},
+		{"cgroup", host.IsHostCgroupNs},
+	} {
+		shared, err := ns.isHost()
+		if err != nil {
+			return fmt.Errorf("finding out whether the %s namespace is the host's: %w", ns.name, err)
+		}
+		log.Infof("%s namespace of the host: %t", ns.name, shared)
+	}
+	if err := entrypoint.Init(); err != nil {
+		return fmt.Errorf("preparing the container: %w", err)
+	}
+	return nil
+}
+
+// newService puts together the gRPC service with the instances that the
+// ConfigMaps of the daemon's namespace describe (headless gadgets).
+func newService() (*gadgetservice.Service, error) {
+	cfg := config.Config
+	value := cfg.GetString(gadgettracermanagerconfig.EventsBufferLengthKey)
+	length, err := strconv.ParseUint(value, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("config key %s: %w", gadgettracermanagerconfig.EventsBufferLengthKey, err)
+	}
+	namespace := cfg.GetString(gadgettracermanagerconfig.GadgetNamespace)
+	if namespace == "" {
+		return nil, fmt.Errorf("config key %s: must name the namespace of the daemon", gadgettracermanagerconfig.GadgetNamespace)
+	}
+	log.Infof("namespace %q, %d events buffered for a client", namespace, length)
+
+	service := gadgetservice.NewService(log.StandardLogger())
+	service.SetEventBufferLength(length)
+	manager, err := instancemanager.New(local.New())
+	if err != nil {
+		return nil, fmt.Errorf("creating the instance manager: %w", err)
+	}
+	store, err := k8sconfigmapstore.New(manager, namespace)
+	if err != nil {
+		return nil, fmt.Errorf("creating the store of gadget instances: %w", err)
+	}
+	service.SetStore(store)
+	service.SetInstanceManager(manager)
+	return service, nil
+}
+
+// version is set at link time.
+var version = "devel"
+
+// logVersions names this program's version and that of the Inspektor Gadget
+// that it is built from.
+func logVersions() {
+	ig := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, dep := range info.Deps {
+			if dep.Path == "github.com/inspektor-gadget/inspektor-gadget" {
+				ig = dep.Version
+			}
+		}
+	}
+	log.Infof("ig-otel-profiles %s with Inspektor Gadget %s", version, ig)
+}

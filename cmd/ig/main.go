@@ -1,0 +1,119 @@
+// ig is Inspektor Gadget's command for a single host with the otel-profiles
+// operator of this project in place of the one it comes with. Its commands and
+// flags are those of Inspektor Gadget.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/cmd/common"
+	"github.com/inspektor-gadget/inspektor-gadget/cmd/common/image"
+	"github.com/inspektor-gadget/inspektor-gadget/cmd/common/utils"
+	"github.com/inspektor-gadget/inspektor-gadget/cmd/ig/containers"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/config"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	ocihandler "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/oci-handler"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime/local"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/experimental"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
+	log "github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
+	profilesconfig "github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// errReported is for errors that were already printed when they happened.
+var errReported = errors.New("already reported")
+
+func main() {
+	err := run(os.Args[1:])
+	if err == nil {
+		return
+	}
+	if !errors.Is(err, errReported) {
+		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
+	}
+	os.Exit(1)
+}
+
+func run(args []string) error {
+	if experimental.Enabled() {
+		log.Info("experimental features are on")
+	}
+
+	root := &cobra.Command{
+		Use:   "ig",
+		Short: "Inspektor Gadget for a single host, exporting profiles over OTLP",
+	}
+	common.AddConfigFlag(root)
+	common.AddVerboseFlag(root)
+	host.AddFlags(root)
+	pprofAddr := root.PersistentFlags().String("pprof-addr", "",
+		"`address` to serve Go profiles of ig itself on, for example localhost:6060; empty for none")
+	root.AddCommand(containers.NewListContainersCmd(), common.NewVersionCmd())
+
+	// What follows depends on the values of these flags, but also adds flags:
+	// they are parsed twice. The config file may set only those of the root,
+	// hence the copy.
+	if err := utils.ParseEarlyFlags(root, args); err != nil {
+		return err
+	}
+	rootFlags := utils.CopyFlagSet(root.PersistentFlags())
+	if err := common.InitConfig(rootFlags); err != nil {
+		return fmt.Errorf("reading the config: %w", err)
+	}
+
+	runtime := local.New()
+	if err := common.SetFlagsForParams(root, runtime.GlobalParamDescs().ToParams(), config.RuntimeKey); err != nil {
+		return fmt.Errorf("taking the runtime's settings from the config: %w", err)
+	}
+	operators.RegisterDataOperator(ocihandler.OciHandler)
+	if err := otelprofiles.Registered(); err != nil {
+		return err
+	}
+
+	// What ig shows about containers that Kubernetes did not start.
+	hiddenColumnTags := []string{"kubernetes"}
+	configCommand := common.NewConfigCmd(runtime, rootFlags)
+	// "ig config view" prints all settings, and those of an exporter can be secrets.
+	configCommand.PersistentPreRun = func(*cobra.Command, []string) {
+		profilesconfig.HideSecrets(config.Config)
+	}
+	root.AddCommand(
+		newDaemonCommand(runtime),
+		common.NewLoginCmd(),
+		common.NewLogoutCmd(),
+		image.NewImageCmd(runtime, nil),
+		common.NewRunCommand(root, runtime, hiddenColumnTags, common.CommandModeRun),
+		configCommand,
+	)
+
+	if *pprofAddr != "" {
+		serveOwnProfiles(*pprofAddr)
+	}
+	if root.Execute() != nil {
+		return errReported
+	}
+	return nil
+}
+
+// serveOwnProfiles serves net/http/pprof until the process ends. That it
+// cannot be had is logged and no reason to stop.
+func serveOwnProfiles(address string) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		log.Errorf("serving pprof on --pprof-addr %s: %v", address, server.ListenAndServe())
+	}()
+}

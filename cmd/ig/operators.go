@@ -1,0 +1,31 @@
+package main
+
+import (
+	// Tells the other packages that they run on a single host, in its init:
+	// it has to come first.
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/environment/local"
+
+	// What Inspektor Gadget's own ig has built in. cmd/common adds the CLI, the
+	// combiner, the limiter, otel-logs and otel-metrics. otel-profiles is not
+	// here: main.go imports the one of this project.
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/btfgen"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cgroup"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/env"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/filter"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/formatters"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/localmanager"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/logs"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/process"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/socketenricher"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/sort"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/uidgidresolver"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ustack"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/wasm"
+
+	// The symbolizers, without pkg/symbolizer/otel: it needs a fork of the
+	// OpenTelemetry eBPF profiler that a module which depends on Inspektor
+	// Gadget does not get.
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/debuginfod"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
+)

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// created is the time in image configs and of files in layers: a real one
+// would make every build differ.
+var created = time.Unix(0, 0).UTC()
+
+// built is an image for each architecture and the index over them.
+type built struct {
+	byArch map[string]v1.Image
+	index  v1.ImageIndex
+}
+
+func makeImages(m manifest, version string, contents map[string][]entry) (built, error) {
+	labels := make(map[string]string, len(m.Labels))
+	for k, v := range m.Labels {
+		labels[k] = strings.ReplaceAll(v, "${VERSION}", version)
+	}
+	b := built{byArch: map[string]v1.Image{}, index: mutate.IndexMediaType(empty.Index, types.OCIImageIndex)}
+	for _, arch := range slices.Sorted(maps.Keys(contents)) {
+		img, err := makeImage(m, labels, arch, contents[arch])
+		if err != nil {
+			return built{}, fmt.Errorf("making the image for %s: %w", arch, err)
+		}
+		b.byArch[arch] = img
+		b.index = mutate.AppendManifests(b.index, mutate.IndexAddendum{
+			Add:        img,
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+		})
+	}
+	if len(labels) > 0 {
+		b.index = mutate.Annotations(b.index, labels).(v1.ImageIndex)
+	}
+	return b, nil
+}
+
+func makeImage(m manifest, labels map[string]string, arch string, entries []entry) (v1.Image, error) {
+	content, err := tarOf(entries)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(
+		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
+		tarball.WithMediaType(types.OCILayer))
+	if err != nil {
+		return nil, err
+	}
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err = mutate.Append(img, mutate.Addendum{Layer: layer, History: v1.History{
+		Created: v1.Time{Time: created}, CreatedBy: "imagebuild",
+	}})
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	cfg = cfg.DeepCopy()
+	cfg.OS, cfg.Architecture, cfg.Created = "linux", arch, v1.Time{Time: created}
+	cfg.Config = v1.Config{Cmd: m.Command, Env: m.Env, Labels: labels}
+	return mutate.ConfigFile(img, cfg)
+}
+
+// tarOf packs the entries: owned by root, without times, in the order given.
+func tarOf(entries []entry) ([]byte, error) {
+	var buf bytes.Buffer
+	tw := tar.NewWriter(&buf)
+	for _, e := range entries {
+		h := &tar.Header{Name: strings.TrimPrefix(e.path, "/"), Mode: int64(e.mode.Perm()), ModTime: created, Format: tar.FormatPAX}
+		if e.mode.IsDir() {
+			h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"
+			if err := tw.WriteHeader(h); err != nil {
+				return nil, fmt.Errorf("packing %s: %w", e.path, err)
+			}
+			continue
+		}
+		data, err := os.ReadFile(e.source)
+		if err != nil {
+			return nil, fmt.Errorf("packing %s: %w", e.path, err)
+		}
+		h.Typeflag, h.Size = tar.TypeReg, int64(len(data))
+		if err := tw.WriteHeader(h); err != nil {
+			return nil, fmt.Errorf("packing %s: %w", e.path, err)
+		}
+		if _, err := tw.Write(data); err != nil {
+			return nil, fmt.Errorf("packing %s: %w", e.path, err)
+		}
+	}
+	if err := tw.Close(); err != nil {
+		return nil, fmt.Errorf("packing: %w", err)
+	}
+	return buf.Bytes(), nil
+}
+
+// deliver writes the images to everywhere the options name.
+func deliver(ctx context.Context, opts options, b built) error {
+	if opts.layout != "" {
+		if err := writeLayout(opts.layout, opts.ref, b.index); err != nil {
+			return fmt.Errorf("writing the image layout %s: %w", opts.layout, err)
+		}
+	}
+	if opts.archive != "" {
+		tag, err := name.NewTag(opts.ref)
+		if err != nil {
+			return fmt.Errorf("flag -ref: %w", err)
+		}
+		if err := tarball.WriteToFile(opts.archive, tag, b.byArch[opts.arches[0]]); err != nil {
+			return fmt.Errorf("writing the archive %s: %w", opts.archive, err)
+		}
+	}
+	if !opts.push {
+		return nil
+	}
+	var nameOpts []name.Option
+	if opts.insecure {
+		nameOpts = append(nameOpts, name.Insecure)
+	}
+	ref, err := name.ParseReference(opts.ref, nameOpts...)
+	if err != nil {
+		return fmt.Errorf("flag -ref: %w", err)
+	}
+	digest, err := b.index.Digest()
+	if err != nil {
+		return fmt.Errorf("pushing %s: %w", ref, err)
+	}
+	err = remote.WriteIndex(ref, b.index, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	if err != nil {
+		return fmt.Errorf("pushing %s: %w", ref, err)
+	}
+	fmt.Printf("%s@%s\n", ref.Context(), digest)
+	return nil
+}
+
+// writeLayout replaces what a layout in dir holds by the one index. A folder
+// that holds something else is left alone.
+func writeLayout(dir, ref string, index v1.ImageIndex) error {
+	present, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if len(present) > 0 {
+		if _, err := layout.FromPath(dir); err != nil {
+			return fmt.Errorf("the folder holds something else than an image layout: %w", err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	path, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return err
+	}
+	var opts []layout.Option
+	if ref != "" {
+		opts = append(opts, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": ref}))
+	}
+	return path.AppendIndex(index, opts...)
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+
+	"gopkg.in/yaml.v3"
+)
+
+// manifest says what an image holds and how it is started.
+type manifest struct {
+	// Command is what a container of the image runs by default.
+	Command []string `yaml:"command"`
+	// Env holds NAME=VALUE lines of the image's environment.
+	Env []string `yaml:"env"`
+	// Labels become labels of the image and annotations of the index.
+	// ${VERSION} in a value is the version being built.
+	Labels map[string]string `yaml:"labels"`
+	// Set gives Go string variables their value at link time: full variable
+	// name to ${VERSION}, or to ${module:PATH}, the version of the module PATH
+	// that the main module requires.
+	Set map[string]string `yaml:"set"`
+	// Folders are empty folders of mode 0755; those that files are in need not
+	// be named.
+	Folders []string `yaml:"folders"`
+	Files   []file   `yaml:"files"`
+}
+
+// file is one file of an image. Exactly one of Go, Module and Input says where
+// it comes from.
+type file struct {
+	// Path is where the file is in the image, absolute.
+	Path string `yaml:"path"`
+	// Mode defaults to 0755 for programs and 0644 for the rest.
+	Mode os.FileMode `yaml:"mode"`
+	// Go is the import path, or the path from the current folder, of a program
+	// to compile.
+	Go string `yaml:"go"`
+	// Module is a module that the main module requires; Source is the file's
+	// path in it.
+	Module string `yaml:"module"`
+	Source string `yaml:"source"`
+	// Input is the name of a file given on the command line.
+	Input string `yaml:"input"`
+	// Default is the path of Input's file where the command line names none.
+	Default string `yaml:"default"`
+}
+
+func readManifest(name string) (manifest, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return manifest{}, fmt.Errorf("reading the manifest: %w", err)
+	}
+	var m manifest
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(&m); err != nil {
+		return manifest{}, fmt.Errorf("reading the manifest %s: %w", name, err)
+	}
+	if err := m.validate(); err != nil {
+		return manifest{}, fmt.Errorf("manifest %s: %w", name, err)
+	}
+	return m, nil
+}
+
+func (m *manifest) validate() error {
+	if len(m.Files) == 0 {
+		return errors.New("no files")
+	}
+	seen := map[string]bool{}
+	for i := range m.Files {
+		f := &m.Files[i]
+		if err := f.validate(); err != nil {
+			return fmt.Errorf("file %d (%s): %w", i+1, f.Path, err)
+		}
+		if seen[f.Path] {
+			return fmt.Errorf("file %d (%s): listed twice", i+1, f.Path)
+		}
+		seen[f.Path] = true
+	}
+	for _, dir := range m.Folders {
+		if !cleanAbsolute(dir) {
+			return fmt.Errorf("folder %q: want a clean absolute path", dir)
+		}
+	}
+	return nil
+}
+
+func (f *file) validate() error {
+	if !cleanAbsolute(f.Path) {
+		return errors.New("want a clean absolute path")
+	}
+	sources := slices.DeleteFunc([]string{f.Go, f.Module, f.Input}, func(s string) bool { return s == "" })
+	if len(sources) != 1 {
+		return errors.New("give one of go, module and input")
+	}
+	if (f.Module != "") != (f.Source != "") {
+		return errors.New("module and source belong together")
+	}
+	if f.Default != "" && f.Input == "" {
+		return errors.New("default belongs to input")
+	}
+	if f.Mode == 0 {
+		f.Mode = 0o644
+		if f.Go != "" {
+			f.Mode = 0o755
+		}
+	}
+	if f.Mode&^os.ModePerm != 0 {
+		return fmt.Errorf("mode %#o: want permission bits only", f.Mode)
+	}
+	return nil
+}
+
+func cleanAbsolute(p string) bool {
+	return path.IsAbs(p) && path.Clean(p) == p && p != "/"
+}

@@ -1,0 +1,183 @@
+// Package collectortest runs the real OpenTelemetry Collector in tests. The program is the one that
+// "make collector" builds, in the folder that the environment variable E2E_BIN names.
+package collectortest
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// Collector is a Collector that listens on loopback for OTLP.
+type Collector struct {
+	t           testing.TB
+	dir, config string
+	binary      string
+	env         []string
+	cmd         *exec.Cmd
+
+	// GRPC and HTTP are its addresses, host:port.
+	GRPC, HTTP string
+}
+
+// New prepares a Collector whose pipeline writes what it gets to a file, or, if exporters is set,
+// has these exporters: a YAML map without the key. It skips the test where no Collector was built.
+func New(t testing.TB, exporters string) *Collector {
+	t.Helper()
+	c := prepare(t)
+	name := "file"
+	if exporters == "" {
+		exporters = fmt.Sprintf("{file: {path: %q, append: true, flush_interval: 100ms}}", c.output())
+	} else {
+		name, _, _ = strings.Cut(strings.Trim(exporters, "{} "), ":")
+	}
+	c.configure(fmt.Sprintf(`
+receivers:
+  otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
+exporters: %s
+service:
+  telemetry: {metrics: {level: none}}
+  pipelines:
+    profiles: {receivers: [otlp], exporters: [%s]}
+`, c.GRPC, c.HTTP, exporters, name))
+	return c
+}
+
+// NewWithConfig prepares a Collector with a whole configuration. It finds its addresses in the
+// environment, as LISTEN_GRPC and LISTEN_HTTP, and in PROFILES_FILE the file that Received reads;
+// env adds further variables, each NAME=value. It skips the test where no Collector was built.
+func NewWithConfig(t testing.TB, config string, env ...string) *Collector {
+	t.Helper()
+	c := prepare(t)
+	c.env = append([]string{"LISTEN_GRPC=" + c.GRPC, "LISTEN_HTTP=" + c.HTTP, "PROFILES_FILE=" + c.output()}, env...)
+	c.configure(config)
+	return c
+}
+
+func prepare(t testing.TB) *Collector {
+	t.Helper()
+	bin := os.Getenv("E2E_BIN")
+	if bin == "" {
+		t.Skip("E2E_BIN does not name the folder of built programs: run make test-e2e")
+	}
+	return &Collector{t: t, binary: filepath.Join(bin, "collector"), dir: t.TempDir(), GRPC: FreeAddr(t), HTTP: FreeAddr(t)}
+}
+
+func (c *Collector) configure(config string) {
+	c.t.Helper()
+	c.config = filepath.Join(c.dir, "collector.yaml")
+	require.NoError(c.t, os.WriteFile(c.config, []byte(config), 0o600))
+	c.t.Cleanup(c.Stop)
+}
+
+// FreeAddr returns a loopback address that nobody listens on.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+func (c *Collector) output() string { return filepath.Join(c.dir, "out.jsonl") }
+
+// Start starts the Collector and returns when it listens.
+func (c *Collector) Start() {
+	c.t.Helper()
+	log, err := os.OpenFile(filepath.Join(c.dir, "collector.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(c.t, err)
+	defer func() { require.NoError(c.t, log.Close()) }()
+	c.cmd = exec.Command(c.binary, "--config", c.config, "--feature-gates=service.profilesSupport")
+	c.cmd.Env = append(os.Environ(), c.env...)
+	c.cmd.Stdout, c.cmd.Stderr = log, log
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(c.t, c.cmd.Start())
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		resp, err := http.Get("http://" + c.HTTP + "/")
+		if err == nil {
+			require.NoError(c.t, resp.Body.Close())
+			return
+		}
+		if time.Now().After(deadline) {
+			require.FailNow(c.t, "the Collector does not listen", "%v\n%s", err, c.Log())
+		}
+	}
+}
+
+// Log returns what it has logged.
+func (c *Collector) Log() string {
+	c.t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.dir, "collector.log"))
+	require.NoError(c.t, err)
+	return string(text)
+}
+
+// Signal sends it a signal.
+func (c *Collector) Signal(s syscall.Signal) {
+	c.t.Helper()
+	require.NoError(c.t, c.cmd.Process.Signal(s))
+}
+
+// Stop ends a running Collector, frozen or not, in an orderly way.
+func (c *Collector) Stop() {
+	if c.cmd == nil {
+		return
+	}
+	_ = c.cmd.Process.Signal(syscall.SIGCONT)
+	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	_ = c.cmd.Wait() // ends with the signal
+	c.cmd = nil
+}
+
+// Received returns the requests that it has written so far.
+func (c *Collector) Received() []*collectorpb.ExportProfilesServiceRequest {
+	c.t.Helper()
+	f, err := os.Open(c.output())
+	require.NoError(c.t, err)
+	reqs, err := receiver.ReadJSONLines(f)
+	require.NoError(c.t, err)
+	require.NoError(c.t, f.Close())
+	return reqs
+}
+
+// Usage returns the CPU time that the running Collector has used, and its resident memory in
+// bytes: now, and the most so far.
+func (c *Collector) Usage() (cpu time.Duration, rss, peak int64) {
+	c.t.Helper()
+	proc := fmt.Sprintf("/proc/%d/", c.cmd.Process.Pid)
+	stat, err := os.ReadFile(proc + "stat")
+	require.NoError(c.t, err)
+	// Fields 14 and 15, counted after the name, in ticks of 10 ms; see proc_pid_stat(5).
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		require.NoError(c.t, err)
+		cpu += time.Duration(n) * 10 * time.Millisecond
+	}
+	status, err := os.ReadFile(proc + "status")
+	require.NoError(c.t, err)
+	for line := range strings.Lines(string(status)) {
+		var kb int64
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kb); err == nil {
+			rss = kb << 10
+		}
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kb); err == nil {
+			peak = kb << 10
+		}
+	}
+	return cpu, rss, peak
+}

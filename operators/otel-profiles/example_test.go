@@ -1,0 +1,318 @@
+package otelprofiles_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource/compat"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	ebpftypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf/types"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/simple"
+	"github.com/spf13/viper"
+	"github.com/stretchr/testify/require"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+)
+
+var update = flag.Bool("update", false, "write the example of the reference")
+
+// exampleRow is a row of the gadget profile_cpu as Inspektor Gadget prints it in JSON, without the
+// fields that do not matter here. It was taken on Debian's kernel 6.1 from a pod that was made
+// through containerd's CRI. No API server was there: node, owner and labels are as one gives them.
+// The build IDs are what the run gives with --collect-build-id: the ID of the program's file and
+// the offsets of its addresses in it.
+const exampleRow = `{
+  "k8s": {
+    "node": "node-1", "namespace": "shop", "podName": "cart-7d4b", "containerName": "burner",
+    "owner": {"kind": "Deployment", "name": "cart"},
+    "podLabels": "app=cart,pod-template-hash=7d4b,tier=web"
+  },
+  "runtime": {
+    "runtimeName": "containerd",
+    "containerId": "eb5653f1dadd117ce013b948935a1f68703af5c763c41fb5c135936ae8f03aa3",
+    "containerName": "burner",
+    "containerImageName": "test.local/burn:1",
+    "containerImageDigest": "sha256:15daa88253698e5e965de1e662121f93424629546d529c55bb37a8a4829cf7c5"
+  },
+  "proc": {"comm": "burn", "pid": 283, "mntns_id": 4026532234},
+  "samples": 2,
+  "kern_stack_raw": 2087398768,
+  "kern_stack": "exit_to_user_mode_prepare; irqentry_exit_to_user_mode; asm_sysvec_reschedule_ipi; ",
+  "user_stack_raw": {
+    "stack_id": 517805158,
+    "inode": 369,
+    "symbols": "burn_inner; burn_outer; main; __libc_start_call_main; 0x4015a0; 0xbe552274c0854800; ",
+    "addresses": "0x0000000000401623; 0x0000000000401668; 0x0000000000401701; 0x0000000000401a54; 0x00000000004015a0; 0xbe552274c0854800; ",
+    "buildid": "4ed5adeba03c7de995994c040a0a1fadaae44560 +1623; 4ed5adeba03c7de995994c040a0a1fadaae44560 +1668; 4ed5adeba03c7de995994c040a0a1fadaae44560 +1701; 4ed5adeba03c7de995994c040a0a1fadaae44560 +1a54; 4ed5adeba03c7de995994c040a0a1fadaae44560 +15a0; be552274c0854800; "
+  }
+}`
+
+const (
+	exampleFile  = "README.md"
+	exampleBegin = "<!-- begin example -->\n"
+	exampleEnd   = "<!-- end example -->"
+)
+
+// TestExample sends exampleRow through the operator to a receiver and holds the reference's section
+// on it against the message that arrives.
+//
+//	go test ./operators/otel-profiles -run TestExample -update
+func TestExample(t *testing.T) {
+	if _, err := os.ReadFile("/sys/kernel/notes"); err != nil {
+		t.Skip("the message names the running kernel's build ID: ", err)
+	}
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), "        pod_labels: [app, tier]\n"))
+	log := sendRow(t, op, "../../gadgets/profile_cpu/gadget.yaml", exampleRow)
+	require.Empty(t, r.Findings())
+	require.Len(t, r.Requests(), 1, log)
+
+	message := renderer{r.Requests()[0].GetDictionary()}.request(r.Requests()[0])
+	content := "\n```json\n" + exampleRow + "\n```\n\nbecomes\n\n```text\n" + message + "```\n\n"
+	text, err := os.ReadFile(exampleFile)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), exampleBegin)
+	require.True(t, ok, "the reference has no %q", exampleBegin)
+	got, after, ok := strings.Cut(rest, exampleEnd)
+	require.True(t, ok, "the reference has no %q", exampleEnd)
+	if *update {
+		require.NoError(t, os.WriteFile(exampleFile, []byte(before+exampleBegin+content+exampleEnd+after), 0o644))
+		return
+	}
+	require.Equal(t, content, got, "run: go test ./operators/otel-profiles -run TestExample -update")
+}
+
+// sendRow runs op with a gadget that has this metadata and emits one row, written in JSON. It
+// returns the gadget's log.
+func sendRow(t *testing.T, op operators.DataOperator, metadataFile, row string) string {
+	t.Helper()
+	metadata := viper.New()
+	metadata.SetConfigFile(metadataFile)
+	require.NoError(t, metadata.ReadInConfig())
+	fields := map[string]any{}
+	decoder := json.NewDecoder(strings.NewReader(row))
+	decoder.UseNumber()
+	require.NoError(t, decoder.Decode(&fields))
+
+	var ds datasource.DataSource
+	emitter := simple.New("emitter", simple.WithPriority(1),
+		simple.OnInit(func(gadgetCtx operators.GadgetContext) error {
+			var err error
+			if ds, err = gadgetCtx.RegisterDataSource(datasource.TypeArray, "samples"); err != nil {
+				return err
+			}
+			return addFields(ds)
+		}),
+		simple.OnStart(func(gadgetCtx operators.GadgetContext) error {
+			p, err := ds.NewPacketArray()
+			if err != nil {
+				return err
+			}
+			d := p.New()
+			if err := fill(ds, d, "", fields); err != nil {
+				return err
+			}
+			p.Append(d)
+			gadgetCtx.Cancel()
+			return ds.EmitAndRelease(p)
+		}))
+	g := &gadgettest.Gadget{}
+	gc := g.Make(t.Context(), op, gadgetcontext.WithDataOperators(emitter, op))
+	gc.SetVar("config", metadata)
+	require.NoError(t, gc.Run(gadgettest.Params("mine")))
+	return g.Log.String()
+}
+
+// addFields adds what the eBPF, the ustack and the enrichment operators make of profile_cpu's rows.
+func addFields(ds datasource.DataSource) error {
+	if _, err := compat.WrapAccessors(ds, nil, nil); err != nil {
+		return err
+	}
+	var errs []error
+	add := func(parent datasource.FieldAccessor, name string, kind api.Kind, tags ...string) datasource.FieldAccessor {
+		addTo := ds.AddField
+		if parent != nil {
+			addTo = parent.AddSubField
+		}
+		opts := []datasource.FieldOption{datasource.WithTags(tags...)}
+		if kind == api.Kind_Invalid {
+			opts = append(opts, datasource.WithFlags(datasource.FieldFlagEmpty))
+		}
+		f, err := addTo(name, kind, opts...)
+		errs = append(errs, err)
+		return f
+	}
+	proc := add(nil, "proc", api.Kind_Invalid)
+	add(proc, "comm", api.Kind_String)
+	add(proc, "pid", api.Kind_Uint32)
+	add(proc, "mntns_id", api.Kind_Uint64, "type:gadget_mntns_id")
+	add(nil, "samples", api.Kind_Uint64)
+	add(nil, "kern_stack_raw", api.Kind_Uint32, "type:"+ebpftypes.KernelStackTypeName)
+	add(nil, "kern_stack", api.Kind_String)
+	user := add(nil, "user_stack_raw", api.Kind_Invalid, "type:"+ebpftypes.UserStackTypeName)
+	add(user, "stack_id", api.Kind_Uint32)
+	add(user, "inode", api.Kind_Uint64)
+	for _, name := range []string{"symbols", "addresses", "buildid"} {
+		add(user, name, api.Kind_String)
+	}
+	return errors.Join(errs...)
+}
+
+// fill puts JSON's values into the fields of their names.
+func fill(ds datasource.DataSource, d datasource.Data, prefix string, values map[string]any) error {
+	for name, value := range values {
+		if members, ok := value.(map[string]any); ok {
+			if err := fill(ds, d, prefix+name+".", members); err != nil {
+				return err
+			}
+			continue
+		}
+		f := ds.GetField(prefix + name)
+		if f == nil {
+			return fmt.Errorf("no field %q", prefix+name)
+		}
+		if s, ok := value.(string); ok {
+			if err := f.PutString(d, s); err != nil {
+				return err
+			}
+			continue
+		}
+		n, err := strconv.ParseUint(fmt.Sprint(value), 10, 64)
+		if err != nil {
+			return err
+		}
+		if f.Type() == api.Kind_Uint32 {
+			err = f.PutUint32(d, uint32(n))
+		} else {
+			err = f.PutUint64(d, n)
+		}
+		if err != nil {
+			return fmt.Errorf("field %q: %w", prefix+name, err)
+		}
+	}
+	return nil
+}
+
+// renderer writes a message as text, with what indices refer to in their place. What differs from
+// run to run and from machine to machine stands in angle brackets.
+type renderer struct {
+	*profilespb.ProfilesDictionary
+}
+
+func (r renderer) request(req *collectorpb.ExportProfilesServiceRequest) string {
+	var b strings.Builder
+	line := func(depth int, format string, args ...any) {
+		b.WriteString(strings.TrimRight(strings.Repeat("  ", depth)+fmt.Sprintf(format, args...), " ") + "\n")
+	}
+	for _, rp := range req.GetResourceProfiles() {
+		line(0, "resource (schema %s)", rp.GetSchemaUrl())
+		for _, kv := range rp.GetResource().GetAttributes() {
+			value := attributeValue(kv.GetValue())
+			if kv.GetKey() == "host.arch" {
+				value = "<this machine's>"
+			}
+			line(1, "%-24s %s", kv.GetKey(), value)
+		}
+		for _, sp := range rp.GetScopeProfiles() {
+			line(0, "scope %s, version %s", sp.GetScope().GetName(), sp.GetScope().GetVersion())
+			for _, p := range sp.GetProfiles() {
+				line(1, "profile")
+				line(2, "%-22s <%d random bytes>", "profile_id", len(p.GetProfileId()))
+				line(2, "%-22s <start and length of the window>", "time, duration")
+				line(2, "%-22s %s", "sample type, unit", r.valueType(p.GetSampleType()))
+				line(2, "%-22s %d, %s", "period, type, unit", p.GetPeriod(), r.valueType(p.GetPeriodType()))
+				for _, s := range p.GetSamples() {
+					line(2, "sample")
+					line(3, "%-20s %d", "values", s.GetValues())
+					line(3, "%-20s %s", "attributes", strings.Join(r.attributes(s.GetAttributeIndices()), ", "))
+					line(3, "stack, leaf first: function, address, mapping, frame type")
+					for _, l := range r.GetStackTable()[s.GetStackIndex()].GetLocationIndices() {
+						line(4, "%s", r.location(r.GetLocationTable()[l]))
+					}
+				}
+			}
+		}
+	}
+	line(0, "mappings")
+	for i, m := range r.GetMappingTable()[1:] {
+		attributes := r.attributes(m.GetAttributeIndices())
+		name := r.GetStringTable()[m.GetFilenameStrindex()]
+		if name == "[kernel.kallsyms]" {
+			for j, a := range attributes {
+				if key, _, ok := strings.Cut(a, "="); ok && key == "process.executable.build_id.gnu" {
+					attributes[j] = key + "=<the running kernel's>"
+				}
+			}
+		}
+		if name == "" {
+			name = "(no name)"
+		}
+		line(1, "#%d %-18s %s", i+1, name, strings.Join(attributes, ", "))
+	}
+	return b.String()
+}
+
+func (r renderer) valueType(v *profilespb.ValueType) string {
+	return r.GetStringTable()[v.GetTypeStrindex()] + ", " + r.GetStringTable()[v.GetUnitStrindex()]
+}
+
+func (r renderer) attributes(indices []int32) []string {
+	list := map[string]string{}
+	for _, i := range indices {
+		a := r.GetAttributeTable()[i]
+		list[r.GetStringTable()[a.GetKeyStrindex()]] = attributeValue(a.GetValue())
+	}
+	out := make([]string, 0, len(list))
+	for _, key := range slices.Sorted(maps.Keys(list)) {
+		out = append(out, key+"="+list[key])
+	}
+	return out
+}
+
+func (r renderer) location(l *profilespb.Location) string {
+	name, mapping, kind := "-", "-", ""
+	for _, line := range l.GetLines() {
+		name = r.GetStringTable()[r.GetFunctionTable()[line.GetFunctionIndex()].GetNameStrindex()]
+	}
+	address := "-"
+	if l.GetAddress() != 0 {
+		address = fmt.Sprintf("0x%x", l.GetAddress())
+	}
+	if l.GetMappingIndex() != 0 {
+		mapping = fmt.Sprintf("#%d", l.GetMappingIndex())
+	}
+	for _, a := range r.attributes(l.GetAttributeIndices()) {
+		kind = strings.TrimPrefix(a, "profile.frame.type=")
+	}
+	return fmt.Sprintf("%-28s %-20s %-3s %s", name, address, mapping, kind)
+}
+
+func attributeValue(v *commonpb.AnyValue) string {
+	switch v := v.GetValue().(type) {
+	case *commonpb.AnyValue_StringValue:
+		return v.StringValue
+	case *commonpb.AnyValue_ArrayValue:
+		list := make([]string, len(v.ArrayValue.GetValues()))
+		for i, e := range v.ArrayValue.GetValues() {
+			list[i] = attributeValue(e)
+		}
+		return "[" + strings.Join(list, ", ") + "]"
+	case *commonpb.AnyValue_BoolValue:
+		return strconv.FormatBool(v.BoolValue)
+	}
+	return fmt.Sprint(v)
+}

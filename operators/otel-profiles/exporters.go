@@ -1,0 +1,156 @@
+package otelprofiles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	log "github.com/sirupsen/logrus"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export"
+)
+
+// exporters are the process's running exporters. One is started when the first gadget asks for
+// it, shared by all that ask for the same settings, and kept for the next gadget in a daemon.
+type exporters struct {
+	mu      sync.Mutex
+	running []*shared
+	logged  map[string]bool
+	report  *reporter // while any is running
+}
+
+// shared is an exporter with the number of instances that use it.
+type shared struct {
+	*export.Exporter
+	cfg   config.Exporter
+	users int // under exporters.mu
+
+	reporting sync.Mutex
+	reported  export.Stats
+	ended     bool
+}
+
+func newExporters() *exporters { return &exporters{logged: map[string]bool{}} }
+
+// logOnce tells whether text has not been logged yet in this process.
+func (e *exporters) logOnce(text string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	first := !e.logged[text]
+	e.logged[text] = true
+	return first
+}
+
+// acquire returns the running exporter with these settings, or starts it. The caller releases it.
+// An exporter of the same name with other settings goes on for those that use it.
+func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range e.running {
+		if reflect.DeepEqual(s.cfg, cfg) {
+			s.users++
+			return s, nil
+		}
+	}
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	exp, err := export.New(cfg, export.Options{Logger: log.WithField("operator", Name), Observer: observe(cfg.Name)})
+	if err != nil {
+		return nil, fmt.Errorf("starting exporter %q: %w", cfg.Name, err)
+	}
+	s := &shared{Exporter: exp, cfg: cfg, users: 1}
+	e.running = append(e.running, s)
+	if e.report == nil {
+		e.report = startReporter(e.list)
+	}
+	return s, nil
+}
+
+// release gives an exporter back. It goes on running, for the next gadget of a daemon; where the
+// process runs this one gadget only, the caller ends it with stopUnused.
+func (e *exporters) release(s *shared) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.users--
+}
+
+// stopUnused shuts s down if nobody uses it, and otherwise waits until what it holds is delivered.
+func (e *exporters) stopUnused(ctx context.Context, s *shared) error {
+	e.mu.Lock()
+	if s.users > 0 {
+		e.mu.Unlock()
+		return s.Drain(ctx)
+	}
+	e.drop(s)
+	e.mu.Unlock()
+	return e.end(ctx, s)
+}
+
+// end shuts s down and reports its last figures.
+func (e *exporters) end(ctx context.Context, s *shared) error {
+	err := s.Shutdown(ctx)
+	s.report(true)
+	if err != nil {
+		return fmt.Errorf("exporter %q: %w", s.cfg.Name, err)
+	}
+	return nil
+}
+
+// drop forgets s. Under mu.
+func (e *exporters) drop(s *shared) {
+	e.running = slices.DeleteFunc(slices.Clone(e.running), func(r *shared) bool { return r == s })
+	if len(e.running) == 0 && e.report != nil {
+		e.report.stop()
+		e.report = nil
+	}
+}
+
+// shutdown ends all exporters within ctx, at the same time.
+func (e *exporters) shutdown(ctx context.Context) error {
+	e.mu.Lock()
+	running := e.running
+	for len(e.running) > 0 {
+		e.drop(e.running[0])
+	}
+	e.mu.Unlock()
+	errs := make([]error, len(running))
+	var wg sync.WaitGroup
+	for i, s := range running {
+		wg.Go(func() { errs[i] = e.end(ctx, s) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (e *exporters) list() []*shared {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.running)
+}
+
+// parseInterval reads the parameter for the batch window; 0 means the exporter's.
+func parseInterval(text string, remote bool) (time.Duration, error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("parameter %q: %q is not a duration: write one such as 10s or 1m", ParamInterval, text)
+	case d <= 0:
+		return 0, fmt.Errorf("parameter %q: %q must be positive", ParamInterval, text)
+	case remote && d < time.Second:
+		return 0, fmt.Errorf("parameter %q: %q is too short: a daemon takes 1s or more", ParamInterval, text)
+	case d > time.Hour:
+		return 0, fmt.Errorf("parameter %q: %q is too long: receivers refuse data that is older than an hour", ParamInterval, text)
+	}
+	return d, nil
+}

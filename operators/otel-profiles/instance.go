@@ -1,0 +1,366 @@
+package otelprofiles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/spf13/viper"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+)
+
+// instance is the operator's part of one gadget run. Rows may come before Start and after Stop,
+// up to Close; Close may follow the instantiation directly, and may be called twice.
+type instance struct {
+	op       *Operator
+	mappings map[string]string // data source to exporter; "" for all
+	values   api.ParamValues
+	remote   bool
+	interval time.Duration // of the parameter; 0: each exporter's
+
+	gadget    string
+	log       logger.Logger
+	cancel    func() // ends the gadget
+	exporters []*shared
+	pipelines []*pipeline
+	maps      *stackMaps
+	processes *procmap.Resolver // nil until an exporter asks for it
+
+	stop      chan struct{} // ends the flusher
+	stopped   chan struct{} // the flusher has ended
+	wake      chan struct{} // a pipeline is nearly full
+	flushing  sync.Mutex    // one flush at a time
+	closeOnce sync.Once
+	closed    chan struct{}
+}
+
+// Name implements operators.DataOperatorInstance.
+func (i *instance) Name() string { return Name }
+
+// ExtraParams implements operators.ExtraParams.
+func (i *instance) ExtraParams(operators.GadgetContext) api.Params {
+	if i.remote {
+		return nil
+	}
+	return extraParams()
+}
+
+// PreStart subscribes to the data sources that have something to export. An exporter that does
+// not exist or is set up wrongly is an error: whoever asked for it must know. A data source whose
+// annotations are wrong is logged, and the gadget runs without exporting that one.
+func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
+	if len(i.mappings) == 0 {
+		return nil
+	}
+	i.gadget, i.log, i.cancel = gadgetCtx.ImageName(), gadgetCtx.Logger(), gadgetCtx.Cancel
+	i.stop, i.stopped, i.closed = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	i.wake = make(chan struct{}, 1)
+	i.maps = newStackMaps(gadgetCtx)
+
+	set := i.op.load(i.flags(), i.remote)
+	for _, exporter := range slices.Compact(slices.Sorted(maps.Values(i.mappings))) {
+		for _, n := range set.NoticesFor(exporter) {
+			if i.op.exporters.logOnce(n) {
+				i.log.Warnf("%s: %s", Name, n)
+			}
+		}
+	}
+	sources := gadgetCtx.GetDataSources()
+	for name := range i.mappings {
+		if _, ok := sources[name]; !ok && name != "" {
+			return fmt.Errorf("parameter %q: the gadget has no data source %q; it has %s", ParamExporter, name, quotedList(slices.Sorted(maps.Keys(sources))))
+		}
+	}
+	running, failed := map[string]*shared{}, false
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		exporter, named := i.mappings[name]
+		if !named {
+			if exporter, named = i.mappings[""]; !named {
+				continue
+			}
+			named = false
+		}
+		cfg, err := set.Exporter(exporter)
+		if err != nil {
+			i.abandon()
+			return fmt.Errorf("%s: %w", Name, err)
+		}
+		plan, err := fieldmap.Compile(sources[name], i.options(gadgetCtx, cfg))
+		if errors.Is(err, fieldmap.ErrNoStack) && !named {
+			i.log.Debugf("%s: data source %q has no field with a stack: not exported", Name, name)
+			continue
+		}
+		if err != nil {
+			i.log.Errorf("%s: not exported to %q: %v", Name, cfg.Name, err)
+			failed = true
+			continue
+		}
+		exp := running[cfg.Name]
+		if exp == nil {
+			if exp, err = i.op.exporters.acquire(cfg); err != nil {
+				i.abandon()
+				return fmt.Errorf("%s: %w", Name, err)
+			}
+			running[cfg.Name] = exp
+			i.exporters = append(i.exporters, exp)
+		}
+		p, err := newPipeline(i, sources[name], plan, exp)
+		if err != nil {
+			i.log.Errorf("%s: data source %q is not exported to %q: %v", Name, name, cfg.Name, err)
+			failed = true
+			continue
+		}
+		if err := p.subscribe(); err != nil {
+			i.log.Errorf("%s: subscribing to data source %q: %v", Name, name, err)
+			failed = true
+			continue
+		}
+		i.pipelines = append(i.pipelines, p)
+		i.log.Infof("%s: exporting data source %q to %q (%s) every %v", Name, name, cfg.Name, exp.Destination(), p.interval)
+	}
+	if len(i.pipelines) == 0 {
+		if !failed {
+			i.log.Warnf("%s: exporter %s is asked for, but gadget %q has no data source with a stack: nothing is exported",
+				Name, quotedList(slices.Compact(slices.Sorted(maps.Values(i.mappings)))), i.gadget)
+		}
+		i.abandon()
+		return nil
+	}
+	if err := i.op.add(i); err != nil {
+		i.abandon()
+		return fmt.Errorf("%s: %w", Name, err)
+	}
+	go i.run()
+	return nil
+}
+
+// abandon gives back the exporters of an instance that does not start. Inspektor Gadget closes it all
+// the same: without pipelines there is nothing to wait for.
+func (i *instance) abandon() {
+	for _, p := range i.pipelines {
+		p.closed.Store(true)
+	}
+	i.pipelines = nil
+	for _, exp := range i.exporters {
+		i.op.exporters.release(exp)
+		if !i.remote {
+			ctx, cancel := context.WithTimeout(context.Background(), exp.cfg.ShutdownTimeout)
+			if err := i.op.exporters.stopUnused(ctx, exp); err != nil {
+				i.log.Warnf("%s: %v", Name, err)
+			}
+			cancel()
+		}
+	}
+	i.exporters = nil
+	i.closeProcesses()
+}
+
+func (i *instance) closeProcesses() {
+	if i.processes != nil {
+		i.processes.Close()
+	}
+}
+
+func (i *instance) flags() config.Flags {
+	if i.remote {
+		return config.Flags{}
+	}
+	return config.Flags{
+		Endpoint: i.values[ParamEndpoint], Insecure: i.values[ParamInsecure],
+		Headers: i.values[ParamHeaders], Compression: i.values[ParamCompression],
+	}
+}
+
+func (i *instance) options(gadgetCtx operators.GadgetContext, cfg config.Exporter) fieldmap.Options {
+	o := fieldmap.Options{
+		Gadget:    fieldmap.GadgetInfo{ImageName: gadgetCtx.ImageName()},
+		Exporter:  cfg,
+		Name:      i.values[ParamName],
+		Host:      fieldmap.DetectHost(),
+		KernelMap: i.maps.kernel,
+		Logger:    i.log,
+	}
+	if cfg.ProcMappings {
+		if i.processes == nil {
+			i.processes = procmap.New(procmap.Options{Root: os.Getenv("HOST_ROOT")})
+		}
+		o.Processes = i.processes
+	}
+	if v, ok := gadgetCtx.GetVar("config"); ok {
+		o.Gadget.Config, _ = v.(*viper.Viper)
+	}
+	return o
+}
+
+func quotedList(list []string) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	q := make([]string, len(list))
+	for i, s := range list {
+		q[i] = fmt.Sprintf("%q", s)
+	}
+	return strings.Join(q, ", ")
+}
+
+// Start implements operators.DataOperatorInstance.
+func (i *instance) Start(operators.GadgetContext) error { return nil }
+
+// Stop implements operators.DataOperatorInstance. The eBPF operator's last rows come after it.
+func (i *instance) Stop(operators.GadgetContext) error { return nil }
+
+// Close sends what the instance still holds. Where the gadget runs in the caller's process it
+// waits for the delivery, up to the exporter's shutdown_timeout; in a daemon it leaves the rest to
+// the shared queue.
+func (i *instance) Close(operators.GadgetContext) error {
+	if i.pipelines == nil {
+		return nil
+	}
+	i.closeOnce.Do(func() {
+		close(i.stop)
+		<-i.stopped
+		i.flush()
+		for _, p := range i.pipelines {
+			p.closed.Store(true)
+		}
+		// Rows that came between the flush and the mark.
+		i.flush()
+		i.closeProcesses()
+		var errs []error
+		for _, exp := range i.exporters {
+			i.op.exporters.release(exp)
+			if i.remote {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), exp.cfg.ShutdownTimeout)
+			err := i.op.exporters.stopUnused(ctx, exp)
+			cancel()
+			// What was dropped at the deadline the exporter has logged.
+			if err != nil && exp.Stats().Rows.Held > 0 {
+				errs = append(errs, err)
+			}
+		}
+		i.summarize()
+		if err := errors.Join(errs...); err != nil {
+			i.log.Errorf("%s: %v", Name, err)
+		}
+		i.op.remove(i)
+		close(i.closed)
+	})
+	return nil
+}
+
+// run flushes each pipeline at its interval. The first one is cut at a random moment, so that a fleet
+// that started together spreads its flushes over the whole interval, and keeps them there.
+func (i *instance) run() {
+	defer close(i.stopped)
+	now := time.Now()
+	for _, p := range i.pipelines {
+		p.next = now.Add(rand.N(p.interval) + 1)
+	}
+	sweep := time.NewTicker(time.Second)
+	defer sweep.Stop()
+	for {
+		timer := time.NewTimer(time.Until(i.due()))
+		select {
+		case <-i.stop:
+			timer.Stop()
+			return
+		case <-sweep.C:
+			timer.Stop()
+			i.maps.due.Store(true)
+			continue
+		case <-i.wake:
+			timer.Stop()
+		case <-timer.C:
+		}
+		now := time.Now()
+		i.flushing.Lock()
+		for _, p := range i.pipelines {
+			if p.due().After(now) {
+				continue
+			}
+			p.flush(now)
+			// Missed intervals (a suspended machine) are not made up for.
+			if !p.next.After(now) {
+				if p.next = p.next.Add(p.interval); p.next.Before(now) {
+					p.next = now.Add(p.interval)
+				}
+			}
+		}
+		i.flushing.Unlock()
+	}
+}
+
+// due is when the first of the pipelines must be flushed.
+func (i *instance) due() time.Time {
+	i.flushing.Lock() // Shutdown flushes too
+	defer i.flushing.Unlock()
+	next := i.pipelines[0].due()
+	for _, p := range i.pipelines[1:] {
+		if d := p.due(); d.Before(next) {
+			next = d
+		}
+	}
+	return next
+}
+
+func (i *instance) flush() {
+	i.flushing.Lock()
+	defer i.flushing.Unlock()
+	now := time.Now()
+	for _, p := range i.pipelines {
+		p.flush(now)
+	}
+}
+
+// summarize says at the end of a gadget what became of its rows.
+func (i *instance) summarize() {
+	for _, p := range i.pipelines {
+		c := p.counts()
+		where := "delivered or held by the exporter"
+		if !i.remote {
+			st := p.exp.Stats().Rows
+			where = fmt.Sprintf("exporter %q: %d delivered, %d held, %d in requests accepted only partly, %d dropped%s",
+				p.exp.cfg.Name, st.Delivered, st.Held, st.Partial, st.DroppedTotal(), reasons(st.Dropped))
+		}
+		i.log.Infof("%s: data source %q: %d rows read, %d exported, %d not%s, %d without their stack; %s",
+			Name, p.ds.Name(), c.Read, c.Exported, c.droppedTotal(), reasons(c.Dropped), c.StackLost, where)
+	}
+}
+
+// reasons renders counts by reason as " (a 1, b 2)".
+func reasons[K ~string](m map[K]int64) string {
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		if m[k] > 0 {
+			list = append(list, fmt.Sprintf("%s %d", string(k), m[k]))
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(list, ", ") + ")"
+}
+
+var _ interface {
+	operators.DataOperatorInstance
+	operators.PreStart
+	operators.ExtraParams
+} = (*instance)(nil)
+
+var _ datasource.DataFunc = (*pipeline)(nil).single

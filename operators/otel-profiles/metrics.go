@@ -1,0 +1,147 @@
+package otelprofiles
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/metrics"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export"
+)
+
+// instruments are this process's metrics in Inspektor Gadget's registry, so that they appear
+// wherever its own do. Its gauges panic in v0.55.0: what goes up and down is an up-down counter.
+// They are never touched in a gadget's callback; a reporter adds what has changed now and then.
+type instruments struct {
+	sent, failed, enqueueFailed metric.Int64Counter
+	rowsRead, rowsDelivered     metric.Int64Counter
+	rowsDropped, rowsPartial    metric.Int64Counter
+	stackLost                   metric.Int64Counter
+	queueSize, queueCapacity    metric.Int64UpDownCounter
+	requests, requestBytes      metric.Int64Counter
+	requestDuration             metric.Float64Histogram
+}
+
+var theInstruments = sync.OnceValue(func() *instruments {
+	counter := func(name, unit, what string) metric.Int64Counter {
+		c, _ := metrics.Int64Counter("ig_otel_profiles_"+name, metric.WithUnit(unit), metric.WithDescription(what))
+		return c
+	}
+	upDown := func(name, unit, what string) metric.Int64UpDownCounter {
+		c, _ := metrics.Int64UpDownCounter("ig_otel_profiles_"+name, metric.WithUnit(unit), metric.WithDescription(what))
+		return c
+	}
+	duration, _ := metrics.Float64Histogram("ig_otel_profiles_request_duration", metric.WithUnit("s"),
+		metric.WithDescription("Time from sending a request to its answer"))
+	return &instruments{
+		sent:            counter("exporter_sent_profile_samples", "{sample}", "Samples in requests that the receiver accepted"),
+		failed:          counter("exporter_send_failed_profile_samples", "{sample}", "Samples that were dropped because they could not be sent"),
+		enqueueFailed:   counter("exporter_enqueue_failed_profile_samples", "{sample}", "Samples that were dropped because the queue could not hold them"),
+		rowsRead:        counter("rows_read", "{row}", "Rows that gadgets have handed over"),
+		stackLost:       counter("rows_stack_lost", "{row}", "Rows that came without the stack that they should have"),
+		rowsDelivered:   counter("rows_delivered", "{row}", "Rows in requests that the receiver accepted"),
+		rowsPartial:     counter("rows_partial", "{row}", "Rows in requests that the receiver accepted only partly"),
+		rowsDropped:     counter("rows_dropped", "{row}", "Rows that were dropped, by reason"),
+		queueSize:       upDown("exporter_queue_size", "By", "Bytes that wait to be sent"),
+		queueCapacity:   upDown("exporter_queue_capacity", "By", "Bytes that may wait to be sent"),
+		requests:        counter("requests", "{request}", "Requests sent, repeated ones included"),
+		requestBytes:    counter("request_bytes", "By", "Bytes of these, uncompressed"),
+		requestDuration: duration,
+	}
+})
+
+// observer records what must be seen request by request.
+type observer struct{ exporter string }
+
+func observe(exporter string) export.Observer { return observer{exporter} }
+
+// Request implements export.Observer.
+func (o observer) Request(d time.Duration, bytes int, ok bool) {
+	if h := theInstruments().requestDuration; h != nil {
+		h.Record(context.Background(), d.Seconds(), metric.WithAttributes(
+			attribute.String("exporter", o.exporter), attribute.Bool("ok", ok)))
+	}
+}
+
+const reportInterval = 5 * time.Second
+
+// reporter adds the changes of the running exporters' figures to the metrics.
+type reporter struct{ quit chan struct{} }
+
+func startReporter(running func() []*shared) *reporter {
+	r := &reporter{quit: make(chan struct{})}
+	go func() {
+		t := time.NewTicker(reportInterval)
+		defer t.Stop()
+		for {
+			select {
+			case <-r.quit:
+				return
+			case <-t.C:
+				for _, s := range running() {
+					s.report(false)
+				}
+			}
+		}
+	}()
+	return r
+}
+
+// stop does not wait: the reporter may be about to ask for the list that the caller has locked.
+func (r *reporter) stop() { close(r.quit) }
+
+// report adds what has changed since the last report. At the end, the queue is gone.
+func (s *shared) report(end bool) {
+	s.reporting.Lock()
+	defer s.reporting.Unlock()
+	if s.ended {
+		return
+	}
+	s.ended = end
+	old, now := s.reported, s.Stats()
+	if end {
+		now.QueueBytes, now.QueueCapacity = 0, 0
+	}
+	s.reported = now
+
+	m := theInstruments()
+	exporter := attribute.String("exporter", s.cfg.Name)
+	count(m.sent, now.SentSamples-old.SentSamples, exporter)
+	count(m.failed, now.FailedSamples-old.FailedSamples, exporter)
+	count(m.enqueueFailed, now.EnqueueFailedSamples-old.EnqueueFailedSamples, exporter)
+	count(m.rowsDelivered, now.Rows.Delivered-old.Rows.Delivered, exporter)
+	count(m.rowsPartial, now.Rows.Partial-old.Rows.Partial, exporter)
+	for reason, n := range now.Rows.Dropped {
+		count(m.rowsDropped, n-old.Rows.Dropped[reason], exporter, attribute.String("reason", string(reason)))
+	}
+	count(m.requests, now.Requests-old.Requests, exporter)
+	count(m.requestBytes, now.RequestBytes-old.RequestBytes, exporter)
+	change(m.queueSize, now.QueueBytes-old.QueueBytes, exporter)
+	change(m.queueCapacity, now.QueueCapacity-old.QueueCapacity, exporter)
+}
+
+// report adds what has changed in a data source's counts since old.
+func (c Counts) report(old Counts, exporter string) {
+	m := theInstruments()
+	name := attribute.String("exporter", exporter)
+	count(m.rowsRead, c.Read-old.Read, name)
+	count(m.stackLost, c.StackLost-old.StackLost, name)
+	for reason, n := range c.Dropped {
+		count(m.rowsDropped, n-old.Dropped[reason], name, attribute.String("reason", string(reason)))
+	}
+}
+
+func count(c metric.Int64Counter, n int64, attrs ...attribute.KeyValue) {
+	if c != nil && n > 0 {
+		c.Add(context.Background(), n, metric.WithAttributes(attrs...))
+	}
+}
+
+func change(c metric.Int64UpDownCounter, n int64, attrs ...attribute.KeyValue) {
+	if c != nil && n != 0 {
+		c.Add(context.Background(), n, metric.WithAttributes(attrs...))
+	}
+}

@@ -1,0 +1,309 @@
+// Package otelprofiles is the Inspektor Gadget operator otel-profiles: it exports the rows of any
+// gadget that have a stack as OpenTelemetry profiles.
+//
+// Importing the package registers the operator. Inspektor Gadget's registry is a map by name in
+// which the last registration wins, in an order that depends on imports: a program that may also
+// import Inspektor Gadget's own operator of this name calls Register from main, and any program
+// can check with Registered.
+//
+// Exporters belong to the process and are shared by all gadget instances; aggregators belong to
+// one instance and one data source. Inspektor Gadget's daemons end without closing their gadgets:
+// they must call Shutdown before they exit.
+package otelprofiles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	igconfig "github.com/inspektor-gadget/inspektor-gadget/pkg/config"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	apihelpers "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api-helpers"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	log "github.com/sirupsen/logrus"
+	"github.com/spf13/viper"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// Name is the operator's name, and the prefix of its settings in Inspektor Gadget's config:
+// operator.otel-profiles.
+const Name = "otel-profiles"
+
+// The operator's parameters, which are flags of ig run and kubectl gadget run.
+const (
+	// ParamExporter names the exporter to use: one name for all data sources, or a comma-separated
+	// list of datasource:name.
+	ParamExporter = "otel-profiles-exporter"
+	// ParamInterval is the batch window, a duration; empty: the exporter's batch.interval.
+	ParamInterval = "otel-profiles-interval"
+	// ParamName is the profiles' name; empty: the gadget's.
+	ParamName = "otel-profiles-name"
+
+	// Parameters for a run without configuration. They are offered only where the gadget runs in
+	// the caller's own process: a remote caller must not choose where a privileged daemon
+	// connects to, nor what it sends there.
+	ParamEndpoint    = "otel-profiles-endpoint"
+	ParamInsecure    = "otel-profiles-insecure"
+	ParamHeaders     = "otel-profiles-headers"
+	ParamCompression = "otel-profiles-compression"
+)
+
+const (
+	// The operator is pre-started last, when all others have added their fields, and stopped
+	// first, before the eBPF operator's last flush.
+	operatorPriority = 9999
+	// Rows are read behind Inspektor Gadget's filter, sort and limiter, whose priorities end at
+	// 9,600.
+	subscribePriority = 9700
+
+	tagGroup = "group:OpenTelemetry Profiles"
+)
+
+var localParams = []string{ParamEndpoint, ParamInsecure, ParamHeaders, ParamCompression}
+
+// imageParams are those that a gadget image's paramDefaults may set.
+var imageParams = []string{ParamName, ParamInterval}
+
+// Operator is the data operator. Use the package's registered one, or New for tests and programs
+// that manage more than one.
+type Operator struct {
+	exporters *exporters
+
+	mu       sync.Mutex
+	file     *viper.Viper
+	fileName string
+	environ  []string
+	live     map[*instance]struct{}
+	closing  bool
+}
+
+var registered = New()
+
+func init() { operators.RegisterDataOperator(registered) }
+
+// New returns an operator that has not been initialized.
+func New() *Operator {
+	return &Operator{exporters: newExporters(), live: map[*instance]struct{}{}}
+}
+
+// Register makes this package's operator the one that Inspektor Gadget knows by its name,
+// whatever was registered before.
+func Register() { operators.RegisterDataOperator(registered) }
+
+// Registered returns an error if another operator is registered under this one's name.
+func Registered() error {
+	if op := operators.GetDataOperators()[Name]; op != operators.DataOperator(registered) {
+		return fmt.Errorf("operator %q is %T, not this project's: do not import Inspektor Gadget's pkg/operators/otel-profiles, or call Register after it", Name, op)
+	}
+	return nil
+}
+
+// Shutdown ends the registered operator: see Operator.Shutdown.
+func Shutdown(ctx context.Context) error { return registered.Shutdown(ctx) }
+
+// Name implements operators.DataOperator.
+func (o *Operator) Name() string { return Name }
+
+// Priority implements operators.DataOperator.
+func (o *Operator) Priority() int { return operatorPriority }
+
+// Init takes the settings as they are now. It never returns an error, opens no file and dials
+// nothing: an error would end a daemon on every node, and turn into "unknown flag" in ig run. What
+// is wrong is logged once, and reported to the gadget that asks for it. It may be called again.
+func (o *Operator) Init(*params.Params) error {
+	o.mu.Lock()
+	o.file, o.fileName = igconfig.Config, ""
+	if o.file != nil {
+		o.fileName = o.file.ConfigFileUsed()
+	}
+	o.environ = os.Environ()
+	o.closing = false
+	o.mu.Unlock()
+
+	set := o.load(config.Flags{}, false)
+	for _, err := range set.Problems() {
+		if o.exporters.logOnce(err.Error()) {
+			log.Errorf("%s: %v", Name, err)
+		}
+	}
+	return nil
+}
+
+func (o *Operator) load(flags config.Flags, daemon bool) *config.Set {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return config.Load(config.Sources{File: o.file, FileName: o.fileName, Environ: o.environ, Flags: flags, Daemon: daemon})
+}
+
+// GlobalParams implements operators.DataOperator: there are none.
+func (o *Operator) GlobalParams() api.Params { return nil }
+
+// InstanceParams implements operators.DataOperator.
+func (o *Operator) InstanceParams() api.Params {
+	return api.Params{
+		{
+			Key:         ParamExporter,
+			Title:       "Profiles exporter",
+			Description: "Exporter to send profiles to: a name from the configuration, or otlp for a Collector on this machine; datasource:name,... for one each",
+			Tags:        []string{tagGroup},
+		},
+		{
+			Key:         ParamInterval,
+			Title:       "Profiles interval",
+			Description: "How long to gather samples before they are sent, such as 10s; the exporter's batch.interval if empty",
+			TypeHint:    api.TypeString,
+			Tags:        []string{tagGroup},
+		},
+		{
+			Key:         ParamName,
+			Title:       "Profiles name",
+			Description: "Name of the profiles; what the gadget says if empty",
+			Tags:        []string{tagGroup},
+		},
+	}
+}
+
+func extraParams() api.Params {
+	return api.Params{
+		{
+			Key:         ParamEndpoint,
+			Description: "Endpoint of the exporter, instead of the configured one, such as http://localhost:4317",
+			Tags:        []string{tagGroup},
+		},
+		{
+			Key:         ParamInsecure,
+			Description: "Send in plain text: true or false",
+			Tags:        []string{tagGroup},
+		},
+		{
+			Key:         ParamHeaders,
+			Description: "Headers of each request: key=value,...",
+			Tags:        []string{tagGroup},
+		},
+		{
+			Key:         ParamCompression,
+			Description: "Compression: gzip, zstd or none",
+			Tags:        []string{tagGroup},
+		},
+	}
+}
+
+// InstantiateDataOperator implements operators.DataOperator. On a client it returns nil: the side
+// that runs the eBPF programs exports, once.
+func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	if gadgetCtx.IsClient() {
+		return nil, nil
+	}
+	values = withoutImageDefaults(gadgetCtx, values)
+	if gadgetCtx.IsRemoteCall() {
+		for _, key := range localParams {
+			if values[key] != "" {
+				return nil, fmt.Errorf("parameter %q is not taken from a remote client: set up an exporter in the daemon's config and name it with %q", key, ParamExporter)
+			}
+		}
+	}
+	mappings, err := apihelpers.GetStringValuesPerDataSource(values[ParamExporter])
+	if err != nil {
+		return nil, fmt.Errorf("parsing parameter %q: %w: write one name for all data sources, or datasource:name for each", ParamExporter, err)
+	}
+	inst := &instance{op: o, mappings: mappings, values: values, remote: gadgetCtx.IsRemoteCall()}
+	if inst.interval, err = parseInterval(values[ParamInterval], inst.remote); err != nil {
+		return nil, err
+	}
+	return inst, nil
+}
+
+// withoutImageDefaults returns values without those that come from the image's paramDefaults and
+// that an image has no say in: Inspektor Gadget passes such defaults as if the user had typed them.
+func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamValues) api.ParamValues {
+	out := make(api.ParamValues, len(values))
+	for k, v := range values {
+		out[k] = v
+	}
+	cfg, _ := gadgetCtx.GetVar("config")
+	metadata, ok := cfg.(*viper.Viper)
+	if !ok {
+		return out
+	}
+	for key, def := range metadata.GetStringMapString("paramDefaults") {
+		name, ours := strings.CutPrefix(key, "operator."+Name+".")
+		if !ours || def == "" {
+			continue
+		}
+		for k, v := range out {
+			if strings.EqualFold(k, name) && v == def && !contains(imageParams, name) {
+				gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q to %q by paramDefaults: ignored, an image may only set %s",
+					Name, k, def, strings.Join(imageParams, " and "))
+				delete(out, k)
+			}
+		}
+	}
+	return out
+}
+
+func contains(list []string, s string) bool {
+	for _, v := range list {
+		if strings.EqualFold(v, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// Shutdown ends all gadgets that export, waits for them to close and for what they left to be
+// delivered, all within ctx (half of its time for gadgets that do not end), and stops the exporters. Without a receiver it returns when ctx ends,
+// with an error that says how much is left. Exporters with a storage folder keep that for the
+// next start. Gadgets that start afterwards export nothing, until the next Init.
+func (o *Operator) Shutdown(ctx context.Context) error {
+	o.mu.Lock()
+	o.closing = true
+	live := make([]*instance, 0, len(o.live))
+	for inst := range o.live {
+		live = append(live, inst)
+	}
+	o.mu.Unlock()
+
+	var errs []error
+	for _, inst := range live {
+		inst.cancel()
+	}
+	// A gadget that does not end must not take the time that the delivery needs, of all the others too.
+	ending, cancel := ctx, context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok {
+		ending, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+	}
+	defer cancel()
+	for _, inst := range live {
+		select {
+		case <-inst.closed:
+		case <-ending.Done():
+			// What it has gathered so far goes out all the same.
+			inst.flush()
+			errs = append(errs, fmt.Errorf("gadget %q has not ended: %w", inst.gadget, ending.Err()))
+		}
+	}
+	errs = append(errs, o.exporters.shutdown(ctx))
+	return errors.Join(errs...)
+}
+
+func (o *Operator) add(inst *instance) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closing {
+		return errors.New("this process is shutting down")
+	}
+	o.live[inst] = struct{}{}
+	return nil
+}
+
+func (o *Operator) remove(inst *instance) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.live, inst)
+}

@@ -1,0 +1,521 @@
+package otelprofiles_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	igconfig "github.com/inspektor-gadget/inspektor-gadget/pkg/config"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/simple"
+	"github.com/spf13/viper"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// settings sets Inspektor Gadget's config for the test and initializes a new operator with it.
+func settings(t *testing.T, yaml string) *otelprofiles.Operator {
+	t.Helper()
+	old := igconfig.Config
+	t.Cleanup(func() { igconfig.Config = old })
+	igconfig.Config = viper.New()
+	igconfig.Config.SetConfigType("yaml")
+	require.NoError(t, igconfig.Config.ReadConfig(strings.NewReader(yaml)))
+	op := otelprofiles.New()
+	require.NoError(t, op.Init(nil))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = op.Shutdown(ctx)
+	})
+	return op
+}
+
+func exporter(name, endpoint, more string) string {
+	return fmt.Sprintf("operator:\n  otel-profiles:\n    exporters:\n      %s:\n        exporter: otlp-grpc\n        endpoint: %q\n        insecure: true\n%s", name, endpoint, more)
+}
+
+func startReceiver(t *testing.T) *receiver.Receiver {
+	t.Helper()
+	r, err := receiver.Start(receiver.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return r
+}
+
+// leaves sums the values by leaf function, over what arrived; every message must keep the
+// protocol's rules.
+func leaves(t *testing.T, r *receiver.Receiver) map[string]int64 {
+	t.Helper()
+	require.Empty(t, r.Findings())
+	out := map[string]int64{}
+	for _, s := range r.Samples() {
+		for _, f := range s.Stack {
+			if strings.HasPrefix(f.Name, "leaf") {
+				for _, v := range s.Values {
+					out[f.Name] += v
+				}
+			}
+		}
+	}
+	return out
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func TestRowsFromPreStartToClose(t *testing.T) {
+	for _, typ := range []datasource.Type{datasource.TypeArray, datasource.TypeSingle} {
+		t.Run(fmt.Sprint("type ", typ), func(t *testing.T) {
+			r := startReceiver(t)
+			op := settings(t, exporter("mine", r.Addr(), ""))
+			g := &gadgettest.Gadget{
+				Type:     typ,
+				PreStart: func(g *gadgettest.Gadget) { g.Emit("leaf_early", 1) },
+				Start: func(g *gadgettest.Gadget) {
+					g.Emit("leaf_a", 2)
+					g.Emit("leaf_a", 3)
+					g.Context.Cancel()
+				},
+				PostStop: func(g *gadgettest.Gadget) { g.Emit("leaf_late", 7) },
+			}
+			require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+			require.Equal(t, map[string]int64{"leaf_early": 1, "leaf_a": 5, "leaf_late": 7}, leaves(t, r), g.Log.String())
+			require.Contains(t, g.Log.String(), "4 rows read, 4 exported, 0 not")
+			require.Contains(t, g.Log.String(), "4 delivered, 0 held")
+
+			s := r.Samples()[0]
+			require.Equal(t, "worker", s.Attributes["thread.name"])
+			require.Equal(t, "registry.example/profile_cpu", s.Scope)
+
+			// Whatever comes after Close is counted and does no harm.
+			g.Emit("leaf_after", 1)
+		})
+	}
+}
+
+// What a preset makes of a gadget's rows is what its receiver takes.
+func TestPresets(t *testing.T) {
+	for _, preset := range config.Presets() {
+		if preset == backends.Parca {
+			continue // the receiver of this test does not read its layout
+		}
+		t.Run(preset, func(t *testing.T) {
+			r := startReceiver(t)
+			op := settings(t, exporter("mine", r.Addr(), "        preset: "+preset+"\n"))
+			g := &gadgettest.Gadget{
+				Metadata: "programs: {profiler: {sampler: {frequency: 49}}}",
+				Start: func(g *gadgettest.Gadget) {
+					g.Emit("leaf", 3)
+					g.Context.Cancel()
+				},
+			}
+			require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+			require.NotEmpty(t, r.Requests(), g.Log.String())
+			for _, req := range r.Requests() {
+				require.Empty(t, backends.Check(preset, req))
+			}
+		})
+	}
+}
+
+// Elastic refuses all but on-CPU samples, so whoever sends others is told.
+func TestElasticIsForCPUTime(t *testing.T) {
+	for metadata, warned := range map[string]bool{"": true, "programs: {profiler: {sampler: {frequency: 49}}}": false} {
+		r := startReceiver(t)
+		op := settings(t, exporter("mine", r.Addr(), "        preset: elastic\n"))
+		g := &gadgettest.Gadget{Metadata: metadata, Start: func(g *gadgettest.Gadget) { g.Context.Cancel() }}
+		require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+		require.Equal(t, warned, strings.Contains(g.Log.String(), "takes on-CPU samples only"), g.Log.String())
+	}
+}
+
+func TestTwoInstancesOneExporter(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	first := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) { g.Emit("leaf_first", 1) }}
+	firstDone := make(chan error, 1)
+	started := make(chan struct{})
+	orig := first.Start
+	first.Start = func(g *gadgettest.Gadget) { orig(g); close(started) }
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	gc := first.Make(ctx, op)
+	go func() { firstDone <- gc.Run(gadgettest.Params("mine")) }()
+	<-started
+
+	second := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+		g.Emit("leaf_second", 2)
+		g.Context.Cancel()
+	}}
+	require.NoError(t, second.Make(t.Context(), op).Run(gadgettest.Params("MINE")))
+	require.Equal(t, int64(2), leaves(t, r)["leaf_second"], "an instance that ends flushes its own")
+	first.Emit("leaf_first", 10) // and leaves the others alone
+
+	cancel()
+	require.NoError(t, <-firstDone)
+	require.Equal(t, map[string]int64{"leaf_first": 11, "leaf_second": 2}, leaves(t, r))
+}
+
+func TestClientExportsNothing(t *testing.T) {
+	op := settings(t, exporter("mine", "127.0.0.1:1", ""))
+	inst, err := op.InstantiateDataOperator((&gadgettest.Gadget{}).Make(t.Context(), op, gadgetcontext.WithIsClient(true)), api.ParamValues{otelprofiles.ParamExporter: "mine"})
+	require.NoError(t, err)
+	require.Nil(t, inst)
+}
+
+func TestRemoteCallerCannotChooseWhereADaemonConnects(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	remote := gadgetcontext.WithAsRemoteCall(true)
+	for _, param := range []string{otelprofiles.ParamEndpoint, otelprofiles.ParamInsecure, otelprofiles.ParamHeaders, otelprofiles.ParamCompression} {
+		err := (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("mine", param, "http://10.0.0.1:4317"))
+		require.ErrorContains(t, err, param)
+	}
+	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("otlp")), "there are mine", "no built-in exporter in a daemon")
+	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("mine", otelprofiles.ParamInterval, "1ms")), "1s or more")
+
+	for remoteCall, want := range map[bool]bool{true: false, false: true} {
+		g := &gadgettest.Gadget{}
+		gc := g.Make(t.Context(), op, gadgetcontext.WithAsRemoteCall(remoteCall))
+		require.NoError(t, gc.PrepareGadgetInfo(api.ParamValues{}))
+		var keys []string
+		for _, p := range gc.Params() {
+			keys = append(keys, p.Key)
+		}
+		require.Contains(t, keys, otelprofiles.ParamExporter)
+		require.Equal(t, want, slices.Contains(keys, otelprofiles.ParamEndpoint), "remote: %v, parameters: %v", remoteCall, keys)
+	}
+}
+
+func TestImageCannotChooseWhereToConnect(t *testing.T) {
+	r, evil := startReceiver(t), startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	g := &gadgettest.Gadget{
+		Metadata: fmt.Sprintf("paramDefaults:\n  operator.otel-profiles.otel-profiles-endpoint: http://%s\n  operator.otel-profiles.otel-profiles-exporter: otlp\n  operator.otel-profiles.otel-profiles-name: from_image\n", evil.Addr()),
+		Start: func(g *gadgettest.Gadget) {
+			g.Emit("leaf", 1)
+			g.Context.Cancel()
+		},
+	}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine",
+		otelprofiles.ParamEndpoint, "http://"+evil.Addr(), otelprofiles.ParamName, "from_image")))
+	require.Equal(t, int64(1), leaves(t, r)["leaf"])
+	require.Zero(t, evil.Stats().Requests)
+	require.Contains(t, g.Log.String(), "paramDefaults")
+	require.Equal(t, "from_image", r.Samples()[0].PeriodType)
+
+	// An exporter that only the image asks for is not used.
+	g = &gadgettest.Gadget{Metadata: g.Metadata, Start: g.Start}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("otlp")))
+	require.Zero(t, evil.Stats().Requests)
+}
+
+func TestWrongSettings(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), "      broken:\n        exporter: carrier-pigeon\n"))
+	require.NoError(t, op.Init(nil), "and again")
+
+	err := (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("broken"))
+	require.ErrorContains(t, err, "carrier-pigeon")
+	err = (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("nobody"))
+	require.ErrorContains(t, err, "there are broken, mine, otlp")
+	err = (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("elsewhere:mine"))
+	require.ErrorContains(t, err, `"samples"`)
+
+	ends := func(g *gadgettest.Gadget) {
+		g.Emit("leaf", 1)
+		g.Context.Cancel()
+	}
+	g := &gadgettest.Gadget{Start: ends}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("samples:mine")), "the other exporter goes on")
+	require.Equal(t, int64(1), leaves(t, r)["leaf"])
+
+	g = &gadgettest.Gadget{Start: ends, Annotations: map[string]string{"profiles.value-field": "nothing"}}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")), "the gadget itself runs")
+	for _, want := range []string{`samples`, `nothing`, "kern_stack"} {
+		require.Contains(t, g.Log.String(), want)
+	}
+}
+
+// Inspektor Gadget closes a gadget whose PreStart failed. What had been set up by then must not hold
+// it up.
+func TestOneOfTwoExportersIsWrong(t *testing.T) {
+	r := startReceiver(t)
+	for _, remote := range []bool{false, true} {
+		op := settings(t, exporter("mine", r.Addr(), ""))
+		other := simple.New("other", simple.WithPriority(2), simple.OnInit(func(gadgetCtx operators.GadgetContext) error {
+			ds, err := gadgetCtx.RegisterDataSource(datasource.TypeSingle, "first")
+			must(err)
+			ds.AddAnnotation("profiles.stack-fields", "stack")
+			_, err = ds.AddField("stack", api.Kind_String)
+			return err
+		}))
+		g := &gadgettest.Gadget{}
+		all := append(g.Make(t.Context(), op).DataOperators(), other)
+		gadgetCtx := g.Make(t.Context(), op, gadgetcontext.WithDataOperators(all...), gadgetcontext.WithAsRemoteCall(remote))
+		done := make(chan error, 1)
+		go func() { done <- gadgetCtx.Run(gadgettest.Params("samples:nobody,first:mine")) }()
+		select {
+		case err := <-done:
+			require.ErrorContains(t, err, `"nobody"`)
+		case <-time.After(20 * time.Second):
+			require.FailNow(t, "the gadget does not end")
+		}
+	}
+}
+
+// With profiles.aggregation: last, the newest row of a stack is what holds: a zero too, and never
+// times the setting sampling.
+func TestLastRowWins(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), "        sampling: 1/1000\n"))
+	g := &gadgettest.Gadget{
+		Type: datasource.TypeSingle, Annotations: map[string]string{"profiles.aggregation": "last"},
+		Start: func(g *gadgettest.Gadget) {
+			g.Emit("leaf_never", 0)
+			g.Emit("leaf_freed", 100)
+			g.Emit("leaf_kept", 100)
+			g.Emit("leaf_freed", 0)
+			g.Emit("leaf_kept", 7)
+			g.Context.Cancel()
+		},
+	}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+	require.Equal(t, map[string]int64{"leaf_kept": 7}, leaves(t, r), g.Log.String())
+	require.Contains(t, g.Log.String(), "5 rows read, 2 exported, 3 not (zero_value 3)")
+}
+
+// A value that sampling would make too large is the largest there is.
+func TestSampledValueDoesNotOverflow(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), "        sampling: 1/2\n"))
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+		for range 64 { // one of them is taken, but for once in 10^19 runs
+			g.Emit("leaf", 1<<62)
+		}
+		g.Context.Cancel()
+	}}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+	require.Equal(t, map[string]int64{"leaf": math.MaxInt64}, leaves(t, r), g.Log.String())
+}
+
+// A gadget's log goes to whoever started it, who need not know the daemon's secrets.
+func TestLogShowsNoSecrets(t *testing.T) {
+	op := settings(t, "operator: {otel-profiles: {exporters: {mine: {exporter: otlp-http, shutdown_timeout: 10ms, "+
+		"profiles_endpoint: 'http://127.0.0.1:1/in?api-key=verysecret', headers: {x-token: hidden}, insecure: true}}}}")
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+		g.Emit("leaf", 1)
+		g.Context.Cancel()
+	}}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+	require.Contains(t, g.Log.String(), "http://127.0.0.1:1/in)")
+	require.NotContains(t, g.Log.String(), "verysecret")
+	require.NotContains(t, g.Log.String(), "hidden")
+}
+
+// A field with a value of its own in each row does not become that many resources' attributes, nor
+// samples'.
+func TestDistinctValuesAreCapped(t *testing.T) {
+	for _, place := range []string{"resource", "sample"} {
+		r := startReceiver(t)
+		op := settings(t, exporter("mine", r.Addr(), "        max_values_per_attribute: 2\n        attributes: [thread.name="+place+"]\n"))
+		g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+			p, err := g.Source.NewPacketArray()
+			must(err)
+			for i := range 5 {
+				d := p.New()
+				g.Fill(d, "leaf", 1)
+				must(g.Source.GetField("proc.comm").PutString(d, fmt.Sprint("worker-", i)))
+				p.Append(d)
+			}
+			must(g.Source.EmitAndRelease(p))
+			g.Context.Cancel()
+		}}
+		require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+		require.Equal(t, map[string]int64{"leaf": 5}, leaves(t, r))
+		values := map[string]bool{}
+		for _, s := range r.Samples() {
+			for _, attributes := range []map[string]string{s.Attributes, s.Resource} {
+				if v, ok := attributes["thread.name"]; ok {
+					values[v] = true
+				}
+			}
+		}
+		require.Len(t, values, 2, place)
+		require.Contains(t, g.Log.String(), "max_values_per_attribute")
+	}
+}
+
+func TestSettingsAreTakenAnew(t *testing.T) {
+	first, second := startReceiver(t), startReceiver(t)
+	op := settings(t, exporter("mine", first.Addr(), ""))
+	run := func() {
+		g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+			g.Emit("leaf", 1)
+			g.Context.Cancel()
+		}}
+		require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+	}
+	run()
+	require.NoError(t, igconfig.Config.ReadConfig(strings.NewReader(exporter("mine", second.Addr(), ""))))
+	require.NoError(t, op.Init(nil))
+	run()
+	require.Equal(t, int64(1), leaves(t, first)["leaf"])
+	require.Equal(t, int64(1), leaves(t, second)["leaf"])
+}
+
+func TestFlagsWithoutConfiguration(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, "")
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+		g.Emit("leaf", 1)
+		g.Context.Cancel()
+	}}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("otlp", otelprofiles.ParamEndpoint, "http://"+r.Addr())))
+	require.Equal(t, int64(1), leaves(t, r)["leaf"])
+}
+
+// Inspektor Gadget's daemons exit without closing their gadgets.
+func TestShutdownEndsRunningGadgets(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	started, done := make(chan struct{}), make(chan error, 1)
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+		g.Emit("leaf", 4)
+		close(started)
+	}, PostStop: func(g *gadgettest.Gadget) { g.Emit("leaf_late", 5) }}
+	gc := g.Make(context.Background(), op, gadgetcontext.WithAsRemoteCall(true))
+	go func() { done <- gc.Run(gadgettest.Params("mine")) }()
+	<-started
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	require.NoError(t, op.Shutdown(ctx))
+	require.NoError(t, <-done)
+	require.Equal(t, map[string]int64{"leaf": 4, "leaf_late": 5}, leaves(t, r))
+	require.Error(t, (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("mine")), "nothing starts afterwards")
+	require.NoError(t, op.Shutdown(ctx), "twice is harmless")
+}
+
+// A gadget that hangs at its end does not keep from delivery what it has gathered.
+func TestShutdownWithAGadgetThatDoesNotEnd(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	started, release, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+		g.Emit("leaf", 4)
+		close(started)
+	}, PostStop: func(*gadgettest.Gadget) { <-release }}
+	gadgetCtx := g.Make(context.Background(), op, gadgetcontext.WithAsRemoteCall(true))
+	go func() { done <- gadgetCtx.Run(gadgettest.Params("mine")) }()
+	<-started
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	require.ErrorContains(t, op.Shutdown(ctx), "has not ended")
+	require.Equal(t, map[string]int64{"leaf": 4}, leaves(t, r))
+	close(release)
+	require.NoError(t, <-done)
+}
+
+func TestCloseWithoutStart(t *testing.T) {
+	op := settings(t, exporter("mine", "127.0.0.1:1", ""))
+	gc := (&gadgettest.Gadget{}).Make(t.Context(), op)
+	inst, err := op.InstantiateDataOperator(gc, api.ParamValues{otelprofiles.ParamExporter: "mine"})
+	require.NoError(t, err)
+	require.NoError(t, inst.Close(gc))
+	require.NoError(t, inst.Close(gc))
+}
+
+// A receiver that accepts connections and never says a word: a million callbacks finish, and the
+// run ends within the exporter's shutdown_timeout.
+func TestDeadReceiver(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	for _, endpoint := range []string{l.Addr().String(), "127.0.0.1:1"} {
+		op := settings(t, exporter("mine", endpoint, "        shutdown_timeout: 200ms\n"))
+		rows := 1_000_000
+		if testing.Short() {
+			rows = 10_000
+		}
+		g := &gadgettest.Gadget{Type: datasource.TypeSingle, Start: func(g *gadgettest.Gadget) {
+			p, perr := g.Source.NewPacketSingle()
+			must(perr)
+			g.Fill(p, "leaf", 1)
+			for range rows {
+				must(g.Source.EmitAndRelease(p))
+			}
+			g.Context.Cancel()
+		}}
+		require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamInterval, "50ms")))
+		require.Contains(t, g.Log.String(), fmt.Sprintf("%d rows read, %d exported, 0 not", rows, rows))
+		require.Contains(t, g.Log.String(), fmt.Sprintf("dropped (shutdown %d)", rows))
+		t.Log(g.Log.String())
+	}
+}
+
+// A row that cannot be read costs that row only.
+func TestRowsThatCannotBeRead(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+		p, err := g.Source.NewPacketArray()
+		must(err)
+		p.Append(p.New())
+		d := p.New()
+		g.Fill(d, "leaf", 3)
+		p.Append(d)
+		bad := p.New()
+		g.Fill(bad, "leaf\xff\xfe\x1b[31m; \x00", 2)
+		p.Append(bad)
+		must(g.Source.EmitAndRelease(p))
+		g.Context.Cancel()
+	}}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+	got := leaves(t, r)
+	require.Equal(t, int64(3), got["leaf"])
+	require.Len(t, got, 2)
+	require.NotContains(t, g.Log.String(), "\x1b")
+}
+
+func TestCallbackDoesNotAllocate(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), "        batch: {interval: 1h}\n"))
+	g := &gadgettest.Gadget{Type: datasource.TypeSingle, Start: func(g *gadgettest.Gadget) {
+		p, err := g.Source.NewPacketSingle()
+		must(err)
+		g.Fill(p, "leaf", 1)
+		must(g.Source.EmitAndRelease(p))
+		require.Zero(t, testing.AllocsPerRun(1000, func() { must(g.Source.EmitAndRelease(p)) }))
+		g.Context.Cancel()
+	}}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+	require.Equal(t, int64(1002), leaves(t, r)["leaf"])
+}
+
+func TestRegistered(t *testing.T) {
+	require.NoError(t, otelprofiles.Registered())
+	operators.RegisterDataOperator(simple.New(otelprofiles.Name))
+	require.ErrorContains(t, otelprofiles.Registered(), "not this project's")
+	otelprofiles.Register()
+	require.NoError(t, otelprofiles.Registered())
+}

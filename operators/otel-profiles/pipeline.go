@@ -1,0 +1,413 @@
+package otelprofiles
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+)
+
+// schemaURL names the version of the semantic conventions that attribute names are taken from.
+const schemaURL = "https://opentelemetry.io/schemas/1.41.0"
+
+// Reason says why a row is not exported. The exporter's own reasons are in package export.
+type Reason string
+
+// The reasons for which a row does not reach the exporter's queue.
+const (
+	ReasonSampledOut    Reason = "sampled_out"    // by the exporter's setting sampling
+	ReasonZero          Reason = "zero_value"     // the value is, or sums up to, zero
+	ReasonFull          Reason = "window_full"    // too many distinct stacks within one window
+	ReasonResourceLimit Reason = "resource_limit" // one container has too many of them
+	ReasonClosed        Reason = "closed"         // the row came after the gadget was closed
+	ReasonPanic         Reason = "internal_error" // reading the row failed: a bug, logged
+)
+
+// pipeline takes the rows of one data source to one exporter. Its callbacks run in the gadget's
+// goroutines: they never wait for the network, never return an error, and do not allocate once a
+// stack is known.
+type pipeline struct {
+	inst     *instance
+	ds       datasource.DataSource
+	plan     *fieldmap.Plan
+	agg      *profile.Aggregator
+	exp      *shared
+	interval time.Duration
+	limits   profile.Limits
+	sampling uint64 // 1 in so many rows is taken
+	timed    bool   // the shape keeps timestamps
+	last     bool   // the newest row of a sample wins
+
+	cold sync.Mutex // serializes what reads a row in full
+	cap  *fieldmap.ValueCap
+
+	closed   atomic.Bool
+	read     atomic.Int64
+	dropped  [6]atomic.Int64 // by position in dropReasons
+	panicked atomic.Bool     // the first one is logged
+
+	// Owned by who flushes.
+	next      time.Time
+	since     time.Time // start of the window
+	exported  atomic.Int64
+	stackLost atomic.Int64
+	warned    map[string]time.Time
+	reported  Counts
+	capped    uint64 // of cap.Dropped, as of the last flush
+}
+
+var dropReasons = [...]Reason{ReasonSampledOut, ReasonZero, ReasonFull, ReasonResourceLimit, ReasonClosed, ReasonPanic}
+
+const (
+	dropSampledOut = iota
+	dropZero
+	dropFull
+	dropResourceLimit
+	dropClosed
+	dropPanic
+)
+
+// maxTypes bounds the values of a row, so that they fit on the stack of the callback.
+const maxTypes = 8
+
+func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, exp *shared) (*pipeline, error) {
+	cfg, d := exp.cfg, plan.Descriptor()
+	if len(d.Types) > maxTypes {
+		return nil, fmt.Errorf("profiles.value-field names %d fields: at most %d are taken", len(d.Types), maxTypes)
+	}
+	c := profile.Config{
+		Scope: d.Scope, SchemaURL: schemaURL, Types: d.Types, PeriodType: d.PeriodType, Period: d.Period,
+		TextAttributes: cfg.StringAttributes, HashedMappings: cfg.HashedMappings, Demangle: stack.Demangle,
+	}
+	if cfg.NativeDefault {
+		c.DefaultFrameType = profile.FrameNative
+	}
+	if d.Last {
+		c.Aggregation = profile.AggregateLast
+		if ds.Type() == datasource.TypeArray {
+			c.Aggregation = profile.AggregateSnapshot
+		}
+	}
+	switch cfg.SampleShape {
+	case "timestamps":
+		c.Shape = profile.ShapeTimestamps
+	case "single":
+		c.Shape = profile.ShapeSingle
+	case "sum":
+	default:
+		switch {
+		case d.Timestamps && d.Counted:
+			c.Shape = profile.ShapeTimestamps // each event is 1: its value would say nothing
+		case d.Timestamps:
+			c.Shape = profile.ShapeEvents
+		}
+	}
+	switch cfg.OTLPVersion {
+	case "1.9":
+		c.Layout = profile.Layout19
+	case "1.8":
+		c.Layout = profile.Layout18
+	}
+	agg, err := profile.New(c)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Preset == "elastic" && !onCPU(d) {
+		inst.log.Warnf("%s: data source %q: exporter %q is for Elastic, which takes on-CPU samples only (samples, count with a period of cpu, nanoseconds) and refuses these: choose another exporter for this gadget", Name, ds.Name(), cfg.Name)
+	}
+	p := &pipeline{
+		inst: inst, ds: ds, plan: plan, agg: agg, exp: exp,
+		interval: cfg.Batch.Interval, limits: profile.Limits{MaxBytes: int(cfg.Batch.MaxRequestSize)},
+		sampling: uint64(max(cfg.Sampling, 1)), timed: c.Shape != profile.ShapeSum, since: time.Now(),
+		cap:    fieldmap.NewValueCap(cfg.MaxValuesPerAttribute),
+		warned: map[string]time.Time{},
+	}
+	if inst.interval > 0 {
+		p.interval = inst.interval
+	}
+	if c.Aggregation == profile.AggregateLast {
+		// Rows do not add up: one taken for N of them would be N times too large.
+		p.last, p.sampling = true, 1
+	}
+	return p, nil
+}
+
+// onCPU tells whether profiles are of CPU time, as Elastic wants all of them.
+func onCPU(d fieldmap.Descriptor) bool {
+	return slices.Equal(d.Types, []profile.ValueType{{Type: "samples", Unit: "count"}}) &&
+		d.PeriodType == profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
+}
+
+func (p *pipeline) subscribe() error {
+	if p.ds.Type() == datasource.TypeArray {
+		return p.ds.SubscribeArray(p.array, subscribePriority)
+	}
+	return p.ds.Subscribe(p.single, subscribePriority)
+}
+
+func (p *pipeline) array(_ datasource.DataSource, rows datasource.DataArray) error {
+	n := rows.Len()
+	p.read.Add(int64(n))
+	p.agg.StartSnapshot()
+	for i := range n {
+		p.row(rows.Get(i))
+	}
+	return nil
+}
+
+func (p *pipeline) single(_ datasource.DataSource, d datasource.Data) error {
+	p.read.Add(1)
+	p.row(d)
+	return nil
+}
+
+// row takes a row into the window. A panic costs the row, not the gadget.
+func (p *pipeline) row(d datasource.Data) {
+	defer func() {
+		if r := recover(); r != nil {
+			p.dropped[dropPanic].Add(1)
+			if !p.panicked.Swap(true) {
+				p.inst.log.Errorf("%s: data source %q: reading a row failed, rows like it are dropped; please report this: %q\n%s",
+					Name, p.ds.Name(), fmt.Sprint(r), debug.Stack())
+			}
+		}
+	}()
+	if p.closed.Load() {
+		p.dropped[dropClosed].Add(1)
+		return
+	}
+	if p.inst.maps.kept() {
+		p.inst.maps.note(p.plan.StackIDs(d))
+	}
+	if p.sampling > 1 && rand.Uint64N(p.sampling) != 0 {
+		p.dropped[dropSampledOut].Add(1)
+		return
+	}
+	var buf [maxTypes]int64
+	values := p.plan.Values(buf[:0], d)
+	zero := true
+	for i := range values {
+		zero = zero && values[i] == 0
+		values[i] = times(values[i], int64(p.sampling))
+	}
+	if zero && !p.last {
+		p.dropped[dropZero].Add(1)
+		return
+	}
+	var at uint64
+	if p.timed {
+		if at = p.plan.Timestamp(d); at == 0 {
+			at = uint64(time.Now().UnixNano())
+		}
+	}
+	res, key := p.plan.Keys(d)
+	st := p.agg.Add(key, values, at)
+	switch {
+	case st == profile.Added:
+	case zero: // there is nothing that it takes the place of
+		p.dropped[dropZero].Add(1)
+		return
+	default:
+		st = p.unknown(d, res, key, values, at, st)
+	}
+	switch st {
+	case profile.Full:
+		p.dropped[dropFull].Add(1)
+		p.wake()
+	case profile.ResourceFull:
+		p.dropped[dropResourceLimit].Add(1)
+		p.wake()
+	}
+}
+
+// times is v n times, the nearest number where that does not fit. n is positive.
+func times(v, n int64) int64 {
+	switch {
+	case n == 1: // nearly always
+		return v
+	case v > math.MaxInt64/n:
+		return math.MaxInt64
+	case v < math.MinInt64/n:
+		return math.MinInt64
+	}
+	return v * n
+}
+
+// unknown adds a row whose stack, or whose resource in this window, is not known yet.
+func (p *pipeline) unknown(d datasource.Data, res, key uint64, values []int64, at uint64, st profile.Status) profile.Status {
+	p.cold.Lock()
+	defer p.cold.Unlock()
+	var s profile.Sample
+	read := false
+	// A flush in between asks for the resource again, or for all where it has begun a new
+	// dictionary; it does so once in many seconds.
+	for range 4 {
+		switch st {
+		case profile.NeedSample:
+			room := p.agg.Room(res)
+			if room == profile.NeedResource {
+				p.agg.SetResource(res, p.resource(d))
+				room = p.agg.Room(res)
+			}
+			if room == profile.Full || room == profile.ResourceFull {
+				return room
+			}
+			if !read {
+				var outcome stack.Outcome
+				s, outcome = p.plan.Sample(d)
+				s.StackLost = outcome == stack.Lost
+				s.Attributes = p.cap.Filter(s.Attributes)
+				read = true
+			}
+			if st = p.agg.Insert(res, key, s, values, at); st == profile.NeedResource {
+				st = profile.NeedSample
+			}
+		case profile.NeedResource:
+			p.agg.SetResource(res, p.resource(d))
+			st = p.agg.Add(key, values, at)
+		default:
+			if p.agg.NearFull() {
+				p.wake()
+			}
+			return st
+		}
+	}
+	return profile.Full
+}
+
+// resource reads a row's resource. The caller holds cold.
+func (p *pipeline) resource(d datasource.Data) profile.Resource {
+	r := p.plan.Resource(d)
+	r.Attributes = p.cap.Filter(r.Attributes)
+	return r
+}
+
+func (p *pipeline) wake() {
+	select {
+	case p.inst.wake <- struct{}{}:
+	default:
+	}
+}
+
+// earlyFlush is the least time between two flushes of a window that fills up before its time: a
+// workload that makes ever new stacks must not make the exporter send without pause.
+const earlyFlush = time.Second
+
+// due is when the window must be flushed.
+func (p *pipeline) due() time.Time {
+	if early := p.since.Add(earlyFlush); p.agg.NearFull() && early.Before(p.next) {
+		return early
+	}
+	return p.next
+}
+
+// flush closes the window and hands it to the exporter.
+func (p *pipeline) flush(now time.Time) {
+	if !now.After(p.since) {
+		now = p.since.Add(1)
+	}
+	p.cold.Lock()
+	capped := p.cap.Dropped() - p.capped
+	p.capped += capped
+	p.cold.Unlock()
+	if capped > 0 {
+		p.agg.Renew() // the cap is per window: what is known already does not meet it
+		p.warn(now, "capped", "%d samples or resources in the last window were left without an attribute that has more than max_values_per_attribute=%d values: drop it with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
+	}
+	limits := p.limits
+	limits.Emit = func(m profile.Message) {
+		owner := ""
+		if m.Resource != 0 {
+			owner = strconv.FormatUint(m.Resource, 36)
+		}
+		p.exported.Add(m.Rows)
+		p.exp.Enqueue(export.Message{
+			Body: m.Body, Rows: m.Rows, Samples: m.Samples, Profiles: m.Profiles, Start: p.since, End: now, Owner: owner,
+		})
+	}
+	f := p.agg.Flush(uint64(p.since.UnixNano()), uint64(now.UnixNano()), limits)
+	if f.Renewed {
+		p.cold.Lock()
+		p.cap.Reset()
+		p.cold.Unlock()
+	}
+	p.dropped[dropZero].Add(f.Vanished)
+	p.stackLost.Add(f.StackLost)
+	p.since = now
+	c := p.counts()
+	c.report(p.reported, p.exp.cfg.Name)
+	p.reported = c
+	if f.StackLost > 0 {
+		p.warn(now, "lost", "%d of %d rows so far came without their stack, because the kernel's stack map was full or the stack could not be read", p.stackLost.Load(), p.read.Load())
+	}
+	if f.ClippedEvents > 0 {
+		p.warn(now, "clipped", "%d timestamps of one sample did not fit into a message and were left out: use sample_shape: sum for this gadget", f.ClippedEvents)
+	}
+	if r := p.inst.processes; r != nil && p.exp.cfg.ProcMappings {
+		if err := r.Err(); err != nil {
+			p.warn(now, "processes", "mappings_from_proc of exporter %q finds no process so far: %v; it needs the host's PID namespace (hostPID, HOST_ROOT) and CAP_SYS_PTRACE with CAP_CHECKPOINT_RESTORE, or CAP_SYS_ADMIN", p.exp.cfg.Name, err)
+		}
+	}
+	ps := p.plan.Stats()
+	if ps.ShortRows > 0 {
+		p.warn(now, "short", "%d reads of rows so far met fields that are shorter than the gadget says: those fields are taken as empty", ps.ShortRows)
+	}
+	if ps.CutResourceAttributes > 0 {
+		p.warn(now, "cut", "containers or the host have more attributes than are sent, the least important are left out: drop some with the setting attributes of exporter %q", p.exp.cfg.Name)
+	}
+	if n := p.dropped[dropFull].Load(); n > 0 {
+		p.warn(now, "full", "%d rows so far were dropped because one window had too many distinct stacks: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
+	}
+	if n := p.dropped[dropResourceLimit].Load(); n > 0 {
+		p.warn(now, "resource", "%d rows so far were dropped because one container had too many distinct stacks in a window: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
+	}
+}
+
+// warn logs at most once in ten minutes per kind.
+func (p *pipeline) warn(now time.Time, kind, format string, args ...any) {
+	if last, ok := p.warned[kind]; ok && now.Sub(last) < 10*time.Minute {
+		return
+	}
+	p.warned[kind] = now
+	p.inst.log.Warnf("%s: data source %q: %s", Name, p.ds.Name(), fmt.Sprintf(format, args...))
+}
+
+// Counts says where the rows of a data source are: Read = Exported + Window + the sum of Dropped.
+// What became of the exported ones is in the exporter's Stats.
+type Counts struct {
+	Read, Exported, Window, StackLost int64
+	Dropped                           map[Reason]int64
+}
+
+func (c Counts) droppedTotal() int64 {
+	n := int64(0)
+	for _, v := range c.Dropped {
+		n += v
+	}
+	return n
+}
+
+// counts is consistent while no row is being read and no flush is under way.
+func (p *pipeline) counts() Counts {
+	c := Counts{Exported: p.exported.Load(), StackLost: p.stackLost.Load(), Dropped: map[Reason]int64{}}
+	for i, r := range dropReasons {
+		if n := p.dropped[i].Load(); n > 0 {
+			c.Dropped[r] = n
+		}
+	}
+	c.Read = p.read.Load()
+	c.Window = c.Read - c.Exported - c.droppedTotal()
+	return c
+}

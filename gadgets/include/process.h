@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The current process, in the fields that Inspektor Gadget enriches, and
+ * whether the user wants to see it.
+ */
+#ifndef PROCESS_H
+#define PROCESS_H
+
+#include <vmlinux.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <gadget/types.h>
+#include <gadget/macros.h>
+#include <gadget/mntns.h>
+#include <gadget/mntns_filter.h>
+#include <gadget/filter.h>
+
+/* --include-host, see gadget.yaml. */
+const volatile bool include_host = false;
+GADGET_PARAM(include_host);
+
+/* Nothing that differs between the threads of a process: it can be a key. */
+struct process {
+	gadget_comm comm[TASK_COMM_LEN];
+	gadget_pid pid;
+	gadget_uid uid;
+	gadget_mntns_id mntns_id;
+};
+
+static __always_inline void fill_process(struct process *proc)
+{
+	proc->pid = bpf_get_current_pid_tgid() >> 32;
+	proc->uid = bpf_get_current_uid_gid();
+	proc->mntns_id = gadget_get_current_mntns_id();
+	bpf_get_current_comm(proc->comm, sizeof(proc->comm));
+}
+
+/*
+ * Reports whether the current thread is outside all containers: containers
+ * have a PID namespace of their own, services of the host do not, even those
+ * that have a mount namespace of their own.
+ */
+static __always_inline bool on_host(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	return BPF_CORE_READ(task, thread_pid, level) == 0;
+}
+
+/*
+ * Whether the filters of the run leave the current process out.
+ *
+ * Inspektor Gadget's own gadget_should_discard_data_current would drop the
+ * host's processes as soon as there is a filter for containers, and in
+ * Kubernetes there always is.
+ */
+static __always_inline bool unwanted(const struct process *proc)
+{
+	if (gadget_should_discard_mntns_id(proc->mntns_id) &&
+	    !(include_host && on_host()))
+		return true;
+
+	return gadget_should_discard_pid(proc->pid) ||
+	       gadget_should_discard_tid(bpf_get_current_pid_tgid()) ||
+	       gadget_should_discard_uid(proc->uid) ||
+	       gadget_should_discard_gid(bpf_get_current_uid_gid() >> 32) ||
+	       gadget_should_discard_comm((gadget_comm *)proc->comm);
+}
+
+#endif /* PROCESS_H */

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// collector is a running OpenTelemetry Collector.
+type collector struct {
+	cmd *exec.Cmd
+	log *bytes.Buffer
+	// ended is closed when the process is gone.
+	ended chan struct{}
+	// load and profiles are the addresses that it listens at.
+	load, profiles string
+}
+
+// collectorConfig has a pipeline for the load, with the work that a Collector usually does, and one
+// that writes what the profiler sends. Both are in one process.
+const collectorConfig = `
+receivers:
+  otlp/load: {protocols: {grpc: {endpoint: %q}}}
+  otlp/profiles: {protocols: {grpc: {endpoint: %q}}}
+processors:
+  memory_limiter: {check_interval: 1s, limit_mib: 1024}
+  resource: {attributes: [{key: deployment.environment.name, value: demo, action: upsert}]}
+exporters:
+  nop: {}
+  file: {path: %q, flush_interval: 1s}
+service:
+  telemetry: {metrics: {level: none}, logs: {level: warn}}
+  pipelines:
+    profiles/load: {receivers: [otlp/load], processors: [memory_limiter, resource], exporters: [nop]}
+    profiles/self: {receivers: [otlp/profiles], exporters: [file]}
+`
+
+// startCollector starts a Collector that writes profiles to file, and returns when it listens.
+func startCollector(ctx context.Context, program, file string) (*collector, error) {
+	c := &collector{log: &bytes.Buffer{}, ended: make(chan struct{})}
+	for _, address := range []*string{&c.load, &c.profiles} {
+		var err error
+		if *address, err = freeAddress(); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("removing an earlier result: %w", err)
+	}
+	config := filepath.Join(filepath.Dir(file), "collector.yaml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, collectorConfig, c.load, c.profiles, file), 0o600); err != nil {
+		return nil, fmt.Errorf("writing the Collector's configuration: %w", err)
+	}
+	c.cmd = exec.Command(program, "--config", config, "--feature-gates=service.profilesSupport")
+	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := c.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the Collector: %w", err)
+	}
+	go func() {
+		defer close(c.ended)
+		_ = c.cmd.Wait() // its state says how it ended
+	}()
+	for {
+		conn, err := net.Dial("tcp", c.profiles)
+		if err == nil {
+			return c, conn.Close()
+		}
+		select {
+		case <-c.ended:
+			return nil, fmt.Errorf("the Collector ended: %s\n%s", c.cmd.ProcessState, c.log)
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("the Collector does not listen: %w", err), c.stop())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// stop ends the Collector, which writes what it still has. Further calls do nothing.
+func (c *collector) stop() error {
+	select {
+	case <-c.ended:
+	default:
+		if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("ending the Collector: %w", err)
+		}
+		select {
+		case <-c.ended:
+		case <-time.After(10 * time.Second):
+			_ = c.cmd.Process.Kill() // it may just have ended
+			<-c.ended
+		}
+	}
+	if !c.cmd.ProcessState.Success() {
+		return fmt.Errorf("the Collector ended: %s\n%s", c.cmd.ProcessState, c.log)
+	}
+	return nil
+}
+
+// cpu is the CPU time that the Collector has used; 0 once it has ended.
+func (c *collector) cpu() time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	// Fields 14 and 15, counted after the name, in ticks of 10 ms; see proc_pid_stat(5).
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	var sum time.Duration
+	for _, f := range fields[min(11, len(fields)):min(13, len(fields))] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0
+		}
+		sum += time.Duration(n) * 10 * time.Millisecond
+	}
+	return sum
+}
+
+// freeAddress returns a loopback address that nobody listens at.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("finding a free port: %w", err)
+	}
+	if err := l.Close(); err != nil {
+		return "", fmt.Errorf("finding a free port: %w", err)
+	}
+	return l.Addr().String(), nil
+}

@@ -1,0 +1,261 @@
+// demo-collector profiles an OpenTelemetry Collector with the Collector itself: it puts a load on
+// one, sends it the profiles of its own process, changes one setting of the senders, and shows what
+// that has changed, by function. "make demo-collector" builds what it needs and runs it.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+const (
+	// tableRows is how many functions a table has.
+	tableRows = 15
+	// frequency is above the gadget's own, for a result after seconds, and odd, so that it does not
+	// run in step with the load.
+	frequency = 499
+	// timeout bounds the whole run.
+	timeout = 2 * time.Minute
+	// phaseAttribute is the attribute of the resource that tells the profiles before the change from
+	// those after it.
+	phaseAttribute = "demo.phase"
+)
+
+// compressions are those of the exporter.
+var compressions = []string{"gzip", "zstd", "none"}
+
+var errNotRoot = errors.New("eBPF programs are for root alone: run it with sudo")
+
+type options struct {
+	ig, collector  string
+	image, archive string
+	dir            string
+	before, after  string
+	duration       time.Duration
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "demo-collector:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	var opts options
+	flags := flag.NewFlagSet("demo-collector", flag.ContinueOnError)
+	flags.StringVar(&opts.ig, "ig", "build/bin/ig", "`path` of the ig command")
+	flags.StringVar(&opts.collector, "collector", "build/bin/collector", "`path` of the Collector")
+	flags.StringVar(&opts.image, "gadget", "profile_cpu:dev", "`image` of the gadget to run")
+	flags.StringVar(&opts.archive, "archive", "build/gadgets/profile_cpu.tar", "`file` to import the image from, if set")
+	flags.StringVar(&opts.dir, "dir", "build/demo-collector", "`folder` to write into")
+	flags.StringVar(&opts.before, "before", "gzip", "compression of the senders, first: gzip, zstd or none")
+	flags.StringVar(&opts.after, "after", "none", "compression of the senders, then")
+	flags.DurationVar(&opts.duration, "duration", 12*time.Second, "how long to sample each")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	for _, c := range []string{opts.before, opts.after} {
+		if !slices.Contains(compressions, c) {
+			return fmt.Errorf("unknown compression %q: takes one of %s", c, strings.Join(compressions, ", "))
+		}
+	}
+	if os.Geteuid() != 0 {
+		return errNotRoot
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done after %s", timeout))
+	defer cancel()
+	if err := demo(ctx, opts, os.Stdout); err != nil {
+		return errors.Join(err, context.Cause(ctx))
+	}
+	return nil
+}
+
+// phase is the time with one setting.
+type phase struct {
+	name, compression string
+	// requests and cpu are what the Collector took and used, by the senders' and the kernel's count.
+	requests int64
+	cpu      time.Duration
+	samples  []receiver.Sample
+}
+
+func demo(ctx context.Context, opts options, out io.Writer) (err error) {
+	if err := os.MkdirAll(opts.dir, 0o755); err != nil {
+		return fmt.Errorf("making the folder for the results: %w", err)
+	}
+	if opts.archive != "" {
+		if output, err := exec.CommandContext(ctx, opts.ig, "image", "import", opts.archive).CombinedOutput(); err != nil {
+			return fmt.Errorf("importing the gadget from %s: %w\n%s", opts.archive, err, output)
+		}
+	}
+	file := filepath.Join(opts.dir, "profiles.jsonl")
+	c, err := startCollector(ctx, opts.collector, file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	fmt.Fprintf(out, "a Collector runs (process %d): it takes a load at %s, and profiles at %s into %s\n", c.cmd.Process.Pid, c.load, c.profiles, file)
+
+	windows, err := recordWindows()
+	if err != nil {
+		return err
+	}
+	size := 0
+	for _, w := range windows {
+		size += len(w.Body)
+	}
+	fmt.Fprintf(out, "the load: %d requests a second of %d kB, as from a thousand nodes\n", perSecond, size/len(windows)/1000)
+	phases := []*phase{{name: "before", compression: opts.before}, {name: "after", compression: opts.after}}
+	for _, p := range phases {
+		fmt.Fprintf(out, "%s: the senders use compression %s\n", p.name, p.compression)
+		if err := p.run(ctx, opts, c, windows, out); err != nil {
+			return err
+		}
+	}
+	// It writes what it still has.
+	if err := c.stop(); err != nil {
+		return err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("reading what the Collector wrote: %w", err)
+	}
+	requests, err := receiver.ReadJSONLines(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("reading what the Collector wrote to %s: %w", file, err)
+	}
+	for _, req := range requests {
+		for _, s := range receiver.Resolve(req) {
+			for _, p := range phases {
+				if s.Resource[phaseAttribute] == p.name {
+					p.samples = append(p.samples, s)
+				}
+			}
+		}
+	}
+	return report(opts.dir, phases[0], phases[1], out)
+}
+
+// run puts the load on the Collector and profiles it meanwhile.
+func (p *phase) run(ctx context.Context, opts options, c *collector, windows []window, out io.Writer) error {
+	l, err := startLoad(c.load, p.compression, windows)
+	if err != nil {
+		return err
+	}
+	log, err := p.profile(ctx, opts, c, l, out)
+	// The load ends in any case.
+	if err := errors.Join(err, l.stop()); err != nil {
+		return fmt.Errorf("%w\nwhat ig said:\n%s", err, log)
+	}
+	return nil
+}
+
+// profile samples the Collector's process and sends what it finds to the Collector.
+func (p *phase) profile(ctx context.Context, opts options, c *collector, l *load, out io.Writer) (log string, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	args := append([]string{"run", opts.image}, igrun.GadgetFlags()...)
+	args = append(args,
+		fmt.Sprintf("--pid=%d", c.cmd.Process.Pid),
+		fmt.Sprintf("--frequency=%d", frequency),
+		fmt.Sprintf("--timeout=%d", int(opts.duration.Seconds())),
+		"--otel-profiles-exporter=otlp",
+		"--otel-profiles-endpoint=http://"+c.profiles,
+		"--otel-profiles-interval=2s",
+		"--output=none")
+	cmd := igrun.Command(ctx, opts.ig, args...)
+	cmd.Env = append(os.Environ(), "OTEL_SERVICE_NAME=collector", "OTEL_RESOURCE_ATTRIBUTES="+phaseAttribute+"="+p.name)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+
+	requests, cpu := l.delivered(), c.cpu()
+	if err := cmd.Start(); err != nil {
+		return "", fmt.Errorf("starting ig: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	ticker := time.NewTicker(3 * time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-ended:
+			p.requests, p.cpu = l.delivered()-requests, c.cpu()-cpu
+			if err != nil {
+				return output.String(), fmt.Errorf("running ig: %w", err)
+			}
+			return output.String(), nil
+		case <-ticker.C:
+			fmt.Fprintf(out, "  … %d requests, %.1f CPU seconds of the Collector\n", l.delivered()-requests, (c.cpu() - cpu).Seconds())
+		}
+	}
+}
+
+// report writes what was found, and where it is.
+func report(dir string, before, after *phase, out io.Writer) error {
+	written := []string{filepath.Join(dir, "profiles.jsonl")}
+	for _, p := range []*phase{before, after} {
+		if len(p.samples) == 0 {
+			return fmt.Errorf("no profiles of the Collector arrived %s the change", p.name)
+		}
+		title := "CPU time of a Collector, compression " + p.compression
+		page, picture := filepath.Join(dir, p.name+".html"), filepath.Join(dir, p.name+".svg")
+		if err := errors.Join(
+			writeFlameGraph(page, title, p.samples, receiver.WriteFlameGraph),
+			writeFlameGraph(picture, title, p.samples, receiver.WriteFlameSVG),
+		); err != nil {
+			return err
+		}
+		written = append(written, page, picture)
+		fmt.Fprintf(out, "\nthe Collector's hot functions %s the change (compression %s):\n", p.name, p.compression)
+		if err := receiver.WriteTop(out, receiver.Top(p.samples, tableRows)); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(out)
+	if err := writeDifference(out, before, after); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nwritten, the .html to be opened in a browser:\n  %s\n", strings.Join(written, "\n  "))
+	return nil
+}
+
+func writeFlameGraph(path, title string, samples []receiver.Sample, write func(io.Writer, string, []receiver.Sample) error) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("writing the flame graph: %w", err)
+	}
+	return errors.Join(write(f, title, samples), f.Close())
+}
+
+// oneLine makes a name safe for a terminal and short.
+func oneLine(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, name)
+	if r := []rune(name); len(r) > 70 {
+		return string(r[:69]) + "…"
+	}
+	return name
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// burnCommand is the argument that makes the program the busy one.
+const burnCommand = "burn"
+
+// job is a function that the busy program spends a fixed share of its CPU time in.
+type job struct {
+	// function is the name as profiles have it.
+	function string
+	// percent of the busy program's CPU time.
+	percent int
+	run     func()
+}
+
+func jobs() []job {
+	return []job{
+		{"main.hashOrders", 50, hashOrders},
+		{"main.sortOrders", 30, sortOrders},
+		{"main.renderInvoices", 20, renderInvoices},
+	}
+}
+
+// burn keeps one CPU busy until stdin ends, which it does with the process at
+// its other end, however that one ends.
+func burn(stdin io.Reader) error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, stdin)
+		ended <- err
+	}()
+
+	// The clock below counts the time of a thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for {
+		for _, j := range jobs() {
+			until := threadTime() + time.Duration(j.percent)*time.Millisecond
+			for threadTime() < until {
+				j.run()
+			}
+		}
+		select {
+		case err := <-ended:
+			if err != nil {
+				return fmt.Errorf("waiting for the end: %w", err)
+			}
+			return nil
+		default:
+		}
+	}
+}
+
+// threadTime returns the CPU time that the current thread has used.
+func threadTime() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
+		panic(fmt.Sprintf("reading the thread's CPU time: %v", err))
+	}
+	return time.Duration(ts.Nano())
+}
+
+// sink keeps the compiler from leaving out work whose result nobody uses.
+var sink uint64
+
+//go:noinline
+func hashOrders() {
+	h := sink
+	for i := range uint64(200_000) {
+		h = (h ^ i) * 0x9e3779b97f4a7c15
+		h ^= h >> 29
+	}
+	sink = h
+}
+
+var orders [2000]uint64
+
+//go:noinline
+func sortOrders() {
+	// Insertion sort, so that the time is spent in this function and not in
+	// one that it calls.
+	x := sink | 1
+	for i := range orders {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		j := i
+		for ; j > 0 && orders[j-1] > x; j-- {
+			orders[j] = orders[j-1]
+		}
+		orders[j] = x
+	}
+	sink = x
+}
+
+var invoice [4096]byte
+
+//go:noinline
+func renderInvoices() {
+	for round := range 50 {
+		for i := range invoice {
+			invoice[i] = byte('a' + (i*31+round+int(sink))%26)
+		}
+	}
+	sink += uint64(invoice[len(invoice)-1])
+}
+
+// isJob reports whether a function of that name is one of the busy program's.
+func isJob(function string) bool {
+	return slices.ContainsFunc(jobs(), func(j job) bool { return j.function == function })
+}

@@ -1,0 +1,188 @@
+//go:build e2e
+
+// Package program measures the CPU time of the whole ig command while it profiles this machine:
+// with this project's operator, with Inspektor Gadget's own, and without any exporter.
+package program
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/mem"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+)
+
+var (
+	table   = flag.String("table", "", "measure, and write the table to this file")
+	rounds  = flag.Int("rounds", 3, "rounds; the least of each counts")
+	seconds = flag.Int("seconds", 15, "how long each run is measured")
+)
+
+// stock is the operator's package in an ig with Inspektor Gadget's own operator.
+const stock = `package otelprofiles
+
+import (
+	"context"
+
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/otel-profiles"
+)
+
+func Registered() error { return nil }
+
+func Shutdown(context.Context) error { return nil }
+`
+
+// buildStock builds our ig with the operator's package replaced.
+func buildStock(t *testing.T, root string) string {
+	dir := t.TempDir()
+	files, err := filepath.Glob(filepath.Join(root, "operators", "otel-profiles", "*.go"))
+	require.NoError(t, err)
+	replace := map[string]string{}
+	for _, f := range files {
+		replace[f] = "" // as if it were not there
+	}
+	source := filepath.Join(dir, "stock.go")
+	require.NoError(t, os.WriteFile(source, []byte(stock), 0o600))
+	replace[filepath.Join(root, "operators", "otel-profiles", "operator.go")] = source
+	overlay := filepath.Join(dir, "overlay.json")
+	b, err := json.Marshal(map[string]any{"Replace": replace})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(overlay, b, 0o600))
+	binary := filepath.Join(dir, "ig")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-overlay", overlay, "-o", binary, "./cmd/ig")
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return binary
+}
+
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(any) (mem.BufferSlice, error) { return nil, nil }
+
+func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
+
+var _ encoding.CodecV2 = rawCodec{}
+
+// startSink starts a receiver that takes everything.
+func startSink(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	srv := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.MaxRecvMsgSize(64<<20),
+		grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+			var m struct{}
+			if err := s.RecvMsg(&m); err != nil {
+				return err
+			}
+			return s.SendMsg(&m)
+		}))
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(srv.Stop)
+	return l.Addr().String()
+}
+
+// cpuTime returns the CPU time of a process so far, with 10 ms precision: fields 14 and 15 of
+// proc_pid_stat(5).
+func cpuTime(t *testing.T, pid int) time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	require.NoError(t, err)
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+2:]))
+	sum := time.Duration(0)
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		require.NoError(t, err)
+		sum += time.Duration(n) * 10 * time.Millisecond
+	}
+	return sum
+}
+
+func TestProgram(t *testing.T) {
+	if *table == "" {
+		t.Skip("measures only with -table FILE: run make bench")
+	}
+	bin, err := filepath.Abs(os.Getenv("E2E_BIN"))
+	require.NoError(t, err)
+	root, err := filepath.Abs("../../..")
+	require.NoError(t, err)
+	burn := filepath.Join(t.TempDir(), "burn")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", burn, "./test/e2e/burn")
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	load := exec.Command(burn)
+	stdin, err := load.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, load.Start())
+	defer func() {
+		require.NoError(t, stdin.Close())
+		_ = load.Wait()
+	}()
+
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil,
+		"operator: {otel-profiles: {exporters: {x: {exporter: otlp-grpc, endpoint: %q, insecure: true, compression: gzip}}}}", startSink(t)), 0o600))
+	variants := []struct {
+		name, ig string
+		flags    []string
+	}{
+		{"no exporter", filepath.Join(bin, "ig"), nil},
+		{"this operator", filepath.Join(bin, "ig"), []string{"--otel-profiles-exporter=x"}},
+		{"Inspektor Gadget's operator", buildStock(t, root), []string{"--otel-profiles-exporter=x"}},
+	}
+	// run returns the CPU time of a run that is under way: what it takes to start and to end is
+	// left out.
+	run := func(ig string, hz int, flags []string) time.Duration {
+		const start = 6 * time.Second
+		length := time.Duration(*seconds) * time.Second
+		args := append([]string{"run", "profile_cpu:dev", "--config", config, "--frequency", fmt.Sprint(hz),
+			"--timeout", fmt.Sprint(int((start + length).Seconds()) + 3), "-o", "none"}, igrun.GadgetFlags()...)
+		ctx, cancel := context.WithTimeout(t.Context(), length+time.Minute)
+		defer cancel()
+		var out bytes.Buffer
+		c := igrun.Command(ctx, ig, append(args, flags...)...)
+		c.Stdout, c.Stderr = &out, &out
+		require.NoError(t, c.Start())
+		time.Sleep(start)
+		before := cpuTime(t, c.Process.Pid)
+		time.Sleep(length)
+		after := cpuTime(t, c.Process.Pid)
+		require.NoError(t, c.Wait(), out.String())
+		return after - before
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "CPU of the whole `ig run profile_cpu` on this machine, without its start and end, in percent of one CPU. The load is one busy program.\n\n| samples a second and CPU | no exporter | this operator | its share | Inspektor Gadget's operator | its share |\n|---|---|---|---|---|---|\n")
+	for _, hz := range []int{49, 999} {
+		least := make([]time.Duration, len(variants))
+		for range *rounds {
+			for i, v := range variants {
+				spent := run(v.ig, hz, v.flags)
+				if least[i] == 0 || spent < least[i] {
+					least[i] = spent
+				}
+			}
+		}
+		percent := func(d time.Duration) float64 { return 100 * d.Seconds() / float64(*seconds) }
+		share := func(i int) float64 { return 100 * (least[i] - least[0]).Seconds() / least[i].Seconds() }
+		fmt.Fprintf(&b, "| %d | %.2f | %.2f | %.0f %% | %.2f | %.0f %% |\n", hz, percent(least[0]), percent(least[1]), share(1), percent(least[2]), share(2))
+	}
+	fmt.Println(b.String())
+	require.NoError(t, os.WriteFile(*table, []byte(b.String()), 0o644))
+}

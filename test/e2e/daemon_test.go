@@ -1,0 +1,110 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	filestore "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/store/file-store"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// instanceID is the ID of the test's instance, which "ig daemon" keeps on disk.
+const instanceID = "e2e0000000000000000000000000e2e0"
+
+// daemonSummary is the operator's last word on a data source whose exporter goes on.
+var daemonSummary = regexp.MustCompile(`(\d+) rows read, (\d+) exported, 0 not`)
+
+// logBuffer is a buffer that can be read while a command writes to it.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) Bytes() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return bytes.Clone(b.buf.Bytes())
+}
+
+// TestDaemonDeliversOnSIGTERM has an instance that nobody is attached to export
+// in "ig daemon", and stops the daemon before the first interval is over.
+func TestDaemonDeliversOnSIGTERM(t *testing.T) {
+	needRoot(t)
+	image := importGadget(t, "profile_cpu")
+	burner := startBusy(t, compileC(t, "burn.c", "burn-c"))
+	c := startCollector(t)
+
+	file := filepath.Join(filestore.GadgetInstanceDir, instanceID+".gadget")
+	removeInstance := func() {
+		if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
+			t.Errorf("removing the instance: %v", err)
+		}
+	}
+	removeInstance()
+	t.Cleanup(removeInstance)
+
+	socket := filepath.Join(t.TempDir(), "ig.socket")
+	cmd := igCommand(t.Context(), t, "daemon", "--host=unix://"+socket, "--auto-mount-filesystems", "--verify-image=false")
+	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+c.GRPC)
+	log := &logBuffer{}
+	cmd.Stdout, cmd.Stderr = log, log
+	require.NoError(t, cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the daemon said:\n%s", withoutNoise(log.Bytes()))
+		}
+	})
+
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = api.NewGadgetInstanceManagerClient(conn).CreateGadgetInstance(t.Context(), &api.CreateGadgetInstanceRequest{
+		GadgetInstance: &api.GadgetInstance{
+			Id:   instanceID,
+			Name: "e2e",
+			GadgetConfig: &api.GadgetRunRequest{
+				ImageName: image,
+				Version:   api.VersionGadgetRunProtocol,
+				ParamValues: map[string]string{
+					"operator.otel-profiles.otel-profiles-exporter": "otlp",
+					"operator.LocalManager.host":                    "true",
+				},
+			},
+		},
+	}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+
+	started := func() bool { return bytes.Contains(log.Bytes(), []byte("exporting data source")) }
+	require.Eventually(t, started, time.Minute, 50*time.Millisecond, "the gadget does not start")
+	time.Sleep(4 * time.Second) // to have something to sample
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, <-ended)
+	burner.stop(t)
+
+	found := daemonSummary.FindSubmatch(log.Bytes())
+	require.NotNil(t, found, "the operator's summary is missing")
+	t.Logf("%s rows read, %s exported", found[1], found[2])
+	require.NotEqual(t, "0", string(found[1]))
+	require.Equal(t, string(found[1]), string(found[2]))
+	r := run{samples: received(t, c)}
+	require.NotEmpty(t, r.of("burn-c"))
+}

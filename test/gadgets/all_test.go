@@ -1,0 +1,333 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+const (
+	here     = "this project"
+	upstream = "Inspektor Gadget"
+)
+
+// gadget is one that TestGadgets runs, for the whole machine.
+type gadget struct {
+	name, origin string
+	flags        []string
+	// workload starts a program for the gadget to see, and returns what ig needs
+	// to be run with, if that is anything unusual.
+	workload func(*testing.T) (prefix []string)
+	// want is the type that the samples have.
+	want receiver.Type
+	// value is the path of the field that the samples add up to; without one each
+	// row counts 1.
+	value []string
+	check func(*testing.T, *run)
+}
+
+func events(name string) receiver.Type {
+	return receiver.Type{Type: "events", Unit: "count", PeriodType: name, PeriodUnit: "count", Period: 1}
+}
+
+func cpu(hz int64) receiver.Type {
+	return receiver.Type{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 1_000_000_000 / hz}
+}
+
+func program(name string) func(*testing.T) []string {
+	return func(t *testing.T) []string {
+		start(t, compile(t, name))
+		return nil
+	}
+}
+
+// inBoth checks that the stacks of a program go through two of its functions about
+// equally often.
+func inBoth(thread, one, other string) func(*testing.T, *run) {
+	return func(t *testing.T, r *run) {
+		a, b := totalIn(r.of(thread), one), totalIn(r.of(thread), other)
+		t.Logf("%s: %d in %s, %d in %s", thread, a, one, b, other)
+		require.Positive(t, a)
+		require.InEpsilon(t, a, b, 0.1)
+	}
+}
+
+// through checks that the stacks of a program that go through main nearly all go
+// through one of its functions.
+func through(thread, function string) func(*testing.T, *run) {
+	return func(t *testing.T, r *run) {
+		n, all := totalIn(r.of(thread), function), totalIn(r.of(thread), "main")
+		t.Logf("%s: %d of %d in %s", thread, n, all, function)
+		require.Positive(t, n)
+		require.Greater(t, 10*n, 9*all)
+	}
+}
+
+var withBuildIDs = []string{"--collect-ustack", "--collect-build-id"}
+
+// all are the gadgets of this project, and those in the module of Inspektor Gadget
+// that have a gadget_kernel_stack or a gadget_user_stack in an event: see
+// TestNoneForgotten.
+func all() []gadget {
+	return []gadget{
+		{
+			name: "profile_cpu", origin: here, flags: []string{"--frequency=99", "--collect-build-id"}, workload: program("busy"),
+			want: cpu(99), value: []string{"samples"}, check: through("busy", "spin"),
+		},
+		{
+			name: "profile_offcpu", origin: here, flags: []string{"--collect-build-id"}, workload: program("waits"),
+			want:  receiver.Type{Type: "off_cpu", Unit: "nanoseconds", PeriodType: "off_cpu", PeriodUnit: "nanoseconds", Period: 1},
+			value: []string{"off_cpu_raw"},
+		},
+		{
+			name: "profile_pagefault", origin: here, flags: []string{"--collect-build-id"}, workload: program("faults"),
+			want: receiver.Type{Type: "page_faults", Unit: "count", PeriodType: "page_faults", PeriodUnit: "count", Period: 1},
+		},
+		{
+			name: "profile_cpu", origin: upstream, flags: withBuildIDs, workload: program("busy"),
+			want: cpu(49), value: []string{"samples"}, check: through("busy", "spin"),
+		},
+		{
+			name: "profile_cuda", origin: upstream, flags: append([]string{"--verbose"}, withBuildIDs...), workload: fakeCUDA,
+			want:  receiver.Type{Type: "malloc", Unit: "bytes", PeriodType: "process_cuda", PeriodUnit: "bytes", Period: 1},
+			value: []string{"count"},
+			check: func(t *testing.T, r *run) {
+				n := totalIn(r.of("cuda"), "load_model")
+				t.Logf("%d bytes allocated in load_model", n)
+				require.Positive(t, n)
+				require.Zero(t, n%4096, "it allocates pages")
+			},
+		},
+		{
+			name: "trace_open", origin: upstream, flags: withBuildIDs, workload: program("opens"),
+			want: events("open"), check: inBoth("opens", "open_present", "open_missing"),
+		},
+		{
+			name: "trace_malloc", origin: upstream, flags: append([]string{"--verbose"}, withBuildIDs...), workload: program("allocs"),
+			want: events("malloc"),
+			check: func(t *testing.T, r *run) {
+				for _, function := range []string{"allocate_small", "allocate_large"} {
+					require.Positive(t, totalIn(r.of("allocs"), function), function)
+				}
+			},
+		},
+		{
+			name: "trace_capabilities", origin: upstream, flags: withBuildIDs, workload: program("caps"),
+			want: events("capabilities"), check: through("caps", "need_capability"),
+		},
+		{name: "trace_tcpdrop", origin: upstream, want: events("tcpdrop")},
+		{
+			name: "audit_seccomp", origin: upstream, flags: withBuildIDs, workload: program("audited"),
+			want: events("seccomp"), check: through("audited", "call_audited"),
+		},
+		{name: "trace_gpu_starvation", origin: upstream, flags: withBuildIDs, want: events("gpu_starvation")},
+	}
+}
+
+// unsupported are the reasons for which a gadget may not run on a machine, by what
+// ig says.
+var unsupported = []struct {
+	said  *regexp.Regexp
+	words string
+}{
+	{
+		regexp.MustCompile(`getting inode info for .*kprobe`),
+		"Inspektor Gadget finds the files for user probes with the help of a kprobe, and this kernel has none (CONFIG_KPROBES)",
+	},
+	{
+		regexp.MustCompile(`SocketEnricher.*kprobe`),
+		"Inspektor Gadget finds the processes of sockets with the help of kprobes, and this kernel has none (CONFIG_KPROBES)",
+	},
+	{
+		regexp.MustCompile(`attaching eBPF program .*kprobe`),
+		"its program hangs on a kprobe, and this kernel has none (CONFIG_KPROBES)",
+	},
+	{
+		regexp.MustCompile(`go build wasm: .* chdir`),
+		"its WebAssembly part is a Go module of its own, which is not part of Inspektor Gadget's module",
+	},
+}
+
+// whyNot returns why a gadget does not run on this machine, and false where that is
+// no good reason.
+func whyNot(err error) (string, bool) {
+	for _, reason := range unsupported {
+		if reason.said.MatchString(err.Error()) {
+			return reason.words, true
+		}
+	}
+	return err.Error(), false
+}
+
+// TestGadgets runs every gadget with a stack and writes the table of what they gave.
+func TestGadgets(t *testing.T) {
+	needRoot(t)
+	var tab table
+	for _, g := range all() {
+		name := g.name
+		if g.origin == upstream {
+			name = "upstream-" + name
+		}
+		t.Run(name, func(t *testing.T) {
+			r, err := runGadget(t, name, g)
+			if err != nil {
+				words, ok := whyNot(err)
+				tab = append(tab, line{gadget: g.name, origin: g.origin, missing: words})
+				require.True(t, ok, "%v", err)
+				t.Skipf("%s: %v", words, err)
+			}
+			tab = append(tab, line{gadget: g.name, origin: g.origin, run: r})
+			g.require(t, r)
+		})
+	}
+	tab.write(t)
+}
+
+func runGadget(t *testing.T, name string, g gadget) (*run, error) {
+	t.Helper()
+	var image string
+	if g.origin == here {
+		image = importGadget(t, g.name)
+	} else {
+		var err error
+		if image, err = buildUpstream(t, g.name); err != nil {
+			return nil, err
+		}
+	}
+	var prefix []string
+	if g.workload != nil {
+		prefix = g.workload(t)
+	}
+	o := options{name: name, image: image, seconds: 4, flags: g.flags, prefix: prefix}
+	r, err := export(t, o)
+	if err != nil && noBuildIDs.MatchString(err.Error()) {
+		t.Logf("without build IDs, which need a newer kernel: %v", err)
+		o.flags = slices.DeleteFunc(slices.Clone(o.flags), func(flag string) bool { return flag == "--collect-build-id" })
+		r, err = export(t, o)
+	}
+	if failed := failedUserProbe.FindString(string(r.log)); err == nil && len(r.rows) == 0 && failed != "" {
+		return r, errors.New(failed)
+	}
+	return r, err
+}
+
+// noBuildIDs is what older kernels, 6.1 among them, say of gadgets of single events that collect
+// build IDs: the event cannot be a map's key there.
+var noBuildIDs = regexp.MustCompile(`R2 type=alloc_mem expected=`)
+
+// failedUserProbe is what ig says, in its debug log alone, of a user probe that it
+// did not attach.
+var failedUserProbe = regexp.MustCompile(`getting inode info for .*kprobe.*`)
+
+func (g gadget) require(t *testing.T, r *run) {
+	t.Helper()
+	r.requireSound(t)
+	if g.workload != nil {
+		require.NotEmpty(t, r.samples)
+	}
+	printed, exported := int64(0), int64(0)
+	for _, row := range r.rows {
+		if g.value == nil {
+			printed++
+			continue
+		}
+		printed += number(t, row, g.value...)
+	}
+	for _, s := range r.samples {
+		require.Equal(t, g.want, receiver.TypeOf(s))
+		exported += s.Total()
+	}
+	require.Equal(t, printed, exported, "the sum of what was printed and exported")
+	if g.check != nil {
+		g.check(t, r)
+	}
+}
+
+// compileCUDA compiles a program that allocates memory of a GPU, and next to it a
+// library that stands in for NVIDIA's.
+func compileCUDA(t *testing.T, dir string) {
+	t.Helper()
+	library := compileInto(t, dir, "libcuda.so", "-shared", "-fPIC", "-Wl,-soname,libcuda.so")
+	compileInto(t, dir, "cuda", library, "-Wl,-rpath,$ORIGIN")
+}
+
+// fakeCUDA starts the program of compileCUDA. Inspektor Gadget looks for libraries
+// in the cache of the dynamic linker, so ig gets a cache of its own with the library
+// in it.
+func fakeCUDA(t *testing.T) []string {
+	t.Helper()
+	dir, ok := prebuilt("")
+	if !ok {
+		dir = t.TempDir()
+		compileCUDA(t, dir)
+	}
+	cache := filepath.Join(t.TempDir(), "ld.so.cache")
+	output(t, "/sbin/ldconfig", "-C", cache, dir)
+	start(t, filepath.Join(dir, "cuda"))
+	script := `mount --bind "$0" /etc/ld.so.cache && mount --bind /proc/$$ /proc/1 && exec "$@"`
+	return []string{"unshare", "--mount", "sh", "-c", script, cache}
+}
+
+// TestPrebuild builds what TestGadgets needs into the folder E2E_PREBUILD, for a
+// machine that has no compiler. There, E2E_PREBUILT names the folder.
+func TestPrebuild(t *testing.T) {
+	dir := os.Getenv("E2E_PREBUILD")
+	if dir == "" {
+		t.Skip("E2E_PREBUILD is not set")
+	}
+	sources, err := filepath.Glob("testdata/*.c")
+	require.NoError(t, err)
+	for _, source := range sources {
+		if name := strings.TrimSuffix(filepath.Base(source), ".c"); name != "cuda" && name != "libcuda" {
+			compileInto(t, dir, name)
+		}
+	}
+	compileCUDA(t, dir)
+	for _, g := range all() {
+		if g.origin != upstream {
+			continue
+		}
+		image, err := buildUpstream(t, g.name)
+		if err != nil {
+			_, ok := whyNot(err)
+			require.True(t, ok, "%v", err)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, g.name+".tar.why"), []byte(err.Error()), 0o644))
+			continue
+		}
+		output(t, built(t, "E2E_BIN", "ig"), "image", "export", image, filepath.Join(dir, g.name+".tar"))
+	}
+}
+
+// TestNoneForgotten looks for gadgets with stacks in the module of Inspektor Gadget.
+func TestNoneForgotten(t *testing.T) {
+	known := map[string]bool{}
+	for _, g := range all() {
+		if g.origin == upstream {
+			known[g.name] = true
+		}
+	}
+	gadgets := filepath.Join(module(t), "gadgets")
+	sources, err := filepath.Glob(filepath.Join(gadgets, "*", "program.bpf.c"))
+	require.NoError(t, err)
+	require.NotEmpty(t, sources)
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		require.NoError(t, err)
+		name := filepath.Base(filepath.Dir(source))
+		if strings.Contains(string(text), "gadget_kernel_stack ") || strings.Contains(string(text), "struct gadget_user_stack ") {
+			require.True(t, known[name], "%s has stacks and is not tested", name)
+			delete(known, name)
+		}
+	}
+	require.Empty(t, known, "gadgets that Inspektor Gadget no longer has, or that have no stacks")
+}

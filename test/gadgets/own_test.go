@@ -1,0 +1,126 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// TestOffCPU compares what the profile says of a program that waits with what the
+// program measured itself.
+func TestOffCPU(t *testing.T) {
+	needRoot(t)
+	image := importGadget(t, "profile_offcpu")
+	waits := start(t, compile(t, "waits"))
+	r, err := export(t, options{name: "profile_offcpu-waits", image: image, seconds: 5, flags: []string{"--comm=waits"}})
+	require.NoError(t, err)
+	var inLong, inShort int64
+	_, err = fmt.Sscan(waits.stop(t), &inLong, &inShort)
+	require.NoError(t, err)
+
+	r.requireSound(t)
+	printed := int64(0)
+	for _, row := range r.rows {
+		printed += number(t, row, "off_cpu_raw")
+	}
+	samples := r.of("waits")
+	require.Len(t, samples, len(r.samples), "the run is limited to one program")
+	all := int64(0)
+	for _, s := range samples {
+		require.Equal(t, receiver.Type{Type: "off_cpu", Unit: "nanoseconds", PeriodType: "off_cpu", PeriodUnit: "nanoseconds", Period: 1}, receiver.TypeOf(s))
+		require.Contains(t, []string{"sleeping", "preempted"}, s.Attributes["off_cpu.reason"])
+		all += s.Total()
+		require.NotEmpty(t, s.Stack)
+		require.Equal(t, "__schedule", s.Stack[0].Name, "the stack begins at the scheduler: %v", s.Stack)
+		if in(s, "wait_long") {
+			require.True(t, in(s, "do_nanosleep") || s.Attributes["off_cpu.reason"] == "preempted", "%v", s.Stack)
+			require.False(t, in(s, "wait_short"))
+		}
+	}
+	require.Equal(t, printed, all, "time printed and exported")
+	require.LessOrEqual(t, all, r.end.Sub(r.start).Nanoseconds(), "one thread")
+
+	long, short := totalIn(samples, "wait_long"), totalIn(samples, "wait_short")
+	t.Logf("%.3f s off the CPU, %.3f s in wait_long, %.3f s in wait_short; the program's own: %.3f s and %.3f s",
+		seconds(all), seconds(long), seconds(short), seconds(inLong), seconds(inShort))
+	require.Positive(t, short)
+	require.InEpsilon(t, float64(inLong)/float64(inShort), float64(long)/float64(short), 0.2)
+	require.Greater(t, float64(long+short), 0.95*float64(all), "the program waits nowhere else")
+}
+
+func seconds(ns int64) float64 { return float64(ns) / 1e9 }
+
+// TestOffCPULimits has the gadget leave out the long waits, and the short ones.
+func TestOffCPULimits(t *testing.T) {
+	needRoot(t)
+	image := importGadget(t, "profile_offcpu")
+	start(t, compile(t, "waits"))
+	for _, tc := range []struct{ name, flag, there, gone string }{
+		{"max", "--max-duration=20000", "wait_short", "wait_long"},
+		{"min", "--min-duration=20000", "wait_long", "do_poll"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, err := export(t, options{name: "profile_offcpu-" + tc.name, image: image, seconds: 3, flags: []string{"--comm=waits", tc.flag}})
+			require.NoError(t, err)
+			r.requireSound(t)
+			var sleeping []receiver.Sample
+			for _, s := range r.samples {
+				if s.Attributes["off_cpu.reason"] == "sleeping" {
+					sleeping = append(sleeping, s)
+				}
+			}
+			there, gone := totalIn(sleeping, tc.there), totalIn(sleeping, tc.gone)
+			t.Logf("%.3f s in %s, %.3f s in %s", seconds(there), tc.there, seconds(gone), tc.gone)
+			require.Positive(t, there)
+			// A short wait on a busy machine may take long, though not often.
+			require.Less(t, 5*gone, there)
+		})
+	}
+}
+
+// TestPageFaults has a program touch pages itself and through the kernel.
+func TestPageFaults(t *testing.T) {
+	needRoot(t)
+	image := importGadget(t, "profile_pagefault")
+	start(t, compile(t, "faults"))
+	r, err := export(t, options{name: "profile_pagefault-faults", image: image, seconds: 4, flags: []string{"--comm=faults"}})
+	require.NoError(t, err)
+	r.requireSound(t)
+
+	samples := r.of("faults")
+	require.Len(t, samples, len(r.samples), "the run is limited to one program")
+	printed := map[int64]int{}
+	for _, row := range r.rows {
+		printed[number(t, row, "timestamp_raw")]++
+	}
+	late := 0
+	for _, s := range samples {
+		require.Equal(t, receiver.Type{Type: "page_faults", Unit: "count", PeriodType: "page_faults", PeriodUnit: "count", Period: 1}, receiver.TypeOf(s))
+		require.Empty(t, s.Values, "each counts one")
+		for _, ts := range s.Timestamps {
+			if printed[int64(ts)] > 0 {
+				printed[int64(ts)]--
+				continue
+			}
+			// What was read after the end of its window counts for the next one.
+			require.EqualValues(t, s.Start.UnixNano(), ts, "a fault at a time that none was printed for")
+			late++
+		}
+		require.Equal(t, "write", s.Attributes["page_fault.access"], "fresh memory is written to: %v", s.Stack)
+		require.NotEmpty(t, s.Stack)
+		require.Equal(t, in(s, "fill_pages"), s.Stack[0].Type == "kernel", "the kernel fills, the program touches: %v", s.Stack)
+	}
+	t.Logf("%d of %d faults have the time of their window", late, len(r.rows))
+	require.Less(t, 10*late, len(r.rows))
+
+	touched, filled := totalIn(samples, "touch_pages"), totalIn(samples, "fill_pages")
+	t.Logf("%d faults in touch_pages, %d in fill_pages", touched, filled)
+	require.Positive(t, filled)
+	require.InEpsilon(t, 64.0/16, float64(touched)/float64(filled), 0.1)
+	require.EqualValues(t, len(r.rows), touched+filled)
+}

@@ -1,0 +1,432 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+const igModule = "github.com/inspektor-gadget/inspektor-gadget"
+
+// built returns the path of what "make build gadgets" has built, and ends the
+// test where it was not run from there.
+func built(t *testing.T, variable, name string) string {
+	t.Helper()
+	dir := os.Getenv(variable)
+	require.NotEmpty(t, dir, "%s is not set: it is the folder with %s", variable, name)
+	path := filepath.Join(dir, name)
+	require.FileExists(t, path)
+	return path
+}
+
+// outputDir is where the table and the captures go.
+func outputDir(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("E2E_GADGETS")
+	require.NotEmpty(t, dir, "E2E_GADGETS is not set: it is the folder with the gadgets' images")
+	return filepath.Dir(filepath.Clean(dir))
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("eBPF programs are for root alone")
+	}
+}
+
+// output runs a command to its end and returns what it printed.
+func output(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	require.NoError(t, err, "%s %v:\n%s", name, args, out)
+	return strings.TrimSpace(string(out))
+}
+
+// prebuilt returns the path of a file that was built on another machine, and
+// false where the tests build on this one: see TestPrebuild.
+func prebuilt(name string) (string, bool) {
+	dir := os.Getenv("E2E_PREBUILT")
+	return filepath.Join(dir, name), dir != ""
+}
+
+// compile compiles a program of testdata such that its stacks can be unwound.
+func compile(t *testing.T, name string) string {
+	t.Helper()
+	if program, ok := prebuilt(name); ok {
+		return program
+	}
+	return compileInto(t, t.TempDir(), name)
+}
+
+func compileInto(t *testing.T, dir, name string, flags ...string) string {
+	t.Helper()
+	program := filepath.Join(dir, name)
+	source := filepath.Join("testdata", strings.TrimSuffix(name, ".so")+".c")
+	args := append([]string{"-O0", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-o", program, source}, flags...)
+	output(t, "clang", args...)
+	return program
+}
+
+// workload is a program that runs until its standard input ends.
+type workload struct {
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	stdout bytes.Buffer
+}
+
+// start starts a program, which ends with the test at the latest.
+func start(t *testing.T, program string) *workload {
+	t.Helper()
+	w := &workload{cmd: exec.Command(program)}
+	w.cmd.Stdout, w.cmd.Stderr = &w.stdout, os.Stderr
+	stdin, err := w.cmd.StdinPipe()
+	require.NoError(t, err)
+	w.stdin = stdin
+	require.NoError(t, w.cmd.Start())
+	t.Cleanup(func() { w.stop(t) })
+	return w
+}
+
+// stop ends the program and returns what it printed. It may be called more than
+// once.
+func (w *workload) stop(t *testing.T) string {
+	t.Helper()
+	if w.cmd.ProcessState == nil {
+		require.NoError(t, w.stdin.Close())
+		require.NoError(t, w.cmd.Wait())
+	}
+	return w.stdout.String()
+}
+
+// importGadget makes a gadget of this project available to ig under its tag.
+func importGadget(t *testing.T, name string) string {
+	t.Helper()
+	output(t, built(t, "E2E_BIN", "ig"), "image", "import", built(t, "E2E_GADGETS", name+".tar"))
+	return name + ":dev"
+}
+
+// module returns the folder of Inspektor Gadget's Go module.
+func module(t *testing.T) string {
+	t.Helper()
+	return output(t, "go", "list", "-m", "-f", "{{.Dir}}", igModule)
+}
+
+// wrapper compiles a source with headers of libbpf from before 1.2, which have the
+// macros for user probes under the names of those for kernel probes only.
+const wrapper = `#include <vmlinux.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#ifndef BPF_UPROBE
+#define BPF_UPROBE(name, args...) BPF_KPROBE(name, ##args)
+#define BPF_URETPROBE(name, args...) BPF_KRETPROBE(name, ##args)
+#endif
+#include %q
+`
+
+// buildUpstream builds a gadget from Inspektor Gadget's own sources, unchanged, as
+// they are in its Go module.
+func buildUpstream(t *testing.T, name string) (image string, err error) {
+	t.Helper()
+	image = "upstream-" + name + ":dev"
+	if archive, ok := prebuilt(name + ".tar"); ok {
+		if why, err := os.ReadFile(archive + ".why"); err == nil {
+			return "", errors.New(string(why))
+		}
+		out, err := exec.CommandContext(t.Context(), built(t, "E2E_BIN", "ig"), "image", "import", archive).CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("importing it: %w: %s", err, out)
+		}
+		return image, nil
+	}
+	dir := filepath.Join(module(t), "gadgets", name)
+	source := filepath.Join(dir, "program.bpf.c")
+	text, err := os.ReadFile(source)
+	require.NoError(t, err)
+	if bytes.Contains(text, []byte("BPF_UPROBE(")) {
+		metadata, err := os.ReadFile(filepath.Join(dir, "gadget.yaml"))
+		require.NoError(t, err)
+		dir = t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "gadget.yaml"), metadata, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "program.bpf.c"), fmt.Appendf(nil, wrapper, source), 0o600))
+	}
+	out, err := exec.CommandContext(t.Context(), built(t, "E2E_BIN", "ig"), "image", "build", "--local", "-t", image, dir).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("building it: %w: %s", err, out)
+	}
+	return image, nil
+}
+
+// accounts is the operator's last word on a data source.
+type accounts struct {
+	source                                                                  string
+	read, exported, notExported, noStack, delivered, held, partial, dropped int64
+}
+
+var accountsLine = regexp.MustCompile(
+	`data source \\?"([^"\\]+)\\?": (\d+) rows read, (\d+) exported, (\d+) not[^,]*, (\d+) without their stack; ` +
+		`exporter .*: (\d+) delivered, (\d+) held, (\d+) in requests accepted only partly, (\d+) dropped`)
+
+func parseAccounts(log []byte) (accounts, error) {
+	found := accountsLine.FindSubmatch(log)
+	if found == nil {
+		return accounts{}, fmt.Errorf("the operator's summary is missing")
+	}
+	var n [8]int64
+	for i := range n {
+		var err error
+		if n[i], err = strconv.ParseInt(string(found[i+2]), 10, 64); err != nil {
+			return accounts{}, err
+		}
+	}
+	return accounts{string(found[1]), n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]}, nil
+}
+
+// run is one run of a gadget into a receiver.
+type run struct {
+	start, end time.Time
+	// rows are what the gadget printed.
+	printed  []byte
+	rows     []map[string]any
+	accounts accounts
+	stats    receiver.Stats
+	samples  []receiver.Sample
+	findings []error
+	rcv      *receiver.Receiver
+	log      []byte
+}
+
+// options are those of a run.
+type options struct {
+	// name is that of the folder with the captured requests.
+	name    string
+	image   string
+	seconds int
+	flags   []string
+	// prefix, unless nil, runs ig instead of the usual way.
+	prefix []string
+}
+
+// export runs a gadget for a while, and returns what it printed and what the
+// receiver got. The error is ig's.
+func export(t *testing.T, o options) (*run, error) {
+	t.Helper()
+	rcv, err := receiver.Start(receiver.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rcv.Close()) })
+
+	args := append([]string{"run", o.image}, igrun.GadgetFlags()...)
+	args = append(args, "--timeout", strconv.Itoa(o.seconds), "--otel-profiles-exporter=otlp",
+		"--otel-profiles-endpoint=http://"+rcv.Addr(), "--otel-profiles-interval=2s", "--output=json")
+	args = append(args, o.flags...)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := igrun.Command(ctx, built(t, "E2E_BIN", "ig"), args...)
+	if o.prefix != nil {
+		argv := append(append([]string{}, o.prefix...), built(t, "E2E_BIN", "ig"))
+		wrapped := exec.CommandContext(ctx, argv[0], append(argv[1:], args...)...)
+		wrapped.Cancel, wrapped.WaitDelay = func() error { return wrapped.Process.Signal(os.Interrupt) }, cmd.WaitDelay
+		cmd = wrapped
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+
+	r := &run{start: time.Now(), rcv: rcv}
+	err = cmd.Run()
+	r.end, r.log = time.Now(), withoutNoise(stderr.Bytes())
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("ig said:\n%s", withoutDebug(r.log))
+		}
+	})
+	if err != nil {
+		return r, fmt.Errorf("%s", lastError(r.log, err))
+	}
+	r.printed = stdout.Bytes()
+	r.rows = parseRows(t, bytes.NewReader(r.printed))
+	r.accounts, err = parseAccounts(r.log)
+	require.NoError(t, err, "%s", r.log)
+	r.stats, r.samples, r.findings = rcv.Stats(), rcv.Samples(), rcv.Findings()
+	for _, req := range rcv.Requests() {
+		r.findings = append(r.findings, otlpcheck.CheckKernelAddresses(req)...)
+	}
+	r.capture(t, o.name)
+	return r, nil
+}
+
+// withoutNoise leaves out what Inspektor Gadget says about rows without a stack
+// and about programs that have ended.
+func withoutNoise(log []byte) []byte {
+	return regexp.MustCompile(`(?m)^.*(is lost: lookup|msg="symbolizer: |signature verification).*\n`).ReplaceAll(log, nil)
+}
+
+func withoutDebug(log []byte) []byte {
+	return regexp.MustCompile(`(?m)^.*level=debug.*\n`).ReplaceAll(log, nil)
+}
+
+// lastError is the error that ig ended with.
+func lastError(log []byte, err error) string {
+	for line := range strings.Lines(string(log)) {
+		if after, ok := strings.CutPrefix(line, "Error: "); ok {
+			return strings.TrimSpace(after)
+		}
+	}
+	return err.Error()
+}
+
+// parseRows reads a row, or an array of rows, per line.
+func parseRows(t *testing.T, r io.Reader) []map[string]any {
+	t.Helper()
+	var rows []map[string]any
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 256<<20)
+	for lines.Scan() {
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		if line[0] != '[' {
+			line = append(append([]byte{'['}, line...), ']')
+		}
+		var some []map[string]any
+		decoder := json.NewDecoder(bytes.NewReader(line))
+		decoder.UseNumber()
+		require.NoError(t, decoder.Decode(&some), "line %.500s", line)
+		rows = append(rows, some...)
+	}
+	require.NoError(t, lines.Err())
+	return rows
+}
+
+// number reads a field of a row.
+func number(t *testing.T, row map[string]any, path ...string) int64 {
+	t.Helper()
+	var v any = row
+	for _, name := range path {
+		fields, ok := v.(map[string]any)
+		require.True(t, ok, "%v in %v", path, row)
+		v = fields[name]
+	}
+	n, ok := v.(json.Number)
+	require.True(t, ok, "%v in %v", path, row)
+	i, err := n.Int64()
+	require.NoError(t, err)
+	return i
+}
+
+// capture writes the requests, as lines of OTLP JSON and each as protobuf, and what
+// the gadget printed.
+func (r *run) capture(t *testing.T, name string) {
+	t.Helper()
+	dir := filepath.Join(outputDir(t), "captures", name)
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	var lines bytes.Buffer
+	for i, req := range r.rcv.Requests() {
+		require.NoError(t, receiver.WriteJSONLine(&lines, req))
+		body, err := proto.Marshal(req)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("request-%03d.pb", i+1)), body, 0o644))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "requests.jsonl"), lines.Bytes(), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "rows.json"), r.printed, 0o644))
+}
+
+// requireSound checks what holds for the requests of any gadget: no rule of the
+// protocol is broken, and every row is accounted for.
+func (r *run) requireSound(t *testing.T) {
+	t.Helper()
+	for i, f := range r.findings {
+		if i < 20 {
+			t.Errorf("protocol: %v", f)
+		}
+	}
+	a := r.accounts
+	require.EqualValues(t, len(r.rows), a.read, "rows printed and read")
+	require.Equal(t, a.read, a.exported+a.notExported)
+	require.Equal(t, a.exported, a.delivered+a.held+a.partial+a.dropped)
+	require.Zero(t, a.held)
+	require.Zero(t, a.partial)
+	require.Zero(t, a.dropped)
+	require.Zero(t, r.stats.Dropped, "requests that were not kept")
+	for _, s := range r.samples {
+		r.requireSoundSample(t, s)
+	}
+}
+
+// tracing are functions that only the tracing has at the leaf of a stack.
+var tracing = regexp.MustCompile(`^(bpf_prog_[0-9a-f]{16}|bpf_trace_run|__bpf_trace|__traceiter_|bpf_get_stack|bpf_trampoline|trace_call_bpf)`)
+
+func (r *run) requireSoundSample(t *testing.T, s receiver.Sample) {
+	t.Helper()
+	require.Equal(t, "host", s.Service, "what runs in no container")
+	require.False(t, s.Start.Before(r.start), "starts %s, ig was started %s", s.Start, r.start)
+	require.False(t, s.End.After(r.end), "ends %s, ig had ended %s", s.End, r.end)
+	require.True(t, s.Start.Before(s.End))
+	for _, ts := range s.Timestamps {
+		require.LessOrEqual(t, uint64(r.start.UnixNano()), ts)
+		require.LessOrEqual(t, ts, uint64(r.end.UnixNano()))
+	}
+	user := false
+	for i, f := range s.Stack {
+		require.False(t, user && f.Type == "kernel", "the kernel calls no program: %v", s.Stack)
+		user = f.Type != "kernel"
+		require.NotEmpty(t, f.Type, "frame %d of %v", i, s.Stack)
+		require.False(t, f.Name == "" && f.Address == 0, "frame %d of %v says nothing", i, s.Stack)
+		if i == 0 && f.Type == "kernel" {
+			require.False(t, tracing.MatchString(f.Name), "the tracing is on the stack: %v", s.Stack)
+		}
+	}
+}
+
+// of returns the samples of threads of that name.
+func (r *run) of(thread string) []receiver.Sample {
+	var found []receiver.Sample
+	for _, s := range r.samples {
+		if s.Attributes["thread.name"] == thread {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// in reports whether a function is on a sample's stack.
+func in(s receiver.Sample, function string) bool {
+	for _, f := range s.Stack {
+		if f.Name == function {
+			return true
+		}
+	}
+	return false
+}
+
+// totalIn adds up the samples with a function on their stacks.
+func totalIn(samples []receiver.Sample, function string) int64 {
+	n := int64(0)
+	for _, s := range samples {
+		if in(s, function) {
+			n += s.Total()
+		}
+	}
+	return n
+}

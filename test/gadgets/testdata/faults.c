@@ -1,0 +1,73 @@
+/*
+ * Uses fresh memory until its standard input ends: 64 pages that it writes to
+ * itself, and 16 that the kernel copies a file to.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define PAGE 4096
+#define TOUCHED 64
+#define FILLED 16
+
+static char *fresh(int pages)
+{
+	char *p = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		abort();
+	madvise(p, pages * PAGE, MADV_NOHUGEPAGE);
+	return p;
+}
+
+__attribute__((noinline)) void touch_pages(void)
+{
+	char *p = fresh(TOUCHED);
+
+	for (int i = 0; i < TOUCHED; i++)
+		p[i * PAGE] = 1;
+	munmap(p, TOUCHED * PAGE);
+}
+
+/* See waits.c for why there is a function in between. */
+__attribute__((noinline)) static void copy_file(int file, char *p)
+{
+	if (pread(file, p, FILLED * PAGE, 0) != FILLED * PAGE)
+		abort();
+}
+
+__attribute__((noinline)) void fill_pages(int file)
+{
+	char *p = fresh(FILLED);
+
+	copy_file(file, p);
+	munmap(p, FILLED * PAGE);
+}
+
+/* Returns a file of its own that is long enough, and has no name. */
+static int make_file(void)
+{
+	int file = memfd_create("faults", 0);
+
+	if (file < 0 || ftruncate(file, FILLED * PAGE))
+		abort();
+	return file;
+}
+
+int main(void)
+{
+	int file = make_file();
+	char byte;
+
+	prctl(PR_SET_NAME, "faults");
+	fcntl(0, F_SETFL, O_NONBLOCK);
+	while (read(0, &byte, 1) != 0) {
+		touch_pages();
+		fill_pages(file);
+		usleep(20000);
+	}
+	return 0;
+}

@@ -1,0 +1,64 @@
+/*
+ * Waits until its standard input ends, three times as long in wait_long as in
+ * wait_short, and prints at the end how long it was in each, in nanoseconds.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+static long long now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/*
+ * The library's functions have no frame pointer, which hides their caller from
+ * the walk of the stack: it is these, and not the functions that are looked for.
+ */
+__attribute__((noinline)) static void nap(long ms)
+{
+	struct timespec t = { 0, ms * 1000000 };
+
+	nanosleep(&t, NULL);
+}
+
+__attribute__((noinline)) static void wait_for_nothing(int ms)
+{
+	poll(NULL, 0, ms);
+}
+
+__attribute__((noinline)) void wait_long(void)
+{
+	nap(30);
+}
+
+__attribute__((noinline)) void wait_short(void)
+{
+	wait_for_nothing(10);
+}
+
+int main(void)
+{
+	long long in_long = 0, in_short = 0, a, b, c;
+	char byte;
+
+	prctl(PR_SET_NAME, "waits");
+	fcntl(0, F_SETFL, O_NONBLOCK);
+	while (read(0, &byte, 1) != 0) {
+		a = now();
+		wait_long();
+		b = now();
+		wait_short();
+		c = now();
+		in_long += b - a;
+		in_short += c - b;
+	}
+	printf("%lld %lld\n", in_long, in_short);
+	return 0;
+}

@@ -1,0 +1,92 @@
+//go:build e2e
+
+package hub
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// to returns the documented settings of our exporter for a backend, with another address.
+func to(t *testing.T, backend, endpoint string) string {
+	t.Helper()
+	line := regexp.MustCompile(`(?m)^( +endpoint): .*$`)
+	text := documented(t, backend)
+	require.Len(t, line.FindAllString(text, -1), 1)
+	// The name that the run asks for.
+	text = regexp.MustCompile(`(?m)^      `+backend+`:$`).ReplaceAllString(text, "      collector:")
+	return line.ReplaceAllString(text, "$1: "+endpoint)
+}
+
+// accepted checks that a backend takes and shows what it got, by the rules of its source.
+func accepted(t *testing.T, backend string, requests []*collectorpb.ExportProfilesServiceRequest) {
+	t.Helper()
+	require.NotEmpty(t, requests)
+	for _, req := range requests {
+		for _, err := range backends.Check(backend, req) {
+			require.NoError(t, err)
+		}
+	}
+	require.Equal(t, map[string]int64{
+		"cart main.hash": 30, "cart main.sort": 12, "search main.find": 20, "coredns dns.serve": 7, "host kubelet.sync": 5,
+	}, values(resolve(requests)))
+}
+
+// TestBackends sends to a receiver that reads what the backend does.
+func TestBackends(t *testing.T) {
+	for _, backend := range []string{backends.Pyroscope, backends.Parca, backends.Devfiler} {
+		t.Run(backend, func(t *testing.T) {
+			layout, ok := backends.Layout(backend)
+			require.True(t, ok)
+			r, err := receiver.Start(receiver.Options{Layout: layout})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, r.Close()) })
+			send(t, to(t, backend, "http://"+r.Addr()), rows())
+			accepted(t, backend, r.Requests())
+			shown(t, backend, r.Requests())
+		})
+	}
+}
+
+// shown checks the names that the page promises.
+func shown(t *testing.T, backend string, requests []*collectorpb.ExportProfilesServiceRequest) {
+	t.Helper()
+	for _, req := range requests {
+		switch backend {
+		case backends.Pyroscope:
+			for _, s := range backends.PyroscopeSeries(req) {
+				require.Equal(t, "process_cpu:cpu:nanoseconds:cpu:nanoseconds", s.Type)
+				require.NotEmpty(t, s.Labels["service_name"])
+				require.NotContains(t, s.Labels, "thread_name")
+			}
+		case backends.Parca:
+			for _, s := range receiver.Resolve(req) {
+				require.Equal(t, "process_cpu:samples:count:cpu:nanoseconds", strings.Join([]string{s.Scope, s.Type, s.Unit, s.PeriodType, s.PeriodUnit}, ":"))
+			}
+		}
+	}
+}
+
+// TestBackendsBehindCollector does the same through a Collector. Parca is not among them: it reads
+// another layout than a Collector writes.
+func TestBackendsBehindCollector(t *testing.T) {
+	for _, backend := range []string{backends.Pyroscope, backends.Devfiler, backends.Elastic} {
+		t.Run(backend, func(t *testing.T) {
+			r := start(t)
+			c := collectortest.NewWithConfig(t, documented(t, "relay"), "BACKEND="+r.Addr(), "BACKEND_INSECURE=true")
+			c.Start()
+			send(t, to(t, backend, "http://"+c.GRPC), rows())
+			c.Stop()
+			accepted(t, backend, r.Requests())
+		})
+	}
+}

@@ -1,0 +1,206 @@
+//go:build e2e
+
+// Package hub runs the Collector configurations of operators/otel-profiles/BACKENDS.md as they
+// stand there: it sends profiles from the operator through a real Collector, and looks at what
+// arrives behind it.
+package hub
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+const page = "../../operators/otel-profiles/BACKENDS.md"
+
+// documented returns the YAML of the page between the markers of that name.
+func documented(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	block := regexp.MustCompile("(?s)<!-- begin config " + regexp.QuoteMeta(name) + " -->\n+```yaml\n(.*?)```\n+<!-- end config " + regexp.QuoteMeta(name) + " -->")
+	found := block.FindAllStringSubmatch(string(text), -1)
+	require.Len(t, found, 1, "the page has no config %s, or two", name)
+	return found[0][1]
+}
+
+// TestEveryConfiguration keeps a configuration from standing in the page as if a test ran it.
+func TestEveryConfiguration(t *testing.T) {
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	var names []string
+	for _, m := range regexp.MustCompile("<!-- begin config (.*) -->").FindAllStringSubmatch(string(text), -1) {
+		names = append(names, m[1])
+	}
+	require.ElementsMatch(t, []string{
+		"hub-exporter", "hub", "hub-batch", "hub-kubernetes", "relay",
+		backends.Pyroscope, backends.Parca, backends.Devfiler, backends.Elastic,
+	}, names)
+}
+
+// exporter returns the documented settings of our exporter, with the Collector's address in place
+// of the documented one.
+func exporter(t *testing.T, name, endpoint string) string {
+	t.Helper()
+	const placeholder = "http://collector.observability:4317"
+	text := documented(t, name)
+	require.Equal(t, 1, strings.Count(text, placeholder))
+	return strings.Replace(text, placeholder, endpoint, 1)
+}
+
+// What a Collector of v0.160 makes of a request is not up to us. It breaks these of our rules, and
+// no other.
+var (
+	collectors = []otlpcheck.Rule{
+		otlpcheck.RuleTableZero, // attribute_table[0] gets an empty value: 2 bytes where the protocol wants none
+		otlpcheck.RuleOrphan,    // what filter has dropped stays in the dictionary
+	}
+	// Its file has the texts of resources in the string table.
+	inFiles = append(slices.Clone(collectors), otlpcheck.RulePlain)
+)
+
+// check checks requests that a Collector has sent on: they may break the rules in may alone.
+func check(t *testing.T, requests []*collectorpb.ExportProfilesServiceRequest, may []otlpcheck.Rule) {
+	t.Helper()
+	require.NotEmpty(t, requests)
+	for _, req := range requests {
+		for _, err := range otlpcheck.Check(req) {
+			v := &otlpcheck.Violation{}
+			require.ErrorAs(t, err, &v)
+			require.Contains(t, may, v.Rule, "%v", err)
+			if v.Rule == otlpcheck.RuleTableZero {
+				require.Equal(t, "dictionary.attribute_table[0]", v.Path, "%v", err)
+			}
+		}
+	}
+}
+
+// values sums the samples by service and leaf function.
+func values(samples []receiver.Sample) map[string]int64 {
+	sum := map[string]int64{}
+	for _, s := range samples {
+		service := s.Service
+		if service == "" {
+			service = s.Attributes["service.name"] // where Elastic looks for it
+		}
+		// The leaf of the user's part comes behind the kernel's two frames.
+		sum[service+" "+s.Stack[2].Name] += s.Total()
+	}
+	return sum
+}
+
+func resolve(requests []*collectorpb.ExportProfilesServiceRequest) []receiver.Sample {
+	var samples []receiver.Sample
+	for _, req := range requests {
+		samples = append(samples, receiver.Resolve(req)...)
+	}
+	return samples
+}
+
+func start(t *testing.T) *receiver.Receiver {
+	t.Helper()
+	r, err := receiver.Start(receiver.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return r
+}
+
+func TestProcessors(t *testing.T) {
+	backend := start(t)
+	c := collectortest.NewWithConfig(t, documented(t, "hub"), "BACKEND="+backend.Addr(), "BACKEND_INSECURE=true")
+	c.Start()
+	send(t, exporter(t, "hub-exporter", "http://"+c.GRPC), rows())
+	c.Stop() // sends and writes what it still has
+
+	for name, got := range map[string]struct {
+		requests []*collectorpb.ExportProfilesServiceRequest
+		may      []otlpcheck.Rule
+	}{"otlp_grpc": {backend.Requests(), collectors}, "file": {c.Received(), inFiles}} {
+		t.Run(name, func(t *testing.T) {
+			check(t, got.requests, got.may)
+			samples := resolve(got.requests)
+			require.Equal(t, map[string]int64{"cart main.hash": 30, "cart main.sort": 12, "search main.find": 20}, values(samples),
+				"the node's processes and kube-system are dropped, all else is there")
+			for _, s := range samples {
+				r := s.Resource
+				require.Equal(t, "production", r["deployment.environment.name"], "added")
+				require.Equal(t, "main", r["k8s.cluster.name"], "added")
+				require.NotContains(t, r, "container.runtime.name", "deleted")
+				require.NotContains(t, r, "k8s.pod.label.team", "renamed")
+				require.Equal(t, map[string]string{"cart": "checkout"}[s.Service], r["team"], "renamed")
+				require.Equal(t, "shop", r["k8s.namespace.name"])
+				require.Equal(t, "worker", s.Attributes["thread.name"])
+				require.Equal(t, receiver.Type{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 20408163}, receiver.TypeOf(s))
+			}
+		})
+	}
+}
+
+// TestTwoCollectors sends through one Collector into another.
+func TestTwoCollectors(t *testing.T) {
+	second := collectortest.New(t, "")
+	second.Start()
+	first := collectortest.NewWithConfig(t, documented(t, "hub"), "BACKEND="+second.GRPC, "BACKEND_INSECURE=true")
+	first.Start()
+	send(t, exporter(t, "hub-exporter", "http://"+first.GRPC), rows())
+	first.Stop()
+	second.Stop()
+	check(t, second.Received(), inFiles)
+	require.Equal(t, map[string]int64{"cart main.hash": 30, "cart main.sort": 12, "search main.find": 20}, values(resolve(second.Received())))
+}
+
+// TestBatchInCollector lets the Collector's exporter make one request of several.
+func TestBatchInCollector(t *testing.T) {
+	backend := start(t)
+	plain := documented(t, "hub")
+	config := strings.Replace(plain, "    tls: {insecure:", "    "+documented(t, "hub-batch")+"    tls: {insecure:", 1)
+	require.NotEqual(t, plain, config)
+	c := collectortest.NewWithConfig(t, config, "BACKEND="+backend.Addr(), "BACKEND_INSECURE=true")
+	c.Start()
+	for range 3 {
+		send(t, exporter(t, "hub-exporter", "http://"+c.GRPC), rows())
+	}
+	c.Stop()
+	require.Len(t, backend.Requests(), 1)
+	check(t, backend.Requests(), collectors)
+	require.Equal(t, map[string]int64{"cart main.hash": 90, "cart main.sort": 36, "search main.find": 60}, values(resolve(backend.Requests())))
+}
+
+// TestFullCollector shows that a Collector without memory left asks to send again, and does not
+// lose what it refuses.
+func TestFullCollector(t *testing.T) {
+	const limits = "limit_mib: 512, spike_limit_mib: 128"
+	config := documented(t, "hub")
+	require.Contains(t, config, limits)
+	backend := start(t)
+	c := collectortest.NewWithConfig(t, strings.Replace(config, limits, "limit_mib: 2, spike_limit_mib: 1", 1), "BACKEND="+backend.Addr(), "BACKEND_INSECURE=true")
+	c.Start()
+	conn, err := grpc.NewClient(c.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	client := collectorpb.NewProfilesServiceClient(conn)
+	require.Eventually(t, func() bool { // it looks at its memory once a second
+		_, err = client.Export(t.Context(), &collectorpb.ExportProfilesServiceRequest{ResourceProfiles: []*profilespb.ResourceProfiles{{
+			ScopeProfiles: []*profilespb.ScopeProfiles{{Profiles: []*profilespb.Profile{{Samples: []*profilespb.Sample{{Values: []int64{1}}}}}}},
+		}}})
+		return err != nil
+	}, 30*time.Second, 100*time.Millisecond)
+	require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+}

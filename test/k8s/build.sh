@@ -1,0 +1,59 @@
+#!/bin/bash
+# build.sh fills $LAB with what cluster.sh and the end-to-end test need: packages of Debian,
+# Kubernetes from its Go module, kubectl-gadget and cosign from theirs, and the images.
+# What is there already is not built again. IG, COLLECTOR and GADGET are what make has built.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+LAB=$(cd "${LAB:?a scratch folder}" && pwd)
+IG=$(realpath "${IG:?path of ig}")
+COLLECTOR=$(realpath "${COLLECTOR:?path of the Collector}")
+GADGET=$(realpath "${GADGET:?path of an exported gadget image}")
+bin=$LAB/bin
+mkdir -p "$bin" "$LAB/images"
+export CGO_ENABLED=0 PATH=$PATH:/usr/sbin:/sbin
+step() { "$top/.ci/step" "$@"; }
+
+# No service of a package is to start on this machine.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ] && [ "$(id -u)" = 0 ]; then
+	printf '#!/bin/sh\nexit 101\n' >$policy
+	chmod +x $policy
+	trap 'rm -f $policy' EXIT
+fi
+"$top/.ci/packages" containerd runc etcd-server containernetworking-plugins busybox-static iptables conntrack openssl \
+	util-linux iproute2 ca-certificates gcc libc6-dev
+
+version=$(cd "$here/modules/kubernetes" && go list -m -f '{{.Version}}' k8s.io/kubernetes)
+minor=${version#v1.}
+component=k8s.io/component-base/version
+ldflags="-s -w -X $component.gitVersion=$version -X $component.gitMajor=1 -X $component.gitMinor=${minor%%.*}"
+ldflags="$ldflags -X $component.gitTreeState=clean -X $component.buildDate=2026-01-01T00:00:00Z"
+if [ "$(cat "$bin/kubernetes.version" 2>/dev/null)" != "$version" ]; then
+	step "building Kubernetes $version (about 8 minutes of one CPU, once)" \
+		go -C "$here/modules/kubernetes" build -trimpath -tags notest,grpcnotrace -ldflags "$ldflags" -o "$bin/kubernetes" .
+	echo "$version" >"$bin/kubernetes.version"
+fi
+ig_module=github.com/inspektor-gadget/inspektor-gadget
+ig_version=$(cd "$here/modules/kubectl-gadget" && go list -m -f '{{.Version}}' $ig_module)
+step "building kubectl-gadget $ig_version" go -C "$here/modules/kubectl-gadget" build -buildvcs=false \
+	-ldflags "-s -w -X $ig_module/internal/version.version=$ig_version" -o "$bin/kubectl-gadget" $ig_module/cmd/kubectl-gadget
+[ -x "$bin/cosign" ] || step "building cosign (a few minutes, once)" go -C "$here/modules/cosign" build -trimpath -buildvcs=false \
+	-ldflags "-s -w" -o "$bin/cosign" github.com/sigstore/cosign/v2/cmd/cosign
+step "building the registry" go -C "$top" build -buildvcs=false -o "$bin/registry" ./test/k8s/registry
+step "building imagebuild" go -C "$top" build -buildvcs=false -o "$bin/imagebuild" ./cmd/imagebuild
+
+gcc -static -Os -s -o "$LAB/pause" "$here/pause.c"
+# The caller of a function without a frame of its own is missing from its stack.
+gcc -static -O1 -g -fno-inline -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -o "$LAB/burn" "$here/burn.c"
+cd "$top"
+for program in pause burn collector; do
+	file=$LAB/$program
+	[ $program != collector ] || file=$COLLECTOR
+	"$bin/imagebuild" -manifest "$here/images/$program.yaml" -file "$program=$file" \
+		-archive "$LAB/images/$program.tar" -ref "localhost/$program:test"
+done
+step "building the daemon's image" "$bin/imagebuild" -manifest cmd/gadgettracermanager/image.yaml \
+	-archive "$LAB/images/inspektor-gadget.tar" -ref localhost/inspektor-gadget:test
+cp "$IG" "$bin/ig"
+cp "$GADGET" "$LAB/gadget.tar"

@@ -1,0 +1,51 @@
+/*
+ * burn [SECONDS] is the workload: it spins in named functions for ever or for some seconds, and
+ * sleeps most of the time so that a dozen of them fit on one CPU. Compile it with frame pointers.
+ */
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+volatile uint64_t sink;
+
+static void quit(int sig)
+{
+	(void)sig;
+	_exit(0);
+}
+
+__attribute__((noinline)) void burn_leaf(void)
+{
+	for (int i = 0; i < 2000000; i++)
+		sink += i * 2654435761u;
+	sink++;
+}
+
+__attribute__((noinline)) void burn_middle(void)
+{
+	burn_leaf();
+	sink++;
+}
+
+__attribute__((noinline)) void burn_outer(void)
+{
+	burn_middle();
+	sink++;
+}
+
+int main(int argc, char **argv)
+{
+	long seconds = argc > 1 ? atol(argv[1]) : 0;
+	time_t end = time(NULL) + seconds;
+
+	/* Process 1 of a container ignores signals that it has no handler for. */
+	signal(SIGTERM, quit);
+	while (!seconds || time(NULL) < end) {
+		for (int i = 0; i < 3; i++)
+			burn_outer();
+		usleep(80000);
+	}
+	return 0;
+}

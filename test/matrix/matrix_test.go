@@ -1,0 +1,349 @@
+//go:build e2e
+
+package matrix
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// gadget is one that runs under every preset, all at the same time.
+type gadget struct {
+	name string
+	// image, where it is not this project's: it is left out where nothing has built it.
+	image string
+	flags []string
+	// workload is a program of test/gadgets that the gadget sees.
+	workload string
+	// onCPU tells the only gadgets that Elastic shows.
+	onCPU bool
+	// pyroscope is the profile type there.
+	pyroscope string
+}
+
+func all() []gadget {
+	buildIDs := []string{"--collect-ustack", "--collect-build-id"}
+	of := func(typ, unit, period, periodUnit string) string {
+		return strings.Join([]string{period, typ, unit, period, periodUnit}, ":")
+	}
+	const cpu = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+	return []gadget{
+		{name: "profile_cpu", flags: []string{"--frequency=99"}, onCPU: true, pyroscope: cpu},
+		{name: "profile_cpu with build IDs", image: "profile_cpu:dev", flags: []string{"--frequency=99", "--collect-build-id"}, onCPU: true, pyroscope: cpu},
+		{name: "profile_offcpu", workload: "waits", pyroscope: of("off_cpu", "nanoseconds", "off_cpu", "nanoseconds")},
+		{name: "profile_pagefault", workload: "faults", pyroscope: of("page_faults", "count", "page_faults", "count")},
+		{name: "Inspektor Gadget's profile_cpu", image: "upstream-profile_cpu:dev", flags: buildIDs, onCPU: true, pyroscope: cpu},
+		{name: "Inspektor Gadget's trace_open", image: "upstream-trace_open:dev", flags: buildIDs, workload: "opens", pyroscope: of("events", "count", "open", "count")},
+		{name: "Inspektor Gadget's trace_malloc", image: "upstream-trace_malloc:dev", flags: buildIDs, workload: "allocs", pyroscope: of("events", "count", "malloc", "count")},
+		{name: "Inspektor Gadget's trace_capabilities", image: "upstream-trace_capabilities:dev", flags: buildIDs, workload: "caps", pyroscope: of("events", "count", "capabilities", "count")},
+	}
+}
+
+func built(t *testing.T, variable, name string) string {
+	t.Helper()
+	dir := os.Getenv(variable)
+	require.NotEmpty(t, dir, "%s is not set: it is the folder with %s", variable, name)
+	path := filepath.Join(dir, name)
+	require.FileExists(t, path)
+	return path
+}
+
+func output(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	require.NoError(t, err, "%s %v:\n%s", name, args, out)
+	return string(out)
+}
+
+// start compiles a program of test/gadgets and runs it.
+func start(t *testing.T, name string) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), name)
+	output(t, "clang", "-O0", "-fno-omit-frame-pointer", "-o", program, filepath.Join("..", "gadgets", "testdata", name+".c"))
+	run(t, program)
+}
+
+// run runs a program until the end of the test.
+func run(t *testing.T, program string) {
+	t.Helper()
+	cmd := exec.Command(program)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		require.NoError(t, stdin.Close()) // the program ends with it
+		require.NoError(t, cmd.Wait())
+	})
+}
+
+// capture runs a gadget under a preset, and returns the requests as they were encoded.
+func capture(t *testing.T, image, preset string, flags []string) ([][]byte, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "requests.pb")
+	args := append([]string{"run", image}, igrun.GadgetFlags()...)
+	args = append(args, "--timeout", "5", "--otel-profiles-exporter=matrix", "--otel-profiles-interval=1s", "--output=none")
+	args = append(args, flags...)
+	cmd := igrun.Command(t.Context(), built(t, "E2E_BIN", "ig"), args...)
+	prefix := config.EnvPrefix + "MATRIX_"
+	cmd.Env = append(os.Environ(), prefix+"EXPORTER=file", prefix+"PATH="+file, prefix+"FORMAT=otlp-proto", prefix+"PRESET="+preset)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	content, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil // no rows
+	}
+	require.NoError(t, err)
+	var bodies [][]byte
+	for r := bytes.NewBuffer(content); r.Len() > 0; {
+		n := int(binary.BigEndian.Uint32(r.Next(4)))
+		require.GreaterOrEqual(t, r.Len(), n)
+		bodies = append(bodies, bytes.Clone(r.Next(n)))
+	}
+	return bodies, nil
+}
+
+// cell is what came of a gadget under a preset.
+type cell struct {
+	bodies  [][]byte
+	samples []receiver.Sample
+	broken  map[string]int // by rule, in all
+	series  map[string]backends.Series
+	err     error
+	// Of all locations, those with an htlhash, and those of type go.
+	locations, hashed, golang int
+	// burn is what was sent of heavy, a function of the test's Go program, by htlhash.
+	burn map[string][]uint64
+}
+
+func (c *cell) check(t *testing.T, preset string) {
+	t.Helper()
+	layout, ok := backends.Layout(preset)
+	require.True(t, ok)
+	c.broken, c.series, c.burn = map[string]int{}, map[string]backends.Series{}, map[string][]uint64{}
+	for _, body := range c.bodies {
+		// What the protocol asks for, in any layout, and what this receiver asks for.
+		for _, err := range append(otlpcheck.CheckBytesAs(body, layout), backends.CheckBytes(preset, body)...) {
+			var v *otlpcheck.Violation
+			require.ErrorAs(t, err, &v)
+			if c.broken[v.Rule.ID]++; c.broken[v.Rule.ID] <= 3 {
+				t.Logf("%s: %v", preset, err)
+			}
+		}
+		req, err := otlpcheck.Decode(body, layout)
+		require.NoError(t, err)
+		for _, err := range backends.CheckPyroscopeWindow(req, time.Now()) {
+			require.NoError(t, err)
+		}
+		for _, s := range backends.PyroscopeSeries(req) {
+			c.series[s.Key()] = s
+		}
+		c.samples = append(c.samples, receiver.Resolve(req)...)
+		c.count(req.GetDictionary())
+	}
+}
+
+// count counts the locations, those in a file with an htlhash and those of type go.
+func (c *cell) count(d *profilespb.ProfilesDictionary) {
+	text := func(indices []int32, key string) string {
+		for _, i := range indices {
+			if a := d.AttributeTable[i]; d.StringTable[a.KeyStrindex] == key {
+				return a.Value.GetStringValue()
+			}
+		}
+		return ""
+	}
+	for _, l := range d.LocationTable[1:] {
+		c.locations++
+		hash := text(d.MappingTable[l.MappingIndex].AttributeIndices, "process.executable.build_id.htlhash")
+		if hash != "" {
+			c.hashed++
+		}
+		if text(l.AttributeIndices, "profile.frame.type") == "go" {
+			c.golang++
+			if d.StringTable[d.FunctionTable[l.Lines[0].FunctionIndex].NameStrindex] == "main.heavy" {
+				c.burn[hash] = append(c.burn[hash], l.Address)
+			}
+		}
+	}
+}
+
+// TestMatrix runs the gadgets under the presets and writes the matrix.
+func TestMatrix(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("eBPF programs are for root alone")
+	}
+	ig := built(t, "E2E_BIN", "ig")
+	burn := filepath.Join(t.TempDir(), "burn")
+	output(t, "go", "build", "-buildvcs=false", "-o", burn, "../e2e/burn")
+	run(t, burn)
+
+	presets := config.Presets()
+	matrix := map[string]map[string]*cell{}
+	for _, g := range all() {
+		t.Run(g.name, func(t *testing.T) {
+			if g.image == "" || strings.HasSuffix(g.image, "cpu:dev") && !strings.HasPrefix(g.image, "upstream") {
+				name, _, _ := strings.Cut(g.name, " ")
+				output(t, ig, "image", "import", built(t, "E2E_GADGETS", name+".tar"))
+				g.image = name + ":dev"
+			} else if !strings.Contains(output(t, ig, "image", "list", "--no-trunc"), strings.TrimSuffix(g.image, ":dev")) {
+				t.Skipf("nothing has built %s: test/gadgets does", g.image)
+			}
+			if g.workload != "" {
+				start(t, g.workload)
+			}
+			cells := map[string]*cell{}
+			var runs sync.WaitGroup
+			for _, preset := range presets {
+				c := &cell{}
+				cells[preset] = c
+				runs.Go(func() { c.bodies, c.err = capture(t, g.image, preset, g.flags) })
+			}
+			runs.Wait()
+			for _, preset := range presets {
+				if err := cells[preset].err; err != nil && strings.Contains(err.Error(), "kprobe") {
+					t.Skipf("it does not run on this machine: %v", err)
+				}
+			}
+			if !slices.ContainsFunc(presets, func(preset string) bool { return len(cells[preset].bodies) > 0 }) && strings.HasPrefix(g.image, "upstream-") {
+				t.Skip("it gives no rows on this machine")
+			}
+			matrix[g.name] = cells
+			for _, preset := range presets {
+				c := cells[preset]
+				require.NoError(t, c.err, preset)
+				c.check(t, preset)
+				g.require(t, preset, burn, c)
+			}
+		})
+	}
+	write(t, presets, matrix)
+}
+
+func (g gadget) require(t *testing.T, preset, burn string, c *cell) {
+	t.Helper()
+	require.NotEmpty(t, c.samples, preset)
+	if preset == backends.Elastic && !g.onCPU {
+		// It takes nothing but on-CPU samples, whoever sends the others.
+		require.Equal(t, []string{"elastic-type"}, slices.Sorted(maps.Keys(c.broken)))
+		return
+	}
+	require.Empty(t, c.broken, preset)
+	if preset == backends.Pyroscope {
+		for _, s := range c.series {
+			require.Equal(t, g.pyroscope, s.Type)
+			require.LessOrEqual(t, len(s.Labels), 30)
+			require.NotContains(t, s.Labels, "thread_name")
+		}
+	}
+	if !g.onCPU || preset != backends.Devfiler && preset != backends.Elastic {
+		return
+	}
+	require.Positive(t, c.hashed, "%s: locations with an htlhash", preset)
+	requireHeavy(t, burn, c.burn)
+}
+
+// requireHeavy checks what was sent of a function against the program that it is in.
+func requireHeavy(t *testing.T, program string, sent map[string][]uint64) {
+	t.Helper()
+	f, err := os.Open(program)
+	require.NoError(t, err)
+	defer f.Close()
+	st, err := f.Stat()
+	require.NoError(t, err)
+	hash, err := buildid.HTLHash(f, st.Size())
+	require.NoError(t, err)
+	e, err := elf.NewFile(f)
+	require.NoError(t, err)
+	symbols, err := e.Symbols()
+	require.NoError(t, err)
+	i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == "main.heavy" })
+	require.NotEqual(t, -1, i)
+	require.NotEmpty(t, sent[hash], "its own among %v", slices.Collect(maps.Keys(sent)))
+	for _, addr := range sent[hash] {
+		require.GreaterOrEqual(t, addr, symbols[i].Value)
+		require.LessOrEqual(t, addr, symbols[i].Value+symbols[i].Size)
+	}
+}
+
+// write writes the matrix as Markdown.
+func write(t *testing.T, presets []string, matrix map[string]map[string]*cell) {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "| gadget | %s |\n|---|%s\n", strings.Join(presets, " | "), strings.Repeat("---|", len(presets)))
+	for _, g := range all() {
+		if matrix[g.name] == nil {
+			continue
+		}
+		fmt.Fprintf(&b, "| %s |", g.name)
+		for _, preset := range presets {
+			c := matrix[g.name][preset]
+			fmt.Fprintf(&b, " %s |", c.text())
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\nEach cell is a run of its own: the requests under that preset, in the layout that it writes, against the\n" +
+		"rules of the protocol and of that receiver.\n\n")
+	for _, g := range all() {
+		if matrix[g.name] == nil {
+			fmt.Fprintf(&b, "Not run here: %s.\n", g.name)
+		}
+	}
+	b.WriteString("\n## Pyroscope\n\n| gadget | profile type | series | labels |\n|---|---|---|---|\n")
+	for _, g := range all() {
+		cells := matrix[g.name]
+		if cells == nil {
+			continue
+		}
+		types, labels := map[string]bool{}, map[string]bool{}
+		for _, s := range cells[backends.Pyroscope].series {
+			types[s.Type] = true
+			for name := range s.Labels {
+				labels[name] = true
+			}
+		}
+		fmt.Fprintf(&b, "| %s | `%s` | %d | %s |\n", g.name, strings.Join(slices.Sorted(maps.Keys(types)), "`, `"),
+			len(cells[backends.Pyroscope].series), strings.Join(slices.Sorted(maps.Keys(labels)), ", "))
+	}
+	b.WriteString("\nThe machine of this run has no containers that Inspektor Gadget sees: the host is one series. An hour of a node with\n" +
+		"60 containers of 20 thread names each makes 60 series, and 1,200 with `thread.name=sample` (TestBusyNode).\n")
+	file := filepath.Join(filepath.Dir(filepath.Clean(os.Getenv("E2E_GADGETS"))), "matrix.md")
+	require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
+	t.Logf("%s:\n%s", file, b.String())
+}
+
+func (c *cell) text() string {
+	if c.err != nil {
+		return "not run"
+	}
+	what := fmt.Sprintf("%d samples", len(c.samples))
+	if c.hashed > 0 {
+		what += fmt.Sprintf(", %d of %d locations with htlhash, %d of Go", c.hashed, c.locations, c.golang)
+	}
+	if len(c.broken) == 0 {
+		return "clean: " + what
+	}
+	return "refused (" + strings.Join(slices.Sorted(maps.Keys(c.broken)), ", ") + "): " + what
+}

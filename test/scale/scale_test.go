@@ -1,0 +1,175 @@
+//go:build e2e
+
+// Package scale lets a thousand simulated nodes send to one real OpenTelemetry Collector: real
+// requests of the size that a node makes, over connections of their own, at their jittered
+// intervals.
+package scale
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/viper"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+var (
+	nodes    = flag.Int("nodes", 1000, "simulated nodes")
+	interval = flag.Duration("interval", 10*time.Second, "batch window of each node")
+	duration = flag.Duration("duration", 30*time.Second, "how long to send")
+	out      = flag.String("out", "", "write the table to this file")
+)
+
+// A node: 40 containers, 16 CPUs that are half busy, sampled 49 times a second: some 3,900 samples
+// in a window of 10 s, which are of some 1,200 distinct stacks.
+const (
+	containers = 40
+	stacks     = 1200
+	depth      = 28
+	perSecond  = 392
+)
+
+// window is one window of a node, encoded.
+func window(t *testing.T, node int) profile.Message {
+	a, err := profile.New(profile.Config{
+		Scope: profile.Scope{Name: "profile_cpu"}, Types: []profile.ValueType{{Type: "samples", Unit: "count"}},
+		PeriodType: profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 20408163,
+	})
+	require.NoError(t, err)
+	for c := range uint64(containers) {
+		a.SetResource(c, profile.Resource{Attributes: attributes(node, int(c))})
+	}
+	r := rand.New(rand.NewPCG(uint64(node), 1))
+	one := []int64{1}
+	for range int(interval.Seconds() * perSecond) {
+		// Few stacks are hot, most are rare.
+		s := int(float64(stacks) * r.Float64() * r.Float64())
+		if a.Add(uint64(s), one, 0) == profile.NeedSample {
+			require.Equal(t, profile.Added, a.Insert(uint64(s%containers), uint64(s), profile.Sample{
+				Stack:      frames(s),
+				Attributes: []profile.Attribute{{Key: "thread.name", Value: profile.String(fmt.Sprintf("worker-%d", s%3))}},
+			}, one, 0))
+		}
+	}
+	now := uint64(time.Now().UnixNano())
+	messages := a.Flush(now, now+uint64(*interval), profile.Limits{}).Messages
+	require.Len(t, messages, 1)
+	return messages[0]
+}
+
+func frames(s int) []profile.Frame {
+	f := make([]profile.Frame, depth)
+	for d := range f {
+		f[d] = profile.Frame{Name: fmt.Sprintf("github.com/shop/service%d/pkg.(*Handler).method%d_%d", s%containers, d, s%(1+(depth-d)/4)), Type: profile.FrameNative}
+	}
+	return f
+}
+
+func attributes(node, c int) []profile.Attribute {
+	var a []profile.Attribute
+	for k, v := range map[string]string{
+		"service.name": fmt.Sprintf("service-%d", c), "service.namespace": "shop", "service.version": "1.2.3",
+		"service.instance.id": fmt.Sprintf("shop.service-%d-%d.main", c, node),
+		"k8s.namespace.name":  "shop", "k8s.pod.name": fmt.Sprintf("service-%d-%d", c, node), "k8s.container.name": "main",
+		"k8s.deployment.name": fmt.Sprintf("service-%d", c), "k8s.node.name": fmt.Sprintf("node-%d", node),
+		"container.id": fmt.Sprintf("%032x%032x", node, c), "container.name": "main", "container.image.name": "registry.example/shop/service",
+		"container.runtime.name": "containerd", "host.name": fmt.Sprintf("node-%d", node), "host.arch": "amd64", "os.type": "linux",
+	} {
+		a = append(a, profile.Attribute{Key: k, Value: profile.String(v)})
+	}
+	return a
+}
+
+func TestThousandNodes(t *testing.T) {
+	c := collectortest.New(t, "{nop: {}}")
+	c.Start()
+	file := viper.New()
+	file.Set("operator.otel-profiles.exporters.x", map[string]any{"exporter": "otlp-grpc", "endpoint": c.GRPC, "insecure": true})
+	cfg, err := config.Load(config.Sources{File: file}).Exporter("x")
+	require.NoError(t, err)
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+
+	// The windows of some nodes are replayed by all: what a request costs the Collector does not
+	// depend on whose it is.
+	windows := make([]profile.Message, 20)
+	for i := range windows {
+		windows[i] = window(t, i)
+	}
+
+	cpu0, rss0, _ := c.Usage()
+	began := time.Now()
+	var wg sync.WaitGroup
+	exporters := make([]*export.Exporter, *nodes)
+	stop := make(chan struct{})
+	for n := range exporters {
+		e, err := export.New(cfg, export.Options{Logger: quiet})
+		require.NoError(t, err)
+		exporters[n] = e
+		wg.Go(func() {
+			// A random part of the first interval, then one window each.
+			next := began.Add(rand.N(*interval))
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Until(next)):
+				}
+				m := windows[n%len(windows)]
+				now := time.Now()
+				e.Enqueue(export.Message{Body: m.Body, Rows: m.Rows, Samples: m.Samples, Profiles: m.Profiles, Start: now.Add(-*interval), End: now})
+				next = next.Add(*interval)
+			}
+		})
+	}
+	time.Sleep(*duration)
+	close(stop)
+	wg.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var rows export.RowCounts
+	var requests, bytes int64
+	for _, e := range exporters {
+		require.NoError(t, e.Shutdown(ctx))
+		s := e.Stats()
+		rows.Enqueued += s.Rows.Enqueued
+		rows.Delivered += s.Rows.Delivered
+		rows.Held += s.Rows.Held
+		requests += s.Requests
+		bytes += s.RequestBytes
+	}
+	elapsed := time.Since(began).Seconds()
+	cpu, _, peak := c.Usage()
+	require.Equal(t, rows.Enqueued, rows.Delivered, "every row of every node is delivered")
+	require.Greater(t, requests, int64(*nodes), "more than one request a node")
+
+	cores := (cpu - cpu0).Seconds() / elapsed
+	perRequest := (cpu - cpu0).Seconds() / float64(requests)
+	text := fmt.Sprintf("%d nodes for %.0f s: %d rows delivered of %d, %.0f requests/s, %.2f MB/s uncompressed (%.1f kB a request), Collector: %.2f cores (%.2f ms a request), %d MB resident before, %d MB at most\n\n",
+		*nodes, elapsed, rows.Delivered, rows.Enqueued, float64(requests)/elapsed, float64(bytes)/elapsed/1e6, float64(bytes)/float64(requests)/1e3,
+		cores, perRequest*1e3, rss0>>20, peak>>20)
+	text += "| nodes | requests/s | MB/s, uncompressed | Collector, cores |\n|---|---|---|---|\n"
+	for _, n := range []int{100, 1000, 10_000} {
+		rps := float64(n) / interval.Seconds()
+		text += fmt.Sprintf("| %d | %.0f | %.1f | %.2f |\n", n, rps, rps*float64(bytes)/float64(requests)/1e6, rps*perRequest)
+	}
+	t.Log("\n" + text)
+	if *out != "" {
+		require.NoError(t, os.MkdirAll(filepath.Dir(*out), 0o755))
+		require.NoError(t, os.WriteFile(*out, []byte(text), 0o644))
+	}
+}

@@ -1,0 +1,39 @@
+/*
+ * burn [SECONDS | pause] is the workload: it spins in named functions for ever or for some seconds,
+ * or only waits, as the pause of a pod. It sleeps about half of the time: where every CPU is busy
+ * all the time, an emulated machine takes ten seconds instead of one to start a further pod.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+volatile unsigned long sink;
+
+__attribute__((noinline)) static void burn_inner(void)
+{
+	for (unsigned long i = 0; i < 100000; i++)
+		sink += i * i;
+}
+
+__attribute__((noinline)) static void burn_outer(void)
+{
+	for (int i = 0; i < 100; i++)
+		burn_inner();
+	sink++;
+}
+
+int main(int argc, char **argv)
+{
+	time_t end = 0;
+
+	while (argc > 1 && !strcmp(argv[1], "pause"))
+		pause();
+	if (argc > 1)
+		end = time(NULL) + atol(argv[1]);
+	while (!end || time(NULL) < end) {
+		burn_outer();
+		usleep(100000);
+	}
+	return 0;
+}

@@ -1,0 +1,84 @@
+# guest.sh runs in the virtual machine as root. What it leaves in /out comes back, and so does its
+# exit status. /out/containers lists the containers that it has run, one a line:
+#
+#	KIND NAME ID IMAGE NAMESPACE POD
+#
+# with a dash where a container has none of it. A kind that starts with "not" is to stay unseen.
+set -u
+. /env
+say() { echo "[$(cut -d' ' -f1 /proc/uptime) s of the guest] $*" | tee -a /out/times; }
+fail() {
+	say "FAIL: $*"
+	exit 1
+}
+socket=/run/containerd/containerd.sock
+
+# plain KIND NAMESPACE NAME [ARGUMENTS...] starts a container with ctr.
+plain() {
+	kind=$1 namespace=$2 name=$3
+	shift 3
+	ctr -n "$namespace" run -d test.local/burn:1 "$name" /burn "$@" || fail "ctr run $name"
+	echo "$kind $name $name test.local/burn:1 - -" >>/out/containers
+}
+
+# pod KIND NAMESPACE POD NAME [ARGUMENTS...] starts a pod with one container through CRI.
+pod() {
+	kind=$1 namespace=$2 pod=$3 name=$4
+	shift 4
+	id=$(crirun $socket "$namespace" "$pod" "$name" test.local/burn:1 /burn "$@" 2>>/out/crirun.log) || fail "crirun $pod"
+	echo "$kind $name $id test.local/burn:1 $namespace $pod" >>/out/containers
+}
+
+say "kernel $(uname -r)"
+mkdir -p /etc/containerd
+cat >/etc/containerd/config.toml <<EOC
+version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "test.local/pause:1"
+EOC
+containerd >/out/containerd.log 2>&1 &
+i=0
+until ctr version >/dev/null 2>&1; do
+	i=$((i + 1))
+	[ $i -lt 120 ] || fail "containerd did not start"
+	sleep 1
+done
+for namespace in k8s.io default; do
+	for image in burn pause; do
+		ctr -n $namespace images import /$image.tar >/dev/null 2>/out/import.log || fail "importing $image"
+	done
+done
+say "containerd is up, with its images"
+ig image import /gadget.tar >/out/gadget 2>&1 || fail "importing the gadget"
+receive -dir /out -listen 127.0.0.1:4317 >/out/receive.log 2>&1 &
+receiver=$!
+
+plain before k8s.io early
+pod before shop cart-7d4b burner
+plain "not-looked-at" default elsewhere
+say "three containers run"
+free -m | sed -n 2p
+
+ig run profile_cpu:dev --verify-image=false -o json \
+	--otel-profiles-exporter=otlp --otel-profiles-interval=2s >/out/ig.json 2>/out/ig.err &
+ig=$!
+i=0
+until [ -s /out/ig.json ]; do
+	i=$((i + 1))
+	[ $i -lt 3000 ] && kill -0 $ig 2>/dev/null || fail "ig gave no row"
+	sleep 0.1
+done
+say "first rows of ig"
+# ig sees these through fanotify on runc.
+plain ended k8s.io brief 4
+pod ended shop job-1 briefpod 4
+plain during k8s.io late
+pod during shop pay-9c1e latepod
+say "four more containers run"
+sleep "$SECONDS_OF_RUN"
+kill -INT $ig
+wait $ig || fail "ig ended with $?"
+say "ig has ended"
+kill $receiver
+wait $receiver || fail "the receiver ended with $?"
+exit 0

@@ -2,7 +2,8 @@
 //
 // Inspektor Gadget hands a stack over as text: a list of names (or addresses, or build IDs), leaf
 // first, each entry followed by "; ". Kernel, User and AppendPlain read the three forms of it;
-// Kernel adds addresses from the gadget's stack map. A Janitor keeps the stack maps from filling
+// Kernel adds addresses from the gadget's stack map. Where a row has only the ID of a stack, Kernel and
+// User read it from the stack maps and find the names themselves. A Janitor keeps the stack maps from filling
 // up. Demangle makes C++ and Rust names readable and is meant to be called once per name, when a
 // profile is encoded.
 //

@@ -21,6 +21,8 @@ type KernelOptions struct {
 	KeepTracing bool
 	// Symbols is what is known of the running kernel; nil if nothing is.
 	Symbols *KernelSymbols
+	// Names has the names of functions read, which AppendID needs: some 4 MB once in a process.
+	Names bool
 }
 
 // Kernel turns kernel stacks into frames. It is not safe for concurrent use: each field of a data
@@ -32,6 +34,7 @@ type Kernel struct {
 	modules []module
 	// knowsModules is false if modules could not be read.
 	knowsModules bool
+	functions    *functionTable // nil without KernelOptions.Names
 	split        splitter
 	addrs        []uint64
 	key          uint32
@@ -47,6 +50,11 @@ func NewKernel(opts KernelOptions) *Kernel {
 	}
 	if k.symbols.modules != nil && k.symbols.End != 0 {
 		k.modules, k.knowsModules = k.symbols.modules.load()
+	}
+	if opts.Names && k.symbols.functions != nil {
+		// Without names the frames have addresses, as for an address that is in no function. That
+		// /proc/kallsyms cannot be read, LoadKernelSymbols has said.
+		k.functions, _ = k.symbols.functions()
 	}
 	return k
 }
@@ -103,6 +111,39 @@ func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID boo
 		return dst, Truncated
 	}
 	return dst, OK
+}
+
+// AppendID appends the frames of the stack with the given ID to dst, leaf first. It reads their addresses
+// from the stack map and names them itself, in contrast to Append. The ID is as the eBPF program stored
+// it: 0 says that no stack was asked for, a negative number is an error. Everything else is as for
+// Append. It takes some microseconds: call it once per stack that is not yet known.
+func (k *Kernel) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome) {
+	if id <= 0 || !k.lookup(uint32(id)) {
+		return dst, Missing(id, id != 0)
+	}
+	start, outcome := len(dst), OK
+	if len(k.addrs) > MaxFrames {
+		k.addrs, outcome = k.addrs[:MaxFrames], Truncated
+	}
+	for i, addr := range k.addrs {
+		at := addr
+		if i > 0 {
+			at-- // a caller's is where the call returns to, which can be past its end
+		}
+		dst = append(dst, k.frame(k.functionAt(at), addr, true))
+	}
+	if !k.opts.KeepTracing {
+		n := tracingFrames(dst[start:], k.outside)
+		dst = append(dst[:start], dst[start+n:]...)
+	}
+	return dst, outcome
+}
+
+func (k *Kernel) functionAt(addr uint64) string {
+	if k.functions == nil {
+		return ""
+	}
+	return k.functions.name(addr)
 }
 
 // frame makes a frame of what is known of it. addr is an address of the running kernel; it is not
@@ -187,16 +228,8 @@ func (k *Kernel) outside(i int) bool {
 // lookup reads the addresses of a stack into addrs and reports whether it found any. It does not
 // tell why it failed: a stack without addresses is still a stack.
 func (k *Kernel) lookup(id uint32) bool {
-	if k.opts.Map == nil {
-		return false
-	}
-	m := k.opts.Map()
-	if m == nil || m.KeySize() != 4 || m.ValueSize()%8 != 0 {
-		return false
-	}
-	switch m.Type() {
-	case ebpf.StackTrace, ebpf.Hash, ebpf.LRUHash: // gadgets can keep stacks in maps of their own
-	default:
+	m := mapOf(k.opts.Map, 8)
+	if m == nil {
 		return false
 	}
 	n := int(m.ValueSize() / 8)

@@ -32,13 +32,16 @@ type KernelSymbols struct {
 
 	// modules are those of the kernel that runs; nil if the symbols are not of that.
 	modules *moduleTable
+	// functions returns the names of the image's functions, which are read when they are first asked
+	// for: most stacks come with theirs. It is nil if the symbols are not of the kernel that runs.
+	functions func() (*functionTable, error)
 }
 
 // LoadKernelSymbols reads the symbols of the running kernel from /proc/kallsyms and its build ID
 // from /sys/kernel/notes, which takes tens of milliseconds. The result is usable even beside an
 // error: what could not be read is left out of frames.
 func LoadKernelSymbols() (*KernelSymbols, error) {
-	s := &KernelSymbols{modules: &moduleTable{root: "/"}}
+	s := &KernelSymbols{modules: &moduleTable{root: "/"}, functions: sync.OnceValues(loadFunctionTable)}
 	return s, errors.Join(
 		readFile("/proc/kallsyms", s.readKallsyms),
 		readFile("/sys/kernel/notes", func(r io.Reader) (err error) {
@@ -46,6 +49,14 @@ func LoadKernelSymbols() (*KernelSymbols, error) {
 			return err
 		}),
 	)
+}
+
+func loadFunctionTable() (t *functionTable, err error) {
+	err = readFile("/proc/kallsyms", func(r io.Reader) error {
+		t, err = readFunctionTable(r)
+		return err
+	})
+	return t, err
 }
 
 func readFile(path string, read func(io.Reader) error) error {

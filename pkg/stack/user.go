@@ -4,11 +4,29 @@ import (
 	"bytes"
 	"strings"
 
+	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
+
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// UserOptions are the settings of a User. There are none so far.
-type UserOptions struct{}
+// UserOptions are the settings of a User. The zero value is enough for Append.
+type UserOptions struct {
+	// Map and BuildIDs return the gadget's maps that AppendID looks a stack up in, by one and the
+	// same ID: its addresses, and for each a struct bpf_stack_build_id. Both may be nil or return nil,
+	// as they do before the gadget has started.
+	Map, BuildIDs func() *ebpf.Map
+	// Symbolizer names the addresses; nil leaves them without names.
+	Symbolizer Symbolizer
+}
+
+// Symbolizer finds the functions of a process's addresses. Inspektor Gadget's *symbolizer.Symbolizer
+// is one.
+type Symbolizer interface {
+	// Resolve returns one response per query, or none if there is nothing to find names with. An
+	// error says that the process or its executable could not be read.
+	Resolve(symbolizer.Task, []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error)
+}
 
 // User turns user stacks into frames. It is not safe for concurrent use: each field of a data source
 // has its own.
@@ -30,10 +48,16 @@ type UserOptions struct{}
 // The type is profile.FrameNative. That a program was written in Go cannot be told from a build ID,
 // and its names do not prove it.
 type User struct {
+	opts  UserOptions
 	split splitter
 	addrs []uint64
 	ids   []buildID
 	known map[string]string
+
+	// Of AppendID.
+	key     uint32
+	records []buildIDRecord
+	queries []symbolizer.StackItemQuery
 }
 
 // buildID is an entry of the list of build IDs: an ID and an offset, or an address and no ID.
@@ -46,8 +70,8 @@ type buildID struct {
 const maxKnownIDs = 4096
 
 // NewUser returns a User.
-func NewUser(UserOptions) *User {
-	return &User{known: make(map[string]string)}
+func NewUser(opts UserOptions) *User {
+	return &User{opts: opts, known: make(map[string]string)}
 }
 
 // Append appends the frames of a stack to dst, leaf first, from the three texts of a
@@ -108,17 +132,8 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 				f.Address = userAddress(addr)
 			}
 		}
-		if i < len(u.addrs) {
-			if i > 0 && f.Name == "" && (i >= len(u.ids) || u.ids[i].id == "") && nowhere(u.addrs[i]) {
-				break
-			}
-			f.Address = userAddress(u.addrs[i])
-		}
-		if i < len(u.ids) && u.ids[i].id != "" {
-			f.Address = u.ids[i].offset
-			f.Mapping = profile.Mapping{GNUBuildID: u.ids[i].id, Symbolized: f.Name != ""}
-		} else if f.Name == "" && f.Address == 0 {
-			f.Name = Unknown
+		if !u.locate(&f, i) {
+			break
 		}
 		dst = append(dst, f)
 	}
@@ -126,6 +141,24 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 		return dst, Truncated
 	}
 	return dst, OK
+}
+
+// locate fills in what is known of the place of frame i, whose name is known, and reports whether there
+// is such a frame: false where the stack has ended before it.
+func (u *User) locate(f *profile.Frame, i int) bool {
+	if i < len(u.addrs) {
+		if i > 0 && f.Name == "" && (i >= len(u.ids) || u.ids[i].id == "") && nowhere(u.addrs[i]) {
+			return false
+		}
+		f.Address = userAddress(u.addrs[i])
+	}
+	if i < len(u.ids) && u.ids[i].id != "" {
+		f.Address = u.ids[i].offset
+		f.Mapping = profile.Mapping{GNUBuildID: u.ids[i].id, Symbolized: f.Name != ""}
+	} else if f.Name == "" && f.Address == 0 {
+		f.Name = Unknown
+	}
+	return true
 }
 
 // nowhere reports whether no code can be at an address that is known. The kernel follows frame

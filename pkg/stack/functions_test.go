@@ -1,0 +1,53 @@
+package stack
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFunctionTable(t *testing.T) {
+	t.Parallel()
+	table, err := readFunctionTable(strings.NewReader(`0000000000000000 A fixed_percpu_data
+ffffffff81000000 T startup_64
+ffffffff81000000 T _stext
+ffffffff81000000 T _text
+ffffffff81000070 t second
+ffffffff81000070 T third
+ffffffff81000070 t fourth
+ffffffff81000100 W weak
+ffffffff81000100 t __local
+ffffffff81000180 D data
+0000000000000000 T hidden
+
+x
+ffffffff81000140 T out_of_order
+ffffffffc0000000 t in_module	[mod]
+ffffffffc0201000 t bpf_prog_6deef7357e7b4530	[bpf]
+ffffffffc0202000 t ftrace_trampoline	[__builtin__ftrace]
+`))
+	require.NoError(t, err)
+	for addr, want := range map[uint64]string{
+		0x1000:             "",
+		0xffffffff80ffffff: "",
+		0xffffffff81000000: "startup_64",
+		0xffffffff8100006f: "startup_64",
+		0xffffffff81000070: "third",
+		0xffffffff81000100: "weak",
+		0xffffffff81000140: "out_of_order",
+		0xffffffff81000200: "out_of_order", // data is not code
+		0xffffffffc0000010: "out_of_order", // modules have a table of their own
+		0xffffffffc0201010: "bpf_prog_6deef7357e7b4530",
+		0xffffffffffffffff: "ftrace_trampoline",
+	} {
+		require.Equal(t, want, table.name(addr), "%#x", addr)
+	}
+	_, err = readFunctionTable(iotest.ErrReader(os.ErrPermission))
+	require.ErrorIs(t, err, os.ErrPermission)
+	empty, err := readFunctionTable(strings.NewReader(""))
+	require.NoError(t, err)
+	require.Empty(t, empty.name(0xffffffff81000000))
+}

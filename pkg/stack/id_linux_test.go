@@ -1,0 +1,233 @@
+package stack
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// addressesOf returns what /proc/kallsyms says of every name.
+func addressesOf(t *testing.T) map[string][]uint64 {
+	t.Helper()
+	f, err := os.Open("/proc/kallsyms")
+	require.NoError(t, err)
+	defer f.Close()
+	all := map[string][]uint64{}
+	scanner := bufio.NewScanner(f)
+	for scanner.Scan() {
+		fields := strings.Fields(scanner.Text())
+		addr, err := strconv.ParseUint(fields[0], 16, 64)
+		require.NoError(t, err)
+		all[fields[2]] = append(all[fields[2]], addr)
+	}
+	require.NoError(t, scanner.Err())
+	return all
+}
+
+// TestKernelID names the stacks that this kernel records, and compares with Inspektor Gadget's names.
+func TestKernelID(t *testing.T) {
+	m, ig := recordedStacks(t)
+	symbols := runningKernel(t)
+	at := addressesOf(t)
+	k := NewKernel(KernelOptions{Map: func() *ebpf.Map { return m }, Symbols: symbols, RawAddresses: true, Names: true})
+	all := NewKernel(KernelOptions{Map: func() *ebpf.Map { return m }, Symbols: symbols, RawAddresses: true, Names: true, KeepTracing: true})
+	named := 0
+	for _, id := range keys(t, m) {
+		if id == 0 {
+			continue // an ID for bpf_get_stackid, none for AppendID
+		}
+		_, addrs := formatStack(t, m, id, ig)
+		frames, outcome := k.AppendID(nil, int32(id))
+		require.Equal(t, OK, outcome)
+		require.Contains(t, frames[0].Name, "schedule", "the frames of the tracing are left out")
+		frames, outcome = all.AppendID(nil, int32(id))
+		require.Equal(t, OK, outcome)
+		require.Len(t, frames, len(addrs))
+		for i, f := range frames {
+			require.Equal(t, addrs[i], f.Address)
+			if addrs[i] < symbols.Start || addrs[i] >= symbols.End {
+				continue
+			}
+			within := addrs[i]
+			if i > 0 {
+				within--
+			}
+			want := ig.LookupByInstructionPointer(within)
+			shared := slices.ContainsFunc(at[f.Name], func(addr uint64) bool { return slices.Contains(at[want], addr) })
+			require.True(t, shared, "%q at %#x is not %q", f.Name, addrs[i], want)
+			require.Equal(t, profile.FrameKernel, f.Type)
+			require.Equal(t, profile.Mapping{File: "[kernel.kallsyms]", GNUBuildID: symbols.BuildID, Symbolized: true}, f.Mapping)
+			named++
+		}
+	}
+	require.Positive(t, named)
+}
+
+func TestIDsWithoutAStack(t *testing.T) {
+	needBPF(t)
+	stacks := newMap(t, &ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: 16})
+	require.NoError(t, stacks.Put(uint32(4), make([]uint64, igStackDepth)))
+	mapOf := func() *ebpf.Map { return stacks }
+	for _, tt := range []struct {
+		name    string
+		get     func() *ebpf.Map
+		id      int32
+		outcome Outcome
+	}{
+		{"not asked for", mapOf, 0, Empty},
+		{"no frames", mapOf, -14, Empty},
+		{"the map was full", mapOf, -7, Lost},
+		{"gone from the map", mapOf, 3, Lost},
+		{"an empty entry", mapOf, 4, Lost},
+		{"no map yet", func() *ebpf.Map { return nil }, 3, Lost},
+		{"no map", nil, 3, Lost},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := NewKernel(KernelOptions{Map: tt.get, Symbols: testSymbols(), Names: true})
+			frames, outcome := k.AppendID(nil, tt.id)
+			require.Equal(t, tt.outcome, outcome)
+			require.Empty(t, frames)
+			u := NewUser(UserOptions{Map: tt.get, Symbolizer: ownFunctions{}})
+			frames, outcome, err := u.AppendID(nil, tt.id, symbolizer.Task{})
+			require.NoError(t, err)
+			require.Equal(t, tt.outcome, outcome)
+			require.Empty(t, frames)
+		})
+	}
+}
+
+// ownFunctions names the addresses of this process.
+type ownFunctions struct{}
+
+func (ownFunctions) Resolve(_ symbolizer.Task, queries []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error) {
+	var names []symbolizer.StackItemResponse
+	for _, q := range queries {
+		r := symbolizer.StackItemResponse{}
+		if fn := runtime.FuncForPC(uintptr(q.Addr)); fn != nil {
+			r.Found, r.Symbol = true, fn.Name()
+		}
+		names = append(names, r)
+	}
+	return names, nil
+}
+
+// unreadable is a Symbolizer of a process that has ended.
+type unreadable struct{ err error }
+
+func (u unreadable) Resolve(symbolizer.Task, []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error) {
+	return nil, u.err
+}
+
+// caller makes a system call on the goroutine's own stack.
+//
+//go:noinline
+func caller() bool { return unix.Close(-1) != nil }
+
+// TestUserID names the stacks of this process that the kernel records.
+func TestUserID(t *testing.T) {
+	needBPF(t)
+	const userStack = 1 << 8 // BPF_F_USER_STACK
+	m := newStackMap(t, igStackEntries)
+	_, detach := recordStacks(t, "sys_enter", m, fastStackCmp|userStack)
+	for range 20 {
+		require.True(t, caller())
+	}
+	detach()
+	u := NewUser(UserOptions{Map: func() *ebpf.Map { return m }, Symbolizer: ownFunctions{}})
+	gone := errors.New("no such process")
+	bare := NewUser(UserOptions{Map: func() *ebpf.Map { return m }, Symbolizer: unreadable{gone}})
+	found := false
+	for _, id := range keys(t, m) {
+		if id == 0 {
+			continue
+		}
+		frames, outcome, err := u.AppendID(nil, int32(id), symbolizer.Task{})
+		require.NoError(t, err)
+		require.Equal(t, OK, outcome)
+		all := names(frames)
+		i := slices.IndexFunc(all, func(name string) bool { return strings.HasSuffix(name, "/stack.caller") })
+		if i >= 0 {
+			found = true
+			require.Contains(t, all[i+1], "TestUserID")
+			require.Equal(t, "testing.tRunner", all[i+2])
+		}
+		for _, f := range frames {
+			require.Equal(t, profile.FrameNative, f.Type)
+			require.NotZero(t, f.Address)
+			require.Zero(t, f.Mapping)
+		}
+		without, outcome, err := bare.AppendID(nil, int32(id), symbolizer.Task{})
+		require.ErrorIs(t, err, gone)
+		require.Equal(t, OK, outcome)
+		for i, f := range without {
+			require.Empty(t, f.Name)
+			require.Equal(t, frames[i].Address, f.Address)
+		}
+	}
+	require.True(t, found)
+}
+
+// queries keeps what it was asked.
+type queries struct {
+	task symbolizer.Task
+	list []symbolizer.StackItemQuery
+}
+
+func (q *queries) Resolve(task symbolizer.Task, list []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error) {
+	q.task, q.list = task, slices.Clone(list)
+	return []symbolizer.StackItemResponse{{Found: true, Symbol: "main+0x10"}, {}}, nil
+}
+
+func TestUserIDWithBuildIDs(t *testing.T) {
+	needBPF(t)
+	const id = 1<<31 - 1
+	stacks := newMap(t, &ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: 16})
+	buildIDs := newMap(t, &ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: igStackDepth * 32, MaxEntries: 16})
+	addrs := make([]uint64, igStackDepth)
+	copy(addrs, []uint64{0x401000, 0x7f0000001000, 0x7f0000002000, 0x20})
+	require.NoError(t, stacks.Put(uint32(id), addrs))
+	records := make([]buildIDRecord, igStackDepth)
+	records[0] = buildIDRecord{Status: buildIDValid, Where: 0x1000}
+	_, err := hex.Decode(records[0].ID[:], []byte(testBuildID))
+	require.NoError(t, err)
+	records[1] = buildIDRecord{Status: buildIDAddress, Where: 0x7f0000001000}
+	require.NoError(t, buildIDs.Put(uint32(id), records))
+
+	asked := &queries{}
+	u := NewUser(UserOptions{Map: func() *ebpf.Map { return stacks }, BuildIDs: func() *ebpf.Map { return buildIDs }, Symbolizer: asked})
+	task := symbolizer.Task{Tgid: 7, BaseAddrHash: 8}
+	want := []profile.Frame{
+		{Name: "main", Address: 0x1000, Mapping: profile.Mapping{GNUBuildID: testBuildID, Symbolized: true}, Type: profile.FrameNative},
+		{Address: 0x7f0000001000, Type: profile.FrameNative},
+		{Address: 0x7f0000002000, Type: profile.FrameNative},
+	}
+	frames, outcome, err := u.AppendID(nil, id, task)
+	require.NoError(t, err)
+	require.Equal(t, OK, outcome)
+	require.Equal(t, want, frames, "what follows garbage is no frame")
+	require.Equal(t, task, asked.task)
+	require.Equal(t, symbolizer.StackItemQuery{Addr: 0x401000, ValidBuildID: true, BuildID: records[0].ID, Offset: 0x1000}, asked.list[0])
+	require.Equal(t, symbolizer.StackItemQuery{Addr: 0x7f0000000fff, IP: 0x7f0000001000}, asked.list[1])
+	require.Equal(t, symbolizer.StackItemQuery{Addr: 0x7f0000001fff}, asked.list[2])
+
+	// Of a stack that has no entry of its own there, nothing of the last one is left.
+	require.NoError(t, buildIDs.Delete(uint32(id)))
+	want[0].Address, want[0].Mapping = 0x401000, profile.Mapping{}
+	frames, _, err = u.AppendID(nil, id, task)
+	require.NoError(t, err)
+	require.Equal(t, want, frames)
+	require.False(t, asked.list[0].ValidBuildID)
+}

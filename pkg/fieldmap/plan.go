@@ -158,7 +158,7 @@ func (p *Plan) hash(r *reader, b []byte) uint64 {
 		}
 		return v
 	}
-	return maphash.Bytes(p.seed, b)
+	return hashBytes(p.seed, b)
 }
 
 // mix adds v to h by a multiplication with a 128-bit product, whose halves are folded. The secrets

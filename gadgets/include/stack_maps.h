@@ -56,6 +56,38 @@ GADGET_PARAM(collect_build_id);
 const volatile int ig_build_id_max_entries = 1024;
 GADGET_PARAM(ig_build_id_max_entries);
 
+/*
+ * --format-stacks: Inspektor Gadget turns the stacks of each row into text,
+ * which costs more than all the rest of a run. Without it a row has the IDs in
+ * the types below, which only otel-profiles reads, once per distinct stack.
+ */
+const volatile bool format_stacks = true;
+GADGET_PARAM(format_stacks);
+
+/* The ID of a stack in ig_kstack. */
+typedef __u32 profiles_kernel_stack;
+
+/* The members of struct gadget_user_stack, the ID being that in ig_ustack. */
+struct profiles_user_stack {
+	__u32 major;
+	__u32 minor;
+	__u64 inode;
+	__u64 mtime_sec;
+	__u32 mtime_nsec;
+	__u32 base_addr_hash;
+	__u32 stack_id;
+	__u32 tgid_level0;
+	__u32 pid_level0;
+	__u32 pidns_level0;
+	__u32 pid_level1;
+	__u32 pidns_level1;
+	__u64 otel_correlation_id;
+	__u64 boot_timestamp;
+};
+_Static_assert(sizeof(struct profiles_user_stack) ==
+		       sizeof(struct gadget_user_stack),
+	       "one is filled as the other");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 0); /* ig_kstack_max_entries */
@@ -319,6 +351,27 @@ static __always_inline void fill_user_stack(void *ctx,
 
 	if (collect_build_id && (__s32)ustack->stack_id > 0)
 		keep_build_ids(ctx, ustack->stack_id);
+}
+
+/* Puts the ID of a kernel stack where format_stacks wants it. */
+static __always_inline void put_kernel_stack(__u32 id, gadget_kernel_stack *raw,
+					     profiles_kernel_stack *plain)
+{
+	*raw = format_stacks ? id : no_stack_id(&ig_kstack);
+	*plain = format_stacks ? 0 : id;
+}
+
+/* fill_user_stack for a row with both types. Returns the ID. */
+static __always_inline __u32
+put_user_stack(void *ctx, struct gadget_user_stack *raw,
+	       struct profiles_user_stack *plain)
+{
+	__builtin_memset(raw, 0, sizeof(*raw));
+	__builtin_memset(plain, 0, sizeof(*plain));
+	if (!format_stacks)
+		raw = (struct gadget_user_stack *)plain;
+	fill_user_stack(ctx, raw);
+	return raw->stack_id;
 }
 
 #endif /* STACK_MAPS_H */

@@ -35,13 +35,17 @@ GADGET_PARAM(kernel_stacks);
 struct sample_key {
 	struct process proc;
 	gadget_kernel_stack kern_stack_raw;
+	profiles_kernel_stack kern_stack_plain;
 	__u32 user_stack_id;
+	/* Keys are compared byte by byte. */
+	__u32 __padding;
 };
 
 struct sample_value {
 	__u64 samples;
 	/* As found by the row's first sample. */
 	struct gadget_user_stack user_stack_raw;
+	struct profiles_user_stack user_stack_plain;
 };
 
 struct {
@@ -127,10 +131,11 @@ int ig_profile_cpu(struct bpf_perf_event_data *ctx)
 		return 0;
 
 	value->samples = 1;
-	fill_user_stack(ctx, &value->user_stack_raw);
-	key->user_stack_id = value->user_stack_raw.stack_id;
-	key->kern_stack_raw = kernel_stacks ? kernel_stack_id(ctx, 0) :
-					      no_stack_id(&ig_kstack);
+	key->user_stack_id = put_user_stack(ctx, &value->user_stack_raw,
+					    &value->user_stack_plain);
+	put_kernel_stack(kernel_stacks ? kernel_stack_id(ctx, 0) :
+					 no_stack_id(&ig_kstack),
+			 &key->kern_stack_raw, &key->kern_stack_plain);
 
 	if (add(key, value))
 		scratch->homeless++;

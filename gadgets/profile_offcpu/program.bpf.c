@@ -62,10 +62,9 @@ enum off_cpu_reason {
 struct wait_key {
 	struct process proc;
 	gadget_kernel_stack kern_stack_raw;
+	profiles_kernel_stack kern_stack_plain;
 	__u32 user_stack_id;
 	enum off_cpu_reason reason_raw;
-	/* Keys are compared byte by byte. */
-	__u32 padding;
 };
 
 struct wait_value {
@@ -73,6 +72,7 @@ struct wait_value {
 	__u64 switches;
 	/* As found by the row's first switch. */
 	struct gadget_user_stack user_stack_raw;
+	struct profiles_user_stack user_stack_plain;
 };
 
 struct {
@@ -89,6 +89,7 @@ struct absence {
 	__u64 since;
 	struct wait_key key;
 	struct gadget_user_stack user_stack_raw;
+	struct profiles_user_stack user_stack_plain;
 };
 
 struct {
@@ -201,10 +202,12 @@ static __always_inline void leave(void *ctx, bool preempt,
 	if (unwanted(&absence->key.proc))
 		return;
 
-	fill_user_stack(ctx, &absence->user_stack_raw);
-	absence->key.user_stack_id = absence->user_stack_raw.stack_id;
-	absence->key.kern_stack_raw = kernel_stack_id_from(
-		ctx, (__u64)&__sched_text_start, (__u64)&__sched_text_end);
+	absence->key.user_stack_id = put_user_stack(
+		ctx, &absence->user_stack_raw, &absence->user_stack_plain);
+	put_kernel_stack(kernel_stack_id_from(ctx, (__u64)&__sched_text_start,
+					      (__u64)&__sched_text_end),
+			 &absence->key.kern_stack_raw,
+			 &absence->key.kern_stack_plain);
 	absence->key.reason_raw = reason_of(preempt, state);
 	absence->since = bpf_ktime_get_ns();
 }
@@ -231,6 +234,7 @@ static __always_inline void come_back(struct task_struct *task)
 	scratch->value.off_cpu_raw = time;
 	scratch->value.switches = 1;
 	scratch->value.user_stack_raw = absence->user_stack_raw;
+	scratch->value.user_stack_plain = absence->user_stack_plain;
 	if (add(&absence->key, &scratch->value)) {
 		scratch->homeless_time += time;
 		scratch->homeless_switches++;

@@ -34,7 +34,9 @@ struct page_fault {
 	enum page_fault_access access_raw;
 	__u64 address;
 	gadget_kernel_stack kern_stack_raw;
+	profiles_kernel_stack kern_stack_plain;
 	struct gadget_user_stack user_stack_raw;
+	struct profiles_user_stack user_stack_plain;
 };
 
 GADGET_TRACER_MAP(events, BUFFER_SIZE);
@@ -78,10 +80,11 @@ static __always_inline void send(void *ctx, unsigned long address,
 	 * Of a fault in user mode the kernel's stack says nothing. Otherwise it
 	 * begins with the instruction that faulted.
 	 */
-	event->kern_stack_raw =
-		kernel_ip ? kernel_stack_id_from(ctx, kernel_ip, kernel_ip + 1) :
-			    no_stack_id(&ig_kstack);
-	fill_user_stack(ctx, &event->user_stack_raw);
+	put_kernel_stack(kernel_ip ? kernel_stack_id_from(ctx, kernel_ip,
+							  kernel_ip + 1) :
+				     no_stack_id(&ig_kstack),
+			 &event->kern_stack_raw, &event->kern_stack_plain);
+	put_user_stack(ctx, &event->user_stack_raw, &event->user_stack_plain);
 	gadget_submit_buf(ctx, &events, event, sizeof(*event));
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
 // instance is the operator's part of one gadget run. Rows may come before Start and after Stop,
@@ -39,6 +40,7 @@ type instance struct {
 	pipelines []*pipeline
 	maps      *stackMaps
 	processes *procmap.Resolver // nil until an exporter asks for it
+	functions *functions        // nil until a data source needs it
 
 	stop      chan struct{} // ends the flusher
 	stopped   chan struct{} // the flusher has ended
@@ -166,12 +168,16 @@ func (i *instance) abandon() {
 		}
 	}
 	i.exporters = nil
-	i.closeProcesses()
+	i.closeResolvers()
 }
 
-func (i *instance) closeProcesses() {
+// closeResolvers ends what looks at processes. No row is read any more.
+func (i *instance) closeResolvers() {
 	if i.processes != nil {
 		i.processes.Close()
+	}
+	if i.functions != nil {
+		i.functions.Close()
 	}
 }
 
@@ -191,8 +197,10 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, cfg config.Exporte
 		Exporter:  cfg,
 		Name:      i.values[ParamName],
 		Host:      fieldmap.DetectHost(),
-		KernelMap: i.maps.kernel,
-		Logger:    i.log,
+		KernelMap: i.maps.kernel, UserMap: i.maps.user, BuildIDMap: i.maps.buildIDs,
+		MapSpec:    mapSpec(gadgetCtx),
+		Symbolizer: func() (stack.Symbolizer, error) { return i.symbolizer(gadgetCtx.Context()) },
+		Logger:     i.log,
 	}
 	if cfg.ProcMappings {
 		if i.processes == nil {
@@ -204,6 +212,18 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, cfg config.Exporte
 		o.Gadget.Config, _ = v.(*viper.Viper)
 	}
 	return o
+}
+
+// symbolizer returns what names the functions of programs for all of the instance's data sources.
+func (i *instance) symbolizer(ctx context.Context) (stack.Symbolizer, error) {
+	if i.functions == nil {
+		f, err := newFunctions(ctx)
+		if err != nil {
+			return nil, err
+		}
+		i.functions = f
+	}
+	return i.functions, nil
 }
 
 func quotedList(list []string) string {
@@ -239,7 +259,7 @@ func (i *instance) Close(operators.GadgetContext) error {
 		}
 		// Rows that came between the flush and the mark.
 		i.flush()
-		i.closeProcesses()
+		i.closeResolvers()
 		var errs []error
 		for _, exp := range i.exporters {
 			i.op.exporters.release(exp)

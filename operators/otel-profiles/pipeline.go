@@ -364,6 +364,9 @@ func (p *pipeline) flush(now time.Time) {
 	if ps.ShortRows > 0 {
 		p.warn(now, "short", "%d reads of rows so far met fields that are shorter than the gadget says: those fields are taken as empty", ps.ShortRows)
 	}
+	if ps.UnnamedStacks > 0 {
+		p.warn(now, "unnamed", "%d stacks so far have addresses in place of the names of functions, because their process had ended or its program could not be read; the last one: %q", ps.UnnamedStacks, fmt.Sprint(ps.UnnamedReason))
+	}
 	if ps.CutResourceAttributes > 0 {
 		p.warn(now, "cut", "containers or the host have more attributes than are sent, the least important are left out: drop some with the setting attributes of exporter %q", p.exp.cfg.Name)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	ebpftypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf/types"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
@@ -20,8 +21,8 @@ const coldStack = 5 * time.Minute
 // stackMaps keeps a gadget's stack maps from filling up. One instance has one, for all its data
 // sources, because they share the maps. Maps that empty themselves (LRU) are left alone.
 type stackMaps struct {
-	log          logger.Logger
-	kernel, user func() *ebpf.Map
+	log                    logger.Logger
+	kernel, user, buildIDs func() *ebpf.Map
 
 	// due is set when it is time to sweep, once a second while the instance runs. The sweep
 	// itself is done in the gadget's goroutine: a look-up takes an entry out of a stack map for a
@@ -43,7 +44,22 @@ const (
 
 func newStackMaps(gadgetCtx operators.GadgetContext) *stackMaps {
 	return &stackMaps{
-		log: gadgetCtx.Logger(), kernel: stackMap(gadgetCtx, "ig_kstack"), user: stackMap(gadgetCtx, "ig_ustack"),
+		log:    gadgetCtx.Logger(),
+		kernel: stackMap(gadgetCtx, ebpftypes.KernelStackMapName), user: stackMap(gadgetCtx, ebpftypes.UserStackMapName),
+		buildIDs: stackMap(gadgetCtx, ebpftypes.BuildIdMapName),
+	}
+}
+
+// mapSpec returns a function that finds what the gadget says of a map. That is there before its programs
+// are loaded.
+func mapSpec(gadgetCtx operators.GadgetContext) func(name string) *ebpf.MapSpec {
+	return func(name string) *ebpf.MapSpec {
+		v, ok := gadgetCtx.GetVar(operators.MapSpecPrefix + name)
+		if !ok {
+			return nil
+		}
+		spec, _ := v.(*ebpf.MapSpec)
+		return spec
 	}
 }
 

@@ -30,9 +30,15 @@ type Options struct {
 	Name string
 	Host Host
 	// KernelMap returns the kernel stack map of the running gadget, or nil as long as there is
-	// none. It is called from Sample only, and may be nil. The addresses of user stacks are in
-	// the row.
-	KernelMap func() *ebpf.Map
+	// none. UserMap and BuildIDMap are the same for user stacks, for rows that carry no text. They
+	// are called from Sample only, and may be nil.
+	KernelMap, UserMap, BuildIDMap func() *ebpf.Map
+	// MapSpec returns what the gadget says of the map with that name, nil if it has none. It may be
+	// nil: then no gadget has maps.
+	MapSpec func(name string) *ebpf.MapSpec
+	// Symbolizer makes what names the functions of user stacks for rows that carry no text. It is
+	// called once, where there are such stacks, and may be nil: then they have addresses.
+	Symbolizer func() (stack.Symbolizer, error)
 	// KernelSymbols is what is known of the running kernel; nil means to read it, once in a
 	// process.
 	KernelSymbols *stack.KernelSymbols

@@ -76,6 +76,10 @@ type Stats struct {
 	ShortRows uint64
 	// CutResourceAttributes are attributes over the limit of a resource.
 	CutResourceAttributes uint64
+	// UnnamedStacks are stacks of plain IDs whose functions could not be named, and UnnamedReason says
+	// why the last one could not.
+	UnnamedStacks uint64
+	UnnamedReason error
 }
 
 // Descriptor returns what the profiles have in common.
@@ -88,7 +92,17 @@ func (p *Plan) Descriptor() Descriptor {
 
 // Stats returns the counters.
 func (p *Plan) Stats() Stats {
-	return Stats{ShortRows: p.shortRows.Load(), CutResourceAttributes: p.cutAttributes.Load()}
+	st := Stats{ShortRows: p.shortRows.Load(), CutResourceAttributes: p.cutAttributes.Load()}
+	for i := range p.stacks {
+		if u := p.stacks[i].task.unnamed; u != nil {
+			n, reason := u.get()
+			st.UnnamedStacks += n
+			if reason != nil {
+				st.UnnamedReason = reason
+			}
+		}
+	}
+	return st
 }
 
 // Keys returns a hash of what identifies the row's resource and one of everything that makes its
@@ -302,7 +316,7 @@ func (p *Plan) StackIDs(d datasource.Data) (kernel, user int32) {
 		f := &p.stacks[i]
 		id, ok := f.stackID(d)
 		switch {
-		case !ok:
+		case !ok, f.plain: // of maps that empty themselves
 		case f.kernel != nil:
 			kernel = id
 		case f.user != nil:

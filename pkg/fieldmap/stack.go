@@ -18,6 +18,10 @@ const (
 	kernelStackTag = "type:" + ebpftypes.KernelStackTypeName
 	userStackTag   = "type:" + ebpftypes.UserStackTypeName
 
+	// The types of stacks that IG leaves alone, so that a row carries IDs and no text.
+	plainKernelTag = "type:profiles_kernel_stack"
+	plainUserTag   = "type:profiles_user_stack"
+
 	// kernelTargetAnnotation names the field that IG formats a kernel stack into.
 	kernelTargetAnnotation = "ebpf.formatter.kstack"
 )
@@ -44,6 +48,10 @@ type stackField struct {
 	processes        *procmap.Resolver // nil: mappings are as the kernel gave them
 	virtual          bool              // addresses of symbol tables in place of offsets
 	pid, space, seen reader
+
+	// plain: the frames are those of the ID, with names that are looked up for it.
+	plain bool
+	task  taskReader
 }
 
 // stack finds the fields with a stack: those of the annotation, or by their types.
@@ -52,6 +60,7 @@ func (c *compiler) stack() error {
 	if len(names) == 0 {
 		names = c.discover()
 	}
+	names = c.addPlain(names)
 	if len(names) == 0 {
 		return fmt.Errorf("data source %q: %w: it has no field of type %s or %s, and no annotation %s",
 			c.ds.Name(), ErrNoStack, ebpftypes.KernelStackTypeName, ebpftypes.UserStackTypeName, annStackFields)
@@ -81,11 +90,14 @@ func (c *compiler) stack() error {
 		// addresses are not in the row, also tell two of the same names apart; those of a user stack
 		// do not: gadgets can give each process its own for one and the same stack.
 		id := f.id
-		id.errno = f.user != nil
+		id.errno = f.user != nil && !f.plain
 		rs := []reader{f.text, f.addresses, f.buildIDs, id}
-		if f.processes != nil {
+		if f.processes != nil || f.plain {
 			// Programs that are not loaded at random places have the same addresses.
 			rs = append(rs, f.inode)
+		}
+		if f.plain {
+			rs = append(rs, f.space) // gadgets can give the stacks of several processes one ID
 		}
 		for _, r := range rs {
 			if r.acc != nil {
@@ -134,12 +146,14 @@ func (c *compiler) discover() []string {
 // stackField takes a field for a stack. Each of the fields that a stack is made of stands for the
 // whole of it.
 func (c *compiler) stackField(acc datasource.FieldAccessor) (stackField, error) {
-	raw := acc
-	if parent := acc.Parent(); parent != nil && !raw.HasAnyTagsOf(userStackTag) {
-		raw = parent
-	}
-	if raw.HasAnyTagsOf(userStackTag) {
+	if raw := structOf(acc, userStackTag); raw != nil {
 		return c.userStack(raw)
+	}
+	if acc.HasAnyTagsOf(plainKernelTag) {
+		return c.plainKernelStack(acc)
+	}
+	if raw := structOf(acc, plainUserTag); raw != nil {
+		return c.plainUserStack(raw)
 	}
 	for _, raw := range c.ds.GetFieldsWithTag(kernelStackTag) {
 		target := targetName(raw, kernelTargetAnnotation)
@@ -161,7 +175,22 @@ func (c *compiler) stackField(acc datasource.FieldAccessor) (stackField, error) 
 		c.ds.Name(), acc.FullName(), annStackFields, ebpftypes.KernelStackTypeName, ebpftypes.UserStackTypeName)
 }
 
+// structOf returns the field if it has the tag, or else the struct that it is a member of, or nil.
+func structOf(acc datasource.FieldAccessor, tag string) datasource.FieldAccessor {
+	if acc.HasAnyTagsOf(tag) {
+		return acc
+	}
+	if parent := acc.Parent(); parent != nil && parent.HasAnyTagsOf(tag) {
+		return parent
+	}
+	return nil
+}
+
 func (c *compiler) kernelStack(text, raw datasource.FieldAccessor) stackField {
+	return stackField{name: text.FullName(), text: newReader(c.ds, text), id: newReader(c.ds, raw), kernel: c.kernel(false)}
+}
+
+func (c *compiler) kernel(names bool) *stack.Kernel {
 	symbols := c.o.KernelSymbols
 	if symbols == nil {
 		var err error
@@ -169,16 +198,12 @@ func (c *compiler) kernelStack(text, raw datasource.FieldAccessor) stackField {
 			c.debugf("kernel frames may lack addresses: %v", err)
 		}
 	}
-	return stackField{
-		name: text.FullName(),
-		text: newReader(c.ds, text),
-		id:   newReader(c.ds, raw),
-		kernel: stack.NewKernel(stack.KernelOptions{
-			Map:          c.o.KernelMap,
-			RawAddresses: c.o.Exporter.KernelAddresses == "raw",
-			Symbols:      symbols,
-		}),
-	}
+	return stack.NewKernel(stack.KernelOptions{
+		Map:          c.o.KernelMap,
+		RawAddresses: c.o.Exporter.KernelAddresses == "raw",
+		Symbols:      symbols,
+		Names:        names,
+	})
 }
 
 func (c *compiler) userStack(raw datasource.FieldAccessor) (stackField, error) {
@@ -209,9 +234,10 @@ func (s stackFields) build(frames []profile.Frame, d datasource.Data) (out []pro
 	var lost, truncated bool
 	for i := range s {
 		var o stack.Outcome
+		var unnamed bool
 		n := len(frames)
-		frames, o = s[i].append(frames, d)
-		pending = s[i].annotate(frames[n:], d) || pending
+		frames, o, unnamed = s[i].append(frames, d)
+		pending = s[i].annotate(frames[n:], d) || pending || unnamed
 		lost = lost || o == stack.Lost
 		truncated = truncated || o == stack.Truncated
 	}
@@ -226,21 +252,26 @@ func (s stackFields) build(frames []profile.Frame, d datasource.Data) (out []pro
 	return frames, stack.OK, pending
 }
 
-func (f *stackField) append(dst []profile.Frame, d datasource.Data) ([]profile.Frame, stack.Outcome) {
+// append appends the frames of one field. With pending, its functions may have names later.
+func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profile.Frame, o stack.Outcome, pending bool) {
+	if f.plain {
+		return f.appendPlain(dst, d)
+	}
 	text := f.text.guarded(d)
 	switch {
 	case f.kernel != nil:
 		id, ok := f.stackID(d)
-		return f.kernel.Append(dst, text, id, ok)
+		out, o = f.kernel.Append(dst, text, id, ok)
 	case f.user != nil:
-		dst, o := f.user.Append(dst, text, f.addresses.guarded(d), f.buildIDs.guarded(d))
+		out, o = f.user.Append(dst, text, f.addresses.guarded(d), f.buildIDs.guarded(d))
 		if o == stack.Empty {
 			id, ok := f.stackID(d)
 			o = stack.Missing(id, ok)
 		}
-		return dst, o
+	default:
+		out, o = stack.AppendPlain(dst, text)
 	}
-	return stack.AppendPlain(dst, text)
+	return out, o, false
 }
 
 // annotate fills in what is known of the mappings of a process's frames.

@@ -259,6 +259,12 @@ func TestProfileCPU(t *testing.T) {
 			period: 1_000_000_000 / 99,
 		},
 		{
+			name:   "of this project, stacks as IDs",
+			image:  func(t *testing.T) string { return importGadget(t, "profile_cpu") },
+			flags:  []string{"--frequency=99", "--format-stacks=false"},
+			period: 1_000_000_000 / 99,
+		},
+		{
 			name:   "of Inspektor Gadget",
 			image:  func(t *testing.T) string { return buildUpstream(t, "profile_cpu") },
 			flags:  []string{"--collect-ustack"},
@@ -286,9 +292,17 @@ func TestStackChurn(t *testing.T) {
 	needRoot(t)
 	const entries = 1024
 	image := importGadget(t, "profile_cpu")
-	churn := startBusy(t, compileC(t, "churn.c", "churn"))
+	program := compileC(t, "churn.c", "churn")
+	for _, format := range []bool{true, false} {
+		t.Run(fmt.Sprintf("format-stacks=%t", format), func(t *testing.T) { testStackChurn(t, image, program, entries, format) })
+	}
+}
+
+func testStackChurn(t *testing.T, image, program string, entries int, format bool) {
+	churn := startBusy(t, program)
 	r := export(t, image, "--comm=churn", "--frequency=999", "--map-fetch-interval=200ms",
-		fmt.Sprintf("--stack-entries=%d", entries), fmt.Sprintf("--kernel-stack-entries=%d", entries))
+		fmt.Sprintf("--stack-entries=%d", entries), fmt.Sprintf("--kernel-stack-entries=%d", entries),
+		fmt.Sprintf("--format-stacks=%t", format))
 	churn.stop(t)
 	r.requireNothingLost(t)
 	require.Zero(t, r.summary.noStack)

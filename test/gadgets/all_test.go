@@ -189,6 +189,14 @@ func TestGadgets(t *testing.T) {
 			tab = append(tab, line{gadget: g.name, origin: g.origin, run: r})
 			g.require(t, r)
 		})
+		if g.origin == here {
+			t.Run(name+"-ids", func(t *testing.T) {
+				g.flags = append(slices.Clone(g.flags), "--format-stacks=false")
+				r, err := runGadget(t, name+"-ids", g)
+				require.NoError(t, err)
+				g.require(t, r)
+			})
+		}
 	}
 	tab.write(t)
 }

@@ -11,13 +11,28 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
+// forms are the two ways in which a gadget of this project hands over stacks.
+var forms = []struct {
+	name  string
+	flags []string
+}{
+	{"text", nil},
+	{"ids", []string{"--format-stacks=false"}},
+}
+
 // TestOffCPU compares what the profile says of a program that waits with what the
 // program measured itself.
 func TestOffCPU(t *testing.T) {
 	needRoot(t)
 	image := importGadget(t, "profile_offcpu")
+	for _, form := range forms {
+		t.Run(form.name, func(t *testing.T) { testOffCPU(t, image, form.name, form.flags) })
+	}
+}
+
+func testOffCPU(t *testing.T, image, form string, flags []string) {
 	waits := start(t, compile(t, "waits"))
-	r, err := export(t, options{name: "profile_offcpu-waits", image: image, seconds: 5, flags: []string{"--comm=waits"}})
+	r, err := export(t, options{name: "profile_offcpu-waits-" + form, image: image, seconds: 5, flags: append([]string{"--comm=waits"}, flags...)})
 	require.NoError(t, err)
 	var inLong, inShort int64
 	_, err = fmt.Sscan(waits.stop(t), &inLong, &inShort)
@@ -87,8 +102,14 @@ func TestOffCPULimits(t *testing.T) {
 func TestPageFaults(t *testing.T) {
 	needRoot(t)
 	image := importGadget(t, "profile_pagefault")
+	for _, form := range forms {
+		t.Run(form.name, func(t *testing.T) { testPageFaults(t, image, form.name, form.flags) })
+	}
+}
+
+func testPageFaults(t *testing.T, image, form string, flags []string) {
 	start(t, compile(t, "faults"))
-	r, err := export(t, options{name: "profile_pagefault-faults", image: image, seconds: 4, flags: []string{"--comm=faults"}})
+	r, err := export(t, options{name: "profile_pagefault-faults-" + form, image: image, seconds: 4, flags: append([]string{"--comm=faults"}, flags...)})
 	require.NoError(t, err)
 	r.requireSound(t)
 

@@ -183,7 +183,7 @@ func New(cfg Config) (*Aggregator, error) {
 // keep each event.
 func (a *Aggregator) Add(key uint64, values []int64, time uint64) Status {
 	a.mu.Lock()
-	k, ok := a.gen.keys[key]
+	k, ok := a.gen.keys.get(key)
 	if !ok {
 		a.mu.Unlock()
 		return NeedSample
@@ -282,7 +282,7 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 	if st == NeedResource {
 		return st
 	}
-	if id, ok := g.keys[key]; ok { // another goroutine was faster
+	if id, ok := g.keys.get(key); ok { // another goroutine was faster
 		return a.add(id, values, time)
 	}
 	if st != Added {
@@ -291,17 +291,21 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 	before := g.bytes
 	a.locs = a.locs[:0]
 	// Neighbours in a stack mostly have the same mapping and type.
+	var of *Mapping
 	var mapping, frameType uint32
-	var last Frame
 	for i := range s.Stack {
 		f := &s.Stack[i]
-		if f.Mapping != last.Mapping {
-			last.Mapping, mapping = f.Mapping, g.mapping(f.Mapping)
+		m := uint32(0)
+		if !f.Mapping.isZero() {
+			if of == nil || *of != f.Mapping {
+				of, mapping = &f.Mapping, g.mapping(f.Mapping)
+			}
+			m = mapping
 		}
-		if i == 0 || f.Type != last.Type { // a frame without a type may get the default one
-			last.Type, frameType = f.Type, g.frameType(f.Type)
+		if i == 0 || f.Type != s.Stack[i-1].Type {
+			frameType = g.frameType(f.Type)
 		}
-		if l := g.location(f, mapping, frameType); l != 0 {
+		if l := g.location(f, m, frameType); l != 0 {
 			a.locs = append(a.locs, l)
 		}
 	}
@@ -317,15 +321,15 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 
 	sm := sample{resource: rid, link: g.link(s.Link)}
 	var n int64
-	sm.stack, n = g.stacks.id(g.seed, a.locs)
+	sm.stack, n = g.stacks.id(&g.hash, a.locs)
 	g.bytes += n
-	sm.attrs, n = g.attrSets.id(g.seed, a.attrs)
+	sm.attrs, n = g.attrSets.id(&g.hash, a.attrs)
 	g.bytes += n
 	id := g.sample(sm)
 	if s.StackLost {
 		id |= lostBit
 	}
-	g.keys[key] = id
+	g.keys.add(key, id)
 	g.bytes += costKey
 	if s.Provisional {
 		g.provisional = append(g.provisional, key)
@@ -456,7 +460,7 @@ func (a *Aggregator) Usage() Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return Usage{
-		Bytes: a.used(), Samples: len(a.gen.samples), Stacks: len(a.gen.stacks.ends), Strings: len(a.gen.strings),
+		Bytes: a.used(), Samples: len(a.gen.samples), Stacks: a.gen.stacks.len(), Strings: len(a.gen.strings),
 		Resources: len(a.gen.resources), WindowSamples: len(a.win.touched),
 	}
 }

@@ -77,8 +77,9 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 		a.gen = newGeneration(&a.cfg)
 	} else {
 		for _, key := range g.provisional {
-			delete(g.keys, key)
-			g.bytes -= costKey
+			if g.keys.remove(key) {
+				g.bytes -= costKey
+			}
 		}
 		g.provisional = g.provisional[:0]
 	}
@@ -301,7 +302,7 @@ func (e *encoder) begin() {
 	e.loc.reset(len(v.locations))
 	e.attr.reset(len(v.attributes))
 	e.link.reset(len(v.links))
-	e.stk.reset(len(v.stacks.ends))
+	e.stk.reset(v.stacks.len())
 	for _, b := range []*[]byte{&e.bText, &e.bFn, &e.bMap, &e.bLoc, &e.bAttr, &e.bLink, &e.bStk, &e.bRes} {
 		*b = (*b)[:0]
 	}

@@ -40,6 +40,12 @@ type Mapping struct {
 	Symbolized bool
 }
 
+// isZero is what == with a zero Mapping tells, without comparing texts.
+func (m *Mapping) isZero() bool {
+	return m.File == "" && m.GNUBuildID == "" && m.GoBuildID == "" && m.HTLHash == "" &&
+		m.Start|m.Limit|m.FileOffset == 0 && !m.Symbolized
+}
+
 // Frame is one entry of a call stack.
 type Frame struct {
 	// Name is the function's name as the symbol table has it (it may be mangled); empty where no

@@ -1,7 +1,6 @@
 package profile
 
 import (
-	"hash/maphash"
 	"math"
 	"slices"
 	"strconv"
@@ -18,17 +17,20 @@ const (
 	keyHasFunctions = "pprof.mapping.has_functions"
 )
 
-// What an entry costs in memory, with its share of the map that finds it: an estimate that is on
-// the high side, so that the bound on a generation's memory holds.
+// What an entry costs in memory, with its share of the index that finds it: an estimate that is on
+// the high side, so that the bound on a generation's memory holds. A slice that grows has up to a
+// quarter of room, and of the slots of an index three eighths are taken just after it has grown.
 const (
-	costString    = 2*16 + 4*40 // an encoder keeps a second map
+	costSlot      = 8 * 8 / 3
+	costString    = 5*16/4 + costSlot + 16 + 60 // an encoder keeps a second list, and a map
 	costMapping   = 200 + 2*140
-	costFunction  = 12 + 2*24
-	costLocation  = 40 + 2*56
-	costAttribute = 48 + 2*64
-	costStack     = 8 + 2*20
-	costSample    = 24 + 2*32 + 2*16
-	costKey       = 2 * 20
+	costFunction  = 5*8/4 + costSlot + 2*4  // and an encoder's numbers
+	costLocation  = 5*32/4 + costSlot + 2*4 // the same
+	costAttribute = 5*48/4 + costSlot + 2*4 // the same
+	costStack     = 5*8/4 + costSlot + 2*4  // its place, its length, and an encoder's numbers
+	costSample    = 5*(16+2*8)/4 + costSlot // and what two windows hold of it beside values
+	costValue     = 5 * 2 * 8 / 4           // of a sample, in two windows
+	costKey       = 12 * 8 / 3
 	costResource  = 300
 	costEvent     = 24
 )
@@ -50,13 +52,6 @@ type location struct {
 	frameType uint32 // index of an attribute, 0: none
 	address   uint64
 	line      int64
-}
-
-type locationKey struct {
-	mapping, name, file uint32
-	frameType           uint32
-	address             uint64
-	line                int64
 }
 
 type attribute struct {
@@ -82,22 +77,22 @@ type generation struct {
 	defaultType FrameType
 	hashedOnly  bool
 
-	seed maphash.Seed
+	hash hasher
 
-	strings   []string
-	stringIDs map[string]uint32
+	strings     []string
+	stringIndex index
 
-	functions   []function
-	functionIDs map[function]uint32
+	functions     []function
+	functionIndex index
 
 	mappings   []mapping
 	mappingIDs map[Mapping]uint32
 
-	locations   []location
-	locationIDs map[locationKey]uint32
+	locations     []location
+	locationIndex index // by frame, mapping and type
 
-	attributes   []attribute
-	attributeIDs map[attribute]uint32
+	attributes     []attribute
+	attributeIndex index
 
 	links   []Link
 	linkIDs map[Link]uint32
@@ -105,43 +100,39 @@ type generation struct {
 	stacks   lists
 	attrSets lists
 
-	samples   []sample
-	sampleIDs map[sample]uint32
+	samples     []sample
+	sampleIndex index
 
 	resources   []resource
 	resourceIDs map[uint64]uint32
 
-	keys        map[uint64]uint32 // row key to sample
-	provisional []uint64          // keys to forget when the window ends
+	keys        keyTable // row key to sample
+	provisional []uint64 // keys to forget when the window ends
+
+	sampleCost int64
 
 	bytes   int64
 	windows int
 }
 
 func newGeneration(cfg *Config) *generation {
-	g := &generation{
-		defaultType:  cfg.DefaultFrameType,
-		hashedOnly:   cfg.HashedMappings,
-		seed:         maphash.MakeSeed(),
-		strings:      []string{""},
-		stringIDs:    map[string]uint32{"": 0},
-		functions:    []function{{}},
-		functionIDs:  map[function]uint32{},
-		mappings:     []mapping{{}},
-		mappingIDs:   map[Mapping]uint32{{}: 0},
-		locations:    []location{{}},
-		locationIDs:  map[locationKey]uint32{},
-		attributes:   []attribute{{}},
-		attributeIDs: map[attribute]uint32{},
-		links:        []Link{{}},
-		linkIDs:      map[Link]uint32{{}: 0},
-		sampleIDs:    map[sample]uint32{},
-		resourceIDs:  map[uint64]uint32{},
-		keys:         map[uint64]uint32{},
+	return &generation{
+		defaultType: cfg.DefaultFrameType,
+		hashedOnly:  cfg.HashedMappings,
+		hash:        newHasher(),
+		strings:     []string{""},
+		functions:   []function{{}},
+		mappings:    []mapping{{}},
+		mappingIDs:  map[Mapping]uint32{{}: 0},
+		locations:   []location{{}},
+		attributes:  []attribute{{}},
+		links:       []Link{{}},
+		linkIDs:     map[Link]uint32{{}: 0},
+		stacks:      newLists(),
+		attrSets:    newLists(),
+		resourceIDs: map[uint64]uint32{},
+		sampleCost:  costSample + int64(1+len(cfg.Types))*costValue,
 	}
-	g.stacks.init()
-	g.attrSets.init()
-	return g
 }
 
 // string interns s. The entry is valid UTF-8: proto3 strings must be, and receivers refuse a whole
@@ -150,42 +141,48 @@ func (g *generation) string(s string) uint32 {
 	if s == "" {
 		return 0
 	}
-	if id, ok := g.stringIDs[s]; ok {
+	h := g.hash.text(s)
+	if id, ok := g.stringIndex.find(h, func(id uint32) bool { return g.strings[id] == s }); ok {
 		return id
 	}
-	key := strings.Clone(s)
-	valid := key
-	if !utf8.ValidString(valid) {
-		valid = strings.ToValidUTF8(valid, "\uFFFD")
-		if id, ok := g.stringIDs[valid]; ok {
-			g.stringIDs[key] = id
-			g.bytes += int64(len(key)) + costString
-			return id
-		}
+	if valid := validText(s); valid != s {
+		return g.string(valid)
 	}
 	id := uint32(len(g.strings))
-	g.strings = append(g.strings, valid)
-	g.stringIDs[valid] = id
-	g.bytes += int64(len(valid)) + costString
-	if key != valid {
-		g.stringIDs[key] = id
-		g.bytes += int64(len(key)) + costString
-	}
+	g.strings = append(g.strings, strings.Clone(s))
+	g.stringIndex.add(h, id)
+	g.bytes += int64(len(s)) + costString
 	return id
 }
 
-func (g *generation) attribute(key string, v Value) uint32 {
-	if v.kind == KindString && !utf8.ValidString(v.str) {
-		v.str = strings.ToValidUTF8(v.str, "\uFFFD")
+// validText returns s as valid UTF-8; s itself if it is.
+func validText(s string) string {
+	if utf8.ValidString(s) {
+		return s
 	}
-	a := attribute{g.string(key), v}
-	if id, ok := g.attributeIDs[a]; ok {
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// attribute interns an attribute. What is not valid text is never found as it is.
+func (g *generation) attribute(key string, v Value) uint32 {
+	h := g.hash.attribute(key, &v)
+	if id, ok := g.attributeIndex.find(h, func(id uint32) bool {
+		a := &g.attributes[id]
+		return a.value == v && g.strings[a.key] == key
+	}); ok {
 		return id
 	}
-	a.value.str = strings.Clone(v.str)
+	valid := v
+	if v.kind == KindString {
+		valid.str = validText(v.str)
+	}
+	if k := validText(key); k != key || valid.str != v.str {
+		return g.attribute(k, valid)
+	}
+	v.str = strings.Clone(v.str)
 	id := uint32(len(g.attributes))
-	g.attributes = append(g.attributes, a)
-	g.attributeIDs[a] = id
+	g.attributes = append(g.attributes, attribute{g.string(key), v})
+	g.attributeIndex.add(h, id)
 	g.bytes += int64(len(v.str)) + costAttribute
 	return id
 }
@@ -232,37 +229,57 @@ func (g *generation) frameType(t FrameType) uint32 {
 
 func (g *generation) function(name, file uint32) uint32 {
 	f := function{name, file}
-	if id, ok := g.functionIDs[f]; ok {
+	h := g.hash.pair(name, file)
+	if id, ok := g.functionIndex.find(h, func(id uint32) bool { return g.functions[id] == f }); ok {
 		return id
 	}
 	id := uint32(len(g.functions))
 	g.functions = append(g.functions, f)
-	g.functionIDs[f] = id
+	g.functionIndex.add(h, id)
 	g.bytes += costFunction
 	return id
 }
 
-// location interns a frame; frames that say nothing (no name, no address) become 0.
+// location interns a frame; frames that say nothing (no name, no address) become 0. A frame that is
+// known costs one look-up, by its text. What is not valid text is never found as it is.
 func (g *generation) location(f *Frame, mapping, frameType uint32) uint32 {
-	if f.Name == "" && f.Address == 0 {
-		return 0
+	if f.Name == "" {
+		if f.Address == 0 {
+			return 0
+		}
+		if f.File != "" { // there is no function that could have it
+			return g.location(&Frame{Address: f.Address, Line: f.Line}, mapping, frameType)
+		}
 	}
-	k := locationKey{mapping: mapping, name: g.string(f.Name), file: g.string(f.File), frameType: frameType, address: f.Address, line: f.Line}
-	if id, ok := g.locationIDs[k]; ok {
+	h := g.hash.frame(f, mapping, frameType)
+	if id, ok := g.locationIndex.find(h, func(id uint32) bool {
+		l := &g.locations[id]
+		if l.address != f.Address || l.mapping != mapping || l.frameType != frameType || l.line != f.Line {
+			return false
+		}
+		fn := g.functions[l.function]
+		return g.strings[fn.name] == f.Name && g.strings[fn.file] == f.File
+	}); ok {
 		return id
 	}
-	l := location{mapping: mapping, frameType: k.frameType, address: f.Address, line: f.Line}
-	if k.name != 0 {
-		l.function = g.function(k.name, k.file)
+	if name, file := validText(f.Name), validText(f.File); name != f.Name || file != f.File {
+		return g.location(&Frame{Name: name, File: file, Line: f.Line, Address: f.Address}, mapping, frameType)
+	}
+	l := location{mapping: mapping, frameType: frameType, address: f.Address, line: f.Line}
+	if f.Name != "" {
+		l.function = g.function(g.string(f.Name), g.string(f.File))
 	}
 	id := uint32(len(g.locations))
 	g.locations = append(g.locations, l)
-	g.locationIDs[k] = id
+	g.locationIndex.add(h, id)
 	g.bytes += costLocation
 	return id
 }
 
 func (g *generation) link(l Link) uint32 {
+	if l == (Link{}) {
+		return 0
+	}
 	if id, ok := g.linkIDs[l]; ok {
 		return id
 	}
@@ -274,60 +291,73 @@ func (g *generation) link(l Link) uint32 {
 }
 
 func (g *generation) sample(s sample) uint32 {
-	if id, ok := g.sampleIDs[s]; ok {
+	h := g.hash.sample(&s)
+	if id, ok := g.sampleIndex.find(h, func(id uint32) bool { return g.samples[id] == s }); ok {
 		return id
 	}
 	id := uint32(len(g.samples))
 	g.samples = append(g.samples, s)
-	g.sampleIDs[s] = id
-	g.bytes += costSample
+	g.sampleIndex.add(h, id)
+	g.bytes += g.sampleCost
 	return id
 }
 
-// lists interns lists of indices; list 0 is empty.
+// lists interns lists of indices; list 0 is empty. They lie in chunks that are never moved: a table
+// of stacks is large.
 type lists struct {
-	ends  []uint32 // list i is items[ends[i-1]:ends[i]]
-	items []uint32
-	ids   map[uint64][]uint32 // by hash
+	places []uint32   // of list i: chunk and offset, where its length is and then its items
+	chunks [][]uint32 // in their full length from the start, as encoders hold them
+	end    uint32     // of what is taken of the last chunk
+	index  index
 }
 
-func (l *lists) init() {
-	l.ends = []uint32{0}
-	l.ids = map[uint64][]uint32{}
-}
+const (
+	chunkBits = 16
+	minChunk  = 1 << 8
+	maxChunk  = 1 << chunkBits
+)
+
+func newLists() lists { return lists{places: []uint32{0}} }
+
+func (l *lists) len() int { return len(l.places) }
 
 func (l *lists) at(i uint32) []uint32 {
 	if i == 0 {
 		return nil
 	}
-	return l.items[l.ends[i-1]:l.ends[i]]
+	p := l.places[i]
+	c := l.chunks[p>>chunkBits][p%maxChunk:]
+	return c[1 : 1+c[0]]
 }
 
 // id interns list and returns the bytes that it added.
-func (l *lists) id(seed maphash.Seed, list []uint32) (uint32, int64) {
+func (l *lists) id(hash *hasher, list []uint32) (uint32, int64) {
 	if len(list) == 0 {
 		return 0, 0
 	}
-	h := hashList(seed, list)
-	for _, id := range l.ids[h] {
-		if slices.Equal(l.at(id), list) {
-			return id, 0
+	h := hash.list(list)
+	if id, ok := l.index.find(h, func(id uint32) bool { return slices.Equal(l.at(id), list) }); ok {
+		return id, 0
+	}
+	need := 1 + len(list)
+	n := len(l.chunks)
+	if n == 0 || int(l.end)+need > len(l.chunks[n-1]) {
+		size := minChunk
+		if n > 0 {
+			size = min(2*len(l.chunks[n-1]), maxChunk)
 		}
+		l.chunks = append(l.chunks, make([]uint32, max(size, need)))
+		l.end = 0
+		n++
 	}
-	id := uint32(len(l.ends))
-	l.items = append(l.items, list...)
-	l.ends = append(l.ends, uint32(len(l.items)))
-	l.ids[h] = append(l.ids[h], id)
-	return id, int64(4*len(list)) + costStack + 32
-}
-
-func hashList(seed maphash.Seed, list []uint32) uint64 {
-	h := maphash.Comparable(seed, uint64(len(list)))
-	for _, v := range list {
-		h = (h ^ uint64(v)) * 0x9e3779b97f4a7c15
-		h ^= h >> 29
-	}
-	return h
+	c := l.chunks[n-1][l.end:]
+	c[0] = uint32(len(list))
+	copy(c[1:], list)
+	id := uint32(len(l.places))
+	l.places = append(l.places, uint32(n-1)<<chunkBits|l.end)
+	l.end += uint32(need)
+	l.index.add(h, id)
+	return id, int64(5*len(list)) + costStack
 }
 
 // text renders a value as text, for receivers that take only text.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
@@ -365,7 +366,7 @@ func (p *pipeline) flush(now time.Time) {
 		p.warn(now, "short", "%d reads of rows so far met fields that are shorter than the gadget says: those fields are taken as empty", ps.ShortRows)
 	}
 	if ps.UnnamedStacks > 0 {
-		p.warn(now, "unnamed", "%d stacks so far have addresses in place of the names of functions, because their process had ended or its program could not be read; the last one: %q", ps.UnnamedStacks, fmt.Sprint(ps.UnnamedReason))
+		p.tell(now, logger.InfoLevel, "unnamed", "%d stacks so far have addresses in place of the names of functions, because their process had ended or its program could not be read; the last one: %q", ps.UnnamedStacks, fmt.Sprint(ps.UnnamedReason))
 	}
 	if ps.CutResourceAttributes > 0 {
 		p.warn(now, "cut", "containers or the host have more attributes than are sent, the least important are left out: drop some with the setting attributes of exporter %q", p.exp.cfg.Name)
@@ -378,13 +379,17 @@ func (p *pipeline) flush(now time.Time) {
 	}
 }
 
-// warn logs at most once in ten minutes per kind.
 func (p *pipeline) warn(now time.Time, kind, format string, args ...any) {
+	p.tell(now, logger.WarnLevel, kind, format, args...)
+}
+
+// tell logs at most once in ten minutes per kind.
+func (p *pipeline) tell(now time.Time, level logger.Level, kind, format string, args ...any) {
 	if last, ok := p.warned[kind]; ok && now.Sub(last) < 10*time.Minute {
 		return
 	}
 	p.warned[kind] = now
-	p.inst.log.Warnf("%s: data source %q: %s", Name, p.ds.Name(), fmt.Sprintf(format, args...))
+	p.inst.log.Logf(level, "%s: data source %q: %s", Name, p.ds.Name(), fmt.Sprintf(format, args...))
 }
 
 // Counts says where the rows of a data source are: Read = Exported + Window + the sum of Dropped.

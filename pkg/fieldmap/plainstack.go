@@ -26,8 +26,7 @@ func HidePlainStacks(ds datasource.DataSource) {
 // taskReader reads what a symbolizer has to know of a process from a profiles_user_stack, whose members
 // are those of a gadget_user_stack.
 type taskReader struct {
-	comm, containerPID                       reader
-	tgid                                     reader
+	comm, tgid                               reader
 	pid0, pidns0, pid1, pidns1               reader
 	major, minor, inode, mtimeSec, mtimeNsec reader
 	space, seen                              reader
@@ -58,10 +57,9 @@ func (u *unnamed) get() (uint64, error) {
 
 func (r *taskReader) read(d datasource.Data) symbolizer.Task {
 	t := symbolizer.Task{
-		Name:         r.comm.text(d),
-		Tgid:         uint32(r.tgid.number(d)),
-		PidNumbers:   []symbolizer.PidNumbers{{Pid: uint32(r.pid0.number(d)), PidNsId: uint32(r.pidns0.number(d))}},
-		ContainerPid: uint32(r.containerPID.number(d)),
+		Name:       r.comm.text(d),
+		Tgid:       uint32(r.tgid.number(d)),
+		PidNumbers: []symbolizer.PidNumbers{{Pid: uint32(r.pid0.number(d)), PidNsId: uint32(r.pidns0.number(d))}},
 		Exe: symbolizer.SymbolTableKey{
 			Major:     uint32(r.major.number(d)),
 			Minor:     uint32(r.minor.number(d)),
@@ -141,10 +139,8 @@ func (c *compiler) plainUserStack(raw datasource.FieldAccessor) (stackField, err
 		*m.dst = newReader(c.ds, acc)
 	}
 	f.pid, f.space, f.seen, f.inode = t.tgid, t.space, t.seen, t.inode
-	for name, r := range map[string]*reader{"proc.comm": &t.comm, "runtime.containerPid": &t.containerPID} {
-		if acc := c.byName[name]; acc != nil {
-			*r = newReader(c.ds, acc)
-		}
+	if acc := c.byName["proc.comm"]; acc != nil {
+		t.comm = newReader(c.ds, acc)
 	}
 	if err := c.checkMap(raw, ebpftypes.UserStackMapName); err != nil {
 		return f, err

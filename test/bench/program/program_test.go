@@ -125,17 +125,17 @@ type load struct {
 	start func(t *testing.T) (stop func())
 }
 
-// loads are the two ends: one program with a handful of stacks, and all CPUs with many thousand stacks of
-// processes that come and go.
+// loads are a server, whose stacks come again and again, and a compiler, whose processes come and go with
+// stacks that were never seen before.
 func loads(root string) []load {
 	return []load{
-		{"one busy program", func(t *testing.T) func() {
-			burn := filepath.Join(t.TempDir(), "burn")
-			cmd := exec.Command("go", "build", "-buildvcs=false", "-o", burn, "./test/e2e/burn")
+		{"one program with 2,048 stacks", func(t *testing.T) func() {
+			server := filepath.Join(t.TempDir(), "server")
+			cmd := exec.Command("go", "build", "-buildvcs=false", "-o", server, "./test/bench/program/server")
 			cmd.Dir = root
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
-			run := exec.Command(burn)
+			run := exec.Command(server)
 			stdin, err := run.StdinPipe()
 			require.NoError(t, err)
 			require.NoError(t, run.Start())

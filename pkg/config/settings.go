@@ -175,7 +175,7 @@ var table = []Setting{
 		func(e *Exporter) *string { return &e.SampleShape }),
 	either("attribute_values", "native", "string", "`string` writes numbers and booleans as text, for receivers that read nothing else.",
 		func(e *Exporter) *bool { return &e.StringAttributes }),
-	ratio("sampling", "1/1", "1/10", "`1/N` takes one row in N, at random, with N times its value.",
+	ratio("sampling", "1/1", "1/10", "`1/N` takes one row in N, at random, with N times its value. Rows of which the last one counts (`profiles.aggregation: last`) are all taken.",
 		func(e *Exporter) *int { return &e.Sampling }),
 	pairs("resource", `["deployment.environment.name=prod"]`, "Attributes to add to every resource.",
 		func(e *Exporter) *[]KeyValue { return &e.Resource }),

@@ -24,7 +24,7 @@ export PATH=$PATH:/usr/sbin:/sbin
 
 if ! ls "$KERNEL"/boot/vmlinuz-* >/dev/null 2>&1; then
 	package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/^ *Depends: //p')
-	mkdir -p "$VM/deb"
+	mkdir -p "$VM/deb" "$KERNEL"
 	(cd "$VM/deb" && apt-get download -qq -o APT::Sandbox::User=root "$package" && dpkg -x linux-image-*.deb "$KERNEL")
 	rm -rf "$VM/deb"
 fi

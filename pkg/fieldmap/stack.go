@@ -36,7 +36,8 @@ type stackFields []stackField
 type stackField struct {
 	name string
 	// text holds the names.
-	text reader
+	text  reader
+	names []byte // what it held in the last row
 	// id is the raw stack ID, without acc where the row has none.
 	id reader
 
@@ -257,7 +258,10 @@ func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profi
 	if f.plain {
 		return f.appendPlain(dst, d)
 	}
+	// Frames do not alias the row, and are gone before the next.
 	text := f.text.guarded(d)
+	f.names = append(f.names[:0], text[:min(len(text), stack.MaxTextLen+1)]...)
+	text = f.names
 	switch {
 	case f.kernel != nil:
 		id, ok := f.stackID(d)

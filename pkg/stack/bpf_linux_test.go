@@ -568,7 +568,8 @@ func TestModulesOnKernel(t *testing.T) {
 	checked, corrected := 0, 0
 	for addr, names := range namesAt {
 		theirs := all.LookupByInstructionPointer(addr)
-		f := k.frame(theirs, addr, true)
+		var f profile.Frame
+		k.frame(&f, theirs, addr, true)
 		require.Contains(t, names, f.Name)
 		if m := findModule(k.modules, addr); f.Mapping.GNUBuildID != "" {
 			require.Equal(t, "["+m.name+"]", f.Mapping.File)

@@ -1,6 +1,8 @@
 package stack
 
 import (
+	"slices"
+
 	"github.com/cilium/ebpf"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
@@ -71,8 +73,7 @@ func NewKernel(opts KernelOptions) *Kernel {
 // The frames that tracing puts at the leaf are left out (see KernelOptions.KeepTracing), but never
 // all there are.
 //
-// The names of the frames share memory with each other: a caller that keeps single ones should
-// clone them.
+// The names of the frames are parts of symbols: a caller that keeps them clones them.
 func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID bool) ([]profile.Frame, Outcome) {
 	text, truncated := limitText(symbols)
 	if trimSeparator(text) == "" {
@@ -95,13 +96,15 @@ func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID boo
 	}
 
 	start := len(dst)
+	dst = slices.Grow(dst, len(spans))
 	for i, p := range spans {
 		entry := text[p.start:p.end]
 		addr, known := k.address(i)
 		if !known {
 			addr, known = parseAddress(entry)
 		}
-		dst = append(dst, k.frame(functionName(entry), addr, known))
+		dst = dst[:start+i+1]
+		k.frame(&dst[start+i], functionName(entry), addr, known)
 	}
 	if !k.opts.KeepTracing {
 		n := tracingFrames(dst[start:], k.outside)
@@ -125,12 +128,14 @@ func (k *Kernel) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outco
 	if len(k.addrs) > MaxFrames {
 		k.addrs, outcome = k.addrs[:MaxFrames], Truncated
 	}
+	dst = slices.Grow(dst, len(k.addrs))
 	for i, addr := range k.addrs {
 		at := addr
 		if i > 0 {
 			at-- // a caller's is where the call returns to, which can be past its end
 		}
-		dst = append(dst, k.frame(k.functionAt(at), addr, true))
+		dst = dst[:start+i+1]
+		k.frame(&dst[start+i], k.functionAt(at), addr, true)
 	}
 	if !k.opts.KeepTracing {
 		n := tracingFrames(dst[start:], k.outside)
@@ -146,10 +151,10 @@ func (k *Kernel) functionAt(addr uint64) string {
 	return k.functions.name(addr)
 }
 
-// frame makes a frame of what is known of it. addr is an address of the running kernel; it is not
+// frame sets f to what is known of a frame. addr is an address of the running kernel; it is not
 // for anyone else unless the options say so.
-func (k *Kernel) frame(name string, addr uint64, known bool) profile.Frame {
-	f := profile.Frame{Name: name, Type: profile.FrameKernel}
+func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, known bool) {
+	*f = profile.Frame{Name: name, Type: profile.FrameKernel}
 	located := true
 	switch {
 	case !known || k.symbols.End == 0:
@@ -188,7 +193,6 @@ func (k *Kernel) frame(name string, addr uint64, known bool) profile.Frame {
 		f.Name = Unknown
 	}
 	f.Mapping.Symbolized = f.Name != "" && f.Mapping.GNUBuildID != ""
-	return f
 }
 
 // generatedPrefixes are the names of code that the kernel makes at run time, outside of its image

@@ -109,7 +109,8 @@ func TestKernelFrame(t *testing.T) {
 	}
 	for _, tt := range tests {
 		tt.frame.Type = profile.FrameKernel
-		f := tt.k.frame(tt.name, tt.addr, true)
+		var f profile.Frame
+		tt.k.frame(&f, tt.name, tt.addr, true)
 		require.Equal(t, tt.frame, f, tt.what)
 		if !tt.k.opts.RawAddresses {
 			require.Less(t, f.Address, uint64(1)<<32, "%s: an address of the kernel", tt.what)

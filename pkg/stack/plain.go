@@ -12,7 +12,7 @@ var splitters = sync.Pool{New: func() any { return new(splitter) }}
 // AppendPlain appends the frames of a stack to dst that any text field holds as "leaf; caller; … ".
 // The frames have a name or, for an entry that is an address in words, an address, and no type: what
 // they are of is not known. Addresses of the kernel are left out, as are empty entries. If nothing is
-// left, the outcome is Empty.
+// left, the outcome is Empty. The names of the frames are parts of symbols.
 func AppendPlain(dst []profile.Frame, symbols []byte) ([]profile.Frame, Outcome) {
 	text, truncated := limitText(symbols)
 	s := splitters.Get().(*splitter)
@@ -28,14 +28,15 @@ func AppendPlain(dst []profile.Frame, symbols []byte) ([]profile.Frame, Outcome)
 		if entry == "" {
 			continue
 		}
-		f := profile.Frame{Name: functionName(entry)}
+		dst = append(dst, profile.Frame{})
+		f := &dst[len(dst)-1]
+		f.Name = functionName(entry)
 		if addr, ok := parseAddress(entry); ok {
 			f.Address = userAddress(addr)
 		}
 		if f.Name == "" && f.Address == 0 {
 			f.Name = Unknown
 		}
-		dst = append(dst, f)
 	}
 	switch {
 	case len(dst) == start:

@@ -1,9 +1,11 @@
 package stack
 
 import (
+	"math/bits"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // span is an entry's place in a text.
@@ -47,17 +49,13 @@ func (s *splitter) split(text string, want int) []span {
 	}
 
 	for start := 0; ; {
-		i := strings.Index(text[start:], separator)
-		if i < 0 {
-			s.spans = append(s.spans, span{start, len(text)})
-			break
-		}
-		s.spans = append(s.spans, span{start, start + i})
-		if start += i + len(separator); len(s.spans) > MaxFrames {
+		i := nextSeparator(text, start)
+		s.spans = append(s.spans, span{start, i})
+		if start = i + len(separator); i == len(text) || len(s.spans) > MaxFrames {
 			break
 		}
 	}
-	if len(s.spans) == want || len(s.spans) == 1 || !hasBracket(text) {
+	if len(s.spans) == want || len(s.spans) == 1 || s.bracketsWithin(text) {
 		return s.spans
 	}
 
@@ -80,6 +78,19 @@ func (s *splitter) split(text string, want int) []span {
 	return s.spans
 }
 
+// nextSeparator returns where the first separator from start on is, the end of text if there is none.
+func nextSeparator(text string, start int) int {
+	for {
+		i := strings.IndexByte(text[start:], separator[0])
+		if i < 0 {
+			return len(text)
+		}
+		if start += i + 1; start < len(text) && text[start] == separator[1] {
+			return start - 1
+		}
+	}
+}
+
 // cutLength is where Inspektor Gadget cuts the names of users' symbols (MaxSymbolLength in
 // https://github.com/inspektor-gadget/inspektor-gadget/blob/v0.55.0/pkg/symbolizer/table.go).
 const cutLength = 256
@@ -89,29 +100,31 @@ const cutLength = 256
 // names are cut ends there, whatever brackets are open in it.
 func (s *splitter) findSeparators(text string, cut bool) {
 	s.seps, s.open = s.seps[:0], s.open[:0]
-	for i := 0; i < len(text) && len(s.seps) < 4*MaxFrames; i++ {
-		c := text[i]
-		if !isDelimiter[c] {
-			continue
-		}
-		switch c {
-		case ';':
-			if i+1 < len(text) && text[i+1] == ' ' {
-				if cut {
-					s.endCutName(i)
-				}
-				s.seps = append(s.seps, i)
-			}
-		case '(', '[', '{':
-			if len(s.open) < maxBrackets {
-				s.open = append(s.open, bracket{c, len(s.seps)})
-			}
-		case ')', ']', '}':
-			s.closeBracket(c)
+	for i := 0; i < len(text) && len(s.seps) < 4*MaxFrames; i += 8 {
+		for found := delimiters(text, i); found != 0; found &= found - 1 {
+			s.delimiter(text, i+bits.TrailingZeros64(found)/8, cut)
 		}
 	}
 	if cut {
 		s.endCutName(len(text))
+	}
+}
+
+func (s *splitter) delimiter(text string, i int, cut bool) {
+	switch c := text[i]; c {
+	case ';':
+		if i+1 < len(text) && text[i+1] == separator[1] {
+			if cut {
+				s.endCutName(i)
+			}
+			s.seps = append(s.seps, i)
+		}
+	case '(', '[', '{':
+		if len(s.open) < maxBrackets {
+			s.open = append(s.open, bracket{c, len(s.seps)})
+		}
+	case ')', ']', '}':
+		s.closeBracket(c)
 	}
 }
 
@@ -130,8 +143,34 @@ func (s *splitter) endCutName(end int) {
 	}
 }
 
-// isDelimiter tells the characters that findSeparators looks at.
-var isDelimiter = [256]bool{';': true, '(': true, ')': true, '[': true, ']': true, '{': true, '}': true}
+// delimiters returns which of the eight bytes of text at i are what findSeparators looks at: the highest
+// bit of a byte is set if it is one.
+func delimiters(text string, i int) uint64 {
+	var w uint64
+	if i+8 <= len(text) {
+		w = load(text, i)
+	} else {
+		for k := len(text) - 1; k >= i; k-- {
+			w = w<<8 | uint64(text[k])
+		}
+	}
+	// Some of them differ in one bit only.
+	return (eight << 7) &^ (nonZero(w^eight*';') & nonZero(w&^(eight*1)^eight*'(') &
+		nonZero(w&^(eight*0x20)^eight*'[') & nonZero(w&^(eight*0x20)^eight*']'))
+}
+
+// eight times a byte is a word of that byte.
+const eight uint64 = 0x0101010101010101
+
+// nonZero returns a word with the highest bit of each byte set that is not zero in w.
+func nonZero(w uint64) uint64 { return (w&(eight*0x7f) + eight*0x7f) | w }
+
+// load returns the eight bytes at i, the first one lowest.
+func load[T string | []byte](s T, i int) uint64 {
+	_ = s[i+7]
+	return uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
+		uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
+}
 
 // closeBracket pairs the bracket c with the last one of its kind that is open, and takes back the
 // separators between the two. Brackets opened in between have no partner.
@@ -152,8 +191,32 @@ func (s *splitter) closeBracket(c byte) {
 	}
 }
 
-func hasBracket(text string) bool {
-	return strings.IndexByte(text, '[') >= 0 || strings.IndexByte(text, '{') >= 0 || strings.IndexByte(text, '(') >= 0
+// bracketsWithin tells that no separator is between brackets, where that is quickly seen: there are
+// none but parentheses, such as those of (*T), and each is closed in its entry before the next opens.
+func (s *splitter) bracketsWithin(text string) bool {
+	i := strings.IndexByte(text, '(')
+	if strings.IndexByte(text, '[') >= 0 || strings.IndexByte(text, '{') >= 0 {
+		return false
+	}
+	for k := 0; i >= 0; {
+		for s.spans[k].end < i {
+			if k++; k == len(s.spans) { // the text goes on after the last entry that is wanted
+				return false
+			}
+		}
+		inside := text[i+1 : max(i+1, s.spans[k].end)]
+		end := strings.IndexByte(inside, ')')
+		if end < 0 || strings.IndexByte(inside[:end], '(') >= 0 {
+			return false
+		}
+		i += 1 + end
+		next := strings.IndexByte(text[i:], '(')
+		if next < 0 {
+			break
+		}
+		i += next
+	}
+	return true
 }
 
 // trimSeparator cuts the separator that follows the last entry.
@@ -194,24 +257,27 @@ func indexLen(entry string, i int) int {
 	return n
 }
 
-// limitText returns the text as a string, and whether it had to be cut. It is the one copy that
-// is made: names are parts of it.
+// limitText returns the text as a string, and whether it had to be cut. It makes no copy: names are
+// parts of what the caller gave. Whoever keeps one of a stack that is new clones it.
 func limitText(b []byte) (string, bool) {
 	if len(b) <= MaxTextLen {
-		return string(b), false
+		return view(b), false
 	}
-	text := string(b[:MaxTextLen])
+	text := view(b[:MaxTextLen])
 	if i := strings.LastIndex(text, separator); i >= 0 {
 		text = text[:i+len(separator)]
 	}
 	return text, true
 }
 
+// view returns b as a string, for as long as b is not changed.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
 // functionName returns an entry of a list of symbols as a function's name, or "" if it is none: an address
 // in words, or the word for an unknown symbol. An offset after the name goes: it would make a
 // function of every instruction.
 func functionName(entry string) string {
-	if len(entry) == 0 || entry == Unknown || hasHexPrefix(entry) {
+	if len(entry) == 0 || entry[0] == Unknown[0] && entry == Unknown || hasHexPrefix(entry) {
 		return ""
 	}
 	return cutName(trimOffset(entry))
@@ -261,6 +327,11 @@ func parseHex[T string | []byte](s T) (uint64, bool) {
 	if len(s) == 0 || len(s) > 16 {
 		return 0, false
 	}
+	if len(s) == 16 { // as addresses are
+		high, ok := eightDigits(load(s, 0))
+		low, ok2 := eightDigits(load(s, 8))
+		return high<<32 | low, ok && ok2
+	}
 	var v uint64
 	for i := range len(s) {
 		d := hexDigit(s[i])
@@ -270,6 +341,20 @@ func parseHex[T string | []byte](s T) (uint64, bool) {
 		v = v<<4 | uint64(d)
 	}
 	return v, true
+}
+
+// eightDigits reads eight hexadecimal digits at once, the first of which is the lowest byte.
+func eightDigits(w uint64) (uint64, bool) {
+	letter := w >> 6 & eight
+	v := w&(eight*0x0f) + letter*9
+	// What the values are written as must be what was read.
+	ten := (v + eight*(128-10)) >> 7 & eight
+	if v&(eight*0xf0) != 0 || v+eight*'0'+ten*('a'-'0'-10) != w|letter<<5 {
+		return 0, false
+	}
+	v = (v<<4 | v>>8) & 0x00ff00ff00ff00ff
+	v = (v<<8 | v>>16) & 0x0000ffff0000ffff
+	return (v<<16 | v>>32) & 0xffffffff, true
 }
 
 // hexDigit returns the value of a hexadecimal digit, 16 if it is none.

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -87,8 +88,7 @@ func NewUser(opts UserOptions) *User {
 //   - more: an unwinder that knows interpreters has replaced the stack by its own, so addresses and
 //     build IDs mean other frames. The result is the names alone, of unknown type.
 //
-// The names of the frames share memory with each other: a caller that keeps single ones should
-// clone them.
+// The names of the frames are parts of symbols: a caller that keeps them clones them.
 func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) ([]profile.Frame, Outcome) {
 	cutAddrs := u.readAddresses(addresses)
 	cutIDs := u.readBuildIDs(buildIDs)
@@ -123,8 +123,11 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 	if n > MaxFrames {
 		n, truncated = MaxFrames, true
 	}
+	dst = slices.Grow(dst, n)
 	for i := range n {
-		f := profile.Frame{Type: frameType}
+		dst = dst[:len(dst)+1]
+		f := &dst[len(dst)-1]
+		*f = profile.Frame{Type: frameType}
 		if i < len(spans) {
 			entry := text[spans[i].start:spans[i].end]
 			f.Name = functionName(entry)
@@ -132,10 +135,10 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 				f.Address = userAddress(addr)
 			}
 		}
-		if !u.locate(&f, i) {
+		if !u.locate(f, i) {
+			dst = dst[:len(dst)-1]
 			break
 		}
-		dst = append(dst, f)
 	}
 	if truncated {
 		return dst, Truncated
@@ -184,8 +187,17 @@ func (u *User) readAddresses(list []byte) (truncated bool) {
 		if i == MaxFrames {
 			return true
 		}
-		entry, list = cutEntry(list, i)
-		addr, _ := parseAddress(entry)
+		const n = len("0x0000000000000000")
+		addr, ok := uint64(0), false
+		if len(list) >= n+len(separator) && string(list[n:n+len(separator)]) == separator { // as Inspektor Gadget writes all
+			if addr, ok = parseAddress(list[:n]); ok {
+				list = list[n+len(separator):]
+			}
+		}
+		if !ok {
+			entry, list = cutEntry(list, i)
+			addr, _ = parseAddress(entry)
+		}
 		u.addrs = append(u.addrs, addr)
 	}
 	return false
@@ -263,7 +275,8 @@ func formatBuildID(s string) string {
 // cutEntry returns the first entry of a list without its index, i, if it has one, and the rest of
 // the list.
 func cutEntry(list []byte, i int) (entry, rest []byte) {
-	entry, rest, _ = bytes.Cut(list, []byte(separator))
+	end := nextSeparator(view(list), 0)
+	entry, rest = list[:end], list[min(end+len(separator), len(list)):]
 	if len(entry) > 0 && entry[0] == '[' {
 		entry = entry[indexLen(string(entry[:min(len(entry), 8)]), i):]
 	}

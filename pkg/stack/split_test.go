@@ -1,0 +1,116 @@
+package stack
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// plainSplit is splitter.split without haste: one character after the other.
+func plainSplit(text string, want int) []span {
+	if text = trimSeparator(text); text == "" {
+		return nil
+	}
+	seps := []int{}
+	for at := 0; ; {
+		i := strings.Index(text[at:], separator)
+		if i < 0 {
+			break
+		}
+		seps = append(seps, at+i)
+		at += i + len(separator)
+	}
+	if n := min(len(seps), MaxFrames) + 1; n != want && n != 1 && strings.ContainsAny(text, "([{") {
+		seps = plainSeparators(text, false)
+		if want > 0 && len(seps)+1 > want {
+			if cut := plainSeparators(text, true); len(cut)+1 == want {
+				seps = cut
+			} else if len(cut) == len(seps) {
+				seps = cut
+			}
+		}
+	}
+	var spans []span
+	start := 0
+	for _, sep := range append(seps, len(text)) {
+		if len(spans) <= MaxFrames {
+			spans = append(spans, span{start, sep})
+		}
+		start = sep + len(separator)
+	}
+	return spans
+}
+
+func plainSeparators(text string, cut bool) (seps []int) {
+	var s splitter
+	for i := 0; i < len(text) && len(s.seps) < 4*MaxFrames; i++ {
+		s.delimiter(text, i, cut)
+	}
+	if cut {
+		s.endCutName(len(text))
+	}
+	return s.seps
+}
+
+func TestSplitIsPlainSplit(t *testing.T) {
+	parts := []string{"; ", "; ", ";", " ", "(", ")", "[", "]", "{", "}", "main.work", "a", "é", "\x00", "(*T)", "[go.shape.int; 4]", strings.Repeat("n", 200)}
+	r := rand.New(rand.NewPCG(1, 2))
+	var s splitter
+	for range 20_000 {
+		var b strings.Builder
+		for range r.IntN(40) {
+			b.WriteString(parts[r.IntN(len(parts))])
+		}
+		text, want := b.String(), r.IntN(12)-1
+		spans := s.split(text, want)
+		require.Equal(t, plainSplit(text, want), append([]span(nil), spans...), "%q for %d", text, want)
+	}
+	for _, part := range []string{"a; ", "(a); ", "(; ", "a(b; c); "} {
+		text := strings.Repeat(part, 5*MaxFrames)
+		require.Equal(t, plainSplit(text, -1), s.split(text, -1), part)
+	}
+}
+
+func TestDelimiters(t *testing.T) {
+	for c := range 256 {
+		for k := range 8 {
+			b := []byte("abcdefgh")
+			b[k] = byte(c)
+			found := uint64(0)
+			if strings.IndexByte(";()[]{}", byte(c)) >= 0 {
+				found = 0x80 << (8 * k)
+			}
+			require.Equal(t, found, delimiters(string(b), 0), "%q", b)
+			require.Equal(t, found, delimiters(string(b[:k+1]), 0), "%q", b[:k+1])
+		}
+	}
+	require.Equal(t, uint64(0x8080808080808080), delimiters("((((;]}{", 0))
+}
+
+func TestParseHex(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		text := fmt.Sprintf([]string{"%016x", "%016X", "%x"}[r.IntN(3)], r.Uint64()>>r.IntN(64))
+		want, err := strconv.ParseUint(text, 16, 64)
+		require.NoError(t, err)
+		got, ok := parseHex(text)
+		require.True(t, ok)
+		require.Equal(t, want, got, text)
+	}
+	for c := range 256 { // at each place of an address
+		for k := range 16 {
+			b := []byte("0123456789abcdef")
+			b[k] = byte(c)
+			want, err := strconv.ParseUint(string(b), 16, 64)
+			got, ok := parseHex(b)
+			require.Equal(t, err == nil, ok, "%q", b)
+			if ok {
+				require.Equal(t, want, got, "%q", b)
+			}
+		}
+	}
+}

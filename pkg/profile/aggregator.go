@@ -291,22 +291,23 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 	before := g.bytes
 	a.locs = a.locs[:0]
 	// Neighbours in a stack mostly have the same mapping and type.
-	var of *Mapping
-	var mapping, frameType uint32
+	var mapped *Mapping
+	var mapping, frameType, last uint32
 	for i := range s.Stack {
 		f := &s.Stack[i]
 		m := uint32(0)
 		if !f.Mapping.isZero() {
-			if of == nil || *of != f.Mapping {
-				of, mapping = &f.Mapping, g.mapping(f.Mapping)
+			if mapped == nil || *mapped != f.Mapping {
+				mapped, mapping = &f.Mapping, g.mapping(f.Mapping)
 			}
 			m = mapping
 		}
 		if i == 0 || f.Type != s.Stack[i-1].Type {
 			frameType = g.frameType(f.Type)
 		}
-		if l := g.location(f, m, frameType); l != 0 {
+		if l := g.caller(last, f, m, frameType); l != 0 {
 			a.locs = append(a.locs, l)
+			last = l
 		}
 	}
 	a.attrs = a.attrs[:0]

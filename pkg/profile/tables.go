@@ -24,12 +24,12 @@ const (
 	costSlot      = 8 * 8 / 3
 	costString    = 5*16/4 + costSlot + 16 + 60 // an encoder keeps a second list, and a map
 	costMapping   = 200 + 2*140
-	costFunction  = 5*8/4 + costSlot + 2*4  // and an encoder's numbers
-	costLocation  = 5*32/4 + costSlot + 2*4 // the same
-	costAttribute = 5*48/4 + costSlot + 2*4 // the same
-	costStack     = 5*8/4 + costSlot + 2*4  // its place, its length, and an encoder's numbers
-	costSample    = 5*(16+2*8)/4 + costSlot // and what two windows hold of it beside values
-	costValue     = 5 * 2 * 8 / 4           // of a sample, in two windows
+	costFunction  = 5*8/4 + costSlot + 2*4      // and an encoder's numbers
+	costLocation  = 5*(32+4)/4 + costSlot + 2*4 // the same
+	costAttribute = 5*48/4 + costSlot + 2*4     // the same
+	costStack     = 5*8/4 + costSlot + 2*4      // its place, its length, and an encoder's numbers
+	costSample    = 5*(16+2*8)/4 + costSlot     // and what two windows hold of it beside values
+	costValue     = 5 * 2 * 8 / 4               // of a sample, in two windows
 	costKey       = 12 * 8 / 3
 	costResource  = 300
 	costEvent     = 24
@@ -49,6 +49,7 @@ type mapping struct {
 type location struct {
 	mapping   uint32
 	function  uint32
+	name      uint32 // of the function: one step less to where names are compared
 	frameType uint32 // index of an attribute, 0: none
 	address   uint64
 	line      int64
@@ -89,7 +90,8 @@ type generation struct {
 	mappingIDs map[Mapping]uint32
 
 	locations     []location
-	locationIndex index // by frame, mapping and type
+	locationIndex index    // by frame, mapping and type
+	callers       []uint32 // by location: the location that came after it in the last new stack
 
 	attributes     []attribute
 	attributeIndex index
@@ -125,6 +127,7 @@ func newGeneration(cfg *Config) *generation {
 		mappings:    []mapping{{}},
 		mappingIDs:  map[Mapping]uint32{{}: 0},
 		locations:   []location{{}},
+		callers:     []uint32{0},
 		attributes:  []attribute{{}},
 		links:       []Link{{}},
 		linkIDs:     map[Link]uint32{{}: 0},
@@ -240,6 +243,24 @@ func (g *generation) function(name, file uint32) uint32 {
 	return id
 }
 
+// isLocation tells whether a location is that of a frame.
+func (g *generation) isLocation(id uint32, f *Frame, mapping, frameType uint32) bool {
+	l := &g.locations[id]
+	return l.address == f.Address && l.mapping == mapping && l.frameType == frameType && l.line == f.Line &&
+		g.strings[l.name] == f.Name && g.strings[g.functions[l.function].file] == f.File
+}
+
+// caller interns the frame that comes after a location in a stack. Mostly it is what came after it the
+// last time, which takes no more than to compare.
+func (g *generation) caller(of uint32, f *Frame, mapping, frameType uint32) uint32 {
+	if id := g.callers[of]; id != 0 && g.isLocation(id, f, mapping, frameType) {
+		return id
+	}
+	id := g.location(f, mapping, frameType)
+	g.callers[of] = id
+	return id
+}
+
 // location interns a frame; frames that say nothing (no name, no address) become 0. A frame that is
 // known costs one look-up, by its text. What is not valid text is never found as it is.
 func (g *generation) location(f *Frame, mapping, frameType uint32) uint32 {
@@ -252,14 +273,7 @@ func (g *generation) location(f *Frame, mapping, frameType uint32) uint32 {
 		}
 	}
 	h := g.hash.frame(f, mapping, frameType)
-	if id, ok := g.locationIndex.find(h, func(id uint32) bool {
-		l := &g.locations[id]
-		if l.address != f.Address || l.mapping != mapping || l.frameType != frameType || l.line != f.Line {
-			return false
-		}
-		fn := g.functions[l.function]
-		return g.strings[fn.name] == f.Name && g.strings[fn.file] == f.File
-	}); ok {
+	if id, ok := g.locationIndex.find(h, func(id uint32) bool { return g.isLocation(id, f, mapping, frameType) }); ok {
 		return id
 	}
 	if name, file := validText(f.Name), validText(f.File); name != f.Name || file != f.File {
@@ -267,10 +281,12 @@ func (g *generation) location(f *Frame, mapping, frameType uint32) uint32 {
 	}
 	l := location{mapping: mapping, frameType: frameType, address: f.Address, line: f.Line}
 	if f.Name != "" {
-		l.function = g.function(g.string(f.Name), g.string(f.File))
+		l.name = g.string(f.Name)
+		l.function = g.function(l.name, g.string(f.File))
 	}
 	id := uint32(len(g.locations))
 	g.locations = append(g.locations, l)
+	g.callers = append(g.callers, 0)
 	g.locationIndex.add(h, id)
 	g.bytes += costLocation
 	return id

@@ -35,7 +35,8 @@ type Plan struct {
 
 	// The cold path.
 	stacks            stackFields
-	frames            []profile.Frame // of the last Sample
+	frames            []profile.Frame     // of the last Sample
+	attributes        []profile.Attribute // the same
 	identity          identityFields
 	sampleAttrs       []attribute
 	resourceAttrs     []attribute
@@ -257,13 +258,14 @@ func (p *Plan) Resource(d datasource.Data) profile.Resource {
 }
 
 // Sample returns everything of the row but its values and resource, and what became of its stack.
-// Nothing in it aliases the row, but its stack is valid until the next call only. It may read stack maps: call it in the goroutine that delivers
-// rows, once per unknown key.
+// Nothing in it aliases the row, but its stack and its list of attributes are valid until the next call
+// only. It may read stack maps: call it in the goroutine that delivers rows, once per unknown key.
 func (p *Plan) Sample(d datasource.Data) (profile.Sample, stack.Outcome) {
 	var s profile.Sample
 	var outcome stack.Outcome
 	s.Stack, outcome, s.Provisional = p.stacks.build(p.frames[:0], d)
 	p.frames = s.Stack
+	s.Attributes = p.attributes[:0]
 	for i := range p.sampleAttrs {
 		a := &p.sampleAttrs[i]
 		if v, ok := a.read.value(d); ok {
@@ -277,6 +279,7 @@ func (p *Plan) Sample(d datasource.Data) (profile.Sample, stack.Outcome) {
 			}
 		}
 	}
+	p.attributes = s.Attributes
 	// A span without its trace, or the other way round, links to nothing.
 	var link profile.Link
 	if readID(link.TraceID[:], &p.traceID, d) && readID(link.SpanID[:], &p.spanID, d) {
@@ -288,6 +291,9 @@ func (p *Plan) Sample(d datasource.Data) (profile.Sample, stack.Outcome) {
 // readID fills dst from a field of raw bytes, hexadecimal text or, for a span, a number, and tells
 // whether there is an ID other than all zeros in it.
 func readID(dst []byte, r *reader, d datasource.Data) bool {
+	if r.acc == nil {
+		return false
+	}
 	b := r.guarded(d)
 	if r.width == 8 && len(b) == 8 { // in the order of the machine, while an ID is read from the left
 		b = binary.BigEndian.AppendUint64(nil, r.load(b))

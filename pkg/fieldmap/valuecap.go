@@ -18,13 +18,18 @@ import (
 type ValueCap struct {
 	limit   int
 	seed    maphash.Seed
-	seen    map[string]map[uint64]struct{} // hashes of values, by key
+	seen    map[string]*seenValues // by key
 	dropped uint64
+}
+
+type seenValues struct {
+	any    bool // of an attribute that has no limit
+	hashes map[uint64]struct{}
 }
 
 // NewValueCap returns a ValueCap of that many values; 0 or less means no limit.
 func NewValueCap(limit int) *ValueCap {
-	return &ValueCap{limit: limit, seed: maphash.MakeSeed(), seen: map[string]map[uint64]struct{}{}}
+	return &ValueCap{limit: limit, seed: maphash.MakeSeed(), seen: map[string]*seenValues{}}
 }
 
 // Filter returns attrs without the attributes that are over the cap. It changes attrs. The
@@ -34,23 +39,23 @@ func (c *ValueCap) Filter(attrs []profile.Attribute) []profile.Attribute {
 		return attrs
 	}
 	return slices.DeleteFunc(attrs, func(a profile.Attribute) bool {
-		if isIdentityKey(a.Key) {
-			return false
+		seen := c.seen[a.Key]
+		if seen == nil {
+			seen = &seenValues{any: isIdentityKey(a.Key), hashes: map[uint64]struct{}{}}
+			c.seen[a.Key] = seen
 		}
-		values := c.seen[a.Key]
-		if values == nil {
-			values = map[uint64]struct{}{}
-			c.seen[a.Key] = values
+		if seen.any {
+			return false
 		}
 		h := maphash.Comparable(c.seed, a.Value)
-		if _, ok := values[h]; ok {
+		if _, ok := seen.hashes[h]; ok {
 			return false
 		}
-		if len(values) >= c.limit {
+		if len(seen.hashes) >= c.limit {
 			c.dropped++
 			return true
 		}
-		values[h] = struct{}{}
+		seen.hashes[h] = struct{}{}
 		return false
 	})
 }
@@ -63,8 +68,8 @@ func isIdentityKey(key string) bool {
 
 // Reset begins a new window.
 func (c *ValueCap) Reset() {
-	for _, values := range c.seen {
-		clear(values)
+	for _, seen := range c.seen {
+		clear(seen.hashes)
 	}
 }
 

@@ -204,12 +204,15 @@ func (s *splitter) bracketsWithin(text string) bool {
 				return false
 			}
 		}
-		inside := text[i+1 : max(i+1, s.spans[k].end)]
-		end := strings.IndexByte(inside, ')')
-		if end < 0 || strings.IndexByte(inside[:end], '(') >= 0 {
+		// Most are short.
+		for i++; i < s.spans[k].end && text[i] != ')'; i++ {
+			if text[i] == '(' {
+				return false
+			}
+		}
+		if i >= s.spans[k].end {
 			return false
 		}
-		i += 1 + end
 		next := strings.IndexByte(text[i:], '(')
 		if next < 0 {
 			break

@@ -12,7 +12,7 @@ const maxTracing = 32
 // entryPrefixes and entryNames are functions by which the kernel leaves the code that is traced for
 // the tracing of it: whatever lies on the leaf's side of one is not the workload's. The functions of
 // a name are those of kernel/trace, kernel/events, kernel/bpf and arch/*/kernel of Linux 5.4 to 6.18.
-var entryPrefixes = []string{
+var entryPrefixes = newPrefixes(
 	"__traceiter_",     // calls the probes of a tracepoint
 	"__bpf_trace_",     // a tracepoint's probe that is a BPF program
 	"bpf_trace_run",    // runs it: bpf_trace_run1 … bpf_trace_run12
@@ -24,7 +24,7 @@ var entryPrefixes = []string{
 	"kprobe_multi_link_",
 	"arch_rethook_trampoline",
 	"arch_ftrace_ops_list_func",
-}
+)
 
 var entryNames = map[string]bool{
 	"__bpf_prog_enter":               true,
@@ -88,7 +88,7 @@ var managementNames = map[string]bool{
 // insidePrefixes are functions that run within the tracing, on the leaf's side of an entry. Alone
 // they say nothing: a BPF program also runs for the workload, as the network's does, and the time
 // that it takes is real.
-var insidePrefixes = []string{
+var insidePrefixes = newPrefixes(
 	"bpf_prog_",
 	"__bpf_prog_",
 	"bpf_get_stack",
@@ -105,7 +105,7 @@ var insidePrefixes = []string{
 	"stack_trace_consume_entry",
 	"arch_stack_walk",
 	"unwind_",
-}
+)
 
 // tracingFrames returns how many frames at the leaf belong to the tracing of the code and not to the
 // code: those up to and including the last frame of an unbroken row, from the leaf, that is an entry
@@ -124,7 +124,7 @@ func tracingFrames(frames []profile.Frame, opaque func(i int) bool) int {
 		case isEntry(fn), i > 0 && i == n && hasAnyPrefix(fn, dispatchPrefixes):
 			n = i + 1
 		case i == 0 && len(frames) > 1 && isEntry(frames[1].Name):
-		case fn == "" || fn == Unknown || hasAnyPrefix(fn, insidePrefixes) || opaque(i):
+		case fn == "" || fn == Unknown || insidePrefixes.of(fn) || opaque(i):
 		default:
 			return n
 		}
@@ -136,8 +136,22 @@ func tracingFrames(frames []profile.Frame, opaque func(i int) bool) int {
 }
 
 func isEntry(fn string) bool {
-	return entryNames[fn] || hasAnyPrefix(fn, entryPrefixes) && !managementNames[fn]
+	return entryNames[fn] || entryPrefixes.of(fn) && !managementNames[fn]
 }
+
+// prefixes are prefixes of names by their first character.
+type prefixes [256][]string
+
+func newPrefixes(list ...string) *prefixes {
+	p := new(prefixes)
+	for _, prefix := range list {
+		p[prefix[0]] = append(p[prefix[0]], prefix)
+	}
+	return p
+}
+
+// of tells whether a name has one of the prefixes.
+func (p *prefixes) of(name string) bool { return name != "" && hasAnyPrefix(name, p[name[0]]) }
 
 func hasAnyPrefix(s string, prefixes []string) bool {
 	for _, p := range prefixes {

@@ -46,8 +46,9 @@ step "building imagebuild" go -C "$top" build -buildvcs=false -o "$bin/imagebuil
 gcc -static -Os -s -o "$LAB/pause" "$here/pause.c"
 # The caller of a function without a frame of its own is missing from its stack.
 gcc -static -O1 -g -fno-inline -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -o "$LAB/burn" "$here/burn.c"
+gcc -static -O0 -g -fno-omit-frame-pointer -o "$LAB/churn" "$here/churn.c"
 cd "$top"
-for program in pause burn collector; do
+for program in pause burn churn collector; do
 	file=$LAB/$program
 	[ $program != collector ] || file=$COLLECTOR
 	"$bin/imagebuild" -manifest "$here/images/$program.yaml" -file "$program=$file" \

@@ -3,12 +3,14 @@
 # namespaces of its own, from what build.sh has put into $LAB. It needs root and no network.
 #
 # The PID namespace is the machine's: what eBPF reports are the machine's process IDs, and they
-# have to match /proc. Everything that the running cluster keeps is in $LAB/state.
+# have to match /proc. Everything that the running cluster keeps is in $LAB/state. Its containers are
+# in a control group of their own, so that clusters of two folders leave each other alone.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 LAB=$(cd "${LAB:?a folder that build.sh has filled}" && pwd)
 state=$LAB/state
 bin=$LAB/bin
+cgroup=otel-profiles-test/$(echo "$state" | cksum | cut -d ' ' -f 1)
 export STATE=$state PATH=$bin:$PATH:/usr/sbin:/sbin
 
 die() {
@@ -66,7 +68,8 @@ start() {
 		kill -0 "$(cat "$state/holder.pid")" 2>/dev/null && die "already running; cluster.sh stop ends it"
 		stop
 	fi
-	mkdir -p "$state"/{sysctl,etcd,pki,log,kubelet,pods,volumeplugins,containerd,conf/cni,collector}
+	local folder
+	mkdir -p "$state"/{sysctl,etcd,pki,log,kubelet,pods,volumeplugins,containerd,conf/cni,collector,release}
 	for name in kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl; do
 		ln -sf kubernetes "$bin/$name"
 	done
@@ -75,9 +78,10 @@ start() {
 	bounding=$(sed -n 's/^CapBnd:\t*//p' /proc/self/status)
 	[ $((0x$bounding >> 24 & 1)) = 1 ] || runc=$here/runc-reduced.sh
 	sed "s#@STATE@#$state#; s#@RUNC@#$(command -v "$runc")#" "$here/conf/containerd.toml" >"$state/conf/containerd.toml"
-	sed "s#@STATE@#$state#" "$here/conf/kubelet.yaml" >"$state/conf/kubelet.yaml"
+	sed "s#@STATE@#$state#; s#@CGROUP@#$cgroup#" "$here/conf/kubelet.yaml" >"$state/conf/kubelet.yaml"
 	cp "$here/conf/cni.conflist" "$state/conf/cni/10-bridge.conflist"
 	credentials
+	for folder in $(cgroups); do mkdir -p "$folder"; done
 
 	unshare -m -n setsid sh "$here/ns-init.sh" >"$state/log/ns-init.log" 2>&1 </dev/null &
 	echo $! >"$state/holder.pid"
@@ -111,9 +115,25 @@ start() {
 	until_true 120 "the node" sh -c "'$here/cluster.sh' in kubectl get node node1 | grep -q ' Ready'"
 }
 
-# cgroups prints the folders in which the cluster's containers run, for both versions of cgroups.
+# cgroups prints the folders of the cluster's control group: one, or with the first version of cgroups
+# one for each controller.
 cgroups() {
-	find /sys/fs/cgroup -maxdepth 2 -type d \( -name kubepods -o -name k8s.io \) 2>/dev/null || true
+	local root=/sys/fs/cgroup controller
+	if [ -e $root/cgroup.procs ]; then
+		echo "$root/$cgroup"
+		return
+	fi
+	for controller in $root/*/; do
+		[ ! -e "${controller}cgroup.procs" ] || echo "$controller$cgroup"
+	done
+}
+
+# existing prints those of them that are there.
+existing() {
+	local folder
+	for folder in $(cgroups); do
+		[ ! -d "$folder" ] || echo "$folder"
+	done
 }
 
 # alive PID... are those that run.
@@ -137,7 +157,7 @@ stop() {
 	if alive "$holder"; then
 		local ns
 		ns=$(readlink "/proc/$holder/ns/mnt")
-		while folder=$(cgroups) && [ -n "$folder" ]; do
+		while folder=$(existing) && [ -n "$folder" ]; do
 			for pid in $(for f in $folder; do find "$f" -name cgroup.procs -exec cat {} + 2>/dev/null; done); do
 				kill -9 "$pid" 2>/dev/null || true
 			done
@@ -145,6 +165,7 @@ stop() {
 			[ $((tries++)) -lt 25 ] || break
 			sleep 0.2
 		done
+		for folder in $(cgroups); do rmdir "${folder%/*}" 2>/dev/null || true; done
 		for pid in /proc/[0-9]*; do
 			pid=${pid#/proc/}
 			if [ "$pid" != "$holder" ] && [ "$(readlink "/proc/$pid/ns/mnt" 2>/dev/null)" = "$ns" ]; then

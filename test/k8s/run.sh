@@ -7,7 +7,10 @@
 #	IG         ig of this project                               build/bin/ig
 #	COLLECTOR  the Collector of test/collector                  build/bin/collector, built where missing
 #	GADGET     the profile_cpu image, exported                  build/gadgets/profile_cpu.tar
-#	RUN        steps of the test, as go test -run takes them    all
+#	RUN        steps of the test beside deploy, as go test      all
+#	           -run takes them
+#	SOAK       how long to soak, such as 1h, in place of all    no
+#	           other steps
 #	KEEP=1     leaves the cluster running; "cluster.sh stop" ends it
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -70,4 +73,6 @@ stage "packages, programs and images" "$here/build.sh"
 stage "cluster" "$here/cluster.sh" start
 stage "gadget, signed" gadget
 export PATH=$PATH:/usr/sbin:/sbin
-stage "end-to-end test" go -C "$top" test -count=1 -v -timeout 20m ${RUN:+-run "TestKubernetes/$RUN"} ./test/k8s/e2e
+timeout=1h
+[ -z "${SOAK:-}" ] || timeout=0
+stage "end-to-end test" go -C "$top" test -count=1 -v -timeout $timeout ${RUN:+-run "TestKubernetes/(deploy|$RUN)"} ./test/k8s/e2e

@@ -2,7 +2,11 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,8 +66,7 @@ func byContainer(samples []receiver.Sample) map[string]*container {
 	return groups
 }
 
-// at sums the values of a container's samples whose profile covers some of
-// the time from start to end.
+// at sums the values of a pod's samples whose profile covers some of the time from start to end.
 func at(samples []receiver.Sample, pod string, start, end time.Time) int64 {
 	var sum int64
 	for _, s := range samples {
@@ -72,4 +75,57 @@ func at(samples []receiver.Sample, pod string, start, end time.Time) int64 {
 		}
 	}
 	return sum
+}
+
+// inventory is for people: how much has arrived of which container, in which profiles.
+func inventory(samples []receiver.Sample) string {
+	type window struct{ start, end time.Time }
+	sums := map[string]map[window]int64{}
+	for _, s := range samples {
+		key := s.Resource["k8s.pod.name"] + "/" + s.Resource["k8s.container.name"]
+		if sums[key] == nil {
+			sums[key] = map[window]int64{}
+		}
+		sums[key][window{s.Start, s.End}] += s.Total()
+	}
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(sums)) {
+		windows := slices.SortedFunc(maps.Keys(sums[key]), func(a, b window) int { return a.start.Compare(b.start) })
+		var total int64
+		var list []string
+		for _, w := range windows {
+			total += sums[key][w]
+			list = append(list, fmt.Sprintf("%s-%s %d", w.start.Local().Format("15:04:05.0"), w.end.Local().Format("05.0"), sums[key][w]))
+		}
+		fmt.Fprintf(&b, "%s: %d samples in %d profiles: %s\n", key, total, len(windows), strings.Join(list, ", "))
+	}
+	if b.Len() == 0 {
+		return "nothing\n"
+	}
+	return b.String()
+}
+
+// some wants samples of a pod whose profiles cover some of the time.
+func some(pod string, start, end time.Time) func([]receiver.Sample) error {
+	return func(s []receiver.Sample) error {
+		if at(s, pod, start, end) == 0 {
+			return fmt.Errorf("nothing of the pod %s between %s and %s", pod, start.Format("15:04:05.0"), end.Format("15:04:05.0"))
+		}
+		return nil
+	}
+}
+
+// eventuallyArrived waits for samples since the given time to pass the check.
+func (c cluster) eventuallyArrived(t *testing.T, since time.Time, check func([]receiver.Sample) error) {
+	t.Helper()
+	var samples []receiver.Sample
+	defer func() {
+		if t.Failed() {
+			t.Logf("arrived since %s:\n%s", since.Format("15:04:05.0"), inventory(samples))
+		}
+	}()
+	eventually(t, func() error {
+		samples = c.arrived(t, since)
+		return check(samples)
+	})
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -47,7 +48,7 @@ func (c cluster) try(ctx context.Context, args ...string) (string, error) {
 // in runs a command inside the cluster's namespaces and returns its output.
 func (c cluster) in(t *testing.T, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience+time.Minute)
 	defer cancel()
 	out, err := c.try(ctx, args...)
 	require.NoError(t, err)
@@ -75,49 +76,32 @@ func (c cluster) apply(t *testing.T, name string, variables ...string) {
 	c.kubectl(t, "apply", "-f", c.manifest(t, name, variables...))
 }
 
-// gadget is a "kubectl gadget run" that runs beside the test.
-type gadget struct {
-	cmd    *exec.Cmd
-	stderr bytes.Buffer
-	done   chan error
+// hold makes a workload that waits for the file go on, and release ends it.
+func (c cluster) hold(t *testing.T, name string) {
+	t.Helper()
+	require.NoError(t, os.RemoveAll(filepath.Join(c.lab, "state", "release", name)))
 }
 
-// start starts a gadget. What it prints is dropped. Its user has to wait for it.
-func (c cluster) start(t *testing.T, args ...string) *gadget {
+func (c cluster) release(t *testing.T, name string) {
 	t.Helper()
-	g := &gadget{done: make(chan error, 1)}
-	g.cmd = c.command(t.Context(), append([]string{"kubectl", "gadget", "run", image}, args...)...)
-	g.cmd.Stderr = &g.stderr
-	require.NoError(t, g.cmd.Start())
-	go func() { g.done <- g.cmd.Wait() }()
-	return g
-}
-
-func (g *gadget) wait(t *testing.T) {
-	t.Helper()
-	select {
-	case err := <-g.done:
-		require.NoError(t, err, g.stderr.String())
-	case <-time.After(2 * time.Minute):
-		_ = g.cmd.Process.Kill()
-		require.Fail(t, "the gadget does not end", g.stderr.String())
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(c.lab, "state", "release", name), nil, 0o600))
 }
 
 // daemonPod is the name and the UID of the daemon's pod that is ready.
 func (c cluster) daemonPod(t *testing.T) (name, uid string) {
 	t.Helper()
-	c.kubectl(t, "-n", "gadget", "rollout", "status", "daemonset/gadget", "--timeout=120s")
-	out := c.kubectl(t, "-n", "gadget", "get", "pods", "-l", "k8s-app=gadget", "--field-selector=status.phase=Running",
-		"-o", `jsonpath={range .items[?(@.metadata.deletionTimestamp=="")]}{.metadata.name} {.metadata.uid}{"\n"}{end}`)
-	if strings.TrimSpace(out) == "" {
-		// The filter does not match where the field is absent.
-		out = c.kubectl(t, "-n", "gadget", "get", "pods", "-l", "k8s-app=gadget", "-o",
-			`jsonpath={range .items[*]}{.metadata.name} {.metadata.uid}{"\n"}{end}`)
+	c.kubectl(t, "-n", "gadget", "rollout", "status", "daemonset/gadget", "--timeout="+patience.String())
+	out := c.kubectl(t, "-n", "gadget", "get", "pods", "-l", "k8s-app=gadget",
+		"-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.status.phase} {.metadata.deletionTimestamp}{"\n"}{end}`)
+	for line := range strings.Lines(out) {
+		// One that is on its way out has a fourth field.
+		if fields := strings.Fields(line); len(fields) == 3 && fields[2] == "Running" {
+			require.Empty(t, name, "more than one pod of the daemon: %s", out)
+			name, uid = fields[0], fields[1]
+		}
 	}
-	fields := strings.Fields(out)
-	require.Len(t, fields, 2, out)
-	return fields[0], fields[1]
+	require.NotEmpty(t, name, "no pod of the daemon runs: %q", out)
+	return name, uid
 }
 
 // usage is what a process has used so far.
@@ -126,8 +110,8 @@ type usage struct {
 	rss int64 // bytes, now
 }
 
-// daemonUsage finds the daemon's process by its pod's cgroup and reads /proc.
-func (c cluster) daemonUsage(t *testing.T) usage {
+// daemonProcess is the daemon's folder in /proc, found by its pod's cgroup.
+func (c cluster) daemonProcess(t *testing.T) string {
 	t.Helper()
 	_, uid := c.daemonPod(t)
 	procs, err := filepath.Glob("/proc/[0-9]*")
@@ -138,64 +122,95 @@ func (c cluster) daemonUsage(t *testing.T) usage {
 			continue
 		}
 		args, err := os.ReadFile(filepath.Join(proc, "cmdline"))
-		if err != nil || !bytes.Contains(args, []byte("gadgettracermanager\x00-serve")) {
-			continue
+		if err == nil && bytes.Contains(args, []byte("gadgettracermanager\x00-serve")) {
+			return proc
 		}
-		stat, err := os.ReadFile(filepath.Join(proc, "stat"))
-		require.NoError(t, err)
-		// The second field is the name in parentheses and may hold anything.
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		user, err := strconv.ParseInt(fields[11], 10, 64)
-		require.NoError(t, err)
-		system, err := strconv.ParseInt(fields[12], 10, 64)
-		require.NoError(t, err)
-		pages, err := strconv.ParseInt(fields[21], 10, 64)
-		require.NoError(t, err)
-		// USER_HZ is 100 on every architecture that the daemon runs on.
-		return usage{cpu: time.Duration(user+system) * 10 * time.Millisecond, rss: pages * int64(os.Getpagesize())}
 	}
 	require.Fail(t, "no process of the daemon's pod found", uid)
-	return usage{}
+	return ""
 }
 
-// metrics reads the daemon's counters from its Prometheus endpoint, summed over their labels.
-func (c cluster) metrics(t *testing.T) map[string]float64 {
+// usageOf reads what the process with this folder in /proc uses.
+func usageOf(t *testing.T, proc string) usage {
 	t.Helper()
-	name, _ := c.daemonPod(t)
-	ip := c.kubectl(t, "-n", "gadget", "get", "pod", name, "-o", "jsonpath={.status.podIP}")
-	text := c.in(t, "busybox", "wget", "-q", "-O", "-", "http://"+ip+":2224/metrics")
-	sums := map[string]float64{}
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "#") {
+	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
+	require.NoError(t, err)
+	// The second field is the name in parentheses and may hold anything.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	user, err := strconv.ParseInt(fields[11], 10, 64)
+	require.NoError(t, err)
+	system, err := strconv.ParseInt(fields[12], 10, 64)
+	require.NoError(t, err)
+	pages, err := strconv.ParseInt(fields[21], 10, 64)
+	require.NoError(t, err)
+	// USER_HZ is 100 on every architecture that the daemon runs on.
+	return usage{cpu: time.Duration(user+system) * 10 * time.Millisecond, rss: pages * int64(os.Getpagesize())}
+}
+
+// counters are the daemon's own figures by name, summed over their labels, and as lines of text.
+type counters struct {
+	sum  map[string]float64
+	text string
+}
+
+// rows are those that the daemon has read, and what became of them.
+func (f counters) rows() (read, delivered, dropped float64) {
+	return f.sum["ig_otel_profiles_rows_read_total"], f.sum["ig_otel_profiles_rows_delivered_total"], f.sum["ig_otel_profiles_rows_dropped_total"]
+}
+
+// counters reads the daemon's Prometheus endpoint.
+func (c cluster) counters(ctx context.Context) (counters, error) {
+	name, err := c.try(ctx, "kubectl", "-n", "gadget", "get", "pods", "-l", "k8s-app=gadget", "--field-selector=status.phase=Running",
+		"-o", "jsonpath={.items[0].metadata.name}")
+	if err != nil {
+		return counters{}, err
+	}
+	out, err := c.try(ctx, "kubectl", "get", "--request-timeout=20s", "--raw", "/api/v1/namespaces/gadget/pods/"+name+":2224/proxy/metrics")
+	if err != nil {
+		return counters{}, err
+	}
+	all := counters{sum: map[string]float64{}}
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		end := strings.LastIndexByte(line, ' ')
+		if end < 0 || strings.HasPrefix(line, "#") {
 			continue
 		}
-		end := strings.LastIndexByte(strings.TrimSpace(line), ' ')
-		if end < 0 {
-			continue
-		}
-		value, err := strconv.ParseFloat(strings.TrimSpace(line[end:]), 64)
+		value, err := strconv.ParseFloat(line[end+1:], 64)
 		if err != nil {
 			continue
 		}
 		metric, _, _ := strings.Cut(line[:end], "{")
-		sums[metric] += value
+		all.sum[metric] += value
+		if strings.HasPrefix(line, "ig_otel_profiles_") && !strings.Contains(metric, "duration") {
+			all.text += line + "\n"
+		}
 	}
-	return sums
+	return all, nil
 }
 
+// patience is how long the test waits for anything. It is long, because nothing but a failure takes
+// it: a busy machine makes the test slow and not red.
+const patience = 4 * time.Minute
+
+// fatal is an error that no waiting mends.
+func fatal(err error) error { return fatalError{err} }
+
+type fatalError struct{ error }
+
+func (e fatalError) Unwrap() error { return e.error }
+
 // eventually waits until check returns nil, and fails with its last error otherwise.
-func eventually(t *testing.T, limit time.Duration, check func() error) {
+func eventually(t *testing.T, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
+	for start := time.Now(); ; time.Sleep(250 * time.Millisecond) {
 		err := check()
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
-			require.NoError(t, err, "after %s", limit)
+		if errors.As(err, new(fatalError)) || time.Since(start) > patience {
+			require.NoError(t, err, "after %s", time.Since(start).Round(time.Second))
 		}
-		time.Sleep(250 * time.Millisecond)
 	}
 }
 

@@ -39,10 +39,11 @@ func TestKubernetes(t *testing.T) {
 	require.NoError(t, err)
 	c := cluster{lab: lab, dir: dir}
 
-	steps := []struct {
+	type step struct {
 		name string
 		run  func(*testing.T, cluster)
-	}{
+	}
+	steps := []step{
 		{"deploy", testDeploy},
 		{"verification", testVerification},
 		{"identity", testIdentity},
@@ -53,49 +54,77 @@ func TestKubernetes(t *testing.T) {
 		{"roll-out of a config", testRollout},
 		{"hook modes", testHookModes},
 	}
+	if text := os.Getenv("SOAK"); text != "" {
+		duration, err := time.ParseDuration(text)
+		require.NoError(t, err, "SOAK")
+		steps = []step{{"deploy", testDeploy}, {"soak", testSoak(duration)}}
+	}
 	var took bytes.Buffer
 	for _, step := range steps {
 		start := time.Now()
 		ok := t.Run(step.name, func(t *testing.T) { step.run(t, c) })
 		fmt.Fprintf(&took, "%6.1f s  %s\n", time.Since(start).Seconds(), step.name)
 		if !ok {
-			t.Logf("the daemon's log:\n%s", c.daemonLog())
+			t.Logf("the step began at %s; what there is now:\n%s", start.Format("15:04:05.0"), c.describe())
 			break
 		}
 	}
 	t.Logf("took\n%s", took.String())
 }
 
-// daemonLog is for people: the end of the daemon's log, or why there is none.
-func (c cluster) daemonLog() string {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+// describe is for people who have no more than the log of a failed step.
+func (c cluster) describe() string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	out, err := c.try(ctx, "kubectl", "-n", "gadget", "logs", "-l", "k8s-app=gadget", "--tail=60")
-	if err != nil {
-		return err.Error()
+	var b strings.Builder
+	section := func(title, text string, err error) {
+		if err != nil {
+			text += err.Error()
+		}
+		fmt.Fprintf(&b, "-- %s\n%s\n", title, strings.TrimSpace(text))
 	}
-	return out
+	figures, err := c.counters(ctx)
+	section("the daemon's counters", figures.text, err)
+	for _, s := range []struct {
+		title string
+		args  []string
+	}{
+		{"pods", []string{"get", "pods", "-A", "-o", "wide"}},
+		{"the daemon's log", []string{"-n", "gadget", "logs", "-l", "k8s-app=gadget", "--tail=60"}},
+		{"the Collector's log", []string{"-n", "observability", "logs", "-l", "app=collector", "--tail=20"}},
+	} {
+		text, err := c.try(ctx, append([]string{"kubectl"}, s.args...)...)
+		section(s.title, text, err)
+	}
+	load, err := os.ReadFile("/proc/loadavg")
+	section("load of the machine", string(load), err)
+	return b.String()
 }
 
 // testDeploy brings up the Collector, the daemon with "kubectl gadget deploy",
 // and its secrets, as the Kubernetes guide describes it.
 func testDeploy(t *testing.T, c cluster) {
 	c.apply(t, "collector.yaml")
-	c.kubectl(t, "-n", "observability", "rollout", "status", "deployment/collector", "--timeout=60s")
+	c.kubectl(t, "-n", "observability", "rollout", "status", "deployment/collector", "--timeout="+patience.String())
 	c.deploy(t, "daemon.yaml")
 	c.kubectl(t, "-n", "gadget", "create", "secret", "generic", "otel-profiles",
 		"--from-literal=EXPORTERS_COLLECTOR_HEADERS=x-scope-orgid="+tenant)
 	c.kubectl(t, "-n", "gadget", "set", "env", "daemonset/gadget", "--from=secret/otel-profiles",
 		"--prefix=INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_")
-	// Without a request the daemon gets what others leave, and fails its probes on a busy machine.
+	// Without a request the daemon gets what others leave, and fails its probes on a busy machine. On a
+	// very busy one it fails them with a request, too, and would be ended in the middle of a step.
 	c.kubectl(t, "-n", "gadget", "set", "resources", "daemonset/gadget", "--requests=cpu=500m,memory=256Mi")
+	const probes = "/spec/template/spec/containers/0/"
+	c.kubectl(t, "-n", "gadget", "patch", "daemonset/gadget", "--type=json", "-p", `[
+		{"op": "add", "path": "`+probes+`livenessProbe/failureThreshold", "value": 120},
+		{"op": "add", "path": "`+probes+`startupProbe/timeoutSeconds", "value": 30}]`)
 	c.daemonPod(t)
 	c.apply(t, "workloads.yaml")
 	c.kubectl(t, "-n", "shop", "create", "job", "nightly-by-hand", "--from=cronjob/nightly")
 	for _, what := range []string{"deployment/cart", "deployment/web", "statefulset/ledger", "daemonset/agent"} {
-		c.kubectl(t, "-n", "shop", "rollout", "status", what, "--timeout=120s")
+		c.kubectl(t, "-n", "shop", "rollout", "status", what, "--timeout="+patience.String())
 	}
-	c.kubectl(t, "-n", "shop", "wait", "pod", "--all", "--for=condition=Ready", "--timeout=120s")
+	c.kubectl(t, "-n", "shop", "wait", "pod", "--all", "--for=condition=Ready", "--timeout="+patience.String())
 }
 
 func (c cluster) deploy(t *testing.T, config string, variables ...string) {
@@ -112,11 +141,11 @@ func (c cluster) deploy(t *testing.T, config string, variables ...string) {
 // testVerification: the daemon runs a gadget that is signed with the key in
 // its config, and refuses the same gadget without a signature.
 func testVerification(t *testing.T, c cluster) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_, err := c.try(ctx, "kubectl", "gadget", "run", unsignedImage, "--timeout", "1")
 	require.ErrorContains(t, err, "signing information")
-	c.start(t, "-n", "shop", "--timeout", "1").wait(t)
+	c.kubectl(t, "gadget", "run", image, "-n", "shop", "--timeout", "1")
 }
 
 // expectation is a workload of the cluster and who its profiles have to be of.
@@ -128,6 +157,12 @@ type expectation struct {
 	extra          map[string]string
 	pods           int
 }
+
+// The kinds that the test has to bring about.
+const (
+	afterInit   = "after its init"
+	endedDuring = "ended during"
+)
 
 var expectations = []expectation{
 	{
@@ -148,8 +183,8 @@ var expectations = []expectation{
 	{kind: "host network", pod: "hostnet", container: "burn", service: "hostnet"},
 	{kind: "started during", pod: "late", container: "burn", service: "late"},
 	{kind: "init container", pod: "prepared", container: "prepare", service: "prepared"},
-	{kind: "after its init", pod: "prepared", container: "burn", service: "prepared"},
-	{kind: "ended during", pod: "brief", container: "burn", service: "brief"},
+	{kind: afterInit, pod: "prepared", container: "burn", service: "prepared"},
+	{kind: endedDuring, pod: "brief", container: "burn", service: "brief"},
 }
 
 // ownerAttributes are all that name an owner: a resource has the expected one and no other.
@@ -211,45 +246,40 @@ func testIdentity(t *testing.T, c cluster) {
 		_ = hostBurn.Wait()
 	})
 
+	c.hold(t, "prepare")
+	c.hold(t, "brief")
 	since := time.Now()
-	g := c.start(t, "-A", "--otel-profiles-exporter=collector", "--otel-profiles-interval=10s", "--include-host", "--timeout", "30")
-	c.eventuallyArrived(t, since, func(s []receiver.Sample) error {
-		if len(s) == 0 {
-			return fmt.Errorf("nothing has arrived; the gadget says %q", g.stderr.String())
-		}
-		return nil
-	})
+	g := c.start(t, "-A", "--otel-profiles-exporter=collector", "--include-host")
+	g.waitFor(t, "solo", 1)
 	c.apply(t, "during.yaml")
-	g.wait(t)
-
-	groups := map[string]*container{}
-	var missing []string
-	c.settle(t, since, func(s []receiver.Sample) error {
-		groups = byContainer(s)
-		missing = nil
-		for _, e := range expectations {
-			if n := len(e.matches(groups)); n < max(e.pods, 1) {
-				missing = append(missing, fmt.Sprintf("%s (%s/%s): %d containers", e.kind, e.pod, e.container, n))
-			}
-		}
-		if len(missing) > 0 {
-			return fmt.Errorf("missing: %s", strings.Join(missing, "; "))
+	c.eventuallyArrived(t, since, allOf(func(e expectation) bool { return e.kind != afterInit && e.kind != endedDuring }))
+	c.release(t, "prepare")
+	c.eventuallyArrived(t, since, allOf(func(e expectation) bool { return e.kind != endedDuring }))
+	c.eventuallyArrived(t, since, func(s []receiver.Sample) error {
+		if host := byContainer(s)["/"]; host == nil || !host.burns {
+			return errors.New("no burn_leaf of the host")
 		}
 		return nil
 	})
+	g.stop(t)
+	// The window of this run is longer than the pod lives.
+	g = c.start(t, "-n", "shop", "--podname", "brief", "--otel-profiles-exporter=collector", "--otel-profiles-interval=1h")
+	c.apply(t, "brief.yaml")
+	g.waitFor(t, "brief", 2)
+	c.release(t, "brief")
+	c.kubectl(t, "-n", "shop", "wait", "pod", "brief", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+patience.String())
+	g.stop(t)
+	c.eventuallyArrived(t, since, allOf(func(expectation) bool { return true }))
 
+	groups := byContainer(c.arrived(t, since))
 	var table bytes.Buffer
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "workload\tpod/container\texpected identity\tsamples\tarrived as")
 	var wrong []string
 	for _, e := range expectations {
-		keys := e.matches(groups)
-		for _, key := range keys {
+		for _, key := range e.matches(groups) {
 			g := groups[key]
 			problems := e.problems(g.resource)
-			if !g.burns {
-				problems = append(problems, "burn_leaf is in no stack")
-			}
 			verdict := "exactly that"
 			if len(problems) > 0 {
 				verdict = "WRONG: " + strings.Join(problems, ", ")
@@ -257,27 +287,36 @@ func testIdentity(t *testing.T, c cluster) {
 			}
 			fmt.Fprintf(w, "%s\t%s\tservice.name=%s %s\t%d\t%s\n", e.kind, key, e.service, e.owner, g.value, verdict)
 		}
-		if len(keys) == 0 {
-			fmt.Fprintf(w, "%s\t%s/%s\tservice.name=%s %s\t0\tMISSING\n", e.kind, e.pod, e.container, e.service, e.owner)
-		}
 	}
 	host := groups["/"]
 	verdict := "exactly that"
-	switch {
-	case host == nil:
-		verdict, host = "MISSING", &container{}
-	case host.resource["service.name"] != "host", host.resource["host.name"] != "node1",
-		host.resource["k8s.node.name"] != "node1", host.resource["container.id"] != "", !host.burns:
-		verdict = fmt.Sprintf("WRONG: %v, burn_leaf %t", host.resource, host.burns)
-	}
-	if verdict != "exactly that" {
+	if host.resource["service.name"] != "host" || host.resource["host.name"] != "node1" ||
+		host.resource["k8s.node.name"] != "node1" || host.resource["container.id"] != "" {
+		verdict = fmt.Sprintf("WRONG: %v", host.resource)
 		wrong = append(wrong, "host process: "+verdict)
 	}
 	fmt.Fprintf(w, "host process\t\tservice.name=host\t%d\t%s\n", host.value, verdict)
 	require.NoError(t, w.Flush())
 	t.Logf("whose profiles arrived at the Collector\n%s", table.String())
-	require.Empty(t, missing)
 	require.Empty(t, wrong)
+}
+
+// allOf wants samples with burn_leaf of every container of these expectations.
+func allOf(which func(expectation) bool) func([]receiver.Sample) error {
+	return func(s []receiver.Sample) error {
+		groups := byContainer(s)
+		var missing []string
+		for _, e := range expectations {
+			keys := slices.DeleteFunc(e.matches(groups), func(key string) bool { return !groups[key].burns })
+			if n := max(e.pods, 1); which(e) && len(keys) < n {
+				missing = append(missing, fmt.Sprintf("%s (%s/%s): burn_leaf of %d containers, not of %d", e.kind, e.pod, e.container, len(keys), n))
+			}
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("missing: %s", strings.Join(missing, "; "))
+		}
+		return nil
+	}
 }
 
 func (e expectation) matches(groups map[string]*container) []string {
@@ -293,24 +332,9 @@ func (e expectation) matches(groups map[string]*container) []string {
 	return keys
 }
 
-// eventuallyArrived waits up to 20 s for samples since the given time to pass the check.
-func (c cluster) eventuallyArrived(t *testing.T, since time.Time, check func([]receiver.Sample) error) {
-	t.Helper()
-	eventually(t, 20*time.Second, func() error { return check(c.arrived(t, since)) })
-}
-
-// settle is eventuallyArrived that leaves the verdict to its caller.
-func (c cluster) settle(t *testing.T, since time.Time, check func([]receiver.Sample) error) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); check(c.arrived(t, since)) != nil && time.Now().Before(deadline); {
-		time.Sleep(250 * time.Millisecond)
-	}
-}
-
 // testCost prints what the daemon uses for the same gadget with and without
 // the exporter.
 func testCost(t *testing.T, c cluster) {
-	const run = 15 * time.Second
 	var table bytes.Buffer
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "run\tCPU\tresident at the end")
@@ -321,51 +345,80 @@ func testCost(t *testing.T, c cluster) {
 		{"without exporter", nil},
 		{"with exporter", []string{"--otel-profiles-exporter=collector"}},
 	} {
-		g := c.start(t, append([]string{"-A", "--timeout", fmt.Sprint(run.Seconds() + 5)}, way.args...)...)
-		time.Sleep(4 * time.Second) // the gadget starts
-		before := c.daemonUsage(t)
-		time.Sleep(run)
-		after := c.daemonUsage(t)
-		g.wait(t)
+		g := c.start(t, append([]string{"-A"}, way.args...)...)
+		g.waitFor(t, "solo", 2)
+		began := time.Now()
+		pid := c.daemonProcess(t)
+		before := usageOf(t, pid)
+		time.Sleep(15 * time.Second)
+		after := usageOf(t, pid)
+		took := time.Since(began)
+		g.stop(t)
 		cpu := after.cpu - before.cpu
-		fmt.Fprintf(w, "%s\t%.1f %% of one CPU\t%d MiB\n", way.name, 100*cpu.Seconds()/run.Seconds(), after.rss>>20)
+		fmt.Fprintf(w, "%s\t%.1f %% of one CPU\t%d MiB\n", way.name, 100*cpu.Seconds()/took.Seconds(), after.rss>>20)
 		require.Less(t, after.rss, int64(1<<30), way.name)
 	}
 	require.NoError(t, w.Flush())
 	t.Logf("what the daemon uses, streaming all rows to one client as well\n%s", table.String())
 }
 
-// testCollectorOutage takes the Collector away during a run. What was gathered
-// meanwhile arrives when it is back, under its own time.
+// testCollectorOutage takes the Collector away during two runs, one over gRPC and one over HTTP. What was
+// gathered meanwhile arrives when it is back, under its own time, also of a pod that has come and gone.
 func testCollectorOutage(t *testing.T, c cluster) {
+	c.kubectl(t, "-n", "shop", "delete", "pod", "brief", "--ignore-not-found")
+	c.hold(t, "brief")
 	since := time.Now()
-	g := c.start(t, "-n", "shop", "--otel-profiles-exporter=collector", "--timeout", "40")
-	c.eventuallyArrived(t, since, some("solo", since, since.Add(time.Hour)))
+	runs := []*gadget{
+		c.start(t, "-n", "shop", "--otel-profiles-exporter=collector"),
+		c.start(t, "-n", "shop", "--otel-profiles-exporter=collector-http"),
+	}
+	c.eventuallyArrived(t, since, overBoth(some("solo", since, since.Add(time.Hour))))
 
 	c.kubectl(t, "-n", "observability", "scale", "deployment/collector", "--replicas=0")
-	c.kubectl(t, "-n", "observability", "wait", "pod", "-l", "app=collector", "--for=delete", "--timeout=30s")
+	c.kubectl(t, "-n", "observability", "wait", "pod", "-l", "app=collector", "--for=delete", "--timeout="+patience.String())
 	down := time.Now()
-	// Pods come and go while nothing can be sent.
-	c.kubectl(t, "-n", "shop", "delete", "pod", "late", "prepared", "brief", "--ignore-not-found")
-	c.apply(t, "during.yaml")
-	time.Sleep(6 * time.Second)
+	// A pod comes and goes while nothing can be sent.
+	c.apply(t, "brief.yaml")
+	for _, g := range runs {
+		g.waitFor(t, "solo", 3)
+		g.waitFor(t, "brief", 2)
+	}
+	c.release(t, "brief")
+	c.kubectl(t, "-n", "shop", "wait", "pod", "brief", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+patience.String())
 	up := time.Now()
 	c.kubectl(t, "-n", "observability", "scale", "deployment/collector", "--replicas=1")
-	c.kubectl(t, "-n", "observability", "rollout", "status", "deployment/collector", "--timeout=60s")
-	g.wait(t)
-
-	c.eventuallyArrived(t, since, some("solo", down.Add(time.Second), up.Add(-time.Second)))
-	c.eventuallyArrived(t, since, some("brief", down, up.Add(20*time.Second)))
+	c.kubectl(t, "-n", "observability", "rollout", "status", "deployment/collector", "--timeout="+patience.String())
+	ready := time.Now()
+	c.eventuallyArrived(t, since, overBoth(some("solo", down, up)))
+	c.eventuallyArrived(t, since, overBoth(some("brief", down, up)))
+	t.Logf("the Collector was away for %.0f s; what was gathered meanwhile had arrived %.1f s after it was back",
+		ready.Sub(down).Seconds(), time.Since(ready).Seconds())
+	for _, g := range runs {
+		g.stop(t)
+	}
 	c.requireAccounted(t)
 }
 
-// some wants samples of a pod whose profiles cover some of the time.
-func some(pod string, start, end time.Time) func([]receiver.Sample) error {
-	return func(s []receiver.Sample) error {
-		if at(s, pod, start, end) == 0 {
-			return fmt.Errorf("nothing of the pod %s between %s and %s", pod, start.Format(time.TimeOnly), end.Format(time.TimeOnly))
+// overBoth has the check hold for what came over gRPC and for what came over HTTP. Only the exporter
+// for gRPC has a tenant in its headers.
+func overBoth(check func([]receiver.Sample) error) func([]receiver.Sample) error {
+	return func(samples []receiver.Sample) error {
+		var grpc, http []receiver.Sample
+		for _, s := range samples {
+			if s.Resource["test.tenant"] == tenant {
+				grpc = append(grpc, s)
+			} else {
+				http = append(http, s)
+			}
 		}
-		return nil
+		var errs []error
+		if err := check(grpc); err != nil {
+			errs = append(errs, fmt.Errorf("over gRPC: %w", err))
+		}
+		if err := check(http); err != nil {
+			errs = append(errs, fmt.Errorf("over HTTP: %w", err))
+		}
+		return errors.Join(errs...)
 	}
 }
 
@@ -373,17 +426,20 @@ func some(pod string, start, end time.Time) func([]receiver.Sample) error {
 // gadgets have ended, every row that it read was delivered or dropped with a reason.
 func (c cluster) requireAccounted(t *testing.T) {
 	t.Helper()
-	var m map[string]float64
-	eventually(t, 30*time.Second, func() error {
-		m = c.metrics(t)
-		read, delivered, dropped := m["ig_otel_profiles_rows_read_total"], m["ig_otel_profiles_rows_delivered_total"], m["ig_otel_profiles_rows_dropped_total"]
-		if read == 0 || read != delivered+dropped {
-			return fmt.Errorf("%.0f rows read, %.0f delivered, %.0f dropped", read, delivered, dropped)
+	eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		figures, err := c.counters(ctx)
+		if err != nil {
+			return err
 		}
+		read, delivered, dropped := figures.rows()
+		if read == 0 || read != delivered+dropped {
+			return fmt.Errorf("%.0f rows read, %.0f delivered, %.0f dropped:\n%s", read, delivered, dropped, figures.text)
+		}
+		t.Logf("rows read %.0f, delivered %.0f, dropped %.0f", read, delivered, dropped)
 		return nil
 	})
-	t.Logf("rows read %.0f, delivered %.0f, dropped %.0f", m["ig_otel_profiles_rows_read_total"],
-		m["ig_otel_profiles_rows_delivered_total"], m["ig_otel_profiles_rows_dropped_total"])
 }
 
 // testTwoClients runs the gadget for two clients at once over one exporter,
@@ -393,28 +449,33 @@ func testTwoClients(t *testing.T, c cluster) {
 	since := time.Now()
 	pods := []string{"solo", "hostnet", "ledger-0"}
 	gadgets := []*gadget{
-		c.start(t, "-n", "shop", "--podname", pods[0], "--otel-profiles-exporter=collector", "--timeout", "10"),
-		c.start(t, "-n", "shop", "--podname", pods[1], "--otel-profiles-exporter=collector", "--timeout", "25"),
-		c.start(t, "-n", "shop", "--podname", pods[2], "--otel-profiles-exporter=collector-http", "--timeout", "25"),
+		c.start(t, "-n", "shop", "--podname", pods[0], "--otel-profiles-exporter=collector"),
+		c.start(t, "-n", "shop", "--podname", pods[1], "--otel-profiles-exporter=collector"),
+		c.start(t, "-n", "shop", "--podname", pods[2], "--otel-profiles-exporter=collector-http"),
 	}
-	gadgets[0].wait(t)
+	for i, g := range gadgets {
+		g.waitFor(t, pods[i], 1)
+	}
+	gadgets[0].stop(t)
 	firstEnded := time.Now()
-	gadgets[1].wait(t)
-	gadgets[2].wait(t)
+	// Two times are more than what may have been on its way when the first ended.
+	gadgets[1].waitFor(t, pods[1], 2)
+	gadgets[2].waitFor(t, pods[2], 2)
+	gadgets[1].stop(t)
+	gadgets[2].stop(t)
 	c.requireAccounted(t)
 	forever := since.Add(time.Hour)
 	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
-		for _, s := range samples {
-			if pod := s.Resource["k8s.pod.name"]; !slices.Contains(pods, pod) {
-				return fmt.Errorf("a sample of the pod %q, which no run is about", pod)
-			}
-		}
 		return errors.Join(
 			some(pods[0], since, firstEnded)(samples),
 			some(pods[1], firstEnded, forever)(samples),
 			some(pods[2], firstEnded, forever)(samples))
 	})
-	require.Zero(t, startedAfter(c.arrived(t, since), pods[0], firstEnded))
+	arrived := c.arrived(t, since)
+	for _, s := range arrived {
+		require.Contains(t, pods, s.Resource["k8s.pod.name"], "a sample of a pod that no run is about; arrived:\n%s", inventory(arrived))
+	}
+	require.Zero(t, startedAfter(arrived, pods[0], firstEnded), inventory(arrived))
 }
 
 // startedAfter sums the values of a pod's samples whose profiles start after the time.
@@ -432,9 +493,11 @@ func startedAfter(samples []receiver.Sample, pod string, after time.Time) int64 
 // daemon; what the old daemon had read when it was told to stop arrives.
 func testHeadlessAndRestart(t *testing.T, c cluster) {
 	since := time.Now()
+	// The window is still open when the daemon ends.
 	c.kubectl(t, "gadget", "run", image, "-n", "shop", "--detach", "--name", "always-on",
-		"--otel-profiles-exporter=collector", "--otel-profiles-interval=20s")
-	time.Sleep(8 * time.Second)
+		"--otel-profiles-exporter=collector", "--otel-profiles-interval=1h")
+	attached := c.follow(t, "attach", "always-on", "-o", "json")
+	attached.waitFor(t, "solo", 2)
 	name, _ := c.daemonPod(t)
 	logs := make(chan string, 1)
 	follow := c.command(t.Context(), "kubectl", "-n", "gadget", "logs", "-f", "--tail=5", name)
@@ -442,7 +505,6 @@ func testHeadlessAndRestart(t *testing.T, c cluster) {
 		out, _ := follow.CombinedOutput()
 		logs <- string(out)
 	}()
-	time.Sleep(time.Second)
 	told := time.Now()
 	c.kubectl(t, "-n", "gadget", "delete", "pod", name)
 	gone := time.Now()
@@ -454,14 +516,16 @@ func testHeadlessAndRestart(t *testing.T, c cluster) {
 				return nil
 			}
 		}
-		return errors.New("nothing of the last window arrived")
+		return fmt.Errorf("nothing of the window that was open at %s", told.Format("15:04:05.0"))
 	})
 
 	// The new daemon takes up the instance by itself.
 	c.daemonPod(t)
 	again := time.Now()
-	eventually(t, 60*time.Second, func() error { return some("solo", again, again.Add(time.Hour))(c.arrived(t, again)) })
+	attached = c.follow(t, "attach", "always-on", "-o", "json")
+	attached.waitFor(t, "solo", 2)
 	c.kubectl(t, "gadget", "delete", "always-on")
+	c.eventuallyArrived(t, again, some("solo", again, again.Add(time.Hour)))
 }
 
 // testRollout changes the config: a running daemon keeps the old one until it
@@ -476,7 +540,9 @@ func testRollout(t *testing.T, c cluster) {
 	require.NotEqual(t, before, after)
 
 	since := time.Now()
-	c.start(t, "-n", "shop", "--otel-profiles-exporter=collector", "--timeout", "5").wait(t)
+	g := c.start(t, "-n", "shop", "--otel-profiles-exporter=collector")
+	g.waitFor(t, "solo", 1)
+	g.stop(t)
 	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
 		for _, s := range samples {
 			if s.Resource["deployment.environment.name"] == "staging" {
@@ -501,12 +567,17 @@ func testHookModes(t *testing.T, c cluster) {
 		c.kubectl(t, "-n", "gadget", "rollout", "restart", "daemonset/gadget")
 		c.daemonPod(t)
 		for _, file := range files {
-			c.in(t, "test", "-s", file)
+			eventually(t, func() error {
+				if _, err := c.try(t.Context(), "test", "-s", file); err != nil {
+					return fmt.Errorf("hook mode %s: %w", mode, err)
+				}
+				return nil
+			})
 		}
 	}
 	// /cleanup, which the manifest calls before the pod stops, takes them away again.
 	c.kubectl(t, "gadget", "undeploy")
-	eventually(t, 20*time.Second, func() error {
+	eventually(t, func() error {
 		var exit *exec.ExitError
 		err := c.command(t.Context(), "test", "-e", "/opt/hooks/oci/ocihookgadget").Run()
 		switch {

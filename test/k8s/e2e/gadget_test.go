@@ -1,0 +1,162 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// gadget is a "kubectl gadget run" or "attach" beside the test. The rows that the daemon sends it are
+// those that the daemon's exporter gets: what it has seen of a pod, the exporter has.
+type gadget struct {
+	args   []string
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+	done   chan struct{}
+	err    error // once done
+
+	mu    sync.Mutex
+	ticks int             // how often the daemon has sent rows
+	seen  map[string]seen // by pod
+}
+
+// seen is what a gadget has shown of one pod.
+type seen struct {
+	rows, ticks int
+	burn        int // rows with burn_leaf in their stack
+}
+
+// start runs the gadget until stop. It is stopped with the test at the latest.
+func (c cluster) start(t *testing.T, args ...string) *gadget {
+	t.Helper()
+	return c.follow(t, append([]string{"run", image, "-o", "json"}, args...)...)
+}
+
+// follow starts "kubectl gadget" with these arguments, which make it print rows as JSON.
+func (c cluster) follow(t *testing.T, args ...string) *gadget {
+	t.Helper()
+	g := &gadget{args: args, done: make(chan struct{}), seen: map[string]seen{}}
+	g.cmd = c.command(t.Context(), append([]string{"kubectl", "gadget"}, args...)...)
+	g.cmd.Stderr = &g.stderr
+	stdout, err := g.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, g.cmd.Start())
+	go func() {
+		defer close(g.done)
+		read := g.read(stdout)
+		_, _ = io.Copy(io.Discard, stdout)
+		g.err = errors.Join(g.cmd.Wait(), read)
+	}()
+	t.Cleanup(func() {
+		_ = g.cmd.Process.Signal(os.Interrupt)
+		<-g.done
+	})
+	return g
+}
+
+// read counts rows until the gadget ends.
+func (g *gadget) read(stdout io.Reader) error {
+	for lines := json.NewDecoder(stdout); ; {
+		var rows []json.RawMessage
+		switch err := lines.Decode(&rows); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("reading the gadget's rows: %w", err)
+		}
+		tick := map[string]seen{}
+		for _, raw := range rows {
+			var row struct {
+				K8s struct {
+					PodName string `json:"podName"`
+				} `json:"k8s"`
+			}
+			if err := json.Unmarshal(raw, &row); err != nil {
+				return fmt.Errorf("reading a gadget's row: %w", err)
+			}
+			s := tick[row.K8s.PodName]
+			s.rows++
+			if bytes.Contains(raw, []byte("burn_leaf")) {
+				s.burn++
+			}
+			tick[row.K8s.PodName] = s
+		}
+		g.mu.Lock()
+		g.ticks++
+		for pod, s := range tick {
+			sum := g.seen[pod]
+			g.seen[pod] = seen{rows: sum.rows + s.rows, ticks: sum.ticks + 1, burn: sum.burn + s.burn}
+		}
+		g.mu.Unlock()
+	}
+}
+
+// of is what the gadget has shown of a pod so far.
+func (g *gadget) of(pod string) seen {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.seen[pod]
+}
+
+// String is for people: the rows by pod.
+func (g *gadget) String() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var pods []string
+	for pod, s := range g.seen {
+		if pod == "" {
+			pod = "in no pod"
+		}
+		pods = append(pods, fmt.Sprintf("%s %d (%d with burn_leaf, at %d times)", pod, s.rows, s.burn, s.ticks))
+	}
+	slices.Sort(pods)
+	list := strings.Join(pods, ", ")
+	if list == "" {
+		list = "none"
+	}
+	return fmt.Sprintf("the daemon has sent rows %d times to \"kubectl gadget %s\", rows by pod: %s", g.ticks, strings.Join(g.args, " "), list)
+}
+
+// waitFor waits until the gadget, from now on, has shown the pod's burn_leaf at some different times.
+// The first time may be of what happened before now, so more than one is a fact about the present.
+func (g *gadget) waitFor(t *testing.T, pod string, times int) {
+	t.Helper()
+	before := g.of(pod)
+	eventually(t, func() error {
+		select {
+		case <-g.done:
+			return fatal(fmt.Errorf("the gadget has ended by itself: %w", errors.Join(g.err, fmt.Errorf("it said %q; %s", g.stderr.String(), g))))
+		default:
+		}
+		now := g.of(pod)
+		if now.burn == before.burn || now.ticks < before.ticks+times {
+			return fmt.Errorf("too few rows of the pod %s since %d of them: %s", pod, before.rows, g)
+		}
+		return nil
+	})
+}
+
+// stop ends the gadget as Ctrl-C does, and waits for it.
+func (g *gadget) stop(t *testing.T) {
+	t.Helper()
+	require.NoError(t, g.cmd.Process.Signal(os.Interrupt))
+	select {
+	case <-g.done:
+		require.NoError(t, g.err, "%s; %s", g.stderr.String(), g)
+	case <-time.After(patience):
+		_ = g.cmd.Process.Kill()
+		<-g.done
+		require.Fail(t, "the gadget does not end", "%s; %s", g.stderr.String(), g)
+	}
+}

@@ -1,0 +1,330 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// testSoak profiles for a long time pods that come and go, with ever new stacks, and looks every
+// minute at what may not grow.
+func testSoak(duration time.Duration) func(*testing.T, cluster) {
+	return func(t *testing.T, c cluster) {
+		begun := time.Now()
+		c.kubectl(t, "gadget", "run", image, "-A", "--detach", "--name", "soak", "--otel-profiles-exporter=collector",
+			"--otel-profiles-interval=10s", "--frequency=199")
+		// What the other steps need takes half of a small machine.
+		c.kubectl(t, "delete", "namespace", "shop", "--wait=false")
+		c.apply(t, "soak.yaml")
+		pid := c.daemonProcess(t)
+		got := &follower{folder: filepath.Join(c.lab, "state", "collector")}
+		every := max(min(duration/60, time.Minute), 5*time.Second)
+
+		var points []point
+		t.Logf("every %s:\n%s", every, pointHeader)
+		for next := begun; time.Since(begun) < duration; {
+			time.Sleep(5 * time.Second)
+			require.NoError(t, got.read())
+			// Those that have ended go for good, and the others are replaced.
+			c.soakKubectl(t, "-n", "soak", "delete", "pods", "-l", "app=churn", "--field-selector=status.phase=Succeeded", "--wait=false")
+			if time.Now().Before(next) {
+				continue
+			}
+			c.soakKubectl(t, "-n", "soak", "delete", "pods", "-l", "app=replaced", "--wait=false")
+			next = next.Add(every)
+			p := c.point(t, pid, begun)
+			p.pods, p.stacks = len(got.pods), len(got.stacks)
+			points = append(points, p)
+			t.Log(p)
+		}
+		c.kubectl(t, "delete", "namespace", "soak", "--wait=false")
+		c.kubectl(t, "gadget", "delete", "soak")
+		c.requireAccounted(t)
+		require.Equal(t, pid, c.daemonProcess(t), "the daemon is another process than at the start")
+		require.NoError(t, got.read())
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		figures, err := c.counters(ctx)
+		require.NoError(t, err)
+		read, _, dropped := figures.rows()
+		lost := figures.sum["ig_otel_profiles_rows_stack_lost_total"]
+		t.Logf("%.0f s: %d pods and %d distinct stacks of theirs have arrived; %.0f rows read, %.0f dropped, %.0f without the stack that the kernel lost",
+			time.Since(begun).Seconds(), len(got.pods), len(got.stacks), read, dropped, lost)
+		t.Logf("the daemon's counters:\n%s", figures.text)
+		require.Greater(t, len(got.pods), 6, "no pods have come and gone")
+		require.Zero(t, lost)
+		require.Zero(t, dropped)
+		require.Zero(t, got.noStack, "samples of the workload without a frame of it, of %d", got.samples)
+		if len(points) < 12 {
+			t.Log("too short a time to tell whether anything grows")
+			return
+		}
+		t.Logf("medians\n%s", quarters(points))
+		for _, g := range growing {
+			before, after := g.medians(points)
+			require.LessOrEqual(t, after, before+before/10+g.slack, "%s grows: median of the second quarter %d, of the last quarter %d",
+				g.name, before, after)
+		}
+	}
+}
+
+// soakKubectl is kubectl whose failure is no more than a line of the log: the next round mends it.
+func (c cluster) soakKubectl(t *testing.T, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := c.try(ctx, append([]string{"kubectl"}, args...)...); err != nil {
+		t.Log(err)
+	}
+}
+
+// point is what the daemon holds and has counted at one time.
+type point struct {
+	at                             time.Duration
+	rss, heap, goroutines, files   int64
+	userStacks, kernelStacks       int64
+	cpu                            time.Duration
+	read, delivered, dropped, lost int64
+	queue                          int64
+	pods, stacks                   int // arrived so far
+}
+
+// What may not grow, with what it may vary by beside a tenth.
+var growing = []growth{
+	{"resident memory in bytes", 16 << 20, func(p point) int64 { return p.rss }},
+	{"heap in bytes", 16 << 20, func(p point) int64 { return p.heap }},
+	{"goroutines", 20, func(p point) int64 { return p.goroutines }},
+	{"open files", 20, func(p point) int64 { return p.files }},
+}
+
+type growth struct {
+	name  string
+	slack int64
+	of    func(point) int64
+}
+
+// medians are those of the second and of the last quarter.
+func (g growth) medians(points []point) (before, after int64) {
+	n := len(points)
+	return g.median(points[n/4 : n/2]), g.median(points[n-n/4:])
+}
+
+func (g growth) median(points []point) int64 {
+	var values []int64
+	for _, p := range points {
+		values = append(values, g.of(p))
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+func quarters(points []point) string {
+	var b bytes.Buffer
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\tsecond quarter\tlast quarter")
+	for _, g := range growing {
+		before, after := g.medians(points)
+		fmt.Fprintf(w, "%s\t%d\t%d\n", g.name, before, after)
+	}
+	_ = w.Flush()
+	return b.String()
+}
+
+const pointHeader = "  time | RSS MiB | heap MiB | goroutines | files | user stacks | kernel stacks | CPU s | rows read | delivered | dropped | stack lost | queue kB | pods | distinct stacks"
+
+func (p point) String() string {
+	return fmt.Sprintf("%5.0f s | %5.1f | %5.1f | %d | %d | %d | %d | %.1f | %d | %d | %d | %d | %d | %d | %d", p.at.Seconds(),
+		float64(p.rss)/(1<<20), float64(p.heap)/(1<<20), p.goroutines, p.files, p.userStacks, p.kernelStacks, p.cpu.Seconds(),
+		p.read, p.delivered, p.dropped, p.lost, p.queue/1000, p.pods, p.stacks)
+}
+
+func (c cluster) point(t *testing.T, pid string, begun time.Time) point {
+	t.Helper()
+	var p point
+	u := usageOf(t, pid)
+	p.rss, p.cpu = u.rss, u.cpu
+	files, err := os.ReadDir(filepath.Join(pid, "fd"))
+	require.NoError(t, err)
+	p.files = int64(len(files))
+	stacks := stackEntries(t, pid)
+	p.userStacks, p.kernelStacks = stacks["ig_ustack"], stacks["ig_kstack"]
+
+	var figures counters
+	eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var err error
+		figures, err = c.counters(ctx)
+		if err != nil {
+			t.Log(err)
+		}
+		return err
+	})
+	p.at = time.Since(begun)
+	read, delivered, dropped := figures.rows()
+	p.read, p.delivered, p.dropped = int64(read), int64(delivered), int64(dropped)
+	p.lost = int64(figures.sum["ig_otel_profiles_rows_stack_lost_total"])
+	p.queue = int64(figures.sum["ig_otel_profiles_exporter_queue_size_bytes"])
+	p.heap = int64(figures.sum["go_memstats_heap_inuse_bytes"])
+	p.goroutines = int64(figures.sum["go_goroutines"])
+	return p
+}
+
+// stackEntries counts the entries of the eBPF maps that the process holds, by the maps' names.
+func stackEntries(t *testing.T, pid string) map[string]int64 {
+	t.Helper()
+	infos, err := filepath.Glob(filepath.Join(pid, "fdinfo", "*"))
+	require.NoError(t, err)
+	seen := map[ebpf.MapID]bool{}
+	sums := map[string]int64{}
+	for _, info := range infos {
+		text, err := os.ReadFile(info)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		_, rest, _ := strings.Cut(string(text), "\nmap_id:")
+		var id ebpf.MapID
+		if _, err := fmt.Sscan(rest, &id); err != nil || seen[id] {
+			continue
+		}
+		seen[id] = true
+		m, err := ebpf.NewMapFromID(id)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		require.NoError(t, err)
+		if info, err := m.Info(); err == nil && strings.HasSuffix(info.Name, "stack") {
+			sums[info.Name] += entries(m)
+		}
+		require.NoError(t, m.Close())
+	}
+	return sums
+}
+
+func entries(m *ebpf.Map) int64 {
+	// A key may go while its successor is asked for, and the walk begins anew: the map's size is a bound.
+	var n int64
+	key, next := make([]byte, m.KeySize()), make([]byte, m.KeySize())
+	for err := m.NextKey(nil, next); err == nil && n < int64(m.MaxEntries()); err = m.NextKey(key, next) {
+		n++
+		key, next = next, key
+	}
+	return n
+}
+
+// follower reads what the Collectors write while they write it, so that nothing is missed when they
+// begin a new file and remove an old one.
+type follower struct {
+	folder string
+	name   string
+	file   *os.File
+	rest   []byte // of an unfinished line
+
+	pods             map[string]bool
+	stacks           map[uint64]bool
+	samples, noStack int // of the workload
+}
+
+func (f *follower) read() error {
+	for {
+		if f.file == nil {
+			// The one that is written to has no time in its name.
+			names, err := filepath.Glob(filepath.Join(f.folder, "*.jsonl"))
+			if err != nil {
+				return err
+			}
+			slices.SortFunc(names, func(a, b string) int { return len(a) - len(b) })
+			if len(names) == 0 {
+				return nil
+			}
+			f.name = names[0]
+			if f.file, err = os.Open(f.name); err != nil {
+				return err
+			}
+		}
+		// Whether it has been renamed counts as of before the read.
+		current, err := os.Stat(f.name)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := f.drain(); err != nil {
+			return err
+		}
+		open, err := f.file.Stat()
+		if err != nil {
+			return err
+		}
+		if current == nil || os.SameFile(current, open) {
+			return nil
+		}
+		if err := f.file.Close(); err != nil {
+			return err
+		}
+		f.file = nil
+	}
+}
+
+func (f *follower) drain() error {
+	in := bufio.NewReaderSize(f.file, 1<<20)
+	for {
+		line, err := in.ReadBytes('\n')
+		line = append(f.rest, line...)
+		f.rest = nil
+		if errors.Is(err, io.EOF) {
+			f.rest = line
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		reqs, err := receiver.ReadJSONLines(bytes.NewReader(line))
+		if err != nil {
+			return err
+		}
+		for _, req := range reqs {
+			for _, s := range receiver.Resolve(req) {
+				f.add(s)
+			}
+		}
+	}
+}
+
+func (f *follower) add(s receiver.Sample) {
+	if s.Resource["k8s.namespace.name"] != "soak" {
+		return
+	}
+	if f.pods == nil {
+		f.pods, f.stacks = map[string]bool{}, map[uint64]bool{}
+	}
+	f.pods[s.Resource["k8s.pod.uid"]+s.Resource["k8s.pod.name"]] = true
+	if !strings.HasPrefix(s.Attributes["thread.name"]+s.Attributes["process.executable.name"], "churn-") {
+		return // what the runtime does in the container
+	}
+	f.samples++
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, s.Resource["k8s.pod.name"])
+	for _, frame := range s.Stack {
+		_, _ = io.WriteString(h, frame.Label()+";")
+	}
+	f.stacks[h.Sum64()] = true
+	if len(s.Stack) == 0 {
+		f.noStack++
+	}
+}

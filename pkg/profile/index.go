@@ -7,8 +7,13 @@ import (
 
 // index finds the entries of a table by their hashes. It holds neither keys nor entries: who asks
 // compares with the table. That makes it a fraction of a map in memory and time, and lets a key be
-// bytes that are parts of several entries.
+// bytes that are parts of several entries. It is made of parts, so that a row never waits for more
+// than one of them to grow.
 type index struct {
+	parts *[parts]indexPart // nil while there are no entries
+}
+
+type indexPart struct {
 	slots []slot // 0 or a power of two; at most three quarters are taken
 	used  int
 }
@@ -18,17 +23,28 @@ type slot struct {
 	entry uint32 // + 1, 0: empty
 }
 
-const minSlots = 16
+const (
+	partBits = 6
+	parts    = 1 << partBits
+	minSlots = 8 // of a part
+)
+
+// partOf returns the part that a hash belongs to. Within the part, the other end of the hash counts.
+func partOf(hash uint32) uint32 { return hash >> (32 - partBits) }
 
 // find returns the entry with this hash that same tells to be the one.
 func (x *index) find(hash uint64, same func(entry uint32) bool) (entry uint32, ok bool) {
-	if len(x.slots) == 0 {
+	if x.parts == nil {
 		return 0, false
 	}
 	h := uint32(hash)
-	mask := uint32(len(x.slots) - 1)
+	slots := x.parts[partOf(h)].slots
+	if len(slots) == 0 {
+		return 0, false
+	}
+	mask := uint32(len(slots) - 1)
 	for i := h & mask; ; i = (i + 1) & mask {
-		switch s := x.slots[i&mask]; {
+		switch s := slots[i&mask]; {
 		case s.entry == 0:
 			return 0, false
 		case s.hash == h && same(s.entry-1):
@@ -39,31 +55,40 @@ func (x *index) find(hash uint64, same func(entry uint32) bool) (entry uint32, o
 
 // add makes an entry known by a hash.
 func (x *index) add(hash uint64, entry uint32) {
-	if 4*(x.used+1) > 3*len(x.slots) {
-		old := x.slots
-		x.slots = make([]slot, max(minSlots, 2*len(old)))
+	if x.parts == nil {
+		x.parts = new([parts]indexPart)
+	}
+	h := uint32(hash)
+	p := &x.parts[partOf(h)]
+	if 4*(p.used+1) > 3*len(p.slots) {
+		old := p.slots
+		p.slots = make([]slot, max(minSlots, 2*len(old)))
 		for _, s := range old {
 			if s.entry != 0 {
-				x.put(s)
+				p.put(s)
 			}
 		}
 	}
-	x.put(slot{uint32(hash), entry + 1})
-	x.used++
+	p.put(slot{h, entry + 1})
+	p.used++
 }
 
-func (x *index) put(s slot) {
-	mask := uint32(len(x.slots) - 1)
+func (p *indexPart) put(s slot) {
+	mask := uint32(len(p.slots) - 1)
 	i := s.hash & mask
-	for x.slots[i].entry != 0 {
+	for p.slots[i].entry != 0 {
 		i = (i + 1) & mask
 	}
-	x.slots[i] = s
+	p.slots[i] = s
 }
 
 // keyTable finds what a row's key stands for. Keys are hashes with a secret that whoever makes rows
-// does not have; home is for those that are not, as in tests, where they are numbers in a row.
+// does not have; keySlot.hash is for those that are not, as in tests, where they are numbers in a row.
 type keyTable struct {
+	parts *[parts]keyPart
+}
+
+type keyPart struct {
 	slots []keySlot // as of an index
 	used  int
 }
@@ -73,20 +98,25 @@ type keySlot struct {
 	value     uint32 // + 1, 0: empty. It is below 1<<32 - 1.
 }
 
-func (s *keySlot) home() uint32 {
+func (s *keySlot) hash() uint32 {
 	return uint32((uint64(s.high)<<32 | uint64(s.low)) * 0x9e3779b97f4a7c15 >> 32)
 }
 
 func keyOf(key uint64, value uint32) keySlot { return keySlot{uint32(key), uint32(key >> 32), value} }
 
 func (t *keyTable) get(key uint64) (value uint32, ok bool) {
-	if len(t.slots) == 0 {
+	if t.parts == nil {
 		return 0, false
 	}
 	k := keyOf(key, 0)
-	mask := uint32(len(t.slots) - 1)
-	for i := k.home() & mask; ; i = (i + 1) & mask {
-		switch s := &t.slots[i&mask]; {
+	h := k.hash()
+	slots := t.parts[partOf(h)].slots
+	if len(slots) == 0 {
+		return 0, false
+	}
+	mask := uint32(len(slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		switch s := &slots[i&mask]; {
 		case s.value == 0:
 			return 0, false
 		case s.low == k.low && s.high == k.high:
@@ -97,50 +127,54 @@ func (t *keyTable) get(key uint64) (value uint32, ok bool) {
 
 // add makes a key known that is not.
 func (t *keyTable) add(key uint64, value uint32) {
-	if 4*(t.used+1) > 3*len(t.slots) {
-		old := t.slots
-		t.slots = make([]keySlot, max(minSlots, 2*len(old)))
+	if t.parts == nil {
+		t.parts = new([parts]keyPart)
+	}
+	k := keyOf(key, value+1)
+	p := &t.parts[partOf(k.hash())]
+	if 4*(p.used+1) > 3*len(p.slots) {
+		old := p.slots
+		p.slots = make([]keySlot, max(minSlots, 2*len(old)))
 		for _, s := range old {
 			if s.value != 0 {
-				t.put(s)
+				p.put(s)
 			}
 		}
 	}
-	t.put(keyOf(key, value+1))
-	t.used++
+	p.put(k)
+	p.used++
 }
 
-func (t *keyTable) put(s keySlot) {
-	mask := uint32(len(t.slots) - 1)
-	i := s.home() & mask
-	for t.slots[i].value != 0 {
+func (p *keyPart) put(s keySlot) {
+	mask := uint32(len(p.slots) - 1)
+	i := s.hash() & mask
+	for p.slots[i].value != 0 {
 		i = (i + 1) & mask
 	}
-	t.slots[i] = s
+	p.slots[i] = s
 }
 
 // remove forgets a key and tells whether it was known.
 func (t *keyTable) remove(key uint64) bool {
-	if len(t.slots) == 0 {
+	if _, ok := t.get(key); !ok {
 		return false
 	}
 	k := keyOf(key, 0)
-	mask := uint32(len(t.slots) - 1)
-	i := k.home() & mask
-	for ; t.slots[i].value == 0 || t.slots[i].low != k.low || t.slots[i].high != k.high; i = (i + 1) & mask {
-		if t.slots[i].value == 0 {
-			return false
-		}
+	p := &t.parts[partOf(k.hash())]
+	slots, mask := p.slots, uint32(len(p.slots)-1)
+	i := k.hash() & mask
+	for slots[i].low != k.low || slots[i].high != k.high {
+		i = (i + 1) & mask
 	}
 	// What follows without a gap moves up, unless it would come before where it is looked for.
-	for j := (i + 1) & mask; t.slots[j].value != 0; j = (j + 1) & mask {
-		if home := t.slots[j].home() & mask; (j-home)&mask >= (j-i)&mask {
-			t.slots[i] = t.slots[j]
+	for j := (i + 1) & mask; slots[j].value != 0; j = (j + 1) & mask {
+		if home := slots[j].hash() & mask; (j-home)&mask >= (j-i)&mask {
+			slots[i] = slots[j]
 			i = j
 		}
 	}
-	t.slots[i] = keySlot{}
-	t.used--
+	slots[i] = keySlot{}
+	p.used--
 	return true
 }
 

@@ -110,7 +110,7 @@ func described(t *testing.T, reqs []*collectorpb.ExportProfilesServiceRequest) m
 // Whatever rows are made of, messages say what adding up their descriptions says: tables merge what
 // is equal, in all of its parts, and nothing else.
 func TestReference(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		pick := func(list ...string) string { return list[r.IntN(len(list))] }
 		a := newAggregator(t, config())

@@ -355,21 +355,21 @@ static __always_inline void fill_user_stack(void *ctx,
 
 /* Puts the ID of a kernel stack where format_stacks wants it. */
 static __always_inline void put_kernel_stack(__u32 id, gadget_kernel_stack *raw,
-					     profiles_kernel_stack *plain)
+					     profiles_kernel_stack *by_id)
 {
 	*raw = format_stacks ? id : no_stack_id(&ig_kstack);
-	*plain = format_stacks ? 0 : id;
+	*by_id = format_stacks ? 0 : id;
 }
 
-/* fill_user_stack for a row with both types. Returns the ID. */
+/* fill_user_stack for a row with both types. Returns the stack's ID. */
 static __always_inline __u32
 put_user_stack(void *ctx, struct gadget_user_stack *raw,
-	       struct profiles_user_stack *plain)
+	       struct profiles_user_stack *by_id)
 {
 	__builtin_memset(raw, 0, sizeof(*raw));
-	__builtin_memset(plain, 0, sizeof(*plain));
+	__builtin_memset(by_id, 0, sizeof(*by_id));
 	if (!format_stacks)
-		raw = (struct gadget_user_stack *)plain;
+		raw = (struct gadget_user_stack *)by_id;
 	fill_user_stack(ctx, raw);
 	return raw->stack_id;
 }

@@ -35,8 +35,8 @@ GADGET_PARAM(kernel_stacks);
 struct sample_key {
 	struct process proc;
 	gadget_kernel_stack kern_stack_raw;
-	profiles_kernel_stack kern_stack_plain;
-	__u32 user_stack_id;
+	profiles_kernel_stack kern_stack_id;
+	__u32 user_stack_key;
 	/* Keys are compared byte by byte. */
 	__u32 __padding;
 };
@@ -45,7 +45,7 @@ struct sample_value {
 	__u64 samples;
 	/* As found by the row's first sample. */
 	struct gadget_user_stack user_stack_raw;
-	struct profiles_user_stack user_stack_plain;
+	struct profiles_user_stack user_stack_id;
 };
 
 struct {
@@ -131,11 +131,11 @@ int ig_profile_cpu(struct bpf_perf_event_data *ctx)
 		return 0;
 
 	value->samples = 1;
-	key->user_stack_id = put_user_stack(ctx, &value->user_stack_raw,
-					    &value->user_stack_plain);
+	key->user_stack_key = put_user_stack(ctx, &value->user_stack_raw,
+					    &value->user_stack_id);
 	put_kernel_stack(kernel_stacks ? kernel_stack_id(ctx, 0) :
 					 no_stack_id(&ig_kstack),
-			 &key->kern_stack_raw, &key->kern_stack_plain);
+			 &key->kern_stack_raw, &key->kern_stack_id);
 
 	if (add(key, value))
 		scratch->homeless++;

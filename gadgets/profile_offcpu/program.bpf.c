@@ -62,8 +62,8 @@ enum off_cpu_reason {
 struct wait_key {
 	struct process proc;
 	gadget_kernel_stack kern_stack_raw;
-	profiles_kernel_stack kern_stack_plain;
-	__u32 user_stack_id;
+	profiles_kernel_stack kern_stack_id;
+	__u32 user_stack_key;
 	enum off_cpu_reason reason_raw;
 };
 
@@ -72,7 +72,7 @@ struct wait_value {
 	__u64 switches;
 	/* As found by the row's first switch. */
 	struct gadget_user_stack user_stack_raw;
-	struct profiles_user_stack user_stack_plain;
+	struct profiles_user_stack user_stack_id;
 };
 
 struct {
@@ -89,7 +89,7 @@ struct absence {
 	__u64 since;
 	struct wait_key key;
 	struct gadget_user_stack user_stack_raw;
-	struct profiles_user_stack user_stack_plain;
+	struct profiles_user_stack user_stack_id;
 };
 
 struct {
@@ -202,12 +202,12 @@ static __always_inline void leave(void *ctx, bool preempt,
 	if (unwanted(&absence->key.proc))
 		return;
 
-	absence->key.user_stack_id = put_user_stack(
-		ctx, &absence->user_stack_raw, &absence->user_stack_plain);
+	absence->key.user_stack_key = put_user_stack(
+		ctx, &absence->user_stack_raw, &absence->user_stack_id);
 	put_kernel_stack(kernel_stack_id_from(ctx, (__u64)&__sched_text_start,
 					      (__u64)&__sched_text_end),
 			 &absence->key.kern_stack_raw,
-			 &absence->key.kern_stack_plain);
+			 &absence->key.kern_stack_id);
 	absence->key.reason_raw = reason_of(preempt, state);
 	absence->since = bpf_ktime_get_ns();
 }
@@ -234,7 +234,7 @@ static __always_inline void come_back(struct task_struct *task)
 	scratch->value.off_cpu_raw = time;
 	scratch->value.switches = 1;
 	scratch->value.user_stack_raw = absence->user_stack_raw;
-	scratch->value.user_stack_plain = absence->user_stack_plain;
+	scratch->value.user_stack_id = absence->user_stack_id;
 	if (add(&absence->key, &scratch->value)) {
 		scratch->homeless_time += time;
 		scratch->homeless_switches++;

@@ -34,9 +34,9 @@ struct page_fault {
 	enum page_fault_access access_raw;
 	__u64 address;
 	gadget_kernel_stack kern_stack_raw;
-	profiles_kernel_stack kern_stack_plain;
+	profiles_kernel_stack kern_stack_id;
 	struct gadget_user_stack user_stack_raw;
-	struct profiles_user_stack user_stack_plain;
+	struct profiles_user_stack user_stack_id;
 };
 
 GADGET_TRACER_MAP(events, BUFFER_SIZE);
@@ -83,8 +83,8 @@ static __always_inline void send(void *ctx, unsigned long address,
 	put_kernel_stack(kernel_ip ? kernel_stack_id_from(ctx, kernel_ip,
 							  kernel_ip + 1) :
 				     no_stack_id(&ig_kstack),
-			 &event->kern_stack_raw, &event->kern_stack_plain);
-	put_user_stack(ctx, &event->user_stack_raw, &event->user_stack_plain);
+			 &event->kern_stack_raw, &event->kern_stack_id);
+	put_user_stack(ctx, &event->user_stack_raw, &event->user_stack_id);
 	gadget_submit_buf(ctx, &events, event, sizeof(*event));
 }
 

@@ -21,7 +21,6 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
 // instance is the operator's part of one gadget run. Rows may come before Start and after Stop,
@@ -40,7 +39,7 @@ type instance struct {
 	pipelines []*pipeline
 	maps      *stackMaps
 	processes *procmap.Resolver // nil until an exporter asks for it
-	functions *functions        // nil until a data source needs it
+	functions *lazySymbolizer   // of all data sources
 
 	stop      chan struct{} // ends the flusher
 	stopped   chan struct{} // the flusher has ended
@@ -72,6 +71,7 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	i.stop, i.stopped, i.closed = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	i.wake = make(chan struct{}, 1)
 	i.maps = newStackMaps(gadgetCtx)
+	i.functions = newSymbolizer(gadgetCtx.Context())
 
 	set := i.op.load(i.flags(), i.remote)
 	for _, exporter := range slices.Compact(slices.Sorted(maps.Values(i.mappings))) {
@@ -176,9 +176,7 @@ func (i *instance) closeResolvers() {
 	if i.processes != nil {
 		i.processes.Close()
 	}
-	if i.functions != nil {
-		i.functions.Close()
-	}
+	i.functions.Close()
 }
 
 func (i *instance) flags() config.Flags {
@@ -199,7 +197,7 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, cfg config.Exporte
 		Host:      fieldmap.DetectHost(),
 		KernelMap: i.maps.kernel, UserMap: i.maps.user, BuildIDMap: i.maps.buildIDs,
 		MapSpec:    mapSpec(gadgetCtx),
-		Symbolizer: func() (stack.Symbolizer, error) { return i.symbolizer(gadgetCtx.Context()) },
+		Symbolizer: i.functions,
 		Logger:     i.log,
 	}
 	if cfg.ProcMappings {
@@ -212,18 +210,6 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, cfg config.Exporte
 		o.Gadget.Config, _ = v.(*viper.Viper)
 	}
 	return o
-}
-
-// symbolizer returns what names the functions of programs for all of the instance's data sources.
-func (i *instance) symbolizer(ctx context.Context) (stack.Symbolizer, error) {
-	if i.functions == nil {
-		f, err := newFunctions(ctx)
-		if err != nil {
-			return nil, err
-		}
-		i.functions = f
-	}
-	return i.functions, nil
 }
 
 func quotedList(list []string) string {

@@ -29,7 +29,6 @@ import (
 	"github.com/spf13/viper"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 )
 
 // Name is the operator's name, and the prefix of its settings in Inspektor Gadget's config:
@@ -200,9 +199,6 @@ func extraParams() api.Params {
 func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	if gadgetCtx.IsClient() {
 		return nil, nil
-	}
-	for _, ds := range gadgetCtx.GetDataSources() {
-		fieldmap.HidePlainStacks(ds)
 	}
 	values = withoutImageDefaults(gadgetCtx, values)
 	if gadgetCtx.IsRemoteCall() {

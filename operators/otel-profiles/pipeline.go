@@ -51,8 +51,9 @@ type pipeline struct {
 	timed    bool   // the shape keeps timestamps
 	last     bool   // the newest row of a sample wins
 
-	cold sync.Mutex // serializes what reads a row in full
-	cap  *fieldmap.ValueCap
+	cold    sync.Mutex // serializes what reads a row in full, which may take long; no flush waits for it
+	capping sync.Mutex // guards cap
+	cap     *fieldmap.ValueCap
 
 	closed   atomic.Bool
 	read     atomic.Int64
@@ -66,7 +67,8 @@ type pipeline struct {
 	stackLost atomic.Int64
 	warned    map[string]time.Time
 	reported  Counts
-	capped    uint64 // of cap.Dropped, as of the last flush
+	// cappedBefore is cap.Dropped as of the last flush.
+	cappedBefore uint64
 }
 
 var dropReasons = [...]Reason{ReasonSampledOut, ReasonZero, ReasonFull, ReasonResourceLimit, ReasonClosed, ReasonPanic}
@@ -269,7 +271,7 @@ func (p *pipeline) unknown(d datasource.Data, res, key uint64, values []int64, a
 				var outcome stack.Outcome
 				s, outcome = p.plan.Sample(d)
 				s.StackLost = outcome == stack.Lost
-				s.Attributes = p.cap.Filter(s.Attributes)
+				s.Attributes = p.capped(s.Attributes)
 				read = true
 			}
 			if st = p.agg.Insert(res, key, s, values, at); st == profile.NeedResource {
@@ -291,8 +293,15 @@ func (p *pipeline) unknown(d datasource.Data, res, key uint64, values []int64, a
 // resource reads a row's resource. The caller holds cold.
 func (p *pipeline) resource(d datasource.Data) profile.Resource {
 	r := p.plan.Resource(d)
-	r.Attributes = p.cap.Filter(r.Attributes)
+	r.Attributes = p.capped(r.Attributes)
 	return r
+}
+
+// capped leaves out attributes with too many values.
+func (p *pipeline) capped(attributes []profile.Attribute) []profile.Attribute {
+	p.capping.Lock()
+	defer p.capping.Unlock()
+	return p.cap.Filter(attributes)
 }
 
 func (p *pipeline) wake() {
@@ -319,10 +328,10 @@ func (p *pipeline) flush(now time.Time) {
 	if !now.After(p.since) {
 		now = p.since.Add(1)
 	}
-	p.cold.Lock()
-	capped := p.cap.Dropped() - p.capped
-	p.capped += capped
-	p.cold.Unlock()
+	p.capping.Lock()
+	capped := p.cap.Dropped() - p.cappedBefore
+	p.cappedBefore += capped
+	p.capping.Unlock()
 	if capped > 0 {
 		p.agg.Renew() // the cap is per window: what is known already does not meet it
 		p.warn(now, "capped", "%d samples or resources in the last window were left without an attribute that has more than max_values_per_attribute=%d values: drop it with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
@@ -340,9 +349,9 @@ func (p *pipeline) flush(now time.Time) {
 	}
 	f := p.agg.Flush(uint64(p.since.UnixNano()), uint64(now.UnixNano()), limits)
 	if f.Renewed {
-		p.cold.Lock()
+		p.capping.Lock()
 		p.cap.Reset()
-		p.cold.Unlock()
+		p.capping.Unlock()
 	}
 	p.dropped[dropZero].Add(f.Vanished)
 	p.stackLost.Add(f.StackLost)
@@ -365,8 +374,8 @@ func (p *pipeline) flush(now time.Time) {
 	if ps.ShortRows > 0 {
 		p.warn(now, "short", "%d reads of rows so far met fields that are shorter than the gadget says: those fields are taken as empty", ps.ShortRows)
 	}
-	if ps.UnnamedStacks > 0 {
-		p.tell(now, logger.InfoLevel, "unnamed", "%d stacks so far have addresses in place of the names of functions, because their process had ended or its program could not be read; the last one: %q", ps.UnnamedStacks, fmt.Sprint(ps.UnnamedReason))
+	if ps.Unnamed > 0 {
+		p.tell(now, logger.InfoLevel, "unnamed", "the functions of a stack could not be named %d times so far, their frames have addresses; the last time: %v", ps.Unnamed, ps.UnnamedReason)
 	}
 	if ps.CutResourceAttributes > 0 {
 		p.warn(now, "cut", "containers or the host have more attributes than are sent, the least important are left out: drop some with the setting attributes of exporter %q", p.exp.cfg.Name)

@@ -36,9 +36,9 @@ type Options struct {
 	// MapSpec returns what the gadget says of the map with that name, nil if it has none. It may be
 	// nil: then no gadget has maps.
 	MapSpec func(name string) *ebpf.MapSpec
-	// Symbolizer makes what names the functions of user stacks for rows that carry no text. It is
-	// called once, where there are such stacks, and may be nil: then they have addresses.
-	Symbolizer func() (stack.Symbolizer, error)
+	// Symbolizer names the functions of user stacks for rows that carry no text. It may be nil: then
+	// they have addresses.
+	Symbolizer stack.Symbolizer
 	// KernelSymbols is what is known of the running kernel; nil means to read it, once in a
 	// process.
 	KernelSymbols *stack.KernelSymbols

@@ -57,6 +57,7 @@ type Plan struct {
 	names             map[string]string // by key, the name to export it under; nil: itself
 
 	shortRows, cutAttributes atomic.Uint64
+	unnamed                  unnamed
 }
 
 // attribute is a field that becomes an attribute.
@@ -77,9 +78,9 @@ type Stats struct {
 	ShortRows uint64
 	// CutResourceAttributes are attributes over the limit of a resource.
 	CutResourceAttributes uint64
-	// UnnamedStacks are stacks of plain IDs whose functions could not be named, and UnnamedReason says
-	// why the last one could not.
-	UnnamedStacks uint64
+	// Unnamed is how often the functions of a stack without text could not be named, and UnnamedReason
+	// why the last time.
+	Unnamed       uint64
 	UnnamedReason error
 }
 
@@ -94,15 +95,7 @@ func (p *Plan) Descriptor() Descriptor {
 // Stats returns the counters.
 func (p *Plan) Stats() Stats {
 	st := Stats{ShortRows: p.shortRows.Load(), CutResourceAttributes: p.cutAttributes.Load()}
-	for i := range p.stacks {
-		if u := p.stacks[i].task.unnamed; u != nil {
-			n, reason := u.get()
-			st.UnnamedStacks += n
-			if reason != nil {
-				st.UnnamedReason = reason
-			}
-		}
-	}
+	st.Unnamed, st.UnnamedReason = p.unnamed.get()
 	return st
 }
 
@@ -322,7 +315,7 @@ func (p *Plan) StackIDs(d datasource.Data) (kernel, user int32) {
 		f := &p.stacks[i]
 		id, ok := f.stackID(d)
 		switch {
-		case !ok, f.plain: // of maps that empty themselves
+		case !ok, f.byID: // of maps that empty themselves
 		case f.kernel != nil:
 			kernel = id
 		case f.user != nil:

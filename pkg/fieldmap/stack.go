@@ -19,8 +19,10 @@ const (
 	userStackTag   = "type:" + ebpftypes.UserStackTypeName
 
 	// The types of stacks that IG leaves alone, so that a row carries IDs and no text.
-	plainKernelTag = "type:profiles_kernel_stack"
-	plainUserTag   = "type:profiles_user_stack"
+	kernelIDType = "profiles_kernel_stack"
+	userIDType   = "profiles_user_stack"
+	kernelIDTag  = "type:" + kernelIDType
+	userIDTag    = "type:" + userIDType
 
 	// kernelTargetAnnotation names the field that IG formats a kernel stack into.
 	kernelTargetAnnotation = "ebpf.formatter.kstack"
@@ -50,23 +52,19 @@ type stackField struct {
 	virtual          bool              // addresses of symbol tables in place of offsets
 	pid, space, seen reader
 
-	// plain: the frames are those of the ID, with names that are looked up for it.
-	plain bool
-	task  taskReader
+	// byID: there is no text, the frames are those of the ID.
+	byID    bool
+	task    taskReader
+	unnamed *unnamed // the Plan's
 }
 
 // stack finds the fields with a stack: those of the annotation, or by their types.
 func (c *compiler) stack() error {
 	names := splitList(c.ann[annStackFields])
-	if len(names) == 0 {
+	annotated := len(names) > 0
+	if !annotated {
 		names = c.discover()
 	}
-	names = c.addPlain(names)
-	if len(names) == 0 {
-		return fmt.Errorf("data source %q: %w: it has no field of type %s or %s, and no annotation %s",
-			c.ds.Name(), ErrNoStack, ebpftypes.KernelStackTypeName, ebpftypes.UserStackTypeName, annStackFields)
-	}
-	p := c.plan
 	for _, name := range names {
 		acc := c.field(name)
 		if acc == nil {
@@ -76,37 +74,46 @@ func (c *compiler) stack() error {
 		if err != nil {
 			return err
 		}
-		for i := range p.stacks {
-			if p.stacks[i].name == f.name {
-				c.warnf("%s names the stack %q twice: once is enough", annStackFields, f.name)
-				f.name = ""
-				break
-			}
-		}
-		if f.name == "" {
-			continue
-		}
-		p.stacks = append(p.stacks, f)
-		// The ID tells a stack that was lost from one that never was. Those of a kernel stack, whose
-		// addresses are not in the row, also tell two of the same names apart; those of a user stack
-		// do not: gadgets can give each process its own for one and the same stack.
-		id := f.id
-		id.errno = f.user != nil && !f.plain
-		rs := []reader{f.text, f.addresses, f.buildIDs, id}
-		if f.processes != nil || f.plain {
-			// Programs that are not loaded at random places have the same addresses.
-			rs = append(rs, f.inode)
-		}
-		if f.plain {
-			rs = append(rs, f.space) // gadgets can give the stacks of several processes one ID
-		}
-		for _, r := range rs {
-			if r.acc != nil {
-				p.row = append(p.row, r)
-			}
-		}
+		c.add(f)
+	}
+	if err := c.addByID(annotated); err != nil {
+		return err
+	}
+	if len(c.plan.stacks) == 0 {
+		return fmt.Errorf("data source %q: %w: it has no field of type %s, %s, %s or %s, and no annotation %s",
+			c.ds.Name(), ErrNoStack, ebpftypes.KernelStackTypeName, ebpftypes.UserStackTypeName, kernelIDType, userIDType, annStackFields)
 	}
 	return nil
+}
+
+// add makes a stack part of the sample's.
+func (c *compiler) add(f stackField) {
+	p := c.plan
+	for i := range p.stacks {
+		if p.stacks[i].name == f.name {
+			c.warnf("%s names the stack %q twice: once is enough", annStackFields, f.name)
+			return
+		}
+	}
+	p.stacks = append(p.stacks, f)
+	// The ID tells a stack that was lost from one that never was. Those of a kernel stack, whose
+	// addresses are not in the row, also tell two of the same names apart; those of a user stack
+	// do not: gadgets can give each process its own for one and the same stack.
+	id := f.id
+	id.errno = f.user != nil && !f.byID
+	rs := []reader{f.text, f.addresses, f.buildIDs, id}
+	if f.processes != nil || f.byID {
+		// Programs that are not loaded at random places have the same addresses.
+		rs = append(rs, f.inode)
+	}
+	if f.byID {
+		rs = append(rs, f.space) // gadgets can give the stacks of several processes one ID
+	}
+	for _, r := range rs {
+		if r.acc != nil {
+			p.row = append(p.row, r)
+		}
+	}
 }
 
 // discover finds the stack fields of a data source by their types, kernel before user. Of several
@@ -150,11 +157,11 @@ func (c *compiler) stackField(acc datasource.FieldAccessor) (stackField, error) 
 	if raw := structOf(acc, userStackTag); raw != nil {
 		return c.userStack(raw)
 	}
-	if acc.HasAnyTagsOf(plainKernelTag) {
-		return c.plainKernelStack(acc)
+	if acc.HasAnyTagsOf(kernelIDTag) {
+		return c.kernelByID(acc)
 	}
-	if raw := structOf(acc, plainUserTag); raw != nil {
-		return c.plainUserStack(raw)
+	if raw := structOf(acc, userIDTag); raw != nil {
+		return c.userByID(raw)
 	}
 	for _, raw := range c.ds.GetFieldsWithTag(kernelStackTag) {
 		target := targetName(raw, kernelTargetAnnotation)
@@ -172,8 +179,8 @@ func (c *compiler) stackField(acc datasource.FieldAccessor) (stackField, error) 
 	case api.Kind_String, api.Kind_CString:
 		return stackField{name: acc.FullName(), text: newReader(c.ds, acc)}, nil
 	}
-	return stackField{}, fmt.Errorf("data source %q: the field %q in %s holds no stack: it takes a text field, a %s or a %s",
-		c.ds.Name(), acc.FullName(), annStackFields, ebpftypes.KernelStackTypeName, ebpftypes.UserStackTypeName)
+	return stackField{}, fmt.Errorf("data source %q: the field %q in %s holds no stack: it takes a text field, a %s, %s, %s or %s",
+		c.ds.Name(), acc.FullName(), annStackFields, ebpftypes.KernelStackTypeName, ebpftypes.UserStackTypeName, kernelIDType, userIDType)
 }
 
 // structOf returns the field if it has the tag, or else the struct that it is a member of, or nil.
@@ -188,10 +195,10 @@ func structOf(acc datasource.FieldAccessor, tag string) datasource.FieldAccessor
 }
 
 func (c *compiler) kernelStack(text, raw datasource.FieldAccessor) stackField {
-	return stackField{name: text.FullName(), text: newReader(c.ds, text), id: newReader(c.ds, raw), kernel: c.kernel(false)}
+	return stackField{name: text.FullName(), text: newReader(c.ds, text), id: newReader(c.ds, raw), kernel: c.kernel()}
 }
 
-func (c *compiler) kernel(names bool) *stack.Kernel {
+func (c *compiler) kernel() *stack.Kernel {
 	symbols := c.o.KernelSymbols
 	if symbols == nil {
 		var err error
@@ -203,7 +210,6 @@ func (c *compiler) kernel(names bool) *stack.Kernel {
 		Map:          c.o.KernelMap,
 		RawAddresses: c.o.Exporter.KernelAddresses == "raw",
 		Symbols:      symbols,
-		Names:        names,
 	})
 }
 
@@ -230,15 +236,15 @@ func (c *compiler) userStack(raw datasource.FieldAccessor) (stackField, error) {
 }
 
 // build appends the frames of all fields to frames. The outcome is Lost if any of them was lost, although the
-// others are there; Empty only if all are. With pending, more will be known of the frames' mappings.
+// others are there; Empty only if all are. With pending, more will be known of the frames.
 func (s stackFields) build(frames []profile.Frame, d datasource.Data) (out []profile.Frame, outcome stack.Outcome, pending bool) {
 	var lost, truncated bool
 	for i := range s {
 		var o stack.Outcome
-		var unnamed bool
+		var more bool
 		n := len(frames)
-		frames, o, unnamed = s[i].append(frames, d)
-		pending = s[i].annotate(frames[n:], d) || pending || unnamed
+		frames, o, more = s[i].append(frames, d)
+		pending = s[i].annotate(frames[n:], d) || pending || more
 		lost = lost || o == stack.Lost
 		truncated = truncated || o == stack.Truncated
 	}
@@ -253,10 +259,10 @@ func (s stackFields) build(frames []profile.Frame, d datasource.Data) (out []pro
 	return frames, stack.OK, pending
 }
 
-// append appends the frames of one field. With pending, its functions may have names later.
+// append appends the frames of one field. With pending, more may be known of them later.
 func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profile.Frame, o stack.Outcome, pending bool) {
-	if f.plain {
-		return f.appendPlain(dst, d)
+	if f.byID {
+		return f.appendByID(dst, d)
 	}
 	// Frames do not alias the row, and are gone before the next.
 	text := f.text.guarded(d)

@@ -569,7 +569,7 @@ func TestModulesOnKernel(t *testing.T) {
 	for addr, names := range namesAt {
 		theirs := all.LookupByInstructionPointer(addr)
 		var f profile.Frame
-		k.frame(&f, theirs, addr, true)
+		k.frame(&f, theirs, addr, true, true)
 		require.Contains(t, names, f.Name)
 		if m := findModule(k.modules, addr); f.Mapping.GNUBuildID != "" {
 			require.Equal(t, "["+m.name+"]", f.Mapping.File)

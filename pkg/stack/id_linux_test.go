@@ -42,18 +42,20 @@ func TestKernelID(t *testing.T) {
 	m, ig := recordedStacks(t)
 	symbols := runningKernel(t)
 	at := addressesOf(t)
-	k := NewKernel(KernelOptions{Map: func() *ebpf.Map { return m }, Symbols: symbols, RawAddresses: true, Names: true})
-	all := NewKernel(KernelOptions{Map: func() *ebpf.Map { return m }, Symbols: symbols, RawAddresses: true, Names: true, KeepTracing: true})
+	k := NewKernel(KernelOptions{Map: func() *ebpf.Map { return m }, Symbols: symbols, RawAddresses: true})
+	all := NewKernel(KernelOptions{Map: func() *ebpf.Map { return m }, Symbols: symbols, RawAddresses: true, KeepTracing: true})
 	named := 0
 	for _, id := range keys(t, m) {
 		if id == 0 {
 			continue // an ID for bpf_get_stackid, none for AppendID
 		}
 		_, addrs := formatStack(t, m, id, ig)
-		frames, outcome := k.AppendID(nil, int32(id))
+		frames, outcome, err := k.AppendID(nil, int32(id))
+		require.NoError(t, err)
 		require.Equal(t, OK, outcome)
 		require.Contains(t, frames[0].Name, "schedule", "the frames of the tracing are left out")
-		frames, outcome = all.AppendID(nil, int32(id))
+		frames, outcome, err = all.AppendID(nil, int32(id))
+		require.NoError(t, err)
 		require.Equal(t, OK, outcome)
 		require.Len(t, frames, len(addrs))
 		for i, f := range frames {
@@ -96,12 +98,13 @@ func TestIDsWithoutAStack(t *testing.T) {
 		{"no map", nil, 3, Lost},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			k := NewKernel(KernelOptions{Map: tt.get, Symbols: testSymbols(), Names: true})
-			frames, outcome := k.AppendID(nil, tt.id)
+			k := NewKernel(KernelOptions{Map: tt.get, Symbols: testSymbols()})
+			frames, outcome, err := k.AppendID(nil, tt.id)
+			require.NoError(t, err)
 			require.Equal(t, tt.outcome, outcome)
 			require.Empty(t, frames)
 			u := NewUser(UserOptions{Map: tt.get, Symbolizer: ownFunctions{}})
-			frames, outcome, err := u.AppendID(nil, tt.id, symbolizer.Task{})
+			frames, outcome, err = u.AppendID(nil, tt.id, symbolizer.Task{})
 			require.NoError(t, err)
 			require.Equal(t, tt.outcome, outcome)
 			require.Empty(t, frames)
@@ -180,15 +183,21 @@ func TestUserID(t *testing.T) {
 	require.True(t, found)
 }
 
-// queries keeps what it was asked.
+// queries keeps what it was asked, and knows some addresses.
 type queries struct {
-	task symbolizer.Task
-	list []symbolizer.StackItemQuery
+	task    symbolizer.Task
+	list    []symbolizer.StackItemQuery
+	answers map[uint64]string
 }
 
 func (q *queries) Resolve(task symbolizer.Task, list []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error) {
-	q.task, q.list = task, slices.Clone(list)
-	return []symbolizer.StackItemResponse{{Found: true, Symbol: "main+0x10"}, {}}, nil
+	q.task, q.list = task, append(q.list, list...)
+	var names []symbolizer.StackItemResponse
+	for _, one := range list {
+		name, ok := q.answers[one.Addr]
+		names = append(names, symbolizer.StackItemResponse{Found: ok, Symbol: name})
+	}
+	return names, nil
 }
 
 func TestUserIDWithBuildIDs(t *testing.T) {
@@ -206,13 +215,13 @@ func TestUserIDWithBuildIDs(t *testing.T) {
 	records[1] = buildIDRecord{Status: buildIDAddress, Where: 0x7f0000001000}
 	require.NoError(t, buildIDs.Put(uint32(id), records))
 
-	asked := &queries{}
+	asked := &queries{answers: map[uint64]string{0x401000: "main+0x10", 0x7f0000002000: "restore"}}
 	u := NewUser(UserOptions{Map: func() *ebpf.Map { return stacks }, BuildIDs: func() *ebpf.Map { return buildIDs }, Symbolizer: asked})
 	task := symbolizer.Task{Tgid: 7, BaseAddrHash: 8}
 	want := []profile.Frame{
 		{Name: "main", Address: 0x1000, Mapping: profile.Mapping{GNUBuildID: testBuildID, Symbolized: true}, Type: profile.FrameNative},
 		{Address: 0x7f0000001000, Type: profile.FrameNative},
-		{Address: 0x7f0000002000, Type: profile.FrameNative},
+		{Name: "restore", Address: 0x7f0000002000, Type: profile.FrameNative}, // a signal handler returns there
 	}
 	frames, outcome, err := u.AppendID(nil, id, task)
 	require.NoError(t, err)
@@ -222,10 +231,12 @@ func TestUserIDWithBuildIDs(t *testing.T) {
 	require.Equal(t, symbolizer.StackItemQuery{Addr: 0x401000, ValidBuildID: true, BuildID: records[0].ID, Offset: 0x1000}, asked.list[0])
 	require.Equal(t, symbolizer.StackItemQuery{Addr: 0x7f0000000fff, IP: 0x7f0000001000}, asked.list[1])
 	require.Equal(t, symbolizer.StackItemQuery{Addr: 0x7f0000001fff}, asked.list[2])
+	require.Equal(t, symbolizer.StackItemQuery{Addr: 0x7f0000001000, IP: 0x7f0000001000}, asked.list[4], "again, at the address itself")
 
 	// Of a stack that has no entry of its own there, nothing of the last one is left.
 	require.NoError(t, buildIDs.Delete(uint32(id)))
 	want[0].Address, want[0].Mapping = 0x401000, profile.Mapping{}
+	asked.list = nil
 	frames, _, err = u.AppendID(nil, id, task)
 	require.NoError(t, err)
 	require.Equal(t, want, frames)

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"math"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -23,8 +24,6 @@ type KernelOptions struct {
 	KeepTracing bool
 	// Symbols is what is known of the running kernel; nil if nothing is.
 	Symbols *KernelSymbols
-	// Names has the names of functions read, which AppendID needs: some 4 MB once in a process.
-	Names bool
 }
 
 // Kernel turns kernel stacks into frames. It is not safe for concurrent use: each field of a data
@@ -36,10 +35,14 @@ type Kernel struct {
 	modules []module
 	// knowsModules is false if modules could not be read.
 	knowsModules bool
-	functions    *functionTable // nil without KernelOptions.Names
 	split        splitter
 	addrs        []uint64
 	key          uint32
+
+	// Of AppendID, read at its first call.
+	functions, generated *functionTable
+	named                bool
+	unnamed              error // why there are no names
 }
 
 // NewKernel returns a Kernel. With symbols that LoadKernelSymbols read, it looks at the list of the
@@ -52,11 +55,6 @@ func NewKernel(opts KernelOptions) *Kernel {
 	}
 	if k.symbols.modules != nil && k.symbols.End != 0 {
 		k.modules, k.knowsModules = k.symbols.modules.load()
-	}
-	if opts.Names && k.symbols.functions != nil {
-		// Without names the frames have addresses, as for an address that is in no function. That
-		// /proc/kallsyms cannot be read, LoadKernelSymbols has said.
-		k.functions, _ = k.symbols.functions()
 	}
 	return k
 }
@@ -104,7 +102,7 @@ func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID boo
 			addr, known = parseAddress(entry)
 		}
 		dst = dst[:start+i+1]
-		k.frame(&dst[start+i], functionName(entry), addr, known)
+		k.frame(&dst[start+i], functionName(entry), addr, i == 0, known)
 	}
 	if !k.opts.KeepTracing {
 		n := tracingFrames(dst[start:], k.outside)
@@ -119,41 +117,71 @@ func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID boo
 // AppendID appends the frames of the stack with the given ID to dst, leaf first. It reads their addresses
 // from the stack map and names them itself, in contrast to Append. The ID is as the eBPF program stored
 // it: 0 says that no stack was asked for, a negative number is an error. Everything else is as for
-// Append. It takes some microseconds: call it once per stack that is not yet known.
-func (k *Kernel) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome) {
+// Append.
+//
+// The error says why the functions of a stack that is there have no names.
+//
+// It takes some microseconds, and at the first call the time to read /proc/kallsyms, tens of
+// milliseconds; the names of the image's functions, some 4 MB, are shared by all Kernels of a process.
+// Call it once per stack that is not yet known.
+func (k *Kernel) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome, error) {
 	if id <= 0 || !k.lookup(uint32(id)) {
-		return dst, Missing(id, id != 0)
+		return dst, Missing(id, id != 0), nil
 	}
+	k.readNames()
 	start, outcome := len(dst), OK
 	if len(k.addrs) > MaxFrames {
 		k.addrs, outcome = k.addrs[:MaxFrames], Truncated
 	}
 	dst = slices.Grow(dst, len(k.addrs))
 	for i, addr := range k.addrs {
-		at := addr
-		if i > 0 {
-			at-- // a caller's is where the call returns to, which can be past its end
-		}
 		dst = dst[:start+i+1]
-		k.frame(&dst[start+i], k.functionAt(at), addr, true)
+		k.frame(&dst[start+i], k.functionAt(within(addr, i == 0)), addr, i == 0, true)
 	}
 	if !k.opts.KeepTracing {
 		n := tracingFrames(dst[start:], k.outside)
 		dst = append(dst[:start], dst[start+n:]...)
 	}
-	return dst, outcome
+	return dst, outcome, k.unnamed
+}
+
+// readNames reads the names of functions once.
+func (k *Kernel) readNames() {
+	if k.named {
+		return
+	}
+	k.named = true
+	if k.symbols.functions == nil {
+		return
+	}
+	if k.functions, k.unnamed = k.symbols.functions(); k.unnamed == nil {
+		// Code that the kernel made at run time comes and goes: without its names it is unknown.
+		k.generated, _ = k.symbols.generated()
+	}
 }
 
 func (k *Kernel) functionAt(addr uint64) string {
-	if k.functions == nil {
+	switch {
+	case k.functions == nil:
 		return ""
+	case k.inImage(addr) || k.generated == nil:
+		return k.functions.name(addr, math.MaxUint64)
 	}
-	return k.functions.name(addr)
+	return k.generated.name(addr, generatedLimit)
+}
+
+// within returns an address of the instruction that a frame is at. The leaf's is that; a caller's is
+// where the call returns to, which can be past the function's end.
+func within(addr uint64, leaf bool) uint64 {
+	if leaf || addr == 0 {
+		return addr
+	}
+	return addr - 1
 }
 
 // frame sets f to what is known of a frame. addr is an address of the running kernel; it is not
 // for anyone else unless the options say so.
-func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, known bool) {
+func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known bool) {
 	*f = profile.Frame{Name: name, Type: profile.FrameKernel}
 	located := true
 	switch {
@@ -168,7 +196,8 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, known bool) {
 		f.Address = addr - k.symbols.Start
 		f.Mapping = k.image()
 	default:
-		m := findModule(k.modules, addr)
+		at := within(addr, leaf)
+		m := findModule(k.modules, at)
 		if m == nil {
 			located = false
 			if k.knowsModules && !hasAnyPrefix(name, generatedPrefixes) {
@@ -178,7 +207,7 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, known bool) {
 		}
 		// Inspektor Gadget searches the symbols as if they were sorted, and those of modules
 		// are not.
-		f.Name = m.function(addr)
+		f.Name = m.function(at)
 		f.Mapping = m.mapping
 		if m.mapping.GNUBuildID != "" {
 			f.Address = addr - m.start
@@ -232,24 +261,6 @@ func (k *Kernel) outside(i int) bool {
 // lookup reads the addresses of a stack into addrs and reports whether it found any. It does not
 // tell why it failed: a stack without addresses is still a stack.
 func (k *Kernel) lookup(id uint32) bool {
-	m := mapOf(k.opts.Map, 8)
-	if m == nil {
-		return false
-	}
-	n := int(m.ValueSize() / 8)
-	if cap(k.addrs) < n {
-		k.addrs = make([]uint64, n)
-	}
-	k.addrs, k.key = k.addrs[:n], id
-	if err := m.Lookup(&k.key, &k.addrs); err != nil {
-		k.addrs = k.addrs[:0]
-		return false
-	}
-	for i, addr := range k.addrs {
-		if addr == 0 {
-			k.addrs = k.addrs[:i]
-			break
-		}
-	}
+	k.addrs = readStack(k.opts.Map, &k.key, id, k.addrs)
 	return len(k.addrs) > 0
 }

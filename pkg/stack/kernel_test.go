@@ -110,12 +110,27 @@ func TestKernelFrame(t *testing.T) {
 	for _, tt := range tests {
 		tt.frame.Type = profile.FrameKernel
 		var f profile.Frame
-		tt.k.frame(&f, tt.name, tt.addr, true)
+		tt.k.frame(&f, tt.name, tt.addr, true, true)
 		require.Equal(t, tt.frame, f, tt.what)
 		if !tt.k.opts.RawAddresses {
 			require.Less(t, f.Address, uint64(1)<<32, "%s: an address of the kernel", tt.what)
 		}
 	}
+}
+
+// TestKernelCallerAtTheEnd has a call that never returns at the end of its function: it would return to
+// the next one.
+func TestKernelCallerAtTheEnd(t *testing.T) {
+	t.Parallel()
+	const start = 0xffffffffc0001000
+	k := &Kernel{symbols: testSymbols(), knowsModules: true, modules: []module{
+		{start: start, end: start + 0x1000, functions: []function{{start, "caller"}, {start + 0x40, "next"}}},
+	}}
+	var f profile.Frame
+	k.frame(&f, "", start+0x40, false, true)
+	require.Equal(t, "caller", f.Name)
+	k.frame(&f, "", start+0x40, true, true)
+	require.Equal(t, "next", f.Name)
 }
 
 func TestTracingFrames(t *testing.T) {

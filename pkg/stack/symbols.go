@@ -33,15 +33,20 @@ type KernelSymbols struct {
 	// modules are those of the kernel that runs; nil if the symbols are not of that.
 	modules *moduleTable
 	// functions returns the names of the image's functions, which are read when they are first asked
-	// for: most stacks come with theirs. It is nil if the symbols are not of the kernel that runs.
-	functions func() (*functionTable, error)
+	// for: most stacks come with theirs. generated reads those of the code that the kernel has made
+	// up to now. Both are nil if the symbols are not of the kernel that runs.
+	functions, generated func() (*functionTable, error)
 }
 
 // LoadKernelSymbols reads the symbols of the running kernel from /proc/kallsyms and its build ID
 // from /sys/kernel/notes, which takes tens of milliseconds. The result is usable even beside an
 // error: what could not be read is left out of frames.
 func LoadKernelSymbols() (*KernelSymbols, error) {
-	s := &KernelSymbols{modules: &moduleTable{root: "/"}, functions: sync.OnceValues(loadFunctionTable)}
+	s := &KernelSymbols{
+		modules:   &moduleTable{root: "/"},
+		functions: sync.OnceValues(func() (*functionTable, error) { return loadFunctionTable(ofImage) }),
+		generated: func() (*functionTable, error) { return loadFunctionTable(generated) },
+	}
 	return s, errors.Join(
 		readFile("/proc/kallsyms", s.readKallsyms),
 		readFile("/sys/kernel/notes", func(r io.Reader) (err error) {
@@ -51,9 +56,9 @@ func LoadKernelSymbols() (*KernelSymbols, error) {
 	)
 }
 
-func loadFunctionTable() (t *functionTable, err error) {
+func loadFunctionTable(owned func(owner []byte) bool) (t *functionTable, err error) {
 	err = readFile("/proc/kallsyms", func(r io.Reader) error {
-		t, err = readFunctionTable(r)
+		t, err = readFunctionTable(r, owned)
 		return err
 	})
 	return t, err
@@ -104,7 +109,7 @@ lines:
 	}
 	switch {
 	case start == 0:
-		return errors.New("addresses are hidden (CAP_SYSLOG is needed, see the sysctl kernel.kptr_restrict): kernel frames are exported without addresses")
+		return fmt.Errorf("%w: kernel frames are exported without addresses", errHidden)
 	case end <= start:
 		return errors.New("the image has no end: kernel frames are exported without addresses")
 	}

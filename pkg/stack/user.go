@@ -59,6 +59,7 @@ type User struct {
 	key     uint32
 	records []buildIDRecord
 	queries []symbolizer.StackItemQuery
+	again   []int
 }
 
 // buildID is an entry of the list of build IDs: an ID and an offset, or an address and no ID.

@@ -256,6 +256,12 @@ func (g gadget) require(t *testing.T, r *run) {
 		exported += s.Total()
 	}
 	require.Equal(t, printed, exported, "the sum of what was printed and exported")
+	if slices.Contains(r.flags, "--collect-build-id") && g.workload != nil {
+		known := slices.ContainsFunc(r.samples, func(s receiver.Sample) bool {
+			return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Type == "native" && f.BuildID != "" })
+		})
+		require.True(t, known, "no frame of a program has a build ID")
+	}
 	if g.check != nil {
 		g.check(t, r)
 	}

@@ -205,6 +205,7 @@ func parseAccounts(log []byte) (accounts, error) {
 // run is one run of a gadget into a receiver.
 type run struct {
 	start, end time.Time
+	flags      []string
 	// rows are what the gadget printed.
 	printed  []byte
 	rows     []map[string]any
@@ -251,7 +252,7 @@ func export(t *testing.T, o options) (*run, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 
-	r := &run{start: time.Now(), rcv: rcv}
+	r := &run{start: time.Now(), flags: o.flags, rcv: rcv}
 	err = cmd.Run()
 	r.end, r.log = time.Now(), withoutNoise(stderr.Bytes())
 	t.Cleanup(func() {

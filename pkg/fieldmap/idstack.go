@@ -2,7 +2,7 @@ package fieldmap
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -15,27 +15,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// HidePlainStacks keeps the stacks of plain IDs out of what Inspektor Gadget prints, as it does itself
-// with those of its own types.
-func HidePlainStacks(ds datasource.DataSource) {
-	for _, acc := range ds.GetFieldsWithTag(plainKernelTag, plainUserTag) {
-		acc.SetHidden(true, true)
-	}
-}
-
 // taskReader reads what a symbolizer has to know of a process from a profiles_user_stack, whose members
 // are those of a gadget_user_stack.
 type taskReader struct {
 	comm, tgid                               reader
-	pid0, pidns0, pid1, pidns1               reader
+	pidns0, pid1, pidns1                     reader
 	major, minor, inode, mtimeSec, mtimeNsec reader
 	space, seen                              reader
-
-	// unnamed belongs to the Plan, whose Stats may be asked for while rows are read.
-	unnamed *unnamed
 }
 
-// unnamed counts stacks whose functions could not be named.
+// unnamed counts how often the functions of a stack could not be named. It is safe for concurrent use:
+// Stats are asked for while rows are read.
 type unnamed struct {
 	mu     sync.Mutex
 	n      uint64
@@ -56,10 +46,12 @@ func (u *unnamed) get() (uint64, error) {
 }
 
 func (r *taskReader) read(d datasource.Data) symbolizer.Task {
+	tgid := uint32(r.tgid.number(d))
 	t := symbolizer.Task{
-		Name:       r.comm.text(d),
-		Tgid:       uint32(r.tgid.number(d)),
-		PidNumbers: []symbolizer.PidNumbers{{Pid: uint32(r.pid0.number(d)), PidNsId: uint32(r.pidns0.number(d))}},
+		Name: r.comm.text(d),
+		Tgid: tgid,
+		// The process: its thread, whose ID the row has too, may have ended.
+		PidNumbers: []symbolizer.PidNumbers{{Pid: tgid, PidNsId: uint32(r.pidns0.number(d))}},
 		Exe: symbolizer.SymbolTableKey{
 			Major:     uint32(r.major.number(d)),
 			Minor:     uint32(r.minor.number(d)),
@@ -76,43 +68,73 @@ func (r *taskReader) read(d datasource.Data) symbolizer.Task {
 	return t
 }
 
-// addPlain adds the stacks that come as plain IDs to the others, unless one of those is among them: a
-// row has either, as its gadget was told. Of several of one kind it takes the first.
-func (c *compiler) addPlain(names []string) []string {
-	var plain []string
-	for _, tag := range []string{plainKernelTag, plainUserTag} {
-		for i, acc := range c.ds.GetFieldsWithTag(tag) {
-			if datasource.FieldFlagUnreferenced.In(acc.Flags()) {
-				continue
-			}
-			if slices.ContainsFunc(names, func(name string) bool {
-				named := c.field(name)
-				return named != nil && structOf(named, tag) != nil && structOf(named, tag).FullName() == acc.FullName()
-			}) {
-				return names
-			}
-			if i == 0 {
-				plain = append(plain, acc.FullName())
+// addByID adds the stacks that come as IDs to those that were found so far: of each kind that the sample
+// has, unless the annotation names one of them. A row has either form, as its gadget was told.
+func (c *compiler) addByID(annotated bool) error {
+	for _, kind := range []struct {
+		tag    string
+		member func(*stackField) bool
+		make   func(datasource.FieldAccessor) (stackField, error)
+	}{
+		{kernelIDTag, func(f *stackField) bool { return f.kernel != nil }, c.kernelByID},
+		{userIDTag, func(f *stackField) bool { return f.user != nil }, c.userByID},
+	} {
+		text, byID := false, false
+		for i := range c.plan.stacks {
+			f := &c.plan.stacks[i]
+			text = text || kind.member(f) && !f.byID
+			byID = byID || kind.member(f) && f.byID
+		}
+		if byID || annotated && !text {
+			continue
+		}
+		var found datasource.FieldAccessor
+		var others []string
+		for _, acc := range c.ds.GetFieldsWithTag(kind.tag) {
+			switch {
+			case datasource.FieldFlagUnreferenced.In(acc.Flags()):
+			case found == nil:
+				found = acc
+			default:
+				others = append(others, plainName(acc.FullName()))
 			}
 		}
+		if found == nil {
+			continue
+		}
+		if len(others) > 0 {
+			c.warnf("the stack of %s is exported and not that of %s: to choose, set %s", plainName(found.FullName()), strings.Join(others, ", "), annStackFields)
+		}
+		f, err := kind.make(found)
+		if err != nil {
+			return err
+		}
+		c.add(f)
 	}
-	return append(names, plain...)
+	return nil
 }
 
-func (c *compiler) plainKernelStack(acc datasource.FieldAccessor) (stackField, error) {
-	f := stackField{name: acc.FullName(), plain: true, id: newReader(c.ds, acc)}
-	if acc.Type() != api.Kind_Uint32 && acc.Type() != api.Kind_Int32 {
+func (c *compiler) kernelByID(acc datasource.FieldAccessor) (stackField, error) {
+	f := stackField{name: acc.FullName(), byID: true, id: newReader(c.ds, acc), unnamed: &c.plan.unnamed}
+	if !isID(acc) {
 		return f, fmt.Errorf("data source %q: the kernel stack %q is no 32-bit number: declare it as \"typedef __u32 profiles_kernel_stack\"", c.ds.Name(), acc.FullName())
 	}
 	if err := c.checkMap(acc, ebpftypes.KernelStackMapName); err != nil {
 		return f, err
 	}
-	f.kernel = c.kernel(true)
+	f.kernel = c.kernel()
 	return f, nil
 }
 
-func (c *compiler) plainUserStack(raw datasource.FieldAccessor) (stackField, error) {
-	f := stackField{name: raw.FullName(), plain: true, processes: c.o.Processes, virtual: c.o.Exporter.VirtualAddresses}
+func isID(acc datasource.FieldAccessor) bool {
+	return acc.Type() == api.Kind_Uint32 || acc.Type() == api.Kind_Int32
+}
+
+func (c *compiler) userByID(raw datasource.FieldAccessor) (stackField, error) {
+	f := stackField{
+		name: raw.FullName(), byID: true, unnamed: &c.plan.unnamed,
+		processes: c.o.Processes, virtual: c.o.Exporter.VirtualAddresses,
+	}
 	t := &f.task
 	for _, m := range []struct {
 		name string
@@ -120,7 +142,6 @@ func (c *compiler) plainUserStack(raw datasource.FieldAccessor) (stackField, err
 	}{
 		{"stack_id", &f.id},
 		{"tgid_level0", &t.tgid},
-		{"pid_level0", &t.pid0},
 		{"pidns_level0", &t.pidns0},
 		{"pid_level1", &t.pid1},
 		{"pidns_level1", &t.pidns1},
@@ -133,8 +154,8 @@ func (c *compiler) plainUserStack(raw datasource.FieldAccessor) (stackField, err
 		{"boot_timestamp", &t.seen},
 	} {
 		acc := c.byName[raw.FullName()+"."+m.name]
-		if acc == nil {
-			return f, fmt.Errorf("data source %q: the user stack %q has no member %q: its members are those of struct gadget_user_stack", c.ds.Name(), raw.FullName(), m.name)
+		if acc == nil || m.name == "stack_id" && !isID(acc) {
+			return f, fmt.Errorf("data source %q: the user stack %q has no member %q of the right type: its members are those of struct gadget_user_stack", c.ds.Name(), raw.FullName(), m.name)
 		}
 		*m.dst = newReader(c.ds, acc)
 	}
@@ -145,16 +166,7 @@ func (c *compiler) plainUserStack(raw datasource.FieldAccessor) (stackField, err
 	if err := c.checkMap(raw, ebpftypes.UserStackMapName); err != nil {
 		return f, err
 	}
-	t.unnamed = &unnamed{}
-	o := stack.UserOptions{Map: c.o.UserMap, BuildIDs: c.o.BuildIDMap}
-	if c.o.Symbolizer != nil {
-		var err error
-		if o.Symbolizer, err = c.o.Symbolizer(); err != nil {
-			o.Symbolizer = nil
-			c.warnf("the functions of programs are exported as addresses: making a symbolizer: %v", err)
-		}
-	}
-	f.user = stack.NewUser(o)
+	f.user = stack.NewUser(stack.UserOptions{Map: c.o.UserMap, BuildIDs: c.o.BuildIDMap, Symbolizer: c.o.Symbolizer})
 	return f, nil
 }
 
@@ -171,24 +183,29 @@ func (c *compiler) checkMap(acc datasource.FieldAccessor, name string) error {
 	case spec.Type != ebpf.Hash && spec.Type != ebpf.LRUHash:
 		return fmt.Errorf("data source %q: the map %s is of type %s, in which the ID of %q can become that of another stack: use an LRU hash map with hashes of stacks as IDs",
 			c.ds.Name(), name, spec.Type, acc.FullName())
+	case spec.KeySize != 4 || spec.ValueSize == 0 || spec.ValueSize%8 != 0:
+		return fmt.Errorf("data source %q: the map %s of %q has keys of %d and values of %d bytes: a key is a __u32, a value a list of __u64 addresses",
+			c.ds.Name(), name, acc.FullName(), spec.KeySize, spec.ValueSize)
 	}
 	return nil
 }
 
-// appendPlain appends the frames of a stack that is an ID. With pending, its functions may have names
-// later.
-func (f *stackField) appendPlain(dst []profile.Frame, d datasource.Data) (out []profile.Frame, o stack.Outcome, pending bool) {
+// appendByID appends the frames of a stack that is an ID. With pending, more may be known of it later: its
+// functions may have names, or it may be in the map again.
+func (f *stackField) appendByID(dst []profile.Frame, d datasource.Data) (out []profile.Frame, o stack.Outcome, pending bool) {
 	id, ok := f.stackID(d)
 	if !ok {
 		return dst, stack.Empty, false
 	}
+	var err error
 	if f.kernel != nil {
-		out, o = f.kernel.AppendID(dst, id)
-		return out, o, false
+		out, o, err = f.kernel.AppendID(dst, id)
+	} else {
+		out, o, err = f.user.AppendID(dst, id, f.task.read(d))
+		pending = err != nil
 	}
-	out, o, err := f.user.AppendID(dst, id, f.task.read(d))
 	if err != nil {
-		f.task.unnamed.add(err)
+		f.unnamed.add(err)
 	}
-	return out, o, err != nil
+	return out, o, pending || o == stack.Lost && id > 0
 }

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"encoding/hex"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
@@ -65,46 +66,72 @@ func (u *User) resolve(task symbolizer.Task) ([]symbolizer.StackItemResponse, er
 	}
 	u.queries = u.queries[:0]
 	for i, addr := range u.addrs {
-		q := symbolizer.StackItemQuery{Addr: addr}
-		if i > 0 && addr > 0 {
-			q.Addr-- // a caller's is where the call returns to, which can be past its end
-		}
-		if i < len(u.records) {
-			switch r := &u.records[i]; r.Status {
-			case buildIDValid:
-				q.ValidBuildID, q.BuildID, q.Offset = true, r.ID, r.Where
-			case buildIDAddress:
-				q.IP = r.Where
-			}
-		}
-		u.queries = append(u.queries, q)
+		u.queries = append(u.queries, u.query(i, within(addr, i == 0)))
 	}
-	return u.opts.Symbolizer.Resolve(task, u.queries)
+	names, err := u.opts.Symbolizer.Resolve(task, u.queries)
+	if err != nil {
+		return nil, err
+	}
+	// A signal handler returns to the first byte of a function that nothing has called.
+	u.queries, u.again = u.queries[:0], u.again[:0]
+	for i := range min(len(names), len(u.addrs)) {
+		if i > 0 && !names[i].Found {
+			u.queries = append(u.queries, u.query(i, u.addrs[i]))
+			u.again = append(u.again, i)
+		}
+	}
+	if len(u.queries) == 0 {
+		return names, nil
+	}
+	more, err := u.opts.Symbolizer.Resolve(task, u.queries)
+	if err != nil || len(more) != len(u.again) {
+		return names, nil
+	}
+	for j, i := range u.again {
+		names[i] = more[j]
+	}
+	return names, nil
+}
+
+// query asks for the function at an address that belongs to frame i.
+func (u *User) query(i int, addr uint64) symbolizer.StackItemQuery {
+	q := symbolizer.StackItemQuery{Addr: addr}
+	if i < len(u.records) {
+		switch r := &u.records[i]; r.Status {
+		case buildIDValid:
+			q.ValidBuildID, q.BuildID, q.Offset = true, r.ID, r.Where
+		case buildIDAddress:
+			q.IP = r.Where
+		}
+	}
+	return q
 }
 
 // lookup reads the addresses of a stack and reports whether it found any.
 func (u *User) lookup(id uint32) bool {
-	m := mapOf(u.opts.Map, 8)
-	u.addrs = u.addrs[:0]
+	u.addrs = readStack(u.opts.Map, &u.key, id, u.addrs)
+	return len(u.addrs) > 0
+}
+
+// readStack reads the addresses of a stack into buf, and returns none where there is no such stack. key is
+// memory that stays, or the look-up would allocate.
+func readStack(get func() *ebpf.Map, key *uint32, id uint32, buf []uint64) []uint64 {
+	m := mapOf(get, 8)
 	if m == nil {
-		return false
+		return buf[:0]
 	}
 	n := int(m.ValueSize() / 8)
-	if cap(u.addrs) < n {
-		u.addrs = make([]uint64, n)
+	if cap(buf) < n {
+		buf = make([]uint64, n)
 	}
-	u.addrs, u.key = u.addrs[:n], id
-	if err := m.Lookup(&u.key, &u.addrs); err != nil {
-		u.addrs = u.addrs[:0]
-		return false
+	buf, *key = buf[:n], id
+	if err := m.Lookup(key, &buf); err != nil {
+		return buf[:0]
 	}
-	for i, addr := range u.addrs {
-		if addr == 0 {
-			u.addrs = u.addrs[:i]
-			break
-		}
+	if i := slices.Index(buf, 0); i >= 0 {
+		buf = buf[:i]
 	}
-	return len(u.addrs) > 0
+	return buf
 }
 
 // lookupBuildIDs reads the build IDs of a stack, if the gadget has recorded them.

@@ -4,14 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"errors"
 	"io"
 	"slices"
 	"strings"
 )
 
-// functionTable names the functions of the kernel's image, and those that the kernel made at run time
-// (BPF programs, trampolines) before it was read. The functions of modules are in moduleTable. It is
-// not modified after it was read, and safe for concurrent use.
+// functionTable names functions of the kernel by their addresses. It is not modified after it was read, and
+// safe for concurrent use. The functions of modules are in moduleTable.
 type functionTable struct {
 	// addrs are sorted. The name of addrs[i] is names[ends[i-1]:ends[i]]: one text in place of
 	// a hundred thousand.
@@ -20,13 +20,14 @@ type functionTable struct {
 	names string
 }
 
-// name returns the function that the address is in: the nearest one before it, "" if there is none.
-func (t *functionTable) name(addr uint64) string {
+// name returns the function that the address is in: the nearest one before it, if that is less than limit
+// bytes away, or else "".
+func (t *functionTable) name(addr, limit uint64) string {
 	i, found := slices.BinarySearch(t.addrs, addr)
 	if !found {
 		i--
 	}
-	if i < 0 {
+	if i < 0 || addr-t.addrs[i] >= limit {
 		return ""
 	}
 	start := uint32(0)
@@ -36,16 +37,33 @@ func (t *functionTable) name(addr uint64) string {
 	return t.names[start:t.ends[i]]
 }
 
-// readFunctionTable reads /proc/kallsyms, where a line is "ffffffff81000000 T _stext" or, for what is
-// not part of the image, "ffffffffc0201000 t bpf_prog_6deef7357e7b4530\t[bpf]".
-func readFunctionTable(r io.Reader) (*functionTable, error) {
+// generatedLimit is how large code is taken to be that the kernel made at run time. Its symbols have
+// no size, and what comes after it may have been made later.
+const generatedLimit = 64 << 10
+
+// generatedOwners stand in brackets after the symbols of code that the kernel made at run time: BPF
+// programs, and the trampolines of ftrace and kprobes.
+var generatedOwners = []string{"[bpf]", "[__builtin__"}
+
+func ofImage(owner []byte) bool { return len(owner) == 0 }
+
+func generated(owner []byte) bool {
+	return slices.ContainsFunc(generatedOwners, func(prefix string) bool { return bytes.HasPrefix(owner, []byte(prefix)) })
+}
+
+var errHidden = errors.New("addresses are hidden (CAP_SYSLOG is needed, see the sysctl kernel.kptr_restrict)")
+
+// readFunctionTable reads the functions of some owners from /proc/kallsyms, where a line is
+// "ffffffff81000000 T _stext" or, for what is not part of the image,
+// "ffffffffc0201000 t bpf_prog_6deef7357e7b4530\t[bpf]".
+func readFunctionTable(r io.Reader, owned func(owner []byte) bool) (*functionTable, error) {
 	type symbol struct {
 		addr   uint64
 		name   string
 		global bool
 	}
 	var all []symbol
-	size := 0
+	size, hidden := 0, false
 	scanner := bufio.NewScanner(r)
 	for scanner.Scan() {
 		digits, rest, _ := bytes.Cut(scanner.Bytes(), []byte{' '})
@@ -57,12 +75,13 @@ func readFunctionTable(r io.Reader) (*functionTable, error) {
 		default:
 			continue
 		}
-		name, owner, owned := bytes.Cut(rest[2:], []byte{'\t'})
-		if owned && !bytes.Equal(owner, []byte("[bpf]")) && !bytes.HasPrefix(owner, []byte("[__builtin__")) {
+		name, owner, _ := bytes.Cut(rest[2:], []byte{'\t'})
+		if len(name) == 0 || !owned(owner) {
 			continue
 		}
 		addr, ok := parseHex(digits)
-		if !ok || addr == 0 || len(name) == 0 {
+		if !ok || addr == 0 {
+			hidden = ok
 			continue
 		}
 		all = append(all, symbol{addr, string(name), rest[0] == 'T'})
@@ -70,6 +89,9 @@ func readFunctionTable(r io.Reader) (*functionTable, error) {
 	}
 	if err := scanner.Err(); err != nil {
 		return nil, err
+	}
+	if len(all) == 0 && hidden {
+		return nil, errHidden
 	}
 	// Of several names for one address the plainest comes last and is taken: labels such as _stext
 	// and __entry_text_start begin with underscores.

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -11,7 +12,7 @@ import (
 
 func TestFunctionTable(t *testing.T) {
 	t.Parallel()
-	table, err := readFunctionTable(strings.NewReader(`0000000000000000 A fixed_percpu_data
+	const text = `0000000000000000 A fixed_percpu_data
 ffffffff81000000 T startup_64
 ffffffff81000000 T _stext
 ffffffff81000000 T _text
@@ -28,7 +29,8 @@ ffffffff81000140 T out_of_order
 ffffffffc0000000 t in_module	[mod]
 ffffffffc0201000 t bpf_prog_6deef7357e7b4530	[bpf]
 ffffffffc0202000 t ftrace_trampoline	[__builtin__ftrace]
-`))
+`
+	image, err := readFunctionTable(strings.NewReader(text), ofImage)
 	require.NoError(t, err)
 	for addr, want := range map[uint64]string{
 		0x1000:             "",
@@ -40,14 +42,28 @@ ffffffffc0202000 t ftrace_trampoline	[__builtin__ftrace]
 		0xffffffff81000140: "out_of_order",
 		0xffffffff81000200: "out_of_order", // data is not code
 		0xffffffffc0000010: "out_of_order", // modules have a table of their own
-		0xffffffffc0201010: "bpf_prog_6deef7357e7b4530",
-		0xffffffffffffffff: "ftrace_trampoline",
+		0xffffffffffffffff: "out_of_order",
 	} {
-		require.Equal(t, want, table.name(addr), "%#x", addr)
+		require.Equal(t, want, image.name(addr, math.MaxUint64), "%#x", addr)
 	}
-	_, err = readFunctionTable(iotest.ErrReader(os.ErrPermission))
-	require.ErrorIs(t, err, os.ErrPermission)
-	empty, err := readFunctionTable(strings.NewReader(""))
+	made, err := readFunctionTable(strings.NewReader(text), generated)
 	require.NoError(t, err)
-	require.Empty(t, empty.name(0xffffffff81000000))
+	for addr, want := range map[uint64]string{
+		0xffffffff81000000: "",
+		0xffffffffc0000010: "",
+		0xffffffffc0201010: "bpf_prog_6deef7357e7b4530",
+		0xffffffffc0202000: "ftrace_trampoline",
+		0xffffffffc0211fff: "ftrace_trampoline",
+		0xffffffffc0212000: "", // made later, perhaps
+	} {
+		require.Equal(t, want, made.name(addr, generatedLimit), "%#x", addr)
+	}
+
+	_, err = readFunctionTable(iotest.ErrReader(os.ErrPermission), ofImage)
+	require.ErrorIs(t, err, os.ErrPermission)
+	_, err = readFunctionTable(strings.NewReader("0000000000000000 T _stext\n"), ofImage)
+	require.ErrorIs(t, err, errHidden)
+	empty, err := readFunctionTable(strings.NewReader(""), ofImage)
+	require.NoError(t, err)
+	require.Empty(t, empty.name(0xffffffff81000000, math.MaxUint64))
 }

@@ -1,0 +1,372 @@
+package fieldmap
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+)
+
+// idMembers are those of a gadget whose rows carry the IDs of stacks.
+func idMembers() []*member {
+	members := []*member{
+		{name: "kern_stack_id", kind: api.Kind_Uint32, size: 4, tags: []string{kernelIDTag}, parent: -1},
+		{name: "samples", kind: api.Kind_Uint64, size: 8, parent: -1},
+		{name: "user_stack_id", kind: api.Kind_Bytes, size: 60, tags: []string{userIDTag}, parent: -1},
+	}
+	u32 := func(name string) *member {
+		return &member{name: name, kind: api.Kind_Uint32, size: 4, parent: 2}
+	}
+	u64 := func(name string) *member {
+		return &member{name: name, kind: api.Kind_Uint64, size: 8, parent: 2}
+	}
+	return append(members, u32("major"), u32("minor"), u64("inode"), u64("mtime_sec"), u32("mtime_nsec"),
+		u32("base_addr_hash"), u32("stack_id"), u32("tgid_level0"), u32("pid_level0"), u32("pidns_level0"),
+		u32("pid_level1"), u32("pidns_level1"), u64("boot_timestamp"))
+}
+
+const idMetadata = `
+annotations:
+  profiles.value-field: samples
+`
+
+// idGadget is a gadget with both forms of stacks, as those of this project are.
+func idGadget(t testing.TB, metadata string) *source {
+	t.Helper()
+	members := idMembers()
+	members = append(members, &member{name: "kern_stack_raw", kind: api.Kind_Uint32, size: 4, tags: []string{kernelStackTag}, parent: -1})
+	members = append(members, processMembers(len(members))...)
+	members = append(members, userStackMembers("user_stack_raw", len(members))...)
+	return newSource(t, "samples", metadata, members...).enrich().formatUserStack("user_stack_raw").text("kern_stack")
+}
+
+func idRow() map[string]any {
+	return map[string]any{
+		"kern_stack_raw":               uint32(0xfffffff2), // -EFAULT
+		"kern_stack_id":                uint32(17),
+		"samples":                      uint64(1),
+		"proc.comm":                    "cart-server",
+		"user_stack_id.inode":          uint64(99),
+		"user_stack_id.major":          uint32(8),
+		"user_stack_id.minor":          uint32(1),
+		"user_stack_id.mtime_sec":      uint64(1_700_000_000),
+		"user_stack_id.mtime_nsec":     uint32(5),
+		"user_stack_id.base_addr_hash": uint32(6),
+		"user_stack_id.stack_id":       uint32(18),
+		"user_stack_id.tgid_level0":    uint32(4711),
+		"user_stack_id.pid_level0":     uint32(4712),
+		"user_stack_id.pidns_level0":   uint32(1),
+		"user_stack_id.pid_level1":     uint32(7),
+		"user_stack_id.pidns_level1":   uint32(2),
+		"user_stack_id.boot_timestamp": uint64(123),
+	}
+}
+
+// task is what idRow says of its process.
+var task = symbolizer.Task{
+	Name: "cart-server", Tgid: 4711, BaseAddrHash: 6, EventBootTimestamp: 123,
+	PidNumbers: []symbolizer.PidNumbers{{Pid: 4711, PidNsId: 1}, {Pid: 7, PidNsId: 2}},
+	Exe:        symbolizer.SymbolTableKey{Major: 8, Minor: 1, Ino: 99, MtimeSec: 1_700_000_000, MtimeNsec: 5},
+}
+
+// functions is a Symbolizer that knows one process.
+type functions struct{ err error }
+
+func (f *functions) Resolve(got symbolizer.Task, queries []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	if got.BaseAddrHash != task.BaseAddrHash || got.Exe != task.Exe || got.Tgid != task.Tgid || !slices.Equal(got.PidNumbers, task.PidNumbers) || got.Name != task.Name {
+		return nil, errors.New("not the process of the row")
+	}
+	var names []symbolizer.StackItemResponse
+	for _, q := range queries {
+		name, ok := map[uint64]string{0x401000: "main.work", 0x401fff: "main.main"}[q.Addr]
+		names = append(names, symbolizer.StackItemResponse{Found: ok, Symbol: name})
+	}
+	return names, nil
+}
+
+func mapSpecs(kind ebpf.MapType, valueSize uint32) func(string) *ebpf.MapSpec {
+	return func(name string) *ebpf.MapSpec {
+		if name != "ig_kstack" && name != "ig_ustack" {
+			return nil
+		}
+		return &ebpf.MapSpec{Name: name, Type: kind, KeySize: 4, ValueSize: valueSize}
+	}
+}
+
+// stackMap makes a stack map with one stack.
+func stackMap(t *testing.T, id uint32, addrs ...uint64) func() *ebpf.Map {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("eBPF maps need root")
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		t.Skipf("eBPF maps need locked memory: %v", err)
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: 127 * 8, MaxEntries: 16})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	require.NoError(t, m.Put(id, append(addrs, make([]uint64, 127-len(addrs))...)))
+	return func() *ebpf.Map { return m }
+}
+
+func idOptions(t *testing.T, f *functions) Options {
+	t.Helper()
+	o := testOptions()
+	o.Exporter.KernelAddresses = "raw"
+	o.MapSpec = mapSpecs(ebpf.LRUHash, 1016)
+	o.KernelMap = stackMap(t, 17, 0xffffffff81000010)
+	o.UserMap = stackMap(t, 18, 0x401000, 0x402000)
+	o.Symbolizer = f
+	return o
+}
+
+func TestIDStacks(t *testing.T) {
+	kernel := profile.Frame{Address: 0xffffffff81000010, Type: profile.FrameKernel}
+	work := profile.Frame{Name: "main.work", Address: 0x401000, Type: profile.FrameNative}
+	main := profile.Frame{Name: "main.main", Address: 0x402000, Type: profile.FrameNative}
+	for _, tc := range []struct {
+		name    string
+		change  map[string]any
+		outcome stack.Outcome
+		frames  []profile.Frame
+	}{
+		{name: "both", frames: []profile.Frame{kernel, work, main}},
+		{name: "in user mode", change: map[string]any{"kern_stack_id": uint32(0xfffffff2)}, frames: []profile.Frame{work, main}},
+		{name: "user stacks not collected", change: map[string]any{"user_stack_id.inode": nil, "user_stack_id.stack_id": nil}, frames: []profile.Frame{kernel}},
+		{name: "the kernel's map was full", change: map[string]any{"kern_stack_id": uint32(0xfffffff9)}, outcome: stack.Lost, frames: []profile.Frame{work, main}},
+		{name: "gone from the map", change: map[string]any{"user_stack_id.stack_id": uint32(3)}, outcome: stack.Lost, frames: []profile.Frame{kernel}},
+		{
+			name: "a row with texts",
+			change: map[string]any{
+				"kern_stack_id": nil, "user_stack_id.inode": nil, "user_stack_id.stack_id": nil,
+				"kern_stack_raw": uint32(17), "kern_stack": "do_syscall_64; ",
+				"user_stack_raw.inode": uint64(99), "user_stack_raw.stack_id": uint32(18), "user_stack_raw.symbols": "main.other; ",
+			},
+			frames: []profile.Frame{
+				{Name: "do_syscall_64", Address: 0xffffffff81000010, Type: profile.FrameKernel},
+				{Name: "main.other", Type: profile.FrameNative},
+			},
+		},
+		{name: "neither", change: map[string]any{"kern_stack_id": nil, "user_stack_id.inode": nil}, outcome: stack.Empty},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := idGadget(t, idMetadata)
+			p := compile(t, s, idOptions(t, &functions{}))
+			row := idRow()
+			for k, v := range tc.change {
+				if v == nil {
+					delete(row, k)
+					continue
+				}
+				row[k] = v
+			}
+			sm, outcome := p.Sample(s.row(row))
+			require.Equal(t, tc.outcome, outcome)
+			require.Equal(t, tc.frames, append([]profile.Frame(nil), sm.Stack...))
+			gone := tc.name == "gone from the map"
+			require.Equal(t, gone, sm.Provisional, "it may be there again")
+			require.Zero(t, p.Stats().Unnamed)
+		})
+	}
+}
+
+// TestIDStackOfAnEndedProcess has a stack that cannot be named now and perhaps later.
+func TestIDStackOfAnEndedProcess(t *testing.T) {
+	gone := errors.New("no such process")
+	f := &functions{err: gone}
+	s := idGadget(t, idMetadata)
+	p := compile(t, s, idOptions(t, f))
+	d := s.row(idRow())
+	sm, outcome := p.Sample(d)
+	require.Equal(t, stack.OK, outcome)
+	require.True(t, sm.Provisional)
+	require.Equal(t, []profile.Frame{{Address: 0x401000, Type: profile.FrameNative}, {Address: 0x402000, Type: profile.FrameNative}}, sm.Stack[1:])
+	require.Equal(t, Stats{Unnamed: 1, UnnamedReason: gone}, p.Stats())
+	f.err = nil
+	sm, _ = p.Sample(d)
+	require.False(t, sm.Provisional)
+	require.Equal(t, "main.work", sm.Stack[1].Name)
+}
+
+func TestIDStacksWithoutASymbolizer(t *testing.T) {
+	s := idGadget(t, idMetadata)
+	o := idOptions(t, nil)
+	o.Symbolizer = nil
+	sm, outcome := compile(t, s, o).Sample(s.row(idRow()))
+	require.Equal(t, stack.OK, outcome)
+	require.Equal(t, profile.Frame{Address: 0x401000, Type: profile.FrameNative}, sm.Stack[1])
+	require.False(t, sm.Provisional)
+}
+
+// TestIDStackThatComesBack has a stack that was evicted from the map and recorded again.
+func TestIDStackThatComesBack(t *testing.T) {
+	s := idGadget(t, idMetadata)
+	o := idOptions(t, &functions{})
+	p := compile(t, s, o)
+	m := o.UserMap()
+	var addrs [127]uint64
+	require.NoError(t, m.Lookup(uint32(18), &addrs))
+	require.NoError(t, m.Delete(uint32(18)))
+	d := s.row(idRow())
+	sm, outcome := p.Sample(d)
+	require.Equal(t, stack.Lost, outcome)
+	require.True(t, sm.Provisional)
+	require.NoError(t, m.Put(uint32(18), addrs))
+	sm, outcome = p.Sample(d)
+	require.Equal(t, stack.OK, outcome)
+	require.False(t, sm.Provisional)
+	require.Equal(t, "main.work", sm.Stack[1].Name)
+}
+
+// TestIDStackOfTheKernel names a function of the kernel that runs.
+func TestIDStackOfTheKernel(t *testing.T) {
+	symbols, err := stack.LoadKernelSymbols()
+	if err != nil {
+		t.Skipf("the kernel's symbols: %v", err)
+	}
+	s := idGadget(t, idMetadata)
+	o := idOptions(t, &functions{})
+	o.KernelSymbols = symbols
+	o.KernelMap = stackMap(t, 17, symbols.Start)
+	sm, _ := compile(t, s, o).Sample(s.row(idRow()))
+	require.NotEmpty(t, sm.Stack[0].Name)
+	require.NotEqual(t, stack.Unknown, sm.Stack[0].Name)
+	require.Equal(t, profile.FrameKernel, sm.Stack[0].Type)
+}
+
+func TestIDStackKeys(t *testing.T) {
+	s := idGadget(t, idMetadata)
+	p := compile(t, s, idOptions(t, &functions{}))
+	_, base := p.Keys(s.row(idRow()))
+	for name, same := range map[string]bool{
+		"kern_stack_id": false, "user_stack_id.stack_id": false, "user_stack_id.base_addr_hash": false, "user_stack_id.inode": false,
+		"user_stack_id.boot_timestamp": true, "user_stack_id.pid_level0": true,
+	} {
+		row := idRow()
+		switch v := row[name].(type) {
+		case uint32:
+			row[name] = v + 1
+		case uint64:
+			row[name] = v + 1
+		}
+		_, key := p.Keys(s.row(row))
+		require.Equal(t, same, key == base, name)
+	}
+	d := s.row(idRow())
+	require.Zero(t, testing.AllocsPerRun(100, func() { p.Keys(d) }))
+	kernel, user := p.StackIDs(d)
+	require.EqualValues(t, -14, kernel, "maps with plain IDs need no keeping")
+	require.EqualValues(t, -1, user)
+}
+
+func TestIDStackFields(t *testing.T) {
+	without := func(name string) []*member {
+		var members []*member
+		for _, m := range idMembers() {
+			if m.name != name {
+				members = append(members, m)
+			}
+		}
+		return members
+	}
+	ofKind := func(name string, kind api.Kind, size uint32) []*member {
+		members := idMembers()
+		for _, m := range members {
+			if m.name == name {
+				m.kind, m.size = kind, size
+			}
+		}
+		return members
+	}
+	hash := mapSpecs(ebpf.LRUHash, 1016)
+	for _, tc := range []struct {
+		name    string
+		members []*member
+		specs   func(string) *ebpf.MapSpec
+		stacks  string
+		err     string
+	}{
+		{name: "by type", members: idMembers(), specs: mapSpecs(ebpf.Hash, 1016)},
+		{name: "by name", members: idMembers(), specs: hash, stacks: "user_stack_id"},
+		{name: "by a member", members: idMembers(), specs: hash, stacks: "user_stack_id.stack_id,kern_stack_id"},
+		{name: "a map that gives IDs anew", members: idMembers(), specs: mapSpecs(ebpf.StackTrace, 1016), err: `map ig_kstack is of type StackTrace`},
+		{name: "a map of something else", members: idMembers(), specs: mapSpecs(ebpf.Hash, 12), err: `values of 12 bytes`},
+		{name: "no map", members: idMembers(), err: `the stack "kern_stack_id" is in no map: the gadget has none called ig_kstack`},
+		{name: "no such map", members: idMembers(), specs: func(string) *ebpf.MapSpec { return nil }, err: `none called ig_kstack`},
+		{name: "a member is missing", members: without("base_addr_hash"), specs: hash, err: `no member "base_addr_hash"`},
+		{name: "a kernel stack that is no ID", members: ofKind("kern_stack_id", api.Kind_Uint64, 8), specs: hash, err: `"kern_stack_id" is no 32-bit number`},
+		{name: "a user stack without an ID", members: ofKind("stack_id", api.Kind_Uint64, 8), specs: hash, err: `no member "stack_id"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			metadata := idMetadata
+			if tc.stacks != "" {
+				metadata += "  profiles.stack-fields: " + tc.stacks + "\n"
+			}
+			o := testOptions()
+			o.MapSpec = tc.specs
+			p, err := Compile(newSource(t, "samples", metadata, tc.members...), o)
+			if tc.err != "" {
+				require.ErrorContains(t, err, tc.err)
+				require.ErrorContains(t, err, `data source "samples"`)
+				return
+			}
+			require.NoError(t, err)
+			want := 2
+			if tc.stacks == "user_stack_id" {
+				want = 1
+			}
+			require.Len(t, p.stacks, want)
+		})
+	}
+}
+
+// TestIDStacksBesideText has a gadget with both forms: choosing a kind of stack chooses both forms of it.
+func TestIDStacksBesideText(t *testing.T) {
+	for _, tc := range []struct {
+		stacks string
+		want   []string
+	}{
+		{"", []string{"kern_stack", "user_stack_raw", "kern_stack_id", "user_stack_id"}},
+		{"kern_stack,user_stack_raw.symbols", []string{"kern_stack", "user_stack_raw", "kern_stack_id", "user_stack_id"}},
+		{"user_stack_raw.symbols", []string{"user_stack_raw", "user_stack_id"}},
+		{"kern_stack", []string{"kern_stack", "kern_stack_id"}},
+		{"user_stack_id", []string{"user_stack_id"}},
+		{"proc.comm", []string{"proc.comm"}},
+	} {
+		t.Run(tc.stacks, func(t *testing.T) {
+			metadata := idMetadata
+			if tc.stacks != "" {
+				metadata += "  profiles.stack-fields: " + tc.stacks + "\n"
+			}
+			p := compile(t, idGadget(t, metadata), idOptions(t, &functions{}))
+			var got []string
+			for i := range p.stacks {
+				got = append(got, p.stacks[i].name)
+			}
+			require.Equal(t, tc.want, got)
+		})
+	}
+}
+
+func TestSeveralIDStacks(t *testing.T) {
+	log, warnings := recorder()
+	members := append(idMembers(), &member{name: "freed_at", kind: api.Kind_Uint32, size: 4, tags: []string{kernelIDTag}, parent: -1})
+	o := testOptions()
+	o.MapSpec, o.Logger = mapSpecs(ebpf.LRUHash, 1016), log
+	p := compile(t, newSource(t, "samples", idMetadata, members...), o)
+	require.Len(t, p.stacks, 2)
+	require.Len(t, warnings(), 1)
+	require.Contains(t, warnings()[0], "the stack of kern_stack_id is exported and not that of freed_at")
+}

@@ -265,7 +265,7 @@ func testIdentity(t *testing.T, c cluster) {
 	// The window of this run is longer than the pod lives.
 	g = c.start(t, "-n", "shop", "--podname", "brief", "--otel-profiles-exporter=collector", "--otel-profiles-interval=1h")
 	c.apply(t, "brief.yaml")
-	g.waitFor(t, "brief", 2)
+	g.waitForBurn(t, "brief")
 	c.release(t, "brief")
 	c.kubectl(t, "-n", "shop", "wait", "pod", "brief", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+patience.String())
 	g.stop(t)
@@ -497,7 +497,7 @@ func testHeadlessAndRestart(t *testing.T, c cluster) {
 	c.kubectl(t, "gadget", "run", image, "-n", "shop", "--detach", "--name", "always-on",
 		"--otel-profiles-exporter=collector", "--otel-profiles-interval=1h", "--format-stacks=false")
 	attached := c.follow(t, "attach", "always-on", "-o", "json")
-	attached.waitFor(t, "solo", 2)
+	attached.waitFor(t, "solo", 5) // that none of them is in burn_leaf is unlikely
 	name, _ := c.daemonPod(t)
 	logs := make(chan string, 1)
 	follow := c.command(t.Context(), "kubectl", "-n", "gadget", "logs", "-f", "--tail=5", name)

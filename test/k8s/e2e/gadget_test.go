@@ -128,22 +128,39 @@ func (g *gadget) String() string {
 	return fmt.Sprintf("the daemon has sent rows %d times to \"kubectl gadget %s\", rows by pod: %s", g.ticks, strings.Join(g.args, " "), list)
 }
 
-// waitFor waits until the gadget, from now on, has shown the pod's burn_leaf at some different times.
-// The first time may be of what happened before now, so more than one is a fact about the present.
+// waitFor waits until the daemon has shown rows of the pod some more times. The first time may be of
+// what happened before now, so two are a fact about the present.
 func (g *gadget) waitFor(t *testing.T, pod string, times int) {
 	t.Helper()
-	before := g.of(pod)
+	before := g.of(pod).ticks
+	g.wait(t, func() error {
+		if now := g.of(pod).ticks; now < before+times {
+			return fmt.Errorf("rows of the pod %s have come %d times, and %d times before that: %s", pod, now-before, before, g)
+		}
+		return nil
+	})
+}
+
+// waitForBurn waits until the daemon has shown burn_leaf of the pod.
+func (g *gadget) waitForBurn(t *testing.T, pod string) {
+	t.Helper()
+	g.wait(t, func() error {
+		if g.of(pod).burn == 0 {
+			return fmt.Errorf("no row of the pod %s in burn_leaf: %s", pod, g)
+		}
+		return nil
+	})
+}
+
+func (g *gadget) wait(t *testing.T, check func() error) {
+	t.Helper()
 	eventually(t, func() error {
 		select {
 		case <-g.done:
 			return fatal(fmt.Errorf("the gadget has ended by itself: %w", errors.Join(g.err, fmt.Errorf("it said %q; %s", g.stderr.String(), g))))
 		default:
+			return check()
 		}
-		now := g.of(pod)
-		if now.burn == before.burn || now.ticks < before.ticks+times {
-			return fmt.Errorf("too few rows of the pod %s since %d of them: %s", pod, before.rows, g)
-		}
-		return nil
 	})
 }
 

@@ -126,7 +126,7 @@ bench: ## Measure against Inspektor Gadget's own operator
 	@test/bench/run.sh
 
 .PHONY: test-k8s
-test-k8s: build gadgets collector ## Test in a one-node Kubernetes on this machine (root)
+test-k8s: build gadgets collector ## Test in a one-node Kubernetes on this machine; with SOAK=1h soak there instead (root)
 	@test/k8s/run.sh
 
 .PHONY: test-vm

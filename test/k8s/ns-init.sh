@@ -32,7 +32,9 @@ done
 readlink /proc/1/ns/pid >/dev/null 2>&1 && stat -L /proc/1/ns/pid >/dev/null 2>&1 || mount --bind /proc/$$ /proc/1
 mount --make-rshared /
 ip link set lo up
-ip link add cni0 type bridge
+# Without an address of its own the bridge takes the lowest of its ports. With pods that come and go it
+# would change, and pods would send to the old one.
+ip link add cni0 address 02:00:0a:58:00:01 type bridge
 ip addr add 10.88.0.1/24 dev cni0
 ip addr add 10.96.0.1/32 dev lo
 ip link set cni0 up

@@ -204,9 +204,10 @@ func (p *Plan) derive(d datasource.Data) *list {
 	return l
 }
 
+// firstOf returns the first text that says something, as textValue has it.
 func firstOf(list ...string) string {
 	for _, s := range list {
-		if s != "" {
+		if strings.TrimSpace(s) != "" {
 			return s
 		}
 	}

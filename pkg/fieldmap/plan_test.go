@@ -44,6 +44,18 @@ func TestKeys(t *testing.T) {
 			require.Equal(t, tc.want == sameBoth, rowA == rowB)
 		})
 	}
+	for _, n := range []int{1, 127, 128, 129, 255, 256, 5000} {
+		t.Run(fmt.Sprintf("the last of %d bytes", n), func(t *testing.T) {
+			s := profileCPU(t, profileCPUMetadata)
+			p := compile(t, s, testOptions())
+			text := strings.Repeat("a", n-1)
+			_, rowA := p.Keys(s.row(with(map[string]any{"kern_stack": text + "b"})))
+			_, again := p.Keys(s.row(with(map[string]any{"kern_stack": text + "b"})))
+			_, rowB := p.Keys(s.row(with(map[string]any{"kern_stack": text + "c"})))
+			require.Equal(t, rowA, again)
+			require.NotEqual(t, rowA, rowB)
+		})
+	}
 	t.Run("containers without an ID", func(t *testing.T) {
 		s := profileCPU(t, profileCPUMetadata)
 		p := compile(t, s, testOptions())

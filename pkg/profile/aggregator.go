@@ -334,6 +334,7 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 	g.bytes += costKey
 	if s.Provisional {
 		g.provisional = append(g.provisional, key)
+		g.bytes += costProvisional
 	}
 	g.resources[rid].bytes += g.bytes - before
 	if a.used() >= a.cfg.MaxBytes/4*3 {

@@ -734,3 +734,17 @@ func BenchmarkEncodeProto(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/sample")
 }
+
+// TestProvisionalKeysGiveBackTheirRoom has stacks that are forgotten and met again in each window.
+func TestProvisionalKeysGiveBackTheirRoom(t *testing.T) {
+	cfg := config()
+	cfg.MaxBytes = 1 << 20
+	a := newAggregator(t, cfg)
+	for w := range uint64(50) {
+		for key := range uint64(1000) {
+			st := put(t, a, 1, 1+key, profile.Sample{Stack: names("x"), Provisional: true}, 0, 1)
+			require.Equal(t, profile.Added, st, "window %d", w)
+		}
+		require.False(t, a.Flush(start+w, end+w, profile.Limits{}).Renewed)
+	}
+}

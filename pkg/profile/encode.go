@@ -77,8 +77,10 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 		a.gen = newGeneration(&a.cfg)
 	} else {
 		for _, key := range g.provisional {
-			if g.keys.remove(key) {
-				g.bytes -= costKey
+			if id, ok := g.keys.get(key); ok {
+				g.keys.remove(key)
+				g.bytes -= costKey + costProvisional
+				g.resources[g.samples[id&^lostBit].resource].bytes -= costKey + costProvisional
 			}
 		}
 		g.provisional = g.provisional[:0]

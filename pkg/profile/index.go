@@ -7,8 +7,8 @@ import (
 
 // index finds the entries of a table by their hashes. It holds neither keys nor entries: who asks
 // compares with the table. That makes it a fraction of a map in memory and time, and lets a key be
-// bytes that are parts of several entries. It is made of parts, so that a row never waits for more
-// than one of them to grow.
+// bytes that are parts of several entries. It is made of parts, which grow one by one, so that a row
+// does not wait for all of it.
 type index struct {
 	parts *[parts]indexPart // nil while there are no entries
 }
@@ -29,6 +29,10 @@ const (
 	minSlots = 8 // of a part
 )
 
+// fold makes the 32 bits of a hash that an index works with: of a product, as mix makes it, the low bits
+// can be regular.
+func fold(hash uint64) uint32 { return uint32(hash * 0x9e3779b97f4a7c15 >> 32) }
+
 // partOf returns the part that a hash belongs to. Within the part, the other end of the hash counts.
 func partOf(hash uint32) uint32 { return hash >> (32 - partBits) }
 
@@ -37,7 +41,7 @@ func (x *index) find(hash uint64, same func(entry uint32) bool) (entry uint32, o
 	if x.parts == nil {
 		return 0, false
 	}
-	h := uint32(hash)
+	h := fold(hash)
 	slots := x.parts[partOf(h)].slots
 	if len(slots) == 0 {
 		return 0, false
@@ -58,7 +62,7 @@ func (x *index) add(hash uint64, entry uint32) {
 	if x.parts == nil {
 		x.parts = new([parts]indexPart)
 	}
-	h := uint32(hash)
+	h := fold(hash)
 	p := &x.parts[partOf(h)]
 	if 4*(p.used+1) > 3*len(p.slots) {
 		old := p.slots
@@ -99,7 +103,7 @@ type keySlot struct {
 }
 
 func (s *keySlot) hash() uint32 {
-	return uint32((uint64(s.high)<<32 | uint64(s.low)) * 0x9e3779b97f4a7c15 >> 32)
+	return fold(uint64(s.high)<<32 | uint64(s.low))
 }
 
 func keyOf(key uint64, value uint32) keySlot { return keySlot{uint32(key), uint32(key >> 32), value} }

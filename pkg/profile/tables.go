@@ -31,8 +31,10 @@ const (
 	costSample    = 5*(16+2*8)/4 + costSlot     // and what two windows hold of it beside values
 	costValue     = 5 * 2 * 8 / 4               // of a sample, in two windows
 	costKey       = 12 * 8 / 3
-	costResource  = 300
-	costEvent     = 24
+	// costProvisional is a key in the list of those to forget, which grows by a quarter.
+	costProvisional = 12
+	costResource    = 300
+	costEvent       = 24
 )
 
 type function struct {
@@ -197,18 +199,20 @@ func (g *generation) mapping(m Mapping) uint32 {
 	if g.hashedOnly && m.HTLHash == "" {
 		return 0
 	}
-	m.File = strings.Clone(m.File)
-	m.GNUBuildID = strings.Clone(m.GNUBuildID)
-	m.GoBuildID = strings.Clone(m.GoBuildID)
-	m.HTLHash = strings.Clone(m.HTLHash)
-	e := mapping{m: m, file: g.string(m.File)}
-	for _, a := range []Attribute{
-		{keyGNUBuildID, String(m.GNUBuildID)}, {keyGoBuildID, String(m.GoBuildID)}, {keyHTLHash, String(m.HTLHash)},
-	} {
-		if a.Value.str != "" {
-			e.attrs = append(e.attrs, g.attribute(a.Key, a.Value))
+	var e mapping
+	e.file = g.string(m.File)
+	m.File = g.kept(m.File, g.strings[e.file])
+	for _, a := range []struct {
+		key string
+		id  *string
+	}{{keyGNUBuildID, &m.GNUBuildID}, {keyGoBuildID, &m.GoBuildID}, {keyHTLHash, &m.HTLHash}} {
+		if *a.id != "" {
+			id := g.attribute(a.key, String(*a.id))
+			*a.id = g.kept(*a.id, g.attributes[id].value.str)
+			e.attrs = append(e.attrs, id)
 		}
 	}
+	e.m = m
 	if m.Symbolized {
 		e.attrs = append(e.attrs, g.attribute(keyHasFunctions, Bool(true)))
 	}
@@ -217,6 +221,15 @@ func (g *generation) mapping(m Mapping) uint32 {
 	g.mappingIDs[m] = id
 	g.bytes += costMapping
 	return id
+}
+
+// kept returns s in memory that the tables own: that of a text there, if it is the same.
+func (g *generation) kept(s, interned string) string {
+	if s == interned {
+		return interned
+	}
+	g.bytes += int64(len(s)) // it was not valid
+	return strings.Clone(s)
 }
 
 // frameType interns a frame type as an attribute of locations; none is 0.
@@ -268,8 +281,8 @@ func (g *generation) location(f *Frame, mapping, frameType uint32) uint32 {
 		if f.Address == 0 {
 			return 0
 		}
-		if f.File != "" { // there is no function that could have it
-			return g.location(&Frame{Address: f.Address, Line: f.Line}, mapping, frameType)
+		if f.File != "" || f.Line != 0 { // there is no function that could have it
+			return g.location(&Frame{Address: f.Address}, mapping, frameType)
 		}
 	}
 	h := g.hash.frame(f, mapping, frameType)

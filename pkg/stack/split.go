@@ -27,6 +27,8 @@ type splitter struct {
 	spans []span
 	seps  []int
 	open  []bracket
+	// kinds counts the open brackets of a kind, so that one without a partner costs no search.
+	kinds [3]int
 }
 
 // split returns the places of the entries of text, at most MaxFrames+1 of them, valid until the
@@ -99,7 +101,7 @@ const cutLength = 256
 // stops once there are more than any stack needs. With cut, a name that has the length at which
 // names are cut ends there, whatever brackets are open in it.
 func (s *splitter) findSeparators(text string, cut bool) {
-	s.seps, s.open = s.seps[:0], s.open[:0]
+	s.seps, s.open, s.kinds = s.seps[:0], s.open[:0], [3]int{}
 	for i := 0; i < len(text) && len(s.seps) < 4*MaxFrames; i += 8 {
 		for found := delimiters(text, i); found != 0; found &= found - 1 {
 			s.delimiter(text, i+bits.TrailingZeros64(found)/8, cut)
@@ -122,6 +124,7 @@ func (s *splitter) delimiter(text string, i int, cut bool) {
 	case '(', '[', '{':
 		if len(s.open) < maxBrackets {
 			s.open = append(s.open, bracket{c, len(s.seps)})
+			s.kinds[kindOf(c)]++
 		}
 	case ')', ']', '}':
 		s.closeBracket(c)
@@ -137,7 +140,8 @@ func (s *splitter) endCutName(end int) {
 			start = s.seps[b.seps-1] + len(separator)
 		}
 		if end-start == cutLength {
-			s.seps, s.open = s.seps[:b.seps], s.open[:i]
+			s.seps = s.seps[:b.seps]
+			s.forget(i)
 			return
 		}
 	}
@@ -175,20 +179,36 @@ func load[T string | []byte](s T, i int) uint64 {
 // closeBracket pairs the bracket c with the last one of its kind that is open, and takes back the
 // separators between the two. Brackets opened in between have no partner.
 func (s *splitter) closeBracket(c byte) {
-	partner := byte('(')
-	switch c {
-	case ']':
-		partner = '['
-	case '}':
-		partner = '{'
+	kind := kindOf(c)
+	if s.kinds[kind] == 0 {
+		return
 	}
 	for i := len(s.open) - 1; i >= 0; i-- {
-		if s.open[i].char == partner {
+		if kindOf(s.open[i].char) == kind {
 			s.seps = s.seps[:s.open[i].seps]
-			s.open = s.open[:i]
+			s.forget(i)
 			return
 		}
 	}
+}
+
+// forget takes the brackets from i on for ones that are not open.
+func (s *splitter) forget(i int) {
+	for _, b := range s.open[i:] {
+		s.kinds[kindOf(b.char)]--
+	}
+	s.open = s.open[:i]
+}
+
+// kindOf numbers the kinds of brackets, an opening one and its partner alike.
+func kindOf(c byte) int {
+	switch c {
+	case '(', ')':
+		return 0
+	case '[', ']':
+		return 1
+	}
+	return 2
 }
 
 // bracketsWithin tells that no separator is between brackets, where that is quickly seen: there are

@@ -246,3 +246,62 @@ func TestAppendKeepsWhatIsThere(t *testing.T) {
 	frames, _ = AppendPlain(frames, list("plain"))
 	require.Equal(t, []string{"first", "__schedule", "main", "plain"}, names(frames))
 }
+
+// TestFramesOfAnOlderStack makes frames in memory that holds those of another stack.
+func TestFramesOfAnOlderStack(t *testing.T) {
+	t.Parallel()
+	rich := func() []profile.Frame {
+		frames := make([]profile.Frame, 2)
+		for i := range frames {
+			frames[i] = profile.Frame{
+				Name: "old", File: "old.c", Line: 7, Address: 9, Type: profile.FrameGo,
+				Mapping: profile.Mapping{File: "/old", GNUBuildID: testBuildID, Symbolized: true},
+			}
+		}
+		return frames
+	}
+	user := func(dst []profile.Frame) []profile.Frame {
+		dst, _ = NewUser(UserOptions{}).Append(dst, list("a", "b"), nil, nil)
+		return dst
+	}
+	kernel := func(dst []profile.Frame) []profile.Frame {
+		dst, _ = NewKernel(KernelOptions{}).Append(dst, list("a", "b"), 0, false)
+		return dst
+	}
+	text := func(dst []profile.Frame) []profile.Frame {
+		dst, _ = AppendPlain(dst, list("a", "b"))
+		return dst
+	}
+	for name, read := range map[string]func([]profile.Frame) []profile.Frame{"user": user, "kernel": kernel, "text": text} {
+		require.Equal(t, read(nil), read(rich()[:0]), name)
+	}
+}
+
+// TestBracketsWithoutPartners: what a bracket without a partner costs does not depend on how many are
+// open, and it changes nothing.
+func TestBracketsWithoutPartners(t *testing.T) {
+	t.Parallel()
+	open := strings.Repeat("(", maxBrackets-1)
+	for _, tt := range []struct {
+		text string
+		want int
+	}{
+		{open + strings.Repeat("]", 100) + "; a; ", 2},
+		{open + "[" + strings.Repeat("]", 100) + "; a; ", 2},
+		{"f[x; y]" + strings.Repeat(")", 10) + "; a; ", 2},
+		{"f(g[x; y)]; a; ", 2}, // [ has no partner: ) takes back what is between
+		{"f{x; [y}; a; ", 2},
+	} {
+		var s splitter
+		require.Len(t, s.split(tt.text, -1), tt.want, tt.text)
+		for kind, n := range s.kinds {
+			open := 0
+			for _, b := range s.open {
+				if kindOf(b.char) == kind {
+					open++
+				}
+			}
+			require.Equal(t, open, n, tt.text)
+		}
+	}
+}

@@ -1,4 +1,6 @@
 package otelprofiles
 
-// What newSymbolizer asks for: symbol tables are read by this package.
-import _ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
+import (
+	// The resolver that newSymbolizer asks for: it registers itself.
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
+)

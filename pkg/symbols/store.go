@@ -1,0 +1,369 @@
+package symbols
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// Options are the settings of a Store. The zero value is what it does by default.
+type Options struct {
+	// Bytes bounds all tables together; 0 means 64 MiB. A table that is larger than that alone is not kept.
+	Bytes int64
+	// Limits bound what is read of one file; the zero value means DefaultLimits.
+	Limits Limits
+	// Timeout bounds the time of reading one file; 0 means ten seconds.
+	Timeout time.Duration
+	// Inlined asks for Symbol.Callers, and for the inlined function as the Symbol.
+	Inlined bool
+	// Lines asks for lines (and with Inlined for inlined functions) of .debug_info, which costs time and
+	// memory. Those of Go programs are there without it.
+	Lines bool
+	// HostRoot is the folder where the host's debug files are looked for; "" means /.
+	HostRoot string
+}
+
+// Request asks a Store to read a file. The functions are called in the Store's goroutine, which they
+// should not stop: regular files only, on file systems that answer.
+type Request struct {
+	// ID is that of the file that Open opens. It is checked.
+	ID FileID
+	// Path is where the file is in Root, for messages and for the folder of its debug link. "" is fine.
+	Path string
+	// Open opens the file. The Store closes it.
+	Open func() (*os.File, error)
+	// Root opens the root folder of the process that has mapped the file (O_PATH is enough), for debug files
+	// there. The Store closes it. nil: there is none.
+	Root func() (*os.File, error)
+	// Release is called exactly once, from any goroutine, when Open and Root will not be called any more,
+	// also where the request was superfluous. nil is fine.
+	Release func()
+}
+
+// Bounds of a Store.
+const (
+	defaultBytes   = 64 << 20
+	defaultTimeout = 10 * time.Second
+	maxQueue       = 1024
+	entryBytes     = 512 // of what is known of a file beside its table
+	stopTimeout    = 2 * time.Second
+)
+
+// The goroutine may read for burst at once. Then it earns a second for every slowdown seconds, so that
+// whoever makes files without pause gets a quarter of one CPU at most.
+const (
+	burst    = 4 * time.Second
+	slowdown = 4
+)
+
+// errChanged says that a file is not the one that was asked for.
+var errChanged = errors.New("the file is not the one that was mapped")
+
+// Store knows the tables of files. Its methods may be called by any number of goroutines, and but for
+// Wait and Close none of them waits. Close ends its goroutines.
+type Store struct {
+	options Options
+
+	mu      sync.Mutex
+	entries map[FileID]*entry
+	recent  *list.List // of *entry, the one that was used last in front
+	bytes   int64
+	stats   Stats
+	closed  bool
+
+	queue   chan *entry
+	stop    context.CancelFunc
+	stopped chan struct{}
+}
+
+// Stats are sums since the Store was made, and what it holds now.
+type Stats struct {
+	Files, Bytes    int64            // that are held
+	Read, Forgotten uint64           // files
+	Failed          [numStates]int64 // files that were read and have no table, by State
+	Reading         time.Duration
+}
+
+// entry is what is known of a file. Under Store.mu, but for request, which belongs to the goroutine.
+type entry struct {
+	id      FileID
+	state   State // Pending, Named (there is a table), or why there is none
+	table   *Table
+	err     error
+	size    int64
+	request Request
+	done    chan struct{} // closed when it is no longer pending
+	recent  *list.Element
+}
+
+// NewStore returns a running Store.
+func NewStore(o Options) *Store {
+	if o.Bytes == 0 {
+		o.Bytes = defaultBytes
+	}
+	if o.Limits == (Limits{}) {
+		o.Limits = DefaultLimits()
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Store{
+		options: o, entries: map[FileID]*entry{}, recent: list.New(),
+		queue: make(chan *entry, maxQueue), stop: stop, stopped: make(chan struct{}),
+	}
+	go s.run(ctx)
+	return s
+}
+
+// Close stops the Store and waits for its goroutine, up to two seconds: a file system can take its
+// time. After it, Lookup knows what it knew.
+func (s *Store) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	timer := time.NewTimer(stopTimeout)
+	defer timer.Stop()
+	select {
+	case <-s.stopped:
+	case <-timer.C:
+	}
+}
+
+// Lookup returns the function at an ELF virtual address of a file.
+func (s *Store) Lookup(id FileID, addr uint64) (Symbol, State) {
+	t, state := s.table(id)
+	if t == nil {
+		return Symbol{}, state
+	}
+	return t.Lookup(addr)
+}
+
+// LookupOffset is Lookup for the code at an offset in the file. It returns the address, too, 0 where
+// that is not known.
+func (s *Store) LookupOffset(id FileID, offset uint64) (Symbol, uint64, State) {
+	t, state := s.table(id)
+	if t == nil {
+		return Symbol{}, 0, state
+	}
+	addr, ok := t.Virtual(offset)
+	if !ok {
+		return Symbol{}, 0, Outside
+	}
+	symbol, state := t.Lookup(addr)
+	return symbol, addr, state
+}
+
+func (s *Store) table(id FileID) (*Table, State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[id]
+	if e == nil {
+		return nil, Unknown
+	}
+	s.recent.MoveToFront(e.recent)
+	return e.table, e.state
+}
+
+// Err returns why a file has no table, for messages. It is nil if it has one or is not known.
+func (s *Store) Err(id FileID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[id]; e != nil {
+		return e.err
+	}
+	return nil
+}
+
+// Request asks for a file to be read, unless that was done. It returns what is known: Pending where it
+// is read now, Busy where it is not as too many are waiting, Named where there is a table.
+//
+// For a perf map, which grows, a Request reads what was added, if the last one is a second ago.
+func (s *Store) Request(r Request) State {
+	state, taken := s.request(r)
+	if !taken && r.Release != nil {
+		r.Release()
+	}
+	return state
+}
+
+func (s *Store) request(r Request) (state State, taken bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[r.ID]; e != nil {
+		s.recent.MoveToFront(e.recent)
+		return e.state, false
+	}
+	if s.closed {
+		return Busy, false
+	}
+	e := &entry{id: r.ID, state: Pending, request: r, done: make(chan struct{}), size: entryBytes}
+	select {
+	case s.queue <- e:
+	default:
+		return Busy, false
+	}
+	e.recent = s.recent.PushFront(e)
+	s.entries[r.ID] = e
+	s.bytes += e.size
+	s.makeRoom()
+	return Pending, true
+}
+
+// Wait waits until none of the files is pending or the context ends, and returns whether none is.
+func (s *Store) Wait(ctx context.Context, ids ...FileID) bool {
+	for _, id := range ids {
+		s.mu.Lock()
+		var done chan struct{}
+		if e := s.entries[id]; e != nil {
+			done = e.done
+		}
+		s.mu.Unlock()
+		if done == nil {
+			continue
+		}
+		select {
+		case <-done:
+		default:
+			select {
+			case <-done:
+			case <-ctx.Done():
+				return false
+			case <-s.stopped:
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Stats returns what the Store has done and what it holds.
+func (s *Store) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stats := s.stats
+	stats.Files, stats.Bytes = int64(len(s.entries)), s.bytes
+	return stats
+}
+
+// makeRoom forgets files that were not used for the longest time. Those that are pending stay. Under s.mu.
+func (s *Store) makeRoom() {
+	for el := s.recent.Back(); el != nil && s.bytes > s.options.Bytes; {
+		e := el.Value.(*entry)
+		el = el.Prev()
+		if e.state == Pending {
+			continue
+		}
+		s.recent.Remove(e.recent)
+		delete(s.entries, e.id)
+		s.bytes -= e.size
+		s.stats.Forgotten++
+	}
+}
+
+func (s *Store) run(ctx context.Context) {
+	defer close(s.stopped)
+	defer func() { // what is still waiting
+		for {
+			select {
+			case e := <-s.queue:
+				s.finish(e, nil, context.Canceled, 0)
+			default:
+				return
+			}
+		}
+	}()
+	credit, last := burst, time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-s.queue:
+			begin := time.Now()
+			credit = min(burst, credit+begin.Sub(last)/slowdown)
+			t, err := s.read(ctx, &e.request)
+			last = time.Now()
+			credit -= last.Sub(begin)
+			s.finish(e, t, err, last.Sub(begin))
+			if credit < 0 {
+				timer := time.NewTimer(-credit * slowdown)
+				select {
+				case <-ctx.Done():
+				case <-timer.C:
+				}
+				timer.Stop()
+			}
+		}
+	}
+}
+
+// finish takes over what reading has led to.
+func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
+	if e.request.Release != nil {
+		e.request.Release()
+	}
+	e.request = Request{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Read++
+	s.stats.Reading += took
+	e.table, e.err, e.state = t, err, Named
+	if t != nil && t.Bytes() > s.options.Bytes {
+		e.table, e.err = nil, fmt.Errorf("%w: a table of %d bytes", ErrTooLarge, t.Bytes())
+	}
+	switch {
+	case e.err != nil:
+		e.state = stateOf(e.err)
+		s.stats.Failed[e.state]++
+	default:
+		e.size += e.table.Bytes()
+		s.bytes += e.table.Bytes()
+	}
+	close(e.done)
+	s.makeRoom()
+}
+
+// stateOf says in one word why a file could not be read.
+func stateOf(err error) State {
+	switch {
+	case errors.Is(err, ErrNotELF):
+		return NotELF
+	case errors.Is(err, ErrNoSymbols):
+		return NoSymbols
+	case errors.Is(err, ErrTooLarge):
+		return TooLarge
+	case errors.Is(err, ErrMalformed):
+		return Malformed
+	default:
+		return Unreadable
+	}
+}
+
+// read reads a file. What goes wrong at it, goes wrong for this file only.
+func (s *Store) read(ctx context.Context, r *Request) (t *Table, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			t, err = nil, fmt.Errorf("%w: reading it ends in %v", ErrMalformed, p)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
+	defer cancel()
+	f, err := r.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	id, err := Identify(f)
+	if err != nil {
+		return nil, err
+	}
+	if id != r.ID {
+		return nil, errChanged
+	}
+	return ReadTable(ctx, f, id.Size, s.options.Limits)
+}

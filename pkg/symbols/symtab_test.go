@@ -1,0 +1,87 @@
+package symbols
+
+import (
+	"context"
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestFlatten(t *testing.T) {
+	for name, c := range map[string]struct {
+		symbols []symbol
+		want    []span
+	}{
+		"apart":             {[]symbol{{10, 5, 0, 0}, {20, 5, 0, 0}}, []span{{10, 15, 0}, {20, 25, 1}}},
+		"nested":            {[]symbol{{10, 20, 0, 0}, {15, 5, 0, 0}}, []span{{10, 15, 0}, {15, 20, 1}, {20, 30, 0}}},
+		"overlapping":       {[]symbol{{10, 10, 0, 0}, {15, 10, 0, 0}}, []span{{10, 15, 0}, {15, 25, 1}}},
+		"alias":             {[]symbol{{10, 10, 0, 0}, {10, 10, 0, 2}}, []span{{10, 20, 0}}},
+		"starting together": {[]symbol{{10, 10, 0, 0}, {10, 4, 0, 2}}, []span{{10, 14, 1}, {14, 20, 0}}},
+		"without size":      {[]symbol{{10, 0, 0, 0}, {12, 1, 0, 0}}, []span{{12, 13, 1}}},
+		"around the end":    {[]symbol{{1<<64 - 10, 20, 0, 0}}, nil},
+		"deep":              {[]symbol{{0, 100, 0, 0}, {10, 80, 0, 0}, {20, 10, 0, 0}, {40, 10, 0, 0}}, []span{{0, 10, 0}, {10, 20, 1}, {20, 30, 2}, {30, 40, 1}, {40, 50, 3}, {50, 90, 1}, {90, 100, 0}}},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, flatten(c.symbols)) })
+	}
+}
+
+// goProgram builds a program and returns its path. The module's packages are at hand.
+func goProgram(t *testing.T, source string, flags ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600))
+	cmd := exec.Command("go", append(append([]string{"build", "-o", "program"}, flags...), "main.go")...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return filepath.Join(dir, "program")
+}
+
+const printing = `package main
+
+import "fmt"
+
+func main() { fmt.Println("hello") }
+`
+
+// A program, by a Store, next to what debug/elf says.
+func TestStoreSymtab(t *testing.T) {
+	s := NewStore(Options{})
+	defer s.Close()
+	path := goProgram(t, printing)
+	exe, err := os.Open(path)
+	require.NoError(t, err)
+	defer exe.Close()
+	id, err := Identify(exe)
+	require.NoError(t, err)
+	_, state := s.Lookup(id, 1)
+	require.Equal(t, Unknown, state)
+	released := 0
+	request := Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }, Release: func() { released++ }}
+	require.Contains(t, []State{Pending, Named}, s.Request(request))
+	require.True(t, s.Wait(context.Background(), id))
+	require.Equal(t, Named, s.Request(request))
+	require.Equal(t, 2, released)
+	f, err := elf.NewFile(exe)
+	require.NoError(t, err)
+	symbols, err := f.Symbols()
+	require.NoError(t, err)
+	n := 0
+	for _, want := range symbols {
+		if elf.ST_TYPE(want.Info) == elf.STT_FUNC && want.Size > 0 {
+			got, state := s.Lookup(id, want.Value+want.Size-1)
+			require.Equal(t, Named, state)
+			if got.Name == want.Name {
+				n++
+			}
+		}
+	}
+	require.Greater(t, n, 1000)
+}

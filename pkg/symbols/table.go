@@ -1,0 +1,125 @@
+package symbols
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"io"
+	"sort"
+)
+
+// Table is what is kept of one file: which function covers which addresses, compactly. It does not
+// change once it is built, and any number of goroutines may use it.
+type Table struct {
+	loads  []load
+	layers []layer // the first that covers an address names it
+}
+
+// load is a part of the file that is mapped.
+type load struct{ offset, size, addr uint64 }
+
+// layer is the names of one source. Its ranges are sorted by address and do not overlap.
+type layer struct {
+	source Source
+	base   uint64   // addresses are kept as their distance from it
+	starts []uint32 // one for each range, as are sizes and names
+	sizes  []uint32
+	names  []uint32 // offsets in block, of text that ends with a zero byte
+	block  []byte
+}
+
+// ReadTable reads a file of that size in bytes. The error is one of ErrNotELF, ErrMalformed and
+// ErrTooLarge, or what reading has returned. A file without symbols has a Table, too.
+func ReadTable(ctx context.Context, r io.ReaderAt, size int64, limits Limits) (*Table, error) {
+	left := limits.Read
+	f, err := openELF(&reader{ctx: ctx, r: r, size: size, left: &left})
+	if err != nil {
+		return nil, err
+	}
+	t := &Table{}
+	for _, s := range f.loads() {
+		t.loads = append(t.loads, load{s.offset, s.fileSize, s.addr})
+	}
+	for _, from := range []struct {
+		kind   elf.SectionType
+		source Source
+	}{{elf.SHT_SYMTAB, SourceSymtab}, {elf.SHT_DYNSYM, SourceDynsym}} {
+		table := f.sectionOf(from.kind)
+		if table == nil || int(table.link) >= len(f.sections) {
+			continue
+		}
+		symbols, err := f.readSymbols(table, limits)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.addSymbols(f, symbols, &f.sections[table.link], from.source, limits); err != nil {
+			return nil, err
+		}
+		if len(t.layers) > 0 {
+			break
+		}
+	}
+	return t, nil
+}
+
+// Virtual returns the address of what is at that offset in the file, and false where nothing is mapped
+// from there.
+func (t *Table) Virtual(offset uint64) (uint64, bool) {
+	for _, l := range t.loads {
+		if offset >= l.offset && offset-l.offset < l.size {
+			return offset - l.offset + l.addr, true
+		}
+	}
+	return 0, false
+}
+
+// Lookup returns the function at an address. The State is Named, Outside or NoSymbols.
+func (t *Table) Lookup(addr uint64) (Symbol, State) {
+	for i := range t.layers {
+		l := &t.layers[i]
+		if j := l.find(addr); j >= 0 {
+			return Symbol{Name: l.name(j), Source: l.source}, Named
+		}
+	}
+	if len(t.layers) == 0 {
+		return Symbol{}, NoSymbols
+	}
+	return Symbol{}, Outside
+}
+
+// Bytes is the memory that the table takes.
+func (t *Table) Bytes() int64 {
+	n := 256 + int64(cap(t.loads))*24
+	for i := range t.layers {
+		l := &t.layers[i]
+		n += 128 + int64(cap(l.starts)+cap(l.sizes)+cap(l.names))*4 + int64(cap(l.block))
+	}
+	return n
+}
+
+// Len is the number of ranges that have a name.
+func (t *Table) Len() int {
+	n := 0
+	for i := range t.layers {
+		n += len(t.layers[i].starts)
+	}
+	return n
+}
+
+// find returns the range that covers an address, -1 if none does.
+func (l *layer) find(addr uint64) int {
+	if addr < l.base || addr-l.base > 1<<32-1 {
+		return -1
+	}
+	rel := uint32(addr - l.base)
+	i := sort.Search(len(l.starts), func(i int) bool { return l.starts[i] > rel }) - 1
+	if i < 0 || rel-l.starts[i] >= l.sizes[i] {
+		return -1
+	}
+	return i
+}
+
+func (l *layer) name(i int) string {
+	b := l.block[l.names[i]:]
+	return string(b[:bytes.IndexByte(b, 0)])
+}

@@ -20,6 +20,8 @@ GADGET_TAG ?= dev
 EBPF_PACKAGES := clang llvm libbpf-dev linux-libc-dev libc6-dev
 # Debian packages that compile the tests' C program.
 C_PACKAGES := clang binutils libc6-dev
+# Debian packages of the programs whose profile is known (test/loads).
+LOAD_PACKAGES := bash binutils default-jdk-headless g++ gcc libc6-dev nodejs openssl perl php-cli python3 ruby rustc sqlite3 xz-utils
 
 GOLANGCI_VERSION := v2.15.0
 # The modules of this repository; each has its own go.mod.
@@ -94,6 +96,11 @@ test-e2e: test-profile test-delivery test-hub test-gadgets test-matrix ## Run th
 test-profile: build gadgets collector ## Profile programs of known shares into a real Collector (root)
 	@.ci/packages $(C_PACKAGES)
 	$(E2E) ./test/e2e/...
+
+.PHONY: test-loads
+test-loads: ## Build and run the programs whose profile is known
+	@.ci/packages $(LOAD_PACKAGES)
+	$(E2E) ./test/loads/...
 
 .PHONY: test-delivery
 test-delivery: collector ## Stop, freeze and restart a real Collector while rows come

@@ -59,7 +59,8 @@ type Exporter struct {
 	NativeDefault         bool // frame_type_default: native
 	HashedMappings        bool // mappings: htlhash
 	ProcMappings          bool // mappings_from_proc
-	VirtualAddresses      bool // file_addresses: virtual
+	OffsetAddresses       bool // file_addresses: offset
+	RawAddresses          bool // raw_addresses
 
 	// The file transport.
 	Path     string

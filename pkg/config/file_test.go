@@ -72,8 +72,9 @@ Prod.EU-1:
   host_id: true
   frame_type_default: native
   mappings: htlhash
-  mappings_from_proc: true
-  file_addresses: virtual
+  mappings_from_proc: false
+  file_addresses: offset
+  raw_addresses: true
   max_resource_attributes: 12
   max_sample_attributes: 3
   sample_shape: single
@@ -137,7 +138,7 @@ func TestFile(t *testing.T) {
 		MaxValuesPerAttribute: 10, PodLabels: []string{"app.kubernetes.io/Part-of", "tier"},
 		ServiceName: "s", HostServiceName: "h", CompatNames: true, KernelAddresses: "raw", ImageDigest: true,
 		StringAttributes: true, LabelKeys: true, MaxResourceAttributes: 12, MaxSampleAttributes: 3, HostID: true,
-		NativeDefault: true, HashedMappings: true, ProcMappings: true, VirtualAddresses: true, Format: "otlp-json", Rotation: Rotation{100, 0, 100},
+		NativeDefault: true, HashedMappings: true, OffsetAddresses: true, RawAddresses: true, Format: "otlp-json", Rotation: Rotation{100, 0, 100},
 	}, e)
 
 	// What Inspektor Gadget's own operator reads means the same.

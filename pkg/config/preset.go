@@ -45,14 +45,10 @@ var presetRules = []PresetRule{
 	{"devfiler", "sample_shape", "timestamps", "It counts timestamps, not values.", devfilerService},
 	{"devfiler", "frame_type_default", "native", "A frame without a type is refused.", devfilerService},
 	{"devfiler", "mappings", "htlhash", "A mapping with attributes but without an htlhash is refused.", devfilerService},
-	{"devfiler", "mappings_from_proc", "true", "The htlhash is what it finds the symbols of a file by.", devfilerService},
-	{"devfiler", "file_addresses", "virtual", "It looks addresses up as they are sent by OpenTelemetry's eBPF profiler.", devfilerService + ", open-telemetry/opentelemetry-ebpf-profiler"},
 
 	{"elastic", "sample_shape", "timestamps", "It writes an event per timestamp, and none for a sample without.", elasticExporter},
 	{"elastic", "frame_type_default", "native", "A profile with a frame without a type is refused.", elasticExporter},
 	{"elastic", "attributes", "service.name=both", "An event has the service of its sample; that of the resource is not shown.", elasticExporter},
-	{"elastic", "mappings_from_proc", "true", "The htlhash is the ID of a file; without it files of one name become one.", elasticExporter},
-	{"elastic", "file_addresses", "virtual", "The same as for devfiler.", elasticExporter + ", open-telemetry/opentelemetry-ebpf-profiler"},
 	{"elastic", "host_id", "true", "The table of hosts goes by host.id: hosts without one become one.", elasticExporter},
 }
 

@@ -133,7 +133,7 @@ func isID(acc datasource.FieldAccessor) bool {
 func (c *compiler) userByID(raw datasource.FieldAccessor) (stackField, error) {
 	f := stackField{
 		name: raw.FullName(), byID: true, unnamed: &c.plan.unnamed,
-		processes: c.o.Processes, virtual: c.o.Exporter.VirtualAddresses,
+		processes: c.o.Processes, offsets: c.o.Exporter.OffsetAddresses, raw: c.o.Exporter.RawAddresses,
 	}
 	t := &f.task
 	for _, m := range []struct {

@@ -124,7 +124,7 @@ func stackMap(t *testing.T, id uint32, addrs ...uint64) func() *ebpf.Map {
 func idOptions(t *testing.T, f *functions) Options {
 	t.Helper()
 	o := testOptions()
-	o.Exporter.KernelAddresses = "raw"
+	o.Exporter.KernelAddresses, o.Exporter.RawAddresses = "raw", true
 	o.MapSpec = mapSpecs(ebpf.LRUHash, 1016)
 	o.KernelMap = stackMap(t, 17, 0xffffffff81000010)
 	o.UserMap = stackMap(t, 18, 0x401000, 0x402000)
@@ -204,9 +204,10 @@ func TestIDStacksWithoutASymbolizer(t *testing.T) {
 	s := idGadget(t, idMetadata)
 	o := idOptions(t, nil)
 	o.Symbolizer = nil
+	o.Exporter.RawAddresses = false
 	sm, outcome := compile(t, s, o).Sample(s.row(idRow()))
 	require.Equal(t, stack.OK, outcome)
-	require.Equal(t, profile.Frame{Address: 0x401000, Type: profile.FrameNative}, sm.Stack[1])
+	require.Equal(t, profile.Frame{Name: stack.Unknown, Type: profile.FrameNative}, sm.Stack[1])
 	require.False(t, sm.Provisional)
 }
 

@@ -49,7 +49,7 @@ type stackField struct {
 	addresses, buildIDs, inode reader
 
 	processes        *procmap.Resolver // nil: mappings are as the kernel gave them
-	virtual          bool              // addresses of symbol tables in place of offsets
+	offsets, raw     bool              // file_addresses: offset, raw_addresses
 	pid, space, seen reader
 
 	// byID: there is no text, the frames are those of the ID.
@@ -214,7 +214,7 @@ func (c *compiler) kernel() *stack.Kernel {
 }
 
 func (c *compiler) userStack(raw datasource.FieldAccessor) (stackField, error) {
-	f := stackField{name: raw.FullName(), user: stack.NewUser(stack.UserOptions{}), processes: c.o.Processes, virtual: c.o.Exporter.VirtualAddresses}
+	f := stackField{name: raw.FullName(), user: stack.NewUser(stack.UserOptions{}), processes: c.o.Processes, offsets: c.o.Exporter.OffsetAddresses, raw: c.o.Exporter.RawAddresses}
 	for name, r := range map[string]*reader{
 		"tgid_level0":    &f.pid,
 		"base_addr_hash": &f.space,
@@ -286,12 +286,31 @@ func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profi
 
 // annotate fills in what is known of the mappings of a process's frames.
 func (f *stackField) annotate(frames []profile.Frame, d datasource.Data) (pending bool) {
-	if f.processes == nil || len(frames) == 0 {
+	if f.user == nil || len(frames) == 0 {
 		return false
 	}
-	return f.processes.Annotate(procmap.Process{
-		PID: uint32(f.pid.number(d)), ExeInode: f.inode.number(d), Space: uint32(f.space.number(d)),
-	}, f.seen.number(d), f.virtual, frames)
+	if f.processes != nil {
+		pending = f.processes.Annotate(procmap.Process{
+			PID: uint32(f.pid.number(d)), ExeInode: f.inode.number(d), Space: uint32(f.space.number(d)),
+		}, f.seen.number(d), !f.offsets, frames)
+	}
+	if !f.raw {
+		hideAddresses(frames)
+	}
+	return pending
+}
+
+// hideAddresses takes the addresses that frames of an unknown file have in their process.
+func hideAddresses(frames []profile.Frame) {
+	for i := range frames {
+		f := &frames[i]
+		if f.Mapping != (profile.Mapping{}) {
+			continue
+		}
+		if f.Address = 0; f.Name == "" {
+			f.Name = stack.Unknown
+		}
+	}
 }
 
 // number reads an unsigned number, 0 where there is none.

@@ -197,6 +197,9 @@ func (r *Resolver) run() {
 // A frame of a program that was written in Go gets that type. Kernel frames, and all that is not
 // known, stay as they are.
 //
+// frames are those of one stack, leaf first. The address of each but the first is where a call returns
+// to, one instruction past it; what is filled in is one byte less, which lies in the call.
+//
 // With virtual, offsets become the addresses that the file's symbol tables have.
 //
 // seen is when the kernel saw the stack, in nanoseconds since boot, 0 if that is not known. With
@@ -222,8 +225,12 @@ func (r *Resolver) Annotate(p Process, seen uint64, virtual bool, frames []profi
 				missing = true
 			}
 		case f.Address != 0 && f.Mapping == profile.Mapping{}:
-			if m := e.byAddress(f.Address); m != nil {
-				f.Address += m.offset - m.start
+			addr := f.Address
+			if i > 0 {
+				addr--
+			}
+			if m := e.byAddress(addr); m != nil {
+				f.Address = addr + m.offset - m.start
 				m.file.annotate(f, virtual)
 			} else {
 				missing = true

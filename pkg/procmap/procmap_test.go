@@ -69,8 +69,8 @@ func TestOwnProcess(t *testing.T) {
 	name := runtime.FuncForPC(uintptr(addr)).Name()
 	frames := known(t, r, self(t), bootTime(t),
 		profile.Frame{Name: name, Address: addr, Type: profile.FrameNative},
-		profile.Frame{Address: addr, Type: profile.FrameNative},
-		profile.Frame{Name: "c_function", Address: addr, Type: profile.FrameNative},
+		profile.Frame{Address: addr + 1, Type: profile.FrameNative}, // where a call returns to
+		profile.Frame{Name: "c_function", Address: addr + 1, Type: profile.FrameNative},
 		profile.Frame{Name: "vfs_read", Address: addr, Type: profile.FrameKernel},
 		profile.Frame{Name: "nowhere", Address: 1, Type: profile.FrameNative},
 		profile.Frame{Name: "interpreted"},

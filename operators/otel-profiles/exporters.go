@@ -135,6 +135,66 @@ func (e *exporters) list() []*shared {
 	return slices.Clone(e.running)
 }
 
+// targets says which exporters the data sources go to.
+type targets struct {
+	all   []string            // of data sources that are not in named
+	named map[string][]string // by data source
+	inRun []string            // the data sources in named, in the order in which they were written
+}
+
+// parseTargets reads the parameter for the exporter: names of exporters with commas between them, each for
+// all data sources, or for the one that stands in front of it with a colon. A data source that is named
+// goes only to the exporters that it is named with. An exporter that is named twice counts once.
+func parseTargets(text string) (targets, error) {
+	t := targets{named: map[string][]string{}}
+	add := func(list []string, name string) []string {
+		if slices.ContainsFunc(list, func(s string) bool { return strings.EqualFold(s, name) }) {
+			return list
+		}
+		return append(list, name)
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			continue
+		}
+		source, name, ok := strings.Cut(part, ":")
+		if !ok {
+			t.all = add(t.all, part)
+			continue
+		}
+		source, name = strings.TrimSpace(source), strings.TrimSpace(name)
+		if source == "" || name == "" || strings.Contains(name, ":") {
+			return targets{}, fmt.Errorf("parameter %q: got %q: write an exporter's name, or datasource:name, with commas between several", ParamExporter, part)
+		}
+		if t.named[source] == nil {
+			t.inRun = append(t.inRun, source)
+		}
+		t.named[source] = add(t.named[source], name)
+	}
+	return t, nil
+}
+
+func (t targets) empty() bool { return len(t.all) == 0 && len(t.named) == 0 }
+
+// of returns the exporters of a data source, and whether it was named.
+func (t targets) of(source string) (names []string, named bool) {
+	if names, named = t.named[source]; named {
+		return names, true
+	}
+	return t.all, false
+}
+
+// names returns all exporters, sorted.
+func (t targets) names() []string {
+	list := slices.Clone(t.all)
+	for _, names := range t.named {
+		list = append(list, names...)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
 // parseInterval reads the parameter for the batch window; 0 means the exporter's.
 func parseInterval(text string, remote bool) (time.Duration, error) {
 	text = strings.TrimSpace(text)

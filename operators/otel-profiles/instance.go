@@ -27,7 +27,7 @@ import (
 // up to Close; Close may follow the instantiation directly, and may be called twice.
 type instance struct {
 	op       *Operator
-	mappings map[string]string // data source to exporter; "" for all
+	targets  targets
 	values   api.ParamValues
 	remote   bool
 	interval time.Duration // of the parameter; 0: each exporter's
@@ -64,7 +64,7 @@ func (i *instance) ExtraParams(operators.GadgetContext) api.Params {
 // not exist or is set up wrongly is an error: whoever asked for it must know. A data source whose
 // annotations are wrong is logged, and the gadget runs without exporting that one.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
-	if len(i.mappings) == 0 {
+	if i.targets.empty() {
 		return nil
 	}
 	i.gadget, i.log, i.cancel = gadgetCtx.ImageName(), gadgetCtx.Logger(), gadgetCtx.Cancel
@@ -74,7 +74,7 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	i.functions = newSymbolizer(gadgetCtx.Context())
 
 	set := i.op.load(i.flags(), i.remote)
-	for _, exporter := range slices.Compact(slices.Sorted(maps.Values(i.mappings))) {
+	for _, exporter := range i.targets.names() {
 		for _, n := range set.NoticesFor(exporter) {
 			if i.op.exporters.logOnce(n) {
 				i.log.Warnf("%s: %s", Name, n)
@@ -82,62 +82,24 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 		}
 	}
 	sources := gadgetCtx.GetDataSources()
-	for name := range i.mappings {
-		if _, ok := sources[name]; !ok && name != "" {
+	for _, name := range i.targets.inRun {
+		if _, ok := sources[name]; !ok {
 			return fmt.Errorf("parameter %q: the gadget has no data source %q; it has %s", ParamExporter, name, quotedList(slices.Sorted(maps.Keys(sources))))
 		}
 	}
-	running, failed := map[string]*shared{}, false
+	failed := false
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
-		exporter, named := i.mappings[name]
-		if !named {
-			if exporter, named = i.mappings[""]; !named {
-				continue
-			}
-			named = false
-		}
-		cfg, err := set.Exporter(exporter)
+		ok, err := i.export(gadgetCtx, set, sources[name])
 		if err != nil {
 			i.abandon()
 			return fmt.Errorf("%s: %w", Name, err)
 		}
-		plan, err := fieldmap.Compile(sources[name], i.options(gadgetCtx, cfg))
-		if errors.Is(err, fieldmap.ErrNoStack) && !named {
-			i.log.Debugf("%s: data source %q has no field with a stack: not exported", Name, name)
-			continue
-		}
-		if err != nil {
-			i.log.Errorf("%s: not exported to %q: %v", Name, cfg.Name, err)
-			failed = true
-			continue
-		}
-		exp := running[cfg.Name]
-		if exp == nil {
-			if exp, err = i.op.exporters.acquire(cfg); err != nil {
-				i.abandon()
-				return fmt.Errorf("%s: %w", Name, err)
-			}
-			running[cfg.Name] = exp
-			i.exporters = append(i.exporters, exp)
-		}
-		p, err := newPipeline(i, sources[name], plan, exp)
-		if err != nil {
-			i.log.Errorf("%s: data source %q is not exported to %q: %v", Name, name, cfg.Name, err)
-			failed = true
-			continue
-		}
-		if err := p.subscribe(); err != nil {
-			i.log.Errorf("%s: subscribing to data source %q: %v", Name, name, err)
-			failed = true
-			continue
-		}
-		i.pipelines = append(i.pipelines, p)
-		i.log.Infof("%s: exporting data source %q to %q (%s) every %v", Name, name, cfg.Name, exp.Destination(), p.interval)
+		failed = failed || !ok
 	}
 	if len(i.pipelines) == 0 {
 		if !failed {
 			i.log.Warnf("%s: exporter %s is asked for, but gadget %q has no data source with a stack: nothing is exported",
-				Name, quotedList(slices.Compact(slices.Sorted(maps.Values(i.mappings)))), i.gadget)
+				Name, quotedList(i.targets.names()), i.gadget)
 		}
 		i.abandon()
 		return nil
@@ -148,6 +110,73 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	}
 	go i.run()
 	return nil
+}
+
+// export subscribes to a data source for the exporters that it goes to. An exporter that cannot be had is an
+// error; what is wrong with the data source is logged, and ok is false.
+func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds datasource.DataSource) (ok bool, err error) {
+	exporters, named := i.targets.of(ds.Name())
+	src := &source{inst: i, ds: ds}
+	ok = true
+	for _, name := range exporters {
+		cfg, err := set.Exporter(name)
+		if err != nil {
+			return false, err
+		}
+		o := i.options(gadgetCtx, cfg)
+		o.First = src.plan
+		plan, err := fieldmap.Compile(ds, o)
+		if errors.Is(err, fieldmap.ErrNoStack) && !named {
+			i.log.Debugf("%s: data source %q has no field with a stack: not exported", Name, ds.Name())
+			return true, nil
+		}
+		if err != nil {
+			i.log.Errorf("%s: not exported to %q: %v", Name, cfg.Name, err)
+			ok = false
+			continue
+		}
+		exp, err := i.acquire(cfg)
+		if err != nil {
+			return false, err
+		}
+		p, err := newPipeline(i, ds, plan, exp, len(exporters))
+		if err != nil {
+			i.log.Errorf("%s: data source %q is not exported to %q: %v", Name, ds.Name(), cfg.Name, err)
+			ok = false
+			continue
+		}
+		if src.plan == nil {
+			src.plan = plan
+		}
+		p.sameKeys = plan.SameKeys(src.plan)
+		src.pipes = append(src.pipes, p)
+	}
+	if len(src.pipes) == 0 {
+		return ok, nil
+	}
+	if err := src.subscribe(); err != nil {
+		i.log.Errorf("%s: subscribing to data source %q: %v", Name, ds.Name(), err)
+		return false, nil
+	}
+	i.pipelines = append(i.pipelines, src.pipes...)
+	for _, p := range src.pipes {
+		i.log.Infof("%s: exporting data source %q to %q (%s) every %v", Name, ds.Name(), p.exp.cfg.Name, p.exp.Destination(), p.interval)
+	}
+	return ok, nil
+}
+
+// acquire returns the running exporter with these settings, once for all data sources.
+func (i *instance) acquire(cfg config.Exporter) (*shared, error) {
+	for _, exp := range i.exporters {
+		if exp.cfg.Name == cfg.Name {
+			return exp, nil
+		}
+	}
+	exp, err := i.op.exporters.acquire(cfg)
+	if err == nil {
+		i.exporters = append(i.exporters, exp)
+	}
+	return exp, err
 }
 
 // abandon gives back the exporters of an instance that does not start. Inspektor Gadget closes it all
@@ -369,4 +398,4 @@ var _ interface {
 	operators.ExtraParams
 } = (*instance)(nil)
 
-var _ datasource.DataFunc = (*pipeline)(nil).single
+var _ datasource.DataFunc = (*source)(nil).single

@@ -22,7 +22,6 @@ import (
 
 	igconfig "github.com/inspektor-gadget/inspektor-gadget/pkg/config"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
-	apihelpers "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api-helpers"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	log "github.com/sirupsen/logrus"
@@ -150,7 +149,7 @@ func (o *Operator) InstanceParams() api.Params {
 		{
 			Key:         ParamExporter,
 			Title:       "Profiles exporter",
-			Description: "Exporter to send profiles to: a name from the configuration, or otlp for a Collector on this machine; datasource:name,... for one each",
+			Description: "Exporters to send profiles to: names from the configuration, or otlp for a Collector on this machine, with commas between several; datasource:name,... for one each",
 			Tags:        []string{tagGroup},
 		},
 		{
@@ -208,11 +207,11 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 			}
 		}
 	}
-	mappings, err := apihelpers.GetStringValuesPerDataSource(values[ParamExporter])
+	to, err := parseTargets(values[ParamExporter])
 	if err != nil {
-		return nil, fmt.Errorf("parsing parameter %q: %w: write one name for all data sources, or datasource:name for each", ParamExporter, err)
+		return nil, err
 	}
-	inst := &instance{op: o, mappings: mappings, values: values, remote: gadgetCtx.IsRemoteCall()}
+	inst := &instance{op: o, targets: to, values: values, remote: gadgetCtx.IsRemoteCall()}
 	if inst.interval, err = parseInterval(values[ParamInterval], inst.remote); err != nil {
 		return nil, err
 	}

@@ -3,8 +3,6 @@ package otelprofiles
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -36,13 +34,12 @@ const (
 	ReasonPanic         Reason = "internal_error" // reading the row failed: a bug, logged
 )
 
-// pipeline takes the rows of one data source to one exporter. Its callbacks run in the gadget's
-// goroutines: they never wait for the network, never return an error, and do not allocate once a
-// stack is known.
+// pipeline sums up the rows of one data source for one exporter. It is fed by a source.
 type pipeline struct {
 	inst     *instance
 	ds       datasource.DataSource
 	plan     *fieldmap.Plan
+	sameKeys bool // as the first pipeline of its source
 	agg      *profile.Aggregator
 	exp      *shared
 	interval time.Duration
@@ -51,14 +48,12 @@ type pipeline struct {
 	timed    bool   // the shape keeps timestamps
 	last     bool   // the newest row of a sample wins
 
-	cold    sync.Mutex // serializes what reads a row in full, which may take long; no flush waits for it
 	capping sync.Mutex // guards cap
 	cap     *fieldmap.ValueCap
 
-	closed   atomic.Bool
-	read     atomic.Int64
-	dropped  [6]atomic.Int64 // by position in dropReasons
-	panicked atomic.Bool     // the first one is logged
+	closed  atomic.Bool
+	read    atomic.Int64
+	dropped [6]atomic.Int64 // by position in dropReasons
 
 	// Owned by who flushes.
 	next      time.Time
@@ -85,7 +80,11 @@ const (
 // maxTypes bounds the values of a row, so that they fit on the stack of the callback.
 const maxTypes = 8
 
-func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, exp *shared) (*pipeline, error) {
+// maxSourceBytes bounds the memory of the sums of one data source, those for all its exporters together.
+const maxSourceBytes = 64 << 20
+
+// newPipeline makes a pipeline that has one of shares parts of the memory of its data source.
+func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, exp *shared, shares int) (*pipeline, error) {
 	cfg, d := exp.cfg, plan.Descriptor()
 	if len(d.Types) > maxTypes {
 		return nil, fmt.Errorf("profiles.value-field names %d fields: at most %d are taken", len(d.Types), maxTypes)
@@ -93,6 +92,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 	c := profile.Config{
 		Scope: d.Scope, SchemaURL: schemaURL, Types: d.Types, PeriodType: d.PeriodType, Period: d.Period,
 		TextAttributes: cfg.StringAttributes, HashedMappings: cfg.HashedMappings, Demangle: stack.Demangle,
+		MaxBytes: maxSourceBytes / int64(shares),
 	}
 	if cfg.NativeDefault {
 		c.DefaultFrameType = profile.FrameNative
@@ -153,88 +153,6 @@ func onCPU(d fieldmap.Descriptor) bool {
 		d.PeriodType == profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
 }
 
-func (p *pipeline) subscribe() error {
-	if p.ds.Type() == datasource.TypeArray {
-		return p.ds.SubscribeArray(p.array, subscribePriority)
-	}
-	return p.ds.Subscribe(p.single, subscribePriority)
-}
-
-func (p *pipeline) array(_ datasource.DataSource, rows datasource.DataArray) error {
-	n := rows.Len()
-	p.read.Add(int64(n))
-	p.agg.StartSnapshot()
-	for i := range n {
-		p.row(rows.Get(i))
-	}
-	return nil
-}
-
-func (p *pipeline) single(_ datasource.DataSource, d datasource.Data) error {
-	p.read.Add(1)
-	p.row(d)
-	return nil
-}
-
-// row takes a row into the window. A panic costs the row, not the gadget.
-func (p *pipeline) row(d datasource.Data) {
-	defer func() {
-		if r := recover(); r != nil {
-			p.dropped[dropPanic].Add(1)
-			if !p.panicked.Swap(true) {
-				p.inst.log.Errorf("%s: data source %q: reading a row failed, rows like it are dropped; please report this: %q\n%s",
-					Name, p.ds.Name(), fmt.Sprint(r), debug.Stack())
-			}
-		}
-	}()
-	if p.closed.Load() {
-		p.dropped[dropClosed].Add(1)
-		return
-	}
-	if p.inst.maps.kept() {
-		p.inst.maps.note(p.plan.StackIDs(d))
-	}
-	if p.sampling > 1 && rand.Uint64N(p.sampling) != 0 {
-		p.dropped[dropSampledOut].Add(1)
-		return
-	}
-	var buf [maxTypes]int64
-	values := p.plan.Values(buf[:0], d)
-	zero := true
-	for i := range values {
-		zero = zero && values[i] == 0
-		values[i] = times(values[i], int64(p.sampling))
-	}
-	if zero && !p.last {
-		p.dropped[dropZero].Add(1)
-		return
-	}
-	var at uint64
-	if p.timed {
-		if at = p.plan.Timestamp(d); at == 0 {
-			at = uint64(time.Now().UnixNano())
-		}
-	}
-	res, key := p.plan.Keys(d)
-	st := p.agg.Add(key, values, at)
-	switch {
-	case st == profile.Added:
-	case zero: // there is nothing that it takes the place of
-		p.dropped[dropZero].Add(1)
-		return
-	default:
-		st = p.unknown(d, res, key, values, at, st)
-	}
-	switch st {
-	case profile.Full:
-		p.dropped[dropFull].Add(1)
-		p.wake()
-	case profile.ResourceFull:
-		p.dropped[dropResourceLimit].Add(1)
-		p.wake()
-	}
-}
-
 // times is v n times, the nearest number where that does not fit. n is positive.
 func times(v, n int64) int64 {
 	switch {
@@ -248,49 +166,7 @@ func times(v, n int64) int64 {
 	return v * n
 }
 
-// unknown adds a row whose stack, or whose resource in this window, is not known yet.
-func (p *pipeline) unknown(d datasource.Data, res, key uint64, values []int64, at uint64, st profile.Status) profile.Status {
-	p.cold.Lock()
-	defer p.cold.Unlock()
-	var s profile.Sample
-	read := false
-	// A flush in between asks for the resource again, or for all where it has begun a new
-	// dictionary; it does so once in many seconds.
-	for range 4 {
-		switch st {
-		case profile.NeedSample:
-			room := p.agg.Room(res)
-			if room == profile.NeedResource {
-				p.agg.SetResource(res, p.resource(d))
-				room = p.agg.Room(res)
-			}
-			if room == profile.Full || room == profile.ResourceFull {
-				return room
-			}
-			if !read {
-				var outcome stack.Outcome
-				s, outcome = p.plan.Sample(d)
-				s.StackLost = outcome == stack.Lost
-				s.Attributes = p.capped(s.Attributes)
-				read = true
-			}
-			if st = p.agg.Insert(res, key, s, values, at); st == profile.NeedResource {
-				st = profile.NeedSample
-			}
-		case profile.NeedResource:
-			p.agg.SetResource(res, p.resource(d))
-			st = p.agg.Add(key, values, at)
-		default:
-			if p.agg.NearFull() {
-				p.wake()
-			}
-			return st
-		}
-	}
-	return profile.Full
-}
-
-// resource reads a row's resource. The caller holds cold.
+// resource reads a row's resource. The caller holds the source's cold.
 func (p *pipeline) resource(d datasource.Data) profile.Resource {
 	r := p.plan.Resource(d)
 	r.Attributes = p.capped(r.Attributes)

@@ -79,10 +79,12 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 	c.ours = len(ds.GetFieldsWithTag("type:"+ebpftypes.MntNsTypeName, "type:"+ebpftypes.NetNsTypeName)) > 0
 
 	p := &Plan{seed: maphash.MakeSeed(), k1: rand.Uint64(), k2: rand.Uint64(), k3: rand.Uint64()}
+	p.reads = p
 	c.plan = p
 	if err := c.stack(); err != nil {
 		return nil, err
 	}
+	c.share()
 	if err := c.values(); err != nil {
 		return nil, err
 	}
@@ -94,6 +96,25 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 	c.links()
 	c.time()
 	return p, nil
+}
+
+// share lets the Plan have the keys and the stacks of the first one of its data source. What makes a stack
+// distinct for this Plan alone is hashed for it alone.
+func (c *compiler) share() {
+	p, first := c.plan, c.o.First
+	if first == nil {
+		return
+	}
+	p.seed, p.k1, p.k2, p.k3 = first.seed, first.k1, first.k2, first.k3
+	for _, r := range p.stackRow {
+		if !slices.ContainsFunc(first.stackRow, r.same) {
+			p.row = append(p.row, r)
+		}
+	}
+	p.stackRow = first.stackRow
+	if first.rawKernel == p.rawKernel { // kernel addresses are read either way
+		p.reads = first
+	}
 }
 
 func (c *compiler) warnf(format string, args ...any) {

@@ -47,6 +47,14 @@ func newReader(ds datasource.DataSource, acc datasource.FieldAccessor) reader {
 	return r
 }
 
+// same tells whether two readers of one data source read the same.
+func (r reader) same(o reader) bool {
+	if r.acc == nil || o.acc == nil {
+		return r.acc == nil && o.acc == nil
+	}
+	return r.acc.FullName() == o.acc.FullName() && r.cut == o.cut && r.errno == o.errno
+}
+
 // raw returns the memory of the field within the row. It panics where the row is shorter than the
 // data source says; see guarded.
 func (r *reader) raw(d datasource.Data) []byte {

@@ -44,6 +44,10 @@ type Options struct {
 	KernelSymbols *stack.KernelSymbols
 	// Processes knows the mappings of user frames; nil leaves them as the kernel gave them.
 	Processes *procmap.Resolver
+	// First is the Plan of the same data source for another exporter, compiled with the same other Options
+	// but for Exporter, Processes and Name; nil for the first. The new Plan reads stacks with it, and shares its
+	// StackKey. Both belong to one goroutine where they read Samples.
+	First *Plan
 	// Logger takes warnings about annotations that are ignored. It may be nil.
 	Logger logger.Logger
 }

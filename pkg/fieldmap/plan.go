@@ -28,14 +28,18 @@ type Plan struct {
 	containerID reader
 	ids         []reader // identify the resource where containerID is empty
 	wide        []reader // more that makes a resource distinct
-	row         []reader // makes a sample distinct within its resource
+	stackRow    []reader // makes a stack distinct
+	row         []reader // more that makes a sample distinct within its resource
 	values      []valueReader
 	timestamp   reader
 	bootOffset  uint64
 
 	// The cold path.
 	stacks            stackFields
-	frames            []profile.Frame     // of the last Sample
+	reads             *Plan               // whose stacks are read; p, or the Plan that p shares them with
+	own               Stack               // of Sample
+	rawKernel         bool                // kernel addresses are raw
+	frames            []profile.Frame     // of the last SampleOf that changed some
 	attributes        []profile.Attribute // the same
 	identity          identityFields
 	sampleAttrs       []attribute
@@ -103,10 +107,35 @@ func (p *Plan) Stats() Stats {
 // sample distinct, the resource included. Rows with equal keys have, within one Plan, the same
 // resource and the same sample. It does not allocate.
 func (p *Plan) Keys(d datasource.Data) (resource, row uint64) {
+	return p.KeysOf(d, p.StackKey(d))
+}
+
+// StackKey returns a hash of the row's stack, for KeysOf. Hashing the text of a stack is most of what
+// Keys takes, so Plans that were compiled for several exporters do it once. It does not allocate.
+func (p *Plan) StackKey(d datasource.Data) (key uint64) {
 	defer func() {
 		if recover() != nil {
 			p.shortRows.Add(1)
-			resource, row = p.keysGuarded(d)
+			key = p.k3
+			for i := range p.stackRow {
+				key = p.mix(key, p.hash(&p.stackRow[i], p.stackRow[i].guarded(d)))
+			}
+		}
+	}()
+	key = p.k3
+	for i := range p.stackRow {
+		key = p.mix(key, p.hash(&p.stackRow[i], p.stackRow[i].raw(d)))
+	}
+	return key
+}
+
+// KeysOf is Keys for a row whose StackKey is known, from this Plan or from the one that is its
+// Options.First.
+func (p *Plan) KeysOf(d datasource.Data, stackKey uint64) (resource, row uint64) {
+	defer func() {
+		if recover() != nil {
+			p.shortRows.Add(1)
+			resource, row = p.keysGuarded(d, stackKey)
 		}
 	}()
 	resource = p.k3
@@ -120,15 +149,15 @@ func (p *Plan) Keys(d datasource.Data) (resource, row uint64) {
 	for i := range p.wide {
 		resource = p.mix(resource, p.hash(&p.wide[i], p.wide[i].raw(d)))
 	}
-	row = resource
+	row = p.mix(resource, stackKey)
 	for i := range p.row {
 		row = p.mix(row, p.hash(&p.row[i], p.row[i].raw(d)))
 	}
 	return resource, row
 }
 
-// keysGuarded is Keys for a row that is too short: what is missing counts as empty.
-func (p *Plan) keysGuarded(d datasource.Data) (resource, row uint64) {
+// keysGuarded is KeysOf for a row that is too short: what is missing counts as empty.
+func (p *Plan) keysGuarded(d datasource.Data, stackKey uint64) (resource, row uint64) {
 	resource = p.k3
 	if b := p.containerID.guarded(d); len(b) > 0 {
 		resource = p.mix(resource, maphash.Bytes(p.seed, b))
@@ -140,11 +169,18 @@ func (p *Plan) keysGuarded(d datasource.Data) (resource, row uint64) {
 	for i := range p.wide {
 		resource = p.mix(resource, p.hash(&p.wide[i], p.wide[i].guarded(d)))
 	}
-	row = resource
+	row = p.mix(resource, stackKey)
 	for i := range p.row {
 		row = p.mix(row, p.hash(&p.row[i], p.row[i].guarded(d)))
 	}
 	return resource, row
+}
+
+// SameKeys tells whether p gives every row the keys that first, its Options.First, gives it.
+func (p *Plan) SameKeys(first *Plan) bool {
+	same := func(a, b []reader) bool { return slices.EqualFunc(a, b, reader.same) }
+	return p.k1 == first.k1 && p.containerID.same(first.containerID) &&
+		same(p.ids, first.ids) && same(p.wide, first.wide) && same(p.row, first.row)
 }
 
 func (r *reader) rawOrNone(d datasource.Data) []byte {
@@ -250,14 +286,44 @@ func (p *Plan) Resource(d datasource.Data) profile.Resource {
 	return profile.Resource{Attributes: l.resource}
 }
 
+// Stack is the stack of one row, which several Plans of its data source make Samples of. The zero value
+// is one that has not been read.
+type Stack struct {
+	by      *Plan           // that has read it
+	frames  []profile.Frame // of all fields
+	ends    []int           // of the fields in frames
+	outcome stack.Outcome
+	pending bool
+}
+
+// Forget makes s ready for another row.
+func (s *Stack) Forget() { s.by = nil }
+
 // Sample returns everything of the row but its values and resource, and what became of its stack.
 // Nothing in it aliases the row, but its stack and its list of attributes are valid until the next call
 // only. It may read stack maps: call it in the goroutine that delivers rows, once per unknown key.
 func (p *Plan) Sample(d datasource.Data) (profile.Sample, stack.Outcome) {
+	p.own.Forget()
+	return p.SampleOf(d, &p.own)
+}
+
+// SampleOf is Sample with a stack that the Plans of a data source share: the first of them reads it, and
+// names its functions. The frames are valid until st is read anew.
+func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Outcome) {
+	if st.by != p.reads {
+		p.reads.stacks.read(st, d)
+		st.by = p.reads
+	}
 	var s profile.Sample
-	var outcome stack.Outcome
-	s.Stack, outcome, s.Provisional = p.stacks.build(p.frames[:0], d)
-	p.frames = s.Stack
+	s.Stack, s.Provisional = st.frames, st.pending
+	if p.stacks.annotates() {
+		if st != &p.own { // others have it too
+			p.frames = append(p.frames[:0], st.frames...)
+			s.Stack = p.frames
+		}
+		s.Provisional = p.stacks.annotate(s.Stack, st.ends, d) || s.Provisional
+	}
+	outcome := st.outcome
 	s.Attributes = p.attributes[:0]
 	for i := range p.sampleAttrs {
 		a := &p.sampleAttrs[i]

@@ -2,6 +2,7 @@ package fieldmap
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -111,7 +112,7 @@ func (c *compiler) add(f stackField) {
 	}
 	for _, r := range rs {
 		if r.acc != nil {
-			p.row = append(p.row, r)
+			p.stackRow = append(p.stackRow, r)
 		}
 	}
 }
@@ -206,9 +207,10 @@ func (c *compiler) kernel() *stack.Kernel {
 			c.debugf("kernel frames may lack addresses: %v", err)
 		}
 	}
+	c.plan.rawKernel = c.o.Exporter.KernelAddresses == "raw"
 	return stack.NewKernel(stack.KernelOptions{
 		Map:          c.o.KernelMap,
-		RawAddresses: c.o.Exporter.KernelAddresses == "raw",
+		RawAddresses: c.plan.rawKernel,
 		Symbols:      symbols,
 	})
 }
@@ -235,28 +237,46 @@ func (c *compiler) userStack(raw datasource.FieldAccessor) (stackField, error) {
 	return f, nil
 }
 
-// build appends the frames of all fields to frames. The outcome is Lost if any of them was lost, although the
+// read reads the stacks of all fields into st. The outcome is Lost if any of them was lost, although the
 // others are there; Empty only if all are. With pending, more will be known of the frames.
-func (s stackFields) build(frames []profile.Frame, d datasource.Data) (out []profile.Frame, outcome stack.Outcome, pending bool) {
+func (s stackFields) read(st *Stack, d datasource.Data) {
+	st.frames, st.ends, st.pending = st.frames[:0], st.ends[:0], false
 	var lost, truncated bool
 	for i := range s {
 		var o stack.Outcome
 		var more bool
-		n := len(frames)
-		frames, o, more = s[i].append(frames, d)
-		pending = s[i].annotate(frames[n:], d) || pending || more
+		st.frames, o, more = s[i].append(st.frames, d)
+		st.ends = append(st.ends, len(st.frames))
+		st.pending = st.pending || more
 		lost = lost || o == stack.Lost
 		truncated = truncated || o == stack.Truncated
 	}
 	switch {
 	case lost:
-		return frames, stack.Lost, pending
+		st.outcome = stack.Lost
 	case truncated:
-		return frames, stack.Truncated, pending
-	case len(frames) == 0:
-		return frames, stack.Empty, pending
+		st.outcome = stack.Truncated
+	case len(st.frames) == 0:
+		st.outcome = stack.Empty
+	default:
+		st.outcome = stack.OK
 	}
-	return frames, stack.OK, pending
+}
+
+// annotates tells whether annotate has anything to do.
+func (s stackFields) annotates() bool {
+	return slices.ContainsFunc(s, func(f stackField) bool { return f.processes != nil })
+}
+
+// annotate fills in what is known of the mappings of a process's frames. ends are where those of each field
+// end.
+func (s stackFields) annotate(frames []profile.Frame, ends []int, d datasource.Data) (pending bool) {
+	start := 0
+	for i := range s {
+		pending = s[i].annotate(frames[start:ends[i]], d) || pending
+		start = ends[i]
+	}
+	return pending
 }
 
 // append appends the frames of one field. With pending, more may be known of them later.

@@ -331,13 +331,18 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// run lets op export the rows of one batch window.
-func run(t testing.TB, op operators.DataOperator, sh shape, compression string) result {
+// run lets op export the rows of one batch window, to one exporter and to one more with each of the further
+// settings.
+func run(t testing.TB, op operators.DataOperator, sh shape, compression string, more ...string) result {
 	c := startCounter(t)
 	igconfig.Config = viper.New()
 	igconfig.Config.SetConfigType("yaml")
-	require.NoError(t, igconfig.Config.ReadConfig(strings.NewReader(fmt.Sprintf(
-		"operator: {otel-profiles: {exporters: {x: {exporter: otlp-grpc, endpoint: %q, insecure: true, compression: %s}}}}", c.addr, compression))))
+	names, exporters := "", ""
+	for i, settings := range append([]string{""}, more...) {
+		names += fmt.Sprintf(",x%d", i)
+		exporters += fmt.Sprintf("x%d: {exporter: otlp-grpc, endpoint: %q, insecure: true, compression: %s%s}, ", i, c.addr, compression, settings)
+	}
+	require.NoError(t, igconfig.Config.ReadConfig(strings.NewReader("operator: {otel-profiles: {exporters: {"+exporters+"}}}")))
 	require.NoError(t, op.Init(nil))
 
 	var res result
@@ -365,7 +370,7 @@ func run(t testing.TB, op operators.DataOperator, sh shape, compression string) 
 	}))
 	gc = gadgetcontext.New(context.Background(), "registry.example/profile_cpu:latest", gadgetcontext.WithDataOperators(emitter, op))
 	require.NoError(t, gc.Run(api.ParamValues{
-		"operator.otel-profiles.otel-profiles-exporter": "x", "operator.otel-profiles.otel-profiles-interval": "1h",
+		"operator.otel-profiles.otel-profiles-exporter": names[1:], "operator.otel-profiles.otel-profiles-interval": "1h",
 	}))
 	require.NoError(t, emitErr)
 	res.cpu = float64((cpuTime() - cpu).Nanoseconds()) / (2 * rows)

@@ -1,0 +1,220 @@
+package otelprofiles
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+)
+
+// source reads the rows of one data source, once for all the exporters that they go to. Its callbacks run in
+// the gadget's goroutines: they never wait for the network, never return an error, and do not allocate
+// once a stack is known.
+type source struct {
+	inst  *instance
+	ds    datasource.DataSource
+	plan  *fieldmap.Plan // of the first pipeline: it reads what they all have in common
+	pipes []*pipeline    // at least one
+
+	cold  sync.Mutex     // serializes what reads a row in full, which may take long; no flush waits for it
+	stack fieldmap.Stack // of the row that was read in full last, under cold
+	of    uint64         // the number of that row, under cold
+	rows  uint64         // how many were read in full, under cold
+
+	panicked atomic.Bool // the first one is logged
+}
+
+func (s *source) subscribe() error {
+	if s.ds.Type() == datasource.TypeArray {
+		return s.ds.SubscribeArray(s.array, subscribePriority)
+	}
+	return s.ds.Subscribe(s.single, subscribePriority)
+}
+
+func (s *source) array(_ datasource.DataSource, rows datasource.DataArray) error {
+	n := rows.Len()
+	for _, p := range s.pipes {
+		p.read.Add(int64(n))
+		p.agg.StartSnapshot()
+	}
+	for i := range n {
+		s.row(rows.Get(i))
+	}
+	return nil
+}
+
+func (s *source) single(_ datasource.DataSource, d datasource.Data) error {
+	for _, p := range s.pipes {
+		p.read.Add(1)
+	}
+	s.row(d)
+	return nil
+}
+
+// row takes a row into the windows of all pipelines. A panic costs the row, not the gadget.
+func (s *source) row(d datasource.Data) {
+	done := 0 // pipelines that have counted the row
+	defer func() {
+		if r := recover(); r != nil {
+			for _, p := range s.pipes[done:] {
+				p.dropped[dropPanic].Add(1)
+			}
+			if !s.panicked.Swap(true) {
+				s.inst.log.Errorf("%s: data source %q: reading a row failed, rows like it are dropped; please report this: %q\n%s",
+					Name, s.ds.Name(), fmt.Sprint(r), debug.Stack())
+			}
+		}
+	}()
+	if s.inst.maps.kept() && !s.pipes[0].closed.Load() {
+		s.inst.maps.note(s.plan.StackIDs(d))
+	}
+	r := row{d: d}
+	r.n = len(s.plan.Values(r.values[:0], d)) // there is room for all of them
+	for _, v := range r.values[:r.n] {
+		if v != 0 {
+			r.nonzero = true
+			break
+		}
+	}
+	for i, p := range s.pipes {
+		s.feed(p, i == 0, &r)
+		done = i + 1
+	}
+}
+
+// row is what the pipelines of a source have in common of a row: what one of them has read is there for the
+// next.
+type row struct {
+	d       datasource.Data
+	values  [maxTypes]int64
+	n       int    // of values
+	nonzero bool   // one of values is not 0
+	at      uint64 // its time, once somebody has asked for it
+
+	keyed    bool
+	stackKey uint64
+	res, key uint64 // of the first pipeline
+
+	number uint64 // among those that were read in full; 0 before
+}
+
+// feed takes a row into the window of one pipeline.
+func (s *source) feed(p *pipeline, first bool, r *row) {
+	if p.closed.Load() {
+		p.dropped[dropClosed].Add(1)
+		return
+	}
+	if p.sampling > 1 && rand.Uint64N(p.sampling) != 0 {
+		p.dropped[dropSampledOut].Add(1)
+		return
+	}
+	if !r.nonzero && !p.last {
+		p.dropped[dropZero].Add(1)
+		return
+	}
+	values := r.values
+	if p.sampling > 1 {
+		for i := range values {
+			values[i] = times(values[i], int64(p.sampling))
+		}
+	}
+	at := uint64(0)
+	if p.timed {
+		if r.at == 0 {
+			if r.at = s.plan.Timestamp(r.d); r.at == 0 {
+				r.at = uint64(time.Now().UnixNano())
+			}
+		}
+		at = r.at
+	}
+	if !r.keyed {
+		r.keyed = true
+		r.stackKey = s.plan.StackKey(r.d)
+		r.res, r.key = s.plan.KeysOf(r.d, r.stackKey)
+	}
+	res, key := r.res, r.key
+	if !first && !p.sameKeys {
+		res, key = p.plan.KeysOf(r.d, r.stackKey)
+	}
+	st := p.agg.Add(key, values[:r.n], at)
+	switch {
+	case st == profile.Added:
+		return
+	case !r.nonzero: // there is nothing that it takes the place of
+		p.dropped[dropZero].Add(1)
+		return
+	}
+	switch s.unknown(p, r, res, key, values[:r.n], at, st) {
+	case profile.Full:
+		p.dropped[dropFull].Add(1)
+		p.wake()
+	case profile.ResourceFull:
+		p.dropped[dropResourceLimit].Add(1)
+		p.wake()
+	}
+}
+
+// unknown adds a row whose stack, or whose resource in this window, is not known yet.
+func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, at uint64, st profile.Status) profile.Status {
+	d := r.d
+	s.cold.Lock()
+	defer s.cold.Unlock()
+	var smp profile.Sample
+	read := false
+	// A flush in between asks for the resource again, or for all where it has begun a new
+	// dictionary; it does so once in many seconds.
+	for range 4 {
+		switch st {
+		case profile.NeedSample:
+			room := p.agg.Room(res)
+			if room == profile.NeedResource {
+				p.agg.SetResource(res, p.resource(d))
+				room = p.agg.Room(res)
+			}
+			if room == profile.Full || room == profile.ResourceFull {
+				return room
+			}
+			if !read {
+				var outcome stack.Outcome
+				smp, outcome = p.plan.SampleOf(d, s.stackOf(r))
+				smp.StackLost = outcome == stack.Lost
+				smp.Attributes = p.capped(smp.Attributes)
+				read = true
+			}
+			if st = p.agg.Insert(res, key, smp, values, at); st == profile.NeedResource {
+				st = profile.NeedSample
+			}
+		case profile.NeedResource:
+			p.agg.SetResource(res, p.resource(d))
+			st = p.agg.Add(key, values, at)
+		default:
+			if p.agg.NearFull() {
+				p.wake()
+			}
+			return st
+		}
+	}
+	return profile.Full
+}
+
+// stackOf returns the stack of a row, which is read when the first pipeline asks for it. The caller holds
+// cold.
+func (s *source) stackOf(r *row) *fieldmap.Stack {
+	if r.number == 0 {
+		s.rows++
+		r.number = s.rows
+	}
+	if s.of != r.number {
+		s.stack.Forget()
+		s.of = r.number
+	}
+	return &s.stack
+}

@@ -1,0 +1,73 @@
+package fieldmap
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+)
+
+// counting counts how often functions are named.
+type counting struct {
+	stack.Symbolizer
+	n int
+}
+
+func (c *counting) Resolve(t symbolizer.Task, q []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error) {
+	c.n++
+	return c.Symbolizer.Resolve(t, q)
+}
+
+// Plans for several exporters of one data source read a row's stack once, and what they make of it is what
+// each would make alone.
+func TestPlansShareStacks(t *testing.T) {
+	s := idGadget(t, idMetadata)
+	names := &counting{Symbolizer: &functions{}}
+	o := idOptions(t, nil)
+	o.Symbolizer = names
+	first := compile(t, s, o)
+	o.First = first
+	o.Exporter.Attributes = []config.KeyValue{{Key: "thread.name", Value: "drop"}}
+	second := compile(t, s, o)
+	o.Exporter.Attributes = nil
+	third := compile(t, s, o)
+	require.False(t, second.SameKeys(first))
+	require.True(t, third.SameKeys(first))
+
+	d := s.row(idRow())
+	key := first.StackKey(d)
+	res, row := first.KeysOf(d, key)
+	wantRes, wantRow := first.Keys(d)
+	require.Equal(t, []uint64{wantRes, wantRow}, []uint64{res, row})
+	other := idRow()
+	other["proc.comm"] = "another"
+	e := s.row(other)
+	_, changed := first.KeysOf(e, first.StackKey(e))
+	require.NotEqual(t, row, changed)
+	_, a := second.KeysOf(d, key)
+	_, b := second.KeysOf(e, first.StackKey(e))
+	require.Equal(t, a, b, "the name of the thread is not part of it")
+
+	var st Stack
+	got, outcome := first.SampleOf(d, &st)
+	require.Equal(t, stack.OK, outcome)
+	want := slices.Clone(got.Stack)
+	require.Equal(t, "main.work", want[1].Name)
+	require.Equal(t, 1, names.n)
+	for _, p := range []*Plan{second, third} {
+		got, _ := p.SampleOf(d, &st)
+		require.Equal(t, want, got.Stack)
+	}
+	require.Equal(t, 1, names.n, "functions are named once")
+
+	// Kernel addresses are read either raw or not.
+	o.Exporter.KernelAddresses = "offset"
+	fourth := compile(t, s, o)
+	got, _ = fourth.SampleOf(d, &st)
+	require.NotEqual(t, want[0].Address, got.Stack[0].Address)
+	require.Equal(t, want[1:], got.Stack[1:])
+}

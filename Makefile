@@ -34,8 +34,17 @@ help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: build gadgets $(BIN)/demo ## Show which functions burn CPU on this machine, without any backend (root)
-	@$(BIN)/demo -ig $(BIN)/ig -gadget profile_cpu:$(GADGET_TAG) -archive $(BUILD)/gadgets/profile_cpu.tar -dir $(BUILD)/demo
+demo: build gadgets $(BIN)/profile ## Show which functions burn CPU on this machine, without any backend (root)
+	@$(BIN)/profile demo -o $(BUILD)/demo
+
+# What to profile: PID=, COMM= or CONTAINER=, and for how long: SECONDS=; PROFILE= takes further flags.
+PROFILE_FLAGS = $(if $(PID),--pid $(PID)) $(if $(COMM),--comm '$(COMM)') $(if $(CONTAINER),--container '$(CONTAINER)') $(if $(SECONDS_ASKED),--seconds $(SECONDS_ASKED)) $(PROFILE)
+# SECONDS is a variable of the shell, too: only the one that is given to make counts.
+SECONDS_ASKED = $(if $(filter command line environment%,$(origin SECONDS)),$(SECONDS))
+
+.PHONY: profile
+profile: build gadgets $(BIN)/profile ## Show what PID=, COMM= or CONTAINER= does for SECONDS=30 (root)
+	@$(BIN)/profile $(PROFILE_FLAGS)
 
 ##@ Build
 
@@ -63,9 +72,9 @@ demo-collector: build gadgets collector ## Profile a Collector under load and sh
 image: ## Build the image of the daemon for both architectures into build/image, without a container daemon
 	@$(STEP) "building the daemon's image (a few minutes the first time)" go run -buildvcs=false ./cmd/imagebuild -manifest cmd/gadgettracermanager/image.yaml -arch amd64,arm64 -layout $(BUILD)/image
 
-.PHONY: $(BIN)/demo
-$(BIN)/demo:
-	@$(STEP) "building $@" go build -buildvcs=false -o $@ ./cmd/demo
+.PHONY: $(BIN)/profile
+$(BIN)/profile:
+	@$(STEP) "building $@" go build -buildvcs=false -o $@ ./cmd/profile
 
 .PHONY: collector
 collector: ## Build the OpenTelemetry Collector that the tests send to

@@ -21,6 +21,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
 const (
@@ -152,7 +153,7 @@ func demo(ctx context.Context, opts options, out io.Writer) (err error) {
 			}
 		}
 	}
-	return report(opts.dir, phases[0], phases[1], out)
+	return writeReport(opts.dir, phases[0], phases[1], out)
 }
 
 // run puts the load on the Collector and profiles it meanwhile.
@@ -209,8 +210,8 @@ func (p *phase) profile(ctx context.Context, opts options, c *collector, l *load
 	}
 }
 
-// report writes what was found, and where it is.
-func report(dir string, before, after *phase, out io.Writer) error {
+// writeReport writes what was found, and where it is.
+func writeReport(dir string, before, after *phase, out io.Writer) error {
 	written := []string{filepath.Join(dir, "profiles.jsonl")}
 	for _, p := range []*phase{before, after} {
 		if len(p.samples) == 0 {
@@ -219,14 +220,15 @@ func report(dir string, before, after *phase, out io.Writer) error {
 		title := "CPU time of a Collector, compression " + p.compression
 		page, picture := filepath.Join(dir, p.name+".html"), filepath.Join(dir, p.name+".svg")
 		if err := errors.Join(
-			writeFlameGraph(page, title, p.samples, receiver.WriteFlameGraph),
-			writeFlameGraph(picture, title, p.samples, receiver.WriteFlameSVG),
+			writeFlameGraph(page, title, p.samples, report.WriteFlameGraph),
+			writeFlameGraph(picture, title, p.samples, report.WriteFlameSVG),
 		); err != nil {
 			return err
 		}
 		written = append(written, page, picture)
 		fmt.Fprintf(out, "\nthe Collector's hot functions %s the change (compression %s):\n", p.name, p.compression)
-		if err := receiver.WriteTop(out, receiver.Top(p.samples, tableRows)); err != nil {
+		opts := report.Options{Group: func(receiver.Sample) string { return "" }}
+		if err := report.WriteTop(out, receiver.TypeOf(p.samples[0]), "", report.Top(p.samples, tableRows, opts)); err != nil {
 			return err
 		}
 	}
@@ -244,18 +246,4 @@ func writeFlameGraph(path, title string, samples []receiver.Sample, write func(i
 		return fmt.Errorf("writing the flame graph: %w", err)
 	}
 	return errors.Join(write(f, title, samples), f.Close())
-}
-
-// oneLine makes a name safe for a terminal and short.
-func oneLine(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, name)
-	if r := []rune(name); len(r) > 70 {
-		return string(r[:69]) + "…"
-	}
-	return name
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -112,9 +111,4 @@ func renderInvoices() {
 		}
 	}
 	sink += uint64(invoice[len(invoice)-1])
-}
-
-// isJob reports whether a function of that name is one of the busy program's.
-func isJob(function string) bool {
-	return slices.ContainsFunc(jobs(), func(j job) bool { return j.function == function })
 }

@@ -1,4 +1,4 @@
-package receiver
+package report
 
 import (
 	"cmp"
@@ -8,6 +8,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
 // Sizes of WriteFlameSVG in pixels.
@@ -23,7 +25,7 @@ const (
 
 // WriteFlameSVG writes the flame graph of WriteFlameGraph as a picture without a script, to be
 // shown in documents. A box's amount and share appear when the mouse rests on it.
-func WriteFlameSVG(w io.Writer, title string, samples []Sample) error {
+func WriteFlameSVG(w io.Writer, title string, samples []receiver.Sample) error {
 	d := flame(title, samples)
 	children := make([][]int, len(d.Nodes))
 	for i, n := range d.Nodes {

@@ -1,4 +1,4 @@
-package receiver
+package report
 
 import (
 	"cmp"
@@ -11,6 +11,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
 // The page's script and style. They come from this package; everything that comes from samples is
@@ -58,7 +60,7 @@ type flameData struct {
 // services at the top, below them their functions from the outermost to the leaf; outside containers
 // the programs come between. The page is one file, loads nothing, and its policy forbids it to. Time
 // is shown in seconds.
-func WriteFlameGraph(w io.Writer, title string, samples []Sample) error {
+func WriteFlameGraph(w io.Writer, title string, samples []receiver.Sample) error {
 	data, err := json.Marshal(flame(title, samples))
 	if err != nil {
 		return fmt.Errorf("writing the flame graph: %w", err)
@@ -88,7 +90,7 @@ func WriteFlameGraph(w io.Writer, title string, samples []Sample) error {
 
 // flame builds the tree. Values are microseconds where the samples measure time, so that they stay
 // whole numbers that a script can hold.
-func flame(title string, samples []Sample) flameData {
+func flame(title string, samples []receiver.Sample) flameData {
 	nodes := []*flameNode{{name: "all", parent: -1, children: map[flameKey]int{}}}
 	child := func(parent int, name, kind string) int {
 		k := flameKey{name, kind}
@@ -117,7 +119,7 @@ func flame(title string, samples []Sample) flameData {
 		nodes[0].total += value
 		at := child(0, service, "service")
 		nodes[at].total += value
-		if program := programOutside(s); program != "" {
+		if program := Program(s); !InContainer(s) && program != s.Service {
 			at = child(at, program, "program")
 			nodes[at].total += value
 		}
@@ -161,17 +163,6 @@ func flame(title string, samples []Sample) flameData {
 		data.Nodes = append(data.Nodes, [5]int64{parent, name(n.name), name(n.kind), n.total, n.self})
 	}
 	return data
-}
-
-// programOutside returns what tells the programs outside containers apart, which share one service:
-// the thread's name. It is empty for a sample of a container.
-func programOutside(s Sample) string {
-	for _, key := range []string{"container.id", "container.name", "k8s.container.name", "k8s.pod.name"} {
-		if s.Resource[key] != "" {
-			return ""
-		}
-	}
-	return s.Attributes["thread.name"]
 }
 
 func flameName(s string) string {

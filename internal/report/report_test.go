@@ -1,4 +1,4 @@
-package receiver
+package report
 
 import (
 	"bytes"
@@ -10,15 +10,42 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
+// timer is the type of CPU samples, 100 a second.
+var timer = receiver.Type{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 10_000_000}
+
+// of returns a sample of a type.
+func of(t receiver.Type, service string, n int64, stack ...receiver.Frame) receiver.Sample {
+	return receiver.Sample{
+		Type: t.Type, Unit: t.Unit, PeriodType: t.PeriodType, PeriodUnit: t.PeriodUnit, Period: t.Period,
+		Service: service, Values: []int64{n}, Stack: stack, Start: time.Unix(1_700_000_000, 0).UTC(), End: time.Unix(1_700_000_010, 0).UTC(),
+	}
+}
+
+// shop returns samples of a service: main.work called vfs_read (3 samples), ran by itself twice, and
+// called a function without a symbol once.
+func shop() []receiver.Sample {
+	work := receiver.Frame{Name: "main.work", Type: "native", File: "main.go", Line: 7, Mapping: "/usr/bin/app", Address: 0x1234}
+	samples := []receiver.Sample{
+		of(timer, "shop", 3, receiver.Frame{Name: "vfs_read", Type: "kernel", Mapping: "[kernel.kallsyms]"}, work),
+		of(timer, "shop", 2, work),
+		of(timer, "shop", 1, receiver.Frame{Type: "native", Mapping: "/usr/bin/app", Address: 0x2345}, work),
+	}
+	samples[0].Attributes = map[string]string{"thread.name": "worker"}
+	return samples
+}
+
 func TestTop(t *testing.T) {
-	rows := Top(Resolve(request()), 0)
+	rows := Top(shop(), 0, Options{})
 	require.Len(t, rows, 3)
 	require.Equal(t, "vfs_read", rows[0].Function)
-	require.Equal(t, "shop", rows[0].Service)
+	require.Equal(t, "shop", rows[0].Group)
 	require.EqualValues(t, 3, rows[0].Self)
 	require.InDelta(t, 0.5, rows[0].SelfShare, 1e-9)
 	require.InDelta(t, 0.03, rows[0].Seconds, 1e-9)
@@ -27,35 +54,35 @@ func TestTop(t *testing.T) {
 	require.EqualValues(t, 6, rows[1].Total)
 	require.InDelta(t, 1, rows[1].TotalShare, 1e-9)
 	require.Equal(t, "app+0x2345", rows[2].Function)
-	require.Len(t, Top(Resolve(request()), 2), 2)
-	require.Empty(t, Top(nil, 5))
+	require.Len(t, Top(shop(), 2, Options{}), 2)
+	require.Empty(t, Top(nil, 5, Options{}))
 }
 
 func TestTopCountsRecursionOnceAndLostStacks(t *testing.T) {
-	f := func(names ...string) (stack []Frame) {
+	f := func(names ...string) (stack []receiver.Frame) {
 		for _, n := range names {
-			stack = append(stack, Frame{Name: n})
+			stack = append(stack, receiver.Frame{Name: n})
 		}
 		return stack
 	}
-	rows := Top([]Sample{
+	rows := Top([]receiver.Sample{
 		{Service: "a", Stack: f("x", "y", "x", "y"), Unit: "count", Values: []int64{4}},
 		{Service: "b", Stack: f("x"), Unit: "count", Values: []int64{2}},
 		{Service: "b", Unit: "count", Values: []int64{1}},
-	}, 0)
+	}, 0, Options{})
 	require.Equal(t, []Row{
-		{Service: "a", Function: "x", Self: 4, Total: 4, SelfShare: 4. / 7, TotalShare: 4. / 7},
-		{Service: "b", Function: "x", Self: 2, Total: 2, SelfShare: 2. / 7, TotalShare: 2. / 7},
-		{Service: "b", Function: "[no stack]", Self: 1, Total: 1, SelfShare: 1. / 7, TotalShare: 1. / 7},
-		{Service: "a", Function: "y", Total: 4, TotalShare: 4. / 7},
+		{Group: "a", Function: "x", Self: 4, Total: 4, SelfShare: 4. / 7, TotalShare: 4. / 7},
+		{Group: "b", Function: "x", Self: 2, Total: 2, SelfShare: 2. / 7, TotalShare: 2. / 7},
+		{Group: "b", Function: "[no stack]", Self: 1, Total: 1, SelfShare: 1. / 7, TotalShare: 1. / 7},
+		{Group: "a", Function: "y", Total: 4, TotalShare: 4. / 7},
 	}, rows)
 }
 
 func TestWriteTop(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, WriteTop(&b, []Row{
-		{Service: "shop", Function: "main.work", SelfShare: 0.5, TotalShare: 1, Seconds: 1.25},
-		{Service: "evil\x1b[2J", Function: "a\nb", SelfShare: 0.25},
+	require.NoError(t, WriteTop(&b, timer, "SERVICE", []Row{
+		{Group: "shop", Function: "main.work", SelfShare: 0.5, TotalShare: 1, Seconds: 1.25},
+		{Group: "evil\x1b[2J", Function: "a\nb", SelfShare: 0.25},
 		{Function: strings.Repeat("x", 100)},
 	}))
 	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
@@ -70,7 +97,7 @@ func TestWriteTop(t *testing.T) {
 	require.Equal(t, column, strings.Index(lines[1], "main.work"))
 	require.Equal(t, column, strings.Index(lines[2], `"a\nb"`))
 
-	require.ErrorIs(t, WriteTop(failingWriter{}, nil), errWrite)
+	require.ErrorIs(t, WriteTop(failingWriter{}, timer, "SERVICE", nil), errWrite)
 }
 
 var errWrite = errors.New("disk full")
@@ -93,7 +120,7 @@ func flameOf(t *testing.T, page string) flameData {
 
 func TestWriteFlameGraph(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, WriteFlameGraph(&b, "demo", Resolve(request())))
+	require.NoError(t, WriteFlameGraph(&b, "demo", shop()))
 	d := flameOf(t, b.String())
 	require.Equal(t, "demo", d.Title)
 	require.Equal(t, "µs", d.Unit)
@@ -111,7 +138,7 @@ func TestWriteFlameGraph(t *testing.T) {
 		"5 app+0x2345 [native] 10000 10000",
 	}, lines)
 	// In a container the service is enough.
-	inside := Resolve(request())
+	inside := shop()
 	for i := range inside {
 		inside[i].Resource = map[string]string{"container.name": "app"}
 	}
@@ -123,9 +150,9 @@ func TestWriteFlameGraph(t *testing.T) {
 
 func TestFlameGraphEscapesNames(t *testing.T) {
 	const evil = `</script><script>alert(1)</script><img src=x onerror=alert(1)>`
-	s := Sample{Service: evil, Unit: "count", Values: []int64{1}, Stack: []Frame{{Name: evil, Type: evil}}}
+	s := receiver.Sample{Service: evil, Unit: "count", Values: []int64{1}, Stack: []receiver.Frame{{Name: evil, Type: evil}}}
 	var b bytes.Buffer
-	require.NoError(t, WriteFlameGraph(&b, evil, []Sample{s}))
+	require.NoError(t, WriteFlameGraph(&b, evil, []receiver.Sample{s}))
 	require.NotContains(t, b.String(), "<script>alert")
 	require.NotContains(t, b.String(), "<img")
 	require.Contains(t, b.String(), "<title>"+html.EscapeString(evil)+"</title>")
@@ -138,7 +165,7 @@ func TestFlameGraphEscapesNames(t *testing.T) {
 
 func TestWriteFlameSVG(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, WriteFlameSVG(&b, "CPU <now>", Resolve(request())))
+	require.NoError(t, WriteFlameSVG(&b, "CPU <now>", shop()))
 	type box struct {
 		Title string `xml:"title"`
 		Rect  struct {
@@ -166,12 +193,12 @@ func TestWriteFlameSVG(t *testing.T) {
 
 func TestFlameSVGWithHostileNames(t *testing.T) {
 	const evil = "</title><script>alert(1)</script>\x00\x1b\xff"
-	deep := make([]Frame, 2*svgMaxDepth)
+	deep := make([]receiver.Frame, 2*svgMaxDepth)
 	for i := range deep {
 		deep[i].Name = fmt.Sprint(evil, i)
 	}
 	var b bytes.Buffer
-	require.NoError(t, WriteFlameSVG(&b, evil, []Sample{
+	require.NoError(t, WriteFlameSVG(&b, evil, []receiver.Sample{
 		{Service: evil, Unit: evil, Values: []int64{1}, Stack: deep},
 		{Service: evil, Unit: evil, Values: []int64{-1}},
 	}))
@@ -186,20 +213,20 @@ func TestFlameSVGWithHostileNames(t *testing.T) {
 }
 
 func TestFlameGraphIsBounded(t *testing.T) {
-	samples := make([]Sample, 0, maxFlameNodes+101)
+	samples := make([]receiver.Sample, 0, maxFlameNodes+101)
 	for i := range maxFlameNodes + 100 {
-		samples = append(samples, Sample{Service: "s", Unit: "count", Values: []int64{1}, Stack: []Frame{{Name: fmt.Sprint("f", i)}}})
+		samples = append(samples, receiver.Sample{Service: "s", Unit: "count", Values: []int64{1}, Stack: []receiver.Frame{{Name: fmt.Sprint("f", i)}}})
 	}
-	samples = append(samples, Sample{Service: "s", Unit: "count", Values: []int64{1000}, Stack: []Frame{{Name: "hot"}}})
+	samples = append(samples, receiver.Sample{Service: "s", Unit: "count", Values: []int64{1000}, Stack: []receiver.Frame{{Name: "hot"}}})
 	d := flame("t", samples)
 	require.LessOrEqual(t, len(d.Nodes), maxFlameNodes)
 	require.Positive(t, d.Left)
 	require.Contains(t, d.Names, "hot")
 
-	deep := Sample{Service: "s", Unit: "count", Values: []int64{1}, Stack: make([]Frame, 10*maxFlameDepth)}
-	require.Len(t, flame("t", []Sample{deep}).Nodes, 2+maxFlameDepth)
+	deep := receiver.Sample{Service: "s", Unit: "count", Values: []int64{1}, Stack: make([]receiver.Frame, 10*maxFlameDepth)}
+	require.Len(t, flame("t", []receiver.Sample{deep}).Nodes, 2+maxFlameDepth)
 
-	long := Sample{Service: "s", Unit: "count", Values: []int64{1}, Stack: []Frame{{Name: strings.Repeat("é", 10*maxFlameName)}}}
-	d = flame("t", []Sample{long})
+	long := receiver.Sample{Service: "s", Unit: "count", Values: []int64{1}, Stack: []receiver.Frame{{Name: strings.Repeat("é", 10*maxFlameName)}}}
+	d = flame("t", []receiver.Sample{long})
 	require.Len(t, []rune(d.Names[d.Nodes[2][1]]), maxFlameName)
 }

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+const demoUsage = `profile demo samples this machine while programs in several languages are busy in functions whose shares
+of the CPU time are known, and prints what was measured beside what is true.
+
+`
+
+const demoSeconds = 10
+
+func runDemo(ctx context.Context, args []string, out io.Writer) (err error) {
+	var o options
+	flags := newFlags("demo", demoUsage)
+	flags.StringVar(&o.gadget, "gadget", "", "what to show it with: cpu or polyglot; by default the one that shows most")
+	seconds := o.addFlags(flags, demoSeconds)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%q is too much: demo takes flags alone", flags.Arg(0))
+	}
+	if err := o.check(*seconds); err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 {
+		return errNotRoot
+	}
+	if o.dir == "" {
+		o.dir = "profile-demo"
+	}
+	dir, err := os.MkdirTemp("", "profile-demo-")
+	if err != nil {
+		return fmt.Errorf("making a folder for the busy programs: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	programs, stop, err := startBusy(ctx, dir, out)
+	if err != nil {
+		return errors.Join(err, stop())
+	}
+	result, err := profile(ctx, o, out)
+	if err := errors.Join(err, stop()); err != nil {
+		return err
+	}
+	if err := result.report(out); err != nil {
+		return err
+	}
+	return writeShares(out, programs, result.rcv.Samples())
+}
+
+// writeShares prints what was measured of the busy programs beside what they did.
+func writeShares(out io.Writer, programs []running, samples []receiver.Sample) error {
+	fmt.Fprintf(out, "\nthe demo's own busy programs, of whose CPU time the functions take %d, %d and %d %%:\n\n", busyShares[0], busyShares[1], busyShares[2])
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "  PROGRAM\tMEASURED\t")
+	for _, p := range programs {
+		shares, seconds := measured(p, samples)
+		if seconds == 0 {
+			fmt.Fprintf(t, "  %s\tits functions were not seen by name: --gadget polyglot shows them\t\n", p.language)
+			continue
+		}
+		parts := make([]string, len(shares))
+		for i, share := range shares {
+			parts[i] = fmt.Sprintf("%s %.1f%%", p.functions[i], share)
+		}
+		fmt.Fprintf(t, "  %s\t%s\t(of %.1f s)\t\n", p.language, strings.Join(parts, ", "), seconds)
+	}
+	return t.Flush()
+}
+
+// measured returns the shares of a program's functions in percent, and the CPU seconds that they were
+// seen for in all.
+func measured(p running, samples []receiver.Sample) (shares [3]float64, seconds float64) {
+	for _, s := range samples {
+		for i, function := range p.functions {
+			if p.calls(s.Stack, function) {
+				amount, _ := s.Seconds()
+				shares[i] += amount
+				seconds += amount
+				break
+			}
+		}
+	}
+	if seconds > 0 {
+		for i := range shares {
+			shares[i] *= 100 / seconds
+		}
+	}
+	return shares, seconds
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// install says where the programs and the gadgets are.
+type install struct{ ig, gadgets string }
+
+// unwinderProgram is what profile_polyglot needs beside ig.
+const unwinderProgram = "unwinder"
+
+// ownGadgets are the short names of this project's gadgets.
+var ownGadgets = map[string]string{
+	"cpu":       "profile_cpu",
+	"offcpu":    "profile_offcpu",
+	"pagefault": "profile_pagefault",
+	"polyglot":  "profile_polyglot",
+}
+
+// gadget is what ig is to run.
+type gadget struct {
+	image string
+	// archive is the file that the image is imported from, empty for an image that ig finds itself.
+	archive string
+	// digest is that of the image in the archive.
+	digest string
+	// name is the image's name without registry and tag.
+	name string
+	// chosen says why, if nobody asked for it.
+	chosen string
+}
+
+// find fills in what is not given from where this program is: build/bin beside build/gadgets, or
+// installed, /usr/bin beside /usr/share/ig-otel-profiles/gadgets.
+func (i *install) find() error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	bin := filepath.Dir(self)
+	if i.ig == "" {
+		i.ig = filepath.Join(bin, "ig")
+	}
+	if _, err := os.Stat(i.ig); err != nil {
+		return fmt.Errorf("finding the ig command: %w: build it with \"make build\", or say where it is with --ig", err)
+	}
+	if i.gadgets != "" {
+		return nil
+	}
+	for _, dir := range []string{filepath.Join(bin, "../gadgets"), filepath.Join(bin, "../share/ig-otel-profiles/gadgets")} {
+		if _, err := os.Stat(dir); err == nil {
+			i.gadgets = dir
+			return nil
+		}
+	}
+	return nil
+}
+
+// archive returns the file of one of our gadgets and whether it is there.
+func (i *install) archive(name string) (string, bool) {
+	if i.gadgets == "" {
+		return "", false
+	}
+	file := filepath.Join(i.gadgets, name+".tar")
+	_, err := os.Stat(file)
+	return file, err == nil
+}
+
+// choose returns the gadget that was asked for, and else the one that shows most of any process.
+func (i *install) choose(asked string) (gadget, error) {
+	if asked != "" {
+		name, own := ownGadgets[asked]
+		if !own {
+			image := asked[strings.LastIndexByte(asked, '/')+1:]
+			image, _, _ = strings.Cut(image, "@")
+			image, _, _ = strings.Cut(image, ":")
+			return gadget{image: asked, name: image}, nil
+		}
+		if name == "profile_polyglot" {
+			if why := i.noUnwinder(); why != "" {
+				return gadget{}, fmt.Errorf("--gadget polyglot: %s", why)
+			}
+		}
+		return i.own(name)
+	}
+	why := i.noUnwinder()
+	if _, there := i.archive("profile_polyglot"); why == "" && there {
+		g, err := i.own("profile_polyglot")
+		g.chosen = "it unwinds programs without frame pointers, and interpreters"
+		return g, err
+	}
+	if why == "" {
+		why = "there is no image of profile_polyglot"
+	}
+	g, err := i.own("profile_cpu")
+	g.chosen = "for whole stacks in every language: " + why
+	return g, err
+}
+
+func (i *install) own(name string) (gadget, error) {
+	file, there := i.archive(name)
+	if !there {
+		return gadget{}, fmt.Errorf("there is no image %s.tar in %q: build it with \"make gadgets\", or say where it is with --gadgets", name, i.gadgets)
+	}
+	image, digest, err := readArchive(file)
+	if err != nil {
+		return gadget{}, fmt.Errorf("reading the gadget's image %s: %w", file, err)
+	}
+	return gadget{image: image, archive: file, digest: digest, name: name}, nil
+}
+
+// noUnwinder returns why the unwinder cannot be used; empty if it can.
+func (i *install) noUnwinder() string {
+	file := filepath.Join(filepath.Dir(i.ig), unwinderProgram)
+	info, err := os.Stat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "there is no program " + unwinderProgram + " beside ig"
+	case err != nil:
+		return err.Error()
+	case info.Mode()&0o111 == 0:
+		return file + " cannot be executed"
+	}
+	return ""
+}
+
+// load makes ig know the gadget's image, unless it does already. An image of the same name from another
+// build is replaced, and that is said: whoever runs it by its name now gets this one.
+func (i *install) load(ctx context.Context, g gadget, out io.Writer) error {
+	if g.archive == "" {
+		return nil
+	}
+	have, err := i.knownDigest(ctx, g.image)
+	if err != nil {
+		return err
+	}
+	if have == g.digest {
+		return nil
+	}
+	if have != "" {
+		fmt.Fprintf(out, "the image %s that ig had (%.19s…) is of another build: replaced by %s (%.19s…)\n", g.image, have, g.archive, g.digest)
+	}
+	if output, err := exec.CommandContext(ctx, i.ig, "image", "import", g.archive).CombinedOutput(); err != nil {
+		return fmt.Errorf("importing the gadget from %s: %w\n%s", g.archive, err, output)
+	}
+	return nil
+}
+
+// knownDigest returns the digest that ig has for an image of ours, empty if it has none.
+func (i *install) knownDigest(ctx context.Context, name string) (string, error) {
+	output, err := exec.CommandContext(ctx, i.ig, "image", "list", "--no-trunc", "--output", "json").Output()
+	if err != nil {
+		return "", fmt.Errorf("listing ig's images: %w", err)
+	}
+	var images []struct{ Repository, Tag, Digest string }
+	if err := json.Unmarshal(output, &images); err != nil {
+		return "", fmt.Errorf("reading the list of ig's images: %w", err)
+	}
+	for _, image := range images {
+		if image.Repository+":"+image.Tag == name {
+			return image.Digest, nil
+		}
+	}
+	return "", nil
+}
+
+const (
+	// maxIndex bounds the index of an image that is read.
+	maxIndex = 1 << 20
+	// igRegistry is what ig puts before a name without a registry, and leaves out where it shows one.
+	igRegistry = "ghcr.io/inspektor-gadget/gadget/"
+	refName    = "org.opencontainers.image.ref.name"
+)
+
+// readArchive returns the name and the digest of the image in an archive of the OCI layout.
+func readArchive(file string) (name, digest string, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", "", err
+	}
+	defer f.Close()
+	for archive := tar.NewReader(f); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return "", "", errors.New("it has no index.json: is it an image's archive?")
+		}
+		if err != nil {
+			return "", "", err
+		}
+		if filepath.Clean(header.Name) != "index.json" {
+			continue
+		}
+		var index struct {
+			Manifests []struct {
+				Digest      string            `json:"digest"`
+				Annotations map[string]string `json:"annotations"`
+			} `json:"manifests"`
+		}
+		if err := json.NewDecoder(io.LimitReader(archive, maxIndex)).Decode(&index); err != nil {
+			return "", "", fmt.Errorf("index.json: %w", err)
+		}
+		for _, m := range index.Manifests {
+			if name := m.Annotations[refName]; name != "" {
+				return strings.TrimPrefix(name, igRegistry), m.Digest, nil
+			}
+		}
+		return "", "", errors.New("index.json: no image in it has a name")
+	}
+}

@@ -1,0 +1,69 @@
+// profile shows where the programs of this machine spend their time, without a backend and without
+// changing them: it runs ig with a gadget, receives the profiles itself, and writes a table, a flame
+// graph, a pprof file and OTLP. "make profile PID=1234" builds what it needs and runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+)
+
+const usage = `profile shows where programs spend their time.
+
+  profile [flags]       sample this machine, or one program of it, as root
+  profile diff A B      what has changed from one result to another
+  profile open DIR      show a result in a browser
+  profile demo          sample busy programs whose true shares are known, as root
+
+  sudo profile --pid 1234 --seconds 30
+  sudo profile --comm postgres --gadget offcpu
+  sudo profile --container shop -o before
+
+`
+
+func main() {
+	// The first interrupt ends the sampling, and what was seen is reported. The second one finds the
+	// default handler again and ends the program.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "profile:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	command := ""
+	if len(args) > 0 {
+		command = args[0]
+	}
+	switch command {
+	case "diff":
+		return runDiff(args[1:], os.Stdout)
+	case "open":
+		return runOpen(ctx, args[1:], os.Stdout)
+	case "demo":
+		return runDemo(ctx, args[1:], os.Stdout)
+	case burnCommand:
+		return burn(os.Stdin)
+	}
+	return runProfile(ctx, args, os.Stdout)
+}
+
+// newFlags returns the flags of a command; its usage begins with head.
+func newFlags(name, head string) *pflag.FlagSet {
+	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.Usage = func() {
+		fmt.Fprint(os.Stderr, head, "Flags:\n", flags.FlagUsages())
+	}
+	return flags
+}

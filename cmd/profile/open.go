@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const openUsage = `profile open serves a result on localhost until it is interrupted, for the browser of this machine.
+From another one: ssh -L 8080:localhost:8080 MACHINE, and open http://localhost:8080/ there.
+
+  profile open profile-1234-20261121-173000
+
+`
+
+// runOpen serves the folder of a result.
+func runOpen(ctx context.Context, args []string, out io.Writer) error {
+	flags := newFlags("open", openUsage)
+	port := flags.Int("port", 8080, "`port` on localhost; 0 for any that is free")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() != 1 {
+		return fmt.Errorf("open takes the folder of one result, not %d", flags.NArg())
+	}
+	dir := flags.Arg(0)
+	if _, err := os.Stat(filepath.Join(dir, pageFile)); err != nil {
+		return fmt.Errorf("%s is no result of profile: %w", dir, err)
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", *port))
+	if err != nil {
+		return fmt.Errorf("listening on localhost: %w: take another port with --port", err)
+	}
+	server := &http.Server{Handler: serveResult(dir), ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // it ends in any case
+	defer stop()
+	fmt.Fprintf(out, "http://localhost:%d/ shows %s until Ctrl-C\n", listener.Addr().(*net.TCPAddr).Port, dir)
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving %s: %w", dir, err)
+	}
+	return nil
+}
+
+// serveResult serves the files of a result and nothing else. A page of another site that has a name
+// lead to this machine gets nothing.
+func serveResult(dir string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host
+		}
+		if host != "localhost" && host != "127.0.0.1" {
+			http.Error(w, "this is for localhost", http.StatusForbidden)
+			return
+		}
+		name := r.URL.Path[1:]
+		if name == "" {
+			name = pageFile
+		}
+		if r.Method != http.MethodGet && r.Method != http.MethodHead || !resultFiles.MatchString(name) {
+			http.NotFound(w, r)
+			return
+		}
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			http.Error(w, "the result is gone", http.StatusNotFound)
+			return
+		}
+		defer root.Close()
+		file, err := root.Open(name)
+		if err != nil {
+			http.NotFound(w, r)
+			return
+		}
+		defer file.Close()
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store")
+		if filepath.Ext(name) != ".html" {
+			w.Header().Set("Content-Disposition", "attachment")
+		}
+		http.ServeContent(w, r, name, time.Time{}, file)
+	})
+}

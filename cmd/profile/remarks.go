@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// interpreters are programs whose native functions say little about the program that they run.
+var interpreters = []string{"python", "node", "ruby", "perl", "php", "java", "beam.smp", "dotnet"}
+
+// remarkable is the share of the samples from which on something is worth a remark.
+const remarkable = 0.1
+
+// remarks says what a reader should know of what the samples do not show.
+func (r *result) remarks(samples []receiver.Sample) []string {
+	var lines []string
+	all, lone, nameless, user := 0.0, 0.0, 0.0, 0.0
+	files := map[string]float64{}
+	for _, s := range samples {
+		n := float64(s.Total())
+		all += n
+		frames := slices.DeleteFunc(slices.Clone(s.Stack), func(f receiver.Frame) bool { return f.Type == "kernel" })
+		if len(frames) == 0 {
+			continue
+		}
+		user += n
+		if len(frames) == 1 {
+			lone += n
+		}
+		if frames[0].Name == "" {
+			nameless += n
+			files[filepath.Base(frames[0].Mapping)] += n
+		}
+	}
+	if user == 0 {
+		return nil
+	}
+	interpreter := ""
+	if r.opts.target.pid != 0 {
+		program := programOf(r.opts.target.pid)
+		if slices.ContainsFunc(interpreters, func(name string) bool { return strings.HasPrefix(program, name) }) {
+			interpreter = program
+		}
+	}
+	polyglot := r.gadget.name == "profile_polyglot"
+	switch {
+	case interpreter != "" && !polyglot:
+		lines = append(lines, fmt.Sprintf("%s is an interpreter: %s shows its own functions, not those of the program that it runs; --gadget polyglot does", interpreter, r.gadget.name))
+	case lone/user >= remarkable && !polyglot:
+		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks end after one function: the program has no frame pointers; --gadget polyglot finds the callers all the same", 100*lone/user))
+	}
+	if nameless/user >= remarkable {
+		worst, most := "", 0.0
+		for file, n := range files {
+			if n > most || n == most && file < worst {
+				worst, most = file, n
+			}
+		}
+		where := ""
+		if worst != "." && worst != "" {
+			where = ", most of them in " + worst
+		}
+		lines = append(lines, fmt.Sprintf("%.0f %% of the functions have no name%s: no symbol table was found", 100*nameless/user, where))
+	}
+	return lines
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
+)
+
+// report prints what has arrived, writes the flame graph and says where everything is.
+func (r *result) report(out io.Writer) error {
+	samples := r.rcv.Samples()
+	if len(samples) == 0 {
+		return r.nothing()
+	}
+	types, byType := receiver.ByType(samples)
+	page := filepath.Join(r.opts.dir, pageFile)
+	if err := writePage(page, title(types[0])+" of "+r.run.Target, byType[types[0]]); err != nil {
+		return err
+	}
+	for _, t := range types {
+		if err := r.table(out, t, byType[t]); err != nil {
+			return err
+		}
+	}
+	stats := r.rcv.Stats()
+	fmt.Fprintf(out, "  %d samples in %d requests, %d bytes\n", stats.Samples, stats.Requests, stats.Bytes)
+	if stats.Dropped > 0 {
+		fmt.Fprintf(out, "  the first %d requests are only in %s: more came than this program holds\n", stats.Dropped, samplesFile)
+	}
+	for _, line := range r.remarks(samples) {
+		fmt.Fprintln(out, "note:", line)
+	}
+
+	fmt.Fprintln(out, "\nwritten:")
+	files, err := os.ReadDir(r.opts.dir)
+	if err != nil {
+		return fmt.Errorf("listing the results: %w", err)
+	}
+	for _, file := range files {
+		path := filepath.Join(r.opts.dir, file.Name())
+		fmt.Fprintf(out, "  %-44s %s\n", path, describe(path))
+	}
+	fmt.Fprintf(out, "\nshow it:    %s open %s\n", os.Args[0], r.opts.dir)
+	next := append(igrun.Prefix(), r.opts.install.ig)
+	next = append(next, igArgs(r.opts, r.gadget, "localhost:4317")...)
+	fmt.Fprintf(out, "to your own OpenTelemetry Collector:\n  %s\n", shellLine(next))
+
+	findings := r.rcv.Findings()
+	if len(findings) > 0 {
+		return fmt.Errorf("what ig sent breaks the protocol, which is a defect: %w", errors.Join(findings...))
+	}
+	return nil
+}
+
+// waits reports whether a type measures waiting: what counts is then who waits, not the functions of the
+// system that all waiting ends in.
+func waits(t receiver.Type) bool {
+	return strings.HasPrefix(t.Type, "off_cpu") || strings.HasPrefix(t.Type, "offcpu") || strings.HasPrefix(t.PeriodType, "off_cpu")
+}
+
+// title says what a type measures.
+func title(t receiver.Type) string {
+	switch {
+	case waits(t):
+		return "time off the CPU"
+	case t.PeriodType == "cpu":
+		return "CPU time"
+	case t.Type == "":
+		return "samples"
+	}
+	return strings.ReplaceAll(t.Type, "_", " ")
+}
+
+func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample) error {
+	opts, group := report.Options{}, ""
+	if r.opts.target.pid == 0 {
+		opts.Group, group = report.Program, "PROGRAM"
+	} else {
+		opts.Group = func(receiver.Sample) string { return "" }
+	}
+	what := "by the function that did it"
+	if waits(t) {
+		opts.Leaf, what = report.Own, "by the first function of the program's own"
+	}
+	fmt.Fprintf(out, "\n%s of %s, %s:\n\n", title(t), r.run.Target, what)
+	if err := report.WriteTop(out, t, group, report.Top(samples, r.opts.rows, opts)); err != nil {
+		return err
+	}
+	seconds, total := 0.0, int64(0)
+	for _, s := range samples {
+		amount, _ := s.Seconds()
+		seconds, total = seconds+amount, total+s.Total()
+	}
+	if seconds > 0 {
+		fmt.Fprintf(out, "\n  %.2f seconds in all, in %.0f s\n", seconds, r.run.Seconds)
+	} else {
+		fmt.Fprintf(out, "\n  %d in all, in %.0f s\n", total, r.run.Seconds)
+	}
+	return nil
+}
+
+func writePage(path, title string, samples []receiver.Sample) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("writing the flame graph: %w", err)
+	}
+	return errors.Join(report.WriteFlameGraph(f, title, samples), f.Close())
+}
+
+func describe(file string) string {
+	switch {
+	case strings.HasSuffix(file, ".html"):
+		return "flame graph: open it in a browser"
+	case strings.HasSuffix(file, ".pb.gz"):
+		return "pprof: go tool pprof -http=localhost:8080 " + file
+	case strings.HasSuffix(file, ".jsonl"):
+		return "the requests as OTLP JSON, one a line"
+	case strings.HasSuffix(file, runFile):
+		return "what was sampled, and for how long"
+	}
+	return ""
+}
+
+// shellLine quotes what a shell would take apart.
+func shellLine(args []string) string {
+	quoted := make([]string, len(args))
+	for i, arg := range args {
+		quoted[i] = arg
+		if strings.ContainsAny(arg, " $&\"'();<>|*?") {
+			quoted[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
+}

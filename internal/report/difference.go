@@ -1,0 +1,115 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// Side is one of two profiles to compare.
+type Side struct {
+	Samples []receiver.Sample
+	// Scale multiplies the amounts, seconds where the samples measure time, to make the two sides
+	// comparable: one over the seconds of the run, for example.
+	Scale float64
+}
+
+// Change is what one function took itself in two profiles, scaled.
+type Change struct {
+	Function      string
+	Before, After float64
+}
+
+// amounts returns what each function took itself, and all of them.
+func (s Side) amounts(opts Options) (functions map[string]float64, all float64) {
+	opts.Group = func(receiver.Sample) string { return "" }
+	functions = map[string]float64{}
+	timed := len(s.Samples) > 0 && isTime(receiver.TypeOf(s.Samples[0]))
+	for _, r := range Top(s.Samples, 0, opts) {
+		amount := float64(r.Self)
+		if timed {
+			amount = r.Seconds
+		}
+		functions[r.Function] += amount * s.Scale
+		all += amount * s.Scale
+	}
+	return functions, all
+}
+
+// Difference returns the functions that took something themselves before or after, the one that has
+// changed most first.
+func Difference(before, after Side, opts Options) []Change {
+	b, _ := before.amounts(opts)
+	a, _ := after.amounts(opts)
+	changes := make([]Change, 0, len(b)+len(a))
+	for f, amount := range b {
+		changes = append(changes, Change{f, amount, a[f]})
+	}
+	for f, amount := range a {
+		if _, both := b[f]; !both {
+			changes = append(changes, Change{f, 0, amount})
+		}
+	}
+	changes = slices.DeleteFunc(changes, func(c Change) bool { return c.Before == 0 && c.After == 0 })
+	slices.SortFunc(changes, func(x, y Change) int {
+		return cmp.Or(cmp.Compare(math.Abs(y.After-y.Before), math.Abs(x.After-x.Before)), cmp.Compare(x.Function, y.Function))
+	})
+	return changes
+}
+
+// WriteDifference writes the n functions that have changed most as a table for a terminal, the others in
+// a line, and the sums.
+func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error {
+	changes := Difference(before, after, opts)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	line := func(c Change) {
+		fmt.Fprintf(t, "%s\t%s\t%s\t  %s\n", short(c.Before), short(c.After), signed(c.After-c.Before), c.Function)
+	}
+	fmt.Fprintln(t, "BEFORE\tAFTER\tCHANGE\t  FUNCTION")
+	n = min(n, len(changes))
+	for _, c := range changes[:n] {
+		c.Function = Shown(c.Function, maxFunction)
+		line(c)
+	}
+	rest, all := Change{Function: "all others"}, Change{Function: "in all"}
+	for i, c := range changes {
+		all.Before, all.After = all.Before+c.Before, all.After+c.After
+		if i >= n {
+			rest.Before, rest.After = rest.Before+c.Before, rest.After+c.After
+		}
+	}
+	if n < len(changes) {
+		line(rest)
+	}
+	if all.Before > 0 {
+		all.Function += fmt.Sprintf(" (%+.0f%%)", 100*(all.After/all.Before-1))
+	}
+	line(all)
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("writing the difference: %w", err)
+	}
+	return nil
+}
+
+// short writes an amount with three digits that matter.
+func short(v float64) string {
+	digits := 0
+	if a := math.Abs(v); a > 0 && a < 100 {
+		digits = min(4, 2-int(math.Floor(math.Log10(a))))
+	}
+	return strconv.FormatFloat(v, 'f', digits, 64)
+}
+
+func signed(v float64) string {
+	s := short(v)
+	if v > 0 {
+		s = "+" + s
+	}
+	return s
+}

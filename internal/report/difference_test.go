@@ -1,0 +1,44 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+func TestDifference(t *testing.T) {
+	inflate, parse, read := receiver.Frame{Name: "inflate"}, receiver.Frame{Name: "parse"}, receiver.Frame{Name: "read"}
+	before := Side{Scale: 0.1, Samples: []receiver.Sample{of(timer, "a", 50, inflate), of(timer, "a", 100, parse), of(timer, "b", 50, inflate)}}
+	after := Side{Scale: 0.05, Samples: []receiver.Sample{of(timer, "a", 200, parse, inflate), of(timer, "a", 25, read)}}
+	changes := Difference(before, after, Options{})
+	require.Len(t, changes, 3)
+	for i, want := range []Change{{"inflate", 0.1, 0}, {"read", 0, 0.0125}, {"parse", 0.1, 0.1}} {
+		require.Equal(t, want.Function, changes[i].Function)
+		require.InDelta(t, want.Before, changes[i].Before, 1e-9)
+		require.InDelta(t, want.After, changes[i].After, 1e-9)
+	}
+
+	var table strings.Builder
+	require.NoError(t, WriteDifference(&table, before, after, 2, Options{}))
+	lines := strings.Split(table.String(), "\n")
+	require.Equal(t, []string{"BEFORE", "AFTER", "CHANGE", "FUNCTION"}, strings.Fields(lines[0]))
+	require.Equal(t, []string{"0.100", "0", "-0.100", "inflate"}, strings.Fields(lines[1]))
+	require.Equal(t, []string{"0", "0.0125", "+0.0125", "read"}, strings.Fields(lines[2]))
+	require.Equal(t, []string{"0.100", "0.100", "0", "all", "others"}, strings.Fields(lines[3]))
+	require.Equal(t, []string{"0.200", "0.113", "-0.0875", "in", "all", "(-44%)"}, strings.Fields(lines[4]))
+
+	require.Empty(t, Difference(Side{}, Side{}, Options{}))
+	require.NoError(t, WriteDifference(&table, Side{}, Side{}, 2, Options{}))
+	require.ErrorIs(t, WriteDifference(failingWriter{}, before, after, 2, Options{}), errWrite)
+}
+
+func TestDifferenceQuotesNames(t *testing.T) {
+	var table strings.Builder
+	side := Side{Scale: 1, Samples: []receiver.Sample{of(timer, "a", 1, receiver.Frame{Name: "a\x1b[31mb"})}}
+	require.NoError(t, WriteDifference(&table, side, Side{}, 2, Options{}))
+	require.NotContains(t, table.String(), "\x1b")
+	require.Contains(t, table.String(), `a\x1b[31mb`)
+}

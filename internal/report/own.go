@@ -1,0 +1,106 @@
+package report
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// Own returns the index of the first frame from the leaf that is the program's own: not the kernel's,
+// and not of a library or runtime that came with the system or the language. A thread that waits always
+// does so in the same few functions of those; what tells waits apart is who called them. Without
+// such a frame it is the first one outside the kernel, and without that the leaf.
+//
+// It goes by frame types, files and names, and so is a guess where a file is not known.
+func Own(stack []receiver.Frame) int {
+	outside := -1
+	// The native functions below interpreted ones are the interpreter's.
+	inInterpreter := slices.ContainsFunc(stack, func(f receiver.Frame) bool { return slices.Contains(interpreted, f.Type) })
+	for i, f := range stack {
+		if f.Type == "kernel" {
+			continue
+		}
+		if outside < 0 && f.Name != "" {
+			outside = i
+		}
+		if f.Name != "" && !foreign(f) && !(inInterpreter && f.Type == "native") {
+			return i
+		}
+	}
+	return max(outside, 0)
+}
+
+// interpreted are the types of frames that an interpreter or a compiler at run time has made.
+var interpreted = []string{"beam", "cpython", "dotnet", "jvm", "perl", "php", "ruby", "v8js"}
+
+// foreign reports whether a frame outside the kernel belongs to a library or a runtime.
+func foreign(f receiver.Frame) bool {
+	switch f.Type {
+	case "cpython", "ruby", "php", "perl":
+		return strings.HasPrefix(f.File, "<frozen ") || systemFile(f.File)
+	case "jvm":
+		return hasPrefix(f.Name, "java.", "javax.", "jdk.", "sun.", "com.sun.")
+	case "v8js":
+		return strings.HasPrefix(f.File, "node:")
+	case "dotnet":
+		return strings.HasPrefix(f.Name, "System.")
+	case "go":
+		return standardGo(f.Name)
+	}
+	if systemFile(f.Mapping) || strings.HasPrefix(f.Mapping, "[vd") || sharedLibrary(f.Mapping) {
+		return true
+	}
+	return slices.Contains(waiting, strings.TrimLeft(f.Name, "_")) || hasPrefix(f.Name, "_PyEval", "Py", "_Py", "__libc_", "__GI_")
+}
+
+// waiting are functions of C libraries that programs wait in, for stacks whose files are not known.
+var waiting = []string{
+	"accept", "accept4", "clock_nanosleep", "connect", "epoll_pwait", "epoll_wait", "fdatasync", "flock", "fsync", "futex_abstimed_wait_common",
+	"futex_abstimed_wait_common64", "futex_abstimed_wait_cancelable64", "futex_wait", "lll_lock_wait", "nanosleep", "poll", "ppoll", "pread64",
+	"pselect", "pthread_clockjoin_ex", "pthread_cond_clockwait", "pthread_cond_timedwait", "pthread_cond_wait", "pthread_mutex_lock",
+	"pthread_rwlock_rdlock", "pthread_rwlock_wrlock", "pwrite64", "read", "recv", "recvfrom", "recvmsg", "select", "sem_clockwait",
+	"sem_timedwait", "sem_wait", "send", "sendmsg", "sendto", "sigtimedwait", "sigwait", "sleep", "syscall", "syscall_cancel",
+	"internal_syscall_cancel", "syscall_cancel_arch", "usleep", "wait4", "waitid", "waitpid", "write", "writev",
+}
+
+func hasPrefix(s string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(s, p) })
+}
+
+// systemFile reports whether a file came with the system or the language: /usr/local is where people
+// put their own programs, except for the interpreters' libraries.
+func systemFile(file string) bool {
+	return hasPrefix(file, "/usr/lib", "/lib/", "/lib64/", "/usr/share/") || hasPrefix(file, "/usr/local/lib/python") && !strings.Contains(file, "-packages/")
+}
+
+// sharedLibrary reports whether a mapping is the C library or one of its kind, by its file's name.
+func sharedLibrary(mapping string) bool {
+	return hasPrefix(path.Base(mapping), "ld-linux", "ld-musl", "libc.", "libc-", "libpthread", "libm.", "libstdc++", "libgcc_s", "libpython", "libruby", "libjvm", "libnode")
+}
+
+// standardGo reports whether a Go function is of the standard library or the runtime: the first element
+// of its import path has no dot, and it is not main.
+func standardGo(name string) bool {
+	pkg := name
+	if i := strings.LastIndexByte(pkg, '/'); i >= 0 {
+		if j := strings.IndexByte(pkg[i:], '.'); j >= 0 {
+			pkg = pkg[:i+j]
+		}
+	} else if i := strings.IndexByte(pkg, '.'); i >= 0 {
+		pkg = pkg[:i]
+	}
+	first, _, nested := strings.Cut(pkg, "/")
+	if nested {
+		return !strings.Contains(first, ".") && slices.Contains(goRoots, first)
+	}
+	return slices.Contains(goRoots, pkg)
+}
+
+// goRoots are the first elements of import paths of Go's standard library that are found in stacks.
+var goRoots = []string{
+	"archive", "bufio", "bytes", "cmp", "compress", "container", "context", "crypto", "database", "encoding", "errors", "expvar", "flag",
+	"fmt", "go", "hash", "html", "image", "index", "internal", "io", "iter", "log", "maps", "math", "mime", "net", "os", "path", "reflect",
+	"regexp", "runtime", "slices", "sort", "strconv", "strings", "sync", "syscall", "testing", "text", "time", "unicode", "unique", "vendor",
+}

@@ -1,0 +1,53 @@
+package report
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+func TestOwn(t *testing.T) {
+	kernel := receiver.Frame{Name: "schedule", Type: "kernel"}
+	tests := []struct {
+		name  string
+		own   string
+		stack []receiver.Frame
+	}{
+		{"C, by the file", "take_order", []receiver.Frame{kernel,
+			{Name: "pthread_cond_wait", Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libc.so.6"},
+			{Name: "take_order", Type: "native", Mapping: "/srv/shop"}}},
+		{"C, by the name", "take_order", []receiver.Frame{kernel, {Name: "__GI___clock_nanosleep", Type: "native"}, {Name: "usleep", Type: "native"}, {Name: "take_order", Type: "native"}}},
+		{"Go", "shop.example/orders.(*Queue).Take", []receiver.Frame{kernel, {Name: "runtime.futex", Type: "go"}, {Name: "sync.(*Mutex).Lock", Type: "go"},
+			{Name: "internal/poll.(*FD).Read", Type: "go"}, {Name: "shop.example/orders.(*Queue).Take", Type: "go"}, {Name: "main.main", Type: "go"}}},
+		{"Python", "take", []receiver.Frame{kernel, {Name: "lock_acquire", Type: "native", Mapping: "/usr/bin/python3.11"},
+			{Name: "wait", Type: "cpython", File: "/usr/lib/python3.11/threading.py"}, {Name: "take", Type: "cpython", File: "/srv/shop/orders.py"}}},
+		{"Java", "shop.Orders.take", []receiver.Frame{kernel, {Name: "java.lang.Object.wait", Type: "jvm"}, {Name: "shop.Orders.take", Type: "jvm"}}},
+		{"nothing of its own", "nanosleep", []receiver.Frame{kernel, {Name: "nanosleep", Type: "native"}, {Type: "native", Address: 5}}},
+		{"the kernel alone", "schedule", []receiver.Frame{kernel, {Name: "worker_thread", Type: "kernel"}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			i := Own(tt.stack)
+			require.Equal(t, tt.own, tt.stack[i].Name)
+		})
+	}
+}
+
+func TestStandardGo(t *testing.T) {
+	for name, standard := range map[string]bool{
+		"runtime.mallocgc": true, "net/http.(*conn).serve": true, "internal/poll.(*FD).Read": true, "sort.Slice": true,
+		"main.main": false, "example.com/net/http.Serve": false, "shop/orders.Take": false, "cmd/compile/internal/ssa.Compile": false, "orders": false,
+	} {
+		require.Equal(t, standard, standardGo(name), name)
+	}
+}
+
+func TestUnit(t *testing.T) {
+	require.Equal(t, "SECONDS", Unit(timer))
+	require.Equal(t, "SECONDS", Unit(receiver.Type{Type: "off_cpu", Unit: "nanoseconds"}))
+	require.Equal(t, "FAULTS", Unit(receiver.Type{Type: "page_faults", Unit: "count"}))
+	require.Equal(t, "BYTES", Unit(receiver.Type{Type: "alloc_space", Unit: "bytes"}))
+	require.Equal(t, "COUNT", Unit(receiver.Type{}))
+}

@@ -111,6 +111,11 @@ test-loads: ## Build and run the programs whose profile is known
 	@.ci/packages $(LOAD_PACKAGES)
 	$(E2E) ./test/loads/...
 
+.PHONY: test-polyglot
+test-polyglot: build gadgets ## Profile programs in a dozen languages and compare with the truth (root)
+	@.ci/packages $(LOAD_PACKAGES)
+	POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md $(E2E) ./test/polyglot/...
+
 .PHONY: test-delivery
 test-delivery: collector ## Stop, freeze and restart a real Collector while rows come
 	$(E2E) ./test/delivery/...

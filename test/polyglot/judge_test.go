@@ -1,0 +1,47 @@
+package polyglot
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
+)
+
+func named(names ...string) []receiver.Frame {
+	var stack []receiver.Frame
+	for _, n := range names {
+		stack = append(stack, receiver.Frame{Name: n})
+	}
+	return stack
+}
+
+func TestJudge(t *testing.T) {
+	load, err := loads.Find("c")
+	require.NoError(t, err)
+	j := &judge{load: load, entries: []span{{"c", "_start", 0x1000, 0x1040}}, functions: []span{{"c", "light", 0x2000, 0x2100}}}
+	sample := func(n int64, stack []receiver.Frame) receiver.Sample {
+		return receiver.Sample{Stack: stack, Values: []int64{n}}
+	}
+	kernel := receiver.Frame{Name: "main", Type: "kernel"}
+	v := j.judge([]receiver.Sample{
+		sample(60, named("heavy", "work", "step", "run", "main", "_start")), // all there
+		sample(20, named("light", "step", "run", "main")),                   // a caller is missing
+		sample(8, []receiver.Frame{{Mapping: "/x/c", Address: 0x2010}}),     // by address, and the stack ends there
+		sample(2, []receiver.Frame{{Mapping: "/x/c", Address: 0x2100}, {Mapping: "/x/c", Address: 0x1020}}),
+		sample(9, append([]receiver.Frame{kernel}, named("rest")...)), // a function of the kernel is no entry
+		sample(1, []receiver.Frame{kernel}),
+	})
+	require.EqualValues(t, 100, v.samples)
+	require.EqualValues(t, 82, v.complete)
+	require.EqualValues(t, 89, v.named)
+	require.EqualValues(t, 60, v.chained)
+	require.Equal(t, map[string]int64{"heavy": 60, "light": 28, "rest": 9}, v.at)
+	require.Equal(t, map[string]int64{"c+0x2010": 8, "rest": 9, "[no user stack]": 1}, v.outermost)
+	require.InDelta(t, 100*60/97.0-60, v.off(), 1)
+
+	empty := j.judge(nil)
+	require.Equal(t, "-", empty.shares())
+	require.InDelta(t, 60, empty.off(), 0)
+}

@@ -1,0 +1,181 @@
+//go:build e2e
+
+package polyglot
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/sandbox"
+)
+
+// built returns the path of what make has built, and ends the test where it was not run from there.
+func built(t *testing.T, variable, name string) string {
+	t.Helper()
+	dir := os.Getenv(variable)
+	require.NotEmpty(t, dir, "%s is not set: run make test-polyglot", variable)
+	path := filepath.Join(dir, name)
+	require.FileExists(t, path)
+	return path
+}
+
+// image makes a gadget of this project available to ig and returns its name.
+func image(t *testing.T, gadget string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), built(t, "E2E_BIN", "ig"), "image", "import", built(t, "E2E_GADGETS", gadget+".tar")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	found := regexp.MustCompile(regexp.QuoteMeta(gadget) + `:[\w.-]+`).Find(out)
+	require.NotNil(t, found, "ig image import does not say what it has imported: %s", out)
+	return string(found)
+}
+
+// log is what ig says, which is read while it runs.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// gadgetRun is "ig run" of a gadget, under way, into a receiver.
+type gadgetRun struct {
+	t        *testing.T
+	receiver *receiver.Receiver
+	cmd      *exec.Cmd
+	log      *log
+	cancel   context.CancelFunc
+	ended    chan error
+	started  time.Time
+}
+
+// startRun starts "ig run" with the exporter, and returns at once. The run ends with the test at the latest.
+func startRun(t *testing.T, image string, flags ...string) *gadgetRun {
+	t.Helper()
+	r, err := receiver.Start(receiver.Options{MaxBytes: 1 << 30, MaxMessageSize: 64 << 20})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.yaml")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
+operator:
+  otel-profiles:
+    exporters:
+      truth:
+        exporter: otlp-grpc
+        endpoint: %q
+        insecure: true
+        attributes: ["process.pid=sample"]
+        max_values_per_attribute: 0
+`, r.Addr()), 0o600))
+	prefix, err := sandbox.Prefix(t.Context(), dir)
+	require.NoError(t, err)
+	args := append(prefix, built(t, "E2E_BIN", "ig"), "--config", config, "run", image)
+	args = append(args, igrun.GadgetFlags()...)
+	args = append(args, "--otel-profiles-exporter=truth", "--otel-profiles-interval=2s", "--output", "none")
+	args = append(args, flags...)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	run := &gadgetRun{t: t, receiver: r, log: &log{}, cancel: cancel, ended: make(chan error, 1), started: time.Now()}
+	run.cmd = exec.CommandContext(ctx, args[0], args[1:]...)
+	run.cmd.Cancel = func() error { return run.cmd.Process.Signal(os.Interrupt) }
+	run.cmd.WaitDelay = time.Minute
+	run.cmd.Stdout, run.cmd.Stderr = run.log, run.log
+	require.NoError(t, run.cmd.Start())
+	go func() { run.ended <- run.cmd.Wait() }()
+	t.Cleanup(func() {
+		cancel()
+		<-run.ended
+		if t.Failed() {
+			t.Logf("ig said:\n%s", run.log)
+		}
+	})
+	return run
+}
+
+// wait waits until done says true of what has arrived so far, and fails after the time.
+func (r *gadgetRun) wait(what string, within time.Duration, done func() bool) bool {
+	r.t.Helper()
+	for end := time.Now().Add(within); time.Now().Before(end); {
+		if done() {
+			return true
+		}
+		select {
+		case err := <-r.ended:
+			r.ended <- err
+			r.t.Fatalf("ig ended before %s: %v", what, err)
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+	return false
+}
+
+// stop interrupts ig, waits until it has delivered what it has, and checks what arrived against the protocol.
+func (r *gadgetRun) stop() []receiver.Sample {
+	r.t.Helper()
+	r.cancel()
+	err := <-r.ended
+	r.ended <- err
+	require.True(r.t, err == nil || errors.Is(err, context.Canceled), "ig ended with %v", err)
+	require.Empty(r.t, r.receiver.Findings())
+	return r.receiver.Samples()
+}
+
+// ofProcess returns the samples of each process.
+func ofProcess(samples []receiver.Sample) map[int][]receiver.Sample {
+	by := map[int][]receiver.Sample{}
+	for _, s := range samples {
+		if pid, err := strconv.Atoi(s.Attributes["process.pid"]); err == nil {
+			by[pid] = append(by[pid], s)
+		}
+	}
+	return by
+}
+
+func total(samples []receiver.Sample) int64 {
+	sum := int64(0)
+	for _, s := range samples {
+		sum += s.Total()
+	}
+	return sum
+}
+
+// startLoads builds and starts programs, which end with the test.
+func startLoads(t *testing.T, which []loads.Load) []*loads.Process {
+	t.Helper()
+	var running []*loads.Process
+	dir := t.TempDir()
+	for _, l := range which {
+		p, err := l.Build(t.Context(), dir)
+		require.NoError(t, err)
+		r, err := p.Start(t.Context(), loads.DefaultLimit)
+		require.NoError(t, err)
+		t.Cleanup(func() { r.Stop() })
+		running = append(running, r)
+	}
+	return running
+}

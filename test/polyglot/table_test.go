@@ -1,0 +1,175 @@
+//go:build e2e
+
+package polyglot
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
+)
+
+const (
+	minSamples = 1000
+	frequency  = "199"
+	longest    = 8 * time.Minute
+)
+
+// limits are what upstream cannot do, found by this test: what is not asked of these programs.
+var limits = map[string]struct {
+	why                     string
+	named, complete, shares bool
+}{}
+
+func measured() []loads.Load {
+	var which []loads.Load
+	for _, l := range loads.Known() {
+		if l.Name != "node-perf" {
+			which = append(which, l)
+		}
+	}
+	return which
+}
+
+// profile runs a gadget until it has enough samples of each program, and returns what it says of each.
+func profile(t *testing.T, gadget string, running []*loads.Process) []verdict {
+	t.Helper()
+	r := startRun(t, image(t, gadget), "--frequency="+frequency)
+	r.wait("enough samples", longest, func() bool {
+		by := ofProcess(r.receiver.Samples())
+		for _, p := range running {
+			if total(by[p.PID]) < minSamples*11/10 {
+				return false
+			}
+		}
+		return true
+	})
+	samples := r.stop()
+	t.Logf("%s: %d samples of all processes in %.0f s", gadget, total(samples), time.Since(r.started).Seconds())
+	by := ofProcess(samples)
+	var verdicts []verdict
+	for _, p := range running {
+		executable, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
+		require.NoError(t, err, "%s is gone", p.Name)
+		j, err := newJudge(p.Program, executable)
+		require.NoError(t, err)
+		v := j.judge(by[p.PID])
+		t.Logf("%s: %-14s %5d samples, complete %5.1f %%, named %5.1f %%, with all callers %5.1f %%, shares %s; not complete ends in %v",
+			gadget, p.Name, v.samples, percent(v.complete, v.samples), percent(v.named, v.samples), percent(v.chained, v.samples), v.shares(), most(v.outermost))
+		verdicts = append(verdicts, v)
+	}
+	return verdicts
+}
+
+// most returns the three most frequent.
+func most(counts map[string]int64) string {
+	var b strings.Builder
+	left := map[string]int64{}
+	for k, n := range counts {
+		left[k] = n
+	}
+	for range 3 {
+		best := ""
+		for k, n := range left {
+			if best == "" || n > left[best] {
+				best = k
+			}
+		}
+		if best != "" {
+			fmt.Fprintf(&b, "%q %d  ", best, left[best])
+			delete(left, best)
+		}
+	}
+	return b.String()
+}
+
+// TestTable profiles all programs with both gadgets, writes the table and checks profile_polyglot's part of it.
+func TestTable(t *testing.T) {
+	running := startLoads(t, measured())
+	frames := profile(t, "profile_cpu", running)
+	var whole []verdict
+	if _, err := os.Stat(filepath.Join(os.Getenv("E2E_GADGETS"), "profile_polyglot.tar")); err == nil {
+		whole = profile(t, "profile_polyglot", running)
+	}
+	table := render(frames, whole)
+	t.Logf("\n%s", table)
+	if doc := os.Getenv("POLYGLOT_DOC"); doc != "" {
+		writeTable(t, doc, "polyglot table", header(t)+table)
+	}
+	for _, v := range whole {
+		limit := limits[v.load.Name]
+		require.GreaterOrEqual(t, v.samples, int64(minSamples), "%s: too few samples", v.load.Name)
+		if !limit.complete {
+			require.GreaterOrEqual(t, percent(v.complete, v.samples), 95.0, "%s: complete; the others end in %s", v.load.Name, most(v.outermost))
+		}
+		if !limit.named && v.load.Naming != loads.Stripped {
+			require.GreaterOrEqual(t, percent(v.named, v.samples), 95.0, "%s: named", v.load.Name)
+		}
+		if !limit.shares {
+			require.LessOrEqual(t, v.off(), 5.0, "%s: shares %s", v.load.Name, v.shares())
+		}
+	}
+}
+
+func render(frames, whole []verdict) string {
+	var b strings.Builder
+	b.WriteString("| program | names are in | true shares | profile_polyglot: samples | complete | named | all callers | shares found | profile_cpu: samples | complete | named | shares found |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for i, f := range frames {
+		var truth []string
+		for _, s := range f.load.Shares {
+			truth = append(truth, fmt.Sprintf("%.0f", s.Percent))
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s ", f.load.What, f.load.Naming, strings.Join(truth, " / "))
+		if len(whole) > 0 {
+			v := whole[i]
+			fmt.Fprintf(&b, "| %d | %.0f %% | %.0f %% | %.0f %% | %s ", v.samples, percent(v.complete, v.samples), percent(v.named, v.samples), percent(v.chained, v.samples), v.shares())
+		} else {
+			b.WriteString("| | | | | ")
+		}
+		fmt.Fprintf(&b, "| %d | %.0f %% | %.0f %% | %s |\n", f.samples, percent(f.complete, f.samples), percent(f.named, f.samples), f.shares())
+	}
+	return b.String()
+}
+
+// header says what ran where.
+func header(t *testing.T) string {
+	t.Helper()
+	run := func(name string, args ...string) string {
+		out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+		if err != nil {
+			return "unknown"
+		}
+		return strings.TrimSpace(string(out))
+	}
+	first := func(text string) string { line, _, _ := strings.Cut(text, "\n"); return strings.TrimSpace(line) }
+	number := regexp.MustCompile(`\d+\.\d[\w.+~-]*`)
+	version := func(name string, args ...string) string { return number.FindString(first(run(name, args...))) }
+	return fmt.Sprintf("Written by `make test-polyglot` on %s at commit %s: kernel %s, %d CPUs, %s Hz; Python %s, PHP %s, Perl %s, Ruby %s, Node %s, Java %s, gcc %s, rustc %s, %s.\n\n",
+		time.Now().UTC().Format("2006-01-02"), run("git", "rev-parse", "--short", "HEAD"), run("uname", "-r"), runtime.NumCPU(), frequency,
+		version("/usr/bin/python3", "--version"), version("/usr/bin/php", "--version"), number.FindString(run("/usr/bin/perl", "-e", "printf '%vd', $^V")),
+		version("/usr/bin/ruby", "--version"), version("node", "--version"), version("java", "--version"), version("gcc", "-dumpfullversion"),
+		version("rustc", "--version"), runtime.Version())
+}
+
+// writeTable replaces what is between two markers of a document.
+func writeTable(t *testing.T, path, marker, table string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	begin, end := "<!-- "+marker+": begin -->\n", "<!-- "+marker+": end -->"
+	before, rest, found := strings.Cut(string(text), begin)
+	require.True(t, found, "%s has no %q", path, begin)
+	_, after, found := strings.Cut(rest, end)
+	require.True(t, found, "%s has no %q", path, end)
+	require.NoError(t, os.WriteFile(path, []byte(before+begin+table+end+after), 0o644))
+}

@@ -97,11 +97,9 @@ static __always_inline long add(const struct sample_key *key,
  */
 static __always_inline void add_homeless(struct scratch_row *scratch)
 {
-	static const char name[TASK_COMM_LEN] = "[rows full]";
-
 	__builtin_memset(&scratch->key, 0, sizeof(scratch->key));
 	__builtin_memset(&scratch->value, 0, sizeof(scratch->value));
-	__builtin_memcpy(scratch->key.proc.comm, name, sizeof(name));
+	name_row(&scratch->key.proc, "[rows full]");
 	scratch->value.samples = scratch->homeless;
 	if (!add(&scratch->key, &scratch->value))
 		scratch->homeless = 0;

@@ -140,11 +140,9 @@ static __always_inline long add(const struct wait_key *key,
  */
 static __always_inline void add_homeless(struct scratch_row *scratch)
 {
-	static const char name[TASK_COMM_LEN] = "[rows full]";
-
 	__builtin_memset(&scratch->key, 0, sizeof(scratch->key));
 	__builtin_memset(&scratch->value, 0, sizeof(scratch->value));
-	__builtin_memcpy(scratch->key.proc.comm, name, sizeof(name));
+	name_row(&scratch->key.proc, "[rows full]");
 	scratch->key.reason_raw = other;
 	scratch->value.off_cpu_raw = scratch->homeless_time;
 	scratch->value.switches = scratch->homeless_switches;

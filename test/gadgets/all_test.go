@@ -28,6 +28,8 @@ type gadget struct {
 	// workload starts a program for the gadget to see, and returns what ig needs
 	// to be run with, if that is anything unusual.
 	workload func(*testing.T) (prefix []string)
+	// program is the name of that program, where it needs nothing unusual.
+	program string
 	// want is the type that the samples have.
 	want receiver.Type
 	// value is the path of the field that the samples add up to; without one each
@@ -81,16 +83,16 @@ var withBuildIDs = []string{"--collect-ustack", "--collect-build-id"}
 func all() []gadget {
 	return []gadget{
 		{
-			name: "profile_cpu", origin: here, flags: []string{"--frequency=99", "--collect-build-id"}, workload: program("busy"),
+			name: "profile_cpu", origin: here, flags: []string{"--frequency=99", "--collect-build-id"}, program: "busy", workload: program("busy"),
 			want: cpu(99), value: []string{"samples"}, check: through("busy", "spin"),
 		},
 		{
-			name: "profile_offcpu", origin: here, flags: []string{"--collect-build-id"}, workload: program("waits"),
+			name: "profile_offcpu", origin: here, flags: []string{"--collect-build-id"}, program: "waits", workload: program("waits"),
 			want:  receiver.Type{Type: "off_cpu", Unit: "nanoseconds", PeriodType: "off_cpu", PeriodUnit: "nanoseconds", Period: 1},
 			value: []string{"off_cpu_raw"},
 		},
 		{
-			name: "profile_pagefault", origin: here, flags: []string{"--collect-build-id"}, workload: program("faults"),
+			name: "profile_pagefault", origin: here, flags: []string{"--collect-build-id"}, program: "faults", workload: program("faults"),
 			want: receiver.Type{Type: "page_faults", Unit: "count", PeriodType: "page_faults", PeriodUnit: "count", Period: 1},
 		},
 		{

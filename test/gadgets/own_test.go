@@ -20,6 +20,24 @@ var forms = []struct {
 	{"ids", []string{"--format-stacks=false"}},
 }
 
+// TestEveryUser runs the gadgets' programs as a user other than root. Without a filter, what they do is
+// seen all the same.
+func TestEveryUser(t *testing.T) {
+	needRoot(t)
+	for _, g := range all() {
+		if g.origin != here || g.program == "" {
+			continue
+		}
+		t.Run(g.name, func(t *testing.T) {
+			startAs(t, 65534, compile(t, g.program))
+			r, err := export(t, options{name: g.name + "-nobody", image: importGadget(t, g.name), seconds: 3, flags: []string{"--comm=" + g.program}})
+			require.NoError(t, err)
+			r.requireSound(t)
+			require.NotEmpty(t, r.of(g.program), "samples of %s", g.program)
+		})
+	}
+}
+
 // TestOffCPU compares what the profile says of a program that waits with what the
 // program measured itself.
 func TestOffCPU(t *testing.T) {

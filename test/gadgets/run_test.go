@@ -5,6 +5,7 @@ package gadgets
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -96,9 +98,19 @@ type workload struct {
 }
 
 // start starts a program, which ends with the test at the latest.
-func start(t *testing.T, program string) *workload {
+func start(t *testing.T, program string) *workload { return startAs(t, 0, program) }
+
+// startAs starts a program as the user with the given ID.
+func startAs(t *testing.T, uid uint32, program string) *workload {
 	t.Helper()
 	w := &workload{cmd: exec.Command(program)}
+	if uid != 0 {
+		// The folders of a test are for nobody else.
+		for dir := filepath.Dir(program); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+			require.NoError(t, os.Chmod(dir, 0o755))
+		}
+		w.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	}
 	w.cmd.Stdout, w.cmd.Stderr = &w.stdout, os.Stderr
 	stdin, err := w.cmd.StdinPipe()
 	require.NoError(t, err)
@@ -123,7 +135,7 @@ func (w *workload) stop(t *testing.T) string {
 func importGadget(t *testing.T, name string) string {
 	t.Helper()
 	output(t, built(t, "E2E_BIN", "ig"), "image", "import", built(t, "E2E_GADGETS", name+".tar"))
-	return name + ":dev"
+	return name + ":" + cmp.Or(os.Getenv("GADGET_TAG"), "dev")
 }
 
 // module returns the folder of Inspektor Gadget's Go module.

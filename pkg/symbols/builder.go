@@ -66,55 +66,60 @@ func flatten(symbols []symbol) []span {
 	return spans
 }
 
-// addSymbols adds the spans' symbols, whose names are in a table of strings.
+// addSymbols adds a layer with the symbols, sorted by address, whose names are in a table of strings.
 func (t *Table) addSymbols(f *elfFile, symbols []symbol, strings *section, source Source, limits Limits) error {
 	spans := flatten(symbols)
 	if len(spans) == 0 {
 		return nil
 	}
-	base := spans[0].start
-	l := layer{source: source, base: base}
-	// Names are taken in the order in which they are in the file, so that it is read once from front to end.
-	type name struct {
-		off  uint32
-		span uint32
+	// Names are read in the order in which they are in the file, so that it is read once from front to end.
+	order := make([]uint32, len(spans))
+	for i := range order {
+		order[i] = uint32(i)
 	}
-	names := make([]name, 0, len(spans))
-	for i, s := range spans {
-		if s.end-base > 1<<32-1 {
-			return fmt.Errorf("%w: code of more than 4 GiB", ErrTooLarge)
-		}
-		names = append(names, name{symbols[s.symbol].name, uint32(i)})
+	name := func(i uint32) uint32 { return symbols[spans[i].symbol].name }
+	slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(name(a), name(b)) })
+	at := make([]uint32, len(spans)) // in text
+	text := []byte{0}
+	window := window{f: f, offset: strings.offset, size: strings.size}
+	if strings.kind == elf.SHT_NOBITS {
+		window.size = 0
 	}
-	slices.SortFunc(names, func(a, b name) int { return cmp.Or(cmp.Compare(a.off, b.off), cmp.Compare(a.span, b.span)) })
-	at := make([]uint32, len(spans)) // in block; 0: no name
-	block := []byte{0}
-	window := window{f: f, table: strings}
-	for i, n := range names {
-		if i > 0 && names[i-1].off == n.off {
-			at[n.span] = at[names[i-1].span]
+	for i, n := range order {
+		if i > 0 && name(order[i-1]) == name(n) {
+			at[n] = at[order[i-1]]
 			continue
 		}
-		text, err := window.text(n.off)
+		s, err := window.text(uint64(name(n)))
 		if err != nil {
 			return err
 		}
-		if len(text) == 0 {
+		if len(s) == 0 {
 			continue
 		}
-		if len(block)+len(text)+1 > limits.Names {
+		if len(text)+len(s)+1 > limits.Names {
 			return fmt.Errorf("%w: more than %d bytes of names", ErrTooLarge, limits.Names)
 		}
-		at[n.span] = uint32(len(block))
-		block = append(append(block, text...), 0)
+		at[n] = uint32(len(text))
+		text = append(append(text, s...), 0)
 	}
-	l.starts, l.sizes, l.names = make([]uint32, 0, len(spans)), make([]uint32, 0, len(spans)), make([]uint32, 0, len(spans))
+	l := layer{source: source, base: spans[0].start}
+	var n namer
 	for i, s := range spans {
-		if at[i] != 0 {
-			l.starts, l.sizes, l.names = append(l.starts, uint32(s.start-base)), append(l.sizes, uint32(s.end-s.start)), append(l.names, at[i])
+		if at[i] == 0 {
+			continue
 		}
+		if s.end-l.base > 1<<32-1 {
+			return fmt.Errorf("%w: code of more than 4 GiB", ErrTooLarge)
+		}
+		l.starts, l.sizes = append(l.starts, uint32(s.start-l.base)), append(l.sizes, uint32(s.end-s.start))
+		s := text[at[i]:]
+		n.add(s[:bytes.IndexByte(s, 0)])
 	}
-	l.block = slices.Clip(bytes.Clone(block))
+	if n.count == 0 {
+		return nil
+	}
+	l.starts, l.sizes, l.names = append([]uint32(nil), l.starts...), append([]uint32(nil), l.sizes...), n.finish()
 	t.layers = append(t.layers, l)
 	return nil
 }
@@ -122,36 +127,52 @@ func (t *Table) addSymbols(f *elfFile, symbols []symbol, strings *section, sourc
 // maxName is how long a name may be, in bytes. Those of C++ can have some kilobytes.
 const maxName = 16 << 10
 
-// window reads texts of a table of strings at offsets that rise.
+// window reads a part of a file, at offsets that mostly rise, in chunks.
 type window struct {
-	f     *elfFile
-	table *section
-	buf   []byte
-	from  uint64 // where buf is in the table
+	f            *elfFile
+	offset, size uint64
+	buf          []byte
+	from         uint64 // where buf is in the part
 }
 
-// text returns the text at off, nil if it is too long or not in the table. It is valid until the next call.
-func (w *window) text(off uint32) ([]byte, error) {
-	if w.table.kind == elf.SHT_NOBITS || uint64(off) >= w.table.size {
+// text returns the text at off, nil if it is too long or not there. It is valid until the next call.
+func (w *window) text(off uint64) ([]byte, error) {
+	if off >= w.size {
 		return nil, nil
 	}
-	for {
-		if o := uint64(off) - w.from; uint64(off) >= w.from && o < uint64(len(w.buf)) {
+	for tried := false; ; tried = true {
+		if o := off - w.from; off >= w.from && o < uint64(len(w.buf)) {
 			b := w.buf[o:]
-			if n := bytes.IndexByte(b, 0); n >= 0 {
-				return b[:min(n, maxName)], nil
-			}
-			if len(b) > maxName || w.from+uint64(len(w.buf)) >= w.table.size {
+			if n := bytes.IndexByte(b, 0); n >= 0 && n <= maxName {
+				return b[:n], nil
+			} else if n > maxName || len(b) > maxName || tried {
 				return nil, nil
 			}
 		}
-		if w.buf == nil {
-			w.buf = make([]byte, min(chunk, w.table.size))
-		}
-		w.from = uint64(off)
-		w.buf = w.buf[:min(uint64(cap(w.buf)), w.table.size-w.from)]
-		if err := w.f.at(w.buf, w.table.offset+w.from); err != nil {
+		if err := w.move(off); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// bytes returns n bytes at off, n no more than chunk, and nil where they are not there. They are valid
+// until the next call.
+func (w *window) bytes(off, n uint64) ([]byte, error) {
+	if off > w.size || n > w.size-off || n > chunk {
+		return nil, nil
+	}
+	if off < w.from || off+n > w.from+uint64(len(w.buf)) {
+		if err := w.move(off); err != nil {
+			return nil, err
+		}
+	}
+	return w.buf[off-w.from:][:n], nil
+}
+
+func (w *window) move(off uint64) error {
+	if w.buf == nil {
+		w.buf = make([]byte, min(chunk, w.size))
+	}
+	w.from, w.buf = off, w.buf[:min(uint64(cap(w.buf)), w.size-off)]
+	return w.f.at(w.buf, w.offset+off)
 }

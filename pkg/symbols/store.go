@@ -365,5 +365,5 @@ func (s *Store) read(ctx context.Context, r *Request) (t *Table, err error) {
 	if id != r.ID {
 		return nil, errChanged
 	}
-	return ReadTable(ctx, f, id.Size, s.options.Limits)
+	return ReadTable(ctx, f, id.Size, Reading{Limits: s.options.Limits, Inlined: s.options.Inlined})
 }

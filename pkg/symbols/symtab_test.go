@@ -37,7 +37,7 @@ func goProgram(t *testing.T, source string, flags ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600))
-	cmd := exec.Command("go", append(append([]string{"build", "-o", "program"}, flags...), "main.go")...)
+	cmd := exec.Command("go", append(append([]string{"build", "-trimpath", "-o", "program"}, flags...), "main.go")...)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -46,9 +46,7 @@ func goProgram(t *testing.T, source string, flags ...string) string {
 
 const printing = `package main
 
-import "fmt"
-
-func main() { fmt.Println("hello") }
+func main() { println("hello") }
 `
 
 // A program, by a Store, next to what debug/elf says.

@@ -1,18 +1,20 @@
 package symbols
 
 import (
-	"bytes"
 	"context"
 	"debug/elf"
 	"io"
+	"slices"
 	"sort"
 )
 
 // Table is what is kept of one file: which function covers which addresses, compactly. It does not
 // change once it is built, and any number of goroutines may use it.
 type Table struct {
-	loads  []load
-	layers []layer // the first that covers an address names it
+	loads   []load
+	golang  *goTable // nil if the file is not written in Go; counts before layers
+	layers  []layer  // the first that covers an address names it
+	inlined bool     // Symbol.Callers are wanted
 }
 
 // load is a part of the file that is mapped.
@@ -24,13 +26,20 @@ type layer struct {
 	base   uint64   // addresses are kept as their distance from it
 	starts []uint32 // one for each range, as are sizes and names
 	sizes  []uint32
-	names  []uint32 // offsets in block, of text that ends with a zero byte
-	block  []byte
+	names  names
+}
+
+// Reading is how a file is read.
+type Reading struct {
+	Limits Limits
+	// Inlined asks for Symbol.Callers.
+	Inlined bool
 }
 
 // ReadTable reads a file of that size in bytes. The error is one of ErrNotELF, ErrMalformed and
 // ErrTooLarge, or what reading has returned. A file without symbols has a Table, too.
-func ReadTable(ctx context.Context, r io.ReaderAt, size int64, limits Limits) (*Table, error) {
+func ReadTable(ctx context.Context, r io.ReaderAt, size int64, o Reading) (*Table, error) {
+	limits := o.Limits
 	left := limits.Read
 	f, err := openELF(&reader{ctx: ctx, r: r, size: size, left: &left})
 	if err != nil {
@@ -39,6 +48,10 @@ func ReadTable(ctx context.Context, r io.ReaderAt, size int64, limits Limits) (*
 	t := &Table{}
 	for _, s := range f.loads() {
 		t.loads = append(t.loads, load{s.offset, s.fileSize, s.addr})
+	}
+	t.inlined = o.Inlined
+	if t.golang, err = f.readGo(o.Inlined, limits); err != nil {
+		return nil, err
 	}
 	for _, from := range []struct {
 		kind   elf.SectionType
@@ -52,6 +65,7 @@ func ReadTable(ctx context.Context, r io.ReaderAt, size int64, limits Limits) (*
 		if err != nil {
 			return nil, err
 		}
+		symbols = t.missing(symbols)
 		if err := t.addSymbols(f, symbols, &f.sections[table.link], from.source, limits); err != nil {
 			return nil, err
 		}
@@ -75,24 +89,43 @@ func (t *Table) Virtual(offset uint64) (uint64, bool) {
 
 // Lookup returns the function at an address. The State is Named, Outside or NoSymbols.
 func (t *Table) Lookup(addr uint64) (Symbol, State) {
+	if t.golang != nil {
+		if s, ok := t.golang.lookup(addr, t.inlined); ok {
+			return s, Named
+		}
+	}
 	for i := range t.layers {
 		l := &t.layers[i]
 		if j := l.find(addr); j >= 0 {
-			return Symbol{Name: l.name(j), Source: l.source}, Named
+			return Symbol{Name: l.names.get(j), Source: l.source}, Named
 		}
 	}
-	if len(t.layers) == 0 {
+	if len(t.layers) == 0 && t.golang == nil {
 		return Symbol{}, NoSymbols
 	}
 	return Symbol{}, Outside
 }
 
+// missing returns the symbols whose first and last byte has no name yet, in place.
+func (t *Table) missing(symbols []symbol) []symbol {
+	return slices.DeleteFunc(symbols, func(s symbol) bool {
+		return s.size > 0 && t.covers(s.addr) && t.covers(s.addr+s.size-1)
+	})
+}
+
+func (t *Table) covers(addr uint64) bool {
+	return t.golang != nil && t.golang.covers(addr) || slices.ContainsFunc(t.layers, func(l layer) bool { return l.find(addr) >= 0 })
+}
+
 // Bytes is the memory that the table takes.
 func (t *Table) Bytes() int64 {
 	n := 256 + int64(cap(t.loads))*24
+	if t.golang != nil {
+		n += t.golang.bytes()
+	}
 	for i := range t.layers {
 		l := &t.layers[i]
-		n += 128 + int64(cap(l.starts)+cap(l.sizes)+cap(l.names))*4 + int64(cap(l.block))
+		n += 128 + int64(cap(l.starts)+cap(l.sizes))*4 + l.names.bytes()
 	}
 	return n
 }
@@ -100,6 +133,9 @@ func (t *Table) Bytes() int64 {
 // Len is the number of ranges that have a name.
 func (t *Table) Len() int {
 	n := 0
+	if t.golang != nil {
+		n = len(t.golang.funcs)
+	}
 	for i := range t.layers {
 		n += len(t.layers[i].starts)
 	}
@@ -117,9 +153,4 @@ func (l *layer) find(addr uint64) int {
 		return -1
 	}
 	return i
-}
-
-func (l *layer) name(i int) string {
-	b := l.block[l.names[i]:]
-	return string(b[:bytes.IndexByte(b, 0)])
 }

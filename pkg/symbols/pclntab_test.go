@@ -1,0 +1,166 @@
+package symbols
+
+import (
+	"context"
+	"debug/elf"
+	"debug/gosym"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func readTable(t *testing.T, path string, inlined bool) *Table {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	st, err := f.Stat()
+	require.NoError(t, err)
+	table, err := ReadTable(context.Background(), f, st.Size(), Reading{Limits: DefaultLimits(), Inlined: inlined})
+	require.NoError(t, err)
+	return table
+}
+
+// Every 31st address of this test's own program, next to what the Go runtime says of it.
+func TestGoRuntime(t *testing.T) {
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	f, err := elf.Open(exe)
+	require.NoError(t, err)
+	defer f.Close()
+	if f.Type != elf.ET_EXEC {
+		t.Skip("the program does not lie where it was linked to")
+	}
+	table, plain := readTable(t, exe, true), readTable(t, exe, false)
+	text := f.Section(".text")
+	checked, inlined := 0, 0
+	for pc := text.Addr; pc < text.Addr+text.Size; pc += 31 {
+		fn := runtime.FuncForPC(uintptr(pc))
+		got, state := table.Lookup(pc)
+		if fn == nil {
+			require.NotEqual(t, Named, state, "%#x %s", pc, got.Name)
+			continue
+		}
+		if next := runtime.FuncForPC(uintptr(pc + 1)); next != nil && uint64(next.Entry()) == pc+1 {
+			continue // no call returns to a function's first byte: CallersFrames takes it for an interrupt
+		}
+		if fn.Name() == "" { // for the runtime the first name, at offset 0, is none
+			continue
+		}
+		// For an address that is not from runtime.Callers this is the inlined function alone.
+		frame, _ := runtime.CallersFrames([]uintptr{uintptr(pc + 1)}).Next()
+		if frame.Function == "" { // between functions
+			continue
+		}
+		// The runtime does not print what types are in brackets.
+		if from, to := strings.IndexByte(got.Name, '['), strings.LastIndexByte(got.Name, ']'); from >= 0 && from < to {
+			got.Name = got.Name[:from] + "[...]" + got.Name[to+1:]
+		}
+		want := Symbol{Name: frame.Function, File: frame.File, Line: frame.Line, Source: SourcePclntab, Callers: got.Callers}
+		if want.File == "?" || want.File == "" {
+			want.File, want.Line = "", 0
+		}
+		require.Equal(t, Named, state)
+		require.Equal(t, want, got, "%#x", pc)
+		outer, state := plain.Lookup(pc)
+		require.Equal(t, Named, state)
+		if n := len(got.Callers); n > 0 {
+			got = got.Callers[n-1]
+			inlined++
+		} else {
+			got.Name = outer.Name // in full
+		}
+		require.Equal(t, got, outer)
+		checked++
+	}
+	t.Logf("%d addresses, %d of them inlined; a table of %d bytes for %d functions", checked, inlined, table.Bytes(), table.Len())
+	require.Greater(t, checked, 50_000)
+	require.Greater(t, inlined, 5_000)
+}
+
+// All functions of programs that were built in different ways, next to what debug/gosym says of the same
+// program with its symbol table.
+func TestGoPrograms(t *testing.T) {
+	for name, c := range map[string]struct {
+		source string
+		flags  []string
+	}{
+		"static": {printing, nil},
+		"PIE":    {printing, []string{"-buildmode=pie"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("CGO_ENABLED", "0")
+			full := goProgram(t, c.source, c.flags...)
+			truth := goFunctions(t, full)
+			stripped := goProgram(t, c.source, append(c.flags, "-ldflags=-s -w")...)
+			bare := filepath.Join(t.TempDir(), "bare")
+			withoutSections(t, stripped, bare)
+			for _, path := range []string{full, stripped, bare} {
+				table := readTable(t, path, false)
+				require.NotNil(t, table.golang, path)
+				n := 0
+				for _, f := range truth.Funcs {
+					for _, pc := range []uint64{f.Entry, (f.Entry + f.End) / 2, f.End - 1} {
+						s, state := table.Lookup(pc)
+						require.Equal(t, Named, state)
+						require.Equal(t, f.Name, s.Name, "%#x of %s", pc, path)
+						require.Equal(t, SourcePclntab, s.Source)
+						if file, line, fn := truth.PCToLine(f.Entry); fn != nil && pc == f.Entry && file != "" {
+							require.Equal(t, file, s.File)
+							_ = line
+						}
+						n++
+					}
+				}
+				t.Logf("%s: %d addresses, %d bytes", filepath.Base(path), n, table.Bytes())
+				require.Greater(t, n, 2000)
+			}
+		})
+	}
+}
+
+// goFunctions reads the functions of a program with its symbol table, which says where the text begins.
+func goFunctions(t *testing.T, path string) *gosym.Table {
+	t.Helper()
+	f, err := elf.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	symbols, err := f.Symbols()
+	require.NoError(t, err)
+	var text, table, end uint64
+	for _, s := range symbols {
+		switch s.Name {
+		case "runtime.text":
+			text = s.Value
+		case "runtime.pclntab":
+			table = s.Value
+		case "runtime.epclntab":
+			end = s.Value
+		}
+	}
+	var data []byte
+	for _, s := range f.Sections {
+		if s.Addr <= table && table < s.Addr+s.Size {
+			data = make([]byte, end-table)
+			_, err := s.ReadAt(data, int64(table-s.Addr))
+			require.NoError(t, err)
+		}
+	}
+	tab, err := gosym.NewTable(nil, gosym.NewLineTable(data, text))
+	require.NoError(t, err)
+	return tab
+}
+
+// withoutSections copies a program without its list of sections.
+func withoutSections(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	require.NoError(t, err)
+	clear(b[0x28:0x30]) // e_shoff
+	clear(b[0x3c:0x40]) // e_shnum, e_shstrndx
+	require.NoError(t, os.WriteFile(to, b, 0o700))
+}

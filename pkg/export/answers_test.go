@@ -436,6 +436,12 @@ func TestWrongProtocolHints(t *testing.T) {
 		"HTTP: unknown authority": {func() config.Exporter {
 			return settings(config.TransportHTTP, recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: pair.ServerTLS(t)}).URL)
 		}, []string{"set tls.ca_file"}},
+		"gRPC: no zstd": {func() config.Exporter { // as Parca and Pyroscope answer
+			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+				return nil, status.Error(codes.Unimplemented, `grpc: Decompressor is not installed for grpc-encoding "zstd"`)
+			}})
+			return settings(config.TransportGRPC, r.Addr)
+		}, []string{"does not take this compression", "set compression: gzip"}},
 		"gRPC: no profiles service": {func() config.Exporter {
 			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
 				return nil, status.Error(codes.Unimplemented, "unknown service")

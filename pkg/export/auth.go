@@ -59,6 +59,11 @@ func newAuth(headers []config.Header, cfg config.Auth) (*auth, error) {
 	return a, nil
 }
 
+// has tells whether the settings have this header, which may be there once only.
+func (a *auth) has(key string) bool {
+	return slices.ContainsFunc(a.headers, func(h config.Header) bool { return strings.EqualFold(h.Key, key) })
+}
+
 // secret tells whether requests carry anything that must not be seen on the network.
 func (a *auth) secret() bool {
 	return len(a.headers) > 0 || a.token != "" || a.cfg.BearerTokenFile != "" || a.cfg.Username != ""

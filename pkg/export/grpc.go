@@ -64,11 +64,12 @@ const maxTimeouts = 3
 
 // grpcSender is the otlp-grpc transport. It owns its connection.
 type grpcSender struct {
-	auth     *auth
-	log      *eventLog
-	insecure bool
-	call     []grpc.CallOption
-	dial     func() (*grpc.ClientConn, error)
+	auth      *auth
+	log       *eventLog
+	insecure  bool
+	versioned bool // requests name the version of the protocol
+	call      []grpc.CallOption
+	dial      func() (*grpc.ClientConn, error)
 
 	mu       sync.Mutex
 	conn     *grpc.ClientConn
@@ -109,7 +110,7 @@ func newGRPCSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 			PermitWithoutStream: cfg.Keepalive.PermitWithoutStream,
 		}))
 	}
-	s := &grpcSender{auth: a, log: log, insecure: cfg.Insecure}
+	s := &grpcSender{auth: a, log: log, insecure: cfg.Insecure, versioned: versioned(cfg.OTLPVersion)}
 	s.call = []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)}
 	switch cfg.Compression {
 	case compressGzip:
@@ -150,6 +151,9 @@ func (s *grpcSender) send(ctx context.Context, body []byte) outcome {
 	}
 	if v := s.auth.authorization(); v != "" {
 		md = append(md, "authorization", v)
+	}
+	if s.versioned && !s.auth.has(versionHeader) {
+		md = append(md, versionHeader, profilesVersion)
 	}
 	if len(md) > 0 {
 		ctx = metadata.AppendToOutgoingContext(ctx, md...)
@@ -226,6 +230,8 @@ func grpcOutcome(st *status.Status, bodyLen int, plain bool) outcome {
 		if asked {
 			out.wait = askedWait(wait)
 		}
+	case st.Code() == codes.Unimplemented && strings.Contains(st.Message(), "grpc-encoding"):
+		out.hint = "the receiver does not take this compression: set compression: gzip"
 	case st.Code() == codes.Unimplemented:
 		out.hint = "the receiver does not know this version of the profiles protocol: " +
 			"check the endpoint, and whether the receiver has profiles turned on (the Collector: --feature-gates=service.profilesSupport)"

@@ -37,6 +37,7 @@ type httpSender struct {
 	json        bool
 	layout      string
 	compression string
+	versioned   bool // requests name the version of the protocol
 	userAgent   string
 	auth        *auth
 	log         *eventLog
@@ -86,7 +87,7 @@ func newHTTPSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 		return nil, err
 	}
 	s := &httpSender{
-		url: u, layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent,
+		url: u, layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent, versioned: versioned(cfg.OTLPVersion),
 		auth: a, log: log, consumers: max(cfg.Queue.NumConsumers, 1),
 	}
 	switch cfg.Encoding {
@@ -197,6 +198,9 @@ func (s *httpSender) setHeaders(req *http.Request, media string) {
 	if s.compression != compressNone && s.compression != "" {
 		req.Header.Set("Content-Encoding", s.compression)
 	}
+	if s.versioned {
+		req.Header.Set(versionHeader, profilesVersion)
+	}
 	for _, h := range s.auth.headers {
 		if strings.EqualFold(h.Key, "host") {
 			req.Host = h.Value
@@ -245,6 +249,8 @@ func (s *httpSender) outcome(resp *http.Response, answer []byte, readErr error) 
 	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
 		out.hint = "the endpoint does not know " + profilesPath + ": check endpoint and profiles_endpoint, and whether the receiver has " +
 			"profiles turned on (the Collector: --feature-gates=service.profilesSupport)"
+	case code == http.StatusBadRequest && s.compression == compressZstd && out.hint == "":
+		out.hint = "the receiver may not take this compression, as Pyroscope and Parca do not: set compression: gzip"
 	case code == http.StatusUnsupportedMediaType:
 		out.hint = "the receiver takes another encoding or compression: set encoding and compression"
 	}

@@ -20,6 +20,17 @@ type numbering struct {
 // sample19 is the Sample from before OTLP 1.10: values, attribute_indices, link_index.
 var sample19 = map[protowire.Number]protowire.Number{2: 4, 3: 2, 4: 3}
 
+// versionHeader names the development version of the profiles protocol, so that a receiver can refuse
+// what it does not read instead of misreading it. Version 1 is the layout of OTLP 1.10 and 1.11; older
+// layouts have no number (https://github.com/open-telemetry/opentelemetry-proto/pull/857).
+const (
+	versionHeader   = "otlp-profiles-development-version"
+	profilesVersion = "1"
+)
+
+// versioned tells whether the layout of an otlp_version has a version.
+func versioned(otlpVersion string) bool { return oldLayouts[otlpVersion] == nil }
+
 // oldLayouts are the layouts that are not today's, by otlp_version.
 var oldLayouts = map[string]*numbering{
 	"1.9": {sample: sample19},

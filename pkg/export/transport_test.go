@@ -37,6 +37,7 @@ func TestDeliversUnchanged(t *testing.T) {
 				require.Len(t, requests(), 3)
 				for _, r := range requests() {
 					require.True(t, proto.Equal(request("app", 1000), r.Profiles))
+					require.Equal(t, []string{"1"}, r.Metadata["otlp-profiles-development-version"])
 				}
 				s := balanced(t, e)
 				require.Equal(t, int64(30), s.Rows.Delivered)
@@ -44,6 +45,39 @@ func TestDeliversUnchanged(t *testing.T) {
 				require.Equal(t, int64(3), s.Requests)
 				require.Zero(t, s.QueueBytes)
 				require.Empty(t, logs.String())
+			})
+		}
+	}
+}
+
+// TestProtocolVersion: a receiver refuses a version that is there twice.
+func TestProtocolVersion(t *testing.T) {
+	for _, transport := range []string{config.TransportGRPC, config.TransportHTTP} {
+		for name, tc := range map[string]struct {
+			layout  string
+			headers []config.Header
+			want    []string
+		}{
+			"today's layout": {"1.11", nil, []string{"1"}},
+			"an older one":   {"1.8", nil, nil},
+			"of the user":    {"1.11", []config.Header{{Key: "otlp-profiles-development-version", Value: "7"}}, []string{"7"}},
+		} {
+			t.Run(transport+"/"+name, func(t *testing.T) {
+				cfg := settings(transport, "")
+				cfg.OTLPVersion, cfg.Headers = tc.layout, tc.headers
+				var requests func() []recvtest.Request
+				if transport == config.TransportGRPC {
+					r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+					cfg.Endpoint, requests = r.Addr, r.Requests
+				} else {
+					r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
+					cfg.Endpoint, requests = r.URL, r.Requests
+				}
+				e, _ := open(t, cfg)
+				e.Enqueue(message(t, "app", 0))
+				drainAll(t, e)
+				require.Len(t, requests(), 1)
+				require.Equal(t, tc.want, requests()[0].Metadata["otlp-profiles-development-version"])
 			})
 		}
 	}

@@ -39,7 +39,7 @@ var backends = map[string]backend{
 	Collector: {otlpcheck.Layout110, collectorRules(), checkCollector},
 	Devfiler:  {otlpcheck.Layout110, devfilerRules(), checkDevfiler},
 	Elastic:   {otlpcheck.Layout110, elasticRules(), checkElastic},
-	Parca:     {otlpcheck.Layout18, parcaRules(), checkParca},
+	Parca:     {otlpcheck.Layout110, parcaRules(), checkParca},
 	Pyroscope: {otlpcheck.Layout110, pyroscopeRules(), checkPyroscope},
 }
 

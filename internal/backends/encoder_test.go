@@ -42,15 +42,15 @@ func (n node) encode(t *testing.T, cfg profile.Config, windows int) [][]byte {
 			resource := uint64(c + 1)
 			a.SetResource(resource, profile.Resource{Attributes: append([]profile.Attribute{
 				{Key: "service.name", Value: profile.String(fmt.Sprintf("service-%d", c%20))},
-				{Key: "k8s.pod.name", Value: profile.String(fmt.Sprintf("pod-%d", c))},
-				{Key: "container.name", Value: profile.String("app")},
-				{Key: "host.name", Value: profile.String("node-1")},
+				{Key: "k8s_pod_name", Value: profile.String(fmt.Sprintf("pod-%d", c))},
+				{Key: "container_name", Value: profile.String("app")},
+				{Key: "host_name", Value: profile.String("node-1")},
 			}, n.resource...)})
 			for th := range n.threads {
 				key := uint64(c*n.threads+th) + 1
 				attrs := slices.Clone(n.attributes)
 				if !n.noThreads {
-					attrs = append(attrs, profile.Attribute{Key: "thread.name", Value: profile.String(fmt.Sprintf("worker-%d", th))})
+					attrs = append(attrs, profile.Attribute{Key: "thread_name", Value: profile.String(fmt.Sprintf("worker-%d", th))})
 				}
 				s := profile.Sample{Stack: stack[th%2:], Attributes: attrs}
 				status := a.Add(key, []int64{3}, start+uint64(th))
@@ -91,8 +91,8 @@ func TestEncoder(t *testing.T) {
 		{Devfiler, node{mapping: withHash}, profile.Config{Shape: profile.ShapeTimestamps}},
 		{Devfiler, node{}, profile.Config{Shape: profile.ShapeTimestamps}},
 		{Devfiler, node{mapping: withGNU}, profile.Config{Shape: profile.ShapeTimestamps, HashedMappings: true}},
-		{Parca, node{mapping: withGNU}, profile.Config{Layout: profile.Layout18, TextAttributes: true}},
-		{Parca, node{mapping: withGNU}, profile.Config{Layout: profile.Layout18, Shape: profile.ShapeTimestamps}},
+		{Parca, node{mapping: withGNU}, profile.Config{DoubleFunctions: true, TextAttributes: true}},
+		{Parca, node{mapping: withGNU}, profile.Config{DoubleFunctions: true, Shape: profile.ShapeTimestamps}},
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprint(tt.backend, tt.cfg.Shape), func(t *testing.T) {
@@ -118,11 +118,11 @@ func TestEncoderWrongForABackend(t *testing.T) {
 			Parca,
 			node{mapping: withGNU, attributes: []profile.Attribute{{Key: "process.pid", Value: profile.Int(1)}}},
 			profile.Config{},
-			[]string{parcaString.ID},
+			[]string{parcaFunction.ID, parcaString.ID},
 		},
 		{
 			Pyroscope,
-			node{mapping: withGNU, resource: []profile.Attribute{{Key: "k8s.pod.label.app.kubernetes.io/name", Value: profile.String("x")}}},
+			node{mapping: withGNU, resource: []profile.Attribute{{Key: "k8s_pod_label_app_kubernetes_io/name", Value: profile.String("x")}}},
 			profile.Config{},
 			[]string{pyroscopeLabelName.ID},
 		},

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Parca's sources. They read OTLP 1.8.
+// Parca's sources, of v0.28.0. They read OTLP 1.10.
 const (
 	parcaNormalizer = "parca-dev/parca pkg/normalizer/otel.go"
 	parcaEncode     = "parca-dev/parca pkg/profile/encode.go"
@@ -31,13 +31,14 @@ var (
 	parcaPeriod     = otlpcheck.Rule{ID: "parca-period", Text: "the period is not negative", Source: parcaNormalizer}
 	parcaProfileID  = otlpcheck.Rule{ID: "parca-profile-id", Text: "a profile ID, if set, has 16 bytes that are not all zero", Source: parcaNormalizer}
 	parcaLink       = otlpcheck.Rule{ID: "parca-link", Text: "a link has a trace ID of 16 bytes and a span ID of 8", Source: parcaNormalizer}
+	parcaFunction   = otlpcheck.Rule{ID: "parca-function", Text: "a line's function is also the one before it in the table, which Parca takes", Source: parcaEncode}
 	parcaMapping    = otlpcheck.Rule{ID: "parca-mapping", Text: "a mapping's limit is not below its start", Source: parcaEncode}
 )
 
 func parcaRules() []otlpcheck.Rule {
 	return []otlpcheck.Rule{
 		parcaTables, parcaIndex, parcaAttribute, parcaString, parcaCollision, parcaScope, parcaSet, parcaEmpty,
-		parcaValues, parcaTimestamps, parcaPeriod, parcaProfileID, parcaLink, parcaMapping,
+		parcaValues, parcaTimestamps, parcaPeriod, parcaProfileID, parcaLink, parcaMapping, parcaFunction,
 	}
 }
 
@@ -122,6 +123,9 @@ func (c *checker) parcaDictionary() {
 		c.parcaIndices(tableAt("location_table", i), len(d.AttributeTable), l.GetAttributeIndices()...)
 		for _, line := range l.GetLines() {
 			c.parcaIndices(tableAt("location_table", i), len(d.FunctionTable), line.GetFunctionIndex())
+			if f := line.GetFunctionIndex(); f > 0 && int(f) < len(d.FunctionTable) && !proto.Equal(d.FunctionTable[f-1], d.FunctionTable[f]) {
+				c.fail(tableAt("location_table", i), parcaFunction, "%q is shown as %q", c.str(d.FunctionTable[f].GetNameStrindex()), c.str(d.FunctionTable[f-1].GetNameStrindex()))
+			}
 		}
 	}
 	for i, s := range d.GetStackTable() {

@@ -50,6 +50,7 @@ var (
 	pyroscopeService      = otlpcheck.Rule{ID: "pyroscope-service", Text: "a resource has a service.name; without it everything is unknown_service", Source: pyroscopeHandler}
 	pyroscopeLabels       = otlpcheck.Rule{ID: "pyroscope-labels", Text: "a series has at most 30 labels, of which Pyroscope adds 4", Source: pyroscopeLimits}
 	pyroscopeLabelName    = otlpcheck.Rule{ID: "pyroscope-label-name", Text: "an attribute's key, with '.' read as '_', is a label name of at most 1024 bytes", Source: pyroscopeValidate}
+	pyroscopeDots         = otlpcheck.Rule{ID: "pyroscope-dots", Text: "an attribute's key has no '.', but for service.name: 2.x keeps it, and no query or page can select it", Source: "grafana/pyroscope pull request 5038"}
 	pyroscopeLabelValue   = otlpcheck.Rule{ID: "pyroscope-label-value", Text: "an attribute's value is UTF-8 of at most 2048 bytes", Source: pyroscopeValidate}
 	pyroscopeDuplicate    = otlpcheck.Rule{ID: "pyroscope-duplicate-label", Text: "no two attributes of a series become the same label with different values", Source: pyroscopeValidate}
 	pyroscopeSampleLabels = otlpcheck.Rule{ID: "pyroscope-sample-labels", Text: "a sample has at most 100 attributes", Source: pyroscopeLimits}
@@ -64,7 +65,7 @@ var (
 func pyroscopeRules() []otlpcheck.Rule {
 	return []otlpcheck.Rule{
 		pyroscopeRequest, pyroscopeIndex, pyroscopeSampleType, pyroscopeName, pyroscopeValues, pyroscopeService,
-		pyroscopeLabels, pyroscopeLabelName, pyroscopeLabelValue, pyroscopeDuplicate, pyroscopeSampleLabels,
+		pyroscopeLabels, pyroscopeLabelName, pyroscopeDots, pyroscopeLabelValue, pyroscopeDuplicate, pyroscopeSampleLabels,
 		pyroscopeSamples, pyroscopeSize, pyroscopeDepth, pyroscopeSymbol, pyroscopeMapping, pyroscopeWindow,
 	}
 }
@@ -310,6 +311,9 @@ func (c *checker) pyroscopeSeries(path string, labels []label) {
 		name := strings.ReplaceAll(l.name, ".", "_")
 		if !labelName.MatchString(name) || len(l.name) > pyroscopeMaxLabelName {
 			c.fail(path, pyroscopeLabelName, "%q", l.name[:min(len(l.name), 80)])
+		}
+		if strings.Contains(l.name, ".") && l.name != "service.name" {
+			c.fail(path, pyroscopeDots, "%q", l.name[:min(len(l.name), 80)])
 		}
 		if len(l.value) > pyroscopeMaxLabelValue || !utf8.ValidString(l.value) {
 			c.fail(path, pyroscopeLabelValue, "%q has %d bytes, which begin with %s", l.name, len(l.value), hex.EncodeToString([]byte(l.value[:min(len(l.value), 16)])))

@@ -92,7 +92,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 	c := profile.Config{
 		Scope: d.Scope, SchemaURL: schemaURL, Types: d.Types, PeriodType: d.PeriodType, Period: d.Period,
 		TextAttributes: cfg.StringAttributes, HashedMappings: cfg.HashedMappings, Demangle: stack.Demangle,
-		MaxBytes: maxSourceBytes / int64(shares),
+		MaxBytes: maxSourceBytes / int64(shares), DoubleFunctions: cfg.DoubleFunctions,
 	}
 	if cfg.NativeDefault {
 		c.DefaultFrameType = profile.FrameNative
@@ -169,7 +169,9 @@ func times(v, n int64) int64 {
 // resource reads a row's resource. The caller holds the source's cold.
 func (p *pipeline) resource(d datasource.Data) profile.Resource {
 	r := p.plan.Resource(d)
+	n := len(r.Attributes)
 	r.Attributes = p.capped(r.Attributes)
+	r.Dropped += n - len(r.Attributes)
 	return r
 }
 

@@ -186,7 +186,9 @@ func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, a
 				var outcome stack.Outcome
 				smp, outcome = p.plan.SampleOf(d, s.stackOf(r))
 				smp.StackLost = outcome == stack.Lost
+				n := len(smp.Attributes)
 				smp.Attributes = p.capped(smp.Attributes)
+				smp.Dropped += n - len(smp.Attributes)
 				read = true
 			}
 			if st = p.agg.Insert(res, key, smp, values, at); st == profile.NeedResource {

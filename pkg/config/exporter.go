@@ -56,6 +56,7 @@ type Exporter struct {
 	MaxSampleAttributes   int
 	HostID                bool
 	ProfileScope          bool // scope_name: profile
+	DoubleFunctions       bool // function_table: double
 	NativeDefault         bool // frame_type_default: native
 	HashedMappings        bool // mappings: htlhash
 	ProcMappings          bool // mappings_from_proc

@@ -119,7 +119,7 @@ func TestFile(t *testing.T) {
 	e, err := set.Exporter("PROD.eu-1")
 	require.NoError(t, err)
 	require.Equal(t, Exporter{
-		Name: "prod.eu-1", Source: "c.yaml",
+		Name: "prod.eu-1", Source: "c.yaml", DoubleFunctions: true,
 		Transport: TransportHTTP, Endpoint: "https://collector.example.com:4318", Encoding: "json", Compression: "zstd",
 		Timeout: 20 * time.Second, Headers: []Header{{"x-scope-orgid", "tenant-1"}, {"x.dotted", "a=b"}},
 		Auth:         Auth{Username: "0123", Password: "pass=word"},

@@ -148,6 +148,7 @@ var mistakes = []struct {
 		prod(`exporter: file, path: p, tls: {ca_file: /ca}`).noticed(onProd + `tls.ca_file: has no effect with exporter: file, only with otlp-grpc, otlp-http`),
 		prod(`endpoint: "https://c:4317", insecure: true`).noticed(onProd + `insecure: has no effect: the endpoint begins with https://`),
 		prod(`endpoint: "http://c:4317", tls: {ca_file: /ca}`).noticed(onProd + `tls.ca_file: has no effect: the connection is plain text`),
+		prod(`endpoint: "c:4317", preset: parca, compression: zstd`).noticed(onProd + `compression: zstd is refused by Parca: set gzip or none, unless a proxy in between takes it`),
 		prod(`endpoint: "c:4317", sending_queue: {storage_size: 1GiB}`).noticed(onProd + `sending_queue.storage_size: has no effect without sending_queue.storage`),
 		prod(`endpoint: "c:4317", batch: {interval: 1h}`).noticed(onProd + `batch.interval: the first rows of a request are 1h old when it is sent, and sending_queue.max_age (1h) drops it: raise that, or shorten the interval`),
 		prod(`endpoint: "c:4317", batch: {max_request_size: 8MiB}`).noticed(onProd + `batch.max_request_size: 8MiB is more than gRPC servers take unless told otherwise (4MiB)`),

@@ -22,6 +22,7 @@ const (
 	pyroscopeLimits  = "grafana/pyroscope pkg/validation/limits.go"
 	pyroscopeLabels  = "grafana/pyroscope pkg/validation/validate.go"
 	parcaNormalizer  = "parca-dev/parca pkg/normalizer/otel.go"
+	parcaEncode      = "parca-dev/parca pkg/profile/encode.go"
 	devfilerService  = "elastic/devfiler src/collector/otlp/service.rs"
 	elasticExporter  = "open-telemetry/opentelemetry-collector-contrib exporter/elasticsearchexporter/internal/serializer/otelserializer/serializeprofiles/transform.go"
 )
@@ -29,7 +30,7 @@ const (
 var presetRules = []PresetRule{
 	{"pyroscope", "sample_shape", "sum", "Values with a timestamp each are refused.", pyroscopeConvert},
 	{"pyroscope", "attribute_values", "string", "Only text becomes a label in every release.", pyroscopeHandler},
-	{"pyroscope", "attribute_keys", "label", "A profile with an attribute that makes no label name is refused.", pyroscopeLabels},
+	{"pyroscope", "attribute_keys", "label", "2.x keeps the dots of a name, and then neither its query language nor its pages can select it. 1.x makes the same names itself.", pyroscopeLabels},
 	// With the four labels that Pyroscope adds, these two are the 30 that it takes; service.name is
 	// counted twice.
 	{"pyroscope", "max_resource_attributes", "20", "A series with more than 30 labels is refused, and every attribute of a resource and of a sample is one.", pyroscopeLimits},
@@ -37,9 +38,9 @@ var presetRules = []PresetRule{
 	// A node with 60 containers of 20 thread names is 1,200 series with it and 60 without.
 	{"pyroscope", "attributes", "thread.name=drop", "A tenant has 5,000 series unless told otherwise, and each thread name of each container would be one: four busy nodes. `thread.name=sample` brings it back.", pyroscopeLimits},
 
-	{"parca", "otlp_version", "1.8", "It reads the messages of OTLP 1.8, and refuses the profile_id of a later one.", parcaNormalizer + ", parca-dev/parca pull request 5960"},
+	{"parca", "function_table", "double", "It takes the entry before the one that a line names, up to v0.28.0 at least: every frame would have another function's name.", parcaEncode},
 	{"parca", "attribute_values", "string", "Only text becomes a label.", parcaNormalizer},
-	{"parca", "attribute_keys", "label", "Of two attributes that make one label name the last one wins, and that may be any.", parcaNormalizer},
+	{"parca", "attribute_keys", "label", "It makes these names itself. Of two attributes with one label name the last one would win.", parcaNormalizer},
 	{"parca", "scope_name", "profile", "The name of the scope is shown as the profile's name.", parcaNormalizer},
 
 	{"devfiler", "sample_shape", "timestamps", "It counts timestamps, not values.", devfilerService},

@@ -274,6 +274,9 @@ func (d *draft) sizes() {
 	if d.Transport == TransportGRPC && d.Batch.MaxRequestSize > grpcLimit {
 		d.notice("batch.max_request_size", "%s is more than gRPC servers take unless told otherwise (%s)", formatSize(d.Batch.MaxRequestSize), formatSize(grpcLimit))
 	}
+	if d.Compression == "zstd" && d.Transport != TransportFile && (d.Preset == "pyroscope" || d.Preset == "parca") {
+		d.notice("compression", "zstd is refused by %s: set gzip or none, unless a proxy in between takes it", map[string]string{"pyroscope": "Pyroscope", "parca": "Parca"}[d.Preset])
+	}
 	if d.Retry.Enabled && d.Retry.MaxInterval < d.Retry.InitialInterval {
 		d.problem("retry_on_failure.max_interval", d.where("retry_on_failure.max_interval"), "got %s, takes at least retry_on_failure.initial_interval (%s)", short(d.Retry.MaxInterval), short(d.Retry.InitialInterval))
 	}

@@ -3,6 +3,7 @@ package fieldmap
 import (
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -241,21 +242,64 @@ func (c *compiler) settings() {
 	p.imageDigest = e.ImageDigest
 	p.podLabels = slices.Compact(slices.Sorted(slices.Values(e.PodLabels)))
 	p.fixed = map[string]profile.Value{}
+	meant := c.labelled()
 	for _, kv := range e.Resource {
 		v, ok := textValue(kv.Value)
 		if !ok || kv.Key == "" {
 			continue
 		}
-		if _, ok := p.fixed[kv.Key]; !ok {
-			p.fixedKeys = append(p.fixedKeys, kv.Key)
+		key := meant(kv.Key)
+		if _, ok := p.fixed[key]; !ok {
+			p.fixedKeys = append(p.fixedKeys, key)
 		}
-		p.fixed[kv.Key] = v
+		p.fixed[key] = v
 	}
-	p.placement = placements(e.Attributes)
+	p.placement = map[string]place{}
+	for key, where := range placements(e.Attributes) {
+		if _, exact := p.placement[meant(key)]; !exact || key == meant(key) {
+			p.placement[meant(key)] = where
+		}
+	}
 	p.hostID = e.HostID
 	p.maxResource, p.maxSample = e.MaxResourceAttributes, e.MaxSampleAttributes
 	if p.maxResource == 0 {
 		p.maxResource, p.maxSample = maxResourceAttributes, maxSampleAttributes
+	}
+}
+
+// labelled returns what tells which attribute a setting means: where attributes are exported under the
+// names of labels, a setting may say either.
+func (c *compiler) labelled() func(key string) string {
+	if !c.o.Exporter.LabelKeys {
+		return func(key string) string { return key }
+	}
+	known := slices.Clone(resourceKeys)
+	for _, name := range c.plan.podLabels {
+		known = append(known, podLabelPrefix+name)
+	}
+	known = slices.AppendSeq(known, maps.Values(canonical))
+	for _, acc := range c.fields {
+		known = append(known, acc.FullName())
+		for _, annotation := range []string{annSampleAttribute, annResourceAttribute} {
+			if a := parseAnswer(acc.Annotations(), annotation); a.name != "" {
+				known = append(known, a.name)
+			}
+		}
+	}
+	byLabel, exact := map[string]string{}, map[string]bool{}
+	for _, key := range known {
+		exact[key] = true
+		if _, ok := byLabel[label(labelKey(key))]; !ok {
+			byLabel[label(labelKey(key))] = key
+		}
+	}
+	return func(key string) string {
+		if !exact[key] {
+			if other, ok := byLabel[label(labelKey(key))]; ok {
+				return other
+			}
+		}
+		return key
 	}
 }
 
@@ -297,14 +341,17 @@ func (c *compiler) labelKeys() {
 	}
 }
 
-// labelKey writes a key with letters, digits, _ and . only, as labels are written before dots become
-// underscores. A label does not begin with a digit.
+// labelKey writes a key with letters, digits and _ only, as a label is written. A label does not begin
+// with a digit. The service's name stays: receivers look for it, and make the label themselves.
 func labelKey(key string) string {
+	if key == keyServiceName {
+		return key
+	}
 	b := make([]byte, 0, len(key)+1)
 	for i := range len(key) {
 		c := key[i]
 		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c == '_', c == '.':
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c == '_':
 		case c >= '0' && c <= '9':
 			if i == 0 {
 				b = append(b, '_')

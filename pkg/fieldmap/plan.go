@@ -283,7 +283,7 @@ func (p *Plan) Resource(d datasource.Data) profile.Resource {
 	if l.cut > 0 {
 		p.cutAttributes.Add(uint64(l.cut))
 	}
-	return profile.Resource{Attributes: l.resource}
+	return profile.Resource{Attributes: l.resource, Dropped: l.cut}
 }
 
 // Stack is the stack of one row, which several Plans of its data source make Samples of. The zero value
@@ -333,7 +333,11 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 	}
 	if p.movedToSample {
 		for _, a := range p.derive(d).sample {
-			if len(s.Attributes) < p.maxSample && !hasKey(s.Attributes, a.Key) {
+			switch {
+			case hasKey(s.Attributes, a.Key):
+			case len(s.Attributes) >= p.maxSample:
+				s.Dropped++
+			default:
 				s.Attributes = append(s.Attributes, a)
 			}
 		}

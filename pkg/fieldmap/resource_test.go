@@ -319,12 +319,28 @@ func TestReceiverSettings(t *testing.T) {
 			row := s.row(with(map[string]any{"k8s.podLabels": "a/b=1,a-b=2,app=cart"}))
 			r := resource(t, p, row)
 			require.Subset(t, r, map[string]any{
-				"service.name": "cart", "thread_name": "x", "_7z___": "y", "k8s.pod.label.app": "cart", "k8s.pod.label.a_b": "2",
+				"service.name": "cart", "thread_name": "x", "_7z___": "y", "k8s_pod_label_app": "cart", "k8s_pod_label_a_b": "2",
+				"k8s_pod_name": "cart-7d4b9c-x2x4z", "host_name": "node-1",
 			})
-			// thread_name and thread.name would be one label.
-			require.Equal(t, map[string]any{"thread.name_2": "cart-server", "k8s.pod.label.a_b_2": "1"}, sample(t, p, row))
+			for key := range r {
+				require.True(t, key == "service.name" || !strings.Contains(key, "."), key)
+			}
+			// The setting takes the place of the thread's name, as both would be one label.
+			require.Equal(t, map[string]any{"k8s_pod_label_a_b_2": "1"}, sample(t, p, row))
 			// Names do not depend on what a row has.
-			require.Equal(t, "1", sample(t, p, s.row(with(map[string]any{"k8s.podLabels": "a/b=1"})))["k8s.pod.label.a_b_2"])
+			require.Equal(t, "1", sample(t, p, s.row(with(map[string]any{"k8s.podLabels": "a/b=1"})))["k8s_pod_label_a_b_2"])
+		}},
+		{"label keys in settings", func(o *Options) {
+			o.Exporter.LabelKeys = true
+			o.Exporter.Resource = []config.KeyValue{{Key: "k8s_pod_name", Value: "x"}, {Key: "service_name", Value: "s"}, {Key: "host.name", Value: "h"}}
+			o.Exporter.Attributes = []config.KeyValue{{Key: "thread_name", Value: "drop"}, {Key: "process_pid", Value: "sample"}, {Key: "container_name", Value: "drop"}}
+		}, func(t *testing.T, p *Plan) {
+			r := resource(t, p, s.row(podRow()))
+			require.Subset(t, r, map[string]any{"k8s_pod_name": "x", "service.name": "s", "host_name": "h"})
+			for _, key := range []string{"service_name", "k8s.pod.name", "container_name", "container.name"} {
+				require.NotContains(t, r, key)
+			}
+			require.Equal(t, map[string]any{"process_pid": int64(4711)}, sample(t, p, s.row(podRow())))
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -70,6 +70,10 @@ type Config struct {
 	HashedMappings bool
 	// TextAttributes writes every attribute value as text.
 	TextAttributes bool
+	// DoubleFunctions writes each function twice in a row, and lines refer to the second: for a
+	// receiver that takes the entry before the one that a line names. Against the protocol, which
+	// wants every entry once and referred to.
+	DoubleFunctions bool
 	// MaxBytes bounds the memory of the dictionary and the window, by estimate; 0 means 64 MiB.
 	// One resource can take half of it. Demangled names take up to a quarter more.
 	MaxBytes int64
@@ -218,7 +222,7 @@ func (a *Aggregator) SetResource(key uint64, r Resource) {
 		return
 	}
 	old := e.attrs
-	e.attrs = a.clean(r.Attributes)
+	e.attrs, e.dropped = a.clean(r.Attributes), r.Dropped
 	e.epoch = a.epoch
 	a.gen.bytes += attrBytes(e.attrs) - attrBytes(old)
 }
@@ -326,7 +330,7 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 	g.bytes += n
 	sm.attrs, n = g.attrSets.id(&g.hash, a.attrs)
 	g.bytes += n
-	id := g.sample(sm)
+	id := g.sample(sm, s.Dropped)
 	if s.StackLost {
 		id |= lostBit
 	}

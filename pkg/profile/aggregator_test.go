@@ -474,6 +474,53 @@ func TestBigResourceAlone(t *testing.T) {
 	require.Equal(t, []uint64{0, 9, 10}, owners)
 }
 
+func TestDoubleFunctions(t *testing.T) {
+	cfg := config()
+	cfg.DoubleFunctions = true
+	a := newAggregator(t, cfg)
+	put(t, a, 1, 1, profile.Sample{Stack: names("f", "g", "f")}, 0, 1)
+	put(t, a, 1, 2, profile.Sample{Stack: names("h", "g")}, 0, 2)
+	m := a.Flush(start, end, profile.Limits{}).Messages[0]
+	require.Empty(t, otlpcheck.CheckDoubled(m.Body))
+	req := &collectorpb.ExportProfilesServiceRequest{}
+	require.NoError(t, proto.Unmarshal(m.Body, req))
+	d := req.Dictionary
+	require.Len(t, d.FunctionTable, 7)
+	for _, stack := range []struct {
+		index int
+		names []string
+	}{{1, []string{"f", "g", "f"}}, {2, []string{"h", "g"}}} {
+		for i, l := range d.StackTable[stack.index].LocationIndices {
+			f := d.LocationTable[l].Lines[0].FunctionIndex
+			for _, read := range []int32{f, f - 1} { // as it should be, and as Parca does
+				require.Equal(t, stack.names[i], d.StringTable[d.FunctionTable[read].NameStrindex])
+			}
+		}
+	}
+}
+
+func TestDroppedAttributes(t *testing.T) {
+	cfg := config()
+	for layout, read := range map[profile.Layout]otlpcheck.Layout{profile.Layout111: otlpcheck.Layout110, profile.Layout18: otlpcheck.Layout18} {
+		cfg.Layout = layout
+		a := newAggregator(t, cfg)
+		a.SetResource(1, profile.Resource{Attributes: []profile.Attribute{{Key: "k", Value: profile.Int(1)}}, Dropped: 3})
+		for key, dropped := range map[uint64]int{1: 2, 2: 0, 3: 4} {
+			require.Equal(t, profile.Added, a.Insert(1, key, profile.Sample{Stack: names(fmt.Sprint(key)), Dropped: dropped}, []int64{1}, 0))
+		}
+		a.SetResource(2, profile.Resource{})
+		require.Equal(t, profile.Added, a.Insert(2, 4, profile.Sample{Stack: names("f")}, []int64{1}, 0))
+		body := a.Flush(start, end, profile.Limits{}).Messages[0].Body
+		require.Empty(t, otlpcheck.CheckBytesAs(body, read))
+		req, err := otlpcheck.Decode(body, read)
+		require.NoError(t, err)
+		require.EqualValues(t, 3, req.ResourceProfiles[0].Resource.DroppedAttributesCount)
+		require.EqualValues(t, 6, req.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].DroppedAttributesCount)
+		require.Zero(t, req.ResourceProfiles[1].Resource.DroppedAttributesCount)
+		require.Zero(t, req.ResourceProfiles[1].ScopeProfiles[0].Profiles[0].DroppedAttributesCount)
+	}
+}
+
 func TestLayoutsPinned(t *testing.T) {
 	for layout, want := range map[profile.Layout]struct{ sample, id string }{
 		profile.Layout111: {"0801" + "120101" + "220107", "3a10"},

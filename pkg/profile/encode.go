@@ -43,6 +43,7 @@ type view struct {
 	stacks     lists
 	attrSets   lists
 	samples    []sample
+	dropped    []uint16
 	resources  []resource
 }
 
@@ -67,7 +68,7 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	a.win, a.spare = a.spare, nil
 	v := view{
 		gen: g, strings: g.strings, functions: g.functions, mappings: g.mappings, locations: g.locations,
-		attributes: g.attributes, links: g.links, stacks: g.stacks, attrSets: g.attrSets, samples: g.samples,
+		attributes: g.attributes, links: g.links, stacks: g.stacks, attrSets: g.attrSets, samples: g.samples, dropped: g.dropped,
 		resources: slices.Clone(g.resources),
 	}
 	a.epoch++
@@ -146,6 +147,7 @@ type encoder struct {
 	bStk, bRes                           []byte
 	bSamples                             [][]byte // by type, of the current resource
 	nSamples                             []int
+	nDropped                             []int // attributes of these samples that were left out
 	maxInProfile                         int
 	resource                             int // current, -1: none
 	resources                            int // written or begun in this message
@@ -196,6 +198,7 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 	if len(e.bSamples) != len(e.cfg.Types) {
 		e.bSamples = make([][]byte, len(e.cfg.Types))
 		e.nSamples = make([]int, len(e.cfg.Types))
+		e.nDropped = make([]int, len(e.cfg.Types))
 	}
 
 	e.begin()
@@ -248,7 +251,7 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 			bound = e.sampleBound(s, w, head)
 		}
 		e.size += bound
-		e.addSample(s, acc, w, head)
+		e.addSample(s, int(v.dropped[id]), acc, w, head)
 	}
 	emit()
 	out.Vanished += vanished
@@ -376,6 +379,9 @@ func (e *encoder) locationBound(l uint32) int {
 		f := v.functions[loc.function]
 		name := e.readableName(loc.function)
 		n += 24 + len(e.texts[name]) + len(v.strings[f.name]) + len(v.strings[f.file]) + 18
+		if e.cfg.DoubleFunctions {
+			n += 24
+		}
 	}
 	if loc.mapping != 0 && e.mp.to[loc.mapping] == 0 {
 		m := &v.mappings[loc.mapping]
@@ -497,6 +503,10 @@ func (e *encoder) function(f uint32) uint64 {
 	}
 	b = appendUint(b, 3, e.str(e.genText(fn.file)))
 	e.tmp = b
+	if e.cfg.DoubleFunctions {
+		e.bFn = appendMessage(e.bFn, 3, b)
+		e.fn.add(f)
+	}
 	e.bFn = appendMessage(e.bFn, 3, b)
 	return uint64(e.fn.add(f))
 }
@@ -577,12 +587,12 @@ var sampleFields = [...]struct{ stack, attributes, link, values, timestamps int 
 	Layout18:  {1, 3, 4, 2, 5},
 }
 
-// profileIDField is the field number of Profile.profile_id, by Layout. OTLP 1.9 took out
+// profileIDField is the field number of Profile.profile_id, by Layout; dropped_attributes_count has the next. OTLP 1.9 took out
 // comment_strindices, which was 7, and moved what came after it: a reader of 1.8 takes an ID in
 // field 7 for random indices of strings and refuses the request.
 var profileIDField = [...]int{Layout111: 7, Layout19: 7, Layout18: 8}
 
-func (e *encoder) addSample(s sample, acc []int64, w *window, head int32) {
+func (e *encoder) addSample(s sample, dropped int, acc []int64, w *window, head int32) {
 	stack, link := e.stack(s.stack), e.linkIndex(s.link)
 	set := e.v.attrSets.at(s.attrs)
 	e.ints = e.ints[:0]
@@ -617,6 +627,7 @@ func (e *encoder) addSample(s sample, acc []int64, w *window, head int32) {
 		e.tmp = b
 		e.bSamples[t] = appendMessage(e.bSamples[t], 2, b)
 		e.nSamples[t]++
+		e.nDropped[t] += dropped
 		e.maxInProfile = max(e.maxInProfile, e.nSamples[t])
 		e.samples++
 	}
@@ -694,7 +705,7 @@ func (e *encoder) endResource() {
 		sp = append(sp, e.bSamples[t]...)
 		sp = append(sp, tail...)
 		e.bSamples[t] = e.bSamples[t][:0]
-		e.nSamples[t] = 0
+		e.nSamples[t], e.nDropped[t] = 0, 0
 	}
 	if !wrote {
 		e.resources--
@@ -712,6 +723,7 @@ func (e *encoder) endResource() {
 		e.tmp = kv
 		res = appendMessage(res, 1, kv)
 	}
+	res = appendUint(res, 2, uint64(r.dropped))
 	schema := 0
 	if e.cfg.SchemaURL != "" {
 		schema = sizeField(len(e.cfg.SchemaURL))
@@ -738,7 +750,8 @@ func (e *encoder) profileEnds(t int) (head, tail []byte) {
 	tail = appendMessage(tail, 5, e.valueType(pt))
 	tail = appendUint(tail, 6, uint64(period))
 	id := e.cfg.NewID()
-	return head, appendString(tail, profileIDField[e.cfg.Layout], string(id[:]))
+	tail = appendString(tail, profileIDField[e.cfg.Layout], string(id[:]))
+	return head, appendUint(tail, profileIDField[e.cfg.Layout]+1, uint64(e.nDropped[t]))
 }
 
 func (e *encoder) valueType(t ValueType) []byte {

@@ -149,6 +149,8 @@ type Attribute struct {
 // key twice.
 type Resource struct {
 	Attributes []Attribute
+	// Dropped counts attributes that were left out.
+	Dropped int
 }
 
 // Get returns the value of the attribute with that key.
@@ -172,7 +174,10 @@ type Sample struct {
 	// Stack is leaf first.
 	Stack      []Frame
 	Attributes []Attribute
-	Link       Link
+	// Dropped counts attributes that were left out. It does not make samples distinct: that of the
+	// first one stays.
+	Dropped int
+	Link    Link
 	// StackLost says that the kernel lost the stack, or a part of it. It does not make samples
 	// distinct; rows with it are counted.
 	StackLost bool

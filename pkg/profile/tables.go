@@ -28,7 +28,7 @@ const (
 	costLocation  = 5*(32+4)/4 + costSlot + 2*4 // the same
 	costAttribute = 5*48/4 + costSlot + 2*4     // the same
 	costStack     = 5*8/4 + costSlot + 2*4      // its place, its length, and an encoder's numbers
-	costSample    = 5*(16+2*8)/4 + costSlot     // and what two windows hold of it beside values
+	costSample    = 5*(16+2+2*8)/4 + costSlot   // and what two windows hold of it beside values
 	costValue     = 5 * 2 * 8 / 4               // of a sample, in two windows
 	costKey       = 12 * 8 / 3
 	// costProvisional is a key in the list of those to forget, which grows by a quarter.
@@ -69,8 +69,10 @@ type sample struct {
 type resource struct {
 	key   uint64
 	attrs []Attribute // replaced as a whole, never changed in place: snapshots hold it
-	epoch uint64      // the window in which attrs were last set
-	bytes int64       // what samples of this resource have added to the generation
+	// dropped are attributes that were left out
+	dropped int
+	epoch   uint64 // the window in which attrs were last set
+	bytes   int64  // what samples of this resource have added to the generation
 }
 
 // generation is a dictionary that lives for many windows. Entries are only ever appended and
@@ -105,6 +107,7 @@ type generation struct {
 	attrSets lists
 
 	samples     []sample
+	dropped     []uint16 // by sample: attributes that were left out
 	sampleIndex index
 
 	resources   []resource
@@ -319,13 +322,14 @@ func (g *generation) link(l Link) uint32 {
 	return id
 }
 
-func (g *generation) sample(s sample) uint32 {
+func (g *generation) sample(s sample, dropped int) uint32 {
 	h := g.hash.sample(&s)
 	if id, ok := g.sampleIndex.find(h, func(id uint32) bool { return g.samples[id] == s }); ok {
 		return id
 	}
 	id := uint32(len(g.samples))
 	g.samples = append(g.samples, s)
+	g.dropped = append(g.dropped, uint16(min(dropped, math.MaxUint16)))
 	g.sampleIndex.add(h, id)
 	g.bytes += g.sampleCost
 	return id

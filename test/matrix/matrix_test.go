@@ -145,7 +145,11 @@ func (c *cell) check(t *testing.T, preset string) {
 	c.broken, c.series, c.burn = map[string]int{}, map[string]backends.Series{}, map[string][]uint64{}
 	for _, body := range c.bodies {
 		// What the protocol asks for, in any layout, and what this receiver asks for.
-		for _, err := range append(otlpcheck.CheckBytesAs(body, layout), backends.CheckBytes(preset, body)...) {
+		protocol := otlpcheck.CheckBytesAs(body, layout)
+		if preset == backends.Parca { // which alone may have functions twice
+			protocol = otlpcheck.CheckDoubled(body)
+		}
+		for _, err := range append(protocol, backends.CheckBytes(preset, body)...) {
 			var v *otlpcheck.Violation
 			require.ErrorAs(t, err, &v)
 			if c.broken[v.Rule.ID]++; c.broken[v.Rule.ID] <= 3 {

@@ -1,0 +1,53 @@
+package otlpcheck
+
+import (
+	"fmt"
+
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/protobuf/proto"
+)
+
+// RuleDoubled is what CheckDoubled asks for in place of the protocol's rules on the function table.
+var RuleDoubled = Rule{"doubled", "every function stands in the table twice in a row, and lines refer to the second", "parca-dev/parca pkg/profile/encode.go"}
+
+// CheckDoubled checks a body as CheckBytes does, of a request whose function table has every function
+// twice in a row with lines that refer to the second one. That breaks the protocol's rules on duplicates
+// and orphans, and nothing else; it is for the one receiver that takes the entry before the one that
+// is meant. The table must have exactly this form.
+func CheckDoubled(body []byte) []error {
+	req := &collectorpb.ExportProfilesServiceRequest{}
+	if err := proto.Unmarshal(body, req); err != nil {
+		return []error{&Violation{Path: "request", Rule: RuleDecodable, Detail: err.Error()}}
+	}
+	if err := single(req); err != nil {
+		return []error{err}
+	}
+	return Check(req)
+}
+
+// single makes a doubled function table one that has every function once.
+func single(req *collectorpb.ExportProfilesServiceRequest) error {
+	d := req.GetDictionary()
+	table := d.GetFunctionTable()
+	if len(table)%2 != 1 {
+		return &Violation{Path: "dictionary.function_table", Rule: RuleDoubled, Detail: fmt.Sprintf("it has %d elements", len(table))}
+	}
+	for i := 1; i < len(table); i += 2 {
+		if !proto.Equal(table[i], table[i+1]) {
+			return &Violation{Path: at("dictionary.function_table", i), Rule: RuleDoubled, Detail: "the next one is another"}
+		}
+		table[(i+1)/2] = table[i]
+	}
+	if d != nil {
+		d.FunctionTable = table[:(len(table)+1)/2]
+	}
+	for i, l := range d.GetLocationTable() {
+		for _, line := range l.GetLines() {
+			if line.GetFunctionIndex()%2 != 0 {
+				return &Violation{Path: at("dictionary.location_table", i), Rule: RuleDoubled, Detail: fmt.Sprintf("a line refers to function %d", line.GetFunctionIndex())}
+			}
+			line.FunctionIndex /= 2
+		}
+	}
+	return nil
+}

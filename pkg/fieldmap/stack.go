@@ -265,7 +265,7 @@ func (s stackFields) read(st *Stack, d datasource.Data) {
 
 // annotates tells whether annotate has anything to do.
 func (s stackFields) annotates() bool {
-	return slices.ContainsFunc(s, func(f stackField) bool { return f.processes != nil })
+	return slices.ContainsFunc(s, func(f stackField) bool { return f.user != nil && (f.processes != nil || !f.raw) })
 }
 
 // annotate fills in what is known of the mappings of a process's frames. ends are where those of each field

@@ -59,7 +59,7 @@ func TestSeveralExportersForOneSource(t *testing.T) {
 					require.NotEmpty(t, s.Timestamps)
 				}
 				require.Equal(t, got, leaves(t, rs[2]))
-				require.Equal(t, "worker", rs[2].Samples()[0].Resource["thread.name"])
+				require.Equal(t, "worker", rs[2].Samples()[0].Resource["thread_name"])
 
 				line, err := os.ReadFile(path)
 				require.NoError(t, err)

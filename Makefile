@@ -49,16 +49,26 @@ profile: build gadgets $(BIN)/profile ## Show what PID=, COMM= or CONTAINER= doe
 ##@ Build
 
 .PHONY: build
-build: ## Build ig into build/bin
+build: $(BIN)/unwinder ## Build ig, and what it starts, into build/bin
 	@$(STEP) "building $(BIN)/ig (a few minutes the first time)" \
 		go build -buildvcs=false -ldflags "$(LDFLAGS)" -o $(BIN)/ig ./cmd/ig
+
+.PHONY: $(BIN)/unwinder
+$(BIN)/unwinder:
+	@$(STEP) "building $(BIN)/unwinder" go -C cmd/unwinder build -buildvcs=false -ldflags "-s -w" -o $(CURDIR)/$(BIN)/unwinder .
 
 .PHONY: gadgets
 gadgets: $(GADGETS:%=$(BUILD)/gadgets/%.tar) ## Build the gadget images (root, where headers or packages are missing)
 
-$(BUILD)/gadgets/%.tar: gadgets/%/program.bpf.c gadgets/%/gadget.yaml $(wildcard gadgets/include/*.h) | build
+# Those with an eBPF program; others have an operator instead.
+EBPF_GADGETS := $(notdir $(patsubst %/program.bpf.c,%,$(wildcard gadgets/*/program.bpf.c)))
+$(EBPF_GADGETS:%=$(BUILD)/gadgets/%.tar): $(BUILD)/gadgets/%.tar: gadgets/%/program.bpf.c $(wildcard gadgets/include/*.h) | ebpf-tools
+.PHONY: ebpf-tools
+ebpf-tools:
 	@.ci/packages $(EBPF_PACKAGES)
 	@.ci/headers
+
+$(BUILD)/gadgets/%.tar: gadgets/%/gadget.yaml | build
 	@mkdir -p $(@D)
 	@$(STEP) "building the gadget $*:$(GADGET_TAG)" $(BIN)/ig image build --local -t $*:$(GADGET_TAG) gadgets/$*
 	@out=$$($(BIN)/ig image export $*:$(GADGET_TAG) $@ 2>&1) || { echo "$$out"; exit 1; }

@@ -20,6 +20,7 @@ import (
 	log "github.com/sirupsen/logrus"
 
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
+	_ "github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 )
 
 // serve runs the daemon until ctx ends or the service fails. It then stops the

@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/cobra"
 
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
+	_ "github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 	profilesconfig "github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 

@@ -235,6 +235,9 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, cfg config.Exporte
 		}
 		o.Processes = i.processes
 	}
+	if v, ok := gadgetCtx.GetVar(fieldmap.StacksVar); ok {
+		o.Stacks, _ = v.(fieldmap.Stacks)
+	}
 	if v, ok := gadgetCtx.GetVar("config"); ok {
 		o.Gadget.Config, _ = v.(*viper.Viper)
 	}

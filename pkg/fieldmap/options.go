@@ -36,6 +36,8 @@ type Options struct {
 	// MapSpec returns what the gadget says of the map with that name, nil if it has none. It may be
 	// nil: then no gadget has maps.
 	MapSpec func(name string) *ebpf.MapSpec
+	// Stacks has the frames of stacks that rows carry an ID of, see StackTag. It may be nil.
+	Stacks Stacks
 	// Symbolizer names the functions of user stacks for rows that carry no text. It may be nil: then
 	// they have addresses.
 	Symbolizer stack.Symbolizer

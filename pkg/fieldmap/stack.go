@@ -53,6 +53,9 @@ type stackField struct {
 	offsets, raw     bool              // file_addresses: offset, raw_addresses
 	pid, space, seen reader
 
+	// handed has the frames of the ID.
+	handed Stacks
+
 	// byID: there is no text, the frames are those of the ID.
 	byID    bool
 	task    taskReader
@@ -157,6 +160,9 @@ func (c *compiler) discover() []string {
 func (c *compiler) stackField(acc datasource.FieldAccessor) (stackField, error) {
 	if raw := structOf(acc, userStackTag); raw != nil {
 		return c.userStack(raw)
+	}
+	if acc.HasAnyTagsOf(StackTag) {
+		return c.handedStack(acc)
 	}
 	if acc.HasAnyTagsOf(kernelIDTag) {
 		return c.kernelByID(acc)
@@ -283,6 +289,9 @@ func (s stackFields) annotate(frames []profile.Frame, ends []int, d datasource.D
 func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profile.Frame, o stack.Outcome, pending bool) {
 	if f.byID {
 		return f.appendByID(dst, d)
+	}
+	if f.handed != nil {
+		return f.handed.Frames(dst, f.id.number(d))
 	}
 	// Frames do not alias the row, and are gone before the next.
 	text := f.text.guarded(d)

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// hostPIDNamespace is the number of the first PID namespace, PROC_PID_INIT_INO of the kernel's
+// include/linux/proc_ns.h.
+const hostPIDNamespace = "pid:[4026531836]"
+
+// Version of the kernel from which on the profiler works.
+const (
+	needMajor = 5
+	needMinor = 4
+)
+
+// missing returns what the unwinder lacks on this machine and how to give it, empty if nothing.
+func missing(c config) string {
+	var lacks []string
+	if err := c.check(); err != nil {
+		return err.Error()
+	}
+	if ns, err := os.Readlink("/proc/self/ns/pid"); err != nil || ns != hostPIDNamespace {
+		lacks = append(lacks, "the host's PID namespace, because it reads the memory of processes by their PIDs (Kubernetes: hostPID: true in the daemon's pod, hostPID=true for Inspektor Gadget's chart; docker: --pid=host)")
+	}
+	if caps, err := effective(); err == nil {
+		has := func(bit uint) bool { return caps&(1<<bit) != 0 }
+		admin := has(unix.CAP_SYS_ADMIN)
+		var need []string
+		for _, cap := range []struct {
+			name string
+			ok   bool
+		}{
+			{"CAP_BPF", admin || has(unix.CAP_BPF)},
+			{"CAP_PERFMON", admin || has(unix.CAP_PERFMON)},
+			{"CAP_SYS_PTRACE", has(unix.CAP_SYS_PTRACE)},
+			{"CAP_DAC_READ_SEARCH", has(unix.CAP_DAC_READ_SEARCH) || has(unix.CAP_DAC_OVERRIDE)},
+			{"CAP_SYSLOG", admin || has(unix.CAP_SYSLOG)},
+		} {
+			if !cap.ok {
+				need = append(need, cap.name)
+			}
+		}
+		if err := raiseMemlock(); err != nil && !has(unix.CAP_SYS_RESOURCE) {
+			need = append(need, "CAP_SYS_RESOURCE (to lift the limit of locked memory: "+err.Error()+")")
+		}
+		if len(need) > 0 {
+			lacks = append(lacks, "the capabilities "+strings.Join(need, ", ")+" (run it as root; in a container, privileged or with these in securityContext.capabilities.add)")
+		}
+	}
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
+		lacks = append(lacks, "the kernel's type information /sys/kernel/btf/vmlinux (a kernel built with CONFIG_DEBUG_INFO_BTF; in a container, /sys of the host)")
+	}
+	if major, minor, err := kernelVersion(); err == nil && (major < needMajor || major == needMajor && minor < needMinor) {
+		lacks = append(lacks, fmt.Sprintf("a kernel from %d.%d on (this is %d.%d)", needMajor, needMinor, major, minor))
+	}
+	if len(lacks) == 0 {
+		return ""
+	}
+	return "it lacks " + strings.Join(lacks, "; ") + ". profile_cpu works without"
+}
+
+// effective returns the capabilities that this process has.
+func effective() (uint64, error) {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, fmt.Errorf("reading the capabilities: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			return strconv.ParseUint(strings.TrimSpace(v), 16, 64)
+		}
+	}
+	return 0, errors.New("reading the capabilities: no CapEff in /proc/self/status")
+}
+
+// raiseMemlock does what the profiler will do.
+func raiseMemlock() error {
+	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	return unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &unlimited, nil)
+}
+
+func kernelVersion() (major, minor int, err error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return 0, 0, fmt.Errorf("asking for the kernel's version: %w", err)
+	}
+	_, err = fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	return major, minor, err
+}

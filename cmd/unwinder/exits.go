@@ -1,0 +1,204 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+)
+
+// maxExits is how many processes that have ended are remembered.
+const maxExits = 8192
+
+// exits notes for each process that ends when it began and in which mount namespace it was: a sample of it may be read only
+// afterwards, when /proc has nothing of it any more.
+type exits struct {
+	m    *ebpf.Map
+	prog *ebpf.Program
+	link link.Link
+}
+
+// exit is an entry of the map.
+type exit struct {
+	start uint64 // since boot
+	ended uint64 // by the clock of samples
+	mntns uint64
+}
+
+// watchExits starts to note. A program of a dozen instructions does it, made here from the kernel's type information.
+func watchExits() (e *exits, err error) {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kernel's type information: %w", err)
+	}
+	var o offsets
+	if err := o.find(kernel); err != nil {
+		return nil, err
+	}
+	e = &exits{}
+	defer func() {
+		if err != nil {
+			e.close()
+		}
+	}()
+	if e.m, err = ebpf.NewMap(&ebpf.MapSpec{Name: "unwinder_exits", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 24, MaxEntries: maxExits}); err != nil {
+		return e, fmt.Errorf("making a map for processes that end: %w", err)
+	}
+	if e.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "unwinder_exits", Type: ebpf.RawTracepoint, License: "GPL", Instructions: o.program(e.m),
+	}); err != nil {
+		return e, fmt.Errorf("loading the program for processes that end: %w", err)
+	}
+	if e.link, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: "sched_process_exit", Program: e.prog}); err != nil {
+		return e, fmt.Errorf("attaching to sched_process_exit: %w", err)
+	}
+	return e, nil
+}
+
+// offsets are those of the members that lead from a task to what is noted.
+type offsets struct{ tgid, leader, start, nsproxy, mntns, inum uint32 }
+
+func (o *offsets) find(kernel *btf.Spec) error {
+	for _, f := range []struct {
+		dst  *uint32
+		typ  string
+		path []string
+	}{
+		{&o.tgid, "task_struct", []string{"tgid"}},
+		{&o.leader, "task_struct", []string{"group_leader"}},
+		{&o.start, "task_struct", []string{"start_boottime", "real_start_time"}}, // the second before 5.5
+		{&o.nsproxy, "task_struct", []string{"nsproxy"}},
+		{&o.mntns, "nsproxy", []string{"mnt_ns"}},
+	} {
+		off, _, err := member(kernel, f.typ, f.path...)
+		if err != nil {
+			return err
+		}
+		*f.dst = off
+	}
+	ns, t, err := member(kernel, "mnt_namespace", "ns")
+	if err != nil {
+		return err
+	}
+	common, ok := btf.As[*btf.Struct](t)
+	if !ok {
+		return errors.New("the kernel's mnt_namespace.ns is no struct")
+	}
+	for _, m := range common.Members {
+		if m.Name == "inum" {
+			o.inum = ns + m.Offset.Bytes()
+			return nil
+		}
+	}
+	return errors.New("the kernel's ns_common has no member inum")
+}
+
+// member returns offset and type of the first of these members that a struct has.
+func member(kernel *btf.Spec, typ string, names ...string) (uint32, btf.Type, error) {
+	var s *btf.Struct
+	if err := kernel.TypeByName(typ, &s); err != nil {
+		return 0, nil, fmt.Errorf("the kernel's struct %s: %w", typ, err)
+	}
+	for _, name := range names {
+		if off, t, ok := within(s.Members, name); ok {
+			return off, t, nil
+		}
+	}
+	return 0, nil, fmt.Errorf("the kernel's struct %s has no member %s", typ, names[0])
+}
+
+// within looks into members without a name, too.
+func within(members []btf.Member, name string) (uint32, btf.Type, bool) {
+	for _, m := range members {
+		if m.Name == name {
+			return m.Offset.Bytes(), m.Type, true
+		}
+		if m.Name != "" {
+			continue
+		}
+		var inner []btf.Member
+		switch t := m.Type.(type) {
+		case *btf.Struct:
+			inner = t.Members
+		case *btf.Union:
+			inner = t.Members
+		}
+		if off, t, ok := within(inner, name); ok {
+			return m.Offset.Bytes() + off, t, true
+		}
+	}
+	return 0, nil, false
+}
+
+// program notes the process of the thread that ends:
+//
+//	task := ctx[0]
+//	exits[task.tgid] = {task.group_leader.start_boottime, now, task.nsproxy.mnt_ns.ns.inum}
+//
+// Where a pointer is nil the reads fail and leave zeros. Stack: -8 key, -32 the value, -40 a pointer.
+func (o *offsets) program(m *ebpf.Map) asm.Instructions {
+	const key, value, pointer = -8, -32, -40
+	// read reads size bytes at r7+off to the stack at to.
+	read := func(from asm.Register, off uint32, to int16, size int32) asm.Instructions {
+		return asm.Instructions{
+			asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, int32(to)),
+			asm.Mov.Imm(asm.R2, size),
+			asm.Mov.Reg(asm.R3, from), asm.Add.Imm(asm.R3, int32(off)),
+			asm.FnProbeReadKernel.Call(),
+		}
+	}
+	p := asm.Instructions{
+		asm.LoadMem(asm.R7, asm.R1, 0, asm.DWord), // task
+		asm.Mov.Imm(asm.R1, 0),
+		asm.StoreMem(asm.RFP, key, asm.R1, asm.DWord),
+		asm.StoreMem(asm.RFP, value, asm.R1, asm.DWord),
+		asm.StoreMem(asm.RFP, value+16, asm.R1, asm.DWord),
+		asm.StoreMem(asm.RFP, pointer, asm.R1, asm.DWord),
+	}
+	p = append(p, read(asm.R7, o.tgid, key, 4)...)
+	p = append(p, read(asm.R7, o.leader, pointer, 8)...)
+	p = append(p, asm.LoadMem(asm.R8, asm.RFP, pointer, asm.DWord))
+	p = append(p, read(asm.R8, o.start, value, 8)...)
+	p = append(p, read(asm.R7, o.nsproxy, pointer, 8)...)
+	p = append(p, asm.LoadMem(asm.R8, asm.RFP, pointer, asm.DWord))
+	p = append(p, asm.JEq.Imm(asm.R8, 0, "out"))
+	p = append(p, read(asm.R8, o.mntns, pointer, 8)...)
+	p = append(p, asm.LoadMem(asm.R8, asm.RFP, pointer, asm.DWord))
+	p = append(p, asm.JEq.Imm(asm.R8, 0, "out"))
+	p = append(p, read(asm.R8, o.inum, value+16, 4)...)
+	return append(p,
+		asm.FnKtimeGetNs.Call(),
+		asm.StoreMem(asm.RFP, value+8, asm.R0, asm.DWord),
+		asm.LoadMapPtr(asm.R1, m.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, key),
+		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, value),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnMapUpdateElem.Call(),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
+		asm.Return(),
+	)
+}
+
+// get returns what was noted of the last process with a PID that ended.
+func (e *exits) get(pid uint32) (exit, bool) {
+	var v [3]uint64
+	if e.m.Lookup(pid, &v) != nil {
+		return exit{}, false
+	}
+	return exit{start: v[0], ended: v[1], mntns: v[2]}, true
+}
+
+func (e *exits) close() {
+	if e.link != nil {
+		e.link.Close()
+	}
+	if e.prog != nil {
+		e.prog.Close()
+	}
+	if e.m != nil {
+		e.m.Close()
+	}
+}

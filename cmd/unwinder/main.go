@@ -1,0 +1,95 @@
+// unwinder takes samples of all processes on the machine with the OpenTelemetry eBPF profiler, and writes them with
+// their whole stacks to a pipe. ig and Inspektor Gadget's daemon start it for gadgets such as
+// profile_polyglot; it is of no use by itself.
+//
+// It is a program of its own because it works on files and memory of programs that may be hostile: it may be
+// ended by them, and is then started anew. It ends with the program that started it.
+//
+// File descriptors: 0 ends it when it is closed; 2 takes its log; 3 takes the stream of package wire; 4, if
+// given, is a file of counters that outlives it (package wire, Counters).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintf(os.Stderr, "level=ERROR msg=%q\n", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	var c config
+	flag.IntVar(&c.hz, "frequency", 19, "samples per second of each CPU")
+	flag.StringVar(&c.languages, "languages", "all", "languages to unwind")
+	flag.IntVar(&c.scale, "map-scale", 0, "the eBPF maps are 2^N times as large")
+	flag.BoolVar(&c.labels, "labels", false, "keep labels of programs and the IDs of their spans")
+	verbose := flag.Bool("verbose", false, "log more")
+	flag.Parse()
+
+	level := slog.LevelWarn
+	if *verbose {
+		level = slog.LevelDebug
+	}
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level, ReplaceAttr: withoutTime}))
+
+	pipe := os.NewFile(3, "pipe")
+	if _, err := pipe.Stat(); err != nil {
+		return errors.New("this program is started by ig and by Inspektor Gadget's daemon: run the gadget profile_polyglot")
+	}
+	counters, err := openCounters(4)
+	if err != nil {
+		return fmt.Errorf("mapping the counters: %w", err)
+	}
+	out := wire.NewWriter(pipe)
+	if reason := missing(c); reason != "" {
+		out.Hello(reason)
+		return out.Flush()
+	}
+	out.Hello("")
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("writing to the pipe: %w", err)
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer stop()
+	// A terminal's Ctrl-C reaches the whole group: the starter decides what it means.
+	signal.Ignore(unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+
+	s := newSampler(out, c, counters, logger)
+	defer s.close()
+	began := time.Now()
+	t, err := start(ctx, c, s, logger)
+	if err != nil {
+		return err
+	}
+	s.ready(wire.Ready{StartMillis: uint64(time.Since(began).Milliseconds()), Hz: uint64(c.hz)})
+	err = s.run(ctx, t)
+	t.close()
+	return err
+}
+
+func withoutTime(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}

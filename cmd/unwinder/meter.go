@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+)
+
+// lostInKernel is the profiler's name for samples that found its ring buffer full.
+const lostInKernel = "bpf.errors.ringbuf_output"
+
+// meter keeps the one of the profiler's metrics that is needed.
+type meter struct {
+	noop.Meter
+	lost atomic.Uint64
+}
+
+// Int64Counter implements metric.Meter.
+func (m *meter) Int64Counter(name string, options ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	if name == lostInKernel {
+		return &counter{n: &m.lost}, nil
+	}
+	return m.Meter.Int64Counter(name, options...)
+}
+
+type counter struct {
+	noop.Int64Counter
+	n *atomic.Uint64
+}
+
+// Add implements metric.Int64Counter.
+func (c *counter) Add(_ context.Context, n int64, _ ...metric.AddOption) {
+	if n > 0 {
+		c.n.Add(uint64(n))
+	}
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// maxProcs is how many processes are remembered.
+const maxProcs = 8192
+
+// exeInterval is how often a process's executable is looked at: exec changes it.
+const exeInterval = time.Second
+
+// proc is a process as it was when samples of it were taken. It is not changed.
+type proc struct {
+	wire.Proc
+	language   wire.FrameType // what its executable is an interpreter of
+	generation uint32         // of the writer's tables that id is in
+	id         uint32
+}
+
+// known is what is remembered of a PID.
+type known struct {
+	*proc
+	alive  uint64 // until when, since boot, it is known to have had the PID
+	looked time.Time
+}
+
+// procs tells which process a sample is of. PIDs are used again, and samples are read up to a quarter of a second after
+// they were taken: whoever has the PID now may be another. It is for one goroutine.
+type procs struct {
+	exits *exits // nil: processes that have ended are unknown
+	pids  map[uint32]known
+	// suspended is how far the clock of samples (CLOCK_MONOTONIC) is behind the time since boot.
+	suspended uint64
+	synced    time.Time
+}
+
+func newProcs() *procs { return &procs{pids: map[uint32]known{}} }
+
+func clock(id int32) uint64 {
+	var ts unix.Timespec
+	if unix.ClockGettime(id, &ts) != nil {
+		return 0
+	}
+	return uint64(ts.Nano())
+}
+
+// bootTime turns a sample's time into one since boot.
+func (p *procs) bootTime(ktime uint64) uint64 {
+	if time.Since(p.synced) > 10*time.Second {
+		p.synced = time.Now()
+		mono, boot := clock(unix.CLOCK_MONOTONIC), clock(unix.CLOCK_BOOTTIME)
+		p.suspended = boot - min(mono, boot)
+	}
+	return ktime + p.suspended
+}
+
+// get returns the process that had pid at the time of a sample. Its start is 0 if nobody can tell any more.
+func (p *procs) get(pid uint32, ktime uint64) *proc {
+	at := p.bootTime(ktime)
+	if k, ok := p.pids[pid]; ok && k.Start <= at && at <= k.alive && k.Start != 0 {
+		return k.proc
+	}
+	old := p.pids[pid]
+	// A process that ended after the sample and began before it is the one.
+	if p.exits != nil {
+		if e, ok := p.exits.get(pid); ok && e.start <= at && p.bootTime(e.ended) >= at {
+			return p.remember(pid, old, e.start, e.mntns, p.bootTime(e.ended), false)
+		}
+	}
+	now := clock(unix.CLOCK_BOOTTIME)
+	start, mntns, err := readProc(pid)
+	if err == nil && start <= at {
+		return p.remember(pid, old, start, mntns, now, true)
+	}
+	// It may have ended since the first look.
+	if p.exits != nil {
+		if e, ok := p.exits.get(pid); ok && e.start <= at && p.bootTime(e.ended) >= at {
+			return p.remember(pid, old, e.start, e.mntns, p.bootTime(e.ended), false)
+		}
+	}
+	return &proc{Proc: wire.Proc{PID: pid}}
+}
+
+// remember notes who has a PID, and until when, and returns the same proc as long as nothing of it has changed. Of one
+// that has ended, /proc tells nothing more.
+func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, running bool) *proc {
+	same := old.proc != nil && sameStart(old.Start, start) && old.MntNS == mntns
+	if same {
+		start = old.Start
+	}
+	k := known{proc: old.proc, alive: alive, looked: old.looked}
+	if !same || time.Since(old.looked) > exeInterval {
+		k.looked = time.Now()
+		exe := ""
+		if running {
+			exe = executable(pid)
+		}
+		if exe == "" && same {
+			exe = old.Exe
+		}
+		if !same || exe != old.Exe {
+			k.proc = &proc{Proc: wire.Proc{PID: pid, Start: start, MntNS: mntns, Exe: exe}, language: languageOf(exe)}
+		}
+	}
+	if len(p.pids) >= maxProcs {
+		clear(p.pids)
+	}
+	p.pids[pid] = k
+	return k.proc
+}
+
+// sameStart compares two starts, of which /proc cuts one down to tick.
+func sameStart(a, b uint64) bool { return a/tick == b/tick }
+
+// tick is the unit of times in /proc/PID/stat, in nanoseconds: a hundredth of a second on all architectures that Go
+// and eBPF run on.
+const tick = uint64(10 * time.Millisecond)
+
+// readProc reads a process's start, in nanoseconds since boot and cut down to a tick, and its mount namespace. Both are of
+// the same process, even where the PID changes hands meanwhile.
+func readProc(pid uint32) (start, mntns uint64, err error) {
+	dir, err := unix.Open(filepath.Join("/proc", strconv.FormatUint(uint64(pid), 10)), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer unix.Close(dir)
+	var ns unix.Stat_t
+	if err := unix.Fstatat(dir, "ns/mnt", &ns, 0); err != nil {
+		return 0, 0, err
+	}
+	fd, err := unix.Openat(dir, "stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer unix.Close(fd)
+	var buf [1024]byte
+	n, err := unix.Read(fd, buf[:])
+	if err != nil {
+		return 0, 0, err
+	}
+	start, err = startOf(buf[:n])
+	return start, ns.Ino, err
+}
+
+// startOf finds the start in /proc/PID/stat: the 22nd field. The second is the name, in which anything may be.
+func startOf(stat []byte) (uint64, error) {
+	i := bytes.LastIndexByte(stat, ')')
+	if i < 0 {
+		return 0, errors.New("no name in /proc/PID/stat")
+	}
+	fields := strings.Fields(string(stat[i+1:]))
+	if len(fields) < 20 {
+		return 0, errors.New("too few fields in /proc/PID/stat")
+	}
+	ticks, err := strconv.ParseUint(fields[19], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the start in /proc/PID/stat: %w", err)
+	}
+	return ticks * tick, nil
+}
+
+// executable returns the name of a process's executable.
+func executable(pid uint32) string {
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil {
+		return ""
+	}
+	name := filepath.Base(strings.TrimSuffix(exe, " (deleted)"))
+	return name[:min(len(name), 128)]
+}
+
+// languageOf tells which language's interpreter an executable is, by its name.
+func languageOf(exe string) wire.FrameType {
+	for _, i := range []struct {
+		prefix string
+		frame  wire.FrameType
+	}{
+		{"python", wire.FramePython}, {"java", wire.FrameJVM}, {"node", wire.FrameV8}, {"ruby", wire.FrameRuby},
+		{"php", wire.FramePHP}, {"perl", wire.FramePerl}, {"dotnet", wire.FrameDotnet}, {"beam", wire.FrameBEAM},
+		{"luajit", wire.FrameLua},
+	} {
+		rest, ok := strings.CutPrefix(exe, i.prefix)
+		// python3.11, php-fpm8.2, beam.smp, but not nodemon or javac.
+		if ok && (rest == "" || !isLetter(rest[0])) {
+			return i.frame
+		}
+	}
+	return wire.FrameUnknown
+}
+
+func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"unique"
+
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/reporter"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// table knows what has been written already. It is for one goroutine.
+type table struct {
+	w          *wire.Writer
+	generation uint32 // 1 at first: what was never written has 0
+	files      map[libpf.FrameMappingFile]uint32
+	mappings   map[libpf.FrameMapping]uint32
+	frames     map[unique.Handle[libpf.Frame]]uint32
+	ids        []uint32
+}
+
+func newTable(w *wire.Writer) *table {
+	return &table{
+		w: w, generation: 1, files: map[libpf.FrameMappingFile]uint32{}, mappings: map[libpf.FrameMapping]uint32{},
+		frames: map[unique.Handle[libpf.Frame]]uint32{},
+	}
+}
+
+// reset forgets everything, as does the reader.
+func (t *table) reset() {
+	t.generation++
+	clear(t.files)
+	clear(t.mappings)
+	clear(t.frames)
+	t.w.Reset()
+}
+
+// sample writes a sample, and what was not written before of its stack and process.
+func (t *table) sample(k sampleKey, n uint64) {
+	if !t.w.Fits(min(len(k.stack.frames), wire.MaxDepth)) {
+		t.reset()
+	}
+	if k.stack.generation != t.generation {
+		k.stack.id, k.stack.generation = t.stack(k.stack), t.generation
+	}
+	if k.proc.generation != t.generation {
+		k.proc.id, k.proc.generation = t.w.Proc(k.proc.Proc), t.generation
+	}
+	s := wire.Sample{Comm: k.comm.String(), Count: n, TraceID: k.trace, SpanID: k.span}
+	if k.labels != "" {
+		s.Labels = labelList(k.labels)
+	}
+	t.w.Sample(k.stack.id, k.proc.id, &s)
+}
+
+func (t *table) stack(e *entry) uint32 {
+	t.ids = t.ids[:0]
+	for _, h := range e.frames {
+		if id := t.frame(h); id != 0 {
+			t.ids = append(t.ids, id)
+		}
+	}
+	return t.w.Stack(t.ids, e.abort)
+}
+
+// frame returns a frame's ID, 0 for what is no frame but the reason why there are no more.
+func (t *table) frame(h unique.Handle[libpf.Frame]) uint32 {
+	if id, ok := t.frames[h]; ok {
+		return id
+	}
+	f := h.Value()
+	if f.Type.IsError() {
+		return 0
+	}
+	w := wire.Frame{
+		Type: frameType(f.Type), Function: f.FunctionName.String(), File: f.SourceFile.String(), Line: uint64(f.SourceLine),
+	}
+	// In the interpreters' frames this is a line, or a place in their own code.
+	if w.Type == wire.FrameNative || w.Type == wire.FrameGo || w.Type == wire.FrameKernel {
+		w.Address = uint64(f.AddressOrLineno)
+	}
+	mapping := uint32(0)
+	if f.Mapping.Valid() {
+		mapping = t.mapping(f.Mapping)
+	}
+	id := t.w.Frame(&w, mapping)
+	t.frames[h] = id
+	return id
+}
+
+func (t *table) mapping(m libpf.FrameMapping) uint32 {
+	if id, ok := t.mappings[m]; ok {
+		return id
+	}
+	v := m.Value()
+	id := t.w.Mapping(t.file(v.File), uint64(v.Start), uint64(v.End), v.FileOffset)
+	t.mappings[m] = id
+	return id
+}
+
+func (t *table) file(f libpf.FrameMappingFile) uint32 {
+	if id, ok := t.files[f]; ok {
+		return id
+	}
+	v := f.Value()
+	w := wire.File{Name: v.FileName.String(), GNUBuildID: v.GnuBuildID, GoBuildID: v.GoBuildID}
+	copy(w.Hash[:], v.FileID.Bytes())
+	if seen, ok := executables.get(v.FileID); ok {
+		w.Path, w.Device, w.Inode, w.Proc = seen.path, seen.device, seen.inode, seen.pid
+	}
+	id := t.w.File(&w)
+	t.files[f] = id
+	return id
+}
+
+// seenFile is where a file was met.
+type seenFile struct {
+	path          string
+	device, inode uint64
+	pid           uint32
+}
+
+// maxFiles is how many are remembered.
+const maxFiles = 8192
+
+// executables are the files that the profiler has read.
+var executables = seenFiles{m: map[libpf.FileID]seenFile{}}
+
+type seenFiles struct {
+	mu sync.Mutex
+	m  map[libpf.FileID]seenFile
+}
+
+func (s *seenFiles) get(id libpf.FileID) (seenFile, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.m[id]
+	return f, ok
+}
+
+// ReportExecutable implements reporter.ExecutableReporter.
+func (s *sampler) ReportExecutable(m *reporter.ExecutableMetadata) {
+	if m == nil || m.Mapping == nil || m.Process == nil {
+		return
+	}
+	f := seenFile{path: strings.Clone(m.Mapping.Path), device: m.Mapping.Device, inode: m.Mapping.Inode, pid: uint32(m.Process.PID())}
+	executables.mu.Lock()
+	defer executables.mu.Unlock()
+	if len(executables.m) >= maxFiles {
+		clear(executables.m)
+	}
+	executables.m[m.MappingFile.Value().FileID] = f
+}
+
+// frameType translates the profiler's kinds of frames.
+func frameType(t libpf.FrameType) wire.FrameType {
+	switch t.Interpreter() {
+	case libpf.Native:
+		return wire.FrameNative
+	case libpf.Kernel:
+		return wire.FrameKernel
+	case libpf.Go:
+		return wire.FrameGo
+	case libpf.Python:
+		return wire.FramePython
+	case libpf.HotSpot:
+		return wire.FrameJVM
+	case libpf.V8:
+		return wire.FrameV8
+	case libpf.Ruby:
+		return wire.FrameRuby
+	case libpf.PHP, libpf.PHPJIT:
+		return wire.FramePHP
+	case libpf.Perl:
+		return wire.FramePerl
+	case libpf.Dotnet:
+		return wire.FrameDotnet
+	case libpf.BEAM:
+		return wire.FrameBEAM
+	case libpf.LuaJIT:
+		return wire.FrameLua
+	}
+	return wire.FrameUnknown
+}
+
+// kernelMemory is what this process's eBPF maps and programs take, as the kernel says.
+func kernelMemory() uint64 {
+	const dir = "/proc/self/fdinfo"
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	sum := uint64(0)
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(b)) {
+			if v, ok := strings.CutPrefix(line, "memlock:"); ok {
+				n, _ := strconv.ParseUint(strings.TrimSpace(v), 10, 64)
+				sum += n
+			}
+		}
+	}
+	return sum
+}

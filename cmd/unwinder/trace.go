@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/ebpf-profiler/interpreter"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	profilerlog "go.opentelemetry.io/ebpf-profiler/log"
+	"go.opentelemetry.io/ebpf-profiler/metrics"
+	"go.opentelemetry.io/ebpf-profiler/times"
+	"go.opentelemetry.io/ebpf-profiler/tracer"
+)
+
+const (
+	// monitorInterval is how often the kernel's counters are read.
+	monitorInterval = 5 * time.Second
+	clockInterval   = 3 * time.Minute
+	// drainTime is more than the profiler's ring buffer is polled at.
+	drainTime = 300 * time.Millisecond
+)
+
+type config struct {
+	hz, scale int
+	languages string
+	labels    bool
+}
+
+// check tells what is wrong with the settings.
+func (c config) check() error {
+	switch {
+	case c.hz < 1 || c.hz > 10000:
+		return fmt.Errorf("a frequency of %d: it takes 1 to 10000", c.hz)
+	case c.scale < 0 || c.scale > 8:
+		return fmt.Errorf("a map scale of %d: it takes 0 to 8", c.scale)
+	}
+	_, err := c.interpreters()
+	return err
+}
+
+// interpreters translates the list of languages. Native code is always unwound.
+func (c config) interpreters() (interpreterconfig.Config, error) {
+	if c.languages == "all" {
+		return interpreterconfig.AllInterpreters(), nil
+	}
+	i := interpreterconfig.NoInterpreters()
+	on := interpreter.BaseConfig{}
+	enable := map[string]func(){
+		"python": func() { i.Python.BaseConfig = on },
+		"java":   func() { i.Hotspot.BaseConfig = on },
+		"node":   func() { i.V8.BaseConfig = on },
+		"ruby":   func() { i.Ruby.BaseConfig = on },
+		"php":    func() { i.PHP.BaseConfig = on },
+		"perl":   func() { i.Perl.BaseConfig = on },
+		"dotnet": func() { i.Dotnet.BaseConfig = on },
+		"beam":   func() { i.BEAM.BaseConfig = on },
+		"lua":    func() { i.LuaJIT.BaseConfig = on },
+		"go":     func() { i.Go.BaseConfig = on },
+		"native": func() {},
+	}
+	for _, name := range strings.Split(c.languages, ",") {
+		set := enable[strings.TrimSpace(name)]
+		if set == nil {
+			known := make([]string, 0, len(enable))
+			for k := range enable {
+				known = append(known, k)
+			}
+			slices.Sort(known)
+			return i, fmt.Errorf("the language %q: it takes all, or a list of %s", name, strings.Join(known, ", "))
+		}
+		set()
+	}
+	return i, nil
+}
+
+// running is a tracer that takes samples.
+type running struct {
+	*tracer.Tracer
+	traces chan *libpf.EbpfTrace
+	end    context.CancelFunc
+	exits  *exits
+}
+
+// start loads the profiler's programs and turns on the timer.
+func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*running, error) {
+	languages, err := c.interpreters()
+	if err != nil {
+		return nil, err
+	}
+	if !c.labels {
+		languages.Go.Labels.Disabled = true
+	}
+	profilerlog.SetLogger(*logger)
+	metrics.Start(s.meter)
+
+	// The tracer outlives ctx: what it has taken is read to the end.
+	tracing, end := context.WithCancel(context.WithoutCancel(ctx))
+	times.StartRealtimeSync(tracing, clockInterval)
+	t, err := tracer.NewTracer(tracing, &tracer.Config{
+		TraceReporter:      s,
+		ExecutableReporter: s,
+		Intervals:          times.New(time.Second, monitorInterval, time.Minute),
+		InterpretersConfig: languages,
+		FilterIdleFrames:   true,
+		SamplesPerSecond:   c.hz,
+		MapScaleFactor:     c.scale,
+		KernelVersionCheck: true,
+		// No share of the time is left out.
+		ProbabilisticInterval: time.Minute, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
+	})
+	if err != nil {
+		end()
+		return nil, fmt.Errorf("loading the eBPF programs: %w", err)
+	}
+	r := &running{Tracer: t, traces: make(chan *libpf.EbpfTrace, 64), end: end}
+	t.StartPIDEventProcessor(tracing)
+	if err := errors.Join(t.AttachTracer(nil), t.EnableProfiling(), t.AttachSchedMonitor()); err != nil {
+		r.close()
+		return nil, fmt.Errorf("turning on the timer: %w", err)
+	}
+	if err := t.AttachPrctlMonitor(); err != nil {
+		logger.Debug("processes' contexts are noticed later", "error", err)
+	}
+	if err := t.StartMapMonitors(tracing, r.traces); err != nil {
+		r.close()
+		return nil, fmt.Errorf("reading the samples: %w", err)
+	}
+	if r.exits, err = watchExits(); err != nil {
+		logger.Warn("processes that end within a quarter of a second cannot be told apart", "error", err)
+	}
+	s.procs.exits = r.exits
+	return r, nil
+}
+
+func (r *running) close() {
+	r.Close()
+	r.end()
+	if r.exits != nil {
+		r.exits.close()
+	}
+}

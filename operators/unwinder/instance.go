@@ -1,0 +1,232 @@
+package unwinder
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadgets"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+const (
+	// emitInterval is how often rows are handed on.
+	emitInterval = time.Second
+	// checkAfter is when a run is looked at for languages that give nothing.
+	checkAfter = time.Minute
+	// enough is how many samples of a language tell.
+	enough = 20
+)
+
+// instance is the operator's part of one run.
+type instance struct {
+	broker   *unwinder.Broker
+	log      logger.Logger
+	settings unwinder.Settings
+	filter   filter
+	rows     rows
+
+	sub    *unwinder.Subscription
+	before unwinder.Totals
+	counts counts
+	memory struct{ user, kernel uint64 } // the most that was seen
+	stop   chan struct{}
+	done   chan struct{}
+}
+
+// counts are one run's samples: received = emitted + filtered + left out + full + failed.
+type counts struct{ received, emitted, filtered, leftOut, full, failed uint64 }
+
+// Name implements operators.DataOperatorInstance.
+func (i *instance) Name() string { return Name }
+
+// Start asks for samples. It returns an error where there cannot be any, which says what is missing.
+func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
+	if on, _ := gadgetCtx.GetVar(gadgets.FilterByMntNsName); on == true {
+		m, _ := gadgetCtx.GetVar(gadgets.MntNsFilterMapName)
+		namespaces, ok := m.(*ebpf.Map)
+		if !ok || namespaces == nil {
+			return fmt.Errorf("the containers to watch are not known: the variable %s holds a %T", gadgets.MntNsFilterMapName, m)
+		}
+		i.filter.namespaces = namespaces
+	}
+	i.before = i.broker.Totals()
+	var err error
+	if i.sub, err = i.broker.Subscribe(gadgetCtx.Context(), i.settings); err != nil {
+		return err
+	}
+	i.stop, i.done = make(chan struct{}), make(chan struct{})
+	go i.run(i.sub.C)
+	return nil
+}
+
+// Stop ends the run. The samples that have been taken are handed on.
+func (i *instance) Stop(operators.GadgetContext) error {
+	if i.sub == nil {
+		return nil
+	}
+	sub := i.sub
+	i.sub = nil
+	close(i.stop)
+	<-i.done
+	sub.Close()
+	// What came while the program was ending.
+	for {
+		select {
+		case b := <-sub.C:
+			i.take(b)
+			continue
+		default:
+		}
+		break
+	}
+	i.emit()
+	i.summarize(sub)
+	return nil
+}
+
+// Close implements operators.DataOperatorInstance.
+func (i *instance) Close(gadgetCtx operators.GadgetContext) error { return i.Stop(gadgetCtx) }
+
+// run hands on what arrives, until Stop.
+func (i *instance) run(batches <-chan unwinder.Batch) {
+	defer close(i.done)
+	emit := time.NewTicker(emitInterval)
+	defer emit.Stop()
+	check := time.NewTimer(checkAfter)
+	defer check.Stop()
+	for {
+		select {
+		case b := <-batches:
+			i.take(b)
+		case <-emit.C:
+			i.emit()
+		case <-check.C:
+			i.check()
+		case <-i.stop:
+			return
+		}
+	}
+}
+
+// take adds what passes the filters.
+func (i *instance) take(b unwinder.Batch) {
+	i.filter.begin()
+	for n := range b.Samples {
+		s := &b.Samples[n]
+		i.counts.received += s.Count
+		if !i.filter.pass(s) {
+			i.counts.filtered += s.Count
+			continue
+		}
+		count := share(s.Count, i.settings.Hz, b.Hz)
+		i.counts.leftOut += s.Count - count
+		if count > 0 && !i.rows.add(s, count) {
+			i.counts.full += count
+		}
+	}
+}
+
+// share takes a random part of n samples, where more are taken in a second than this run wants.
+func share(n uint64, want, have int) uint64 {
+	if have <= want {
+		return n
+	}
+	out := uint64(0)
+	for range n {
+		if rand.IntN(have) < want {
+			out++
+		}
+	}
+	return out
+}
+
+func (i *instance) emit() {
+	t := i.broker.Totals()
+	i.memory.user, i.memory.kernel = max(i.memory.user, t.Memory), max(i.memory.kernel, t.KernelMemory)
+	n, err := i.rows.emit()
+	i.counts.emitted += n
+	if err != nil {
+		i.log.Warnf("%s: handing on rows: %v", Name, err)
+	}
+}
+
+// check says which languages give nothing. The interpreters that are known are told by the names of their executables.
+func (i *instance) check() {
+	now := i.broker.Totals()
+	for t := range now.Languages {
+		l, b := now.Languages[t], i.before.Languages[t]
+		if expected := l.Expected - b.Expected; expected >= enough && l.Missing-b.Missing == expected {
+			i.log.Warnf("%s: %d samples of processes that run %s, and none has a frame of it: their functions cannot be seen. Its version may be unknown to the unwinder, or its library without symbols (%s)",
+				Name, expected, language(wire.FrameType(t)), i.reasons(now))
+		}
+	}
+}
+
+func language(t wire.FrameType) string {
+	switch t {
+	case wire.FrameJVM:
+		return "Java"
+	case wire.FrameV8:
+		return "Node.js"
+	case wire.FramePython:
+		return "Python"
+	case wire.FramePHP:
+		return "PHP"
+	case wire.FrameBEAM:
+		return "BEAM"
+	case wire.FrameDotnet:
+		return ".NET"
+	}
+	name := t.String()
+	return strings.ToUpper(name[:1]) + name[1:]
+}
+
+// reasons lists why stacks are not complete, the most frequent first.
+func (i *instance) reasons(now unwinder.Totals) string {
+	n := map[uint32]uint64{}
+	for r, count := range now.Aborts {
+		if count -= i.before.Aborts[r]; count > 0 {
+			n[r] = count
+		}
+	}
+	if len(n) == 0 {
+		return "all stacks are complete"
+	}
+	sorted := slices.SortedFunc(maps.Keys(n), func(a, b uint32) int { return int(n[b]) - int(n[a]) })
+	var b strings.Builder
+	b.WriteString("incomplete stacks:")
+	for k, r := range sorted[:min(len(sorted), 5)] {
+		if k > 0 {
+			b.WriteString(",")
+		}
+		fmt.Fprintf(&b, " %d %s", n[r], unwinder.Reason(r))
+	}
+	return b.String()
+}
+
+// summarize writes the closing line.
+func (i *instance) summarize(sub *unwinder.Subscription) {
+	now, was, c := i.broker.Totals(), i.before, i.counts
+	var langs []string
+	for t := range now.Languages {
+		if n := now.Languages[t].Frames - was.Languages[t].Frames; n > 0 {
+			langs = append(langs, fmt.Sprintf("%s %d", language(wire.FrameType(t)), n))
+		}
+	}
+	if now.Starts == was.Starts && now.Taken == was.Taken {
+		i.log.Warnf("%s: the run was over before the first sample: loading the unwinder into the kernel takes some seconds", Name)
+	}
+	i.log.Infof("%s: %d samples taken, %d handed on, %d filtered out, %d left out for a lower frequency, %d without a stack, lost: %d here, %d in the unwinder, %d in the kernel, %d in %d restarts (%.1f s without samples); samples with frames of: %s; %s; %d of processes that could not be told; it takes %d MiB of memory and %d MiB of the kernel's",
+		Name, now.Taken-was.Taken, c.emitted, c.filtered, c.leftOut, now.Idle-was.Idle, c.full+c.failed+sub.Overrun(),
+		now.Full+now.Failed-was.Full-was.Failed, now.KernelLost-was.KernelLost, now.Crashed-was.Crashed, now.Restarts-was.Restarts, (now.Away - was.Away).Seconds(),
+		strings.Join(langs, ", "), i.reasons(now), now.NoProcess-was.NoProcess, i.memory.user>>20, i.memory.kernel>>20)
+}

@@ -1,0 +1,163 @@
+// Package unwinder is the Inspektor Gadget operator unwinder: it gives a gadget that asks for it in its metadata a data source with
+// samples of what all programs burn CPU time in, with whole stacks in many languages. The gadget has no eBPF program of its
+// own; profile_polyglot is one.
+//
+//	operator:
+//	  unwinder:
+//	    enabled: true
+//
+// Importing the package registers the operator.
+package unwinder
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	log "github.com/sirupsen/logrus"
+	"github.com/spf13/viper"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
+)
+
+// Name is the operator's name, and its section in a gadget's metadata: operator.unwinder.
+const Name = "unwinder"
+
+// The operator's parameters, which are flags of ig run and kubectl gadget run.
+const (
+	ParamFrequency = "frequency"
+	ParamLanguages = "languages"
+	ParamScale     = "memory-scale"
+	ParamPID       = "pid"
+	ParamComm      = "comm"
+	ParamText      = "format-stacks"
+)
+
+// operatorPriority lies between that of the OCI handler (-1000), which reads the metadata, and those of localmanager and kubemanager
+// (-1), which look for data sources.
+const operatorPriority = -100
+
+type operator struct{ broker *unwinder.Broker }
+
+func init() {
+	operators.RegisterDataOperator(&operator{broker: unwinder.New(log.StandardLogger())})
+}
+
+// Name implements operators.DataOperator.
+func (*operator) Name() string { return Name }
+
+// Init implements operators.DataOperator.
+func (*operator) Init(*params.Params) error { return nil }
+
+// GlobalParams implements operators.DataOperator: there are none.
+func (*operator) GlobalParams() api.Params { return nil }
+
+// Priority implements operators.DataOperator.
+func (*operator) Priority() int { return operatorPriority }
+
+// InstanceParams implements operators.DataOperator. Inspektor Gadget shows them for gadgets that ask for samples only.
+func (*operator) InstanceParams() api.Params {
+	return api.Params{
+		{
+			Key: ParamFrequency, DefaultValue: "19", TypeHint: api.TypeUint32,
+			Description: "Samples per second of CPU time, for each CPU",
+		},
+		{
+			Key: ParamLanguages, DefaultValue: "all",
+			Description: "Languages to unwind besides native code: all, or a list of beam, dotnet, go, java, lua, native, node, perl, php, python, ruby",
+		},
+		{
+			Key: ParamScale, DefaultValue: "0", TypeHint: api.TypeUint32,
+			Description: "Room for programs in the kernel: 2^N times as much, 0 to 8",
+		},
+		{
+			Key: ParamPID, DefaultValue: "0",
+			Description: "Only the processes with these PIDs, comma-separated",
+		},
+		{
+			Key:         ParamComm,
+			Description: "Only threads with these names, comma-separated",
+		},
+		{
+			Key: ParamText, DefaultValue: "true", TypeHint: api.TypeBool,
+			Description: "Turn the stack of each row into text. Where only otel-profiles reads them, switching it off saves CPU time",
+		},
+	}
+}
+
+// enabled tells whether a gadget's metadata asks for samples.
+func enabled(gadgetCtx operators.GadgetContext) bool {
+	cfg, ok := gadgetCtx.GetVar("config")
+	if !ok {
+		return false
+	}
+	v, ok := cfg.(*viper.Viper)
+	return ok && v.GetBool("operator."+Name+".enabled")
+}
+
+// InstantiateDataOperator implements operators.DataOperator. It returns nil for gadgets that do not ask for samples, and on a
+// client: those come from where the gadget runs.
+func (o *operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	if gadgetCtx.IsClient() || !enabled(gadgetCtx) {
+		return nil, nil
+	}
+	i := &instance{broker: o.broker, log: gadgetCtx.Logger(), filter: filter{}}
+	if err := i.configure(values); err != nil {
+		return nil, err
+	}
+	if err := i.rows.register(gadgetCtx, i.settings.Hz); err != nil {
+		return nil, fmt.Errorf("registering the data source %q: %w", sourceName, err)
+	}
+	gadgetCtx.SetVar(stacksVar, &i.rows)
+	return i, nil
+}
+
+// configure reads the parameters.
+func (i *instance) configure(values api.ParamValues) error {
+	number := func(key string) (int, error) {
+		n, err := strconv.ParseUint(values[key], 10, 31)
+		if err != nil {
+			return 0, fmt.Errorf("parameter %q: %q is no number", key, values[key])
+		}
+		return int(n), nil
+	}
+	var err error
+	if i.settings.Hz, err = number(ParamFrequency); err != nil {
+		return err
+	}
+	if i.settings.Scale, err = number(ParamScale); err != nil {
+		return err
+	}
+	i.settings.Languages = strings.ReplaceAll(values[ParamLanguages], " ", "")
+	if err := i.settings.Check(); err != nil {
+		return fmt.Errorf("parameters of the gadget: %w", err)
+	}
+	if i.rows.text, err = strconv.ParseBool(values[ParamText]); err != nil {
+		return fmt.Errorf("parameter %q: %q is neither true nor false", ParamText, values[ParamText])
+	}
+	for _, s := range list(values[ParamPID]) {
+		pid, err := strconv.ParseUint(s, 10, 32)
+		if err != nil {
+			return fmt.Errorf("parameter %q: %q is no PID", ParamPID, s)
+		}
+		if pid != 0 {
+			i.filter.pids = append(i.filter.pids, uint32(pid))
+		}
+	}
+	i.filter.comms = list(values[ParamComm])
+	return nil
+}
+
+// list takes a comma-separated list apart.
+func list(s string) []string {
+	var out []string
+	for _, v := range strings.Split(s, ",") {
+		if v = strings.TrimSpace(v); v != "" {
+			out = append(out, v)
+		}
+	}
+	return out
+}

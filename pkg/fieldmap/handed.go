@@ -1,0 +1,37 @@
+package fieldmap
+
+import (
+	"fmt"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+)
+
+// StackTag is the tag of a field with the ID of a stack that an operator has as frames: an unsigned number of
+// 64 bits, which never becomes that of another stack. The operator gives the gadget's variable StacksVar a Stacks.
+const StackTag = "type:profiles_stack"
+
+// StacksVar is the variable of a gadget that holds the Stacks of its rows.
+const StacksVar = "profiles.stacks"
+
+// Stacks knows the frames of stacks by their IDs.
+type Stacks interface {
+	// Frames appends the frames of a stack, leaf first, and says what became of it. With pending, more may be known of
+	// them later. It is called while a row with the ID is handed on, in the goroutine that does that.
+	Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool)
+}
+
+// handedStack takes a field for the ID of a stack that an operator has as frames.
+func (c *compiler) handedStack(acc datasource.FieldAccessor) (stackField, error) {
+	f := stackField{name: acc.FullName(), id: newReader(c.ds, acc), handed: c.o.Stacks}
+	switch {
+	case acc.Type() != api.Kind_Uint64:
+		return f, fmt.Errorf("data source %q: the stack %q is no unsigned number of 64 bits", c.ds.Name(), acc.FullName())
+	case f.handed == nil:
+		return f, fmt.Errorf("data source %q: nobody has the frames of the stack %q: no operator has set the variable %s", c.ds.Name(), acc.FullName(), StacksVar)
+	}
+	return f, nil
+}

@@ -1,0 +1,478 @@
+package unwinder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+const (
+	// silence is after how long without a word the program is taken for hung.
+	silence = 30 * time.Second
+	// firstBackoff and maxBackoff are how long to wait before the program is started anew, twice as long each time, and
+	// steady is how long it must have run for the next time to be the first.
+	firstBackoff = 500 * time.Millisecond
+	maxBackoff   = time.Minute
+	steady       = time.Minute
+	// queued is how many batches wait for a subscriber, each of a quarter of a second.
+	queued = 16
+)
+
+// Log takes messages of the broker, for an operator: what has happened and what that means.
+type Log interface {
+	Warnf(format string, args ...any)
+	Debugf(format string, args ...any)
+}
+
+// Broker shares one run of the program among all subscribers. It runs while there are any.
+type Broker struct {
+	path func() (string, error)
+	log  Log
+
+	mu          sync.Mutex
+	subscribers map[*Subscription]struct{}
+	settings    Settings // with which the program is to run
+	changed     chan struct{}
+	running     chan struct{} // closed when the supervisor has ended; nil without one
+	totals      Totals
+	hello       bool // this supervisor has met a program that can work here
+}
+
+// New returns a broker that logs to log.
+func New(log Log) *Broker {
+	return &Broker{path: find, log: log, subscribers: map[*Subscription]struct{}{}}
+}
+
+// Batch is what was met in a quarter of a second.
+type Batch struct {
+	Samples []wire.Sample
+	// Hz is how many samples a second were taken of each CPU.
+	Hz int
+}
+
+// Totals count what has happened since the broker was made.
+type Totals struct {
+	// Stats are those of all runs of the program. KernelMemory is that of the present one.
+	wire.Stats
+	// Received were read from the program. Crashed were taken by it, and lost with it when it ended.
+	Received, Crashed uint64
+	// Restarts is how often the program was started anew because it had ended or had to be ended, and Away for how long
+	// there was none.
+	Restarts uint64
+	Away     time.Duration
+	// Memory is the program's resident memory.
+	Memory uint64
+	// Starts is how often the kernel's part was started, and StartTime how long that took the last time.
+	Starts    uint64
+	StartTime time.Duration
+}
+
+// Subscription is one subscriber's.
+type Subscription struct {
+	// C delivers batches until Close.
+	C <-chan Batch
+
+	b        *Broker
+	c        chan Batch
+	settings Settings
+	first    chan error // the first run's fate
+	mu       sync.Mutex
+	overrun  uint64
+}
+
+// Overrun counts samples that were dropped because C was not read in time.
+func (s *Subscription) Overrun() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.overrun
+}
+
+// Subscribe has samples delivered. It returns when it is known whether the program can work on this machine: an error that says what is
+// missing if not. The caller closes the subscription.
+func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	c := make(chan Batch, queued)
+	sub := &Subscription{C: c, c: c, b: b, settings: s, first: make(chan error, 1)}
+	b.mu.Lock()
+	// One that is about to end must have ended.
+	for b.running != nil && len(b.subscribers) == 0 {
+		running := b.running
+		b.mu.Unlock()
+		<-running
+		b.mu.Lock()
+	}
+	b.subscribers[sub] = struct{}{}
+	if b.running == nil {
+		path, err := b.path()
+		if err != nil {
+			delete(b.subscribers, sub)
+			b.mu.Unlock()
+			return nil, err
+		}
+		b.settings, b.hello = s, false
+		b.changed, b.running = make(chan struct{}, 1), make(chan struct{})
+		go b.supervise(path, b.running)
+	} else {
+		if want := b.settings.with(s); want != b.settings {
+			b.settings = want
+			b.wake()
+		}
+		if b.hello {
+			sub.first <- nil
+		}
+	}
+	b.mu.Unlock()
+	select {
+	case err := <-sub.first:
+		if err != nil {
+			sub.Close()
+			return nil, err
+		}
+	case <-ctx.Done():
+		sub.Close()
+		return nil, ctx.Err()
+	}
+	return sub, nil
+}
+
+// Close ends the subscription. The last one to go ends the program, and waits for that.
+func (s *Subscription) Close() {
+	b := s.b
+	b.mu.Lock()
+	delete(b.subscribers, s)
+	running := b.running
+	if len(b.subscribers) > 0 {
+		running = nil
+	} else {
+		b.wake()
+	}
+	b.mu.Unlock()
+	if running != nil {
+		<-running
+	}
+}
+
+// Totals returns the counters.
+func (b *Broker) Totals() Totals {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.totals
+	t.Aborts = maps.Clone(t.Aborts)
+	return t
+}
+
+// wake makes the supervisor look at settings and subscribers. The caller holds mu.
+func (b *Broker) wake() {
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}
+
+// wanted returns the settings, and false if nobody wants samples any more.
+func (b *Broker) wanted() (Settings, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.settings, len(b.subscribers) > 0
+}
+
+// supervise runs the program, again and again, until there is no subscriber.
+func (b *Broker) supervise(path string, running chan struct{}) {
+	defer close(running)
+	backoff := firstBackoff
+	var down time.Time // since when there are no samples; zero before the first
+	var fatal error
+	for !b.ended(fatal) {
+		settings, _ := b.wanted()
+		began := time.Now()
+		end := b.once(path, settings, down)
+		if fatal = end.fatal; fatal != nil {
+			continue
+		}
+		if end.asked {
+			down = time.Now()
+			continue
+		}
+		if down = end.last; down.IsZero() {
+			down = began
+		}
+		if time.Since(began) > steady {
+			backoff = firstBackoff
+		}
+		b.mu.Lock()
+		b.totals.Restarts++
+		n := b.totals.Restarts
+		b.mu.Unlock()
+		b.log.Warnf("the unwinder is started anew in %v (restart %d), no samples are taken meanwhile: %s", backoff, n, end.reason)
+		b.sleep(backoff)
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// ended ends the supervisor's part where nobody wants samples, or nobody can have any: with an error, which those that wait
+// for the first run get.
+func (b *Broker) ended(fatal error) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if fatal == nil && len(b.subscribers) > 0 {
+		return false
+	}
+	b.tell(fatal)
+	b.running = nil
+	b.totals.Memory, b.totals.KernelMemory = 0, 0
+	return true
+}
+
+// sleep waits, but not when nobody wants samples any more.
+func (b *Broker) sleep(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return
+		case <-b.changed:
+			if _, wanted := b.wanted(); !wanted {
+				return
+			}
+		}
+	}
+}
+
+// tell tells all subscribers that wait for the first run what became of it. The caller holds mu.
+func (b *Broker) tell(err error) {
+	for s := range b.subscribers {
+		select {
+		case s.first <- err:
+		default:
+		}
+	}
+}
+
+// ending is how a run of the program ended.
+type ending struct {
+	asked  bool      // nobody wants it any more, or with other settings
+	fatal  error     // there is no point in another
+	reason string    // otherwise
+	last   time.Time // when it last delivered
+}
+
+// run is one run of the program, seen from here.
+type run struct {
+	b       *Broker
+	p       *process
+	hz      int
+	down    time.Time // as in supervise
+	base    Totals    // before this run
+	session uint64    // samples received
+	ready   bool
+	last    time.Time
+}
+
+// once runs the program until it ends or has to.
+func (b *Broker) once(path string, settings Settings, down time.Time) ending {
+	p, err := launch(path, settings, func(line string) { b.log.Debugf("unwinder: %s", line) })
+	if err != nil {
+		return b.early(ending{reason: err.Error()})
+	}
+	defer p.close()
+	r := &run{b: b, p: p, hz: settings.Hz, down: down, base: b.Totals()}
+
+	events := make(chan wire.Event)
+	broken := make(chan error, 1)
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		reader := wire.NewReader(p.out)
+		for {
+			ev, err := reader.Next()
+			if err != nil {
+				broken <- err
+				return
+			}
+			select {
+			case events <- ev:
+			case <-stop:
+				return
+			}
+		}
+	}()
+
+	timeout := time.NewTicker(silence / 6)
+	defer timeout.Stop()
+	heard, asked, why := time.Now(), false, ""
+	var taken, stuck uint64
+	var stuckSince time.Time
+	for {
+		select {
+		case ev := <-events:
+			heard = time.Now()
+			if ev.Refused != "" {
+				p.end()
+				p.wait()
+				return ending{fatal: fmt.Errorf("whole stacks cannot be had on this machine: %s", ev.Refused)}
+			}
+			r.take(ev)
+		case err := <-broken:
+			if errors.Is(err, wire.ErrProtocol) {
+				why = err.Error()
+				p.kill()
+			}
+			p.end()
+			p.wait()
+			r.settle()
+			if why == "" {
+				why = p.reason()
+			}
+			if pid := p.count()[wire.CounterPID]; pid != 0 {
+				why += fmt.Sprintf("; it worked on a sample of the process %d", pid)
+			}
+			return b.early(ending{asked: asked, reason: why, last: r.last})
+		case <-b.changed:
+			if now, wanted := b.wanted(); (!wanted || now != settings) && !asked {
+				asked = true
+				p.end()
+				go func() { // which also ends the stream
+					select {
+					case <-p.ended:
+					case <-time.After(endTime):
+						p.kill()
+					}
+				}()
+			}
+		case <-timeout.C:
+			if asked {
+				continue
+			}
+			c := p.count()
+			if c[wire.CounterPID] == 0 || c[wire.CounterTaken] != taken || c[wire.CounterPID] != stuck {
+				taken, stuck, stuckSince = c[wire.CounterTaken], c[wire.CounterPID], time.Now()
+			}
+			memory := p.memory()
+			b.mu.Lock()
+			b.totals.Memory = memory
+			b.mu.Unlock()
+			switch {
+			case time.Since(heard) > silence:
+				why = fmt.Sprintf("it has been silent for %v", silence)
+			case stuck != 0 && time.Since(stuckSince) > silence:
+				why = fmt.Sprintf("it has worked for %v on one sample of the process %d", silence, stuck)
+			case memory > memoryLimit:
+				why = fmt.Sprintf("it has taken %d MiB of memory, more than %d MiB", memory>>20, memoryLimit>>20)
+			default:
+				continue
+			}
+			p.kill()
+		}
+	}
+}
+
+// early turns the end of a program that has not even said that it can work here into one for good.
+func (b *Broker) early(e ending) ending {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.hello && !e.asked {
+		e.fatal = fmt.Errorf("the program %s does not start: %s", Program, e.reason)
+	}
+	return e
+}
+
+// take takes what the program has written.
+func (r *run) take(ev wire.Event) {
+	b := r.b
+	switch {
+	case ev.Hello:
+		b.mu.Lock()
+		b.hello = true
+		b.tell(nil)
+		b.mu.Unlock()
+	case ev.Ready != nil:
+		r.last = time.Now()
+		b.mu.Lock()
+		b.totals.Starts++
+		b.totals.StartTime = time.Duration(min(ev.Ready.StartMillis, 1<<30)) * time.Millisecond
+		if !r.ready && !r.down.IsZero() {
+			b.totals.Away += time.Since(r.down)
+		}
+		b.mu.Unlock()
+		r.ready = true
+		b.log.Debugf("the unwinder takes %d samples per second of each CPU; it took %d ms to start", ev.Ready.Hz, ev.Ready.StartMillis)
+	case ev.Flush != nil:
+		r.flush(ev.Flush)
+	}
+}
+
+// flush hands a batch to the subscribers. It never waits for one.
+func (r *run) flush(f *wire.Flush) {
+	if r.ready {
+		r.last = time.Now()
+	}
+	n := uint64(0)
+	for i := range f.Samples {
+		n += f.Samples[i].Count
+	}
+	r.session += n
+	b := r.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.totals.Stats = add(r.base.Stats, f.Stats)
+	b.totals.Received = r.base.Received + r.session
+	if len(f.Samples) == 0 {
+		return
+	}
+	for s := range b.subscribers {
+		select {
+		case s.c <- Batch{Samples: f.Samples, Hz: r.hz}:
+		default:
+			s.mu.Lock()
+			s.overrun += n
+			s.mu.Unlock()
+		}
+	}
+}
+
+// settle counts, after the end, what was taken and never arrived.
+func (r *run) settle() {
+	c := r.p.count()
+	b := r.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := &b.totals
+	t.Pending = 0
+	t.Sent, t.Taken = r.base.Sent+r.session, r.base.Taken+max(c[wire.CounterTaken], r.session)
+	// What it has dropped since it last said so has no reason.
+	known := t.Full + t.Failed + t.Idle - r.base.Full - r.base.Failed - r.base.Idle
+	if arrived := r.session + known; c[wire.CounterTaken] > arrived {
+		t.Crashed = r.base.Crashed + c[wire.CounterTaken] - arrived
+	}
+}
+
+// add adds the counters of a run to those of the runs before.
+func add(a, b wire.Stats) wire.Stats {
+	sum := wire.Stats{
+		Taken: a.Taken + b.Taken, Sent: a.Sent + b.Sent, Pending: b.Pending,
+		Full: a.Full + b.Full, Failed: a.Failed + b.Failed, Idle: a.Idle + b.Idle,
+		KernelLost: a.KernelLost + b.KernelLost, NoProcess: a.NoProcess + b.NoProcess, KernelMemory: b.KernelMemory,
+		Aborts: maps.Clone(a.Aborts),
+	}
+	if sum.Aborts == nil {
+		sum.Aborts = map[uint32]uint64{}
+	}
+	for reason, n := range b.Aborts {
+		if len(sum.Aborts) < wire.MaxReasons || sum.Aborts[reason] > 0 {
+			sum.Aborts[reason] += n
+		}
+	}
+	for i := range sum.Languages {
+		x, y := a.Languages[i], b.Languages[i]
+		sum.Languages[i] = wire.Language{Frames: x.Frames + y.Frames, Expected: x.Expected + y.Expected, Missing: x.Missing + y.Missing}
+	}
+	return sum
+}

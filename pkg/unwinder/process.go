@@ -1,0 +1,234 @@
+package unwinder
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+const (
+	// memoryLimit is what the program may take of memory, and memoryGoal what its garbage collector is told.
+	memoryLimit = 1 << 30
+	memoryGoal  = "768MiB"
+	// endTime is how long the program may take to end.
+	endTime = 5 * time.Second
+	// pipeSize is how much the kernel keeps of what the program has written.
+	pipeSize = 1 << 20
+)
+
+// process is one run of the program.
+type process struct {
+	cmd      *exec.Cmd
+	stdin    io.Closer
+	out      *os.File // the stream
+	counters *os.File
+	log      *logWriter
+
+	ended chan struct{} // closed when it has ended
+	err   error         // of Wait, valid then
+}
+
+// launch starts the program. It ends when this process does.
+func launch(path string, s Settings, log func(line string)) (*process, error) {
+	counters, err := newCounters()
+	if err != nil {
+		return nil, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		counters.Close()
+		return nil, fmt.Errorf("making a pipe: %w", err)
+	}
+	// A larger pipe is a kindness to a reader that is late: without, the program adds up for longer.
+	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, pipeSize)
+	p := &process{out: r, counters: counters, log: &logWriter{line: log}, ended: make(chan struct{})}
+	p.cmd = exec.Command(path,
+		"-frequency", strconv.Itoa(s.Hz), "-languages", s.Languages, "-map-scale", strconv.Itoa(s.Scale), "-labels="+strconv.FormatBool(s.Labels))
+	p.cmd.Env = []string{"GOMEMLIMIT=" + memoryGoal, "GOTRACEBACK=single"}
+	p.cmd.Dir = "/"
+	p.cmd.ExtraFiles = []*os.File{w, counters}
+	p.cmd.Stderr = p.log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		w.Close()
+		p.close()
+		return nil, fmt.Errorf("making a pipe: %w", err)
+	}
+	p.stdin = stdin
+
+	started := make(chan error)
+	go func() {
+		// The kernel ends the program with the thread that started it.
+		runtime.LockOSThread()
+		err := p.cmd.Start()
+		w.Close()
+		started <- err
+		if err != nil {
+			return
+		}
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	if err := <-started; err != nil {
+		p.close()
+		return nil, fmt.Errorf("starting %s: %w", path, err)
+	}
+	// Where memory is short, the kernel should rather take this one.
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.cmd.Process.Pid), []byte("500"), 0)
+	return p, nil
+}
+
+// newCounters makes the file of counters that outlives the program. Its size cannot be changed.
+func newCounters() (*os.File, error) {
+	fd, err := unix.MemfdCreate("unwinder", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("making a file of counters: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "counters")
+	if err := f.Truncate(8 * wire.CounterCount); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("making a file of counters: %w", err)
+	}
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("sealing the file of counters: %w", err)
+	}
+	return f, nil
+}
+
+// count reads the counters.
+func (p *process) count() (c [wire.CounterCount]uint64) {
+	var b [8 * wire.CounterCount]byte
+	if n, _ := p.counters.ReadAt(b[:], 0); n == len(b) {
+		for i := range c {
+			c[i] = binary.NativeEndian.Uint64(b[8*i:])
+		}
+	}
+	return c
+}
+
+// memory returns the resident memory, 0 where it cannot be read.
+func (p *process) memory() uint64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	if f := bytes.Fields(b); len(f) > 1 {
+		n, _ := strconv.ParseUint(string(f[1]), 10, 64)
+		return n * uint64(os.Getpagesize())
+	}
+	return 0
+}
+
+// end asks the program to end. What it writes until then can be read.
+func (p *process) end() { _ = p.stdin.Close() }
+
+func (p *process) kill() { _ = p.cmd.Process.Kill() }
+
+// wait waits for the end, and kills the program if it takes too long.
+func (p *process) wait() {
+	select {
+	case <-p.ended:
+	case <-time.After(endTime):
+		p.kill()
+		<-p.ended
+	}
+}
+
+func (p *process) close() {
+	if p.stdin != nil {
+		_ = p.stdin.Close()
+	}
+	_ = p.out.Close()
+	_ = p.counters.Close()
+}
+
+// reason says why the program ended, after it has.
+func (p *process) reason() string {
+	var exit *exec.ExitError
+	last := p.log.last()
+	switch {
+	case p.err == nil:
+		return "it ended by itself" + last
+	case errors.As(p.err, &exit):
+		if st, ok := exit.Sys().(syscall.WaitStatus); ok && st.Signaled() {
+			return "it was ended by the signal " + unix.SignalName(st.Signal()) + last
+		}
+	}
+	return p.err.Error() + last
+}
+
+// maxLine is how much of a line of the program's log is taken.
+const maxLine = 1024
+
+// logWriter takes the program's log apart into lines. Other programs have a say in what is in them.
+type logWriter struct {
+	line func(string)
+
+	mu    sync.Mutex
+	part  []byte
+	fatal string
+	quiet bool // within the dump of a crash
+}
+
+// Write implements io.Writer.
+func (l *logWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range b {
+		if c != '\n' {
+			if len(l.part) < maxLine {
+				l.part = append(l.part, c)
+			}
+			continue
+		}
+		l.take(wire.Clean(string(l.part)))
+		l.part = l.part[:0]
+	}
+	return len(b), nil
+}
+
+// take hands a line on. Of the dump of a crash, the first lines say what it was.
+func (l *logWriter) take(line string) {
+	crash := false
+	for _, start := range []string{"fatal error:", "panic:", "SIGBUS", "SIGSEGV", "unexpected fault address", "runtime:", "[signal "} {
+		crash = crash || strings.HasPrefix(line, start)
+	}
+	switch {
+	case crash && len(l.fatal) < maxLine:
+		if l.fatal != "" {
+			l.fatal += "; "
+		}
+		l.fatal += line
+		l.quiet = true
+	case strings.HasPrefix(line, "level="):
+		l.quiet = false
+		l.line(line)
+	case !l.quiet && line != "":
+		l.line(line)
+	}
+}
+
+func (l *logWriter) last() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fatal == "" {
+		return ""
+	}
+	return " (" + l.fatal + ")"
+}

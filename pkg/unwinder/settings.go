@@ -1,0 +1,94 @@
+// Package unwinder runs the program unwinder, which takes samples of all processes with their whole stacks, and hands out
+// what it writes: one program for a whole process, however many ask for samples.
+//
+// The program works on files and memory of programs that may be hostile, and can be ended or taken over by them. It is
+// started anew when it ends, is silent, writes what it must not, or grows; all it can do to this process is to lose samples,
+// which are counted.
+package unwinder
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Program is the name of the program. It is looked for beside the running executable and nowhere else.
+const Program = "unwinder"
+
+// The ranges of Settings.
+const (
+	MaxHz    = 10000
+	MaxScale = 8
+)
+
+// languages are those that Settings.Languages can name.
+var languages = []string{"beam", "dotnet", "go", "java", "lua", "native", "node", "perl", "php", "python", "ruby"}
+
+// Settings are what a subscriber asks for. The program runs with the most that any asks for, and each gets its own
+// share of the samples.
+type Settings struct {
+	// Hz is the number of samples per second of each CPU.
+	Hz int
+	// Languages is "all" or a comma-separated list of those to unwind besides native code.
+	Languages string
+	// Scale makes the program's eBPF maps 2^Scale times as large.
+	Scale int
+	// Labels keeps the labels of programs and the IDs of their spans.
+	Labels bool
+}
+
+// Check tells what is wrong with settings.
+func (s Settings) Check() error {
+	if s.Hz < 1 || s.Hz > MaxHz {
+		return fmt.Errorf("%d samples per second: it takes 1 to %d", s.Hz, MaxHz)
+	}
+	if s.Scale < 0 || s.Scale > MaxScale {
+		return fmt.Errorf("memory scale %d: it takes 0 to %d", s.Scale, MaxScale)
+	}
+	if s.Languages == all {
+		return nil
+	}
+	for _, l := range strings.Split(s.Languages, ",") {
+		if !slices.Contains(languages, l) {
+			return fmt.Errorf("language %q: it takes all, or a comma-separated list of %s", l, strings.Join(languages, ", "))
+		}
+	}
+	return nil
+}
+
+const all = "all"
+
+// with returns settings that serve both.
+func (s Settings) with(o Settings) Settings {
+	s.Hz, s.Scale, s.Labels = max(s.Hz, o.Hz), max(s.Scale, o.Scale), s.Labels || o.Labels
+	switch {
+	case s.Languages == "":
+		s.Languages = o.Languages
+	case s.Languages == all || o.Languages == all:
+		s.Languages = all
+	default:
+		list := append(strings.Split(s.Languages, ","), strings.Split(o.Languages, ",")...)
+		slices.Sort(list)
+		s.Languages = strings.Join(slices.Compact(list), ",")
+	}
+	return s
+}
+
+// ErrNoProgram says that the program is not installed.
+var ErrNoProgram = errors.New("the program " + Program + " is not installed")
+
+// find returns the path of the program.
+func find() (string, error) {
+	own, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding the program %s: %w", Program, err)
+	}
+	path := filepath.Join(filepath.Dir(own), Program)
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%w: it belongs beside this program, at %s (make build puts it there)", ErrNoProgram, path)
+	}
+	return path, nil
+}

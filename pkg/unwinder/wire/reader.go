@@ -1,0 +1,341 @@
+package wire
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"sync/atomic"
+	"unicode"
+	"unicode/utf8"
+)
+
+// stackIDs hands out Stack.ID.
+var stackIDs atomic.Uint64
+
+// Reader reads a stream. It is for one goroutine. What it returns may be kept, shared, and must not be changed.
+type Reader struct {
+	r       *bufio.Reader
+	started bool
+	buf     []byte
+	msg     []byte // what is left of the message
+	bad     string // what is wrong with it
+
+	texts    []string
+	textSize int
+	files    []*File
+	mappings []*Mapping
+	frames   []*Frame
+	stacks   []*Stack
+	links    int
+	procs    []*Proc
+	samples  []Sample
+}
+
+// NewReader returns a Reader of r.
+func NewReader(r io.Reader) *Reader {
+	return &Reader{r: bufio.NewReaderSize(r, flushSize)}
+}
+
+// Event is what Next has read: one of its members is set.
+type Event struct {
+	// Hello says that the unwinder can work here, Refused why it cannot.
+	Hello   bool
+	Refused string
+	Ready   *Ready
+	Flush   *Flush
+}
+
+// Flush is what was met since the last one.
+type Flush struct {
+	Samples []Sample
+	Stats   Stats
+}
+
+// Next reads up to the next event. It returns io.EOF at the end of the stream, an error that is
+// ErrProtocol where the stream is damaged, and otherwise that of the io.Reader.
+func (r *Reader) Next() (Event, error) {
+	if !r.started {
+		head := make([]byte, len(Magic)+1)
+		if _, err := io.ReadFull(r.r, head); err != nil {
+			return Event{}, ended(err)
+		}
+		if string(head[:len(Magic)]) != Magic {
+			return Event{}, fmt.Errorf("%w: it starts with %q", ErrProtocol, head)
+		}
+		if v := head[len(Magic)]; v != Version {
+			return Event{}, fmt.Errorf("%w: the unwinder speaks version %d of the protocol, this program version %d: install the two from one release", ErrProtocol, v, Version)
+		}
+		r.started = true
+	}
+	for {
+		n, err := binary.ReadUvarint(r.r)
+		if err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				return Event{}, ended(err)
+			}
+			return Event{}, fmt.Errorf("%w: reading a length: %w", ErrProtocol, err)
+		}
+		if n == 0 || n > MaxMessage {
+			return Event{}, fmt.Errorf("%w: a message of %d bytes", ErrProtocol, n)
+		}
+		if uint64(cap(r.buf)) < n {
+			r.buf = make([]byte, n)
+		}
+		r.buf = r.buf[:n]
+		if _, err := io.ReadFull(r.r, r.buf); err != nil {
+			return Event{}, ended(err)
+		}
+		r.msg, r.bad = r.buf[1:], ""
+		ev, done := r.message(Kind(r.buf[0]))
+		if r.bad == "" && len(r.msg) > 0 {
+			r.bad = "more bytes than fields"
+		}
+		if r.bad != "" {
+			return Event{}, fmt.Errorf("%w: a message of kind %d with %s", ErrProtocol, r.buf[0], r.bad)
+		}
+		if done {
+			return ev, nil
+		}
+	}
+}
+
+// ended is the error of a stream that ends within a message: nothing more than that it has ended.
+func ended(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return io.EOF
+	}
+	return err
+}
+
+func (r *Reader) fail(what string) {
+	if r.bad == "" {
+		r.bad = what
+	}
+}
+
+func (r *Reader) num() uint64 {
+	n, w := binary.Uvarint(r.msg)
+	if w <= 0 {
+		r.fail("a number that ends too early")
+		r.msg = nil
+		return 0
+	}
+	r.msg = r.msg[w:]
+	return n
+}
+
+func (r *Reader) num32() uint32 {
+	n := r.num()
+	if n > math.MaxUint32 {
+		r.fail("a number that is too large")
+		return 0
+	}
+	return uint32(n)
+}
+
+func (r *Reader) bytes(n int) []byte {
+	if len(r.msg) < n {
+		r.fail("fewer bytes than it needs")
+		r.msg = nil
+		return make([]byte, n)
+	}
+	b := r.msg[:n]
+	r.msg = r.msg[n:]
+	return b
+}
+
+// count reads a number of things that follow, each of at least one byte.
+func (r *Reader) count(limit int) int {
+	n := r.num()
+	if n > uint64(limit) || n > uint64(len(r.msg)) {
+		r.fail("too many entries")
+		return 0
+	}
+	return int(n)
+}
+
+// entry returns an entry of a table by the ID that is read next: nil for 0.
+func entry[T any](r *Reader, table []*T) *T {
+	switch id := r.num(); {
+	case id == 0:
+		return nil
+	case id > uint64(len(table)):
+		r.fail("an ID that no table has")
+		return nil
+	default:
+		return table[id-1]
+	}
+}
+
+// add adds an entry to a table that holds limit.
+func add[T any](r *Reader, table *[]*T, limit int, v *T) {
+	if len(*table) >= limit {
+		r.fail("a table that is too long")
+		return
+	}
+	*table = append(*table, v)
+}
+
+func (r *Reader) text() string {
+	switch id := r.num(); {
+	case id == 0:
+		return ""
+	case id > uint64(len(r.texts)):
+		r.fail("the ID of no text")
+		return ""
+	default:
+		return r.texts[id-1]
+	}
+}
+
+func (r *Reader) message(kind Kind) (ev Event, done bool) {
+	switch kind {
+	case KindHello:
+		return Event{Hello: true}, true
+	case KindRefused:
+		if len(r.msg) == 0 || len(r.msg) > MaxText {
+			r.fail("no reason")
+			return
+		}
+		ev.Refused = Clean(string(r.msg))
+		r.msg = nil
+		return ev, true
+	case KindReady:
+		ready := Ready{StartMillis: r.num(), Hz: r.num()}
+		return Event{Ready: &ready}, true
+	case KindText:
+		if len(r.msg) > MaxText || len(r.texts) >= MaxTexts || r.textSize+len(r.msg) > MaxTextSize {
+			r.fail("too much text")
+			return
+		}
+		r.textSize += len(r.msg)
+		r.texts = append(r.texts, Clean(string(r.msg)))
+		r.msg = nil
+	case KindFile:
+		f := &File{Name: r.text(), Path: r.text(), GNUBuildID: r.text(), GoBuildID: r.text()}
+		copy(f.Hash[:], r.bytes(len(f.Hash)))
+		f.Device, f.Inode, f.Proc = r.num(), r.num(), r.num32()
+		if !isHex(f.GNUBuildID) {
+			f.GNUBuildID = ""
+		}
+		add(r, &r.files, MaxFiles, f)
+	case KindMapping:
+		add(r, &r.mappings, MaxMappings, &Mapping{File: entry(r, r.files), Start: r.num(), End: r.num(), Offset: r.num()})
+	case KindFrame:
+		f := &Frame{Type: FrameType(r.bytes(1)[0])}
+		if f.Type >= frameEnd {
+			f.Type = FrameUnknown
+		}
+		f.Function, f.File, f.Line, f.Address = r.text(), r.text(), r.num(), r.num()
+		f.Mapping = entry(r, r.mappings)
+		add(r, &r.frames, MaxFrames, f)
+	case KindStack:
+		s := &Stack{Abort: r.num32()}
+		n := r.count(MaxDepth)
+		if r.links += n; r.links > MaxLinks {
+			r.fail("too many frames")
+			return
+		}
+		s.Frames = make([]*Frame, 0, n)
+		for range n {
+			if f := entry(r, r.frames); f != nil {
+				s.Frames = append(s.Frames, f)
+			} else {
+				r.fail("a stack of unknown frames")
+				return
+			}
+		}
+		s.ID = stackIDs.Add(1)
+		add(r, &r.stacks, MaxStacks, s)
+	case KindProc:
+		add(r, &r.procs, MaxProcs, &Proc{PID: r.num32(), Start: r.num(), MntNS: r.num(), Exe: r.text()})
+	case KindSample:
+		r.sample()
+	case KindFlush:
+		f := &Flush{Samples: r.samples}
+		r.samples = nil
+		r.stats(&f.Stats)
+		return Event{Flush: f}, true
+	case KindReset:
+		r.texts, r.files, r.mappings, r.frames, r.stacks, r.procs = nil, nil, nil, nil, nil, nil
+		r.textSize, r.links = 0, 0
+	default:
+		r.fail("an unknown kind")
+	}
+	return
+}
+
+func (r *Reader) sample() {
+	if len(r.samples) >= MaxSamples {
+		r.fail("too many samples")
+		return
+	}
+	s := Sample{Stack: entry(r, r.stacks), Proc: entry(r, r.procs), Comm: r.text(), Count: r.num()}
+	for range r.count(MaxLabels) {
+		s.Labels = append(s.Labels, Label{Key: r.text(), Value: r.text()})
+	}
+	if r.bytes(1)[0] != 0 {
+		copy(s.TraceID[:], r.bytes(len(s.TraceID)))
+		copy(s.SpanID[:], r.bytes(len(s.SpanID)))
+	}
+	if s.Stack == nil || s.Proc == nil {
+		r.fail("a sample without stack or process")
+		return
+	}
+	if s.Count == 0 || s.Count > math.MaxInt32 {
+		r.fail("a sample that counts nothing or too much")
+		return
+	}
+	r.samples = append(r.samples, s)
+}
+
+func (r *Reader) stats(s *Stats) {
+	for _, n := range []*uint64{&s.Taken, &s.Sent, &s.Pending, &s.Full, &s.Failed, &s.Idle, &s.KernelLost, &s.NoProcess, &s.KernelMemory} {
+		*n = r.num()
+	}
+	n := r.count(MaxReasons)
+	s.Aborts = make(map[uint32]uint64, n)
+	for range n {
+		reason := r.num32()
+		s.Aborts[reason] = r.num()
+	}
+	if r.count(FrameTypes) != FrameTypes {
+		r.fail("the wrong number of languages")
+		return
+	}
+	for i := range s.Languages {
+		l := &s.Languages[i]
+		l.Frames, l.Expected, l.Missing = r.num(), r.num(), r.num()
+	}
+}
+
+// Clean returns a text of a workload as it can be shown and sent: what is not UTF-8, and control characters, which a
+// terminal would obey, are replaced.
+func Clean(s string) string {
+	clean := true
+	for i := 0; i < len(s) && clean; i++ {
+		clean = s[i] >= ' ' && s[i] < utf8.RuneSelf-1
+	}
+	if clean {
+		return s
+	}
+	return strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) || c == '\u2028' || c == '\u2029' {
+			return utf8.RuneError
+		}
+		return c
+	}, strings.ToValidUTF8(s, string(utf8.RuneError)))
+}
+
+func isHex(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(s) <= 128
+}

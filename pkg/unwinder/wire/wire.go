@@ -1,0 +1,198 @@
+// Package wire is what the unwinder's process writes and its starter reads: stacks with their
+// frames, each once, and then how often each was met.
+//
+// The stream starts with Magic and Version, followed by messages: a length, a kind, and fields. Numbers
+// are unsigned varints, texts a length and bytes. Tables (texts, files, mappings, frames, stacks,
+// processes) are filled entry by entry; an entry's ID is its position, and 0 stands for none.
+// KindReset empties all of them.
+//
+// The writer parses files and memory of processes that may be hostile, and may have been taken over by
+// one. So the Reader trusts nothing: lengths, counts and IDs are checked before they are used, tables
+// are bounded, and whatever is wrong ends the stream with an error.
+package wire
+
+import "errors"
+
+// Magic and Version start a stream. A reader takes only its own version: the two programs are built and
+// installed together.
+const (
+	Magic   = "igunwind"
+	Version = 1
+)
+
+// The limits of a stream. A Writer keeps them, a Reader enforces them.
+const (
+	MaxMessage  = 1 << 20 // bytes
+	MaxText     = 4096    // bytes of one text
+	MaxTexts    = 1 << 18
+	MaxTextSize = 32 << 20 // bytes of all texts
+	MaxFiles    = 1 << 16
+	MaxMappings = 1 << 17
+	MaxFrames   = 1 << 18
+	MaxDepth    = 1024 // frames of one stack
+	MaxStacks   = 1 << 16
+	MaxLinks    = 4 << 20 // frames of all stacks
+	MaxProcs    = 1 << 16
+	MaxLabels   = 10
+	MaxSamples  = 1 << 17 // between two KindFlush
+	MaxReasons  = 256
+)
+
+// ErrProtocol says that the stream does not follow the protocol. Nothing more can be read from it.
+var ErrProtocol = errors.New("the unwinder's stream is damaged")
+
+// Kind is the kind of a message.
+type Kind uint8
+
+// The kinds of messages.
+const (
+	KindHello   Kind = 1 + iota // the unwinder can work here
+	KindRefused                 // it cannot: why
+	KindReady                   // the kernel's part runs
+	KindText                    // a text
+	KindFile                    // a file with code
+	KindMapping                 // a part of a file
+	KindFrame                   // a frame
+	KindStack                   // a stack
+	KindProc                    // a process
+	KindSample                  // how often a stack was met
+	KindFlush                   // all samples up to now are written: counters
+	KindReset                   // all tables are empty
+	kindEnd
+)
+
+// FrameType says which kind of code a frame is in.
+type FrameType uint8
+
+// The frame types.
+const (
+	FrameUnknown FrameType = iota
+	FrameNative
+	FrameKernel
+	FrameGo
+	FramePython
+	FrameJVM
+	FrameV8
+	FrameRuby
+	FramePHP
+	FramePerl
+	FrameDotnet
+	FrameBEAM
+	FrameLua
+	frameEnd
+)
+
+// FrameTypes is how many there are.
+const FrameTypes = int(frameEnd)
+
+var frameNames = [...]string{
+	FrameUnknown: "", FrameNative: "native", FrameKernel: "kernel", FrameGo: "go", FramePython: "cpython",
+	FrameJVM: "jvm", FrameV8: "v8js", FrameRuby: "ruby", FramePHP: "php", FramePerl: "perl",
+	FrameDotnet: "dotnet", FrameBEAM: "beam", FrameLua: "luajit",
+}
+
+// String returns the name that the semantic convention's attribute profile.frame.type has for it, empty
+// where it is unknown.
+func (t FrameType) String() string {
+	if int(t) < len(frameNames) {
+		return frameNames[t]
+	}
+	return ""
+}
+
+// File is a file with code.
+type File struct {
+	Name, Path            string // Name is the last part; Path may be empty, and is the process's own idea
+	GNUBuildID, GoBuildID string
+	Hash                  [16]byte // of parts of its content: htlhash
+	Device, Inode         uint64   // 0 where unknown
+	Proc                  uint32   // the PID of a process that had it mapped, 0 where unknown
+}
+
+// Mapping is a part of a file that is mapped. Start and End are virtual addresses of the ELF file.
+type Mapping struct {
+	File               *File
+	Start, End, Offset uint64
+}
+
+// Frame is an entry of a stack.
+type Frame struct {
+	Type           FrameType
+	Function, File string
+	Line           uint64
+	Address        uint64 // in the ELF file's virtual addresses, the call's in a caller; 0 where unknown
+	Mapping        *Mapping
+}
+
+// Stack is a distinct stack, leaf first. It is shared by all samples with it and not changed.
+type Stack struct {
+	// ID is the stack's own: no two stacks that Readers have made in this process share one.
+	ID     uint64
+	Frames []*Frame
+	// Abort says why the unwinding ended before the program's entry; 0: it did not.
+	Abort uint32
+}
+
+// Proc is a process. Its PID is that of the host's PID namespace.
+type Proc struct {
+	PID   uint32
+	Start uint64 // nanoseconds since boot, 0 where unknown
+	MntNS uint64 // the mount namespace's number, 0 where unknown
+	Exe   string // the name of the executable, empty where unknown
+}
+
+// Label is what a program has said of what it was doing.
+type Label struct{ Key, Value string }
+
+// Sample says how often a thread of a process was met with a stack.
+type Sample struct {
+	Stack   *Stack
+	Proc    *Proc
+	Comm    string // the thread's name
+	Count   uint64
+	Labels  []Label
+	TraceID [16]byte
+	SpanID  [8]byte
+}
+
+// Language is what was seen of a language.
+type Language struct {
+	// Frames counts samples with at least one frame of the language.
+	Frames uint64
+	// Expected counts samples of processes whose executable is a known interpreter of it, and Missing
+	// those of them without a frame of it.
+	Expected, Missing uint64
+}
+
+// Stats are counters of one unwinder, from its start: Taken = Sent + Pending + all that was dropped.
+type Stats struct {
+	Taken, Sent, Pending uint64
+	// Full were dropped because too many different ones were met before they could be written, Failed
+	// because reading their process failed, Idle had no frame at all.
+	Full, Failed, Idle uint64
+	// KernelLost are samples that the kernel could not hand over. They are not in Taken.
+	KernelLost uint64
+	// NoProcess are samples of which the process could not be told any more. They are sent.
+	NoProcess uint64
+	// KernelMemory is what the eBPF maps and programs take.
+	KernelMemory uint64
+	// Aborts counts stacks that are not complete, by reason.
+	Aborts map[uint32]uint64
+	// Languages are by FrameType.
+	Languages [FrameTypes]Language
+}
+
+// Ready says that the kernel's part runs.
+type Ready struct {
+	StartMillis uint64 // how long that took
+	Hz          uint64 // the samples per second that it takes of each CPU
+}
+
+// Counters are what the unwinder keeps in a file that outlives it: CounterCount numbers of 64 bits in the machine's order, at these
+// places. They tell how much was lost when it is killed.
+const (
+	CounterTaken   = iota // as Stats.Taken
+	CounterDropped        // as all dropped ones in Stats
+	CounterPID            // whose sample it works on, 0 between samples
+	CounterCount
+)

@@ -1,0 +1,231 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// write writes a stream with one of everything.
+func write(t testing.TB) []byte {
+	var b bytes.Buffer
+	w := NewWriter(&b)
+	w.Hello("")
+	w.Ready(Ready{StartMillis: 1900, Hz: 19})
+	file := w.File(&File{Name: "app", Path: "/opt/app", GNUBuildID: "0af1", GoBuildID: "go/1", Hash: [16]byte{1, 2}, Device: 8, Inode: 99, Proc: 7})
+	mapping := w.Mapping(file, 0x1000, 0x5000, 0x200)
+	leaf := w.Frame(&Frame{Type: FramePython, Function: "hash_orders", File: "orders.py", Line: 12}, 0)
+	root := w.Frame(&Frame{Type: FrameNative, Address: 0x1234}, mapping)
+	whole, cut := w.Stack([]uint32{leaf, root}, 0), w.Stack([]uint32{root}, 4012)
+	proc := w.Proc(Proc{PID: 7, Start: 123456, MntNS: 4026531841, Exe: "python3.11"})
+	w.Sample(whole, proc, &Sample{Comm: "worker", Count: 3, Labels: []Label{{"tenant", "a"}}, TraceID: [16]byte{9}, SpanID: [8]byte{8}})
+	w.Sample(cut, proc, &Sample{Comm: "worker", Count: 1})
+	st := Stats{Taken: 10, Sent: 4, Pending: 1, Full: 2, Failed: 2, Idle: 1, KernelLost: 5, NoProcess: 1, KernelMemory: 36 << 20, Aborts: map[uint32]uint64{4012: 1, 2: 7}}
+	st.Languages[FramePython] = Language{Frames: 3, Expected: 4, Missing: 1}
+	w.Stats(&st)
+	w.Reset()
+	again := w.Stack([]uint32{w.Frame(&Frame{Type: FrameGo, Function: "main.main"}, 0)}, 0)
+	w.Sample(again, w.Proc(Proc{PID: 8}), &Sample{Count: 1})
+	w.Stats(&Stats{})
+	require.NoError(t, w.Flush())
+	return b.Bytes()
+}
+
+func TestRoundTrip(t *testing.T) {
+	r := NewReader(bytes.NewReader(write(t)))
+	ev, err := r.Next()
+	require.NoError(t, err)
+	require.True(t, ev.Hello)
+	ev, err = r.Next()
+	require.NoError(t, err)
+	require.Equal(t, &Ready{StartMillis: 1900, Hz: 19}, ev.Ready)
+	ev, err = r.Next()
+	require.NoError(t, err)
+	require.Len(t, ev.Flush.Samples, 2)
+
+	s := ev.Flush.Samples[0]
+	assert.Equal(t, uint64(3), s.Count)
+	assert.Equal(t, "worker", s.Comm)
+	assert.Equal(t, []Label{{"tenant", "a"}}, s.Labels)
+	assert.Equal(t, [16]byte{9}, s.TraceID)
+	assert.Equal(t, [8]byte{8}, s.SpanID)
+	assert.Equal(t, &Proc{PID: 7, Start: 123456, MntNS: 4026531841, Exe: "python3.11"}, s.Proc)
+	require.Len(t, s.Stack.Frames, 2)
+	assert.Equal(t, &Frame{Type: FramePython, Function: "hash_orders", File: "orders.py", Line: 12}, s.Stack.Frames[0])
+	assert.Equal(t, &Mapping{
+		File: &File{Name: "app", Path: "/opt/app", GNUBuildID: "0af1", GoBuildID: "go/1", Hash: [16]byte{1, 2}, Device: 8, Inode: 99, Proc: 7}, Start: 0x1000, End: 0x5000, Offset: 0x200,
+	}, s.Stack.Frames[1].Mapping)
+	assert.Equal(t, uint32(4012), ev.Flush.Samples[1].Stack.Abort)
+	assert.NotEqual(t, s.Stack.ID, ev.Flush.Samples[1].Stack.ID)
+	assert.Equal(t, uint64(7), ev.Flush.Stats.Aborts[2])
+	assert.Equal(t, Language{Frames: 3, Expected: 4, Missing: 1}, ev.Flush.Stats.Languages[FramePython])
+	st := ev.Flush.Stats
+	assert.Equal(t, st.Taken, st.Sent+st.Pending+st.Full+st.Failed+st.Idle)
+
+	ev, err = r.Next()
+	require.NoError(t, err)
+	require.Len(t, ev.Flush.Samples, 1)
+	assert.Equal(t, "main.main", ev.Flush.Samples[0].Stack.Frames[0].Function)
+	assert.Greater(t, ev.Flush.Samples[0].Stack.ID, s.Stack.ID, "no ID is given twice, not even after a reset")
+	_, err = r.Next()
+	assert.Equal(t, io.EOF, err)
+}
+
+func TestRefused(t *testing.T) {
+	var b bytes.Buffer
+	w := NewWriter(&b)
+	w.Hello("it lacks CAP_BPF")
+	require.NoError(t, w.Flush())
+	ev, err := NewReader(&b).Next()
+	require.NoError(t, err)
+	assert.Equal(t, "it lacks CAP_BPF", ev.Refused)
+}
+
+// What a workload calls its functions must not reach a terminal or a backend as it is.
+func TestTextsAreCleaned(t *testing.T) {
+	var b bytes.Buffer
+	w := NewWriter(&b)
+	evil := "a\x1b]0;owned\x07\x9bb\xff\u202ec\n"
+	w.Sample(w.Stack([]uint32{w.Frame(&Frame{Function: evil, File: strings.Repeat("x", 2*MaxText)}, 0)}, 0), w.Proc(Proc{PID: 1, Exe: evil}), &Sample{Comm: evil, Count: 1})
+	w.Stats(&Stats{})
+	require.NoError(t, w.Flush())
+	ev, err := NewReader(&b).Next()
+	require.NoError(t, err)
+	s := ev.Flush.Samples[0]
+	for _, text := range []string{s.Comm, s.Proc.Exe, s.Stack.Frames[0].Function} {
+		assert.Equal(t, "a\ufffd]0;owned\ufffd\ufffdb\ufffd\ufffdc\ufffd", text)
+	}
+	assert.Len(t, s.Stack.Frames[0].File, MaxText)
+}
+
+// A stream that ends anywhere is an end, and one that is damaged anywhere an error or other data, never a panic.
+func TestCutAndDamaged(t *testing.T) {
+	whole := write(t)
+	for n := range whole {
+		drain(whole[:n])
+		for _, b := range []byte{0, 1, 0x7f, 0x80, 0xff} {
+			damaged := bytes.Clone(whole)
+			damaged[n] = b
+			drain(damaged)
+		}
+	}
+}
+
+func drain(b []byte) error {
+	r := NewReader(bytes.NewReader(b))
+	for {
+		if _, err := r.Next(); err != nil {
+			return err
+		}
+	}
+}
+
+func TestProtocolErrors(t *testing.T) {
+	head := append([]byte(Magic), Version)
+	for name, stream := range map[string][]byte{
+		"another program":   []byte("#!/bin/sh\necho"),
+		"another version":   append([]byte(Magic), Version+1, 2, 1, 1),
+		"an empty message":  append(bytes.Clone(head), 0),
+		"a huge message":    append(bytes.Clone(head), 0xff, 0xff, 0xff, 0xff, 0x0f),
+		"an endless length": append(bytes.Clone(head), bytes.Repeat([]byte{0xff}, 20)...),
+		"an unknown kind":   append(bytes.Clone(head), 1, 200),
+		"no such stack":     append(bytes.Clone(head), 7, byte(KindSample), 1, 1, 0, 1, 0, 0),
+		"no such frame":     append(bytes.Clone(head), 4, byte(KindStack), 0, 1, 9),
+		"too many frames":   append(bytes.Clone(head), 4, byte(KindStack), 0, 0xff, 0x7f),
+		"more than fields":  append(bytes.Clone(head), 2, byte(KindHello), 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.ErrorIs(t, drain(stream), ErrProtocol)
+		})
+	}
+}
+
+// However much one side writes, the other keeps no more than its limits.
+func TestTablesAreBounded(t *testing.T) {
+	var b bytes.Buffer
+	w := NewWriter(&b)
+	for range MaxProcs + 1 {
+		w.Proc(Proc{PID: 1})
+	}
+	require.NoError(t, w.Flush())
+	assert.ErrorIs(t, drain(b.Bytes()), ErrProtocol)
+
+	b.Reset()
+	w = NewWriter(&b)
+	frame := w.Frame(&Frame{}, 0)
+	deep := make([]uint32, 2*MaxDepth)
+	for i := range deep {
+		deep[i] = frame
+	}
+	for range MaxLinks/MaxDepth + 1 {
+		w.Stack(deep, 0)
+	}
+	require.NoError(t, w.Flush())
+	assert.ErrorIs(t, drain(b.Bytes()), ErrProtocol)
+}
+
+// A writer that asks first never goes over a limit.
+func TestWriterKeepsTheLimits(t *testing.T) {
+	pr, pw := io.Pipe()
+	go func() {
+		w := NewWriter(pw)
+		long := strings.Repeat("f", MaxText-8)
+		for i := range 3 * MaxTextSize / MaxText {
+			if !w.Fits(1) {
+				w.Reset()
+			}
+			f := w.Frame(&Frame{Function: string(rune('a'+i%26)) + long + string(rune('0'+i/26%10)) + string(rune('0'+i/260%10)) + string(rune('0'+i/2600%10))}, 0)
+			w.Sample(w.Stack([]uint32{f}, 0), w.Proc(Proc{PID: 1}), &Sample{Count: 1})
+			if i%1000 == 0 {
+				w.Stats(&Stats{})
+			}
+		}
+		w.Stats(&Stats{})
+		pw.CloseWithError(errors.Join(w.Flush(), io.EOF))
+	}()
+	r := NewReader(pr)
+	n := 0
+	for {
+		ev, err := r.Next()
+		if err != nil {
+			require.ErrorIs(t, err, io.EOF)
+			break
+		}
+		n += len(ev.Flush.Samples)
+	}
+	assert.Equal(t, 3*MaxTextSize/MaxText, n)
+}
+
+func FuzzReader(f *testing.F) {
+	whole := write(f)
+	f.Add(whole)
+	f.Add(whole[:len(whole)/2])
+	f.Add(append([]byte(Magic), Version))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := NewReader(bytes.NewReader(b))
+		for {
+			ev, err := r.Next()
+			if err != nil {
+				return
+			}
+			if ev.Flush == nil {
+				continue
+			}
+			for _, s := range ev.Flush.Samples {
+				if s.Stack == nil || s.Proc == nil || s.Count == 0 || len(s.Stack.Frames) > MaxDepth || len(s.Labels) > MaxLabels {
+					t.Fatalf("%+v", s)
+				}
+				for _, f := range s.Stack.Frames {
+					if f == nil || Clean(f.Function) != f.Function || f.Type >= frameEnd {
+						t.Fatalf("%+v", f)
+					}
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,228 @@
+package wire
+
+import (
+	"encoding/binary"
+	"io"
+	"maps"
+	"slices"
+)
+
+// Writer writes messages into a buffer, and that to an io.Writer when it is large or with Flush. It assigns the
+// IDs. It is for one goroutine. After an error it writes nothing more.
+type Writer struct {
+	w   io.Writer
+	buf []byte
+	msg []byte
+	err error
+
+	texts                           map[string]uint32
+	textSize                        int
+	files, mappings, frames, stacks uint32
+	links, procs                    uint32
+}
+
+// NewWriter returns a Writer that starts its stream on w.
+func NewWriter(w io.Writer) *Writer {
+	out := &Writer{w: w, texts: map[string]uint32{}}
+	out.buf = append(out.buf, Magic...)
+	out.buf = append(out.buf, Version)
+	return out
+}
+
+// flushSize is from when on a buffer is written.
+const flushSize = 64 << 10
+
+func (w *Writer) send(kind Kind) {
+	w.buf = binary.AppendUvarint(w.buf, uint64(len(w.msg)+1))
+	w.buf = append(w.buf, byte(kind))
+	w.buf = append(w.buf, w.msg...)
+	w.msg = w.msg[:0]
+	if len(w.buf) >= flushSize {
+		w.write()
+	}
+}
+
+func (w *Writer) write() {
+	if w.err == nil && len(w.buf) > 0 {
+		_, w.err = w.w.Write(w.buf)
+	}
+	w.buf = w.buf[:0]
+}
+
+// Flush writes what is buffered, and returns the first error of the stream.
+func (w *Writer) Flush() error {
+	w.write()
+	return w.err
+}
+
+func (w *Writer) num(n uint64) { w.msg = binary.AppendUvarint(w.msg, n) }
+
+// text returns a text's ID. What is longer than MaxText is cut.
+func (w *Writer) text(s string) uint32 {
+	if s == "" {
+		return 0
+	}
+	if len(s) > MaxText {
+		s = s[:MaxText]
+	}
+	if id, ok := w.texts[s]; ok {
+		return id
+	}
+	id := uint32(len(w.texts) + 1)
+	w.texts[s] = id
+	w.textSize += len(s)
+	// A text is written while another message is being put together.
+	w.buf = binary.AppendUvarint(w.buf, uint64(len(s)+1))
+	w.buf = append(w.buf, byte(KindText))
+	w.buf = append(w.buf, s...)
+	return id
+}
+
+// Nearly tells whether a table is so full that Reset must come before anything is added: less than one flush's
+// worth of room is left.
+func (w *Writer) Nearly() bool {
+	return len(w.texts) > MaxTexts*3/4 || w.textSize > MaxTextSize*3/4 || w.files > MaxFiles*3/4 || w.mappings > MaxMappings*3/4 ||
+		w.frames > MaxFrames*3/4 || w.stacks > MaxStacks*3/4 || w.links > MaxLinks*3/4 || w.procs > MaxProcs*3/4
+}
+
+// Fits tells whether a stack of n new frames, with a process and labels, has room.
+func (w *Writer) Fits(n int) bool {
+	more := uint32(n) + 1
+	return len(w.texts)+2*n+2*MaxLabels+8 < MaxTexts && w.textSize+(2*n+2*MaxLabels+8)*MaxText < MaxTextSize &&
+		w.files+more < MaxFiles && w.mappings+more < MaxMappings && w.frames+more < MaxFrames &&
+		w.stacks+1 < MaxStacks && w.links+more < MaxLinks && w.procs+1 < MaxProcs
+}
+
+// Reset empties all tables: no ID from before is valid.
+func (w *Writer) Reset() {
+	clear(w.texts)
+	w.textSize, w.files, w.mappings, w.frames, w.stacks, w.links, w.procs = 0, 0, 0, 0, 0, 0, 0
+	w.send(KindReset)
+}
+
+// Hello says that the unwinder can work here, or with a reason that it cannot.
+func (w *Writer) Hello(refused string) {
+	if refused == "" {
+		w.send(KindHello)
+		return
+	}
+	w.msg = append(w.msg, refused[:min(len(refused), MaxText)]...)
+	w.send(KindRefused)
+}
+
+// Ready writes a KindReady.
+func (w *Writer) Ready(r Ready) {
+	w.num(r.StartMillis)
+	w.num(r.Hz)
+	w.send(KindReady)
+}
+
+// File adds a file and returns its ID.
+func (w *Writer) File(f *File) uint32 {
+	for _, s := range []string{f.Name, f.Path, f.GNUBuildID, f.GoBuildID} {
+		w.num(uint64(w.text(s)))
+	}
+	w.msg = append(w.msg, f.Hash[:]...)
+	w.num(f.Device)
+	w.num(f.Inode)
+	w.num(uint64(f.Proc))
+	w.send(KindFile)
+	w.files++
+	return w.files
+}
+
+// Mapping adds a mapping of a file, whose ID may be 0, and returns its ID.
+func (w *Writer) Mapping(file uint32, start, end, offset uint64) uint32 {
+	w.num(uint64(file))
+	w.num(start)
+	w.num(end)
+	w.num(offset)
+	w.send(KindMapping)
+	w.mappings++
+	return w.mappings
+}
+
+// Frame adds a frame in a mapping, whose ID may be 0, and returns its ID. f.Mapping is not read.
+func (w *Writer) Frame(f *Frame, mapping uint32) uint32 {
+	function, file := w.text(f.Function), w.text(f.File)
+	w.msg = append(w.msg, byte(f.Type))
+	w.num(uint64(function))
+	w.num(uint64(file))
+	w.num(f.Line)
+	w.num(f.Address)
+	w.num(uint64(mapping))
+	w.send(KindFrame)
+	w.frames++
+	return w.frames
+}
+
+// Stack adds a stack of frames and returns its ID. Frames over MaxDepth are left out at the outer end.
+func (w *Writer) Stack(frames []uint32, abort uint32) uint32 {
+	frames = frames[:min(len(frames), MaxDepth)]
+	w.num(uint64(abort))
+	w.num(uint64(len(frames)))
+	for _, id := range frames {
+		w.num(uint64(id))
+	}
+	w.send(KindStack)
+	w.links += uint32(len(frames))
+	w.stacks++
+	return w.stacks
+}
+
+// Proc adds a process and returns its ID.
+func (w *Writer) Proc(p Proc) uint32 {
+	exe := w.text(p.Exe)
+	w.num(uint64(p.PID))
+	w.num(p.Start)
+	w.num(p.MntNS)
+	w.num(uint64(exe))
+	w.send(KindProc)
+	w.procs++
+	return w.procs
+}
+
+// Sample adds a sample of a stack and a process by their IDs; s.Stack and s.Proc are not read. Labels over MaxLabels are
+// left out.
+func (w *Writer) Sample(stack, proc uint32, s *Sample) {
+	comm := w.text(s.Comm)
+	labels := s.Labels[:min(len(s.Labels), MaxLabels)]
+	w.num(uint64(stack))
+	w.num(uint64(proc))
+	w.num(uint64(comm))
+	w.num(s.Count)
+	w.num(uint64(len(labels)))
+	for _, l := range labels {
+		w.num(uint64(w.text(l.Key)))
+		w.num(uint64(w.text(l.Value)))
+	}
+	if s.TraceID != [16]byte{} {
+		w.msg = append(w.msg, 1)
+		w.msg = append(w.msg, s.TraceID[:]...)
+		w.msg = append(w.msg, s.SpanID[:]...)
+	} else {
+		w.msg = append(w.msg, 0)
+	}
+	w.send(KindSample)
+}
+
+// Stats ends a flush.
+func (w *Writer) Stats(s *Stats) {
+	for _, n := range []uint64{s.Taken, s.Sent, s.Pending, s.Full, s.Failed, s.Idle, s.KernelLost, s.NoProcess, s.KernelMemory} {
+		w.num(n)
+	}
+	reasons := slices.Sorted(maps.Keys(s.Aborts))
+	reasons = reasons[:min(len(reasons), MaxReasons)]
+	w.num(uint64(len(reasons)))
+	for _, r := range reasons {
+		w.num(uint64(r))
+		w.num(s.Aborts[r])
+	}
+	w.num(uint64(FrameTypes))
+	for i := range s.Languages {
+		w.num(s.Languages[i].Frames)
+		w.num(s.Languages[i].Expected)
+		w.num(s.Languages[i].Missing)
+	}
+	w.send(KindFlush)
+}

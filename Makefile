@@ -134,6 +134,11 @@ test-delivery: collector ## Stop, freeze and restart a real Collector while rows
 test-hub: collector ## Send through a real Collector with processors
 	$(E2E) ./test/hub/...
 
+.PHONY: test-symbols
+test-symbols: build ## Compare names of functions in programs and libraries with those of other tools (root)
+	@.ci/packages $(LOAD_PACKAGES) llvm
+	$(E2E) ./test/symbols/...
+
 .PHONY: test-gadgets
 test-gadgets: build gadgets ## Run every gadget with a stack on the real kernel (root)
 	@.ci/packages $(C_PACKAGES)

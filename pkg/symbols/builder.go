@@ -103,26 +103,39 @@ func (t *Table) addSymbols(f *elfFile, symbols []symbol, strings *section, sourc
 		at[n] = uint32(len(text))
 		text = append(append(text, s...), 0)
 	}
-	l := layer{source: source, base: spans[0].start}
-	var n namer
-	for i, s := range spans {
-		if at[i] == 0 {
-			continue
-		}
-		if s.end-l.base > 1<<32-1 {
-			return fmt.Errorf("%w: code of more than 4 GiB", ErrTooLarge)
-		}
-		l.starts, l.sizes = append(l.starts, uint32(s.start-l.base)), append(l.sizes, uint32(s.end-s.start))
+	return t.addSpans(spans, source, func(i int) []byte {
 		s := text[at[i]:]
-		n.add(s[:bytes.IndexByte(s, 0)])
+		return s[:bytes.IndexByte(s, 0)]
+	})
+}
+
+// addSpans adds layers with the spans, sorted by address, that have a name.
+func (t *Table) addSpans(spans []span, source Source, name func(i int) []byte) error {
+	for i := 0; i < len(spans); {
+		if len(t.layers) == maxLayers {
+			return fmt.Errorf("%w: code in too many places", ErrTooLarge)
+		}
+		l := layer{source: source, base: spans[i].start}
+		var n namer
+		for ; i < len(spans) && spans[i].end-l.base <= 1<<32-1; i++ {
+			if text := name(i); len(text) > 0 {
+				l.starts, l.sizes = append(l.starts, uint32(spans[i].start-l.base)), append(l.sizes, uint32(spans[i].end-spans[i].start))
+				n.add(text)
+			}
+		}
+		switch {
+		case n.count > 0:
+			l.starts, l.sizes, l.names = append([]uint32(nil), l.starts...), append([]uint32(nil), l.sizes...), n.finish()
+			t.layers = append(t.layers, l)
+		case i < len(spans) && spans[i].end-spans[i].start > 1<<32-1:
+			i++ // nothing is that large
+		}
 	}
-	if n.count == 0 {
-		return nil
-	}
-	l.starts, l.sizes, l.names = append([]uint32(nil), l.starts...), append([]uint32(nil), l.sizes...), n.finish()
-	t.layers = append(t.layers, l)
 	return nil
 }
+
+// maxLayers is how many there may be. Only the code of a JIT compiler is further apart than 4 GiB.
+const maxLayers = 64
 
 // maxName is how long a name may be, in bytes. Those of C++ can have some kilobytes.
 const maxName = 16 << 10

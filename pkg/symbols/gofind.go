@@ -98,7 +98,7 @@ func (f *elfFile) findModule(table uint64, h goHeader) (goModule, error) {
 	}
 	var candidates []uint64
 	const maxCandidates = 32
-	err = relocations.each(func(at, value uint64) bool {
+	err = relocations.eachAddress(func(at, value uint64) bool {
 		if value == table {
 			candidates = append(candidates, at)
 		}
@@ -109,7 +109,7 @@ func (f *elfFile) findModule(table uint64, h goHeader) (goModule, error) {
 	}
 	for _, at := range candidates {
 		words := make([]uint64, moduleWords)
-		err := relocations.each(func(r, value uint64) bool {
+		err := relocations.eachAddress(func(r, value uint64) bool {
 			if i := (r - at) / h.pointer; r >= at && i < moduleWords {
 				words[i] = value
 			}
@@ -189,91 +189,4 @@ func (f *elfFile) module(words []uint64, table uint64, h goHeader) (m goModule, 
 		m.data = words[40]
 	}
 	return m, true
-}
-
-// relocations are those that say where an address of the file itself stands.
-type relocations struct {
-	f     *elfFile
-	parts []place // where they are in the file; addr is how many bytes there are
-}
-
-// relative returns the relocations of the dynamic section, none if there are none.
-func (f *elfFile) relative() (*relocations, error) {
-	r := &relocations{f: f}
-	if f.class != elf.ELFCLASS64 {
-		return r, nil
-	}
-	dynamic, err := f.dynamic()
-	if err != nil {
-		return nil, err
-	}
-	if off, size, ok := f.fileRange(dynamic[elf.DT_RELA]); ok && dynamic[elf.DT_RELA] != 0 {
-		r.parts = append(r.parts, place{off, min(size, dynamic[elf.DT_RELASZ])})
-	}
-	return r, nil
-}
-
-// dynamic returns the entries of the dynamic section.
-func (f *elfFile) dynamic() (map[elf.DynTag]uint64, error) {
-	tags := map[elf.DynTag]uint64{}
-	const maxEntries = 512
-	for _, s := range f.segments {
-		if s.kind != elf.PT_DYNAMIC {
-			continue
-		}
-		width := uint64(16)
-		if f.class == elf.ELFCLASS32 {
-			width = 8
-		}
-		b := make([]byte, min(s.fileSize, maxEntries*width)/width*width)
-		if err := f.at(b, s.offset); err != nil {
-			return nil, err
-		}
-		for ; len(b) > 0; b = b[width:] {
-			tag, value := f.order.Uint64(b), uint64(0)
-			if width == 16 {
-				value = f.order.Uint64(b[8:])
-			} else {
-				tag, value = uint64(f.order.Uint32(b)), uint64(f.order.Uint32(b[4:]))
-			}
-			if elf.DynTag(tag) == elf.DT_NULL {
-				break
-			}
-			if _, ok := tags[elf.DynTag(tag)]; !ok {
-				tags[elf.DynTag(tag)] = value
-			}
-		}
-		break
-	}
-	return tags, nil
-}
-
-// each calls visit with the address and the value of each relocation, until it returns false.
-func (r *relocations) each(visit func(at, value uint64) bool) error {
-	const width = 24
-	var kind uint32
-	switch r.f.machine {
-	case elf.EM_X86_64:
-		kind = uint32(elf.R_X86_64_RELATIVE)
-	case elf.EM_AARCH64:
-		kind = uint32(elf.R_AARCH64_RELATIVE)
-	default:
-		return nil
-	}
-	buf := make([]byte, chunk/width*width)
-	for _, p := range r.parts {
-		size := p.addr / width * width
-		for off := uint64(0); off < size; off += uint64(len(buf)) {
-			b := buf[:min(uint64(len(buf)), size-off)]
-			if err := r.f.at(b, p.offset+off); err != nil {
-				return err
-			}
-			for ; len(b) > 0; b = b[width:] {
-				if uint32(r.f.order.Uint64(b[8:])) == kind && !visit(r.f.order.Uint64(b), r.f.order.Uint64(b[16:])) {
-					return nil
-				}
-			}
-		}
-	}
-	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func readTable(t *testing.T, path string, inlined bool) *Table {
+func tableOf(t *testing.T, path string, inlined bool) *Table {
 	t.Helper()
 	f, err := os.Open(path)
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestGoRuntime(t *testing.T) {
 	if f.Type != elf.ET_EXEC {
 		t.Skip("the program does not lie where it was linked to")
 	}
-	table, plain := readTable(t, exe, true), readTable(t, exe, false)
+	table, plain := tableOf(t, exe, true), tableOf(t, exe, false)
 	text := f.Section(".text")
 	checked, inlined := 0, 0
 	for pc := text.Addr; pc < text.Addr+text.Size; pc += 31 {
@@ -100,7 +100,7 @@ func TestGoPrograms(t *testing.T) {
 			bare := filepath.Join(t.TempDir(), "bare")
 			withoutSections(t, stripped, bare)
 			for _, path := range []string{full, stripped, bare} {
-				table := readTable(t, path, false)
+				table := tableOf(t, path, false)
 				require.NotNil(t, table.golang, path)
 				n := 0
 				for _, f := range truth.Funcs {

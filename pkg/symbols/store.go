@@ -37,7 +37,7 @@ type Request struct {
 	// Open opens the file. The Store closes it.
 	Open func() (*os.File, error)
 	// Root opens the root folder of the process that has mapped the file (O_PATH is enough), for debug files
-	// there. The Store closes it. nil: there is none.
+	// there, which are looked for if the file is from the same mount. The Store closes it. nil: there is none.
 	Root func() (*os.File, error)
 	// Release is called exactly once, from any goroutine, when Open and Root will not be called any more,
 	// also where the request was superfluous. nil is fine.
@@ -75,6 +75,8 @@ type Store struct {
 	stats   Stats
 	closed  bool
 
+	vdso *Table // nil if it could not be read
+
 	queue   chan *entry
 	stop    context.CancelFunc
 	stopped chan struct{}
@@ -88,7 +90,7 @@ type Stats struct {
 	Reading         time.Duration
 }
 
-// entry is what is known of a file. Under Store.mu, but for request, which belongs to the goroutine.
+// entry is what is known of a file. Under Store.mu.
 type entry struct {
 	id      FileID
 	state   State // Pending, Named (there is a table), or why there is none
@@ -97,6 +99,8 @@ type entry struct {
 	size    int64
 	request Request
 	done    chan struct{} // closed when it is no longer pending
+	queued  bool          // to be read, or to be read again
+	read    time.Time     // when it was read the last time
 	recent  *list.Element
 }
 
@@ -116,6 +120,7 @@ func NewStore(o Options) *Store {
 		options: o, entries: map[FileID]*entry{}, recent: list.New(),
 		queue: make(chan *entry, maxQueue), stop: stop, stopped: make(chan struct{}),
 	}
+	s.vdso, _ = readVDSO(ctx, Reading{Limits: o.Limits})
 	go s.run(ctx)
 	return s
 }
@@ -135,19 +140,24 @@ func (s *Store) Close() {
 	}
 }
 
-// Lookup returns the function at an ELF virtual address of a file.
+// Lookup returns the function at an ELF virtual address of a file, or at an address of the process that a
+// perf map is of.
 func (s *Store) Lookup(id FileID, addr uint64) (Symbol, State) {
-	t, state := s.table(id)
+	t, state, more := s.table(id)
 	if t == nil {
 		return Symbol{}, state
 	}
-	return t.Lookup(addr)
+	symbol, state := t.Lookup(addr)
+	if more && state != Named {
+		state = Pending
+	}
+	return symbol, state
 }
 
 // LookupOffset is Lookup for the code at an offset in the file. It returns the address, too, 0 where
 // that is not known.
 func (s *Store) LookupOffset(id FileID, offset uint64) (Symbol, uint64, State) {
-	t, state := s.table(id)
+	t, state, _ := s.table(id)
 	if t == nil {
 		return Symbol{}, 0, state
 	}
@@ -159,15 +169,22 @@ func (s *Store) LookupOffset(id FileID, offset uint64) (Symbol, uint64, State) {
 	return symbol, addr, state
 }
 
-func (s *Store) table(id FileID) (*Table, State) {
+// table returns what is known of a file, and whether more is about to be.
+func (s *Store) table(id FileID) (t *Table, state State, more bool) {
+	if id == VDSO {
+		if s.vdso == nil {
+			return nil, NoSymbols, false
+		}
+		return s.vdso, Named, false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entries[id]
 	if e == nil {
-		return nil, Unknown
+		return nil, Unknown, false
 	}
 	s.recent.MoveToFront(e.recent)
-	return e.table, e.state
+	return e.table, e.state, e.queued
 }
 
 // Err returns why a file has no table, for messages. It is nil if it has one or is not known.
@@ -183,7 +200,7 @@ func (s *Store) Err(id FileID) error {
 // Request asks for a file to be read, unless that was done. It returns what is known: Pending where it
 // is read now, Busy where it is not as too many are waiting, Named where there is a table.
 //
-// For a perf map, which grows, a Request reads what was added, if the last one is a second ago.
+// For a perf map, which grows, a Request reads what was added, unless the last time was a moment ago.
 func (s *Store) Request(r Request) State {
 	state, taken := s.request(r)
 	if !taken && r.Release != nil {
@@ -192,26 +209,48 @@ func (s *Store) Request(r Request) State {
 	return state
 }
 
+// again is how old what is known of a perf map may be.
+const again = time.Second
+
 func (s *Store) request(r Request) (state State, taken bool) {
+	if r.ID == VDSO {
+		_, state, _ := s.table(VDSO)
+		return state, false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.entries[r.ID]; e != nil {
+	e := s.entries[r.ID]
+	if e != nil {
 		s.recent.MoveToFront(e.recent)
-		return e.state, false
+		if e.queued {
+			return Pending, false
+		}
+		if r.ID.Process == 0 || time.Since(e.read) < again {
+			return e.state, false
+		}
 	}
 	if s.closed {
 		return Busy, false
 	}
-	e := &entry{id: r.ID, state: Pending, request: r, done: make(chan struct{}), size: entryBytes}
+	isNew := e == nil
+	if isNew {
+		e = &entry{id: r.ID, state: Pending, size: entryBytes}
+	}
+	// Until it is in the queue it is nobody else's; the goroutine waits for the lock before it takes it over.
+	e.request, e.done, e.queued = r, make(chan struct{}), true
 	select {
 	case s.queue <- e:
 	default:
+		close(e.done)
+		e.request, e.queued = Request{}, false
 		return Busy, false
 	}
-	e.recent = s.recent.PushFront(e)
-	s.entries[r.ID] = e
-	s.bytes += e.size
-	s.makeRoom()
+	if isNew {
+		e.recent = s.recent.PushFront(e)
+		s.entries[r.ID] = e
+		s.bytes += e.size
+		s.makeRoom()
+	}
 	return Pending, true
 }
 
@@ -256,7 +295,7 @@ func (s *Store) makeRoom() {
 	for el := s.recent.Back(); el != nil && s.bytes > s.options.Bytes; {
 		e := el.Value.(*entry)
 		el = el.Prev()
-		if e.state == Pending {
+		if e.queued {
 			continue
 		}
 		s.recent.Remove(e.recent)
@@ -286,7 +325,7 @@ func (s *Store) run(ctx context.Context) {
 		case e := <-s.queue:
 			begin := time.Now()
 			credit = min(burst, credit+begin.Sub(last)/slowdown)
-			t, err := s.read(ctx, &e.request)
+			t, err := s.read(ctx, e)
 			last = time.Now()
 			credit -= last.Sub(begin)
 			s.finish(e, t, err, last.Sub(begin))
@@ -307,23 +346,27 @@ func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
 	if e.request.Release != nil {
 		e.request.Release()
 	}
-	e.request = Request{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	e.request, e.queued, e.read = Request{}, false, time.Now()
 	s.stats.Read++
 	s.stats.Reading += took
-	e.table, e.err, e.state = t, err, Named
 	if t != nil && t.Bytes() > s.options.Bytes {
-		e.table, e.err = nil, fmt.Errorf("%w: a table of %d bytes", ErrTooLarge, t.Bytes())
+		t, err = nil, fmt.Errorf("%w: a table of %d bytes", ErrTooLarge, t.Bytes())
 	}
+	size := int64(entryBytes)
 	switch {
-	case e.err != nil:
-		e.state = stateOf(e.err)
-		s.stats.Failed[e.state]++
+	case err == nil:
+		e.state = Named
+		size += t.Bytes()
+	case e.table != nil: // of a perf map what was read before stays
+		t, err, size = e.table, e.err, e.size
 	default:
-		e.size += e.table.Bytes()
-		s.bytes += e.table.Bytes()
+		e.state = stateOf(err)
+		s.stats.Failed[e.state]++
 	}
+	s.bytes += size - e.size
+	e.table, e.err, e.size = t, err, size
 	close(e.done)
 	s.makeRoom()
 }
@@ -345,7 +388,7 @@ func stateOf(err error) State {
 }
 
 // read reads a file. What goes wrong at it, goes wrong for this file only.
-func (s *Store) read(ctx context.Context, r *Request) (t *Table, err error) {
+func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			t, err = nil, fmt.Errorf("%w: reading it ends in %v", ErrMalformed, p)
@@ -353,6 +396,9 @@ func (s *Store) read(ctx context.Context, r *Request) (t *Table, err error) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
+	s.mu.Lock()
+	r, old := &e.request, e.table // nobody else changes them before finish
+	s.mu.Unlock()
 	f, err := r.Open()
 	if err != nil {
 		return nil, err
@@ -362,8 +408,17 @@ func (s *Store) read(ctx context.Context, r *Request) (t *Table, err error) {
 	if err != nil {
 		return nil, err
 	}
+	size := id.Size
+	if r.ID.Process != 0 {
+		id = FileID{Dev: id.Dev, Inode: id.Inode, Process: r.ID.Process}
+	}
 	if id != r.ID {
 		return nil, errChanged
 	}
-	return ReadTable(ctx, f, id.Size, Reading{Limits: s.options.Limits, Inlined: s.options.Inlined})
+	if r.ID.Process != 0 {
+		return ReadPerfMap(ctx, f, size, old, s.options.Limits)
+	}
+	find := &finder{path: r.Path, roots: s.openRoots(r, f)}
+	defer find.close()
+	return readTable(ctx, f, id.Size, Reading{Limits: s.options.Limits, Inlined: s.options.Inlined}, find)
 }

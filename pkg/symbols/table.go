@@ -3,6 +3,7 @@ package symbols
 import (
 	"context"
 	"debug/elf"
+	"errors"
 	"io"
 	"slices"
 	"sort"
@@ -15,6 +16,8 @@ type Table struct {
 	golang  *goTable // nil if the file is not written in Go; counts before layers
 	layers  []layer  // the first that covers an address names it
 	inlined bool     // Symbol.Callers are wanted
+	// read is how much of a perf map is in it.
+	read int64
 }
 
 // load is a part of the file that is mapped.
@@ -36,44 +39,88 @@ type Reading struct {
 	Inlined bool
 }
 
-// ReadTable reads a file of that size in bytes. The error is one of ErrNotELF, ErrMalformed and
-// ErrTooLarge, or what reading has returned. A file without symbols has a Table, too.
+// ReadTable reads a file of that size in bytes, without its debug files. The error is one of ErrNotELF,
+// ErrMalformed and ErrTooLarge, or what reading has returned. A file without symbols has a Table, too.
 func ReadTable(ctx context.Context, r io.ReaderAt, size int64, o Reading) (*Table, error) {
-	limits := o.Limits
-	left := limits.Read
+	return readTable(ctx, r, size, o, nil)
+}
+
+func readTable(ctx context.Context, r io.ReaderAt, size int64, o Reading, finder *finder) (*Table, error) {
+	left := o.Limits.Read
 	f, err := openELF(&reader{ctx: ctx, r: r, size: size, left: &left})
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{}
+	t := &Table{inlined: o.Inlined}
 	for _, s := range f.loads() {
 		t.loads = append(t.loads, load{s.offset, s.fileSize, s.addr})
 	}
-	t.inlined = o.Inlined
-	if t.golang, err = f.readGo(o.Inlined, limits); err != nil {
+	if t.golang, err = f.readGo(o.Inlined, o.Limits); err != nil {
 		return nil, err
 	}
-	for _, from := range []struct {
-		kind   elf.SectionType
-		source Source
-	}{{elf.SHT_SYMTAB, SourceSymtab}, {elf.SHT_DYNSYM, SourceDynsym}} {
-		table := f.sectionOf(from.kind)
-		if table == nil || int(table.link) >= len(f.sections) {
-			continue
-		}
-		symbols, err := f.readSymbols(table, limits)
-		if err != nil {
+	if err := t.addTable(f, elf.SHT_SYMTAB, SourceSymtab, o.Limits); err != nil {
+		return nil, err
+	}
+	if len(t.layers) == 0 {
+		if err := t.addSeparate(f, r, finder, o.Limits); err != nil {
 			return nil, err
-		}
-		symbols = t.missing(symbols)
-		if err := t.addSymbols(f, symbols, &f.sections[table.link], from.source, limits); err != nil {
-			return nil, err
-		}
-		if len(t.layers) > 0 {
-			break
 		}
 	}
-	return t, nil
+	if len(t.layers) == 0 || t.layers[0].source == SourceMiniDebug {
+		if err := t.addTable(f, elf.SHT_DYNSYM, SourceDynsym, o.Limits); err != nil {
+			return nil, err
+		}
+	}
+	return t, t.addStubs(f)
+}
+
+// addSeparate adds the symbols that are kept apart from the file's own.
+func (t *Table) addSeparate(f *elfFile, r io.ReaderAt, finder *finder, limits Limits) error {
+	debug, file, err := finder.find(f, r)
+	if err != nil {
+		return err
+	}
+	if debug != nil {
+		defer file.Close()
+		if err := optional(t.addTable(debug, elf.SHT_SYMTAB, SourceDebugFile, limits)); err != nil || len(t.layers) > 0 {
+			return err
+		}
+	}
+	mini, err := f.miniDebug()
+	if err != nil || mini == nil {
+		return err
+	}
+	return optional(t.addTable(mini, elf.SHT_SYMTAB, SourceMiniDebug, limits))
+}
+
+// optional takes a file beside the one that was asked for as not there if it is damaged.
+func optional(err error) error {
+	if errors.Is(err, ErrMalformed) {
+		return nil
+	}
+	return err
+}
+
+// addTable adds the table of that kind, if there is one.
+func (t *Table) addTable(f *elfFile, kind elf.SectionType, source Source, limits Limits) error {
+	var strings *section
+	table := f.sectionOf(kind)
+	if table != nil && int(table.link) < len(f.sections) {
+		strings = &f.sections[table.link]
+	} else if len(f.sections) == 0 && kind == elf.SHT_DYNSYM {
+		var err error
+		if table, strings, err = f.dynamicSymbols(); err != nil {
+			return err
+		}
+	}
+	if table == nil || strings == nil || table.kind == elf.SHT_NOBITS {
+		return nil
+	}
+	symbols, err := f.readSymbols(table, limits)
+	if err != nil {
+		return err
+	}
+	return t.addSymbols(f, t.missing(symbols), strings, source, limits)
 }
 
 // Virtual returns the address of what is at that offset in the file, and false where nothing is mapped

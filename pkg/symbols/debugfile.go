@@ -1,0 +1,237 @@
+package symbols
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/therootcompany/xz"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+)
+
+// root is a folder in which debug files are looked for.
+type root struct {
+	fd int
+	// host tells the host's from a container's, whose folders can lead to file systems that its processes or
+	// a network answer for.
+	host bool
+}
+
+// openRoots opens the folders of a request, for a file that is open. Close them.
+//
+// Of a container only the mount that the file is from is looked at: that one answers.
+func (s *Store) openRoots(r *Request, file *os.File) []root {
+	var roots []root
+	if r.Root != nil {
+		if f, err := r.Root(); err == nil {
+			if mount, ok := mountOf(int(f.Fd())); ok {
+				if other, ok := mountOf(int(file.Fd())); ok && mount == other {
+					if fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+						roots = append(roots, root{fd: fd})
+					}
+				}
+			}
+			f.Close()
+		}
+	}
+	if fd, err := unix.Open(path.Join("/", s.options.HostRoot), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
+		roots = append(roots, root{fd, true})
+	}
+	return roots
+}
+
+// mountOf returns the number of a mount, without asking its file system.
+func mountOf(fd int) (uint64, bool) {
+	var st unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st)
+	return st.Mnt_id, err == nil && st.Mask&unix.STATX_MNT_ID != 0 // Linux 5.8
+}
+
+var errNotRegular = errors.New("not a regular file")
+
+// open opens a regular file by its path. Links stay within the root, and in a container within its mount.
+func (r root) open(name string) (*os.File, int64, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	if !r.host {
+		how.Resolve |= unix.RESOLVE_NO_XDEV
+	}
+	fd, err := unix.Openat2(r.fd, strings.TrimLeft(name, "/"), &how)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, 0, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, 0, errNotRegular
+	}
+	// With O_PATH nothing was opened; now it is known that this does not wait.
+	ready, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	return os.NewFile(uintptr(ready), name), st.Size, nil
+}
+
+// finder finds what distributions keep separate from a file.
+type finder struct {
+	path  string // the file's, in the first root
+	roots []root
+}
+
+func (d *finder) close() {
+	for _, r := range d.roots {
+		unix.Close(r.fd)
+	}
+}
+
+const debugFolder = "/usr/lib/debug"
+
+// find opens the debug file of f and returns its headers, nil if there is none. Close the file.
+//
+// It is found as gdb does (https://sourceware.org/gdb/current/onlinedocs/gdb.html/Separate-Debug-Files.html):
+// by build ID, which the debug file has as well, or by the name and the checksum in .gnu_debuglink.
+func (d *finder) find(f *elfFile, r io.ReaderAt) (*elfFile, *os.File, error) {
+	if d == nil || len(d.roots) == 0 {
+		return nil, nil, nil
+	}
+	info, err := buildid.Read(r, f.size)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading a build ID: %w", err)
+	}
+	id := info.GNU
+	if len(id) > 2 {
+		for _, root := range d.roots {
+			found, file, err := d.try(f, root, debugFolder+"/.build-id/"+id[:2]+"/"+id[2:]+".debug", func(r io.ReaderAt, size int64) bool {
+				other, err := buildid.Read(r, size)
+				return err == nil && other.GNU == id
+			})
+			if err != nil || found != nil {
+				return found, file, err
+			}
+		}
+	}
+	name, sum := f.debugLink()
+	if name == "" {
+		return nil, nil, nil
+	}
+	dir := path.Dir(path.Clean("/" + d.path))
+	for _, root := range d.roots {
+		candidates := []string{path.Join(debugFolder, dir, name), path.Join(dir, ".debug", name), path.Join(dir, name)}
+		if root.host { // the path is the container's
+			candidates = candidates[:1]
+		}
+		for _, candidate := range candidates {
+			found, file, err := d.try(f, root, candidate, func(r io.ReaderAt, size int64) bool { return f.checksum(r, size) == sum })
+			if err != nil || found != nil {
+				return found, file, err
+			}
+		}
+	}
+	return nil, nil, nil
+}
+
+func (d *finder) try(f *elfFile, root root, name string, right func(io.ReaderAt, int64) bool) (*elfFile, *os.File, error) {
+	file, size, err := root.open(name)
+	if err != nil {
+		return nil, nil, nil
+	}
+	if !right(file, size) {
+		file.Close()
+		return nil, nil, f.ctx.Err()
+	}
+	found, err := openELF(&reader{ctx: f.ctx, r: file, size: size, left: f.left})
+	if err != nil {
+		file.Close()
+		return nil, nil, nil
+	}
+	return found, file, nil
+}
+
+// checksum returns the sum of a whole file, 0 if there is too much to read.
+func (f *elfFile) checksum(r io.ReaderAt, size int64) uint32 {
+	in := &reader{ctx: f.ctx, r: r, size: size, left: f.left}
+	buf := make([]byte, chunk)
+	sum := uint32(0)
+	for off := int64(0); off < size; off += chunk {
+		b := buf[:min(chunk, size-off)]
+		if in.at(b, uint64(off)) != nil {
+			return 0
+		}
+		sum = crc32.Update(sum, crc32.IEEETable, b)
+	}
+	return sum
+}
+
+// debugLink returns what .gnu_debuglink says: a name without folder, padded to four bytes, and a checksum.
+func (f *elfFile) debugLink() (name string, sum uint32) {
+	s := f.sectionNamed(".gnu_debuglink")
+	if s == nil || s.size > 4096 {
+		return "", 0
+	}
+	b := make([]byte, s.size)
+	if f.at(b, s.offset) != nil {
+		return "", 0
+	}
+	n := bytes.IndexByte(b, 0)
+	at := (n + 4) &^ 3
+	if n <= 0 || at+4 > len(b) || bytes.ContainsRune(b[:n], '/') {
+		return "", 0
+	}
+	return string(b[:n]), f.order.Uint32(b[at:])
+}
+
+// Bounds of .gnu_debugdata.
+const (
+	maxMiniDebug = 64 << 20 // bytes that it unpacks to
+	maxXZWindow  = 16 << 20 // "xz -7"
+)
+
+// miniDebug unpacks .gnu_debugdata, an ELF file with the symbols of functions that .dynsym does not have
+// (https://sourceware.org/gdb/current/onlinedocs/gdb.html/MiniDebugInfo.html). It is nil if there is none, or
+// if it is damaged: then the file has its other names.
+func (f *elfFile) miniDebug() (*elfFile, error) {
+	s := f.sectionNamed(".gnu_debugdata")
+	if s == nil || s.size > maxMiniDebug {
+		return nil, nil
+	}
+	packed := make([]byte, s.size)
+	if err := f.at(packed, s.offset); err != nil {
+		return nil, err
+	}
+	in, err := xz.NewReader(bytes.NewReader(packed), maxXZWindow)
+	if err != nil {
+		return nil, nil
+	}
+	var plain bytes.Buffer
+	buf := make([]byte, chunk)
+	for {
+		if err := f.ctx.Err(); err != nil {
+			return nil, fmt.Errorf("%w: unpacking takes too long", ErrTooLarge)
+		}
+		n, err := in.Read(buf)
+		if plain.Write(buf[:n]); plain.Len() > maxMiniDebug {
+			return nil, nil
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, nil
+		}
+	}
+	mini, err := openELF(&reader{ctx: f.ctx, r: bytes.NewReader(plain.Bytes()), size: int64(plain.Len()), left: f.left})
+	if err != nil {
+		return nil, nil
+	}
+	return mini, nil
+}

@@ -1,0 +1,193 @@
+package symbols
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+)
+
+// Bounds of a perf map. What goes past them is not taken in; what is there stays.
+const (
+	maxPerfEntries = 512 << 10
+	maxPerfNames   = 32 << 20
+	maxPerfLine    = 8 << 10
+	maxPerfSize    = 64 << 20 // of one piece of code
+)
+
+// ReadPerfMap reads what a JIT compiler has written to a perf map
+// (https://github.com/torvalds/linux/blob/master/tools/perf/Documentation/jit-interface.txt): a line
+// "START SIZE name" for each piece of code, in hexadecimal, with the addresses of the process. Of pieces
+// that overlap, the last one counts: the others are gone.
+//
+// old is nil, or what was read before: then what was added since is read. Its last line may not be
+// complete yet.
+func ReadPerfMap(ctx context.Context, r io.ReaderAt, size int64, old *Table, limits Limits) (*Table, error) {
+	m := perfMap{limits: limits}
+	from := int64(0)
+	if old != nil && old.read <= size {
+		from = old.read
+		m.take(old)
+	}
+	read, err := m.read(ctx, r, from, size)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil && read == old.read {
+		return old, nil
+	}
+	t := &Table{read: read}
+	spans, names := m.flatten()
+	// The map has less names than the file: addSpans reads each one once.
+	if err := t.addSpans(spans, SourcePerfMap, func(i int) []byte { return names(spans[i].symbol) }); err != nil && !errors.Is(err, ErrTooLarge) {
+		return nil, err
+	}
+	return t, nil
+}
+
+// perfMap is the pieces of code in the order in which they were written.
+type perfMap struct {
+	limits  Limits
+	entries []perfEntry
+	text    []byte
+}
+
+type perfEntry struct {
+	start, end uint64
+	name, size uint32 // in text
+}
+
+// take begins with what a table has.
+func (m *perfMap) take(t *Table) {
+	for i := range t.layers {
+		l := &t.layers[i]
+		for j, start := range l.starts {
+			m.add(l.base+uint64(start), uint64(l.sizes[j]), []byte(l.names.get(j)))
+		}
+	}
+}
+
+func (m *perfMap) add(start, size uint64, name []byte) {
+	if size == 0 || size > maxPerfSize || start+size < start || len(name) == 0 || len(m.entries) >= min(maxPerfEntries, m.limits.Symbols) ||
+		len(m.text)+len(name) > min(maxPerfNames, m.limits.Names) {
+		return
+	}
+	m.entries = append(m.entries, perfEntry{start, start + size, uint32(len(m.text)), uint32(len(name))})
+	m.text = append(m.text, name...)
+}
+
+// read reads lines, and returns where the first one begins that is not complete.
+func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (int64, error) {
+	left := m.limits.Read
+	in := &reader{ctx: ctx, r: r, size: size, left: &left}
+	buf := make([]byte, chunk)
+	for from < size {
+		b := buf[:min(chunk, size-from)]
+		if err := in.at(b, uint64(from)); err != nil {
+			if errors.Is(err, ErrTooLarge) {
+				break
+			}
+			return 0, err
+		}
+		end := bytes.LastIndexByte(b, '\n') + 1
+		if end == 0 {
+			if len(b) < maxPerfLine {
+				break
+			}
+			end = len(b) // nonsense
+		}
+		for line := range bytes.Lines(b[:end]) {
+			m.line(bytes.TrimRight(line, "\r\n"))
+		}
+		from += int64(end)
+	}
+	return from, nil
+}
+
+// line reads "7f2a1c000000 1a0 LazyCompile:~work /app/main.js:12". Who does not pad writes 0x in front.
+func (m *perfMap) line(b []byte) {
+	first, rest, _ := bytes.Cut(b, []byte(" "))
+	second, name, ok := bytes.Cut(rest, []byte(" "))
+	if !ok || len(b) > maxPerfLine {
+		return
+	}
+	start, err1 := strconv.ParseUint(string(bytes.TrimPrefix(first, []byte("0x"))), 16, 64)
+	size, err2 := strconv.ParseUint(string(bytes.TrimPrefix(second, []byte("0x"))), 16, 64)
+	if err1 == nil && err2 == nil {
+		m.add(start, size, bytes.TrimSpace(name))
+	}
+}
+
+// flatten returns what is left of the pieces after those that came later, by address, and their names.
+func (m *perfMap) flatten() (spans []span, name func(symbol int) []byte) {
+	// At each place where one begins or ends, the newest that is open counts.
+	type edge struct {
+		at    uint64
+		entry int
+	}
+	edges := make([]edge, 0, 2*len(m.entries))
+	for i := range m.entries {
+		edges = append(edges, edge{m.entries[i].start, i}, edge{m.entries[i].end, i})
+	}
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
+	var open newest
+	for i, e := range edges {
+		if e.at == m.entries[e.entry].start {
+			open.push(e.entry)
+		}
+		if i+1 == len(edges) || edges[i+1].at == e.at {
+			continue
+		}
+		for len(open) > 0 && m.entries[open[0]].end <= e.at {
+			open.pop()
+		}
+		if len(open) == 0 {
+			continue
+		}
+		if n := len(spans); n > 0 && spans[n-1].symbol == open[0] && spans[n-1].end == e.at {
+			spans[n-1].end = edges[i+1].at
+		} else {
+			spans = append(spans, span{e.at, edges[i+1].at, open[0]})
+		}
+	}
+	return spans, func(symbol int) []byte {
+		e := &m.entries[symbol]
+		return m.text[e.name:][:e.size]
+	}
+}
+
+// newest is a heap of numbers, the largest first.
+type newest []int
+
+func (h *newest) push(n int) {
+	s := append(*h, n)
+	for i := len(s) - 1; i > 0 && s[(i-1)/2] < s[i]; i = (i - 1) / 2 {
+		s[(i-1)/2], s[i] = s[i], s[(i-1)/2]
+	}
+	*h = s
+}
+
+func (h *newest) pop() {
+	s := *h
+	n := len(s) - 1
+	s[0] = s[n]
+	s = s[:n]
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= n {
+			break
+		}
+		if child+1 < n && s[child+1] > s[child] {
+			child++
+		}
+		if s[i] >= s[child] {
+			break
+		}
+		s[i], s[child] = s[child], s[i]
+		i = child
+	}
+	*h = s
+}

@@ -1,0 +1,141 @@
+package symbols
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func perfMapOf(t *testing.T, text string, old *Table) *Table {
+	t.Helper()
+	table, err := ReadPerfMap(context.Background(), bytes.NewReader([]byte(text)), int64(len(text)), old, DefaultLimits())
+	require.NoError(t, err)
+	return table
+}
+
+func TestPerfMap(t *testing.T) {
+	text := "7f0000001000 100 LazyCompile:~work /app/main.js:12\n" +
+		"0x7f0000002000 0x80 with prefix\r\n" +
+		"7f0000001080 10 in the middle, later\n" +
+		"nonsense\n\n7f 10\nzz 10 name\n7f0000009000 0 empty\nffffffffffffff00 fff around the end\n" +
+		"100 20 far away\n" +
+		"7f0000003000 10 not compl"
+	table := perfMapOf(t, text, nil)
+	for addr, want := range map[uint64]string{
+		0x7f0000001000: "LazyCompile:~work /app/main.js:12", 0x7f000000107f: "LazyCompile:~work /app/main.js:12",
+		0x7f0000001080: "in the middle, later", 0x7f000000108f: "in the middle, later", 0x7f0000001090: "LazyCompile:~work /app/main.js:12",
+		0x7f00000010ff: "LazyCompile:~work /app/main.js:12", 0x7f0000001100: "", 0x7f0000002000: "with prefix", 0x7f000000207f: "with prefix",
+		0x7f0000002080: "", 0x100: "far away", 0x7f0000003000: "", 0x7f0000009000: "", 0xffffffffffffff00: "", 0: "",
+	} {
+		s, state := table.Lookup(addr)
+		require.Equal(t, want, s.Name, "%#x", addr)
+		require.Equal(t, want != "", state == Named)
+	}
+	// The rest is written, and code moves to where other code was.
+	text += "ete\n7f0000001040 100 newer\n"
+	table = perfMapOf(t, text, table)
+	for addr, want := range map[uint64]string{
+		0x7f0000003000: "not complete", 0x7f0000001040: "newer", 0x7f0000001080: "newer", 0x7f000000113f: "newer",
+		0x7f000000103f: "LazyCompile:~work /app/main.js:12", 0x100: "far away",
+	} {
+		s, _ := table.Lookup(addr)
+		require.Equal(t, want, s.Name, "%#x", addr)
+	}
+	require.Same(t, table, perfMapOf(t, text, table), "nothing was added")
+	// A new file of that name.
+	s, _ := perfMapOf(t, "100 10 other\n", table).Lookup(0x100)
+	require.Equal(t, "other", s.Name)
+}
+
+// Pieces of code at random, in parts, next to a plain list.
+func TestPerfMapRandom(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var truth [1 << 12]string
+	var text bytes.Buffer
+	var table *Table
+	for i := range 500 {
+		start, size := random.IntN(len(truth)-64), 1+random.IntN(63)
+		name := fmt.Sprintf("f%d", i)
+		fmt.Fprintf(&text, "%x %x %s\n", start, size, name)
+		for a := start; a < start+size; a++ {
+			truth[a] = name
+		}
+		if i%50 == 49 {
+			table = perfMapOf(t, text.String(), table)
+			for addr, want := range truth {
+				s, _ := table.Lookup(uint64(addr))
+				require.Equal(t, want, s.Name, "%#x", addr)
+			}
+		}
+	}
+}
+
+// A Store reads what was added when it is asked, and until then says that more may come.
+func TestStorePerfMap(t *testing.T) {
+	s := NewStore(Options{})
+	defer s.Close()
+	path := filepath.Join(t.TempDir(), "perf-1.map")
+	require.NoError(t, os.WriteFile(path, []byte("1000 10 first\n"), 0o600))
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	whole, err := Identify(f)
+	require.NoError(t, err)
+	id := FileID{Dev: whole.Dev, Inode: whole.Inode, Process: 42}
+	r := Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }}
+	s.Request(r)
+	require.True(t, s.Wait(t.Context(), id))
+	got, state := s.Lookup(id, 0x1008)
+	require.Equal(t, Named, state)
+	require.Equal(t, Symbol{Name: "first", Source: SourcePerfMap}, got)
+	require.Equal(t, Named, s.Request(r), "not again at once")
+	appending, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer appending.Close()
+	_, err = appending.WriteString("2000 10 second\n")
+	require.NoError(t, err)
+	_, state = s.Lookup(id, 0x2000)
+	require.Equal(t, Outside, state)
+	s.mu.Lock()
+	s.entries[id].read = time.Time{} // long ago
+	s.mu.Unlock()
+	require.Equal(t, Pending, s.Request(r))
+	require.True(t, s.Wait(t.Context(), id))
+	got, _ = s.Lookup(id, 0x2000)
+	require.Equal(t, "second", got.Name)
+	require.EqualValues(t, 1, s.Stats().Files)
+}
+
+func TestVDSO(t *testing.T) {
+	s := NewStore(Options{})
+	defer s.Close()
+	require.Equal(t, Named, s.Request(Request{ID: VDSO}))
+	names := map[string]bool{}
+	for addr := uint64(0); addr < 0x4000; addr++ {
+		if s, state := s.Lookup(VDSO, addr); state == Named {
+			names[s.Name] = true
+		}
+	}
+	require.Condition(t, func() bool { return names["__vdso_clock_gettime"] || names["__kernel_clock_gettime"] }, "%v", names)
+}
+
+func FuzzPerfMap(f *testing.F) {
+	f.Add([]byte("1000 10 f\n1008 10 g\n"), 12)
+	f.Add([]byte("ffffffffffffffff 1 f\n0 ffffffffffffffff g\n"), 3)
+	f.Fuzz(func(t *testing.T, b []byte, cut int) {
+		limits := Limits{Symbols: 100, Names: 1000, Read: 10_000}
+		first := b[:min(max(cut, 0), len(b))]
+		table, err := ReadPerfMap(t.Context(), bytes.NewReader(first), int64(len(first)), nil, limits)
+		require.NoError(t, err)
+		table, err = ReadPerfMap(t.Context(), bytes.NewReader(b), int64(len(b)), table, limits)
+		require.NoError(t, err)
+		checkTable(t, table)
+	})
+}

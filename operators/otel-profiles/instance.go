@@ -21,6 +21,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
 // instance is the operator's part of one gadget run. Rows may come before Start and after Stop,
@@ -60,10 +61,12 @@ func (i *instance) ExtraParams(operators.GadgetContext) api.Params {
 	return extraParams()
 }
 
-// PreStart subscribes to the data sources that have something to export. An exporter that does
+// PreStart fits the gadget to the machine, also where nothing is exported, and subscribes to the data
+// sources that have something to export. An exporter that does
 // not exist or is set up wrongly is an error: whoever asked for it must know. A data source whose
 // annotations are wrong is logged, and the gadget runs without exporting that one.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
+	tune.Apply(gadgetCtx, tune.ThisMachine())
 	if i.targets.empty() {
 		return nil
 	}
@@ -108,6 +111,7 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 		i.abandon()
 		return fmt.Errorf("%s: %w", Name, err)
 	}
+	i.chooseStacks(gadgetCtx)
 	go i.run()
 	return nil
 }

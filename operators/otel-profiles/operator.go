@@ -28,6 +28,7 @@ import (
 	"github.com/spf13/viper"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
 // Name is the operator's name, and the prefix of its settings in Inspektor Gadget's config:
@@ -124,6 +125,7 @@ func (o *Operator) Init(*params.Params) error {
 	o.environ = os.Environ()
 	o.closing = false
 	o.mu.Unlock()
+	tune.Observe()
 
 	set := o.load(config.Flags{}, false)
 	for _, err := range set.Problems() {
@@ -199,6 +201,7 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	if gadgetCtx.IsClient() {
 		return nil, nil
 	}
+	hideIDs(gadgetCtx)
 	values = withoutImageDefaults(gadgetCtx, values)
 	if gadgetCtx.IsRemoteCall() {
 		for _, key := range localParams {

@@ -15,6 +15,27 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
+// HasIDs reports whether a data source can have stacks by ID.
+func HasIDs(ds datasource.DataSource) bool {
+	return len(ds.GetFieldsWithTag(kernelIDTag))+len(ds.GetFieldsWithTag(userIDTag)) > 0
+}
+
+// HideIDs keeps the fields of stacks by ID, which only this package reads, out of columns and JSON.
+func HideIDs(ds datasource.DataSource) {
+	hide := func(acc datasource.FieldAccessor) {
+		acc.SetHidden(true, false)
+		acc.AddAnnotation("json.skip", "true")
+	}
+	for _, tag := range []string{kernelIDTag, userIDTag} {
+		for _, acc := range ds.GetFieldsWithTag(tag) {
+			hide(acc)
+			for _, member := range acc.SubFields() {
+				hide(member)
+			}
+		}
+	}
+}
+
 // taskReader reads what a symbolizer has to know of a process from a profiles_user_stack, whose members
 // are those of a gadget_user_stack.
 type taskReader struct {

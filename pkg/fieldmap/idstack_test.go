@@ -4,10 +4,12 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 	"github.com/stretchr/testify/require"
@@ -47,6 +49,26 @@ func idGadget(t testing.TB, metadata string) *source {
 	members = append(members, processMembers(len(members))...)
 	members = append(members, userStackMembers("user_stack_raw", len(members))...)
 	return newSource(t, "samples", metadata, members...).enrich().formatUserStack("user_stack_raw").text("kern_stack")
+}
+
+// The fields of stacks by ID are for this package alone: no column shows them, and no JSON.
+func TestHideIDs(t *testing.T) {
+	src := idGadget(t, idMetadata)
+	require.True(t, HasIDs(src))
+	HideIDs(src)
+	hidden := 0
+	for _, f := range src.Fields() {
+		ours := strings.HasPrefix(f.FullName, "kern_stack_id") || strings.HasPrefix(f.FullName, "user_stack_id")
+		if !ours {
+			require.NotContains(t, f.Annotations, "json.skip", f.FullName)
+			continue
+		}
+		hidden++
+		require.True(t, datasource.FieldFlagHidden.In(f.Flags), f.FullName)
+		require.Equal(t, "true", f.Annotations["json.skip"], f.FullName)
+	}
+	require.Equal(t, len(idMembers())-1, hidden)
+	require.False(t, HasIDs(newSource(t, "samples", idMetadata, &member{name: "samples", kind: api.Kind_Uint64, size: 8, parent: -1})))
 }
 
 func idRow() map[string]any {

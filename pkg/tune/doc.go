@@ -1,0 +1,61 @@
+// Package tune sets the parameters of a gadget to what fits the machine and the run, before its eBPF
+// programs are loaded:
+//
+//   - sizes of maps to the number of CPUs (Apply),
+//   - programs for tracepoints that not every kernel has to whether this one has them (Apply),
+//   - stacks as text or by ID to whether anybody reads the text (Reading, StacksByID).
+//
+// A parameter is set only while it has the default of the gadget's image: what a user asks for stays. An
+// image whose parameters nobody tunes works all the same, with its defaults.
+//
+// Inspektor Gadget hands parameters to the operators that own them and to nobody else. Observe puts
+// itself in between, where that is possible without changing what they get.
+package tune
+
+import (
+	"strings"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/spf13/viper"
+)
+
+// Parameters are those of a gadget's eBPF programs, by the name of their variable.
+type parameters struct {
+	metadata *viper.Viper
+	values   api.ParamValues
+}
+
+// parametersOf returns the parameters of a gadget, and false where they cannot be set: the gadget has no
+// eBPF programs, or Observe was not called before it was instantiated.
+func parametersOf(gadgetCtx operators.GadgetContext) (parameters, bool) {
+	v, _ := gadgetCtx.GetVar(valuesVar)
+	values, ok := v.(api.ParamValues)
+	if !ok {
+		return parameters{}, false
+	}
+	v, _ = gadgetCtx.GetVar("config")
+	metadata, ok := v.(*viper.Viper)
+	return parameters{metadata, values}, ok
+}
+
+// entry returns a member of a parameter's entry in the metadata. Viper's keys have no capitals.
+func (p parameters) entry(variable, member string) string {
+	return p.metadata.GetString("params.ebpf." + variable + "." + member)
+}
+
+func (p parameters) key(variable string) string {
+	if key := p.entry(variable, "key"); key != "" {
+		return key
+	}
+	return variable
+}
+
+// isDefault reports whether a parameter has the value that the image gives it. One without an entry in the
+// metadata has no default that is known. Inspektor Gadget replaces that of a string by an empty one.
+func (p parameters) isDefault(variable string) bool {
+	def, value := p.entry(variable, "defaultvalue"), p.values[p.key(variable)]
+	return def != "" && (value == "" || strings.EqualFold(value, def))
+}
+
+func (p parameters) set(variable, value string) { p.values[p.key(variable)] = value }

@@ -1,0 +1,60 @@
+package tune
+
+import (
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2"
+)
+
+const (
+	// ebpfMediaType is that of the layer with a gadget's programs.
+	ebpfMediaType = "application/vnd.gadget.ebpf.program.v1+binary"
+
+	// What is found is left with the gadget under these names.
+	valuesVar = "otel-profiles/ebpf-params"
+	outputVar = "otel-profiles/output"
+)
+
+// Observe makes what the other functions need known to them, of all gadgets that are instantiated after
+// it. It may be called more than once, and has no effect where Inspektor Gadget's eBPF operator is not
+// part of the program.
+func Observe() {
+	op, ok := operators.GetImageOperatorForMediaType(ebpfMediaType)
+	if _, done := op.(*programs); ok && !done {
+		operators.RegisterOperatorForMediaType(ebpfMediaType, &programs{op})
+	}
+	operators.RegisterDataOperator(output{})
+}
+
+// programs is Inspektor Gadget's eBPF operator. It looks its parameters up when it starts, in the map that
+// it got when it was instantiated, so they can be set until then.
+type programs struct{ operators.ImageOperator }
+
+// InstantiateImageOperator implements operators.ImageOperator.
+func (p *programs) InstantiateImageOperator(gadgetCtx operators.GadgetContext, target oras.ReadOnlyTarget, layer ocispec.Descriptor, values api.ParamValues) (operators.ImageOperatorInstance, error) {
+	if values == nil {
+		values = api.ParamValues{}
+	}
+	gadgetCtx.SetVar(valuesVar, values)
+	return p.ImageOperator.InstantiateImageOperator(gadgetCtx, target, layer, values)
+}
+
+// output has the name of Inspektor Gadget's operator that prints rows. Parameters go to operators by their
+// names, those of a client also to the server: so this one gets that one's --output, on either side. It
+// does nothing else, and keeps nobody from printing: the other one is not in the registry, the commands
+// that print add it by themselves.
+type output struct{}
+
+func (output) Name() string               { return "cli" }
+func (output) Init(*params.Params) error  { return nil }
+func (output) GlobalParams() api.Params   { return nil }
+func (output) InstanceParams() api.Params { return nil }
+func (output) Priority() int              { return 0 }
+
+// InstantiateDataOperator implements operators.DataOperator: it never has an instance.
+func (output) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	gadgetCtx.SetVar(outputVar, values["output"])
+	return nil, nil
+}

@@ -1,0 +1,78 @@
+package tune
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+)
+
+// lruReserve is how many entries of an LRU map a CPU can hold back: 128 that are free for itself, and
+// 128 that it has just added (LOCAL_FREE_TARGET and LOCAL_PENDING, kernel/bpf/bpf_lru_list.c). They drop
+// stacks that are still needed where a map has not many more entries than that for each CPU.
+const lruReserve = 256
+
+// memoryShare is the part of the machine's memory that one map may take by growing. Hypervisors
+// announce more possible CPUs than a small machine will ever have.
+const memoryShare = 256
+
+// Entries returns how many entries a map gets on a machine of so many possible CPUs: perCPU for each, no
+// fewer than def, the size for machines of any size, and of those above it no more than fit into a 256th
+// of the memory. entry is the size of one in bytes.
+func Entries(def, perCPU, cpus int, entry, memory uint64) int {
+	n := perCPU * cpus
+	if most := memory / memoryShare / max(entry, 1); uint64(max(n, 0)) > most {
+		n = int(most)
+	}
+	return max(n, def)
+}
+
+const maxEntries = "_max_entries"
+
+// sizeMaps sets the parameters that Inspektor Gadget sizes maps by. A gadget can say how many entries a
+// map needs for each CPU (percpu, in the parameter's entry); an LRU map gets at least lruReserve.
+func (p parameters) sizeMaps(spec func(name string) *ebpf.MapSpec, m Machine) {
+	for variable := range p.metadata.GetStringMap("params.ebpf") {
+		name, ok := strings.CutSuffix(variable, maxEntries)
+		if !ok || !p.isDefault(variable) {
+			continue
+		}
+		def, err := strconv.Atoi(p.entry(variable, "defaultvalue"))
+		s := spec(name)
+		if err != nil || s == nil {
+			continue
+		}
+		perCPU, _ := strconv.Atoi(p.entry(variable, "percpu"))
+		if s.Type == ebpf.LRUHash {
+			perCPU = max(perCPU, lruReserve)
+		}
+		if n := Entries(def, perCPU, m.CPUs, uint64(s.KeySize+s.ValueSize), m.Memory); n > def {
+			p.set(variable, strconv.Itoa(n))
+		}
+	}
+}
+
+// Machine is what gadgets are tuned to.
+type Machine struct {
+	CPUs          int                    // possible ones
+	Memory        uint64                 // bytes
+	HasTracepoint func(name string) bool // of the kernel
+}
+
+// ThisMachine returns the one that the program runs on.
+func ThisMachine() Machine {
+	m := Machine{CPUs: 1, Memory: 1 << 30, HasTracepoint: hasTracepoint}
+	if n, err := ebpf.PossibleCPU(); err == nil {
+		m.CPUs = n
+	}
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
+				kB, _ := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+				m.Memory = kB << 10
+			}
+		}
+	}
+	return m
+}

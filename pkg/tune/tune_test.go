@@ -1,0 +1,180 @@
+package tune
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/peer"
+	"oras.land/oras-go/v2"
+)
+
+func TestEntries(t *testing.T) {
+	const entry, gigabyte = 1020, 1 << 30
+	for _, tc := range []struct {
+		name              string
+		def, perCPU, cpus int
+		memory            uint64
+		want              int
+	}{
+		{"few CPUs have the default", 16384, 256, 2, 8 * gigabyte, 16384},
+		{"as many as the default is for", 16384, 256, 64, 256 * gigabyte, 16384},
+		{"128 CPUs", 16384, 256, 128, 256 * gigabyte, 32768},
+		{"256 CPUs", 16384, 256, 256, 512 * gigabyte, 65536},
+		{"256 CPUs and many stacks of each", 16384, 2048, 256, 1024 * gigabyte, 524288},
+		{"more CPUs announced than the memory is for", 16384, 2048, 240, 8 * gigabyte, 32896},
+		{"never below the default", 16384, 2048, 240, gigabyte / 8, 16384},
+		{"no need per CPU", 1024, 0, 256, 512 * gigabyte, 1024},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, Entries(tc.def, tc.perCPU, tc.cpus, entry, tc.memory))
+		})
+	}
+}
+
+const metadata = `
+programs:
+  back: {attach_to: gadget_program_disabled, tracepoint: exit_tp, param: exit, spares: left_max_entries}
+params:
+  ebpf:
+    exit: {key: use-exit, defaultValue: auto}
+    format_stacks: {key: format-stacks, defaultValue: auto}
+    left_max_entries: {key: left, defaultValue: "4096", perCPU: 512}
+    stacks_max_entries: {key: stacks, defaultValue: "16384"}
+    rows_max_entries: {key: rows, defaultValue: "16384"}
+    elsewhere_max_entries: {defaultValue: "16384"}
+    include_host: {key: include-host, defaultValue: "false"}
+`
+
+// instantiate returns the context of a gadget with the metadata above, as operators get it.
+func instantiate(t *testing.T, values api.ParamValues) *gadgetcontext.GadgetContext {
+	t.Helper()
+	gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
+	require.NoError(t, gadgetCtx.SetMetadata([]byte(metadata)))
+	for name, typ := range map[string]ebpf.MapType{"stacks": ebpf.LRUHash, "rows": ebpf.Hash, "left": ebpf.Hash} {
+		gadgetCtx.SetVar(operators.MapSpecPrefix+name, &ebpf.MapSpec{Type: typ, KeySize: 4, ValueSize: 1016})
+	}
+	_, err := (&programs{noProgram{}}).InstantiateImageOperator(gadgetCtx, nil, ocispec.Descriptor{}, values)
+	require.NoError(t, err)
+	return gadgetCtx
+}
+
+type noProgram struct{}
+
+func (noProgram) Name() string { return "ebpf" }
+func (noProgram) InstantiateImageOperator(operators.GadgetContext, oras.ReadOnlyTarget, ocispec.Descriptor, api.ParamValues) (operators.ImageOperatorInstance, error) {
+	return nil, nil
+}
+
+func attachedTo(t *testing.T, gadgetCtx operators.GadgetContext) string {
+	t.Helper()
+	p, ok := parametersOf(gadgetCtx)
+	require.True(t, ok)
+	return p.metadata.GetString("programs.back.attach_to")
+}
+
+func machine(tracepoints bool) Machine {
+	return Machine{CPUs: 128, Memory: 256 << 30, HasTracepoint: func(name string) bool { return tracepoints && name == "exit_tp" }}
+}
+
+func TestApplyDefaults(t *testing.T) {
+	// As a client sends them: Inspektor Gadget gives strings an empty default, whatever the metadata says.
+	values := api.ParamValues{"use-exit": "", "left": "4096", "stacks": "16384", "rows": "16384", "include-host": "false"}
+	gadgetCtx := instantiate(t, values)
+	Apply(gadgetCtx, machine(false))
+	require.Equal(t, api.ParamValues{"use-exit": "", "left": "65536", "stacks": "32768", "rows": "16384", "include-host": "false"}, values)
+	require.Equal(t, "gadget_program_disabled", attachedTo(t, gadgetCtx))
+}
+
+func TestApplyTracepoint(t *testing.T) {
+	values := api.ParamValues{}
+	gadgetCtx := instantiate(t, values)
+	Apply(gadgetCtx, machine(true))
+	require.Equal(t, api.ParamValues{"use-exit": "true", "left": "1", "stacks": "32768"}, values)
+	require.Equal(t, "exit_tp", attachedTo(t, gadgetCtx))
+}
+
+// What a user asks for stays.
+func TestApplyTyped(t *testing.T) {
+	values := api.ParamValues{"use-exit": "false", "left": "100", "stacks": "1000"}
+	gadgetCtx := instantiate(t, values)
+	Apply(gadgetCtx, machine(true))
+	require.Equal(t, api.ParamValues{"use-exit": "false", "left": "100", "stacks": "1000"}, values)
+	require.Equal(t, "gadget_program_disabled", attachedTo(t, gadgetCtx))
+}
+
+// A gadget without eBPF programs has nothing to tune.
+func TestApplyNothing(t *testing.T) {
+	gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
+	Apply(gadgetCtx, machine(true))
+	require.False(t, StacksByID(gadgetCtx))
+}
+
+func TestStacksByID(t *testing.T) {
+	for value, want := range map[string]string{"": "false", "auto": "false", "true": "", "false": ""} {
+		values := api.ParamValues{"format-stacks": value}
+		require.Equal(t, want != "", StacksByID(instantiate(t, values)), value)
+		if want == "" {
+			want = value
+		}
+		require.Equal(t, want, values["format-stacks"])
+	}
+}
+
+func TestReading(t *testing.T) {
+	called := peer.NewContext(context.Background(), &peer.Peer{Addr: &net.UnixAddr{}})
+	for _, tc := range []struct {
+		name    string
+		ctx     context.Context
+		remote  bool
+		output  string
+		samples bool // whether somebody reads data source samples
+		others  bool
+	}{
+		{"printed here", context.Background(), false, "columns", true, true},
+		{"no word on it", context.Background(), false, "", true, true},
+		{"not printed", context.Background(), false, "none", false, false},
+		{"one not printed", context.Background(), false, "samples:none,others:json", false, true},
+		{"wrong", context.Background(), false, "a:b:c,,:", true, true},
+		{"a client waits", called, true, "json", true, true},
+		{"a client waits, and prints nothing", called, true, "none", false, false},
+		{"detached", context.Background(), true, "columns", false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			gadgetCtx := gadgetcontext.New(tc.ctx, "gadget", gadgetcontext.WithAsRemoteCall(tc.remote), gadgetcontext.WithDataOperators(output{}))
+			require.NoError(t, gadgetCtx.PrepareGadgetInfo(api.ParamValues{"operator.cli.output": tc.output, "operator.cli.fields": "x"}))
+			r := ReadingOf(gadgetCtx)
+			require.Equal(t, tc.samples, r.Anybody("samples"))
+			require.Equal(t, tc.others, r.Anybody("others"))
+		})
+	}
+}
+
+// The operator that is put in between is put there once, and hands the same values on.
+func TestObserve(t *testing.T) {
+	before, ok := operators.GetImageOperatorForMediaType(ebpfMediaType)
+	t.Cleanup(func() {
+		if ok {
+			operators.RegisterOperatorForMediaType(ebpfMediaType, before)
+		}
+	})
+	operators.RegisterOperatorForMediaType(ebpfMediaType, noProgram{})
+	Observe()
+	Observe()
+	now, _ := operators.GetImageOperatorForMediaType(ebpfMediaType)
+	require.Equal(t, &programs{noProgram{}}, now)
+	require.Contains(t, operators.GetDataOperators(), "cli")
+}
+
+func TestThisMachine(t *testing.T) {
+	m := ThisMachine()
+	require.Positive(t, m.CPUs)
+	require.Greater(t, m.Memory, uint64(64<<20))
+	require.False(t, m.HasTracepoint("no_such_tracepoint"))
+}

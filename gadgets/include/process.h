@@ -35,6 +35,28 @@ static __always_inline void fill_process(struct process *proc)
 	bpf_get_current_comm(proc->comm, sizeof(proc->comm));
 }
 
+/* The same of another thread, or of the current one. */
+static __always_inline void fill_process_from(struct task_struct *task,
+					      struct process *proc)
+{
+	proc->pid = BPF_CORE_READ(task, tgid);
+	proc->uid = BPF_CORE_READ(task, cred, uid.val);
+	proc->mntns_id = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum);
+	/* What follows the name's end must be the same each time. */
+	__builtin_memset(proc->comm, 0, sizeof(proc->comm));
+	BPF_CORE_READ_STR_INTO(&proc->comm, task, comm);
+}
+
+/*
+ * The name of a row that stands for no process, which begins as zeros. A literal
+ * becomes part of the code: a constant array of 16 bytes would get a section of
+ * its own, .rodata.cst16, that the type information of clang 14 knows nothing of.
+ * Inspektor Gadget then loses the defaults of all parameters, and shows the
+ * processes of root alone.
+ */
+#define name_row(proc, literal) \
+	__builtin_memcpy((proc)->comm, literal, sizeof(literal))
+
 /*
  * The name of a row that stands for no process, which begins as zeros. A literal
  * becomes part of the code: a constant array of 16 bytes would get a section of

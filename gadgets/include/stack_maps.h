@@ -8,16 +8,26 @@
  * up, ig_kstack and ig_ustack, but another type. The BPF_MAP_TYPE_STACK_TRACE
  * of the original headers gives every stack one bucket, chosen by a hash; a
  * bucket once taken stays taken, so that in a long run more and more new
- * stacks end as -EEXIST. Here a stack is an entry of an LRU hash map under a
- * 31 bit hash of its addresses. Two stacks compete only if all those bits are
- * the same, and when the map is full the kernel drops the stacks that have not
- * been seen for longest. Nobody has to empty the maps.
+ * stacks end as -EEXIST. Here a stack is an entry of an LRU hash map under 31
+ * bits of a hash of its addresses, and what is found under such an ID is compared
+ * with the stack at hand: if it is another one, the next bits are tried. When the
+ * map is full the kernel drops the stacks that have not been seen for longest.
+ * Nobody has to empty the maps.
  *
  * An ID is 1 or more for a stack and, read as a signed number, a negative
  * errno for none. -EFAULT means that there are no frames to be had, as in the
  * kernel stack of a thread that was in user mode; it has an entry of its own,
  * an empty stack, or Inspektor Gadget would warn of a lost stack at each such
- * row. Any other errno is a stack that was lost.
+ * row. Any other errno is a stack that was lost. A stack that fills its entry
+ * to the end was cut there.
+ *
+ * In three steps, for programs that do them at different times:
+ *
+ *	take_*		walks a stack into memory of the caller
+ *	keep_*		puts what was taken into a map, and returns its ID
+ *	fill_process_of	what Inspektor Gadget needs to name a user stack's frames
+ *
+ * put_kernel_stack and put_user_stack put the result into a row.
  */
 #ifndef STACK_MAPS_H
 #define STACK_MAPS_H
@@ -56,13 +66,22 @@ GADGET_PARAM(collect_build_id);
 const volatile int ig_build_id_max_entries = 1024;
 GADGET_PARAM(ig_build_id_max_entries);
 
+/* A parameter with the values auto, true and false, of which it tells true. */
+static __always_inline bool is_true(const volatile char *param)
+{
+	return param[0] == 't';
+}
+
 /*
  * --format-stacks: Inspektor Gadget turns the stacks of each row into text,
- * which costs more than all the rest of a run. Without it a row has the IDs in
- * the types below, which only otel-profiles reads, once per distinct stack.
+ * which costs more than all the rest of a run. With "false" a row has the IDs
+ * in the types below, which only otel-profiles reads, once per distinct stack.
+ * otel-profiles makes "auto" into "false" where nobody reads the text.
  */
-const volatile bool format_stacks = true;
+const volatile char format_stacks[8] = "auto";
 GADGET_PARAM(format_stacks);
+
+#define stacks_by_id (format_stacks[0] == 'f')
 
 /* The ID of a stack in ig_kstack. */
 typedef __u32 profiles_kernel_stack;
@@ -131,119 +150,173 @@ struct {
 } scratch_build_ids SEC(".maps");
 
 /* Hashes up to the first empty address. The seed sets address spaces apart. */
-static __always_inline __u32 stack_hash(const stack_frames frames, __u64 seed)
+static __always_inline __u64 stack_hash(const stack_frames *frames, __u64 seed)
 {
 	__u64 h = seed;
 
 	for (int i = 0; i < STACK_DEPTH; i++) {
-		if (!frames[i])
+		if (!(*frames)[i])
 			break;
-		h = (h ^ frames[i]) * 0x9e3779b97f4a7c15ull;
+		h = (h ^ (*frames)[i]) * 0x9e3779b97f4a7c15ull;
 		h ^= h >> 32;
 	}
-	h &= 0x7fffffff;
-	return h ? h : 1;
+	return h;
 }
 
-/* Keeps a stack under its ID and returns it. The look-up marks it as used. */
-static __always_inline __u32 keep_frames(void *map, __u32 id,
-					 const stack_frames *frames)
+static __always_inline bool same_stack(const stack_frames *a,
+				       const stack_frames *b)
 {
-	long ret;
+	for (int i = 0; i < STACK_DEPTH; i++) {
+		if ((*a)[i] != (*b)[i])
+			return false;
+		if (!(*a)[i])
+			break;
+	}
+	return true;
+}
 
-	if (bpf_map_lookup_elem(map, &id))
-		return id;
-	ret = bpf_map_update_elem(map, &id, frames, BPF_NOEXIST);
-	if (ret < 0 && ret != -EEXIST)
-		return ret;
-	return id;
+/*
+ * How many IDs are tried for a stack. In a map with 100,000 stacks, one in
+ * 20,000 finds its first ID taken by another, and one in 10^17 all of them.
+ */
+#define STACK_ID_TRIES 4
+
+/*
+ * Keeps a stack in map and returns its ID. The look-up marks it as used.
+ * Two CPUs that add two stacks under one ID in the same moment are not told
+ * apart.
+ */
+static __always_inline __u32 keep_frames(void *map, const stack_frames *frames,
+					 __u64 seed)
+{
+	__u64 h = stack_hash(frames, seed);
+	const stack_frames *there;
+	long ret;
+	__u32 id;
+
+	for (int try = 0; try < STACK_ID_TRIES; try++) {
+		id = h & 0x7fffffff;
+		if (!id)
+			id = 1;
+		there = bpf_map_lookup_elem(map, &id);
+		if (!there) {
+			ret = bpf_map_update_elem(map, &id, frames, BPF_NOEXIST);
+			return ret < 0 && ret != -EEXIST ? ret : id;
+		}
+		if (same_stack(there, frames))
+			return id;
+		h = (h ^ (h >> 29)) * 0xbf58476d1ce4e5b9ull;
+	}
+	return -EEXIST;
 }
 
 static __always_inline __u32 no_stack_id(void *map)
 {
 	static const stack_frames none;
+	__u32 id = -EFAULT;
 
-	return keep_frames(map, -EFAULT, &none);
+	if (!bpf_map_lookup_elem(map, &id))
+		bpf_map_update_elem(map, &id, &none, BPF_ANY);
+	return id;
 }
 
 /*
- * Takes the current stack, keeps it in map and returns its ID. flags are those
- * of bpf_get_stack: BPF_F_USER_STACK, and in the low byte the number of
- * innermost frames to leave out.
+ * Keeps what a helper has walked into frames. taken is what it returned: the
+ * length in bytes, or why there is no stack.
  */
-static __always_inline __u32 keep_stack(void *ctx, void *map, __u64 flags,
-					__u64 seed)
+static __always_inline __u32 keep_taken(void *map, const stack_frames *frames,
+					long taken, __u64 seed)
 {
-	__u32 zero = 0;
-	long ret;
-
-	stack_frames *frames = bpf_map_lookup_elem(&scratch_frames, &zero);
-	if (!frames)
-		return -ENOENT;
-
-	ret = bpf_get_stack(ctx, frames, sizeof(*frames), flags);
-	if (!ret || ret == -EFAULT)
+	if (!taken || taken == -EFAULT)
 		return no_stack_id(map);
-	if (ret < 0)
-		return ret;
-	return keep_frames(map, stack_hash(*frames, seed), frames);
+	if (taken < 0)
+		return taken;
+	return keep_frames(map, frames, seed);
 }
 
+/*
+ * Walks the user stack of the current thread, for keep_user_stack. The kernel
+ * cannot walk that of another thread.
+ */
+static __always_inline long take_user_frames(void *ctx, stack_frames *frames)
+{
+	return bpf_get_stack(ctx, frames, sizeof(*frames), BPF_F_USER_STACK);
+}
+
+/*
+ * Takes the current kernel stack, keeps it and returns its ID. skip is the
+ * number of innermost frames to leave out.
+ */
 static __always_inline __u32 kernel_stack_id(void *ctx, __u64 skip)
 {
-	return keep_stack(ctx, &ig_kstack, skip, 0);
+	__u32 zero = 0;
+	stack_frames *frames = bpf_map_lookup_elem(&scratch_frames, &zero);
+
+	if (!frames)
+		return -ENOENT;
+	return keep_taken(&ig_kstack, frames,
+			  bpf_get_stack(ctx, frames, sizeof(*frames), skip), 0);
 }
 
 /* How many frames the tracing may put between a stack and its reader. */
 #define TRACING_DEPTH 16
 
-/*
- * Room for a stack with the tracing's frames, out of which it is copied.
- */
-typedef __u64 deep_stack_frames[STACK_DEPTH + TRACING_DEPTH];
-
+/* Per CPU: room for a stack with the tracing's frames, out of which it is copied. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, deep_stack_frames);
+	__type(value, stack_frames);
 } scratch_deep_frames SEC(".maps");
 
+/* Walks the current kernel stack, for keep_kernel_stack_from. */
+static __always_inline long take_kernel_frames(void *ctx, stack_frames *frames)
+{
+	return bpf_get_stack(ctx, frames, sizeof(*frames), 0);
+}
+
 /*
- * Like kernel_stack_id, for programs that hang on a tracepoint or a function.
- * The stack begins with the first address within [start, end), and what is
- * nearer to the leaf is left out: the frames of the tracing, whose number
+ * Keeps a kernel stack that was taken in a program that hangs on a tracepoint
+ * or a function. It begins with the first address within [start, end), and what
+ * is nearer to the leaf is left out: the frames of the tracing, whose number
  * depends on the kernel and on who else traces. If there is no such address,
  * the stack is kept as it is.
  */
-static __always_inline __u32 kernel_stack_id_from(void *ctx, __u64 start,
-						  __u64 end)
+static __always_inline __u32 keep_kernel_stack_from(const stack_frames *deep,
+						    long taken, __u64 start,
+						    __u64 end)
 {
 	__u32 zero = 0, skip = 0;
-	deep_stack_frames *deep;
-	stack_frames *frames;
-	long ret;
+	stack_frames *frames = bpf_map_lookup_elem(&scratch_frames, &zero);
 
-	deep = bpf_map_lookup_elem(&scratch_deep_frames, &zero);
-	frames = bpf_map_lookup_elem(&scratch_frames, &zero);
-	if (!deep || !frames)
+	if (!frames)
 		return -ENOENT;
-
-	ret = bpf_get_stack(ctx, deep, sizeof(*deep), 0);
-	if (!ret || ret == -EFAULT)
-		return no_stack_id(&ig_kstack);
-	if (ret < 0)
-		return ret;
 	for (int i = 0; i < TRACING_DEPTH; i++) {
 		if ((*deep)[i] >= start && (*deep)[i] < end) {
 			skip = i;
 			break;
 		}
 	}
-	ret = bpf_probe_read_kernel(frames, sizeof(*frames), &(*deep)[skip]);
-	if (ret < 0)
-		return ret;
-	return keep_frames(&ig_kstack, stack_hash(*frames, 0), frames);
+	for (int i = STACK_DEPTH - TRACING_DEPTH; i < STACK_DEPTH; i++)
+		(*frames)[i] = 0;
+	if (taken > 0 &&
+	    bpf_probe_read_kernel(frames, sizeof(*frames) - skip * sizeof(__u64),
+				  &(*deep)[skip]))
+		return -ENOENT;
+	return keep_taken(&ig_kstack, frames, taken, 0);
+}
+
+/* Takes and keeps the current kernel stack as keep_kernel_stack_from does. */
+static __always_inline __u32 kernel_stack_id_from(void *ctx, __u64 start,
+						  __u64 end)
+{
+	__u32 zero = 0;
+	stack_frames *deep = bpf_map_lookup_elem(&scratch_deep_frames, &zero);
+
+	if (!deep)
+		return -ENOENT;
+	return keep_kernel_stack_from(deep, take_kernel_frames(ctx, deep), start,
+				      end);
 }
 
 /* The modification time has moved and changed its type over the years. */
@@ -294,19 +367,19 @@ static __always_inline void keep_build_ids(void *ctx, __u32 id)
 }
 
 /*
- * Fills what Inspektor Gadget needs to resolve the current user stack: its ID
- * and the executable and process to look the symbols up in. All of it stays
- * zero with --collect-ustack=false and for threads without user memory, which
- * Inspektor Gadget reads as "no user stack".
+ * Fills what Inspektor Gadget needs to name the frames of a thread's user
+ * stack, but for its ID: the executable and the process to look the symbols up
+ * in. Reports false and leaves all of it zero, which Inspektor Gadget reads as
+ * "no user stack", with --collect-ustack=false and for threads without user
+ * memory.
  *
  * boot_timestamp differs each time, and so does the thread's ID between the
  * threads of a process: a map that aggregates keeps this struct in the value
  * and only its stack_id in the key.
  */
-static __always_inline void fill_user_stack(void *ctx,
+static __always_inline bool fill_process_of(struct task_struct *task,
 					    struct gadget_user_stack *ustack)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
 	struct mm_struct *mm;
 	struct inode *inode;
 	struct pid *pid;
@@ -315,10 +388,10 @@ static __always_inline void fill_user_stack(void *ctx,
 
 	__builtin_memset(ustack, 0, sizeof(*ustack));
 	if (!collect_ustack)
-		return;
+		return false;
 	mm = BPF_CORE_READ(task, mm);
 	if (!mm)
-		return;
+		return false;
 
 	/* The same addresses in two programs are two stacks. */
 	ustack->base_addr_hash = fnv_32a_init();
@@ -327,8 +400,6 @@ static __always_inline void fill_user_stack(void *ctx,
 			   BPF_CORE_READ(mm, start_code));
 	fnv_32a_update_u64(&ustack->base_addr_hash,
 			   BPF_CORE_READ(mm, start_stack));
-	ustack->stack_id = keep_stack(ctx, &ig_ustack, BPF_F_USER_STACK,
-				      ustack->base_addr_hash);
 	ustack->boot_timestamp = bpf_ktime_get_boot_ns();
 
 	inode = BPF_CORE_READ(mm, exe_file, f_inode);
@@ -348,17 +419,56 @@ static __always_inline void fill_user_stack(void *ctx,
 		ustack->pid_level1 = BPF_CORE_READ(upid, nr);
 		ustack->pidns_level1 = BPF_CORE_READ(upid, ns, ns.inum);
 	}
+	return true;
+}
 
+/*
+ * Keeps a user stack that take_user_frames has taken of the process that
+ * fill_process_of has described.
+ */
+static __always_inline void keep_user_stack(struct gadget_user_stack *ustack,
+					    const stack_frames *frames,
+					    long taken)
+{
+	ustack->stack_id =
+		keep_taken(&ig_ustack, frames, taken, ustack->base_addr_hash);
+}
+
+/* Takes and keeps the user stack of the current thread. */
+static __always_inline void fill_user_stack(void *ctx,
+					    struct gadget_user_stack *ustack)
+{
+	__u32 zero = 0;
+	stack_frames *frames;
+
+	if (!fill_process_of((void *)bpf_get_current_task(), ustack))
+		return;
+	frames = bpf_map_lookup_elem(&scratch_frames, &zero);
+	if (!frames)
+		return;
+	keep_user_stack(ustack, frames, take_user_frames(ctx, frames));
 	if (collect_build_id && (__s32)ustack->stack_id > 0)
 		keep_build_ids(ctx, ustack->stack_id);
 }
 
-/* Puts the ID of a kernel stack where format_stacks wants it. */
+/* Puts the ID of a kernel stack where it is wanted. */
 static __always_inline void put_kernel_stack(__u32 id, gadget_kernel_stack *raw,
 					     profiles_kernel_stack *by_id)
 {
-	*raw = format_stacks ? id : no_stack_id(&ig_kstack);
-	*by_id = format_stacks ? 0 : id;
+	*raw = stacks_by_id ? no_stack_id(&ig_kstack) : id;
+	*by_id = stacks_by_id ? id : 0;
+}
+
+/*
+ * The one of a row's two forms of a user stack that is wanted; the other one is
+ * emptied.
+ */
+static __always_inline struct gadget_user_stack *
+user_stack_form(struct gadget_user_stack *raw, struct profiles_user_stack *by_id)
+{
+	__builtin_memset(raw, 0, sizeof(*raw));
+	__builtin_memset(by_id, 0, sizeof(*by_id));
+	return stacks_by_id ? (struct gadget_user_stack *)by_id : raw;
 }
 
 /* fill_user_stack for a row with both types. Returns the stack's ID. */
@@ -366,12 +476,10 @@ static __always_inline __u32
 put_user_stack(void *ctx, struct gadget_user_stack *raw,
 	       struct profiles_user_stack *by_id)
 {
-	__builtin_memset(raw, 0, sizeof(*raw));
-	__builtin_memset(by_id, 0, sizeof(*by_id));
-	if (!format_stacks)
-		raw = (struct gadget_user_stack *)by_id;
-	fill_user_stack(ctx, raw);
-	return raw->stack_id;
+	struct gadget_user_stack *ustack = user_stack_form(raw, by_id);
+
+	fill_user_stack(ctx, ustack);
+	return ustack->stack_id;
 }
 
 #endif /* STACK_MAPS_H */

@@ -2,10 +2,23 @@
 /*
  * profile_offcpu: where threads wait.
  *
- * At each switch from one thread to another, ig_profile_offcpu remembers the
- * time and the stack of the one that leaves the CPU, and adds up the time of
- * the one that comes back. User space reads and clears the sums every
- * --map-fetch-interval, so each row is what was new since the last one.
+ * At each switch from one thread to another, ig_profile_offcpu remembers when
+ * and why a thread leaves the CPU. When it is back and the wait passes the
+ * filters, the time is added to the sum of its stacks. User space reads and
+ * clears the sums every --map-fetch-interval, so each row is what was new since
+ * the last one.
+ *
+ * A user stack can only be walked by its own thread, and a switch runs on the
+ * stack of the one that leaves. There are two ways:
+ *
+ *  - Linux 6.15 and later have the tracepoint sched_exit_tp, which the thread
+ *    that is back passes next: ig_offcpu_back walks both stacks there.
+ *  - Without it, the stacks are walked at the switch and wait in a record of the
+ *    thread. They enter the maps of stacks when the thread is back: there they
+ *    would be dropped during a long wait.
+ *
+ * back_in_thread says which one it is. Where the kernel has the tracepoint,
+ * otel-profiles attaches ig_offcpu_back and says so: see gadget.yaml.
  */
 #include <vmlinux.h>
 #include <asm-generic/errno.h>
@@ -42,6 +55,19 @@ GADGET_PARAM(max_duration_us);
  */
 extern void __sched_text_start __ksym __weak;
 extern void __sched_text_end __ksym __weak;
+
+/* As KERNEL_VERSION(5, 18, 0): sched_switch has the argument prev_state. */
+#define HAS_PREV_STATE (5 << 16 | 18 << 8)
+extern int LINUX_KERNEL_VERSION __kconfig;
+
+/*
+ * --sched-exit: whether ig_offcpu_back is attached. What is not "true" means no,
+ * so does "auto" where nobody has looked for the tracepoint.
+ */
+const volatile char sched_exit[8] = "auto";
+GADGET_PARAM(sched_exit);
+
+#define back_in_thread is_true(sched_exit)
 
 /* Why the thread left the CPU; the names are what users see. */
 enum off_cpu_reason {
@@ -84,27 +110,63 @@ struct {
 
 GADGET_MAPITER(offcpu, rows);
 
-/* A thread that is off the CPU. It goes with the thread. */
+/*
+ * What is kept of threads, by their ID. All of it is allocated at the start: a
+ * switch holds locks under which memory cannot be had. An entry stays until its
+ * thread ends.
+ */
+const volatile int absences_max_entries = 65536;
+
 struct absence {
-	__u64 since;
-	struct wait_key key;
-	struct gadget_user_stack user_stack_raw;
-	struct profiles_user_stack user_stack_id;
+	__u64 since; /* 0 for a thread that is back */
+	enum off_cpu_reason reason;
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 0); /* absences_max_entries */
+	__type(key, __u32);
 	__type(value, struct absence);
 } absences SEC(".maps");
 
-/* Per CPU: room for a row on its way in, and time that found none. */
+/* --thread-stacks, see gadget.yaml. Without use if back_in_thread. */
+const volatile int left_stacks_max_entries = 16384;
+GADGET_PARAM(left_stacks_max_entries);
+
+/*
+ * The stacks that a thread has left the CPU with. The kernel stack of a waiting
+ * thread could be walked later, but bpf_get_task_stack leaves out all functions
+ * of the scheduler, those that say what a thread waits for among them:
+ * mutex_lock, do_nanosleep, io_schedule.
+ */
+struct left_stacks {
+	stack_frames user;
+	stack_frames kernel;
+	long user_taken; /* see keep_taken */
+	long kernel_taken;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 0); /* left_stacks_max_entries */
+	__type(key, __u32);
+	__type(value, struct left_stacks);
+} left_stacks SEC(".maps");
+
+/* What an entry of left_stacks begins as. */
+static const struct left_stacks no_left_stacks;
+
+/* Per CPU: room for a row on its way in, and what found none. */
 struct scratch_row {
 	struct wait_key key;
 	struct wait_value value;
-	__u64 homeless_time;
-	__u64 homeless_switches;
+	/* The table of rows was full. */
+	struct homeless {
+		__u64 time;
+		__u64 switches;
+	} homeless;
+	/* absences was full: how long these were is not known. */
+	struct homeless unseen;
 };
 
 struct {
@@ -135,20 +197,25 @@ static __always_inline long add(const struct wait_key *key,
 }
 
 /*
- * Time for which the map had no room is put into a row without process and
- * stack as soon as there is some, so that the sum of all rows stays right.
+ * What found no room is put into a row without process and stack as soon as
+ * there is some, so that the sum of all rows stays right.
  */
-static __always_inline void add_homeless(struct scratch_row *scratch)
+static __always_inline void add_homeless(struct scratch_row *scratch,
+					 struct homeless *homeless,
+					 bool rows_full)
 {
 	__builtin_memset(&scratch->key, 0, sizeof(scratch->key));
 	__builtin_memset(&scratch->value, 0, sizeof(scratch->value));
-	name_row(&scratch->key.proc, "[rows full]");
+	if (rows_full)
+		name_row(&scratch->key.proc, "[rows full]");
+	else
+		name_row(&scratch->key.proc, "[threads full]");
 	scratch->key.reason_raw = other;
-	scratch->value.off_cpu_raw = scratch->homeless_time;
-	scratch->value.switches = scratch->homeless_switches;
+	scratch->value.off_cpu_raw = homeless->time;
+	scratch->value.switches = homeless->switches;
 	if (!add(&scratch->key, &scratch->value)) {
-		scratch->homeless_time = 0;
-		scratch->homeless_switches = 0;
+		homeless->time = 0;
+		homeless->switches = 0;
 	}
 }
 
@@ -178,46 +245,116 @@ static __always_inline enum off_cpu_reason reason_of(bool preempt, __u32 state)
 	return other;
 }
 
-static __always_inline void leave(void *ctx, bool preempt,
-				  struct task_struct *task)
+/* Keeps the stacks of the current thread until it is back. */
+static __always_inline void keep_left_stacks(void *ctx, __u32 tid, bool user)
 {
-	struct absence *absence;
-	__u32 state;
+	struct left_stacks *left = bpf_map_lookup_elem(&left_stacks, &tid);
 
-	/* Thread 0 is what a CPU runs when it has nothing to do. */
-	if (!task->pid || (task->flags & PF_KTHREAD && !include_kernel_threads))
-		return;
-	state = state_of(task);
-	if (!preempt && state & TASK_DEAD)
-		return;
-
-	absence = bpf_task_storage_get(&absences, task, NULL,
-				       BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!absence)
-		return;
-	absence->since = 0;
-	fill_process(&absence->key.proc);
-	if (unwanted(&absence->key.proc))
-		return;
-
-	absence->key.user_stack_key = put_user_stack(
-		ctx, &absence->user_stack_raw, &absence->user_stack_id);
-	put_kernel_stack(kernel_stack_id_from(ctx, (__u64)&__sched_text_start,
-					      (__u64)&__sched_text_end),
-			 &absence->key.kern_stack_raw,
-			 &absence->key.kern_stack_id);
-	absence->key.reason_raw = reason_of(preempt, state);
-	absence->since = bpf_ktime_get_ns();
+	if (!left) {
+		if (bpf_map_update_elem(&left_stacks, &tid, &no_left_stacks,
+					BPF_NOEXIST))
+			return;
+		left = bpf_map_lookup_elem(&left_stacks, &tid);
+		if (!left)
+			return;
+	}
+	if (user)
+		left->user_taken = take_user_frames(ctx, &left->user);
+	left->kernel_taken = take_kernel_frames(ctx, &left->kernel);
 }
 
-static __always_inline void come_back(struct task_struct *task)
+/* Runs in the thread that leaves. */
+static __always_inline void leave(void *ctx, bool preempt, __u32 state,
+				  struct task_struct *task)
+{
+	struct scratch_row *scratch;
+	struct absence *there, absence = {};
+	struct process proc = {};
+	__u32 zero = 0, tid = task->pid;
+
+	/* Thread 0 is what a CPU runs when it has nothing to do. */
+	if (!tid || (task->flags & PF_KTHREAD && !include_kernel_threads))
+		return;
+	if (!preempt && state & TASK_DEAD) {
+		bpf_map_delete_elem(&absences, &tid);
+		if (!back_in_thread)
+			bpf_map_delete_elem(&left_stacks, &tid);
+		return;
+	}
+
+	if (!back_in_thread) {
+		fill_process(&proc);
+		if (unwanted(&proc))
+			return;
+		keep_left_stacks(ctx, tid, collect_ustack && task->mm);
+	}
+	absence.reason = reason_of(preempt, state);
+	absence.since = bpf_ktime_get_ns();
+	there = bpf_map_lookup_elem(&absences, &tid);
+	if (there) {
+		*there = absence;
+	} else if (bpf_map_update_elem(&absences, &tid, &absence, BPF_ANY)) {
+		scratch = bpf_map_lookup_elem(&scratch_rows, &zero);
+		if (scratch)
+			scratch->unseen.switches++;
+	}
+}
+
+/*
+ * The stacks of a thread that is back, where it runs already. They go to the
+ * row in scratch.
+ */
+static __always_inline void stacks_of_current(void *ctx,
+					      struct scratch_row *scratch)
+{
+	scratch->key.user_stack_key =
+		put_user_stack(ctx, &scratch->value.user_stack_raw,
+			       &scratch->value.user_stack_id);
+	put_kernel_stack(kernel_stack_id_from(ctx, (__u64)&__sched_text_start,
+					      (__u64)&__sched_text_end),
+			 &scratch->key.kern_stack_raw,
+			 &scratch->key.kern_stack_id);
+}
+
+/* The same where it is about to run: its stacks are those that it left with. */
+static __always_inline void stacks_of_next(struct task_struct *task,
+					   struct scratch_row *scratch)
+{
+	struct gadget_user_stack *ustack =
+		user_stack_form(&scratch->value.user_stack_raw,
+				&scratch->value.user_stack_id);
+	struct left_stacks *left;
+	__u32 tid = task->pid;
+	__u32 kernel = -ENOMEM;
+
+	left = bpf_map_lookup_elem(&left_stacks, &tid);
+	if (left)
+		kernel = keep_kernel_stack_from(&left->kernel, left->kernel_taken,
+						(__u64)&__sched_text_start,
+						(__u64)&__sched_text_end);
+	if (fill_process_of(task, ustack)) {
+		if (left)
+			keep_user_stack(ustack, &left->user, left->user_taken);
+		else
+			ustack->stack_id = -ENOMEM;
+	}
+	scratch->key.user_stack_key = ustack->stack_id;
+	put_kernel_stack(kernel, &scratch->key.kern_stack_raw,
+			 &scratch->key.kern_stack_id);
+}
+
+/*
+ * Adds the wait of a thread that is back. ctx is that of a program which runs
+ * in the thread, and NULL where it is about to run.
+ */
+static __always_inline void come_back(void *ctx, struct task_struct *task)
 {
 	struct scratch_row *scratch;
 	struct absence *absence;
-	__u32 zero = 0;
+	__u32 zero = 0, tid = task->pid;
 	__u64 time;
 
-	absence = bpf_task_storage_get(&absences, task, NULL, 0);
+	absence = bpf_map_lookup_elem(&absences, &tid);
 	if (!absence || !absence->since)
 		return;
 	time = bpf_ktime_get_ns() - absence->since;
@@ -229,16 +366,26 @@ static __always_inline void come_back(struct task_struct *task)
 	scratch = bpf_map_lookup_elem(&scratch_rows, &zero);
 	if (!scratch)
 		return;
+	fill_process_from(task, &scratch->key.proc);
+	if (ctx) {
+		if (unwanted(&scratch->key.proc))
+			return;
+		stacks_of_current(ctx, scratch);
+	} else {
+		stacks_of_next(task, scratch);
+	}
+	scratch->key.reason_raw = absence->reason;
 	scratch->value.off_cpu_raw = time;
 	scratch->value.switches = 1;
-	scratch->value.user_stack_raw = absence->user_stack_raw;
-	scratch->value.user_stack_id = absence->user_stack_id;
-	if (add(&absence->key, &scratch->value)) {
-		scratch->homeless_time += time;
-		scratch->homeless_switches++;
-	} else if (scratch->homeless_switches) {
-		add_homeless(scratch);
+	if (add(&scratch->key, &scratch->value)) {
+		scratch->homeless.time += time;
+		scratch->homeless.switches++;
+		return;
 	}
+	if (scratch->homeless.switches)
+		add_homeless(scratch, &scratch->homeless, true);
+	if (scratch->unseen.switches)
+		add_homeless(scratch, &scratch->unseen, false);
 }
 
 /* Runs on behalf of prev, on its stack, with interrupts off. */
@@ -246,8 +393,31 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(ig_profile_offcpu, bool preempt, struct task_struct *prev,
 	     struct task_struct *next)
 {
-	leave(ctx, preempt, prev);
-	come_back(next);
+	__u32 state;
+
+	/* What another CPU has made of the state since is not why it leaves. */
+	if (LINUX_KERNEL_VERSION >= HAS_PREV_STATE)
+		state = ctx[3];
+	else
+		state = state_of(prev);
+	leave(ctx, preempt, state, prev);
+	if (!back_in_thread)
+		come_back(NULL, next);
+	return 0;
+}
+
+/*
+ * Runs in a thread at the end of the scheduler, with preemption off. Not a
+ * tp_btf program: no program of an image can be loaded if one's target is
+ * missing.
+ */
+SEC("raw_tp/sched_exit_tp")
+int ig_offcpu_back(struct bpf_raw_tracepoint_args *ctx)
+{
+	bool is_switch = ctx->args[0];
+
+	if (back_in_thread && is_switch)
+		come_back(ctx, bpf_get_current_task_btf());
 	return 0;
 }
 

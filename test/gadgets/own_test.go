@@ -4,6 +4,7 @@ package gadgets
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,7 +45,11 @@ func TestOffCPU(t *testing.T) {
 	needRoot(t)
 	image := importGadget(t, "profile_offcpu")
 	for _, form := range forms {
-		t.Run(form.name, func(t *testing.T) { testOffCPU(t, image, form.name, form.flags) })
+		for _, way := range offCPUWays {
+			t.Run(form.name+"-"+way.name, func(t *testing.T) {
+				testOffCPU(t, image, form.name+"-"+way.name, slices.Concat(form.flags, way.flags))
+			})
+		}
 	}
 }
 

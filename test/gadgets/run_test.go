@@ -85,7 +85,7 @@ func compileInto(t *testing.T, dir, name string, flags ...string) string {
 	t.Helper()
 	program := filepath.Join(dir, name)
 	source := filepath.Join("testdata", strings.TrimSuffix(name, ".so")+".c")
-	args := append([]string{"-O0", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-o", program, source}, flags...)
+	args := append([]string{"-O0", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-pthread", "-o", program, source}, flags...)
 	output(t, "clang", args...)
 	return program
 }
@@ -101,9 +101,9 @@ type workload struct {
 func start(t *testing.T, program string) *workload { return startAs(t, 0, program) }
 
 // startAs starts a program as the user with the given ID.
-func startAs(t *testing.T, uid uint32, program string) *workload {
+func startAs(t *testing.T, uid uint32, program string, args ...string) *workload {
 	t.Helper()
-	w := &workload{cmd: exec.Command(program)}
+	w := &workload{cmd: exec.Command(program, args...)}
 	if uid != 0 {
 		// The folders of a test are for nobody else.
 		for dir := filepath.Dir(program); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
@@ -236,8 +236,20 @@ type options struct {
 	image   string
 	seconds int
 	flags   []string
+	// quiet has ig print no rows.
+	quiet bool
+	// urgent has ig run before all others. Where a test loads few CPUs as if they were many, its
+	// share of them would be too small.
+	urgent bool
 	// prefix, unless nil, runs ig instead of the usual way.
 	prefix []string
+}
+
+func outputMode(quiet bool) string {
+	if quiet {
+		return "none"
+	}
+	return "json"
 }
 
 // export runs a gadget for a while, and returns what it printed and what the
@@ -250,7 +262,7 @@ func export(t *testing.T, o options) (*run, error) {
 
 	args := append([]string{"run", o.image}, igrun.GadgetFlags()...)
 	args = append(args, "--timeout", strconv.Itoa(o.seconds), "--otel-profiles-exporter=otlp",
-		"--otel-profiles-endpoint=http://"+rcv.Addr(), "--otel-profiles-interval=2s", "--output=json")
+		"--otel-profiles-endpoint=http://"+rcv.Addr(), "--otel-profiles-interval=2s", "--output="+outputMode(o.quiet))
 	args = append(args, o.flags...)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -265,7 +277,12 @@ func export(t *testing.T, o options) (*run, error) {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 
 	r := &run{start: time.Now(), flags: o.flags, rcv: rcv}
-	err = cmd.Run()
+	if err = cmd.Start(); err == nil {
+		if o.urgent {
+			require.NoError(t, syscall.Setpriority(syscall.PRIO_PROCESS, cmd.Process.Pid, -15))
+		}
+		err = cmd.Wait()
+	}
 	r.end, r.log = time.Now(), withoutNoise(stderr.Bytes())
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -1,0 +1,98 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// loadSeconds is how long the tests under load run a gadget: E2E_LOAD_SECONDS, else a number above the 13 s that the
+// longest waits of churn take.
+func loadSeconds(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("E2E_LOAD_SECONDS")
+	if text == "" {
+		return 16
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return n
+}
+
+// missing are waits and their time, and what of them has no user stack.
+type missing struct{ waits, time, waitsWithout, timeWithout int64 }
+
+func (m missing) String() string {
+	return fmt.Sprintf("%d waits of %.1f s; without a user stack %.3f %% of them and %.3f %% of their time",
+		m.waits, seconds(m.time), percent(m.waitsWithout, m.waits), percent(m.timeWithout, m.time))
+}
+
+func percent(n, of int64) float64 { return 100 * float64(n) / float64(max(of, 1)) }
+
+// missingOf adds up the samples of threads of a name.
+func missingOf(r *run, thread string) missing {
+	var m missing
+	for _, s := range r.of(thread) {
+		without := true
+		for _, f := range s.Stack {
+			without = without && f.Type == "kernel"
+		}
+		if receiver.TypeOf(s).Type == "switches" {
+			m.waits += s.Total()
+			if without {
+				m.waitsWithout += s.Total()
+			}
+			continue
+		}
+		m.time += s.Total()
+		if without {
+			m.timeWithout += s.Total()
+		}
+	}
+	return m
+}
+
+const timeAndSwitches = `offcpu:profiles.value-field=off_cpu_raw\,switches,offcpu:profiles.type=off_cpu\,switches,offcpu:profiles.unit=nanoseconds\,count`
+
+// TestOffCPUUnderLoad has a program wait in so many different stacks that the map of stacks forgets each of them
+// within seconds. Long waits must have theirs all the same.
+func TestOffCPUUnderLoad(t *testing.T) {
+	needRoot(t)
+	image := importGadget(t, "profile_offcpu")
+	for _, way := range offCPUWays {
+		t.Run(way.name, func(t *testing.T) {
+			churn := startAs(t, 0, compile(t, "churn"), "12", "50")
+			r, err := export(t, options{name: "profile_offcpu-load-" + way.name, image: image, seconds: loadSeconds(t), quiet: true, urgent: true,
+				flags: append([]string{"--annotate=" + timeAndSwitches}, way.flags...)})
+			require.NoError(t, err)
+			waited := strings.TrimSpace(churn.stop(t))
+			busy, patient := missingOf(r, "churn"), missingOf(r, "patient")
+			t.Logf("load average: %s", output(t, "cat", "/proc/loadavg"))
+			t.Logf("churn, which counts %s waits: %v", waited, busy)
+			t.Logf("patient: %v", patient)
+			require.Positive(t, busy.waits)
+			require.Positive(t, patient.waits)
+			for _, m := range []missing{busy, patient} {
+				require.Less(t, 100*m.waitsWithout, m.waits)
+				require.Less(t, 100*m.timeWithout, m.time)
+			}
+		})
+	}
+}
+
+// offCPUWays are the two ways in which profile_offcpu takes stacks.
+var offCPUWays = []struct {
+	name  string
+	flags []string
+}{
+	{"back", nil},
+	{"leaving", []string{"--sched-exit=false"}},
+}

@@ -221,6 +221,9 @@ func (e *Exporter) Enqueue(m Message) {
 		// The queue is charged with the length; do not hold much more than that.
 		m.Body = append(make([]byte, 0, len(m.Body)), m.Body...)
 	}
+	if m.Layout == "" {
+		m.Layout = e.cfg.OTLPVersion
+	}
 	e.mu.Lock()
 	e.seq++
 	en := newEntry(e.seq, m)
@@ -457,6 +460,13 @@ func (e *Exporter) deliver(en *entry, body []byte) {
 		var err error
 		if body, err = e.store.read(en.seq); err != nil {
 			e.lost(en, err)
+			return
+		}
+	}
+	if en.Layout != e.cfg.OTLPVersion && en.Layout != "" { // stored before the settings changed
+		var err error
+		if body, err = relaid(body, en.Layout, e.cfg.OTLPVersion); err != nil {
+			e.lost(en, fmt.Errorf("%w: rewriting it for otlp_version %q: %w", errCorrupt, e.cfg.OTLPVersion, err))
 			return
 		}
 	}

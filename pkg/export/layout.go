@@ -38,8 +38,37 @@ var oldLayouts = map[string]*numbering{
 	"1.8": {profile: map[protowire.Number]protowire.Number{8: 7, 9: 8, 10: 9, 11: 10, 12: 11}, sample: sample19},
 }
 
+// inverse maps the field numbers of today to those of an older wire layout.
+func (n *numbering) inverse() *numbering {
+	flip := func(m map[protowire.Number]protowire.Number) map[protowire.Number]protowire.Number {
+		out := make(map[protowire.Number]protowire.Number, len(m))
+		for a, b := range m {
+			out[b] = a
+		}
+		return out
+	}
+	return &numbering{profile: flip(n.profile), sample: flip(n.sample)}
+}
+
+// relaid rewrites a request from the wire layout of one otlp_version to that of another.
+func relaid(body []byte, from, to string) ([]byte, error) {
+	if from == to {
+		return body, nil
+	}
+	var err error
+	if old := oldLayouts[from]; old != nil {
+		if body, err = old.renumbered(body); err != nil {
+			return nil, err
+		}
+	}
+	if old := oldLayouts[to]; old != nil {
+		return old.inverse().renumbered(body)
+	}
+	return body, nil
+}
+
 // renumbered rewrites a request from an older wire layout to the one that the protobuf types of this
-// program have.
+// program have; an inverse does the opposite.
 func (n *numbering) renumbered(body []byte) ([]byte, error) {
 	return n.renumber(make([]byte, 0, len(body)), body, pathToSample)
 }

@@ -22,6 +22,9 @@ type Message struct {
 	Profiles int
 	// Start and End bound the time of the data; zero where unknown.
 	Start, End time.Time
+	// Layout is the otlp_version that Body has; empty means that of the exporter's settings. It stays with a
+	// stored message, because the settings may change before it is sent.
+	Layout string
 	// Owner is the resource, if the request carries only one, else empty. When the queue is full,
 	// the owner that holds the most bytes loses its oldest message.
 	Owner string

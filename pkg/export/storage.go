@@ -27,16 +27,18 @@ import (
 //
 //	magic "IGOP", format version (2 bytes), length of the header (2 bytes)
 //	header: rows, samples, profiles, start, end (8 bytes each; times in Unix nanoseconds, the
-//	        smallest number for none), length of the body (8 bytes), owner (the rest)
+//	        smallest number for none), length of the body (8 bytes), from version 2 on the layout of
+//	        the body (length in a byte, text), owner (the rest)
 //	CRC-32C of all before (4 bytes)
 //	body
 //	CRC-32C of the body (4 bytes)
 const (
 	storeMagic   = "IGOP"
-	storeVersion = 1
+	storeVersion = 2
 	storePrefix  = len(storeMagic) + 4
 	storeFixed   = 6 * 8
-	maxOwner     = math.MaxUint16 - storeFixed
+	maxLayout    = math.MaxUint8
+	maxOwner     = math.MaxUint16 - storeFixed - 1 - maxLayout
 	// maxStoredBody is far above every receiver's limit; it only keeps a damaged length from
 	// being believed.
 	maxStoredBody = 1 << 30
@@ -298,12 +300,13 @@ func (s *storage) readHead(seq uint64) (stored, error) {
 
 // storedHead is all of a file that stands before the body.
 func storedHead(m Message) []byte {
-	owner := m.Owner[:min(len(m.Owner), maxOwner)]
+	owner, layout := m.Owner[:min(len(m.Owner), maxOwner)], m.Layout[:min(len(m.Layout), maxLayout)]
 	b := append([]byte(storeMagic), 0, storeVersion)
-	b = binary.BigEndian.AppendUint16(b, uint16(storeFixed+len(owner)))
+	b = binary.BigEndian.AppendUint16(b, uint16(storeFixed+1+len(layout)+len(owner)))
 	for _, v := range []int64{m.Rows, m.Samples, int64(m.Profiles), storedTime(m.Start), storedTime(m.End), int64(len(m.Body))} {
 		b = binary.BigEndian.AppendUint64(b, uint64(v))
 	}
+	b = append(append(b, byte(len(layout))), layout...)
 	b = append(b, owner...)
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
@@ -313,8 +316,9 @@ func decodeHead(data []byte) (m Message, headLen int, bodyLen int64, err error) 
 	if len(data) < storePrefix || !bytes.HasPrefix(data, []byte(storeMagic)) {
 		return m, 0, 0, fmt.Errorf("%w: not a stored message", errCorrupt)
 	}
-	if v := binary.BigEndian.Uint16(data[len(storeMagic):]); v != storeVersion {
-		return m, 0, 0, fmt.Errorf("%w: format version %d, this program knows %d", errCorrupt, v, storeVersion)
+	version := binary.BigEndian.Uint16(data[len(storeMagic):])
+	if version == 0 || version > storeVersion {
+		return m, 0, 0, fmt.Errorf("%w: format version %d, this program knows up to %d", errCorrupt, version, storeVersion)
 	}
 	n := int(binary.BigEndian.Uint16(data[len(storeMagic)+2:]))
 	end := storePrefix + n
@@ -331,9 +335,17 @@ func decodeHead(data []byte) (m Message, headLen int, bodyLen int64, err error) 
 	if v[0] < 0 || v[1] < 0 || v[2] < 0 || v[5] < 0 || v[5] > maxStoredBody {
 		return m, 0, 0, fmt.Errorf("%w: a count in the header is out of range", errCorrupt)
 	}
+	rest := data[storePrefix+storeFixed : end]
+	layout := ""
+	if version > 1 {
+		if len(rest) == 0 || len(rest) <= int(rest[0]) {
+			return m, 0, 0, fmt.Errorf("%w: layout broken off", errCorrupt)
+		}
+		layout, rest = string(rest[1:1+rest[0]]), rest[1+rest[0]:]
+	}
 	m = Message{
 		Rows: v[0], Samples: v[1], Profiles: int(v[2]), Start: loadedTime(v[3]), End: loadedTime(v[4]),
-		Owner: string(data[storePrefix+storeFixed : end]),
+		Layout: layout, Owner: string(rest),
 	}
 	return m, end + 4, v[5], nil
 }

@@ -335,6 +335,55 @@ func TestStorageThatHangs(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
+// What was stored for a receiver of one wire layout is rewritten for that of another.
+func TestStoredLayoutIsKept(t *testing.T) {
+	versions := []string{"1.8", "1.9", "1.11"}
+	for _, from := range versions {
+		for _, to := range versions {
+			t.Run(from+" to "+to, func(t *testing.T) {
+				cfg := withStorage(t, "127.0.0.1:1")
+				cfg.OTLPVersion = from
+				e, _ := open(t, cfg)
+				m := message(t, "app", 100)
+				want := oldLayout(t, to, m.Body)
+				m.Body = oldLayout(t, from, m.Body)
+				e.Enqueue(m)
+				settled(t, e)
+				stop(t, e)
+
+				r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
+				cfg.Transport, cfg.Endpoint, cfg.OTLPVersion = config.TransportHTTP, r.URL, to
+				e, _ = open(t, cfg)
+				drainAll(t, e)
+				require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
+				require.Equal(t, want, r.Requests()[0].Body)
+			})
+		}
+	}
+}
+
+// Files of the version before, which said nothing of the layout, are of the one that is set.
+func TestStoredByTheVersionBefore(t *testing.T) {
+	m := message(t, "app", 0)
+	head := append([]byte(storeMagic), 0, 1)
+	head = binary.BigEndian.AppendUint16(head, uint16(storeFixed+len("ns/pod")))
+	for _, v := range []int64{10, 1, 1, noTime, noTime, int64(len(m.Body))} {
+		head = binary.BigEndian.AppendUint64(head, uint64(v))
+	}
+	head = append(head, "ns/pod"...)
+	head = binary.BigEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))
+	data := binary.BigEndian.AppendUint32(append(head, m.Body...), crc32.Checksum(m.Body, castagnoli))
+	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
+	cfg := withStorage(t, r.URL)
+	cfg.Transport = config.TransportHTTP
+	require.NoError(t, os.Mkdir(cfg.Queue.Storage, 0o700))
+	writeFile(t, filepath.Join(cfg.Queue.Storage, fmt.Sprintf("%020d.msg", 7)), data)
+	e, _ := open(t, cfg)
+	drainAll(t, e)
+	require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
+	require.Equal(t, m.Body, r.Requests()[0].Body)
+}
+
 // A process that is killed leaves every message that it had stored.
 func TestKilledProcessLosesNothingStored(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "queue")
@@ -470,6 +519,9 @@ func FuzzStorage(f *testing.F) {
 				continue
 			}
 			m.Body = body
+			if binary.BigEndian.Uint16(data[len(storeMagic):]) != storeVersion {
+				continue
+			}
 			require.True(t, bytes.HasPrefix(data, storedHead(m)))
 			require.Len(t, data, len(storedHead(m))+len(body)+4)
 		}

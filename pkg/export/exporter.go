@@ -19,6 +19,8 @@ const (
 	defaultTimeout = 10 * time.Second
 	// maxAhead is how far in the future data may be: receivers refuse more.
 	maxAhead = 10 * time.Minute
+	// clockCheck is how often data that is further ahead is compared with the clock again.
+	clockCheck = 30 * time.Second
 	// maxStored bounds the number of messages in the storage folder, because each also costs some
 	// memory.
 	maxStored = 1 << 16
@@ -69,6 +71,7 @@ type Exporter struct {
 	save    chan struct{}       // tells the writer of new work
 	flying  map[*entry]struct{} // being sent or written to disk
 	drains  map[*drain]struct{}
+	early   int64 // entries that wait for the clock
 	stopped bool  // nothing is taken or sent any more
 	shutErr error // of the first Shutdown, set before closed is closed
 }
@@ -304,6 +307,7 @@ func (e *Exporter) drop(en *entry, r Reason) {
 func (e *Exporter) leave(en *entry) {
 	e.stats.Rows.Held -= en.Rows
 	e.queue.remove(en)
+	e.setEarly(en, false)
 	if en.budget == nil {
 		return
 	}
@@ -320,11 +324,11 @@ func (e *Exporter) leave(en *entry) {
 	e.checkDrains()
 }
 
-// checkDrains ends the Drain calls that have nothing left to wait for: their entries are gone or,
-// while the receiver does not take any, safely on disk. The caller holds mu.
+// checkDrains ends the Drain calls that have nothing left to wait for: their entries are gone or safely on
+// disk, while the receiver does not take any or all wait for the clock. The caller holds mu.
 func (e *Exporter) checkDrains() {
 	for d := range e.drains {
-		if d.left == 0 || (d.unsaved == 0 && e.gate.failing()) {
+		if d.left == 0 || d.unsaved == 0 && (e.gate.failing() || d.left <= e.early) {
 			delete(e.drains, d)
 			close(d.finished)
 		}
@@ -403,32 +407,43 @@ func (e *Exporter) land(en *entry) bool {
 	return true
 }
 
-// dropped is an entry with the reason why it went.
-type dropped struct {
-	*entry
-	reason Reason
-}
-
-// expire drops the oldest entries while their data is out of the range that a receiver takes. The
-// caller holds mu, and calls forget after it has let go.
-func (e *Exporter) expire() (gone []dropped) {
+// expire drops the oldest entries while their data is too old for a receiver, and puts those aside that
+// are too new: the clock of a machine may be behind at its start. The caller holds mu, and calls forget
+// after it has let go.
+func (e *Exporter) expire() (gone []*entry) {
 	now := e.now()
 	for en := e.queue.now.top(); en != nil; en = e.queue.now.top() {
-		var r Reason
+		e.setEarly(en, false)
 		switch maxAge, from := e.cfg.Queue.MaxAge, en.from(); {
 		case from.IsZero():
 			return gone
 		case maxAge > 0 && now.Sub(from) > maxAge:
-			r = ReasonTooOld
+			e.drop(en, ReasonTooOld)
+			gone = append(gone, en)
 		case from.Sub(now) > maxAhead:
-			r = ReasonTooNew
+			e.queue.remove(en)
+			e.setEarly(en, true)
+			en.ready, en.asked = time.Now().Add(clockCheck), true
+			e.queue.push(en, time.Now())
+			e.log.warnf("too new", "held: data of %s is more than %s ahead of this machine's clock, which receivers refuse: set the clock; the data is sent when the clock has come up to it",
+				from.UTC().Format(time.RFC3339), maxAhead)
+			e.checkDrains()
 		default:
 			return gone
 		}
-		e.drop(en, r)
-		gone = append(gone, dropped{en, r})
 	}
 	return gone
+}
+
+// setEarly notes whether an entry waits for the clock. The caller holds mu.
+func (e *Exporter) setEarly(en *entry, early bool) {
+	switch {
+	case early && !en.early:
+		e.early++
+	case !early && en.early:
+		e.early--
+	}
+	en.early = early
 }
 
 // from is the time that receivers judge a request by: its start.
@@ -440,17 +455,11 @@ func (en *entry) from() time.Time {
 }
 
 // forget finishes what expire began.
-func (e *Exporter) forget(gone []dropped) {
-	for _, d := range gone {
-		e.unlink([]*entry{d.entry})
-		switch d.reason {
-		case ReasonTooOld:
-			e.log.warnf("too old", "dropped: data of %s is older than sending_queue.max_age (%s), which receivers refuse",
-				d.from().UTC().Format(time.RFC3339), e.cfg.Queue.MaxAge)
-		default:
-			e.log.warnf("too new", "dropped: data of %s is more than %s ahead of this machine's clock: check the clock",
-				d.from().UTC().Format(time.RFC3339), maxAhead)
-		}
+func (e *Exporter) forget(gone []*entry) {
+	e.unlink(gone)
+	for _, en := range gone {
+		e.log.warnf("too old", "dropped: data of %s is older than sending_queue.max_age (%s), which receivers refuse",
+			en.from().UTC().Format(time.RFC3339), e.cfg.Queue.MaxAge)
 	}
 }
 

@@ -37,7 +37,6 @@ type Reason string
 const (
 	ReasonQueueFull      Reason = "queue_full"       // sending_queue.queue_size is used up
 	ReasonTooOld         Reason = "too_old"          // older than sending_queue.max_age
-	ReasonTooNew         Reason = "too_new"          // more than 10 minutes ahead of this machine's clock
 	ReasonRejected       Reason = "rejected"         // the receiver gave an answer that forbids a retry
 	ReasonTooLarge       Reason = "too_large"        // the receiver takes smaller messages only
 	ReasonMaxElapsedTime Reason = "max_elapsed_time" // retry_on_failure.max_elapsed_time is over
@@ -51,7 +50,7 @@ const (
 // Reasons lists every reason, for those who need a fixed set of time series.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonQueueFull, ReasonTooOld, ReasonTooNew, ReasonRejected, ReasonTooLarge,
+		ReasonQueueFull, ReasonTooOld, ReasonRejected, ReasonTooLarge,
 		ReasonMaxElapsedTime, ReasonRetryDisabled, ReasonShutdown, ReasonStorageError,
 		ReasonStorageFull, ReasonCorrupt,
 	}

@@ -4,13 +4,17 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
@@ -161,10 +165,88 @@ func TestAgeOfData(t *testing.T) {
 		e.Enqueue(Message{Body: []byte("x"), Rows: 1, Start: start})
 	}
 	e.Enqueue(Message{Body: []byte("x"), Rows: 10, Start: now.Add(-61 * time.Minute)})
-	e.Enqueue(Message{Body: []byte("x"), Rows: 100, End: now.Add(11 * time.Minute)})
 	drainAll(t, e)
 	s := balanced(t, e)
 	require.Equal(t, int64(4), s.Rows.Delivered)
-	require.Equal(t, map[Reason]int64{ReasonTooOld: 10, ReasonTooNew: 100}, s.Rows.Dropped)
+	require.Equal(t, map[Reason]int64{ReasonTooOld: 10}, s.Rows.Dropped)
 	stop(t, e)
+}
+
+// laterBy is t on a clock that was set d ahead, or that went on while the machine was suspended: what the
+// monotonic clock says is the same.
+func laterBy(t time.Time, d time.Duration) time.Time {
+	wall := (*uint64)(unsafe.Pointer(&t))
+	*wall += uint64(d/time.Second) << 30 // see the comment of time.Time
+	return t
+}
+
+// A machine that was suspended for two hours, or whose clock was two hours behind, has old data.
+func TestAgeAfterSuspend(t *testing.T) {
+	before := time.Now()
+	require.Equal(t, 2*time.Hour, laterBy(before, 2*time.Hour).Round(0).Sub(before.Round(0)))
+	require.Zero(t, laterBy(before, 2*time.Hour).Sub(before))
+
+	var suspended atomic.Bool
+	to := &outageSender{}
+	to.set(true)
+	cfg := settings("outage", "")
+	cfg.Retry.InitialInterval, cfg.Retry.MaxInterval = 10*time.Millisecond, 10*time.Millisecond
+	e := startWithOptions(t, cfg, to, Options{Now: func() time.Time {
+		if suspended.Load() {
+			return laterBy(time.Now(), 2*time.Hour)
+		}
+		return time.Now()
+	}})
+	e.Enqueue(Message{Body: []byte("x"), Rows: 1, Start: before, End: time.Now()})
+	require.Eventually(t, func() bool { return e.Stats().Retries > 0 }, 20*time.Second, time.Millisecond)
+	require.Equal(t, int64(1), e.Stats().Rows.Held)
+	suspended.Store(true)
+	require.Eventually(t, func() bool { return e.Stats().Rows.Held == 0 }, 20*time.Second, time.Millisecond)
+	require.Equal(t, map[Reason]int64{ReasonTooOld: 1}, balanced(t, e).Rows.Dropped)
+	stop(t, e)
+}
+
+// A clock that is behind at the start costs nothing that was stored: it is sent once the clock is right.
+func TestClockBehindAtStart(t *testing.T) {
+	cfg := withStorage(t, "127.0.0.1:1")
+	e, _ := open(t, cfg)
+	for range 3 {
+		m := message(t, "app", 0)
+		m.Start, m.End = time.Now().Add(-time.Minute), time.Now()
+		e.Enqueue(m)
+	}
+	settled(t, e)
+	stop(t, e)
+
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+	cfg.Endpoint = r.Addr
+	var right atomic.Bool
+	logs := &capture{}
+	e, err := New(cfg, Options{Logger: logs.logger(), Now: func() time.Time {
+		if right.Load() {
+			return time.Now()
+		}
+		return time.Date(1970, 1, 1, 0, 0, 7, 0, time.UTC)
+	}})
+	require.NoError(t, err)
+	defer stop(t, e)
+	require.Eventually(t, func() bool { e.mu.Lock(); defer e.mu.Unlock(); return e.early == 3 }, 20*time.Second, time.Millisecond)
+	require.NoError(t, e.Drain(t.Context()), "what waits for the clock is safe on disk: no reason to wait")
+	// What is new has the same wrong clock, and is no older than that says: it goes out.
+	m := message(t, "new", 0)
+	m.Start = time.Date(1970, 1, 1, 0, 0, 3, 0, time.UTC)
+	e.Enqueue(m)
+	require.Eventually(t, func() bool { return slices.Equal(r.Names(), []string{"new"}) }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return e.Stats().Rows.Held == 30 && len(storedFiles(t, cfg.Queue.Storage)) == 3 }, 20*time.Second, time.Millisecond)
+
+	right.Store(true)
+	e.mu.Lock()
+	for _, en := range e.queue.later.items { // do not wait for clockCheck
+		en.ready = time.Now()
+	}
+	e.wakeAll()
+	e.mu.Unlock()
+	require.Eventually(t, func() bool { return e.Stats().Rows.Delivered == 40 }, 20*time.Second, time.Millisecond)
+	balanced(t, e)
+	require.Contains(t, logs.String(), "set the clock")
 }

@@ -22,12 +22,16 @@ type entry struct {
 	tries   int
 	firstAt time.Time // of the first try
 	ready   time.Time // not to be sent before this
-	asked   bool      // ready is what the receiver asked for
+	asked   bool      // ready is not for this side to cut short: the receiver asked for it, or the clock
+	early   bool      // it waits for the clock
 
 	inSend, inOwner int // positions in heaps, -1 outside
 }
 
 func newEntry(seq uint64, m Message) *entry {
+	// Without what they have of the monotonic clock, which stands still while a machine is suspended and does
+	// not follow when the clock is set: ages are those that a receiver sees.
+	m.Start, m.End = m.Start.Round(0), m.End.Round(0)
 	return &entry{
 		Message: m, seq: seq, size: int64(len(m.Body)+len(m.Owner)) + entryOverhead,
 		inSend: -1, inOwner: -1,
@@ -101,7 +105,7 @@ func (q *sendQueue) promote(now time.Time) {
 	}
 }
 
-// hurry makes all waiting entries sendable now, except those whose wait the receiver asked for.
+// hurry makes all waiting entries sendable now, except those whose wait is not for this side to cut short.
 func (q *sendQueue) hurry() {
 	var keep []*entry
 	for q.later.Len() > 0 {

@@ -88,7 +88,7 @@ func openStorage(dir string) (s *storage, found []stored, corrupt int64, err err
 	return s, found, corrupt, nil
 }
 
-// privateFolder makes dir, or checks that nobody else can read it. An empty folder is made
+// privateFolder makes dir, or checks that it is nobody else's and that nobody else can read it. An empty folder is made
 // private: Kubernetes makes volumes with an open mode.
 func privateFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -100,6 +100,9 @@ func privateFolder(dir string) error {
 	}
 	if !info.IsDir() {
 		return fmt.Errorf("%s is not a folder", dir)
+	}
+	if owner, ok := foreignOwner(info); ok {
+		return fmt.Errorf("folder %s belongs to user %d, who could read and change what is stored: name a folder of user %d's own", dir, owner, os.Geteuid())
 	}
 	if info.Mode().Perm()&0o077 == 0 {
 		return nil
@@ -159,7 +162,7 @@ func (s *storage) scan() (found []stored, corrupt int64, err error) {
 		switch {
 		case name == storeLock:
 			continue
-		case strings.HasSuffix(name, storeTemp):
+		case isTemp(name):
 			// The process ended while it wrote this.
 			_ = os.Remove(filepath.Join(s.dir, name))
 			continue
@@ -191,6 +194,16 @@ func (s *storage) scan() (found []stored, corrupt int64, err error) {
 
 func (s *storage) path(seq uint64) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%020d%s", seq, storeSuffix))
+}
+
+// isTemp tells the names under which write begins.
+func isTemp(name string) bool {
+	final, ok := strings.CutSuffix(name, storeTemp)
+	if !ok {
+		return false
+	}
+	_, ok = storedSeq(final)
+	return ok
 }
 
 func storedSeq(name string) (uint64, bool) {

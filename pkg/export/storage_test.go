@@ -140,6 +140,17 @@ func TestStorageFolder(t *testing.T) {
 		_, err := New(cfg, Options{})
 		require.ErrorContains(t, err, "chmod 700")
 	})
+	t.Run("one that belongs to somebody else is refused", func(t *testing.T) {
+		cfg := withStorage(t, "127.0.0.1:1")
+		require.NoError(t, os.Mkdir(cfg.Queue.Storage, 0o700))
+		if os.Geteuid() != 0 {
+			t.Skip("giving a folder away needs root")
+		}
+		require.NoError(t, os.Chown(cfg.Queue.Storage, 65534, 65534))
+		_, err := New(cfg, Options{})
+		require.ErrorContains(t, err, "belongs to user 65534")
+		require.ErrorContains(t, err, "name a folder of user 0's own")
+	})
 	t.Run("a file is refused", func(t *testing.T) {
 		cfg := withStorage(t, "127.0.0.1:1")
 		writeFile(t, cfg.Queue.Storage, []byte("x"))
@@ -164,12 +175,12 @@ func TestStorageFolder(t *testing.T) {
 	t.Run("what is not ours stays", func(t *testing.T) {
 		cfg := withStorage(t, "127.0.0.1:1")
 		require.NoError(t, os.Mkdir(cfg.Queue.Storage, 0o700))
-		for _, name := range []string{"notes.txt", "1.msg", "0000000000000000000x.msg", "99999999999999999999.msg"} {
+		for _, name := range []string{"notes.txt", "1.msg", "0000000000000000000x.msg", "99999999999999999999.msg", "theirs.tmp", "1.msg.tmp"} {
 			writeFile(t, filepath.Join(cfg.Queue.Storage, name), []byte("x"))
 		}
 		e, _ := open(t, cfg)
 		require.Zero(t, e.Stats().CorruptFiles)
-		for _, name := range []string{"notes.txt", "1.msg", "0000000000000000000x.msg", "99999999999999999999.msg"} {
+		for _, name := range []string{"notes.txt", "1.msg", "0000000000000000000x.msg", "99999999999999999999.msg", "theirs.tmp", "1.msg.tmp"} {
 			require.FileExists(t, filepath.Join(cfg.Queue.Storage, name))
 		}
 	})

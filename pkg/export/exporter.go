@@ -158,13 +158,13 @@ func start(cfg config.Exporter, opts Options, to sender, log *eventLog) (*Export
 		e.now = time.Now
 	}
 	if cfg.Queue.Storage != "" {
-		store, found, corrupt, err := openStorage(cfg.Queue.Storage)
+		store, found, err := openStorage(cfg.Queue.Storage)
 		if err != nil {
 			return nil, err
 		}
 		e.store = store
 		e.disk.bound, e.disk.limit = cfg.Queue.StorageSize, maxStored
-		e.takeOver(found, corrupt)
+		e.takeOver(found)
 	}
 
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -183,12 +183,12 @@ func start(cfg config.Exporter, opts Options, to sender, log *eventLog) (*Export
 }
 
 // takeOver queues what the storage folder held.
-func (e *Exporter) takeOver(found []stored, corrupt int64) {
+func (e *Exporter) takeOver(found inventory) {
 	var gone []*entry
 	e.mu.Lock()
-	e.stats.CorruptFiles = corrupt
+	e.stats.CorruptFiles = found.damaged
 	var rows int64
-	for _, f := range found {
+	for _, f := range found.messages {
 		en := newEntry(f.seq, f.msg)
 		en.size += f.size
 		en.onDisk = true
@@ -206,11 +206,14 @@ func (e *Exporter) takeOver(found []stored, corrupt int64) {
 	}
 	e.mu.Unlock()
 	e.unlink(gone)
-	if corrupt > 0 {
-		e.log.warnf("recovery", "%d files in the storage folder %s were damaged and removed: what they held is lost", corrupt, e.store.dir)
+	if found.damaged > 0 {
+		e.log.warnf("recovery", "%d files in the storage folder %s were damaged and removed: what they held is lost", found.damaged, e.store.dir)
 	}
-	if len(found) > 0 {
-		e.log.infof("recovered", "%d messages with %d rows are taken over from the storage folder %s", len(found), rows, e.store.dir)
+	if found.unreadable > 0 {
+		e.log.warnf("unreadable", "%d files in the storage folder %s cannot be read now and stay for the next start: look at the disk: %v", found.unreadable, e.store.dir, found.readErr)
+	}
+	if n := len(found.messages); n > 0 {
+		e.log.infof("recovered", "%d messages with %d rows are taken over from the storage folder %s", n, rows, e.store.dir)
 	}
 	if len(gone) > 0 {
 		e.logFull(ReasonStorageFull)

@@ -2,6 +2,7 @@ package export
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -71,21 +72,31 @@ type stored struct {
 	msg  Message
 }
 
+// inventory is what a storage folder holds.
+type inventory struct {
+	messages []stored // the oldest first
+	damaged  int64    // files that held nothing usable, which are removed
+	// unreadable are files that could not be read, which stay: the disk's fault, perhaps for now only.
+	// readErr is why the last one could not.
+	unreadable int64
+	readErr    error
+}
+
 // openStorage makes and locks the folder and lists what is in it, the oldest first, without the
-// bodies. Files that hold nothing usable are removed and counted.
-func openStorage(dir string) (s *storage, found []stored, corrupt int64, err error) {
+// bodies.
+func openStorage(dir string) (*storage, inventory, error) {
 	if err := privateFolder(dir); err != nil {
-		return nil, nil, 0, fmt.Errorf("sending_queue.storage: %w", err)
+		return nil, inventory{}, fmt.Errorf("sending_queue.storage: %w", err)
 	}
-	s = &storage{dir: dir}
+	s := &storage{dir: dir}
 	if err := s.acquire(); err != nil {
-		return nil, nil, 0, fmt.Errorf("sending_queue.storage: %w", err)
+		return nil, inventory{}, fmt.Errorf("sending_queue.storage: %w", err)
 	}
-	found, corrupt, err = s.scan()
+	found, err := s.scan()
 	if err != nil {
-		return nil, nil, 0, errors.Join(fmt.Errorf("sending_queue.storage: %w", err), s.close())
+		return nil, inventory{}, errors.Join(fmt.Errorf("sending_queue.storage: %w", err), s.close())
 	}
-	return s, found, corrupt, nil
+	return s, found, nil
 }
 
 // privateFolder makes dir, or checks that it is nobody else's and that nobody else can read it. An empty folder is made
@@ -152,44 +163,36 @@ func (s *storage) acquire() error {
 func (s *storage) close() error { return s.lock.Close() }
 
 // scan reads the headers of all messages.
-func (s *storage) scan() (found []stored, corrupt int64, err error) {
+func (s *storage) scan() (inv inventory, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, 0, err
+		return inventory{}, err
 	}
 	for _, e := range entries {
 		name := e.Name()
-		switch {
-		case name == storeLock:
-			continue
-		case isTemp(name):
+		if isTemp(name) {
 			// The process ended while it wrote this.
 			_ = os.Remove(filepath.Join(s.dir, name))
 			continue
 		}
 		seq, ok := storedSeq(name)
 		if !ok || !e.Type().IsRegular() {
-			continue // not ours
+			continue // not ours, or the lock
 		}
-		found1, err := s.readHead(seq)
+		found, err := s.readHead(seq)
 		switch {
 		case errors.Is(err, errCorrupt):
-			corrupt++
+			inv.damaged++
 			_ = os.Remove(s.path(seq))
 		case err != nil:
-			// The disk's fault, perhaps for now only: the file stays, the others are read.
-			corrupt++
+			inv.unreadable++
+			inv.readErr = err
 		default:
-			found = append(found, found1)
+			inv.messages = append(inv.messages, found)
 		}
 	}
-	slices.SortFunc(found, func(a, b stored) int {
-		if a.seq < b.seq {
-			return -1
-		}
-		return 1
-	})
-	return found, corrupt, nil
+	slices.SortFunc(inv.messages, func(a, b stored) int { return cmp.Compare(a.seq, b.seq) })
+	return inv, nil
 }
 
 func (s *storage) path(seq uint64) string {
@@ -297,11 +300,7 @@ func (s *storage) readHead(seq uint64) (stored, error) {
 	if err != nil {
 		return stored{}, err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, int64(storePrefix+math.MaxUint16+4)))
-	if err != nil {
-		return stored{}, err
-	}
-	m, headLen, bodyLen, err := decodeHead(data)
+	m, headLen, bodyLen, err := readHeadFrom(f)
 	if err != nil {
 		return stored{}, err
 	}
@@ -309,6 +308,29 @@ func (s *storage) readHead(seq uint64) (stored, error) {
 		return stored{}, fmt.Errorf("%w: %d bytes instead of %d", errCorrupt, info.Size(), int64(headLen)+bodyLen+4)
 	}
 	return stored{seq: seq, size: bodyLen, msg: m}, nil
+}
+
+// readHeadFrom reads what stands before the body, and no more: there may be tens of thousands of files.
+func readHeadFrom(r io.Reader) (m Message, headLen int, bodyLen int64, err error) {
+	data := make([]byte, storePrefix, 256)
+	if n, err := io.ReadFull(r, data); err != nil {
+		return m, 0, 0, brokenOff(err, data[:n])
+	}
+	rest := int(binary.BigEndian.Uint16(data[len(storeMagic)+2:])) + 4
+	data = slices.Grow(data, rest)[:storePrefix+rest]
+	if n, err := io.ReadFull(r, data[storePrefix:]); err != nil {
+		return m, 0, 0, brokenOff(err, data[:storePrefix+n])
+	}
+	return decodeHead(data)
+}
+
+// brokenOff tells a file that is too short, whose bytes are data, from one that could not be read.
+func brokenOff(err error, data []byte) error {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	_, _, _, err = decodeHead(data)
+	return err
 }
 
 // storedHead is all of a file that stands before the body.

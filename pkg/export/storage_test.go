@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -228,6 +229,61 @@ func TestDamagedFilesCostJustThemselves(t *testing.T) {
 	require.Contains(t, logs.String(), "checksum of the body")
 }
 
+// The start reads the headers of what is stored, not the bodies.
+func TestHeadersAreReadAlone(t *testing.T) {
+	m := message(t, "app", 100_000)
+	m.Owner = "ns/pod"
+	head := storedHead(m)
+	r := bytes.NewReader(append(slices.Clone(head), m.Body...))
+	got, headLen, bodyLen, err := readHeadFrom(r)
+	require.NoError(t, err)
+	require.Equal(t, "ns/pod", got.Owner)
+	require.Equal(t, len(head), headLen)
+	require.Equal(t, int64(len(m.Body)), bodyLen)
+	require.Equal(t, len(m.Body), r.Len(), "nothing behind the header is read")
+	for n := range len(head) {
+		_, _, _, err := readHeadFrom(bytes.NewReader(head[:n]))
+		require.ErrorIs(t, err, errCorrupt)
+	}
+}
+
+// A file that cannot be read is not damaged: it stays, for a start at which it can.
+func TestStoredFileThatCannotBeRead(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("taking a file from oneself needs root")
+	}
+	dir := filepath.Join(t.TempDir(), "queue")
+	s, _, err := openStorage(dir)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.close()) }()
+	m := message(t, "app", 0)
+	for seq := range uint64(3) {
+		require.NoError(t, s.write(seq, m))
+	}
+	for _, path := range []string{filepath.Dir(filepath.Dir(dir)), filepath.Dir(dir), dir, s.path(0), s.path(2)} {
+		require.NoError(t, os.Chown(path, 65534, 65534))
+	}
+	// The owner of the folder is not that of one of the files.
+	done := make(chan inventory)
+	go func() {
+		runtime.LockOSThread() // and never unlock it: the thread ends with the goroutine
+		if err := unix.Setfsuid(65534); err != nil {
+			t.Error(err)
+		}
+		inv, err := s.scan()
+		if err != nil {
+			t.Error(err)
+		}
+		done <- inv
+	}()
+	inv := <-done
+	require.Len(t, inv.messages, 2)
+	require.Zero(t, inv.damaged)
+	require.Equal(t, int64(1), inv.unreadable)
+	require.ErrorIs(t, inv.readErr, os.ErrPermission)
+	require.FileExists(t, s.path(1))
+}
+
 func TestStoredFileThatVanishes(t *testing.T) {
 	cfg := withStorage(t, "127.0.0.1:1")
 	cfg.Retry.InitialInterval, cfg.Retry.MaxInterval = 300*time.Millisecond, 300*time.Millisecond
@@ -424,18 +480,18 @@ func TestKilledProcessLosesNothingStored(t *testing.T) {
 		var exit *exec.ExitError
 		require.ErrorAs(t, cmd.Wait(), &exit)
 
-		s, found, corrupt, err := openStorage(dir)
+		s, found, err := openStorage(dir)
 		require.NoError(t, err)
-		require.Zero(t, corrupt)
-		require.GreaterOrEqual(t, int64(len(found)), stored)
-		for _, f := range found {
+		require.Zero(t, found.damaged)
+		require.GreaterOrEqual(t, int64(len(found.messages)), stored)
+		for _, f := range found.messages {
 			body, err := s.read(f.seq)
 			require.NoError(t, err)
 			require.Len(t, body, 10_000)
 			require.Equal(t, int64(7), f.msg.Rows)
 		}
 		require.NoError(t, s.close())
-		total = int64(len(found))
+		total = int64(len(found.messages))
 	}
 	t.Logf("messages stored over three kills: %d", total)
 }
@@ -471,7 +527,7 @@ func TestShutdownWithStorageDelivers(t *testing.T) {
 }
 
 func TestStoredRoundTrip(t *testing.T) {
-	s, _, _, err := openStorage(filepath.Join(t.TempDir(), "q"))
+	s, _, err := openStorage(filepath.Join(t.TempDir(), "q"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.close()) }()
 	now := time.Unix(0, time.Now().UnixNano())
@@ -549,10 +605,11 @@ func FuzzStorageFolder(f *testing.F) {
 		require.NoError(t, os.WriteFile(bad, data, 0o600))
 		good := filepath.Join(dir, fmt.Sprintf("%020d%s", 2, storeSuffix))
 		require.NoError(t, os.WriteFile(good, append(storedHead(Message{Rows: 5}), 0, 0, 0, 0), 0o600))
-		s, found, corrupt, err := openStorage(dir)
+		s, inv, err := openStorage(dir)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, s.close()) }()
-		require.Equal(t, 2, len(found)+int(corrupt))
+		found := inv.messages
+		require.Equal(t, 2, len(found)+int(inv.damaged))
 		require.Equal(t, uint64(2), found[len(found)-1].seq)
 		_, err = s.read(2)
 		require.NoError(t, err)

@@ -130,7 +130,8 @@ type Batch struct {
 
 // Rotation of files that the file transport writes; 0 means no limit.
 type Rotation struct {
-	MaxMegabytes int
-	MaxDays      int
-	MaxBackups   int
+	MaxMegabytes      int // of one file, but of pprof
+	MaxTotalMegabytes int // of all files together
+	MaxDays           int
+	MaxBackups        int
 }

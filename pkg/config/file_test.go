@@ -108,7 +108,7 @@ disk:
   exporter: file
   path: profiles.pb
   format: otlp-proto
-  rotation: {max_megabytes: 1, max_days: 2, max_backups: 3}
+  rotation: {max_megabytes: 1, max_total_megabytes: 4, max_days: 2, max_backups: 3}
 `
 
 func TestFile(t *testing.T) {
@@ -138,7 +138,7 @@ func TestFile(t *testing.T) {
 		MaxValuesPerAttribute: 10, PodLabels: []string{"app.kubernetes.io/Part-of", "tier"},
 		ServiceName: "s", HostServiceName: "h", CompatNames: true, KernelAddresses: "raw", ImageDigest: true,
 		StringAttributes: true, LabelKeys: true, MaxResourceAttributes: 12, MaxSampleAttributes: 3, HostID: true,
-		NativeDefault: true, HashedMappings: true, OffsetAddresses: true, RawAddresses: true, Format: "otlp-json", Rotation: Rotation{100, 0, 100},
+		NativeDefault: true, HashedMappings: true, OffsetAddresses: true, RawAddresses: true, Format: "otlp-json", Rotation: Rotation{100, 1000, 0, 0},
 	}, e)
 
 	// What Inspektor Gadget's own operator reads means the same.
@@ -157,7 +157,7 @@ func TestFile(t *testing.T) {
 
 	e, err = set.Exporter("disk")
 	require.NoError(t, err)
-	require.Equal(t, Rotation{1, 2, 3}, e.Rotation)
+	require.Equal(t, Rotation{1, 4, 2, 3}, e.Rotation)
 }
 
 func TestDeployedFileMeansTheSame(t *testing.T) {

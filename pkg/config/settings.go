@@ -224,11 +224,13 @@ var table = []Setting{
 		func(e *Exporter) *string { return &e.Path }).on(onFile),
 	enum("format", "otlp-json", "`otlp-json`: a request per line. `otlp-proto`: requests with their length in front. `pprof`: a file per profile.", []string{"otlp-json", "otlp-proto", "pprof"},
 		func(e *Exporter) *string { return &e.Format }).on(onFile),
-	integer("rotation.max_megabytes", "100", "10", "The size at which a new file begins; 0 is no limit.", 0, 1<<20,
+	integer("rotation.max_megabytes", "100", "10", "The size at which a new file begins; 0 is no limit. A file of `pprof` is one request.", 0, 1<<20,
 		func(e *Exporter) *int { return &e.Rotation.MaxMegabytes }).on(onFile),
+	integer("rotation.max_total_megabytes", "1000", "10000", "The size of all files together. The oldest go first; 0 is no limit.", 0, 1<<20,
+		func(e *Exporter) *int { return &e.Rotation.MaxTotalMegabytes }).on(onFile),
 	integer("rotation.max_days", "0", "7", "After how many days an old file is deleted; 0 is never.", 0, 36500,
 		func(e *Exporter) *int { return &e.Rotation.MaxDays }).on(onFile),
-	integer("rotation.max_backups", "100", "10", "How many old files to keep; 0 is all.", 0, 1<<20,
+	integer("rotation.max_backups", "0", "10", "How many old files to keep; 0 is as many as there is room for.", 0, 1<<20,
 		func(e *Exporter) *int { return &e.Rotation.MaxBackups }).on(onFile),
 }
 

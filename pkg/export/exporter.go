@@ -169,7 +169,11 @@ func start(cfg config.Exporter, opts Options, to sender, log *eventLog) (*Export
 
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	for range max(cfg.Queue.NumConsumers, 1) {
+	workers := max(cfg.Queue.NumConsumers, 1)
+	if cfg.Transport == config.TransportFile {
+		workers = 1
+	}
+	for range workers {
 		wg.Go(e.work)
 	}
 	if e.store != nil {

@@ -11,7 +11,8 @@ import (
 )
 
 // fileSender is the file transport: each request becomes one line, one length-prefixed message or
-// one pprof file.
+// one pprof file. An exporter has one goroutine that sends to it: a second one would only hold a second
+// request in its decoded form, which is many times as large.
 type fileSender struct {
 	path   string
 	layout string
@@ -21,9 +22,14 @@ type fileSender struct {
 
 // fileWriter puts one encoded request where it belongs, as a whole or not at all.
 type fileWriter interface {
+	// open finds out whether there is something to write to, before a request is encoded.
+	open() error
 	write(record []byte) error
 	close() error
 }
+
+// encoders bounds the memory that all file exporters of the process take for requests in their decoded form.
+var encoders = make(chan struct{}, 1)
 
 func newFileSender(cfg config.Exporter, log *eventLog) (*fileSender, error) {
 	if cfg.Path == "" {
@@ -37,10 +43,10 @@ func newFileSender(cfg config.Exporter, log *eventLog) (*fileSender, error) {
 	switch cfg.Format {
 	case "otlp-json", "":
 		s.encode = jsonLine
-		s.out = newRotatingFile(cfg.Path, cfg.Rotation, problem)
+		s.out = newAppendFile(cfg.Path, cfg.Rotation, lineEnd, problem)
 	case "otlp-proto":
 		s.encode = protoRecord
-		s.out = newRotatingFile(cfg.Path, cfg.Rotation, problem)
+		s.out = newAppendFile(cfg.Path, cfg.Rotation, protoEnd, problem)
 	case "pprof":
 		s.encode = pprofFile
 		s.out = newNumberedFiles(cfg.Path, cfg.Rotation, problem)
@@ -66,13 +72,25 @@ func protoRecord(body []byte, _ string) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, len(body)+4), uint32(len(body))), body...), nil
 }
 
-func (s *fileSender) send(_ context.Context, body []byte) outcome {
+func (s *fileSender) send(ctx context.Context, body []byte) outcome {
+	failed := func(err error) outcome {
+		return outcome{verdict: retryable, what: err.Error(), hint: "make room, or check the rights of the folder"}
+	}
+	if err := s.out.open(); err != nil {
+		return failed(err)
+	}
+	select {
+	case encoders <- struct{}{}:
+		defer func() { <-encoders }()
+	case <-ctx.Done():
+		return outcome{verdict: retryable, what: "another exporter writes a file"}
+	}
 	record, err := s.encode(body, s.layout)
 	if err != nil {
 		return outcome{verdict: rejected, what: err.Error()}
 	}
 	if err := s.out.write(record); err != nil {
-		return outcome{verdict: retryable, what: err.Error(), hint: "make room, or check the rights of the folder"}
+		return failed(err)
 	}
 	return outcome{}
 }

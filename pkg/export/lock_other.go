@@ -15,3 +15,5 @@ func foreignOwner(os.FileInfo) (owner uint32, foreign bool) { return 0, false }
 func lockFile(*os.File) error {
 	return errors.New("a storage folder is not supported on this system")
 }
+
+func unlockFile(*os.File) error { return nil }

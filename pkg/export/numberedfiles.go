@@ -1,0 +1,139 @@
+package export
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// stampFormat dates files; it sorts as time does and is free of colons.
+const stampFormat = "20060102T150405.000000000Z"
+
+const stampPattern = `\d{8}T\d{6}\.\d{9}Z`
+
+// numberedFiles writes each record to a file of its own, named after a prefix, the time and a
+// number.
+type numberedFiles struct {
+	path    string
+	limit   config.Rotation
+	problem func(error)
+
+	mu        sync.Mutex
+	seq       uint64
+	dir, base string // of the last open
+	ours      *regexp.Regexp
+}
+
+const pprofSuffix = ".pb.gz"
+
+// newNumberedFiles takes a folder or a prefix.
+func newNumberedFiles(path string, limit config.Rotation, problem func(error)) *numberedFiles {
+	return &numberedFiles{path: path, limit: limit, problem: problem}
+}
+
+func (n *numberedFiles) open() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	dir, base := n.path, "profile"
+	if info, err := os.Stat(n.path); err != nil || !info.IsDir() {
+		dir = filepath.Dir(n.path)
+		base = strings.TrimSuffix(filepath.Base(n.path), pprofSuffix)
+	}
+	dir, err := trustedPath(dir)
+	if err != nil {
+		return err
+	}
+	if err := checkParent(dir); err != nil {
+		return err
+	}
+	if n.base != base {
+		n.ours = regexp.MustCompile("^" + regexp.QuoteMeta(base) + "-" + stampPattern + `-\d{6,}` + regexp.QuoteMeta(pprofSuffix) + "$")
+	}
+	n.dir, n.base = dir, base
+	return nil
+}
+
+func (n *numberedFiles) write(record []byte) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seq++
+	now := time.Now().UTC()
+	path := filepath.Join(n.dir, fmt.Sprintf("%s-%s-%06d%s", n.base, now.Format(stampFormat), n.seq, pprofSuffix))
+	// Under a temporary name first: who watches the folder sees whole files only.
+	temp := path + storeTemp
+	f, err := openTrusted(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(record)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		_ = os.Remove(temp)
+		return err
+	}
+	pruneFiles(n.dir, n.ours, n.limit, 0, now, n.problem)
+	return nil
+}
+
+func (n *numberedFiles) close() error { return nil }
+
+// checkParent wants the folder that files go to.
+func checkParent(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder", dir)
+	}
+	return nil
+}
+
+// pruneFiles removes those of our files in dir that are too many, too old or, together with the reserved bytes
+// of one that is not among them, too large. Names hold the time: the last ones are the newest.
+func pruneFiles(dir string, ours *regexp.Regexp, limit config.Rotation, reserved int64, now time.Time, problem func(error)) {
+	if limit.MaxBackups == 0 && limit.MaxDays == 0 && limit.MaxTotalMegabytes == 0 {
+		return
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		problem(err)
+		return
+	}
+	total := reserved
+	kept := 0
+	slices.Reverse(entries)
+	for _, e := range entries {
+		if !ours.MatchString(e.Name()) || !e.Type().IsRegular() {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil {
+			continue // gone meanwhile
+		}
+		total += info.Size()
+		old := limit.MaxDays > 0 && now.Sub(info.ModTime()) > time.Duration(limit.MaxDays)*24*time.Hour
+		many := limit.MaxBackups > 0 && kept >= limit.MaxBackups
+		large := limit.MaxTotalMegabytes > 0 && kept > 0 && total > int64(limit.MaxTotalMegabytes)<<20
+		if !old && !many && !large {
+			kept++
+			continue
+		}
+		total -= info.Size()
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			problem(err)
+		}
+	}
+}

@@ -86,6 +86,19 @@ image: ## Build the image of the daemon for both architectures into build/image,
 $(BIN)/profile:
 	@$(STEP) "building $@" go build -buildvcs=false -o $@ ./cmd/profile
 
+PAGE := internal/flamepage
+
+.PHONY: page
+page: page-bundle ## Bundle the flame graph page's script from npm packages into internal/flamepage/dist
+	@cp $(BUILD)/page/dist/* $(PAGE)/dist/
+
+.PHONY: page-bundle
+page-bundle:
+	@.ci/packages nodejs npm
+	@mkdir -p $(BUILD)/page
+	@cp -R $(PAGE)/web/. $(BUILD)/page/
+	@$(STEP) "bundling the flame graph page" sh -c 'cd $(BUILD)/page && npm ci --ignore-scripts --no-audit --no-fund && node build.mjs dist'
+
 .PHONY: collector
 collector: ## Build the OpenTelemetry Collector that the tests send to
 	@$(STEP) "building $(BIN)/collector (a few minutes the first time)" \
@@ -148,6 +161,12 @@ test-gadgets: build gadgets ## Run every gadget with a stack on the real kernel 
 test-matrix: build gadgets ## Check every gadget under every preset by every receiver's rules (root)
 	@.ci/packages $(C_PACKAGES)
 	$(E2E) ./test/matrix/...
+
+.PHONY: test-page
+test-page: page-bundle ## Test the flame graph page in headless Chromium, and that its bundle is current
+	@.ci/packages chromium
+	@diff -r $(BUILD)/page/dist $(PAGE)/dist || { echo "run make page and commit what it makes"; exit 1; }
+	PAGE_MODULES=$(CURDIR)/$(BUILD)/page PAGE_SHOTS=$(CURDIR)/$(BUILD)/page/shots go test -tags e2e -count=1 -v ./test/page
 
 .PHONY: test-scale
 test-scale: collector ## Let a thousand simulated nodes send to one Collector

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/flamepage"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
@@ -220,8 +221,10 @@ func writeReport(dir string, before, after *phase, out io.Writer) error {
 		title := "CPU time of a Collector, compression " + p.compression
 		page, picture := filepath.Join(dir, p.name+".html"), filepath.Join(dir, p.name+".svg")
 		if err := errors.Join(
-			writeFlameGraph(page, title, p.samples, report.WriteFlameGraph),
-			writeFlameGraph(picture, title, p.samples, report.WriteFlameSVG),
+			writeFile(page, func(w io.Writer) error {
+				return flamepage.Write(w, flamepage.Page{Title: title, Sides: []flamepage.Side{{Samples: p.samples}}})
+			}),
+			writeFile(picture, func(w io.Writer) error { return report.WriteFlameSVG(w, title, p.samples) }),
 		); err != nil {
 			return err
 		}
@@ -240,10 +243,10 @@ func writeReport(dir string, before, after *phase, out io.Writer) error {
 	return nil
 }
 
-func writeFlameGraph(path, title string, samples []receiver.Sample, write func(io.Writer, string, []receiver.Sample) error) error {
+func writeFile(path string, write func(io.Writer) error) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("writing the flame graph: %w", err)
 	}
-	return errors.Join(write(f, title, samples), f.Close())
+	return errors.Join(write(f), f.Close())
 }

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/flamepage"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
@@ -57,26 +59,42 @@ func runDiff(args []string, out io.Writer) error {
 	if waits(kind) {
 		opts.Leaf = report.Own
 	}
-	unit, per := "", "second of the run"
+	unit, symbol, per := "", strings.ReplaceAll(kind.Type, "_", " "), "second of the run"
 	if len(*work) == 2 {
 		per = "unit of work"
 	}
 	if report.Unit(kind) == "SECONDS" {
-		unit = "milliseconds of "
-		for i := range sides {
-			sides[i].Scale *= 1000
-		}
+		unit, symbol = "milliseconds of ", "ms"
+		factor := 1e3
 		if len(*work) == 2 {
-			unit = "microseconds of "
-			for i := range sides {
-				sides[i].Scale *= 1000
-			}
+			unit, symbol, factor = "microseconds of ", "µs", 1e6
+		}
+		for i := range sides {
+			sides[i].Scale *= factor
 		}
 	}
-	fmt.Fprintf(out, "%s%s for each %s\n  before: %s, %.0f s: %s\n  after:  %s, %.0f s: %s\n\n", unit, title(kind), per,
-		infos[0].Target, infos[0].Seconds, flags.Arg(0), infos[1].Target, infos[1].Seconds, flags.Arg(1))
-	_ = page
-	return report.WriteDifference(out, sides[0], sides[1], *rows, opts)
+	fmt.Fprintf(out, "%s%s for each %s\n", unit, title(kind), per)
+	lines := make([]string, 0, 2)
+	for i, name := range []string{"before:", "after: "} {
+		lines = append(lines, fmt.Sprintf("%s %s, %.0f s: %s", name, infos[i].Target, infos[i].Seconds, flags.Arg(i)))
+		fmt.Fprintln(out, " ", lines[i])
+	}
+	fmt.Fprintln(out)
+	if err := report.WriteDifference(out, sides[0], sides[1], *rows, opts); err != nil {
+		return err
+	}
+	if *page == "" {
+		return nil
+	}
+	drawn := flamepage.Page{Title: "What has changed: " + title(kind) + " of " + infos[1].Target, Subtitle: strings.Join(lines, "; "), Unit: symbol + " per " + per}
+	for _, side := range sides {
+		drawn.Sides = append(drawn.Sides, flamepage.Side{Samples: side.Samples, Scale: side.Scale})
+	}
+	if err := writePage(*page, drawn); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\ndrawn in %s: open it in a browser\n", *page)
+	return nil
 }
 
 // comparable reports whether two types measure the same, if not as often.

@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/flamepage"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
@@ -20,11 +22,19 @@ func (r *result) report(out io.Writer) error {
 		return r.nothing()
 	}
 	types, byType := receiver.ByType(samples)
-	page := filepath.Join(r.opts.dir, pageFile)
-	if err := writePage(page, title(types[0])+" of "+r.run.Target, byType[types[0]]); err != nil {
-		return err
-	}
-	for _, t := range types {
+	for i, t := range types {
+		name := pageFile
+		if i > 0 {
+			name = fmt.Sprintf("flamegraph-%d.html", i+1)
+		}
+		err := writePage(filepath.Join(r.opts.dir, name), flamepage.Page{
+			Title:    title(t) + " of " + r.run.Target,
+			Subtitle: fmt.Sprintf("%s, %.0f s with %s", r.run.Started.Format(time.DateTime+" MST"), r.run.Seconds, r.run.Gadget),
+			Sides:    []flamepage.Side{{Samples: byType[t]}},
+		})
+		if err != nil {
+			return err
+		}
 		if err := r.table(out, t, byType[t]); err != nil {
 			return err
 		}
@@ -106,12 +116,12 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 	return nil
 }
 
-func writePage(path, title string, samples []receiver.Sample) error {
+func writePage(path string, page flamepage.Page) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("writing the flame graph: %w", err)
 	}
-	return errors.Join(report.WriteFlameGraph(f, title, samples), f.Close())
+	return errors.Join(flamepage.Write(f, page), f.Close())
 }
 
 func describe(file string) string {

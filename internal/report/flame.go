@@ -2,26 +2,9 @@ package report
 
 import (
 	"cmp"
-	"crypto/sha256"
-	_ "embed"
-	"encoding/base64"
-	"encoding/json"
-	"fmt"
-	"html"
-	"io"
 	"slices"
-	"strings"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
-)
-
-// The page's script and style. They come from this package; everything that comes from samples is
-// data that the script only ever uses as text.
-var (
-	//go:embed flame.js
-	flameScript string
-	//go:embed flame.css
-	flameStyle string
 )
 
 const (
@@ -31,12 +14,11 @@ const (
 	maxFlameDepth = 512
 	// maxFlameName bounds a name's runes.
 	maxFlameName = 512
-	// flameTime is the unit of values that measure time. The script knows it, too.
+	// flameTime is the unit of values that measure time.
 	flameTime = "µs"
 )
 
-// flameNode is one box of the graph. The script gets nodes as arrays of
-// [parent, name, type, total, self]; a parent comes before its children.
+// flameNode is one box of the graph.
 type flameNode struct {
 	parent      int
 	name, kind  string
@@ -48,44 +30,13 @@ type flameNode struct {
 type flameKey struct{ name, kind string }
 
 type flameData struct {
-	Title string     `json:"title"`
-	Unit  string     `json:"unit"`
-	Names []string   `json:"names"`
-	Nodes [][5]int64 `json:"nodes"`
+	Title string
+	Unit  string
+	Names []string
+	// Nodes are [parent, name, type, total, self]; a parent comes before its children.
+	Nodes [][5]int64
 	// Left is the number of nodes that were left out.
-	Left int `json:"left"`
-}
-
-// WriteFlameGraph writes a page with a flame graph of samples, which should be of one type: the
-// services at the top, below them their functions from the outermost to the leaf; outside containers
-// the programs come between. The page is one file, loads nothing, and its policy forbids it to. Time
-// is shown in seconds.
-func WriteFlameGraph(w io.Writer, title string, samples []receiver.Sample) error {
-	data, err := json.Marshal(flame(title, samples))
-	if err != nil {
-		return fmt.Errorf("writing the flame graph: %w", err)
-	}
-	hash := func(s string) string {
-		sum := sha256.Sum256([]byte(s))
-		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-	}
-	policy := "default-src 'none'; script-src " + hash(flameScript) + "; style-src " + hash(flameStyle) + "; base-uri 'none'; form-action 'none'"
-	// json.Marshal escapes <, > and &, so the data cannot end its element.
-	_, err = io.WriteString(w, strings.Join([]string{
-		"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">",
-		`<meta http-equiv="Content-Security-Policy" content="` + policy + `">`,
-		`<meta name="viewport" content="width=device-width">`,
-		"<title>" + html.EscapeString(title) + "</title>",
-		"<style>" + flameStyle + "</style></head><body>",
-		`<header><h1></h1><input id="search" type="search" placeholder="search functions" aria-label="search functions"><button id="reset" type="button">whole graph</button></header>`,
-		`<p id="status" role="status"></p><main id="graph"></main>`,
-		`<script type="application/json" id="data">` + string(data) + "</script>",
-		"<script>" + flameScript + "</script></body></html>\n",
-	}, "\n"))
-	if err != nil {
-		return fmt.Errorf("writing the flame graph: %w", err)
-	}
-	return nil
+	Left int
 }
 
 // flame builds the tree. Values are microseconds where the samples measure time, so that they stay

@@ -40,7 +40,6 @@ func FuzzReports(f *testing.F) {
 		}
 		samples := receiver.Resolve(req)
 		require.NoError(t, WriteTop(io.Discard, timer, "SERVICE", Top(samples, 10, Options{Group: Program, Leaf: Own})))
-		require.NoError(t, WriteFlameGraph(io.Discard, "t", samples))
 		require.NoError(t, WriteFlameSVG(io.Discard, "t", samples))
 		require.NoError(t, WriteDifference(io.Discard, Side{samples, 1}, Side{samples[:len(samples)/2], 2}, 5, Options{}))
 	})

@@ -1,0 +1,85 @@
+// Package flamepage writes samples as one page for a browser: a flame graph with search, callers and
+// callees, a table, and the difference of two profiles. The page is a file that needs nothing else, and its
+// policy forbids it to load or send anything.
+//
+// The script and the style come from web, bundled into dist by "make page". They take everything that
+// comes from samples as text.
+package flamepage
+
+import (
+	"crypto/sha256"
+	_ "embed" // the page's parts
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+var (
+	//go:embed page.html
+	body string
+	//go:embed dist/page.js
+	script string
+	//go:embed dist/page.css
+	style string
+	//go:embed dist/licences.txt
+	licences string
+)
+
+// Page says what to write. The samples of all sides have to be of one type.
+type Page struct {
+	// Title and Subtitle are the page's headings.
+	Title, Subtitle string
+	// Sides is one profile, or two to compare, the earlier one first.
+	Sides []Side
+	// Unit is that of the scaled amounts; by default s where the samples measure time, else what they
+	// count.
+	Unit string
+}
+
+// Side is a profile.
+type Side struct {
+	Samples []receiver.Sample
+	// Scale multiplies the amounts, to make two sides comparable; 0 stands for 1.
+	Scale float64
+}
+
+var errSides = errors.New("writing a flame graph: it takes one profile, or two to compare")
+
+// Write writes the page.
+func Write(w io.Writer, p Page) error {
+	if len(p.Sides) != 1 && len(p.Sides) != 2 {
+		return errSides
+	}
+	data, err := json.Marshal(newData(p))
+	if err != nil {
+		return fmt.Errorf("writing the flame graph: %w", err)
+	}
+	policy := "default-src 'none'; script-src " + hash(script) + "; style-src " + hash(style) + "; img-src data:; base-uri 'none'; form-action 'none'"
+	// json.Marshal escapes <, > and &, so the data cannot end its element.
+	_, err = io.WriteString(w, strings.Join([]string{
+		"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">",
+		`<meta http-equiv="Content-Security-Policy" content="` + policy + `">`,
+		`<meta name="viewport" content="width=device-width, initial-scale=1">`,
+		`<link rel="icon" href="data:,">`,
+		"<title>" + html.EscapeString(p.Title) + "</title>",
+		"<style>" + style + "</style></head><body>",
+		strings.Replace(body, "LICENCES", html.EscapeString(licences), 1),
+		`<script type="application/json" id="data">` + string(data) + "</script>",
+		"<script>" + script + "</script></body></html>\n",
+	}, "\n"))
+	if err != nil {
+		return fmt.Errorf("writing the flame graph: %w", err)
+	}
+	return nil
+}
+
+func hash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}

@@ -1,0 +1,153 @@
+package flamepage
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// of returns a sample of n hits of a timer of 10 ms.
+func of(service, thread string, n int64, stack ...receiver.Frame) receiver.Sample {
+	return receiver.Sample{
+		Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 10_000_000, Service: service,
+		Attributes: map[string]string{"thread.name": thread}, Values: []int64{n}, Stack: stack,
+	}
+}
+
+func shop() []receiver.Sample {
+	work := receiver.Frame{Name: "main.work", Type: "go", Mapping: "/usr/bin/app"}
+	return []receiver.Sample{
+		of("shop", "worker", 3, receiver.Frame{Name: "vfs_read", Type: "kernel", Mapping: "[kernel]"}, work),
+		of("shop", "worker", 2, work),
+		of("shop", "other", 1, receiver.Frame{Type: "native", Mapping: "/usr/lib/libz.so.1", Address: 0x2345}, work),
+		of("shop", "worker", 4, work),
+	}
+}
+
+func TestData(t *testing.T) {
+	d := newData(Page{Title: "t", Sides: []Side{{Samples: shop()}}})
+	require.Equal(t, "s", d.Unit)
+	require.EqualValues(t, 1e6, d.Scale)
+	require.Equal(t, []string{"all"}, d.Sides)
+	require.Equal(t, []string{"worker", "other"}, d.Threads)
+	var nodes []string
+	for _, n := range d.Nodes {
+		nodes = append(nodes, fmt.Sprintf("%d %s [%s] %s", n[0], d.Names[n[1]], d.Kinds[n[2]], d.Files[n[3]]))
+	}
+	require.Equal(t, []string{
+		"-1 shop [service] ", "0 worker [program] ", "1 main.work [go] app", "2 vfs_read [kernel] [kernel]",
+		"0 other [program] ", "4 main.work [go] app", "5 libz.so.1+0x2345 [no name] libz.so.1",
+	}, nodes)
+	require.Equal(t, [][]int64{{0, 0, 3, 30_000}, {0, 0, 2, 60_000}, {0, 1, 6, 10_000}}, d.Samples, "what is of one stack is added up")
+
+	d = newData(Page{Unit: "ms per request", Sides: []Side{{Samples: shop()[:1], Scale: 10}, {Samples: shop()[1:2], Scale: 0.5}}})
+	require.Equal(t, "ms per request", d.Unit)
+	require.Equal(t, []string{"before", "after"}, d.Sides)
+	require.Equal(t, [][]int64{{0, 0, 3, 300_000, 0}, {0, 0, 2, 0, 10_000}}, d.Samples)
+
+	fault := receiver.Sample{Type: "page_faults", Unit: "count", Values: []int64{7}}
+	d = newData(Page{Sides: []Side{{Samples: []receiver.Sample{fault}}}})
+	require.Equal(t, "page faults", d.Unit)
+	require.Equal(t, [][]int64{{0, 0, 0, 7}}, d.Samples)
+}
+
+func TestDataIsBounded(t *testing.T) {
+	var samples []receiver.Sample
+	for i := range maxNodes + 100 {
+		samples = append(samples, of("s", fmt.Sprint("thread", i%(2*maxThreads)), 1, receiver.Frame{Name: fmt.Sprint("f", i)}))
+	}
+	samples = append(samples, of("s", "hot", 1000, receiver.Frame{Name: "hot"}))
+	d := newData(Page{Sides: []Side{{Samples: samples}}})
+	require.LessOrEqual(t, len(d.Nodes), maxNodes)
+	require.LessOrEqual(t, len(d.Threads), maxThreads+1)
+	require.Positive(t, d.Left)
+	require.Contains(t, d.Names, "hot")
+	sum := int64(0)
+	for _, s := range d.Samples {
+		require.Less(t, s[2], int64(len(d.Nodes)))
+		sum += s[3]
+	}
+	require.EqualValues(t, 10_000*(maxNodes+100+1000), sum, "what was left out counts for the callers")
+	for i, n := range d.Nodes {
+		require.Less(t, n[0], i, "a parent comes before its children")
+	}
+
+	deep := of("s", "", 1, make([]receiver.Frame, 10*maxDepth)...)
+	require.LessOrEqual(t, len(newData(Page{Sides: []Side{{Samples: []receiver.Sample{deep}}}}).Nodes), 2+maxDepth)
+	long := of("s", "", 1, receiver.Frame{Name: strings.Repeat("é", 10*maxName)})
+	for _, name := range newData(Page{Sides: []Side{{Samples: []receiver.Sample{long}}}}).Names {
+		require.LessOrEqual(t, len([]rune(name)), maxName)
+	}
+	require.Empty(t, newData(Page{Sides: []Side{{Samples: []receiver.Sample{of("s", "", -1), of("s", "", 0)}}}}).Samples)
+}
+
+func TestPageTakesNamesAsText(t *testing.T) {
+	const evil = `</script><script>alert(1)</script><img src=x onerror=alert(1)>`
+	s := of(evil, evil, 1, receiver.Frame{Name: evil, Type: evil, Mapping: evil})
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, Page{Title: evil, Subtitle: evil, Unit: evil, Sides: []Side{{Samples: []receiver.Sample{s}}}}))
+	require.NotContains(t, b.String(), "<script>alert")
+	require.NotContains(t, b.String(), "<img")
+	require.Contains(t, b.String(), "<title>"+html.EscapeString(evil)+"</title>")
+	require.Equal(t, 2, strings.Count(b.String(), "</script>"))
+	_, rest, ok := strings.Cut(b.String(), `<script type="application/json" id="data">`)
+	require.True(t, ok)
+	text, _, _ := strings.Cut(rest, "</script>")
+	var d data
+	require.NoError(t, json.Unmarshal([]byte(text), &d))
+	require.Contains(t, d.Names, evil)
+}
+
+func TestPageIsOneFileWithStrictPolicy(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, Page{Title: "t", Sides: []Side{{Samples: shop()}}}))
+	require.Contains(t, b.String(), "default-src 'none'; script-src 'sha256-")
+	require.NotContains(t, b.String(), "unsafe-")
+	for _, loads := range []string{`src="`, "<link rel=\"stylesheet", "@import", "url(http"} {
+		require.NotContains(t, b.String(), loads)
+	}
+	require.Contains(t, b.String(), "d3-flame-graph 5.", "the licences of what is bundled are kept")
+	require.Contains(t, b.String(), "Apache License")
+	require.Contains(t, b.String(), "Mike Bostock")
+
+	require.ErrorIs(t, Write(&b, Page{}), errSides)
+	require.ErrorIs(t, Write(failing{}, Page{Sides: []Side{{}}}), errWrite)
+}
+
+var errWrite = errors.New("disk full")
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, errWrite }
+
+// TestBundleIsOfTheseSources fails if web has changed since "make page"; "make test-page" bundles again
+// and compares.
+func TestBundleIsOfTheseSources(t *testing.T) {
+	files := []string{"package-lock.json", "build.mjs"}
+	sources, err := os.ReadDir("web/src")
+	require.NoError(t, err)
+	for _, source := range sources {
+		files = append(files, "src/"+source.Name())
+	}
+	sum := sha256.New()
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join("web", file))
+		require.NoError(t, err)
+		fmt.Fprintf(sum, "%s\n%s", file, text)
+	}
+	want, err := os.ReadFile("dist/sources.sha256")
+	require.NoError(t, err)
+	require.Equal(t, strings.TrimSpace(string(want)), hex.EncodeToString(sum.Sum(nil)), "run \"make page\" and commit what it makes")
+}

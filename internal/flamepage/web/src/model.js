@@ -1,0 +1,180 @@
+// The data of a page, as internal/flamepage writes it, and the trees that are drawn of it. Nothing here
+// knows of the document.
+
+// UNNAMED is the kind of frames of which only the file and the address are known.
+export const UNNAMED = "no name";
+
+// Model answers questions about the samples that a filter lets through.
+export class Model {
+  constructor(data) {
+    this.data = data;
+    // nodes: [parent, name, kind, file] by index; a parent comes before its children.
+    this.nodes = data.nodes;
+    this.compares = data.sides.length === 2;
+  }
+
+  // name of a frame; grouped, addresses of one file are one.
+  name(node, grouped) {
+    const [, name, kind, file] = this.nodes[node];
+    if (grouped && this.data.kinds[kind] === UNNAMED) return `[${this.data.files[file] || "file not known"}]`;
+    return this.data.names[name];
+  }
+
+  kind(node) { return this.data.kinds[this.nodes[node][2]]; }
+
+  // kept returns the samples of a service and a thread; -1 stands for all.
+  kept(filter) {
+    return this.data.samples.filter(([service, thread]) =>
+      (filter.service < 0 || service === filter.service) && (filter.thread < 0 || thread === filter.thread));
+  }
+
+  // path returns the frames of a node from the outermost to the leaf, without services and programs if
+  // functions is set. Grouped, neighbours without a name in one file are one frame.
+  path(node, grouped, functions) {
+    const path = [];
+    for (let i = node; i >= 0; i = this.nodes[i][0]) path.push(i);
+    path.reverse();
+    const frames = [];
+    for (const i of path) {
+      const kind = this.kind(i);
+      if (functions && (kind === "service" || kind === "program")) continue;
+      const name = this.name(i, grouped);
+      const last = frames[frames.length - 1];
+      if (grouped && kind === UNNAMED && last && last.kind === UNNAMED && last.name === name) continue;
+      frames.push({ name, kind });
+    }
+    return frames;
+  }
+
+  // tree returns all samples, from the outermost frame on.
+  tree(filter) {
+    const root = newNode("all", "");
+    for (const sample of this.kept(filter)) add(root, this.path(sample[2], filter.grouped), sample);
+    return root;
+  }
+
+  // around returns the callers and the callees of a function as trees that begin with it.
+  around(filter, key) {
+    const callers = newNode(...parts(key)), callees = newNode(...parts(key));
+    for (const sample of this.kept(filter)) {
+      const frames = this.path(sample[2], filter.grouped, true);
+      const first = frames.findIndex((f) => keyOf(f) === key);
+      if (first < 0) continue;
+      // In a recursion the outermost call counts for the callees, and its callers for the callers.
+      add(callers, frames.slice(0, first).reverse(), sample);
+      add(callees, frames.slice(first + 1), sample);
+    }
+    return { callers, callees };
+  }
+
+  // table returns what each function took itself and in all; a function that is in a stack more than
+  // once counts once.
+  table(filter) {
+    const rows = new Map();
+    const row = (frame) => {
+      const key = keyOf(frame);
+      if (!rows.has(key)) rows.set(key, { key, name: frame.name, kind: frame.kind, self: [0, 0], total: [0, 0] });
+      return rows.get(key);
+    };
+    for (const sample of this.kept(filter)) {
+      const frames = this.path(sample[2], filter.grouped, true);
+      if (!frames.length) continue;
+      const leaf = row(frames[frames.length - 1]);
+      const seen = new Set();
+      for (let side = 0; side < 2; side++) leaf.self[side] += sample[3 + side] || 0;
+      for (const frame of frames) {
+        const r = row(frame);
+        if (seen.has(r)) continue;
+        seen.add(r);
+        for (let side = 0; side < 2; side++) r.total[side] += sample[3 + side] || 0;
+      }
+    }
+    return [...rows.values()];
+  }
+
+  // shares returns how much of all is spent in frames of each kind itself, the largest first.
+  shares(filter) {
+    const kinds = new Map();
+    for (const sample of this.kept(filter)) {
+      const frames = this.path(sample[2], filter.grouped);
+      const kind = frames[frames.length - 1].kind;
+      kinds.set(kind, (kinds.get(kind) || 0) + sample[3] + (sample[4] || 0));
+    }
+    return [...kinds].sort((a, b) => b[1] - a[1]);
+  }
+}
+
+// keyOf tells functions of one name apart that are of different kinds.
+export const keyOf = (frame) => `${frame.kind}\n${frame.name}`;
+const parts = (key) => { const i = key.indexOf("\n"); return [key.slice(i + 1), key.slice(0, i)]; };
+export const nameOf = (key) => parts(key)[0];
+
+function newNode(name, kind) {
+  return { name, kind, value: 0, sides: [0, 0], self: [0, 0], children: [], byKey: new Map() };
+}
+
+function add(root, frames, sample) {
+  const values = [sample[3], sample[4] || 0];
+  let at = root;
+  count(at, values);
+  for (const frame of frames) {
+    const key = keyOf(frame);
+    let child = at.byKey.get(key);
+    if (!child) {
+      child = newNode(frame.name, frame.kind);
+      at.byKey.set(key, child);
+      at.children.push(child);
+    }
+    at = child;
+    count(at, values);
+  }
+  at.self[0] += values[0];
+  at.self[1] += values[1];
+}
+
+// The width of a frame is what it took on both sides, so that what has vanished is seen as well.
+function count(node, values) {
+  node.value += values[0] + values[1];
+  node.sides[0] += values[0];
+  node.sides[1] += values[1];
+}
+
+// matcher returns a test of names: a part of them in any case, or /an expression/. An expression that
+// is none matches as text.
+export function matcher(term) {
+  if (!term) return () => false;
+  const expression = /^\/(.+)\/$/.exec(term);
+  if (expression) {
+    try {
+      const re = new RegExp(expression[1]);
+      return (name) => re.test(name);
+    } catch { /* as text, then */ }
+  }
+  const lower = term.toLowerCase();
+  return (name) => name.toLowerCase().includes(lower);
+}
+
+// found returns what is spent in and below the frames of a tree that match, where one below another
+// counts once, and how many functions those are.
+export function found(tree, match) {
+  const names = new Set();
+  const sides = [0, 0];
+  const work = [[tree, false]];
+  while (work.length) {
+    const [node, inside] = work.pop();
+    const hit = node !== tree && match(node.name);
+    if (hit) {
+      names.add(node.name);
+      if (!inside) for (const side of [0, 1]) sides[side] += node.sides[side];
+    }
+    for (const child of node.children) work.push([child, inside || hit]);
+  }
+  return { sides, functions: names.size };
+}
+
+// hash makes a short text of a path of frames, for links.
+export function hash(text) {
+  let h = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) h = Math.imul(h ^ text.charCodeAt(i), 0x01000193);
+  return (h >>> 0).toString(16);
+}

@@ -1,0 +1,88 @@
+import { label } from "./colors.js";
+
+// shown bounds the rows of the table: the others are found by searching.
+const shown = 300;
+
+// Table lists functions. It is one stop of the Tab key beside its headings; the arrow keys walk in it.
+export class Table {
+  // options: compares, unit, number(value), amount(value), share(value), swatch(row), onSort(column), onOpen(key)
+  constructor(element, options) {
+    this.element = element;
+    this.options = options;
+  }
+
+  draw(rows, { sort, match, term }) {
+    const { compares, number, amount, share } = this.options;
+    const sum = ([a, b]) => a + b;
+    const change = (r) => r.self[1] - r.self[0];
+    if (compares && sort !== "name") sort = "change";
+    const value = { self: (r) => sum(r.self), total: (r) => sum(r.total), change: (r) => Math.abs(change(r)) }[sort];
+    const list = rows.filter((r) => (!term || match(r.name)) && (!compares || sum(r.self) > 0));
+    list.sort((a, b) => (value ? value(b) - value(a) : 0) || (a.name < b.name ? -1 : 1));
+
+    const columns = compares
+      ? [["self", "Before"], ["total", "After"], ["change", "Change"], ["name", "Function"]]
+      : [["self", "Self"], ["total", "Total"], ["name", "Function"]];
+    const table = document.createElement("table");
+    const caption = table.createCaption();
+    caption.textContent = `${list.length} functions${list.length > shown ? `, the first ${shown} of them` : ""}` +
+      (compares ? `: what each took itself, in ${this.options.unit}` : "");
+    const head = table.createTHead().insertRow();
+    for (const [column, text] of columns) {
+      const th = document.createElement("th");
+      th.scope = "col";
+      const sortable = !compares || column === "change" || column === "name";
+      if (sortable) {
+        if (column === sort) th.ariaSort = column === "name" ? "ascending" : "descending";
+        const button = document.createElement("button");
+        button.type = "button";
+        button.textContent = text;
+        button.addEventListener("click", () => this.options.onSort(column));
+        th.append(button);
+      } else {
+        th.textContent = text;
+      }
+      head.append(th);
+    }
+    const body = table.createTBody();
+    for (const row of list.slice(0, shown)) {
+      const tr = body.insertRow();
+      const cell = (text) => {
+        const td = tr.insertCell();
+        td.className = "number";
+        td.textContent = text;
+      };
+      if (compares) {
+        cell(number(row.self[0]));
+        cell(number(row.self[1]));
+        cell((change(row) > 0 ? "+" : "") + number(change(row)));
+      } else {
+        cell(`${share(sum(row.self))}  ${amount(sum(row.self))}`);
+        cell(`${share(sum(row.total))}  ${amount(sum(row.total))}`);
+      }
+      const td = tr.insertCell();
+      const swatch = document.createElement("span");
+      swatch.className = "swatch";
+      swatch.style.background = this.options.swatch(row);
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "function";
+      button.tabIndex = body.rows.length === 1 ? 0 : -1;
+      button.textContent = row.name;
+      button.title = `${label(row.kind)}: callers and callees`;
+      button.addEventListener("click", () => this.options.onOpen(row.key));
+      td.append(swatch, button);
+    }
+    body.addEventListener("keydown", (event) => {
+      const buttons = [...body.querySelectorAll("button")];
+      const at = buttons.indexOf(event.target);
+      const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: buttons.length - 1 }[event.key];
+      if (to === undefined || !buttons[to]) return;
+      event.preventDefault();
+      event.target.tabIndex = -1;
+      buttons[to].tabIndex = 0;
+      buttons[to].focus();
+    });
+    this.element.replaceChildren(table);
+  }
+}

@@ -1,0 +1,73 @@
+//go:build e2e
+
+// Package page tests the flame graph page in a real browser.
+package page
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/flamepage"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+func frame(kind, name string) receiver.Frame { return receiver.Frame{Type: kind, Name: name} }
+
+func unnamed(file string, address uint64) receiver.Frame {
+	return receiver.Frame{Type: "native", Mapping: "/usr/lib/" + file, Address: address}
+}
+
+func of(service, thread string, n int64, leafFirst ...receiver.Frame) receiver.Sample {
+	return receiver.Sample{
+		Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 10_000_000,
+		Service: service, Resource: map[string]string{"container.name": service}, Attributes: map[string]string{"thread.name": thread},
+		Values: []int64{n}, Stack: leafFirst,
+	}
+}
+
+// samples are 10 s: of the shop 4 s in hashOrder, 2 s in sortOrder, 1 s in a library without names, of the
+// search 3 s in Python.
+func samples() []receiver.Sample {
+	main, serve := frame("go", "main.main"), frame("go", "main.serve")
+	return []receiver.Sample{
+		of("shop", "worker-1", 300, frame("go", "main.hashOrder"), serve, main),
+		of("shop", "worker-2", 100, frame("go", "main.hashOrder"), frame("go", "main.audit"), main),
+		of("shop", "worker-1", 200, frame("kernel", "copy_to_user"), frame("go", "main.sortOrder"), serve, main),
+		of("shop", "worker-1", 60, unnamed("libz.so.1", 0x10), unnamed("libz.so.1", 0x20), serve, main),
+		of("shop", "worker-1", 40, unnamed("libz.so.1", 0x30), serve, main),
+		of("search", "python3", 300, frame("cpython", "rank"), frame("cpython", "rank"), frame("cpython", "<module>")),
+	}
+}
+
+// TestInBrowser writes the pages that the checks of browser.mjs are about and runs them.
+func TestInBrowser(t *testing.T) {
+	modules := os.Getenv("PAGE_MODULES")
+	require.NotEmpty(t, modules, "run this with \"make test-page\"")
+	dir := t.TempDir()
+	write := func(name string, page flamepage.Page) {
+		f, err := os.Create(filepath.Join(dir, name))
+		require.NoError(t, err)
+		require.NoError(t, flamepage.Write(f, page))
+		require.NoError(t, f.Close())
+	}
+	write("one.html", flamepage.Page{Title: "CPU time of the shop", Subtitle: "10 s", Sides: []flamepage.Side{{Samples: samples()}}})
+	after := []receiver.Sample{
+		of("shop", "worker-1", 100, frame("go", "main.hashOrder"), frame("go", "main.serve"), frame("go", "main.main")),
+		of("shop", "worker-1", 300, frame("go", "main.cacheOrder"), frame("go", "main.serve"), frame("go", "main.main")),
+	}
+	write("two.html", flamepage.Page{Title: "What has changed", Unit: "ms per second", Sides: []flamepage.Side{{Samples: samples(), Scale: 100}, {Samples: after, Scale: 100}}})
+	evil := `</script><img src=x onerror="window.pwned=1"><b>`
+	write("evil.html", flamepage.Page{Title: evil, Sides: []flamepage.Side{{Samples: []receiver.Sample{of(evil, evil, 5, frame(evil, evil), frame("go", "main.main"))}}}})
+
+	script, err := filepath.Abs("browser.mjs")
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), "node", script, dir, os.Getenv("PAGE_SHOTS"))
+	cmd.Env = append(os.Environ(), "PAGE_MODULES="+modules)
+	output, err := cmd.CombinedOutput()
+	t.Logf("%s", output)
+	require.NoError(t, err)
+}

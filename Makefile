@@ -12,7 +12,8 @@ STEP := .ci/step
 
 IG_MODULE := github.com/inspektor-gadget/inspektor-gadget
 IG_VERSION = $(shell go list -m -f '{{.Version}}' $(IG_MODULE))
-LDFLAGS = -X $(IG_MODULE)/internal/version.version=$(IG_VERSION)
+VERSION = $(or $(shell git describe --tags --always --dirty 2>/dev/null),unknown)
+LDFLAGS = -X $(IG_MODULE)/internal/version.version=$(IG_VERSION) -X main.version=$(VERSION)
 
 GADGETS := $(notdir $(patsubst %/gadget.yaml,%,$(wildcard gadgets/*/gadget.yaml)))
 GADGET_TAG ?= dev
@@ -59,6 +60,7 @@ $(BIN)/unwinder:
 
 .PHONY: gadgets
 gadgets: $(GADGETS:%=$(BUILD)/gadgets/%.tar) ## Build the gadget images (root, where headers or packages are missing)
+	@.ci/gadgets load $(BIN)/ig $(foreach g,$(GADGETS),$(g):$(GADGET_TAG)=$(BUILD)/gadgets/$(g).tar)
 
 # Those with an eBPF program; others have an operator instead.
 EBPF_GADGETS := $(notdir $(patsubst %/program.bpf.c,%,$(wildcard gadgets/*/program.bpf.c)))
@@ -68,10 +70,16 @@ ebpf-tools:
 	@.ci/packages $(EBPF_PACKAGES)
 	@.ci/headers
 
-$(BUILD)/gadgets/%.tar: gadgets/%/gadget.yaml | build
+# The images are built anew when their tag changes.
+.PHONY: FORCE
+$(BUILD)/gadgets/tag: FORCE
 	@mkdir -p $(@D)
-	@$(STEP) "building the gadget $*:$(GADGET_TAG)" $(BIN)/ig image build --local -t $*:$(GADGET_TAG) gadgets/$*
-	@out=$$($(BIN)/ig image export $*:$(GADGET_TAG) $@ 2>&1) || { echo "$$out"; exit 1; }
+	@[ "$$(cat $@ 2>/dev/null)" = "$(GADGET_TAG)" ] || echo "$(GADGET_TAG)" >$@
+
+$(BUILD)/gadgets/%.tar: gadgets/%/gadget.yaml $(BUILD)/gadgets/tag | build
+	@mkdir -p $(@D)
+	@echo "building the gadget $*:$(GADGET_TAG)"
+	@.ci/gadgets build $(BIN)/ig $*:$(GADGET_TAG) gadgets/$* $@
 
 .PHONY: demo-collector
 demo-collector: build gadgets collector ## Profile a Collector under load and show what a setting changes (root)

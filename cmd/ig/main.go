@@ -57,7 +57,7 @@ func run(args []string) error {
 	host.AddFlags(root)
 	pprofAddr := root.PersistentFlags().String("pprof-addr", "",
 		"`address` to serve Go profiles of ig itself on, for example localhost:6060; empty for none")
-	root.AddCommand(containers.NewListContainersCmd(), common.NewVersionCmd())
+	root.AddCommand(containers.NewListContainersCmd(), newVersionCommand())
 
 	// What follows depends on the values of these flags, but also adds flags:
 	// they are parsed twice. The config file may set only those of the root,

@@ -45,8 +45,9 @@ func (b *builder) gather(ctx context.Context, arch string) ([]entry, error) {
 		var source string
 		switch {
 		case f.Go != "":
-			source = filepath.Join(b.scratch, arch, fmt.Sprint(i))
-			err = compile(ctx, arch, ldflags, f.Go, source)
+			if source, err = filepath.Abs(filepath.Join(b.scratch, arch, fmt.Sprint(i))); err == nil {
+				err = compile(ctx, arch, ldflags, f.In, f.Go, source)
+			}
 		case f.Module != "":
 			var dir string
 			dir, err = goList(ctx, "{{.Dir}}", f.Module)
@@ -123,10 +124,11 @@ func (b *builder) ldflags(ctx context.Context) (string, error) {
 	return strings.Join(flags, " "), nil
 }
 
-// compile builds a static program. What go prints goes to this program's own
+// compile builds a static program of the module in dir, or of the main module. What go prints goes to this program's own
 // standard error.
-func compile(ctx context.Context, arch, ldflags, pkg, out string) error {
+func compile(ctx context.Context, arch, ldflags, dir, pkg, out string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", out, pkg)
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {

@@ -212,6 +212,7 @@ func TestWrongManifests(t *testing.T) {
 		{"files: [{path: /a, go: x, input: y}]", "one of go, module and input"},
 		{"files: [{path: /a, module: x}]", "belong together"},
 		{"files: [{path: /a, go: x, default: y}]", "default belongs to input"},
+		{"files: [{path: /a, input: x, in: y}]", "in belongs to go"},
 		{"files: [{path: /a, input: x}, {path: /a, input: y}]", "listed twice"},
 		{"files: [{path: /a, input: x, mode: 04755}]", "permission bits"},
 		{"files: [{path: /a, input: x}]\nfolders: [b]", `folder "b"`},

@@ -40,6 +40,8 @@ type file struct {
 	// Go is the import path, or the path from the current folder, of a program
 	// to compile.
 	Go string `yaml:"go"`
+	// In is the folder of the module that Go is in, where that is not the main module.
+	In string `yaml:"in"`
 	// Module is a module that the main module requires; Source is the file's
 	// path in it.
 	Module string `yaml:"module"`
@@ -100,6 +102,9 @@ func (f *file) validate() error {
 	}
 	if (f.Module != "") != (f.Source != "") {
 		return errors.New("module and source belong together")
+	}
+	if f.In != "" && f.Go == "" {
+		return errors.New("in belongs to go")
 	}
 	if f.Default != "" && f.Input == "" {
 		return errors.New("default belongs to input")

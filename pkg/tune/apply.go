@@ -13,6 +13,7 @@ func Apply(gadgetCtx operators.GadgetContext, m Machine) {
 	if !ok {
 		return
 	}
+	p.chooseSources(gadgetCtx.GetDataSources())
 	p.choosePrograms(m)
 	p.sizeMaps(func(name string) *ebpf.MapSpec {
 		v, _ := gadgetCtx.GetVar(operators.MapSpecPrefix + name)

@@ -2,10 +2,13 @@ package tune
 
 import (
 	"context"
+	"maps"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
@@ -177,4 +180,21 @@ func TestThisMachine(t *testing.T) {
 	require.Positive(t, m.CPUs)
 	require.Greater(t, m.Memory, uint64(64<<20))
 	require.False(t, m.HasTracepoint("no_such_tracepoint"))
+}
+
+func TestChooseSources(t *testing.T) {
+	const metadata = `
+params: {ebpf: {single: {key: single-events, defaultValue: "false", datasource: {"false": sums, "true": events}}}}
+`
+	for value, want := range map[string][]string{"": {"other", "sums"}, "false": {"other", "sums"}, "true": {"events", "other"}, "yes": {"events", "other", "sums"}} {
+		gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
+		require.NoError(t, gadgetCtx.SetMetadata([]byte(metadata)))
+		gadgetCtx.SetVar(valuesVar, api.ParamValues{"single-events": value})
+		for _, name := range []string{"sums", "events", "other"} {
+			_, err := gadgetCtx.RegisterDataSource(datasource.TypeSingle, name)
+			require.NoError(t, err)
+		}
+		Apply(gadgetCtx, machine(false))
+		require.Equal(t, want, slices.Sorted(maps.Keys(gadgetCtx.GetDataSources())), value)
+	}
 }

@@ -93,7 +93,7 @@ func all() []gadget {
 		},
 		{
 			name: "profile_pagefault", origin: here, flags: []string{"--collect-build-id"}, program: "faults", workload: program("faults"),
-			want: receiver.Type{Type: "page_faults", Unit: "count", PeriodType: "page_faults", PeriodUnit: "count", Period: 1},
+			want: pageFaults, value: []string{"faults"},
 		},
 		{
 			name: "profile_cpu", origin: upstream, flags: withBuildIDs, workload: program("busy"),

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Rows that add up in the kernel: a hash map from what makes a row to what is
+ * counted, which Inspektor Gadget reads and clears once a second. Nothing may be
+ * in a key that changes from event to event, or nothing would ever be added up.
+ */
+#ifndef ROWS_H
+#define ROWS_H
+
+#include <vmlinux.h>
+#include <bpf/bpf_helpers.h>
+
+/* At most this many different rows in one second. */
+#define MAX_ROWS 16384
+
+/*
+ * The value of the row with the given key, for __sync_fetch_and_add on its
+ * members, or NULL where rows is full. A row that is new begins as fresh, with
+ * its counts at zero.
+ */
+static __always_inline void *row_of(void *rows, const void *key,
+				    const void *fresh)
+{
+	void *row = bpf_map_lookup_elem(rows, key);
+
+	if (row)
+		return row;
+	/* If another CPU is faster, its row is as good. */
+	bpf_map_update_elem(rows, key, fresh, BPF_NOEXIST);
+	return bpf_map_lookup_elem(rows, key);
+}
+
+#endif /* ROWS_H */

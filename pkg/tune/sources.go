@@ -1,0 +1,21 @@
+package tune
+
+import (
+	"cmp"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+)
+
+// chooseSources takes the data sources away that a gadget does not fill, where a parameter decides between
+// them: its entry in the metadata names one for each value (datasource: {"false": sums, "true": events}).
+func (p parameters) chooseSources(sources map[string]datasource.DataSource) {
+	for variable := range p.metadata.GetStringMap("params.ebpf") {
+		choice := p.metadata.GetStringMapString("params.ebpf." + variable + ".datasource")
+		chosen := choice[cmp.Or(p.values[p.key(variable)], p.entry(variable, "defaultvalue"))]
+		for _, name := range choice {
+			if ds := sources[name]; ds != nil && chosen != "" && name != chosen {
+				ds.Unreference()
+			}
+		}
+	}
+}

@@ -1,0 +1,123 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// pageFaults is the type of the samples of profile_pagefault.
+var pageFaults = receiver.Type{Type: "page_faults", Unit: "count", PeriodType: "page_faults", PeriodUnit: "count", Period: 1}
+
+// TestPageFaults has a program touch pages itself and through the kernel.
+func TestPageFaults(t *testing.T) {
+	needRoot(t)
+	image := importGadget(t, "profile_pagefault")
+	for _, form := range forms {
+		t.Run(form.name, func(t *testing.T) { testPageFaults(t, image, form.name, form.flags) })
+	}
+}
+
+// faultsOf runs the gadget on the program faults.
+func faultsOf(t *testing.T, image, name string, flags ...string) *run {
+	t.Helper()
+	start(t, compile(t, "faults"))
+	r, err := export(t, options{name: "profile_pagefault-faults-" + name, image: image, seconds: 4, flags: append([]string{"--comm=faults"}, flags...)})
+	require.NoError(t, err)
+	r.requireSound(t)
+	require.Len(t, r.of("faults"), len(r.samples), "the run is limited to one program")
+	return r
+}
+
+// requirePageFaults checks what the samples say of the program faults, and returns how many faults there were.
+func requirePageFaults(t *testing.T, samples []receiver.Sample) int64 {
+	t.Helper()
+	for _, s := range samples {
+		require.Equal(t, pageFaults, receiver.TypeOf(s))
+		require.Equal(t, "write", s.Attributes["page_fault.access"], "fresh memory is written to: %v", s.Stack)
+		require.NotEmpty(t, s.Stack)
+		require.Equal(t, in(s, "fill_pages"), s.Stack[0].Type == "kernel", "the kernel fills, the program touches: %v", s.Stack)
+	}
+	touched, filled := totalIn(samples, "touch_pages"), totalIn(samples, "fill_pages")
+	t.Logf("%d faults in touch_pages, %d in fill_pages", touched, filled)
+	require.Positive(t, filled)
+	require.InEpsilon(t, 64.0/16, float64(touched)/float64(filled), 0.1)
+	return touched + filled
+}
+
+func testPageFaults(t *testing.T, image, form string, flags []string) {
+	r := faultsOf(t, image, form, flags...)
+	printed := int64(0)
+	for _, row := range r.rows {
+		printed += number(t, row, "faults")
+	}
+	t.Logf("%d faults in %d rows", printed, len(r.rows))
+	require.Less(t, 100*int64(len(r.rows)), printed, "faults are added up")
+	require.Equal(t, printed, requirePageFaults(t, r.of("faults")))
+}
+
+// TestPageFaultEvents has each fault be an event, with its time.
+func TestPageFaultEvents(t *testing.T) {
+	needRoot(t)
+	image := importGadget(t, "profile_pagefault")
+	for _, form := range forms {
+		t.Run(form.name, func(t *testing.T) {
+			r := faultsOf(t, image, "events-"+form.name, append([]string{"--single-events"}, form.flags...)...)
+			samples := r.of("faults")
+			require.EqualValues(t, len(r.rows), requirePageFaults(t, samples))
+			printed := map[int64]int{}
+			for _, row := range r.rows {
+				printed[number(t, row, "timestamp_raw")]++
+			}
+			late := 0
+			for _, s := range samples {
+				require.Empty(t, s.Values, "each counts one")
+				for _, ts := range s.Timestamps {
+					if printed[int64(ts)] > 0 {
+						printed[int64(ts)]--
+						continue
+					}
+					// What was read after the end of its window counts for the next one.
+					require.EqualValues(t, s.Start.UnixNano(), ts, "a fault at a time that none was printed for")
+					late++
+				}
+			}
+			t.Logf("%d of %d faults have the time of their window", late, len(r.rows))
+			require.Less(t, 10*late, len(r.rows))
+		})
+	}
+}
+
+var lostSamples = regexp.MustCompile(`lost (\d+) samples`)
+
+// TestPageFaultFlood has a program fault 100,000 times a second: none is lost.
+func TestPageFaultFlood(t *testing.T) {
+	needRoot(t)
+	flood := start(t, compile(t, "flood"))
+	r, err := export(t, options{name: "profile_pagefault-flood", image: importGadget(t, "profile_pagefault"), seconds: 5, quiet: true, urgent: true,
+		flags: []string{"--comm=flood"}})
+	require.NoError(t, err)
+	var touched, ns int64
+	_, err = fmt.Sscan(flood.stop(t), &touched, &ns)
+	require.NoError(t, err)
+
+	lost := int64(0)
+	for _, found := range lostSamples.FindAllSubmatch(r.log, -1) {
+		n, err := strconv.ParseInt(string(found[1]), 10, 64)
+		require.NoError(t, err)
+		lost += n
+	}
+	all := totalIn(r.of("flood"), "main")
+	t.Logf("the program faults %.0f times a second; %d faults in %d rows, %d faults lost", 1e9*float64(touched)/float64(ns), all, r.accounts.read, lost)
+	require.Positive(t, all)
+	require.Zero(t, lost)
+	// Each of its functions, in each of the seconds.
+	require.LessOrEqual(t, r.accounts.read, int64(100*7))
+}

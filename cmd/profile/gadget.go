@@ -20,12 +20,15 @@ type install struct{ ig, gadgets string }
 // unwinderProgram is what profile_polyglot needs beside ig.
 const unwinderProgram = "unwinder"
 
+// polyglot is the gadget that shows most of any program.
+const polyglot = "profile_polyglot"
+
 // ownGadgets are the short names of this project's gadgets.
 var ownGadgets = map[string]string{
 	"cpu":       "profile_cpu",
 	"offcpu":    "profile_offcpu",
 	"pagefault": "profile_pagefault",
-	"polyglot":  "profile_polyglot",
+	"polyglot":  polyglot,
 }
 
 // gadget is what ig is to run.
@@ -87,7 +90,7 @@ func (i *install) choose(asked string) (gadget, error) {
 			image, _, _ = strings.Cut(image, ":")
 			return gadget{image: asked, name: image}, nil
 		}
-		if name == "profile_polyglot" {
+		if name == polyglot {
 			if why := i.noUnwinder(); why != "" {
 				return gadget{}, fmt.Errorf("--gadget polyglot: %s", why)
 			}
@@ -95,13 +98,13 @@ func (i *install) choose(asked string) (gadget, error) {
 		return i.own(name)
 	}
 	why := i.noUnwinder()
-	if _, there := i.archive("profile_polyglot"); why == "" && there {
-		g, err := i.own("profile_polyglot")
+	if _, there := i.archive(polyglot); why == "" && there {
+		g, err := i.own(polyglot)
 		g.chosen = "it unwinds programs without frame pointers, and interpreters"
 		return g, err
 	}
 	if why == "" {
-		why = "there is no image of profile_polyglot"
+		why = "there is no image of " + polyglot
 	}
 	g, err := i.own("profile_cpu")
 	g.chosen = "for whole stacks in every language: " + why

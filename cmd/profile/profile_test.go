@@ -55,7 +55,7 @@ func TestFlagsForIG(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3*time.Second, o.time)
 	args := igArgs(o, gadget{image: "profile_cpu:dev", archive: "x.tar"}, "127.0.0.1:1")
-	require.Subset(t, args, []string{"--pid=7", "--host", "--verify-image=false", "--timeout=3"})
+	require.Subset(t, args, []string{"--pid=7", "--host", "--verify-image=false"})
 	require.Equal(t, "--frequency=99", args[len(args)-1])
 
 	o, err = parseProfile([]string{"--container", "shop"})
@@ -271,4 +271,21 @@ func TestRemarks(t *testing.T) {
 	r.gadget.name = "profile_polyglot"
 	require.Empty(t, r.remarks([]receiver.Sample{sample(5, native)}))
 	require.Empty(t, r.remarks(nil))
+}
+
+func TestLogOfIG(t *testing.T) {
+	log := newLog()
+	fmt.Fprint(log, "level=debug msg=x\nlevel=warning msg=")
+	require.Equal(t, "level=warning msg=", log.String())
+	fmt.Fprint(log, "a\n")
+	require.Equal(t, "level=warning msg=a\n", log.String())
+	for range 2 {
+		fmt.Fprint(log, "level=debug msg=\"the unwinder takes 19 samples per second\"\n")
+	}
+	<-log.ready
+	for i := range maxLog {
+		fmt.Fprintln(log, "line", i)
+	}
+	fmt.Fprint(log, strings.Repeat("y", 3*maxLog))
+	require.Less(t, len(log.String()), 2*maxLog+2)
 }

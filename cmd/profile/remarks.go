@@ -46,11 +46,11 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 			interpreter = program
 		}
 	}
-	polyglot := r.gadget.name == "profile_polyglot"
+	whole := r.gadget.name == polyglot
 	switch {
-	case interpreter != "" && !polyglot:
+	case interpreter != "" && !whole:
 		lines = append(lines, fmt.Sprintf("%s is an interpreter: %s shows its own functions, not those of the program that it runs; --gadget polyglot does", interpreter, r.gadget.name))
-	case lone/user >= remarkable && !polyglot:
+	case lone/user >= remarkable && !whole:
 		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks end after one function: the program has no frame pointers; --gadget polyglot finds the callers all the same", 100*lone/user))
 	}
 	if nameless/user >= remarkable {

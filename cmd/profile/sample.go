@@ -2,11 +2,11 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +37,7 @@ type result struct {
 
 // profile samples the target and returns what has arrived. The result's files are written, but for the
 // flame graph.
-func profile(ctx context.Context, opts options, out io.Writer) (res *result, err error) {
+func profile(ctx context.Context, opts options, out io.Writer) (*result, error) {
 	if err := opts.install.find(); err != nil {
 		return nil, err
 	}
@@ -45,6 +45,29 @@ func profile(ctx context.Context, opts options, out io.Writer) (res *result, err
 	if err != nil {
 		return nil, err
 	}
+	res, err := profileWith(ctx, opts, g, out)
+	var cannot *cannotRunError
+	if opts.gadget != "" || g.name != polyglot || !errors.As(err, &cannot) {
+		return res, err
+	}
+	// Nobody has asked for it.
+	fmt.Fprintf(out, "%s cannot run here: %s\n", g.image, cannot.why)
+	if g, err = opts.install.own("profile_cpu"); err != nil {
+		return nil, err
+	}
+	return profileWith(ctx, opts, g, out)
+}
+
+// cannotRunError says why ig could not run a gadget.
+type cannotRunError struct {
+	err error
+	why string
+}
+
+func (e *cannotRunError) Error() string { return e.err.Error() }
+func (e *cannotRunError) Unwrap() error { return e.err }
+
+func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (res *result, err error) {
 	if err := opts.install.load(ctx, g, out); err != nil {
 		return nil, err
 	}
@@ -67,7 +90,11 @@ func profile(ctx context.Context, opts options, out io.Writer) (res *result, err
 	started := time.Now()
 	interrupted, err := res.sample(ctx, out)
 	if err != nil {
-		return nil, fmt.Errorf("%w\nwhat ig said:\n%s", err, res.log)
+		err = fmt.Errorf("%w\nwhat ig said:\n%s", err, res.log)
+		if rcv.Stats().Requests == 0 {
+			err = &cannotRunError{err, lastError(res.log)}
+		}
+		return nil, err
 	}
 	res.run = runInfo{Target: opts.target.String(), Gadget: g.image, Started: started.UTC(), Seconds: opts.time.Seconds()}
 	if interrupted {
@@ -90,10 +117,8 @@ func igArgs(opts options, g gadget, endpoint string) []string {
 	}
 	args = append(args, opts.target.igFlags()...)
 	args = append(args,
-		fmt.Sprintf("--timeout=%d", int(opts.time.Seconds())),
 		"--otel-profiles-exporter=otlp",
 		"--otel-profiles-endpoint=http://"+endpoint,
-		"--otel-profiles-interval="+sendEvery.String(),
 		"--output=none")
 	return append(args, opts.igFlags...)
 }
@@ -102,9 +127,18 @@ func igArgs(opts options, g gadget, endpoint string) []string {
 func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, err error) {
 	limited, cancel := context.WithTimeout(ctx, r.opts.time+2*settleTime)
 	defer cancel()
-	cmd := igrun.Command(limited, r.opts.install.ig, igArgs(r.opts, r.gadget, r.rcv.Addr())...)
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
+	args := append(igArgs(r.opts, r.gadget, r.rcv.Addr()), "--otel-profiles-interval="+sendEvery.String())
+	// ig counts a gadget's time from its start on, and the unwinder takes some seconds to load then: so its
+	// time is counted here.
+	late := r.gadget.name == polyglot
+	if late {
+		args = append(args, "--verbose")
+	} else {
+		args = append(args, fmt.Sprintf("--timeout=%d", int(r.opts.time.Seconds())))
+	}
+	cmd := igrun.Command(limited, r.opts.install.ig, args...)
+	log := newLog()
+	cmd.Stdout, cmd.Stderr = log, log
 	// An interrupt from the terminal is passed on by the context, once.
 	cmd.SysProcAttr = ownGroup()
 	if err := cmd.Start(); err != nil {
@@ -115,6 +149,11 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 	go func() { ended <- cmd.Wait() }()
 	ticker := time.NewTicker(sendEvery)
 	defer ticker.Stop()
+	var ready, over <-chan time.Time
+	if late {
+		ready = r.ready(limited, log)
+	}
+	stopped := false
 	for {
 		select {
 		case err := <-ended:
@@ -125,10 +164,20 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 				return true, nil
 			case limited.Err() != nil:
 				return false, fmt.Errorf("running ig: not done after %s", r.opts.time+2*settleTime)
-			case err != nil:
+			case err != nil && !stopped:
 				return false, fmt.Errorf("running ig: %w", err)
 			}
 			return false, nil
+		case <-ready:
+			ready = nil
+			timer := time.NewTimer(r.opts.time)
+			defer timer.Stop()
+			over = timer.C
+		case <-over:
+			over, stopped = nil, true
+			if err := cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+				return false, fmt.Errorf("stopping ig: %w", err)
+			}
 		case <-ticker.C:
 			got := r.rcv.Stats()
 			if got.Requests == 0 {
@@ -138,6 +187,26 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 			fmt.Fprintf(out, "  … %d s: %d samples in %d requests\n", int(time.Since(started).Seconds()), got.Samples, got.Requests)
 		}
 	}
+}
+
+// ready gives a value when the unwinder has said that it takes samples, or samples are there.
+func (r *result) ready(ctx context.Context, log *igLog) <-chan time.Time {
+	ready := make(chan time.Time, 1)
+	some, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		// An error is that of the context, which ends the run anyway.
+		_ = r.rcv.Wait(some, func(s receiver.Stats) bool { return s.Requests > 0 })
+	}()
+	go func() {
+		defer cancel()
+		select {
+		case <-log.ready:
+		case <-some.Done():
+		}
+		ready <- time.Now()
+	}()
+	return ready
 }
 
 // nothing says why there is no sample.
@@ -181,4 +250,10 @@ func warnings(log string) string {
 	}
 	lines = slices.Compact(lines)
 	return strings.Join(lines[max(0, len(lines)-10):], "\n")
+}
+
+// lastError returns what ig ended with.
+func lastError(log string) string {
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	return strings.TrimPrefix(lines[len(lines)-1], "Error: ")
 }

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+)
+
+const (
+	// maxLog bounds how much of what ig says is kept, in bytes.
+	maxLog = 64 << 10
+	// unwinderReady begins the line with which ig says, with --verbose, that the unwinder takes samples.
+	unwinderReady = "the unwinder takes "
+)
+
+// igLog keeps the last of what ig says, without what it says for debugging alone. It is safe for
+// concurrent use.
+type igLog struct {
+	mu    sync.Mutex
+	lines []string
+	size  int
+	part  []byte
+	// ready is closed when the unwinder takes samples.
+	ready   chan struct{}
+	isReady bool
+}
+
+func newLog() *igLog { return &igLog{ready: make(chan struct{})} }
+
+// Write implements io.Writer.
+func (l *igLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.part = append(l.part, b...)
+	for {
+		line, rest, whole := bytes.Cut(l.part, []byte("\n"))
+		if !whole && len(l.part) < maxLog {
+			return len(b), nil
+		}
+		l.add(string(line))
+		l.part = rest
+	}
+}
+
+func (l *igLog) add(line string) {
+	if !l.isReady && strings.Contains(line, unwinderReady) {
+		l.isReady = true
+		close(l.ready)
+	}
+	if strings.Contains(line, "level=debug") {
+		return
+	}
+	l.lines = append(l.lines, line)
+	for l.size += len(line) + 1; l.size > maxLog; l.lines = l.lines[1:] {
+		l.size -= len(l.lines[0]) + 1
+	}
+}
+
+// String returns what is kept.
+func (l *igLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(append(l.lines[:len(l.lines):len(l.lines)], string(l.part)), "\n")
+}

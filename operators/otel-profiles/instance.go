@@ -21,6 +21,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
@@ -380,8 +381,8 @@ func (i *instance) summarize() {
 			where = fmt.Sprintf("exporter %q: %d delivered, %d held, %d in requests accepted only partly, %d dropped%s",
 				p.exp.cfg.Name, st.Delivered, st.Held, st.Partial, st.DroppedTotal(), reasons(st.Dropped))
 		}
-		i.log.Infof("%s: data source %q: %d rows read, %d exported, %d not%s, %d without their stack; %s",
-			Name, p.ds.Name(), c.Read, c.Exported, c.droppedTotal(), reasons(c.Dropped), c.StackLost, where)
+		i.log.Infof("%s: data source %q: %d rows read, %d exported, %d not%s, %d without their stack; %s%s",
+			Name, p.ds.Name(), c.Read, c.Exported, c.droppedTotal(), reasons(c.Dropped), c.Fates[profile.NoStack], where, c.stacks())
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
 // instruments are this process's metrics in Inspektor Gadget's registry, so that they appear
@@ -19,7 +20,7 @@ type instruments struct {
 	sent, failed, enqueueFailed metric.Int64Counter
 	rowsRead, rowsDelivered     metric.Int64Counter
 	rowsDropped, rowsPartial    metric.Int64Counter
-	stackLost                   metric.Int64Counter
+	fates                       [len(profile.Fates{})]metric.Int64Counter // none for whole stacks
 	queueSize, queueCapacity    metric.Int64UpDownCounter
 	requests, requestBytes      metric.Int64Counter
 	requestDuration             metric.Float64Histogram
@@ -37,11 +38,16 @@ var theInstruments = sync.OnceValue(func() *instruments {
 	duration, _ := metrics.Float64Histogram("ig_otel_profiles_request_duration", metric.WithUnit("s"),
 		metric.WithDescription("Time from sending a request to its answer"))
 	return &instruments{
-		sent:            counter("exporter_sent_profile_samples", "{sample}", "Samples in requests that the receiver accepted"),
-		failed:          counter("exporter_send_failed_profile_samples", "{sample}", "Samples that were dropped because they could not be sent"),
-		enqueueFailed:   counter("exporter_enqueue_failed_profile_samples", "{sample}", "Samples that were dropped because the queue could not hold them"),
-		rowsRead:        counter("rows_read", "{row}", "Rows that gadgets have handed over"),
-		stackLost:       counter("rows_stack_lost", "{row}", "Rows that came without the stack that they should have"),
+		sent:          counter("exporter_sent_profile_samples", "{sample}", "Samples in requests that the receiver accepted"),
+		failed:        counter("exporter_send_failed_profile_samples", "{sample}", "Samples that were dropped because they could not be sent"),
+		enqueueFailed: counter("exporter_enqueue_failed_profile_samples", "{sample}", "Samples that were dropped because the queue could not hold them"),
+		rowsRead:      counter("rows_read", "{row}", "Rows that gadgets have handed over"),
+		fates: [len(profile.Fates{})]metric.Int64Counter{
+			profile.NoStack:    counter("rows_stack_none", "{row}", "Rows without any frame"),
+			profile.Lost:       counter("rows_stack_lost", "{row}", "Rows that came without a stack, or a part of it, that they should have"),
+			profile.CutOff:     counter("rows_stack_truncated", "{row}", "Rows whose stack is deeper than what is recorded"),
+			profile.Incomplete: counter("rows_stack_incomplete", "{row}", "Rows whose outermost function is none that programs and threads begin with"),
+		},
 		rowsDelivered:   counter("rows_delivered", "{row}", "Rows in requests that the receiver accepted"),
 		rowsPartial:     counter("rows_partial", "{row}", "Rows in requests that the receiver accepted only partly"),
 		rowsDropped:     counter("rows_dropped", "{row}", "Rows that were dropped, by reason"),
@@ -128,7 +134,9 @@ func (c Counts) report(old Counts, exporter string) {
 	m := theInstruments()
 	name := attribute.String("exporter", exporter)
 	count(m.rowsRead, c.Read-old.Read, name)
-	count(m.stackLost, c.StackLost-old.StackLost, name)
+	for fate := range c.Fates {
+		count(m.fates[fate], c.Fates[fate]-old.Fates[fate], name)
+	}
 	for reason, n := range c.Dropped {
 		count(m.rowsDropped, n-old.Dropped[reason], name, attribute.String("reason", string(reason)))
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,12 +57,12 @@ type pipeline struct {
 	dropped [6]atomic.Int64 // by position in dropReasons
 
 	// Owned by who flushes.
-	next      time.Time
-	since     time.Time // start of the window
-	exported  atomic.Int64
-	stackLost atomic.Int64
-	warned    map[string]time.Time
-	reported  Counts
+	next     time.Time
+	since    time.Time // start of the window
+	exported atomic.Int64
+	fates    [len(profile.Fates{})]atomic.Int64
+	warned   map[string]time.Time
+	reported Counts
 	// cappedBefore is cap.Dropped as of the last flush.
 	cappedBefore uint64
 }
@@ -93,6 +94,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 		Scope: d.Scope, SchemaURL: schemaURL, Types: d.Types, PeriodType: d.PeriodType, Period: d.Period,
 		TextAttributes: cfg.StringAttributes, HashedMappings: cfg.HashedMappings, Demangle: stack.Demangle,
 		MaxBytes: maxSourceBytes / int64(shares), DoubleFunctions: cfg.DoubleFunctions,
+		NameUnnamed: cfg.NameUnnamed,
 	}
 	if cfg.NativeDefault {
 		c.DefaultFrameType = profile.FrameNative
@@ -232,13 +234,15 @@ func (p *pipeline) flush(now time.Time) {
 		p.capping.Unlock()
 	}
 	p.dropped[dropZero].Add(f.Vanished)
-	p.stackLost.Add(f.StackLost)
+	for fate, n := range f.Fates {
+		p.fates[fate].Add(n)
+	}
 	p.since = now
 	c := p.counts()
 	c.report(p.reported, p.exp.cfg.Name)
 	p.reported = c
-	if f.StackLost > 0 {
-		p.warn(now, "lost", "%d of %d rows so far came without their stack, because the kernel's stack map was full or the stack could not be read", p.stackLost.Load(), p.read.Load())
+	if f.Fates[profile.Lost] > 0 {
+		p.warn(now, "lost", "%d of %d rows so far came without their stack or a part of it, because the kernel's stack map was full or the stack could not be read", p.fates[profile.Lost].Load(), p.read.Load())
 	}
 	if f.ClippedEvents > 0 {
 		p.warn(now, "clipped", "%d timestamps of one sample did not fit into a message and were left out: use sample_shape: sum for this gadget", f.ClippedEvents)
@@ -282,8 +286,31 @@ func (p *pipeline) tell(now time.Time, level logger.Level, kind, format string, 
 // Counts says where the rows of a data source are: Read = Exported + Window + the sum of Dropped.
 // What became of the exported ones is in the exporter's Stats.
 type Counts struct {
-	Read, Exported, Window, StackLost int64
-	Dropped                           map[Reason]int64
+	Read, Exported, Window int64
+	Dropped                map[Reason]int64
+	// Fates are the rows of closed windows by the fate of their stack.
+	Fates profile.Fates
+}
+
+// stacks says in words what is missing of stacks, "" where nothing is.
+func (c Counts) stacks() string {
+	all := int64(0)
+	for _, n := range c.Fates {
+		all += n
+	}
+	var list []string
+	for _, f := range []struct {
+		fate profile.Fate
+		what string
+	}{{profile.Lost, "lost in part"}, {profile.CutOff, "deeper than what is recorded"}, {profile.Incomplete, "without their outermost functions"}} {
+		if n := c.Fates[f.fate]; n > 0 {
+			list = append(list, fmt.Sprintf("%.1f %% %s", 100*float64(n)/float64(all), f.what))
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return "; stacks: " + strings.Join(list, ", ")
 }
 
 func (c Counts) droppedTotal() int64 {
@@ -296,7 +323,10 @@ func (c Counts) droppedTotal() int64 {
 
 // counts is consistent while no row is being read and no flush is under way.
 func (p *pipeline) counts() Counts {
-	c := Counts{Exported: p.exported.Load(), StackLost: p.stackLost.Load(), Dropped: map[Reason]int64{}}
+	c := Counts{Exported: p.exported.Load(), Dropped: map[Reason]int64{}}
+	for fate := range p.fates {
+		c.Fates[fate] = p.fates[fate].Load()
+	}
 	for i, r := range dropReasons {
 		if n := p.dropped[i].Load(); n > 0 {
 			c.Dropped[r] = n

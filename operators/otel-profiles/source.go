@@ -12,7 +12,6 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
 // source reads the rows of one data source, once for all the exporters that they go to. Its callbacks run in
@@ -183,9 +182,7 @@ func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, a
 				return room
 			}
 			if !read {
-				var outcome stack.Outcome
-				smp, outcome = p.plan.SampleOf(d, s.stackOf(r))
-				smp.StackLost = outcome == stack.Lost
+				smp, _ = p.plan.SampleOf(d, s.stackOf(r))
 				n := len(smp.Attributes)
 				smp.Attributes = p.capped(smp.Attributes)
 				smp.Dropped += n - len(smp.Attributes)

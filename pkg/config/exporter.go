@@ -56,6 +56,8 @@ type Exporter struct {
 	MaxSampleAttributes   int
 	HostID                bool
 	ProfileScope          bool // scope_name: profile
+	MarkIncomplete        bool // incomplete_stacks: marked
+	NameUnnamed           bool // unnamed_functions: file
 	DoubleFunctions       bool // function_table: double
 	NativeDefault         bool // frame_type_default: native
 	HashedMappings        bool // mappings: htlhash

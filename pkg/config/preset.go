@@ -33,6 +33,7 @@ var presetRules = []PresetRule{
 	{"pyroscope", "attribute_keys", "label", "2.x keeps the dots of a name, and then neither its query language nor its pages can select it. 1.x makes the same names itself.", pyroscopeLabels},
 	// With the four labels that Pyroscope adds, these two are the 30 that it takes; service.name is
 	// counted twice.
+	{"pyroscope", "unnamed_functions", "file", "Without its symbolizer, which is off by default, a stack of frames without a function vanishes from the flame graph.", pyroscopeConvert},
 	{"pyroscope", "max_resource_attributes", "20", "A series with more than 30 labels is refused, and every attribute of a resource and of a sample is one.", pyroscopeLimits},
 	{"pyroscope", "max_sample_attributes", "6", "The same.", pyroscopeLimits},
 	// A node with 60 containers of 20 thread names is 1,200 series with it and 60 without.

@@ -261,6 +261,7 @@ func (c *compiler) settings() {
 		}
 	}
 	p.hostID = e.HostID
+	p.markIncomplete = e.MarkIncomplete
 	p.maxResource, p.maxSample = e.MaxResourceAttributes, e.MaxSampleAttributes
 	if p.maxResource == 0 {
 		p.maxResource, p.maxSample = maxResourceAttributes, maxSampleAttributes

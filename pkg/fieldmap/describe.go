@@ -210,6 +210,13 @@ func (c *compiler) frequency() (int64, bool) {
 	return found, found != 0
 }
 
+// samples tells whether the gadget is a sampler: one of its programs is called by a timer.
+func (c *compiler) samples() bool {
+	return c.o.Gadget.Config != nil && slices.ContainsFunc(c.o.Gadget.Config.AllKeys(), func(key string) bool {
+		return strings.HasPrefix(key, "programs.") && strings.Contains(key, ".sampler.")
+	})
+}
+
 func parseFrequency(s string) (int64, bool) {
 	hz, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
 	return hz, err == nil && hz > 0 && hz <= maxFrequency

@@ -168,7 +168,7 @@ func TestIDStacks(t *testing.T) {
 		{name: "in user mode", change: map[string]any{"kern_stack_id": uint32(0xfffffff2)}, frames: []profile.Frame{work, main}},
 		{name: "user stacks not collected", change: map[string]any{"user_stack_id.inode": nil, "user_stack_id.stack_id": nil}, frames: []profile.Frame{kernel}},
 		{name: "the kernel's map was full", change: map[string]any{"kern_stack_id": uint32(0xfffffff9)}, outcome: stack.Lost, frames: []profile.Frame{work, main}},
-		{name: "gone from the map", change: map[string]any{"user_stack_id.stack_id": uint32(3)}, outcome: stack.Lost, frames: []profile.Frame{kernel}},
+		{name: "gone from the map", change: map[string]any{"user_stack_id.stack_id": uint32(3)}, outcome: stack.Lost, frames: []profile.Frame{kernel, {Name: rootLost}}},
 		{
 			name: "a row with texts",
 			change: map[string]any{

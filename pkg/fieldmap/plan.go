@@ -53,6 +53,7 @@ type Plan struct {
 	hostService       string
 	serviceFromLabels bool
 	imageDigest       bool
+	markIncomplete    bool // incomplete_stacks: marked
 	podLabels         []string
 	host              Host
 	hostID            bool
@@ -292,6 +293,7 @@ type Stack struct {
 	by      *Plan           // that has read it
 	frames  []profile.Frame // of all fields
 	ends    []int           // of the fields in frames
+	fates   []stack.Outcome // of the fields
 	outcome stack.Outcome
 	pending bool
 }
@@ -324,6 +326,7 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 		s.Provisional = p.stacks.annotate(s.Stack, st.ends, d) || s.Provisional
 	}
 	outcome := st.outcome
+	s.Stack, s.Fate = p.stacks.root(s.Stack, st, p.markIncomplete)
 	s.Attributes = p.attributes[:0]
 	for i := range p.sampleAttrs {
 		a := &p.sampleAttrs[i]

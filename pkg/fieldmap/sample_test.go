@@ -358,7 +358,7 @@ func TestStackOutcomes(t *testing.T) {
 			"user stack lost",
 			map[string]any{"user_stack_raw.stack_id": id(-17), "user_stack_raw.symbols": nil, "user_stack_raw.addresses": nil},
 			stack.Lost,
-			[]string{"do_syscall_64", "entry_SYSCALL_64_after_hwframe"},
+			[]string{"do_syscall_64", "entry_SYSCALL_64_after_hwframe", "[lost user stack]"},
 			17, -17,
 		},
 		{

@@ -218,6 +218,9 @@ func (c *compiler) kernel() *stack.Kernel {
 		Map:          c.o.KernelMap,
 		RawAddresses: c.plan.rawKernel,
 		Symbols:      symbols,
+		// A tracepoint's or a function's program finds its own way there on top of the stack. A
+		// sampler's does not, and there the time that tracing takes is the workload's.
+		KeepTracing: c.samples(),
 	})
 }
 
@@ -246,13 +249,13 @@ func (c *compiler) userStack(raw datasource.FieldAccessor) (stackField, error) {
 // read reads the stacks of all fields into st. The outcome is Lost if any of them was lost, although the
 // others are there; Empty only if all are. With pending, more will be known of the frames.
 func (s stackFields) read(st *Stack, d datasource.Data) {
-	st.frames, st.ends, st.pending = st.frames[:0], st.ends[:0], false
+	st.frames, st.ends, st.fates, st.pending = st.frames[:0], st.ends[:0], st.fates[:0], false
 	var lost, truncated bool
 	for i := range s {
 		var o stack.Outcome
 		var more bool
 		st.frames, o, more = s[i].append(st.frames, d)
-		st.ends = append(st.ends, len(st.frames))
+		st.ends, st.fates = append(st.ends, len(st.frames)), append(st.fates, o)
 		st.pending = st.pending || more
 		lost = lost || o == stack.Lost
 		truncated = truncated || o == stack.Truncated

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
 // callTree is stack i of n frames, leaf first: as in programs, stacks differ in few of their frames,
@@ -68,8 +67,7 @@ func BenchmarkUnknown(b *testing.B) {
 					if st := agg.Add(key, values, 0); st != profile.NeedSample {
 						b.Fatal(st)
 					}
-					sm, outcome := p.Sample(d)
-					sm.StackLost = outcome == stack.Lost
+					sm, _ := p.Sample(d)
 					sm.Attributes = filter.Filter(sm.Attributes)
 					if st := agg.Insert(res, key, sm, values, 0); st != profile.Added {
 						b.Fatal(st)

@@ -70,6 +70,8 @@ type Config struct {
 	HashedMappings bool
 	// TextAttributes writes every attribute value as text.
 	TextAttributes bool
+	// NameUnnamed gives a frame without a name a function called after its mapping's file.
+	NameUnnamed bool
 	// DoubleFunctions writes each function twice in a row, and lines refer to the second: for a
 	// receiver that takes the entry before the one that a line names. Against the protocol, which
 	// wants every entry once and referred to.
@@ -140,6 +142,8 @@ type Aggregator struct {
 
 	// scratch of Insert, under mu
 	locs, attrs []uint32
+	named       Frame
+	mapped      Mapping
 
 	enc encoder // owned by the goroutine that is in Flush
 }
@@ -149,7 +153,7 @@ type window struct {
 	acc     []int64
 	touched []uint32 // samples with rows, in order of their first row
 	carried int64    // rows that a later snapshot has replaced
-	lost    int64    // rows without their stack
+	fates   Fates    // rows by fate
 	events  []event
 	heads   []int32 // by sample: its newest event, -1: none; for shapes with timestamps
 }
@@ -192,7 +196,7 @@ func (a *Aggregator) Add(key uint64, values []int64, time uint64) Status {
 		a.mu.Unlock()
 		return NeedSample
 	}
-	id := k &^ lostBit
+	id := k & sampleOf
 	if a.gen.resources[a.gen.samples[id].resource].epoch != a.epoch {
 		a.mu.Unlock()
 		return NeedResource
@@ -202,8 +206,11 @@ func (a *Aggregator) Add(key uint64, values []int64, time uint64) Status {
 	return st
 }
 
-// lostBit marks a key whose rows have lost their stack.
-const lostBit = 1 << 31
+// A key stands for a sample and, in the highest bits, the fate of its stack.
+const (
+	fateShift = 29
+	sampleOf  = 1<<fateShift - 1
+)
 
 // SetResource sets the attributes of a resource for the current window; the first call in a
 // window wins. It keeps r.
@@ -299,10 +306,19 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 	var mapping, frameType, last uint32
 	for i := range s.Stack {
 		f := &s.Stack[i]
+		if a.cfg.NameUnnamed && f.Name == "" && (f.Address != 0 || !f.Mapping.isZero()) {
+			a.named = *f // the stack is the caller's
+			a.named.Name, a.named.Mapping.Symbolized = fileName(f.Mapping.File), !f.Mapping.isZero()
+			if a.named.Name == unknownFunction {
+				a.named.Address = 0 // nobody can look it up
+			}
+			f = &a.named
+		}
 		m := uint32(0)
 		if !f.Mapping.isZero() {
 			if mapped == nil || *mapped != f.Mapping {
-				mapped, mapping = &f.Mapping, g.mapping(f.Mapping)
+				a.mapped = f.Mapping
+				mapped, mapping = &a.mapped, g.mapping(f.Mapping)
 			}
 			m = mapping
 		}
@@ -331,9 +347,7 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 	sm.attrs, n = g.attrSets.id(&g.hash, a.attrs)
 	g.bytes += n
 	id := g.sample(sm, s.Dropped)
-	if s.StackLost {
-		id |= lostBit
-	}
+	id |= uint32(s.Fate) << fateShift
 	g.keys.add(key, id)
 	g.bytes += costKey
 	if s.Provisional {
@@ -345,6 +359,22 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 		a.nearFull.Store(true)
 	}
 	return a.add(id, values, time)
+}
+
+// unknownFunction is the name of a frame of which nothing is known.
+const unknownFunction = "[unknown]"
+
+// fileName is the name of a function of which only the file is known. The kernel's files have brackets
+// already.
+func fileName(file string) string {
+	name := file[strings.LastIndexByte(file, '/')+1:]
+	switch {
+	case name == "":
+		return unknownFunction
+	case name[0] == '[':
+		return name
+	}
+	return "[" + name + "]"
 }
 
 func (a *Aggregator) used() int64 {
@@ -360,7 +390,7 @@ func (a *Aggregator) NearFull() bool { return a.nearFull.Load() }
 // add counts a row of the sample that a key stands for. Under mu.
 func (a *Aggregator) add(key uint32, values []int64, time uint64) Status {
 	w := a.win
-	id := key &^ lostBit
+	id := key & sampleOf
 	for need := (int(id) + 1) * a.stride; len(w.acc) < need; {
 		w.acc = append(w.acc, 0)
 	}
@@ -376,7 +406,7 @@ func (a *Aggregator) add(key uint32, values []int64, time uint64) Status {
 		w.touched = append(w.touched, id)
 	}
 	acc[0]++
-	w.lost += int64(key >> 31)
+	w.fates[min(key>>fateShift, uint32(fates-1))]++
 	for i := range a.cfg.Types {
 		if a.cfg.Aggregation == AggregateLast {
 			acc[1+i] = values[i]
@@ -450,7 +480,7 @@ func (w *window) reset(stride int) {
 		clear(w.acc[int(id)*stride : (int(id)+1)*stride])
 	}
 	w.touched = w.touched[:0]
-	w.carried, w.lost = 0, 0
+	w.carried, w.fates = 0, Fates{}
 	w.dropEvents()
 }
 

@@ -521,6 +521,54 @@ func TestDroppedAttributes(t *testing.T) {
 	}
 }
 
+func TestUnnamedFunctions(t *testing.T) {
+	libc := profile.Mapping{File: "/usr/lib/libc.so.6", GNUBuildID: "aa55"}
+	named := libc
+	named.Symbolized = true
+	stack := []profile.Frame{
+		{Address: 1, Mapping: libc}, {Address: 2, Mapping: libc}, {Name: "main", Address: 3, Mapping: named},
+		{Address: 4}, {Address: 5, Mapping: profile.Mapping{File: "[vdso]", GNUBuildID: "cc"}},
+	}
+	before := slices.Clone(stack)
+	for _, on := range []bool{true, false} {
+		cfg := config()
+		cfg.NameUnnamed = on
+		a := newAggregator(t, cfg)
+		put(t, a, 1, 1, profile.Sample{Stack: stack}, 0, 1)
+		require.Equal(t, before, stack, "the frames are the caller's")
+		m := a.Flush(start, end, profile.Limits{}).Messages[0]
+		require.Empty(t, otlpcheck.CheckBytes(m.Body))
+		req := &collectorpb.ExportProfilesServiceRequest{}
+		require.NoError(t, proto.Unmarshal(m.Body, req))
+		d := req.Dictionary
+		var got []string
+		for _, l := range d.StackTable[1].LocationIndices {
+			name := ""
+			if lines := d.LocationTable[l].Lines; len(lines) > 0 {
+				name = d.StringTable[d.FunctionTable[lines[0].FunctionIndex].NameStrindex]
+			}
+			got = append(got, name)
+		}
+		if !on {
+			require.Equal(t, []string{"", "", "main", "", ""}, got)
+			continue
+		}
+		require.Equal(t, []string{"[libc.so.6]", "[libc.so.6]", "main", "[unknown]", "[vdso]"}, got)
+		require.Len(t, d.MappingTable, 3, "none without functions")
+		require.Len(t, d.FunctionTable, 5)
+	}
+}
+
+func TestFates(t *testing.T) {
+	a := newAggregator(t, config())
+	for key, fate := range map[uint64]profile.Fate{1: profile.Whole, 2: profile.Lost, 3: profile.Incomplete, 4: profile.CutOff, 5: profile.NoStack} {
+		put(t, a, 1, key, profile.Sample{Stack: names(fmt.Sprint(key)), Fate: fate}, 0, 1)
+	}
+	require.Equal(t, profile.Added, a.Add(3, []int64{1}, 0))
+	require.Equal(t, profile.Fates{profile.Whole: 1, profile.NoStack: 1, profile.Lost: 1, profile.CutOff: 1, profile.Incomplete: 2}, a.Flush(start, end, profile.Limits{}).Fates)
+	require.Zero(t, a.Flush(start, end, profile.Limits{}).Fates)
+}
+
 func TestLayoutsPinned(t *testing.T) {
 	for layout, want := range map[profile.Layout]struct{ sample, id string }{
 		profile.Layout111: {"0801" + "120101" + "220107", "3a10"},

@@ -22,8 +22,8 @@ type Flushed struct {
 	// Vanished are rows that left nothing to write: values that came to zero, or snapshots that a
 	// later, empty one replaced.
 	Vanished int64
-	// StackLost are the rows, among all of the window, that the kernel had lost a stack of.
-	StackLost int64
+	// Fates are all rows of the window by the fate of their stack.
+	Fates Fates
 	// ClippedEvents are timestamps that were left out because one sample had too many for a
 	// message.
 	ClippedEvents int64
@@ -81,7 +81,7 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 			if id, ok := g.keys.get(key); ok {
 				g.keys.remove(key)
 				g.bytes -= costKey + costProvisional
-				g.resources[g.samples[id&^lostBit].resource].bytes -= costKey + costProvisional
+				g.resources[g.samples[id&sampleOf].resource].bytes -= costKey + costProvisional
 			}
 		}
 		g.provisional = g.provisional[:0]
@@ -182,7 +182,7 @@ const (
 func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim Limits) Flushed {
 	var out Flushed
 	out.Vanished = w.carried
-	out.StackLost = w.lost
+	out.Fates = w.fates
 	if len(w.touched) == 0 {
 		return out
 	}

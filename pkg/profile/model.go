@@ -162,6 +162,28 @@ func (r Resource) Get(key string) (Value, bool) {
 	return r.Attributes[i].Value, true
 }
 
+// Fate is what became of a stack on its way.
+type Fate uint8
+
+// The fates of a stack.
+const (
+	// Whole: nothing is known to be missing.
+	Whole Fate = iota
+	// NoStack: there is no frame at all.
+	NoStack
+	// Lost: a part of it, the user's or the kernel's, did not arrive.
+	Lost
+	// CutOff: it reached the depth that is recorded, and what lies beyond is missing.
+	CutOff
+	// Incomplete: its outermost function is none that programs and threads begin with.
+	Incomplete
+
+	fates = int(Incomplete) + 1
+)
+
+// Fates counts rows by fate.
+type Fates [fates]int64
+
 // Link is the span that a sample was taken in. The zero value means none.
 type Link struct {
 	TraceID [16]byte
@@ -178,9 +200,9 @@ type Sample struct {
 	// first one stays.
 	Dropped int
 	Link    Link
-	// StackLost says that the kernel lost the stack, or a part of it. It does not make samples
-	// distinct; rows with it are counted.
-	StackLost bool
+	// Fate says what is missing of the stack. It does not make samples distinct; rows are counted
+	// by it.
+	Fate Fate
 	// Provisional says that more will soon be known of the stack: its key is forgotten when the
 	// window ends, so that the next row with it makes a new Sample.
 	Provisional bool

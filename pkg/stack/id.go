@@ -42,6 +42,9 @@ func (u *User) AppendID(dst []profile.Frame, id int32, task symbolizer.Task) ([]
 	}
 	u.lookupBuildIDs(uint32(id))
 	outcome := OK
+	if m := mapOf(u.opts.Map, 8); m != nil && len(u.addrs) == int(m.ValueSize()/8) {
+		outcome = Truncated // there is no room for more
+	}
 	if len(u.addrs) > MaxFrames {
 		u.addrs, outcome = u.addrs[:MaxFrames], Truncated
 	}

@@ -20,7 +20,8 @@ type KernelOptions struct {
 	Map func() *ebpf.Map
 	// RawAddresses has addresses leave as they are. They give away where the kernel was loaded.
 	RawAddresses bool
-	// KeepTracing keeps the frames that the tracing itself puts on top of a stack.
+	// KeepTracing keeps the frames that the tracing itself puts on top of a stack. It is for samplers:
+	// what their stacks have of tracing is what the workload pays for it.
 	KeepTracing bool
 	// Symbols is what is known of the running kernel; nil if nothing is.
 	Symbols *KernelSymbols

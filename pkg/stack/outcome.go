@@ -14,8 +14,8 @@ const (
 	// Lost: there was a stack, and it did not arrive. The stack map was full or its place was
 	// taken by another stack, or the entry was gone when it was read.
 	Lost
-	// Truncated: the stack had more than MaxFrames frames or more than MaxTextLen bytes of
-	// text. The leaf's end of it was kept.
+	// Truncated: the stack had as many frames as the kernel records, more than MaxFrames, or more
+	// than MaxTextLen bytes of text. The leaf's end of it was kept.
 	Truncated
 )
 

@@ -29,6 +29,10 @@ type Symbolizer interface {
 	Resolve(symbolizer.Task, []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error)
 }
 
+// recordedDepth is how many addresses the kernel records of a stack (kernel.perf_event_max_stack), and the room
+// for them in Inspektor Gadget's maps: one that has as many goes on.
+const recordedDepth = 127
+
 // User turns user stacks into frames. It is not safe for concurrent use: each field of a data source
 // has its own.
 //
@@ -104,7 +108,7 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 		}
 	}
 	text, truncated := limitText(symbols)
-	truncated = truncated || cutAddrs || cutIDs
+	truncated = truncated || cutAddrs || cutIDs || len(u.addrs) == recordedDepth
 	want := -1
 	if len(u.addrs) > 0 {
 		want = len(u.addrs)

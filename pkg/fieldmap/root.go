@@ -1,0 +1,69 @@
+package fieldmap
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+)
+
+// The frames at the root of stacks of which something is missing.
+const (
+	rootLost       = "[lost user stack]"
+	rootCutOff     = "[truncated]"
+	rootIncomplete = "[incomplete]"
+)
+
+// root says what is missing of a stack, and appends a frame that shows it at the root: whoever looks at a
+// flame graph must not take a part for the whole. One whose outermost function is none that a program begins
+// with gets its frame only with mark.
+func (s stackFields) root(frames []profile.Frame, st *Stack, mark bool) ([]profile.Frame, profile.Fate) {
+	fate, start := profile.Whole, 0
+	if len(frames) == 0 {
+		fate = profile.NoStack
+	}
+	for i := range s {
+		user := frames[start:st.ends[i]]
+		start = st.ends[i]
+		switch o := st.fates[i]; {
+		case o == stack.Lost && s[i].user != nil:
+			if fate != profile.NoStack {
+				fate = profile.Lost
+			}
+			return append(frames, profile.Frame{Name: rootLost}), fate
+		case o == stack.Lost:
+			if fate != profile.NoStack {
+				fate = profile.Lost
+			}
+		case o == stack.Truncated:
+			return append(frames, profile.Frame{Name: rootCutOff}), profile.CutOff
+		case fate == profile.Whole && s[i].user != nil && len(user) > 0 && !begins(user):
+			if mark {
+				frames = append(frames, profile.Frame{Name: rootIncomplete})
+			}
+			return frames, profile.Incomplete
+		}
+	}
+	return frames, fate
+}
+
+// entries are the functions that programs and threads begin with, of glibc and musl; goEntries those of Go's
+// goroutines and threads, and of what runs on a stack of its own there.
+var entries = []string{
+	"_start", "_start_c", "__libc_start_main", "__libc_start_call_main", "_dl_start_user", "_dl_start",
+	"start_thread", "thread_start", "clone", "clone3", "__clone", "__clone3", "__clone_internal", "_dl_relocate_static_pie",
+}
+
+var goEntries = []string{"goexit", "rt0_go", "mstart", "mcall", "systemstack"}
+
+// begins tells whether the outermost function of a user stack is one that programs begin with, or has no name
+// that could tell.
+func begins(user []profile.Frame) bool {
+	name, _, _ := strings.Cut(user[len(user)-1].Name, "@") // glibc's symbol versions
+	if of, ok := strings.CutPrefix(name, "runtime."); ok {
+		return slices.Contains(goEntries, strings.TrimSuffix(of, ".abi0"))
+	}
+	return name == "" || name == stack.Unknown || slices.Contains(entries, name) || strings.HasPrefix(name, "_rt0_") ||
+		strings.HasPrefix(name, "__libc_start_main")
+}

@@ -176,6 +176,20 @@ test-page: page-bundle ## Test the flame graph page in headless Chromium, and th
 	@diff -r $(BUILD)/page/dist $(PAGE)/dist || { echo "run make page and commit what it makes"; exit 1; }
 	PAGE_MODULES=$(CURDIR)/$(BUILD)/page PAGE_SHOTS=$(CURDIR)/$(BUILD)/page/shots go test -tags e2e -count=1 -v ./test/page
 
+# Servers of backends, built from their Go modules as separate programs. Pyroscope is under the AGPL: nothing of
+# this project's programs imports it.
+.PHONY: pyroscope parca
+pyroscope: ## Build the Pyroscope that the tests send to (11 CPU minutes)
+	@$(STEP) "building $(BIN)/pyroscope (many minutes the first time)" \
+		go -C test/backends/pyroscope build -buildvcs=false -tags netgo -o $(CURDIR)/$(BIN)/pyroscope github.com/grafana/pyroscope/cmd/pyroscope
+
+parca: ## Build the Parca that the tests send to (15 CPU minutes)
+	@$(STEP) "building $(BIN)/parca (many minutes the first time)" test/backends/parca/build.sh $(BIN)/parca
+
+.PHONY: test-backends
+test-backends: build gadgets collector pyroscope parca ## Send to real backends and ask them what they show; with WRITE=1 write it into BACKENDS.md (root)
+	$(E2E) ./test/backends $(if $(WRITE),-page)
+
 .PHONY: test-scale
 test-scale: collector ## Let a thousand simulated nodes send to one Collector
 	$(E2E) ./test/scale/... -out $(CURDIR)/$(BUILD)/scale.md

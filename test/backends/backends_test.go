@@ -1,0 +1,327 @@
+//go:build e2e
+
+package backends
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+)
+
+const page = "../../operators/otel-profiles/BACKENDS.md"
+
+var pageFlag = flag.Bool("page", false, "write the table into BACKENDS.md")
+
+// frequency gives as many samples a second as hardly disturb the program.
+const frequency = 999
+
+// burnSeconds is how much CPU time the program takes: 3,000 samples and some.
+const burnSeconds = 4
+
+// documented returns the YAML of the page between the markers of that name.
+func documented(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	found := regexp.MustCompile("(?s)<!-- begin config "+name+" -->\n+```yaml\n(.*?)```\n+<!-- end config "+name+" -->").FindAllStringSubmatch(string(text), -1)
+	require.Len(t, found, 1, "the page has no config %s, or two", name)
+	return found[0][1]
+}
+
+// exporter returns the documented settings of an exporter under another name, with another address.
+func exporter(t *testing.T, block, from, name, endpoint string) string {
+	t.Helper()
+	const head = "operator:\n  otel-profiles:\n    exporters:\n"
+	text, ok := strings.CutPrefix(documented(t, block), head)
+	require.True(t, ok, "%s does not begin as a configuration does", block)
+	line := regexp.MustCompile(`(?m)^( +endpoint): .*$`)
+	require.Len(t, line.FindAllString(text, -1), 1)
+	text = line.ReplaceAllString(text, "$1: http://"+endpoint)
+	renamed := strings.Replace(text, "      "+from+":\n", "      "+name+":\n", 1)
+	require.Contains(t, renamed, name+":\n")
+	return renamed
+}
+
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func output(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s %v:\n%s", name, args, out)
+	return strings.TrimSpace(string(out))
+}
+
+// moduleVersion is the version of a server that its module here asks for.
+func moduleVersion(folder, module string) string {
+	cmd := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module)
+	cmd.Dir = folder
+	out, err := cmd.Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// cpuTime is what the kernel says that a process has used, as getrusage does.
+func cpuTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	sum := time.Duration(0)
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	require.NoError(t, err)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		n, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
+		require.NoError(t, err)
+		sum += time.Duration(n)
+	}
+	return sum
+}
+
+// lines collects what a program says and tells when it has said something.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// burn runs a program of known shares for some seconds of CPU time while a gadget sends its samples to the
+// exporters, and returns the CPU time that it took.
+func burn(t *testing.T, config, exporters string, flags ...string) time.Duration {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "burn-go")
+	output(t, "", "go", "build", "-buildvcs=false", "-o", program, "../e2e/burn")
+	ig := built(t, "E2E_BIN", "ig")
+	output(t, "", ig, "image", "import", built(t, "E2E_GADGETS", "profile_cpu.tar"))
+	args := append([]string{"--config", writeFile(t, "config.yaml", config), "run", "profile_cpu:" + tag()}, igrun.GadgetFlags()...)
+	args = append(args, fmt.Sprintf("--frequency=%d", frequency), "--comm=burn-go", "--otel-profiles-exporter="+exporters,
+		"--otel-profiles-interval=2s", "--output=none")
+	cmd := igrun.Command(t.Context(), ig, append(args, flags...)...)
+	said := &lines{}
+	cmd.Stdout, cmd.Stderr = said, said
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("ig said:\n%s", said)
+		}
+	})
+	require.Eventually(t, func() bool { return strings.Contains(said.String(), "exporting data source") }, 3*time.Minute, 100*time.Millisecond)
+	time.Sleep(5 * time.Second) // the eBPF programs come after it
+
+	p := exec.Command(program)
+	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	stdin, err := p.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.Start())
+	require.Eventually(t, func() bool { return cpuTime(t, p.Process.Pid) >= burnSeconds*time.Second }, 5*time.Minute, 10*time.Millisecond)
+	// It stands still, and is still there to be looked at, until its last samples are sent.
+	require.NoError(t, p.Process.Signal(syscall.SIGSTOP))
+	time.Sleep(4 * time.Second)
+	used := cpuTime(t, p.Process.Pid)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	require.NoError(t, cmd.Wait(), "%s", said)
+	require.NoError(t, p.Process.Signal(syscall.SIGCONT))
+	require.NoError(t, stdin.Close())
+	require.NoError(t, p.Wait())
+	require.Contains(t, said.String(), " 0 dropped", "%s", said)
+	return used
+}
+
+func tag() string {
+	if v := os.Getenv("GADGET_TAG"); v != "" {
+		return v
+	}
+	return "dev"
+}
+
+// way is one way to one backend.
+type way struct {
+	title string
+	server
+	selectors []string // each must pick all of the samples
+	none      []string // each must pick none
+	absent    []string // labels that must not be there
+}
+
+func TestBackends(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("eBPF programs are for root alone")
+	}
+	asIs, dotted, behind := startPyroscope(t), startPyroscope(t, "-validation.disable-label-sanitization=true"), startPyroscope(t, "-validation.disable-label-sanitization=true")
+	parcaDirect, parcaBehind := startParca(t), startParca(t)
+	c := collectortest.NewWithConfig(t, documented(t, "backends-collector"), "PYROSCOPE="+behind.addr(), "PARCA="+parcaBehind.addr(), "BACKEND_INSECURE=true")
+	c.Start()
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.pod.name=shop-1,deployment.environment.name=test")
+	config := "operator:\n  otel-profiles:\n    exporters:\n" +
+		exporter(t, "pyroscope", "pyroscope", "as-is", asIs.addr()) +
+		exporter(t, "pyroscope", "pyroscope", "dotted", dotted.addr()) +
+		exporter(t, "parca", "parca", "parca", parcaDirect.addr()) +
+		exporter(t, "backends-exporter", "collector", "collector", c.GRPC)
+	begin := time.Now().Add(-time.Second)
+	used := burn(t, config, "as-is,dotted,parca,collector")
+	c.Stop() // it has sent what it had
+	all := span{begin, time.Now().Add(2 * time.Second)}
+	middle := begin.Add(all.until.Sub(begin) / 2)
+
+	pods := []string{selector("k8s_pod_name", "shop-1"), selector("deployment_environment_name", "test"), selector("k8s_pod_name", "shop-1", "host_arch", hostArch()), selector("service_name", service)}
+	none := []string{selector("k8s_pod_name", "shop-2")}
+	ways := []way{
+		{"Pyroscope " + asIs.version(), asIs, pods, none, nil},
+		{"Pyroscope " + asIs.version() + " with 2.x's label names", dotted, pods, none, []string{"k8s.pod.name", "service.name"}},
+		{"Pyroscope, behind the Collector", behind, pods, none, []string{"k8s.pod.name"}},
+		{"Parca " + parcaDirect.version(), parcaDirect, pods, none, nil},
+		{"Parca, behind the Collector", parcaBehind, pods, none, nil},
+	}
+	results := map[string]map[string]string{}
+	for _, w := range ways {
+		results[w.title] = map[string]string{}
+		t.Run(strings.ReplaceAll(w.title, " ", "_"), func(t *testing.T) {
+			check(t, w, used, all, middle, results[w.title])
+		})
+	}
+	report(t, ways, results)
+}
+
+// service is that of the test's program.
+const service = "host"
+
+func hostArch() string { return runtime.GOARCH }
+
+// shares are those of test/e2e/burn.
+var shares = map[string]float64{"main.heavy": 60, "main.light": 30, "main.rest": 10}
+
+// check compares what a backend shows with what is true, and notes what it found.
+func check(t *testing.T, w way, used time.Duration, all span, middle time.Time, found map[string]string) {
+	sel := w.selectors[0]
+	var stacks []stack
+	require.Eventually(t, func() bool { // what has come may be shown a little later
+		stacks = w.query(t, "{}", all)
+		return w.seconds(total(stacks), frequency) > 0.9*used.Seconds()
+	}, time.Minute, 2*time.Second, "the samples do not arrive")
+
+	sum := total(stacks)
+	seconds := w.seconds(sum, frequency)
+	samples := seconds * frequency
+	require.GreaterOrEqual(t, samples, 3000.0)
+	allowed := max(0.03, 3/math.Sqrt(samples)) * used.Seconds()
+	require.InDelta(t, used.Seconds(), seconds, allowed, "CPU time")
+	found["seconds"] = fmt.Sprintf("%.2f (true: %.2f), %.0f samples", seconds, used.Seconds(), samples)
+
+	self, callers := map[string]int64{}, int64(0)
+	for _, s := range stacks {
+		i := slices.Index(s.functions, "main.work")
+		if i < 1 {
+			continue
+		}
+		self[s.functions[i-1]] += s.value
+		if i+1 < len(s.functions) && slices.Contains(s.functions[i+1:], "main.main") && s.functions[len(s.functions)-1] == "runtime.goexit.abi0" || s.functions[len(s.functions)-1] == "runtime.main" || s.functions[len(s.functions)-1] == "runtime.goexit" {
+			callers += s.value
+		}
+	}
+	var names []string
+	for _, f := range slices.Sorted(maps.Keys(shares)) {
+		share := 100 * float64(self[f]) / float64(sum)
+		require.InDelta(t, shares[f], share, 5, "%s of %v", f, self)
+		names = append(names, fmt.Sprintf("%s %.0f %%", f, share))
+	}
+	found["functions"] = strings.Join(names, ", ")
+	require.Greater(t, float64(callers), 0.95*float64(sum), "stacks up to the program's entry")
+	found["callers"] = fmt.Sprintf("%.0f %% up to the entry", 100*float64(callers)/float64(sum))
+
+	require.Equal(t, sum, w.stored(t, "{}", all), "what is stored")
+	require.Equal(t, sum, w.flame(t, "{}", all), "the flame graph's total")
+	found["total"] = "the flame graph's is the stored one"
+
+	for _, s := range w.selectors {
+		require.Equal(t, sum, total(w.query(t, s, all)), s)
+	}
+	for _, s := range w.none {
+		require.Zero(t, total(w.query(t, s, all)), s)
+	}
+	labels := w.labels(t, all)
+	for _, l := range w.absent {
+		require.NotContains(t, labels, l)
+	}
+	for _, l := range []string{"k8s_pod_name", "service_name", "host_name"} {
+		require.Contains(t, labels, l)
+	}
+	found["labels"] = "`" + sel + "` and others pick all"
+
+	left, right := w.diff(t, "{}", span{all.from, middle}, span{middle, all.until})
+	require.Equal(t, sum, left+right, "the two sides of a diff: %d and %d", left, right)
+	found["diff"] = "both sides add up"
+}
+
+// report writes the table, and into the page where asked to.
+func report(t *testing.T, ways []way, results map[string]map[string]string) {
+	columns := []struct{ key, title string }{
+		{"functions", "functions (true: 60, 30, 10 %)"}, {"callers", "callers"}, {"seconds", "CPU seconds"}, {"labels", "labels"}, {"total", "total"}, {"diff", "diff of two times"},
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Written by `make test-backends` on %s: one run of `profile_cpu` at %d Hz to all of them, with the settings of this page.\n\n", time.Now().UTC().Format("2 January 2006"), frequency)
+	b.WriteString("| backend |")
+	for _, c := range columns {
+		b.WriteString(" " + c.title + " |")
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(columns)) + "\n")
+	for _, w := range ways {
+		b.WriteString("| " + w.title + " |")
+		for _, c := range columns {
+			cell := results[w.title][c.key]
+			if cell == "" {
+				cell = "**failed**"
+			}
+			b.WriteString(" " + cell + " |")
+		}
+		b.WriteString("\n")
+	}
+	t.Log("\n" + b.String())
+	if !*pageFlag || t.Failed() {
+		return
+	}
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	marked := regexp.MustCompile(`(?s)(<!-- begin backends table -->\n\n).*?(\n<!-- end backends table -->)`)
+	require.True(t, marked.Match(text), "the page has no place for the table")
+	text = marked.ReplaceAll(text, []byte("${1}"+strings.ReplaceAll(b.String(), "$", "$$")+"${2}"))
+	require.NoError(t, os.WriteFile(page, text, 0o644))
+}

@@ -1,0 +1,142 @@
+//go:build e2e
+
+package backends
+
+import (
+	"bytes"
+	"encoding/base64"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
+)
+
+const parcaCPU = "process_cpu:samples:count:cpu:nanoseconds:delta"
+
+type parca struct {
+	*process
+	address string
+}
+
+// startParca starts Parca on loopback, with its data in memory.
+func startParca(t *testing.T) *parca {
+	t.Helper()
+	p := &parca{address: collectortest.FreeAddr(t)}
+	p.process = run(t, "http://"+p.address+"/api/profiles/types", nil, built(t, "E2E_BIN", "parca"),
+		"--config-path="+writeFile(t, "parca.yaml", "object_storage:\n  bucket:\n    type: FILESYSTEM\n    config: {directory: "+t.TempDir()+"}\n"),
+		"--http-address="+p.address, "--log-level=warn")
+	return p
+}
+
+func (p *parca) name() string    { return "parca" }
+func (p *parca) addr() string    { return p.address }
+func (p *parca) version() string { return moduleVersion("parca", "github.com/parca-dev/parca") }
+
+func (p *parca) url(path string) string { return "http://" + p.address + "/api/profiles/" + path }
+
+func (p *parca) merge(prefix, selector string, in span, report string) url.Values {
+	return url.Values{
+		prefix + "merge.query": {parcaCPU + selector},
+		prefix + "merge.start": {in.from.UTC().Format(time.RFC3339Nano)},
+		prefix + "merge.end":   {in.until.UTC().Format(time.RFC3339Nano)},
+		"mode":                 {"MODE_MERGE"},
+		"report_type":          {report},
+	}
+}
+
+func (p *parca) query(t *testing.T, selector string, in span) []stack {
+	t.Helper()
+	var answer struct{ Pprof string }
+	call(t, p.url("query"), p.merge("", selector, in, "REPORT_TYPE_PPROF"), nil, &answer)
+	body, err := base64.StdEncoding.DecodeString(answer.Pprof)
+	require.NoError(t, err)
+	prof, err := profile.Parse(bytes.NewReader(body))
+	require.NoError(t, err)
+	var stacks []stack
+	for _, s := range prof.Sample {
+		one := stack{value: s.Value[0]}
+		for _, l := range s.Location {
+			if len(l.Line) == 0 {
+				one.functions = append(one.functions, "")
+			}
+			for _, line := range l.Line {
+				one.functions = append(one.functions, line.Function.Name)
+			}
+		}
+		stacks = append(stacks, one)
+	}
+	return stacks
+}
+
+func (p *parca) flame(t *testing.T, selector string, in span) int64 {
+	t.Helper()
+	var answer struct {
+		Total           number
+		FlamegraphArrow struct{ Total number }
+	}
+	call(t, p.url("query"), p.merge("", selector, in, "REPORT_TYPE_FLAMEGRAPH_ARROW"), nil, &answer)
+	return int64(answer.Total)
+}
+
+func (p *parca) stored(t *testing.T, selector string, in span) int64 {
+	t.Helper()
+	var answer struct {
+		Series []struct {
+			Samples []struct{ Value number }
+		}
+	}
+	call(t, p.url("query_range"), url.Values{
+		"query": {parcaCPU + selector}, "start": {in.from.UTC().Format(time.RFC3339Nano)},
+		"end": {in.until.UTC().Format(time.RFC3339Nano)}, "step": {"1s"},
+	}, nil, &answer)
+	sum := int64(0)
+	for _, s := range answer.Series {
+		for _, point := range s.Samples {
+			sum += int64(point.Value)
+		}
+	}
+	return sum
+}
+
+func (p *parca) diff(t *testing.T, selector string, left, right span) (int64, int64) {
+	t.Helper()
+	q := p.merge("diff.a.", selector, left, "REPORT_TYPE_TOP")
+	for k, v := range p.merge("diff.b.", selector, right, "REPORT_TYPE_TOP") {
+		q[k] = v
+	}
+	q.Set("mode", "MODE_DIFF")
+	q.Set("diff.a.mode", "MODE_MERGE")
+	q.Set("diff.b.mode", "MODE_MERGE")
+	var answer struct {
+		Top struct {
+			List []struct {
+				Cumulative, Diff, Flat, FlatDiff number
+			}
+		}
+	}
+	call(t, p.url("query"), q, nil, &answer)
+	// What each function has of its own adds up to the right side, and the differences to what lies between.
+	var b, d int64
+	for _, n := range answer.Top.List {
+		b += int64(n.Flat)
+		d += int64(n.FlatDiff)
+	}
+	return b - d, b
+}
+
+func (p *parca) seconds(value int64, frequency int) float64 {
+	return float64(value) * float64(1_000_000_000/frequency) / 1e9
+}
+
+func (p *parca) labels(t *testing.T, in span) []string {
+	t.Helper()
+	var answer struct{ LabelNames []string }
+	call(t, p.url("labels"), url.Values{
+		"start": {in.from.UTC().Format(time.RFC3339Nano)}, "end": {in.until.UTC().Format(time.RFC3339Nano)},
+	}, nil, &answer)
+	return answer.LabelNames
+}

@@ -1,0 +1,2 @@
+// Package pyroscope is the place of the module that builds Pyroscope's server: see the Makefile. It holds no code.
+package pyroscope

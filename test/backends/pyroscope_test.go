@@ -1,0 +1,162 @@
+//go:build e2e
+
+package backends
+
+import (
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
+)
+
+const pyroscopeCPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+
+type pyroscope struct {
+	*process
+	address string
+	keep    bool // dots in the names of labels, as 2.x does
+}
+
+// startPyroscope starts Pyroscope as a single process on loopback.
+func startPyroscope(t *testing.T, flags ...string) *pyroscope {
+	t.Helper()
+	p := &pyroscope{address: collectortest.FreeAddr(t)}
+	_, port, err := net.SplitHostPort(p.address)
+	require.NoError(t, err)
+	_, grpcPort, _ := net.SplitHostPort(collectortest.FreeAddr(t))
+	_, gossip, _ := net.SplitHostPort(collectortest.FreeAddr(t))
+	dir := t.TempDir()
+	args := append([]string{
+		"-target=all", "-usage-stats.enabled=false", "-self-profiling.disable-push=true", "-log.level=warn",
+		"-server.http-listen-address=127.0.0.1", "-server.http-listen-port=" + port,
+		"-server.grpc-listen-address=127.0.0.1", "-server.grpc-listen-port=" + grpcPort,
+		"-memberlist.bind-addr=127.0.0.1", "-memberlist.bind-port=" + gossip,
+		"-pyroscopedb.data-path=" + dir + "/data", "-storage.backend=filesystem", "-storage.filesystem.dir=" + dir + "/shared",
+		"-blocks-storage.bucket-store.sync-dir=" + dir + "/sync", "-compactor.data-dir=" + dir + "/compactor",
+		"-ingester.lifecycler.addr=127.0.0.1",
+	}, flags...)
+	for _, ring := range []string{
+		"distributor.ring", "compactor.ring", "query-scheduler.ring", "overrides-exporter.ring", "store-gateway.sharding-ring", "query-frontend",
+	} {
+		args = append(args, "-"+ring+".instance-addr=127.0.0.1")
+	}
+	p.process = run(t, "http://"+p.address+"/ready", nil, built(t, "E2E_BIN", "pyroscope"), args...)
+	return p
+}
+
+func (p *pyroscope) name() string { return "pyroscope" }
+func (p *pyroscope) addr() string { return p.address }
+func (p *pyroscope) version() string {
+	return moduleVersion("pyroscope", "github.com/grafana/pyroscope")
+}
+
+func (p *pyroscope) ask(t *testing.T, method, selector string, in span, more map[string]any, answer any) {
+	t.Helper()
+	body := map[string]any{
+		"profileTypeID": pyroscopeCPU, "labelSelector": selector,
+		"start": in.from.UnixMilli(), "end": in.until.UnixMilli(),
+	}
+	for k, v := range more {
+		body[k] = v
+	}
+	call(t, "http://"+p.address+"/querier.v1.QuerierService/"+method, nil, body, answer)
+}
+
+// number is an integer of 64 bits, which is text in JSON.
+type number int64
+
+func (n *number) UnmarshalJSON(b []byte) error {
+	if len(b) > 1 && b[0] == '"' {
+		b = b[1 : len(b)-1]
+	}
+	v, err := strconv.ParseFloat(string(b), 64)
+	*n = number(v)
+	return err
+}
+
+func (p *pyroscope) query(t *testing.T, selector string, in span) []stack {
+	t.Helper()
+	var answer struct {
+		Sample []struct {
+			LocationID []number `json:"locationId"`
+			Value      []number
+		}
+		Location []struct {
+			ID   number
+			Line []struct {
+				FunctionID number `json:"functionId"`
+			}
+		}
+		Function    []struct{ ID, Name number }
+		StringTable []string
+	}
+	p.ask(t, "SelectMergeProfile", selector, in, nil, &answer)
+	names := map[number]string{}
+	for _, f := range answer.Function {
+		names[f.ID] = answer.StringTable[f.Name]
+	}
+	frames := map[number][]string{}
+	for _, l := range answer.Location {
+		for _, line := range l.Line {
+			frames[l.ID] = append(frames[l.ID], names[line.FunctionID])
+		}
+	}
+	var stacks []stack
+	for _, s := range answer.Sample {
+		one := stack{value: int64(s.Value[0])}
+		for _, l := range s.LocationID {
+			one.functions = append(one.functions, frames[l]...)
+		}
+		stacks = append(stacks, one)
+	}
+	return stacks
+}
+
+func (p *pyroscope) flame(t *testing.T, selector string, in span) int64 {
+	t.Helper()
+	var answer struct{ Flamegraph struct{ Total number } }
+	p.ask(t, "SelectMergeStacktraces", selector, in, nil, &answer)
+	return int64(answer.Flamegraph.Total)
+}
+
+func (p *pyroscope) stored(t *testing.T, selector string, in span) int64 {
+	t.Helper()
+	var answer struct {
+		Series []struct{ Points []struct{ Value float64 } }
+	}
+	p.ask(t, "SelectSeries", selector, in, map[string]any{"step": 15.0}, &answer)
+	sum := 0.0
+	for _, s := range answer.Series {
+		for _, point := range s.Points {
+			sum += point.Value
+		}
+	}
+	return int64(sum)
+}
+
+func (p *pyroscope) diff(t *testing.T, selector string, left, right span) (int64, int64) {
+	t.Helper()
+	side := func(in span) map[string]any {
+		return map[string]any{
+			"profileTypeID": pyroscopeCPU, "labelSelector": selector, "start": in.from.UnixMilli(), "end": in.until.UnixMilli(),
+		}
+	}
+	var answer struct {
+		Flamegraph struct{ LeftTicks, RightTicks number }
+	}
+	call(t, "http://"+p.address+"/querier.v1.QuerierService/Diff", nil, map[string]any{"left": side(left), "right": side(right)}, &answer)
+	return int64(answer.Flamegraph.LeftTicks), int64(answer.Flamegraph.RightTicks)
+}
+
+func (p *pyroscope) seconds(value int64, _ int) float64 { return time.Duration(value).Seconds() }
+
+func (p *pyroscope) labels(t *testing.T, in span) []string {
+	t.Helper()
+	var answer struct{ Names []string }
+	p.ask(t, "LabelNames", "", in, map[string]any{"profileTypeID": nil, "labelSelector": nil}, &answer)
+	return answer.Names
+}

@@ -1,0 +1,149 @@
+//go:build e2e
+
+package backends
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stack is what a backend gives back of samples: functions from the leaf, "" where a frame has none.
+type stack struct {
+	functions []string
+	value     int64
+}
+
+// span is a time range of a query.
+type span struct{ from, until time.Time }
+
+// server is a backend that runs.
+type server interface {
+	// name is the preset's, version what is written in the table.
+	name() string
+	version() string
+	addr() string
+	// query returns the stacks of profile type cpu that a selector in the backend's own language picks.
+	query(t *testing.T, selector string, in span) []stack
+	// flame is the total of the flame graph that its page draws, stored that of its samples over time.
+	flame(t *testing.T, selector string, in span) int64
+	stored(t *testing.T, selector string, in span) int64
+	// diff is the two totals of a flame graph of differences.
+	diff(t *testing.T, selector string, left, right span) (int64, int64)
+	// seconds turns a value into seconds of CPU time.
+	seconds(value int64, frequency int) float64
+	labels(t *testing.T, in span) []string
+	stop()
+}
+
+// process is the program of a backend.
+type process struct {
+	cmd *exec.Cmd
+	log string
+}
+
+func built(t *testing.T, variable, name string) string {
+	t.Helper()
+	dir := os.Getenv(variable)
+	require.NotEmpty(t, dir, "%s is not set: run make test-backends", variable)
+	path := filepath.Join(dir, name)
+	require.FileExists(t, path)
+	return path
+}
+
+// run starts a program and waits until a page of it answers.
+func run(t *testing.T, ready string, env []string, program string, args ...string) *process {
+	t.Helper()
+	p := &process{log: filepath.Join(t.TempDir(), filepath.Base(program)+".log")}
+	log, err := os.Create(p.log)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, log.Close()) }()
+	p.cmd = exec.Command(program, args...)
+	p.cmd.Dir = t.TempDir()
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(t, p.cmd.Start())
+	t.Cleanup(p.stop)
+	t.Cleanup(func() {
+		if t.Failed() {
+			text, _ := os.ReadFile(p.log)
+			t.Logf("the end of what %s said:\n%s", filepath.Base(program), text[max(0, len(text)-3000):])
+		}
+	})
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(500 * time.Millisecond) {
+		resp, err := http.Get(ready)
+		if err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return p
+			}
+		}
+		require.True(t, time.Now().Before(deadline), "%s is not ready: %v", program, err)
+	}
+}
+
+func (p *process) stop() {
+	if p.cmd != nil {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+		p.cmd = nil
+	}
+}
+
+// call asks for JSON. With a body it is a POST.
+func call(t *testing.T, target string, query url.Values, body, answer any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	method, content := http.MethodGet, io.Reader(nil)
+	if body != nil {
+		text, err := json.Marshal(body)
+		require.NoError(t, err)
+		method, content = http.MethodPost, bytes.NewReader(text)
+	}
+	if query != nil {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, content)
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode, "%s: %s", target, text)
+	require.NoError(t, json.Unmarshal(text, answer), "%s: %s", target, text)
+}
+
+// selector writes {a="b", c="d"}, which is how both backends select.
+func selector(pairs ...string) string {
+	var list []string
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, fmt.Sprintf("%s=%q", pairs[i], pairs[i+1]))
+	}
+	return "{" + strings.Join(list, ", ") + "}"
+}
+
+func total(stacks []stack) int64 {
+	sum := int64(0)
+	for _, s := range stacks {
+		sum += s.value
+	}
+	return sum
+}

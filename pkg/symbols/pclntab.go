@@ -335,6 +335,9 @@ func (r *goReader) readCalls(trees []tree, n *namer) error {
 		if len(t.calls)+int(count) > 4*r.limits.Symbols {
 			return fmt.Errorf("%w: more than %d inlined calls", ErrTooLarge, 4*r.limits.Symbols)
 		}
+		if !r.areCalls(b, int(entry), nameAt, callAt, t.start[tree.function+1]-t.start[tree.function]) {
+			continue
+		}
 		f.calls = uint32(len(t.calls))
 		for ; len(b) > 0; b = b[entry:] {
 			c := goCall{at: r.endian.Uint32(b[callAt:])}
@@ -353,6 +356,17 @@ func (r *goReader) readCalls(trees []tree, n *namer) error {
 	}
 	t.calls = slices.Clip(slices.Clone(t.calls))
 	return nil
+}
+
+// areCalls tells inlined calls from other data: each has the beginning of a name, and a place in the function.
+func (r *goReader) areCalls(b []byte, entry, nameAt, callAt int, size uint32) bool {
+	for ; len(b) > 0; b = b[entry:] {
+		off := r.endian.Uint32(b[nameAt:])
+		if len(r.name(off)) == 0 || off > 0 && r.nameText[off-1] != 0 || r.endian.Uint32(b[callAt:]) >= size {
+			return false
+		}
+	}
+	return true
 }
 
 // maxSteps bounds how much of a table of values is decoded for one address.
@@ -417,7 +431,11 @@ func (t *goTable) lookup(addr uint64, inlined bool) (Symbol, bool) {
 	}
 	rel := uint32(addr - t.text)
 	i := sort.Search(len(t.start), func(i int) bool { return t.start[i] > rel }) - 1
-	if i < 0 || i >= len(t.funcs) || t.names.get(i) == "" {
+	if i < 0 || i >= len(t.funcs) {
+		return Symbol{}, false
+	}
+	name := t.names.get(i)
+	if name == "" {
 		return Symbol{}, false
 	}
 	f := &t.funcs[i]
@@ -426,7 +444,7 @@ func (t *goTable) lookup(addr uint64, inlined bool) (Symbol, bool) {
 	call := t.value(f.inlined, pc)
 	if call >= 0 && f.calls == noCalls {
 		// Which line of the function itself this is, is not known.
-		return Symbol{Name: t.names.get(i), File: t.file(f, 0), Source: SourcePclntab}, true
+		return Symbol{Name: name, File: t.file(f, 0), Source: SourcePclntab}, true
 	}
 	for depth := 0; call >= 0 && depth < maxDepth && uint64(f.calls)+uint64(call) < uint64(len(t.calls)); depth++ {
 		c := t.calls[f.calls+uint32(call)]
@@ -439,7 +457,7 @@ func (t *goTable) lookup(addr uint64, inlined bool) (Symbol, bool) {
 		call = t.value(f.inlined, pc)
 	}
 	s := t.position(f, pc)
-	s.Name = t.names.get(i)
+	s.Name = name
 	if len(chain) > 0 {
 		chain = append(chain, s)
 		s = chain[0]

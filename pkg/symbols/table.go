@@ -37,6 +37,8 @@ type Reading struct {
 	Limits Limits
 	// Inlined asks for Symbol.Callers.
 	Inlined bool
+	// Lines asks for lines and, with Inlined, for inlined functions of .debug_info.
+	Lines bool
 }
 
 // ReadTable reads a file of that size in bytes, without its debug files. The error is one of ErrNotELF,

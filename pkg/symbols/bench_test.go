@@ -1,0 +1,67 @@
+package symbols
+
+import (
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// benchFile is the file that is measured: SYMBOLS_BENCH_FILE, or the largest library that is usually there.
+func benchFile(b *testing.B) (*os.File, int64) {
+	path := os.Getenv("SYMBOLS_BENCH_FILE")
+	if path == "" {
+		path = "/proc/self/exe"
+	}
+	f, err := os.Open(path)
+	require.NoError(b, err)
+	b.Cleanup(func() { f.Close() })
+	st, err := f.Stat()
+	require.NoError(b, err)
+	return f, st.Size()
+}
+
+// BenchmarkRead takes a file in. table-B is the memory that its table takes, names how many ranges have one,
+// peak-B what the process has asked the system for at most.
+func BenchmarkRead(b *testing.B) {
+	f, size := benchFile(b)
+	var table *Table
+	var err error
+	b.ReportAllocs()
+	for b.Loop() {
+		table, err = ReadTable(b.Context(), f, size, Reading{Limits: DefaultLimits(), Inlined: true})
+		require.NoError(b, err)
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	b.ReportMetric(float64(table.Bytes()), "table-B")
+	b.ReportMetric(float64(table.Len()), "names")
+	b.ReportMetric(float64(m.HeapSys), "peak-B")
+	b.ReportMetric(float64(size), "file-B")
+}
+
+// BenchmarkLookup looks up addresses all over a file.
+func BenchmarkLookup(b *testing.B) {
+	f, size := benchFile(b)
+	table, err := ReadTable(b.Context(), f, size, Reading{Limits: DefaultLimits()})
+	require.NoError(b, err)
+	var addrs []uint64
+	if g := table.golang; g != nil {
+		for i := 0; i < len(g.start); i += 1 + len(g.start)/10_000 {
+			addrs = append(addrs, g.text+uint64(g.start[i])+9)
+		}
+	}
+	for i := range table.layers {
+		l := &table.layers[i]
+		for j := 0; j < len(l.starts); j += 1 + len(l.starts)/10_000 {
+			addrs = append(addrs, l.base+uint64(l.starts[j]))
+		}
+	}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		table.Lookup(addrs[i%len(addrs)])
+		i += 7919
+	}
+}

@@ -100,15 +100,10 @@ const debugFolder = "/usr/lib/debug"
 //
 // It is found as gdb does (https://sourceware.org/gdb/current/onlinedocs/gdb.html/Separate-Debug-Files.html):
 // by build ID, which the debug file has as well, or by the name and the checksum in .gnu_debuglink.
-func (d *finder) find(f *elfFile, r io.ReaderAt) (*elfFile, *os.File, error) {
+func (d *finder) find(f *elfFile, id string) (*elfFile, *os.File, error) {
 	if d == nil || len(d.roots) == 0 {
 		return nil, nil, nil
 	}
-	info, err := buildid.Read(r, f.size)
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading a build ID: %w", err)
-	}
-	id := info.GNU
 	if len(id) > 2 {
 		for _, root := range d.roots {
 			found, file, err := d.try(f, root, debugFolder+"/.build-id/"+id[:2]+"/"+id[2:]+".debug", func(r io.ReaderAt, size int64) bool {

@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"sync"
 	"time"
@@ -23,6 +22,9 @@ type Options struct {
 	// Lines asks for lines (and with Inlined for inlined functions) of .debug_info, which costs time and
 	// memory. Those of Go programs are there without it.
 	Lines bool
+	// Fetch gets the debug file of a build ID from elsewhere: debuginfod.Client.Fetch. It is called in a goroutine of its
+	// own, one after the other, for files that have no symbol table, and may take its time. nil: nothing is fetched.
+	Fetch func(ctx context.Context, buildID string) (*os.File, error)
 	// HostRoot is the folder where the host's debug files are looked for; "" means /.
 	HostRoot string
 }
@@ -78,8 +80,9 @@ type Store struct {
 	vdso *Table // nil if it could not be read
 
 	queue   chan *entry
+	fetches chan *entry
 	stop    context.CancelFunc
-	stopped chan struct{}
+	stopped sync.WaitGroup
 }
 
 // Stats are sums since the Store was made, and what it holds now.
@@ -88,6 +91,8 @@ type Stats struct {
 	Read, Forgotten uint64           // files
 	Failed          [numStates]int64 // files that were read and have no table, by State
 	Reading         time.Duration
+	Fetched         uint64 // debug files that Options.Fetch has found
+	NotFetched      uint64 // that it has not, or that were of no use
 }
 
 // entry is what is known of a file. Under Store.mu.
@@ -100,6 +105,7 @@ type entry struct {
 	request Request
 	done    chan struct{} // closed when it is no longer pending
 	queued  bool          // to be read, or to be read again
+	fetched bool          // its debug file is being fetched
 	read    time.Time     // when it was read the last time
 	recent  *list.Element
 }
@@ -118,24 +124,31 @@ func NewStore(o Options) *Store {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{
 		options: o, entries: map[FileID]*entry{}, recent: list.New(),
-		queue: make(chan *entry, maxQueue), stop: stop, stopped: make(chan struct{}),
+		queue: make(chan *entry, maxQueue), fetches: make(chan *entry, maxQueue), stop: stop,
 	}
 	s.vdso, _ = readVDSO(ctx, Reading{Limits: o.Limits})
+	s.stopped.Add(1)
 	go s.run(ctx)
+	if o.Fetch != nil {
+		s.stopped.Add(1)
+		go s.fetch(ctx)
+	}
 	return s
 }
 
-// Close stops the Store and waits for its goroutine, up to two seconds: a file system can take its
+// Close stops the Store and waits for its goroutines, up to two seconds: a file system can take its
 // time. After it, Lookup knows what it knew.
 func (s *Store) Close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.stop()
+	stopped := make(chan struct{})
+	go func() { s.stopped.Wait(); close(stopped) }()
 	timer := time.NewTimer(stopTimeout)
 	defer timer.Stop()
 	select {
-	case <-s.stopped:
+	case <-stopped:
 	case <-timer.C:
 	}
 }
@@ -184,7 +197,7 @@ func (s *Store) table(id FileID) (t *Table, state State, more bool) {
 		return nil, Unknown, false
 	}
 	s.recent.MoveToFront(e.recent)
-	return e.table, e.state, e.queued
+	return e.table, e.state, e.queued || e.fetched
 }
 
 // Err returns why a file has no table, for messages. It is nil if it has one or is not known.
@@ -273,8 +286,6 @@ func (s *Store) Wait(ctx context.Context, ids ...FileID) bool {
 			case <-done:
 			case <-ctx.Done():
 				return false
-			case <-s.stopped:
-				return false
 			}
 		}
 	}
@@ -303,122 +314,4 @@ func (s *Store) makeRoom() {
 		s.bytes -= e.size
 		s.stats.Forgotten++
 	}
-}
-
-func (s *Store) run(ctx context.Context) {
-	defer close(s.stopped)
-	defer func() { // what is still waiting
-		for {
-			select {
-			case e := <-s.queue:
-				s.finish(e, nil, context.Canceled, 0)
-			default:
-				return
-			}
-		}
-	}()
-	credit, last := burst, time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e := <-s.queue:
-			begin := time.Now()
-			credit = min(burst, credit+begin.Sub(last)/slowdown)
-			t, err := s.read(ctx, e)
-			last = time.Now()
-			credit -= last.Sub(begin)
-			s.finish(e, t, err, last.Sub(begin))
-			if credit < 0 {
-				timer := time.NewTimer(-credit * slowdown)
-				select {
-				case <-ctx.Done():
-				case <-timer.C:
-				}
-				timer.Stop()
-			}
-		}
-	}
-}
-
-// finish takes over what reading has led to.
-func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
-	if e.request.Release != nil {
-		e.request.Release()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e.request, e.queued, e.read = Request{}, false, time.Now()
-	s.stats.Read++
-	s.stats.Reading += took
-	if t != nil && t.Bytes() > s.options.Bytes {
-		t, err = nil, fmt.Errorf("%w: a table of %d bytes", ErrTooLarge, t.Bytes())
-	}
-	size := int64(entryBytes)
-	switch {
-	case err == nil:
-		e.state = Named
-		size += t.Bytes()
-	case e.table != nil: // of a perf map what was read before stays
-		t, err, size = e.table, e.err, e.size
-	default:
-		e.state = stateOf(err)
-		s.stats.Failed[e.state]++
-	}
-	s.bytes += size - e.size
-	e.table, e.err, e.size = t, err, size
-	close(e.done)
-	s.makeRoom()
-}
-
-// stateOf says in one word why a file could not be read.
-func stateOf(err error) State {
-	switch {
-	case errors.Is(err, ErrNotELF):
-		return NotELF
-	case errors.Is(err, ErrNoSymbols):
-		return NoSymbols
-	case errors.Is(err, ErrTooLarge):
-		return TooLarge
-	case errors.Is(err, ErrMalformed):
-		return Malformed
-	default:
-		return Unreadable
-	}
-}
-
-// read reads a file. What goes wrong at it, goes wrong for this file only.
-func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			t, err = nil, fmt.Errorf("%w: reading it ends in %v", ErrMalformed, p)
-		}
-	}()
-	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
-	defer cancel()
-	s.mu.Lock()
-	r, old := &e.request, e.table // nobody else changes them before finish
-	s.mu.Unlock()
-	f, err := r.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	id, err := Identify(f)
-	if err != nil {
-		return nil, err
-	}
-	size := id.Size
-	if r.ID.Process != 0 {
-		id = FileID{Dev: id.Dev, Inode: id.Inode, Process: r.ID.Process}
-	}
-	if id != r.ID {
-		return nil, errChanged
-	}
-	if r.ID.Process != 0 {
-		return ReadPerfMap(ctx, f, size, old, s.options.Limits)
-	}
-	find := &finder{path: r.Path, roots: s.openRoots(r, f)}
-	defer find.close()
-	return readTable(ctx, f, id.Size, Reading{Limits: s.options.Limits, Inlined: s.options.Inlined}, find)
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"debug/elf"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"sort"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 )
 
 // Table is what is kept of one file: which function covers which addresses, compactly. It does not
@@ -16,6 +19,8 @@ type Table struct {
 	golang  *goTable // nil if the file is not written in Go; counts before layers
 	layers  []layer  // the first that covers an address names it
 	inlined bool     // Symbol.Callers are wanted
+	// wanted is the build ID of a file whose debug file was not found.
+	wanted string
 	// read is how much of a perf map is in it.
 	read int64
 }
@@ -78,7 +83,11 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o Reading, finder
 
 // addSeparate adds the symbols that are kept apart from the file's own.
 func (t *Table) addSeparate(f *elfFile, r io.ReaderAt, finder *finder, limits Limits) error {
-	debug, file, err := finder.find(f, r)
+	info, err := buildid.Read(r, f.size)
+	if err != nil {
+		return fmt.Errorf("reading a build ID: %w", err)
+	}
+	debug, file, err := finder.find(f, info.GNU)
 	if err != nil {
 		return err
 	}
@@ -88,11 +97,32 @@ func (t *Table) addSeparate(f *elfFile, r io.ReaderAt, finder *finder, limits Li
 			return err
 		}
 	}
+	if t.golang == nil {
+		t.wanted = info.GNU
+	}
 	mini, err := f.miniDebug()
 	if err != nil || mini == nil {
 		return err
 	}
 	return optional(t.addTable(mini, elf.SHT_SYMTAB, SourceMiniDebug, limits))
+}
+
+// withDebugFile returns a table with the symbols of a debug file before those that are there.
+func (t *Table) withDebugFile(ctx context.Context, r io.ReaderAt, size int64, limits Limits) (*Table, error) {
+	left := limits.Read
+	f, err := openELF(&reader{ctx: ctx, r: r, size: size, left: &left})
+	if err != nil {
+		return nil, err
+	}
+	more := &Table{loads: t.loads, golang: t.golang, inlined: t.inlined}
+	if err := more.addTable(f, elf.SHT_SYMTAB, SourceDebugFile, limits); err != nil {
+		return nil, err
+	}
+	if len(more.layers) == 0 {
+		return nil, ErrNoSymbols
+	}
+	more.layers = append(more.layers, t.layers...)
+	return more, nil
 }
 
 // optional takes a file beside the one that was asked for as not there if it is damaged.

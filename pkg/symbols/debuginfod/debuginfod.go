@@ -1,0 +1,253 @@
+// Package debuginfod gets debug files from servers of the debuginfod protocol
+// (https://sourceware.org/elfutils/Debuginfod.html), by build ID, and keeps them on disk.
+//
+// The servers are the operator's choice, never a workload's. What a workload decides is which build IDs are asked
+// for: so answers are bounded in bytes and in time, what a server does not have is not asked for again for a while, and
+// a file whose own build ID is another one is thrown away.
+package debuginfod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+)
+
+// ErrNotFound says that no server has the file.
+var ErrNotFound = errors.New("no debuginfod server has it")
+
+// Options are the settings of a Client.
+type Options struct {
+	// URLs are the servers, asked one after the other: https://debuginfod.debian.net.
+	URLs []string
+	// Dir is the folder for the files. It belongs to the Client, which makes it.
+	Dir string
+	// DirBytes bounds the files in Dir together; 0 means 1 GiB. What was not used for the longest time goes.
+	DirBytes int64
+	// FileBytes bounds one file; 0 means 256 MiB.
+	FileBytes int64
+	// Timeout bounds one request, with the answer; 0 means 60 seconds.
+	Timeout time.Duration
+	// Retry is for how long a file that no server has is not asked for again; 0 means one hour. A server that does not
+	// answer is left alone for a tenth of it.
+	Retry time.Duration
+	// HTTP makes the requests; nil means http.DefaultTransport without cookies.
+	HTTP http.RoundTripper
+}
+
+// Client gets files. It may be used by any number of goroutines.
+type Client struct {
+	options Options
+	servers []string
+	http    http.Client
+
+	mu      sync.Mutex
+	missing map[string]time.Time // until when a build ID, or a server by its URL, is not asked
+}
+
+// maxMissing bounds what is remembered.
+const maxMissing = 16 << 10
+
+// New returns a Client, or says what is wrong with the settings.
+func New(o Options) (*Client, error) {
+	c := &Client{options: o, missing: map[string]time.Time{}}
+	set := func(n *int64, value int64) {
+		if *n == 0 {
+			*n = value
+		}
+	}
+	set(&c.options.DirBytes, 1<<30)
+	set(&c.options.FileBytes, 256<<20)
+	set((*int64)(&c.options.Timeout), int64(time.Minute))
+	set((*int64)(&c.options.Retry), int64(time.Hour))
+	for _, text := range o.URLs {
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return nil, fmt.Errorf("debuginfod server %q: want a URL like https://debuginfod.example.org", text)
+		}
+		c.servers = append(c.servers, strings.TrimRight(text, "/"))
+	}
+	if len(c.servers) == 0 {
+		return nil, errors.New("debuginfod: no server is given")
+	}
+	if o.Dir == "" {
+		return nil, errors.New("debuginfod: no folder for the files is given")
+	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("debuginfod: making the folder for the files: %w", err)
+	}
+	left, err := filepath.Glob(filepath.Join(o.Dir, partial+"*"))
+	if err != nil {
+		return nil, fmt.Errorf("debuginfod: looking for what is left in %s: %w", o.Dir, err)
+	}
+	for _, path := range left { // of an earlier process
+		_ = os.Remove(path) // nothing depends on it
+	}
+	c.http = http.Client{Transport: o.HTTP, Timeout: c.options.Timeout}
+	return c, c.makeRoom(0)
+}
+
+const (
+	partial = "partial-"
+	suffix  = ".debug"
+)
+
+// buildID is what a build ID looks like: it becomes part of a path and of a URL.
+var buildID = regexp.MustCompile(`^[0-9a-f]{8,128}$`)
+
+// Fetch returns the debug file of a build ID, in lower-case hexadecimal, from the folder or from a server. The
+// caller closes it. The error is ErrNotFound if no server has it, also where one was asked a while ago.
+func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
+	if !buildID.MatchString(id) {
+		return nil, fmt.Errorf("%w: %q is no build ID", ErrNotFound, id)
+	}
+	path := filepath.Join(c.options.Dir, id+suffix)
+	if f, err := os.Open(path); err == nil {
+		now := time.Now()
+		_ = os.Chtimes(path, now, now) // it is only the order in which files go
+		return f, nil
+	}
+	if c.isMissing(id) {
+		return nil, ErrNotFound
+	}
+	var problems []error
+	for _, server := range c.servers {
+		if c.isMissing(server) {
+			problems = append(problems, fmt.Errorf("%s did not answer a while ago", server))
+			continue
+		}
+		f, err := c.get(ctx, server, id, path)
+		switch {
+		case err == nil:
+			return f, nil
+		case errors.Is(err, ErrNotFound):
+		default:
+			problems = append(problems, err)
+			if ctx.Err() != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(problems) > 0 {
+		return nil, errors.Join(problems...)
+	}
+	c.setMissing(id, c.options.Retry)
+	return nil, ErrNotFound
+}
+
+func (c *Client) get(ctx context.Context, server, id, path string) (*os.File, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/buildid/"+id+"/debuginfo", nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking %s: %w", server, err)
+	}
+	request.Header.Set("User-Agent", "ig-otel-profiles")
+	request.Header.Set("X-DEBUGINFOD-MAXSIZE", strconv.FormatInt(c.options.FileBytes, 10))
+	request.Header.Set("X-DEBUGINFOD-MAXTIME", strconv.FormatInt(int64(c.options.Timeout/time.Second), 10))
+	answer, err := c.http.Do(request)
+	if err != nil {
+		if ctx.Err() == nil {
+			c.setMissing(server, c.options.Retry/10)
+		}
+		return nil, fmt.Errorf("asking a debuginfod server: %w", err)
+	}
+	defer answer.Body.Close()
+	switch {
+	case answer.StatusCode == http.StatusNotFound || answer.StatusCode == http.StatusNotAcceptable: // 406: larger than asked for
+		return nil, ErrNotFound
+	case answer.StatusCode != http.StatusOK:
+		c.setMissing(server, c.options.Retry/10)
+		return nil, fmt.Errorf("asking %s for %s: %s", server, id, answer.Status)
+	case answer.ContentLength > c.options.FileBytes:
+		return nil, fmt.Errorf("%w within %d bytes", ErrNotFound, c.options.FileBytes)
+	}
+	f, err := os.CreateTemp(c.options.Dir, partial+"*")
+	if err != nil {
+		return nil, fmt.Errorf("keeping a debug file: %w", err)
+	}
+	if err := c.take(f, answer.Body, id, path); err != nil {
+		f.Close()
+		_ = os.Remove(f.Name()) // New removes what stays
+		return nil, fmt.Errorf("taking %s from %s: %w", id, server, err)
+	}
+	return f, nil
+}
+
+// take writes an answer to f, checks it and gives it its name.
+func (c *Client) take(f *os.File, body io.Reader, id, path string) error {
+	size, err := io.Copy(f, io.LimitReader(body, c.options.FileBytes+1))
+	if err != nil {
+		return err
+	}
+	if size > c.options.FileBytes {
+		c.setMissing(id, c.options.Retry)
+		return fmt.Errorf("%w within %d bytes", ErrNotFound, c.options.FileBytes)
+	}
+	if info, err := buildid.Read(f, size); err != nil || info.GNU != id {
+		c.setMissing(id, c.options.Retry)
+		return fmt.Errorf("%w: what came is another file", ErrNotFound)
+	}
+	if err := c.makeRoom(size); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// makeRoom removes the files that were not used for the longest time until so many bytes fit.
+func (c *Client) makeRoom(size int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entries, err := os.ReadDir(c.options.Dir)
+	if err != nil {
+		return fmt.Errorf("looking at the debug files: %w", err)
+	}
+	var files []fs.FileInfo
+	sum := size
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && strings.HasSuffix(e.Name(), suffix) {
+			files = append(files, info)
+			sum += info.Size()
+		}
+	}
+	slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	for _, f := range files {
+		if sum <= c.options.DirBytes {
+			break
+		}
+		if err := os.Remove(filepath.Join(c.options.Dir, f.Name())); err != nil {
+			return fmt.Errorf("making room for debug files: %w", err)
+		}
+		sum -= f.Size()
+	}
+	if sum > c.options.DirBytes {
+		return fmt.Errorf("%w within %d bytes for all files", ErrNotFound, c.options.DirBytes)
+	}
+	return nil
+}
+
+func (c *Client) isMissing(what string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Before(c.missing[what])
+}
+
+func (c *Client) setMissing(what string, long time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.missing) >= maxMissing {
+		clear(c.missing)
+	}
+	c.missing[what] = time.Now().Add(long)
+}

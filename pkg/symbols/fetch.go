@@ -1,0 +1,68 @@
+package symbols
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// fetch gets the debug files of those that have no symbol table.
+func (s *Store) fetch(ctx context.Context) {
+	defer s.stopped.Done()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-s.fetches:
+			s.mu.Lock()
+			old := e.table
+			wanted := s.entries[e.id] == e && old != nil
+			s.mu.Unlock()
+			var t *Table
+			err := errNotWanted
+			if wanted {
+				t, err = s.fetchTable(ctx, old)
+			}
+			s.mu.Lock()
+			e.fetched = false
+			switch {
+			case err != nil:
+				s.stats.NotFetched++
+			case s.entries[e.id] == e:
+				s.stats.Fetched++
+				s.bytes += t.Bytes() - old.Bytes()
+				e.size += t.Bytes() - old.Bytes()
+				e.table = t
+				s.makeRoom()
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// errNotWanted says that a file was forgotten before its debug file came.
+var errNotWanted = errors.New("nobody asks any more")
+
+func (s *Store) fetchTable(ctx context.Context, old *Table) (t *Table, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			t, err = nil, fmt.Errorf("%w: reading it ends in %v", ErrMalformed, p)
+		}
+	}()
+	f, err := s.options.Fetch(ctx, old.wanted)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("looking at a debug file: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
+	defer cancel()
+	t, err = old.withDebugFile(ctx, f, st.Size(), s.options.Limits)
+	if err == nil && t.Bytes() > s.options.Bytes {
+		return nil, ErrTooLarge
+	}
+	return t, err
+}

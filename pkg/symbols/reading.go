@@ -1,0 +1,133 @@
+package symbols
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+func (s *Store) run(ctx context.Context) {
+	defer s.stopped.Done()
+	defer func() { // what is still waiting
+		for {
+			select {
+			case e := <-s.queue:
+				s.finish(e, nil, context.Canceled, 0)
+			default:
+				return
+			}
+		}
+	}()
+	credit, last := burst, time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-s.queue:
+			begin := time.Now()
+			credit = min(burst, credit+begin.Sub(last)/slowdown)
+			t, err := s.read(ctx, e)
+			last = time.Now()
+			credit -= last.Sub(begin)
+			s.finish(e, t, err, last.Sub(begin))
+			if credit < 0 {
+				timer := time.NewTimer(-credit * slowdown)
+				select {
+				case <-ctx.Done():
+				case <-timer.C:
+				}
+				timer.Stop()
+			}
+		}
+	}
+}
+
+// finish takes over what reading has led to.
+func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
+	if e.request.Release != nil {
+		e.request.Release()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.request, e.queued, e.read = Request{}, false, time.Now()
+	s.stats.Read++
+	s.stats.Reading += took
+	if t != nil && t.Bytes() > s.options.Bytes {
+		t, err = nil, fmt.Errorf("%w: a table of %d bytes", ErrTooLarge, t.Bytes())
+	}
+	size := int64(entryBytes)
+	switch {
+	case err == nil:
+		e.state = Named
+		size += t.Bytes()
+	case e.table != nil: // of a perf map what was read before stays
+		t, err, size = e.table, e.err, e.size
+	default:
+		e.state = stateOf(err)
+		s.stats.Failed[e.state]++
+	}
+	s.bytes += size - e.size
+	e.table, e.err, e.size = t, err, size
+	close(e.done)
+	if s.options.Fetch != nil && t != nil && t.wanted != "" && s.entries[e.id] == e {
+		select {
+		case s.fetches <- e:
+			e.fetched = true
+		default: // too much to do
+		}
+	}
+	s.makeRoom()
+}
+
+// stateOf says in one word why a file could not be read.
+func stateOf(err error) State {
+	switch {
+	case errors.Is(err, ErrNotELF):
+		return NotELF
+	case errors.Is(err, ErrNoSymbols):
+		return NoSymbols
+	case errors.Is(err, ErrTooLarge):
+		return TooLarge
+	case errors.Is(err, ErrMalformed):
+		return Malformed
+	default:
+		return Unreadable
+	}
+}
+
+// read reads a file. What goes wrong at it, goes wrong for this file only.
+func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			t, err = nil, fmt.Errorf("%w: reading it ends in %v", ErrMalformed, p)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
+	defer cancel()
+	s.mu.Lock()
+	r, old := &e.request, e.table // nobody else changes them before finish
+	s.mu.Unlock()
+	f, err := r.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	id, err := Identify(f)
+	if err != nil {
+		return nil, err
+	}
+	size := id.Size
+	if r.ID.Process != 0 {
+		id = FileID{Dev: id.Dev, Inode: id.Inode, Process: r.ID.Process}
+	}
+	if id != r.ID {
+		return nil, errChanged
+	}
+	if r.ID.Process != 0 {
+		return ReadPerfMap(ctx, f, size, old, s.options.Limits)
+	}
+	find := &finder{path: r.Path, roots: s.openRoots(r, f)}
+	defer find.close()
+	return readTable(ctx, f, id.Size, Reading{Limits: s.options.Limits, Inlined: s.options.Inlined}, find)
+}

@@ -1,0 +1,225 @@
+package symbols
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/debuginfod"
+)
+
+// onDisk writes a file and returns what asks for it.
+func onDisk(t *testing.T, content []byte) Request {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(path, &st))
+	return Request{ID: IdentifyStat(&st), Path: path, Open: func() (*os.File, error) { return os.Open(path) }}
+}
+
+func newStore(t *testing.T, o Options) *Store {
+	t.Helper()
+	s := NewStore(o)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// states asks and waits, and returns what a look-up says then.
+func stateAfter(t *testing.T, s *Store, r Request) State {
+	t.Helper()
+	s.Request(r)
+	require.True(t, s.Wait(t.Context(), r.ID))
+	_, state := s.Lookup(r.ID, 0x1000)
+	return state
+}
+
+// Why a file has no names is told, and it is not read again.
+func TestStoreReasons(t *testing.T) {
+	s := newStore(t, Options{Limits: small})
+	gone := onDisk(t, nil)
+	gone.Open = func() (*os.File, error) { return nil, os.ErrNotExist }
+	changed := onDisk(t, example().bytes())
+	changed.ID.MtimeNS++
+	bad := onDisk(t, example().bytes()[:40])
+	panics := onDisk(t, nil)
+	panics.Open = func() (*os.File, error) { panic("a reader that is wrong") }
+	bare := new(testELF).code(".text", 0x1000, make([]byte, 16))
+	var many []testSymbol
+	for i := range small.Symbols + 1 {
+		many = append(many, function("f", 0x1000+uint64(i%16), 1))
+	}
+	for name, c := range map[string]struct {
+		request Request
+		want    State
+		err     string
+	}{
+		"named":      {onDisk(t, example().bytes()), Named, ""},
+		"no symbols": {onDisk(t, bare.bytes()), NoSymbols, ""},
+		"gone":       {gone, Unreadable, "file does not exist"},
+		"changed":    {changed, Unreadable, "not the one that was mapped"},
+		"text":       {onDisk(t, []byte("#!/bin/sh\nexec something\n")), NotELF, "not an ELF file"},
+		"cut":        {bad, Malformed, "contradicts itself"},
+		"panics":     {panics, Malformed, "a reader that is wrong"},
+		"too large":  {onDisk(t, new(testELF).code(".text", 0x1000, make([]byte, 16)).symbols(".symtab", elf.SHT_SYMTAB, many...).bytes()), TooLarge, "more than 4096 symbols"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opened, released := 0, 0
+			open := c.request.Open
+			c.request.Open = func() (*os.File, error) { opened++; return open() }
+			c.request.Release = func() { released++ }
+			require.Equal(t, c.want, stateAfter(t, s, c.request))
+			if c.err != "" {
+				require.ErrorContains(t, s.Err(c.request.ID), c.err)
+			}
+			require.Equal(t, c.want, stateAfter(t, s, c.request), "the second time")
+			require.Equal(t, 1, opened)
+			require.Equal(t, 2, released)
+		})
+	}
+}
+
+// All tables together stay within the bound, and those that were used last stay.
+func TestStoreBytes(t *testing.T) {
+	s := newStore(t, Options{Bytes: 100 << 10, Limits: small})
+	manyNames := func(i int) []byte {
+		var all []testSymbol
+		for j := range 200 {
+			all = append(all, function(fmt.Sprintf("function%d_%d", i, j), 0x1000+uint64(j), 1))
+		}
+		return new(testELF).code(".text", 0x1000, make([]byte, 0x100)).symbols(".symtab", elf.SHT_SYMTAB, all...).bytes()
+	}
+	first := onDisk(t, manyNames(0))
+	require.Equal(t, Named, stateAfter(t, s, first))
+	for i := range 100 {
+		r := onDisk(t, manyNames(i+1))
+		require.Equal(t, Named, stateAfter(t, s, r))
+		_, state := s.Lookup(first.ID, 0x1000)
+		require.Equal(t, Named, state, "it is used all the time")
+		require.LessOrEqual(t, s.Stats().Bytes, int64(100<<10))
+	}
+	stats := s.Stats()
+	require.Less(t, stats.Files, int64(50))
+	require.Equal(t, uint64(101)-uint64(stats.Files), stats.Forgotten)
+	sum := int64(0)
+	for _, e := range s.entries {
+		sum += e.size
+	}
+	require.Equal(t, sum, stats.Bytes)
+	// One that alone is larger is not kept, which is known then.
+	s = newStore(t, Options{Bytes: 2000, Limits: small})
+	require.Equal(t, TooLarge, stateAfter(t, s, first))
+}
+
+// Look-ups and requests never wait, however long a file takes.
+func TestStoreBusy(t *testing.T) {
+	s := newStore(t, Options{Limits: small})
+	stuck, began := make(chan struct{}), make(chan struct{})
+	r := onDisk(t, example().bytes())
+	open := r.Open
+	r.Open = func() (*os.File, error) { close(began); <-stuck; return open() }
+	require.Equal(t, Pending, s.Request(r))
+	<-began
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	require.False(t, s.Wait(ctx, r.ID))
+	released := 0
+	busy := 0
+	for i := range maxQueue + 10 {
+		other := Request{ID: FileID{Inode: uint64(i)}, Open: func() (*os.File, error) { return nil, os.ErrNotExist }, Release: func() { released++ }}
+		if s.Request(other) == Busy {
+			busy++
+		}
+	}
+	require.Equal(t, 10, busy)
+	require.Equal(t, 10, released)
+	_, state := s.Lookup(r.ID, 0x1000)
+	require.Equal(t, Pending, state)
+	close(stuck)
+	require.True(t, s.Wait(t.Context(), r.ID, FileID{Inode: maxQueue - 1}, FileID{Inode: 1 << 40}))
+}
+
+// What waits when a Store is closed is let go.
+func TestStoreClose(t *testing.T) {
+	s := NewStore(Options{})
+	released := make(chan struct{}, 10)
+	began, stuck := make(chan struct{}), make(chan struct{})
+	s.Request(Request{ID: FileID{Inode: 1}, Open: func() (*os.File, error) { close(began); <-stuck; return nil, os.ErrNotExist }, Release: func() { released <- struct{}{} }})
+	<-began
+	s.Request(Request{ID: FileID{Inode: 2}, Open: func() (*os.File, error) { return nil, os.ErrNotExist }, Release: func() { released <- struct{}{} }})
+	go func() { time.Sleep(10 * time.Millisecond); close(stuck) }()
+	s.Close()
+	s.Close()
+	<-released
+	<-released
+	require.True(t, s.Wait(t.Context(), FileID{Inode: 1}, FileID{Inode: 2}))
+	require.Equal(t, Busy, s.Request(Request{ID: FileID{Inode: 3}}))
+}
+
+// Thousands of processes of a few files are one look at each.
+func TestStoreShortLived(t *testing.T) {
+	s := newStore(t, Options{Limits: small})
+	r := onDisk(t, example().bytes())
+	var opened atomic.Int32
+	open := r.Open
+	r.Open = func() (*os.File, error) { opened.Add(1); return open() }
+	for range 5000 {
+		s.Request(r)
+	}
+	require.True(t, s.Wait(t.Context(), r.ID))
+	require.EqualValues(t, 1, opened.Load())
+	require.EqualValues(t, 1, s.Stats().Files)
+}
+
+// A file without symbols gets those of its debug file from a server, later.
+func TestStoreFetch(t *testing.T) {
+	const id = "00112233445566778899"
+	note := append([]byte{4, 0, 0, 0, 10, 0, 0, 0, 3, 0, 0, 0, 'G', 'N', 'U', 0}, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0, 0)
+	withNote := func() *testELF {
+		return new(testELF).code(".text", 0x1000, make([]byte, 0x100)).add(testSection{name: ".note.gnu.build-id", kind: elf.SHT_NOTE, flags: elf.SHF_ALLOC, data: note})
+	}
+	debug := withNote().symbols(".symtab", elf.SHT_SYMTAB, function("hidden", 0x1000, 0x10)).bytes()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.URL.Path, id) {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write(debug)
+	}))
+	defer server.Close()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	client, err := debuginfod.New(debuginfod.Options{URLs: []string{server.URL}, Dir: t.TempDir(), HTTP: transport})
+	require.NoError(t, err)
+	s := newStore(t, Options{Limits: small, Fetch: client.Fetch})
+	r := onDisk(t, withNote().symbols(".dynsym", elf.SHT_DYNSYM, function("shown", 0x1080, 0x10)).bytes())
+	require.Contains(t, []State{Pending, Named}, stateAfter(t, s, r))
+	require.Eventually(t, func() bool { got, _ := s.Lookup(r.ID, 0x1000); return got.Name == "hidden" }, 10*time.Second, time.Millisecond)
+	got, _ := s.Lookup(r.ID, 0x1008)
+	require.Equal(t, SourceDebugFile, got.Source)
+	got, _ = s.Lookup(r.ID, 0x1088)
+	require.Equal(t, "shown", got.Name)
+	require.EqualValues(t, 1, s.Stats().Fetched)
+
+	// Where the server has nothing, or nothing of use, it stays as it was.
+	failing := newStore(t, Options{Limits: small, Fetch: func(context.Context, string) (*os.File, error) { return nil, errors.New("no") }})
+	stateAfter(t, failing, r)
+	require.Eventually(t, func() bool { return failing.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
+	_, state := failing.Lookup(r.ID, 0x1000)
+	require.Equal(t, Outside, state)
+	panicking := newStore(t, Options{Limits: small, Fetch: func(context.Context, string) (*os.File, error) { panic("no") }})
+	stateAfter(t, panicking, r)
+	require.Eventually(t, func() bool { return panicking.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
+}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
@@ -40,8 +41,9 @@ type instance struct {
 	exporters []*shared
 	pipelines []*pipeline
 	maps      *stackMaps
-	processes *procmap.Resolver // nil until an exporter asks for it
-	functions *lazySymbolizer   // of all data sources
+	processes *procmap.Resolver  // nil until an exporter asks for it
+	hosts     *hostproc.Resolver // nil until an exporter asks for it
+	functions *lazySymbolizer    // of all data sources
 
 	stop      chan struct{} // ends the flusher
 	stopped   chan struct{} // the flusher has ended
@@ -240,6 +242,12 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, cfg config.Exporte
 		}
 		o.Processes = i.processes
 	}
+	if cfg.HostServices > 0 {
+		if i.hosts == nil {
+			i.hosts = hostproc.New(os.Getenv("HOST_ROOT"))
+		}
+		o.Hosts = i.hosts
+	}
 	if v, ok := gadgetCtx.GetVar(fieldmap.StacksVar); ok {
 		o.Stacks, _ = v.(fieldmap.Stacks)
 	}
@@ -317,6 +325,7 @@ func (i *instance) run() {
 	}
 	sweep := time.NewTicker(time.Second)
 	defer sweep.Stop()
+	sweeps := 0
 	for {
 		timer := time.NewTimer(time.Until(i.due()))
 		select {
@@ -326,6 +335,9 @@ func (i *instance) run() {
 		case <-sweep.C:
 			timer.Stop()
 			i.maps.due.Store(true)
+			if sweeps++; i.hosts != nil && sweeps%10 == 0 {
+				i.hosts.Age()
+			}
 			continue
 		case <-i.wake:
 			timer.Stop()

@@ -70,9 +70,6 @@ type Config struct {
 	HashedMappings bool
 	// TextAttributes writes every attribute value as text.
 	TextAttributes bool
-	// HostServices bounds how many groups of resources with Host are written as themselves: those with the
-	// largest values of a window, and those that were in the last hour. All others become one resource.
-	HostServices int
 	// NameUnnamed gives a frame without a name a function called after its mapping's file.
 	NameUnnamed bool
 	// DoubleFunctions writes each function twice in a row, and lines refer to the second: for a
@@ -147,8 +144,6 @@ type Aggregator struct {
 	locs, attrs []uint32
 	named       Frame
 	mapped      Mapping
-
-	hosts hostServices // the same goroutine's
 
 	enc encoder // owned by the goroutine that is in Flush
 }
@@ -235,10 +230,6 @@ func (a *Aggregator) SetResource(key uint64, r Resource) {
 	}
 	old := e.attrs
 	e.attrs, e.dropped = a.clean(r.Attributes), r.Dropped
-	e.host, e.group = r.Host, r.Group
-	a.gen.bytes -= attrBytes(e.rest)
-	e.rest = a.clean(r.Rest)
-	a.gen.bytes += attrBytes(e.rest)
 	e.epoch = a.epoch
 	a.gen.bytes += attrBytes(e.attrs) - attrBytes(old)
 }
@@ -285,7 +276,7 @@ func (a *Aggregator) room(resourceKey uint64) (uint32, Status) {
 		return 0, Full
 	case !ok || a.gen.resources[id].epoch != a.epoch:
 		return 0, NeedResource
-	case a.gen.taken(id) >= a.cfg.MaxBytes/2:
+	case a.gen.resources[id].bytes >= a.cfg.MaxBytes/2:
 		a.nearFull.Store(true)
 		return id, ResourceFull
 	}
@@ -309,12 +300,63 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 		return st
 	}
 	before := g.bytes
+	var head, tail int // locations before and after those that are known later
 	a.locs = a.locs[:0]
-	// Neighbours in a stack mostly have the same mapping and type.
+	if s.Later == nil {
+		a.locs = a.frames(a.locs, s.Stack)
+	} else {
+		a.locs = a.frames(a.locs, s.Stack[:s.LaterFrom])
+		head = len(a.locs)
+		a.locs = a.frames(a.locs, s.Stack[s.LaterTo:])
+		tail = len(a.locs) - head
+	}
+	a.attrs = a.attrs[:0]
+	for _, at := range s.Attributes {
+		if a.cfg.TextAttributes {
+			at.Value = String(at.Value.text())
+		}
+		a.attrs = append(a.attrs, g.attribute(at.Key, at.Value))
+	}
+	slices.Sort(a.attrs)
+	a.attrs = slices.Compact(a.attrs)
+
+	sm := sample{resource: rid, link: g.link(s.Link)}
+	var n int64
+	sm.attrs, n = g.attrSets.id(&g.hash, a.attrs)
+	g.bytes += n
+	var id uint32
+	if s.Later == nil {
+		sm.stack, n = g.stacks.id(&g.hash, a.locs)
+		g.bytes += n
+		id = g.sample(sm, s.Dropped)
+	} else {
+		id = g.unsettle(sm, s.Dropped, key, s.Later, a.locs[:head], a.locs[head:head+tail])
+	}
+	id |= uint32(s.Fate) << fateShift
+	g.keys.add(key, id)
+	g.bytes += costKey
+	if s.Provisional && s.Later == nil {
+		g.provisional = append(g.provisional, key)
+		g.bytes += costProvisional
+	}
+	g.resources[rid].bytes += g.bytes - before
+	if a.used() >= a.cfg.MaxBytes/4*3 {
+		a.nearFull.Store(true)
+	}
+	return a.add(id, values, time)
+}
+
+// frames interns frames and appends their locations. Neighbours in a stack mostly have the same mapping and
+// type. Under mu.
+func (a *Aggregator) frames(locs []uint32, frames []Frame) []uint32 {
+	g := a.gen
 	var mapped *Mapping
 	var mapping, frameType, last uint32
-	for i := range s.Stack {
-		f := &s.Stack[i]
+	if n := len(locs); n > 0 {
+		last = locs[n-1]
+	}
+	for i := range frames {
+		f := &frames[i]
 		if a.cfg.NameUnnamed && f.Name == "" && (f.Address != 0 || !f.Mapping.isZero()) {
 			a.named = *f // the stack is the caller's
 			a.named.Name, a.named.Mapping.Symbolized = fileName(f.Mapping.File), !f.Mapping.isZero()
@@ -331,43 +373,15 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 			}
 			m = mapping
 		}
-		if i == 0 || f.Type != s.Stack[i-1].Type {
+		if i == 0 || f.Type != frames[i-1].Type {
 			frameType = g.frameType(f.Type)
 		}
 		if l := g.caller(last, f, m, frameType); l != 0 {
-			a.locs = append(a.locs, l)
+			locs = append(locs, l)
 			last = l
 		}
 	}
-	a.attrs = a.attrs[:0]
-	for _, at := range s.Attributes {
-		if a.cfg.TextAttributes {
-			at.Value = String(at.Value.text())
-		}
-		a.attrs = append(a.attrs, g.attribute(at.Key, at.Value))
-	}
-	slices.Sort(a.attrs)
-	a.attrs = slices.Compact(a.attrs)
-
-	sm := sample{resource: rid, link: g.link(s.Link)}
-	var n int64
-	sm.stack, n = g.stacks.id(&g.hash, a.locs)
-	g.bytes += n
-	sm.attrs, n = g.attrSets.id(&g.hash, a.attrs)
-	g.bytes += n
-	id := g.sample(sm, s.Dropped)
-	id |= uint32(s.Fate) << fateShift
-	g.keys.add(key, id)
-	g.bytes += costKey
-	if s.Provisional {
-		g.provisional = append(g.provisional, key)
-		g.bytes += costProvisional
-	}
-	g.take(rid, g.bytes-before)
-	if a.used() >= a.cfg.MaxBytes/4*3 {
-		a.nearFull.Store(true)
-	}
-	return a.add(id, values, time)
+	return locs
 }
 
 // unknownFunction is the name of a frame of which nothing is known.
@@ -387,7 +401,7 @@ func fileName(file string) string {
 }
 
 func (a *Aggregator) used() int64 {
-	return a.gen.bytes + int64(len(a.win.events))*costEvent
+	return a.gen.bytes + a.gen.unsettledBytes + int64(len(a.win.events))*costEvent
 }
 
 // Renew makes the next Flush begin a new dictionary, so that all keys are asked for again.

@@ -151,13 +151,6 @@ type Resource struct {
 	Attributes []Attribute
 	// Dropped counts attributes that were left out.
 	Dropped int
-	// Host says that it is one of several services outside containers, which share one memory bound
-	// and are one owner of messages. Group is the service's number; Group 0 is what belongs to none.
-	Host  bool
-	Group uint64
-	// Rest are the attributes under which it is written where it is not among the
-	// Config.HostServices services.
-	Rest []Attribute
 }
 
 // Get returns the value of the attribute with that key.
@@ -213,6 +206,19 @@ type Sample struct {
 	// Provisional says that more will soon be known of the stack: its key is forgotten when the
 	// window ends, so that the next row with it makes a new Sample.
 	Provisional bool
+	// Later, where it is not nil, knows the frames Stack[LaterFrom:LaterTo] when the window ends, and takes their place.
+	Later              Later
+	LaterFrom, LaterTo int
+}
+
+// Later is frames of which more will be known. It holds nothing of a row. It is asked in the goroutine that
+// calls Flush and Ask.
+type Later interface {
+	// Frames appends the frames to dst, with what is known now, and tells whether that is all that will be known. last says
+	// that it is not asked again. A fate other than Whole takes the place of the sample's.
+	Frames(dst []Frame, last bool) (frames []Frame, fate Fate, all bool)
+	// Size is the memory that it takes, in bytes, by estimate.
+	Size() int
 }
 
 // ValueType names what a value measures, in pprof's words: type "cpu", unit "nanoseconds".

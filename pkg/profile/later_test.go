@@ -1,0 +1,181 @@
+package profile_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// known is a Later that answers with these frames.
+type known struct {
+	mu     sync.Mutex
+	frames []profile.Frame
+	all    bool
+	fate   profile.Fate
+}
+
+func (k *known) Frames(dst []profile.Frame, _ bool) ([]profile.Frame, profile.Fate, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return append(dst, k.frames...), k.fate, k.all
+}
+
+func (k *known) Size() int { return 100 }
+
+// flushed returns what a window holds, by stack.
+func flushed(t *testing.T, a *profile.Aggregator) map[string]int64 {
+	t.Helper()
+	all := map[string]int64{}
+	for _, line := range folded(decode(t, a.Flush(start, end, profile.Limits{}))) {
+		_, rest, _ := strings.Cut(line, ": ")
+		stack, value, _ := strings.Cut(rest, " [")
+		require.NotContains(t, all, stack, "samples of one stack are one")
+		var n int64
+		_, err := fmt.Sscanf(value, "%d]", &n)
+		require.NoError(t, err)
+		all[stack] = n
+	}
+	return all
+}
+
+func later(k *known, stack ...string) profile.Sample {
+	s := profile.Sample{Stack: names(stack...), Later: k, LaterFrom: 0, LaterTo: len(stack)}
+	for i, name := range stack {
+		if name != "?" {
+			s.LaterFrom = max(s.LaterFrom, i+1)
+		}
+	}
+	return s
+}
+
+// What is known when the window ends is what leaves, each row under its own stack, whatever they had in common.
+func TestLater(t *testing.T) {
+	a := newAggregator(t, config())
+	one, two := &known{frames: names("work", "main"), all: true}, &known{frames: names("play", "main"), all: true}
+	put(t, a, 1, 1, later(one, "sys", "?", "?"), 0, 3)
+	put(t, a, 1, 2, later(two, "sys", "?", "?"), 0, 5)
+	put(t, a, 1, 3, profile.Sample{Stack: names("sys", "play", "main")}, 0, 7)
+	put(t, a, 1, 1, profile.Sample{}, 0, 10) // the key is known
+	require.Equal(t, map[string]int64{"sys;work;main": 13, "sys;play;main": 12}, flushed(t, a))
+
+	// The keys are known from then on.
+	require.Equal(t, profile.NeedResource, a.Add(1, []int64{1}, 0))
+	put(t, a, 1, 1, profile.Sample{}, 0, 1)
+	put(t, a, 1, 2, profile.Sample{}, 0, 2)
+	require.Equal(t, map[string]int64{"sys;work;main": 1, "sys;play;main": 2}, flushed(t, a))
+}
+
+// What became of a stack is known with its names.
+func TestLaterFate(t *testing.T) {
+	a := newAggregator(t, config())
+	put(t, a, 1, 1, later(&known{frames: names("work"), all: true, fate: profile.Incomplete}, "?"), 0, 3)
+	put(t, a, 1, 1, profile.Sample{}, 0, 3)
+	put(t, a, 1, 2, later(&known{frames: names("work"), all: true}, "?"), 0, 3)
+	f := a.Flush(start, end, profile.Limits{})
+	require.Equal(t, profile.Fates{profile.Whole: 1, profile.Incomplete: 2}, f.Fates)
+	put(t, a, 1, 1, profile.Sample{}, 0, 3)
+	require.Equal(t, profile.Fates{profile.Incomplete: 1}, a.Flush(start, end, profile.Limits{}).Fates)
+}
+
+// What is not all known leaves as far as it is, and is asked for again.
+func TestLaterStillPending(t *testing.T) {
+	a := newAggregator(t, config())
+	k := &known{frames: names("file.so")}
+	put(t, a, 1, 1, later(k, "?"), 0, 3)
+	require.Equal(t, map[string]int64{"file.so": 3}, flushed(t, a))
+	k.frames, k.all = names("work"), true
+	require.Equal(t, profile.NeedSample, a.Add(1, []int64{1}, 0))
+	put(t, a, 1, 1, later(k, "?"), 0, 4)
+	require.Equal(t, map[string]int64{"work": 4}, flushed(t, a))
+	require.Empty(t, flushed(t, a))
+}
+
+// Every shape keeps its events.
+func TestLaterShapes(t *testing.T) {
+	for _, shape := range []profile.Shape{profile.ShapeEvents, profile.ShapeTimestamps, profile.ShapeSingle} {
+		cfg := config()
+		cfg.Shape = shape
+		a := newAggregator(t, cfg)
+		k := &known{frames: names("work"), all: true}
+		put(t, a, 1, 1, later(k, "?"), start+10, 1)
+		put(t, a, 1, 1, profile.Sample{}, start+30, 1)
+		put(t, a, 1, 2, profile.Sample{Stack: names("work")}, start+20, 1)
+		f := a.Flush(start, end, profile.Limits{})
+		require.Len(t, f.Messages, 1)
+		require.EqualValues(t, 3, f.Messages[0].Rows)
+		require.EqualValues(t, 1, f.Messages[0].Samples)
+		s := decode(t, f)[0].ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples[0]
+		if shape == profile.ShapeSingle {
+			require.Equal(t, []uint64{start + 30}, s.TimestampsUnixNano)
+			require.Equal(t, []int64{3}, s.Values)
+		} else {
+			require.ElementsMatch(t, []uint64{start + 10, start + 20, start + 30}, s.TimestampsUnixNano)
+		}
+	}
+}
+
+// Stacks that are never known all through give back their room.
+func TestLaterRoom(t *testing.T) {
+	a := newAggregator(t, config())
+	k := &known{frames: names("x")}
+	var bytes int64
+	for window := range 50 {
+		for key := range uint64(500) {
+			put(t, a, 1, 1+key, later(k, "?"), 0, 1)
+		}
+		require.Equal(t, map[string]int64{"x": 500}, flushed(t, a))
+		if window == 2 {
+			bytes = a.Usage().Bytes
+		}
+	}
+	require.LessOrEqual(t, a.Usage().Bytes, bytes)
+}
+
+// Rows that come while stacks are settled are neither lost nor counted twice.
+func TestLaterMeanwhile(t *testing.T) {
+	a := newAggregator(t, config())
+	const rows, workers = 5000, 4
+	var wg sync.WaitGroup
+	for w := range uint64(workers) {
+		wg.Go(func() {
+			for i := range uint64(rows) {
+				k := &known{frames: names(fmt.Sprint("f", i%7)), all: i%3 > 0}
+				key := w<<32 | i%97 + 1
+				for st := a.Add(key, []int64{1}, 0); st != profile.Added; {
+					switch st {
+					case profile.NeedResource:
+						a.SetResource(1, service("svc-1"))
+						st = a.Add(key, []int64{1}, 0)
+					default:
+						if st = a.Insert(1, key, later(k, "?"), []int64{1}, 0); st == profile.NeedResource {
+							a.SetResource(1, service("svc-1"))
+							st = profile.NeedSample
+						}
+					}
+				}
+			}
+		})
+	}
+	total := int64(0)
+	sum := func() {
+		for _, v := range flushed(t, a) {
+			total += v
+		}
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		sum()
+	}
+	require.EqualValues(t, rows*workers, total)
+}

@@ -33,10 +33,12 @@ GADGET_PARAM(kernel_stacks);
  * sample, or nothing would ever be added up.
  */
 struct sample_key {
-	struct profiles_process proc;
+	struct process proc;
 	gadget_kernel_stack kern_stack_raw;
 	profiles_kernel_stack kern_stack_id;
-	profiles_stack_key user_stack_key;
+	__u32 user_stack_key;
+	/* Keys are compared byte by byte. */
+	__u32 __padding;
 };
 
 struct sample_value {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,8 +19,6 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
@@ -41,9 +38,7 @@ type instance struct {
 	exporters []*shared
 	pipelines []*pipeline
 	maps      *stackMaps
-	processes *procmap.Resolver  // nil until an exporter asks for it
-	hosts     *hostproc.Resolver // nil until an exporter asks for it
-	functions *lazySymbolizer    // of all data sources
+	names     *namer // of all data sources
 
 	stop      chan struct{} // ends the flusher
 	stopped   chan struct{} // the flusher has ended
@@ -77,7 +72,6 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	i.stop, i.stopped, i.closed = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	i.wake = make(chan struct{}, 1)
 	i.maps = newStackMaps(gadgetCtx)
-	i.functions = newSymbolizer(gadgetCtx.Context())
 
 	set := i.op.load(i.flags(), i.remote)
 	for _, exporter := range i.targets.names() {
@@ -204,15 +198,15 @@ func (i *instance) abandon() {
 		}
 	}
 	i.exporters = nil
-	i.closeResolvers()
+	i.releaseNames()
 }
 
-// closeResolvers ends what looks at processes. No row is read any more.
-func (i *instance) closeResolvers() {
-	if i.processes != nil {
-		i.processes.Close()
+// releaseNames gives back what names stacks. No row is read any more.
+func (i *instance) releaseNames() {
+	if i.names != nil {
+		i.op.names.release(i.names)
+		i.names = nil
 	}
-	i.functions.Close()
 }
 
 func (i *instance) flags() config.Flags {
@@ -226,27 +220,18 @@ func (i *instance) flags() config.Flags {
 }
 
 func (i *instance) options(gadgetCtx operators.GadgetContext, cfg config.Exporter) fieldmap.Options {
+	if i.names == nil {
+		i.names = i.op.names.acquire()
+	}
 	o := fieldmap.Options{
 		Gadget:    fieldmap.GadgetInfo{ImageName: gadgetCtx.ImageName()},
 		Exporter:  cfg,
 		Name:      i.values[ParamName],
 		Host:      fieldmap.DetectHost(),
 		KernelMap: i.maps.kernel, UserMap: i.maps.user, BuildIDMap: i.maps.buildIDs,
-		MapSpec:    mapSpec(gadgetCtx),
-		Symbolizer: i.functions,
-		Logger:     i.log,
-	}
-	if cfg.ProcMappings {
-		if i.processes == nil {
-			i.processes = procmap.New(procmap.Options{Root: os.Getenv("HOST_ROOT")})
-		}
-		o.Processes = i.processes
-	}
-	if cfg.HostServices > 0 {
-		if i.hosts == nil {
-			i.hosts = hostproc.New(os.Getenv("HOST_ROOT"))
-		}
-		o.Hosts = i.hosts
+		MapSpec: mapSpec(gadgetCtx),
+		Names:   i.names,
+		Logger:  i.log,
 	}
 	if v, ok := gadgetCtx.GetVar(fieldmap.StacksVar); ok {
 		o.Stacks, _ = v.(fieldmap.Stacks)
@@ -284,13 +269,16 @@ func (i *instance) Close(operators.GadgetContext) error {
 	i.closeOnce.Do(func() {
 		close(i.stop)
 		<-i.stopped
+		if !i.remote {
+			i.awaitNames()
+		}
 		i.flush()
 		for _, p := range i.pipelines {
 			p.closed.Store(true)
 		}
 		// Rows that came between the flush and the mark.
 		i.flush()
-		i.closeResolvers()
+		i.releaseNames()
 		var errs []error
 		for _, exp := range i.exporters {
 			i.op.exporters.release(exp)
@@ -325,7 +313,6 @@ func (i *instance) run() {
 	}
 	sweep := time.NewTicker(time.Second)
 	defer sweep.Stop()
-	sweeps := 0
 	for {
 		timer := time.NewTimer(time.Until(i.due()))
 		select {
@@ -335,9 +322,7 @@ func (i *instance) run() {
 		case <-sweep.C:
 			timer.Stop()
 			i.maps.due.Store(true)
-			if sweeps++; i.hosts != nil && sweeps%10 == 0 {
-				i.hosts.Age()
-			}
+			i.ask()
 			continue
 		case <-i.wake:
 			timer.Stop()
@@ -358,6 +343,26 @@ func (i *instance) run() {
 			}
 		}
 		i.flushing.Unlock()
+	}
+}
+
+// ask has what is missing to name the stacks of the window looked up, and tells whether anything is.
+func (i *instance) ask() (pending bool) {
+	i.flushing.Lock()
+	defer i.flushing.Unlock()
+	for _, p := range i.pipelines {
+		pending = p.agg.Ask() || pending
+	}
+	return pending
+}
+
+// lastNames is how long the names of a run's last stacks are waited for.
+const lastNames = 2 * time.Second
+
+// awaitNames waits for the names of a run's last stacks. No row waits meanwhile.
+func (i *instance) awaitNames() {
+	for until := time.Now().Add(lastNames); i.ask() && time.Now().Before(until); {
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 

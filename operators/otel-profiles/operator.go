@@ -74,6 +74,7 @@ var imageParams = []string{ParamName, ParamInterval}
 // that manage more than one.
 type Operator struct {
 	exporters *exporters
+	names     *namers
 
 	mu       sync.Mutex
 	file     *viper.Viper
@@ -89,7 +90,7 @@ func init() { operators.RegisterDataOperator(registered) }
 
 // New returns an operator that has not been initialized.
 func New() *Operator {
-	return &Operator{exporters: newExporters(), live: map[*instance]struct{}{}}
+	return &Operator{exporters: newExporters(), names: &namers{setting: defaultNames}, live: map[*instance]struct{}{}}
 }
 
 // Register makes this package's operator the one that Inspektor Gadget knows by its name,
@@ -201,7 +202,7 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	if gadgetCtx.IsClient() {
 		return nil, nil
 	}
-	present(gadgetCtx)
+	hideIDs(gadgetCtx)
 	values = withoutImageDefaults(gadgetCtx, values)
 	if gadgetCtx.IsRemoteCall() {
 		for _, key := range localParams {

@@ -94,7 +94,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 		Scope: d.Scope, SchemaURL: schemaURL, Types: d.Types, PeriodType: d.PeriodType, Period: d.Period,
 		TextAttributes: cfg.StringAttributes, HashedMappings: cfg.HashedMappings, Demangle: stack.Demangle,
 		MaxBytes: maxSourceBytes / int64(shares), DoubleFunctions: cfg.DoubleFunctions,
-		NameUnnamed: cfg.NameUnnamed, HostServices: cfg.HostServices,
+		NameUnnamed: cfg.NameUnnamed,
 	}
 	if cfg.NativeDefault {
 		c.DefaultFrameType = profile.FrameNative
@@ -220,7 +220,7 @@ func (p *pipeline) flush(now time.Time) {
 	limits.Emit = func(m profile.Message) {
 		owner := ""
 		if m.Resource != 0 {
-			owner = strconv.FormatUint(m.Resource, 36) // all of the host is one: profile.HostOwner
+			owner = strconv.FormatUint(m.Resource, 36)
 		}
 		p.exported.Add(m.Rows)
 		p.exp.Enqueue(export.Message{
@@ -247,9 +247,9 @@ func (p *pipeline) flush(now time.Time) {
 	if f.ClippedEvents > 0 {
 		p.warn(now, "clipped", "%d timestamps of one sample did not fit into a message and were left out: use sample_shape: sum for this gadget", f.ClippedEvents)
 	}
-	if r := p.inst.processes; r != nil && p.exp.cfg.ProcMappings {
-		if err := r.Err(); err != nil {
-			p.warn(now, "processes", "mappings_from_proc of exporter %q finds no process so far: %v; it needs the host's PID namespace (hostPID, HOST_ROOT) and CAP_SYS_PTRACE with CAP_CHECKPOINT_RESTORE, or CAP_SYS_ADMIN", p.exp.cfg.Name, err)
+	if n := p.inst.names; n != nil {
+		if err := n.Err(); err != nil {
+			p.warn(now, "processes", "the files and functions of programs cannot be found so far: %v; that needs the host's PID namespace (hostPID, HOST_ROOT) and CAP_SYS_PTRACE with CAP_CHECKPOINT_RESTORE, or CAP_SYS_ADMIN", err)
 		}
 	}
 	ps := p.plan.Stats()
@@ -257,7 +257,7 @@ func (p *pipeline) flush(now time.Time) {
 		p.warn(now, "short", "%d reads of rows so far met fields that are shorter than the gadget says: those fields are taken as empty", ps.ShortRows)
 	}
 	if ps.Unnamed > 0 {
-		p.tell(now, logger.InfoLevel, "unnamed", "the functions of a stack could not be named %d times so far, their frames have addresses; the last time: %v", ps.Unnamed, ps.UnnamedReason)
+		p.tell(now, logger.InfoLevel, "unnamed", "the functions of a kernel stack could not be named %d times so far, their frames have addresses; the last time: %v", ps.Unnamed, ps.UnnamedReason)
 	}
 	if ps.CutResourceAttributes > 0 {
 		p.warn(now, "cut", "containers or the host have more attributes than are sent, the least important are left out: drop some with the setting attributes of exporter %q", p.exp.cfg.Name)

@@ -1,80 +1,100 @@
 package otelprofiles
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 )
 
-// lazySymbolizer is Inspektor Gadget's symbolizer for rows that carry the IDs of stacks and no text. An
-// instance has one for all its data sources, and makes it when the first such row comes: most gadgets
-// have none. In contrast to Inspektor Gadget's, it is safe for concurrent use.
-type lazySymbolizer struct {
-	make func() (closingSymbolizer, error)
+// resolver gives Inspektor Gadget the names that this operator exports, for the text of any gadget's stacks. It acts where
+// Inspektor Gadget's own resolver symtab is asked for, and before that one: symtab knows the symbol table of the
+// executable alone, and an error of any resolver, as symtab has one for each process that is gone,
+// throws all names of a stack away.
+type resolver struct{ op *Operator }
 
-	mu   sync.Mutex // one look-up at a time
-	once sync.Once
-	err  error
-	// all is there once the first look-up has begun. Close does not wait for a look-up, which may be
-	// in a file system that hangs.
-	all    atomic.Pointer[closingSymbolizer]
-	closed atomic.Bool
-	ended  sync.Once
-}
+func init() { symbolizer.RegisterResolver(resolver{registered}) }
 
-// closingSymbolizer is a *symbolizer.Symbolizer, whose Close ends the goroutine that forgets symbols.
-type closingSymbolizer interface {
-	stack.Symbolizer
-	Close()
-}
+// resolverPriority is less than that of symtab, 1000: the least comes first.
+const resolverPriority = 900
 
-func newSymbolizer(ctx context.Context) *lazySymbolizer {
-	return &lazySymbolizer{make: func() (closingSymbolizer, error) {
-		return symbolizer.NewSymbolizer(symbolizer.SymbolizerOptions{UseSymtab: true, Context: ctx})
-	}}
-}
+// Priority implements symbolizer.Resolver.
+func (resolver) Priority() int { return resolverPriority }
 
-var errSymbolizerClosed = errors.New("the gadget has ended")
-
-// Resolve implements stack.Symbolizer.
-func (s *lazySymbolizer) Resolve(task symbolizer.Task, queries []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed.Load() {
-		return nil, errSymbolizerClosed
+// NewInstance implements symbolizer.Resolver.
+func (r resolver) NewInstance(o symbolizer.SymbolizerOptions) (symbolizer.ResolverInstance, error) {
+	if !o.UseSymtab {
+		return nil, nil
 	}
-	s.once.Do(func() {
-		all, err := s.make()
-		if err != nil {
-			s.err = fmt.Errorf("making a symbolizer: %w", err)
-			return
+	n := r.op.names.acquire()
+	return &resolverInstance{
+		names: n.Namer, release: sync.OnceFunc(func() { r.op.names.release(n) }),
+		// Others come after it where they were asked for, and know what it does not.
+		last: !o.UseDebugInfodCache && !o.UseOtelEbpfProfiler,
+		wait: n.wait, left: waitsPerSecond * n.wait, now: time.Now,
+	}, nil
+}
+
+// resolverInstance is that of one gadget. Inspektor Gadget asks in the gadget's goroutines, once per row.
+type resolverInstance struct {
+	names interface {
+		ResolveWithin(dst []names.Frame, wait time.Duration, p procmap.Process, seen uint64, addrs []uint64) []names.Frame
+	}
+	release func()
+	last    bool
+
+	mu     sync.Mutex
+	addrs  []uint64
+	frames []names.Frame
+	wait   time.Duration // at most, for one stack
+	left   time.Duration // of what may be waited altogether
+	since  time.Time     // left was counted
+	now    func() time.Time
+}
+
+// waitsPerSecond is how many times the wait for one stack all stacks of a second may wait.
+const waitsPerSecond = 5
+
+// Resolve implements symbolizer.ResolverInstance. It never returns an error, and a stack for all queries: no
+// resolver comes after that.
+func (r *resolverInstance) Resolve(task symbolizer.Task, queries []symbolizer.StackItemQuery, responses []symbolizer.StackItemResponse) ([]symbolizer.StackItemResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.addrs = r.addrs[:0]
+	for i := range queries {
+		r.addrs = append(r.addrs, queries[i].Addr)
+	}
+	begin := r.now()
+	r.left = min(waitsPerSecond*r.wait, r.left+begin.Sub(r.since)*waitsPerSecond*r.wait/time.Second)
+	r.since = begin
+	r.frames = r.names.ResolveWithin(r.frames[:0], max(min(r.wait, r.left), 0), procmap.Process{
+		PID: task.Tgid, ExeInode: task.Exe.Ino, ExeModified: task.Exe.MtimeSec*1e9 + int64(task.Exe.MtimeNsec), Space: task.BaseAddrHash,
+	}, task.EventBootTimestamp, r.addrs)
+	r.left -= r.now().Sub(begin)
+	for i := range responses {
+		if name := fieldmap.TextName(&r.frames[i], !r.last); name != "" {
+			responses[i] = symbolizer.StackItemResponse{Found: true, Symbol: name}
 		}
-		s.all.Store(&all)
-	})
-	if s.err != nil {
-		return nil, s.err
 	}
-	names, err := (*s.all.Load()).Resolve(task, queries)
-	if s.closed.Load() { // it may have begun to forget symbols after Close
-		s.end()
+	clear(r.frames) // of files
+	if !r.last {
+		return nil, nil
 	}
-	return names, err
+	return responses, nil
 }
 
-// Close ends what the symbolizer runs. It may be called twice, and while a look-up is under way.
-func (s *lazySymbolizer) Close() {
-	s.closed.Store(true)
-	if s.all.Load() != nil {
-		s.end()
-	}
-}
+// Close implements symbolizer.ResolverInstance.
+func (r *resolverInstance) Close() { r.release() }
 
-func (s *lazySymbolizer) end() {
-	s.ended.Do(func() { (*s.all.Load()).Close() })
-}
+// GetEbpfReplacements implements symbolizer.ResolverInstance.
+func (*resolverInstance) GetEbpfReplacements() map[string]any { return nil }
+
+// IsPruningNeeded implements symbolizer.ResolverInstance: names are kept within a bound of their own.
+func (*resolverInstance) IsPruningNeeded() bool { return false }
+
+// PruneOldObjects implements symbolizer.ResolverInstance.
+func (*resolverInstance) PruneOldObjects(time.Time, time.Duration) {}

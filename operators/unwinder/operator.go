@@ -40,10 +40,7 @@ const (
 // (-1), which look for data sources.
 const operatorPriority = -100
 
-type operator struct {
-	broker *unwinder.Broker
-	names  sharedNames
-}
+type operator struct{ broker *unwinder.Broker }
 
 func init() {
 	operators.RegisterDataOperator(&operator{broker: unwinder.New(log.StandardLogger())})
@@ -107,8 +104,7 @@ func (o *operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	if gadgetCtx.IsClient() || !enabled(gadgetCtx) {
 		return nil, nil
 	}
-	i := &instance{op: o, broker: o.broker, log: gadgetCtx.Logger()}
-	i.filter.now = sinceBoot
+	i := &instance{broker: o.broker, log: gadgetCtx.Logger(), filter: filter{}}
 	if err := i.configure(values); err != nil {
 		return nil, err
 	}

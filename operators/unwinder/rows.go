@@ -1,12 +1,9 @@
 package unwinder
 
 import (
-	"cmp"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
@@ -17,7 +14,6 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -28,9 +24,6 @@ const (
 	// maxRows is how many different rows a second may have.
 	maxRows = 1 << 16
 )
-
-// kernelSymbols is what is known of the running kernel, read once in a process.
-var kernelSymbols = sync.OnceValues(stack.LoadKernelSymbols)
 
 // rowKey is what makes a row different from others.
 type rowKey struct {
@@ -44,15 +37,10 @@ type rowKey struct {
 // rows are those of one run, of the second that is not over yet. They are for one goroutine; Frames is called in it, while rows
 // are handed on.
 type rows struct {
-	ds     datasource.DataSource
-	text   bool
-	names  *names
-	kernel func() *stack.Kernel
+	ds   datasource.DataSource
+	text bool
 
 	comm, pid, mntns, samples, stack, stackID datasource.FieldAccessor
-
-	containers     containers
-	otherContainer uint64 // samples of containers whose name cannot be told any more
 
 	sums   map[rowKey]uint64
 	stacks map[uint64]*wire.Stack // of the rows that are handed on at this moment
@@ -61,11 +49,6 @@ type rows struct {
 
 // register makes the data source.
 func (r *rows) register(gadgetCtx operators.GadgetContext, hz int) error {
-	r.kernel = sync.OnceValue(func() *stack.Kernel {
-		known, _ := kernelSymbols() // what could not be read is left out
-		return stack.NewKernel(stack.KernelOptions{Symbols: known, KeepTracing: true})
-	})
-	r.containers.wrong = func(samples uint64) { r.otherContainer += samples }
 	r.sums, r.stacks = map[rowKey]uint64{}, map[uint64]*wire.Stack{}
 	var err error
 	if r.ds, err = gadgetCtx.RegisterDataSource(datasource.TypeArray, sourceName); err != nil {
@@ -108,11 +91,8 @@ func template(name string) []datasource.FieldOption {
 func (r *rows) add(s *wire.Sample, n uint64) bool {
 	k := rowKey{stack: s.Stack, proc: s.Proc, comm: s.Comm, trace: s.TraceID, span: s.SpanID}
 	have, there := r.sums[k]
-	if !there {
-		if len(r.sums) >= maxRows {
-			return false
-		}
-		r.want(s.Stack)
+	if !there && len(r.sums) >= maxRows {
+		return false
 	}
 	r.sums[k] = have + n
 	return true
@@ -131,11 +111,7 @@ func (r *rows) emit() (uint64, error) {
 	}
 	total := uint64(0)
 	texts := map[*wire.Stack]string{}
-	starts := make(map[uint32]uint64, len(sums))
 	for k, n := range sums {
-		if known, ok := starts[k.proc.PID]; !ok || k.proc.Start < known {
-			starts[k.proc.PID] = k.proc.Start
-		}
 		d := packet.New()
 		_ = r.comm.PutString(d, k.comm)
 		_ = r.pid.PutUint32(d, k.proc.PID)
@@ -154,7 +130,6 @@ func (r *rows) emit() (uint64, error) {
 		r.stacks[k.stack.ID] = k.stack
 		total += n
 	}
-	r.containers.begin(starts)
 	err = r.ds.EmitAndRelease(packet)
 	clear(r.stacks)
 	return total, err
@@ -166,67 +141,27 @@ func (r *rows) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, o
 	if s == nil {
 		return dst, stack.Lost, false
 	}
-	kernel := kernelFrames(s.Frames)
-	if kernel > 0 {
-		// Names alone: where the kernel was loaded is nobody's business. Package stack knows the rest.
-		var text []byte
-		for _, f := range s.Frames[:kernel] {
-			text = append(append(text, cmp.Or(f.Function, stack.Unknown)...), "; "...)
-		}
-		dst, _ = r.kernel().Append(dst, text, 0, false)
-	}
-	for _, f := range s.Frames[kernel:] {
-		out, more := r.frame(f)
-		dst = append(dst, out)
-		pending = pending || more
+	for _, f := range s.Frames {
+		dst = append(dst, frame(f))
 	}
 	if s.Abort != 0 {
-		return dst, stack.Truncated, pending
+		return dst, stack.Truncated, false
 	}
-	return dst, stack.OK, pending
+	return dst, stack.OK, false
 }
 
-// kernelFrames counts the frames of the kernel, which are at the leaf.
-func kernelFrames(frames []*wire.Frame) int {
-	for i, f := range frames {
-		if f.Type != wire.FrameKernel {
-			return i
-		}
-	}
-	return len(frames)
-}
-
-// frame translates a frame that is not the kernel's. With pending, its name may be known later.
-func (r *rows) frame(f *wire.Frame) (out profile.Frame, pending bool) {
-	out = profile.Frame{
+// frame translates a frame.
+func frame(f *wire.Frame) profile.Frame {
+	out := profile.Frame{
 		Name: f.Function, File: f.File, Line: int64(min(f.Line, 1<<31)), Type: profile.FrameType(f.Type.String()), Address: f.Address,
 	}
-	m := f.Mapping
-	if m == nil || m.File == nil {
-		// An address in a process says nothing to anybody else, and where things are in it.
-		out.Address = 0
-		out.Name = cmp.Or(out.Name, stack.Unknown)
-		return out, false
-	}
-	if out.Name == "" {
-		var symbol symbols.Symbol
-		symbol, pending = r.names.lookup(m.File, f.Address)
-		out.Name, out.File, out.Line = symbol.Name, symbol.File, int64(symbol.Line)
-	}
-	out.Mapping = profile.Mapping{
-		File: cmp.Or(m.File.Path, m.File.Name), GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: hex.EncodeToString(m.File.Hash[:]),
-		Start: m.Start, Limit: m.End, FileOffset: m.Offset, Symbolized: out.Name != "",
-	}
-	return out, pending
-}
-
-// want has the files of a stack read, so that their names are there when the rows are handed on.
-func (r *rows) want(s *wire.Stack) {
-	for _, f := range s.Frames {
-		if f.Function == "" && f.Mapping != nil && f.Mapping.File != nil {
-			r.names.lookup(f.Mapping.File, f.Address)
+	if m := f.Mapping; m != nil && m.File != nil {
+		out.Mapping = profile.Mapping{
+			File: m.File.Name, GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: fmt.Sprintf("%x", m.File.Hash),
+			Start: m.Start, Limit: m.End, FileOffset: m.Offset, Symbolized: f.Function != "",
 		}
 	}
+	return out
 }
 
 // format writes a stack as Inspektor Gadget does: leaf first, each function followed by "; ".
@@ -234,20 +169,15 @@ func (r *rows) format(s *wire.Stack) string {
 	b := &r.texts
 	b.Reset()
 	for _, f := range s.Frames {
-		name := f.Function
-		m := f.Mapping
-		inFile := m != nil && m.File != nil
-		if name == "" && inFile {
-			symbol, _ := r.names.lookup(m.File, f.Address)
-			name = wire.Clean(stack.Demangle(symbol.Name))
-		}
-		switch {
-		case name != "":
-			b.WriteString(name)
-		case inFile && m.File.Name != "":
+		switch m := f.Mapping; {
+		case f.Function != "":
+			b.WriteString(f.Function)
+		case m != nil && m.File != nil && m.File.Name != "":
 			fmt.Fprintf(b, "%s+0x%x", m.File.Name, f.Address)
+		case f.Address != 0:
+			fmt.Fprintf(b, "0x%x", f.Address)
 		default:
-			b.WriteString(stack.Unknown)
+			fmt.Fprintf(b, "[%s]", f.Type)
 		}
 		b.WriteString("; ")
 	}

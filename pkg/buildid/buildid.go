@@ -30,11 +30,19 @@ type Info struct {
 // Segment is a part of a file that is loaded.
 type Segment struct{ Offset, Size, Address uint64 }
 
+// page is what the ends of a segment are rounded to where it is loaded.
+const page = 4096
+
 // Virtual returns the address that symbol tables have for what lies at that offset in the file, and
 // false where that is no code.
 func (info Info) Virtual(offset uint64) (uint64, bool) {
 	for _, s := range info.Code {
 		if offset >= s.Offset && offset-s.Offset < s.Size {
+			return offset - s.Offset + s.Address, true
+		}
+	}
+	for _, s := range info.Code { // what is loaded with it
+		if offset >= s.Offset&^(page-1) && offset < (s.Offset+s.Size+page-1)&^(page-1) {
 			return offset - s.Offset + s.Address, true
 		}
 	}

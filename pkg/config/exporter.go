@@ -46,7 +46,6 @@ type Exporter struct {
 	PodLabels             []string
 	ServiceName           string
 	HostServiceName       string
-	HostServices          int
 	ServiceFromLabels     bool
 	CompatNames           bool
 	KernelAddresses       string // offset or raw

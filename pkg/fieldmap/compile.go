@@ -81,6 +81,8 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 
 	p := &Plan{seed: maphash.MakeSeed(), k1: rand.Uint64(), k2: rand.Uint64(), k3: rand.Uint64()}
 	p.reads = p
+	e := &c.o.Exporter
+	p.settings.namer, p.settings.files, p.settings.offsets, p.settings.raw = c.o.Names, e.ProcMappings, e.OffsetAddresses, e.RawAddresses
 	c.plan = p
 	if err := c.stack(); err != nil {
 		return nil, err
@@ -92,7 +94,6 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 	c.settings()
 	c.describe()
 	c.identity()
-	c.hosts()
 	c.attributes()
 	c.labelKeys()
 	c.links()
@@ -238,7 +239,7 @@ func (c *compiler) settings() {
 	p, e := c.plan, &c.o.Exporter
 	p.host = c.o.Host
 	p.service = e.ServiceName
-	p.hostName = firstOf(e.HostServiceName, "host")
+	p.hostService = firstOf(e.HostServiceName, "host")
 	p.serviceFromLabels = e.ServiceFromLabels
 	p.imageDigest = e.ImageDigest
 	p.podLabels = slices.Compact(slices.Sorted(slices.Values(e.PodLabels)))

@@ -9,7 +9,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	ebpftypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf/types"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
@@ -20,42 +19,23 @@ func HasIDs(ds datasource.DataSource) bool {
 	return len(ds.GetFieldsWithTag(kernelIDTag))+len(ds.GetFieldsWithTag(userIDTag)) > 0
 }
 
-// Present settles what columns and JSON show of a data source of this project's headers (gadgets/include):
-// nothing of the stacks by ID, which only this package reads, and of a user stack its text.
-func Present(ds datasource.DataSource) {
-	for _, tag := range []string{kernelIDTag, userIDTag, stackKeyTag} {
-		for _, acc := range ds.GetFieldsWithTag(tag) {
-			for _, f := range append(acc.SubFields(), acc) {
-				f.SetHidden(true, false)
-				f.AddAnnotation("json.skip", "true")
-			}
-		}
-	}
-	// The struct, not its members.
-	for _, acc := range ds.GetFieldsWithTag(processTag) {
+// HideIDs keeps the fields of stacks by ID, which only this package reads, out of columns and JSON.
+func HideIDs(ds datasource.DataSource) {
+	hide := func(acc datasource.FieldAccessor) {
 		acc.SetHidden(true, false)
+		acc.AddAnnotation("json.skip", "true")
 	}
-	if HasIDs(ds) {
-		for _, raw := range ds.GetFieldsWithTag(userStackTag) {
-			for _, f := range raw.SubFields() {
-				if f.Name() == "symbols" {
-					f.SetHidden(false, false)
-				}
+	for _, tag := range []string{kernelIDTag, userIDTag} {
+		for _, acc := range ds.GetFieldsWithTag(tag) {
+			hide(acc)
+			for _, member := range acc.SubFields() {
+				hide(member)
 			}
 		}
 	}
 }
 
-// taskReader reads what a symbolizer has to know of a process from a profiles_user_stack, whose members
-// are those of a gadget_user_stack.
-type taskReader struct {
-	comm, tgid                               reader
-	pidns0, pid1, pidns1                     reader
-	major, minor, inode, mtimeSec, mtimeNsec reader
-	space, seen                              reader
-}
-
-// unnamed counts how often the functions of a stack could not be named. It is safe for concurrent use:
+// unnamed counts how often the functions of a kernel stack could not be named. It is safe for concurrent use:
 // Stats are asked for while rows are read.
 type unnamed struct {
 	mu     sync.Mutex
@@ -74,29 +54,6 @@ func (u *unnamed) get() (uint64, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.n, u.reason
-}
-
-func (r *taskReader) read(d datasource.Data) symbolizer.Task {
-	tgid := uint32(r.tgid.number(d))
-	t := symbolizer.Task{
-		Name: r.comm.text(d),
-		Tgid: tgid,
-		// The process: its thread, whose ID the row has too, may have ended.
-		PidNumbers: []symbolizer.PidNumbers{{Pid: tgid, PidNsId: uint32(r.pidns0.number(d))}},
-		Exe: symbolizer.SymbolTableKey{
-			Major:     uint32(r.major.number(d)),
-			Minor:     uint32(r.minor.number(d)),
-			Ino:       r.inode.number(d),
-			MtimeSec:  int64(r.mtimeSec.number(d)),
-			MtimeNsec: uint32(r.mtimeNsec.number(d)),
-		},
-		BaseAddrHash:       uint32(r.space.number(d)),
-		EventBootTimestamp: r.seen.number(d),
-	}
-	if pid, ns := uint32(r.pid1.number(d)), uint32(r.pidns1.number(d)); pid != 0 && ns != 0 {
-		t.PidNumbers = append(t.PidNumbers, symbolizer.PidNumbers{Pid: pid, PidNsId: ns})
-	}
-	return t
 }
 
 // addByID adds the stacks that come as IDs to those that were found so far: of each kind that the sample
@@ -162,27 +119,18 @@ func isID(acc datasource.FieldAccessor) bool {
 }
 
 func (c *compiler) userByID(raw datasource.FieldAccessor) (stackField, error) {
-	f := stackField{
-		name: raw.FullName(), byID: true, unnamed: &c.plan.unnamed,
-		processes: c.o.Processes, offsets: c.o.Exporter.OffsetAddresses, raw: c.o.Exporter.RawAddresses,
-	}
-	t := &f.task
+	f := stackField{name: raw.FullName(), byID: true, namer: c.o.Names}
 	for _, m := range []struct {
 		name string
 		dst  *reader
 	}{
 		{"stack_id", &f.id},
-		{"tgid_level0", &t.tgid},
-		{"pidns_level0", &t.pidns0},
-		{"pid_level1", &t.pid1},
-		{"pidns_level1", &t.pidns1},
-		{"major", &t.major},
-		{"minor", &t.minor},
-		{"inode", &t.inode},
-		{"mtime_sec", &t.mtimeSec},
-		{"mtime_nsec", &t.mtimeNsec},
-		{"base_addr_hash", &t.space},
-		{"boot_timestamp", &t.seen},
+		{"tgid_level0", &f.pid},
+		{"inode", &f.inode},
+		{"mtime_sec", &f.mtimeSec},
+		{"mtime_nsec", &f.mtimeNsec},
+		{"base_addr_hash", &f.space},
+		{"boot_timestamp", &f.seen},
 	} {
 		acc := c.byName[raw.FullName()+"."+m.name]
 		if acc == nil || m.name == "stack_id" && !isID(acc) {
@@ -190,14 +138,10 @@ func (c *compiler) userByID(raw datasource.FieldAccessor) (stackField, error) {
 		}
 		*m.dst = newReader(c.ds, acc)
 	}
-	f.pid, f.space, f.seen, f.inode = t.tgid, t.space, t.seen, t.inode
-	if acc := c.byName["proc.comm"]; acc != nil {
-		t.comm = newReader(c.ds, acc)
-	}
 	if err := c.checkMap(raw, ebpftypes.UserStackMapName); err != nil {
 		return f, err
 	}
-	f.user = stack.NewUser(stack.UserOptions{Map: c.o.UserMap, BuildIDs: c.o.BuildIDMap, Symbolizer: c.o.Symbolizer})
+	f.user = stack.NewUser(stack.UserOptions{Map: c.o.UserMap, BuildIDs: c.o.BuildIDMap})
 	return f, nil
 }
 
@@ -228,15 +172,13 @@ func (f *stackField) appendByID(dst []profile.Frame, d datasource.Data) (out []p
 	if !ok {
 		return dst, stack.Empty, false
 	}
-	var err error
-	if f.kernel != nil {
-		out, o, err = f.kernel.AppendID(dst, id)
-	} else {
-		out, o, err = f.user.AppendID(dst, id, f.task.read(d))
-		pending = err != nil
+	if f.kernel == nil {
+		out, o = f.user.AppendID(dst, id)
+		return out, o, o == stack.Lost && id > 0
 	}
+	out, o, err := f.kernel.AppendID(dst, id)
 	if err != nil {
 		f.unnamed.add(err)
 	}
-	return out, o, pending || o == stack.Lost && id > 0
+	return out, o, o == stack.Lost && id > 0
 }

@@ -1,9 +1,7 @@
 package fieldmap
 
 import (
-	"errors"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -11,9 +9,10 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
@@ -52,25 +51,22 @@ func idGadget(t testing.TB, metadata string) *source {
 }
 
 // The fields of stacks by ID are for this package alone: no column shows them, and no JSON.
-func TestPresent(t *testing.T) {
-	members := append(idMembers(), &member{name: "user_stack_key", kind: api.Kind_Uint64, size: 8, tags: []string{stackKeyTag}, parent: -1})
-	process := &member{name: "proc", kind: api.Kind_Bytes, size: 20, tags: []string{processTag}, parent: -1}
-	members = append(members, process, &member{name: "comm", kind: api.Kind_String, size: 16, parent: len(members)},
-		&member{name: "pid", kind: api.Kind_Uint32, size: 4, parent: len(members)})
-	src := newSource(t, "samples", idMetadata, append(members, userStackMembers("user_stack_raw", len(members))...)...).formatUserStack("user_stack_raw")
-	symbols := src.GetField("user_stack_raw.symbols")
-	symbols.SetHidden(true, false)
+func TestHideIDs(t *testing.T) {
+	src := idGadget(t, idMetadata)
 	require.True(t, HasIDs(src))
-	Present(src)
-
-	hidden := map[string]bool{}
+	HideIDs(src)
+	hidden := 0
 	for _, f := range src.Fields() {
-		ours := strings.HasPrefix(f.FullName, "kern_stack_id") || strings.HasPrefix(f.FullName, "user_stack_id") || f.FullName == "user_stack_key"
-		hidden[f.FullName] = datasource.FieldFlagHidden.In(f.Flags)
-		require.Equal(t, ours, f.Annotations["json.skip"] == "true", f.FullName)
-		require.False(t, ours && !hidden[f.FullName], f.FullName)
+		ours := strings.HasPrefix(f.FullName, "kern_stack_id") || strings.HasPrefix(f.FullName, "user_stack_id")
+		if !ours {
+			require.NotContains(t, f.Annotations, "json.skip", f.FullName)
+			continue
+		}
+		hidden++
+		require.True(t, datasource.FieldFlagHidden.In(f.Flags), f.FullName)
+		require.Equal(t, "true", f.Annotations["json.skip"], f.FullName)
 	}
-	require.Subset(t, hidden, map[string]bool{"proc": true, "proc.comm": false, "proc.pid": false, "samples": false, "user_stack_raw.symbols": false})
+	require.Equal(t, len(idMembers())-1, hidden)
 	require.False(t, HasIDs(newSource(t, "samples", idMetadata, &member{name: "samples", kind: api.Kind_Uint64, size: 8, parent: -1})))
 }
 
@@ -96,29 +92,33 @@ func idRow() map[string]any {
 	}
 }
 
-// task is what idRow says of its process.
-var task = symbolizer.Task{
-	Name: "cart-server", Tgid: 4711, BaseAddrHash: 6, EventBootTimestamp: 123,
-	PidNumbers: []symbolizer.PidNumbers{{Pid: 4711, PidNsId: 1}, {Pid: 7, PidNsId: 2}},
-	Exe:        symbolizer.SymbolTableKey{Major: 8, Minor: 1, Ino: 99, MtimeSec: 1_700_000_000, MtimeNsec: 5},
+// process is what idRow says of its process.
+var process = procmap.Process{PID: 4711, ExeInode: 99, ExeModified: 1_700_000_000e9 + 5, Space: 6}
+
+// functions is a Namer that knows one process.
+type functions struct {
+	pending bool
+	n       int
 }
 
-// functions is a Symbolizer that knows one process.
-type functions struct{ err error }
-
-func (f *functions) Resolve(got symbolizer.Task, queries []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error) {
-	if f.err != nil {
-		return nil, f.err
+func (f *functions) Resolve(dst []names.Frame, p procmap.Process, seen uint64, addrs []uint64) ([]names.Frame, bool) {
+	f.n++
+	for _, addr := range addrs {
+		var frame names.Frame
+		name, ok := map[uint64]string{0x401000: "main.work", 0x402000: "main.main"}[addr]
+		switch {
+		case p != process || seen != 123:
+			frame.State = names.Gone
+		case f.pending:
+			frame.State = names.Pending
+		case !ok:
+			frame.State = names.NotCode
+		default:
+			frame.Symbol.Name = name
+		}
+		dst = append(dst, frame)
 	}
-	if got.BaseAddrHash != task.BaseAddrHash || got.Exe != task.Exe || got.Tgid != task.Tgid || !slices.Equal(got.PidNumbers, task.PidNumbers) || got.Name != task.Name {
-		return nil, errors.New("not the process of the row")
-	}
-	var names []symbolizer.StackItemResponse
-	for _, q := range queries {
-		name, ok := map[uint64]string{0x401000: "main.work", 0x401fff: "main.main"}[q.Addr]
-		names = append(names, symbolizer.StackItemResponse{Found: ok, Symbol: name})
-	}
-	return names, nil
+	return dst, f.pending
 }
 
 func mapSpecs(kind ebpf.MapType, valueSize uint32) func(string) *ebpf.MapSpec {
@@ -153,7 +153,7 @@ func idOptions(t *testing.T, f *functions) Options {
 	o.MapSpec = mapSpecs(ebpf.LRUHash, 1016)
 	o.KernelMap = stackMap(t, 17, 0xffffffff81000010)
 	o.UserMap = stackMap(t, 18, 0x401000, 0x402000)
-	o.Symbolizer = f
+	o.Names = f
 	return o
 }
 
@@ -207,33 +207,43 @@ func TestIDStacks(t *testing.T) {
 	}
 }
 
-// TestIDStackOfAnEndedProcess has a stack that cannot be named now and perhaps later.
-func TestIDStackOfAnEndedProcess(t *testing.T) {
-	gone := errors.New("no such process")
-	f := &functions{err: gone}
+// TestPendingStack has a stack of which more is known when the window ends.
+func TestPendingStack(t *testing.T) {
+	f := &functions{pending: true}
 	s := idGadget(t, idMetadata)
-	p := compile(t, s, idOptions(t, f))
-	d := s.row(idRow())
-	sm, outcome := p.Sample(d)
+	o := idOptions(t, f)
+	o.Exporter.RawAddresses = false
+	p := compile(t, s, o)
+	sm, outcome := p.Sample(s.row(idRow()))
 	require.Equal(t, stack.OK, outcome)
-	require.True(t, sm.Provisional)
-	require.Equal(t, []profile.Frame{{Address: 0x401000, Type: profile.FrameNative}, {Address: 0x402000, Type: profile.FrameNative}}, sm.Stack[1:])
-	require.Equal(t, Stats{Unnamed: 1, UnnamedReason: gone}, p.Stats())
-	f.err = nil
-	sm, _ = p.Sample(d)
-	require.False(t, sm.Provisional)
-	require.Equal(t, "main.work", sm.Stack[1].Name)
+	require.NotNil(t, sm.Later)
+	require.Equal(t, []int{1, 3}, []int{sm.LaterFrom, sm.LaterTo})
+	unknown := profile.Frame{Name: stack.Unknown, Type: profile.FrameNative}
+	require.Equal(t, []profile.Frame{unknown, unknown}, sm.Stack[1:])
+	require.Positive(t, sm.Later.Size())
+	frames, _, all := sm.Later.Frames(nil, false)
+	require.False(t, all)
+	require.Equal(t, []profile.Frame{unknown, unknown}, frames)
+	require.Zero(t, p.Stats().UserFrames)
+	f.pending = false
+	frames, fate, all := sm.Later.Frames(nil, true)
+	require.Equal(t, profile.Incomplete, fate, "main.main is called by another")
+	require.True(t, all)
+	require.Equal(t, []profile.Frame{{Name: "main.work", Type: profile.FrameNative}, {Name: "main.main", Type: profile.FrameNative}}, frames)
+	require.Equal(t, [names.NumStates]uint64{names.Named: 2}, p.Stats().UserFrames)
 }
 
-func TestIDStacksWithoutASymbolizer(t *testing.T) {
+func TestIDStacksWithoutANamer(t *testing.T) {
 	s := idGadget(t, idMetadata)
 	o := idOptions(t, nil)
-	o.Symbolizer = nil
+	o.Names = nil
 	o.Exporter.RawAddresses = false
-	sm, outcome := compile(t, s, o).Sample(s.row(idRow()))
+	p := compile(t, s, o)
+	sm, outcome := p.Sample(s.row(idRow()))
 	require.Equal(t, stack.OK, outcome)
 	require.Equal(t, profile.Frame{Name: stack.Unknown, Type: profile.FrameNative}, sm.Stack[1])
-	require.False(t, sm.Provisional)
+	require.Nil(t, sm.Later)
+	require.Equal(t, [names.NumStates]uint64{names.Gone: 2}, p.Stats().UserFrames)
 }
 
 // TestIDStackThatComesBack has a stack that was evicted from the map and recorded again.

@@ -13,8 +13,6 @@ import (
 	"github.com/spf13/viper"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
@@ -39,20 +37,15 @@ type Options struct {
 	MapSpec func(name string) *ebpf.MapSpec
 	// Stacks has the frames of stacks that rows carry an ID of, see StackTag. It may be nil.
 	Stacks Stacks
-	// Symbolizer names the functions of user stacks for rows that carry no text. It may be nil: then
-	// they have addresses.
-	Symbolizer stack.Symbolizer
 	// KernelSymbols is what is known of the running kernel; nil means to read it, once in a
 	// process.
 	KernelSymbols *stack.KernelSymbols
-	// Processes knows the mappings of user frames; nil leaves them as the kernel gave them.
-	Processes *procmap.Resolver
+	// Names knows the files and functions of user frames; nil leaves them as the row has them.
+	Names Namer
 	// First is the Plan of the same data source for another exporter, compiled with the same other Options
-	// but for Exporter, Processes and Name; nil for the first. The new Plan reads stacks with it, and shares its
+	// but for Exporter and Name; nil for the first. The new Plan reads stacks with it, and shares its
 	// StackKey. Both belong to one goroutine where they read Samples.
 	First *Plan
-	// Hosts knows the services of processes outside containers; nil makes one service of them all.
-	Hosts *hostproc.Resolver
 	// Logger takes warnings about annotations that are ignored. It may be nil.
 	Logger logger.Logger
 }

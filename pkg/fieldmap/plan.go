@@ -13,6 +13,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
@@ -50,10 +51,9 @@ type Plan struct {
 	fixedKeys         []string
 	traceID, spanID   reader
 	service           string
-	hostName          string
+	hostService       string
 	serviceFromLabels bool
 	imageDigest       bool
-	hosts             hostReader
 	markIncomplete    bool // incomplete_stacks: marked
 	podLabels         []string
 	host              Host
@@ -64,6 +64,8 @@ type Plan struct {
 
 	shortRows, cutAttributes atomic.Uint64
 	unnamed                  unnamed
+	settings                 frameSettings
+	ends                     []int // of the last Sample
 }
 
 // attribute is a field that becomes an attribute.
@@ -84,10 +86,12 @@ type Stats struct {
 	ShortRows uint64
 	// CutResourceAttributes are attributes over the limit of a resource.
 	CutResourceAttributes uint64
-	// Unnamed is how often the functions of a stack without text could not be named, and UnnamedReason
+	// Unnamed is how often the functions of a kernel stack without text could not be named, and UnnamedReason
 	// why the last time.
 	Unnamed       uint64
 	UnnamedReason error
+	// UserFrames are those of distinct user stacks, by what is known of them.
+	UserFrames [names.NumStates]uint64
 }
 
 // Descriptor returns what the profiles have in common.
@@ -102,6 +106,9 @@ func (p *Plan) Descriptor() Descriptor {
 func (p *Plan) Stats() Stats {
 	st := Stats{ShortRows: p.shortRows.Load(), CutResourceAttributes: p.cutAttributes.Load()}
 	st.Unnamed, st.UnnamedReason = p.unnamed.get()
+	for i := range st.UserFrames {
+		st.UserFrames[i] = p.settings.counts[i].Load()
+	}
 	return st
 }
 
@@ -148,7 +155,6 @@ func (p *Plan) KeysOf(d datasource.Data, stackKey uint64) (resource, row uint64)
 			resource = p.mix(resource, p.hash(&p.ids[i], p.ids[i].raw(d)))
 		}
 	}
-	resource = p.hostKey(resource, d)
 	for i := range p.wide {
 		resource = p.mix(resource, p.hash(&p.wide[i], p.wide[i].raw(d)))
 	}
@@ -169,7 +175,6 @@ func (p *Plan) keysGuarded(d datasource.Data, stackKey uint64) (resource, row ui
 			resource = p.mix(resource, p.hash(&p.ids[i], p.ids[i].guarded(d)))
 		}
 	}
-	resource = p.hostKey(resource, d)
 	for i := range p.wide {
 		resource = p.mix(resource, p.hash(&p.wide[i], p.wide[i].guarded(d)))
 	}
@@ -183,7 +188,7 @@ func (p *Plan) keysGuarded(d datasource.Data, stackKey uint64) (resource, row ui
 // SameKeys tells whether p gives every row the keys that first, its Options.First, gives it.
 func (p *Plan) SameKeys(first *Plan) bool {
 	same := func(a, b []reader) bool { return slices.EqualFunc(a, b, reader.same) }
-	return p.k1 == first.k1 && p.hosts.services == first.hosts.services && p.containerID.same(first.containerID) &&
+	return p.k1 == first.k1 && p.containerID.same(first.containerID) &&
 		same(p.ids, first.ids) && same(p.wide, first.wide) && same(p.row, first.row)
 }
 
@@ -283,18 +288,11 @@ func (p *Plan) Timestamp(d datasource.Data) uint64 {
 // Resource returns the attributes of what the row belongs to: a container, or the host. The most
 // important come first.
 func (p *Plan) Resource(d datasource.Data) profile.Resource {
-	l := p.derive(d, true)
+	l := p.derive(d)
 	if l.cut > 0 {
 		p.cutAttributes.Add(uint64(l.cut))
 	}
-	r := profile.Resource{Attributes: l.resource, Dropped: l.cut}
-	if p.hosts.services != nil && p.onHost(d) {
-		r.Host, r.Group = true, p.hostGroup(p.hostService(d))
-		if r.Group != 0 {
-			r.Rest = p.derive(d, false).resource
-		}
-	}
-	return r
+	return profile.Resource{Attributes: l.resource, Dropped: l.cut}
 }
 
 // Stack is the stack of one row, which several Plans of its data source make Samples of. The zero value
@@ -304,6 +302,7 @@ type Stack struct {
 	frames  []profile.Frame // of all fields
 	ends    []int           // of the fields in frames
 	fates   []stack.Outcome // of the fields
+	users   []userFrames    // the parts of frames that are user stacks
 	outcome stack.Outcome
 	pending bool
 }
@@ -328,15 +327,15 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 	}
 	var s profile.Sample
 	s.Stack, s.Provisional = st.frames, st.pending
-	if p.stacks.annotates() {
-		if st != &p.own { // others have it too
-			p.frames = append(p.frames[:0], st.frames...)
-			s.Stack = p.frames
-		}
-		s.Provisional = p.stacks.annotate(s.Stack, st.ends, d) || s.Provisional
+	ends := st.ends
+	if len(st.users) > 0 {
+		ends = p.users(&s, st)
 	}
 	outcome := st.outcome
-	s.Stack, s.Fate = p.stacks.root(s.Stack, st, p.markIncomplete)
+	s.Stack, s.Fate = p.stacks.root(s.Stack, ends, st.fates, p.markIncomplete)
+	if l, ok := s.Later.(*laterFrames); ok && s.Fate == profile.Whole && s.LaterTo == len(s.Stack) {
+		l.judge, l.mark = true, p.markIncomplete
+	}
 	s.Attributes = p.attributes[:0]
 	for i := range p.sampleAttrs {
 		a := &p.sampleAttrs[i]
@@ -345,7 +344,7 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 		}
 	}
 	if p.movedToSample {
-		for _, a := range p.derive(d, true).sample {
+		for _, a := range p.derive(d).sample {
 			switch {
 			case hasKey(s.Attributes, a.Key):
 			case len(s.Attributes) >= p.maxSample:

@@ -4,14 +4,16 @@ import (
 	"debug/elf"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -31,23 +33,28 @@ func TestProcesses(t *testing.T) {
 		})
 	}
 	o := testOptions()
-	o.Processes = procmap.New(procmap.Options{})
-	t.Cleanup(o.Processes.Close)
+	namer := names.New(names.Options{})
+	t.Cleanup(namer.Close)
+	o.Names = namer
+	o.Exporter.ProcMappings = true
 	s := profileCPU(t, profileCPUMetadata)
 	p := compile(t, s, o)
 	own := s.row(row(uint32(os.Getpid()), inode))
 
 	first, _ := p.Sample(own)
-	require.True(t, first.Provisional, "nothing is known at first")
+	require.NotNil(t, first.Later, "nothing is known at first")
 	require.Zero(t, first.Stack[len(first.Stack)-1].Address, "an address that means something in the process only")
 	var last profile.Frame
 	require.Eventually(t, func() bool {
 		smp, _ := p.Sample(own)
 		last = smp.Stack[len(smp.Stack)-1]
 		require.Equal(t, profile.FrameKernel, smp.Stack[0].Type)
-		return !smp.Provisional
+		return smp.Later == nil
 	}, 20*time.Second, 5*time.Millisecond)
 	require.Equal(t, profile.FrameGo, last.Type)
+	require.Equal(t, runtime.FuncForPC(uintptr(addr)).Name(), last.Name, "not what the text says")
+	require.Equal(t, "processes_test.go", filepath.Base(last.File))
+	require.Positive(t, last.Line)
 	require.Len(t, last.Mapping.HTLHash, 32)
 	code, err := elf.Open("/proc/self/exe")
 	require.NoError(t, err)
@@ -58,7 +65,7 @@ func TestProcesses(t *testing.T) {
 		require.NotEqual(t, addr, last.Address)
 	}
 
-	// One key for all processes of one executable, another one for each executable.
+	// One key for the threads of an address space, another one for each executable.
 	_, a := p.Keys(own)
 	_, b := p.Keys(s.row(row(1, inode)))
 	_, c := p.Keys(s.row(row(1, inode+1)))

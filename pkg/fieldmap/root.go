@@ -17,16 +17,16 @@ const (
 
 // root says what is missing of a stack, and appends a frame that shows it at the root: whoever looks at a
 // flame graph must not take a part for the whole. One whose outermost function is none that a program begins
-// with gets its frame only with mark.
-func (s stackFields) root(frames []profile.Frame, st *Stack, mark bool) ([]profile.Frame, profile.Fate) {
+// with gets its frame only with mark. ends are where the frames of each field end, and fates what became of them.
+func (s stackFields) root(frames []profile.Frame, ends []int, fates []stack.Outcome, mark bool) ([]profile.Frame, profile.Fate) {
 	fate, start := profile.Whole, 0
 	if len(frames) == 0 {
 		fate = profile.NoStack
 	}
 	for i := range s {
-		user := frames[start:st.ends[i]]
-		start = st.ends[i]
-		switch o := st.fates[i]; {
+		user := frames[start:ends[i]]
+		start = ends[i]
+		switch o := fates[i]; {
 		case o == stack.Lost && s[i].user != nil:
 			if fate != profile.NoStack {
 				fate = profile.Lost

@@ -4,31 +4,19 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// counting counts how often functions are named.
-type counting struct {
-	stack.Symbolizer
-	n int
-}
-
-func (c *counting) Resolve(t symbolizer.Task, q []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error) {
-	c.n++
-	return c.Symbolizer.Resolve(t, q)
-}
-
 // Plans for several exporters of one data source read a row's stack once, and what they make of it is what
 // each would make alone.
 func TestPlansShareStacks(t *testing.T) {
 	s := idGadget(t, idMetadata)
-	names := &counting{Symbolizer: &functions{}}
+	names := &functions{}
 	o := idOptions(t, nil)
-	o.Symbolizer = names
+	o.Names = names
 	first := compile(t, s, o)
 	o.First = first
 	o.Exporter.Attributes = []config.KeyValue{{Key: "thread.name", Value: "drop"}}

@@ -2,7 +2,6 @@ package fieldmap
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	ebpftypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf/types"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
@@ -24,10 +22,6 @@ const (
 	userIDType   = "profiles_user_stack"
 	kernelIDTag  = "type:" + kernelIDType
 	userIDTag    = "type:" + userIDType
-
-	// Types that go with them: see gadgets/include.
-	stackKeyTag = "type:profiles_stack_key"
-	processTag  = "type:profiles_process"
 
 	// kernelTargetAnnotation names the field that IG formats a kernel stack into.
 	kernelTargetAnnotation = "ebpf.formatter.kstack"
@@ -53,17 +47,16 @@ type stackField struct {
 	user                       *stack.User
 	addresses, buildIDs, inode reader
 
-	processes        *procmap.Resolver // nil: mappings are as the kernel gave them
-	offsets, raw     bool              // file_addresses: offset, raw_addresses
-	pid, space, seen reader
+	namer               Namer // nil: frames are as the row has them
+	pid, space, seen    reader
+	mtimeSec, mtimeNsec reader
 
 	// handed has the frames of the ID.
 	handed Stacks
 
 	// byID: there is no text, the frames are those of the ID.
 	byID    bool
-	task    taskReader
-	unnamed *unnamed // the Plan's
+	unnamed *unnamed // the Plan's: of kernel stacks
 }
 
 // stack finds the fields with a stack: those of the annotation, or by their types.
@@ -110,12 +103,10 @@ func (c *compiler) add(f stackField) {
 	id := f.id
 	id.errno = f.user != nil && !f.byID
 	rs := []reader{f.text, f.addresses, f.buildIDs, id}
-	if f.processes != nil || f.byID {
-		// Programs that are not loaded at random places have the same addresses.
-		rs = append(rs, f.inode)
-	}
-	if f.byID {
-		rs = append(rs, f.space) // gadgets can give the stacks of several processes one ID
+	if f.user != nil && f.namer != nil || f.byID {
+		// Programs that are not loaded at random places have the same addresses, and gadgets can give the stacks of
+		// several processes one ID.
+		rs = append(rs, f.inode, f.space)
 	}
 	for _, r := range rs {
 		if r.acc != nil {
@@ -229,7 +220,7 @@ func (c *compiler) kernel() *stack.Kernel {
 }
 
 func (c *compiler) userStack(raw datasource.FieldAccessor) (stackField, error) {
-	f := stackField{name: raw.FullName(), user: stack.NewUser(stack.UserOptions{}), processes: c.o.Processes, offsets: c.o.Exporter.OffsetAddresses, raw: c.o.Exporter.RawAddresses}
+	f := stackField{name: raw.FullName(), user: stack.NewUser(stack.UserOptions{}), namer: c.o.Names}
 	for name, r := range map[string]*reader{
 		"tgid_level0":    &f.pid,
 		"base_addr_hash": &f.space,
@@ -239,6 +230,8 @@ func (c *compiler) userStack(raw datasource.FieldAccessor) (stackField, error) {
 		"buildid":        &f.buildIDs,
 		"stack_id":       &f.id,
 		"inode":          &f.inode,
+		"mtime_sec":      &f.mtimeSec,
+		"mtime_nsec":     &f.mtimeNsec,
 	} {
 		if acc := c.byName[raw.FullName()+"."+name]; acc != nil {
 			*r = newReader(c.ds, acc)
@@ -253,13 +246,17 @@ func (c *compiler) userStack(raw datasource.FieldAccessor) (stackField, error) {
 // read reads the stacks of all fields into st. The outcome is Lost if any of them was lost, although the
 // others are there; Empty only if all are. With pending, more will be known of the frames.
 func (s stackFields) read(st *Stack, d datasource.Data) {
-	st.frames, st.ends, st.fates, st.pending = st.frames[:0], st.ends[:0], st.fates[:0], false
+	st.frames, st.ends, st.fates, st.users, st.pending = st.frames[:0], st.ends[:0], st.fates[:0], st.users[:0], false
 	var lost, truncated bool
 	for i := range s {
 		var o stack.Outcome
 		var more bool
+		from := len(st.frames)
 		st.frames, o, more = s[i].append(st.frames, d)
 		st.ends, st.fates = append(st.ends, len(st.frames)), append(st.fates, o)
+		if s[i].user != nil && len(st.frames) > from {
+			s[i].userFrames(st, i, from, d)
+		}
 		st.pending = st.pending || more
 		lost = lost || o == stack.Lost
 		truncated = truncated || o == stack.Truncated
@@ -274,22 +271,6 @@ func (s stackFields) read(st *Stack, d datasource.Data) {
 	default:
 		st.outcome = stack.OK
 	}
-}
-
-// annotates tells whether annotate has anything to do.
-func (s stackFields) annotates() bool {
-	return slices.ContainsFunc(s, func(f stackField) bool { return f.user != nil && (f.processes != nil || !f.raw) })
-}
-
-// annotate fills in what is known of the mappings of a process's frames. ends are where those of each field
-// end.
-func (s stackFields) annotate(frames []profile.Frame, ends []int, d datasource.Data) (pending bool) {
-	start := 0
-	for i := range s {
-		pending = s[i].annotate(frames[start:ends[i]], d) || pending
-		start = ends[i]
-	}
-	return pending
 }
 
 // append appends the frames of one field. With pending, more may be known of them later.
@@ -318,35 +299,6 @@ func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profi
 		out, o = stack.AppendPlain(dst, text)
 	}
 	return out, o, false
-}
-
-// annotate fills in what is known of the mappings of a process's frames.
-func (f *stackField) annotate(frames []profile.Frame, d datasource.Data) (pending bool) {
-	if f.user == nil || len(frames) == 0 {
-		return false
-	}
-	if f.processes != nil {
-		pending = f.processes.Annotate(procmap.Process{
-			PID: uint32(f.pid.number(d)), ExeInode: f.inode.number(d), Space: uint32(f.space.number(d)),
-		}, f.seen.number(d), !f.offsets, frames)
-	}
-	if !f.raw {
-		hideAddresses(frames)
-	}
-	return pending
-}
-
-// hideAddresses takes the addresses that frames of an unknown file have in their process.
-func hideAddresses(frames []profile.Frame) {
-	for i := range frames {
-		f := &frames[i]
-		if f.Mapping != (profile.Mapping{}) {
-			continue
-		}
-		if f.Address = 0; f.Name == "" {
-			f.Name = stack.Unknown
-		}
-	}
 }
 
 // number reads an unsigned number, 0 where there is none.

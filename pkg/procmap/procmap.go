@@ -1,61 +1,105 @@
 // Package procmap finds out which file, and where in it, the addresses of a process belong to.
 //
-// The kernel hands over bare addresses, or a GNU build ID and an offset. A Resolver reads the rest
-// from /proc/PID in a goroutine of its own: the path, the GNU and the Go build ID and the htlhash of
-// the files that a process has mapped to execute. Whoever asks never waits for it. What is not known
-// yet is asked for, and is known some moments later.
+// The kernel hands over bare addresses. A Resolver knows the rest from two sources. The kernel tells it,
+// where it may ask for that, of every execve, fork and executable mapping of the machine: so it knows
+// processes that are gone before anybody could look. Of those that were there before, it reads
+// /proc/PID/maps once they are asked for. Both happen in goroutines of its own, as does the reading of files:
+// whoever asks never waits. What is not known yet is known some moments later, and is kept past the
+// end of the process.
 //
 // # Trust
 //
-// Processes are hostile. A file is opened as what is mapped (/proc/PID/map_files), never by a path
-// that a container could redirect; only regular files are opened, and none on file systems that a
-// process or a network can stop (FUSE, NFS and the like). Of each only what package buildid reads is
-// read. Everything that is kept has a bound.
+// Processes are hostile. A file is opened as what is mapped (/proc/PID/map_files) or, where the process is
+// gone, by its path in the host's root or a container's, without following links. Either way it counts
+// only if it is the regular file, by its inode and where they can be compared its device, that the kernel has seen
+// mapped; and none is opened on file systems that a process or a network can stop (FUSE, NFS and the
+// like). Of each only what package buildid reads is read. Everything that is kept has a bound.
 //
-// A number of a process can be another process's by the time that it is read. So all of it is read
-// through one open folder, which belongs to one process, and counts only if that process runs the
-// executable that the kernel saw (inode) and was there when the kernel saw it (start time). What is
-// known of a process is kept under its address space (Process), so that a later process of that
-// number does not get it.
+// A number of a process can be another process's by the time that it is asked for. What the kernel tells
+// has times, which tell them apart. What is read from /proc is read through one open folder, which belongs to
+// one process, and counts only if that process runs the executable that the kernel saw (inode) and was
+// there when the kernel saw it (start time).
 package procmap
 
 import (
-	"cmp"
+	"context"
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 // Process is an address space as a gadget's program saw it. It is comparable.
 type Process struct {
 	// PID is the number in the PID namespace that /proc shows.
 	PID uint32
-	// ExeInode is the inode of the executable. Without it nothing is read.
+	// ExeInode is the inode of the executable. Without it nothing is known.
 	ExeInode uint64
+	// ExeModified is when the executable was modified, in nanoseconds since 1970; 0 if that is not known.
+	ExeModified int64
 	// Space changes with every execve and differs between processes: the base_addr_hash of a
 	// gadget_user_stack.
 	Space uint32
 }
 
+// State says what is known of an address.
+type State uint8
+
+// The states.
+const (
+	// Pending says that more will be known in some moments.
+	Pending State = iota
+	// Known says that File and Address are there.
+	Known
+	// Gone says that the process ended, or became another program, before its mappings were known.
+	Gone
+	// Unmapped says that no code was mapped there: the stack was walked into something else.
+	Unmapped
+	// Generated says that the code is in no file: a JIT compiler has made it.
+	Generated
+	// Unreadable says that File has a Path only: it could not be opened or is on a file system that may not
+	// answer.
+	Unreadable
+	numStates
+)
+
+var stateNames = [numStates]string{"pending", "known", "process gone", "not code", "generated code", "file unreadable"}
+
+// String returns a short name in plain words.
+func (s State) String() string {
+	if s < numStates {
+		return stateNames[s]
+	}
+	return "unknown"
+}
+
+// Place is where the code at an address of a process comes from.
+type Place struct {
+	State State
+	File  *File // also if it is Unreadable; else nil unless Known
+	// Offset is where the code is in the file, and Address the address that the file's symbol tables have for it.
+	Offset, Address uint64
+}
+
 // Options are the settings of a Resolver.
 type Options struct {
-	// Root is the folder that has the host's proc; "" means /.
+	// Root is the folder that has the host's root, with its proc; "" means /.
 	Root string
+	// Unwatched leaves the kernel unasked: processes are read when they are asked for.
+	Unwatched bool
 }
 
 // Bounds of what a Resolver keeps.
 const (
-	maxQueue     = 512
+	maxQueue     = 1024
 	maxProcesses = 4096
-	maxFiles     = 8192 // that are identified, in all processes
-	// maxHeld is in bytes, by estimate, for the mappings of all processes. A process can have thousands,
-	// each of a file with a path of four kilobytes; an ordinary one takes a few kilobytes altogether.
+	maxFiles     = 8192
+	// maxHeld is in bytes, by estimate, for the mappings of all processes and the names of their files. A
+	// process can have a thousand, each of a file with a path of four kilobytes; an ordinary one takes a
+	// kilobyte altogether.
 	maxHeld = 32 << 20
 )
 
@@ -65,82 +109,106 @@ const (
 	lastRetry  = 10 * time.Minute
 )
 
-// rest is for how many times the time of a read the goroutine rests after it: whoever starts processes
-// without pause gets a fifth of one CPU at most.
-const rest = 4
+// The goroutine that reads may do so for burst at once. Then it earns a second for every slowdown seconds, so
+// that whoever starts processes without pause gets a fifth of one CPU at most.
+const (
+	burst    = time.Second
+	slowdown = 5
+)
 
 // stopTimeout is how long Close waits for a read that is under way.
 const stopTimeout = 2 * time.Second
 
 // Resolver knows the mappings of processes. Its methods may be called by any number of goroutines.
-// Close ends its goroutine.
+// Close ends its goroutines.
 type Resolver struct {
-	proc string
+	root, proc string
 
 	mu        sync.Mutex
+	history   history
 	processes map[Process]*entry
-	held      int // bytes, of all entries
+	files     map[fileKey]*file
+	fileBytes int
 	failed    int // reads, while none has succeeded
 	succeeded bool
 	lastErr   error
+	stats     Stats
+	watching  bool // the history is complete from when the Resolver was made
+	changed   chan struct{}
 
-	queue   chan request
-	stop    chan struct{}
-	stopped chan struct{}
-	once    sync.Once
+	queue  chan request
+	toRead chan *file
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
 
-	// Owned by the goroutine.
-	files map[fileID]buildid.Info
+	mountsMu sync.Mutex // never with mu
+	avoid    map[device]verdict
+	mounts   hostMounts
 }
 
+// request is for the mappings of a process.
 type request struct {
 	process Process
-	seen    uint64 // see Annotate
+	seen    uint64 // see Locate
 }
 
-// entry is what is known of a process. Under Resolver.mu; ranges are replaced as a whole.
+// entry is what is known of a process that was asked for. Under Resolver.mu.
 type entry struct {
-	ranges []mapped // by address; nil: nothing known
-	size   int      // of ranges in bytes, by estimate
+	life   *life // nil: nothing known
 	queued bool
-	retry  time.Time // no earlier
+	gone   bool // there is nothing to be read any more
+	retry  time.Time
 	wait   time.Duration
 	used   time.Time
 }
 
-// mapped is a part of an address space that a file is mapped to.
-type mapped struct {
-	start, end, offset uint64
-	file               *file
-}
-
-type file struct {
-	path string
-	info buildid.Info
+// Stats are sums since the Resolver was made.
+type Stats struct {
+	// Watching says that the kernel tells of new processes.
+	Watching bool
+	// Events are those of the kernel, and Lost those that it had no room for.
+	Events, Lost uint64
+	// Read and Failed are processes that were read from /proc or could not be.
+	Read, Failed uint64
+	// Files were identified, Unreadable could not be.
+	Files, Unreadable uint64
 }
 
 // New returns a running Resolver.
 func New(o Options) *Resolver {
+	ctx, stop := context.WithCancel(context.Background())
 	r := &Resolver{
+		root:      filepath.Join("/", o.Root),
 		proc:      filepath.Join("/", o.Root, "proc"),
+		history:   newHistory(),
 		processes: map[Process]*entry{},
+		files:     map[fileKey]*file{},
+		changed:   make(chan struct{}),
 		queue:     make(chan request, maxQueue),
-		stop:      make(chan struct{}),
-		stopped:   make(chan struct{}),
-		files:     map[fileID]buildid.Info{},
+		toRead:    make(chan *file, maxQueue),
+		stop:      stop,
+		avoid:     map[device]verdict{},
 	}
-	go r.run()
+	r.ended.Go(func() { r.run(ctx) })
+	if !o.Unwatched {
+		if w := watch(); w != nil {
+			r.watching, r.stats.Watching = true, true
+			r.ended.Go(func() { r.follow(ctx, w) })
+		}
+	}
 	return r
 }
 
-// Close stops the Resolver and waits for its goroutine, up to two seconds: the goroutine ends after
-// the file that it reads, and a file system can take its time. After it, Annotate knows what it knew.
+// Close stops the Resolver and waits for its goroutines, up to two seconds: one ends after the file that
+// it reads, and a file system can take its time. After it, Locate knows what it knew.
 func (r *Resolver) Close() {
-	r.once.Do(func() { close(r.stop) })
+	r.stop()
+	stopped := make(chan struct{})
+	go func() { r.ended.Wait(); close(stopped) }()
 	timer := time.NewTimer(stopTimeout)
 	defer timer.Stop()
 	select {
-	case <-r.stopped:
+	case <-stopped:
 	case <-timer.C:
 	}
 }
@@ -160,100 +228,119 @@ func (r *Resolver) Err() error {
 	return r.lastErr
 }
 
-func (r *Resolver) run() {
-	defer close(r.stopped)
-	for {
-		select {
-		case <-r.stop:
-			return
-		case req := <-r.queue:
-			begin := time.Now()
-			ranges, err := r.read(req)
-			r.mu.Lock()
-			if e := r.processes[req.process]; e != nil {
-				e.queued = false
-				if err == nil {
-					r.keep(e, ranges)
-				}
-			}
-			if err == nil {
-				r.succeeded = true
-			} else {
-				r.failed, r.lastErr = r.failed+1, err
-			}
-			r.mu.Unlock()
-			timer := time.NewTimer(rest * time.Since(begin))
-			select {
-			case <-r.stop:
-			case <-timer.C:
-			}
-			timer.Stop()
-		}
-	}
-}
-
-// Annotate fills in what is known of the mappings of user frames: with a GNU build ID, the rest of
-// the Mapping; with an address alone, the Mapping and the offset in the file in place of the address.
-// A frame of a program that was written in Go gets that type. Kernel frames, and all that is not
-// known, stay as they are.
-//
-// frames are those of one stack, leaf first. The address of each but the first is where a call returns
-// to, one instruction past it; what is filled in is one byte less, which lies in the call.
-//
-// With virtual, offsets become the addresses that the file's symbol tables have.
-//
-// seen is when the kernel saw the stack, in nanoseconds since boot, 0 if that is not known. With
-// pending, something is asked for and a later call may know more.
-func (r *Resolver) Annotate(p Process, seen uint64, virtual bool, frames []profile.Frame) (pending bool) {
-	if p.PID == 0 || p.ExeInode == 0 {
-		return false
-	}
+// Stats returns the counters.
+func (r *Resolver) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := r.processes[p]
+	return r.stats
+}
+
+// Changed returns a channel that is closed when more is known than now.
+func (r *Resolver) Changed() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
+}
+
+// tell closes the channel that Changed has returned. Under r.mu.
+func (r *Resolver) tell() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// Locate appends to dst, for each address of a process, where its code comes from. With pending, a
+// later call knows more of some of them.
+//
+// seen is when the kernel saw the addresses, in nanoseconds since boot, 0 if that is not known.
+func (r *Resolver) Locate(dst []Place, p Process, seen uint64, addrs []uint64) (places []Place, pending bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.bind(p, seen)
 	missing := false
-	for i := range frames {
-		f := &frames[i]
-		if f.Type == profile.FrameKernel || f.Mapping.HTLHash != "" {
-			continue
-		}
-		switch {
-		case f.Mapping.GNUBuildID != "":
-			if m := e.byBuildID(f.Mapping.GNUBuildID); m != nil {
-				m.annotate(f, virtual)
-			} else {
-				missing = true
-			}
-		case f.Address != 0 && f.Mapping == profile.Mapping{}:
-			addr := f.Address
-			if i > 0 {
-				addr--
-			}
-			if m := e.byAddress(addr); m != nil {
-				f.Address = addr + m.offset - m.start
-				m.file.annotate(f, virtual)
-			} else {
-				missing = true
+	for _, addr := range addrs {
+		place := r.locate(p, e, addr)
+		missing = missing || place.State == Gone || place.State == Unmapped
+		pending = pending || place.State == Pending
+		dst = append(dst, place)
+	}
+	if missing && p.PID != 0 && p.ExeInode != 0 && r.ask(p, seen, e) {
+		pending = true
+		for i := len(dst) - len(addrs); i < len(dst); i++ {
+			if s := dst[i].State; s == Gone || s == Unmapped {
+				dst[i].State = Pending
 			}
 		}
 	}
-	now := time.Now()
-	if e != nil {
-		e.used = now
+	return dst, pending
+}
+
+// bind returns the entry of a process, nil if it has none and nothing is known of it. Under r.mu.
+func (r *Resolver) bind(p Process, seen uint64) *entry {
+	e := r.processes[p]
+	switch {
+	case e != nil:
+		e.used = time.Now()
+		if e.life != nil || e.gone {
+			return e
+		}
+	case p.PID == 0 || p.ExeInode == 0:
+		return nil
 	}
-	return missing && r.ask(p, seen, e, now)
+	// One that was there before the kernel was asked has no start, and may have become another program
+	// after it was seen, but not without an event.
+	l := r.history.at(p.PID, seen)
+	if l == nil || !r.watching {
+		return e
+	}
+	if e == nil {
+		r.makeRoom()
+		e = &entry{used: time.Now()}
+		r.processes[p] = e
+	}
+	e.life = l
+	r.checkFiles(l)
+	return e
+}
+
+// locate finds one address. Under r.mu.
+func (r *Resolver) locate(p Process, e *entry, addr uint64) Place {
+	if e == nil || e.life == nil {
+		return Place{State: Gone}
+	}
+	m := e.life.find(addr)
+	switch {
+	case m == nil && !e.life.known():
+		return Place{State: Gone}
+	case m == nil:
+		return Place{State: Unmapped}
+	}
+	f := m.file
+	switch known := f.known; {
+	case known == nil:
+	case known.ID == symbols.VDSO && addr < 1<<32: // the other one, of 32-bit programs
+		return Place{State: Unmapped}
+	case p.ExeModified != 0 && known.ID.Inode == p.ExeInode && known.ID.MtimeNS != p.ExeModified &&
+		f.checked+recheck < bootTime() && r.check(f):
+		return Place{State: Pending} // it was written to since
+	}
+	place := f.place(addr - m.start + m.offset)
+	if place.State == Pending && !r.check(f) { // there is too much to do: the next new stack asks again
+		return Place{State: Unreadable, File: &File{Path: f.key.path}}
+	}
+	return place
 }
 
 // ask queues a process to be read, or read again, unless that was tried a short while ago. It tells
 // whether there is something to wait for. Under r.mu.
-func (r *Resolver) ask(p Process, seen uint64, e *entry, now time.Time) bool {
+func (r *Resolver) ask(p Process, seen uint64, e *entry) bool {
+	now := time.Now()
 	switch {
 	case e == nil:
 		r.makeRoom()
 		e = &entry{used: now}
 	case e.queued:
 		return true
-	case now.Before(e.retry):
+	case e.gone || now.Before(e.retry):
 		return false
 	}
 	select {
@@ -268,31 +355,50 @@ func (r *Resolver) ask(p Process, seen uint64, e *entry, now time.Time) bool {
 	return true
 }
 
-// keep takes over what was read of a process, and forgets others if that is too much to hold. Under r.mu.
-func (r *Resolver) keep(e *entry, ranges []mapped) {
-	size := sizeOf(ranges)
-	r.held += size - e.size
-	e.ranges, e.size = ranges, size
-	for r.held > maxHeld && len(r.processes) > 1 {
-		r.forgetHalf()
-	}
-}
-
-// sizeOf estimates the memory of ranges with their files, on the high side.
-func sizeOf(ranges []mapped) int {
-	n := 0
-	seen := map[*file]bool{}
-	for i := range ranges {
-		n += 32
-		if f := ranges[i].file; !seen[f] {
-			seen[f] = true
-			n += 256 + len(f.path) + len(f.info.Go) + len(f.info.GNU) + 24*len(f.info.Code)
+// run reads what is asked for.
+func (r *Resolver) run(ctx context.Context) {
+	sweep := time.NewTicker(10 * time.Second)
+	defer sweep.Stop()
+	credit, last := burst, time.Now()
+	for {
+		var begin time.Time
+		select { // processes end, files stay
+		case req := <-r.queue:
+			begin = time.Now()
+			r.readProcess(ctx, req)
+		default:
+			select {
+			case <-ctx.Done():
+				return
+			case <-sweep.C:
+				r.sweep()
+				continue
+			case req := <-r.queue:
+				begin = time.Now()
+				r.readProcess(ctx, req)
+			case f := <-r.toRead:
+				begin = time.Now()
+				r.readFile(f)
+			}
+		}
+		credit = min(burst, credit+begin.Sub(last)/slowdown)
+		last = time.Now()
+		credit -= last.Sub(begin)
+		if credit < 0 {
+			timer := time.NewTimer(-credit * slowdown)
+			select {
+			case <-ctx.Done():
+			case <-timer.C:
+			}
+			timer.Stop()
+		}
+		if ctx.Err() != nil {
+			return
 		}
 	}
-	return n
 }
 
-// makeRoom makes room for one more process.
+// makeRoom makes room for one more process. Under r.mu.
 func (r *Resolver) makeRoom() {
 	if len(r.processes) >= maxProcesses {
 		r.forgetHalf()
@@ -302,82 +408,46 @@ func (r *Resolver) makeRoom() {
 // forgetHalf forgets the processes that were not asked for in the longest time, half of them.
 func (r *Resolver) forgetHalf() {
 	keys := slices.SortedFunc(maps.Keys(r.processes), func(a, b Process) int { return r.processes[a].used.Compare(r.processes[b].used) })
-	for _, p := range keys[:len(keys)/2] {
-		r.held -= r.processes[p].size
+	for _, p := range keys[:(len(keys)+1)/2] {
 		delete(r.processes, p)
 	}
 }
 
-func (e *entry) byAddress(addr uint64) *mapped {
-	if e == nil {
-		return nil
-	}
-	i, found := slices.BinarySearchFunc(e.ranges, addr, func(m mapped, addr uint64) int { return cmp.Compare(m.start, addr) })
-	if !found {
-		i--
-	}
-	if i < 0 || addr >= e.ranges[i].end {
-		return nil
-	}
-	return &e.ranges[i]
-}
-
-func (e *entry) byBuildID(id string) *file {
-	if e == nil {
-		return nil
-	}
-	for i := range e.ranges {
-		if f := e.ranges[i].file; f.info.GNU == id {
-			return f
-		}
-	}
-	return nil
-}
-
-// annotate fills in a frame whose address is an offset in the file.
-func (f *file) annotate(fr *profile.Frame, virtual bool) {
-	fr.Mapping = profile.Mapping{
-		File: f.path, GNUBuildID: f.info.GNU, GoBuildID: f.info.Go, HTLHash: f.info.HTLHash, Symbolized: fr.Name != "",
-	}
-	fr.Type = f.frameType(fr)
-	if !virtual {
+// sweep forgets some if there is too much to hold.
+func (r *Resolver) sweep() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held() <= maxHeld {
 		return
 	}
-	if addr, ok := f.info.Virtual(fr.Address); ok {
-		fr.Address = addr
+	for _, lives := range r.history.byPID {
+		for _, l := range lives {
+			l.forgot = true
+		}
+	}
+	r.history = newHistory()
+	r.files, r.fileBytes = map[fileKey]*file{}, 0
+	for len(r.processes) > 0 && r.held() > maxHeld {
+		r.forgetHalf()
 	}
 }
 
-// frameType tells Go functions from others. A file with a Go build ID is made by the Go toolchain,
-// but can hold C functions too, whose names, unlike those of Go functions, have no package.
-func (f *file) frameType(fr *profile.Frame) profile.FrameType {
-	if f.info.Go != "" && isGoName(fr.Name) {
-		return profile.FrameGo
+// held estimates the memory of all lives and files, on the high side. Under r.mu.
+func (r *Resolver) held() int {
+	n := r.fileBytes
+	count := func(l *life) { n += 200 + 40*cap(l.ranges) }
+	for _, lives := range r.history.byPID {
+		for _, l := range lives {
+			count(l)
+		}
 	}
-	return fr.Type
-}
-
-// isGoName reports whether a function of a Go program is a Go function: main.work, or
-// example.com/mod/pkg.(*T).Method. C compilers add suffixes behind a dot (f.cold, f.isra.0), and
-// mangled names are C++ or Rust.
-func isGoName(name string) bool {
-	if strings.HasPrefix(name, "_") {
-		return false
+	for _, e := range r.processes {
+		if n += 150; e.life != nil && e.life.forgot {
+			count(e.life)
+			for i := range e.life.ranges {
+				n += len(e.life.ranges[i].file.key.path) / 4
+			}
+		}
 	}
-	pkg, function, ok := strings.Cut(name[strings.LastIndexByte(beforeBracket(name), '/')+1:], ".")
-	if !ok || pkg == "" {
-		return false
-	}
-	suffix, _, _ := strings.Cut(function, ".")
-	switch suffix {
-	case "", "cold", "isra", "part", "constprop", "lto_priv", "llvm", "localalias":
-		return false
-	}
-	return true
-}
-
-// beforeBracket leaves out type parameters, which have packages of their own.
-func beforeBracket(name string) string {
-	before, _, _ := strings.Cut(name, "[")
-	return before
+	return n
 }

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,31 +27,45 @@ func self(t *testing.T) Process {
 	t.Helper()
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat("/proc/self/exe", &st))
-	return Process{PID: uint32(os.Getpid()), ExeInode: st.Ino, Space: 1}
+	return Process{PID: uint32(os.Getpid()), ExeInode: st.Ino, ExeModified: st.Mtim.Nano(), Space: 1}
 }
 
-func newResolver(t *testing.T) *Resolver {
+// eachWay runs a test with and without the kernel's events.
+func eachWay(t *testing.T, test func(t *testing.T, r *Resolver)) {
 	t.Helper()
-	if _, err := os.Stat("/proc/self/map_files"); err != nil {
-		t.Skipf("no map_files: %v", err)
+	for name, o := range map[string]Options{"reading": {Unwatched: true}, "watching": {}} {
+		t.Run(name, func(t *testing.T) { test(t, newResolver(t, o)) })
 	}
-	r := New(Options{})
+}
+
+func newResolver(t *testing.T, o Options) *Resolver {
+	t.Helper()
+	r := New(o)
 	t.Cleanup(r.Close)
+	if !o.Unwatched && !r.Stats().Watching {
+		if os.Getuid() == 0 && initialNamespace() {
+			t.Fatal("the kernel does not tell of processes")
+		}
+		t.Skip("the kernel tells of processes to root only")
+	}
 	return r
 }
 
-// known annotates until nothing more is to come.
-func known(t *testing.T, r *Resolver, p Process, seen uint64, frames ...profile.Frame) []profile.Frame {
-	t.Helper()
-	require.Eventually(t, func() bool { return !r.Annotate(p, seen, false, frames) }, 20*time.Second, 5*time.Millisecond)
-	return frames
+func initialNamespace() bool {
+	ns, err := os.Readlink("/proc/self/ns/pid")
+	return err == nil && ns == initialPIDNamespace
 }
 
-func bootTime(t *testing.T) uint64 {
+// known locates until nothing more is to come.
+func known(t *testing.T, r *Resolver, p Process, seen uint64, addrs ...uint64) []Place {
 	t.Helper()
-	var now unix.Timespec
-	require.NoError(t, unix.ClockGettime(unix.CLOCK_BOOTTIME, &now))
-	return uint64(now.Nano())
+	var places []Place
+	require.Eventually(t, func() bool {
+		var pending bool
+		places, pending = r.Locate(nil, p, seen, addrs)
+		return !pending
+	}, 20*time.Second, 5*time.Millisecond)
+	return places
 }
 
 func TestOwnProcess(t *testing.T) {
@@ -63,104 +76,177 @@ func TestOwnProcess(t *testing.T) {
 	want, err := buildid.Read(bytes.NewReader(content), int64(len(content)))
 	require.NoError(t, err)
 	require.NotEmpty(t, want.Go)
-
-	r := newResolver(t)
 	addr := uint64(reflect.ValueOf(TestOwnProcess).Pointer())
-	name := runtime.FuncForPC(uintptr(addr)).Name()
-	frames := known(t, r, self(t), bootTime(t),
-		profile.Frame{Name: name, Address: addr, Type: profile.FrameNative},
-		profile.Frame{Address: addr + 1, Type: profile.FrameNative}, // where a call returns to
-		profile.Frame{Name: "c_function", Address: addr + 1, Type: profile.FrameNative},
-		profile.Frame{Name: "vfs_read", Address: addr, Type: profile.FrameKernel},
-		profile.Frame{Name: "nowhere", Address: 1, Type: profile.FrameNative},
-		profile.Frame{Name: "interpreted"},
-	)
-	mapping := profile.Mapping{File: exe, GNUBuildID: want.GNU, GoBuildID: want.Go, HTLHash: want.HTLHash, Symbolized: true}
-	offset := frames[0].Address
-	require.Equal(t, profile.Frame{Name: name, Address: offset, Mapping: mapping, Type: profile.FrameGo}, frames[0])
-	// The offset is where the code is in the file.
 	code := (*[8]byte)(reflect.ValueOf(TestOwnProcess).UnsafePointer())[:]
-	require.Equal(t, code, content[offset:offset+8])
-	virtual := []profile.Frame{{Name: name, Address: addr, Type: profile.FrameNative}}
-	require.False(t, r.Annotate(self(t), 0, true, virtual))
-	symbol, ok := want.Virtual(offset)
-	require.True(t, ok)
-	if e, err := elf.NewFile(bytes.NewReader(content)); err == nil && e.Type == elf.ET_EXEC {
-		require.Equal(t, addr, symbol, "a program that lies where it was linked to")
-	}
-	require.Equal(t, profile.Frame{Name: name, Address: symbol, Mapping: mapping, Type: profile.FrameGo}, virtual[0])
-	bare := mapping
-	bare.Symbolized = false
-	require.Equal(t, profile.Frame{Address: offset, Mapping: bare, Type: profile.FrameNative}, frames[1])
-	require.Equal(t, profile.FrameNative, frames[2].Type)
-	require.Equal(t, profile.Frame{Name: "vfs_read", Address: addr, Type: profile.FrameKernel}, frames[3])
-	require.Equal(t, profile.Frame{Name: "nowhere", Address: 1, Type: profile.FrameNative}, frames[4])
-	require.Equal(t, profile.Frame{Name: "interpreted"}, frames[5])
+	eachWay(t, func(t *testing.T, r *Resolver) {
+		places := known(t, r, self(t), bootTime(), addr, 1)
+		p := places[0]
+		require.Equal(t, Known, p.State)
+		require.Equal(t, exe, p.File.Path)
+		require.Equal(t, want, p.File.Info)
+		require.Equal(t, code, content[p.Offset:p.Offset+8], "where the code is in the file")
+		symbol, ok := want.Virtual(p.Offset)
+		require.True(t, ok)
+		require.Equal(t, symbol, p.Address)
+		if e, err := elf.NewFile(bytes.NewReader(content)); err == nil && e.Type == elf.ET_EXEC {
+			require.Equal(t, addr, p.Address, "a program that lies where it was linked to")
+		}
+		require.Equal(t, Unmapped, places[1].State)
 
-	if want.GNU != "" {
-		f := known(t, r, self(t), 0, profile.Frame{Name: name, Address: 0x42, Mapping: profile.Mapping{GNUBuildID: want.GNU, Symbolized: true}})
-		require.Equal(t, mapping, f[0].Mapping)
-		require.EqualValues(t, 0x42, f[0].Address, "it is an offset already")
-	}
+		f, err := p.File.Open()
+		require.NoError(t, err)
+		defer f.Close()
+		id, err := symbols.Identify(f)
+		require.NoError(t, err)
+		require.Equal(t, p.File.ID, id)
+		root, err := p.File.Root()
+		require.NoError(t, err)
+		require.NoError(t, root.Close())
+	})
 }
 
 // Another process that has the number by now gives nothing away.
 func TestOtherProcess(t *testing.T) {
-	r := newResolver(t)
 	addr := uint64(reflect.ValueOf(TestOtherProcess).Pointer())
-	frame := profile.Frame{Name: "f", Address: addr, Type: profile.FrameNative}
-	for name, change := range map[string]func(p *Process) (seen uint64){
-		"another executable":  func(p *Process) uint64 { p.ExeInode++; return 0 },
-		"started later":       func(*Process) uint64 { return 1 },
-		"no such process":     func(p *Process) uint64 { p.PID = 1 << 31; return 0 },
-		"executable unknown":  func(p *Process) uint64 { p.ExeInode = 0; return 0 },
-		"not a process's row": func(p *Process) uint64 { p.PID = 0; return 0 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := self(t)
-			p.Space = uint32(len(name))
-			seen := change(&p)
-			require.Equal(t, []profile.Frame{frame}, known(t, r, p, seen, frame))
-		})
-	}
+	eachWay(t, func(t *testing.T, r *Resolver) {
+		for name, change := range map[string]func(p *Process) (seen uint64){
+			"another executable":  func(p *Process) uint64 { p.ExeInode++; return 0 },
+			"started later":       func(*Process) uint64 { return 1 },
+			"no such process":     func(p *Process) uint64 { p.PID = 1 << 31; return 0 },
+			"executable unknown":  func(p *Process) uint64 { p.ExeInode = 0; return 0 },
+			"not a process's row": func(p *Process) uint64 { p.PID = 0; return 0 },
+		} {
+			t.Run(name, func(t *testing.T) {
+				p := self(t)
+				p.Space = uint32(len(name))
+				seen := change(&p)
+				require.Equal(t, []Place{{State: Gone}}, known(t, r, p, seen, addr))
+			})
+		}
+	})
 }
 
-// A process that ends leaves what is known of it; one that maps more is read again.
-func TestEndedProcess(t *testing.T) {
-	r := newResolver(t)
-	cmd := exec.Command("sleep", "600")
+// start starts a program and waits until it runs that and no other.
+func start(t *testing.T, name string, args ...string) (*exec.Cmd, Process) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
 	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // it may have ended
 	exe := fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid)
-	var st unix.Stat_t
-	var own unix.Stat_t
+	var st, own unix.Stat_t
 	require.NoError(t, unix.Stat("/proc/self/exe", &own))
-	require.Eventually(t, func() bool { // it runs this program until it has called execve
+	require.Eventually(t, func() bool {
 		return unix.Stat(exe, &st) == nil && st.Ino != own.Ino
 	}, 10*time.Second, time.Millisecond)
-	p := Process{PID: uint32(cmd.Process.Pid), ExeInode: st.Ino, Space: 7}
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(exe), "maps"))
-	require.NoError(t, err)
-	areas := parseMaps(text)
-	require.NotEmpty(t, areas)
-	frame := profile.Frame{Address: areas[0].start + 8}
-	first := known(t, r, p, 0, frame)
-	require.Len(t, first[0].Mapping.HTLHash, 32)
-	require.Equal(t, areas[0].offset+8, first[0].Address)
+	return cmd, Process{PID: uint32(cmd.Process.Pid), ExeInode: st.Ino, Space: 7}
+}
+
+func areasOf(t *testing.T, pid uint32) []area {
+	t.Helper()
+	var areas []area
+	require.Eventually(t, func() bool { // libraries come after the start
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+		require.NoError(t, err)
+		areas = parseMaps(text)
+		return strings.Contains(string(text), "/libc.so")
+	}, 10*time.Second, time.Millisecond)
+	return areas
+}
+
+// A process that ends leaves what is known of it.
+func TestEndedProcess(t *testing.T) {
+	eachWay(t, func(t *testing.T, r *Resolver) {
+		cmd, p := start(t, "sleep", "600")
+		addr := areasOf(t, p.PID)[0].start + 8
+		seen := bootTime()
+		first := known(t, r, p, seen, addr)
+		require.Equal(t, Known, first[0].State)
+		require.Len(t, first[0].File.Info.HTLHash, 32)
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait() // killed
+		require.Equal(t, first, known(t, r, p, seen, addr))
+	})
+}
+
+// A process that is gone before anybody asks is known all the same.
+func TestGoneProcess(t *testing.T) {
+	r := newResolver(t, Options{})
+	cmd, p := start(t, "sleep", "600")
+	areas := areasOf(t, p.PID)
+	seen := bootTime()
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // killed
-	require.Equal(t, first, known(t, r, p, 0, frame))
+	time.Sleep(3 * readEvery)
+	var addrs []uint64
+	for _, a := range areas {
+		addrs = append(addrs, a.start+16)
+	}
+	for i, place := range known(t, r, p, seen, addrs...) {
+		require.Equal(t, Known, place.State, areas[i].key.path)
+		require.Equal(t, areas[i].key.path, place.File.Path)
+		require.Equal(t, areas[i].offset+16, place.Offset)
+	}
+	p.Space++
+	require.Equal(t, Gone, known(t, r, p, r.history.byPID[p.PID][0].start-1, addrs[0])[0].State, "before it began")
+}
+
+// A fork has what its parent has, and a program that a process becomes has not what it was before.
+func TestForkAndExec(t *testing.T) {
+	r := newResolver(t, Options{})
+	// The shell's child is a shell until it becomes sleep.
+	cmd := exec.Command("sh", "-c", "( (while :; do :; done) & echo $!; wait)")
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL); _ = cmd.Wait() }) // killed
+	var pid uint32
+	_, err = fmt.Fscan(out, &pid)
+	require.NoError(t, err)
+	areas := areasOf(t, pid)
+	seen := bootTime()
+	require.NoError(t, unix.Kill(-cmd.Process.Pid, unix.SIGKILL))
+	time.Sleep(3 * readEvery)
+	place := known(t, r, Process{PID: pid, ExeInode: areas[0].key.inode, Space: 3}, seen, areas[0].start)[0]
+	require.Equal(t, Known, place.State)
+	require.Equal(t, areas[0].key.path, place.File.Path)
 }
 
 // Where no process can be read, the reason is told; one that can be read clears it.
 func TestErr(t *testing.T) {
-	r := newResolver(t)
+	r := newResolver(t, Options{Unwatched: true})
 	for i := range suspicious {
 		require.NoError(t, r.Err())
-		known(t, r, Process{PID: 1<<31 + uint32(i), ExeInode: 1}, 0, profile.Frame{Address: 1})
+		known(t, r, Process{PID: 1<<31 + uint32(i), ExeInode: 1}, 0, 1)
 	}
 	require.ErrorIs(t, r.Err(), os.ErrNotExist)
-	known(t, r, self(t), 0, profile.Frame{Address: 1})
+	known(t, r, self(t), 0, 1)
 	require.NoError(t, r.Err())
+}
+
+// A file that is gone can be read as long as a process has it; one that is another by now is not taken for it.
+func TestDeletedAndReplacedFiles(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	content, err := os.ReadFile(sleep)
+	require.NoError(t, err)
+	eachWay(t, func(t *testing.T, r *Resolver) {
+		path := filepath.Join(t.TempDir(), "nap")
+		require.NoError(t, os.WriteFile(path, content, 0o700))
+		cmd, p := start(t, path, "600")
+		require.NoError(t, os.Remove(path))
+		require.NoError(t, os.WriteFile(path, append(content, 0), 0o700))
+		areas := areasOf(t, p.PID)
+		place := known(t, r, p, bootTime(), areas[0].start)[0]
+		require.Equal(t, Known, place.State)
+		want, err := buildid.HTLHash(bytes.NewReader(content), int64(len(content)))
+		require.NoError(t, err)
+		require.Equal(t, want, place.File.Info.HTLHash)
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait() // killed
+		_, err = place.File.Open()
+		require.Error(t, err)
+	})
 }
 
 func TestParseMaps(t *testing.T) {
@@ -173,10 +259,14 @@ func TestParseMaps(t *testing.T) {
 nonsense
 1-
 7f0000006000-7f0000005000 r-xp 00000000 00:2a 13               /backwards
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0        [vsyscall]
 `))
 	require.Equal(t, []area{
-		{0x401000, 0x402000, 0x1000, "fd:01", 12, "/usr/bin/app"},
-		{0x7f0000000000, 0x7f0000001000, 0, "00:2a", 13, "/a file with  spaces"},
+		{0x401000, 0x402000, 0x1000, fileKey{dev: device{0xfd, 1}, inode: 12, path: "/usr/bin/app"}},
+		{0x7f0000000000, 0x7f0000001000, 0, fileKey{dev: device{0, 0x2a}, inode: 13, path: "/a file with  spaces"}},
+		{0x7f0000001000, 0x7f0000002000, 0, fileKey{}},
+		{0x7ffc00000000, 0x7ffc00002000, 0, fileKey{path: "[vdso]"}},
+		{0x7f0000003000, 0x7f0000004000, 0, fileKey{dev: device{0, 1}, inode: 99, path: "memfd:x"}},
 	}, areas)
 	line := "00401000-00402000 r-xp 00001000 fd:01 12 /usr/bin/app\n"
 	require.Len(t, parseMaps([]byte(strings.Repeat(line, maxRanges+1))), maxRanges)
@@ -196,79 +286,64 @@ func TestStartTime(t *testing.T) {
 func TestAvoided(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "mountinfo"), []byte(
-		"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n"+
-			"37 35 0:52 / /mnt3 rw - fuse.sshfs host: rw\n38 35 0:300 / /mnt4 rw - nfs4 host: rw\nnonsense\n"), 0o600))
+		"20 1 98:1 / / rw - ext4 /dev/root rw\n"+
+			"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n"+
+			"37 35 0:52 / /mnt2/my\\040host rw - fuse.sshfs host: rw\n38 35 0:300 / /mnt4 rw - nfs4 host: rw\nnonsense\n"), 0o600))
 	fd, err := unix.Open(dir, unix.O_PATH, 0)
 	require.NoError(t, err)
 	defer unix.Close(fd)
-	avoid := avoided(fd)
-	require.Equal(t, map[string]bool{"00:34": true, "00:12c": true}, avoid)
-	r := &Resolver{}
-	_, err = r.identify(fd, area{dev: "00:34"}, avoid)
+	r := &Resolver{avoid: map[device]verdict{}}
+	require.True(t, r.avoided(fd, device{0, 52}))
+	require.True(t, r.avoided(fd, device{0, 300}))
+	require.False(t, r.avoided(fd, device{98, 1}))
+	require.False(t, r.avoided(fd, device{98, 77}))
+	mounts := readMounts(fd)
+	require.Equal(t, "/", findMount(mounts, "/mnt").point)
+	require.Equal(t, "/", findMount(mounts, "/mnt22/x").point)
+	require.Equal(t, "/mnt2", findMount(mounts, "/mnt2/x").point)
+	require.Equal(t, "/mnt2/my host", findMount(mounts, "/mnt2/my host/bin").point)
+	_, _, err = openBelow(fd, mounts, "/", &fileKey{path: "/mnt4/bin"})
 	require.ErrorIs(t, err, errAvoided)
 }
 
 func TestBounds(t *testing.T) {
-	r := &Resolver{processes: map[Process]*entry{}, queue: make(chan request, 3*maxProcesses)}
-	frames := []profile.Frame{{Address: 1}}
+	r := &Resolver{history: newHistory(), processes: map[Process]*entry{}, queue: make(chan request, 3*maxProcesses)}
 	for i := range 2 * maxProcesses {
-		require.True(t, r.Annotate(Process{PID: uint32(i + 1), ExeInode: 1}, 0, false, frames))
+		_, pending := r.Locate(nil, Process{PID: uint32(i + 1), ExeInode: 1}, 0, []uint64{1})
+		require.True(t, pending)
 		require.LessOrEqual(t, len(r.processes), maxProcesses)
 	}
 	require.Contains(t, r.processes, Process{PID: 2 * maxProcesses, ExeInode: 1}, "the newest stays")
 
-	r = &Resolver{processes: map[Process]*entry{}, queue: make(chan request, 1)}
-	require.True(t, r.Annotate(Process{PID: 1, ExeInode: 1}, 0, false, frames))
-	require.True(t, r.Annotate(Process{PID: 1, ExeInode: 1}, 0, false, frames), "it is under way")
-	require.False(t, r.Annotate(Process{PID: 2, ExeInode: 1}, 0, false, frames), "the queue is full")
-}
-
-// Processes with very many mappings of files with long paths are not all held.
-func TestHeldBytes(t *testing.T) {
-	r := &Resolver{processes: map[Process]*entry{}}
-	path := "/" + strings.Repeat("x", maxPath-1)
-	began := time.Now()
-	for pid := range uint32(100) {
-		ranges := make([]mapped, 1000)
-		for i := range ranges {
-			ranges[i].file = &file{path: path}
+	r = &Resolver{history: newHistory(), processes: map[Process]*entry{}, queue: make(chan request, 1)}
+	for pid, want := range []State{Gone, Pending, Pending, Gone} {
+		place, _ := r.Locate(nil, Process{PID: uint32(min(pid, 2)), ExeInode: 1}, 0, []uint64{1})
+		if pid == 2 {
+			want = Gone // the queue is full
 		}
-		e := &entry{used: began.Add(time.Duration(pid) * time.Second)}
-		p := Process{PID: pid}
-		r.processes[p] = e
-		r.keep(e, ranges)
-		r.keep(e, ranges) // read again
-		require.LessOrEqual(t, r.held, maxHeld)
-		require.Contains(t, r.processes, p, "the newest stays")
-	}
-	sum := 0
-	for _, e := range r.processes {
-		sum += e.size
-	}
-	require.Equal(t, sum, r.held)
-	require.Greater(t, len(r.processes), 1)
-}
-
-func TestIsGoName(t *testing.T) {
-	for name, want := range map[string]bool{
-		"main.work": true, "main.main.func1": true, "example.com/a.b/pkg.(*T).Method": true, "runtime.mallocgc": true,
-		"main.f[go.shape.struct { A example.com/x.T }]": true, "type:.eq.main.T": true,
-		"work": false, "memeqbody": false, "": false, "f.cold": false, "f.isra.0": false, "f.constprop.0.isra.1": false,
-		"_ZN3foo3barEv.llvm.123": false, "_cgo_x.y": false, ".L1": false, "a/b": false,
-	} {
-		require.Equal(t, want, isGoName(name), name)
+		require.Equal(t, want, place[0].State, pid)
 	}
 }
 
-func FuzzParse(f *testing.F) {
-	f.Add([]byte("00401000-00402000 r-xp 00001000 fd:01 12 /usr/bin/app\n"))
-	f.Add([]byte("42 (a) S 1 (b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, a := range parseMaps(b) {
-			require.Less(t, a.start, a.end)
-			require.LessOrEqual(t, len(a.path), maxPath)
+// Whatever processes do, what is held has a bound.
+func TestHeld(t *testing.T) {
+	r := &Resolver{watching: true, changed: make(chan struct{}), history: newHistory(), processes: map[Process]*entry{}, files: map[fileKey]*file{}, toRead: make(chan *file, 1)}
+	path := "/" + strings.Repeat("x", maxPath-100)
+	for pid := range uint32(3_000) {
+		events := []event{{kind: recordComm, pid: pid + 1, time: uint64(pid)}}
+		for i := range uint64(50) {
+			events = append(events, event{kind: recordMmap2, pid: pid + 1, start: i << 12, end: (i + 1) << 12, file: newFileKey(1, 1, uint64(pid)<<16|i, fmt.Sprint(path, pid, i))})
 		}
-		startTime(b)
-		isGoName(string(b))
-	})
+		r.take(events, 0)
+		r.Locate(nil, Process{PID: pid + 1, ExeInode: 1}, uint64(pid), []uint64{1})
+		if pid%500 == 0 {
+			r.sweep()
+			require.LessOrEqual(t, r.held(), maxHeld)
+		}
+	}
+	require.LessOrEqual(t, len(r.files), maxFiles)
+	for pid := range uint32(3_000) {
+		r.take([]event{{kind: recordExit, pid: pid + 1}}, 0)
+	}
+	require.LessOrEqual(t, len(r.history.ended), maxLives)
 }

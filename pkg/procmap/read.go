@@ -1,116 +1,143 @@
 package procmap
 
 import (
-	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 )
 
 // Bounds of what is read of one process.
 const (
 	maxMaps      = 8 << 20 // bytes of /proc/PID/maps: more than 65,530 mappings, the kernel's default limit
 	maxMountinfo = 4 << 20
-	maxRanges    = 4096
 	maxPath      = 4096
 )
 
 var (
-	errOther   = errors.New("another process has this number now")
+	errOther   = errors.New("another process has this number now, or another file this name")
 	errAvoided = errors.New("a file system that may not answer")
 )
-
-// fileID tells one state of a file from others.
-type fileID struct {
-	dev, inode  uint64
-	size        int64
-	sec, nanosc int64
-}
 
 // userHZ is the unit of times in /proc/PID/stat: USER_HZ is 100 on all architectures that Go and
 // Inspektor Gadget run on.
 const userHZ = 100
 
-// read reads the mappings of a process. Only the goroutine of run calls it.
-func (r *Resolver) read(req request) ([]mapped, error) {
-	dir, err := unix.Open(r.proc+"/"+strconv.FormatUint(uint64(req.process.PID), 10), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// readProcess reads the mappings of a process. Only the goroutine of run calls it.
+func (r *Resolver) readProcess(ctx context.Context, req request) {
+	p := req.process
+	begin := bootTime()
+	areas, start, err := r.readMaps(p.PID, p.ExeInode, req.seen)
+	var from *life // whose mappings they are; nil: the process's own
+	if err != nil && r.watching {
+		// A fork without execve has what its parent has.
+		r.mu.Lock()
+		l := r.history.at(p.PID, req.seen)
+		r.mu.Unlock()
+		if l != nil && l.parent != nil && ctx.Err() == nil {
+			if areas2, _, err2 := r.readMaps(l.parent.pid, p.ExeInode, 0); err2 == nil {
+				areas, err, from = areas2, nil, l.parent
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.tell()
+	e := r.processes[p]
+	if e != nil {
+		e.queued = false
+	}
 	if err != nil {
-		return nil, fmt.Errorf("opening a process: %w", err)
+		r.failed, r.lastErr = r.failed+1, err
+		r.stats.Failed++
+		if e != nil && (errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, errOther)) {
+			e.gone = e.life == nil
+		}
+		return
+	}
+	r.succeeded = true
+	r.stats.Read++
+	switch {
+	case from != nil && from.ended:
+		return // it may have become another program before it was read
+	case from != nil:
+	case r.watching:
+		if from = r.history.at(p.PID, req.seen); from != nil && from.ended {
+			return
+		}
+		if from == nil && r.history.at(p.PID, 0) != nil {
+			return // what was read is the next life's
+		}
+		if from == nil {
+			from = r.history.begin(p.PID, start)
+		}
+	default:
+		from = &life{pid: p.PID, start: start, forgot: true}
+	}
+	from.ranges, from.shared, from.whole, from.parent, from.readAt = nil, false, true, nil, begin
+	for _, a := range areas {
+		from.add(mapped{a.start, a.end, a.offset, r.intern(a.key, holder{from.pid, a.start, a.end})})
+	}
+	if e != nil && e.life == nil {
+		e.life = from
+		if l := r.history.at(p.PID, req.seen); r.watching && l != nil {
+			e.life = l
+		}
+	}
+}
+
+// readMaps reads what a process has mapped, and when it began, in nanoseconds since boot.
+func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error) {
+	dir, err := unix.Open(r.proc+"/"+strconv.FormatUint(uint64(pid), 10), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, 0, fmt.Errorf("opening a process: %w", err)
 	}
 	defer unix.Close(dir)
-	if err := r.check(dir, req); err != nil {
-		return nil, err
+	start, err := check(dir, exe, seen)
+	if err != nil {
+		return nil, 0, err
 	}
 	text, err := readAt(dir, "maps", maxMaps)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	areas := parseMaps(text)
-	avoid := avoided(dir)
 	// The kernel reuses neither folder nor maps, but execve replaces the maps.
-	if err := r.check(dir, req); err != nil {
-		return nil, err
+	if _, err := check(dir, exe, seen); err != nil {
+		return nil, 0, err
 	}
-	var problem error
-	known := map[string]*file{}
-	ranges := make([]mapped, 0, len(areas))
-	for _, a := range areas {
-		select {
-		case <-r.stop:
-			return nil, errors.New("stopped")
-		default:
-		}
-		key := a.dev + " " + strconv.FormatUint(a.inode, 10) + " " + a.path
-		f, ok := known[key]
-		if !ok {
-			if info, err := r.identify(dir, a, avoid); err == nil {
-				f = &file{path: a.path, info: info}
-			} else {
-				problem = err
-			}
-			known[key] = f
-		}
-		if f != nil {
-			ranges = append(ranges, mapped{a.start, a.end, a.offset, f})
-		}
+	if len(areas) == 0 {
+		return nil, 0, fmt.Errorf("a process that has ended: %w", os.ErrNotExist)
 	}
-	if len(ranges) == 0 && problem != nil {
-		return nil, problem
-	}
-	return ranges, nil
+	return areas, start, nil
 }
 
-// check makes sure that the folder is that of the process that the kernel saw.
-func (r *Resolver) check(dir int, req request) error {
+// check makes sure that the folder is that of the process that the kernel saw, and returns when it began.
+func check(dir int, inode, seen uint64) (uint64, error) {
 	// As the kernel knows it, without asking a file system that may not answer.
 	var exe unix.Statx_t
 	if err := unix.Statx(dir, "exe", unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &exe); err != nil {
-		return fmt.Errorf("looking at the executable: %w", err)
+		return 0, fmt.Errorf("looking at the executable: %w", err)
 	}
-	if exe.Ino != req.process.ExeInode {
-		return errOther
-	}
-	if req.seen == 0 {
-		return nil
+	if exe.Ino != inode {
+		return 0, errOther
 	}
 	stat, err := readAt(dir, "stat", 4096)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	start, ok := startTime(stat)
-	if !ok || start*(1e9/userHZ) > req.seen {
-		return errOther
+	start *= 1e9 / userHZ
+	if seen != 0 && (!ok || start > seen) {
+		return 0, errOther
 	}
-	return nil
+	return start, nil
 }
 
 // startTime returns the field starttime of /proc/PID/stat. The name before it is in parentheses and
@@ -123,7 +150,7 @@ func startTime(stat []byte) (uint64, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(fields[starttime], 10, 64)
-	return n, err == nil
+	return n, err == nil && n < 1<<50
 }
 
 func readAt(dir int, name string, limit int64) ([]byte, error) {
@@ -140,12 +167,10 @@ func readAt(dir int, name string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// area is a line of /proc/PID/maps: what is mapped from a file and may be executed.
+// area is a line of /proc/PID/maps: what may be executed.
 type area struct {
 	start, end, offset uint64
-	dev                string // major:minor, in hexadecimal
-	inode              uint64
-	path               string
+	key                fileKey
 }
 
 // parseMaps reads the areas, by address as the kernel lists them. A line that makes no sense is left
@@ -171,94 +196,30 @@ func parseArea(line string) (area, bool) {
 		var ok bool
 		line = strings.TrimLeft(line, " ")
 		if fields[i], line, ok = strings.Cut(line, " "); !ok {
-			return a, false
+			if i < len(fields)-1 {
+				return a, false
+			}
+			line = "" // without a file
 		}
 	}
 	from, to, _ := strings.Cut(fields[0], "-")
 	if len(fields[1]) != 4 || fields[1][2] != 'x' {
 		return a, false
 	}
-	a.dev = fields[3]
-	a.path = strings.TrimSuffix(strings.TrimLeft(line, " "), " (deleted)")
+	major, minor, _ := strings.Cut(fields[3], ":")
+	var ma, mi, inode uint64
 	for _, n := range []struct {
 		dst  *uint64
 		text string
 		base int
-	}{{&a.start, from, 16}, {&a.end, to, 16}, {&a.offset, fields[2], 16}, {&a.inode, fields[4], 10}} {
-		v, err := strconv.ParseUint(n.text, n.base, 64)
+		bits int
+	}{{&a.start, from, 16, 64}, {&a.end, to, 16, 64}, {&a.offset, fields[2], 16, 64}, {&inode, fields[4], 10, 64}, {&ma, major, 16, 32}, {&mi, minor, 16, 32}} {
+		v, err := strconv.ParseUint(n.text, n.base, n.bits)
 		if err != nil {
 			return a, false
 		}
 		*n.dst = v
 	}
-	return a, a.inode != 0 && a.start < a.end && strings.HasPrefix(a.path, "/") && len(a.path) <= maxPath
-}
-
-// identify reads what identifies the file that is mapped in an area.
-func (r *Resolver) identify(dir int, a area, avoid map[string]bool) (buildid.Info, error) {
-	if avoid[a.dev] {
-		return buildid.Info{}, errAvoided
-	}
-	// The link leads to the mapped file itself, whatever its path is now. With O_PATH nothing of it
-	// is run: it may be a device.
-	path, err := unix.Openat(dir, fmt.Sprintf("map_files/%x-%x", a.start, a.end), unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return buildid.Info{}, fmt.Errorf("opening what is mapped: %w", err)
-	}
-	defer unix.Close(path)
-	var st unix.Stat_t
-	if err := unix.Fstat(path, &st); err != nil {
-		return buildid.Info{}, fmt.Errorf("looking at what is mapped: %w", err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ino != a.inode {
-		return buildid.Info{}, errOther
-	}
-	id := fileID{uint64(st.Dev), st.Ino, st.Size, int64(st.Mtim.Sec), int64(st.Mtim.Nsec)} //nolint:unconvert // types differ by architecture
-	if info, ok := r.files[id]; ok {
-		return info, nil
-	}
-	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return buildid.Info{}, fmt.Errorf("opening what is mapped: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), a.path)
-	defer f.Close()
-	info, err := buildid.Read(f, st.Size)
-	if err != nil {
-		return buildid.Info{}, err
-	}
-	if len(r.files) >= maxFiles {
-		clear(r.files)
-	}
-	r.files[id] = info
-	return info, nil
-}
-
-// mayNotAnswer are file systems whose answers come from a process or over a network.
-var mayNotAnswer = []string{"fuse", "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "afs", "gfs2", "ocfs2", "lustre", "glusterfs", "beegfs"}
-
-// avoided returns the devices, as maps name them, of file systems that are not read.
-func avoided(dir int) map[string]bool {
-	text, err := readAt(dir, "mountinfo", maxMountinfo)
-	if err != nil {
-		return nil
-	}
-	devices := map[string]bool{}
-	scanner := bufio.NewScanner(bytes.NewReader(text))
-	for scanner.Scan() {
-		before, after, ok := strings.Cut(scanner.Text(), " - ")
-		fields := strings.Fields(before)
-		if !ok || len(fields) < 3 {
-			continue
-		}
-		fstype, _, _ := strings.Cut(after, " ")
-		base, _, _ := strings.Cut(fstype, ".") // fuse.sshfs
-		major, minor, _ := strings.Cut(fields[2], ":")
-		ma, err1 := strconv.ParseUint(major, 10, 32)
-		mi, err2 := strconv.ParseUint(minor, 10, 32)
-		if err1 == nil && err2 == nil && slices.Contains(mayNotAnswer, base) {
-			devices[fmt.Sprintf("%02x:%02x", ma, mi)] = true
-		}
-	}
-	return devices
+	a.key = newFileKey(uint32(ma), uint32(mi), inode, strings.TrimLeft(line, " "))
+	return a, a.start < a.end && a.start < 1<<63
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
@@ -28,17 +27,14 @@ const (
 )
 
 // AppendID appends the frames of the stack with the given ID to dst, leaf first. It reads their addresses
-// and build IDs from the gadget's maps and has them named by the Symbolizer, in contrast to Append. The
+// and build IDs from the gadget's maps, in contrast to Append; they have no names. The
 // ID is as the eBPF program stored it: 0 says that no stack was asked for, a negative number is an error.
 //
-// The error says why a stack's functions have no names: its frames are there all the same, so an
-// outcome other than Lost and Empty is the stack's. Later, the same stack may have names.
-//
-// It costs one or two look-ups in maps and what the Symbolizer takes, for a program that it has not seen
-// yet up to seconds: call it once per stack that is not yet known.
-func (u *User) AppendID(dst []profile.Frame, id int32, task symbolizer.Task) ([]profile.Frame, Outcome, error) {
+// It costs one or two look-ups in maps: call it once per stack that is not yet known.
+func (u *User) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome) {
+	u.addrs = u.addrs[:0]
 	if id <= 0 || !u.lookup(uint32(id)) {
-		return dst, Missing(id, id != 0), nil
+		return dst, Missing(id, id != 0)
 	}
 	u.lookupBuildIDs(uint32(id))
 	outcome := OK
@@ -48,66 +44,14 @@ func (u *User) AppendID(dst []profile.Frame, id int32, task symbolizer.Task) ([]
 	if len(u.addrs) > MaxFrames {
 		u.addrs, outcome = u.addrs[:MaxFrames], Truncated
 	}
-	names, err := u.resolve(task)
 	for i := range u.addrs {
 		f := profile.Frame{Type: profile.FrameNative}
-		if i < len(names) && names[i].Found {
-			f.Name = functionName(names[i].Symbol)
-		}
 		if !u.locate(&f, i) {
 			break
 		}
 		dst = append(dst, f)
 	}
-	return dst, outcome, err
-}
-
-// resolve names the addresses.
-func (u *User) resolve(task symbolizer.Task) ([]symbolizer.StackItemResponse, error) {
-	if u.opts.Symbolizer == nil {
-		return nil, nil
-	}
-	u.queries = u.queries[:0]
-	for i, addr := range u.addrs {
-		u.queries = append(u.queries, u.query(i, within(addr, i == 0)))
-	}
-	names, err := u.opts.Symbolizer.Resolve(task, u.queries)
-	if err != nil {
-		return nil, err
-	}
-	// A signal handler returns to the first byte of a function that nothing has called.
-	u.queries, u.again = u.queries[:0], u.again[:0]
-	for i := range min(len(names), len(u.addrs)) {
-		if i > 0 && !names[i].Found {
-			u.queries = append(u.queries, u.query(i, u.addrs[i]))
-			u.again = append(u.again, i)
-		}
-	}
-	if len(u.queries) == 0 {
-		return names, nil
-	}
-	more, err := u.opts.Symbolizer.Resolve(task, u.queries)
-	if err != nil || len(more) != len(u.again) {
-		return names, nil
-	}
-	for j, i := range u.again {
-		names[i] = more[j]
-	}
-	return names, nil
-}
-
-// query asks for the function at an address that belongs to frame i.
-func (u *User) query(i int, addr uint64) symbolizer.StackItemQuery {
-	q := symbolizer.StackItemQuery{Addr: addr}
-	if i < len(u.records) {
-		switch r := &u.records[i]; r.Status {
-		case buildIDValid:
-			q.ValidBuildID, q.BuildID, q.Offset = true, r.ID, r.Where
-		case buildIDAddress:
-			q.IP = r.Where
-		}
-	}
-	return q
+	return dst, outcome
 }
 
 // lookup reads the addresses of a stack and reports whether it found any.

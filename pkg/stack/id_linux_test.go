@@ -3,7 +3,6 @@ package stack
 import (
 	"bufio"
 	"encoding/hex"
-	"errors"
 	"os"
 	"runtime"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -103,35 +101,12 @@ func TestIDsWithoutAStack(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, tt.outcome, outcome)
 			require.Empty(t, frames)
-			u := NewUser(UserOptions{Map: tt.get, Symbolizer: ownFunctions{}})
-			frames, outcome, err = u.AppendID(nil, tt.id, symbolizer.Task{})
-			require.NoError(t, err)
+			u := NewUser(UserOptions{Map: tt.get})
+			frames, outcome = u.AppendID(nil, tt.id)
 			require.Equal(t, tt.outcome, outcome)
 			require.Empty(t, frames)
 		})
 	}
-}
-
-// ownFunctions names the addresses of this process.
-type ownFunctions struct{}
-
-func (ownFunctions) Resolve(_ symbolizer.Task, queries []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error) {
-	var names []symbolizer.StackItemResponse
-	for _, q := range queries {
-		r := symbolizer.StackItemResponse{}
-		if fn := runtime.FuncForPC(uintptr(q.Addr)); fn != nil {
-			r.Found, r.Symbol = true, fn.Name()
-		}
-		names = append(names, r)
-	}
-	return names, nil
-}
-
-// unreadable is a Symbolizer of a process that has ended.
-type unreadable struct{ err error }
-
-func (u unreadable) Resolve(symbolizer.Task, []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error) {
-	return nil, u.err
 }
 
 // caller makes a system call on the goroutine's own stack.
@@ -149,55 +124,35 @@ func TestUserID(t *testing.T) {
 		require.True(t, caller())
 	}
 	detach()
-	u := NewUser(UserOptions{Map: func() *ebpf.Map { return m }, Symbolizer: ownFunctions{}})
-	gone := errors.New("no such process")
-	bare := NewUser(UserOptions{Map: func() *ebpf.Map { return m }, Symbolizer: unreadable{gone}})
+	u := NewUser(UserOptions{Map: func() *ebpf.Map { return m }})
 	found := false
 	for _, id := range keys(t, m) {
 		if id == 0 {
 			continue
 		}
-		frames, outcome, err := u.AppendID(nil, int32(id), symbolizer.Task{})
-		require.NoError(t, err)
+		frames, outcome := u.AppendID(nil, int32(id))
 		require.Equal(t, OK, outcome)
-		all := names(frames)
+		var all []string
+		for i, f := range frames {
+			require.Empty(t, f.Name)
+			require.Equal(t, profile.FrameNative, f.Type)
+			require.NotZero(t, f.Address)
+			require.Zero(t, f.Mapping)
+			require.Equal(t, f.Address, u.Addresses(len(frames))[i])
+			name := ""
+			if fn := runtime.FuncForPC(uintptr(f.Address - 1)); fn != nil {
+				name = fn.Name()
+			}
+			all = append(all, name)
+		}
 		i := slices.IndexFunc(all, func(name string) bool { return strings.HasSuffix(name, "/stack.caller") })
 		if i >= 0 {
 			found = true
 			require.Contains(t, all[i+1], "TestUserID")
 			require.Equal(t, "testing.tRunner", all[i+2])
 		}
-		for _, f := range frames {
-			require.Equal(t, profile.FrameNative, f.Type)
-			require.NotZero(t, f.Address)
-			require.Zero(t, f.Mapping)
-		}
-		without, outcome, err := bare.AppendID(nil, int32(id), symbolizer.Task{})
-		require.ErrorIs(t, err, gone)
-		require.Equal(t, OK, outcome)
-		for i, f := range without {
-			require.Empty(t, f.Name)
-			require.Equal(t, frames[i].Address, f.Address)
-		}
 	}
 	require.True(t, found)
-}
-
-// queries keeps what it was asked, and knows some addresses.
-type queries struct {
-	task    symbolizer.Task
-	list    []symbolizer.StackItemQuery
-	answers map[uint64]string
-}
-
-func (q *queries) Resolve(task symbolizer.Task, list []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error) {
-	q.task, q.list = task, append(q.list, list...)
-	var names []symbolizer.StackItemResponse
-	for _, one := range list {
-		name, ok := q.answers[one.Addr]
-		names = append(names, symbolizer.StackItemResponse{Found: ok, Symbol: name})
-	}
-	return names, nil
 }
 
 func TestUserIDWithBuildIDs(t *testing.T) {
@@ -215,30 +170,20 @@ func TestUserIDWithBuildIDs(t *testing.T) {
 	records[1] = buildIDRecord{Status: buildIDAddress, Where: 0x7f0000001000}
 	require.NoError(t, buildIDs.Put(uint32(id), records))
 
-	asked := &queries{answers: map[uint64]string{0x401000: "main+0x10", 0x7f0000002000: "restore"}}
-	u := NewUser(UserOptions{Map: func() *ebpf.Map { return stacks }, BuildIDs: func() *ebpf.Map { return buildIDs }, Symbolizer: asked})
-	task := symbolizer.Task{Tgid: 7, BaseAddrHash: 8}
+	u := NewUser(UserOptions{Map: func() *ebpf.Map { return stacks }, BuildIDs: func() *ebpf.Map { return buildIDs }})
 	want := []profile.Frame{
-		{Name: "main", Address: 0x1000, Mapping: profile.Mapping{GNUBuildID: testBuildID, Symbolized: true}, Type: profile.FrameNative},
+		{Address: 0x1000, Mapping: profile.Mapping{GNUBuildID: testBuildID}, Type: profile.FrameNative},
 		{Address: 0x7f0000001000, Type: profile.FrameNative},
-		{Name: "restore", Address: 0x7f0000002000, Type: profile.FrameNative}, // a signal handler returns there
+		{Address: 0x7f0000002000, Type: profile.FrameNative},
 	}
-	frames, outcome, err := u.AppendID(nil, id, task)
-	require.NoError(t, err)
+	frames, outcome := u.AppendID(nil, id)
 	require.Equal(t, OK, outcome)
 	require.Equal(t, want, frames, "what follows garbage is no frame")
-	require.Equal(t, task, asked.task)
-	require.Equal(t, symbolizer.StackItemQuery{Addr: 0x401000, ValidBuildID: true, BuildID: records[0].ID, Offset: 0x1000}, asked.list[0])
-	require.Equal(t, symbolizer.StackItemQuery{Addr: 0x7f0000000fff, IP: 0x7f0000001000}, asked.list[1])
-	require.Equal(t, symbolizer.StackItemQuery{Addr: 0x7f0000001fff}, asked.list[2])
-	require.Equal(t, symbolizer.StackItemQuery{Addr: 0x7f0000001000, IP: 0x7f0000001000}, asked.list[4], "again, at the address itself")
+	require.Equal(t, addrs[:3], u.Addresses(3))
 
 	// Of a stack that has no entry of its own there, nothing of the last one is left.
 	require.NoError(t, buildIDs.Delete(uint32(id)))
 	want[0].Address, want[0].Mapping = 0x401000, profile.Mapping{}
-	asked.list = nil
-	frames, _, err = u.AppendID(nil, id, task)
-	require.NoError(t, err)
+	frames, _ = u.AppendID(nil, id)
 	require.Equal(t, want, frames)
-	require.False(t, asked.list[0].ValidBuildID)
 }

@@ -303,7 +303,7 @@ func functionName(entry string) string {
 	if len(entry) == 0 || entry[0] == Unknown[0] && entry == Unknown || hasHexPrefix(entry) {
 		return ""
 	}
-	return cutName(trimOffset(entry))
+	return CutName(trimOffset(entry))
 }
 
 // trimOffset cuts an offset such as "+0x1f" from the end of a name.
@@ -318,8 +318,8 @@ func trimOffset(entry string) string {
 	return entry[:i-len("+0x")]
 }
 
-// cutName cuts a name at MaxNameLen bytes, before the rune that does not fit.
-func cutName(s string) string {
+// CutName cuts a name at MaxNameLen bytes, before the rune that does not fit.
+func CutName(s string) string {
 	if len(s) <= MaxNameLen {
 		return s
 	}

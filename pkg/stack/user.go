@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
@@ -17,16 +16,6 @@ type UserOptions struct {
 	// same ID: its addresses, and for each a struct bpf_stack_build_id. Both may be nil or return nil,
 	// as they do before the gadget has started.
 	Map, BuildIDs func() *ebpf.Map
-	// Symbolizer names the addresses; nil leaves them without names.
-	Symbolizer Symbolizer
-}
-
-// Symbolizer finds the functions of a process's addresses. Inspektor Gadget's *symbolizer.Symbolizer
-// is one.
-type Symbolizer interface {
-	// Resolve returns one response per query, or none if there is nothing to find names with. An
-	// error says that the process or its executable could not be read.
-	Resolve(symbolizer.Task, []symbolizer.StackItemQuery) ([]symbolizer.StackItemResponse, error)
 }
 
 // recordedDepth is how many addresses the kernel records of a stack (kernel.perf_event_max_stack), and the room
@@ -62,8 +51,6 @@ type User struct {
 	// Of AppendID.
 	key     uint32
 	records []buildIDRecord
-	queries []symbolizer.StackItemQuery
-	again   []int
 }
 
 // buildID is an entry of the list of build IDs: an ID and an offset, or an address and no ID.
@@ -78,6 +65,16 @@ const maxKnownIDs = 4096
 // NewUser returns a User.
 func NewUser(opts UserOptions) *User {
 	return &User{opts: opts, known: make(map[string]string)}
+}
+
+// Addresses returns the addresses in the process of the first n frames that the last Append or AppendID has
+// appended, 0 where one is not known. It returns none where the frames are not those of addresses. It is
+// valid until the next call.
+func (u *User) Addresses(n int) []uint64 {
+	if len(u.addrs) == 0 {
+		return nil
+	}
+	return u.addrs[:min(n, len(u.addrs))]
 }
 
 // Append appends the frames of a stack to dst, leaf first, from the three texts of a

@@ -222,7 +222,7 @@ func TestBackends(t *testing.T) {
 }
 
 // service is that of the test's program.
-const service = "burn-go"
+const service = "host"
 
 func hostArch() string { return runtime.GOARCH }
 

@@ -236,9 +236,8 @@ type options struct {
 	image   string
 	seconds int
 	flags   []string
-	// quiet has ig print no rows, and output in which form, if not JSON.
-	quiet  bool
-	output string
+	// quiet has ig print no rows.
+	quiet bool
 	// urgent has ig run before all others. Where a test loads few CPUs as if they were many, its
 	// share of them would be too small.
 	urgent bool
@@ -246,11 +245,11 @@ type options struct {
 	prefix []string
 }
 
-func (o options) outputMode() string {
-	if o.quiet {
+func outputMode(quiet bool) string {
+	if quiet {
 		return "none"
 	}
-	return cmp.Or(o.output, "json")
+	return "json"
 }
 
 // export runs a gadget for a while, and returns what it printed and what the
@@ -263,7 +262,7 @@ func export(t *testing.T, o options) (*run, error) {
 
 	args := append([]string{"run", o.image}, igrun.GadgetFlags()...)
 	args = append(args, "--timeout", strconv.Itoa(o.seconds), "--otel-profiles-exporter=otlp",
-		"--otel-profiles-endpoint=http://"+rcv.Addr(), "--otel-profiles-interval=2s", "--output="+o.outputMode())
+		"--otel-profiles-endpoint=http://"+rcv.Addr(), "--otel-profiles-interval=2s", "--output="+outputMode(o.quiet))
 	args = append(args, o.flags...)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -294,9 +293,7 @@ func export(t *testing.T, o options) (*run, error) {
 		return r, fmt.Errorf("%s", lastError(r.log, err))
 	}
 	r.printed = stdout.Bytes()
-	if o.outputMode() == "json" {
-		r.rows = parseRows(t, bytes.NewReader(r.printed))
-	}
+	r.rows = parseRows(t, bytes.NewReader(r.printed))
 	r.accounts, err = parseAccounts(r.log)
 	require.NoError(t, err, "%s", r.log)
 	r.stats, r.samples, r.findings = rcv.Stats(), rcv.Samples(), rcv.Findings()
@@ -412,8 +409,7 @@ var tracing = regexp.MustCompile(`^(bpf_prog_[0-9a-f]{16}|bpf_trace_run|__bpf_tr
 
 func (r *run) requireSoundSample(t *testing.T, s receiver.Sample) {
 	t.Helper()
-	require.NotEmpty(t, s.Service, "what runs in no container is its unit, its executable, or host")
-	require.NotContains(t, s.Resource, "container.id")
+	require.Equal(t, "host", s.Service, "what runs in no container")
 	require.False(t, s.Start.Before(r.start), "starts %s, ig was started %s", s.Start, r.start)
 	require.False(t, s.End.After(r.end), "ends %s, ig had ended %s", s.End, r.end)
 	require.True(t, s.Start.Before(s.End))

@@ -1,0 +1,275 @@
+package fieldmap
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+)
+
+// Namer finds out what the addresses of a process are. It never waits. A *names.Namer is one.
+type Namer interface {
+	Resolve(dst []names.Frame, p procmap.Process, seen uint64, addrs []uint64) (frames []names.Frame, pending bool)
+}
+
+// userFrames are the frames of one user stack of a row.
+type userFrames struct {
+	field   int // of the row's
+	process procmap.Process
+	seen    uint64
+	addrs   []uint64 // none where the frames are not those of addresses
+	named   []names.Frame
+	pending bool
+}
+
+// userFrames notes which process the last frames are of, from position from on, and names them.
+func (f *stackField) userFrames(st *Stack, field, from int, d datasource.Data) {
+	n := len(st.users)
+	if n < cap(st.users) {
+		st.users = st.users[:n+1] // with the memory of its lists
+	} else {
+		st.users = append(st.users, userFrames{})
+	}
+	u := &st.users[n]
+	frames := len(st.frames) - from
+	u.field, u.pending = field, false
+	u.addrs, u.named = u.addrs[:0], u.named[:0]
+	addrs := f.user.Addresses(frames)
+	if f.namer == nil || len(addrs) != frames {
+		return
+	}
+	u.addrs = append(u.addrs, addrs...)
+	u.process = procmap.Process{
+		PID: uint32(f.pid.number(d)), ExeInode: f.inode.number(d), Space: uint32(f.space.number(d)),
+		ExeModified: int64(f.mtimeSec.number(d)*1e9 + f.mtimeNsec.number(d)),
+	}
+	u.seen = f.seen.number(d)
+	u.named, u.pending = f.namer.Resolve(u.named, u.process, u.seen, u.addrs)
+}
+
+// frameSettings say how user frames are exported.
+type frameSettings struct {
+	namer   Namer
+	files   bool // mappings_from_proc
+	offsets bool // file_addresses: offset
+	raw     bool // raw_addresses
+	counts  frameCounts
+}
+
+// frameCounts counts user frames of distinct stacks by what is known of them.
+type frameCounts [names.NumStates]atomic.Uint64
+
+// append appends the frames of a user stack as they are exported: read are the frames as they were read, and
+// named, as many or none, what is known of their addresses.
+func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) []profile.Frame {
+	for i := range read {
+		var known names.Frame
+		if i < len(named) {
+			known = named[i]
+		} else {
+			known.State = names.Gone
+			if read[i].Name != "" {
+				known.State = names.Named
+			}
+		}
+		dst = s.frame(dst, &read[i], &known)
+	}
+	return dst
+}
+
+// frame appends one frame, and those that it is inlined into.
+func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *names.Frame) []profile.Frame {
+	f := profile.Frame{Name: read.Name, Type: read.Type}
+	file := known.File
+	switch {
+	case known.Symbol.Name != "":
+		f.Name, f.File, f.Line = stack.CutName(known.Symbol.Name), stack.CutName(known.Symbol.File), int64(known.Symbol.Line)
+	case file != nil && isFileName(f.Name):
+		f.Name = ""
+	}
+	switch {
+	case s.files && file != nil && file.Info.HTLHash != "":
+		f.Mapping = profile.Mapping{
+			File: file.Path, GNUBuildID: file.Info.GNU, GoBuildID: file.Info.Go, HTLHash: file.Info.HTLHash, Symbolized: f.Name != "",
+		}
+		if f.Address = known.Address; s.offsets {
+			f.Address = known.Offset
+		}
+	case read.Mapping != (profile.Mapping{}):
+		f.Mapping, f.Address = read.Mapping, read.Address
+		f.Mapping.Symbolized = f.Name != ""
+	case s.raw:
+		f.Address = read.Address
+	}
+	if known.Go(f.Name) {
+		f.Type = profile.FrameGo
+	}
+	if f.Name == "" && f.Mapping == (profile.Mapping{}) {
+		switch {
+		case file != nil:
+			f.Name = fileName(file.Path)
+		case known.State == names.Generated:
+			f.Name = generated
+		case f.Address == 0:
+			f.Name = stack.Unknown
+		}
+	}
+	dst = append(dst, f)
+	for i := range known.Symbol.Callers {
+		c := &known.Symbol.Callers[i]
+		f.Name, f.File, f.Line = stack.CutName(c.Name), stack.CutName(c.File), int64(c.Line)
+		dst = append(dst, f)
+	}
+	return dst
+}
+
+// generated is the name of code that is in no file and has no name.
+const generated = "[generated code]"
+
+// fileName is a name for frames of a file of which no more is known.
+func fileName(file string) string {
+	if strings.HasPrefix(file, "[") {
+		return file
+	}
+	return "[" + stack.CutName(path.Base(file)) + "]"
+}
+
+// isFileName tells whether a name is one as fileName makes it: it stands for a function that has none.
+func isFileName(name string) bool {
+	return len(name) > 2 && name[0] == '[' && name[len(name)-1] == ']' && !strings.ContainsAny(name[1:len(name)-1], "[]")
+}
+
+// TextName returns a name for a frame in the text of a stack, "" where there is none: the function, or else, unless another
+// may know it, the file.
+func TextName(f *names.Frame, functionOnly bool) string {
+	switch {
+	case f.Symbol.Name != "":
+		return stack.CutName(f.Symbol.Name)
+	case functionOnly:
+	case f.File != nil:
+		return fileName(f.File.Path)
+	case f.State == names.Generated:
+		return generated
+	}
+	return ""
+}
+
+// count counts frames by what is known of them.
+func (c *frameCounts) count(read []profile.Frame, named []names.Frame) {
+	for i := range read {
+		switch {
+		case i < len(named) && (named[i].State != names.Pending || read[i].Name == ""):
+			c[named[i].State].Add(1)
+		case read[i].Name != "":
+			c[names.Named].Add(1)
+		default:
+			c[names.Gone].Add(1)
+		}
+	}
+}
+
+// users puts the frames of user stacks in place of those that were read, as this Plan's exporter wants them, and
+// returns where those of each field end.
+func (p *Plan) users(s *profile.Sample, st *Stack) (ends []int) {
+	out := p.frames[:0]
+	p.ends = p.ends[:0]
+	start := 0
+	for field, end := range st.ends {
+		i := slices.IndexFunc(st.users, func(u userFrames) bool { return u.field == field })
+		if i < 0 {
+			out = append(out, st.frames[start:end]...)
+		} else {
+			u, from := &st.users[i], len(out)
+			out = p.settings.append(out, st.frames[start:end], u.named)
+			if u.pending && s.Later == nil {
+				s.Later, s.LaterFrom, s.LaterTo = newLater(&p.settings, u, st.frames[start:end]), from, len(out)
+			} else {
+				p.settings.counts.count(st.frames[start:end], u.named)
+			}
+		}
+		start = end
+		p.ends = append(p.ends, len(out))
+	}
+	p.frames, s.Stack = out, out
+	return p.ends
+}
+
+// laterFrames are user frames of which more will be known. It implements profile.Later.
+type laterFrames struct {
+	settings *frameSettings
+	process  procmap.Process
+	seen     uint64
+	addrs    []uint64
+	read     []profile.Frame // nil where nothing but addresses was read
+	// judge: they are the root of a stack of which nothing else is missing. Whether it is all there tells the
+	// name of the outermost; with mark a frame at the root says if not.
+	judge, mark bool
+}
+
+func newLater(s *frameSettings, u *userFrames, read []profile.Frame) *laterFrames {
+	l := &laterFrames{settings: s, process: u.process, seen: u.seen, addrs: slices.Clone(u.addrs)}
+	for i := range read {
+		if read[i].Name != "" || read[i].Mapping != (profile.Mapping{}) {
+			l.read = slices.Clone(read)
+			break
+		}
+	}
+	for i := range l.read {
+		l.read[i].Name = strings.Clone(l.read[i].Name) // they are the row's
+	}
+	return l
+}
+
+// laterScratch keeps the memory of a call for the next.
+var laterScratch = sync.Pool{New: func() any { return new(userScratch) }}
+
+type userScratch struct {
+	read  []profile.Frame
+	named []names.Frame
+}
+
+// Frames implements profile.Later.
+func (l *laterFrames) Frames(dst []profile.Frame, last bool) (frames []profile.Frame, fate profile.Fate, all bool) {
+	s := laterScratch.Get().(*userScratch)
+	defer laterScratch.Put(s)
+	named, pending := l.settings.namer.Resolve(s.named[:0], l.process, l.seen, l.addrs)
+	read := l.read
+	if read == nil {
+		read = s.read[:0]
+		for _, addr := range l.addrs {
+			read = append(read, profile.Frame{Type: profile.FrameNative, Address: addr})
+		}
+		s.read = read
+	}
+	if last {
+		l.settings.counts.count(read, named)
+	}
+	start := len(dst)
+	dst = l.settings.append(dst, read, named)
+	s.named = named
+	clear(named) // of files
+	if l.judge && len(dst) > start && !begins(dst[start:]) {
+		fate = profile.Incomplete
+		if l.mark {
+			dst = append(dst, profile.Frame{Name: rootIncomplete})
+		}
+	}
+	return dst, fate, !pending
+}
+
+// Size implements profile.Later.
+func (l *laterFrames) Size() int {
+	n := 200 + 8*len(l.addrs)
+	for i := range l.read {
+		n += 180 + len(l.read[i].Name)
+	}
+	return n
+}

@@ -1,0 +1,266 @@
+// Package names turns the addresses of a process into files, addresses in them, functions and lines, and says why
+// where it cannot. It brings together package procmap, which knows where files are mapped, and package
+// symbols, which knows the functions of files.
+//
+// Whoever asks never waits: what is not known yet is asked for, and known some moments later. It knows
+// nothing of Inspektor Gadget and of OTLP messages.
+package names
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+)
+
+// Frame is what is known of the code at an address.
+type Frame struct {
+	State State
+	// File is what the code is in, nil if that is not known. If it could not be read, it has a Path only.
+	File *procmap.File
+	// Offset is where the code is in the file, and Address the address that the file's own symbol tables have for it.
+	Offset, Address uint64
+	// Symbol is the function, with an empty Name if that is not known.
+	Symbol symbols.Symbol
+}
+
+// Go tells whether the function was written in Go. Programs of the Go toolchain can hold C functions, too,
+// whose names, unlike those of Go functions, have no package.
+func (f *Frame) Go(name string) bool {
+	if f.Symbol.Source == symbols.SourcePclntab && name == f.Symbol.Name {
+		return isGoName(name)
+	}
+	return f.File != nil && f.File.Info.Go != "" && isGoName(name)
+}
+
+// State is what is known of an address, or why no more is.
+type State uint8
+
+// The states. With Pending, more will be known in some moments. Those up to lastWithFile have a file.
+const (
+	Named      State = iota
+	Pending          // the process is looked up, or its file read
+	Outside          // no symbol of the file covers the address
+	NoSymbols        // the file has no symbols
+	BadSymbols       // they contradict themselves, are too many or could not be read
+	Unreadable       // the file could not be opened: only its path is known
+	Gone             // the process ended before its files were known
+	Generated        // the code is in no file, and has no perf map
+	NotCode          // nothing is mapped there: the stack was walked into something else
+	NumStates
+
+	lastWithFile = Unreadable
+)
+
+var stateNames = [NumStates]string{
+	"named", "not read yet", "outside any symbol", "no symbols", "symbols unreadable", "file unreadable", "process gone", "generated code", "not code",
+}
+
+// String returns a short name in plain words.
+func (s State) String() string {
+	if s < NumStates {
+		return stateNames[s]
+	}
+	return "unknown"
+}
+
+// HasFile tells whether at least the file is known in that state, as it mostly is if it is Pending.
+func (s State) HasFile() bool { return s <= lastWithFile }
+
+// Options are the settings of a Namer.
+type Options struct {
+	// HostRoot is the folder that has the host's root; "" means /.
+	HostRoot string
+	// Symbols are those of the tables. Its HostRoot is filled in.
+	Symbols symbols.Options
+	// Unwatched leaves the kernel unasked for new processes.
+	Unwatched bool
+}
+
+// Namer knows the names of what processes run. Its methods may be called by any number of goroutines. Close
+// ends its own.
+type Namer struct {
+	processes *procmap.Resolver
+	store     *symbols.Store
+}
+
+// New returns a running Namer.
+func New(o Options) *Namer {
+	o.Symbols.HostRoot = o.HostRoot
+	return &Namer{
+		processes: procmap.New(procmap.Options{Root: o.HostRoot, Unwatched: o.Unwatched}),
+		store:     symbols.NewStore(o.Symbols),
+	}
+}
+
+// Close ends the Namer, which waits for a read that is under way, some seconds at most. After it, Resolve
+// knows what it knew.
+func (n *Namer) Close() {
+	n.processes.Close()
+	n.store.Close()
+}
+
+// Err returns why nothing is known of any process: see procmap.Resolver.
+func (n *Namer) Err() error { return n.processes.Err() }
+
+// Stats returns the counters of processes and of files.
+func (n *Namer) Stats() (procmap.Stats, symbols.Stats) { return n.processes.Stats(), n.store.Stats() }
+
+// places keeps the memory of look-ups between calls.
+var places = sync.Pool{New: func() any { return new(scratch) }}
+
+type scratch struct {
+	addrs  []uint64
+	places []procmap.Place
+}
+
+// Resolve appends to dst what is known of each address of a stack, the innermost first. The address of each but the first
+// is where a call returns to, one instruction past it: what is looked up and returned is one byte
+// less, which lies in the call. With pending, a later call knows more.
+//
+// seen is when the kernel saw the stack, in nanoseconds since boot, 0 if that is not known.
+func (n *Namer) Resolve(dst []Frame, p procmap.Process, seen uint64, addrs []uint64) (frames []Frame, pending bool) {
+	s := places.Get().(*scratch)
+	defer places.Put(s)
+	s.addrs = s.addrs[:0]
+	for i, addr := range addrs {
+		if i > 0 && addr > 0 {
+			addr--
+		}
+		s.addrs = append(s.addrs, addr)
+	}
+	s.places, _ = n.processes.Locate(s.places[:0], p, seen, s.addrs)
+	for i := range s.places {
+		f := n.frame(&s.places[i], i > 0)
+		pending = pending || f.State == Pending
+		dst = append(dst, f)
+	}
+	clear(s.places) // of files
+	return dst, pending
+}
+
+// frame finds the function of a place. caller tells that its address is one less than that in the stack.
+func (n *Namer) frame(p *procmap.Place, caller bool) Frame {
+	f := Frame{File: p.File, Offset: p.Offset, Address: p.Address}
+	switch p.State {
+	case procmap.Pending:
+		f.State = Pending
+		return f
+	case procmap.Unreadable:
+		f.State = Unreadable
+		return f
+	case procmap.Gone:
+		f.State = Gone
+		return f
+	case procmap.Generated:
+		f.State = Generated
+		return f
+	case procmap.Known:
+	default:
+		f.State = NotCode
+		return f
+	}
+	var state symbols.State
+	f.Symbol, state = n.lookup(p.File, p.Address)
+	if caller && state == symbols.Outside {
+		// A signal handler returns to the first byte of a function that nothing has called.
+		if s, st := n.lookup(p.File, p.Address+1); st == symbols.Named {
+			f.Symbol, state = s, st
+			f.Address++
+			f.Offset++
+		}
+	}
+	switch state {
+	case symbols.Named:
+		f.State = Named
+	case symbols.Pending, symbols.Unknown:
+		f.State = Pending
+	case symbols.Outside:
+		f.State = Outside
+	case symbols.NoSymbols:
+		f.State = NoSymbols
+	default:
+		f.State = BadSymbols
+	}
+	return f
+}
+
+// lookup finds a function, and asks for the file if that was not done.
+func (n *Namer) lookup(file *procmap.File, addr uint64) (symbols.Symbol, symbols.State) {
+	s, state := n.store.Lookup(file.ID, addr)
+	if state == symbols.Unknown {
+		state = n.store.Request(symbols.Request{ID: file.ID, Path: file.Path, Open: file.Open, Root: file.Root})
+		if state == symbols.Named { // another was faster
+			return n.store.Lookup(file.ID, addr)
+		}
+	}
+	return s, state
+}
+
+// ResolveWithin is Resolve for who can wait, up to that time.
+func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process, seen uint64, addrs []uint64) []Frame {
+	start := len(dst)
+	changed := n.processes.Changed()
+	frames, pending := n.Resolve(dst, p, seen, addrs)
+	if !pending || wait <= 0 {
+		return frames
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	for pending && ctx.Err() == nil {
+		var files []symbols.FileID
+		process := false
+		for i := range frames[start:] {
+			switch f := &frames[start+i]; {
+			case f.State != Pending:
+			case f.File != nil:
+				files = append(files, f.File.ID)
+			default:
+				process = true
+			}
+		}
+		switch {
+		case process:
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+		case !n.store.Wait(ctx, files...):
+			cancel()
+		}
+		changed = n.processes.Changed()
+		frames, pending = n.Resolve(frames[:start], p, seen, addrs)
+		if pending && !process { // it is forgotten as soon as it is there: the bound is too small for it
+			break
+		}
+	}
+	return frames
+}
+
+// isGoName reports whether a function of a Go program is a Go function: main.work, or
+// example.com/mod/pkg.(*T).Method. C compilers add suffixes behind a dot (f.cold, f.isra.0), and
+// mangled names are C++ or Rust.
+func isGoName(name string) bool {
+	if strings.HasPrefix(name, "_") {
+		return false
+	}
+	pkg, function, ok := strings.Cut(name[strings.LastIndexByte(beforeBracket(name), '/')+1:], ".")
+	if !ok || pkg == "" {
+		return false
+	}
+	suffix, _, _ := strings.Cut(function, ".")
+	switch suffix {
+	case "", "cold", "isra", "part", "constprop", "lto_priv", "llvm", "localalias":
+		return false
+	}
+	return true
+}
+
+// beforeBracket leaves out type parameters, which have packages of their own.
+func beforeBracket(name string) string {
+	before, _, _ := strings.Cut(name, "[")
+	return before
+}

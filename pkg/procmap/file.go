@@ -1,0 +1,374 @@
+package procmap
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+)
+
+// File is a file that a process has mapped to execute, as it was when it was identified. It is not modified.
+type File struct {
+	// Path is as the process saw it, in its container. [vdso] is the kernel's.
+	Path string
+	// Info is what identifies the file; the zero value if it could not be read.
+	Info buildid.Info
+	// ID is what package symbols knows it by.
+	ID symbols.FileID
+
+	r *Resolver
+	f *file
+}
+
+// device is one as the kernel has it, which differs from what stat tells on btrfs and overlayfs.
+type device struct{ major, minor uint32 }
+
+// fileKey is what the kernel tells of a mapped file.
+type fileKey struct {
+	dev        device
+	inode      uint64
+	generation uint64 // 0: not told
+	path       string
+}
+
+func newFileKey(major, minor uint32, inode uint64, path string) fileKey {
+	path = strings.TrimSuffix(path, " (deleted)")
+	if len(path) > maxPath {
+		path = path[:maxPath]
+	}
+	return fileKey{dev: device{major, minor}, inode: inode, path: path}
+}
+
+// file is a mapped file, identified or not. Under Resolver.mu, but for key.
+type file struct {
+	key     fileKey
+	known   *File // nil: not identified
+	kind    kind
+	queued  bool
+	checked uint64 // when it was identified or tried, in nanoseconds since boot
+	failed  bool   // the last time it could not be read
+	holders [3]holder
+}
+
+type kind uint8
+
+const (
+	ordinary kind = iota
+	generated
+	unreadable // nothing that has a name in a file system
+)
+
+// holder is a process that has mapped a file, and where.
+type holder struct {
+	pid        uint32
+	start, end uint64
+}
+
+// intern returns the file of a key. Under r.mu.
+func (r *Resolver) intern(key fileKey, h holder) *file {
+	generation := key.generation
+	key.generation = 0 // /proc/PID/maps does not tell it
+	f := r.files[key]
+	if f == nil || generation != 0 && f.key.generation != 0 && f.key.generation != generation {
+		if len(r.files) >= maxFiles || r.fileBytes > maxHeld/2 {
+			clear(r.files)
+			r.fileBytes = 0
+		}
+		f = &file{key: key, kind: kindOf(&key)}
+		switch {
+		case f.kind == generated:
+		case key.inode == 0 && key.path == "[vdso]":
+			f.known = &File{Path: key.path, ID: symbols.VDSO}
+		}
+		r.files[key] = f
+		r.fileBytes += 700 + len(key.path)
+	}
+	if generation != 0 {
+		f.key.generation = generation
+	}
+	if f.kind == ordinary && f.holders[0].pid != h.pid {
+		copy(f.holders[1:], f.holders[:])
+	}
+	f.holders[0] = h
+	return f
+}
+
+func kindOf(key *fileKey) kind {
+	switch {
+	case key.inode == 0 && key.path == "[vdso]":
+		return ordinary
+	case key.inode == 0, key.path == "/dev/zero", strings.HasPrefix(key.path, "/SYSV"):
+		return generated
+	case !strings.HasPrefix(key.path, "/"):
+		return unreadable
+	}
+	return ordinary
+}
+
+// place is where the code at an offset in the file is. Under r.mu.
+func (f *file) place(offset uint64) Place {
+	switch {
+	case f.kind == generated:
+		return Place{State: Generated}
+	case f.known != nil && f.known.ID == symbols.VDSO:
+		return Place{State: Known, File: f.known, Offset: offset, Address: offset}
+	case f.known != nil:
+		p := Place{State: Known, File: f.known, Offset: offset}
+		var ok bool
+		if p.Address, ok = f.known.Info.Virtual(offset); !ok {
+			p.State = Unreadable // it is no ELF file, or says that there is no code
+			if strings.HasPrefix(f.key.path, "/memfd:") {
+				p = Place{State: Generated}
+			}
+		}
+		return p
+	case f.failed || f.kind == unreadable:
+		return Place{State: Unreadable, File: &File{Path: f.key.path}, Offset: offset}
+	}
+	return Place{State: Pending}
+}
+
+// recheck is how old what is known of a file may be when a process maps it, in nanoseconds: files can be
+// written to while nobody has mapped them. retryFile is for one that could not be read.
+const (
+	recheck   = 2e9
+	retryFile = 30e9
+)
+
+// checkFiles has the files of a new life looked at again that were not for a while. Under r.mu.
+func (r *Resolver) checkFiles(l *life) {
+	for depth := 0; l != nil && depth < 8; l, depth = l.parent, depth+1 {
+		for i := range l.ranges {
+			f := l.ranges[i].file
+			age := uint64(recheck)
+			if f.failed {
+				age = retryFile
+			}
+			if f.checked == 0 || f.checked+age < l.start {
+				r.check(f)
+			}
+		}
+	}
+}
+
+// check queues a file to be identified, and tells whether it is. Under r.mu.
+func (r *Resolver) check(f *file) bool {
+	if f.kind != ordinary || f.known != nil && f.known.ID == symbols.VDSO {
+		return false
+	}
+	if f.queued {
+		return true
+	}
+	if f.failed && bootTime() < f.checked+retryFile {
+		return false
+	}
+	select {
+	case r.toRead <- f:
+		f.queued = true
+		return true
+	default:
+		return false
+	}
+}
+
+// readFile identifies a file. Only the goroutine of run calls it.
+func (r *Resolver) readFile(f *file) {
+	r.mu.Lock()
+	key, known, holders := f.key, f.known, f.holders
+	r.mu.Unlock()
+	now := bootTime()
+	found, err := r.identify(&key, holders[:], known)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f.queued, f.checked = false, now
+	switch {
+	case err == nil:
+		if found != known {
+			found.f, found.r = f, r
+			f.known = found
+			r.stats.Files++
+		}
+		f.failed = false
+	case known == nil:
+		f.failed = true
+		r.stats.Unreadable++
+	}
+	r.tell()
+}
+
+// identify opens a file and reads what identifies it. It returns known if that is it still.
+func (r *Resolver) identify(key *fileKey, holders []holder, known *File) (*File, error) {
+	opened, st, err := r.open(key, holders)
+	if err != nil {
+		return nil, err
+	}
+	defer opened.Close()
+	id := symbols.IdentifyStat(st)
+	if known != nil && known.ID == id {
+		return known, nil
+	}
+	info, err := buildid.Read(opened, st.Size)
+	if err != nil {
+		return nil, err
+	}
+	return &File{Path: key.path, Info: info, ID: id}, nil
+}
+
+// Open opens the file to read. It may wait for the file system.
+func (f *File) Open() (*os.File, error) {
+	if f.r == nil {
+		return nil, errors.New("nothing that can be opened")
+	}
+	f.r.mu.Lock()
+	key, holders := f.f.key, f.f.holders
+	f.r.mu.Unlock()
+	opened, _, err := f.r.open(&key, holders[:])
+	return opened, err
+}
+
+// Root opens the root folder of a process that has mapped the file, to look up (O_PATH).
+func (f *File) Root() (*os.File, error) {
+	if f.r == nil {
+		return nil, errors.New("no process")
+	}
+	f.r.mu.Lock()
+	holders := f.f.holders
+	f.r.mu.Unlock()
+	for _, h := range holders {
+		if h.pid == 0 {
+			continue
+		}
+		path := f.r.proc + "/" + strconv.FormatUint(uint64(h.pid), 10) + "/root"
+		if fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
+			return os.NewFile(uintptr(fd), path), nil
+		}
+	}
+	return nil, errors.New("no process that has mapped it is there any more")
+}
+
+// open opens what is mapped.
+func (r *Resolver) open(key *fileKey, holders []holder) (*os.File, *unix.Stat_t, error) {
+	var errs []error
+	for _, h := range holders {
+		if h.pid == 0 {
+			continue
+		}
+		dir, err := unix.Open(r.proc+"/"+strconv.FormatUint(uint64(h.pid), 10), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue // it has ended
+		}
+		f, st, err := r.openMapped(dir, key, h)
+		if err != nil {
+			f, st, err = r.openIn(dir, key)
+		}
+		unix.Close(dir)
+		if err == nil {
+			return f, st, nil
+		}
+		errs = append(errs, err)
+	}
+	f, st, err := r.openByPath(key)
+	if err == nil {
+		return f, st, nil
+	}
+	return nil, nil, errors.Join(append(errs, err)...)
+}
+
+// openMapped opens what a process has mapped at a range. The link leads to the mapped file itself, whatever
+// its path is now.
+func (r *Resolver) openMapped(dir int, key *fileKey, h holder) (*os.File, *unix.Stat_t, error) {
+	if r.avoided(dir, key.dev) {
+		return nil, nil, errAvoided
+	}
+	path, err := unix.Openat(dir, fmt.Sprintf("map_files/%x-%x", h.start, h.end), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening what is mapped: %w", err)
+	}
+	return reopen(path, key)
+}
+
+// openIn opens a path below the root of a process.
+func (r *Resolver) openIn(dir int, key *fileKey) (*os.File, *unix.Stat_t, error) {
+	if r.avoided(dir, key.dev) {
+		return nil, nil, errAvoided
+	}
+	root, err := unix.Openat(dir, "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the root of a process: %w", err)
+	}
+	defer unix.Close(root)
+	return openBelow(root, readMounts(dir), "/", key)
+}
+
+// openByPath opens a path in the host's root.
+func (r *Resolver) openByPath(key *fileKey) (*os.File, *unix.Stat_t, error) {
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the host's root: %w", err)
+	}
+	defer unix.Close(root)
+	return openBelow(root, r.hostMounts(), r.root, key)
+}
+
+// openBelow opens a path in a folder of a root whose mounts are given. What the kernel tells as the path of a file
+// has no links in it. From the mount that the file is on, the way crosses no other: one that has been
+// mounted since, and may not answer, is not met.
+func openBelow(root int, mounts []mount, folder string, key *fileKey) (*os.File, *unix.Stat_t, error) {
+	full := filepath.Join(folder, key.path)
+	m := findMount(mounts, full)
+	if m == nil || m.avoid {
+		return nil, nil, errAvoided
+	}
+	const resolve = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	base, err := unix.Openat2(root, m.point, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve | unix.RESOLVE_IN_ROOT,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening a mount: %w", err)
+	}
+	defer unix.Close(base)
+	path, err := unix.Openat2(base, strings.TrimLeft(strings.TrimPrefix(full, m.point), "/"), &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: resolve | unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening a file that was mapped: %w", err)
+	}
+	return reopen(path, key)
+}
+
+// reopen opens, to read, what is open with O_PATH and closes that. With O_PATH nothing of a file is run:
+// it may be a device.
+func reopen(path int, key *fileKey) (*os.File, *unix.Stat_t, error) {
+	defer unix.Close(path)
+	var st unix.Stat_t
+	if err := unix.Fstat(path, &st); err != nil {
+		return nil, nil, fmt.Errorf("looking at what is mapped: %w", err)
+	}
+	dev := device{unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))} //nolint:unconvert // types differ by architecture
+	// Devices without a disk of their own are numbered differently by stat.
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ino != key.inode || dev != key.dev && dev.major != 0 && key.dev.major != 0 {
+		return nil, nil, errOther
+	}
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening what is mapped: %w", err)
+	}
+	return os.NewFile(uintptr(fd), key.path), &st, nil
+}
+
+// bootTime is the time since boot in nanoseconds, which the kernel's programs have.
+func bootTime() uint64 {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+		return uint64(time.Now().UnixNano())
+	}
+	return uint64(now.Nano())
+}

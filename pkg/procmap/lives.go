@@ -1,0 +1,214 @@
+package procmap
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Bounds of the history.
+const (
+	maxLives  = 8192 // that have ended
+	maxRanges = 4096 // of one life
+	// maxAlive is for machines that are full of processes. Above it, what is known of them is forgotten and
+	// read again when it is asked for.
+	maxAlive = 32768
+)
+
+// life is what a process has mapped to execute from one execve (or fork) to the next. It is kept for a
+// while after its end: rows come later than what they tell of.
+type life struct {
+	pid   uint32
+	start uint64 // nanoseconds since boot
+	ended bool
+	// whole says that nothing is missing from ranges: they were followed from execve on, or read.
+	whole bool
+	// parent is what a fork without execve has inherited from, if that was not whole at that time.
+	parent *life
+	ranges []mapped // by address, without overlaps
+	shared bool     // ranges are another life's, too: to be copied before they change
+	readAt uint64   // when ranges were read, 0 if they were not, in nanoseconds since boot
+	forgot bool     // it is no longer in the history
+}
+
+// mapped is a part of an address space that may be executed. file is nil where nothing is mapped there.
+type mapped struct {
+	start, end, offset uint64
+	file               *file
+}
+
+// find returns what is mapped at an address, nil if nothing is.
+func (l *life) find(addr uint64) *mapped {
+	for depth := 0; l != nil && depth < 8; depth++ {
+		i, found := slices.BinarySearchFunc(l.ranges, addr, func(m mapped, addr uint64) int { return cmp.Compare(m.start, addr) })
+		if !found {
+			i--
+		}
+		if i >= 0 && addr < l.ranges[i].end {
+			return &l.ranges[i]
+		}
+		l = l.parent
+	}
+	return nil
+}
+
+// known tells whether nothing has to be read for this life.
+func (l *life) known() bool {
+	for depth := 0; l != nil && depth < 8; depth++ {
+		if l.whole {
+			return true
+		}
+		l = l.parent
+	}
+	return false
+}
+
+// add takes in a range, in place of what was there.
+func (l *life) add(m mapped) {
+	if m.start >= m.end || len(l.ranges) >= maxRanges {
+		return
+	}
+	if l.shared {
+		l.ranges, l.shared = slices.Clone(l.ranges), false
+	}
+	// The first that ends behind the new one's start, and the first that begins behind its end.
+	from, _ := slices.BinarySearchFunc(l.ranges, m.start, func(o mapped, addr uint64) int { return cmp.Compare(o.end, addr+1) })
+	to, _ := slices.BinarySearchFunc(l.ranges, m.end, func(o mapped, addr uint64) int { return cmp.Compare(o.start, addr) })
+	var parts [3]mapped
+	n := 0
+	if from < to && l.ranges[from].start < m.start {
+		before := l.ranges[from]
+		before.end = m.start
+		parts[n] = before
+		n++
+	}
+	parts[n] = m
+	n++
+	if from < to && l.ranges[to-1].end > m.end {
+		after := l.ranges[to-1]
+		after.offset += m.end - after.start
+		after.start = m.end
+		parts[n] = after
+		n++
+	}
+	l.ranges = slices.Replace(l.ranges, from, max(from, to), parts[:n]...)
+}
+
+// history knows the lives of processes. It is not safe for concurrent use.
+type history struct {
+	byPID map[uint32][]*life // by start
+	ended []*life            // in the order of their ends
+	alive int
+}
+
+func newHistory() history { return history{byPID: map[uint32][]*life{}} }
+
+// at returns the life that a process had at a time, nil if it is not known. 0 is now.
+func (h *history) at(pid uint32, time uint64) *life {
+	lives := h.byPID[pid]
+	if time == 0 {
+		if n := len(lives); n > 0 {
+			return lives[n-1]
+		}
+		return nil
+	}
+	for i := len(lives) - 1; i >= 0; i-- {
+		if lives[i].start <= time {
+			return lives[i]
+		}
+	}
+	return nil
+}
+
+// current returns the life that a process has now.
+func (h *history) current(pid uint32) *life {
+	if l := h.at(pid, 0); l != nil && !l.ended {
+		return l
+	}
+	return nil
+}
+
+// begin starts a new life of a process and ends the one before.
+func (h *history) begin(pid uint32, start uint64) *life {
+	h.end(pid)
+	if h.alive >= maxAlive {
+		h.forgetAlive()
+	}
+	l := &life{pid: pid, start: start}
+	h.byPID[pid] = append(h.byPID[pid], l)
+	h.alive++
+	return l
+}
+
+// end marks the current life as ended.
+func (h *history) end(pid uint32) {
+	l := h.current(pid)
+	if l == nil {
+		return
+	}
+	l.ended = true
+	h.alive--
+	h.ended = append(h.ended, l)
+	if len(h.ended) > maxLives {
+		n := maxLives / 4
+		for _, old := range h.ended[:n] {
+			h.remove(old)
+		}
+		h.ended = slices.Clone(h.ended[n:])
+	}
+}
+
+func (h *history) remove(l *life) {
+	l.forgot = true
+	lives := slices.DeleteFunc(h.byPID[l.pid], func(o *life) bool { return o == l })
+	if len(lives) == 0 {
+		delete(h.byPID, l.pid)
+		return
+	}
+	h.byPID[l.pid] = lives
+}
+
+// forgetAlive forgets all lives that have not ended: it is not sure any more that they have not.
+func (h *history) forgetAlive() {
+	for pid, lives := range h.byPID {
+		lives = slices.DeleteFunc(lives, func(l *life) bool {
+			l.forgot = l.forgot || !l.ended
+			return !l.ended
+		})
+		if len(lives) == 0 {
+			delete(h.byPID, pid)
+		} else {
+			h.byPID[pid] = lives
+		}
+	}
+	h.alive = 0
+}
+
+// The events that change it. time is in nanoseconds since boot.
+
+func (h *history) fork(pid, parent uint32, time uint64) {
+	p := h.at(parent, 0) // its first thread may have ended before the others
+	if p == nil {
+		p = h.begin(parent, 0) // it was there before: it has to be read, if that is asked for
+	}
+	l := h.begin(pid, time)
+	l.whole, l.ranges, l.shared = p.whole, p.ranges, len(p.ranges) > 0
+	p.shared = l.shared
+	if !p.whole {
+		l.parent = p
+	}
+}
+
+func (h *history) exec(pid uint32, time uint64) {
+	if l := h.current(pid); l != nil && l.readAt >= time { // what was read is the next life's
+		l.ranges, l.whole, l.shared, l.readAt = nil, false, false, 0
+	}
+	h.begin(pid, time).whole = true
+}
+
+func (h *history) mmap(pid uint32, m mapped) {
+	l := h.at(pid, 0)
+	if l == nil {
+		l = h.begin(pid, 0)
+	}
+	l.add(m)
+}

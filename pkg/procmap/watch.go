@@ -1,0 +1,247 @@
+package procmap
+
+import (
+	"context"
+	"encoding/binary"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel's record of what processes map, as perf has it: an event that never counts anything, on each
+// CPU, whose ring takes a record of each executable mapping, execve, fork and exit.
+
+const (
+	// ringPages is how much of a CPU's events is held between two readings: 128 kB, about a thousand.
+	ringPages = 32
+	// readEvery is how often they are read.
+	readEvery = 50 * time.Millisecond
+	// settle is how long a record may be under way to its ring, in nanoseconds.
+	settle = 2e6
+	// maxEvents is how many are sorted at a time.
+	maxEvents = 1 << 16
+)
+
+// initialPIDNamespace is the one whose numbers a gadget's program sees (PROC_PID_INIT_INO).
+const initialPIDNamespace = "pid:[4026531836]"
+
+// watcher is the rings of all CPUs. It belongs to one goroutine.
+type watcher struct {
+	rings   []ring
+	pending []event // too young to be sure that none before them is missing
+	buf     []byte
+}
+
+type ring struct {
+	fd     int
+	memory []byte
+}
+
+// watch asks the kernel for the events. It returns nil where that cannot be had: in another PID namespace
+// than the first, whose numbers would be others, or without the right to.
+func watch() *watcher {
+	if ns, err := os.Readlink("/proc/self/ns/pid"); err != nil || ns != initialPIDNamespace {
+		return nil
+	}
+	w := &watcher{}
+	for _, cpu := range onlineCPUs() {
+		r, err := openRing(cpu)
+		if err == unix.ENODEV { // it went offline
+			continue
+		}
+		if err != nil {
+			w.close()
+			return nil
+		}
+		w.rings = append(w.rings, r)
+	}
+	if len(w.rings) == 0 {
+		return nil
+	}
+	return w
+}
+
+// onlineCPUs returns their numbers.
+func onlineCPUs() []int {
+	text, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		return nil
+	}
+	return parseCPUs(strings.TrimSpace(string(text)))
+}
+
+// parseCPUs reads a list such as "0-3,8".
+func parseCPUs(list string) []int {
+	var cpus []int
+	for part := range strings.SplitSeq(list, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		a, err := strconv.ParseUint(low, 10, 16)
+		if err != nil {
+			continue
+		}
+		b := a
+		if isRange {
+			if b, err = strconv.ParseUint(high, 10, 16); err != nil {
+				continue
+			}
+		}
+		for ; a <= b; a++ {
+			cpus = append(cpus, int(a))
+		}
+	}
+	return cpus
+}
+
+func openRing(cpu int) (ring, error) {
+	attr := unix.PerfEventAttr{
+		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY,
+		Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Bits: unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec | unix.PerfBitTask |
+			unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.PerfBitWatermark | unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv,
+		Sample_type: unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME,
+		Clockid:     unix.CLOCK_BOOTTIME,
+		Wakeup:      1 << 30, // nobody waits for it
+	}
+	fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		return ring{}, err
+	}
+	memory, err := unix.Mmap(fd, 0, (1+ringPages)*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return ring{}, err
+	}
+	return ring{fd, memory}, nil
+}
+
+func (w *watcher) close() {
+	for _, r := range w.rings {
+		_ = unix.Munmap(r.memory) // it is one
+		unix.Close(r.fd)
+	}
+	w.rings = nil
+}
+
+// read returns the events up to a moment ago, by time, and how many the kernel had no room for.
+func (w *watcher) read() (events []event, lost uint64) {
+	until := bootTime() - settle
+	for _, r := range w.rings {
+		lost += w.readRing(r)
+	}
+	slices.SortStableFunc(w.pending, func(a, b event) int {
+		switch {
+		case a.time < b.time:
+			return -1
+		case a.time > b.time:
+			return 1
+		}
+		return 0
+	})
+	n, _ := slices.BinarySearchFunc(w.pending, until, func(e event, t uint64) int {
+		if e.time <= t {
+			return -1
+		}
+		return 1
+	})
+	events = w.pending[:n:n]
+	w.pending = slices.Clone(w.pending[n:])
+	return events, lost
+}
+
+// readRing takes what is in a ring. Head and tail only grow; the kernel writes the one and this the other.
+func (w *watcher) readRing(r ring) (lost uint64) {
+	page := (*unix.PerfEventMmapPage)(unsafe.Pointer(&r.memory[0]))
+	head := atomic.LoadUint64(&page.Data_head)
+	tail := page.Data_tail
+	data := r.memory[os.Getpagesize():]
+	size := uint64(len(data))
+	for tail+headerSize <= head {
+		at := tail % size
+		n := uint64(binary.NativeEndian.Uint16(data[at+6:])) // records are aligned to eight bytes
+		if n < headerSize || tail+n > head {
+			tail = head // it makes no sense
+			break
+		}
+		record := data[at:min(at+n, size)]
+		if uint64(len(record)) < n {
+			w.buf = append(append(w.buf[:0], record...), data[:n-uint64(len(record))]...)
+			record = w.buf
+		}
+		if e, ok := parseRecord(record); ok {
+			switch {
+			case e.kind == recordLost:
+				lost += e.lost
+			case len(w.pending) < maxEvents:
+				w.pending = append(w.pending, e)
+			default:
+				lost++
+			}
+		}
+		tail += n
+	}
+	atomic.StoreUint64(&page.Data_tail, tail)
+	return lost
+}
+
+// follow takes in what happens until the context ends.
+func (r *Resolver) follow(ctx context.Context, w *watcher) {
+	defer w.close()
+	defer runtime.KeepAlive(w)
+	tick := time.NewTicker(readEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if events, lost := w.read(); len(events) > 0 || lost > 0 {
+			r.take(events, lost)
+		}
+	}
+}
+
+// take brings the history up to date. A read of many events lets others in between.
+func (r *Resolver) take(events []event, lost uint64) {
+	const atOnce = 256
+	for first := true; first || len(events) > 0; first = false {
+		n := min(len(events), atOnce)
+		r.mu.Lock()
+		for i := range events[:n] {
+			r.happened(&events[i])
+		}
+		r.stats.Events += uint64(n)
+		if events = events[n:]; len(events) == 0 {
+			if lost > 0 { // of any process
+				r.stats.Lost += lost
+				r.history.forgetAlive()
+			}
+			r.tell()
+		}
+		r.mu.Unlock()
+	}
+}
+
+func (r *Resolver) happened(e *event) {
+	switch e.kind {
+	case recordFork:
+		r.history.fork(e.pid, e.parent, e.time)
+	case recordExit:
+		r.history.end(e.pid)
+	case recordComm:
+		r.history.exec(e.pid, e.time)
+	case recordMmap2:
+		f := r.intern(e.file, holder{e.pid, e.start, e.end})
+		r.history.mmap(e.pid, mapped{e.start, e.end, e.offset, f})
+		if f.checked == 0 && !f.queued { // it may be gone before anybody asks
+			r.check(f)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -20,9 +21,10 @@ const DefaultLimit = 20 * time.Minute
 // startTimeout is how long a program may take, on a busy machine, until it has called each of its functions.
 const startTimeout = 2 * time.Minute
 
-// bounded is a shell script that runs a command for no more CPU time than its first argument says, in seconds, in
-// the shell's own process.
-const bounded = `ulimit -t "$1" && shift && exec "$@"`
+// bounded is a shell script that runs a command in the shell's own process, for no more CPU time than its first
+// argument says, in seconds, and until the pipe that it has as its file descriptor 3 is closed: its owner has it open.
+const bounded = `{ read -r _ <&3; kill -KILL -$$; } >/dev/null 2>&1 &
+exec 3<&- && ulimit -t "$1" && shift && exec "$@"`
 
 // Process is a program that runs.
 type Process struct {
@@ -30,14 +32,15 @@ type Process struct {
 	// PID is the program's; where the load is a loop of short programs, the loop's.
 	PID int
 
-	cmd  *exec.Cmd
-	stop sync.Once
+	cmd   *exec.Cmd
+	owner io.Closer
+	stop  sync.Once
 	cpu  time.Duration
 }
 
 // Start starts the program and returns when each of its functions has been called. It runs in a session of its own:
-// the scheduler shares CPUs between sessions first, so it gets some where much else runs. The limit bounds its CPU
-// time, so that it ends when its owner does not end it. The caller has to stop it.
+// the scheduler shares CPUs between sessions first, so it gets some where much else runs. It ends with the process that
+// has started it, or after limit of CPU time, at the latest. The caller has to stop it.
 func (p *Program) Start(ctx context.Context, limit time.Duration) (*Process, error) {
 	seconds := strconv.Itoa(int(limit.Seconds()))
 	cmd := exec.Command("/bin/sh", append([]string{"-c", bounded, "sh", seconds}, p.Args...)...)
@@ -50,10 +53,18 @@ func (p *Program) Start(ctx context.Context, limit time.Duration) (*Process, err
 	if err != nil {
 		return nil, fmt.Errorf("starting the load %s: %w", p.Name, err)
 	}
-	if err := cmd.Start(); err != nil {
+	read, write, err := os.Pipe()
+	if err != nil {
 		return nil, fmt.Errorf("starting the load %s: %w", p.Name, err)
 	}
-	r := &Process{Program: p, PID: cmd.Process.Pid, cmd: cmd}
+	cmd.ExtraFiles = []*os.File{read}
+	err = cmd.Start()
+	_ = read.Close()
+	if err != nil {
+		_ = write.Close()
+		return nil, fmt.Errorf("starting the load %s: %w", p.Name, err)
+	}
+	r := &Process{Program: p, PID: cmd.Process.Pid, cmd: cmd, owner: write}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	kill := context.AfterFunc(ctx, func() { _ = syscall.Kill(-r.PID, syscall.SIGKILL) })
@@ -94,6 +105,7 @@ func (p *Process) Stop() time.Duration {
 	p.stop.Do(func() {
 		_ = syscall.Kill(-p.PID, syscall.SIGKILL)
 		_ = p.cmd.Wait()
+		_ = p.owner.Close()
 		if s := p.cmd.ProcessState; s != nil {
 			p.cpu = s.UserTime() + s.SystemTime()
 		}

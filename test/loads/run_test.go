@@ -4,6 +4,13 @@ package loads
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,4 +48,28 @@ func TestStartFails(t *testing.T) {
 	_, err := p.Start(context.Background(), time.Minute)
 	require.ErrorContains(t, err, "broken")
 	require.ErrorContains(t, err, "oh no")
+}
+
+// TestEndsWithOwner has a process start a load and end without stopping it.
+func TestEndsWithOwner(t *testing.T) {
+	const inside = "LOADS_TEST_OWNER"
+	l, err := Find("perl")
+	require.NoError(t, err)
+	if dir := os.Getenv(inside); dir != "" {
+		p, err := l.Build(t.Context(), dir)
+		require.NoError(t, err)
+		r, err := p.Start(context.Background(), time.Minute)
+		require.NoError(t, err)
+		fmt.Printf("PID %d\n", r.PID)
+		os.Exit(0)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=TestEndsWithOwner")
+	cmd.Env = append(os.Environ(), inside+"="+t.TempDir())
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s", out)
+	_, after, found := strings.Cut(string(out), "PID ")
+	require.True(t, found, "%s", out)
+	pid, err := strconv.Atoi(strings.Fields(after)[0])
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }, 30*time.Second, 50*time.Millisecond)
 }

@@ -1,0 +1,300 @@
+//go:build e2e
+
+package polyglot
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
+)
+
+// nobody is the user that hostile programs run as.
+const nobody = 65534
+
+// hostile is profile_polyglot while a program works against it. A good program runs beside it.
+type hostile struct {
+	t    *testing.T
+	good *loads.Process
+	run  *gadgetRun
+}
+
+func startHostile(t *testing.T) *hostile {
+	t.Helper()
+	good := startLoads(t, find(t, "python"))[0]
+	h := &hostile{t, good, startRun(t, image(t, "profile_polyglot"), "--frequency=199")}
+	require.True(t, h.run.wait("samples of the good program", 2*time.Minute, func() bool { return total(h.of(good.PID)) > 20 }))
+	return h
+}
+
+func (h *hostile) of(pid int) []receiver.Sample { return ofProcess(h.run.receiver.Samples())[pid] }
+
+// finish sees samples of the good program arrive that were taken from now on, ends the run and checks the books.
+func (h *hostile) finish() ([]receiver.Sample, books) {
+	h.t.Helper()
+	from := time.Now()
+	require.True(h.t, h.run.wait("further samples of the good program", 3*time.Minute, func() bool {
+		n := int64(0)
+		for _, s := range h.of(h.good.PID) {
+			if s.Start.After(from) {
+				n += s.Total()
+			}
+		}
+		return n > 20
+	}), "the run does not go on")
+	samples := h.run.stop()
+	require.Empty(h.t, h.run.receiver.Findings())
+	b := readBooks(h.t, h.run.log.String())
+	b.requireAddsUp(h.t, total(samples))
+	h.t.Logf("%d restarts, %.1f s without samples, %d samples lost with an unwinder that ended", b.restarts, b.away, b.crashed)
+	for _, s := range h.of(h.good.PID) {
+		for _, f := range s.Stack {
+			require.NotContains(h.t, f.Name, "evil", "a frame of another program in the good one's stack")
+		}
+	}
+	return samples, b
+}
+
+// start starts a hostile program as a user without rights.
+func (h *hostile) start(name string, args ...string) *exec.Cmd {
+	h.t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.Stderr = os.Stderr
+	require.NoError(h.t, cmd.Start())
+	h.t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+// folder is one that the hostile user may write to.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hostile")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o777))
+	return dir
+}
+
+func compile(t *testing.T, source, program string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "gcc", "-O1", "-Wall", "-Werror", "-o", program, filepath.Join("testdata", source)).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// textOffset is where a function's code stands in a file.
+func textOffset(t *testing.T, path, function string) int64 {
+	t.Helper()
+	f, err := elf.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	symbols, err := f.Symbols()
+	require.NoError(t, err)
+	for _, s := range symbols {
+		if s.Name == function {
+			for _, p := range f.Progs {
+				if p.Type == elf.PT_LOAD && p.Vaddr <= s.Value && s.Value < p.Vaddr+p.Filesz {
+					return int64(s.Value - p.Vaddr + p.Off)
+				}
+			}
+		}
+	}
+	require.Fail(t, "no such function", "%s in %s", function, path)
+	return 0
+}
+
+// TestTruncatedWhileMapped has a program that looks like Go to the unwinder take its table of functions away while it
+// is mapped: who reads it through a mapping dies with SIGBUS.
+func TestTruncatedWhileMapped(t *testing.T) {
+	dir := folder(t)
+	program, victim := filepath.Join(dir, "truncate"), filepath.Join(dir, "victim")
+	compile(t, "truncate.c", program)
+	l := find(t, "go")[0]
+	p, err := l.Build(t.Context(), t.TempDir())
+	require.NoError(t, err)
+	text, err := os.ReadFile(p.Binary)
+	require.NoError(t, err)
+	var at []string
+	for _, function := range []string{"main.heavy", "main.light"} {
+		offset := textOffset(t, p.Binary, function)
+		copy(text[offset:], []byte{0xeb, 0xfe}) // jmp to itself
+		at = append(at, strconv.FormatInt(offset, 10))
+	}
+	require.NoError(t, os.WriteFile(victim, text, 0o777))
+	require.NoError(t, os.Chown(victim, nobody, nobody))
+	f, err := elf.Open(p.Binary)
+	require.NoError(t, err)
+	segment := f.Progs[0]
+	for _, prog := range f.Progs {
+		if prog.Type == elf.PT_LOAD && prog.Flags&elf.PF_X != 0 {
+			segment = prog
+		}
+	}
+	require.NoError(t, f.Close())
+
+	h := startHostile(t)
+	cmd := h.start(program, victim, strconv.FormatUint(segment.Off, 10), strconv.FormatUint(segment.Filesz, 10), at[0], at[1], "12")
+	require.True(t, h.run.wait("samples of the hostile program", 2*time.Minute, func() bool { return total(h.of(cmd.Process.Pid)) > 0 }))
+	time.Sleep(20 * time.Second) // it truncates after 12 s
+	info, err := os.Stat(victim)
+	require.NoError(t, err)
+	require.Less(t, info.Size(), int64(len(text)), "the program has not truncated its file")
+	_, b := h.finish()
+	require.LessOrEqual(t, b.restarts, int64(3))
+}
+
+// TestMisleadingFiles runs programs whose files lie: their tables claim sizes and places that are not there.
+func TestMisleadingFiles(t *testing.T) {
+	dir := folder(t)
+	var programs []string
+	build := func(load string) []byte {
+		p, err := find(t, load)[0].Build(t.Context(), t.TempDir())
+		require.NoError(t, err)
+		text, err := os.ReadFile(p.Binary)
+		require.NoError(t, err)
+		return text
+	}
+	write := func(name string, text []byte) {
+		path := filepath.Join(dir, "evil-"+name)
+		require.NoError(t, os.WriteFile(path, text, 0o755))
+		programs = append(programs, path)
+	}
+	for _, load := range []string{"c", "go", "rust"} {
+		text := build(load)
+		for name, change := range map[string]func(section elf.SectionHeader, header []byte){
+			"sizes":   func(_ elf.SectionHeader, h []byte) { binary.LittleEndian.PutUint64(h[32:], 1<<62) },
+			"offsets": func(_ elf.SectionHeader, h []byte) { binary.LittleEndian.PutUint64(h[24:], ^uint64(0)-100) },
+			"links":   func(_ elf.SectionHeader, h []byte) { binary.LittleEndian.PutUint32(h[40:], 0xfffffff0) },
+			"entries": func(_ elf.SectionHeader, h []byte) { binary.LittleEndian.PutUint64(h[56:], 0) },
+		} {
+			changed := bytes.Clone(text)
+			forEachSection(t, changed, change)
+			write(load+"-"+name, changed)
+		}
+		// The content of what unwinders and symbolizers read, overwritten.
+		for _, name := range []string{".eh_frame", ".eh_frame_hdr", ".gopclntab", ".symtab", ".strtab", ".dynsym", ".note.gnu.build-id", ".go.buildinfo"} {
+			for kind, fill := range map[string]byte{"ff": 0xff, "7f": 0x7f} {
+				changed := bytes.Clone(text)
+				found := false
+				forEachSection(t, changed, func(s elf.SectionHeader, _ []byte) {
+					if s.Name == name && s.Type != elf.SHT_NOBITS {
+						// Not the first bytes: they make it be taken for what it says.
+						content := changed[s.Offset : s.Offset+s.Size]
+						for i := 16; i < len(content); i++ {
+							content[i] = fill
+						}
+						found = true
+					}
+				})
+				if found && !(load == "go" && name == ".gopclntab") && name != ".dynsym" {
+					write(load+name+"-"+kind, changed)
+				}
+			}
+		}
+	}
+	h := startHostile(t)
+	before := resident(h.run.unwinderPID())
+	for _, path := range programs {
+		h.start("/bin/sh", "-c", `ulimit -t 60; exec "$0" >/dev/null 2>&1`, path)
+	}
+	t.Logf("%d programs", len(programs))
+	time.Sleep(40 * time.Second)
+	if pid := h.run.unwinderPID(); pid != 0 {
+		t.Logf("the unwinder's memory: %d MiB before, %d MiB after", before>>20, resident(pid)>>20)
+		require.Less(t, resident(pid), before+256<<20, "the unwinder grows with misleading files")
+	}
+	_, b := h.finish()
+	require.LessOrEqual(t, b.restarts, int64(5))
+}
+
+// forEachSection calls change with each section and the bytes of its header.
+func forEachSection(t *testing.T, text []byte, change func(elf.SectionHeader, []byte)) {
+	t.Helper()
+	f, err := elf.NewFile(bytes.NewReader(bytes.Clone(text)))
+	require.NoError(t, err)
+	start, size := binary.LittleEndian.Uint64(text[40:]), uint64(binary.LittleEndian.Uint16(text[58:]))
+	for i, s := range f.Sections {
+		header := text[start+uint64(i)*size:][:size]
+		change(s.SectionHeader, header)
+	}
+}
+
+// TestFalseInterpreters runs programs that are taken for Python, Perl and others by their names, and are not.
+func TestFalseInterpreters(t *testing.T) {
+	dir := folder(t)
+	source := filepath.Join(dir, "false.c")
+	var symbols strings.Builder
+	symbols.WriteString("#include <stddef.h>\n")
+	// What the unwinder finds interpreters' structures by, filled with what leads anywhere.
+	for _, name := range []string{
+		"_PyRuntime", "PyInterpreterState_Head", "_PyEval_EvalFrameDefault", "PyEval_EvalFrameEx", "autoTLSkey", "_Py_ID", "Py_Version",
+		"PL_thr_key", "PL_version", "Perl_runops_standard", "PL_runops_std", "ruby_version", "ruby_current_ec", "ruby_current_vm", "rb_vm_exec",
+		"executor_globals", "zend_execute", "execute_ex", "php_version", "gHotSpotVMStructs", "gHotSpotVMTypes", "gHotSpotVMTypeEntryArrayStride",
+		"v8dbg_SmiTag", "v8dbg_off_fp_function", "_ZN2v88internal7Version6major_E", "_ZN2v88internal7Version6minor_E", "erts_frame_layout", "ermts", "r",
+	} {
+		fmt.Fprintf(&symbols, "unsigned long %s[512] = { [0 ... 511] = 0x7fffffffffffff00UL };\n", name)
+	}
+	symbols.WriteString("volatile unsigned long sink;\nint main(void) { for (;;) sink++; }\n")
+	require.NoError(t, os.WriteFile(source, []byte(symbols.String()), 0o644))
+	var programs []string
+	for _, name := range []string{
+		"python3.11", "libpython3.11.so.1.0", "perl", "libperl.so.5.36", "ruby", "libruby-3.1.so.3.1", "php", "php8.2", "node", "java", "libjvm.so",
+		"beam.smp", "libcoreclr.so", "dotnet",
+	} {
+		path := filepath.Join(dir, name)
+		out, err := exec.CommandContext(t.Context(), "gcc", "-O0", "-rdynamic", "-o", path, source).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		programs = append(programs, path)
+	}
+	h := startHostile(t)
+	for _, path := range programs {
+		h.start("/bin/sh", "-c", `ulimit -t 60; exec "$0"`, path)
+	}
+	time.Sleep(30 * time.Second)
+	_, b := h.finish()
+	require.LessOrEqual(t, b.restarts, int64(3))
+}
+
+// TestManyProcesses lets thousands of processes come and go, with threads' names that are escapes for a terminal, and
+// some that die while they are looked at. PIDs are used again.
+func TestManyProcesses(t *testing.T) {
+	dir := folder(t)
+	program := filepath.Join(dir, "forks")
+	compile(t, "forks.c", program)
+	h := startHostile(t)
+	pid := h.run.unwinderPID()
+	before := resident(pid)
+	const processes = 5000
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), program, strconv.Itoa(processes))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Run(), "%s", out.String())
+	samples, b := h.finish()
+	require.Zero(t, b.restarts)
+	seen := map[string]bool{}
+	for _, s := range samples {
+		if name := s.Attributes["thread.name"]; strings.Contains(name, "evil") {
+			seen[s.Attributes["process.pid"]] = true
+		}
+	}
+	t.Logf("%d processes, of which %d were met by a sample; the unwinder's memory: %d MiB before", processes, len(seen), before>>20)
+	require.NotEmpty(t, seen)
+	require.NotContains(t, h.run.log.String(), "\x1b", "an escape in the log")
+}

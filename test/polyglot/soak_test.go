@@ -1,0 +1,202 @@
+//go:build e2e
+
+package polyglot
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
+)
+
+var (
+	soak  = flag.Duration("soak", 0, "how long TestSoak lets processes come and go; 0 leaves it out")
+	kills = flag.Int("kills", 3, "how often TestKills kills the unwinder")
+	every = flag.Duration("kill-every", 15*time.Second, "how long TestKills leaves it alone in between")
+)
+
+// books is what the closing line of a run says.
+type books struct {
+	taken, handedOn, filtered, leftOut, noStack, here, inUnwinder, inKernel, crashed, restarts int64
+	away                                                                                      float64
+}
+
+var closingLine = regexp.MustCompile(`unwinder: (\d+) samples taken, (\d+) handed on, (\d+) filtered out, (\d+) left out for a lower frequency, ` +
+	`(\d+) without a stack, lost: (\d+) here, (\d+) in the unwinder, (\d+) in the kernel, (\d+) in (\d+) restarts \(([\d.]+) s without samples\)`)
+
+func readBooks(t *testing.T, log string) books {
+	t.Helper()
+	m := closingLine.FindStringSubmatch(log)
+	require.NotNil(t, m, "no closing line in:\n%s", log)
+	var n [10]int64
+	for i := range n {
+		var err error
+		n[i], err = strconv.ParseInt(m[i+1], 10, 64)
+		require.NoError(t, err)
+	}
+	away, err := strconv.ParseFloat(m[11], 64)
+	require.NoError(t, err)
+	b := books{n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], away}
+	t.Logf("books: %+v", b)
+	return b
+}
+
+// requireAddsUp checks that every sample that was taken was delivered or is among those dropped by a reason.
+func (b books) requireAddsUp(t *testing.T, delivered int64) {
+	t.Helper()
+	require.Equal(t, b.taken, b.handedOn+b.filtered+b.leftOut+b.noStack+b.here+b.inUnwinder+b.crashed, "the books do not add up: %+v", b)
+	require.Equal(t, b.handedOn, delivered, "handed on, and received by the backend")
+}
+
+// unwinderPID is the unwinder of a run, 0 while there is none.
+func (r *gadgetRun) unwinderPID() int {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	require.NoError(r.t, err)
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		head, tail, _ := strings.Cut(string(text), ") ")
+		fields := strings.Fields(tail)
+		if strings.HasSuffix(head, "(unwinder") && len(fields) > 1 && fields[0] != "Z" && fields[1] == strconv.Itoa(r.cmd.Process.Pid) {
+			pid, err := strconv.Atoi(strings.Fields(head)[0])
+			require.NoError(r.t, err)
+			return pid
+		}
+	}
+	return 0
+}
+
+// resident is the resident memory of a process in bytes, 0 where it is gone.
+func resident(pid int) int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(text), "VmRSS:")
+	kib, _ := strconv.ParseInt(strings.Fields(after + " 0")[0], 10, 64)
+	return kib << 10
+}
+
+// comeAndGo is a loop of short programs in several languages, with pauses, so that other processes get CPUs as well.
+const comeAndGo = `echo ready
+while :; do
+	/usr/bin/perl -e '$x += $_ * $_ for 1 .. 100000' &
+	/usr/bin/python3 -c 'sum(i * i for i in range(100000))' &
+	/bin/bash -c 'for ((i = 0; i < 3000; i++)); do :; done' &
+	/usr/bin/php -r 'for ($i = 0; $i < 300000; $i++);' &
+	gcc -O1 -c -x c -o /dev/null - <<-END
+	#include <stdio.h>
+	int main(void) { printf("%d", 1); return 0; }
+	END
+	wait
+	sleep 0.2
+done`
+
+func startComeAndGo(t *testing.T, limit time.Duration) {
+	t.Helper()
+	p := &loads.Program{Load: loads.Load{Name: "come-and-go"}, Dir: t.TempDir(), Args: []string{"/bin/bash", "-c", comeAndGo}}
+	r, err := p.Start(t.Context(), limit)
+	require.NoError(t, err)
+	t.Cleanup(func() { r.Stop() })
+}
+
+// TestSoak lets short-lived processes come and go for -soak: the unwinder must not end by itself, nor ig's and its
+// memory grow, and nothing may be lost without being counted.
+func TestSoak(t *testing.T) {
+	if *soak == 0 {
+		t.Skip("-soak says how long: make test-polyglot-soak")
+	}
+	startComeAndGo(t, 2**soak)
+	r := startRun(t, image(t, "profile_polyglot"))
+	require.True(t, r.wait("the first samples", 2*time.Minute, func() bool { return r.receiver.Stats().Samples > 0 }))
+	first := r.unwinderPID()
+	require.NotZero(t, first)
+	var igMemory, memory []int64
+	for end := time.Now().Add(*soak); time.Now().Before(end); time.Sleep(5 * time.Second) {
+		pid := r.unwinderPID()
+		require.Equal(t, first, pid, "the unwinder has ended and was started anew")
+		igMemory, memory = append(igMemory, resident(r.cmd.Process.Pid)), append(memory, resident(pid))
+		if n := len(memory); n%60 == 0 {
+			t.Logf("after %d min: unwinder %d MiB, ig %d MiB, %d samples received", n/12, memory[n-1]>>20, igMemory[n-1]>>20, total(r.receiver.Samples()))
+		}
+	}
+	dropped := r.receiver.Stats().Dropped
+	delivered := total(r.stop())
+	require.Zero(t, dropped, "the receiver has forgotten requests: the books cannot be checked")
+	require.Empty(t, r.receiver.Findings())
+	b := readBooks(t, r.log.String())
+	require.Zero(t, b.restarts)
+	b.requireAddsUp(t, delivered)
+	requireLevel(t, "the unwinder's memory", memory)
+	requireLevel(t, "ig's memory", igMemory)
+}
+
+// requireLevel compares the median of the last quarter with that of the second.
+func requireLevel(t *testing.T, what string, values []int64) {
+	t.Helper()
+	n := len(values)
+	if n < 16 {
+		t.Logf("%s: %d values are too few to say whether it grows", what, n)
+		return
+	}
+	median := func(v []int64) int64 { v = slices.Sorted(slices.Values(v)); return v[len(v)/2] }
+	early, late := median(values[n/4:n/2]), median(values[3*n/4:])
+	t.Logf("%s: %d MiB in the second quarter, %d MiB in the last, at most %d MiB", what, early>>20, late>>20, slices.Max(values)>>20)
+	require.LessOrEqual(t, late, early+early/5+8<<20, "%s grows", what)
+}
+
+// TestKills kills the unwinder while it works, again and again: each time the run goes on, and what is lost is counted.
+func TestKills(t *testing.T) {
+	running := startLoads(t, find(t, "c-fp", "python"))
+	r := startRun(t, image(t, "profile_polyglot"), "--frequency=49")
+	require.True(t, r.wait("the first samples", 2*time.Minute, func() bool { return r.receiver.Stats().Samples > 0 }))
+	for i := range *kills {
+		time.Sleep(*every)
+		pid := r.unwinderPID()
+		require.NotZero(t, pid)
+		at := time.Now()
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		require.True(t, r.wait("it is there again", 3*time.Minute, func() bool { now := r.unwinderPID(); return now != 0 && now != pid }))
+		require.True(t, r.wait("samples come again", 3*time.Minute, func() bool {
+			for _, s := range r.receiver.Samples() {
+				if s.Start.After(at.Add(time.Second)) {
+					return true
+				}
+			}
+			return false
+		}))
+		t.Logf("kill %d: the backend had samples from after it %.1f s later", i+1, time.Since(at).Seconds())
+	}
+	samples := r.stop()
+	b := readBooks(t, r.log.String())
+	require.EqualValues(t, *kills, b.restarts)
+	b.requireAddsUp(t, total(samples))
+	t.Logf("%.1f s without samples, %.1f s a kill, and %d samples of those taken", b.away, b.away/float64(*kills), b.crashed)
+	for _, p := range running {
+		require.Positive(t, total(ofProcess(samples)[p.PID]), "no samples of %s", p.Name)
+	}
+}
+
+func find(t *testing.T, names ...string) []loads.Load {
+	t.Helper()
+	var found []loads.Load
+	for _, name := range names {
+		l, err := loads.Find(name)
+		require.NoError(t, err)
+		found = append(found, l)
+	}
+	return found
+}

@@ -1,0 +1,41 @@
+/*
+ * forks N: starts N processes one after the other, eight at a time, that burn CPU for a few milliseconds under names
+ * with escapes for a terminal, unmap what they run from, or end at once.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static volatile unsigned long sink;
+
+static void evil_child(int i)
+{
+	static const char *names[] = {"\033[2J\033[31mevil", "evil\n\r\007\b", "evil\xff\xfe\x80", "evil\";{}[]'", "evil%s%n%x"};
+	prctl(PR_SET_NAME, names[i % 5]);
+	for (unsigned long n = 0; n < 2000000UL + 300000UL * (i % 7); n++)
+		sink += n;
+	if (i % 11 == 0)
+		munmap((void *)((unsigned long)&evil_child & ~4095UL), 4096); /* and dies of it */
+	_exit(0);
+}
+
+int main(int argc, char **argv)
+{
+	int n = argc > 1 ? atoi(argv[1]) : 100, running = 0;
+	for (int i = 0; i < n; i++) {
+		pid_t pid = fork();
+		if (pid == 0)
+			evil_child(i);
+		if (pid > 0)
+			running++;
+		while (running >= 8 && wait(NULL) > 0)
+			running--;
+	}
+	while (wait(NULL) > 0)
+		;
+	return 0;
+}

@@ -119,7 +119,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		return nil, fmt.Errorf("loading the eBPF programs: %w", err)
 	}
 	r := &running{Tracer: t, traces: make(chan *libpf.EbpfTrace, 64), end: end}
-	t.StartPIDEventProcessor(tracing)
+	readProcesses(tracing, t, logger)
 	if err := errors.Join(t.AttachTracer(nil), t.EnableProfiling(), t.AttachSchedMonitor()); err != nil {
 		r.close()
 		return nil, fmt.Errorf("turning on the timer: %w", err)

@@ -142,10 +142,24 @@ test-loads: ## Build and run the programs whose profile is known
 	@.ci/packages $(LOAD_PACKAGES)
 	$(E2E) ./test/loads/...
 
+# The eBPF profiler's own agent, to measure against.
+$(BIN)/ebpf-profiler: test/agent/go.mod
+	@$(STEP) "building $@" go -C test/agent build -buildvcs=false -ldflags "-s -w" -o $(CURDIR)/$@ go.opentelemetry.io/ebpf-profiler
+
 .PHONY: test-polyglot
-test-polyglot: build gadgets ## Profile programs in a dozen languages and compare with the truth (root)
+test-polyglot: build gadgets ## Profile programs in a dozen languages, and hostile ones, and compare with the truth (root)
 	@.ci/packages $(LOAD_PACKAGES)
-	POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md $(E2E) ./test/polyglot/...
+	POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md $(E2E) ./test/polyglot/... -skip TestAgent
+
+.PHONY: test-agent
+test-agent: build gadgets $(BIN)/ebpf-profiler ## Measure profile_polyglot and the eBPF profiler's own agent side by side (root)
+	@.ci/packages $(LOAD_PACKAGES)
+	POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md $(E2E) ./test/polyglot/... -run TestAgent
+
+.PHONY: soak-polyglot
+soak-polyglot: build gadgets ## Let processes come and go for SOAK (1h) under profile_polyglot, then kill its unwinder ten times (root)
+	@.ci/packages $(LOAD_PACKAGES)
+	$(subst 20m,24h,$(E2E)) ./test/polyglot/... -run 'TestSoak|TestKills' -soak $(or $(SOAK),1h) -kills 10 -kill-every 65s
 
 .PHONY: test-delivery
 test-delivery: collector ## Stop, freeze and restart a real Collector while rows come

@@ -35,7 +35,7 @@ type Process struct {
 	cmd   *exec.Cmd
 	owner io.Closer
 	stop  sync.Once
-	cpu  time.Duration
+	cpu   time.Duration
 }
 
 // Start starts the program and returns when each of its functions has been called. It runs in a session of its own:

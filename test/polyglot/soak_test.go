@@ -29,7 +29,7 @@ var (
 // books is what the closing line of a run says.
 type books struct {
 	taken, handedOn, filtered, leftOut, noStack, here, inUnwinder, inKernel, crashed, restarts int64
-	away                                                                                      float64
+	away                                                                                       float64
 }
 
 var closingLine = regexp.MustCompile(`unwinder: (\d+) samples taken, (\d+) handed on, (\d+) filtered out, (\d+) left out for a lower frequency, ` +

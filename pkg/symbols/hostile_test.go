@@ -45,7 +45,7 @@ func checkTable(t *testing.T, table *Table) {
 	}
 }
 
-var small = Limits{Symbols: 4096, Names: 1 << 20, Read: 16 << 20}
+var small = Limits{Symbols: 4096, Names: 1 << 20, Read: 16 << 20, Debug: 1 << 20}
 
 func readBytes(b []byte) (*Table, error) {
 	return ReadTable(context.Background(), bytes.NewReader(b), int64(len(b)), Reading{Limits: small, Inlined: true, Lines: true})

@@ -129,5 +129,9 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 	}
 	find := &finder{path: r.Path, roots: s.openRoots(r, f)}
 	defer find.close()
-	return readTable(ctx, f, id.Size, Reading{Limits: s.options.Limits, Inlined: s.options.Inlined}, find)
+	return readTable(ctx, f, id.Size, s.reading(), find)
+}
+
+func (s *Store) reading() Reading {
+	return Reading{Limits: s.options.Limits, Inlined: s.options.Inlined, Lines: s.options.Lines}
 }

@@ -154,9 +154,12 @@ type Limits struct {
 	Names int
 	// Read is how many bytes are read.
 	Read int64
+	// Debug is how many bytes of debug information, unpacked, are read, if lines are asked for. They are in memory
+	// while the file is read. A file that has more has its names without lines.
+	Debug int64
 }
 
 // DefaultLimits are enough for programs of some hundred megabytes.
 func DefaultLimits() Limits {
-	return Limits{Symbols: 2 << 20, Names: 128 << 20, Read: 1 << 30}
+	return Limits{Symbols: 2 << 20, Names: 64 << 20, Read: 1 << 30, Debug: 256 << 20}
 }

@@ -16,9 +16,10 @@ import (
 // change once it is built, and any number of goroutines may use it.
 type Table struct {
 	loads   []load
-	golang  *goTable // nil if the file is not written in Go; counts before layers
-	layers  []layer  // the first that covers an address names it
-	inlined bool     // Symbol.Callers are wanted
+	golang  *goTable   // nil if the file is not written in Go; counts before layers
+	layers  []layer    // the first that covers an address names it
+	lines   *positions // nil if they are not known or not wanted; of layers
+	inlined bool       // Symbol.Callers are wanted
 	// wanted is the build ID of a file whose debug file was not found.
 	wanted string
 	// read is how much of a perf map is in it.
@@ -69,7 +70,7 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o Reading, finder
 		return nil, err
 	}
 	if len(t.layers) == 0 {
-		if err := t.addSeparate(f, r, finder, o.Limits); err != nil {
+		if err := t.addSeparate(f, r, finder, o); err != nil {
 			return nil, err
 		}
 	}
@@ -78,11 +79,27 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o Reading, finder
 			return nil, err
 		}
 	}
-	return t, t.addStubs(f)
+	if err := t.addStubs(f); err != nil {
+		return nil, err
+	}
+	t.addLines(f, o)
+	return t, nil
+}
+
+// addLines adds what the debug information of f says, if that is wanted and not known yet. Go's lines are known.
+func (t *Table) addLines(f *elfFile, o Reading) {
+	if !o.Lines || t.lines != nil || t.golang != nil || len(t.layers) == 0 {
+		return
+	}
+	base := t.layers[0].base
+	for _, l := range t.layers {
+		base = min(base, l.base)
+	}
+	t.lines = f.readPositions(base, o.Limits)
 }
 
 // addSeparate adds the symbols that are kept apart from the file's own.
-func (t *Table) addSeparate(f *elfFile, r io.ReaderAt, finder *finder, limits Limits) error {
+func (t *Table) addSeparate(f *elfFile, r io.ReaderAt, finder *finder, o Reading) error {
 	info, err := buildid.Read(r, f.size)
 	if err != nil {
 		return fmt.Errorf("reading a build ID: %w", err)
@@ -93,8 +110,12 @@ func (t *Table) addSeparate(f *elfFile, r io.ReaderAt, finder *finder, limits Li
 	}
 	if debug != nil {
 		defer file.Close()
-		if err := optional(t.addTable(debug, elf.SHT_SYMTAB, SourceDebugFile, limits)); err != nil || len(t.layers) > 0 {
+		if err := optional(t.addTable(debug, elf.SHT_SYMTAB, SourceDebugFile, o.Limits)); err != nil {
 			return err
+		}
+		if len(t.layers) > 0 {
+			t.addLines(debug, o)
+			return nil
 		}
 	}
 	if t.golang == nil {
@@ -104,24 +125,25 @@ func (t *Table) addSeparate(f *elfFile, r io.ReaderAt, finder *finder, limits Li
 	if err != nil || mini == nil {
 		return err
 	}
-	return optional(t.addTable(mini, elf.SHT_SYMTAB, SourceMiniDebug, limits))
+	return optional(t.addTable(mini, elf.SHT_SYMTAB, SourceMiniDebug, o.Limits))
 }
 
 // withDebugFile returns a table with the symbols of a debug file before those that are there.
-func (t *Table) withDebugFile(ctx context.Context, r io.ReaderAt, size int64, limits Limits) (*Table, error) {
-	left := limits.Read
+func (t *Table) withDebugFile(ctx context.Context, r io.ReaderAt, size int64, o Reading) (*Table, error) {
+	left := o.Limits.Read
 	f, err := openELF(&reader{ctx: ctx, r: r, size: size, left: &left})
 	if err != nil {
 		return nil, err
 	}
 	more := &Table{loads: t.loads, golang: t.golang, inlined: t.inlined}
-	if err := more.addTable(f, elf.SHT_SYMTAB, SourceDebugFile, limits); err != nil {
+	if err := more.addTable(f, elf.SHT_SYMTAB, SourceDebugFile, o.Limits); err != nil {
 		return nil, err
 	}
 	if len(more.layers) == 0 {
 		return nil, ErrNoSymbols
 	}
 	more.layers = append(more.layers, t.layers...)
+	more.addLines(f, o)
 	return more, nil
 }
 
@@ -176,7 +198,11 @@ func (t *Table) Lookup(addr uint64) (Symbol, State) {
 	for i := range t.layers {
 		l := &t.layers[i]
 		if j := l.find(addr); j >= 0 {
-			return Symbol{Name: l.names.get(j), Source: l.source}, Named
+			s := Symbol{Name: l.names.get(j), Source: l.source}
+			if t.lines != nil {
+				s = t.lines.expand(s, addr, t.inlined)
+			}
+			return s, Named
 		}
 	}
 	if len(t.layers) == 0 && t.golang == nil {
@@ -201,6 +227,9 @@ func (t *Table) Bytes() int64 {
 	n := 256 + int64(cap(t.loads))*24
 	if t.golang != nil {
 		n += t.golang.bytes()
+	}
+	if t.lines != nil {
+		n += t.lines.bytes()
 	}
 	for i := range t.layers {
 		l := &t.layers[i]

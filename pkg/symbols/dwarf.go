@@ -1,0 +1,378 @@
+package symbols
+
+import (
+	"bytes"
+	"cmp"
+	"compress/zlib"
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// positions are the source positions of a file, and which functions were inlined where, from its debug information
+// (https://dwarfstd.org). Package debug/dwarf is not for files that may be made to hurt: it takes the counts in them at
+// their word.
+type positions struct {
+	base  uint64
+	files names
+	// pieces are runs of rows of the table of lines, sorted by address.
+	pieces []piece
+	rows   []byte
+	// Where what was inlined: the innermost call for each range, sorted by address.
+	starts, sizes, calls []uint32
+	inlined              []inlinedCall
+	names                names // of inlined functions
+}
+
+// piece is some rows: differences of address, file and line, from the start and 0.
+type piece struct {
+	start, end uint32
+	at         uint32 // in rows
+}
+
+// inlinedCall is a call that was inlined. Its function is called where file and line are, in parent.
+type inlinedCall struct {
+	name, file, line uint32
+	parent           uint32 // noCall: the function itself
+}
+
+const noCall = 1<<32 - 1
+
+// position returns the file and the line of an address, "" and 0 if they are not known.
+func (p *positions) position(addr uint64) (file string, line int) {
+	if addr < p.base || addr-p.base > 1<<32-1 {
+		return "", 0
+	}
+	rel := uint32(addr - p.base)
+	i := sort.Search(len(p.pieces), func(i int) bool { return p.pieces[i].start > rel }) - 1
+	if i < 0 || rel >= p.pieces[i].end {
+		return "", 0
+	}
+	b := p.rows[p.pieces[i].at:]
+	at := p.pieces[i].start
+	number, row := int64(0), int64(0)
+	for range pieceRows {
+		distance, n := binary.Uvarint(b)
+		if n <= 0 || uint64(at)+distance > uint64(rel) {
+			break
+		}
+		b = b[n:]
+		at += uint32(distance)
+		more, n := binary.Varint(b)
+		b = b[n:]
+		number += more
+		more, n = binary.Varint(b)
+		b = b[n:]
+		row += more
+	}
+	return p.file(uint32(number)), int(max(row, 0))
+}
+
+// file returns the name of a file by its number, which is one more than that in files.
+func (p *positions) file(number uint32) string {
+	if number == 0 || int(number) > p.files.count {
+		return ""
+	}
+	return p.files.get(int(number) - 1)
+}
+
+// expand gives the function at an address its position, and with inlined the functions that are inlined there.
+func (p *positions) expand(s Symbol, addr uint64, inlined bool) Symbol {
+	file, line := p.position(addr)
+	var chain []Symbol
+	for call, depth := p.call(addr), 0; call != noCall && depth < maxDepth; depth++ {
+		c := &p.inlined[call]
+		if inlined {
+			chain = append(chain, Symbol{Name: p.names.get(int(c.name)), File: file, Line: line, Source: SourceDWARF})
+		}
+		file, line, call = p.file(c.file), int(c.line), c.parent
+	}
+	s.File, s.Line = file, line
+	if file == "" {
+		s.Line = 0
+	}
+	if len(chain) == 0 {
+		return s
+	}
+	chain = append(chain, s)
+	s = chain[0]
+	s.Callers = chain[1:]
+	return s
+}
+
+// call returns the innermost inlined call at an address, noCall if there is none.
+func (p *positions) call(addr uint64) uint32 {
+	if addr < p.base || addr-p.base > 1<<32-1 {
+		return noCall
+	}
+	rel := uint32(addr - p.base)
+	i := sort.Search(len(p.starts), func(i int) bool { return p.starts[i] > rel }) - 1
+	if i < 0 || rel-p.starts[i] >= p.sizes[i] {
+		return noCall
+	}
+	return p.calls[i]
+}
+
+func (p *positions) bytes() int64 {
+	return 256 + p.files.bytes() + p.names.bytes() + 12*int64(cap(p.pieces)) + int64(cap(p.rows)) +
+		4*int64(cap(p.starts)+cap(p.sizes)+cap(p.calls)) + 16*int64(cap(p.inlined))
+}
+
+// pieceRows is how many rows there are in a piece at most.
+const pieceRows = 64
+
+// cursor reads debug information. What is past the end is 0, and sets bad.
+type cursor struct {
+	b     []byte
+	at    int
+	order binary.ByteOrder
+	bad   bool
+}
+
+// cursorAt returns a cursor at an offset.
+func cursorAt(b []byte, off uint64, order binary.ByteOrder) cursor {
+	if off > uint64(len(b)) {
+		return cursor{b: nil, order: order, bad: true}
+	}
+	return cursor{b: b, at: int(off), order: order}
+}
+
+// bytes returns the next n bytes, nil if they are not there.
+func (c *cursor) bytes(n uint64) []byte {
+	if c.bad || n > uint64(len(c.b)-c.at) {
+		c.bad = true
+		return nil
+	}
+	b := c.b[c.at : c.at+int(n)]
+	c.at += int(n)
+	return b
+}
+
+func (c *cursor) skip(n uint64) { c.bytes(n) }
+
+// fixed reads a number of n bytes, 1, 2, 3, 4 or 8.
+func (c *cursor) fixed(n uint64) uint64 {
+	b := c.bytes(n)
+	switch {
+	case b == nil:
+		return 0
+	case n == 1:
+		return uint64(b[0])
+	case n == 2:
+		return uint64(c.order.Uint16(b))
+	case n == 3 && c.order == binary.ByteOrder(binary.LittleEndian):
+		return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16
+	case n == 3:
+		return uint64(b[2]) | uint64(b[1])<<8 | uint64(b[0])<<16
+	case n == 4:
+		return uint64(c.order.Uint32(b))
+	case n == 8:
+		return c.order.Uint64(b)
+	}
+	c.bad = true
+	return 0
+}
+
+func (c *cursor) uleb() uint64 {
+	if c.bad {
+		return 0
+	}
+	n, w := binary.Uvarint(c.b[c.at:])
+	if w <= 0 {
+		c.bad = true
+		return 0
+	}
+	c.at += w
+	return n
+}
+
+func (c *cursor) sleb() int64 {
+	n, shift := int64(0), 0
+	for !c.bad && shift < 70 {
+		b := c.fixed(1)
+		if shift < 64 {
+			n |= int64(b&0x7f) << shift
+		}
+		shift += 7
+		if b&0x80 == 0 {
+			if b&0x40 != 0 && shift < 64 {
+				n |= -1 << shift
+			}
+			return n
+		}
+	}
+	c.bad = true
+	return 0
+}
+
+func (c *cursor) text() []byte {
+	if c.bad {
+		return nil
+	}
+	n := bytes.IndexByte(c.b[c.at:], 0)
+	if n < 0 {
+		c.bad = true
+		return nil
+	}
+	b := c.b[c.at : c.at+n]
+	c.at += n + 1
+	return b
+}
+
+// length reads the length of a unit, and how wide offsets in it are.
+func (c *cursor) length() (n, width uint64) {
+	if n = c.fixed(4); n == 0xffffffff {
+		return c.fixed(8), 8
+	}
+	return n, 4
+}
+
+// dwarfReader reads the debug information of a file.
+type dwarfReader struct {
+	*elfFile
+	limits   Limits
+	sections map[string][]byte
+	out      positions
+
+	files       namer
+	fileNumbers map[string]uint32
+	rows        int
+	steps       int
+	names       namer
+	nameNumbers map[uint64]uint32 // by where the function is described
+	found       []symbol          // ranges of inlined calls; name is the number of the call
+	abbrevs     map[uint64]map[uint64]abbrev
+	units       []unit
+}
+
+// debugSections are what is read.
+var debugSections = []string{
+	".debug_info", ".debug_abbrev", ".debug_line", ".debug_str", ".debug_line_str", ".debug_ranges", ".debug_rnglists", ".debug_addr", ".debug_str_offsets",
+}
+
+// readPositions reads the debug information, nil if there is none or it is more than the limits allow. What is damaged, or
+// comes after the time is up, is left out.
+func (f *elfFile) readPositions(base uint64, limits Limits) (p *positions) {
+	d := &dwarfReader{
+		elfFile: f, limits: limits, sections: map[string][]byte{}, fileNumbers: map[string]uint32{}, nameNumbers: map[uint64]uint32{},
+		abbrevs: map[uint64]map[uint64]abbrev{},
+	}
+	d.out.base = base
+	defer func() {
+		if recover() != nil {
+			p = nil // the file has its names
+		}
+	}()
+	left := limits.Debug
+	for _, name := range debugSections {
+		s := f.sectionNamed(name)
+		if s == nil {
+			continue
+		}
+		b, err := f.content(s, left)
+		if err != nil {
+			return nil
+		}
+		left -= int64(len(b))
+		d.sections[name] = b
+	}
+	if len(d.sections[".debug_line"]) == 0 || len(d.sections[".debug_info"]) == 0 {
+		return nil
+	}
+	d.readUnits()
+	return d.finish()
+}
+
+// content returns what a section holds, unpacked.
+func (f *elfFile) content(s *section, limit int64) ([]byte, error) {
+	if s.size > uint64(max(limit, 0)) {
+		return nil, fmt.Errorf("%w: %d bytes of %s", ErrTooLarge, s.size, s.name)
+	}
+	b := make([]byte, s.size)
+	if err := f.at(b, s.offset); err != nil {
+		return nil, err
+	}
+	if s.flags&elf.SHF_COMPRESSED == 0 {
+		return b, nil
+	}
+	c := cursor{b: b, order: f.order}
+	kind, width := elf.CompressionType(c.fixed(4)), uint64(4)
+	if f.class == elf.ELFCLASS64 {
+		c.skip(4)
+		width = 8
+	}
+	size := c.fixed(width)
+	c.skip(width)
+	if c.bad || size > uint64(limit) {
+		return nil, fmt.Errorf("%w: %d bytes of %s", ErrTooLarge, size, s.name)
+	}
+	var in io.Reader
+	switch kind {
+	case elf.COMPRESS_ZLIB:
+		z, err := zlib.NewReader(bytes.NewReader(b[c.at:]))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrMalformed, s.name, err)
+		}
+		in = z
+	case elf.COMPRESS_ZSTD:
+		z, err := zstd.NewReader(bytes.NewReader(b[c.at:]), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(limit, 1<<20))), zstd.WithDecoderMaxWindow(64<<20))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrMalformed, s.name, err)
+		}
+		defer z.Close()
+		in = z
+	default:
+		return nil, fmt.Errorf("%w: %s is packed in an unknown way", ErrMalformed, s.name)
+	}
+	// It grows as it comes: the size is the file's word.
+	var out bytes.Buffer
+	if _, err := io.Copy(&out, io.LimitReader(contextReader{f.ctx, in}, int64(size))); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrMalformed, s.name, err)
+	}
+	return out.Bytes(), nil
+}
+
+// contextReader ends when its context does.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(b []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(b)
+}
+
+// late reports, once in a while, whether the time is up.
+func (d *dwarfReader) late() bool {
+	d.steps++
+	return d.steps%1024 == 0 && d.ctx.Err() != nil
+}
+
+// finish sorts what was found.
+func (d *dwarfReader) finish() *positions {
+	p := &d.out
+	slices.SortStableFunc(p.pieces, func(a, b piece) int { return cmp.Compare(a.start, b.start) })
+	p.pieces, p.rows = slices.Clip(slices.Clone(p.pieces)), slices.Clip(slices.Clone(p.rows))
+	slices.SortFunc(d.found, func(a, b symbol) int {
+		return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.size, a.size), cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name))
+	})
+	for _, s := range flatten(d.found) {
+		if s.end-p.base > 1<<32-1 {
+			break
+		}
+		p.starts, p.sizes = append(p.starts, uint32(s.start-p.base)), append(p.sizes, uint32(s.end-s.start))
+		p.calls = append(p.calls, d.found[s.symbol].name)
+	}
+	p.inlined = slices.Clip(slices.Clone(p.inlined))
+	p.files, p.names = d.files.finish(), d.names.finish()
+	return p
+}

@@ -1,0 +1,521 @@
+package symbols
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Bounds of the descriptions of one file.
+const (
+	maxUnits      = 256 << 10
+	maxAbbrevs    = 64 << 10 // of one unit
+	maxAttributes = 128      // of one description
+	maxTables     = 1024     // of abbreviations that are kept
+	maxNesting    = 512      // of descriptions
+	maxRangesOf   = 16 << 10 // of one call
+)
+
+// The numbers of DWARF that are used here (DWARF 5, chapter 7).
+const (
+	tagInlined    = 0x1d
+	tagSubprogram = 0x2e
+
+	attrSibling, attrName, attrStmtList, attrLowPC, attrHighPC, attrCompDir = 0x01, 0x03, 0x10, 0x11, 0x12, 0x1b
+	attrOrigin, attrSpecification, attrRanges, attrCallFile, attrCallLine   = 0x31, 0x47, 0x55, 0x58, 0x59
+	attrLinkageName, attrStrBase, attrAddrBase, attrRangesBase              = 0x6e, 0x72, 0x73, 0x74
+	attrMIPSLinkageName                                                     = 0x2007
+)
+
+// unit is the descriptions of what one compilation has made.
+type unit struct {
+	start, end, first       uint64 // in .debug_info: all of it; first is its root description
+	version, width, address uint64
+	abbrevs                 uint64
+	low                     uint64
+	strBase, addrBase       uint64
+	rangesBase              uint64
+}
+
+// abbrev is how a kind of description is written.
+type abbrev struct {
+	tag      uint64
+	children bool
+	attrs    []attribute
+}
+
+type attribute struct {
+	name, form uint64
+	implicit   int64
+}
+
+// attrValue is the value of an attribute: a number or an offset, or a text.
+type attrValue struct {
+	form uint64
+	n    uint64
+	b    []byte
+}
+
+// abbrevsAt returns the abbreviations at an offset, by their number.
+func (d *dwarfReader) abbrevsAt(off uint64) map[uint64]abbrev {
+	if all, ok := d.abbrevs[off]; ok {
+		return all
+	}
+	all := map[uint64]abbrev{}
+	c := cursorAt(d.sections[".debug_abbrev"], off, d.order)
+	for len(all) < maxAbbrevs && !d.late() {
+		code := c.uleb()
+		if code == 0 || c.bad {
+			break
+		}
+		a := abbrev{tag: c.uleb(), children: c.fixed(1) != 0}
+		for {
+			at := attribute{name: c.uleb(), form: c.uleb()}
+			if at.form == 0x21 { // DW_FORM_implicit_const
+				at.implicit = c.sleb()
+			}
+			if at.name == 0 && at.form == 0 || c.bad {
+				break
+			}
+			if a.attrs = append(a.attrs, at); len(a.attrs) > maxAttributes {
+				return nil
+			}
+		}
+		all[code] = a
+	}
+	if len(d.abbrevs) >= maxTables {
+		clear(d.abbrevs)
+	}
+	d.abbrevs[off] = all
+	return all
+}
+
+// readUnits reads the headers of all units, and then what they describe.
+func (d *dwarfReader) readUnits() {
+	info := d.sections[".debug_info"]
+	for off := uint64(0); off < uint64(len(info)) && len(d.units) < maxUnits && !d.late(); {
+		c := cursorAt(info, off, d.order)
+		u := unit{start: off}
+		var length uint64
+		length, u.width = c.length()
+		if c.bad || length > uint64(len(info)-c.at) {
+			break
+		}
+		u.end = uint64(c.at) + length
+		u.version = c.fixed(2)
+		kind := uint64(1) // DW_UT_compile
+		if u.version >= 5 {
+			kind, u.address = c.fixed(1), c.fixed(1)
+			u.abbrevs = c.fixed(u.width)
+		} else {
+			u.abbrevs, u.address = c.fixed(u.width), c.fixed(1)
+		}
+		switch kind {
+		case 4, 5: // of split units
+			c.skip(8)
+		case 2, 6: // of types
+			c.skip(8 + u.width)
+		}
+		u.first = uint64(c.at)
+		off = u.end
+		if !c.bad && u.version >= 2 && u.version <= 5 && (u.address == 4 || u.address == 8) {
+			d.units = append(d.units, u)
+		}
+	}
+	lines := map[uint64]bool{}
+	for i := range d.units {
+		if d.ctx.Err() != nil {
+			return
+		}
+		d.readUnit(&d.units[i], lines)
+	}
+}
+
+// description is the attributes that are of use here.
+type description struct {
+	offset             uint64
+	abbrev             abbrev
+	sibling            uint64
+	low, high, ranges  attrValue
+	name, linkage      attrValue
+	origin, spec       attrValue
+	file, line         uint64
+	stmtList, dir      attrValue
+	strBase, addrBase  uint64
+	rangesBase         uint64
+	hasStmtList        bool
+	hasRanges, hasHigh bool
+}
+
+// next reads a description. With false there is none: the end of a list of children.
+func (d *dwarfReader) next(c *cursor, u *unit, abbrevs map[uint64]abbrev, out *description) bool {
+	*out = description{offset: uint64(c.at)}
+	code := c.uleb()
+	if code == 0 || c.bad {
+		return false
+	}
+	a, ok := abbrevs[code]
+	if !ok {
+		c.bad = true
+		return false
+	}
+	out.abbrev = a
+	for _, at := range a.attrs {
+		v := d.value(c, at.form, u, at.implicit)
+		switch at.name {
+		case attrSibling:
+			out.sibling = d.reference(v, u)
+		case attrName:
+			out.name = v
+		case attrLinkageName, attrMIPSLinkageName:
+			out.linkage = v
+		case attrLowPC:
+			out.low = v
+		case attrHighPC:
+			out.high, out.hasHigh = v, true
+		case attrRanges:
+			out.ranges, out.hasRanges = v, true
+		case attrOrigin:
+			out.origin = v
+		case attrSpecification:
+			out.spec = v
+		case attrCallFile:
+			out.file = v.n
+		case attrCallLine:
+			out.line = v.n
+		case attrStmtList:
+			out.stmtList, out.hasStmtList = v, true
+		case attrCompDir:
+			out.dir = v
+		case attrStrBase:
+			out.strBase = v.n
+		case attrAddrBase:
+			out.addrBase = v.n
+		case attrRangesBase:
+			out.rangesBase = v.n
+		}
+	}
+	return !c.bad
+}
+
+// value reads a value of a form (DWARF 5, 7.5.6).
+func (d *dwarfReader) value(c *cursor, form uint64, u *unit, implicit int64) attrValue {
+	v := attrValue{form: form}
+	switch form {
+	case 0x01: // addr
+		v.n = c.fixed(u.address)
+	case 0x0b, 0x0c, 0x11, 0x25, 0x29: // data1, flag, ref1, strx1, addrx1
+		v.n = c.fixed(1)
+	case 0x05, 0x12, 0x26, 0x2a: // data2, ref2, strx2, addrx2
+		v.n = c.fixed(2)
+	case 0x27, 0x2b: // strx3, addrx3
+		v.n = c.fixed(3)
+	case 0x06, 0x13, 0x28, 0x2c, 0x1c: // data4, ref4, strx4, addrx4, ref_sup4
+		v.n = c.fixed(4)
+	case 0x07, 0x14, 0x20, 0x24: // data8, ref8, ref_sig8, ref_sup8
+		v.n = c.fixed(8)
+	case 0x1e: // data16
+		c.skip(16)
+	case 0x0d: // sdata
+		v.n = uint64(c.sleb())
+	case 0x0f, 0x15, 0x1a, 0x1b, 0x22, 0x23, 0x1f01, 0x1f02: // udata, ref_udata, strx, addrx, loclistx, rnglistx, GNU_addr_index, GNU_str_index
+		v.n = c.uleb()
+	case 0x0e, 0x17, 0x1d, 0x1f, 0x1f20, 0x1f21: // strp, sec_offset, strp_sup, line_strp, GNU_ref_alt, GNU_strp_alt
+		v.n = c.fixed(u.width)
+	case 0x10: // ref_addr
+		if u.version == 2 {
+			v.n = c.fixed(u.address)
+		} else {
+			v.n = c.fixed(u.width)
+		}
+	case 0x08: // string
+		v.b = c.text()
+	case 0x03: // block2
+		c.skip(c.fixed(2))
+	case 0x04: // block4
+		c.skip(c.fixed(4))
+	case 0x0a: // block1
+		c.skip(c.fixed(1))
+	case 0x09, 0x18: // block, exprloc
+		c.skip(c.uleb())
+	case 0x19: // flag_present
+		v.n = 1
+	case 0x21: // implicit_const
+		v.n = uint64(implicit)
+	case 0x16: // indirect
+		if actual := c.uleb(); actual != 0x16 {
+			return d.value(c, actual, u, 0)
+		}
+		c.bad = true
+	default:
+		c.bad = true
+	}
+	return v
+}
+
+// text returns the text of a value, nil if it is none.
+func (d *dwarfReader) text(v attrValue, u *unit) []byte {
+	in, off := "", v.n
+	switch v.form {
+	case 0x08:
+		return v.b
+	case 0x0e:
+		in = ".debug_str"
+	case 0x1f:
+		in = ".debug_line_str"
+	case 0x1a, 0x25, 0x26, 0x27, 0x28, 0x1f02:
+		if v.n > 1<<32 {
+			return nil
+		}
+		c := cursorAt(d.sections[".debug_str_offsets"], u.strBase+v.n*u.width, d.order)
+		if in, off = ".debug_str", c.fixed(u.width); c.bad {
+			return nil
+		}
+	default:
+		return nil
+	}
+	c := cursorAt(d.sections[in], off, d.order)
+	return c.text()
+}
+
+// reference returns where in .debug_info a value leads to, 0 for nowhere.
+func (d *dwarfReader) reference(v attrValue, u *unit) uint64 {
+	switch v.form {
+	case 0x11, 0x12, 0x13, 0x14, 0x15:
+		return u.start + v.n
+	case 0x10:
+		return v.n
+	}
+	return 0
+}
+
+// addr returns the address that a value is.
+func (d *dwarfReader) addr(v attrValue, u *unit) uint64 {
+	switch v.form {
+	case 0x1b, 0x29, 0x2a, 0x2b, 0x2c, 0x1f01:
+		if v.n > 1<<32 {
+			return 0
+		}
+		c := cursorAt(d.sections[".debug_addr"], u.addrBase+v.n*u.address, d.order)
+		return c.fixed(u.address)
+	}
+	return v.n
+}
+
+// readUnit reads the lines of a unit and the inlined calls in it. lines has the tables that were read.
+func (d *dwarfReader) readUnit(u *unit, lines map[uint64]bool) {
+	abbrevs := d.abbrevsAt(u.abbrevs)
+	c := cursorAt(d.sections[".debug_info"], u.first, d.order)
+	c.b = c.b[:u.end]
+	var e description
+	if !d.next(&c, u, abbrevs, &e) {
+		return
+	}
+	u.strBase, u.addrBase, u.rangesBase = e.strBase, e.addrBase, e.rangesBase
+	u.low = d.addr(e.low, u)
+	var files []uint32
+	if e.hasStmtList {
+		if p := d.lineHeader(e.stmtList.n, string(d.text(e.dir, u)), u); p != nil {
+			files = p.files
+			if !lines[e.stmtList.n] && len(lines) < maxUnits {
+				lines[e.stmtList.n] = true
+				d.readLines(p)
+			}
+		}
+	}
+	if !e.abbrev.children {
+		return
+	}
+	parents := []uint32{noCall} // the inlined call around what is read, for each level
+	for len(parents) > 0 && uint64(c.at) < u.end && !d.late() {
+		if !d.next(&c, u, abbrevs, &e) {
+			if c.bad {
+				return
+			}
+			parents = parents[:len(parents)-1]
+			continue
+		}
+		parent := parents[len(parents)-1]
+		switch e.abbrev.tag {
+		case tagSubprogram:
+			parent = noCall
+		case tagInlined:
+			parent = d.takeCall(&e, u, parent, files, len(parents))
+		case 0x02, 0x04, 0x0f, 0x10, 0x13, 0x15, 0x17: // types: no code is in them
+			if e.abbrev.children && e.sibling > uint64(c.at) && e.sibling < u.end {
+				c.at = int(e.sibling)
+				continue
+			}
+		}
+		if e.abbrev.children {
+			if len(parents) >= maxNesting {
+				return
+			}
+			parents = append(parents, parent)
+		}
+	}
+}
+
+// takeCall takes an inlined call and returns its number.
+func (d *dwarfReader) takeCall(e *description, u *unit, parent uint32, files []uint32, depth int) uint32 {
+	o := &d.out
+	ranges := d.ranges(e, u)
+	if len(ranges) == 0 || len(o.inlined) >= d.limits.Symbols || len(d.found)+len(ranges) > d.limits.Symbols {
+		return parent
+	}
+	name, ok := d.nameOf(d.reference(e.origin, u))
+	if !ok {
+		return parent
+	}
+	call := inlinedCall{name: name, parent: parent}
+	if e.file < uint64(len(files)) && e.line < 1<<31 {
+		call.file, call.line = files[e.file], uint32(e.line)
+	}
+	number := uint32(len(o.inlined))
+	o.inlined = append(o.inlined, call)
+	rank := uint8(255 - min(depth, 255)) // of those with the same range the innermost counts
+	for _, r := range ranges {
+		if r[0] >= o.base && r[1]-o.base <= 1<<32-1 {
+			d.found = append(d.found, symbol{addr: r[0], size: r[1] - r[0], name: number, rank: rank})
+		}
+	}
+	return number
+}
+
+// nameOf returns the number of the name of the function that is described at an offset.
+func (d *dwarfReader) nameOf(off uint64) (uint32, bool) {
+	if n, ok := d.nameNumbers[off]; ok {
+		return n, n != noCall
+	}
+	number := uint32(noCall)
+	if text := d.functionName(off); len(text) > 0 && len(text) <= maxName && len(d.names.block) < d.limits.Names {
+		number = uint32(d.names.count)
+		d.names.add(text)
+	}
+	d.nameNumbers[off] = number
+	return number, number != noCall
+}
+
+// functionName follows a description to those that it completes. The name of the linker is in each function's
+// symbol as well.
+func (d *dwarfReader) functionName(off uint64) []byte {
+	var name []byte
+	for range 8 {
+		i, found := slices.BinarySearchFunc(d.units, off, func(u unit, off uint64) int { return cmp.Compare(u.start, off) })
+		if !found {
+			i--
+		}
+		if i < 0 || off < d.units[i].first || off >= d.units[i].end {
+			break
+		}
+		u := &d.units[i]
+		c := cursorAt(d.sections[".debug_info"], off, d.order)
+		c.b = c.b[:u.end]
+		var e description
+		if !d.next(&c, u, d.abbrevsAt(u.abbrevs), &e) {
+			break
+		}
+		if text := d.text(e.linkage, u); len(text) > 0 {
+			return text
+		}
+		if text := d.text(e.name, u); len(text) > 0 && name == nil {
+			name = text
+		}
+		if off = d.reference(e.origin, u); off == 0 {
+			off = d.reference(e.spec, u)
+		}
+		if off == 0 {
+			break
+		}
+	}
+	return name
+}
+
+// ranges returns where the code of a description is.
+func (d *dwarfReader) ranges(e *description, u *unit) [][2]uint64 {
+	if !e.hasRanges {
+		if !e.hasHigh {
+			return nil
+		}
+		low, high := d.addr(e.low, u), e.high.n
+		if e.high.form == 0x01 || e.high.form == 0x1b || e.high.form >= 0x29 && e.high.form <= 0x2c {
+			high = d.addr(e.high, u)
+		} else {
+			high += low
+		}
+		if low == 0 || high <= low {
+			return nil
+		}
+		return [][2]uint64{{low, high}}
+	}
+	if u.version < 5 {
+		return d.oldRanges(e.ranges.n, u)
+	}
+	off := e.ranges.n
+	if e.ranges.form == 0x23 { // rnglistx
+		if off > 1<<32 {
+			return nil
+		}
+		c := cursorAt(d.sections[".debug_rnglists"], u.rangesBase+off*u.width, d.order)
+		off = u.rangesBase + c.fixed(u.width)
+	}
+	return d.newRanges(off, u)
+}
+
+// oldRanges reads a list of .debug_ranges.
+func (d *dwarfReader) oldRanges(off uint64, u *unit) (ranges [][2]uint64) {
+	c := cursorAt(d.sections[".debug_ranges"], off, d.order)
+	base := u.low
+	for range maxRangesOf {
+		begin, end := c.fixed(u.address), c.fixed(u.address)
+		switch {
+		case c.bad || begin == 0 && end == 0:
+			return ranges
+		case begin == 1<<(8*u.address)-1:
+			base = end
+		case begin < end:
+			ranges = append(ranges, [2]uint64{base + begin, base + end})
+		}
+	}
+	return ranges
+}
+
+// newRanges reads a list of .debug_rnglists (DWARF 5, 2.17.3).
+func (d *dwarfReader) newRanges(off uint64, u *unit) (ranges [][2]uint64) {
+	c := cursorAt(d.sections[".debug_rnglists"], off, d.order)
+	base := u.low
+	indexed := func() uint64 { return d.addr(attrValue{form: 0x1b, n: c.uleb()}, u) }
+	for range maxRangesOf {
+		var begin, end uint64
+		switch kind := c.fixed(1); kind {
+		case 0: // end_of_list
+			return ranges
+		case 1: // base_addressx
+			base = indexed()
+			continue
+		case 2: // startx_endx
+			begin, end = indexed(), indexed()
+		case 3: // startx_length
+			begin = indexed()
+			end = begin + c.uleb()
+		case 4: // offset_pair
+			begin, end = base+c.uleb(), base+c.uleb()
+		case 5: // base_address
+			base = c.fixed(u.address)
+			continue
+		case 6: // start_end
+			begin, end = c.fixed(u.address), c.fixed(u.address)
+		case 7: // start_length
+			begin = c.fixed(u.address)
+			end = begin + c.uleb()
+		default:
+			return ranges
+		}
+		if c.bad {
+			return ranges
+		}
+		if begin < end && begin != 0 {
+			ranges = append(ranges, [2]uint64{begin, end})
+		}
+	}
+	return ranges
+}

@@ -1,0 +1,276 @@
+package symbols
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"strings"
+)
+
+// Bounds of the tables of lines of one unit, and of a file.
+const (
+	maxUnitFiles = 64 << 10
+	maxRows      = 16 << 20
+)
+
+// lineProgram is the header of a unit's table of lines (DWARF 5, 6.2.4).
+type lineProgram struct {
+	cursor                      // at the program
+	version, address            uint64
+	minLength, maxOps, lineSpan uint64
+	lineBase                    int64
+	opcodes                     []uint64 // how many operands each standard one has, from 1 on
+	files                       []uint32 // their numbers in the whole file, by their number here
+	end                         int
+}
+
+// fileNumber returns the number of a file by its name.
+func (d *dwarfReader) fileNumber(dir, name string) uint32 {
+	if name == "" {
+		return 0
+	}
+	if !strings.HasPrefix(name, "/") && dir != "" {
+		name = dir + "/" + name
+	}
+	if len(name) > maxPath {
+		return 0
+	}
+	n, ok := d.fileNumbers[name]
+	if !ok {
+		if len(d.files.block) > d.limits.Names {
+			return 0
+		}
+		d.files.add([]byte(name))
+		n = uint32(d.files.count)
+		d.fileNumbers[name] = n
+	}
+	return n
+}
+
+// lineHeader reads the header at an offset, nil if it is not one.
+func (d *dwarfReader) lineHeader(off uint64, folder string, unit *unit) *lineProgram {
+	p := &lineProgram{cursor: cursorAt(d.sections[".debug_line"], off, d.order), address: unit.address}
+	length, width := p.length()
+	if p.bad || length > uint64(len(p.b)-p.at) {
+		return nil
+	}
+	p.b = p.b[:p.at+int(length)]
+	if p.version = p.fixed(2); p.version < 2 || p.version > 5 {
+		return nil
+	}
+	if p.version >= 5 {
+		p.address = p.fixed(1)
+		p.skip(1)
+	}
+	header := p.fixed(width)
+	if p.bad || header > uint64(len(p.b)-p.at) {
+		return nil
+	}
+	program := p.at + int(header)
+	p.minLength, p.maxOps = p.fixed(1), 1
+	if p.version >= 4 {
+		p.maxOps = p.fixed(1)
+	}
+	p.skip(1)
+	p.lineBase, p.lineSpan = int64(int8(p.fixed(1))), p.fixed(1)
+	base := p.fixed(1)
+	p.opcodes = make([]uint64, base)
+	for i := 1; i < len(p.opcodes); i++ {
+		p.opcodes[i] = p.fixed(1)
+	}
+	if p.bad || p.lineSpan == 0 || base == 0 || p.maxOps != 1 {
+		return nil
+	}
+	if p.version >= 5 {
+		d.lineFiles5(p, folder, width)
+	} else {
+		d.lineFiles(p, folder)
+	}
+	if p.bad {
+		return nil
+	}
+	p.at = program
+	return p
+}
+
+// lineFiles reads the lists of folders and files before DWARF 5: both count from 1, folder 0 is the unit's.
+func (d *dwarfReader) lineFiles(p *lineProgram, folder string) {
+	folders := []string{folder}
+	for len(folders) < maxUnitFiles {
+		text := p.text()
+		if len(text) == 0 {
+			break
+		}
+		folders = append(folders, join(folder, string(text)))
+	}
+	p.files = []uint32{0}
+	for len(p.files) < maxUnitFiles {
+		name := p.text()
+		if len(name) == 0 {
+			break
+		}
+		in := p.uleb()
+		p.uleb()
+		p.uleb()
+		dir := ""
+		if in < uint64(len(folders)) {
+			dir = folders[in]
+		}
+		p.files = append(p.files, d.fileNumber(dir, string(name)))
+	}
+}
+
+func join(dir, name string) string {
+	if strings.HasPrefix(name, "/") || dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// lineFiles5 reads the lists of DWARF 5, whose entries describe themselves. They count from 0.
+func (d *dwarfReader) lineFiles5(p *lineProgram, folder string, width uint64) {
+	var folders []string
+	list := func(take func(name string, folder uint64)) {
+		formats := make([][2]uint64, p.fixed(1))
+		for i := range formats {
+			formats[i] = [2]uint64{p.uleb(), p.uleb()}
+		}
+		count := p.uleb()
+		if len(formats) == 0 && count > 0 || count > maxUnitFiles {
+			p.bad = true
+			return
+		}
+		u := &unit{width: width, address: p.address, version: 5}
+		for range count {
+			if p.bad {
+				return
+			}
+			name, in := "", uint64(0)
+			for _, f := range formats {
+				v := d.value(&p.cursor, f[1], u, 0)
+				switch f[0] {
+				case 1: // DW_LNCT_path
+					name = string(d.text(v, u))
+				case 2: // DW_LNCT_directory_index
+					in = v.n
+				}
+			}
+			take(name, in)
+		}
+	}
+	list(func(name string, _ uint64) {
+		if len(folders) > 0 {
+			name = join(folders[0], name)
+		} else {
+			name = join(folder, name)
+		}
+		folders = append(folders, name)
+	})
+	list(func(name string, in uint64) {
+		dir := ""
+		if in < uint64(len(folders)) {
+			dir = folders[in]
+		}
+		p.files = append(p.files, d.fileNumber(dir, name))
+	})
+}
+
+// lineRow is one row of a table of lines.
+type lineRow struct {
+	addr uint64
+	file uint32
+	line int64
+}
+
+// readLines runs a program and takes its rows (DWARF 5, 6.2.5).
+func (d *dwarfReader) readLines(p *lineProgram) {
+	var rows []lineRow
+	start := lineRow{line: 1}
+	state, file := start, uint64(1)
+	emit := func() {
+		row := state
+		row.file = 0
+		if file < uint64(len(p.files)) {
+			row.file = p.files[file]
+		}
+		// Of those at the same address the last one counts; those of the same line are one.
+		switch n := len(rows); {
+		case n > 0 && rows[n-1].addr == row.addr:
+			rows[n-1] = row
+		case n > 0 && rows[n-1].file == row.file && rows[n-1].line == row.line:
+		default:
+			rows = append(rows, row)
+		}
+	}
+	for p.at < len(p.b) && !p.bad && d.rows+len(rows) < maxRows && !d.late() {
+		op := p.fixed(1)
+		switch {
+		case op >= uint64(len(p.opcodes)): // special
+			op -= uint64(len(p.opcodes))
+			state.addr += op / p.lineSpan * p.minLength
+			state.line += p.lineBase + int64(op%p.lineSpan)
+			emit()
+		case op == 0:
+			size := p.uleb()
+			next := uint64(p.at) + size
+			if p.bad || size == 0 || next > uint64(len(p.b)) || next < size {
+				return
+			}
+			switch p.fixed(1) {
+			case 1: // DW_LNE_end_sequence
+				d.takeRows(rows, state.addr)
+				rows, state, file = rows[:0], start, 1
+			case 2: // DW_LNE_set_address
+				state.addr = p.fixed(size - 1)
+			}
+			p.at = int(next)
+		case op == 1: // DW_LNS_copy
+			emit()
+		case op == 2: // DW_LNS_advance_pc
+			state.addr += p.uleb() * p.minLength
+		case op == 3: // DW_LNS_advance_line
+			state.line += p.sleb()
+		case op == 4: // DW_LNS_set_file
+			file = p.uleb()
+		case op == 8: // DW_LNS_const_add_pc
+			state.addr += (255 - uint64(len(p.opcodes))) / p.lineSpan * p.minLength
+		case op == 9: // DW_LNS_fixed_advance_pc
+			state.addr += p.fixed(2)
+		default:
+			for range p.opcodes[op] {
+				p.uleb()
+			}
+		}
+	}
+}
+
+// takeRows takes a sequence of rows, in order, that ends before an address. Those of code that the linker has left
+// out begin at 0 or somewhere else where there is no code.
+func (d *dwarfReader) takeRows(rows []lineRow, end uint64) {
+	if len(rows) == 0 || rows[0].addr < d.out.base || end <= rows[0].addr || end-d.out.base > 1<<32-1 || !d.isCode(elf.SHN_LORESERVE, rows[0].addr) {
+		return
+	}
+	for i := 1; i < len(rows); i++ {
+		if rows[i].addr < rows[i-1].addr || rows[i].addr > end {
+			return
+		}
+	}
+	d.rows += len(rows)
+	o := &d.out
+	for i := 0; i < len(rows); i += pieceRows {
+		part := rows[i:min(i+pieceRows, len(rows))]
+		last := end
+		if i+pieceRows < len(rows) {
+			last = rows[i+pieceRows].addr
+		}
+		o.pieces = append(o.pieces, piece{uint32(part[0].addr - o.base), uint32(last - o.base), uint32(len(o.rows))})
+		before := lineRow{addr: part[0].addr}
+		for _, r := range part {
+			o.rows = binary.AppendUvarint(o.rows, r.addr-before.addr)
+			o.rows = binary.AppendVarint(o.rows, int64(r.file)-int64(before.file))
+			o.rows = binary.AppendVarint(o.rows, r.line-before.line)
+			before = r
+		}
+		// What ends a piece of less rows.
+		o.rows = binary.AppendUvarint(o.rows, 1<<40)
+	}
+}

@@ -92,7 +92,7 @@ func (s *fileSender) send(ctx context.Context, body []byte) outcome {
 	if err := s.out.write(record); err != nil {
 		return failed(err)
 	}
-	return outcome{}
+	return outcome{verdict: accepted}
 }
 
 func (s *fileSender) close() error { return s.out.close() }

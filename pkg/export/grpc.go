@@ -264,7 +264,7 @@ func responseOutcome(resp []byte) outcome {
 // partialOutcome follows https://opentelemetry.io/docs/specs/otlp/#partial-success: with nothing
 // rejected, a message is a warning.
 func partialOutcome(p *colprofiles.ExportProfilesPartialSuccess) outcome {
-	out := outcome{words: p.GetErrorMessage(), rejectedProfiles: p.GetRejectedProfiles()}
+	out := outcome{verdict: accepted, words: p.GetErrorMessage(), rejectedProfiles: p.GetRejectedProfiles()}
 	switch {
 	case p.GetRejectedProfiles() > 0:
 		out.verdict = partial

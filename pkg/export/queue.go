@@ -38,6 +38,14 @@ func newEntry(seq uint64, m Message) *entry {
 	}
 }
 
+// from is the time that receivers judge a request by: its start.
+func (en *entry) from() time.Time {
+	if en.Start.IsZero() {
+		return en.End
+	}
+	return en.Start
+}
+
 // entryHeap is a heap of entries that know their position in it.
 type entryHeap struct {
 	items []*entry

@@ -30,7 +30,7 @@ func stuck(t *testing.T, queueSize int64) *Exporter {
 	s := &stuckSender{release: make(chan struct{})}
 	e := startWith(t, cfg, s)
 	e.Enqueue(Message{Rows: 1, Owner: "in flight"})
-	require.Eventually(t, func() bool { e.mu.Lock(); defer e.mu.Unlock(); return len(e.flying) == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { e.mu.Lock(); defer e.mu.Unlock(); return len(e.inFlight) == 1 }, 20*time.Second, time.Millisecond)
 	t.Cleanup(func() {
 		close(s.release)
 		stop(t, e)

@@ -17,8 +17,9 @@ type sender interface {
 type verdict uint8
 
 const (
-	accepted verdict = iota
-	partial          // accepted in part: never sent again
+	undecided verdict = iota // by mistake: the message is tried again
+	accepted
+	partial // accepted in part: never sent again
 	retryable
 	rejected
 	tooLarge

@@ -1,0 +1,308 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+)
+
+// work sends messages, one at a time, until the exporter stops.
+func (e *Exporter) work() {
+	for {
+		en, body := e.next()
+		if en == nil {
+			return
+		}
+		e.deliver(en, body)
+	}
+}
+
+// next waits for an entry that may be sent now and takes it in flight. The body is nil if it is on
+// disk, the entry when the exporter stops.
+func (e *Exporter) next() (*entry, []byte) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		e.mu.Lock()
+		if e.stopped {
+			e.mu.Unlock()
+			return nil, nil
+		}
+		now := time.Now()
+		e.queue.promote(now)
+		gone := e.expire()
+		en := e.queue.now.top()
+		if en != nil && !e.gate.closed(now) {
+			e.queue.pop()
+			e.hold(en)
+			body := en.Body
+			e.mu.Unlock()
+			e.forget(gone)
+			return en, body
+		}
+		wait := time.Hour
+		if en != nil {
+			wait = e.gate.until.Sub(now)
+		}
+		if later := e.queue.later.top(); later != nil {
+			wait = min(wait, later.ready.Sub(now))
+		}
+		wake := e.wake
+		e.mu.Unlock()
+		e.forget(gone)
+
+		timer.Reset(max(wait, 0))
+		select {
+		case <-wake:
+		case <-timer.C:
+		case <-e.ctx.Done():
+		}
+	}
+}
+
+// hold marks an entry as in somebody's hands: it cannot be given up. letGo undoes it. The caller
+// holds mu.
+func (e *Exporter) hold(en *entry) {
+	en.budget.pin(en)
+	e.inFlight[en] = struct{}{}
+}
+
+// letGo reports false if the entry was given up all the same, by a Shutdown that could not wait for
+// it: then it is counted already. The caller holds mu.
+func (e *Exporter) letGo(en *entry) bool {
+	if _, ok := e.inFlight[en]; !ok {
+		return false
+	}
+	delete(e.inFlight, en)
+	en.budget.unpin(en)
+	return true
+}
+
+// expire drops the oldest entries while their data is too old for a receiver, and puts those aside that
+// are too new: the clock of a machine may be behind at its start. The caller holds mu, and calls forget
+// after it has let go.
+func (e *Exporter) expire() (gone []*entry) {
+	now := e.now()
+	for en := e.queue.now.top(); en != nil; en = e.queue.now.top() {
+		e.setEarly(en, false)
+		switch maxAge, from := e.cfg.Queue.MaxAge, en.from(); {
+		case from.IsZero():
+			return gone
+		case maxAge > 0 && now.Sub(from) > maxAge:
+			e.drop(en, ReasonTooOld)
+			gone = append(gone, en)
+		case from.Sub(now) > maxAhead:
+			e.queue.remove(en)
+			e.setEarly(en, true)
+			en.ready, en.asked = time.Now().Add(clockCheck), true
+			e.queue.push(en, time.Now())
+			e.log.warnf("too new", "held: data of %s is more than %s ahead of this machine's clock, which receivers refuse: set the clock; the data is sent when the clock has come up to it",
+				from.UTC().Format(time.RFC3339), maxAhead)
+			e.checkDrains()
+		default:
+			return gone
+		}
+	}
+	return gone
+}
+
+// setEarly notes whether an entry waits for the clock. The caller holds mu.
+func (e *Exporter) setEarly(en *entry, early bool) {
+	switch {
+	case early && !en.early:
+		e.early++
+	case !early && en.early:
+		e.early--
+	}
+	en.early = early
+}
+
+// forget finishes what expire began.
+func (e *Exporter) forget(gone []*entry) {
+	e.unlink(gone)
+	for _, en := range gone {
+		e.log.warnf("too old", "dropped: data of %s is older than sending_queue.max_age (%s), which receivers refuse",
+			en.from().UTC().Format(time.RFC3339), e.cfg.Queue.MaxAge)
+	}
+}
+
+// deliver makes one attempt with an entry in flight and decides what becomes of it.
+func (e *Exporter) deliver(en *entry, body []byte) {
+	if e.store != nil && body == nil {
+		var err error
+		if body, err = e.store.read(en.seq); err != nil {
+			e.lost(en, err)
+			return
+		}
+	}
+	if en.Layout != e.cfg.OTLPVersion && en.Layout != "" { // stored before the settings changed
+		var err error
+		if body, err = relaid(body, en.Layout, e.cfg.OTLPVersion); err != nil {
+			e.lost(en, fmt.Errorf("%w: rewriting it for otlp_version %q: %w", errCorrupt, e.cfg.OTLPVersion, err))
+			return
+		}
+	}
+	started := time.Now()
+	ctx, cancel := context.WithTimeout(e.ctx, e.cfg.Timeout)
+	out := e.to.send(ctx, body)
+	cancel()
+	took := time.Since(started)
+	ok := out.verdict == accepted || out.verdict == partial
+	if e.obs != nil {
+		e.obs.Request(took, len(body), ok)
+	}
+
+	reason, again := e.settle(en, out, started, int64(len(body)))
+	if !again {
+		e.unlink([]*entry{en})
+	}
+	e.report(en, len(body), out, reason, again)
+}
+
+// lost drops an entry whose file cannot be read back.
+func (e *Exporter) lost(en *entry, err error) {
+	r := ReasonStorageError
+	if errors.Is(err, errCorrupt) {
+		r = ReasonCorrupt
+	}
+	e.mu.Lock()
+	if r == ReasonCorrupt {
+		e.stats.CorruptFiles++
+	}
+	if e.letGo(en) {
+		e.drop(en, r)
+	}
+	e.mu.Unlock()
+	if r == ReasonCorrupt || errors.Is(err, fs.ErrNotExist) {
+		e.unlink([]*entry{en})
+		e.log.errorf(string(r), "dropped: a message in the storage folder %s cannot be read: %v", e.store.dir, err)
+		return
+	}
+	e.log.errorf(string(r), "dropped: a message in the storage folder %s cannot be read now: %v; its file stays for the next start", e.store.dir, err)
+}
+
+// settle counts an attempt and either ends the entry or has it wait for the next one. reason is
+// empty unless the entry was dropped.
+func (e *Exporter) settle(en *entry, out outcome, started time.Time, size int64) (reason Reason, again bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.letGo(en) {
+		return "", true
+	}
+	now := time.Now()
+	e.stats.Requests++
+	e.stats.RequestBytes += size
+	if en.tries > 0 {
+		e.stats.Retries++
+	}
+	en.tries++
+	if en.firstAt.IsZero() {
+		en.firstAt = started
+	}
+
+	if out.verdict == undecided {
+		out.verdict = retryable
+	}
+	if out.verdict != retryable {
+		e.openGate()
+	}
+	switch out.verdict {
+	case accepted:
+		e.stats.Rows.Delivered += en.Rows
+		e.stats.SentSamples += en.Samples
+		e.leave(en)
+		return "", false
+	case partial:
+		if en.Profiles > 0 && out.rejectedProfiles >= int64(en.Profiles) {
+			e.drop(en, ReasonRejected)
+			return ReasonRejected, false
+		}
+		e.stats.Rows.Partial += en.Rows
+		e.stats.PartialSamples += en.Samples
+		e.leave(en)
+		return "", false
+	case rejected:
+		reason = ReasonRejected
+	case tooLarge:
+		reason = ReasonTooLarge
+	case retryable:
+		if reason = e.retryOver(en, now); reason == "" {
+			e.later(en, out, started, now)
+			return "", true
+		}
+	}
+	e.drop(en, reason)
+	return reason, false
+}
+
+// openGate lets sends through again. The caller holds mu.
+func (e *Exporter) openGate() {
+	if !e.gate.failing() {
+		return
+	}
+	e.gate.open()
+	e.wakeAll()
+}
+
+// retryOver tells why an entry is not tried again; empty if it is. The caller holds mu.
+func (e *Exporter) retryOver(en *entry, now time.Time) Reason {
+	switch limit := e.cfg.Retry.MaxElapsedTime; {
+	case e.ctx.Err() != nil:
+		return "" // cancelled by this side
+	case !e.cfg.Retry.Enabled:
+		return ReasonRetryDisabled
+	case limit > 0 && now.Sub(en.firstAt) >= limit:
+		return ReasonMaxElapsedTime
+	}
+	return ""
+}
+
+// later puts an entry back to wait for its next attempt. The caller holds mu.
+func (e *Exporter) later(en *entry, out outcome, started, now time.Time) {
+	en.ready = now.Add(max(en.retry.next(e.cfg.Retry), out.wait))
+	en.asked = out.wait > 0
+	e.gate.fail(e.cfg.Retry, started, now, out.wait)
+	e.queue.push(en, now)
+	e.checkDrains()
+	e.wakeAll()
+}
+
+// report logs the end of an attempt that did not go as it should.
+func (e *Exporter) report(en *entry, size int, out outcome, reason Reason, again bool) {
+	if e.ctx.Err() != nil && again {
+		return
+	}
+	said := ""
+	if out.words != "" {
+		said = ": " + e.log.words(out.words)
+	}
+	hint := ""
+	if out.hint != "" {
+		hint = "; " + out.hint
+	}
+	switch {
+	case again:
+		wait := ""
+		if out.wait > 0 {
+			wait = fmt.Sprintf(" (the receiver asked to wait %s)", out.wait.Round(time.Millisecond))
+		}
+		e.log.warnf("retry", "sending failed and will be tried again%s: %s%s%s", wait, out.what, said, hint)
+	case reason == ReasonTooLarge:
+		e.log.errorf(string(reason), "dropped %d rows: a request of %d bytes is too large for the receiver: %s%s; "+
+			"lower batch.max_request_size, or raise the receiver's limit", en.Rows, size, out.what, said)
+	case reason == ReasonMaxElapsedTime:
+		e.log.errorf(string(reason), "dropped %d rows: not delivered within retry_on_failure.max_elapsed_time (%s): %s%s%s",
+			en.Rows, e.cfg.Retry.MaxElapsedTime, out.what, said, hint)
+	case reason == ReasonRetryDisabled:
+		e.log.errorf(string(reason), "dropped %d rows: sending failed and retry_on_failure.enabled is false: %s%s%s", en.Rows, out.what, said, hint)
+	case reason != "":
+		e.log.errorf(string(reason), "dropped %d rows: the receiver refused them: %s%s%s", en.Rows, out.what, said, hint)
+	case out.verdict == partial:
+		e.log.warnf("partial", "the receiver left out %d profiles of a request with %d rows, which is not sent again: %s%s",
+			out.rejectedProfiles, en.Rows, out.what, said)
+	case out.what != "":
+		e.log.warnf("odd answer", "delivered, but the receiver answered with %s%s%s", out.what, said, hint)
+	}
+}

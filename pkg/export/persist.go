@@ -1,0 +1,144 @@
+package export
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+)
+
+// takeOver queues what the storage folder held.
+func (e *Exporter) takeOver(found inventory) {
+	var gone []*entry
+	e.mu.Lock()
+	e.stats.CorruptFiles = found.damaged
+	var rows int64
+	for _, f := range found.messages {
+		en := newEntry(f.seq, f.msg)
+		en.size += f.size
+		en.onDisk = true
+		e.seq = max(e.seq, f.seq)
+		e.stats.Rows.Recovered += en.Rows
+		e.stats.Rows.Held += en.Rows
+		rows += en.Rows
+		e.disk.charge(en)
+		e.queue.push(en, time.Now())
+	}
+	for e.disk.over(0) {
+		en := e.disk.victim()
+		e.drop(en, ReasonStorageFull)
+		gone = append(gone, en)
+	}
+	e.mu.Unlock()
+	e.unlink(gone)
+	if found.damaged > 0 {
+		e.log.warnf("recovery", "%d files in the storage folder %s were damaged and removed: what they held is lost", found.damaged, e.store.dir)
+	}
+	if found.unreadable > 0 {
+		e.log.warnf("unreadable", "%d files in the storage folder %s cannot be read now and stay for the next start: look at the disk: %v", found.unreadable, e.store.dir, found.readErr)
+	}
+	if n := len(found.messages); n > 0 {
+		e.log.infof("recovered", "%d messages with %d rows are taken over from the storage folder %s", n, rows, e.store.dir)
+	}
+	if len(gone) > 0 {
+		e.logFull(ReasonStorageFull)
+	}
+}
+
+// unlink removes the files of entries that have left.
+func (e *Exporter) unlink(list []*entry) {
+	for _, en := range list {
+		if !en.onDisk {
+			continue
+		}
+		if err := e.store.remove(en.seq); err != nil {
+			e.log.errorf("unlink", "a message that is done with cannot be removed from the storage folder and would be sent again after a restart: %v", err)
+		}
+	}
+}
+
+// persist writes new messages to the storage folder until the exporter stops. A message is sent
+// only when it is on disk or cannot be.
+func (e *Exporter) persist() {
+	for {
+		en, gone := e.nextUnsaved()
+		e.unlink(gone)
+		if len(gone) > 0 {
+			e.logFull(ReasonStorageFull)
+		}
+		if en == nil {
+			select {
+			case <-e.save:
+				continue
+			case <-e.ctx.Done():
+				return
+			}
+		}
+		err := errNoRoom
+		if e.disk.bound >= en.size {
+			err = e.store.write(en.seq, en.Message)
+		}
+		e.saved(en, err)
+		if err != nil {
+			why := err.Error()
+			if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+				why = fmt.Sprintf("%s %s: %v", pe.Op, pe.Path, pe.Err)
+			}
+			e.log.errorf("storage write", "a message cannot be written to the storage folder and is held in memory only: %s", why)
+		}
+	}
+}
+
+var errNoRoom = errors.New("it is larger than sending_queue.storage_size")
+
+// nextUnsaved takes the oldest message that is not on disk yet, and makes room for it there.
+func (e *Exporter) nextUnsaved() (en *entry, gone []*entry) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for en == nil {
+		if len(e.unsaved) == 0 {
+			return nil, nil
+		}
+		en, e.unsaved[0] = e.unsaved[0], nil
+		e.unsaved = e.unsaved[1:]
+		if en.budget == nil {
+			en = nil // dropped meanwhile
+		}
+	}
+	e.hold(en)
+	if en.size > e.disk.bound {
+		return en, nil
+	}
+	for e.disk.over(en.size) {
+		victim := e.disk.victim()
+		if victim == nil {
+			break // all in flight: for a moment more than the bound
+		}
+		e.drop(victim, ReasonStorageFull)
+		gone = append(gone, victim)
+	}
+	return en, gone
+}
+
+// saved has a message wait to be sent, from the disk or, if err is set, from memory.
+func (e *Exporter) saved(en *entry, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.letGo(en) {
+		return
+	}
+	if err == nil {
+		e.memory.release(en)
+		en.Body = nil
+		en.onDisk = true
+		e.disk.charge(en)
+		for d := range e.drains {
+			if en.seq <= d.upTo {
+				d.unsaved--
+			}
+		}
+	}
+	e.queue.push(en, time.Now())
+	e.checkDrains()
+	e.wakeAll()
+}

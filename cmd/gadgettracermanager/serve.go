@@ -54,6 +54,7 @@ func serve(ctx context.Context, address string) error {
 		return fmt.Errorf("flag -service-host: %w", err)
 	}
 
+	otelprofiles.SendStored()
 	failed := make(chan error, 1)
 	go func() {
 		failed <- service.Run(gadgetservice.RunConfig{SocketType: socketType, SocketPath: socketPath})

@@ -114,6 +114,7 @@ func (f *daemonFlags) serve(ctx context.Context, service *gadgetservice.Service,
 	service.SetStore(store)
 
 	log.Infof("serving gadgets on %s", f.socket)
+	otelprofiles.SendStored()
 	failed := make(chan error, 1)
 	go func() {
 		failed <- service.Run(gadgetservice.RunConfig{

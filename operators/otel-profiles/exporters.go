@@ -48,7 +48,8 @@ func (e *exporters) logOnce(text string) bool {
 }
 
 // acquire returns the running exporter with these settings, or starts it. The caller releases it.
-// An exporter of the same name with other settings goes on for those that use it.
+// An exporter of the same name with other settings goes on for those that use it. It does no I/O: see
+// shared.Opened.
 func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -58,10 +59,7 @@ func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 			return s, nil
 		}
 	}
-	if err := cfg.Check(); err != nil {
-		return nil, err
-	}
-	exp, err := export.New(cfg, export.Options{Logger: log.WithField("operator", Name), Observer: observe(cfg.Name)})
+	exp, err := export.New(cfg, export.Options{Logger: log.WithField("operator", Name), Observer: observe(cfg.Name), Patient: true})
 	if err != nil {
 		return nil, fmt.Errorf("starting exporter %q: %w", cfg.Name, err)
 	}
@@ -71,6 +69,33 @@ func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 		e.report = startReporter(e.list)
 	}
 	return s, nil
+}
+
+// How long to wait for the files and folders that an exporter needs. Who has typed the exporter's name wants
+// to know; a daemon goes on without.
+const (
+	openWait       = 10 * time.Second
+	openWaitDaemon = 2 * time.Second
+)
+
+// open waits for the first attempt to open an exporter. In a daemon a failure is logged and the exporter goes
+// on trying, for the gadget would not be started again; else it is an error.
+func (i *instance) open(s *shared) error {
+	wait := openWait
+	if i.remote {
+		wait = openWaitDaemon
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	err := s.Opened(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case i.remote:
+		i.log.Warnf("%s: exporter %q cannot start yet, which is tried again and again: %v", Name, s.cfg.Name, err)
+		return nil
+	}
+	return fmt.Errorf("starting exporter %q: %w", s.cfg.Name, err)
 }
 
 // release gives an exporter back. It goes on running, for the next gadget of a daemon; where the

@@ -174,10 +174,11 @@ func (i *instance) acquire(cfg config.Exporter) (*shared, error) {
 		}
 	}
 	exp, err := i.op.exporters.acquire(cfg)
-	if err == nil {
-		i.exporters = append(i.exporters, exp)
+	if err != nil {
+		return nil, err
 	}
-	return exp, err
+	i.exporters = append(i.exporters, exp)
+	return exp, i.open(exp)
 }
 
 // abandon gives back the exporters of an instance that does not start. Inspektor Gadget closes it all

@@ -82,6 +82,8 @@ type Operator struct {
 	environ  []string
 	live     map[*instance]struct{}
 	closing  bool
+
+	sendStored bool
 }
 
 var registered = New()
@@ -108,6 +110,39 @@ func Registered() error {
 // Shutdown ends the registered operator: see Operator.Shutdown.
 func Shutdown(ctx context.Context) error { return registered.Shutdown(ctx) }
 
+// SendStored is for daemons: from the next Init on, or at once if that is past, the exporters that have a
+// storage folder run whether or not a gadget asks for them, so that what they hold from before a restart
+// is sent.
+func SendStored() { registered.SendStored() }
+
+// SendStored is the function of that name for this Operator.
+func (o *Operator) SendStored() {
+	o.mu.Lock()
+	o.sendStored = true
+	initialized := o.environ != nil
+	o.mu.Unlock()
+	if initialized {
+		o.startStored()
+	}
+}
+
+// startStored starts the exporters with a storage folder. It does not wait for any file.
+func (o *Operator) startStored() {
+	set := o.load(config.Flags{}, true)
+	for _, name := range set.Names() {
+		cfg, err := set.Exporter(name)
+		if err != nil || cfg.Queue.Storage == "" {
+			continue // Init has logged what is wrong
+		}
+		s, err := o.exporters.acquire(cfg)
+		if err != nil {
+			log.Errorf("%s: %v", Name, err)
+			continue
+		}
+		o.exporters.release(s)
+	}
+}
+
 // Name implements operators.DataOperator.
 func (o *Operator) Name() string { return Name }
 
@@ -125,6 +160,7 @@ func (o *Operator) Init(*params.Params) error {
 	}
 	o.environ = os.Environ()
 	o.closing = false
+	sendStored := o.sendStored
 	o.mu.Unlock()
 	tune.Observe()
 
@@ -133,6 +169,9 @@ func (o *Operator) Init(*params.Params) error {
 		if o.exporters.logOnce(err.Error()) {
 			log.Errorf("%s: %v", Name, err)
 		}
+	}
+	if sendStored {
+		o.startStored()
 	}
 	return nil
 }

@@ -151,7 +151,7 @@ var table = []Setting{
 		func(e *Exporter) *int64 { return &e.Queue.Size }),
 	integer("sending_queue.num_consumers", "10", "2", "How many requests may be under way at once.", 1, 1000,
 		func(e *Exporter) *int { return &e.Queue.NumConsumers }),
-	text("sending_queue.storage", "", "/var/lib/ig-otel-profiles", "A folder in which the queue survives a restart. One process may use it. Empty: memory only.",
+	text("sending_queue.storage", "", "/var/lib/ig-otel-profiles", "A folder in which the queue survives a restart, for this exporter alone. Empty: memory only.",
 		func(e *Exporter) *string { return &e.Queue.Storage }).on(onNetwork),
 	size("sending_queue.storage_size", "1GiB", "256MiB", "How many bytes the folder may hold.", minRequestSize, maxSize,
 		func(e *Exporter) *int64 { return &e.Queue.StorageSize }).on(onNetwork),

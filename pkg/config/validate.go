@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -237,8 +238,8 @@ func (d *draft) certificates() {
 		d.problem("tls.ca_pem", d.where("tls.ca_pem"), "got text without a certificate, takes PEM (-----BEGIN CERTIFICATE-----)")
 	}
 	if t.CertPEM != "" && t.KeyPEM != "" {
-		if _, err := tls.X509KeyPair([]byte(t.CertPEM), []byte(t.KeyPEM)); err != nil {
-			d.problem("tls.cert_pem", d.where("tls.cert_pem"), "%s", pairProblem(err))
+		if _, err := KeyPair([]byte(t.CertPEM), []byte(t.KeyPEM)); err != nil {
+			d.problem("tls.cert_pem", d.where("tls.cert_pem"), "%v", err)
 		}
 	}
 	if t.InsecureSkipVerify && !d.Insecure {
@@ -305,4 +306,22 @@ func (d *draft) fillResource() {
 			d.Resource = append(d.Resource, gap)
 		}
 	}
+}
+
+// KeyPair is tls.X509KeyPair with errors that say what to do. They hold no part of a key.
+func KeyPair(cert, key []byte) (tls.Certificate, error) {
+	pair, err := tls.X509KeyPair(cert, key)
+	if err == nil {
+		return pair, nil
+	}
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "does not match"):
+		return pair, errors.New("the certificate and the key do not belong together: write the key that the certificate was made for")
+	case strings.Contains(text, "in certificate input"):
+		return pair, errors.New("there is no certificate, takes PEM (-----BEGIN CERTIFICATE-----)")
+	case strings.Contains(text, "in key input"), strings.Contains(text, "parse private key"):
+		return pair, errors.New("there is no key that can be read, takes PEM without a passphrase (-----BEGIN PRIVATE KEY-----)")
+	}
+	return pair, errors.New("the certificate cannot be read: " + clip(strings.TrimPrefix(text, "tls: ")))
 }

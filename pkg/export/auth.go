@@ -1,12 +1,9 @@
 package export
 
 import (
-	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,12 +11,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-const (
-	maxSecretFile = 64 << 10
-	// minSecret is the shortest value that is taken out of log lines; shorter ones would take
-	// everyday text with them and are no secrets.
-	minSecret = 4
-)
+// minSecret is the shortest value that is taken out of log lines; shorter ones would take everyday text with
+// them and are no secrets.
+const minSecret = 4
 
 // auth gives the headers of each request, credentials among them. Secrets in files are read for
 // each request, so that a rotated one is used at once; while a file cannot be read, the last
@@ -34,7 +28,7 @@ type auth struct {
 	known    []string // every secret seen, for redaction
 }
 
-// newAuth validates headers and reads the secret files once.
+// newAuth validates headers. It reads no file: see refresh.
 func newAuth(headers []config.Header, cfg config.Auth) (*auth, error) {
 	a := &auth{headers: headers, cfg: cfg, token: cfg.BearerToken, password: cfg.Password}
 	for _, h := range headers {
@@ -51,9 +45,6 @@ func newAuth(headers []config.Header, cfg config.Auth) (*auth, error) {
 	a.learn(cfg.BearerToken)
 	a.learnPassword(cfg.Password)
 	if err := checkToken(cfg.BearerToken); err != nil {
-		return nil, err
-	}
-	if err := a.refresh(); err != nil {
 		return nil, err
 	}
 	return a, nil
@@ -148,27 +139,6 @@ func (a *auth) secrets() []string {
 	list := slices.Clone(a.known)
 	slices.SortFunc(list, func(x, y string) int { return len(y) - len(x) })
 	return list
-}
-
-// readSecret reads a small file without the white space around its content.
-func readSecret(key, path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", key, err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
-	if err != nil {
-		return "", fmt.Errorf("%s: reading %s: %w", key, path, err)
-	}
-	if len(data) > maxSecretFile {
-		return "", fmt.Errorf("%s: %s is larger than %d bytes", key, path, maxSecretFile)
-	}
-	data = bytes.TrimSpace(data)
-	if len(data) == 0 {
-		return "", fmt.Errorf("%s: %s is empty", key, path)
-	}
-	return string(data), nil
 }
 
 // checkToken refuses a token that could not be sent.

@@ -2,7 +2,6 @@ package export
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,6 +32,9 @@ type Options struct {
 	Observer  Observer
 	Now       func() time.Time // the clock that the age of data is measured against; nil: time.Now
 	UserAgent string           // empty: ig-otel-profiles
+	// Patient has New return at once, and the exporter go on trying to open what it needs (certificates,
+	// secrets, the storage folder) until it can. Meanwhile it holds messages in memory. See Opened.
+	Patient bool
 }
 
 // Observer is told of every attempt to send. Its methods are called from several goroutines.
@@ -50,8 +52,10 @@ type Exporter struct {
 	now    func() time.Time
 	obs    Observer
 	log    *eventLog
-	to     sender
-	store  *storage // nil without a storage folder
+	auth   *auth
+	to     sender        // set when it is open
+	store  *storage      // the same; nil without a storage folder
+	tried  chan struct{} // closed after the first attempt to open it
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{} // closed when all goroutines have ended
@@ -71,39 +75,10 @@ type Exporter struct {
 	inFlight map[*entry]struct{} // being sent or written to disk
 	drains   map[*drain]struct{}
 	early    int64 // entries that wait for the clock
+	opened   bool  // what it needs is there
+	openErr  error // of the last attempt to open it
 	stopped  bool  // nothing is taken or sent any more
 	shutErr  error // of the first Shutdown, set before closed is closed
-}
-
-// New starts an exporter. It validates what the settings alone could not show (certificates,
-// secret files, the storage folder and its lock) and connects to nothing yet. The error names the
-// setting; the caller names the exporter.
-func New(cfg config.Exporter, opts Options) (*Exporter, error) {
-	if opts.Logger == nil {
-		opts.Logger = logrus.StandardLogger()
-	}
-	if opts.UserAgent == "" {
-		opts.UserAgent = "ig-otel-profiles"
-	}
-	if cfg.Timeout <= 0 {
-		cfg.Timeout = defaultTimeout
-	}
-	a, err := newAuth(cfg.Headers, cfg.Auth)
-	if err != nil {
-		return nil, err
-	}
-	log := newEventLog(opts.Logger, fmt.Sprintf("exporter %q (%s to %s): ", cfg.Name, cfg.Transport, shownEndpoint(cfg)), a.secrets)
-	to, err := newSender(cfg, a, log, opts.UserAgent)
-	if err != nil {
-		log.close()
-		return nil, err
-	}
-	e, err := start(cfg, opts, to, log)
-	if err != nil {
-		log.close()
-		return nil, errors.Join(err, to.close())
-	}
-	return e, nil
 }
 
 // newSender makes the transport that cfg names.
@@ -133,48 +108,6 @@ func shownEndpoint(cfg config.Exporter) string {
 	}
 	target := grpcTarget(cfg.Endpoint)
 	return target[strings.LastIndex(target, "@")+1:]
-}
-
-// start opens the storage folder and starts the goroutines.
-func start(cfg config.Exporter, opts Options, to sender, log *eventLog) (*Exporter, error) {
-	e := &Exporter{
-		cfg: cfg, now: opts.Now, obs: opts.Observer, log: log, to: to,
-		done: make(chan struct{}), closed: make(chan struct{}),
-		memory: newBudget(cfg.Queue.Size), disk: newBudget(0), queue: newSendQueue(),
-		wake: make(chan struct{}), save: make(chan struct{}, 1),
-		inFlight: map[*entry]struct{}{}, drains: map[*drain]struct{}{},
-		stats: Stats{Rows: RowCounts{Dropped: map[Reason]int64{}}, DroppedMessages: map[Reason]int64{}},
-	}
-	if e.now == nil {
-		e.now = time.Now
-	}
-	if cfg.Queue.Storage != "" {
-		store, found, err := openStorage(cfg.Queue.Storage)
-		if err != nil {
-			return nil, err
-		}
-		e.store = store
-		e.disk.bound, e.disk.limit = cfg.Queue.StorageSize, maxStored
-		e.takeOver(found)
-	}
-
-	e.ctx, e.cancel = context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	workers := max(cfg.Queue.NumConsumers, 1)
-	if cfg.Transport == config.TransportFile {
-		workers = 1
-	}
-	for range workers {
-		wg.Go(e.work)
-	}
-	if e.store != nil {
-		wg.Go(e.persist)
-	}
-	go func() {
-		wg.Wait()
-		close(e.done)
-	}()
-	return e, nil
 }
 
 // Enqueue takes m over. It never waits for a disk or a network and never fails: what cannot be
@@ -209,7 +142,7 @@ func (e *Exporter) Enqueue(m Message) {
 		if en.budget == nil {
 			break // it was the victim itself
 		}
-		if e.store != nil {
+		if e.cfg.Queue.Storage != "" && e.cfg.Transport != config.TransportFile {
 			if len(e.unsaved) > 1024+2*int(e.memory.entries) {
 				// The disk is so slow that most of these were dropped.
 				e.unsaved = slices.DeleteFunc(e.unsaved, func(en *entry) bool { return en.budget == nil })

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
@@ -37,8 +38,13 @@ func newFileSender(cfg config.Exporter, log *eventLog) (*fileSender, error) {
 	}
 	s := &fileSender{path: cfg.Path, layout: cfg.OTLPVersion}
 	problem := func(err error) { log.warnf("rotation", "%v", err) }
-	if err := checkParent(filepath.Dir(cfg.Path)); err != nil {
-		return nil, fmt.Errorf("path: %w", err)
+	switch info, err := os.Stat(cfg.Path); {
+	case err == nil && info.IsDir() && cfg.Format != "pprof":
+		return nil, fmt.Errorf("path: %s is a folder: write the path of a file in it", cfg.Path)
+	case err != nil:
+		if err := checkParent(filepath.Dir(cfg.Path)); err != nil {
+			return nil, fmt.Errorf("path: %s cannot be made: the folder %s: %w", cfg.Path, filepath.Dir(cfg.Path), withoutPath(err))
+		}
 	}
 	switch cfg.Format {
 	case "otlp-json", "":

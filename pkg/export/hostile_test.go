@@ -277,9 +277,11 @@ func startWith(t testing.TB, cfg config.Exporter, to sender) *Exporter {
 
 func startWithOptions(t testing.TB, cfg config.Exporter, to sender, opts Options) *Exporter {
 	t.Helper()
-	logs := &capture{}
-	e, err := start(cfg, opts, to, newEventLog(logs.logger(), "", func() []string { return nil }))
+	opts.Logger = (&capture{}).logger()
+	e, err := prepare(cfg, opts)
 	require.NoError(t, err)
+	go e.run(func() (sender, error) { return to, nil }, false)
+	require.NoError(t, e.Opened(t.Context()))
 	return e
 }
 

@@ -12,6 +12,7 @@ func (e *Exporter) takeOver(found inventory) {
 	var gone []*entry
 	e.mu.Lock()
 	e.stats.CorruptFiles = found.damaged
+	e.renumber(found)
 	var rows int64
 	for _, f := range found.messages {
 		en := newEntry(f.seq, f.msg)
@@ -43,6 +44,32 @@ func (e *Exporter) takeOver(found inventory) {
 	if len(gone) > 0 {
 		e.logFull(ReasonStorageFull)
 	}
+}
+
+// renumber puts the messages that came before the folder was open behind those in it. The caller holds mu.
+func (e *Exporter) renumber(found inventory) {
+	if len(found.messages) == 0 {
+		return
+	}
+	before := e.seq
+	e.seq = found.messages[len(found.messages)-1].seq
+	upTo := map[*drain]uint64{}
+	for d := range e.drains {
+		upTo[d] = e.seq
+	}
+	for _, en := range e.unsaved {
+		e.seq++
+		for d := range e.drains {
+			if en.seq <= d.upTo {
+				upTo[d] = e.seq
+			}
+		}
+		en.seq = e.seq
+	}
+	for d, n := range upTo {
+		d.upTo = n
+	}
+	e.seq = max(e.seq, before)
 }
 
 // unlink removes the files of entries that have left.

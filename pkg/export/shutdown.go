@@ -107,7 +107,9 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 	err := errors.Join(drainErr, stuck)
 	if stuck == nil {
 		// Else they are still in use, and closing them could hang too.
-		err = errors.Join(err, e.to.close())
+		if e.to != nil {
+			err = errors.Join(err, e.to.close())
+		}
 		if e.store != nil {
 			err = errors.Join(err, e.store.close())
 		}

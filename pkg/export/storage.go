@@ -44,6 +44,10 @@ const (
 	// being believed.
 	maxStoredBody = 1 << 30
 
+	// maxSharers is how many processes can share a storage folder: the first has the folder itself, the others
+	// have folders with a number below it.
+	maxSharers = 16
+
 	storeSuffix = ".msg"
 	storeTemp   = ".tmp"
 	storeLock   = "lock"
@@ -54,11 +58,11 @@ const noTime = math.MinInt64
 
 var (
 	errCorrupt = errors.New("corrupt file")
-	errLocked  = errors.New("locked by somebody else")
+	errLocked  = errors.New("in use by other exporters")
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// storage is the folder that keeps messages over a restart. One process at a time has it. The
+// storage is the folder that keeps messages over a restart. One exporter at a time has it. The
 // methods are safe for concurrent use on different messages.
 type storage struct {
 	dir  string
@@ -88,10 +92,17 @@ func openStorage(dir string) (*storage, inventory, error) {
 	if err := privateFolder(dir); err != nil {
 		return nil, inventory{}, fmt.Errorf("sending_queue.storage: %w", err)
 	}
-	s := &storage{dir: dir}
-	if err := s.acquire(); err != nil {
+	s, err := lockStorage(dir)
+	for n := 2; errors.Is(err, errLocked) && n <= maxSharers; n++ {
+		below := filepath.Join(dir, strconv.Itoa(n))
+		if err = privateFolder(below); err == nil {
+			s, err = lockStorage(below)
+		}
+	}
+	if err != nil {
 		return nil, inventory{}, fmt.Errorf("sending_queue.storage: %w", err)
 	}
+	s.adopt(dir)
 	found, err := s.scan()
 	if err != nil {
 		return nil, inventory{}, errors.Join(fmt.Errorf("sending_queue.storage: %w", err), s.close())
@@ -131,12 +142,12 @@ func privateFolder(dir string) error {
 	return nil
 }
 
-// acquire takes the folder's lock. The kernel drops it when the process ends, however it ends.
-func (s *storage) acquire() error {
-	path := filepath.Join(s.dir, storeLock)
+// lockStorage takes the folder's lock. The kernel drops it when the process ends, however it ends.
+func lockStorage(dir string) (*storage, error) {
+	path := filepath.Join(dir, storeLock)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := lockFile(f); err != nil {
 		holder := make([]byte, 20)
@@ -147,16 +158,58 @@ func (s *storage) acquire() error {
 			if pid, err := strconv.Atoi(strings.TrimSpace(string(holder[:n]))); err == nil {
 				who = fmt.Sprintf(" (process %d)", pid)
 			}
-			return fmt.Errorf("folder %s is in use by another exporter%s: give each exporter and process a folder of its own", s.dir, who)
+			return nil, fmt.Errorf("folder %s, and the %d below it, are %w%s: give each exporter a folder of its own", filepath.Dir(dir), maxSharers-1, errLocked, who)
 		}
-		return fmt.Errorf("locking %s: %w", path, err)
+		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
 	if err := f.Truncate(0); err == nil {
 		// Only for the message above.
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
-	s.lock = f
-	return nil
+	return &storage{dir: dir, lock: f}, nil
+}
+
+// adopt takes over what other processes that shared the folder dir have left, as far as they have ended. What
+// cannot be taken over stays for the next start.
+func (s *storage) adopt(dir string) {
+	last := uint64(0)
+	for _, seq := range storedIn(s.dir) {
+		last = max(last, seq)
+	}
+	for n := 1; n <= maxSharers; n++ {
+		other := dir
+		if n > 1 {
+			other = filepath.Join(dir, strconv.Itoa(n))
+		}
+		left := storedIn(other)
+		if other == s.dir || len(left) == 0 || privateFolder(other) != nil {
+			continue
+		}
+		o, err := lockStorage(other)
+		if err != nil {
+			continue
+		}
+		for _, seq := range left {
+			if os.Rename(o.path(seq), s.path(last+1)) == nil {
+				last++
+			}
+		}
+		_ = o.close()
+	}
+}
+
+// storedIn lists the messages in a folder, the oldest first.
+func storedIn(dir string) (list []uint64) {
+	entries, err := os.ReadDir(dir) // sorted by name
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if seq, ok := storedSeq(e.Name()); ok && e.Type().IsRegular() {
+			list = append(list, seq)
+		}
+	}
+	return list
 }
 
 // close gives the folder up.

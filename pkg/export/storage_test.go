@@ -110,21 +110,6 @@ func TestStorageSurvivesRestart(t *testing.T) {
 	require.Contains(t, logs.String(), "20 messages with 200 rows")
 }
 
-func TestStorageIsForOneProcess(t *testing.T) {
-	cfg := withStorage(t, "127.0.0.1:1")
-	e, _ := open(t, cfg)
-	for range 2 {
-		_, err := New(cfg, Options{})
-		require.ErrorContains(t, err, "in use by another exporter")
-		require.ErrorContains(t, err, strconv.Itoa(os.Getpid()))
-		require.ErrorContains(t, err, cfg.Queue.Storage)
-	}
-	stop(t, e)
-	e, err := New(cfg, Options{})
-	require.NoError(t, err)
-	stop(t, e)
-}
-
 func TestStorageFolder(t *testing.T) {
 	t.Run("an empty open folder is made private", func(t *testing.T) {
 		cfg := withStorage(t, "127.0.0.1:1")
@@ -455,7 +440,7 @@ func TestStoredByTheVersionBefore(t *testing.T) {
 func TestKilledProcessLosesNothingStored(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "queue")
 	total := int64(0)
-	for round := range 3 {
+	for range 3 {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), childEnv+"="+dir)
 		out, err := cmd.StdoutPipe()
@@ -469,12 +454,6 @@ func TestKilledProcessLosesNothingStored(t *testing.T) {
 			if stored = n; stored >= total+20 {
 				break
 			}
-		}
-		if round == 0 {
-			cfg := settings(config.TransportGRPC, "127.0.0.1:1")
-			cfg.Queue.Storage, cfg.Queue.StorageSize = dir, 1<<30
-			_, err := New(cfg, Options{})
-			require.ErrorContains(t, err, fmt.Sprintf("in use by another exporter (process %d)", cmd.Process.Pid))
 		}
 		require.NoError(t, cmd.Process.Kill())
 		var exit *exec.ExitError

@@ -3,7 +3,6 @@ package export
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -118,62 +117,11 @@ func buildTLS(cfg config.TLS) (*tls.Config, error) {
 		return nil, fmt.Errorf("tls.min_version: got %q: take 1.2 or 1.3", cfg.MinVersion)
 	}
 
-	if cfg.CAFile != "" || cfg.CAPEM != "" {
-		pool := x509.NewCertPool()
-		if cfg.CAFile != "" {
-			pem, err := os.ReadFile(cfg.CAFile)
-			if err != nil {
-				return nil, fmt.Errorf("tls.ca_file: %w", err)
-			}
-			if !pool.AppendCertsFromPEM(pem) {
-				return nil, fmt.Errorf("tls.ca_file: %s holds no PEM certificate", cfg.CAFile)
-			}
-		}
-		if cfg.CAPEM != "" && !pool.AppendCertsFromPEM([]byte(cfg.CAPEM)) {
-			return nil, errors.New("tls.ca_pem holds no PEM certificate")
-		}
-		c.RootCAs = pool
-	}
-
-	cert, certName, err := pemOf("tls.cert", cfg.CertFile, cfg.CertPEM)
-	if err != nil {
+	var err error
+	if c.RootCAs, c.Certificates, err = certificates(cfg); err != nil {
 		return nil, err
-	}
-	key, keyName, err := pemOf("tls.key", cfg.KeyFile, cfg.KeyPEM)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case cert == nil && key == nil:
-	case key == nil:
-		return nil, fmt.Errorf("%s is set without a key: set tls.key_file or tls.key_pem too", certName)
-	case cert == nil:
-		return nil, fmt.Errorf("%s is set without a certificate: set tls.cert_file or tls.cert_pem too", keyName)
-	default:
-		pair, err := tls.X509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("%s and %s cannot be used together: %w", certName, keyName, err)
-		}
-		c.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
-}
-
-// pemOf reads a file or takes the inline text, and names where it came from.
-func pemOf(key, file, inline string) (data []byte, name string, err error) {
-	switch {
-	case file != "" && inline != "":
-		return nil, "", fmt.Errorf("%s_file and %s_pem are both set: leave one out", key, key)
-	case file != "":
-		data, err = os.ReadFile(file)
-		if err != nil {
-			return nil, "", fmt.Errorf("%s_file: %w", key, err)
-		}
-		return data, fmt.Sprintf("%s_file %s", key, file), nil
-	case inline != "":
-		return []byte(inline), key + "_pem", nil
-	}
-	return nil, "", nil
 }
 
 // reloadingCreds makes each gRPC connection with the source's settings of that moment.

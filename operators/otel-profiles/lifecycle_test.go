@@ -1,0 +1,114 @@
+package otelprofiles_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+)
+
+// A secret that is not there yet does not end a headless gadget: its rows wait for it.
+func TestDaemonWaitsForASecret(t *testing.T) {
+	r := startReceiver(t)
+	token := filepath.Join(t.TempDir(), "token")
+	op := settings(t, exporter("mine", r.Addr(), "        auth: {bearer_token_file: "+token+"}\n"))
+
+	err := (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("mine"))
+	require.ErrorContains(t, err, token+" does not exist: write the path as this process sees it", "who types the name is told")
+
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+		g.Emit("leaf", 5)
+		g.Context.Cancel()
+	}}
+	require.NoError(t, g.Make(t.Context(), op, gadgetcontext.WithAsRemoteCall(true)).Run(gadgettest.Params("mine")))
+	require.Contains(t, g.Log.String(), "cannot start yet, which is tried again and again: auth.bearer_token_file: "+token+" does not exist")
+	require.Empty(t, r.Samples())
+	require.NoError(t, os.WriteFile(token, []byte("t0ken"), 0o600))
+	require.Eventually(t, func() bool { return len(r.Samples()) > 0 }, 20*time.Second, time.Millisecond)
+	require.Equal(t, map[string]int64{"leaf": 5}, leaves(t, r))
+}
+
+// hang makes every attempt to open a file wait, as one on a network file system does that is away, until the
+// test ends.
+func hang(t *testing.T, path string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	// Opening a file on which somebody has a lease waits for that one to give it up.
+	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	if err != nil {
+		t.Skipf("no leases on this file system: %v", err)
+	}
+	t.Cleanup(func() {
+		_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+	})
+}
+
+// A file that hangs holds up the exporter that needs it, and nothing else: neither the start of others nor the
+// end of the process.
+func TestAFileThatHangs(t *testing.T) {
+	r := startReceiver(t)
+	token := filepath.Join(t.TempDir(), "token")
+	op := settings(t, exporter("mine", r.Addr(), "")+"      hangs: {endpoint: 'https://127.0.0.1:1', auth: {bearer_token_file: "+token+"}}\n")
+	hang(t, token)
+	remote := gadgetcontext.WithAsRemoteCall(true)
+
+	started, done := make(chan struct{}), make(chan error, 1)
+	stuck := &gadgettest.Gadget{Start: func(*gadgettest.Gadget) { close(started) }}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	gadgetCtx := stuck.Make(ctx, op, remote)
+	go func() { done <- gadgetCtx.Run(gadgettest.Params("hangs")) }()
+
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+		g.Emit("leaf", 1)
+		g.Context.Cancel()
+	}}
+	begin := time.Now()
+	require.NoError(t, g.Make(t.Context(), op, remote).Run(gadgettest.Params("mine")))
+	require.Less(t, time.Since(begin), 20*time.Second, "not for as long as the file hangs")
+	require.Eventually(t, func() bool { return len(r.Samples()) > 0 }, 20*time.Second, time.Millisecond)
+
+	<-started // the gadget runs although its exporter does not
+	require.Contains(t, stuck.Log.String(), "has not answered")
+	cancel()
+	require.NoError(t, <-done)
+	end, cancelEnd := context.WithTimeout(t.Context(), time.Second)
+	defer cancelEnd()
+	begin = time.Now()
+	require.Error(t, op.Shutdown(end))
+	require.Less(t, time.Since(begin), 20*time.Second)
+}
+
+// A daemon sends what it finds in a storage folder, whether or not a gadget asks for the exporter.
+func TestStoredIsSentWithoutAGadget(t *testing.T) {
+	r := startReceiver(t)
+	folder := filepath.Join(t.TempDir(), "queue")
+	more := "        shutdown_timeout: 1s\n        sending_queue: {storage: " + folder + "}\n"
+	op := settings(t, exporter("mine", "127.0.0.1:1", more))
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+		g.Emit("leaf", 3)
+		g.Context.Cancel()
+	}}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+
+	for _, before := range []bool{true, false} {
+		op = settings(t, exporter("mine", r.Addr(), more))
+		if before {
+			require.Empty(t, r.Samples(), "an Init alone opens nothing")
+		}
+		op.SendStored()
+		require.Eventually(t, func() bool { return len(r.Samples()) == 1 }, 20*time.Second, time.Millisecond)
+	}
+	require.Equal(t, map[string]int64{"leaf": 3}, leaves(t, r))
+}

@@ -1,0 +1,186 @@
+package export
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// What the files say that the settings name is answered in the words of the settings.
+func TestNamedFiles(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	write := func(name string, data []byte) string {
+		require.NoError(t, os.WriteFile(in(name), data, 0o600))
+		return in(name)
+	}
+	ca := recvtest.NewCA(t)
+	pair, other := ca.Issue(t, "a", time.Now().Add(time.Hour)), ca.Issue(t, "b", time.Now().Add(time.Hour))
+	certPEM, keyPEM, otherKeyPEM := pair.Cert, pair.Key, other.Key
+	cert, key, otherKey := write("cert.pem", certPEM), write("key.pem", keyPEM), write("other.pem", otherKeyPEM)
+	token, empty, lines := write("token", []byte(" s3cr3t\n")), write("empty", []byte("\n")), write("lines", []byte("s3cr3t\ns3cr3t"))
+	huge := write("huge", make([]byte, maxSecretFile+1))
+	pipe := in("pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	folder := in("folder")
+	require.NoError(t, os.Mkdir(folder, 0o700))
+
+	grpc := func(change func(*config.Exporter)) config.Exporter {
+		e := config.Exporter{Name: "prod", Transport: config.TransportGRPC, Endpoint: "c:4317"}
+		change(&e)
+		return e
+	}
+	file := func(path string) config.Exporter {
+		return config.Exporter{Name: "prod", Transport: config.TransportFile, Path: path}
+	}
+	tlsOf := func(tls config.TLS) config.Exporter { return grpc(func(e *config.Exporter) { e.TLS = tls }) }
+	auth := func(auth config.Auth) config.Exporter { return grpc(func(e *config.Exporter) { e.Auth = auth }) }
+	storage := func(path string) config.Exporter { return grpc(func(e *config.Exporter) { e.Queue.Storage = path }) }
+
+	for name, test := range map[string]struct {
+		e    config.Exporter
+		want string // "" is no error
+	}{
+		"nothing named":      {grpc(func(*config.Exporter) {}), ""},
+		"files":              {tlsOf(config.TLS{CAFile: cert, CertFile: cert, KeyFile: key}), ""},
+		"file and text":      {tlsOf(config.TLS{CertFile: cert, KeyPEM: string(keyPEM)}), ""},
+		"token":              {auth(config.Auth{BearerTokenFile: token}), ""},
+		"password":           {auth(config.Auth{Username: "u", PasswordFile: token}), ""},
+		"folder":             {storage(folder), ""},
+		"folder to be made":  {storage(in("new")), ""},
+		"output":             {file(in("profiles.jsonl")), ""},
+		"output that exists": {file(token), ""},
+		"plain text": {
+			grpc(func(e *config.Exporter) { e.Insecure, e.TLS = true, config.TLS{CAFile: "/nowhere"} }),
+			"",
+		},
+
+		"no CA": {
+			tlsOf(config.TLS{CAFile: in("none")}),
+			`tls.ca_file: ` + in("none") + ` does not exist: write the path as this process sees it (in a container that is the container's), or write the content as tls.ca_pem`,
+		},
+		"CA without certificate": {
+			tlsOf(config.TLS{CAFile: key}),
+			`tls.ca_file: ` + key + ` holds no certificate, takes PEM (-----BEGIN CERTIFICATE-----)`,
+		},
+		"folder for CA": {tlsOf(config.TLS{CAFile: folder}), `tls.ca_file: ` + folder + ` cannot be read: it is not a file`},
+		"mismatch": {
+			tlsOf(config.TLS{CertFile: cert, KeyFile: otherKey}),
+			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not belong together: write the key that the certificate was made for`,
+		},
+		"mismatch with text": {
+			tlsOf(config.TLS{CertFile: cert, KeyPEM: string(otherKeyPEM)}),
+			`tls.cert_file: ` + cert + ` and tls.key_pem: the certificate and the key do not belong together: write the key that the certificate was made for`,
+		},
+		"swapped": {
+			tlsOf(config.TLS{CertFile: key, KeyFile: cert}),
+			`tls.cert_file: ` + key + ` and ` + cert + `: there is no certificate, takes PEM (-----BEGIN CERTIFICATE-----)`,
+		},
+		"no key in file": {
+			tlsOf(config.TLS{CertFile: cert, KeyFile: token}),
+			`tls.cert_file: ` + cert + ` and ` + token + `: there is no key that can be read, takes PEM without a passphrase (-----BEGIN PRIVATE KEY-----)`,
+		},
+		"two at once": {
+			grpc(func(e *config.Exporter) { e.TLS.CAFile, e.Auth.BearerTokenFile = in("none"), in("none") }),
+			`tls.ca_file: ` + in("none") + ` does not exist: write the path as this process sees it (in a container that is the container's), or write the content as tls.ca_pem; auth.bearer_token_file: ` + in("none") + ` does not exist: write the path as this process sees it (in a container that is the container's), or write the content as auth.bearer_token`,
+		},
+		"empty token": {auth(config.Auth{BearerTokenFile: empty}), `auth.bearer_token_file: ` + empty + ` is empty: it takes the secret and nothing else`},
+		"token with lines": {
+			auth(config.Auth{BearerTokenFile: lines}),
+			`auth.bearer_token_file: ` + lines + ` holds more than one line, or characters other than printable ASCII: it takes the secret and nothing else`,
+		},
+		"huge password":     {auth(config.Auth{Username: "u", PasswordFile: huge}), `auth.password_file: ` + huge + ` cannot be read: it is larger than 64 KiB`},
+		"pipe":              {auth(config.Auth{BearerTokenFile: pipe}), `auth.bearer_token_file: ` + pipe + ` cannot be read: it is not a file`},
+		"file for folder":   {storage(token), `sending_queue.storage: mkdir ` + token + `: not a directory`},
+		"folder in nothing": {storage(in("none/q")), ""},
+		"pprof to a folder": {config.Exporter{Name: "prod", Transport: config.TransportFile, Path: folder, Format: "pprof"}, ""},
+		"folder in a file":  {storage(token + "/q"), `sending_queue.storage: mkdir ` + token + `: not a directory`},
+		"output to folder":  {file(folder), `path: ` + folder + ` is a folder: write the path of a file in it`},
+		"output in nothing": {file(in("none/p")), `path: ` + in("none/p") + ` cannot be made: the folder ` + in("none") + `: no such file or directory`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := New(test.e, Options{})
+			if test.want == "" {
+				require.NoError(t, err)
+				stop(t, e)
+				return
+			}
+			require.EqualError(t, err, test.want)
+			require.NotContains(t, err.Error(), "s3cr3t")
+		})
+	}
+}
+
+// One file, two exporters of one machine, and a third that takes over what they leave.
+func TestExportersShareAStorageFolder(t *testing.T) {
+	cfg := withStorage(t, "127.0.0.1:1")
+	first, _ := open(t, cfg)
+	second, _ := open(t, cfg)
+	first.Enqueue(message(t, "first", 0))
+	second.Enqueue(message(t, "second", 0))
+	settled(t, first)
+	settled(t, second)
+	stop(t, second)
+	third, _ := open(t, cfg)
+	require.Equal(t, int64(10), third.Stats().Rows.Recovered, "what the second left, not what the first holds")
+	stop(t, third)
+	stop(t, first)
+
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+	cfg.Endpoint = r.Addr
+	last, _ := open(t, cfg)
+	drainAll(t, last)
+	require.ElementsMatch(t, []string{"first", "second"}, r.Names())
+	require.Empty(t, storedFiles(t, cfg.Queue.Storage))
+	require.Empty(t, storedFiles(t, filepath.Join(cfg.Queue.Storage, "2")))
+	balanced(t, last)
+	stop(t, last)
+}
+
+// A patient exporter takes messages while what it needs is not there, and delivers them when it is.
+func TestPatientExporter(t *testing.T) {
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+	cfg := withStorage(t, "127.0.0.1:1")
+	e, _ := open(t, cfg)
+	e.Enqueue(message(t, "stored", 0))
+	settled(t, e)
+	stop(t, e)
+
+	cfg.Endpoint = r.Addr
+	cfg.Auth.BearerTokenFile = filepath.Join(t.TempDir(), "token")
+	logs := &capture{}
+	e, err := New(cfg, Options{Logger: logs.logger(), Patient: true})
+	require.NoError(t, err)
+	require.ErrorContains(t, e.Opened(t.Context()), "auth.bearer_token_file: "+cfg.Auth.BearerTokenFile+" does not exist")
+	for range 3 {
+		e.Enqueue(message(t, "new", 0))
+	}
+	require.Equal(t, int64(30), balanced(t, e).Rows.Held)
+	require.NoError(t, os.WriteFile(cfg.Auth.BearerTokenFile, []byte("t0ken"), 0o600))
+	require.Eventually(t, func() bool { return e.Stats().Rows.Delivered == 40 }, 20*time.Second, time.Millisecond)
+	balanced(t, e)
+	require.ElementsMatch(t, []string{"stored", "new", "new", "new"}, r.Names())
+	stop(t, e)
+	require.Empty(t, storedFiles(t, cfg.Queue.Storage))
+	require.Contains(t, logs.String(), "it cannot start yet, which is tried again and again")
+	require.Contains(t, logs.String(), "it starts to send")
+
+	// One that never can is stopped like any other.
+	cfg.Auth.BearerTokenFile += ".none"
+	e, err = New(cfg, Options{Logger: logs.logger(), Patient: true})
+	require.NoError(t, err)
+	require.Error(t, e.Opened(t.Context()))
+	e.Enqueue(message(t, "lost", 0))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	require.Error(t, e.Shutdown(ctx))
+	require.Equal(t, map[Reason]int64{ReasonShutdown: 10}, balanced(t, e).Rows.Dropped)
+}

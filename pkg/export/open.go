@@ -1,0 +1,175 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+const (
+	// openTimeout bounds the wait for files and folders that the settings name: they may be on a file system
+	// that hangs.
+	openTimeout = 10 * time.Second
+	// The waits between attempts to open an exporter grow from the first of these to the second.
+	openFirstWait, openLongestWait = time.Second, 30 * time.Second
+)
+
+var errOpenHangs = fmt.Errorf("a file or folder that the settings name has not answered for %s: look at its file system", openTimeout)
+
+// New starts an exporter. It connects to nothing yet. The error names the setting; the caller names the
+// exporter.
+//
+// Unless it is to be patient, New opens what the settings alone could not show (certificates, secret files, the
+// storage folder and its lock) and returns what is wrong with them.
+func New(cfg config.Exporter, opts Options) (*Exporter, error) {
+	if opts.UserAgent == "" {
+		opts.UserAgent = "ig-otel-profiles"
+	}
+	e, err := prepare(cfg, opts)
+	if err != nil {
+		return nil, err
+	}
+	go e.run(func() (sender, error) { return newSender(e.cfg, e.auth, e.log, opts.UserAgent) }, opts.Patient)
+	if opts.Patient {
+		return e, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	if err := e.Opened(ctx); err != nil {
+		stop, cancel := context.WithCancel(context.Background())
+		cancel() // it holds nothing to wait for
+		_ = e.Shutdown(stop)
+		return nil, err
+	}
+	return e, nil
+}
+
+// prepare makes an exporter that holds messages and does nothing else.
+func prepare(cfg config.Exporter, opts Options) (*Exporter, error) {
+	if opts.Logger == nil {
+		opts.Logger = logrus.StandardLogger()
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	a, err := newAuth(cfg.Headers, cfg.Auth)
+	if err != nil {
+		return nil, err
+	}
+	e := &Exporter{
+		cfg: cfg, now: opts.Now, obs: opts.Observer, auth: a,
+		log:   newEventLog(opts.Logger, fmt.Sprintf("exporter %q (%s to %s): ", cfg.Name, cfg.Transport, shownEndpoint(cfg)), a.secrets),
+		tried: make(chan struct{}), done: make(chan struct{}), closed: make(chan struct{}),
+		memory: newBudget(cfg.Queue.Size), disk: newBudget(0), queue: newSendQueue(),
+		wake: make(chan struct{}), save: make(chan struct{}, 1),
+		inFlight: map[*entry]struct{}{}, drains: map[*drain]struct{}{},
+		stats: Stats{Rows: RowCounts{Dropped: map[Reason]int64{}}, DroppedMessages: map[Reason]int64{}},
+	}
+	if e.now == nil {
+		e.now = time.Now
+	}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	return e, nil
+}
+
+// Opened waits for the first attempt to open what the exporter needs. The error is what was wrong with it; a
+// patient exporter goes on trying.
+func (e *Exporter) Opened(ctx context.Context) error {
+	select {
+	case <-e.tried:
+	case <-ctx.Done():
+		return errOpenHangs
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.openErr
+}
+
+// run opens the exporter and works until it is stopped.
+func (e *Exporter) run(connect func() (sender, error), patient bool) {
+	defer close(e.done)
+	wait := openFirstWait
+	for {
+		err := e.open(connect)
+		first := false
+		e.mu.Lock()
+		e.openErr = err
+		select {
+		case <-e.tried:
+		default:
+			close(e.tried)
+			first = true
+		}
+		e.mu.Unlock()
+		if err == nil {
+			if !first {
+				e.log.infof("opened", "what it was waiting for is there: it starts to send")
+			}
+			break
+		}
+		if !patient {
+			return
+		}
+		e.log.errorf("open", "it cannot start yet, which is tried again and again; up to %d bytes are held in memory until then: %v", e.cfg.Queue.Size, err)
+		t := time.NewTimer(wait + rand.N(wait/10))
+		select {
+		case <-t.C:
+		case <-e.ctx.Done():
+			t.Stop()
+			return
+		}
+		wait = min(2*wait, openLongestWait)
+	}
+
+	var wg sync.WaitGroup
+	workers := max(e.cfg.Queue.NumConsumers, 1)
+	if e.cfg.Transport == config.TransportFile {
+		workers = 1
+	}
+	for range workers {
+		wg.Go(e.work)
+	}
+	if e.store != nil {
+		wg.Go(e.persist)
+	}
+	wg.Wait()
+}
+
+// open opens the files and folders that the settings name.
+func (e *Exporter) open(connect func() (sender, error)) error {
+	to, err := connect()
+	if secrets := e.auth.refresh(); secrets != nil {
+		if err != nil {
+			return fmt.Errorf("%w; %w", err, secrets)
+		}
+		return errors.Join(secrets, to.close())
+	}
+	if err != nil {
+		return err
+	}
+	var store *storage
+	var found inventory
+	if e.cfg.Queue.Storage != "" {
+		if store, found, err = openStorage(e.cfg.Queue.Storage); err != nil {
+			return errors.Join(err, to.close())
+		}
+	}
+	e.mu.Lock()
+	e.to, e.store = to, store
+	if store != nil {
+		e.disk.bound, e.disk.limit = e.cfg.Queue.StorageSize, maxStored
+	}
+	e.opened = true
+	e.mu.Unlock()
+	if store != nil {
+		e.takeOver(found)
+	}
+	return nil
+}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -156,6 +157,10 @@ func deliver(ctx context.Context, opts options, b built) error {
 	return nil
 }
 
+// layoutEntries are what an image layout holds
+// (https://github.com/opencontainers/image-spec/blob/main/image-layout.md).
+var layoutEntries = []string{"oci-layout", "index.json", "blobs"}
+
 // writeLayout replaces what a layout in dir holds by the one index. A folder
 // that holds something else is left alone.
 func writeLayout(dir, ref string, index v1.ImageIndex) error {
@@ -167,8 +172,18 @@ func writeLayout(dir, ref string, index v1.ImageIndex) error {
 		if _, err := layout.FromPath(dir); err != nil {
 			return fmt.Errorf("the folder holds something else than an image layout: %w", err)
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			return err
+		if _, err := os.Lstat(filepath.Join(dir, "oci-layout")); err != nil {
+			return fmt.Errorf("the folder holds something else than an image layout: %w", err)
+		}
+		for _, e := range present {
+			if !slices.Contains(layoutEntries, e.Name()) {
+				return fmt.Errorf("the folder holds %s beside an image layout: name another folder, or remove it", e.Name())
+			}
+		}
+		for _, name := range layoutEntries {
+			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+				return err
+			}
 		}
 	}
 	path, err := layout.Write(dir, empty.Index)

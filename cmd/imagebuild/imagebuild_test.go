@@ -185,6 +185,30 @@ func TestLayoutLeavesOtherFoldersAlone(t *testing.T) {
 	require.FileExists(t, precious)
 }
 
+// What only looks like a layout, or holds more, is somebody's.
+func TestLayoutWipesNothingElse(t *testing.T) {
+	for _, extra := range []string{"", "notes.txt"} {
+		dir := t.TempDir()
+		write := func(name string) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(`{"schemaVersion": 2, "manifests": []}`), 0o600))
+		}
+		write("index.json")
+		write("precious.json")
+		if extra != "" {
+			write(extra)
+			write("oci-layout")
+		}
+		require.Error(t, run(t.Context(), exampleArgs(t, "-arch", "amd64", "-layout", dir)))
+		require.FileExists(t, filepath.Join(dir, "precious.json"))
+		require.FileExists(t, filepath.Join(dir, "index.json"))
+	}
+	// A layout is replaced.
+	dir := t.TempDir()
+	for range 2 {
+		require.NoError(t, run(t.Context(), exampleArgs(t, "-arch", "amd64", "-layout", dir)))
+	}
+}
+
 func TestWrongArguments(t *testing.T) {
 	for _, tt := range []struct {
 		args []string

@@ -220,6 +220,9 @@ func (t targets) names() []string {
 	return slices.Compact(list)
 }
 
+// minInterval is the shortest batch window that somebody can ask for on a machine of his own.
+const minInterval = 10 * time.Millisecond
+
 // parseInterval reads the parameter for the batch window; 0 means the exporter's.
 func parseInterval(text string, remote bool) (time.Duration, error) {
 	text = strings.TrimSpace(text)
@@ -234,6 +237,8 @@ func parseInterval(text string, remote bool) (time.Duration, error) {
 		return 0, fmt.Errorf("parameter %q: %q must be positive", ParamInterval, text)
 	case remote && d < time.Second:
 		return 0, fmt.Errorf("parameter %q: %q is too short: a daemon takes 1s or more", ParamInterval, text)
+	case d < minInterval:
+		return 0, fmt.Errorf("parameter %q: %q is too short: at least %v", ParamInterval, text, minInterval)
 	case d > time.Hour:
 		return 0, fmt.Errorf("parameter %q: %q is too long: receivers refuse data that is older than an hour", ParamInterval, text)
 	}

@@ -279,6 +279,14 @@ func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamVal
 			continue
 		}
 		for k, v := range out {
+			if strings.EqualFold(k, ParamInterval) && strings.EqualFold(k, name) && v == def {
+				// An image does not know how much a receiver can take.
+				if _, err := parseInterval(def, true); err != nil {
+					gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q by paramDefaults: ignored, an image may set 1s to 1h: %v", Name, k, err)
+					delete(out, k)
+				}
+				continue
+			}
 			if strings.EqualFold(k, name) && v == def && !contains(imageParams, name) {
 				gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q to %q by paramDefaults: ignored, an image may only set %s",
 					Name, k, def, strings.Join(imageParams, " and "))

@@ -230,6 +230,22 @@ func TestImageCannotChooseWhereToConnect(t *testing.T) {
 	require.Zero(t, evil.Stats().Requests)
 }
 
+// An image asks for a window that no receiver could take: the exporter's own counts.
+func TestImageCannotFlood(t *testing.T) {
+	for asked, want := range map[string]string{"1ns": "every 10s", "999ms": "every 10s", "2h": "every 10s", "7s": "every 7s"} {
+		r := startReceiver(t)
+		op := settings(t, exporter("mine", r.Addr(), ""))
+		g := &gadgettest.Gadget{
+			Metadata: "paramDefaults:\n  operator.otel-profiles.otel-profiles-interval: " + asked + "\n",
+			Start:    func(g *gadgettest.Gadget) { g.Context.Cancel() },
+		}
+		require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamInterval, asked)))
+		require.Contains(t, g.Log.String(), want)
+		require.Equal(t, want == "every 10s", strings.Contains(g.Log.String(), "an image may set 1s to 1h"), asked)
+	}
+	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), settings(t, "")).Run(gadgettest.Params("otlp", otelprofiles.ParamInterval, "1ns")), "at least 10ms")
+}
+
 func TestWrongSettings(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), "      broken:\n        exporter: carrier-pigeon\n"))

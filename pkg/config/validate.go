@@ -142,8 +142,8 @@ func (d *draft) useless() {
 	}
 }
 
-// credentialName tells headers whose values are credentials by their names.
-func credentialName(name string) bool {
+// CredentialHeader tells headers whose values are credentials by their names, in lower case.
+func CredentialHeader(name string) bool {
 	for _, part := range []string{"auth", "token", "apikey", "secret", "password", "cookie", "credential"} {
 		if strings.Contains(name, part) {
 			return true
@@ -187,7 +187,7 @@ func (d *draft) credentials(local bool) {
 		if h.Key == "authorization" && carrier != "" {
 			d.problem("headers", d.where("headers"), "got the header \"authorization\" beside %s: write one of them", carrier)
 		}
-		if carrier == "" && credentialName(h.Key) {
+		if carrier == "" && CredentialHeader(h.Key) {
 			carrier = "headers"
 		}
 	}

@@ -110,9 +110,9 @@ func FuzzLoad(f *testing.F) {
 
 func TestCredentialNames(t *testing.T) {
 	for _, name := range []string{"authorization", "x-api-key", "api_key", "x-apikey", "x-auth-token", "dd-api-key", "cookie", "lightstep-access-token"} {
-		require.True(t, credentialName(name), name)
+		require.True(t, CredentialHeader(name), name)
 	}
 	for _, name := range []string{"x-scope-orgid", "x-monkey", "x-keyspace", "tenant"} {
-		require.False(t, credentialName(name), name)
+		require.False(t, CredentialHeader(name), name)
 	}
 }

@@ -35,7 +35,9 @@ func newAuth(headers []config.Header, cfg config.Auth) (*auth, error) {
 		if err := checkHeader(h.Key, h.Value); err != nil {
 			return nil, err
 		}
-		a.learn(h.Value)
+		if config.CredentialHeader(strings.ToLower(h.Key)) {
+			a.learn(h.Value)
+		}
 	}
 	if cfg.BearerToken != "" || cfg.BearerTokenFile != "" {
 		if cfg.Username != "" || cfg.Password != "" || cfg.PasswordFile != "" {

@@ -261,7 +261,7 @@ func TestHeadersAndCredentials(t *testing.T) {
 					}})
 					cfg.Endpoint, requests = r.URL, r.Requests
 				}
-				cfg.Headers = []config.Header{{Key: "X-Scope-OrgID", Value: "s3cr3t-tenant"}}
+				cfg.Headers = []config.Header{{Key: "X-Scope-OrgID", Value: "tenant-1"}, {Key: "x-api-key", Value: "s3cr3t-key"}}
 				cfg.Auth = tc.auth
 				e, logs := open(t, cfg)
 				e.Enqueue(message(t, "app", 0))
@@ -280,7 +280,7 @@ func TestHeadersAndCredentials(t *testing.T) {
 				require.Equal(t, []string{tc.want[0]}, list[0].Metadata.Get("authorization"))
 				require.Equal(t, []string{tc.want[1]}, list[1].Metadata.Get("authorization"))
 				require.Equal(t, []string{tc.want[1]}, list[2].Metadata.Get("authorization"), "a file that is gone: the last value")
-				require.Equal(t, []string{"s3cr3t-tenant"}, list[0].Metadata.Get("x-scope-orgid"))
+				require.Equal(t, []string{"tenant-1"}, list[0].Metadata.Get("x-scope-orgid"))
 				stop(t, e)
 				require.NotContains(t, logs.String(), "s3cr3t")
 				require.NotContains(t, logs.String(), "czNjcjN0")
@@ -297,4 +297,13 @@ func TestPlainTextCredentialsNeedInsecure(t *testing.T) {
 	cfg.Auth.BearerToken = "s3cr3t"
 	_, err := New(cfg, Options{})
 	require.ErrorContains(t, err, "insecure: true")
+}
+
+// A word of everyday language that is in a header stays in log lines; credentials do not.
+func TestOnlyCredentialsAreSecrets(t *testing.T) {
+	a, err := newAuth([]config.Header{
+		{Key: "x-scope-orgid", Value: "prod"}, {Key: "X-Api-Key", Value: "k3y-value"}, {Key: "authorization", Value: "Basic abcd"},
+	}, config.Auth{})
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"k3y-value", "Basic abcd"}, a.secrets())
 }

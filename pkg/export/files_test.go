@@ -100,7 +100,7 @@ func TestNamedFiles(t *testing.T) {
 		"huge password":     {auth(config.Auth{Username: "u", PasswordFile: huge}), `auth.password_file: ` + huge + ` cannot be read: it is larger than 64 KiB`},
 		"pipe":              {auth(config.Auth{BearerTokenFile: pipe}), `auth.bearer_token_file: ` + pipe + ` cannot be read: it is not a file`},
 		"file for folder":   {storage(token), `sending_queue.storage: mkdir ` + token + `: not a directory`},
-		"folder in nothing": {storage(in("none/q")), ""},
+		"folder in nothing": {storage(in("made/q")), ""},
 		"pprof to a folder": {config.Exporter{Name: "prod", Transport: config.TransportFile, Path: folder, Format: "pprof"}, ""},
 		"folder in a file":  {storage(token + "/q"), `sending_queue.storage: mkdir ` + token + `: not a directory`},
 		"output to folder":  {file(folder), `path: ` + folder + ` is a folder: write the path of a file in it`},

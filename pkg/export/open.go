@@ -21,6 +21,8 @@ const (
 	openFirstWait, openLongestWait = time.Second, 30 * time.Second
 )
 
+var errStopped = errors.New("the exporter was stopped")
+
 var errOpenHangs = fmt.Errorf("a file or folder that the settings name has not answered for %s: look at its file system", openTimeout)
 
 // New starts an exporter. It connects to nothing yet. The error names the setting; the caller names the
@@ -114,7 +116,7 @@ func (e *Exporter) run(connect func() (sender, error), patient bool) {
 			}
 			break
 		}
-		if !patient {
+		if !patient || errors.Is(err, errStopped) {
 			return
 		}
 		e.log.errorf("open", "it cannot start yet, which is tried again and again; up to %d bytes are held in memory until then: %v", e.cfg.Queue.Size, err)
@@ -162,6 +164,14 @@ func (e *Exporter) open(connect func() (sender, error)) error {
 		}
 	}
 	e.mu.Lock()
+	if e.stopped { // Shutdown has not waited
+		e.mu.Unlock()
+		err := to.close()
+		if store != nil {
+			err = errors.Join(err, store.close())
+		}
+		return errors.Join(errStopped, err)
+	}
 	e.to, e.store = to, store
 	if store != nil {
 		e.disk.bound, e.disk.limit = e.cfg.Queue.StorageSize, maxStored

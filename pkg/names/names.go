@@ -156,7 +156,22 @@ func (n *Namer) frame(p *procmap.Place, caller bool) Frame {
 		f.State = Gone
 		return f
 	case procmap.Generated:
-		f.State = Generated
+		f.State, f.File, f.Address = Generated, nil, 0
+		if p.File == nil {
+			return f
+		}
+		s, state := n.lookup(p.File, p.Address)
+		if state == symbols.Outside { // it grows
+			state = n.request(p.File)
+		}
+		switch state {
+		case symbols.Named:
+			if s.Name != "" {
+				f.Symbol, f.State = s, Named
+			}
+		case symbols.Pending:
+			f.State = Pending
+		}
 		return f
 	case procmap.Known:
 	default:
@@ -192,12 +207,16 @@ func (n *Namer) frame(p *procmap.Place, caller bool) Frame {
 func (n *Namer) lookup(file *procmap.File, addr uint64) (symbols.Symbol, symbols.State) {
 	s, state := n.store.Lookup(file.ID, addr)
 	if state == symbols.Unknown {
-		state = n.store.Request(symbols.Request{ID: file.ID, Path: file.Path, Open: file.Open, Root: file.Root})
+		state = n.request(file)
 		if state == symbols.Named { // another was faster
 			return n.store.Lookup(file.ID, addr)
 		}
 	}
 	return s, state
+}
+
+func (n *Namer) request(file *procmap.File) symbols.State {
+	return n.store.Request(symbols.Request{ID: file.ID, Path: file.Path, Open: file.Open, Root: file.Root})
 }
 
 // ResolveWithin is Resolve for who can wait, up to that time.

@@ -64,6 +64,7 @@ const (
 	ordinary kind = iota
 	generated
 	unreadable // nothing that has a name in a file system
+	perfMap
 )
 
 // holder is a process that has mapped a file, and where.
@@ -161,7 +162,7 @@ func (r *Resolver) checkFiles(l *life) {
 
 // check queues a file to be identified, and tells whether it is. Under r.mu.
 func (r *Resolver) check(f *file) bool {
-	if f.kind != ordinary || f.known != nil && f.known.ID == symbols.VDSO {
+	if f.kind != ordinary && f.kind != perfMap || f.known != nil && f.known.ID == symbols.VDSO {
 		return false
 	}
 	if f.queued {
@@ -185,7 +186,13 @@ func (r *Resolver) readFile(f *file) {
 	key, known, holders := f.key, f.known, f.holders
 	r.mu.Unlock()
 	now := bootTime()
-	found, err := r.identify(&key, holders[:], known)
+	var found *File
+	var err error
+	if f.kind == perfMap {
+		found, err = r.identifyPerfMap(holders[0], known)
+	} else {
+		found, err = r.identify(&key, holders[:], known)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f.queued, f.checked = false, now
@@ -199,7 +206,9 @@ func (r *Resolver) readFile(f *file) {
 		f.failed = false
 	case known == nil:
 		f.failed = true
-		r.stats.Unreadable++
+		if f.kind != perfMap { // most have none
+			r.stats.Unreadable++
+		}
 	}
 	r.tell()
 }
@@ -230,6 +239,10 @@ func (f *File) Open() (*os.File, error) {
 	f.r.mu.Lock()
 	key, holders := f.f.key, f.f.holders
 	f.r.mu.Unlock()
+	if f.f.kind == perfMap {
+		opened, _, err := f.r.openPerfMap(holders[0].pid)
+		return opened, err
+	}
 	opened, _, err := f.r.open(&key, holders[:])
 	return opened, err
 }
@@ -305,7 +318,11 @@ func (r *Resolver) openIn(dir int, key *fileKey) (*os.File, *unix.Stat_t, error)
 		return nil, nil, fmt.Errorf("opening the root of a process: %w", err)
 	}
 	defer unix.Close(root)
-	return openBelow(root, readMounts(dir), "/", key)
+	path, err := openBelow(root, readMounts(dir), key.path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return reopen(path, key)
 }
 
 // openByPath opens a path in the host's root.
@@ -315,33 +332,36 @@ func (r *Resolver) openByPath(key *fileKey) (*os.File, *unix.Stat_t, error) {
 		return nil, nil, fmt.Errorf("opening the host's root: %w", err)
 	}
 	defer unix.Close(root)
-	return openBelow(root, r.hostMounts(), r.root, key)
+	path, err := openBelow(root, r.hostMounts(), filepath.Join(r.root, key.path))
+	if err != nil {
+		return nil, nil, err
+	}
+	return reopen(path, key)
 }
 
-// openBelow opens a path in a folder of a root whose mounts are given. What the kernel tells as the path of a file
-// has no links in it. From the mount that the file is on, the way crosses no other: one that has been
-// mounted since, and may not answer, is not met.
-func openBelow(root int, mounts []mount, folder string, key *fileKey) (*os.File, *unix.Stat_t, error) {
-	full := filepath.Join(folder, key.path)
-	m := findMount(mounts, full)
+// openBelow opens a path in a root whose mounts are given, with O_PATH. What the kernel tells as the path of a file has
+// no links in it. From the mount that the file is on, the way crosses no other: one that has been mounted since, and
+// may not answer, is not met.
+func openBelow(root int, mounts []mount, name string) (int, error) {
+	m := findMount(mounts, name)
 	if m == nil || m.avoid {
-		return nil, nil, errAvoided
+		return -1, errAvoided
 	}
 	const resolve = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 	base, err := unix.Openat2(root, m.point, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve | unix.RESOLVE_IN_ROOT,
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("opening a mount: %w", err)
+		return -1, fmt.Errorf("opening a mount: %w", err)
 	}
 	defer unix.Close(base)
-	path, err := unix.Openat2(base, strings.TrimLeft(strings.TrimPrefix(full, m.point), "/"), &unix.OpenHow{
+	path, err := unix.Openat2(base, strings.TrimLeft(strings.TrimPrefix(name, m.point), "/"), &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: resolve | unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV,
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("opening a file that was mapped: %w", err)
+		return -1, fmt.Errorf("opening a file of a process: %w", err)
 	}
-	return reopen(path, key)
+	return path, nil
 }
 
 // reopen opens, to read, what is open with O_PATH and closes that. With O_PATH nothing of a file is run:

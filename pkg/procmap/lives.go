@@ -28,6 +28,7 @@ type life struct {
 	shared bool     // ranges are another life's, too: to be copied before they change
 	readAt uint64   // when ranges were read, 0 if they were not, in nanoseconds since boot
 	forgot bool     // it is no longer in the history
+	perf   *file    // its perf map, nil as long as nobody has asked
 }
 
 // mapped is a part of an address space that may be executed. file is nil where nothing is mapped there.

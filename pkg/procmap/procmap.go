@@ -79,7 +79,9 @@ func (s State) String() string {
 // Place is where the code at an address of a process comes from.
 type Place struct {
 	State State
-	File  *File // also if it is Unreadable; else nil unless Known
+	// File is also there if it is Unreadable, and the process's perf map, if it has one, if the code is Generated: Address is then
+	// that in the process. Else it is nil unless Known.
+	File *File
 	// Offset is where the code is in the file, and Address the address that the file's symbol tables have for it.
 	Offset, Address uint64
 }
@@ -324,6 +326,9 @@ func (r *Resolver) locate(p Process, e *entry, addr uint64) Place {
 		return Place{State: Pending} // it was written to since
 	}
 	place := f.place(addr - m.start + m.offset)
+	if place.State == Generated {
+		return r.perfMap(e.life, addr)
+	}
 	if place.State == Pending && !r.check(f) { // there is too much to do: the next new stack asks again
 		return Place{State: Unreadable, File: &File{Path: f.key.path}}
 	}

@@ -302,7 +302,7 @@ func TestAvoided(t *testing.T) {
 	require.Equal(t, "/", findMount(mounts, "/mnt22/x").point)
 	require.Equal(t, "/mnt2", findMount(mounts, "/mnt2/x").point)
 	require.Equal(t, "/mnt2/my host", findMount(mounts, "/mnt2/my host/bin").point)
-	_, _, err = openBelow(fd, mounts, "/", &fileKey{path: "/mnt4/bin"})
+	_, err = openBelow(fd, mounts, "/mnt4/bin")
 	require.ErrorIs(t, err, errAvoided)
 }
 
@@ -346,4 +346,58 @@ func TestHeld(t *testing.T) {
 		r.take([]event{{kind: recordExit, pid: pid + 1}}, 0)
 	}
 	require.LessOrEqual(t, len(r.history.ended), maxLives)
+}
+
+func TestParseStatus(t *testing.T) {
+	uid, number, ok := parseStatus([]byte("Name:\tx\nUid:\t1\t2\t3\t4\nNSpid:\t700\t7\n"))
+	require.True(t, ok)
+	require.EqualValues(t, 2, uid)
+	require.Equal(t, "7", number)
+	for _, text := range []string{"", "Uid:\t1\t2\n", "Uid: a b\nNSpid: 1\n", "Uid: 1 2\nNSpid: ../x\n"} {
+		_, _, ok := parseStatus([]byte(text))
+		require.False(t, ok, text)
+	}
+}
+
+// Code that a process has made is in its perf map, which is its own.
+func TestPerfMap(t *testing.T) {
+	code, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, unix.Munmap(code)) })
+	addr := uint64(reflect.ValueOf(code).Pointer()) + 8
+	path := fmt.Sprintf("/tmp/perf-%d.map", os.Getpid())
+	t.Cleanup(func() { _ = os.Remove(path) })
+	eachWay(t, func(t *testing.T, r *Resolver) {
+		_ = os.Remove(path)
+		require.Equal(t, []Place{{State: Generated}}, known(t, r, self(t), bootTime(), addr), "there is none")
+		require.NoError(t, os.WriteFile(path, []byte("1000 10 f\n"), 0o600))
+		r.mu.Lock()
+		for _, e := range r.processes {
+			e.life.perf = nil // as after a while
+		}
+		r.mu.Unlock()
+		place := known(t, r, self(t), bootTime(), addr)[0]
+		require.Equal(t, Generated, place.State)
+		require.Equal(t, path, place.File.Path)
+		require.Equal(t, addr, place.Address)
+		require.NotZero(t, place.File.ID.Process)
+		f, err := place.File.Open()
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+
+		// Another user's, or something else of that name, is not read.
+		if os.Getuid() == 0 {
+			require.NoError(t, os.Chown(path, 12345, -1))
+			_, err = place.File.Open()
+			require.ErrorIs(t, err, errOther)
+		}
+		require.NoError(t, os.Remove(path))
+		require.NoError(t, os.Symlink("/etc/passwd", path))
+		_, err = place.File.Open()
+		require.Error(t, err)
+		require.NoError(t, os.Remove(path))
+		require.NoError(t, unix.Mkfifo(path, 0o600))
+		_, err = place.File.Open()
+		require.ErrorIs(t, err, errOther)
+	})
 }

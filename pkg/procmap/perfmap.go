@@ -1,0 +1,110 @@
+package procmap
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+)
+
+// A JIT compiler can write what it has made to /tmp/perf-PID.map: in the process's own root, under the number that it
+// has in its own PID namespace.
+
+// perfMap returns what is known of the perf map of a life. Under r.mu.
+func (r *Resolver) perfMap(l *life, addr uint64) Place {
+	place := Place{State: Generated}
+	if l.perf == nil {
+		l.perf = &file{kind: perfMap, holders: [3]holder{{pid: l.pid, start: l.start}}}
+	}
+	f := l.perf
+	switch {
+	case f.known != nil:
+		place.File, place.Address = f.known, addr
+	case r.check(f):
+		place.State = Pending
+	}
+	return place
+}
+
+// identifyPerfMap finds the perf map of a process.
+func (r *Resolver) identifyPerfMap(h holder, known *File) (*File, error) {
+	f, st, err := r.openPerfMap(h.pid)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	id := symbols.FileID{Dev: uint64(st.Dev), Inode: st.Ino, Process: h.start ^ uint64(h.pid)<<40 | 1} //nolint:unconvert // types differ by architecture
+	if known != nil && known.ID == id {
+		return known, nil
+	}
+	return &File{Path: f.Name(), ID: id}, nil
+}
+
+// openPerfMap opens the perf map of a process. It is the process's own, or root's, and a regular file.
+func (r *Resolver) openPerfMap(pid uint32) (*os.File, *unix.Stat_t, error) {
+	dir, err := unix.Open(r.proc+"/"+strconv.FormatUint(uint64(pid), 10), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening a process: %w", err)
+	}
+	defer unix.Close(dir)
+	status, err := readAt(dir, "status", 16<<10)
+	if err != nil {
+		return nil, nil, err
+	}
+	uid, number, ok := parseStatus(status)
+	if !ok {
+		return nil, nil, errOther
+	}
+	root, err := unix.Openat(dir, "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the root of a process: %w", err)
+	}
+	defer unix.Close(root)
+	name := "/tmp/perf-" + number + ".map"
+	path, err := openBelow(root, readMounts(dir), name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unix.Close(path)
+	var st unix.Stat_t
+	if err := unix.Fstat(path, &st); err != nil {
+		return nil, nil, fmt.Errorf("looking at a perf map: %w", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != uid && st.Uid != 0 {
+		return nil, nil, errOther
+	}
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening a perf map: %w", err)
+	}
+	return os.NewFile(uintptr(fd), name), &st, nil
+}
+
+// parseStatus returns the effective user of /proc/PID/status, and the process's number in its own PID namespace.
+func parseStatus(text []byte) (uid uint32, number string, ok bool) {
+	found := 0
+	for line := range bytes.Lines(text) {
+		fields := bytes.Fields(line)
+		switch {
+		case len(fields) > 2 && string(fields[0]) == "Uid:":
+			n, err := strconv.ParseUint(string(fields[2]), 10, 32)
+			if err != nil {
+				return 0, "", false
+			}
+			uid = uint32(n)
+			found |= 1
+		case len(fields) > 1 && string(fields[0]) == "NSpid:":
+			last := string(fields[len(fields)-1])
+			if _, err := strconv.ParseUint(last, 10, 32); err != nil {
+				return 0, "", false
+			}
+			number = last
+			found |= 2
+		}
+	}
+	return uid, number, found == 3
+}

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -20,6 +21,7 @@ type instruments struct {
 	sent, failed, enqueueFailed metric.Int64Counter
 	rowsRead, rowsDelivered     metric.Int64Counter
 	rowsDropped, rowsPartial    metric.Int64Counter
+	userFrames                  metric.Int64Counter
 	fates                       [len(profile.Fates{})]metric.Int64Counter // none for whole stacks
 	queueSize, queueCapacity    metric.Int64UpDownCounter
 	requests, requestBytes      metric.Int64Counter
@@ -48,6 +50,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 			profile.CutOff:     counter("rows_stack_truncated", "{row}", "Rows whose stack is deeper than what is recorded"),
 			profile.Incomplete: counter("rows_stack_incomplete", "{row}", "Rows whose outermost function is none that programs and threads begin with"),
 		},
+		userFrames:      counter("user_frames", "{frame}", "Frames of programs in distinct stacks, by what is known of them"),
 		rowsDelivered:   counter("rows_delivered", "{row}", "Rows in requests that the receiver accepted"),
 		rowsPartial:     counter("rows_partial", "{row}", "Rows in requests that the receiver accepted only partly"),
 		rowsDropped:     counter("rows_dropped", "{row}", "Rows that were dropped, by reason"),
@@ -136,6 +139,9 @@ func (c Counts) report(old Counts, exporter string) {
 	count(m.rowsRead, c.Read-old.Read, name)
 	for fate := range c.Fates {
 		count(m.fates[fate], c.Fates[fate]-old.Fates[fate], name)
+	}
+	for state := range c.Frames {
+		count(m.userFrames, c.Frames[state]-old.Frames[state], name, attribute.String("state", names.State(state).String()))
 	}
 	for reason, n := range c.Dropped {
 		count(m.rowsDropped, n-old.Dropped[reason], name, attribute.String("reason", string(reason)))

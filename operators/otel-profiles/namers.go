@@ -1,12 +1,17 @@
 package otelprofiles
 
 import (
+	"fmt"
 	"os"
 	"sync"
 	"time"
 
+	log "github.com/sirupsen/logrus"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/debuginfod"
 )
 
 // namer is what all gadgets of a process share to name their stacks, as long as one of them runs.
@@ -20,14 +25,7 @@ type namer struct {
 type namers struct {
 	mu      sync.Mutex
 	current *namer
-	setting func() nameSettings
-}
-
-// nameSettings are those of names, which are the daemon's and not an exporter's.
-type nameSettings struct {
-	memory int64
-	wait   time.Duration
-	lines  bool
+	setting func() config.Names
 }
 
 // acquire returns the running namer, which it makes for the first.
@@ -36,10 +34,19 @@ func (n *namers) acquire() *namer {
 	defer n.mu.Unlock()
 	if n.current == nil {
 		s := n.setting()
-		n.current = &namer{wait: s.wait, Namer: names.New(names.Options{
+		o := names.Options{
 			HostRoot: os.Getenv("HOST_ROOT"),
-			Symbols:  symbols.Options{Bytes: s.memory, Lines: s.lines, Inlined: s.lines},
-		})}
+			Symbols:  symbols.Options{Bytes: s.Memory, Lines: s.Lines, Inlined: s.Lines},
+		}
+		if d := s.Debuginfod; len(d.URLs) > 0 {
+			client, err := debuginfod.New(debuginfod.Options{URLs: d.URLs, Dir: d.Cache, DirBytes: d.CacheSize, Timeout: d.Timeout})
+			if err != nil {
+				log.Errorf("%s: debug files are not fetched: %v", Name, err)
+			} else {
+				o.Symbols.Fetch = client.Fetch
+			}
+		}
+		n.current = &namer{wait: s.Wait, Namer: names.New(o)}
 	}
 	n.current.refs++
 	return n.current
@@ -59,5 +66,28 @@ func (n *namers) release(u *namer) {
 	}
 }
 
-// defaultNames are the settings of names where there are none.
-func defaultNames() nameSettings { return nameSettings{memory: 64 << 20, wait: 20 * time.Millisecond} }
+// frames says what is known of user frames, "" if there are none.
+func (c Counts) frames() string {
+	var total, named, files, neither int64
+	why := map[bool]map[string]int64{true: {}, false: {}}
+	for i, n := range c.Frames {
+		state := names.State(i)
+		total += n
+		switch {
+		case state == names.Named:
+			named += n
+		case state.HasFile():
+			files += n
+			why[true][state.String()] = n
+		default:
+			neither += n
+			why[false][state.String()] = n
+		}
+	}
+	if total == 0 {
+		return ""
+	}
+	share := func(n int64) float64 { return 100 * float64(n) / float64(total) }
+	return fmt.Sprintf("; %d user frames of distinct stacks: %.1f %% with a name, %.1f %% with their file only%s, %.1f %% with neither%s",
+		total, share(named), share(files), reasons(why[true]), share(neither), reasons(why[false]))
+}

@@ -92,7 +92,9 @@ func init() { operators.RegisterDataOperator(registered) }
 
 // New returns an operator that has not been initialized.
 func New() *Operator {
-	return &Operator{exporters: newExporters(), names: &namers{setting: defaultNames}, live: map[*instance]struct{}{}}
+	o := &Operator{exporters: newExporters(), live: map[*instance]struct{}{}}
+	o.names = &namers{setting: o.nameSettings}
+	return o
 }
 
 // Register makes this package's operator the one that Inspektor Gadget knows by its name,
@@ -174,6 +176,27 @@ func (o *Operator) Init(*params.Params) error {
 		o.startStored()
 	}
 	return nil
+}
+
+// nameSettings reads how functions get their names. What is wrong is logged once.
+func (o *Operator) nameSettings() config.Names {
+	o.mu.Lock()
+	file := o.file
+	if file == nil {
+		file = igconfig.Config
+	}
+	src := config.Sources{File: file, FileName: o.fileName, Environ: o.environ}
+	if src.Environ == nil {
+		src.Environ = os.Environ()
+	}
+	o.mu.Unlock()
+	settings, problems := config.LoadNames(src)
+	for _, err := range problems {
+		if o.exporters.logOnce(err.Error()) {
+			log.Errorf("%s: %v", Name, err)
+		}
+	}
+	return settings
 }
 
 func (o *Operator) load(flags config.Flags, daemon bool) *config.Set {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
@@ -290,6 +291,8 @@ type Counts struct {
 	Dropped                map[Reason]int64
 	// Fates are the rows of closed windows by the fate of their stack.
 	Fates profile.Fates
+	// Frames are the user frames of distinct stacks by what is known of them.
+	Frames [names.NumStates]int64
 }
 
 // stacks says in words what is missing of stacks, "" where nothing is.
@@ -326,6 +329,9 @@ func (p *pipeline) counts() Counts {
 	c := Counts{Exported: p.exported.Load(), Dropped: map[Reason]int64{}}
 	for fate := range p.fates {
 		c.Fates[fate] = p.fates[fate].Load()
+	}
+	for state, n := range p.plan.Stats().UserFrames {
+		c.Frames[state] = int64(n)
 	}
 	for i, r := range dropReasons {
 		if n := p.dropped[i].Load(); n > 0 {

@@ -30,24 +30,24 @@ func (r resolver) NewInstance(o symbolizer.SymbolizerOptions) (symbolizer.Resolv
 	if !o.UseSymtab {
 		return nil, nil
 	}
-	n := r.op.names.acquire()
 	return &resolverInstance{
-		names: n.Namer, release: sync.OnceFunc(func() { r.op.names.release(n) }),
+		owner: r.op.names, now: time.Now,
 		// Others come after it where they were asked for, and know what it does not.
 		last: !o.UseDebugInfodCache && !o.UseOtelEbpfProfiler,
-		wait: n.wait, left: waitsPerSecond * n.wait, now: time.Now,
 	}, nil
 }
 
 // resolverInstance is that of one gadget. Inspektor Gadget asks in the gadget's goroutines, once per row.
 type resolverInstance struct {
+	owner *namers
+	last  bool
+
+	mu    sync.Mutex
+	used  *namer // of owner, to be given back
 	names interface {
 		ResolveWithin(dst []names.Frame, wait time.Duration, p procmap.Process, seen uint64, addrs []uint64) []names.Frame
 	}
-	release func()
-	last    bool
-
-	mu     sync.Mutex
+	closed bool
 	addrs  []uint64
 	frames []names.Frame
 	wait   time.Duration // at most, for one stack
@@ -64,6 +64,9 @@ const waitsPerSecond = 5
 func (r *resolverInstance) Resolve(task symbolizer.Task, queries []symbolizer.StackItemQuery, responses []symbolizer.StackItemResponse) ([]symbolizer.StackItemResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.begin(); r.names == nil {
+		return nil, nil
+	}
 	r.addrs = r.addrs[:0]
 	for i := range queries {
 		r.addrs = append(r.addrs, queries[i].Addr)
@@ -87,11 +90,33 @@ func (r *resolverInstance) Resolve(task symbolizer.Task, queries []symbolizer.St
 	return responses, nil
 }
 
-// Close implements symbolizer.ResolverInstance.
-func (r *resolverInstance) Close() { r.release() }
+// begin acquires what names stacks. Under mu.
+func (r *resolverInstance) begin() {
+	if r.names == nil && !r.closed {
+		r.used = r.owner.acquire()
+		r.names, r.wait, r.left = r.used, r.used.wait, waitsPerSecond*r.used.wait
+	}
+}
 
-// GetEbpfReplacements implements symbolizer.ResolverInstance.
-func (*resolverInstance) GetEbpfReplacements() map[string]any { return nil }
+// Close implements symbolizer.ResolverInstance.
+func (r *resolverInstance) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed, r.names = true, nil
+	if r.used != nil {
+		r.owner.release(r.used)
+		r.used = nil
+	}
+}
+
+// GetEbpfReplacements implements symbolizer.ResolverInstance. There are none, but it is called once all resolvers are there and
+// before the gadget starts: from then on processes are followed. Before, another resolver can fail, and then nobody closes this one.
+func (r *resolverInstance) GetEbpfReplacements() map[string]any {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begin()
+	return nil
+}
 
 // IsPruningNeeded implements symbolizer.ResolverInstance: names are kept within a bound of their own.
 func (*resolverInstance) IsPruningNeeded() bool { return false }

@@ -1,0 +1,91 @@
+package otelprofiles
+
+import (
+	"testing"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+)
+
+// slow is a namer that takes all the time that it is given, and knows the address 1 and the file of 2.
+type slow struct {
+	clock   *time.Time
+	waits   []time.Duration
+	process procmap.Process
+	seen    uint64
+}
+
+func (s *slow) ResolveWithin(dst []names.Frame, wait time.Duration, p procmap.Process, seen uint64, addrs []uint64) []names.Frame {
+	*s.clock = s.clock.Add(wait)
+	s.waits, s.process, s.seen = append(s.waits, wait), p, seen
+	for _, addr := range addrs {
+		f := names.Frame{State: names.Gone}
+		switch addr {
+		case 1:
+			f = names.Frame{Symbol: symbols.Symbol{Name: "work"}}
+		case 2:
+			f = names.Frame{State: names.NoSymbols, File: &procmap.File{Path: "/usr/lib/libx.so.1"}}
+		}
+		dst = append(dst, f)
+	}
+	return dst
+}
+
+func TestResolver(t *testing.T) {
+	clock := time.Unix(1000, 0)
+	known := &slow{clock: &clock}
+	wait := 20 * time.Millisecond
+	r := &resolverInstance{names: known, last: true, wait: wait, left: waitsPerSecond * wait, now: func() time.Time { return clock }}
+	task := symbolizer.Task{Tgid: 7, BaseAddrHash: 9, EventBootTimestamp: 11, Exe: symbolizer.SymbolTableKey{Ino: 5, MtimeSec: 3, MtimeNsec: 4}}
+	queries := []symbolizer.StackItemQuery{{Addr: 1}, {Addr: 2}, {Addr: 3}}
+	got, err := r.Resolve(task, queries, make([]symbolizer.StackItemResponse, 3))
+	require.NoError(t, err)
+	want := []symbolizer.StackItemResponse{{Found: true, Symbol: "work"}, {Found: true, Symbol: "[libx.so.1]"}, {}}
+	require.Equal(t, want, got, "an answer to each, which replaces all others")
+	require.Equal(t, procmap.Process{PID: 7, ExeInode: 5, ExeModified: 3e9 + 4, Space: 9}, known.process)
+	require.EqualValues(t, 11, known.seen)
+
+	// All stacks of a second wait no longer than a bound.
+	for range 50 {
+		_, _ = r.Resolve(task, queries, make([]symbolizer.StackItemResponse, 3))
+	}
+	total := time.Duration(0)
+	for _, w := range known.waits {
+		require.LessOrEqual(t, w, wait)
+		require.GreaterOrEqual(t, w, time.Duration(0))
+		total += w
+	}
+	require.Less(t, total, 2*waitsPerSecond*wait)
+	clock = clock.Add(time.Second)
+	_, _ = r.Resolve(task, queries, make([]symbolizer.StackItemResponse, 3))
+	require.Equal(t, wait, known.waits[len(known.waits)-1], "there is time again")
+
+	// Where others come after it, they are asked for what it does not know.
+	r.last = false
+	responses := make([]symbolizer.StackItemResponse, 3)
+	got, err = r.Resolve(task, queries, responses)
+	require.NoError(t, err)
+	require.Nil(t, got)
+	require.Equal(t, []symbolizer.StackItemResponse{{Found: true, Symbol: "work"}, {}, {}}, responses)
+}
+
+// Inspektor Gadget asks this resolver where it asks symtab, and first. Of a process that is gone symtab's error
+// would throw all names away.
+func TestResolverIsRegistered(t *testing.T) {
+	s, err := symbolizer.NewSymbolizer(symbolizer.SymbolizerOptions{UseSymtab: true, Context: t.Context()})
+	if err != nil {
+		t.Skipf("Inspektor Gadget's own resolver does not start here: %v", err)
+	}
+	defer s.Close()
+	got, err := s.Resolve(symbolizer.Task{Tgid: 1 << 31, Exe: symbolizer.SymbolTableKey{Ino: 1}}, []symbolizer.StackItemQuery{{Addr: 0x1000}})
+	require.NoError(t, err)
+	require.Equal(t, []symbolizer.StackItemResponse{{}}, got)
+	r, err := resolver{registered}.NewInstance(symbolizer.SymbolizerOptions{})
+	require.NoError(t, err)
+	require.Nil(t, r, "nobody has asked for it")
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
@@ -38,7 +40,8 @@ type instance struct {
 	exporters []*shared
 	pipelines []*pipeline
 	maps      *stackMaps
-	names     *namer // of all data sources
+	names     *namer             // of all data sources
+	hosts     *hostproc.Resolver // nil until an exporter asks for it
 
 	stop      chan struct{} // ends the flusher
 	stopped   chan struct{} // the flusher has ended
@@ -234,6 +237,12 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, cfg config.Exporte
 		Names:   i.names,
 		Logger:  i.log,
 	}
+	if cfg.HostServices > 0 {
+		if i.hosts == nil {
+			i.hosts = hostproc.New(os.Getenv("HOST_ROOT"))
+		}
+		o.Hosts = i.hosts
+	}
 	if v, ok := gadgetCtx.GetVar(fieldmap.StacksVar); ok {
 		o.Stacks, _ = v.(fieldmap.Stacks)
 	}
@@ -314,6 +323,7 @@ func (i *instance) run() {
 	}
 	sweep := time.NewTicker(time.Second)
 	defer sweep.Stop()
+	sweeps := 0
 	for {
 		timer := time.NewTimer(time.Until(i.due()))
 		select {
@@ -324,6 +334,9 @@ func (i *instance) run() {
 			timer.Stop()
 			i.maps.due.Store(true)
 			i.ask()
+			if sweeps++; i.hosts != nil && sweeps%10 == 0 {
+				i.hosts.Age()
+			}
 			continue
 		case <-i.wake:
 			timer.Stop()

@@ -95,7 +95,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 		Scope: d.Scope, SchemaURL: schemaURL, Types: d.Types, PeriodType: d.PeriodType, Period: d.Period,
 		TextAttributes: cfg.StringAttributes, HashedMappings: cfg.HashedMappings, Demangle: stack.Demangle,
 		MaxBytes: maxSourceBytes / int64(shares), DoubleFunctions: cfg.DoubleFunctions,
-		NameUnnamed: cfg.NameUnnamed,
+		NameUnnamed: cfg.NameUnnamed, HostServices: cfg.HostServices,
 	}
 	if cfg.NativeDefault {
 		c.DefaultFrameType = profile.FrameNative
@@ -221,7 +221,7 @@ func (p *pipeline) flush(now time.Time) {
 	limits.Emit = func(m profile.Message) {
 		owner := ""
 		if m.Resource != 0 {
-			owner = strconv.FormatUint(m.Resource, 36)
+			owner = strconv.FormatUint(m.Resource, 36) // all of the host is one: profile.HostOwner
 		}
 		p.exported.Add(m.Rows)
 		p.exp.Enqueue(export.Message{

@@ -46,6 +46,7 @@ type Exporter struct {
 	PodLabels             []string
 	ServiceName           string
 	HostServiceName       string
+	HostServices          int
 	ServiceFromLabels     bool
 	CompatNames           bool
 	KernelAddresses       string // offset or raw

@@ -284,6 +284,9 @@ func (d *draft) sizes() {
 }
 
 func (d *draft) attributes() {
+	if !d.written("host_services") && (d.HostServiceName != "host" || d.ServiceName != "") {
+		d.HostServices = 0 // who names the host's service wants one
+	}
 	for _, kv := range d.Resource {
 		switch {
 		case !wellFormed(kv.Key):

@@ -94,6 +94,7 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 	c.settings()
 	c.describe()
 	c.identity()
+	c.hosts()
 	c.attributes()
 	c.labelKeys()
 	c.links()
@@ -239,7 +240,7 @@ func (c *compiler) settings() {
 	p, e := c.plan, &c.o.Exporter
 	p.host = c.o.Host
 	p.service = e.ServiceName
-	p.hostService = firstOf(e.HostServiceName, "host")
+	p.hostName = firstOf(e.HostServiceName, "host")
 	p.serviceFromLabels = e.ServiceFromLabels
 	p.imageDigest = e.ImageDigest
 	p.podLabels = slices.Compact(slices.Sorted(slices.Values(e.PodLabels)))

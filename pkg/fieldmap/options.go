@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/viper"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
@@ -46,6 +47,8 @@ type Options struct {
 	// but for Exporter and Name; nil for the first. The new Plan reads stacks with it, and shares its
 	// StackKey. Both belong to one goroutine where they read Samples.
 	First *Plan
+	// Hosts knows the services of processes outside containers; nil makes one service of them all.
+	Hosts *hostproc.Resolver
 	// Logger takes warnings about annotations that are ignored. It may be nil.
 	Logger logger.Logger
 }

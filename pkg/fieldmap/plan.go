@@ -51,9 +51,10 @@ type Plan struct {
 	fixedKeys         []string
 	traceID, spanID   reader
 	service           string
-	hostService       string
+	hostName          string
 	serviceFromLabels bool
 	imageDigest       bool
+	hosts             hostReader
 	markIncomplete    bool // incomplete_stacks: marked
 	podLabels         []string
 	host              Host
@@ -155,6 +156,7 @@ func (p *Plan) KeysOf(d datasource.Data, stackKey uint64) (resource, row uint64)
 			resource = p.mix(resource, p.hash(&p.ids[i], p.ids[i].raw(d)))
 		}
 	}
+	resource = p.hostKey(resource, d)
 	for i := range p.wide {
 		resource = p.mix(resource, p.hash(&p.wide[i], p.wide[i].raw(d)))
 	}
@@ -175,6 +177,7 @@ func (p *Plan) keysGuarded(d datasource.Data, stackKey uint64) (resource, row ui
 			resource = p.mix(resource, p.hash(&p.ids[i], p.ids[i].guarded(d)))
 		}
 	}
+	resource = p.hostKey(resource, d)
 	for i := range p.wide {
 		resource = p.mix(resource, p.hash(&p.wide[i], p.wide[i].guarded(d)))
 	}
@@ -188,7 +191,7 @@ func (p *Plan) keysGuarded(d datasource.Data, stackKey uint64) (resource, row ui
 // SameKeys tells whether p gives every row the keys that first, its Options.First, gives it.
 func (p *Plan) SameKeys(first *Plan) bool {
 	same := func(a, b []reader) bool { return slices.EqualFunc(a, b, reader.same) }
-	return p.k1 == first.k1 && p.containerID.same(first.containerID) &&
+	return p.k1 == first.k1 && p.hosts.services == first.hosts.services && p.containerID.same(first.containerID) &&
 		same(p.ids, first.ids) && same(p.wide, first.wide) && same(p.row, first.row)
 }
 
@@ -288,11 +291,18 @@ func (p *Plan) Timestamp(d datasource.Data) uint64 {
 // Resource returns the attributes of what the row belongs to: a container, or the host. The most
 // important come first.
 func (p *Plan) Resource(d datasource.Data) profile.Resource {
-	l := p.derive(d)
+	l := p.derive(d, true)
 	if l.cut > 0 {
 		p.cutAttributes.Add(uint64(l.cut))
 	}
-	return profile.Resource{Attributes: l.resource, Dropped: l.cut}
+	r := profile.Resource{Attributes: l.resource, Dropped: l.cut}
+	if p.hosts.services != nil && p.onHost(d) {
+		r.Host, r.Group = true, p.hostGroup(p.hostService(d))
+		if r.Group != 0 {
+			r.Rest = p.derive(d, false).resource
+		}
+	}
+	return r
 }
 
 // Stack is the stack of one row, which several Plans of its data source make Samples of. The zero value
@@ -344,7 +354,7 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 		}
 	}
 	if p.movedToSample {
-		for _, a := range p.derive(d).sample {
+		for _, a := range p.derive(d, true).sample {
 			switch {
 			case hasKey(s.Attributes, a.Key):
 			case len(s.Attributes) >= p.maxSample:

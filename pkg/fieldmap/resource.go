@@ -6,6 +6,7 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -35,6 +36,8 @@ const (
 	keyHostID           = "host.id"
 	keyHostArch         = "host.arch"
 	keyOSType           = "os.type"
+	keyExecutable       = "process.executable.name"
+	keyExecutablePath   = "process.executable.path"
 	podLabelPrefix      = "k8s.pod.label."
 )
 
@@ -45,6 +48,7 @@ var resourceKeys = []string{
 	"k8s.replicaset.name", "k8s.job.name", "k8s.cronjob.name",
 	keyContainerName, keyContainerID, keyImageName, keyImageTags, keyImageID, keyImageDigests,
 	keyRuntimeName, keyHostName, keyHostID, keyHostArch, keyOSType,
+	keyExecutable, keyExecutablePath,
 }
 
 // ownerKeys are the attributes of the kinds that own pods. What else can own a pod, such as the
@@ -131,8 +135,9 @@ func (p *Plan) placed(key string, def place) place {
 	return def
 }
 
-// derive makes the attributes of the row's resource, the most important first.
-func (p *Plan) derive(d datasource.Data) *list {
+// derive makes the attributes of the row's resource, the most important first. own tells services outside
+// containers apart.
+func (p *Plan) derive(d datasource.Data, own bool) *list {
 	l := &list{plan: p}
 	id := &p.identity
 	namespace, pod := id.namespace.text(d), id.pod.text(d)
@@ -147,7 +152,12 @@ func (p *Plan) derive(d datasource.Data) *list {
 	node := id.node.text(d)
 	inContainer := namespace != "" || pod != "" || k8sContainer != "" || runtimeContainer != "" || containerID != ""
 
-	service, version := p.hostService, ""
+	service, version := p.hostName, ""
+	var process hostproc.Service
+	if !inContainer && own {
+		process = p.hostService(d)
+		service = firstOf(process.Name, service)
+	}
 	if inContainer {
 		// The last two are for rows that IG knows hardly anything of: there is always a name.
 		service = firstOf(owner, pod, k8sContainer, runtimeContainer, containerID[:min(len(containerID), 12)], namespace)
@@ -173,6 +183,8 @@ func (p *Plan) derive(d datasource.Data) *list {
 		l.text(keyHostID, firstOf(p.host.ID, node, p.host.NodeName, p.host.Name))
 	}
 	l.text(keyNode, firstOf(node, p.host.NodeName))
+	l.text(keyExecutable, process.Executable)
+	l.text(keyExecutablePath, process.Path)
 	for _, key := range p.fixedKeys {
 		l.add(key, p.fixed[key])
 	}

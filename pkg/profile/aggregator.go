@@ -70,6 +70,9 @@ type Config struct {
 	HashedMappings bool
 	// TextAttributes writes every attribute value as text.
 	TextAttributes bool
+	// HostServices bounds how many groups of resources with Host are written as themselves: those with the
+	// largest values of a window, and those that were in the last hour. All others become one resource.
+	HostServices int
 	// NameUnnamed gives a frame without a name a function called after its mapping's file.
 	NameUnnamed bool
 	// DoubleFunctions writes each function twice in a row, and lines refer to the second: for a
@@ -144,6 +147,8 @@ type Aggregator struct {
 	locs, attrs []uint32
 	named       Frame
 	mapped      Mapping
+
+	hosts hostServices // the same goroutine's
 
 	enc encoder // owned by the goroutine that is in Flush
 }
@@ -230,6 +235,10 @@ func (a *Aggregator) SetResource(key uint64, r Resource) {
 	}
 	old := e.attrs
 	e.attrs, e.dropped = a.clean(r.Attributes), r.Dropped
+	e.host, e.group = r.Host, r.Group
+	a.gen.bytes -= attrBytes(e.rest)
+	e.rest = a.clean(r.Rest)
+	a.gen.bytes += attrBytes(e.rest)
 	e.epoch = a.epoch
 	a.gen.bytes += attrBytes(e.attrs) - attrBytes(old)
 }
@@ -276,7 +285,7 @@ func (a *Aggregator) room(resourceKey uint64) (uint32, Status) {
 		return 0, Full
 	case !ok || a.gen.resources[id].epoch != a.epoch:
 		return 0, NeedResource
-	case a.gen.resources[id].bytes >= a.cfg.MaxBytes/2:
+	case a.gen.taken(id) >= a.cfg.MaxBytes/2:
 		a.nearFull.Store(true)
 		return id, ResourceFull
 	}
@@ -339,7 +348,7 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 		g.provisional = append(g.provisional, key)
 		g.bytes += costProvisional
 	}
-	g.resources[rid].bytes += g.bytes - before
+	g.take(rid, g.bytes-before)
 	if a.used() >= a.cfg.MaxBytes/4*3 {
 		a.nearFull.Store(true)
 	}

@@ -569,6 +569,79 @@ func TestFates(t *testing.T) {
 	require.Zero(t, a.Flush(start, end, profile.Limits{}).Fates)
 }
 
+// TestHostServices: a build's many programs do not push out the database, nor the containers.
+func TestHostServices(t *testing.T) {
+	for _, shape := range []profile.Shape{profile.ShapeSum, profile.ShapeTimestamps} {
+		cfg := config()
+		cfg.HostServices, cfg.Shape = 2, shape
+		a := newAggregator(t, cfg)
+		key := uint64(0)
+		add := func(service string, group uint64, value int64) {
+			text := func(s string) []profile.Attribute {
+				return []profile.Attribute{{Key: "service.name", Value: profile.String(s)}}
+			}
+			r := profile.Resource{Attributes: text(service), Host: group != 0 || service == "host", Group: group}
+			if group != 0 {
+				r.Rest = text("host")
+			}
+			res := group + 1000
+			if !r.Host {
+				res = 1
+			}
+			a.SetResource(res, r)
+			key++
+			require.Equal(t, profile.Added, a.Insert(res, key, profile.Sample{Stack: names("f")}, []int64{value}, start+1))
+		}
+		window := func(n uint64) (map[string]int64, map[string]bool) {
+			services, owners := map[string]int64{}, map[string]bool{}
+			from := start + n*10_000_000_000
+			f := a.Flush(from, from+10_000_000_000, profile.Limits{})
+			for _, m := range f.Messages {
+				require.Empty(t, otlpcheck.CheckBytes(m.Body))
+				req := &collectorpb.ExportProfilesServiceRequest{}
+				require.NoError(t, proto.Unmarshal(m.Body, req))
+				for _, rp := range req.ResourceProfiles {
+					name := rp.Resource.Attributes[0].Value.GetStringValue()
+					require.NotContains(t, services, name, "one resource each")
+					for _, s := range rp.ScopeProfiles[0].Profiles[0].Samples {
+						services[name] += int64(len(s.TimestampsUnixNano))
+						for _, v := range s.Values {
+							services[name] += v
+						}
+					}
+				}
+				owners[fmt.Sprint(m.Resource == profile.HostOwner)] = true
+			}
+			require.Zero(t, f.Vanished)
+			return services, owners
+		}
+		add("db", 10, 70)
+		add("sed", 11, 3)
+		add("cc1", 12, 40)
+		add("make", 13, 2)
+		add("cart", 0, 5) // a container
+		add("host", 0, 1)
+		services, _ := window(0)
+		require.Equal(t, map[string]int64{"db": 70, "cc1": 40, "host": 6, "cart": 5}, services)
+
+		// The database is nearly idle, and keeps its name.
+		add("db", 10, 1)
+		add("cc1", 12, 30)
+		add("ld", 14, 90)
+		services, owners := window(1)
+		require.Equal(t, map[string]int64{"db": 1, "cc1": 30, "host": 90}, services)
+		require.Equal(t, map[string]bool{"true": true}, owners, "one owner")
+
+		// Nobody has seen the compiler for an hour.
+		add("db", 10, 1)
+		window(359)
+		add("db", 10, 1)
+		add("ld", 14, 90)
+		services, _ = window(365)
+		require.Equal(t, map[string]int64{"db": 1, "ld": 90}, services)
+	}
+}
+
 func TestLayoutsPinned(t *testing.T) {
 	for layout, want := range map[profile.Layout]struct{ sample, id string }{
 		profile.Layout111: {"0801" + "120101" + "220107", "3a10"},

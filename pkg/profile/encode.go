@@ -12,7 +12,8 @@ type Message struct {
 	Rows     int64
 	Samples  int64
 	Profiles int
-	// Resource is the key of the resource if the message carries only one, else 0.
+	// Resource is the key of the resource if the message carries only one, and HostOwner if it carries only
+	// such that are outside containers, else 0.
 	Resource uint64
 }
 
@@ -81,7 +82,7 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 			if id, ok := g.keys.get(key); ok {
 				g.keys.remove(key)
 				g.bytes -= costKey + costProvisional
-				g.resources[g.samples[id&sampleOf].resource].bytes -= costKey + costProvisional
+				g.take(g.samples[id&sampleOf].resource, -(costKey + costProvisional))
 			}
 		}
 		g.provisional = g.provisional[:0]
@@ -89,6 +90,9 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	a.nearFull.Store(false)
 	a.mu.Unlock()
 
+	if a.cfg.HostServices > 0 {
+		a.hosts.fold(&v, w, a.stride, a.cfg.HostServices, end)
+	}
 	out := a.enc.encode(&v, w, a.stride, start, max(end, start+1), lim)
 	out.Renewed = renewed
 
@@ -150,9 +154,9 @@ type encoder struct {
 	nDropped                             []int // attributes of these samples that were left out
 	maxInProfile                         int
 	resource                             int // current, -1: none
-	resources                            int // written or begun in this message
 	rows, samples                        int64
-	written                              uint64 // key of the resource that was written last
+	written                              uint64 // owner of all resources that were written, 0: several
+	profilesOf                           int    // resources that were written
 	profiles                             int
 	size                                 int // an upper bound of what the message takes so far
 	ints                                 []int32
@@ -311,7 +315,7 @@ func (e *encoder) begin() {
 	for _, b := range []*[]byte{&e.bText, &e.bFn, &e.bMap, &e.bLoc, &e.bAttr, &e.bLink, &e.bStk, &e.bRes} {
 		*b = (*b)[:0]
 	}
-	e.resource, e.resources = -1, 0
+	e.resource, e.profilesOf, e.written = -1, 0, 0
 	e.rows, e.samples, e.profiles = 0, 0, 0
 	e.maxInProfile = 0
 	e.size = overheadMessage
@@ -332,7 +336,6 @@ func (e *encoder) resourceBound(r uint32) int {
 func (e *encoder) beginResource(r uint32) {
 	e.endResource()
 	e.resource = int(r)
-	e.resources++
 	e.size += e.resourceBound(r)
 	e.maxInProfile = 0
 }
@@ -708,10 +711,18 @@ func (e *encoder) endResource() {
 		e.nSamples[t], e.nDropped[t] = 0, 0
 	}
 	if !wrote {
-		e.resources--
 		return
 	}
-	e.written = r.key
+	owner := r.key
+	if r.host {
+		owner = HostOwner
+	}
+	if e.profilesOf == 0 {
+		e.written = owner
+	} else if e.written != owner {
+		e.written = 0
+	}
+	e.profilesOf++
 	if e.cfg.SchemaURL != "" {
 		sp = appendString(sp, 3, e.cfg.SchemaURL)
 	}
@@ -775,8 +786,6 @@ func (e *encoder) finish() Message {
 		b = append(b, t.body...)
 	}
 	m := Message{Body: b, Rows: e.rows, Samples: e.samples, Profiles: e.profiles}
-	if e.resources == 1 {
-		m.Resource = e.written
-	}
+	m.Resource = e.written
 	return m
 }

@@ -41,7 +41,7 @@ func (g *generation) unsettle(s sample, dropped int, key uint64, later Later, he
 	u := unsettled{key: key, sample: id, later: later, head: locs[:len(head)], tail: locs[len(head):]}
 	g.unsettled = append(g.unsettled, u)
 	g.unsettledBytes += u.bytes()
-	g.resources[s.resource].bytes += u.bytes()
+	g.take(s.resource, u.bytes())
 	return id
 }
 
@@ -115,7 +115,7 @@ func (a *Aggregator) become(u *unsettled, frames []Frame) {
 	s.stack, n = g.stacks.id(&g.hash, a.locs)
 	g.bytes += n
 	u.settled = g.sample(s, int(g.dropped[u.sample]))
-	g.resources[s.resource].bytes += g.bytes - before
+	g.take(s.resource, g.bytes-before)
 }
 
 // moveSettled gives the values of the window's unsettled samples to what they have become. Under mu.
@@ -128,7 +128,7 @@ func (a *Aggregator) moveSettled() {
 	for i := range g.unsettled {
 		u := &g.unsettled[i]
 		to[u.sample] = u.settled
-		g.resources[g.samples[u.sample].resource].bytes -= u.bytes()
+		g.take(g.samples[u.sample].resource, -u.bytes())
 		if id, ok := g.keys.get(u.key); ok && id&sampleOf == u.sample {
 			g.keys.remove(u.key)
 			if u.fate != Whole && Fate(id>>fateShift) == Whole {
@@ -143,7 +143,7 @@ func (a *Aggregator) moveSettled() {
 				g.keys.add(u.key, u.settled|id&^sampleOf)
 			} else {
 				g.bytes -= costKey
-				g.resources[g.samples[u.sample].resource].bytes -= costKey
+				g.take(g.samples[u.sample].resource, -costKey)
 			}
 		}
 		g.free = append(g.free, u.sample)

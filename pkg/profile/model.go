@@ -151,6 +151,13 @@ type Resource struct {
 	Attributes []Attribute
 	// Dropped counts attributes that were left out.
 	Dropped int
+	// Host says that it is one of several services outside containers, which share one memory bound
+	// and are one owner of messages. Group is the service's number; Group 0 is what belongs to none.
+	Host  bool
+	Group uint64
+	// Rest are the attributes under which it is written where it is not among the
+	// Config.HostServices services.
+	Rest []Attribute
 }
 
 // Get returns the value of the attribute with that key.

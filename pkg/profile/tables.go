@@ -71,8 +71,11 @@ type resource struct {
 	attrs []Attribute // replaced as a whole, never changed in place: snapshots hold it
 	// dropped are attributes that were left out
 	dropped int
-	epoch   uint64 // the window in which attrs were last set
-	bytes   int64  // what samples of this resource have added to the generation
+	host    bool
+	group   uint64
+	rest    []Attribute // as attrs
+	epoch   uint64      // the window in which attrs were last set
+	bytes   int64       // what samples of this resource have added to the generation
 }
 
 // generation is a dictionary that lives for many windows. Entries are only ever appended and
@@ -120,10 +123,27 @@ type generation struct {
 	unsettledBytes int64
 	free           []uint32 // samples that were unsettled, to be used again
 
+	hostBytes  int64 // what the resources outside containers have added together
 	sampleCost int64
 
 	bytes   int64
 	windows int
+}
+
+// taken returns what a resource has added to the generation: for one outside containers, what all of those
+// have, as one must not push out the containers by being many.
+func (g *generation) taken(r uint32) int64 {
+	if g.resources[r].host {
+		return g.hostBytes
+	}
+	return g.resources[r].bytes
+}
+
+func (g *generation) take(r uint32, n int64) {
+	g.resources[r].bytes += n
+	if g.resources[r].host {
+		g.hostBytes += n
+	}
 }
 
 func newGeneration(cfg *Config) *generation {

@@ -222,7 +222,7 @@ func TestBackends(t *testing.T) {
 }
 
 // service is that of the test's program.
-const service = "host"
+const service = "burn-go"
 
 func hostArch() string { return runtime.GOARCH }
 

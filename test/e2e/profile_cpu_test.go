@@ -188,7 +188,7 @@ func (r run) requireShares(t *testing.T, p program, period int64, cpu time.Durat
 	all := int64(0)
 	sampled := 0.0
 	for _, s := range samples {
-		require.Equal(t, "host", s.Service)
+		require.Equal(t, p.thread, s.Service, "the executable")
 		require.Equal(t, receiver.Type{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: period}, receiver.TypeOf(s))
 		require.False(t, s.Start.Before(r.start), "starts %s, ig was started %s", s.Start, r.start)
 		require.False(t, s.End.After(r.end), "ends %s, ig had ended %s", s.End, r.end)

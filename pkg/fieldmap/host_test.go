@@ -1,0 +1,75 @@
+package fieldmap
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// TestHostServices: what runs outside containers is a service of its own.
+func TestHostServices(t *testing.T) {
+	root := t.TempDir()
+	for pid, p := range map[uint32][2]string{
+		4711: {"/usr/sbin/nginx", "0::/system.slice/nginx.service"}, 4712: {"/usr/bin/cc1", "0::/user.slice/session-1.scope"},
+		4713: {"/usr/sbin/nginx", "0::/system.slice/nginx.service"},
+	} {
+		dir := filepath.Join(root, "proc", fmt.Sprint(pid))
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.Symlink(p[0], filepath.Join(dir, "exe")))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup"), []byte(p[1]), 0o600))
+	}
+	s := profileCPU(t, profileCPUMetadata)
+	o := testOptions()
+	o.Hosts = hostproc.New(root)
+	p := compile(t, s, o)
+	row := func(pid uint32) map[string]any {
+		r := hostRow()
+		r["proc.pid"] = pid
+		return r
+	}
+	nginx, cc1, other, gone := s.row(row(4711)), s.row(row(4712)), s.row(row(4713)), s.row(row(1))
+
+	got := p.Resource(nginx)
+	name := func(r profile.Resource, key string) string {
+		v, _ := r.Get(key)
+		return v.AsString()
+	}
+	require.Equal(t, "nginx", name(got, "service.name"))
+	require.Equal(t, "nginx", name(got, "process.executable.name"))
+	require.Equal(t, "/usr/sbin/nginx", name(got, "process.executable.path"))
+	require.True(t, got.Host)
+	require.NotZero(t, got.Group)
+	rest := profile.Resource{Attributes: got.Rest}
+	require.Equal(t, "host", name(rest, "service.name"))
+	require.Empty(t, name(rest, "process.executable.path"))
+	require.Equal(t, "cc1", name(p.Resource(cc1), "service.name"))
+	unknown := p.Resource(gone)
+	require.Equal(t, "host", name(unknown, "service.name"))
+	require.True(t, unknown.Host)
+	require.Zero(t, unknown.Group)
+
+	resource := func(i int) uint64 {
+		res, _ := p.Keys([]datasource.Data{nginx, cc1, other, gone}[i])
+		return res
+	}
+	require.Equal(t, resource(0), resource(2), "two processes of a service")
+	require.NotEqual(t, resource(0), resource(1))
+	require.NotEqual(t, resource(0), resource(3))
+	require.Zero(t, testing.AllocsPerRun(10, func() { p.Keys(nginx) }))
+
+	pod := p.Resource(s.row(podRow()))
+	require.False(t, pod.Host)
+	require.Equal(t, "cart", name(pod, "service.name"))
+
+	o.Hosts = nil // host_services: 0
+	one := compile(t, s, o)
+	require.Equal(t, "host", name(one.Resource(nginx), "service.name"))
+	require.False(t, one.Resource(nginx).Host)
+}

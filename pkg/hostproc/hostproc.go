@@ -1,0 +1,236 @@
+// Package hostproc tells which service a process outside containers belongs to: the systemd unit that it runs in, or
+// else its executable. It reads /proc/PID/cgroup and the link /proc/PID/exe, each once per process, and nothing of the
+// process's memory or files.
+package hostproc
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode/utf8"
+)
+
+// Service is what a process belongs to. The zero value says that nothing is known.
+type Service struct {
+	// Name is that of the unit, without its suffix, or of the executable.
+	Name string
+	// Executable and Path are the name and the path of the process's executable, as the process sees it. They
+	// are empty for the executables of a unit that has too many.
+	Executable, Path string
+}
+
+// Process identifies a process. A PID is used again: the inode of the executable makes that rare to go unseen, and
+// may be 0.
+type Process struct {
+	PID   uint32
+	Inode uint64
+}
+
+// Limits of what a Resolver remembers, and of what it reads.
+const (
+	maxProcesses   = 32768
+	maxExecutables = 16 // of one unit
+	maxName        = 128
+	maxPath        = 1024
+	maxCgroup      = 16 << 10
+)
+
+// Resolver remembers the services of processes. It is safe for concurrent use.
+type Resolver struct {
+	proc string
+
+	epoch atomic.Uint32
+
+	mu          sync.RWMutex
+	known       map[Process]entry
+	executables map[string]map[string]bool // by unit: paths
+}
+
+type entry struct {
+	service Service
+	epoch   uint32 // when it was read
+}
+
+// keep is for how many calls of Age an entry stands: then a PID may be another process's.
+const keep = 6
+
+// Age tells that some seconds have passed.
+func (r *Resolver) Age() { r.epoch.Add(1) }
+
+// New returns a Resolver for the processes below root/proc; root is empty or "/" outside containers.
+func New(root string) *Resolver {
+	return &Resolver{
+		proc: filepath.Join("/", root, "proc"), known: map[Process]entry{}, executables: map[string]map[string]bool{},
+	}
+}
+
+// Lookup returns the service of a process. A process that is asked for the first time is looked up in /proc, which
+// takes some ten microseconds; one that is gone by then is not known. It does not allocate for one that is known.
+func (r *Resolver) Lookup(p Process) Service {
+	epoch := r.epoch.Load()
+	r.mu.RLock()
+	old, ok := r.known[p]
+	r.mu.RUnlock()
+	if ok && epoch-old.epoch < keep {
+		return old.service
+	}
+	s := r.read(p.PID)
+	if s.Name == "" {
+		s = old.service // gone, and its last rows come after it
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.known) >= maxProcesses {
+		clear(r.known) // those that still run are looked up again
+	}
+	if s.Name != "" {
+		s = r.bound(s)
+	}
+	r.known[p] = entry{s, epoch}
+	return s
+}
+
+// bound leaves out the executable of a unit that has shown many: each makes a resource of its own.
+func (r *Resolver) bound(s Service) Service {
+	paths := r.executables[s.Name]
+	if paths == nil {
+		if len(r.executables) >= maxProcesses {
+			clear(r.executables)
+		}
+		paths = map[string]bool{}
+		r.executables[s.Name] = paths
+	}
+	if !paths[s.Path] && len(paths) >= maxExecutables {
+		return Service{Name: s.Name}
+	}
+	paths[s.Path] = true
+	return s
+}
+
+func (r *Resolver) read(pid uint32) Service {
+	if pid == 0 {
+		return Service{}
+	}
+	dir := filepath.Join(r.proc, strconv.FormatUint(uint64(pid), 10))
+	path, err := os.Readlink(filepath.Join(dir, "exe"))
+	if err != nil || path == "" {
+		return Service{} // gone, or a thread of the kernel
+	}
+	path = clean(strings.TrimSuffix(path, " (deleted)"), maxPath)
+	s := Service{Executable: clean(filepath.Base(path), maxName), Path: path}
+	s.Name = s.Executable
+	if unit := Unit(readCgroup(filepath.Join(dir, "cgroup"))); unit != "" {
+		s.Name = clean(unit, maxName)
+	}
+	return s
+}
+
+// readCgroup returns the path of the unified hierarchy, or of systemd's own where that is not there.
+func readCgroup(file string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b := make([]byte, maxCgroup)
+	n, err := f.Read(b)
+	if err != nil {
+		return ""
+	}
+	path := ""
+	for line := range strings.Lines(string(b[:n])) {
+		id, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		controllers, p, _ := strings.Cut(rest, ":")
+		switch {
+		case id == "0" && controllers == "" && p != "/":
+			return p
+		case controllers == "name=systemd":
+			path = p
+		}
+	}
+	return path
+}
+
+// Unit returns the name of the systemd unit that a control group belongs to, without its suffix, or "" where it belongs
+// to none that names a service: units that something numbers or hashes, such as session-12.scope, run-u31.service,
+// user@1000.service and the scopes of containers, say nothing of what runs in them.
+func Unit(cgroup string) string {
+	unit := ""
+	for part := range strings.SplitSeq(cgroup, "/") {
+		name, service := strings.CutSuffix(part, ".service")
+		if !service {
+			var scope bool
+			if name, scope = strings.CutSuffix(part, ".scope"); !scope {
+				continue
+			}
+			if strings.ContainsAny(name, "0123456789") {
+				unit = ""
+				continue
+			}
+		}
+		switch {
+		case strings.HasPrefix(name, "user@"), strings.HasPrefix(name, "run-"), hashed(name):
+			unit = ""
+		default:
+			unit = unescape(name)
+		}
+	}
+	return unit
+}
+
+// hashed tells whether a name has a part that looks like a hash: twelve hexadecimal digits in a row, one of them a
+// digit.
+func hashed(name string) bool {
+	run, digit := 0, false
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case c >= '0' && c <= '9':
+			run, digit = run+1, true
+		case c >= 'a' && c <= 'f':
+			run++
+		default:
+			run, digit = 0, false
+		}
+		if run >= 12 && digit {
+			return true
+		}
+	}
+	return false
+}
+
+// unescape undoes systemd's \x2d for characters that unit names cannot have.
+func unescape(name string) string {
+	for {
+		i := strings.Index(name, `\x`)
+		if i < 0 || i+4 > len(name) {
+			return name
+		}
+		c, err := strconv.ParseUint(name[i+2:i+4], 16, 8)
+		if err != nil {
+			return name
+		}
+		name = name[:i] + string([]byte{byte(c)}) + name[i+4:]
+		if c == '\\' {
+			return name
+		}
+	}
+}
+
+// clean makes what a process may have chosen fit for an attribute.
+func clean(s string, most int) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == utf8.RuneError {
+			return '_'
+		}
+		return r
+	}, s)
+	for len(s) > most {
+		_, n := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-n]
+	}
+	return s
+}

@@ -1,0 +1,109 @@
+package profile
+
+import (
+	"cmp"
+	"slices"
+)
+
+// HostOwner is the owner of messages that carry only resources outside containers.
+const HostOwner = 1
+
+// keepService is for how long a service outside containers keeps its name after it was last seen.
+const keepService = uint64(3600e9)
+
+// hostServices decides which of the services outside containers are written as themselves.
+type hostServices struct {
+	seen map[uint64]uint64 // by group: the end of the last window that it was in, in nanoseconds
+}
+
+// fold makes one resource of the services in a window that do not keep their name, so that a build's hundred
+// programs do not push out a database: of new ones the largest are taken while there is room. Samples that differ in
+// nothing but the service are added up.
+func (h *hostServices) fold(v *view, w *window, stride, most int, end uint64) {
+	values := map[uint64]float64{}
+	rest := int32(-1) // the resource of what belongs to no service
+	for _, id := range w.touched {
+		r := &v.resources[v.samples[id].resource]
+		switch {
+		case !r.host:
+		case r.group == 0:
+			rest = int32(v.samples[id].resource)
+		default:
+			for _, n := range w.acc[int(id)*stride+1 : (int(id)+1)*stride] {
+				values[r.group] += float64(n)
+			}
+		}
+	}
+	if len(values) == 0 {
+		return
+	}
+	for group, last := range h.seen {
+		if last+keepService < end {
+			delete(h.seen, group)
+		}
+	}
+	if h.seen == nil {
+		h.seen = map[uint64]uint64{}
+	}
+	var fresh []uint64
+	for group := range values {
+		if _, ok := h.seen[group]; ok {
+			h.seen[group] = end
+		} else {
+			fresh = append(fresh, group)
+		}
+	}
+	slices.SortFunc(fresh, func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(values[b], values[a]), cmp.Compare(a, b))
+	})
+	room := min(max(most-len(h.seen), 0), len(fresh))
+	for _, group := range fresh[:room] {
+		h.seen[group] = end
+	}
+	if room == len(fresh) {
+		return
+	}
+
+	type identity struct{ stack, attrs, link uint32 }
+	merged := map[identity]uint32{}
+	v.samples = slices.Clone(v.samples)
+	for _, id := range w.touched {
+		s := &v.samples[id]
+		r := &v.resources[s.resource]
+		if !r.host {
+			continue
+		}
+		if _, own := h.seen[r.group]; own && r.group != 0 {
+			continue
+		}
+		if rest < 0 {
+			rest = int32(len(v.resources))
+			v.resources = append(v.resources, resource{key: HostOwner, attrs: r.rest, dropped: r.dropped, host: true})
+		}
+		s.resource = uint32(rest)
+		first, ok := merged[identity{s.stack, s.attrs, s.link}]
+		if !ok {
+			merged[identity{s.stack, s.attrs, s.link}] = id
+			continue
+		}
+		w.join(first, id, stride)
+	}
+}
+
+// join adds what a sample has to another one, and leaves it without anything.
+func (w *window) join(to, from uint32, stride int) {
+	a, b := w.acc[int(to)*stride:(int(to)+1)*stride], w.acc[int(from)*stride:(int(from)+1)*stride]
+	for i := range a {
+		a[i] = addSaturated(a[i], b[i])
+	}
+	clear(b)
+	if int(from) >= len(w.heads) || w.heads[from] < 0 {
+		return
+	}
+	last := w.heads[from]
+	for w.events[last].prev >= 0 {
+		last = w.events[last].prev
+	}
+	w.events[last].prev = w.heads[to]
+	w.heads[to], w.heads[from] = w.heads[from], -1
+}

@@ -66,6 +66,7 @@ type pipeline struct {
 	reported Counts
 	// cappedBefore is cap.Dropped as of the last flush.
 	cappedBefore uint64
+	kernelBefore int // plan.KernelChanges as of the last flush
 }
 
 var dropReasons = [...]Reason{ReasonSampledOut, ReasonZero, ReasonFull, ReasonResourceLimit, ReasonClosed, ReasonPanic}
@@ -216,6 +217,10 @@ func (p *pipeline) flush(now time.Time) {
 	if capped > 0 {
 		p.agg.Renew() // the cap is per window: what is known already does not meet it
 		p.warn(now, "capped", "%d samples or resources in the last window were left without an attribute that has more than max_values_per_attribute=%d values: drop it with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
+	}
+	if n := p.plan.KernelChanges(); n != p.kernelBefore {
+		p.kernelBefore = n
+		p.agg.Renew() // modules and eBPF programs may have taken the place of others
 	}
 	limits := p.limits
 	limits.Emit = func(m profile.Message) {

@@ -54,6 +54,7 @@ type Plan struct {
 	hostName          string
 	serviceFromLabels bool
 	imageDigest       bool
+	kernelSymbols     *stack.KernelSymbols // nil without kernel stacks
 	hosts             hostReader
 	markIncomplete    bool // incomplete_stacks: marked
 	podLabels         []string
@@ -286,6 +287,15 @@ func (p *Plan) Timestamp(d datasource.Data) uint64 {
 		return t + p.bootOffset
 	}
 	return t
+}
+
+// KernelChanges returns how often code has gone that kernel stacks went through: the stacks that are known may have
+// other names from then on. It may be called in any goroutine.
+func (p *Plan) KernelChanges() int {
+	if p.kernelSymbols == nil {
+		return 0
+	}
+	return p.kernelSymbols.Changes()
 }
 
 // Resource returns the attributes of what the row belongs to: a container, or the host. The most

@@ -208,6 +208,7 @@ func (c *compiler) kernel() *stack.Kernel {
 			c.debugf("kernel frames may lack addresses: %v", err)
 		}
 	}
+	c.plan.kernelSymbols = symbols
 	c.plan.rawKernel = c.o.Exporter.KernelAddresses == "raw"
 	return stack.NewKernel(stack.KernelOptions{
 		Map:          c.o.KernelMap,

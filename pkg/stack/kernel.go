@@ -3,6 +3,8 @@ package stack
 import (
 	"math"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -36,6 +38,7 @@ type Kernel struct {
 	modules []module
 	// knowsModules is false if modules could not be read.
 	knowsModules bool
+	now          time.Time // of the last refresh
 	split        splitter
 	addrs        []uint64
 	key          uint32
@@ -198,7 +201,17 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known b
 		f.Mapping = k.image()
 	default:
 		at := within(addr, leaf)
+		k.refresh()
 		m := findModule(k.modules, at)
+		if m == nil && k.symbols.programs != nil {
+			// What the symbols of the gadget's start say of such a place can be its predecessor's.
+			if program, listed := k.symbols.programs.name(at, k.now); program != "" {
+				f.Name, located = program, false
+				break
+			} else if listed && strings.HasPrefix(name, "bpf_prog_") {
+				f.Name = ""
+			}
+		}
 		if m == nil {
 			located = false
 			if k.knowsModules && !hasAnyPrefix(name, generatedPrefixes) {
@@ -223,6 +236,31 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known b
 		f.Name = Unknown
 	}
 	f.Mapping.Symbolized = f.Name != "" && f.Mapping.GNUBuildID != ""
+}
+
+// refresh looks at the kernel's modules again, for a frame that is outside its image.
+func (k *Kernel) refresh() {
+	k.now = time.Now()
+	if k.symbols.modules == nil || !k.knowsModules {
+		return
+	}
+	if modules, ok, _ := k.symbols.modules.current(k.now); ok {
+		k.modules = modules
+	}
+}
+
+// Changes returns how often code outside the kernel's image has been replaced so far: stacks that are known by their
+// addresses may have to be named anew.
+func (s *KernelSymbols) Changes() int {
+	n, now := 0, time.Now()
+	if s.programs != nil {
+		n = s.programs.changes(now)
+	}
+	if s.modules != nil {
+		_, _, changed := s.modules.current(now)
+		n += changed
+	}
+	return n
 }
 
 // generatedPrefixes are the names of code that the kernel makes at run time, outside of its image

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
@@ -32,6 +33,8 @@ type KernelSymbols struct {
 
 	// modules are those of the kernel that runs; nil if the symbols are not of that.
 	modules *moduleTable
+	// programs are the eBPF programs of the kernel that runs; nil if the symbols are not of that.
+	programs *programTable
 	// functions returns the names of the image's functions, which are read when they are first asked
 	// for: most stacks come with theirs. generated reads those of the code that the kernel has made
 	// up to now. Both are nil if the symbols are not of the kernel that runs.
@@ -44,6 +47,7 @@ type KernelSymbols struct {
 func LoadKernelSymbols() (*KernelSymbols, error) {
 	s := &KernelSymbols{
 		modules:   &moduleTable{root: "/"},
+		programs:  &programTable{},
 		functions: sync.OnceValues(func() (*functionTable, error) { return loadFunctionTable(ofImage) }),
 		generated: func() (*functionTable, error) { return loadFunctionTable(generated) },
 	}
@@ -183,8 +187,30 @@ type moduleTable struct {
 	// root is the folder that has proc and sys.
 	root string
 
-	mu     sync.Mutex
-	loaded []module
+	mu      sync.Mutex
+	loaded  []module
+	looked  time.Time
+	changed int // how often the list was another one
+}
+
+// current returns what load does, at most once a second anew, and how often the list has changed.
+func (t *moduleTable) current(now time.Time) (modules []module, ok bool, changed int) {
+	t.mu.Lock()
+	recent := !t.looked.IsZero() && now.Sub(t.looked) < lookAgain
+	modules, changed = t.loaded, t.changed
+	if !recent {
+		t.looked = now
+	}
+	t.mu.Unlock()
+	if recent {
+		return modules, true, changed
+	}
+	if modules, ok = t.load(); !ok {
+		return nil, false, changed
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return modules, true, t.changed
 }
 
 // load returns the modules that are loaded now, sorted by address. ok is false if they or their
@@ -218,6 +244,9 @@ func (t *moduleTable) load() (modules []module, ok bool) {
 	err = t.read("proc/kallsyms", func(r io.Reader) error { return readFunctions(r, modules) })
 	if err != nil {
 		return nil, false
+	}
+	if t.loaded != nil {
+		t.changed++
 	}
 	t.loaded = modules
 	return modules, true

@@ -1,0 +1,165 @@
+package stack
+
+import (
+	"encoding/hex"
+	"errors"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+)
+
+// programTable knows where the code of the eBPF programs is that are loaded. They come and go while a gadget runs,
+// and one can take the place of another in memory: whoever knows only the symbols of its own start gives it the
+// other one's name. It is safe for concurrent use.
+type programTable struct {
+	mu      sync.Mutex
+	looked  time.Time
+	byID    map[ebpf.ProgramID]bool
+	code    []programCode // sorted by start
+	used    int           // how often a place that had been named has changed
+	unknown bool          // programs cannot be listed
+}
+
+// programCode is a function of a program.
+type programCode struct {
+	start, end uint64
+	name       string
+	id         ebpf.ProgramID
+	used       bool // a stack went through it
+}
+
+// lookAgain is the least time between two looks at which programs there are: some microseconds, and twenty more for
+// each program that is new.
+const lookAgain = time.Second
+
+// maxPrograms bounds how many programs are known.
+const maxPrograms = 4096
+
+// name returns the function at an address, "" if there is none. known is false where programs cannot be listed.
+func (t *programTable) name(addr uint64, now time.Time) (name string, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.look(now)
+	i, found := slices.BinarySearchFunc(t.code, addr, func(c programCode, a uint64) int {
+		switch {
+		case c.start < a:
+			return -1
+		case c.start > a:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		i--
+	}
+	if i < 0 || addr >= t.code[i].end {
+		return "", !t.unknown
+	}
+	t.code[i].used = true
+	return t.code[i].name, true
+}
+
+// changes returns how often code that stacks went through has gone so far: what is known of those stacks may be wrong
+// for the next ones with the same addresses.
+func (t *programTable) changes(now time.Time) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.byID) > 0 { // else nobody has asked for a name yet
+		t.look(now)
+	}
+	return t.used
+}
+
+// look finds out which programs have come and gone. The caller holds mu.
+func (t *programTable) look(now time.Time) {
+	if t.unknown || !t.looked.IsZero() && now.Sub(t.looked) < lookAgain {
+		return
+	}
+	t.looked = now
+	there := map[ebpf.ProgramID]bool{}
+	for id := ebpf.ProgramID(0); len(there) < maxPrograms; {
+		next, err := ebpf.ProgramGetNextID(id)
+		if errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			t.unknown, t.code, t.byID = true, nil, nil // it takes CAP_SYS_ADMIN
+			return
+		}
+		id = next
+		there[id] = true
+	}
+	t.code = slices.DeleteFunc(t.code, func(c programCode) bool {
+		gone := !there[c.id]
+		if gone && c.used {
+			t.used++
+		}
+		return gone
+	})
+	sorted := true
+	for id := range there {
+		if !t.byID[id] {
+			t.code = append(t.code, programFunctions(id)...)
+			sorted = false
+		}
+	}
+	if !sorted {
+		slices.SortFunc(t.code, func(a, b programCode) int {
+			switch {
+			case a.start < b.start:
+				return -1
+			case a.start > b.start:
+				return 1
+			}
+			return 0
+		})
+	}
+	t.byID = there
+}
+
+// programFunctions returns the functions of a program under the names that the kernel's symbols have, none where it is
+// gone or its addresses are hidden.
+func programFunctions(id ebpf.ProgramID) []programCode {
+	p, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return nil
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return nil
+	}
+	addrs, ok := info.JitedKsymAddrs()
+	lens, sized := info.JitedFuncLens()
+	if !ok || !sized || len(addrs) != len(lens) {
+		return nil
+	}
+	names := make([]string, len(addrs))
+	if funcs, err := info.FuncInfos(); err == nil && len(funcs) == len(addrs) {
+		for i := range funcs {
+			names[i] = funcs[i].Func.Name
+		}
+	}
+	tag := info.Tag
+	if raw, err := hex.DecodeString(tag); err != nil || len(raw) != 8 {
+		tag = "0000000000000000"
+	}
+	var code []programCode
+	for i, a := range addrs {
+		if a == 0 || lens[i] == 0 {
+			continue
+		}
+		if names[i] == "" {
+			names[i] = info.Name
+		}
+		name := "bpf_prog_" + tag
+		if names[i] != "" {
+			name += "_" + functionName(names[i])
+		}
+		code = append(code, programCode{start: uint64(a), end: uint64(a) + uint64(lens[i]), name: name, id: id})
+	}
+	return code
+}

@@ -186,8 +186,19 @@ func TestBackends(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("eBPF programs are for root alone")
 	}
-	asIs, dotted, behind := startPyroscope(t), startPyroscope(t, "-validation.disable-label-sanitization=true"), startPyroscope(t, "-validation.disable-label-sanitization=true")
-	parcaDirect, parcaBehind := startParca(t), startParca(t)
+	const keepsDots = "-validation.disable-label-sanitization=true" // the default of 2.x
+	var asIs, dotted, behind *pyroscope
+	var parcaDirect, parcaBehind *parca
+	var starting sync.WaitGroup
+	starting.Go(func() { asIs = startPyroscope(t) })
+	starting.Go(func() { dotted = startPyroscope(t, keepsDots) })
+	starting.Go(func() { behind = startPyroscope(t, keepsDots) })
+	starting.Go(func() { parcaDirect = startParca(t) })
+	starting.Go(func() { parcaBehind = startParca(t) })
+	starting.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
 	c := collectortest.NewWithConfig(t, documented(t, "backends-collector"), "PYROSCOPE="+behind.addr(), "PARCA="+parcaBehind.addr(), "BACKEND_INSECURE=true")
 	c.Start()
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.pod.name=shop-1,deployment.environment.name=test")

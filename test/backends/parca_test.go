@@ -128,9 +128,8 @@ func (p *parca) diff(t *testing.T, selector string, left, right span) (int64, in
 	return b - d, b
 }
 
-func (p *parca) seconds(value int64, frequency int) float64 {
-	return float64(value) * float64(1_000_000_000/frequency) / 1e9
-}
+// seconds: Parca multiplies samples by their period.
+func (p *parca) seconds(value int64, _ int) float64 { return time.Duration(value).Seconds() }
 
 func (p *parca) labels(t *testing.T, in span) []string {
 	t.Helper()

@@ -201,12 +201,13 @@ func TestBackends(t *testing.T) {
 	}
 	c := collectortest.NewWithConfig(t, documented(t, "backends-collector"), "PYROSCOPE="+behind.addr(), "PARCA="+parcaBehind.addr(), "BACKEND_INSECURE=true")
 	c.Start()
-	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.pod.name=shop-1,deployment.environment.name=test")
+	// What Kubernetes would say of a pod, under the name of the label and under that of the convention.
+	const asLabel, asKey = "        resource: [k8s_pod_name=shop-1, deployment_environment_name=test]\n", "        resource: [k8s.pod.name=shop-1, deployment.environment.name=test]\n"
 	config := "operator:\n  otel-profiles:\n    exporters:\n" +
-		exporter(t, "pyroscope", "pyroscope", "as-is", asIs.addr()) +
-		exporter(t, "pyroscope", "pyroscope", "dotted", dotted.addr()) +
-		exporter(t, "parca", "parca", "parca", parcaDirect.addr()) +
-		exporter(t, "backends-exporter", "collector", "collector", c.GRPC)
+		exporter(t, "pyroscope", "pyroscope", "as-is", asIs.addr()) + asLabel +
+		exporter(t, "pyroscope", "pyroscope", "dotted", dotted.addr()) + asKey +
+		exporter(t, "parca", "parca", "parca", parcaDirect.addr()) + asLabel +
+		exporter(t, "backends-exporter", "collector", "collector", c.GRPC) + asKey
 	begin := time.Now().Add(-time.Second)
 	used := burn(t, config, "as-is,dotted,parca,collector")
 	c.Stop() // it has sent what it had

@@ -184,6 +184,16 @@ test-matrix: build gadgets ## Check every gadget under every preset by every rec
 	@.ci/packages $(C_PACKAGES)
 	$(E2E) ./test/matrix/...
 
+.PHONY: test-embed
+test-embed: build gadgets collector ## Build the example of embedding and let it send to a Collector (root)
+	@$(STEP) "building $(BIN)/embed (a few minutes the first time)" go -C test/embed build -buildvcs=false -o $(CURDIR)/$(BIN)/embed .
+	$(E2E) -run 'TestCommands/test/embed' ./test/docs/...
+
+.PHONY: test-docs
+test-docs: build gadgets collector $(BIN)/profile ## Run every shell command of the documentation as it stands there (root)
+	@.ci/packages gcc libc6-dev python3 curl procps
+	$(E2E) ./test/docs/...
+
 .PHONY: test-page
 test-page: page-bundle ## Test the flame graph page in headless Chromium, and that its bundle is current
 	@.ci/packages chromium

@@ -55,7 +55,7 @@ func runDiff(args []string, out io.Writer) error {
 			sides[i].Scale = 1 / (*work)[i]
 		}
 	}
-	opts := report.Options{}
+	opts := report.Options{Leaf: report.Leaf}
 	if waits(kind) {
 		opts.Leaf = report.Own
 	}

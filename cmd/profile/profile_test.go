@@ -86,13 +86,14 @@ func TestTargetThatIsNotThere(t *testing.T) {
 
 func TestWhyThereIsNothing(t *testing.T) {
 	of := func(t target, gadget string) *result {
-		r := &result{opts: options{target: t, time: 5 * time.Second}, log: "level=info msg=fine\nlevel=warning msg=\"no containers\"\n"}
+		r := &result{opts: options{target: t, time: 5 * time.Second}, log: "level=info msg=fine\nlevel=warning msg=\"no room\"\nlevel=warning msg=\"container-collection isn't available\"\n"}
 		r.gadget.name = gadget
 		return r
 	}
 	r := of(target{pid: os.Getpid()}, "profile_cpu")
 	require.ErrorContains(t, r.nothing(), "used no CPU time in these 5 s: it waits, and --gadget offcpu")
-	require.ErrorContains(t, r.nothing(), "no containers")
+	require.ErrorContains(t, r.nothing(), "no room")
+	require.NotContains(t, r.nothing().Error(), "container-collection")
 	require.NotContains(t, r.nothing().Error(), "fine")
 	r.cpu = 20 * time.Millisecond
 	require.ErrorContains(t, r.nothing(), "0.02 s of CPU time in these 5 s: sample for longer")
@@ -100,8 +101,9 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, r.nothing(), "has ended")
 	require.ErrorContains(t, of(target{comm: "nobody-has-this"}, "profile_cpu").nothing(), "no program or thread is called")
 	require.ErrorContains(t, of(target{container: "x"}, "profile_cpu").nothing(), "list-containers")
+	require.ErrorContains(t, of(target{container: "x"}, "profile_cpu").nothing(), "container-collection")
 	require.ErrorContains(t, of(target{}, "profile_cpu").nothing(), "idle")
-	require.ErrorContains(t, of(target{pid: os.Getpid()}, "profile_offcpu").nothing(), "the gadget saw nothing")
+	require.ErrorContains(t, of(target{pid: os.Getpid()}, "profile_offcpu").nothing(), "a wait counts when it ends")
 }
 
 // writeArchive writes an image's archive that holds nothing but its index.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
 // interpreters are programs whose native functions say little about the program that they run.
@@ -31,9 +32,10 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		if len(frames) == 1 {
 			lone += n
 		}
-		if frames[0].Name == "" {
+		leaf := frames[report.Leaf(frames)]
+		if leaf.Name == "" {
 			nameless += n
-			files[filepath.Base(frames[0].Mapping)] += n
+			files[filepath.Base(leaf.Mapping)] += n
 		}
 	}
 	if user == 0 {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/flamepage"
@@ -53,9 +54,13 @@ func (r *result) report(out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("listing the results: %w", err)
 	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, file := range files {
 		path := filepath.Join(r.opts.dir, file.Name())
-		fmt.Fprintf(out, "  %-44s %s\n", path, describe(path))
+		fmt.Fprintf(table, "  %s\t%s\n", path, describe(path))
+	}
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("listing the results: %w", err)
 	}
 	fmt.Fprintf(out, "\nshow it:    %s open %s\n", os.Args[0], r.opts.dir)
 	next := append(igrun.Prefix(), r.opts.install.ig)
@@ -89,7 +94,7 @@ func title(t receiver.Type) string {
 }
 
 func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample) error {
-	opts, group := report.Options{}, ""
+	opts, group := report.Options{Leaf: report.Leaf}, ""
 	if r.opts.target.pid == 0 {
 		opts.Group, group = report.Program, "PROGRAM"
 	} else {

@@ -227,26 +227,34 @@ func (r *result) nothing() error {
 		why = "what has that name uses no CPU time: --gadget offcpu shows what it waits for"
 	case t.container != "":
 		why = "no container of that name did anything that the gadget sees; \"ig list-containers\" lists those that ig knows"
+	case waits:
+		why = "a wait counts when it ends, and none has ended in this time: sample for longer"
 	case t.all():
 		why = "was every CPU idle?"
 	default:
 		why = "the gadget saw nothing of it in this time"
 	}
 	err := fmt.Errorf("no sample of %s: %s", t, why)
-	if said := warnings(r.log); said != "" {
+	if said := warnings(r.log, t.container != ""); said != "" {
 		err = fmt.Errorf("%w\nwhat ig said:\n%s", err, said)
 	}
 	return err
 }
 
-// warnings returns the lines of ig's log that warn, the last ten.
-func warnings(log string) string {
+// warnings returns the lines of ig's log that warn, the last ten. That containers cannot be seen is only
+// of interest to who looks for one.
+func warnings(log string, containers bool) string {
 	var lines []string
 	for s := bufio.NewScanner(strings.NewReader(log)); s.Scan(); {
-		if strings.Contains(s.Text(), "level=warn") || strings.Contains(s.Text(), "level=error") ||
-			strings.HasPrefix(s.Text(), "WARN") || strings.HasPrefix(s.Text(), "ERRO") || strings.HasPrefix(s.Text(), "Error") {
-			lines = append(lines, "  "+s.Text())
+		line := s.Text()
+		if !strings.Contains(line, "level=warn") && !strings.Contains(line, "level=error") && !strings.HasPrefix(line, "Error") {
+			continue
 		}
+		about := strings.Contains(line, "container-collection")
+		if strings.Contains(line, "signature verification is disabled") || about && !containers {
+			continue
+		}
+		lines = append(lines, "  "+line)
 	}
 	lines = slices.Compact(lines)
 	return strings.Join(lines[max(0, len(lines)-10):], "\n")

@@ -32,6 +32,25 @@ func Own(stack []receiver.Frame) int {
 	return max(outside, 0)
 }
 
+// Leaf returns the index of the frame that a reader takes for the leaf: the leaf, but in interpreted code not
+// the interpreter's own native functions at the end of the stack, which say nothing about the program.
+func Leaf(stack []receiver.Frame) int {
+	for i, f := range stack {
+		if slices.Contains(interpreted, f.Type) {
+			return i
+		}
+		if f.Type != "native" || f.Name != "" && !interpreter(f.Mapping) {
+			break
+		}
+	}
+	return 0
+}
+
+// interpreter reports whether a file is that of an interpreter, by its name.
+func interpreter(mapping string) bool {
+	return mapping == "" || hasPrefix(strings.TrimPrefix(path.Base(mapping), "lib"), "python", "ruby", "php", "perl", "node", "jvm", "java", "v8", "dotnet", "coreclr", "beam")
+}
+
 // interpreted are the types of frames that an interpreter or a compiler at run time has made.
 var interpreted = []string{"beam", "cpython", "dotnet", "jvm", "perl", "php", "ruby", "v8js"}
 

@@ -51,3 +51,16 @@ func TestUnit(t *testing.T) {
 	require.Equal(t, "BYTES", Unit(receiver.Type{Type: "alloc_space", Unit: "bytes"}))
 	require.Equal(t, "COUNT", Unit(receiver.Type{}))
 }
+
+func TestLeaf(t *testing.T) {
+	python := receiver.Frame{Name: "take", Type: "cpython", File: "/srv/shop/orders.py"}
+	eval := receiver.Frame{Name: "_PyEval_EvalFrameDefault", Type: "native", Mapping: "/usr/bin/python3.11"}
+	unnamed := receiver.Frame{Type: "native", Mapping: "/usr/bin/python3.11", Address: 5}
+	deflate := receiver.Frame{Name: "deflate", Type: "native", Mapping: "/usr/lib/libz.so.1"}
+	kernel := receiver.Frame{Name: "read", Type: "kernel"}
+	require.Equal(t, 2, Leaf([]receiver.Frame{unnamed, eval, python, eval}))
+	require.Equal(t, 0, Leaf([]receiver.Frame{deflate, eval, python}), "a library that the program calls")
+	require.Equal(t, 0, Leaf([]receiver.Frame{kernel, eval, python}))
+	require.Equal(t, 0, Leaf([]receiver.Frame{unnamed, eval}), "no interpreted code")
+	require.Equal(t, 0, Leaf(nil))
+}

@@ -51,7 +51,7 @@ func TestTop(t *testing.T) {
 	require.EqualValues(t, 2, rows[1].Self)
 	require.EqualValues(t, 6, rows[1].Total)
 	require.InDelta(t, 1, rows[1].TotalShare, 1e-9)
-	require.Equal(t, "app+0x2345", rows[2].Function)
+	require.Equal(t, "[app]", rows[2].Function)
 	require.Len(t, Top(shop(), 2, Options{}), 2)
 	require.Empty(t, Top(nil, 5, Options{}))
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,9 +42,20 @@ type Options struct {
 	Leaf func([]receiver.Frame) int
 }
 
+// label names a frame. Addresses without a name in one file share a name: each for itself says nothing.
+func label(f receiver.Frame) string {
+	if f.Name == "" && f.Address != 0 {
+		if f.Mapping != "" {
+			return "[" + path.Base(f.Mapping) + "]"
+		}
+		return "[file not known]"
+	}
+	return f.Label()
+}
+
 // Top returns the n functions with the highest self value, highest first; all of them if n is 0.
 // Samples should be of one type (see receiver.ByType), as sums of several mean nothing. A function
-// that is in a stack more than once counts once. Samples without a stack count as "[no stack]".
+// that is in a stack more than once counts once. Addresses without a name count for their file. Samples without a stack count as "[no stack]".
 func Top(samples []receiver.Sample, n int, opts Options) []Row {
 	if opts.Group == nil {
 		opts.Group = func(s receiver.Sample) string { return s.Service }
@@ -69,7 +81,7 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 		group, stack, leaf := opts.Group(s), s.Stack, noStack
 		if len(stack) > 0 {
 			stack = stack[opts.Leaf(stack):]
-			leaf = stack[0].Label()
+			leaf = label(stack[0])
 		}
 		r := row(group, leaf)
 		r.Self += total
@@ -78,7 +90,7 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 		seen[leaf] = true
 		r.Total += total
 		for _, f := range stack {
-			if name := f.Label(); !seen[name] {
+			if name := label(f); !seen[name] {
 				seen[name] = true
 				row(group, name).Total += total
 			}

@@ -1,0 +1,296 @@
+//go:build e2e
+
+// Package docs runs the shell commands of the documentation as they stand there.
+//
+// A block of ```sh is run in bash from the top of the repository, as root, with a Collector at the standard ports of this
+// machine. What runs until it is interrupted gets that interrupt. A block that cannot be run so says why behind its
+// language, and has a test of its own:
+//
+//	```sh cluster      needs Kubernetes; test/k8s does the same on a cluster
+//	```sh elsewhere    needs another machine, a registry or the internet
+package docs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/sandbox"
+)
+
+// marks are what may stand behind the language of a block.
+var marks = []string{"cluster", "elsewhere"}
+
+// runFor is how long a command runs that has no end before it is interrupted.
+const runFor = 12 * time.Second
+
+// block is a block of shell commands on a page.
+type block struct {
+	page string
+	line int
+	mark string
+	text string
+}
+
+func (b block) String() string { return fmt.Sprintf("%s:%d", b.page, b.line) }
+
+// indented are commands in blocks that no language is known of.
+var indented = regexp.MustCompile(`^ {4,}(sudo |ig |make |kubectl |curl |go |build/bin/|cosign |helm )`)
+
+// blocks returns the shell blocks of a page, and complains about commands outside of them.
+func blocks(t *testing.T, page, text string) []block {
+	t.Helper()
+	var found []block
+	var open *block
+	fence := ""
+	for i, line := range strings.Split(text, "\n") {
+		trimmed := strings.TrimSpace(line)
+		switch {
+		case fence == "" && strings.HasPrefix(trimmed, "```"):
+			fence = trimmed
+			language, mark, _ := strings.Cut(strings.TrimPrefix(trimmed, "```"), " ")
+			if slices.Contains([]string{"sh", "bash", "shell", "console"}, language) {
+				require.Equal(t, "sh", language, "%s:%d: blocks of commands are of the language sh", page, i+1)
+				if mark != "" {
+					require.Contains(t, marks, mark, "%s:%d", page, i+1)
+				}
+				open = &block{page: page, line: i + 2, mark: mark}
+			}
+		case fence != "" && trimmed == "```":
+			fence = ""
+			if open != nil {
+				found = append(found, *open)
+				open = nil
+			}
+		case open != nil:
+			open.text += line + "\n"
+		case fence == "":
+			require.NotRegexp(t, indented, line, "%s:%d: put commands into a block of ```sh, which is run", page, i+1)
+		}
+	}
+	require.Empty(t, fence, "%s: a block has no end", page)
+	return found
+}
+
+// stages are the commands that CI runs by themselves.
+func stages(t *testing.T, top string) []string {
+	t.Helper()
+	script, err := os.ReadFile(filepath.Join(top, ".ci/run"))
+	require.NoError(t, err)
+	var found []string
+	for _, m := range regexp.MustCompile(`(?m)^stage \S+ (make .+)$`).FindAllStringSubmatch(string(script), -1) {
+		for _, target := range strings.Fields(m[1])[1:] {
+			found = append(found, "make "+target)
+		}
+	}
+	require.Contains(t, found, "make test")
+	return found
+}
+
+// commands returns the lines of a block without comments and without those that are stages of CI.
+func (b block) commands(stages []string) (text string, left []string) {
+	var lines []string
+	for line := range strings.Lines(b.text) {
+		command, _, _ := strings.Cut(line, " #")
+		if command = strings.TrimSpace(command); slices.Contains(stages, command) || command == "make test-scale" {
+			left = append(left, command)
+			continue
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, ""), left
+}
+
+func TestCommands(t *testing.T) {
+	top, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "*.md")
+	list.Dir = top
+	pages, err := list.Output()
+	require.NoError(t, err)
+	ci := stages(t, top)
+
+	var all []block
+	for page := range strings.FieldsSeq(string(pages)) {
+		text, err := os.ReadFile(filepath.Join(top, page))
+		require.NoError(t, err)
+		all = append(all, blocks(t, page, string(text))...)
+	}
+	require.Greater(t, len(all), 15)
+	env := prepare(t, top)
+	ran := 0
+	for _, b := range all {
+		if b.mark != "" {
+			t.Logf("not here, %s: %s", b.mark, b)
+			continue
+		}
+		text, left := b.commands(ci)
+		for _, command := range left {
+			t.Logf("a stage of CI: %s: %s", b, command)
+		}
+		if strings.TrimSpace(regexp.MustCompile(`(?m)^#.*$`).ReplaceAllString(text, "")) == "" {
+			continue
+		}
+		ran++
+		t.Run(b.String(), func(t *testing.T) { env.run(t, b, text) })
+	}
+	require.Greater(t, ran, 5)
+}
+
+// environment is where commands are run.
+type environment struct {
+	top    string
+	prefix []string
+	vars   []string
+}
+
+// prepare makes what the pages take for granted: ig in the PATH, sudo, a Collector at the standard ports and under the name
+// of the distribution's, and a Python program at work.
+func prepare(t *testing.T, top string) *environment {
+	t.Helper()
+	dir := t.TempDir()
+	prefix, err := sandbox.Prefix(t.Context(), dir)
+	require.NoError(t, err)
+	bin := filepath.Join(top, "build/bin")
+	if from := os.Getenv("E2E_BIN"); from != "" {
+		bin = from
+	}
+	// Everything here runs as root already; what stands behind sudo are variables and a command.
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "sudo"), []byte("#!/bin/sh\nexec env \"$@\"\n"), 0o755))
+
+	collector := filepath.Join(dir, "otelcol-contrib")
+	require.NoError(t, os.Link(filepath.Join(bin, "collector"), collector))
+	config := filepath.Join(dir, "collector.yaml")
+	require.NoError(t, os.WriteFile(config, []byte(`
+receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:4317"}, http: {endpoint: "127.0.0.1:4318"}}}}
+exporters: {nop: {}}
+service:
+  telemetry: {metrics: {level: none}, logs: {level: warn}}
+  pipelines: {profiles: {receivers: [otlp], exporters: [nop]}}
+`), 0o600))
+	start(t, exec.Command(collector, "--config", config, "--feature-gates=service.profilesSupport"))
+
+	program := filepath.Join(dir, "shop.py")
+	require.NoError(t, os.WriteFile(program, []byte(`
+import time
+def work():
+    for i in range(20000): pass
+while True:
+    work()
+    time.sleep(0.001)
+`), 0o600))
+	start(t, exec.Command("python3", program))
+	return &environment{top: top, prefix: prefix, vars: append(os.Environ(), "PATH="+dir+":"+bin+":"+os.Getenv("PATH"))}
+}
+
+// start runs a program until the end of the test.
+func start(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+	})
+}
+
+// run runs the commands of a block. They have to succeed.
+func (e *environment) run(t *testing.T, b block, text string) {
+	if tag := os.Getenv("GADGET_TAG"); tag != "" {
+		// Where images are built under another tag, as beside another clone.
+		text = strings.ReplaceAll(text, ":dev", ":"+tag)
+	}
+	for _, name := range []string{"before", "after", "difference.html"} {
+		t.Cleanup(func() { require.NoError(t, os.RemoveAll(filepath.Join(e.top, name))) })
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	argv := append(slices.Clone(e.prefix), "bash", "-euo", "pipefail", "-c", text)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = e.top, e.vars
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
+	require.NoError(t, cmd.Start())
+	ended := make(chan struct{})
+	go interruptEndless(cmd.Process.Pid, ended)
+	err := cmd.Wait()
+	close(ended)
+	t.Logf("%s\n%s", text, tail(output.String()))
+	require.NoError(t, err)
+}
+
+// interruptEndless interrupts, after a while, what the pages show that runs until Ctrl-C.
+func interruptEndless(group int, ended <-chan struct{}) {
+	since := map[int]time.Time{}
+	for {
+		select {
+		case <-ended:
+			return
+		case <-time.After(time.Second):
+		}
+		for _, pid := range members(group) {
+			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			if err != nil {
+				continue
+			}
+			args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
+			if !endless(args) {
+				continue
+			}
+			if since[pid].IsZero() {
+				since[pid] = time.Now()
+			}
+			if time.Since(since[pid]) > runFor {
+				_ = syscall.Kill(pid, syscall.SIGINT) // it may have ended
+				since[pid] = time.Now()
+			}
+		}
+	}
+}
+
+// endless reports whether a command runs until it is interrupted.
+func endless(args []string) bool {
+	if len(args) < 2 {
+		return false
+	}
+	switch filepath.Base(args[0]) {
+	case "ig":
+		return slices.Contains(args, "run") && !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--timeout") })
+	case "profile":
+		return args[1] == "open"
+	}
+	return false
+}
+
+// members returns the processes of a group.
+func members(group int) []int {
+	output, err := exec.Command("pgrep", "-g", fmt.Sprint(group)).Output()
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for field := range strings.FieldsSeq(string(output)) {
+		var pid int
+		if _, err := fmt.Sscan(field, &pid); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func tail(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+}

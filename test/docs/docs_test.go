@@ -8,6 +8,7 @@
 //
 //	```sh cluster      needs Kubernetes; test/k8s does the same on a cluster
 //	```sh elsewhere    needs another machine, a registry or the internet
+//	```sh long         takes longer than CI has
 package docs
 
 import (
@@ -29,7 +30,7 @@ import (
 )
 
 // marks are what may stand behind the language of a block.
-var marks = []string{"cluster", "elsewhere"}
+var marks = []string{"cluster", "elsewhere", "long"}
 
 // runFor is how long a command runs that has no end before it is interrupted.
 const runFor = 12 * time.Second
@@ -102,7 +103,7 @@ func (b block) commands(stages []string) (text string, left []string) {
 	var lines []string
 	for line := range strings.Lines(b.text) {
 		command, _, _ := strings.Cut(line, " #")
-		if command = strings.TrimSpace(command); slices.Contains(stages, command) || command == "make test-scale" {
+		if command = strings.TrimSpace(command); slices.Contains(stages, command) {
 			left = append(left, command)
 			continue
 		}
@@ -211,9 +212,15 @@ func (e *environment) run(t *testing.T, b block, text string) {
 		// Where images are built under another tag, as beside another clone.
 		text = strings.ReplaceAll(text, ":dev", ":"+tag)
 	}
-	for _, name := range []string{"before", "after", "difference.html"} {
-		t.Cleanup(func() { require.NoError(t, os.RemoveAll(filepath.Join(e.top, name))) })
-	}
+	t.Cleanup(func() {
+		for _, pattern := range []string{"before", "after", "difference.html", "profile-[0-9]*-*-*"} {
+			made, err := filepath.Glob(filepath.Join(e.top, pattern))
+			require.NoError(t, err)
+			for _, file := range made {
+				require.NoError(t, os.RemoveAll(file))
+			}
+		}
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	argv := append(slices.Clone(e.prefix), "bash", "-euo", "pipefail", "-c", text)

@@ -117,6 +117,11 @@ collector: ## Build the OpenTelemetry Collector that the tests send to
 .PHONY: test
 test: test-unit test-e2e ## Run the unit tests and the end-to-end tests on the real kernel and the real Collector
 
+# Of Inspektor Gadget's size are only the operator's tests, which are worth their link.
+.PHONY: test-fast
+test-fast: ## Run the unit tests of the packages, without the slow ones, in under a minute
+	go test -short ./pkg/... ./internal/... ./operators/... ./cmd/profile
+
 .PHONY: test-unit
 test-unit: ## Run the unit tests
 	go test ./...

@@ -111,7 +111,7 @@ func (t *table) file(f libpf.FrameMappingFile) uint32 {
 	w := wire.File{Name: v.FileName.String(), GNUBuildID: v.GnuBuildID, GoBuildID: v.GoBuildID}
 	copy(w.Hash[:], v.FileID.Bytes())
 	if seen, ok := executables.get(v.FileID); ok {
-		w.Path, w.Device, w.Inode, w.Proc = seen.path, seen.device, seen.inode, seen.pid
+		w.Path, w.Device, w.Inode, w.Proc, w.Low, w.High = seen.path, seen.device, seen.inode, seen.pid, seen.low, seen.high
 	}
 	id := t.w.File(&w)
 	t.files[f] = id
@@ -123,6 +123,7 @@ type seenFile struct {
 	path          string
 	device, inode uint64
 	pid           uint32
+	low, high     uint64
 }
 
 // maxFiles is how many are remembered.
@@ -148,7 +149,7 @@ func (s *sampler) ReportExecutable(m *reporter.ExecutableMetadata) {
 	if m == nil || m.Mapping == nil || m.Process == nil {
 		return
 	}
-	f := seenFile{path: strings.Clone(m.Mapping.Path), device: m.Mapping.Device, inode: m.Mapping.Inode, pid: uint32(m.Process.PID())}
+	f := seenFile{path: strings.Clone(m.Mapping.Path), device: m.Mapping.Device, inode: m.Mapping.Inode, pid: uint32(m.Process.PID()), low: m.Mapping.Vaddr, high: m.Mapping.Vaddr + m.Mapping.Length}
 	executables.mu.Lock()
 	defer executables.mu.Unlock()
 	if len(executables.m) >= maxFiles {

@@ -28,6 +28,7 @@ const (
 
 // instance is the operator's part of one run.
 type instance struct {
+	op       *operator
 	broker   *unwinder.Broker
 	log      logger.Logger
 	settings unwinder.Settings
@@ -63,6 +64,7 @@ func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 	if i.sub, err = i.broker.Subscribe(gadgetCtx.Context(), i.settings); err != nil {
 		return err
 	}
+	i.rows.names = i.op.names.acquire()
 	i.stop, i.done = make(chan struct{}), make(chan struct{})
 	go i.run(i.sub.C)
 	return nil
@@ -89,6 +91,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 		break
 	}
 	i.emit()
+	i.op.names.release()
 	i.summarize(sub)
 	return nil
 }

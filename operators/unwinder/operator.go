@@ -40,7 +40,10 @@ const (
 // (-1), which look for data sources.
 const operatorPriority = -100
 
-type operator struct{ broker *unwinder.Broker }
+type operator struct {
+	broker *unwinder.Broker
+	names  sharedNames
+}
 
 func init() {
 	operators.RegisterDataOperator(&operator{broker: unwinder.New(log.StandardLogger())})
@@ -104,7 +107,7 @@ func (o *operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	if gadgetCtx.IsClient() || !enabled(gadgetCtx) {
 		return nil, nil
 	}
-	i := &instance{broker: o.broker, log: gadgetCtx.Logger(), filter: filter{}}
+	i := &instance{op: o, broker: o.broker, log: gadgetCtx.Logger()}
 	if err := i.configure(values); err != nil {
 		return nil, err
 	}

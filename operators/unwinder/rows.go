@@ -1,9 +1,12 @@
 package unwinder
 
 import (
+	"cmp"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
@@ -14,6 +17,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -24,6 +28,9 @@ const (
 	// maxRows is how many different rows a second may have.
 	maxRows = 1 << 16
 )
+
+// kernelSymbols is what is known of the running kernel, read once in a process.
+var kernelSymbols = sync.OnceValues(stack.LoadKernelSymbols)
 
 // rowKey is what makes a row different from others.
 type rowKey struct {
@@ -37,8 +44,10 @@ type rowKey struct {
 // rows are those of one run, of the second that is not over yet. They are for one goroutine; Frames is called in it, while rows
 // are handed on.
 type rows struct {
-	ds   datasource.DataSource
-	text bool
+	ds     datasource.DataSource
+	text   bool
+	names  *names
+	kernel func() *stack.Kernel
 
 	comm, pid, mntns, samples, stack, stackID datasource.FieldAccessor
 
@@ -49,6 +58,10 @@ type rows struct {
 
 // register makes the data source.
 func (r *rows) register(gadgetCtx operators.GadgetContext, hz int) error {
+	r.kernel = sync.OnceValue(func() *stack.Kernel {
+		known, _ := kernelSymbols() // what could not be read is left out
+		return stack.NewKernel(stack.KernelOptions{Symbols: known, KeepTracing: true})
+	})
 	r.sums, r.stacks = map[rowKey]uint64{}, map[uint64]*wire.Stack{}
 	var err error
 	if r.ds, err = gadgetCtx.RegisterDataSource(datasource.TypeArray, sourceName); err != nil {
@@ -91,8 +104,11 @@ func template(name string) []datasource.FieldOption {
 func (r *rows) add(s *wire.Sample, n uint64) bool {
 	k := rowKey{stack: s.Stack, proc: s.Proc, comm: s.Comm, trace: s.TraceID, span: s.SpanID}
 	have, there := r.sums[k]
-	if !there && len(r.sums) >= maxRows {
-		return false
+	if !there {
+		if len(r.sums) >= maxRows {
+			return false
+		}
+		r.want(s.Stack)
 	}
 	r.sums[k] = have + n
 	return true
@@ -141,27 +157,67 @@ func (r *rows) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, o
 	if s == nil {
 		return dst, stack.Lost, false
 	}
-	for _, f := range s.Frames {
-		dst = append(dst, frame(f))
+	kernel := kernelFrames(s.Frames)
+	if kernel > 0 {
+		// Names alone: where the kernel was loaded is nobody's business. Package stack knows the rest.
+		var text []byte
+		for _, f := range s.Frames[:kernel] {
+			text = append(append(text, cmp.Or(f.Function, stack.Unknown)...), "; "...)
+		}
+		dst, _ = r.kernel().Append(dst, text, 0, false)
+	}
+	for _, f := range s.Frames[kernel:] {
+		out, more := r.frame(f)
+		dst = append(dst, out)
+		pending = pending || more
 	}
 	if s.Abort != 0 {
-		return dst, stack.Truncated, false
+		return dst, stack.Truncated, pending
 	}
-	return dst, stack.OK, false
+	return dst, stack.OK, pending
 }
 
-// frame translates a frame.
-func frame(f *wire.Frame) profile.Frame {
-	out := profile.Frame{
-		Name: f.Function, File: f.File, Line: int64(min(f.Line, 1<<31)), Type: profile.FrameType(f.Type.String()), Address: f.Address,
-	}
-	if m := f.Mapping; m != nil && m.File != nil {
-		out.Mapping = profile.Mapping{
-			File: m.File.Name, GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: fmt.Sprintf("%x", m.File.Hash),
-			Start: m.Start, Limit: m.End, FileOffset: m.Offset, Symbolized: f.Function != "",
+// kernelFrames counts the frames of the kernel, which are at the leaf.
+func kernelFrames(frames []*wire.Frame) int {
+	for i, f := range frames {
+		if f.Type != wire.FrameKernel {
+			return i
 		}
 	}
-	return out
+	return len(frames)
+}
+
+// frame translates a frame that is not the kernel's. With pending, its name may be known later.
+func (r *rows) frame(f *wire.Frame) (out profile.Frame, pending bool) {
+	out = profile.Frame{
+		Name: f.Function, File: f.File, Line: int64(min(f.Line, 1<<31)), Type: profile.FrameType(f.Type.String()), Address: f.Address,
+	}
+	m := f.Mapping
+	if m == nil || m.File == nil {
+		// An address in a process says nothing to anybody else, and where things are in it.
+		out.Address = 0
+		out.Name = cmp.Or(out.Name, stack.Unknown)
+		return out, false
+	}
+	if out.Name == "" {
+		var symbol symbols.Symbol
+		symbol, pending = r.names.lookup(m.File, f.Address)
+		out.Name, out.File, out.Line = symbol.Name, symbol.File, int64(symbol.Line)
+	}
+	out.Mapping = profile.Mapping{
+		File: cmp.Or(m.File.Path, m.File.Name), GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: hex.EncodeToString(m.File.Hash[:]),
+		Start: m.Start, Limit: m.End, FileOffset: m.Offset, Symbolized: out.Name != "",
+	}
+	return out, pending
+}
+
+// want has the files of a stack read, so that their names are there when the rows are handed on.
+func (r *rows) want(s *wire.Stack) {
+	for _, f := range s.Frames {
+		if f.Function == "" && f.Mapping != nil && f.Mapping.File != nil {
+			r.names.lookup(f.Mapping.File, f.Address)
+		}
+	}
 }
 
 // format writes a stack as Inspektor Gadget does: leaf first, each function followed by "; ".
@@ -169,15 +225,20 @@ func (r *rows) format(s *wire.Stack) string {
 	b := &r.texts
 	b.Reset()
 	for _, f := range s.Frames {
-		switch m := f.Mapping; {
-		case f.Function != "":
-			b.WriteString(f.Function)
-		case m != nil && m.File != nil && m.File.Name != "":
+		name := f.Function
+		m := f.Mapping
+		inFile := m != nil && m.File != nil
+		if name == "" && inFile {
+			symbol, _ := r.names.lookup(m.File, f.Address)
+			name = wire.Clean(stack.Demangle(symbol.Name))
+		}
+		switch {
+		case name != "":
+			b.WriteString(name)
+		case inFile && m.File.Name != "":
 			fmt.Fprintf(b, "%s+0x%x", m.File.Name, f.Address)
-		case f.Address != 0:
-			fmt.Fprintf(b, "0x%x", f.Address)
 		default:
-			fmt.Fprintf(b, "[%s]", f.Type)
+			b.WriteString(stack.Unknown)
 		}
 		b.WriteString("; ")
 	}

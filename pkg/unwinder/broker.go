@@ -34,6 +34,9 @@ type Broker struct {
 	path func() (string, error)
 	log  Log
 
+	// The constants of these names, shorter in tests.
+	silence, firstBackoff, endTime time.Duration
+
 	mu          sync.Mutex
 	subscribers map[*Subscription]struct{}
 	settings    Settings // with which the program is to run
@@ -45,7 +48,10 @@ type Broker struct {
 
 // New returns a broker that logs to log.
 func New(log Log) *Broker {
-	return &Broker{path: find, log: log, subscribers: map[*Subscription]struct{}{}}
+	return &Broker{
+		path: find, log: log, silence: silence, firstBackoff: firstBackoff, endTime: endTime,
+		subscribers: map[*Subscription]struct{}{},
+	}
 }
 
 // Batch is what was met in a quarter of a second.
@@ -81,8 +87,10 @@ type Subscription struct {
 	c        chan Batch
 	settings Settings
 	first    chan error // the first run's fate
-	mu       sync.Mutex
-	overrun  uint64
+	leaving  bool       // under b.mu: it wants no more than what is on its way
+
+	mu      sync.Mutex
+	overrun uint64
 }
 
 // Overrun counts samples that were dropped because C was not read in time.
@@ -102,7 +110,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	sub := &Subscription{C: c, c: c, b: b, settings: s, first: make(chan error, 1)}
 	b.mu.Lock()
 	// One that is about to end must have ended.
-	for b.running != nil && len(b.subscribers) == 0 {
+	for b.running != nil && b.users() == 0 {
 		running := b.running
 		b.mu.Unlock()
 		<-running
@@ -142,21 +150,35 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	return sub, nil
 }
 
-// Close ends the subscription. The last one to go ends the program, and waits for that.
+// Close ends the subscription. The last one to go ends the program, and waits for that: all that it has taken is then in C, which
+// is not closed.
 func (s *Subscription) Close() {
 	b := s.b
 	b.mu.Lock()
-	delete(b.subscribers, s)
+	s.leaving = true
 	running := b.running
-	if len(b.subscribers) > 0 {
-		running = nil
-	} else {
-		b.wake()
+	if running == nil || b.users() > 0 {
+		delete(b.subscribers, s)
+		b.mu.Unlock()
+		return
 	}
+	b.wake()
 	b.mu.Unlock()
-	if running != nil {
-		<-running
+	<-running
+	b.mu.Lock()
+	delete(b.subscribers, s)
+	b.mu.Unlock()
+}
+
+// users counts the subscribers that want samples. The caller holds mu.
+func (b *Broker) users() int {
+	n := 0
+	for s := range b.subscribers {
+		if !s.leaving {
+			n++
+		}
 	}
+	return n
 }
 
 // Totals returns the counters.
@@ -180,13 +202,13 @@ func (b *Broker) wake() {
 func (b *Broker) wanted() (Settings, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.settings, len(b.subscribers) > 0
+	return b.settings, b.users() > 0
 }
 
 // supervise runs the program, again and again, until there is no subscriber.
 func (b *Broker) supervise(path string, running chan struct{}) {
 	defer close(running)
-	backoff := firstBackoff
+	backoff := b.firstBackoff
 	var down time.Time // since when there are no samples; zero before the first
 	var fatal error
 	for !b.ended(fatal) {
@@ -204,7 +226,7 @@ func (b *Broker) supervise(path string, running chan struct{}) {
 			down = began
 		}
 		if time.Since(began) > steady {
-			backoff = firstBackoff
+			backoff = b.firstBackoff
 		}
 		b.mu.Lock()
 		b.totals.Restarts++
@@ -221,7 +243,7 @@ func (b *Broker) supervise(path string, running chan struct{}) {
 func (b *Broker) ended(fatal error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if fatal == nil && len(b.subscribers) > 0 {
+	if fatal == nil && b.users() > 0 {
 		return false
 	}
 	b.tell(fatal)
@@ -305,7 +327,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 		}
 	}()
 
-	timeout := time.NewTicker(silence / 6)
+	timeout := time.NewTicker(b.silence / 6)
 	defer timeout.Stop()
 	heard, asked, why := time.Now(), false, ""
 	var taken, stuck uint64
@@ -316,7 +338,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			heard = time.Now()
 			if ev.Refused != "" {
 				p.end()
-				p.wait()
+				p.wait(b.endTime)
 				return ending{fatal: fmt.Errorf("whole stacks cannot be had on this machine: %s", ev.Refused)}
 			}
 			r.take(ev)
@@ -326,7 +348,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 				p.kill()
 			}
 			p.end()
-			p.wait()
+			p.wait(b.endTime)
 			r.settle()
 			if why == "" {
 				why = p.reason()
@@ -342,7 +364,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 				go func() { // which also ends the stream
 					select {
 					case <-p.ended:
-					case <-time.After(endTime):
+					case <-time.After(b.endTime):
 						p.kill()
 					}
 				}()
@@ -360,10 +382,10 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			b.totals.Memory = memory
 			b.mu.Unlock()
 			switch {
-			case time.Since(heard) > silence:
-				why = fmt.Sprintf("it has been silent for %v", silence)
-			case stuck != 0 && time.Since(stuckSince) > silence:
-				why = fmt.Sprintf("it has worked for %v on one sample of the process %d", silence, stuck)
+			case time.Since(heard) > b.silence:
+				why = fmt.Sprintf("it has been silent for %v", b.silence)
+			case stuck != 0 && time.Since(stuckSince) > b.silence:
+				why = fmt.Sprintf("it has worked for %v on one sample of the process %d", b.silence, stuck)
 			case memory > memoryLimit:
 				why = fmt.Sprintf("it has taken %d MiB of memory, more than %d MiB", memory>>20, memoryLimit>>20)
 			default:

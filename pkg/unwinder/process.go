@@ -141,10 +141,10 @@ func (p *process) end() { _ = p.stdin.Close() }
 func (p *process) kill() { _ = p.cmd.Process.Kill() }
 
 // wait waits for the end, and kills the program if it takes too long.
-func (p *process) wait() {
+func (p *process) wait(d time.Duration) {
 	select {
 	case <-p.ended:
-	case <-time.After(endTime):
+	case <-time.After(d):
 		p.kill()
 		<-p.ended
 	}

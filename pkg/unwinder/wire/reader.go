@@ -218,7 +218,7 @@ func (r *Reader) message(kind Kind) (ev Event, done bool) {
 	case KindFile:
 		f := &File{Name: r.text(), Path: r.text(), GNUBuildID: r.text(), GoBuildID: r.text()}
 		copy(f.Hash[:], r.bytes(len(f.Hash)))
-		f.Device, f.Inode, f.Proc = r.num(), r.num(), r.num32()
+		f.Device, f.Inode, f.Proc, f.Low, f.High = r.num(), r.num(), r.num32(), r.num(), r.num()
 		if !isHex(f.GNUBuildID) {
 			f.GNUBuildID = ""
 		}

@@ -107,6 +107,7 @@ type File struct {
 	Hash                  [16]byte // of parts of its content: htlhash
 	Device, Inode         uint64   // 0 where unknown
 	Proc                  uint32   // the PID of a process that had it mapped, 0 where unknown
+	Low, High             uint64   // where it was mapped there: a name in /proc/PID/map_files
 }
 
 // Mapping is a part of a file that is mapped. Start and End are virtual addresses of the ELF file.

@@ -126,6 +126,8 @@ func (w *Writer) File(f *File) uint32 {
 	w.num(f.Device)
 	w.num(f.Inode)
 	w.num(uint64(f.Proc))
+	w.num(f.Low)
+	w.num(f.High)
 	w.send(KindFile)
 	w.files++
 	return w.files

@@ -1,0 +1,335 @@
+package unwinder
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// The test's own executable plays the program. What it does depends on the frequency that it is started with.
+const (
+	playGood     = 1 + iota
+	playRefuse   // says that it cannot work here
+	playCrash    // dies after a few samples, and takes seven with it
+	playGarbage  // writes what it must not
+	playNothing  // dies at once
+	playDeaf     // does not end when it should
+	playSilent   // says hello and no more
+	playStuck    // works on one sample for ever
+	playFlood    // writes as fast as it can
+	playLanguage // as playGood
+)
+
+func TestMain(m *testing.M) {
+	for i, a := range os.Args {
+		if a == "-frequency" && i+1 < len(os.Args) {
+			var role int
+			fmt.Sscan(os.Args[i+1], &role)
+			play(role)
+			os.Exit(0)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func play(role int) {
+	pipe, counters := os.NewFile(3, "pipe"), os.NewFile(4, "counters")
+	set := func(i int, n uint64) {
+		_, _ = counters.WriteAt(binary.NativeEndian.AppendUint64(nil, n), int64(8*i))
+	}
+	w := wire.NewWriter(pipe)
+	if role == playNothing {
+		fmt.Fprintln(os.Stderr, "exec format error")
+		os.Exit(3)
+	}
+	if role == playRefuse {
+		w.Hello("it lacks CAP_BPF")
+		_ = w.Flush()
+		return
+	}
+	w.Hello("")
+	w.Ready(wire.Ready{Hz: uint64(role)})
+	_ = w.Flush()
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(ended)
+	}()
+	stack := w.Stack([]uint32{w.Frame(&wire.Frame{Function: "main"}, 0)}, 0)
+	proc := w.Proc(wire.Proc{PID: 7})
+	taken := uint64(0)
+	send := func(n uint64) {
+		taken += n
+		set(wire.CounterTaken, taken)
+		w.Sample(stack, proc, &wire.Sample{Count: n})
+		w.Stats(&wire.Stats{Taken: taken, Sent: taken, Aborts: map[uint32]uint64{2: taken}})
+		_ = w.Flush()
+	}
+	for {
+		switch role {
+		case playSilent:
+			<-ended
+			return
+		case playStuck:
+			set(wire.CounterPID, 4711)
+			w.Stats(&wire.Stats{Taken: taken, Sent: taken})
+			_ = w.Flush()
+		case playCrash:
+			send(3)
+			set(wire.CounterTaken, taken+7)
+			set(wire.CounterPID, 4711)
+			panic("unexpected fault address")
+		case playGarbage:
+			_, _ = pipe.Write([]byte("\x00\x00\x00"))
+		default:
+			send(1)
+		}
+		wait := 10 * time.Millisecond
+		if role == playFlood {
+			wait = 0
+		}
+		select {
+		case <-ended:
+			if role == playDeaf {
+				select {}
+			}
+			send(5)
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// logged keeps what an operator would read.
+type logged struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logged) Warnf(format string, args ...any) { l.add("warning: "+format, args...) }
+
+func (l *logged) Debugf(format string, args ...any) { l.add(format, args...) }
+
+func (l *logged) add(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, fmt.Sprintf(format, args...))
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.lines, "\n")
+}
+
+func newTestBroker() (*Broker, *logged) {
+	l := &logged{}
+	b := New(l)
+	b.path = os.Executable
+	b.firstBackoff, b.endTime = 20*time.Millisecond, 10*time.Second
+	return b, l
+}
+
+func ask(hz int) Settings { return Settings{Hz: hz, Languages: all} }
+
+func sum(t *testing.T, s *Subscription) (n uint64) {
+	t.Helper()
+	for {
+		select {
+		case b := <-s.C:
+			for i := range b.Samples {
+				n += b.Samples[i].Count
+			}
+		default:
+			return n
+		}
+	}
+}
+
+// receive reads until at least n samples have come.
+func receive(t *testing.T, s *Subscription, n uint64) (got uint64) {
+	t.Helper()
+	limit := time.After(time.Minute)
+	for got < n {
+		select {
+		case b := <-s.C:
+			for i := range b.Samples {
+				got += b.Samples[i].Count
+			}
+		case <-limit:
+			t.Fatalf("%d of %d samples", got, n)
+		}
+	}
+	return got
+}
+
+// All that the program has taken up to its end arrives, and the books add up.
+func TestNothingIsLost(t *testing.T) {
+	b, _ := newTestBroker()
+	s, err := b.Subscribe(t.Context(), ask(playGood))
+	require.NoError(t, err)
+	got := receive(t, s, 10)
+	s.Close()
+	got += sum(t, s)
+	total := b.Totals()
+	assert.Equal(t, total.Taken, got+s.Overrun())
+	assert.Equal(t, total.Received, got+s.Overrun())
+	assert.Equal(t, total.Taken, total.Aborts[2])
+	assert.Zero(t, total.Restarts)
+	assert.Zero(t, total.Crashed)
+}
+
+// A second subscriber shares the program, and a third can start it anew.
+func TestShared(t *testing.T) {
+	b, _ := newTestBroker()
+	one, err := b.Subscribe(t.Context(), ask(playGood))
+	require.NoError(t, err)
+	two, err := b.Subscribe(t.Context(), ask(playGood))
+	require.NoError(t, err)
+	receive(t, one, 5)
+	receive(t, two, 5)
+	one.Close()
+	receive(t, two, 5)
+	two.Close()
+	assert.Equal(t, uint64(1), b.Totals().Starts)
+	three, err := b.Subscribe(t.Context(), ask(playGood))
+	require.NoError(t, err)
+	receive(t, three, 5)
+	three.Close()
+	assert.Equal(t, uint64(2), b.Totals().Starts)
+	assert.Zero(t, b.Totals().Restarts)
+}
+
+// Who asks for more than the program was started with gets it, and that is no failure.
+func TestMoreIsAskedFor(t *testing.T) {
+	b, _ := newTestBroker()
+	one, err := b.Subscribe(t.Context(), ask(playGood))
+	require.NoError(t, err)
+	defer one.Close()
+	receive(t, one, 1)
+	two, err := b.Subscribe(t.Context(), ask(playLanguage))
+	require.NoError(t, err)
+	defer two.Close()
+	limit := time.After(time.Minute)
+	for hz := 0; hz != playLanguage; {
+		select {
+		case batch := <-one.C:
+			hz = batch.Hz
+		case <-two.C:
+		case <-limit:
+			t.Fatal("the program was not started with more")
+		}
+	}
+	assert.Zero(t, b.Totals().Restarts)
+}
+
+func TestRefused(t *testing.T) {
+	b, _ := newTestBroker()
+	for range 2 {
+		_, err := b.Subscribe(t.Context(), ask(playRefuse))
+		require.ErrorContains(t, err, "it lacks CAP_BPF")
+	}
+}
+
+func TestDoesNotStart(t *testing.T) {
+	b, l := newTestBroker()
+	_, err := b.Subscribe(t.Context(), ask(playNothing))
+	require.ErrorContains(t, err, "does not start")
+	assert.Contains(t, l.String(), "exec format error")
+}
+
+func TestNotInstalled(t *testing.T) {
+	b, _ := newTestBroker()
+	b.path = find
+	_, err := b.Subscribe(t.Context(), ask(playGood))
+	require.ErrorIs(t, err, ErrNoProgram)
+}
+
+func TestRestarts(t *testing.T) {
+	for name, c := range map[string]struct {
+		role int
+		says []string
+	}{
+		"crash":   {playCrash, []string{"unexpected fault address", "the process 4711"}},
+		"garbage": {playGarbage, []string{"the unwinder's stream is damaged"}},
+		"silent":  {playSilent, []string{"silent for"}},
+		"stuck":   {playStuck, []string{"on one sample of the process 4711"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, l := newTestBroker()
+			b.silence = 300 * time.Millisecond
+			s, err := b.Subscribe(t.Context(), ask(c.role))
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return b.Totals().Restarts >= 2 }, time.Minute, 10*time.Millisecond)
+			s.Close()
+			for _, want := range c.says {
+				assert.Contains(t, l.String(), want)
+			}
+			total := b.Totals()
+			got := sum(t, s) + s.Overrun()
+			assert.Equal(t, total.Taken, got+total.Crashed)
+			if c.role == playCrash {
+				assert.GreaterOrEqual(t, total.Crashed, 2*uint64(7))
+				assert.Zero(t, total.Crashed%7)
+				assert.Positive(t, total.Away)
+			}
+		})
+	}
+}
+
+func TestDeaf(t *testing.T) {
+	b, _ := newTestBroker()
+	b.endTime = 200 * time.Millisecond
+	s, err := b.Subscribe(t.Context(), ask(playDeaf))
+	require.NoError(t, err)
+	receive(t, s, 3)
+	s.Close()
+	assert.Zero(t, b.Totals().Restarts)
+}
+
+// A subscriber that does not read loses samples, which are counted, and holds up nobody.
+func TestOverrun(t *testing.T) {
+	b, _ := newTestBroker()
+	slow, err := b.Subscribe(t.Context(), ask(playFlood))
+	require.NoError(t, err)
+	quick, err := b.Subscribe(t.Context(), ask(playFlood))
+	require.NoError(t, err)
+	receive(t, quick, 1000)
+	quick.Close()
+	slow.Close()
+	got := sum(t, slow)
+	assert.LessOrEqual(t, got, uint64(queued+5))
+	assert.Positive(t, slow.Overrun())
+	assert.Equal(t, b.Totals().Taken, got+slow.Overrun())
+}
+
+func TestSettings(t *testing.T) {
+	assert.Equal(t, Settings{Hz: 99, Languages: "go,java,perl", Scale: 2, Labels: true},
+		Settings{Hz: 19, Languages: "perl,java", Scale: 2}.with(Settings{Hz: 99, Languages: "go,java", Labels: true}))
+	assert.Equal(t, all, Settings{Languages: "go"}.with(ask(1)).Languages)
+	assert.ErrorContains(t, Settings{Hz: 1, Languages: "cobol"}.Check(), `"cobol"`)
+	assert.ErrorContains(t, Settings{Hz: 0, Languages: all}.Check(), "0 samples")
+	assert.ErrorContains(t, Settings{Hz: 1, Languages: all, Scale: 9}.Check(), "memory scale 9")
+}
+
+// What a crash writes is told in a line, and what other programs have put into it does not reach a terminal.
+func TestLog(t *testing.T) {
+	var lines []string
+	l := &logWriter{line: func(s string) { lines = append(lines, s) }}
+	fmt.Fprint(l, "level=WARN msg=\"a\x1b[2J\"\nunexpected fault address 0x7f0000000000\nfatal error: fault\n[signal SIGBUS: bus error]\n\ngoroutine 1 [running]:\nmain.main()\n\tmain.go:1\nlevel=WARN msg=b\n")
+	fmt.Fprint(l, strings.Repeat("x", 10*maxLine))
+	assert.Equal(t, []string{"level=WARN msg=\"a\ufffd[2J\"", "level=WARN msg=b"}, lines)
+	assert.Equal(t, " (unexpected fault address 0x7f0000000000; fatal error: fault; [signal SIGBUS: bus error])", l.last())
+	assert.LessOrEqual(t, len(l.part), maxLine)
+}

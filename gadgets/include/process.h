@@ -19,15 +19,15 @@
 const volatile bool include_host = false;
 GADGET_PARAM(include_host);
 
-/* Nothing that differs between the threads of a process: it can be a key. */
-struct process {
+/* Nothing that differs between the threads of a process: it can be part of a key. */
+struct profiles_process {
 	gadget_comm comm[TASK_COMM_LEN];
 	gadget_pid pid;
 	gadget_uid uid;
 	gadget_mntns_id mntns_id;
 };
 
-static __always_inline void fill_process(struct process *proc)
+static __always_inline void fill_process(struct profiles_process *proc)
 {
 	proc->pid = bpf_get_current_pid_tgid() >> 32;
 	proc->uid = bpf_get_current_uid_gid();
@@ -37,7 +37,7 @@ static __always_inline void fill_process(struct process *proc)
 
 /* The same of another thread, or of the current one. */
 static __always_inline void fill_process_from(struct task_struct *task,
-					      struct process *proc)
+					      struct profiles_process *proc)
 {
 	proc->pid = BPF_CORE_READ(task, tgid);
 	proc->uid = BPF_CORE_READ(task, cred, uid.val);
@@ -86,7 +86,7 @@ static __always_inline bool on_host(void)
  * host's processes as soon as there is a filter for containers, and in
  * Kubernetes there always is.
  */
-static __always_inline bool unwanted(const struct process *proc)
+static __always_inline bool unwanted(const struct profiles_process *proc)
 {
 	if (gadget_should_discard_mntns_id(proc->mntns_id) &&
 	    !(include_host && on_host()))

@@ -83,6 +83,9 @@ GADGET_PARAM(format_stacks);
 
 #define stacks_by_id (format_stacks[0] == 'f')
 
+/* The ID of a user stack as part of a row's key, which nobody else reads. */
+typedef __u64 profiles_stack_key;
+
 /* The ID of a stack in ig_kstack. */
 typedef __u32 profiles_kernel_stack;
 

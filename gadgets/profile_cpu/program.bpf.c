@@ -33,12 +33,10 @@ GADGET_PARAM(kernel_stacks);
  * sample, or nothing would ever be added up.
  */
 struct sample_key {
-	struct process proc;
+	struct profiles_process proc;
 	gadget_kernel_stack kern_stack_raw;
 	profiles_kernel_stack kern_stack_id;
-	__u32 user_stack_key;
-	/* Keys are compared byte by byte. */
-	__u32 __padding;
+	profiles_stack_key user_stack_key;
 };
 
 struct sample_value {

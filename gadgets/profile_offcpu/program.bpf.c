@@ -86,11 +86,13 @@ enum off_cpu_reason {
  * nothing would ever be added up.
  */
 struct wait_key {
-	struct process proc;
+	struct profiles_process proc;
 	gadget_kernel_stack kern_stack_raw;
 	profiles_kernel_stack kern_stack_id;
-	__u32 user_stack_key;
+	profiles_stack_key user_stack_key;
 	enum off_cpu_reason reason_raw;
+	/* Keys are compared byte by byte. */
+	__u32 __padding;
 };
 
 struct wait_value {
@@ -269,7 +271,7 @@ static __always_inline void leave(void *ctx, bool preempt, __u32 state,
 {
 	struct scratch_row *scratch;
 	struct absence *there, absence = {};
-	struct process proc = {};
+	struct profiles_process proc = {};
 	__u32 zero = 0, tid = task->pid;
 
 	/* Thread 0 is what a CPU runs when it has nothing to do. */

@@ -36,11 +36,13 @@ enum page_fault_access {
 
 /* What makes a row. */
 struct fault_key {
-	struct process proc;
+	struct profiles_process proc;
 	gadget_kernel_stack kern_stack_raw;
 	profiles_kernel_stack kern_stack_id;
-	__u32 user_stack_key;
+	profiles_stack_key user_stack_key;
 	enum page_fault_access access_raw;
+	/* Keys are compared byte by byte. */
+	__u32 __padding;
 };
 
 struct fault_value {
@@ -61,7 +63,7 @@ GADGET_MAPITER(pagefaults, rows);
 
 struct page_fault {
 	gadget_timestamp timestamp_raw;
-	struct process proc;
+	struct profiles_process proc;
 	gadget_tid tid;
 	enum page_fault_access access_raw;
 	__u64 address;
@@ -117,7 +119,7 @@ static __always_inline __u32 stack_from(void *ctx, __u64 kernel_ip)
 
 static __always_inline void send(void *ctx, unsigned long address,
 				 unsigned long code, __u64 kernel_ip,
-				 const struct process *proc)
+				 const struct profiles_process *proc)
 {
 	struct page_fault *event = gadget_reserve_buf(&events, sizeof(*event));
 
@@ -153,7 +155,7 @@ static __always_inline void add_homeless(struct scratch_row *scratch)
 }
 
 static __always_inline void count(void *ctx, unsigned long code,
-				  __u64 kernel_ip, const struct process *proc)
+				  __u64 kernel_ip, const struct profiles_process *proc)
 {
 	struct scratch_row *scratch;
 	struct fault_value *row;
@@ -184,7 +186,7 @@ static __always_inline void count(void *ctx, unsigned long code,
 static __always_inline void fault(void *ctx, unsigned long address,
 				  unsigned long code, __u64 kernel_ip)
 {
-	struct process proc = {};
+	struct profiles_process proc = {};
 
 	fill_process(&proc);
 	if (unwanted(&proc))

@@ -264,7 +264,7 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	if gadgetCtx.IsClient() {
 		return nil, nil
 	}
-	hideIDs(gadgetCtx)
+	present(gadgetCtx)
 	values = withoutImageDefaults(gadgetCtx, values)
 	if gadgetCtx.IsRemoteCall() {
 		for _, key := range localParams {

@@ -7,10 +7,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// hideIDs keeps the stacks that are for this operator alone out of columns and JSON.
-func hideIDs(gadgetCtx operators.GadgetContext) {
+// present settles what columns and JSON show of the stacks.
+func present(gadgetCtx operators.GadgetContext) {
 	for _, ds := range gadgetCtx.GetDataSources() {
-		fieldmap.HideIDs(ds)
+		fieldmap.Present(ds)
 	}
 }
 

@@ -19,17 +19,27 @@ func HasIDs(ds datasource.DataSource) bool {
 	return len(ds.GetFieldsWithTag(kernelIDTag))+len(ds.GetFieldsWithTag(userIDTag)) > 0
 }
 
-// HideIDs keeps the fields of stacks by ID, which only this package reads, out of columns and JSON.
-func HideIDs(ds datasource.DataSource) {
-	hide := func(acc datasource.FieldAccessor) {
-		acc.SetHidden(true, false)
-		acc.AddAnnotation("json.skip", "true")
-	}
-	for _, tag := range []string{kernelIDTag, userIDTag} {
+// Present settles what columns and JSON show of a data source of this project's headers (gadgets/include):
+// nothing of the stacks by ID, which only this package reads, and of a user stack its text.
+func Present(ds datasource.DataSource) {
+	for _, tag := range []string{kernelIDTag, userIDTag, stackKeyTag} {
 		for _, acc := range ds.GetFieldsWithTag(tag) {
-			hide(acc)
-			for _, member := range acc.SubFields() {
-				hide(member)
+			for _, f := range append(acc.SubFields(), acc) {
+				f.SetHidden(true, false)
+				f.AddAnnotation("json.skip", "true")
+			}
+		}
+	}
+	// The struct, not its members.
+	for _, acc := range ds.GetFieldsWithTag(processTag) {
+		acc.SetHidden(true, false)
+	}
+	if HasIDs(ds) {
+		for _, raw := range ds.GetFieldsWithTag(userStackTag) {
+			for _, f := range raw.SubFields() {
+				if f.Name() == "symbols" {
+					f.SetHidden(false, false)
+				}
 			}
 		}
 	}

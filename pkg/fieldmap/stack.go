@@ -23,6 +23,10 @@ const (
 	kernelIDTag  = "type:" + kernelIDType
 	userIDTag    = "type:" + userIDType
 
+	// Types that go with them: see gadgets/include.
+	stackKeyTag = "type:profiles_stack_key"
+	processTag  = "type:profiles_process"
+
 	// kernelTargetAnnotation names the field that IG formats a kernel stack into.
 	kernelTargetAnnotation = "ebpf.formatter.kstack"
 )

@@ -236,8 +236,9 @@ type options struct {
 	image   string
 	seconds int
 	flags   []string
-	// quiet has ig print no rows.
-	quiet bool
+	// quiet has ig print no rows, and output in which form, if not JSON.
+	quiet  bool
+	output string
 	// urgent has ig run before all others. Where a test loads few CPUs as if they were many, its
 	// share of them would be too small.
 	urgent bool
@@ -245,11 +246,11 @@ type options struct {
 	prefix []string
 }
 
-func outputMode(quiet bool) string {
-	if quiet {
+func (o options) outputMode() string {
+	if o.quiet {
 		return "none"
 	}
-	return "json"
+	return cmp.Or(o.output, "json")
 }
 
 // export runs a gadget for a while, and returns what it printed and what the
@@ -262,7 +263,7 @@ func export(t *testing.T, o options) (*run, error) {
 
 	args := append([]string{"run", o.image}, igrun.GadgetFlags()...)
 	args = append(args, "--timeout", strconv.Itoa(o.seconds), "--otel-profiles-exporter=otlp",
-		"--otel-profiles-endpoint=http://"+rcv.Addr(), "--otel-profiles-interval=2s", "--output="+outputMode(o.quiet))
+		"--otel-profiles-endpoint=http://"+rcv.Addr(), "--otel-profiles-interval=2s", "--output="+o.outputMode())
 	args = append(args, o.flags...)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -293,7 +294,9 @@ func export(t *testing.T, o options) (*run, error) {
 		return r, fmt.Errorf("%s", lastError(r.log, err))
 	}
 	r.printed = stdout.Bytes()
-	r.rows = parseRows(t, bytes.NewReader(r.printed))
+	if o.outputMode() == "json" {
+		r.rows = parseRows(t, bytes.NewReader(r.printed))
+	}
 	r.accounts, err = parseAccounts(r.log)
 	require.NoError(t, err, "%s", r.log)
 	r.stats, r.samples, r.findings = rcv.Stats(), rcv.Samples(), rcv.Findings()

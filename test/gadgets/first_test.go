@@ -1,0 +1,80 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// block returns what a page has between its marks for a name, in a block of code.
+func block(t *testing.T, page []byte, name string) string {
+	t.Helper()
+	found := regexp.MustCompile("(?s)<!-- begin " + regexp.QuoteMeta(name) + " -->\n\n```[a-z]*\n(.*?)```\n").FindSubmatch(page)
+	require.NotNil(t, found, "the page has no %s", name)
+	return string(found[1])
+}
+
+// TestFirstGadget builds the gadget of the page for those who write their first one, by its own commands, and runs it.
+func TestFirstGadget(t *testing.T) {
+	needRoot(t)
+	page, err := os.ReadFile("../../gadgets/README.md")
+	require.NoError(t, err)
+	top, ig := t.TempDir(), built(t, "E2E_BIN", "ig")
+	require.NoError(t, os.CopyFS(filepath.Join(top, "gadgets"), os.DirFS("../../gadgets")))
+	require.NoError(t, os.MkdirAll(filepath.Join(top, "count_opens"), 0o755))
+	for _, name := range []string{"program.bpf.c", "gadget.yaml"} {
+		text := block(t, page, name)
+		lines := strings.Count(text, "\n")
+		t.Logf("%s: %d lines", name, lines)
+		require.LessOrEqual(t, lines, 60)
+		require.NoError(t, os.WriteFile(filepath.Join(top, "count_opens", name), []byte(text), 0o644))
+	}
+	commands := strings.Split(strings.TrimSpace(block(t, page, "commands")), "\n")
+	require.Len(t, commands, 4)
+	script := strings.ReplaceAll(strings.Join(commands[:2], "\n"), "sudo build/bin/ig", ig)
+	output(t, "sh", "-ec", "cd "+top+"\n"+script)
+
+	start(t, compile(t, "opens"))
+	for _, quiet := range []bool{false, true} {
+		r, err := export(t, options{name: "count_opens", image: "count_opens:dev", seconds: 3, quiet: quiet, flags: []string{"--comm=opens"}})
+		require.NoError(t, err)
+		if !quiet {
+			r.requireSound(t)
+			require.NotContains(t, string(r.printed), "user_stack_id", "what is not for readers")
+			require.NotContains(t, string(r.printed), "user_stack_key")
+		}
+		require.Equal(t, quiet, bytes.Contains(r.log, []byte("stacks go without their text")))
+		for _, s := range r.samples {
+			require.Equal(t, receiver.Type{Type: "opens", Unit: "count", PeriodType: "file_opens", PeriodUnit: "count", Period: 1}, receiver.TypeOf(s))
+		}
+		inBoth("opens", "open_present", "open_missing")(t, r)
+	}
+}
+
+// TestTerminal looks at what a user sees who runs a gadget.
+func TestTerminal(t *testing.T) {
+	needRoot(t)
+	start(t, compile(t, "busy"))
+	for _, g := range []string{"profile_cpu", "profile_offcpu", "profile_pagefault"} {
+		t.Run(g, func(t *testing.T) {
+			r, err := export(t, options{name: g + "-columns", image: importGadget(t, g), seconds: 3, output: "columns"})
+			require.NoError(t, err)
+			header, _, _ := strings.Cut(string(r.printed), "\n")
+			require.Contains(t, header, "USER_STACK_RAW.SYMBOLS")
+			require.NotContains(t, string(r.printed), "bytes>", "a column of something that is no text")
+			require.NotContains(t, string(r.printed), "\x1b[", "the screen is cleared, and warnings with it")
+			if g == "profile_cpu" {
+				require.Regexp(t, `busy .* spin; `, string(r.printed))
+			}
+		})
+	}
+}

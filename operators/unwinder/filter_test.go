@@ -1,9 +1,13 @@
 package unwinder
 
 import (
+	"os"
 	"testing"
+	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
@@ -22,10 +26,61 @@ func TestFilter(t *testing.T) {
 		"PID, not name": {filter{pids: []uint32{7}, comms: []string{"main"}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.f.begin()
 			assert.Equal(t, c.pass, c.f.pass(s))
 		})
 	}
+}
+
+// The list of watched namespaces is a real map, as Inspektor Gadget's is.
+func TestWatchedNamespaces(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("eBPF maps want root")
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 4, MaxEntries: 16})
+	require.NoError(t, err)
+	defer m.Close()
+	require.NoError(t, m.Put(uint64(7), uint32(1)))
+
+	second := uint64(time.Second)
+	now := 100 * second
+	f := filter{namespaces: m, now: func() uint64 { return now }}
+	of := func(ns, start uint64) *wire.Sample {
+		return &wire.Sample{Proc: &wire.Proc{PID: 1, MntNS: ns, Start: start}}
+	}
+	f.look()
+	assert.True(t, f.pass(of(7, 50*second)))
+	assert.True(t, f.pass(of(7, 99*second+second/2)))
+	assert.False(t, f.pass(of(8, 50*second)), "not watched")
+	assert.False(t, f.pass(of(0, 50*second)), "nobody knows")
+
+	// The container ends; samples of it are still under way. Another that is not watched gets the number.
+	require.NoError(t, m.Delete(uint64(7)))
+	now += second
+	f.look()
+	assert.True(t, f.pass(of(7, 50*second)), "began while it was watched")
+	assert.False(t, f.pass(of(7, 100*second+second/2)), "began afterwards")
+	now += 3 * second
+	f.look()
+	assert.False(t, f.pass(of(7, 50*second)), "long gone")
+
+	// One that has just come counts before the list is read again.
+	require.NoError(t, m.Put(uint64(9), uint32(1)))
+	assert.True(t, f.pass(of(9, now)))
+}
+
+// A process that has ended, and began before the container that its row names, is of another.
+func TestContainerOfTheRow(t *testing.T) {
+	self, first := uint32(os.Getpid()), uint32(os.Getppid())
+	began, err := startOf(self)
+	require.NoError(t, err)
+	require.Positive(t, began)
+	c := containers{}
+	c.begin(map[uint32]uint64{self: began, 1 << 30: 1, 1<<30 + 1: sinceBoot()})
+	assert.True(t, c.right(self, first), "it is there")
+	assert.True(t, c.right(1<<30+1, first), "it began later")
+	assert.False(t, c.right(1<<30, first), "it began before, and has ended")
+	assert.True(t, c.right(1<<30, 1<<30+5), "nobody knows when the container began")
+	assert.True(t, c.right(first, first))
 }
 
 // A lower frequency than the unwinder's takes a fair share.

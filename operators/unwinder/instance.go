@@ -43,21 +43,30 @@ type instance struct {
 	done   chan struct{}
 }
 
-// counts are one run's samples: received = emitted + filtered + left out + full + failed.
-type counts struct{ received, emitted, filtered, leftOut, full, failed uint64 }
+// counts are one run's samples: received = emitted + filtered + left out + full.
+type counts struct{ received, emitted, filtered, leftOut, full uint64 }
 
 // Name implements operators.DataOperatorInstance.
 func (i *instance) Name() string { return Name }
+
+// PreStart is called when all operators have added their fields.
+func (i *instance) PreStart(operators.GadgetContext) error {
+	if err := i.rows.containers.subscribe(i.rows.ds); err != nil {
+		return fmt.Errorf("watching the rows of the data source %q: %w", sourceName, err)
+	}
+	return nil
+}
 
 // Start asks for samples. It returns an error where there cannot be any, which says what is missing.
 func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 	if on, _ := gadgetCtx.GetVar(gadgets.FilterByMntNsName); on == true {
 		m, _ := gadgetCtx.GetVar(gadgets.MntNsFilterMapName)
-		namespaces, ok := m.(*ebpf.Map)
-		if !ok || namespaces == nil {
+		watched, ok := m.(*ebpf.Map)
+		if !ok || watched == nil {
 			return fmt.Errorf("the containers to watch are not known: the variable %s holds a %T", gadgets.MntNsFilterMapName, m)
 		}
-		i.filter.namespaces = namespaces
+		i.filter.namespaces = watched
+		i.filter.look()
 	}
 	i.before = i.broker.Totals()
 	var err error
@@ -104,6 +113,8 @@ func (i *instance) run(batches <-chan unwinder.Batch) {
 	defer close(i.done)
 	emit := time.NewTicker(emitInterval)
 	defer emit.Stop()
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
 	check := time.NewTimer(checkAfter)
 	defer check.Stop()
 	for {
@@ -112,6 +123,8 @@ func (i *instance) run(batches <-chan unwinder.Batch) {
 			i.take(b)
 		case <-emit.C:
 			i.emit()
+		case <-look.C:
+			i.filter.look()
 		case <-check.C:
 			i.check()
 		case <-i.stop:
@@ -122,7 +135,6 @@ func (i *instance) run(batches <-chan unwinder.Batch) {
 
 // take adds what passes the filters.
 func (i *instance) take(b unwinder.Batch) {
-	i.filter.begin()
 	for n := range b.Samples {
 		s := &b.Samples[n]
 		i.counts.received += s.Count
@@ -228,8 +240,8 @@ func (i *instance) summarize(sub *unwinder.Subscription) {
 	if now.Starts == was.Starts && now.Taken == was.Taken {
 		i.log.Warnf("%s: the run was over before the first sample: loading the unwinder into the kernel takes some seconds", Name)
 	}
-	i.log.Infof("%s: %d samples taken, %d handed on, %d filtered out, %d left out for a lower frequency, %d without a stack, lost: %d here, %d in the unwinder, %d in the kernel, %d in %d restarts (%.1f s without samples); samples with frames of: %s; %s; %d of processes that could not be told; it takes %d MiB of memory and %d MiB of the kernel's",
-		Name, now.Taken-was.Taken, c.emitted, c.filtered, c.leftOut, now.Idle-was.Idle, c.full+c.failed+sub.Overrun(),
+	i.log.Infof("%s: %d samples taken, %d handed on, %d filtered out, %d left out for a lower frequency, %d without a stack, lost: %d here, %d in the unwinder, %d in the kernel, %d in %d restarts (%.1f s without samples); samples with frames of: %s; %s; %d of processes that could not be told, %d of a container that had gone; it takes %d MiB of memory and %d MiB of the kernel's",
+		Name, now.Taken-was.Taken, c.emitted-i.rows.otherContainer, c.filtered, c.leftOut, now.Idle-was.Idle, c.full+sub.Overrun(),
 		now.Full+now.Failed-was.Full-was.Failed, now.KernelLost-was.KernelLost, now.Crashed-was.Crashed, now.Restarts-was.Restarts, (now.Away - was.Away).Seconds(),
-		strings.Join(langs, ", "), i.reasons(now), now.NoProcess-was.NoProcess, i.memory.user>>20, i.memory.kernel>>20)
+		strings.Join(langs, ", "), i.reasons(now), now.NoProcess-was.NoProcess, i.rows.otherContainer, i.memory.user>>20, i.memory.kernel>>20)
 }

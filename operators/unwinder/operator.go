@@ -108,6 +108,7 @@ func (o *operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 		return nil, nil
 	}
 	i := &instance{op: o, broker: o.broker, log: gadgetCtx.Logger()}
+	i.filter.now = sinceBoot
 	if err := i.configure(values); err != nil {
 		return nil, err
 	}

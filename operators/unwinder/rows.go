@@ -51,6 +51,9 @@ type rows struct {
 
 	comm, pid, mntns, samples, stack, stackID datasource.FieldAccessor
 
+	containers     containers
+	otherContainer uint64 // samples of containers whose name cannot be told any more
+
 	sums   map[rowKey]uint64
 	stacks map[uint64]*wire.Stack // of the rows that are handed on at this moment
 	texts  strings.Builder
@@ -62,6 +65,7 @@ func (r *rows) register(gadgetCtx operators.GadgetContext, hz int) error {
 		known, _ := kernelSymbols() // what could not be read is left out
 		return stack.NewKernel(stack.KernelOptions{Symbols: known, KeepTracing: true})
 	})
+	r.containers.wrong = func(samples uint64) { r.otherContainer += samples }
 	r.sums, r.stacks = map[rowKey]uint64{}, map[uint64]*wire.Stack{}
 	var err error
 	if r.ds, err = gadgetCtx.RegisterDataSource(datasource.TypeArray, sourceName); err != nil {
@@ -127,7 +131,11 @@ func (r *rows) emit() (uint64, error) {
 	}
 	total := uint64(0)
 	texts := map[*wire.Stack]string{}
+	starts := make(map[uint32]uint64, len(sums))
 	for k, n := range sums {
+		if known, ok := starts[k.proc.PID]; !ok || k.proc.Start < known {
+			starts[k.proc.PID] = k.proc.Start
+		}
 		d := packet.New()
 		_ = r.comm.PutString(d, k.comm)
 		_ = r.pid.PutUint32(d, k.proc.PID)
@@ -146,6 +154,7 @@ func (r *rows) emit() (uint64, error) {
 		r.stacks[k.stack.ID] = k.stack
 		total += n
 	}
+	r.containers.begin(starts)
 	err = r.ds.EmitAndRelease(packet)
 	clear(r.stacks)
 	return total, err

@@ -1,0 +1,100 @@
+package unwinder
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"golang.org/x/sys/unix"
+)
+
+// checkPriority is behind Inspektor Gadget's enrichment (0) and before everything that reads rows.
+const checkPriority = 50
+
+// containers checks that rows have got the name of the right container. Inspektor Gadget finds it by the number of a mount namespace,
+// which the kernel gives to another as soon as it is free: a process that has ended, with its container, would be shown under the
+// name of the next. It is for one goroutine.
+type containers struct {
+	pid, containerPID datasource.FieldAccessor
+	starts            map[uint32]uint64 // of the processes in the rows that are handed on
+	checked           map[uint32]bool   // by PID, and by container's first process, of those rows
+	first             map[uint32]uint64 // when a container's first process began, 0 where that is not known
+	samples           datasource.FieldAccessor
+	wrong             func(samples uint64)
+}
+
+// subscribe is called when all operators have added their fields.
+func (c *containers) subscribe(ds datasource.DataSource) error {
+	c.pid, c.containerPID, c.samples = ds.GetField("proc.pid"), ds.GetField("runtime.containerPid"), ds.GetField("samples")
+	if c.pid == nil || c.containerPID == nil {
+		return nil // nothing is enriched
+	}
+	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+		pid, err := c.pid.Uint32(d)
+		if err != nil {
+			return nil
+		}
+		if first, err := c.containerPID.Uint32(d); err == nil && first != 0 && !c.right(pid, first) {
+			n, _ := c.samples.Uint64(d)
+			c.wrong(n)
+			return datasource.ErrDiscard
+		}
+		return nil
+	}, checkPriority)
+}
+
+// begin begins a second's rows.
+func (c *containers) begin(starts map[uint32]uint64) {
+	c.starts, c.checked = starts, map[uint32]bool{}
+	if len(c.first) > 4096 || c.first == nil {
+		c.first = map[uint32]uint64{}
+	}
+}
+
+// right tells whether a process can be one of the container whose first process has that PID: one that has ended, and began
+// before the container did, is not.
+func (c *containers) right(pid, first uint32) bool {
+	start := c.starts[pid]
+	if start == 0 || pid == first {
+		return true
+	}
+	alive, ok := c.checked[pid]
+	if !ok {
+		now, err := startOf(pid)
+		alive = err == nil && now/tick == start/tick
+		c.checked[pid] = alive
+	}
+	if alive {
+		return true // it holds on to its namespace
+	}
+	if now, err := startOf(first); err == nil {
+		c.first[first] = now
+	}
+	return start+tick >= c.first[first]
+}
+
+// startOf returns when a process began, in nanoseconds since boot and cut down to a tick.
+func startOf(pid uint32) (uint64, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/stat", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	f := os.NewFile(uintptr(fd), "stat")
+	defer f.Close()
+	var buf [1024]byte
+	n, err := f.Read(buf[:])
+	if err != nil {
+		return 0, err
+	}
+	// The second field is the name, in which anything may be; the start is the 22nd.
+	i := bytes.LastIndexByte(buf[:n], ')')
+	fields := strings.Fields(string(buf[i+1 : n]))
+	if i < 0 || len(fields) < 20 {
+		return 0, fmt.Errorf("/proc/%d/stat has too few fields", pid)
+	}
+	ticks, err := strconv.ParseUint(fields[19], 10, 64)
+	return ticks * tick, err
+}

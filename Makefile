@@ -176,7 +176,7 @@ test-hub: collector ## Send through a real Collector with processors
 
 .PHONY: test-symbols
 test-symbols: build ## Compare names of functions in programs and libraries with those of other tools (root)
-	@.ci/packages $(LOAD_PACKAGES) llvm
+	@.ci/packages $(LOAD_PACKAGES) llvm libc6-arm64-cross libstdc++6-arm64-cross
 	$(E2E) ./test/symbols/...
 
 .PHONY: test-gadgets

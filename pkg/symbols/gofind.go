@@ -3,6 +3,8 @@ package symbols
 import (
 	"bytes"
 	"debug/elf"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 )
 
 // place is where something is in a file, and which address that has.
@@ -18,8 +20,12 @@ func (f *elfFile) findGo() (at place, size uint64, ok bool, err error) {
 			return place{s.offset, s.addr}, s.size, true, nil
 		}
 	}
-	if len(f.sections) > 0 && f.sectionNamed(".go.buildinfo") == nil && f.sectionNamed(".note.go.buildid") == nil {
-		return place{}, 0, false, nil
+	if len(f.sections) > 0 && f.sectionNamed(".go.buildinfo") == nil {
+		// llvm-strip mixes up the names of the sections of older Go programs: their build ID stays where it is.
+		info, err := buildid.Read(f.r, f.size)
+		if err != nil || info.Go == "" {
+			return place{}, 0, false, err
+		}
 	}
 	// It is in data that is not code, but for old linkers.
 	for _, code := range []bool{false, true} {

@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"bytes"
 	"context"
 	"debug/elf"
 	"debug/gosym"
@@ -86,20 +87,26 @@ func TestGoRuntime(t *testing.T) {
 // program with its symbol table.
 func TestGoPrograms(t *testing.T) {
 	for name, c := range map[string]struct {
-		source string
-		flags  []string
+		arch  string
+		flags []string
 	}{
-		"static": {printing, nil},
-		"PIE":    {printing, []string{"-buildmode=pie"}},
+		"static": {"", nil},
+		"PIE":    {"", []string{"-buildmode=pie"}},
+		"arm64":  {"arm64", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("CGO_ENABLED", "0")
-			full := goProgram(t, c.source, c.flags...)
+			if c.arch != "" {
+				t.Setenv("GOARCH", c.arch)
+			}
+			full := goProgram(t, printing, c.flags...)
 			truth := goFunctions(t, full)
-			stripped := goProgram(t, c.source, append(c.flags, "-ldflags=-s -w")...)
+			stripped := goProgram(t, printing, append(c.flags, "-ldflags=-s -w")...)
 			bare := filepath.Join(t.TempDir(), "bare")
 			withoutSections(t, stripped, bare)
-			for _, path := range []string{full, stripped, bare} {
+			nameless := filepath.Join(t.TempDir(), "nameless")
+			withoutNames(t, stripped, nameless)
+			for _, path := range []string{full, stripped, bare, nameless} {
 				table := tableOf(t, path, false)
 				require.NotNil(t, table.golang, path)
 				n := 0
@@ -162,5 +169,17 @@ func withoutSections(t *testing.T, from, to string) {
 	require.NoError(t, err)
 	clear(b[0x28:0x30]) // e_shoff
 	clear(b[0x3c:0x40]) // e_shnum, e_shstrndx
+	require.NoError(t, os.WriteFile(to, b, 0o700))
+}
+
+// withoutNames copies a program with sections that have no names.
+func withoutNames(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	require.NoError(t, err)
+	f, err := elf.NewFile(bytes.NewReader(b))
+	require.NoError(t, err)
+	s := f.Section(".shstrtab")
+	clear(b[s.Offset:][:s.Size])
 	require.NoError(t, os.WriteFile(to, b, 0o700))
 }

@@ -125,6 +125,7 @@ test-fast: ## Run the unit tests of the packages, without the slow ones, in unde
 .PHONY: test-unit
 test-unit: ## Run the unit tests
 	go test ./...
+	go -C cmd/unwinder test ./...
 
 .PHONY: test-race
 test-race: ## Run the unit tests of pkg and internal with the race detector

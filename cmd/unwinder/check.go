@@ -40,7 +40,6 @@ func missing(c config) string {
 			{"CAP_BPF", admin || has(unix.CAP_BPF)},
 			{"CAP_PERFMON", admin || has(unix.CAP_PERFMON)},
 			{"CAP_SYS_PTRACE", has(unix.CAP_SYS_PTRACE)},
-			{"CAP_DAC_READ_SEARCH", has(unix.CAP_DAC_READ_SEARCH) || has(unix.CAP_DAC_OVERRIDE)},
 			{"CAP_SYSLOG", admin || has(unix.CAP_SYSLOG)},
 		} {
 			if !cap.ok {

@@ -14,25 +14,26 @@ import (
 const (
 	labelTrace = "trace_id"
 	labelSpan  = "span_id"
+	// maxLabel is how much of a label's value is kept, in bytes.
+	maxLabel = 128
 )
 
-// labelsOf returns a sample's labels as a text that is equal for equal ones, and its span, which may be
-// among them.
-func labelsOf(labels map[libpf.String]libpf.String, trace libpf.APMTraceID, span libpf.APMSpanID) (string, libpf.APMTraceID, libpf.APMSpanID) {
-	if len(labels) == 0 {
-		return "", trace, span
-	}
-	var list []string
-	for k, v := range labels {
-		key, value := k.String(), v.String()
+// tell puts into a sample's key what its program has said of what it was doing, as far as that is asked for. The profiler itself
+// reads the IDs of spans from some programs, and a Go program may have them among its labels.
+func (c *config) tell(k *sampleKey, labels map[libpf.String]libpf.String, trace libpf.APMTraceID, span libpf.APMSpanID) {
+	var kept []wire.Label
+	for name, v := range labels {
+		key, value := name.String(), v.String()
 		switch {
 		case key == labelTrace && decode(trace[:], value), key == labelSpan && decode(span[:], value):
-		default:
-			list = append(list, clipLabel(key)+"\x00"+clipLabel(value))
+		case slices.Contains(c.labels, key):
+			kept = append(kept, wire.Label{Key: key, Value: value})
 		}
 	}
-	slices.Sort(list)
-	return strings.Join(list[:min(len(list), wire.MaxLabels)], "\x00"), trace, span
+	k.labels = joinLabels(kept)
+	if c.spans && trace != libpf.InvalidAPMTraceID && span != libpf.InvalidAPMSpanID {
+		k.trace, k.span = trace, span
+	}
 }
 
 func decode(dst []byte, s string) bool {
@@ -43,13 +44,24 @@ func decode(dst []byte, s string) bool {
 	return err == nil
 }
 
-// clipLabel makes room for the separator, and bounds what a program says.
-func clipLabel(s string) string {
-	return strings.ReplaceAll(s[:min(len(s), 128)], "\x00", "")
+// joinLabels returns labels as one text, equal for equal ones.
+func joinLabels(labels []wire.Label) string {
+	if len(labels) == 0 {
+		return ""
+	}
+	slices.SortFunc(labels, func(a, b wire.Label) int { return strings.Compare(a.Key, b.Key) })
+	var b strings.Builder
+	for _, l := range labels[:min(len(labels), wire.MaxLabels)] {
+		b.WriteString(l.Key)
+		b.WriteByte(0)
+		b.WriteString(strings.ReplaceAll(l.Value[:min(len(l.Value), maxLabel)], "\x00", ""))
+		b.WriteByte(0)
+	}
+	return b.String()
 }
 
-// labelList turns the text of labelsOf into labels.
-func labelList(text string) []wire.Label {
+// splitLabels is the reverse.
+func splitLabels(text string) []wire.Label {
 	var out []wire.Label
 	for text != "" {
 		var l wire.Label

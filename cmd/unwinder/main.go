@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,9 +38,13 @@ func run() error {
 	flag.IntVar(&c.hz, "frequency", 19, "samples per second of each CPU")
 	flag.StringVar(&c.languages, "languages", "all", "languages to unwind")
 	flag.IntVar(&c.scale, "map-scale", 0, "the eBPF maps are 2^N times as large")
-	flag.BoolVar(&c.labels, "labels", false, "keep labels of programs and the IDs of their spans")
+	flag.BoolVar(&c.spans, "spans", false, "keep the IDs of the spans that programs are in")
+	labels := flag.String("labels", "", "labels of programs to keep, comma-separated")
 	verbose := flag.Bool("verbose", false, "log more")
 	flag.Parse()
+	if *labels != "" {
+		c.labels = strings.Split(*labels, ",")
+	}
 
 	level := slog.LevelWarn
 	if *verbose {

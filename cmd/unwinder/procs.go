@@ -84,10 +84,11 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 	if err == nil && start <= at {
 		return p.remember(pid, old, start, mntns, now, true)
 	}
-	// It may have ended since the first look.
+	// It may have ended since the first look, or have been at it: what is left to do after the end is noted is still its own.
+	// Whoever had the PID afterwards is in /proc, or has been noted in its place.
 	if p.exits != nil {
-		if e, ok := p.exits.get(pid); ok && e.start <= at && p.bootTime(e.ended) >= at {
-			return p.remember(pid, old, e.start, e.mntns, p.bootTime(e.ended), false)
+		if e, ok := p.exits.get(pid); ok && e.start <= at {
+			return p.remember(pid, old, e.start, e.mntns, max(at, p.bootTime(e.ended)), false)
 		}
 	}
 	return &proc{Proc: wire.Proc{PID: pid}}

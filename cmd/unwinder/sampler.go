@@ -45,7 +45,7 @@ type sampleKey struct {
 	stack  *entry
 	proc   *proc
 	comm   libpf.Comm
-	labels string // in the form of labelText
+	labels string // in the form of joinLabels
 	trace  libpf.APMTraceID
 	span   libpf.APMSpanID
 }
@@ -168,8 +168,8 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 	}
 	p := s.procs.get(s.pid, s.ktime)
 	k := sampleKey{proc: p, comm: m.Comm}
-	if s.config.labels {
-		k.labels, k.trace, k.span = labelsOf(t.CustomLabels, m.TraceID, m.SpanID)
+	if s.config.spans || len(s.config.labels) > 0 {
+		s.config.tell(&k, t.CustomLabels, m.TraceID, m.SpanID)
 	}
 
 	s.mu.Lock()

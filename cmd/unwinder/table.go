@@ -53,7 +53,7 @@ func (t *table) sample(k sampleKey, n uint64) {
 	}
 	s := wire.Sample{Comm: k.comm.String(), Count: n, TraceID: k.trace, SpanID: k.span}
 	if k.labels != "" {
-		s.Labels = labelList(k.labels)
+		s.Labels = splitLabels(k.labels)
 	}
 	t.w.Sample(k.stack.id, k.proc.id, &s)
 }

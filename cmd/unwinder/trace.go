@@ -29,7 +29,8 @@ const (
 type config struct {
 	hz, scale int
 	languages string
-	labels    bool
+	spans     bool
+	labels    []string
 }
 
 // check tells what is wrong with the settings.
@@ -93,7 +94,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	if err != nil {
 		return nil, err
 	}
-	if !c.labels {
+	if !c.spans && len(c.labels) == 0 {
 		languages.Go.Labels.Disabled = true
 	}
 	profilerlog.SetLogger(*logger)

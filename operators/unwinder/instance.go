@@ -166,6 +166,7 @@ func share(n uint64, want, have int) uint64 {
 
 func (i *instance) emit() {
 	t := i.broker.Totals()
+	i.op.report.report(t)
 	i.memory.user, i.memory.kernel = max(i.memory.user, t.Memory), max(i.memory.kernel, t.KernelMemory)
 	n, err := i.rows.emit()
 	i.counts.emitted += n
@@ -231,6 +232,7 @@ func (i *instance) reasons(now unwinder.Totals) string {
 // summarize writes the closing line.
 func (i *instance) summarize(sub *unwinder.Subscription) {
 	now, was, c := i.broker.Totals(), i.before, i.counts
+	i.op.report.report(now)
 	var langs []string
 	for t := range now.Languages {
 		if n := now.Languages[t].Frames - was.Languages[t].Frames; n > 0 {
@@ -240,8 +242,8 @@ func (i *instance) summarize(sub *unwinder.Subscription) {
 	if now.Starts == was.Starts && now.Taken == was.Taken {
 		i.log.Warnf("%s: the run was over before the first sample: loading the unwinder into the kernel takes some seconds", Name)
 	}
-	i.log.Infof("%s: %d samples taken, %d handed on, %d filtered out, %d left out for a lower frequency, %d without a stack, lost: %d here, %d in the unwinder, %d in the kernel, %d in %d restarts (%.1f s without samples); samples with frames of: %s; %s; %d of processes that could not be told, %d of a container that had gone; it takes %d MiB of memory and %d MiB of the kernel's",
+	i.log.Infof("%s: %d samples taken, %d handed on, %d filtered out, %d left out for a lower frequency, %d without a stack, lost: %d here, %d in the unwinder, %d in the kernel, %d in %d restarts (%.1f s without samples); samples with frames of: %s; %s; %d of processes that could not be told, %d of a container that had gone, %d without their span because there were too many; it takes %d MiB of memory and %d MiB of the kernel's",
 		Name, now.Taken-was.Taken, c.emitted-i.rows.otherContainer, c.filtered, c.leftOut, now.Idle-was.Idle, c.full+sub.Overrun(),
 		now.Full+now.Failed-was.Full-was.Failed, now.KernelLost-was.KernelLost, now.Crashed-was.Crashed, now.Restarts-was.Restarts, (now.Away - was.Away).Seconds(),
-		strings.Join(langs, ", "), i.reasons(now), now.NoProcess-was.NoProcess, i.rows.otherContainer, i.memory.user>>20, i.memory.kernel>>20)
+		strings.Join(langs, ", "), i.reasons(now), now.NoProcess-was.NoProcess, i.rows.otherContainer, i.rows.unlinked, i.memory.user>>20, i.memory.kernel>>20)
 }

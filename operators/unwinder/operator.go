@@ -34,6 +34,8 @@ const (
 	ParamPID       = "pid"
 	ParamComm      = "comm"
 	ParamText      = "format-stacks"
+	ParamSpans     = "spans"
+	ParamLabels    = "labels"
 )
 
 // operatorPriority lies between that of the OCI handler (-1000), which reads the metadata, and those of localmanager and kubemanager
@@ -43,6 +45,7 @@ const operatorPriority = -100
 type operator struct {
 	broker *unwinder.Broker
 	names  sharedNames
+	report reporter
 }
 
 func init() {
@@ -83,6 +86,14 @@ func (*operator) InstanceParams() api.Params {
 		{
 			Key:         ParamComm,
 			Description: "Only threads with these names, comma-separated",
+		},
+		{
+			Key: ParamSpans, DefaultValue: "false", TypeHint: api.TypeBool,
+			Description: "Tell samples apart by the span that the program was in, as far as programs say so (Go: the pprof labels trace_id and span_id)",
+		},
+		{
+			Key:         ParamLabels,
+			Description: "Tell samples apart by these pprof labels of Go programs, comma-separated",
 		},
 		{
 			Key: ParamText, DefaultValue: "true", TypeHint: api.TypeBool,
@@ -135,6 +146,16 @@ func (i *instance) configure(values api.ParamValues) error {
 	if i.settings.Scale, err = number(ParamScale); err != nil {
 		return err
 	}
+	if i.settings.Spans, err = strconv.ParseBool(values[ParamSpans]); err != nil {
+		return fmt.Errorf("parameter %q: %q is neither true nor false", ParamSpans, values[ParamSpans])
+	}
+	i.rows.spans, i.rows.labels = i.settings.Spans, list(values[ParamLabels])
+	for _, l := range i.rows.labels {
+		if strings.ContainsFunc(l, func(c rune) bool { return c <= ' ' || c > '~' || c == '.' || c == '"' }) || len(l) > 64 {
+			return fmt.Errorf("parameter %q: %q is no name of a label: at most 64 letters, without spaces and dots", ParamLabels, l)
+		}
+	}
+	i.settings.Labels = strings.Join(i.rows.labels, ",")
 	i.settings.Languages = strings.ReplaceAll(values[ParamLanguages], " ", "")
 	if err := i.settings.Check(); err != nil {
 		return fmt.Errorf("parameters of the gadget: %w", err)

@@ -315,11 +315,12 @@ func TestOverrun(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	assert.Equal(t, Settings{Hz: 99, Languages: "go,java,perl", Scale: 2, Labels: true},
-		Settings{Hz: 19, Languages: "perl,java", Scale: 2}.with(Settings{Hz: 99, Languages: "go,java", Labels: true}))
+	assert.Equal(t, Settings{Hz: 99, Languages: "go,java,perl", Scale: 2, Spans: true, Labels: "tenant"},
+		Settings{Hz: 19, Languages: "perl,java", Scale: 2}.with(Settings{Hz: 99, Languages: "go,java", Spans: true, Labels: "tenant"}))
 	assert.Equal(t, all, Settings{Languages: "go"}.with(ask(1)).Languages)
 	assert.ErrorContains(t, Settings{Hz: 1, Languages: "cobol"}.Check(), `"cobol"`)
 	assert.ErrorContains(t, Settings{Hz: 0, Languages: all}.Check(), "0 samples")
+	assert.ErrorContains(t, Settings{Hz: 1, Languages: all, Labels: "a,b,c,d,e,f,g,h,i,j,k"}.Check(), "11 labels")
 	assert.ErrorContains(t, Settings{Hz: 1, Languages: all, Scale: 9}.Check(), "memory scale 9")
 }
 

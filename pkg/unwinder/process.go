@@ -57,7 +57,7 @@ func launch(path string, s Settings, log func(line string)) (*process, error) {
 	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, pipeSize)
 	p := &process{out: r, counters: counters, log: &logWriter{line: log}, ended: make(chan struct{})}
 	p.cmd = exec.Command(path,
-		"-frequency", strconv.Itoa(s.Hz), "-languages", s.Languages, "-map-scale", strconv.Itoa(s.Scale), "-labels="+strconv.FormatBool(s.Labels))
+		"-frequency", strconv.Itoa(s.Hz), "-languages", s.Languages, "-map-scale", strconv.Itoa(s.Scale), "-spans="+strconv.FormatBool(s.Spans), "-labels", s.Labels)
 	p.cmd.Env = []string{"GOMEMLIMIT=" + memoryGoal, "GOTRACEBACK=single"}
 	p.cmd.Dir = "/"
 	p.cmd.ExtraFiles = []*os.File{w, counters}

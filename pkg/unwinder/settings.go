@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
 // Program is the name of the program. It is looked for beside the running executable and nowhere else.
@@ -36,9 +38,14 @@ type Settings struct {
 	Languages string
 	// Scale makes the program's eBPF maps 2^Scale times as large.
 	Scale int
-	// Labels keeps the labels of programs and the IDs of their spans.
-	Labels bool
+	// Spans keeps the IDs of the spans that programs are in, and Labels is a comma-separated list of their other labels
+	// to keep.
+	Spans  bool
+	Labels string
 }
+
+// maxLabels is how many labels can be kept, which is what the profiler reads of one goroutine.
+const maxLabels = wire.MaxLabels
 
 // Check tells what is wrong with settings.
 func (s Settings) Check() error {
@@ -47,6 +54,9 @@ func (s Settings) Check() error {
 	}
 	if s.Scale < 0 || s.Scale > MaxScale {
 		return fmt.Errorf("memory scale %d: it takes 0 to %d", s.Scale, MaxScale)
+	}
+	if n := len(split(s.Labels)); n > maxLabels {
+		return fmt.Errorf("%d labels: it takes at most %d", n, maxLabels)
 	}
 	if s.Languages == all {
 		return nil
@@ -63,18 +73,31 @@ const all = "all"
 
 // with returns settings that serve both.
 func (s Settings) with(o Settings) Settings {
-	s.Hz, s.Scale, s.Labels = max(s.Hz, o.Hz), max(s.Scale, o.Scale), s.Labels || o.Labels
+	s.Hz, s.Scale, s.Spans = max(s.Hz, o.Hz), max(s.Scale, o.Scale), s.Spans || o.Spans
+	s.Labels = union(s.Labels, o.Labels)
 	switch {
 	case s.Languages == "":
 		s.Languages = o.Languages
 	case s.Languages == all || o.Languages == all:
 		s.Languages = all
 	default:
-		list := append(strings.Split(s.Languages, ","), strings.Split(o.Languages, ",")...)
-		slices.Sort(list)
-		s.Languages = strings.Join(slices.Compact(list), ",")
+		s.Languages = union(s.Languages, o.Languages)
 	}
 	return s
+}
+
+// union is the sorted list of what is in two comma-separated ones.
+func union(a, b string) string {
+	list := append(split(a), split(b)...)
+	slices.Sort(list)
+	return strings.Join(slices.Compact(list), ",")
+}
+
+func split(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
 }
 
 // ErrNoProgram says that the program is not installed.

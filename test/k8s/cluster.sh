@@ -76,7 +76,11 @@ start() {
 	# Bit 24 is CAP_SYS_RESOURCE.
 	local runc=runc bounding
 	bounding=$(sed -n 's/^CapBnd:\t*//p' /proc/self/status)
-	[ $((0x$bounding >> 24 & 1)) = 1 ] || runc=$here/runc-reduced.sh
+	if [ $((0x$bounding >> 24 & 1)) != 1 ]; then
+		runc=$state/conf/runc-reduced.sh
+		sed "s#@BIN@#$bin#" "$here/runc-reduced.sh" >"$runc"
+		chmod +x "$runc"
+	fi
 	sed "s#@STATE@#$state#; s#@RUNC@#$(command -v "$runc")#" "$here/conf/containerd.toml" >"$state/conf/containerd.toml"
 	sed "s#@STATE@#$state#; s#@CGROUP@#$cgroup#" "$here/conf/kubelet.yaml" >"$state/conf/kubelet.yaml"
 	cp "$here/conf/cni.conflist" "$state/conf/cni/10-bridge.conflist"

@@ -26,6 +26,7 @@ const (
 	// image is the signed gadget, unsignedImage the same without a signature.
 	image         = registryAddress + "/profile_cpu:test"
 	unsignedImage = registryAddress + "/unsigned:test"
+	polyglotImage = registryAddress + "/profile_polyglot:test"
 	tenant        = "tenant-from-a-secret"
 )
 
@@ -52,6 +53,7 @@ func TestKubernetes(t *testing.T) {
 		{"two clients", testTwoClients},
 		{"headless and daemon restart", testHeadlessAndRestart},
 		{"roll-out of a config", testRollout},
+		{"whole stacks", testPolyglot},
 		{"hook modes", testHookModes},
 	}
 	if text := os.Getenv("SOAK"); text != "" {

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+func TestSettings(t *testing.T) {
+	for _, c := range []config{{hz: 0, languages: "all"}, {hz: 1, languages: "cobol"}, {hz: 1, scale: 9, languages: "all"}} {
+		if c.check() == nil {
+			t.Errorf("%+v is taken", c)
+		}
+	}
+	c := config{hz: 19, languages: "python, java"}
+	i, err := c.interpreters()
+	if err != nil || i.Python.Disabled || i.Hotspot.Disabled || !i.Ruby.Disabled || !i.Go.Disabled {
+		t.Errorf("%+v: %+v, %v", c, i, err)
+	}
+}
+
+func TestLanguageOf(t *testing.T) {
+	for exe, want := range map[string]wire.FrameType{
+		"python3.11": wire.FramePython, "python": wire.FramePython, "pythonista": wire.FrameUnknown, "java": wire.FrameJVM, "javac": wire.FrameUnknown,
+		"node": wire.FrameV8, "nodemon": wire.FrameUnknown, "php-fpm8.2": wire.FramePHP, "perl5.36.0": wire.FramePerl, "beam.smp": wire.FrameBEAM, "": wire.FrameUnknown,
+	} {
+		if got := languageOf(exe); got != want {
+			t.Errorf("%q: %v, not %v", exe, got, want)
+		}
+	}
+}
+
+// A process's name can look like the rest of the line.
+func TestStartOf(t *testing.T) {
+	line := "7 (a) R 1 2 3) S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4242 1 2 3"
+	if got, err := startOf([]byte(line)); err != nil || got != 4242*tick {
+		t.Errorf("%d, %v", got, err)
+	}
+	for _, bad := range []string{"", "7 (a", "7 (a) S 1 2", "7 (a) S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 x 1"} {
+		if _, err := startOf([]byte(bad)); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+func TestLabels(t *testing.T) {
+	label := func(kv ...string) map[libpf.String]libpf.String {
+		m := map[libpf.String]libpf.String{}
+		for i := 0; i < len(kv); i += 2 {
+			m[libpf.Intern(kv[i])] = libpf.Intern(kv[i+1])
+		}
+		return m
+	}
+	trace, span := "0102030405060708090a0b0c0d0e0f10", "1112131415161718"
+	all := label("trace_id", trace, "span_id", span, "tenant", "a\x00b", "request", "17", "zone", strings.Repeat("z", 500))
+
+	var k sampleKey
+	c := config{spans: true, labels: []string{"zone", "tenant"}}
+	c.tell(&k, all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	if k.trace[0] != 1 || k.span[7] != 0x18 {
+		t.Errorf("the span is %x %x", k.trace, k.span)
+	}
+	got := splitLabels(k.labels)
+	if len(got) != 2 || got[0] != (wire.Label{Key: "tenant", Value: "ab"}) || got[1].Key != "zone" || len(got[1].Value) != maxLabel {
+		t.Errorf("%+v", got)
+	}
+
+	k = sampleKey{}
+	c = config{labels: []string{"tenant"}}
+	c.tell(&k, all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	if k.trace != libpf.InvalidAPMTraceID || k.span != libpf.InvalidAPMSpanID {
+		t.Error("spans that nobody asked for")
+	}
+
+	k = sampleKey{}
+	c = config{spans: true}
+	c.tell(&k, label("trace_id", "no hexadecimal", "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	if k.span != libpf.InvalidAPMSpanID || k.labels != "" {
+		t.Error("a span without its trace links to nothing")
+	}
+}
+
+// lockedBuffer is what the writing goroutine writes to.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func newTestSampler(w io.Writer) *sampler {
+	s := newSampler(wire.NewWriter(w), config{hz: 19}, &counters{}, slog.New(slog.DiscardHandler))
+	s.procs.pids[7] = known{proc: &proc{Proc: wire.Proc{PID: 7, Start: 1, MntNS: 2, Exe: "python3"}, language: wire.FramePython}, alive: 1 << 62}
+	s.pid, s.ktime = 7, 1000
+	return s
+}
+
+func trace(frames ...libpf.Frame) *libpf.Trace {
+	t := &libpf.Trace{}
+	for i := range frames {
+		t.Frames.Append(&frames[i])
+	}
+	return t
+}
+
+// report hands over what the profiler has, as handle does.
+func (s *sampler) report(t *testing.T, x *libpf.Trace) {
+	t.Helper()
+	s.counters[wire.CounterTaken].Add(1)
+	if err := s.ReportTraceEvent(x, &samples.TraceEventMeta{Comm: libpf.NewCommFromString("worker")}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Frames of an interpreter that differ only in their line are two stacks: the profiler's own hash does not see that.
+func TestSampler(t *testing.T) {
+	var out lockedBuffer
+	s := newTestSampler(&out)
+	python := func(line libpf.SourceLineno) libpf.Frame {
+		return libpf.Frame{Type: libpf.PythonFrame, FunctionName: libpf.Intern("heavy"), SourceFile: libpf.Intern("load.py"), SourceLine: line}
+	}
+	abort := libpf.Frame{Type: libpf.UnknownFrame.Error(), AddressOrLineno: 4012}
+	for range 3 {
+		s.report(t, trace(python(14)))
+	}
+	s.report(t, trace(python(15)))
+	s.report(t, trace(libpf.Frame{Type: libpf.NativeFrame, AddressOrLineno: 0x10}, abort))
+	s.report(t, trace())
+	s.close()
+
+	r := wire.NewReader(&out.b)
+	byLine := map[uint64]uint64{}
+	var last wire.Stats
+	var aborted uint64
+	for {
+		ev, err := r.Next()
+		if err != nil {
+			break
+		}
+		for _, x := range ev.Flush.Samples {
+			if x.Comm != "worker" || x.Proc.PID != 7 || x.Proc.MntNS != 2 {
+				t.Errorf("%+v", x)
+			}
+			if x.Stack.Abort != 0 {
+				aborted += x.Count
+				if x.Stack.Abort != 4012 || len(x.Stack.Frames) != 1 {
+					t.Errorf("%+v", x.Stack)
+				}
+				continue
+			}
+			byLine[x.Stack.Frames[0].Line] += x.Count
+		}
+		last = ev.Flush.Stats
+	}
+	if byLine[14] != 3 || byLine[15] != 1 || aborted != 1 {
+		t.Errorf("%v, %d not complete", byLine, aborted)
+	}
+	if last.Taken != 6 || last.Sent != 5 || last.Idle != 1 || last.Pending != 0 || last.Aborts[4012] != 1 {
+		t.Errorf("%+v", last)
+	}
+	if l := last.Languages[wire.FramePython]; l.Frames != 4 || l.Expected != 5 || l.Missing != 1 {
+		t.Errorf("%+v", l)
+	}
+	if taken, dropped := s.counters[wire.CounterTaken].Load(), s.counters[wire.CounterDropped].Load(); taken != 6 || dropped != 1 {
+		t.Errorf("%d taken, %d dropped", taken, dropped)
+	}
+}
+
+// However many stacks come while nobody reads, what is kept is bounded, and what is not kept is counted.
+func TestSlowReader(t *testing.T) {
+	r, w := io.Pipe()
+	s := newTestSampler(w)
+	const n = maxPending + maxStacks
+	for i := range n {
+		s.report(t, trace(libpf.Frame{Type: libpf.NativeFrame, AddressOrLineno: libpf.AddressOrLineno(i)}))
+	}
+	if len(s.stacks) > maxStacks || len(s.pending) > maxPending {
+		t.Errorf("%d stacks, %d samples are kept", len(s.stacks), len(s.pending))
+	}
+	ended := make(chan uint64)
+	go func() {
+		in, got := wire.NewReader(r), uint64(0)
+		for {
+			ev, err := in.Next()
+			if err != nil {
+				if err != io.EOF {
+					t.Error(err)
+				}
+				ended <- got
+				return
+			}
+			got += uint64(len(ev.Flush.Samples))
+		}
+	}()
+	s.close()
+	w.Close()
+	got := <-ended
+	if s.stats.Full == 0 || got+s.stats.Full != n {
+		t.Errorf("%d arrived, %d were dropped, of %d", got, s.stats.Full, n)
+	}
+}
+
+// A process that has ended is known all the same, and one that has its PID afterwards is not taken for it.
+func TestProcessThatHasEnded(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("eBPF wants root")
+	}
+	e, err := watchExits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	p := newProcs()
+	p.exits = e
+
+	cmd := exec.Command("sleep", "0.3")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	pid, during := uint32(cmd.Process.Pid), clock(unix.CLOCK_MONOTONIC)
+	start, mntns, err := readProc(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	got := p.get(pid, during)
+	if !sameStart(got.Start, start) || got.MntNS != mntns || mntns == 0 {
+		t.Errorf("%+v, not %d %d", got.Proc, start, mntns)
+	}
+	if again := p.get(pid, during); again != got {
+		t.Error("the same process is another")
+	}
+	// What the kernel does of it after its end is noted is its own, too.
+	if later := p.get(pid, clock(unix.CLOCK_MONOTONIC)); !sameStart(later.Start, start) {
+		t.Errorf("after its end it is %+v", later.Proc)
+	}
+	self := p.get(uint32(os.Getpid()), clock(unix.CLOCK_MONOTONIC))
+	if self.Start == 0 || self.MntNS != mntns || !strings.HasSuffix(self.Exe, ".test") {
+		t.Errorf("%+v", self.Proc)
+	}
+	// A sample from before this process began is of whoever had the PID then.
+	if before := p.get(uint32(os.Getpid()), 1); before.Start != 0 {
+		t.Errorf("%+v", before.Proc)
+	}
+}

@@ -1,0 +1,85 @@
+package unwinder
+
+import (
+	"context"
+	"sync"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/metrics"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// instruments are the unwinder's metrics in Inspektor Gadget's registry. Its gauges panic in v0.55.0: what goes up and down is an
+// up-down counter.
+type instruments struct {
+	taken, dropped, incomplete, frames, restarts metric.Int64Counter
+	away                                         metric.Float64Counter
+	memory                                       metric.Int64UpDownCounter
+}
+
+var theInstruments = sync.OnceValue(func() *instruments {
+	counter := func(name, unit, what string) metric.Int64Counter {
+		c, _ := metrics.Int64Counter("ig_otel_profiles_unwinder_"+name, metric.WithUnit(unit), metric.WithDescription(what))
+		return c
+	}
+	away, _ := metrics.Float64Counter("ig_otel_profiles_unwinder_away", metric.WithUnit("s"),
+		metric.WithDescription("Time without samples because the unwinder had to be started anew"))
+	memory, _ := metrics.Int64UpDownCounter("ig_otel_profiles_unwinder_memory", metric.WithUnit("By"),
+		metric.WithDescription("Memory that the unwinder takes, by where"))
+	return &instruments{
+		taken:      counter("samples", "{sample}", "Samples that the unwinder has taken"),
+		dropped:    counter("samples_dropped", "{sample}", "Samples that did not come out of the unwinder, by reason"),
+		incomplete: counter("stacks_incomplete", "{sample}", "Samples whose stack ends before the program's entry, by reason"),
+		frames:     counter("samples_by_language", "{sample}", "Samples with a frame of a language"),
+		restarts:   counter("restarts", "{restart}", "How often the unwinder had to be started anew"),
+		away:       away, memory: memory,
+	}
+})
+
+// reporter adds the changes of the broker's totals to the metrics.
+type reporter struct {
+	mu   sync.Mutex
+	last unwinder.Totals
+}
+
+func (r *reporter) report(now unwinder.Totals) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := r.last
+	r.last = now
+	m, ctx := theInstruments(), context.Background()
+	add := func(c metric.Int64Counter, now, was uint64, attrs ...attribute.KeyValue) {
+		if c != nil && now > was {
+			c.Add(ctx, int64(now-was), metric.WithAttributes(attrs...))
+		}
+	}
+	add(m.taken, now.Taken, was.Taken)
+	for _, d := range []struct {
+		reason   string
+		now, was uint64
+	}{
+		{"full", now.Full, was.Full}, {"failed", now.Failed, was.Failed}, {"empty", now.Idle, was.Idle},
+		{"kernel", now.KernelLost, was.KernelLost}, {"crash", now.Crashed, was.Crashed},
+	} {
+		add(m.dropped, d.now, d.was, attribute.String("reason", d.reason))
+	}
+	for reason, n := range now.Aborts {
+		add(m.incomplete, n, was.Aborts[reason], attribute.String("reason", unwinder.Reason(reason)))
+	}
+	for t := range now.Languages {
+		if name := wire.FrameType(t).String(); name != "" {
+			add(m.frames, now.Languages[t].Frames, was.Languages[t].Frames, attribute.String("language", name))
+		}
+	}
+	add(m.restarts, now.Restarts, was.Restarts)
+	if d := now.Away - was.Away; m.away != nil && d > 0 {
+		m.away.Add(ctx, d.Seconds())
+	}
+	if m.memory != nil {
+		m.memory.Add(ctx, int64(now.Memory)-int64(was.Memory), metric.WithAttributes(attribute.String("where", "process")))
+		m.memory.Add(ctx, int64(now.KernelMemory)-int64(was.KernelMemory), metric.WithAttributes(attribute.String("where", "kernel")))
+	}
+}

@@ -1,0 +1,73 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// testPolyglot: without the node's PID namespace profile_polyglot says what it lacks, and the daemon goes on; with it, as the
+// guide has it, pods have whole stacks, and those of other namespaces are absent.
+func testPolyglot(t *testing.T, c cluster) {
+	before, _ := c.daemonPod(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := c.try(ctx, "kubectl", "gadget", "run", polyglotImage, "-n", "shop", "--timeout", "30")
+	require.ErrorContains(t, err, "the host's PID namespace")
+	require.ErrorContains(t, err, "hostPID")
+	after, _ := c.daemonPod(t)
+	require.Equal(t, before, after, "the daemon goes on")
+
+	c.kubectl(t, "-n", "gadget", "patch", "daemonset", "gadget", "--type=merge", "-p", `{"spec": {"template": {"spec": {"hostPID": true}}}}`)
+	c.daemonPod(t)
+	since := time.Now()
+	g := c.follow(t, "run", polyglotImage, "-n", "shop", "-o", "json", "--frequency=99", "--otel-profiles-exporter=collector")
+	pods := []string{"solo", "hostnet", "ledger-0"}
+	for _, pod := range pods {
+		g.waitForBurn(t, pod)
+	}
+	g.stop(t)
+	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
+		for _, pod := range pods {
+			if !wholeStack(samples, pod) {
+				return fmt.Errorf("no stack of the pod %s from burn_leaf to main", pod)
+			}
+		}
+		return nil
+	})
+	for _, s := range c.arrived(t, since) {
+		require.Equal(t, "shop", s.Resource["k8s.namespace.name"], "a sample of a namespace that the run is not about: %v", s.Resource)
+	}
+	out := c.kubectl(t, "-n", "gadget", "logs", "-l", "k8s-app=gadget", "--tail=-1")
+	summary := ""
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "samples taken") {
+			summary = line
+		}
+	}
+	require.NotEmpty(t, summary, "the closing line of the run")
+	t.Log(summary)
+}
+
+// wholeStack tells whether a pod has a stack with all of its callers.
+func wholeStack(samples []receiver.Sample, pod string) bool {
+	for _, s := range samples {
+		if s.Resource["k8s.pod.name"] != pod {
+			continue
+		}
+		var names []string
+		for _, f := range s.Stack {
+			names = append(names, f.Name)
+		}
+		if strings.Contains(strings.Join(names, ";"), "burn_leaf;burn_middle;burn_outer;main") {
+			return true
+		}
+	}
+	return false
+}

@@ -139,9 +139,10 @@ E2E = E2E_BIN=$(CURDIR)/$(BIN) E2E_GADGETS=$(CURDIR)/$(BUILD)/gadgets go test -t
 test-e2e: test-profile test-delivery test-hub test-gadgets test-matrix ## Run the end-to-end tests (root)
 
 .PHONY: test-profile
-test-profile: build gadgets collector ## Profile programs of known shares into a real Collector (root)
-	@.ci/packages $(C_PACKAGES)
+test-profile: build gadgets collector $(BIN)/profile ## Profile programs of known shares into a real Collector, and with the command profile (root)
+	@.ci/packages $(C_PACKAGES) gcc python3
 	$(E2E) ./test/e2e/...
+	$(E2E) ./test/profile/...
 
 .PHONY: test-loads
 test-loads: ## Build and run the programs whose profile is known

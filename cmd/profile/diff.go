@@ -76,7 +76,7 @@ func runDiff(args []string, out io.Writer) error {
 	fmt.Fprintf(out, "%s%s for each %s\n", unit, title(kind), per)
 	lines := make([]string, 0, 2)
 	for i, name := range []string{"before:", "after: "} {
-		lines = append(lines, fmt.Sprintf("%s %s, %.0f s: %s", name, infos[i].Target, infos[i].Seconds, flags.Arg(i)))
+		lines = append(lines, fmt.Sprintf("%s %s, %.0f s: %s", name, report.Shown(infos[i].Target, 80), infos[i].Seconds, flags.Arg(i)))
 		fmt.Fprintln(out, " ", lines[i])
 	}
 	fmt.Fprintln(out)

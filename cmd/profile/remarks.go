@@ -51,7 +51,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	whole := r.gadget.name == polyglot
 	switch {
 	case interpreter != "" && !whole:
-		lines = append(lines, fmt.Sprintf("%s is an interpreter: %s shows its own functions, not those of the program that it runs; --gadget polyglot does", interpreter, r.gadget.name))
+		lines = append(lines, fmt.Sprintf("%s is an interpreter: %s shows its own functions, not those of the program that it runs; --gadget polyglot does", report.Shown(interpreter, 64), r.gadget.name))
 	case lone/user >= remarkable && !whole:
 		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks end after one function: the program has no frame pointers; --gadget polyglot finds the callers all the same", 100*lone/user))
 	}
@@ -64,7 +64,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		}
 		where := ""
 		if worst != "." && worst != "" {
-			where = ", most of them in " + worst
+			where = ", most of them in " + report.Shown(worst, 64)
 		}
 		lines = append(lines, fmt.Sprintf("%.0f %% of the functions have no name%s: no symbol table was found", 100*nameless/user, where))
 	}

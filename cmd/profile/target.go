@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
 // target is what to sample. The zero value is everything.
@@ -46,7 +48,7 @@ func (t target) String() string {
 	switch {
 	case t.pid != 0:
 		if name := commOf(t.pid); name != "" {
-			return fmt.Sprintf("process %d (%s)", t.pid, name)
+			return fmt.Sprintf("process %d (%s)", t.pid, report.Shown(name, 2*commLength))
 		}
 		return fmt.Sprintf("process %d", t.pid)
 	case t.comm != "":

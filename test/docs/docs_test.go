@@ -14,6 +14,7 @@ package docs
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -155,6 +156,12 @@ type environment struct {
 	vars   []string
 }
 
+// mounted is a script that mounts, in a mount namespace of its own, what distributions mount at boot and sandboxes do not.
+const mounted = `
+mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
+mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
+exec "$@"`
+
 // prepare makes what the pages take for granted: ig in the PATH, sudo, a Collector at the standard ports and under the name
 // of the distribution's, and a Python program at work.
 func prepare(t *testing.T, top string) *environment {
@@ -162,6 +169,7 @@ func prepare(t *testing.T, top string) *environment {
 	dir := t.TempDir()
 	prefix, err := sandbox.Prefix(t.Context(), dir)
 	require.NoError(t, err)
+	prefix = append([]string{"unshare", "--mount", "sh", "-ec", mounted, "sh"}, prefix...)
 	bin := filepath.Join(top, "build/bin")
 	if from := os.Getenv("E2E_BIN"); from != "" {
 		bin = from
@@ -179,7 +187,15 @@ service:
   telemetry: {metrics: {level: none}, logs: {level: warn}}
   pipelines: {profiles: {receivers: [otlp], exporters: [nop]}}
 `), 0o600))
+	if conn, err := net.Dial("tcp", "127.0.0.1:4317"); err == nil {
+		require.Failf(t, "port 4317 is taken", "by something that listens at %s: end it first", conn.RemoteAddr())
+	}
 	start(t, exec.Command(collector, "--config", config, "--feature-gates=service.profilesSupport"))
+
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", "127.0.0.1:4317")
+		return err == nil && conn.Close() == nil
+	}, time.Minute, 100*time.Millisecond, "the Collector does not listen")
 
 	program := filepath.Join(dir, "shop.py")
 	require.NoError(t, os.WriteFile(program, []byte(`
@@ -213,7 +229,7 @@ func (e *environment) run(t *testing.T, b block, text string) {
 		text = strings.ReplaceAll(text, ":dev", ":"+tag)
 	}
 	t.Cleanup(func() {
-		for _, pattern := range []string{"before", "after", "difference.html", "profile-[0-9]*-*-*"} {
+		for _, pattern := range []string{"build/before", "build/after", "difference.html", "profile-[0-9]*-*-*"} {
 			made, err := filepath.Glob(filepath.Join(e.top, pattern))
 			require.NoError(t, err)
 			for _, file := range made {

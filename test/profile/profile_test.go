@@ -1,0 +1,155 @@
+//go:build e2e
+
+// Package profile runs the command profile on programs whose profile is known, through the real kernel.
+package profile
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/sandbox"
+)
+
+// command returns a run of the built profile.
+func command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	bin := os.Getenv("E2E_BIN")
+	require.NotEmpty(t, bin, "run this with \"make test-profile\"")
+	prefix, err := sandbox.Prefix(ctx, t.TempDir())
+	require.NoError(t, err)
+	argv := append(append(prefix, filepath.Join(bin, "profile")), args...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	cmd.WaitDelay = time.Minute
+	return cmd
+}
+
+// run returns what a command says, and fails unless it ends as wanted.
+func run(t *testing.T, succeeds bool, args ...string) string {
+	t.Helper()
+	output, err := command(t.Context(), t, args...).CombinedOutput()
+	t.Logf("profile %s\n%s", strings.Join(args, " "), output)
+	if succeeds {
+		require.NoError(t, err)
+	} else {
+		require.Error(t, err)
+	}
+	return string(output)
+}
+
+// start runs a program whose shares are known, and returns its process's number.
+func start(t *testing.T, name string) (loads.Load, string) {
+	t.Helper()
+	load, err := loads.Find(name)
+	require.NoError(t, err)
+	program, err := load.Build(t.Context(), t.TempDir())
+	require.NoError(t, err)
+	process, err := program.Start(t.Context(), loads.DefaultLimit)
+	require.NoError(t, err)
+	t.Cleanup(func() { process.Stop() })
+	return load, fmt.Sprint(process.PID)
+}
+
+// self returns what the table says that a function took itself, in percent; 0 if it is not there.
+func self(t *testing.T, table, function string) (percent float64) {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^ *([0-9.]+)% +[0-9.]+% +[0-9.]+  .*` + regexp.QuoteMeta(function) + `(\(.*\))?$`).FindStringSubmatch(table)
+	if m == nil {
+		return 0
+	}
+	_, err := fmt.Sscan(m[1], &percent)
+	require.NoError(t, err)
+	return percent
+}
+
+// TestOwnService: the table of a C, a Go and a Python program names its functions, in the order of their shares.
+func TestOwnService(t *testing.T) {
+	for _, tc := range []struct{ name, gadget string }{{"c-fp", "cpu"}, {"go", "cpu"}, {"python", "polyglot"}} {
+		t.Run(tc.name, func(t *testing.T) {
+			load, pid := start(t, tc.name)
+			dir := filepath.Join(t.TempDir(), "result")
+			table := run(t, true, "--pid", pid, "--seconds", "8", "--gadget", tc.gadget, "-o", dir)
+			require.Len(t, load.Shares, 3)
+			first, second := self(t, table, load.Shares[0].Function), self(t, table, load.Shares[1].Function)
+			require.Greater(t, first, second)
+			require.Positive(t, second)
+			for _, file := range []string{"flamegraph.html", "profiles.jsonl", "run.json", "samples-cpu.pb.gz"} {
+				require.FileExists(t, filepath.Join(dir, file))
+			}
+		})
+	}
+}
+
+// TestDefaultGadget is one that can run here.
+func TestDefaultGadget(t *testing.T) {
+	_, pid := start(t, "c-fp")
+	said := run(t, true, "--pid", pid, "--seconds", "5", "-o", filepath.Join(t.TempDir(), "result"))
+	require.Contains(t, said, "with profile_polyglot:")
+	require.NotContains(t, said, "cannot run here")
+}
+
+// TestNothing: what matched nothing is an error with its reason.
+func TestNothing(t *testing.T) {
+	idle := exec.Command("sleep", "300")
+	require.NoError(t, idle.Start())
+	t.Cleanup(func() {
+		_ = idle.Process.Kill() // it sleeps
+		_ = idle.Wait()
+	})
+	pid := fmt.Sprint(idle.Process.Pid)
+	dir := filepath.Join(t.TempDir(), "result")
+	require.Contains(t, run(t, false, "--pid", pid, "--seconds", "2", "--gadget", "cpu", "-o", dir), "used no CPU time in these 2 s: it waits")
+	require.Contains(t, run(t, false, "--comm", "nobody-is-this", "--seconds", "2", "--gadget", "cpu", "-o", dir), "no program or thread is called")
+	require.Contains(t, run(t, false, "--pid", "999999999", "-o", dir), "there is no process 999999999")
+	require.Contains(t, run(t, false, pid), "is too much")
+}
+
+// TestInterrupt: what was seen until Ctrl-C is reported. Then the result is compared and served.
+func TestInterrupt(t *testing.T) {
+	_, pid := start(t, "c-fp")
+	dir := filepath.Join(t.TempDir(), "result")
+	cmd := command(t.Context(), t, "--pid", pid, "--seconds", "600", "--gadget", "cpu", "-o", dir)
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, &said
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool {
+		info, err := os.Stat(filepath.Join(dir, "profiles.jsonl"))
+		return err == nil && info.Size() > 0
+	}, 2*time.Minute, 200*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	require.NoError(t, cmd.Wait(), said.String())
+	require.Contains(t, said.String(), "stopped early")
+	require.Contains(t, said.String(), "SELF")
+
+	page := filepath.Join(t.TempDir(), "difference.html")
+	require.Contains(t, run(t, true, "diff", dir, dir, "-o", page), "in all (+0%)")
+	require.FileExists(t, page)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	server := command(ctx, t, "open", "--port", "0", dir)
+	output, err := server.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, server.Start())
+	line := make([]byte, 200)
+	n, err := output.Read(line)
+	require.NoError(t, err)
+	url := strings.Fields(string(line[:n]))[0]
+	response, err := http.Get(url)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	cancel()
+	_ = server.Wait() // interrupted
+}

@@ -23,12 +23,13 @@ type parca struct {
 }
 
 // startParca starts Parca on loopback, with its data in memory.
-func startParca(t *testing.T) *parca {
+func startParca(t *testing.T, flags ...string) *parca {
 	t.Helper()
 	p := &parca{address: collectortest.FreeAddr(t)}
 	p.process = run(t, "http://"+p.address+"/api/profiles/types", nil, built(t, "E2E_BIN", "parca"),
-		"--config-path="+writeFile(t, "parca.yaml", "object_storage:\n  bucket:\n    type: FILESYSTEM\n    config: {directory: "+t.TempDir()+"}\n"),
-		"--http-address="+p.address, "--log-level=warn")
+		append([]string{"--config-path=" + writeFile(t, "parca.yaml", "object_storage:\n  bucket:\n    type: FILESYSTEM\n    config: {directory: "+t.TempDir()+"}\n"),
+			"--http-address=" + p.address, "--log-level=warn",
+			"--debuginfod-upstream-servers=127.0.0.1:1"}, flags...)...)
 	return p
 }
 
@@ -109,23 +110,26 @@ func (p *parca) diff(t *testing.T, selector string, left, right span) (int64, in
 		q[k] = v
 	}
 	q.Set("mode", "MODE_DIFF")
+	q.Set("diff.absolute", "true") // else the left side is stretched to the right one
 	q.Set("diff.a.mode", "MODE_MERGE")
 	q.Set("diff.b.mode", "MODE_MERGE")
 	var answer struct {
 		Top struct {
 			List []struct {
-				Cumulative, Diff, Flat, FlatDiff number
+				Meta struct {
+					Function struct{ Name string }
+				}
+				Cumulative, Diff number
 			}
 		}
 	}
 	call(t, p.url("query"), q, nil, &answer)
-	// What each function has of its own adds up to the right side, and the differences to what lies between.
-	var b, d int64
 	for _, n := range answer.Top.List {
-		b += int64(n.Flat)
-		d += int64(n.FlatDiff)
+		if n.Meta.Function.Name == entry {
+			return int64(n.Cumulative - n.Diff), int64(n.Cumulative)
+		}
 	}
-	return b - d, b
+	return 0, 0
 }
 
 // seconds: Parca multiplies samples by their period.

@@ -41,7 +41,7 @@ type server interface {
 	// flame is the total of the flame graph that its page draws, stored that of its samples over time.
 	flame(t *testing.T, selector string, in span) int64
 	stored(t *testing.T, selector string, in span) int64
-	// diff is the two totals of a flame graph of differences.
+	// diff is what the two sides of a comparison have, in the function entry where it is by function.
 	diff(t *testing.T, selector string, left, right span) (int64, int64)
 	// seconds turns a value into seconds of CPU time.
 	seconds(value int64, frequency int) float64

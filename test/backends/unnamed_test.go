@@ -1,0 +1,68 @@
+//go:build e2e
+
+package backends
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestNothingVanishes sends the stacks of a program without any symbols. Pyroscope's flame graph has only frames with
+// a function: with the preset all of them have one, and without it they are missing from the picture.
+func TestNothingVanishes(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("eBPF programs are for root alone")
+	}
+	named, bare := startPyroscope(t), startPyroscope(t)
+	config := "operator:\n  otel-profiles:\n    exporters:\n" +
+		exporter(t, "pyroscope", "pyroscope", "named", named.addr()) +
+		exporter(t, "pyroscope", "pyroscope", "bare", bare.addr()) + "        unnamed_functions: none\n"
+	program := filepath.Join(t.TempDir(), "stripped")
+	output(t, "", "clang", "-O0", "-fno-omit-frame-pointer", "-static", "-s", "-o", program, "../e2e/testdata/burn.c")
+	begin := time.Now().Add(-time.Second)
+	used := burn(t, program, config, "named,bare")
+	all := span{begin, time.Now().Add(2 * time.Second)}
+
+	var stored int64
+	require.Eventually(t, func() bool {
+		stored = named.stored(t, "{}", all)
+		return named.seconds(stored, frequency) > 0.9*used.Seconds()
+	}, time.Minute, 2*time.Second)
+	require.Equal(t, stored, named.flame(t, "{}", all), "the flame graph has all that is stored")
+	inFile := int64(0)
+	for _, s := range named.query(t, "{}", all) {
+		if strings.Contains(strings.Join(s.functions, " "), "[stripped]") {
+			inFile += s.value
+		}
+	}
+	require.Greater(t, float64(inFile), 0.9*float64(stored), "frames have the name of their file")
+
+	require.Equal(t, stored, bare.stored(t, "{}", all))
+	missing := 100 - 100*float64(bare.flame(t, "{}", all))/float64(stored)
+	t.Logf("without names %.0f %% of the CPU time is missing from the flame graph", missing)
+	require.Greater(t, missing, 50.0)
+}
+
+// TestCompression shows what the receivers say to zstd, and that the log has the remedy.
+func TestCompression(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("eBPF programs are for root alone")
+	}
+	for _, s := range []server{startPyroscope(t), startParca(t)} {
+		for transport, remedy := range map[string]string{"otlp-grpc": "set compression: gzip", "otlp-http": "compression"} {
+			t.Run(s.name()+" "+transport, func(t *testing.T) {
+				config := "operator:\n  otel-profiles:\n    exporters:\n" +
+					strings.Replace(exporter(t, s.name(), s.name(), "zstd", s.addr()), "exporter: otlp-grpc", "exporter: "+transport, 1) + "        compression: zstd\n"
+				said := sample(t, config)
+				require.Contains(t, said, "zstd is refused by", "a warning before anything is sent")
+				require.Contains(t, said, remedy)
+				require.NotContains(t, said, "service.profilesSupport", "not the version of the protocol")
+			})
+		}
+	}
+}

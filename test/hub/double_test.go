@@ -1,0 +1,61 @@
+//go:build e2e
+
+package hub
+
+import (
+	"strings"
+	"testing"
+
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
+)
+
+// neighbours counts the lines whose function is also the one before it in the table, and the others.
+func neighbours(requests []*collectorpb.ExportProfilesServiceRequest) (same, other int) {
+	for _, req := range requests {
+		d := req.GetDictionary()
+		for _, l := range d.GetLocationTable() {
+			for _, line := range l.GetLines() {
+				if f := line.GetFunctionIndex(); d.FunctionTable[f].GetNameStrindex() == d.FunctionTable[f-1].GetNameStrindex() {
+					same++
+				} else {
+					other++
+				}
+			}
+		}
+	}
+	return same, other
+}
+
+// TestDoubledFunctions: the functions that Parca wants twice go through the documented processors as they are, and
+// through what makes one request of several they do not.
+func TestDoubledFunctions(t *testing.T) {
+	for name, tc := range map[string]struct {
+		config string
+		stay   bool
+	}{
+		"relay": {documented(t, "relay"), true},
+		"hub":   {documented(t, "hub"), true},
+		"batch": {strings.Replace(documented(t, "hub"), "    tls: {insecure:", "    "+documented(t, "hub-batch")+"    tls: {insecure:", 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			backend := start(t)
+			c := collectortest.NewWithConfig(t, tc.config, "BACKEND="+backend.Addr(), "BACKEND_INSECURE=true")
+			c.Start()
+			for range 2 {
+				send(t, exporter(t, "hub-exporter", "http://"+c.GRPC)+"        function_table: double\n", rows())
+			}
+			c.Stop()
+			same, other := neighbours(backend.Requests())
+			if tc.stay {
+				require.Positive(t, same)
+				require.Zero(t, other)
+			} else {
+				require.Positive(t, other, "%d lines with the same function before theirs", same)
+			}
+		})
+	}
+}

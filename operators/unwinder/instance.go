@@ -13,6 +13,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
@@ -32,6 +33,7 @@ type instance struct {
 	broker   *unwinder.Broker
 	log      logger.Logger
 	settings unwinder.Settings
+	text     string // the parameter
 	filter   filter
 	rows     rows
 
@@ -68,6 +70,7 @@ func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 		i.filter.namespaces = watched
 		i.filter.look()
 	}
+	i.rows.text = i.text == "true" || i.text == textAuto && tune.ReadingOf(gadgetCtx).Anybody(sourceName)
 	i.before = i.broker.Totals()
 	var err error
 	if i.sub, err = i.broker.Subscribe(gadgetCtx.Context(), i.settings); err != nil {

@@ -38,6 +38,9 @@ const (
 	ParamLabels    = "labels"
 )
 
+// textAuto leaves out text that nobody reads.
+const textAuto = "auto"
+
 // operatorPriority lies between that of the OCI handler (-1000), which reads the metadata, and those of localmanager and kubemanager
 // (-1), which look for data sources.
 const operatorPriority = -100
@@ -96,8 +99,8 @@ func (*operator) InstanceParams() api.Params {
 			Description: "Tell samples apart by these pprof labels of Go programs, comma-separated",
 		},
 		{
-			Key: ParamText, DefaultValue: "true", TypeHint: api.TypeBool,
-			Description: "Turn the stack of each row into text. Where only otel-profiles reads them, switching it off saves CPU time",
+			Key: ParamText, DefaultValue: textAuto, PossibleValues: []string{textAuto, "true", "false"},
+			Description: "Turn the stack of each row into text: true, false or auto, which does so if somebody reads the rows",
 		},
 	}
 }
@@ -160,8 +163,10 @@ func (i *instance) configure(values api.ParamValues) error {
 	if err := i.settings.Check(); err != nil {
 		return fmt.Errorf("parameters of the gadget: %w", err)
 	}
-	if i.rows.text, err = strconv.ParseBool(values[ParamText]); err != nil {
-		return fmt.Errorf("parameter %q: %q is neither true nor false", ParamText, values[ParamText])
+	switch i.text = values[ParamText]; i.text {
+	case textAuto, "true", "false":
+	default:
+		return fmt.Errorf("parameter %q: %q is none of auto, true and false", ParamText, i.text)
 	}
 	for _, s := range list(values[ParamPID]) {
 		pid, err := strconv.ParseUint(s, 10, 32)

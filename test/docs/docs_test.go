@@ -9,6 +9,7 @@
 //	```sh cluster      needs Kubernetes; test/k8s does the same on a cluster
 //	```sh elsewhere    needs another machine, a registry or the internet
 //	```sh long         takes longer than CI has
+//	```sh tested       run by a test beside what it is about, which makes the files it needs
 package docs
 
 import (
@@ -31,7 +32,7 @@ import (
 )
 
 // marks are what may stand behind the language of a block.
-var marks = []string{"cluster", "elsewhere", "long"}
+var marks = []string{"cluster", "elsewhere", "long", "tested"}
 
 // runFor is how long a command runs that has no end before it is interrupted.
 const runFor = 12 * time.Second

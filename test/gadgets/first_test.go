@@ -18,7 +18,7 @@ import (
 // block returns what a page has between its marks for a name, in a block of code.
 func block(t *testing.T, page []byte, name string) string {
 	t.Helper()
-	found := regexp.MustCompile("(?s)<!-- begin " + regexp.QuoteMeta(name) + " -->\n\n```[a-z]*\n(.*?)```\n").FindSubmatch(page)
+	found := regexp.MustCompile("(?s)<!-- begin " + regexp.QuoteMeta(name) + " -->\n\n```[a-z ]*\n(.*?)```\n").FindSubmatch(page)
 	require.NotNil(t, found, "the page has no %s", name)
 	return string(found[1])
 }

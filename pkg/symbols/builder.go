@@ -94,6 +94,9 @@ func (t *Table) addSymbols(f *elfFile, symbols []symbol, strings *section, sourc
 		if err != nil {
 			return err
 		}
+		if n := bytes.IndexByte(s, '@'); n > 0 {
+			s = s[:n] // the version of a library's symbol: memcpy@@GLIBC_2.14
+		}
 		if len(s) == 0 {
 			continue
 		}

@@ -3,6 +3,7 @@ package symbols
 import (
 	"debug/elf"
 	"encoding/binary"
+	"path"
 	"strings"
 )
 
@@ -28,9 +29,7 @@ func (d *dwarfReader) fileNumber(dir, name string) uint32 {
 	if name == "" {
 		return 0
 	}
-	if !strings.HasPrefix(name, "/") && dir != "" {
-		name = dir + "/" + name
-	}
+	name = path.Clean(join(dir, name))
 	if len(name) > maxPath {
 		return 0
 	}
@@ -158,9 +157,10 @@ func (d *dwarfReader) lineFiles5(p *lineProgram, folder string, width uint64) {
 		}
 	}
 	list(func(name string, _ uint64) {
-		if len(folders) > 0 {
+		switch {
+		case len(folders) > 0:
 			name = join(folders[0], name)
-		} else {
+		case name != folder: // the first one is the unit's
 			name = join(folder, name)
 		}
 		folders = append(folders, name)

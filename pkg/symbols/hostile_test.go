@@ -122,6 +122,7 @@ func TestWhatCounts(t *testing.T) {
 		symbol("untyped_alias", elf.STT_NOTYPE, elf.STB_GLOBAL, 1, 0x1100, 0x10),
 		symbol("chooses", elf.STT_GNU_IFUNC, elf.STB_GLOBAL, 1, 0x1200, 0x10),
 		symbol("assembly", elf.STT_FUNC, elf.STB_GLOBAL, 1, 0x1300, 0),
+		symbol("versioned@@LIB_1.2", elf.STT_FUNC, elf.STB_GLOBAL, 1, 0x1400, 0x10),
 		symbol("label", elf.STT_NOTYPE, elf.STB_LOCAL, 1, 0x1320, 0),
 		symbol("assembly at the end", elf.STT_FUNC, elf.STB_GLOBAL, 1, 0x1ff0, 0),
 	)
@@ -129,7 +130,7 @@ func TestWhatCounts(t *testing.T) {
 	require.NoError(t, err)
 	for addr, want := range map[uint64]string{
 		0x1000: "", 0x1100: "alias", 0x110f: "alias", 0x1110: "", 0x1200: "chooses", 0x1300: "assembly", 0x131f: "assembly", 0x1320: "",
-		0x1f00: "", 0x1ff0: "assembly at the end", 0x1fff: "assembly at the end", 0x2000: "", 0x3000: "", 0x5000: "",
+		0x1400: "versioned", 0x1f00: "", 0x1ff0: "assembly at the end", 0x1fff: "assembly at the end", 0x2000: "", 0x3000: "", 0x5000: "",
 	} {
 		got, _ := table.Lookup(addr)
 		require.Equal(t, want, got.Name, "%#x", addr)

@@ -68,7 +68,8 @@ type frameSettings struct {
 type frameCounts [names.NumStates]atomic.Uint64
 
 // append appends the frames of a user stack as they are exported: read are the frames as they were read, and
-// named, as many or none, what is known of their addresses.
+// named, as many or none, what is known of their addresses. The kernel follows frame pointers, and where a function
+// has none it goes on with whatever the register holds: the stack has ended before a caller that is in no code.
 func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) []profile.Frame {
 	for i := range read {
 		var known names.Frame
@@ -79,6 +80,9 @@ func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) [
 			if read[i].Name != "" {
 				known.State = names.Named
 			}
+		}
+		if i > 0 && known.State == names.NotCode && !s.raw {
+			break
 		}
 		dst = s.frame(dst, &read[i], &known)
 	}
@@ -165,6 +169,9 @@ func TextName(f *names.Frame, functionOnly bool) string {
 // count counts frames by what is known of them.
 func (c *frameCounts) count(read []profile.Frame, named []names.Frame) {
 	for i := range read {
+		if i > 0 && i < len(named) && named[i].State == names.NotCode {
+			return // the stack has ended
+		}
 		switch {
 		case i < len(named) && (named[i].State != names.Pending || read[i].Name == ""):
 			c[named[i].State].Add(1)

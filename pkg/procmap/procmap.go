@@ -25,9 +25,12 @@ import (
 	"context"
 	"maps"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
@@ -364,9 +367,14 @@ func (r *Resolver) ask(p Process, seen uint64, e *entry) bool {
 func (r *Resolver) run(ctx context.Context) {
 	sweep := time.NewTicker(10 * time.Second)
 	defer sweep.Stop()
+	// What is bounded is the CPU time of this thread: where the machine is busy, reading takes long and costs
+	// no more.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	credit, last := burst, time.Now()
 	for {
 		var begin time.Time
+		cpu := threadTime()
 		select { // processes end, files stay
 		case req := <-r.queue:
 			begin = time.Now()
@@ -388,7 +396,7 @@ func (r *Resolver) run(ctx context.Context) {
 		}
 		credit = min(burst, credit+begin.Sub(last)/slowdown)
 		last = time.Now()
-		credit -= last.Sub(begin)
+		credit -= threadTime() - cpu
 		if credit < 0 {
 			timer := time.NewTimer(-credit * slowdown)
 			select {
@@ -401,6 +409,15 @@ func (r *Resolver) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// threadTime is the CPU time of this thread.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
 }
 
 // makeRoom makes room for one more process. Under r.mu.

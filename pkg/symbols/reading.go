@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func (s *Store) run(ctx context.Context) {
@@ -19,17 +22,21 @@ func (s *Store) run(ctx context.Context) {
 			}
 		}
 	}()
+	// What is bounded is the CPU time of this thread: where the machine is busy, reading takes long and costs
+	// no more.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	credit, last := burst, time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case e := <-s.queue:
-			begin := time.Now()
+			begin, cpu := time.Now(), threadTime()
 			credit = min(burst, credit+begin.Sub(last)/slowdown)
 			t, err := s.read(ctx, e)
 			last = time.Now()
-			credit -= last.Sub(begin)
+			credit -= threadTime() - cpu
 			s.finish(e, t, err, last.Sub(begin))
 			if credit < 0 {
 				timer := time.NewTimer(-credit * slowdown)
@@ -41,6 +48,15 @@ func (s *Store) run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// threadTime is the CPU time of this thread.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
 }
 
 // finish takes over what reading has led to.

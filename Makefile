@@ -181,6 +181,11 @@ test-symbols: build ## Compare names of functions in programs and libraries with
 	@.ci/packages $(LOAD_PACKAGES) llvm libc6-arm64-cross libstdc++6-arm64-cross
 	$(E2E) ./test/symbols/...
 
+.PHONY: test-names
+test-names: build gadgets ## Profile programs of many kinds and compare the names of their frames with what nm says (root)
+	@.ci/packages $(LOAD_PACKAGES)
+	NAMES_DOC=$(CURDIR)/test/names/README.md $(E2E) ./test/names/...
+
 .PHONY: test-gadgets
 test-gadgets: build gadgets ## Run every gadget with a stack on the real kernel (root)
 	@.ci/packages $(C_PACKAGES)

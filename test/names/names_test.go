@@ -1,0 +1,325 @@
+//go:build e2e
+
+package names
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
+)
+
+// Bars, in percent.
+const (
+	barFile        = 98.0
+	barFileCompile = 95.0
+	barNames       = 98.0
+)
+
+// measured are the loads, and what the user frames of each must have. comms are the processes of those that
+// start others without pause.
+var measured = []struct {
+	load  string
+	comms []string
+	names bool // 98 % have a name
+	file  float64
+}{
+	{"c-fp", nil, true, barFile},
+	{"c-lib", nil, true, barFile},
+	{"c-lib-stripped", nil, false, barFile},
+	{"cpp", nil, true, barFile},
+	{"rust", nil, true, barFile},
+	{"go", nil, true, barFile},
+	{"go-stripped", nil, true, barFile},
+	{"go-pie", nil, true, barFile},
+	{"python-work", nil, false, barFile},
+	{"perl-work", nil, false, barFile},
+	{"bash", nil, false, barFile},
+	{"xz", []string{"xz"}, false, barFile},
+	{"openssl", []string{"openssl"}, false, barFile},
+	{"sqlite3", []string{"sqlite3"}, false, barFile},
+	{"node-perf", nil, false, barFile},
+	{"compile", []string{"cc1", "as", "gcc", "x86_64-linux-gn"}, false, barFileCompile},
+}
+
+// minSamples of user code are taken of each load, unless the machine is too busy for that.
+const (
+	minSamples = 300
+	longest    = 90 * time.Second
+)
+
+// built returns the path of what make has built.
+func built(t *testing.T, variable, name string) string {
+	t.Helper()
+	dir := os.Getenv(variable)
+	require.NotEmpty(t, dir, "%s is not set: run make test-names", variable)
+	path := filepath.Join(dir, name)
+	require.FileExists(t, path)
+	return path
+}
+
+// run is "ig run profile_cpu" under way, into a receiver.
+type run struct {
+	receiver *receiver.Receiver
+	log      *os.File
+	cancel   context.CancelFunc
+	ended    chan error
+}
+
+func startRun(t *testing.T) *run {
+	t.Helper()
+	ig := built(t, "E2E_BIN", "ig")
+	out, err := exec.CommandContext(t.Context(), ig, "image", "import", built(t, "E2E_GADGETS", "profile_cpu.tar")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	image := regexp.MustCompile(`profile_cpu:[\w.-]+`).Find(out)
+	require.NotNil(t, image, "%s", out)
+	r := &run{ended: make(chan error, 1)}
+	r.receiver, err = receiver.Start(receiver.Options{MaxBytes: 1 << 30, MaxMessageSize: 64 << 20})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.receiver.Close()) })
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.yaml")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
+operator:
+  otel-profiles:
+    exporters:
+      truth:
+        exporter: otlp-grpc
+        endpoint: %q
+        insecure: true
+        attributes: ["process.pid=sample"]
+        max_values_per_attribute: 0
+`, r.receiver.Addr()), 0o600))
+	r.log, err = os.Create(filepath.Join(dir, "log"))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	args := append([]string{"--config", config, "run", string(image)}, igrun.GadgetFlags()...)
+	args = append(args, "--otel-profiles-exporter=truth", "--otel-profiles-interval=2s", "--output=none", "--format-stacks=false", "--frequency=199")
+	cmd := igrun.Command(ctx, ig, args...)
+	cmd.Stdout, cmd.Stderr = r.log, r.log
+	require.NoError(t, cmd.Start())
+	go func() { r.ended <- cmd.Wait() }()
+	r.cancel = func() {
+		cancel()
+		<-r.ended
+		r.ended <- nil
+	}
+	t.Cleanup(func() { r.cancel(); r.log.Close() })
+	require.Eventually(t, func() bool { return len(r.receiver.Requests()) > 0 }, 2*time.Minute, 100*time.Millisecond, "nothing arrives")
+	return r
+}
+
+func (r *run) said(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(r.log.Name())
+	require.NoError(t, err)
+	return string(text)
+}
+
+// frames are distinct user frames with how often they were seen.
+type frames map[receiver.Frame]int64
+
+func userFrames(samples []receiver.Sample) frames {
+	all := frames{}
+	for _, s := range samples {
+		for _, f := range s.Stack {
+			if f.Type != "kernel" && !strings.HasPrefix(f.Name, "[incomplete") && !strings.HasPrefix(f.Name, "[truncated") && !strings.HasPrefix(f.Name, "[lost") {
+				all[f] += s.Total()
+			}
+		}
+	}
+	return all
+}
+
+// of are the samples of a load.
+func of(samples []receiver.Sample, pid int, comms []string, from time.Time) []receiver.Sample {
+	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool {
+		if comms == nil {
+			return s.Attributes["process.pid"] != fmt.Sprint(pid)
+		}
+		return s.Start.Before(from) || !slices.Contains(comms, s.Attributes["thread.name"])
+	})
+}
+
+func count(samples []receiver.Sample) (n int64) {
+	for _, s := range samples {
+		if slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Type != "kernel" }) {
+			n += s.Total()
+		}
+	}
+	return n
+}
+
+// verdict is what was found of a load.
+type verdict struct {
+	what                  string
+	frames, named, file   int64
+	rest                  map[string]int64
+	checked, wrong, other int64 // distinct addresses with names
+	missed                int64 // frames without one that nm has one for
+	wrongs                []string
+}
+
+func (v *verdict) percent(n int64) float64 { return 100 * float64(n) / float64(max(v.frames, 1)) }
+
+// inBrackets is a name that stands for none.
+func inBrackets(name string) bool {
+	return strings.HasPrefix(name, "[") && strings.HasSuffix(name, "]")
+}
+
+func judge(t *testing.T, what string, all frames) *verdict {
+	t.Helper()
+	v := &verdict{what: what, rest: map[string]int64{}}
+	files := map[string][]uint64{}
+	for f, n := range all {
+		v.frames += n
+		hasName := f.Name != "" && !inBrackets(f.Name)
+		hasFile := f.Mapping != "" || inBrackets(f.Name) && f.Name != "[unknown]" && f.Name != "[generated code]"
+		switch {
+		case hasName:
+			v.named += n
+		case hasFile:
+			v.file += n
+		default:
+			v.rest[f.Name] += n
+		}
+		if f.Mapping != "" {
+			require.NotZero(t, f.Address)
+			files[f.Mapping] = append(files[f.Mapping], f.Address)
+		}
+	}
+	for path, addrs := range files {
+		slices.Sort(addrs)
+		v.check(t, path, slices.Compact(addrs), all)
+	}
+	return v
+}
+
+// check compares all frames in a file with what other tools say of its addresses.
+func (v *verdict) check(t *testing.T, path string, addrs []uint64, all frames) {
+	t.Helper()
+	table, err := readSymbols(t.Context(), path)
+	require.NoError(t, err)
+	ofGo := map[uint64]string{}
+	if exec.CommandContext(t.Context(), "go", "version", path).Run() == nil {
+		if ofGo, err = goNames(t.Context(), path, addrs); err != nil {
+			t.Logf("%v", err)
+		}
+	}
+	for f, n := range all {
+		if f.Mapping != path {
+			continue
+		}
+		want := table.at(f.Address)
+		if name := ofGo[f.Address]; name != "" && name != "?" {
+			want = append(want, name)
+		}
+		named := f.Name != "" && !inBrackets(f.Name)
+		symbol := f.SystemName
+		if symbol == "" {
+			symbol = f.Name
+		}
+		switch {
+		case !named && len(want) > 0:
+			v.missed += n
+		case !named:
+		case len(want) == 0:
+			v.other++ // stubs, compressed tables and debug files, which nm does not read
+		case slices.Contains(want, plain(symbol)) || slices.Contains(want, symbol):
+			v.checked++
+		default:
+			v.checked++
+			v.wrong++
+			v.wrongs = append(v.wrongs, fmt.Sprintf("%s %#x is %q, not one of %q", path, f.Address, symbol, want))
+		}
+	}
+}
+
+// TestNames is the table of test/names/README.md.
+func TestNames(t *testing.T) {
+	r := startRun(t)
+	dir := t.TempDir()
+	var verdicts []*verdict
+	for _, m := range measured {
+		load, err := loads.Find(m.load)
+		require.NoError(t, err)
+		program, err := load.Build(t.Context(), dir)
+		require.NoError(t, err)
+		process, err := program.Start(t.Context(), loads.DefaultLimit)
+		require.NoError(t, err)
+		begin := time.Now().Add(2 * time.Second) // past what a window before has
+		var mine []receiver.Sample
+		for end := time.Now().Add(longest); time.Now().Before(end); time.Sleep(time.Second) {
+			if mine = of(r.receiver.Samples(), process.PID, m.comms, begin); count(mine) >= minSamples {
+				break
+			}
+		}
+		// Judged while it runs: a program's file may go with it.
+		v := judge(t, load.What, userFrames(mine))
+		process.Stop()
+		t.Logf("%-50s %5d samples: named %.2f %%, file only %.2f %%, rest %v; %d addresses checked, %d wrong, %d more; %d frames missed that nm names",
+			v.what, count(mine), v.percent(v.named), v.percent(v.file), v.rest, v.checked, v.wrong, v.other, v.missed)
+		verdicts = append(verdicts, v)
+	}
+	r.cancel()
+	t.Log(regexp.MustCompile(`[^\n]*user frames of distinct stacks[^\n]*`).FindString(r.said(t)))
+	require.Empty(t, r.receiver.Findings(), "rules of the protocol are broken")
+	write(t, verdicts)
+	for i, v := range verdicts {
+		require.Positive(t, v.frames, v.what)
+		require.Empty(t, v.wrongs, v.what)
+		require.GreaterOrEqual(t, v.percent(v.named+v.file), measured[i].file, "%s: name or file", v.what)
+		if measured[i].names {
+			require.GreaterOrEqual(t, v.percent(v.named), barNames, "%s: names", v.what)
+		}
+		require.LessOrEqual(t, v.percent(v.missed), 2.0, "%s: frames without a name that nm has one for", v.what)
+	}
+}
+
+// The table in the doc is between these.
+const (
+	tableBegin = "<!-- names table: begin -->"
+	tableEnd   = "<!-- names table: end -->"
+)
+
+func write(t *testing.T, verdicts []*verdict) {
+	t.Helper()
+	path := os.Getenv("NAMES_DOC")
+	if path == "" {
+		return
+	}
+	var b strings.Builder
+	version, _ := os.ReadFile("/proc/sys/kernel/osrelease") // as good as none
+	fmt.Fprintf(&b, "%s\nWritten by `make test-names` on %s, Linux %s, %s.\n\n", tableBegin, time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(version)), runtime.GOARCH)
+	b.WriteString("| program | user frames | with a name | name or file | neither, and what they are called | addresses compared: right / wrong | named where nm knows nothing | without a name, but nm has one |\n|---|---|---|---|---|---|---|---|\n")
+	for _, v := range verdicts {
+		var rest []string
+		for name, n := range v.rest {
+			rest = append(rest, fmt.Sprintf("%.2f %% `%s`", v.percent(n), name))
+		}
+		slices.Sort(rest)
+		fmt.Fprintf(&b, "| %s | %d | %.1f %% | %.1f %% | %s | %d / %d | %d | %.1f %% |\n", v.what, v.frames, v.percent(v.named), v.percent(v.named+v.file),
+			strings.Join(rest, ", "), v.checked-v.wrong, v.wrong, v.other, v.percent(v.missed))
+	}
+	b.WriteString(tableEnd)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), tableBegin)
+	require.True(t, ok, "%s has no %s", path, tableBegin)
+	_, after, ok := strings.Cut(rest, tableEnd)
+	require.True(t, ok, "%s has no %s", path, tableEnd)
+	require.NoError(t, os.WriteFile(path, []byte(before+b.String()+after), 0o644))
+}

@@ -191,7 +191,7 @@ func (n *Namer) frame(p *procmap.Place, caller bool) Frame {
 	switch state {
 	case symbols.Named:
 		f.State = Named
-	case symbols.Pending, symbols.Unknown:
+	case symbols.Pending, symbols.Unknown, symbols.Busy:
 		f.State = Pending
 	case symbols.Outside:
 		f.State = Outside

@@ -224,6 +224,7 @@ parca: ## Build the Parca that the tests send to (15 CPU minutes)
 
 .PHONY: test-backends
 test-backends: build gadgets collector pyroscope parca ## Send to real backends and ask them what they show; with WRITE=1 write it into BACKENDS.md (root)
+	@.ci/packages $(C_PACKAGES) lld
 	$(E2E) ./test/backends $(if $(WRITE),-page)
 
 .PHONY: test-scale

@@ -5,6 +5,7 @@ package gadgets
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,17 +15,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// loadSeconds is how long the tests under load run a gadget: E2E_LOAD_SECONDS, else a number above the 13 s that the
-// longest waits of churn take.
-func loadSeconds(t *testing.T) int {
+// loadOf returns how many threads of churn TestOffCPUUnderLoad runs and for how many seconds: above twice the 13 s that
+// the longest waits take, or it would see none from its beginning to its end. With E2E_LOAD_SECONDS it is a load of 12.
+func loadOf(t *testing.T) (threads, seconds int) {
 	t.Helper()
 	text := os.Getenv("E2E_LOAD_SECONDS")
 	if text == "" {
-		return 16
+		return 3, 28
 	}
 	n, err := strconv.Atoi(text)
 	require.NoError(t, err)
-	return n
+	return 12, n
 }
 
 // missing are waits and their time, and what of them has no user stack.
@@ -67,11 +68,12 @@ const timeAndSwitches = `offcpu:profiles.value-field=off_cpu_raw\,switches,offcp
 func TestOffCPUUnderLoad(t *testing.T) {
 	needRoot(t)
 	image := importGadget(t, "profile_offcpu")
+	threads, seconds := loadOf(t)
 	for _, way := range offCPUWays {
 		t.Run(way.name, func(t *testing.T) {
-			churn := startAs(t, 0, compile(t, "churn"), "12", "50")
-			r, err := export(t, options{name: "profile_offcpu-load-" + way.name, image: image, seconds: loadSeconds(t), quiet: true, urgent: true,
-				flags: append([]string{"--annotate=" + timeAndSwitches}, way.flags...)})
+			churn := startAs(t, 0, compile(t, "churn"), strconv.Itoa(threads), "50")
+			r, err := export(t, options{name: "profile_offcpu-load-" + way.name, image: image, seconds: seconds, quiet: true, urgent: true,
+				flags: slices.Concat([]string{"--annotate=" + timeAndSwitches}, way.flags)})
 			require.NoError(t, err)
 			waited := strings.TrimSpace(churn.stop(t))
 			busy, patient := missingOf(r, "churn"), missingOf(r, "patient")

@@ -4,14 +4,17 @@
 # made here. What the test writes, gadgets.md and the captures, comes back into $VM/out.
 #
 #	VM       scratch folder              build/gadgets-vm
-#	KERNEL   folder with an unpacked package of Debian's cloud kernel, made if it is missing: build/vm/kernel
+#	SUITE    of Debian, to take the kernel from; empty for the machine's own: bookworm has 6.1, trixie 6.12
+#	KERNEL   folder with an unpacked package of Debian's cloud kernel, made if it is missing: build/vm/kernel,
+#	         or build/vm/kernel-$SUITE
 #	BIN, GADGETS   what "make build gadgets" has built: build/bin, build/gadgets
 #	RUN      which tests                 TestGadgets
 #	MEM (MiB), SMP, LIMIT (seconds for the guest)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
-VM=${VM:-$top/build/gadgets-vm} KERNEL=${KERNEL:-$top/build/vm/kernel}
+SUITE=${SUITE:-}
+VM=${VM:-$top/build/gadgets-vm} KERNEL=${KERNEL:-$top/build/vm/kernel${SUITE:+-$SUITE}}
 BIN=${BIN:-$top/build/bin} GADGETS=${GADGETS:-$top/build/gadgets}
 : "${RUN:=TestGadgets}" "${MEM:=1536}" "${SMP:=2}" "${LIMIT:=1800}"
 mkdir -p "$VM"
@@ -23,10 +26,19 @@ export PATH=$PATH:/usr/sbin:/sbin
 (cd "$top" && .ci/headers)
 
 if ! ls "$KERNEL"/boot/vmlinuz-* >/dev/null 2>&1; then
-	package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/^ *Depends: //p')
 	mkdir -p "$VM/deb" "$KERNEL"
-	(cd "$VM/deb" && apt-get download -qq -o APT::Sandbox::User=root "$package" && dpkg -x linux-image-*.deb "$KERNEL")
-	rm -rf "$VM/deb"
+	from=()
+	if [ -n "$SUITE" ]; then # lists of their own: nothing of the suite gets on to this machine
+		uri=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -1)
+		mkdir -p "$VM"/apt/{lists,cache}/partial
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $SUITE main" >"$VM/apt/sources.list"
+		from=(-o "Dir::Etc::SourceList=$VM/apt/sources.list" -o Dir::Etc::SourceParts=- -o "Dir::State::Lists=$VM/apt/lists"
+			-o "Dir::Cache=$VM/apt/cache" -o Dir::State::status=/dev/null)
+		apt-get update -qq "${from[@]}"
+	fi
+	package=$(apt-cache "${from[@]}" depends linux-image-cloud-amd64 | sed -n 's/^ *Depends: //p' | head -1)
+	(cd "$VM/deb" && apt-get download -qq -o APT::Sandbox::User=root "${from[@]}" "$package" && dpkg -x linux-image-*.deb "$KERNEL")
+	rm -rf "$VM/deb" "$VM/apt"
 fi
 
 # The guest has no compiler: the programs and the gadgets are built on this side.
@@ -66,7 +78,7 @@ mount -t tmpfs tmp /tmp; mount -t tmpfs run /run; mount -t cgroup2 cgroup /sys/f
 mount -t debugfs debugfs /sys/kernel/debug; mount -t tracefs tracefs /sys/kernel/tracing; mount -t bpf bpf /sys/fs/bpf
 ip link set lo up
 cd /test
-E2E_BIN=/usr/bin E2E_GADGETS=/out/gadgets E2E_PREBUILT=/prebuilt ./gadgets.test -test.v -test.timeout 30m -test.run '$RUN' >/out/test.log 2>&1
+E2E_BIN=/usr/bin E2E_GADGETS=/out/gadgets E2E_PREBUILT=/prebuilt GADGET_TAG=${GADGET_TAG:-dev} ./gadgets.test -test.v -test.timeout 30m -test.run '$RUN' >/out/test.log 2>&1
 echo \$? >/out/rc
 dmesg >/out/dmesg
 tar -C /out -cf /dev/nvme1n1 .
@@ -78,7 +90,8 @@ rm -f "$VM"/{root,out}.img
 mke2fs -q -F -t ext4 -O ^has_journal -d "$root" "$VM/root.img" $((size * 5 / 4 + 512))M >/dev/null
 truncate -s 512M "$VM/out.img"
 
-# One thread emulates all CPUs: with thread=multi QEMU hangs now and then. panic=-1 with -no-reboot ends
+# One thread emulates all CPUs: with thread=multi QEMU hangs now and then. QEMU 7.2 gets the flags of cmpxchg16b wrong,
+# which newer kernels end with; without it (cx16) they do not use it. panic=-1 with -no-reboot ends
 # QEMU on a panic.
 qemu=
 finish() {
@@ -91,7 +104,7 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 status=0
-timeout "$LIMIT" qemu-system-x86_64 -accel tcg,thread=single -cpu max -M q35 -smp "$SMP" -m "$MEM" \
+timeout "$LIMIT" qemu-system-x86_64 -accel tcg,thread=single -cpu max,-cx16 -M q35 -smp "$SMP" -m "$MEM" \
 	-nodefaults -display none -no-reboot -serial "file:$VM/console.log" -kernel "$(echo "$KERNEL"/boot/vmlinuz-*)" \
 	-append "console=ttyS0 root=/dev/nvme0n1 rw init=/init panic=-1 mitigations=off quiet" \
 	-drive "file=$VM/root.img,if=none,id=root,format=raw,cache=unsafe" -device nvme,serial=root,drive=root \

@@ -1,0 +1,38 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestEntriesPerCPU gives maps of stacks the entries for each CPU that they have on a machine with 256 of them: those
+// that the gadgets' sizes grow to, and those of the sizes without growing, which the reserves of the CPUs use up.
+func TestEntriesPerCPU(t *testing.T) {
+	needRoot(t)
+	cpus := int64(0)
+	_, err := fmt.Sscan(output(t, "nproc"), &cpus)
+	require.NoError(t, err)
+	for _, tc := range []struct {
+		name         string
+		user, kernel int64 // for each CPU
+		none         bool
+	}{
+		{"grown", 256, 256, true},
+		{"not grown", 16384 / 256, 8192 / 256, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			startAs(t, 0, compile(t, "churn"), "4", "0")
+			r, err := export(t, options{name: "profile_cpu-entries", image: importGadget(t, "profile_cpu"), seconds: 6, quiet: true, urgent: true,
+				flags: []string{fmt.Sprintf("--stack-entries=%d", tc.user*cpus), fmt.Sprintf("--kernel-stack-entries=%d", tc.kernel*cpus), "--frequency=49"}})
+			require.NoError(t, err)
+			t.Logf("%d entries for user stacks, %d for kernel stacks: %d of %d rows without their stack",
+				tc.user*cpus, tc.kernel*cpus, r.accounts.noStack, r.accounts.read)
+			require.Positive(t, r.accounts.read)
+			require.Equal(t, tc.none, r.accounts.noStack == 0)
+		})
+	}
+}

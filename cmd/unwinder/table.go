@@ -155,7 +155,10 @@ func (s *sampler) ReportExecutable(m *reporter.ExecutableMetadata) {
 	if len(executables.m) >= maxFiles {
 		clear(executables.m)
 	}
-	executables.m[m.MappingFile.Value().FileID] = f
+	// The ID is made of parts of a file. Who makes another with the same must not have its names shown for the first.
+	if _, there := executables.m[m.MappingFile.Value().FileID]; !there {
+		executables.m[m.MappingFile.Value().FileID] = f
+	}
 }
 
 // frameType translates the profiler's kinds of frames.

@@ -97,7 +97,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	if !c.spans && len(c.labels) == 0 {
 		languages.Go.Labels.Disabled = true
 	}
-	profilerlog.SetLogger(*logger)
+	profilerlog.SetLogger(*logger.With("from", "profiler"))
 	metrics.Start(s.meter)
 
 	// The tracer outlives ctx: what it has taken is read to the end.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -300,7 +301,7 @@ type run struct {
 
 // once runs the program until it ends or has to.
 func (b *Broker) once(path string, settings Settings, down time.Time) ending {
-	p, err := launch(path, settings, func(line string) { b.log.Debugf("unwinder: %s", line) })
+	p, err := launch(path, settings, b.said())
 	if err != nil {
 		return b.early(ending{reason: err.Error()})
 	}
@@ -393,6 +394,24 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			}
 			p.kill()
 		}
+	}
+}
+
+// maxWarnings is how many of one run's warnings are shown: other programs can bring them about.
+const maxWarnings = 20
+
+// said takes lines of the program's log. Its own warnings are for the operator; what the profiler in it has to say is for
+// those who look for a fault.
+func (b *Broker) said() func(line string) {
+	warnings := 0
+	return func(line string) {
+		own := strings.HasPrefix(line, "level=WARN") || strings.HasPrefix(line, "level=ERROR")
+		if own = own && !strings.HasSuffix(line, " from=profiler") && !strings.Contains(line, " from=profiler "); !own || warnings >= maxWarnings {
+			b.log.Debugf("unwinder: %s", line)
+			return
+		}
+		warnings++
+		b.log.Warnf("unwinder: %s", line)
 	}
 }
 

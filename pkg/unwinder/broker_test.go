@@ -324,6 +324,19 @@ func TestSettings(t *testing.T) {
 	assert.ErrorContains(t, Settings{Hz: 1, Languages: all, Scale: 9}.Check(), "memory scale 9")
 }
 
+// The program's own warnings reach the operator, up to a number; what the profiler says does not.
+func TestSaid(t *testing.T) {
+	b, l := newTestBroker()
+	say := b.said()
+	say("level=WARN msg=loud from=profiler pid=7")
+	say("level=DEBUG msg=quiet")
+	assert.NotContains(t, l.String(), "warning")
+	for range 2 * maxWarnings {
+		say("level=WARN msg=\"a process's files could not be parsed\"")
+	}
+	assert.Equal(t, maxWarnings, strings.Count(l.String(), "warning: unwinder: level=WARN"))
+}
+
 // What a crash writes is told in a line, and what other programs have put into it does not reach a terminal.
 func TestLog(t *testing.T) {
 	var lines []string

@@ -21,6 +21,7 @@ type Exporter struct {
 	Transport        string // exporter: one of the Transport constants
 	Endpoint         string // otlp-grpc: a gRPC target; otlp-http: the base URL
 	ProfilesEndpoint string // otlp-http: the whole URL, if set
+	Written          Written
 	Encoding         string // otlp-http: proto or json
 	Compression      string // gzip, zstd or none
 	Timeout          time.Duration
@@ -70,6 +71,12 @@ type Exporter struct {
 	Path     string
 	Format   string // otlp-json, otlp-proto or pprof
 	Rotation Rotation
+}
+
+// Written is how the endpoint was written, for messages about it.
+type Written struct {
+	Scheme string // http, https, or "" where there was none
+	Where  string // a file, a flag or a variable
 }
 
 // KeyValue is one "key=value" of a list setting.

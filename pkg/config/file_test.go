@@ -120,7 +120,7 @@ func TestFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Exporter{
 		Name: "prod.eu-1", Source: "c.yaml", DoubleFunctions: true,
-		Transport: TransportHTTP, Endpoint: "https://collector.example.com:4318", Encoding: "json", Compression: "zstd",
+		Transport: TransportHTTP, Endpoint: "https://collector.example.com:4318", Written: Written{"https", "c.yaml"}, Encoding: "json", Compression: "zstd",
 		Timeout: 20 * time.Second, Headers: []Header{{"x-scope-orgid", "tenant-1"}, {"x.dotted", "a=b"}},
 		Auth:         Auth{Username: "0123", Password: "pass=word"},
 		TLS:          TLS{ServerNameOverride: "other.example.com", MinVersion: "1.3", InsecureSkipVerify: true, ReloadInterval: time.Hour},

@@ -62,7 +62,7 @@ func TestEveryFieldHasASetting(t *testing.T) {
 		}
 	}
 	walk("", reflect.ValueOf(e))
-	require.Equal(t, []string{"Name", "Source"}, empty)
+	require.Equal(t, []string{"Name", "Source", "Written.Scheme", "Written.Where"}, empty)
 }
 
 // sample returns the first or second of two values that a setting takes, as text.

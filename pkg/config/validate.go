@@ -48,7 +48,7 @@ func (d *draft) grpcEndpoint() (local bool) {
 		return true
 	}
 	d.Endpoint = a.target
-	d.scheme(a)
+	d.scheme(a, "endpoint")
 	if a.port == httpPort {
 		d.notice("endpoint", "port %s is usually OTLP over HTTP: for that write exporter: otlp-http; OTLP over gRPC is usually at port %s", httpPort, grpcPort)
 	}
@@ -83,7 +83,7 @@ func (d *draft) httpEndpoint() (local bool) {
 		} else if d.Endpoint != "" {
 			d.problem("endpoint", d.where("endpoint"), "%s", problem)
 		}
-		d.scheme(a)
+		d.scheme(a, wholeKey)
 		return a.local
 	}
 	if d.Endpoint == "" && d.isBuiltIn() {
@@ -95,7 +95,7 @@ func (d *draft) httpEndpoint() (local bool) {
 		return true
 	}
 	d.Endpoint = a.target
-	d.scheme(a)
+	d.scheme(a, "endpoint")
 	if a.port == grpcPort {
 		d.notice("endpoint", "port %s is usually OTLP over gRPC: for that write exporter: otlp-grpc; OTLP over HTTP is usually at port %s", grpcPort, httpPort)
 	}
@@ -113,7 +113,8 @@ func (d *draft) where(key string) string {
 }
 
 // scheme lets the endpoint's scheme decide on TLS.
-func (d *draft) scheme(a address) {
+func (d *draft) scheme(a address, key string) {
+	d.Written = Written{Scheme: a.scheme, Where: d.where(key)}
 	if a.scheme == "" {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -414,20 +415,66 @@ func TestWrongProtocolHints(t *testing.T) {
 			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{}).Addr)
 			cfg.Insecure = false
 			return cfg
-		}, []string{"speaks plain text", "set insecure: true"}},
+		}, []string{"speaks plain text", "set insecure: true, or write http:// in front of the endpoint,"}},
+		"gRPC: https:// to plain text": {func() config.Exporter {
+			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{}).Addr)
+			cfg.Insecure, cfg.Written = false, config.Written{Scheme: "https", Where: "--otel-profiles-endpoint"}
+			return cfg
+		}, []string{"speaks plain text", "write http:// for https:// in the endpoint (--otel-profiles-endpoint)"}},
 		"gRPC: plain text to TLS": {func() config.Exporter {
 			return settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr)
 		}, []string{"receiver probably TLS", "set insecure: false"}},
+		"gRPC: http:// to TLS": {func() config.Exporter {
+			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr)
+			cfg.Written = config.Written{Scheme: "http", Where: "config.yaml"}
+			return cfg
+		}, []string{"receiver probably TLS", "write https:// for http:// in the endpoint (config.yaml)"}},
 		"HTTP: TLS to plain text": {func() config.Exporter {
 			cfg := settings(config.TransportHTTP, recvtest.StartHTTP(t, recvtest.HTTPConfig{}).URL)
 			cfg.Endpoint = strings.Replace(cfg.Endpoint, "http://", "https://", 1)
 			return cfg
-		}, []string{"speaks plain text", "set insecure: true"}},
+		}, []string{"speaks plain text", "write http:// for https://"}},
 		"HTTP: plain text to TLS": {func() config.Exporter {
 			cfg := settings(config.TransportHTTP, recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: pair.ServerTLS(t)}).URL)
 			cfg.Endpoint = strings.Replace(cfg.Endpoint, "https://", "http://", 1)
 			return cfg
-		}, []string{"receiver probably TLS", "set insecure: false"}},
+		}, []string{"receiver probably TLS", "write https:// for http://"}},
+		"gRPC at an HTTP port": {func() config.Exporter {
+			r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
+			return settings(config.TransportGRPC, strings.TrimPrefix(r.URL, "http://"))
+		}, []string{"speaks HTTP there, and not gRPC", "set exporter: otlp-http", "4317"}},
+		"gRPC at an HTTP port, by a variable": {func() config.Exporter {
+			r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
+			cfg := settings(config.TransportGRPC, strings.TrimPrefix(r.URL, "http://"))
+			cfg.Written = config.Written{Scheme: "http", Where: "OTEL_EXPORTER_OTLP_ENDPOINT"}
+			return cfg
+		}, []string{"set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "in the endpoint (OTEL_EXPORTER_OTLP_ENDPOINT)"}},
+		"gRPC at an HTTPS port": {func() config.Exporter {
+			s := httptest.NewUnstartedServer(http.NotFoundHandler())
+			s.TLS = pair.ServerTLS(t)
+			s.StartTLS() // HTTP/1.1 only
+			t.Cleanup(s.Close)
+			cfg := settings(config.TransportGRPC, s.Listener.Addr().String())
+			cfg.Insecure, cfg.TLS.InsecureSkipVerify = false, true
+			return cfg
+		}, []string{"speaks HTTP there, and not gRPC"}},
+		"HTTP at a gRPC port": {func() config.Exporter {
+			return settings(config.TransportHTTP, "http://"+recvtest.StartGRPC(t, recvtest.GRPCConfig{}).Addr)
+		}, []string{"speaks gRPC there", "set exporter: otlp-grpc", "4318"}},
+		"HTTPS at a gRPC port": {func() config.Exporter {
+			cfg := settings(config.TransportHTTP, "https://"+recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr)
+			cfg.TLS.InsecureSkipVerify = true
+			return cfg
+		}, []string{"speaks gRPC there", "set exporter: otlp-grpc"}},
+		"gRPC: nobody there": {func() config.Exporter {
+			return settings(config.TransportGRPC, "127.0.0.1:1")
+		}, []string{"nothing listens there"}},
+		"gRPC: unknown host": {func() config.Exporter {
+			return settings(config.TransportGRPC, "no-such-host.invalid:4317")
+		}, []string{"name is not known here: check the endpoint"}},
+		"HTTP: unknown host": {func() config.Exporter {
+			return settings(config.TransportHTTP, "http://no-such-host.invalid:4318")
+		}, []string{"name is not known here: check the endpoint"}},
 		"gRPC: unknown authority": {func() config.Exporter {
 			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr)
 			cfg.Insecure = false

@@ -66,7 +66,7 @@ const maxTimeouts = 3
 type grpcSender struct {
 	auth      *auth
 	log       *eventLog
-	insecure  bool
+	diagnosis diagnosis
 	versioned bool // requests name the version of the protocol
 	call      []grpc.CallOption
 	dial      func() (*grpc.ClientConn, error)
@@ -110,7 +110,7 @@ func newGRPCSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 			PermitWithoutStream: cfg.Keepalive.PermitWithoutStream,
 		}))
 	}
-	s := &grpcSender{auth: a, log: log, insecure: cfg.Insecure, versioned: versioned(cfg.OTLPVersion)}
+	s := &grpcSender{auth: a, log: log, diagnosis: newDiagnosis(cfg, cfg.Insecure), versioned: versioned(cfg.OTLPVersion)}
 	s.call = []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)}
 	switch cfg.Compression {
 	case compressGzip:
@@ -163,7 +163,7 @@ func (s *grpcSender) send(ctx context.Context, body []byte) outcome {
 	err := conn.Invoke(ctx, grpcMethod, body, &resp, s.call...)
 	s.answered(conn, !errors.Is(ctx.Err(), context.DeadlineExceeded))
 	if err != nil {
-		return grpcOutcome(status.Convert(err), len(body), s.insecure)
+		return grpcOutcome(status.Convert(err), len(body), s.diagnosis)
 	}
 	return responseOutcome(resp)
 }
@@ -207,12 +207,12 @@ func (s *grpcSender) close() error {
 }
 
 // grpcOutcome reads a status that is not OK.
-func grpcOutcome(st *status.Status, bodyLen int, plain bool) outcome {
+func grpcOutcome(st *status.Status, bodyLen int, d diagnosis) outcome {
 	out := outcome{
 		verdict: rejected,
 		what:    "gRPC status " + st.Code().String(),
 		words:   st.Message(),
-		hint:    wireHint(st.Message(), plain),
+		hint:    d.hint(st.Message()),
 	}
 	wait, asked := retryInfo(st.Proto().GetDetails())
 	switch {
@@ -273,31 +273,4 @@ func partialOutcome(p *colprofiles.ExportProfilesPartialSuccess) outcome {
 		out.what = "a warning"
 	}
 	return out
-}
-
-// wireHint recognises a connection between two sides that disagree on TLS.
-func wireHint(msg string, plain bool) string {
-	has := func(parts ...string) bool {
-		for _, p := range parts {
-			if strings.Contains(msg, p) {
-				return true
-			}
-		}
-		return false
-	}
-	switch {
-	case !plain && has("first record does not look like a TLS handshake", "server gave HTTP response to HTTPS client"):
-		return "the receiver speaks plain text and this exporter TLS: set insecure: true, or use the receiver's TLS port"
-	case plain && has("error reading server preface", "HTTP request to an HTTPS server", `malformed HTTP response "\x15`, "HTTP/1.x transport connection broken"):
-		return "this exporter speaks plain text and the receiver probably TLS: set insecure: false and tls.ca_file, or use the receiver's plain-text port"
-	case has("certificate signed by unknown authority"):
-		return "set tls.ca_file to the authority that signed the receiver's certificate"
-	case has("x509: certificate is valid for", "doesn't contain any IP SANs", "cannot validate certificate for"):
-		return "set tls.server_name_override to a name in the receiver's certificate"
-	case has("certificate has expired or is not yet valid", "tls: expired certificate"):
-		return "renew the certificate, or set the clock"
-	case has("tls: certificate required", "tls: bad certificate"):
-		return "the receiver wants a client certificate: set tls.cert_file and tls.key_file"
-	}
-	return ""
 }

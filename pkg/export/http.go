@@ -42,6 +42,7 @@ type httpSender struct {
 	auth        *auth
 	log         *eventLog
 	consumers   int
+	diagnosis   diagnosis
 	tls         *tlsSource // nil for plain text
 
 	mu      sync.Mutex
@@ -88,7 +89,7 @@ func newHTTPSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 	}
 	s := &httpSender{
 		url: u, layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent, versioned: versioned(cfg.OTLPVersion),
-		auth: a, log: log, consumers: max(cfg.Queue.NumConsumers, 1),
+		auth: a, log: log, consumers: max(cfg.Queue.NumConsumers, 1), diagnosis: newDiagnosis(cfg, u.Scheme == "http"),
 	}
 	switch cfg.Encoding {
 	case "proto", "":
@@ -182,7 +183,7 @@ func (s *httpSender) send(ctx context.Context, body []byte) outcome {
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
-		return outcome{verdict: retryable, what: "no answer", words: err.Error(), hint: wireHint(err.Error(), s.tls == nil)}
+		return outcome{verdict: retryable, what: "no answer", words: err.Error(), hint: s.diagnosis.hint(err.Error())}
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
@@ -232,7 +233,11 @@ func (s *httpSender) outcome(resp *http.Response, answer []byte, readErr error) 
 	}
 
 	out.words = statusWords(media, answer)
-	out.hint = wireHint(out.words, s.tls == nil)
+	out.hint = s.diagnosis.hint(out.words)
+	if strings.HasPrefix(media, "application/grpc") {
+		out.hint = s.diagnosis.hint("invalid gRPC request")
+		return out
+	}
 	switch {
 	case retryableStatus[code]:
 		out.verdict = retryable

@@ -33,6 +33,7 @@ type shared struct {
 
 	reporting sync.Mutex
 	reported  export.Stats
+	age       int64 // of the oldest data, as reported
 	ended     bool
 }
 

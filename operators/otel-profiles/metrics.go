@@ -24,7 +24,11 @@ type instruments struct {
 	userFrames                  metric.Int64Counter
 	fates                       [len(profile.Fates{})]metric.Int64Counter // none for whole stacks
 	queueSize, queueCapacity    metric.Int64UpDownCounter
+	queueRequests, queueAge     metric.Int64UpDownCounter
+	waiting                     metric.Int64UpDownCounter
 	requests, requestBytes      metric.Int64Counter
+	wireBytes, retries          metric.Int64Counter
+	corruptFiles                metric.Int64Counter
 	requestDuration             metric.Float64Histogram
 }
 
@@ -56,6 +60,12 @@ var theInstruments = sync.OnceValue(func() *instruments {
 		rowsDropped:     counter("rows_dropped", "{row}", "Rows that were dropped, by reason"),
 		queueSize:       upDown("exporter_queue_size", "By", "Bytes that wait to be sent"),
 		queueCapacity:   upDown("exporter_queue_capacity", "By", "Bytes that may wait to be sent"),
+		queueRequests:   upDown("exporter_queue_requests", "{request}", "Requests that wait to be sent"),
+		queueAge:        upDown("exporter_queue_oldest_age", "s", "Age of the oldest data that waits to be sent"),
+		waiting:         upDown("exporter_waiting", "{exporter}", "Exporters that cannot start yet, because a file or folder is not there"),
+		wireBytes:       counter("request_wire_bytes", "By", "Bytes of these, as they were sent"),
+		retries:         counter("request_retries", "{request}", "Requests sent again after a failure"),
+		corruptFiles:    counter("exporter_corrupt_files", "{file}", "Files of the storage folder that held nothing usable"),
 		requests:        counter("requests", "{request}", "Requests sent, repeated ones included"),
 		requestBytes:    counter("request_bytes", "By", "Bytes of these, uncompressed"),
 		requestDuration: duration,
@@ -112,7 +122,11 @@ func (s *shared) report(end bool) {
 	s.ended = end
 	old, now := s.reported, s.Stats()
 	if end {
-		now.QueueBytes, now.QueueCapacity = 0, 0
+		now.QueueBytes, now.QueueCapacity, now.QueueMessages, now.Oldest, now.Waiting = 0, 0, 0, time.Time{}, false
+	}
+	age := int64(0)
+	if !now.Oldest.IsZero() {
+		age = max(0, int64(time.Since(now.Oldest)/time.Second))
 	}
 	s.reported = now
 
@@ -130,6 +144,13 @@ func (s *shared) report(end bool) {
 	count(m.requestBytes, now.RequestBytes-old.RequestBytes, exporter)
 	change(m.queueSize, now.QueueBytes-old.QueueBytes, exporter)
 	change(m.queueCapacity, now.QueueCapacity-old.QueueCapacity, exporter)
+	change(m.queueRequests, now.QueueMessages-old.QueueMessages, exporter)
+	change(m.queueAge, age-s.age, exporter)
+	s.age = age
+	change(m.waiting, one(now.Waiting)-one(old.Waiting), exporter)
+	count(m.wireBytes, now.WireBytes-old.WireBytes, exporter)
+	count(m.retries, now.Retries-old.Retries, exporter)
+	count(m.corruptFiles, now.CorruptFiles-old.CorruptFiles, exporter)
 }
 
 // report adds what has changed in a data source's counts since old.
@@ -146,6 +167,13 @@ func (c Counts) report(old Counts, exporter string) {
 	for reason, n := range c.Dropped {
 		count(m.rowsDropped, n-old.Dropped[reason], name, attribute.String("reason", string(reason)))
 	}
+}
+
+func one(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func count(c metric.Int64Counter, n int64, attrs ...attribute.KeyValue) {

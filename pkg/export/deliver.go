@@ -194,6 +194,7 @@ func (e *Exporter) settle(en *entry, out outcome, started time.Time, size int64)
 	now := time.Now()
 	e.stats.Requests++
 	e.stats.RequestBytes += size
+	e.stats.WireBytes += out.sent
 	if en.tries > 0 {
 		e.stats.Retries++
 	}
@@ -220,7 +221,6 @@ func (e *Exporter) settle(en *entry, out outcome, started time.Time, size int64)
 			return ReasonRejected, false
 		}
 		e.stats.Rows.Partial += en.Rows
-		e.stats.PartialSamples += en.Samples
 		e.leave(en)
 		return "", false
 	case rejected:

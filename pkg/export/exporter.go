@@ -187,7 +187,6 @@ func (e *Exporter) wakeAll() {
 // on disk after it has let go of mu.
 func (e *Exporter) drop(en *entry, r Reason) {
 	e.stats.Rows.Dropped[r] += en.Rows
-	e.stats.DroppedMessages[r]++
 	if r.beforeSend() || (r == ReasonShutdown && en.tries == 0) {
 		e.stats.EnqueueFailedSamples += en.Samples
 	} else {
@@ -225,6 +224,24 @@ func (e *Exporter) Stats() Stats {
 	s.QueueBytes = e.memory.used + e.disk.used
 	s.QueueCapacity = e.memory.bound + e.disk.bound
 	s.QueueMessages = e.memory.entries + e.disk.entries
+	s.Waiting = !e.opened && !e.stopped
+	var oldest *entry
+	older := func(en *entry) {
+		if oldest == nil || en.seq < oldest.seq {
+			oldest = en
+		}
+	}
+	for en := range e.inFlight {
+		older(en)
+	}
+	for _, b := range []*budget{e.memory, e.disk} {
+		for _, o := range b.owners {
+			older(o.all.top())
+		}
+	}
+	if oldest != nil {
+		s.Oldest = oldest.from()
+	}
 	return s
 }
 

@@ -98,7 +98,7 @@ func (s *fileSender) send(ctx context.Context, body []byte) outcome {
 	if err := s.out.write(record); err != nil {
 		return failed(err)
 	}
-	return outcome{verdict: accepted}
+	return outcome{verdict: accepted, sent: int64(len(record))}
 }
 
 func (s *fileSender) close() error { return s.out.close() }

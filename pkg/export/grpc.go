@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -94,6 +96,7 @@ func newGRPCSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 		grpc.WithUserAgent(userAgent),
 		grpc.WithDisableServiceConfig(), // a DNS record has no say in this
 		grpc.WithDisableRetry(),
+		grpc.WithStatsHandler(wireCounter{}),
 		grpc.WithMaxHeaderListSize(maxGRPCHeaders),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: reconnect, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay},
@@ -141,7 +144,7 @@ func grpcTarget(endpoint string) string {
 	return endpoint
 }
 
-func (s *grpcSender) send(ctx context.Context, body []byte) outcome {
+func (s *grpcSender) send(ctx context.Context, body []byte) (out outcome) {
 	if err := s.auth.refresh(); err != nil {
 		s.log.warnf("credentials", "%v: going on with the value read before", err)
 	}
@@ -158,6 +161,9 @@ func (s *grpcSender) send(ctx context.Context, body []byte) outcome {
 	if len(md) > 0 {
 		ctx = metadata.AppendToOutgoingContext(ctx, md...)
 	}
+	var sent atomic.Int64
+	defer func() { out.sent = sent.Load() }()
+	ctx = context.WithValue(ctx, sentKey{}, &sent)
 	var resp []byte
 	conn := s.current()
 	err := conn.Invoke(ctx, grpcMethod, body, &resp, s.call...)
@@ -167,6 +173,29 @@ func (s *grpcSender) send(ctx context.Context, body []byte) outcome {
 	}
 	return responseOutcome(resp)
 }
+
+// wireCounter adds the bytes of a request, as they are sent, to the counter in its context.
+type wireCounter struct{}
+
+type sentKey struct{}
+
+// TagRPC implements stats.Handler.
+func (wireCounter) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// HandleRPC implements stats.Handler.
+func (wireCounter) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if out, ok := s.(*stats.OutPayload); ok {
+		if sent, ok := ctx.Value(sentKey{}).(*atomic.Int64); ok {
+			sent.Add(int64(out.WireLength))
+		}
+	}
+}
+
+// TagConn implements stats.Handler.
+func (wireCounter) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (wireCounter) HandleConn(context.Context, stats.ConnStats) {}
 
 func (s *grpcSender) current() *grpc.ClientConn {
 	s.mu.Lock()

@@ -158,7 +158,7 @@ func (s *httpSender) current() *http.Client {
 	return s.client
 }
 
-func (s *httpSender) send(ctx context.Context, body []byte) outcome {
+func (s *httpSender) send(ctx context.Context, body []byte) (out outcome) {
 	media := mediaProto
 	if s.json {
 		var err error
@@ -176,6 +176,7 @@ func (s *httpSender) send(ctx context.Context, body []byte) outcome {
 		return outcome{verdict: rejected, what: "the request could not be made"}
 	}
 	s.setHeaders(req, media)
+	defer func() { out.sent = int64(len(body)) }()
 
 	resp, err := s.current().Do(req)
 	if err != nil {

@@ -87,30 +87,32 @@ func (c RowCounts) DroppedTotal() int64 {
 	return n
 }
 
-// Stats is a consistent snapshot of an exporter's counters. All but the Queue ones only grow.
+// Stats is a consistent snapshot of an exporter's counters. All but the Queue ones, Oldest and Waiting only grow.
 type Stats struct {
 	Rows RowCounts
 
 	SentSamples          int64 // in accepted requests
-	PartialSamples       int64 // in requests accepted only partly
 	FailedSamples        int64 // dropped because of the receiver's answer, their age or the shutdown
 	EnqueueFailedSamples int64 // dropped because the queue or the storage could not hold them
 
 	QueueBytes    int64 // held now, in flight included
 	QueueCapacity int64 // the bound of QueueBytes
 	QueueMessages int64 // held now, in flight included
+	// Oldest is the time of the oldest data that is held; zero where nothing is, or where that is unknown.
+	Oldest time.Time
+	// Waiting says that the exporter cannot start yet: see Options.Patient.
+	Waiting bool
 
 	Requests     int64 // attempts, retries included
 	RequestBytes int64 // of these, uncompressed
+	WireBytes    int64 // of these, as they were sent: compressed, or encoded into a file
 	Retries      int64 // attempts after the first one of a message
 
-	DroppedMessages map[Reason]int64
-	CorruptFiles    int64 // files of the storage folder that held nothing usable
+	CorruptFiles int64 // files of the storage folder that held nothing usable
 }
 
 // clone copies s with its maps.
 func (s Stats) clone() Stats {
 	s.Rows.Dropped = maps.Clone(s.Rows.Dropped)
-	s.DroppedMessages = maps.Clone(s.DroppedMessages)
 	return s
 }

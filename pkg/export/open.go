@@ -72,7 +72,7 @@ func prepare(cfg config.Exporter, opts Options) (*Exporter, error) {
 		memory: newBudget(cfg.Queue.Size), disk: newBudget(0), queue: newSendQueue(),
 		wake: make(chan struct{}), save: make(chan struct{}, 1),
 		inFlight: map[*entry]struct{}{}, drains: map[*drain]struct{}{},
-		stats: Stats{Rows: RowCounts{Dropped: map[Reason]int64{}}, DroppedMessages: map[Reason]int64{}},
+		stats: Stats{Rows: RowCounts{Dropped: map[Reason]int64{}}},
 	}
 	if e.now == nil {
 		e.now = time.Now

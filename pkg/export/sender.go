@@ -28,6 +28,8 @@ const (
 // outcome is the result of one attempt.
 type outcome struct {
 	verdict verdict
+	// sent is what went over the network, or into a file, in bytes.
+	sent int64
 	// what names the answer for a person: a status in the protocol's words.
 	what string
 	// words are the receiver's own, untrusted.

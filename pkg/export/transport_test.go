@@ -2,6 +2,7 @@ package export
 
 import (
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -178,4 +179,47 @@ func TestObserver(t *testing.T) {
 	s := balanced(t, e)
 	require.Equal(t, int64(2*size), s.RequestBytes)
 	require.Contains(t, r.Requests()[0].Metadata.Get("user-agent")[0], "ig-otel-profiles/test")
+}
+
+// What went over the network is counted as it was sent: compressed.
+func TestWireBytes(t *testing.T) {
+	for _, compression := range []string{"none", "gzip", "zstd"} {
+		for _, transport := range []string{config.TransportGRPC, config.TransportHTTP, config.TransportFile} {
+			var cfg config.Exporter
+			switch transport {
+			case config.TransportGRPC:
+				cfg = settings(transport, recvtest.StartGRPC(t, recvtest.GRPCConfig{}).Addr)
+			case config.TransportHTTP:
+				cfg = settings(transport, recvtest.StartHTTP(t, recvtest.HTTPConfig{}).URL)
+			default:
+				cfg = toFile(t, "pprof")
+			}
+			cfg.Compression = compression
+			e, _ := open(t, cfg)
+			m := message(t, "app", 50_000)
+			m.Start = time.Now().Add(-time.Minute)
+			e.Enqueue(m)
+			drainAll(t, e)
+			s := balanced(t, e)
+			require.Positive(t, s.WireBytes, transport)
+			if compression == "none" && transport != config.TransportFile {
+				require.InDelta(t, s.RequestBytes, s.WireBytes, 10)
+			} else {
+				require.Less(t, s.WireBytes, s.RequestBytes, "%s %s", transport, compression)
+			}
+			require.True(t, s.Oldest.IsZero())
+			stop(t, e)
+		}
+	}
+}
+
+func TestOldestHeld(t *testing.T) {
+	e, _ := open(t, settings(config.TransportGRPC, "127.0.0.1:1"))
+	first := time.Now().Add(-time.Minute).Round(0)
+	for i := range 3 {
+		m := message(t, strconv.Itoa(i), 0)
+		m.Owner, m.Start = strconv.Itoa(i), first.Add(time.Duration(i)*time.Second)
+		e.Enqueue(m)
+	}
+	require.Equal(t, first, e.Stats().Oldest)
 }

@@ -101,7 +101,7 @@ func run(args []string) error {
 	if root.Execute() != nil {
 		return errReported
 	}
-	return nil
+	return otelprofiles.Failed()
 }
 
 // serveOwnProfiles serves net/http/pprof until the process ends. That it

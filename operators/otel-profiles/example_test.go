@@ -62,7 +62,7 @@ const exampleRow = `{
 }`
 
 const (
-	exampleFile  = "README.md"
+	exampleFile  = "EXAMPLE.md"
 	exampleBegin = "<!-- begin example -->\n"
 	exampleEnd   = "<!-- end example -->"
 )

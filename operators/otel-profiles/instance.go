@@ -69,6 +69,11 @@ func (i *instance) ExtraParams(operators.GadgetContext) api.Params {
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	tune.Apply(gadgetCtx, tune.ThisMachine())
 	if i.targets.empty() {
+		for _, key := range localParams {
+			if i.values[key] != "" {
+				gadgetCtx.Logger().Warnf("%s: --%s has no effect without --%s: nothing is exported; for a receiver without configuration write --%s=%s", Name, key, ParamExporter, ParamExporter, config.BuiltIn)
+			}
+		}
 		return nil
 	}
 	i.gadget, i.log, i.cancel = gadgetCtx.ImageName(), gadgetCtx.Logger(), gadgetCtx.Cancel
@@ -304,6 +309,7 @@ func (i *instance) Close(operators.GadgetContext) error {
 			}
 		}
 		i.summarize()
+		i.check()
 		if err := errors.Join(errs...); err != nil {
 			i.log.Errorf("%s: %v", Name, err)
 		}
@@ -414,6 +420,33 @@ func (i *instance) summarize() {
 		}
 		i.log.Infof("%s: data source %q: %d rows read, %d exported, %d not%s, %d without their stack; %s%s%s",
 			Name, p.ds.Name(), c.Read, c.Exported, c.droppedTotal(), reasons(c.Dropped), c.Fates[profile.NoStack], where, c.stacks(), c.frames())
+	}
+}
+
+// check warns about a run of which nothing has arrived, and keeps it as an error if somebody wants to know.
+func (i *instance) check() {
+	var read, delivered int64
+	for _, p := range i.pipelines {
+		read += p.read.Load()
+	}
+	for _, exp := range i.exporters {
+		r := exp.Stats().Rows
+		delivered += r.Delivered + r.Partial
+	}
+	var err error
+	switch {
+	case read == 0:
+		err = errors.New("no row came, so nothing was exported: what the gadget filters by (such as --pid, or a container's name) has matched nothing, or nothing happened")
+	case delivered == 0 && !i.remote:
+		err = fmt.Errorf("none of %d rows was delivered", read)
+	default:
+		return
+	}
+	i.log.Warnf("%s: %v", Name, err)
+	if strings.EqualFold(i.values[ParamCheck], "true") {
+		i.op.mu.Lock()
+		i.op.failed = fmt.Errorf("%s: %w", Name, err)
+		i.op.mu.Unlock()
 	}
 }
 

@@ -52,6 +52,8 @@ const (
 	ParamInsecure    = "otel-profiles-insecure"
 	ParamHeaders     = "otel-profiles-headers"
 	ParamCompression = "otel-profiles-compression"
+	// ParamCheck ends a run with an error, for scripts, where no row of it was delivered.
+	ParamCheck = "otel-profiles-check"
 )
 
 const (
@@ -65,7 +67,7 @@ const (
 	tagGroup = "group:OpenTelemetry Profiles"
 )
 
-var localParams = []string{ParamEndpoint, ParamInsecure, ParamHeaders, ParamCompression}
+var localParams = []string{ParamEndpoint, ParamInsecure, ParamHeaders, ParamCompression, ParamCheck}
 
 // imageParams are those that a gadget image's paramDefaults may set.
 var imageParams = []string{ParamName, ParamInterval}
@@ -84,6 +86,7 @@ type Operator struct {
 	closing  bool
 
 	sendStored bool
+	failed     error // of runs that were to be checked
 }
 
 var registered = New()
@@ -143,6 +146,17 @@ func (o *Operator) startStored() {
 		}
 		o.exporters.release(s)
 	}
+}
+
+// Failed returns an error if a run with ParamCheck has delivered nothing. Inspektor Gadget has no use for an error at
+// the end of a run: the program asks for it before it exits.
+func Failed() error { return registered.Failed() }
+
+// Failed is the function of that name for this Operator.
+func (o *Operator) Failed() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.failed
 }
 
 // Name implements operators.DataOperator.
@@ -253,6 +267,11 @@ func extraParams() api.Params {
 		{
 			Key:         ParamCompression,
 			Description: "Compression: gzip, zstd or none",
+			Tags:        []string{tagGroup},
+		},
+		{
+			Key:         ParamCheck,
+			Description: "true: end with an error if no row was delivered, for scripts",
 			Tags:        []string{tagGroup},
 		},
 	}

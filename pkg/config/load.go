@@ -442,6 +442,15 @@ func (d *draft) sameLevel(setting *Setting) {
 	}
 }
 
+// shown is a value in brackets, for a message; nothing where it may be a secret.
+func (s *Setting) shown(value any) string {
+	text, ok := value.(string)
+	if !ok || s.Secret {
+		return ""
+	}
+	return " (" + clip(withoutCredentials(text)) + ")"
+}
+
 // overridden tells who typed a flag that the environment has changed it.
 func (d *draft) overridden(setting *Setting) {
 	v, ok := d.strongest(setting.Key)
@@ -450,7 +459,7 @@ func (d *draft) overridden(setting *Setting) {
 	}
 	for _, other := range d.given[setting.Key] {
 		if other.layer == fromFlag && other.value != v.value {
-			d.notice(setting.Key, "%s of the environment overrides %s", v.origin, other.origin)
+			d.notice(setting.Key, "%s%s of the environment overrides %s%s", v.origin, setting.shown(v.value), other.origin, setting.shown(other.value))
 		}
 	}
 }

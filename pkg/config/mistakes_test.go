@@ -152,7 +152,7 @@ var mistakes = []struct {
 		prod(`endpoint: "c:4317", sending_queue: {storage_size: 1GiB}`).noticed(onProd + `sending_queue.storage_size: has no effect without sending_queue.storage`),
 		prod(`endpoint: "c:4317", batch: {interval: 1h}`).noticed(onProd + `batch.interval: the first rows of a request are 1h old when it is sent, and sending_queue.max_age (1h) drops it: raise that, or shorten the interval`),
 		prod(`endpoint: "c:4317", batch: {max_request_size: 8MiB}`).noticed(onProd + `batch.max_request_size: 8MiB is more than gRPC servers take unless told otherwise (4MiB)`),
-		{file: "prod: {endpoint: 'c:4317'}", flags: Flags{Compression: "none"}, environ: []string{EnvPrefix + "PROD_COMPRESSION=zstd"}, notice: true, answer: onProd + `compression: ` + EnvPrefix + `PROD_COMPRESSION of the environment overrides --otel-profiles-compression`},
+		{file: "prod: {endpoint: 'c:4317'}", flags: Flags{Compression: "none"}, environ: []string{EnvPrefix + "PROD_COMPRESSION=zstd"}, notice: true, answer: onProd + `compression: ` + EnvPrefix + `PROD_COMPRESSION (zstd) of the environment overrides --otel-profiles-compression (none)`},
 		{file: "prod: {exporter: file, path: p}", flags: Flags{Compression: "none"}, notice: true, answer: onProd + `--otel-profiles-compression has no effect with exporter: file`},
 		{environ: []string{"OTEL_EXPORTER_OTLP_TIMEOUT=10s"}, name: "otlp", notice: true, answer: onBuilt + `OTEL_EXPORTER_OTLP_TIMEOUT is ignored: got "10s", takes a whole number of milliseconds`},
 		{environ: []string{"OTEL_RESOURCE_ATTRIBUTES=k8s.pod.name=p"}, name: "otlp", notice: true, answer: `OTEL_RESOURCE_ATTRIBUTES: left out k8s.pod.name: they say which workload or host was profiled, and come from what is observed`},

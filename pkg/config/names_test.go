@@ -1,7 +1,6 @@
 package config
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -65,13 +64,12 @@ func TestNamesMistakes(t *testing.T) {
 
 // The reference has all of them, as they are.
 func TestNamesReference(t *testing.T) {
-	text, err := os.ReadFile(referenceFile)
-	require.NoError(t, err)
+	text := pages(t)
 	for _, s := range NameSettings() {
 		def := ""
 		if s.Default != "" {
 			def = "`" + s.Default + "`"
 		}
-		require.Contains(t, string(text), "| `"+s.Key+"` | "+def+" | "+s.Doc+" |")
+		require.Contains(t, text, "| `"+s.Key+"` | "+def+" | "+s.Doc+" |")
 	}
 }

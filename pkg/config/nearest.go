@@ -1,5 +1,10 @@
 package config
 
+import (
+	"cmp"
+	"slices"
+)
+
 // nearest returns the candidate that a typing mistake most likely meant, or "" where none is near.
 func nearest(word string, candidates []string) string {
 	best, bestDistance := "", max(len(word)/2, 2)+1
@@ -9,6 +14,11 @@ func nearest(word string, candidates []string) string {
 		}
 	}
 	return best
+}
+
+// Nearest returns the candidate that is nearest to word, however far that is.
+func Nearest(word string, candidates []string) string {
+	return slices.MinFunc(candidates, func(a, b string) int { return cmp.Compare(distance(word, a), distance(word, b)) })
 }
 
 // distance counts the characters to insert, delete, replace or swap with their neighbour.

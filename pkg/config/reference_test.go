@@ -2,7 +2,6 @@ package config
 
 import (
 	"bytes"
-	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -15,13 +14,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The reference is the README of the operator. Its tables of settings, presets and mistakes are
-// written by
+// The reference is the README of the operator, with some pages beside it. Its tables of settings and presets
+// are written by
 //
 //	go test ./pkg/config -run TestReference -update
 //
 // and the rest of it is held against the code of the packages that it describes.
 const referenceFile = "../../operators/otel-profiles/README.md"
+
+// referencePages are the other pages.
+var referencePages = []string{"CONFIGURATIONS.md", "ATTRIBUTES.md", "OPERATIONS.md"}
+
+// maxReferenceLines keeps the reference a page that can be read.
+const maxReferenceLines = 500
 
 var update = flag.Bool("update", false, "write the generated parts of the reference")
 
@@ -93,24 +98,6 @@ func presetsTable() string {
 	return b.String()
 }
 
-func mistakesTables() string {
-	cell := func(s string) string {
-		return "`" + strings.ReplaceAll(s, "|", "\\|") + "`"
-	}
-	var b strings.Builder
-	for _, group := range mistakes {
-		fmt.Fprintf(&b, "\n### %s\n\n| written | answered |\n|---|---|\n", group.title)
-		for _, m := range group.cases {
-			kind := ""
-			if m.notice {
-				kind = "(warning) "
-			}
-			fmt.Fprintf(&b, "| %s | %s%s |\n", cell(cmp.Or(m.written(), "(nothing)")), kind, cell(m.answer))
-		}
-	}
-	return b.String()
-}
-
 func reference(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(referenceFile)
@@ -118,10 +105,26 @@ func reference(t *testing.T) string {
 	return string(text)
 }
 
+// pages is the reference with its other pages.
+func pages(t *testing.T) string {
+	t.Helper()
+	all := reference(t)
+	for _, page := range referencePages {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(referenceFile), page))
+		require.NoError(t, err)
+		all += "\n" + string(text)
+	}
+	return all
+}
+
+func TestReferenceIsShort(t *testing.T) {
+	require.LessOrEqual(t, strings.Count(reference(t), "\n"), maxReferenceLines)
+}
+
 func TestReferenceTables(t *testing.T) {
 	text := reference(t)
 	for _, part := range []struct{ name, content string }{
-		{"settings", settingsTables()}, {"presets", presetsTable()}, {"mistakes", mistakesTables()},
+		{"settings", settingsTables()}, {"presets", presetsTable()},
 	} {
 		begin, end := "<!-- begin "+part.name+" -->\n", "\n<!-- end "+part.name+" -->"
 		before, rest, ok := strings.Cut(text, begin)
@@ -142,7 +145,7 @@ func TestReferenceTables(t *testing.T) {
 // section returns what is below a heading of the second level.
 func section(t *testing.T, title string) string {
 	t.Helper()
-	_, rest, ok := strings.Cut(reference(t), "\n## "+title+"\n")
+	_, rest, ok := strings.Cut(pages(t), "\n## "+title+"\n")
 	require.True(t, ok, "the reference has no section %q", title)
 	body, _, _ := strings.Cut(rest, "\n## ")
 	return body
@@ -150,7 +153,7 @@ func section(t *testing.T, title string) string {
 
 // All configurations in the reference load, as they are and after a deployment.
 func TestReferenceConfigurations(t *testing.T) {
-	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(reference(t), -1)
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(pages(t), -1)
 	require.NotEmpty(t, blocks)
 	used := 0
 	for _, block := range blocks {
@@ -233,6 +236,31 @@ func requireSame(t *testing.T, code []string, title, pattern string) {
 	t.Helper()
 	require.NotEmpty(t, code)
 	require.Equal(t, code, matches("(?m)^\\| `"+pattern+"`", section(t, title)))
+}
+
+// Configurations that were complete with an earlier version still load, as they are and after a deployment, and
+// nothing about them needs to be said.
+func TestConfigurationsOfBefore(t *testing.T) {
+	files, err := filepath.Glob("testdata/before/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		direct := Load(Sources{File: readYAML(t, string(text)), Daemon: true})
+		require.Empty(t, direct.Problems(), file)
+		require.Empty(t, direct.Notices(), file)
+		deployed := Load(Sources{File: deploy(t, string(text)), Daemon: true})
+		require.Empty(t, deployed.Problems(), file)
+		require.NotEmpty(t, direct.Names())
+		for _, name := range direct.Names() {
+			want, err := direct.Exporter(name)
+			require.NoError(t, err)
+			got, err := deployed.Exporter(name)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+	}
 }
 
 func TestReferenceAnnotations(t *testing.T) {

@@ -2,7 +2,11 @@ package fieldmap
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
 // The annotations of a data source.
@@ -27,6 +31,33 @@ const (
 	annTraceID           = "profiles.trace-id"
 	annSpanID            = "profiles.span-id"
 )
+
+// sourceAnnotations and fieldAnnotations are all that mean something.
+var (
+	sourceAnnotations = []string{
+		annStackFields, annValueField, annName, annType, annUnit, annPeriod, annPeriodType, annPeriodUnit, annAggregation, annTimestamps,
+	}
+	fieldAnnotations = []string{annSampleAttribute, annResourceAttribute, annTimestamp, annTraceID, annSpanID}
+)
+
+// unknownAnnotations warns about annotations that are ours by name and that nothing reads.
+func (c *compiler) unknownAnnotations() {
+	check := func(what string, annotations map[string]string, known, elsewhere []string, other string) {
+		for _, key := range slices.Sorted(maps.Keys(annotations)) {
+			switch {
+			case !strings.HasPrefix(key, "profiles.") || slices.Contains(known, key):
+			case slices.Contains(elsewhere, key):
+				c.warnf("the annotation %s of %s is ignored: it is one of %s", key, what, other)
+			default:
+				c.warnf("the annotation %s of %s is ignored: the nearest one that exists is %s", plainName(key), what, config.Nearest(key, known))
+			}
+		}
+	}
+	check("the data source", c.ann, sourceAnnotations, fieldAnnotations, "a field")
+	for _, acc := range c.fields {
+		check("the field "+plainName(acc.FullName()), acc.Annotations(), fieldAnnotations, sourceAnnotations, "a data source")
+	}
+}
 
 // maxNameBytes bounds the names and keys that an image can set.
 const maxNameBytes = 128

@@ -88,6 +88,9 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 		return nil, err
 	}
 	c.share()
+	if o.First == nil {
+		c.unknownAnnotations()
+	}
 	if err := c.values(); err != nil {
 		return nil, err
 	}

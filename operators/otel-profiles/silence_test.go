@@ -1,0 +1,58 @@
+package otelprofiles_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
+)
+
+// What has no effect, or has come to nothing, is said.
+func TestNothingIsSilent(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	ends := func(g *gadgettest.Gadget) { g.Context.Cancel() }
+
+	g := &gadgettest.Gadget{Start: ends}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("", otelprofiles.ParamEndpoint, "http://127.0.0.1:1")))
+	require.Contains(t, g.Log.String(), "--otel-profiles-endpoint has no effect without --otel-profiles-exporter: nothing is exported")
+
+	g = &gadgettest.Gadget{Start: ends}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+	require.Contains(t, g.Log.String(), "no row came, so nothing was exported")
+	require.NoError(t, op.Failed(), "nobody asked")
+
+	g = &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) { g.Emit("leaf", 1); ends(g) }}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "true")))
+	require.NoError(t, op.Failed())
+
+	g = &gadgettest.Gadget{Start: g.Start, Annotations: map[string]string{"profiles.value-fields": "samples", "profiles.trace-id": "true"}}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+	require.Contains(t, g.Log.String(), "the annotation profiles.value-fields of the data source is ignored: the nearest one that exists is profiles.value-field")
+	require.Contains(t, g.Log.String(), "the annotation profiles.trace-id of the data source is ignored: it is one of a field")
+
+	op = settings(t, exporter("mine", "127.0.0.1:1", "        shutdown_timeout: 10ms\n"))
+	g = &gadgettest.Gadget{Start: g.Start}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "true")))
+	require.ErrorContains(t, op.Failed(), "none of 1 rows was delivered")
+	require.Contains(t, g.Log.String(), "none of 1 rows was delivered")
+}
+
+// Who typed an endpoint is told, before anything is sent, that the environment has another one.
+func TestEnvironmentOverridesAFlag(t *testing.T) {
+	r, typed := startReceiver(t), startReceiver(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+r.Addr())
+	op := settings(t, "")
+	var before string
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+		before = g.Log.String()
+		g.Emit("leaf", 1)
+		g.Context.Cancel()
+	}}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("otlp", otelprofiles.ParamEndpoint, "http://"+typed.Addr())))
+	require.Contains(t, before, "OTEL_EXPORTER_OTLP_ENDPOINT (http://"+r.Addr()+") of the environment overrides --otel-profiles-endpoint (http://"+typed.Addr()+")")
+	require.Empty(t, typed.Samples())
+	require.Equal(t, map[string]int64{"leaf": 1}, leaves(t, r))
+}

@@ -46,7 +46,7 @@ func runDiff(args []string, out io.Writer) error {
 			return err
 		}
 		types, byType := receiver.ByType(samples)
-		if i == 1 && !comparable(kind, types[0]) {
+		if i == 1 && !sameKind(kind, types[0]) {
 			return fmt.Errorf("%s measures %s and %s measures %s: that cannot be compared", flags.Arg(0), title(kind), path, title(types[0]))
 		}
 		kind, infos[i] = types[0], info
@@ -97,8 +97,8 @@ func runDiff(args []string, out io.Writer) error {
 	return nil
 }
 
-// comparable reports whether two types measure the same, if not as often.
-func comparable(a, b receiver.Type) bool {
+// sameKind reports whether two types measure the same, if not as often.
+func sameKind(a, b receiver.Type) bool {
 	a.Period, b.Period = 0, 0
 	return a == b
 }

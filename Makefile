@@ -23,6 +23,8 @@ EBPF_PACKAGES := clang llvm libbpf-dev linux-libc-dev libc6-dev
 C_PACKAGES := clang binutils libc6-dev
 # Debian packages of the programs whose profile is known (test/loads).
 LOAD_PACKAGES := bash binutils default-jdk-headless g++ gcc libc6-dev nodejs openssl perl php-cli python3 ruby rustc sqlite3 xz-utils
+# Debian packages of the programs whose names are compared, and of what compares them (test/symbols).
+SYMBOL_PACKAGES := bash binutils clang g++ gcc libc6-arm64-cross libc6-dev libsqlite3-0 libstdc++6-arm64-cross llvm openssl perl python3 rustc xz-utils
 
 GOLANGCI_VERSION := v2.15.0
 # The modules of this repository; each has its own go.mod.
@@ -178,7 +180,7 @@ test-hub: collector ## Send through a real Collector with processors
 
 .PHONY: test-symbols
 test-symbols: build ## Compare names of functions in programs and libraries with those of other tools (root)
-	@.ci/packages $(LOAD_PACKAGES) llvm libc6-arm64-cross libstdc++6-arm64-cross
+	@.ci/packages $(SYMBOL_PACKAGES)
 	$(E2E) ./test/symbols/...
 
 .PHONY: test-names

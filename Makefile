@@ -193,6 +193,10 @@ test-gadgets: build gadgets ## Run every gadget with a stack on the real kernel 
 	@.ci/packages $(C_PACKAGES)
 	$(E2E) ./test/gadgets/...
 
+.PHONY: test-kernels
+test-kernels: build gadgets ## Run the gadgets on the kernels of Debian 12 and 13, in a virtual machine (root)
+	@for suite in bookworm trixie; do SUITE=$$suite VM=$(CURDIR)/$(BUILD)/kernels-$$suite RUN='TestEveryUser|TestOffCPULimits' test/gadgets/vm.sh || exit 1; done
+
 .PHONY: test-matrix
 test-matrix: build gadgets ## Check every gadget under every preset by every receiver's rules (root)
 	@.ci/packages $(C_PACKAGES)

@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/dustin/go-humanize"
 )
 
 // A value comes as YAML has it (from a file) or as text (from everywhere else). The parsers return
@@ -209,18 +211,6 @@ func parseDuration(raw any, low, high time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-var (
-	sizeText  = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)$`)
-	sizeUnits = map[string]float64{
-		"": 1, "b": 1,
-		"k": 1e3, "kb": 1e3, "ki": 1 << 10, "kib": 1 << 10,
-		"m": 1e6, "mb": 1e6, "mi": 1 << 20, "mib": 1 << 20,
-		"g": 1e9, "gb": 1e9, "gi": 1 << 30, "gib": 1 << 30,
-		"t": 1e12, "tb": 1e12, "ti": 1 << 40, "tib": 1 << 40,
-		"p": 1e15, "pb": 1e15, "pi": 1 << 50, "pib": 1 << 50,
-	}
-)
-
 func parseSize(raw any, low, high int64) (int64, error) {
 	var f float64
 	switch v := raw.(type) {
@@ -231,16 +221,11 @@ func parseSize(raw any, low, high int64) (int64, error) {
 	case float64: // 6.4e7
 		f = v
 	case string:
-		parts := sizeText.FindStringSubmatch(strings.ToLower(strings.TrimSpace(v)))
-		if parts == nil {
+		n, err := humanize.ParseBytes(v)
+		if err != nil {
 			return 0, bad(raw)
 		}
-		unit, ok := sizeUnits[parts[2]]
-		n, err := strconv.ParseFloat(parts[1], 64)
-		if !ok || err != nil {
-			return 0, bad(raw)
-		}
-		f = n * unit
+		f = float64(n)
 	default:
 		return 0, bad(raw)
 	}

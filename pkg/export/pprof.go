@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/google/pprof/profile"
@@ -46,6 +47,8 @@ type pprofBuilder struct {
 	out  *profile.Profile
 
 	types     map[profile.ValueType]int
+	cpuTime   map[profile.ValueType]int // by a type that counts samples: where their CPU time goes
+	merged    map[sampleKey]*profile.Sample
 	mappings  map[int32]*profile.Mapping
 	locations map[int32]*profile.Location
 	functions map[int32]*profile.Function
@@ -55,11 +58,27 @@ func newPprof(data *otlpprofiles.ProfilesData) *pprofBuilder {
 	return &pprofBuilder{
 		data: data, dict: data.GetDictionary(), out: &profile.Profile{},
 		types:     map[profile.ValueType]int{},
+		cpuTime:   map[profile.ValueType]int{},
+		merged:    map[sampleKey]*profile.Sample{},
 		mappings:  map[int32]*profile.Mapping{},
 		locations: map[int32]*profile.Location{},
 		functions: map[int32]*profile.Function{},
 	}
 }
+
+// sampleKey is what makes a sample distinct. Profiles of several types share their samples: a stack is written
+// once, with a value of each type.
+type sampleKey struct {
+	resource    *otlpprofiles.ResourceProfiles
+	stack, link int32
+	attributes  string
+}
+
+// What the samples of a CPU profiler are counted in, and the time that `go tool pprof` shows for them.
+var (
+	sampleCount = profile.ValueType{Type: "samples", Unit: "count"}
+	cpuTime     = profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
+)
 
 func at[T any](table []T, i int32) (v T) {
 	if i >= 0 && int(i) < len(table) {
@@ -73,9 +92,18 @@ func (c *pprofBuilder) str(i int32) string { return at(c.dict.GetStringTable(), 
 // convert walks the profiles twice: every sample of a pprof profile has a value of each type.
 func (c *pprofBuilder) convert() *profile.Profile {
 	c.each(func(_ *otlpprofiles.ResourceProfiles, p *otlpprofiles.Profile) { c.header(p) })
+	if _, own := c.types[cpuTime]; own { // nothing needs to be computed
+		clear(c.cpuTime)
+	}
+	for vt := range c.cpuTime {
+		c.cpuTime[vt] = c.column(cpuTime)
+	}
 	c.each(func(rp *otlpprofiles.ResourceProfiles, p *otlpprofiles.Profile) { c.samples(rp, p) })
 	if len(c.out.SampleType) > 0 {
 		c.out.DefaultSampleType = c.out.SampleType[0].Type
+	}
+	if len(c.cpuTime) > 0 {
+		c.out.DefaultSampleType = cpuTime.Type
 	}
 	return c.out
 }
@@ -96,9 +124,9 @@ func (c *pprofBuilder) valueType(v *otlpprofiles.ValueType) profile.ValueType {
 
 func (c *pprofBuilder) header(p *otlpprofiles.Profile) {
 	vt := c.valueType(p.GetSampleType())
-	if _, ok := c.types[vt]; !ok {
-		c.types[vt] = len(c.out.SampleType)
-		c.out.SampleType = append(c.out.SampleType, &profile.ValueType{Type: vt.Type, Unit: vt.Unit})
+	c.column(vt)
+	if vt == sampleCount && c.valueType(p.GetPeriodType()) == cpuTime && p.GetPeriod() > 0 {
+		c.cpuTime[vt] = -1 // see convert
 	}
 	start := int64(p.GetTimeUnixNano())
 	if c.out.TimeNanos == 0 || start < c.out.TimeNanos {
@@ -112,8 +140,21 @@ func (c *pprofBuilder) header(p *otlpprofiles.Profile) {
 	}
 }
 
+// column returns where the values of a type are in a sample.
+func (c *pprofBuilder) column(vt profile.ValueType) int {
+	i, ok := c.types[vt]
+	if !ok {
+		i = len(c.out.SampleType)
+		c.types[vt] = i
+		c.out.SampleType = append(c.out.SampleType, &profile.ValueType{Type: vt.Type, Unit: vt.Unit})
+	}
+	return i
+}
+
 func (c *pprofBuilder) samples(rp *otlpprofiles.ResourceProfiles, p *otlpprofiles.Profile) {
-	column := c.types[c.valueType(p.GetSampleType())]
+	vt := c.valueType(p.GetSampleType())
+	column := c.types[vt]
+	time, timed := c.cpuTime[vt]
 	labels := map[string][]string{}
 	for _, kv := range rp.GetResource().GetAttributes() {
 		if pprofResourceKeys[kv.GetKey()] {
@@ -121,26 +162,53 @@ func (c *pprofBuilder) samples(rp *otlpprofiles.ResourceProfiles, p *otlpprofile
 		}
 	}
 	for _, s := range p.GetSamples() {
-		out := &profile.Sample{Value: make([]int64, len(c.out.SampleType)), Label: map[string][]string{}}
-		for k, v := range labels {
-			out.Label[k] = v
-		}
+		out := c.sample(rp, s, labels)
+		var value int64
 		for _, v := range s.GetValues() {
-			out.Value[column] += v
+			value += v
 		}
 		if len(s.GetValues()) == 0 {
-			out.Value[column] = int64(len(s.GetTimestampsUnixNano()))
+			value = int64(len(s.GetTimestampsUnixNano()))
 		}
-		for _, li := range at(c.dict.GetStackTable(), s.GetStackIndex()).GetLocationIndices() {
-			out.Location = append(out.Location, c.location(li))
+		out.Value[column] += value
+		if timed && c.valueType(p.GetPeriodType()) == cpuTime {
+			out.Value[time] += times(value, p.GetPeriod())
 		}
-		c.attributes(out, s.GetAttributeIndices())
-		if link := at(c.dict.GetLinkTable(), s.GetLinkIndex()); len(link.GetTraceId()) > 0 {
-			out.Label["trace_id"] = []string{hex.EncodeToString(link.GetTraceId())}
-			out.Label["span_id"] = []string{hex.EncodeToString(link.GetSpanId())}
-		}
-		c.out.Sample = append(c.out.Sample, out)
 	}
+}
+
+// sample returns the sample that is written for one of a profile, whichever type that has.
+func (c *pprofBuilder) sample(rp *otlpprofiles.ResourceProfiles, s *otlpprofiles.Sample, labels map[string][]string) *profile.Sample {
+	key := sampleKey{resource: rp, stack: s.GetStackIndex(), link: s.GetLinkIndex(), attributes: fmt.Sprint(s.GetAttributeIndices())}
+	if out := c.merged[key]; out != nil {
+		return out
+	}
+	out := &profile.Sample{Value: make([]int64, len(c.out.SampleType)), Label: map[string][]string{}}
+	for k, v := range labels {
+		out.Label[k] = v
+	}
+	for _, li := range at(c.dict.GetStackTable(), s.GetStackIndex()).GetLocationIndices() {
+		out.Location = append(out.Location, c.location(li))
+	}
+	c.attributes(out, s.GetAttributeIndices())
+	if link := at(c.dict.GetLinkTable(), s.GetLinkIndex()); len(link.GetTraceId()) > 0 {
+		out.Label["trace_id"] = []string{hex.EncodeToString(link.GetTraceId())}
+		out.Label["span_id"] = []string{hex.EncodeToString(link.GetSpanId())}
+	}
+	c.merged[key] = out
+	c.out.Sample = append(c.out.Sample, out)
+	return out
+}
+
+// times is v n times, the largest number where that does not fit. What is not positive counts nothing.
+func times(v, n int64) int64 {
+	switch {
+	case v <= 0 || n <= 0:
+		return 0
+	case v > math.MaxInt64/n:
+		return math.MaxInt64
+	}
+	return v * n
 }
 
 func (c *pprofBuilder) attributes(out *profile.Sample, indices []int32) {

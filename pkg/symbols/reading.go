@@ -22,10 +22,6 @@ func (s *Store) run(ctx context.Context) {
 			}
 		}
 	}()
-	// What is bounded is the CPU time of this thread: where the machine is busy, reading takes long and costs
-	// no more.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	// What counts is the time of the CPU, which is this thread's: on a busy machine and with slow disks reading takes
 	// longer without costing more.
 	runtime.LockOSThread()

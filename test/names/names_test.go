@@ -264,7 +264,7 @@ func TestNames(t *testing.T) {
 		// The files of the program are read by then, on a busy machine, too.
 		begin := time.Now().Add(settled)
 		var mine []receiver.Sample
-		for end := time.Now().Add(longest); time.Now().Before(end); time.Sleep(time.Second) {
+		for end := time.Now().Add(longest); time.Now().Before(end); time.Sleep(5 * time.Second) {
 			if mine = of(r.receiver.Samples(), process.PID, m.comms, begin); count(mine) >= minSamples {
 				break
 			}

@@ -36,7 +36,7 @@ func startHostile(t *testing.T) *hostile {
 	t.Helper()
 	good := startLoads(t, find(t, "python"))[0]
 	h := &hostile{t, good, startRun(t, image(t, "profile_polyglot"), "--frequency=199")}
-	require.True(t, h.run.wait("samples of the good program", 2*time.Minute, func() bool { return total(h.of(good.PID)) > 20 }))
+	require.True(t, h.run.wait("samples of the good program", 2*time.Minute, func() bool { return h.run.counted(good.PID, time.Time{}) > 20 }))
 	return h
 }
 
@@ -47,13 +47,7 @@ func (h *hostile) finish() ([]receiver.Sample, books) {
 	h.t.Helper()
 	from := time.Now()
 	require.True(h.t, h.run.wait("further samples of the good program", 3*time.Minute, func() bool {
-		n := int64(0)
-		for _, s := range h.of(h.good.PID) {
-			if s.Start.After(from) {
-				n += s.Total()
-			}
-		}
-		return n > 20
+		return h.run.counted(h.good.PID, from) > 20
 	}), "the run does not go on")
 	samples := h.run.stop()
 	require.Empty(h.t, h.run.receiver.Findings())
@@ -150,7 +144,7 @@ func TestTruncatedWhileMapped(t *testing.T) {
 
 	h := startHostile(t)
 	cmd := h.start(program, victim, strconv.FormatUint(segment.Off, 10), strconv.FormatUint(segment.Filesz, 10), at[0], at[1], "12")
-	require.True(t, h.run.wait("samples of the hostile program", 2*time.Minute, func() bool { return total(h.of(cmd.Process.Pid)) > 0 }))
+	require.True(t, h.run.wait("samples of the hostile program", 2*time.Minute, func() bool { return h.run.counted(cmd.Process.Pid, time.Time{}) > 0 }))
 	time.Sleep(20 * time.Second) // it truncates after 12 s
 	info, err := os.Stat(victim)
 	require.NoError(t, err)

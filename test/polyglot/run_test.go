@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
@@ -71,6 +72,41 @@ type gadgetRun struct {
 	cancel   context.CancelFunc
 	ended    chan error
 	started  time.Time
+
+	mu   sync.Mutex
+	hits map[int][]hits // of each process
+}
+
+// hits are those of an interval.
+type hits struct {
+	start time.Time
+	n     int64
+}
+
+// count counts what arrives, once: to resolve all of it again and again takes more CPU than what is tested.
+func (r *gadgetRun) count(_ context.Context, req *collectorpb.ExportProfilesServiceRequest) (*collectorpb.ExportProfilesServiceResponse, error) {
+	by := ofProcess(receiver.Resolve(req))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for pid, samples := range by {
+		for _, s := range samples {
+			r.hits[pid] = append(r.hits[pid], hits{s.Start, s.Total()})
+		}
+	}
+	return nil, nil
+}
+
+// counted returns how many samples of a process have arrived, of intervals that began at a time or later.
+func (r *gadgetRun) counted(pid int, since time.Time) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := int64(0)
+	for _, h := range r.hits[pid] {
+		if !h.start.Before(since) {
+			n += h.n
+		}
+	}
+	return n
 }
 
 // startRun starts "ig run" with the exporter, and returns at once. The run ends with the test at the latest.
@@ -98,10 +134,12 @@ operator:
 // newRun makes a run with a receiver, and a folder for its files.
 func newRun(t *testing.T) (run *gadgetRun, dir string) {
 	t.Helper()
-	r, err := receiver.Start(receiver.Options{MaxBytes: 1 << 30, MaxMessageSize: 64 << 20})
+	run = &gadgetRun{t: t, log: &log{}, ended: make(chan error, 1), hits: map[int][]hits{}}
+	r, err := receiver.Start(receiver.Options{MaxBytes: 1 << 30, MaxMessageSize: 64 << 20, Respond: run.count})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
-	return &gadgetRun{t: t, receiver: r, log: &log{}, ended: make(chan error, 1)}, t.TempDir()
+	run.receiver = r
+	return run, t.TempDir()
 }
 
 // start starts what samples, with what this machine needs before it.

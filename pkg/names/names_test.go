@@ -1,0 +1,60 @@
+package names
+
+import (
+	"os"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestOwnProcess(t *testing.T) {
+	n := New(Options{Unwatched: true})
+	t.Cleanup(n.Close)
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat("/proc/self/exe", &st))
+	p := procmap.Process{PID: uint32(os.Getpid()), ExeInode: st.Ino, Space: 1}
+	addr := uint64(reflect.ValueOf(TestOwnProcess).Pointer())
+	addrs := []uint64{addr, addr + 1, 1}
+	_, pending := n.Resolve(nil, p, 0, addrs)
+	require.True(t, pending, "whoever asks does not wait")
+	frames := n.ResolveWithin(nil, time.Minute, p, 0, addrs)
+	require.Len(t, frames, 3)
+	const name = "github.com/ig-otel-profiles/ig-otel-profiles/pkg/names.TestOwnProcess"
+	require.Equal(t, name, frames[0].Symbol.Name)
+	require.Equal(t, name, frames[1].Symbol.Name, "a call returns to the byte after it")
+	require.Equal(t, frames[0].Address, frames[1].Address)
+	require.Positive(t, frames[0].Symbol.Line)
+	require.True(t, frames[0].Go(name))
+	require.Equal(t, NotCode, frames[2].State)
+
+	// A process that is not there.
+	p.PID, p.Space = 1<<31, 2
+	frames = n.ResolveWithin(nil, time.Minute, p, 0, addrs[:1])
+	require.Equal(t, []Frame{{State: Gone}}, frames)
+}
+
+func TestIsGoName(t *testing.T) {
+	for name, want := range map[string]bool{
+		"main.work": true, "main.main.func1": true, "example.com/a.b/pkg.(*T).Method": true, "runtime.mallocgc": true,
+		"main.f[go.shape.struct { A example.com/x.T }]": true, "type:.eq.main.T": true,
+		"work": false, "memeqbody": false, "": false, "f.cold": false, "f.isra.0": false, "f.constprop.0.isra.1": false,
+		"_ZN3foo3barEv.llvm.123": false, "_cgo_x.y": false, ".L1": false, "a/b": false,
+	} {
+		require.Equal(t, want, isGoName(name), name)
+	}
+}
+
+func TestStates(t *testing.T) {
+	for s := range NumStates {
+		require.NotEqual(t, "unknown", s.String())
+		require.Equal(t, s < Gone, s.HasFile(), s)
+	}
+}

@@ -1,0 +1,118 @@
+package export
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+	"time"
+)
+
+// readHeadFrom reads what stands before the body, and no more: there may be tens of thousands of files.
+func readHeadFrom(r io.Reader) (m Message, headLen int, bodyLen int64, err error) {
+	data := make([]byte, storePrefix, 256)
+	if n, err := io.ReadFull(r, data); err != nil {
+		return m, 0, 0, brokenOff(err, data[:n])
+	}
+	rest := int(binary.BigEndian.Uint16(data[len(storeMagic)+2:])) + 4
+	data = slices.Grow(data, rest)[:storePrefix+rest]
+	if n, err := io.ReadFull(r, data[storePrefix:]); err != nil {
+		return m, 0, 0, brokenOff(err, data[:storePrefix+n])
+	}
+	return decodeHead(data)
+}
+
+// brokenOff tells a file that is too short, whose bytes are data, from one that could not be read.
+func brokenOff(err error, data []byte) error {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	_, _, _, err = decodeHead(data)
+	return err
+}
+
+// storedHead is all of a file that stands before the body.
+func storedHead(m Message) []byte {
+	owner, layout := m.Owner[:min(len(m.Owner), maxOwner)], m.Layout[:min(len(m.Layout), maxLayout)]
+	b := append([]byte(storeMagic), 0, storeVersion)
+	b = binary.BigEndian.AppendUint16(b, uint16(storeFixed+1+len(layout)+len(owner)))
+	for _, v := range []int64{m.Rows, m.Samples, int64(m.Profiles), storedTime(m.Start), storedTime(m.End), int64(len(m.Body))} {
+		b = binary.BigEndian.AppendUint64(b, uint64(v))
+	}
+	b = append(append(b, byte(len(layout))), layout...)
+	b = append(b, owner...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// decodeHead reads what storedHead wrote. Every error is errCorrupt.
+func decodeHead(data []byte) (m Message, headLen int, bodyLen int64, err error) {
+	if len(data) < storePrefix || !bytes.HasPrefix(data, []byte(storeMagic)) {
+		return m, 0, 0, fmt.Errorf("%w: not a stored message", errCorrupt)
+	}
+	version := binary.BigEndian.Uint16(data[len(storeMagic):])
+	if version == 0 || version > storeVersion {
+		return m, 0, 0, fmt.Errorf("%w: format version %d, this program knows up to %d", errCorrupt, version, storeVersion)
+	}
+	n := int(binary.BigEndian.Uint16(data[len(storeMagic)+2:]))
+	end := storePrefix + n
+	if n < storeFixed || len(data) < end+4 {
+		return m, 0, 0, fmt.Errorf("%w: header broken off", errCorrupt)
+	}
+	if crc32.Checksum(data[:end], castagnoli) != binary.BigEndian.Uint32(data[end:]) {
+		return m, 0, 0, fmt.Errorf("%w: checksum of the header", errCorrupt)
+	}
+	var v [6]int64
+	for i := range v {
+		v[i] = int64(binary.BigEndian.Uint64(data[storePrefix+8*i:]))
+	}
+	if v[0] < 0 || v[1] < 0 || v[2] < 0 || v[5] < 0 || v[5] > maxStoredBody {
+		return m, 0, 0, fmt.Errorf("%w: a count in the header is out of range", errCorrupt)
+	}
+	rest := data[storePrefix+storeFixed : end]
+	layout := ""
+	if version > 1 {
+		if len(rest) == 0 || len(rest) <= int(rest[0]) {
+			return m, 0, 0, fmt.Errorf("%w: layout broken off", errCorrupt)
+		}
+		layout, rest = string(rest[1:1+rest[0]]), rest[1+rest[0]:]
+	}
+	m = Message{
+		Rows: v[0], Samples: v[1], Profiles: int(v[2]), Start: loadedTime(v[3]), End: loadedTime(v[4]),
+		Layout: layout, Owner: string(rest),
+	}
+	return m, end + 4, v[5], nil
+}
+
+// decodeStored reads a whole file. Every error is errCorrupt.
+func decodeStored(data []byte) (Message, []byte, error) {
+	m, headLen, bodyLen, err := decodeHead(data)
+	if err != nil {
+		return m, nil, err
+	}
+	rest := data[headLen:]
+	if int64(len(rest)) != bodyLen+4 {
+		return m, nil, fmt.Errorf("%w: %d bytes after the header instead of %d", errCorrupt, len(rest), bodyLen+4)
+	}
+	body := rest[:bodyLen:bodyLen]
+	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(rest[bodyLen:]) {
+		return m, nil, fmt.Errorf("%w: checksum of the body", errCorrupt)
+	}
+	return m, body, nil
+}
+
+func storedTime(t time.Time) int64 {
+	if t.IsZero() {
+		return noTime
+	}
+	return t.UnixNano()
+}
+
+func loadedTime(ns int64) time.Time {
+	if ns == noTime {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
+}

@@ -131,7 +131,7 @@ func measure(t *testing.T, name string, r *gadgetRun, window time.Duration) cost
 // frequency, with the same languages, and writes what each takes.
 func TestAgentCost(t *testing.T) {
 	const hz = "49"
-	window := 40 * time.Second
+	window := 25 * time.Second
 	require.NoError(t, os.WriteFile("/proc/sys/kernel/bpf_stats_enabled", []byte("1"), 0))
 	t.Cleanup(func() { _ = os.WriteFile("/proc/sys/kernel/bpf_stats_enabled", []byte("0"), 0) })
 	for _, p := range buildLoads(t, find(t, "python", "java", "c")) {

@@ -157,6 +157,6 @@ func TestAgentCost(t *testing.T) {
 	}
 	t.Logf("\n%s", b.String())
 	if doc := os.Getenv("POLYGLOT_DOC"); doc != "" {
-		writeTable(t, doc, "agent table", strings.Replace(header(t), "make test-polyglot", "make test-agent", 1)+b.String())
+		writeTable(t, doc, "agent table", strings.Replace(header(t, hz), "make test-polyglot", "make test-agent", 1)+b.String())
 	}
 }

@@ -157,7 +157,7 @@ func TestTable(t *testing.T) {
 	table := render(frames, whole)
 	t.Logf("\n%s", table)
 	if doc := os.Getenv("POLYGLOT_DOC"); doc != "" {
-		writeTable(t, doc, "polyglot table", header(t)+table)
+		writeTable(t, doc, "polyglot table", header(t, frequency)+table)
 	}
 	for _, v := range whole {
 		limit := limits[v.load.Name]
@@ -189,7 +189,7 @@ func render(frames, whole []verdict) string {
 }
 
 // header says what ran where.
-func header(t *testing.T) string {
+func header(t *testing.T, hz string) string {
 	t.Helper()
 	run := func(name string, args ...string) string {
 		out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
@@ -202,7 +202,7 @@ func header(t *testing.T) string {
 	number := regexp.MustCompile(`\d+\.\d[\w.+~-]*`)
 	version := func(name string, args ...string) string { return number.FindString(first(run(name, args...))) }
 	return fmt.Sprintf("Written by `make test-polyglot` on %s at commit %s: kernel %s, %d CPUs, %s Hz; Python %s, PHP %s, Perl %s, Ruby %s, Node %s, Java %s, gcc %s, rustc %s, %s.\n\n",
-		time.Now().UTC().Format("2006-01-02"), run("git", "rev-parse", "--short", "HEAD"), run("uname", "-r"), runtime.NumCPU(), frequency,
+		time.Now().UTC().Format("2006-01-02"), run("git", "rev-parse", "--short", "HEAD"), run("uname", "-r"), runtime.NumCPU(), hz,
 		version("/usr/bin/python3", "--version"), version("/usr/bin/php", "--version"), number.FindString(run("/usr/bin/perl", "-e", "printf '%vd', $^V")),
 		version("/usr/bin/ruby", "--version"), version("node", "--version"), version("java", "--version"), version("gcc", "-dumpfullversion"),
 		version("rustc", "--version"), runtime.Version())

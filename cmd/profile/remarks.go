@@ -66,7 +66,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		if worst != "." && worst != "" {
 			where = ", most of them in " + report.Shown(worst, 64)
 		}
-		lines = append(lines, fmt.Sprintf("%.0f %% of the functions have no name%s: no symbol table was found", 100*nameless/user, where))
+		lines = append(lines, fmt.Sprintf("%.0f %% of the functions have no name%s: no symbols were found, or not in this time", 100*nameless/user, where))
 	}
 	return lines
 }

@@ -16,8 +16,11 @@ import (
 )
 
 const (
-	// sendEvery is short, so that there is progress to see; ig's default is 10 s.
-	sendEvery = 2 * time.Second
+	// sendEvery is how often ig sends. It reads the files of programs meanwhile: what is sent sooner lacks the names
+	// of those that were not read yet.
+	sendEvery = 10 * time.Second
+	// tellEvery is how often there is a word of how far it is.
+	tellEvery = 2 * time.Second
 	// settleTime is how long ig may take to load the gadget, and again to end.
 	settleTime = 60 * time.Second
 )
@@ -147,7 +150,7 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 	started := time.Now()
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	ticker := time.NewTicker(sendEvery)
+	ticker := time.NewTicker(tellEvery)
 	defer ticker.Stop()
 	var ready, over <-chan time.Time
 	if late {
@@ -181,7 +184,7 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 		case <-ticker.C:
 			got := r.rcv.Stats()
 			if got.Requests == 0 {
-				fmt.Fprintf(out, "  … %d s: nothing yet\n", int(time.Since(started).Seconds()))
+				fmt.Fprintf(out, "  … %d s\n", int(time.Since(started).Seconds()))
 				continue
 			}
 			fmt.Fprintf(out, "  … %d s: %d samples in %d requests\n", int(time.Since(started).Seconds()), got.Samples, got.Requests)

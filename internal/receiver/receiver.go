@@ -213,12 +213,16 @@ func (r *Receiver) Requests() []*collectorpb.ExportProfilesServiceRequest {
 	return reqs
 }
 
-// Samples returns the resolved samples of all requests that are kept.
+// Samples returns the resolved samples of all requests that are kept, those of a request that came
+// twice once.
 func (r *Receiver) Samples() []Sample {
 	reqs := r.Requests()
 	samples := make([]Sample, 0, len(reqs))
+	var resent Resent
 	for _, req := range reqs {
-		samples = append(samples, Resolve(req)...)
+		if !resent.Is(req) {
+			samples = append(samples, Resolve(req)...)
+		}
 	}
 	return samples
 }

@@ -125,7 +125,12 @@ func TestGRPC(t *testing.T) {
 			require.Len(t, r.Requests(), 3)
 			require.True(t, proto.Equal(request(), r.Requests()[0]))
 			require.Equal(t, Stats{Requests: 3, Samples: 9, Bytes: 3 * int64(proto.Size(request()))}, r.Stats())
-			require.Len(t, r.Samples(), 9)
+			require.Len(t, r.Samples(), 3, "one request that was sent three times")
+			next := request()
+			next.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].ProfileId[0] = 'x'
+			_, err := client.Export(t.Context(), next, grpc.UseCompressor(compression))
+			require.NoError(t, err)
+			require.Len(t, r.Samples(), 6)
 		})
 	}
 }
@@ -260,8 +265,10 @@ func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	r := start(t, Options{Dir: dir})
 	client := dial(t, r)
-	for range 2 {
-		_, err := client.Export(t.Context(), request())
+	other := request()
+	other.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].ProfileId[0] = 'x'
+	for _, req := range []*collectorpb.ExportProfilesServiceRequest{other, request()} {
+		_, err := client.Export(t.Context(), req)
 		require.NoError(t, err)
 	}
 	require.NoError(t, r.Close())

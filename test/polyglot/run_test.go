@@ -73,8 +73,9 @@ type gadgetRun struct {
 	ended    chan error
 	started  time.Time
 
-	mu   sync.Mutex
-	hits map[int][]hits // of each process
+	mu     sync.Mutex
+	resent receiver.Resent
+	hits   map[int][]hits // of each process
 }
 
 // hits are those of an interval.
@@ -88,6 +89,9 @@ func (r *gadgetRun) count(_ context.Context, req *collectorpb.ExportProfilesServ
 	by := ofProcess(receiver.Resolve(req))
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.resent.Is(req) {
+		return nil, nil
+	}
 	for pid, samples := range by {
 		for _, s := range samples {
 			r.hits[pid] = append(r.hits[pid], hits{s.Start, s.Total()})

@@ -278,7 +278,9 @@ func (r *rows) frame(f *wire.Frame) (out profile.Frame, pending bool) {
 	}
 	out.Mapping = profile.Mapping{
 		File: cmp.Or(m.File.Path, m.File.Name), GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: hex.EncodeToString(m.File.Hash[:]),
-		Start: m.Start, Limit: m.End, FileOffset: m.Offset, Symbolized: out.Name != "",
+		// Start, Limit and FileOffset stay 0, as the address is already that of the file's symbol tables: a
+		// backend must not take anything off it.
+		Symbolized: out.Name != "",
 	}
 	return out, pending
 }

@@ -26,10 +26,10 @@ type Change struct {
 	Before, After float64
 }
 
-// amounts returns what each function took itself, and all of them.
-func (s Side) amounts(opts Options) (functions map[string]float64, all float64) {
+// amounts returns what each function took itself.
+func (s Side) amounts(opts Options) map[string]float64 {
 	opts.Group = func(receiver.Sample) string { return "" }
-	functions = map[string]float64{}
+	functions := map[string]float64{}
 	timed := len(s.Samples) > 0 && isTime(receiver.TypeOf(s.Samples[0]))
 	for _, r := range Top(s.Samples, 0, opts) {
 		amount := float64(r.Self)
@@ -37,16 +37,15 @@ func (s Side) amounts(opts Options) (functions map[string]float64, all float64) 
 			amount = r.Seconds
 		}
 		functions[r.Function] += amount * s.Scale
-		all += amount * s.Scale
 	}
-	return functions, all
+	return functions
 }
 
 // Difference returns the functions that took something themselves before or after, the one that has
 // changed most first.
 func Difference(before, after Side, opts Options) []Change {
-	b, _ := before.amounts(opts)
-	a, _ := after.amounts(opts)
+	b := before.amounts(opts)
+	a := after.amounts(opts)
 	changes := make([]Change, 0, len(b)+len(a))
 	for f, amount := range b {
 		changes = append(changes, Change{f, amount, a[f]})

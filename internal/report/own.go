@@ -25,7 +25,7 @@ func Own(stack []receiver.Frame) int {
 		if outside < 0 && f.Name != "" {
 			outside = i
 		}
-		if f.Name != "" && !foreign(f) && !(inInterpreter && f.Type == "native") {
+		if f.Name != "" && !foreign(f) && (!inInterpreter || f.Type != "native") {
 			return i
 		}
 	}

@@ -3,6 +3,7 @@ package procmap
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"os"
 	"runtime"
 	"slices"
@@ -53,7 +54,7 @@ func watch() *watcher {
 	w := &watcher{}
 	for _, cpu := range onlineCPUs() {
 		r, err := openRing(cpu)
-		if err == unix.ENODEV { // it went offline
+		if errors.Is(err, unix.ENODEV) { // it went offline
 			continue
 		}
 		if err != nil {

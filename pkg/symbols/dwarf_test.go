@@ -3,6 +3,7 @@ package symbols
 import (
 	"debug/elf"
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,7 @@ func dwarfExample(version uint16) (info, abbrev, line []byte) {
 	} else {
 		header = append(header, 0, 0, 0, 0, 8)
 	}
-	body := append(header, 1, 0, 0, 0, 0)
+	body := slices.Concat(header, []byte{1, 0, 0, 0, 0})
 	body = append(le.AppendUint32(le.AppendUint64(body, 0x1000), 0x20), "/src\x00"...)
 	inner := uint32(4 + len(body))
 	body = append(body, "\x02inner\x00"...)

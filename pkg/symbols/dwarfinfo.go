@@ -254,7 +254,8 @@ func (d *dwarfReader) value(c *cursor, form uint64, u *unit, implicit int64) att
 
 // text returns the text of a value, nil if it is none.
 func (d *dwarfReader) text(v attrValue, u *unit) []byte {
-	in, off := "", v.n
+	var in string
+	off := v.n
 	switch v.form {
 	case 0x08:
 		return v.b

@@ -21,7 +21,6 @@ type lineProgram struct {
 	lineBase                    int64
 	opcodes                     []uint64 // how many operands each standard one has, from 1 on
 	files                       []uint32 // their numbers in the whole file, by their number here
-	end                         int
 }
 
 // fileNumber returns the number of a file by its name.

@@ -41,9 +41,9 @@ func (f *elfFile) dynamic() (map[elf.DynTag]uint64, error) {
 			return nil, err
 		}
 		for ; len(b) > 0; b = b[width:] {
-			tag, value := f.order.Uint64(b), uint64(0)
+			var tag, value uint64
 			if width == 16 {
-				value = f.order.Uint64(b[8:])
+				tag, value = f.order.Uint64(b), f.order.Uint64(b[8:])
 			} else {
 				tag, value = uint64(f.order.Uint32(b)), uint64(f.order.Uint32(b[4:]))
 			}

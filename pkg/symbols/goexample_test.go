@@ -13,9 +13,8 @@ import (
 func goExampleTable() []byte {
 	le := binary.LittleEndian
 	names := []byte("\x00main.main\x00main.last\x00main.inner\x00")
-	units := le.AppendUint32(le.AppendUint32(nil, 0), 8) // file 0, file 1
 	files := []byte("/main.go\x00/inner.go\x00")
-	units = le.AppendUint32(le.AppendUint32(nil, 0), 9)
+	units := le.AppendUint32(le.AppendUint32(nil, 0), 9) // file 0, file 1
 	pctab := []byte{0}
 	values := func(pairs ...int) uint32 { // value, up to
 		at := uint32(len(pctab))

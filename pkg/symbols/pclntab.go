@@ -238,7 +238,7 @@ func (r *goReader) readStarts() ([]uint32, error) {
 }
 
 // tree is where the inlined calls of a function are, in order to read them from front to end.
-type tree struct{ function, offset, count uint32 }
+type tree struct{ function, offset uint32 }
 
 // readFuncs reads the functions' descriptions, that are at these places.
 func (r *goReader) readFuncs(at []uint32) error {

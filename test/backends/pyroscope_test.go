@@ -18,7 +18,6 @@ const pyroscopeCPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
 type pyroscope struct {
 	*process
 	address string
-	keep    bool // dots in the names of labels, as 2.x does
 }
 
 // startPyroscope starts Pyroscope as a single process on loopback.

@@ -31,7 +31,7 @@ func readSymbols(ctx context.Context, path string) (*symbols, error) {
 		scanner := bufio.NewScanner(bytes.NewReader(out))
 		for scanner.Scan() { // value size type name
 			fields := strings.Fields(scanner.Text())
-			if len(fields) < 4 || !strings.Contains("TtWwi", fields[2]) {
+			if len(fields) < 4 || !strings.ContainsAny(fields[2], "TtWwi") {
 				continue
 			}
 			start, err1 := strconv.ParseUint(fields[0], 16, 64)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -151,7 +152,7 @@ func (r *gadgetRun) start(dir string, command []string) {
 	r.t.Helper()
 	prefix, err := sandbox.Prefix(r.t.Context(), dir)
 	require.NoError(r.t, err)
-	args := append(prefix, command...)
+	args := slices.Concat(prefix, command)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel, r.started = cancel, time.Now()
 	r.cmd = exec.CommandContext(ctx, args[0], args[1:]...)

@@ -192,16 +192,16 @@ func (r *Reader) text() string {
 	}
 }
 
-func (r *Reader) message(kind Kind) (ev Event, done bool) {
+func (r *Reader) message(kind Kind) (_ Event, done bool) {
 	switch kind {
 	case KindHello:
 		return Event{Hello: true}, true
 	case KindRefused:
 		if len(r.msg) == 0 || len(r.msg) > MaxText {
 			r.fail("no reason")
-			return
+			return Event{}, false
 		}
-		ev.Refused = Clean(string(r.msg))
+		ev := Event{Refused: Clean(string(r.msg))}
 		r.msg = nil
 		return ev, true
 	case KindReady:
@@ -210,7 +210,7 @@ func (r *Reader) message(kind Kind) (ev Event, done bool) {
 	case KindText:
 		if len(r.msg) > MaxText || len(r.texts) >= MaxTexts || r.textSize+len(r.msg) > MaxTextSize {
 			r.fail("too much text")
-			return
+			return Event{}, false
 		}
 		r.textSize += len(r.msg)
 		r.texts = append(r.texts, Clean(string(r.msg)))
@@ -238,7 +238,7 @@ func (r *Reader) message(kind Kind) (ev Event, done bool) {
 		n := r.count(MaxDepth)
 		if r.links += n; r.links > MaxLinks {
 			r.fail("too many frames")
-			return
+			return Event{}, false
 		}
 		s.Frames = make([]*Frame, 0, n)
 		for range n {
@@ -246,7 +246,7 @@ func (r *Reader) message(kind Kind) (ev Event, done bool) {
 				s.Frames = append(s.Frames, f)
 			} else {
 				r.fail("a stack of unknown frames")
-				return
+				return Event{}, false
 			}
 		}
 		s.ID = stackIDs.Add(1)
@@ -266,7 +266,7 @@ func (r *Reader) message(kind Kind) (ev Event, done bool) {
 	default:
 		r.fail("an unknown kind")
 	}
-	return
+	return Event{}, false
 }
 
 func (r *Reader) sample() {

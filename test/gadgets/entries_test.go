@@ -25,7 +25,7 @@ func TestEntriesPerCPU(t *testing.T) {
 		{"not grown", 16384 / 256, 8192 / 256, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			startAs(t, 0, compile(t, "churn"), "4", "0")
+			startLoad(t, compile(t, "churn"), "4", "0")
 			r, err := export(t, options{name: "profile_cpu-entries", image: importGadget(t, "profile_cpu"), seconds: 6, quiet: true, urgent: true,
 				flags: []string{fmt.Sprintf("--stack-entries=%d", tc.user*cpus), fmt.Sprintf("--kernel-stack-entries=%d", tc.kernel*cpus), "--frequency=49"}})
 			require.NoError(t, err)

@@ -100,7 +100,7 @@ var lostSamples = regexp.MustCompile(`lost (\d+) samples`)
 // TestPageFaultFlood has a program fault 100,000 times a second: none is lost.
 func TestPageFaultFlood(t *testing.T) {
 	needRoot(t)
-	flood := start(t, compile(t, "flood"))
+	flood := startLoad(t, compile(t, "flood"))
 	r, err := export(t, options{name: "profile_pagefault-flood", image: importGadget(t, "profile_pagefault"), seconds: 5, quiet: true, urgent: true,
 		flags: []string{"--comm=flood"}})
 	require.NoError(t, err)

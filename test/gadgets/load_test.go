@@ -71,7 +71,7 @@ func TestOffCPUUnderLoad(t *testing.T) {
 	threads, seconds := loadOf(t)
 	for _, way := range offCPUWays {
 		t.Run(way.name, func(t *testing.T) {
-			churn := startAs(t, 0, compile(t, "churn"), strconv.Itoa(threads), "50")
+			churn := startLoad(t, compile(t, "churn"), strconv.Itoa(threads), "50")
 			r, err := export(t, options{name: "profile_offcpu-load-" + way.name, image: image, seconds: seconds, quiet: true, urgent: true,
 				flags: slices.Concat([]string{"--annotate=" + timeAndSwitches}, way.flags)})
 			require.NoError(t, err)

@@ -4,6 +4,7 @@ package matrix
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,6 +34,8 @@ import (
 // gadget is one that runs under every preset, all at the same time.
 type gadget struct {
 	name string
+	// own names the gadget of this project that it is.
+	own string
 	// image, where it is not this project's: it is left out where nothing has built it.
 	image string
 	flags []string
@@ -50,10 +54,10 @@ func all() []gadget {
 	}
 	const cpu = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
 	return []gadget{
-		{name: "profile_cpu", flags: []string{"--frequency=99"}, onCPU: true, pyroscope: cpu},
-		{name: "profile_cpu with build IDs", image: "profile_cpu:dev", flags: []string{"--frequency=99", "--collect-build-id"}, onCPU: true, pyroscope: cpu},
-		{name: "profile_offcpu", workload: "waits", pyroscope: of("off_cpu", "nanoseconds", "off_cpu", "nanoseconds")},
-		{name: "profile_pagefault", workload: "faults", pyroscope: of("page_faults", "count", "page_faults", "count")},
+		{name: "profile_cpu", own: "profile_cpu", flags: []string{"--frequency=99"}, onCPU: true, pyroscope: cpu},
+		{name: "profile_cpu with build IDs", own: "profile_cpu", flags: []string{"--frequency=99", "--collect-build-id"}, onCPU: true, pyroscope: cpu},
+		{name: "profile_offcpu", own: "profile_offcpu", workload: "waits", pyroscope: of("off_cpu", "nanoseconds", "off_cpu", "nanoseconds")},
+		{name: "profile_pagefault", own: "profile_pagefault", workload: "faults", pyroscope: of("page_faults", "count", "page_faults", "count")},
 		{name: "Inspektor Gadget's profile_cpu", image: "upstream-profile_cpu:dev", flags: buildIDs, onCPU: true, pyroscope: cpu},
 		{name: "Inspektor Gadget's trace_open", image: "upstream-trace_open:dev", flags: buildIDs, workload: "opens", pyroscope: of("events", "count", "open", "count")},
 		{name: "Inspektor Gadget's trace_malloc", image: "upstream-trace_malloc:dev", flags: buildIDs, workload: "allocs", pyroscope: of("events", "count", "malloc", "count")},
@@ -89,6 +93,9 @@ func start(t *testing.T, name string) {
 func run(t *testing.T, program string) {
 	t.Helper()
 	cmd := exec.Command(program)
+	// The scheduler shares CPUs between sessions first: one of its own has the
+	// program run, and be sampled, where much else runs.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -98,31 +105,98 @@ func run(t *testing.T, program string) {
 	})
 }
 
-// capture runs a gadget under a preset, and returns the requests as they were encoded.
-func capture(t *testing.T, image, preset string, flags []string) ([][]byte, error) {
+// A gadget sends for enoughTime, and longer, up to a limit, until what is to be checked has come. On a busy machine ig
+// takes long to start, and the program is rarely sampled.
+const (
+	enoughTime = 4 * time.Second
+	ownLimit   = 90 * time.Second
+	// Some gadgets of others give nothing here.
+	othersLimit = 15 * time.Second
+)
+
+// capture runs a gadget under a preset until it has sent enough, and returns the requests as they were encoded.
+func capture(t *testing.T, image, preset string, flags []string, limit time.Duration, enough func([][]byte) bool) ([][]byte, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "requests.pb")
 	args := append([]string{"run", image}, igrun.GadgetFlags()...)
-	args = append(args, "--timeout", "5", "--otel-profiles-exporter=matrix", "--otel-profiles-interval=1s", "--output=none")
+	args = append(args, "--timeout", fmt.Sprint(limit.Seconds()), "--otel-profiles-exporter=matrix", "--otel-profiles-interval=1s", "--output=none")
 	args = append(args, flags...)
-	cmd := igrun.Command(t.Context(), built(t, "E2E_BIN", "ig"), args...)
+	cmd := igrun.Command(t.Context(), filepath.Join(os.Getenv("E2E_BIN"), "ig"), args...)
 	prefix := config.EnvPrefix + "MATRIX_"
 	cmd.Env = append(os.Environ(), prefix+"EXPORTER=file", prefix+"PATH="+file, prefix+"FORMAT=otlp-proto", prefix+"PRESET="+preset)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, out)
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		return nil, err
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var first time.Time // when requests were there
+	for poll := time.NewTicker(500 * time.Millisecond); ; {
+		select {
+		case err := <-ended:
+			poll.Stop()
+			if err != nil {
+				return nil, fmt.Errorf("%w: %s", err, log.Bytes())
+			}
+			bodies, whole, err := read(file)
+			if err == nil && !whole {
+				err = errors.New("the last request is cut off")
+			}
+			return bodies, err
+		case <-poll.C:
+		}
+		bodies, _, err := read(file)
+		switch {
+		case err != nil || len(bodies) == 0:
+		case first.IsZero():
+			first = time.Now()
+		case time.Since(first) >= enoughTime && enough(bodies):
+			if err := cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+				return nil, err
+			}
+			poll.Stop()
+		}
+	}
+}
+
+// read reads the requests that a file has so far, and tells whether the last one is all there.
+func read(file string) (bodies [][]byte, whole bool, err error) {
 	content, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil // no rows
+		return nil, true, nil // no rows
 	}
-	require.NoError(t, err)
-	var bodies [][]byte
-	for r := bytes.NewBuffer(content); r.Len() > 0; {
-		n := int(binary.BigEndian.Uint32(r.Next(4)))
-		require.GreaterOrEqual(t, r.Len(), n)
-		bodies = append(bodies, bytes.Clone(r.Next(n)))
+	if err != nil {
+		return nil, false, err
 	}
-	return bodies, nil
+	for len(content) >= 4 {
+		n := int(binary.BigEndian.Uint32(content))
+		if len(content)-4 < n {
+			break
+		}
+		bodies, content = append(bodies, content[4:4+n]), content[4+n:]
+	}
+	return bodies, len(content) == 0, nil
+}
+
+// enough tells whether requests hold what is checked under a preset.
+func (g gadget) enough(preset string, burn *function, bodies [][]byte) bool {
+	layout, _ := backends.Layout(preset)
+	c, samples := cell{burn: map[string][]uint64{}}, 0
+	for _, body := range bodies {
+		req, err := otlpcheck.Decode(body, layout)
+		if err != nil {
+			return true // check says why
+		}
+		c.count(req.GetDictionary())
+		samples += len(receiver.Resolve(req))
+	}
+	return samples > 0 && (!g.showsFiles(preset) || len(c.burn[burn.hash]) > 0)
+}
+
+// showsFiles tells whether the receiver takes the gadget's samples and goes by what identifies files.
+func (g gadget) showsFiles(preset string) bool {
+	return g.onCPU && (preset == backends.Devfiler || preset == backends.Elastic)
 }
 
 // cell is what came of a gadget under a preset.
@@ -134,8 +208,10 @@ type cell struct {
 	err     error
 	// Of all locations, those with an htlhash, and those of type go.
 	locations, hashed, golang int
-	// burn is what was sent of heavy, a function of the test's Go program, by htlhash.
+	// burn are the addresses that were sent of heavy, a function of the test's Go program, by htlhash.
 	burn map[string][]uint64
+	// notGo: some of them are of another type.
+	notGo bool
 }
 
 func (c *cell) check(t *testing.T, preset string) {
@@ -187,9 +263,10 @@ func (c *cell) count(d *profilespb.ProfilesDictionary) {
 		}
 		if text(l.AttributeIndices, "profile.frame.type") == "go" {
 			c.golang++
-			if d.StringTable[d.FunctionTable[l.Lines[0].FunctionIndex].NameStrindex] == "main.heavy" {
-				c.burn[hash] = append(c.burn[hash], l.Address)
-			}
+		}
+		if len(l.Lines) > 0 && d.StringTable[d.FunctionTable[l.Lines[0].FunctionIndex].NameStrindex] == heavy {
+			c.burn[hash] = append(c.burn[hash], l.Address)
+			c.notGo = c.notGo || text(l.AttributeIndices, "profile.frame.type") != "go"
 		}
 	}
 }
@@ -203,16 +280,17 @@ func TestMatrix(t *testing.T) {
 	burn := filepath.Join(t.TempDir(), "burn")
 	output(t, "go", "build", "-buildvcs=false", "-o", burn, "../e2e/burn")
 	run(t, burn)
+	inBurn := find(t, burn, heavy)
 
 	presets := config.Presets()
 	matrix := map[string]map[string]*cell{}
 	for _, g := range all() {
 		t.Run(g.name, func(t *testing.T) {
-			if g.image == "" || strings.HasSuffix(g.image, "cpu:dev") && !strings.HasPrefix(g.image, "upstream") {
-				name, _, _ := strings.Cut(g.name, " ")
-				output(t, ig, "image", "import", built(t, "E2E_GADGETS", name+".tar"))
-				g.image = name + ":dev"
-			} else if !strings.Contains(output(t, ig, "image", "list", "--no-trunc"), strings.TrimSuffix(g.image, ":dev")) {
+			limit := ownLimit
+			if g.own != "" {
+				output(t, ig, "image", "import", built(t, "E2E_GADGETS", g.own+".tar"))
+				g.image = g.own + ":" + cmp.Or(os.Getenv("GADGET_TAG"), "dev")
+			} else if limit = othersLimit; !strings.Contains(output(t, ig, "image", "list", "--no-trunc"), strings.TrimSuffix(g.image, ":dev")) {
 				t.Skipf("nothing has built %s: test/gadgets does", g.image)
 			}
 			if g.workload != "" {
@@ -223,7 +301,9 @@ func TestMatrix(t *testing.T) {
 			for _, preset := range presets {
 				c := &cell{}
 				cells[preset] = c
-				runs.Go(func() { c.bodies, c.err = capture(t, g.image, preset, g.flags) })
+				runs.Go(func() {
+					c.bodies, c.err = capture(t, g.image, preset, g.flags, limit, func(bodies [][]byte) bool { return g.enough(preset, inBurn, bodies) })
+				})
 			}
 			runs.Wait()
 			for _, preset := range presets {
@@ -239,14 +319,14 @@ func TestMatrix(t *testing.T) {
 				c := cells[preset]
 				require.NoError(t, c.err, preset)
 				c.check(t, preset)
-				g.require(t, preset, burn, c)
+				g.require(t, preset, inBurn, c)
 			}
 		})
 	}
 	write(t, presets, matrix)
 }
 
-func (g gadget) require(t *testing.T, preset, burn string, c *cell) {
+func (g gadget) require(t *testing.T, preset string, burn *function, c *cell) {
 	t.Helper()
 	require.NotEmpty(t, c.samples, preset)
 	if preset == backends.Elastic && !g.onCPU {
@@ -262,15 +342,32 @@ func (g gadget) require(t *testing.T, preset, burn string, c *cell) {
 			require.NotContains(t, s.Labels, "thread_name")
 		}
 	}
-	if !g.onCPU || preset != backends.Devfiler && preset != backends.Elastic {
+	if !g.showsFiles(preset) {
 		return
 	}
 	require.Positive(t, c.hashed, "%s: locations with an htlhash", preset)
-	requireHeavy(t, burn, c.burn)
+	require.NotEmpty(t, c.burn[burn.hash], "%s: its own among %v", preset, slices.Collect(maps.Keys(c.burn)))
+	for _, addr := range c.burn[burn.hash] {
+		require.GreaterOrEqual(t, addr, burn.start)
+		require.LessOrEqual(t, addr, burn.end)
+	}
+	if g.own != "" { // what has a name comes with its file
+		require.Empty(t, c.burn[""], "%s: %s without an htlhash", preset, heavy)
+		require.False(t, c.notGo, "%s: %s is of Go", preset, heavy)
+	}
 }
 
-// requireHeavy checks what was sent of a function against the program that it is in.
-func requireHeavy(t *testing.T, program string, sent map[string][]uint64) {
+// heavy is the function that the test's program mostly runs.
+const heavy = "main.heavy"
+
+// function is where a function is.
+type function struct {
+	hash       string // of its file
+	start, end uint64
+}
+
+// find finds a function in a program.
+func find(t *testing.T, program, name string) *function {
 	t.Helper()
 	f, err := os.Open(program)
 	require.NoError(t, err)
@@ -283,13 +380,9 @@ func requireHeavy(t *testing.T, program string, sent map[string][]uint64) {
 	require.NoError(t, err)
 	symbols, err := e.Symbols()
 	require.NoError(t, err)
-	i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == "main.heavy" })
+	i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
 	require.NotEqual(t, -1, i)
-	require.NotEmpty(t, sent[hash], "its own among %v", slices.Collect(maps.Keys(sent)))
-	for _, addr := range sent[hash] {
-		require.GreaterOrEqual(t, addr, symbols[i].Value)
-		require.LessOrEqual(t, addr, symbols[i].Value+symbols[i].Size)
-	}
+	return &function{hash, symbols[i].Value, symbols[i].Value + symbols[i].Size}
 }
 
 // write writes the matrix as Markdown.

@@ -351,7 +351,7 @@ func (i *instance) run() {
 		now := time.Now()
 		i.flushing.Lock()
 		for _, p := range i.pipelines {
-			if p.due().After(now) {
+			if p.due().After(now) || p.waits(now) {
 				continue
 			}
 			p.flush(now)

@@ -59,6 +59,7 @@ type pipeline struct {
 
 	// Owned by who flushes.
 	next     time.Time
+	retry    time.Time // of a flush that waits for names
 	since    time.Time // start of the window
 	exported atomic.Int64
 	fates    [len(profile.Fates{})]atomic.Int64
@@ -202,7 +203,28 @@ func (p *pipeline) due() time.Time {
 	if early := p.since.Add(earlyFlush); p.agg.NearFull() && early.Before(p.next) {
 		return early
 	}
+	if p.retry.After(p.next) {
+		return p.retry
+	}
 	return p.next
+}
+
+// A window that is due waits for names that are being looked up, up to lateNames and a quarter of the interval, and
+// looks after them every moment. Without that, stacks that were first seen right before the end would leave without
+// names that are there moments later.
+const (
+	lateNames = time.Second
+	moment    = 50 * time.Millisecond
+)
+
+// waits tells whether a window that is due waits for names until retry.
+func (p *pipeline) waits(now time.Time) bool {
+	p.retry = time.Time{}
+	if p.agg.NearFull() || now.After(p.next.Add(min(lateNames, p.interval/4))) || !p.agg.Ask() {
+		return false
+	}
+	p.retry = now.Add(moment)
+	return true
 }
 
 // flush closes the window and hands it to the exporter.

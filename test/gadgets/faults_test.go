@@ -4,7 +4,9 @@ package gadgets
 
 import (
 	"fmt"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -39,17 +41,25 @@ func faultsOf(t *testing.T, image, name string, flags ...string) *run {
 // requirePageFaults checks what the samples say of the program faults, and returns how many faults there were.
 func requirePageFaults(t *testing.T, samples []receiver.Sample) int64 {
 	t.Helper()
+	all, unnamed := int64(0), int64(0)
 	for _, s := range samples {
 		require.Equal(t, pageFaults, receiver.TypeOf(s))
+		all += s.Total()
 		require.Equal(t, "write", s.Attributes["page_fault.access"], "fresh memory is written to: %v", s.Stack)
 		require.NotEmpty(t, s.Stack)
+		if slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == "" && filepath.Base(f.Mapping) == "faults" }) {
+			unnamed += s.Total()
+			continue
+		}
 		require.Equal(t, in(s, "fill_pages"), s.Stack[0].Type == "kernel", "the kernel fills, the program touches: %v", s.Stack)
 	}
 	touched, filled := totalIn(samples, "touch_pages"), totalIn(samples, "fill_pages")
-	t.Logf("%d faults in touch_pages, %d in fill_pages", touched, filled)
+	t.Logf("%d faults in touch_pages, %d in fill_pages, %d in functions not known yet", touched, filled, unnamed)
 	require.Positive(t, filled)
 	require.InEpsilon(t, 64.0/16, float64(touched)/float64(filled), 0.1)
-	return touched + filled
+	// On a busy machine a window may end before the program's file has been read.
+	require.Less(t, 10*unnamed, all)
+	return touched + filled + unnamed
 }
 
 func testPageFaults(t *testing.T, image, form string, flags []string) {

@@ -1,0 +1,59 @@
+package otelprofiles
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// late is frames whose names come when they have been asked for often enough.
+type late struct{ missing int }
+
+func (l *late) Frames(dst []profile.Frame, last bool) ([]profile.Frame, profile.Fate, bool) {
+	if !last && l.missing > 0 {
+		l.missing--
+	}
+	if l.missing > 0 {
+		return append(dst, profile.Frame{Name: "[unknown]"}), profile.Whole, false
+	}
+	return append(dst, profile.Frame{Name: "main.heavy"}), profile.Whole, true
+}
+
+func (l *late) Size() int { return 100 }
+
+// A window that is due waits for names, though not for long.
+func TestWindowWaitsForNames(t *testing.T) {
+	due := time.Now()
+	for _, tc := range []struct {
+		name     string
+		missing  int
+		interval time.Duration
+		waits    time.Duration
+	}{
+		{"all are there", 0, 10 * time.Second, 0},
+		{"some moments", 5, 10 * time.Second, 4 * moment},
+		{"they never come", 1 << 30, 10 * time.Second, lateNames + moment},
+		{"a short interval", 1 << 30, time.Second, 250*time.Millisecond + moment},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			agg, err := profile.New(profile.Config{Types: []profile.ValueType{{Type: "samples", Unit: "count"}}})
+			require.NoError(t, err)
+			p := &pipeline{agg: agg, interval: tc.interval, next: due, since: due.Add(-tc.interval)}
+			agg.SetResource(1, profile.Resource{})
+			s := profile.Sample{Stack: []profile.Frame{{Name: "[unknown]"}}, Later: &late{tc.missing}, LaterTo: 1}
+			require.Equal(t, profile.Added, agg.Insert(1, 1, s, []int64{1}, 0))
+
+			now := due
+			for p.waits(now) {
+				require.Equal(t, now.Add(moment), p.due())
+				now = p.due()
+			}
+			require.Equal(t, tc.waits, now.Sub(due))
+			p.next = due.Add(tc.interval)
+			require.Equal(t, p.next, p.due(), "the next window ends as if nothing had been waited for")
+		})
+	}
+}

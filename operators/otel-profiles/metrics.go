@@ -51,7 +51,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 		fates: [len(profile.Fates{})]metric.Int64Counter{
 			profile.NoStack:    counter("rows_stack_none", "{row}", "Rows without any frame"),
 			profile.Lost:       counter("rows_stack_lost", "{row}", "Rows that came without a stack, or a part of it, that they should have"),
-			profile.CutOff:     counter("rows_stack_truncated", "{row}", "Rows whose stack is deeper than what is recorded"),
+			profile.CutOff:     counter("rows_stack_truncated", "{row}", "Rows whose stack is cut off: deeper than what is recorded, or not to be unwound further"),
 			profile.Incomplete: counter("rows_stack_incomplete", "{row}", "Rows whose outermost function is none that programs and threads begin with"),
 		},
 		userFrames:      counter("user_frames", "{frame}", "Frames of programs in distinct stacks, by what is known of them"),

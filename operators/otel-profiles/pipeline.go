@@ -332,7 +332,7 @@ func (c Counts) stacks() string {
 	for _, f := range []struct {
 		fate profile.Fate
 		what string
-	}{{profile.Lost, "lost in part"}, {profile.CutOff, "deeper than what is recorded"}, {profile.Incomplete, "without their outermost functions"}} {
+	}{{profile.Lost, "lost in part"}, {profile.CutOff, "cut off (deeper than what is recorded, or not to be unwound further)"}, {profile.Incomplete, "without their outermost functions"}} {
 		if n := c.Fates[f.fate]; n > 0 {
 			list = append(list, fmt.Sprintf("%.1f %% %s", 100*float64(n)/float64(all), f.what))
 		}

@@ -180,7 +180,7 @@ const (
 	NoStack
 	// Lost: a part of it, the user's or the kernel's, did not arrive.
 	Lost
-	// CutOff: it reached the depth that is recorded, and what lies beyond is missing.
+	// CutOff: it reached the depth that is recorded, or the unwinder could not go on; what lies beyond is missing.
 	CutOff
 	// Incomplete: its outermost function is none that programs and threads begin with.
 	Incomplete

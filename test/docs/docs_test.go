@@ -34,7 +34,7 @@ import (
 // marks are what may stand behind the language of a block.
 var marks = []string{"cluster", "elsewhere", "long", "tested"}
 
-// runFor is how long a command runs that has no end before it is interrupted.
+// runFor is how long a command that has no end runs, from its start on, before it is interrupted.
 const runFor = 12 * time.Second
 
 // block is a block of shell commands on a page.
@@ -270,7 +270,7 @@ func interruptEndless(group int, ended <-chan struct{}) {
 				continue
 			}
 			args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
-			if !endless(args) {
+			if !endless(args) || !started(pid, args) {
 				continue
 			}
 			if since[pid].IsZero() {
@@ -296,6 +296,24 @@ func endless(args []string) bool {
 		return args[1] == "open"
 	}
 	return false
+}
+
+// started reports whether an endless command has come to what it is for. An ig that is interrupted before it has loaded
+// its gadget ends with an error, and on a busy machine that takes longer than runFor. What it has then are a sampler, a
+// program in the kernel or, for the unwinder, a child.
+func started(pid int, args []string) bool {
+	if filepath.Base(args[0]) != "ig" {
+		return true
+	}
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		// It may have been closed.
+		to, _ := os.Readlink(file)
+		return slices.ContainsFunc([]string{"[perf_event]", "bpf_link", "[pidfd]"}, func(kind string) bool { return strings.Contains(to, kind) })
+	})
 }
 
 // members returns the processes of a group.

@@ -67,7 +67,7 @@ func runDemo(ctx context.Context, args []string, out io.Writer) (err error) {
 func writeShares(out io.Writer, programs []running, samples []receiver.Sample, whole bool) error {
 	fmt.Fprintf(out, "\nthe demo's own busy programs, of whose CPU time the functions take %d, %d and %d %%:\n\n", busyShares[0], busyShares[1], busyShares[2])
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "  PROGRAM\tMEASURED\t")
+	fmt.Fprintln(t, "  PROGRAM\tMEASURED")
 	for _, p := range programs {
 		shares, seconds := measured(p, samples)
 		if seconds == 0 {
@@ -75,14 +75,14 @@ func writeShares(out io.Writer, programs []running, samples []receiver.Sample, w
 			if whole {
 				why = "too few samples, or no symbols"
 			}
-			fmt.Fprintf(t, "  %s\tits functions were not seen by name: %s\t\n", p.language, why)
+			fmt.Fprintf(t, "  %s\tits functions were not seen by name: %s\n", p.language, why)
 			continue
 		}
 		parts := make([]string, len(shares))
 		for i, share := range shares {
 			parts[i] = fmt.Sprintf("%s %.1f%%", p.functions[i], share)
 		}
-		fmt.Fprintf(t, "  %s\t%s\t(of %.1f s)\t\n", p.language, strings.Join(parts, ", "), seconds)
+		fmt.Fprintf(t, "  %s\t%s (of %.1f s)\n", p.language, strings.Join(parts, ", "), seconds)
 	}
 	return t.Flush()
 }

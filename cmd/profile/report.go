@@ -41,7 +41,11 @@ func (r *result) report(out io.Writer) error {
 		}
 	}
 	stats := r.rcv.Stats()
-	fmt.Fprintf(out, "  %d samples in %d requests, %d bytes\n", stats.Samples, stats.Requests, stats.Bytes)
+	requests := "requests"
+	if stats.Requests == 1 {
+		requests = "request"
+	}
+	fmt.Fprintf(out, "  %d samples in %d %s, %d bytes\n", stats.Samples, stats.Requests, requests, stats.Bytes)
 	if stats.Dropped > 0 {
 		fmt.Fprintf(out, "  the first %d requests are only in %s: more came than this program holds\n", stats.Dropped, samplesFile)
 	}

@@ -187,7 +187,7 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 				fmt.Fprintf(out, "  … %d s\n", int(time.Since(started).Seconds()))
 				continue
 			}
-			fmt.Fprintf(out, "  … %d s: %d samples in %d requests\n", int(time.Since(started).Seconds()), got.Samples, got.Requests)
+			fmt.Fprintf(out, "  … %d s: %d samples\n", int(time.Since(started).Seconds()), got.Samples)
 		}
 	}
 }

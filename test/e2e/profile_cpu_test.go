@@ -22,8 +22,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// seconds is how long each run samples. Shares within 10 points take some 200
-// samples: on a machine that is busy with other things, set E2E_SECONDS.
+// seconds is how long each run samples, if not longer: see enoughCPU.
 func seconds(t *testing.T) int {
 	t.Helper()
 	value := os.Getenv("E2E_SECONDS")
@@ -64,6 +63,16 @@ type run struct {
 // and returns both what the gadget printed and what the Collector wrote.
 func export(t *testing.T, image string, flags ...string) run {
 	t.Helper()
+	return exportUntil(t, nil, image, flags...)
+}
+
+// untilLimit is for how many seconds a run goes on until there is enough.
+const untilLimit = 120
+
+// exportUntil is export that goes on until there is enough, if enough is not nil. enough is called again and again
+// from when the gadget runs.
+func exportUntil(t *testing.T, enough func() bool, image string, flags ...string) run {
+	t.Helper()
 	c := startCollector(t)
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
@@ -78,14 +87,42 @@ operator:
 `, c.GRPC), 0o600))
 
 	args := append([]string{"--config", config, "run", image}, igrun.GadgetFlags()...)
-	args = append(args, "--timeout", strconv.Itoa(seconds(t)), "--otel-profiles-exporter=my-collector",
+	timeout := seconds(t)
+	if enough != nil {
+		timeout = untilLimit
+	}
+	args = append(args, "--timeout", strconv.Itoa(timeout), "--otel-profiles-exporter=my-collector",
 		"--otel-profiles-interval=2s", "--output", "json")
 	cmd := igCommand(t.Context(), t, append(args, flags...)...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	var stdout bytes.Buffer
+	stderr := &logBuffer{}
+	cmd.Stdout, cmd.Stderr = &stdout, stderr
 
 	r := run{start: time.Now()}
-	err := cmd.Run()
+	require.NoError(t, cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var err error
+	var began time.Time
+	poll := time.NewTicker(250 * time.Millisecond)
+	defer poll.Stop()
+	for running, asked := true, false; running; {
+		select {
+		case err = <-ended:
+			running = false
+		case <-poll.C:
+			switch {
+			case enough == nil || asked:
+			case began.IsZero():
+				if bytes.Contains(stderr.Bytes(), []byte("exporting data source")) {
+					began = time.Now()
+				}
+			case enough() && time.Since(began) >= time.Duration(seconds(t))*time.Second:
+				asked = true
+				_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+			}
+		}
+	}
 	r.end = time.Now()
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -235,6 +272,23 @@ func requireOrder(t *testing.T, s receiver.Sample, work int) {
 	require.LessOrEqual(t, last, user, "kernel frames between the program's: %v", s.Stack)
 }
 
+// enoughCPU tells whether each program has taken as much CPU time, since it was first asked, as gives 200 samples at 49 a
+// second: shares within 10 points take so many. On a machine that is busy with other things that takes a while.
+func enoughCPU(t *testing.T, programs map[string]*busy) func() bool {
+	begin := map[string]time.Duration{}
+	return func() bool {
+		all := true
+		for name, b := range programs {
+			taken := b.taken(t)
+			if _, ok := begin[name]; !ok {
+				begin[name] = taken
+			}
+			all = all && taken-begin[name] >= 4*time.Second
+		}
+		return all
+	}
+}
+
 func TestProfileCPU(t *testing.T) {
 	needRoot(t)
 	programs := []program{
@@ -277,7 +331,7 @@ func TestProfileCPU(t *testing.T) {
 			for name, path := range paths {
 				running[name] = startBusy(t, path)
 			}
-			r := export(t, image, tc.flags...)
+			r := exportUntil(t, enoughCPU(t, running), image, tc.flags...)
 			r.requireNothingLost(t)
 			for _, p := range programs {
 				r.requireShares(t, p, tc.period, running[p.thread].stop(t))

@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -85,6 +87,20 @@ func startBusy(t *testing.T, program string) *busy {
 	return b
 }
 
+// taken returns the CPU time that the program has taken so far, to a hundredth of a second.
+func (b *busy) taken(t *testing.T) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.cmd.Process.Pid))
+	require.NoError(t, err)
+	_, after, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(after)
+	require.Greater(t, len(fields), 12)
+	var user, system int64 // proc(5): fields 14 and 15
+	_, err = fmt.Sscan(fields[11]+" "+fields[12], &user, &system)
+	require.NoError(t, err)
+	return time.Duration(user+system) * (time.Second / 100)
+}
+
 // stop ends the program and returns the CPU time that it took. It may be called
 // more than once.
 func (b *busy) stop(t *testing.T) time.Duration {
@@ -132,7 +148,7 @@ func igCommand(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 func importGadget(t *testing.T, name string) string {
 	t.Helper()
 	output(t, built(t, "E2E_BIN", "ig"), "image", "import", built(t, "E2E_GADGETS", name+".tar"))
-	return name + ":dev"
+	return name + ":" + cmp.Or(os.Getenv("GADGET_TAG"), "dev")
 }
 
 // buildUpstream builds a gadget from Inspektor Gadget's own sources, as they are

@@ -36,6 +36,8 @@ type gadget struct {
 	// row counts 1.
 	value []string
 	check func(*testing.T, *run)
+	// until is what the run goes on until.
+	until func([]receiver.Sample) bool
 }
 
 func events(name string) receiver.Type {
@@ -64,6 +66,9 @@ func inBoth(thread, one, other string) func(*testing.T, *run) {
 	}
 }
 
+// spins waits for the functions of the program busy.
+func spins(samples []receiver.Sample) bool { return totalIn(of(samples, "busy"), "spin") > 0 }
+
 // through checks that the stacks of a program that go through main nearly all go
 // through one of its functions.
 func through(thread, function string) func(*testing.T, *run) {
@@ -84,7 +89,7 @@ func all() []gadget {
 	return []gadget{
 		{
 			name: "profile_cpu", origin: here, flags: []string{"--frequency=99", "--collect-build-id"}, program: "busy", workload: program("busy"),
-			want: cpu(99), value: []string{"samples"}, check: through("busy", "spin"),
+			want: cpu(99), value: []string{"samples"}, check: through("busy", "spin"), until: spins,
 		},
 		{
 			name: "profile_offcpu", origin: here, flags: []string{"--collect-build-id"}, program: "waits", workload: program("waits"),
@@ -97,7 +102,7 @@ func all() []gadget {
 		},
 		{
 			name: "profile_cpu", origin: upstream, flags: withBuildIDs, workload: program("busy"),
-			want: cpu(49), value: []string{"samples"}, check: through("busy", "spin"),
+			want: cpu(49), value: []string{"samples"}, check: through("busy", "spin"), until: spins,
 		},
 		{
 			name: "profile_cuda", origin: upstream, flags: append([]string{"--verbose"}, withBuildIDs...), workload: fakeCUDA,
@@ -218,7 +223,7 @@ func runGadget(t *testing.T, name string, g gadget) (*run, error) {
 	if g.workload != nil {
 		prefix = g.workload(t)
 	}
-	o := options{name: name, image: image, seconds: 4, flags: g.flags, prefix: prefix}
+	o := options{name: name, image: image, seconds: 4, flags: g.flags, prefix: prefix, until: g.until}
 	r, err := export(t, o)
 	if err != nil && noBuildIDs.MatchString(err.Error()) {
 		t.Logf("without build IDs, which need a newer kernel: %v", err)

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -258,6 +259,9 @@ type options struct {
 	// urgent has ig run before all others. Where a test loads few CPUs as if they were many, its
 	// share of them would be too small.
 	urgent bool
+	// until, unless nil, is what has to be among the samples before ig is stopped, after seconds at the earliest. On
+	// a busy machine a program may be sampled late, and the names of its functions come late among those of all others.
+	until func([]receiver.Sample) bool
 	// prefix, unless nil, runs ig instead of the usual way.
 	prefix []string
 }
@@ -269,6 +273,9 @@ func (o options) outputMode() string {
 	return cmp.Or(o.output, "json")
 }
 
+// untilLimit is for how many seconds options.until is waited for.
+const untilLimit = 90
+
 // export runs a gadget for a while, and returns what it printed and what the
 // receiver got. The error is ig's.
 func export(t *testing.T, o options) (*run, error) {
@@ -278,7 +285,11 @@ func export(t *testing.T, o options) (*run, error) {
 	t.Cleanup(func() { require.NoError(t, rcv.Close()) })
 
 	args := append([]string{"run", o.image}, igrun.GadgetFlags()...)
-	args = append(args, "--timeout", strconv.Itoa(o.seconds), "--otel-profiles-exporter=otlp",
+	timeout := o.seconds
+	if o.until != nil {
+		timeout = untilLimit
+	}
+	args = append(args, "--timeout", strconv.Itoa(timeout), "--otel-profiles-exporter=otlp",
 		"--otel-profiles-endpoint=http://"+rcv.Addr(), "--otel-profiles-interval=2s", "--output="+o.outputMode())
 	args = append(args, o.flags...)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -298,7 +309,14 @@ func export(t *testing.T, o options) (*run, error) {
 		if o.urgent {
 			require.NoError(t, syscall.Setpriority(syscall.PRIO_PROCESS, cmd.Process.Pid, -15))
 		}
+		ended := make(chan struct{})
+		var stopper sync.WaitGroup
+		if o.until != nil {
+			stopper.Go(func() { stopOnce(cmd.Process, o, rcv, ended) })
+		}
 		err = cmd.Wait()
+		close(ended)
+		stopper.Wait()
 	}
 	r.end, r.log = time.Now(), withoutNoise(stderr.Bytes())
 	t.Cleanup(func() {
@@ -321,6 +339,29 @@ func export(t *testing.T, o options) (*run, error) {
 	}
 	r.capture(t, o.name)
 	return r, nil
+}
+
+// stopOnce stops a process once the receiver has what is waited for.
+func stopOnce(process *os.Process, o options, rcv *receiver.Receiver, ended <-chan struct{}) {
+	var first time.Time
+	poll := time.NewTicker(500 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-poll.C:
+		}
+		samples := rcv.Samples()
+		switch {
+		case len(samples) == 0:
+		case first.IsZero():
+			first = time.Now()
+		case time.Since(first) >= time.Duration(o.seconds)*time.Second && o.until(samples):
+			_ = process.Signal(os.Interrupt) // it may have ended
+			return
+		}
+	}
 }
 
 // withoutNoise leaves out what Inspektor Gadget says about rows without a stack
@@ -455,9 +496,11 @@ func (r *run) requireSoundSample(t *testing.T, s receiver.Sample) {
 }
 
 // of returns the samples of threads of that name.
-func (r *run) of(thread string) []receiver.Sample {
+func (r *run) of(thread string) []receiver.Sample { return of(r.samples, thread) }
+
+func of(samples []receiver.Sample, thread string) []receiver.Sample {
 	var found []receiver.Sample
-	for _, s := range r.samples {
+	for _, s := range samples {
 		if s.Attributes["thread.name"] == thread {
 			found = append(found, s)
 		}

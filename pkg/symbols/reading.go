@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,14 +13,11 @@ import (
 
 func (s *Store) run(ctx context.Context) {
 	defer s.stopped.Done()
+	var w waiting
 	defer func() { // what is still waiting
-		for {
-			select {
-			case e := <-s.queue:
-				s.finish(e, nil, context.Canceled, 0)
-			default:
-				return
-			}
+		w.take(s.queue, maxQueue+maxWaiting)
+		for _, e := range w.entries {
+			s.finish(e, nil, context.Canceled, 0)
 		}
 	}()
 	// What counts is the time of the CPU, which is this thread's: on a busy machine and with slow disks reading takes
@@ -28,26 +26,69 @@ func (s *Store) run(ctx context.Context) {
 	defer runtime.UnlockOSThread()
 	credit, last := burst, time.Now()
 	for {
-		select {
-		case <-ctx.Done():
+		if len(w.entries) == 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case e := <-s.queue:
+				w.entries = append(w.entries, e)
+			}
+		}
+		if ctx.Err() != nil {
 			return
-		case e := <-s.queue:
-			begin, used := time.Now(), threadTime()
-			credit = min(burst, credit+begin.Sub(last)/slowdown)
-			last = begin
-			t, err := s.read(ctx, e)
-			credit -= threadTime() - used
-			s.finish(e, t, err, time.Since(begin))
-			if credit < 0 {
-				timer := time.NewTimer(-credit * slowdown)
-				select {
-				case <-ctx.Done():
-				case <-timer.C:
-				}
-				timer.Stop()
+		}
+		w.take(s.queue, maxWaiting)
+		e := w.next()
+		begin, used := time.Now(), threadTime()
+		credit = min(burst, credit+begin.Sub(last)/slowdown)
+		last = begin
+		t, err := s.read(ctx, e)
+		credit -= threadTime() - used
+		s.finish(e, t, err, time.Since(begin))
+		if credit < 0 {
+			timer := time.NewTimer(-credit * slowdown)
+			select {
+			case <-ctx.Done():
+			case <-timer.C:
+			}
+			timer.Stop()
+		}
+	}
+}
+
+// waiting are the entries that are to be read, the oldest first. It is for one goroutine.
+type waiting struct {
+	entries []*entry
+	oldest  bool // is next
+}
+
+// take takes over what is in the queue, up to a number of entries in all.
+func (w *waiting) take(queue <-chan *entry, bound int) {
+	for len(w.entries) < bound {
+		select {
+		case e := <-queue:
+			w.entries = append(w.entries, e)
+		default:
+			return
+		}
+	}
+}
+
+// next removes and returns the entry to read, in turn the one with the smallest file and the oldest one: a small program
+// does not wait for all of the large ones that were there before it, and no number of small ones keeps a large one waiting.
+func (w *waiting) next() *entry {
+	at := 0
+	if !w.oldest {
+		for i, e := range w.entries {
+			if e.id.Size < w.entries[at].id.Size {
+				at = i
 			}
 		}
 	}
+	w.oldest = !w.oldest
+	e := w.entries[at]
+	w.entries = slices.Delete(w.entries, at, at+1)
+	return e
 }
 
 // threadTime is how long the thread has used a CPU.

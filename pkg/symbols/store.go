@@ -51,6 +51,7 @@ const (
 	defaultBytes   = 64 << 20
 	defaultTimeout = 10 * time.Second
 	maxQueue       = 1024
+	maxWaiting     = 64  // of the queue, among which the next one is chosen
 	entryBytes     = 512 // of what is known of a file beside its table
 	stopTimeout    = 2 * time.Second
 )

@@ -430,10 +430,15 @@ func TestBars(t *testing.T) {
 	for _, stacks := range []int{100, 2000} {
 		sh := shape{stacks: stacks, depth: 28, containers: 30, goroutines: 1, ticks: 30}
 		ours, igs := run(t, otelprofiles.New(), sh, "none"), run(t, igprofiles.Operator, sh, "none")
+		// What other goroutines allocate meanwhile, once a second for example, is counted as well, the more the
+		// busier the machine is. What the rows themselves take, every run shows.
+		const allocs = 0.01
+		for again := 0; again < 4 && ours.allocs >= allocs; again++ {
+			ours.allocs = min(ours.allocs, run(t, otelprofiles.New(), sh, "none").allocs)
+		}
 		t.Logf("%v: %.1f bytes a row, %.0f with Inspektor Gadget's operator; %.3f allocations a row, %.1f", sh, ours.wire, igs.wire, ours.allocs, igs.allocs)
 		require.Greater(t, igs.wire, 20*ours.wire, "%v: bytes on the wire", sh)
-		// Now and then the runtime allocates something itself.
-		require.Less(t, ours.allocs, 0.01, "%v: allocations", sh)
+		require.Less(t, ours.allocs, allocs, "%v: allocations", sh)
 	}
 }
 

@@ -117,7 +117,7 @@ func startComeAndGo(t *testing.T, limit time.Duration) {
 // memory grow, and nothing may be lost without being counted.
 func TestSoak(t *testing.T) {
 	if *soak == 0 {
-		t.Skip("-soak says how long: make test-polyglot-soak")
+		t.Skip("-soak says how long: make soak-polyglot SOAK=1h")
 	}
 	startComeAndGo(t, 2**soak)
 	r := startRun(t, image(t, "profile_polyglot"))

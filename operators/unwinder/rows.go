@@ -81,6 +81,8 @@ func (r *rows) register(gadgetCtx operators.GadgetContext, hz int) error {
 		return err
 	}
 	r.ds.AddAnnotation("profiles.period", strconv.FormatInt(int64(time.Second)/int64(hz), 10))
+	// Without it a client of several nodes takes one packet of each, and waits for ever with the next.
+	r.ds.AddAnnotation(api.FetchIntervalAnnotation, emitInterval.String())
 	hidden := datasource.WithAnnotations(map[string]string{
 		metadatav1.ColumnsHiddenAnnotation: "true", "json.skip": "true",
 	})

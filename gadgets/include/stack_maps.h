@@ -47,9 +47,14 @@ typedef __u64 stack_frames[STACK_DEPTH];
 
 /*
  * --stack-entries and --kernel-stack-entries, see gadget.yaml. Inspektor Gadget
- * sizes a map by the variable that is called after it.
+ * sizes a map by the variable that is called after it. The default in gadget.yaml
+ * must be the one here: it is shown, but not set. A gadget that needs another
+ * number of user stacks defines USER_STACKS before it includes this file.
  */
-const volatile int ig_ustack_max_entries = 16384;
+#ifndef USER_STACKS
+#define USER_STACKS 16384
+#endif
+const volatile int ig_ustack_max_entries = USER_STACKS;
 GADGET_PARAM(ig_ustack_max_entries);
 
 const volatile int ig_kstack_max_entries = 8192;

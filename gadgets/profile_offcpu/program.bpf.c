@@ -28,6 +28,9 @@
 #include <gadget/types.h>
 #include <gadget/macros.h>
 
+/* As in gadget.yaml. */
+#define USER_STACKS 32768
+
 #include "../include/process.h"
 #include "../include/stack_maps.h"
 

@@ -16,6 +16,9 @@
 #include <gadget/macros.h>
 #include <gadget/buffer.h>
 
+/* As in gadget.yaml. */
+#define USER_STACKS 65536
+
 #include "../include/process.h"
 #include "../include/rows.h"
 #include "../include/stack_maps.h"

@@ -53,10 +53,8 @@ func TestKubernetes(t *testing.T) {
 		{"two clients", testTwoClients},
 		{"headless and daemon restart", testHeadlessAndRestart},
 		{"roll-out of a config", testRollout},
+		{"whole stacks", testPolyglot},
 		{"hook modes", testHookModes},
-	}
-	if os.Getenv("WHOLE_STACKS") != "" {
-		steps = slices.Insert(steps, len(steps)-1, step{"whole stacks", testPolyglot}) // the last takes the daemon away
 	}
 	if text := os.Getenv("SOAK"); text != "" {
 		duration, err := time.ParseDuration(text)

@@ -7,6 +7,7 @@
 #	VM       scratch folder              build/vm
 #	IG       ig of this project          build/bin/ig
 #	GADGET   the profile_cpu image       build/gadgets/profile_cpu.tar
+#	GADGET_TAG its tag                  dev
 #	SECONDS_OF_RUN (after the last container has started), MEM (MiB), SMP, LIMIT (seconds for the guest)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -117,7 +118,7 @@ disk() {
 	echo 127.0.0.1 localhost >"$root/etc/hosts"
 	echo testvm >"$root/etc/hostname"
 	: >"$root/etc/resolv.conf"
-	echo "SECONDS_OF_RUN=$SECONDS_OF_RUN" >"$root/env"
+	printf "SECONDS_OF_RUN=%s\nGADGET_TAG=%s\n" "$SECONDS_OF_RUN" "${GADGET_TAG:-dev}" >"$root/env"
 	cat >"$root/init" <<-'EOI'
 		#!/bin/sh
 		export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root

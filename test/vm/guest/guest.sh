@@ -59,7 +59,7 @@ plain "not-looked-at" default elsewhere
 say "three containers run"
 free -m | sed -n 2p
 
-ig run profile_cpu:dev --verify-image=false -o json \
+ig run "profile_cpu:$GADGET_TAG" --verify-image=false -o json \
 	--otel-profiles-exporter=otlp --otel-profiles-interval=2s >/out/ig.json 2>/out/ig.err &
 ig=$!
 i=0

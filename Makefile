@@ -28,7 +28,9 @@ SYMBOL_PACKAGES := bash binutils clang g++ gcc libc6-arm64-cross libc6-dev libsq
 
 GOLANGCI_VERSION := v2.15.0
 # The modules of this repository; each has its own go.mod.
-MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod */go.mod */*/go.mod */*/*/go.mod)))
+MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod $(foreach depth,* */* */*/* */*/*/*,$(depth)/go.mod))))
+# What a loop over them does in $$dir. Kubernetes has the tags it is built with: with others it would be compiled once more.
+EACH_MODULE = set -e; for dir in $(MODULES); do tags=e2e; case $$dir in */kubernetes) tags=e2e,notest,grpcnotrace ;; esac;
 
 ##@ Start here
 
@@ -89,12 +91,16 @@ demo-collector: build gadgets collector ## Profile a Collector under load and sh
 	@$(BIN)/demo-collector -ig $(BIN)/ig -gadget profile_cpu:$(GADGET_TAG) -collector $(BIN)/collector -dir $(BUILD)/demo-collector
 
 .PHONY: image
-image: ## Build the image of the daemon for both architectures into build/image, without a container daemon
-	@$(STEP) "building the daemon's image (a few minutes the first time)" go run -buildvcs=false ./cmd/imagebuild -manifest cmd/gadgettracermanager/image.yaml -arch amd64,arm64 -layout $(BUILD)/image
+image: $(BIN)/imagebuild ## Build the image of the daemon for both architectures into build/image, without a container daemon
+	@$(STEP) "building the daemon's image (a few minutes the first time)" $(BIN)/imagebuild -manifest cmd/gadgettracermanager/image.yaml -arch amd64,arm64 -layout $(BUILD)/image
 
 .PHONY: $(BIN)/profile
 $(BIN)/profile:
 	@$(STEP) "building $@" go build -buildvcs=false -o $@ ./cmd/profile
+
+.PHONY: $(BIN)/imagebuild
+$(BIN)/imagebuild:
+	@$(STEP) "building $@" go -C cmd/imagebuild build -buildvcs=false -o $(CURDIR)/$@ .
 
 PAGE := internal/flamepage
 
@@ -128,6 +134,7 @@ test-fast: ## Run the unit tests of the packages, without the slow ones, in unde
 test-unit: ## Run the unit tests
 	go test ./...
 	go -C cmd/unwinder test ./...
+	go -C cmd/imagebuild test ./...
 
 .PHONY: test-race
 test-race: ## Run the unit tests of pkg and internal with the race detector
@@ -265,11 +272,11 @@ fmt-check: ## Fail if a Go file is not formatted
 
 .PHONY: vet
 vet: ## Run go vet on every module
-	@set -e; for dir in $(MODULES); do echo "go vet in $$dir"; go -C $$dir vet -tags e2e ./...; done
+	@$(EACH_MODULE) echo "go vet in $$dir"; go -C $$dir vet -tags $$tags ./...; done
 
 .PHONY: lint
-lint: $(BIN)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters
-	@$(STEP) "running golangci-lint" $< run --allow-parallel-runners ./...
+lint: $(BIN)/golangci-lint-$(GOLANGCI_VERSION) ## Run the linters on every module
+	@$(EACH_MODULE) (cd $$dir && $(CURDIR)/$(STEP) "running golangci-lint in $$dir" $(CURDIR)/$< run --allow-parallel-runners --build-tags $$tags ./...); done
 
 $(BIN)/golangci-lint-$(GOLANGCI_VERSION):
 	@mkdir -p $(BIN)/tools

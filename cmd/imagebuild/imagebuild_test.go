@@ -31,7 +31,7 @@ folders: [/tmp]
 files:
   - {path: /bin/hello, go: ./testdata/hello}
   - {path: /etc/motd, input: motd, mode: 0600}
-  - {path: /etc/license, module: github.com/spf13/viper, source: LICENSE}
+  - {path: /etc/license, module: github.com/stretchr/testify, source: LICENSE}
 `
 
 // exampleArgs writes the example manifest and its input file, and returns the
@@ -288,7 +288,7 @@ func TestDockerfileAgrees(t *testing.T) {
 	require.NoError(t, scanner.Err())
 
 	builds := strings.Join(build, "\n")
-	require.Contains(t, builds, "go run ./cmd/imagebuild -manifest cmd/gadgettracermanager/image.yaml")
+	require.Contains(t, builds, "/bin/imagebuild -manifest cmd/gadgettracermanager/image.yaml")
 	require.Contains(t, builds, "-rootfs /rootfs")
 
 	labels, env := map[string]string{}, []string(nil)

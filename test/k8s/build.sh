@@ -41,8 +41,8 @@ step "building kubectl-gadget $ig_version" go -C "$here/modules/kubectl-gadget" 
 	-ldflags "-s -w -X $ig_module/internal/version.version=$ig_version" -o "$bin/kubectl-gadget" $ig_module/cmd/kubectl-gadget
 [ -x "$bin/cosign" ] || step "building cosign (a few minutes, once)" go -C "$here/modules/cosign" build -trimpath -buildvcs=false \
 	-ldflags "-s -w" -o "$bin/cosign" github.com/sigstore/cosign/v2/cmd/cosign
-step "building the registry" go -C "$top" build -buildvcs=false -o "$bin/registry" ./test/k8s/registry
-step "building imagebuild" go -C "$top" build -buildvcs=false -o "$bin/imagebuild" ./cmd/imagebuild
+step "building the registry" go -C "$here/registry" build -buildvcs=false -o "$bin/registry" .
+step "building imagebuild" go -C "$top/cmd/imagebuild" build -buildvcs=false -o "$bin/imagebuild" .
 
 gcc -static -Os -s -o "$LAB/pause" "$here/pause.c"
 # The caller of a function without a frame of its own is missing from its stack.

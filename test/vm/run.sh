@@ -82,7 +82,7 @@ programs() {
 	for program in crirun receive; do
 		go -C "$top" build -buildvcs=false -o "$VM/$program" "./test/vm/$program"
 	done
-	go -C "$top" build -buildvcs=false -o "$VM/imagebuild" ./cmd/imagebuild
+	go -C "$top/cmd/imagebuild" build -buildvcs=false -o "$VM/imagebuild" .
 	local name
 	for name in burn pause; do
 		"$VM/imagebuild" -manifest "$here/guest/$name.yaml" -file "burn=$VM/burn" -ref "test.local/$name:1" -archive "$VM/$name.tar"

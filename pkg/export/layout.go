@@ -31,6 +31,9 @@ const (
 // versioned tells whether the layout of an otlp_version has a version.
 func versioned(otlpVersion string) bool { return oldLayouts[otlpVersion] == nil }
 
+// layoutToday is the otlp_version of the layout that the protobuf types of this program have.
+const layoutToday = "1.11"
+
 // oldLayouts are the layouts that are not today's, by otlp_version.
 var oldLayouts = map[string]*numbering{
 	"1.9": {sample: sample19},

@@ -38,6 +38,9 @@ func (e *Exporter) takeOver(found inventory) {
 	if found.unreadable > 0 {
 		e.log.warnf("unreadable", "%d files in the storage folder %s cannot be read now and stay for the next start: look at the disk: %v", found.unreadable, e.store.dir, found.readErr)
 	}
+	if found.unknown > 0 {
+		e.log.warnf("unknown format", "%d files in the storage folder %s are in a format that this version does not know, and stay there for the version that wrote them, which sends them when it is back; remove them if it is not to come back: the last one is %v", found.unknown, e.store.dir, found.unknownErr)
+	}
 	if n := len(found.messages); n > 0 {
 		e.log.infof("recovered", "%d messages with %d rows are taken over from the storage folder %s", n, rows, e.store.dir)
 	}
@@ -46,13 +49,14 @@ func (e *Exporter) takeOver(found inventory) {
 	}
 }
 
-// renumber puts the messages that came before the folder was open behind those in it. The caller holds mu.
+// renumber puts the messages that came before the folder was open behind the files in it, also behind those that
+// stay there unread: a message takes the name that its number gives. The caller holds mu.
 func (e *Exporter) renumber(found inventory) {
-	if len(found.messages) == 0 {
+	if found.last == 0 {
 		return
 	}
 	before := e.seq
-	e.seq = found.messages[len(found.messages)-1].seq
+	e.seq = found.last
 	upTo := map[*drain]uint64{}
 	for d := range e.drains {
 		upTo[d] = e.seq

@@ -56,6 +56,8 @@ const noTime = math.MinInt64
 
 var (
 	errCorrupt = errors.New("corrupt file")
+	// errUnknownFormat is of a file that a later version of this program has written.
+	errUnknownFormat = errors.New("unknown format")
 	errLocked  = errors.New("in use by other exporters")
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
@@ -77,7 +79,12 @@ type stored struct {
 // inventory is what a storage folder holds.
 type inventory struct {
 	messages []stored // the oldest first
+	last     uint64   // the highest number of a file that is there, whatever is in it
 	damaged  int64    // files that held nothing usable, which are removed
+	// unknown are files of a format that this program does not know, which stay: after a rollback, the version
+	// that wrote them may come back. unknownErr says which format the last one has.
+	unknown    int64
+	unknownErr error
 	// unreadable are files that could not be read, which stay: the disk's fault, perhaps for now only.
 	// readErr is why the last one could not.
 	unreadable int64
@@ -231,10 +238,16 @@ func (s *storage) scan() (inv inventory, err error) {
 			continue // not ours, or the lock
 		}
 		found, err := s.readHead(seq)
+		if !errors.Is(err, errCorrupt) {
+			inv.last = max(inv.last, seq)
+		}
 		switch {
 		case errors.Is(err, errCorrupt):
 			inv.damaged++
 			_ = os.Remove(s.path(seq))
+		case errors.Is(err, errUnknownFormat):
+			inv.unknown++
+			inv.unknownErr = fmt.Errorf("%s: %w", filepath.Base(s.path(seq)), err)
 		case err != nil:
 			inv.unreadable++
 			inv.readErr = err
@@ -309,7 +322,7 @@ func (s *storage) syncFolder() {
 	}
 }
 
-// read gives back the body of a message. errCorrupt says that it is damaged.
+// read gives back the body of a message. errCorrupt says that it is damaged, errUnknownFormat that it was replaced.
 func (s *storage) read(seq uint64) ([]byte, error) {
 	data, err := s.readFile(seq, maxStoredBody)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -193,7 +194,7 @@ func TestDamagedFilesCostJustThemselves(t *testing.T) {
 	change(2, func(b []byte) []byte { b[20] ^= 1; return b })       // in the header
 	change(3, func(b []byte) []byte { b[len(b)/2] ^= 1; return b }) // in the body
 	change(4, func(b []byte) []byte { return append(b, 'x') })
-	change(5, func(b []byte) []byte { b[5] = 9; return b }) // a format of the future
+	change(5, func(b []byte) []byte { b[5] = 0; return b }) // no format that ever was
 	writeFile(t, files[0]+storeTemp, []byte("half"))
 
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
@@ -212,6 +213,57 @@ func TestDamagedFilesCostJustThemselves(t *testing.T) {
 	stop(t, e)
 	require.Contains(t, logs.String(), "5 files")
 	require.Contains(t, logs.String(), "checksum of the body")
+}
+
+// What a later version has stored stays after a rollback: it is neither sent nor removed, nor written over, and that
+// version sends it when it is back.
+func TestUnknownFormatIsKept(t *testing.T) {
+	cfg := withStorage(t, "127.0.0.1:1")
+	e, _ := open(t, cfg)
+	for i := range 3 {
+		e.Enqueue(message(t, strconv.Itoa(i), 1000))
+	}
+	settled(t, e)
+	stop(t, e)
+	files := storedFiles(t, cfg.Queue.Storage)
+	require.Len(t, files, 3)
+	// The first has another header, the last another wire layout in a header that is known.
+	later, err := os.ReadFile(files[0])
+	require.NoError(t, err)
+	known := slices.Clone(later)
+	later[5] = storeVersion + 1
+	writeFile(t, files[0], later)
+	layout := message(t, "layout of the future", 1000)
+	layout.Layout = "2.0"
+	future := append(storedHead(layout), layout.Body...)
+	future = binary.BigEndian.AppendUint32(future, crc32.Checksum(layout.Body, castagnoli))
+	writeFile(t, files[2], future)
+
+	for range 2 { // a second start finds the same
+		e, logs := open(t, cfg)
+		e.Enqueue(message(t, "new", 1000)) // must not take the name of a file that stays
+		settled(t, e)
+		s := balanced(t, e)
+		require.Zero(t, s.CorruptFiles)
+		stop(t, e)
+		require.Contains(t, logs.String(), "2 files in the storage folder")
+		require.Contains(t, logs.String(), "format that this version does not know")
+		require.Contains(t, logs.String(), `otlp_version \"2.0\"`)
+		for i, want := range map[int][]byte{0: later, 2: future} {
+			got, err := os.ReadFile(files[i])
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+	}
+
+	// The version that knows the format is back.
+	writeFile(t, files[0], known)
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+	cfg.Endpoint = r.Addr
+	e, _ = open(t, cfg)
+	drainAll(t, e)
+	require.ElementsMatch(t, []string{"0", "1", "new", "new"}, r.Names())
+	require.FileExists(t, files[2])
 }
 
 // The start reads the headers of what is stored, not the bodies.
@@ -554,14 +606,14 @@ func resealed(data []byte) []byte {
 	return data
 }
 
-// FuzzStorage reads any bytes as a stored message: they are what would be written, or corrupt.
+// FuzzStorage reads any bytes as a stored message: they are what would be written, corrupt, or of a later version.
 func FuzzStorage(f *testing.F) {
 	storedSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, data := range [][]byte{data, resealed(data)} {
 			m, body, err := decodeStored(data)
 			if err != nil {
-				require.ErrorIs(t, err, errCorrupt)
+				require.True(t, errors.Is(err, errCorrupt) || errors.Is(err, errUnknownFormat), err)
 				continue
 			}
 			m.Body = body
@@ -588,7 +640,7 @@ func FuzzStorageFolder(f *testing.F) {
 		require.NoError(t, err)
 		defer func() { require.NoError(t, s.close()) }()
 		found := inv.messages
-		require.Equal(t, 2, len(found)+int(inv.damaged))
+		require.Equal(t, 2, len(found)+int(inv.damaged+inv.unknown))
 		require.Equal(t, uint64(2), found[len(found)-1].seq)
 		_, err = s.read(2)
 		require.NoError(t, err)

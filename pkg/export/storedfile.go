@@ -47,14 +47,18 @@ func storedHead(m Message) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// decodeHead reads what storedHead wrote. Every error is errCorrupt.
+// decodeHead reads what storedHead wrote. Every error is errCorrupt or, for what a later version of this program has
+// written, errUnknownFormat.
 func decodeHead(data []byte) (m Message, headLen int, bodyLen int64, err error) {
 	if len(data) < storePrefix || !bytes.HasPrefix(data, []byte(storeMagic)) {
 		return m, 0, 0, fmt.Errorf("%w: not a stored message", errCorrupt)
 	}
 	version := binary.BigEndian.Uint16(data[len(storeMagic):])
-	if version == 0 || version > storeVersion {
-		return m, 0, 0, fmt.Errorf("%w: format version %d, this program knows up to %d", errCorrupt, version, storeVersion)
+	if version == 0 {
+		return m, 0, 0, fmt.Errorf("%w: format version 0", errCorrupt)
+	}
+	if version > storeVersion {
+		return m, 0, 0, fmt.Errorf("%w: format version %d, this program knows up to %d", errUnknownFormat, version, storeVersion)
 	}
 	n := int(binary.BigEndian.Uint16(data[len(storeMagic)+2:]))
 	end := storePrefix + n
@@ -78,6 +82,9 @@ func decodeHead(data []byte) (m Message, headLen int, bodyLen int64, err error) 
 			return m, 0, 0, fmt.Errorf("%w: layout broken off", errCorrupt)
 		}
 		layout, rest = string(rest[1:1+rest[0]]), rest[1+rest[0]:]
+		if layout != "" && layout != layoutToday && oldLayouts[layout] == nil {
+			return m, 0, 0, fmt.Errorf("%w: otlp_version %q", errUnknownFormat, layout)
+		}
 	}
 	m = Message{
 		Rows: v[0], Samples: v[1], Profiles: int(v[2]), Start: loadedTime(v[3]), End: loadedTime(v[4]),
@@ -86,7 +93,7 @@ func decodeHead(data []byte) (m Message, headLen int, bodyLen int64, err error) 
 	return m, end + 4, v[5], nil
 }
 
-// decodeStored reads a whole file. Every error is errCorrupt.
+// decodeStored reads a whole file. Its errors are those of decodeHead.
 func decodeStored(data []byte) (Message, []byte, error) {
 	m, headLen, bodyLen, err := decodeHead(data)
 	if err != nil {

@@ -248,7 +248,7 @@ func TestOpenServesTheResultAlone(t *testing.T) {
 
 func TestPrepareDirRemovesOnlyResults(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{pageFile, samplesFile, runFile, "samples-cpu.pb.gz", "notes.txt", "index.html"} {
+	for _, name := range []string{pageFile, samplesFile, runFile, receiver.PprofFile, "notes.txt", "index.html"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	require.NoError(t, prepareDir(dir))

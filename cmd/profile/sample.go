@@ -81,7 +81,7 @@ func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (re
 	if err != nil {
 		return nil, err
 	}
-	// Close writes the pprof files; further calls do nothing.
+	// Close writes the pprof file; further calls do nothing.
 	defer func() { err = errors.Join(err, rcv.Close()) }()
 
 	res = &result{opts: opts, gadget: g, rcv: rcv}

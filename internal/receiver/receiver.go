@@ -46,7 +46,7 @@ type Options struct {
 	// MaxMessageSize is the largest request that is taken, uncompressed.
 	MaxMessageSize int
 	// Dir, unless empty, is an existing folder that gets each request as a line of
-	// profiles.jsonl (OTLP JSON), and on Close one merged pprof file per sample type.
+	// profiles.jsonl (OTLP JSON), and on Close one pprof file of all that is kept.
 	Dir string
 	// Layout is the wire layout that requests are read in. The default is today's.
 	Layout otlpcheck.Layout
@@ -287,7 +287,7 @@ func (r *Receiver) Close() error {
 		r.mu.Lock()
 		errs = append(errs, r.writeErr, r.lines.Close())
 		r.mu.Unlock()
-		_, err := WritePprofFiles(r.opts.Dir, r.Samples())
+		err := r.writePprof()
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -281,7 +281,7 @@ func TestFiles(t *testing.T) {
 	require.Len(t, reqs, 2)
 	require.True(t, proto.Equal(request(), reqs[1]))
 
-	f, err = os.Open(filepath.Join(dir, "samples-cpu.pb.gz"))
+	f, err = os.Open(filepath.Join(dir, PprofFile))
 	require.NoError(t, err)
 	p, err := pprof.Parse(f)
 	require.NoError(t, err)

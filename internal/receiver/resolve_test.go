@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	pprof "github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
@@ -161,34 +160,4 @@ func TestAttributeText(t *testing.T) {
 	for _, tt := range tests {
 		require.Equal(t, tt.want, d.text(tt.value))
 	}
-}
-
-func TestWritePprof(t *testing.T) {
-	var b bytes.Buffer
-	require.NoError(t, WritePprof(&b, append(Resolve(request()), Resolve(request())...)))
-	p, err := pprof.Parse(&b)
-	require.NoError(t, err)
-	require.Equal(t, "samples", p.SampleType[0].Type)
-	require.Equal(t, pprof.ValueType{Type: "cpu", Unit: "nanoseconds"}, *p.SampleType[1])
-	require.EqualValues(t, 10_000_000, p.Period)
-	require.EqualValues(t, testTime, p.TimeNanos)
-	require.EqualValues(t, testDuration, p.DurationNanos)
-	require.Len(t, p.Sample, 3, "equal samples are merged")
-	require.Len(t, p.Location, 3)
-	require.Equal(t, []int64{6, 60_000_000}, p.Sample[0].Value)
-	require.Equal(t, []string{"shop"}, p.Sample[0].Label["service.name"])
-	require.Equal(t, []string{"worker"}, p.Sample[0].Label["thread.name"])
-	require.Equal(t, "vfs_read", p.Sample[0].Location[0].Line[0].Function.Name)
-	require.Equal(t, "[kernel.kallsyms]", p.Sample[0].Location[0].Mapping.File)
-
-	require.ErrorContains(t, WritePprof(&b, nil), "one type")
-}
-
-func TestWritePprofFilesWithHostileTypes(t *testing.T) {
-	a, b := Resolve(request())[0], Resolve(request())[1]
-	a.Type, b.Type = "../../x", ".././.x"
-	dir := t.TempDir()
-	paths, err := WritePprofFiles(dir, []Sample{a, b})
-	require.NoError(t, err)
-	require.Equal(t, []string{dir + "/______x-cpu.pb.gz", dir + "/______x-cpu-2.pb.gz"}, paths)
 }

@@ -228,7 +228,7 @@ var table = []Setting{
 
 	text("path", "", "profiles.jsonl", "The file to write.",
 		func(e *Exporter) *string { return &e.Path }).on(onFile),
-	enum("format", "otlp-json", "`otlp-json`: a request per line. `otlp-proto`: requests with their length in front. `pprof`: a file per profile.", []string{"otlp-json", "otlp-proto", "pprof"},
+	enum("format", "otlp-json", "`otlp-json`: a request per line. `otlp-proto`: requests with their length in front. `pprof`: a file per request.", []string{"otlp-json", "otlp-proto", "pprof"},
 		func(e *Exporter) *string { return &e.Format }).on(onFile),
 	integer("rotation.max_megabytes", "100", "10", "The size at which a new file begins; 0 is no limit. A file of `pprof` is one request.", 0, 1<<20,
 		func(e *Exporter) *int { return &e.Rotation.MaxMegabytes }).on(onFile),

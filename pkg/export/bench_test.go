@@ -35,7 +35,7 @@ func BenchmarkFormats(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for name, encode := range map[string]func([]byte, string) ([]byte, error){"json": jsonLine, "proto": protoRecord, "pprof": pprofFile} {
+	for name, encode := range map[string]func([]byte, string) ([]byte, error){"json": jsonLine, "proto": protoRecord, "pprof": pprofRecord} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()

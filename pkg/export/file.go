@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/pprof"
 )
 
 // fileSender is the file transport: each request becomes one line, one length-prefixed message or
@@ -54,7 +55,7 @@ func newFileSender(cfg config.Exporter, log *eventLog) (*fileSender, error) {
 		s.encode = protoRecord
 		s.out = newAppendFile(cfg.Path, cfg.Rotation, protoEnd, problem)
 	case "pprof":
-		s.encode = pprofFile
+		s.encode = pprofRecord
 		s.out = newNumberedFiles(cfg.Path, cfg.Rotation, problem)
 	default:
 		return nil, fmt.Errorf("format: got %q: take otlp-json, otlp-proto or pprof", cfg.Format)
@@ -76,6 +77,15 @@ func protoRecord(body []byte, _ string) ([]byte, error) {
 		return nil, fmt.Errorf("a request of %d bytes has no length in four bytes", len(body))
 	}
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, len(body)+4), uint32(len(body))), body...), nil
+}
+
+// pprofRecord is a request as a pprof file of its own.
+func pprofRecord(body []byte, layout string) ([]byte, error) {
+	data, err := decodeRequest(body, layout)
+	if err != nil {
+		return nil, err
+	}
+	return pprof.File(data)
 }
 
 func (s *fileSender) send(ctx context.Context, body []byte) outcome {

@@ -282,7 +282,7 @@ func TestPprofOfSeveralTypes(t *testing.T) {
 	scope.Profiles = append(scope.Profiles, second)
 	body, err := proto.Marshal(req)
 	require.NoError(t, err)
-	file, err := pprofFile(body, "1.11")
+	file, err := pprofRecord(body, "1.11")
 	require.NoError(t, err)
 	p, err := profile.Parse(bytes.NewReader(file))
 	require.NoError(t, err)
@@ -306,7 +306,7 @@ func FuzzFileFormats(f *testing.F) {
 			require.True(t, json.Valid(line))
 			require.Equal(t, 1, bytes.Count(line, []byte("\n")))
 		}
-		if file, err := pprofFile(body, layout); err == nil {
+		if file, err := pprofRecord(body, layout); err == nil {
 			_, err := profile.ParseData(file)
 			require.NoError(t, err)
 		}

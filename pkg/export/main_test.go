@@ -118,7 +118,7 @@ func books(s Stats) error {
 // it larger.
 func request(name string, filler int) *colprofiles.ExportProfilesServiceRequest {
 	dict := &otlpprofiles.ProfilesDictionary{
-		StringTable:    []string{"", "samples", "count", "main", "thread.name", "worker", "app", buildIDKey, "cafe", "process.pid", "cpu", "nanoseconds"},
+		StringTable:    []string{"", "samples", "count", "main", "thread.name", "worker", "app", "process.executable.build_id.gnu", "cafe", "process.pid", "cpu", "nanoseconds"},
 		MappingTable:   []*otlpprofiles.Mapping{{}, {FilenameStrindex: 6, AttributeIndices: []int32{2}}},
 		FunctionTable:  []*otlpprofiles.Function{{}, {NameStrindex: 3}},
 		LocationTable:  []*otlpprofiles.Location{{}, {MappingIndex: 1, Address: 0x1234, Lines: []*otlpprofiles.Line{{FunctionIndex: 1, Line: 7}}}, {MappingIndex: 1, Address: 0x99}},

@@ -58,8 +58,8 @@ var (
 	errCorrupt = errors.New("corrupt file")
 	// errUnknownFormat is of a file that a later version of this program has written.
 	errUnknownFormat = errors.New("unknown format")
-	errLocked  = errors.New("in use by other exporters")
-	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	errLocked        = errors.New("in use by other exporters")
+	castagnoli       = crc32.MakeTable(crc32.Castagnoli)
 )
 
 // storage is the folder that keeps messages over a restart. One exporter at a time has it. The

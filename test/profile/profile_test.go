@@ -85,7 +85,7 @@ func TestOwnService(t *testing.T) {
 			first, second := self(t, table, load.Shares[0].Function), self(t, table, load.Shares[1].Function)
 			require.Greater(t, first, second)
 			require.Positive(t, second)
-			for _, file := range []string{"flamegraph.html", "profiles.jsonl", "run.json", "samples-cpu.pb.gz"} {
+			for _, file := range []string{"flamegraph.html", "profiles.jsonl", "run.json", "profile.pb.gz"} {
 				require.FileExists(t, filepath.Join(dir, file))
 			}
 		})

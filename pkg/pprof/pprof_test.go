@@ -1,0 +1,116 @@
+package pprof
+
+import (
+	"testing"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/require"
+	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	otlpprofiles "go.opentelemetry.io/proto/otlp/profiles/v1development"
+	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+const start = 1_700_000_000_000_000_000
+
+// request holds two stacks of a CPU profiler, of a process with the given number. The dictionaries of two requests are not
+// in the same order, as those of two windows are not.
+func request(pid int64, second int) *colprofiles.ExportProfilesServiceRequest {
+	names := []string{"main", "leaf"}
+	if second > 0 {
+		names = []string{"leaf", "main"}
+	}
+	main, leaf := int32(1+second), int32(2-second)
+	return &colprofiles.ExportProfilesServiceRequest{
+		ResourceProfiles: []*otlpprofiles.ResourceProfiles{{
+			// As a Collector writes it: the key and the value are in the string table.
+			Resource: &resourcepb.Resource{Attributes: []*commonpb.KeyValue{{
+				KeyStrindex: 7, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValueStrindex{StringValueStrindex: 8}},
+			}}},
+			ScopeProfiles: []*otlpprofiles.ScopeProfiles{{Profiles: []*otlpprofiles.Profile{{
+				SampleType: &otlpprofiles.ValueType{TypeStrindex: 3, UnitStrindex: 4},
+				PeriodType: &otlpprofiles.ValueType{TypeStrindex: 5, UnitStrindex: 6}, Period: 1000,
+				TimeUnixNano: uint64(start + second*10e9), DurationNano: 10e9,
+				Samples: []*otlpprofiles.Sample{
+					{StackIndex: 1, Values: []int64{3}, AttributeIndices: []int32{1}},
+					{StackIndex: 2, Values: []int64{2}, AttributeIndices: []int32{1}},
+				},
+			}}}},
+		}},
+		Dictionary: &otlpprofiles.ProfilesDictionary{
+			StringTable:    []string{"", names[0], names[1], "samples", "count", "cpu", "nanoseconds", "service.name", "shop", "process.pid", "/app"},
+			MappingTable:   []*otlpprofiles.Mapping{{}, {FilenameStrindex: 10}},
+			FunctionTable:  []*otlpprofiles.Function{{}, {NameStrindex: 1}, {NameStrindex: 2}},
+			LocationTable:  []*otlpprofiles.Location{{}, {MappingIndex: 1, Lines: []*otlpprofiles.Line{{FunctionIndex: main}}}, {MappingIndex: 1, Lines: []*otlpprofiles.Line{{FunctionIndex: leaf}}}},
+			StackTable:     []*otlpprofiles.Stack{{}, {LocationIndices: []int32{2, 1}}, {LocationIndices: []int32{1}}},
+			AttributeTable: []*otlpprofiles.KeyValueAndUnit{{}, {KeyStrindex: 9, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: pid}}}},
+			LinkTable:      []*otlpprofiles.Link{{}},
+		},
+	}
+}
+
+// Stacks that several requests have are written once, with the sums of their values.
+func TestSeveralRequests(t *testing.T) {
+	file, err := File(request(7, 0), request(7, 1), request(8, 1))
+	require.NoError(t, err)
+	p, err := profile.ParseData(file)
+	require.NoError(t, err)
+	require.Equal(t, []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}}, p.SampleType)
+	require.Equal(t, "cpu", p.DefaultSampleType)
+	require.EqualValues(t, start, p.TimeNanos)
+	require.EqualValues(t, 20e9, p.DurationNanos)
+	require.Len(t, p.Function, 2)
+	require.Len(t, p.Location, 2)
+	require.Len(t, p.Mapping, 1)
+	require.Len(t, p.Sample, 4)
+	sums := map[string]map[int64][]int64{}
+	for _, s := range p.Sample {
+		leaf := s.Location[0].Line[0].Function.Name
+		if sums[leaf] == nil {
+			sums[leaf] = map[int64][]int64{}
+		}
+		sums[leaf][s.NumLabel["process.pid"][0]] = s.Value
+		require.Equal(t, []string{"shop"}, s.Label["service.name"])
+	}
+	require.Equal(t, map[string]map[int64][]int64{
+		"leaf": {7: {6, 6000}, 8: {3, 3000}},
+		"main": {7: {4, 4000}, 8: {2, 2000}},
+	}, sums)
+}
+
+// Requests of other types share the file: each sample has a value of each type.
+func TestSeveralTypes(t *testing.T) {
+	faults := request(7, 1)
+	p := faults.ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
+	p.SampleType, p.PeriodType = &otlpprofiles.ValueType{TypeStrindex: 9, UnitStrindex: 4}, nil
+	file, err := File(request(7, 0), faults)
+	require.NoError(t, err)
+	got, err := profile.ParseData(file)
+	require.NoError(t, err)
+	require.Len(t, got.SampleType, 3)
+	require.Len(t, got.Sample, 2)
+	require.Equal(t, []int64{3, 3, 3000}, got.Sample[0].Value)
+}
+
+// FuzzFile takes any two messages: an error or a well-formed profile.
+func FuzzFile(f *testing.F) {
+	a, err := proto.Marshal(request(7, 0))
+	require.NoError(f, err)
+	b, err := proto.Marshal(request(8, 1))
+	require.NoError(f, err)
+	f.Add(a, b)
+	f.Add([]byte{}, a)
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		one, two := &otlpprofiles.ProfilesData{}, &otlpprofiles.ProfilesData{}
+		if proto.Unmarshal(a, one) != nil || proto.Unmarshal(b, two) != nil {
+			return
+		}
+		for _, requests := range [][]*otlpprofiles.ProfilesData{{one}, {one, two}} {
+			if file, err := File(requests...); err == nil {
+				_, err := profile.ParseData(file)
+				require.NoError(t, err)
+			}
+		}
+	})
+}

@@ -240,6 +240,16 @@ test-backends: build gadgets collector pyroscope parca ## Send to real backends 
 	@.ci/packages $(C_PACKAGES) lld
 	$(E2E) ./test/backends $(if $(WRITE),-page)
 
+# Prometheus and promtool, to check alerts and dashboard with.
+$(BIN)/prometheus $(BIN)/promtool: $(BIN)/%: test/watching/prometheus/go.mod
+	@$(STEP) "building $@ (many minutes the first time)" \
+		go -C test/watching/prometheus build -buildvcs=false -ldflags "-s -w" -o $(CURDIR)/$@ github.com/prometheus/prometheus/cmd/$*
+
+.PHONY: test-watching
+test-watching: build gadgets collector $(BIN)/prometheus $(BIN)/promtool ## Run alerts and dashboard on a real Prometheus with the metrics of real gadgets (root)
+	@.ci/packages gcc libc6-dev python3
+	$(E2E) ./test/watching/...
+
 .PHONY: test-scale
 test-scale: collector ## Let a thousand simulated nodes send to one Collector
 	$(E2E) ./test/scale/... -out $(CURDIR)/$(BUILD)/scale.md

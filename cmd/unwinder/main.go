@@ -86,8 +86,15 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	s.ready(wire.Ready{StartMillis: uint64(time.Since(began).Milliseconds()), Hz: uint64(c.hz)})
+	announced := make(chan struct{})
+	go func() {
+		defer close(announced)
+		s.firstPass(ctx)
+		s.ready(wire.Ready{StartMillis: uint64(time.Since(began).Milliseconds()), Hz: uint64(c.hz)})
+	}()
 	err = s.run(ctx, t)
+	stop()
+	<-announced
 	t.close()
 	return err
 }

@@ -18,6 +18,13 @@ import (
 // maxProcs is how many processes are remembered.
 const maxProcs = 8192
 
+// settleTime is the age from which on a process is taken to stay in its namespaces for a while, and checkInterval for how long.
+// No PID comes around again so soon: the kernel gives out all others before.
+const (
+	settleTime    = uint64(10 * time.Second)
+	checkInterval = uint64(time.Second)
+)
+
 // exeInterval is how often a process's executable is looked at: exec changes it.
 const exeInterval = time.Second
 
@@ -32,8 +39,10 @@ type proc struct {
 // known is what is remembered of a PID.
 type known struct {
 	*proc
-	alive  uint64 // until when, since boot, it is known to have had the PID
-	looked time.Time
+	alive uint64 // until when, since boot, it is known to have had the PID
+	// When, since boot, /proc was asked for it, and when for its executable.
+	checked uint64
+	looked  time.Time
 }
 
 // procs tells which process a sample is of. PIDs are used again, and samples are read up to a quarter of a second after
@@ -69,17 +78,23 @@ func (p *procs) bootTime(ktime uint64) uint64 {
 // get returns the process that had pid at the time of a sample. Its start is 0 if nobody can tell any more.
 func (p *procs) get(pid uint32, ktime uint64) *proc {
 	at := p.bootTime(ktime)
-	if k, ok := p.pids[pid]; ok && k.Start <= at && at <= k.alive && k.Start != 0 {
-		return k.proc
-	}
-	old := p.pids[pid]
-	// A process that ended after the sample and began before it is the one.
-	if p.exits != nil {
-		if e, ok := p.exits.get(pid); ok && e.start <= at && p.bootTime(e.ended) >= at {
-			return p.remember(pid, old, e.start, e.mntns, p.bootTime(e.ended), false)
-		}
+	old, there := p.pids[pid]
+	if there && old.Start <= at && at <= old.alive && old.Start != 0 {
+		return old.proc
 	}
 	now := clock(unix.CLOCK_BOOTTIME)
+	// A process that ended after the sample and began before it is the one.
+	if p.exits != nil {
+		e, ended := p.exits.get(pid)
+		if ended && e.start <= at && p.bootTime(e.ended) >= at {
+			return p.remember(pid, old, e.start, e.mntns, p.bootTime(e.ended), false)
+		}
+		if there && p.settled(old, e, now) && old.Start <= at {
+			old.alive = now
+			p.pids[pid] = old
+			return old.proc
+		}
+	}
 	start, mntns, err := readProc(pid)
 	if err == nil && start <= at {
 		return p.remember(pid, old, start, mntns, now, true)
@@ -94,6 +109,13 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 	return &proc{Proc: wire.Proc{PID: pid}}
 }
 
+// settled tells whether a PID is still that of the process that had it a moment ago, by what is noted of the last one
+// that ended with it: reading /proc for every sample would cost more than the rest of them. A young process is
+// looked at each time, because it may be on its way into a container.
+func (p *procs) settled(k known, last exit, now uint64) bool {
+	return k.Start != 0 && now-min(now, k.Start) > settleTime && now-min(now, k.checked) < checkInterval && p.bootTime(last.ended) < k.checked
+}
+
 // remember notes who has a PID, and until when, and returns the same proc as long as nothing of it has changed. Of one
 // that has ended, /proc tells nothing more.
 func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, running bool) *proc {
@@ -102,6 +124,9 @@ func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, runn
 		start = old.Start
 	}
 	k := known{proc: old.proc, alive: alive, looked: old.looked}
+	if running {
+		k.checked = alive
+	}
 	if !same || time.Since(old.looked) > exeInterval {
 		k.looked = time.Now()
 		exe := ""

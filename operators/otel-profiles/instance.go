@@ -132,7 +132,7 @@ func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds
 		if err != nil {
 			return false, err
 		}
-		o := i.options(gadgetCtx, cfg)
+		o := i.options(gadgetCtx, ds, cfg)
 		o.First = src.plan
 		plan, err := fieldmap.Compile(ds, o)
 		if errors.Is(err, fieldmap.ErrNoStack) && !named {
@@ -228,10 +228,7 @@ func (i *instance) flags() config.Flags {
 	}
 }
 
-func (i *instance) options(gadgetCtx operators.GadgetContext, cfg config.Exporter) fieldmap.Options {
-	if i.names == nil {
-		i.names = i.op.names.acquire()
-	}
+func (i *instance) options(gadgetCtx operators.GadgetContext, ds datasource.DataSource, cfg config.Exporter) fieldmap.Options {
 	o := fieldmap.Options{
 		Gadget:    fieldmap.GadgetInfo{ImageName: gadgetCtx.ImageName()},
 		Exporter:  cfg,
@@ -239,8 +236,14 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, cfg config.Exporte
 		Host:      fieldmap.DetectHost(),
 		KernelMap: i.maps.kernel, UserMap: i.maps.user, BuildIDMap: i.maps.buildIDs,
 		MapSpec: mapSpec(gadgetCtx),
-		Names:   i.names,
 		Logger:  i.log,
+	}
+	// An operator that has the frames of stacks has their names as well: what follows all processes for them is not needed.
+	if len(ds.GetFieldsWithTag(fieldmap.StackTag)) == 0 {
+		if i.names == nil {
+			i.names = i.op.names.acquire()
+		}
+		o.Names = i.names
 	}
 	if cfg.HostServices > 0 {
 		if i.hosts == nil {

@@ -34,6 +34,7 @@ type instance struct {
 	log      logger.Logger
 	settings unwinder.Settings
 	text     string // the parameter
+	native   bool   // native functions get names
 	filter   filter
 	rows     rows
 
@@ -76,7 +77,9 @@ func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 	if i.sub, err = i.broker.Subscribe(gadgetCtx.Context(), i.settings); err != nil {
 		return err
 	}
-	i.rows.names = i.op.names.acquire()
+	if i.native {
+		i.rows.names = i.op.names.acquire()
+	}
 	i.stop, i.done = make(chan struct{}), make(chan struct{})
 	go i.run(i.sub.C)
 	return nil
@@ -103,7 +106,9 @@ func (i *instance) Stop(operators.GadgetContext) error {
 		break
 	}
 	i.emit()
-	i.op.names.release()
+	if i.native {
+		i.op.names.release()
+	}
 	i.summarize(sub)
 	return nil
 }
@@ -116,8 +121,12 @@ func (i *instance) run(batches <-chan unwinder.Batch) {
 	defer close(i.done)
 	emit := time.NewTicker(emitInterval)
 	defer emit.Stop()
-	look := time.NewTicker(lookInterval)
-	defer look.Stop()
+	var look <-chan time.Time
+	if i.filter.namespaces != nil {
+		ticker := time.NewTicker(lookInterval)
+		defer ticker.Stop()
+		look = ticker.C
+	}
 	check := time.NewTimer(checkAfter)
 	defer check.Stop()
 	for {
@@ -126,7 +135,7 @@ func (i *instance) run(batches <-chan unwinder.Batch) {
 			i.take(b)
 		case <-emit.C:
 			i.emit()
-		case <-look.C:
+		case <-look:
 			i.filter.look()
 		case <-check.C:
 			i.check()

@@ -36,6 +36,7 @@ const (
 	ParamText      = "format-stacks"
 	ParamSpans     = "spans"
 	ParamLabels    = "labels"
+	ParamNames     = "native-names"
 )
 
 // textAuto leaves out text that nobody reads.
@@ -99,6 +100,10 @@ func (*operator) InstanceParams() api.Params {
 			Description: "Tell samples apart by these pprof labels of Go programs, comma-separated",
 		},
 		{
+			Key: ParamNames, DefaultValue: "true", TypeHint: api.TypeBool,
+			Description: "Find the names of native functions: false leaves file, build ID and address, for a backend that has symbols",
+		},
+		{
 			Key: ParamText, DefaultValue: textAuto, PossibleValues: []string{textAuto, "true", "false"},
 			Description: "Turn the stack of each row into text: true, false or auto, which does so if somebody reads the rows",
 		},
@@ -151,6 +156,9 @@ func (i *instance) configure(values api.ParamValues) error {
 	}
 	if i.settings.Spans, err = strconv.ParseBool(values[ParamSpans]); err != nil {
 		return fmt.Errorf("parameter %q: %q is neither true nor false", ParamSpans, values[ParamSpans])
+	}
+	if i.native, err = strconv.ParseBool(values[ParamNames]); err != nil {
+		return fmt.Errorf("parameter %q: %q is neither true nor false", ParamNames, values[ParamNames])
 	}
 	i.rows.spans, i.rows.labels = i.settings.Spans, list(values[ParamLabels])
 	for _, l := range i.rows.labels {

@@ -279,7 +279,7 @@ func (r *rows) frame(f *wire.Frame) (out profile.Frame, pending bool) {
 		out.Name, out.File, out.Line = symbol.Name, symbol.File, int64(symbol.Line)
 	}
 	out.Mapping = profile.Mapping{
-		File: cmp.Or(m.File.Path, m.File.Name), GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: hex.EncodeToString(m.File.Hash[:]),
+		File: cmp.Or(m.File.Path, m.File.Name), GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: m.File.HashText(),
 		// Start, Limit and FileOffset stay 0, as the address is already that of the file's symbol tables: a
 		// backend must not take anything off it.
 		Symbolized: out.Name != "",

@@ -3,8 +3,10 @@
 package polyglot
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -35,6 +37,20 @@ func startAgent(t *testing.T, hz string, flags ...string) *gadgetRun {
 // TestAgentTruth shows what the eBPF profiler's own agent finds of the same programs.
 func TestAgentTruth(t *testing.T) {
 	judgeRun(t, "agent", startAgent(t, frequency, "-reporter-interval", "2s"), buildLoads(t, measured()))
+}
+
+var (
+	agentWindow   = flag.Duration("agent-window", time.Minute, "how long TestAgentCost measures each profiler")
+	agentRounds   = flag.Int("agent-rounds", 2, "how often TestAgentCost measures each profiler")
+	agentProfiles = flag.String("agent-profiles", "", "folder for profiles of the profilers' own processes, after they were measured")
+)
+
+// keepProfile writes what a process burns CPU time in.
+func keepProfile(t *testing.T, dir string, pid int) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), built(t, "E2E_BIN", "profile"), "--pid", strconv.Itoa(pid), "--gadget", "cpu", "--seconds", "20", "-o", dir, "--", "--frequency", "997").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	t.Logf("%s:\n%s", dir, out)
 }
 
 // cost is what a profiler takes.
@@ -122,16 +138,20 @@ func measure(t *testing.T, name string, r *gadgetRun, window time.Duration) cost
 		c.resident += resident(pid)
 	}
 	c.bytes, c.samples = r.receiver.Stats().Bytes-before.Bytes, total(r.receiver.Samples())-samples
+	if *agentProfiles != "" {
+		for _, pid := range pids {
+			keepProfile(t, fmt.Sprintf("%s/%s-%d", *agentProfiles, strings.ReplaceAll(name, " ", "-"), pid), pid)
+		}
+	}
 	r.stop()
 	t.Logf("%s: %+v", name, c)
 	return c
 }
 
-// TestAgentCost runs profile_polyglot and the eBPF profiler's own agent in turn on the same programs, at the same
-// frequency, with the same languages, and writes what each takes.
+// TestAgentCost runs profile_polyglot, without names of native functions and with them, and the eBPF profiler's own agent in turn on
+// the same programs, at the same frequency, with the same languages, and writes what each takes.
 func TestAgentCost(t *testing.T) {
 	const hz = "49"
-	window := 25 * time.Second
 	require.NoError(t, os.WriteFile("/proc/sys/kernel/bpf_stats_enabled", []byte("1"), 0))
 	t.Cleanup(func() { _ = os.WriteFile("/proc/sys/kernel/bpf_stats_enabled", []byte("0"), 0) })
 	for _, p := range buildLoads(t, find(t, "python", "java", "c")) {
@@ -141,11 +161,12 @@ func TestAgentCost(t *testing.T) {
 	}
 	polyglot := image(t, "profile_polyglot")
 	flags := []string{"--frequency=" + hz, "--format-stacks=false", "--otel-profiles-interval=5s"}
-	costs := []cost{
-		measure(t, "the agent", startAgent(t, hz), window),
-		measure(t, "profile_polyglot", startRun(t, polyglot, flags...), window),
-		measure(t, "the agent, again", startAgent(t, hz), window),
-		measure(t, "profile_polyglot, again", startRun(t, polyglot, flags...), window),
+	var costs []cost
+	for range *agentRounds {
+		costs = append(costs,
+			measure(t, "the agent", startAgent(t, hz), *agentWindow),
+			measure(t, "profile_polyglot without names of native functions", startRun(t, polyglot, append(flags, "--native-names=false")...), *agentWindow),
+			measure(t, "profile_polyglot", startRun(t, polyglot, flags...), *agentWindow))
 	}
 	var b strings.Builder
 	b.WriteString("| | samples | CPU of its processes, user, ms per 1,000 samples | kernel | eBPF programs | resident memory | eBPF maps | to the first request | bytes a sample |\n|---|---|---|---|---|---|---|---|---|\n")

@@ -102,7 +102,7 @@ while :; do
 	int main(void) { printf("%d", 1); return 0; }
 	END
 	wait
-	sleep 0.2
+	sleep 1
 done`
 
 func startComeAndGo(t *testing.T, limit time.Duration) {

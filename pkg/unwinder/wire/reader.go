@@ -3,6 +3,7 @@ package wire
 import (
 	"bufio"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -218,6 +219,7 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 	case KindFile:
 		f := &File{Name: r.text(), Path: r.text(), GNUBuildID: r.text(), GoBuildID: r.text()}
 		copy(f.Hash[:], r.bytes(len(f.Hash)))
+		f.hash = hex.EncodeToString(f.Hash[:])
 		f.Device, f.Inode, f.Proc, f.Low, f.High = r.num(), r.num(), r.num32(), r.num(), r.num()
 		if !isHex(f.GNUBuildID) {
 			f.GNUBuildID = ""

@@ -11,7 +11,10 @@
 // are bounded, and whatever is wrong ends the stream with an error.
 package wire
 
-import "errors"
+import (
+	"encoding/hex"
+	"errors"
+)
 
 // Magic and Version start a stream. A reader takes only its own version: the two programs are built and
 // installed together.
@@ -108,6 +111,16 @@ type File struct {
 	Device, Inode         uint64   // 0 where unknown
 	Proc                  uint32   // the PID of a process that had it mapped, 0 where unknown
 	Low, High             uint64   // where it was mapped there: a name in /proc/PID/map_files
+
+	hash string // Hash as text, made by the Reader
+}
+
+// HashText returns Hash in hexadecimal.
+func (f *File) HashText() string {
+	if f.hash != "" {
+		return f.hash
+	}
+	return hex.EncodeToString(f.Hash[:])
 }
 
 // Mapping is a part of a file that is mapped. Start and End are virtual addresses of the ELF file.

@@ -17,7 +17,7 @@ func write(t testing.TB) []byte {
 	w := NewWriter(&b)
 	w.Hello("")
 	w.Ready(Ready{StartMillis: 1900, Hz: 19})
-	file := w.File(&File{Name: "app", Path: "/opt/app", GNUBuildID: "0af1", GoBuildID: "go/1", Hash: [16]byte{1, 2}, Device: 8, Inode: 99, Proc: 7, Low: 0x400000, High: 0x500000})
+	file := w.File(&File{Name: "app", Path: "/opt/app", GNUBuildID: "0af1", GoBuildID: "go/1", Hash: [16]byte{1, 2}, hash: "01020000000000000000000000000000", Device: 8, Inode: 99, Proc: 7, Low: 0x400000, High: 0x500000})
 	mapping := w.Mapping(file, 0x1000, 0x5000, 0x200)
 	leaf := w.Frame(&Frame{Type: FramePython, Function: "hash_orders", File: "orders.py", Line: 12}, 0)
 	root := w.Frame(&Frame{Type: FrameNative, Address: 0x1234}, mapping)
@@ -58,7 +58,7 @@ func TestRoundTrip(t *testing.T) {
 	require.Len(t, s.Stack.Frames, 2)
 	assert.Equal(t, &Frame{Type: FramePython, Function: "hash_orders", File: "orders.py", Line: 12}, s.Stack.Frames[0])
 	assert.Equal(t, &Mapping{
-		File: &File{Name: "app", Path: "/opt/app", GNUBuildID: "0af1", GoBuildID: "go/1", Hash: [16]byte{1, 2}, Device: 8, Inode: 99, Proc: 7, Low: 0x400000, High: 0x500000}, Start: 0x1000, End: 0x5000, Offset: 0x200,
+		File: &File{Name: "app", Path: "/opt/app", GNUBuildID: "0af1", GoBuildID: "go/1", Hash: [16]byte{1, 2}, hash: "01020000000000000000000000000000", Device: 8, Inode: 99, Proc: 7, Low: 0x400000, High: 0x500000}, Start: 0x1000, End: 0x5000, Offset: 0x200,
 	}, s.Stack.Frames[1].Mapping)
 	assert.Equal(t, uint32(4012), ev.Flush.Samples[1].Stack.Abort)
 	assert.NotEqual(t, s.Stack.ID, ev.Flush.Samples[1].Stack.ID)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -260,5 +262,53 @@ func TestProcessThatHasEnded(t *testing.T) {
 	// A sample from before this process began is of whoever had the PID then.
 	if before := p.get(uint32(os.Getpid()), 1); before.Start != 0 {
 		t.Errorf("%+v", before.Proc)
+	}
+}
+
+// TestReasons: each reason that this version of the profiler can give has words.
+func TestReasons(t *testing.T) {
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "go.opentelemetry.io/ebpf-profiler").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(strings.TrimSpace(string(dir)) + "/tools/errors-codegen/errors.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reasons []struct {
+		ID   uint32 `json:"id"`
+		Name string `json:"name"`
+	}
+	if err := json.Unmarshal(text, &reasons); err != nil || len(reasons) < 50 {
+		t.Fatalf("%d reasons, %v", len(reasons), err)
+	}
+	for _, r := range reasons {
+		if r.ID != 0 && strings.HasPrefix(unwinder.Reason(r.ID), "reason ") {
+			t.Errorf("%d (%s) has no words in pkg/unwinder/reasons.go", r.ID, r.Name)
+		}
+	}
+}
+
+// TestSettled: what is known of a PID holds for a moment without /proc, unless its process is young or one with that PID
+// has ended since.
+func TestSettled(t *testing.T) {
+	p := newProcs()
+	const now = uint64(100 * time.Second)
+	old := known{proc: &proc{Proc: wire.Proc{PID: 7, Start: 1}}, checked: now - uint64(100*time.Millisecond)}
+	young := old
+	young.proc = &proc{Proc: wire.Proc{PID: 7, Start: now - uint64(time.Second)}}
+	late := old
+	late.checked = now - 2*checkInterval
+	for name, c := range map[string]struct {
+		k    known
+		last exit
+		want bool
+	}{
+		"settled": {old, exit{}, true}, "young": {young, exit{}, false}, "long ago": {late, exit{}, false}, "nothing known": {known{proc: &proc{}}, exit{}, false},
+		"ended before": {old, exit{ended: uint64(time.Second)}, true}, "ended since": {old, exit{ended: now}, false},
+	} {
+		if got := p.settled(c.k, c.last, now); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

@@ -137,13 +137,13 @@ func (n *names) lookup(f *wire.File, address uint64) (symbol symbols.Symbol, pen
 	}
 	symbol, state := n.store.Lookup(known.id, address)
 	if state == symbols.Unknown || state == symbols.Busy {
-		state = n.request(known)
+		state = n.request(known, address)
 	}
 	return symbol, !state.Final()
 }
 
 // request has the store read a file. The caller holds mu.
-func (n *names) request(f *namedFile) symbols.State {
+func (n *names) request(f *namedFile, address uint64) symbols.State {
 	if f.handle == nil {
 		return symbols.Unreadable
 	}
@@ -155,7 +155,7 @@ func (n *names) request(f *namedFile) symbols.State {
 	own := os.NewFile(uintptr(fd), f.Path)
 	pid := f.Proc
 	return n.store.Request(symbols.Request{
-		ID: f.id, Path: f.Path,
+		ID: f.id, Path: f.Path, Address: address,
 		Open: func() (*os.File, error) { return reopen(own) },
 		Root: func() (*os.File, error) {
 			return os.OpenFile(fmt.Sprintf("/proc/%d/root", pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -181,7 +181,7 @@ func (n *names) run() {
 			}
 			if err == nil {
 				f.handle, f.id = handle, id
-				n.request(f)
+				n.request(f, 0)
 			} else if handle != nil {
 				handle.Close()
 			}

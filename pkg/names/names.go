@@ -162,7 +162,7 @@ func (n *Namer) frame(p *procmap.Place, caller bool) Frame {
 		}
 		s, state := n.lookup(p.File, p.Address)
 		if state == symbols.Outside { // it grows
-			state = n.request(p.File)
+			state = n.request(p.File, p.Address)
 		}
 		switch state {
 		case symbols.Named:
@@ -207,7 +207,7 @@ func (n *Namer) frame(p *procmap.Place, caller bool) Frame {
 func (n *Namer) lookup(file *procmap.File, addr uint64) (symbols.Symbol, symbols.State) {
 	s, state := n.store.Lookup(file.ID, addr)
 	if state == symbols.Unknown {
-		state = n.request(file)
+		state = n.request(file, addr)
 		if state == symbols.Named { // another was faster
 			return n.store.Lookup(file.ID, addr)
 		}
@@ -215,8 +215,8 @@ func (n *Namer) lookup(file *procmap.File, addr uint64) (symbols.Symbol, symbols
 	return s, state
 }
 
-func (n *Namer) request(file *procmap.File) symbols.State {
-	return n.store.Request(symbols.Request{ID: file.ID, Path: file.Path, Open: file.Open, Root: file.Root})
+func (n *Namer) request(file *procmap.File, addr uint64) symbols.State {
+	return n.store.Request(symbols.Request{ID: file.ID, Path: file.Path, Address: addr, Open: file.Open, Root: file.Root})
 }
 
 // ResolveWithin is Resolve for who can wait, up to that time.
@@ -229,7 +229,8 @@ func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
-	for pending && ctx.Err() == nil {
+	const maxRounds = 3 // a file can be read once more for functions that were asked for while it was
+	for rounds := 0; pending && ctx.Err() == nil; {
 		var files []symbols.FileID
 		process := false
 		for i := range frames[start:] {
@@ -252,7 +253,7 @@ func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process
 		}
 		changed = n.processes.Changed()
 		frames, pending = n.Resolve(frames[:start], p, seen, addrs)
-		if pending && !process { // it is forgotten as soon as it is there: the bound is too small for it
+		if rounds++; rounds == maxRounds && !process { // it is forgotten as soon as it is there: the bound is too small for it
 			break
 		}
 	}

@@ -22,15 +22,24 @@ func benchFile(b *testing.B) (*os.File, int64) {
 	return f, st.Size()
 }
 
-// BenchmarkRead takes a file in. table-B is the memory that its table takes, names how many ranges have one,
-// peak-B what the process has asked the system for at most.
+// BenchmarkRead takes a file in, as a Store does that was asked for a thousand addresses all over it. table-B is the
+// memory that its table takes, names how many ranges have one, peak-B what the process has asked the system for at most.
 func BenchmarkRead(b *testing.B) {
 	f, size := benchFile(b)
-	var table *Table
-	var err error
+	o := Reading{Limits: DefaultLimits()}
+	table, err := readTable(b.Context(), f, size, o, nil)
+	require.NoError(b, err)
+	var addrs []uint64
+	if g := table.golang; g != nil {
+		for i := 0; i < len(g.start); i += 1 + len(g.start)/1000 {
+			addrs = append(addrs, g.text+uint64(g.start[i]))
+		}
+	}
 	b.ReportAllocs()
 	for b.Loop() {
-		table, err = ReadTable(b.Context(), f, size, Reading{Limits: DefaultLimits(), Inlined: true})
+		table, err = readTable(b.Context(), f, size, o, nil)
+		require.NoError(b, err)
+		table, err = table.with(b.Context(), f, size, o, addrs)
 		require.NoError(b, err)
 	}
 	var m runtime.MemStats

@@ -1,44 +1,48 @@
 package symbols
 
 import (
-	"cmp"
+	"debug/elf"
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"sort"
 )
 
-// goTable is the functions, files and lines of a Go program: what runtime.Callers and debug/gosym read
-// (golang.org/s/go12symtab and src/runtime/symtab.go of each release), without what only the garbage
-// collector and the unwinder use.
+// goTable is the functions of a Go program: what runtime.Callers and debug/gosym read (golang.org/s/go12symtab and
+// src/runtime/symtab.go of each release), without what only the garbage collector and the unwinder use.
+//
+// Programs have a hundred thousand functions, of which some hundreds are ever asked for. So where they begin is kept
+// of all, and names, files and lines of those alone that were (see load). A goTable does not change.
 type goTable struct {
-	text  uint64   // the address that starts are relative to
-	start []uint32 // one more than there are functions: each covers all up to the next
-	funcs []goFunc
-	// names are first those of funcs, then those of functions that are inlined only.
-	names names
-	// pctab holds the tables of values by address: pairs of differences, as the Go toolchain writes them.
-	pctab   []byte
-	quantum uint32
-	// files leads from a function's file number to its name's place in fileNames.
-	files     []uint32
-	fileNames []byte
-	calls     []goCall
+	goPlace
+	text   uint64   // the address that starts are relative to
+	start  []uint32 // one more than there are functions: each covers all up to the next
+	loaded map[uint32]*goFunc
+	size   int64 // of loaded, in bytes
 }
 
-// goFunc is a function. The offsets are in pctab, 0 for none.
+// goPlace is where the parts of the table are in the file.
+type goPlace struct {
+	goHeader
+	offset, end uint64
+	text        uint64 // where the code begins that functions are relative to, 0 if the header tells
+	// Where the trees of inlined calls are, and how many bytes they have at most; 0 if that is not known.
+	calls, callsSize uint64
+}
+
+// goFunc is a function. A nil one has nothing that can be read.
 type goFunc struct {
-	unit                uint32 // where in files its numbers begin
-	file, line, inlined uint32
-	calls               uint32 // where in calls its inlined calls begin; noCalls if they are not known
+	name string
+	// Tables of values by address: pairs of differences, as the Go toolchain writes them.
+	file, line, inlined []byte
+	files               map[int32]string // by the numbers of the table file
+	calls               []goCall         // inlined ones
+	noCalls             bool             // they are not known
 }
-
-const noCalls = 1<<32 - 1
 
 // goCall is a call that was inlined.
 type goCall struct {
 	at   uint32 // an address that belongs to the place of the call, from the function's start
-	name uint32
+	name string // if Options.Inlined
 }
 
 // The layouts of the table, by the release of Go that brought them.
@@ -112,8 +116,8 @@ func parseGoHeader(b []byte) (h goHeader, ok bool) {
 // goHeaderSize is enough for each header.
 const goHeaderSize = 8 + 8*8
 
-// readGo reads the table of a Go program, nil if the file is none.
-func (f *elfFile) readGo(inlined bool, limits Limits) (*goTable, error) {
+// readGo reads where the functions of a Go program begin, nil if the file is none.
+func (f *elfFile) readGo(limits Limits) (*goTable, error) {
 	at, size, ok, err := f.findGo()
 	if err != nil || !ok {
 		return nil, err
@@ -132,277 +136,108 @@ func (f *elfFile) readGo(inlined bool, limits Limits) (*goTable, error) {
 	if h.functions > uint64(limits.Symbols) {
 		return nil, fmt.Errorf("%w: %d functions", ErrTooLarge, h.functions)
 	}
-	r := &goReader{elfFile: f, goHeader: h, offset: at.offset, size: size, limits: limits, names: inlined}
-	if r.module, err = f.findModule(at.addr, h); err != nil {
-		return nil, err
-	}
-	return r.read()
-}
-
-// goReader reads a table whose place is known.
-type goReader struct {
-	*elfFile
-	goHeader
-	offset, size uint64 // in the file
-	module       goModule
-	limits       Limits
-	names        bool // of inlined functions
-
-	t        goTable
-	nameText []byte
-}
-
-// part reads from begin to end.
-func (r *goReader) part(what string, begin, end uint64) ([]byte, error) {
-	if begin > end || end > r.size {
-		return nil, fmt.Errorf("%w: %s of .gopclntab is outside of it", ErrMalformed, what)
-	}
-	if end-begin > uint64(r.limits.Names) {
-		return nil, fmt.Errorf("%w: %d bytes of %s", ErrTooLarge, end-begin, what)
-	}
-	b := make([]byte, end-begin)
-	return b, r.at(b, r.offset+begin)
-}
-
-func (r *goReader) read() (*goTable, error) {
-	t := &r.t
-	t.quantum = uint32(r.quantum)
-	var err error
-	if r.nameText, err = r.part("the names", r.funcNames, r.units); err != nil {
-		return nil, err
-	}
-	units, err := r.part("the list of files", r.units, r.fileNames)
+	t := &goTable{goPlace: goPlace{goHeader: h, offset: at.offset, end: at.offset + size}}
+	module, err := f.findModule(at.addr, h)
 	if err != nil {
 		return nil, err
 	}
-	t.files = make([]uint32, len(units)/4)
-	for i := range t.files {
-		t.files[i] = r.endian.Uint32(units[4*i:])
+	t.goPlace.text = module.text
+	if offset, size, ok := module.inlined(f); ok {
+		t.calls, t.callsSize = offset, size
 	}
-	if t.fileNames, err = r.part("the names of files", r.fileNames, r.pctab); err != nil {
+	if err := t.readStarts(f); err != nil || len(t.start) == 0 {
 		return nil, err
 	}
-	if t.pctab, err = r.part("the lines", r.pctab, r.program); err != nil {
-		return nil, err
-	}
-	at, err := r.readStarts()
-	if err != nil || len(t.start) == 0 {
-		return nil, err
-	}
-	return t, r.readFuncs(at)
+	return t, nil
 }
 
-// readStarts reads where functions begin, and returns where their descriptions are.
-func (r *goReader) readStarts() ([]uint32, error) {
-	t := &r.t
-	width := uint64(4)
-	if r.version == go116 {
-		width = r.pointer
+// width is how many bytes a word of the list of functions has.
+func (h *goHeader) width() uint64 {
+	if h.version == go116 {
+		return h.pointer
 	}
-	n := r.functions
-	table, err := r.part("the list of functions", r.program, r.program+(2*n+1)*width)
-	if err != nil {
-		return nil, err
+	return 4
+}
+
+func (h *goHeader) word(b []byte) uint64 {
+	if h.width() == 8 {
+		return h.endian.Uint64(b)
 	}
-	word := func(i uint64) uint64 {
-		if width == 8 {
-			return r.endian.Uint64(table[8*i:])
-		}
-		return uint64(r.endian.Uint32(table[4*i:]))
+	return uint64(h.endian.Uint32(b))
+}
+
+// readStarts reads where functions begin.
+func (t *goTable) readStarts(f *elfFile) error {
+	width, n := t.width(), t.functions
+	if t.program+(2*n+1)*width > t.end-t.offset {
+		return fmt.Errorf("%w: the list of functions of .gopclntab is outside of it", ErrMalformed)
 	}
-	t.text = r.module.text
-	if r.version == go116 {
-		t.text = word(0) // they are addresses
-	} else if t.text == 0 {
-		t.text = r.textStart
-	}
-	if t.text == 0 {
-		return nil, nil // without it nothing is where it seems to be
-	}
-	t.start, t.funcs = make([]uint32, n+1), make([]goFunc, n)
-	at := make([]uint32, n)
+	w := window{f: f, offset: t.offset + t.program, size: (2*n + 1) * width}
+	start := make([]uint32, n+1)
 	for i := range n + 1 {
-		start := word(2 * i)
-		if r.version == go116 {
-			start -= t.text
-		}
-		if start > 1<<32-1 || i > 0 && uint32(start) < t.start[i-1] {
-			return nil, fmt.Errorf("%w: the functions of .gopclntab are in disorder", ErrMalformed)
-		}
-		t.start[i] = uint32(start)
-		if i < n {
-			at[i] = uint32(word(2*i + 1))
-		}
-	}
-	return at, nil
-}
-
-// tree is where the inlined calls of a function are, in order to read them from front to end.
-type tree struct{ function, offset uint32 }
-
-// readFuncs reads the functions' descriptions, that are at these places.
-func (r *goReader) readFuncs(at []uint32) error {
-	t := &r.t
-	w := window{f: r.elfFile, offset: r.offset + r.program, size: r.size - r.program}
-	entry := uint64(4)
-	fixed := uint64(44)
-	switch r.version {
-	case go116:
-		entry, fixed = r.pointer, 36+r.pointer
-	case go118:
-		fixed = 40
-	}
-	var trees []tree
-	var n namer
-	for i := range t.funcs {
-		b, err := w.bytes(uint64(at[i]), fixed)
+		b, err := w.bytes(2*i*width, width)
 		if err != nil {
 			return err
 		}
-		if b == nil {
-			return fmt.Errorf("%w: a function of .gopclntab is outside of it", ErrMalformed)
-		}
-		field := func(i uint64) uint32 { return r.endian.Uint32(b[entry+4*i:]) }
-		n.add(r.name(field(0)))
-		f := goFunc{file: field(4), line: field(5), unit: field(7), calls: noCalls}
-		values, data := uint64(field(6)), uint64(b[fixed-1])
-		const inlined = 2 // PCDATA_InlTreeIndex
-		const inlinedTree = 3
-		if values > inlined && values < 1<<10 {
-			rest, err := w.bytes(uint64(at[i])+fixed, 4*(values+data))
-			if err != nil {
-				return err
+		at := t.word(b)
+		if i == 0 {
+			switch t.text = t.goPlace.text; {
+			case t.version == go116:
+				t.text = at // they are addresses
+			case t.text == 0:
+				t.text = t.textStart
 			}
-			if rest != nil {
-				f.inlined = r.endian.Uint32(rest[4*inlined:])
-				if data > inlinedTree && r.version != go116 && f.inlined != 0 {
-					if off := r.endian.Uint32(rest[4*(values+inlinedTree):]); off != 1<<32-1 {
-						trees = append(trees, tree{function: uint32(i), offset: off})
-					}
-				}
+			if t.text == 0 {
+				return nil // without it nothing is where it seems to be
 			}
 		}
-		t.funcs[i] = f
+		if t.version == go116 {
+			at -= t.text
+		}
+		if at > 1<<32-1 || i > 0 && uint32(at) < start[i-1] {
+			return fmt.Errorf("%w: the functions of .gopclntab are in disorder", ErrMalformed)
+		}
+		start[i] = uint32(at)
 	}
-	if err := r.readCalls(trees, &n); err != nil {
-		return err
-	}
-	t.names = n.finish()
+	t.start = start
 	return nil
-}
-
-// name returns a function's name.
-func (r *goReader) name(off uint32) []byte {
-	if uint64(off) >= uint64(len(r.nameText)) {
-		return nil
-	}
-	b := r.nameText[off:]
-	for i, c := range b[:min(len(b), maxName)] {
-		if c == 0 {
-			return b[:i]
-		}
-	}
-	return nil
-}
-
-// readCalls reads the inlined calls. They are not in .gopclntab.
-func (r *goReader) readCalls(trees []tree, n *namer) error {
-	t := &r.t
-	base, size, ok := r.module.inlined(r.elfFile)
-	if !ok {
-		return nil
-	}
-	entry, nameAt, callAt := uint64(16), 4, 8
-	if r.version == go118 {
-		entry, nameAt, callAt = 20, 12, 16
-	}
-	slices.SortFunc(trees, func(a, b tree) int { return cmp.Compare(a.offset, b.offset) })
-	w := window{f: r.elfFile, offset: base, size: size}
-	numbers := map[uint32]uint32{} // of names, by their place
-	for _, tree := range trees {
-		f := &t.funcs[tree.function]
-		count := t.maxValue(f.inlined) + 1
-		if count <= 0 || uint64(count)*entry > chunk {
-			continue
-		}
-		b, err := w.bytes(uint64(tree.offset), uint64(count)*entry)
-		if err != nil {
-			return err
-		}
-		if b == nil {
-			continue
-		}
-		if len(t.calls)+int(count) > 4*r.limits.Symbols {
-			return fmt.Errorf("%w: more than %d inlined calls", ErrTooLarge, 4*r.limits.Symbols)
-		}
-		if !r.areCalls(b, int(entry), nameAt, callAt, t.start[tree.function+1]-t.start[tree.function]) {
-			continue
-		}
-		f.calls = uint32(len(t.calls))
-		for ; len(b) > 0; b = b[entry:] {
-			c := goCall{at: r.endian.Uint32(b[callAt:])}
-			if r.names {
-				off := r.endian.Uint32(b[nameAt:])
-				number, ok := numbers[off]
-				if !ok {
-					number = uint32(n.count)
-					numbers[off] = number
-					n.add(r.name(off))
-				}
-				c.name = number
-			}
-			t.calls = append(t.calls, c)
-		}
-	}
-	t.calls = slices.Clip(slices.Clone(t.calls))
-	return nil
-}
-
-// areCalls tells inlined calls from other data: each has the beginning of a name, and a place in the function.
-func (r *goReader) areCalls(b []byte, entry, nameAt, callAt int, size uint32) bool {
-	for ; len(b) > 0; b = b[entry:] {
-		off := r.endian.Uint32(b[nameAt:])
-		if len(r.name(off)) == 0 || off > 0 && r.nameText[off-1] != 0 || r.endian.Uint32(b[callAt:]) >= size {
-			return false
-		}
-	}
-	return true
 }
 
 // maxSteps bounds how much of a table of values is decoded for one address.
 const maxSteps = 1 << 17
 
-// values calls each with the values of the table at off: what holds for all up to the address end, from
-// the function's start.
-func (t *goTable) values(off uint32, each func(value int32, end uint32) bool) {
-	if off == 0 || uint64(off) >= uint64(len(t.pctab)) {
-		return
-	}
-	b := t.pctab[off:]
+// goValues calls each with the values of a table: what holds for all up to the address end, from the function's
+// start. It returns how many bytes the table has, and false where it does not end.
+func goValues(b []byte, quantum uint32, each func(value int32, end uint32) bool) (int, bool) {
 	value, pc := int32(-1), uint32(0)
+	rest := b
 	for step := range maxSteps {
-		delta, n := binary.Uvarint(b[:min(len(b), 5)])
-		if n <= 0 || delta == 0 && step > 0 {
-			return
-		}
-		b = b[n:]
-		distance, n := binary.Uvarint(b[:min(len(b), 5)])
+		delta, n := binary.Uvarint(rest[:min(len(rest), 5)])
 		if n <= 0 {
-			return
+			return 0, false
 		}
-		b = b[n:]
+		rest = rest[n:]
+		if delta == 0 && step > 0 {
+			return len(b) - len(rest), true
+		}
+		distance, n := binary.Uvarint(rest[:min(len(rest), 5)])
+		if n <= 0 {
+			return 0, false
+		}
+		rest = rest[n:]
 		value += int32(uint32(delta)>>1) ^ -int32(uint32(delta)&1)
-		pc += uint32(distance) * t.quantum
+		pc += uint32(distance) * quantum
 		if !each(value, pc) {
-			return
+			return len(b) - len(rest), true
 		}
 	}
+	return len(b) - len(rest), true
 }
 
 // value returns the value for an address, from the function's start, and -1 if there is none.
-func (t *goTable) value(off, pc uint32) int32 {
+func (t *goTable) value(table []byte, pc uint32) int32 {
 	found := int32(-1)
-	t.values(off, func(value int32, end uint32) bool {
+	goValues(table, uint32(t.quantum), func(value int32, end uint32) bool {
 		if pc < end {
 			found = value
 			return false
@@ -412,84 +247,87 @@ func (t *goTable) value(off, pc uint32) int32 {
 	return found
 }
 
-func (t *goTable) maxValue(off uint32) int32 {
-	largest := int32(-1)
-	t.values(off, func(value int32, _ uint32) bool {
-		largest = max(largest, value)
-		return true
-	})
-	return largest
-}
-
 // maxDepth is how many calls within one another are followed.
 const maxDepth = 64
 
-// lookup returns the function at an address.
-func (t *goTable) lookup(addr uint64, inlined bool) (Symbol, bool) {
+// function returns the number of the function at an address, false where there is none.
+func (t *goTable) function(addr uint64) (uint32, bool) {
 	if addr < t.text || addr-t.text > 1<<32-1 {
-		return Symbol{}, false
+		return 0, false
 	}
 	rel := uint32(addr - t.text)
 	i := sort.Search(len(t.start), func(i int) bool { return t.start[i] > rel }) - 1
-	if i < 0 || i >= len(t.funcs) {
-		return Symbol{}, false
+	return uint32(i), i >= 0 && i < len(t.start)-1
+}
+
+// lookup returns the function at an address. The State is Named, Outside, or Pending for one that was not loaded.
+func (t *goTable) lookup(addr uint64, inlined bool) (Symbol, State) {
+	i, ok := t.function(addr)
+	if !ok {
+		return Symbol{}, Outside
 	}
-	name := t.names.get(i)
-	if name == "" {
-		return Symbol{}, false
+	f, ok := t.loaded[i]
+	switch {
+	case !ok:
+		return Symbol{}, Pending
+	case f == nil || f.name == "":
+		return Symbol{}, Outside
 	}
-	f := &t.funcs[i]
-	pc := rel - t.start[i]
+	pc := uint32(addr-t.text) - t.start[i]
 	var chain []Symbol
 	call := t.value(f.inlined, pc)
-	if call >= 0 && f.calls == noCalls {
+	if call >= 0 && f.noCalls {
 		// Which line of the function itself this is, is not known.
-		return Symbol{Name: name, File: t.file(f, 0), Source: SourcePclntab}, true
+		return Symbol{Name: f.name, File: f.files[t.value(f.file, 0)], Source: SourcePclntab}, Named
 	}
-	for depth := 0; call >= 0 && depth < maxDepth && uint64(f.calls)+uint64(call) < uint64(len(t.calls)); depth++ {
-		c := t.calls[f.calls+uint32(call)]
+	for depth := 0; call >= 0 && depth < maxDepth && int(call) < len(f.calls); depth++ {
+		c := f.calls[call]
 		if inlined {
 			s := t.position(f, pc)
-			s.Name = t.names.get(int(c.name))
+			s.Name = c.name
 			chain = append(chain, s)
 		}
 		pc = c.at
 		call = t.value(f.inlined, pc)
 	}
 	s := t.position(f, pc)
-	s.Name = name
+	s.Name = f.name
 	if len(chain) > 0 {
 		chain = append(chain, s)
 		s = chain[0]
 		s.Callers = chain[1:]
 	}
-	return s, true
+	return s, Named
 }
 
 func (t *goTable) covers(addr uint64) bool {
 	return addr >= t.text && addr-t.text < uint64(t.start[len(t.start)-1])
 }
 
+// coversAll tells whether all code of a file is that of its Go functions. Behind the last of them a section may have
+// less than a function's alignment.
+func (t *goTable) coversAll(f *elfFile) bool {
+	const alignment = 64
+	code := false
+	end := t.text + uint64(t.start[len(t.start)-1])
+	for i := range f.sections {
+		if s := &f.sections[i]; s.flags&elf.SHF_EXECINSTR != 0 && s.size > 0 {
+			if !t.covers(s.addr) || s.end() < s.addr || s.end() > end+alignment {
+				return false
+			}
+			code = true
+		}
+	}
+	return code
+}
+
 // position returns file and line of an address, from the function's start.
 func (t *goTable) position(f *goFunc, pc uint32) Symbol {
-	s := Symbol{File: t.file(f, pc), Source: SourcePclntab}
+	s := Symbol{File: f.files[t.value(f.file, pc)], Source: SourcePclntab}
 	if line := t.value(f.line, pc); line > 0 && s.File != "" {
 		s.Line = int(line)
 	}
 	return s
 }
 
-func (t *goTable) file(f *goFunc, pc uint32) string {
-	number := t.value(f.file, pc)
-	if number < 0 || uint64(f.unit)+uint64(number) >= uint64(len(t.files)) {
-		return ""
-	}
-	return cString(t.fileNames, t.files[f.unit+uint32(number)], maxPath)
-}
-
-const maxPath = 4096
-
-func (t *goTable) bytes() int64 {
-	return 256 + 4*int64(cap(t.start)) + 20*int64(cap(t.funcs)) + t.names.bytes() + int64(cap(t.pctab)) + 4*int64(cap(t.files)) +
-		int64(cap(t.fileNames)) + 8*int64(cap(t.calls))
-}
+func (t *goTable) bytes() int64 { return 512 + 4*int64(cap(t.start)) + t.size }

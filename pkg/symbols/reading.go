@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"time"
@@ -38,7 +39,9 @@ func (s *Store) run(ctx context.Context) {
 			return
 		}
 		w.take(s.queue, maxWaiting)
+		s.mu.Lock()
 		e := w.next()
+		s.mu.Unlock()
 		begin, used := time.Now(), threadTime()
 		credit = min(burst, credit+begin.Sub(last)/slowdown)
 		last = begin
@@ -59,7 +62,7 @@ func (s *Store) run(ctx context.Context) {
 // waiting are the entries that are to be read, the oldest first. It is for one goroutine.
 type waiting struct {
 	entries []*entry
-	oldest  bool // is next
+	turn    int
 }
 
 // take takes over what is in the queue, up to a number of entries in all.
@@ -74,21 +77,32 @@ func (w *waiting) take(queue <-chan *entry, bound int) {
 	}
 }
 
-// next removes and returns the entry to read, in turn the one with the smallest file and the oldest one: a small program
-// does not wait for all of the large ones that were there before it, and no number of small ones keeps a large one waiting.
+// next removes and returns the entry to read: three times the one that is asked for most, measured by what reading it
+// may take, then the oldest one. So what most frames wait for is named first, a small program does not wait for all of
+// the large ones that were there before it, and nothing keeps a file waiting for ever. Under Store.mu.
 func (w *waiting) next() *entry {
 	at := 0
-	if !w.oldest {
+	if w.turn++; w.turn%4 != 0 {
+		most := 0.0
 		for i, e := range w.entries {
-			if e.id.Size < w.entries[at].id.Size {
-				at = i
+			if u := e.urgency(); u > most {
+				at, most = i, u
 			}
 		}
 	}
-	w.oldest = !w.oldest
 	e := w.entries[at]
 	w.entries = slices.Delete(w.entries, at, at+1)
 	return e
+}
+
+// urgency is by how many look-ups a file is asked for, by the bytes that it may take to read. Under Store.mu.
+func (e *entry) urgency() float64 {
+	const least = 1 << 20 // what opening it takes, in bytes
+	size := int64(least)
+	if e.table == nil || e.table.golang == nil {
+		size += max(e.id.Size, 0)
+	}
+	return float64(e.asked+1) / float64(size)
 }
 
 // threadTime is how long the thread has used a CPU.
@@ -100,6 +114,9 @@ func threadTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// retryFunctions is when functions are asked for again of a file that could not be read any more.
+const retryFunctions = 30 * time.Second
+
 // finish takes over what reading has led to.
 func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
 	if e.request.Release != nil {
@@ -108,6 +125,9 @@ func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.request, e.queued, e.read = Request{}, false, time.Now()
+	if e.retry = (time.Time{}); err != nil {
+		e.retry = e.read.Add(retryFunctions)
+	}
 	s.stats.Read++
 	s.stats.Reading += took
 	if t != nil && t.Bytes() > s.options.Bytes {
@@ -118,7 +138,7 @@ func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
 	case err == nil:
 		e.state = Named
 		size += t.Bytes()
-	case e.table != nil: // of a perf map what was read before stays
+	case e.table != nil: // what was read before stays
 		t, err, size = e.table, e.err, e.size
 	default:
 		e.state = stateOf(err)
@@ -126,6 +146,9 @@ func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
 	}
 	s.bytes += size - e.size
 	e.table, e.err, e.size = t, err, size
+	if t == nil || t.golang == nil {
+		e.wanted = nil
+	}
 	close(e.done)
 	if s.options.Fetch != nil && t != nil && t.wanted != "" && s.entries[e.id] == e {
 		select {
@@ -163,7 +186,8 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
 	s.mu.Lock()
-	r, old := &e.request, e.table // nobody else changes them before finish
+	r, old, wanted := &e.request, e.table, e.wanted // nobody else changes the first two before finish
+	e.wanted = nil
 	s.mu.Unlock()
 	f, err := r.Open()
 	if err != nil {
@@ -184,9 +208,22 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 	if r.ID.Process != 0 {
 		return ReadPerfMap(ctx, f, size, old, s.options.Limits)
 	}
-	find := &finder{path: r.Path, roots: s.openRoots(r, f)}
-	defer find.close()
-	return readTable(ctx, f, id.Size, s.reading(), find)
+	if t = old; t == nil {
+		find := &finder{path: r.Path, roots: s.openRoots(r, f)}
+		defer find.close()
+		if t, err = readTable(ctx, f, id.Size, s.reading(), find); err != nil {
+			return nil, err
+		}
+		s.mu.Lock() // what has been asked for meanwhile
+		late := e.wanted
+		e.wanted = nil
+		s.mu.Unlock()
+		if wanted == nil {
+			wanted = late
+		}
+		maps.Copy(wanted, late)
+	}
+	return t.with(ctx, f, id.Size, s.reading(), slices.Collect(maps.Keys(wanted)))
 }
 
 func (s *Store) reading() Reading {

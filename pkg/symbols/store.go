@@ -38,6 +38,8 @@ type Request struct {
 	Path string
 	// Open opens the file. The Store closes it.
 	Open func() (*os.File, error)
+	// Address is one that will be looked up, so that what is there is read at once. 0 is fine.
+	Address uint64
 	// Root opens the root folder of the process that has mapped the file (O_PATH is enough), for debug files
 	// there, which are looked for if the file is from the same mount. The Store closes it. nil: there is none.
 	Root func() (*os.File, error)
@@ -51,7 +53,8 @@ const (
 	defaultBytes   = 64 << 20
 	defaultTimeout = 10 * time.Second
 	maxQueue       = 1024
-	maxWaiting     = 64  // of the queue, among which the next one is chosen
+	maxWaiting     = 256 // of the queue, among which the next one is chosen
+	maxWanted      = 4096
 	entryBytes     = 512 // of what is known of a file beside its table
 	stopTimeout    = 2 * time.Second
 )
@@ -96,6 +99,9 @@ type Stats struct {
 	NotFetched      uint64 // that it has not, or that were of no use
 }
 
+// addresses are ELF virtual addresses of a file.
+type addresses map[uint64]struct{}
+
 // entry is what is known of a file. Under Store.mu.
 type entry struct {
 	id      FileID
@@ -106,6 +112,9 @@ type entry struct {
 	request Request
 	done    chan struct{} // closed when it is no longer pending
 	queued  bool          // to be read, or to be read again
+	wanted  addresses     // that were asked for and whose functions are not known
+	asked   int           // how often it was asked for since it is in the queue
+	retry   time.Time     // no function more is read before, as that has failed
 	fetched bool          // its debug file is being fetched
 	read    time.Time     // when it was read the last time
 	recent  *list.Element
@@ -157,21 +166,59 @@ func (s *Store) Close() {
 // Lookup returns the function at an ELF virtual address of a file, or at an address of the process that a
 // perf map is of.
 func (s *Store) Lookup(id FileID, addr uint64) (Symbol, State) {
-	t, state, more := s.table(id)
+	t, state, more := s.table(id, addr)
 	if t == nil {
 		return Symbol{}, state
 	}
+	return s.lookup(id, t, addr, more)
+}
+
+// lookup is Lookup where there is a table.
+func (s *Store) lookup(id FileID, t *Table, addr uint64, more bool) (Symbol, State) {
 	symbol, state := t.Lookup(addr)
-	if more && state != Named {
+	switch {
+	case state == Pending:
+		state = s.want(id, addr)
+	case more && state != Named:
 		state = Pending
 	}
 	return symbol, state
 }
 
+// want notes an address whose function was not read. It returns Unknown if the file has to be requested for it.
+func (s *Store) want(id FileID, addr uint64) State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[id]
+	switch {
+	case e == nil:
+		return Unknown
+	case !e.retry.IsZero() && time.Now().Before(e.retry):
+		return Unreadable
+	}
+	e.want(addr)
+	if e.queued {
+		return Pending
+	}
+	return Unknown
+}
+
+// want notes an address. Under Store.mu.
+func (e *entry) want(addr uint64) {
+	e.asked++
+	if len(e.wanted) >= maxWanted {
+		return // those that are still unknown then will be asked for again
+	}
+	if e.wanted == nil {
+		e.wanted = addresses{}
+	}
+	e.wanted[addr] = struct{}{}
+}
+
 // LookupOffset is Lookup for the code at an offset in the file. It returns the address, too, 0 where
 // that is not known.
 func (s *Store) LookupOffset(id FileID, offset uint64) (Symbol, uint64, State) {
-	t, state, _ := s.table(id)
+	t, state, more := s.table(id, 0)
 	if t == nil {
 		return Symbol{}, 0, state
 	}
@@ -179,12 +226,13 @@ func (s *Store) LookupOffset(id FileID, offset uint64) (Symbol, uint64, State) {
 	if !ok {
 		return Symbol{}, 0, Outside
 	}
-	symbol, state := t.Lookup(addr)
+	symbol, state := s.lookup(id, t, addr, more)
 	return symbol, addr, state
 }
 
-// table returns what is known of a file, and whether more is about to be.
-func (s *Store) table(id FileID) (t *Table, state State, more bool) {
+// table returns what is known of a file, and whether more is about to be. Where it is about to be read, the address is
+// one of those that it is read for.
+func (s *Store) table(id FileID, addr uint64) (t *Table, state State, more bool) {
 	if id == VDSO {
 		if s.vdso == nil {
 			return nil, NoSymbols, false
@@ -198,6 +246,9 @@ func (s *Store) table(id FileID) (t *Table, state State, more bool) {
 		return nil, Unknown, false
 	}
 	s.recent.MoveToFront(e.recent)
+	if e.table == nil && e.queued {
+		e.want(addr)
+	}
 	return e.table, e.state, e.queued || e.fetched
 }
 
@@ -228,7 +279,7 @@ const again = time.Second
 
 func (s *Store) request(r Request) (state State, taken bool) {
 	if r.ID == VDSO {
-		_, state, _ := s.table(VDSO)
+		_, state, _ := s.table(VDSO, 0)
 		return state, false
 	}
 	s.mu.Lock()
@@ -237,9 +288,13 @@ func (s *Store) request(r Request) (state State, taken bool) {
 	if e != nil {
 		s.recent.MoveToFront(e.recent)
 		if e.queued {
+			if r.Address != 0 {
+				e.want(r.Address)
+			}
 			return Pending, false
 		}
-		if r.ID.Process == 0 || time.Since(e.read) < again {
+		more := r.ID.Process != 0 && time.Since(e.read) >= again || len(e.wanted) > 0
+		if !more {
 			return e.state, false
 		}
 	}
@@ -251,7 +306,10 @@ func (s *Store) request(r Request) (state State, taken bool) {
 		e = &entry{id: r.ID, state: Pending, size: entryBytes}
 	}
 	// Until it is in the queue it is nobody else's; the goroutine waits for the lock before it takes it over.
-	e.request, e.done, e.queued = r, make(chan struct{}), true
+	e.request, e.done, e.queued, e.asked = r, make(chan struct{}), true, 0
+	if r.Address != 0 {
+		e.want(r.Address)
+	}
 	select {
 	case s.queue <- e:
 	default:

@@ -223,3 +223,53 @@ func TestStoreFetch(t *testing.T) {
 	stateAfter(t, panicking, r)
 	require.Eventually(t, func() bool { return panicking.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
 }
+
+// Of a Go program only the functions that were asked for are read, those that are asked for later when they are, and
+// not from another file.
+func TestStoreGoFunctions(t *testing.T) {
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(exe, &st))
+	all := tableOf(t, exe, false)
+	s := newStore(t, Options{})
+	opened, fail := 0, false
+	r := Request{ID: IdentifyStat(&st), Path: exe, Open: func() (*os.File, error) {
+		opened++
+		if fail {
+			return nil, os.ErrNotExist
+		}
+		return os.Open(exe)
+	}}
+	ask := func(i int) (Symbol, State) {
+		addr := all.golang.text + uint64(all.golang.start[i])
+		want, _ := all.Lookup(addr)
+		got, state := s.Lookup(r.ID, addr)
+		if state == Unknown {
+			r.Address = addr
+			require.Equal(t, Pending, s.Request(r))
+			require.True(t, s.Wait(t.Context(), r.ID))
+			got, state = s.Lookup(r.ID, addr)
+		}
+		if state == Named {
+			require.Equal(t, want, got)
+		}
+		return got, state
+	}
+	n := all.Len()
+	for i := 100; i < n-100; i += n / 20 {
+		_, state := ask(i)
+		require.Equal(t, Named, state)
+	}
+	require.Equal(t, 20, opened)
+	stats := s.Stats()
+	require.Less(t, 10*stats.Bytes, all.Bytes(), "most functions are not held")
+	fail = true
+	_, state := ask(50)
+	require.Equal(t, Unreadable, state, "it has gone meanwhile")
+	_, state = ask(51)
+	require.Equal(t, Unreadable, state)
+	require.Equal(t, 21, opened, "it is not tried again at once")
+	_, state = ask(100)
+	require.Equal(t, Named, state, "what was read stays")
+}

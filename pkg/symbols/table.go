@@ -13,7 +13,7 @@ import (
 )
 
 // Table is what is kept of one file: which function covers which addresses, compactly. It does not
-// change once it is built, and any number of goroutines may use it.
+// change once it is built, and any number of goroutines may use it. Of Go's functions it can have some only.
 type Table struct {
 	loads   []load
 	golang  *goTable   // nil if the file is not written in Go; counts before layers
@@ -50,12 +50,35 @@ type Reading struct {
 // ReadTable reads a file of that size in bytes, without its debug files. The error is one of ErrNotELF,
 // ErrMalformed and ErrTooLarge, or what reading has returned. A file without symbols has a Table, too.
 func ReadTable(ctx context.Context, r io.ReaderAt, size int64, o Reading) (*Table, error) {
-	return readTable(ctx, r, size, o, nil)
+	t, err := readTable(ctx, r, size, o, nil)
+	if err != nil || t.golang == nil {
+		return t, err
+	}
+	t.golang, err = t.golang.loadAll(newReader(ctx, r, size, o), o.Inlined, o.Limits)
+	return t, err
 }
 
-func readTable(ctx context.Context, r io.ReaderAt, size int64, o Reading, finder *finder) (*Table, error) {
+func newReader(ctx context.Context, r io.ReaderAt, size int64, o Reading) *reader {
 	left := o.Limits.Read
-	f, err := openELF(&reader{ctx: ctx, r: r, size: size, left: &left})
+	return &reader{ctx: ctx, r: r, size: size, left: &left}
+}
+
+// with returns a table that has Go's functions at those addresses, too.
+func (t *Table) with(ctx context.Context, r io.ReaderAt, size int64, o Reading, addrs []uint64) (*Table, error) {
+	if t.golang == nil {
+		return t, nil
+	}
+	more := *t
+	var err error
+	if more.golang, err = t.golang.load(newReader(ctx, r, size, o), addrs, o.Inlined, o.Limits); err != nil {
+		return nil, err
+	}
+	return &more, nil
+}
+
+// readTable reads a table without any of Go's functions.
+func readTable(ctx context.Context, r io.ReaderAt, size int64, o Reading, finder *finder) (*Table, error) {
+	f, err := openELF(newReader(ctx, r, size, o))
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +86,11 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o Reading, finder
 	for _, s := range f.loads() {
 		t.loads = append(t.loads, load{s.offset, s.fileSize, s.addr})
 	}
-	if t.golang, err = f.readGo(o.Inlined, o.Limits); err != nil {
+	if t.golang, err = f.readGo(o.Limits); err != nil {
 		return nil, err
+	}
+	if t.golang != nil && t.golang.coversAll(f) { // another hundred thousand symbols tell nothing else
+		return t, nil
 	}
 	if err := t.addTable(f, elf.SHT_SYMTAB, SourceSymtab, o.Limits); err != nil {
 		return nil, err
@@ -130,8 +156,7 @@ func (t *Table) addSeparate(f *elfFile, r io.ReaderAt, finder *finder, o Reading
 
 // withDebugFile returns a table with the symbols of a debug file before those that are there.
 func (t *Table) withDebugFile(ctx context.Context, r io.ReaderAt, size int64, o Reading) (*Table, error) {
-	left := o.Limits.Read
-	f, err := openELF(&reader{ctx: ctx, r: r, size: size, left: &left})
+	f, err := openELF(newReader(ctx, r, size, o))
 	if err != nil {
 		return nil, err
 	}
@@ -188,11 +213,12 @@ func (t *Table) Virtual(offset uint64) (uint64, bool) {
 	return 0, false
 }
 
-// Lookup returns the function at an address. The State is Named, Outside or NoSymbols.
+// Lookup returns the function at an address. The State is Named, Outside or NoSymbols, and Pending where the table
+// covers the address but does not have its function.
 func (t *Table) Lookup(addr uint64) (Symbol, State) {
 	if t.golang != nil {
-		if s, ok := t.golang.lookup(addr, t.inlined); ok {
-			return s, Named
+		if s, state := t.golang.lookup(addr, t.inlined); state != Outside {
+			return s, state
 		}
 	}
 	for i := range t.layers {
@@ -242,7 +268,7 @@ func (t *Table) Bytes() int64 {
 func (t *Table) Len() int {
 	n := 0
 	if t.golang != nil {
-		n = len(t.golang.funcs)
+		n = len(t.golang.start) - 1
 	}
 	for i := range t.layers {
 		n += len(t.layers[i].starts)

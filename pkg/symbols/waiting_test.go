@@ -8,17 +8,21 @@ import (
 
 func TestWaiting(t *testing.T) {
 	queue := make(chan *entry, 10)
-	for _, size := range []int64{100, 90, 3, 80, 1, 2} {
-		queue <- &entry{id: FileID{Size: size}}
+	for _, e := range []entry{
+		{id: FileID{Size: 100 << 20}}, {id: FileID{Size: 90 << 20}}, {id: FileID{Size: 30 << 20}},
+		{id: FileID{Size: 80 << 20}, asked: 1000}, {id: FileID{Size: 1 << 20}}, {id: FileID{Size: 2 << 20}, asked: 20},
+		{id: FileID{Size: 200 << 20}, table: &Table{golang: &goTable{}}},
+	} {
+		queue <- &e
 	}
 	var w waiting
 	w.take(queue, 5)
 	require.Len(t, w.entries, 5)
-	require.Len(t, queue, 1, "the bound holds")
+	require.Len(t, queue, 2, "the bound holds")
 	w.take(queue, 10)
 	var order []int64
 	for len(w.entries) > 0 {
-		order = append(order, w.next().id.Size)
+		order = append(order, w.next().id.Size>>20)
 	}
-	require.Equal(t, []int64{1, 100, 2, 90, 3, 80}, order, "the smallest and the oldest in turn")
+	require.Equal(t, []int64{80, 2, 200, 100, 1, 30, 90}, order, "what most wait for, by what it takes; every fourth time the oldest")
 }

@@ -76,14 +76,29 @@ func built(t *testing.T, variable, name string) string {
 type run struct {
 	receiver *receiver.Receiver
 	log      *os.File
+	process  *os.Process
+	state    func() *os.ProcessState
 	cancel   context.CancelFunc
 	ended    chan error
 }
 
+// startRun starts the ig that make has built and returns when something has arrived.
 func startRun(t *testing.T) *run {
 	t.Helper()
-	ig := built(t, "E2E_BIN", "ig")
-	out, err := exec.CommandContext(t.Context(), ig, "image", "import", built(t, "E2E_GADGETS", "profile_cpu.tar")).CombinedOutput()
+	r := startIG(t, built(t, "E2E_BIN", "ig"), built(t, "E2E_GADGETS", "profile_cpu.tar"), 199, 2*time.Second)
+	r.awaitFirst(t)
+	return r
+}
+
+func (r *run) awaitFirst(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(r.receiver.Requests()) > 0 }, 2*time.Minute, 100*time.Millisecond, "nothing arrives")
+}
+
+// startIG starts an ig with the gadget of an archive.
+func startIG(t *testing.T, ig, gadget string, frequency int, interval time.Duration) *run {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), ig, "image", "import", gadget).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	image := regexp.MustCompile(`profile_cpu:[\w.-]+`).Find(out)
 	require.NotNil(t, image, "%s", out)
@@ -108,10 +123,11 @@ operator:
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	args := append([]string{"--config", config, "run", string(image)}, igrun.GadgetFlags()...)
-	args = append(args, "--otel-profiles-exporter=truth", "--otel-profiles-interval=2s", "--output=none", "--format-stacks=false", "--frequency=199")
+	args = append(args, "--otel-profiles-exporter=truth", "--otel-profiles-interval="+interval.String(), "--output=none", "--format-stacks=false", fmt.Sprintf("--frequency=%d", frequency))
 	cmd := igrun.Command(ctx, ig, args...)
 	cmd.Stdout, cmd.Stderr = r.log, r.log
 	require.NoError(t, cmd.Start())
+	r.process, r.state = cmd.Process, func() *os.ProcessState { return cmd.ProcessState }
 	go func() { r.ended <- cmd.Wait() }()
 	r.cancel = func() {
 		cancel()
@@ -119,9 +135,11 @@ operator:
 		r.ended <- nil
 	}
 	t.Cleanup(func() { r.cancel(); r.log.Close() })
-	require.Eventually(t, func() bool { return len(r.receiver.Requests()) > 0 }, 2*time.Minute, 100*time.Millisecond, "nothing arrives")
 	return r
 }
+
+// cpu is the CPU time of all of a run that has ended.
+func (r *run) cpu() time.Duration { return r.state().UserTime() + r.state().SystemTime() }
 
 func (r *run) said(t *testing.T) string {
 	t.Helper()
@@ -181,14 +199,18 @@ func inBrackets(name string) bool {
 	return strings.HasPrefix(name, "[") && strings.HasSuffix(name, "]")
 }
 
+// known tells whether a frame has a name, and whether it has a file: as a mapping, or in brackets as its name.
+func known(f receiver.Frame) (name, file bool) {
+	return f.Name != "" && !inBrackets(f.Name), f.Mapping != "" || inBrackets(f.Name) && f.Name != "[unknown]" && f.Name != "[generated code]"
+}
+
 func judge(t *testing.T, what string, all frames) *verdict {
 	t.Helper()
 	v := &verdict{what: what, rest: map[string]int64{}}
 	files := map[string][]uint64{}
 	for f, n := range all {
 		v.frames += n
-		hasName := f.Name != "" && !inBrackets(f.Name)
-		hasFile := f.Mapping != "" || inBrackets(f.Name) && f.Name != "[unknown]" && f.Name != "[generated code]"
+		hasName, hasFile := known(f)
 		switch {
 		case hasName:
 			v.named += n

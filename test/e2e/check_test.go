@@ -1,0 +1,53 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os/exec"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// TestCheck runs ig as a script does: its exit code says whether a row was delivered, if that is asked for.
+func TestCheck(t *testing.T) {
+	needRoot(t)
+	gadget := importGadget(t, "profile_cpu")
+	rcv, err := receiver.Start(receiver.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rcv.Close()) })
+	idle := exec.Command("sleep", "600")
+	require.NoError(t, idle.Start())
+	t.Cleanup(func() {
+		_ = idle.Process.Kill() // it sleeps
+		_ = idle.Wait()
+	})
+	nobodyListens := "http://127.0.0.1:1"
+
+	for _, tt := range []struct {
+		name, endpoint string
+		flags          []string
+		code           int
+		says           string
+	}{
+		{"delivered", "http://" + rcv.Addr(), []string{"--otel-profiles-check=true"}, 0, ""},
+		{"no row", "http://" + rcv.Addr(), []string{"--otel-profiles-check=true", "--pid", strconv.Itoa(idle.Process.Pid)}, 1, "no row came, so nothing was exported"},
+		{"nobody there", nobodyListens, []string{"--otel-profiles-check=true"}, 1, "rows was delivered"},
+		{"not asked for", nobodyListens, nil, 0, "rows was delivered"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := append([]string{"run", gadget}, igrun.GadgetFlags()...)
+			args = append(args, "--timeout", "5", "--otel-profiles-exporter=otlp", "--otel-profiles-endpoint="+tt.endpoint, "--output", "json")
+			cmd := igCommand(t.Context(), t, append(args, tt.flags...)...)
+			said, _ := cmd.CombinedOutput() // the exit code is looked at
+			require.NotNil(t, cmd.ProcessState)
+			require.Equal(t, tt.code, cmd.ProcessState.ExitCode(), "%s", withoutNoise(said))
+			require.Contains(t, string(said), tt.says)
+		})
+	}
+	require.NotEmpty(t, rcv.Samples())
+}

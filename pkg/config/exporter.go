@@ -27,7 +27,9 @@ type Exporter struct {
 	Timeout          time.Duration
 	Headers          []Header // in order; a key may come once only
 	Auth             Auth
-	Insecure         bool // plain text; the scheme of Endpoint has already been taken into account
+	OAuth2           OAuth2
+	ProxyURL         string // of an HTTP proxy; empty: what the environment says
+	Insecure         bool   // plain text; the scheme of Endpoint has already been taken into account
 	TLS              TLS
 	Keepalive        Keepalive
 	BalancerName     string
@@ -95,9 +97,21 @@ type Auth struct {
 	PasswordFile    string
 }
 
+// OAuth2 is how to get a bearer token by OAuth 2.0's client credentials (RFC 6749, section 4.4); zero: not at all. The file
+// is read again when it changes.
+type OAuth2 struct {
+	TokenURL         string
+	ClientID         string
+	ClientSecret     string
+	ClientSecretFile string
+	Scopes           []string
+	EndpointParams   []KeyValue // that the token server wants besides; secrets
+}
+
 // TLS is the client's side of a TLS connection.
 type TLS struct {
 	CAFile, CAPEM      string
+	SystemCAs          bool // trusted beside CAFile or CAPEM
 	CertFile, CertPEM  string
 	KeyFile, KeyPEM    string
 	ServerNameOverride string

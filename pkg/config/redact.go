@@ -2,12 +2,16 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/viper"
 )
 
 const hidden = "…"
+
+// addressKeys are the settings that are addresses, which can hold a secret: a password, or a query.
+var addressKeys = []string{"endpoint", "profiles_endpoint", "oauth2.token_url", "proxy_url"}
 
 // String names the exporter and where it sends, and no secret.
 func (e Exporter) String() string {
@@ -40,6 +44,20 @@ func (a Auth) String() string {
 
 // GoString is String.
 func (a Auth) GoString() string { return a.String() }
+
+// String says who gets tokens where, not with what.
+func (o OAuth2) String() string {
+	if o.TokenURL == "" {
+		return "none"
+	}
+	return "client " + o.ClientID + " of " + withoutCredentials(o.TokenURL) + ", secret " + hidden
+}
+
+// GoString is String.
+func (o OAuth2) GoString() string { return o.String() }
+
+// MarshalText is String.
+func (o OAuth2) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // String shows no key.
 func (t TLS) String() string {
@@ -124,7 +142,7 @@ func safeToPrint(setting *Setting, value any) (any, bool) {
 		return names, true
 	case setting.Secret:
 		return hidden, true
-	case isText && (setting.Key == "endpoint" || setting.Key == "profiles_endpoint"):
+	case isText && slices.Contains(addressKeys, setting.Key):
 		safe := withoutCredentials(text)
 		return safe, safe != text
 	}

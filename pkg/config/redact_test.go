@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ const marker = "s3cr3t"
 // Whatever is written where a secret belongs, and in whichever shape, no message shows it.
 func TestSecretsNeverShow(t *testing.T) {
 	for _, s := range Settings() {
-		if !s.Secret && s.Key != "endpoint" && s.Key != "profiles_endpoint" {
+		if !s.Secret && !slices.Contains(addressKeys, s.Key) {
 			continue
 		}
 		t.Run(s.Key, func(t *testing.T) {
@@ -64,10 +65,11 @@ func TestPrintingShowsNoSecret(t *testing.T) {
 		Headers: []Header{{"x-api-key", marker}},
 		Auth:    Auth{BearerToken: marker, Username: "u", Password: marker},
 		TLS:     TLS{KeyPEM: marker},
+		OAuth2:  OAuth2{TokenURL: "https://login/token?k=" + marker, ClientSecret: marker, EndpointParams: []KeyValue{{"k", marker}}},
 	}
 	flags := Flags{Headers: "x-api-key=" + marker}
 	basic := Auth{Username: "u", Password: marker}
-	for _, v := range []any{e, &e, e.Headers, e.Headers[0], e.Auth, basic, e.TLS, flags, []Exporter{e}, map[string]*Exporter{"a": &e}} {
+	for _, v := range []any{e, &e, e.Headers, e.Headers[0], e.Auth, basic, e.OAuth2, e.TLS, flags, []Exporter{e}, map[string]*Exporter{"a": &e}} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
 			require.NotContains(t, fmt.Sprintf(verb, v), marker)
 		}
@@ -100,6 +102,8 @@ prod.eu:
   timeout: 7s
   headers: `+headers+`
   auth: {bearer_token: s3cr3t, password: s3cr3t, username: me}
+  oauth2: {client_secret: s3cr3t, endpoint_params: {audience: s3cr3t}, token_url: https://u:s3cr3t@login}
+  proxy_url: http://u:s3cr3t@proxy:3128
   tls.key_pem: s3cr3t
   tls: {cert_pem: public}
 plain: {endpoint: 'http://c:4317', headers: , auth: {password: ""}}

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -26,6 +27,7 @@ func (d *draft) validate() {
 	}
 	if d.Transport != TransportFile {
 		d.credentials(local)
+		d.proxy()
 		d.certificates()
 	}
 	d.sizes()
@@ -158,6 +160,7 @@ func (d *draft) credentials(local bool) {
 	a := &d.Auth
 	bearer := a.BearerToken != "" || a.BearerTokenFile != ""
 	password := a.Password != "" || a.PasswordFile != ""
+	oauth2 := d.oauth2()
 	switch {
 	case bearer && (password || a.Username != ""):
 		d.problem("auth", d.where("auth.username"), "got a bearer token and a user: write one of them")
@@ -169,6 +172,8 @@ func (d *draft) credentials(local bool) {
 		d.problem("auth.username", d.where("auth.username"), "has no password: write auth.password or auth.password_file too")
 	case a.Username == "" && password:
 		d.problem("auth.password", d.where("auth.password"), "has no user: write auth.username too")
+	case oauth2 && (bearer || password || a.Username != ""):
+		d.problem("oauth2", d.where("oauth2.token_url"), "got it beside auth: write one of them")
 	case strings.Contains(a.Username, ":"):
 		d.problem("auth.username", d.where("auth.username"), "got a name with ':', which basic authentication cannot carry")
 	}
@@ -183,6 +188,8 @@ func (d *draft) credentials(local bool) {
 		carrier = "auth.bearer_token"
 	case password:
 		carrier = "auth.password"
+	case d.OAuth2.TokenURL != "":
+		carrier = "oauth2.token_url"
 	}
 	for _, h := range d.Headers {
 		if h.Key == "authorization" && carrier != "" {
@@ -203,6 +210,56 @@ func (d *draft) credentials(local bool) {
 		}
 	}
 	d.problem(carrier, d.where(carrier), "would go over plain text: use TLS (https:// in the endpoint), or write insecure: true if everyone on the way may read it")
+}
+
+// oauth2 checks the settings of OAuth 2.0, and reports whether there are any.
+func (d *draft) oauth2() bool {
+	o := &d.OAuth2
+	keys := slices.DeleteFunc(keysBelow("oauth2"), func(key string) bool { return !d.written("oauth2." + key) })
+	if len(keys) == 0 {
+		return false
+	}
+	where := d.where("oauth2." + keys[0])
+	missing := func(key, what string) {
+		if !d.wrong[key] {
+			d.problem(key, where, "is missing beside oauth2.%s: write %s", keys[0], what)
+		}
+	}
+	switch {
+	case o.TokenURL == "":
+		missing("oauth2.token_url", "the URL of the token endpoint, such as https://login.example.com/oauth2/token")
+	default:
+		u, problem := takeURL(o.TokenURL, true)
+		switch {
+		case problem != "":
+			d.problem("oauth2.token_url", d.where("oauth2.token_url"), "%s", strings.Replace(problem, "auth.username and auth.password", "oauth2.client_id and oauth2.client_secret", 1))
+		case u.scheme == "http" && !u.local:
+			d.problem("oauth2.token_url", d.where("oauth2.token_url"), "got a URL with http://, over which everyone on the way could read the client's secret: write https://")
+		}
+	}
+	if o.ClientID == "" {
+		missing("oauth2.client_id", "the client's name")
+	}
+	switch {
+	case o.ClientSecret == "" && o.ClientSecretFile == "":
+		missing("oauth2.client_secret", "it, or oauth2.client_secret_file")
+	case o.ClientSecret != "" && o.ClientSecretFile != "":
+		d.problem("oauth2.client_secret_file", d.where("oauth2.client_secret_file"), "got it beside oauth2.client_secret: write one of them")
+	}
+	return true
+}
+
+func (d *draft) proxy() {
+	if d.ProxyURL == "" {
+		return
+	}
+	u, err := url.Parse(d.ProxyURL)
+	switch {
+	case err != nil || u.Scheme != "http" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Port() != "" && !isPort(u.Port()):
+		d.problem("proxy_url", d.where("proxy_url"), "got %s, takes the URL of an HTTP proxy, such as http://proxy:3128: what goes through it is encrypted if the endpoint is", describe(withoutCredentials(d.ProxyURL)))
+	case d.Transport == TransportGRPC && strings.HasPrefix(d.Endpoint, "unix:"):
+		d.notice("proxy_url", "has no effect: the endpoint is a socket of this machine")
+	}
 }
 
 // address is the endpoint for messages.
@@ -243,13 +300,17 @@ func (d *draft) certificates() {
 			d.problem("tls.cert_pem", d.where("tls.cert_pem"), "%v", err)
 		}
 	}
+	if t.SystemCAs && t.CAFile == "" && t.CAPEM == "" {
+		d.notice("tls.include_system_ca_certs_pool", "has no effect without tls.ca_file or tls.ca_pem: the system's certificates are trusted then")
+	}
 	if t.InsecureSkipVerify && !d.Insecure {
 		d.notice("tls.insecure_skip_verify", "the server's certificate is not verified: anyone on the way can read and change what is sent; tls.ca_file names a certificate to trust instead")
 	}
 	if d.Insecure {
 		for i := range table {
 			key := table[i].Key
-			if strings.HasPrefix(key, "tls.") && !table[i].alias && d.written(key) {
+			ofTokens := d.OAuth2.TokenURL != "" && (strings.HasPrefix(key, "tls.ca_") || key == "tls.include_system_ca_certs_pool")
+			if strings.HasPrefix(key, "tls.") && !table[i].alias && !ofTokens && d.written(key) {
 				d.notice(key, "has no effect: the connection is plain text")
 			}
 		}

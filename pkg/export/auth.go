@@ -1,6 +1,7 @@
 package export
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ const minSecret = 4
 type auth struct {
 	headers []config.Header
 	cfg     config.Auth
+	tokens  *tokens // nil without OAuth 2.0
 
 	mu       sync.Mutex
 	token    string
@@ -29,7 +31,8 @@ type auth struct {
 }
 
 // newAuth validates headers. It reads no file: see refresh.
-func newAuth(headers []config.Header, cfg config.Auth) (*auth, error) {
+func newAuth(exporter config.Exporter) (*auth, error) {
+	headers, cfg := exporter.Headers, exporter.Auth
 	a := &auth{headers: headers, cfg: cfg, token: cfg.BearerToken, password: cfg.Password}
 	for _, h := range headers {
 		if err := checkHeader(h.Key, h.Value); err != nil {
@@ -43,6 +46,12 @@ func newAuth(headers []config.Header, cfg config.Auth) (*auth, error) {
 		if cfg.Username != "" || cfg.Password != "" || cfg.PasswordFile != "" {
 			return nil, errors.New("auth: set either a bearer token or a username and password, not both")
 		}
+	}
+	a.tokens = newTokens(exporter, a.learn)
+	if u := proxyURL(exporter); u != nil && u.User != nil {
+		password, _ := u.User.Password()
+		a.learn(password)
+		a.learn(basic(u.User.Username(), password))
 	}
 	a.learn(cfg.BearerToken)
 	a.learnPassword(cfg.Password)
@@ -59,7 +68,7 @@ func (a *auth) has(key string) bool {
 
 // secret tells whether requests carry anything that must not be seen on the network.
 func (a *auth) secret() bool {
-	return len(a.headers) > 0 || a.token != "" || a.cfg.BearerTokenFile != "" || a.cfg.Username != ""
+	return len(a.headers) > 0 || a.tokens != nil || a.token != "" || a.cfg.BearerTokenFile != "" || a.cfg.Username != ""
 }
 
 // refresh reads the secret files again. On an error the last values stay.
@@ -88,6 +97,42 @@ func (a *auth) refresh() error {
 		a.learnPassword(v)
 	}
 	return nil
+}
+
+// credential is what one attempt to send authenticates with.
+type credential struct {
+	header string // the value of the Authorization header; empty without credentials
+	token  string // if it was got by OAuth 2.0
+}
+
+// credential returns what to send, for which it may have to ask a token server.
+func (a *auth) credential(ctx context.Context) (credential, *tokenError) {
+	if a.tokens == nil {
+		return credential{header: a.authorization()}, nil
+	}
+	token, err := a.tokens.token(ctx)
+	if err != nil {
+		return credential{}, err
+	}
+	return credential{header: "Bearer " + token, token: token}, nil
+}
+
+// judge learns from the answer to an attempt. A token that was good before and is refused now has ended early: the
+// request is tried again, with another.
+func (a *auth) judge(used credential, denied bool, out *outcome) {
+	switch {
+	case used.token == "":
+	case denied && a.tokens.refused(used.token):
+		out.verdict = retryable
+		out.hint = "the token has ended before its time: another one is fetched"
+	case out.verdict == accepted, out.verdict == partial:
+		a.tokens.taken(used.token)
+	}
+}
+
+// noToken is the outcome of an attempt for which there was no token.
+func noToken(err *tokenError) outcome {
+	return outcome{verdict: retryable, what: err.what, words: err.words, hint: err.hint}
 }
 
 // authorization is the value of the Authorization header, empty without credentials.

@@ -2,6 +2,7 @@ package export
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
@@ -22,14 +23,7 @@ func newDiagnosis(cfg config.Exporter, plain bool) diagnosis {
 // hint returns what to do about an error of the connection, or of what stands at its other end; empty where
 // the error says nothing that is known.
 func (d diagnosis) hint(msg string) string {
-	has := func(parts ...string) bool {
-		for _, p := range parts {
-			if strings.Contains(msg, p) {
-				return true
-			}
-		}
-		return false
-	}
+	has := func(parts ...string) bool { return has(msg, parts...) }
 	switch {
 	case has("looked like an HTTP/1.1 header", "missing selected ALPN property", "no application protocol",
 		"unexpected HTTP status code received", "received unexpected content-type"):
@@ -54,6 +48,10 @@ func (d diagnosis) hint(msg string) string {
 		return "nothing listens there: start the receiver, or check host and port of the endpoint" + d.where()
 	}
 	return ""
+}
+
+func has(msg string, parts ...string) bool {
+	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(msg, p) })
 }
 
 // where names the place in which the endpoint was written, in brackets.

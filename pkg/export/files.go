@@ -95,6 +95,11 @@ func certificates(cfg config.TLS) (pool *x509.CertPool, client []tls.Certificate
 	}
 	if len(trust) > 0 {
 		pool = x509.NewCertPool()
+		if cfg.SystemCAs {
+			if pool, err = x509.SystemCertPool(); err != nil {
+				return nil, nil, fmt.Errorf("tls.include_system_ca_certs_pool: reading the system's certificates: %w", err)
+			}
+		}
 		if !pool.AppendCertsFromPEM(trust) {
 			return nil, nil, fmt.Errorf("tls.ca_file: %s holds no certificate, takes PEM (-----BEGIN CERTIFICATE-----)", nameOr(cfg.CAFile, "tls.ca_pem"))
 		}

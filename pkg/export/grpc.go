@@ -126,7 +126,13 @@ func newGRPCSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 	default:
 		return nil, fmt.Errorf("compression: got %q: take gzip, zstd or none", cfg.Compression)
 	}
-	s.dial = func() (*grpc.ClientConn, error) { return grpc.NewClient(grpcTarget(cfg.Endpoint), opts...) }
+	target := grpcTarget(cfg.Endpoint)
+	if proxy := proxyURL(cfg); proxy != nil && !strings.HasPrefix(target, "unix:") {
+		// The proxy looks the name up.
+		opts = append(opts, grpc.WithContextDialer(dialThrough(proxy)))
+		target = "passthrough:///" + hostPort(target)
+	}
+	s.dial = func() (*grpc.ClientConn, error) { return grpc.NewClient(target, opts...) }
 	var err error
 	if s.conn, err = s.dial(); err != nil {
 		return nil, fmt.Errorf("endpoint %q: %w", cfg.Endpoint, err)
@@ -144,6 +150,16 @@ func grpcTarget(endpoint string) string {
 	return endpoint
 }
 
+// hostPort takes the name of a resolver off a target.
+func hostPort(target string) string {
+	for _, resolver := range []string{"dns:", "passthrough:"} {
+		if rest, ok := strings.CutPrefix(target, resolver); ok && strings.Contains(rest, ":") {
+			target = rest
+		}
+	}
+	return target[strings.LastIndexByte(target, '/')+1:]
+}
+
 func (s *grpcSender) send(ctx context.Context, body []byte) (out outcome) {
 	if err := s.auth.refresh(); err != nil {
 		s.log.warnf("credentials", "%v: going on with the value read before", err)
@@ -152,8 +168,12 @@ func (s *grpcSender) send(ctx context.Context, body []byte) (out outcome) {
 	for _, h := range s.auth.headers {
 		md = append(md, h.Key, h.Value)
 	}
-	if v := s.auth.authorization(); v != "" {
-		md = append(md, "authorization", v)
+	used, noCredential := s.auth.credential(ctx)
+	if noCredential != nil {
+		return noToken(noCredential)
+	}
+	if used.header != "" {
+		md = append(md, "authorization", used.header)
 	}
 	if s.versioned && !s.auth.has(versionHeader) {
 		md = append(md, versionHeader, profilesVersion)
@@ -169,9 +189,12 @@ func (s *grpcSender) send(ctx context.Context, body []byte) (out outcome) {
 	err := conn.Invoke(ctx, grpcMethod, body, &resp, s.call...)
 	s.answered(conn, !errors.Is(ctx.Err(), context.DeadlineExceeded))
 	if err != nil {
-		return grpcOutcome(status.Convert(err), len(body), s.diagnosis)
+		out = grpcOutcome(status.Convert(err), len(body), s.diagnosis)
+	} else {
+		out = responseOutcome(resp)
 	}
-	return responseOutcome(resp)
+	s.auth.judge(used, status.Code(err) == codes.Unauthenticated, &out)
+	return out
 }
 
 // wireCounter adds the bytes of a request, as they are sent, to the counter in its context.

@@ -44,6 +44,7 @@ type httpSender struct {
 	consumers   int
 	diagnosis   diagnosis
 	tls         *tlsSource // nil for plain text
+	proxy       proxyFunc
 
 	mu      sync.Mutex
 	client  *http.Client
@@ -89,7 +90,7 @@ func newHTTPSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 	}
 	s := &httpSender{
 		url: u, layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent, versioned: versioned(cfg.OTLPVersion),
-		auth: a, log: log, consumers: max(cfg.Queue.NumConsumers, 1), diagnosis: newDiagnosis(cfg, u.Scheme == "http"),
+		auth: a, log: log, consumers: max(cfg.Queue.NumConsumers, 1), diagnosis: newDiagnosis(cfg, u.Scheme == "http"), proxy: proxyOf(cfg),
 	}
 	switch cfg.Encoding {
 	case "proto", "":
@@ -139,7 +140,7 @@ func (s *httpSender) current() *http.Client {
 		s.client.CloseIdleConnections()
 	}
 	transport := &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
+		Proxy:                  s.proxy,
 		DialContext:            (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSClientConfig:        tlsConfig,
 		ForceAttemptHTTP2:      true,
@@ -175,7 +176,14 @@ func (s *httpSender) send(ctx context.Context, body []byte) (out outcome) {
 	if err != nil {
 		return outcome{verdict: rejected, what: "the request could not be made"}
 	}
-	s.setHeaders(req, media)
+	if err := s.auth.refresh(); err != nil {
+		s.log.warnf("credentials", "%v: going on with the value read before", err)
+	}
+	used, noCredential := s.auth.credential(ctx)
+	if noCredential != nil {
+		return noToken(noCredential)
+	}
+	s.setHeaders(req, media, used)
 	defer func() { out.sent = int64(len(body)) }()
 
 	resp, err := s.current().Do(req)
@@ -188,13 +196,12 @@ func (s *httpSender) send(ctx context.Context, body []byte) (out outcome) {
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
-	return s.outcome(resp, answer, err)
+	out = s.outcome(resp, answer, err)
+	s.auth.judge(used, resp.StatusCode == http.StatusUnauthorized, &out)
+	return out
 }
 
-func (s *httpSender) setHeaders(req *http.Request, media string) {
-	if err := s.auth.refresh(); err != nil {
-		s.log.warnf("credentials", "%v: going on with the value read before", err)
-	}
+func (s *httpSender) setHeaders(req *http.Request, media string, used credential) {
 	req.Header.Set("Content-Type", media)
 	req.Header.Set("User-Agent", s.userAgent)
 	if s.compression != compressNone && s.compression != "" {
@@ -210,8 +217,8 @@ func (s *httpSender) setHeaders(req *http.Request, media string) {
 		}
 		req.Header.Set(h.Key, h.Value)
 	}
-	if v := s.auth.authorization(); v != "" {
-		req.Header.Set("Authorization", v)
+	if used.header != "" {
+		req.Header.Set("Authorization", used.header)
 	}
 }
 

@@ -61,7 +61,7 @@ func prepare(cfg config.Exporter, opts Options) (*Exporter, error) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = defaultTimeout
 	}
-	a, err := newAuth(cfg.Headers, cfg.Auth)
+	a, err := newAuth(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,11 @@ func (e *Exporter) run(connect func() (sender, error), patient bool) {
 // open opens the files and folders that the settings name.
 func (e *Exporter) open(connect func() (sender, error)) error {
 	to, err := connect()
-	if secrets := e.auth.refresh(); secrets != nil {
+	secrets := e.auth.refresh()
+	if e.auth.tokens != nil {
+		secrets = errors.Join(secrets, e.auth.tokens.check())
+	}
+	if secrets != nil {
 		if err != nil {
 			return fmt.Errorf("%w; %w", err, secrets)
 		}

@@ -301,9 +301,9 @@ func TestPlainTextCredentialsNeedInsecure(t *testing.T) {
 
 // A word of everyday language that is in a header stays in log lines; credentials do not.
 func TestOnlyCredentialsAreSecrets(t *testing.T) {
-	a, err := newAuth([]config.Header{
+	a, err := newAuth(config.Exporter{Headers: []config.Header{
 		{Key: "x-scope-orgid", Value: "prod"}, {Key: "X-Api-Key", Value: "k3y-value"}, {Key: "authorization", Value: "Basic abcd"},
-	}, config.Auth{})
+	}})
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"k3y-value", "Basic abcd"}, a.secrets())
 }

@@ -1,0 +1,347 @@
+package export
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// tokenServer is an OAuth 2.0 server with TLS that gives tokens t0k3n-1, t0k3n-2, … to the client me.
+type tokenServer struct {
+	url string
+
+	mu      sync.Mutex
+	secret  string
+	given   int
+	forms   []url.Values
+	expires int // seconds
+	answer  http.HandlerFunc
+}
+
+func startTokenServer(t *testing.T, ca *recvtest.CA) *tokenServer {
+	s := &tokenServer{secret: "s3cr3t", expires: 3600}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	server.TLS = ca.Issue(t, "login", time.Now().Add(time.Hour)).ServerTLS(t)
+	server.TLS.ClientAuth = tls.NoClientCert
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	s.url = server.URL + "/token"
+	return s
+}
+
+func (s *tokenServer) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.answer != nil {
+		s.answer(w, r)
+		return
+	}
+	_ = r.ParseForm() // an empty one is refused
+	id, secret, _ := r.BasicAuth()
+	if id == "" {
+		id, secret = r.Form.Get("client_id"), r.Form.Get("client_secret")
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if id != "me" || secret != s.secret {
+		w.WriteHeader(http.StatusUnauthorized)
+		_ = json.NewEncoder(w).Encode(map[string]string{"error": "invalid_client", "error_description": "it is not " + secret})
+		return
+	}
+	s.given++
+	s.forms = append(s.forms, r.Form)
+	_ = json.NewEncoder(w).Encode(map[string]any{"access_token": "t0k3n-" + strconv.Itoa(s.given), "token_type": "Bearer", "expires_in": s.expires})
+}
+
+func (s *tokenServer) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func (s *tokenServer) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.given
+}
+
+// guarded is a receiver that takes requests with the authorization that good allows.
+type guarded struct {
+	requests func() []recvtest.Request
+
+	mu   sync.Mutex
+	good func(authorization string) bool
+}
+
+func (g *guarded) takes(r recvtest.Request) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.good(strings.Join(r.Metadata.Get("authorization"), ","))
+}
+
+func (g *guarded) change(good func(string) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.good = good
+}
+
+// startGuarded starts a receiver and points cfg at it and at the token server.
+func startGuarded(t *testing.T, transport string, ca *recvtest.CA, tokens *tokenServer) (*guarded, config.Exporter) {
+	t.Helper()
+	g := &guarded{good: func(s string) bool { return strings.HasPrefix(s, "Bearer t0k3n-") }}
+	server := ca.Issue(t, "server", time.Now().Add(time.Hour)).ServerTLS(t)
+	server.ClientAuth = tls.NoClientCert
+	cfg := settings(transport, "")
+	if transport == config.TransportGRPC {
+		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: server, Answer: func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+			if !g.takes(r) {
+				return nil, status.Error(codes.Unauthenticated, "not you")
+			}
+			return &colprofiles.ExportProfilesServiceResponse{}, nil
+		}})
+		cfg.Endpoint, g.requests = r.Addr, r.Requests
+	} else {
+		r := recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: server, Answer: func(w http.ResponseWriter, r recvtest.Request) {
+			if !g.takes(r) {
+				http.Error(w, "not you", http.StatusUnauthorized)
+				return
+			}
+			recvtest.Accept(w, nil)
+		}})
+		cfg.Endpoint, g.requests = r.URL, r.Requests
+	}
+	cfg.Insecure = false
+	cfg.TLS.CAPEM = string(ca.PEM)
+	cfg.OAuth2 = config.OAuth2{
+		TokenURL: tokens.url, ClientID: "me", ClientSecret: "s3cr3t", Scopes: []string{"profiles.write"},
+		EndpointParams: []config.KeyValue{{Key: "audience", Value: "otlp"}},
+	}
+	return g, cfg
+}
+
+func lastAuthorization(g *guarded) string {
+	list := g.requests()
+	return strings.Join(list[len(list)-1].Metadata.Get("authorization"), ",")
+}
+
+// A token is fetched when it is needed, kept while it is good, and fetched again when it has ended or is refused, with the
+// secret of now.
+func TestOAuth2(t *testing.T) {
+	for _, transport := range bothTransports {
+		t.Run(transport, func(t *testing.T) {
+			ca := recvtest.NewCA(t)
+			tokens := startTokenServer(t, ca)
+			g, cfg := startGuarded(t, transport, ca, tokens)
+			cfg.OAuth2.ClientSecretFile, cfg.OAuth2.ClientSecret = filepath.Join(t.TempDir(), "secret"), ""
+			writeFile(t, cfg.OAuth2.ClientSecretFile, []byte("s3cr3t\n"))
+			e, logs := open(t, cfg)
+			require.Zero(t, tokens.count(), "nothing was to be sent")
+			for range 5 {
+				e.Enqueue(message(t, "app", 0))
+			}
+			drainAll(t, e)
+			require.Equal(t, 1, tokens.count(), "one token for all")
+			require.Equal(t, "Bearer t0k3n-1", lastAuthorization(g))
+			tokens.change(func() {
+				require.Equal(t, "client_credentials", tokens.forms[0].Get("grant_type"))
+				require.Equal(t, "profiles.write", tokens.forms[0].Get("scope"))
+				require.Equal(t, "otlp", tokens.forms[0].Get("audience"))
+				tokens.secret = "s3cr3t-2"
+			})
+			writeFile(t, cfg.OAuth2.ClientSecretFile, []byte("s3cr3t-2\n"))
+
+			g.change(func(s string) bool { return s == "Bearer t0k3n-2" }) // the first one is withdrawn
+			for range 3 {
+				e.Enqueue(message(t, "app", 0))
+			}
+			drainAll(t, e)
+			s := balanced(t, e)
+			require.Equal(t, int64(80), s.Rows.Delivered, "nothing is lost")
+			require.Equal(t, 2, tokens.count())
+			require.Equal(t, "Bearer t0k3n-2", lastAuthorization(g))
+			stop(t, e)
+			require.Contains(t, logs.String(), "another one is fetched")
+			require.NotContains(t, logs.String(), "s3cr3t")
+			require.NotContains(t, logs.String(), "t0k3n")
+		})
+	}
+}
+
+// A token is replaced before it ends.
+func TestOAuth2TokenEnds(t *testing.T) {
+	ca := recvtest.NewCA(t)
+	tokens := startTokenServer(t, ca)
+	tokens.change(func() { tokens.expires = 1 })
+	_, cfg := startGuarded(t, config.TransportGRPC, ca, tokens)
+	e, _ := open(t, cfg)
+	for i := range 3 {
+		e.Enqueue(message(t, "app", 0))
+		drainAll(t, e)
+		require.Equal(t, i+1, tokens.count())
+	}
+	require.Equal(t, int64(30), balanced(t, e).Rows.Delivered)
+}
+
+// While there is no token, rows are held; what is wrong is said once, without a secret.
+func TestOAuth2WithoutToken(t *testing.T) {
+	for _, transport := range bothTransports {
+		ca, other := recvtest.NewCA(t), recvtest.NewCA(t)
+		for name, tc := range map[string]struct {
+			breaks func(*tokenServer, *config.Exporter)
+			says   []string
+		}{
+			"secret":    {func(s *tokenServer, _ *config.Exporter) { s.secret = "new" }, []string{"answered with HTTP status 401", "invalid_client", "check oauth2.client_id and oauth2.client_secret"}},
+			"scope":     {answering(`{"error": "invalid_scope"}`, http.StatusBadRequest), []string{"HTTP status 400", "check oauth2.scopes"}},
+			"web page":  {answering(`<html>s3cr3t`, http.StatusNotFound), []string{"HTTP status 404", "check oauth2.token_url"}},
+			"no token":  {answering(`{}`, http.StatusOK), []string{"no token from", "check oauth2.token_url"}},
+			"hostile":   {answering(`{"access_token": "a\nb"}`, http.StatusOK), []string{"cannot be sent"}},
+			"redirect":  {redirecting, []string{"HTTP status 307", "check oauth2.token_url"}},
+			"authority": {func(_ *tokenServer, c *config.Exporter) { c.TLS.CAPEM = string(other.PEM) }, []string{"no token from", "set tls.ca_file"}},
+			"nobody":    {func(_ *tokenServer, c *config.Exporter) { c.OAuth2.TokenURL = "https://127.0.0.1:1/token" }, []string{"no token from the token server https://127.0.0.1:1/token", "connection refused"}},
+		} {
+			t.Run(transport+"/"+name, func(t *testing.T) {
+				tokens := startTokenServer(t, ca)
+				g, cfg := startGuarded(t, transport, ca, tokens)
+				tokens.change(func() { tc.breaks(tokens, &cfg) })
+				e, logs := open(t, cfg)
+				e.Enqueue(message(t, "app", 0))
+				require.Eventually(t, func() bool { return e.Stats().Retries > 1 }, 20*time.Second, time.Millisecond)
+				require.Empty(t, g.requests())
+				if name == "secret" {
+					tokens.change(func() { tokens.secret = "s3cr3t" })
+					drainAll(t, e)
+					require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
+				}
+				stop(t, e)
+				for _, says := range tc.says {
+					require.Contains(t, logs.String(), says)
+				}
+				require.NotContains(t, logs.String(), "s3cr3t")
+			})
+		}
+	}
+}
+
+func answering(body string, code int) func(*tokenServer, *config.Exporter) {
+	return func(s *tokenServer, _ *config.Exporter) {
+		s.answer = func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(body))
+		}
+	}
+}
+
+func redirecting(s *tokenServer, _ *config.Exporter) {
+	s.answer = func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	}
+}
+
+// A receiver that takes no token at all is a mistake in the settings, not one that passes.
+func TestOAuth2RefusedAtOnce(t *testing.T) {
+	for _, transport := range bothTransports {
+		t.Run(transport, func(t *testing.T) {
+			ca := recvtest.NewCA(t)
+			tokens := startTokenServer(t, ca)
+			g, cfg := startGuarded(t, transport, ca, tokens)
+			g.change(func(string) bool { return false })
+			e, logs := open(t, cfg)
+			e.Enqueue(message(t, "app", 0))
+			drainAll(t, e)
+			require.Equal(t, map[Reason]int64{ReasonRejected: 10}, balanced(t, e).Rows.Dropped)
+			stop(t, e)
+			require.Contains(t, logs.String(), "check auth and headers")
+		})
+	}
+}
+
+// A token server that hangs holds nothing up but its exporter's requests.
+func TestOAuth2ServerHangs(t *testing.T) {
+	ca := recvtest.NewCA(t)
+	tokens := startTokenServer(t, ca)
+	_, cfg := startGuarded(t, config.TransportHTTP, ca, tokens)
+	asked, release := make(chan struct{}, 1), make(chan struct{})
+	defer close(release)
+	tokens.change(func() {
+		tokens.answer = func(http.ResponseWriter, *http.Request) {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			<-release
+		}
+	})
+	cfg.Timeout = 50 * time.Millisecond
+	e, _ := open(t, cfg)
+	e.Enqueue(message(t, "app", 0))
+	<-asked
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	require.Error(t, e.Shutdown(ctx))
+	require.Equal(t, map[Reason]int64{ReasonShutdown: 10}, balanced(t, e).Rows.Dropped)
+}
+
+func TestOAuth2SecretFileIsMissing(t *testing.T) {
+	ca := recvtest.NewCA(t)
+	_, cfg := startGuarded(t, config.TransportHTTP, ca, startTokenServer(t, ca))
+	cfg.OAuth2.ClientSecret, cfg.OAuth2.ClientSecretFile = "", filepath.Join(t.TempDir(), "gone")
+	_, err := New(cfg, Options{})
+	require.ErrorContains(t, err, "oauth2.client_secret_file: "+cfg.OAuth2.ClientSecretFile+" does not exist")
+	require.ErrorContains(t, err, "or write the content as oauth2.client_secret")
+}
+
+// systemEnv makes the test binary tell whether the system's certificates, which SSL_CERT_FILE stands for, are trusted
+// beside those of the settings. They are read once in a process.
+const systemEnv = "EXPORT_TEST_OWN_CA"
+
+func TestSystemCertificates(t *testing.T) {
+	if file := os.Getenv(systemEnv); file != "" {
+		for _, system := range []bool{false, true} {
+			c, err := buildTLS(config.TLS{CAFile: file, SystemCAs: system})
+			require.NoError(t, err)
+			for name, trusted := range map[string]bool{"OWN": true, "SYSTEM": system} {
+				cert, err := x509.ParseCertificate(pemBytes(t, os.Getenv("EXPORT_TEST_CERT_"+name)))
+				require.NoError(t, err)
+				_, err = cert.Verify(x509.VerifyOptions{Roots: c.RootCAs, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+				require.Equal(t, trusted, err == nil, "%s %v", name, err)
+			}
+		}
+		return
+	}
+	own, system := recvtest.NewCA(t), recvtest.NewCA(t)
+	dir := t.TempDir()
+	env := append(os.Environ(), systemEnv+"="+filepath.Join(dir, "own.pem"), "SSL_CERT_FILE="+filepath.Join(dir, "system.pem"), "SSL_CERT_DIR="+dir+"/none")
+	for name, ca := range map[string]*recvtest.CA{"own": own, "system": system} {
+		writeFile(t, filepath.Join(dir, name+".pem"), ca.PEM)
+		writeFile(t, filepath.Join(dir, name+"-cert.pem"), ca.Issue(t, name, time.Now().Add(time.Hour)).Cert)
+		env = append(env, "EXPORT_TEST_CERT_"+strings.ToUpper(name)+"="+filepath.Join(dir, name+"-cert.pem"))
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSystemCertificates$", "-test.v")
+	cmd.Env = env
+	output, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	require.Contains(t, string(output), "PASS: TestSystemCertificates")
+}

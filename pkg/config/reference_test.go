@@ -274,6 +274,11 @@ func TestReferenceParameters(t *testing.T) {
 func TestReferenceMetrics(t *testing.T) {
 	code := sources(t, "operators/otel-profiles")
 	names := append(matches(`(?:counter|upDown)\("([a-z_]+)"`, code), matches(`"ig_otel_profiles_([a-z_]+)"`, code)...)
+	unwinder := sources(t, "operators/unwinder")
+	for _, name := range matches(`counter\("([a-z_]+)"`, unwinder) {
+		names = append(names, "unwinder_"+name)
+	}
+	names = append(names, matches(`"ig_otel_profiles_([a-z_]*[a-z])"`, unwinder)...)
 	slices.Sort(names)
 	requireSame(t, names, "Metrics", `ig_otel_profiles_([a-z_]+)`)
 }

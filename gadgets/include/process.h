@@ -58,16 +58,6 @@ static __always_inline void fill_process_from(struct task_struct *task,
 	__builtin_memcpy((proc)->comm, literal, sizeof(literal))
 
 /*
- * The name of a row that stands for no process, which begins as zeros. A literal
- * becomes part of the code: a constant array of 16 bytes would get a section of
- * its own, .rodata.cst16, that the type information of clang 14 knows nothing of.
- * Inspektor Gadget then loses the defaults of all parameters, and shows the
- * processes of root alone.
- */
-#define name_row(proc, literal) \
-	__builtin_memcpy((proc)->comm, literal, sizeof(literal))
-
-/*
  * Reports whether the current thread is outside all containers: containers
  * have a PID namespace of their own, services of the host do not, even those
  * that have a mount namespace of their own.

@@ -9,9 +9,18 @@
 
 #include <vmlinux.h>
 #include <bpf/bpf_helpers.h>
+#include <gadget/macros.h>
 
-/* At most this many different rows in one second. */
-#define MAX_ROWS 16384
+/*
+ * --rows, see gadget.yaml: at most this many different rows in one second. Inspektor
+ * Gadget sizes a map called rows by this variable. A gadget that needs another number
+ * defines ROWS before it includes this file.
+ */
+#ifndef ROWS
+#define ROWS 16384
+#endif
+const volatile int rows_max_entries = ROWS;
+GADGET_PARAM(rows_max_entries);
 
 /*
  * The value of the row with the given key, for __sync_fetch_and_add on its

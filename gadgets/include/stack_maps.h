@@ -21,13 +21,22 @@
  * row. Any other errno is a stack that was lost. A stack that fills its entry
  * to the end was cut there.
  *
- * In three steps, for programs that do them at different times:
+ * In three steps:
+ *
+ *	put_user_stack,		walk a stack of the current thread, and put its ID
+ *	put_kernel_stack	into a row: the one it has, or will have
+ *	row_of			of rows.h finds the row, or makes it
+ *	keep_stacks		puts the stacks into the maps
+ *
+ * A stack is for a row: were those kept that find no room among the rows, they
+ * would drop the stacks of rows from the maps.
+ *
+ * For programs that walk and keep at different times and in different threads:
  *
  *	take_*		walks a stack into memory of the caller
- *	keep_*		puts what was taken into a map, and returns its ID
+ *	find_*		returns the ID that what was taken has, or will have
+ *	keep_frames	puts it into a map
  *	fill_process_of	what Inspektor Gadget needs to name a user stack's frames
- *
- * put_kernel_stack and put_user_stack put the result into a row.
  */
 #ifndef STACK_MAPS_H
 #define STACK_MAPS_H
@@ -139,16 +148,37 @@ struct {
 	__type(value, stack_build_ids);
 } ig_build_id SEC(".maps");
 
+/* How many frames the tracing may put between a stack and its reader. */
+#define TRACING_DEPTH 16
+
+/* A kernel stack with the tracing's frames. */
+typedef __u64 deep_frames[STACK_DEPTH + TRACING_DEPTH];
+
+/* Whether a stack is to be put into its map, and under which ID. */
+struct found_stack {
+	__u32 id;
+	__u32 fresh;
+};
+
 /*
- * A stack is 1 kB, its build IDs are 4 kB: too much for the BPF stack. The
- * programs that use these run with preemption off and do not nest on a CPU.
+ * Per CPU: the stacks of the row at hand. A stack is 1 kB, its build IDs are 4 kB:
+ * too much for the BPF stack. The programs that use these run with preemption off
+ * and do not nest on a CPU.
  */
+struct row_stacks {
+	stack_frames user;
+	deep_frames kernel;
+	__u32 kernel_skip; /* how many of kernel are the tracing's */
+	struct found_stack found_user;
+	struct found_stack found_kernel;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, stack_frames);
-} scratch_frames SEC(".maps");
+	__type(value, struct row_stacks);
+} row_stacks SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -190,16 +220,16 @@ static __always_inline bool same_stack(const stack_frames *a,
 #define STACK_ID_TRIES 4
 
 /*
- * Keeps a stack in map and returns its ID. The look-up marks it as used.
- * Two CPUs that add two stacks under one ID in the same moment are not told
- * apart.
+ * Finds the ID of a stack in map, or the one that it will have. The look-up
+ * marks it as used. Two CPUs that add two stacks under one ID in the same moment
+ * are not told apart.
  */
-static __always_inline __u32 keep_frames(void *map, const stack_frames *frames,
-					 __u64 seed)
+static __always_inline struct found_stack
+find_frames(void *map, const stack_frames *frames, __u64 seed)
 {
+	struct found_stack found = { .id = -EEXIST };
 	__u64 h = stack_hash(frames, seed);
 	const stack_frames *there;
-	long ret;
 	__u32 id;
 
 	for (int try = 0; try < STACK_ID_TRIES; try++) {
@@ -207,15 +237,25 @@ static __always_inline __u32 keep_frames(void *map, const stack_frames *frames,
 		if (!id)
 			id = 1;
 		there = bpf_map_lookup_elem(map, &id);
-		if (!there) {
-			ret = bpf_map_update_elem(map, &id, frames, BPF_NOEXIST);
-			return ret < 0 && ret != -EEXIST ? ret : id;
+		if (!there || same_stack(there, frames)) {
+			found.id = id;
+			found.fresh = !there;
+			break;
 		}
-		if (same_stack(there, frames))
-			return id;
 		h = (h ^ (h >> 29)) * 0xbf58476d1ce4e5b9ull;
 	}
-	return -EEXIST;
+	return found;
+}
+
+/* Puts a stack into map, unless it is there. */
+static __always_inline void keep_frames(void *map,
+					const struct found_stack *found,
+					const stack_frames *frames)
+{
+	__u32 id = found->id;
+
+	if (found->fresh)
+		bpf_map_update_elem(map, &id, frames, BPF_NOEXIST);
 }
 
 static __always_inline __u32 no_stack_id(void *map)
@@ -229,102 +269,93 @@ static __always_inline __u32 no_stack_id(void *map)
 }
 
 /*
- * Keeps what a helper has walked into frames. taken is what it returned: the
+ * Finds what a helper has walked into frames. taken is what it returned: the
  * length in bytes, or why there is no stack.
  */
-static __always_inline __u32 keep_taken(void *map, const stack_frames *frames,
-					long taken, __u64 seed)
+static __always_inline struct found_stack
+find_taken(void *map, const stack_frames *frames, long taken, __u64 seed)
 {
-	if (!taken || taken == -EFAULT)
-		return no_stack_id(map);
-	if (taken < 0)
-		return taken;
-	return keep_frames(map, frames, seed);
+	struct found_stack none = {};
+
+	if (taken > 0)
+		return find_frames(map, frames, seed);
+	none.id = !taken || taken == -EFAULT ? no_stack_id(map) : taken;
+	return none;
 }
 
 /*
- * Walks the user stack of the current thread, for keep_user_stack. The kernel
- * cannot walk that of another thread.
+ * Walks the user stack of the current thread. The kernel cannot walk that of
+ * another thread.
  */
 static __always_inline long take_user_frames(void *ctx, stack_frames *frames)
 {
 	return bpf_get_stack(ctx, frames, sizeof(*frames), BPF_F_USER_STACK);
 }
 
-/*
- * Takes the current kernel stack, keeps it and returns its ID. skip is the
- * number of innermost frames to leave out.
- */
-static __always_inline __u32 kernel_stack_id(void *ctx, __u64 skip)
-{
-	__u32 zero = 0;
-	stack_frames *frames = bpf_map_lookup_elem(&scratch_frames, &zero);
-
-	if (!frames)
-		return -ENOENT;
-	return keep_taken(&ig_kstack, frames,
-			  bpf_get_stack(ctx, frames, sizeof(*frames), skip), 0);
-}
-
-/* How many frames the tracing may put between a stack and its reader. */
-#define TRACING_DEPTH 16
-
-/* Per CPU: room for a stack with the tracing's frames, out of which it is copied. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, stack_frames);
-} scratch_deep_frames SEC(".maps");
-
-/* Walks the current kernel stack, for keep_kernel_stack_from. */
-static __always_inline long take_kernel_frames(void *ctx, stack_frames *frames)
+/* Walks the current kernel stack. */
+static __always_inline long take_kernel_frames(void *ctx, deep_frames *frames)
 {
 	return bpf_get_stack(ctx, frames, sizeof(*frames), 0);
 }
 
 /*
- * Keeps a kernel stack that was taken in a program that hangs on a tracepoint
- * or a function. It begins with the first address within [start, end), and what
- * is nearer to the leaf is left out: the frames of the tracing, whose number
- * depends on the kernel and on who else traces. If there is no such address,
- * the stack is kept as it is.
+ * How many frames of the tracing a kernel stack begins with that was taken in a
+ * program which hangs on a tracepoint or a function: those before the first
+ * address within [start, end). Their number depends on the kernel and on who
+ * else traces. If there is no such address, none is left out.
  */
-static __always_inline __u32 keep_kernel_stack_from(const stack_frames *deep,
-						    long taken, __u64 start,
-						    __u64 end)
+static __always_inline __u32 tracing_frames(const deep_frames *frames,
+					    __u64 start, __u64 end)
 {
-	__u32 zero = 0, skip = 0;
-	stack_frames *frames = bpf_map_lookup_elem(&scratch_frames, &zero);
-
-	if (!frames)
-		return -ENOENT;
-	for (int i = 0; i < TRACING_DEPTH; i++) {
-		if ((*deep)[i] >= start && (*deep)[i] < end) {
-			skip = i;
-			break;
-		}
-	}
-	for (int i = STACK_DEPTH - TRACING_DEPTH; i < STACK_DEPTH; i++)
-		(*frames)[i] = 0;
-	if (taken > 0 &&
-	    bpf_probe_read_kernel(frames, sizeof(*frames) - skip * sizeof(__u64),
-				  &(*deep)[skip]))
-		return -ENOENT;
-	return keep_taken(&ig_kstack, frames, taken, 0);
+	for (int i = 0; i < TRACING_DEPTH; i++)
+		if ((*frames)[i] >= start && (*frames)[i] < end)
+			return i;
+	return 0;
 }
 
-/* Takes and keeps the current kernel stack as keep_kernel_stack_from does. */
+/* A kernel stack without as many frames at its leaf. */
+static __always_inline const stack_frames *
+without_frames(const deep_frames *frames, __u32 skip)
+{
+	return (const void *)&(*frames)[skip % TRACING_DEPTH];
+}
+
+static __always_inline struct row_stacks *row_stacks_here(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&row_stacks, &zero);
+}
+
+/*
+ * Walks the current kernel stack, for put_kernel_stack and keep_stacks, and
+ * returns the ID that it has or will have. It begins at the first address within
+ * [start, end), see tracing_frames; in a sampler's both are 0.
+ */
 static __always_inline __u32 kernel_stack_id_from(void *ctx, __u64 start,
 						  __u64 end)
 {
-	__u32 zero = 0;
-	stack_frames *deep = bpf_map_lookup_elem(&scratch_deep_frames, &zero);
+	struct row_stacks *stacks = row_stacks_here();
+	long taken;
 
-	if (!deep)
+	if (!stacks)
 		return -ENOENT;
-	return keep_kernel_stack_from(deep, take_kernel_frames(ctx, deep), start,
-				      end);
+	taken = take_kernel_frames(ctx, &stacks->kernel);
+	stacks->kernel_skip = end ? tracing_frames(&stacks->kernel, start, end) : 0;
+	stacks->found_kernel = find_taken(
+		&ig_kstack, without_frames(&stacks->kernel, stacks->kernel_skip),
+		taken, 0);
+	return stacks->found_kernel.id;
+}
+
+/* The same for a fault or call in user mode, of which the kernel's stack says nothing. */
+static __always_inline __u32 no_kernel_stack_id(void)
+{
+	struct row_stacks *stacks = row_stacks_here();
+
+	if (stacks)
+		stacks->found_kernel.fresh = 0;
+	return no_stack_id(&ig_kstack);
 }
 
 /* The modification time has moved and changed its type over the years. */
@@ -431,35 +462,53 @@ static __always_inline bool fill_process_of(struct task_struct *task,
 }
 
 /*
- * Keeps a user stack that take_user_frames has taken of the process that
+ * Finds a user stack that take_user_frames has taken of the process that
  * fill_process_of has described.
  */
-static __always_inline void keep_user_stack(struct gadget_user_stack *ustack,
-					    const stack_frames *frames,
-					    long taken)
+static __always_inline struct found_stack
+find_user_stack(struct gadget_user_stack *ustack, const stack_frames *frames,
+		long taken)
 {
-	ustack->stack_id =
-		keep_taken(&ig_ustack, frames, taken, ustack->base_addr_hash);
+	struct found_stack found = find_taken(&ig_ustack, frames, taken,
+					      ustack->base_addr_hash);
+
+	ustack->stack_id = found.id;
+	return found;
 }
 
-/* Takes and keeps the user stack of the current thread. */
+/* Walks and finds the user stack of the current thread, for keep_stacks. */
 static __always_inline void fill_user_stack(void *ctx,
 					    struct gadget_user_stack *ustack)
 {
-	__u32 zero = 0;
-	stack_frames *frames;
+	struct row_stacks *stacks = row_stacks_here();
 
+	if (!stacks)
+		return;
+	stacks->found_user.fresh = 0;
 	if (!fill_process_of((void *)bpf_get_current_task(), ustack))
 		return;
-	frames = bpf_map_lookup_elem(&scratch_frames, &zero);
-	if (!frames)
-		return;
-	keep_user_stack(ustack, frames, take_user_frames(ctx, frames));
-	if (collect_build_id && (__s32)ustack->stack_id > 0)
-		keep_build_ids(ctx, ustack->stack_id);
+	stacks->found_user = find_user_stack(ustack, &stacks->user,
+					     take_user_frames(ctx, &stacks->user));
 }
 
-/* Puts the ID of a kernel stack where it is wanted. */
+/*
+ * Keeps the stacks whose IDs were put into a row last on this CPU. For a program
+ * that has got its row, in the thread whose stacks they are.
+ */
+static __always_inline void keep_stacks(void *ctx)
+{
+	struct row_stacks *stacks = row_stacks_here();
+
+	if (!stacks)
+		return;
+	keep_frames(&ig_kstack, &stacks->found_kernel,
+		    without_frames(&stacks->kernel, stacks->kernel_skip));
+	keep_frames(&ig_ustack, &stacks->found_user, &stacks->user);
+	if (collect_build_id && (__s32)stacks->found_user.id > 0)
+		keep_build_ids(ctx, stacks->found_user.id);
+}
+
+/* Puts the ID of a kernel stack where it is wanted in a row. */
 static __always_inline void put_kernel_stack(__u32 id, gadget_kernel_stack *raw,
 					     profiles_kernel_stack *by_id)
 {
@@ -479,7 +528,10 @@ user_stack_form(struct gadget_user_stack *raw, struct profiles_user_stack *by_id
 	return stacks_by_id ? (struct gadget_user_stack *)by_id : raw;
 }
 
-/* fill_user_stack for a row with both types. Returns the stack's ID. */
+/*
+ * Walks the user stack of the current thread and puts its ID, which it returns,
+ * into a row. keep_stacks keeps it.
+ */
 static __always_inline __u32
 put_user_stack(void *ctx, struct gadget_user_stack *raw,
 	       struct profiles_user_stack *by_id)

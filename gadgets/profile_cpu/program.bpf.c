@@ -8,19 +8,13 @@
  * every --map-fetch-interval, so each row is what was new since the last one.
  */
 #include <vmlinux.h>
-#include <asm-generic/errno.h>
 #include <bpf/bpf_helpers.h>
 #include <gadget/types.h>
 #include <gadget/macros.h>
 
 #include "../include/process.h"
+#include "../include/rows.h"
 #include "../include/stack_maps.h"
-
-/*
- * At most one new entry per sample: enough for 334 CPUs at 49 samples a second
- * that are all different and read once a second.
- */
-#define MAX_ROWS 16384
 
 const volatile bool include_idle = false;
 GADGET_PARAM(include_idle);
@@ -48,7 +42,7 @@ struct sample_value {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_ROWS);
+	__uint(max_entries, 0); /* rows_max_entries */
 	__type(key, struct sample_key);
 	__type(value, struct sample_value);
 } rows SEC(".maps");
@@ -69,25 +63,6 @@ struct {
 	__type(value, struct scratch_row);
 } scratch_rows SEC(".maps");
 
-static __always_inline long add(const struct sample_key *key,
-				const struct sample_value *value)
-{
-	struct sample_value *row = bpf_map_lookup_elem(&rows, key);
-	long err;
-
-	if (!row) {
-		err = bpf_map_update_elem(&rows, key, value, BPF_NOEXIST);
-		if (err != -EEXIST)
-			return err;
-		/* Another CPU was faster. */
-		row = bpf_map_lookup_elem(&rows, key);
-		if (!row)
-			return -ENOENT;
-	}
-	__sync_fetch_and_add(&row->samples, value->samples);
-	return 0;
-}
-
 /*
  * Samples for which the map had no room are counted and put into a row
  * without process and stack as soon as there is some, so that the sum of all
@@ -95,12 +70,16 @@ static __always_inline long add(const struct sample_key *key,
  */
 static __always_inline void add_homeless(struct scratch_row *scratch)
 {
+	struct sample_value *row;
+
 	__builtin_memset(&scratch->key, 0, sizeof(scratch->key));
 	__builtin_memset(&scratch->value, 0, sizeof(scratch->value));
 	name_row(&scratch->key.proc, "[rows full]");
-	scratch->value.samples = scratch->homeless;
-	if (!add(&scratch->key, &scratch->value))
+	row = row_of(&rows, &scratch->key, &scratch->value);
+	if (row) {
+		__sync_fetch_and_add(&row->samples, scratch->homeless);
 		scratch->homeless = 0;
+	}
 }
 
 SEC("perf_event/profiler")
@@ -109,7 +88,7 @@ int ig_profile_cpu(struct bpf_perf_event_data *ctx)
 	gadget_tid tid = bpf_get_current_pid_tgid();
 	__u32 zero = 0;
 	struct scratch_row *scratch;
-	struct sample_value *value;
+	struct sample_value *value, *row;
 	struct sample_key *key;
 
 	/* Thread 0 is what a CPU runs when it has nothing to do. */
@@ -126,16 +105,21 @@ int ig_profile_cpu(struct bpf_perf_event_data *ctx)
 	if (unwanted(&key->proc))
 		return 0;
 
-	value->samples = 1;
+	value->samples = 0;
 	key->user_stack_key = put_user_stack(ctx, &value->user_stack_raw,
 					    &value->user_stack_id);
-	put_kernel_stack(kernel_stacks ? kernel_stack_id(ctx, 0) :
-					 no_stack_id(&ig_kstack),
+	put_kernel_stack(kernel_stacks ? kernel_stack_id_from(ctx, 0, 0) :
+					 no_kernel_stack_id(),
 			 &key->kern_stack_raw, &key->kern_stack_id);
 
-	if (add(key, value))
+	row = row_of(&rows, key, value);
+	if (!row) {
 		scratch->homeless++;
-	else if (scratch->homeless)
+		return 0;
+	}
+	__sync_fetch_and_add(&row->samples, 1);
+	keep_stacks(ctx);
+	if (scratch->homeless)
 		add_homeless(scratch);
 	return 0;
 }

@@ -32,9 +32,8 @@
 #define USER_STACKS 32768
 
 #include "../include/process.h"
+#include "../include/rows.h"
 #include "../include/stack_maps.h"
-
-#define MAX_ROWS 16384
 
 /* From include/linux/sched.h. */
 #define TASK_INTERRUPTIBLE 0x0001
@@ -108,7 +107,7 @@ struct wait_value {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_ROWS);
+	__uint(max_entries, 0); /* rows_max_entries */
 	__type(key, struct wait_key);
 	__type(value, struct wait_value);
 } rows SEC(".maps");
@@ -146,8 +145,8 @@ GADGET_PARAM(left_stacks_max_entries);
  */
 struct left_stacks {
 	stack_frames user;
-	stack_frames kernel;
-	long user_taken; /* see keep_taken */
+	deep_frames kernel;
+	long user_taken; /* see find_taken */
 	long kernel_taken;
 };
 
@@ -181,24 +180,17 @@ struct {
 	__type(value, struct scratch_row);
 } scratch_rows SEC(".maps");
 
-static __always_inline long add(const struct wait_key *key,
-				const struct wait_value *value)
+/* Adds to the row in scratch, and reports whether there is room for it. */
+static __always_inline bool add(struct scratch_row *scratch, __u64 time,
+				__u64 switches)
 {
-	struct wait_value *row = bpf_map_lookup_elem(&rows, key);
-	long err;
+	struct wait_value *row = row_of(&rows, &scratch->key, &scratch->value);
 
-	if (!row) {
-		err = bpf_map_update_elem(&rows, key, value, BPF_NOEXIST);
-		if (err != -EEXIST)
-			return err;
-		/* Another CPU was faster. */
-		row = bpf_map_lookup_elem(&rows, key);
-		if (!row)
-			return -ENOENT;
-	}
-	__sync_fetch_and_add(&row->off_cpu_raw, value->off_cpu_raw);
-	__sync_fetch_and_add(&row->switches, value->switches);
-	return 0;
+	if (!row)
+		return false;
+	__sync_fetch_and_add(&row->off_cpu_raw, time);
+	__sync_fetch_and_add(&row->switches, switches);
+	return true;
 }
 
 /*
@@ -216,9 +208,7 @@ static __always_inline void add_homeless(struct scratch_row *scratch,
 	else
 		name_row(&scratch->key.proc, "[threads full]");
 	scratch->key.reason_raw = other;
-	scratch->value.off_cpu_raw = homeless->time;
-	scratch->value.switches = homeless->switches;
-	if (!add(&scratch->key, &scratch->value)) {
+	if (add(scratch, homeless->time, homeless->switches)) {
 		homeless->time = 0;
 		homeless->switches = 0;
 	}
@@ -322,30 +312,52 @@ static __always_inline void stacks_of_current(void *ctx,
 }
 
 /* The same where it is about to run: its stacks are those that it left with. */
-static __always_inline void stacks_of_next(struct task_struct *task,
-					   struct scratch_row *scratch)
+struct stacks_of_next {
+	struct left_stacks *left;
+	struct found_stack user;
+	struct found_stack kernel;
+	__u32 kernel_skip;
+};
+
+static __always_inline struct stacks_of_next
+stacks_of_next(struct task_struct *task, struct scratch_row *scratch)
 {
 	struct gadget_user_stack *ustack =
 		user_stack_form(&scratch->value.user_stack_raw,
 				&scratch->value.user_stack_id);
-	struct left_stacks *left;
+	struct stacks_of_next of = { .kernel.id = -ENOMEM };
 	__u32 tid = task->pid;
-	__u32 kernel = -ENOMEM;
 
-	left = bpf_map_lookup_elem(&left_stacks, &tid);
-	if (left)
-		kernel = keep_kernel_stack_from(&left->kernel, left->kernel_taken,
+	of.left = bpf_map_lookup_elem(&left_stacks, &tid);
+	if (of.left) {
+		of.kernel_skip = tracing_frames(&of.left->kernel,
 						(__u64)&__sched_text_start,
 						(__u64)&__sched_text_end);
+		of.kernel = find_taken(&ig_kstack,
+				       without_frames(&of.left->kernel,
+						      of.kernel_skip),
+				       of.left->kernel_taken, 0);
+	}
 	if (fill_process_of(task, ustack)) {
-		if (left)
-			keep_user_stack(ustack, &left->user, left->user_taken);
+		if (of.left)
+			of.user = find_user_stack(ustack, &of.left->user,
+						  of.left->user_taken);
 		else
 			ustack->stack_id = -ENOMEM;
 	}
 	scratch->key.user_stack_key = ustack->stack_id;
-	put_kernel_stack(kernel, &scratch->key.kern_stack_raw,
+	put_kernel_stack(of.kernel.id, &scratch->key.kern_stack_raw,
 			 &scratch->key.kern_stack_id);
+	return of;
+}
+
+static __always_inline void keep_stacks_of_next(struct stacks_of_next *of)
+{
+	if (!of->left)
+		return;
+	keep_frames(&ig_kstack, &of->kernel,
+		    without_frames(&of->left->kernel, of->kernel_skip));
+	keep_frames(&ig_ustack, &of->user, &of->left->user);
 }
 
 /*
@@ -354,6 +366,7 @@ static __always_inline void stacks_of_next(struct task_struct *task,
  */
 static __always_inline void come_back(void *ctx, struct task_struct *task)
 {
+	struct stacks_of_next of_next = {};
 	struct scratch_row *scratch;
 	struct absence *absence;
 	__u32 zero = 0, tid = task->pid;
@@ -377,16 +390,20 @@ static __always_inline void come_back(void *ctx, struct task_struct *task)
 			return;
 		stacks_of_current(ctx, scratch);
 	} else {
-		stacks_of_next(task, scratch);
+		of_next = stacks_of_next(task, scratch);
 	}
 	scratch->key.reason_raw = absence->reason;
-	scratch->value.off_cpu_raw = time;
-	scratch->value.switches = 1;
-	if (add(&scratch->key, &scratch->value)) {
+	scratch->value.off_cpu_raw = 0;
+	scratch->value.switches = 0;
+	if (!add(scratch, time, 1)) {
 		scratch->homeless.time += time;
 		scratch->homeless.switches++;
 		return;
 	}
+	if (ctx)
+		keep_stacks(ctx);
+	else
+		keep_stacks_of_next(&of_next);
 	if (scratch->homeless.switches)
 		add_homeless(scratch, &scratch->homeless, true);
 	if (scratch->unseen.switches)

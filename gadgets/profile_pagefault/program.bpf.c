@@ -16,7 +16,11 @@
 #include <gadget/macros.h>
 #include <gadget/buffer.h>
 
-/* As in gadget.yaml. */
+/*
+ * As in gadget.yaml. While user space reads the rows of one second, those of the
+ * next come: there have to be more than two stacks for each.
+ */
+#define ROWS 24576
 #define USER_STACKS 65536
 
 #include "../include/process.h"
@@ -57,7 +61,7 @@ struct fault_value {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_ROWS);
+	__uint(max_entries, 0); /* rows_max_entries */
 	__type(key, struct fault_key);
 	__type(value, struct fault_value);
 } rows SEC(".maps");
@@ -117,7 +121,7 @@ static __always_inline enum page_fault_access access_of(unsigned long code)
 static __always_inline __u32 stack_from(void *ctx, __u64 kernel_ip)
 {
 	return kernel_ip ? kernel_stack_id_from(ctx, kernel_ip, kernel_ip + 1) :
-			   no_stack_id(&ig_kstack);
+			   no_kernel_stack_id();
 }
 
 static __always_inline void send(void *ctx, unsigned long address,
@@ -136,6 +140,7 @@ static __always_inline void send(void *ctx, unsigned long address,
 	put_kernel_stack(stack_from(ctx, kernel_ip), &event->kern_stack_raw,
 			 &event->kern_stack_id);
 	put_user_stack(ctx, &event->user_stack_raw, &event->user_stack_id);
+	keep_stacks(ctx);
 	gadget_submit_buf(ctx, &events, event, sizeof(*event));
 }
 
@@ -182,6 +187,7 @@ static __always_inline void count(void *ctx, unsigned long code,
 		return;
 	}
 	__sync_fetch_and_add(&row->faults, 1);
+	keep_stacks(ctx);
 	if (scratch->homeless)
 		add_homeless(scratch);
 }

@@ -131,3 +131,46 @@ func TestPageFaultFlood(t *testing.T) {
 	// Each of its functions, in each of the seconds.
 	require.LessOrEqual(t, r.accounts.read, int64(100*7))
 }
+
+// TestPageFaultsOfMany has nearly every fault be a row of its own, and more of them in a second than there is room for:
+// those that have a row have their stack, as those without one do not push it out.
+func TestPageFaultsOfMany(t *testing.T) {
+	needRoot(t)
+	image := importGadget(t, "profile_pagefault")
+	for _, tc := range []struct {
+		name  string
+		flags []string
+		full  bool
+	}{
+		// Some hundred processes fill these rows in a second, on any machine.
+		{"few rows", []string{"--rows=1024", "--stack-entries=4096"}, true},
+		{"default", nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			spawn := startLoad(t, compile(t, "spawn"), "3")
+			r, err := export(t, options{name: "profile_pagefault-many", image: image, seconds: 5, quiet: true, urgent: true,
+				flags: append([]string{"--comm=spawn"}, tc.flags...)})
+			require.NoError(t, err)
+			var born, ns int64
+			_, err = fmt.Sscan(spawn.stop(t), &born, &ns)
+			require.NoError(t, err)
+			housed, homeless := total(r.of("spawn")), total(r.of("[rows full]"))
+			t.Logf("%.0f processes a second; %d faults in %d rows, %d of them without their stack, and %d faults that found no row",
+				1e9*float64(born)/float64(ns), housed, r.accounts.read, r.accounts.noStack, homeless)
+			require.Positive(t, housed)
+			if tc.full {
+				require.Positive(t, homeless)
+			}
+			// In each of the seconds, the row for those without one, which has no stack.
+			require.LessOrEqual(t, r.accounts.noStack, 7+r.accounts.read/1000)
+		})
+	}
+}
+
+func total(samples []receiver.Sample) int64 {
+	n := int64(0)
+	for _, s := range samples {
+		n += s.Total()
+	}
+	return n
+}

@@ -1,0 +1,95 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/spf13/viper"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDefaults compares the default of each parameter in a gadget.yaml, which is what users see, with the one in the
+// program, which is what they get: Inspektor Gadget does not set a parameter to its default.
+func TestDefaults(t *testing.T) {
+	for _, g := range all() {
+		if g.origin != here {
+			continue
+		}
+		t.Run(g.name, func(t *testing.T) {
+			metadata := viper.New()
+			metadata.SetConfigFile(filepath.Join("../../gadgets", g.name, "gadget.yaml"))
+			require.NoError(t, metadata.ReadInConfig())
+			params := metadata.GetStringMap("params.ebpf")
+			objects := objectsOf(t, built(t, "E2E_GADGETS", g.name+".tar"))
+			if len(objects) == 0 {
+				require.Empty(t, params, "parameters of programs that are not there")
+				return
+			}
+			require.Len(t, objects, 2, "one for each architecture")
+			for _, spec := range objects {
+				for name := range params {
+					want := metadata.GetString("params.ebpf." + name + ".defaultvalue")
+					require.NotNil(t, spec.Variables[name], "no variable %s", name)
+					require.Equal(t, want, valueOf(t, spec.Variables[name]), name)
+				}
+			}
+		})
+	}
+}
+
+// objectsOf returns the eBPF programs of an image.
+func objectsOf(t *testing.T, archive string) []*ebpf.CollectionSpec {
+	t.Helper()
+	file, err := os.Open(archive)
+	require.NoError(t, err)
+	defer file.Close()
+	var objects []*ebpf.CollectionSpec
+	for r := tar.NewReader(file); ; {
+		_, err := r.Next()
+		if err == io.EOF {
+			return objects
+		}
+		require.NoError(t, err)
+		blob, err := io.ReadAll(r)
+		require.NoError(t, err)
+		if bytes.HasPrefix(blob, []byte("\x7fELF")) {
+			spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(blob))
+			require.NoError(t, err)
+			objects = append(objects, spec)
+		}
+	}
+}
+
+// valueOf returns what a variable begins as, in the words of a gadget.yaml.
+func valueOf(t *testing.T, v *ebpf.VariableSpec) string {
+	t.Helper()
+	switch typ := btf.UnderlyingType(v.Type.Type).(type) {
+	case *btf.Array:
+		return strings.TrimRight(string(v.Value), "\x00")
+	case *btf.Int:
+		if typ.Encoding == btf.Bool {
+			return fmt.Sprint(v.Value[0] != 0)
+		}
+		if typ.Size == 8 {
+			var n uint64
+			require.NoError(t, v.Get(&n))
+			return fmt.Sprint(n)
+		}
+		var n int32
+		require.NoError(t, v.Get(&n))
+		return fmt.Sprint(n)
+	default:
+		t.Fatalf("a parameter of the type %v", typ)
+		return ""
+	}
+}

@@ -31,12 +31,12 @@ func (e *Exporter) next() (*entry, []byte) {
 			return nil, nil
 		}
 		now := time.Now()
-		e.queue.promote(now)
+		later := e.queue.promote(now)
 		gone := e.expire()
-		en := e.queue.now.top()
+		en := e.queue.oldest()
 		if en != nil && !e.gate.closed(now) {
-			e.queue.pop()
-			e.hold(en)
+			e.queue.remove(en)
+			en.budget.setInFlight(en, true)
 			body := en.Body
 			e.mu.Unlock()
 			e.forget(gone)
@@ -46,8 +46,8 @@ func (e *Exporter) next() (*entry, []byte) {
 		if en != nil {
 			wait = e.gate.until.Sub(now)
 		}
-		if later := e.queue.later.top(); later != nil {
-			wait = min(wait, later.ready.Sub(now))
+		if !later.IsZero() {
+			wait = min(wait, later.Sub(now))
 		}
 		wake := e.wake
 		e.mu.Unlock()
@@ -62,21 +62,13 @@ func (e *Exporter) next() (*entry, []byte) {
 	}
 }
 
-// hold marks an entry as in somebody's hands: it cannot be given up. letGo undoes it. The caller
-// holds mu.
-func (e *Exporter) hold(en *entry) {
-	en.budget.pin(en)
-	e.inFlight[en] = struct{}{}
-}
-
-// letGo reports false if the entry was given up all the same, by a Shutdown that could not wait for
-// it: then it is counted already. The caller holds mu.
-func (e *Exporter) letGo(en *entry) bool {
-	if _, ok := e.inFlight[en]; !ok {
+// landed ends the flight of an entry. It reports false if the entry was given up all the same, by a Shutdown that
+// could not wait for it: then it is counted already. The caller holds mu.
+func (e *Exporter) landed(en *entry) bool {
+	if !en.inFlight {
 		return false
 	}
-	delete(e.inFlight, en)
-	en.budget.unpin(en)
+	en.budget.setInFlight(en, false)
 	return true
 }
 
@@ -85,7 +77,7 @@ func (e *Exporter) letGo(en *entry) bool {
 // after it has let go.
 func (e *Exporter) expire() (gone []*entry) {
 	now := e.now()
-	for en := e.queue.now.top(); en != nil; en = e.queue.now.top() {
+	for en := e.queue.oldest(); en != nil; en = e.queue.oldest() {
 		e.setEarly(en, false)
 		switch maxAge, from := e.cfg.Queue.MaxAge, en.from(); {
 		case from.IsZero():
@@ -171,7 +163,7 @@ func (e *Exporter) lost(en *entry, err error) {
 	if r == ReasonCorrupt {
 		e.stats.CorruptFiles++
 	}
-	if e.letGo(en) {
+	if e.landed(en) {
 		e.drop(en, r)
 	}
 	e.mu.Unlock()
@@ -188,7 +180,7 @@ func (e *Exporter) lost(en *entry, err error) {
 func (e *Exporter) settle(en *entry, out outcome, started time.Time, size int64) (reason Reason, again bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.letGo(en) {
+	if !e.landed(en) {
 		return "", true
 	}
 	now := time.Now()

@@ -62,23 +62,22 @@ type Exporter struct {
 	closed chan struct{} // closed when Shutdown is through
 	once   sync.Once
 
-	mu       sync.Mutex
-	seq      uint64
-	stats    Stats // the gauges in it are computed by Stats
-	memory   *budget
-	disk     *budget
-	queue    *sendQueue
-	unsaved  []*entry // waiting to be written to the storage folder, in order
-	gate     gate
-	wake     chan struct{}       // closed and replaced when a worker may have something to do
-	save     chan struct{}       // tells the writer of new work
-	inFlight map[*entry]struct{} // being sent or written to disk
-	drains   map[*drain]struct{}
-	early    int64 // entries that wait for the clock
-	opened   bool  // what it needs is there
-	openErr  error // of the last attempt to open it
-	stopped  bool  // nothing is taken or sent any more
-	shutErr  error // of the first Shutdown, set before closed is closed
+	mu      sync.Mutex
+	seq     uint64
+	stats   Stats // the gauges in it are computed by Stats
+	memory  *budget
+	disk    *budget
+	queue   *sendQueue
+	unsaved []*entry // waiting to be written to the storage folder, in order
+	gate    gate
+	wake    chan struct{} // closed and replaced when a worker may have something to do
+	save    chan struct{} // tells the writer of new work
+	drains  map[*drain]struct{}
+	early   int64 // entries that wait for the clock
+	opened  bool  // what it needs is there
+	openErr error // of the last attempt to open it
+	stopped bool  // nothing is taken or sent any more
+	shutErr error // of the first Shutdown, set before closed is closed
 }
 
 // newSender makes the transport that cfg names.
@@ -114,7 +113,7 @@ func shownEndpoint(cfg config.Exporter) string {
 // held is dropped and counted.
 func (e *Exporter) Enqueue(m Message) {
 	if cap(m.Body) > len(m.Body)+len(m.Body)/4+1024 {
-		// The queue is charged with the length; do not hold much more than that.
+		// Only the length counts in the queue: do not hold much more than that.
 		m.Body = append(make([]byte, 0, len(m.Body)), m.Body...)
 	}
 	if m.Layout == "" {
@@ -134,7 +133,7 @@ func (e *Exporter) Enqueue(m Message) {
 		e.drop(en, ReasonQueueFull)
 		full = true
 	default:
-		e.memory.charge(en)
+		e.memory.acquire(en)
 		for e.memory.over(0) {
 			full = true
 			e.drop(e.memory.victim(), ReasonQueueFull)
@@ -226,17 +225,11 @@ func (e *Exporter) Stats() Stats {
 	s.QueueMessages = e.memory.entries + e.disk.entries
 	s.Waiting = !e.opened && !e.stopped
 	var oldest *entry
-	older := func(en *entry) {
-		if oldest == nil || en.seq < oldest.seq {
-			oldest = en
-		}
-	}
-	for en := range e.inFlight {
-		older(en)
-	}
 	for _, b := range []*budget{e.memory, e.disk} {
 		for _, o := range b.owners {
-			older(o.all.top())
+			if en := o.entries.Front().Value.(*entry); oldest == nil || en.seq < oldest.seq {
+				oldest = en
+			}
 		}
 	}
 	if oldest != nil {

@@ -223,7 +223,7 @@ func TestShutdownWithHangingReceiver(t *testing.T) {
 			for range 20 {
 				e.Enqueue(message(t, "app", 0))
 			}
-			require.Eventually(t, func() bool { e.mu.Lock(); defer e.mu.Unlock(); return len(e.inFlight) == 4 }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return inFlight(e) == 4 }, 20*time.Second, time.Millisecond)
 			require.Equal(t, int64(200), balanced(t, e).Rows.Held)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
@@ -259,7 +259,7 @@ func TestShutdownWithStuckSender(t *testing.T) {
 	for range 20 {
 		e.Enqueue(message(t, "app", 0))
 	}
-	require.Eventually(t, func() bool { e.mu.Lock(); defer e.mu.Unlock(); return len(e.inFlight) == 4 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return inFlight(e) == 4 }, 20*time.Second, time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	require.ErrorContains(t, e.Shutdown(ctx), "does not end")

@@ -71,8 +71,8 @@ func prepare(cfg config.Exporter, opts Options) (*Exporter, error) {
 		tried: make(chan struct{}), done: make(chan struct{}), closed: make(chan struct{}),
 		memory: newBudget(cfg.Queue.Size), disk: newBudget(0), queue: newSendQueue(),
 		wake: make(chan struct{}), save: make(chan struct{}, 1),
-		inFlight: map[*entry]struct{}{}, drains: map[*drain]struct{}{},
-		stats: Stats{Rows: RowCounts{Dropped: map[Reason]int64{}}},
+		drains: map[*drain]struct{}{},
+		stats:  Stats{Rows: RowCounts{Dropped: map[Reason]int64{}}},
 	}
 	if e.now == nil {
 		e.now = time.Now

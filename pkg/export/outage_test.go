@@ -241,7 +241,7 @@ func TestClockBehindAtStart(t *testing.T) {
 
 	right.Store(true)
 	e.mu.Lock()
-	for _, en := range e.queue.later.items { // do not wait for clockCheck
+	for en := range e.queue.later { // do not wait for clockCheck
 		en.ready = time.Now()
 	}
 	e.wakeAll()

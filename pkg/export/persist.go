@@ -22,7 +22,7 @@ func (e *Exporter) takeOver(found inventory) {
 		e.stats.Rows.Recovered += en.Rows
 		e.stats.Rows.Held += en.Rows
 		rows += en.Rows
-		e.disk.charge(en)
+		e.disk.acquire(en)
 		e.queue.push(en, time.Now())
 	}
 	for e.disk.over(0) {
@@ -136,7 +136,7 @@ func (e *Exporter) nextUnsaved() (en *entry, gone []*entry) {
 			en = nil // dropped meanwhile
 		}
 	}
-	e.hold(en)
+	en.budget.setInFlight(en, true)
 	if en.size > e.disk.bound {
 		return en, nil
 	}
@@ -155,14 +155,14 @@ func (e *Exporter) nextUnsaved() (en *entry, gone []*entry) {
 func (e *Exporter) saved(en *entry, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.letGo(en) {
+	if !e.landed(en) {
 		return
 	}
 	if err == nil {
 		e.memory.release(en)
 		en.Body = nil
 		en.onDisk = true
-		e.disk.charge(en)
+		e.disk.acquire(en)
 		for d := range e.drains {
 			if en.seq <= d.upTo {
 				d.unsaved--

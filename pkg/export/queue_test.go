@@ -15,8 +15,10 @@ func held(e *Exporter) map[string][]uint64 {
 	defer e.mu.Unlock()
 	out := map[string][]uint64{}
 	for name, o := range e.memory.owners {
-		for _, en := range o.all.items {
-			out[name] = append(out[name], en.seq)
+		for place := o.entries.Front(); place != nil; place = place.Next() {
+			if en := place.Value.(*entry); !en.inFlight {
+				out[name] = append(out[name], en.seq)
+			}
 		}
 	}
 	return out
@@ -30,7 +32,7 @@ func stuck(t *testing.T, queueSize int64) *Exporter {
 	s := &stuckSender{release: make(chan struct{})}
 	e := startWith(t, cfg, s)
 	e.Enqueue(Message{Rows: 1, Owner: "in flight"})
-	require.Eventually(t, func() bool { e.mu.Lock(); defer e.mu.Unlock(); return len(e.inFlight) == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return inFlight(e) == 1 }, 20*time.Second, time.Millisecond)
 	t.Cleanup(func() {
 		close(s.release)
 		stop(t, e)
@@ -79,16 +81,14 @@ func TestQueueHoldsNoMoreThanItCounts(t *testing.T) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, en := range e.memory.owners["a"].all.items {
-		require.Less(t, cap(en.Body), 2000)
-	}
+	e.memory.each(func(en *entry) { require.Less(t, cap(en.Body), 2000) })
 }
 
 // The budget agrees with a plain count whatever is done to it.
 func TestBudgetAgainstModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	b := newBudget(1 << 20)
-	free, pinned := map[*entry]bool{}, map[*entry]bool{}
+	free, flying := map[*entry]bool{}, map[*entry]bool{}
 	any := func(m map[*entry]bool) *entry {
 		for en := range m {
 			return en
@@ -99,24 +99,24 @@ func TestBudgetAgainstModel(t *testing.T) {
 		switch rng.IntN(6) {
 		case 0, 1, 2:
 			en := newEntry(uint64(i), Message{Body: make([]byte, rng.IntN(20_000)), Owner: fmt.Sprint(rng.IntN(5))})
-			b.charge(en)
+			b.acquire(en)
 			free[en] = true
 		case 3:
 			if en := any(free); en != nil {
-				b.pin(en)
+				b.setInFlight(en, true)
 				delete(free, en)
-				pinned[en] = true
+				flying[en] = true
 			}
 		case 4:
-			if en := any(pinned); en != nil {
-				b.unpin(en)
-				delete(pinned, en)
+			if en := any(flying); en != nil {
+				b.setInFlight(en, false)
+				delete(flying, en)
 				free[en] = true
 			}
 		case 5:
-			if en := any(pinned); en != nil {
+			if en := any(flying); en != nil {
 				b.release(en)
-				delete(pinned, en)
+				delete(flying, en)
 			}
 		}
 		for b.over(0) {
@@ -142,12 +142,58 @@ func TestBudgetAgainstModel(t *testing.T) {
 		for en := range free {
 			used += en.size
 		}
-		for en := range pinned {
+		for en := range flying {
 			used += en.size
 			pins += en.size
 		}
 		require.Equal(t, used, b.used)
-		require.Equal(t, pins, b.pinned)
-		require.Equal(t, int64(len(free)+len(pinned)), b.entries)
+		require.Equal(t, pins, b.inFlight)
+		require.Equal(t, int64(len(free)+len(flying)), b.entries)
 	}
+}
+
+// inFlight counts the entries that are being sent or written to disk.
+func inFlight(e *Exporter) (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, b := range []*budget{e.memory, e.disk} {
+		b.each(func(en *entry) {
+			if en.inFlight {
+				n++
+			}
+		})
+	}
+	return n
+}
+
+// What waits goes when its time has come, the oldest first; what the receiver asked to wait for is not hurried.
+func TestSendQueue(t *testing.T) {
+	now := time.Now()
+	q := newSendQueue()
+	add := func(seq uint64, wait time.Duration, asked bool) *entry {
+		en := newEntry(seq, Message{})
+		en.ready, en.asked = now.Add(wait), asked
+		q.push(en, now)
+		return en
+	}
+	order := func() (seqs []uint64) {
+		for en := q.oldest(); en != nil; en = q.oldest() {
+			q.remove(en)
+			seqs = append(seqs, en.seq)
+		}
+		return seqs
+	}
+	add(5, 0, false)
+	add(2, time.Second, false)
+	add(1, time.Minute, true)
+	add(4, time.Hour, false)
+	gone := add(3, 2*time.Second, false)
+	require.Equal(t, now.Add(time.Second), q.promote(now))
+	q.remove(gone)
+	require.Equal(t, now.Add(time.Minute), q.promote(now.Add(10*time.Second)))
+	require.Equal(t, []uint64{2, 5}, order())
+	q.hurry()
+	require.Equal(t, []uint64{4}, order())
+	require.True(t, q.promote(now.Add(time.Minute)).IsZero())
+	require.Equal(t, []uint64{1}, order())
 }

@@ -123,15 +123,11 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 func (e *Exporter) abandon() (rows int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for en := range e.inFlight { // sends that do not end
-		e.letGo(en)
-	}
-	for {
-		en := e.memory.victim()
-		if en == nil {
-			return rows
-		}
+	e.disk.each(func(en *entry) { e.landed(en) }) // sends that do not end: it stays there
+	e.memory.each(func(en *entry) {
 		rows += en.Rows
+		e.landed(en)
 		e.drop(en, ReasonShutdown)
-	}
+	})
+	return rows
 }

@@ -419,7 +419,7 @@ func TestStorageThatHangs(t *testing.T) {
 	for i := range 50_000 {
 		e.Enqueue(Message{Body: make([]byte, 1000), Rows: 1})
 		if i == 0 {
-			require.Eventually(t, func() bool { e.mu.Lock(); defer e.mu.Unlock(); return len(e.inFlight) == 1 }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return inFlight(e) == 1 }, 20*time.Second, time.Millisecond)
 		}
 	}
 	s := balanced(t, e)

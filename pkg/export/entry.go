@@ -1,0 +1,46 @@
+package export
+
+import (
+	"container/list"
+	"time"
+)
+
+// entryOverhead is what a held message costs beside its body; it counts in the queue's bytes, so
+// that a flood of tiny messages is bounded too.
+const entryOverhead = 512
+
+// entry is a message that the exporter holds. All fields but Message, seq and size are guarded by
+// Exporter.mu. Body is nil while it is only on disk.
+type entry struct {
+	Message
+	seq  uint64 // order of arrival; with storage, the name of its file
+	size int64  // bytes that it takes of a budget, fixed
+
+	budget   *budget       // that it takes part of; nil once it has left
+	place    *list.Element // among its owner's entries there
+	inFlight bool          // being sent or written to disk: it cannot be given up
+	onDisk   bool
+
+	retry   backoffState
+	tries   int
+	firstAt time.Time // of the first try
+	ready   time.Time // not to be sent before this
+	asked   bool      // ready is not for this side to cut short: the receiver asked for it, or the clock
+	early   bool      // it waits for the clock
+	index   int       // in sendQueue.now; -1 outside
+}
+
+func newEntry(seq uint64, m Message) *entry {
+	// Without what they have of the monotonic clock, which stands still while a machine is suspended and does
+	// not follow when the clock is set: ages are those that a receiver sees.
+	m.Start, m.End = m.Start.Round(0), m.End.Round(0)
+	return &entry{Message: m, seq: seq, size: int64(len(m.Body)+len(m.Owner)) + entryOverhead, index: -1}
+}
+
+// from is the time that receivers judge a request by: its start.
+func (en *entry) from() time.Time {
+	if en.Start.IsZero() {
+		return en.End
+	}
+	return en.Start
+}

@@ -75,6 +75,25 @@ type Exporter struct {
 	Rotation Rotation
 }
 
+// URL is where an otlp-http exporter posts to.
+func (e *Exporter) URL() string {
+	if e.ProfilesEndpoint != "" {
+		return e.ProfilesEndpoint
+	}
+	return e.Endpoint + ProfilesPath
+}
+
+// Destination names where the exporter sends to, for messages: without secrets.
+func (e *Exporter) Destination() string {
+	switch {
+	case e.Transport == TransportFile:
+		return e.Path
+	case e.ProfilesEndpoint != "":
+		return withoutCredentials(e.ProfilesEndpoint)
+	}
+	return withoutCredentials(e.Endpoint)
+}
+
 // Written is how the endpoint was written, for messages about it.
 type Written struct {
 	Scheme string // http, https, or "" where there was none

@@ -15,7 +15,7 @@ var addressKeys = []string{"endpoint", "profiles_endpoint", "oauth2.token_url", 
 
 // String names the exporter and where it sends, and no secret.
 func (e Exporter) String() string {
-	return fmt.Sprintf("exporter %q (%s to %s)", e.Name, e.Transport, e.address())
+	return fmt.Sprintf("exporter %q (%s to %s)", e.Name, e.Transport, e.Destination())
 }
 
 // GoString is String: %#v shows no secret either.

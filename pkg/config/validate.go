@@ -205,7 +205,7 @@ func (d *draft) credentials(local bool) {
 	// http:// chooses plain text for the data; credentials need to be said aloud.
 	if v, ok := d.strongest("insecure"); ok {
 		if insecure, err := parseBool(v.value); err == nil && insecure {
-			d.notice(carrier, "credentials go over plain text to %s: anyone on the way can read them", d.address())
+			d.notice(carrier, "credentials go over plain text to %s: anyone on the way can read them", d.Destination())
 			return
 		}
 	}
@@ -259,18 +259,6 @@ func (d *draft) proxy() {
 		d.problem("proxy_url", d.where("proxy_url"), "got %s, takes the URL of an HTTP proxy, such as http://proxy:3128: what goes through it is encrypted if the endpoint is", describe(withoutCredentials(d.ProxyURL)))
 	case d.Transport == TransportGRPC && strings.HasPrefix(d.Endpoint, "unix:"):
 		d.notice("proxy_url", "has no effect: the endpoint is a socket of this machine")
-	}
-}
-
-// address is the endpoint for messages.
-func (e *Exporter) address() string {
-	switch {
-	case e.Transport == TransportFile:
-		return e.Path
-	case e.ProfilesEndpoint != "":
-		return withoutCredentials(e.ProfilesEndpoint)
-	default:
-		return withoutCredentials(e.Endpoint)
 	}
 }
 

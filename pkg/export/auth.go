@@ -3,8 +3,6 @@ package export
 import (
 	"context"
 	"encoding/base64"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -30,21 +28,13 @@ type auth struct {
 	known    []string // every secret seen, for redaction
 }
 
-// newAuth validates headers. It reads no file: see refresh.
-func newAuth(exporter config.Exporter) (*auth, error) {
-	headers, cfg := exporter.Headers, exporter.Auth
-	a := &auth{headers: headers, cfg: cfg, token: cfg.BearerToken, password: cfg.Password}
-	for _, h := range headers {
-		if err := checkHeader(h.Key, h.Value); err != nil {
-			return nil, err
-		}
+// newAuth reads no file: see refresh.
+func newAuth(exporter config.Exporter) *auth {
+	cfg := exporter.Auth
+	a := &auth{headers: exporter.Headers, cfg: cfg, token: cfg.BearerToken, password: cfg.Password}
+	for _, h := range exporter.Headers {
 		if config.CredentialHeader(strings.ToLower(h.Key)) {
 			a.learn(h.Value)
-		}
-	}
-	if cfg.BearerToken != "" || cfg.BearerTokenFile != "" {
-		if cfg.Username != "" || cfg.Password != "" || cfg.PasswordFile != "" {
-			return nil, errors.New("auth: set either a bearer token or a username and password, not both")
 		}
 	}
 	a.tokens = newTokens(exporter, a.learn)
@@ -55,10 +45,7 @@ func newAuth(exporter config.Exporter) (*auth, error) {
 	}
 	a.learn(cfg.BearerToken)
 	a.learnPassword(cfg.Password)
-	if err := checkToken(cfg.BearerToken); err != nil {
-		return nil, err
-	}
-	return a, nil
+	return a
 }
 
 // has tells whether the settings have this header, which may be there once only.
@@ -66,18 +53,10 @@ func (a *auth) has(key string) bool {
 	return slices.ContainsFunc(a.headers, func(h config.Header) bool { return strings.EqualFold(h.Key, key) })
 }
 
-// secret tells whether requests carry anything that must not be seen on the network.
-func (a *auth) secret() bool {
-	return len(a.headers) > 0 || a.tokens != nil || a.token != "" || a.cfg.BearerTokenFile != "" || a.cfg.Username != ""
-}
-
 // refresh reads the secret files again. On an error the last values stay.
 func (a *auth) refresh() error {
 	if a.cfg.BearerTokenFile != "" {
 		v, err := readSecret("auth.bearer_token_file", a.cfg.BearerTokenFile)
-		if err == nil {
-			err = checkToken(v)
-		}
 		if err != nil {
 			return err
 		}
@@ -186,36 +165,4 @@ func (a *auth) secrets() []string {
 	list := slices.Clone(a.known)
 	slices.SortFunc(list, func(x, y string) int { return len(y) - len(x) })
 	return list
-}
-
-// checkToken refuses a token that could not be sent.
-func checkToken(token string) error {
-	if err := checkHeader("authorization", token); err != nil {
-		return fmt.Errorf("auth: the bearer token: %w", err)
-	}
-	return nil
-}
-
-// checkHeader refuses what neither gRPC nor HTTP would send. The error does not show the value.
-func checkHeader(key, value string) error {
-	if key == "" {
-		return errors.New("headers: a header has an empty name")
-	}
-	for i := range len(key) {
-		c := key[i]
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_', c == '.':
-		default:
-			return fmt.Errorf("headers: the name %q holds %q: letters, digits, '-', '_' and '.' are allowed", key, c)
-		}
-	}
-	if strings.HasPrefix(strings.ToLower(key), "grpc-") {
-		return fmt.Errorf("headers: the name %q is reserved: names with grpc- belong to gRPC", key)
-	}
-	for i := range len(value) {
-		if c := value[i]; c < 0x20 || c > 0x7e {
-			return fmt.Errorf("headers: the value of %q holds a byte that is not printable ASCII", key)
-		}
-	}
-	return nil
 }

@@ -2,9 +2,7 @@ package export
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +12,6 @@ import (
 )
 
 const (
-	defaultTimeout = 10 * time.Second
 	// maxAhead is how far in the future data may be: receivers refuse more.
 	maxAhead = 10 * time.Minute
 	// clockCheck is how often data that is further ahead is compared with the clock again.
@@ -87,26 +84,8 @@ func newSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string) (s
 		return newGRPCSender(cfg, a, log, userAgent)
 	case config.TransportHTTP:
 		return newHTTPSender(cfg, a, log, userAgent)
-	case config.TransportFile:
-		return newFileSender(cfg, log)
 	}
-	return nil, fmt.Errorf("exporter: got %q: take %s, %s or %s", cfg.Transport,
-		config.TransportGRPC, config.TransportHTTP, config.TransportFile)
-}
-
-// shownEndpoint names where an exporter sends to, without secrets.
-func shownEndpoint(cfg config.Exporter) string {
-	switch cfg.Transport {
-	case config.TransportFile:
-		return cfg.Path
-	case config.TransportHTTP:
-		if u, err := profilesURL(cfg); err == nil {
-			return shownURL(u)
-		}
-		return "an endpoint that is no URL"
-	}
-	target := grpcTarget(cfg.Endpoint)
-	return target[strings.LastIndex(target, "@")+1:]
+	return newFileSender(cfg, log)
 }
 
 // Enqueue takes m over. It never waits for a disk or a network and never fails: what cannot be
@@ -242,4 +221,4 @@ func (e *Exporter) Stats() Stats {
 func (e *Exporter) Name() string { return e.cfg.Name }
 
 // Destination names where the exporter sends to, without secrets.
-func (e *Exporter) Destination() string { return shownEndpoint(e.cfg) }
+func (e *Exporter) Destination() string { return e.cfg.Destination() }

@@ -34,9 +34,6 @@ type fileWriter interface {
 var encoders = make(chan struct{}, 1)
 
 func newFileSender(cfg config.Exporter, log *eventLog) (*fileSender, error) {
-	if cfg.Path == "" {
-		return nil, fmt.Errorf("path: not set: name a file")
-	}
 	s := &fileSender{path: cfg.Path, layout: cfg.OTLPVersion}
 	problem := func(err error) { log.warnf("rotation", "%v", err) }
 	switch info, err := os.Stat(cfg.Path); {
@@ -48,9 +45,6 @@ func newFileSender(cfg config.Exporter, log *eventLog) (*fileSender, error) {
 		}
 	}
 	switch cfg.Format {
-	case "otlp-json", "":
-		s.encode = jsonLine
-		s.out = newAppendFile(cfg.Path, cfg.Rotation, lineEnd, problem)
 	case "otlp-proto":
 		s.encode = protoRecord
 		s.out = newAppendFile(cfg.Path, cfg.Rotation, protoEnd, problem)
@@ -58,7 +52,8 @@ func newFileSender(cfg config.Exporter, log *eventLog) (*fileSender, error) {
 		s.encode = pprofRecord
 		s.out = newNumberedFiles(cfg.Path, cfg.Rotation, problem)
 	default:
-		return nil, fmt.Errorf("format: got %q: take otlp-json, otlp-proto or pprof", cfg.Format)
+		s.encode = jsonLine
+		s.out = newAppendFile(cfg.Path, cfg.Rotation, lineEnd, problem)
 	}
 	return s, nil
 }

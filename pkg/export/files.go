@@ -79,10 +79,15 @@ func readSecret(key, file string) (string, error) {
 	switch {
 	case secret == "":
 		return "", fmt.Errorf("%s: %s is empty: it takes the secret and nothing else", key, file)
-	case strings.ContainsFunc(secret, func(r rune) bool { return r < ' ' || r > '~' }):
+	case !printable(secret):
 		return "", fmt.Errorf("%s: %s holds more than one line, or characters other than printable ASCII: it takes the secret and nothing else", key, file)
 	}
 	return secret, nil
+}
+
+// printable tells whether s can stand in a header.
+func printable(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 // certificates reads the certificates to trust, nil for the system's, and the client's, if there are any.

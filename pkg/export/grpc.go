@@ -122,11 +122,8 @@ func newGRPCSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 		opts = append(opts, grpc.WithCompressor(grpcGzip{})) //nolint:staticcheck // deprecated in favour of the registry
 	case compressZstd:
 		s.call = append(s.call, grpc.UseCompressor(compressZstd))
-	case compressNone, "":
-	default:
-		return nil, fmt.Errorf("compression: got %q: take gzip, zstd or none", cfg.Compression)
 	}
-	target := grpcTarget(cfg.Endpoint)
+	target := cfg.Endpoint
 	if proxy := proxyURL(cfg); proxy != nil && !strings.HasPrefix(target, "unix:") {
 		// The proxy looks the name up.
 		opts = append(opts, grpc.WithContextDialer(dialThrough(proxy)))
@@ -138,16 +135,6 @@ func newGRPCSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 		return nil, fmt.Errorf("endpoint %q: %w", cfg.Endpoint, err)
 	}
 	return s, nil
-}
-
-// grpcTarget takes an http or https scheme off: it has said what it has to say, about TLS.
-func grpcTarget(endpoint string) string {
-	for _, scheme := range []string{"http://", "https://"} {
-		if len(endpoint) > len(scheme) && strings.EqualFold(endpoint[:len(scheme)], scheme) {
-			return strings.TrimSuffix(endpoint[len(scheme):], "/")
-		}
-	}
-	return endpoint
 }
 
 // hostPort takes the name of a resolver off a target.

@@ -278,8 +278,7 @@ func startWith(t testing.TB, cfg config.Exporter, to sender) *Exporter {
 func startWithOptions(t testing.TB, cfg config.Exporter, to sender, opts Options) *Exporter {
 	t.Helper()
 	opts.Logger = (&capture{}).logger()
-	e, err := prepare(cfg, opts)
-	require.NoError(t, err)
+	e := prepare(cfg, opts)
 	go e.run(func() (sender, error) { return to, nil }, false)
 	require.NoError(t, e.Opened(t.Context()))
 	return e

@@ -25,7 +25,6 @@ import (
 )
 
 const (
-	profilesPath   = "/v1development/profiles"
 	maxHTTPHeaders = 64 << 10
 	mediaProto     = "application/x-protobuf"
 	mediaJSON      = "application/json"
@@ -51,65 +50,19 @@ type httpSender struct {
 	version uint64 // of the TLS settings that client has
 }
 
-// profilesURL is where an otlp-http exporter posts to.
-func profilesURL(cfg config.Exporter) (*url.URL, error) {
-	key, raw := "profiles_endpoint", cfg.ProfilesEndpoint
-	if raw == "" {
-		key, raw = "endpoint", cfg.Endpoint
-	}
-	if !strings.Contains(raw, "://") {
-		if cfg.Insecure {
-			raw = "http://" + raw
-		} else {
-			raw = "https://" + raw
-		}
-	}
-	u, err := url.Parse(raw)
-	if err != nil {
-		// The error holds the whole URL, which may hold a password.
-		return nil, fmt.Errorf("%s is not a URL", key)
-	}
-	if u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, fmt.Errorf("%s: got %q: take http://host:port or https://host:port", key, shownURL(u))
-	}
-	if key == "endpoint" {
-		u = u.JoinPath(profilesPath)
-	}
-	return u, nil
-}
-
 // shownURL is u for log lines: without user, password and query.
 func shownURL(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
 func newHTTPSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string) (*httpSender, error) {
-	u, err := profilesURL(cfg)
+	u, err := url.Parse(cfg.URL())
 	if err != nil {
-		return nil, err
+		return nil, errors.New("endpoint: not a URL") // the error has all of it, which may be a secret
 	}
 	s := &httpSender{
-		url: u, layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent, versioned: versioned(cfg.OTLPVersion),
+		url: u, json: cfg.Encoding == "json", layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent, versioned: versioned(cfg.OTLPVersion),
 		auth: a, log: log, consumers: max(cfg.Queue.NumConsumers, 1), diagnosis: newDiagnosis(cfg, u.Scheme == "http"), proxy: proxyOf(cfg),
-	}
-	switch cfg.Encoding {
-	case "proto", "":
-	case "json":
-		s.json = true
-	default:
-		return nil, fmt.Errorf("encoding: got %q: take proto or json", cfg.Encoding)
-	}
-	if _, err := compressed(cfg.Compression, nil); err != nil {
-		return nil, fmt.Errorf("compression: %w", err)
-	}
-	if u.Scheme == "http" && !cfg.Insecure && (a.secret() || u.User != nil) {
-		return nil, errors.New("profiles_endpoint is http:// and there are headers or credentials: " +
-			"use https://, or set insecure: true to send them in plain text")
-	}
-	if u.User != nil {
-		password, _ := u.User.Password()
-		a.learn(password)
-		a.learn(basic(u.User.Username(), password))
 	}
 	if u.Scheme == "https" {
 		s.tls, err = newTLSSource(cfg.TLS, func(err error) { log.warnf("tls reload", "%v", err) })
@@ -204,17 +157,13 @@ func (s *httpSender) send(ctx context.Context, body []byte) (out outcome) {
 func (s *httpSender) setHeaders(req *http.Request, media string, used credential) {
 	req.Header.Set("Content-Type", media)
 	req.Header.Set("User-Agent", s.userAgent)
-	if s.compression != compressNone && s.compression != "" {
+	if s.compression != compressNone {
 		req.Header.Set("Content-Encoding", s.compression)
 	}
 	if s.versioned {
 		req.Header.Set(versionHeader, profilesVersion)
 	}
 	for _, h := range s.auth.headers {
-		if strings.EqualFold(h.Key, "host") {
-			req.Host = h.Value
-			continue
-		}
 		req.Header.Set(h.Key, h.Value)
 	}
 	if used.header != "" {
@@ -260,7 +209,7 @@ func (s *httpSender) outcome(resp *http.Response, answer []byte, readErr error) 
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		out.hint = "check auth and headers"
 	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
-		out.hint = "the endpoint does not know " + profilesPath + ": check endpoint and profiles_endpoint, and whether the receiver has " +
+		out.hint = "the endpoint does not know " + config.ProfilesPath + ": check endpoint and profiles_endpoint, and whether the receiver has " +
 			"profiles turned on (the Collector: --feature-gates=service.profilesSupport)"
 	case code == http.StatusBadRequest && s.compression == compressZstd && out.hint == "":
 		out.hint = "the receiver may not take this compression, as Pyroscope and Parca do not: set compression: gzip"

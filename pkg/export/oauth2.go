@@ -128,8 +128,8 @@ func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, *tokenError) {
 	}
 	fresh, err := request.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
 	if err == nil {
-		if checkErr := checkToken(fresh.AccessToken); checkErr != nil {
-			return nil, &tokenError{what: fmt.Sprintf("what %s gave cannot be sent: %v", t.shown(), checkErr)}
+		if !printable(fresh.AccessToken) {
+			return nil, &tokenError{what: "the token of " + t.shown() + " cannot be sent: it has characters other than printable ASCII"}
 		}
 		return fresh, nil
 	}

@@ -25,8 +25,8 @@ var errStopped = errors.New("the exporter was stopped")
 
 var errOpenHangs = fmt.Errorf("a file or folder that the settings name has not answered for %s: look at its file system", openTimeout)
 
-// New starts an exporter. It connects to nothing yet. The error names the setting; the caller names the
-// exporter.
+// New starts an exporter with settings that package config has loaded, and so judged. It connects to nothing yet. The
+// error names the setting; the caller names the exporter.
 //
 // Unless it is to be patient, New opens what the settings alone could not show (certificates, secret files, the
 // storage folder and its lock) and returns what is wrong with them.
@@ -34,10 +34,7 @@ func New(cfg config.Exporter, opts Options) (*Exporter, error) {
 	if opts.UserAgent == "" {
 		opts.UserAgent = "ig-otel-profiles"
 	}
-	e, err := prepare(cfg, opts)
-	if err != nil {
-		return nil, err
-	}
+	e := prepare(cfg, opts)
 	go e.run(func() (sender, error) { return newSender(e.cfg, e.auth, e.log, opts.UserAgent) }, opts.Patient)
 	if opts.Patient {
 		return e, nil
@@ -54,20 +51,14 @@ func New(cfg config.Exporter, opts Options) (*Exporter, error) {
 }
 
 // prepare makes an exporter that holds messages and does nothing else.
-func prepare(cfg config.Exporter, opts Options) (*Exporter, error) {
+func prepare(cfg config.Exporter, opts Options) *Exporter {
 	if opts.Logger == nil {
 		opts.Logger = logrus.StandardLogger()
 	}
-	if cfg.Timeout <= 0 {
-		cfg.Timeout = defaultTimeout
-	}
-	a, err := newAuth(cfg)
-	if err != nil {
-		return nil, err
-	}
+	a := newAuth(cfg)
 	e := &Exporter{
 		cfg: cfg, now: opts.Now, obs: opts.Observer, auth: a,
-		log:   newEventLog(opts.Logger, fmt.Sprintf("exporter %q (%s to %s): ", cfg.Name, cfg.Transport, shownEndpoint(cfg)), a.secrets),
+		log:   newEventLog(opts.Logger, fmt.Sprintf("exporter %q (%s to %s): ", cfg.Name, cfg.Transport, cfg.Destination()), a.secrets),
 		tried: make(chan struct{}), done: make(chan struct{}), closed: make(chan struct{}),
 		memory: newBudget(cfg.Queue.Size), disk: newBudget(0), queue: newSendQueue(),
 		wake: make(chan struct{}), save: make(chan struct{}, 1),
@@ -78,7 +69,7 @@ func prepare(cfg config.Exporter, opts Options) (*Exporter, error) {
 		e.now = time.Now
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	return e, nil
+	return e
 }
 
 // Opened waits for the first attempt to open what the exporter needs. The error is what was wrong with it; a

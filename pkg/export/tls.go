@@ -109,12 +109,8 @@ func buildTLS(cfg config.TLS) (*tls.Config, error) {
 		ServerName:         cfg.ServerNameOverride,
 		InsecureSkipVerify: cfg.InsecureSkipVerify,
 	}
-	switch cfg.MinVersion {
-	case "", "1.2":
-	case "1.3":
+	if cfg.MinVersion == "1.3" {
 		c.MinVersion = tls.VersionTLS13
-	default:
-		return nil, fmt.Errorf("tls.min_version: got %q: take 1.2 or 1.3", cfg.MinVersion)
 	}
 
 	var err error

@@ -84,13 +84,24 @@ func TestProtocolVersion(t *testing.T) {
 	}
 }
 
+// loaded are the settings that package config makes of variables of the exporter test.
+func loaded(t *testing.T, variables ...string) config.Exporter {
+	t.Helper()
+	for i, v := range variables {
+		variables[i] = config.EnvPrefix + "TEST_" + v
+	}
+	cfg, err := config.Load(config.Sources{Environ: variables}).Exporter("test")
+	require.NoError(t, err)
+	return cfg
+}
+
 func TestGRPCTargets(t *testing.T) {
 	socket := "unix:" + filepath.Join(t.TempDir(), "s")
 	recvtest.StartGRPC(t, recvtest.GRPCConfig{Addr: socket})
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
-	for _, target := range []string{r.Addr, "http://" + r.Addr, "HTTP://" + r.Addr + "/", "dns:///" + r.Addr, "passthrough:///" + r.Addr, socket} {
+	for _, target := range []string{r.Addr, "http://" + r.Addr, "HTTP://" + r.Addr + "/", "dns:" + r.Addr, "dns:///" + r.Addr, "passthrough:///" + r.Addr, socket} {
 		t.Run(target, func(t *testing.T) {
-			e, _ := open(t, settings(config.TransportGRPC, target))
+			e, _ := open(t, loaded(t, "ENDPOINT="+target, "INSECURE=true"))
 			e.Enqueue(message(t, "app", 0))
 			drainAll(t, e)
 			require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
@@ -100,18 +111,14 @@ func TestGRPCTargets(t *testing.T) {
 
 func TestHTTPURLs(t *testing.T) {
 	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
-	host := r.URL[len("http://"):]
 	for name, tc := range map[string]struct{ endpoint, profiles, path string }{
 		"endpoint":          {r.URL, "", "/v1development/profiles"},
 		"slash":             {r.URL + "/", "", "/v1development/profiles"},
 		"path":              {r.URL + "/otlp", "", "/otlp/v1development/profiles"},
-		"no scheme":         {host, "", "/v1development/profiles"},
 		"profiles_endpoint": {"http://127.0.0.1:1", r.URL + "/mine", "/mine"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := settings(config.TransportHTTP, tc.endpoint)
-			cfg.ProfilesEndpoint = tc.profiles
-			e, _ := open(t, cfg)
+			e, _ := open(t, loaded(t, "EXPORTER=otlp-http", "ENDPOINT="+tc.endpoint, "PROFILES_ENDPOINT="+tc.profiles))
 			e.Enqueue(message(t, "app", 0))
 			drainAll(t, e)
 			list := r.Requests()

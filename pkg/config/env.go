@@ -98,7 +98,7 @@ func (s *Set) readNamed(env map[string]string) {
 				}
 			}
 		}
-		if setting == nil || !namesExporter(byEnvName, name) && misspelt(rest, known) {
+		if setting == nil || !slices.Contains(known, name) && slip(env, name, known) {
 			s.unknownVariable(variable, rest, known, byEnvName)
 			continue
 		}
@@ -117,18 +117,15 @@ func (s *Set) readNamed(env map[string]string) {
 	}
 }
 
-func namesExporter(byEnvName map[string][]string, name string) bool {
-	_, ok := byEnvName[name]
-	return ok
-}
-
-// misspelt is true where the name of an exporter that exists stands in front of a key that does not:
-// PROD_TSL_CA_FILE is a slip in PROD's, not the ca_file of PROD_TSL.
-func misspelt(rest string, known []string) bool {
-	return slices.ContainsFunc(known, func(name string) bool {
-		key, ok := strings.CutPrefix(rest, name+"_")
-		return ok && nearest(key, envSuffixes()) != ""
-	})
+// slip is true for a key of an exporter that nothing else tells of, but whose name begins with that of one that exists:
+// PROD_TSL_INSECURE is a slip in PROD's, and no exporter PROD_TSL.
+func slip(env map[string]string, name string, known []string) bool {
+	for _, key := range definingKeys {
+		if env[EnvPrefix+name+"_"+strings.ToUpper(key)] != "" {
+			return false
+		}
+	}
+	return slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(name, k+"_") })
 }
 
 func envSuffixes() []string {
@@ -139,39 +136,22 @@ func envSuffixes() []string {
 	return out
 }
 
+// unknownVariable tells the exporter whose name a variable has. Where there is none, nobody could ask for it.
 func (s *Set) unknownVariable(variable, rest string, known []string, byEnvName map[string][]string) {
 	for _, name := range known {
 		key, ok := strings.CutPrefix(rest, name+"_")
 		if !ok {
 			continue
 		}
-		hint := "; the reference lists all settings"
-		if near := nearest(key, envSuffixes()); near != "" {
-			hint = "; the nearest one is " + EnvPrefix + name + "_" + near
-		}
 		for _, exporter := range append(byEnvName[name], BuiltIn)[:max(len(byEnvName[name]), 1)] {
 			if d := s.drafts[exporter]; d != nil {
-				d.problems = append(d.problems, &Problem{Exporter: exporter, Key: variable, Text: "unknown variable" + hint})
+				text := "unknown variable; " + oneOf(EnvPrefix+name+"_", key, "an exporter", envSuffixes())
+				d.problems = append(d.problems, &Problem{Exporter: exporter, Key: variable, Text: text})
 				return
 			}
 		}
 	}
-	// No exporter of that name: find the place where what follows is nearest to a key.
-	best, name := "", ""
-	for i := range rest {
-		if i == 0 || rest[i] != '_' {
-			continue
-		}
-		if near := nearest(rest[i+1:], envSuffixes()); near != "" && (best == "" || distance(rest[i+1:], near) < distance(rest[len(name)+1:], best)) {
-			best, name = near, rest[:i]
-		}
-	}
-	if best == "" {
-		s.problems = append(s.problems, &Problem{Key: variable, Text: "unknown variable; it takes the form " + EnvPrefix + "<NAME>_<KEY>, such as " + EnvPrefix + "PROD_ENDPOINT"})
-		return
-	}
-	d := s.draft(strings.ToLower(name), sourceEnvironment)
-	d.problems = append(d.problems, &Problem{Exporter: d.Name, Key: variable, Text: "unknown variable; the nearest one is " + EnvPrefix + name + "_" + best})
+	s.problems = append(s.problems, &Problem{Key: variable, Text: "unknown variable; it takes the form " + EnvPrefix + "<NAME>_<KEY>, such as " + EnvPrefix + "PROD_ENDPOINT"})
 }
 
 // readOTel takes the standard variables for the built-in exporter
@@ -233,11 +213,7 @@ func (d *draft) unknownOTel(env map[string]string) {
 		if !ok || slices.Contains(known, suffix) {
 			continue
 		}
-		hint := ""
-		if near := nearest(suffix, known); near != "" {
-			hint = "; the nearest one is " + otelProfilesPrefix + near
-		}
-		d.warn("%s is ignored: unknown variable%s", variable, hint)
+		d.warn("%s is ignored: unknown variable; %s", variable, oneOf(otelProfilesPrefix, suffix, otelProfilesPrefix, known))
 	}
 }
 

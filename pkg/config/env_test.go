@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ func builtIn(t *testing.T, environ ...string) (Exporter, []string) {
 	require.Empty(t, set.Problems())
 	e, err := set.Exporter(BuiltIn)
 	require.NoError(t, err)
-	return e, set.Notices()
+	return e, notices(set)
 }
 
 // The examples and rules of https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
@@ -182,4 +183,13 @@ prod-tls: {endpoint: 'c:4317'}
 	// The built-in one, in a daemon.
 	set = load(EnvPrefix + "OTLP_TIMEOUT=3s")
 	require.Equal(t, 3*time.Second, get(set, "otlp").Timeout)
+}
+
+// notices are those of all exporters.
+func notices(set *Set) []string {
+	all := slices.Clone(set.notices)
+	for _, name := range set.Names() {
+		all = append(all, set.drafts[name].notices...)
+	}
+	return all
 }

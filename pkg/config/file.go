@@ -103,11 +103,14 @@ func isSetting(key string, value any) bool {
 
 func (s *Setting) takesMap() bool { return s.Type == "key=value list" }
 
+// definingKeys are the settings that make an exporter.
+var definingKeys = []string{"exporter", "endpoint", "profiles_endpoint", "preset", "path"}
+
 // definesExporter is true for a map that holds an exporter, or the rest of its name. In doubt (the
 // map stands beside settings, so that it may as well be a misspelt group) only the key `exporter`
 // counts.
 func definesExporter(m map[string]any, doubt bool) bool {
-	keys := []string{"exporter", "endpoint", "preset", "path"}
+	keys := definingKeys
 	if doubt {
 		keys = keys[:1]
 	}
@@ -182,35 +185,21 @@ func (d *draft) readMap(prefix string, body map[string]any, file string) {
 	}
 }
 
-// unknownKey answers with the nearest key: of the same group first, then one with the same last part
-// elsewhere.
+// unknownKey answers with the key that is meant: one of that name elsewhere, or one that stands there.
 func (d *draft) unknownKey(path, file string) {
-	group, rest, inGroup := strings.Cut(path, ".")
-	inGroup = inGroup && groups[group]
-	candidates, prefix, word := topKeys(), "", path
-	if inGroup {
-		candidates, prefix, word = keysBelow(group), group+".", rest
+	group, word, inGroup := strings.Cut(path, ".")
+	prefix, candidates := group+".", keysBelow(group)
+	if !inGroup || !groups[group] {
+		group, prefix, word, candidates = "an exporter", "", path, topKeys()
 	}
-	near := nearest(word, candidates)
-	if near != "" {
-		near = prefix + near
-	} else {
-		last := word[strings.LastIndexByte(word, '.')+1:]
-		for i := range table {
-			if key := table[i].Key; key == last || strings.HasSuffix(key, "."+last) {
-				near = key
-				break
-			}
+	last := word[strings.LastIndexByte(word, '.')+1:]
+	for i := range table {
+		if strings.HasSuffix("."+table[i].Key, "."+last) {
+			d.problem(path, file, "unknown key; the nearest one is %s", table[i].Key)
+			return
 		}
 	}
-	switch {
-	case near != "":
-		d.problem(path, file, "unknown key; the nearest one is %s", near)
-	case inGroup:
-		d.problem(path, file, "unknown key; %s takes %s", group, strings.Join(candidates, ", "))
-	default:
-		d.problem(path, file, "unknown key; an exporter takes %s", strings.Join(candidates, ", "))
-	}
+	d.problem(path, file, "unknown key; %s", oneOf(prefix, word, group, candidates))
 }
 
 // keysBelow returns the keys in a group.

@@ -166,7 +166,7 @@ func TestDeployedFileMeansTheSame(t *testing.T) {
 	deployed := Load(Sources{File: deploy(t, text), Daemon: true})
 	require.Empty(t, deployed.Problems())
 	require.Equal(t, direct.Names(), deployed.Names())
-	require.Equal(t, direct.Notices(), deployed.Notices())
+	require.Equal(t, notices(direct), notices(deployed))
 	for _, name := range direct.Names() {
 		want, err := direct.Exporter(name)
 		require.NoError(t, err)

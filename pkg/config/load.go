@@ -82,9 +82,7 @@ type draft struct {
 	given    map[string][]given // by key
 	problems []*Problem
 	notices  []string
-	// ownNotices are of interest only to who uses this exporter.
-	ownNotices []string
-	wrong      map[string]bool // keys with a value that is none; the field has the default
+	wrong    map[string]bool // keys with a value that is none; the field has the default
 
 	// resourceGaps are attributes of the environment for keys that the exporter does not set.
 	resourceGaps []KeyValue
@@ -170,8 +168,6 @@ func (s *Set) unknown(name string) error {
 	hint := ""
 	if strings.EqualFold(name, BuiltIn) {
 		hint = "; in a daemon, " + BuiltIn + " exists only where the daemon's config or environment names it"
-	} else if near := nearest(strings.ToLower(name), names); near != "" {
-		hint = "; did you mean " + near + "?"
 	}
 	if s.emptyFile != "" {
 		hint += "; " + s.emptyFile + " has none under " + FileKey + ", or is no valid YAML"
@@ -202,21 +198,12 @@ func (s *Set) Problems() []error {
 	return all
 }
 
-// Notices returns warnings about settings that are valid, of all exporters. They hold no secret. Who
-// uses an exporter wants NoticesFor.
-func (s *Set) Notices() []string {
-	all := slices.Clone(s.notices)
-	for _, name := range s.Names() {
-		all = append(all, s.drafts[name].notices...)
-	}
-	return all
-}
-
-// NoticesFor returns the warnings that concern one exporter, in any case.
+// NoticesFor returns warnings about settings that are valid, those that concern one exporter and those that concern all.
+// They hold no secret.
 func (s *Set) NoticesFor(name string) []string {
 	all := slices.Clone(s.notices)
 	if d := s.find(name); d != nil {
-		all = append(append(all, d.notices...), d.ownNotices...)
+		all = append(all, d.notices...)
 	}
 	return all
 }

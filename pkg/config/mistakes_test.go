@@ -40,7 +40,7 @@ var mistakes = []struct {
 	cases []mistake
 }{
 	{"Names", []mistake{
-		{file: "prod: {endpoint: 'c:4317'}", name: "prd", answer: `unknown exporter "prd": there are otlp, prod; did you mean prod?`},
+		{file: "prod: {endpoint: 'c:4317'}", name: "prd", answer: `unknown exporter "prd": there are otlp, prod`},
 		{daemon: true, name: "prod", answer: `unknown exporter "prod": none is configured; write one under operator.otel-profiles.exporters in the config, or set OTEL_EXPORTER_OTLP_ENDPOINT for "otlp"`},
 		{daemon: true, file: "prod: {endpoint: 'c:4317'}", name: "otlp", answer: `unknown exporter "otlp": there are prod; in a daemon, otlp exists only where the daemon's config or environment names it`},
 		{file: "{}", name: "prod", answer: `unknown exporter "prod": there are otlp; config.yaml has none under operator.otel-profiles.exporters, or is no valid YAML`},
@@ -61,20 +61,22 @@ var mistakes = []struct {
 		prod(`endpoint: "c:4317", tls: true`).answered(onProd + `tls (config.yaml): got a boolean, takes a map of insecure, ca_file, ca_pem, include_system_ca_certs_pool, cert_file, cert_pem, key_file, key_pem, server_name_override, insecure_skip_verify, min_version, reload_interval`),
 		{environ: []string{EnvPrefix + "PROD_TIMOUT=3s"}, file: "prod: {endpoint: 'c:4317'}", answer: onProd + EnvPrefix + `PROD_TIMOUT: unknown variable; the nearest one is ` + EnvPrefix + `PROD_TIMEOUT`},
 		{environ: []string{EnvPrefix + "PROD_TSL_CA_FILE=/ca"}, file: "prod: {endpoint: 'c:4317'}", answer: onProd + EnvPrefix + `PROD_TSL_CA_FILE: unknown variable; the nearest one is ` + EnvPrefix + `PROD_TLS_CA_FILE`},
-		{environ: []string{EnvPrefix + "EDGE_ENDPIONT=c:4317"}, name: "edge", answer: `exporter "edge": ` + EnvPrefix + `EDGE_ENDPIONT: unknown variable; the nearest one is ` + EnvPrefix + `EDGE_ENDPOINT; endpoint (environment): is missing: write where to send, such as collector:4317`},
+		{environ: []string{EnvPrefix + "EDGE_ENDPIONT=c:4317"}, global: true, answer: EnvPrefix + `EDGE_ENDPIONT: unknown variable; it takes the form ` + EnvPrefix + `<NAME>_<KEY>, such as ` + EnvPrefix + `PROD_ENDPOINT`},
+		{environ: []string{EnvPrefix + "PROD_TSL_INSECURE=true"}, file: "prod: {endpoint: 'c:4317'}", answer: onProd + EnvPrefix + `PROD_TSL_INSECURE: unknown variable; the nearest one is ` + EnvPrefix + `PROD_TLS_INSECURE`},
+		{environ: []string{EnvPrefix + "PROD_NONSENSE_OF_SOME_LENGTH=1"}, file: "prod: {endpoint: 'c:4317'}", answer: onProd + EnvPrefix + `PROD_NONSENSE_OF_SOME_LENGTH: unknown variable; an exporter takes ` + strings.Join(envSuffixes(), ", ")},
 		{environ: []string{nearPrefix + "PROD_ENDPOINT=c:4317"}, global: true, answer: nearPrefix + `PROD_ENDPOINT: unknown variable; the nearest one is ` + EnvPrefix + `PROD_ENDPOINT`},
 		{environ: []string{"OTEL_EXPORTER_OTLP_PROFILES_ENDPIONT=http://c:4317"}, name: "otlp", notice: true, answer: onBuilt + `OTEL_EXPORTER_OTLP_PROFILES_ENDPIONT is ignored: unknown variable; the nearest one is OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT`},
 		{environ: []string{EnvPrefix + "EDGE=c:4317"}, global: true, answer: EnvPrefix + `EDGE: unknown variable; it takes the form ` + EnvPrefix + `<NAME>_<KEY>, such as ` + EnvPrefix + `PROD_ENDPOINT`},
 	}},
 	{"Values", []mistake{
-		prod(`exporter: otlphttp, endpoint: "http://c:4318"`).answered(onProd + `exporter (config.yaml): got "otlphttp", takes one of otlp-grpc, otlp-http, file; did you mean otlp-http?`),
+		prod(`exporter: otlphttp, endpoint: "http://c:4318"`).answered(onProd + `exporter (config.yaml): got "otlphttp", takes one of otlp-grpc, otlp-http, file`),
 		prod(`endpoint: "c:4317", timeout: 10`).answered(onProd + `timeout (config.yaml): got the number 10, takes a duration with a unit, such as 30s, of at least 1ms; write 10s if seconds are meant`),
 		prod(`endpoint: "c:4317", timeout: 1d`).answered(onProd + `timeout (config.yaml): got "1d", takes a duration with a unit, such as 30s, of at least 1ms`),
 		prod(`endpoint: "c:4317", timeout: -1s`).answered(onProd + `timeout (config.yaml): got "-1s", takes a duration with a unit, such as 30s, of at least 1ms`),
 		prod(`endpoint: "c:4317", batch: {interval: 100ms}`).answered(onProd + `batch.interval (config.yaml): got "100ms", takes a duration with a unit, such as 30s, of at least 1s, of at most 1h`),
-		prod(`endpoint: "c:4317", batch: {max_request_size: big}`).answered(onProd + `batch.max_request_size (config.yaml): got "big", takes a size in bytes, such as 1MiB, from 64KiB to 1GiB`),
-		prod(`endpoint: "c:4317", sending_queue: {queue_size: 1000}`).answered(onProd + `sending_queue.queue_size (config.yaml): got the number 1000, takes a size in bytes, such as 128MiB, from 64KiB to 1PiB`),
-		prod(`endpoint: "c:4317", sending_queue: {queue_size: 1MiB}`).answered(onProd + `sending_queue.queue_size (config.yaml): got 1MiB, takes at least batch.max_request_size (3.5MiB), better many times that: it counts bytes, not requests`),
+		prod(`endpoint: "c:4317", batch: {max_request_size: big}`).answered(onProd + `batch.max_request_size (config.yaml): got "big", takes a size in bytes, such as 1MiB, from 64 KiB to 1.0 GiB`),
+		prod(`endpoint: "c:4317", sending_queue: {queue_size: 1000}`).answered(onProd + `sending_queue.queue_size (config.yaml): got the number 1000, takes a size in bytes, such as 128MiB, from 64 KiB to 1.0 PiB`),
+		prod(`endpoint: "c:4317", sending_queue: {queue_size: 1MiB}`).answered(onProd + `sending_queue.queue_size (config.yaml): got 1.0 MiB, takes at least batch.max_request_size (3.5 MiB), better many times that: it counts bytes, not requests`),
 		prod(`endpoint: "c:4317", sending_queue: {max_age: 5s}`).answered(onProd + `sending_queue.max_age (config.yaml): got 5s, takes more than batch.interval (10s): the first rows of a request are that old when it is sent`),
 		prod(`endpoint: "c:4317", sending_queue: {num_consumers: 0}`).answered(onProd + `sending_queue.num_consumers (config.yaml): got the number 0, takes a whole number from 1 to 1000`),
 		prod(`endpoint: "c:4317", retry_on_failure: {multiplier: 0.5}`).answered(onProd + `retry_on_failure.multiplier (config.yaml): got the number 0.5, takes a number from 1 to 100`),
@@ -83,7 +85,7 @@ var mistakes = []struct {
 		prod(`endpoint: "c:4317", insecure: true, tls: {insecure: false}`).answered(onProd + `insecure (config.yaml): got true, and tls.insecure is false: they are the same setting, write one of them`),
 		prod(`endpoint: "c:4317", compression: snappy`).answered(onProd + `compression (config.yaml): got "snappy", takes one of gzip, zstd, none`),
 		prod(`endpoint: "c:4317", otlp_version: 2`).answered(onProd + `otlp_version (config.yaml): got the number 2, takes one of 1.11, 1.9, 1.8`),
-		prod(`endpoint: "c:4317", preset: pyroscop`).answered(onProd + `preset (config.yaml): got "pyroscop", takes one of collector, devfiler, elastic, parca, pyroscope; did you mean pyroscope?`),
+		prod(`endpoint: "c:4317", preset: pyroscop`).answered(onProd + `preset (config.yaml): got "pyroscop", takes one of collector, devfiler, elastic, parca, pyroscope`),
 		prod(`endpoint: "c:4317", sampling: 10`).answered(onProd + `sampling (config.yaml): got the number 10, takes 1/N with a whole number N from 1 to 1000000, such as 1/10`),
 		prod(`endpoint: "c:4317", service_name: 0123`).answered(onProd + `service_name (config.yaml): got the number 83, takes a text; put it in quotes`),
 		prod(`endpoint: "c:4317", pod_labels: {app: true}`).answered(onProd + `pod_labels (config.yaml): got a map, takes a list, or texts with commas between them`),
@@ -94,7 +96,7 @@ var mistakes = []struct {
 		prod(`endpoint: "c:4317", resource: ["a=1", "a=2"]`).answered(onProd + `resource (config.yaml): got the key "a" twice, takes a list of "key=value", such texts with commas between them, or a map`),
 		prod(`endpoint: "c:4317", max_values_per_attribute: many`).answered(onProd + `max_values_per_attribute (config.yaml): got "many", takes a whole number of at least 0`),
 		prod(`endpoint: "c:4317", sampling: 1/0`).answered(onProd + `sampling (config.yaml): got "1/0", takes 1/N with a whole number N from 1 to 1000000, such as 1/10`),
-		prod(`endpoint: "c:4317", sending_queue: {storage: /q, storage_size: 1MiB}`).answered(onProd + `sending_queue.storage_size (config.yaml): got 1MiB, takes at least batch.max_request_size (3.5MiB)`),
+		prod(`endpoint: "c:4317", sending_queue: {storage: /q, storage_size: 1MiB}`).answered(onProd + `sending_queue.storage_size (config.yaml): got 1.0 MiB, takes at least batch.max_request_size (3.5 MiB)`),
 		prod(`endpoint: "c:4317", headers: {x-scope-orgid: 1}`).answered(onProd + `headers (config.yaml): got a number for "x-scope-orgid", takes a list of "key=value", such texts with commas between them, or a map; put it in quotes`),
 		prod(`endpoint: "c:4317", headers: ["x scope=1"]`).answered(onProd + `headers (config.yaml): got the header name "x scope", takes a list of "key=value", such texts with commas between them, or a map; names have letters, digits, '-', '_' and '.'`),
 		prod(`endpoint: "c:4317", headers: ["content-type=x"]`).answered(onProd + `headers (config.yaml): got the header "content-type", takes a list of "key=value", such texts with commas between them, or a map; the transport sets that one itself: leave it out`),
@@ -161,9 +163,9 @@ var mistakes = []struct {
 		prod(`endpoint: "c:4317", preset: parca, compression: zstd`).noticed(onProd + `compression: zstd is refused by Parca: set gzip or none, unless a proxy in between takes it`),
 		prod(`endpoint: "c:4317", sending_queue: {storage_size: 1GiB}`).noticed(onProd + `sending_queue.storage_size: has no effect without sending_queue.storage`),
 		prod(`endpoint: "c:4317", batch: {interval: 1h}`).noticed(onProd + `batch.interval: the first rows of a request are 1h old when it is sent, and sending_queue.max_age (1h) drops it: raise that, or shorten the interval`),
-		prod(`endpoint: "c:4317", batch: {max_request_size: 8MiB}`).noticed(onProd + `batch.max_request_size: 8MiB is more than gRPC servers take unless told otherwise (4MiB)`),
+		prod(`endpoint: "c:4317", batch: {max_request_size: 8MiB}`).noticed(onProd + `batch.max_request_size: 8.0 MiB is more than gRPC servers take unless told otherwise (4.0 MiB)`),
 		{file: "prod: {endpoint: 'c:4317'}", flags: Flags{Compression: "none"}, environ: []string{EnvPrefix + "PROD_COMPRESSION=zstd"}, notice: true, answer: onProd + `compression: ` + EnvPrefix + `PROD_COMPRESSION (zstd) of the environment overrides --otel-profiles-compression (none)`},
-		{file: "prod: {exporter: file, path: p}", flags: Flags{Compression: "none"}, notice: true, answer: onProd + `--otel-profiles-compression has no effect with exporter: file`},
+		{file: "prod: {exporter: file, path: p}", flags: Flags{Compression: "none"}, notice: true, answer: onProd + `--otel-profiles-compression: has no effect with exporter: file`},
 		{environ: []string{"OTEL_EXPORTER_OTLP_TIMEOUT=10s"}, name: "otlp", notice: true, answer: onBuilt + `OTEL_EXPORTER_OTLP_TIMEOUT is ignored: got "10s", takes a whole number of milliseconds`},
 		{environ: []string{"OTEL_RESOURCE_ATTRIBUTES=k8s.pod.name=p"}, name: "otlp", notice: true, answer: `OTEL_RESOURCE_ATTRIBUTES: left out k8s.pod.name: they say which workload or host was profiled, and come from what is observed`},
 	}},
@@ -210,7 +212,7 @@ func TestMistakes(t *testing.T) {
 						require.Equal(t, TransportFile, bystander.Transport)
 					}
 				}
-				for _, text := range append(texts(set.Problems()), set.Notices()...) {
+				for _, text := range append(texts(set.Problems()), notices(set)...) {
 					require.NotContains(t, text, "s3cr3t")
 					require.NotContains(t, text, "\n")
 				}

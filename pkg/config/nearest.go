@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // nearest returns the candidate that a typing mistake most likely meant, or "" where none is near.
@@ -19,6 +20,14 @@ func nearest(word string, candidates []string) string {
 // Nearest returns the candidate that is nearest to word, however far that is.
 func Nearest(word string, candidates []string) string {
 	return slices.MinFunc(candidates, func(a, b string) int { return cmp.Compare(distance(word, a), distance(word, b)) })
+}
+
+// oneOf says which of the candidates is meant, with what stands in front of it, or which ones owner takes.
+func oneOf(prefix, word, owner string, candidates []string) string {
+	if near := nearest(word, candidates); near != "" {
+		return "the nearest one is " + prefix + near
+	}
+	return owner + " takes " + strings.Join(candidates, ", ")
 }
 
 // distance counts the characters to insert, delete, replace or swap with their neighbour.

@@ -182,11 +182,11 @@ func TestOverriddenFlagIsTold(t *testing.T) {
 						told++
 					}
 				}
-				require.Equal(t, 1, told, "%s: %v", env.name, set.Notices())
+				require.Equal(t, 1, told, "%s: %v", env.name, notices(set))
 			}
 			src := sourcesFor(s)
 			sources[1].put(&src, s, sample(s, 0))
-			for _, notice := range Load(src).Notices() {
+			for _, notice := range notices(Load(src)) {
 				require.NotContains(t, notice, "overrides")
 			}
 		})

@@ -164,7 +164,7 @@ func TestReferenceConfigurations(t *testing.T) {
 		used++
 		direct := Load(Sources{File: readYAML(t, text), Daemon: true})
 		require.Empty(t, direct.Problems(), text)
-		require.Empty(t, direct.Notices(), text)
+		require.Empty(t, notices(direct), text)
 		require.NotEmpty(t, direct.Names(), text)
 		deployed := Load(Sources{File: deploy(t, text), Daemon: true})
 		for _, name := range direct.Names() {
@@ -198,7 +198,7 @@ func TestReferenceVariables(t *testing.T) {
 		found += len(environ)
 		set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'https://c:4317'}")), Environ: environ})
 		require.Empty(t, set.Problems(), block[1])
-		require.Empty(t, set.Notices(), block[1])
+		require.Empty(t, notices(set), block[1])
 	}
 	require.NotZero(t, found)
 }
@@ -249,7 +249,7 @@ func TestConfigurationsOfBefore(t *testing.T) {
 		require.NoError(t, err)
 		direct := Load(Sources{File: readYAML(t, string(text)), Daemon: true})
 		require.Empty(t, direct.Problems(), file)
-		require.Empty(t, direct.Notices(), file)
+		require.Empty(t, notices(direct), file)
 		deployed := Load(Sources{File: deploy(t, string(text)), Daemon: true})
 		require.Empty(t, deployed.Problems(), file)
 		require.NotEmpty(t, direct.Names())

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -140,7 +139,7 @@ func (d *draft) useless() {
 		case fromFile, fromEnv:
 			d.notice(v.key, "has no effect with exporter: %s, only with %s", d.Transport, strings.Join(setting.Transports, ", "))
 		case fromFlag:
-			d.ownNotices = append(d.ownNotices, line(fmt.Sprintf("exporter %q: %s has no effect with exporter: %s", d.Name, v.origin, d.Transport)))
+			d.notice(v.origin, "has no effect with exporter: %s", d.Transport)
 		}
 	}
 }

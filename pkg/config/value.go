@@ -124,9 +124,6 @@ func parseChoice(raw any, values []string, def string) (string, error) {
 			return value, nil
 		}
 	}
-	if near := nearest(strings.ToLower(s), values); near != "" {
-		return "", hinted(bad(raw), "did you mean "+near+"?")
-	}
 	return "", bad(raw)
 }
 
@@ -502,17 +499,7 @@ func short(d time.Duration) string {
 	return s
 }
 
-func formatSize(n int64) string {
-	for _, unit := range []struct {
-		name string
-		size int64
-	}{{"PiB", 1 << 50}, {"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
-		if n >= unit.size {
-			return strconv.FormatFloat(float64(n)/float64(unit.size), 'f', -1, 64) + unit.name
-		}
-	}
-	return strconv.FormatInt(n, 10)
-}
+func formatSize(n int64) string { return humanize.IBytes(uint64(n)) }
 
 func between(low, high float64) string {
 	format := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

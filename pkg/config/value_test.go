@@ -102,7 +102,7 @@ func FuzzLoad(f *testing.F) {
 			}
 			require.LessOrEqual(t, len(e.String()), 1<<20)
 		}
-		for _, text := range append(texts(set.Problems()), set.Notices()...) {
+		for _, text := range append(texts(set.Problems()), notices(set)...) {
 			require.False(t, strings.ContainsAny(text, "\n\r\x00\x1b"), "%q", text)
 		}
 	})

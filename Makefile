@@ -231,13 +231,14 @@ test-page: page-bundle ## Test the flame graph page in headless Chromium, and th
 pyroscope: ## Build the Pyroscope that the tests send to (11 CPU minutes)
 	@$(STEP) "building $(BIN)/pyroscope (many minutes the first time)" \
 		go -C test/backends/pyroscope build -buildvcs=false -tags netgo -o $(CURDIR)/$(BIN)/pyroscope github.com/grafana/pyroscope/cmd/pyroscope
+	@go -C test/backends/pyroscope build -buildvcs=false -o $(CURDIR)/$(BIN)/lidia ./lidia
 
 parca: ## Build the Parca that the tests send to (15 CPU minutes)
 	@$(STEP) "building $(BIN)/parca (many minutes the first time)" test/backends/parca/build.sh $(BIN)/parca
 
 .PHONY: test-backends
 test-backends: build gadgets collector pyroscope parca ## Send to real backends and ask them what they show; with WRITE=1 write it into BACKENDS.md (root)
-	@.ci/packages $(C_PACKAGES) lld
+	@.ci/packages $(C_PACKAGES) lld default-jdk-headless nodejs python3
 	$(E2E) ./test/backends $(if $(WRITE),-page)
 
 # Prometheus and promtool, to check alerts and dashboard with.

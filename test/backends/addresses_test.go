@@ -3,6 +3,8 @@
 package backends
 
 import (
+	"bytes"
+	"debug/elf"
 	"encoding/pem"
 	"fmt"
 	"net/http"
@@ -19,61 +21,103 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAddresses runs programs without symbols and lets Parca name their functions from a debuginfod server that has
-// the same files with symbols: the addresses that arrive have to be those of the files' symbol tables, whatever kind
-// of file it is.
+// kinds are programs whose addresses in memory, in the file and in the symbol table differ in their own ways.
+var kinds = []struct {
+	name  string
+	flags []string // of clang; none for a Go program
+	// worker calls the functions, which do all of the work.
+	worker    string
+	functions []string
+}{
+	{"kind-pie", []string{"-fPIE", "-pie"}, "c_work", []string{"c_heavy", "c_light", "c_kernel"}},
+	{"kind-exec", []string{"-fno-pie", "-no-pie"}, "c_work", []string{"c_heavy", "c_light", "c_kernel"}},
+	// Its code is at an address that is not its offset in the file.
+	{"kind-lld", []string{"-fPIE", "-pie", "-fuse-ld=lld"}, "c_work", []string{"c_heavy", "c_light", "c_kernel"}},
+	// A stripped Go program is named before it leaves. The names of this one cannot be read.
+	{"kind-go", nil, "main.work", []string{"main.heavy", "main.light", "main.rest"}},
+}
+
+// TestAddresses runs programs without symbols and lets Parca name their functions from a debuginfod server that has the
+// same files with symbols, and Pyroscope from its store of symbols: the addresses that arrive have to be those of the files' symbol tables,
+// whatever kind of file it is. Another Pyroscope gets functions called after files, and leaves those alone.
 func TestAddresses(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("eBPF programs are for root alone")
 	}
 	files := &debuginfod{byID: map[string]string{}}
-	server := httptest.NewTLSServer(files) // Parca asks over https alone
-	t.Cleanup(server.Close)
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	overTLS := httptest.NewTLSServer(files) // Parca asks over https alone
+	t.Cleanup(overTLS.Close)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: overTLS.Certificate().Raw})
 	t.Setenv("SSL_CERT_FILE", writeFile(t, "authority.pem", string(authority)))
-	p := startParca(t, "--debuginfod-upstream-servers="+strings.TrimPrefix(server.URL, "https://"))
+	parca := startParca(t, "--debuginfod-upstream-servers="+strings.TrimPrefix(overTLS.URL, "https://"))
+	bare, filled := startSymbolizingPyroscope(t), startSymbolizingPyroscope(t)
+	config := "operator:\n  otel-profiles:\n    exporters:\n" +
+		exporter(t, "parca", "parca", "parca", parca.addr()) +
+		exporter(t, "pyroscope", "pyroscope", "bare", bare.addr()) + "        unnamed_functions: none\n" +
+		exporter(t, "pyroscope", "pyroscope", "filled", filled.addr())
 	dir := t.TempDir()
-	for _, kind := range []struct {
-		name  string
-		flags []string
-	}{
-		{"kind-pie", []string{"-fPIE", "-pie"}},
-		{"kind-exec", []string{"-fno-pie", "-no-pie"}},
-		// Its code is at an address that is not its offset in the file.
-		{"kind-lld", []string{"-fPIE", "-pie", "-fuse-ld=lld"}},
-	} {
+	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			whole, program := filepath.Join(dir, kind.name+".whole"), filepath.Join(dir, kind.name)
-			args := append([]string{"-O0", "-fno-omit-frame-pointer", "-g", "-Wl,--build-id=sha1", "-o", whole, "../e2e/testdata/burn.c"}, kind.flags...)
-			output(t, "", "clang", args...)
+			if kind.flags == nil {
+				output(t, "", "go", "build", "-buildvcs=false", "-ldflags=-B gobuildid", "-o", whole, "../e2e/burn")
+			} else {
+				output(t, "", "clang", append([]string{"-O0", "-fno-omit-frame-pointer", "-g", "-Wl,--build-id=sha1", "-o", whole, "../e2e/testdata/burn.c"}, kind.flags...)...)
+			}
 			output(t, "", "strip", "-s", "-o", program, whole)
+			if kind.flags == nil {
+				hideNames(t, program)
+			}
 			id := files.add(t, whole)
+			bare.addSymbols(t, id, whole)
+			filled.addSymbols(t, id, whole)
 			var known struct{ Reason string }
-			call(t, "http://"+p.addr()+"/api/shouldinitiateupload", nil, map[string]string{"buildId": id, "buildIdType": "BUILD_ID_TYPE_GNU"}, &known)
+			call(t, "http://"+parca.addr()+"/api/shouldinitiateupload", nil, map[string]string{"buildId": id, "buildIdType": "BUILD_ID_TYPE_GNU"}, &known)
 			require.Contains(t, known.Reason, "debuginfod", "Parca looks for files that it was told of")
-			config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, "parca", "parca", "parca", p.addr())
 			begin := time.Now().Add(-time.Second)
-			burn(t, program, config, "parca")
+			burn(t, program, config, "parca,bare,filled")
 			all := span{begin, time.Now().Add(2 * time.Second)}
-
-			right, user := int64(0), int64(0)
-			var stacks []stack
-			require.Eventually(t, func() bool {
-				stacks = p.query(t, selector("service_name", kind.name), all)
-				right, user = 0, 0
-				for _, s := range stacks {
-					user += s.value
-					if slices.Contains(s.functions, "c_work") && slices.ContainsFunc(s.functions, func(f string) bool {
-						return f == "c_heavy" || f == "c_light" || f == "c_kernel"
-					}) {
-						right += s.value
+			for _, s := range []server{parca, bare} {
+				right, user := int64(0), int64(0)
+				require.Eventually(t, func() bool {
+					right, user = 0, 0
+					for _, s := range s.query(t, selector("service_name", kind.name), all) {
+						user += s.value
+						if slices.Contains(s.functions, kind.worker) && slices.ContainsFunc(s.functions, func(f string) bool { return slices.Contains(kind.functions, f) }) {
+							right += s.value
+						}
 					}
+					return user > 0 && float64(right) > 0.9*float64(user)
+				}, 2*time.Minute, 5*time.Second, "%s: %s asked for", s.name(), files)
+				t.Logf("%s, %s: %.1f %% of the CPU time in functions of the right name", kind.name, s.name(), 100*float64(right)/float64(user))
+			}
+			inFile, user := int64(0), int64(0)
+			for _, s := range filled.query(t, selector("service_name", kind.name), all) {
+				require.NotContains(t, s.functions, kind.worker, "a frame with a function is left alone")
+				user += s.value
+				if slices.Contains(s.functions, "["+kind.name+"]") {
+					inFile += s.value
 				}
-				return user > 0 && float64(right) > 0.9*float64(user)
-			}, 2*time.Minute, 5*time.Second, "%s asked for; %d of %d right", files, right, user)
-			t.Logf("%s: %.1f %% of the CPU time in functions of the right name", kind.name, 100*float64(right)/float64(user))
+			}
+			require.Greater(t, float64(inFile), 0.9*float64(user))
 		})
 	}
+}
+
+// hideNames writes nonsense where a Go program says where its functions' names begin. The program itself does not look there.
+func hideNames(t *testing.T, file string) {
+	t.Helper()
+	parsed, err := elf.Open(file)
+	require.NoError(t, err)
+	table := parsed.Section(".gopclntab")
+	require.NotNil(t, table)
+	require.NoError(t, parsed.Close())
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	const nameOffset = 32 // of runtime.pcHeader
+	_, err = f.WriteAt(bytes.Repeat([]byte{0xff}, 8), int64(table.Offset)+nameOffset)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
 }
 
 // debuginfod serves files by their build IDs.

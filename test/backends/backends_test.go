@@ -187,6 +187,7 @@ func tag() string {
 type way struct {
 	title string
 	server
+	all       string   // picks all samples
 	selectors []string // each must pick all of the samples
 	none      []string // each must pick none
 	absent    []string // labels that must not be there
@@ -196,12 +197,12 @@ func TestBackends(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("eBPF programs are for root alone")
 	}
-	const keepsDots = "-validation.disable-label-sanitization=true" // the default of 2.x
-	var asIs, dotted, behind *pyroscope
+	var asIs, dotted, second, behind *pyroscope
 	var parcaDirect, parcaBehind *parca
 	var starting sync.WaitGroup
 	starting.Go(func() { asIs = startPyroscope(t) })
 	starting.Go(func() { dotted = startPyroscope(t, keepsDots) })
+	starting.Go(func() { second = startPyroscope2(t) })
 	starting.Go(func() { behind = startPyroscope(t, keepsDots) })
 	starting.Go(func() { parcaDirect = startParca(t) })
 	starting.Go(func() { parcaBehind = startParca(t) })
@@ -216,24 +217,29 @@ func TestBackends(t *testing.T) {
 	config := "operator:\n  otel-profiles:\n    exporters:\n" +
 		exporter(t, "pyroscope", "pyroscope", "as-is", asIs.addr()) + asLabel +
 		exporter(t, "pyroscope", "pyroscope", "dotted", dotted.addr()) + asKey +
+		exporter(t, "pyroscope", "pyroscope", "second", second.addr()) + asKey +
 		exporter(t, "parca", "parca", "parca", parcaDirect.addr()) + asLabel +
 		exporter(t, "backends-exporter", "collector", "collector", c.GRPC) + asKey
 	begin := time.Now().Add(-time.Second)
 	program := filepath.Join(t.TempDir(), "burn-go")
 	output(t, "", "go", "build", "-buildvcs=false", "-o", program, "../e2e/burn")
-	used := burn(t, program, config, "as-is,dotted,parca,collector")
+	used := burn(t, program, config, "as-is,dotted,second,parca,collector")
 	c.Stop() // it has sent what it had
 	all := span{begin, time.Now().Add(2 * time.Second)}
 	middle := begin.Add(all.until.Sub(begin) / 2)
 
 	pods := []string{selector("k8s_pod_name", "shop-1"), selector("deployment_environment_name", "test"), selector("k8s_pod_name", "shop-1", "host_arch", hostArch()), selector("service_name", service)}
 	none := []string{selector("k8s_pod_name", "shop-2")}
+	// The storage of 2.x finds what it has not compacted yet by the service's name only, which its pages always ask for.
+	ofService := []string{selector("service_name", service, "k8s_pod_name", "shop-1"), selector("service_name", service, "deployment_environment_name", "test", "host_arch", hostArch())}
+	notOfService := []string{selector("service_name", service, "k8s_pod_name", "shop-2")}
 	ways := []way{
-		{"Pyroscope " + asIs.version(), asIs, pods, none, nil},
-		{"Pyroscope " + asIs.version() + " with 2.x's label names", dotted, pods, none, []string{"k8s.pod.name", "service.name"}},
-		{"Pyroscope, behind the Collector", behind, pods, none, []string{"k8s.pod.name"}},
-		{"Parca " + parcaDirect.version(), parcaDirect, pods, none, nil},
-		{"Parca, behind the Collector", parcaBehind, pods, none, nil},
+		{"Pyroscope " + asIs.version(), asIs, "{}", pods, none, nil},
+		{"Pyroscope " + asIs.version() + " with 2.x's label names", dotted, "{}", pods, none, []string{"k8s.pod.name", "service.name"}},
+		{"Pyroscope " + second.version() + " with 2.x's storage, too", second, selector("service_name", service), ofService, notOfService, []string{"k8s.pod.name", "service.name"}},
+		{"Pyroscope, behind the Collector", behind, "{}", pods, none, []string{"k8s.pod.name"}},
+		{"Parca " + parcaDirect.version(), parcaDirect, "{}", pods, none, nil},
+		{"Parca, behind the Collector", parcaBehind, "{}", pods, none, nil},
 	}
 	results := map[string]map[string]string{}
 	for _, w := range ways {
@@ -261,7 +267,7 @@ func check(t *testing.T, w way, used time.Duration, all span, middle time.Time, 
 	sel := w.selectors[0]
 	var stacks []stack
 	require.Eventually(t, func() bool { // what has come may be shown a little later
-		stacks = w.query(t, "{}", all)
+		stacks = w.query(t, w.all, all)
 		return w.seconds(total(stacks), frequency) > 0.9*used.Seconds()
 	}, time.Minute, 2*time.Second, "the samples do not arrive")
 
@@ -295,8 +301,8 @@ func check(t *testing.T, w way, used time.Duration, all span, middle time.Time, 
 	require.Greater(t, float64(callers), 0.95*float64(sum), "stacks up to the program's entry")
 	found["callers"] = fmt.Sprintf("%.0f %% up to the entry", 100*float64(callers)/float64(sum))
 
-	require.Equal(t, sum, w.stored(t, "{}", all), "what is stored")
-	require.Equal(t, sum, w.flame(t, "{}", all), "the flame graph's total")
+	require.Equal(t, sum, w.stored(t, w.all, all), "what is stored")
+	require.Equal(t, sum, w.flame(t, w.all, all), "the flame graph's total")
 	found["total"] = "the flame graph's is the stored one"
 
 	for _, s := range w.selectors {
@@ -305,7 +311,7 @@ func check(t *testing.T, w way, used time.Duration, all span, middle time.Time, 
 	for _, s := range w.none {
 		require.Zero(t, total(w.query(t, s, all)), s)
 	}
-	labels := w.labels(t, all)
+	labels := w.labels(t, w.all, all)
 	for _, l := range w.absent {
 		require.NotContains(t, labels, l)
 	}
@@ -314,7 +320,7 @@ func check(t *testing.T, w way, used time.Duration, all span, middle time.Time, 
 	}
 	found["labels"] = "`" + sel + "` and others pick all"
 
-	left, right := w.diff(t, "{}", span{all.from, middle}, span{middle, all.until})
+	left, right := w.diff(t, w.all, span{all.from, middle}, span{middle, all.until})
 	compared := sum
 	if w.name() == "parca" {
 		compared = 0

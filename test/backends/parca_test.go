@@ -135,7 +135,7 @@ func (p *parca) diff(t *testing.T, selector string, left, right span) (int64, in
 // seconds: Parca multiplies samples by their period.
 func (p *parca) seconds(value int64, _ int) float64 { return time.Duration(value).Seconds() }
 
-func (p *parca) labels(t *testing.T, in span) []string {
+func (p *parca) labels(t *testing.T, _ string, in span) []string {
 	t.Helper()
 	var answer struct{ LabelNames []string }
 	call(t, p.url("labels"), url.Values{

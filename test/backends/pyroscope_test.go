@@ -4,7 +4,10 @@ package backends
 
 import (
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,10 +21,49 @@ const pyroscopeCPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
 type pyroscope struct {
 	*process
 	address string
+	storage string // its object storage, a folder
+}
+
+// keepsDots leaves labels as they come, which is the default of 2.x.
+const keepsDots = "-validation.disable-label-sanitization=true"
+
+// startPyroscope2 starts Pyroscope with what is the default of 2.x: its storage, the only one that its symbolizer works
+// with, and labels that keep their dots.
+func startPyroscope2(t *testing.T, flags ...string) *pyroscope {
+	t.Helper()
+	raft := collectortest.FreeAddr(t)
+	return startPyroscopeWith(t, []string{"PYROSCOPE_V2=1"}, append(flags, keepsDots,
+		"-write-path=segment-writer", "-enable-query-backend", "-all.enable-v1-write-path=false", "-all.enable-v1-read-path=false",
+		"-metastore.raft.bind-address="+raft, "-metastore.raft.advertise-address="+raft, "-metastore.raft.server-id="+raft,
+		"-metastore.address="+ownGRPC, "-query-backend.address="+ownGRPC,
+		"-segment-writer.lifecycler.addr=127.0.0.1", "-segment-writer.min-ready-duration=0s", "-metastore.min-ready-duration=0s")...)
+}
+
+// startSymbolizingPyroscope starts Pyroscope with its symbolizer.
+func startSymbolizingPyroscope(t *testing.T) *pyroscope {
+	t.Helper()
+	return startPyroscope2(t, "-symbolizer.enabled", "-symbolizer.debuginfod-url=http://127.0.0.1:1")
+}
+
+// addSymbols puts the symbols of a file where the symbolizer keeps what it has got from debuginfod.
+func (p *pyroscope) addSymbols(t *testing.T, buildID, file string) {
+	t.Helper()
+	const tenant = "anonymous" // that of a server for one
+	folder := filepath.Join(p.storage, "symbolizer", tenant)
+	require.NoError(t, os.MkdirAll(folder, 0o755))
+	output(t, "", built(t, "E2E_BIN", "lidia"), file, filepath.Join(folder, buildID))
 }
 
 // startPyroscope starts Pyroscope as a single process on loopback.
 func startPyroscope(t *testing.T, flags ...string) *pyroscope {
+	t.Helper()
+	return startPyroscopeWith(t, nil, flags...)
+}
+
+// ownGRPC stands in flags for the address of the server's own gRPC port.
+const ownGRPC = "127.0.0.1:own"
+
+func startPyroscopeWith(t *testing.T, env []string, flags ...string) *pyroscope {
 	t.Helper()
 	p := &pyroscope{address: collectortest.FreeAddr(t)}
 	_, port, err := net.SplitHostPort(p.address)
@@ -29,12 +71,13 @@ func startPyroscope(t *testing.T, flags ...string) *pyroscope {
 	_, grpcPort, _ := net.SplitHostPort(collectortest.FreeAddr(t))
 	_, gossip, _ := net.SplitHostPort(collectortest.FreeAddr(t))
 	dir := t.TempDir()
+	p.storage = dir + "/shared"
 	args := append([]string{
 		"-target=all", "-usage-stats.enabled=false", "-self-profiling.disable-push=true", "-log.level=warn",
 		"-server.http-listen-address=127.0.0.1", "-server.http-listen-port=" + port,
 		"-server.grpc-listen-address=127.0.0.1", "-server.grpc-listen-port=" + grpcPort,
 		"-memberlist.bind-addr=127.0.0.1", "-memberlist.bind-port=" + gossip,
-		"-pyroscopedb.data-path=" + dir + "/data", "-storage.backend=filesystem", "-storage.filesystem.dir=" + dir + "/shared",
+		"-pyroscopedb.data-path=" + dir + "/data", "-storage.backend=filesystem", "-storage.filesystem.dir=" + p.storage,
 		"-blocks-storage.bucket-store.sync-dir=" + dir + "/sync", "-compactor.data-dir=" + dir + "/compactor",
 		"-ingester.lifecycler.addr=127.0.0.1",
 	}, flags...)
@@ -43,7 +86,10 @@ func startPyroscope(t *testing.T, flags ...string) *pyroscope {
 	} {
 		args = append(args, "-"+ring+".instance-addr=127.0.0.1")
 	}
-	p.process = run(t, "http://"+p.address+"/ready", nil, built(t, "E2E_BIN", "pyroscope"), args...)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], ownGRPC, "127.0.0.1:"+grpcPort)
+	}
+	p.process = run(t, "http://"+p.address+"/ready", env, built(t, "E2E_BIN", "pyroscope"), args...)
 	return p
 }
 
@@ -154,9 +200,9 @@ func (p *pyroscope) diff(t *testing.T, selector string, left, right span) (int64
 
 func (p *pyroscope) seconds(value int64, _ int) float64 { return time.Duration(value).Seconds() }
 
-func (p *pyroscope) labels(t *testing.T, in span) []string {
+func (p *pyroscope) labels(t *testing.T, selector string, in span) []string {
 	t.Helper()
 	var answer struct{ Names []string }
-	p.ask(t, "LabelNames", "", in, map[string]any{"profileTypeID": nil, "labelSelector": nil}, &answer)
+	p.ask(t, "LabelNames", "", in, map[string]any{"profileTypeID": nil, "labelSelector": nil, "matchers": []string{selector}}, &answer)
 	return answer.Names
 }

@@ -45,7 +45,7 @@ type server interface {
 	diff(t *testing.T, selector string, left, right span) (int64, int64)
 	// seconds turns a value into seconds of CPU time.
 	seconds(value int64, frequency int) float64
-	labels(t *testing.T, in span) []string
+	labels(t *testing.T, selector string, in span) []string
 	stop()
 }
 

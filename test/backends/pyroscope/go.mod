@@ -4,6 +4,8 @@ go 1.26.0
 
 tool github.com/grafana/pyroscope/cmd/pyroscope
 
+require github.com/grafana/pyroscope/lidia v0.0.0-20250416154336-a5c33510d5ff
+
 require (
 	cel.dev/expr v0.25.1 // indirect
 	cloud.google.com/go v0.121.6 // indirect
@@ -134,7 +136,6 @@ require (
 	github.com/grafana/pyroscope-go/godeltaprof v0.1.9 // indirect
 	github.com/grafana/pyroscope-go/x/k6 v0.0.0-20241003203156-a917cea171d3 // indirect
 	github.com/grafana/pyroscope/api v1.5.0 // indirect
-	github.com/grafana/pyroscope/lidia v0.0.0-20250416154336-a5c33510d5ff // indirect
 	github.com/grafana/regexp v0.0.0-20250905093917-f7b3be9d1853 // indirect
 	github.com/grpc-ecosystem/go-grpc-middleware v1.4.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect

@@ -1,0 +1,90 @@
+//go:build e2e
+
+package backends
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// TestLanguages samples the whole machine while the demo's programs in several languages run, most of whose frames have no
+// name with profile_cpu, and sends the same rows to Pyroscope and to a receiver that adds up: Pyroscope's flame graph has
+// to have all of it, and each program is a service of its own.
+func TestLanguages(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("eBPF programs are for root alone")
+	}
+	const frequency = 200 // a period without remainder
+	const sources = "../../cmd/profile/demo/"
+	dir := t.TempDir()
+	output(t, "", "clang", "-O1", "-fomit-frame-pointer", "-o", dir+"/busy", sources+"busy.c")
+	output(t, "", "javac", "-d", dir, sources+"Busy.java")
+	output(t, "", "go", "build", "-buildvcs=false", "-o", dir+"/burn-go", "../e2e/burn")
+	programs := map[string][]string{
+		"busy": {dir + "/busy"}, "burn-go": {dir + "/burn-go"}, "java": {"java", "-cp", dir, "Busy"},
+		"python3": {"python3", sources + "busy.py"}, "node": {"node", sources + "busy.js"},
+	}
+	second := startPyroscope2(t)
+	counting, err := receiver.Start(receiver.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, counting.Close()) })
+	config := "operator:\n  otel-profiles:\n    exporters:\n" +
+		exporter(t, "pyroscope", "pyroscope", "pyroscope", second.addr()) +
+		exporter(t, "pyroscope", "pyroscope", "counting", counting.Addr())
+
+	for _, args := range programs {
+		p := exec.Command(args[0], args[1:]...)
+		p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+		stdin, err := p.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, p.Start(), args)
+		t.Cleanup(func() {
+			_ = stdin.Close()
+			_ = p.Process.Kill()
+			_ = p.Wait() // it was killed
+		})
+	}
+	begin := time.Now().Add(-time.Second)
+	ig := built(t, "E2E_BIN", "ig")
+	output(t, "", ig, "image", "import", built(t, "E2E_GADGETS", "profile_cpu.tar"))
+	args := append([]string{"--config", writeFile(t, "config.yaml", config), "run", "profile_cpu:" + tag()}, igrun.GadgetFlags()...)
+	args = append(args, fmt.Sprintf("--frequency=%d", frequency), "--otel-profiles-exporter=pyroscope,counting", "--otel-profiles-interval=2s", "--output=none", "--timeout=12")
+	said, err := igrun.Command(t.Context(), ig, args...).CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	require.Contains(t, string(said), " 0 dropped")
+	all := span{begin, time.Now().Add(2 * time.Second)}
+
+	sent := map[string]int64{} // in nanoseconds, by service
+	for _, s := range counting.Samples() {
+		sent[s.Service] += s.Total() * time.Second.Nanoseconds() / frequency
+	}
+	var sum, unnamed int64
+	for service, value := range sent {
+		pick := selector("service_name", service)
+		require.Eventually(t, func() bool { return second.stored(t, pick, all) == value }, time.Minute, 2*time.Second, "%s is stored", service)
+		require.Equal(t, value, second.flame(t, pick, all), "the flame graph of %s has all that was sent", service)
+		sum += value
+		for _, s := range second.query(t, pick, all) {
+			if len(s.functions) > 0 && strings.HasPrefix(s.functions[0], "[") {
+				unnamed += s.value
+			}
+		}
+	}
+	var shares []string
+	for name := range programs {
+		require.Positive(t, sent[name], "service %s of %v", name, sent)
+		shares = append(shares, fmt.Sprintf("%s %.2f s", name, time.Duration(sent[name]).Seconds()))
+	}
+	t.Logf("%d services: %.2f s were sent, stored and in the flame graphs; %.0f %% end in a frame that is named after its file; %s",
+		len(sent), time.Duration(sum).Seconds(), 100*float64(unnamed)/float64(sum), strings.Join(shares, ", "))
+}

@@ -163,8 +163,8 @@ func (e *exporters) list() []*shared {
 
 // targets says which exporters the data sources go to.
 type targets struct {
-	all   []string            // of data sources that are not in named
-	named map[string][]string // by data source
+	all   []string            // the exporters of each data source that is not in named
+	named map[string][]string // the exporters of a data source that was named
 	inRun []string            // the data sources in named, in the order in which they were written
 }
 

@@ -62,10 +62,9 @@ func (i *instance) ExtraParams(operators.GadgetContext) api.Params {
 	return extraParams()
 }
 
-// PreStart fits the gadget to the machine, also where nothing is exported, and subscribes to the data
-// sources that have something to export. An exporter that does
-// not exist or is set up wrongly is an error: whoever asked for it must know. A data source whose
-// annotations are wrong is logged, and the gadget runs without exporting that one.
+// PreStart fits the gadget to the machine, also where nothing is exported, and subscribes to the data sources that
+// have something to export. An exporter that does not exist or is set up wrongly is an error: whoever asked for it
+// must know. A data source whose annotations are wrong is logged, and the gadget runs without exporting that one.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	tune.Apply(gadgetCtx, tune.ThisMachine())
 	if i.targets.empty() {
@@ -369,7 +368,7 @@ func (i *instance) run() {
 	}
 }
 
-// ask has what is missing to name the stacks of the window looked up, and tells whether anything is.
+// ask starts to look up the names that stacks of the window still lack, and reports whether any are missing.
 func (i *instance) ask() (pending bool) {
 	i.flushing.Lock()
 	defer i.flushing.Unlock()
@@ -379,7 +378,7 @@ func (i *instance) ask() (pending bool) {
 	return pending
 }
 
-// lastNames is how long the names of a run's last stacks are waited for.
+// lastNames is how long the end of a run waits, at most, for names of its last stacks.
 const lastNames = 2 * time.Second
 
 // awaitNames waits for the names of a run's last stacks. No row waits meanwhile.

@@ -348,10 +348,10 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// Shutdown ends all gadgets that export, waits for them to close and for what they left to be
-// delivered, all within ctx (half of its time for gadgets that do not end), and stops the exporters. Without a receiver it returns when ctx ends,
-// with an error that says how much is left. Exporters with a storage folder keep that for the
-// next start. Gadgets that start afterwards export nothing, until the next Init.
+// Shutdown ends all gadgets that export, waits for them to close and for what they left to be delivered, and stops
+// the exporters, all within ctx. Gadgets that do not end get half of that time. Without a receiver it returns when
+// ctx ends, with an error that says how much is left; exporters with a storage folder keep that for the next start.
+// Gadgets that start afterwards export nothing, until the next Init.
 func (o *Operator) Shutdown(ctx context.Context) error {
 	o.mu.Lock()
 	o.closing = true

@@ -57,7 +57,7 @@ type pipeline struct {
 	read    atomic.Int64
 	dropped [6]atomic.Int64 // by position in dropReasons
 
-	// Owned by who flushes.
+	// What follows belongs to the goroutine that flushes.
 	next     time.Time
 	retry    time.Time // of a flush that waits for names
 	since    time.Time // start of the window
@@ -171,7 +171,7 @@ func times(v, n int64) int64 {
 	return v * n
 }
 
-// resource reads a row's resource. The caller holds the source's cold.
+// resource reads a row's resource. The caller holds the source's mutex cold.
 func (p *pipeline) resource(d datasource.Data) profile.Resource {
 	r := p.plan.Resource(d)
 	n := len(r.Attributes)
@@ -209,9 +209,9 @@ func (p *pipeline) due() time.Time {
 	return p.next
 }
 
-// A window that is due waits for names that are being looked up, up to lateNames and a quarter of the interval, and
-// looks after them every moment. Without that, stacks that were first seen right before the end would leave without
-// names that are there moments later.
+// A stack that is first seen right before the end of a window would be sent without names that are known a moment
+// later. So a window that is due waits for names that are being looked up, and asks again and again whether they are
+// there: for lateNames at most, and for no more than a quarter of the interval.
 const (
 	lateNames = time.Second
 	moment    = 50 * time.Millisecond

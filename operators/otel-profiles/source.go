@@ -168,8 +168,8 @@ func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, a
 	defer s.cold.Unlock()
 	var smp profile.Sample
 	read := false
-	// A flush in between asks for the resource again, or for all where it has begun a new
-	// dictionary; it does so once in many seconds.
+	// After a flush between two steps the aggregator asks for the resource again or, if the flush has begun a new
+	// dictionary, for everything. Flushes are seconds apart: a few tries are enough.
 	for range 4 {
 		switch st {
 		case profile.NeedSample:

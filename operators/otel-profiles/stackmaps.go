@@ -13,9 +13,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// coldStack is after how long without a row an entry of a stack map is deleted. It is long, because
-// a gadget may keep a stack's ID while a thread sleeps: only the stacks of longer sleeps are lost,
-// against losing ever more stacks in a map that nobody empties.
+// coldStack is how long an entry of a stack map stays there without a row that names it. A gadget may keep a
+// stack's ID while a thread sleeps, and where the thread sleeps for longer than this its stack is lost. Without
+// deleting, the map fills up, and ever more new stacks are lost.
 const coldStack = 5 * time.Minute
 
 // stackMaps keeps a gadget's stack maps from filling up. One instance has one, for all its data

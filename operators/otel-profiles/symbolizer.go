@@ -12,9 +12,9 @@ import (
 )
 
 // resolver gives Inspektor Gadget the names that this operator exports, for the text of any gadget's stacks. It acts where
-// Inspektor Gadget's own resolver symtab is asked for, and before that one: symtab knows the symbol table of the
-// executable alone, and an error of any resolver, as symtab has one for each process that is gone,
-// throws all names of a stack away.
+// Inspektor Gadget's own resolver symtab is asked for, and comes before it. symtab knows the executable's symbol table
+// only, and it returns an error for a process that has ended; an error of any resolver makes Inspektor Gadget drop all
+// names of the stack.
 type resolver struct{ op *Operator }
 
 func init() { symbolizer.RegisterResolver(resolver{registered}) }
@@ -32,7 +32,7 @@ func (r resolver) NewInstance(o symbolizer.SymbolizerOptions) (symbolizer.Resolv
 	}
 	return &resolverInstance{
 		owner: r.op.names, now: time.Now,
-		// Others come after it where they were asked for, and know what it does not.
+		// Where other resolvers were asked for, they come after this one, for what it does not know.
 		last: !o.UseDebugInfodCache && !o.UseOtelEbpfProfiler,
 	}, nil
 }
@@ -43,7 +43,7 @@ type resolverInstance struct {
 	last  bool
 
 	mu    sync.Mutex
-	used  *namer // of owner, to be given back
+	used  *namer // acquired from owner, to be released
 	names interface {
 		ResolveWithin(dst []names.Frame, wait time.Duration, p procmap.Process, seen uint64, addrs []uint64) []names.Frame
 	}
@@ -51,16 +51,16 @@ type resolverInstance struct {
 	addrs  []uint64
 	frames []names.Frame
 	wait   time.Duration // at most, for one stack
-	left   time.Duration // of what may be waited altogether
-	since  time.Time     // left was counted
+	left   time.Duration // that all stacks together may still wait now
+	since  time.Time     // when left was computed
 	now    func() time.Time
 }
 
-// waitsPerSecond is how many times the wait for one stack all stacks of a second may wait.
+// waitsPerSecond bounds the waits of all stacks in a second, in multiples of the wait for one.
 const waitsPerSecond = 5
 
-// Resolve implements symbolizer.ResolverInstance. It never returns an error, and a stack for all queries: no
-// resolver comes after that.
+// Resolve implements symbolizer.ResolverInstance. It never returns an error. As the last resolver it answers all
+// queries, also those without a name, so that symtab is not asked; else it leaves open what it does not know.
 func (r *resolverInstance) Resolve(task symbolizer.Task, queries []symbolizer.StackItemQuery, responses []symbolizer.StackItemResponse) ([]symbolizer.StackItemResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,8 +109,9 @@ func (r *resolverInstance) Close() {
 	}
 }
 
-// GetEbpfReplacements implements symbolizer.ResolverInstance. There are none, but it is called once all resolvers are there and
-// before the gadget starts: from then on processes are followed. Before, another resolver can fail, and then nobody closes this one.
+// GetEbpfReplacements implements symbolizer.ResolverInstance. There are none. But Inspektor Gadget calls it when all
+// resolvers are made and before the gadget starts, so this is where processes begin to be followed. Earlier, another
+// resolver could fail, and then nobody would close this one.
 func (r *resolverInstance) GetEbpfReplacements() map[string]any {
 	r.mu.Lock()
 	defer r.mu.Unlock()

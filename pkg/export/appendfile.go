@@ -101,7 +101,7 @@ func (a *appendFile) reopen() error {
 	}
 	flag := os.O_CREATE | os.O_APPEND | os.O_RDWR // mend reads
 	if info, err := os.Stat(a.path); err == nil && !info.Mode().IsRegular() {
-		flag = os.O_WRONLY // a pipe that this process reads never tells that nobody else does
+		flag = os.O_WRONLY // were this process a reader of the pipe, too, it would not notice that the others have gone
 	}
 	f, err := openTrusted(a.path, flag)
 	if err != nil {

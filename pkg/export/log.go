@@ -25,7 +25,7 @@ type eventLog struct {
 	secrets func() []string // that must not show
 
 	mu     sync.Mutex
-	kinds  map[string]*logKind // a receiver has no say in how many there are
+	kinds  map[string]*logKind // by name; the names are this package's, so there are few
 	closed bool
 	lines  chan logLine
 	done   chan struct{}

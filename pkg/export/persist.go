@@ -143,7 +143,7 @@ func (e *Exporter) nextUnsaved() (en *entry, gone []*entry) {
 	for e.disk.over(en.size) {
 		victim := e.disk.victim()
 		if victim == nil {
-			break // all in flight: for a moment more than the bound
+			break // all are in flight: more than the bound is held for a moment
 		}
 		e.drop(victim, ReasonStorageFull)
 		gone = append(gone, victim)

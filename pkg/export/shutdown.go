@@ -15,8 +15,8 @@ type drain struct {
 	finished chan struct{}
 }
 
-// checkDrains ends the Drain calls that have nothing left to wait for: their entries are gone or safely on
-// disk, while the receiver does not take any or all wait for the clock. The caller holds mu.
+// checkDrains ends the Drain calls that have nothing left to wait for: those whose entries are all gone, and those whose
+// entries are all on disk while the receiver fails or they wait for the clock. The caller holds mu.
 func (e *Exporter) checkDrains() {
 	for d := range e.drains {
 		if d.left == 0 || d.unsaved == 0 && (e.gate.failing() || d.left <= e.early) {
@@ -63,8 +63,8 @@ func (e *Exporter) drain(ctx context.Context) error {
 
 // Shutdown drains within ctx, then ends all sends and goroutines. What is still held is dropped
 // with the reason "shutdown", or stays in the storage folder for the next start. It returns soon
-// after ctx ends, even if the receiver hangs; the error says what was not done. Later calls wait for the first one and return its
-// error.
+// after ctx ends, even if the receiver hangs; the error says what was not done. Later calls wait for the first one
+// and return its error.
 func (e *Exporter) Shutdown(ctx context.Context) error {
 	first := false
 	e.once.Do(func() { first = true })
@@ -123,7 +123,7 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 func (e *Exporter) abandon() (rows int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.disk.each(func(en *entry) { e.landed(en) }) // sends that do not end: it stays there
+	e.disk.each(func(en *entry) { e.landed(en) }) // a send that does not end: the file stays for the next start
 	e.memory.each(func(en *entry) {
 		rows += en.Rows
 		e.landed(en)

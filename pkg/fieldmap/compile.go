@@ -105,8 +105,8 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 	return p, nil
 }
 
-// share lets the Plan have the keys and the stacks of the first one of its data source. What makes a stack
-// distinct for this Plan alone is hashed for it alone.
+// share makes the Plan use the stacks and the stack keys of Options.First, so that both are made once for all exporters
+// of a data source. A field that makes a stack distinct for this Plan only goes into the key of its rows instead.
 func (c *compiler) share() {
 	p, first := c.plan, c.o.First
 	if first == nil {

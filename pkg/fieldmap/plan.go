@@ -25,7 +25,7 @@ type Plan struct {
 
 	// The hot path.
 	seed        maphash.Seed
-	k1, k2, k3  uint64 // secrets of the mix; k3 is where it starts
+	k1, k2, k3  uint64 // secrets of mix; k3 is its first value
 	containerID reader
 	ids         []reader // identify the resource where containerID is empty
 	wide        []reader // more that makes a resource distinct
@@ -37,11 +37,11 @@ type Plan struct {
 
 	// The cold path.
 	stacks            stackFields
-	reads             *Plan               // whose stacks are read; p, or the Plan that p shares them with
-	own               Stack               // of Sample
+	reads             *Plan               // the Plan that reads the stacks: this one, or Options.First
+	own               Stack               // what Sample reads into
 	rawKernel         bool                // kernel addresses are raw
-	frames            []profile.Frame     // of the last SampleOf that changed some
-	attributes        []profile.Attribute // the same
+	frames            []profile.Frame     // the copy that SampleOf makes where it changes frames; reused
+	attributes        []profile.Attribute // what SampleOf returns; reused
 	identity          identityFields
 	sampleAttrs       []attribute
 	resourceAttrs     []attribute

@@ -101,9 +101,9 @@ func (c *compiler) add(f stackField) {
 		}
 	}
 	p.stacks = append(p.stacks, f)
-	// The ID tells a stack that was lost from one that never was. Those of a kernel stack, whose
-	// addresses are not in the row, also tell two of the same names apart; those of a user stack
-	// do not: gadgets can give each process its own for one and the same stack.
+	// The ID tells a stack that was lost from one that was never asked for. A kernel stack's addresses are not in the
+	// row, so its ID also tells two stacks with the same names apart. A user stack's does not count for that: gadgets
+	// can give one and the same stack another ID in each process.
 	id := f.id
 	id.errno = f.user != nil && !f.byID
 	rs := []reader{f.text, f.addresses, f.buildIDs, id}

@@ -216,8 +216,8 @@ type laterFrames struct {
 	seen     uint64
 	addrs    []uint64
 	read     []profile.Frame // nil where nothing but addresses was read
-	// judge: they are the root of a stack of which nothing else is missing. Whether it is all there tells the
-	// name of the outermost; with mark a frame at the root says if not.
+	// judge says that these frames are the root of a stack of which nothing else is missing: the name of the
+	// outermost tells whether the stack is complete. With mark, a frame is put at the root of one that is not.
 	judge, mark bool
 }
 

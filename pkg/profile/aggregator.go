@@ -148,9 +148,9 @@ type Aggregator struct {
 	named       Frame
 	mapped      Mapping
 
-	hosts hostServices // the same goroutine's
-
-	enc encoder // owned by the goroutine that is in Flush
+	// Owned by the goroutine that is in Flush.
+	hosts hostServices
+	enc   encoder
 }
 
 // window holds the values of one batch window, by sample.
@@ -160,7 +160,7 @@ type window struct {
 	carried int64    // rows that a later snapshot has replaced
 	fates   Fates    // rows by fate
 	events  []event
-	heads   []int32 // by sample: its newest event, -1: none; for shapes with timestamps
+	heads   []int32 // by sample: its newest event, -1 for none; only for shapes with timestamps
 }
 
 // event is one value of one row. A row of several types makes as many events in a row, the last

@@ -29,11 +29,11 @@ const (
 	minSlots = 8 // of a part
 )
 
-// fold makes the 32 bits of a hash that an index works with: of a product, as mix makes it, the low bits
-// can be regular.
+// fold turns a hash into the 32 bits that an index works with. They are the high bits of a product: the low bits of
+// what mix makes can follow a pattern.
 func fold(hash uint64) uint32 { return uint32(hash * 0x9e3779b97f4a7c15 >> 32) }
 
-// partOf returns the part that a hash belongs to. Within the part, the other end of the hash counts.
+// partOf returns the part that a hash belongs to, by its high bits. The low ones choose the slot in the part.
 func partOf(hash uint32) uint32 { return hash >> (32 - partBits) }
 
 // find returns the entry with this hash that same tells to be the one.
@@ -86,8 +86,8 @@ func (p *indexPart) put(s slot) {
 	p.slots[i] = s
 }
 
-// keyTable finds what a row's key stands for. Keys are hashes with a secret that whoever makes rows
-// does not have; keySlot.hash is for those that are not, as in tests, where they are numbers in a row.
+// keyTable finds what a row's key stands for. Keys are hashes already, keyed with a secret that a workload does not
+// know. They are hashed once more all the same: in tests they are consecutive numbers.
 type keyTable struct {
 	parts *[parts]keyPart
 }
@@ -98,8 +98,8 @@ type keyPart struct {
 }
 
 type keySlot struct {
-	low, high uint32 // of the key: as one number they would take room for alignment
-	value     uint32 // + 1, 0: empty. It is below 1<<32 - 1.
+	low, high uint32 // of the key; one uint64 would be aligned to 8 bytes, and the slot a third larger
+	value     uint32 // what the key stands for, plus 1; 0 is an empty slot
 }
 
 func (s *keySlot) hash() uint32 {

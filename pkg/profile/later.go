@@ -2,11 +2,11 @@ package profile
 
 import "math"
 
-// A sample of whose stack more will be known has an entry of its own in a window, since another with the same
-// frames now can turn out to be another one. When the window ends its stack is settled, and its values go to the
-// sample that it has become.
+// When a row is read, names of its stack may still be on their way. Such a sample has an entry of its own in the window,
+// because two stacks that look alike now can turn out to differ. When the window ends the stack is settled, and the values
+// go to the sample that it has become.
 
-// unsettled is such a sample.
+// unsettled is a sample whose stack is not known in full yet.
 type unsettled struct {
 	key        uint64
 	sample     uint32

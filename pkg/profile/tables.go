@@ -51,7 +51,7 @@ type mapping struct {
 type location struct {
 	mapping   uint32
 	function  uint32
-	name      uint32 // of the function: one step less to where names are compared
+	name      uint32 // of the function, here too: names are compared often
 	frameType uint32 // index of an attribute, 0: none
 	address   uint64
 	line      int64

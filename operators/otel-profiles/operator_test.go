@@ -344,7 +344,7 @@ func TestLogShowsNoSecrets(t *testing.T) {
 		g.Context.Cancel()
 	}}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
-	require.Contains(t, g.Log.String(), "http://127.0.0.1:1/in)")
+	require.Contains(t, g.Log.String(), "http://127.0.0.1:1/in?…)")
 	require.NotContains(t, g.Log.String(), "verysecret")
 	require.NotContains(t, g.Log.String(), "hidden")
 }

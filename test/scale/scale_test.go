@@ -31,16 +31,18 @@ var (
 	nodes    = flag.Int("nodes", 1000, "simulated nodes")
 	interval = flag.Duration("interval", 10*time.Second, "batch window of each node")
 	duration = flag.Duration("duration", 30*time.Second, "how long to send")
+	cpus     = flag.Int("cpus", 16, "CPUs of a node, which are half busy")
+	hertz    = flag.Int("frequency", 49, "samples a second of a busy CPU: 19 is that of profile_polyglot")
+	lines    = flag.Bool("lines", false, "frames with files and lines, as profile_polyglot's and those of Go have them")
 	out      = flag.String("out", "", "write the table to this file")
 )
 
-// A node: 40 containers, 16 CPUs that are half busy, sampled 49 times a second: some 3,900 samples
+// A node: 40 containers and, with the defaults, 16 CPUs that are half busy, sampled 49 times a second: some 3,900 samples
 // in a window of 10 s, which are of some 1,200 distinct stacks.
 const (
 	containers = 40
 	stacks     = 1200
 	depth      = 28
-	perSecond  = 392
 )
 
 // window is one window of a node, encoded.
@@ -55,9 +57,9 @@ func window(t *testing.T, node int) profile.Message {
 	}
 	r := rand.New(rand.NewPCG(uint64(node), 1))
 	one := []int64{1}
-	for range int(interval.Seconds() * perSecond) {
+	for range int(interval.Seconds() * float64(*cpus**hertz) / 2) {
 		// Few stacks are hot, most are rare.
-		s := int(float64(stacks) * r.Float64() * r.Float64())
+		s := int(float64(stacks*max(*cpus, 4)/16) * r.Float64() * r.Float64())
 		if a.Add(uint64(s), one, 0) == profile.NeedSample {
 			require.Equal(t, profile.Added, a.Insert(uint64(s%containers), uint64(s), profile.Sample{
 				Stack:      frames(s),
@@ -75,6 +77,9 @@ func frames(s int) []profile.Frame {
 	f := make([]profile.Frame, depth)
 	for d := range f {
 		f[d] = profile.Frame{Name: fmt.Sprintf("github.com/shop/service%d/pkg.(*Handler).method%d_%d", s%containers, d, s%(1+(depth-d)/4)), Type: profile.FrameNative}
+		if *lines {
+			f[d].File, f[d].Line = fmt.Sprintf("/go/src/github.com/shop/service%d/pkg/handler%d.go", s%containers, d), int64(10+s%(1+(depth-d)/4))
+		}
 	}
 	return f
 }
@@ -142,7 +147,7 @@ func TestThousandNodes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var rows export.RowCounts
-	var requests, bytes int64
+	var requests, bytes, wire int64
 	for _, e := range exporters {
 		require.NoError(t, e.Shutdown(ctx))
 		s := e.Stats()
@@ -151,6 +156,7 @@ func TestThousandNodes(t *testing.T) {
 		rows.Held += s.Rows.Held
 		requests += s.Requests
 		bytes += s.RequestBytes
+		wire += s.WireBytes
 	}
 	elapsed := time.Since(began).Seconds()
 	cpu, _, peak := c.Usage()
@@ -159,13 +165,14 @@ func TestThousandNodes(t *testing.T) {
 
 	cores := (cpu - cpu0).Seconds() / elapsed
 	perRequest := (cpu - cpu0).Seconds() / float64(requests)
-	text := fmt.Sprintf("%d nodes for %.0f s: %d rows delivered of %d, %.0f requests/s, %.2f MB/s uncompressed (%.1f kB a request), Collector: %.2f cores (%.2f ms a request), %d MB resident before, %d MB at most\n\n",
-		*nodes, elapsed, rows.Delivered, rows.Enqueued, float64(requests)/elapsed, float64(bytes)/elapsed/1e6, float64(bytes)/float64(requests)/1e3,
+	text := fmt.Sprintf("%d nodes for %.0f s: %d rows delivered of %d, %.0f requests/s, %.2f MB/s uncompressed (%.1f kB a request, %.1f kB with gzip), Collector: %.2f cores (%.2f ms a request), %d MB resident before, %d MB at most\n\n",
+		*nodes, elapsed, rows.Delivered, rows.Enqueued, float64(requests)/elapsed, float64(bytes)/elapsed/1e6, float64(bytes)/float64(requests)/1e3, float64(wire)/float64(requests)/1e3,
 		cores, perRequest*1e3, rss0>>20, peak>>20)
-	text += "| nodes | requests/s | MB/s, uncompressed | Collector, cores |\n|---|---|---|---|\n"
-	for _, n := range []int{100, 1000, 10_000} {
+	text += "| nodes | requests/s | MB/s, uncompressed | MB/s, gzip | GB a day, gzip | Collector, cores |\n|---|---|---|---|---|---|\n"
+	for _, n := range []int{100, 200, 1000, 10_000} {
 		rps := float64(n) / interval.Seconds()
-		text += fmt.Sprintf("| %d | %.0f | %.1f | %.2f |\n", n, rps, rps*float64(bytes)/float64(requests)/1e6, rps*perRequest)
+		text += fmt.Sprintf("| %d | %.0f | %.1f | %.2f | %.0f | %.2f |\n", n, rps, rps*float64(bytes)/float64(requests)/1e6,
+			rps*float64(wire)/float64(requests)/1e6, rps*float64(wire)/float64(requests)/1e9*86400, rps*perRequest)
 	}
 	t.Log("\n" + text)
 	if *out != "" {

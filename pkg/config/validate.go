@@ -224,10 +224,9 @@ func (d *draft) oauth2() bool {
 			d.problem(key, where, "is missing beside oauth2.%s: write %s", keys[0], what)
 		}
 	}
-	switch {
-	case o.TokenURL == "":
+	if o.TokenURL == "" {
 		missing("oauth2.token_url", "the URL of the token endpoint, such as https://login.example.com/oauth2/token")
-	default:
+	} else {
 		u, problem := takeURL(o.TokenURL, true)
 		switch {
 		case problem != "":

@@ -163,12 +163,12 @@ func (t *tokens) explain(err error) *tokenError {
 		words: refused.ErrorCode + " " + refused.ErrorDescription,
 		hint:  "check oauth2.client_id and oauth2.client_secret",
 	}
-	switch {
-	case refused.ErrorCode == "":
+	switch refused.ErrorCode {
+	case "":
 		e.words, e.hint = string(refused.Body), "check oauth2.token_url"
-	case refused.ErrorCode == "invalid_scope":
+	case "invalid_scope":
 		e.hint = "check oauth2.scopes"
-	case refused.ErrorCode == "invalid_request":
+	case "invalid_request":
 		e.hint = "check oauth2.endpoint_params: many token servers want an audience or a resource"
 	}
 	return e

@@ -7,7 +7,7 @@
 // language, and has a test of its own:
 //
 //	```sh cluster      needs Kubernetes; test/k8s does the same on a cluster
-//	```sh elsewhere    needs another machine, a registry or the internet
+//	```sh elsewhere    needs another machine, a registry or the internet: TestElsewhere makes one, or another test does
 //	```sh long         takes longer than CI has
 //	```sh tested       run by a test beside what it is about, which makes the files it needs
 package docs
@@ -114,22 +114,27 @@ func (b block) commands(stages []string) (text string, left []string) {
 	return strings.Join(lines, ""), left
 }
 
-func TestCommands(t *testing.T) {
-	top, err := filepath.Abs("../..")
-	require.NoError(t, err)
+// pages returns the shell blocks of all pages.
+func pages(t *testing.T, top string) (all []block) {
+	t.Helper()
 	list := exec.CommandContext(t.Context(), "git", "ls-files", "*.md")
 	list.Dir = top
-	pages, err := list.Output()
+	names, err := list.Output()
 	require.NoError(t, err)
-	ci := stages(t, top)
-
-	var all []block
-	for page := range strings.FieldsSeq(string(pages)) {
+	for page := range strings.FieldsSeq(string(names)) {
 		text, err := os.ReadFile(filepath.Join(top, page))
 		require.NoError(t, err)
 		all = append(all, blocks(t, page, string(text))...)
 	}
 	require.Greater(t, len(all), 15)
+	return all
+}
+
+func TestCommands(t *testing.T) {
+	top, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	ci := stages(t, top)
+	all := pages(t, top)
 	env := prepare(t, top)
 	ran := 0
 	for _, b := range all {
@@ -167,6 +172,12 @@ exec "$@"`
 // of the distribution's, and a Python program at work.
 func prepare(t *testing.T, top string) *environment {
 	t.Helper()
+	return prepareIn(t, top, startAround)
+}
+
+// prepareIn is prepare with other programs around.
+func prepareIn(t *testing.T, top string, around func(t *testing.T, dir, bin string)) *environment {
+	t.Helper()
 	dir := t.TempDir()
 	prefix, err := sandbox.Prefix(t.Context(), dir)
 	require.NoError(t, err)
@@ -177,7 +188,13 @@ func prepare(t *testing.T, top string) *environment {
 	}
 	// Everything here runs as root already; what stands behind sudo are variables and a command.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "sudo"), []byte("#!/bin/sh\nexec env \"$@\"\n"), 0o755))
+	around(t, dir, bin)
+	return &environment{top: top, prefix: prefix, vars: append(os.Environ(), "PATH="+dir+":"+bin+":"+os.Getenv("PATH"))}
+}
 
+// startAround starts the Collector and the program.
+func startAround(t *testing.T, dir, bin string) {
+	t.Helper()
 	collector := filepath.Join(dir, "otelcol-contrib")
 	require.NoError(t, os.Link(filepath.Join(bin, "collector"), collector))
 	config := filepath.Join(dir, "collector.yaml")
@@ -208,7 +225,6 @@ while True:
     time.sleep(0.001)
 `), 0o600))
 	start(t, exec.Command("python3", program))
-	return &environment{top: top, prefix: prefix, vars: append(os.Environ(), "PATH="+dir+":"+bin+":"+os.Getenv("PATH"))}
 }
 
 // start runs a program until the end of the test.

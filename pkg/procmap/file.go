@@ -56,6 +56,7 @@ type file struct {
 	checked uint64 // when it was identified or tried, in nanoseconds since boot
 	failed  bool   // the last time it could not be read
 	holders [3]holder
+	open    *os.File // while it is held, see hold
 }
 
 type kind uint8
@@ -187,14 +188,22 @@ func (r *Resolver) readFile(f *file) {
 	r.mu.Unlock()
 	now := bootTime()
 	var found *File
+	var opened *os.File
 	var err error
 	if f.kind == perfMap {
 		found, err = r.identifyPerfMap(holders[0], known)
 	} else {
-		found, err = r.identify(&key, holders[:], known)
+		found, opened, err = r.identify(&key, holders[:], known)
+	}
+	if opened != nil && !r.mayHold(opened, holders[:]) {
+		opened.Close()
+		opened = nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if opened != nil {
+		r.hold(f, opened)
+	}
 	f.queued, f.checked = false, now
 	switch {
 	case err == nil:
@@ -213,22 +222,23 @@ func (r *Resolver) readFile(f *file) {
 	r.tell()
 }
 
-// identify opens a file and reads what identifies it. It returns known if that is it still.
-func (r *Resolver) identify(key *fileKey, holders []holder, known *File) (*File, error) {
+// identify opens a file and reads what identifies it. It returns known if that is it still, and else the open file, too.
+func (r *Resolver) identify(key *fileKey, holders []holder, known *File) (*File, *os.File, error) {
 	opened, st, err := r.open(key, holders)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer opened.Close()
 	id := symbols.IdentifyStat(st)
 	if known != nil && known.ID == id {
-		return known, nil
+		opened.Close()
+		return known, nil, nil
 	}
 	info, err := buildid.Read(opened, st.Size)
 	if err != nil {
-		return nil, err
+		opened.Close()
+		return nil, nil, err
 	}
-	return &File{Path: key.path, Info: info, ID: id}, nil
+	return &File{Path: key.path, Info: info, ID: id}, opened, nil
 }
 
 // Open opens the file to read. It may wait for the file system.
@@ -238,7 +248,11 @@ func (f *File) Open() (*os.File, error) {
 	}
 	f.r.mu.Lock()
 	key, holders := f.f.key, f.f.holders
+	held := f.f.again()
 	f.r.mu.Unlock()
+	if held != nil {
+		return held, nil
+	}
 	if f.f.kind == perfMap {
 		opened, _, err := f.r.openPerfMap(holders[0].pid)
 		return opened, err

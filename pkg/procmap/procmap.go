@@ -133,6 +133,7 @@ type Resolver struct {
 	history   history
 	processes map[Process]*entry
 	files     map[fileKey]*file
+	kept      []kept // the oldest first
 	fileBytes int
 	failed    int // reads, while none has succeeded
 	succeeded bool
@@ -367,6 +368,13 @@ func (r *Resolver) ask(p Process, seen uint64, e *entry) bool {
 func (r *Resolver) run(ctx context.Context) {
 	sweep := time.NewTicker(10 * time.Second)
 	defer sweep.Stop()
+	release := time.NewTicker(time.Second)
+	defer release.Stop()
+	defer func() {
+		r.mu.Lock()
+		r.release(len(r.kept))
+		r.mu.Unlock()
+	}()
 	// What is bounded is the CPU time of this thread: where the machine is busy, reading takes long and costs
 	// no more.
 	runtime.LockOSThread()
@@ -385,6 +393,9 @@ func (r *Resolver) run(ctx context.Context) {
 				return
 			case <-sweep.C:
 				r.sweep()
+				continue
+			case <-release.C:
+				r.releaseOld()
 				continue
 			case req := <-r.queue:
 				begin = time.Now()

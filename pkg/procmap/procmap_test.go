@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -244,9 +245,77 @@ func TestDeletedAndReplacedFiles(t *testing.T) {
 		require.Equal(t, want, place.File.Info.HTLHash)
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait() // killed
-		_, err = place.File.Open()
-		require.Error(t, err)
+		opened, err := place.File.Open()
+		require.NoError(t, err, "it is kept for a moment")
+		read, err := io.ReadAll(opened)
+		require.NoError(t, err)
+		require.NoError(t, opened.Close())
+		require.True(t, bytes.Equal(content, read))
+		require.Eventually(t, func() bool {
+			opened, err := place.File.Open()
+			if err == nil {
+				opened.Close()
+			}
+			return err != nil
+		}, 4*holdFor, 100*time.Millisecond, "and not for longer")
 	})
+}
+
+// Files are kept open of a process in another mount namespace if they are on its root mount, and of one in the host's if
+// they are on the host's: nothing that could be unmounted is held.
+func TestMayHold(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount")
+	}
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	own := newResolver(t, Options{Unwatched: true})
+	other, err := os.Open(sleep)
+	require.NoError(t, err)
+	defer other.Close()
+	require.True(t, own.mayHold(other, []holder{{pid: uint32(os.Getpid())}}), "on this root mount")
+	for name, c := range map[string]struct {
+		script string
+		want   bool
+	}{
+		"root mount":  {`exec "$1" 600`, true},
+		"other mount": {`mount -t tmpfs t "$0" && cp "$1" "$0/nap" && exec "$0/nap" 600`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, p := start(t, "unshare", "--mount", "sh", "-c", c.script, dir, sleep)
+			require.Eventually(t, func() bool {
+				comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID))
+				require.NoError(t, err)
+				return string(comm) == "sleep\n" || string(comm) == "nap\n"
+			}, 10*time.Second, 10*time.Millisecond)
+			f, err := os.Open(fmt.Sprintf("/proc/%d/exe", p.PID))
+			require.NoError(t, err)
+			defer f.Close()
+			require.Equal(t, c.want, own.mayHold(f, []holder{{pid: p.PID}}))
+		})
+	}
+}
+
+// No more files are kept open than there may be.
+func TestHold(t *testing.T) {
+	r := &Resolver{}
+	for range 2 * maxOpen {
+		opened, err := os.Open("/proc/self/exe")
+		require.NoError(t, err)
+		r.hold(&file{}, opened)
+		require.LessOrEqual(t, len(r.kept), maxOpen)
+	}
+	for _, h := range r.kept {
+		require.NotNil(t, h.f.open)
+	}
+	first := r.kept[0].f
+	again := first.again()
+	require.NotNil(t, again)
+	require.NoError(t, again.Close())
+	r.release(len(r.kept))
+	require.Nil(t, first.again())
+	require.Empty(t, r.kept)
 }
 
 func TestParseMaps(t *testing.T) {

@@ -194,9 +194,13 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 		return nil, err
 	}
 	defer f.Close()
-	id, err := Identify(f)
-	if err != nil {
-		return nil, err
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, fmt.Errorf("looking at %s: %w", r.Path, err)
+	}
+	id := IdentifyStat(&st)
+	if st.Nlink == 0 { // deleting it has changed that
+		id.CtimeNS = r.ID.CtimeNS
 	}
 	size := id.Size
 	if r.ID.Process != 0 {

@@ -1,0 +1,88 @@
+//go:build e2e
+
+package backends
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestUpload profiles a stripped program into Parca, which has no names for it, and uploads the program's debug
+// information afterwards: from then on Parca names the profile that it has.
+func TestUpload(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("eBPF programs are for root alone")
+	}
+	p := startParca(t)
+	dir := t.TempDir()
+	whole, program, debug := filepath.Join(dir, "whole"), filepath.Join(dir, "uploaded"), filepath.Join(dir, "uploaded.debug")
+	output(t, "", "clang", "-O0", "-fno-omit-frame-pointer", "-g", "-Wl,--build-id=sha1", "-o", whole, "../e2e/testdata/burn.c")
+	output(t, "", "objcopy", "--only-keep-debug", whole, debug)
+	output(t, "", "strip", "-s", "-o", program, whole)
+	id := (&debuginfod{byID: map[string]string{}}).add(t, program)
+	begin := time.Now().Add(-time.Second)
+	burn(t, program, "operator:\n  otel-profiles:\n    exporters:\n"+exporter(t, "parca", "parca", "parca", p.addr()), "parca")
+	all := span{begin, time.Now().Add(2 * time.Second)}
+	named := func() (right, user int64) {
+		for _, s := range p.query(t, selector("service_name", "uploaded"), all) {
+			user += s.value
+			if slices.Contains(s.functions, "c_work") {
+				right += s.value
+			}
+		}
+		return right, user
+	}
+	right, user := named()
+	require.Zero(t, right, "nobody knows the names yet")
+	require.Positive(t, user)
+	p.upload(t, id, debug)
+	require.Eventually(t, func() bool {
+		right, user = named()
+		return float64(right) > 0.9*float64(user)
+	}, 2*time.Minute, 5*time.Second)
+	t.Logf("after the upload %.1f %% of the CPU time is in functions of the right name", 100*float64(right)/float64(user))
+}
+
+// upload does what "parca-debuginfo upload" does, with the requests of Parca's parca.debuginfo.v1alpha1.DebuginfoService.
+func (p *parca) upload(t *testing.T, id, file string) {
+	t.Helper()
+	const kind = "BUILD_ID_TYPE_GNU"
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	api := "http://" + p.address + "/api/"
+	var should struct {
+		ShouldInitiateUpload bool
+		Reason               string
+	}
+	call(t, api+"shouldinitiateupload", nil, map[string]any{"buildId": id, "buildIdType": kind}, &should)
+	require.True(t, should.ShouldInitiateUpload, should.Reason)
+	var initiated struct {
+		UploadInstructions struct{ UploadID, UploadStrategy string }
+	}
+	call(t, api+"initiateupload", nil, map[string]any{"buildId": id, "buildIdType": kind, "size": strconv.Itoa(len(content)), "hash": "1"}, &initiated)
+	require.Equal(t, "UPLOAD_STRATEGY_GRPC", initiated.UploadInstructions.UploadStrategy)
+	upload := initiated.UploadInstructions.UploadID
+	var body strings.Builder // messages one after the other
+	encoder := json.NewEncoder(&body)
+	require.NoError(t, encoder.Encode(map[string]any{"info": map[string]string{"buildId": id, "uploadId": upload}}))
+	require.NoError(t, encoder.Encode(map[string]any{"chunkData": content}))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api+"upload", strings.NewReader(body.String()))
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode, "%s", text)
+	call(t, api+"markuploadfinished", nil, map[string]any{"buildId": id, "uploadId": upload}, &struct{}{})
+}

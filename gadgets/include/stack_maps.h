@@ -73,13 +73,6 @@ GADGET_PARAM(ig_kstack_max_entries);
 const volatile bool collect_ustack = true;
 GADGET_PARAM(collect_ustack);
 
-/* --collect-build-id: Inspektor Gadget knows the name. */
-const volatile bool collect_build_id = false;
-GADGET_PARAM(collect_build_id);
-
-const volatile int ig_build_id_max_entries = 1024;
-GADGET_PARAM(ig_build_id_max_entries);
-
 /* A parameter with the values auto, true and false, of which it tells true. */
 static __always_inline bool is_true(const volatile char *param)
 {
@@ -138,14 +131,17 @@ struct {
 	__type(value, stack_frames);
 } ig_ustack SEC(".maps");
 
-/* One entry per user stack, under the same ID. */
-typedef struct bpf_stack_build_id stack_build_ids[STACK_DEPTH];
-
+/*
+ * Stays empty: otel-profiles finds the files of all stacks, with their build IDs.
+ * Inspektor Gadget looks into this map for each stack that it turns into text, and
+ * does not come up without it.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 0); /* ig_build_id_max_entries */
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, stack_build_ids);
+	__type(value, struct bpf_stack_build_id[STACK_DEPTH]);
 } ig_build_id SEC(".maps");
 
 /* How many frames the tracing may put between a stack and its reader. */
@@ -161,9 +157,9 @@ struct found_stack {
 };
 
 /*
- * Per CPU: the stacks of the row at hand. A stack is 1 kB, its build IDs are 4 kB:
- * too much for the BPF stack. The programs that use these run with preemption off
- * and do not nest on a CPU.
+ * Per CPU: the stacks of the row at hand. A stack is 1 kB, too much for the BPF
+ * stack. The programs that use these run with preemption off and do not nest on a
+ * CPU.
  */
 struct row_stacks {
 	stack_frames user;
@@ -179,13 +175,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct row_stacks);
 } row_stacks SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, stack_build_ids);
-} scratch_build_ids SEC(".maps");
 
 /* Hashes up to the first empty address. The seed sets address spaces apart. */
 static __always_inline __u64 stack_hash(const stack_frames *frames, __u64 seed)
@@ -391,20 +380,6 @@ static __always_inline void fill_mtime(struct gadget_user_stack *ustack,
 	}
 }
 
-static __always_inline void keep_build_ids(void *ctx, __u32 id)
-{
-	__u32 zero = 0;
-
-	if (bpf_map_lookup_elem(&ig_build_id, &id))
-		return;
-	stack_build_ids *ids = bpf_map_lookup_elem(&scratch_build_ids, &zero);
-	if (!ids)
-		return;
-	if (bpf_get_stack(ctx, ids, sizeof(*ids),
-			  BPF_F_USER_STACK | BPF_F_USER_BUILD_ID) > 0)
-		bpf_map_update_elem(&ig_build_id, &id, ids, BPF_ANY);
-}
-
 /*
  * Fills what Inspektor Gadget needs to name the frames of a thread's user
  * stack, but for its ID: the executable and the process to look the symbols up
@@ -492,10 +467,10 @@ static __always_inline void fill_user_stack(void *ctx,
 }
 
 /*
- * Keeps the stacks whose IDs were put into a row last on this CPU. For a program
- * that has got its row, in the thread whose stacks they are.
+ * Keeps the stacks whose IDs were put into a row last on this CPU, for a program
+ * that has got its row.
  */
-static __always_inline void keep_stacks(void *ctx)
+static __always_inline void keep_stacks(void)
 {
 	struct row_stacks *stacks = row_stacks_here();
 
@@ -504,8 +479,6 @@ static __always_inline void keep_stacks(void *ctx)
 	keep_frames(&ig_kstack, &stacks->found_kernel,
 		    without_frames(&stacks->kernel, stacks->kernel_skip));
 	keep_frames(&ig_ustack, &stacks->found_user, &stacks->user);
-	if (collect_build_id && (__s32)stacks->found_user.id > 0)
-		keep_build_ids(ctx, stacks->found_user.id);
 }
 
 /* Puts the ID of a kernel stack where it is wanted in a row. */

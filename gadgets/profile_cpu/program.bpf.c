@@ -118,7 +118,7 @@ int ig_profile_cpu(struct bpf_perf_event_data *ctx)
 		return 0;
 	}
 	__sync_fetch_and_add(&row->samples, 1);
-	keep_stacks(ctx);
+	keep_stacks();
 	if (scratch->homeless)
 		add_homeless(scratch);
 	return 0;

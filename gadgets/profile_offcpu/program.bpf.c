@@ -401,7 +401,7 @@ static __always_inline void come_back(void *ctx, struct task_struct *task)
 		return;
 	}
 	if (ctx)
-		keep_stacks(ctx);
+		keep_stacks();
 	else
 		keep_stacks_of_next(&of_next);
 	if (scratch->homeless.switches)

@@ -140,7 +140,7 @@ static __always_inline void send(void *ctx, unsigned long address,
 	put_kernel_stack(stack_from(ctx, kernel_ip), &event->kern_stack_raw,
 			 &event->kern_stack_id);
 	put_user_stack(ctx, &event->user_stack_raw, &event->user_stack_id);
-	keep_stacks(ctx);
+	keep_stacks();
 	gadget_submit_buf(ctx, &events, event, sizeof(*event));
 }
 
@@ -187,7 +187,7 @@ static __always_inline void count(void *ctx, unsigned long code,
 		return;
 	}
 	__sync_fetch_and_add(&row->faults, 1);
-	keep_stacks(ctx);
+	keep_stacks();
 	if (scratch->homeless)
 		add_homeless(scratch);
 }

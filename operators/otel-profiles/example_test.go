@@ -33,7 +33,7 @@ var update = flag.Bool("update", false, "write the example of the reference")
 // exampleRow is a row of the gadget profile_cpu as Inspektor Gadget prints it in JSON, without the
 // fields that do not matter here. It was taken on Debian's kernel 6.1 from a pod that was made
 // through containerd's CRI. No API server was there: node, owner and labels are as one gives them.
-// The build IDs are what the run gives with --collect-build-id: the ID of the program's file and
+// The build IDs are what Inspektor Gadget's own gadgets give with --collect-build-id: the ID of the program's file and
 // the offsets of its addresses in it.
 const exampleRow = `{
   "k8s": {

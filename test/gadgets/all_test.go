@@ -88,16 +88,16 @@ var withBuildIDs = []string{"--collect-ustack", "--collect-build-id"}
 func all() []gadget {
 	return []gadget{
 		{
-			name: "profile_cpu", origin: here, flags: []string{"--frequency=99", "--collect-build-id"}, program: "busy", workload: program("busy"),
+			name: "profile_cpu", origin: here, flags: []string{"--frequency=99"}, program: "busy", workload: program("busy"),
 			want: cpu(99), value: []string{"samples"}, check: through("busy", "spin"), until: spins,
 		},
 		{
-			name: "profile_offcpu", origin: here, flags: []string{"--collect-build-id"}, program: "waits", workload: program("waits"),
+			name: "profile_offcpu", origin: here, program: "waits", workload: program("waits"),
 			want:  receiver.Type{Type: "off_cpu", Unit: "nanoseconds", PeriodType: "off_cpu", PeriodUnit: "nanoseconds", Period: 1},
 			value: []string{"off_cpu_raw"},
 		},
 		{
-			name: "profile_pagefault", origin: here, flags: []string{"--collect-build-id"}, program: "faults", workload: program("faults"),
+			name: "profile_pagefault", origin: here, program: "faults", workload: program("faults"),
 			want: pageFaults, value: []string{"faults"},
 		},
 		{
@@ -263,7 +263,7 @@ func (g gadget) require(t *testing.T, r *run) {
 		exported += s.Total()
 	}
 	require.Equal(t, printed, exported, "the sum of what was printed and exported")
-	if slices.Contains(r.flags, "--collect-build-id") && g.workload != nil {
+	if (g.origin == here || slices.Contains(r.flags, "--collect-build-id")) && g.workload != nil {
 		known := slices.ContainsFunc(r.samples, func(s receiver.Sample) bool {
 			return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Type == "native" && f.BuildID != "" })
 		})

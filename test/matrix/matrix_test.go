@@ -55,7 +55,6 @@ func all() []gadget {
 	const cpu = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
 	return []gadget{
 		{name: "profile_cpu", own: "profile_cpu", flags: []string{"--frequency=99"}, onCPU: true, pyroscope: cpu},
-		{name: "profile_cpu with build IDs", own: "profile_cpu", flags: []string{"--frequency=99", "--collect-build-id"}, onCPU: true, pyroscope: cpu},
 		{name: "profile_offcpu", own: "profile_offcpu", workload: "waits", pyroscope: of("off_cpu", "nanoseconds", "off_cpu", "nanoseconds")},
 		{name: "profile_pagefault", own: "profile_pagefault", workload: "faults", pyroscope: of("page_faults", "count", "page_faults", "count")},
 		{name: "Inspektor Gadget's profile_cpu", image: "upstream-profile_cpu:dev", flags: buildIDs, onCPU: true, pyroscope: cpu},

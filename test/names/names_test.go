@@ -55,11 +55,14 @@ var measured = []struct {
 	{"compile", []string{"cc1", "as", "gcc", "x86_64-linux-gn"}, false, barFileCompile},
 }
 
-// minSamples of user code are taken of each load, unless the machine is too busy for that.
+// Of each load minSamples of user code are taken, unless the machine is too busy for that, and then more until there are
+// enough distinct addresses or hardly new ones. All that were seen are compared.
 const (
-	minSamples = 200
-	longest    = 45 * time.Second
-	settled    = 12 * time.Second
+	minSamples   = 200
+	minAddresses = 2000
+	longest      = 45 * time.Second
+	frequency    = 499
+	window       = 2 * time.Second
 )
 
 // built returns the path of what make has built.
@@ -85,7 +88,7 @@ type run struct {
 // startRun starts the ig that make has built and returns when something has arrived.
 func startRun(t *testing.T) *run {
 	t.Helper()
-	r := startIG(t, built(t, "E2E_BIN", "ig"), built(t, "E2E_GADGETS", "profile_cpu.tar"), 199, 2*time.Second)
+	r := startIG(t, built(t, "E2E_BIN", "ig"), built(t, "E2E_GADGETS", "profile_cpu.tar"), frequency, window)
 	r.awaitFirst(t)
 	return r
 }
@@ -173,6 +176,21 @@ func of(samples []receiver.Sample, pid int, comms []string, from time.Time) []re
 	})
 }
 
+// addresses counts the distinct ones in files.
+func addresses(samples []receiver.Sample) int {
+	type place struct {
+		file string
+		addr uint64
+	}
+	all := map[place]bool{}
+	for f := range userFrames(samples) {
+		if f.Mapping != "" {
+			all[place{f.Mapping, f.Address}] = true
+		}
+	}
+	return len(all)
+}
+
 func count(samples []receiver.Sample) (n int64) {
 	for _, s := range samples {
 		if slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Type != "kernel" }) {
@@ -188,7 +206,9 @@ type verdict struct {
 	frames, named, file   int64
 	rest                  map[string]int64
 	checked, wrong, other int64 // distinct addresses with names
-	missed                int64 // frames without one that nm has one for
+	tool                  int64 // frames that other tools have a name for
+	missed                int64 // those of them that have none here
+	stripped              int64 // frames in files without a symbol table that have no name
 	wrongs                []string
 }
 
@@ -255,13 +275,18 @@ func (v *verdict) check(t *testing.T, path string, addrs []uint64, all frames) {
 		if symbol == "" {
 			symbol = f.Name
 		}
+		if len(want) > 0 {
+			v.tool += n
+		}
 		switch {
 		case !named && len(want) > 0:
 			v.missed += n
+		case !named && !table.complete && len(ofGo) == 0:
+			v.stripped += n
 		case !named:
 		case len(want) == 0:
 			v.other++ // stubs, compressed tables and debug files, which nm does not read
-		case slices.Contains(want, plain(symbol)) || slices.Contains(want, symbol):
+		case slices.ContainsFunc(want, func(w string) bool { return w == plain(symbol) || w == symbol || strings.HasPrefix(w, "*ABS*+") }): // the last is a stub for a function that chooses
 			v.checked++
 		default:
 			v.checked++
@@ -281,15 +306,18 @@ func TestNames(t *testing.T) {
 		require.NoError(t, err)
 		program, err := load.Build(t.Context(), dir)
 		require.NoError(t, err)
+		begin := time.Now().Add(-window) // the windows that it began in, too
 		process, err := program.Start(t.Context(), loads.DefaultLimit)
 		require.NoError(t, err)
-		// The files of the program are read by then, on a busy machine, too.
-		begin := time.Now().Add(settled)
 		var mine []receiver.Sample
-		for end := time.Now().Add(longest); time.Now().Before(end); time.Sleep(5 * time.Second) {
-			if mine = of(r.receiver.Samples(), process.PID, m.comms, begin); count(mine) >= minSamples {
+		for end, before := time.Now().Add(longest), 0; time.Now().Before(end); {
+			time.Sleep(5 * time.Second)
+			mine = of(r.receiver.Samples(), process.PID, m.comms, begin)
+			n := addresses(mine)
+			if count(mine) >= minSamples && (n >= minAddresses || n < before+before/20+5) {
 				break
 			}
+			before = n
 		}
 		// Judged while it runs: a program's file may go with it.
 		v := judge(t, load.What, userFrames(mine))
@@ -299,17 +327,18 @@ func TestNames(t *testing.T) {
 		verdicts = append(verdicts, v)
 	}
 	r.cancel()
-	t.Log(regexp.MustCompile(`[^\n]*user frames of distinct stacks[^\n]*`).FindString(r.said(t)))
+	reasons := regexp.MustCompile(`\d+ user frames of distinct stacks: [^";]*`).FindString(r.said(t))
+	t.Log(reasons)
 	require.Empty(t, r.receiver.Findings(), "rules of the protocol are broken")
-	write(t, verdicts)
+	write(t, verdicts, reasons)
 	for i, v := range verdicts {
 		require.Positive(t, v.frames, v.what)
 		require.Empty(t, v.wrongs, v.what)
 		require.GreaterOrEqual(t, v.percent(v.named+v.file), measured[i].file, "%s: name or file", v.what)
-		if measured[i].names {
-			require.GreaterOrEqual(t, v.percent(v.named), barNames, "%s: names", v.what)
+		if measured[i].names { // what runs in a library that its distribution has stripped counts by what it exports
+			require.GreaterOrEqual(t, 100*float64(v.named)/float64(v.frames-v.stripped), barNames, "%s: names", v.what)
 		}
-		require.LessOrEqual(t, v.percent(v.missed), 2.0, "%s: frames without a name that nm has one for", v.what)
+		require.LessOrEqual(t, v.percent(v.missed), 2.0, "%s: frames without a name that other tools have one for", v.what)
 	}
 }
 
@@ -319,7 +348,7 @@ const (
 	tableEnd   = "<!-- names table: end -->"
 )
 
-func write(t *testing.T, verdicts []*verdict) {
+func write(t *testing.T, verdicts []*verdict, reasons string) {
 	t.Helper()
 	path := os.Getenv("NAMES_DOC")
 	if path == "" {
@@ -328,17 +357,17 @@ func write(t *testing.T, verdicts []*verdict) {
 	var b strings.Builder
 	version, _ := os.ReadFile("/proc/sys/kernel/osrelease") // as good as none
 	fmt.Fprintf(&b, "%s\nWritten by `make test-names` on %s, Linux %s, %s.\n\n", tableBegin, time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(version)), runtime.GOARCH)
-	b.WriteString("| program | user frames | with a name | name or file | neither, and what they are called | addresses compared: right / wrong | named where nm knows nothing | without a name, but nm has one |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| program | user frames | with a name | of these tables other tools name | name or file | neither, and what they are called | addresses compared: right / wrong | named where other tools know nothing | without a name, but other tools have one |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, v := range verdicts {
 		var rest []string
 		for name, n := range v.rest {
 			rest = append(rest, fmt.Sprintf("%.2f %% `%s`", v.percent(n), name))
 		}
 		slices.Sort(rest)
-		fmt.Fprintf(&b, "| %s | %d | %.1f %% | %.1f %% | %s | %d / %d | %d | %.1f %% |\n", v.what, v.frames, v.percent(v.named), v.percent(v.named+v.file),
+		fmt.Fprintf(&b, "| %s | %d | %.1f %% | %.1f %% | %.1f %% | %s | %d / %d | %d | %.1f %% |\n", v.what, v.frames, v.percent(v.named), v.percent(v.tool), v.percent(v.named+v.file),
 			strings.Join(rest, ", "), v.checked-v.wrong, v.wrong, v.other, v.percent(v.missed))
 	}
-	b.WriteString(tableEnd)
+	fmt.Fprintf(&b, "\nWhy, of all that ran meanwhile: %s.\n%s", reasons, tableEnd)
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), tableBegin)

@@ -72,12 +72,12 @@ func TestStart(t *testing.T) {
 			for _, s := range windows[w] {
 				for _, f := range s.Stack {
 					if name, _ := known(f); f.Type != "kernel" && !name && !strings.HasPrefix(f.Name, "[incomplete") {
-						without[fmt.Sprintf("%s %s %s", s.Attributes["thread.name"], f.Name, f.Mapping)] += s.Total()
+						without[fmt.Sprintf("%s %s %s %#x", s.Attributes["thread.name"], f.Name, f.Mapping, f.Address)] += s.Total()
 					}
 				}
 			}
 			most := slices.SortedFunc(maps.Keys(without), func(a, b string) int { return cmp.Compare(without[b], without[a]) })
-			for _, k := range most[:min(len(most), 12)] {
+			for _, k := range most[:min(len(most), 40)] {
 				t.Logf("    %5d %s", without[k], k)
 			}
 		}

@@ -3,8 +3,10 @@ package names
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -17,14 +19,28 @@ type function struct {
 	name       string
 }
 
-// symbols is what nm knows of a file.
-type symbols struct{ functions []function }
+// symbols is what other tools know of a file.
+type symbols struct {
+	functions []function // by address
+	longest   uint64     // of them
+	complete  bool       // the file has its symbol table
+}
 
-// readSymbols asks nm for the functions of a file that have a size, from both of its tables.
+// readSymbols asks nm for the functions of a file that have a size, from both of its tables and from its debug
+// file, and objdump for the stubs of its
+// procedure linkage tables.
 func readSymbols(ctx context.Context, path string) (*symbols, error) {
-	s := &symbols{}
-	for _, table := range []string{"--defined-only", "--dynamic"} {
-		out, err := exec.CommandContext(ctx, "nm", "-S", "--defined-only", table, path).Output()
+	if path == "[vdso]" {
+		copied, err := copyVDSO()
+		if err != nil {
+			return nil, err
+		}
+		defer os.Remove(copied)
+		path = copied
+	}
+	s := &symbols{functions: stubs(ctx, path)}
+	for _, table := range [][]string{{path}, {"--dynamic", path}, {debugFile(ctx, path)}} {
+		out, err := exec.CommandContext(ctx, "nm", append([]string{"-S", "--defined-only"}, table...)...).Output()
 		if err != nil && ctx.Err() != nil {
 			return nil, fmt.Errorf("asking nm for %s: %w", path, err)
 		}
@@ -40,27 +56,91 @@ func readSymbols(ctx context.Context, path string) (*symbols, error) {
 				continue
 			}
 			s.functions = append(s.functions, function{start, start + size, fields[3]})
+			s.complete = s.complete || table[0] != "--dynamic"
 		}
 	}
-	slices.SortFunc(s.functions, func(a, b function) int {
-		switch {
-		case a.start < b.start:
-			return -1
-		case a.start > b.start:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(s.functions, func(a, b function) int { return cmp.Compare(a.start, b.start) })
+	for _, f := range s.functions {
+		s.longest = max(s.longest, f.end-f.start)
+	}
 	return s, nil
+}
+
+// debugFile is where a distribution's package of debug symbols has those of a file.
+func debugFile(ctx context.Context, path string) string {
+	out, _ := exec.CommandContext(ctx, "readelf", "-n", path).Output() // no output, no ID
+	_, id, _ := strings.Cut(string(out), "Build ID: ")
+	if id, _, _ = strings.Cut(id, "\n"); len(id) < 3 {
+		return "/nonexistent"
+	}
+	return "/usr/lib/debug/.build-id/" + id[:2] + "/" + id[2:] + ".debug"
+}
+
+// copyVDSO writes what the kernel gives each process into a file.
+func copyVDSO() (string, error) {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return "", fmt.Errorf("looking for the vdso: %w", err)
+	}
+	var from, to uint64
+	for line := range strings.Lines(string(maps)) {
+		if strings.HasSuffix(strings.TrimSpace(line), " [vdso]") {
+			if _, err := fmt.Sscanf(line, "%x-%x", &from, &to); err != nil {
+				return "", fmt.Errorf("looking for the vdso: %w", err)
+			}
+		}
+	}
+	memory, err := os.Open("/proc/self/mem")
+	if err != nil {
+		return "", fmt.Errorf("reading the vdso: %w", err)
+	}
+	defer memory.Close()
+	content := make([]byte, to-from)
+	if _, err := memory.ReadAt(content, int64(from)); err != nil {
+		return "", fmt.Errorf("reading the vdso: %w", err)
+	}
+	f, err := os.CreateTemp("", "vdso")
+	if err != nil {
+		return "", fmt.Errorf("copying the vdso: %w", err)
+	}
+	defer f.Close()
+	_, err = f.Write(content)
+	return f.Name(), err
+}
+
+// stubs asks objdump for the stubs that call functions of other files. They have 8 or 16 bytes.
+func stubs(ctx context.Context, path string) (all []function) {
+	for _, section := range []string{".plt", ".plt.sec", ".plt.got"} {
+		out, err := exec.CommandContext(ctx, "objdump", "-d", "-j", section, path).Output()
+		if err != nil {
+			continue // there is no such section
+		}
+		for line := range strings.Lines(string(out)) {
+			at, label, ok := strings.Cut(strings.TrimSpace(line), " <")
+			addr, err := strconv.ParseUint(at, 16, 64)
+			if ok && err == nil && strings.HasSuffix(label, "@plt>:") {
+				size := uint64(16)
+				if section == ".plt.got" {
+					size = 8
+				}
+				name, _, _ := strings.Cut(label, "@")
+				all = append(all, function{addr, addr + size, name + "@plt"})
+			}
+		}
+	}
+	return all
 }
 
 // at returns all functions that cover an address.
 func (s *symbols) at(addr uint64) (names []string) {
-	for _, f := range s.functions {
-		if f.start > addr {
-			break
+	i, _ := slices.BinarySearchFunc(s.functions, addr, func(f function, addr uint64) int {
+		if f.start <= addr {
+			return -1
 		}
-		if addr < f.end {
+		return 1
+	})
+	for i--; i >= 0 && addr-s.functions[i].start < s.longest; i-- {
+		if f := s.functions[i]; addr < f.end {
 			names = append(names, plain(f.name))
 		}
 	}
@@ -69,6 +149,9 @@ func (s *symbols) at(addr uint64) (names []string) {
 
 // plain is a name without its version.
 func plain(name string) string {
+	if strings.HasSuffix(name, "@plt") {
+		return name
+	}
 	name, _, _ = strings.Cut(name, "@")
 	return name
 }

@@ -1,0 +1,59 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+)
+
+// TestLibraryInTerminal runs gadgets of Inspektor Gadget, as they are and without an exporter, and finds the functions
+// of a shared library in the text that they print: its own resolver knows none of them.
+func TestLibraryInTerminal(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	library := compileInto(t, dir, "libworks.so", "-shared", "-fPIC", "-Wl,-soname,libworks.so")
+	start(t, compileInto(t, dir, "works", library, "-Wl,-rpath,$ORIGIN"))
+	ig := built(t, "E2E_BIN", "ig")
+	for gadget, function := range map[string]string{"profile_cpu": "lib_spin", "trace_open": "lib_open"} {
+		t.Run(gadget, func(t *testing.T) {
+			image, err := buildUpstream(t, gadget)
+			if err != nil {
+				words, ok := whyNot(err)
+				require.True(t, ok, "%v", err)
+				t.Skipf("%s: %v", words, err)
+			}
+			want := `"` + function + `; lib_work; main; `
+			var printed []byte
+			require.Eventually(t, func() bool { // until it had the time to take samples, and to read the files
+				printed = runPlain(t, ig, image)
+				return strings.Contains(string(printed), want)
+			}, 3*time.Minute, time.Millisecond, "nothing of %s is printed", want)
+			t.Logf("%d times %s", strings.Count(string(printed), want), want)
+		})
+	}
+}
+
+// runPlain runs a gadget for some seconds as a user does, and returns what it prints.
+func runPlain(t *testing.T, ig, image string) []byte {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	args := append([]string{"run", image}, igrun.GadgetFlags()...)
+	cmd := igrun.Command(ctx, ig, append(args, "--collect-ustack", "--timeout=8", "--output=json")...)
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		t.Fatalf("%v: %s", err, exit.Stderr)
+	}
+	require.NoError(t, err)
+	return out
+}

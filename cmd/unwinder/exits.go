@@ -59,7 +59,7 @@ func watchExits() (e *exits, err error) {
 }
 
 // offsets are those of the members that lead from a task to what is noted.
-type offsets struct{ tgid, leader, start, nsproxy, mntns, inum uint32 }
+type offsets struct{ leader, start, nsproxy, mntns, inum uint32 }
 
 func (o *offsets) find(kernel *btf.Spec) error {
 	for _, f := range []struct {
@@ -67,7 +67,6 @@ func (o *offsets) find(kernel *btf.Spec) error {
 		typ  string
 		path []string
 	}{
-		{&o.tgid, "task_struct", []string{"tgid"}},
 		{&o.leader, "task_struct", []string{"group_leader"}},
 		{&o.start, "task_struct", []string{"start_boottime", "real_start_time"}}, // the second before 5.5
 		{&o.nsproxy, "task_struct", []string{"nsproxy"}},
@@ -133,10 +132,10 @@ func within(members []btf.Member, name string) (uint32, btf.Type, bool) {
 	return 0, nil, false
 }
 
-// program notes the process of the thread that ends:
+// program notes the process whose first thread ends:
 //
 //	task := ctx[0]
-//	exits[task.tgid] = {task.group_leader.start_boottime, now, task.nsproxy.mnt_ns.ns.inum}
+//	exits[tgid] = {task.group_leader.start_boottime, now, task.nsproxy.mnt_ns.ns.inum}
 //
 // Where a pointer is nil the reads fail and leave zeros. Stack: -8 key, -32 the value, -40 a pointer.
 func (o *offsets) program(m *ebpf.Map) asm.Instructions {
@@ -152,13 +151,17 @@ func (o *offsets) program(m *ebpf.Map) asm.Instructions {
 	}
 	p := asm.Instructions{
 		asm.LoadMem(asm.R7, asm.R1, 0, asm.DWord), // task
+		// Of a process's threads only the first one counts.
+		asm.FnGetCurrentPidTgid.Call(),
+		asm.Mov.Reg(asm.R6, asm.R0),
+		asm.RSh.Imm(asm.R6, 32),
+		asm.JNE.Reg32(asm.R6, asm.R0, "out"),
+		asm.StoreMem(asm.RFP, key, asm.R6, asm.DWord),
 		asm.Mov.Imm(asm.R1, 0),
-		asm.StoreMem(asm.RFP, key, asm.R1, asm.DWord),
 		asm.StoreMem(asm.RFP, value, asm.R1, asm.DWord),
 		asm.StoreMem(asm.RFP, value+16, asm.R1, asm.DWord),
 		asm.StoreMem(asm.RFP, pointer, asm.R1, asm.DWord),
 	}
-	p = append(p, read(asm.R7, o.tgid, key, 4)...)
 	p = append(p, read(asm.R7, o.leader, pointer, 8)...)
 	p = append(p, asm.LoadMem(asm.R8, asm.RFP, pointer, asm.DWord))
 	p = append(p, read(asm.R8, o.start, value, 8)...)

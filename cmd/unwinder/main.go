@@ -40,12 +40,17 @@ func run() error {
 	flag.IntVar(&c.scale, "map-scale", 0, "the eBPF maps are 2^N times as large")
 	flag.BoolVar(&c.spans, "spans", false, "keep the IDs of the spans that programs are in")
 	labels := flag.String("labels", "", "labels of programs to keep, comma-separated")
+	avoid := flag.String("leave-alone", "", "processes whose files are not read: a comma-separated list of PID:START, in nanoseconds since boot")
 	verbose := flag.Bool("verbose", false, "log more")
 	flag.Parse()
 	if *labels != "" {
 		c.labels = strings.Split(*labels, ",")
 	}
 
+	var err error
+	if c.avoid, err = parseAvoided(*avoid); err != nil {
+		return err
+	}
 	level := slog.LevelWarn
 	if *verbose {
 		level = slog.LevelDebug
@@ -89,7 +94,7 @@ func run() error {
 	announced := make(chan struct{})
 	go func() {
 		defer close(announced)
-		s.firstPass(ctx)
+		t.reader.firstPass(ctx)
 		s.ready(wire.Ready{StartMillis: uint64(time.Since(began).Milliseconds()), Hz: uint64(c.hz)})
 	}()
 	err = s.run(ctx, t)

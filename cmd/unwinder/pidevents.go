@@ -2,36 +2,122 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"reflect"
+	"runtime"
 	"runtime/debug"
-	_ "unsafe" // go:linkname
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
 
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.opentelemetry.io/ebpf-profiler/processmanager"
 	"go.opentelemetry.io/ebpf-profiler/tracer"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// processPIDEvents reads the files of each process that the kernel reports, until ctx ends. It is what
-// Tracer.StartPIDEventProcessor starts as a goroutine of its own, in which nobody could recover.
-//
-//go:linkname processPIDEvents go.opentelemetry.io/ebpf-profiler/tracer.(*Tracer).processPIDEvents
-func processPIDEvents(t *tracer.Tracer, ctx context.Context) //nolint:revive // The receiver comes first.
+// pidCleanupInterval is how often the profiler forgets what has ended.
+const pidCleanupInterval = 5 * time.Minute
 
-// readProcesses does what Tracer.StartPIDEventProcessor does, and survives what is in the files: they are the
-// programs' own, parsed through mappings, and may be made to mislead or be truncated meanwhile. A panic or a fault
-// costs that process its unwind information.
-func readProcesses(ctx context.Context, t *tracer.Tracer, logger *slog.Logger) {
-	go func() {
-		debug.SetPanicOnFault(true)
-		for survived := uint64(0); ctx.Err() == nil; {
-			err := surviving(func() { processPIDEvents(t, ctx) })
+// The first pass is over when there was nothing to read at passQuiet looks in a row, one each passTick; passLimit is how long it is
+// waited for.
+const (
+	passTick  = 20 * time.Millisecond
+	passQuiet = 15
+	passLimit = 15 * time.Second
+)
+
+// processReader reads the files of each process that the kernel reports, as Tracer.StartPIDEventProcessor does in a goroutine
+// of its own. It survives what is in the files: they are the programs' own, parsed through mappings, and may be made to mislead or be
+// truncated meanwhile. A panic or a fault costs that process its unwind information. And it says which process it
+// is at: a file system that does not answer holds up this goroutine for ever, which only whoever has started this program can end.
+type processReader struct {
+	log      *slog.Logger
+	counters *counters
+	avoid    avoided
+	events   chan libpf.PIDTID
+	manager  *processmanager.ProcessManager
+	survived uint64
+}
+
+// newProcessReader finds what it needs in a tracer, which has no other way to it.
+func newProcessReader(t *tracer.Tracer, c config, n *counters, logger *slog.Logger) (*processReader, error) {
+	r := &processReader{log: logger, counters: n, avoid: c.avoid}
+	if err := errors.Join(private(t, "pidEvents", &r.events), private(t, "processManager", &r.manager)); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// private copies a member of a struct that is not exported.
+func private[S, M any](s *S, name string, dst *M) error {
+	f := reflect.ValueOf(s).Elem().FieldByName(name)
+	if !f.IsValid() || f.Type() != reflect.TypeFor[M]() {
+		return fmt.Errorf("this version of the profiler has no member %s.%s of the type %v", reflect.TypeFor[S](), name, reflect.TypeFor[M]())
+	}
+	*dst = *(*M)(unsafe.Pointer(f.UnsafeAddr()))
+	return nil
+}
+
+// run reads until ctx ends.
+func (r *processReader) run(ctx context.Context) {
+	// Its thread tells whether it gets anywhere.
+	runtime.LockOSThread()
+	debug.SetPanicOnFault(true)
+	r.counters[wire.CounterReaderThread].Store(uint64(unix.Gettid()))
+	cleanup := time.NewTicker(pidCleanupInterval)
+	defer cleanup.Stop()
+	for {
+		select {
+		case event := <-r.events:
+			pid := event.PID()
+			if r.avoid.is(uint32(pid)) {
+				continue
+			}
+			r.counters[wire.CounterReading].Store(uint64(pid))
+			err := surviving(func() { r.manager.SynchronizeProcess(process.New(pid, event.TID())) })
+			r.counters[wire.CounterReading].Store(0)
 			if err == nil {
 				continue
 			}
 			// Whoever starts such programs by the thousand does not fill the log.
-			if survived++; survived&(survived-1) == 0 {
-				logger.Warn("a process's files could not be parsed, its stacks stay incomplete", "panic", err, "so far", survived)
+			if r.survived++; r.survived&(r.survived-1) == 0 {
+				r.log.Warn("a process's files could not be parsed, its stacks stay incomplete", "pid", pid, "panic", err, "so far", r.survived)
 			}
+		case <-cleanup.C:
+			_ = surviving(r.manager.CleanupPIDs)
+		case <-ctx.Done():
+			return
 		}
-	}()
+	}
+}
+
+// idle tells whether all processes that were reported have been read.
+func (r *processReader) idle() bool {
+	return r.counters[wire.CounterReading].Load() == 0 && len(r.events) == 0
+}
+
+// firstPass waits until the files of the programs that burn CPU time at the start have been read: before that, there are no
+// samples of them. That is when there was nothing to read for a while, or passLimit is over.
+func (r *processReader) firstPass(ctx context.Context) {
+	tick := time.NewTicker(passTick)
+	defer tick.Stop()
+	for begin, quiet := time.Now(), 0; quiet < passQuiet && time.Since(begin) < passLimit; quiet++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if !r.idle() {
+			quiet = 0
+		}
+	}
 }
 
 // surviving calls f and returns what it panicked with, nil if it did not.
@@ -39,4 +125,39 @@ func surviving(f func()) (panicked any) {
 	defer func() { panicked = recover() }()
 	f()
 	return nil
+}
+
+// avoided are processes whose files are left alone: when each began, by PID.
+type avoided map[uint32]uint64
+
+// parseAvoided reads a comma-separated list of PID:START.
+func parseAvoided(list string) (avoided, error) {
+	a := avoided{}
+	for _, text := range strings.Split(list, ",") {
+		if text == "" {
+			continue
+		}
+		left, right, _ := strings.Cut(text, ":")
+		pid, err := strconv.ParseUint(left, 10, 32)
+		start, err2 := strconv.ParseUint(right, 10, 64)
+		if err := errors.Join(err, err2); err != nil {
+			return nil, fmt.Errorf("processes to leave alone: %q: it takes a list of PID:START: %w", text, err)
+		}
+		a[uint32(pid)] = start
+	}
+	return a, nil
+}
+
+// is tells whether a PID is that of such a process.
+func (a avoided) is(pid uint32) bool {
+	start, there := a[pid]
+	if !there {
+		return false
+	}
+	now, _, err := readProc(pid)
+	if err != nil || !sameStart(now, start) {
+		delete(a, pid)
+		return false
+	}
+	return true
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -28,9 +27,6 @@ const (
 	// maxPending is how many different samples wait to be written, and maxStacks how many stacks are kept.
 	maxPending = 1 << 15
 	maxStacks  = wire.MaxStacks * 3 / 4
-	// passQuiet is for how long no file may be new for the first pass to be over, and passLimit how long it is waited for.
-	passQuiet = 500 * time.Millisecond
-	passLimit = 15 * time.Second
 	// memoryInterval is how often kernel memory is counted.
 	memoryInterval = 10 * time.Second
 )
@@ -63,8 +59,6 @@ type sampler struct {
 	meter    *meter
 	procs    *procs
 
-	read atomic.Int64 // when a file was read, in Unix nanoseconds
-
 	// Of the sample that is being handled.
 	pid   uint32
 	ktime uint64
@@ -96,24 +90,6 @@ func newSampler(out *wire.Writer, c config, n *counters, logger *slog.Logger) *s
 	}
 	go s.write()
 	return s
-}
-
-// firstPass waits until the files of the programs that burn CPU time at the start have been read: before that, there are no
-// samples of them. That is when no file was new for a while, or passLimit is over.
-func (s *sampler) firstPass(ctx context.Context) {
-	s.read.Store(time.Now().UnixNano())
-	tick := time.NewTicker(passQuiet / 10)
-	defer tick.Stop()
-	for end := time.Now().Add(passLimit); time.Now().Before(end); {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		if time.Since(time.Unix(0, s.read.Load())) > passQuiet {
-			return
-		}
-	}
 }
 
 // ready tells the reader that samples are taken.

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 	"unique"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
@@ -147,7 +146,6 @@ func (s *seenFiles) get(id libpf.FileID) (seenFile, bool) {
 
 // ReportExecutable implements reporter.ExecutableReporter.
 func (s *sampler) ReportExecutable(m *reporter.ExecutableMetadata) {
-	s.read.Store(time.Now().UnixNano())
 	if m == nil || m.Mapping == nil || m.Process == nil {
 		return
 	}

@@ -31,6 +31,7 @@ type config struct {
 	languages string
 	spans     bool
 	labels    []string
+	avoid     avoided
 }
 
 // check tells what is wrong with the settings.
@@ -86,6 +87,7 @@ type running struct {
 	traces chan *libpf.EbpfTrace
 	end    context.CancelFunc
 	exits  *exits
+	reader *processReader
 }
 
 // start loads the profiler's programs and turns on the timer.
@@ -120,7 +122,12 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		return nil, fmt.Errorf("loading the eBPF programs: %w", err)
 	}
 	r := &running{Tracer: t, traces: make(chan *libpf.EbpfTrace, 64), end: end}
-	readProcesses(tracing, t, logger)
+	r.reader, err = newProcessReader(t, c, s.counters, logger)
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	go r.reader.run(tracing)
 	if err := errors.Join(t.AttachTracer(nil), t.EnableProfiling(), t.AttachSchedMonitor()); err != nil {
 		r.close()
 		return nil, fmt.Errorf("turning on the timer: %w", err)

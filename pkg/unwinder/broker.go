@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,10 @@ type Broker struct {
 
 	// The constants of these names, shorter in tests.
 	silence, firstBackoff, endTime time.Duration
+
+	// avoid are processes whose files did not answer, and hung programs that cannot be ended: for the goroutine of supervise.
+	avoid avoid
+	hung  []*process
 
 	mu          sync.Mutex
 	subscribers map[*Subscription]struct{}
@@ -301,11 +306,21 @@ type run struct {
 
 // once runs the program until it ends or has to.
 func (b *Broker) once(path string, settings Settings, down time.Time) ending {
-	p, err := launch(path, settings, b.said())
+	if b.hung = slices.DeleteFunc(b.hung, (*process).gone); len(b.hung) >= maxHung {
+		err := fmt.Errorf("whole stacks are not taken any more: %d unwinders wait for file systems that do not answer, cannot be ended, and keep their memory in the kernel: mount | grep -e fuse -e nfs lists such, and those that answer again, or are unmounted with umount -f, let them end", len(b.hung))
+		b.log.Warnf("%v", err)
+		return ending{fatal: err}
+	}
+	p, err := launch(path, settings, b.avoid, b.said())
 	if err != nil {
 		return b.early(ending{reason: err.Error()})
 	}
-	defer p.close()
+	defer func() {
+		p.close()
+		if !p.gone() {
+			b.hung = append(b.hung, p)
+		}
+	}()
 	r := &run{b: b, p: p, hz: settings.Hz, down: down, base: b.Totals()}
 
 	events := make(chan wire.Event)
@@ -333,6 +348,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 	heard, asked, why := time.Now(), false, ""
 	var taken, stuck uint64
 	var stuckSince time.Time
+	var reading reading
 	for {
 		select {
 		case ev := <-events:
@@ -344,7 +360,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			}
 			r.take(ev)
 		case err := <-broken:
-			if errors.Is(err, wire.ErrProtocol) {
+			if why == "" && errors.Is(err, wire.ErrProtocol) {
 				why = err.Error()
 				p.kill()
 			}
@@ -362,19 +378,14 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			if now, wanted := b.wanted(); (!wanted || now != settings) && !asked {
 				asked = true
 				p.end()
-				go func() { // which also ends the stream
-					select {
-					case <-p.ended:
-					case <-time.After(b.endTime):
-						p.kill()
-					}
-				}()
+				go p.wait(b.endTime) // which also ends the stream
 			}
 		case <-timeout.C:
 			if asked {
 				continue
 			}
 			c := p.count()
+			blocked := reading.blocked(p, c)
 			if c[wire.CounterPID] == 0 || c[wire.CounterTaken] != taken || c[wire.CounterPID] != stuck {
 				taken, stuck, stuckSince = c[wire.CounterTaken], c[wire.CounterPID], time.Now()
 			}
@@ -387,12 +398,16 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 				why = fmt.Sprintf("it has been silent for %v", b.silence)
 			case stuck != 0 && time.Since(stuckSince) > b.silence:
 				why = fmt.Sprintf("it has worked for %v on one sample of the process %d", b.silence, stuck)
+			case blocked > b.silence:
+				why = fmt.Sprintf("reading the files of the process %d got nowhere for %v: their file system may not answer. Samples of that process are left out from now on", reading.pid, b.silence)
+				b.avoid = b.avoid.with(reading.pid)
 			case memory > memoryLimit:
 				why = fmt.Sprintf("it has taken %d MiB of memory, more than %d MiB", memory>>20, memoryLimit>>20)
 			default:
 				continue
 			}
 			p.kill()
+			go p.wait(b.endTime)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
@@ -29,6 +32,7 @@ const (
 	playStuck    // works on one sample for ever
 	playFlood    // writes as fast as it can
 	playLanguage // as playGood
+	playBlocked  // waits for the files of a process, unless it is to leave them alone
 )
 
 func TestMain(m *testing.M) {
@@ -68,7 +72,7 @@ func play(role int) {
 	}()
 	stack := w.Stack([]uint32{w.Frame(&wire.Frame{Function: "main"}, 0)}, 0)
 	proc := w.Proc(wire.Proc{PID: 7})
-	taken := uint64(0)
+	taken, blocked := uint64(0), false
 	send := func(n uint64) {
 		taken += n
 		set(wire.CounterTaken, taken)
@@ -83,6 +87,22 @@ func play(role int) {
 			return
 		case playStuck:
 			set(wire.CounterPID, 4711)
+			w.Stats(&wire.Stats{Taken: taken, Sent: taken})
+			_ = w.Flush()
+		case playBlocked:
+			if i := slices.Index(os.Args, "-leave-alone"); os.Args[i+1] != "" {
+				send(1)
+				continue
+			}
+			if !blocked {
+				blocked = true
+				go func() {
+					runtime.LockOSThread()
+					set(wire.CounterReaderThread, uint64(unix.Gettid()))
+					set(wire.CounterReading, uint64(os.Getppid()))
+					select {}
+				}()
+			}
 			w.Stats(&wire.Stats{Taken: taken, Sent: taken})
 			_ = w.Flush()
 		case playCrash:
@@ -346,4 +366,18 @@ func TestLog(t *testing.T) {
 	assert.Equal(t, []string{"level=WARN msg=\"a\ufffd[2J\"", "level=WARN msg=b"}, lines)
 	assert.Equal(t, " (unexpected fault address 0x7f0000000000; fatal error: fault; [signal SIGBUS: bus error])", l.last())
 	assert.LessOrEqual(t, len(l.part), maxLine)
+}
+
+// TestBlocked: a process whose files do not answer costs one restart, and is left alone afterwards.
+func TestBlocked(t *testing.T) {
+	b, l := newTestBroker()
+	b.silence = 300 * time.Millisecond
+	s, err := b.Subscribe(t.Context(), ask(playBlocked))
+	require.NoError(t, err)
+	for n := 0; n < 3; {
+		n += len((<-s.C).Samples)
+	}
+	s.Close()
+	require.EqualValues(t, 1, b.Totals().Restarts, l.String())
+	require.Contains(t, l.String(), fmt.Sprintf("reading the files of the process %d got nowhere", os.Getpid()))
 }

@@ -43,7 +43,7 @@ type process struct {
 }
 
 // launch starts the program. It ends when this process does.
-func launch(path string, s Settings, log func(line string)) (*process, error) {
+func launch(path string, s Settings, a avoid, log func(line string)) (*process, error) {
 	counters, err := newCounters()
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func launch(path string, s Settings, log func(line string)) (*process, error) {
 	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, pipeSize)
 	p := &process{out: r, counters: counters, log: &logWriter{line: log}, ended: make(chan struct{})}
 	p.cmd = exec.Command(path,
-		"-frequency", strconv.Itoa(s.Hz), "-languages", s.Languages, "-map-scale", strconv.Itoa(s.Scale), "-spans="+strconv.FormatBool(s.Spans), "-labels", s.Labels)
+		"-frequency", strconv.Itoa(s.Hz), "-languages", s.Languages, "-map-scale", strconv.Itoa(s.Scale), "-spans="+strconv.FormatBool(s.Spans), "-labels", s.Labels, "-leave-alone", a.String())
 	p.cmd.Env = []string{"GOMEMLIMIT=" + memoryGoal, "GOTRACEBACK=single"}
 	p.cmd.Dir = "/"
 	p.cmd.ExtraFiles = []*os.File{w, counters}
@@ -140,13 +140,26 @@ func (p *process) end() { _ = p.stdin.Close() }
 
 func (p *process) kill() { _ = p.cmd.Process.Kill() }
 
-// wait waits for the end, and kills the program if it takes too long.
+// wait waits for the end, and kills the program if it takes too long. A thread that waits for a file system does not even end
+// then: such a program is given up, with its stream.
 func (p *process) wait(d time.Duration) {
+	if !p.endsIn(d) {
+		p.kill()
+		if !p.endsIn(d) {
+			_ = p.out.Close()
+		}
+	}
+}
+
+// endsIn tells whether the program ends within a time.
+func (p *process) endsIn(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
 	case <-p.ended:
-	case <-time.After(d):
-		p.kill()
-		<-p.ended
+		return true
+	case <-timer.C:
+		return false
 	}
 }
 
@@ -160,6 +173,11 @@ func (p *process) close() {
 
 // reason says why the program ended, after it has.
 func (p *process) reason() string {
+	select {
+	case <-p.ended:
+	default:
+		return "it does not end: it waits for a file system"
+	}
 	var exit *exec.ExitError
 	last := p.log.last()
 	switch {

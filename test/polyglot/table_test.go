@@ -202,10 +202,20 @@ func header(t *testing.T, hz string) string {
 	number := regexp.MustCompile(`\d+\.\d[\w.+~-]*`)
 	version := func(name string, args ...string) string { return number.FindString(first(run(name, args...))) }
 	return fmt.Sprintf("Written by `make test-polyglot` on %s at commit %s: kernel %s, %d CPUs, %s Hz; Python %s, PHP %s, Perl %s, Ruby %s, Node %s, Java %s, gcc %s, rustc %s, %s.\n\n",
-		time.Now().UTC().Format("2006-01-02"), run("git", "rev-parse", "--short", "HEAD"), run("uname", "-r"), runtime.NumCPU(), hz,
+		time.Now().UTC().Format("2006-01-02"), commit(t), run("uname", "-r"), runtime.NumCPU(), hz,
 		version("/usr/bin/python3", "--version"), version("/usr/bin/php", "--version"), number.FindString(run("/usr/bin/perl", "-e", "printf '%vd', $^V")),
 		version("/usr/bin/ruby", "--version"), version("node", "--version"), version("java", "--version"), version("gcc", "-dumpfullversion"),
 		version("rustc", "--version"), runtime.Version())
+}
+
+// commit is the one that is checked out.
+func commit(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // writeTable replaces what is between two markers of a document.

@@ -7,13 +7,16 @@
 #	VM       scratch folder              build/vm
 #	IG       ig of this project          build/bin/ig
 #	GADGET   the profile_cpu image       build/gadgets/profile_cpu.tar
-#	GADGET_TAG its tag                  dev
-#	SECONDS_OF_RUN (after the last container has started), MEM (MiB), SMP, LIMIT (seconds for the guest)
+#	POLYGLOT the profile_polyglot image build/gadgets/profile_polyglot.tar
+#	GADGET_TAG their tag                dev
+#	RUN      polyglot: only whole stacks all
+#	SECONDS_OF_RUN, SECONDS_OF_POLYGLOT (after the last container has started), MEM (MiB), SMP, LIMIT (seconds for the guest)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 VM=${VM:-$top/build/vm} IG=${IG:-$top/build/bin/ig} GADGET=${GADGET:-$top/build/gadgets/profile_cpu.tar}
-: "${SECONDS_OF_RUN:=10}" "${MEM:=1024}" "${SMP:=2}" "${LIMIT:=900}"
+POLYGLOT=${POLYGLOT:-$top/build/gadgets/profile_polyglot.tar}
+: "${SECONDS_OF_RUN:=10}" "${SECONDS_OF_POLYGLOT:=90}" "${MEM:=2048}" "${SMP:=2}" "${LIMIT:=1800}"
 mkdir -p "$VM"
 VM=$(cd "$VM" && pwd)
 root=$VM/root out=$VM/out
@@ -51,7 +54,7 @@ packages() {
 		created=1
 	fi
 	local status=0
-	"$top/.ci/packages" qemu-system-x86 containerd runc busybox-static e2fsprogs gcc libc6-dev || status=$?
+	"$top/.ci/packages" qemu-system-x86 containerd runc busybox-static e2fsprogs gcc libc6-dev python3 default-jdk-headless || status=$?
 	[ -z "$created" ] || rm -f $policy
 	return $status
 }
@@ -82,6 +85,7 @@ programs() {
 	for program in crirun receive; do
 		go -C "$top" build -buildvcs=false -o "$VM/$program" "./test/vm/$program"
 	done
+	go -C "$top" run -buildvcs=false ./test/vm/programs "$VM/loads" /loads c python java
 	go -C "$top/cmd/imagebuild" build -buildvcs=false -o "$VM/imagebuild" .
 	local name
 	for name in burn pause; do
@@ -99,6 +103,35 @@ put() {
 	done
 }
 
+# languages copies Python and Java, as Debian has them here, and the programs that they run.
+languages() {
+	local program file java python
+	mkdir -p "$root/loads"
+	cp -r "$VM"/loads/. "$root/loads"
+	for program in "$VM"/loads/*/args; do
+		read -r file _ <"$program"
+		case $file in /loads/*) file=$VM$file ;; *) mkdir -p "$root${file%/*}" ;; esac
+		put "$file" "${file#"$VM"}"
+	done
+	read -r file _ <"$VM/loads/python/args"
+	python=/usr/lib/${file##*/}
+	cp -r "$python" "$root/usr/lib/"
+	rm -rf "$root$python"/{config-*,test,idlelib,lib2to3,ensurepip}
+	read -r file _ <"$VM/loads/java/args"
+	java=${file%/bin/java}
+	mkdir -p "$root$java/lib"
+	cp -rL "$java/conf" "$root$java/"
+	for file in "$java"/lib/* "$root$python"/lib-dynload/*.so; do
+		case $file in
+		*/ct.sym | */src.zip) ;;
+		"$root"*) ldd "$file" | grep -o '/[^ ]*' | while read -r program; do mkdir -p "$root${program%/*}" && cp -Lu "$program" "$root$program"; done || true ;;
+		*.so) put "$file" "$file" ;;
+		*) cp -rL "$file" "$root$file" ;;
+		esac
+	done
+	put "$java/lib/server/libjvm.so" "$java/lib/server/libjvm.so"
+}
+
 disk() {
 	rm -rf "$root" "$out"
 	mkdir -p "$root"/{bin,sbin,lib,lib64,usr/bin,usr/sbin,dev,proc,sys,tmp,run,etc,out,root,var/lib,var/log/pods} "$out"
@@ -109,16 +142,19 @@ disk() {
 	for program in containerd containerd-shim-runc-v2 ctr; do put "$(command -v $program)" /usr/bin/$program; done
 	put "$(command -v runc)" /usr/sbin/runc # a path that ig watches
 	put "$IG" /usr/bin/ig
+	put "${IG%/*}/unwinder" /usr/bin/unwinder
+	languages
 	put "$VM/crirun" /usr/bin/crirun
 	put "$VM/receive" /usr/bin/receive
 	cp "$GADGET" "$root/gadget.tar"
-	cp "$VM/burn.tar" "$VM/pause.tar" "$here/guest/guest.sh" "$root/"
+	cp "$POLYGLOT" "$root/polyglot.tar"
+	cp "$VM/burn.tar" "$VM/pause.tar" "$here"/guest/{guest,polyglot}.sh "$root/"
 	cp "$VM"/kernel/lib/modules/*/kernel/fs/overlayfs/overlay.ko "$root/lib/"
 	echo root:x:0:0:root:/root:/bin/sh >"$root/etc/passwd"
 	echo 127.0.0.1 localhost >"$root/etc/hosts"
 	echo testvm >"$root/etc/hostname"
 	: >"$root/etc/resolv.conf"
-	printf "SECONDS_OF_RUN=%s\nGADGET_TAG=%s\n" "$SECONDS_OF_RUN" "${GADGET_TAG:-dev}" >"$root/env"
+	printf "RUN=%s\nSECONDS_OF_RUN=%s\nSECONDS_OF_POLYGLOT=%s\nGADGET_TAG=%s\n" "${RUN:-}" "$SECONDS_OF_RUN" "$SECONDS_OF_POLYGLOT" "${GADGET_TAG:-dev}" >"$root/env"
 	cat >"$root/init" <<-'EOI'
 		#!/bin/sh
 		export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
@@ -162,7 +198,7 @@ boot() {
 		die "the guest gave no result; above is the end of its console"
 	fi
 	if [ "$(cat "$out/rc")" != 0 ]; then
-		tail -20 "$out/ig.err" "$out/receive.log" "$out/containerd.log" >&2 || true
+		tail -n 20 "$out"/{,polyglot/}ig.err "$out"/{,polyglot/}receive.log "$out/containerd.log" >&2 || true
 		die "the guest failed; its files are in $out"
 	fi
 }
@@ -172,4 +208,5 @@ stage kernel kernel
 stage programs programs
 stage "root file system" disk
 stage "virtual machine" boot
-VM_OUT=$out stage check go -C "$top" test -count=1 -v ./test/vm
+[ "${RUN:-}" = polyglot ] || VM_OUT=$out stage check go -C "$top" test -count=1 -v ./test/vm
+VM_OUT=$out stage "check of whole stacks" go -C "$top" test -tags e2e -count=1 -v -run TestVirtualMachine ./test/polyglot

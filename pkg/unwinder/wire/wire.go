@@ -20,7 +20,7 @@ import (
 // installed together.
 const (
 	Magic   = "igunwind"
-	Version = 1
+	Version = 2
 )
 
 // The limits of a stream. A Writer keeps them, a Reader enforces them.
@@ -205,8 +205,10 @@ type Ready struct {
 // Counters are what the unwinder keeps in a file that outlives it: CounterCount numbers of 64 bits in the machine's order, at these
 // places. They tell how much was lost when it is killed.
 const (
-	CounterTaken   = iota // as Stats.Taken
-	CounterDropped        // as all dropped ones in Stats
-	CounterPID            // whose sample it works on, 0 between samples
+	CounterTaken        = iota // as Stats.Taken
+	CounterDropped             // as all dropped ones in Stats
+	CounterPID                 // whose sample it works on, 0 between samples
+	CounterReading             // whose files it reads, 0 in between
+	CounterReaderThread        // the thread that does so
 	CounterCount
 )

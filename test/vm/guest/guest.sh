@@ -49,7 +49,13 @@ for namespace in k8s.io default; do
 	done
 done
 say "containerd is up, with its images"
-ig image import /gadget.tar >/out/gadget 2>&1 || fail "importing the gadget"
+for gadget in gadget polyglot; do
+	ig image import /$gadget.tar >>/out/gadget 2>&1 || fail "importing the image $gadget.tar"
+done
+if [ "$RUN" = polyglot ]; then
+	. /polyglot.sh
+	exit 0
+fi
 receive -dir /out -listen 127.0.0.1:4317 >/out/receive.log 2>&1 &
 receiver=$!
 
@@ -81,4 +87,5 @@ wait $ig || fail "ig ended with $?"
 say "ig has ended"
 kill $receiver
 wait $receiver || fail "the receiver ended with $?"
+. /polyglot.sh
 exit 0

@@ -1,1 +1,0 @@
-// This file lets a function without a body, declared by go:linkname, be compiled.

@@ -1,0 +1,53 @@
+# polyglot.sh is the second part of guest.sh: profile_polyglot with containers that run a native program, Python and
+# Java. What it leaves is in /out/polyglot, of the same kinds as in the first part.
+out=/out/polyglot
+mkdir -p $out
+killall -9 burn 2>/dev/null
+
+# language KIND NAMESPACE NAME LOAD starts a container with the program of a load. Interpreters are those of the machine.
+language() {
+	kind=$1 namespace=$2 name=$3 load=$4
+	mounts=
+	for folder in /usr /lib /lib64 /loads; do
+		mounts="$mounts --mount type=bind,src=$folder,dst=$folder,options=rbind:ro"
+	done
+	# shellcheck disable=SC2046,SC2086 # words of their own
+	ctr -n "$namespace" run -d --null-io --cpus 0.4 $mounts test.local/burn:1 "$name" $(cat /loads/$load/args) || fail "ctr run $name"
+	echo "$kind $name $name test.local/burn:1 - - $load" >>$out/containers
+}
+
+# burn KIND COMMAND... starts a container as in the first part, and notes it here.
+burn() {
+	touch /out/containers
+	mv /out/containers /out/containers.first
+	"$@"
+	sed 's/$/ burn/' /out/containers >>$out/containers
+	mv /out/containers.first /out/containers
+}
+
+receive -dir $out -listen 127.0.0.1:4317 >$out/receive.log 2>&1 &
+receiver=$!
+for load in c python java; do language before k8s.io "lang-$load" $load; done
+language not-looked-at default lang-elsewhere c
+say "containers in three languages run"
+ig run "profile_polyglot:$GADGET_TAG" --verify-image=false -o json --frequency=99 \
+	--otel-profiles-exporter=otlp --otel-profiles-interval=2s >$out/ig.json 2>$out/ig.err &
+ig=$!
+i=0
+until [ -s $out/ig.json ]; do
+	i=$((i + 1))
+	[ $i -lt 6000 ] && kill -0 $ig 2>/dev/null || fail "ig gave no row of profile_polyglot"
+	sleep 0.1
+done
+say "first rows of profile_polyglot"
+burn plain ended k8s.io whole-brief 8
+burn pod ended shop whole-job burner 8
+burn pod during shop whole-pay burner
+language during k8s.io lang-late python
+say "four more containers run"
+sleep "$SECONDS_OF_POLYGLOT"
+kill -INT $ig
+wait $ig || fail "ig ended with $?"
+say "ig has ended"
+kill $receiver
+wait $receiver || fail "the receiver ended with $?"

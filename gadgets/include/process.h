@@ -27,24 +27,25 @@ struct profiles_process {
 	gadget_mntns_id mntns_id;
 };
 
-static __always_inline void fill_process(struct profiles_process *proc)
-{
-	proc->pid = bpf_get_current_pid_tgid() >> 32;
-	proc->uid = bpf_get_current_uid_gid();
-	proc->mntns_id = gadget_get_current_mntns_id();
-	bpf_get_current_comm(proc->comm, sizeof(proc->comm));
-}
-
-/* The same of another thread, or of the current one. */
+/*
+ * Fills in the process of a thread. The verifier has to know what task is, as it
+ * does an argument of a tp_btf program: members are then read without a call.
+ */
 static __always_inline void fill_process_from(struct task_struct *task,
 					      struct profiles_process *proc)
 {
-	proc->pid = BPF_CORE_READ(task, tgid);
-	proc->uid = BPF_CORE_READ(task, cred, uid.val);
-	proc->mntns_id = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum);
+	proc->pid = task->tgid;
+	proc->uid = task->cred->uid.val;
+	proc->mntns_id = task->nsproxy->mnt_ns->ns.inum;
 	/* What follows the name's end must be the same each time. */
 	__builtin_memset(proc->comm, 0, sizeof(proc->comm));
-	BPF_CORE_READ_STR_INTO(&proc->comm, task, comm);
+	bpf_probe_read_kernel_str(proc->comm, sizeof(proc->comm), task->comm);
+}
+
+/* The same of the current thread. */
+static __always_inline void fill_process(struct profiles_process *proc)
+{
+	fill_process_from(bpf_get_current_task_btf(), proc);
 }
 
 /*
@@ -64,9 +65,7 @@ static __always_inline void fill_process_from(struct task_struct *task,
  */
 static __always_inline bool on_host(void)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
-
-	return BPF_CORE_READ(task, thread_pid, level) == 0;
+	return bpf_get_current_task_btf()->thread_pid->level == 0;
 }
 
 /*

@@ -47,7 +47,6 @@
 #include <bpf/bpf_core_read.h>
 #include <gadget/types.h>
 #include <gadget/macros.h>
-#include <gadget/fnv1a.h>
 
 /* Fixed by Inspektor Gadget: it reads arrays of this many addresses. */
 #define STACK_DEPTH 127
@@ -176,6 +175,12 @@ struct {
 	__type(value, struct row_stacks);
 } row_stacks SEC(".maps");
 
+static __always_inline __u64 mix(__u64 h, __u64 with)
+{
+	h = (h ^ with) * 0x9e3779b97f4a7c15ull;
+	return h ^ h >> 32;
+}
+
 /* Hashes up to the first empty address. The seed sets address spaces apart. */
 static __always_inline __u64 stack_hash(const stack_frames *frames, __u64 seed)
 {
@@ -184,8 +189,7 @@ static __always_inline __u64 stack_hash(const stack_frames *frames, __u64 seed)
 	for (int i = 0; i < STACK_DEPTH; i++) {
 		if (!(*frames)[i])
 			break;
-		h = (h ^ (*frames)[i]) * 0x9e3779b97f4a7c15ull;
-		h ^= h >> 32;
+		h = mix(h, (*frames)[i]);
 	}
 	return h;
 }
@@ -369,14 +373,14 @@ static __always_inline void fill_mtime(struct gadget_user_stack *ustack,
 	struct inode___before_6_7 *plain = (void *)inode;
 
 	if (bpf_core_field_exists(split->i_mtime_sec)) {
-		ustack->mtime_sec = BPF_CORE_READ(split, i_mtime_sec);
-		ustack->mtime_nsec = BPF_CORE_READ(split, i_mtime_nsec);
+		ustack->mtime_sec = split->i_mtime_sec;
+		ustack->mtime_nsec = split->i_mtime_nsec;
 	} else if (bpf_core_field_exists(renamed->__i_mtime)) {
-		ustack->mtime_sec = BPF_CORE_READ(renamed, __i_mtime.tv_sec);
-		ustack->mtime_nsec = BPF_CORE_READ(renamed, __i_mtime.tv_nsec);
+		ustack->mtime_sec = renamed->__i_mtime.tv_sec;
+		ustack->mtime_nsec = renamed->__i_mtime.tv_nsec;
 	} else if (bpf_core_field_exists(plain->i_mtime)) {
-		ustack->mtime_sec = BPF_CORE_READ(plain, i_mtime.tv_sec);
-		ustack->mtime_nsec = BPF_CORE_READ(plain, i_mtime.tv_nsec);
+		ustack->mtime_sec = plain->i_mtime.tv_sec;
+		ustack->mtime_nsec = plain->i_mtime.tv_nsec;
 	}
 }
 
@@ -385,7 +389,8 @@ static __always_inline void fill_mtime(struct gadget_user_stack *ustack,
  * stack, but for its ID: the executable and the process to look the symbols up
  * in. Reports false and leaves all of it zero, which Inspektor Gadget reads as
  * "no user stack", with --collect-ustack=false and for threads without user
- * memory.
+ * memory. The verifier has to know what task is, as it does an argument of a
+ * tp_btf program: members are then read without a call.
  *
  * boot_timestamp differs each time, and so does the thread's ID between the
  * threads of a process: a map that aggregates keeps this struct in the value
@@ -403,32 +408,29 @@ static __always_inline bool fill_process_of(struct task_struct *task,
 	__builtin_memset(ustack, 0, sizeof(*ustack));
 	if (!collect_ustack)
 		return false;
-	mm = BPF_CORE_READ(task, mm);
+	mm = task->mm;
 	if (!mm)
 		return false;
 
 	/* The same addresses in two programs are two stacks. */
-	ustack->base_addr_hash = fnv_32a_init();
-	fnv_32a_update_u64(&ustack->base_addr_hash, (__u64)mm);
-	fnv_32a_update_u64(&ustack->base_addr_hash,
-			   BPF_CORE_READ(mm, start_code));
-	fnv_32a_update_u64(&ustack->base_addr_hash,
-			   BPF_CORE_READ(mm, start_stack));
+	ustack->base_addr_hash =
+		mix(mix((__u64)BPF_CORE_READ(task, mm), mm->start_code),
+		    mm->start_stack);
 	ustack->boot_timestamp = bpf_ktime_get_boot_ns();
 
-	inode = BPF_CORE_READ(mm, exe_file, f_inode);
-	dev = BPF_CORE_READ(inode, i_sb, s_dev);
+	inode = mm->exe_file->f_inode;
+	dev = inode->i_sb->s_dev;
 	ustack->major = dev >> 20;
 	ustack->minor = dev & ((1u << 20) - 1);
-	ustack->inode = BPF_CORE_READ(inode, i_ino);
+	ustack->inode = inode->i_ino;
 	fill_mtime(ustack, inode);
 
-	pid = BPF_CORE_READ(task, thread_pid);
+	pid = task->thread_pid;
 	upid = (void *)&pid->numbers;
-	ustack->tgid_level0 = BPF_CORE_READ(task, tgid);
+	ustack->tgid_level0 = task->tgid;
 	ustack->pid_level0 = BPF_CORE_READ(upid, nr);
 	ustack->pidns_level0 = BPF_CORE_READ(upid, ns, ns.inum);
-	if (BPF_CORE_READ(pid, level) > 0) {
+	if (pid->level > 0) {
 		upid++;
 		ustack->pid_level1 = BPF_CORE_READ(upid, nr);
 		ustack->pidns_level1 = BPF_CORE_READ(upid, ns, ns.inum);
@@ -460,7 +462,7 @@ static __always_inline void fill_user_stack(void *ctx,
 	if (!stacks)
 		return;
 	stacks->found_user.fresh = 0;
-	if (!fill_process_of((void *)bpf_get_current_task(), ustack))
+	if (!fill_process_of(bpf_get_current_task_btf(), ustack))
 		return;
 	stacks->found_user = find_user_stack(ustack, &stacks->user,
 					     take_user_frames(ctx, &stacks->user));

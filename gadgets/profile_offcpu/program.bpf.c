@@ -115,9 +115,10 @@ struct {
 GADGET_MAPITER(offcpu, rows);
 
 /*
- * What is kept of threads, by their ID. All of it is allocated at the start: a
- * switch holds locks under which memory cannot be had. An entry stays until its
- * thread ends.
+ * When and why threads have left, by their ID; where stacks are walked then, only
+ * of those for which there is no room in left_stacks. All of it is allocated at the
+ * start: a switch holds locks under which memory cannot be had. An entry stays until
+ * its thread ends.
  */
 const volatile int absences_max_entries = 65536;
 
@@ -144,6 +145,7 @@ GADGET_PARAM(left_stacks_max_entries);
  * mutex_lock, do_nanosleep, io_schedule.
  */
 struct left_stacks {
+	struct absence absence;
 	stack_frames user;
 	deep_frames kernel;
 	long user_taken; /* see find_taken */
@@ -156,6 +158,9 @@ struct {
 	__type(key, __u32);
 	__type(value, struct left_stacks);
 } left_stacks SEC(".maps");
+
+/* Whether left_stacks was ever full: the absences of the threads above are in absences. */
+static volatile bool overflowed;
 
 /* What an entry of left_stacks begins as. */
 static const struct left_stacks no_left_stacks;
@@ -240,28 +245,40 @@ static __always_inline enum off_cpu_reason reason_of(bool preempt, __u32 state)
 	return other;
 }
 
-/* Keeps the stacks of the current thread until it is back. */
-static __always_inline void keep_left_stacks(void *ctx, __u32 tid, bool user)
+/* Keeps the stacks of the current thread until it is back, if there is room. */
+static __always_inline struct left_stacks *keep_left_stacks(void *ctx, __u32 tid,
+							    bool user)
 {
 	struct left_stacks *left = bpf_map_lookup_elem(&left_stacks, &tid);
 
 	if (!left) {
-		if (bpf_map_update_elem(&left_stacks, &tid, &no_left_stacks,
-					BPF_NOEXIST))
-			return;
-		left = bpf_map_lookup_elem(&left_stacks, &tid);
-		if (!left)
-			return;
+		if (!bpf_map_update_elem(&left_stacks, &tid, &no_left_stacks,
+					 BPF_NOEXIST))
+			left = bpf_map_lookup_elem(&left_stacks, &tid);
+		if (!left) {
+			overflowed = true;
+			return NULL;
+		}
 	}
 	if (user)
 		left->user_taken = take_user_frames(ctx, &left->user);
 	left->kernel_taken = take_kernel_frames(ctx, &left->kernel);
+	return left;
+}
+
+static __always_inline void forget(__u32 tid)
+{
+	if (!back_in_thread)
+		bpf_map_delete_elem(&left_stacks, &tid);
+	if (back_in_thread || overflowed)
+		bpf_map_delete_elem(&absences, &tid);
 }
 
 /* Runs in the thread that leaves. */
 static __always_inline void leave(void *ctx, bool preempt, __u32 state,
 				  struct task_struct *task)
 {
+	struct left_stacks *left = NULL;
 	struct scratch_row *scratch;
 	struct absence *there, absence = {};
 	struct profiles_process proc = {};
@@ -271,20 +288,22 @@ static __always_inline void leave(void *ctx, bool preempt, __u32 state,
 	if (!tid || (task->flags & PF_KTHREAD && !include_kernel_threads))
 		return;
 	if (!preempt && state & TASK_DEAD) {
-		bpf_map_delete_elem(&absences, &tid);
-		if (!back_in_thread)
-			bpf_map_delete_elem(&left_stacks, &tid);
+		forget(tid);
 		return;
 	}
 
 	if (!back_in_thread) {
-		fill_process(&proc);
+		fill_process_from(task, &proc);
 		if (unwanted(&proc))
 			return;
-		keep_left_stacks(ctx, tid, collect_ustack && task->mm);
+		left = keep_left_stacks(ctx, tid, collect_ustack && task->mm);
 	}
 	absence.reason = reason_of(preempt, state);
 	absence.since = bpf_ktime_get_ns();
+	if (left) {
+		left->absence = absence;
+		return;
+	}
 	there = bpf_map_lookup_elem(&absences, &tid);
 	if (there) {
 		*there = absence;
@@ -311,7 +330,7 @@ static __always_inline void stacks_of_current(void *ctx,
 			 &scratch->key.kern_stack_id);
 }
 
-/* The same where it is about to run: its stacks are those that it left with. */
+/* The same where it is about to run: its stacks are those that it left with, if any. */
 struct stacks_of_next {
 	struct left_stacks *left;
 	struct found_stack user;
@@ -320,28 +339,27 @@ struct stacks_of_next {
 };
 
 static __always_inline struct stacks_of_next
-stacks_of_next(struct task_struct *task, struct scratch_row *scratch)
+stacks_of_next(struct task_struct *task, struct left_stacks *left,
+	       struct scratch_row *scratch)
 {
 	struct gadget_user_stack *ustack =
 		user_stack_form(&scratch->value.user_stack_raw,
 				&scratch->value.user_stack_id);
-	struct stacks_of_next of = { .kernel.id = -ENOMEM };
-	__u32 tid = task->pid;
+	struct stacks_of_next of = { .left = left, .kernel.id = -ENOMEM };
 
-	of.left = bpf_map_lookup_elem(&left_stacks, &tid);
-	if (of.left) {
-		of.kernel_skip = tracing_frames(&of.left->kernel,
+	if (left) {
+		of.kernel_skip = tracing_frames(&left->kernel,
 						(__u64)&__sched_text_start,
 						(__u64)&__sched_text_end);
 		of.kernel = find_taken(&ig_kstack,
-				       without_frames(&of.left->kernel,
+				       without_frames(&left->kernel,
 						      of.kernel_skip),
-				       of.left->kernel_taken, 0);
+				       left->kernel_taken, 0);
 	}
 	if (fill_process_of(task, ustack)) {
-		if (of.left)
-			of.user = find_user_stack(ustack, &of.left->user,
-						  of.left->user_taken);
+		if (left)
+			of.user = find_user_stack(ustack, &left->user,
+						  left->user_taken);
 		else
 			ustack->stack_id = -ENOMEM;
 	}
@@ -367,12 +385,18 @@ static __always_inline void keep_stacks_of_next(struct stacks_of_next *of)
 static __always_inline void come_back(void *ctx, struct task_struct *task)
 {
 	struct stacks_of_next of_next = {};
+	struct left_stacks *left = NULL;
 	struct scratch_row *scratch;
-	struct absence *absence;
+	struct absence *absence = NULL;
 	__u32 zero = 0, tid = task->pid;
 	__u64 time;
 
-	absence = bpf_map_lookup_elem(&absences, &tid);
+	if (!back_in_thread)
+		left = bpf_map_lookup_elem(&left_stacks, &tid);
+	if (left)
+		absence = &left->absence;
+	else if (back_in_thread || overflowed)
+		absence = bpf_map_lookup_elem(&absences, &tid);
 	if (!absence || !absence->since)
 		return;
 	time = bpf_ktime_get_ns() - absence->since;
@@ -390,7 +414,7 @@ static __always_inline void come_back(void *ctx, struct task_struct *task)
 			return;
 		stacks_of_current(ctx, scratch);
 	} else {
-		of_next = stacks_of_next(task, scratch);
+		of_next = stacks_of_next(task, left, scratch);
 	}
 	scratch->key.reason_raw = absence->reason;
 	scratch->value.off_cpu_raw = 0;

@@ -31,7 +31,8 @@ func TestEveryUser(t *testing.T) {
 		}
 		t.Run(g.name, func(t *testing.T) {
 			startAs(t, 65534, compile(t, g.program))
-			r, err := export(t, options{name: g.name + "-nobody", image: importGadget(t, g.name), seconds: 3, flags: []string{"--comm=" + g.program}})
+			r, err := export(t, options{name: g.name + "-nobody", image: importGadget(t, g.name), seconds: 3, flags: []string{"--comm=" + g.program},
+				until: func(samples []receiver.Sample) bool { return len(of(samples, g.program)) > 0 }})
 			require.NoError(t, err)
 			r.requireSound(t)
 			require.NotEmpty(t, r.of(g.program), "samples of %s", g.program)
@@ -83,14 +84,8 @@ func testOffCPU(t *testing.T, image, form string, flags []string) {
 	require.Equal(t, printed, all, "time printed and exported")
 	require.LessOrEqual(t, all, r.end.Sub(r.start).Nanoseconds(), "one thread")
 
-	var sleeping []receiver.Sample
-	slept := int64(0)
-	for _, s := range samples {
-		if s.Attributes["off_cpu.reason"] == "sleeping" {
-			sleeping = append(sleeping, s)
-			slept += s.Total()
-		}
-	}
+	sleeping := asleep(samples)
+	slept := total(sleeping)
 	long, short := totalIn(sleeping, "wait_long"), totalIn(sleeping, "wait_short")
 	t.Logf("%.3f s off the CPU, of which asleep %.3f s in wait_long, %.3f s in wait_short; the program's own, from before to after the gadget: %.3f s and %.3f s",
 		seconds(all), seconds(long), seconds(short), seconds(inLong), seconds(inShort))
@@ -98,6 +93,11 @@ func testOffCPU(t *testing.T, image, form string, flags []string) {
 	// Three times as long, and on a busy machine longer by the wait for a CPU in either.
 	require.Greater(t, float64(long), 1.2*float64(short))
 	require.Greater(t, float64(long+short), 0.95*float64(slept), "the program sleeps nowhere else")
+}
+
+// asleep returns the samples of waits that were no waits for a CPU.
+func asleep(samples []receiver.Sample) []receiver.Sample {
+	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Attributes["off_cpu.reason"] != "sleeping" })
 }
 
 func seconds(ns int64) float64 { return float64(ns) / 1e9 }
@@ -112,15 +112,11 @@ func TestOffCPULimits(t *testing.T) {
 		{"min", "--min-duration=20000", "wait_long", "do_poll"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r, err := export(t, options{name: "profile_offcpu-" + tc.name, image: image, seconds: 3, flags: []string{"--comm=waits", tc.flag}})
+			r, err := export(t, options{name: "profile_offcpu-" + tc.name, image: image, seconds: 3, flags: []string{"--comm=waits", tc.flag},
+				until: func(samples []receiver.Sample) bool { return totalIn(asleep(samples), tc.there) > 0 }})
 			require.NoError(t, err)
 			r.requireSound(t)
-			var sleeping []receiver.Sample
-			for _, s := range r.samples {
-				if s.Attributes["off_cpu.reason"] == "sleeping" {
-					sleeping = append(sleeping, s)
-				}
-			}
+			sleeping := asleep(r.samples)
 			there, gone := totalIn(sleeping, tc.there), totalIn(sleeping, tc.gone)
 			t.Logf("%.3f s in %s, %.3f s in %s", seconds(there), tc.there, seconds(gone), tc.gone)
 			require.Positive(t, there)

@@ -1,7 +1,9 @@
 package fieldmap
 
 import (
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -234,6 +236,48 @@ func TestPendingStack(t *testing.T) {
 	require.True(t, all)
 	require.Equal(t, []profile.Frame{{Name: "main.work", Type: profile.FrameNative}, {Name: "main.main", Type: profile.FrameNative}}, frames)
 	require.Equal(t, [names.NumStates]uint64{names.Named: 2}, p.Stats().UserFrames)
+}
+
+// TestStackLedAstray has stacks as deep as what is recorded: one goes on, the others were walked into something
+// that is no code, and have ended there.
+func TestStackLedAstray(t *testing.T) {
+	deep := slices.Repeat([]uint64{0x401000, 0x402000}, 64)[:127]
+	astray := slices.Concat(deep[:2], slices.Repeat([]uint64{0x7f0000001000}, 125)) // nothing is mapped there
+	nowhere := slices.Concat(deep[:2], slices.Repeat([]uint64{0x20}, 125))          // nothing can be mapped there
+	for _, tc := range []struct {
+		name  string
+		addrs []uint64
+		depth int
+		root  string
+		fate  profile.Fate
+	}{
+		{"goes on", deep, 128, rootCutOff, profile.CutOff},
+		{"led astray", astray, 3, rootIncomplete, profile.Incomplete},
+		{"led to no address", nowhere, 3, rootIncomplete, profile.Incomplete},
+	} {
+		for _, pending := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, pending %v", tc.name, pending), func(t *testing.T) {
+				f := &functions{pending: pending}
+				s, o := idGadget(t, idMetadata), idOptions(t, f)
+				o.Exporter.RawAddresses, o.Exporter.MarkIncomplete = false, true
+				o.UserMap = stackMap(t, 18, tc.addrs...)
+				p := compile(t, s, o)
+				row := idRow()
+				row["kern_stack_id"] = uint32(0xfffffff2)
+				sm, _ := p.Sample(s.row(row))
+				frames, fate := sm.Stack, sm.Fate
+				if pending {
+					require.NotNil(t, sm.Later)
+					require.Equal(t, len(sm.Stack), sm.LaterTo, "what is at the root is not known yet")
+					f.pending = false
+					frames, fate, _ = sm.Later.Frames(nil, true)
+				}
+				require.Len(t, frames, tc.depth)
+				require.Equal(t, tc.root, frames[tc.depth-1].Name)
+				require.Equal(t, tc.fate, fate)
+			})
+		}
+	}
 }
 
 func TestIDStacksWithoutANamer(t *testing.T) {

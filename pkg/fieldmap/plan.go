@@ -68,6 +68,7 @@ type Plan struct {
 	unnamed                  unnamed
 	settings                 frameSettings
 	ends                     []int // of the last Sample
+	fates                    []stack.Outcome
 }
 
 // attribute is a field that becomes an attribute.
@@ -347,14 +348,20 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 	}
 	var s profile.Sample
 	s.Stack, s.Provisional = st.frames, st.pending
-	ends := st.ends
+	ends, fates := st.ends, st.fates
 	if len(st.users) > 0 {
-		ends = p.users(&s, st)
+		ends, fates = p.users(&s, st)
 	}
 	outcome := st.outcome
-	s.Stack, s.Fate = p.stacks.root(s.Stack, ends, st.fates, p.markIncomplete)
-	if l, ok := s.Later.(*laterFrames); ok && s.Fate == profile.Whole && s.LaterTo == len(s.Stack) {
-		l.judge, l.mark = true, p.markIncomplete
+	s.Stack, s.Fate = p.stacks.root(s.Stack, ends, fates, p.markIncomplete)
+	if l, ok := s.Later.(*laterFrames); ok {
+		if s.Fate == profile.CutOff && s.LaterTo == len(s.Stack)-1 && fates[len(fates)-1] == stack.Truncated {
+			// It is known later whether it goes on.
+			s.Stack, s.Fate, l.cut = s.Stack[:s.LaterTo], profile.Whole, true
+		}
+		if s.Fate == profile.Whole && s.LaterTo == len(s.Stack) {
+			l.judge, l.mark = true, p.markIncomplete
+		}
 	}
 	s.Attributes = p.attributes[:0]
 	for i := range p.sampleAttrs {

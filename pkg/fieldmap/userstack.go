@@ -69,8 +69,9 @@ type frameCounts [names.NumStates]atomic.Uint64
 
 // append appends the frames of a user stack as they are exported: read are the frames as they were read, and
 // named, as many or none, what is known of their addresses. The kernel follows frame pointers, and where a function
-// has none it goes on with whatever the register holds: the stack has ended before a caller that is in no code.
-func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) []profile.Frame {
+// has none it goes on with whatever the register holds: the stack has ended before a caller that is in no code,
+// which astray tells.
+func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (out []profile.Frame, astray bool) {
 	for i := range read {
 		var known names.Frame
 		if i < len(named) {
@@ -82,11 +83,11 @@ func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) [
 			}
 		}
 		if i > 0 && known.State == names.NotCode && !s.raw {
-			break
+			return dst, true
 		}
 		dst = s.frame(dst, &read[i], &known)
 	}
-	return dst
+	return dst, false
 }
 
 // frame appends one frame, and those that it is inlined into.
@@ -184,10 +185,10 @@ func (c *frameCounts) count(read []profile.Frame, named []names.Frame) {
 }
 
 // users puts the frames of user stacks in place of those that were read, as this Plan's exporter wants them, and
-// returns where those of each field end.
-func (p *Plan) users(s *profile.Sample, st *Stack) (ends []int) {
+// returns where those of each field end, and what became of them: one that has ended is not cut off, as deep as it went on.
+func (p *Plan) users(s *profile.Sample, st *Stack) (ends []int, fates []stack.Outcome) {
 	out := p.frames[:0]
-	p.ends = p.ends[:0]
+	p.ends, p.fates = p.ends[:0], append(p.fates[:0], st.fates...)
 	start := 0
 	for field, end := range st.ends {
 		i := slices.IndexFunc(st.users, func(u userFrames) bool { return u.field == field })
@@ -195,7 +196,10 @@ func (p *Plan) users(s *profile.Sample, st *Stack) (ends []int) {
 			out = append(out, st.frames[start:end]...)
 		} else {
 			u, from := &st.users[i], len(out)
-			out = p.settings.append(out, st.frames[start:end], u.named)
+			var astray bool
+			if out, astray = p.settings.append(out, st.frames[start:end], u.named); astray && p.fates[field] == stack.Truncated {
+				p.fates[field] = stack.OK
+			}
 			if u.pending && s.Later == nil {
 				s.Later, s.LaterFrom, s.LaterTo = newLater(&p.settings, u, st.frames[start:end]), from, len(out)
 			} else {
@@ -206,7 +210,7 @@ func (p *Plan) users(s *profile.Sample, st *Stack) (ends []int) {
 		p.ends = append(p.ends, len(out))
 	}
 	p.frames, s.Stack = out, out
-	return p.ends
+	return p.ends, p.fates
 }
 
 // laterFrames are user frames of which more will be known. It implements profile.Later.
@@ -218,7 +222,8 @@ type laterFrames struct {
 	read     []profile.Frame // nil where nothing but addresses was read
 	// judge says that these frames are the root of a stack of which nothing else is missing: the name of the
 	// outermost tells whether the stack is complete. With mark, a frame is put at the root of one that is not.
-	judge, mark bool
+	// cut says that they are as deep as what is recorded: the stack goes on, unless they lead astray.
+	judge, mark, cut bool
 }
 
 func newLater(s *frameSettings, u *userFrames, read []profile.Frame) *laterFrames {
@@ -260,10 +265,13 @@ func (l *laterFrames) Frames(dst []profile.Frame, last bool) (frames []profile.F
 		l.settings.counts.count(read, named)
 	}
 	start := len(dst)
-	dst = l.settings.append(dst, read, named)
+	dst, astray := l.settings.append(dst, read, named)
 	s.named = named
 	clear(named) // of files
-	if l.judge && len(dst) > start && !begins(dst[start:]) {
+	switch {
+	case l.cut && !astray:
+		dst, fate = append(dst, profile.Frame{Name: rootCutOff}), profile.CutOff
+	case l.judge && len(dst) > start && !begins(dst[start:]):
 		fate = profile.Incomplete
 		if l.mark {
 			dst = append(dst, profile.Frame{Name: rootIncomplete})

@@ -47,7 +47,7 @@ func (u *User) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome
 	for i := range u.addrs {
 		f := profile.Frame{Type: profile.FrameNative}
 		if !u.locate(&f, i) {
-			break
+			return dst, OK // however deep it was walked on
 		}
 		dst = append(dst, f)
 	}

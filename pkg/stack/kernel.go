@@ -96,6 +96,7 @@ func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID boo
 	if len(spans) > MaxFrames {
 		spans, truncated = spans[:MaxFrames], true
 	}
+	truncated = truncated || len(spans) == recordedDepth
 
 	start := len(dst)
 	dst = slices.Grow(dst, len(spans))
@@ -136,6 +137,9 @@ func (k *Kernel) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outco
 	start, outcome := len(dst), OK
 	if len(k.addrs) > MaxFrames {
 		k.addrs, outcome = k.addrs[:MaxFrames], Truncated
+	}
+	if len(k.addrs) == recordedDepth {
+		outcome = Truncated // there is no room for more
 	}
 	dst = slices.Grow(dst, len(k.addrs))
 	for i, addr := range k.addrs {

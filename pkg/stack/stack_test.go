@@ -219,6 +219,11 @@ func TestThousandsOfFrames(t *testing.T) {
 	check(frames, outcome)
 	require.EqualValues(t, 0x1000+1023, frames[1023].Address)
 
+	// As many as the kernel records: there may be more.
+	frames, outcome = NewKernel(KernelOptions{}).Append(nil, list(entries[:recordedDepth]...), 1, true)
+	require.Equal(t, Truncated, outcome)
+	require.Len(t, frames, recordedDepth)
+
 	frames, outcome = AppendPlain(nil, list(entries[:MaxFrames]...))
 	require.Equal(t, OK, outcome)
 	require.Len(t, frames, MaxFrames)

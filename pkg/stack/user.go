@@ -138,8 +138,7 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 			}
 		}
 		if !u.locate(f, i) {
-			dst = dst[:len(dst)-1]
-			break
+			return dst[:len(dst)-1], OK // however deep it was walked on
 		}
 	}
 	if truncated {

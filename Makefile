@@ -85,6 +85,20 @@ $(BUILD)/gadgets/%.tar: gadgets/%/gadget.yaml $(BUILD)/gadgets/tag | build
 	@echo "building the gadget $*:$(GADGET_TAG)"
 	@.ci/gadgets build $(BIN)/ig $*:$(GADGET_TAG) gadgets/$* $@
 
+$(BIN)/nfpm: test/host/nfpm/go.mod
+	@$(STEP) "building $@ (a minute, once)" go -C test/host/nfpm build -buildvcs=false -ldflags "-s -w" -o $(CURDIR)/$@ github.com/goreleaser/nfpm/v2/cmd/nfpm
+
+# The version of a tag; between releases one that sorts below all of them.
+PACKAGE_VERSION ?= $(or $(patsubst v%,%,$(shell git describe --tags --exact-match --match 'v*' 2>/dev/null)),0.0.0~$(shell git rev-list --count HEAD).$(shell git rev-parse --short HEAD))
+
+.PHONY: packages
+packages: build gadgets $(BIN)/nfpm ## Build a deb and an rpm with ig, its gadgets and a service into build/package
+	@cmd/ig/package/build.sh $(BUILD) $(BIN) $(GADGET_TAG) $(PACKAGE_VERSION) $(shell go env GOARCH)
+
+.PHONY: release
+release: build gadgets $(BIN)/nfpm ## Build what a release attaches for both architectures into build/release: archives, packages, checksums
+	@cmd/ig/package/release.sh $(BUILD) $(GADGET_TAG) $(PACKAGE_VERSION) "$(LDFLAGS)"
+
 .PHONY: demo-collector
 demo-collector: build gadgets collector ## Profile a Collector under load and show what a setting changes (root)
 	@$(STEP) "building $(BIN)/demo-collector" go build -buildvcs=false -o $(BIN)/demo-collector ./cmd/demo-collector
@@ -270,6 +284,10 @@ test-k8s: build gadgets collector ## Test in a one-node Kubernetes on this machi
 .PHONY: test-vm
 test-vm: build gadgets ## Test with real containers in a virtual machine; with WRITE=1 write its table into test/polyglot (root)
 	@$(if $(WRITE),POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md) test/vm/run.sh
+
+.PHONY: test-packages
+test-packages: packages ## Install, start, upgrade and remove the deb in a Debian with systemd, in a virtual machine; compare the rpm (root)
+	@test/host/run.sh
 
 ##@ Keep in shape
 

@@ -1,0 +1,17 @@
+#!/bin/bash
+# build.sh BUILD BIN TAG VERSION ARCH makes the deb and the rpm of the programs in BIN and of the gadgets in BUILD/gadgets, in
+# BUILD/package. It runs at the top.
+set -euo pipefail
+build=$1 bin=$2 tag=$3 version=$4 arch=$5
+here=cmd/ig/package out=$build/package
+rm -rf "$out/parts" "$out"/*_"$arch".deb "$out"/*."$(sed 's/amd64/x86_64/; s/arm64/aarch64/' <<<"$arch")".rpm
+mkdir -p "$out/parts/gadgets"
+cp "$bin/ig" "$bin/unwinder" "$out/parts/"
+cp "$build"/gadgets/*.tar "$out/parts/gadgets/"
+sed "s/@TAG@/$tag/" "$here/ig-otel-profiles.service" >"$out/parts/ig-otel-profiles.service"
+gzip -9 -n <"$here/ig-otel-profiles.8" >"$out/parts/ig-otel-profiles.8.gz"
+for format in deb rpm; do
+	PACKAGE_VERSION=$version ARCH=$arch "$build/bin/nfpm" package --config "$here/nfpm.yaml" --packager $format --target "$out/" >/dev/null
+done
+rm -rf "$out/parts"
+ls -1 "$out"

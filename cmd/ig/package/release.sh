@@ -1,0 +1,23 @@
+#!/bin/bash
+# release.sh BUILD TAG VERSION LDFLAGS makes what a release attaches, in BUILD/release: an archive of the static programs, a deb and
+# an rpm for each architecture, and their checksums. It runs at the top, behind "make build gadgets build/bin/nfpm".
+set -euo pipefail
+build=$1 tag=$2 version=$3 ldflags=$4
+top=$PWD out=$build/release
+rm -rf "$out" "$build/package"
+mkdir -p "$out"
+export CGO_ENABLED=0
+for arch in amd64 arm64; do
+	name=ig-otel-profiles_${version}_linux_$arch
+	mkdir -p "$out/$name"
+	GOARCH=$arch "$top/.ci/step" "building ig for $arch" go build -buildvcs=false -ldflags "-s -w $ldflags" -o "$out/$name/ig" ./cmd/ig
+	GOARCH=$arch "$top/.ci/step" "building profile for $arch" go build -buildvcs=false -ldflags "-s -w" -o "$out/$name/profile" ./cmd/profile
+	GOARCH=$arch "$top/.ci/step" "building unwinder for $arch" go -C cmd/unwinder build -buildvcs=false -ldflags "-s -w" -o "$top/$out/$name/unwinder" .
+	cmd/ig/package/build.sh "$build" "$out/$name" "$tag" "$version" $arch >/dev/null
+	cp LICENSE "$out/$name/"
+	# The same programs make the same archive.
+	tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - "$name" | gzip -9 -n >"$out/$name.tar.gz"
+	rm -rf "${out:?}/$name"
+done
+mv "$build"/package/*.deb "$build"/package/*.rpm "$out/"
+(cd "$out" && sha256sum -- * >SHA256SUMS && cat SHA256SUMS)

@@ -1,0 +1,89 @@
+# guest.sh runs in the virtual machine as root: a host on which somebody installs the package. Its output is the transcript.
+set -eu
+cd /test
+say() { echo; echo "== $* [$(cut -d' ' -f1 /proc/uptime) s]"; }
+die() {
+	echo "FAIL: $*"
+	systemctl status --no-pager -l ig-otel-profiles || true
+	exit 1
+}
+run() {
+	echo "# $*"
+	"$@"
+}
+# wait_for WHAT COMMAND... waits long: an emulated machine is slow.
+wait_for() {
+	local what=$1 i=0
+	shift
+	until "$@" >/dev/null 2>&1; do
+		i=$((i + 1))
+		[ $i -lt 300 ] || die "waited in vain for $what"
+		sleep 2
+	done
+	echo "-- $what [$(cut -d' ' -f1 /proc/uptime) s]"
+}
+size() { stat -c %s out/profiles.jsonl 2>/dev/null || echo 0; }
+grown() { [ "$(size)" -gt "$1" ]; }
+# burns wants the function of the program in what arrived behind the given position.
+burns() { tail -c +$(($1 + 1)) out/profiles.jsonl | grep -q burn_leaf; }
+everything() { # files that are there now, without those of the system at work
+	find / -xdev \( -path /test -o -path /var/log -o -path /var/lib/dpkg -o -path /var/lib/systemd -o -path /var/cache -o -path /tmp -o -path /var/tmp \) -prune -o -print | sort
+}
+programs() { find /sys/fs/bpf -mindepth 1 | sort; }
+
+say "the host: $(. /etc/os-release; echo "$PRETTY_NAME"), kernel $(uname -r), $(systemctl --version | head -1)"
+everything >out/before
+programs >out/bpf.before
+/test/receive -dir out >out/receive.log 2>&1 &
+systemd-run --quiet --unit=burn /test/burn
+
+say install
+run dpkg --force-unsafe-io -i first.deb
+run systemctl is-enabled ig-otel-profiles || true
+[ "$(systemctl is-active ig-otel-profiles || true)" = inactive ] || die "the installation has started the service"
+run ig-otel-profiles version || true
+[ -s /usr/share/man/man8/ig-otel-profiles.8.gz ] || die "no man page"
+
+say start
+run systemctl enable --now ig-otel-profiles
+wait_for "profiles with the function of a program" burns 0
+run systemctl --no-pager -l status ig-otel-profiles
+
+say "systemd-analyze security"
+systemd-analyze security --no-pager ig-otel-profiles.service || true
+
+say "it is killed, and comes back"
+pid=$(systemctl show -P MainPID ig-otel-profiles)
+at=$(size)
+kill -9 "$pid"
+wait_for "another process of the service" sh -c "p=\$(systemctl show -P MainPID ig-otel-profiles); [ \$p != 0 ] && [ \$p != $pid ]"
+wait_for "profiles of the new process" burns "$at"
+
+say "upgrade"
+sed -i 's/interval: 10s/interval: 5s/' /etc/ig-otel-profiles/config.yaml
+pid=$(systemctl show -P MainPID ig-otel-profiles)
+run dpkg --force-unsafe-io --force-confold -i next.deb
+grep -q 'interval: 5s' /etc/ig-otel-profiles/config.yaml || die "the upgrade has changed the configuration"
+[ "$(systemctl show -P MainPID ig-otel-profiles)" != "$pid" ] || die "the upgrade has not restarted the service"
+at=$(size)
+wait_for "profiles of the new version" burns "$at"
+journalctl --no-pager -o cat -u ig-otel-profiles | grep 'rows read' || die "no summary of a run that has ended"
+
+say remove
+run dpkg -r ig-otel-profiles
+[ "$(systemctl is-active ig-otel-profiles || true)" = inactive ] || die "the service still runs"
+[ -e /etc/ig-otel-profiles/config.yaml ] || die "removing has taken the configuration, too"
+pgrep -l 'ig|unwinder' && die "a process is left"
+run dpkg -P ig-otel-profiles
+systemctl stop burn
+everything >out/after
+programs >out/bpf.after
+echo "files that are there now and were not before:"
+diff out/before out/after | grep '^>' && die "something is left"
+echo "none"
+diff out/bpf.before out/bpf.after || die "something is left in /sys/fs/bpf"
+kill %1
+wait || true
+echo "the receiver: $(cat out/receive.log)"
+[ ! -s out/findings ] || die "the receiver found: $(cat out/findings)"
+say "all good"

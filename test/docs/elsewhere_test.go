@@ -26,6 +26,8 @@ var elsewhere = map[string]func(*testing.T, block){
 // elsewhereTested are pages whose blocks are run by tests of their own.
 var elsewhereTested = map[string]string{
 	"cmd/gadgettracermanager/README.md":   "test/k8s",
+	"cmd/gadgettracermanager/LIFE.md":     "test/k8s",
+	"cmd/ig/README.md":                    "test/host",
 	"operators/otel-profiles/WATCHING.md": "test/watching",
 }
 

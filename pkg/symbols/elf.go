@@ -10,7 +10,7 @@ import (
 	"io"
 )
 
-// Why a file has no table. They are what State says in other words.
+// The errors of reading a file. stateOf turns each into a State.
 var (
 	ErrNotELF    = errors.New("not an ELF file")
 	ErrNoSymbols = errors.New("no symbols")
@@ -34,10 +34,18 @@ type reader struct {
 	left *int64 // bytes that may still be read; shared by all readers of one request
 }
 
+// expired returns an error when the time is up.
+func (r *reader) expired() error {
+	if r.ctx.Err() != nil {
+		return fmt.Errorf("%w: reading takes too long", ErrTooLarge)
+	}
+	return nil
+}
+
 // at fills b with what is at off.
 func (r *reader) at(b []byte, off uint64) error {
-	if err := r.ctx.Err(); err != nil {
-		return fmt.Errorf("%w: reading takes too long", ErrTooLarge)
+	if err := r.expired(); err != nil {
+		return err
 	}
 	if off > uint64(r.size) || uint64(len(b)) > uint64(r.size)-off {
 		return fmt.Errorf("%w: what is at %#x goes past its end", ErrMalformed, off)

@@ -88,7 +88,9 @@ func (f *elfFile) readSymbols(table *section, limits Limits) ([]symbol, error) {
 		return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.size, a.size), cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name))
 	})
 	if unsized && table.kind == elf.SHT_SYMTAB {
-		f.sizeSymbols(found, others)
+		if err := f.sizeSymbols(found, others); err != nil {
+			return nil, err
+		}
 	}
 	return found, nil
 }
@@ -120,38 +122,44 @@ func (f *elfFile) isCode(index elf.SectionIndex, addr uint64) bool {
 const maxUnsized = 64 << 10
 
 // sizeSymbols gives the functions that have no size all up to the next symbol or the end of their
-// section.
-func (f *elfFile) sizeSymbols(found []symbol, others []uint64) {
+// section. found is sorted by address. It goes through each list once, from the back, where what comes next is known:
+// a file may have millions of functions without a size at one address. The error is that the time is up.
+func (f *elfFile) sizeSymbols(found []symbol, others []uint64) error {
 	slices.Sort(others)
 	var code []*section
 	for i := range f.sections {
-		if s := &f.sections[i]; s.flags&elf.SHF_EXECINSTR != 0 {
+		if s := &f.sections[i]; s.flags&elf.SHF_EXECINSTR != 0 && s.size > 0 {
 			code = append(code, s)
 		}
 	}
-	for i := range found {
+	slices.SortFunc(code, func(a, b *section) int { return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(a.size, b.size)) })
+	next := uint64(1<<64 - 1) // the next function or other symbol
+	for i := len(found) - 1; i >= 0; i-- {
+		if i%checkSymbols == 0 {
+			if err := f.expired(); err != nil {
+				return err
+			}
+		}
 		s := &found[i]
-		if s.size != 0 {
-			continue
+		if i+1 < len(found) && found[i+1].addr > s.addr {
+			next = found[i+1].addr
 		}
-		end := s.addr // without sections nothing
-		for _, c := range code {
-			if s.addr-c.addr < c.size {
-				end = c.end()
-				break
-			}
+		for n := len(others); n > 0 && others[n-1] > s.addr; n-- {
+			next, others = min(next, others[n-1]), others[:n-1]
 		}
-		for j := i + 1; j < len(found); j++ {
-			if found[j].addr > s.addr {
-				end = min(end, found[j].addr)
-				break
-			}
+		for n := len(code); n > 0 && code[n-1].addr > s.addr; n-- {
+			code = code[:n-1]
 		}
-		if j, _ := slices.BinarySearch(others, s.addr+1); j < len(others) {
-			end = min(end, others[j])
+		if s.size != 0 || len(code) == 0 {
+			continue // without sections nothing
 		}
-		if end > s.addr && end-s.addr <= maxUnsized {
+		c := code[len(code)-1]
+		if end := min(c.end(), next); s.addr-c.addr < c.size && end > s.addr && end-s.addr <= maxUnsized {
 			s.size = end - s.addr
 		}
 	}
+	return nil
 }
+
+// checkSymbols is after how many symbols the time is looked at.
+const checkSymbols = 4096

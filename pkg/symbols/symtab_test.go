@@ -89,3 +89,52 @@ func TestStoreSymtab(t *testing.T) {
 	}
 	require.Greater(t, n, 1000)
 }
+
+// counting is a context that counts how often it is asked, and ends after a number of times.
+type counting struct {
+	context.Context
+	asked, end int
+}
+
+func (c *counting) Err() error {
+	if c.asked++; c.end > 0 && c.asked > c.end {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Functions without a size, all at a few addresses, in a file with thousands of sections: each is looked at once.
+func TestManyUnsized(t *testing.T) {
+	const n, places = 512 << 10, 8
+	file := func(ctx context.Context) *elfFile {
+		f := &elfFile{reader: &reader{ctx: ctx}}
+		for i := range uint64(maxSections) {
+			f.sections = append(f.sections, section{flags: elf.SHF_EXECINSTR, addr: i * 0x100, size: 0x100})
+		}
+		return f
+	}
+	found := make([]symbol, n)
+	for i := range found {
+		found[i].addr = (maxSections-1)*0x100 + uint64(i/(n/places))*0x10
+	}
+	others := make([]uint64, n)
+	for i := range others {
+		others[i] = (maxSections-1)*0x100 + 0x78
+	}
+	ctx := &counting{Context: t.Context()}
+	require.NoError(t, file(ctx).sizeSymbols(found, others))
+	require.Equal(t, n/checkSymbols, ctx.asked, "as often as there are symbols, and not more")
+	for i, s := range found {
+		want := uint64(0x10)
+		if i >= n/places*(places-1) {
+			want = 8 // up to the other symbol
+		}
+		if s.size != want {
+			t.Fatalf("symbol %d has %d bytes, not %d", i, s.size, want)
+		}
+	}
+	clear(found)
+	ctx = &counting{Context: t.Context(), end: 3}
+	require.ErrorIs(t, file(ctx).sizeSymbols(found, others), ErrTooLarge)
+	require.Equal(t, 4, ctx.asked, "it ends when the time is up")
+}

@@ -96,7 +96,7 @@ func (f *goFunc) bytes() int64 {
 	if f == nil {
 		return entry
 	}
-	n := entry + 160 + int64(len(f.name)+cap(f.file)+cap(f.line)+cap(f.inlined)) + 24*int64(cap(f.calls)) + 48*int64(len(f.files))
+	n := entry + 224 + int64(len(f.name)+f.file.bytes()+f.line.bytes()+f.inlined.bytes()) + 24*int64(cap(f.calls)) + 48*int64(len(f.files))
 	for _, path := range f.files {
 		n += int64(len(path))
 	}
@@ -146,25 +146,25 @@ func (r *goReader) text(begin, end, off uint64, limit int) (string, error) {
 	}
 }
 
-// values reads a table of values: nil if there is none.
-func (r *goReader) values(off uint32) ([]byte, error) {
+// values reads a table of values: an empty one if there is none.
+func (r *goReader) values(off uint32) (goPairs, error) {
 	if off == 0 {
-		return nil, nil
+		return goPairs{}, nil
 	}
 	for n := 128; n <= maxGoValues; n *= 4 {
 		b, err := r.some(r.pctab, r.program, uint64(off), n)
 		if err != nil {
-			return nil, err
+			return goPairs{}, err
 		}
-		used, ok := goValues(b, uint32(r.quantum), func(int32, uint32) bool { return true })
+		used, ok := goValues(b, uint32(r.quantum), goStart, func(goResume) bool { return true })
 		if ok {
-			return bytes.Clone(b[:used]), nil
+			return newGoPairs(b[:used], uint32(r.quantum)), nil
 		}
 		if len(b) < n {
-			return bytes.Clone(b), nil // it is cut off
+			return newGoPairs(b, uint32(r.quantum)), nil // it is cut off
 		}
 	}
-	return nil, errGoFunc
+	return goPairs{}, errGoFunc
 }
 
 // function reads the i-th function, whose code has that many bytes.
@@ -209,7 +209,7 @@ func (r *goReader) function(i, size uint32) (*goFunc, error) {
 		return nil, err
 	}
 	for _, t := range []struct {
-		to *[]byte
+		to *goPairs
 		at uint32
 	}{{&f.file, fileTable}, {&f.line, lineTable}, {&f.inlined, inlinedTable}} {
 		if *t.to, err = r.values(t.at); err != nil && !errors.Is(err, errGoFunc) {
@@ -244,14 +244,14 @@ func (r *goReader) name(off uint32) (string, error) {
 // readFiles reads the paths of the files that a function has code of.
 func (r *goReader) readFiles(f *goFunc, unit uint32) error {
 	f.files = map[int32]string{}
-	var numbers []int32
-	goValues(f.file, uint32(r.quantum), func(number int32, _ uint32) bool {
-		if number >= 0 && !slices.Contains(numbers, number) {
-			numbers = append(numbers, number)
+	numbers := map[int32]struct{}{}
+	goValues(f.file.b, uint32(r.quantum), goStart, func(now goResume) bool {
+		if now.value >= 0 {
+			numbers[now.value] = struct{}{}
 		}
 		return len(numbers) < maxGoFiles
 	})
-	for _, number := range numbers {
+	for number := range numbers {
 		b, err := r.some(r.units, r.fileNames, 4*(uint64(unit)+uint64(number)), 4)
 		if err == nil && len(b) == 4 {
 			at := uint64(r.endian.Uint32(b))
@@ -278,8 +278,8 @@ func (r *goReader) readCalls(f *goFunc, tree, size uint32) error {
 		entry, nameAt, callAt = 20, 12, 16
 	}
 	count := int32(0)
-	goValues(f.inlined, uint32(r.quantum), func(value int32, _ uint32) bool {
-		count = max(count, value+1)
+	goValues(f.inlined.b, uint32(r.quantum), goStart, func(now goResume) bool {
+		count = max(count, now.value+1)
 		return true
 	})
 	if count <= 0 || int64(count)*int64(entry) > chunk || uint64(tree)+uint64(count)*uint64(entry) > r.callsSize {

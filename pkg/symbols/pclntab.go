@@ -1,9 +1,11 @@
 package symbols
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sort"
 )
 
@@ -31,9 +33,8 @@ type goPlace struct {
 
 // goFunc is a function. A nil one has nothing that can be read.
 type goFunc struct {
-	name string
-	// Tables of values by address: pairs of differences, as the Go toolchain writes them.
-	file, line, inlined []byte
+	name                string
+	file, line, inlined goPairs
 	files               map[int32]string // by the numbers of the table file
 	calls               []goCall         // inlined ones
 	noCalls             bool             // they are not known
@@ -203,21 +204,40 @@ func (t *goTable) readStarts(f *elfFile) error {
 	return nil
 }
 
-// maxSteps bounds how much of a table of values is decoded for one address.
-const maxSteps = 1 << 17
+// goPairs is a table of values by address, from a function's start: pairs of differences, as the Go toolchain writes
+// them, and where decoding can begin. A look-up decodes resumeSteps pairs at most, however long the table is.
+type goPairs struct {
+	b      []byte
+	resume []goResume // after each resumeSteps pairs, but for the start
+}
 
-// goValues calls each with the values of a table: what holds for all up to the address end, from the function's
-// start. It returns how many bytes the table has, and false where it does not end.
-func goValues(b []byte, quantum uint32, each func(value int32, end uint32) bool) (int, bool) {
-	value, pc := int32(-1), uint32(0)
-	rest := b
-	for step := range maxSteps {
+// goResume is the state between two pairs.
+type goResume struct {
+	at    uint32 // in the table
+	pc    uint32 // where the last pair ends
+	value int32  // of the last pair
+}
+
+const (
+	resumeSteps = 64
+	maxSteps    = 1 << 17 // pairs of a table
+)
+
+// goStart is the state before the first pair.
+var goStart = goResume{value: -1}
+
+// goValues calls each with the values of a table: what holds for all up to the address end. It returns how many bytes
+// the table has, and false where it does not end.
+func goValues(b []byte, quantum uint32, from goResume, each func(now goResume) bool) (int, bool) {
+	now := from
+	rest := b[from.at:]
+	for range maxSteps {
 		delta, n := binary.Uvarint(rest[:min(len(rest), 5)])
 		if n <= 0 {
 			return 0, false
 		}
 		rest = rest[n:]
-		if delta == 0 && step > 0 {
+		if delta == 0 && now.at > 0 {
 			return len(b) - len(rest), true
 		}
 		distance, n := binary.Uvarint(rest[:min(len(rest), 5)])
@@ -225,27 +245,53 @@ func goValues(b []byte, quantum uint32, each func(value int32, end uint32) bool)
 			return 0, false
 		}
 		rest = rest[n:]
-		value += int32(uint32(delta)>>1) ^ -int32(uint32(delta)&1)
-		pc += uint32(distance) * quantum
-		if !each(value, pc) {
-			return len(b) - len(rest), true
+		now.value += int32(uint32(delta)>>1) ^ -int32(uint32(delta)&1)
+		now.pc += uint32(distance) * quantum
+		now.at = uint32(len(b) - len(rest))
+		if !each(now) {
+			break
 		}
 	}
 	return len(b) - len(rest), true
 }
 
-// value returns the value for an address, from the function's start, and -1 if there is none.
-func (t *goTable) value(table []byte, pc uint32) int32 {
-	found := int32(-1)
-	goValues(table, uint32(t.quantum), func(value int32, end uint32) bool {
-		if pc < end {
-			found = value
-			return false
+// newGoPairs returns a table with the places where decoding can begin.
+func newGoPairs(b []byte, quantum uint32) goPairs {
+	p := goPairs{b: bytes.Clone(b)}
+	steps := 0
+	goValues(p.b, quantum, goStart, func(now goResume) bool {
+		if steps++; steps%resumeSteps == 0 {
+			p.resume = append(p.resume, now)
 		}
 		return true
 	})
+	p.resume = slices.Clip(p.resume)
+	return p
+}
+
+// from returns where decoding begins for an address.
+func (p *goPairs) from(pc uint32) goResume {
+	if i := sort.Search(len(p.resume), func(i int) bool { return p.resume[i].pc > pc }); i > 0 {
+		return p.resume[i-1]
+	}
+	return goStart
+}
+
+// value returns the value for an address, from the function's start, and -1 if there is none.
+func (t *goTable) value(p *goPairs, pc uint32) int32 {
+	found, steps := int32(-1), 0
+	goValues(p.b, uint32(t.quantum), p.from(pc), func(now goResume) bool {
+		if pc < now.pc {
+			found = now.value
+			return false
+		}
+		steps++
+		return steps < resumeSteps // more are only where addresses fall
+	})
 	return found
 }
+
+func (p *goPairs) bytes() int { return cap(p.b) + 12*cap(p.resume) }
 
 // maxDepth is how many calls within one another are followed.
 const maxDepth = 64
@@ -275,10 +321,10 @@ func (t *goTable) lookup(addr uint64, inlined bool) (Symbol, State) {
 	}
 	pc := uint32(addr-t.text) - t.start[i]
 	var chain []Symbol
-	call := t.value(f.inlined, pc)
+	call := t.value(&f.inlined, pc)
 	if call >= 0 && f.noCalls {
 		// Which line of the function itself this is, is not known.
-		return Symbol{Name: f.name, File: f.files[t.value(f.file, 0)], Source: SourcePclntab}, Named
+		return Symbol{Name: f.name, File: f.files[t.value(&f.file, 0)], Source: SourcePclntab}, Named
 	}
 	for depth := 0; call >= 0 && depth < maxDepth && int(call) < len(f.calls); depth++ {
 		c := f.calls[call]
@@ -288,7 +334,7 @@ func (t *goTable) lookup(addr uint64, inlined bool) (Symbol, State) {
 			chain = append(chain, s)
 		}
 		pc = c.at
-		call = t.value(f.inlined, pc)
+		call = t.value(&f.inlined, pc)
 	}
 	s := t.position(f, pc)
 	s.Name = f.name
@@ -323,8 +369,8 @@ func (t *goTable) coversAll(f *elfFile) bool {
 
 // position returns file and line of an address, from the function's start.
 func (t *goTable) position(f *goFunc, pc uint32) Symbol {
-	s := Symbol{File: f.files[t.value(f.file, pc)], Source: SourcePclntab}
-	if line := t.value(f.line, pc); line > 0 && s.File != "" {
+	s := Symbol{File: f.files[t.value(&f.file, pc)], Source: SourcePclntab}
+	if line := t.value(&f.line, pc); line > 0 && s.File != "" {
 		s.Line = int(line)
 	}
 	return s

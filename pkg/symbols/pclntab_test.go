@@ -5,6 +5,8 @@ import (
 	"context"
 	"debug/elf"
 	"debug/gosym"
+	"encoding/binary"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -182,4 +184,58 @@ func withoutNames(t *testing.T, from, to string) {
 	s := f.Section(".shstrtab")
 	clear(b[s.Offset:][:s.Size])
 	require.NoError(t, os.WriteFile(to, b, 0o700))
+}
+
+// However long the tables of a function are, a look-up decodes a few pairs of each.
+func TestGoPairs(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	const n, quantum = 20_000, 4
+	type row struct {
+		end   uint32
+		value int32
+	}
+	var b []byte
+	var truth []row
+	now := row{0, -1}
+	for i := range n {
+		by := random.IntN(200) - 100
+		if by == 0 && i > 0 {
+			by = 1 // 0 is the end
+		}
+		distance := 1 + random.IntN(5)
+		b = binary.AppendUvarint(binary.AppendVarint(b, int64(by)), uint64(distance))
+		now = row{now.end + uint32(distance)*quantum, now.value + int32(by)}
+		truth = append(truth, now)
+	}
+	b = append(b, 0)
+	table := &goTable{goPlace: goPlace{goHeader: goHeader{quantum: quantum}}}
+	p := newGoPairs(b, quantum)
+	require.LessOrEqual(t, len(p.resume), n/resumeSteps)
+	start := uint32(0)
+	for _, want := range truth {
+		for _, pc := range []uint32{start, want.end - 1} {
+			steps := 0
+			goValues(p.b, quantum, p.from(pc), func(now goResume) bool {
+				steps++
+				return now.pc <= pc
+			})
+			if got := table.value(&p, pc); got != want.value || steps > resumeSteps {
+				t.Fatalf("%#x: %d after %d steps, want %d", pc, got, steps, want.value)
+			}
+		}
+		start = want.end
+	}
+	require.EqualValues(t, -1, table.value(&p, start))
+	require.EqualValues(t, -1, table.value(&goPairs{}, 0))
+
+	// A table whose addresses do not rise, so that no place to begin at leads to the address soon.
+	b = nil
+	for range n {
+		b = append(b, 2, 0)
+	}
+	p = newGoPairs(append(b, 0), quantum)
+	steps := 0
+	goValues(p.b, quantum, p.from(1), func(goResume) bool { steps++; return true })
+	require.LessOrEqual(t, steps, resumeSteps)
+	require.EqualValues(t, -1, table.value(&p, 1))
 }

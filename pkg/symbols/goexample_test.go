@@ -1,8 +1,11 @@
 package symbols
 
 import (
+	"bytes"
+	"context"
 	"debug/elf"
 	"encoding/binary"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -107,4 +110,31 @@ func TestGoExample(t *testing.T) {
 		got, _ := table.Lookup(text + off)
 		require.Equal(t, want, got, "%d", off)
 	}
+}
+
+// Where reading fails, no function is taken for one without a name: it is asked for again.
+func TestGoReadingFails(t *testing.T) {
+	content := goExample(goExampleTable()).bytes()
+	const text = testBase + 176
+	o := Reading{Limits: small}
+	size := int64(len(content))
+	table, err := readTable(t.Context(), bytes.NewReader(content), size, o, nil)
+	require.NoError(t, err)
+	for after := 0; ; after++ {
+		c := &cutting{bytes.NewReader(content), 0, after}
+		more, err := table.with(t.Context(), c, size, o, []uint64{text, text + 16})
+		if c.reads <= after {
+			require.NoError(t, err)
+			for _, addr := range []uint64{text, text + 16} {
+				_, state := more.Lookup(addr)
+				require.Equal(t, Named, state)
+			}
+			break
+		}
+		require.ErrorIs(t, err, io.EOF, "after %d reads", after)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = table.with(ctx, bytes.NewReader(content), size, o, []uint64{text})
+	require.ErrorIs(t, err, ErrTooLarge)
 }

@@ -172,8 +172,11 @@ func (r *goReader) function(i, size uint32) (*goFunc, error) {
 	table := r.goPlace.end - r.goPlace.offset
 	width := r.width()
 	b, err := r.some(r.program, table, (2*uint64(i)+1)*width, int(width))
-	if err != nil || uint64(len(b)) < width {
-		return nil, errors.Join(err, errGoFunc)
+	switch {
+	case err != nil:
+		return nil, err
+	case uint64(len(b)) < width:
+		return nil, errGoFunc
 	}
 	entry, fixed := 4, 44
 	switch r.version {
@@ -183,8 +186,11 @@ func (r *goReader) function(i, size uint32) (*goFunc, error) {
 		fixed = 40
 	}
 	at := r.word(b)
-	if b, err = r.some(r.program, table, at, 256); err != nil || len(b) < fixed {
-		return nil, errors.Join(err, errGoFunc)
+	switch b, err = r.some(r.program, table, at, 256); {
+	case err != nil:
+		return nil, err
+	case len(b) < fixed:
+		return nil, errGoFunc
 	}
 	field := func(i int) uint32 { return r.endian.Uint32(b[entry+4*i:]) }
 	name, fileTable, lineTable, unit := field(0), field(4), field(5), field(7)

@@ -20,9 +20,13 @@ type life struct {
 	pid   uint32
 	start uint64 // nanoseconds since boot
 	ended bool
+	end   uint64 // if it has ended
 	// whole says that nothing is missing from ranges: they were followed from execve on, or read.
 	whole bool
-	// parent is what a fork without execve has inherited from, if that was not whole at that time.
+	// exe is the inode of the executable that it was read with, 0 if it was not.
+	exe uint64
+	// parent: for a fork without execve of a process whose mappings were not all known then, that process's life,
+	// searched after this one.
 	parent *life
 	ranges []mapped // by address, without overlaps
 	shared bool     // ranges are another life's, too: to be copied before they change
@@ -31,7 +35,7 @@ type life struct {
 	perf   *file    // its perf map, nil as long as nobody has asked
 }
 
-// mapped is a part of an address space that may be executed. file is nil where nothing is mapped there.
+// mapped is a part of an address space that may be executed.
 type mapped struct {
 	start, end, offset uint64
 	file               *file
@@ -50,6 +54,14 @@ func (l *life) find(addr uint64) *mapped {
 		l = l.parent
 	}
 	return nil
+}
+
+// meets tells whether anything of two lives is mapped at the same place.
+func (l *life) meets(other *life) bool {
+	return len(l.ranges) == 0 || slices.ContainsFunc(l.ranges, func(m mapped) bool {
+		o := other.find(m.start)
+		return o != nil && o.file.key == m.file.key && o.offset+m.start-o.start == m.offset
+	})
 }
 
 // known tells whether nothing has to be read for this life.
@@ -99,6 +111,8 @@ type history struct {
 	byPID map[uint32][]*life // by start
 	ended []*life            // in the order of their ends
 	alive int
+	// until is the time up to which all events have been taken in, and gap that up to which some may be missing.
+	until, gap uint64
 }
 
 func newHistory() history { return history{byPID: map[uint32][]*life{}} }
@@ -106,16 +120,15 @@ func newHistory() history { return history{byPID: map[uint32][]*life{}} }
 // at returns the life that a process had at a time, nil if it is not known. 0 is now.
 func (h *history) at(pid uint32, time uint64) *life {
 	lives := h.byPID[pid]
-	if time == 0 {
-		if n := len(lives); n > 0 {
-			return lives[n-1]
-		}
-		return nil
-	}
 	for i := len(lives) - 1; i >= 0; i-- {
-		if lives[i].start <= time {
-			return lives[i]
+		l := lives[i]
+		switch {
+		case time != 0 && l.start > time:
+			continue
+		case l.ended && l.end < h.gap && (time == 0 || time > l.end):
+			return nil // the event that began another one may be among those that are missing
 		}
+		return l
 	}
 	return nil
 }
@@ -128,9 +141,13 @@ func (h *history) current(pid uint32) *life {
 	return nil
 }
 
-// begin starts a new life of a process and ends the one before.
+// begin starts a new life of a process and ends the one before. It does not start before that has ended: where start is
+// not that of an event, it can be earlier.
 func (h *history) begin(pid uint32, start uint64) *life {
-	h.end(pid)
+	h.end(pid, start)
+	if n := len(h.byPID[pid]); n > 0 {
+		start = max(start, h.byPID[pid][n-1].end)
+	}
 	if h.alive >= maxAlive {
 		h.forgetAlive()
 	}
@@ -141,12 +158,12 @@ func (h *history) begin(pid uint32, start uint64) *life {
 }
 
 // end marks the current life as ended.
-func (h *history) end(pid uint32) {
+func (h *history) end(pid uint32, time uint64) {
 	l := h.current(pid)
 	if l == nil {
 		return
 	}
-	l.ended = true
+	l.ended, l.end = true, max(l.start, time)
 	h.alive--
 	h.ended = append(h.ended, l)
 	if len(h.ended) > maxLives {
@@ -168,8 +185,10 @@ func (h *history) remove(l *life) {
 	h.byPID[l.pid] = lives
 }
 
-// forgetAlive forgets all lives that have not ended: it is not sure any more that they have not.
+// forgetAlive forgets all lives that have not ended: it is not sure any more that they have not. Nor is it that the
+// others are their processes' last ones.
 func (h *history) forgetAlive() {
+	h.gap = bootTime()
 	for pid, lives := range h.byPID {
 		lives = slices.DeleteFunc(lives, func(l *life) bool {
 			l.forgot = l.forgot || !l.ended
@@ -201,7 +220,7 @@ func (h *history) fork(pid, parent uint32, time uint64) {
 
 func (h *history) exec(pid uint32, time uint64) {
 	if l := h.current(pid); l != nil && l.readAt >= time { // what was read is the next life's
-		l.ranges, l.whole, l.shared, l.readAt = nil, false, false, 0
+		l.ranges, l.whole, l.shared, l.readAt, l.exe = nil, false, false, 0, 0
 	}
 	h.begin(pid, time).whole = true
 }

@@ -62,8 +62,8 @@ func TestHistory(t *testing.T) {
 	h.exec(2, 160)
 	require.Nil(t, h.at(2, 160).find(15))
 	require.NotNil(t, h.at(2, 159).find(15))
-	h.end(1)
-	h.end(1)
+	h.end(1, 300)
+	h.end(1, 300)
 	require.Equal(t, 1, h.alive)
 	require.NotNil(t, h.at(1, 500).find(35), "rows come later than the end")
 	h.fork(1, 2, 600) // the number again
@@ -89,7 +89,7 @@ func TestHistory(t *testing.T) {
 
 	for pid := range uint32(3 * maxLives) {
 		h.exec(pid+100, 1000)
-		h.end(pid + 100)
+		h.end(pid+100, 1000)
 	}
 	require.LessOrEqual(t, len(h.ended), maxLives)
 	require.LessOrEqual(t, len(h.byPID), maxLives+10)

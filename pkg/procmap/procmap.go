@@ -139,8 +139,11 @@ type Resolver struct {
 	succeeded bool
 	lastErr   error
 	stats     Stats
-	watching  bool // the history is complete from when the Resolver was made
-	changed   chan struct{}
+	// watching says that the kernel tells of processes, since the Resolver was made: the history is complete but for
+	// the events that it had no room for.
+	watching bool
+	waiting  bool // somebody was told to wait for the history
+	changed  chan struct{}
 
 	queue  chan request
 	toRead chan *file
@@ -262,6 +265,7 @@ func (r *Resolver) Locate(dst []Place, p Process, seen uint64, addrs []uint64) (
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.bind(p, seen)
+	lags := r.lags(seen)
 	missing := false
 	for _, addr := range addrs {
 		place := r.locate(p, e, addr)
@@ -269,8 +273,9 @@ func (r *Resolver) Locate(dst []Place, p Process, seen uint64, addrs []uint64) (
 		pending = pending || place.State == Pending
 		dst = append(dst, place)
 	}
-	if missing && p.PID != 0 && p.ExeInode != 0 && r.ask(p, seen, e) {
+	if missing && p.PID != 0 && p.ExeInode != 0 && (lags || r.ask(p, seen, e)) {
 		pending = true
+		r.waiting = r.waiting || lags
 		for i := len(dst) - len(addrs); i < len(dst); i++ {
 			if s := dst[i].State; s == Gone || s == Unmapped {
 				dst[i].State = Pending
@@ -286,16 +291,24 @@ func (r *Resolver) bind(p Process, seen uint64) *entry {
 	switch {
 	case e != nil:
 		e.used = time.Now()
-		if e.life != nil || e.gone {
-			return e
-		}
 	case p.PID == 0 || p.ExeInode == 0:
 		return nil
 	}
-	// One that was there before the kernel was asked has no start, and may have become another program
-	// after it was seen, but not without an event.
+	if !r.watching {
+		return e
+	}
+	// A process from before the watch has start 0 and matches any time: an execve since would have made a new life.
 	l := r.history.at(p.PID, seen)
-	if l == nil || !r.watching {
+	switch {
+	case l == nil, l.exe != 0 && l.exe != p.ExeInode:
+		return e
+	case e == nil || e.life == nil:
+		if r.lags(seen) {
+			return e // what is not known yet may have begun another one
+		}
+	case e.life == l, l.ended && !l.known():
+		return e
+	case !e.life.forgot && l.start <= e.life.start:
 		return e
 	}
 	if e == nil {
@@ -303,9 +316,22 @@ func (r *Resolver) bind(p Process, seen uint64) *entry {
 		e = &entry{used: time.Now()}
 		r.processes[p] = e
 	}
-	e.life = l
+	e.life, e.gone = l, false
 	r.checkFiles(l)
 	return e
+}
+
+// maxLag is how long after it was seen a process waits for the kernel's events, in nanoseconds. It takes much longer than
+// readEvery only where the machine is too busy.
+const maxLag = 1e9
+
+// lags tells whether events from before seen may still come. Under r.mu.
+func (r *Resolver) lags(seen uint64) bool {
+	if !r.watching || seen <= r.history.until {
+		return false
+	}
+	now := bootTime()
+	return seen <= now && now-seen < maxLag
 }
 
 // locate finds one address. Under r.mu.

@@ -403,7 +403,7 @@ func TestHeld(t *testing.T) {
 		for i := range uint64(50) {
 			events = append(events, event{kind: recordMmap2, pid: pid + 1, start: i << 12, end: (i + 1) << 12, file: newFileKey(1, 1, uint64(pid)<<16|i, fmt.Sprint(path, pid, i))})
 		}
-		r.take(events, 0)
+		r.take(uint64(pid), events, 0)
 		r.Locate(nil, Process{PID: pid + 1, ExeInode: 1}, uint64(pid), []uint64{1})
 		if pid%500 == 0 {
 			r.sweep()
@@ -412,7 +412,7 @@ func TestHeld(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(r.files), maxFiles)
 	for pid := range uint32(3_000) {
-		r.take([]event{{kind: recordExit, pid: pid + 1}}, 0)
+		r.take(3_000, []event{{kind: recordExit, pid: pid + 1}}, 0)
 	}
 	require.LessOrEqual(t, len(r.history.ended), maxLives)
 }

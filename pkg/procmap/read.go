@@ -2,6 +2,7 @@ package procmap
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,16 +81,24 @@ func (r *Resolver) readProcess(ctx context.Context, req request) {
 	default:
 		from = &life{pid: p.PID, start: start, forgot: true}
 	}
-	from.ranges, from.shared, from.whole, from.parent, from.readAt = nil, false, true, nil, begin
+	from.ranges, from.shared, from.whole, from.parent, from.readAt, from.exe = nil, false, true, nil, begin, p.ExeInode
 	for _, a := range areas {
 		from.add(mapped{a.start, a.end, a.offset, r.intern(a.key, holder{from.pid, a.start, a.end})})
 	}
-	if e != nil && e.life == nil {
-		e.life = from
-		if l := r.history.at(p.PID, req.seen); r.watching && l != nil {
-			e.life = l
-		}
+	if e == nil {
+		return
 	}
+	if r.watching {
+		e.life = cmp.Or(r.history.at(p.PID, req.seen), from)
+		return
+	}
+	if e.life != nil {
+		if e.life.start != from.start || !e.life.meets(from) {
+			return // it has become another program since
+		}
+		from.perf = e.life.perf
+	}
+	e.life = from
 }
 
 // readMaps reads what a process has mapped, and when it began, in nanoseconds since boot.
@@ -108,7 +117,7 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 		return nil, 0, err
 	}
 	areas := parseMaps(text)
-	// The kernel reuses neither folder nor maps, but execve replaces the maps.
+	// An open /proc folder stays that of one process, but an execve during the read would mix two programs: check again.
 	if _, err := check(dir, exe, seen); err != nil {
 		return nil, 0, err
 	}

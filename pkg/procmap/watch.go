@@ -124,15 +124,15 @@ func openRing(cpu int) (ring, error) {
 
 func (w *watcher) close() {
 	for _, r := range w.rings {
-		_ = unix.Munmap(r.memory) // it is one
+		_ = unix.Munmap(r.memory) // cannot fail: memory is what Mmap returned
 		unix.Close(r.fd)
 	}
 	w.rings = nil
 }
 
-// read returns the events up to a moment ago, by time, and how many the kernel had no room for.
-func (w *watcher) read() (events []event, lost uint64) {
-	until := bootTime() - settle
+// read returns the events up to a moment ago, and when that is, by time, and how many the kernel had no room for.
+func (w *watcher) read() (until uint64, events []event, lost uint64) {
+	until = bootTime() - settle
 	for _, r := range w.rings {
 		lost += w.readRing(r)
 	}
@@ -153,7 +153,7 @@ func (w *watcher) read() (events []event, lost uint64) {
 	})
 	events = w.pending[:n:n]
 	w.pending = slices.Clone(w.pending[n:])
-	return events, lost
+	return until, events, lost
 }
 
 // readRing takes what is in a ring. Head and tail only grow; the kernel writes the one and this the other.
@@ -203,14 +203,13 @@ func (r *Resolver) follow(ctx context.Context, w *watcher) {
 			return
 		case <-tick.C:
 		}
-		if events, lost := w.read(); len(events) > 0 || lost > 0 {
-			r.take(events, lost)
-		}
+		until, events, lost := w.read()
+		r.take(until, events, lost)
 	}
 }
 
-// take brings the history up to date. A read of many events lets others in between.
-func (r *Resolver) take(events []event, lost uint64) {
+// take brings the history up to date, until a time. A read of many events lets others in between.
+func (r *Resolver) take(until uint64, events []event, lost uint64) {
 	const atOnce = 256
 	for first := true; first || len(events) > 0; first = false {
 		n := min(len(events), atOnce)
@@ -224,7 +223,11 @@ func (r *Resolver) take(events []event, lost uint64) {
 				r.stats.Lost += lost
 				r.history.forgetAlive()
 			}
-			r.tell()
+			r.history.until = until
+			if r.waiting || n > 0 || lost > 0 {
+				r.waiting = false
+				r.tell()
+			}
 		}
 		r.mu.Unlock()
 	}
@@ -235,7 +238,7 @@ func (r *Resolver) happened(e *event) {
 	case recordFork:
 		r.history.fork(e.pid, e.parent, e.time)
 	case recordExit:
-		r.history.end(e.pid)
+		r.history.end(e.pid, e.time)
 	case recordComm:
 		r.history.exec(e.pid, e.time)
 	case recordMmap2:

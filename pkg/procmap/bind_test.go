@@ -1,0 +1,126 @@
+package procmap
+
+import (
+	"os"
+	"os/exec"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// bare returns a Resolver that runs nothing: events come by take, and what is to be read stays in its queues.
+func bare() *Resolver {
+	return &Resolver{
+		watching: true, proc: "/proc", changed: make(chan struct{}), history: newHistory(), processes: map[Process]*entry{},
+		files: map[fileKey]*file{}, toRead: make(chan *file, maxQueue), queue: make(chan request, maxQueue), avoid: map[device]verdict{},
+	}
+}
+
+// What a process maps after it was read is known, too.
+func TestMappedAfterReading(t *testing.T) {
+	path, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	eachWay(t, func(t *testing.T, r *Resolver) {
+		p := self(t)
+		require.Equal(t, Known, known(t, r, p, bootTime(), uint64(reflect.ValueOf(TestMappedAfterReading).Pointer()))[0].State)
+		require.Equal(t, Unmapped, known(t, r, p, bootTime(), 1)[0].State)
+
+		f, err := os.Open(path)
+		require.NoError(t, err)
+		defer f.Close()
+		code, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, unix.Munmap(code)) }()
+		r.mu.Lock()
+		r.processes[p].retry = r.processes[p].used // as after a while
+		r.mu.Unlock()
+		place := known(t, r, p, bootTime(), uint64(reflect.ValueOf(code).Pointer()))[0]
+		require.NotNil(t, place.File)
+		require.Equal(t, "sleep", place.File.Path[len(place.File.Path)-5:])
+	})
+}
+
+// A row that comes before the kernel's events of its time waits for them, but not for ever.
+func TestRowBeforeEvents(t *testing.T) {
+	key := func(inode uint64) fileKey { return fileKey{dev: device{8, 1}, inode: inode, path: "/bin/x"} }
+	r := bare()
+	seen := bootTime()
+	r.take(seen-10, []event{
+		{kind: recordComm, pid: 5, time: seen - 20},
+		{kind: recordMmap2, pid: 5, time: seen - 19, start: 100, end: 200, file: key(1)},
+	}, 0)
+	p := Process{PID: 5, ExeInode: 1, Space: 1}
+	changed := r.Changed()
+	place, pending := r.Locate(nil, p, seen, []uint64{150})
+	require.True(t, pending)
+	require.Equal(t, Pending, place[0].State)
+	require.Empty(t, r.queue, "nothing has to be read")
+	r.take(seen+1, nil, 0)
+	select {
+	case <-changed:
+	default:
+		t.Fatal("whoever waits is to be told, also without events")
+	}
+
+	r.take(seen+2, []event{
+		{kind: recordComm, pid: 5, time: seen - 5},
+		{kind: recordMmap2, pid: 5, time: seen - 4, start: 300, end: 400, file: key(2)},
+	}, 0)
+	e := r.bind(p, seen)
+	require.Equal(t, seen-5, e.life.start)
+	require.NotNil(t, e.life.find(350))
+	require.Nil(t, e.life.find(150))
+
+	// Bound too early after all, it gets the right one later.
+	r.take(seen+20, []event{{kind: recordComm, pid: 5, time: seen + 10}}, 0)
+	require.Same(t, e, r.bind(p, seen+15))
+	require.Equal(t, seen+10, e.life.start)
+	require.Same(t, e, r.bind(p, seen), "a late row takes nothing back")
+	require.Equal(t, seen+10, e.life.start)
+
+	require.False(t, r.lags(seen-maxLag-1), "not for ever")
+	require.False(t, r.lags(bootTime()+1e12), "a time to come is none")
+	require.False(t, r.lags(0))
+	r.history.until = 0
+	require.True(t, r.lags(bootTime()))
+	require.False(t, r.lags(bootTime()-2*maxLag))
+}
+
+// After events were lost, an earlier life is not taken for what a process is now.
+func TestLostEvents(t *testing.T) {
+	cmd, p := start(t, "sleep", "600")
+	areas := areasOf(t, p.PID)
+	r := bare()
+	// By its time, the shell that it was before; its execve is known, and then lost.
+	began := bootTime()
+	r.take(began+3, []event{
+		{kind: recordFork, pid: p.PID, parent: 1, time: began},
+		{kind: recordMmap2, pid: p.PID, time: began, start: areas[0].start, end: areas[0].end, file: fileKey{dev: device{8, 1}, inode: 1, path: "/bin/sh"}},
+		{kind: recordComm, pid: p.PID, time: began + 2},
+	}, 0)
+	seen := bootTime()
+	r.history.until = seen
+	e := r.bind(p, seen)
+	require.Equal(t, began+2, e.life.start)
+	r.take(seen, nil, 1)
+	require.True(t, e.life.forgot)
+	require.Nil(t, r.history.at(p.PID, seen))
+	require.Nil(t, r.history.current(p.PID))
+	require.NotNil(t, r.history.at(p.PID, began+1), "what was before is known still")
+
+	r.readProcess(t.Context(), request{p, seen})
+	require.Same(t, r.history.at(p.PID, seen), e.life)
+	require.True(t, e.life.whole)
+	require.Equal(t, areas[0].key, e.life.find(areas[0].start).file.key)
+	other := p
+	other.ExeInode++
+	require.Nil(t, r.bind(other, seen), "another program is not taken for it")
+
+	// Events go to what rows see.
+	r.take(seen, []event{{kind: recordMmap2, pid: p.PID, time: seen, start: 1 << 20, end: 2 << 20, file: fileKey{dev: device{8, 1}, inode: 3, path: "/lib"}}}, 0)
+	place, _ := r.Locate(nil, p, seen, []uint64{1 << 20})
+	require.Equal(t, Pending, place[0].State, "its file is to be read")
+	require.NoError(t, cmd.Process.Kill())
+}

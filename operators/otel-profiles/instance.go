@@ -17,6 +17,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/viper"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
@@ -116,6 +117,9 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 		return fmt.Errorf("%s: %w", Name, err)
 	}
 	i.chooseStacks(gadgetCtx)
+	for _, p := range i.pipelines {
+		change(theInstruments().dataSources, 1, attribute.String("exporter", p.exp.cfg.Name))
+	}
 	go i.run()
 	return nil
 }
@@ -292,6 +296,7 @@ func (i *instance) Close(operators.GadgetContext) error {
 		i.flush()
 		for _, p := range i.pipelines {
 			p.closed.Store(true)
+			change(theInstruments().dataSources, -1, attribute.String("exporter", p.exp.cfg.Name))
 		}
 		// Rows that came between the flush and the mark.
 		i.flush()

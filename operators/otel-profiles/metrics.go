@@ -23,6 +23,7 @@ type instruments struct {
 	rowsDropped, rowsPartial    metric.Int64Counter
 	userFrames                  metric.Int64Counter
 	fates                       [len(profile.Fates{})]metric.Int64Counter // none for whole stacks
+	dataSources                 metric.Int64UpDownCounter
 	queueSize, queueCapacity    metric.Int64UpDownCounter
 	queueRequests, queueAge     metric.Int64UpDownCounter
 	waiting                     metric.Int64UpDownCounter
@@ -58,6 +59,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 		rowsDelivered:   counter("rows_delivered", "{row}", "Rows in requests that the receiver accepted"),
 		rowsPartial:     counter("rows_partial", "{row}", "Rows in requests that the receiver accepted only partly"),
 		rowsDropped:     counter("rows_dropped", "{row}", "Rows that were dropped, by reason"),
+		dataSources:     upDown("data_sources", "{data_source}", "Data sources whose rows are exported now, once for each exporter"),
 		queueSize:       upDown("exporter_queue_size", "By", "Bytes that wait to be sent"),
 		queueCapacity:   upDown("exporter_queue_capacity", "By", "Bytes that may wait to be sent"),
 		queueRequests:   upDown("exporter_queue_requests", "{request}", "Requests that wait to be sent"),

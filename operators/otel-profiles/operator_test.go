@@ -246,6 +246,17 @@ func TestImageCannotFlood(t *testing.T) {
 	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), settings(t, "")).Run(gadgettest.Params("otlp", otelprofiles.ParamInterval, "1ns")), "at least 10ms")
 }
 
+// A run asks for an interval after which the exporter would drop everything as too old.
+func TestIntervalBeyondMaxAge(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), "        sending_queue: {max_age: 15m}\n"))
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) { g.Context.Cancel() }}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamInterval, "30m")))
+	require.Contains(t, g.Log.String(), "every 10s")
+	require.Contains(t, g.Log.String(), "--otel-profiles-interval is 30m0s")
+	require.Contains(t, g.Log.String(), "older than 15m0s (sending_queue.max_age)")
+}
+
 func TestWrongSettings(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), "      broken:\n        exporter: carrier-pigeon\n"))

@@ -142,7 +142,11 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 		cap:    fieldmap.NewValueCap(cfg.MaxValuesPerAttribute),
 		warned: map[string]time.Time{},
 	}
-	if inst.interval > 0 {
+	switch maxAge := cfg.Queue.MaxAge; {
+	case inst.interval >= maxAge && inst.interval > 0:
+		inst.log.Warnf("%s: --%s is %s, and exporter %q drops rows that are older than %s (sending_queue.max_age): it sends every %s (batch.interval) instead; raise the one or shorten the other",
+			Name, ParamInterval, inst.interval, cfg.Name, maxAge, p.interval)
+	case inst.interval > 0:
 		p.interval = inst.interval
 	}
 	if c.Aggregation == profile.AggregateLast {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -117,7 +118,26 @@ func Load(src Sources) *Set {
 			d.validate()
 		}
 	}
+	set.sharedFolders()
 	return set
+}
+
+// sharedFolders refuses exporters that keep what they hold in the same folder: after a restart the one would send what the
+// other has left.
+func (s *Set) sharedFolders() {
+	owner := map[string]*draft{}
+	for _, name := range s.Names() {
+		d := s.drafts[name]
+		if d.Queue.Storage == "" {
+			continue
+		}
+		folder := filepath.Clean(d.Queue.Storage)
+		if first := owner[folder]; first != nil {
+			d.problem("sending_queue.storage", d.where("sending_queue.storage"), "got %q, which is that of exporter %q: each needs a folder of its own", d.Queue.Storage, first.Name)
+			continue
+		}
+		owner[folder] = d
+	}
 }
 
 // draft returns the exporter of that name, made if need be.

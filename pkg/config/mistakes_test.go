@@ -52,6 +52,12 @@ var mistakes = []struct {
 			answer: `exporter "p-1": timeout (` + EnvPrefix + `P_1_TIMEOUT): the variable would set each of p-1, p_1: rename all but one`,
 		},
 	}},
+	{"Folders", []mistake{
+		{
+			file:   "{a: {endpoint: 'a:4317', sending_queue: {storage: /var/lib/q}}, prod: {endpoint: 'b:4317', sending_queue: {storage: /var/lib/q/}}}",
+			answer: onProd + `sending_queue.storage (config.yaml): got "/var/lib/q/", which is that of exporter "a": each needs a folder of its own`,
+		},
+	}},
 	{"Keys", []mistake{
 		prod(`endpont: "c:4317"`).answered(onProd + `endpont (config.yaml): unknown key; the nearest one is endpoint; endpoint (config.yaml): is missing: write where to send, such as collector:4317`),
 		prod(`endpoint: "c:4317", tls: {ca_flie: /ca}`).answered(onProd + `tls.ca_flie (config.yaml): unknown key; the nearest one is tls.ca_file`),

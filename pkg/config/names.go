@@ -100,7 +100,7 @@ func LoadNames(src Sources) (Names, []error) {
 			return
 		}
 		if err := s.set(&n, raw); err != nil {
-			problem(at, where, "got "+describe(raw)+", takes "+s.takes)
+			problem(at, where, "got "+withoutCredentials(describe(raw))+", takes "+s.takes)
 		}
 	}
 	var walk func(prefix string, body map[string]any)

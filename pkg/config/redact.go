@@ -92,11 +92,25 @@ func (t TLS) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 // MarshalText is String.
 func (f Flags) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
-// HideSecrets replaces the secrets of exporters in v, for programs that print a config, such as
+// HideSecrets replaces the secrets of exporters, and of the addresses of debuginfod servers, in v, for programs that print a config, such as
 // `ig config view`. What Load then reads from v is no longer usable.
 func HideSecrets(v *viper.Viper) {
 	if exporters, ok := v.Get(FileKey).(map[string]any); ok {
 		hideBelow(v, FileKey, exporters)
+	}
+	const urls = NamesKey + ".debuginfod.urls"
+	switch list := v.Get(urls).(type) {
+	case string:
+		v.Set(urls, withoutCredentials(list))
+	case []any:
+		safe := make([]any, len(list))
+		for i, u := range list {
+			safe[i] = u
+			if text, ok := u.(string); ok {
+				safe[i] = withoutCredentials(text)
+			}
+		}
+		v.Set(urls, safe)
 	}
 }
 

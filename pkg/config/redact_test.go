@@ -117,4 +117,12 @@ plain: {endpoint: 'http://c:4317', headers: , auth: {password: ""}}
 		}
 	}
 	HideSecrets(readYAML(t, "operator: {otel-profiles: {exporters: [s3cr3t]}}"))
+	for _, urls := range []string{"'https://u:s3cr3t@d?k=s3cr3t'", "['https://u:s3cr3t@d', 'https://u:s3cr3t@e?k=s3cr3t']"} {
+		v := readYAML(t, "operator: {otel-profiles: {names: {debuginfod: {urls: "+urls+"}}}}")
+		HideSecrets(v)
+		out, err := yaml.Marshal(v.AllSettings())
+		require.NoError(t, err)
+		require.NotContains(t, string(out), marker)
+		require.Contains(t, string(out), "https://…@d")
+	}
 }

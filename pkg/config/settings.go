@@ -204,7 +204,7 @@ var table = []Setting{
 		func(e *Exporter) *int { return &e.MaxResourceAttributes }),
 	integer("max_sample_attributes", "32", "6", "Attributes of a sample. What is over it is left out.", 0, 1000,
 		func(e *Exporter) *int { return &e.MaxSampleAttributes }),
-	integer("max_values_per_attribute", "1000", "200", "Distinct values of one attribute in one interval. What is over it is sent without that attribute, and counted; 0 is no limit.", 0, math.MaxInt32,
+	integer("max_values_per_attribute", "1000", "200", "Distinct values of one attribute, which are forgotten every sixty intervals at the latest. What is over it is sent without that attribute, and counted; 0 is no limit.", 0, math.MaxInt32,
 		func(e *Exporter) *int { return &e.MaxValuesPerAttribute }),
 	list("pod_labels", `[app, tier]`, "Pod labels to send, as `k8s.pod.label.<key>`.",
 		func(e *Exporter) *[]string { return &e.PodLabels }),

@@ -25,7 +25,9 @@ type auth struct {
 	mu       sync.Mutex
 	token    string
 	password string
-	known    []string // every secret seen, for redaction
+	// For redaction: the secrets of the settings, which are sent for as long as the exporter runs, and the last ones that
+	// were read or fetched.
+	fixed, recent []string
 }
 
 // newAuth reads no file: see refresh.
@@ -45,6 +47,7 @@ func newAuth(exporter config.Exporter) *auth {
 	}
 	a.learn(cfg.BearerToken)
 	a.learnPassword(cfg.Password)
+	a.fixed, a.recent = a.recent, nil
 	return a
 }
 
@@ -146,15 +149,18 @@ func (a *auth) learn(secret string) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if slices.Contains(a.known, secret) {
+	if slices.Contains(a.fixed, secret) {
 		return
+	}
+	if i := slices.Index(a.recent, secret); i >= 0 {
+		a.recent = slices.Delete(a.recent, i, i+1)
 	}
 	// The last few are enough: a receiver can only echo what it was sent of late.
 	const keep = 64
-	if len(a.known) >= keep {
-		a.known = slices.Delete(a.known, 0, 1)
+	if len(a.recent) >= keep {
+		a.recent = slices.Delete(a.recent, 0, 1)
 	}
-	a.known = append(a.known, secret)
+	a.recent = append(a.recent, secret)
 }
 
 // secrets lists what must not show in a log line, longest first, so that one which contains
@@ -162,7 +168,7 @@ func (a *auth) learn(secret string) {
 func (a *auth) secrets() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	list := slices.Clone(a.known)
+	list := slices.Concat(a.fixed, a.recent)
 	slices.SortFunc(list, func(x, y string) int { return len(y) - len(x) })
 	return list
 }

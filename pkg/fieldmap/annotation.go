@@ -104,20 +104,35 @@ func checkKey(key string) error {
 		}
 	}
 	// Receivers that know labels only turn dots and dashes into underscores.
-	if _, ok := protectedLabels[label(lower)]; ok {
+	if isIdentityLabel(label(lower)) {
 		return fmt.Errorf("it reads as an attribute that an image may not set")
 	}
 	return nil
 }
 
-// protectedLabels are the identity attributes as receivers write them that know labels only.
+// protectedLabelPrefixes begin the identity attributes as receivers write them that know labels only. Prefixes that are
+// everyday words are not among them: container_count is no identity.
+var protectedLabelPrefixes = []string{
+	"k8s_", "cloud_", "deployment_", "telemetry_", "process_executable_", "pprof_", "profile_frame_",
+	"host_image_", "host_cpu_", "container_image_", "container_runtime_", "oci_",
+}
+
+// protectedLabels are those identity attributes that are there without these prefixes.
 var protectedLabels = func() map[string]struct{} {
-	labels := make(map[string]struct{}, len(resourceKeys))
+	labels := map[string]struct{}{}
+	for _, l := range []string{"host_ip", "host_mac", "host_type", "os_name", "os_version", "os_build_id", "os_description", "container_command"} {
+		labels[l] = struct{}{}
+	}
 	for _, key := range resourceKeys {
 		labels[label(key)] = struct{}{}
 	}
 	return labels
 }()
+
+func isIdentityLabel(label string) bool {
+	_, ok := protectedLabels[label]
+	return ok || slices.ContainsFunc(protectedLabelPrefixes, func(p string) bool { return strings.HasPrefix(label, p) })
+}
 
 var toLabel = strings.NewReplacer(".", "_", "-", "_", "/", "_")
 

@@ -97,6 +97,7 @@ func TestUntrustedImage(t *testing.T) {
 		"service.name", "Service.Name", "service", "service.x", "k8s.pod.name", "container.id", "host.name", "os.type",
 		"cloud.region", "deployment.environment.name", "telemetry.sdk.name", "process.executable.build_id.gnu",
 		"profile.frame.type", "pprof.mapping.has_functions", "__name__", "__session_id__",
+		"k8s_cluster_name", "k8s_pod_label_team", "cloud-region", "deployment_environment_name", "host_ip", "process_executable_build_id_gnu",
 		"service_name", "service-name", "k8s_pod_name", "k8s/pod/name", "Container_ID",
 		"", "a b", "a\nb", "a=b", "ключ", "a\x00", strings.Repeat("k", maxNameBytes+1), "{x}", "\x1b[31m",
 	} {
@@ -442,10 +443,12 @@ func TestValueCap(t *testing.T) {
 	require.True(t, take("y", profile.Int(2)), "another attribute")
 	for i := range int64(10) {
 		require.True(t, take("k8s.pod.name", profile.Int(i)), "identity")
+		require.True(t, take("k8s_pod_name", profile.Int(i)), "identity, as a receiver of labels writes it")
+		require.True(t, take("container_id", profile.Int(i)))
 	}
 	require.Equal(t, uint64(1), c.Dropped())
 	c.Reset()
-	require.True(t, take("x", profile.Int(2)), "a new window")
+	require.True(t, take("x", profile.Int(2)), "all forgotten")
 
 	unlimited := NewValueCap(0)
 	for i := range int64(10) {

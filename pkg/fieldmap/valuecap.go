@@ -60,13 +60,12 @@ func (c *ValueCap) Filter(attrs []profile.Attribute) []profile.Attribute {
 	})
 }
 
+// isIdentityKey knows a key in both of its spellings, k8s.pod.name and k8s_pod_name.
 func isIdentityKey(key string) bool {
-	return slices.ContainsFunc(protectedPrefixes, func(p string) bool {
-		return strings.HasPrefix(key, p) && len(key) > len(p) && key[len(p)] == '.'
-	})
+	return isIdentityLabel(label(key)) || slices.ContainsFunc(protectedPrefixes, func(p string) bool { return strings.HasPrefix(key, p+".") })
 }
 
-// Reset begins a new window.
+// Reset forgets the values that were seen.
 func (c *ValueCap) Reset() {
 	for _, seen := range c.seen {
 		clear(seen.hashes)

@@ -196,19 +196,16 @@ func New(cfg Config) (*Aggregator, error) {
 // keep each event.
 func (a *Aggregator) Add(key uint64, values []int64, time uint64) Status {
 	a.mu.Lock()
+	defer a.mu.Unlock() // the caller goes on after a panic, and Flush must not wait for ever
 	k, ok := a.gen.keys.get(key)
 	if !ok {
-		a.mu.Unlock()
 		return NeedSample
 	}
 	id := k & sampleOf
 	if a.gen.resources[a.gen.samples[id].resource].epoch != a.epoch {
-		a.mu.Unlock()
 		return NeedResource
 	}
-	st := a.add(k, values, time)
-	a.mu.Unlock()
-	return st
+	return a.add(k, values, time)
 }
 
 // A key stands for a sample and, in the highest bits, the fate of its stack.

@@ -51,7 +51,7 @@ type Options struct {
 // Client gets files. It may be used by any number of goroutines.
 type Client struct {
 	options Options
-	servers []string
+	servers []upstream
 	http    http.Client
 
 	mu      sync.Mutex
@@ -73,12 +73,15 @@ func New(o Options) (*Client, error) {
 	set(&c.options.FileBytes, 256<<20)
 	set((*int64)(&c.options.Timeout), int64(time.Minute))
 	set((*int64)(&c.options.Retry), int64(time.Hour))
-	for _, text := range o.URLs {
+	for i, text := range o.URLs {
 		u, err := url.Parse(text)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, fmt.Errorf("debuginfod server %q: want a URL like https://debuginfod.example.org", text)
+		if err != nil { // which has the text, and with it a password
+			return nil, fmt.Errorf("debuginfod server %d of %d: want a URL like https://debuginfod.example.org", i+1, len(o.URLs))
 		}
-		c.servers = append(c.servers, strings.TrimRight(text, "/"))
+		if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return nil, fmt.Errorf("debuginfod server %q: want a URL like https://debuginfod.example.org", withoutSecrets(u))
+		}
+		c.servers = append(c.servers, upstream{url: strings.TrimRight(text, "/"), name: withoutSecrets(u)})
 	}
 	if len(c.servers) == 0 {
 		return nil, errors.New("debuginfod: no server is given")
@@ -125,8 +128,8 @@ func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
 	}
 	var problems []error
 	for _, server := range c.servers {
-		if c.isMissing(server) {
-			problems = append(problems, fmt.Errorf("%s did not answer a while ago", server))
+		if c.isMissing(server.url) {
+			problems = append(problems, fmt.Errorf("%s did not answer a while ago", server.name))
 			continue
 		}
 		f, err := c.get(ctx, server, id, path)
@@ -148,10 +151,10 @@ func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
 	return nil, ErrNotFound
 }
 
-func (c *Client) get(ctx context.Context, server, id, path string) (*os.File, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/buildid/"+id+"/debuginfo", nil)
+func (c *Client) get(ctx context.Context, server upstream, id, path string) (*os.File, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.url+"/buildid/"+id+"/debuginfo", nil)
 	if err != nil {
-		return nil, fmt.Errorf("asking %s: %w", server, err)
+		return nil, fmt.Errorf("asking %s: %w", server.name, withoutURL(err))
 	}
 	request.Header.Set("User-Agent", "ig-otel-profiles")
 	request.Header.Set("X-DEBUGINFOD-MAXSIZE", strconv.FormatInt(c.options.FileBytes, 10))
@@ -159,17 +162,17 @@ func (c *Client) get(ctx context.Context, server, id, path string) (*os.File, er
 	answer, err := c.http.Do(request)
 	if err != nil {
 		if ctx.Err() == nil {
-			c.setMissing(server, c.options.Retry/10)
+			c.setMissing(server.url, c.options.Retry/10)
 		}
-		return nil, fmt.Errorf("asking a debuginfod server: %w", err)
+		return nil, fmt.Errorf("asking %s: %w", server.name, withoutURL(err))
 	}
 	defer answer.Body.Close()
 	switch {
 	case answer.StatusCode == http.StatusNotFound || answer.StatusCode == http.StatusNotAcceptable: // 406: larger than asked for
 		return nil, ErrNotFound
 	case answer.StatusCode != http.StatusOK:
-		c.setMissing(server, c.options.Retry/10)
-		return nil, fmt.Errorf("asking %s for %s: %s", server, id, answer.Status)
+		c.setMissing(server.url, c.options.Retry/10)
+		return nil, fmt.Errorf("asking %s for %s: %s", server.name, id, answer.Status)
 	case answer.ContentLength > c.options.FileBytes:
 		return nil, fmt.Errorf("%w within %d bytes", ErrNotFound, c.options.FileBytes)
 	}
@@ -180,9 +183,23 @@ func (c *Client) get(ctx context.Context, server, id, path string) (*os.File, er
 	if err := c.take(f, answer.Body, id, path); err != nil {
 		f.Close()
 		_ = os.Remove(f.Name()) // New removes what stays
-		return nil, fmt.Errorf("taking %s from %s: %w", id, server, err)
+		return nil, fmt.Errorf("taking %s from %s: %w", id, server.name, err)
 	}
 	return f, nil
+}
+
+// upstream is one of the servers; name is what errors call it.
+type upstream struct{ url, name string }
+
+// withoutSecrets leaves out what may be one: user, password and query.
+func withoutSecrets(u *url.URL) string { return u.Scheme + "://" + u.Host + u.Path }
+
+// withoutURL takes the URL out of an error of the HTTP client, which puts it in front.
+func withoutURL(err error) error {
+	if e := (*url.Error)(nil); errors.As(err, &e) {
+		return e.Err
+	}
+	return err
 }
 
 // take writes an answer to f, checks it and gives it its name.

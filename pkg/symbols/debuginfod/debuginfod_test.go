@@ -200,6 +200,21 @@ func TestRoom(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
+// TestSecrets lets everything go wrong with a URL that has a password, which no error may show.
+func TestSecrets(t *testing.T) {
+	for _, url := range []string{"ftp://u:s3cr3t@d.example.org?k=s3cr3t", "https://u:s3cr3t@d.example.org:port", "https://u:s3cr3t@%zz/"} {
+		_, err := New(Options{URLs: []string{url}, Dir: t.TempDir()})
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "s3cr3t")
+	}
+	c := client(t, Options{URLs: []string{"http://u:s3cr3t@127.0.0.1:1/x?k=s3cr3t"}})
+	for range 2 { // the second time it is known to be away
+		_, err := c.Fetch(t.Context(), strings.Repeat("ab", 20))
+		require.ErrorContains(t, err, "http://127.0.0.1:1/x")
+		require.NotContains(t, err.Error(), "s3cr3t")
+	}
+}
+
 func TestSettings(t *testing.T) {
 	for want, o := range map[string]Options{
 		"want a URL":                  {URLs: []string{"debuginfod.example.org"}, Dir: t.TempDir()},

@@ -282,8 +282,8 @@ test-k8s: build gadgets collector ## Test in a one-node Kubernetes on this machi
 	@test/k8s/run.sh
 
 .PHONY: test-vm
-test-vm: build gadgets ## Test with real containers in a virtual machine; with WRITE=1 write its table into test/polyglot (root)
-	@$(if $(WRITE),POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md) test/vm/run.sh
+test-vm: build gadgets ## Test with real containers in a virtual machine; with RUN=polyglot test whole stacks there instead (root)
+	@POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md test/vm/run.sh
 
 .PHONY: test-packages
 test-packages: packages ## Install, start, upgrade and remove the deb in a Debian with systemd, in a virtual machine; compare the rpm (root)

@@ -60,7 +60,7 @@ func (c guestContainer) identity() map[string]string {
 func TestVirtualMachine(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {
-		t.Skip("needs what a virtual machine has left: use make test-vm")
+		t.Skip("needs what a virtual machine has left: use make test-vm RUN=polyglot")
 	}
 	out = filepath.Join(out, "polyglot")
 	printed := map[string]int64{} // by container ID
@@ -150,7 +150,7 @@ func TestVirtualMachine(t *testing.T) {
 	t.Logf("\n%s", table.String())
 	require.Empty(t, wrong)
 	if doc := os.Getenv("POLYGLOT_DOC"); doc != "" {
-		writeTable(t, doc, "virtual machine table", fmt.Sprintf("Written by `make test-vm WRITE=1` on %s at commit %s: Debian's kernel in QEMU without KVM, 2 CPUs, 99 Hz, on %s.\n\n%s",
+		writeTable(t, doc, "virtual machine table", fmt.Sprintf("Written by `make test-vm RUN=polyglot` on %s at commit %s: Debian's kernel in QEMU without KVM, 2 CPUs, 99 Hz, on %s.\n\n%s",
 			time.Now().UTC().Format("2006-01-02"), commit(t), runtime.GOARCH, table.String()))
 	}
 }

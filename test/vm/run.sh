@@ -9,14 +9,15 @@
 #	GADGET   the profile_cpu image       build/gadgets/profile_cpu.tar
 #	POLYGLOT the profile_polyglot image build/gadgets/profile_polyglot.tar
 #	GADGET_TAG their tag                dev
-#	RUN      polyglot: only whole stacks all
+#	RUN      polyglot: whole stacks, in place of all else
 #	SECONDS_OF_RUN, SECONDS_OF_POLYGLOT (after the last container has started), MEM (MiB), SMP, LIMIT (seconds for the guest)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
-VM=${VM:-$top/build/vm} IG=${IG:-$top/build/bin/ig} GADGET=${GADGET:-$top/build/gadgets/profile_cpu.tar}
+RUN=${RUN:-} VM=${VM:-$top/build/vm} IG=${IG:-$top/build/bin/ig} GADGET=${GADGET:-$top/build/gadgets/profile_cpu.tar}
 POLYGLOT=${POLYGLOT:-$top/build/gadgets/profile_polyglot.tar}
-: "${SECONDS_OF_RUN:=10}" "${SECONDS_OF_POLYGLOT:=90}" "${MEM:=2048}" "${SMP:=2}" "${LIMIT:=1800}"
+: "${SECONDS_OF_RUN:=10}" "${SECONDS_OF_POLYGLOT:=90}" "${SMP:=2}"
+if [ "$RUN" = polyglot ]; then : "${MEM:=2048}" "${LIMIT:=1800}"; else : "${MEM:=1024}" "${LIMIT:=900}"; fi
 mkdir -p "$VM"
 VM=$(cd "$VM" && pwd)
 root=$VM/root out=$VM/out
@@ -54,7 +55,8 @@ packages() {
 		created=1
 	fi
 	local status=0
-	"$top/.ci/packages" qemu-system-x86 containerd runc busybox-static e2fsprogs gcc libc6-dev python3 default-jdk-headless || status=$?
+	"$top/.ci/packages" qemu-system-x86 containerd runc busybox-static e2fsprogs gcc libc6-dev \
+		${RUN:+python3 default-jdk-headless} || status=$?
 	[ -z "$created" ] || rm -f $policy
 	return $status
 }
@@ -85,7 +87,7 @@ programs() {
 	for program in crirun receive; do
 		go -C "$top" build -buildvcs=false -o "$VM/$program" "./test/vm/$program"
 	done
-	go -C "$top" run -buildvcs=false ./test/vm/programs "$VM/loads" /loads c python java
+	[ "$RUN" != polyglot ] || go -C "$top" run -buildvcs=false ./test/vm/programs "$VM/loads" /loads c python java
 	go -C "$top/cmd/imagebuild" build -buildvcs=false -o "$VM/imagebuild" .
 	local name
 	for name in burn pause; do
@@ -143,7 +145,7 @@ disk() {
 	put "$(command -v runc)" /usr/sbin/runc # a path that ig watches
 	put "$IG" /usr/bin/ig
 	put "${IG%/*}/unwinder" /usr/bin/unwinder
-	languages
+	[ "$RUN" != polyglot ] || languages
 	put "$VM/crirun" /usr/bin/crirun
 	put "$VM/receive" /usr/bin/receive
 	cp "$GADGET" "$root/gadget.tar"
@@ -154,7 +156,7 @@ disk() {
 	echo 127.0.0.1 localhost >"$root/etc/hosts"
 	echo testvm >"$root/etc/hostname"
 	: >"$root/etc/resolv.conf"
-	printf "RUN=%s\nSECONDS_OF_RUN=%s\nSECONDS_OF_POLYGLOT=%s\nGADGET_TAG=%s\n" "${RUN:-}" "$SECONDS_OF_RUN" "$SECONDS_OF_POLYGLOT" "${GADGET_TAG:-dev}" >"$root/env"
+	printf "RUN=%s\nSECONDS_OF_RUN=%s\nSECONDS_OF_POLYGLOT=%s\nGADGET_TAG=%s\n" "$RUN" "$SECONDS_OF_RUN" "$SECONDS_OF_POLYGLOT" "${GADGET_TAG:-dev}" >"$root/env"
 	cat >"$root/init" <<-'EOI'
 		#!/bin/sh
 		export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
@@ -208,5 +210,8 @@ stage kernel kernel
 stage programs programs
 stage "root file system" disk
 stage "virtual machine" boot
-[ "${RUN:-}" = polyglot ] || VM_OUT=$out stage check go -C "$top" test -count=1 -v ./test/vm
+if [ "$RUN" != polyglot ]; then
+	VM_OUT=$out stage check go -C "$top" test -count=1 -v ./test/vm
+	exit
+fi
 VM_OUT=$out stage "check of whole stacks" go -C "$top" test -tags e2e -count=1 -v -run TestVirtualMachine ./test/polyglot

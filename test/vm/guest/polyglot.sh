@@ -1,8 +1,7 @@
-# polyglot.sh is the second part of guest.sh: profile_polyglot with containers that run a native program, Python and
-# Java. What it leaves is in /out/polyglot, of the same kinds as in the first part.
+# polyglot.sh is what guest.sh does with RUN=polyglot: profile_polyglot with containers that run a native program, Python and
+# Java. What it leaves is in /out/polyglot, of the same kinds as otherwise in /out.
 out=/out/polyglot
 mkdir -p $out
-killall -9 burn 2>/dev/null
 
 # language KIND NAMESPACE NAME LOAD starts a container with the program of a load. Interpreters are those of the machine.
 language() {
@@ -16,7 +15,7 @@ language() {
 	echo "$kind $name $name test.local/burn:1 - - $load" >>$out/containers
 }
 
-# burn KIND COMMAND... starts a container as in the first part, and notes it here.
+# burn COMMAND... starts a container with a function of guest.sh, and notes it here.
 burn() {
 	touch /out/containers
 	mv /out/containers /out/containers.first

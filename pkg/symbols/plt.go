@@ -165,21 +165,43 @@ func (t *Table) slotNames(f *elfFile, stubs []stub) (map[uint64]string, error) {
 	if table == nil || table.entry != 24 || int(table.link) >= len(f.sections) || f.sections[table.link].kind == elf.SHT_NOBITS {
 		return names, nil
 	}
-	strings := &f.sections[table.link]
-	numbers, texts := window{f: f, offset: table.offset, size: table.size}, window{f: f, offset: strings.offset, size: strings.size}
-	for at, number := range slots {
-		if number == 0 {
-			continue
-		}
-		b, err := numbers.bytes(24*uint64(number), 24)
-		if err != nil || b == nil {
-			return names, err
-		}
-		name, err := texts.text(uint64(f.order.Uint32(b)))
-		if err != nil {
-			return names, err
-		}
-		names[at] = string(name)
+	return names, f.addSlotNames(names, slots, table, &f.sections[table.link])
+}
+
+// addSlotNames adds the names of symbols in slots, whose numbers are those in a table. Both the table and its strings are
+// read in the order in which they are in the file, so that each part of them is read once.
+func (f *elfFile) addSlotNames(names map[uint64]string, slots map[uint64]uint32, table, strings *section) error {
+	type named struct {
+		slot         uint64
+		number, text uint32
 	}
-	return names, nil
+	all := make([]named, 0, len(slots))
+	for slot, number := range slots {
+		if number != 0 {
+			all = append(all, named{slot: slot, number: number})
+		}
+	}
+	slices.SortFunc(all, func(a, b named) int { return cmp.Compare(a.number, b.number) })
+	numbers := window{f: f, offset: table.offset, size: table.size}
+	for i := range all {
+		b, err := numbers.bytes(24*uint64(all[i].number), 24)
+		if err != nil {
+			return err
+		}
+		if b == nil { // nor are those after it there
+			all = all[:i]
+			break
+		}
+		all[i].text = f.order.Uint32(b)
+	}
+	slices.SortFunc(all, func(a, b named) int { return cmp.Compare(a.text, b.text) })
+	texts := window{f: f, offset: strings.offset, size: strings.size}
+	for _, s := range all {
+		name, err := texts.text(uint64(s.text))
+		if err != nil {
+			return err
+		}
+		names[s.slot] = string(name)
+	}
+	return nil
 }

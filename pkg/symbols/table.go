@@ -105,7 +105,8 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o Reading, finder
 			return nil, err
 		}
 	}
-	if err := t.addStubs(f); err != nil {
+	// Too much to read for the stubs, or too late for them: they are without a name, and nothing else is.
+	if err := t.addStubs(f); err != nil && !errors.Is(err, ErrTooLarge) {
 		return nil, err
 	}
 	t.addLines(f, o)

@@ -1,0 +1,74 @@
+package symbols
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// manyStubs is a library with n stubs. The symbols that they call are in .dynsym in another order, and their names are in
+// still another one.
+func manyStubs(n int) []byte {
+	le := binary.LittleEndian
+	random := rand.New(rand.NewPCG(1, 2))
+	const stubs, slots = 0x100000, 0x800000
+	var code, rela, table []byte
+	text := []byte{0}
+	at := make([]uint32, n)
+	for _, i := range random.Perm(n) {
+		at[i] = uint32(len(text))
+		text = append(append(text, fmt.Sprintf("function_%0100d", i)...), 0)
+	}
+	order := random.Perm(n) // the number of the symbol that each stub calls
+	table = make([]byte, 24*(n+1))
+	for i, number := range order {
+		b := []byte{0xff, 0x25}
+		b = le.AppendUint32(b, uint32(slots+8*i-(stubs+16*i+6)))
+		code = append(append(code, b...), make([]byte, 10)...)
+		rela = le.AppendUint64(rela, uint64(slots+8*i))
+		rela = le.AppendUint64(rela, uint64(number+1)<<32|uint64(elf.R_X86_64_JMP_SLOT))
+		rela = le.AppendUint64(rela, 0)
+		le.PutUint32(table[24*(number+1):], at[i])
+		table[24*(number+1)+4] = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC)
+	}
+	e := new(testELF).code(".text", 0x1000, make([]byte, 0x100)).symbols(".symtab", elf.SHT_SYMTAB, function("own", 0x1000, 0x10))
+	e.add(testSection{name: ".dynsym", kind: elf.SHT_DYNSYM, flags: elf.SHF_ALLOC, data: table, link: ".dynstr", entry: 24})
+	e.add(testSection{name: ".dynstr", kind: elf.SHT_STRTAB, flags: elf.SHF_ALLOC, data: text})
+	e.code(".plt", stubs, code)
+	e.sections[len(e.sections)-1].entry = 16
+	return e.add(testSection{name: ".rela.plt", kind: elf.SHT_RELA, flags: elf.SHF_ALLOC, data: rela, entry: 24}).bytes()
+}
+
+// Naming the stubs reads each part of a library once.
+func TestManyStubs(t *testing.T) {
+	const n = 20_000
+	content := manyStubs(n)
+	limits := DefaultLimits()
+	limits.Read = 2 * int64(len(content))
+	table, err := ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), Reading{Limits: limits})
+	require.NoError(t, err)
+	for i := range n {
+		got, _ := table.Lookup(0x100000 + 16*uint64(i))
+		if want := fmt.Sprintf("function_%0100d@plt", i); got.Name != want {
+			t.Fatalf("stub %d is %q", i, got.Name)
+		}
+	}
+}
+
+// Stubs that are too much to read do not cost a library its own names.
+func TestStubsTooLarge(t *testing.T) {
+	content := manyStubs(20_000)
+	limits := DefaultLimits()
+	limits.Read = 256 << 10 // less than the stubs alone
+	table, err := ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), Reading{Limits: limits})
+	require.NoError(t, err)
+	got, _ := table.Lookup(0x1000)
+	require.Equal(t, "own", got.Name)
+	_, state := table.Lookup(0x100000)
+	require.Equal(t, Outside, state)
+}

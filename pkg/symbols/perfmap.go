@@ -10,7 +10,8 @@ import (
 	"strconv"
 )
 
-// Bounds of a perf map. What goes past them is not taken in; what is there stays.
+// Bounds of a perf map. Past them the oldest pieces of code are dropped: they may lose their names, and no address
+// keeps the name of what was there before.
 const (
 	maxPerfEntries = 512 << 10
 	maxPerfNames   = 32 << 20
@@ -41,7 +42,7 @@ func ReadPerfMap(ctx context.Context, r io.ReaderAt, size int64, old *Table, lim
 	}
 	t := &Table{read: read}
 	spans, names := m.flatten()
-	// The map has less names than the file: addSpans reads each one once.
+	// A name may serve several spans and is then written several times; there are few of these.
 	if err := t.addSpans(spans, SourcePerfMap, func(i int) []byte { return names(spans[i].symbol) }); err != nil && !errors.Is(err, ErrTooLarge) {
 		return nil, err
 	}
@@ -70,13 +71,48 @@ func (m *perfMap) take(t *Table) {
 	}
 }
 
+// add takes a piece of code. One without a name only ends what was there before.
 func (m *perfMap) add(start, size uint64, name []byte) {
-	if size == 0 || size > maxPerfSize || start+size < start || len(name) == 0 || len(m.entries) >= min(maxPerfEntries, m.limits.Symbols) ||
-		len(m.text)+len(name) > min(maxPerfNames, m.limits.Names) {
+	if size == 0 || size > maxPerfSize || start+size < start {
 		return
+	}
+	entries, text := min(maxPerfEntries, m.limits.Symbols), min(maxPerfNames, m.limits.Names)
+	if len(name) > text/4 {
+		name = nil
+	}
+	if len(m.entries) >= entries || len(m.text)+len(name) > text {
+		m.makeRoom(entries-entries/4, text-text/4)
 	}
 	m.entries = append(m.entries, perfEntry{start, start + size, uint32(len(m.text)), uint32(len(name))})
 	m.text = append(m.text, name...)
+}
+
+// makeRoom drops the pieces that later ones have replaced, and then the oldest, until there are no more than so many
+// and bytes of their names.
+func (m *perfMap) makeRoom(entries, text int) {
+	spans, _ := m.flatten()
+	there := make([]bool, len(m.entries))
+	for _, s := range spans {
+		there[s.symbol] = true
+	}
+	first := len(m.entries)
+	for ; first > 0 && entries > 0; first-- {
+		if e := &m.entries[first-1]; there[first-1] {
+			if text -= int(e.size); text < 0 {
+				break
+			}
+			entries--
+		}
+	}
+	kept, names := m.entries[:0], m.text[:0]
+	for i := first; i < len(m.entries); i++ {
+		if e := m.entries[i]; there[i] {
+			name := m.text[e.name:][:e.size]
+			e.name = uint32(len(names))
+			kept, names = append(kept, e), append(names, name...)
+		}
+	}
+	m.entries, m.text = kept, names
 }
 
 // read reads lines, and returns where the first one begins that is not complete.
@@ -111,13 +147,16 @@ func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (in
 func (m *perfMap) line(b []byte) {
 	first, rest, _ := bytes.Cut(b, []byte(" "))
 	second, name, ok := bytes.Cut(rest, []byte(" "))
-	if !ok || len(b) > maxPerfLine {
+	if !ok {
 		return
+	}
+	if name = bytes.TrimSpace(name); len(b) > maxPerfLine {
+		name = nil
 	}
 	start, err1 := strconv.ParseUint(string(bytes.TrimPrefix(first, []byte("0x"))), 16, 64)
 	size, err2 := strconv.ParseUint(string(bytes.TrimPrefix(second, []byte("0x"))), 16, 64)
 	if err1 == nil && err2 == nil {
-		m.add(start, size, bytes.TrimSpace(name))
+		m.add(start, size, name)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,4 +139,69 @@ func FuzzPerfMap(f *testing.F) {
 		require.NoError(t, err)
 		checkTable(t, table)
 	})
+}
+
+// Past the bounds the newest pieces of code are kept. No address has the name of what was there before.
+func TestPerfMapBounds(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for name, limits := range map[string]Limits{
+		"pieces": {Symbols: 100, Names: 1 << 20, Read: 1 << 20},
+		"names":  {Symbols: 1 << 20, Names: 500, Read: 1 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var truth [1 << 10]string
+			var text bytes.Buffer
+			var table *Table
+			for i := range 2000 {
+				start, size := random.IntN(len(truth)-8), 1+random.IntN(7)
+				name := fmt.Sprintf("f%d", i)
+				switch i % 50 {
+				case 7:
+					name = strings.Repeat("x", 1000) // more than what one may have
+				case 8:
+					name = ""
+				case 9:
+					name = strings.Repeat("x", maxPerfLine)
+				}
+				fmt.Fprintf(&text, "%x %x %s\n", start, size, name)
+				if len(name) >= 1000 && (limits.Names == 500 || len(name) == maxPerfLine) {
+					name = ""
+				}
+				for a := start; a < start+size; a++ {
+					truth[a] = name
+				}
+				if i%40 != 39 {
+					continue
+				}
+				var err error
+				table, err = ReadPerfMap(t.Context(), bytes.NewReader(text.Bytes()), int64(text.Len()), table, limits)
+				require.NoError(t, err)
+				named := 0
+				for addr, want := range truth {
+					if got, state := table.Lookup(uint64(addr)); state == Named {
+						require.Equal(t, want, got.Name, "%#x after %d pieces", addr, i+1)
+						named++
+					}
+				}
+				require.Greater(t, named, 60)
+				got, _ := table.Lookup(uint64(start))
+				require.Equal(t, name, got.Name, "the newest is there")
+			}
+		})
+	}
+}
+
+// Pieces that others have replaced count for no bound: code that was written once and runs for long keeps its name.
+func TestPerfMapReplaced(t *testing.T) {
+	var text bytes.Buffer
+	text.WriteString("9000 10 old\n")
+	for i := range 1000 {
+		fmt.Fprintf(&text, "%x 10 f%d\n", 0x1000+0x10*(i%40), i)
+	}
+	table, err := ReadPerfMap(t.Context(), bytes.NewReader(text.Bytes()), int64(text.Len()), nil, Limits{Symbols: 100, Names: 1 << 20, Read: 1 << 20})
+	require.NoError(t, err)
+	for addr, want := range map[uint64]string{0x9000: "old", 0x1000: "f960", 0x1270: "f999"} {
+		got, _ := table.Lookup(addr)
+		require.Equal(t, want, got.Name)
+	}
 }

@@ -61,7 +61,7 @@ func (s *Store) fetchTable(ctx context.Context, old *Table) (t *Table, err error
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
 	t, err = old.withDebugFile(ctx, f, st.Size(), s.reading())
-	if err == nil && t.Bytes() > s.options.Bytes {
+	if t = t.within(s.options.Bytes); t != nil && t.Bytes() > s.options.Bytes {
 		return nil, ErrTooLarge
 	}
 	return t, err

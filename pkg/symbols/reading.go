@@ -130,7 +130,7 @@ func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
 	}
 	s.stats.Read++
 	s.stats.Reading += took
-	if t != nil && t.Bytes() > s.options.Bytes {
+	if t = t.within(s.options.Bytes); t != nil && t.Bytes() > s.options.Bytes {
 		t, err = nil, fmt.Errorf("%w: a table of %d bytes", ErrTooLarge, t.Bytes())
 	}
 	size := int64(entryBytes)

@@ -3,6 +3,7 @@ package symbols
 import (
 	"context"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/http"
@@ -272,4 +273,25 @@ func TestStoreGoFunctions(t *testing.T) {
 	require.Equal(t, 21, opened, "it is not tried again at once")
 	_, state = ask(100)
 	require.Equal(t, Named, state, "what was read stays")
+}
+
+// Lines that do not fit cost a file its lines, and not its names.
+func TestStoreLinesTooLarge(t *testing.T) {
+	info, abbrev, line := dwarfExample(4)
+	content := withDebug(info, abbrev, line).bytes()
+	binary.LittleEndian.PutUint64(content[64+16:], 0)
+	with, err := readBytes(content)
+	require.NoError(t, err)
+	require.NotNil(t, with.lines)
+	for bytes, want := range map[int64]string{with.Bytes() + entryBytes: "/src/main.c", with.Bytes() - 1: ""} {
+		s := newStore(t, Options{Bytes: bytes, Limits: small, Lines: true})
+		// What a file's entry takes goes into the bound as well: see what is read before it is forgotten.
+		e := &entry{id: FileID{Inode: 1}, queued: true, done: make(chan struct{})}
+		s.finish(e, with, nil, 0)
+		require.Equal(t, Named, e.state)
+		got, _ := e.table.Lookup(0x1000)
+		require.Equal(t, "outer", got.Name)
+		require.Equal(t, want, got.File)
+	}
+	require.NotNil(t, with.lines, "a table does not change")
 }

@@ -265,6 +265,16 @@ func (t *Table) Bytes() int64 {
 	return n
 }
 
+// within returns the table without its lines, if those make it larger than a number of bytes. t may be nil.
+func (t *Table) within(bytes int64) *Table {
+	if t == nil || t.lines == nil || t.Bytes() <= bytes {
+		return t
+	}
+	less := *t
+	less.lines = nil
+	return &less
+}
+
 // Len is the number of ranges that have a name.
 func (t *Table) Len() int {
 	n := 0

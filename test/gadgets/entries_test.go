@@ -21,23 +21,35 @@ func TestEntriesPerCPU(t *testing.T) {
 	cpus := int64(0)
 	_, err := fmt.Sscan(output(t, "nproc"), &cpus)
 	require.NoError(t, err)
+	// As many waits as a load of 12 has had on two CPUs, 2,900 a second, but for what the machine is too slow for.
+	waits := []string{strconv.FormatInt(6*cpus, 10), "0", "4000"}
+	ofChurn := []string{"--comm=churn", "--annotate=" + timeAndSwitches}
+	busy := []string{strconv.FormatInt(12*cpus, 10), "0"}
 	for _, tc := range []struct {
-		name         string
+		name, gadget string
+		load         []string
+		flags        []string
 		user, kernel int64 // for each CPU
 		none         bool
 	}{
-		{"grown", 256, 256, true},
-		{"not grown", 16384 / 256, 8192 / 256, false},
+		{"grown", "profile_cpu", busy, []string{"--frequency=71"}, 256, 256, true},
+		{"not grown", "profile_cpu", busy, []string{"--frequency=71"}, 16384 / 256, 8192 / 256, false},
+		{"waits, grown", "profile_offcpu", waits, ofChurn, 2048, 256, true},
+		{"waits, not grown", "profile_offcpu", waits, ofChurn, 16384 / 128, 8192 / 128, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			startLoad(t, compile(t, "churn"), strconv.FormatInt(12*cpus, 10), "0")
-			r, err := export(t, options{name: "profile_cpu-entries", image: importGadget(t, "profile_cpu"), seconds: 6, quiet: true, urgent: true,
-				flags: []string{fmt.Sprintf("--stack-entries=%d", tc.user*cpus), fmt.Sprintf("--kernel-stack-entries=%d", tc.kernel*cpus), "--frequency=71"}})
+			startLoad(t, compile(t, "churn"), tc.load...)
+			r, err := export(t, options{name: tc.gadget + "-entries", image: importGadget(t, tc.gadget), seconds: 6, quiet: true, urgent: true,
+				flags: append([]string{fmt.Sprintf("--stack-entries=%d", tc.user*cpus), fmt.Sprintf("--kernel-stack-entries=%d", tc.kernel*cpus)}, tc.flags...)})
 			require.NoError(t, err)
-			t.Logf("%d entries for user stacks, %d for kernel stacks: %d of %d rows without their stack",
-				tc.user*cpus, tc.kernel*cpus, r.accounts.noStack, r.accounts.read)
-			require.Greater(t, r.accounts.read, 128*cpus, "the load does not keep the CPUs busy")
-			require.Equal(t, tc.none, r.accounts.noStack == 0)
+			all, without := r.accounts.read, r.accounts.noStack
+			if tc.gadget == "profile_offcpu" { // there is a kernel stack in any case
+				m := missingOf(r, "churn")
+				all, without = m.waits, m.waitsWithout
+			}
+			t.Logf("%d entries for user stacks, %d for kernel stacks: %d of %d without their user stack", tc.user*cpus, tc.kernel*cpus, without, all)
+			require.Greater(t, all, 128*cpus, "the load does not keep the CPUs busy")
+			require.Equal(t, tc.none, without == 0)
 		})
 	}
 }

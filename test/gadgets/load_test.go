@@ -44,7 +44,7 @@ func missingOf(r *run, thread string) missing {
 	for _, s := range r.of(thread) {
 		without := true
 		for _, f := range s.Stack {
-			without = without && f.Type == "kernel"
+			without = without && (f.Type == "kernel" || slices.Contains(marks, f.Name))
 		}
 		if receiver.TypeOf(s).Type == "switches" {
 			m.waits += s.Total()

@@ -151,7 +151,15 @@ func (w *workload) stop(t *testing.T) string {
 // importGadget makes a gadget of this project available to ig under its tag.
 func importGadget(t *testing.T, name string) string {
 	t.Helper()
-	output(t, built(t, "E2E_BIN", "ig"), "image", "import", built(t, "E2E_GADGETS", name+".tar"))
+	for i := 0; ; i++ {
+		out, err := exec.CommandContext(t.Context(), built(t, "E2E_BIN", "ig"), "image", "import", built(t, "E2E_GADGETS", name+".tar")).CombinedOutput()
+		if err == nil {
+			break
+		}
+		// Another may have the images locked.
+		require.True(t, i < 20 && bytes.Contains(out, []byte("importing images: retry")), "importing %s: %v: %s", name, err, out)
+		time.Sleep(500 * time.Millisecond)
+	}
 	return name + ":" + cmp.Or(os.Getenv("GADGET_TAG"), "dev")
 }
 

@@ -4,10 +4,12 @@
  * chains of calls, and threads that wait for long in such a chain. Until its
  * standard input ends.
  *
- *	churn BUSY LONG
+ *	churn BUSY LONG [WAIT]
  *
  * starts BUSY threads of the first kind, called "churn", and LONG of the second,
- * called "patient", which wait for 11 to 13 s. Prints how many waits there were.
+ * called "patient", which wait for 11 to 13 s. With WAIT each thread of the first kind
+ * waits for so many microseconds, however fast the machine is, and not for up to 500.
+ * Prints how many waits there were.
  */
 #define _GNU_SOURCE
 #include <poll.h>
@@ -23,6 +25,7 @@
 
 static atomic_long waits;
 static atomic_bool over;
+static int wait_us;
 
 static unsigned long long now(void)
 {
@@ -80,7 +83,7 @@ static void *churn(void *arg)
 
 	prctl(PR_SET_NAME, "churn");
 	while (!over)
-		even(rand_r(&seed), DEPTH, rand_r(&seed) % 200, rand_r(&seed) % 500);
+		even(rand_r(&seed), DEPTH, rand_r(&seed) % 200, wait_us ? wait_us : rand_r(&seed) % 500);
 	return NULL;
 }
 
@@ -101,6 +104,7 @@ int main(int argc, char **argv)
 	pthread_attr_t small;
 	char byte;
 
+	wait_us = argc > 3 ? atoi(argv[3]) : 0;
 	pthread_attr_init(&small);
 	pthread_attr_setstacksize(&small, 1 << 18);
 	for (long i = 0; i < busy; i++)

@@ -6,7 +6,7 @@
 // machine. What runs until it is interrupted gets that interrupt. A block that cannot be run so says why behind its
 // language, and has a test of its own:
 //
-//	```sh cluster      needs Kubernetes; test/k8s does the same on a cluster
+//	```sh cluster      needs Kubernetes: test/k8s runs it on a cluster, from the page
 //	```sh elsewhere    needs another machine, a registry or the internet: TestElsewhere makes one, or another test does
 //	```sh long         takes longer than CI has
 //	```sh tested       run by a test beside what it is about, which makes the files it needs

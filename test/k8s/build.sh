@@ -41,6 +41,8 @@ step "building kubectl-gadget $ig_version" go -C "$here/modules/kubectl-gadget" 
 	-ldflags "-s -w -X $ig_module/internal/version.version=$ig_version" -o "$bin/kubectl-gadget" $ig_module/cmd/kubectl-gadget
 [ -x "$bin/cosign" ] || step "building cosign (a few minutes, once)" go -C "$here/modules/cosign" build -trimpath -buildvcs=false \
 	-ldflags "-s -w" -o "$bin/cosign" github.com/sigstore/cosign/v2/cmd/cosign
+[ -x "$bin/helm" ] || step "building Helm (a few minutes, once)" go -C "$here/modules/helm" build -trimpath -buildvcs=false \
+	-ldflags "-s -w" -o "$bin/helm" helm.sh/helm/v3/cmd/helm
 step "building the registry" go -C "$here/registry" build -buildvcs=false -o "$bin/registry" .
 step "building imagebuild" go -C "$top/cmd/imagebuild" build -buildvcs=false -o "$bin/imagebuild" .
 
@@ -57,6 +59,21 @@ for program in pause burn churn collector; do
 done
 step "building the daemon's image" "$bin/imagebuild" -manifest cmd/gadgettracermanager/image.yaml \
 	-archive "$LAB/images/inspektor-gadget.tar" -ref localhost/inspektor-gadget:test
+# The daemon of before the format of stored requests changed, for the test of upgrades.
+if [ ! -e "$LAB/images/old.tar" ]; then
+	changed=$(git -c safe.directory="$top" log --format=%H -S'storeVersion = 2' -- pkg/export | tail -1)
+	[ -n "$changed" ] || {
+		echo "build.sh: the commit that changed the format of stored requests is not in this clone: git fetch --unshallow" >&2
+		exit 1
+	}
+	rm -rf "$LAB/old"
+	mkdir "$LAB/old"
+	git -c safe.directory="$top" archive "$changed^" | tar -C "$LAB/old" -x
+	(cd "$LAB/old" && step "building the daemon's image of before $changed (a few minutes, once)" \
+		go run -buildvcs=false ./cmd/imagebuild -manifest cmd/gadgettracermanager/image.yaml -archive "$LAB/old.tar" -ref localhost/inspektor-gadget:old)
+	rm -rf "$LAB/old"
+	mv "$LAB/old.tar" "$LAB/images/old.tar"
+fi
 cp "$IG" "$bin/ig"
 cp "$GADGET" "$LAB/gadget.tar"
 cp "$POLYGLOT" "$LAB/polyglot.tar"

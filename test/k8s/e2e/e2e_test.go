@@ -55,6 +55,9 @@ func TestKubernetes(t *testing.T) {
 		{"roll-out of a config", testRollout},
 		{"whole stacks", testPolyglot},
 		{"hook modes", testHookModes},
+		{"life", testLife},
+		{"guide", testGuide},
+		{"trust", testTrust},
 	}
 	if text := os.Getenv("SOAK"); text != "" {
 		duration, err := time.ParseDuration(text)

@@ -1,0 +1,331 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// guidePage is the Kubernetes guide, and backend what its Collector sends to.
+const (
+	guidePage = "cmd/gadgettracermanager/README.md"
+	backend   = "10.88.0.1:24317"
+)
+
+// pageBlock is a file that a page shows, or commands.
+type pageBlock struct {
+	line       int
+	file, text string // no file: commands
+}
+
+// pageBlocks are the files (blocks of YAML that begin with their name) and the commands marked "cluster" of a page, or of one
+// of its sections, in the page's order.
+func pageBlocks(t *testing.T, top, page, section string) []pageBlock {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(top, page))
+	require.NoError(t, err)
+	text := string(data)
+	if section != "" {
+		start := strings.Index(text, "\n## "+section+"\n")
+		require.GreaterOrEqual(t, start, 0, "%s has no section %q", page, section)
+		rest := text[start+1:]
+		if end := strings.Index(rest[1:], "\n## "); end >= 0 {
+			rest = rest[:end+2]
+		}
+		text = strings.Repeat("\n", strings.Count(text[:start+1], "\n")) + rest
+	}
+	var blocks []pageBlock
+	for _, m := range regexp.MustCompile("(?s)```(yaml\n# (\\S+\\.yaml)|sh cluster)\n(.*?)```").FindAllStringSubmatchIndex(text, -1) {
+		b := pageBlock{line: strings.Count(text[:m[0]], "\n") + 1, text: text[m[6]:m[7]]}
+		if m[4] >= 0 {
+			b.file = text[m[4]:m[5]]
+		}
+		blocks = append(blocks, b)
+	}
+	require.NotEmpty(t, blocks, "%s %s", page, section)
+	return blocks
+}
+
+// guide runs pages in a folder that is like the top of a clone.
+type guide struct {
+	cluster
+	top   string
+	made  []string        // files that the pages have made
+	wants [][2]string     // what a page says, and what stands in for it here
+	used  map[string]bool // what of it has been found on a page
+}
+
+// newGuide prepares the stand-ins: what this cluster has in place of what a page says: a registry without TLS, an address where there is no DNS, an
+// image that is here already, the released chart from its module.
+func newGuide(t *testing.T, c cluster) *guide {
+	t.Helper()
+	top, err := filepath.Abs("../../..")
+	require.NoError(t, err)
+	authority, err := os.ReadFile(filepath.Join(c.lab, "state/pki/ca.crt"))
+	require.NoError(t, err)
+	tag := os.Getenv("GADGET_TAG")
+	if tag == "" {
+		tag = "dev"
+	}
+	lines := strings.Split(strings.TrimSpace(string(authority)), "\n")
+	body := strings.Join(lines[1:len(lines)-1], "\n    ")
+	g := &guide{cluster: c, top: top, used: map[string]bool{}, wants: [][2]string{
+		{"registry.example.com/profiles", registryAddress},
+		{"kubectl gadget deploy ", "kubectl gadget deploy --timeout 10m "}, // a busy machine takes longer than its two minutes
+		{"-arch amd64,arm64", "-arch " + runtime.GOARCH},
+		{"cosign sign ", "cosign sign --allow-http-registry "},
+		{"ig image push ", "ig image push --insecure-registries " + registryAddress + " "},
+		{"$gadget:dev", "$gadget:" + tag},
+		{"public-keys:", `insecure-registries: ["` + registryAddress + `"], public-keys:`},
+		{"collector.observability.svc:4317", "10.96.0.100:4317"},
+		{"clusterIP: None", "clusterIP: 10.96.0.100"},
+		{"otel/opentelemetry-collector-contrib:0.160.0", "localhost/collector:test"},
+		{"args: [--config", "args: [/collector, --config"}, // the test's image has no entry point
+		{"endpoint: profiles.example.com:4317", "{endpoint: \"" + backend + "\", tls: {insecure: true}}"},
+		{"put the certificate here", body},
+		{"gadget --repo https://inspektor-gadget.github.io/charts --version 0.55.0", filepath.Join(c.lab, "chart")},
+	}}
+	return g
+}
+
+// standIn puts what this cluster has in place of what the page says.
+func (g *guide) standIn(t *testing.T, text string) string {
+	t.Helper()
+	for _, w := range g.wants {
+		old, now := w[0], w[1]
+		if !strings.Contains(text, old) {
+			continue
+		}
+		g.used[old] = true
+		switch old {
+		case "public-keys:":
+			text = regexp.MustCompile(`(?m)^( *)public-keys:`).ReplaceAllString(text, `${1}insecure-registries: ["`+registryAddress+"\"]\n${1}public-keys:")
+		case "endpoint: profiles.example.com:4317":
+			text = regexp.MustCompile(`(?m)^( *)endpoint: profiles\.example\.com:4317$`).ReplaceAllString(text, "${1}endpoint: "+backend+"\n${1}tls: {insecure: true}")
+		default:
+			text = strings.ReplaceAll(text, old, now)
+		}
+	}
+	const key = "put the lines of cosign.pub here"
+	if strings.Contains(text, key) {
+		pem, err := os.ReadFile(filepath.Join(g.top, "cosign.pub"))
+		require.NoError(t, err)
+		lines := strings.Split(strings.TrimSpace(string(pem)), "\n")
+		text = regexp.MustCompile(`(?m)^( *)`+key+`$`).ReplaceAllString(text, "${1}"+strings.Join(lines[1:len(lines)-1], "\n${1}"))
+	}
+	return text
+}
+
+// make notes a file that is to be removed at the end, and must not be there.
+func (g *guide) make(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(g.top, name)
+	for _, m := range g.made {
+		if m == path {
+			return path
+		}
+	}
+	_, err := os.Stat(path)
+	require.ErrorIs(t, err, os.ErrNotExist, "%s is in the way of the guide's file", path)
+	g.made = append(g.made, path)
+	return path
+}
+
+// remove takes away what the pages have made.
+func (g *guide) remove() {
+	for _, file := range g.made {
+		_ = os.RemoveAll(file)
+	}
+}
+
+// run runs blocks as they stand on the page, up to the first for which until is true, that one included.
+func (g *guide) run(t *testing.T, page string, blocks []pageBlock, until func(pageBlock) bool) []pageBlock {
+	t.Helper()
+	for i, b := range blocks {
+		if b.file != "" {
+			require.NoError(t, os.WriteFile(g.make(t, b.file), []byte(g.standIn(t, b.text)), 0o600))
+			continue
+		}
+		text := g.standIn(t, b.text)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		// Entering the cluster's namespaces leads to their root folder.
+		cmd := g.command(ctx, "bash", "-euo", "pipefail", "-c", "cd '"+g.top+"'\n"+text)
+		var output bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &output, &output
+		start := time.Now()
+		err := cmd.Run()
+		cancel()
+		t.Logf("%s:%d, %.0f s\n%s\n%s", page, b.line, time.Since(start).Seconds(), indent(b.text, "$ "), tail(output.String(), 12))
+		require.NoError(t, err, "%s:%d", page, b.line)
+		if until != nil && until(b) {
+			return blocks[i+1:]
+		}
+	}
+	require.Nil(t, until, "%s has no block for this step of the test", page)
+	return nil
+}
+
+func indent(text, with string) string {
+	return with + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n"+strings.Repeat(" ", len(with)))
+}
+
+func tail(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+func has(words string) func(pageBlock) bool {
+	return func(b pageBlock) bool { return strings.Contains(b.text, words) }
+}
+
+// probes is a patch for machines that are too busy for the probes of the manifests.
+const probes = `[
+	{"op": "add", "path": "/spec/template/spec/containers/0/livenessProbe/failureThreshold", "value": 120},
+	{"op": "add", "path": "/spec/template/spec/containers/0/startupProbe/failureThreshold", "value": 120},
+	{"op": "add", "path": "/spec/template/spec/containers/0/startupProbe/timeoutSeconds", "value": 30}]`
+
+func (g *guide) patientProbes(t *testing.T) {
+	t.Helper()
+	g.kubectl(t, "-n", "gadget", "patch", "daemonset/gadget", "--type=json", "-p", probes)
+	g.daemonPod(t)
+}
+
+// runPatiently runs a page up to a block that makes the DaemonSet and waits for it: its probes are made patient meanwhile.
+func (g *guide) runPatiently(t *testing.T, blocks []pageBlock, until func(pageBlock) bool) []pageBlock {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			// An error: it is not there yet, or no longer. It changes nothing where it has been done.
+			_, _ = g.try(ctx, "kubectl", "-n", "gadget", "patch", "daemonset/gadget", "--type=json", "-p", probes)
+			time.Sleep(2 * time.Second)
+		}
+	}()
+	rest := g.run(t, guidePage, blocks, until)
+	cancel()
+	<-done
+	g.patientProbes(t)
+	return rest
+}
+
+// startBackend is what the guide's Collector sends on to: one that writes what it gets where arrived looks.
+func (g *guide) startBackend(t *testing.T) {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "backend.yaml")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
+receivers: {otlp: {protocols: {grpc: {endpoint: %q}}}}
+exporters: {file: {path: %q, flush_interval: 100ms}}
+service:
+  telemetry: {metrics: {level: none}}
+  pipelines: {profiles: {receivers: [otlp], exporters: [file]}}
+`, backend, filepath.Join(g.lab, "state/collector/guide.jsonl")), 0o600))
+	cmd := g.command(t.Context(), os.Getenv("COLLECTOR"), "--config", config, "--feature-gates=service.profilesSupport")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() })
+}
+
+// whole wants whole stacks of these pods.
+func whole(pods ...string) func([]receiver.Sample) error {
+	return func(samples []receiver.Sample) error {
+		for _, pod := range pods {
+			if !wholeStack(samples, pod) {
+				return fmt.Errorf("no stack of the pod %s from burn_leaf to main", pod)
+			}
+		}
+		return nil
+	}
+}
+
+// testGuide runs the Kubernetes guide from its page, and looks whether profiles come where it says so.
+func testGuide(t *testing.T, c cluster) {
+	g := newGuide(t, c)
+	t.Cleanup(g.remove)
+	// Nothing of the other steps is to help.
+	if _, err := c.try(t.Context(), "kubectl", "get", "namespace", "gadget"); err == nil {
+		c.kubectl(t, "gadget", "undeploy", "--delete-namespace")
+	}
+	c.kubectl(t, "delete", "namespace", "observability", "--ignore-not-found", "--wait")
+	g.startBackend(t)
+	chart(t, c)
+	// Of an earlier run on this cluster: the page signs once, and an image with two signatures is refused.
+	for _, gadget := range []string{"profile_cpu", "profile_polyglot"} {
+		_, _ = c.try(t.Context(), "cosign", "clean", "--force", "--allow-http-registry", registryAddress+"/gadgets/"+gadget+":v1.0.0")
+	}
+	for _, name := range []string{"cosign.key", "cosign.pub", "gadget.yaml", "ca.crt"} {
+		g.make(t, name)
+	}
+	authority, err := os.ReadFile(filepath.Join(c.lab, "state/pki/ca.crt"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(g.top, "ca.crt"), authority, 0o600))
+
+	blocks := pageBlocks(t, g.top, guidePage, "")
+	pods := []string{"solo", "hostnet", "ledger-0"}
+	rest := g.runPatiently(t, blocks, has("gadget deploy"))
+	rest = g.run(t, guidePage, rest, has("--detach"))
+	since := time.Now()
+	c.eventuallyArrived(t, since, whole(pods...))
+	t.Log("continuous profiling: whole stacks arrive")
+
+	rest = g.run(t, guidePage, rest, has("rollout restart"))
+	since = time.Now()
+	c.eventuallyArrived(t, since, whole(pods...))
+	t.Log("after a change of the config: the detached run goes on in the new pods")
+
+	rest = g.run(t, guidePage, rest, has("kubectl kustomize"))
+	g.patientProbes(t)
+	since = time.Now()
+	c.eventuallyArrived(t, since, whole(pods...))
+	t.Log("after the patch of the manifests: it goes on")
+
+	rest = g.runPatiently(t, rest, has("helm install"))
+	since = time.Now()
+	c.eventuallyArrived(t, since, whole(pods...))
+	t.Log("installed by the chart: its run sends without another command")
+	g.run(t, guidePage, rest, nil)
+	for _, w := range g.wants {
+		require.True(t, g.used[w[0]], "the page no longer says %q: the test does not need to replace it", w[0])
+	}
+	// The README shows the short way: nothing that the guide does not have.
+	text, err := os.ReadFile(filepath.Join(g.top, guidePage))
+	require.NoError(t, err)
+	for _, b := range pageBlocks(t, g.top, "README.md", "Kubernetes") {
+		for line := range strings.Lines(b.text) {
+			require.Contains(t, string(text), strings.TrimSpace(line), "the README's command is not the guide's")
+		}
+	}
+}
+
+// chart makes Inspektor Gadget's chart of its module, as its release does.
+func chart(t *testing.T, c cluster) {
+	t.Helper()
+	var module struct{ Dir, Version string }
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-json", "github.com/inspektor-gadget/inspektor-gadget")
+	cmd.Dir = filepath.Join(c.dir, "modules/kubectl-gadget")
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(out, &module))
+	folder := filepath.Join(c.lab, "chart")
+	require.NoError(t, os.RemoveAll(folder))
+	require.NoError(t, os.CopyFS(folder, os.DirFS(filepath.Join(module.Dir, "charts/gadget"))))
+	template, err := os.ReadFile(filepath.Join(folder, "Chart.yaml.tmpl"))
+	require.NoError(t, err)
+	version := strings.TrimPrefix(module.Version, "v")
+	text := strings.NewReplacer("%VERSION%", version, "%APP_VERSION%", module.Version).Replace(string(template))
+	require.NotContains(t, text, "%")
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "Chart.yaml"), []byte(text), 0o600))
+}

@@ -1,0 +1,299 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	lifePage = "cmd/gadgettracermanager/LIFE.md"
+	// oldImage is the daemon of before the format of stored requests changed, newImage that of this tree.
+	oldImage = "localhost/inspektor-gadget:old"
+	newImage = "localhost/inspektor-gadget:test"
+	// storage is where the guide's patch keeps the queue on the node.
+	storage = "/var/lib/otel-profiles"
+	// hookSocket is Inspektor Gadget's, which stays on the node until it is started again: the page says so.
+	hookSocket = "/run/hook-liveness.socket"
+)
+
+// deployWithStorage deploys a daemon with the guide's patch, of which only the queue's volume is kept, for the exporter of the test.
+func (g *guide) deployWithStorage(t *testing.T, image string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, b := range pageBlocks(t, g.top, guidePage, "More than deploy and the chart can say") {
+		if b.file != "kustomization.yaml" {
+			continue
+		}
+		var kept []string
+		for _, line := range strings.Split(b.text, "\n") {
+			if !strings.Contains(line, "tls") && !strings.Contains(line, "TLS") {
+				kept = append(kept, line)
+			}
+		}
+		text := strings.ReplaceAll(strings.Join(kept, "\n"), "EXPORTERS_BACKEND_", "EXPORTERS_COLLECTOR_")
+		require.Contains(t, text, "COLLECTOR_SENDING_QUEUE_STORAGE, value: "+storage)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600))
+	}
+	key, err := os.ReadFile(filepath.Join(g.lab, "cosign.pub"))
+	require.NoError(t, err)
+	config := g.manifest(t, "daemon.yaml", "@PUBLIC_KEY@", strings.ReplaceAll(strings.TrimSpace(string(key)), "\n", "\n        "))
+	manifests := g.kubectl(t, "gadget", "deploy", "-q", "--image", image, "--image-pull-policy", "Never", "--daemon-config", config, "--print-only")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "gadget.yaml"), []byte(manifests), 0o600))
+	g.in(t, "bash", "-euo", "pipefail", "-c", "kubectl kustomize "+dir+" | kubectl apply --server-side --force-conflicts -f -")
+	g.patientProbes(t)
+}
+
+// book is what a daemon has read and what became of it.
+type book struct{ read, delivered, dropped float64 }
+
+func (c cluster) book(t *testing.T) book {
+	t.Helper()
+	var b book
+	eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		figures, err := c.counters(ctx)
+		b.read, b.delivered, b.dropped = figures.rows()
+		return err
+	})
+	return b
+}
+
+// grows waits until a daemon has read more rows than it had.
+func (c cluster) grows(t *testing.T, than float64) {
+	t.Helper()
+	eventually(t, func() error {
+		if b := c.book(t); b.read <= than {
+			return fmt.Errorf("%.0f rows read", b.read)
+		}
+		return nil
+	})
+}
+
+var lastWords = regexp.MustCompile(`(\d+) rows read, (\d+) exported, (\d+) not`)
+
+// replace runs what replaces the daemon's pod, and returns how many rows the old one had read, by its last words.
+func (c cluster) replace(t *testing.T, how ...string) float64 {
+	t.Helper()
+	name, uid := c.daemonPod(t)
+	logs := make(chan string, 1)
+	follow := c.command(t.Context(), "kubectl", "-n", "gadget", "logs", "-f", name)
+	go func() {
+		out, _ := follow.CombinedOutput()
+		logs <- string(out)
+	}()
+	c.kubectl(t, how...)
+	words := <-logs
+	found := lastWords.FindAllStringSubmatch(words, -1)
+	require.NotEmpty(t, found, "the daemon's log has no last words:\n%s", tail(words, 20))
+	read, err := strconv.ParseFloat(found[len(found)-1][1], 64)
+	require.NoError(t, err)
+	require.Equal(t, "0", found[len(found)-1][3], "rows that were not exported")
+	eventually(t, func() error {
+		if _, now := c.daemonPod(t); now == uid {
+			return errors.New("the pod is still the old one")
+		}
+		return nil
+	})
+	return read
+}
+
+// stored are the files of the node's queue.
+func (c cluster) stored(t *testing.T) []string {
+	t.Helper()
+	return strings.Fields(c.in(t, "find", storage, "-name", "*.msg"))
+}
+
+// settled waits until all that a daemon has read, and what it has found, is delivered or dropped: nothing is held any more.
+func (c cluster) settled(t *testing.T, takenOver float64) book {
+	t.Helper()
+	var b book
+	eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		figures, err := c.counters(ctx)
+		if err != nil {
+			return err
+		}
+		b.read, b.delivered, b.dropped = figures.rows()
+		if size := figures.sum["ig_otel_profiles_exporter_queue_size_bytes"]; size > 0 || b.delivered+b.dropped != b.read+takenOver {
+			return fmt.Errorf("%.0f bytes held; %.0f rows read and %.0f taken over, %.0f delivered, %.0f dropped", size, b.read, takenOver, b.delivered, b.dropped)
+		}
+		return nil
+	})
+	return b
+}
+
+func (c cluster) collectorReplicas(t *testing.T, n int) {
+	t.Helper()
+	c.kubectl(t, "-n", "observability", "scale", "deployment/collector", "--replicas="+strconv.Itoa(n))
+	if n == 0 {
+		c.kubectl(t, "-n", "observability", "wait", "pod", "-l", "app=collector", "--for=delete", "--timeout="+patience.String())
+		return
+	}
+	c.kubectl(t, "-n", "observability", "rollout", "status", "deployment/collector", "--timeout="+patience.String())
+}
+
+// testLife upgrades the daemon, replaces its pod, rolls it back and removes it, under load, with the Collector away most of the time.
+func testLife(t *testing.T, c cluster) {
+	g := newGuide(t, c)
+	if _, err := c.try(t.Context(), "kubectl", "get", "namespace", "gadget"); err == nil {
+		c.kubectl(t, "gadget", "undeploy", "--delete-namespace")
+	}
+	c.apply(t, "collector.yaml")
+	c.collectorReplicas(t, 1)
+	clean := c.traces(t)
+
+	since := time.Now()
+	g.deployWithStorage(t, oldImage)
+	c.kubectl(t, "gadget", "run", image, "-n", "shop", "--detach", "--name", "life", "--otel-profiles-exporter=collector", "--format-stacks=false")
+	c.eventuallyArrived(t, since, some("solo", since, since.Add(time.Hour)))
+
+	// Upgrade, with rows in the queue of the old format.
+	c.collectorReplicas(t, 0)
+	away := time.Now()
+	c.grows(t, c.book(t).read+50)
+	before := c.book(t)
+	readByOld := c.replace(t, "-n", "gadget", "set", "image", "daemonset/gadget", "gadget="+newImage)
+	held := readByOld - before.delivered - before.dropped
+	require.Positive(t, held)
+	t.Logf("the old daemon: %.0f rows read, %.0f delivered, %.0f dropped; %.0f rows in %d stored requests of the old format",
+		readByOld, before.delivered, before.dropped, held, len(c.stored(t)))
+	c.grows(t, 50)
+	upgraded := time.Now()
+	c.collectorReplicas(t, 1)
+	after := c.settled(t, held)
+	require.Equal(t, before.dropped, after.dropped, "rows were dropped")
+	c.eventuallyArrived(t, away, some("solo", away, upgraded))
+
+	// The node's pod is replaced while the Collector is away.
+	c.collectorReplicas(t, 0)
+	c.grows(t, c.book(t).read+50)
+	atOutage := c.book(t)
+	foreign := c.plantForeign(t)
+	name, _ := c.daemonPod(t)
+	readByNew := c.replace(t, "-n", "gadget", "delete", "pod", name)
+	held2 := readByNew + held - atOutage.delivered - atOutage.dropped
+	require.Positive(t, held2)
+	c.grows(t, 50)
+	c.requireKept(t, foreign)
+	c.collectorReplicas(t, 1)
+	replaced := c.settled(t, held2)
+	t.Logf("books: read %.0f + %.0f + %.0f; delivered %.0f + %.0f + %.0f; dropped %.0f",
+		readByOld, readByNew, replaced.read, before.delivered, atOutage.delivered, replaced.delivered, replaced.dropped)
+	require.Zero(t, replaced.dropped)
+	require.Equal(t, readByOld+readByNew+replaced.read, before.delivered+atOutage.delivered+replaced.delivered, "what the three have read was delivered")
+
+	// Back: what is stored is sent first, as the page has it.
+	c.in(t, "rm", foreign)
+	c.settled(t, held2)
+	back := time.Now()
+	c.replace(t, "-n", "gadget", "set", "image", "daemonset/gadget", "gadget="+oldImage)
+	c.eventuallyArrived(t, back, some("solo", back, back.Add(time.Hour)))
+	b := c.settled(t, 0)
+	require.Zero(t, b.dropped, "the old daemon dropped rows after the rollback")
+	t.Logf("rolled back: %.0f rows read, %.0f delivered, none dropped", b.read, b.delivered)
+
+	ids := c.programsAndMaps(t)
+	t.Logf("the daemon holds %d eBPF programs and %d maps", len(ids.programs), len(ids.maps))
+	require.NotEmpty(t, ids.programs)
+	g.run(t, lifePage, pageBlocks(t, g.top, lifePage, "Remove"), nil)
+	eventually(t, func() error {
+		if left := ids.left(); left != "" {
+			return errors.New("still in the kernel: " + left)
+		}
+		for _, trace := range c.traces(t) {
+			if !slices.Contains(clean, trace) {
+				return fmt.Errorf("left on the node: %s", trace)
+			}
+		}
+		return nil
+	})
+	t.Log("removed: no program, map, pin, mount or file is left that was not there before")
+}
+
+// plantForeign puts a request of a format that no version knows into the node's queue.
+func (c cluster) plantForeign(t *testing.T) string {
+	t.Helper()
+	file := storage + "/00000000000090000000.msg"
+	c.in(t, "bash", "-c", `printf 'IGOP\000\143of a later version' >`+file+` && chmod 600 `+file)
+	return file
+}
+
+// requireKept wants the request of an unknown format to be there, and the log to name it.
+func (c cluster) requireKept(t *testing.T, file string) {
+	t.Helper()
+	c.in(t, "test", "-s", file)
+	name, _ := c.daemonPod(t)
+	log := c.kubectl(t, "-n", "gadget", "logs", name)
+	require.Contains(t, log, filepath.Base(file), "the log does not name it")
+}
+
+// traces are the files that a daemon could leave on its node, and the mounts. /var/lib/ig is that of ig on the machine around the
+// cluster: the daemon's is a volume of its pod.
+func (c cluster) traces(t *testing.T) []string {
+	t.Helper()
+	out := c.in(t, "bash", "-c", `find /etc /opt /usr/share/containers /sys/fs/bpf /var/lib /run -xdev \( -path /var/lib/kubelet -o -path /var/lib/containerd `+
+		`-o -path /var/lib/cni -o -path /var/lib/ig -o -path /run/containerd -o -path /run/netns -o -path /run/overlay -o -path /run/cni-ipam -o -path /run/xtables.lock -o -path `+hookSocket+` -o -path /run/docker \) -prune -o -print; `+
+		`grep -o '[^ ]*gadget[^ ]*' /proc/self/mountinfo || true`)
+	return strings.Split(strings.TrimSpace(out), "\n")
+}
+
+// kernelObjects are IDs of eBPF programs and maps.
+type kernelObjects struct{ programs, maps []uint32 }
+
+var fdinfoID = regexp.MustCompile(`(?m)^(prog_id|map_id):\s*(\d+)$`)
+
+// programsAndMaps are those that the daemon holds.
+func (c cluster) programsAndMaps(t *testing.T) kernelObjects {
+	t.Helper()
+	var ids kernelObjects
+	files, err := filepath.Glob(filepath.Join(c.daemonProcess(t), "fdinfo", "*"))
+	require.NoError(t, err)
+	for _, file := range files {
+		info, err := os.ReadFile(file)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		for _, m := range fdinfoID.FindAllStringSubmatch(string(info), -1) {
+			id, err := strconv.ParseUint(m[2], 10, 32)
+			require.NoError(t, err)
+			if m[1] == "prog_id" {
+				ids.programs = append(ids.programs, uint32(id))
+			} else {
+				ids.maps = append(ids.maps, uint32(id))
+			}
+		}
+	}
+	return ids
+}
+
+// left lists those that the kernel still has.
+func (k kernelObjects) left() string {
+	var left []string
+	for _, id := range k.programs {
+		if p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id)); err == nil {
+			left = append(left, fmt.Sprintf("program %d (%s)", id, p))
+			_ = p.Close()
+		}
+	}
+	for _, id := range k.maps {
+		if m, err := ebpf.NewMapFromID(ebpf.MapID(id)); err == nil {
+			left = append(left, fmt.Sprintf("map %d (%s)", id, m))
+			_ = m.Close()
+		}
+	}
+	return strings.Join(left, ", ")
+}

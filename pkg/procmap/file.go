@@ -147,7 +147,7 @@ const (
 
 // checkFiles has the files of a new life looked at again that were not for a while. Under r.mu.
 func (r *Resolver) checkFiles(l *life) {
-	for depth := 0; l != nil && depth < 8; l, depth = l.parent, depth+1 {
+	for depth := 0; l != nil && depth < maxChain; l, depth = l.parent, depth+1 {
 		for i := range l.ranges {
 			f := l.ranges[i].file
 			age := uint64(recheck)

@@ -9,6 +9,7 @@ import (
 const (
 	maxLives  = 8192 // that have ended
 	maxRanges = 4096 // of one life
+	maxChain  = 8    // lives that are searched one after the other
 	// maxAlive is for machines that are full of processes. Above it, what is known of them is forgotten and
 	// read again when it is asked for.
 	maxAlive = 32768
@@ -28,6 +29,7 @@ type life struct {
 	// parent: for a fork without execve of a process whose mappings were not all known then, that process's life,
 	// searched after this one.
 	parent *life
+	depth  int      // of parents
 	ranges []mapped // by address, without overlaps
 	shared bool     // ranges are another life's, too: to be copied before they change
 	readAt uint64   // when ranges were read, 0 if they were not, in nanoseconds since boot
@@ -43,7 +45,7 @@ type mapped struct {
 
 // find returns what is mapped at an address, nil if nothing is.
 func (l *life) find(addr uint64) *mapped {
-	for depth := 0; l != nil && depth < 8; depth++ {
+	for depth := 0; l != nil && depth < maxChain; depth++ {
 		i, found := slices.BinarySearchFunc(l.ranges, addr, func(m mapped, addr uint64) int { return cmp.Compare(m.start, addr) })
 		if !found {
 			i--
@@ -66,7 +68,7 @@ func (l *life) meets(other *life) bool {
 
 // known tells whether nothing has to be read for this life.
 func (l *life) known() bool {
-	for depth := 0; l != nil && depth < 8; depth++ {
+	for depth := 0; l != nil && depth < maxChain; depth++ {
 		if l.whole {
 			return true
 		}
@@ -213,8 +215,8 @@ func (h *history) fork(pid, parent uint32, time uint64) {
 	l := h.begin(pid, time)
 	l.whole, l.ranges, l.shared = p.whole, p.ranges, len(p.ranges) > 0
 	p.shared = l.shared
-	if !p.whole {
-		l.parent = p
+	if !p.whole && p.depth+1 < maxChain { // else it is to be read itself, and the chain ends here
+		l.parent, l.depth = p, p.depth+1
 	}
 }
 

@@ -99,6 +99,23 @@ func TestHistory(t *testing.T) {
 	require.Nil(t, h.current(1))
 }
 
+// A chain of forks does not keep all who were in it.
+func TestForkChain(t *testing.T) {
+	h := newHistory()
+	f := &file{}
+	for pid := range uint32(1000) {
+		h.fork(pid+2, pid+1, uint64(pid+1))
+		h.end(pid+1, uint64(pid+1))
+		h.mmap(pid+2, mapped{uint64(pid) * 10, uint64(pid)*10 + 10, 0, f})
+		n := 0
+		for l := h.at(pid+2, 0); l != nil; l = l.parent {
+			n++
+		}
+		require.LessOrEqual(t, n, maxChain)
+		require.NotNil(t, h.at(pid+2, 0).find(5), "it has what its parents have")
+	}
+}
+
 // record makes one as the kernel does.
 func record(kind uint32, misc uint16, time uint64, body ...byte) []byte {
 	for len(body)%8 != 0 {

@@ -81,7 +81,8 @@ func (r *Resolver) readProcess(ctx context.Context, req request) {
 	default:
 		from = &life{pid: p.PID, start: start, forgot: true}
 	}
-	from.ranges, from.shared, from.whole, from.parent, from.readAt, from.exe = nil, false, true, nil, begin, p.ExeInode
+	from.ranges, from.shared, from.whole, from.readAt, from.exe = nil, false, true, begin, p.ExeInode
+	from.parent, from.depth = nil, 0
 	for _, a := range areas {
 		from.add(mapped{a.start, a.end, a.offset, r.intern(a.key, holder{from.pid, a.start, a.end})})
 	}

@@ -57,6 +57,7 @@ type file struct {
 	failed  bool   // the last time it could not be read
 	holders [3]holder
 	open    *os.File // while it is held, see hold
+	counted uint64   // see Resolver.held
 }
 
 type kind uint8
@@ -91,7 +92,8 @@ func (r *Resolver) intern(key fileKey, h holder) *file {
 			f.known = &File{Path: key.path, ID: symbols.VDSO}
 		}
 		r.files[key] = f
-		r.fileBytes += 700 + len(key.path)
+		r.fileBytes += f.size()
+		r.history.grown += f.size()
 	}
 	if generation != 0 {
 		f.key.generation = generation
@@ -102,6 +104,9 @@ func (r *Resolver) intern(key fileKey, h holder) *file {
 	f.holders[0] = h
 	return f
 }
+
+// size estimates the memory that a file takes, in bytes.
+func (f *file) size() int { return 700 + len(f.key.path) }
 
 func kindOf(key *fileKey) kind {
 	switch {

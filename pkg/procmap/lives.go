@@ -28,13 +28,14 @@ type life struct {
 	exe uint64
 	// parent: for a fork without execve of a process whose mappings were not all known then, that process's life,
 	// searched after this one.
-	parent *life
-	depth  int      // of parents
-	ranges []mapped // by address, without overlaps
-	shared bool     // ranges are another life's, too: to be copied before they change
-	readAt uint64   // when ranges were read, 0 if they were not, in nanoseconds since boot
-	forgot bool     // it is no longer in the history
-	perf   *file    // its perf map, nil as long as nobody has asked
+	parent  *life
+	depth   int      // of parents
+	ranges  []mapped // by address, without overlaps
+	shared  bool     // ranges are another life's, too: to be copied before they change
+	readAt  uint64   // when ranges were read, 0 if they were not, in nanoseconds since boot
+	forgot  bool     // it is no longer in the history
+	counted uint64   // see Resolver.held
+	perf    *file    // its perf map, nil as long as nobody has asked
 }
 
 // mapped is a part of an address space that may be executed.
@@ -115,6 +116,8 @@ type history struct {
 	alive int
 	// until is the time up to which all events have been taken in, and gap that up to which some may be missing.
 	until, gap uint64
+	// grown estimates the bytes that have been added since somebody has counted.
+	grown int
 }
 
 func newHistory() history { return history{byPID: map[uint32][]*life{}} }
@@ -156,6 +159,7 @@ func (h *history) begin(pid uint32, start uint64) *life {
 	l := &life{pid: pid, start: start}
 	h.byPID[pid] = append(h.byPID[pid], l)
 	h.alive++
+	h.grown += lifeBytes
 	return l
 }
 
@@ -232,5 +236,10 @@ func (h *history) mmap(pid uint32, m mapped) {
 	if l == nil {
 		l = h.begin(pid, 0)
 	}
+	before := cap(l.ranges)
+	if l.shared {
+		before = 0
+	}
 	l.add(m)
+	h.grown += rangeBytes * max(cap(l.ranges)-before, 0)
 }

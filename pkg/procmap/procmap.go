@@ -134,8 +134,9 @@ type Resolver struct {
 	processes map[Process]*entry
 	files     map[fileKey]*file
 	kept      []kept // the oldest first
-	fileBytes int
-	failed    int // reads, while none has succeeded
+	fileBytes int    // of files, but not of those that only a life has still
+	count     uint64 // how often held has counted
+	failed    int    // reads, while none has succeeded
 	succeeded bool
 	lastErr   error
 	stats     Stats
@@ -476,6 +477,19 @@ func (r *Resolver) forgetHalf() {
 func (r *Resolver) sweep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.shrink()
+}
+
+// bound forgets some if much has been added since somebody has looked, and there is too much to hold. Under r.mu.
+func (r *Resolver) bound() {
+	if r.history.grown > maxHeld/2 {
+		r.shrink()
+	}
+}
+
+// shrink forgets some if there is too much to hold. Under r.mu.
+func (r *Resolver) shrink() {
+	r.history.grown = 0
 	if r.held() <= maxHeld {
 		return
 	}
@@ -484,29 +498,53 @@ func (r *Resolver) sweep() {
 			l.forgot = true
 		}
 	}
+	until := r.history.until
 	r.history = newHistory()
+	r.history.until = until
 	r.files, r.fileBytes = map[fileKey]*file{}, 0
 	for len(r.processes) > 0 && r.held() > maxHeld {
 		r.forgetHalf()
 	}
 }
 
+// What things take, in bytes, by estimate.
+const (
+	lifeBytes  = 250
+	rangeBytes = 40
+	entryBytes = 150
+)
+
 // held estimates the memory of all lives and files, on the high side. Under r.mu.
 func (r *Resolver) held() int {
-	n := r.fileBytes
-	count := func(l *life) { n += 200 + 40*cap(l.ranges) }
-	for _, lives := range r.history.byPID {
-		for _, l := range lives {
-			count(l)
+	r.count++
+	n := 0
+	file := func(f *file) {
+		if f != nil && f.counted != r.count {
+			f.counted = r.count
+			n += f.size()
+		}
+	}
+	for _, f := range r.files {
+		file(f)
+	}
+	lives := func(l *life) {
+		for ; l != nil && l.counted != r.count; l = l.parent {
+			l.counted = r.count
+			n += lifeBytes + rangeBytes*cap(l.ranges)
+			for i := range l.ranges {
+				file(l.ranges[i].file)
+			}
+			file(l.perf)
+		}
+	}
+	for _, ls := range r.history.byPID {
+		for _, l := range ls {
+			lives(l)
 		}
 	}
 	for _, e := range r.processes {
-		if n += 150; e.life != nil && e.life.forgot {
-			count(e.life)
-			for i := range e.life.ranges {
-				n += len(e.life.ranges[i].file.key.path) / 4
-			}
-		}
+		n += entryBytes
+		lives(e.life)
 	}
 	return n
 }

@@ -417,6 +417,44 @@ func TestHeld(t *testing.T) {
 	require.LessOrEqual(t, len(r.history.ended), maxLives)
 }
 
+// Files that only a life has still are counted, and what comes between two sweeps has a bound.
+func TestHeldByLives(t *testing.T) {
+	r := bare()
+	path := "/" + strings.Repeat("x", maxPath-100)
+	var paths int
+	for pid := range uint32(200) {
+		events := []event{{kind: recordComm, pid: pid + 1, time: uint64(pid)}}
+		for i := range uint64(200) {
+			events = append(events, event{kind: recordMmap2, pid: pid + 1, start: i << 12, end: (i + 1) << 12, file: newFileKey(1, 1, uint64(pid)<<16|i, fmt.Sprint(path, pid, i))})
+		}
+		r.take(uint64(pid), events, 0)
+		r.Locate(nil, Process{PID: pid + 1, ExeInode: 1}, uint64(pid), []uint64{1})
+		files := map[*file]bool{}
+		add := func(l *life) {
+			for _, m := range l.ranges {
+				files[m.file] = true
+			}
+		}
+		for _, ls := range r.history.byPID {
+			for _, l := range ls {
+				add(l)
+			}
+		}
+		for _, e := range r.processes {
+			if e.life != nil {
+				add(e.life)
+			}
+		}
+		paths = 0
+		for f := range files {
+			paths += len(f.key.path)
+		}
+		require.Greater(t, r.held(), paths)
+		require.LessOrEqual(t, r.held(), maxHeld*3/2+1<<20, "without a sweep")
+	}
+	require.Positive(t, paths)
+}
+
 func TestParseStatus(t *testing.T) {
 	uid, number, ok := parseStatus([]byte("Name:\tx\nUid:\t1\t2\t3\t4\nNSpid:\t700\t7\n"))
 	require.True(t, ok)

@@ -218,6 +218,7 @@ func (r *Resolver) take(until uint64, events []event, lost uint64) {
 			r.happened(&events[i])
 		}
 		r.stats.Events += uint64(n)
+		r.bound()
 		if events = events[n:]; len(events) == 0 {
 			if lost > 0 { // of any process
 				r.stats.Lost += lost

@@ -124,3 +124,33 @@ func TestLostEvents(t *testing.T) {
 	require.Equal(t, Pending, place[0].State, "its file is to be read")
 	require.NoError(t, cmd.Process.Kill())
 }
+
+// Files have their turn although processes never cease to be asked for.
+func TestChooser(t *testing.T) {
+	queue, toRead := make(chan request, 100), make(chan *file, 3)
+	for range 100 {
+		queue <- request{}
+	}
+	for range 3 {
+		toRead <- &file{}
+	}
+	var c chooser
+	files, processes := 0, 0
+	for i := range 103 {
+		req, f := c.ready(queue, toRead)
+		require.NotEqual(t, req == nil, f == nil)
+		if req != nil {
+			processes++
+			continue
+		}
+		files++
+		require.LessOrEqual(t, i, files*(maxInRow+1))
+	}
+	require.Equal(t, [2]int{100, 3}, [2]int{processes, files})
+	req, f := c.ready(queue, toRead)
+	require.Nil(t, req)
+	require.Nil(t, f)
+	toRead <- &file{}
+	_, f = c.ready(queue, toRead)
+	require.NotNil(t, f)
+}

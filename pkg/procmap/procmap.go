@@ -407,14 +407,18 @@ func (r *Resolver) run(ctx context.Context) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	credit, last := burst, time.Now()
+	var next chooser
 	for {
-		var begin time.Time
-		cpu := threadTime()
-		select { // processes end, files stay
-		case req := <-r.queue:
-			begin = time.Now()
-			r.readProcess(ctx, req)
+		select { // also where there is always something to read
+		case <-sweep.C:
+			r.sweep()
+		case <-release.C:
+			r.releaseOld()
 		default:
+		}
+		cpu := threadTime()
+		req, f := next.ready(r.queue, r.toRead)
+		if req == nil && f == nil {
 			select {
 			case <-ctx.Done():
 				return
@@ -424,13 +428,16 @@ func (r *Resolver) run(ctx context.Context) {
 			case <-release.C:
 				r.releaseOld()
 				continue
-			case req := <-r.queue:
-				begin = time.Now()
-				r.readProcess(ctx, req)
-			case f := <-r.toRead:
-				begin = time.Now()
-				r.readFile(f)
+			case q := <-r.queue:
+				req = &q
+			case f = <-r.toRead:
 			}
+		}
+		begin := time.Now()
+		if req != nil {
+			r.readProcess(ctx, *req)
+		} else {
+			r.readFile(f)
 		}
 		credit = min(burst, credit+begin.Sub(last)/slowdown)
 		last = time.Now()
@@ -446,6 +453,38 @@ func (r *Resolver) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+	}
+}
+
+// maxInRow is how many processes are read before a file has its turn.
+const maxInRow = 8
+
+// chooser decides what is read next. Processes first: they may end, while files stay. But a queue of processes that is
+// never empty does not keep files from being read.
+type chooser struct{ inRow int }
+
+// ready takes what can be read now, nothing if both queues are empty.
+func (c *chooser) ready(queue <-chan request, toRead <-chan *file) (*request, *file) {
+	if c.inRow >= maxInRow {
+		c.inRow = 0
+		select {
+		case f := <-toRead:
+			return nil, f
+		default:
+		}
+	}
+	select {
+	case req := <-queue:
+		c.inRow++
+		return &req, nil
+	default:
+	}
+	c.inRow = 0
+	select {
+	case f := <-toRead:
+		return nil, f
+	default:
+		return nil, nil
 	}
 }
 

@@ -259,7 +259,7 @@ func (f *File) Open() (*os.File, error) {
 		return held, nil
 	}
 	if f.f.kind == perfMap {
-		opened, _, err := f.r.openPerfMap(holders[0].pid)
+		opened, _, err := f.r.openPerfMap(holders[0])
 		return opened, err
 	}
 	opened, _, err := f.r.open(&key, holders[:])

@@ -14,16 +14,22 @@ import (
 // A JIT compiler can write what it has made to /tmp/perf-PID.map: in the process's own root, under the number that it
 // has in its own PID namespace.
 
-// perfMap returns what is known of the perf map of a life. Under r.mu.
+// perfMap returns what is known of the perf map of a life. Its holder's start is the latest time at which the process can
+// have begun, in nanoseconds since boot. Under r.mu.
 func (r *Resolver) perfMap(l *life, addr uint64) Place {
 	place := Place{State: Generated}
 	if l.perf == nil {
-		l.perf = &file{kind: perfMap, holders: [3]holder{{pid: l.pid, start: l.start}}}
+		latest := max(l.start, l.readAt)
+		if latest == 0 {
+			latest = bootTime() // it has not ended
+		}
+		l.perf = &file{kind: perfMap, holders: [3]holder{{pid: l.pid, start: latest}}}
 	}
 	f := l.perf
 	switch {
 	case f.known != nil:
 		place.File, place.Address = f.known, addr
+	case l.ended: // its number may be another's
 	case r.check(f):
 		place.State = Pending
 	}
@@ -32,7 +38,7 @@ func (r *Resolver) perfMap(l *life, addr uint64) Place {
 
 // identifyPerfMap finds the perf map of a process.
 func (r *Resolver) identifyPerfMap(h holder, known *File) (*File, error) {
-	f, st, err := r.openPerfMap(h.pid)
+	f, st, err := r.openPerfMap(h)
 	if err != nil {
 		return nil, err
 	}
@@ -44,13 +50,17 @@ func (r *Resolver) identifyPerfMap(h holder, known *File) (*File, error) {
 	return &File{Path: f.Name(), ID: id}, nil
 }
 
-// openPerfMap opens the perf map of a process. It is the process's own, or root's, and a regular file.
-func (r *Resolver) openPerfMap(pid uint32) (*os.File, *unix.Stat_t, error) {
-	dir, err := unix.Open(r.proc+"/"+strconv.FormatUint(uint64(pid), 10), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// openPerfMap opens the perf map of a process. It is the process's own, or root's, and a regular file. A process that has
+// the number since later is another one.
+func (r *Resolver) openPerfMap(h holder) (*os.File, *unix.Stat_t, error) {
+	dir, err := unix.Open(r.proc+"/"+strconv.FormatUint(uint64(h.pid), 10), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening a process: %w", err)
 	}
 	defer unix.Close(dir)
+	if start, err := began(dir); err != nil || start > h.start {
+		return nil, nil, errOther
+	}
 	status, err := readAt(dir, "status", 16<<10)
 	if err != nil {
 		return nil, nil, err

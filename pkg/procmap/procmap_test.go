@@ -492,6 +492,20 @@ func TestPerfMap(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 
+		// Who has the number since later is another one, and so may be who has that of a process that has ended.
+		r.mu.Lock()
+		l := r.bind(self(t), bootTime()).life
+		h := l.perf.holders[0]
+		r.mu.Unlock()
+		other, _, err := r.openPerfMap(h)
+		require.NoError(t, err)
+		require.NoError(t, other.Close())
+		_, _, err = r.openPerfMap(holder{pid: h.pid, start: 1})
+		require.ErrorIs(t, err, errOther)
+		r.mu.Lock()
+		require.Equal(t, Place{State: Generated}, r.perfMap(&life{pid: h.pid, ended: true}, addr))
+		r.mu.Unlock()
+
 		// Another user's, or something else of that name, is not read.
 		if os.Getuid() == 0 {
 			require.NoError(t, os.Chown(path, 12345, -1))

@@ -138,16 +138,27 @@ func check(dir int, inode, seen uint64) (uint64, error) {
 	if exe.Ino != inode {
 		return 0, errOther
 	}
+	start, err := began(dir)
+	if err != nil {
+		return 0, err
+	}
+	if seen != 0 && start > seen {
+		return 0, errOther
+	}
+	return start, nil
+}
+
+// began returns when the process of a folder has begun, in nanoseconds since boot.
+func began(dir int) (uint64, error) {
 	stat, err := readAt(dir, "stat", 4096)
 	if err != nil {
 		return 0, err
 	}
 	start, ok := startTime(stat)
-	start *= 1e9 / userHZ
-	if seen != 0 && (!ok || start > seen) {
+	if !ok {
 		return 0, errOther
 	}
-	return start, nil
+	return start * (1e9 / userHZ), nil
 }
 
 // startTime returns the field starttime of /proc/PID/stat. The name before it is in parentheses and

@@ -31,7 +31,7 @@ func TestLibraryInTerminal(t *testing.T) {
 				require.True(t, ok, "%v", err)
 				t.Skipf("%s: %v", words, err)
 			}
-			want := `"` + function + `; lib_work; main; `
+			want := function + "; lib_work; main; "
 			var printed []byte
 			require.Eventually(t, func() bool { // until it had the time to take samples, and to read the files
 				printed = runPlain(t, ig, image)

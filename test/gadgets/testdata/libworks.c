@@ -10,10 +10,15 @@ __attribute__((noinline)) static void lib_spin(void)
 		;
 }
 
-/* See opens.c for why not open. */
+/* See opens.c for why there is a function in between. */
+__attribute__((noinline)) static int open_it(const char *name)
+{
+	return syscall(SYS_openat, AT_FDCWD, name, O_RDONLY);
+}
+
 __attribute__((noinline)) static void lib_open(void)
 {
-	syscall(SYS_openat, AT_FDCWD, "/nonexistent", O_RDONLY);
+	open_it("/nonexistent");
 }
 
 void lib_work(void)

@@ -35,7 +35,8 @@ func TestWindowWaitsForNames(t *testing.T) {
 	}{
 		{"all are there", 0, 10 * time.Second, 0},
 		{"some moments", 5, 10 * time.Second, 4 * moment},
-		{"they never come", 1 << 30, 10 * time.Second, lateNames + moment},
+		{"they never come", 1 << 30, 10 * time.Second, 2500*time.Millisecond + moment},
+		{"a long interval", 1 << 30, time.Minute, lateNames + moment},
 		{"a short interval", 1 << 30, time.Second, 250*time.Millisecond + moment},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

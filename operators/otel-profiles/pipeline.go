@@ -217,7 +217,7 @@ func (p *pipeline) due() time.Time {
 // later. So a window that is due waits for names that are being looked up, and asks again and again whether they are
 // there: for lateNames at most, and for no more than a quarter of the interval.
 const (
-	lateNames = time.Second
+	lateNames = 5 * time.Second
 	moment    = 50 * time.Millisecond
 )
 

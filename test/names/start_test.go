@@ -64,7 +64,7 @@ func TestStart(t *testing.T) {
 			if name == "compile" {
 				comms = []string{"cc1", "as", "gcc", "x86_64-linux-gn"}
 			}
-			fmt.Fprintf(&line, "; %s %s", name, shares(of(windows[w], processes[name].PID, comms, time.Time{})))
+			fmt.Fprintf(&line, "; %s %s", name, shares(of(windows[w], processes[name].PID, comms)))
 		}
 		t.Log(line.String())
 		if os.Getenv("NAMES_VERBOSE") != "" {

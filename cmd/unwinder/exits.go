@@ -140,7 +140,7 @@ func within(members []btf.Member, name string) (uint32, btf.Type, bool) {
 // Where a pointer is nil the reads fail and leave zeros. Stack: -8 key, -32 the value, -40 a pointer.
 func (o *offsets) program(m *ebpf.Map) asm.Instructions {
 	const key, value, pointer = -8, -32, -40
-	// read reads size bytes at r7+off to the stack at to.
+	// read reads size bytes at from+off to the stack at to.
 	read := func(from asm.Register, off uint32, to int16, size int32) asm.Instructions {
 		return asm.Instructions{
 			asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, int32(to)),

@@ -27,6 +27,8 @@ const (
 	// maxPending is how many different samples wait to be written, and maxStacks how many stacks are kept.
 	maxPending = 1 << 15
 	maxStacks  = wire.MaxStacks * 3 / 4
+	// maxKept is how many frames all of them have: deep recursion makes deep stacks.
+	maxKept = 2 << 20
 	// memoryInterval is how often kernel memory is counted.
 	memoryInterval = 10 * time.Second
 )
@@ -65,6 +67,7 @@ type sampler struct {
 
 	mu      sync.Mutex
 	stacks  map[string]*entry
+	kept    int // frames of stacks
 	pending map[sampleKey]uint64
 	waiting uint64 // the sum of pending
 	stats   wire.Stats
@@ -176,11 +179,13 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 	defer s.mu.Unlock()
 	k.stack = s.stacks[framesKey(t.Frames)]
 	if k.stack == nil {
-		if len(s.stacks) >= maxStacks {
+		if len(s.stacks) >= maxStacks || s.kept+len(t.Frames) > maxKept {
 			clear(s.stacks)
+			s.kept = 0
 			s.renew = true
 		}
 		k.stack = newEntry(t.Frames)
+		s.kept += len(t.Frames)
 		// The map keeps its key, and must not keep the frames by it.
 		s.stacks[strings.Clone(framesKey(t.Frames))] = k.stack
 	}

@@ -162,18 +162,19 @@ func (i *instance) take(b unwinder.Batch) {
 	}
 }
 
-// share takes a random part of n samples, where more are taken in a second than this run wants.
+// share takes its part of n samples, where more are taken in a second than this run wants; what is left of the division decides at
+// random on one more.
 func share(n uint64, want, have int) uint64 {
 	if have <= want {
 		return n
 	}
-	out := uint64(0)
-	for range n {
-		if rand.IntN(have) < want {
-			out++
-		}
+	part := n / uint64(have) * uint64(want)
+	rest := n % uint64(have) * uint64(want)
+	part += rest / uint64(have)
+	if rand.Uint64N(uint64(have)) < rest%uint64(have) {
+		part++
 	}
-	return out
+	return part
 }
 
 func (i *instance) emit() {

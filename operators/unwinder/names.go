@@ -244,7 +244,9 @@ func identify(handle *os.File, f *wire.File) (symbols.FileID, error) {
 		return symbols.FileID{}, errors.New("not a regular file")
 	case st.Ino != f.Inode:
 		return symbols.FileID{}, errors.New("another file")
-	case remote(f.Proc, st.Dev_major, st.Dev_minor):
+	// On btrfs a file's device is not that of its mount, which the list of mappings has: the profiler makes one number of its two, which
+	// is the second one as long as it is small and the first one 0, as there.
+	case remote(f.Proc, st.Dev_major, st.Dev_minor) && (f.Device > 255 || remote(f.Proc, 0, uint32(f.Device))):
 		return symbols.FileID{}, errors.New("a file system that may not answer")
 	}
 	return symbols.Identify(handle)

@@ -177,13 +177,13 @@ func (r *rows) emit() (uint64, error) {
 	if len(r.sums) == 0 {
 		return 0, nil
 	}
+	packet, err := r.ds.NewPacketArray()
+	if err != nil {
+		return 0, fmt.Errorf("making rows: %w", err) // the next second's are added to these
+	}
 	sums := r.sums
 	clear(r.seenSpans)
 	r.sums = make(map[rowKey]uint64, len(sums))
-	packet, err := r.ds.NewPacketArray()
-	if err != nil {
-		return 0, fmt.Errorf("making rows: %w", err)
-	}
 	total := uint64(0)
 	texts := map[*wire.Stack]string{}
 	starts := make(map[uint32]uint64, len(sums))
@@ -233,7 +233,7 @@ func (r *rows) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, o
 	}
 	kernel := kernelFrames(s.Frames)
 	if kernel > 0 {
-		// Names alone: where the kernel was loaded is nobody's business. Package stack knows the rest.
+		// By name, without addresses, which would tell where the kernel was loaded.
 		var text []byte
 		for _, f := range s.Frames[:kernel] {
 			text = append(append(text, cmp.Or(f.Function, stack.Unknown)...), "; "...)

@@ -119,7 +119,11 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	for b.running != nil && b.users() == 0 {
 		running := b.running
 		b.mu.Unlock()
-		<-running
+		select {
+		case <-running:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 		b.mu.Lock()
 	}
 	b.subscribers[sub] = struct{}{}

@@ -155,13 +155,17 @@ func TestContainersInVM(t *testing.T) {
 				wrong = append(wrong, fmt.Sprintf("%s is %q, not %q", key, a.resource[key], value))
 			}
 		}
-		if !a.burns {
+		verdict := "exactly that"
+		switch {
+		case a.burns:
+		case c.kind == "ended": // its files may be gone before they are read, the more so in a guest this slow
+			verdict = "that, without its functions' names"
+		default:
 			wrong = append(wrong, "burn_inner is in no stack")
 		}
 		if a.value != printed[c.id] {
 			wrong = append(wrong, "not as many samples as printed")
 		}
-		verdict := "exactly that"
 		if len(wrong) > 0 {
 			slices.Sort(wrong)
 			verdict, failed = "WRONG: "+strings.Join(wrong, ", "), true

@@ -154,3 +154,27 @@ func TestChooser(t *testing.T) {
 	_, f = c.ready(queue, toRead)
 	require.NotNil(t, f)
 }
+
+// Code in a file of memfd_create is the process's own making, although it is mounted nowhere.
+func TestMemfd(t *testing.T) {
+	fd, err := unix.MemfdCreate("jit", unix.MFD_CLOEXEC)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, unix.Ftruncate(fd, int64(os.Getpagesize())))
+	code, err := unix.Mmap(fd, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_SHARED)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unix.Munmap(code)) }()
+	addr := uint64(reflect.ValueOf(code).Pointer())
+	eachWay(t, func(t *testing.T, r *Resolver) {
+		known(t, r, self(t), bootTime(), addr)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for key, f := range r.files {
+			if key.path == "/memfd:jit" {
+				require.False(t, f.failed || f.checked == 0, "it is looked at")
+				return
+			}
+		}
+		t.Fatal("it is not known")
+	})
+}

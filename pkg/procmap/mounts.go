@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -106,31 +107,72 @@ func (r *Resolver) avoided(dir int, dev device) bool {
 	if len(r.avoid) >= maxVerdicts {
 		clear(r.avoid)
 	}
-	r.avoid[dev] = verdict{false, now.Add(keepVerdict)} // one that is mounted nowhere that the process sees
 	for _, m := range readMounts(dir) {
 		if len(r.avoid) < maxVerdicts {
 			r.avoid[m.dev] = verdict{m.avoid, now.Add(keepVerdict)}
 		}
 	}
-	return r.avoid[dev].avoid
+	if v, ok := r.avoid[dev]; ok {
+		return v.avoid
+	}
+	// It is mounted nowhere that the process sees, which says nothing for another one. A disk answers. Something without
+	// one may be a network's that was unmounted (umount -l) because it does not answer.
+	if dev.major != 0 || dev == memoryDevice() {
+		return false
+	}
+	r.refreshHostMounts()
+	for _, mounts := range [][]mount{r.mounts.mounts, r.mounts.initial} {
+		for _, m := range mounts {
+			if m.dev == dev {
+				return m.avoid
+			}
+		}
+	}
+	return true
 }
 
-// hostMounts are the mounts of this process, as of a short while ago.
+// memoryDevice is that of files made with memfd_create, which is mounted nowhere.
+var memoryDevice = sync.OnceValue(func() device {
+	fd, err := unix.MemfdCreate("", unix.MFD_CLOEXEC)
+	if err != nil {
+		return device{}
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return device{}
+	}
+	return device{unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))} //nolint:unconvert // types differ by architecture
+})
+
+// hostMounts are the mounts of this process and of the host's first one, as of a short while ago.
 type hostMounts struct {
-	mounts []mount
-	until  time.Time
+	mounts, initial []mount
+	until           time.Time
 }
 
 func (r *Resolver) hostMounts() []mount {
 	r.mountsMu.Lock()
 	defer r.mountsMu.Unlock()
-	if h := &r.mounts; h.mounts == nil || !time.Now().Before(h.until) {
-		self, err := unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return nil
-		}
-		h.mounts, h.until = readMounts(self), time.Now().Add(10*time.Second)
-		unix.Close(self)
-	}
+	r.refreshHostMounts()
 	return r.mounts.mounts
+}
+
+// refreshHostMounts reads them again after a while. Under r.mountsMu.
+func (r *Resolver) refreshHostMounts() {
+	h := &r.mounts
+	if h.mounts != nil && time.Now().Before(h.until) {
+		return
+	}
+	h.mounts, h.initial, h.until = mountsOf("/proc/self"), mountsOf(r.proc+"/1"), time.Now().Add(10*time.Second)
+}
+
+// mountsOf reads the mounts of the process of a folder, nil if that cannot be.
+func mountsOf(path string) []mount {
+	dir, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(dir)
+	return readMounts(dir)
 }

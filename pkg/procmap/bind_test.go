@@ -178,3 +178,30 @@ func TestMemfd(t *testing.T) {
 		t.Fatal("it is not known")
 	})
 }
+
+// When other CPUs are online than those that are watched, all are watched from then on, and what may be out of date is
+// forgotten.
+func TestRenew(t *testing.T) {
+	newResolver(t, Options{}) // skips where nothing is to be had
+	r := bare()
+	w := watch()
+	require.NotNil(t, w)
+	require.NotEmpty(t, w.online)
+	require.Len(t, w.rings, len(w.online))
+	r.take(5, []event{{kind: recordComm, pid: 5, time: 5}}, 0)
+	require.Same(t, w, r.renew(w))
+	require.NotNil(t, r.history.current(5))
+	all := w.online
+	w.online = w.online[1:] // as if one had come since
+	if len(w.online) == 0 {
+		w.online = []int{4095}
+	}
+	next := r.renew(w)
+	defer func() { next.close() }()
+	require.NotSame(t, w, next)
+	require.Empty(t, w.rings, "the old one is closed")
+	require.Equal(t, all, next.online)
+	require.Len(t, next.rings, len(all))
+	require.Nil(t, r.history.current(5))
+	require.Same(t, next, r.renew(next))
+}

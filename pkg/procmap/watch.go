@@ -26,6 +26,8 @@ const (
 	readEvery = 50 * time.Millisecond
 	// settle is how long a record may be under way to its ring, in nanoseconds.
 	settle = 2e6
+	// lookAtCPUs is how often it is looked whether others are online.
+	lookAtCPUs = 2 * time.Second
 	// maxEvents is how many are sorted at a time.
 	maxEvents = 1 << 16
 )
@@ -36,6 +38,7 @@ const initialPIDNamespace = "pid:[4026531836]"
 // watcher is the rings of all CPUs. It belongs to one goroutine.
 type watcher struct {
 	rings   []ring
+	online  []int   // the CPUs when it was made
 	pending []event // too young to be sure that none before them is missing
 	buf     []byte
 }
@@ -51,8 +54,8 @@ func watch() *watcher {
 	if ns, err := os.Readlink("/proc/self/ns/pid"); err != nil || ns != initialPIDNamespace {
 		return nil
 	}
-	w := &watcher{}
-	for _, cpu := range onlineCPUs() {
+	w := &watcher{online: onlineCPUs()}
+	for _, cpu := range w.online {
 		r, err := openRing(cpu)
 		if errors.Is(err, unix.ENODEV) { // it went offline
 			continue
@@ -130,6 +133,13 @@ func (w *watcher) close() {
 	w.rings = nil
 }
 
+// outdated tells whether other CPUs are online than when it was made: what happens on a new one is not seen, nor on one
+// that was offline meanwhile.
+func (w *watcher) outdated() bool {
+	online := onlineCPUs()
+	return len(online) > 0 && !slices.Equal(online, w.online)
+}
+
 // read returns the events up to a moment ago, and when that is, by time, and how many the kernel had no room for.
 func (w *watcher) read() (until uint64, events []event, lost uint64) {
 	until = bootTime() - settle
@@ -193,10 +203,13 @@ func (w *watcher) readRing(r ring) (lost uint64) {
 
 // follow takes in what happens until the context ends.
 func (r *Resolver) follow(ctx context.Context, w *watcher) {
-	defer w.close()
-	defer runtime.KeepAlive(w)
+	defer func() {
+		w.close()
+		runtime.KeepAlive(w)
+	}()
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
+	looked := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -205,7 +218,30 @@ func (r *Resolver) follow(ctx context.Context, w *watcher) {
 		}
 		until, events, lost := w.read()
 		r.take(until, events, lost)
+		if time.Since(looked) >= lookAtCPUs {
+			looked = time.Now()
+			w = r.renew(w)
+		}
 	}
+}
+
+// renew returns a watcher of all CPUs, in place of one of others. What happened before on CPUs that nobody watched is
+// missing, so what is known of living processes is forgotten, as long as they cannot be watched, too.
+func (r *Resolver) renew(w *watcher) *watcher {
+	if !w.outdated() {
+		return w
+	}
+	next := watch()
+	if next != nil {
+		until, events, lost := w.read()
+		r.take(until, events, lost)
+		w.close()
+		w = next
+	}
+	r.mu.Lock()
+	r.history.forgetAlive()
+	r.mu.Unlock()
+	return w
 }
 
 // take brings the history up to date, until a time. A read of many events lets others in between.

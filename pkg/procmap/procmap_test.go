@@ -429,6 +429,9 @@ func TestHeldByLives(t *testing.T) {
 		}
 		r.take(uint64(pid), events, 0)
 		r.Locate(nil, Process{PID: pid + 1, ExeInode: 1}, uint64(pid), []uint64{1})
+		if pid%10 != 9 {
+			continue
+		}
 		files := map[*file]bool{}
 		add := func(l *life) {
 			for _, m := range l.ranges {

@@ -72,7 +72,8 @@ func (r *resolverInstance) Resolve(task symbolizer.Task, queries []symbolizer.St
 		r.addrs = append(r.addrs, queries[i].Addr)
 	}
 	begin := r.now()
-	r.left = min(waitsPerSecond*r.wait, r.left+begin.Sub(r.since)*waitsPerSecond*r.wait/time.Second)
+	elapsed := min(max(begin.Sub(r.since), 0), time.Second) // more brings no more, and would not fit in a number
+	r.left = min(waitsPerSecond*r.wait, r.left+time.Duration(elapsed.Seconds()*float64(waitsPerSecond*r.wait)))
 	r.since = begin
 	r.frames = r.names.ResolveWithin(r.frames[:0], max(min(r.wait, r.left), 0), procmap.Process{
 		PID: task.Tgid, ExeInode: task.Exe.Ino, ExeModified: task.Exe.MtimeSec*1e9 + int64(task.Exe.MtimeNsec), Space: task.BaseAddrHash,

@@ -69,6 +69,22 @@ func TestResolver(t *testing.T) {
 	_, _ = r.Resolve(task, queries, make([]symbolizer.StackItemResponse, 3))
 	require.Equal(t, wait, known.waits[len(known.waits)-1], "there is time again")
 
+	for range 10 { // it is used up again
+		_, _ = r.Resolve(task, queries, make([]symbolizer.StackItemResponse, 3))
+	}
+	require.Less(t, known.waits[len(known.waits)-1], wait)
+	for _, quiet := range []time.Duration{95 * time.Second, 120 * time.Second, time.Hour, 1000 * time.Hour} {
+		clock = clock.Add(quiet)
+		before := len(known.waits)
+		for range 3 {
+			_, _ = r.Resolve(task, queries, make([]symbolizer.StackItemResponse, 3))
+		}
+		for _, w := range known.waits[before:] {
+			require.Equal(t, wait, w, "after %s without a row", quiet)
+		}
+		require.LessOrEqual(t, r.left, waitsPerSecond*wait)
+	}
+
 	// Where others come after it, they are asked for what it does not know.
 	r.last = false
 	responses := make([]symbolizer.StackItemResponse, 3)

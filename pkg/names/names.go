@@ -253,7 +253,8 @@ func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process
 		}
 		changed = n.processes.Changed()
 		frames, pending = n.Resolve(frames[:start], p, seen, addrs)
-		if rounds++; rounds == maxRounds && !process { // it is forgotten as soon as it is there: the bound is too small for it
+		// Its table is evicted as soon as it is read, because Options.Bytes is too small: do not wait again.
+		if rounds++; rounds == maxRounds && !process {
 			break
 		}
 	}

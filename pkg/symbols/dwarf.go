@@ -39,7 +39,7 @@ type piece struct {
 // inlinedCall is a call that was inlined. Its function is called where file and line are, in parent.
 type inlinedCall struct {
 	name, file, line uint32
-	parent           uint32 // noCall: the function itself
+	parent           uint32 // the call that this one is nested in; noCall: it stands in the function itself
 }
 
 const noCall = 1<<32 - 1
@@ -74,7 +74,7 @@ func (p *positions) position(addr uint64) (file string, line int) {
 	return p.file(uint32(number)), int(max(row, 0))
 }
 
-// file returns the name of a file by its number, which is one more than that in files.
+// file returns the name of a file by its number. Numbers begin with 1; 0 stands for unknown.
 func (p *positions) file(number uint32) string {
 	if number == 0 || int(number) > p.files.count {
 		return ""
@@ -245,7 +245,7 @@ type dwarfReader struct {
 	rows        int
 	steps       int
 	names       namer
-	nameNumbers map[uint64]uint32 // by where the function is described
+	nameNumbers map[uint64]uint32 // the number of a function's name, by the offset of its description in .debug_info
 	found       []symbol          // ranges of inlined calls; name is the number of the call
 	abbrevs     map[uint64]map[uint64]abbrev
 	units       []unit

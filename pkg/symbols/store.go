@@ -29,8 +29,8 @@ type Options struct {
 	HostRoot string
 }
 
-// Request asks a Store to read a file. The functions are called in the Store's goroutine, which they
-// should not stop: regular files only, on file systems that answer.
+// Request asks a Store to read a file. Open and Root are called in the Store's only reading goroutine and must not
+// block: only for regular files on local file systems.
 type Request struct {
 	// ID is that of the file that Open opens. It is checked.
 	ID FileID
@@ -53,7 +53,7 @@ const (
 	defaultBytes   = 64 << 20
 	defaultTimeout = 10 * time.Second
 	maxQueue       = 1024
-	maxWaiting     = 256 // of the queue, among which the next one is chosen
+	maxWaiting     = 256 // how many queued files are compared when the next one to read is chosen
 	maxWanted      = 4096
 	entryBytes     = 512 // of what is known of a file beside its table
 	stopTimeout    = 2 * time.Second
@@ -305,7 +305,7 @@ func (s *Store) request(r Request) (state State, taken bool) {
 	if isNew {
 		e = &entry{id: r.ID, state: Pending, size: entryBytes}
 	}
-	// Until it is in the queue it is nobody else's; the goroutine waits for the lock before it takes it over.
+	// No lock is needed: until it is sent, nobody else knows e, and the reader takes s.mu before it uses it.
 	e.request, e.done, e.queued, e.asked = r, make(chan struct{}), true, 0
 	if r.Address != 0 {
 		e.want(r.Address)

@@ -249,9 +249,11 @@ func runGadget(t *testing.T, ig []string, gadget, listen, collector string) {
 	if tag == "" {
 		tag = "dev"
 	}
-	args := append(ig[1:], "run", gadget+":"+tag, "--auto-mount-filesystems", "--verify-image=false", "--host", "--output=none",
+	args := slices.Concat(ig[1:], []string{
+		"run", gadget + ":" + tag, "--auto-mount-filesystems", "--verify-image=false", "--host", "--output=none",
 		"--otel-profiles-exporter=otlp", "--otel-profiles-interval=1s",
-		"--otel-metrics-listen", "--otel-metrics-export-internals", "--otel-metrics-listen-address="+listen)
+		"--otel-metrics-listen", "--otel-metrics-export-internals", "--otel-metrics-listen-address=" + listen,
+	})
 	log, err := os.Create(filepath.Join(t.TempDir(), gadget+".log"))
 	require.NoError(t, err)
 	cmd := exec.Command(ig[0], args...)

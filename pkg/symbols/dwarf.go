@@ -211,11 +211,12 @@ func (c *cursor) sleb() int64 {
 	return 0
 }
 
-func (c *cursor) text() []byte {
+// text reads a text that ends with a zero byte. One of more than limit bytes is bad.
+func (c *cursor) text(limit int) []byte {
 	if c.bad {
 		return nil
 	}
-	n := bytes.IndexByte(c.b[c.at:], 0)
+	n := bytes.IndexByte(c.b[c.at:min(len(c.b), c.at+limit+1)], 0)
 	if n < 0 {
 		c.bad = true
 		return nil
@@ -242,12 +243,16 @@ type dwarfReader struct {
 
 	files       namer
 	fileNumbers map[string]uint32
+	fileBytes   int // of the keys of fileNumbers
 	rows        int
-	steps       int
+	sequence    []lineRow
+	work, check int  // see late
+	over        bool // the time is up
 	names       namer
 	nameNumbers map[uint64]uint32 // the number of a function's name, by the offset of its description in .debug_info
 	found       []symbol          // ranges of inlined calls; name is the number of the call
 	abbrevs     map[uint64]map[uint64]abbrev
+	attributes  int // of abbrevs; each abbreviation counts for some
 	units       []unit
 }
 
@@ -351,10 +356,15 @@ func (c contextReader) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// late reports, once in a while, whether the time is up.
-func (d *dwarfReader) late() bool {
-	d.steps++
-	return d.steps%1024 == 0 && d.ctx.Err() != nil
+// late reports whether the time is up, which it looks at once in a while: after so much work, about as much as looking at
+// so many bytes.
+func (d *dwarfReader) late(work int) bool {
+	const interval = 64 << 10
+	if d.work += work; d.work >= d.check {
+		d.check = d.work + interval
+		d.over = d.over || d.ctx.Err() != nil
+	}
+	return d.over
 }
 
 // finish sorts what was found.

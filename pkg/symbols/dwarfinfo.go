@@ -11,6 +11,8 @@ const (
 	maxAbbrevs    = 64 << 10 // of one unit
 	maxAttributes = 128      // of one description
 	maxTables     = 1024     // of abbreviations that are kept
+	maxHeld       = 2 << 20  // attributes of the abbreviations that are kept, of 24 bytes each
+	maxInline     = 64 << 10 // bytes of a text that is in a description itself
 	maxNesting    = 512      // of descriptions
 	maxRangesOf   = 16 << 10 // of one call
 )
@@ -61,8 +63,9 @@ func (d *dwarfReader) abbrevsAt(off uint64) map[uint64]abbrev {
 		return all
 	}
 	all := map[uint64]abbrev{}
+	held := 0
 	c := cursorAt(d.sections[".debug_abbrev"], off, d.order)
-	for len(all) < maxAbbrevs && !d.late() {
+	for len(all) < maxAbbrevs && held < maxHeld && !d.late(64) {
 		code := c.uleb()
 		if code == 0 || c.bad {
 			break
@@ -77,22 +80,33 @@ func (d *dwarfReader) abbrevsAt(off uint64) map[uint64]abbrev {
 				break
 			}
 			if a.attrs = append(a.attrs, at); len(a.attrs) > maxAttributes {
-				return nil
+				c.bad = true
+				break
 			}
 		}
+		if len(a.attrs) > maxAttributes {
+			all = nil // none of them is of use
+			break
+		}
+		a.attrs = slices.Clip(a.attrs)
 		all[code] = a
+		const itself = 4 // the entry of the map, in attributes
+		held += itself + cap(a.attrs)
+		d.late(16 * len(a.attrs))
 	}
-	if len(d.abbrevs) >= maxTables {
+	if len(d.abbrevs) >= maxTables || d.attributes+held > maxHeld {
 		clear(d.abbrevs)
+		d.attributes = 0
 	}
 	d.abbrevs[off] = all
+	d.attributes += held
 	return all
 }
 
 // readUnits reads the headers of all units, and then what they describe.
 func (d *dwarfReader) readUnits() {
 	info := d.sections[".debug_info"]
-	for off := uint64(0); off < uint64(len(info)) && len(d.units) < maxUnits && !d.late(); {
+	for off := uint64(0); off < uint64(len(info)) && len(d.units) < maxUnits && !d.late(64); {
 		c := cursorAt(info, off, d.order)
 		u := unit{start: off}
 		var length uint64
@@ -123,7 +137,7 @@ func (d *dwarfReader) readUnits() {
 	}
 	lines := map[uint64]bool{}
 	for i := range d.units {
-		if d.ctx.Err() != nil {
+		if d.late(256) {
 			return
 		}
 		d.readUnit(&d.units[i], lines)
@@ -159,6 +173,7 @@ func (d *dwarfReader) next(c *cursor, u *unit, abbrevs map[uint64]abbrev, out *d
 		return false
 	}
 	out.abbrev = a
+	d.late(16 + 4*len(a.attrs))
 	for _, at := range a.attrs {
 		v := d.value(c, at.form, u, at.implicit)
 		switch at.name {
@@ -228,7 +243,8 @@ func (d *dwarfReader) value(c *cursor, form uint64, u *unit, implicit int64) att
 			v.n = c.fixed(u.width)
 		}
 	case 0x08: // string
-		v.b = c.text()
+		v.b = c.text(maxInline)
+		d.late(len(v.b))
 	case 0x03: // block2
 		c.skip(c.fixed(2))
 	case 0x04: // block4
@@ -252,12 +268,15 @@ func (d *dwarfReader) value(c *cursor, form uint64, u *unit, implicit int64) att
 	return v
 }
 
-// text returns the text of a value, nil if it is none.
+// text returns the text of a value, nil if it is none, or longer than maxName.
 func (d *dwarfReader) text(v attrValue, u *unit) []byte {
 	var in string
 	off := v.n
 	switch v.form {
 	case 0x08:
+		if len(v.b) > maxName {
+			return nil
+		}
 		return v.b
 	case 0x0e:
 		in = ".debug_str"
@@ -275,7 +294,11 @@ func (d *dwarfReader) text(v attrValue, u *unit) []byte {
 		return nil
 	}
 	c := cursorAt(d.sections[in], off, d.order)
-	return c.text()
+	text := c.text(maxName)
+	if d.late(len(text)); c.bad {
+		d.late(maxName)
+	}
+	return text
 }
 
 // reference returns where in .debug_info a value leads to, 0 for nowhere.
@@ -327,7 +350,7 @@ func (d *dwarfReader) readUnit(u *unit, lines map[uint64]bool) {
 		return
 	}
 	parents := []uint32{noCall} // the inlined call around what is read, for each level
-	for len(parents) > 0 && uint64(c.at) < u.end && !d.late() {
+	for len(parents) > 0 && uint64(c.at) < u.end && !d.late(16) {
 		if !d.next(&c, u, abbrevs, &e) {
 			if c.bad {
 				return
@@ -392,7 +415,9 @@ func (d *dwarfReader) nameOf(off uint64) (uint32, bool) {
 		number = uint32(d.names.count)
 		d.names.add(text)
 	}
-	d.nameNumbers[off] = number
+	if number != noCall || len(d.nameNumbers) < d.limits.Symbols {
+		d.nameNumbers[off] = number
+	}
 	return number, number != noCall
 }
 
@@ -467,6 +492,9 @@ func (d *dwarfReader) oldRanges(off uint64, u *unit) (ranges [][2]uint64) {
 	c := cursorAt(d.sections[".debug_ranges"], off, d.order)
 	base := u.low
 	for range maxRangesOf {
+		if d.late(16) {
+			return nil
+		}
 		begin, end := c.fixed(u.address), c.fixed(u.address)
 		switch {
 		case c.bad || begin == 0 && end == 0:
@@ -486,6 +514,9 @@ func (d *dwarfReader) newRanges(off uint64, u *unit) (ranges [][2]uint64) {
 	base := u.low
 	indexed := func() uint64 { return d.addr(attrValue{form: 0x1b, n: c.uleb()}, u) }
 	for range maxRangesOf {
+		if d.late(16) {
+			return nil
+		}
 		var begin, end uint64
 		switch kind := c.fixed(1); kind {
 		case 0: // end_of_list

@@ -10,7 +10,10 @@ import (
 // Bounds of the tables of lines of one unit, and of a file.
 const (
 	maxUnitFiles = 64 << 10
+	maxFolders   = 4 << 20 // bytes of the paths of a unit's folders
+	maxSequence  = 1 << 20 // rows of a sequence, of 24 bytes each
 	maxRows      = 16 << 20
+	maxRowBytes  = 64 << 20 // as they are kept
 )
 
 // lineProgram is the header of a unit's table of lines (DWARF 5, 6.2.4).
@@ -28,15 +31,17 @@ func (d *dwarfReader) fileNumber(dir, name string) uint32 {
 	if name == "" {
 		return 0
 	}
-	name = path.Clean(join(dir, name))
-	if len(name) > maxPath {
+	if d.late(len(dir)+len(name)) || len(dir)+1+len(name) > maxPath {
 		return 0
 	}
+	name = path.Clean(join(dir, name))
 	n, ok := d.fileNumbers[name]
 	if !ok {
-		if len(d.files.block) > d.limits.Names {
+		const entry = 64 // of the map
+		if d.fileBytes+entry+len(name) > d.limits.Names {
 			return 0
 		}
+		d.fileBytes += entry + len(name)
 		d.files.add([]byte(name))
 		n = uint32(d.files.count)
 		d.fileNumbers[name] = n
@@ -93,17 +98,20 @@ func (d *dwarfReader) lineHeader(off uint64, folder string, unit *unit) *linePro
 // lineFiles reads the lists of folders and files before DWARF 5: both count from 1, folder 0 is the unit's.
 func (d *dwarfReader) lineFiles(p *lineProgram, folder string) {
 	folders := []string{folder}
-	for len(folders) < maxUnitFiles {
-		text := p.text()
+	left := maxFolders
+	for len(folders) < maxUnitFiles && left > 0 {
+		text := p.text(maxInline)
 		if len(text) == 0 {
 			break
 		}
-		folders = append(folders, join(folder, string(text)))
+		in := d.folder(folder, text)
+		left -= len(in)
+		folders = append(folders, in)
 	}
 	p.files = []uint32{0}
 	for len(p.files) < maxUnitFiles {
-		name := p.text()
-		if len(name) == 0 {
+		name := p.text(maxInline)
+		if len(name) == 0 || d.late(16+len(name)) {
 			break
 		}
 		in := p.uleb()
@@ -117,6 +125,14 @@ func (d *dwarfReader) lineFiles(p *lineProgram, folder string) {
 	}
 }
 
+// folder returns the path of a folder in another one, "" for one that is too long.
+func (d *dwarfReader) folder(in string, name []byte) string {
+	if d.late(16+len(name)) || len(in)+1+len(name) > maxPath {
+		return ""
+	}
+	return join(in, string(name))
+}
+
 func join(dir, name string) string {
 	if strings.HasPrefix(name, "/") || dir == "" {
 		return name
@@ -127,7 +143,8 @@ func join(dir, name string) string {
 // lineFiles5 reads the lists of DWARF 5, whose entries describe themselves. They count from 0.
 func (d *dwarfReader) lineFiles5(p *lineProgram, folder string, width uint64) {
 	var folders []string
-	list := func(take func(name string, folder uint64)) {
+	left := maxFolders
+	list := func(take func(name []byte, folder uint64)) {
 		formats := make([][2]uint64, p.fixed(1))
 		for i := range formats {
 			formats[i] = [2]uint64{p.uleb(), p.uleb()}
@@ -139,15 +156,17 @@ func (d *dwarfReader) lineFiles5(p *lineProgram, folder string, width uint64) {
 		}
 		u := &unit{width: width, address: p.address, version: 5}
 		for range count {
-			if p.bad {
+			if p.bad || left <= 0 || d.late(16*len(formats)) {
+				p.bad = true
 				return
 			}
-			name, in := "", uint64(0)
+			var name []byte
+			in := uint64(0)
 			for _, f := range formats {
 				v := d.value(&p.cursor, f[1], u, 0)
 				switch f[0] {
 				case 1: // DW_LNCT_path
-					name = string(d.text(v, u))
+					name = d.text(v, u)
 				case 2: // DW_LNCT_directory_index
 					in = v.n
 				}
@@ -155,21 +174,26 @@ func (d *dwarfReader) lineFiles5(p *lineProgram, folder string, width uint64) {
 			take(name, in)
 		}
 	}
-	list(func(name string, _ uint64) {
+	list(func(name []byte, _ uint64) {
+		in := folder
 		switch {
 		case len(folders) > 0:
-			name = join(folders[0], name)
-		case name != folder: // the first one is the unit's
-			name = join(folder, name)
+			in = folders[0]
+		case string(name) == folder: // the first one is the unit's
+			in = ""
 		}
-		folders = append(folders, name)
+		folders = append(folders, d.folder(in, name))
+		left -= len(folders[len(folders)-1])
 	})
-	list(func(name string, in uint64) {
+	list(func(name []byte, in uint64) {
 		dir := ""
 		if in < uint64(len(folders)) {
 			dir = folders[in]
 		}
-		p.files = append(p.files, d.fileNumber(dir, name))
+		if len(name) > maxPath {
+			name = nil
+		}
+		p.files = append(p.files, d.fileNumber(dir, string(name)))
 	})
 }
 
@@ -182,7 +206,8 @@ type lineRow struct {
 
 // readLines runs a program and takes its rows (DWARF 5, 6.2.5).
 func (d *dwarfReader) readLines(p *lineProgram) {
-	var rows []lineRow
+	rows := d.sequence[:0]
+	defer func() { d.sequence = rows[:0] }()
 	start := lineRow{line: 1}
 	state, file := start, uint64(1)
 	emit := func() {
@@ -200,7 +225,7 @@ func (d *dwarfReader) readLines(p *lineProgram) {
 			rows = append(rows, row)
 		}
 	}
-	for p.at < len(p.b) && !p.bad && d.rows+len(rows) < maxRows && !d.late() {
+	for p.at < len(p.b) && !p.bad && len(rows) < maxSequence && d.rows+len(rows) < maxRows && len(d.out.rows)+12*len(d.out.pieces) < maxRowBytes && !d.late(8) {
 		op := p.fixed(1)
 		switch {
 		case op >= uint64(len(p.opcodes)): // special
@@ -245,6 +270,7 @@ func (d *dwarfReader) readLines(p *lineProgram) {
 // takeRows takes a sequence of rows, in order, that ends before an address. Those of code that the linker has left
 // out begin at 0 or somewhere else where there is no code.
 func (d *dwarfReader) takeRows(rows []lineRow, end uint64) {
+	d.late(maxSegments + 8*len(rows))
 	if len(rows) == 0 || rows[0].addr < d.out.base || end <= rows[0].addr || end-d.out.base > 1<<32-1 || !d.isCode(elf.SHN_LORESERVE, rows[0].addr) {
 		return
 	}

@@ -282,7 +282,7 @@ test-k8s: build gadgets collector ## Test in a one-node Kubernetes on this machi
 	@test/k8s/run.sh
 
 .PHONY: test-vm
-test-vm: build gadgets ## Test with real containers in a virtual machine; with RUN=polyglot test whole stacks there instead (root)
+test-vm: build gadgets $(BIN)/profile ## Test with real containers in a virtual machine; with RUN=polyglot test whole stacks there instead (root)
 	@POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md test/vm/run.sh
 
 .PHONY: test-packages

@@ -6,6 +6,7 @@
 #
 #	VM       scratch folder              build/vm
 #	IG       ig of this project          build/bin/ig
+#	PROFILE  the command profile         build/bin/profile
 #	GADGET   the profile_cpu image       build/gadgets/profile_cpu.tar
 #	POLYGLOT the profile_polyglot image build/gadgets/profile_polyglot.tar
 #	GADGET_TAG their tag                dev
@@ -15,7 +16,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 RUN=${RUN:-} VM=${VM:-$top/build/vm} IG=${IG:-$top/build/bin/ig} GADGET=${GADGET:-$top/build/gadgets/profile_cpu.tar}
-POLYGLOT=${POLYGLOT:-$top/build/gadgets/profile_polyglot.tar}
+PROFILE=${PROFILE:-$top/build/bin/profile} POLYGLOT=${POLYGLOT:-$top/build/gadgets/profile_polyglot.tar}
 : "${SECONDS_OF_RUN:=10}" "${SECONDS_OF_POLYGLOT:=90}" "${SMP:=2}"
 if [ "$RUN" = polyglot ]; then : "${MEM:=2048}" "${LIMIT:=1800}"; else : "${MEM:=1024}" "${LIMIT:=900}"; fi
 mkdir -p "$VM"
@@ -136,7 +137,7 @@ languages() {
 
 disk() {
 	rm -rf "$root" "$out"
-	mkdir -p "$root"/{bin,sbin,lib,lib64,usr/bin,usr/sbin,dev,proc,sys,tmp,run,etc,out,root,var/lib,var/log/pods} "$out"
+	mkdir -p "$root"/{bin,sbin,lib,lib64,usr/bin,usr/sbin,dev,proc,sys,tmp,run,etc,out,root,gadgets,var/lib,var/log/pods} "$out"
 	put "$(command -v busybox)" /bin/busybox
 	local applet
 	for applet in $("$root/bin/busybox" --list | grep -vx busybox); do ln -s busybox "$root/bin/$applet"; done
@@ -144,11 +145,13 @@ disk() {
 	for program in containerd containerd-shim-runc-v2 ctr; do put "$(command -v $program)" /usr/bin/$program; done
 	put "$(command -v runc)" /usr/sbin/runc # a path that ig watches
 	put "$IG" /usr/bin/ig
+	put "$PROFILE" /usr/bin/profile
 	put "${IG%/*}/unwinder" /usr/bin/unwinder
 	[ "$RUN" != polyglot ] || languages
 	put "$VM/crirun" /usr/bin/crirun
 	put "$VM/receive" /usr/bin/receive
 	cp "$GADGET" "$root/gadget.tar"
+	cp "$GADGET" "$root/gadgets/profile_cpu.tar"
 	cp "$POLYGLOT" "$root/polyglot.tar"
 	cp "$VM/burn.tar" "$VM/pause.tar" "$here"/guest/{guest,polyglot}.sh "$root/"
 	cp "$VM"/kernel/lib/modules/*/kernel/fs/overlayfs/overlay.ko "$root/lib/"

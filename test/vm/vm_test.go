@@ -181,3 +181,33 @@ func TestContainersInVM(t *testing.T) {
 		require.NotContains(t, a.resource["container.name"], "elsewhere", id)
 	}
 }
+
+// The command profile shows the one container that it was asked for, and says why it shows nothing of another.
+func TestProfileOfAContainer(t *testing.T) {
+	out := os.Getenv("VM_OUT")
+	if out == "" {
+		t.Skip("needs what a virtual machine has left: use test/vm/run.sh")
+	}
+	table, err := os.ReadFile(filepath.Join(out, "profile.txt"))
+	require.NoError(t, err)
+	t.Logf("%s", table)
+	require.Contains(t, string(table), "CPU time of container late")
+	require.Regexp(t, `(?m)^ *[0-9.]+% .*burn_inner`, string(table))
+	f, err := os.Open(filepath.Join(out, "profile", "profiles.jsonl"))
+	require.NoError(t, err)
+	defer f.Close()
+	requests, err := receiver.ReadJSONLines(f)
+	require.NoError(t, err)
+	require.NotEmpty(t, requests)
+	for _, req := range requests {
+		for _, s := range receiver.Resolve(req) {
+			require.Equal(t, "late", s.Resource["container.name"])
+		}
+	}
+	for _, name := range []string{"flamegraph.html", receiver.PprofFile, "run.json"} {
+		require.FileExists(t, filepath.Join(out, "profile", name))
+	}
+	why, err := os.ReadFile(filepath.Join(out, "nobody.txt"))
+	require.NoError(t, err)
+	require.Contains(t, string(why), "no sample of container nobody: no container of that name did anything that the gadget sees")
+}

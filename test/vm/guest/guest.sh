@@ -87,4 +87,12 @@ wait $ig || fail "ig ended with $?"
 say "ig has ended"
 kill $receiver
 wait $receiver || fail "the receiver ended with $?"
+
+# The command profile, for one container and for one that is not there.
+profile --container late --seconds "$SECONDS_OF_RUN" --gadget cpu --ig /usr/bin/ig --gadgets /gadgets -o /out/profile \
+	>/out/profile.txt 2>&1 || fail "profile --container late ended with $?: $(tail -3 /out/profile.txt)"
+say "profile --container has ended"
+profile --container nobody --seconds 3 --gadget cpu --ig /usr/bin/ig --gadgets /gadgets -o /out/nobody \
+	>/out/nobody.txt 2>&1 && fail "profile --container found a container that is not there"
+say "and ended with a reason where there is none"
 exit 0

@@ -29,7 +29,7 @@ SYMBOL_PACKAGES := bash binutils clang g++ gcc libc6-arm64-cross libc6-dev libsq
 GOLANGCI_VERSION := v2.15.0
 # The modules of this repository; each has its own go.mod.
 MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod $(foreach depth,* */* */*/* */*/*/*,$(depth)/go.mod))))
-# What a loop over them does in $$dir. Kubernetes has the tags it is built with: with others it would be compiled once more.
+# The head of a loop over all modules. Kubernetes gets the build tags it is built with elsewhere, so that it is not compiled twice.
 EACH_MODULE = set -e; for dir in $(MODULES); do tags=e2e; case $$dir in */kubernetes) tags=e2e,notest,grpcnotrace ;; esac;
 
 ##@ Start here

@@ -79,8 +79,8 @@ const (
 	openWaitDaemon = 2 * time.Second
 )
 
-// open waits for the first attempt to open an exporter. In a daemon a failure is logged and the exporter goes
-// on trying, for the gadget would not be started again; else it is an error.
+// open waits for the first attempt to open an exporter. A failure is an error, but in a daemon, where nobody would start the
+// gadget again once the exporter works: there it is logged, and the exporter goes on trying.
 func (i *instance) open(s *shared) error {
 	wait := openWait
 	if i.remote {

@@ -34,6 +34,8 @@ type instance struct {
 	values   api.ParamValues
 	remote   bool
 	interval time.Duration // of the parameter; 0: each exporter's
+	// mustDeliver is ParamCheck.
+	mustDeliver bool
 
 	gadget    string
 	log       logger.Logger
@@ -450,7 +452,7 @@ func (i *instance) check() {
 		return
 	}
 	i.log.Warnf("%s: %v", Name, err)
-	if strings.EqualFold(i.values[ParamCheck], "true") {
+	if i.mustDeliver {
 		i.op.mu.Lock()
 		i.op.failed = fmt.Errorf("%s: %w", Name, err)
 		i.op.mu.Unlock()

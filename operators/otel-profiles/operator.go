@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -299,6 +300,11 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	inst := &instance{op: o, targets: to, values: values, remote: gadgetCtx.IsRemoteCall()}
 	if inst.interval, err = parseInterval(values[ParamInterval], inst.remote); err != nil {
 		return nil, err
+	}
+	if check := values[ParamCheck]; check != "" {
+		if inst.mustDeliver, err = strconv.ParseBool(check); err != nil {
+			return nil, fmt.Errorf("parameter %q: got %q, takes true or false", ParamCheck, check)
+		}
 	}
 	return inst, nil
 }

@@ -252,7 +252,7 @@ func (p *pipeline) flush(now time.Time) {
 	limits.Emit = func(m profile.Message) {
 		owner := ""
 		if m.Resource != 0 {
-			owner = strconv.FormatUint(m.Resource, 36) // all of the host is one: profile.HostOwner
+			owner = strconv.FormatUint(m.Resource, 36) // all services outside containers have the owner profile.HostOwner
 		}
 		p.exported.Add(m.Rows)
 		p.exp.Enqueue(export.Message{

@@ -147,7 +147,7 @@ func (s *source) feed(p *pipeline, first bool, r *row) {
 	switch {
 	case st == profile.Added:
 		return
-	case !r.nonzero: // there is nothing that it takes the place of
+	case !r.nonzero: // a zero that replaces no earlier value says nothing
 		p.dropped[dropZero].Add(1)
 		return
 	}

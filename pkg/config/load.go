@@ -85,7 +85,7 @@ type draft struct {
 	notices  []string
 	wrong    map[string]bool // keys with a value that is none; the field has the default
 
-	// resourceGaps are attributes of the environment for keys that the exporter does not set.
+	// resourceGaps are attributes of OTEL_RESOURCE_ATTRIBUTES: for keys that the exporter's own `resource` lacks.
 	resourceGaps []KeyValue
 }
 

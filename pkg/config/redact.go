@@ -114,8 +114,8 @@ func HideSecrets(v *viper.Viper) {
 	}
 }
 
-// hideBelow goes by the ends of key paths: where an exporter's name ends cannot be told, and hiding
-// too much does no harm.
+// hideBelow recognises a setting by the end of its path: an exporter's name may have dots, so that the path does not tell where
+// it ends. That may hide too much, and never too little.
 func hideBelow(v *viper.Viper, path string, m map[string]any) {
 	for key, value := range m {
 		below := path + "." + key

@@ -25,7 +25,7 @@ type entry struct {
 	tries   int
 	firstAt time.Time // of the first try
 	ready   time.Time // not to be sent before this
-	asked   bool      // ready is not for this side to cut short: the receiver asked for it, or the clock
+	asked   bool      // ready must be kept: the receiver asked for the wait, or the data is ahead of the clock
 	early   bool      // it waits for the clock
 	index   int       // in sendQueue.now; -1 outside
 }

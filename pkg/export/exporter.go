@@ -70,7 +70,7 @@ type Exporter struct {
 	wake    chan struct{} // closed and replaced when a worker may have something to do
 	save    chan struct{} // tells the writer of new work
 	drains  map[*drain]struct{}
-	early   int64 // entries that wait for the clock
+	early   int64 // entries whose data is ahead of this machine's clock
 	opened  bool  // what it needs is there
 	openErr error // of the last attempt to open it
 	stopped bool  // nothing is taken or sent any more

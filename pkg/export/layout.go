@@ -37,7 +37,7 @@ const layoutToday = "1.11"
 // oldLayouts are the layouts that are not today's, by otlp_version.
 var oldLayouts = map[string]*numbering{
 	"1.9": {sample: sample19},
-	// comment_strindices, once 7, is not written.
+	// OTLP 1.8 had comment_strindices as field 7, so later fields are one higher there. It is never written.
 	"1.8": {profile: map[protowire.Number]protowire.Number{8: 7, 9: 8, 10: 9, 11: 10, 12: 11}, sample: sample19},
 }
 

@@ -29,7 +29,7 @@ type numberedFiles struct {
 
 	mu        sync.Mutex
 	seq       uint64
-	dir, base string // of the last open
+	dir, base string // folder and first part of the files' names, as the last open found them
 	ours      *regexp.Regexp
 }
 

@@ -34,7 +34,7 @@ func proxyURL(cfg config.Exporter) *url.URL {
 	}
 	u, err := url.Parse(cfg.ProxyURL)
 	if err != nil {
-		return nil // package config has looked
+		return nil // cannot happen: package config has refused such a URL
 	}
 	return u
 }

@@ -9,8 +9,8 @@ import (
 // wait for their time. An entry in flight is in neither.
 type sendQueue struct {
 	now oldestFirst
-	// later has few entries, those that failed of late, but for a clock that is behind: looking at all of them
-	// is cheap.
+	// later has the entries that failed lately, which are few, so that a scan is cheap. Only while the clock is behind
+	// it has all of them.
 	later map[*entry]struct{}
 }
 
@@ -40,7 +40,8 @@ func (q *sendQueue) promote(now time.Time) (next time.Time) {
 	return next
 }
 
-// hurry lets all waiting entries go now, except those whose wait is not for this side to cut short.
+// hurry makes waiting entries due at once, except where the receiver asked for the wait or the data is ahead of the
+// clock.
 func (q *sendQueue) hurry() {
 	for en := range q.later {
 		if !en.asked {

@@ -46,7 +46,7 @@ type Plan struct {
 	sampleAttrs       []attribute
 	resourceAttrs     []attribute
 	placement         map[string]place
-	movedToSample     bool // placement moves something that is derived
+	movedToSample     bool // the settings move a derived attribute of the resource, such as the pod's name, to the sample
 	fixed             map[string]profile.Value
 	fixedKeys         []string
 	traceID, spanID   reader

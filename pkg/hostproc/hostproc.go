@@ -32,6 +32,7 @@ type Process struct {
 // Limits of what a Resolver remembers, and of what it reads.
 const (
 	maxProcesses   = 32768
+	maxUnits       = 4096
 	maxExecutables = 16 // of one unit
 	maxName        = 128
 	maxPath        = 1024
@@ -97,7 +98,7 @@ func (r *Resolver) Lookup(p Process) Service {
 func (r *Resolver) bound(s Service) Service {
 	paths := r.executables[s.Name]
 	if paths == nil {
-		if len(r.executables) >= maxProcesses {
+		if len(r.executables) >= maxUnits {
 			clear(r.executables)
 		}
 		paths = map[string]bool{}

@@ -18,7 +18,7 @@ type unsettled struct {
 	fate    Fate   // of the stack, if that is not the one of key
 }
 
-// costUnsettled is that of an unsettled beside what its parts take, and of its entry in two windows.
+// costUnsettled is what an unsettled sample takes in memory beside the parts of its stack, with its entries in the two windows.
 const costUnsettled = 200
 
 func (u *unsettled) bytes() int64 {

@@ -22,13 +22,13 @@ const (
 // quarter of room, and of the slots of an index three eighths are taken just after it has grown.
 const (
 	costSlot      = 8 * 8 / 3
-	costString    = 5*16/4 + costSlot + 16 + 60 // an encoder keeps a second list, and a map
+	costString    = 5*16/4 + costSlot + 16 + 60 // the encoder holds the string a second time, in a list and a map
 	costMapping   = 200 + 2*140
 	costFunction  = 5*8/4 + costSlot + 2*4      // and an encoder's numbers
 	costLocation  = 5*(32+4)/4 + costSlot + 2*4 // the same
 	costAttribute = 5*48/4 + costSlot + 2*4     // the same
 	costStack     = 5*8/4 + costSlot + 2*4      // its place, its length, and an encoder's numbers
-	costSample    = 5*(16+2+2*8)/4 + costSlot   // and what two windows hold of it beside values
+	costSample    = 5*(16+2+2*8)/4 + costSlot   // with its entries in both windows, without the values
 	costValue     = 5 * 2 * 8 / 4               // of a sample, in two windows
 	costKey       = 12 * 8 / 3
 	// costProvisional is a key in the list of those to forget, which grows by a quarter.

@@ -41,10 +41,9 @@ func (p *programs) InstantiateImageOperator(gadgetCtx operators.GadgetContext, t
 	return p.ImageOperator.InstantiateImageOperator(gadgetCtx, target, layer, values)
 }
 
-// output has the name of Inspektor Gadget's operator that prints rows. Parameters go to operators by their
-// names, those of a client also to the server: so this one gets that one's --output, on either side. It
-// does nothing else, and keeps nobody from printing: the other one is not in the registry, the commands
-// that print add it by themselves.
+// output registers under the name of Inspektor Gadget's operator that prints rows, so that it is given that operator's
+// parameter --output, on the client and on the server. The real one still prints: commands add it directly, it is not in the
+// registry.
 type output struct{}
 
 func (output) Name() string               { return "cli" }

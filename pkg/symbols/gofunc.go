@@ -118,7 +118,7 @@ type goReader struct {
 
 // some reads up to n bytes at an offset in the part from begin to end of the table. They are valid until the next call.
 func (r *goReader) some(begin, end, off uint64, n int) ([]byte, error) {
-	end = min(end, r.goPlace.end-r.goPlace.offset)
+	end = min(end, r.end-r.offset)
 	if begin > end || off >= end-begin {
 		return nil, errGoFunc
 	}
@@ -127,7 +127,7 @@ func (r *goReader) some(begin, end, off uint64, n int) ([]byte, error) {
 		r.buf = make([]byte, n)
 	}
 	b := r.buf[:n]
-	return b, r.at(b, r.goPlace.offset+begin+off)
+	return b, r.at(b, r.offset+begin+off)
 }
 
 // text reads a text that ends with a zero byte, and returns "" for one that is longer than limit.
@@ -169,7 +169,7 @@ func (r *goReader) values(off uint32) (goPairs, error) {
 
 // function reads the i-th function, whose code has that many bytes.
 func (r *goReader) function(i, size uint32) (*goFunc, error) {
-	table := r.goPlace.end - r.goPlace.offset
+	table := r.end - r.offset
 	width := r.width()
 	b, err := r.some(r.program, table, (2*uint64(i)+1)*width, int(width))
 	switch {

@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"fmt"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -56,7 +57,7 @@ func objectsOf(t *testing.T, archive string) []*ebpf.CollectionSpec {
 	var objects []*ebpf.CollectionSpec
 	for r := tar.NewReader(file); ; {
 		_, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return objects
 		}
 		require.NoError(t, err)

@@ -5,8 +5,8 @@ package gadgets
 import (
 	"archive/tar"
 	"bytes"
-	"fmt"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"

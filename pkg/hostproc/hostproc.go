@@ -1,6 +1,7 @@
 // Package hostproc tells which service a process outside containers belongs to: the systemd unit that it runs in, or
-// else its executable. It reads /proc/PID/cgroup and the link /proc/PID/exe, each once per process, and nothing of the
-// process's memory or files.
+// else its executable. The unit comes from the ID of the process's control group, which is resolved once per group, or
+// else from /proc/PID/cgroup; the executable from the link /proc/PID/exe. Both are read once per process, and nothing of
+// the process's memory or files.
 package hostproc
 
 import (
@@ -18,15 +19,16 @@ type Service struct {
 	// Name is that of the unit, without its suffix, or of the executable.
 	Name string
 	// Executable and Path are the name and the path of the process's executable, as the process sees it. They
-	// are empty for the executables of a unit that has too many.
+	// are empty for the executables of a unit that has too many, and for a process that was gone.
 	Executable, Path string
 }
 
 // Process identifies a process. A PID is used again: the inode of the executable makes that rare to go unseen, and
-// may be 0.
+// may be 0. Cgroup is the ID of the control group in the unified hierarchy, or 0 where it is not known.
 type Process struct {
-	PID   uint32
-	Inode uint64
+	PID    uint32
+	Inode  uint64
+	Cgroup uint64
 }
 
 // Limits of what a Resolver remembers, and of what it reads.
@@ -41,7 +43,8 @@ const (
 
 // Resolver remembers the services of processes. It is safe for concurrent use.
 type Resolver struct {
-	proc string
+	proc   string
+	groups *groups
 
 	epoch atomic.Uint32
 
@@ -58,18 +61,22 @@ type entry struct {
 // keep is for how many calls of Age an entry stands: then a PID may be another process's.
 const keep = 6
 
-// Age tells that some seconds have passed.
-func (r *Resolver) Age() { r.epoch.Add(1) }
+// Age tells that some seconds have passed. Where control groups cannot be opened by ID it reads which there are, if one
+// was asked for that is not known: that takes some ten milliseconds for a thousand of them.
+func (r *Resolver) Age() { r.groups.age(r.epoch.Add(1)) }
 
-// New returns a Resolver for the processes below root/proc; root is empty or "/" outside containers.
+// New returns a Resolver for the processes below root/proc and the control groups in root/sys/fs/cgroup; root is
+// empty or "/" outside containers.
 func New(root string) *Resolver {
 	return &Resolver{
-		proc: filepath.Join("/", root, "proc"), known: map[Process]entry{}, executables: map[string]map[string]bool{},
+		proc: filepath.Join("/", root, "proc"), groups: newGroups(unified(root)),
+		known: map[Process]entry{}, executables: map[string]map[string]bool{},
 	}
 }
 
-// Lookup returns the service of a process. A process that is asked for the first time is looked up in /proc, which
-// takes some ten microseconds; one that is gone by then is not known. It does not allocate for one that is known.
+// Lookup returns the service of a process. A process that is asked for the first time is looked up, which takes some
+// ten microseconds; of one that is gone by then the unit is known if the ID of its control group tells it, and else
+// nothing. It does not allocate for one that is known.
 func (r *Resolver) Lookup(p Process) Service {
 	epoch := r.epoch.Load()
 	r.mu.RLock()
@@ -78,8 +85,8 @@ func (r *Resolver) Lookup(p Process) Service {
 	if ok && epoch-old.epoch < keep {
 		return old.service
 	}
-	s := r.read(p.PID)
-	if s.Name == "" {
+	s := r.read(p, epoch)
+	if s.Path == "" && old.service.Name != "" {
 		s = old.service // gone, and its last rows come after it
 	}
 	r.mu.Lock()
@@ -96,6 +103,9 @@ func (r *Resolver) Lookup(p Process) Service {
 
 // bound leaves out the executable of a unit that has shown many: each makes a resource of its own.
 func (r *Resolver) bound(s Service) Service {
+	if s.Path == "" {
+		return s
+	}
 	paths := r.executables[s.Name]
 	if paths == nil {
 		if len(r.executables) >= maxUnits {
@@ -111,20 +121,23 @@ func (r *Resolver) bound(s Service) Service {
 	return s
 }
 
-func (r *Resolver) read(pid uint32) Service {
-	if pid == 0 {
+func (r *Resolver) read(p Process, epoch uint32) Service {
+	if p.PID == 0 {
 		return Service{}
 	}
-	dir := filepath.Join(r.proc, strconv.FormatUint(uint64(pid), 10))
+	unit, found := r.groups.unit(p.Cgroup, epoch)
+	dir := filepath.Join(r.proc, strconv.FormatUint(uint64(p.PID), 10))
 	path, err := os.Readlink(filepath.Join(dir, "exe"))
 	if err != nil || path == "" {
-		return Service{} // gone, or a thread of the kernel
+		return Service{Name: unit} // gone, or a thread of the kernel
 	}
 	path = clean(strings.TrimSuffix(path, " (deleted)"), maxPath)
 	s := Service{Executable: clean(filepath.Base(path), maxName), Path: path}
-	s.Name = s.Executable
-	if unit := Unit(readCgroup(filepath.Join(dir, "cgroup"))); unit != "" {
-		s.Name = clean(unit, maxName)
+	if !found {
+		unit = clean(Unit(readCgroup(filepath.Join(dir, "cgroup"))), maxName)
+	}
+	if s.Name = unit; s.Name == "" {
+		s.Name = s.Executable
 	}
 	return s
 }

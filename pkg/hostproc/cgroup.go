@@ -1,0 +1,191 @@
+package hostproc
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits of what is remembered of control groups, and of one walk through them.
+const (
+	maxGroups  = 16384
+	maxEntries = 1 << 20 // files and folders
+)
+
+// handleKernfs is FILEID_KERNFS of the kernel's include/linux/exportfs.h: the handle of a control group's folder is its
+// ID, which is the folder's inode, too.
+const handleKernfs = 0xfe
+
+// rootGroup is the ID of the root. It says nothing: on a machine with version 1, all are in there.
+const rootGroup = 1
+
+// groups tells the systemd unit of a control group by its ID in the unified hierarchy. An ID is not used again, so what
+// is found stands. It is safe for concurrent use.
+type groups struct {
+	mount string // of the unified hierarchy; empty where there is none
+
+	mu      sync.Mutex
+	handles bool // whether folders can be opened by ID, which takes CAP_DAC_READ_SEARCH
+	missing bool // something was asked for that the last walk has not found
+	known   map[uint64]group
+}
+
+type group struct {
+	unit  string
+	found bool
+	epoch uint32 // when it was looked for
+}
+
+// newGroups returns the groups below a folder, which is a mount of the unified hierarchy or is empty.
+func newGroups(mount string) *groups {
+	g := &groups{mount: mount, known: map[uint64]group{}}
+	if mount == "" {
+		return g
+	}
+	var root unix.Stat_t
+	if err := unix.Stat(mount, &root); err == nil {
+		_, err = openGroup(mount, root.Ino)
+		g.handles = err == nil
+	}
+	if !g.handles {
+		g.walk(0)
+	}
+	return g
+}
+
+// unified returns where the unified hierarchy is mounted below root: alone, or next to those of version 1.
+func unified(root string) string {
+	for _, dir := range []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"} {
+		var fs unix.Statfs_t
+		dir = filepath.Join("/", root, dir)
+		if unix.Statfs(dir, &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
+			return dir
+		}
+	}
+	return ""
+}
+
+// unit returns the systemd unit of a group, which is empty for a group of none. It is not found where the ID is 0, the
+// root's, or of a group that is gone, or where only the next walk will tell. One that is not known takes some ten
+// microseconds.
+func (g *groups) unit(id uint64, epoch uint32) (unit string, found bool) {
+	if id == 0 || id == rootGroup || g.mount == "" {
+		return "", false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	old, ok := g.known[id]
+	if ok && (old.found || epoch-old.epoch < keep) {
+		return old.unit, old.found
+	}
+	e := group{epoch: epoch}
+	if g.handles {
+		path, err := openGroup(g.mount, id)
+		switch {
+		case err == nil:
+			e = named(path, epoch)
+		case errors.Is(err, unix.EPERM): // since the start, as by a profile of seccomp
+			g.handles = false
+		}
+	}
+	g.missing = g.missing || !g.handles
+	g.put(id, e)
+	return e.unit, e.found
+}
+
+// put remembers a group. The caller holds the lock.
+func (g *groups) put(id uint64, e group) {
+	if len(g.known) >= maxGroups {
+		clear(g.known) // those that are asked for again are looked up again
+	}
+	g.known[id] = e
+}
+
+// age looks for groups that were asked for and could not be opened, all in one walk.
+func (g *groups) age(epoch uint32) {
+	g.mu.Lock()
+	missing := g.missing
+	g.missing = false
+	g.mu.Unlock()
+	if missing {
+		g.walk(epoch)
+	}
+}
+
+// named is a group with the given path.
+func named(path string, epoch uint32) group {
+	return group{unit: strings.Clone(clean(Unit(path), maxName)), found: true, epoch: epoch}
+}
+
+// openGroup returns the path of a group below the mount.
+func openGroup(mount string, id uint64) (string, error) {
+	at, err := unix.Open(mount, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(at)
+	fd, err := unix.OpenByHandleAt(at, unix.NewFileHandle(handleKernfs, binary.NativeEndian.AppendUint64(nil, id)), unix.O_PATH|unix.O_CLOEXEC)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	return strings.TrimSuffix(strings.TrimPrefix(path, mount), " (deleted)"), err
+}
+
+// walk reads which groups there are, those nearest the root first: whoever may make groups makes them below their own.
+func (g *groups) walk(epoch uint32) {
+	found := map[uint64]group{}
+	entries := 0
+	for queue := []string{"/"}; len(queue) > 0; queue = queue[1:] {
+		entries += readGroups(filepath.Join(g.mount, queue[0]), maxEntries-entries, func(name string, id uint64) {
+			if path := filepath.Join(queue[0], name); len(found) < maxGroups && len(path) <= maxPath {
+				found[id] = named(path, epoch)
+				queue = append(queue, path)
+			}
+		})
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, e := range found {
+		if old, ok := g.known[id]; !ok || !old.found {
+			g.put(id, e)
+		}
+	}
+}
+
+// readGroups calls add for the folders in a folder, with their inodes, and returns how many entries it has read: some
+// hundred more than most at the utmost.
+func readGroups(dir string, most int, add func(name string, id uint64)) int {
+	f, err := os.Open(dir)
+	if err != nil {
+		return 1 // gone
+	}
+	defer f.Close()
+	n := 1
+	for n < most {
+		list, err := f.ReadDir(256)
+		n += len(list)
+		for _, e := range list {
+			if !e.IsDir() {
+				continue
+			}
+			if info, err := e.Info(); err == nil {
+				if st, ok := info.Sys().(*syscall.Stat_t); ok {
+					add(e.Name(), st.Ino)
+				}
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	return n
+}

@@ -19,13 +19,38 @@
 const volatile bool include_host = false;
 GADGET_PARAM(include_host);
 
-/* Nothing that differs between the threads of a process: it can be part of a key. */
+/*
+ * The ID of a control group in the unified hierarchy, 0 where it is not known. The
+ * operator names the systemd unit of a process by it, also when that is gone, and
+ * hides the field.
+ */
+typedef __u64 profiles_cgroup_id;
+
+/*
+ * Nothing that differs between the threads of a process but their names: it can be
+ * part of a key.
+ */
 struct profiles_process {
 	gadget_comm comm[TASK_COMM_LEN];
 	gadget_pid pid;
 	gadget_uid uid;
 	gadget_mntns_id mntns_id;
+	profiles_cgroup_id cgroup_id;
 };
+
+/*
+ * The control group of a thread's process. Threads can be spread over groups of
+ * their own below that one: dom_cgrp is the same for all. Before Linux 5.5 the ID
+ * was no number.
+ */
+static __always_inline profiles_cgroup_id cgroup_id_of(struct task_struct *task)
+{
+	if (!bpf_core_field_exists(struct task_struct, cgroups) ||
+	    !bpf_core_field_exists(struct cgroup, dom_cgrp) ||
+	    !bpf_core_field_exists(struct kernfs_node, id))
+		return 0;
+	return task->cgroups->dfl_cgrp->dom_cgrp->kn->id;
+}
 
 /*
  * Fills in the process of a thread. The verifier has to know what task is, as it
@@ -37,6 +62,7 @@ static __always_inline void fill_process_from(struct task_struct *task,
 	proc->pid = task->tgid;
 	proc->uid = task->cred->uid.val;
 	proc->mntns_id = task->nsproxy->mnt_ns->ns.inum;
+	proc->cgroup_id = cgroup_id_of(task);
 	/* What follows the name's end must be the same each time. */
 	__builtin_memset(proc->comm, 0, sizeof(proc->comm));
 	bpf_probe_read_kernel_str(proc->comm, sizeof(proc->comm), task->comm);

@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 )
@@ -12,6 +13,7 @@ import (
 type hostReader struct {
 	services   *hostproc.Resolver
 	pid, inode reader // of the process, and of its executable
+	cgroup     reader // the ID of its control group
 }
 
 // hosts finds the fields that tell the process of a row.
@@ -33,7 +35,22 @@ func (c *compiler) hosts() {
 	}
 	if h.pid.acc != nil {
 		h.services = c.o.Hosts
+		h.cgroup = c.cgroup()
 	}
+}
+
+// cgroup finds the ID of a row's control group: the first field of its type.
+func (c *compiler) cgroup() reader {
+	for _, acc := range c.ds.GetFieldsWithTag(cgroupTag) {
+		switch {
+		case datasource.FieldFlagUnreferenced.In(acc.Flags()):
+		case acc.Type() != api.Kind_Uint64:
+			c.warnf("the control group %q is ignored: it is no 64-bit number: declare it as \"typedef __u64 profiles_cgroup_id\"", acc.FullName())
+		default:
+			return newReader(c.ds, acc)
+		}
+	}
+	return reader{}
 }
 
 // onHost tells whether the row has nothing of a container.
@@ -54,7 +71,10 @@ func (p *Plan) hostService(d datasource.Data) hostproc.Service {
 	if p.hosts.services == nil {
 		return hostproc.Service{}
 	}
-	return p.hosts.services.Lookup(hostproc.Process{PID: uint32(p.hosts.pid.number(d)), Inode: p.hosts.inode.number(d)})
+	h := &p.hosts
+	return h.services.Lookup(hostproc.Process{
+		PID: uint32(h.pid.number(d)), Inode: h.inode.number(d), Cgroup: h.cgroup.number(d),
+	})
 }
 
 // hostKey makes the rows of the services outside containers distinct.

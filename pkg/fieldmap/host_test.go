@@ -2,12 +2,16 @@ package fieldmap
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
@@ -72,4 +76,49 @@ func TestHostServices(t *testing.T) {
 	one := compile(t, s, o)
 	require.Equal(t, "host", name(one.Resource(nginx), "service.name"))
 	require.False(t, one.Resource(nginx).Host)
+}
+
+// TestHostServiceByControlGroup: the control group in a row tells the unit of a process that is gone. What is in a
+// container stays what it is.
+func TestHostServiceByControlGroup(t *testing.T) {
+	mount := "/sys/fs/cgroup"
+	if _, err := os.Stat(mount + "/cgroup.procs"); err != nil {
+		mount += "/unified" // next to those of version 1
+	}
+	unit := filepath.Join(mount, "fieldmap-test.service")
+	if err := os.Mkdir(unit, 0o755); err != nil {
+		t.Skipf("no control group can be made here: %v", err)
+	}
+	defer func() { require.NoError(t, os.Remove(unit)) }()
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(unit, &st))
+
+	make := func(kind api.Kind, size uint32) *source {
+		members := append(idMembers(), &member{name: "own_cgroup", kind: kind, size: size, tags: []string{cgroupTag}, parent: -1})
+		return newSource(t, "samples", idMetadata, append(members, processMembers(len(members))...)...).enrich()
+	}
+	o := idOptions(t, &functions{})
+	o.Hosts = hostproc.New("")
+	name := func(s *source, p *Plan, more map[string]any) string {
+		row := map[string]any{"proc.pid": uint32(1 << 30), "own_cgroup": st.Ino} // no such process
+		maps.Copy(row, more)
+		v, _ := p.Resource(s.row(row)).Get("service.name")
+		return v.AsString()
+	}
+	s := make(api.Kind_Uint64, 8)
+	p := compile(t, s, o)
+	require.Equal(t, "fieldmap-test", name(s, p, nil))
+	require.Equal(t, "host", name(s, p, map[string]any{"own_cgroup": uint64(0)}))
+	require.Equal(t, "web", name(s, p, map[string]any{"runtime.containerName": "web"}))
+	unitRow, other := s.row(map[string]any{"proc.pid": uint32(1 << 30), "own_cgroup": st.Ino}), s.row(map[string]any{"proc.pid": uint32(1 << 30)})
+	unitKey, _ := p.Keys(unitRow)
+	otherKey, _ := p.Keys(other)
+	require.NotEqual(t, unitKey, otherKey)
+	require.Zero(t, testing.AllocsPerRun(10, func() { p.Keys(unitRow) }))
+
+	var warned func() []string
+	o.Logger, warned = recorder()
+	s = make(api.Kind_Uint32, 4)
+	require.Equal(t, "host", name(s, compile(t, s, o), map[string]any{"own_cgroup": uint32(st.Ino)}))
+	require.Contains(t, strings.Join(warned(), "\n"), `the control group "own_cgroup" is ignored`)
 }

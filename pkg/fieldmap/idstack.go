@@ -20,9 +20,9 @@ func HasIDs(ds datasource.DataSource) bool {
 }
 
 // Present settles what columns and JSON show of a data source of this project's headers (gadgets/include):
-// nothing of the stacks by ID, which only this package reads, and of a user stack its text.
+// nothing of the stacks by ID and of control groups, which only this package reads, and of a user stack its text.
 func Present(ds datasource.DataSource) {
-	for _, tag := range []string{kernelIDTag, userIDTag, stackKeyTag} {
+	for _, tag := range []string{kernelIDTag, userIDTag, stackKeyTag, cgroupTag} {
 		for _, acc := range ds.GetFieldsWithTag(tag) {
 			for _, f := range append(acc.SubFields(), acc) {
 				f.SetHidden(true, false)

@@ -55,9 +55,10 @@ func idGadget(t testing.TB, metadata string) *source {
 // The fields of stacks by ID are for this package alone: no column shows them, and no JSON.
 func TestPresent(t *testing.T) {
 	members := append(idMembers(), &member{name: "user_stack_key", kind: api.Kind_Uint64, size: 8, tags: []string{stackKeyTag}, parent: -1})
-	process := &member{name: "proc", kind: api.Kind_Bytes, size: 20, tags: []string{processTag}, parent: -1}
+	process := &member{name: "proc", kind: api.Kind_Bytes, size: 28, tags: []string{processTag}, parent: -1}
 	members = append(members, process, &member{name: "comm", kind: api.Kind_String, size: 16, parent: len(members)},
-		&member{name: "pid", kind: api.Kind_Uint32, size: 4, parent: len(members)})
+		&member{name: "pid", kind: api.Kind_Uint32, size: 4, parent: len(members)},
+		&member{name: "cgroup_id", kind: api.Kind_Uint64, size: 8, tags: []string{cgroupTag}, parent: len(members)})
 	src := newSource(t, "samples", idMetadata, append(members, userStackMembers("user_stack_raw", len(members))...)...).formatUserStack("user_stack_raw")
 	symbols := src.GetField("user_stack_raw.symbols")
 	symbols.SetHidden(true, false)
@@ -66,12 +67,12 @@ func TestPresent(t *testing.T) {
 
 	hidden := map[string]bool{}
 	for _, f := range src.Fields() {
-		ours := strings.HasPrefix(f.FullName, "kern_stack_id") || strings.HasPrefix(f.FullName, "user_stack_id") || f.FullName == "user_stack_key"
+		ours := strings.HasPrefix(f.FullName, "kern_stack_id") || strings.HasPrefix(f.FullName, "user_stack_id") || f.FullName == "user_stack_key" || f.FullName == "proc.cgroup_id"
 		hidden[f.FullName] = datasource.FieldFlagHidden.In(f.Flags)
 		require.Equal(t, ours, f.Annotations["json.skip"] == "true", f.FullName)
 		require.False(t, ours && !hidden[f.FullName], f.FullName)
 	}
-	require.Subset(t, hidden, map[string]bool{"proc": true, "proc.comm": false, "proc.pid": false, "samples": false, "user_stack_raw.symbols": false})
+	require.Subset(t, hidden, map[string]bool{"proc": true, "proc.comm": false, "proc.pid": false, "proc.cgroup_id": true, "samples": false, "user_stack_raw.symbols": false})
 	require.False(t, HasIDs(newSource(t, "samples", idMetadata, &member{name: "samples", kind: api.Kind_Uint64, size: 8, parent: -1})))
 }
 

@@ -26,6 +26,7 @@ const (
 	// Types that go with them: see gadgets/include.
 	stackKeyTag = "type:profiles_stack_key"
 	processTag  = "type:profiles_process"
+	cgroupTag   = "type:profiles_cgroup_id"
 
 	// kernelTargetAnnotation names the field that IG formats a kernel stack into.
 	kernelTargetAnnotation = "ebpf.formatter.kstack"

@@ -1,0 +1,59 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// unified returns where the unified hierarchy of control groups is mounted.
+func unified(t *testing.T) string {
+	t.Helper()
+	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		var fs unix.Statfs_t
+		if unix.Statfs(dir, &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
+			return dir
+		}
+	}
+	t.Skip("no cgroup2 is mounted here")
+	return ""
+}
+
+// TestUnitOfShortProcesses: a unit's processes that have ended before their first row comes are its service, and not
+// the host's. They have no executable any more, which is what tells them from those that were found in /proc.
+func TestUnitOfShortProcesses(t *testing.T) {
+	needRoot(t)
+	unit := filepath.Join(unified(t), "demo-test.service")
+	require.NoError(t, os.Mkdir(unit, 0o755))
+	t.Cleanup(func() { require.NoError(t, os.Remove(unit)) })
+	for _, g := range []string{"profile_cpu", "profile_offcpu", "profile_pagefault"} {
+		t.Run(g, func(t *testing.T) {
+			brief := launch(t, &unix.SysProcAttr{Setsid: true}, compile(t, "brief"), filepath.Join(unit, "cgroup.procs"))
+			r, err := export(t, options{name: g + "-unit", image: importGadget(t, g), seconds: 3, flags: []string{"--comm=brief-child"},
+				until: func(samples []receiver.Sample) bool { return len(of(samples, "brief-child")) > 0 }})
+			require.NoError(t, err)
+			r.requireSound(t)
+			require.NotContains(t, string(r.printed), "cgroup_id", "what is not for readers")
+			longest := strings.TrimSpace(brief.stop(t))
+			gone, there := 0, 0
+			for _, s := range r.of("brief-child") {
+				require.Equal(t, "demo-test", s.Service)
+				if s.Resource["process.executable.name"] == "" {
+					gone++
+				} else {
+					there++
+				}
+			}
+			t.Logf("samples of processes that were gone: %d, that still ran: %d; the longest took %s ms", gone, there, longest)
+			require.NotZero(t, gone)
+		})
+	}
+}

@@ -73,7 +73,7 @@ func unified(root string) string {
 }
 
 // unit returns the systemd unit of a group, which is empty for a group of none. It is not found where the ID is 0, the
-// root's, or of a group that is gone, or where only the next walk will tell. One that is not known takes some ten
+// root's, or of a group that is gone or outside of the mount, or where only the next walk will tell. One that is not known takes some ten
 // microseconds.
 func (g *groups) unit(id uint64, epoch uint32) (unit string, found bool) {
 	if id == 0 || id == rootGroup || g.mount == "" {
@@ -89,6 +89,7 @@ func (g *groups) unit(id uint64, epoch uint32) (unit string, found bool) {
 	if g.handles {
 		path, err := openGroup(g.mount, id)
 		switch {
+		case err == nil && strings.Trim(path, "/") == "": // outside of the mount, which is of a part of the tree
 		case err == nil:
 			e = named(path, epoch)
 		case errors.Is(err, unix.EPERM): // since the start, as by a profile of seccomp

@@ -2,7 +2,9 @@ package hostproc
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,7 +34,7 @@ func TestGroups(t *testing.T) {
 	process(t, root, 11, "/usr/bin/cc1", "0::/x.service\n")
 	process(t, root, 12, "/usr/bin/late", "0::/system.slice/late.service\n")
 	r := New(root)
-	require.Empty(t, r.groups.mount, "no cgroup2 there")
+	require.Equal(t, unified(""), r.groups.mount, "no cgroup2 below the root")
 	r.groups = newGroups(mount)
 	require.False(t, r.groups.handles)
 
@@ -145,4 +147,38 @@ func TestRealGroup(t *testing.T) {
 	require.Equal(t, "demo-test", name, "it is kept")
 	_, found := newGroups(mount).unit(id, 0)
 	require.False(t, found)
+}
+
+// TestGroupOutsideOfTheMount: a container without the node's /sys/fs/cgroup has a mount of its own part of the tree. What
+// is not in there has no path, and is not known: /proc tells.
+func TestGroupOutsideOfTheMount(t *testing.T) {
+	const variable = "HOSTPROC_OUTSIDE"
+	if id, err := strconv.ParseUint(os.Getenv(variable), 10, 64); err == nil { // in a namespace of its own
+		mount := t.TempDir()
+		require.NoError(t, unix.Mount("cgroup2", mount, "cgroup2", 0, ""))
+		defer func() { require.NoError(t, unix.Unmount(mount, 0)) }()
+		_, found := newGroups(mount).unit(id, 0)
+		require.False(t, found)
+		unit, found := newGroups(mount).unit(makeGroup(t, mount, "inner.service"), 0)
+		require.True(t, found)
+		require.Equal(t, "inner", unit)
+		require.NoError(t, os.Remove(filepath.Join(mount, "inner.service")))
+		return
+	}
+	mount := unified("")
+	if mount == "" || os.Geteuid() != 0 {
+		t.Skip("no cgroup2 is mounted here, or not for this user")
+	}
+	pod, unit := filepath.Join(mount, "hostproc-test-pod"), filepath.Join(mount, "hostproc-test.service")
+	id := makeGroup(t, mount, "hostproc-test.service")
+	makeGroup(t, mount, "hostproc-test-pod")
+	defer func() {
+		require.NoError(t, os.Remove(pod))
+		require.NoError(t, os.Remove(unit))
+	}()
+	cmd := exec.Command("sh", "-c", `echo 0 >"$1/cgroup.procs" && exec unshare --cgroup --mount "$2" -test.run='^TestGroupOutsideOfTheMount$'`,
+		"sh", pod, os.Args[0])
+	cmd.Env = append(os.Environ(), variable+"="+strconv.FormatUint(id, 10))
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }

@@ -65,11 +65,16 @@ const keep = 6
 // was asked for that is not known: that takes some ten milliseconds for a thousand of them.
 func (r *Resolver) Age() { r.groups.age(r.epoch.Add(1)) }
 
-// New returns a Resolver for the processes below root/proc and the control groups in root/sys/fs/cgroup; root is
-// empty or "/" outside containers.
+// New returns a Resolver for the processes below root/proc and the control groups in root/sys/fs/cgroup, or where that
+// is not there in /sys/fs/cgroup, where a daemon in a container has those of its node; root is empty or "/" outside
+// containers.
 func New(root string) *Resolver {
+	mount := unified(root)
+	if mount == "" {
+		mount = unified("")
+	}
 	return &Resolver{
-		proc: filepath.Join("/", root, "proc"), groups: newGroups(unified(root)),
+		proc: filepath.Join("/", root, "proc"), groups: newGroups(mount),
 		known: map[Process]entry{}, executables: map[string]map[string]bool{},
 	}
 }

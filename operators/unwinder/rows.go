@@ -166,7 +166,7 @@ func (r *rows) add(s *wire.Sample, n uint64) bool {
 		if len(r.sums) >= maxRows {
 			return false
 		}
-		r.want(s.Stack)
+		r.want(s)
 	}
 	r.sums[k] = have + n
 	return true
@@ -275,7 +275,7 @@ func (r *rows) frame(f *wire.Frame) (out profile.Frame, pending bool) {
 	}
 	if out.Name == "" {
 		var symbol symbols.Symbol
-		symbol, pending = r.names.lookup(m.File, f.Address)
+		symbol, pending = r.names.lookup(m.File, nil, f.Address)
 		out.Name, out.File, out.Line = symbol.Name, symbol.File, int64(symbol.Line)
 	}
 	out.Mapping = profile.Mapping{
@@ -287,11 +287,11 @@ func (r *rows) frame(f *wire.Frame) (out profile.Frame, pending bool) {
 	return out, pending
 }
 
-// want has the files of a stack read, so that their names are there when the rows are handed on.
-func (r *rows) want(s *wire.Stack) {
-	for _, f := range s.Frames {
+// want has the files of a sample's stack read, so that their names are there when the rows are handed on.
+func (r *rows) want(s *wire.Sample) {
+	for _, f := range s.Stack.Frames {
 		if f.Function == "" && f.Mapping != nil && f.Mapping.File != nil {
-			r.names.lookup(f.Mapping.File, f.Address)
+			r.names.lookup(f.Mapping.File, s.Proc, f.Address)
 		}
 	}
 }
@@ -305,7 +305,7 @@ func (r *rows) format(s *wire.Stack) string {
 		m := f.Mapping
 		inFile := m != nil && m.File != nil
 		if name == "" && inFile {
-			symbol, _ := r.names.lookup(m.File, f.Address)
+			symbol, _ := r.names.lookup(m.File, nil, f.Address)
 			name = wire.Clean(stack.Demangle(symbol.Name))
 		}
 		switch {

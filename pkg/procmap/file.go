@@ -37,6 +37,9 @@ type fileKey struct {
 	inode      uint64
 	generation uint64 // 0: not told
 	path       string
+	// Of one that File was asked for. Its dev is not known before it is opened.
+	told    uint64
+	version [16]byte
 }
 
 func newFileKey(major, minor uint32, inode uint64, path string) fileKey {
@@ -69,10 +72,12 @@ const (
 	perfMap
 )
 
-// holder is a process that has mapped a file, and where.
+// holder is a process that has mapped a file, and where. It had at the time seen, in nanoseconds since boot: a process
+// that has begun since then has its number only.
 type holder struct {
 	pid        uint32
 	start, end uint64
+	seen       uint64
 }
 
 // intern returns the file of a key. Under r.mu.
@@ -278,12 +283,29 @@ func (f *File) Root() (*os.File, error) {
 		if h.pid == 0 {
 			continue
 		}
-		path := f.r.proc + "/" + strconv.FormatUint(uint64(h.pid), 10) + "/root"
-		if fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
-			return os.NewFile(uintptr(fd), path), nil
+		if root, err := f.r.openRoot(h); err == nil {
+			return root, nil
 		}
 	}
 	return nil, errors.New("no process that has mapped it is there any more")
+}
+
+// openRoot opens the root folder of a process.
+func (r *Resolver) openRoot(h holder) (*os.File, error) {
+	path := r.proc + "/" + strconv.FormatUint(uint64(h.pid), 10)
+	dir, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening a process: %w", err)
+	}
+	defer unix.Close(dir)
+	if start, err := began(dir); err != nil || start > h.seen {
+		return nil, errOther
+	}
+	root, err := unix.Openat(dir, "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening the root of a process: %w", err)
+	}
+	return os.NewFile(uintptr(root), path+"/root"), nil
 }
 
 // open opens what is mapped.
@@ -297,9 +319,15 @@ func (r *Resolver) open(key *fileKey, holders []holder) (*os.File, *unix.Stat_t,
 		if err != nil {
 			continue // it has ended
 		}
-		f, st, err := r.openMapped(dir, key, h)
+		own := *key
+		err = own.settle(dir, &h)
+		var f *os.File
+		var st *unix.Stat_t
+		if err == nil {
+			f, st, err = r.openMapped(dir, &own, h)
+		}
 		if err != nil {
-			f, st, err = r.openIn(dir, key)
+			f, st, err = r.openIn(dir, &own)
 		}
 		unix.Close(dir)
 		if err == nil {
@@ -394,6 +422,9 @@ func reopen(path int, key *fileKey) (*os.File, *unix.Stat_t, error) {
 	dev := device{unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))} //nolint:unconvert // types differ by architecture
 	// Devices without a disk of their own are numbered differently by stat.
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ino != key.inode || dev != key.dev && dev.major != 0 && key.dev.major != 0 {
+		return nil, nil, errOther
+	}
+	if key.told != 0 && dev.major != 0 && dev.told() != key.told {
 		return nil, nil, errOther
 	}
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)

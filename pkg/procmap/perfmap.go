@@ -14,8 +14,7 @@ import (
 // A JIT compiler can write what it has made to /tmp/perf-PID.map: in the process's own root, under the number that it
 // has in its own PID namespace.
 
-// perfMap returns what is known of the perf map of a life. Its holder's start is the latest time at which the process can
-// have begun, in nanoseconds since boot. Under r.mu.
+// perfMap returns what is known of the perf map of a life. Under r.mu.
 func (r *Resolver) perfMap(l *life, addr uint64) Place {
 	place := Place{State: Generated}
 	if l.perf == nil {
@@ -23,7 +22,7 @@ func (r *Resolver) perfMap(l *life, addr uint64) Place {
 		if latest == 0 {
 			latest = bootTime() // it has not ended
 		}
-		l.perf = &file{kind: perfMap, holders: [3]holder{{pid: l.pid, start: latest}}}
+		l.perf = &file{kind: perfMap, holders: [3]holder{{pid: l.pid, seen: latest}}}
 	}
 	f := l.perf
 	switch {
@@ -43,7 +42,7 @@ func (r *Resolver) identifyPerfMap(h holder, known *File) (*File, error) {
 		return nil, err
 	}
 	defer f.Close()
-	id := symbols.FileID{Dev: uint64(st.Dev), Inode: st.Ino, Process: h.start ^ uint64(h.pid)<<40 | 1} //nolint:unconvert // types differ by architecture
+	id := symbols.FileID{Dev: uint64(st.Dev), Inode: st.Ino, Process: h.seen ^ uint64(h.pid)<<40 | 1} //nolint:unconvert // types differ by architecture
 	if known != nil && known.ID == id {
 		return known, nil
 	}
@@ -58,7 +57,7 @@ func (r *Resolver) openPerfMap(h holder) (*os.File, *unix.Stat_t, error) {
 		return nil, nil, fmt.Errorf("opening a process: %w", err)
 	}
 	defer unix.Close(dir)
-	if start, err := began(dir); err != nil || start > h.start {
+	if start, err := began(dir); err != nil || start > h.seen {
 		return nil, nil, errOther
 	}
 	status, err := readAt(dir, "status", 16<<10)

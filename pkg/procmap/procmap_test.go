@@ -503,7 +503,7 @@ func TestPerfMap(t *testing.T) {
 		other, _, err := r.openPerfMap(h)
 		require.NoError(t, err)
 		require.NoError(t, other.Close())
-		_, _, err = r.openPerfMap(holder{pid: h.pid, start: 1})
+		_, _, err = r.openPerfMap(holder{pid: h.pid, seen: 1})
 		require.ErrorIs(t, err, errOther)
 		r.mu.Lock()
 		require.Equal(t, Place{State: Generated}, r.perfMap(&life{pid: h.pid, ended: true}, addr))

@@ -84,7 +84,7 @@ func (r *Resolver) readProcess(ctx context.Context, req request) {
 	from.ranges, from.shared, from.whole, from.readAt, from.exe = nil, false, true, begin, p.ExeInode
 	from.parent, from.depth = nil, 0
 	for _, a := range areas {
-		from.add(mapped{a.start, a.end, a.offset, r.intern(a.key, holder{from.pid, a.start, a.end})})
+		from.add(mapped{a.start, a.end, a.offset, r.intern(a.key, holder{from.pid, a.start, a.end, begin})})
 	}
 	if e == nil {
 		return

@@ -279,7 +279,7 @@ func (r *Resolver) happened(e *event) {
 	case recordComm:
 		r.history.exec(e.pid, e.time)
 	case recordMmap2:
-		f := r.intern(e.file, holder{e.pid, e.start, e.end})
+		f := r.intern(e.file, holder{e.pid, e.start, e.end, e.time})
 		r.history.mmap(e.pid, mapped{e.start, e.end, e.offset, f})
 		if f.checked == 0 && !f.queued { // it may be gone before anybody asks
 			r.check(f)

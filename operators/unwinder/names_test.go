@@ -1,0 +1,95 @@
+package unwinder
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// mappedFile is a file of this process, as the unwinder tells of it.
+func mappedFile(t *testing.T, path string) wire.File {
+	t.Helper()
+	maps, err := os.Open("/proc/self/maps")
+	require.NoError(t, err)
+	defer maps.Close()
+	lines := bufio.NewScanner(maps)
+	for lines.Scan() {
+		f := wire.File{Name: filepath.Base(path), Path: path, Proc: uint32(os.Getpid()), Hash: [16]byte{1}}
+		var flags string
+		var offset, major, minor uint64
+		if strings.HasSuffix(lines.Text(), " "+path) && strings.Contains(lines.Text(), " r-xp ") {
+			_, err := fmt.Sscanf(lines.Text(), "%x-%x %s %x %x:%x %d", &f.Low, &f.High, &flags, &offset, &major, &minor, &f.Inode)
+			require.NoError(t, err)
+			f.Device = major<<8 + minor
+			return f
+		}
+	}
+	t.Fatalf("%s is not mapped", path)
+	return wire.File{}
+}
+
+// opened counts this process's open files of an inode.
+func opened(t *testing.T, inode uint64) (n int) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, e := range entries {
+		var st unix.Stat_t
+		if unix.Stat("/proc/self/fd/"+e.Name(), &st) == nil && st.Ino == inode {
+			n++
+		}
+	}
+	return n
+}
+
+// A function of a file that a process has mapped gets its name, and the file does not stay open.
+func TestNames(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	file := mappedFile(t, exe)
+	address := uint64(reflect.ValueOf(TestNames).Pointer())
+	var shared sharedNames
+	n := shared.acquire()
+	defer shared.release()
+	require.Same(t, n, shared.acquire())
+	defer shared.release()
+
+	var symbol symbols.Symbol
+	require.Eventually(t, func() bool {
+		var pending bool
+		symbol, pending = n.lookup(&file, nil, address)
+		return !pending
+	}, 20*time.Second, 5*time.Millisecond)
+	require.Contains(t, symbol.Name, "TestNames")
+
+	other := file
+	other.Inode++
+	require.Eventually(t, func() bool {
+		var pending bool
+		symbol, pending = n.lookup(&other, &wire.Proc{PID: file.Proc}, address)
+		return !pending
+	}, 20*time.Second, 5*time.Millisecond)
+	require.Empty(t, symbol.Name, "another file of that path")
+
+	require.Eventually(t, func() bool { return opened(t, file.Inode) == 0 }, 30*time.Second, 100*time.Millisecond)
+	symbol, _ = n.lookup(&file, nil, address)
+	require.Contains(t, symbol.Name, "TestNames")
+
+	var none *names
+	symbol, pending := none.lookup(&file, nil, address)
+	require.False(t, pending)
+	require.Empty(t, symbol.Name)
+}

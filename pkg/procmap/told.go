@@ -1,0 +1,89 @@
+package procmap
+
+import "strings"
+
+// Mapping is where a process has mapped a file, as another program has seen it.
+type Mapping struct {
+	PID uint32
+	// Seen is a time at which it had, in nanoseconds since boot, 0 for now: a process that has begun since then has its number only.
+	Seen uint64
+	// Start and End are the addresses as the process has them, 0 where they are not known.
+	Start, End uint64
+}
+
+// Told is what another program tells of a file that processes have mapped.
+type Told struct {
+	// Device is major<<8 + minor of what /proc/PID/maps has: two devices can have the same.
+	Device, Inode uint64
+	// Path is as the process has it that was seen first.
+	Path string
+	// Version tells apart what was in the file at different times.
+	Version [16]byte
+}
+
+// File returns a file of which another program tells, for those who know it from there and not by Locate, with processes that
+// have mapped it: the first one counts most. With pending it may be there in a moment; without, there is none that can be read.
+func (r *Resolver) File(t Told, mapped ...Mapping) (file *File, pending bool) {
+	if t.Device == 0 || t.Inode == 0 || !strings.HasPrefix(t.Path, "/") {
+		return nil, false
+	}
+	key := newFileKey(0, 0, t.Inode, t.Path)
+	key.told, key.version = t.Device, t.Version
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.files[key]
+	for i := len(mapped) - 1; i >= 0; i-- {
+		m := &mapped[i]
+		if m.PID == 0 || f != nil && f.heldBy(m.PID) {
+			continue
+		}
+		h := holder{m.PID, m.Start, m.End, m.Seen}
+		if h.seen == 0 {
+			h.seen = bootTime()
+		}
+		f = r.intern(key, h)
+	}
+	switch {
+	case f == nil:
+		return nil, false
+	case f.known != nil:
+		return f.known, false
+	case f.failed && bootTime() < f.checked+retryFile:
+		return nil, false
+	}
+	r.check(f) // if there is too much to do, the next one asks again
+	return nil, f.kind == ordinary
+}
+
+// told is the device as Told has it.
+func (d device) told() uint64 { return uint64(d.major)<<8 + uint64(d.minor) }
+
+// heldBy tells whether a process is known to have mapped the file. Under Resolver.mu.
+func (f *file) heldBy(pid uint32) bool {
+	for i := range f.holders {
+		if f.holders[i].pid == pid {
+			return true
+		}
+	}
+	return false
+}
+
+// settle finds, for a file of which another program has told, what the process of a folder says of it: the device, by which
+// it is judged, its path there and where it is mapped. Of another file it changes nothing.
+func (k *fileKey) settle(dir int, h *holder) error {
+	if k.told == 0 {
+		return nil
+	}
+	text, err := readAt(dir, "maps", maxMaps)
+	if err != nil {
+		return err
+	}
+	for _, a := range parseMaps(text) {
+		if a.key.inode == k.inode && a.key.dev.told() == k.told && strings.HasPrefix(a.key.path, "/") {
+			k.dev, k.path = a.key.dev, a.key.path
+			h.start, h.end = a.start, a.end
+			return nil
+		}
+	}
+	return errOther
+}

@@ -1,0 +1,113 @@
+package procmap
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// findFile asks until it is known whether there is such a file.
+func findFile(t *testing.T, r *Resolver, told Told, mapped ...Mapping) *File {
+	t.Helper()
+	limit := time.After(20 * time.Second)
+	for {
+		changed := r.Changed()
+		f, pending := r.File(told, mapped...)
+		if !pending {
+			return f
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			t.Fatal("it is pending for ever")
+		}
+	}
+}
+
+// What another program tells of a file is enough to find it, and is not believed where it is wrong.
+func TestFile(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	content, err := os.ReadFile(sleep)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "nap")
+	require.NoError(t, os.WriteFile(path, content, 0o700))
+	_, p := start(t, path, "600")
+	own := areasOf(t, p.PID)[0]
+	told := Told{Device: own.key.dev.told(), Inode: own.key.inode, Path: own.key.path, Version: [16]byte{1}}
+	exact := Mapping{PID: p.PID, Start: own.start, End: own.end}
+
+	for name, mapped := range map[string][]Mapping{
+		"where it is mapped": {exact},
+		"by its path":        {{PID: p.PID}},
+		"one has ended":      {{PID: 1 << 30}, exact},
+		"none is told":       {{PID: 1 << 30}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := findFile(t, newResolver(t, Options{Unwatched: true}), told, mapped...)
+			require.NotNil(t, f)
+			require.Equal(t, path, f.Path)
+			require.Equal(t, own.key.inode, f.ID.Inode)
+			opened, err := f.Open()
+			require.NoError(t, err)
+			require.NoError(t, opened.Close())
+		})
+	}
+	for name, wrong := range map[string]Told{
+		"inode":        {Device: told.Device, Inode: told.Inode + 1, Path: path},
+		"no device":    {Inode: told.Inode, Path: path},
+		"no path":      {Device: told.Device, Inode: told.Inode},
+		"another file": {Device: told.Device, Inode: told.Inode, Path: sleep},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Nil(t, findFile(t, newResolver(t, Options{Unwatched: true}), wrong, Mapping{PID: uint32(os.Getpid())}))
+		})
+	}
+	r := newResolver(t, Options{Unwatched: true})
+	require.Nil(t, findFile(t, r, Told{Device: told.Device, Inode: told.Inode, Path: told.Path}), "nobody has mapped it")
+
+	// The root is that of a process only that had the file, not of one that has its number since.
+	f := findFile(t, r, told, exact)
+	root, err := f.Root()
+	require.NoError(t, err)
+	require.NoError(t, root.Close())
+	late := findFile(t, newResolver(t, Options{Unwatched: true}), told, Mapping{PID: p.PID, Seen: 1, Start: own.start, End: own.end})
+	require.NotNil(t, late)
+	_, err = late.Root()
+	require.ErrorContains(t, err, "no process")
+
+	// Written to in place, it is another version.
+	now := time.Now().Add(time.Hour)
+	require.NoError(t, os.Chtimes(path, now, now))
+	again := told
+	again.Version = [16]byte{2}
+	require.NotEqual(t, f.ID, findFile(t, r, again, exact).ID)
+	require.Equal(t, f.ID, findFile(t, r, told, exact).ID)
+}
+
+// A file whose device is one of a file system that may not answer is not opened by where it is mapped, whatever was told.
+func TestFileAvoided(t *testing.T) {
+	_, p := start(t, "sleep", "600")
+	own := areasOf(t, p.PID)[0]
+	key := newFileKey(0, 0, own.key.inode, "/elsewhere")
+	key.told = own.key.dev.told()
+	dir, err := os.Open(fmt.Sprintf("/proc/%d", p.PID))
+	require.NoError(t, err)
+	defer dir.Close()
+	h := holder{pid: p.PID}
+	require.NoError(t, key.settle(int(dir.Fd()), &h))
+	require.Equal(t, own.key.dev, key.dev, "as the process has it")
+	require.Equal(t, own.key.path, key.path)
+	require.Equal(t, []uint64{own.start, own.end}, []uint64{h.start, h.end})
+	r := bare()
+	r.avoid[own.key.dev] = verdict{avoid: true, until: time.Now().Add(time.Hour)}
+	_, _, err = r.openMapped(int(dir.Fd()), &key, h)
+	require.ErrorIs(t, err, errAvoided)
+	key.told++
+	require.ErrorIs(t, key.settle(int(dir.Fd()), &h), errOther)
+}

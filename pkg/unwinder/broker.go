@@ -21,8 +21,14 @@ const (
 	firstBackoff = 500 * time.Millisecond
 	maxBackoff   = time.Minute
 	steady       = time.Minute
-	// queued is how many batches wait for a subscriber, each of a quarter of a second.
-	queued = 16
+	// queued is how many batches wait for a subscriber, each of a quarter of a second, and queuedBytes what they may take
+	// together, by estimate, but for a single one.
+	queued      = 16
+	queuedBytes = 64 << 20
+	// flushRate is how many batches a second the program may write, which makes four: it works on what may be hostile. After
+	// a time in which nobody has read them, many come at once.
+	flushRate  = 20
+	flushBurst = 4096
 )
 
 // Log takes messages of the broker, for an operator: what has happened and what that means.
@@ -38,6 +44,7 @@ type Broker struct {
 
 	// The constants of these names, shorter in tests.
 	silence, firstBackoff, endTime time.Duration
+	flushBurst                     int
 
 	// avoid are processes whose files did not answer, and hung programs that cannot be ended: for the goroutine of supervise.
 	avoid avoid
@@ -55,7 +62,7 @@ type Broker struct {
 // New returns a broker that logs to log.
 func New(log Log) *Broker {
 	return &Broker{
-		path: find, log: log, silence: silence, firstBackoff: firstBackoff, endTime: endTime,
+		path: find, log: log, silence: silence, firstBackoff: firstBackoff, endTime: endTime, flushBurst: flushBurst,
 		subscribers: map[*Subscription]struct{}{},
 	}
 }
@@ -94,6 +101,7 @@ type Subscription struct {
 	settings Settings
 	first    chan error // the first run's fate
 	leaving  bool       // under b.mu: it wants no more than what is on its way
+	sizes    []int      // under b.mu: of the batches in c, the latest last; of some that were read, too
 
 	mu      sync.Mutex
 	overrun uint64
@@ -115,7 +123,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	c := make(chan Batch, queued)
 	sub := &Subscription{C: c, c: c, b: b, settings: s, first: make(chan error, 1)}
 	b.mu.Lock()
-	// One that is about to end must have ended.
+	// Nobody uses the present run any more: wait until it has ended, then start another.
 	for b.running != nil && b.users() == 0 {
 		running := b.running
 		b.mu.Unlock()
@@ -154,10 +162,20 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 			return nil, err
 		}
 	case <-ctx.Done():
-		sub.Close()
+		sub.leave() // nothing of it is wanted: the program ends meanwhile
 		return nil, ctx.Err()
 	}
 	return sub, nil
+}
+
+// leave ends the subscription without waiting for anything.
+func (s *Subscription) leave() {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	delete(s.b.subscribers, s)
+	if s.b.running != nil && s.b.users() == 0 {
+		s.b.wake()
+	}
 }
 
 // Close ends the subscription. The last one to go ends the program, and waits for that: all that it has taken is then in C, which
@@ -253,8 +271,12 @@ func (b *Broker) supervise(path string, running chan struct{}) {
 func (b *Broker) ended(fatal error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if fatal == nil && b.users() > 0 {
+	users := b.users()
+	if fatal == nil && users > 0 {
 		return false
+	}
+	if fatal != nil && b.hello && users > 0 { // those have been told that it works
+		defer b.log.Warnf("gadgets that run have no more samples (%d): %v", users, fatal)
 	}
 	b.tell(fatal)
 	b.running = nil
@@ -312,7 +334,6 @@ type run struct {
 func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 	if b.hung = slices.DeleteFunc(b.hung, (*process).gone); len(b.hung) >= maxHung {
 		err := fmt.Errorf("whole stacks are not taken any more: %d unwinders wait for file systems that do not answer, cannot be ended, and keep their memory in the kernel: mount | grep -e fuse -e nfs lists such, and those that answer again, or are unmounted with umount -f, let them end", len(b.hung))
-		b.log.Warnf("%v", err)
 		return ending{fatal: err}
 	}
 	p, err := launch(path, settings, b.avoid, b.said())
@@ -353,6 +374,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 	var taken, stuck uint64
 	var stuckSince time.Time
 	var reading reading
+	pace := newPace(b.flushBurst, heard)
 	for {
 		select {
 		case ev := <-events:
@@ -363,6 +385,11 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 				return ending{fatal: fmt.Errorf("whole stacks cannot be had on this machine: %s", ev.Refused)}
 			}
 			r.take(ev)
+			if ev.Flush != nil && !pace.take(heard) && why == "" {
+				why = fmt.Sprintf("it writes more than %d batches of samples a second, and may have been taken over by what it reads", flushRate)
+				p.kill()
+				go p.wait(b.endTime)
+			}
 		case err := <-broken:
 			if why == "" && errors.Is(err, wire.ErrProtocol) {
 				why = err.Error()
@@ -488,14 +515,29 @@ func (r *run) flush(f *wire.Flush) {
 		return
 	}
 	for s := range b.subscribers {
-		select {
-		case s.c <- Batch{Samples: f.Samples, Hz: r.hz}:
-		default:
+		if !s.deliver(Batch{Samples: f.Samples, Hz: r.hz}, f.Size) {
 			s.mu.Lock()
 			s.overrun += n
 			s.mu.Unlock()
 		}
 	}
+}
+
+// deliver hands on a batch of some bytes, or tells that too much waits already. The caller holds b.mu, and nobody else writes
+// to c.
+func (s *Subscription) deliver(batch Batch, size int) bool {
+	waiting := len(s.c)
+	s.sizes = append(s.sizes[:0], s.sizes[max(0, len(s.sizes)-waiting):]...)
+	total := size
+	for _, n := range s.sizes {
+		total += n
+	}
+	if waiting == cap(s.c) || waiting > 0 && total > queuedBytes {
+		return false
+	}
+	s.sizes = append(s.sizes, size)
+	s.c <- batch
+	return true
 }
 
 // settle counts, after the end, what was taken and never arrived.

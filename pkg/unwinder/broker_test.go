@@ -1,6 +1,7 @@
 package unwinder
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -32,6 +33,7 @@ const (
 	playStuck    // works on one sample for ever
 	playFlood    // writes as fast as it can
 	playLanguage // as playGood
+	playMute     // says nothing, and does not end when it should
 	playBlocked  // waits for the files of a process, unless it is to leave them alone
 )
 
@@ -61,6 +63,9 @@ func play(role int) {
 		w.Hello("it lacks CAP_BPF")
 		_ = w.Flush()
 		return
+	}
+	if role == playMute {
+		time.Sleep(time.Hour)
 	}
 	w.Hello("")
 	w.Ready(wire.Ready{Hz: uint64(role)})
@@ -262,6 +267,83 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// Where it cannot work any more, those who have been told that it does can read so.
+func TestRefusedLater(t *testing.T) {
+	b, l := newTestBroker()
+	one, err := b.Subscribe(t.Context(), ask(playGood))
+	require.NoError(t, err)
+	defer one.Close()
+	receive(t, one, 1)
+	two, err := b.Subscribe(t.Context(), ask(playRefuse))
+	require.NoError(t, err)
+	defer two.Close()
+	require.Eventually(t, func() bool { return strings.Contains(l.String(), "warning: ") }, time.Minute, 10*time.Millisecond)
+	assert.Contains(t, l.String(), "no more samples (2): whole stacks cannot be had on this machine: it lacks CAP_BPF")
+}
+
+// Who does not want to wait any more does not: neither for a first run that says nothing, nor for its end.
+func TestSubscribeGivesUp(t *testing.T) {
+	b, _ := newTestBroker()
+	b.endTime = 2 * time.Second
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error)
+	go func() {
+		_, err := b.Subscribe(ctx, ask(playMute))
+		failed <- err
+	}()
+	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.running != nil }, time.Minute, time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-failed, context.Canceled)
+	b.mu.Lock()
+	running := b.running
+	b.mu.Unlock()
+	require.NotNil(t, running, "it ends meanwhile")
+	_, err := b.Subscribe(ctx, ask(playMute))
+	require.ErrorIs(t, err, context.Canceled)
+	<-running
+	s, err := b.Subscribe(t.Context(), ask(playGood))
+	require.NoError(t, err)
+	receive(t, s, 1)
+	s.Close()
+}
+
+// What waits for a subscriber is bounded in bytes, too, but a large batch has its place.
+func TestQueuedBytes(t *testing.T) {
+	s := &Subscription{c: make(chan Batch, queued)}
+	require.True(t, s.deliver(Batch{}, 2*queuedBytes), "alone")
+	require.False(t, s.deliver(Batch{}, 1))
+	<-s.c
+	for range 4 {
+		require.True(t, s.deliver(Batch{}, queuedBytes/4))
+	}
+	require.False(t, s.deliver(Batch{}, 1))
+	<-s.c
+	require.True(t, s.deliver(Batch{}, queuedBytes/4))
+	require.False(t, s.deliver(Batch{}, queuedBytes/4))
+	for range 4 {
+		<-s.c
+	}
+	for range queued {
+		require.True(t, s.deliver(Batch{}, 1))
+	}
+	require.False(t, s.deliver(Batch{}, 1))
+	require.Len(t, s.sizes, queued)
+}
+
+func TestPace(t *testing.T) {
+	now := time.Now()
+	p := newPace(100, now)
+	for range 10 * 60 * 4 { // as many as the program makes
+		now = now.Add(time.Second / 4)
+		require.True(t, p.take(now))
+	}
+	for range 99 {
+		require.True(t, p.take(now), "after a pause")
+	}
+	require.False(t, p.take(now))
+	require.True(t, p.take(now.Add(time.Second/flushRate)))
+}
+
 func TestDoesNotStart(t *testing.T) {
 	b, l := newTestBroker()
 	_, err := b.Subscribe(t.Context(), ask(playNothing))
@@ -284,11 +366,12 @@ func TestRestarts(t *testing.T) {
 		"crash":   {playCrash, []string{"unexpected fault address", "the process 4711"}},
 		"garbage": {playGarbage, []string{"the unwinder's stream is damaged"}},
 		"silent":  {playSilent, []string{"silent for"}},
+		"flood":   {playFlood, []string{"more than 20 batches"}},
 		"stuck":   {playStuck, []string{"on one sample of the process 4711"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, l := newTestBroker()
-			b.silence = 300 * time.Millisecond
+			b.silence, b.flushBurst = 300*time.Millisecond, 300
 			s, err := b.Subscribe(t.Context(), ask(c.role))
 			require.NoError(t, err)
 			require.Eventually(t, func() bool { return b.Totals().Restarts >= 2 }, time.Minute, 10*time.Millisecond)
@@ -321,6 +404,7 @@ func TestDeaf(t *testing.T) {
 // A subscriber that does not read loses samples, which are counted, and holds up nobody.
 func TestOverrun(t *testing.T) {
 	b, _ := newTestBroker()
+	b.flushBurst = 1 << 30
 	slow, err := b.Subscribe(t.Context(), ask(playFlood))
 	require.NoError(t, err)
 	quick, err := b.Subscribe(t.Context(), ask(playFlood))

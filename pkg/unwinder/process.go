@@ -73,7 +73,7 @@ func launch(path string, s Settings, a avoid, log func(line string)) (*process, 
 
 	started := make(chan error)
 	go func() {
-		// The kernel ends the program with the thread that started it.
+		// Pdeathsig fires when the thread that called Start ends, so that thread is kept until the program has ended.
 		runtime.LockOSThread()
 		err := p.cmd.Start()
 		w.Close()

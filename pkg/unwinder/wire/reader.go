@@ -34,6 +34,7 @@ type Reader struct {
 	links    int
 	procs    []*Proc
 	samples  []Sample
+	size     int // of what has come since the last flush, see Flush.Size
 }
 
 // NewReader returns a Reader of r.
@@ -54,7 +55,14 @@ type Event struct {
 type Flush struct {
 	Samples []Sample
 	Stats   Stats
+	// Size is what has come with it, in bytes of memory by estimate, stacks and texts included.
+	Size int
 }
+
+// What things take in memory, in bytes, by estimate: a text, any entry of a table, a frame of a stack, a sample and a label.
+const (
+	textBytes, entryBytes, linkBytes, sampleBytes, labelBytes = 32, 128, 8, 144, 32
+)
 
 // Next reads up to the next event. It returns io.EOF at the end of the stream, an error that is
 // ErrProtocol where the stream is damaged, and otherwise that of the io.Reader.
@@ -91,6 +99,9 @@ func (r *Reader) Next() (Event, error) {
 			return Event{}, ended(err)
 		}
 		r.msg, r.bad = r.buf[1:], ""
+		if r.grow(Kind(r.buf[0]), int(n)); r.size > MaxFlushSize {
+			return Event{}, fmt.Errorf("%w: more than %d MiB without an end", ErrProtocol, MaxFlushSize>>20)
+		}
 		ev, done := r.message(Kind(r.buf[0]))
 		if r.bad == "" && len(r.msg) > 0 {
 			r.bad = "more bytes than fields"
@@ -110,6 +121,18 @@ func ended(err error) error {
 		return io.EOF
 	}
 	return err
+}
+
+// grow counts what a message of n bytes takes in memory, but for a stack's.
+func (r *Reader) grow(kind Kind, n int) {
+	switch kind {
+	case KindText:
+		r.size += textBytes + n
+	case KindFile, KindMapping, KindFrame, KindProc:
+		r.size += entryBytes
+	case KindSample:
+		r.size += sampleBytes + labelBytes*min(n/2, MaxLabels)
+	}
 }
 
 func (r *Reader) fail(what string) {
@@ -242,6 +265,7 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 			r.fail("too many frames")
 			return Event{}, false
 		}
+		r.size += entryBytes + linkBytes*n
 		s.Frames = make([]*Frame, 0, n)
 		for range n {
 			if f := entry(r, r.frames); f != nil {
@@ -258,8 +282,8 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 	case KindSample:
 		r.sample()
 	case KindFlush:
-		f := &Flush{Samples: r.samples}
-		r.samples = nil
+		f := &Flush{Samples: r.samples, Size: r.size}
+		r.samples, r.size = nil, 0
 		r.stats(&f.Stats)
 		return Event{Flush: f}, true
 	case KindReset:

@@ -39,6 +39,9 @@ const (
 	MaxLabels   = 10
 	MaxSamples  = 1 << 17 // between two KindFlush
 	MaxReasons  = 256
+	// MaxFlushSize is what may come between two KindFlush, in bytes of memory by estimate. With full tables that is 200 MiB:
+	// only who empties them again and again has more.
+	MaxFlushSize = 384 << 20
 )
 
 // ErrProtocol says that the stream does not follow the protocol. Nothing more can be read from it.

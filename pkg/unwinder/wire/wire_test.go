@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -74,6 +75,34 @@ func TestRoundTrip(t *testing.T) {
 	assert.Greater(t, ev.Flush.Samples[0].Stack.ID, s.Stack.ID, "no ID is given twice, not even after a reset")
 	_, err = r.Next()
 	assert.Equal(t, io.EOF, err)
+}
+
+// Tables that are emptied again and again before a flush end the stream: the samples would keep all of them.
+func TestFlushSize(t *testing.T) {
+	in, out := io.Pipe()
+	go func() {
+		w := NewWriter(out)
+		text := strings.Repeat("x", MaxText-8)
+		for n := 0; w.Flush() == nil; n++ {
+			for i := range 1000 {
+				w.Frame(&Frame{Function: fmt.Sprintf("%08d", i) + text}, 0)
+			}
+			w.Sample(w.Stack([]uint32{1}, 0), w.Proc(Proc{PID: 1}), &Sample{Count: 1})
+			w.Reset()
+			if n == 10 {
+				w.Stats(&Stats{})
+			}
+		}
+	}()
+	r := NewReader(in)
+	ev, err := r.Next()
+	require.NoError(t, err)
+	require.Len(t, ev.Flush.Samples, 11)
+	require.InDelta(t, 11*1000*(MaxText+entryBytes+textBytes), ev.Flush.Size, 1e5)
+	_, err = r.Next()
+	require.ErrorIs(t, err, ErrProtocol)
+	require.ErrorContains(t, err, "without an end")
+	require.NoError(t, in.Close())
 }
 
 func TestRefused(t *testing.T) {

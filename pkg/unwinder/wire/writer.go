@@ -78,13 +78,6 @@ func (w *Writer) text(s string) uint32 {
 	return id
 }
 
-// Nearly tells whether a table is so full that Reset must come before anything is added: less than one flush's
-// worth of room is left.
-func (w *Writer) Nearly() bool {
-	return len(w.texts) > MaxTexts*3/4 || w.textSize > MaxTextSize*3/4 || w.files > MaxFiles*3/4 || w.mappings > MaxMappings*3/4 ||
-		w.frames > MaxFrames*3/4 || w.stacks > MaxStacks*3/4 || w.links > MaxLinks*3/4 || w.procs > MaxProcs*3/4
-}
-
 // Fits tells whether a stack of n new frames, with a process and labels, has room.
 func (w *Writer) Fits(n int) bool {
 	more := uint32(n) + 1

@@ -1,0 +1,22 @@
+package unwinder
+
+import "time"
+
+// pace tells whether things come faster than they may: flushRate in a second, and burst at once.
+type pace struct {
+	left, burst float64
+	last        time.Time
+}
+
+func newPace(burst int, now time.Time) pace { return pace{float64(burst), float64(burst), now} }
+
+// take takes one that has come, and returns false if that is one too many.
+func (p *pace) take(now time.Time) bool {
+	p.left = min(p.burst, p.left+flushRate*now.Sub(p.last).Seconds())
+	p.last = now
+	if p.left < 1 {
+		return false
+	}
+	p.left--
+	return true
+}

@@ -110,7 +110,7 @@ func (t *table) file(f libpf.FrameMappingFile) uint32 {
 	v := f.Value()
 	w := wire.File{Name: v.FileName.String(), GNUBuildID: v.GnuBuildID, GoBuildID: v.GoBuildID}
 	copy(w.Hash[:], v.FileID.Bytes())
-	if seen, ok := executables.get(v.FileID); ok {
+	if seen, ok := executables.get(f); ok {
 		w.Path, w.Device, w.Inode, w.Proc, w.Low, w.High = seen.path, seen.device, seen.inode, seen.pid, seen.low, seen.high
 	}
 	id := t.w.File(&w)
@@ -130,18 +130,32 @@ type seenFile struct {
 const maxFiles = 8192
 
 // executables are the files that the profiler has read.
-var executables = seenFiles{m: map[libpf.FileID]seenFile{}}
+var executables = seenFiles{m: map[libpf.FrameMappingFile]seenFile{}}
 
 type seenFiles struct {
 	mu sync.Mutex
-	m  map[libpf.FileID]seenFile
+	m  map[libpf.FrameMappingFile]seenFile
 }
 
-func (s *seenFiles) get(id libpf.FileID) (seenFile, bool) {
+func (s *seenFiles) get(id libpf.FrameMappingFile) (seenFile, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f, ok := s.m[id]
 	return f, ok
+}
+
+// add notes where a file was met, the first time. The profiler tells files apart by their name, their build IDs and a hash of
+// their size, their first and their last 4 KiB. Who makes another with the same must not have its names shown for the first.
+func (s *seenFiles) add(id libpf.FrameMappingFile, f seenFile) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, there := s.m[id]; there {
+		return
+	}
+	if len(s.m) >= maxFiles {
+		clear(s.m)
+	}
+	s.m[id] = f
 }
 
 // ReportExecutable implements reporter.ExecutableReporter.
@@ -149,16 +163,10 @@ func (s *sampler) ReportExecutable(m *reporter.ExecutableMetadata) {
 	if m == nil || m.Mapping == nil || m.Process == nil {
 		return
 	}
-	f := seenFile{path: strings.Clone(m.Mapping.Path), device: m.Mapping.Device, inode: m.Mapping.Inode, pid: uint32(m.Process.PID()), low: m.Mapping.Vaddr, high: m.Mapping.Vaddr + m.Mapping.Length}
-	executables.mu.Lock()
-	defer executables.mu.Unlock()
-	if len(executables.m) >= maxFiles {
-		clear(executables.m)
-	}
-	// The ID is made of parts of a file. Who makes another with the same must not have its names shown for the first.
-	if _, there := executables.m[m.MappingFile.Value().FileID]; !there {
-		executables.m[m.MappingFile.Value().FileID] = f
-	}
+	executables.add(m.MappingFile, seenFile{
+		path: strings.Clone(m.Mapping.Path), device: m.Mapping.Device, inode: m.Mapping.Inode,
+		pid: uint32(m.Process.PID()), low: m.Mapping.Vaddr, high: m.Mapping.Vaddr + m.Mapping.Length,
+	})
 }
 
 // frameType translates the profiler's kinds of frames.

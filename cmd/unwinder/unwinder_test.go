@@ -312,3 +312,25 @@ func TestSettled(t *testing.T) {
 		}
 	}
 }
+
+// The first file counts of those that the profiler cannot tell apart; one with another build ID is another.
+func TestSeenFiles(t *testing.T) {
+	id := func(name, build string) libpf.FrameMappingFile {
+		return libpf.NewFrameMappingFile(libpf.FrameMappingFileData{FileID: libpf.NewFileID(1, 2), FileName: libpf.Intern(name), GnuBuildID: build})
+	}
+	s := seenFiles{m: map[libpf.FrameMappingFile]seenFile{}}
+	s.add(id("app", "aa"), seenFile{inode: 1})
+	s.add(id("app", "bb"), seenFile{inode: 2})
+	s.add(id("app", "aa"), seenFile{inode: 3})
+	for build, want := range map[string]uint64{"aa": 1, "bb": 2, "cc": 0} {
+		if f, there := s.get(id("app", build)); f.inode != want || there != (want != 0) {
+			t.Errorf("%s: %+v", build, f)
+		}
+	}
+	for i := range maxFiles + 5 {
+		s.add(id("app", strings.Repeat("x", i%7)+"-"+time.Duration(i).String()), seenFile{})
+		if len(s.m) > maxFiles {
+			t.Fatalf("%d files", len(s.m))
+		}
+	}
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -201,7 +202,7 @@ func TestSlowReader(t *testing.T) {
 		for {
 			ev, err := in.Next()
 			if err != nil {
-				if err != io.EOF {
+				if !errors.Is(err, io.EOF) {
 					t.Error(err)
 				}
 				ended <- got

@@ -93,7 +93,7 @@ func TestHostServiceByControlGroup(t *testing.T) {
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(unit, &st))
 
-	make := func(kind api.Kind, size uint32) *source {
+	gadget := func(kind api.Kind, size uint32) *source {
 		members := append(idMembers(), &member{name: "own_cgroup", kind: kind, size: size, tags: []string{cgroupTag}, parent: -1})
 		return newSource(t, "samples", idMetadata, append(members, processMembers(len(members))...)...).enrich()
 	}
@@ -105,7 +105,7 @@ func TestHostServiceByControlGroup(t *testing.T) {
 		v, _ := p.Resource(s.row(row)).Get("service.name")
 		return v.AsString()
 	}
-	s := make(api.Kind_Uint64, 8)
+	s := gadget(api.Kind_Uint64, 8)
 	p := compile(t, s, o)
 	require.Equal(t, "fieldmap-test", name(s, p, nil))
 	require.Equal(t, "host", name(s, p, map[string]any{"own_cgroup": uint64(0)}))
@@ -118,7 +118,7 @@ func TestHostServiceByControlGroup(t *testing.T) {
 
 	var warned func() []string
 	o.Logger, warned = recorder()
-	s = make(api.Kind_Uint32, 4)
+	s = gadget(api.Kind_Uint32, 4)
 	require.Equal(t, "host", name(s, compile(t, s, o), map[string]any{"own_cgroup": uint32(st.Ino)}))
 	require.Contains(t, strings.Join(warned(), "\n"), `the control group "own_cgroup" is ignored`)
 }

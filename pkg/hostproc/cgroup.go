@@ -19,7 +19,7 @@ const (
 	maxEntries = 1 << 20 // files and folders
 )
 
-// handleKernfs is FILEID_KERNFS of the kernel's include/linux/exportfs.h: the handle of a control group's folder is its
+// handleKernfs is what the kernel calls FILEID_KERNFS: the handle of a control group's folder is its
 // ID, which is the folder's inode, too.
 const handleKernfs = 0xfe
 

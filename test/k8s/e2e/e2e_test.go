@@ -268,7 +268,7 @@ func testIdentity(t *testing.T, c cluster) {
 	})
 	g.stop(t)
 	// The window of this run is longer than the pod lives.
-	g = c.start(t, "-n", "shop", "--podname", "brief", "--otel-profiles-exporter=collector", "--otel-profiles-interval=1h")
+	g = c.start(t, "-n", "shop", "--podname", "brief", "--otel-profiles-exporter=collector", "--otel-profiles-interval=30m")
 	c.apply(t, "brief.yaml")
 	g.waitForBurn(t, "brief")
 	c.release(t, "brief")
@@ -500,7 +500,7 @@ func testHeadlessAndRestart(t *testing.T, c cluster) {
 	since := time.Now()
 	// The window is still open when the daemon ends. Nobody reads what such a run prints.
 	c.kubectl(t, "gadget", "run", image, "-n", "shop", "--detach", "--name", "always-on",
-		"--otel-profiles-exporter=collector", "--otel-profiles-interval=1h", "--format-stacks=false")
+		"--otel-profiles-exporter=collector", "--otel-profiles-interval=30m", "--format-stacks=false")
 	attached := c.follow(t, "attach", "always-on", "-o", "json")
 	attached.waitFor(t, "solo", 5) // that none of them is in burn_leaf is unlikely
 	name, _ := c.daemonPod(t)

@@ -508,6 +508,12 @@ func TestWrongProtocolHints(t *testing.T) {
 	}
 }
 
+// TestReceiverThatSpeaksFirst has the words of net/http for a gRPC server whose greeting is there before the request is sent.
+func TestReceiverThatSpeaksFirst(t *testing.T) {
+	d := diagnosis{plain: true}
+	require.Contains(t, d.hint(`Post "http://127.0.0.1:4317/v1development/profiles": readLoopPeekFailLocked: %!w(<nil>)`), "speaks gRPC there")
+}
+
 // muteListener makes the first connection swallow what the server writes once requests have begun,
 // as a machine that has died does.
 type muteListener struct {

@@ -30,6 +30,9 @@ func (d diagnosis) hint(msg string) string {
 		return "the receiver speaks HTTP there, and not gRPC: " + d.otherTransport()
 	case has(`malformed HTTP response "\x00\x00`, "invalid gRPC request"):
 		return "the receiver speaks gRPC there: " + d.otherTransport()
+	case has("readLoopPeekFailLocked: %!w(<nil>)"):
+		// net/http's words where a server sends before it is asked, which is what gRPC's do.
+		return "the receiver sends before it is asked, so that it probably speaks gRPC there: " + d.otherTransport()
 	case !d.plain && has("first record does not look like a TLS handshake", "server gave HTTP response to HTTPS client"):
 		return "the receiver speaks plain text and this exporter TLS: " + d.asPlainText() + ", or use the receiver's TLS port"
 	case d.plain && has("error reading server preface", "HTTP request to an HTTPS server", `malformed HTTP response "\x15`):

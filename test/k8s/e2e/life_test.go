@@ -71,6 +71,20 @@ func (c cluster) book(t *testing.T) book {
 	return b
 }
 
+// atRest is the book once the Collector is away and all that it has taken before is counted: exporters report every
+// five seconds.
+func (c cluster) atRest(t *testing.T) book {
+	t.Helper()
+	for b := c.book(t); ; {
+		time.Sleep(6 * time.Second)
+		now := c.book(t)
+		if now.delivered == b.delivered && now.dropped == b.dropped {
+			return now
+		}
+		b = now
+	}
+}
+
 // grows waits until a daemon has read more rows than it had.
 func (c cluster) grows(t *testing.T, than float64) {
 	t.Helper()
@@ -165,7 +179,7 @@ func testLife(t *testing.T, c cluster) {
 	c.collectorReplicas(t, 0)
 	away := time.Now()
 	c.grows(t, c.book(t).read+50)
-	before := c.book(t)
+	before := c.atRest(t)
 	readByOld := c.replace(t, "-n", "gadget", "set", "image", "daemonset/gadget", "gadget="+newImage)
 	held := readByOld - before.delivered - before.dropped
 	require.Positive(t, held)
@@ -181,7 +195,7 @@ func testLife(t *testing.T, c cluster) {
 	// The node's pod is replaced while the Collector is away.
 	c.collectorReplicas(t, 0)
 	c.grows(t, c.book(t).read+50)
-	atOutage := c.book(t)
+	atOutage := c.atRest(t)
 	foreign := c.plantForeign(t)
 	name, _ := c.daemonPod(t)
 	readByNew := c.replace(t, "-n", "gadget", "delete", "pod", name)

@@ -203,26 +203,6 @@ func (g *guide) patientProbes(t *testing.T) {
 	g.daemonPod(t)
 }
 
-// runPatiently runs a page up to a block that makes the DaemonSet and waits for it: its probes are made patient meanwhile.
-func (g *guide) runPatiently(t *testing.T, blocks []pageBlock, until func(pageBlock) bool) []pageBlock {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			// An error: it is not there yet, or no longer. It changes nothing where it has been done.
-			_, _ = g.try(ctx, "kubectl", "-n", "gadget", "patch", "daemonset/gadget", "--type=json", "-p", probes)
-			time.Sleep(2 * time.Second)
-		}
-	}()
-	rest := g.run(t, guidePage, blocks, until)
-	cancel()
-	<-done
-	g.patientProbes(t)
-	return rest
-}
-
 // startBackend is what the guide's Collector sends on to: one that writes what it gets where arrived looks.
 func (g *guide) startBackend(t *testing.T) {
 	t.Helper()
@@ -275,7 +255,7 @@ func testGuide(t *testing.T, c cluster) {
 
 	blocks := pageBlocks(t, g.top, guidePage, "")
 	pods := []string{"solo", "hostnet", "ledger-0"}
-	rest := g.runPatiently(t, blocks, has("gadget deploy"))
+	rest := g.run(t, guidePage, blocks, has("gadget deploy"))
 	rest = g.run(t, guidePage, rest, has("--detach"))
 	since := time.Now()
 	c.eventuallyArrived(t, since, whole(pods...))
@@ -292,7 +272,7 @@ func testGuide(t *testing.T, c cluster) {
 	c.eventuallyArrived(t, since, whole(pods...))
 	t.Log("after the patch of the manifests: it goes on")
 
-	rest = g.runPatiently(t, rest, has("helm install"))
+	rest = g.run(t, guidePage, rest, has("helm install"))
 	since = time.Now()
 	c.eventuallyArrived(t, since, whole(pods...))
 	t.Log("installed by the chart: its run sends without another command")

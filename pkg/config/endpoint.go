@@ -18,18 +18,19 @@ const (
 	httpPort = "4318"
 )
 
-// grpcSchemes are the name resolvers of gRPC that can be written in front of an endpoint.
+// grpcSchemes are gRPC's name resolvers that an endpoint may begin with, as in dns:///host:port.
 var grpcSchemes = []string{"dns", "unix", "passthrough"}
 
 // An address is an endpoint taken apart.
 type address struct {
-	target string // for gRPC or as a URL
+	target string // a gRPC target, or a URL
 	scheme string // http, https or ""
 	local  bool   // does not leave this machine
 	port   string
 }
 
-// takeGRPC reads an endpoint of OTLP over gRPC. The error is a text for a Problem.
+// takeGRPC reads an endpoint of OTLP over gRPC. The second result is the text of a Problem, "" if there
+// is none.
 func takeGRPC(s string) (address, string) {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -38,7 +39,7 @@ func takeGRPC(s string) (address, string) {
 	got := "got " + describe(withoutCredentials(s))
 	scheme, rest, ok := strings.Cut(s, "://")
 	if !ok {
-		// unix:/path and dns:host:port; but a host may be called "dns".
+		// unix:/path or dns:host:port. But dns:4317 is a host that is called "dns", with a port.
 		before, after, colon := strings.Cut(s, ":")
 		if colon && slices.Contains(grpcSchemes, before) && !isPort(after) {
 			return takeResolved(s, before, after)
@@ -75,7 +76,7 @@ func takeGRPC(s string) (address, string) {
 	return address{}, got + ", with an unknown scheme: otlp-grpc takes host:port, or one of http, https, " + strings.Join(grpcSchemes, ", ") + " in front of it"
 }
 
-// takeResolved reads a gRPC target with a resolver of gRPC's own
+// takeResolved reads a gRPC target that begins with one of grpcSchemes
 // (https://github.com/grpc/grpc/blob/master/doc/naming.md).
 func takeResolved(target, scheme, rest string) (address, string) {
 	got := "got " + describe(withoutCredentials(target))
@@ -100,7 +101,8 @@ func takeResolved(target, scheme, rest string) (address, string) {
 	return address{target: target, local: isLocal(hostport), port: port}, ""
 }
 
-// takeHostPort wants both; prefix is for the example of what to write.
+// takeHostPort reads "host:port", where neither may be missing. problem says what is wrong, with an
+// example that begins with prefix; it is "" if nothing is.
 func takeHostPort(s, prefix string) (hostport, port, problem string) {
 	if strings.Contains(s, "@") {
 		return "", "", "an address with credentials: write them as auth.username and auth.password"
@@ -133,7 +135,8 @@ func takeHostPort(s, prefix string) (hostport, port, problem string) {
 	return s, port, ""
 }
 
-// takeURL reads an endpoint of OTLP over HTTP: a base URL, or the whole of one.
+// takeURL reads an endpoint of OTLP over HTTP. With whole it is used as it is; else it is the base that
+// ProfilesPath is added to. The second result is the text of a Problem, "" if there is none.
 func takeURL(s string, whole bool) (address, string) {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -182,7 +185,7 @@ func isPort(s string) bool {
 	return err == nil && n > 0
 }
 
-// isLocal is true for an address that stays on this machine.
+// isLocal reports whether an address is a loopback one, so that nothing leaves this machine.
 func isLocal(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {

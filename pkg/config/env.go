@@ -12,7 +12,7 @@ const (
 	// EnvPrefix begins the variables of a named exporter: EnvPrefix + <NAME> + "_" + <KEY>.
 	EnvPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_"
 
-	nearPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTER_" // a slip
+	nearPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTER_" // misspelt, and reported
 
 	otelPrefix         = "OTEL_EXPORTER_OTLP_"
 	otelProfilesPrefix = "OTEL_EXPORTER_OTLP_PROFILES_"
@@ -22,7 +22,8 @@ const (
 	sourceEnvironment = "environment"
 )
 
-// parseEnviron keeps the last of each variable. An empty one counts as not set
+// parseEnviron picks the variables that this package reads. Of one that is there twice the last counts,
+// and an empty one counts as not set
 // (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#parsing-empty-value).
 func parseEnviron(environ []string) map[string]string {
 	env := map[string]string{}
@@ -39,7 +40,7 @@ func parseEnviron(environ []string) map[string]string {
 	return env
 }
 
-// envName is an exporter's name as it stands in a variable.
+// envName returns an exporter's name, or a setting's key, as it is written in the name of a variable.
 func envName(name string) string {
 	return strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(name))
 }
@@ -57,8 +58,9 @@ func (s *Set) readEnviron(env map[string]string) {
 	s.readGeneral(env)
 }
 
-// readNamed takes the variables of named exporters. The exporter's name and the key are joined by
-// "_", which both may hold: the name of an exporter that exists goes first, then the longest key.
+// readNamed reads the variables of named exporters, <EnvPrefix><NAME>_<KEY>. Names and keys may contain
+// "_" themselves, so there can be several ways to cut: one with the name of an exporter that exists is
+// preferred, and then one with the longest key.
 func (s *Set) readNamed(env map[string]string) {
 	byEnvName := map[string][]string{envName(BuiltIn): nil}
 	for _, name := range s.Names() {
@@ -117,8 +119,9 @@ func (s *Set) readNamed(env map[string]string) {
 	}
 }
 
-// slip is true for a key of an exporter that nothing else tells of, but whose name begins with that of one that exists:
-// PROD_TSL_INSECURE is a slip in PROD's, and no exporter PROD_TSL.
+// slip reports whether name comes from a misspelt key of an exporter that exists. PROD_TSL_INSECURE can be
+// read as the key INSECURE of an exporter PROD_TSL; if nothing defines such an exporter, and PROD exists,
+// it is meant to be PROD_TLS_INSECURE.
 func slip(env map[string]string, name string, known []string) bool {
 	for _, key := range definingKeys {
 		if env[EnvPrefix+name+"_"+strings.ToUpper(key)] != "" {
@@ -136,7 +139,8 @@ func envSuffixes() []string {
 	return out
 }
 
-// unknownVariable tells the exporter whose name a variable has. Where there is none, nobody could ask for it.
+// unknownVariable reports a variable that sets nothing. It is a problem of the exporter that its name
+// begins with, or of the whole Set if there is no such exporter.
 func (s *Set) unknownVariable(variable, rest string, known []string, byEnvName map[string][]string) {
 	for _, name := range known {
 		key, ok := strings.CutPrefix(rest, name+"_")
@@ -154,10 +158,10 @@ func (s *Set) unknownVariable(variable, rest string, known []string, byEnvName m
 	s.problems = append(s.problems, &Problem{Key: variable, Text: "unknown variable; it takes the form " + EnvPrefix + "<NAME>_<KEY>, such as " + EnvPrefix + "PROD_ENDPOINT"})
 }
 
-// readOTel takes the standard variables for the built-in exporter
-// (https://opentelemetry.io/docs/specs/otel/protocol/exporter/). A wrong value of those that choose
-// how to send is warned about and ignored, as the specification has it; a wrong address or file is an
-// error, because what would be left is another receiver or other trust.
+// readOTel reads the standard variables for the built-in exporter
+// (https://opentelemetry.io/docs/specs/otel/protocol/exporter/). As the specification demands, a wrong
+// value is ignored with a warning, except for the endpoint and the certificates: without them, rows
+// would go to another receiver, or to one that is verified by other certificates. There it is an error.
 func (d *draft) readOTel(env map[string]string, prefix string, from layer) {
 	d.readProtocol(env, prefix, from)
 	for i := range table {
@@ -189,7 +193,7 @@ func (d *draft) readOTel(env map[string]string, prefix string, from layer) {
 			}
 			v.value = kvs
 		case "INSECURE":
-			// Only "true" is true; everything else is false, with a warning unless it says so.
+			// By the specification only "true" is true. What is neither "true" nor "false" gets a warning.
 			insecure := strings.EqualFold(strings.TrimSpace(value), "true")
 			if !insecure && !strings.EqualFold(strings.TrimSpace(value), "false") {
 				d.warn("%s counts as false: got %s, takes true or false", variable, describe(value))
@@ -200,7 +204,7 @@ func (d *draft) readOTel(env map[string]string, prefix string, from layer) {
 	}
 }
 
-// unknownOTel tells about variables for profiles that are not there.
+// unknownOTel warns about variables that begin with OTEL_EXPORTER_OTLP_PROFILES_ and do not exist.
 func (d *draft) unknownOTel(env map[string]string) {
 	var known []string
 	for i := range table {
@@ -244,12 +248,12 @@ func (d *draft) ignored(variable, format string, args ...any) {
 	d.warn("%s is ignored: "+format, append([]any{variable}, args...)...)
 }
 
-// derivedResource are the attributes that every resource gets from what was observed.
+// derivedResource are attributes that the exporter finds out itself, for every resource.
 var derivedResource = []string{"host.name", "host.arch", "os.type"}
 
-// readGeneral takes the variables that are about the process in which the exporter runs. It profiles
-// others: so the service's name is only for what is in no container, and attributes that say who
-// somebody is are left out.
+// readGeneral reads OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES. They describe the process in which
+// the exporter runs, but the profiles are of other processes. So the service's name is used only for
+// what runs in no container, and attributes that identify a workload or a host are left out.
 func (s *Set) readGeneral(env map[string]string) {
 	service, origin := env[serviceVariable], serviceVariable
 	var attributes []KeyValue

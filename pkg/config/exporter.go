@@ -9,8 +9,8 @@ const (
 	TransportFile = "file"
 )
 
-// Exporter is one exporter's settings, complete and valid: defaults are filled in, sizes and
-// durations are parsed, references to files are still paths. Load makes it.
+// Exporter is one exporter's settings, complete and valid, as Load returns them: defaults are filled in,
+// sizes are in bytes. Files are named by their paths and not read yet.
 type Exporter struct {
 	// Name is as the user wrote it.
 	Name string
@@ -18,12 +18,12 @@ type Exporter struct {
 	// "built in".
 	Source string
 
-	Transport        string // exporter: one of the Transport constants
-	Endpoint         string // otlp-grpc: a gRPC target; otlp-http: the base URL
-	ProfilesEndpoint string // otlp-http: the whole URL, if set
-	Written          Written
-	Encoding         string // otlp-http: proto or json
-	Compression      string // gzip, zstd or none
+	Transport        string  // exporter: one of the Transport constants
+	Endpoint         string  // otlp-grpc: a gRPC target; otlp-http: the base URL
+	ProfilesEndpoint string  // otlp-http: the whole URL, if set
+	Written          Written // how the endpoint was written
+	Encoding         string  // otlp-http: proto or json
+	Compression      string  // gzip, zstd or none
 	Timeout          time.Duration
 	Headers          []Header // in order; a key may come once only
 	Auth             Auth
@@ -39,17 +39,17 @@ type Exporter struct {
 	ShutdownTimeout  time.Duration
 	OTLPVersion      string // "1.11", "1.9" or "1.8"
 
-	// What becomes of a row.
+	// How a row becomes a sample, and what of it is exported.
 	Preset                string
 	SampleShape           string // sum, timestamps or single
 	Sampling              int    // 1 row in Sampling is taken, its value times Sampling; 1: all
 	Resource              []KeyValue
 	Attributes            []KeyValue // attribute name = resource, sample, both or drop
-	MaxValuesPerAttribute int
+	MaxValuesPerAttribute int        // 0: no limit
 	PodLabels             []string
 	ServiceName           string
 	HostServiceName       string
-	HostServices          int
+	HostServices          int // services to tell apart outside containers; 0: one for all
 	ServiceFromLabels     bool
 	CompatNames           bool
 	KernelAddresses       string // offset or raw
@@ -75,7 +75,7 @@ type Exporter struct {
 	Rotation Rotation
 }
 
-// URL is where an otlp-http exporter posts to.
+// URL returns the URL that an otlp-http exporter posts to.
 func (e *Exporter) URL() string {
 	if e.ProfilesEndpoint != "" {
 		return e.ProfilesEndpoint
@@ -83,7 +83,7 @@ func (e *Exporter) URL() string {
 	return e.Endpoint + ProfilesPath
 }
 
-// Destination names where the exporter sends to, for messages: without secrets.
+// Destination returns where the exporter sends to, for messages: a path or an address without secrets.
 func (e *Exporter) Destination() string {
 	switch {
 	case e.Transport == TransportFile:
@@ -100,14 +100,14 @@ type Written struct {
 	Where  string // a file, a flag or a variable
 }
 
-// KeyValue is one "key=value" of a list setting.
+// KeyValue is one "key=value" of a setting that is a list of them.
 type KeyValue struct{ Key, Value string }
 
 // Header is one header, or gRPC metadata, of every request. Values are secrets.
 type Header struct{ Key, Value string }
 
-// Auth is at most one of a bearer token and basic credentials. The files are read again when they
-// change.
+// Auth holds the credentials: a bearer token, or user and password of basic authentication, or nothing.
+// A change of the files takes effect without a restart.
 type Auth struct {
 	BearerToken     string
 	BearerTokenFile string
@@ -116,21 +116,21 @@ type Auth struct {
 	PasswordFile    string
 }
 
-// OAuth2 is how to get a bearer token by OAuth 2.0's client credentials (RFC 6749, section 4.4); zero: not at all. The file
-// is read again when it changes.
+// OAuth2 says how to get a bearer token by OAuth 2.0's client credentials (RFC 6749, section 4.4). The
+// zero value means that OAuth 2.0 is not used. The file is read again for each token.
 type OAuth2 struct {
 	TokenURL         string
 	ClientID         string
 	ClientSecret     string
 	ClientSecretFile string
 	Scopes           []string
-	EndpointParams   []KeyValue // that the token server wants besides; secrets
+	EndpointParams   []KeyValue // sent to the token server in addition; secrets
 }
 
 // TLS is the client's side of a TLS connection.
 type TLS struct {
 	CAFile, CAPEM      string
-	SystemCAs          bool // trusted beside CAFile or CAPEM
+	SystemCAs          bool // trust the system's in addition to CAFile or CAPEM
 	CertFile, CertPEM  string
 	KeyFile, KeyPEM    string
 	ServerNameOverride string
@@ -139,7 +139,7 @@ type TLS struct {
 	ReloadInterval     time.Duration
 }
 
-// Keepalive is gRPC's; a Time of 0 turns it off.
+// Keepalive is how often gRPC asks whether a connection is alive; a Time of 0 turns it off.
 type Keepalive struct {
 	Time                time.Duration
 	Timeout             time.Duration
@@ -171,10 +171,10 @@ type Batch struct {
 	MaxRequestSize int64 // bytes, uncompressed
 }
 
-// Rotation of files that the file transport writes; 0 means no limit.
+// Rotation bounds the files that the file transport writes; 0 means no limit.
 type Rotation struct {
-	MaxMegabytes      int // of one file, but of pprof
+	MaxMegabytes      int // of one file; not for pprof, where a file is one request
 	MaxTotalMegabytes int // of all files together
-	MaxDays           int
-	MaxBackups        int
+	MaxDays           int // age of an old file
+	MaxBackups        int // number of old files
 }

@@ -8,11 +8,12 @@ import (
 	"github.com/spf13/viper"
 )
 
-// FileKey is where the exporters are in Inspektor Gadget's config.
+// FileKey is the key in Inspektor Gadget's config below which the exporters are.
 const FileKey = "operator.otel-profiles.exporters"
 
-// readFile takes the exporters of a config file. viper has lowered their keys, and a config that went
-// through `kubectl gadget deploy` has been split at every dot of a key, names of exporters included.
+// readFile reads the exporters of a config file; file is its name for messages. viper has changed the
+// keys: all are in lower case, and in a config that went through `kubectl gadget deploy` each key with
+// dots, names of exporters included, has become nested maps.
 func (s *Set) readFile(v *viper.Viper, file string) {
 	if v == nil {
 		return
@@ -44,7 +45,7 @@ func (s *Set) readFile(v *viper.Viper, file string) {
 	}
 }
 
-// misplaced finds exporters that stand beside the place where they belong.
+// misplaced reports exporters under a key that is nearly FileKey: misspelt, or without "operator.".
 func (s *Set) misplaced(v *viper.Viper, file string) {
 	parent, key := cutLast(FileKey)
 	wrong := func(path string) {
@@ -69,8 +70,8 @@ func cutLast(path string) (before, after string) {
 	return path[:i], path[i+1:]
 }
 
-// splitExporter finds the exporters in a map that is one of them, or the first part of names with a
-// dot in them, or both.
+// splitExporter reads the map below name. It can be the settings of the exporter of that name, or hold
+// exporters with a dot in their names ("name.rest"), which viper has split, or both.
 func (s *Set) splitExporter(name string, body map[string]any, file string) {
 	own := map[string]any{}
 	hasSettings := slices.ContainsFunc(slices.Collect(maps.Keys(body)), func(key string) bool {
@@ -91,7 +92,8 @@ func (s *Set) splitExporter(name string, body map[string]any, file string) {
 	}
 }
 
-// isSetting is true where a key and the shape of its value are those of a setting or a group.
+// isSetting reports whether key, with a value of this shape, is a setting or a group of settings, and
+// not the rest of an exporter's name.
 func isSetting(key string, value any) bool {
 	_, isMap := value.(map[string]any)
 	if groups[key] {
@@ -103,12 +105,12 @@ func isSetting(key string, value any) bool {
 
 func (s *Setting) takesMap() bool { return s.Type == "key=value list" }
 
-// definingKeys are the settings that make an exporter.
+// definingKeys are settings that every working exporter has at least one of: a map with one of them is
+// an exporter.
 var definingKeys = []string{"exporter", "endpoint", "profiles_endpoint", "preset", "path"}
 
-// definesExporter is true for a map that holds an exporter, or the rest of its name. In doubt (the
-// map stands beside settings, so that it may as well be a misspelt group) only the key `exporter`
-// counts.
+// definesExporter reports whether a map is an exporter's, or has one in a map below it. With doubt, only
+// the key `exporter` counts: the map stands beside settings, so it may as well be a misspelt group.
 func definesExporter(m map[string]any, doubt bool) bool {
 	keys := definingKeys
 	if doubt {
@@ -127,8 +129,8 @@ func definesExporter(m map[string]any, doubt bool) bool {
 	return false
 }
 
-// settingAt finds the setting that a dotted path leads to. For a map whose keys viper has split,
-// rest is the part of the path that belongs to the map.
+// settingAt finds the setting with this dotted path, nil if there is none. Where the setting takes a map
+// and the path goes on into it, rest is the key in that map, otherwise "".
 func settingAt(path string) (rest string, setting *Setting) {
 	if setting := byKey[path]; setting != nil {
 		return "", setting
@@ -185,7 +187,8 @@ func (d *draft) readMap(prefix string, body map[string]any, file string) {
 	}
 }
 
-// unknownKey answers with the key that is meant: one of that name elsewhere, or one that stands there.
+// unknownKey reports a key that does not exist, with the one that is probably meant: a setting of the
+// same name in another group, or else the most similar one in the same place.
 func (d *draft) unknownKey(path, file string) {
 	group, word, inGroup := strings.Cut(path, ".")
 	prefix, candidates := group+".", keysBelow(group)

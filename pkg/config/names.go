@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Names are the settings of how the functions of programs get their names. They are those of the process that runs gadgets,
-// and of no exporter: all exporters and Inspektor Gadget's own output share what is read.
+// Names holds the settings for reading the names of functions from the files of programs. They belong to
+// the process that runs gadgets and not to an exporter: all exporters, and Inspektor Gadget's own output,
+// share the names that were read.
 type Names struct {
 	Memory     int64         // names.memory, in bytes
 	Wait       time.Duration // names.wait
@@ -16,7 +17,7 @@ type Names struct {
 	Debuginfod Debuginfod
 }
 
-// Debuginfod is where debug files are fetched from; without URLs they are not.
+// Debuginfod says which debuginfod servers debug files are fetched from. Without URLs, none are fetched.
 type Debuginfod struct {
 	URLs      []string
 	Timeout   time.Duration
@@ -24,13 +25,14 @@ type Debuginfod struct {
 	CacheSize int64  // in bytes
 }
 
-// NamesKey is where the settings of names are in Inspektor Gadget's config.
+// NamesKey is the key in Inspektor Gadget's config below which the settings of Names are.
 const NamesKey = "operator.otel-profiles.names"
 
-// NamesEnvPrefix begins the variables that set them.
+// NamesEnvPrefix begins the variables that set them: NamesEnvPrefix + <KEY>.
 const NamesEnvPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_"
 
-// NameSetting describes one of them.
+// NameSetting describes one setting of Names: its dotted key below NamesKey, its default as a user would
+// write it ("" is empty), and what it does.
 type NameSetting struct {
 	Key, Default, Doc string
 	takes             string
@@ -64,11 +66,11 @@ var nameSettings = []NameSetting{
 		func(n *Names) *int64 { return &n.Debuginfod.CacheSize }, func(raw any) (int64, error) { return parseSize(raw, 1<<20, 1<<50) }),
 }
 
-// NameSettings returns the settings of names.
+// NameSettings returns a copy of the table of all settings of Names.
 func NameSettings() []NameSetting { return slices.Clone(nameSettings) }
 
-// LoadNames reads the settings of names, from the file and then from the environment. What is wrong keeps its default and is a
-// problem.
+// LoadNames reads the settings of Names from the file and then from the environment, which wins. A wrong
+// value is left out and reported as a *Problem; the setting keeps the value that it had.
 func LoadNames(src Sources) (Names, []error) {
 	var n Names
 	var problems []error
@@ -77,7 +79,7 @@ func LoadNames(src Sources) (Names, []error) {
 	}
 	for _, s := range nameSettings {
 		if s.Default != "" {
-			_ = s.set(&n, s.Default) // a test has all of them
+			_ = s.set(&n, s.Default) // cannot fail: a test parses all defaults
 		}
 	}
 	file := "the config file"

@@ -7,44 +7,45 @@ import (
 	"time"
 )
 
-// Setting describes one key of an exporter. The table of them is the only place where a setting is
-// written down.
+// Setting describes one key of an exporter. The parsing of files, variables and flags, the messages and
+// the reference all come from the table of Settings: a new setting is added there.
 type Setting struct {
 	// Key is the dotted path below the exporter's name: "tls.ca_file".
 	Key string
-	// Type is the value's type in the reference's words: "duration", "size", "text", …
+	// Type is the value's type as the reference calls it: "duration", "size", "text", …
 	Type string
-	// Default is the value that stands where nobody sets one, as one would write it; "" is empty.
+	// Default is the value where nobody sets one, in the form that a user would write.
 	Default string
-	// Example is a YAML value.
+	// Example is a value as it is written in YAML.
 	Example string
-	// Doc is one or two sentences.
+	// Doc explains the setting in the reference, in one or two sentences.
 	Doc string
-	// Values are all that is allowed, where only some are.
+	// Values lists the allowed values, of a choice or of a list's pairs; nil: any.
 	Values []string
-	// Transports are those with a use for the setting; nil: all.
+	// Transports are the transports that use the setting; nil: all.
 	Transports []string
-	// OTel is the part of the standard variables behind OTEL_EXPORTER_OTLP_ and
-	// OTEL_EXPORTER_OTLP_PROFILES_ that sets it for the built-in exporter; "": none.
+	// OTel is the end of the names of the standard variables that set it for the built-in exporter:
+	// what follows OTEL_EXPORTER_OTLP_ or OTEL_EXPORTER_OTLP_PROFILES_; "": none.
 	OTel string
-	// Flag is the command line's flag that sets it, without the dashes; "": none.
+	// Flag is the name of the command line's flag that sets it, without dashes; "": none.
 	Flag string
 	// Secret values never show in a message.
 	Secret bool
 
-	alias bool // another spelling of the setting whose field it shares
+	alias bool // another spelling of a setting: both set the same field
 	takes string
 	parse func(raw any) (any, error)
 	set   func(*Exporter, any)
 	get   func(*Exporter) any
 }
 
-// EnvSuffix is the setting's part of the variables of a named exporter: TLS_CA_FILE.
+// EnvSuffix returns the end of the variable that sets it for a named exporter: TLS_CA_FILE for
+// tls.ca_file.
 func (s *Setting) EnvSuffix() string {
 	return strings.ToUpper(strings.ReplaceAll(s.Key, ".", "_"))
 }
 
-// Settings returns the table of all settings, in the reference's order.
+// Settings returns a copy of the table of all settings, in the reference's order.
 func Settings() []Setting { return slices.Clone(table) }
 
 var (
@@ -54,7 +55,7 @@ var (
 	onNetwork = []string{TransportGRPC, TransportHTTP}
 )
 
-// Limits that several places need.
+// Limits that are used in more than one place.
 const (
 	minInterval    = time.Second
 	minRequestSize = 64 << 10
@@ -62,8 +63,8 @@ const (
 	grpcLimit      = 4 << 20 // what gRPC servers take in one message unless told otherwise
 )
 
-// table holds every setting. Names and defaults are those of the Collector's OTLP exporter where it
-// has the thing
+// table holds every setting. Where the Collector's OTLP exporter has a setting too, name and default
+// are the same as there, unless a comment says why not
 // (https://github.com/open-telemetry/opentelemetry-collector/tree/main/exporter/otlpexporter).
 var table = []Setting{
 	enum("exporter", TransportGRPC, "How to send: OTLP over gRPC, OTLP over HTTP, or into a file.",
@@ -139,9 +140,9 @@ var table = []Setting{
 	duration("tls.reload_interval", "0s", "1h", "A new connection reads certificate files again if they have changed. This is the least time between two looks.", 0, 0,
 		func(e *Exporter) *time.Duration { return &e.TLS.ReloadInterval }).on(onNetwork),
 
-	// Off, unlike the Collector's exporter: a gRPC server's default policy closes the connection
-	// of a client that asks more often than every five minutes, and a receiver that is slow for
-	// once would lose it (https://github.com/grpc/grpc-go/blob/master/Documentation/keepalive.md).
+	// Off, unlike in the Collector's exporter. By default, a gRPC server closes the connection of a
+	// client that pings more often than every five minutes; and where pings are on, a receiver that
+	// answers one of them too late loses the connection (https://github.com/grpc/grpc-go/blob/master/Documentation/keepalive.md).
 	duration("keepalive.time", "0s", "5m", "After how long without traffic to ask whether the connection lives; 0 turns that off. Below 10s counts as 10s. Many receivers close the connection of a client that asks more often than every five minutes.", 0, 0,
 		func(e *Exporter) *time.Duration { return &e.Keepalive.Time }).on(onGRPC),
 	duration("keepalive.timeout", "10s", "20s", "How long to wait for the answer before the connection is closed.", time.Millisecond, 0,
@@ -182,7 +183,8 @@ var table = []Setting{
 	duration("shutdown_timeout", "5s", "15s", "How long the end of a run may wait for what is not sent yet.", 0, 10*time.Minute,
 		func(e *Exporter) *time.Duration { return &e.ShutdownTimeout }),
 
-	// Before every setting that a preset sets: see draft.resolve.
+	// preset must stand before every setting that a preset sets: draft.resolve works in the order of
+	// this table, and adds the preset's values when it comes to this one.
 	enum("preset", "", "Other defaults, for one receiver. Each key of a preset can be set otherwise.", presetNames(),
 		func(e *Exporter) *string { return &e.Preset }),
 	enum("otlp_version", "1.11", "The wire layout. `1.9` and `1.8` are for receivers from before OTLP 1.10 and 1.9; none of them understands another. In JSON and in pprof files they are the same.", []string{"1.11", "1.9", "1.8"},
@@ -257,7 +259,7 @@ var table = []Setting{
 		func(e *Exporter) *int { return &e.Rotation.MaxBackups }).on(onFile),
 }
 
-// byKey finds a setting by its dotted key, groups the keys that hold others ("tls").
+// byKey finds a setting by its dotted key. groups has the first parts of dotted keys, such as "tls".
 var byKey, groups = index()
 
 func index() (map[string]*Setting, map[string]bool) {
@@ -271,7 +273,7 @@ func index() (map[string]*Setting, map[string]bool) {
 	return keys, groups
 }
 
-// binding joins a setting to its field.
+// binding completes a setting with the functions that parse its value and that get and set its field.
 func binding[T any](s Setting, field func(*Exporter) *T, parse func(any) (T, error)) Setting {
 	s.parse = func(raw any) (any, error) { return parse(raw) }
 	s.set = func(e *Exporter, v any) { *field(e) = v.(T) }
@@ -296,7 +298,7 @@ func enum(key, def, doc string, values []string, field func(*Exporter) *string) 
 	return binding(s, field, func(raw any) (string, error) { return parseChoice(raw, values, def) })
 }
 
-// either is a choice of two that a boolean field holds.
+// either is a choice of two values that is stored as a boolean: false for no, true for yes.
 func either(key, no, yes, doc string, field func(*Exporter) *bool) Setting {
 	values := []string{no, yes}
 	s := Setting{Key: key, Type: "choice", Default: no, Example: yes, Doc: doc, Values: values, takes: "one of " + strings.Join(values, ", ")}
@@ -360,7 +362,7 @@ func (s Setting) flag(name string) Setting       { s.Flag = name; return s }
 func (s Setting) secret() Setting                { s.Secret = true; return s }
 func (s Setting) aliased() Setting               { s.alias = true; return s }
 
-// empty says what an empty text means, where that is not the default.
+// empty makes an empty text mean value instead of the default.
 func (s Setting) empty(value string) Setting {
 	parse := s.parse
 	s.parse = func(raw any) (any, error) {
@@ -372,7 +374,7 @@ func (s Setting) empty(value string) Setting {
 	return s
 }
 
-// valued bounds the values of a list of pairs.
+// valued allows only these values in a list of key=value pairs.
 func (s Setting) valued(values ...string) Setting {
 	parse := s.parse
 	s.takes = takesPairs + ", each value one of " + strings.Join(values, ", ")

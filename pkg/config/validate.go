@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// validate checks what no setting can check alone, and brings the endpoint into its final form.
+// validate checks what depends on more than one setting, and brings the endpoint into its final form. It
+// adds what it finds to the draft's problems and notices.
 func (d *draft) validate() {
 	d.fillResource()
 	d.useless()
@@ -33,7 +34,7 @@ func (d *draft) validate() {
 	d.attributes()
 }
 
-// written is true where somebody chose the value, be it the default.
+// written reports whether the user set the key somewhere, even to its default. A preset does not count.
 func (d *draft) written(key string) bool { return d.level(key) >= fromFile }
 
 func (d *draft) grpcEndpoint() (local bool) {
@@ -60,15 +61,15 @@ func (d *draft) httpEndpoint() (local bool) {
 	if d.wrong["endpoint"] || d.wrong["profiles_endpoint"] {
 		return true
 	}
-	// The standard variable for profiles is the whole URL.
+	// By the specification, OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT is the whole URL: no path is added.
 	whole, wholeKey := d.ProfilesEndpoint, "profiles_endpoint"
 	switch endpoint := d.level("endpoint"); {
 	case endpoint == fromOTelProfiles && d.level("profiles_endpoint") < fromOTelProfiles:
 		whole, wholeKey = d.Endpoint, "endpoint"
 		d.Endpoint = ""
 	case endpoint > d.level("profiles_endpoint"):
-		// A stronger source has written the base: the whole URL of a weaker one is for another
-		// receiver.
+		// endpoint comes from a stronger source than profiles_endpoint, which would otherwise beat it:
+		// the weaker source's URL is for another receiver.
 		whole = ""
 	}
 	d.ProfilesEndpoint = ""
@@ -105,7 +106,7 @@ func (d *draft) httpEndpoint() (local bool) {
 
 func (d *draft) isBuiltIn() bool { return strings.EqualFold(d.Name, BuiltIn) }
 
-// where names the source of a setting's value, or the exporter's where nobody gave one.
+// where returns the source of a setting's value, or the exporter's source where nobody set it.
 func (d *draft) where(key string) string {
 	if origin := d.origin(key); origin != "" {
 		return origin
@@ -113,7 +114,8 @@ func (d *draft) where(key string) string {
 	return d.Source
 }
 
-// scheme lets the endpoint's scheme decide on TLS.
+// scheme sets Insecure by the endpoint's scheme, if it has one. key is the setting that the endpoint
+// comes from.
 func (d *draft) scheme(a address, key string) {
 	d.Written = Written{Scheme: a.scheme, Where: d.where(key)}
 	if a.scheme == "" {
@@ -126,7 +128,7 @@ func (d *draft) scheme(a address, key string) {
 	d.Insecure = plain
 }
 
-// useless tells about settings that the transport has no use for.
+// useless gives a notice for each setting that the transport does not use.
 func (d *draft) useless() {
 	for i := range table {
 		setting := &table[i]
@@ -134,7 +136,7 @@ func (d *draft) useless() {
 		if !ok || setting.Transports == nil || slices.Contains(setting.Transports, d.Transport) {
 			continue
 		}
-		// A flag, a standard variable and a preset are not written for this exporter alone.
+		// No notice for standard variables and presets: they are not written for this exporter alone.
 		switch v.layer {
 		case fromFile, fromEnv:
 			d.notice(v.key, "has no effect with exporter: %s, only with %s", d.Transport, strings.Join(setting.Transports, ", "))
@@ -144,7 +146,8 @@ func (d *draft) useless() {
 	}
 }
 
-// CredentialHeader tells headers whose values are credentials by their names, in lower case.
+// CredentialHeader reports whether the value of a header is probably a credential, judged by its name,
+// which must be in lower case.
 func CredentialHeader(name string) bool {
 	for _, part := range []string{"auth", "token", "apikey", "secret", "password", "cookie", "credential"} {
 		if strings.Contains(name, part) {
@@ -201,7 +204,7 @@ func (d *draft) credentials(local bool) {
 	if carrier == "" || !d.Insecure || local {
 		return
 	}
-	// http:// chooses plain text for the data; credentials need to be said aloud.
+	// http:// alone allows plain text for the data only. Credentials need insecure: true as well.
 	if v, ok := d.strongest("insecure"); ok {
 		if insecure, err := parseBool(v.value); err == nil && insecure {
 			d.notice(carrier, "credentials go over plain text to %s: anyone on the way can read them", d.Destination())
@@ -211,7 +214,7 @@ func (d *draft) credentials(local bool) {
 	d.problem(carrier, d.where(carrier), "would go over plain text: use TLS (https:// in the endpoint), or write insecure: true if everyone on the way may read it")
 }
 
-// oauth2 checks the settings of OAuth 2.0, and reports whether there are any.
+// oauth2 checks the settings of OAuth 2.0 and reports whether any of them is set.
 func (d *draft) oauth2() bool {
 	o := &d.OAuth2
 	keys := slices.DeleteFunc(keysBelow("oauth2"), func(key string) bool { return !d.written("oauth2." + key) })
@@ -333,7 +336,7 @@ func (d *draft) sizes() {
 
 func (d *draft) attributes() {
 	if !d.written("host_services") && (d.HostServiceName != "host" || d.ServiceName != "") {
-		d.HostServices = 0 // who names the host's service wants one
+		d.HostServices = 0 // a name was set for what is outside containers: one service, of that name
 	}
 	for _, kv := range d.Resource {
 		switch {
@@ -350,7 +353,8 @@ func (d *draft) attributes() {
 	}
 }
 
-// fillResource adds the environment's attributes for keys that the exporter does not set.
+// fillResource adds the attributes of OTEL_RESOURCE_ATTRIBUTES whose keys the exporter's own `resource`
+// does not have.
 func (d *draft) fillResource() {
 	for _, gap := range d.resourceGaps {
 		if !slices.ContainsFunc(d.Resource, func(kv KeyValue) bool { return kv.Key == gap.Key }) {

@@ -17,21 +17,22 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// A value comes as YAML has it (from a file) or as text (from everywhere else). The parsers return
-// errors that say what they got; the setting says what it takes.
+// The parsers below take a value as YAML decoded it (from a file) or as text (from everywhere else).
+// Their errors are gotErrors: they say what was given. Setting.takes says what is allowed, and
+// Setting.explain makes one message of both.
 
-// gotError is the "got" of a message; the value in it is safe to show for settings that are no
-// secrets, and hint is always.
+// gotError is the first half of a message, "got …, takes …". got can contain the value, so it may be
+// shown only for settings that are not secret. hint never contains the value.
 type gotError struct{ got, hint string }
 
 func (e *gotError) Error() string { return e.got }
 
 func gotf(format string, args ...any) error { return &gotError{got: fmt.Sprintf(format, args...)} }
 
-// bad says what was got, in words that fit into a log line.
+// bad returns a gotError that describes raw in a few words, fit for a log line.
 func bad(raw any) error { return &gotError{got: describe(raw)} }
 
-// hinted adds what to do.
+// hinted adds a hint, what to do about it, to a gotError. Other errors are returned as they are.
 func hinted(err error, hint string) error {
 	var got *gotError
 	if errors.As(err, &got) {
@@ -98,11 +99,13 @@ func parseText(raw any) (string, error) {
 	case map[string]any, map[any]any, []any, []string:
 		return "", bad(raw)
 	}
-	// YAML has already turned 0123 into 83 and 1_000 into 1000.
+	// A number or a boolean. What the user wrote is gone: YAML has already turned 0123 into 83 and
+	// 1_000 into 1000.
 	return "", hinted(bad(raw), "put it in quotes")
 }
 
-// parseChoice takes numbers too: 1.9 needs no quotes.
+// parseChoice returns the one of values that raw is, whatever its case, or def if raw is empty. It
+// takes numbers too, so that 1.9 needs no quotes in YAML.
 func parseChoice(raw any, values []string, def string) (string, error) {
 	var s string
 	switch v := raw.(type) {
@@ -254,7 +257,7 @@ func parseRatio(raw any) (int, error) {
 	return n, nil
 }
 
-// splitCommas splits at commas; "\," is a comma.
+// splitCommas splits at commas and leaves out empty parts. A comma within a part is written "\,".
 func splitCommas(s string) []string {
 	var parts []string
 	var part strings.Builder
@@ -303,7 +306,8 @@ func parseList(raw any) ([]string, error) {
 	return out, nil
 }
 
-// parsePairs keeps the order of a list and sorts a map by key.
+// parsePairs reads key=value pairs from a list, from text with commas, or from a map. Those of a list
+// stay in order; those of a map are sorted by key. The same key twice is an error.
 func parsePairs(raw any) ([]KeyValue, error) {
 	var out []KeyValue
 	add := func(key, value string) error {
@@ -331,7 +335,7 @@ func parsePairs(raw any) ([]KeyValue, error) {
 			}
 		}
 		return out, nil
-	case []KeyValue: // of a standard variable
+	case []KeyValue: // from parseBaggage
 		for _, kv := range v {
 			if err := add(kv.Key, kv.Value); err != nil {
 				return nil, err
@@ -365,7 +369,8 @@ func parsePairs(raw any) ([]KeyValue, error) {
 	return out, nil
 }
 
-// flatten joins the keys of a map that viper has split at dots.
+// flatten undoes what viper does to keys with dots: it splits them into nested maps. The keys of the
+// result are the joined ones, with prefix in front.
 func flatten(prefix string, m map[string]any) (map[string]string, error) {
 	flat := make(map[string]string, len(m))
 	for key, value := range m {
@@ -400,10 +405,11 @@ func describeKind(raw any) string {
 	return describe(raw)
 }
 
-// headerName is what HTTP allows in a field name and gRPC in a metadata key.
+// headerName matches names, in lower case, that are valid both as an HTTP field name and as a gRPC
+// metadata key.
 var headerName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.\-]*$`)
 
-// reservedHeaders belong to the transport.
+// reservedHeaders are set by the transport itself and cannot be configured.
 var reservedHeaders = []string{"content-type", "content-encoding", "content-length", "te", "host", "connection", "transfer-encoding", "user-agent"}
 
 func parseHeaders(raw any) ([]Header, error) {
@@ -470,7 +476,8 @@ func parseBaggage(s string) ([]KeyValue, error) {
 	return out, nil
 }
 
-// wellFormed is true for names that fit on a command line, into a label and into a log line.
+// wellFormed reports whether s can serve as a name: it fits on a command line, into a label and into a
+// log line.
 func wellFormed(s string) bool {
 	if s == "" || len(s) > 255 || !utf8.ValidString(s) {
 		return false
@@ -478,7 +485,8 @@ func wellFormed(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) })
 }
 
-// line makes a message one line of text: names of exporters, keys and variables can hold anything.
+// line replaces control characters, so that a message is one line: names of exporters, keys and
+// variables can contain anything.
 func line(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == utf8.RuneError {

@@ -14,23 +14,24 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// appendFile appends records to one file. When the next one would make it larger than allowed, the file is
-// renamed with the time in its name, and old ones are removed. Records are never split, and a record that
-// a process which was killed has left half written is cut off before the next. It needs no goroutine:
-// everything happens in write.
+// appendFile appends records to one file. When a record would make the file larger than allowed, the file is
+// first renamed, with the time in its name, and old files are removed. Records are never split. Half a record,
+// which a process that was killed can leave at the end, is cut off before the next is written. All of that
+// happens in write: there is no goroutine.
 //
-// Several processes may append to one file: each holds the file's lock while it writes.
+// Several processes may append to the same file: each holds the file's lock while it writes. The methods are
+// safe for concurrent use.
 type appendFile struct {
 	path    string
 	limit   config.Rotation
-	whole   recordEnd
-	problem func(error) // told what does not keep records from being written
+	whole   recordEnd   // finds the end of the last whole record
+	problem func(error) // called with errors that do not keep records from being written
 
 	mu     sync.Mutex
 	file   *os.File
-	known  int64 // bytes of it that are known to be whole records
-	plain  bool  // a regular file: can be locked, cut and renamed
-	pruned time.Time
+	known  int64     // so many bytes of it, from the start, are known to be whole records
+	plain  bool      // a regular file: can be locked, cut and renamed
+	pruned time.Time // when old files were last removed
 	closed bool
 }
 
@@ -62,7 +63,7 @@ func (a *appendFile) write(record []byte) error {
 		return errors.Join(err, a.unlock())
 	}
 	if limit := int64(a.limit.MaxMegabytes) << 20; limit > 0 && size > 0 && size+int64(len(record)) > limit {
-		// Whoever holds the old file open finds that it was moved.
+		// Other processes that have the old file open notice the move in reopen.
 		if err := a.rotate(); err != nil {
 			return err
 		}
@@ -86,7 +87,8 @@ func (a *appendFile) write(record []byte) error {
 	return errors.Join(err, a.unlock())
 }
 
-// reopen opens the file, again if somebody has moved it away.
+// reopen opens the file if it is not open, or if the path now leads to another file: somebody has rotated it
+// or moved it away. The caller holds mu.
 func (a *appendFile) reopen() error {
 	if a.closed {
 		return fs.ErrClosed
@@ -101,7 +103,7 @@ func (a *appendFile) reopen() error {
 	}
 	flag := os.O_CREATE | os.O_APPEND | os.O_RDWR // mend reads
 	if info, err := os.Stat(a.path); err == nil && !info.Mode().IsRegular() {
-		flag = os.O_WRONLY // were this process a reader of the pipe, too, it would not notice that the others have gone
+		flag = os.O_WRONLY // of a pipe: with a reader of its own, writes would not fail when the other readers have gone
 	}
 	f, err := openTrusted(a.path, flag)
 	if err != nil {
@@ -115,8 +117,8 @@ func (a *appendFile) reopen() error {
 	return nil
 }
 
-// mend cuts off what is no whole record at the end, and returns the size of the rest. The file is locked:
-// nobody is about to write the missing part.
+// mend cuts off half a record at the end of the file and returns the size of the rest. The caller holds the
+// file's lock, so nobody is still writing the missing half.
 func (a *appendFile) mend() (size int64, err error) {
 	info, err := a.file.Stat()
 	if err != nil {
@@ -127,7 +129,7 @@ func (a *appendFile) mend() (size int64, err error) {
 		return size, nil
 	}
 	from := a.known
-	if from > size { // somebody has cut it
+	if from > size { // somebody has truncated the file
 		from = 0
 	}
 	end, err := a.whole(a.file, from, size)
@@ -144,7 +146,7 @@ func (a *appendFile) mend() (size int64, err error) {
 	return end, nil
 }
 
-// lockWait is how long to wait for another process to have written its record.
+// lockWait is how long to wait for another process to finish writing its record.
 const lockWait = 2 * time.Second
 
 func (a *appendFile) lock() error {
@@ -170,10 +172,10 @@ func (a *appendFile) shut() {
 	a.file = nil
 }
 
-// rotate renames the file and opens a new one. It gives up the lock.
+// rotate renames the file, closes it, which gives up its lock, and opens a new one, which is not locked.
 func (a *appendFile) rotate() error {
 	now := time.Now().UTC()
-	path := a.file.Name() // without links
+	path := a.file.Name() // openTrusted has resolved symbolic links
 	ext := filepath.Ext(path)
 	backup := fmt.Sprintf("%s-%s%s", strings.TrimSuffix(path, ext), now.Format(stampFormat), ext)
 	err := os.Rename(path, backup)
@@ -188,7 +190,7 @@ func (a *appendFile) rotate() error {
 	return nil
 }
 
-// prune removes the old files that are too many, too old or too large together.
+// prune removes old, rotated files that are beyond the limits.
 func (a *appendFile) prune(now time.Time) {
 	a.pruned = now
 	path := a.file.Name()

@@ -19,8 +19,8 @@ func (e *Exporter) work() {
 	}
 }
 
-// next waits for an entry that may be sent now and takes it in flight. The body is nil if it is on
-// disk, the entry when the exporter stops.
+// next waits for an entry that may be sent now, takes it out of the queue and marks it as in flight. The body is
+// nil if it is on disk. The entry is nil when the exporter stops.
 func (e *Exporter) next() (*entry, []byte) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -62,8 +62,8 @@ func (e *Exporter) next() (*entry, []byte) {
 	}
 }
 
-// landed ends the flight of an entry. It reports false if the entry was given up all the same, by a Shutdown that
-// could not wait for it: then it is counted already. The caller holds mu.
+// landed marks an entry as no longer in flight. It returns false if a Shutdown that could not wait has given the
+// entry up meanwhile: it is counted already, and the caller must leave it alone. The caller holds mu.
 func (e *Exporter) landed(en *entry) bool {
 	if !en.inFlight {
 		return false
@@ -72,9 +72,9 @@ func (e *Exporter) landed(en *entry) bool {
 	return true
 }
 
-// expire drops the oldest entries while their data is too old for a receiver, and puts those aside that
-// are too new: the clock of a machine may be behind at its start. The caller holds mu, and calls forget
-// after it has let go.
+// expire looks at the oldest entries of the queue. It drops those whose data is older than receivers accept, and
+// puts those aside whose data is ahead of the clock: a machine's clock may be behind when it starts. It returns
+// the dropped ones. The caller holds mu, and passes them to forget after it has released mu.
 func (e *Exporter) expire() (gone []*entry) {
 	now := e.now()
 	for en := e.queue.oldest(); en != nil; en = e.queue.oldest() {
@@ -100,7 +100,7 @@ func (e *Exporter) expire() (gone []*entry) {
 	return gone
 }
 
-// setEarly notes whether an entry waits for the clock. The caller holds mu.
+// setEarly notes, and counts, whether an entry waits because its data is ahead of the clock. The caller holds mu.
 func (e *Exporter) setEarly(en *entry, early bool) {
 	switch {
 	case early && !en.early:
@@ -111,7 +111,7 @@ func (e *Exporter) setEarly(en *entry, early bool) {
 	en.early = early
 }
 
-// forget finishes what expire began.
+// forget removes the files of entries that expire has dropped, and logs them. The caller does not hold mu.
 func (e *Exporter) forget(gone []*entry) {
 	e.unlink(gone)
 	for _, en := range gone {
@@ -120,7 +120,8 @@ func (e *Exporter) forget(gone []*entry) {
 	}
 }
 
-// deliver makes one attempt with an entry in flight and decides what becomes of it.
+// deliver makes one attempt to send an entry that is in flight, and then removes it or lets it wait for the next
+// attempt.
 func (e *Exporter) deliver(en *entry, body []byte) {
 	if e.store != nil && body == nil {
 		var err error
@@ -153,7 +154,8 @@ func (e *Exporter) deliver(en *entry, body []byte) {
 	e.report(en, len(body), out, reason, again)
 }
 
-// lost drops an entry whose file cannot be read back.
+// lost drops an entry whose file cannot be read back. A corrupt file is removed; one that is unreadable for
+// another reason stays for the next start.
 func (e *Exporter) lost(en *entry, err error) {
 	r := ReasonStorageError
 	if errors.Is(err, errCorrupt) {
@@ -175,8 +177,9 @@ func (e *Exporter) lost(en *entry, err error) {
 	e.log.errorf(string(r), "dropped: a message in the storage folder %s cannot be read now: %v; its file stays for the next start", e.store.dir, err)
 }
 
-// settle counts an attempt and either ends the entry or has it wait for the next one. reason is
-// empty unless the entry was dropped.
+// settle counts an attempt and then ends the entry or queues it for the next attempt. reason is empty unless the
+// entry was dropped. again says that the entry's file must stay: it will be tried again, or a Shutdown has given
+// it up meanwhile and leaves it for the next start.
 func (e *Exporter) settle(en *entry, out outcome, started time.Time, size int64) (reason Reason, again bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -229,7 +232,7 @@ func (e *Exporter) settle(en *entry, out outcome, started time.Time, size int64)
 	return reason, false
 }
 
-// openGate lets sends through again. The caller holds mu.
+// openGate ends the pause that a failing receiver has caused, and wakes the workers. The caller holds mu.
 func (e *Exporter) openGate() {
 	if !e.gate.failing() {
 		return
@@ -238,11 +241,11 @@ func (e *Exporter) openGate() {
 	e.wakeAll()
 }
 
-// retryOver tells why an entry is not tried again; empty if it is. The caller holds mu.
+// retryOver returns why an entry is not tried again, or "" if it is. The caller holds mu.
 func (e *Exporter) retryOver(en *entry, now time.Time) Reason {
 	switch limit := e.cfg.Retry.MaxElapsedTime; {
 	case e.ctx.Err() != nil:
-		return "" // cancelled by this side
+		return "" // Shutdown has cancelled the attempt: that is no failure of the receiver
 	case !e.cfg.Retry.Enabled:
 		return ReasonRetryDisabled
 	case limit > 0 && now.Sub(en.firstAt) >= limit:

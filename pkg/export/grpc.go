@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	_ "google.golang.org/grpc/encoding/gzip" // takes apart what a receiver compresses
+	_ "google.golang.org/grpc/encoding/gzip" // registers what decompresses a receiver's responses
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
@@ -36,8 +36,9 @@ const maxReconnectDelay = 5 * time.Second
 // message.
 const maxGRPCHeaders = 1 << 20
 
-// rawCodec passes request bytes on as they are. It is given with each call and never registered:
-// under its name, "proto", other codecs of the process are.
+// rawCodec passes request and response bytes on as they are. It is named "proto" because the name goes into the
+// content type. It is passed with each call and never registered: it would replace the process's codec of that
+// name.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -59,17 +60,17 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// maxTimeouts is after how many sends without any answer the connection is made anew. A receiver
-// whose machine has died, or whose address has moved, is noticed by TCP only after a quarter of an
-// hour, and without keepalive by nothing else.
+// maxTimeouts is the number of sends in a row without any answer after which the connection is replaced. If a
+// receiver's machine has died, or its address has moved, TCP notices only after a quarter of an hour, and
+// without keepalive nothing else does.
 const maxTimeouts = 3
 
-// grpcSender is the otlp-grpc transport. It owns its connection.
+// grpcSender is the otlp-grpc transport. It owns its connection. send is safe for concurrent use.
 type grpcSender struct {
 	auth      *auth
 	log       *eventLog
 	diagnosis diagnosis
-	versioned bool // requests name the version of the protocol
+	versioned bool // send a header with the version of the protocol
 	call      []grpc.CallOption
 	dial      func() (*grpc.ClientConn, error)
 
@@ -94,7 +95,7 @@ func newGRPCSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithUserAgent(userAgent),
-		grpc.WithDisableServiceConfig(), // a DNS record has no say in this
+		grpc.WithDisableServiceConfig(), // else a DNS TXT record could change timeouts and retries
 		grpc.WithDisableRetry(),
 		grpc.WithStatsHandler(wireCounter{}),
 		grpc.WithMaxHeaderListSize(maxGRPCHeaders),
@@ -117,15 +118,15 @@ func newGRPCSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 	s.call = []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)}
 	switch cfg.Compression {
 	case compressGzip:
-		// Registered compressors are the process's, and gRPC's own gzip is Inspektor Gadget's to
-		// use or to replace: this one is the connection's.
+		// This compressor belongs to the connection. A registered one would belong to the whole process,
+		// where Inspektor Gadget may use or replace gRPC's own gzip.
 		opts = append(opts, grpc.WithCompressor(grpcGzip{})) //nolint:staticcheck // deprecated in favour of the registry
 	case compressZstd:
 		s.call = append(s.call, grpc.UseCompressor(compressZstd))
 	}
 	target := cfg.Endpoint
 	if proxy := proxyURL(cfg); proxy != nil && !strings.HasPrefix(target, "unix:") {
-		// The proxy looks the name up.
+		// With passthrough the host's name goes to the proxy, which looks it up.
 		opts = append(opts, grpc.WithContextDialer(dialThrough(proxy)))
 		target = "passthrough:///" + hostPort(target)
 	}
@@ -137,7 +138,7 @@ func newGRPCSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 	return s, nil
 }
 
-// hostPort takes the name of a resolver off a target.
+// hostPort returns the host:port of a target, without the resolver that it may begin with.
 func hostPort(target string) string {
 	for _, resolver := range []string{"dns:", "passthrough:"} {
 		if rest, ok := strings.CutPrefix(target, resolver); ok && strings.Contains(rest, ":") {
@@ -213,8 +214,8 @@ func (s *grpcSender) current() *grpc.ClientConn {
 	return s.conn
 }
 
-// answered notes whether anything came back over conn, and replaces it if for long nothing has.
-// Sends under way on it fail and are tried again.
+// answered notes whether a send over conn got any answer (yes), and replaces the connection after maxTimeouts
+// without one. Sends that are still under way on it fail and are tried again.
 func (s *grpcSender) answered(conn *grpc.ClientConn, yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,7 +231,7 @@ func (s *grpcSender) answered(conn *grpc.ClientConn, yes bool) {
 	}
 	fresh, err := s.dial()
 	if err != nil {
-		return // the old one is no worse
+		return // keep the old one
 	}
 	s.conn, s.timeouts = fresh, 0
 	if err := conn.Close(); err != nil {
@@ -245,7 +246,7 @@ func (s *grpcSender) close() error {
 	return s.conn.Close()
 }
 
-// grpcOutcome reads a status that is not OK.
+// grpcOutcome turns a status that is not OK into an outcome. bodyLen is the length of the request.
 func grpcOutcome(st *status.Status, bodyLen int, d diagnosis) outcome {
 	out := outcome{
 		verdict: rejected,
@@ -280,8 +281,8 @@ func grpcOutcome(st *status.Status, bodyLen int, d diagnosis) outcome {
 	return out
 }
 
-// responseTooLarge tells this side's refusal of a response from the receiver's refusal of a
-// request: gRPC has one wording for both, so only the numbers can tell.
+// responseTooLarge reports whether it was this side that refused a response, and not the receiver that refused a
+// request. gRPC words both errors alike, so only the size in the message tells them apart.
 func responseTooLarge(msg string, bodyLen int) bool {
 	if bodyLen > maxResponse {
 		return false
@@ -291,7 +292,7 @@ func responseTooLarge(msg string, bodyLen int) bool {
 		strings.Contains(msg, fmt.Sprintf("max size of %d", maxResponse))
 }
 
-// responseOutcome reads the response of an accepted request.
+// responseOutcome turns the response to an accepted request, in protobuf's wire format, into an outcome.
 func responseOutcome(resp []byte) outcome {
 	var msg colprofiles.ExportProfilesServiceResponse
 	if err := proto.Unmarshal(resp, &msg); err != nil {
@@ -300,8 +301,8 @@ func responseOutcome(resp []byte) outcome {
 	return partialOutcome(msg.GetPartialSuccess())
 }
 
-// partialOutcome follows https://opentelemetry.io/docs/specs/otlp/#partial-success: with nothing
-// rejected, a message is a warning.
+// partialOutcome reads a partial success as https://opentelemetry.io/docs/specs/otlp/#partial-success has it: a
+// message without rejected profiles is a warning.
 func partialOutcome(p *colprofiles.ExportProfilesPartialSuccess) outcome {
 	out := outcome{verdict: accepted, words: p.GetErrorMessage(), rejectedProfiles: p.GetRejectedProfiles()}
 	switch {

@@ -30,13 +30,13 @@ const (
 	mediaJSON      = "application/json"
 )
 
-// httpSender is the otlp-http transport. It owns its connections.
+// httpSender is the otlp-http transport. It owns its connections. send is safe for concurrent use.
 type httpSender struct {
 	url         *url.URL
 	json        bool
 	layout      string
 	compression string
-	versioned   bool // requests name the version of the protocol
+	versioned   bool // send a header with the version of the protocol
 	userAgent   string
 	auth        *auth
 	log         *eventLog
@@ -47,10 +47,10 @@ type httpSender struct {
 
 	mu      sync.Mutex
 	client  *http.Client
-	version uint64 // of the TLS settings that client has
+	version uint64 // of the TLS settings that client was made with
 }
 
-// shownURL is u for log lines: without user, password and query.
+// shownURL returns u for log lines, without what may be secret: user, password and query.
 func shownURL(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
@@ -58,7 +58,7 @@ func shownURL(u *url.URL) string {
 func newHTTPSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string) (*httpSender, error) {
 	u, err := url.Parse(cfg.URL())
 	if err != nil {
-		return nil, errors.New("endpoint: not a URL") // the error has all of it, which may be a secret
+		return nil, errors.New("endpoint: not a URL") // url.Parse's error quotes the URL, which may hold a secret
 	}
 	s := &httpSender{
 		url: u, json: cfg.Encoding == "json", layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent, versioned: versioned(cfg.OTLPVersion),
@@ -73,8 +73,8 @@ func newHTTPSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 	return s, nil
 }
 
-// current gives a client with the TLS settings of now. Connections with older ones end when
-// they are idle.
+// current returns a client with the current TLS settings, which change when certificate files do. Connections
+// that were made with older ones end when they are idle.
 func (s *httpSender) current() *http.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,12 +101,12 @@ func (s *httpSender) current() *http.Client {
 		IdleConnTimeout:        90 * time.Second,
 		TLSHandshakeTimeout:    10 * time.Second,
 		MaxResponseHeaderBytes: maxHTTPHeaders,
-		// A connection on which nothing comes back is given up long before TCP would.
+		// Pings find a dead connection within seconds; TCP alone takes a quarter of an hour.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
 	}
 	s.client = &http.Client{
 		Transport: transport,
-		// A redirect would take rows and credentials to where nobody sent them.
+		// Redirects are not followed: rows and credentials would go to a place that nobody has configured.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s.client
@@ -171,7 +171,8 @@ func (s *httpSender) setHeaders(req *http.Request, media string, used credential
 	}
 }
 
-// outcome reads an answer. readErr says that the body could not be read to its end.
+// outcome turns a response into an outcome. answer is the body, of at most maxResponse+1 bytes; readErr is why it
+// could not be read to its end, if so.
 func (s *httpSender) outcome(resp *http.Response, answer []byte, readErr error) outcome {
 	code := resp.StatusCode
 	out := outcome{verdict: rejected, what: fmt.Sprintf("HTTP status %d", code)}
@@ -219,7 +220,7 @@ func (s *httpSender) outcome(resp *http.Response, answer []byte, readErr error) 
 	return out
 }
 
-// httpResponse reads the body of an accepted request.
+// httpResponse turns the body of the response to an accepted request into an outcome.
 func httpResponse(media string, answer []byte) outcome {
 	if media != mediaJSON {
 		if len(answer) > 0 && media != mediaProto && media != "application/protobuf" {
@@ -234,8 +235,8 @@ func httpResponse(media string, answer []byte) outcome {
 	return partialOutcome(msg.GetPartialSuccess())
 }
 
-// statusWords finds the message in the body of a failure, which by the specification is a
-// google.rpc.Status and often is plain text.
+// statusWords returns the message in the body of a failure. By the specification the body is a google.rpc.Status,
+// but often it is plain text.
 func statusWords(media string, answer []byte) string {
 	switch media {
 	case mediaProto, "application/protobuf":

@@ -15,13 +15,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// stampFormat dates files; it sorts as time does and is free of colons.
+// stampFormat is the time in the names of files. Its text sorts as time does, and it has no colons, which some
+// file systems do not allow.
 const stampFormat = "20060102T150405.000000000Z"
 
 const stampPattern = `\d{8}T\d{6}\.\d{9}Z`
 
-// numberedFiles writes each record to a file of its own, named after a prefix, the time and a
-// number.
+// numberedFiles writes each record to a file of its own, named <base>-<time>-<number>.pb.gz. The methods are
+// safe for concurrent use.
 type numberedFiles struct {
 	path    string
 	limit   config.Rotation
@@ -29,13 +30,14 @@ type numberedFiles struct {
 
 	mu        sync.Mutex
 	seq       uint64
-	dir, base string // folder and first part of the files' names, as the last open found them
+	dir, base string // folder and first part of the files' names, set by open
 	ours      *regexp.Regexp
 }
 
 const pprofSuffix = ".pb.gz"
 
-// newNumberedFiles takes a folder or a prefix.
+// newNumberedFiles returns a numberedFiles for path: an existing folder to put the files in, or else the first
+// part of their paths. problem is called with errors that do not keep records from being written.
 func newNumberedFiles(path string, limit config.Rotation, problem func(error)) *numberedFiles {
 	return &numberedFiles{path: path, limit: limit, problem: problem}
 }
@@ -68,7 +70,7 @@ func (n *numberedFiles) write(record []byte) error {
 	n.seq++
 	now := time.Now().UTC()
 	path := filepath.Join(n.dir, fmt.Sprintf("%s-%s-%06d%s", n.base, now.Format(stampFormat), n.seq, pprofSuffix))
-	// Under a temporary name first: who watches the folder sees whole files only.
+	// Under a temporary name first, so that programs that watch the folder see whole files only.
 	temp := path + storeTemp
 	f, err := openTrusted(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 	if err != nil {
@@ -89,7 +91,7 @@ func (n *numberedFiles) write(record []byte) error {
 
 func (n *numberedFiles) close() error { return nil }
 
-// checkParent wants the folder that files go to.
+// checkParent returns an error unless dir is an existing folder.
 func checkParent(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -101,8 +103,9 @@ func checkParent(dir string) error {
 	return nil
 }
 
-// pruneFiles removes those of our files in dir that are too many, too old or, together with the reserved bytes
-// of one that is not among them, too large. Names hold the time: the last ones are the newest.
+// pruneFiles removes files in dir whose names match ours: those that are too old, and the oldest of those that
+// are too many, or too large together. reserved is what the file that is being written may take in addition.
+// The newest file is never removed for its size. Files are ordered by their names, which contain the time.
 func pruneFiles(dir string, ours *regexp.Regexp, limit config.Rotation, reserved int64, now time.Time, problem func(error)) {
 	if limit.MaxBackups == 0 && limit.MaxDays == 0 && limit.MaxTotalMegabytes == 0 {
 		return

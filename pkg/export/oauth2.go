@@ -16,25 +16,26 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// tokenTimeout bounds one attempt to get a token, beside what is left of the attempt to send.
+// tokenTimeout bounds one request for a token. The timeout of the attempt to send bounds it as well.
 const tokenTimeout = 10 * time.Second
 
-// tokens gets bearer tokens by OAuth 2.0's client credentials, and keeps each until it ends or the receiver refuses it.
-// Safe for concurrent use: one caller fetches, the others wait for it, each no longer than its own context.
+// tokens gets bearer tokens by OAuth 2.0's client credentials, and keeps each until it ends or the receiver refuses
+// it. It is safe for concurrent use: one caller fetches, and the others wait for it, each no longer than its own
+// context allows.
 type tokens struct {
 	cfg   config.OAuth2
-	tls   config.TLS // what the token server's certificate is judged by
+	tls   config.TLS // for the connection to the token server
 	proxy proxyFunc
-	learn func(secret string)
+	learn func(secret string) // called with each secret, which is then taken out of log lines
 
-	fetching chan struct{} // holds one element while somebody fetches; guards source, client and version
+	fetching chan struct{} // a lock that waits no longer than a context; guards source, client and version
 	source   *tlsSource    // nil until the first use: it reads files
 	client   *http.Client
 	version  uint64 // of the certificates that client trusts
 
 	mu      sync.Mutex
 	current *oauth2.Token
-	worked  string // the last token that the receiver has taken
+	worked  string // the last token that the receiver has accepted
 }
 
 // newTokens returns nil where the settings have no OAuth 2.0. It reads no file.
@@ -50,17 +51,18 @@ func newTokens(cfg config.Exporter, learn func(string)) *tokens {
 	}
 	return &tokens{
 		cfg: cfg.OAuth2, proxy: proxyOf(cfg), learn: learn, fetching: make(chan struct{}, 1),
-		// A client certificate, another name and a waived check are for the receiver.
+		// Only the trusted certificates: the client certificate, server_name_override and
+		// insecure_skip_verify are meant for the receiver.
 		tls: config.TLS{CAFile: cfg.TLS.CAFile, CAPEM: cfg.TLS.CAPEM, SystemCAs: cfg.TLS.SystemCAs, ReloadInterval: cfg.TLS.ReloadInterval},
 	}
 }
 
-// tokenError is what went wrong, in the words of an outcome.
+// tokenError says why there is no token. Its fields become those of the same names of an outcome.
 type tokenError struct{ what, words, hint string }
 
 func (e *tokenError) Error() string { return e.what }
 
-// check reads the files that the settings name.
+// check reads the files that the settings name and returns what is wrong with them.
 func (t *tokens) check() error {
 	if t.cfg.ClientSecretFile != "" {
 		if _, err := readSecret("oauth2.client_secret_file", t.cfg.ClientSecretFile); err != nil {
@@ -71,7 +73,7 @@ func (t *tokens) check() error {
 	return err
 }
 
-// token returns a token to send with.
+// token returns a valid token, and fetches one if there is none.
 func (t *tokens) token(ctx context.Context) (string, *tokenError) {
 	if v, ok := t.valid(); ok {
 		return v, nil
@@ -105,7 +107,7 @@ func (t *tokens) valid() (string, bool) {
 	return t.current.AccessToken, true
 }
 
-// fetch asks the token server. The caller holds fetching.
+// fetch asks the token server for a token. The caller holds fetching.
 func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, *tokenError) {
 	secret := t.cfg.ClientSecret
 	if t.cfg.ClientSecretFile != "" {
@@ -145,7 +147,7 @@ func (t *tokens) shown() string {
 	return "the token server " + shownURL(u)
 }
 
-// explain says what a failed request for a token means.
+// explain turns the error of a request for a token into a tokenError.
 func (t *tokens) explain(err error) *tokenError {
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
@@ -174,10 +176,10 @@ func (t *tokens) explain(err error) *tokenError {
 	return e
 }
 
-// connect returns a client that trusts the certificates of now. The caller holds fetching.
+// connect returns a client that trusts the certificates that the files now hold. The caller holds fetching.
 func (t *tokens) connect() (*http.Client, error) {
 	if t.source == nil {
-		source, err := newTLSSource(t.tls, func(error) {}) // it goes on with what it has read before
+		source, err := newTLSSource(t.tls, func(error) {}) // if files cannot be read again, it uses what it has
 		if err != nil {
 			return nil, err
 		}
@@ -192,24 +194,24 @@ func (t *tokens) connect() (*http.Client, error) {
 		Timeout: tokenTimeout,
 		Transport: &http.Transport{
 			Proxy: t.proxy, TLSClientConfig: cfg.Clone(), ForceAttemptHTTP2: true,
-			// Tokens are fetched once in a while.
+			// Tokens are fetched so seldom that an idle connection is not worth keeping.
 			DisableKeepAlives: true, MaxResponseHeaderBytes: maxHTTPHeaders,
 		},
-		// A redirect would take the secret to where nobody sent it.
+		// Redirects are not followed: the secret would go to a place that nobody has configured.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return t.client, nil
 }
 
-// taken notes that the receiver has taken a token.
+// taken notes that the receiver has accepted a token.
 func (t *tokens) taken(token string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.worked = token
 }
 
-// refused notes that the receiver has refused a token, so that the next attempt fetches another. It tells whether the
-// token had been good before: then it has ended early, and another may do.
+// refused notes that the receiver has refused a token, so that the next attempt fetches another. It reports whether
+// the receiver has accepted the same token before: then the token has ended early, and a new one may work.
 func (t *tokens) refused(token string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

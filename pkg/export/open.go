@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// openTimeout bounds the wait for files and folders that the settings name: they may be on a file system
-	// that hangs.
+	// openTimeout is how long New waits for the files and folders that the settings name: they may be on a file
+	// system that hangs.
 	openTimeout = 10 * time.Second
-	// The waits between attempts to open an exporter grow from the first of these to the second.
+	// The wait between two attempts to open an exporter doubles from openFirstWait up to openLongestWait.
 	openFirstWait, openLongestWait = time.Second, 30 * time.Second
 )
 
@@ -25,11 +25,12 @@ var errStopped = errors.New("the exporter was stopped")
 
 var errOpenHangs = fmt.Errorf("a file or folder that the settings name has not answered for %s: look at its file system", openTimeout)
 
-// New starts an exporter with settings that package config has loaded, and so judged. It connects to nothing yet. The
-// error names the setting; the caller names the exporter.
+// New starts an exporter. Its settings come from package config, which has checked them. New does not connect to
+// the receiver. The caller ends the exporter with Shutdown.
 //
-// Unless it is to be patient, New opens what the settings alone could not show (certificates, secret files, the
-// storage folder and its lock) and returns what is wrong with them.
+// New waits until certificates, secret files and the storage folder are open, at most openTimeout, and returns
+// what is wrong with them. With Options.Patient it does not wait and returns no error: the exporter holds
+// messages in memory and tries to open these until it succeeds. The error names the setting, not the exporter.
 func New(cfg config.Exporter, opts Options) (*Exporter, error) {
 	if opts.UserAgent == "" {
 		opts.UserAgent = "ig-otel-profiles"
@@ -43,14 +44,14 @@ func New(cfg config.Exporter, opts Options) (*Exporter, error) {
 	defer cancel()
 	if err := e.Opened(ctx); err != nil {
 		stop, cancel := context.WithCancel(context.Background())
-		cancel() // it holds nothing to wait for
+		cancel() // do not wait: it holds no messages yet
 		_ = e.Shutdown(stop)
 		return nil, err
 	}
 	return e, nil
 }
 
-// prepare makes an exporter that holds messages and does nothing else.
+// prepare makes an exporter that takes messages but does not send them: run does.
 func prepare(cfg config.Exporter, opts Options) *Exporter {
 	if opts.Logger == nil {
 		opts.Logger = logrus.StandardLogger()
@@ -72,8 +73,9 @@ func prepare(cfg config.Exporter, opts Options) *Exporter {
 	return e
 }
 
-// Opened waits for the first attempt to open what the exporter needs. The error is what was wrong with it; a
-// patient exporter goes on trying.
+// Opened waits for the first attempt to open the files and folders that the exporter needs, and returns its
+// error, or that of a later attempt. A patient exporter goes on trying. If ctx ends first, the error says that a
+// file system hangs.
 func (e *Exporter) Opened(ctx context.Context) error {
 	select {
 	case <-e.tried:
@@ -85,7 +87,8 @@ func (e *Exporter) Opened(ctx context.Context) error {
 	return e.openErr
 }
 
-// run opens the exporter and works until it is stopped.
+// run opens the exporter and then sends until the exporter is stopped. If opening fails, it tries again if patient
+// is set, and returns otherwise.
 func (e *Exporter) run(connect func() (sender, error), patient bool) {
 	defer close(e.done)
 	wait := openFirstWait
@@ -135,7 +138,7 @@ func (e *Exporter) run(connect func() (sender, error), patient bool) {
 	wg.Wait()
 }
 
-// open opens the files and folders that the settings name.
+// open makes one attempt to open the files and folders that the settings name. connect makes the sender.
 func (e *Exporter) open(connect func() (sender, error)) error {
 	to, err := connect()
 	secrets := e.auth.refresh()
@@ -159,7 +162,7 @@ func (e *Exporter) open(connect func() (sender, error)) error {
 		}
 	}
 	e.mu.Lock()
-	if e.stopped { // Shutdown has not waited
+	if e.stopped { // Shutdown came meanwhile and did not wait
 		e.mu.Unlock()
 		err := to.close()
 		if store != nil {

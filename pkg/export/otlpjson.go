@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// requestJSON writes a request, given in wire format, in OTLP's JSON mapping, on one line. The
-// request and ProfilesData, which files hold, have the same fields.
+// requestJSON converts a request from the wire format, in the given otlp_version, to OTLP's JSON mapping,
+// on one line. It serves files too: they hold ProfilesData, which has the same fields as a request.
 func requestJSON(body []byte, layout string) ([]byte, error) {
 	data, err := decodeRequest(body, layout)
 	if err != nil {
@@ -24,7 +24,7 @@ func requestJSON(body []byte, layout string) ([]byte, error) {
 	return appendMessage(make([]byte, 0, 2*len(body)), data.ProtoReflect())
 }
 
-// decodeRequest reads a request in the wire layout of an otlp_version.
+// decodeRequest reads a request in the wire format; layout is the otlp_version that it is written for.
 func decodeRequest(body []byte, layout string) (*otlpprofiles.ProfilesData, error) {
 	if old := oldLayouts[layout]; old != nil {
 		var err error
@@ -44,8 +44,8 @@ func decodeRequest(body []byte, layout string) (*otlpprofiles.ProfilesData, erro
 // two of traces; receivers read profileId in the same way.
 var hexFields = map[protoreflect.Name]bool{"trace_id": true, "span_id": true, "profile_id": true}
 
-// appendMessage writes m by protobuf's JSON mapping with OTLP's changes: numbers for enums, and
-// hexFields. Unset fields are left out.
+// appendMessage appends m in protobuf's JSON mapping with OTLP's changes: enums are numbers, and
+// hexFields are hexadecimal. Unset fields are left out.
 func appendMessage(b []byte, m protoreflect.Message) ([]byte, error) {
 	b = append(b, '{')
 	first := true
@@ -133,7 +133,7 @@ func appendString(b []byte, s string) []byte {
 		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
 			quoted, err := json.Marshal(s)
 			if err != nil {
-				quoted = []byte(`""`) // a string has no way to fail
+				quoted = []byte(`""`) // cannot happen with a string
 			}
 			return append(b, quoted...)
 		}

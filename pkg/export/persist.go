@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// takeOver queues what the storage folder held.
+// takeOver queues the messages that were found in the storage folder, logs what could not be used, and drops
+// messages if the folder holds more than its limit.
 func (e *Exporter) takeOver(found inventory) {
 	var gone []*entry
 	e.mu.Lock()
@@ -49,8 +50,9 @@ func (e *Exporter) takeOver(found inventory) {
 	}
 }
 
-// renumber puts the messages that came before the folder was open behind the files in it, also behind those that
-// stay there unread: a message takes the name that its number gives. The caller holds mu.
+// renumber gives new numbers to the messages that came in before the folder was open, higher than those of all
+// files in it. A file is named after the number of its message, so without that they would overwrite files,
+// such as those that stay there unread. The drains that wait for these messages follow. The caller holds mu.
 func (e *Exporter) renumber(found inventory) {
 	if found.last == 0 {
 		return
@@ -76,7 +78,7 @@ func (e *Exporter) renumber(found inventory) {
 	e.seq = max(e.seq, before)
 }
 
-// unlink removes the files of entries that have left.
+// unlink removes the files of entries that have left the queue. The caller must not hold mu.
 func (e *Exporter) unlink(list []*entry) {
 	for _, en := range list {
 		if !en.onDisk {
@@ -88,8 +90,8 @@ func (e *Exporter) unlink(list []*entry) {
 	}
 }
 
-// persist writes new messages to the storage folder until the exporter stops. A message is sent
-// only when it is on disk or cannot be.
+// persist writes new messages to the storage folder until the exporter stops. A message is queued for sending
+// only after it was written, or the attempt to write it has failed.
 func (e *Exporter) persist() {
 	for {
 		en, gone := e.nextUnsaved()
@@ -122,7 +124,8 @@ func (e *Exporter) persist() {
 
 var errNoRoom = errors.New("it is larger than sending_queue.storage_size")
 
-// nextUnsaved takes the oldest message that is not on disk yet, and makes room for it there.
+// nextUnsaved takes the oldest message that is not on disk yet, nil if there is none, and marks it as in flight.
+// To make room for it, it drops messages that are on disk: their files are the caller's to unlink (gone).
 func (e *Exporter) nextUnsaved() (en *entry, gone []*entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -143,7 +146,7 @@ func (e *Exporter) nextUnsaved() (en *entry, gone []*entry) {
 	for e.disk.over(en.size) {
 		victim := e.disk.victim()
 		if victim == nil {
-			break // all are in flight: more than the bound is held for a moment
+			break // all are in flight: for a moment the folder holds more than its bound
 		}
 		e.drop(victim, ReasonStorageFull)
 		gone = append(gone, victim)
@@ -151,7 +154,8 @@ func (e *Exporter) nextUnsaved() (en *entry, gone []*entry) {
 	return en, gone
 }
 
-// saved has a message wait to be sent, from the disk or, if err is set, from memory.
+// saved queues a message for sending after an attempt to write it. Its body is then on disk only; if err says
+// that the write failed, it stays in memory.
 func (e *Exporter) saved(en *entry, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

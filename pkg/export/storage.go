@@ -16,11 +16,11 @@ import (
 	"strings"
 )
 
-// The storage folder holds one file per message. A message is tens of kilobytes or more, so the
-// file system's own cost hardly counts, and in exchange there is nothing to compact: a message
-// that was delivered is one unlink, a damaged file costs just that message, and the oldest can go
-// without a look at the others. A file is written under a temporary name and renamed, and has
-// checksums, so that it is there as a whole or not at all, at whatever point the process is killed.
+// The storage folder holds one file per message. Messages have tens of kilobytes or more, so a file for
+// each costs little, and nothing needs to be compacted: a message that was delivered is one unlink, a
+// damaged file loses just that message, and the oldest can be removed without reading the others. A file
+// is written under a temporary name and then renamed, and has checksums. So wherever the process is
+// killed, a message is there as a whole or not at all.
 //
 // Layout, numbers in big endian:
 //
@@ -51,25 +51,25 @@ const (
 	storeLock   = "lock"
 )
 
-// noTime stands for the zero time in a file.
+// noTime stands for the zero time.Time in a file.
 const noTime = math.MinInt64
 
 var (
 	errCorrupt = errors.New("corrupt file")
-	// errUnknownFormat is of a file that a later version of this program has written.
+	// errUnknownFormat says that a later version of this program has written the file.
 	errUnknownFormat = errors.New("unknown format")
 	errLocked        = errors.New("in use by other exporters")
 	castagnoli       = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// storage is the folder that keeps messages over a restart. One exporter at a time has it. The
-// methods are safe for concurrent use on different messages.
+// storage is a folder that keeps messages over a restart. It belongs to the one exporter that holds its
+// lock. The methods are safe for concurrent use on different messages.
 type storage struct {
 	dir  string
 	lock *os.File
 }
 
-// stored is what openStorage found.
+// stored is a message that openStorage found in the folder.
 type stored struct {
 	seq  uint64
 	size int64 // of the body
@@ -79,20 +79,21 @@ type stored struct {
 // inventory is what a storage folder holds.
 type inventory struct {
 	messages []stored // the oldest first
-	last     uint64   // the highest number of a file that is there, whatever is in it
-	damaged  int64    // files that held nothing usable, which are removed
-	// unknown are files of a format that this program does not know, which stay: after a rollback, the version
-	// that wrote them may come back. unknownErr says which format the last one has.
+	last     uint64   // the highest number of a file that stays, readable or not
+	damaged  int64    // files that were corrupt, and have been removed
+	// unknown counts files in a format that this version does not know. They stay: after a rollback, the
+	// version that wrote them may come back. unknownErr is the error of the last one.
 	unknown    int64
 	unknownErr error
-	// unreadable are files that could not be read, which stay: the disk's fault, perhaps for now only.
-	// readErr is why the last one could not.
+	// unreadable counts files that could not be read. They stay: it may be a passing fault of the disk.
+	// readErr is the error of the last one.
 	unreadable int64
 	readErr    error
 }
 
-// openStorage makes and locks the folder and lists what is in it, the oldest first, without the
-// bodies.
+// openStorage makes the folder dir, locks it, and lists the messages in it without their bodies. If another
+// process has dir, it takes one of the numbered folders below it instead, up to maxSharers in all. It also
+// moves over what processes that have ended left in the other folders.
 func openStorage(dir string) (*storage, inventory, error) {
 	if err := privateFolder(dir); err != nil {
 		return nil, inventory{}, fmt.Errorf("sending_queue.storage: %w", err)
@@ -115,8 +116,8 @@ func openStorage(dir string) (*storage, inventory, error) {
 	return s, found, nil
 }
 
-// privateFolder makes dir, or checks that it is nobody else's and that nobody else can read it. An empty folder is made
-// private: Kubernetes makes volumes with an open mode.
+// privateFolder makes dir or, if it exists, checks that it belongs to this user and is closed to all others.
+// An empty folder that is open is closed: Kubernetes makes volumes with an open mode.
 func privateFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -168,14 +169,15 @@ func lockStorage(dir string) (*storage, error) {
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
 	if err := f.Truncate(0); err == nil {
-		// Only for the message above.
+		// The process ID is only for the error message above, of another process.
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	return &storage{dir: dir, lock: f}, nil
 }
 
-// adopt takes over what other processes that shared the folder dir have left, as far as they have ended. What
-// cannot be taken over stays for the next start.
+// adopt moves messages from the other folders that share dir into s, where the processes that wrote them have
+// ended, which their unlocked folders show. The messages get numbers behind those that s has. What cannot be
+// moved stays for the next start.
 func (s *storage) adopt(dir string) {
 	last := uint64(0)
 	for _, seq := range storedIn(s.dir) {
@@ -203,7 +205,7 @@ func (s *storage) adopt(dir string) {
 	}
 }
 
-// storedIn lists the messages in a folder, the oldest first.
+// storedIn lists the numbers of the messages in a folder, the oldest first.
 func storedIn(dir string) (list []uint64) {
 	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil {
@@ -217,10 +219,10 @@ func storedIn(dir string) (list []uint64) {
 	return list
 }
 
-// close gives the folder up.
+// close releases the folder's lock.
 func (s *storage) close() error { return s.lock.Close() }
 
-// scan reads the headers of all messages.
+// scan reads the headers of all messages, and removes corrupt files and what interrupted writes have left.
 func (s *storage) scan() (inv inventory, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -263,7 +265,7 @@ func (s *storage) path(seq uint64) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%020d%s", seq, storeSuffix))
 }
 
-// isTemp tells the names under which write begins.
+// isTemp reports whether name is a temporary one that write uses before it renames a file.
 func isTemp(name string) bool {
 	final, ok := strings.CutSuffix(name, storeTemp)
 	if !ok {
@@ -279,11 +281,11 @@ func storedSeq(name string) (uint64, bool) {
 		return 0, false
 	}
 	seq, err := strconv.ParseUint(num, 10, 64)
-	// The largest number would leave none for the next message.
+	// A number near the largest would leave none for later messages.
 	return seq, err == nil && seq < math.MaxInt64
 }
 
-// write stores a message so that it survives the end of the process and of the machine.
+// write stores a message so that it survives a crash of the process or of the machine.
 func (s *storage) write(seq uint64, m Message) error {
 	path := s.path(seq)
 	temp := path + storeTemp
@@ -313,8 +315,8 @@ func (s *storage) write(seq uint64, m Message) error {
 	return nil
 }
 
-// syncFolder makes the names in the folder survive the end of the machine. Not every file system can;
-// the file's content is safe in any case.
+// syncFolder makes the names in the folder survive a crash of the machine. Not every file system can do
+// that, so errors are ignored.
 func (s *storage) syncFolder() {
 	if d, err := os.Open(s.dir); err == nil {
 		_ = d.Sync()
@@ -322,7 +324,8 @@ func (s *storage) syncFolder() {
 	}
 }
 
-// read gives back the body of a message. errCorrupt says that it is damaged, errUnknownFormat that it was replaced.
+// read returns the body of a message. Other errors than those of decodeStored say that the file could not be
+// read.
 func (s *storage) read(seq uint64) ([]byte, error) {
 	data, err := s.readFile(seq, maxStoredBody)
 	if err != nil {
@@ -332,7 +335,7 @@ func (s *storage) read(seq uint64) ([]byte, error) {
 	return body, err
 }
 
-// remove deletes a message; one that is not there is no error.
+// remove deletes a message. It is no error if it is gone already.
 func (s *storage) remove(seq uint64) error {
 	if err := os.Remove(s.path(seq)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -353,7 +356,7 @@ func (s *storage) readFile(seq uint64, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// readHead reads a message without its body, and checks that the body's bytes are all there.
+// readHead reads a message without its body, and checks that the file has the length that its header says.
 func (s *storage) readHead(seq uint64) (stored, error) {
 	f, err := s.open(seq)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// readHeadFrom reads what stands before the body, and no more: there may be tens of thousands of files.
+// readHeadFrom reads what stands before the body and not the body itself: at a start there may be tens of
+// thousands of files. Its results are those of decodeHead.
 func readHeadFrom(r io.Reader) (m Message, headLen int, bodyLen int64, err error) {
 	data := make([]byte, storePrefix, 256)
 	if n, err := io.ReadFull(r, data); err != nil {
@@ -25,7 +26,8 @@ func readHeadFrom(r io.Reader) (m Message, headLen int, bodyLen int64, err error
 	return decodeHead(data)
 }
 
-// brokenOff tells a file that is too short, whose bytes are data, from one that could not be read.
+// brokenOff returns the error for a file of which only data could be read. A file that ends too early gets
+// the error of decodeHead; any other err, which says that reading failed, is returned as it is.
 func brokenOff(err error, data []byte) error {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
@@ -34,7 +36,7 @@ func brokenOff(err error, data []byte) error {
 	return err
 }
 
-// storedHead is all of a file that stands before the body.
+// storedHead returns the part of a file that stands before the body: see storage for the layout.
 func storedHead(m Message) []byte {
 	owner, layout := m.Owner[:min(len(m.Owner), maxOwner)], m.Layout[:min(len(m.Layout), maxLayout)]
 	b := append([]byte(storeMagic), 0, storeVersion)
@@ -47,8 +49,9 @@ func storedHead(m Message) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// decodeHead reads what storedHead wrote. Every error is errCorrupt or, for what a later version of this program has
-// written, errUnknownFormat.
+// decodeHead reads what storedHead wrote, from the start of data. It returns the message without its body,
+// and the lengths of the head and of the body in bytes. Every error is errCorrupt or, for a file that a
+// later version of this program has written, errUnknownFormat.
 func decodeHead(data []byte) (m Message, headLen int, bodyLen int64, err error) {
 	if len(data) < storePrefix || !bytes.HasPrefix(data, []byte(storeMagic)) {
 		return m, 0, 0, fmt.Errorf("%w: not a stored message", errCorrupt)
@@ -93,7 +96,7 @@ func decodeHead(data []byte) (m Message, headLen int, bodyLen int64, err error) 
 	return m, end + 4, v[5], nil
 }
 
-// decodeStored reads a whole file. Its errors are those of decodeHead.
+// decodeStored reads a whole file and returns the message and its body. Its errors are those of decodeHead.
 func decodeStored(data []byte) (Message, []byte, error) {
 	m, headLen, bodyLen, err := decodeHead(data)
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// maxSampleAttributes bounds what an image can ask for, where the settings do not say.
+// maxSampleAttributes is the limit where the settings have none, as in an Exporter that config.Load did not make.
 const maxSampleAttributes = 32
 
-// canonical are the fields of IG that have an attribute of their own in the conventions.
+// canonical maps fields of Inspektor Gadget (IG) to the attributes that the semantic conventions have for them.
 var canonical = map[string]string{
 	"proc.comm":       "thread.name",
 	"proc.pid":        "process.pid",
@@ -31,8 +31,8 @@ var canonical = map[string]string{
 	"proc.creds.uid":  "process.user.id",
 }
 
-// identityKeys are the fields that IG's enrichment adds, with their attributes; the resource has
-// those anyway. The ones without an attribute feed others.
+// identityKeys maps the fields that IG's enrichment adds to attributes, which the resource has anyway. Fields without
+// an attribute are only used to work out other attributes.
 var identityKeys = map[string]string{
 	"k8s.namespace":                keyNamespace,
 	"k8s.podName":                  keyPod,
@@ -52,9 +52,9 @@ type compiler struct {
 	ds     datasource.DataSource
 	o      Options
 	ann    map[string]string
-	fields []datasource.FieldAccessor // without those whose name was given up
+	fields []datasource.FieldAccessor // without unreferenced ones
 	byName map[string]datasource.FieldAccessor
-	ours   bool // k8s.* and runtime.* are IG's
+	ours   bool // the fields k8s.* and runtime.* were added by IG and not by the gadget's image
 	plan   *Plan
 }
 
@@ -168,7 +168,7 @@ func (c *compiler) missing(annotation, name string) error {
 		c.ds.Name(), annotation, clipName(name), strings.Join(names, ", "), more)
 }
 
-// plainName is the name of a field for a list in a message.
+// plainName returns the name of a field for messages, quoted if it is an odd one.
 func plainName(name string) string {
 	if checkName(name) != nil {
 		return strconv.Quote(clipName(name))
@@ -176,7 +176,7 @@ func plainName(name string) string {
 	return name
 }
 
-// clipName shortens what comes from an image for a message.
+// clipName shortens a text that comes from an image, for messages.
 func clipName(s string) string {
 	if len(s) > maxNameBytes {
 		return strings.ToValidUTF8(s[:maxNameBytes], "") + "…"
@@ -184,7 +184,7 @@ func clipName(s string) string {
 	return s
 }
 
-// values reads what each row counts.
+// values finds the fields with the values of a row.
 func (c *compiler) values() error {
 	for _, name := range splitList(c.ann[annValueField]) {
 		acc := c.field(name)
@@ -214,7 +214,7 @@ func (c *compiler) values() error {
 	return nil
 }
 
-// nanoseconds are the units of time that a fraction can be had of, with the nanoseconds in one.
+// nanoseconds are the units that a floating-point value may have, with the number of nanoseconds in each.
 var nanoseconds = map[string]float64{
 	"seconds": 1e9, "milliseconds": 1e6, "microseconds": 1e3, "nanoseconds": 1,
 }
@@ -238,7 +238,7 @@ func at(list []string, i int) string {
 	return ""
 }
 
-// settings takes over what the exporter's configuration says.
+// settings copies the exporter's settings into the Plan.
 func (c *compiler) settings() {
 	p, e := c.plan, &c.o.Exporter
 	p.host = c.o.Host
@@ -274,8 +274,8 @@ func (c *compiler) settings() {
 	}
 }
 
-// labelled returns what tells which attribute a setting means: where attributes are exported under the
-// names of labels, a setting may say either.
+// labelled returns a function that maps a key in the settings to the attribute that it means. With attribute_keys: label,
+// attributes are exported under other names (see labelKey), and settings may use either name.
 func (c *compiler) labelled() func(key string) string {
 	if !c.o.Exporter.LabelKeys {
 		return func(key string) string { return key }
@@ -409,7 +409,7 @@ func (c *compiler) identity() {
 			*r = newReader(c.ds, acc)
 		}
 	}
-	if !c.o.Exporter.CompatNames { // where a sample can have both
+	if !c.o.Exporter.CompatNames { // with CompatNames, a sample can have the attribute under both names
 		for name, key := range identityKeys {
 			if pl, ok := p.placement[name]; ok && key != "" {
 				if _, ok := p.placement[key]; !ok {
@@ -479,7 +479,7 @@ func (c *compiler) attributes() {
 	}
 }
 
-// attribute decides on one field.
+// attribute returns the key of a field's attribute and where it goes; nowhere: it is none.
 func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where place) {
 	name := acc.FullName()
 	own, known := canonical[name]
@@ -547,7 +547,7 @@ func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where pl
 	return key, where
 }
 
-// leaveOut drops an attribute that the settings do not place.
+// leaveOut drops an attribute, unless the settings say where it goes.
 func (c *compiler) leaveOut(key string) {
 	if _, ok := c.plan.placement[key]; !ok {
 		c.plan.placement[key] = nowhere
@@ -621,7 +621,8 @@ func (c *compiler) time() {
 	c.plan.bootOffset = bootOffset()
 }
 
-// bootOffset is what to add to a time since boot to have one since 1970, in nanoseconds.
+// bootOffset returns what to add to a time since boot to get one since 1970, in nanoseconds; 0 if the clock cannot be
+// read.
 func bootOffset() uint64 {
 	var boot unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {

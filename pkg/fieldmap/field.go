@@ -26,8 +26,8 @@ type reader struct {
 	kind  api.Kind
 	order binary.ByteOrder
 	width int  // of a number in bytes; 0 for text and bytes
-	cut   bool // at the first NUL
-	errno bool // a stack ID that tells only whether there is a stack, or the error
+	cut   bool // ends at the first NUL
+	errno bool // a stack ID of which only counts whether it is valid, or which error it is
 }
 
 func newReader(ds datasource.DataSource, acc datasource.FieldAccessor) reader {
@@ -47,7 +47,7 @@ func newReader(ds datasource.DataSource, acc datasource.FieldAccessor) reader {
 	return r
 }
 
-// same tells whether two readers of one data source read the same.
+// same reports whether two readers of one data source read the same field in the same way.
 func (r reader) same(o reader) bool {
 	if r.acc == nil || o.acc == nil {
 		return r.acc == nil && o.acc == nil
@@ -80,20 +80,21 @@ func (r *reader) guarded(d datasource.Data) (b []byte) {
 	return r.raw(d)
 }
 
-// hashBytes is maphash.Bytes, in a third of the time for the text of a stack: of more than 128 bytes,
-// that function hashes one piece after the other, each of which waits for the one before, while a
-// string that is a comparable value is hashed in one go. Both are keyed.
+// hashBytes hashes b with a key, as maphash.Bytes does, but takes a third of the time for the text of a stack.
+// maphash.Bytes hashes more than 128 bytes in pieces, each of which depends on the one before;
+// maphash.Comparable hashes a string in one go.
 func hashBytes(seed maphash.Seed, b []byte) uint64 {
 	if len(b) <= 128 {
 		return maphash.Bytes(seed, b)
 	}
-	return maphash.Comparable(seed, unsafe.String(unsafe.SliceData(b), len(b))) // which does not keep it
+	return maphash.Comparable(seed, unsafe.String(unsafe.SliceData(b), len(b))) // Comparable does not keep the string
 }
 
 // text returns a copy of the field that does not alias the row.
 func (r *reader) text(d datasource.Data) string { return string(r.guarded(d)) }
 
-// load returns the number in b, without its sign. A number of the wrong length is 0.
+// load returns the number in b as unsigned bits: signed makes an integer with a sign of it. A number of the wrong
+// length is 0.
 func (r *reader) load(b []byte) uint64 {
 	if len(b) != r.width {
 		return 0
@@ -111,7 +112,7 @@ func (r *reader) load(b []byte) uint64 {
 	return 0
 }
 
-// signed returns the integer in b, a uint64 above the largest int64 as that.
+// signed returns the integer in b. A uint64 above the largest int64 becomes the largest int64.
 func (r *reader) signed(b []byte) int64 {
 	u := r.load(b)
 	switch r.kind {
@@ -159,7 +160,7 @@ func (r *reader) value(d datasource.Data) (profile.Value, bool) {
 	return profile.Int(r.signed(b)), true
 }
 
-// attributeKind tells whether reader.value knows what to do with a field.
+// attributeKind reports whether reader.value can read a field of this kind.
 func attributeKind(k api.Kind) bool {
 	switch k {
 	case api.Kind_Bool, api.Kind_Int8, api.Kind_Int16, api.Kind_Int32, api.Kind_Int64,
@@ -171,13 +172,13 @@ func attributeKind(k api.Kind) bool {
 	return false
 }
 
-// textValue is s as an attribute's value: valid UTF-8, at most maxValueBytes long.
+// textValue returns s as an attribute's value, valid UTF-8 and at most maxValueBytes long, and false if s is blank.
 func textValue(s string) (profile.Value, bool) {
 	s = clip(s)
 	return profile.String(s), strings.TrimSpace(s) != ""
 }
 
-// clip makes s valid and cuts it at a rune boundary.
+// clip makes s valid UTF-8 and cuts it after at most maxValueBytes, between runes.
 func clip(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= maxValueBytes {

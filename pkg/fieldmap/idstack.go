@@ -19,8 +19,9 @@ func HasIDs(ds datasource.DataSource) bool {
 	return len(ds.GetFieldsWithTag(kernelIDTag))+len(ds.GetFieldsWithTag(userIDTag)) > 0
 }
 
-// Present settles what columns and JSON show of a data source of this project's headers (gadgets/include):
-// nothing of the stacks by ID and of control groups, which only this package reads, and of a user stack its text.
+// Present decides which fields of a gadget that uses this project's headers (gadgets/include) are shown in columns and
+// JSON. Stacks by ID and control groups are hidden, because only this package can read them. Of a user stack, the text
+// is shown.
 func Present(ds datasource.DataSource) {
 	for _, tag := range []string{kernelIDTag, userIDTag, stackKeyTag, cgroupTag} {
 		for _, acc := range ds.GetFieldsWithTag(tag) {
@@ -66,8 +67,9 @@ func (u *unnamed) get() (uint64, error) {
 	return u.n, u.reason
 }
 
-// addByID adds the stacks that come as IDs to those that were found so far: of each kind that the sample
-// has, unless the annotation names one of them. A row has either form, as its gadget was told.
+// addByID adds the fields with stacks by ID. A gadget can have a stack both as text and by ID, and fills in one of
+// them, so both are read. If the annotation names stacks (annotated), only kinds are added, kernel or user, that it
+// names as text and not by ID.
 func (c *compiler) addByID(annotated bool) error {
 	for _, kind := range []struct {
 		tag    string
@@ -155,8 +157,8 @@ func (c *compiler) userByID(raw datasource.FieldAccessor) (stackField, error) {
 	return f, nil
 }
 
-// checkMap tells why IDs cannot be looked up in a map. What is known of a stack is kept under its ID, so
-// the ID must not become that of another stack.
+// checkMap returns an error if the stacks of a field cannot be looked up in the map of that name. The map must never
+// use an ID again for another stack, because what is known of a stack is kept under its ID.
 func (c *compiler) checkMap(acc datasource.FieldAccessor, name string) error {
 	var spec *ebpf.MapSpec
 	if c.o.MapSpec != nil {
@@ -175,8 +177,8 @@ func (c *compiler) checkMap(acc datasource.FieldAccessor, name string) error {
 	return nil
 }
 
-// appendByID appends the frames of a stack that is an ID. With pending, more may be known of it later: its
-// functions may have names, or it may be in the map again.
+// appendByID appends the frames of a stack by ID. pending says that the stack was not found but may be in the map again
+// later.
 func (f *stackField) appendByID(dst []profile.Frame, d datasource.Data) (out []profile.Frame, o stack.Outcome, pending bool) {
 	id, ok := f.stackID(d)
 	if !ok {

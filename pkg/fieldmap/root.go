@@ -15,9 +15,9 @@ const (
 	rootIncomplete = "[incomplete]"
 )
 
-// root says what is missing of a stack, and appends a frame that shows it at the root: whoever looks at a
-// flame graph must not take a part for the whole. One whose outermost function is none that a program begins
-// with gets its frame only with mark. ends are where the frames of each field end, and fates what became of them.
+// root returns what is missing of a stack, and appends a frame that shows it at the root: whoever looks at a flame graph
+// must not take a part for the whole. A stack is incomplete if its outermost function is not one that programs begin
+// with; it gets such a frame only with mark. ends[i] is where the frames of field i end, fates[i] what became of them.
 func (s stackFields) root(frames []profile.Frame, ends []int, fates []stack.Outcome, mark bool) ([]profile.Frame, profile.Fate) {
 	fate, start := profile.Whole, 0
 	if len(frames) == 0 {
@@ -48,8 +48,8 @@ func (s stackFields) root(frames []profile.Frame, ends []int, fates []stack.Outc
 	return frames, fate
 }
 
-// entries are the functions that programs and threads begin with, of glibc and musl; goEntries those of Go's
-// goroutines and threads, and of what runs on a stack of its own there.
+// entries are the functions of glibc and musl that programs and threads begin with. goEntries, without "runtime.", are
+// those that goroutines, Go's threads and code on Go's system stacks begin with.
 var entries = []string{
 	"_start", "_start_c", "__libc_start_main", "__libc_start_call_main", "_dl_start_user", "_dl_start",
 	"start_thread", "thread_start", "clone", "clone3", "__clone", "__clone3", "__clone_internal", "_dl_relocate_static_pie",
@@ -57,8 +57,8 @@ var entries = []string{
 
 var goEntries = []string{"goexit", "rt0_go", "mstart", "mcall", "systemstack"}
 
-// begins tells whether the outermost function of a user stack is one that programs begin with, or has no name
-// that could tell.
+// begins reports whether the outermost function of a user stack is one that programs begin with. It is also true if the
+// function has no name: then nobody can tell.
 func begins(user []profile.Frame) bool {
 	name, _, _ := strings.Cut(user[len(user)-1].Name, "@") // glibc's symbol versions
 	if of, ok := strings.CutPrefix(name, "runtime."); ok {

@@ -17,7 +17,7 @@ const (
 	kernelStackTag = "type:" + ebpftypes.KernelStackTypeName
 	userStackTag   = "type:" + ebpftypes.UserStackTypeName
 
-	// The types of stacks that IG leaves alone, so that a row carries IDs and no text.
+	// This project's own types of stacks. Inspektor Gadget (IG) does not format them: a row carries only their IDs.
 	kernelIDType = "profiles_kernel_stack"
 	userIDType   = "profiles_user_stack"
 	kernelIDTag  = "type:" + kernelIDType
@@ -32,19 +32,21 @@ const (
 	kernelTargetAnnotation = "ebpf.formatter.kstack"
 )
 
-// hostKernel is what is known of the running kernel, read once in a process.
+// hostKernel returns the symbols of the running kernel, which are read once in a process.
 var hostKernel = sync.OnceValues(stack.LoadKernelSymbols)
 
-// stackFields builds a row's stack from its fields, the one nearest the leaf first.
+// stackFields are the fields that a row's stack is put together from, in the order from the leaf to the root:
+// kernel before user.
 type stackFields []stackField
 
-// stackField is one stack of a row. Only what belongs to its form is set.
+// stackField reads one stack of a row. A stack has one of several forms; only the members that its form needs are
+// set.
 type stackField struct {
 	name string
-	// text holds the names.
+	// text is the field with the stack as text.
 	text  reader
-	names []byte // what it held in the last row
-	// id is the raw stack ID, without acc where the row has none.
+	names []byte // a copy of the last row's text: the names of frames point into it
+	// id is the field with the raw stack ID; its acc is nil where the row has none.
 	id reader
 
 	kernel *stack.Kernel
@@ -56,15 +58,15 @@ type stackField struct {
 	pid, space, seen    reader
 	mtimeSec, mtimeNsec reader
 
-	// handed has the frames of the ID.
+	// handed knows the frames by ID: an operator hands over the stack. nil in all other forms.
 	handed Stacks
 
-	// byID: there is no text, the frames are those of the ID.
+	// byID says that there is no text: the frames are looked up in the gadget's maps by id.
 	byID    bool
-	unnamed *unnamed // the Plan's: of kernel stacks
+	unnamed *unnamed // the Plan's counter; only for kernel stacks by ID
 }
 
-// stack finds the fields with a stack: those of the annotation, or by their types.
+// stack finds the fields with a stack: those that the annotation names, or else those with a stack's type.
 func (c *compiler) stack() error {
 	names := splitList(c.ann[annStackFields])
 	annotated := len(names) > 0
@@ -92,7 +94,7 @@ func (c *compiler) stack() error {
 	return nil
 }
 
-// add makes a stack part of the sample's.
+// add adds a field to those that the sample's stack is made of, and to those that tell stacks apart (stackRow).
 func (c *compiler) add(f stackField) {
 	p := c.plan
 	for i := range p.stacks {
@@ -102,15 +104,15 @@ func (c *compiler) add(f stackField) {
 		}
 	}
 	p.stacks = append(p.stacks, f)
-	// The ID tells a stack that was lost from one that was never asked for. A kernel stack's addresses are not in the
-	// row, so its ID also tells two stacks with the same names apart. A user stack's does not count for that: gadgets
-	// can give one and the same stack another ID in each process.
+	// The ID is needed to tell a stack that was lost from one that was never asked for. A kernel stack's ID also tells
+	// two stacks with the same names apart, because their addresses are not in the row. A user stack's ID must not be
+	// used for that: gadgets can give the same stack a different ID in each process.
 	id := f.id
 	id.errno = f.user != nil && !f.byID
 	rs := []reader{f.text, f.addresses, f.buildIDs, id}
 	if f.user != nil && f.namer != nil || f.byID {
-		// Programs that are not loaded at random places have the same addresses, and gadgets can give the stacks of
-		// several processes one ID.
+		// The process counts too: without address randomization, different programs have the same addresses, and
+		// gadgets can give stacks of several processes the same ID.
 		rs = append(rs, f.inode, f.space)
 	}
 	for _, r := range rs {
@@ -120,8 +122,9 @@ func (c *compiler) add(f stackField) {
 	}
 }
 
-// discover finds the stack fields of a data source by their types, kernel before user. Of several
-// stacks of one kind the first is the sample's: they are not parts of one stack.
+// discover finds the stack fields of a data source by their types, kernel before user, and returns the names of the
+// fields with their text. Of several stacks of one kind only the first is taken: they are stacks of their own and not
+// parts of one.
 func (c *compiler) discover() []string {
 	names := make([]string, 0, 2)
 	for _, tag := range []string{kernelStackTag, userStackTag} {
@@ -155,8 +158,8 @@ func (c *compiler) discover() []string {
 	return names
 }
 
-// stackField takes a field for a stack. Each of the fields that a stack is made of stands for the
-// whole of it.
+// stackField returns the stack that a field belongs to. A stack can have several fields, such as the raw one and its
+// text; any of them may be named.
 func (c *compiler) stackField(acc datasource.FieldAccessor) (stackField, error) {
 	if raw := structOf(acc, userStackTag); raw != nil {
 		return c.userStack(raw)
@@ -219,8 +222,8 @@ func (c *compiler) kernel() *stack.Kernel {
 		Map:          c.o.KernelMap,
 		RawAddresses: c.plan.rawKernel,
 		Symbols:      symbols,
-		// A tracepoint's or a function's program finds its own way there on top of the stack. A
-		// sampler's does not, and there the time that tracing takes is the workload's.
+		// On top of the stacks of a gadget that traces events are the functions that lead to its own program:
+		// they are left out. In a sampler's stacks, frames of tracing are time that the workload spends there.
 		KeepTracing: c.samples(),
 	})
 }
@@ -249,8 +252,8 @@ func (c *compiler) userStack(raw datasource.FieldAccessor) (stackField, error) {
 	return f, nil
 }
 
-// read reads the stacks of all fields into st. The outcome is Lost if any of them was lost, although the
-// others are there; Empty only if all are. With pending, more will be known of the frames.
+// read reads the stacks of all fields into st. The outcome is Lost if any of them was lost, even if the others are
+// there, and Empty only if there are no frames at all. pending says that more will be known of the frames later.
 func (s stackFields) read(st *Stack, d datasource.Data) {
 	st.frames, st.ends, st.fates, st.users, st.pending = st.frames[:0], st.ends[:0], st.fates[:0], st.users[:0], false
 	var lost, truncated bool
@@ -279,7 +282,7 @@ func (s stackFields) read(st *Stack, d datasource.Data) {
 	}
 }
 
-// append appends the frames of one field. With pending, more may be known of them later.
+// append appends the frames of one field. pending says that more may be known of them later.
 func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profile.Frame, o stack.Outcome, pending bool) {
 	if f.byID {
 		return f.appendByID(dst, d)
@@ -287,7 +290,7 @@ func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profi
 	if f.handed != nil {
 		return f.handed.Frames(dst, f.id.number(d))
 	}
-	// Frames do not alias the row, and are gone before the next.
+	// The frames must not point into the row's memory. They are used before the next row overwrites names.
 	text := f.text.guarded(d)
 	f.names = append(f.names[:0], text[:min(len(text), stack.MaxTextLen+1)]...)
 	text = f.names
@@ -307,7 +310,7 @@ func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profi
 	return out, o, false
 }
 
-// number reads an unsigned number, 0 where there is none.
+// number returns the unsigned number in the field, 0 where there is none.
 func (r *reader) number(d datasource.Data) uint64 {
 	b := r.guarded(d)
 	if len(b) == 0 || len(b) != r.width {
@@ -316,8 +319,8 @@ func (r *reader) number(d datasource.Data) uint64 {
 	return r.load(b)
 }
 
-// stackID returns what the program has stored as stack ID, a negative error included, and false
-// where it has not asked for a stack.
+// stackID returns the stack ID, or negative error, that the gadget's program has stored, and false where it did not ask
+// for a stack.
 func (f *stackField) stackID(d datasource.Data) (int32, bool) {
 	b := f.id.guarded(d)
 	if len(b) != 4 {

@@ -15,22 +15,23 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// Namer finds out what the addresses of a process are. It never waits. A *names.Namer is one.
+// Namer finds the files and functions at addresses of a process: see names.Namer, which implements it. It never waits.
 type Namer interface {
 	Resolve(dst []names.Frame, p procmap.Process, seen uint64, addrs []uint64) (frames []names.Frame, pending bool)
 }
 
 // userFrames are the frames of one user stack of a row.
 type userFrames struct {
-	field   int // of the row's
+	field   int // the index of its stackField
 	process procmap.Process
 	seen    uint64
-	addrs   []uint64 // none where the frames are not those of addresses
+	addrs   []uint64 // one per frame; empty where frames have no addresses
 	named   []names.Frame
 	pending bool
 }
 
-// userFrames notes which process the last frames are of, from position from on, and names them.
+// userFrames adds to st.users the frames of st from position from on, with their process and what the Namer knows of
+// them.
 func (f *stackField) userFrames(st *Stack, field, from int, d datasource.Data) {
 	n := len(st.users)
 	if n < cap(st.users) {
@@ -67,10 +68,10 @@ type frameSettings struct {
 // frameCounts counts user frames of distinct stacks by what is known of them.
 type frameCounts [names.NumStates]atomic.Uint64
 
-// append appends the frames of a user stack as they are exported: read are the frames as they were read, and
-// named, as many or none, what is known of their addresses. The kernel follows frame pointers, and where a function
-// has none it goes on with whatever the register holds: the stack has ended before a caller that is in no code,
-// which astray tells.
+// append appends the frames of a user stack in the form in which they are exported. read are the frames of the row;
+// named is what is known of their addresses, as many or none. A stack is cut before a caller that is not in code, and
+// astray says that it was: the kernel follows frame pointers, and behind a function without one it reads whatever
+// happens to be in the register.
 func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (out []profile.Frame, astray bool) {
 	for i := range read {
 		var known names.Frame
@@ -90,7 +91,7 @@ func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (
 	return dst, false
 }
 
-// frame appends one frame, and those that it is inlined into.
+// frame appends one frame, followed by those of the functions that it is inlined into.
 func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *names.Frame) []profile.Frame {
 	f := profile.Frame{Name: read.Name, Type: read.Type}
 	file := known.File
@@ -147,13 +148,13 @@ func fileName(file string) string {
 	return "[" + stack.CutName(path.Base(file)) + "]"
 }
 
-// isFileName tells whether a name is one as fileName makes it: it stands for a function that has none.
+// isFileName reports whether a name looks like one that fileName made: it stands for a function without a name.
 func isFileName(name string) bool {
 	return len(name) > 2 && name[0] == '[' && name[len(name)-1] == ']' && !strings.ContainsAny(name[1:len(name)-1], "[]")
 }
 
-// TextName returns a name for a frame in the text of a stack, "" where there is none: the function, or else, unless another
-// may know it, the file.
+// TextName returns a name for a frame in the text of a stack: that of the function or else of the file, "" where neither
+// is known. With functionOnly it never returns the file's: another source may still know the function.
 func TextName(f *names.Frame, functionOnly bool) string {
 	switch {
 	case f.Symbol.Name != "":
@@ -167,7 +168,7 @@ func TextName(f *names.Frame, functionOnly bool) string {
 	return ""
 }
 
-// count counts frames by what is known of them.
+// count counts the frames of one stack by what is known of them. It is safe for concurrent use.
 func (c *frameCounts) count(read []profile.Frame, named []names.Frame) {
 	for i := range read {
 		if i > 0 && i < len(named) && named[i].State == names.NotCode {
@@ -184,8 +185,9 @@ func (c *frameCounts) count(read []profile.Frame, named []names.Frame) {
 	}
 }
 
-// users puts the frames of user stacks in place of those that were read, as this Plan's exporter wants them, and
-// returns where those of each field end, and what became of them: one that has ended is not cut off, as deep as it went on.
+// users sets s.Stack to the frames of st, with those of user stacks in the form that this Plan's exporter wants. It
+// returns where the frames of each field end, and what became of each. A stack that is cut because it led out of code
+// (see append) counts as whole and not as truncated, however many frames were recorded.
 func (p *Plan) users(s *profile.Sample, st *Stack) (ends []int, fates []stack.Outcome) {
 	out := p.frames[:0]
 	p.ends, p.fates = p.ends[:0], append(p.fates[:0], st.fates...)
@@ -220,9 +222,9 @@ type laterFrames struct {
 	seen     uint64
 	addrs    []uint64
 	read     []profile.Frame // nil where nothing but addresses was read
-	// judge says that these frames are the root of a stack of which nothing else is missing: the name of the
-	// outermost tells whether the stack is complete. With mark, a frame is put at the root of one that is not.
-	// cut says that they are as deep as what is recorded: the stack goes on, unless they lead astray.
+	// judge says that the name of the outermost of these frames decides whether the stack is complete: they are at
+	// its root, and nothing else is missing. mark says that an incomplete stack gets a frame at its root. cut says
+	// that as many frames were recorded as possible: the stack is truncated, unless append finds that it led astray.
 	judge, mark, cut bool
 }
 
@@ -235,7 +237,7 @@ func newLater(s *frameSettings, u *userFrames, read []profile.Frame) *laterFrame
 		}
 	}
 	for i := range l.read {
-		l.read[i].Name = strings.Clone(l.read[i].Name) // they are the row's
+		l.read[i].Name = strings.Clone(l.read[i].Name) // the names point into the row's text
 	}
 	return l
 }
@@ -267,7 +269,7 @@ func (l *laterFrames) Frames(dst []profile.Frame, last bool) (frames []profile.F
 	start := len(dst)
 	dst, astray := l.settings.append(dst, read, named)
 	s.named = named
-	clear(named) // of files
+	clear(named) // so that the pool keeps no files alive
 	switch {
 	case l.cut && !astray:
 		dst, fate = append(dst, profile.Frame{Name: rootCutOff}), profile.CutOff

@@ -39,7 +39,8 @@ func (f *Frame) Go(name string) bool {
 // State is what is known of an address, or why no more is.
 type State uint8
 
-// The states. With Pending, more will be known in some moments. Those up to lastWithFile have a file.
+// The states. With Pending, more will be known in some moments. Those up to lastWithFile have a file, except that
+// code with a perf map is Named without one, and Pending can be without one.
 const (
 	Named      State = iota
 	Pending          // the process is looked up, or its file read
@@ -67,7 +68,8 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// HasFile tells whether at least the file is known in that state, as it mostly is if it is Pending.
+// HasFile reports whether the file is usually known in that state. Frame.File can still be nil: for Pending, if the
+// process is being looked up, and for Named, if the name is from a perf map.
 func (s State) HasFile() bool { return s <= lastWithFile }
 
 // Options are the settings of a Namer.
@@ -80,8 +82,8 @@ type Options struct {
 	Unwatched bool
 }
 
-// Namer knows the names of what processes run. Its methods may be called by any number of goroutines. Close
-// ends its own.
+// Namer knows the names of what processes run. Its methods are safe for concurrent use. It runs goroutines, which Close
+// ends.
 type Namer struct {
 	processes *procmap.Resolver
 	store     *symbols.Store
@@ -138,7 +140,7 @@ func (n *Namer) Resolve(dst []Frame, p procmap.Process, seen uint64, addrs []uin
 		pending = pending || f.State == Pending
 		dst = append(dst, f)
 	}
-	clear(s.places) // of files
+	clear(s.places) // so that the pool keeps no files alive
 	return dst, pending
 }
 

@@ -12,27 +12,27 @@ type Message struct {
 	Rows     int64
 	Samples  int64
 	Profiles int
-	// Resource is the key of the resource if the message carries only one, and HostOwner if it carries only
-	// such that are outside containers, else 0.
+	// Resource is the key of the resource if the message carries only one, HostOwner if it carries only
+	// resources outside containers, and 0 otherwise.
 	Resource uint64
 }
 
-// Flushed is what a Flush made.
+// Flushed is the result of a Flush.
 type Flushed struct {
-	Messages []Message // unless Limits.Emit took them
-	// Vanished are rows that left nothing to write: values that came to zero, or snapshots that a
-	// later, empty one replaced.
+	Messages []Message // empty if Limits.Emit is set, which gets them instead
+	// Vanished counts rows that left nothing to write: their values add up to zero, or they were snapshots
+	// that a later, empty one has replaced.
 	Vanished int64
-	// Fates are all rows of the window by the fate of their stack.
+	// Fates counts all rows of the window by the fate of their stack.
 	Fates Fates
-	// ClippedEvents are timestamps that were left out because one sample had too many for a
-	// message.
+	// ClippedEvents counts timestamps that were left out because one sample had too many for a message.
 	ClippedEvents int64
-	// Renewed says that a new dictionary has begun: all keys will be asked for again.
+	// Renewed says that a new dictionary has begun: the Aggregator knows no key of a row any more, and
+	// will ask for each of them again.
 	Renewed bool
 }
 
-// view is what an encoder reads of a generation: slices as they were when the window was closed.
+// view is the part of a generation that an encoder reads: its slices as they were when the window was closed.
 type view struct {
 	gen        *generation
 	strings    []string
@@ -49,10 +49,10 @@ type view struct {
 }
 
 // Flush closes the window that lasted from start to end, in Unix nanoseconds, and returns it as
-// messages. Rows that are added meanwhile belong to the next window. What Flush returns is the
-// caller's; it writes the samples of one resource together, resources in the order in which they
-// were first seen, and gives resources with many samples messages of their own, so that a queue
-// can be fair to the others.
+// messages, which then belong to the caller. Rows may be added meanwhile, and
+// belong to the next window; but only one Flush may run at a time. The samples
+// of one resource are written together, the resources in the order in which they were first seen. A resource with
+// many samples gets messages of its own, so that a full queue can drop its messages and spare the others.
 func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	if lim.MaxBytes <= 0 {
 		lim.MaxBytes = defaultMessage
@@ -108,7 +108,8 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	return out
 }
 
-// remap gives the entries of a table that a message refers to consecutive indices from 1.
+// remap gives consecutive indices, from 1, to those entries of a table that a message refers to. to[i] is the index
+// of entry i, 0 if it has none yet.
 type remap struct {
 	to   []int32
 	used []uint32
@@ -130,19 +131,18 @@ func (r *remap) add(i uint32) int32 {
 	return r.to[i]
 }
 
-// encoder writes messages. The wire format is written directly: only to marshal the generated
-// structs, without building them, takes as long as all that this encoder does
-// (BenchmarkEncode beside BenchmarkEncodeProto).
+// encoder writes messages. It writes the wire format itself: marshalling alone of the generated structs, without
+// filling them, takes as long as all that this encoder does (compare BenchmarkEncode and BenchmarkEncodeProto).
 type encoder struct {
 	cfg *Config
 	gen *generation // whose entries the memos below belong to
 
-	// Text of the messages: the generation's strings and, in addition, demangled names.
+	// All texts that messages can contain: the generation's strings and demangled names.
 	texts    []string
 	textIDs  map[string]uint32
-	fromGen  []uint32 // by string: its text + 1
-	readable []uint32 // by function: the text of its name to read + 1
-	added    int64    // bytes of names to read that are not in the generation
+	fromGen  []uint32 // by string of the generation: its index in texts plus 1, 0 if not known yet
+	readable []uint32 // by function: the index in texts of its demangled name plus 1, 0 if not known yet
+	added    int64    // bytes of demangled names that the generation does not have
 
 	// The message that is being built.
 	v                                    *view
@@ -153,10 +153,10 @@ type encoder struct {
 	nSamples                             []int
 	nDropped                             []int // attributes of these samples that were left out
 	maxInProfile                         int
-	resource                             int // current, -1: none
+	resource                             int // the current one, -1: none
 	rows, samples                        int64
-	written                              uint64 // owner of all resources that were written, 0: several
-	profilesOf                           int    // resources that were written
+	written                              uint64 // the owner of all resources written so far, 0: several (see Message.Resource)
+	profilesOf                           int    // how many resources were written
 	profiles                             int
 	size                                 int // an upper bound of what the message takes so far
 	ints                                 []int32
@@ -170,7 +170,7 @@ type encoder struct {
 	counts                               []int32
 }
 
-// forget drops the memos of a generation that is gone.
+// forget drops what was kept for a generation that is gone.
 func (e *encoder) forget() {
 	cfg := e.cfg
 	*e = encoder{cfg: cfg}
@@ -212,7 +212,7 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 		e.endResource()
 		if e.samples > 0 {
 			m := e.finish()
-			// Replaced snapshots are part of what the first message says.
+			// Rows whose snapshots were replaced count as rows of the first message.
 			m.Rows += carried
 			out.Vanished -= carried
 			carried = 0
@@ -239,7 +239,7 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 			head = w.heads[id]
 		}
 		if int(s.resource) != e.resource {
-			// The message is ended between resources where one of the two is big.
+			// Begin another message if the resource before or this one is big.
 			if e.resource >= 0 && (e.counts[s.resource] >= bigResource || e.counts[e.resource] >= bigResource) {
 				emit()
 			}
@@ -264,7 +264,7 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 	return out
 }
 
-// group puts the samples of one resource together, in order of the resources and of first rows.
+// group sets order to the touched samples, sorted by resource and then by their first row.
 func (e *encoder) group(touched []uint32) {
 	v := e.v
 	e.counts = grow(e.counts[:0], len(v.resources))
@@ -340,7 +340,8 @@ func (e *encoder) beginResource(r uint32) {
 	e.maxInProfile = 0
 }
 
-// sampleBound is the most that a sample and what it refers to can add to the message.
+// sampleBound returns the most bytes that a sample, with what it refers to and the message does not have yet, can
+// add to the message.
 func (e *encoder) sampleBound(s sample, w *window, head int32) int {
 	v := e.v
 	n := 32
@@ -404,7 +405,7 @@ func (e *encoder) attributeBound(a uint32) int {
 	return 24 + len(e.v.strings[at.key]) + sizeAnyValue(at.value)
 }
 
-// textID interns a text of a message.
+// textID returns the index of s in texts, and adds it if it is not there.
 func (e *encoder) textID(s string) uint32 {
 	if id, ok := e.textIDs[s]; ok {
 		return id
@@ -422,10 +423,10 @@ func (e *encoder) genText(s uint32) uint32 {
 	return e.fromGen[s] - 1
 }
 
-// readableName returns the text of a function's name as people read it.
+// readableName returns the index in texts of a function's demangled name.
 //
-// A short symbol can stand for a long name, and a workload chooses its symbols: when the names have
-// taken a quarter of the aggregator's memory, symbols stay as they are.
+// A short symbol can stand for a very long name, and the workload chooses its symbols. So once demangled names take a
+// quarter of the aggregator's memory, further symbols stay as they are.
 func (e *encoder) readableName(f uint32) uint32 {
 	if e.readable[f] == 0 {
 		id := e.genText(e.v.functions[f].name)
@@ -443,7 +444,8 @@ func (e *encoder) readableName(f uint32) uint32 {
 	return e.readable[f] - 1
 }
 
-// str returns the message's index of a text; the empty text is 0.
+// str returns the index of a text in the message's string table, and adds it if it is not there. The empty text
+// is 0.
 func (e *encoder) str(id uint32) uint64 {
 	s := e.texts[id]
 	if s == "" {
@@ -582,7 +584,7 @@ func (e *encoder) linkIndex(l uint32) uint64 {
 	return uint64(e.link.add(l))
 }
 
-// sampleFields are the field numbers of Sample, by Layout. OTLP 1.10 renumbered them
+// sampleFields are the field numbers of Sample, by Layout. OTLP 1.10 changed them
 // (https://github.com/open-telemetry/opentelemetry-proto, CHANGELOG of 1.10.0).
 var sampleFields = [...]struct{ stack, attributes, link, values, timestamps int }{
 	Layout111: {1, 2, 3, 4, 5},
@@ -590,9 +592,9 @@ var sampleFields = [...]struct{ stack, attributes, link, values, timestamps int 
 	Layout18:  {1, 3, 4, 2, 5},
 }
 
-// profileIDField is the field number of Profile.profile_id, by Layout; dropped_attributes_count has the next. OTLP 1.9 took out
-// comment_strindices, which was 7, and moved what came after it: a reader of 1.8 takes an ID in
-// field 7 for random indices of strings and refuses the request.
+// profileIDField is the field number of Profile.profile_id, by Layout; that of dropped_attributes_count is one more.
+// OTLP 1.9 removed comment_strindices, which was 7, and renumbered what came after it. A reader of 1.8 would take an
+// ID in field 7 for indices of strings and refuse the request.
 var profileIDField = [...]int{Layout111: 7, Layout19: 7, Layout18: 8}
 
 func (e *encoder) addSample(s sample, dropped int, acc []int64, w *window, head int32) {
@@ -636,7 +638,8 @@ func (e *encoder) addSample(s sample, dropped int, acc []int64, w *window, head 
 	}
 }
 
-// collect sets values and times to what a sample of type t says.
+// collect sets values and times to those of a sample of type t, in the configured Shape. sum is the total of the
+// window, head the newest event of the sample.
 func (e *encoder) collect(t int, sum int64, w *window, head int32) {
 	e.values, e.times = e.values[:0], e.times[:0]
 	if e.cfg.Shape == ShapeSum || head < 0 {
@@ -675,7 +678,7 @@ func (e *encoder) collect(t int, sum int64, w *window, head int32) {
 	slices.Reverse(e.values)
 }
 
-// clamp keeps a timestamp within its profile, where the specification wants it.
+// clamp moves a timestamp into the time of its profile, as the specification demands.
 func (e *encoder) clamp(t uint64) uint64 {
 	return min(max(t, e.start), e.end-1)
 }
@@ -748,7 +751,7 @@ func (e *encoder) endResource() {
 	}
 }
 
-// profileEnds returns what stands before and after the samples of a profile.
+// profileEnds returns the fields of a profile that are written before and after its samples.
 func (e *encoder) profileEnds(t int) (head, tail []byte) {
 	head = appendMessage(nil, 1, e.valueType(e.cfg.Types[t]))
 	tail = appendFixed64(nil, 3, e.start)
@@ -770,7 +773,7 @@ func (e *encoder) valueType(t ValueType) []byte {
 	return appendUint(b, 2, e.str(e.textID(t.Unit)))
 }
 
-// finish returns the message. The resource must have been ended.
+// finish returns the message. The caller has called endResource.
 func (e *encoder) finish() Message {
 	dict := len(e.bText) + len(e.bFn) + len(e.bMap) + len(e.bLoc) + len(e.bAttr) + len(e.bLink) + len(e.bStk) + 7*2
 	b := make([]byte, 0, len(e.bRes)+dict+2*(1+binary.MaxVarintLen32))

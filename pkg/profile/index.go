@@ -5,22 +5,22 @@ import (
 	"math/bits"
 )
 
-// index finds the entries of a table by their hashes. It holds neither keys nor entries: who asks
-// compares with the table. That makes it a fraction of a map in memory and time, and lets a key be
-// bytes that are parts of several entries. It is made of parts, which grow one by one, so that a row
-// does not wait for all of it.
+// index is a hash table that finds the entries of another table. It stores only hashes and the numbers of entries:
+// the caller of find compares keys with the entries in its own table. So it takes a fraction of a map's memory and
+// time, and the key of an entry may be spread over several places. It is split into parts that grow one at a time,
+// so that no row has to wait until all of it has been copied.
 type index struct {
 	parts *[parts]indexPart // nil while there are no entries
 }
 
 type indexPart struct {
-	slots []slot // 0 or a power of two; at most three quarters are taken
+	slots []slot // their number is 0 or a power of two; at most three quarters are taken
 	used  int
 }
 
 type slot struct {
 	hash  uint32
-	entry uint32 // + 1, 0: empty
+	entry uint32 // the number of the entry plus 1; 0 is an empty slot
 }
 
 const (
@@ -29,14 +29,14 @@ const (
 	minSlots = 8 // of a part
 )
 
-// fold turns a hash into the 32 bits that an index works with. They are the high bits of a product: the low bits of
-// what mix makes can follow a pattern.
+// fold turns a hash into the 32 bits that an index works with. It multiplies and takes high bits of the product,
+// because the low bits of what hasher.mix returns can follow a pattern.
 func fold(hash uint64) uint32 { return uint32(hash * 0x9e3779b97f4a7c15 >> 32) }
 
 // partOf returns the part that a hash belongs to, by its high bits. The low ones choose the slot in the part.
 func partOf(hash uint32) uint32 { return hash >> (32 - partBits) }
 
-// find returns the entry with this hash that same tells to be the one.
+// find returns the entry with this hash for which same returns true.
 func (x *index) find(hash uint64, same func(entry uint32) bool) (entry uint32, ok bool) {
 	if x.parts == nil {
 		return 0, false
@@ -57,7 +57,7 @@ func (x *index) find(hash uint64, same func(entry uint32) bool) (entry uint32, o
 	}
 }
 
-// add makes an entry known by a hash.
+// add adds an entry under a hash. The caller makes sure that it is not there yet.
 func (x *index) add(hash uint64, entry uint32) {
 	if x.parts == nil {
 		x.parts = new([parts]indexPart)
@@ -86,19 +86,19 @@ func (p *indexPart) put(s slot) {
 	p.slots[i] = s
 }
 
-// keyTable finds what a row's key stands for. Keys are hashes already, keyed with a secret that a workload does not
-// know. They are hashed once more all the same: in tests they are consecutive numbers.
+// keyTable is a hash table from the keys of rows to numbers. Keys are hashes already, made with a secret that a
+// workload does not know. They are folded once more because tests use consecutive numbers as keys.
 type keyTable struct {
 	parts *[parts]keyPart
 }
 
 type keyPart struct {
-	slots []keySlot // as of an index
+	slots []keySlot // as in an indexPart
 	used  int
 }
 
 type keySlot struct {
-	low, high uint32 // of the key; one uint64 would be aligned to 8 bytes, and the slot a third larger
+	low, high uint32 // the key's halves: a uint64 would be aligned to 8 bytes and make the slot a third larger
 	value     uint32 // what the key stands for, plus 1; 0 is an empty slot
 }
 
@@ -129,7 +129,7 @@ func (t *keyTable) get(key uint64) (value uint32, ok bool) {
 	}
 }
 
-// add makes a key known that is not.
+// add adds a key that is not in the table.
 func (t *keyTable) add(key uint64, value uint32) {
 	if t.parts == nil {
 		t.parts = new([parts]keyPart)
@@ -158,7 +158,7 @@ func (p *keyPart) put(s keySlot) {
 	p.slots[i] = s
 }
 
-// remove forgets a key and tells whether it was known.
+// remove removes a key and reports whether it was there.
 func (t *keyTable) remove(key uint64) bool {
 	if _, ok := t.get(key); !ok {
 		return false
@@ -170,7 +170,8 @@ func (t *keyTable) remove(key uint64) bool {
 	for slots[i].low != k.low || slots[i].high != k.high {
 		i = (i + 1) & mask
 	}
-	// What follows without a gap moves up, unless it would come before where it is looked for.
+	// Close the gap at i, or a search that meets it would end too early: move back the slots that follow without
+	// a gap, but none of them to before the place where its own search begins.
 	for j := (i + 1) & mask; slots[j].value != 0; j = (j + 1) & mask {
 		if home := slots[j].hash() & mask; (j-home)&mask >= (j-i)&mask {
 			slots[i] = slots[j]
@@ -182,8 +183,8 @@ func (t *keyTable) remove(key uint64) bool {
 	return true
 }
 
-// hasher hashes what tables are looked up by. It is keyed: names are the workload's, which must not
-// be able to make them collide.
+// hasher makes the hashes for an index. It has a random key, because the workload chooses its names and must not be
+// able to make them collide.
 type hasher struct {
 	seed   maphash.Seed
 	k1, k2 uint64
@@ -194,7 +195,8 @@ func newHasher() hasher {
 	return hasher{seed, maphash.Comparable(seed, uint64(1)), maphash.Comparable(seed, uint64(2))}
 }
 
-// mix adds v to h by a multiplication with a 128-bit product, whose halves are folded.
+// mix combines v with a hash: it multiplies the two, each xored with a part of the key, and xors the halves of the
+// 128-bit product.
 func (h *hasher) mix(hash, v uint64) uint64 {
 	hi, lo := bits.Mul64(hash^h.k1, v^h.k2)
 	return hi ^ lo
@@ -207,7 +209,7 @@ func (h *hasher) pair(a, b uint32) uint64 {
 
 func (h *hasher) text(s string) uint64 { return maphash.String(h.seed, s) }
 
-// frame hashes a frame with what its mapping and type have become.
+// frame hashes a frame. mapping and frameType are the numbers that its mapping and type have in their tables.
 func (h *hasher) frame(f *Frame, mapping, frameType uint32) uint64 {
 	v := h.mix(h.text(f.Name), uint64(mapping)<<32|uint64(frameType))
 	v = h.mix(v, f.Address)

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Protobuf's wire types, https://protobuf.dev/programming-guides/encoding/.
+// Protobuf's wire types (https://protobuf.dev/programming-guides/encoding/).
 const (
 	wireVarint  = 0
 	wireFixed64 = 1
@@ -36,7 +36,7 @@ func appendMessage(b []byte, field int, m []byte) []byte {
 	return append(b, m...)
 }
 
-// sizeUvarint is the number of bytes that v takes as a varint.
+// sizeUvarint returns the number of bytes that v takes as a varint.
 func sizeUvarint(v uint64) int {
 	n := 1
 	for v >= 0x80 {
@@ -46,7 +46,7 @@ func sizeUvarint(v uint64) int {
 	return n
 }
 
-// sizeField is the size of a length-delimited field with a body of n bytes.
+// sizeField returns the size of a length-delimited field with a body of n bytes, tag and length included.
 func sizeField(n int) int { return 1 + sizeUvarint(uint64(n)) + n }
 
 // appendPacked writes a packed repeated integer field; an empty list writes nothing.

@@ -15,7 +15,7 @@ const (
 	maxDemangledPow = 12
 )
 
-// The two limits are one.
+// The build fails unless MaxNameLen is 1<<maxDemangledPow.
 var _ [0]struct{} = [MaxNameLen - 1<<maxDemangledPow]struct{}{}
 
 // Demangle returns a C++ or Rust symbol as a programmer wrote it, at most MaxNameLen bytes of it. A

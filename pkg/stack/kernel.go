@@ -20,10 +20,10 @@ type KernelOptions struct {
 	// BPF_MAP_TYPE_STACK_TRACE, or a hash map with the same keys and values. It may be nil or return
 	// nil, as it does before the gadget has started: then there are no addresses.
 	Map func() *ebpf.Map
-	// RawAddresses has addresses leave as they are. They give away where the kernel was loaded.
+	// RawAddresses leaves addresses as they are. They give away where the kernel was loaded.
 	RawAddresses bool
-	// KeepTracing keeps the frames that the tracing itself puts on top of a stack. It is for samplers:
-	// what their stacks have of tracing is what the workload pays for it.
+	// KeepTracing keeps the frames that the tracing itself puts on top of a stack. It is for samplers: in
+	// their stacks, such frames are time that the workload spends on being traced.
 	KeepTracing bool
 	// Symbols is what is known of the running kernel; nil if nothing is.
 	Symbols *KernelSymbols
@@ -242,7 +242,7 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known b
 	f.Mapping.Symbolized = f.Name != "" && f.Mapping.GNUBuildID != ""
 }
 
-// refresh looks at the kernel's modules again, for a frame that is outside its image.
+// refresh reads the kernel's modules again, at most once every lookAgain. It is called for frames outside the image.
 func (k *Kernel) refresh() {
 	k.now = time.Now()
 	if k.symbols.modules == nil || !k.knowsModules {

@@ -93,8 +93,8 @@ func readFunctionTable(r io.Reader, owned func(owner []byte) bool) (*functionTab
 	if len(all) == 0 && hidden {
 		return nil, errHidden
 	}
-	// Of several names for one address the plainest comes last and is taken: labels such as _stext
-	// and __entry_text_start begin with underscores.
+	// Of several names for one address the last in this order is taken: one with few underscores in front,
+	// because labels such as _stext and __entry_text_start have them, and of those a global one.
 	underscores := func(s string) int { return len(s) - len(strings.TrimLeft(s, "_")) }
 	slices.SortStableFunc(all, func(a, b symbol) int {
 		if c := cmp.Compare(a.addr, b.addr); c != 0 {

@@ -11,15 +11,15 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// programTable knows where the code of the eBPF programs is that are loaded. They come and go while a gadget runs,
-// and one can take the place of another in memory: whoever knows only the symbols of its own start gives it the
-// other one's name. It is safe for concurrent use.
+// programTable knows where the code of the loaded eBPF programs is. Programs come and go while a gadget runs, and a new
+// one can take the place of another in memory: with symbols that were read at the start, it would get the other one's
+// name. It is safe for concurrent use.
 type programTable struct {
 	mu      sync.Mutex
 	looked  time.Time
 	byID    map[ebpf.ProgramID]bool
 	code    []programCode // sorted by start
-	used    int           // how often a place that had been named has changed
+	used    int           // how many functions have gone that stacks had gone through
 	unknown bool          // programs cannot be listed
 }
 
@@ -31,8 +31,8 @@ type programCode struct {
 	used       bool // a stack went through it
 }
 
-// lookAgain is the least time between two looks at which programs there are: some microseconds, and twenty more for
-// each program that is new.
+// lookAgain is the least time between two looks at which programs, or modules, are loaded. A look at programs takes some
+// microseconds, and twenty more for each new one.
 const lookAgain = time.Second
 
 // maxPrograms bounds how many programs are known.

@@ -21,9 +21,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// KernelSymbols is what the frames of a kernel's stacks need to know of the kernel. It does not
-// change while the kernel runs, so a process loads it once and shares it. It is not modified after
-// it was loaded.
+// KernelSymbols is what is known of a kernel to name the frames of its stacks. A process loads it once
+// and shares it: the exported fields never change, and the tables of modules and programs, which follow
+// the running kernel, are safe for concurrent use.
 type KernelSymbols struct {
 	// Start and End are the bounds of the kernel's image, from _stext to _end. Both are 0 where
 	// they could not be read. They are secret.

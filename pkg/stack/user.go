@@ -18,8 +18,8 @@ type UserOptions struct {
 	Map, BuildIDs func() *ebpf.Map
 }
 
-// recordedDepth is how many addresses the kernel records of a stack (kernel.perf_event_max_stack), and the room
-// for them in Inspektor Gadget's maps: one that has as many goes on.
+// recordedDepth is the most addresses that the kernel records of a stack (kernel.perf_event_max_stack), and that
+// Inspektor Gadget's maps have room for. A stack with so many has probably been cut off.
 const recordedDepth = 127
 
 // User turns user stacks into frames. It is not safe for concurrent use: each field of a data source
@@ -138,7 +138,7 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 			}
 		}
 		if !u.locate(f, i) {
-			return dst[:len(dst)-1], OK // however deep it was walked on
+			return dst[:len(dst)-1], OK // the stack has ended here: what was recorded behind it is no part of it
 		}
 	}
 	if truncated {
@@ -147,8 +147,8 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 	return dst, OK
 }
 
-// locate fills in what is known of the place of frame i, whose name is known, and reports whether there
-// is such a frame: false where the stack has ended before it.
+// locate fills in the address and the mapping of frame i, whose Name has been set before ("" if there is none). It
+// returns false if the stack has ended before this frame.
 func (u *User) locate(f *profile.Frame, i int) bool {
 	if i < len(u.addrs) {
 		if i > 0 && f.Name == "" && (i >= len(u.ids) || u.ids[i].id == "") && nowhere(u.addrs[i]) {

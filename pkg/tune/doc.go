@@ -20,7 +20,8 @@ import (
 	"github.com/spf13/viper"
 )
 
-// Parameters are those of a gadget's eBPF programs, by the name of their variable.
+// parameters are those of a gadget's eBPF programs, by the name of their variable. values is Inspektor Gadget's own
+// map: what is set there takes effect.
 type parameters struct {
 	metadata *viper.Viper
 	values   api.ParamValues
@@ -51,8 +52,8 @@ func (p parameters) key(variable string) string {
 	return variable
 }
 
-// isDefault reports whether a parameter has the value that the image gives it. One without an entry in the
-// metadata has no default that is known. Inspektor Gadget replaces that of a string by an empty one.
+// isDefault reports whether a parameter has the default of the image. It is false for one without an entry in the
+// metadata, whose default is not known. An empty value counts as the default: Inspektor Gadget passes that for texts.
 func (p parameters) isDefault(variable string) bool {
 	def, value := p.entry(variable, "defaultvalue"), p.values[p.key(variable)]
 	return def != "" && (value == "" || strings.EqualFold(value, def))

@@ -17,9 +17,9 @@ const (
 	outputVar = "otel-profiles/output"
 )
 
-// Observe makes what the other functions need known to them, of all gadgets that are instantiated after
-// it. It may be called more than once, and has no effect where Inspektor Gadget's eBPF operator is not
-// part of the program.
+// Observe registers operators that note the parameters of all gadgets instantiated after it; without it, the other
+// functions know no parameters. It may be called more than once. Where Inspektor Gadget's eBPF operator is not part of
+// the program, nothing can be tuned.
 func Observe() {
 	op, ok := operators.GetImageOperatorForMediaType(ebpfMediaType)
 	if _, done := op.(*programs); ok && !done {
@@ -28,7 +28,7 @@ func Observe() {
 	operators.RegisterDataOperator(output{})
 }
 
-// programs is Inspektor Gadget's eBPF operator. It looks its parameters up when it starts, in the map that
+// programs wraps Inspektor Gadget's eBPF operator and keeps the map of its parameters. The operator looks its parameters up when it starts, in the map that
 // it got when it was instantiated, so they can be set until then.
 type programs struct{ operators.ImageOperator }
 

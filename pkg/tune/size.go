@@ -17,9 +17,9 @@ const lruReserve = 256
 // announce more possible CPUs than a small machine will ever have.
 const memoryShare = 256
 
-// Entries returns how many entries a map gets on a machine of so many possible CPUs: perCPU for each, no
-// fewer than def, the size for machines of any size, and of those above it no more than fit into a 256th
-// of the memory. entry is the size of one in bytes.
+// Entries returns how many entries a map gets: perCPU for each of the machine's possible CPUs, but no more than fit into
+// a 256th of its memory, and in any case at least def, the image's default. entry is the size of one entry, memory that
+// of the machine's memory, both in bytes.
 func Entries(def, perCPU, cpus int, entry, memory uint64) int {
 	n := perCPU * cpus
 	if most := memory / memoryShare / max(entry, 1); uint64(max(n, 0)) > most {

@@ -28,10 +28,11 @@ const (
 // exeInterval is how often a process's executable is looked at: exec changes it.
 const exeInterval = time.Second
 
-// proc is a process as it was when samples of it were taken. It is not changed.
+// proc is a process as it was when samples of it were taken. What it tells of the process is not changed.
 type proc struct {
 	wire.Proc
 	language   wire.FrameType // what its executable is an interpreter of
+	told       bool           // the sampler has had a sample of it
 	generation uint32         // of the writer's tables that id is in
 	id         uint32
 }
@@ -186,15 +187,18 @@ func startOf(stat []byte) (uint64, error) {
 	if i < 0 {
 		return 0, errors.New("no name in /proc/PID/stat")
 	}
-	fields := strings.Fields(string(stat[i+1:]))
-	if len(fields) < 20 {
-		return 0, errors.New("too few fields in /proc/PID/stat")
+	n := 2
+	for field := range bytes.FieldsSeq(stat[i+1:]) {
+		if n++; n < 22 {
+			continue
+		}
+		ticks, err := strconv.ParseUint(string(field), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("the start in /proc/PID/stat: %w", err)
+		}
+		return ticks * tick, nil
 	}
-	ticks, err := strconv.ParseUint(fields[19], 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("the start in /proc/PID/stat: %w", err)
-	}
-	return ticks * tick, nil
+	return 0, errors.New("too few fields in /proc/PID/stat")
 }
 
 // executable returns the name of a process's executable.

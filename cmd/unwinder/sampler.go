@@ -19,18 +19,23 @@ import (
 )
 
 const (
-	// flushInterval is how often samples are written. It is short, because the reader has to tell whose they are before
-	// that has changed.
-	flushInterval = 250 * time.Millisecond
+	// flushInterval is how often samples are written, and pollInterval how often the profiler takes them from the kernel: those of
+	// processes and files that the reader has not heard of are written at once, because it has to look at these before they are gone.
+	// Each time costs both programs more than a hundred samples do.
+	flushInterval = time.Second
+	pollInterval  = 250 * time.Millisecond
 	// beat is how often something is written even if there are no samples.
-	beat = time.Second
-	// maxPending is how many different samples wait to be written, and maxStacks how many stacks are kept.
+	beat = flushInterval + pollInterval
+	// maxPending is how many different samples wait to be written, and crowd how many of them do not wait for their time; maxStacks
+	// is how many stacks are kept.
 	maxPending = 1 << 15
+	crowd      = maxPending / 8
 	maxStacks  = wire.MaxStacks * 3 / 4
 	// maxKept is how many frames all of them have: deep recursion makes deep stacks.
 	maxKept = 2 << 20
-	// memoryInterval is how often kernel memory is counted.
-	memoryInterval = 10 * time.Second
+	// memoryInterval is how often kernel memory is counted, and firstMemory how often at first, when it grows.
+	memoryInterval = time.Minute
+	firstMemory    = 5 * time.Second
 )
 
 // entry is a distinct stack.
@@ -65,6 +70,8 @@ type sampler struct {
 	pid   uint32
 	ktime uint64
 
+	flushed time.Time // when samples were last written because it was time
+
 	mu      sync.Mutex
 	stacks  map[string]*entry
 	kept    int // frames of stacks
@@ -73,6 +80,7 @@ type sampler struct {
 	stats   wire.Stats
 	started *wire.Ready
 	renew   bool // stacks was emptied: the tables have to be, too
+	news    bool // pending has processes or files that were not written before
 	failed  bool
 	broken  chan error
 
@@ -80,7 +88,9 @@ type sampler struct {
 	out        *table
 	spare      map[sampleKey]uint64
 	measured   time.Time
+	measure    time.Duration // until it is measured again
 	memory     uint64
+	due        chan struct{} // takes one: pending is to be written
 	stop, done chan struct{}
 }
 
@@ -89,7 +99,7 @@ func newSampler(out *wire.Writer, c config, n *counters, logger *slog.Logger) *s
 		config: c, log: logger, counters: n, meter: &meter{}, procs: newProcs(),
 		stacks: map[string]*entry{}, pending: map[sampleKey]uint64{}, spare: map[sampleKey]uint64{},
 		stats: wire.Stats{Aborts: map[uint32]uint64{}}, broken: make(chan error, 1),
-		out: newTable(out), stop: make(chan struct{}), done: make(chan struct{}),
+		out: newTable(out), due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	go s.write()
 	return s
@@ -98,8 +108,32 @@ func newSampler(out *wire.Writer, c config, n *counters, logger *slog.Logger) *s
 // ready tells the reader that samples are taken.
 func (s *sampler) ready(r wire.Ready) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.started = &r
+	s.mu.Unlock()
+	s.wake()
+}
+
+// wake has pending written.
+func (s *sampler) wake() {
+	select {
+	case s.due <- struct{}{}:
+	default:
+	}
+}
+
+// drained is called when all samples that the kernel had are handled. Writing starts here, and not at times of its own, because this
+// process is awake now.
+func (s *sampler) drained(now time.Time) {
+	s.mu.Lock()
+	n, news := len(s.pending), s.news
+	s.mu.Unlock()
+	onTime := now.Sub(s.flushed) >= flushInterval-pollInterval/2
+	if onTime {
+		s.flushed = now
+	}
+	if n > 0 && (onTime || news || n >= crowd) {
+		s.wake()
+	}
 }
 
 // close writes what is left and ends the writing.
@@ -137,7 +171,8 @@ func (s *sampler) run(ctx context.Context, t *running) error {
 
 // handle has a sample unwound to the end, which ends in ReportTraceEvent.
 func (s *sampler) handle(t *running, x *libpf.EbpfTrace) {
-	if x == nil {
+	if x == nil { // as the profiler marks the end of what the kernel had
+		s.drained(time.Now())
 		return
 	}
 	s.pid, s.ktime = uint32(x.PID), uint64(x.KTime)
@@ -197,8 +232,11 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 	}
 	s.pending[k] = n + 1
 	s.waiting++
-	if p.Start == 0 {
+	switch {
+	case p.Start == 0:
 		s.stats.NoProcess++
+	case !p.told:
+		p.told, s.news = true, true
 	}
 	s.count(k.stack, p)
 	return nil
@@ -248,17 +286,17 @@ func newEntry(frames libpf.Frames) *entry {
 // write writes what was added up, again and again.
 func (s *sampler) write() {
 	defer close(s.done)
-	tick := time.NewTicker(flushInterval)
-	defer tick.Stop()
-	var last time.Time
+	quiet := time.NewTimer(beat)
+	defer quiet.Stop()
 	for {
 		final := false
 		select {
 		case <-s.stop:
 			final = true
-		case <-tick.C:
+		case <-s.due:
+		case <-quiet.C:
 		}
-		if err := s.flush(final || time.Since(last) >= beat, &last); err != nil {
+		if err := s.flush(); err != nil {
 			select {
 			case s.broken <- fmt.Errorf("writing to the pipe: %w", err):
 			default:
@@ -268,25 +306,22 @@ func (s *sampler) write() {
 		if final {
 			return
 		}
+		quiet.Reset(beat)
 	}
 }
 
-// flush writes what is pending; where nothing is, only if it must.
-func (s *sampler) flush(must bool, last *time.Time) error {
-	if time.Since(s.measured) > memoryInterval {
-		s.measured, s.memory = time.Now(), kernelMemory()
-	}
+// flush writes what is pending, and the counters.
+func (s *sampler) flush() error {
 	s.mu.Lock()
-	if len(s.pending) == 0 && s.started == nil && !must {
-		s.mu.Unlock()
-		return nil
-	}
 	pending, started, renew := s.pending, s.started, s.renew
-	s.pending, s.started, s.renew = s.spare, nil, false
+	s.pending, s.started, s.renew, s.news = s.spare, nil, false, false
 	s.waiting = 0
 	s.mu.Unlock()
 
-	*last = time.Now()
+	if now := time.Now(); started != nil || now.Sub(s.measured) > s.measure {
+		s.measured, s.memory = now, kernelMemory()
+		s.measure = min(max(2*s.measure, firstMemory), memoryInterval)
+	}
 	if started != nil {
 		s.out.w.Ready(*started)
 	}

@@ -167,6 +167,9 @@ func (s *sampler) ReportExecutable(m *reporter.ExecutableMetadata) {
 		path: strings.Clone(m.Mapping.Path), device: m.Mapping.Device, inode: m.Mapping.Inode,
 		pid: uint32(m.Process.PID()), low: m.Mapping.Vaddr, high: m.Mapping.Vaddr + m.Mapping.Length,
 	})
+	s.mu.Lock()
+	s.news = true
+	s.mu.Unlock()
 }
 
 // frameType translates the profiler's kinds of frames.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.opentelemetry.io/ebpf-profiler/reporter"
 	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
 	"golang.org/x/sys/unix"
 
@@ -182,6 +184,63 @@ func TestSampler(t *testing.T) {
 	}
 	if taken, dropped := s.counters[wire.CounterTaken].Load(), s.counters[wire.CounterDropped].Load(); taken != 6 || dropped != 1 {
 		t.Errorf("%d taken, %d dropped", taken, dropped)
+	}
+}
+
+// Samples are written once a second, but those of what the reader has not heard of, and large numbers, at once.
+func TestWhenSamplesAreWritten(t *testing.T) {
+	now := time.Now()
+	s := &sampler{
+		counters: &counters{}, procs: newProcs(), stacks: map[string]*entry{}, pending: map[sampleKey]uint64{}, flushed: now,
+		due: make(chan struct{}, 1), ktime: 1000,
+	}
+	for pid := range uint32(3) {
+		s.procs.pids[pid+1] = known{proc: &proc{Proc: wire.Proc{PID: pid + 1, Start: 1}}, alive: 1 << 62}
+	}
+	// poll is what the profiler has taken from the kernel within pollInterval. It tells whether that is written.
+	poll := func(samples int, pids ...uint32) bool {
+		for _, s.pid = range pids {
+			for i := range samples {
+				s.report(t, trace(libpf.Frame{Type: libpf.NativeFrame, AddressOrLineno: libpf.AddressOrLineno(i)}))
+			}
+		}
+		now = now.Add(pollInterval)
+		s.drained(now)
+		select {
+		case <-s.due:
+			clear(s.pending)
+			s.news = false
+			return true
+		default:
+			return false
+		}
+	}
+	for i, p := range []struct {
+		samples int
+		pids    []uint32
+		want    bool
+	}{
+		{10, []uint32{1}, true}, // a new process
+		{10, []uint32{1}, false},
+		{10, []uint32{1}, false},
+		{10, []uint32{1}, true}, // a second is over
+		{10, []uint32{1}, false},
+		{10, []uint32{1, 2}, true}, // another process
+		{10, []uint32{2, 1}, false},
+		{10, []uint32{2, 1}, true}, // which does not put the others off
+		{0, nil, false},
+		{crowd, []uint32{1}, true}, // many
+		{0, nil, false},
+		{0, nil, false}, // nothing to write
+		{10, []uint32{1}, false},
+	} {
+		if got := poll(p.samples, p.pids...); got != p.want {
+			t.Errorf("poll %d: written: %v", i, got)
+		}
+	}
+	s.ReportExecutable(&reporter.ExecutableMetadata{Mapping: &process.RawMapping{}, Process: process.New(1, 1)})
+	if !poll(1, 1) {
+		t.Error("a file that was read for the first time waits for its time")
 	}
 }
 

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkPriority is behind Inspektor Gadget's enrichment (0) and before everything that reads rows.
+// checkPriority is after Inspektor Gadget's enrichment (0) and before all that reads rows.
 const checkPriority = 50
 
-// containers checks that rows have got the name of the right container. Inspektor Gadget finds it by the number of a mount namespace,
-// which the kernel gives to another as soon as it is free: a process that has ended, with its container, would be shown under the
-// name of the next. It is for one goroutine.
+// containers checks that rows have got the name of the right container. Inspektor Gadget finds the container by the
+// number of a mount namespace, which the kernel gives to a new namespace as soon as it is free: a process that has
+// ended together with its container would be shown under the name of the next one. A containers is for one goroutine.
 type containers struct {
 	pid, containerPID datasource.FieldAccessor
-	starts            map[uint32]uint64 // of the processes in the rows that are handed on
-	checked           map[uint32]bool   // by PID, and by container's first process, of those rows
-	first             map[uint32]uint64 // when a container's first process began, 0 where that is not known
+	starts            map[uint32]uint64 // by PID: when the processes in the rows that are handed on began, in nanoseconds since boot
+	checked           map[uint32]bool   // by PID: whether the process of those rows is still there
+	first             map[uint32]uint64 // by PID of a container's first process: when it began, in nanoseconds since boot
 	samples           datasource.FieldAccessor
 	wrong             func(samples uint64)
 }
@@ -46,7 +46,7 @@ func (c *containers) subscribe(ds datasource.DataSource) error {
 	}, checkPriority)
 }
 
-// begin begins a second's rows.
+// begin prepares for the rows of a packet. starts is when their processes began.
 func (c *containers) begin(starts map[uint32]uint64) {
 	c.starts, c.checked = starts, map[uint32]bool{}
 	if len(c.first) > 4096 || c.first == nil {
@@ -68,7 +68,7 @@ func (c *containers) right(pid, first uint32) bool {
 		c.checked[pid] = alive
 	}
 	if alive {
-		return true // it holds on to its namespace
+		return true // a living process keeps its namespace, so the number is not another's
 	}
 	if now, err := startOf(first); err == nil {
 		c.first[first] = now
@@ -76,7 +76,7 @@ func (c *containers) right(pid, first uint32) bool {
 	return start+tick >= c.first[first]
 }
 
-// startOf returns when a process began, in nanoseconds since boot and cut down to a tick.
+// startOf returns when a process began, in nanoseconds since boot, in whole ticks.
 func startOf(pid uint32) (uint64, error) {
 	fd, err := unix.Open(fmt.Sprintf("/proc/%d/stat", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

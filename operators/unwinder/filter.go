@@ -13,30 +13,37 @@ import (
 const (
 	// lookInterval is how often the list of watched namespaces is read.
 	lookInterval = 100 * time.Millisecond
-	// keepWatched is how long a namespace that is not watched any more is remembered: samples of it are under way.
+	// keepWatched is how long a namespace is remembered that is not watched any more, in nanoseconds: samples of it
+	// may be under way.
 	keepWatched = uint64(3 * time.Second)
-	// tick is what /proc cuts the starts of processes down to.
+	// tick is the unit, in nanoseconds, in which /proc tells the starts of processes.
 	tick = uint64(10 * time.Millisecond)
 )
 
 // namespaces are the mount namespaces of the containers to watch, as Inspektor Gadget keeps them: an *ebpf.Map.
 type namespaces interface {
 	Lookup(key, value any) error
-	Iterate() *ebpf.MapIterator
+	BatchLookup(cursor *ebpf.MapBatchCursor, keysOut, valuesOut any, opts *ebpf.BatchOptions) (int, error)
 }
+
+// batch is how many namespaces one system call reads. One by one, a node of a hundred containers would take two
+// thousand system calls a second.
+const batch = 1024
 
 // filter tells which samples a run wants. It is for one goroutine.
 //
 // Samples arrive up to half a second after they were taken, and a container may have come to its end meanwhile, or
-// another have got its namespace's number. So the filter remembers for some time which namespaces were watched until when, and takes
-// samples of processes that began before that.
+// another have got its namespace's number. So the filter remembers for keepWatched until when each namespace was
+// watched, and takes samples of its processes that began before that time.
 type filter struct {
 	namespaces namespaces // nil: everything is watched
 	pids       []uint32
 	comms      []string
 
-	watched map[uint64]uint64 // until when since boot a namespace was seen to be watched
-	now     func() uint64     // since boot, in nanoseconds
+	watched map[uint64]uint64 // by namespace: when it was last seen to be watched, in nanoseconds since boot
+	ids     [batch]uint64     // buffers of look
+	values  [batch]uint32
+	now     func() uint64 // since boot, in nanoseconds
 }
 
 func sinceBoot() uint64 {
@@ -56,10 +63,13 @@ func (f *filter) look() {
 		f.watched = map[uint64]uint64{}
 	}
 	now := f.now()
-	var id uint64
-	var value uint32
-	for list := f.namespaces.Iterate(); list.Next(&id, &value); {
-		f.watched[id] = now
+	var cursor ebpf.MapBatchCursor
+	for more := true; more; {
+		n, err := f.namespaces.BatchLookup(&cursor, f.ids[:], f.values[:], nil)
+		for _, id := range f.ids[:n] {
+			f.watched[id] = now
+		}
+		more = err == nil && n > 0 // the last batch comes with an error
 	}
 	for id, until := range f.watched {
 		if now-until > keepWatched {

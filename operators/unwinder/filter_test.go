@@ -53,7 +53,8 @@ func TestWatchedNamespaces(t *testing.T) {
 	assert.False(t, f.pass(of(8, 50*second)), "not watched")
 	assert.False(t, f.pass(of(0, 50*second)), "nobody knows")
 
-	// The container ends; samples of it are still under way. Another that is not watched gets the number.
+	// The container ends; samples of it are still under way. Another namespace, which is not watched, gets the
+	// number.
 	require.NoError(t, m.Delete(uint64(7)))
 	now += second
 	f.look()
@@ -63,12 +64,28 @@ func TestWatchedNamespaces(t *testing.T) {
 	f.look()
 	assert.False(t, f.pass(of(7, 50*second)), "long gone")
 
-	// One that has just come counts before the list is read again.
+	// A namespace that was just added counts before the list is read again.
 	require.NoError(t, m.Put(uint64(9), uint32(1)))
 	assert.True(t, f.pass(of(9, now)))
 }
 
-// A process that has ended, and began before the container that its row names, is of another.
+// All namespaces of a long list are found.
+func TestManyNamespaces(t *testing.T) {
+	const n = 2*batch + 7
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 4, MaxEntries: n})
+	require.NoError(t, err)
+	defer m.Close()
+	f := filter{namespaces: m, now: sinceBoot}
+	f.look()
+	require.Empty(t, f.watched)
+	for i := range n {
+		require.NoError(t, m.Put(uint64(i+1), uint32(1)))
+	}
+	f.look()
+	require.Len(t, f.watched, n)
+}
+
+// A process that has ended, and began before the container that its row names, belongs to another container.
 func TestContainerOfTheRow(t *testing.T) {
 	self, first := uint32(os.Getpid()), uint32(os.Getppid())
 	began, err := startOf(self)

@@ -19,11 +19,16 @@ import (
 )
 
 const (
-	// emitInterval is how often rows are handed on.
+	// emitInterval is about how often rows are handed on. That happens when a batch has come, as the process is awake
+	// then anyway: the unwinder writes about as often. A batch that comes less than emitEarly before the time is
+	// handed on at once.
 	emitInterval = time.Second
+	emitEarly    = 300 * time.Millisecond
+	// reportInterval is how often metrics are brought up to date.
+	reportInterval = 5 * time.Second
 	// checkAfter is when a run is looked at for languages that give nothing.
 	checkAfter = time.Minute
-	// enough is how many samples of a language tell.
+	// enough is from how many samples on it means something that none has a frame of the language.
 	enough = 20
 )
 
@@ -33,17 +38,18 @@ type instance struct {
 	broker   *unwinder.Broker
 	log      logger.Logger
 	settings unwinder.Settings
-	text     string // the parameter
+	text     string // the parameter ParamText
 	native   bool   // native functions get names
 	filter   filter
 	rows     rows
 
-	sub    *unwinder.Subscription
-	before unwinder.Totals
-	counts counts
-	memory struct{ user, kernel uint64 } // the most that was seen
-	stop   chan struct{}
-	done   chan struct{}
+	sub      *unwinder.Subscription
+	before   unwinder.Totals
+	counts   counts
+	memory   struct{ user, kernel uint64 } // the most that was seen
+	reported time.Time                     // when metrics were brought up to date
+	stop     chan struct{}
+	done     chan struct{}
 }
 
 // counts are one run's samples: received = emitted + filtered + left out + full.
@@ -60,7 +66,7 @@ func (i *instance) PreStart(operators.GadgetContext) error {
 	return nil
 }
 
-// Start asks for samples. It returns an error where there cannot be any, which says what is missing.
+// Start asks for samples. Where there cannot be any, the error says what is missing.
 func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 	if on, _ := gadgetCtx.GetVar(gadgets.FilterByMntNsName); on == true {
 		m, _ := gadgetCtx.GetVar(gadgets.MntNsFilterMapName)
@@ -95,7 +101,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	close(i.stop)
 	<-i.done
 	sub.Close()
-	// What came while the program was ending.
+	// Batches that came while the program was ending.
 	for {
 		select {
 		case b := <-sub.C:
@@ -119,7 +125,8 @@ func (i *instance) Close(gadgetCtx operators.GadgetContext) error { return i.Sto
 // run hands on what arrives, until Stop.
 func (i *instance) run(batches <-chan unwinder.Batch) {
 	defer close(i.done)
-	emit := time.NewTicker(emitInterval)
+	var emitted time.Time
+	emit := time.NewTimer(reportInterval)
 	defer emit.Stop()
 	var look <-chan time.Time
 	if i.filter.namespaces != nil {
@@ -133,8 +140,17 @@ func (i *instance) run(batches <-chan unwinder.Batch) {
 		select {
 		case b := <-batches:
 			i.take(b)
+			if left := time.Until(emitted.Add(emitInterval)); left > emitEarly {
+				emit.Reset(left)
+				continue
+			}
+			i.emit()
+			emitted = time.Now()
+			emit.Reset(reportInterval)
 		case <-emit.C:
 			i.emit()
+			emitted = time.Now()
+			emit.Reset(reportInterval)
 		case <-look:
 			i.filter.look()
 		case <-check.C:
@@ -162,8 +178,8 @@ func (i *instance) take(b unwinder.Batch) {
 	}
 }
 
-// share takes its part of n samples, where more are taken in a second than this run wants; what is left of the division decides at
-// random on one more.
+// share returns this run's part of n samples, if more are taken in a second (have) than it wants. The fraction of a
+// sample that is left is rounded at random, so that the sum is right in the long run.
 func share(n uint64, want, have int) uint64 {
 	if have <= want {
 		return n
@@ -179,7 +195,10 @@ func share(n uint64, want, have int) uint64 {
 
 func (i *instance) emit() {
 	t := i.broker.Totals()
-	i.op.report.report(t)
+	if now := time.Now(); now.Sub(i.reported) >= reportInterval {
+		i.reported = now
+		i.op.report.report(t)
+	}
 	i.memory.user, i.memory.kernel = max(i.memory.user, t.Memory), max(i.memory.kernel, t.KernelMemory)
 	n, err := i.rows.emit()
 	i.counts.emitted += n
@@ -188,7 +207,8 @@ func (i *instance) emit() {
 	}
 }
 
-// check says which languages give nothing. The interpreters that are known are told by the names of their executables.
+// check warns of languages whose interpreters run, as the names of executables tell, and of which no sample has a
+// frame.
 func (i *instance) check() {
 	now := i.broker.Totals()
 	for t := range now.Languages {

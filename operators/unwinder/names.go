@@ -9,10 +9,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// vdso is the unwinder's name for the code that the kernel gives each process.
+// vdso is the unwinder's name for the code that the kernel maps into each process.
 const vdso = "linux-vdso.1.so"
 
-// sharedNames is the process's names: there while any run is.
+// sharedNames holds the one names that all runs in this process share, from the first acquire to the last release.
 type sharedNames struct {
 	mu    sync.Mutex
 	users int
@@ -48,7 +48,7 @@ type names struct {
 func newNames() *names {
 	root := os.Getenv("HOST_ROOT")
 	return &names{
-		files: procmap.New(procmap.Options{Root: root, Unwatched: true}), // the unwinder tells of files
+		files: procmap.New(procmap.Options{Root: root, Unwatched: true}), // Unwatched: the unwinder tells which processes have mapped which files
 		store: symbols.NewStore(symbols.Options{HostRoot: root}),
 	}
 }
@@ -59,8 +59,8 @@ func (n *names) close() {
 	n.store.Close()
 }
 
-// lookup returns the function at an address of a file. With pending, it may be known later. proc is a process that has
-// mapped it, beside the one that the unwinder has seen it in; nil is fine.
+// lookup returns the function at an address of a file. If pending, it may be known later. proc is a process that has
+// mapped the file, beside f.Proc, in which the unwinder has seen it; nil is fine.
 func (n *names) lookup(f *wire.File, proc *wire.Proc, address uint64) (symbol symbols.Symbol, pending bool) {
 	if n == nil {
 		return symbols.Symbol{}, false

@@ -41,11 +41,11 @@ type rowKey struct {
 	comm   string
 	trace  [16]byte
 	span   [8]byte
-	labels string // the values of rows.labels, each with a 0 behind it
+	labels string // the values of rows.labels, each followed by a zero byte
 }
 
-// rows are those of one run, of the second that is not over yet. They are for one goroutine; Frames is called in it, while rows
-// are handed on.
+// rows are the rows of one run that were not handed on yet. They are for one goroutine; Frames is called in it, while
+// rows are handed on.
 type rows struct {
 	ds     datasource.DataSource
 	text   bool
@@ -64,7 +64,7 @@ type rows struct {
 	otherContainer uint64 // samples of containers whose name cannot be told any more
 
 	sums   map[rowKey]uint64
-	stacks map[uint64]*wire.Stack // of the rows that are handed on at this moment
+	stacks map[uint64]*wire.Stack // by ID: those of the rows that are being handed on
 	texts  strings.Builder
 }
 
@@ -81,7 +81,8 @@ func (r *rows) register(gadgetCtx operators.GadgetContext, hz int) error {
 		return err
 	}
 	r.ds.AddAnnotation("profiles.period", strconv.FormatInt(int64(time.Second)/int64(hz), 10))
-	// Without it a client of several nodes takes one packet of each, and waits for ever with the next.
+	// Without this annotation a client of several nodes takes one packet of each node, and waits for ever with the
+	// next.
 	r.ds.AddAnnotation(api.FetchIntervalAnnotation, emitInterval.String())
 	hidden := datasource.WithAnnotations(map[string]string{
 		metadatav1.ColumnsHiddenAnnotation: "true", "json.skip": "true",
@@ -152,7 +153,7 @@ func (r *rows) add(s *wire.Sample, n uint64) bool {
 		k.labels += "\x00"
 	}
 	if r.spans && s.TraceID != [16]byte{} {
-		// A program that is in ever new spans has its samples, but not all of them say in which.
+		// Beyond maxSpans a sample is kept without its span: a program can be in ever new spans.
 		_, known := r.seenSpans[s.SpanID]
 		if known || len(r.seenSpans) < maxSpans {
 			r.seenSpans[s.SpanID] = struct{}{}
@@ -179,7 +180,7 @@ func (r *rows) emit() (uint64, error) {
 	}
 	packet, err := r.ds.NewPacketArray()
 	if err != nil {
-		return 0, fmt.Errorf("making rows: %w", err) // the next second's are added to these
+		return 0, fmt.Errorf("making rows: %w", err) // the sums stay, and the next rows are added to them
 	}
 	sums := r.sums
 	clear(r.seenSpans)
@@ -261,14 +262,14 @@ func kernelFrames(frames []*wire.Frame) int {
 	return len(frames)
 }
 
-// frame translates a frame that is not the kernel's. With pending, its name may be known later.
+// frame translates a frame that is not the kernel's. If pending, its name may be known later.
 func (r *rows) frame(f *wire.Frame) (out profile.Frame, pending bool) {
 	out = profile.Frame{
 		Name: f.Function, File: f.File, Line: int64(min(f.Line, 1<<31)), Type: profile.FrameType(f.Type.String()), Address: f.Address,
 	}
 	m := f.Mapping
 	if m == nil || m.File == nil {
-		// An address in a process says nothing to anybody else, and where things are in it.
+		// A bare address means nothing outside of its process, and would give away where in memory its code lies.
 		out.Address = 0
 		out.Name = cmp.Or(out.Name, stack.Unknown)
 		return out, false
@@ -289,6 +290,9 @@ func (r *rows) frame(f *wire.Frame) (out profile.Frame, pending bool) {
 
 // want has the files of a sample's stack read, so that their names are there when the rows are handed on.
 func (r *rows) want(s *wire.Sample) {
+	if r.names == nil {
+		return
+	}
 	for _, f := range s.Stack.Frames {
 		if f.Function == "" && f.Mapping != nil && f.Mapping.File != nil {
 			r.names.lookup(f.Mapping.File, s.Proc, f.Address)

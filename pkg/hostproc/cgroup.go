@@ -72,9 +72,9 @@ func unified(root string) string {
 	return ""
 }
 
-// unit returns the systemd unit of a group, which is empty for a group of none. It is not found where the ID is 0, the
-// root's, or of a group that is gone or outside of the mount, or where only the next walk will tell. One that is not known takes some ten
-// microseconds.
+// unit returns the systemd unit that a group is part of, "" if it is part of none. found is false if the ID is 0 or the
+// root's, if the group is gone or outside of the mount, and until the next walk if only that can tell. The first call
+// with an ID takes some ten microseconds.
 func (g *groups) unit(id uint64, epoch uint32) (unit string, found bool) {
 	if id == 0 || id == rootGroup || g.mount == "" {
 		return "", false
@@ -162,8 +162,8 @@ func (g *groups) walk(epoch uint32) {
 	}
 }
 
-// readGroups calls add for the folders in a folder, with their inodes, and returns how many entries it has read: some
-// hundred more than most at the utmost.
+// readGroups calls add for the folders in a folder, with their inodes, and returns how many entries it has read. It
+// stops after most entries, give or take some hundred.
 func readGroups(dir string, most int, add func(name string, id uint64)) int {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -23,8 +23,8 @@ type Service struct {
 	Executable, Path string
 }
 
-// Process identifies a process. A PID is used again: the inode of the executable makes that rare to go unseen, and
-// may be 0. Cgroup is the ID of the control group in the unified hierarchy, or 0 where it is not known.
+// Process identifies a process. The kernel gives a PID to another process later, which the inode of the executable
+// nearly always shows; it may be 0. Cgroup is the ID of the control group in the unified hierarchy, or 0 where it is not known.
 type Process struct {
 	PID    uint32
 	Inode  uint64
@@ -58,7 +58,7 @@ type entry struct {
 	epoch   uint32 // when it was read
 }
 
-// keep is for how many calls of Age an entry stands: then a PID may be another process's.
+// keep is for how many calls of Age an entry is used. Later its PID may belong to another process.
 const keep = 6
 
 // Age tells that some seconds have passed. Where control groups cannot be opened by ID it reads which there are, if one
@@ -92,7 +92,7 @@ func (r *Resolver) Lookup(p Process) Service {
 	}
 	s := r.read(p, epoch)
 	if s.Path == "" && old.service.Name != "" {
-		s = old.service // gone, and its last rows come after it
+		s = old.service // the process has ended, and these are its last rows
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
@@ -39,25 +41,25 @@ func (f *Frame) Go(name string) bool {
 // State is what is known of an address, or why no more is.
 type State uint8
 
-// The states. With Pending, more will be known in some moments. Those up to lastWithFile have a file, except that
-// code with a perf map is Named without one, and Pending can be without one.
+// The states. With Unread and Pending, more will be known in some moments.
 const (
-	Named      State = iota
-	Pending          // the process is looked up, or its file read
-	Outside          // no symbol of the file covers the address
-	NoSymbols        // the file has no symbols
-	BadSymbols       // they contradict themselves, are too many or could not be read
-	Unreadable       // the file could not be opened: only its path is known
-	Gone             // the process ended before its files were known
-	Generated        // the code is in no file, and has no perf map
-	NotCode          // nothing is mapped there: the stack was walked into something else
+	Named      State = iota // the function is known, and its file, except where a perf map names code that is in no file
+	Unread                  // the file is about to be read
+	Outside                 // no symbol of the file covers the address
+	NoSymbols               // the file has no symbols
+	BadSymbols              // they contradict themselves, are too many or could not be read
+	Overtaken               // the file was gone, or another one, before its symbols were read
+	Unreadable              // the file could not be opened: only its path is known
+	Pending                 // the process is looked up, or its perf map
+	Gone                    // the process ended before its files were known
+	Generated               // the code is in no file, and has no perf map
+	NotCode                 // nothing is mapped there: the stack was walked into something else
 	NumStates
-
-	lastWithFile = Unreadable
 )
 
 var stateNames = [NumStates]string{
-	"named", "not read yet", "outside any symbol", "no symbols", "symbols unreadable", "file unreadable", "process gone", "generated code", "not code",
+	"named", "not read yet", "outside any symbol", "no symbols", "symbols unreadable", "file gone", "file unreadable",
+	"not looked up yet", "process gone", "generated code", "not code",
 }
 
 // String returns a short name in plain words.
@@ -68,9 +70,11 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// HasFile reports whether the file is usually known in that state. Frame.File can still be nil: for Pending, if the
-// process is being looked up, and for Named, if the name is from a perf map.
-func (s State) HasFile() bool { return s <= lastWithFile }
+// FileOnly reports whether the file is all that is known in that state.
+func (s State) FileOnly() bool { return s >= Unread && s <= Unreadable }
+
+// Settled reports whether no more will be known later.
+func (s State) Settled() bool { return s != Unread && s != Pending }
 
 // Options are the settings of a Namer.
 type Options struct {
@@ -78,7 +82,7 @@ type Options struct {
 	HostRoot string
 	// Symbols are those of the tables. Its HostRoot is filled in.
 	Symbols symbols.Options
-	// Unwatched leaves the kernel unasked for new processes.
+	// Unwatched: the kernel is not asked to tell of new processes.
 	Unwatched bool
 }
 
@@ -111,6 +115,9 @@ func (n *Namer) Err() error { return n.processes.Err() }
 // Stats returns the counters of processes and of files.
 func (n *Namer) Stats() (procmap.Stats, symbols.Stats) { return n.processes.Stats(), n.store.Stats() }
 
+// KeepFor makes the Namer keep the tables of a file for at least that long after somebody has asked for it.
+func (n *Namer) KeepFor(d time.Duration) { n.store.KeepFor(d) }
+
 // places keeps the memory of look-ups between calls.
 var places = sync.Pool{New: func() any { return new(scratch) }}
 
@@ -136,16 +143,32 @@ func (n *Namer) Resolve(dst []Frame, p procmap.Process, seen uint64, addrs []uin
 	}
 	s.places, _ = n.processes.Locate(s.places[:0], p, seen, s.addrs)
 	for i := range s.places {
-		f := n.frame(&s.places[i], i > 0)
-		pending = pending || f.State == Pending
+		f := n.frame(&s.places[i], seen, i > 0)
+		pending = pending || !f.State.Settled()
 		dst = append(dst, f)
 	}
 	clear(s.places) // so that the pool keeps no files alive
 	return dst, pending
 }
 
-// frame finds the function of a place. caller tells that its address is one less than that in the stack.
-func (n *Namer) frame(p *procmap.Place, caller bool) Frame {
+// bootTime is the time since boot in nanoseconds.
+func bootTime() uint64 {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+		return 0
+	}
+	return uint64(now.Nano())
+}
+
+// readSince tells whether a file was read since a time after boot, and true if that is not known.
+func (n *Namer) readSince(id symbols.FileID, seen uint64) bool {
+	now := bootTime()
+	return seen == 0 || seen > now || n.store.ReadSince(id, time.Now().Add(-time.Duration(now-seen)))
+}
+
+// frame finds the function of a place in a stack that was seen at a time. caller tells that its address is one less than
+// that in the stack.
+func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) Frame {
 	f := Frame{File: p.File, Offset: p.Offset, Address: p.Address}
 	switch p.State {
 	case procmap.Pending:
@@ -163,13 +186,16 @@ func (n *Namer) frame(p *procmap.Place, caller bool) Frame {
 			return f
 		}
 		s, state := n.lookup(p.File, p.Address)
-		if state == symbols.Outside { // it grows
+		if state == symbols.Outside { // the perf map may have grown since it was read
 			state = n.request(p.File, p.Address)
 		}
 		switch state {
 		case symbols.Named:
-			if s.Name != "" {
+			switch {
+			case s.Name != "":
 				f.Symbol, f.State = s, Named
+			case !n.readSince(p.File.ID, seen):
+				f.State = Pending
 			}
 		case symbols.Pending:
 			f.State = Pending
@@ -194,7 +220,9 @@ func (n *Namer) frame(p *procmap.Place, caller bool) Frame {
 	case symbols.Named:
 		f.State = Named
 	case symbols.Pending, symbols.Unknown, symbols.Busy:
-		f.State = Pending
+		f.State = Unread
+	case symbols.Gone:
+		f.State = Overtaken
 	case symbols.Outside:
 		f.State = Outside
 	case symbols.NoSymbols:
@@ -221,7 +249,7 @@ func (n *Namer) request(file *procmap.File, addr uint64) symbols.State {
 	return n.store.Request(symbols.Request{ID: file.ID, Path: file.Path, Address: addr, Open: file.Open, Root: file.Root})
 }
 
-// ResolveWithin is Resolve for who can wait, up to that time.
+// ResolveWithin is Resolve for callers that can wait: it waits for what is being read, up to that time.
 func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process, seen uint64, addrs []uint64) []Frame {
 	start := len(dst)
 	changed := n.processes.Changed()
@@ -236,12 +264,12 @@ func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process
 		var files []symbols.FileID
 		process := false
 		for i := range frames[start:] {
-			switch f := &frames[start+i]; {
-			case f.State != Pending:
-			case f.File != nil:
+			switch f := &frames[start+i]; f.State {
+			case Unread:
 				files = append(files, f.File.ID)
-			default:
+			case Pending:
 				process = true
+			default:
 			}
 		}
 		switch {

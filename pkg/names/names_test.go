@@ -53,8 +53,12 @@ func TestIsGoName(t *testing.T) {
 }
 
 func TestStates(t *testing.T) {
+	seen := map[string]bool{}
 	for s := range NumStates {
 		require.NotEqual(t, "unknown", s.String())
-		require.Equal(t, s < Gone, s.HasFile(), s)
+		require.NotContains(t, seen, s.String())
+		seen[s.String()] = true
+		file := s == Unread || s == Outside || s == NoSymbols || s == BadSymbols || s == Overtaken || s == Unreadable
+		require.Equal(t, file, s.FileOnly(), s)
 	}
 }

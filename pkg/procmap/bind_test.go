@@ -73,7 +73,7 @@ func TestRowBeforeEvents(t *testing.T) {
 	require.NotNil(t, e.life.find(350))
 	require.Nil(t, e.life.find(150))
 
-	// Bound too early after all, it gets the right one later.
+	// A process that was bound to a life too early gets the right one later.
 	r.take(seen+20, []event{{kind: recordComm, pid: 5, time: seen + 10}}, 0)
 	require.Same(t, e, r.bind(p, seen+15))
 	require.Equal(t, seen+10, e.life.start)

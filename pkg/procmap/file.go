@@ -15,29 +15,33 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
-// File is a file that a process has mapped to execute, as it was when it was identified. It is not modified.
+// File is a file that a process has mapped to execute, as it was when the Resolver identified it. A File never
+// changes: a file that is written to becomes another File.
 type File struct {
-	// Path is as the process saw it, in its container. [vdso] is the kernel's.
+	// Path is the path as the process sees it, in its container; [vdso] for the code that the kernel maps into
+	// processes.
 	Path string
 	// Info is what identifies the file; the zero value if it could not be read.
 	Info buildid.Info
-	// ID is what package symbols knows it by.
+	// ID is the key of this file in package symbols.
 	ID symbols.FileID
 
 	r *Resolver
 	f *file
 }
 
-// device is one as the kernel has it, which differs from what stat tells on btrfs and overlayfs.
+// device is a device number as /proc/PID/maps and the kernel's events have it. On btrfs and overlayfs stat tells
+// another one for the same file.
 type device struct{ major, minor uint32 }
 
-// fileKey is what the kernel tells of a mapped file.
+// fileKey is what the kernel tells of a mapped file. Equal keys are one file.
 type fileKey struct {
 	dev        device
 	inode      uint64
-	generation uint64 // 0: not told
+	generation uint64 // of the inode number, which a file system can use again; 0: not told
 	path       string
-	// Of one that File was asked for. Its dev is not known before it is opened.
+	// Set only for a file that Resolver.File was asked for (see Told). The dev of such a key is 0: settle finds it,
+	// in a copy of the key, when the file is opened.
 	told    uint64
 	version [16]byte
 }
@@ -50,37 +54,37 @@ func newFileKey(major, minor uint32, inode uint64, path string) fileKey {
 	return fileKey{dev: device{major, minor}, inode: inode, path: path}
 }
 
-// file is a mapped file, identified or not. Under Resolver.mu, but for key.
+// file is a mapped file, identified or not. Resolver.mu guards its fields; kind never changes.
 type file struct {
 	key     fileKey
 	known   *File // nil: not identified
 	kind    kind
 	queued  bool
-	checked uint64 // when it was identified or tried, in nanoseconds since boot
-	failed  bool   // the last time it could not be read
-	holders [3]holder
-	open    *os.File // while it is held, see hold
-	counted uint64   // see Resolver.held
+	checked uint64    // when it was identified or tried, in nanoseconds since boot
+	failed  bool      // the last attempt to identify it failed, and none has succeeded
+	holders [3]holder // the latest first
+	open    *os.File  // while it is held, see hold
+	counted uint64    // see Resolver.held
 }
 
 type kind uint8
 
 const (
-	ordinary kind = iota
-	generated
-	unreadable // nothing that has a name in a file system
-	perfMap
+	ordinary   kind = iota
+	generated       // memory without a file: a JIT compiler made the code
+	unreadable      // it has no path in a file system
+	perfMap         // not mapped: see perfmap.go
 )
 
-// holder is a process that has mapped a file, and where. It had at the time seen, in nanoseconds since boot: a process
-// that has begun since then has its number only.
+// holder is a process that had a file mapped, from start to end, at the time seen (nanoseconds since boot). A process
+// with this pid that has begun after seen is another one.
 type holder struct {
 	pid        uint32
 	start, end uint64
 	seen       uint64
 }
 
-// intern returns the file of a key. Under r.mu.
+// intern returns the file of a key, which it makes if there is none, and puts h first among its holders. Under r.mu.
 func (r *Resolver) intern(key fileKey, h holder) *file {
 	generation := key.generation
 	key.generation = 0 // /proc/PID/maps does not tell it
@@ -136,7 +140,7 @@ func (f *file) place(offset uint64) Place {
 		p := Place{State: Known, File: f.known, Offset: offset}
 		var ok bool
 		if p.Address, ok = f.known.Info.Virtual(offset); !ok {
-			p.State = Unreadable // it is no ELF file, or says that there is no code
+			p.State = Unreadable // it is no ELF file, or its headers tell of no code at the offset
 			if strings.HasPrefix(f.key.path, "/memfd:") {
 				p = Place{State: Generated}
 			}
@@ -148,14 +152,15 @@ func (f *file) place(offset uint64) Place {
 	return Place{State: Pending}
 }
 
-// recheck is how old what is known of a file may be when a process maps it, in nanoseconds: files can be
-// written to while nobody has mapped them. retryFile is for one that could not be read.
+// In nanoseconds. A file that a new life has mapped is identified again if that was done more than recheck before the
+// life began: it can be written to while nobody has mapped it. A file that could not be read is left alone for
+// retryFile.
 const (
 	recheck   = 2e9
 	retryFile = 30e9
 )
 
-// checkFiles has the files of a new life looked at again that were not for a while. Under r.mu.
+// checkFiles queues those files of a new life that were not identified for a while (see recheck). Under r.mu.
 func (r *Resolver) checkFiles(l *life) {
 	for depth := 0; l != nil && depth < maxChain; l, depth = l.parent, depth+1 {
 		for i := range l.ranges {
@@ -171,7 +176,8 @@ func (r *Resolver) checkFiles(l *life) {
 	}
 }
 
-// check queues a file to be identified, and tells whether it is. Under r.mu.
+// check queues a file to be identified and tells whether it is in the queue now. It is not if it is of a kind that is
+// not read, has failed a short while ago, or finds the queue full. Under r.mu.
 func (r *Resolver) check(f *file) bool {
 	if f.kind != ordinary && f.kind != perfMap || f.known != nil && f.known.ID == symbols.VDSO {
 		return false
@@ -225,14 +231,15 @@ func (r *Resolver) readFile(f *file) {
 		f.failed = false
 	case known == nil:
 		f.failed = true
-		if f.kind != perfMap { // most have none
+		if f.kind != perfMap { // most processes have none, which is no failure
 			r.stats.Unreadable++
 		}
 	}
 	r.tell()
 }
 
-// identify opens a file and reads what identifies it. It returns known if that is it still, and else the open file, too.
+// identify opens a file and reads what identifies it. If it is still the file that known describes, it returns known;
+// else a new File, and the open file, which the caller closes.
 func (r *Resolver) identify(key *fileKey, holders []holder, known *File) (*File, *os.File, error) {
 	opened, st, err := r.open(key, holders)
 	if err != nil {
@@ -251,7 +258,7 @@ func (r *Resolver) identify(key *fileKey, holders []holder, known *File) (*File,
 	return &File{Path: key.path, Info: info, ID: id}, opened, nil
 }
 
-// Open opens the file to read. It may wait for the file system.
+// Open opens the file for reading; the caller closes it. The file system can make the call wait.
 func (f *File) Open() (*os.File, error) {
 	if f.r == nil {
 		return nil, errors.New("nothing that can be opened")
@@ -271,7 +278,8 @@ func (f *File) Open() (*os.File, error) {
 	return opened, err
 }
 
-// Root opens the root folder of a process that has mapped the file, to look up (O_PATH).
+// Root opens, with O_PATH, the root folder of a process that has mapped the file, to look up other files below it.
+// The caller closes it.
 func (f *File) Root() (*os.File, error) {
 	if f.r == nil {
 		return nil, errors.New("no process")
@@ -290,7 +298,7 @@ func (f *File) Root() (*os.File, error) {
 	return nil, errors.New("no process that has mapped it is there any more")
 }
 
-// openRoot opens the root folder of a process.
+// openRoot opens the root folder of a holder's process. errOther says that the pid is another process's now.
 func (r *Resolver) openRoot(h holder) (*os.File, error) {
 	path := r.proc + "/" + strconv.FormatUint(uint64(h.pid), 10)
 	dir, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -308,7 +316,8 @@ func (r *Resolver) openRoot(h holder) (*os.File, error) {
 	return os.NewFile(uintptr(root), path+"/root"), nil
 }
 
-// open opens what is mapped.
+// open opens the file of a key. It tries each holder, first by its mapping, then by the path in its root, and in the
+// end the path in the host's root.
 func (r *Resolver) open(key *fileKey, holders []holder) (*os.File, *unix.Stat_t, error) {
 	var errs []error
 	for _, h := range holders {
@@ -342,8 +351,8 @@ func (r *Resolver) open(key *fileKey, holders []holder) (*os.File, *unix.Stat_t,
 	return nil, nil, errors.Join(append(errs, err)...)
 }
 
-// openMapped opens what a process has mapped at a range. The link leads to the mapped file itself, whatever
-// its path is now.
+// openMapped opens what a process, whose /proc folder is dir, has mapped at the range of h. The link in map_files
+// leads to the mapped file itself, whatever its path is now.
 func (r *Resolver) openMapped(dir int, key *fileKey, h holder) (*os.File, *unix.Stat_t, error) {
 	if r.avoided(dir, key.dev) {
 		return nil, nil, errAvoided
@@ -355,7 +364,7 @@ func (r *Resolver) openMapped(dir int, key *fileKey, h holder) (*os.File, *unix.
 	return reopen(path, key)
 }
 
-// openIn opens a path below the root of a process.
+// openIn opens the path of key below the root of the process whose /proc folder is dir.
 func (r *Resolver) openIn(dir int, key *fileKey) (*os.File, *unix.Stat_t, error) {
 	if r.avoided(dir, key.dev) {
 		return nil, nil, errAvoided
@@ -372,7 +381,7 @@ func (r *Resolver) openIn(dir int, key *fileKey) (*os.File, *unix.Stat_t, error)
 	return reopen(path, key)
 }
 
-// openByPath opens a path in the host's root.
+// openByPath opens the path of key in the host's root.
 func (r *Resolver) openByPath(key *fileKey) (*os.File, *unix.Stat_t, error) {
 	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -386,9 +395,9 @@ func (r *Resolver) openByPath(key *fileKey) (*os.File, *unix.Stat_t, error) {
 	return reopen(path, key)
 }
 
-// openBelow opens a path in a root whose mounts are given, with O_PATH. What the kernel tells as the path of a file has
-// no links in it. From the mount that the file is on, the way crosses no other: one that has been mounted since, and
-// may not answer, is not met.
+// openBelow opens name below root, with O_PATH; mounts are those seen from root. It follows no links: the path that
+// the kernel tells of a file has none. It opens the point of the file's mount and crosses no other mount from there,
+// so that it cannot meet one that was mounted since mounts was read and may never answer.
 func openBelow(root int, mounts []mount, name string) (int, error) {
 	m := findMount(mounts, name)
 	if m == nil || m.avoid {
@@ -411,8 +420,8 @@ func openBelow(root int, mounts []mount, name string) (int, error) {
 	return path, nil
 }
 
-// reopen opens, to read, what is open with O_PATH and closes that. With O_PATH nothing of a file is run:
-// it may be a device.
+// reopen opens for reading what the O_PATH descriptor path refers to, if that is the regular file of key. It closes
+// path. The check comes first because to open a device can have effects, which O_PATH has not.
 func reopen(path int, key *fileKey) (*os.File, *unix.Stat_t, error) {
 	defer unix.Close(path)
 	var st unix.Stat_t
@@ -420,7 +429,8 @@ func reopen(path int, key *fileKey) (*os.File, *unix.Stat_t, error) {
 		return nil, nil, fmt.Errorf("looking at what is mapped: %w", err)
 	}
 	dev := device{unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))} //nolint:unconvert // types differ by architecture
-	// Devices without a disk of their own are numbered differently by stat.
+	// File systems without a disk of their own (major 0) have another number in stat than in /proc/PID/maps: those
+	// numbers are not compared.
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ino != key.inode || dev != key.dev && dev.major != 0 && key.dev.major != 0 {
 		return nil, nil, errOther
 	}
@@ -434,7 +444,8 @@ func reopen(path int, key *fileKey) (*os.File, *unix.Stat_t, error) {
 	return os.NewFile(uintptr(fd), key.path), &st, nil
 }
 
-// bootTime is the time since boot in nanoseconds, which the kernel's programs have.
+// bootTime is the time since boot in nanoseconds (CLOCK_BOOTTIME), the clock of gadgets' programs and of the kernel's
+// events.
 func bootTime() uint64 {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {

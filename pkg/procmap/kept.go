@@ -8,12 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file that was identified is kept open for a moment, so that what is in it can be read although its process ends and
-// the file goes with it: rows come a second after what they tell of.
+// A file that was identified is kept open for some seconds, so that its symbols can still be read when its process
+// ends and the file goes with it: a row comes a second after the moment that it tells of.
 //
-// An open file keeps the file system that it is on from being unmounted. So only those are kept that are on the root
-// mount of their process, which stays as long as the process's mount namespace; and of processes in the host's mount
-// namespace only those on the host's own root, not those of somebody who has changed the root to what is to be unmounted.
+// An open file keeps its file system from being unmounted. So a file is kept only if it is on the host's root mount,
+// or on the root mount of a process in another mount namespace: that mount lasts as long as the namespace. The root
+// of a process that has changed its root within the host's mount namespace (chroot) does not count: it may be a mount
+// that somebody wants to unmount.
 const (
 	holdFor = 5 * time.Second
 	maxOpen = 64 // files that are kept open
@@ -25,12 +26,13 @@ type kept struct {
 	until time.Time
 }
 
-// hold keeps a file open, or closes it if that is not to be. Under r.mu.
+// hold keeps opened as the open file of f, and closes it after holdFor. If f has one already, that is closed and
+// opened takes its place. Under r.mu.
 func (r *Resolver) hold(f *file, opened *os.File) {
 	if f.open != nil {
 		f.open.Close()
 		f.open = opened
-		return // until when it would have been
+		return // until the time in the entry that r.kept has of it
 	}
 	if len(r.kept) >= maxOpen {
 		r.release(1)
@@ -39,7 +41,7 @@ func (r *Resolver) hold(f *file, opened *os.File) {
 	r.kept = append(r.kept, kept{f, time.Now().Add(holdFor)})
 }
 
-// release closes the first n of what is held. Under r.mu.
+// release closes the first n files of r.kept. Under r.mu.
 func (r *Resolver) release(n int) {
 	for _, h := range r.kept[:n] {
 		h.f.open.Close()
@@ -48,7 +50,7 @@ func (r *Resolver) release(n int) {
 	r.kept = append(r.kept[:0], r.kept[n:]...)
 }
 
-// releaseOld closes what was held long enough.
+// releaseOld closes the files whose holdFor has passed.
 func (r *Resolver) releaseOld() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +61,8 @@ func (r *Resolver) releaseOld() {
 	r.release(n)
 }
 
-// again opens what is held once more, nil if it is not. Under r.mu.
+// again returns the open file of f with a descriptor of its own, which the caller closes; nil if f is not kept open.
+// Under r.mu.
 func (f *file) again() *os.File {
 	if f.open == nil {
 		return nil
@@ -71,30 +74,33 @@ func (f *file) again() *os.File {
 	return os.NewFile(uintptr(fd), f.key.path)
 }
 
-// mayHold tells whether an open file of one of these processes can be kept open without being in anybody's way.
+// mayHold tells whether an open file can be kept open without keeping anybody from unmounting. holders have mapped
+// it. The host's root is looked at first, because it needs none of them: they may have ended.
 func (r *Resolver) mayHold(f *os.File, holders []holder) bool {
 	mount, ok := mountOf(int(f.Fd()), "", unix.AT_EMPTY_PATH)
 	if !ok {
 		return false
+	}
+	hosts, ok := mountOf(unix.AT_FDCWD, r.proc+"/1/root", 0)
+	if !ok {
+		hosts, ok = mountOf(unix.AT_FDCWD, "/", 0)
+	}
+	if ok && mount == hosts {
+		return true
 	}
 	for _, h := range holders {
 		if h.pid == 0 {
 			continue
 		}
 		dir := r.proc + "/" + strconv.FormatUint(uint64(h.pid), 10)
-		if root, ok := mountOf(unix.AT_FDCWD, dir+"/root", 0); !ok || root != mount {
-			continue
+		if root, ok := mountOf(unix.AT_FDCWD, dir+"/root", 0); ok && root == mount {
+			return r.otherMounts(dir)
 		}
-		hosts, ok := mountOf(unix.AT_FDCWD, r.proc+"/1/root", 0)
-		if !ok {
-			hosts, _ = mountOf(unix.AT_FDCWD, "/", 0)
-		}
-		return mount == hosts || r.otherMounts(dir)
 	}
 	return false
 }
 
-// otherMounts tells whether a process has a mount namespace other than the host's.
+// otherMounts tells whether the process whose /proc folder is at dir has a mount namespace other than the host's.
 func (r *Resolver) otherMounts(dir string) bool {
 	var own, hosts unix.Stat_t
 	if unix.Stat(dir+"/ns/mnt", &own) != nil {
@@ -106,7 +112,7 @@ func (r *Resolver) otherMounts(dir string) bool {
 	return own.Ino != hosts.Ino
 }
 
-// mountOf returns which mount a file is on.
+// mountOf returns the ID of the mount that a file is on.
 func mountOf(dir int, path string, flags int) (uint64, bool) {
 	var st unix.Statx_t
 	err := unix.Statx(dir, path, flags|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st)

@@ -10,8 +10,8 @@ const (
 	maxLives  = 8192 // that have ended
 	maxRanges = 4096 // of one life
 	maxChain  = 8    // lives that are searched one after the other
-	// maxAlive is for machines that are full of processes. Above it, what is known of them is forgotten and
-	// read again when it is asked for.
+	// maxAlive bounds the lives that have not ended. When it is reached all of them are forgotten, and read again
+	// from /proc when they are asked for.
 	maxAlive = 32768
 )
 
@@ -22,14 +22,14 @@ type life struct {
 	start uint64 // nanoseconds since boot
 	ended bool
 	end   uint64 // if it has ended
-	// whole says that nothing is missing from ranges: they were followed from execve on, or read.
+	// whole says that nothing is missing from ranges: all events since execve were seen, or /proc/PID/maps was read.
 	whole bool
-	// exe is the inode of the executable that it was read with, 0 if it was not.
+	// exe is the inode of the executable at the time ranges were read from /proc, 0 if they were not.
 	exe uint64
-	// parent: for a fork without execve of a process whose mappings were not all known then, that process's life,
-	// searched after this one.
+	// parent is set for a fork of a process whose mappings were not all known then: it is that process's life,
+	// searched where this one has nothing.
 	parent  *life
-	depth   int      // of parents
+	depth   int      // how many parents are above it
 	ranges  []mapped // by address, without overlaps
 	shared  bool     // ranges are another life's, too: to be copied before they change
 	readAt  uint64   // when ranges were read, 0 if they were not, in nanoseconds since boot
@@ -59,7 +59,8 @@ func (l *life) find(addr uint64) *mapped {
 	return nil
 }
 
-// meets tells whether anything of two lives is mapped at the same place.
+// meets tells whether at least one range of l has the same file at the same place in other, as two readings of one
+// program must. A life without ranges meets every other.
 func (l *life) meets(other *life) bool {
 	return len(l.ranges) == 0 || slices.ContainsFunc(l.ranges, func(m mapped) bool {
 		o := other.find(m.start)
@@ -67,7 +68,8 @@ func (l *life) meets(other *life) bool {
 	})
 }
 
-// known tells whether nothing has to be read for this life.
+// known tells whether nothing has to be read from /proc for this life: all its mappings are known, by itself or by a
+// parent.
 func (l *life) known() bool {
 	for depth := 0; l != nil && depth < maxChain; depth++ {
 		if l.whole {
@@ -86,7 +88,8 @@ func (l *life) add(m mapped) {
 	if l.shared {
 		l.ranges, l.shared = slices.Clone(l.ranges), false
 	}
-	// The first that ends behind the new one's start, and the first that begins behind its end.
+	// l.ranges[from] is the first that ends after m begins, l.ranges[to] the first that begins where m ends or later:
+	// from there up to there, m takes their place.
 	from, _ := slices.BinarySearchFunc(l.ranges, m.start, func(o mapped, addr uint64) int { return cmp.Compare(o.end, addr+1) })
 	to, _ := slices.BinarySearchFunc(l.ranges, m.end, func(o mapped, addr uint64) int { return cmp.Compare(o.start, addr) })
 	var parts [3]mapped
@@ -114,9 +117,10 @@ type history struct {
 	byPID map[uint32][]*life // by start
 	ended []*life            // in the order of their ends
 	alive int
-	// until is the time up to which all events have been taken in, and gap that up to which some may be missing.
+	// until is the time up to which all events have been taken in. Before gap some may be missing. Both are in
+	// nanoseconds since boot.
 	until, gap uint64
-	// grown estimates the bytes that have been added since somebody has counted.
+	// grown estimates the bytes that have been added since Resolver.shrink last counted.
 	grown int
 }
 
@@ -146,8 +150,8 @@ func (h *history) current(pid uint32) *life {
 	return nil
 }
 
-// begin starts a new life of a process and ends the one before. It does not start before that has ended: where start is
-// not that of an event, it can be earlier.
+// begin starts a new life of a process and ends the one before. The new life does not start before that end: a start
+// that comes from no event (0, or read from /proc) can be too early.
 func (h *history) begin(pid uint32, start uint64) *life {
 	h.end(pid, start)
 	if n := len(h.byPID[pid]); n > 0 {
@@ -191,8 +195,8 @@ func (h *history) remove(l *life) {
 	h.byPID[l.pid] = lives
 }
 
-// forgetAlive forgets all lives that have not ended: it is not sure any more that they have not. Nor is it that the
-// others are their processes' last ones.
+// forgetAlive forgets all lives that have not ended, for when the event of an end may be missing. It sets gap,
+// because a life that has ended may have been followed by one that is not known.
 func (h *history) forgetAlive() {
 	h.gap = bootTime()
 	for pid, lives := range h.byPID {
@@ -209,12 +213,12 @@ func (h *history) forgetAlive() {
 	h.alive = 0
 }
 
-// The events that change it. time is in nanoseconds since boot.
+// fork takes in that parent has forked pid. time is in nanoseconds since boot, in exec, too.
 
 func (h *history) fork(pid, parent uint32, time uint64) {
-	p := h.at(parent, 0) // its first thread may have ended before the others
+	p := h.at(parent, 0) // also one that has ended: the exit is that of the first thread, and others may go on
 	if p == nil {
-		p = h.begin(parent, 0) // it was there before: it has to be read, if that is asked for
+		p = h.begin(parent, 0) // it is older than the history: it is read when it is asked for
 	}
 	l := h.begin(pid, time)
 	l.whole, l.ranges, l.shared = p.whole, p.ranges, len(p.ranges) > 0
@@ -224,13 +228,15 @@ func (h *history) fork(pid, parent uint32, time uint64) {
 	}
 }
 
+// exec takes in that a process has become another program.
 func (h *history) exec(pid uint32, time uint64) {
-	if l := h.current(pid); l != nil && l.readAt >= time { // what was read is the next life's
+	if l := h.current(pid); l != nil && l.readAt >= time { // it was read after the execve: what was read is the next life's
 		l.ranges, l.whole, l.shared, l.readAt, l.exe = nil, false, false, 0, 0
 	}
 	h.begin(pid, time).whole = true
 }
 
+// mmap takes in a new executable mapping of a process.
 func (h *history) mmap(pid uint32, m mapped) {
 	l := h.at(pid, 0)
 	if l == nil {

@@ -66,7 +66,7 @@ func TestHistory(t *testing.T) {
 	h.end(1, 300)
 	require.Equal(t, 1, h.alive)
 	require.NotNil(t, h.at(1, 500).find(35), "rows come later than the end")
-	h.fork(1, 2, 600) // the number again
+	h.fork(1, 2, 600) // the PID is used again
 	require.NotNil(t, h.at(1, 599).find(35))
 	require.Nil(t, h.at(1, 600).find(35))
 
@@ -116,7 +116,7 @@ func TestForkChain(t *testing.T) {
 	}
 }
 
-// record makes one as the kernel does.
+// record makes a perf record as the kernel does.
 func record(kind uint32, misc uint16, time uint64, body ...byte) []byte {
 	for len(body)%8 != 0 {
 		body = append(body, 0)

@@ -75,7 +75,7 @@ func findMount(mounts []mount, path string) *mount {
 	return found
 }
 
-// readMounts reads the mounts that a process has.
+// readMounts reads the mounts of the process whose /proc folder is dir, nil if that cannot be.
 func readMounts(dir int) []mount {
 	text, err := readAt(dir, "mountinfo", maxMountinfo)
 	if err != nil {
@@ -84,7 +84,7 @@ func readMounts(dir int) []mount {
 	return parseMounts(text)
 }
 
-// verdict is whether a device is one of a file system that may not answer.
+// verdict says whether a device is that of a file system that may not answer, and until when this may be believed.
 type verdict struct {
 	avoid bool
 	until time.Time
@@ -95,8 +95,8 @@ const (
 	maxVerdicts = 4096
 )
 
-// avoided tells whether a device is that of a file system that is not read, from the mounts of a
-// process.
+// avoided tells whether nothing on a device is opened, because its file system may not answer. It learns that from
+// the mounts of the process whose /proc folder is dir.
 func (r *Resolver) avoided(dir int, dev device) bool {
 	r.mountsMu.Lock()
 	defer r.mountsMu.Unlock()
@@ -115,8 +115,10 @@ func (r *Resolver) avoided(dir int, dev device) bool {
 	if v, ok := r.avoid[dev]; ok {
 		return v.avoid
 	}
-	// It is mounted nowhere that the process sees, which says nothing for another one. A disk answers. Something without
-	// one may be a network's that was unmounted (umount -l) because it does not answer.
+	// The process sees no mount of the device. That is no verdict to keep: another process may see one. A device with
+	// a disk (major not 0) answers. One without may be that of a network file system that was unmounted (umount -l)
+	// because it does not answer: it is avoided, unless the mounts of this process or of the host's first one tell
+	// more.
 	if dev.major != 0 || dev == memoryDevice() {
 		return false
 	}
@@ -131,7 +133,7 @@ func (r *Resolver) avoided(dir int, dev device) bool {
 	return true
 }
 
-// memoryDevice is that of files made with memfd_create, which is mounted nowhere.
+// memoryDevice is the device of files made with memfd_create. No mountinfo has it.
 var memoryDevice = sync.OnceValue(func() device {
 	fd, err := unix.MemfdCreate("", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -158,7 +160,7 @@ func (r *Resolver) hostMounts() []mount {
 	return r.mounts.mounts
 }
 
-// refreshHostMounts reads them again after a while. Under r.mountsMu.
+// refreshHostMounts reads r.mounts again if they are too old. Under r.mountsMu.
 func (r *Resolver) refreshHostMounts() {
 	h := &r.mounts
 	if h.mounts != nil && time.Now().Before(h.until) {
@@ -167,7 +169,7 @@ func (r *Resolver) refreshHostMounts() {
 	h.mounts, h.initial, h.until = mountsOf("/proc/self"), mountsOf(r.proc+"/1"), time.Now().Add(10*time.Second)
 }
 
-// mountsOf reads the mounts of the process of a folder, nil if that cannot be.
+// mountsOf reads the mounts of the process whose /proc folder is at path, nil if that cannot be.
 func mountsOf(path string) []mount {
 	dir, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 // A JIT compiler can write what it has made to /tmp/perf-PID.map: in the process's own root, under the number that it
 // has in its own PID namespace.
 
-// perfMap returns what is known of the perf map of a life. Under r.mu.
+// perfMap returns the Place of addr, where l has generated code: File is the perf map of l once that is identified,
+// and the Place is Pending until then. Without a perf map only State is set. Under r.mu.
 func (r *Resolver) perfMap(l *life, addr uint64) Place {
 	place := Place{State: Generated}
 	if l.perf == nil {
@@ -28,7 +29,7 @@ func (r *Resolver) perfMap(l *life, addr uint64) Place {
 	switch {
 	case f.known != nil:
 		place.File, place.Address = f.known, addr
-	case l.ended: // its number may be another's
+	case l.ended: // its PID may be another process's
 	case r.check(f):
 		place.State = Pending
 	}
@@ -49,8 +50,8 @@ func (r *Resolver) identifyPerfMap(h holder, known *File) (*File, error) {
 	return &File{Path: f.Name(), ID: id}, nil
 }
 
-// openPerfMap opens the perf map of a process. It is the process's own, or root's, and a regular file. A process that has
-// the number since later is another one.
+// openPerfMap opens the perf map of a holder's process. It takes only a regular file that belongs to the process's
+// effective user or to root. A process with this pid that has begun after h.seen is another one and is refused.
 func (r *Resolver) openPerfMap(h holder) (*os.File, *unix.Stat_t, error) {
 	dir, err := unix.Open(r.proc+"/"+strconv.FormatUint(uint64(h.pid), 10), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

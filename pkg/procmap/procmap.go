@@ -9,16 +9,15 @@
 //
 // # Trust
 //
-// Processes are hostile. A file is opened as what is mapped (/proc/PID/map_files) or, where the process is
-// gone, by its path in the host's root or a container's, without following links. Either way it counts
-// only if it is the regular file, by its inode and where they can be compared its device, that the kernel has seen
-// mapped; and none is opened on file systems that a process or a network can stop (FUSE, NFS and the
-// like). Of each only what package buildid reads is read. Everything that is kept has a bound.
+// Processes are hostile. A file is opened as what is mapped (/proc/PID/map_files) or, where the process is gone, by
+// its path in the host's root or a container's, without following links. Either way it counts only if it is a regular
+// file with the inode, and where they can be compared the device, that the kernel saw mapped; and none is opened on
+// file systems that a process or a network can stop (FUSE, NFS and the like). Of each only what package buildid reads
+// is read. Everything that is kept has a bound.
 //
-// A number of a process can be another process's by the time that it is asked for. What the kernel tells
-// has times, which tell them apart. What is read from /proc is read through one open folder, which belongs to
-// one process, and counts only if that process runs the executable that the kernel saw (inode) and was
-// there when the kernel saw it (start time).
+// A PID can be another process's by the time that it is asked about. The kernel's events have times, which tell the
+// two apart. What is read from /proc is read through one open folder, which belongs to one process, and counts only
+// if that process runs the executable that the kernel saw (inode) and was there when the kernel saw it (start time).
 package procmap
 
 import (
@@ -82,10 +81,11 @@ func (s State) String() string {
 // Place is where the code at an address of a process comes from.
 type Place struct {
 	State State
-	// File is also there if it is Unreadable, and the process's perf map, if it has one, if the code is Generated: Address is then
-	// that in the process. Else it is nil unless Known.
+	// File is the mapped file if State is Known; a File with only a Path if it is Unreadable; the process's perf map,
+	// if it has one, if it is Generated. Else it is nil.
 	File *File
-	// Offset is where the code is in the file, and Address the address that the file's symbol tables have for it.
+	// Offset is where the code is in the file, and Address the address that the file's symbol tables have for it. A
+	// perf map has addresses of the process: there Address is the one that was asked for.
 	Offset, Address uint64
 }
 
@@ -108,14 +108,15 @@ const (
 	maxHeld = 32 << 20
 )
 
-// What is not known is not asked for again before these times have passed.
+// A process of which too little is known is read again after firstRetry at the earliest, then after twice as long
+// each time, up to lastRetry.
 const (
 	firstRetry = 10 * time.Second
 	lastRetry  = 10 * time.Minute
 )
 
-// The goroutine that reads may do so for burst at once. Then it earns a second for every slowdown seconds, so
-// that whoever starts processes without pause gets a fifth of one CPU at most.
+// The goroutine that reads may use burst of CPU time at once. It earns a second of CPU time in every slowdown
+// seconds, so that somebody who starts processes without pause makes it take a fifth of one CPU at most.
 const (
 	burst    = time.Second
 	slowdown = 5
@@ -134,16 +135,16 @@ type Resolver struct {
 	processes map[Process]*entry
 	files     map[fileKey]*file
 	kept      []kept // the oldest first
-	fileBytes int    // of files, but not of those that only a life has still
-	count     uint64 // how often held has counted
-	failed    int    // reads, while none has succeeded
+	fileBytes int    // estimated size of files, without those that only a life still refers to
+	count     uint64 // how often held has counted, see file.counted
+	failed    int    // processes that could not be read, see Err
 	succeeded bool
 	lastErr   error
 	stats     Stats
 	// watching says that the kernel tells of processes, since the Resolver was made: the history is complete but for
 	// the events that it had no room for.
 	watching bool
-	waiting  bool // somebody was told to wait for the history
+	waiting  bool // Locate has said Pending because the history lags: take must tell
 	changed  chan struct{}
 
 	queue  chan request
@@ -151,7 +152,7 @@ type Resolver struct {
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
 
-	mountsMu sync.Mutex // never with mu
+	mountsMu sync.Mutex // guards avoid and mounts; never held together with mu
 	avoid    map[device]verdict
 	mounts   hostMounts
 }
@@ -166,10 +167,10 @@ type request struct {
 type entry struct {
 	life   *life // nil: nothing known
 	queued bool
-	gone   bool // there is nothing to be read any more
-	retry  time.Time
-	wait   time.Duration
-	used   time.Time
+	gone   bool          // there is nothing to be read any more
+	retry  time.Time     // it is not read before
+	wait   time.Duration // the last pause before a retry
+	used   time.Time     // when it was last asked for
 }
 
 // Stats are sums since the Resolver was made.
@@ -209,8 +210,8 @@ func New(o Options) *Resolver {
 	return r
 }
 
-// Close stops the Resolver and waits for its goroutines, up to two seconds: one ends after the file that
-// it reads, and a file system can take its time. After it, Locate knows what it knew.
+// Close stops the Resolver and waits for its goroutines, up to two seconds: a goroutine ends after the file that it
+// is reading, and a file system can take its time. Afterwards Locate answers from what is known already.
 func (r *Resolver) Close() {
 	r.stop()
 	stopped := make(chan struct{})
@@ -223,8 +224,7 @@ func (r *Resolver) Close() {
 	}
 }
 
-// suspicious is after how many failures, without a success, something is wrong with more than the
-// processes.
+// suspicious is how many failed reads, without a success, mean that the fault is not that of the processes.
 const suspicious = 20
 
 // Err returns why nothing is known of any process, after some that could not be read: /proc may be
@@ -258,8 +258,8 @@ func (r *Resolver) tell() {
 	r.changed = make(chan struct{})
 }
 
-// Locate appends to dst, for each address of a process, where its code comes from. With pending, a
-// later call knows more of some of them.
+// Locate appends to dst, for each address of a process, where its code comes from. If pending, a later call will know
+// more of some of them.
 //
 // seen is when the kernel saw the addresses, in nanoseconds since boot, 0 if that is not known.
 func (r *Resolver) Locate(dst []Place, p Process, seen uint64, addrs []uint64) (places []Place, pending bool) {
@@ -286,7 +286,8 @@ func (r *Resolver) Locate(dst []Place, p Process, seen uint64, addrs []uint64) (
 	return dst, pending
 }
 
-// bind returns the entry of a process, nil if it has none and nothing is known of it. Under r.mu.
+// bind returns the entry of a process, brought up to date with the life that the history has of it at the time seen.
+// It makes the entry if the history has such a life; nil means that nothing is known. Under r.mu.
 func (r *Resolver) bind(p Process, seen uint64) *entry {
 	e := r.processes[p]
 	switch {
@@ -305,7 +306,7 @@ func (r *Resolver) bind(p Process, seen uint64) *entry {
 		return e
 	case e == nil || e.life == nil:
 		if r.lags(seen) {
-			return e // what is not known yet may have begun another one
+			return e // an event that is still to come may begin another life
 		}
 	case e.life == l, l.ended && !l.known():
 		return e
@@ -322,7 +323,7 @@ func (r *Resolver) bind(p Process, seen uint64) *entry {
 	return e
 }
 
-// maxLag is how long after it was seen a process waits for the kernel's events, in nanoseconds. It takes much longer than
+// maxLag is for how long after seen the kernel's events are waited for, in nanoseconds. They come much later than
 // readEvery only where the machine is too busy.
 const maxLag = 1e9
 
@@ -350,11 +351,11 @@ func (r *Resolver) locate(p Process, e *entry, addr uint64) Place {
 	f := m.file
 	switch known := f.known; {
 	case known == nil:
-	case known.ID == symbols.VDSO && addr < 1<<32: // the other one, of 32-bit programs
+	case known.ID == symbols.VDSO && addr < 1<<32: // the vDSO of a 32-bit program, which is another one
 		return Place{State: Unmapped}
 	case p.ExeModified != 0 && known.ID.Inode == p.ExeInode && known.ID.MtimeNS != p.ExeModified &&
 		f.checked+recheck < bootTime() && r.check(f):
-		return Place{State: Pending} // it was written to since
+		return Place{State: Pending} // it was written to since it was identified
 	}
 	place := f.place(addr - m.start + m.offset)
 	if place.State == Generated {
@@ -391,7 +392,7 @@ func (r *Resolver) ask(p Process, seen uint64, e *entry) bool {
 	return true
 }
 
-// run reads what is asked for.
+// run reads the processes and files in the queues, within the bound of burst and slowdown, until ctx ends.
 func (r *Resolver) run(ctx context.Context) {
 	sweep := time.NewTicker(10 * time.Second)
 	defer sweep.Stop()
@@ -402,14 +403,14 @@ func (r *Resolver) run(ctx context.Context) {
 		r.release(len(r.kept))
 		r.mu.Unlock()
 	}()
-	// What is bounded is the CPU time of this thread: where the machine is busy, reading takes long and costs
-	// no more.
+	// The bound is on CPU time, not on elapsed time: on a busy machine a read takes longer and costs no more. The
+	// kernel counts CPU time by thread, so the goroutine stays on one.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	credit, last := burst, time.Now()
 	var next chooser
 	for {
-		select { // also where there is always something to read
+		select { // the tickers, even while the queues are never empty
 		case <-sweep.C:
 			r.sweep()
 		case <-release.C:
@@ -504,7 +505,7 @@ func (r *Resolver) makeRoom() {
 	}
 }
 
-// forgetHalf forgets the processes that were not asked for in the longest time, half of them.
+// forgetHalf forgets the half of the processes that nobody has asked for in the longest time.
 func (r *Resolver) forgetHalf() {
 	keys := slices.SortedFunc(maps.Keys(r.processes), func(a, b Process) int { return r.processes[a].used.Compare(r.processes[b].used) })
 	for _, p := range keys[:(len(keys)+1)/2] {
@@ -512,21 +513,22 @@ func (r *Resolver) forgetHalf() {
 	}
 }
 
-// sweep forgets some if there is too much to hold.
+// sweep calls shrink now and then: not everything that grows is counted by bound.
 func (r *Resolver) sweep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shrink()
 }
 
-// bound forgets some if much has been added since somebody has looked, and there is too much to hold. Under r.mu.
+// bound calls shrink if much has been added since the last time. Under r.mu.
 func (r *Resolver) bound() {
 	if r.history.grown > maxHeld/2 {
 		r.shrink()
 	}
 }
 
-// shrink forgets some if there is too much to hold. Under r.mu.
+// shrink forgets the history and all files if more than maxHeld is held, and then, by halves, processes that were
+// asked for as long as they alone are too much. Under r.mu.
 func (r *Resolver) shrink() {
 	r.history.grown = 0
 	if r.held() <= maxHeld {
@@ -553,7 +555,8 @@ const (
 	entryBytes = 150
 )
 
-// held estimates the memory of all lives and files, on the high side. Under r.mu.
+// held estimates, on the high side, the memory of all lives and files in bytes. counted keeps it from counting one
+// twice. Under r.mu.
 func (r *Resolver) held() int {
 	r.count++
 	n := 0

@@ -225,7 +225,7 @@ func TestErr(t *testing.T) {
 	require.NoError(t, r.Err())
 }
 
-// A file that is gone can be read as long as a process has it; one that is another by now is not taken for it.
+// A deleted file can be read as long as a process has it mapped; another file at its path is not taken for it.
 func TestDeletedAndReplacedFiles(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	require.NoError(t, err)
@@ -261,6 +261,36 @@ func TestDeletedAndReplacedFiles(t *testing.T) {
 	})
 }
 
+// A program can be gone before its file is identified, and another one be in its place before what is in it is read.
+func TestShortLivedProgram(t *testing.T) {
+	content, err := os.ReadFile("/proc/self/exe")
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "program")
+	require.NoError(t, os.WriteFile(path, content, 0o700))
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(path, &st))
+	r := bare()
+	const pid = 1 << 30
+	r.take(bootTime(), []event{
+		{kind: recordComm, pid: pid, time: 1},
+		{kind: recordMmap2, pid: pid, time: 2, start: 0x1000, end: 0x2000, file: newFileKey(unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino, path)},
+		{kind: recordExit, pid: pid, time: 3},
+	}, 0)
+	r.readFile(<-r.toRead)
+	defer func() { r.release(len(r.kept)) }()
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.WriteFile(path, []byte("another one"), 0o700))
+	places, pending := r.Locate(nil, Process{PID: pid, ExeInode: st.Ino}, 2, []uint64{0x1000})
+	require.False(t, pending)
+	require.NotNil(t, places[0].File)
+	f, err := places[0].File.Open()
+	require.NoError(t, err)
+	defer f.Close()
+	read, err := io.ReadAll(f)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(content, read))
+}
+
 // Files are kept open of a process in another mount namespace if they are on its root mount, and of one in the host's if
 // they are on the host's: nothing that could be unmounted is held.
 func TestMayHold(t *testing.T) {
@@ -275,6 +305,7 @@ func TestMayHold(t *testing.T) {
 	require.NoError(t, err)
 	defer other.Close()
 	require.True(t, own.mayHold(other, []holder{{pid: uint32(os.Getpid())}}), "on this root mount")
+	require.True(t, own.mayHold(other, []holder{{pid: 1 << 30}}), "of a process that has ended")
 	for name, c := range map[string]struct {
 		script string
 		want   bool
@@ -495,7 +526,8 @@ func TestPerfMap(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 
-		// Who has the number since later is another one, and so may be who has that of a process that has ended.
+		// A process that has begun later with the same PID is another one. So may be one with the PID of a process
+		// that has ended.
 		r.mu.Lock()
 		l := r.bind(self(t), bootTime()).life
 		h := l.perf.holders[0]

@@ -22,7 +22,7 @@ const (
 )
 
 var (
-	errOther   = errors.New("another process has this number now, or another file this name")
+	errOther   = fmt.Errorf("another process has this number now, or another file this name: %w", os.ErrNotExist)
 	errAvoided = errors.New("a file system that may not answer")
 )
 
@@ -57,7 +57,7 @@ func (r *Resolver) readProcess(ctx context.Context, req request) {
 	if err != nil {
 		r.failed, r.lastErr = r.failed+1, err
 		r.stats.Failed++
-		if e != nil && (errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, errOther)) {
+		if e != nil && (errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)) {
 			e.gone = e.life == nil
 		}
 		return
@@ -128,7 +128,8 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 	return areas, start, nil
 }
 
-// check makes sure that the folder is that of the process that the kernel saw, and returns when it began.
+// check makes sure that the /proc folder dir is that of the process that the kernel saw, with this inode of its
+// executable at the time seen. It returns when the process began.
 func check(dir int, inode, seen uint64) (uint64, error) {
 	// As the kernel knows it, without asking a file system that may not answer.
 	var exe unix.Statx_t
@@ -148,7 +149,7 @@ func check(dir int, inode, seen uint64) (uint64, error) {
 	return start, nil
 }
 
-// began returns when the process of a folder has begun, in nanoseconds since boot.
+// began returns when the process whose /proc folder is dir has begun, in nanoseconds since boot.
 func began(dir int) (uint64, error) {
 	stat, err := readAt(dir, "stat", 4096)
 	if err != nil {
@@ -174,6 +175,7 @@ func startTime(stat []byte) (uint64, bool) {
 	return n, err == nil && n < 1<<50
 }
 
+// readAt reads a file of the /proc folder dir, up to limit bytes.
 func readAt(dir int, name string, limit int64) ([]byte, error) {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -188,7 +190,7 @@ func readAt(dir int, name string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// area is a line of /proc/PID/maps: what may be executed.
+// area is an executable mapping, a line of /proc/PID/maps.
 type area struct {
 	start, end, offset uint64
 	key                fileKey
@@ -209,7 +211,8 @@ func parseMaps(text []byte) []area {
 	return areas
 }
 
-// parseArea reads "55d0c0a4e000-55d0c0b2f000 r-xp 0002f000 fd:01 1234   /usr/bin/bash".
+// parseArea reads an executable mapping, and returns false for any other line:
+// "55d0c0a4e000-55d0c0b2f000 r-xp 0002f000 fd:01 1234   /usr/bin/bash".
 func parseArea(line string) (area, bool) {
 	var a area
 	var fields [5]string

@@ -2,10 +2,11 @@ package procmap
 
 import "strings"
 
-// Mapping is where a process has mapped a file, as another program has seen it.
+// Mapping is where a process has mapped a file, as another program tells (see Told).
 type Mapping struct {
 	PID uint32
-	// Seen is a time at which it had, in nanoseconds since boot, 0 for now: a process that has begun since then has its number only.
+	// Seen is a time at which the file was mapped, in nanoseconds since boot, 0 for now. A process with this PID that
+	// has begun after it is another one.
 	Seen uint64
 	// Start and End are the addresses as the process has them, 0 where they are not known.
 	Start, End uint64
@@ -15,14 +16,15 @@ type Mapping struct {
 type Told struct {
 	// Device is major<<8 + minor of what /proc/PID/maps has: two devices can have the same.
 	Device, Inode uint64
-	// Path is as the process has it that was seen first.
+	// Path is the path in the process that was seen first with the file.
 	Path string
 	// Version tells apart what was in the file at different times.
 	Version [16]byte
 }
 
-// File returns a file of which another program tells, for those who know it from there and not by Locate, with processes that
-// have mapped it: the first one counts most. With pending it may be there in a moment; without, there is none that can be read.
+// File returns the file that t describes, for callers that know it from another program and not from Locate. mapped
+// are processes that have mapped it: the first one is tried first. If pending, a later call may return the file; nil
+// without pending means that it cannot be read.
 func (r *Resolver) File(t Told, mapped ...Mapping) (file *File, pending bool) {
 	if t.Device == 0 || t.Inode == 0 || !strings.HasPrefix(t.Path, "/") {
 		return nil, false
@@ -51,11 +53,11 @@ func (r *Resolver) File(t Told, mapped ...Mapping) (file *File, pending bool) {
 	case f.failed && bootTime() < f.checked+retryFile:
 		return nil, false
 	}
-	r.check(f) // if there is too much to do, the next one asks again
+	r.check(f) // if the queue is full, the next call asks again
 	return nil, f.kind == ordinary
 }
 
-// told is the device as Told has it.
+// told is the device as Told.Device has it.
 func (d device) told() uint64 { return uint64(d.major)<<8 + uint64(d.minor) }
 
 // heldBy tells whether a process is known to have mapped the file. Under Resolver.mu.
@@ -68,8 +70,9 @@ func (f *file) heldBy(pid uint32) bool {
 	return false
 }
 
-// settle finds, for a file of which another program has told, what the process of a folder says of it: the device, by which
-// it is judged, its path there and where it is mapped. Of another file it changes nothing.
+// settle completes the key of a file that another program has told of, from the maps of the process whose /proc
+// folder is dir: its device and its path there and, in h, where it is mapped. The device decides whether its file
+// system is avoided. Other keys are complete already and stay as they are.
 func (k *fileKey) settle(dir int, h *holder) error {
 	if k.told == 0 {
 		return nil

@@ -71,7 +71,7 @@ func TestFile(t *testing.T) {
 	r := newResolver(t, Options{Unwatched: true})
 	require.Nil(t, findFile(t, r, Told{Device: told.Device, Inode: told.Inode, Path: told.Path}), "nobody has mapped it")
 
-	// The root is that of a process only that had the file, not of one that has its number since.
+	// Root returns the root of a process that had the file, not of a later one with the same PID.
 	f := findFile(t, r, told, exact)
 	root, err := f.Root()
 	require.NoError(t, err)

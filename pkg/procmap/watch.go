@@ -16,19 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel's record of what processes map, as perf has it: an event that never counts anything, on each
-// CPU, whose ring takes a record of each executable mapping, execve, fork and exit.
+// The kernel tells of processes through perf events: a dummy event on each CPU, which counts nothing, has a ring that
+// takes a record of each executable mapping, execve, fork and exit on that CPU.
 
 const (
 	// ringPages is how much of a CPU's events is held between two readings: 128 kB, about a thousand.
 	ringPages = 32
-	// readEvery is how often they are read.
+	// readEvery is how often the rings are read.
 	readEvery = 50 * time.Millisecond
 	// settle is how long a record may be under way to its ring, in nanoseconds.
 	settle = 2e6
-	// lookAtCPUs is how often it is looked whether others are online.
+	// lookAtCPUs is how often the list of online CPUs is compared with that of the watcher.
 	lookAtCPUs = 2 * time.Second
-	// maxEvents is how many are sorted at a time.
+	// maxEvents is how many events can be pending; those beyond it are lost.
 	maxEvents = 1 << 16
 )
 
@@ -39,7 +39,7 @@ const initialPIDNamespace = "pid:[4026531836]"
 type watcher struct {
 	rings   []ring
 	online  []int   // the CPUs when it was made
-	pending []event // too young to be sure that none before them is missing
+	pending []event // younger than settle: an earlier one may still come
 	buf     []byte
 }
 
@@ -133,14 +133,15 @@ func (w *watcher) close() {
 	w.rings = nil
 }
 
-// outdated tells whether other CPUs are online than when it was made: what happens on a new one is not seen, nor on one
-// that was offline meanwhile.
+// outdated tells whether other CPUs are online than when w was made: w does not see what happens on a new one, nor on
+// one that was offline meanwhile.
 func (w *watcher) outdated() bool {
 	online := onlineCPUs()
 	return len(online) > 0 && !slices.Equal(online, w.online)
 }
 
-// read returns the events up to a moment ago, and when that is, by time, and how many the kernel had no room for.
+// read returns the events up to the time until, sorted by time, and how many were lost. until is settle before now;
+// younger events stay pending.
 func (w *watcher) read() (until uint64, events []event, lost uint64) {
 	until = bootTime() - settle
 	for _, r := range w.rings {
@@ -166,7 +167,8 @@ func (w *watcher) read() (until uint64, events []event, lost uint64) {
 	return until, events, lost
 }
 
-// readRing takes what is in a ring. Head and tail only grow; the kernel writes the one and this the other.
+// readRing takes what is in a ring into w.pending. The kernel writes the head and readRing the tail; both count bytes
+// and only grow.
 func (w *watcher) readRing(r ring) (lost uint64) {
 	page := (*unix.PerfEventMmapPage)(unsafe.Pointer(&r.memory[0]))
 	head := atomic.LoadUint64(&page.Data_head)
@@ -177,7 +179,7 @@ func (w *watcher) readRing(r ring) (lost uint64) {
 		at := tail % size
 		n := uint64(binary.NativeEndian.Uint16(data[at+6:])) // records are aligned to eight bytes
 		if n < headerSize || tail+n > head {
-			tail = head // it makes no sense
+			tail = head // no valid record: skip what is there
 			break
 		}
 		record := data[at:min(at+n, size)]
@@ -201,7 +203,7 @@ func (w *watcher) readRing(r ring) (lost uint64) {
 	return lost
 }
 
-// follow takes in what happens until the context ends.
+// follow takes the kernel's events into the history until the context ends. It closes w.
 func (r *Resolver) follow(ctx context.Context, w *watcher) {
 	defer func() {
 		w.close()
@@ -225,8 +227,9 @@ func (r *Resolver) follow(ctx context.Context, w *watcher) {
 	}
 }
 
-// renew returns a watcher of all CPUs, in place of one of others. What happened before on CPUs that nobody watched is
-// missing, so what is known of living processes is forgotten, as long as they cannot be watched, too.
+// renew replaces a watcher that is outdated. What happened on CPUs that nobody watched is missing, so all lives that
+// have not ended are forgotten. Where no new watcher can be had, the old one stays, and they are forgotten at each
+// look.
 func (r *Resolver) renew(w *watcher) *watcher {
 	if !w.outdated() {
 		return w
@@ -244,7 +247,8 @@ func (r *Resolver) renew(w *watcher) *watcher {
 	return w
 }
 
-// take brings the history up to date, until a time. A read of many events lets others in between.
+// take brings the history up to date until a time. It lets go of r.mu after each atOnce events, so that others do not
+// wait for all of them.
 func (r *Resolver) take(until uint64, events []event, lost uint64) {
 	const atOnce = 256
 	for first := true; first || len(events) > 0; first = false {
@@ -256,7 +260,7 @@ func (r *Resolver) take(until uint64, events []event, lost uint64) {
 		r.stats.Events += uint64(n)
 		r.bound()
 		if events = events[n:]; len(events) == 0 {
-			if lost > 0 { // of any process
+			if lost > 0 { // the lost ones may be of any process
 				r.stats.Lost += lost
 				r.history.forgetAlive()
 			}
@@ -281,7 +285,7 @@ func (r *Resolver) happened(e *event) {
 	case recordMmap2:
 		f := r.intern(e.file, holder{e.pid, e.start, e.end, e.time})
 		r.history.mmap(e.pid, mapped{e.start, e.end, e.offset, f})
-		if f.checked == 0 && !f.queued { // it may be gone before anybody asks
+		if f.checked == 0 && !f.queued { // identify it now: it may be gone before anybody asks
 			r.check(f)
 		}
 	}

@@ -39,7 +39,7 @@ func Demangle(name string) (readable string) {
 	if len(s) < MaxNameLen {
 		return s
 	}
-	// It was cut by bytes, not by runes.
+	// The demangler cuts at a byte, which can be amid a rune.
 	return trimRune(s[:MaxNameLen])
 }
 

@@ -26,9 +26,9 @@ const (
 	buildIDAddress
 )
 
-// AppendID appends the frames of the stack with the given ID to dst, leaf first. It reads their addresses
-// and build IDs from the gadget's maps, in contrast to Append; they have no names. The
-// ID is as the eBPF program stored it: 0 says that no stack was asked for, a negative number is an error.
+// AppendID appends the frames of the stack with the given ID to dst, leaf first. It reads their addresses and build
+// IDs from the gadget's maps, where Append reads texts; the frames have no names. The ID is as the eBPF program
+// stored it: 0 says that no stack was asked for, a negative number is an error.
 //
 // It costs one or two look-ups in maps: call it once per stack that is not yet known.
 func (u *User) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome) {
@@ -60,8 +60,8 @@ func (u *User) lookup(id uint32) bool {
 	return len(u.addrs) > 0
 }
 
-// readStack reads the addresses of a stack into buf, and returns none where there is no such stack. key is
-// memory that stays, or the look-up would allocate.
+// readStack reads the addresses of a stack into buf, and returns none where there is no such stack. key points to
+// memory of the caller, because a variable here would be allocated at each look-up.
 func readStack(get func() *ebpf.Map, key *uint32, id uint32, buf []uint64) []uint64 {
 	m := mapOf(get, 8)
 	if m == nil {

@@ -181,7 +181,7 @@ func TestUserIDWithBuildIDs(t *testing.T) {
 	require.Equal(t, want, frames, "what follows garbage is no frame")
 	require.Equal(t, addrs[:3], u.Addresses(3))
 
-	// Of a stack that has no entry of its own there, nothing of the last one is left.
+	// A stack without an entry in the map of build IDs gets none of those of the stack before it.
 	require.NoError(t, buildIDs.Delete(uint32(id)))
 	want[0].Address, want[0].Mapping = 0x401000, profile.Mapping{}
 	frames, _ = u.AppendID(nil, id)

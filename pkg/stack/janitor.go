@@ -66,8 +66,8 @@ type Janitor struct {
 	// next is the key that the walk over the map goes on with, if walking.
 	next    uint32
 	walking bool
-	entries int
-	counted int
+	entries int // of the last complete walk, see Entries
+	counted int // entries of the present walk up to now
 }
 
 // NewJanitor returns a Janitor.

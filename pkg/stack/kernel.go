@@ -168,14 +168,24 @@ func (k *Kernel) readNames() {
 	}
 }
 
+// functionAt returns the name of the function at an address, "" if it is not known. The image's functions are not
+// searched for an address outside of it: symbols have no sizes, and the last one would match.
 func (k *Kernel) functionAt(addr uint64) string {
 	switch {
 	case k.functions == nil:
 		return ""
-	case k.inImage(addr) || k.generated == nil:
+	case k.inImage(addr):
 		return k.functions.name(addr, math.MaxUint64)
 	}
-	return k.generated.name(addr, generatedLimit)
+	if k.generated != nil {
+		if name := k.generated.name(addr, generatedLimit); name != "" {
+			return name
+		}
+	}
+	if k.symbols.End == 0 { // where the image is, is not known
+		return k.functions.name(addr, generatedLimit)
+	}
+	return ""
 }
 
 // within returns an address of the instruction that a frame is at. The leaf's is that; a caller's is
@@ -187,8 +197,8 @@ func within(addr uint64, leaf bool) uint64 {
 	return addr - 1
 }
 
-// frame sets f to what is known of a frame. addr is an address of the running kernel; it is not
-// for anyone else unless the options say so.
+// frame sets f to what is known of a frame. addr is an address of the running kernel; it must not get into f unless
+// the options say so.
 func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known bool) {
 	*f = profile.Frame{Name: name, Type: profile.FrameKernel}
 	located := true
@@ -208,7 +218,7 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known b
 		k.refresh()
 		m := findModule(k.modules, at)
 		if m == nil && k.symbols.programs != nil {
-			// What the symbols of the gadget's start say of such a place can be its predecessor's.
+			// name is from the symbols of the gadget's start, and can be that of a program which was there before.
 			if program, listed := k.symbols.programs.name(at, k.now); program != "" {
 				f.Name, located = program, false
 				break
@@ -267,10 +277,9 @@ func (s *KernelSymbols) Changes() int {
 	return n
 }
 
-// generatedPrefixes are the names of code that the kernel makes at run time, outside of its image
-// and of modules. Inspektor Gadget takes the nearest symbol before an address for its name and knows
-// those of the gadget's start, so any other name in such a place, in practice that of the last symbol
-// of the image, is wrong.
+// generatedPrefixes are the names of code that the kernel makes at run time, outside of its image and of modules.
+// Inspektor Gadget names an address after the nearest symbol before it, among those of the gadget's start, so any
+// other name in such a place, in practice that of the last symbol of the image, is wrong.
 var generatedPrefixes = []string{"bpf_", "ftrace_trampoline", "kprobe_"}
 
 // image returns the mapping of the kernel's own code. Without a build ID there is none: it would

@@ -37,14 +37,16 @@ func (t *functionTable) name(addr, limit uint64) string {
 	return t.names[start:t.ends[i]]
 }
 
-// generatedLimit is how large code is taken to be that the kernel made at run time. Its symbols have
-// no size, and what comes after it may have been made later.
+// generatedLimit is the most bytes that a function is taken to have which the kernel made at run time. Its symbol has
+// no size, and code that comes after it may have been made later, without a symbol in the table.
 const generatedLimit = 64 << 10
 
 // generatedOwners stand in brackets after the symbols of code that the kernel made at run time: BPF
 // programs, and the trampolines of ftrace and kprobes.
 var generatedOwners = []string{"[bpf]", "[__builtin__"}
 
+// ofImage and generated choose symbols by their owner, which is what stands in brackets after the name: of the
+// image's own symbols, and of code that the kernel made at run time.
 func ofImage(owner []byte) bool { return len(owner) == 0 }
 
 func generated(owner []byte) bool {

@@ -67,3 +67,31 @@ ffffffffc0202000 t ftrace_trampoline	[__builtin__ftrace]
 	require.NoError(t, err)
 	require.Empty(t, empty.name(0xffffffff81000000, math.MaxUint64))
 }
+
+// Outside of the image no function of it is near, whatever else could not be read.
+func TestFunctionOutsideImage(t *testing.T) {
+	t.Parallel()
+	const start, end, made = 0xffffffff81000000, 0xffffffff81001000, 0xffffffffc0201000
+	table := func(addr uint64, name string) *functionTable {
+		return &functionTable{addrs: []uint64{addr}, ends: []uint32{uint32(len(name))}, names: name}
+	}
+	image, generated := table(start+0x10, "last_of_image"), table(made, "bpf_prog_1")
+	bounds := &KernelSymbols{Start: start, End: end}
+	for name, c := range map[string]struct {
+		kernel Kernel
+		addr   uint64
+		want   string
+	}{
+		"image":                         {Kernel{symbols: bounds, functions: image, generated: generated}, start + 0x20, "last_of_image"},
+		"image alone":                   {Kernel{symbols: bounds, functions: image}, start + 0x20, "last_of_image"},
+		"generated":                     {Kernel{symbols: bounds, functions: image, generated: generated}, made + 1, "bpf_prog_1"},
+		"generated, which is not known": {Kernel{symbols: bounds, functions: image}, made + 1, ""},
+		"neither":                       {Kernel{symbols: bounds, functions: image, generated: generated}, end + 1, ""},
+		"no bounds":                     {Kernel{symbols: &KernelSymbols{}, functions: image, generated: generated}, start + 0x20, "last_of_image"},
+		"no bounds, generated":          {Kernel{symbols: &KernelSymbols{}, functions: image, generated: generated}, made + 1, "bpf_prog_1"},
+		"no bounds, far away":           {Kernel{symbols: &KernelSymbols{}, functions: image}, made + 1, ""},
+		"nothing":                       {Kernel{symbols: bounds}, start + 0x20, ""},
+	} {
+		require.Equal(t, c.want, c.kernel.functionAt(c.addr), name)
+	}
+}

@@ -19,7 +19,7 @@ type programTable struct {
 	looked  time.Time
 	byID    map[ebpf.ProgramID]bool
 	code    []programCode // sorted by start
-	used    int           // how many functions have gone that stacks had gone through
+	used    int           // how many functions that stacks went through were unloaded
 	unknown bool          // programs cannot be listed
 }
 
@@ -62,8 +62,8 @@ func (t *programTable) name(addr uint64, now time.Time) (name string, known bool
 	return t.code[i].name, true
 }
 
-// changes returns how often code that stacks went through has gone so far: what is known of those stacks may be wrong
-// for the next ones with the same addresses.
+// changes returns how many functions that stacks went through were unloaded so far: another stack with the same
+// addresses may be one of other functions.
 func (t *programTable) changes(now time.Time) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

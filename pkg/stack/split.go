@@ -158,7 +158,7 @@ func delimiters(text string, i int) uint64 {
 			w = w<<8 | uint64(text[k])
 		}
 	}
-	// Some of them differ in one bit only.
+	// The brackets ( and ) differ in one bit only, as do [ and {, and ] and }: one comparison finds both.
 	return (eight << 7) &^ (nonZero(w^eight*';') & nonZero(w&^(eight*1)^eight*'(') &
 		nonZero(w&^(eight*0x20)^eight*'[') & nonZero(w&^(eight*0x20)^eight*']'))
 }
@@ -192,7 +192,7 @@ func (s *splitter) closeBracket(c byte) {
 	}
 }
 
-// forget takes the brackets from i on for ones that are not open.
+// forget removes the brackets from i on from those that are open: they are closed, or have no partner.
 func (s *splitter) forget(i int) {
 	for _, b := range s.open[i:] {
 		s.kinds[kindOf(b.char)]--
@@ -370,7 +370,7 @@ func parseHex[T string | []byte](s T) (uint64, bool) {
 func eightDigits(w uint64) (uint64, bool) {
 	letter := w >> 6 & eight
 	v := w&(eight*0x0f) + letter*9
-	// What the values are written as must be what was read.
+	// Any other character is found out here: the values, written as digits in lower case, must give what was read.
 	ten := (v + eight*(128-10)) >> 7 & eight
 	if v&(eight*0xf0) != 0 || v+eight*'0'+ten*('a'-'0'-10) != w|letter<<5 {
 		return 0, false

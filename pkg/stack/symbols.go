@@ -31,13 +31,13 @@ type KernelSymbols struct {
 	// BuildID is the kernel's GNU build ID in lower-case hexadecimal, "" where it is not known.
 	BuildID string
 
-	// modules are those of the kernel that runs; nil if the symbols are not of that.
+	// modules are those of the running kernel; nil if the symbols are of another one.
 	modules *moduleTable
-	// programs are the eBPF programs of the kernel that runs; nil if the symbols are not of that.
+	// programs are the eBPF programs of the running kernel; nil if the symbols are of another one.
 	programs *programTable
-	// functions returns the names of the image's functions, which are read when they are first asked
-	// for: most stacks come with theirs. generated reads those of the code that the kernel has made
-	// up to now. Both are nil if the symbols are not of the kernel that runs.
+	// functions returns the names of the image's functions, which are read when they are first asked for: most stacks
+	// come with theirs. generated reads those of the code that the kernel has made up to now. Both are nil if the
+	// symbols are not those of the running kernel.
 	functions, generated func() (*functionTable, error)
 }
 
@@ -193,7 +193,7 @@ type moduleTable struct {
 	changed int // how often the list was another one
 }
 
-// current returns what load does, at most once a second anew, and how often the list has changed.
+// current returns what load does, and how often the list has changed. It calls load at most once every lookAgain.
 func (t *moduleTable) current(now time.Time) (modules []module, ok bool, changed int) {
 	t.mu.Lock()
 	recent := !t.looked.IsZero() && now.Sub(t.looked) < lookAgain
@@ -213,9 +213,9 @@ func (t *moduleTable) current(now time.Time) (modules []module, ok bool, changed
 	return modules, true, t.changed
 }
 
-// load returns the modules that are loaded now, sorted by address. ok is false if they or their
-// addresses are not known. A kernel without modules has no list of them. What it returns must not be
-// modified: it is returned again if the next call finds the same modules.
+// load returns the modules that are loaded now, sorted by address. ok is false if they or their addresses are not
+// known. A kernel without support for modules has no /proc/modules: it has none, and ok is true. What it returns must
+// not be modified: it is returned again if the next call finds the same modules.
 func (t *moduleTable) load() (modules []module, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

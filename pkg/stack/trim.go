@@ -9,13 +9,13 @@ import (
 // maxTracing is how far from the leaf tracing's own frames are looked for.
 const maxTracing = 32
 
-// entryPrefixes and entryNames are functions by which the kernel leaves the code that is traced for
-// the tracing of it: whatever lies on the leaf's side of one is not the workload's. The functions of
-// a name are those of kernel/trace, kernel/events, kernel/bpf and arch/*/kernel of Linux 5.4 to 6.18.
+// entryPrefixes and entryNames are functions by which the kernel leaves the code that is traced for the tracing of
+// it: whatever lies on the leaf's side of one is not the workload's. The names are from kernel/trace, kernel/events,
+// kernel/bpf and arch/*/kernel of Linux 5.4 to 6.18.
 var entryPrefixes = newPrefixes(
 	"__traceiter_",     // calls the probes of a tracepoint
 	"__bpf_trace_",     // a tracepoint's probe that is a BPF program
-	"bpf_trace_run",    // runs it: bpf_trace_run1 … bpf_trace_run12
+	"bpf_trace_run",    // runs that program: bpf_trace_run1 … bpf_trace_run12
 	"bpf_trampoline_",  // fentry, fexit, LSM and tp_btf programs
 	"perf_trace_",      // a tracepoint's probe that is a perf event; see managementNames
 	"perf_syscall_",    // the same for system calls: perf_syscall_enter, perf_syscall_exit

@@ -30,9 +30,9 @@ func flatten(symbols []symbol) []span {
 		}
 		spans = append(spans, span{start, end, symbol})
 	}
-	var open []int // the last covers where we are, those before it cover more
+	var open []int // symbols that cover the address at: the last one names it, those before it reach further
 	at := uint64(0)
-	// advance names all up to there by what is open.
+	// advance moves at forward and names the addresses in between, each by the last open symbol that covers it.
 	advance := func(to uint64) {
 		for len(open) > 0 && at < to {
 			top := open[len(open)-1]
@@ -66,7 +66,7 @@ func flatten(symbols []symbol) []span {
 	return spans
 }
 
-// addSymbols adds a layer with the symbols, sorted by address, whose names are in a table of strings.
+// addSymbols adds layers with the symbols, sorted by address. Their names are in the section strings.
 func (t *Table) addSymbols(f *elfFile, symbols []symbol, strings *section, source Source, limits Limits) error {
 	spans := flatten(symbols)
 	if len(spans) == 0 {
@@ -79,7 +79,7 @@ func (t *Table) addSymbols(f *elfFile, symbols []symbol, strings *section, sourc
 	}
 	name := func(i uint32) uint32 { return symbols[spans[i].symbol].name }
 	slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(name(a), name(b)) })
-	at := make([]uint32, len(spans)) // in text
+	at := make([]uint32, len(spans)) // by span: where its name begins in text
 	text := []byte{0}
 	window := window{f: f, offset: strings.offset, size: strings.size}
 	if strings.kind == elf.SHT_NOBITS {
@@ -112,7 +112,7 @@ func (t *Table) addSymbols(f *elfFile, symbols []symbol, strings *section, sourc
 	})
 }
 
-// addSpans adds layers with the spans, sorted by address, that have a name.
+// addSpans adds layers with those of the spans, sorted by address, that have a name. A layer covers less than 4 GiB.
 func (t *Table) addSpans(spans []span, source Source, name func(i int) []byte) error {
 	for i := 0; i < len(spans); {
 		if len(t.layers) == maxLayers {
@@ -131,24 +131,25 @@ func (t *Table) addSpans(spans []span, source Source, name func(i int) []byte) e
 			l.starts, l.sizes, l.names = append([]uint32(nil), l.starts...), append([]uint32(nil), l.sizes...), n.finish()
 			t.layers = append(t.layers, l)
 		case i < len(spans) && spans[i].end-spans[i].start > 1<<32-1:
-			i++ // nothing is that large
+			i++ // larger than any code: left out
 		}
 	}
 	return nil
 }
 
-// maxLayers is how many there may be. Only the code of a JIT compiler is further apart than 4 GiB.
+// maxLayers is how many layers a Table may have. Only the code of a JIT compiler is further apart than 4 GiB.
 const maxLayers = 64
 
 // maxName is how long a name may be, in bytes. Those of C++ can have some kilobytes.
 const maxName = 16 << 10
 
-// window reads a part of a file, at offsets that mostly rise, in chunks.
+// window reads a part of a file in chunks. It is for offsets that mostly rise: a read outside of the present chunk
+// replaces it.
 type window struct {
 	f            *elfFile
 	offset, size uint64
 	buf          []byte
-	from         uint64 // where buf is in the part
+	from         uint64 // the offset of buf in the part
 }
 
 // text returns the text at off, nil if it is too long or not there. It is valid until the next call.
@@ -185,6 +186,7 @@ func (w *window) bytes(off, n uint64) ([]byte, error) {
 	return w.buf[off-w.from:][:n], nil
 }
 
+// move fills buf with a chunk of the part from off on.
 func (w *window) move(off uint64) error {
 	if w.buf == nil {
 		w.buf = make([]byte, min(chunk, w.size))

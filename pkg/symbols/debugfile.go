@@ -19,14 +19,14 @@ import (
 // root is a folder in which debug files are looked for.
 type root struct {
 	fd int
-	// host tells the host's from a container's, whose folders can lead to file systems that its processes or
-	// a network answer for.
+	// host says that this is the host's root. That of a container can lead to file systems that its processes or a
+	// network answer for.
 	host bool
 }
 
-// openRoots opens the folders of a request, for a file that is open. Close them.
+// openRoots opens the folders in which the debug file of a request's open file is looked for. The caller closes them.
 //
-// Of a container only the mount that the file is from is looked at: that one answers.
+// Of a container only the mount that the file is on is looked at: that file system has answered already.
 func (s *Store) openRoots(r *Request, file *os.File) []root {
 	var roots []root
 	if r.Root != nil {
@@ -47,7 +47,7 @@ func (s *Store) openRoots(r *Request, file *os.File) []root {
 	return roots
 }
 
-// mountOf returns the number of a mount, without asking its file system.
+// mountOf returns the ID of the mount that a file is on, without asking its file system.
 func mountOf(fd int) (uint64, bool) {
 	var st unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st)
@@ -74,7 +74,7 @@ func (r root) open(name string) (*os.File, int64, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, 0, errNotRegular
 	}
-	// With O_PATH nothing was opened; now it is known that this does not wait.
+	// With O_PATH the file was not opened. It is a regular one, so that opening it does not wait.
 	ready, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, 0, err
@@ -82,7 +82,7 @@ func (r root) open(name string) (*os.File, int64, error) {
 	return os.NewFile(uintptr(ready), name), st.Size, nil
 }
 
-// finder finds what distributions keep separate from a file.
+// finder finds the debug file that distributions keep separate from a file.
 type finder struct {
 	path  string // the file's, in the first root
 	roots []root
@@ -96,7 +96,8 @@ func (d *finder) close() {
 
 const debugFolder = "/usr/lib/debug"
 
-// find opens the debug file of f and returns its headers, nil if there is none. Close the file.
+// find opens the debug file of f, whose build ID is id, and returns its headers and the open file, which the caller
+// closes. Both are nil if there is none.
 //
 // It is found as gdb does (https://sourceware.org/gdb/current/onlinedocs/gdb.html/Separate-Debug-Files.html):
 // by build ID, which the debug file has as well, or by the name and the checksum in .gnu_debuglink.
@@ -122,7 +123,7 @@ func (d *finder) find(f *elfFile, id string) (*elfFile, *os.File, error) {
 	dir := path.Dir(path.Clean("/" + d.path))
 	for _, root := range d.roots {
 		candidates := []string{path.Join(debugFolder, dir, name), path.Join(dir, ".debug", name), path.Join(dir, name)}
-		if root.host { // the path is the container's
+		if root.host { // d.path is one in the container: on the host only the path below debugFolder counts
 			candidates = candidates[:1]
 		}
 		for _, candidate := range candidates {
@@ -135,6 +136,8 @@ func (d *finder) find(f *elfFile, id string) (*elfFile, *os.File, error) {
 	return nil, nil, nil
 }
 
+// try opens a candidate and returns it if right says that it is the debug file. The only error is that the time is
+// up.
 func (d *finder) try(f *elfFile, root root, name string, right func(io.ReaderAt, int64) bool) (*elfFile, *os.File, error) {
 	file, size, err := root.open(name)
 	if err != nil {

@@ -16,27 +16,28 @@ import (
 )
 
 // positions are the source positions of a file, and which functions were inlined where, from its debug information
-// (https://dwarfstd.org). Package debug/dwarf is not for files that may be made to hurt: it takes the counts in them at
-// their word.
+// (https://dwarfstd.org). Package debug/dwarf is not used because the files may be hostile, and it trusts the counts
+// in them.
 type positions struct {
 	base  uint64
 	files names
 	// pieces are runs of rows of the table of lines, sorted by address.
 	pieces []piece
 	rows   []byte
-	// Where what was inlined: the innermost call for each range, sorted by address.
+	// By range, sorted by address: its start, its size and the number of the innermost call that was inlined there.
 	starts, sizes, calls []uint32
 	inlined              []inlinedCall
 	names                names // of inlined functions
 }
 
-// piece is some rows: differences of address, file and line, from the start and 0.
+// piece is up to pieceRows rows, for the addresses from start to end. Each row is three varints: how much address,
+// file and line differ from the row before; the first differs from start, 0 and 0.
 type piece struct {
 	start, end uint32
 	at         uint32 // in rows
 }
 
-// inlinedCall is a call that was inlined. Its function is called where file and line are, in parent.
+// inlinedCall is a call that was inlined: the function name is called at file and line, which are in parent.
 type inlinedCall struct {
 	name, file, line uint32
 	parent           uint32 // the call that this one is nested in; noCall: it stands in the function itself
@@ -82,7 +83,8 @@ func (p *positions) file(number uint32) string {
 	return p.files.get(int(number) - 1)
 }
 
-// expand gives the function at an address its position, and with inlined the functions that are inlined there.
+// expand adds the source position of an address to s, the function that the address is in. With inlined, the result
+// is the function that is inlined there, with s last among its Callers.
 func (p *positions) expand(s Symbol, addr uint64, inlined bool) Symbol {
 	file, line := p.position(addr)
 	var chain []Symbol
@@ -127,7 +129,7 @@ func (p *positions) bytes() int64 {
 // pieceRows is how many rows there are in a piece at most.
 const pieceRows = 64
 
-// cursor reads debug information. What is past the end is 0, and sets bad.
+// cursor reads debug information. A read past the end gives 0 and sets bad.
 type cursor struct {
 	b     []byte
 	at    int
@@ -226,7 +228,7 @@ func (c *cursor) text(limit int) []byte {
 	return b
 }
 
-// length reads the length of a unit, and how wide offsets in it are.
+// length reads the length of a unit in bytes, and how many bytes an offset in the unit has.
 func (c *cursor) length() (n, width uint64) {
 	if n = c.fixed(4); n == 0xffffffff {
 		return c.fixed(8), 8
@@ -256,7 +258,7 @@ type dwarfReader struct {
 	units       []unit
 }
 
-// debugSections are what is read.
+// debugSections are the sections that are read.
 var debugSections = []string{
 	".debug_info", ".debug_abbrev", ".debug_line", ".debug_str", ".debug_line_str", ".debug_ranges", ".debug_rnglists", ".debug_addr", ".debug_str_offsets",
 }
@@ -335,7 +337,7 @@ func (f *elfFile) content(s *section, limit int64) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("%w: %s is packed in an unknown way", ErrMalformed, s.name)
 	}
-	// It grows as it comes: the size is the file's word.
+	// The buffer grows with what is unpacked: size is only what the file claims.
 	var out bytes.Buffer
 	if _, err := io.Copy(&out, io.LimitReader(contextReader{f.ctx, in}, int64(size))); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrMalformed, s.name, err)
@@ -356,8 +358,8 @@ func (c contextReader) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// late reports whether the time is up, which it looks at once in a while: after so much work, about as much as looking at
-// so many bytes.
+// late adds to the work that was done, in units of about the time that a byte takes, and reports whether the time is
+// up. It looks at the context once per interval of work only.
 func (d *dwarfReader) late(work int) bool {
 	const interval = 64 << 10
 	if d.work += work; d.work >= d.check {

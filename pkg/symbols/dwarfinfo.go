@@ -28,7 +28,7 @@ const (
 	attrMIPSLinkageName                                                     = 0x2007
 )
 
-// unit is the descriptions of what one compilation has made.
+// unit is the part of .debug_info that one compilation has made: a tree of descriptions (DIEs).
 type unit struct {
 	start, end, first       uint64 // in .debug_info: all of it; first is its root description
 	version, width, address uint64
@@ -38,7 +38,7 @@ type unit struct {
 	rangesBase              uint64
 }
 
-// abbrev is how a kind of description is written.
+// abbrev is an abbreviation: which attributes a kind of description has, and in which forms.
 type abbrev struct {
 	tag      uint64
 	children bool
@@ -85,12 +85,12 @@ func (d *dwarfReader) abbrevsAt(off uint64) map[uint64]abbrev {
 			}
 		}
 		if len(a.attrs) > maxAttributes {
-			all = nil // none of them is of use
+			all = nil // without this one the others cannot be read in step
 			break
 		}
 		a.attrs = slices.Clip(a.attrs)
 		all[code] = a
-		const itself = 4 // the entry of the map, in attributes
+		const itself = 4 // what the entry of the map takes, counted in attributes
 		held += itself + cap(a.attrs)
 		d.late(16 * len(a.attrs))
 	}
@@ -103,7 +103,7 @@ func (d *dwarfReader) abbrevsAt(off uint64) map[uint64]abbrev {
 	return all
 }
 
-// readUnits reads the headers of all units, and then what they describe.
+// readUnits reads the headers of all units, and then each unit: a description can refer to one in any other unit.
 func (d *dwarfReader) readUnits() {
 	info := d.sections[".debug_info"]
 	for off := uint64(0); off < uint64(len(info)) && len(d.units) < maxUnits && !d.late(64); {
@@ -144,7 +144,7 @@ func (d *dwarfReader) readUnits() {
 	}
 }
 
-// description is the attributes that are of use here.
+// description is a description's (DIE's) attributes, as far as they are of use here.
 type description struct {
 	offset             uint64
 	abbrev             abbrev
@@ -160,7 +160,7 @@ type description struct {
 	hasRanges, hasHigh bool
 }
 
-// next reads a description. With false there is none: the end of a list of children.
+// next reads a description into out. It returns false at the end of a list of children, and where c is bad.
 func (d *dwarfReader) next(c *cursor, u *unit, abbrevs map[uint64]abbrev, out *description) bool {
 	*out = description{offset: uint64(c.at)}
 	code := c.uleb()
@@ -301,7 +301,7 @@ func (d *dwarfReader) text(v attrValue, u *unit) []byte {
 	return text
 }
 
-// reference returns where in .debug_info a value leads to, 0 for nowhere.
+// reference returns the offset in .debug_info that a value refers to, 0 if it is no reference.
 func (d *dwarfReader) reference(v attrValue, u *unit) uint64 {
 	switch v.form {
 	case 0x11, 0x12, 0x13, 0x14, 0x15:
@@ -325,7 +325,8 @@ func (d *dwarfReader) addr(v attrValue, u *unit) uint64 {
 	return v.n
 }
 
-// readUnit reads the lines of a unit and the inlined calls in it. lines has the tables that were read.
+// readUnit reads the lines of a unit and the inlined calls in it. lines are the tables of lines that were read
+// already, by offset: units can share one.
 func (d *dwarfReader) readUnit(u *unit, lines map[uint64]bool) {
 	abbrevs := d.abbrevsAt(u.abbrevs)
 	c := cursorAt(d.sections[".debug_info"], u.first, d.order)
@@ -349,7 +350,7 @@ func (d *dwarfReader) readUnit(u *unit, lines map[uint64]bool) {
 	if !e.abbrev.children {
 		return
 	}
-	parents := []uint32{noCall} // the inlined call around what is read, for each level
+	parents := []uint32{noCall} // by level of nesting: the inlined call around the descriptions that are read
 	for len(parents) > 0 && uint64(c.at) < u.end && !d.late(16) {
 		if !d.next(&c, u, abbrevs, &e) {
 			if c.bad {
@@ -379,7 +380,7 @@ func (d *dwarfReader) readUnit(u *unit, lines map[uint64]bool) {
 	}
 }
 
-// takeCall takes an inlined call and returns its number.
+// takeCall adds an inlined call and returns its number; parent if the call is not of use or there are too many.
 func (d *dwarfReader) takeCall(e *description, u *unit, parent uint32, files []uint32, depth int) uint32 {
 	o := &d.out
 	ranges := d.ranges(e, u)
@@ -405,7 +406,8 @@ func (d *dwarfReader) takeCall(e *description, u *unit, parent uint32, files []u
 	return number
 }
 
-// nameOf returns the number of the name of the function that is described at an offset.
+// nameOf returns the number in d.names of the name of the function that is described at an offset. ok is false if it
+// has none.
 func (d *dwarfReader) nameOf(off uint64) (uint32, bool) {
 	if n, ok := d.nameNumbers[off]; ok {
 		return n, n != noCall
@@ -421,8 +423,8 @@ func (d *dwarfReader) nameOf(off uint64) (uint32, bool) {
 	return number, number != noCall
 }
 
-// functionName follows a description to those that it completes. The name of the linker is in each function's
-// symbol as well.
+// functionName returns the name of the function that is described at an offset, following references to the
+// descriptions that have more of it. The linkage name is preferred, because symbol tables have that one, too.
 func (d *dwarfReader) functionName(off uint64) []byte {
 	var name []byte
 	for range 8 {
@@ -456,7 +458,7 @@ func (d *dwarfReader) functionName(off uint64) []byte {
 	return name
 }
 
-// ranges returns where the code of a description is.
+// ranges returns the address ranges of a description's code, each as its start and its end.
 func (d *dwarfReader) ranges(e *description, u *unit) [][2]uint64 {
 	if !e.hasRanges {
 		if !e.hasHigh {

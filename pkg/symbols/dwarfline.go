@@ -13,20 +13,21 @@ const (
 	maxFolders   = 4 << 20 // bytes of the paths of a unit's folders
 	maxSequence  = 1 << 20 // rows of a sequence, of 24 bytes each
 	maxRows      = 16 << 20
-	maxRowBytes  = 64 << 20 // as they are kept
+	maxRowBytes  = 64 << 20 // bytes of all rows, as they are kept
 )
 
 // lineProgram is the header of a unit's table of lines (DWARF 5, 6.2.4).
 type lineProgram struct {
-	cursor                      // at the program
+	cursor                      // stands at the program
 	version, address            uint64
 	minLength, maxOps, lineSpan uint64
 	lineBase                    int64
-	opcodes                     []uint64 // how many operands each standard one has, from 1 on
-	files                       []uint32 // their numbers in the whole file, by their number here
+	opcodes                     []uint64 // by standard opcode, from 1 on: how many operands it has
+	files                       []uint32 // by number of a file in this table: its number in positions.files
 }
 
-// fileNumber returns the number of a file by its name.
+// fileNumber returns the number of a source file in positions.files, and adds the file if it is new; 0 if its name
+// cannot be kept.
 func (d *dwarfReader) fileNumber(dir, name string) uint32 {
 	if name == "" {
 		return 0
@@ -37,7 +38,7 @@ func (d *dwarfReader) fileNumber(dir, name string) uint32 {
 	name = path.Clean(join(dir, name))
 	n, ok := d.fileNumbers[name]
 	if !ok {
-		const entry = 64 // of the map
+		const entry = 64 // what an entry of the map takes, in bytes
 		if d.fileBytes+entry+len(name) > d.limits.Names {
 			return 0
 		}
@@ -140,7 +141,7 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// lineFiles5 reads the lists of DWARF 5, whose entries describe themselves. They count from 0.
+// lineFiles5 reads the lists of DWARF 5, each with a description of its entries' format in front. They count from 0.
 func (d *dwarfReader) lineFiles5(p *lineProgram, folder string, width uint64) {
 	var folders []string
 	left := maxFolders
@@ -204,7 +205,7 @@ type lineRow struct {
 	line int64
 }
 
-// readLines runs a program and takes its rows (DWARF 5, 6.2.5).
+// readLines runs a program and keeps the rows that it makes (DWARF 5, 6.2.5).
 func (d *dwarfReader) readLines(p *lineProgram) {
 	rows := d.sequence[:0]
 	defer func() { d.sequence = rows[:0] }()
@@ -216,7 +217,7 @@ func (d *dwarfReader) readLines(p *lineProgram) {
 		if file < uint64(len(p.files)) {
 			row.file = p.files[file]
 		}
-		// Of those at the same address the last one counts; those of the same line are one.
+		// Of rows at the same address the last one counts; a row of the same line as the one before adds nothing.
 		switch n := len(rows); {
 		case n > 0 && rows[n-1].addr == row.addr:
 			rows[n-1] = row
@@ -267,8 +268,8 @@ func (d *dwarfReader) readLines(p *lineProgram) {
 	}
 }
 
-// takeRows takes a sequence of rows, in order, that ends before an address. Those of code that the linker has left
-// out begin at 0 or somewhere else where there is no code.
+// takeRows keeps a sequence of rows in order of their addresses, which ends before the address end. The sequence of a
+// function that the linker has left out begins at 0, or somewhere else without code, and is dropped.
 func (d *dwarfReader) takeRows(rows []lineRow, end uint64) {
 	d.late(maxSegments + 8*len(rows))
 	if len(rows) == 0 || rows[0].addr < d.out.base || end <= rows[0].addr || end-d.out.base > 1<<32-1 || !d.isCode(elf.SHN_LORESERVE, rows[0].addr) {
@@ -295,7 +296,7 @@ func (d *dwarfReader) takeRows(rows []lineRow, end uint64) {
 			o.rows = binary.AppendVarint(o.rows, r.line-before.line)
 			before = r
 		}
-		// What ends a piece of less rows.
+		// A distance beyond every address ends the piece, for one that has less than pieceRows rows.
 		o.rows = binary.AppendUvarint(o.rows, 1<<40)
 	}
 }

@@ -2,13 +2,13 @@ package symbols
 
 import "debug/elf"
 
-// relocations say what the dynamic linker writes where.
+// relocations say which values the dynamic linker writes to which addresses.
 type relocations struct {
 	f     *elfFile
-	parts []place // where they are in the file; addr is how many bytes there are
+	parts []place // where they are in the file; here addr is their size in bytes
 }
 
-// relative returns the relocations of the dynamic section, none if there are none.
+// relative returns the relocations that DT_RELA of the dynamic section leads to, if there are any.
 func (f *elfFile) relative() (*relocations, error) {
 	r := &relocations{f: f}
 	if f.class != elf.ELFCLASS64 {
@@ -63,7 +63,11 @@ func (f *elfFile) dynamic() (map[elf.DynTag]uint64, error) {
 // of each relocation, until it returns false.
 func (r *relocations) each(visit func(at, info, addend uint64) bool) error {
 	const width = 24
-	buf := make([]byte, chunk/width*width)
+	largest := uint64(0)
+	for _, p := range r.parts {
+		largest = max(largest, p.addr)
+	}
+	buf := make([]byte, min(chunk, largest)/width*width)
 	for _, p := range r.parts {
 		size := p.addr / width * width
 		for off := uint64(0); off < size; off += uint64(len(buf)) {
@@ -81,7 +85,7 @@ func (r *relocations) each(visit func(at, info, addend uint64) bool) error {
 	return nil
 }
 
-// eachAddress is each for the relocations that put the address of something of this file somewhere.
+// eachAddress is each for the relative relocations only: those whose value is an address in this file.
 func (r *relocations) eachAddress(visit func(at, value uint64) bool) error {
 	var kind uint32
 	switch r.f.machine {

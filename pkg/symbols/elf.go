@@ -34,7 +34,7 @@ type reader struct {
 	left *int64 // bytes that may still be read; shared by all readers of one request
 }
 
-// expired returns an error when the time is up.
+// expired returns an error once the context has ended.
 func (r *reader) expired() error {
 	if r.ctx.Err() != nil {
 		return fmt.Errorf("%w: reading takes too long", ErrTooLarge)
@@ -42,7 +42,7 @@ func (r *reader) expired() error {
 	return nil
 }
 
-// at fills b with what is at off.
+// at fills b with the bytes at off.
 func (r *reader) at(b []byte, off uint64) error {
 	if err := r.expired(); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (r *reader) at(b []byte, off uint64) error {
 	return nil
 }
 
-// elfFile is an ELF file's headers.
+// elfFile is an ELF file: its headers, and the reader for the rest.
 type elfFile struct {
 	*reader
 	order    binary.ByteOrder
@@ -197,7 +197,7 @@ func (f *elfFile) readSections(off uint64, count16, entry, names uint16) error {
 	}
 	zero := f.section(first)
 	count, nameSection := uint64(count16), uint32(names)
-	if count == 0 { // too many for the header
+	if count == 0 { // more than the header can count: the first section header has the number
 		count = zero.size
 	}
 	if nameSection == uint32(elf.SHN_XINDEX) {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// fetch gets the debug files of those that have no symbol table.
+// fetch is the goroutine that gets the debug files of files without a symbol table, until ctx ends.
 func (s *Store) fetch(ctx context.Context) {
 	defer s.stopped.Done()
 	for {
@@ -43,6 +43,7 @@ func (s *Store) fetch(ctx context.Context) {
 // errNotWanted says that a file was forgotten before its debug file came.
 var errNotWanted = errors.New("nobody asks any more")
 
+// fetchTable gets the debug file that old wants and returns a table that has the symbols of both.
 func (s *Store) fetchTable(ctx context.Context, old *Table) (t *Table, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -61,7 +62,7 @@ func (s *Store) fetchTable(ctx context.Context, old *Table) (t *Table, err error
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
 	t, err = old.withDebugFile(ctx, f, st.Size(), s.reading())
-	if t = t.within(s.options.Bytes); t != nil && t.Bytes() > s.options.Bytes {
+	if t = t.within(s.room()); t != nil && t.Bytes() > s.room() {
 		return nil, ErrTooLarge
 	}
 	return t, err

@@ -7,7 +7,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 )
 
-// place is where something is in a file, and which address that has.
+// place is where something is in a file, and its ELF virtual address.
 type place struct{ offset, addr uint64 }
 
 // findGo returns where the function table of a Go program begins and how many bytes it has at most.
@@ -21,13 +21,14 @@ func (f *elfFile) findGo() (at place, size uint64, ok bool, err error) {
 		}
 	}
 	if len(f.sections) > 0 && f.sectionNamed(".go.buildinfo") == nil {
-		// llvm-strip mixes up the names of the sections of older Go programs: their build ID stays where it is.
+		// llvm-strip mixes up the section names of older Go programs, but leaves their Go build ID: without that it
+		// is no Go program.
 		info, err := buildid.Read(f.r, f.size)
 		if err != nil || info.Go == "" {
 			return place{}, 0, false, err
 		}
 	}
-	// It is in data that is not code, but for old linkers.
+	// First the segments without code: only old linkers put the table into one with code.
 	for _, code := range []bool{false, true} {
 		for _, s := range f.loads() {
 			if s.flags&elf.PF_X != 0 != code {
@@ -43,7 +44,7 @@ func (f *elfFile) findGo() (at place, size uint64, ok bool, err error) {
 
 // scanGo returns where in a segment there is what looks like the header of a function table.
 func (f *elfFile) scanGo(s segment) (uint64, bool, error) {
-	// Bytes 1 to 5 of the table in little-endian order; big-endian machines are not looked for.
+	// Bytes 1 to 5 of a table in little-endian order. Tables of big-endian machines are not found.
 	pattern := []byte{0xff, 0xff, 0xff, 0, 0}
 	buf := make([]byte, chunk+goHeaderSize)
 	for off := uint64(0); off < s.fileSize; off += chunk {
@@ -69,8 +70,8 @@ func (f *elfFile) scanGo(s segment) (uint64, bool, error) {
 
 // goModule is what is needed of runtime.firstmoduledata, 0 where it is not known.
 type goModule struct {
-	text uint64 // where the code begins that functions are relative to
-	data uint64 // where the trees of inlined calls are relative to (go:func.*)
+	text uint64 // the address of the code, to which the functions' starts are relative
+	data uint64 // the address of go:func.*, to which the offsets of the trees of inlined calls are relative
 }
 
 // inlined returns where in the file the trees of inlined calls are, and how many bytes they have at most.
@@ -170,7 +171,8 @@ func (f *elfFile) findModule(table uint64, h goHeader) (goModule, error) {
 	return goModule{}, nil
 }
 
-// module reads the structure. See type moduledata in src/runtime/symtab.go of each release of Go.
+// module reads the structure from its first words, if they can be those of the program with this table. See type
+// moduledata in src/runtime/symtab.go of each release of Go.
 func (f *elfFile) module(words []uint64, table uint64, h goHeader) (m goModule, ok bool) {
 	const (
 		funcNames = 1

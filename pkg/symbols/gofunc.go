@@ -19,8 +19,8 @@ const (
 // errGoFunc says that there is nothing of a function that can be read.
 var errGoFunc = errors.New("a function that contradicts itself")
 
-// load returns the table with the functions at more addresses. Those that make no sense are left without a name. An
-// error is one of reading, and ErrTooLarge where they are too many.
+// load returns a table that has the functions at addrs, too. Functions that make no sense get no name. An error comes
+// from reading, or is ErrTooLarge where the functions are too many.
 func (t *goTable) load(f *reader, addrs []uint64, inlined bool, limits Limits) (*goTable, error) {
 	var wanted []uint32
 	for _, addr := range addrs {
@@ -41,7 +41,7 @@ func (t *goTable) loadAll(f *reader, inlined bool, limits Limits) (*goTable, err
 		wanted[i] = uint32(i)
 	}
 	all := *f
-	if size := t.end - t.offset; size <= uint64(limits.Names) { // a hundred thousand times a dozen reads
+	if size := t.end - t.offset; size <= uint64(limits.Names) { // one large read in place of a dozen for each of a hundred thousand functions
 		b := make([]byte, size)
 		if err := f.at(b, t.offset); err != nil {
 			return nil, err
@@ -51,7 +51,7 @@ func (t *goTable) loadAll(f *reader, inlined bool, limits Limits) (*goTable, err
 	return t.loadFunctions(&all, wanted, inlined, limits)
 }
 
-// inMemory is a file a part of which has been read.
+// inMemory is a file of which the part from offset at on is in memory.
 type inMemory struct {
 	io.ReaderAt
 	at   int64
@@ -111,7 +111,7 @@ type goReader struct {
 	*reader
 	*goPlace
 	inlined bool              // names of inlined functions are wanted
-	paths   map[uint64]string // by where they are
+	paths   map[uint64]string // by their offset in fileNames
 	names   map[uint32]string
 	buf     []byte
 }
@@ -277,7 +277,8 @@ func (r *goReader) readFiles(f *goFunc, unit uint32) error {
 	return nil
 }
 
-// readCalls reads the inlined calls of a function. They are not in .gopclntab.
+// readCalls reads the tree of a function's inlined calls, which is at r.calls and not in .gopclntab. size is that of
+// the function's code, in bytes.
 func (r *goReader) readCalls(f *goFunc, tree, size uint32) error {
 	entry, nameAt, callAt := 16, 4, 8
 	if r.version == go118 {
@@ -302,7 +303,7 @@ func (r *goReader) readCalls(f *goFunc, tree, size uint32) error {
 		if err != nil {
 			return err
 		}
-		if !ok || c.at >= size { // it is something else
+		if !ok || c.at >= size { // this is no tree: noCalls stays
 			return nil
 		}
 		calls = append(calls, c)
@@ -311,7 +312,8 @@ func (r *goReader) readCalls(f *goFunc, tree, size uint32) error {
 	return nil
 }
 
-// isName tells whether a name begins there, and returns it if those of inlined functions are wanted.
+// isName tells whether a name begins at off, right after the end of another one. It sets name if names of inlined
+// functions are wanted.
 func (r *goReader) isName(off uint32, name *string) (bool, error) {
 	text, known := r.names[off]
 	if !known {

@@ -102,7 +102,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// What is not a function, not defined here, or not in the code has no say.
+// A symbol that is not a function, not defined here, or not in the code gives no name.
 func TestWhatCounts(t *testing.T) {
 	e := new(testELF).code(".text", 0x1000, make([]byte, 0x1000)).add(testSection{name: ".data", kind: elf.SHT_PROGBITS, flags: elf.SHF_ALLOC | elf.SHF_WRITE, addr: 0x3000, data: make([]byte, 16)})
 	symbol := func(name string, kind elf.SymType, bind elf.SymBind, section uint16, addr, size uint64) testSymbol {

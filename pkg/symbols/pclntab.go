@@ -12,8 +12,9 @@ import (
 // goTable is the functions of a Go program: what runtime.Callers and debug/gosym read (golang.org/s/go12symtab and
 // src/runtime/symtab.go of each release), without what only the garbage collector and the unwinder use.
 //
-// Programs have a hundred thousand functions, of which some hundreds are ever asked for. So where they begin is kept
-// of all, and names, files and lines of those alone that were (see load). A goTable does not change.
+// Programs have a hundred thousand functions, of which some hundreds are ever asked for. So the table has the starts
+// of all functions, and names, files and lines only of those that were asked for (see load). A goTable does not
+// change.
 type goTable struct {
 	goPlace
 	text   uint64   // the address that starts are relative to
@@ -26,18 +27,18 @@ type goTable struct {
 type goPlace struct {
 	goHeader
 	offset, end uint64
-	text        uint64 // where the code begins that functions are relative to, 0 if the header tells
+	text        uint64 // the address that starts are relative to, as findModule has found it; 0 if the header has to tell
 	// Where the trees of inlined calls are, and how many bytes they have at most; 0 if that is not known.
 	calls, callsSize uint64
 }
 
-// goFunc is a function. A nil one has nothing that can be read.
+// goFunc is a function. nil stands for one that cannot be read.
 type goFunc struct {
 	name                string
 	file, line, inlined goPairs
-	files               map[int32]string // by the numbers of the table file
+	files               map[int32]string // by the values of the table file
 	calls               []goCall         // inlined ones
-	noCalls             bool             // they are not known
+	noCalls             bool             // inlined calls are not known
 }
 
 // goCall is a call that was inlined.
@@ -55,7 +56,8 @@ const (
 	go120
 )
 
-// goHeader is where the parts of a table are, from its start.
+// goHeader is the header of a table. Its last five fields are the offsets of the table's parts from the table's
+// start.
 type goHeader struct {
 	version                                     goVersion
 	endian                                      binary.ByteOrder
@@ -114,7 +116,7 @@ func parseGoHeader(b []byte) (h goHeader, ok bool) {
 	return h, false
 }
 
-// goHeaderSize is enough for each header.
+// goHeaderSize is the size of the largest header, in bytes.
 const goHeaderSize = 8 + 8*8
 
 // readGo reads where the functions of a Go program begin, nil if the file is none.
@@ -129,7 +131,7 @@ func (f *elfFile) readGo(limits Limits) (*goTable, error) {
 	}
 	h, ok := parseGoHeader(b)
 	if !ok {
-		return nil, nil // an older one, or one that is yet to come
+		return nil, nil // the layout of an older release of Go, or of a future one
 	}
 	if h.program >= size {
 		return nil, fmt.Errorf("%w: .gopclntab ends before its functions begin", ErrMalformed)
@@ -184,12 +186,12 @@ func (t *goTable) readStarts(f *elfFile) error {
 		if i == 0 {
 			switch t.text = t.goPlace.text; {
 			case t.version == go116:
-				t.text = at // they are addresses
+				t.text = at // starts are addresses in this layout
 			case t.text == 0:
 				t.text = t.textStart
 			}
 			if t.text == 0 {
-				return nil // without it nothing is where it seems to be
+				return nil // without the base no address can be told
 			}
 		}
 		if t.version == go116 {
@@ -204,8 +206,9 @@ func (t *goTable) readStarts(f *elfFile) error {
 	return nil
 }
 
-// goPairs is a table of values by address, from a function's start: pairs of differences, as the Go toolchain writes
-// them, and where decoding can begin. A look-up decodes resumeSteps pairs at most, however long the table is.
+// goPairs is a table of values by address, counted from a function's start. b has pairs of differences, of value and
+// of address, as the Go toolchain writes them; resume has the places where decoding can begin. So a look-up decodes
+// resumeSteps pairs at most, however long the table is.
 type goPairs struct {
 	b      []byte
 	resume []goResume // after each resumeSteps pairs, but for the start
@@ -226,8 +229,8 @@ const (
 // goStart is the state before the first pair.
 var goStart = goResume{value: -1}
 
-// goValues calls each with the values of a table: what holds for all up to the address end. It returns how many bytes
-// the table has, and false where it does not end.
+// goValues calls each for the pairs of a table from a state on, until it returns false: now.value holds for addresses
+// below now.pc. It returns how many bytes of the table it has read, and false if the table has no end.
 func goValues(b []byte, quantum uint32, from goResume, each func(now goResume) bool) (int, bool) {
 	now := from
 	rest := b[from.at:]
@@ -286,7 +289,7 @@ func (t *goTable) value(p *goPairs, pc uint32) int32 {
 			return false
 		}
 		steps++
-		return steps < resumeSteps // more are only where addresses fall
+		return steps < resumeSteps // the value is found by then, unless the table is damaged and addresses fall
 	})
 	return found
 }
@@ -350,8 +353,8 @@ func (t *goTable) covers(addr uint64) bool {
 	return addr >= t.text && addr-t.text < uint64(t.start[len(t.start)-1])
 }
 
-// coversAll tells whether all code of a file is that of its Go functions. Behind the last of them a section may have
-// less than a function's alignment.
+// coversAll tells whether all code of a file is that of its Go functions. After the last function a section may have
+// padding, up to alignment.
 func (t *goTable) coversAll(f *elfFile) bool {
 	const alignment = 64
 	code := false

@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// Bounds of a perf map. Past them the oldest pieces of code are dropped: they may lose their names, and no address
-// keeps the name of what was there before.
+// Bounds of a perf map. Past them the oldest pieces of code are dropped: dropped code may lose its name, but no
+// address keeps the name of code that was there before.
 const (
 	maxPerfEntries = 512 << 10
 	maxPerfNames   = 32 << 20
@@ -24,8 +24,8 @@ const (
 // "START SIZE name" for each piece of code, in hexadecimal, with the addresses of the process. Of pieces
 // that overlap, the last one counts: the others are gone.
 //
-// old is nil, or what was read before: then what was added since is read. Its last line may not be
-// complete yet.
+// old is nil, or the Table of an earlier call: then only what was added since is read. The file's last line may not
+// be complete yet: it is left to the next call.
 func ReadPerfMap(ctx context.Context, r io.ReaderAt, size int64, old *Table, limits Limits) (*Table, error) {
 	m := perfMap{limits: limits}
 	from := int64(0)
@@ -61,7 +61,7 @@ type perfEntry struct {
 	name, size uint32 // in text
 }
 
-// take begins with what a table has.
+// take adds the pieces that a table has.
 func (m *perfMap) take(t *Table) {
 	for i := range t.layers {
 		l := &t.layers[i]
@@ -87,8 +87,8 @@ func (m *perfMap) add(start, size uint64, name []byte) {
 	m.text = append(m.text, name...)
 }
 
-// makeRoom drops the pieces that later ones have replaced, and then the oldest, until there are no more than so many
-// and bytes of their names.
+// makeRoom drops the pieces that later ones have replaced, and then the oldest, until there are no more than entries
+// of them, with text bytes of names.
 func (m *perfMap) makeRoom(entries, text int) {
 	spans, _ := m.flatten()
 	there := make([]bool, len(m.entries))
@@ -115,7 +115,7 @@ func (m *perfMap) makeRoom(entries, text int) {
 	m.entries, m.text = kept, names
 }
 
-// read reads lines, and returns where the first one begins that is not complete.
+// read takes the lines from the offset from on, and returns the offset of the first line that is not complete.
 func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (int64, error) {
 	left := m.limits.Read
 	in := &reader{ctx: ctx, r: r, size: size, left: &left}
@@ -143,7 +143,7 @@ func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (in
 	return from, nil
 }
 
-// line reads "7f2a1c000000 1a0 LazyCompile:~work /app/main.js:12". Who does not pad writes 0x in front.
+// line reads "7f2a1c000000 1a0 LazyCompile:~work /app/main.js:12". Some compilers write 0x in front of the numbers.
 func (m *perfMap) line(b []byte) {
 	first, rest, _ := bytes.Cut(b, []byte(" "))
 	second, name, ok := bytes.Cut(rest, []byte(" "))
@@ -160,9 +160,11 @@ func (m *perfMap) line(b []byte) {
 	}
 }
 
-// flatten returns what is left of the pieces after those that came later, by address, and their names.
+// flatten returns the spans that pieces still name where later ones have not replaced them, by address, and a
+// function for the names.
 func (m *perfMap) flatten() (spans []span, name func(symbol int) []byte) {
-	// At each place where one begins or ends, the newest that is open counts.
+	// From each address where a piece begins or ends up to the next one, the newest piece that is open gives the
+	// name.
 	type edge struct {
 		at    uint64
 		entry int

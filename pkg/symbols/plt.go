@@ -20,8 +20,8 @@ type stub struct {
 	slot       uint64
 }
 
-// addStubs names the stubs through which a file calls functions of others. What a stub does is read from
-// its code, as linkers lay them out in many ways; whose address is in its slot, from the relocations.
+// addStubs names the stubs through which a file calls functions of others. The code of a stub tells its slot, as
+// linkers lay stubs out in many ways; the relocations tell which function's address is in the slot.
 func (t *Table) addStubs(f *elfFile) error {
 	if f.class != elf.ELFCLASS64 || f.machine != elf.EM_X86_64 && f.machine != elf.EM_AARCH64 {
 		return nil
@@ -127,7 +127,8 @@ func stubsARM(code []byte, addr uint64) []stub {
 	return stubs
 }
 
-// slotNames returns the names of what the relocations put into the slots of the stubs.
+// slotNames returns, by slot, the names of the functions whose addresses the relocations put into the slots of the
+// stubs.
 func (t *Table) slotNames(f *elfFile, stubs []stub) (map[uint64]string, error) {
 	wanted := make(map[uint64]bool, len(stubs))
 	for _, s := range stubs {
@@ -137,7 +138,7 @@ func (t *Table) slotNames(f *elfFile, stubs []stub) (map[uint64]string, error) {
 	if f.machine == elf.EM_AARCH64 {
 		jump, data, indirect = uint32(elf.R_AARCH64_JUMP_SLOT), uint32(elf.R_AARCH64_GLOB_DAT), uint32(elf.R_AARCH64_IRELATIVE)
 	}
-	slots := map[uint64]uint32{} // to the symbol's number
+	slots := map[uint64]uint32{} // by slot: the symbol's number in .dynsym
 	names := map[uint64]string{}
 	for i := range f.sections {
 		s := &f.sections[i]
@@ -168,8 +169,8 @@ func (t *Table) slotNames(f *elfFile, stubs []stub) (map[uint64]string, error) {
 	return names, f.addSlotNames(names, slots, table, &f.sections[table.link])
 }
 
-// addSlotNames adds the names of symbols in slots, whose numbers are those in a table. Both the table and its strings are
-// read in the order in which they are in the file, so that each part of them is read once.
+// addSlotNames adds the names of the symbols in slots, which are given by their numbers in a table. Both the table
+// and its strings are read in the order in which they are in the file, so that each part of them is read once.
 func (f *elfFile) addSlotNames(names map[uint64]string, slots map[uint64]uint32, table, strings *section) error {
 	type named struct {
 		slot         uint64
@@ -188,7 +189,7 @@ func (f *elfFile) addSlotNames(names map[uint64]string, slots map[uint64]uint32,
 		if err != nil {
 			return err
 		}
-		if b == nil { // nor are those after it there
+		if b == nil { // past the end of the table, as are all after it
 			all = all[:i]
 			break
 		}

@@ -11,9 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// manyStubs is a library with n stubs. The symbols that they call are in .dynsym in another order, and their names are in
+func manyStubs(n int) []byte { return stubELF(n).bytes() }
+
+// stubELF is a library with n stubs. The symbols that they call are in .dynsym in another order, and their names are in
 // still another one.
-func manyStubs(n int) []byte {
+func stubELF(n int) *testELF {
 	le := binary.LittleEndian
 	random := rand.New(rand.NewPCG(1, 2))
 	const stubs, slots = 0x100000, 0x800000
@@ -41,7 +43,7 @@ func manyStubs(n int) []byte {
 	e.add(testSection{name: ".dynstr", kind: elf.SHT_STRTAB, flags: elf.SHF_ALLOC, data: text})
 	e.code(".plt", stubs, code)
 	e.sections[len(e.sections)-1].entry = 16
-	return e.add(testSection{name: ".rela.plt", kind: elf.SHT_RELA, flags: elf.SHF_ALLOC, data: rela, entry: 24}).bytes()
+	return e.add(testSection{name: ".rela.plt", kind: elf.SHT_RELA, flags: elf.SHF_ALLOC, data: rela, entry: 24})
 }
 
 // Naming the stubs reads each part of a library once.
@@ -71,4 +73,35 @@ func TestStubsTooLarge(t *testing.T) {
 	require.Equal(t, "own", got.Name)
 	_, state := table.Lookup(0x100000)
 	require.Equal(t, Outside, state)
+}
+
+// Stubs that contradict themselves do not cost a library its own names.
+func TestStubsMalformed(t *testing.T) {
+	for name, damage := range map[string]func(e *testELF){
+		"code":        func(e *testELF) { e.named(".plt").size = 4 << 20 },
+		"relocations": func(e *testELF) { e.named(".rela.plt").offset = 1 << 40 },
+		"symbols":     func(e *testELF) { e.named(".dynsym").offset = 1 << 40 },
+		"names":       func(e *testELF) { e.named(".dynstr").offset = 1 << 40 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := stubELF(100)
+			damage(e)
+			content := e.bytes()
+			table, err := ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), Reading{Limits: DefaultLimits()})
+			require.NoError(t, err)
+			got, _ := table.Lookup(0x1000)
+			require.Equal(t, "own", got.Name)
+			_, state := table.Lookup(0x100000)
+			require.Equal(t, Outside, state)
+		})
+	}
+}
+
+func (e *testELF) named(name string) *testSection {
+	for i := range e.sections {
+		if e.sections[i].name == name {
+			return &e.sections[i]
+		}
+	}
+	panic("no section " + name)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"runtime"
 	"slices"
@@ -12,25 +13,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// run is the goroutine that reads the requested files, within the bound of burst and slowdown, until ctx ends.
 func (s *Store) run(ctx context.Context) {
 	defer s.stopped.Done()
 	var w waiting
-	defer func() { // what is still waiting
+	defer func() { // finish what is still waiting, so that Wait returns and Release is called
 		w.take(s.queue, maxQueue+maxWaiting)
 		for _, e := range w.entries {
 			s.finish(e, nil, context.Canceled, 0)
 		}
 	}()
-	// What counts is the time of the CPU, which is this thread's: on a busy machine and with slow disks reading takes
-	// longer without costing more.
+	// The bound is on CPU time, not on elapsed time: on a busy machine and with slow disks reading takes longer
+	// without costing more. The kernel counts CPU time by thread, so the goroutine stays on one.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	credit, last := burst, time.Now()
+	forget := time.NewTicker(forgetEvery)
+	defer forget.Stop()
 	for {
+		select { // the ticker, even while there is always something to read
+		case now := <-forget.C:
+			s.forgetOld(now)
+		default:
+		}
 		if len(w.entries) == 0 {
 			select {
 			case <-ctx.Done():
 				return
+			case now := <-forget.C:
+				s.forgetOld(now)
+				continue
 			case e := <-s.queue:
 				w.entries = append(w.entries, e)
 			}
@@ -77,9 +89,9 @@ func (w *waiting) take(queue <-chan *entry, bound int) {
 	}
 }
 
-// next removes and returns the entry to read: three times the one that is asked for most, measured by what reading it
-// may take, then the oldest one. So what most frames wait for is named first, a small program does not wait for all of
-// the large ones that were there before it, and nothing keeps a file waiting for ever. Under Store.mu.
+// next removes and returns the entry to read: three times in a row the most urgent one, then the oldest one. So what
+// most frames wait for is named first, a small program does not wait for all of the large ones that were there before
+// it, and nothing keeps a file waiting for ever. Under Store.mu.
 func (w *waiting) next() *entry {
 	at := 0
 	if w.turn++; w.turn%4 != 0 {
@@ -95,9 +107,9 @@ func (w *waiting) next() *entry {
 	return e
 }
 
-// urgency is by how many look-ups a file is asked for, by the bytes that it may take to read. Under Store.mu.
+// urgency is how many look-ups wait for a file, divided by how many bytes reading it may take. Under Store.mu.
 func (e *entry) urgency() float64 {
-	const least = 1 << 20 // what opening it takes, in bytes
+	const least = 1 << 20 // what opening it costs, expressed in bytes
 	size := int64(least)
 	if e.table == nil || e.table.golang == nil {
 		size += max(e.id.Size, 0)
@@ -105,7 +117,7 @@ func (e *entry) urgency() float64 {
 	return float64(e.asked+1) / float64(size)
 }
 
-// threadTime is how long the thread has used a CPU.
+// threadTime is the CPU time of this thread.
 func threadTime() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil {
@@ -114,23 +126,28 @@ func threadTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// retryFunctions is when functions are asked for again of a file that could not be read any more.
+// retryFunctions is for how long no more functions are read from a file after a read of it has failed.
 const retryFunctions = 30 * time.Second
 
-// finish takes over what reading has led to.
+// finish stores the result of reading an entry's file, and wakes those that wait for it.
 func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
 	if e.request.Release != nil {
 		e.request.Release()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	path := e.request.Path
 	e.request, e.queued, e.read = Request{}, false, time.Now()
+	e.began = e.read.Add(-took)
 	if e.retry = (time.Time{}); err != nil {
-		e.retry = e.read.Add(retryFunctions)
+		e.retry, e.why = e.read.Add(retryFunctions), stateOf(err)
+		if e.why != NoSymbols {
+			s.stats.Last = fmt.Errorf("%q: %w", path, err)
+		}
 	}
 	s.stats.Read++
 	s.stats.Reading += took
-	if t = t.within(s.options.Bytes); t != nil && t.Bytes() > s.options.Bytes {
+	if t = t.within(s.room()); t != nil && t.Bytes() > s.room() {
 		t, err = nil, fmt.Errorf("%w: a table of %d bytes", ErrTooLarge, t.Bytes())
 	}
 	size := int64(entryBytes)
@@ -138,7 +155,7 @@ func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
 	case err == nil:
 		e.state = Named
 		size += t.Bytes()
-	case e.table != nil: // what was read before stays
+	case e.table != nil: // the table of an earlier read stays
 		t, err, size = e.table, e.err, e.size
 	default:
 		e.state = stateOf(err)
@@ -154,7 +171,7 @@ func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
 		select {
 		case s.fetches <- e:
 			e.fetched = true
-		default: // too much to do
+		default: // the queue is full: do without
 		}
 	}
 	s.makeRoom()
@@ -171,12 +188,14 @@ func stateOf(err error) State {
 		return TooLarge
 	case errors.Is(err, ErrMalformed):
 		return Malformed
+	case errors.Is(err, errChanged), errors.Is(err, fs.ErrNotExist):
+		return Gone
 	default:
 		return Unreadable
 	}
 }
 
-// read reads a file. What goes wrong at it, goes wrong for this file only.
+// read reads a file. A panic becomes an error for this file only.
 func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -186,7 +205,7 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
 	s.mu.Lock()
-	r, old, wanted := &e.request, e.table, e.wanted // nobody else changes the first two before finish
+	r, old, wanted := &e.request, e.table, e.wanted // only this goroutine changes request and table before finish
 	e.wanted = nil
 	s.mu.Unlock()
 	f, err := r.Open()
@@ -199,7 +218,7 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 		return nil, fmt.Errorf("looking at %s: %w", r.Path, err)
 	}
 	id := IdentifyStat(&st)
-	if st.Nlink == 0 { // deleting it has changed that
+	if st.Nlink == 0 { // the file was deleted, which has changed its ctime
 		id.CtimeNS = r.ID.CtimeNS
 	}
 	size := id.Size
@@ -218,7 +237,7 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 		if t, err = readTable(ctx, f, id.Size, s.reading(), find); err != nil {
 			return nil, err
 		}
-		s.mu.Lock() // what has been asked for meanwhile
+		s.mu.Lock() // take in addresses that were asked for meanwhile
 		late := e.wanted
 		e.wanted = nil
 		s.mu.Unlock()

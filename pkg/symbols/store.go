@@ -22,8 +22,9 @@ type Options struct {
 	// Lines asks for lines (and with Inlined for inlined functions) of .debug_info, which costs time and
 	// memory. Those of Go programs are there without it.
 	Lines bool
-	// Fetch gets the debug file of a build ID from elsewhere: debuginfod.Client.Fetch. It is called in a goroutine of its
-	// own, one after the other, for files that have no symbol table, and may take its time. nil: nothing is fetched.
+	// Fetch gets the debug file of a build ID from elsewhere: debuginfod.Client.Fetch. It is called for files that
+	// have no symbol table, for one after the other, in a goroutine that does nothing else, so it may take its time.
+	// nil: nothing is fetched.
 	Fetch func(ctx context.Context, buildID string) (*os.File, error)
 	// HostRoot is the folder where the host's debug files are looked for; "" means /.
 	HostRoot string
@@ -38,13 +39,13 @@ type Request struct {
 	Path string
 	// Open opens the file. The Store closes it.
 	Open func() (*os.File, error)
-	// Address is one that will be looked up, so that what is there is read at once. 0 is fine.
+	// Address is one that will be looked up: the function there is read together with the file. 0 is fine.
 	Address uint64
 	// Root opens the root folder of the process that has mapped the file (O_PATH is enough), for debug files
 	// there, which are looked for if the file is from the same mount. The Store closes it. nil: there is none.
 	Root func() (*os.File, error)
-	// Release is called exactly once, from any goroutine, when Open and Root will not be called any more,
-	// also where the request was superfluous. nil is fine.
+	// Release is called exactly once, from any goroutine, when Open and Root will not be called any more, also if the
+	// file is not read because of this request. nil is fine.
 	Release func()
 }
 
@@ -52,6 +53,8 @@ type Request struct {
 const (
 	defaultBytes   = 64 << 20
 	defaultTimeout = 10 * time.Second
+	defaultKeep    = 10 * time.Minute
+	forgetEvery    = time.Minute
 	maxQueue       = 1024
 	maxWaiting     = 256 // how many queued files are compared when the next one to read is chosen
 	maxWanted      = 4096
@@ -59,8 +62,8 @@ const (
 	stopTimeout    = 2 * time.Second
 )
 
-// The goroutine may read for burst at once. Then it earns a second for every slowdown seconds, so that
-// whoever makes files without pause gets a quarter of one CPU at most.
+// The goroutine that reads may use burst of CPU time at once. It earns a second of CPU time in every slowdown
+// seconds, so that somebody who makes files without pause makes it take a quarter of one CPU at most.
 const (
 	burst    = 4 * time.Second
 	slowdown = 4
@@ -78,6 +81,7 @@ type Store struct {
 	entries map[FileID]*entry
 	recent  *list.List // of *entry, the one that was used last in front
 	bytes   int64
+	keep    time.Duration // see KeepFor
 	stats   Stats
 	closed  bool
 
@@ -96,7 +100,10 @@ type Stats struct {
 	Failed          [numStates]int64 // files that were read and have no table, by State
 	Reading         time.Duration
 	Fetched         uint64 // debug files that Options.Fetch has found
-	NotFetched      uint64 // that it has not, or that were of no use
+	NotFetched      uint64 // debug files that it has not found, or that were of no use
+	// Last says why the last file could not be read of those that could not; nil if there are none. Files without symbols
+	// do not count.
+	Last error
 }
 
 // addresses are ELF virtual addresses of a file.
@@ -112,11 +119,14 @@ type entry struct {
 	request Request
 	done    chan struct{} // closed when it is no longer pending
 	queued  bool          // to be read, or to be read again
-	wanted  addresses     // that were asked for and whose functions are not known
-	asked   int           // how often it was asked for since it is in the queue
-	retry   time.Time     // no function more is read before, as that has failed
+	wanted  addresses     // addresses that were asked for and whose functions are not known
+	asked   int           // how often it was asked for since it was queued
+	retry   time.Time     // after a read that has failed: nothing more is read from the file before
+	why     State         // why that read has failed
 	fetched bool          // its debug file is being fetched
 	read    time.Time     // when it was read the last time
+	began   time.Time     // when the last read began
+	used    time.Time     // when it was asked for the last time
 	recent  *list.Element
 }
 
@@ -133,7 +143,7 @@ func NewStore(o Options) *Store {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{
-		options: o, entries: map[FileID]*entry{}, recent: list.New(),
+		options: o, entries: map[FileID]*entry{}, recent: list.New(), keep: defaultKeep,
 		queue: make(chan *entry, maxQueue), fetches: make(chan *entry, maxQueue), stop: stop,
 	}
 	s.vdso, _ = readVDSO(ctx, Reading{Limits: o.Limits})
@@ -146,8 +156,8 @@ func NewStore(o Options) *Store {
 	return s
 }
 
-// Close stops the Store and waits for its goroutines, up to two seconds: a file system can take its
-// time. After it, Lookup knows what it knew.
+// Close stops the Store and waits for its goroutines, up to two seconds: a file system can take its time. Afterwards
+// Lookup answers from what is known already.
 func (s *Store) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -194,7 +204,7 @@ func (s *Store) want(id FileID, addr uint64) State {
 	case e == nil:
 		return Unknown
 	case !e.retry.IsZero() && time.Now().Before(e.retry):
-		return Unreadable
+		return e.why
 	}
 	e.want(addr)
 	if e.queued {
@@ -207,7 +217,7 @@ func (s *Store) want(id FileID, addr uint64) State {
 func (e *entry) want(addr uint64) {
 	e.asked++
 	if len(e.wanted) >= maxWanted {
-		return // those that are still unknown then will be asked for again
+		return // the next look-up asks again for those that are still unknown
 	}
 	if e.wanted == nil {
 		e.wanted = addresses{}
@@ -230,8 +240,8 @@ func (s *Store) LookupOffset(id FileID, offset uint64) (Symbol, uint64, State) {
 	return symbol, addr, state
 }
 
-// table returns what is known of a file, and whether more is about to be. Where it is about to be read, the address is
-// one of those that it is read for.
+// table returns what is known of a file. more says that it is about to be read, or its debug file to be fetched. If
+// the file has no table yet and is about to be read, addr is noted as wanted.
 func (s *Store) table(id FileID, addr uint64) (t *Table, state State, more bool) {
 	if id == VDSO {
 		if s.vdso == nil {
@@ -245,7 +255,7 @@ func (s *Store) table(id FileID, addr uint64) (t *Table, state State, more bool)
 	if e == nil {
 		return nil, Unknown, false
 	}
-	s.recent.MoveToFront(e.recent)
+	s.use(e)
 	if e.table == nil && e.queued {
 		e.want(addr)
 	}
@@ -262,8 +272,8 @@ func (s *Store) Err(id FileID) error {
 	return nil
 }
 
-// Request asks for a file to be read, unless that was done. It returns what is known: Pending where it
-// is read now, Busy where it is not as too many are waiting, Named where there is a table.
+// Request asks for a file to be read, unless that was done. It returns Named where there is a table, Pending where
+// the file is being read or waits for that, Busy where too many others wait, or why there is no table.
 //
 // For a perf map, which grows, a Request reads what was added, unless the last time was a moment ago.
 func (s *Store) Request(r Request) State {
@@ -274,9 +284,10 @@ func (s *Store) Request(r Request) State {
 	return state
 }
 
-// again is how old what is known of a perf map may be.
+// again is how long after a read a perf map is not read again.
 const again = time.Second
 
+// request is Request without Release. taken says that the Store keeps r, and calls Release itself.
 func (s *Store) request(r Request) (state State, taken bool) {
 	if r.ID == VDSO {
 		_, state, _ := s.table(VDSO, 0)
@@ -286,7 +297,7 @@ func (s *Store) request(r Request) (state State, taken bool) {
 	defer s.mu.Unlock()
 	e := s.entries[r.ID]
 	if e != nil {
-		s.recent.MoveToFront(e.recent)
+		s.use(e)
 		if e.queued {
 			if r.Address != 0 {
 				e.want(r.Address)
@@ -318,12 +329,20 @@ func (s *Store) request(r Request) (state State, taken bool) {
 		return Busy, false
 	}
 	if isNew {
-		e.recent = s.recent.PushFront(e)
+		e.recent, e.used = s.recent.PushFront(e), time.Now()
 		s.entries[r.ID] = e
 		s.bytes += e.size
 		s.makeRoom()
 	}
 	return Pending, true
+}
+
+// ReadSince tells whether the last read of a file began after t, so that all that the file had at t was read.
+func (s *Store) ReadSince(id FileID, t time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[id]
+	return e != nil && e.began.After(t)
 }
 
 // Wait waits until none of the files is pending or the context ends, and returns whether none is.
@@ -358,19 +377,4 @@ func (s *Store) Stats() Stats {
 	stats := s.stats
 	stats.Files, stats.Bytes = int64(len(s.entries)), s.bytes
 	return stats
-}
-
-// makeRoom forgets files that were not used for the longest time. Those that are pending stay. Under s.mu.
-func (s *Store) makeRoom() {
-	for el := s.recent.Back(); el != nil && s.bytes > s.options.Bytes; {
-		e := el.Value.(*entry)
-		el = el.Prev()
-		if e.queued {
-			continue
-		}
-		s.recent.Remove(e.recent)
-		delete(s.entries, e.id)
-		s.bytes -= e.size
-		s.stats.Forgotten++
-	}
 }

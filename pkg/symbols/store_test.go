@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"bytes"
 	"context"
 	"debug/elf"
 	"encoding/binary"
@@ -38,7 +39,7 @@ func newStore(t *testing.T, o Options) *Store {
 	return s
 }
 
-// states asks and waits, and returns what a look-up says then.
+// stateAfter requests a file, waits for it, and returns what a look-up says then.
 func stateAfter(t *testing.T, s *Store, r Request) State {
 	t.Helper()
 	s.Request(r)
@@ -69,8 +70,8 @@ func TestStoreReasons(t *testing.T) {
 	}{
 		"named":      {onDisk(t, example().bytes()), Named, ""},
 		"no symbols": {onDisk(t, bare.bytes()), NoSymbols, ""},
-		"gone":       {gone, Unreadable, "file does not exist"},
-		"changed":    {changed, Unreadable, "not the one that was mapped"},
+		"gone":       {gone, Gone, "file does not exist"},
+		"changed":    {changed, Gone, "not the one that was mapped"},
 		"text":       {onDisk(t, []byte("#!/bin/sh\nexec something\n")), NotELF, "not an ELF file"},
 		"cut":        {bad, Malformed, "contradicts itself"},
 		"panics":     {panics, Malformed, "a reader that is wrong"},
@@ -84,6 +85,10 @@ func TestStoreReasons(t *testing.T) {
 			require.Equal(t, c.want, stateAfter(t, s, c.request))
 			if c.err != "" {
 				require.ErrorContains(t, s.Err(c.request.ID), c.err)
+			}
+			if c.err != "" {
+				require.ErrorContains(t, s.Stats().Last, c.err)
+				require.ErrorContains(t, s.Stats().Last, c.request.Path)
 			}
 			require.Equal(t, c.want, stateAfter(t, s, c.request), "the second time")
 			require.Equal(t, 1, opened)
@@ -119,8 +124,14 @@ func TestStoreBytes(t *testing.T) {
 		sum += e.size
 	}
 	require.Equal(t, sum, stats.Bytes)
-	// One that alone is larger is not kept, which is known then.
+	// A table that alone is larger than the bound is not kept, and a look-up says so.
 	s = newStore(t, Options{Bytes: 2000, Limits: small})
+	require.Equal(t, TooLarge, stateAfter(t, s, first))
+	// Nor is a table that fits alone, but not together with its entry.
+	content := manyNames(0)
+	table, err := ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), Reading{Limits: small})
+	require.NoError(t, err)
+	s = newStore(t, Options{Bytes: table.Bytes(), Limits: small})
 	require.Equal(t, TooLarge, stateAfter(t, s, first))
 }
 
@@ -169,7 +180,7 @@ func TestStoreClose(t *testing.T) {
 	require.Equal(t, Busy, s.Request(Request{ID: FileID{Inode: 3}}))
 }
 
-// Thousands of processes of a few files are one look at each.
+// Each file is read once, however many processes have it.
 func TestStoreShortLived(t *testing.T) {
 	s := newStore(t, Options{Limits: small})
 	r := onDisk(t, example().bytes())
@@ -267,9 +278,9 @@ func TestStoreGoFunctions(t *testing.T) {
 	require.Less(t, 10*stats.Bytes, all.Bytes(), "most functions are not held")
 	fail = true
 	_, state := ask(50)
-	require.Equal(t, Unreadable, state, "it has gone meanwhile")
+	require.Equal(t, Gone, state, "meanwhile")
 	_, state = ask(51)
-	require.Equal(t, Unreadable, state)
+	require.Equal(t, Gone, state)
 	require.Equal(t, 21, opened, "it is not tried again at once")
 	_, state = ask(100)
 	require.Equal(t, Named, state, "what was read stays")
@@ -283,9 +294,8 @@ func TestStoreLinesTooLarge(t *testing.T) {
 	with, err := readBytes(content)
 	require.NoError(t, err)
 	require.NotNil(t, with.lines)
-	for bytes, want := range map[int64]string{with.Bytes() + entryBytes: "/src/main.c", with.Bytes() - 1: ""} {
+	for bytes, want := range map[int64]string{with.Bytes() + entryBytes: "/src/main.c", with.Bytes() + entryBytes - 1: ""} {
 		s := newStore(t, Options{Bytes: bytes, Limits: small, Lines: true})
-		// What a file's entry takes goes into the bound as well: see what is read before it is forgotten.
 		e := &entry{id: FileID{Inode: 1}, queued: true, done: make(chan struct{})}
 		s.finish(e, with, nil, 0)
 		require.Equal(t, Named, e.state)

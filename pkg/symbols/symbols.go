@@ -1,7 +1,7 @@
 // Package symbols turns an address in a file into the name of the function that is there, with its
 // file and line where they are known, and says why where it cannot.
 //
-// It knows files and addresses only. Which file a process has mapped where is package procmap's.
+// It knows files and addresses only. Which file a process has mapped where, package procmap finds out.
 //
 // # Addresses
 //
@@ -34,9 +34,8 @@ type FileID struct {
 	Size       int64
 	// MtimeNS and CtimeNS are nanoseconds since 1970.
 	MtimeNS, CtimeNS int64
-	// Process is for the perf map of a process, which grows: its Size and times are 0, and this is
-	// something that tells the process from others that have had its number, as the time when it
-	// started. 0 for all other files.
+	// Process is set for the perf map of a process only: a number that tells the process from others with the same
+	// PID, made for example from its start time. A perf map grows, so its Size and times are 0 here.
 	Process uint64
 }
 
@@ -115,13 +114,15 @@ const (
 	Pending
 	// Named says that there is a name.
 	Named
-	// Outside says that the file has symbols, but none covers the address. Programs without their symbol
-	// table that still export some functions are most of that.
+	// Outside says that the file has symbols, but none covers the address. Mostly these are programs without their
+	// symbol table that still export some functions.
 	Outside
 	// NoSymbols says that the file was read and has no symbols at all.
 	NoSymbols
 	// Unreadable says that the file could not be opened or read.
 	Unreadable
+	// Gone says that the file is not there any more, or is another one by now.
+	Gone
 	// NotELF says that the file is not of the kind that has symbols.
 	NotELF
 	// TooLarge says that the symbols do not fit in the Limits.
@@ -133,7 +134,7 @@ const (
 	numStates
 )
 
-var stateNames = [numStates]string{"not read yet", "being read", "named", "outside any symbol", "no symbols", "unreadable", "not ELF", "too large", "malformed", "too much to read"}
+var stateNames = [numStates]string{"not read yet", "being read", "named", "outside any symbol", "no symbols", "unreadable", "gone", "not ELF", "too large", "malformed", "too much to read"}
 
 // String returns a short name in plain words.
 func (s State) String() string {
@@ -143,7 +144,7 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Final reports whether asking again gives the same answer for as long as the Store keeps it.
+// Final reports whether asking again gives the same answer for as long as the Store keeps the file.
 func (s State) Final() bool { return s != Unknown && s != Pending && s != Busy }
 
 // Limits bound what is read of one file.

@@ -14,7 +14,7 @@ type symbol struct {
 	rank       uint8  // of several that start at the same address, the lowest counts
 }
 
-// The lower half of a rank.
+// The parts of a rank.
 const (
 	rankGlobal = iota
 	rankWeak
@@ -27,9 +27,9 @@ const chunk = 256 << 10
 
 // readSymbols returns the symbols of functions in a section of that type, sorted by address.
 //
-// What counts: functions, and untyped symbols with a size, that are defined in a section with code. A
-// function without a size, as those written in assembly are, covers all up to the next symbol of its
-// section, if the table is one that has all symbols (sized).
+// What counts: functions, and untyped symbols with a size, that are defined in a section with code. A function
+// without a size, as those written in assembly are, covers all up to the next symbol of its section, if the table is
+// .symtab: .dynsym does not have all symbols.
 func (f *elfFile) readSymbols(table *section, limits Limits) ([]symbol, error) {
 	size := uint64(24)
 	if f.class == elf.ELFCLASS32 {
@@ -39,7 +39,7 @@ func (f *elfFile) readSymbols(table *section, limits Limits) ([]symbol, error) {
 		return nil, fmt.Errorf("%w: symbols of %d bytes", ErrMalformed, table.entry)
 	}
 	var found []symbol
-	var others []uint64 // where something starts that is no function
+	var others []uint64 // addresses in code where a symbol starts that is no function
 	unsized := false
 	buf := make([]byte, min(chunk, table.size)/size*size)
 	for off := uint64(0); off < table.size/size*size; off += uint64(len(buf)) {
@@ -121,9 +121,9 @@ func (f *elfFile) isCode(index elf.SectionIndex, addr uint64) bool {
 // maxUnsized is how much a function without a size may cover. Functions in assembly are short.
 const maxUnsized = 64 << 10
 
-// sizeSymbols gives the functions that have no size all up to the next symbol or the end of their
-// section. found is sorted by address. It goes through each list once, from the back, where what comes next is known:
-// a file may have millions of functions without a size at one address. The error is that the time is up.
+// sizeSymbols gives the functions that have no size all up to the next symbol or the end of their section. found is
+// sorted by address. It goes through each list once, from the back, where what comes next is known: a file may have
+// millions of functions without a size at one address. The only error is that the time is up.
 func (f *elfFile) sizeSymbols(found []symbol, others []uint64) error {
 	slices.Sort(others)
 	var code []*section
@@ -151,7 +151,7 @@ func (f *elfFile) sizeSymbols(found []symbol, others []uint64) error {
 			code = code[:n-1]
 		}
 		if s.size != 0 || len(code) == 0 {
-			continue // without sections nothing
+			continue // without a section its end is not known
 		}
 		c := code[len(code)-1]
 		if end := min(c.end(), next); s.addr-c.addr < c.size && end > s.addr && end-s.addr <= maxUnsized {

@@ -18,11 +18,11 @@ type Table struct {
 	loads   []load
 	golang  *goTable   // nil if the file is not written in Go; counts before layers
 	layers  []layer    // the first that covers an address names it
-	lines   *positions // nil if they are not known or not wanted; of layers
+	lines   *positions // source positions of the code in layers; nil if they are not known or not wanted
 	inlined bool       // Symbol.Callers are wanted
-	// wanted is the build ID of a file whose debug file was not found.
+	// wanted is the file's build ID if its debug file was not found and may be fetched, else "".
 	wanted string
-	// read is how much of a perf map is in it.
+	// read is up to which offset a perf map was read into the table.
 	read int64
 }
 
@@ -89,7 +89,7 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o Reading, finder
 	if t.golang, err = f.readGo(o.Limits); err != nil {
 		return nil, err
 	}
-	if t.golang != nil && t.golang.coversAll(f) { // another hundred thousand symbols tell nothing else
+	if t.golang != nil && t.golang.coversAll(f) { // .symtab would name the same functions again
 		return t, nil
 	}
 	if err := t.addTable(f, elf.SHT_SYMTAB, SourceSymtab, o.Limits); err != nil {
@@ -105,8 +105,8 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o Reading, finder
 			return nil, err
 		}
 	}
-	// Too much to read for the stubs, or too late for them: they are without a name, and nothing else is.
-	if err := t.addStubs(f); err != nil && !errors.Is(err, ErrTooLarge) {
+	// Stubs that are malformed, too large or come when the time is up cost only the names of stubs.
+	if err := t.addStubs(f); err != nil && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrMalformed) {
 		return nil, err
 	}
 	t.addLines(f, o)
@@ -173,7 +173,7 @@ func (t *Table) withDebugFile(ctx context.Context, r io.ReaderAt, size int64, o 
 	return more, nil
 }
 
-// optional takes a file beside the one that was asked for as not there if it is damaged.
+// optional drops the error of a damaged debug file or .gnu_debugdata: it counts as not there.
 func optional(err error) error {
 	if errors.Is(err, ErrMalformed) {
 		return nil
@@ -181,7 +181,7 @@ func optional(err error) error {
 	return err
 }
 
-// addTable adds the table of that kind, if there is one.
+// addTable adds the symbol table in the section of that kind, if there is one, for addresses that have no name yet.
 func (t *Table) addTable(f *elfFile, kind elf.SectionType, source Source, limits Limits) error {
 	var strings *section
 	table := f.sectionOf(kind)
@@ -238,7 +238,7 @@ func (t *Table) Lookup(addr uint64) (Symbol, State) {
 	return Symbol{}, Outside
 }
 
-// missing returns the symbols whose first and last byte has no name yet, in place.
+// missing drops, in place, the symbols whose first and last byte both have a name already, and returns the others.
 func (t *Table) missing(symbols []symbol) []symbol {
 	return slices.DeleteFunc(symbols, func(s symbol) bool {
 		return s.size > 0 && t.covers(s.addr) && t.covers(s.addr+s.size-1)
@@ -265,7 +265,7 @@ func (t *Table) Bytes() int64 {
 	return n
 }
 
-// within returns the table without its lines, if those make it larger than a number of bytes. t may be nil.
+// within returns the table without its lines if it is larger than bytes with them. t may be nil.
 func (t *Table) within(bytes int64) *Table {
 	if t == nil || t.lines == nil || t.Bytes() <= bytes {
 		return t

@@ -16,17 +16,18 @@ import (
 const (
 	// silence is after how long without a word the program is taken for hung.
 	silence = 30 * time.Second
-	// firstBackoff and maxBackoff are how long to wait before the program is started anew, twice as long each time, and
-	// steady is how long it must have run for the next time to be the first.
+	// The program is started anew after firstBackoff, and after twice as long each time, up to maxBackoff. A run
+	// longer than steady makes it firstBackoff again.
 	firstBackoff = 500 * time.Millisecond
 	maxBackoff   = time.Minute
 	steady       = time.Minute
-	// queued is how many batches wait for a subscriber, each of a quarter of a second, and queuedBytes what they may take
-	// together, by estimate, but for a single one.
+	// queued is how many batches can wait for a subscriber, each of up to a second. queuedBytes is what they may take
+	// together, in bytes of memory by estimate; a batch that waits alone may take more.
 	queued      = 16
 	queuedBytes = 64 << 20
-	// flushRate is how many batches a second the program may write, which makes four: it works on what may be hostile. After
-	// a time in which nobody has read them, many come at once.
+	// flushRate is how many batches a second the program may write. It writes up to four: more is a sign that what it
+	// reads has taken it over. flushBurst is how many may come at once, as they do after a time in which nobody has
+	// read them.
 	flushRate  = 20
 	flushBurst = 4096
 )
@@ -37,7 +38,7 @@ type Log interface {
 	Debugf(format string, args ...any)
 }
 
-// Broker shares one run of the program among all subscribers. It runs while there are any.
+// Broker shares one run of the program among all subscribers. The program runs while there are any.
 type Broker struct {
 	path func() (string, error)
 	log  Log
@@ -46,7 +47,8 @@ type Broker struct {
 	silence, firstBackoff, endTime time.Duration
 	flushBurst                     int
 
-	// avoid are processes whose files did not answer, and hung programs that cannot be ended: for the goroutine of supervise.
+	// avoid are processes whose files did not answer; hung are programs that cannot be ended. Only the goroutine of
+	// supervise uses them.
 	avoid avoid
 	hung  []*process
 
@@ -67,7 +69,7 @@ func New(log Log) *Broker {
 	}
 }
 
-// Batch is what was met in a quarter of a second.
+// Batch is what was met in a second, or in less where it has processes or files that were not met before.
 type Batch struct {
 	Samples []wire.Sample
 	// Hz is how many samples a second were taken of each CPU.
@@ -91,7 +93,7 @@ type Totals struct {
 	StartTime time.Duration
 }
 
-// Subscription is one subscriber's.
+// Subscription is what a subscriber gets from Subscribe.
 type Subscription struct {
 	// C delivers batches until Close.
 	C <-chan Batch
@@ -99,9 +101,9 @@ type Subscription struct {
 	b        *Broker
 	c        chan Batch
 	settings Settings
-	first    chan error // the first run's fate
+	first    chan error // takes nil once the program has said that it can work here, or why there are no samples
 	leaving  bool       // under b.mu: it wants no more than what is on its way
-	sizes    []int      // under b.mu: of the batches in c, the latest last; of some that were read, too
+	sizes    []int      // under b.mu: the bytes of the batches in c, the latest last; those of batches that were read may stand before
 
 	mu      sync.Mutex
 	overrun uint64
@@ -114,8 +116,8 @@ func (s *Subscription) Overrun() uint64 {
 	return s.overrun
 }
 
-// Subscribe has samples delivered. It returns when it is known whether the program can work on this machine: an error that says what is
-// missing if not. The caller closes the subscription.
+// Subscribe has samples delivered from now on. It waits until it is known whether the program can work on this
+// machine; if it cannot, the error says what is missing. The caller closes the subscription.
 func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -123,7 +125,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	c := make(chan Batch, queued)
 	sub := &Subscription{C: c, c: c, b: b, settings: s, first: make(chan error, 1)}
 	b.mu.Lock()
-	// Nobody uses the present run any more: wait until it has ended, then start another.
+	// A run that nobody uses any more is about to end: wait for that, then start another.
 	for b.running != nil && b.users() == 0 {
 		running := b.running
 		b.mu.Unlock()
@@ -162,7 +164,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 			return nil, err
 		}
 	case <-ctx.Done():
-		sub.leave() // nothing of it is wanted: the program ends meanwhile
+		sub.leave() // unlike Close it does not wait for the program: no sample is wanted
 		return nil, ctx.Err()
 	}
 	return sub, nil
@@ -178,8 +180,8 @@ func (s *Subscription) leave() {
 	}
 }
 
-// Close ends the subscription. The last one to go ends the program, and waits for that: all that it has taken is then in C, which
-// is not closed.
+// Close ends the subscription. The last one to be closed ends the program and waits until it has ended: what the
+// program had taken is then in C, as far as C had room. C is not closed.
 func (s *Subscription) Close() {
 	b := s.b
 	b.mu.Lock()
@@ -266,8 +268,8 @@ func (b *Broker) supervise(path string, running chan struct{}) {
 	}
 }
 
-// ended ends the supervisor's part where nobody wants samples, or nobody can have any: with an error, which those that wait
-// for the first run get.
+// ended tells whether the supervisor is done: nobody wants samples, or fatal says why nobody can have any. If so it
+// resets what belongs to the supervisor, and subscribers that still wait for the first run get fatal.
 func (b *Broker) ended(fatal error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -312,9 +314,9 @@ func (b *Broker) tell(err error) {
 
 // ending is how a run of the program ended.
 type ending struct {
-	asked  bool      // nobody wants it any more, or with other settings
-	fatal  error     // there is no point in another
-	reason string    // otherwise
+	asked  bool      // it was asked to: nobody wants samples, or the settings have changed
+	fatal  error     // why another run would be of no use
+	reason string    // why it ended, if neither of the two
 	last   time.Time // when it last delivered
 }
 
@@ -330,7 +332,7 @@ type run struct {
 	last    time.Time
 }
 
-// once runs the program until it ends or has to.
+// once runs the program until it ends or has to be ended.
 func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 	if b.hung = slices.DeleteFunc(b.hung, (*process).gone); len(b.hung) >= maxHung {
 		err := fmt.Errorf("whole stacks are not taken any more: %d unwinders wait for file systems that do not answer, cannot be ended, and keep their memory in the kernel: mount | grep -e fuse -e nfs lists such, and those that answer again, or are unmounted with umount -f, let them end", len(b.hung))
@@ -424,14 +426,15 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			b.mu.Lock()
 			b.totals.Memory = memory
 			b.mu.Unlock()
+			silent := time.Since(heard) > b.silence
 			switch {
-			case time.Since(heard) > b.silence:
+			case blocked > b.silence, silent && blocked > b.silence/2:
+				why = fmt.Sprintf("reading the files of the process %d got nowhere for %v: their file system may not answer. Samples of that process are left out from now on", reading.pid, blocked.Round(b.silence/6))
+				b.avoid = b.avoid.with(reading.pid)
+			case silent:
 				why = fmt.Sprintf("it has been silent for %v", b.silence)
 			case stuck != 0 && time.Since(stuckSince) > b.silence:
 				why = fmt.Sprintf("it has worked for %v on one sample of the process %d", b.silence, stuck)
-			case blocked > b.silence:
-				why = fmt.Sprintf("reading the files of the process %d got nowhere for %v: their file system may not answer. Samples of that process are left out from now on", reading.pid, b.silence)
-				b.avoid = b.avoid.with(reading.pid)
 			case memory > memoryLimit:
 				why = fmt.Sprintf("it has taken %d MiB of memory, more than %d MiB", memory>>20, memoryLimit>>20)
 			default:
@@ -461,7 +464,7 @@ func (b *Broker) said() func(line string) {
 	}
 }
 
-// early turns the end of a program that has not even said that it can work here into one for good.
+// early makes an end fatal if the program has ended before it said that it can work here: to start it again would not help.
 func (b *Broker) early(e ending) ending {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -523,8 +526,8 @@ func (r *run) flush(f *wire.Flush) {
 	}
 }
 
-// deliver hands on a batch of some bytes, or tells that too much waits already. The caller holds b.mu, and nobody else writes
-// to c.
+// deliver puts a batch of size bytes into c, or returns false if too much waits there already. It never blocks: the
+// caller holds b.mu, and nobody else writes to c.
 func (s *Subscription) deliver(batch Batch, size int) bool {
 	waiting := len(s.c)
 	s.sizes = append(s.sizes[:0], s.sizes[max(0, len(s.sizes)-waiting):]...)
@@ -549,14 +552,15 @@ func (r *run) settle() {
 	t := &b.totals
 	t.Pending = 0
 	t.Sent, t.Taken = r.base.Sent+r.session, r.base.Taken+max(c[wire.CounterTaken], r.session)
-	// What it has dropped since it last said so has no reason.
+	// Samples that the program has dropped since its last message about that count as Crashed, too: the reason is not
+	// known.
 	known := t.Full + t.Failed + t.Idle - r.base.Full - r.base.Failed - r.base.Idle
 	if arrived := r.session + known; c[wire.CounterTaken] > arrived {
 		t.Crashed = r.base.Crashed + c[wire.CounterTaken] - arrived
 	}
 }
 
-// add adds the counters of a run to those of the runs before.
+// add adds the counters b of a run to those of the runs before it, a.
 func add(a, b wire.Stats) wire.Stats {
 	sum := wire.Stats{
 		Taken: a.Taken + b.Taken, Sent: a.Sent + b.Sent, Pending: b.Pending,

@@ -35,6 +35,7 @@ const (
 	playLanguage // as playGood
 	playMute     // says nothing, and does not end when it should
 	playBlocked  // waits for the files of a process, unless it is to leave them alone
+	playHeld     // the same, and says nothing meanwhile
 )
 
 func TestMain(m *testing.M) {
@@ -76,7 +77,8 @@ func play(role int) {
 		close(ended)
 	}()
 	stack := w.Stack([]uint32{w.Frame(&wire.Frame{Function: "main"}, 0)}, 0)
-	proc := w.Proc(wire.Proc{PID: 7})
+	slack, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	proc := w.Proc(wire.Proc{PID: 7, Start: uint64(slack)})
 	taken, blocked := uint64(0), false
 	send := func(n uint64) {
 		taken += n
@@ -94,10 +96,10 @@ func play(role int) {
 			set(wire.CounterPID, 4711)
 			w.Stats(&wire.Stats{Taken: taken, Sent: taken})
 			_ = w.Flush()
-		case playBlocked:
+		case playBlocked, playHeld:
 			if i := slices.Index(os.Args, "-leave-alone"); os.Args[i+1] != "" {
 				send(1)
-				continue
+				break
 			}
 			if !blocked {
 				blocked = true
@@ -107,6 +109,10 @@ func play(role int) {
 					set(wire.CounterReading, uint64(os.Getppid()))
 					select {}
 				}()
+			}
+			if role == playHeld {
+				<-ended
+				return
 			}
 			w.Stats(&wire.Stats{Taken: taken, Sent: taken})
 			_ = w.Flush()
@@ -215,6 +221,21 @@ func TestNothingIsLost(t *testing.T) {
 	assert.Zero(t, total.Crashed)
 }
 
+// The program's timers may be late; those of the process that starts it may not.
+func TestTimerSlack(t *testing.T) {
+	b, _ := newTestBroker()
+	s, err := b.Subscribe(t.Context(), ask(playGood))
+	require.NoError(t, err)
+	defer s.Close()
+	batch := <-s.C
+	assert.Equal(t, uint64(timerSlack), batch.Samples[0].Proc.Start)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	require.NoError(t, err)
+	assert.Less(t, own, int(timerSlack))
+}
+
 // A second subscriber shares the program, and a third can start it anew.
 func TestShared(t *testing.T) {
 	b, _ := newTestBroker()
@@ -267,7 +288,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Where it cannot work any more, those who have been told that it does can read so.
+// If the program cannot work any more, subscribers that were told that it can find that in the log.
 func TestRefusedLater(t *testing.T) {
 	b, l := newTestBroker()
 	one, err := b.Subscribe(t.Context(), ask(playGood))
@@ -291,13 +312,16 @@ func TestSubscribeGivesUp(t *testing.T) {
 		_, err := b.Subscribe(ctx, ask(playMute))
 		failed <- err
 	}()
-	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.running != nil }, time.Minute, time.Millisecond)
+	var running chan struct{}
+	require.Eventually(t, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		running = b.running
+		return running != nil
+	}, time.Minute, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-failed, context.Canceled)
-	b.mu.Lock()
-	running := b.running
-	b.mu.Unlock()
-	require.NotNil(t, running, "it ends meanwhile")
+	// It ends meanwhile, or has ended.
 	_, err := b.Subscribe(ctx, ask(playMute))
 	require.ErrorIs(t, err, context.Canceled)
 	<-running
@@ -452,16 +476,21 @@ func TestLog(t *testing.T) {
 	assert.LessOrEqual(t, len(l.part), maxLine)
 }
 
-// TestBlocked: a process whose files do not answer costs one restart, and is left alone afterwards.
+// TestBlocked: a process whose files do not answer costs one restart, and is left alone afterwards. On a machine with one CPU the
+// whole program waits for them.
 func TestBlocked(t *testing.T) {
-	b, l := newTestBroker()
-	b.silence = 300 * time.Millisecond
-	s, err := b.Subscribe(t.Context(), ask(playBlocked))
-	require.NoError(t, err)
-	for n := 0; n < 3; {
-		n += len((<-s.C).Samples)
+	for name, role := range map[string]int{"one goroutine waits": playBlocked, "all wait": playHeld} {
+		t.Run(name, func(t *testing.T) {
+			b, l := newTestBroker()
+			b.silence = 3 * time.Second // the program's start is in it
+			s, err := b.Subscribe(t.Context(), ask(role))
+			require.NoError(t, err)
+			for n := 0; n < 3; {
+				n += len((<-s.C).Samples)
+			}
+			s.Close()
+			require.EqualValues(t, 1, b.Totals().Restarts, l.String())
+			require.Contains(t, l.String(), fmt.Sprintf("reading the files of the process %d got nowhere", os.Getpid()))
+		})
 	}
-	s.Close()
-	require.EqualValues(t, 1, b.Totals().Restarts, l.String())
-	require.Contains(t, l.String(), fmt.Sprintf("reading the files of the process %d got nowhere", os.Getpid()))
 }

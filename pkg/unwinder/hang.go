@@ -12,15 +12,16 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// reading is what the program was seen to read, to tell where a file system keeps it waiting: a thread that gets no CPU time at all,
-// not even on a busy machine, waits.
+// reading is what was seen at the last look: the process whose files the program reads, and the CPU time of the
+// thread that reads them, in nanoseconds. A thread whose CPU time has not grown since waits for a file system: one
+// that could run would get a little even on a busy machine.
 type reading struct {
 	pid   uint64
 	cpu   uint64
 	since time.Time
 }
 
-// blocked says for how long the program has waited for the files of the process pid.
+// blocked says for how long the program has waited for the files of the process r.pid. c are the program's counters.
 func (r *reading) blocked(p *process, c [wire.CounterCount]uint64) time.Duration {
 	pid := c[wire.CounterReading]
 	cpu, ok := threadCPU(p.cmd.Process.Pid, c[wire.CounterReaderThread])
@@ -41,8 +42,8 @@ func threadCPU(pid int, thread uint64) (uint64, bool) {
 	return n, err == nil
 }
 
-// maxHung is how many programs may be there that cannot be ended: each keeps its memory in the kernel, and goes on taking
-// samples there.
+// maxHung is how many programs that cannot be ended are tolerated; at that number no other is started: each keeps its
+// memory in the kernel, where its eBPF programs go on taking samples.
 const maxHung = 3
 
 // gone tells whether the program has ended.

@@ -55,10 +55,10 @@ type Client struct {
 	http    http.Client
 
 	mu      sync.Mutex
-	missing map[string]time.Time // until when a build ID, or a server by its URL, is not asked
+	missing map[string]time.Time // by build ID: until when it is not asked for; by a server's URL: until when that is not asked
 }
 
-// maxMissing bounds what is remembered.
+// maxMissing bounds the entries of Client.missing.
 const maxMissing = 16 << 10
 
 // New returns a Client, or says what is wrong with the settings.
@@ -75,7 +75,7 @@ func New(o Options) (*Client, error) {
 	set((*int64)(&c.options.Retry), int64(time.Hour))
 	for i, text := range o.URLs {
 		u, err := url.Parse(text)
-		if err != nil { // which has the text, and with it a password
+		if err != nil { // not wrapped: it has the URL, in which a password may be
 			return nil, fmt.Errorf("debuginfod server %d of %d: want a URL like https://debuginfod.example.org", i+1, len(o.URLs))
 		}
 		if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -96,7 +96,7 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("debuginfod: looking for what is left in %s: %w", o.Dir, err)
 	}
-	for _, path := range left { // of an earlier process
+	for _, path := range left { // left by an earlier process
 		_ = os.Remove(path) // nothing depends on it
 	}
 	c.http = http.Client{Transport: o.HTTP, Timeout: c.options.Timeout}
@@ -120,7 +120,7 @@ func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
 	path := filepath.Join(c.options.Dir, id+suffix)
 	if f, err := os.Open(path); err == nil {
 		now := time.Now()
-		_ = os.Chtimes(path, now, now) // it is only the order in which files go
+		_ = os.Chtimes(path, now, now) // if it fails, the file only goes sooner
 		return f, nil
 	}
 	if c.isMissing(id) {
@@ -191,10 +191,11 @@ func (c *Client) get(ctx context.Context, server upstream, id, path string) (*os
 // upstream is one of the servers; name is what errors call it.
 type upstream struct{ url, name string }
 
-// withoutSecrets leaves out what may be one: user, password and query.
+// withoutSecrets returns a URL without what may be secret: user, password and query.
 func withoutSecrets(u *url.URL) string { return u.Scheme + "://" + u.Host + u.Path }
 
-// withoutURL takes the URL out of an error of the HTTP client, which puts it in front.
+// withoutURL returns an error of the HTTP client without the URL that the client puts in front, as that may hold
+// secrets.
 func withoutURL(err error) error {
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		return e.Err
@@ -202,7 +203,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// take writes an answer to f, checks it and gives it its name.
+// take writes an answer to f, checks it, and renames f to path.
 func (c *Client) take(f *os.File, body io.Reader, id, path string) error {
 	size, err := io.Copy(f, io.LimitReader(body, c.options.FileBytes+1))
 	if err != nil {
@@ -222,7 +223,7 @@ func (c *Client) take(f *os.File, body io.Reader, id, path string) error {
 	return os.Rename(f.Name(), path)
 }
 
-// makeRoom removes the files that were not used for the longest time until so many bytes fit.
+// makeRoom removes the files that were not used for the longest time until size more bytes fit into DirBytes.
 func (c *Client) makeRoom(size int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

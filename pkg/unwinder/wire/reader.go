@@ -23,7 +23,7 @@ type Reader struct {
 	started bool
 	buf     []byte
 	msg     []byte // what is left of the message
-	bad     string // what is wrong with it
+	bad     string // what is wrong with the message, "" if nothing is
 
 	texts    []string
 	textSize int
@@ -115,7 +115,8 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// ended is the error of a stream that ends within a message: nothing more than that it has ended.
+// ended makes io.EOF of the error of a stream that ends within a message, which is how a writer that was killed
+// leaves it.
 func ended(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return io.EOF
@@ -123,7 +124,8 @@ func ended(err error) error {
 	return err
 }
 
-// grow counts what a message of n bytes takes in memory, but for a stack's.
+// grow counts what a message of n bytes takes in memory. That of a stack is counted in message, where its depth is
+// known.
 func (r *Reader) grow(kind Kind, n int) {
 	switch kind {
 	case KindText:
@@ -135,6 +137,7 @@ func (r *Reader) grow(kind Kind, n int) {
 	}
 }
 
+// fail notes what is wrong with the message. The first fault counts.
 func (r *Reader) fail(what string) {
 	if r.bad == "" {
 		r.bad = what
@@ -161,6 +164,7 @@ func (r *Reader) num32() uint32 {
 	return uint32(n)
 }
 
+// bytes returns the next n bytes of the message, zeros if there are fewer. They are valid until the next message.
 func (r *Reader) bytes(n int) []byte {
 	if len(r.msg) < n {
 		r.fail("fewer bytes than it needs")
@@ -204,6 +208,7 @@ func add[T any](r *Reader, table *[]*T, limit int, v *T) {
 	*table = append(*table, v)
 }
 
+// text returns the text whose ID is read next.
 func (r *Reader) text() string {
 	switch id := r.num(); {
 	case id == 0:
@@ -216,6 +221,7 @@ func (r *Reader) text() string {
 	}
 }
 
+// message reads the fields of a message into the tables. done says that the message makes an Event.
 func (r *Reader) message(kind Kind) (_ Event, done bool) {
 	switch kind {
 	case KindHello:
@@ -357,6 +363,7 @@ func Clean(s string) string {
 	}, strings.ToValidUTF8(s, string(utf8.RuneError)))
 }
 
+// isHex tells whether s is empty or a lower-case hexadecimal number of at most 128 digits.
 func isHex(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {

@@ -210,8 +210,8 @@ type Ready struct {
 const (
 	CounterTaken        = iota // as Stats.Taken
 	CounterDropped             // as all dropped ones in Stats
-	CounterPID                 // whose sample it works on, 0 between samples
-	CounterReading             // whose files it reads, 0 in between
-	CounterReaderThread        // the thread that does so
+	CounterPID                 // the PID of the process whose sample it works on, 0 between samples
+	CounterReading             // the PID of the process whose files it reads, 0 in between
+	CounterReaderThread        // the ID of the thread that reads them
 	CounterCount
 )

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Writer writes messages into a buffer, and that to an io.Writer when it is large or with Flush. It assigns the
+// Writer writes messages into a buffer, and the buffer to an io.Writer when it is large or with Flush. It assigns the
 // IDs. It is for one goroutine. After an error it writes nothing more.
 type Writer struct {
 	w   io.Writer
@@ -29,9 +29,10 @@ func NewWriter(w io.Writer) *Writer {
 	return out
 }
 
-// flushSize is from when on a buffer is written.
+// flushSize is from how many bytes on the buffer is written.
 const flushSize = 64 << 10
 
+// send appends the message whose fields are in msg to the buffer.
 func (w *Writer) send(kind Kind) {
 	w.buf = binary.AppendUvarint(w.buf, uint64(len(w.msg)+1))
 	w.buf = append(w.buf, byte(kind))
@@ -57,7 +58,7 @@ func (w *Writer) Flush() error {
 
 func (w *Writer) num(n uint64) { w.msg = binary.AppendUvarint(w.msg, n) }
 
-// text returns a text's ID. What is longer than MaxText is cut.
+// text returns a text's ID, and writes the text if it is new. What is longer than MaxText is cut.
 func (w *Writer) text(s string) uint32 {
 	if s == "" {
 		return 0
@@ -71,14 +72,15 @@ func (w *Writer) text(s string) uint32 {
 	id := uint32(len(w.texts) + 1)
 	w.texts[s] = id
 	w.textSize += len(s)
-	// A text is written while another message is being put together.
+	// The message of the text goes into buf at once: msg may hold the first fields of another message.
 	w.buf = binary.AppendUvarint(w.buf, uint64(len(s)+1))
 	w.buf = append(w.buf, byte(KindText))
 	w.buf = append(w.buf, s...)
 	return id
 }
 
-// Fits tells whether a stack of n new frames, with a process and labels, has room.
+// Fits tells whether the tables have room for a stack of n new frames, with a process and labels. If not, Reset makes
+// room.
 func (w *Writer) Fits(n int) bool {
 	more := uint32(n) + 1
 	return len(w.texts)+2*n+2*MaxLabels+8 < MaxTexts && w.textSize+(2*n+2*MaxLabels+8)*MaxText < MaxTextSize &&
@@ -201,7 +203,7 @@ func (w *Writer) Sample(stack, proc uint32, s *Sample) {
 	w.send(KindSample)
 }
 
-// Stats ends a flush.
+// Stats writes the KindFlush that ends a flush, with the counters.
 func (w *Writer) Stats(s *Stats) {
 	for _, n := range []uint64{s.Taken, s.Sent, s.Pending, s.Full, s.Failed, s.Idle, s.KernelLost, s.NoProcess, s.KernelMemory} {
 		w.num(n)

@@ -1,0 +1,55 @@
+package symbols
+
+import "time"
+
+// room is how large a table can be, in bytes, to fit into Options.Bytes together with its entry.
+func (s *Store) room() int64 { return s.options.Bytes - entryBytes }
+
+// makeRoom forgets files that were not used for the longest time. Those that are pending stay. Under s.mu.
+func (s *Store) makeRoom() {
+	for el := s.recent.Back(); el != nil && s.bytes > s.options.Bytes; {
+		e := el.Value.(*entry)
+		el = el.Prev()
+		if !e.queued {
+			s.forget(e)
+		}
+	}
+}
+
+// use notes that a file is asked for. Under s.mu.
+func (s *Store) use(e *entry) {
+	s.recent.MoveToFront(e.recent)
+	e.used = time.Now()
+}
+
+// forget forgets a file that is not pending. Under s.mu.
+func (s *Store) forget(e *entry) {
+	s.recent.Remove(e.recent)
+	delete(s.entries, e.id)
+	s.bytes -= e.size
+	s.stats.Forgotten++
+}
+
+// KeepFor makes the Store keep what it knows of a file for at least that long after somebody has asked for it.
+// Without a call that is ten minutes; where room is short, files go sooner. Files do not stay longer because a
+// machine that compiles runs ever new programs, which nobody asks for again.
+func (s *Store) KeepFor(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keep = max(s.keep, d)
+}
+
+// forgetOld forgets files that nobody has asked for in a while.
+func (s *Store) forgetOld(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for el := s.recent.Back(); el != nil; {
+		e := el.Value.(*entry)
+		if el = el.Prev(); now.Sub(e.used) < s.keep {
+			return
+		}
+		if !e.queued && !e.fetched {
+			s.forget(e)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package symbols
+
+import (
+	"debug/elf"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// heap is how much memory is in use, in bytes.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what pools have kept
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// changing is a file that is another one each time.
+type changing struct {
+	path string
+	time time.Time
+}
+
+func (c *changing) next(t *testing.T, content []byte) Request {
+	t.Helper()
+	if content != nil {
+		require.NoError(t, os.WriteFile(c.path, content, 0o600))
+	}
+	c.time = c.time.Add(time.Second)
+	require.NoError(t, os.Chtimes(c.path, c.time, c.time))
+	f, err := os.Open(c.path)
+	require.NoError(t, err)
+	defer f.Close()
+	id, err := Identify(f)
+	require.NoError(t, err)
+	return Request{ID: id, Path: c.path, Open: func() (*os.File, error) { return os.Open(c.path) }}
+}
+
+// On a machine that compiles, programs come, are asked for and are gone: with names and without, in C and in Go, and some
+// are gone before they can be read. What is kept of them stays level and within the bound, and goes once nobody asks.
+func TestStoreMemory(t *testing.T) {
+	const bound = 2 << 20
+	s := newStore(t, Options{Bytes: bound})
+	dir := t.TempDir()
+	c, golang := &changing{path: filepath.Join(dir, "c")}, &changing{path: filepath.Join(dir, "go")}
+	exe, err := os.ReadFile(os.Args[0])
+	require.NoError(t, err)
+	golang.next(t, exe)
+	all := tableOf(t, os.Args[0], false)
+	starts := all.golang.start[:len(all.golang.start)-1]
+	const files, steps = 2400, 6
+	var levels []int64
+	before := heap()
+	for i := range files {
+		var symbols []testSymbol
+		for j := range i % 50 * 10 {
+			symbols = append(symbols, function(fmt.Sprintf("function%d_%d", i, j), 0x1000+uint64(j), 1))
+		}
+		content := new(testELF).code(".text", 0x1000, make([]byte, 0x1000)).symbols(".symtab", elf.SHT_SYMTAB, symbols...).bytes()
+		r := c.next(t, content)
+		switch i % 20 {
+		case 0:
+			r = golang.next(t, nil)
+			s.Request(r)
+			s.Wait(t.Context(), r.ID)
+			for j := range 20 {
+				s.Lookup(r.ID, all.golang.text+uint64(starts[(i+97*j)%len(starts)]))
+			}
+			s.Request(r) // the functions
+			s.Wait(t.Context(), r.ID)
+			golang.next(t, nil) // gone before more is asked for
+			s.Lookup(r.ID, all.golang.text+uint64(starts[i]))
+		case 1, 11:
+			c.next(t, content) // gone before it is read
+		}
+		s.Request(r)
+		s.Wait(t.Context(), r.ID)
+		s.Lookup(r.ID, 0x1000)
+		if (i+1)%(files/steps) == 0 {
+			levels = append(levels, heap()-before)
+		}
+	}
+	runtime.KeepAlive(all)
+	stats := s.Stats()
+	t.Log(levels, stats)
+	require.Positive(t, stats.Failed[Gone])
+	require.Positive(t, stats.Forgotten)
+	for _, level := range levels {
+		require.InDelta(t, stats.Bytes, level, bound/2, "what is kept is what is counted")
+	}
+	s.forgetOld(time.Now().Add(defaultKeep - time.Second))
+	require.Equal(t, stats.Files, s.Stats().Files)
+	s.KeepFor(2 * defaultKeep)
+	s.forgetOld(time.Now().Add(defaultKeep))
+	require.Equal(t, stats.Files, s.Stats().Files)
+	s.forgetOld(time.Now().Add(2 * defaultKeep))
+	require.Zero(t, s.Stats().Files)
+	require.Zero(t, s.Stats().Bytes)
+	require.Less(t, heap()-before, int64(bound/2))
+}

@@ -70,7 +70,7 @@ func TestGuideSecretReachesExporters(t *testing.T) {
 	require.Len(t, exporter.Headers, 1)
 	exporter, err = set.Exporter("backend")
 	require.NoError(t, err)
-	require.Equal(t, "put the token here", exporter.Auth.BearerToken)
+	require.EqualValues(t, "put the token here", exporter.Auth.BearerToken)
 }
 
 func TestGuideHelmValuesAreTheSame(t *testing.T) {

@@ -3,7 +3,7 @@
 //
 // Every rule says where it comes from: the repository and file of the receiver in which it can be
 // read. The rules are about what a receiver of those sources does with a request; package otlpcheck
-// has those of the protocol.
+// has those of the protocol. What a receiver that runs in the tests refuses needs no rule here.
 package backends
 
 import (

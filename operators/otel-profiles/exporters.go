@@ -39,7 +39,7 @@ type shared struct {
 
 func newExporters() *exporters { return &exporters{logged: map[string]bool{}} }
 
-// logOnce tells whether text has not been logged yet in this process.
+// logOnce returns true the first time that it is called with a text: then the caller logs it.
 func (e *exporters) logOnce(text string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -72,15 +72,15 @@ func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 	return s, nil
 }
 
-// How long to wait for the files and folders that an exporter needs. Who has typed the exporter's name wants
-// to know; a daemon goes on without.
+// How long to wait for the files and folders that an exporter needs. A user at a terminal wants to know what is wrong
+// with them; a daemon starts the gadget without them.
 const (
 	openWait       = 10 * time.Second
 	openWaitDaemon = 2 * time.Second
 )
 
-// open waits for the first attempt to open an exporter. A failure is an error, but in a daemon, where nobody would start the
-// gadget again once the exporter works: there it is logged, and the exporter goes on trying.
+// open waits for the first attempt to open an exporter. It returns an error if that fails. In a daemon, where nobody would
+// start the gadget again once the exporter works, it logs the failure instead, and the exporter goes on trying.
 func (i *instance) open(s *shared) error {
 	wait := openWait
 	if i.remote {

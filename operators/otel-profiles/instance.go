@@ -22,6 +22,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
@@ -43,8 +44,10 @@ type instance struct {
 	exporters []*shared
 	pipelines []*pipeline
 	maps      *stackMaps
-	names     *namer             // of all data sources
-	hosts     *hostproc.Resolver // nil until an exporter asks for it
+	names     *namer // of all data sources
+	// unreadFile says why the last file could not be read, once names is released
+	unreadFile error
+	hosts      *hostproc.Resolver // nil until an exporter asks for it
 
 	stop      chan struct{} // ends the flusher
 	stopped   chan struct{} // the flusher has ended
@@ -215,9 +218,11 @@ func (i *instance) abandon() {
 	i.releaseNames()
 }
 
-// releaseNames gives back what names stacks. No row is read any more.
+// releaseNames gives the namer back. The caller makes sure that no row is read any more.
 func (i *instance) releaseNames() {
 	if i.names != nil {
+		_, files := i.names.Stats()
+		i.unreadFile = files.Last
 		i.op.names.release(i.names)
 		i.names = nil
 	}
@@ -225,12 +230,13 @@ func (i *instance) releaseNames() {
 
 func (i *instance) flags() config.Flags {
 	if i.remote {
-		return config.Flags{}
+		return nil
 	}
-	return config.Flags{
-		Endpoint: i.values[ParamEndpoint], Insecure: i.values[ParamInsecure],
-		Headers: i.values[ParamHeaders], Compression: i.values[ParamCompression],
+	flags := config.Flags{}
+	for _, name := range localParams {
+		flags[name] = config.Secret(i.values[name])
 	}
+	return flags
 }
 
 func (i *instance) options(gadgetCtx operators.GadgetContext, ds datasource.DataSource, cfg config.Exporter) fieldmap.Options {
@@ -243,7 +249,7 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, ds datasource.Data
 		MapSpec: mapSpec(gadgetCtx),
 		Logger:  i.log,
 	}
-	// An operator that has the frames of stacks has their names as well: what follows all processes for them is not needed.
+	// Where another operator has the frames of stacks it has their names too: no namer, which follows all processes, is needed.
 	if len(ds.GetFieldsWithTag(fieldmap.StackTag)) == 0 {
 		if i.names == nil {
 			i.names = i.op.names.acquire()
@@ -300,7 +306,7 @@ func (i *instance) Close(operators.GadgetContext) error {
 			p.closed.Store(true)
 			change(theInstruments().dataSources, -1, attribute.String("exporter", p.exp.cfg.Name))
 		}
-		// Rows that came between the flush and the mark.
+		// Rows that came before their pipeline was marked as closed, and after the flush.
 		i.flush()
 		i.releaseNames()
 		var errs []error
@@ -312,7 +318,7 @@ func (i *instance) Close(operators.GadgetContext) error {
 			ctx, cancel := context.WithTimeout(context.Background(), exp.cfg.ShutdownTimeout)
 			err := i.op.exporters.stopUnused(ctx, exp)
 			cancel()
-			// What was dropped at the deadline the exporter has logged.
+			// The exporter itself has logged what it dropped at the deadline.
 			if err != nil && exp.Stats().Rows.Held > 0 {
 				errs = append(errs, err)
 			}
@@ -328,6 +334,13 @@ func (i *instance) Close(operators.GadgetContext) error {
 	return nil
 }
 
+// sweepInterval is how often the kernel's stacks are looked after and names that are missing are asked for, and ageInterval how often
+// what is known of the host's services ages.
+const (
+	sweepInterval = time.Second
+	ageInterval   = 10 * time.Second
+)
+
 // run flushes each pipeline at its interval. The first one is cut at a random moment, so that a fleet
 // that started together spreads its flushes over the whole interval, and keeps them there.
 func (i *instance) run() {
@@ -336,9 +349,13 @@ func (i *instance) run() {
 	for _, p := range i.pipelines {
 		p.next = now.Add(rand.N(p.interval) + 1)
 	}
-	sweep := time.NewTicker(time.Second)
+	every := sweepInterval
+	if i.names == nil {
+		every = ageInterval // whoever hands over stacks looks after them and their names
+	}
+	sweep := time.NewTicker(every)
 	defer sweep.Stop()
-	sweeps := 0
+	aged := now
 	for {
 		timer := time.NewTimer(time.Until(i.due()))
 		select {
@@ -349,7 +366,8 @@ func (i *instance) run() {
 			timer.Stop()
 			i.maps.due.Store(true)
 			i.ask()
-			if sweeps++; i.hosts != nil && sweeps%10 == 0 {
+			if i.hosts != nil && time.Since(aged) > ageInterval-sweepInterval/2 {
+				aged = time.Now()
 				i.hosts.Age()
 			}
 			continue
@@ -428,8 +446,16 @@ func (i *instance) summarize() {
 				p.exp.cfg.Name, st.Delivered, st.Held, st.Partial, st.DroppedTotal(), reasons(st.Dropped))
 		}
 		i.log.Infof("%s: data source %q: %d rows read, %d exported, %d not%s, %d without their stack; %s%s%s",
-			Name, p.ds.Name(), c.Read, c.Exported, c.droppedTotal(), reasons(c.Dropped), c.Fates[profile.NoStack], where, c.stacks(), c.frames())
+			Name, p.ds.Name(), c.Read, c.Exported, c.droppedTotal(), reasons(c.Dropped), c.Fates[profile.NoStack], where, c.stacks(), c.frames()+i.unread(c))
 	}
+}
+
+// unread says why the last file could not be read, if there are frames in such files.
+func (i *instance) unread(c Counts) string {
+	if i.unreadFile == nil || c.Frames[names.BadSymbols]+c.Frames[names.Overtaken] == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the last file that could not be read: %v", i.unreadFile)
 }
 
 // check warns about a run of which nothing has arrived, and keeps it as an error if somebody wants to know.

@@ -22,7 +22,7 @@ type instruments struct {
 	rowsRead, rowsDelivered     metric.Int64Counter
 	rowsDropped, rowsPartial    metric.Int64Counter
 	userFrames                  metric.Int64Counter
-	fates                       [len(profile.Fates{})]metric.Int64Counter // none for whole stacks
+	fates                       [len(profile.Fates{})]metric.Int64Counter // rows by the fate of their stack; nil for whole stacks
 	dataSources                 metric.Int64UpDownCounter
 	queueSize, queueCapacity    metric.Int64UpDownCounter
 	queueRequests, queueAge     metric.Int64UpDownCounter
@@ -114,7 +114,7 @@ func startReporter(running func() []*shared) *reporter {
 // stop does not wait: the reporter may be about to ask for the list that the caller has locked.
 func (r *reporter) stop() { close(r.quit) }
 
-// report adds what has changed since the last report. At the end, the queue is gone.
+// report adds what has changed since the last report. With end it is the last one: the queue then counts as empty.
 func (s *shared) report(end bool) {
 	s.reporting.Lock()
 	defer s.reporting.Unlock()

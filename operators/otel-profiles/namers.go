@@ -76,7 +76,7 @@ func (c Counts) frames() string {
 		switch {
 		case state == names.Named:
 			named += n
-		case state.HasFile():
+		case state.FileOnly():
 			files += n
 			why[true][state.String()] = n
 		default:

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -134,7 +135,7 @@ func (o *Operator) SendStored() {
 
 // startStored starts the exporters with a storage folder. It does not wait for any file.
 func (o *Operator) startStored() {
-	set := o.load(config.Flags{}, true)
+	set := o.load(nil, true)
 	for _, name := range set.Names() {
 		cfg, err := set.Exporter(name)
 		if err != nil || cfg.Queue.Storage == "" {
@@ -181,7 +182,7 @@ func (o *Operator) Init(*params.Params) error {
 	o.mu.Unlock()
 	tune.Observe()
 
-	set := o.load(config.Flags{}, false)
+	set := o.load(nil, false)
 	for _, err := range set.Problems() {
 		if o.exporters.logOnce(err.Error()) {
 			log.Errorf("%s: %v", Name, err)
@@ -302,7 +303,7 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 		return nil, err
 	}
 	if check := values[ParamCheck]; check != "" {
-		if inst.mustDeliver, err = strconv.ParseBool(check); err != nil {
+		if inst.mustDeliver, err = strconv.ParseBool(strings.TrimSpace(check)); err != nil {
 			return nil, fmt.Errorf("parameter %q: got %q, takes true or false", ParamCheck, check)
 		}
 	}
@@ -327,31 +328,24 @@ func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamVal
 			continue
 		}
 		for k, v := range out {
-			if strings.EqualFold(k, ParamInterval) && strings.EqualFold(k, name) && v == def {
-				// An image does not know how much a receiver can take.
-				if _, err := parseInterval(def, true); err != nil {
-					gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q by paramDefaults: ignored, an image may set 1s to 1h: %v", Name, k, err)
-					delete(out, k)
-				}
+			if !strings.EqualFold(k, name) || v != def {
 				continue
 			}
-			if strings.EqualFold(k, name) && v == def && !contains(imageParams, name) {
-				gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q to %q by paramDefaults: ignored, an image may only set %s",
-					Name, k, def, strings.Join(imageParams, " and "))
-				delete(out, k)
+			may := "an image may only set " + strings.Join(imageParams, " and ")
+			if slices.Contains(imageParams, k) {
+				_, err := parseInterval(def, true)
+				if k != ParamInterval || err == nil {
+					continue
+				}
+				// An image does not know how much a receiver can take.
+				may = fmt.Sprintf("an image may set 1s to 1h: %v", err)
 			}
+			gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q to %q by paramDefaults: ignored, %s; if it is yours as well, write it with a space at its end, --%s='… '",
+				Name, k, def, may, k)
+			delete(out, k)
 		}
 	}
 	return out
-}
-
-func contains(list []string, s string) bool {
-	for _, v := range list {
-		if strings.EqualFold(v, s) {
-			return true
-		}
-	}
-	return false
 }
 
 // Shutdown ends all gadgets that export, waits for them to close and for what they left to be delivered, and stops

@@ -230,6 +230,43 @@ func TestImageCannotChooseWhereToConnect(t *testing.T) {
 	require.Zero(t, evil.Stats().Requests)
 }
 
+// A user who wants what the image's default happens to be is told how to say so, and that works.
+func TestSameValueAsTheImages(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	for _, params := range []map[string]string{
+		{otelprofiles.ParamExporter: "mine"},
+		{otelprofiles.ParamExporter: "otlp", otelprofiles.ParamEndpoint: "http://" + r.Addr(), otelprofiles.ParamInsecure: "true", otelprofiles.ParamCompression: "none", otelprofiles.ParamCheck: "true", otelprofiles.ParamInterval: "500ms"},
+	} {
+		metadata := "paramDefaults:\n"
+		var same, withSpace []string
+		for key, value := range params {
+			metadata += "  operator.otel-profiles." + key + ": '" + value + "'\n"
+			if key != otelprofiles.ParamExporter {
+				same, withSpace = append(same, key, value), append(withSpace, key, value+" ")
+			}
+		}
+		run := func(exporter string, more []string) string {
+			g := &gadgettest.Gadget{Metadata: metadata, Start: func(g *gadgettest.Gadget) {
+				g.Emit("leaf", 1)
+				g.Context.Cancel()
+			}}
+			require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params(exporter, more...)))
+			return g.Log.String()
+		}
+		before := leaves(t, r)["leaf"]
+		log := run(params[otelprofiles.ParamExporter], same)
+		for key := range params {
+			require.Contains(t, log, "if it is yours as well, write it with a space at its end, --"+key+"='… '")
+		}
+		require.Equal(t, before, leaves(t, r)["leaf"])
+		log = run(params[otelprofiles.ParamExporter]+" ", withSpace)
+		require.NotContains(t, log, "paramDefaults")
+		require.Equal(t, before+1, leaves(t, r)["leaf"], log)
+		require.NoError(t, op.Failed())
+	}
+}
+
 // An image asks for a window that no receiver could take: the exporter's own counts.
 func TestImageCannotFlood(t *testing.T) {
 	for asked, want := range map[string]string{"1ns": "every 10s", "999ms": "every 10s", "2h": "every 10s", "7s": "every 7s"} {

@@ -117,7 +117,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 	default:
 		switch {
 		case d.Timestamps && d.Counted:
-			c.Shape = profile.ShapeTimestamps // each event is 1: its value would say nothing
+			c.Shape = profile.ShapeTimestamps // every value is 1 and need not be sent
 		case d.Timestamps:
 			c.Shape = profile.ShapeEvents
 		}
@@ -149,8 +149,11 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 	case inst.interval > 0:
 		p.interval = inst.interval
 	}
+	if inst.names != nil {
+		inst.names.KeepFor(2 * p.interval) // names that come late are asked for once more at the end of the interval
+	}
 	if c.Aggregation == profile.AggregateLast {
-		// Rows do not add up: one taken for N of them would be N times too large.
+		// The newest row counts alone: with sampling, its value would be multiplied by N.
 		p.last, p.sampling = true, 1
 	}
 	return p, nil
@@ -162,7 +165,7 @@ func onCPU(d fieldmap.Descriptor) bool {
 		d.PeriodType == profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
 }
 
-// times is v n times, the nearest number where that does not fit. n is positive.
+// times returns v * n, or the nearest number that fits. n is positive.
 func times(v, n int64) int64 {
 	switch {
 	case n == 1: // nearly always
@@ -241,7 +244,7 @@ func (p *pipeline) flush(now time.Time) {
 	p.cappedBefore += capped
 	p.capping.Unlock()
 	if capped > 0 {
-		p.agg.Renew() // the cap is per window: what is known already does not meet it
+		p.agg.Renew() // the cap counts anew in each window; only samples that are asked for again pass it
 		p.warn(now, "capped", "%d samples or resources in the last window were left without an attribute that has more than max_values_per_attribute=%d values: drop it with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
 	}
 	if n := p.plan.KernelChanges(); n != p.kernelBefore {

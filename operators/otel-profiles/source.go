@@ -102,7 +102,7 @@ type row struct {
 	stackKey uint64
 	res, key uint64 // of the first pipeline
 
-	number uint64 // among those that were read in full; 0 before
+	number uint64 // its number among the rows that were read in full; 0 as long as it has not been
 }
 
 // feed takes a row into the window of one pipeline.

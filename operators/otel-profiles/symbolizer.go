@@ -72,7 +72,7 @@ func (r *resolverInstance) Resolve(task symbolizer.Task, queries []symbolizer.St
 		r.addrs = append(r.addrs, queries[i].Addr)
 	}
 	begin := r.now()
-	elapsed := min(max(begin.Sub(r.since), 0), time.Second) // more brings no more, and would not fit in a number
+	elapsed := min(max(begin.Sub(r.since), 0), time.Second) // a second fills left up; more could overflow
 	r.left = min(waitsPerSecond*r.wait, r.left+time.Duration(elapsed.Seconds()*float64(waitsPerSecond*r.wait)))
 	r.since = begin
 	r.frames = r.names.ResolveWithin(r.frames[:0], max(min(r.wait, r.left), 0), procmap.Process{

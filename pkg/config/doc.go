@@ -1,8 +1,8 @@
-// Package config owns the settings of the exporters: where they come from, which source wins, what
-// a value may be, and what is answered to a mistake.
+// Package config owns the settings of the exporters, and those of reading names: where they come from, which
+// source wins, what a value may be, and what is answered to a mistake.
 //
-// Every setting is one row of the table in settings.go. Parsing, validation, the tables of the
-// reference and the tests read that table.
+// Every setting is one row of the table in settings.go or names.go. Parsing, validation, the tables of the
+// reference and the tests read these tables.
 //
 // Sources, strongest first: environment, command line, config file, preset, default.
 //

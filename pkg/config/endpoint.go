@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 	"net/url"
@@ -29,29 +30,36 @@ type address struct {
 	port   string
 }
 
-// takeGRPC reads an endpoint of OTLP over gRPC. The second result is the text of a Problem, "" if there
-// is none.
-func takeGRPC(s string) (address, string) {
+// take reads an endpoint with read, which like take returns the text of a problem, or "", as second result.
+func take(s, example string, read func(string) (address, string)) (address, string) {
 	s = strings.TrimSpace(s)
 	if s == "" {
-		return address{}, "is missing: write where to send, such as collector:" + grpcPort
+		return address{}, "is missing: write where to send, such as " + example
 	}
-	got := "got " + describe(withoutCredentials(s))
+	a, problem := read(s)
+	if problem != "" {
+		problem = "got " + describe(withoutCredentials(s)) + ", " + problem
+	}
+	return a, problem
+}
+
+// takeGRPC reads an endpoint of OTLP over gRPC.
+func takeGRPC(s string) (address, string) { return take(s, "collector:"+grpcPort, readGRPC) }
+
+func readGRPC(s string) (address, string) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	if !ok {
 		// unix:/path or dns:host:port. But dns:4317 is a host that is called "dns", with a port.
-		before, after, colon := strings.Cut(s, ":")
-		if colon && slices.Contains(grpcSchemes, before) && !isPort(after) {
-			return takeResolved(s, before, after)
+		before, after, _ := strings.Cut(s, ":")
+		resolved := slices.Contains(grpcSchemes, before)
+		if resolved && !isPort(after) {
+			return readResolved(s, before, after)
 		}
-		hostport, port, problem := takeHostPort(s, "")
-		if problem != "" {
-			return address{}, got + ", " + problem
+		a, problem := readHostPort(s, "")
+		if resolved {
+			a.target = "dns:///" + a.target
 		}
-		if colon && slices.Contains(grpcSchemes, before) {
-			hostport = "dns:///" + hostport
-		}
-		return address{target: hostport, local: isLocal(s), port: port}, ""
+		return a, problem
 	}
 	scheme = strings.ToLower(scheme)
 	switch {
@@ -59,31 +67,28 @@ func takeGRPC(s string) (address, string) {
 		u, err := url.Parse(s)
 		switch {
 		case err != nil:
-			return address{}, got + ", which is not a URL"
+			return address{}, "which is not a URL"
 		case u.User != nil:
-			return address{}, got + ", a URL with credentials: write them as auth.username and auth.password"
+			return address{}, urlWithCredentials
 		case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
-			return address{}, got + ", a URL with a path: otlp-grpc takes " + scheme + "://" + u.Host + " (a path needs exporter: otlp-http)"
+			return address{}, "a URL with a path: otlp-grpc takes " + scheme + "://" + u.Host + " (a path needs exporter: otlp-http)"
 		}
-		hostport, port, problem := takeHostPort(u.Host, scheme+"://")
-		if problem != "" {
-			return address{}, got + ", " + problem
-		}
-		return address{target: hostport, scheme: scheme, local: isLocal(u.Host), port: port}, ""
+		a, problem := readHostPort(u.Host, scheme+"://")
+		a.scheme = scheme
+		return a, problem
 	case slices.Contains(grpcSchemes, scheme):
-		return takeResolved(scheme+"://"+rest, scheme, "//"+rest)
+		return readResolved(scheme+"://"+rest, scheme, "//"+rest)
 	}
-	return address{}, got + ", with an unknown scheme: otlp-grpc takes host:port, or one of http, https, " + strings.Join(grpcSchemes, ", ") + " in front of it"
+	return address{}, "with an unknown scheme: otlp-grpc takes host:port, or one of http, https, " + strings.Join(grpcSchemes, ", ") + " in front of it"
 }
 
-// takeResolved reads a gRPC target that begins with one of grpcSchemes
+// readResolved reads a gRPC target that begins with one of grpcSchemes
 // (https://github.com/grpc/grpc/blob/master/doc/naming.md).
-func takeResolved(target, scheme, rest string) (address, string) {
-	got := "got " + describe(withoutCredentials(target))
+func readResolved(target, scheme, rest string) (address, string) {
 	if scheme == "unix" {
 		path := strings.TrimPrefix(rest, "//")
 		if path == "" || strings.HasPrefix(rest, "//") && !strings.HasPrefix(path, "/") {
-			return address{}, got + ", takes unix:///path/of/the/socket"
+			return address{}, "takes unix:///path/of/the/socket"
 		}
 		return address{target: target, local: true}, ""
 	}
@@ -91,93 +96,81 @@ func takeResolved(target, scheme, rest string) (address, string) {
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
 		_, hostport, ok = strings.Cut(after, "/")
 		if !ok {
-			return address{}, got + ", takes " + scheme + ":///host:port (with three slashes)"
+			return address{}, "takes " + scheme + ":///host:port (with three slashes)"
 		}
 	}
-	_, port, problem := takeHostPort(hostport, scheme+":///")
-	if problem != "" {
-		return address{}, got + ", " + problem
-	}
-	return address{target: target, local: isLocal(hostport), port: port}, ""
+	a, problem := readHostPort(hostport, scheme+":///")
+	a.target = target
+	return a, problem
 }
 
-// takeHostPort reads "host:port", where neither may be missing. problem says what is wrong, with an
-// example that begins with prefix; it is "" if nothing is.
-func takeHostPort(s, prefix string) (hostport, port, problem string) {
+// readHostPort reads "host:port", where neither may be missing. prefix is what stood in front of it, for the
+// examples in problems.
+func readHostPort(s, prefix string) (address, string) {
 	if strings.Contains(s, "@") {
-		return "", "", "an address with credentials: write them as auth.username and auth.password"
+		return address{}, "an address with credentials: write them as auth.username and auth.password"
 	}
 	if strings.ContainsAny(s, "/?# \t") {
-		return "", "", "takes host:port, such as " + prefix + "collector:" + grpcPort
+		return address{}, "takes host:port, such as " + prefix + "collector:" + grpcPort
 	}
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
+		host, port = s, ""
 		bare := strings.Trim(s, "[]")
-		switch ip, err := netip.ParseAddr(bare); {
-		case err == nil && ip.Is6():
-			return "", "", "which has no port: write " + prefix + "[" + bare + "]:" + grpcPort
-		case strings.Count(s, ":") > 1:
-			return "", "", "an IPv6 address without brackets: write " + prefix + "[address]:port"
+		if ip, err := netip.ParseAddr(bare); err == nil && ip.Is6() {
+			host = "[" + bare + "]"
+		} else if strings.Count(s, ":") > 1 {
+			return address{}, "an IPv6 address without brackets: write " + prefix + "[address]:port"
 		}
-		if s == "" {
-			return "", "", "which has no host: write " + prefix + "collector:" + grpcPort
-		}
-		return "", "", "which has no port: write " + prefix + clip(s) + ":" + grpcPort
 	}
 	switch {
 	case host == "":
-		return "", "", "which has no host: write " + prefix + "collector:" + port
+		return address{}, "which has no host: write " + prefix + "collector:" + cmp.Or(port, grpcPort)
 	case port == "":
-		return "", "", "which has no port: write " + prefix + clip(host) + ":" + grpcPort
+		return address{}, "which has no port: write " + prefix + clip(host) + ":" + grpcPort
 	case !isPort(port):
-		return "", "", "takes a port from 1 to 65535, such as " + prefix + clip(host) + ":" + grpcPort
+		return address{}, "takes a port from 1 to 65535, such as " + prefix + clip(host) + ":" + grpcPort
 	}
-	return s, port, ""
+	return address{target: s, local: isLocal(s), port: port}, ""
 }
 
+const urlWithCredentials = "a URL with credentials: write them as auth.username and auth.password"
+
 // takeURL reads an endpoint of OTLP over HTTP. With whole it is used as it is; else it is the base that
-// ProfilesPath is added to. The second result is the text of a Problem, "" if there is none.
+// ProfilesPath is added to.
 func takeURL(s string, whole bool) (address, string) {
-	s = strings.TrimSpace(s)
-	if s == "" {
-		return address{}, "is missing: write where to send, such as http://collector:" + httpPort
-	}
-	got := "got " + describe(withoutCredentials(s))
+	return take(s, "http://collector:"+httpPort, func(s string) (address, string) { return readURL(s, whole) })
+}
+
+func readURL(s string, whole bool) (address, string) {
 	if !strings.Contains(s, "://") {
-		return address{}, got + ", which is not a URL: write http://" + clip(withoutPath(s)) + " or https://" + clip(withoutPath(s))
+		host, _, _ := strings.Cut(s[strings.LastIndexByte(s, '@')+1:], "/")
+		return address{}, "which is not a URL: write http://" + clip(host) + " or https://" + clip(host)
 	}
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
-		return address{}, got + ", which is not a URL"
+		return address{}, "which is not a URL"
 	case u.Scheme != "http" && u.Scheme != "https":
-		return address{}, got + ", with an unknown scheme: otlp-http takes http or https"
+		return address{}, "with an unknown scheme: otlp-http takes http or https"
 	case u.User != nil:
-		return address{}, got + ", a URL with credentials: write them as auth.username and auth.password"
+		return address{}, urlWithCredentials
 	case u.Hostname() == "":
-		return address{}, got + ", which has no host: write " + u.Scheme + "://collector:" + httpPort
+		return address{}, "which has no host: write " + u.Scheme + "://collector:" + httpPort
 	case u.Port() != "" && !isPort(u.Port()):
-		return address{}, got + ", takes a port from 1 to 65535"
+		return address{}, "takes a port from 1 to 65535"
 	case u.Fragment != "":
-		return address{}, got + ", takes a URL without '#'"
+		return address{}, "takes a URL without '#'"
 	case !whole && u.RawQuery != "":
-		return address{}, got + ", a URL with a query: write the whole URL as profiles_endpoint"
+		return address{}, "a URL with a query: write the whole URL as profiles_endpoint"
 	case !whole && strings.HasSuffix(strings.TrimRight(u.Path, "/"), ProfilesPath):
-		return address{}, got + ", to which " + ProfilesPath + " would be added: leave the path out, or write the whole URL as profiles_endpoint"
+		return address{}, "to which " + ProfilesPath + " would be added: leave the path out, or write the whole URL as profiles_endpoint"
 	}
 	if !whole {
 		u.Path = strings.TrimRight(u.Path, "/")
 		u.RawPath = strings.TrimRight(u.RawPath, "/")
 	}
 	return address{target: u.String(), scheme: u.Scheme, local: isLocal(u.Host), port: u.Port()}, ""
-}
-
-func withoutPath(s string) string {
-	if i := strings.LastIndexByte(s, '@'); i >= 0 {
-		s = s[i+1:]
-	}
-	host, _, _ := strings.Cut(s, "/")
-	return host
 }
 
 func isPort(s string) bool {

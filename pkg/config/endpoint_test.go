@@ -68,9 +68,9 @@ func TestEndpointAndProfilesEndpoint(t *testing.T) {
 		insecure        bool
 	}{
 		"file":           {Sources{}, "https://base", "http://whole:1/p", true},
-		"flag":           {Sources{Flags: Flags{Endpoint: "https://flag"}}, "https://flag", "", false},
+		"flag":           {Sources{Flags: Flags{"otel-profiles-endpoint": "https://flag"}}, "https://flag", "", false},
 		"variable":       {Sources{Environ: []string{EnvPrefix + "PROD_ENDPOINT=https://env"}}, "https://env", "", false},
-		"whole variable": {Sources{Flags: Flags{Endpoint: "http://flag"}, Environ: []string{EnvPrefix + "PROD_PROFILES_ENDPOINT=https://env/p"}}, "http://flag", "https://env/p", false},
+		"whole variable": {Sources{Flags: Flags{"otel-profiles-endpoint": "http://flag"}, Environ: []string{EnvPrefix + "PROD_PROFILES_ENDPOINT=https://env/p"}}, "http://flag", "https://env/p", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.src.File = file

@@ -58,150 +58,154 @@ func (s *Set) readEnviron(env map[string]string) {
 	s.readGeneral(env)
 }
 
-// readNamed reads the variables of named exporters, <EnvPrefix><NAME>_<KEY>. Names and keys may contain
-// "_" themselves, so there can be several ways to cut: one with the name of an exporter that exists is
-// preferred, and then one with the longest key.
+// readNamed reads the variables of named exporters, <EnvPrefix><NAME>_<KEY>.
 func (s *Set) readNamed(env map[string]string) {
-	byEnvName := map[string][]string{envName(BuiltIn): nil}
+	exporters := map[string][]string{envName(BuiltIn): {BuiltIn}} // names by what stands for them in variables
 	for _, name := range s.Names() {
-		byEnvName[envName(name)] = append(byEnvName[envName(name)], name)
+		if name != BuiltIn {
+			exporters[envName(name)] = append(exporters[envName(name)], name)
+		}
 	}
-	longestFirst := func(a, b string) int { return len(b) - len(a) }
-	known := slices.SortedFunc(maps.Keys(byEnvName), longestFirst)
-	suffixes := make(map[string]*Setting, len(table))
-	for i := range table {
-		suffixes[table[i].EnvSuffix()] = &table[i]
-	}
-	keys := slices.SortedStableFunc(slices.Values(slices.Sorted(maps.Keys(suffixes))), longestFirst)
-
 	for _, variable := range slices.Sorted(maps.Keys(env)) {
 		if after, ok := strings.CutPrefix(variable, nearPrefix); ok {
-			s.problems = append(s.problems, &Problem{Key: variable, Text: "unknown variable; the nearest one is " + EnvPrefix + after})
-			continue
+			s.problem(variable, "", "unknown variable; the nearest one is %s", EnvPrefix+after)
 		}
 		rest, ok := strings.CutPrefix(variable, EnvPrefix)
 		if !ok {
 			continue
 		}
-		name, setting := "", (*Setting)(nil)
-		for _, candidate := range known {
-			if key, ok := strings.CutPrefix(rest, candidate+"_"); ok {
-				if setting = suffixes[key]; setting != nil {
-					name = candidate
-					break
-				}
-			}
-		}
-		if setting == nil {
-			for _, key := range keys {
-				if before, ok := strings.CutSuffix(rest, "_"+key); ok && before != "" {
-					name, setting = before, suffixes[key]
-					break
-				}
-			}
-		}
-		if setting == nil || !slices.Contains(known, name) && slip(env, name, known) {
-			s.unknownVariable(variable, rest, known, byEnvName)
+		name, key := cutVariable(rest, exporters)
+		owners := exporters[name]
+		if key == nil || owners == nil && slip(env, name, exporters) {
+			s.unknownVariable(variable, rest, exporters)
 			continue
 		}
-		names := byEnvName[name]
-		if len(names) == 0 {
-			names = []string{strings.ToLower(name)}
+		if owners == nil {
+			owners = []string{strings.ToLower(name)}
 		}
-		for _, exporter := range names {
-			d := s.draft(exporter, sourceEnvironment)
-			if len(names) > 1 {
-				d.problem(setting.Key, variable, "the variable would set each of %s: rename all but one", strings.Join(names, ", "))
+		for _, owner := range owners {
+			d := s.draft(owner, sourceEnvironment)
+			if len(owners) > 1 {
+				d.problem(key.Key, variable, "the variable would set each of %s: rename all but one", strings.Join(owners, ", "))
 				continue
 			}
-			d.give(setting, given{value: env[variable], layer: fromEnv, origin: variable})
+			d.give(key, fromEnv, variable, env[variable])
 		}
 	}
+}
+
+// cutVariable takes <NAME>_<KEY> apart. Both may contain "_" themselves, so there can be several ways to cut: one with
+// the name of an exporter that exists is preferred, the longest such name, and else the one with the longest key.
+func cutVariable(rest string, exporters map[string][]string) (name string, key *setting) {
+	for i := range table {
+		before, ok := strings.CutSuffix(rest, "_"+envName(table[i].Key))
+		if !ok || before == "" {
+			continue
+		}
+		exists, existed := exporters[before] != nil, exporters[name] != nil
+		longer := len(before) > len(name) // so that its key is shorter
+		if key == nil || exists && !existed || exists == existed && longer == exists {
+			name, key = before, &table[i]
+		}
+	}
+	return name, key
 }
 
 // slip reports whether name comes from a misspelt key of an exporter that exists. PROD_TSL_INSECURE can be
 // read as the key INSECURE of an exporter PROD_TSL; if nothing defines such an exporter, and PROD exists,
 // it is meant to be PROD_TLS_INSECURE.
-func slip(env map[string]string, name string, known []string) bool {
-	for _, key := range definingKeys {
-		if env[EnvPrefix+name+"_"+strings.ToUpper(key)] != "" {
-			return false
+func slip(env map[string]string, name string, exporters map[string][]string) bool {
+	defined := slices.ContainsFunc(definingKeys, func(key string) bool { return env[EnvPrefix+name+"_"+envName(key)] != "" })
+	return !defined && ownerOf(name, exporters) != ""
+}
+
+// ownerOf returns the longest name of an exporter that rest, the end of a variable, begins with, or "".
+func ownerOf(rest string, exporters map[string][]string) (owner string) {
+	for name := range exporters {
+		if strings.HasPrefix(rest, name+"_") && len(name) > len(owner) {
+			owner = name
 		}
 	}
-	return slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(name, k+"_") })
+	return owner
 }
 
 func envSuffixes() []string {
-	out := make([]string, 0, len(table))
+	out := make([]string, len(table))
 	for i := range table {
-		out = append(out, table[i].EnvSuffix())
+		out[i] = envName(table[i].Key)
 	}
 	return out
 }
 
 // unknownVariable reports a variable that sets nothing. It is a problem of the exporter that its name
 // begins with, or of the whole Set if there is no such exporter.
-func (s *Set) unknownVariable(variable, rest string, known []string, byEnvName map[string][]string) {
-	for _, name := range known {
-		key, ok := strings.CutPrefix(rest, name+"_")
-		if !ok {
-			continue
-		}
-		for _, exporter := range append(byEnvName[name], BuiltIn)[:max(len(byEnvName[name]), 1)] {
-			if d := s.drafts[exporter]; d != nil {
-				text := "unknown variable; " + oneOf(EnvPrefix+name+"_", key, "an exporter", envSuffixes())
-				d.problems = append(d.problems, &Problem{Exporter: exporter, Key: variable, Text: text})
-				return
-			}
+func (s *Set) unknownVariable(variable, rest string, exporters map[string][]string) {
+	owner := ownerOf(rest, exporters)
+	for _, name := range exporters[owner] {
+		if d := s.drafts[name]; d != nil {
+			key := strings.TrimPrefix(rest, owner+"_")
+			d.problem(variable, "", "unknown variable; %s", oneOf(EnvPrefix+owner+"_", key, "an exporter", envSuffixes()))
+			return
 		}
 	}
-	s.problems = append(s.problems, &Problem{Key: variable, Text: "unknown variable; it takes the form " + EnvPrefix + "<NAME>_<KEY>, such as " + EnvPrefix + "PROD_ENDPOINT"})
+	s.problem(variable, "", "unknown variable; it takes the form %[1]s<NAME>_<KEY>, such as %[1]sPROD_ENDPOINT", EnvPrefix)
 }
 
 // readOTel reads the standard variables for the built-in exporter
-// (https://opentelemetry.io/docs/specs/otel/protocol/exporter/). As the specification demands, a wrong
-// value is ignored with a warning, except for the endpoint and the certificates: without them, rows
-// would go to another receiver, or to one that is verified by other certificates. There it is an error.
+// (https://opentelemetry.io/docs/specs/otel/protocol/exporter/).
 func (d *draft) readOTel(env map[string]string, prefix string, from layer) {
-	d.readProtocol(env, prefix, from)
 	for i := range table {
-		setting := &table[i]
-		if setting.OTel == "" || setting.OTel == "PROTOCOL" {
-			continue
-		}
-		variable := prefix + setting.OTel
+		s := &table[i]
+		variable := prefix + s.OTel
 		value, ok := env[variable]
-		if !ok {
+		if s.OTel == "" || !ok {
 			continue
 		}
-		v := given{value: value, layer: from, origin: variable, soft: true}
-		switch setting.OTel {
-		case "ENDPOINT", "CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY":
-			v.soft = false
-		case "TIMEOUT":
-			ms, err := strconv.ParseUint(strings.TrimSpace(value), 10, 31)
-			if err != nil {
-				d.ignored(variable, "got %s, takes a whole number of milliseconds", describe(value))
-				continue
-			}
-			v.value = fmt.Sprintf("%dms", ms)
-		case "HEADERS":
-			kvs, err := parseBaggage(value)
-			if err != nil {
-				d.ignored(variable, "got %v, takes key=value with commas between them, values percent-encoded", err)
-				continue
-			}
-			v.value = kvs
-		case "INSECURE":
-			// By the specification only "true" is true. What is neither "true" nor "false" gets a warning.
-			insecure := strings.EqualFold(strings.TrimSpace(value), "true")
-			if !insecure && !strings.EqualFold(strings.TrimSpace(value), "false") {
-				d.warn("%s counts as false: got %s, takes true or false", variable, describe(value))
-			}
-			v.value = insecure
+		raw, err := d.fromStandard(s.Key, variable, value)
+		switch {
+		case err != nil:
+			d.warn("%s is ignored: %v", variable, err)
+		case raw != nil:
+			d.give(s, from, variable, raw)
 		}
-		d.give(setting, v)
 	}
+}
+
+// protocols are the values of OTEL_EXPORTER_OTLP_PROTOCOL, as exporter and encoding.
+var protocols = map[string][2]string{
+	"grpc": {TransportGRPC}, "http/protobuf": {TransportHTTP, "proto"}, "http/json": {TransportHTTP, "json"},
+}
+
+// fromStandard turns the value of a standard variable into the setting's; nil if it does not set it.
+func (d *draft) fromStandard(key, variable, value string) (any, error) {
+	text := strings.ToLower(strings.TrimSpace(value))
+	switch key {
+	case "exporter":
+		if protocol, ok := protocols[text]; ok {
+			return protocol[0], nil
+		}
+		return nil, fmt.Errorf("got %s, takes one of grpc, http/protobuf, http/json", describe(value))
+	case "encoding": // of the same variable, whose wrong values case "exporter" reports
+		if encoding := protocols[text][1]; encoding != "" {
+			return encoding, nil
+		}
+		return nil, nil
+	case "timeout":
+		ms, err := strconv.ParseUint(text, 10, 31)
+		if err != nil {
+			return nil, fmt.Errorf("got %s, takes a whole number of milliseconds", describe(value))
+		}
+		return fmt.Sprintf("%dms", ms), nil
+	case "headers":
+		return parseBaggage(value)
+	case "insecure":
+		// By the specification only "true" is true. What is neither "true" nor "false" gets a warning.
+		if text != "true" && text != "false" {
+			d.warn("%s counts as false: got %s, takes true or false", variable, describe(value))
+		}
+		return text == "true", nil
+	}
+	return value, nil
 }
 
 // unknownOTel warns about variables that begin with OTEL_EXPORTER_OTLP_PROFILES_ and do not exist.
@@ -214,38 +218,10 @@ func (d *draft) unknownOTel(env map[string]string) {
 	}
 	for _, variable := range slices.Sorted(maps.Keys(env)) {
 		suffix, ok := strings.CutPrefix(variable, otelProfilesPrefix)
-		if !ok || slices.Contains(known, suffix) {
-			continue
+		if ok && !slices.Contains(known, suffix) {
+			d.warn("%s is ignored: unknown variable; %s", variable, oneOf(otelProfilesPrefix, suffix, otelProfilesPrefix, known))
 		}
-		d.warn("%s is ignored: unknown variable; %s", variable, oneOf(otelProfilesPrefix, suffix, otelProfilesPrefix, known))
 	}
-}
-
-func (d *draft) readProtocol(env map[string]string, prefix string, from layer) {
-	variable := prefix + "PROTOCOL"
-	value, ok := env[variable]
-	if !ok {
-		return
-	}
-	give := func(key, value string) {
-		d.give(byKey[key], given{value: value, layer: from, origin: variable})
-	}
-	switch strings.ToLower(strings.TrimSpace(value)) {
-	case "grpc":
-		give("exporter", TransportGRPC)
-	case "http/protobuf":
-		give("exporter", TransportHTTP)
-		give("encoding", "proto")
-	case "http/json":
-		give("exporter", TransportHTTP)
-		give("encoding", "json")
-	default:
-		d.ignored(variable, "got %s, takes one of grpc, http/protobuf, http/json", describe(value))
-	}
-}
-
-func (d *draft) ignored(variable, format string, args ...any) {
-	d.warn("%s is ignored: "+format, append([]any{variable}, args...)...)
 }
 
 // derivedResource are attributes that the exporter finds out itself, for every resource.
@@ -256,36 +232,34 @@ var derivedResource = []string{"host.name", "host.arch", "os.type"}
 // what runs in no container, and attributes that identify a workload or a host are left out.
 func (s *Set) readGeneral(env map[string]string) {
 	service, origin := env[serviceVariable], serviceVariable
+	kvs, err := parseBaggage(env[resourceVariable])
+	if err != nil {
+		s.notices = append(s.notices, fmt.Sprintf("%s is ignored: %v", resourceVariable, err))
+	}
 	var attributes []KeyValue
-	if text, ok := env[resourceVariable]; ok {
-		kvs, err := parseBaggage(text)
-		if err != nil {
-			s.notices = append(s.notices, fmt.Sprintf("%s is ignored: got %v, takes key=value with commas between them, values percent-encoded", resourceVariable, err))
-		}
-		var left []string
-		for _, kv := range kvs {
-			switch {
-			case kv.Key == "service.name":
-				if service == "" {
-					service, origin = kv.Value, resourceVariable
-				}
-			case hasPrefix(kv.Key, "service.", "k8s.", "container."), slices.Contains(derivedResource, kv.Key):
-				left = append(left, line(clip(kv.Key)))
-			case !wellFormed(kv.Key):
-				left = append(left, strconv.Quote(clip(kv.Key)))
-			default:
-				attributes = append(attributes, kv)
+	var left []string
+	for _, kv := range kvs {
+		switch {
+		case kv.Key == "service.name":
+			if service == "" {
+				service, origin = kv.Value, resourceVariable
 			}
+		case hasPrefix(kv.Key, "service.", "k8s.", "container."), slices.Contains(derivedResource, kv.Key), !wellFormed(kv.Key):
+			left = append(left, line(clip(kv.Key)))
+		default:
+			attributes = append(attributes, kv)
 		}
-		if len(left) > 0 {
-			s.notices = append(s.notices, fmt.Sprintf("%s: left out %s: they say which workload or host was profiled, and come from what is observed", resourceVariable, strings.Join(left, ", ")))
-		}
+	}
+	if len(left) > 0 {
+		s.notices = append(s.notices, fmt.Sprintf("%s: left out %s: they say which workload or host was profiled, and come from what is observed", resourceVariable, strings.Join(left, ", ")))
 	}
 	for _, d := range s.drafts {
 		if service != "" {
-			d.give(byKey["host_service_name"], given{value: service, layer: fromGeneral, origin: origin})
+			d.give(byKey["host_service_name"], fromGeneral, origin, service)
 		}
-		d.resourceGaps = attributes
+		if attributes != nil {
+			d.give(byKey["resource"], fromPreset, resourceVariable, attributes)
+		}
 	}
 }
 

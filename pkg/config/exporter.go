@@ -28,7 +28,7 @@ type Exporter struct {
 	Headers          []Header // in order; a key may come once only
 	Auth             Auth
 	OAuth2           OAuth2
-	ProxyURL         string // of an HTTP proxy; empty: what the environment says
+	ProxyURL         string // of an HTTP proxy; empty: the one that the environment names, if any
 	Insecure         bool   // plain text; the scheme of Endpoint has already been taken into account
 	TLS              TLS
 	Keepalive        Keepalive
@@ -103,28 +103,31 @@ type Written struct {
 // KeyValue is one "key=value" of a setting that is a list of them.
 type KeyValue struct{ Key, Value string }
 
-// Header is one header, or gRPC metadata, of every request. Values are secrets.
-type Header struct{ Key, Value string }
+// Header is one header (gRPC: metadata) of every request, or one parameter that a token server is sent.
+type Header struct {
+	Key   string
+	Value Secret
+}
 
 // Auth holds the credentials: a bearer token, or user and password of basic authentication, or nothing.
 // A change of the files takes effect without a restart.
 type Auth struct {
-	BearerToken     string
+	BearerToken     Secret
 	BearerTokenFile string
 	Username        string
-	Password        string
+	Password        Secret
 	PasswordFile    string
 }
 
 // OAuth2 says how to get a bearer token by OAuth 2.0's client credentials (RFC 6749, section 4.4). The
 // zero value means that OAuth 2.0 is not used. The file is read again for each token.
 type OAuth2 struct {
-	TokenURL         string
+	TokenURL         Secret // its query can hold one
 	ClientID         string
-	ClientSecret     string
+	ClientSecret     Secret
 	ClientSecretFile string
 	Scopes           []string
-	EndpointParams   []KeyValue // sent to the token server in addition; secrets
+	EndpointParams   []Header // sent to the token server in addition
 }
 
 // TLS is the client's side of a TLS connection.
@@ -132,7 +135,8 @@ type TLS struct {
 	CAFile, CAPEM      string
 	SystemCAs          bool // trust the system's in addition to CAFile or CAPEM
 	CertFile, CertPEM  string
-	KeyFile, KeyPEM    string
+	KeyFile            string
+	KeyPEM             Secret
 	ServerNameOverride string
 	InsecureSkipVerify bool
 	MinVersion         string // "1.2" or "1.3"

@@ -8,8 +8,12 @@ import (
 	"github.com/spf13/viper"
 )
 
-// FileKey is the key in Inspektor Gadget's config below which the exporters are.
-const FileKey = "operator.otel-profiles.exporters"
+const (
+	operatorKey  = "operator.otel-profiles"
+	exportersKey = "exporters"
+	// FileKey is the key in Inspektor Gadget's config below which the exporters are.
+	FileKey = operatorKey + "." + exportersKey
+)
 
 // readFile reads the exporters of a config file; file is its name for messages. viper has changed the
 // keys: all are in lower case, and in a config that went through `kubectl gadget deploy` each key with
@@ -24,12 +28,8 @@ func (s *Set) readFile(v *viper.Viper, file string) {
 	if len(exporters) == 0 {
 		s.emptyFile = file
 	}
-	if raw == nil {
-		return
-	}
-	if !ok {
-		s.problems = append(s.problems, &Problem{Key: FileKey, Where: file, Text: "got " + describeKind(raw) + ", takes a map of exporters, each a map of settings below its name"})
-		return
+	if raw != nil && !ok {
+		s.problem(FileKey, file, "got %s, takes a map of exporters, each a map of settings below its name", describeKind(raw))
 	}
 	for _, name := range slices.Sorted(maps.Keys(exporters)) {
 		switch body := exporters[name].(type) {
@@ -40,34 +40,23 @@ func (s *Set) readFile(v *viper.Viper, file string) {
 		default:
 			d := s.draft(name, file)
 			d.problem(FileKey+"."+name, file, "got %s, takes a map of settings", describeKind(body))
-			d.wrong["exporter"] = true
+			d.unreadable = true
 		}
 	}
 }
 
 // misplaced reports exporters under a key that is nearly FileKey: misspelt, or without "operator.".
 func (s *Set) misplaced(v *viper.Viper, file string) {
-	parent, key := cutLast(FileKey)
-	wrong := func(path string) {
-		s.problems = append(s.problems, &Problem{Key: path, Where: file, Text: "unknown key: exporters stand under " + FileKey})
-	}
-	if body, ok := v.Get(parent).(map[string]any); ok {
-		for _, other := range slices.Sorted(maps.Keys(body)) {
-			if _, isMap := body[other].(map[string]any); isMap && other != key && nearest(other, []string{key}) != "" {
-				wrong(parent + "." + other)
-			}
+	const misplaced = "unknown key: exporters stand under " + FileKey
+	around, _ := v.Get(operatorKey).(map[string]any)
+	for _, other := range slices.Sorted(maps.Keys(around)) {
+		if _, isMap := around[other].(map[string]any); isMap && other != exportersKey && near(other, exportersKey) {
+			s.problem(operatorKey+"."+other, file, misplaced)
 		}
 	}
-	_, operator := cutLast(parent)
-	if body, ok := v.Get(operator).(map[string]any); ok && body[key] != nil {
-		wrong(operator + "." + key)
+	if short := strings.TrimPrefix(FileKey, "operator."); v.IsSet(short) {
+		s.problem(short, file, misplaced)
 	}
-}
-
-// cutLast cuts a key path at its last dot.
-func cutLast(path string) (before, after string) {
-	i := strings.LastIndexByte(path, '.')
-	return path[:i], path[i+1:]
 }
 
 // splitExporter reads the map below name. It can be the settings of the exporter of that name, or hold
@@ -96,14 +85,14 @@ func (s *Set) splitExporter(name string, body map[string]any, file string) {
 // not the rest of an exporter's name.
 func isSetting(key string, value any) bool {
 	_, isMap := value.(map[string]any)
-	if groups[key] {
+	if isGroup(key) {
 		return isMap && !definesExporter(value.(map[string]any), true)
 	}
 	_, setting := settingAt(key)
 	return setting != nil && (!isMap || setting.takesMap())
 }
 
-func (s *Setting) takesMap() bool { return s.Type == "key=value list" }
+func (s *setting) takesMap() bool { return s.Type == "key=value list" }
 
 // definingKeys are settings that every working exporter has at least one of: a map with one of them is
 // an exporter.
@@ -131,7 +120,7 @@ func definesExporter(m map[string]any, doubt bool) bool {
 
 // settingAt finds the setting with this dotted path, nil if there is none. Where the setting takes a map
 // and the path goes on into it, rest is the key in that map, otherwise "".
-func settingAt(path string) (rest string, setting *Setting) {
+func settingAt(path string) (rest string, setting *setting) {
 	if setting := byKey[path]; setting != nil {
 		return "", setting
 	}
@@ -161,67 +150,56 @@ func (d *draft) readMap(prefix string, body map[string]any, file string) {
 		path, value := prefix+key, body[key]
 		rest, setting := settingAt(path)
 		switch {
-		case setting != nil && rest != "": // resource.deployment.environment.name, written flat
+		case setting != nil && rest != "": // as `resource.deployment.environment.name: prod`
 			if split[setting.Key] == nil {
 				split[setting.Key] = map[string]any{}
 			}
 			split[setting.Key][rest] = value
 		case setting != nil:
 			if value != nil { // `key:` with nothing behind it
-				d.give(setting, given{value: value, layer: fromFile, origin: file})
+				d.give(setting, fromFile, file, value)
 			}
-		case groups[path]:
+		case isGroup(path):
 			switch below := value.(type) {
 			case map[string]any:
 				d.readMap(path+".", below, file)
 			case nil:
 			default:
-				d.problem(path, file, "got %s, takes a map of %s", describeKind(value), strings.Join(keysBelow(path), ", "))
+				d.problem(path, file, "got %s, takes a map of %s", describeKind(value), strings.Join(keysBelow(path+"."), ", "))
 			}
 		default:
 			d.unknownKey(path, file)
 		}
 	}
 	for key, value := range split {
-		d.give(byKey[key], given{value: value, layer: fromFile, origin: file})
+		d.give(byKey[key], fromFile, file, value)
 	}
 }
 
 // unknownKey reports a key that does not exist, with the one that is probably meant: a setting of the
 // same name in another group, or else the most similar one in the same place.
 func (d *draft) unknownKey(path, file string) {
-	group, word, inGroup := strings.Cut(path, ".")
-	prefix, candidates := group+".", keysBelow(group)
-	if !inGroup || !groups[group] {
-		group, prefix, word, candidates = "an exporter", "", path, topKeys()
+	owner, prefix := "an exporter", ""
+	if group, _, inGroup := strings.Cut(path, "."); inGroup && isGroup(group) {
+		owner, prefix = group, group+"."
 	}
-	last := word[strings.LastIndexByte(word, '.')+1:]
-	for i := range table {
-		if strings.HasSuffix("."+table[i].Key, "."+last) {
-			d.problem(path, file, "unknown key; the nearest one is %s", table[i].Key)
-			return
-		}
+	last := path[strings.LastIndexByte(path, '.')+1:]
+	answer := oneOf(prefix, strings.TrimPrefix(path, prefix), owner, keysBelow(prefix))
+	if i := slices.IndexFunc(table, func(s setting) bool { return strings.HasSuffix("."+s.Key, "."+last) }); i >= 0 {
+		answer = "the nearest one is " + table[i].Key
 	}
-	d.problem(path, file, "unknown key; %s", oneOf(prefix, word, group, candidates))
+	d.problem(path, file, "unknown key; %s", answer)
 }
 
-// keysBelow returns the keys in a group.
+// isGroup reports whether key is the first part of dotted keys, such as "tls".
+func isGroup(key string) bool { return keysBelow(key+".") != nil }
+
+// keysBelow returns the keys in a group, such as "tls."; those that stand right below an exporter's name for "".
 func keysBelow(group string) []string {
 	var keys []string
 	for i := range table {
-		if rest, ok := strings.CutPrefix(table[i].Key, group+"."); ok {
-			keys = append(keys, rest)
-		}
-	}
-	return keys
-}
-
-// topKeys returns the keys that may stand right below an exporter's name.
-func topKeys() []string {
-	var keys []string
-	for i := range table {
-		key, _, _ := strings.Cut(table[i].Key, ".")
-		if !slices.Contains(keys, key) {
+		rest, ok := strings.CutPrefix(table[i].Key, group)
+		if key, _, _ := strings.Cut(rest, "."); ok && !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
 	}

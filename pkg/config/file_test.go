@@ -261,7 +261,7 @@ func TestBuiltInExporter(t *testing.T) {
 	require.True(t, e.Insecure, "http:// is plain text")
 
 	_, err = Load(Sources{Daemon: true}).Exporter("otlp")
-	require.ErrorIs(t, err, ErrUnknownExporter)
+	require.ErrorContains(t, err, "unknown exporter")
 
 	set := Load(Sources{Daemon: true, Environ: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317"}})
 	require.Equal(t, []string{"otlp"}, set.Names())
@@ -283,5 +283,14 @@ func TestLoadChangesNothing(t *testing.T) {
 		b, errB := second.Exporter(name)
 		require.Equal(t, errA, errB)
 		require.Equal(t, a, b)
+	}
+}
+
+// The built-in exporter has no folder, and takes none from another.
+func TestStorageInTheFolderHere(t *testing.T) {
+	set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'c:4317', sending_queue: {storage: ./}}")), FileName: "c.yaml"})
+	_, err := set.Exporter("prod")
+	if err != nil {
+		require.NotContains(t, err.Error(), "which is that of exporter")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -16,83 +17,62 @@ import (
 // or to where the standard variables say.
 const BuiltIn = "otlp"
 
-// ErrUnknownExporter is what Set.Exporter returns for a name that does not exist.
-var ErrUnknownExporter = errors.New("unknown exporter")
-
 // Sources are where settings come from.
 type Sources struct {
-	// File is Inspektor Gadget's config, or nil. The exporters are under
-	// operator.otel-profiles.exporters.
-	File *viper.Viper
-	// FileName is for messages.
-	FileName string
-	// Environ is as os.Environ returns it. Only the variables of a fixed table are read.
-	Environ []string
-	// Flags are the command line of this run; zero in daemons and for remote calls.
-	Flags Flags
+	File     *viper.Viper // Inspektor Gadget's config, or nil; the exporters are below FileKey
+	FileName string       // for messages
+	Environ  []string     // as os.Environ returns it
+	Flags    Flags        // of this run; nil in daemons and for remote calls
 	// Daemon is set in a process that serves others. There, the built-in exporter exists only
 	// where the file or the environment names it.
 	Daemon bool
 }
 
-// Flags is the raw text of the command line's flags; "" is a flag that was not given. They set the
-// exporter that the run names, whichever it is.
-type Flags struct {
-	Endpoint    string // --otel-profiles-endpoint
-	Insecure    string // --otel-profiles-insecure
-	Headers     string // --otel-profiles-headers
-	Compression string // --otel-profiles-compression
-}
+// fileName is the config file's, for messages.
+func (src Sources) fileName() string { return cmp.Or(src.FileName, "the config file") }
 
-func (f Flags) values() map[string]string {
-	return map[string]string{
-		"otel-profiles-endpoint":    f.Endpoint,
-		"otel-profiles-insecure":    f.Insecure,
-		"otel-profiles-headers":     f.Headers,
-		"otel-profiles-compression": f.Compression,
-	}
-}
+// Flags is the raw text of the command line's flags by their names, which the settings have as their Flag;
+// "" is a flag that was not given. They set the exporter that the run names, whichever it is.
+type Flags map[string]Secret
 
 // A layer is a source of values. A stronger one has a higher number.
 type layer int
 
 const (
-	fromDefault layer = iota
-	fromPreset
-	fromFile
-	fromFlag
-	fromGeneral      // OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES
-	fromOTel         // OTEL_EXPORTER_OTLP_…
-	fromOTelProfiles // OTEL_EXPORTER_OTLP_PROFILES_…
-	fromEnv          // INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_<NAME>_…
+	fromDefault      layer = iota
+	fromPreset             // or from OTEL_RESOURCE_ATTRIBUTES, which fills gaps as a preset does
+	fromFile               // Inspektor Gadget's config
+	fromFlag               // the command line
+	fromGeneral            // OTEL_SERVICE_NAME
+	fromOTel               // OTEL_EXPORTER_OTLP_…
+	fromOTelProfiles       // OTEL_EXPORTER_OTLP_PROFILES_…
+	fromEnv                // INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_<NAME>_…
 )
 
-// A given value is one source's for one setting.
+// A given value is what one source says for one setting.
 type given struct {
-	value  any
 	layer  layer
-	origin string // a file's key path, a flag or a variable, for messages
+	origin string // a file, a flag or a variable, for messages; "" of a default
 	key    string // as it was written: an alias keeps its own spelling
-	// soft values are warned about and ignored when they are wrong.
-	soft bool
+	raw    any    // as the source has it
+	value  any    // parsed
+	err    error  // of parsing
 }
 
 // A draft is an exporter in the making.
 type draft struct {
 	Exporter
 	given    map[string][]given // by key
-	problems []*Problem
+	problems []problem
 	notices  []string
-	wrong    map[string]bool // keys with a value that is none; the field has the default
-
-	// resourceGaps are attributes of OTEL_RESOURCE_ATTRIBUTES: for keys that the exporter's own `resource` lacks.
-	resourceGaps []KeyValue
+	// unreadable is set where a value could not be parsed: what depends on it cannot be judged.
+	unreadable bool
 }
 
 // Set is all exporters of a process. It does not change; any goroutine may use it.
 type Set struct {
 	drafts   map[string]*draft
-	problems []*Problem // that belong to no exporter
+	problems []problem // that belong to no exporter
 	notices  []string
 	// emptyFile is the config file, if it holds no exporter.
 	emptyFile string
@@ -102,19 +82,19 @@ type Set struct {
 // which Exporter and Problems return.
 func Load(src Sources) *Set {
 	set := &Set{drafts: map[string]*draft{}}
-	file := "the config file"
-	if src.FileName != "" {
-		file = src.FileName
-	}
 	if !src.Daemon {
 		set.draft(BuiltIn, "built in")
 	}
-	set.readFile(src.File, file)
+	set.readFile(src.File, src.fileName())
 	set.readEnviron(parseEnviron(src.Environ))
 	for _, d := range set.drafts {
-		d.addFlags(src.Flags)
+		for i := range table {
+			if value := src.Flags[table[i].Flag]; value != "" {
+				d.give(&table[i], fromFlag, "--"+table[i].Flag, string(value))
+			}
+		}
 		d.resolve()
-		if !d.wrong["exporter"] { // nothing else can be judged without it
+		if !d.unreadable {
 			d.validate()
 		}
 	}
@@ -125,18 +105,18 @@ func Load(src Sources) *Set {
 // sharedFolders refuses exporters that keep what they hold in the same folder: after a restart the one would send what the
 // other has left.
 func (s *Set) sharedFolders() {
-	owner := map[string]*draft{}
+	owner := map[string]string{}
 	for _, name := range s.Names() {
 		d := s.drafts[name]
 		if d.Queue.Storage == "" {
 			continue
 		}
 		folder := filepath.Clean(d.Queue.Storage)
-		if first := owner[folder]; first != nil {
-			d.problem("sending_queue.storage", d.where("sending_queue.storage"), "got %q, which is that of exporter %q: each needs a folder of its own", d.Queue.Storage, first.Name)
+		if first, taken := owner[folder]; taken {
+			d.refuse("sending_queue.storage", "got %q, which is that of exporter %q: each needs a folder of its own", d.Queue.Storage, first)
 			continue
 		}
-		owner[folder] = d
+		owner[folder] = d.Name
 	}
 }
 
@@ -145,7 +125,12 @@ func (s *Set) draft(name, source string) *draft {
 	key := strings.ToLower(name)
 	d := s.drafts[key]
 	if d == nil {
-		d = &draft{Exporter: Exporter{Name: name, Source: source}, given: map[string][]given{}, wrong: map[string]bool{}}
+		d = &draft{Exporter: Exporter{Name: name, Source: source}, given: map[string][]given{}}
+		for i := range table {
+			if table[i].alias == "" {
+				d.give(&table[i], fromDefault, "", table[i].Default)
+			}
+		}
 		s.drafts[key] = d
 	}
 	return d
@@ -155,16 +140,20 @@ func (s *Set) draft(name, source string) *draft {
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.drafts)) }
 
 // Exporter returns the exporter of that name, in any case. The error names what is wrong with it; for
-// a name that does not exist it is ErrUnknownExporter with the names that do.
+// a name that does not exist, the names that do.
 func (s *Set) Exporter(name string) (Exporter, error) {
 	d := s.find(name)
 	if d == nil {
 		return Exporter{}, s.unknown(name)
 	}
-	if len(d.problems) > 0 {
-		return Exporter{}, &invalidError{d.problems}
+	if len(d.problems) == 0 {
+		return d.Exporter, nil
 	}
-	return d.Exporter, nil
+	texts := make([]string, len(d.problems))
+	for i, p := range d.problems {
+		texts[i] = p.text
+	}
+	return Exporter{}, fmt.Errorf("exporter %q: %s", d.Name, strings.Join(texts, "; "))
 }
 
 // find knows exporters that only the environment has by every spelling that makes the same variable.
@@ -183,7 +172,7 @@ func (s *Set) find(name string) *draft {
 func (s *Set) unknown(name string) error {
 	names := s.Names()
 	if len(names) == 0 {
-		return fmt.Errorf("%w %q: none is configured; write one under operator.otel-profiles.exporters in the config, or set %sENDPOINT for %q", ErrUnknownExporter, clip(name), otelPrefix, BuiltIn)
+		return fmt.Errorf("unknown exporter %q: none is configured; write one under %s in the config, or set %sENDPOINT for %q", clip(name), FileKey, otelPrefix, BuiltIn)
 	}
 	hint := ""
 	if strings.EqualFold(name, BuiltIn) {
@@ -192,28 +181,24 @@ func (s *Set) unknown(name string) error {
 	if s.emptyFile != "" {
 		hint += "; " + s.emptyFile + " has none under " + FileKey + ", or is no valid YAML"
 	}
-	return fmt.Errorf("%w %q: there are %s%s", ErrUnknownExporter, clip(name), line(strings.Join(names, ", ")), line(hint))
+	return fmt.Errorf("unknown exporter %q: there are %s", clip(name), line(strings.Join(names, ", ")+hint))
 }
 
-// Problems returns all mistakes, each naming its exporter, its key, what was got and what is taken.
-// They hold no secret.
+// Problems returns all mistakes, each naming its exporter, its key, what was got and what is taken. A wrong
+// flag is one mistake, however many exporters it would have set. They hold no secret.
 func (s *Set) Problems() []error {
 	var all []error
 	seen := map[string]bool{}
 	for _, name := range s.Names() {
-		for _, problem := range s.drafts[name].problems {
-			// A wrong flag is one mistake, however many exporters it would have set.
-			if problem.flag {
-				if seen[problem.Key] {
-					continue
-				}
-				seen[problem.Key] = true
+		for _, p := range s.drafts[name].problems {
+			if !seen[p.where] {
+				all = append(all, fmt.Errorf("exporter %q: %s", s.drafts[name].Name, p.text))
 			}
-			all = append(all, problem)
+			seen[p.where] = strings.HasPrefix(p.where, "--")
 		}
 	}
-	for _, problem := range s.problems {
-		all = append(all, problem)
+	for _, p := range s.problems {
+		all = append(all, errors.New(p.text))
 	}
 	return all
 }
@@ -228,54 +213,35 @@ func (s *Set) NoticesFor(name string) []string {
 	return all
 }
 
-// Problem is one mistake in the settings of an exporter.
-type Problem struct {
-	Exporter string // its name; "" where none is concerned
-	Key      string // dotted, or a variable or a flag
-	Where    string // the source
-	Text     string // what was got, what is taken, what to do
-
-	flag bool
+// A problem is one mistake in the settings.
+type problem struct {
+	where string // the source
+	text  string // the key, where it is, what was got, what is taken, what to do
 }
 
-func (p *Problem) Error() string {
-	if p.Exporter == "" {
-		return p.short()
+// problemf makes a problem. where is empty, or the same as key, if key is a variable or a flag and so the source itself.
+func problemf(key, where, format string, args ...any) problem {
+	if where != "" && where != key {
+		key += " (" + where + ")"
 	}
-	return fmt.Sprintf("exporter %q: %s", p.Exporter, p.short())
+	return problem{where, line(key + ": " + fmt.Sprintf(format, args...))}
 }
 
-// short leaves out the exporter.
-func (p *Problem) short() string {
-	if p.Where == "" || p.Where == p.Key {
-		return line(p.Key + ": " + p.Text)
-	}
-	return line(fmt.Sprintf("%s (%s): %s", p.Key, p.Where, p.Text))
-}
-
-// invalidError is all mistakes of one exporter, in one line.
-type invalidError struct{ problems []*Problem }
-
-func (e *invalidError) Error() string {
-	texts := make([]string, len(e.problems))
-	for i, p := range e.problems {
-		texts[i] = p.short()
-	}
-	texts[0] = e.problems[0].Error()
-	return strings.Join(texts, "; ")
-}
-
-func (e *invalidError) Unwrap() []error {
-	errs := make([]error, len(e.problems))
-	for i, p := range e.problems {
-		errs[i] = p
-	}
-	return errs
+func (s *Set) problem(key, where, format string, args ...any) {
+	s.problems = append(s.problems, problemf(key, where, format, args...))
 }
 
 func (d *draft) problem(key, where, format string, args ...any) {
-	d.problems = append(d.problems, &Problem{Exporter: d.Name, Key: key, Where: where, Text: fmt.Sprintf(format, args...)})
+	d.problems = append(d.problems, problemf(key, where, format, args...))
 }
+
+// refuse is problem with the value of a setting.
+func (d *draft) refuse(key, format string, args ...any) {
+	d.problem(key, d.where(key), format, args...)
+}
+
+// where returns the source of a setting's value, or the exporter's source where nobody set it.
+func (d *draft) where(key string) string { return cmp.Or(d.strongest(key).origin, d.Source) }
 
 func (d *draft) notice(key, format string, args ...any) {
 	d.warn("%s: "+format, append([]any{key}, args...)...)
@@ -286,187 +252,98 @@ func (d *draft) warn(format string, args ...any) {
 	d.notices = append(d.notices, line(fmt.Sprintf("exporter %q: ", d.Name)+fmt.Sprintf(format, args...)))
 }
 
-func (d *draft) give(setting *Setting, v given) {
-	v.key = setting.Key
-	key := setting.Key
-	if setting.alias {
-		key = aliasOf(setting)
+// give notes what a source says for a setting. As the specification of the standard variables demands, a wrong value
+// of one of them is ignored with a warning; then a weaker source counts.
+func (d *draft) give(s *setting, from layer, origin string, raw any) {
+	if raw == "" && s.empty != "" {
+		raw = s.empty
 	}
-	d.given[key] = append(d.given[key], v)
-}
-
-// aliasOf returns the key of the setting whose field an alias shares: the part behind the dot.
-func aliasOf(setting *Setting) string {
-	_, key, _ := strings.Cut(setting.Key, ".")
-	return key
-}
-
-// strongest returns the value that wins for a key, and whether anybody gave one.
-func (d *draft) strongest(key string) (given, bool) {
-	all := d.given[key]
-	if len(all) == 0 {
-		return given{}, false
+	value, err := s.parse(raw)
+	if err != nil && (from == fromOTel || from == fromOTelProfiles) {
+		d.warn("%s is ignored: %s", origin, s.explain(err))
+		return
 	}
-	return slices.MaxFunc(all, func(a, b given) int { return cmp.Compare(a.layer, b.layer) }), true
+	key := cmp.Or(s.alias, s.Key)
+	d.given[key] = append(d.given[key], given{from, origin, s.Key, raw, value, err})
 }
 
-// level says where the value of a setting comes from.
-func (d *draft) level(key string) layer {
-	v, ok := d.strongest(key)
-	if !ok {
-		return fromDefault
-	}
-	return v.layer
+// strongest returns the value that wins for a key; at the least there is the default.
+func (d *draft) strongest(key string) given {
+	return slices.MaxFunc(d.given[key], func(a, b given) int { return cmp.Compare(a.layer, b.layer) })
 }
 
-// origin names where a setting's value was written.
-func (d *draft) origin(key string) string {
-	v, ok := d.strongest(key)
-	if !ok {
-		return ""
-	}
-	return v.origin
-}
-
-func (d *draft) addFlags(flags Flags) {
-	for flag, value := range flags.values() {
-		if value == "" {
-			continue
-		}
-		for i := range table {
-			if table[i].Flag == flag {
-				d.give(&table[i], given{value: value, layer: fromFlag, origin: "--" + flag})
-			}
-		}
-	}
-}
-
-// resolve fills the fields: for each setting the strongest value that is right.
+// resolve fills the fields: for each setting the strongest value.
 func (d *draft) resolve() {
+	if preset, ok := d.strongest("preset").value.(string); ok {
+		for key, value := range presets[preset] {
+			d.give(byKey[key], fromPreset, "preset "+preset, value)
+		}
+	}
 	for i := range table {
-		setting := &table[i]
-		if setting.alias {
+		s := &table[i]
+		if s.alias != "" {
 			continue
 		}
-		d.sameLevel(setting)
-		d.overridden(setting)
-		d.resolveSetting(setting)
-		if setting.Key == "preset" && d.Preset != "" {
-			for key, value := range presets[d.Preset] {
-				d.give(byKey[key], given{value: value, layer: fromPreset, origin: "preset " + d.Preset})
-			}
-		}
-	}
-}
-
-func (d *draft) resolveSetting(setting *Setting) {
-	for {
-		v, ok := d.strongest(setting.Key)
-		if !ok {
-			v = given{value: setting.defaultValue(), origin: "default", key: setting.Key}
-		}
-		parsed, err := setting.parse(v.value)
-		if err == nil {
-			if kvs, ok := parsed.([]KeyValue); ok && v.layer > fromPreset {
-				parsed = slices.Concat(kvs, d.presetRest(setting, kvs))
-			}
-			setting.set(&d.Exporter, parsed)
-			return
-		}
-		what := setting.explain(err)
-		if v.soft {
-			d.warn("%s is ignored: %s", v.origin, what)
-			d.given[setting.Key] = slices.DeleteFunc(d.given[setting.Key], func(o given) bool { return o.layer == v.layer })
+		v := d.strongest(s.Key)
+		if v.err != nil {
+			d.problem(v.key, v.origin, "%s", s.explain(v.err))
+			d.unreadable = true
 			continue
 		}
-		d.problems = append(d.problems, &Problem{Exporter: d.Name, Key: v.key, Where: v.origin, Text: what, flag: v.layer == fromFlag})
-		d.wrong[setting.Key] = true
-		if parsed, err := setting.parse(setting.defaultValue()); err == nil {
-			setting.set(&d.Exporter, parsed)
+		if kvs, ok := v.value.([]KeyValue); ok && v.layer > fromPreset {
+			v.value = slices.Concat(kvs, d.gaps(s.Key, kvs))
 		}
-		return
+		s.set(&d.Exporter, v.value)
+		d.contradicted(s, v)
 	}
 }
 
-// presetRest returns the pairs of the preset whose keys are not in kvs: a preset is overridden key by
-// key.
-func (d *draft) presetRest(setting *Setting, kvs []KeyValue) []KeyValue {
-	preset, ok := presets[d.Preset][setting.Key]
-	if !ok {
-		return nil
+// gaps returns the pairs of a preset, or of OTEL_RESOURCE_ATTRIBUTES, whose keys are not in kvs: they are
+// overridden key by key.
+func (d *draft) gaps(key string, kvs []KeyValue) (rest []KeyValue) {
+	for _, weaker := range d.given[key] {
+		if pairs, ok := weaker.value.([]KeyValue); ok && weaker.layer == fromPreset {
+			rest = slices.DeleteFunc(slices.Clone(pairs), func(p KeyValue) bool { return hasKey(kvs, p.Key) })
+		}
 	}
-	rest, err := parsePairs(preset)
-	if err != nil {
-		return nil
-	}
-	return slices.DeleteFunc(rest, func(p KeyValue) bool {
-		return slices.ContainsFunc(kvs, func(kv KeyValue) bool { return kv.Key == p.Key })
-	})
+	return rest
 }
 
-// defaultValue is the default as a parser takes it.
-func (s *Setting) defaultValue() any {
-	if s.Default == "" && s.Type != "text" {
-		return nil
-	}
-	return s.Default
-}
-
-// explain turns a parser's error into what was got and what is taken, without a secret.
-func (s *Setting) explain(err error) string {
-	var got *gotError
-	if !errors.As(err, &got) {
-		return err.Error() + "; it takes " + s.takes
-	}
-	what := got.got
-	// Headers are parsed by functions that name no value; other secrets are single texts.
-	if s.Secret && s.Type == "text" {
-		what = "a value that is not a text"
-	} else if s.Secret && strings.HasPrefix(what, `"`) {
-		what = "a value that is not shown"
-	}
-	what = "got " + what + ", takes " + s.takes
-	if got.hint != "" {
-		what += "; " + got.hint
-	}
-	return what
-}
-
-// sameLevel refuses two spellings of one setting that differ in one source.
-func (d *draft) sameLevel(setting *Setting) {
-	v, ok := d.strongest(setting.Key)
-	if !ok {
-		return
-	}
-	for _, other := range d.given[setting.Key] {
-		if other.layer == v.layer && other.key != v.key {
-			a, errA := setting.parse(v.value)
-			b, errB := setting.parse(other.value)
-			if errA == nil && errB == nil && a != b {
-				d.problem(v.key, v.origin, "got %v, and %s is %v: they are the same setting, write one of them", a, other.key, b)
-			}
+// contradicted refuses two spellings of one setting that differ in one source, and tells who typed a flag that
+// the environment has changed it.
+func (d *draft) contradicted(s *setting, v given) {
+	for _, other := range d.given[s.Key] {
+		switch {
+		case reflect.DeepEqual(other.value, v.value):
+		case other.layer == v.layer && other.key != v.key && other.err == nil:
+			d.problem(v.key, v.origin, "got %v, and %s is %v: they are the same setting, write one of them", v.value, other.key, other.value)
+		case other.layer == fromFlag && v.layer > fromFlag:
+			d.notice(s.Key, "%s%s of the environment overrides %s%s", v.origin, s.shown(v.raw), other.origin, s.shown(other.raw))
 		}
 	}
 }
 
 // shown is a value in brackets, for a message; nothing where it may be a secret.
-func (s *Setting) shown(value any) string {
-	text, ok := value.(string)
-	if !ok || s.Secret {
+func (s *setting) shown(raw any) string {
+	if s.Secret {
 		return ""
 	}
-	return " (" + clip(withoutCredentials(text)) + ")"
+	return " (" + clip(withoutCredentials(fmt.Sprint(raw))) + ")"
 }
 
-// overridden tells who typed a flag that the environment has changed it.
-func (d *draft) overridden(setting *Setting) {
-	v, ok := d.strongest(setting.Key)
-	if !ok || v.layer <= fromFlag {
-		return
+// explain turns a parser's error into what was got and what is taken, without a secret.
+func (s *setting) explain(err error) string {
+	var got *gotError
+	if !errors.As(err, &got) {
+		return err.Error()
 	}
-	for _, other := range d.given[setting.Key] {
-		if other.layer == fromFlag && other.value != v.value {
-			d.notice(setting.Key, "%s%s of the environment overrides %s%s", v.origin, setting.shown(v.value), other.origin, setting.shown(other.value))
-		}
+	what := "got " + got.got
+	if s.Secret && s.Type == "text" {
+		what = "got a value that is not a text"
 	}
+	what += ", takes " + s.takes
+	if got.hint != "" {
+		what += "; " + got.hint
+	}
+	return what
 }

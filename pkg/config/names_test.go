@@ -10,11 +10,6 @@ import (
 )
 
 func TestNames(t *testing.T) {
-	for _, s := range NameSettings() {
-		if s.Default != "" {
-			require.NoError(t, s.set(&Names{}, s.Default), s.Key)
-		}
-	}
 	defaults := Names{
 		Memory: 64 << 20, Wait: 20 * time.Millisecond,
 		Debuginfod: Debuginfod{Timeout: time.Minute, Cache: "/var/cache/ig-otel-profiles/debuginfod", CacheSize: 1 << 30},
@@ -65,7 +60,7 @@ func TestNamesMistakes(t *testing.T) {
 // The reference has all of them, as they are.
 func TestNamesReference(t *testing.T) {
 	text := pages(t)
-	for _, s := range NameSettings() {
+	for _, s := range nameTable {
 		def := ""
 		if s.Default != "" {
 			def = "`" + s.Default + "`"

@@ -14,42 +14,33 @@ import (
 // A carrier is a source that can set a setting of the exporter `otlp`.
 type carrier struct {
 	name string
-	put  func(src *Sources, s Setting, value string)
+	put  func(src *Sources, s setting, value string)
 }
 
 // carriers returns the sources that can set a setting, weakest first, as the table says.
-func carriers(s Setting) []carrier {
-	all := []carrier{{"file", func(src *Sources, s Setting, value string) {
+func carriers(s setting) []carrier {
+	all := []carrier{{"file", func(src *Sources, s setting, value string) {
 		src.File.Set(FileKey+"."+BuiltIn+"."+s.Key, value)
 	}}}
 	if s.Flag != "" {
-		all = append(all, carrier{"flag", func(src *Sources, s Setting, value string) {
-			switch s.Flag {
-			case "otel-profiles-endpoint":
-				src.Flags.Endpoint = value
-			case "otel-profiles-insecure":
-				src.Flags.Insecure = value
-			case "otel-profiles-headers":
-				src.Flags.Headers = value
-			case "otel-profiles-compression":
-				src.Flags.Compression = value
-			}
+		all = append(all, carrier{"flag", func(src *Sources, s setting, value string) {
+			src.Flags = Flags{s.Flag: Secret(value)}
 		}})
 	}
 	if s.OTel != "" {
 		for _, prefix := range []string{otelPrefix, otelProfilesPrefix} {
-			all = append(all, carrier{prefix + s.OTel, func(src *Sources, s Setting, value string) {
+			all = append(all, carrier{prefix + s.OTel, func(src *Sources, s setting, value string) {
 				src.Environ = append(src.Environ, prefix+s.OTel+"="+standard(s, value))
 			}})
 		}
 	}
-	return append(all, carrier{EnvPrefix, func(src *Sources, s Setting, value string) {
-		src.Environ = append(src.Environ, EnvPrefix+"OTLP_"+s.EnvSuffix()+"="+value)
+	return append(all, carrier{EnvPrefix, func(src *Sources, s setting, value string) {
+		src.Environ = append(src.Environ, EnvPrefix+"OTLP_"+envName(s.Key)+"="+value)
 	}})
 }
 
 // standard writes a value as the standard variables have it.
-func standard(s Setting, value string) string {
+func standard(s setting, value string) string {
 	switch s.Key {
 	case "timeout":
 		d, _ := time.ParseDuration(value)
@@ -60,8 +51,8 @@ func standard(s Setting, value string) string {
 	return value
 }
 
-// sourcesFor makes an exporter that has a use for the setting.
-func sourcesFor(s Setting) Sources {
+// sourcesFor returns sources with an exporter that has a use for the setting.
+func sourcesFor(s setting) Sources {
 	src := Sources{File: viper.New()}
 	base := FileKey + "." + BuiltIn + "."
 	if s.Key != "exporter" && s.Transports != nil {
@@ -77,7 +68,7 @@ func sourcesFor(s Setting) Sources {
 	return src
 }
 
-func valueOf(t *testing.T, src Sources, s Setting) any {
+func valueOf(t *testing.T, src Sources, s setting) any {
 	t.Helper()
 	set := Load(src)
 	require.Contains(t, set.Names(), BuiltIn)
@@ -87,10 +78,10 @@ func valueOf(t *testing.T, src Sources, s Setting) any {
 // Every setting: each source that can carry it beats each weaker one, and the default, whichever of
 // two values they have.
 func TestPrecedence(t *testing.T) {
-	for _, s := range Settings() {
+	for _, s := range table {
 		t.Run(s.Key, func(t *testing.T) {
 			if s.Key != "endpoint" {
-				want, err := s.parse(s.defaultValue())
+				want, err := s.parse(s.Default)
 				require.NoError(t, err)
 				require.Equal(t, want, valueOf(t, sourcesFor(s), s), "the default")
 			}
@@ -164,7 +155,7 @@ func TestPairsOfAPresetAreOverriddenByKey(t *testing.T) {
 
 // Who types a flag is told when the environment has overridden it.
 func TestOverriddenFlagIsTold(t *testing.T) {
-	for _, s := range Settings() {
+	for _, s := range table {
 		if s.Flag == "" {
 			continue
 		}

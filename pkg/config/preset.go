@@ -5,17 +5,15 @@ import (
 	"slices"
 )
 
-// PresetRule is a setting that a preset sets to something else than its default. It can be set
+// A presetRule is a setting that a preset sets to something else than its default. It can be set
 // otherwise in the exporter.
-type PresetRule struct {
+type presetRule struct {
 	Preset, Key, Value string
-	// Why says what the receiver does that asks for it.
-	Why string
-	// Source is the repository and file of the receiver in which that can be read.
-	Source string
+	Why                string // what the receiver does that asks for it
+	Source             string // the repository and file of the receiver in which that can be read
 }
 
-// What the rules were read in.
+// The files of receivers that the rules come from.
 const (
 	pyroscopeConvert = "grafana/pyroscope pkg/ingester/otlp/convert.go"
 	pyroscopeHandler = "grafana/pyroscope pkg/ingester/otlp/ingest_handler.go"
@@ -27,16 +25,16 @@ const (
 	elasticExporter  = "open-telemetry/opentelemetry-collector-contrib exporter/elasticsearchexporter/internal/serializer/otelserializer/serializeprofiles/transform.go"
 )
 
-var presetRules = []PresetRule{
+var presetRules = []presetRule{
 	{"pyroscope", "sample_shape", "sum", "Values with a timestamp each are refused.", pyroscopeConvert},
 	{"pyroscope", "attribute_values", "string", "Only text becomes a label in every release.", pyroscopeHandler},
 	{"pyroscope", "attribute_keys", "label", "2.x keeps the dots of a name, and then neither its query language nor its pages can select it. 1.x makes the same names itself.", pyroscopeLabels},
-	// With the four labels that Pyroscope adds, these two are the 30 that it takes; service.name is
-	// counted twice.
 	{"pyroscope", "unnamed_functions", "file", "Without its symbolizer, which is off by default, a stack of frames without a function vanishes from the flame graph.", pyroscopeConvert},
+	// 20 and 6 make the 30 labels that Pyroscope takes with the four that it adds itself, one of which is
+	// service.name once more.
 	{"pyroscope", "max_resource_attributes", "20", "A series with more than 30 labels is refused, and every attribute of a resource and of a sample is one.", pyroscopeLimits},
 	{"pyroscope", "max_sample_attributes", "6", "The same.", pyroscopeLimits},
-	// A node with 60 containers of 20 thread names is 1,200 series with it and 60 without.
+	// With thread.name, a node with 60 containers of 20 thread names has 1,200 series, and 60 without.
 	{"pyroscope", "attributes", "thread.name=drop", "A tenant has 5,000 series unless told otherwise, and each thread name of each container would be one: four busy nodes. `thread.name=sample` brings it back.", pyroscopeLimits},
 
 	{"parca", "function_table", "double", "It takes the entry before the one that a line names, up to v0.28.0 at least: every frame would have another function's name.", parcaEncode},
@@ -67,10 +65,5 @@ var presets = func() map[string]map[string]string {
 	return all
 }()
 
-// PresetRules returns what the presets change, by preset.
-func PresetRules() []PresetRule { return slices.Clone(presetRules) }
-
 // Presets returns the names of the presets, sorted.
-func Presets() []string { return presetNames() }
-
-func presetNames() []string { return slices.Sorted(maps.Keys(presets)) }
+func Presets() []string { return slices.Sorted(maps.Keys(presets)) }

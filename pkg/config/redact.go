@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -18,79 +19,23 @@ func (e Exporter) String() string {
 	return fmt.Sprintf("exporter %q (%s to %s)", e.Name, e.Transport, e.Destination())
 }
 
-// GoString is String: %#v shows no secret either.
+// GoString is String.
 func (e Exporter) GoString() string { return e.String() }
 
-// String shows the name alone.
-func (h Header) String() string { return h.Key + "=" + hidden }
-
-// GoString is String.
-func (h Header) GoString() string { return h.String() }
-
-// String says what there is, not its content.
-func (a Auth) String() string {
-	switch {
-	case a.BearerToken != "":
-		return "bearer token " + hidden
-	case a.BearerTokenFile != "":
-		return "bearer token of " + a.BearerTokenFile
-	case a.PasswordFile != "":
-		return "user " + a.Username + ", password of " + a.PasswordFile
-	case a.Username != "" || a.Password != "":
-		return "user " + a.Username + ", password " + hidden
-	}
-	return "none"
-}
-
-// GoString is String.
-func (a Auth) GoString() string { return a.String() }
-
-// String says who gets tokens where, not with what.
-func (o OAuth2) String() string {
-	if o.TokenURL == "" {
-		return "none"
-	}
-	return "client " + o.ClientID + " of " + withoutCredentials(o.TokenURL) + ", secret " + hidden
-}
-
-// GoString is String.
-func (o OAuth2) GoString() string { return o.String() }
-
 // MarshalText is String.
-func (o OAuth2) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
-
-// String shows no key.
-func (t TLS) String() string {
-	key := t.KeyFile
-	if t.KeyPEM != "" {
-		key = hidden
-	}
-	return fmt.Sprintf("ca %q, certificate %q, key %q", t.CAFile, t.CertFile, key)
-}
-
-// GoString is String.
-func (t TLS) GoString() string { return t.String() }
-
-// String shows no flag's value, which may be a header.
-func (f Flags) String() string { return "flags " + hidden }
-
-// GoString is String.
-func (f Flags) GoString() string { return f.String() }
-
-// MarshalText is String: loggers that write JSON show no secret either.
 func (e Exporter) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
-// MarshalText is String.
-func (h Header) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+// A Secret is a text that shows in no message and no log, however it is printed.
+type Secret string
 
-// MarshalText is String.
-func (a Auth) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+// String hides it.
+func (Secret) String() string { return hidden }
 
-// MarshalText is String.
-func (t TLS) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+// Format is String, whatever the verb.
+func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, hidden) }
 
-// MarshalText is String.
-func (f Flags) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+// MarshalText is String: loggers that write JSON show no secret either.
+func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
 // HideSecrets replaces the secrets of exporters, and of the addresses of debuginfod servers, in v, for programs that print a config, such as
 // `ig config view`. What Load then reads from v is no longer usable.
@@ -99,66 +44,51 @@ func HideSecrets(v *viper.Viper) {
 		hideBelow(v, FileKey, exporters)
 	}
 	const urls = NamesKey + ".debuginfod.urls"
-	switch list := v.Get(urls).(type) {
-	case string:
-		v.Set(urls, withoutCredentials(list))
-	case []any:
-		safe := make([]any, len(list))
-		for i, u := range list {
-			safe[i] = u
-			if text, ok := u.(string); ok {
-				safe[i] = withoutCredentials(text)
-			}
+	if v.IsSet(urls) {
+		list, err := items(v.Get(urls))
+		for i := range list {
+			list[i] = withoutCredentials(list[i])
 		}
-		v.Set(urls, safe)
+		if err != nil {
+			list = []string{hidden}
+		}
+		v.Set(urls, list)
 	}
 }
 
 // hideBelow recognises a setting by the end of its path: an exporter's name may have dots, so that the path does not tell where
-// it ends. That may hide too much, and never too little.
+// it ends, and an exporter may be called like a setting. That may hide too much.
 func hideBelow(v *viper.Viper, path string, m map[string]any) {
 	for key, value := range m {
 		below := path + "." + key
-		if setting := settingAtEnd(below); setting != nil {
-			if safe, change := safeToPrint(setting, value); change {
-				v.Set(below, safe)
-			}
-		} else if next, ok := value.(map[string]any); ok {
+		i := slices.IndexFunc(table, func(s setting) bool { return strings.HasSuffix(below, "."+s.Key) })
+		if next, isMap := value.(map[string]any); isMap && (i < 0 || !table[i].Secret) {
 			hideBelow(v, below, next)
+		} else if i >= 0 {
+			v.Set(below, safeToPrint(&table[i], value))
 		}
 	}
 }
 
-func settingAtEnd(path string) *Setting {
-	for i := range table {
-		if strings.HasSuffix(path, "."+table[i].Key) {
-			return &table[i]
-		}
-	}
-	return nil
-}
-
-// safeToPrint returns what to print for a value, and whether that is something else.
-func safeToPrint(setting *Setting, value any) (any, bool) {
+// safeToPrint returns a value of a setting as it may be printed.
+func safeToPrint(s *setting, value any) any {
 	text, isText := value.(string)
 	switch {
-	case value == nil || isText && text == "":
-		return nil, false
-	case setting.Secret && setting.takesMap():
+	case value == nil || value == "":
+	case s.Secret && s.takesMap():
 		kvs, err := parsePairs(value)
 		if err != nil {
-			return hidden, true
+			return hidden
 		}
 		names := make([]string, len(kvs))
 		for i, kv := range kvs {
 			names[i] = kv.Key + "=" + hidden
 		}
-		return names, true
-	case setting.Secret:
-		return hidden, true
-	case isText && slices.Contains(addressKeys, setting.Key):
-		safe := withoutCredentials(text)
-		return safe, safe != text
+		return names
+	case s.Secret:
+		return hidden
+	case isText && slices.Contains(addressKeys, s.Key):
+		return withoutCredentials(text)
 	}
-	return nil, false
+	return value
 }

@@ -18,7 +18,7 @@ const marker = "s3cr3t"
 
 // Whatever is written where a secret belongs, and in whichever shape, no message shows it.
 func TestSecretsNeverShow(t *testing.T) {
-	for _, s := range Settings() {
+	for _, s := range table {
 		if !s.Secret && !slices.Contains(addressKeys, s.Key) {
 			continue
 		}
@@ -42,8 +42,8 @@ func TestSecretsNeverShow(t *testing.T) {
 					}
 					set := Load(Sources{
 						File:    readYAML(t, exportersYAML("prod: {exporter: "+transport+", "+setting+"}")),
-						Environ: []string{EnvPrefix + "EDGE_" + s.EnvSuffix() + "=" + strings.Trim(value, `"`), "OTEL_EXPORTER_OTLP_HEADERS=" + marker, "OTEL_EXPORTER_OTLP_PROFILES_HEADERS=a=" + marker + "%zz"},
-						Flags:   Flags{Headers: "x y=" + marker},
+						Environ: []string{EnvPrefix + "EDGE_" + envName(s.Key) + "=" + strings.Trim(value, `"`), "OTEL_EXPORTER_OTLP_HEADERS=" + marker, "OTEL_EXPORTER_OTLP_PROFILES_HEADERS=a=" + marker + "%zz"},
+						Flags:   Flags{"otel-profiles-headers": "x y=" + marker},
 					})
 					for _, text := range append(texts(set.Problems()), notices(set)...) {
 						require.NotContains(t, text, marker)
@@ -65,9 +65,9 @@ func TestPrintingShowsNoSecret(t *testing.T) {
 		Headers: []Header{{"x-api-key", marker}},
 		Auth:    Auth{BearerToken: marker, Username: "u", Password: marker},
 		TLS:     TLS{KeyPEM: marker},
-		OAuth2:  OAuth2{TokenURL: "https://login/token?k=" + marker, ClientSecret: marker, EndpointParams: []KeyValue{{"k", marker}}},
+		OAuth2:  OAuth2{TokenURL: "https://login/token?k=" + marker, ClientSecret: marker, EndpointParams: []Header{{"k", marker}}},
 	}
-	flags := Flags{Headers: "x-api-key=" + marker}
+	flags := Flags{"otel-profiles-headers": "x-api-key=" + marker}
 	basic := Auth{Username: "u", Password: marker}
 	for _, v := range []any{e, &e, e.Headers, e.Headers[0], e.Auth, basic, e.OAuth2, e.TLS, flags, []Exporter{e}, map[string]*Exporter{"a": &e}} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
@@ -107,6 +107,7 @@ prod.eu:
   tls.key_pem: s3cr3t
   tls: {cert_pem: public}
 plain: {endpoint: 'http://c:4317', headers: , auth: {password: ""}}
+resource: {endpoint: 'http://c:4317', auth: {password: s3cr3t}, headers: `+headers+`}
 `))
 		HideSecrets(v)
 		out, err := yaml.Marshal(v.AllSettings())

@@ -92,7 +92,7 @@ func settingsTables() string {
 func presetsTable() string {
 	var b strings.Builder
 	b.WriteString("\n| preset | sets | because | source |\n|---|---|---|---|\n| `collector` | nothing | It reads all that the protocol has. | |\n")
-	for _, r := range PresetRules() {
+	for _, r := range presetRules {
 		fmt.Fprintf(&b, "| `%s` | `%s: %s` | %s | %s |\n", r.Preset, r.Key, r.Value, r.Why, r.Source)
 	}
 	return b.String()
@@ -294,7 +294,7 @@ func TestReferenceReasons(t *testing.T) {
 func TestReferenceAttributes(t *testing.T) {
 	const name = `((?:service|k8s|container|host|os|process|thread|profile|pprof|proc|runtime)\.[A-Za-z0-9_.]*[A-Za-z0-9_])`
 	code := matches(`"`+name+`"`, sources(t, "pkg/fieldmap")+sources(t, "pkg/profile"))
-	// Prefixes that are protected or added to, and no attributes.
+	// A prefix in the code, and no attribute.
 	code = slices.DeleteFunc(code, func(s string) bool { return s == "process.executable" })
 	text := section(t, "Attributes")
 	for _, attribute := range code {

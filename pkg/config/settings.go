@@ -1,52 +1,37 @@
 package config
 
 import (
+	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
 
-// Setting describes one key of an exporter. The parsing of files, variables and flags, the messages and
-// the reference all come from the table of Settings: a new setting is added there.
-type Setting struct {
-	// Key is the dotted path below the exporter's name: "tls.ca_file".
-	Key string
-	// Type is the value's type as the reference calls it: "duration", "size", "text", …
-	Type string
-	// Default is the value where nobody sets one, in the form that a user would write.
-	Default string
-	// Example is a value as it is written in YAML.
-	Example string
-	// Doc explains the setting in the reference, in one or two sentences.
-	Doc string
-	// Values lists the allowed values, of a choice or of a list's pairs; nil: any.
-	Values []string
-	// Transports are the transports that use the setting; nil: all.
-	Transports []string
+// A setting is one key of an exporter, or one of Names. The parsing of files, variables and flags, the messages
+// and the reference all come from the table of them: a new setting is added there.
+type setting struct {
+	Key        string   // the dotted path below the exporter's name: "tls.ca_file"
+	Type       string   // as the reference calls it: "duration", "size", "text", …
+	Default    string   // as a user would write it
+	Example    string   // as it is written in YAML
+	Doc        string   // one or two sentences for the reference
+	Values     []string // the allowed ones, of a choice or of a list's pairs; nil: any
+	Transports []string // those that use it; nil: all
 	// OTel is the end of the names of the standard variables that set it for the built-in exporter:
 	// what follows OTEL_EXPORTER_OTLP_ or OTEL_EXPORTER_OTLP_PROFILES_; "": none.
-	OTel string
-	// Flag is the name of the command line's flag that sets it, without dashes; "": none.
-	Flag string
-	// Secret values never show in a message.
-	Secret bool
+	OTel   string
+	Flag   string // of the command line, without dashes; "": none
+	Secret bool   // its values never show in a message
 
-	alias bool // another spelling of a setting: both set the same field
-	takes string
+	alias string // the key of the setting whose field this one sets as well
+	empty string // what an empty text means, where that is not the default
+	takes string // the end of messages about wrong values
 	parse func(raw any) (any, error)
-	set   func(*Exporter, any)
-	get   func(*Exporter) any
+	set   func(owner, value any) // owner: *Exporter, or *Names
+	get   func(owner any) any
 }
-
-// EnvSuffix returns the end of the variable that sets it for a named exporter: TLS_CA_FILE for
-// tls.ca_file.
-func (s *Setting) EnvSuffix() string {
-	return strings.ToUpper(strings.ReplaceAll(s.Key, ".", "_"))
-}
-
-// Settings returns a copy of the table of all settings, in the reference's order.
-func Settings() []Setting { return slices.Clone(table) }
 
 var (
 	onGRPC    = []string{TransportGRPC}
@@ -60,13 +45,14 @@ const (
 	minInterval    = time.Second
 	minRequestSize = 64 << 10
 	maxSize        = 1 << 50
+	noLimit        = math.MaxInt64
 	grpcLimit      = 4 << 20 // what gRPC servers take in one message unless told otherwise
 )
 
 // table holds every setting. Where the Collector's OTLP exporter has a setting too, name and default
 // are the same as there, unless a comment says why not
 // (https://github.com/open-telemetry/opentelemetry-collector/tree/main/exporter/otlpexporter).
-var table = []Setting{
+var table = []setting{
 	enum("exporter", TransportGRPC, "How to send: OTLP over gRPC, OTLP over HTTP, or into a file.",
 		[]string{TransportGRPC, TransportHTTP, TransportFile},
 		func(e *Exporter) *string { return &e.Transport }).otel("PROTOCOL"),
@@ -79,36 +65,36 @@ var table = []Setting{
 		func(e *Exporter) *string { return &e.Encoding }).on(onHTTP).otel("PROTOCOL"),
 	enum("compression", "gzip", "Compression of requests. An empty text is the same as `none`.", []string{"gzip", "zstd", "none"},
 		func(e *Exporter) *string { return &e.Compression }).
-		on(onNetwork).otel("COMPRESSION").flag("otel-profiles-compression").empty("none"),
-	duration("timeout", "10s", "30s", "How long one attempt to send may take. There is always a limit: a receiver that hangs must not hold requests for ever.", time.Millisecond, 0,
+		on(onNetwork).otel("COMPRESSION").flag("otel-profiles-compression").meansEmpty("none"),
+	duration("timeout", "10s", "30s", "How long one attempt to send may take. There is always a limit: a receiver that hangs must not hold requests for ever.", time.Millisecond, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Timeout }).on(onNetwork).otel("TIMEOUT"),
-	headers("headers", `{x-scope-orgid: tenant-1}`, "Headers (gRPC: metadata) of every request. Names in lower case; a name with dots only in the `key=value` form.",
-		func(e *Exporter) *[]Header { return &e.Headers }).
+	secretPairs("headers", `{x-scope-orgid: tenant-1}`, "Headers (gRPC: metadata) of every request. Names in lower case; a name with dots only in the `key=value` form.",
+		func(e *Exporter) *[]Header { return &e.Headers }, parseHeaders).
 		on(onNetwork).otel("HEADERS").flag("otel-profiles-headers"),
 
 	text("auth.bearer_token", "", "secret", "Sent as `authorization: Bearer …`.",
-		func(e *Exporter) *string { return &e.Auth.BearerToken }).on(onNetwork).secret(),
+		func(e *Exporter) *Secret { return &e.Auth.BearerToken }).on(onNetwork).secret(),
 	text("auth.bearer_token_file", "", "/var/run/secrets/token", "A file that holds the bearer token. It is read again when it changes.",
 		func(e *Exporter) *string { return &e.Auth.BearerTokenFile }).on(onNetwork),
 	text("auth.username", "", "1234", "The user of basic authentication.",
 		func(e *Exporter) *string { return &e.Auth.Username }).on(onNetwork),
 	text("auth.password", "", "secret", "The password of basic authentication.",
-		func(e *Exporter) *string { return &e.Auth.Password }).on(onNetwork).secret(),
+		func(e *Exporter) *Secret { return &e.Auth.Password }).on(onNetwork).secret(),
 	text("auth.password_file", "", "/var/run/secrets/password", "A file that holds the password. It is read again when it changes.",
 		func(e *Exporter) *string { return &e.Auth.PasswordFile }).on(onNetwork),
 
 	text("oauth2.token_url", "", "https://login.example.com/oauth2/token", "Where to get bearer tokens by OAuth 2.0's client credentials. One is fetched when it is needed, and again before it ends or when the receiver refuses it. The certificates of `tls` are trusted there, too.",
-		func(e *Exporter) *string { return &e.OAuth2.TokenURL }).on(onNetwork),
+		func(e *Exporter) *Secret { return &e.OAuth2.TokenURL }).on(onNetwork),
 	text("oauth2.client_id", "", "profiles", "The client's name there.",
 		func(e *Exporter) *string { return &e.OAuth2.ClientID }).on(onNetwork),
 	text("oauth2.client_secret", "", "secret", "The client's secret.",
-		func(e *Exporter) *string { return &e.OAuth2.ClientSecret }).on(onNetwork).secret(),
+		func(e *Exporter) *Secret { return &e.OAuth2.ClientSecret }).on(onNetwork).secret(),
 	text("oauth2.client_secret_file", "", "/var/run/secrets/oauth2", "A file that holds the client's secret. It is read again for each token.",
 		func(e *Exporter) *string { return &e.OAuth2.ClientSecretFile }).on(onNetwork),
 	list("oauth2.scopes", `[profiles.write]`, "Scopes to ask for.",
 		func(e *Exporter) *[]string { return &e.OAuth2.Scopes }).on(onNetwork),
-	pairs("oauth2.endpoint_params", `{audience: otlp}`, "What the token server wants to be sent besides.",
-		func(e *Exporter) *[]KeyValue { return &e.OAuth2.EndpointParams }).on(onNetwork).secret(),
+	secretPairs("oauth2.endpoint_params", `{audience: otlp}`, "What the token server wants to be sent besides.",
+		func(e *Exporter) *[]Header { return &e.OAuth2.EndpointParams }, parseSecretPairs).on(onNetwork),
 
 	text("proxy_url", "", "http://proxy:3128", "An HTTP proxy to send through, and to fetch tokens through. Without it HTTPS_PROXY, HTTP_PROXY and NO_PROXY of the environment count.",
 		func(e *Exporter) *string { return &e.ProxyURL }).on(onNetwork),
@@ -116,7 +102,7 @@ var table = []Setting{
 		func(e *Exporter) *bool { return &e.Insecure }).
 		on(onNetwork).otel("INSECURE").flag("otel-profiles-insecure"),
 	boolean("tls.insecure", "false", "The same as `insecure`.",
-		func(e *Exporter) *bool { return &e.Insecure }).on(onNetwork).aliased(),
+		func(e *Exporter) *bool { return &e.Insecure }).on(onNetwork).sameAs("insecure"),
 	text("tls.ca_file", "", "/etc/ssl/collector-ca.pem", "Certificates to trust, in place of the system's.",
 		func(e *Exporter) *string { return &e.TLS.CAFile }).on(onNetwork).otel("CERTIFICATE"),
 	text("tls.ca_pem", "", "-----BEGIN CERTIFICATE----- …", "The same, as PEM text.",
@@ -130,22 +116,22 @@ var table = []Setting{
 	text("tls.key_file", "", "/etc/ssl/client-key.pem", "The client's private key.",
 		func(e *Exporter) *string { return &e.TLS.KeyFile }).on(onNetwork).otel("CLIENT_KEY"),
 	text("tls.key_pem", "", "-----BEGIN PRIVATE KEY----- …", "The same, as PEM text.",
-		func(e *Exporter) *string { return &e.TLS.KeyPEM }).on(onNetwork).secret(),
+		func(e *Exporter) *Secret { return &e.TLS.KeyPEM }).on(onNetwork).secret(),
 	text("tls.server_name_override", "", "collector.example.com", "The name that the server's certificate must have, where it is not the endpoint's.",
 		func(e *Exporter) *string { return &e.TLS.ServerNameOverride }).on(onNetwork),
 	boolean("tls.insecure_skip_verify", "false", "Do not verify the server's certificate. Anyone on the way can read and change what is sent.",
 		func(e *Exporter) *bool { return &e.TLS.InsecureSkipVerify }).on(onNetwork),
 	enum("tls.min_version", "1.2", "The lowest TLS version to speak.", []string{"1.2", "1.3"},
 		func(e *Exporter) *string { return &e.TLS.MinVersion }).on(onNetwork),
-	duration("tls.reload_interval", "0s", "1h", "A new connection reads certificate files again if they have changed. This is the least time between two looks.", 0, 0,
+	duration("tls.reload_interval", "0s", "1h", "A new connection reads certificate files again if they have changed. This is the least time between two looks.", 0, noLimit,
 		func(e *Exporter) *time.Duration { return &e.TLS.ReloadInterval }).on(onNetwork),
 
 	// Off, unlike in the Collector's exporter. By default, a gRPC server closes the connection of a
 	// client that pings more often than every five minutes; and where pings are on, a receiver that
 	// answers one of them too late loses the connection (https://github.com/grpc/grpc-go/blob/master/Documentation/keepalive.md).
-	duration("keepalive.time", "0s", "5m", "After how long without traffic to ask whether the connection lives; 0 turns that off. Below 10s counts as 10s. Many receivers close the connection of a client that asks more often than every five minutes.", 0, 0,
+	duration("keepalive.time", "0s", "5m", "After how long without traffic to ask whether the connection lives; 0 turns that off. Below 10s counts as 10s. Many receivers close the connection of a client that asks more often than every five minutes.", 0, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Keepalive.Time }).on(onGRPC),
-	duration("keepalive.timeout", "10s", "20s", "How long to wait for the answer before the connection is closed.", time.Millisecond, 0,
+	duration("keepalive.timeout", "10s", "20s", "How long to wait for the answer before the connection is closed.", time.Millisecond, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Keepalive.Timeout }).on(onGRPC),
 	boolean("keepalive.permit_without_stream", "false", "Ask also while no request is under way.",
 		func(e *Exporter) *bool { return &e.Keepalive.PermitWithoutStream }).on(onGRPC),
@@ -154,26 +140,26 @@ var table = []Setting{
 
 	boolean("retry_on_failure.enabled", "true", "Send a request again after a failure that may pass.",
 		func(e *Exporter) *bool { return &e.Retry.Enabled }).on(onNetwork),
-	duration("retry_on_failure.initial_interval", "5s", "1s", "How long to wait after the first failure.", time.Millisecond, 0,
+	duration("retry_on_failure.initial_interval", "5s", "1s", "How long to wait after the first failure.", time.Millisecond, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Retry.InitialInterval }).on(onNetwork),
 	number("retry_on_failure.randomization_factor", "0.5", "0.2", "How far a wait may be from its planned length, as a share of it.", 0, 1,
 		func(e *Exporter) *float64 { return &e.Retry.RandomizationFactor }).on(onNetwork),
 	number("retry_on_failure.multiplier", "1.5", "2", "By how much each wait is longer than the one before.", 1, 100,
 		func(e *Exporter) *float64 { return &e.Retry.Multiplier }).on(onNetwork),
-	duration("retry_on_failure.max_interval", "30s", "1m", "The longest wait.", time.Millisecond, 0,
+	duration("retry_on_failure.max_interval", "30s", "1m", "The longest wait.", time.Millisecond, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Retry.MaxInterval }).on(onNetwork),
-	duration("retry_on_failure.max_elapsed_time", "0s", "5m", "After how long to give a request up; 0 leaves that to `sending_queue`.", 0, 0,
+	duration("retry_on_failure.max_elapsed_time", "0s", "5m", "After how long to give a request up; 0 leaves that to `sending_queue`.", 0, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Retry.MaxElapsedTime }).on(onNetwork),
 
 	size("sending_queue.queue_size", "64MiB", "128MiB", "How many bytes of requests may wait. When it is full, the oldest go. The Collector counts requests here, this exporter bytes.", minRequestSize, maxSize,
 		func(e *Exporter) *int64 { return &e.Queue.Size }),
 	integer("sending_queue.num_consumers", "10", "2", "How many requests may be under way at once.", 1, 1000,
 		func(e *Exporter) *int { return &e.Queue.NumConsumers }),
-	text("sending_queue.storage", "", "/var/lib/ig-otel-profiles", "A folder in which the queue survives a restart, for this exporter alone. Empty: memory only.",
+	text("sending_queue.storage", "", "/var/lib/ig-otel-profiles", "A folder in which the queue survives a restart, for this exporter alone. What it holds is sent to the endpoint, and with the headers and credentials, that the exporter has by then. Empty: memory only.",
 		func(e *Exporter) *string { return &e.Queue.Storage }).on(onNetwork),
 	size("sending_queue.storage_size", "1GiB", "256MiB", "How many bytes the folder may hold.", minRequestSize, maxSize,
 		func(e *Exporter) *int64 { return &e.Queue.StorageSize }).on(onNetwork),
-	duration("sending_queue.max_age", "1h", "15m", "What has waited for longer is dropped: receivers refuse old data.", time.Second, 0,
+	duration("sending_queue.max_age", "1h", "15m", "What has waited for longer is dropped: receivers refuse old data.", time.Second, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Queue.MaxAge }),
 
 	duration("batch.interval", "10s", "30s", "How long rows are summed up before they are sent.", minInterval, time.Hour,
@@ -183,9 +169,7 @@ var table = []Setting{
 	duration("shutdown_timeout", "5s", "15s", "How long the end of a run may wait for what is not sent yet.", 0, 10*time.Minute,
 		func(e *Exporter) *time.Duration { return &e.ShutdownTimeout }),
 
-	// preset must stand before every setting that a preset sets: draft.resolve works in the order of
-	// this table, and adds the preset's values when it comes to this one.
-	enum("preset", "", "Other defaults, for one receiver. Each key of a preset can be set otherwise.", presetNames(),
+	enum("preset", "", "Other defaults, for one receiver. Each key of a preset can be set otherwise.", Presets(),
 		func(e *Exporter) *string { return &e.Preset }),
 	enum("otlp_version", "1.11", "The wire layout. `1.9` and `1.8` are for receivers from before OTLP 1.10 and 1.9; none of them understands another. In JSON and in pprof files they are the same.", []string{"1.11", "1.9", "1.8"},
 		func(e *Exporter) *string { return &e.OTLPVersion }),
@@ -199,7 +183,7 @@ var table = []Setting{
 	pairs("resource", `["deployment.environment.name=prod"]`, "Attributes to add to every resource.",
 		func(e *Exporter) *[]KeyValue { return &e.Resource }),
 	pairs("attributes", `["process.pid=sample", "thread.name=drop"]`, "Where an attribute goes: `resource`, `sample`, `both` or `drop`.",
-		func(e *Exporter) *[]KeyValue { return &e.Attributes }).valued("resource", "sample", "both", "drop"),
+		func(e *Exporter) *[]KeyValue { return &e.Attributes }, "resource", "sample", "both", "drop"),
 	either("attribute_keys", "convention", "label", "`label` writes `_` for what is no letter, digit or `_` in a name, as in `k8s_pod_name`; `service.name` stays. An attribute of `resource` takes the place of one whose name it meets; others that meet get a number at the end.",
 		func(e *Exporter) *bool { return &e.LabelKeys }),
 	integer("max_resource_attributes", "25", "20", "Attributes of a resource. The least important are left out, and counted.", 1, 1000,
@@ -259,137 +243,122 @@ var table = []Setting{
 		func(e *Exporter) *int { return &e.Rotation.MaxBackups }).on(onFile),
 }
 
-// byKey finds a setting by its dotted key. groups has the first parts of dotted keys, such as "tls".
-var byKey, groups = index()
-
-func index() (map[string]*Setting, map[string]bool) {
-	keys, groups := make(map[string]*Setting, len(table)), map[string]bool{}
+// byKey finds a setting by its dotted key.
+var byKey = func() map[string]*setting {
+	keys := make(map[string]*setting, len(table))
 	for i := range table {
 		keys[table[i].Key] = &table[i]
-		if group, _, ok := strings.Cut(table[i].Key, "."); ok {
-			groups[group] = true
-		}
 	}
-	return keys, groups
-}
+	return keys
+}()
 
-// binding completes a setting with the functions that parse its value and that get and set its field.
-func binding[T any](s Setting, field func(*Exporter) *T, parse func(any) (T, error)) Setting {
+// binding completes a setting with the functions that parse its value and that get and set its field. O is
+// Exporter, or Names.
+func binding[O, T any](s setting, field func(*O) *T, parse func(any) (T, error)) setting {
 	s.parse = func(raw any) (any, error) { return parse(raw) }
-	s.set = func(e *Exporter, v any) { *field(e) = v.(T) }
-	s.get = func(e *Exporter) any { return *field(e) }
+	s.set = func(owner, v any) { *field(owner.(*O)) = v.(T) }
+	s.get = func(owner any) any { return *field(owner.(*O)) }
 	return s
 }
 
-func text(key, def, example, doc string, field func(*Exporter) *string) Setting {
-	return binding(Setting{Key: key, Type: "text", Default: def, Example: example, Doc: doc, takes: "a text"}, field, parseText)
+func text[O any, T ~string](key, def, example, doc string, field func(*O) *T) setting {
+	s := setting{Key: key, Type: "text", Default: def, Example: example, Doc: doc, takes: "a text"}
+	return binding(s, field, func(raw any) (T, error) {
+		v, err := parseText(raw)
+		return T(v), err
+	})
 }
 
-func boolean(key, def, doc string, field func(*Exporter) *bool) Setting {
-	example := "true"
-	if def == "true" {
-		example = "false"
-	}
-	return binding(Setting{Key: key, Type: "boolean", Default: def, Example: example, Doc: doc, takes: "true or false"}, field, parseBool)
+func boolean[O any](key, def, doc string, field func(*O) *bool) setting {
+	example := strconv.FormatBool(def != "true")
+	return binding(setting{Key: key, Type: "boolean", Default: def, Example: example, Doc: doc, takes: "true or false"}, field, parseBool)
 }
 
-func enum(key, def, doc string, values []string, field func(*Exporter) *string) Setting {
-	s := Setting{Key: key, Type: "choice", Default: def, Example: values[len(values)-1], Doc: doc, Values: values, takes: "one of " + strings.Join(values, ", ")}
+func enum(key, def, doc string, values []string, field func(*Exporter) *string) setting {
+	s := setting{Key: key, Type: "choice", Default: def, Example: values[len(values)-1], Doc: doc, Values: values, takes: "one of " + strings.Join(values, ", ")}
 	return binding(s, field, func(raw any) (string, error) { return parseChoice(raw, values, def) })
 }
 
 // either is a choice of two values that is stored as a boolean: false for no, true for yes.
-func either(key, no, yes, doc string, field func(*Exporter) *bool) Setting {
+func either(key, no, yes, doc string, field func(*Exporter) *bool) setting {
 	values := []string{no, yes}
-	s := Setting{Key: key, Type: "choice", Default: no, Example: yes, Doc: doc, Values: values, takes: "one of " + strings.Join(values, ", ")}
+	s := setting{Key: key, Type: "choice", Default: no, Example: yes, Doc: doc, Values: values, takes: "one of " + strings.Join(values, ", ")}
 	return binding(s, field, func(raw any) (bool, error) {
 		v, err := parseChoice(raw, values, no)
 		return v == yes, err
 	})
 }
 
-func duration(key, def, example, doc string, low, high time.Duration, field func(*Exporter) *time.Duration) Setting {
-	s := Setting{Key: key, Type: "duration", Default: def, Example: example, Doc: doc, takes: "a duration with a unit, such as " + example}
+func duration[O any](key, def, example, doc string, low, high time.Duration, field func(*O) *time.Duration) setting {
+	s := setting{Key: key, Type: "duration", Default: def, Example: example, Doc: doc, takes: "a duration with a unit, such as " + example}
 	if low > 0 {
 		s.takes += ", of at least " + short(low)
 	}
-	if high > 0 {
+	if high < noLimit {
 		s.takes += ", of at most " + short(high)
 	}
 	return binding(s, field, func(raw any) (time.Duration, error) { return parseDuration(raw, low, high) })
 }
 
-func size(key, def, example, doc string, low, high int64, field func(*Exporter) *int64) Setting {
-	s := Setting{Key: key, Type: "size", Default: def, Example: example, Doc: doc, takes: "a size in bytes, such as " + example + ", from " + formatSize(low) + " to " + formatSize(high)}
+func size[O any](key, def, example, doc string, low, high int64, field func(*O) *int64) setting {
+	s := setting{Key: key, Type: "size", Default: def, Example: example, Doc: doc, takes: "a size in bytes, such as " + example + ", from " + formatSize(low) + " to " + formatSize(high)}
 	return binding(s, field, func(raw any) (int64, error) { return parseSize(raw, low, high) })
 }
 
-func integer(key, def, example, doc string, low, high int, field func(*Exporter) *int) Setting {
-	s := Setting{Key: key, Type: "integer", Default: def, Example: example, Doc: doc, takes: "a whole number" + between(float64(low), float64(high))}
-	return binding(s, field, func(raw any) (int, error) { return parseInt(raw, low, high) })
+func integer(key, def, example, doc string, low, high int, field func(*Exporter) *int) setting {
+	s := setting{Key: key, Type: "integer", Default: def, Example: example, Doc: doc, takes: fmt.Sprintf("a whole number from %d to %d", low, high)}
+	if high == math.MaxInt32 {
+		s.takes = fmt.Sprintf("a whole number of at least %d", low)
+	}
+	return binding(s, field, func(raw any) (int, error) { return parseNumber(raw, strconv.Atoi, low, high) })
 }
 
-func number(key, def, example, doc string, low, high float64, field func(*Exporter) *float64) Setting {
-	s := Setting{Key: key, Type: "number", Default: def, Example: example, Doc: doc, takes: "a number" + between(low, high)}
-	return binding(s, field, func(raw any) (float64, error) { return parseFloat(raw, low, high) })
+func number(key, def, example, doc string, low, high float64, field func(*Exporter) *float64) setting {
+	s := setting{Key: key, Type: "number", Default: def, Example: example, Doc: doc, takes: fmt.Sprintf("a number from %v to %v", low, high)}
+	return binding(s, field, func(raw any) (float64, error) {
+		return parseNumber(raw, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }, low, high)
+	})
 }
 
-func ratio(key, def, example, doc string, field func(*Exporter) *int) Setting {
-	s := Setting{Key: key, Type: "1/N", Default: def, Example: example, Doc: doc, takes: "1/N with a whole number N from 1 to 1000000, such as " + example}
+func ratio(key, def, example, doc string, field func(*Exporter) *int) setting {
+	s := setting{Key: key, Type: "1/N", Default: def, Example: example, Doc: doc, takes: "1/N with a whole number N from 1 to 1000000, such as " + example}
 	return binding(s, field, parseRatio)
 }
 
-func list(key, example, doc string, field func(*Exporter) *[]string) Setting {
-	s := Setting{Key: key, Type: "list", Example: example, Doc: doc, takes: "a list, or texts with commas between them"}
+func list[O any](key, example, doc string, field func(*O) *[]string) setting {
+	s := setting{Key: key, Type: "list", Example: example, Doc: doc, takes: "a list, or texts with commas between them"}
 	return binding(s, field, parseList)
+}
+
+// pairs is a list of key=value. With values, each value must be one of these.
+func pairs(key, example, doc string, field func(*Exporter) *[]KeyValue, values ...string) setting {
+	s := setting{Key: key, Type: "key=value list", Example: example, Doc: doc, Values: values, takes: takesPairs}
+	if values != nil {
+		s.takes += ", each value one of " + strings.Join(values, ", ")
+	}
+	return binding(s, field, func(raw any) ([]KeyValue, error) {
+		kvs, err := parsePairs(raw)
+		for _, kv := range kvs {
+			if values != nil && !slices.Contains(values, kv.Value) {
+				return nil, &gotError{got: fmt.Sprintf("%q for %q", clip(kv.Value), clip(kv.Key))}
+			}
+		}
+		return kvs, err
+	})
 }
 
 const takesPairs = `a list of "key=value", such texts with commas between them, or a map`
 
-func pairs(key, example, doc string, field func(*Exporter) *[]KeyValue) Setting {
-	s := Setting{Key: key, Type: "key=value list", Example: example, Doc: doc, takes: takesPairs}
-	return binding(s, field, parsePairs)
+// secretPairs is a list of key=value whose values are secrets.
+func secretPairs(key, example, doc string, field func(*Exporter) *[]Header, parse func(any) ([]Header, error)) setting {
+	s := setting{Key: key, Type: "key=value list", Example: example, Doc: doc, Secret: true, takes: takesPairs}
+	return binding(s, field, parse)
 }
 
-func headers(key, example, doc string, field func(*Exporter) *[]Header) Setting {
-	s := Setting{Key: key, Type: "key=value list", Example: example, Doc: doc, Secret: true, takes: takesPairs}
-	return binding(s, field, parseHeaders)
-}
-
-func (s Setting) on(transports []string) Setting { s.Transports = transports; return s }
-func (s Setting) otel(suffix string) Setting     { s.OTel = suffix; return s }
-func (s Setting) flag(name string) Setting       { s.Flag = name; return s }
-func (s Setting) secret() Setting                { s.Secret = true; return s }
-func (s Setting) aliased() Setting               { s.alias = true; return s }
-
-// empty makes an empty text mean value instead of the default.
-func (s Setting) empty(value string) Setting {
-	parse := s.parse
-	s.parse = func(raw any) (any, error) {
-		if raw == "" {
-			raw = value
-		}
-		return parse(raw)
-	}
-	return s
-}
-
-// valued allows only these values in a list of key=value pairs.
-func (s Setting) valued(values ...string) Setting {
-	parse := s.parse
-	s.takes = takesPairs + ", each value one of " + strings.Join(values, ", ")
-	s.Values = values
-	s.parse = func(raw any) (any, error) {
-		v, err := parse(raw)
-		if err != nil {
-			return nil, err
-		}
-		for _, kv := range v.([]KeyValue) {
-			if !slices.Contains(values, kv.Value) {
-				return nil, gotf("%q for %q", clip(kv.Value), clip(kv.Key))
-			}
-		}
-		return v, nil
-	}
-	return s
-}
+func (s setting) on(transports []string) setting { s.Transports = transports; return s }
+func (s setting) otel(suffix string) setting     { s.OTel = suffix; return s }
+func (s setting) flag(name string) setting       { s.Flag = name; return s }
+func (s setting) secret() setting                { s.Secret = true; return s }
+func (s setting) sameAs(key string) setting      { s.alias = key; return s }
+func (s setting) meansEmpty(v string) setting    { s.empty = v; return s }
+func (s setting) taking(what string) setting     { s.takes = what; return s }

@@ -12,15 +12,15 @@ import (
 
 func TestEverySettingIsWhole(t *testing.T) {
 	keys, suffixes := map[string]bool{}, map[string]bool{}
-	for _, s := range Settings() {
+	for _, s := range table {
 		t.Run(s.Key, func(t *testing.T) {
 			require.False(t, keys[s.Key], "twice in the table")
-			require.False(t, suffixes[s.EnvSuffix()], "two keys with one variable")
-			keys[s.Key], suffixes[s.EnvSuffix()] = true, true
+			require.False(t, suffixes[envName(s.Key)], "two keys with one variable")
+			keys[s.Key], suffixes[envName(s.Key)] = true, true
 
 			require.True(t, strings.HasSuffix(s.Doc, "."), "the sentence is not finished")
 			require.NotEmpty(t, s.takes)
-			_, err := s.parse(s.defaultValue())
+			_, err := s.parse(s.Default)
 			require.NoError(t, err, "the default is wrong")
 
 			var example any
@@ -40,7 +40,7 @@ func TestEverySettingIsWhole(t *testing.T) {
 func TestEveryFieldHasASetting(t *testing.T) {
 	// Setting each row of the table must leave no field of an Exporter at its zero value.
 	var e Exporter
-	for _, s := range Settings() {
+	for _, s := range table {
 		value, err := s.parse(sample(s, 1))
 		require.NoError(t, err, s.Key)
 		if b, ok := value.(bool); ok && !b {
@@ -66,7 +66,7 @@ func TestEveryFieldHasASetting(t *testing.T) {
 }
 
 // sample returns the first or second of two values that a setting takes, as text.
-func sample(s Setting, n int) string {
+func sample(s setting, n int) string {
 	pick := func(values ...string) string { return values[n] }
 	switch s.Key {
 	case "endpoint":

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -12,7 +13,6 @@ import (
 // validate checks what depends on more than one setting, and brings the endpoint into its final form. It
 // adds what it finds to the draft's problems and notices.
 func (d *draft) validate() {
-	d.fillResource()
 	d.useless()
 	local := true
 	switch d.Transport {
@@ -22,11 +22,12 @@ func (d *draft) validate() {
 		local = d.httpEndpoint()
 	case TransportFile:
 		if d.Path == "" {
-			d.problem("path", d.Source, "is missing: write the file to write to, such as path: profiles.jsonl")
+			d.refuse("path", "is missing: write the file to write to, such as path: profiles.jsonl")
 		}
 	}
 	if d.Transport != TransportFile {
 		d.credentials(local)
+		d.exclusive()
 		d.proxy()
 		d.certificates()
 	}
@@ -35,18 +36,18 @@ func (d *draft) validate() {
 }
 
 // written reports whether the user set the key somewhere, even to its default. A preset does not count.
-func (d *draft) written(key string) bool { return d.level(key) >= fromFile }
+func (d *draft) written(key string) bool { return d.strongest(key).layer >= fromFile }
+
+// has reports whether a setting's value is not empty, false or 0.
+func (d *draft) has(key string) bool { return !reflect.ValueOf(byKey[key].get(&d.Exporter)).IsZero() }
 
 func (d *draft) grpcEndpoint() (local bool) {
 	if d.Endpoint == "" && d.isBuiltIn() {
 		d.Endpoint = "http://localhost:" + grpcPort
 	}
-	if d.wrong["endpoint"] {
-		return true
-	}
 	a, problem := takeGRPC(d.Endpoint)
 	if problem != "" {
-		d.problem("endpoint", d.where("endpoint"), "%s", problem)
+		d.refuse("endpoint", "%s", problem)
 		return true
 	}
 	d.Endpoint = a.target
@@ -58,45 +59,38 @@ func (d *draft) grpcEndpoint() (local bool) {
 }
 
 func (d *draft) httpEndpoint() (local bool) {
-	if d.wrong["endpoint"] || d.wrong["profiles_endpoint"] {
-		return true
-	}
-	// By the specification, OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT is the whole URL: no path is added.
-	whole, wholeKey := d.ProfilesEndpoint, "profiles_endpoint"
-	switch endpoint := d.level("endpoint"); {
-	case endpoint == fromOTelProfiles && d.level("profiles_endpoint") < fromOTelProfiles:
-		whole, wholeKey = d.Endpoint, "endpoint"
-		d.Endpoint = ""
-	case endpoint > d.level("profiles_endpoint"):
+	base, whole := d.strongest("endpoint").layer, d.strongest("profiles_endpoint").layer
+	wholeKey := "profiles_endpoint"
+	switch {
+	case base == fromOTelProfiles && whole < fromOTelProfiles:
+		// By the specification, OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT is the whole URL: no path is added.
+		d.ProfilesEndpoint, d.Endpoint, wholeKey = d.Endpoint, "", "endpoint"
+	case base > whole:
 		// endpoint comes from a stronger source than profiles_endpoint, which would otherwise beat it:
 		// the weaker source's URL is for another receiver.
-		whole = ""
+		d.ProfilesEndpoint = ""
 	}
-	d.ProfilesEndpoint = ""
-	if whole != "" {
-		a, problem := takeURL(whole, true)
-		if problem != "" {
-			d.problem(wholeKey, d.where(wholeKey), "%s", problem)
+	var a address
+	var problem string
+	if d.ProfilesEndpoint == "" && d.Endpoint == "" && d.isBuiltIn() {
+		d.Endpoint = "http://localhost:" + httpPort
+	}
+	if d.Endpoint != "" || d.ProfilesEndpoint == "" {
+		if a, problem = takeURL(d.Endpoint, false); problem != "" {
+			d.refuse("endpoint", "%s", problem)
+			return true
+		}
+		d.Endpoint = a.target
+	}
+	if d.ProfilesEndpoint != "" {
+		if a, problem = takeURL(d.ProfilesEndpoint, true); problem != "" {
+			d.refuse(wholeKey, "%s", problem)
 			return true
 		}
 		d.ProfilesEndpoint = a.target
-		if base, problem := takeURL(d.Endpoint, false); problem == "" {
-			d.Endpoint = base.target
-		} else if d.Endpoint != "" {
-			d.problem("endpoint", d.where("endpoint"), "%s", problem)
-		}
 		d.scheme(a, wholeKey)
 		return a.local
 	}
-	if d.Endpoint == "" && d.isBuiltIn() {
-		d.Endpoint = "http://localhost:" + httpPort
-	}
-	a, problem := takeURL(d.Endpoint, false)
-	if problem != "" {
-		d.problem("endpoint", d.where("endpoint"), "%s", problem)
-		return true
-	}
-	d.Endpoint = a.target
 	d.scheme(a, "endpoint")
 	if a.port == grpcPort {
 		d.notice("endpoint", "port %s is usually OTLP over gRPC: for that write exporter: otlp-grpc; OTLP over HTTP is usually at port %s", grpcPort, httpPort)
@@ -105,14 +99,6 @@ func (d *draft) httpEndpoint() (local bool) {
 }
 
 func (d *draft) isBuiltIn() bool { return strings.EqualFold(d.Name, BuiltIn) }
-
-// where returns the source of a setting's value, or the exporter's source where nobody set it.
-func (d *draft) where(key string) string {
-	if origin := d.origin(key); origin != "" {
-		return origin
-	}
-	return d.Source
-}
 
 // scheme sets Insecure by the endpoint's scheme, if it has one. key is the setting that the endpoint
 // comes from.
@@ -131,15 +117,14 @@ func (d *draft) scheme(a address, key string) {
 // useless gives a notice for each setting that the transport does not use.
 func (d *draft) useless() {
 	for i := range table {
-		setting := &table[i]
-		v, ok := d.strongest(setting.Key)
-		if !ok || setting.Transports == nil || slices.Contains(setting.Transports, d.Transport) {
+		s := &table[i]
+		if s.alias != "" || s.Transports == nil || slices.Contains(s.Transports, d.Transport) {
 			continue
 		}
 		// No notice for standard variables and presets: they are not written for this exporter alone.
-		switch v.layer {
+		switch v := d.strongest(s.Key); v.layer {
 		case fromFile, fromEnv:
-			d.notice(v.key, "has no effect with exporter: %s, only with %s", d.Transport, strings.Join(setting.Transports, ", "))
+			d.notice(v.key, "has no effect with exporter: %s, only with %s", d.Transport, strings.Join(s.Transports, ", "))
 		case fromFlag:
 			d.notice(v.origin, "has no effect with exporter: %s", d.Transport)
 		}
@@ -166,22 +151,18 @@ func (d *draft) credentials(local bool) {
 	switch {
 	case bearer && (password || a.Username != ""):
 		d.problem("auth", d.where("auth.username"), "got a bearer token and a user: write one of them")
-	case a.BearerToken != "" && a.BearerTokenFile != "":
-		d.problem("auth.bearer_token_file", d.where("auth.bearer_token_file"), "got it beside auth.bearer_token: write one of them")
-	case a.Password != "" && a.PasswordFile != "":
-		d.problem("auth.password_file", d.where("auth.password_file"), "got it beside auth.password: write one of them")
 	case a.Username != "" && !password:
-		d.problem("auth.username", d.where("auth.username"), "has no password: write auth.password or auth.password_file too")
+		d.refuse("auth.username", "has no password: write auth.password or auth.password_file too")
 	case a.Username == "" && password:
-		d.problem("auth.password", d.where("auth.password"), "has no user: write auth.username too")
-	case oauth2 && (bearer || password || a.Username != ""):
+		d.refuse("auth.password", "has no user: write auth.username too")
+	case oauth2 && (bearer || password):
 		d.problem("oauth2", d.where("oauth2.token_url"), "got it beside auth: write one of them")
 	case strings.Contains(a.Username, ":"):
-		d.problem("auth.username", d.where("auth.username"), "got a name with ':', which basic authentication cannot carry")
+		d.refuse("auth.username", "got a name with ':', which basic authentication cannot carry")
 	}
-	for key, secret := range map[string]string{"auth.bearer_token": a.BearerToken, "auth.password": a.Password, "auth.username": a.Username} {
-		if strings.ContainsAny(secret, "\r\n\x00") {
-			d.problem(key, d.where(key), "got a value with a line break or a zero byte in it; a line break at the end of a secret is the usual cause")
+	for _, key := range []string{"auth.bearer_token", "auth.password", "auth.username"} {
+		if secret := reflect.ValueOf(byKey[key].get(&d.Exporter)).String(); strings.ContainsAny(secret, "\r\n\x00") {
+			d.refuse(key, "got a value with a line break or a zero byte in it; a line break at the end of a secret is the usual cause")
 		}
 	}
 	carrier := ""
@@ -195,57 +176,46 @@ func (d *draft) credentials(local bool) {
 	}
 	for _, h := range d.Headers {
 		if h.Key == "authorization" && carrier != "" {
-			d.problem("headers", d.where("headers"), "got the header \"authorization\" beside %s: write one of them", carrier)
+			d.refuse("headers", "got the header \"authorization\" beside %s: write one of them", carrier)
 		}
 		if carrier == "" && CredentialHeader(h.Key) {
 			carrier = "headers"
 		}
 	}
-	if carrier == "" || !d.Insecure || local {
-		return
+	switch {
+	case carrier == "" || !d.Insecure || local:
+	case d.strongest("insecure").value == true: // http:// alone allows plain text for the data only
+		d.notice(carrier, "credentials go over plain text to %s: anyone on the way can read them", d.Destination())
+	default:
+		d.refuse(carrier, "would go over plain text: use TLS (https:// in the endpoint), or write insecure: true if everyone on the way may read it")
 	}
-	// http:// alone allows plain text for the data only. Credentials need insecure: true as well.
-	if v, ok := d.strongest("insecure"); ok {
-		if insecure, err := parseBool(v.value); err == nil && insecure {
-			d.notice(carrier, "credentials go over plain text to %s: anyone on the way can read them", d.Destination())
-			return
-		}
-	}
-	d.problem(carrier, d.where(carrier), "would go over plain text: use TLS (https:// in the endpoint), or write insecure: true if everyone on the way may read it")
 }
 
 // oauth2 checks the settings of OAuth 2.0 and reports whether any of them is set.
 func (d *draft) oauth2() bool {
 	o := &d.OAuth2
-	keys := slices.DeleteFunc(keysBelow("oauth2"), func(key string) bool { return !d.written("oauth2." + key) })
+	keys := slices.DeleteFunc(keysBelow("oauth2."), func(key string) bool { return !d.written("oauth2." + key) })
 	if len(keys) == 0 {
 		return false
 	}
-	where := d.where("oauth2." + keys[0])
-	missing := func(key, what string) {
-		if !d.wrong[key] {
-			d.problem(key, where, "is missing beside oauth2.%s: write %s", keys[0], what)
+	for _, needed := range []struct{ key, orKey, what string }{
+		{"oauth2.token_url", "", "the URL of the token endpoint, such as https://login.example.com/oauth2/token"},
+		{"oauth2.client_id", "", "the client's name"},
+		{"oauth2.client_secret", "oauth2.client_secret_file", "it, or oauth2.client_secret_file"},
+	} {
+		if !d.has(needed.key) && (needed.orKey == "" || !d.has(needed.orKey)) {
+			d.problem(needed.key, d.where("oauth2."+keys[0]), "is missing beside oauth2.%s: write %s", keys[0], needed.what)
 		}
 	}
 	if o.TokenURL == "" {
-		missing("oauth2.token_url", "the URL of the token endpoint, such as https://login.example.com/oauth2/token")
-	} else {
-		u, problem := takeURL(o.TokenURL, true)
-		switch {
-		case problem != "":
-			d.problem("oauth2.token_url", d.where("oauth2.token_url"), "%s", strings.Replace(problem, "auth.username and auth.password", "oauth2.client_id and oauth2.client_secret", 1))
-		case u.scheme == "http" && !u.local:
-			d.problem("oauth2.token_url", d.where("oauth2.token_url"), "got a URL with http://, over which everyone on the way could read the client's secret: write https://")
-		}
+		return true
 	}
-	if o.ClientID == "" {
-		missing("oauth2.client_id", "the client's name")
-	}
+	u, problem := takeURL(string(o.TokenURL), true)
 	switch {
-	case o.ClientSecret == "" && o.ClientSecretFile == "":
-		missing("oauth2.client_secret", "it, or oauth2.client_secret_file")
-	case o.ClientSecret != "" && o.ClientSecretFile != "":
-		d.problem("oauth2.client_secret_file", d.where("oauth2.client_secret_file"), "got it beside oauth2.client_secret: write one of them")
+	case problem != "":
+		d.refuse("oauth2.token_url", "%s", strings.Replace(problem, "auth.username and auth.password", "oauth2.client_id and oauth2.client_secret", 1))
+	case u.scheme == "http" && !u.local:
+		d.refuse("oauth2.token_url", "got a URL with http://, over which everyone on the way could read the client's secret: write https://")
 	}
 	return true
 }
@@ -257,36 +227,39 @@ func (d *draft) proxy() {
 	u, err := url.Parse(d.ProxyURL)
 	switch {
 	case err != nil || u.Scheme != "http" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Port() != "" && !isPort(u.Port()):
-		d.problem("proxy_url", d.where("proxy_url"), "got %s, takes the URL of an HTTP proxy, such as http://proxy:3128: what goes through it is encrypted if the endpoint is", describe(withoutCredentials(d.ProxyURL)))
+		d.refuse("proxy_url", "got %s, takes the URL of an HTTP proxy, such as http://proxy:3128: what goes through it is encrypted if the endpoint is", describe(withoutCredentials(d.ProxyURL)))
 	case d.Transport == TransportGRPC && strings.HasPrefix(d.Endpoint, "unix:"):
 		d.notice("proxy_url", "has no effect: the endpoint is a socket of this machine")
 	}
 }
 
-func (d *draft) certificates() {
-	t := &d.TLS
-	for _, pair := range []struct{ file, pem, fileKey, pemKey string }{
-		{t.CAFile, t.CAPEM, "tls.ca_file", "tls.ca_pem"},
-		{t.CertFile, t.CertPEM, "tls.cert_file", "tls.cert_pem"},
-		{t.KeyFile, t.KeyPEM, "tls.key_file", "tls.key_pem"},
+// exclusive refuses one setting beside another that says the same thing.
+func (d *draft) exclusive() {
+	for _, pair := range [][2]string{
+		{"auth.bearer_token", "auth.bearer_token_file"}, {"auth.password", "auth.password_file"}, {"oauth2.client_secret", "oauth2.client_secret_file"},
+		{"tls.ca_pem", "tls.ca_file"}, {"tls.cert_pem", "tls.cert_file"}, {"tls.key_pem", "tls.key_file"},
 	} {
-		if pair.file != "" && pair.pem != "" {
-			d.problem(pair.fileKey, d.where(pair.fileKey), "got it beside %s: write one of them", pair.pemKey)
+		if d.has(pair[0]) && d.has(pair[1]) {
+			d.refuse(pair[1], "got it beside %s: write one of them", pair[0])
 		}
 	}
+}
+
+func (d *draft) certificates() {
+	t := &d.TLS
 	cert, key := t.CertFile != "" || t.CertPEM != "", t.KeyFile != "" || t.KeyPEM != ""
 	switch {
 	case cert && !key:
-		d.problem("tls.cert_file", d.where("tls.cert_file"), "has no key: write tls.key_file or tls.key_pem too")
+		d.refuse("tls.cert_file", "has no key: write tls.key_file or tls.key_pem too")
 	case key && !cert:
-		d.problem("tls.key_file", d.where("tls.key_file"), "has no certificate: write tls.cert_file or tls.cert_pem too")
+		d.refuse("tls.key_file", "has no certificate: write tls.cert_file or tls.cert_pem too")
 	}
 	if t.CAPEM != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CAPEM)) {
-		d.problem("tls.ca_pem", d.where("tls.ca_pem"), "got text without a certificate, takes PEM (-----BEGIN CERTIFICATE-----)")
+		d.refuse("tls.ca_pem", "got text without a certificate, takes PEM (-----BEGIN CERTIFICATE-----)")
 	}
 	if t.CertPEM != "" && t.KeyPEM != "" {
 		if _, err := KeyPair([]byte(t.CertPEM), []byte(t.KeyPEM)); err != nil {
-			d.problem("tls.cert_pem", d.where("tls.cert_pem"), "%v", err)
+			d.refuse("tls.cert_pem", "%v", err)
 		}
 	}
 	if t.SystemCAs && t.CAFile == "" && t.CAPEM == "" {
@@ -299,7 +272,7 @@ func (d *draft) certificates() {
 		for i := range table {
 			key := table[i].Key
 			ofTokens := d.OAuth2.TokenURL != "" && (strings.HasPrefix(key, "tls.ca_") || key == "tls.include_system_ca_certs_pool")
-			if strings.HasPrefix(key, "tls.") && !table[i].alias && !ofTokens && d.written(key) {
+			if strings.HasPrefix(key, "tls.") && table[i].alias == "" && !ofTokens && d.written(key) {
 				d.notice(key, "has no effect: the connection is plain text")
 			}
 		}
@@ -308,17 +281,17 @@ func (d *draft) certificates() {
 
 func (d *draft) sizes() {
 	if d.Queue.Size < d.Batch.MaxRequestSize {
-		d.problem("sending_queue.queue_size", d.where("sending_queue.queue_size"), "got %s, takes at least batch.max_request_size (%s), better many times that: it counts bytes, not requests", formatSize(d.Queue.Size), formatSize(d.Batch.MaxRequestSize))
+		d.refuse("sending_queue.queue_size", "got %s, takes at least batch.max_request_size (%s), better many times that: it counts bytes, not requests", formatSize(d.Queue.Size), formatSize(d.Batch.MaxRequestSize))
 	}
 	switch {
 	case d.Queue.MaxAge > d.Batch.Interval:
 	case d.written("sending_queue.max_age"):
-		d.problem("sending_queue.max_age", d.where("sending_queue.max_age"), "got %s, takes more than batch.interval (%s): the first rows of a request are that old when it is sent", short(d.Queue.MaxAge), short(d.Batch.Interval))
+		d.refuse("sending_queue.max_age", "got %s, takes more than batch.interval (%s): the first rows of a request are that old when it is sent", short(d.Queue.MaxAge), short(d.Batch.Interval))
 	default:
 		d.notice("batch.interval", "the first rows of a request are %s old when it is sent, and sending_queue.max_age (%s) drops it: raise that, or shorten the interval", short(d.Batch.Interval), short(d.Queue.MaxAge))
 	}
 	if d.Queue.Storage != "" && d.Queue.StorageSize < d.Batch.MaxRequestSize {
-		d.problem("sending_queue.storage_size", d.where("sending_queue.storage_size"), "got %s, takes at least batch.max_request_size (%s)", formatSize(d.Queue.StorageSize), formatSize(d.Batch.MaxRequestSize))
+		d.refuse("sending_queue.storage_size", "got %s, takes at least batch.max_request_size (%s)", formatSize(d.Queue.StorageSize), formatSize(d.Batch.MaxRequestSize))
 	}
 	if d.Queue.Storage == "" && d.written("sending_queue.storage_size") && d.Transport != TransportFile {
 		d.notice("sending_queue.storage_size", "has no effect without sending_queue.storage")
@@ -330,35 +303,25 @@ func (d *draft) sizes() {
 		d.notice("compression", "zstd is refused by %s: set gzip or none, unless a proxy in between takes it", map[string]string{"pyroscope": "Pyroscope", "parca": "Parca"}[d.Preset])
 	}
 	if d.Retry.Enabled && d.Retry.MaxInterval < d.Retry.InitialInterval {
-		d.problem("retry_on_failure.max_interval", d.where("retry_on_failure.max_interval"), "got %s, takes at least retry_on_failure.initial_interval (%s)", short(d.Retry.MaxInterval), short(d.Retry.InitialInterval))
+		d.refuse("retry_on_failure.max_interval", "got %s, takes at least retry_on_failure.initial_interval (%s)", short(d.Retry.MaxInterval), short(d.Retry.InitialInterval))
 	}
 }
 
 func (d *draft) attributes() {
 	if !d.written("host_services") && (d.HostServiceName != "host" || d.ServiceName != "") {
-		d.HostServices = 0 // a name was set for what is outside containers: one service, of that name
+		d.HostServices = 0 // whoever names what is outside containers gets one service of that name
 	}
 	for _, kv := range d.Resource {
 		switch {
 		case !wellFormed(kv.Key):
-			d.problem("resource", d.where("resource"), "got the key %s, takes keys of at most 255 bytes without spaces", describe(kv.Key))
+			d.refuse("resource", "got the key %s, takes keys of at most 255 bytes without spaces", describe(kv.Key))
 		case kv.Key == "service.name":
-			d.problem("resource", d.where("resource"), "got service.name: write service_name for everything, or host_service_name for what is in no container")
+			d.refuse("resource", "got service.name: write service_name for everything, or host_service_name for what is in no container")
 		}
 	}
 	for _, kv := range d.Attributes {
 		if !wellFormed(kv.Key) {
-			d.problem("attributes", d.where("attributes"), "got the key %s, takes names of at most 255 bytes without spaces", describe(kv.Key))
-		}
-	}
-}
-
-// fillResource adds the attributes of OTEL_RESOURCE_ATTRIBUTES whose keys the exporter's own `resource`
-// does not have.
-func (d *draft) fillResource() {
-	for _, gap := range d.resourceGaps {
-		if !slices.ContainsFunc(d.Resource, func(kv KeyValue) bool { return kv.Key == gap.Key }) {
-			d.Resource = append(d.Resource, gap)
+			d.refuse("attributes", "got the key %s, takes names of at most 255 bytes without spaces", describe(kv.Key))
 		}
 	}
 }

@@ -1,10 +1,9 @@
 package config
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"net/url"
 	"regexp"
 	"slices"
@@ -18,46 +17,47 @@ import (
 )
 
 // The parsers below take a value as YAML decoded it (from a file) or as text (from everywhere else).
-// Their errors are gotErrors: they say what was given. Setting.takes says what is allowed, and
-// Setting.explain makes one message of both.
+// Their errors are gotErrors: they say what was given. setting.takes says what is allowed, and
+// setting.explain makes one message of both.
 
-// gotError is the first half of a message, "got …, takes …". got can contain the value, so it may be
-// shown only for settings that are not secret. hint never contains the value.
+// gotError is the first half of a message, "got …, takes …". got can contain the value, so parsers of
+// secrets use describeKind for it. hint never contains the value.
 type gotError struct{ got, hint string }
 
 func (e *gotError) Error() string { return e.got }
 
-func gotf(format string, args ...any) error { return &gotError{got: fmt.Sprintf(format, args...)} }
-
 // bad returns a gotError that describes raw in a few words, fit for a log line.
 func bad(raw any) error { return &gotError{got: describe(raw)} }
 
-// hinted adds a hint, what to do about it, to a gotError. Other errors are returned as they are.
-func hinted(err error, hint string) error {
-	var got *gotError
-	if errors.As(err, &got) {
-		return &gotError{got: got.got, hint: hint}
-	}
-	return err
-}
-
 func describe(raw any) string {
 	switch v := raw.(type) {
+	case string:
+		return strconv.Quote(clip(v))
+	case bool:
+		return "the boolean " + strconv.FormatBool(v)
+	case int, int64, uint64, float64:
+		return clip(fmt.Sprintf("the number %v", v))
+	}
+	return describeKind(raw)
+}
+
+// describeKind is describe without the value, for what may be a secret.
+func describeKind(raw any) string {
+	switch raw.(type) {
 	case nil:
 		return "nothing"
 	case string:
-		return strconv.Quote(clip(v))
+		return "a text"
+	case bool:
+		return "a boolean"
 	case map[string]any, map[any]any:
 		return "a map"
 	case []any, []string:
 		return "a list"
-	case bool:
-		return "the boolean " + strconv.FormatBool(v)
 	case time.Time:
 		return "a date"
-	default:
-		return clip(fmt.Sprintf("the number %v", v))
 	}
+	return "a number"
 }
 
 // clip keeps hostile or accidental lengths out of log lines.
@@ -66,12 +66,7 @@ func clip(s string) string {
 	if len(s) <= most {
 		return s
 	}
-	for i := most; i > 0; i-- {
-		if utf8.RuneStart(s[i]) {
-			return s[:i] + "…"
-		}
-	}
-	return "…"
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 // withoutCredentials hides what a URL can carry besides an address: user and password, which may be
@@ -82,327 +77,209 @@ func withoutCredentials(s string) string {
 		if i := strings.Index(s[:at], "//"); i >= 0 {
 			scheme = i + len("//")
 		}
-		s = s[:scheme] + "…" + s[at:]
+		s = s[:scheme] + hidden + s[at:]
 	}
-	if i := strings.IndexByte(s, '?'); i >= 0 {
-		s = s[:i] + "?…"
+	if before, _, ok := strings.Cut(s, "?"); ok {
+		s = before + "?" + hidden
 	}
 	return s
 }
 
-func parseText(raw any) (string, error) {
+// scalar returns a single value as the text that it stands for: numbers, such as the 1.9 of a version,
+// need no quotes in YAML.
+func scalar(raw any) (text string, ok bool) {
 	switch v := raw.(type) {
 	case string:
-		return v, nil
-	case nil:
-		return "", nil
-	case map[string]any, map[any]any, []any, []string:
-		return "", bad(raw)
+		return strings.TrimSpace(v), true
+	case bool, int, int64:
+		return fmt.Sprint(v), true
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64), true
 	}
-	// A number or a boolean. What the user wrote is gone: YAML has already turned 0123 into 83 and
-	// 1_000 into 1000.
-	return "", hinted(bad(raw), "put it in quotes")
+	return "", false
 }
 
-// parseChoice returns the one of values that raw is, whatever its case, or def if raw is empty. It
-// takes numbers too, so that 1.9 needs no quotes in YAML.
-func parseChoice(raw any, values []string, def string) (string, error) {
-	var s string
-	switch v := raw.(type) {
-	case string:
-		s = strings.TrimSpace(v)
-	case nil:
-	case float64:
-		s = strconv.FormatFloat(v, 'f', -1, 64)
-	case int:
-		s = strconv.Itoa(v)
-	default:
-		return "", bad(raw)
+func parseText(raw any) (string, error) {
+	if text, ok := raw.(string); ok {
+		return text, nil
 	}
-	if s == "" {
+	if _, ok := scalar(raw); ok {
+		// What the user wrote is gone: YAML has already turned 0123 into 83 and 1_000 into 1000.
+		return "", &gotError{describe(raw), "put it in quotes"}
+	}
+	return "", bad(raw)
+}
+
+// parseChoice returns the one of values that raw is, whatever its case, or def if raw is empty.
+func parseChoice(raw any, values []string, def string) (string, error) {
+	text, ok := scalar(raw)
+	if ok && text == "" {
 		return def, nil
 	}
-	for _, value := range values {
-		if strings.EqualFold(value, s) {
-			return value, nil
-		}
+	if i := slices.IndexFunc(values, func(v string) bool { return strings.EqualFold(v, text) }); i >= 0 {
+		return values[i], nil
 	}
 	return "", bad(raw)
 }
 
 func parseBool(raw any) (bool, error) {
-	switch v := raw.(type) {
-	case bool:
-		return v, nil
-	case string:
-		if b, err := strconv.ParseBool(strings.TrimSpace(v)); err == nil {
-			return b, nil
-		}
+	text, _ := scalar(raw)
+	b, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, bad(raw)
 	}
-	return false, bad(raw)
+	return b, nil
 }
 
-func parseInt(raw any, low, high int) (int, error) {
-	var n int64
-	switch v := raw.(type) {
-	case int:
-		n = int64(v)
-	case int64:
-		n = v
-	case string:
-		var err error
-		if n, err = strconv.ParseInt(strings.TrimSpace(v), 10, 64); err != nil {
-			return 0, bad(raw)
-		}
-	default:
-		return 0, bad(raw)
+// parseNumber returns a value from low to high; parse reads it from text.
+func parseNumber[T cmp.Ordered](raw any, parse func(string) (T, error), low, high T) (T, error) {
+	text, _ := scalar(raw)
+	v, err := parse(text)
+	within := v >= low && v <= high // which NaN is not
+	if err != nil || !within {
+		return v, bad(raw)
 	}
-	if n < int64(low) || n > int64(high) {
-		return 0, bad(raw)
-	}
-	return int(n), nil
-}
-
-func parseFloat(raw any, low, high float64) (float64, error) {
-	var f float64
-	switch v := raw.(type) {
-	case float64:
-		f = v
-	case int:
-		f = float64(v)
-	case string:
-		var err error
-		if f, err = strconv.ParseFloat(strings.TrimSpace(v), 64); err != nil {
-			return 0, bad(raw)
-		}
-	default:
-		return 0, bad(raw)
-	}
-	if math.IsNaN(f) || f < low || f > high {
-		return 0, bad(raw)
-	}
-	return f, nil
+	return v, nil
 }
 
 func parseDuration(raw any, low, high time.Duration) (time.Duration, error) {
-	var d time.Duration
-	switch v := raw.(type) {
-	case time.Duration:
-		d = v
-	case int:
-		if v != 0 {
-			return 0, hinted(bad(raw), "write "+strconv.Itoa(v)+"s if seconds are meant")
-		}
-	case string:
-		s := strings.TrimSpace(v)
-		var err error
-		if d, err = time.ParseDuration(s); err != nil {
-			if n, err := strconv.Atoi(s); err == nil {
-				return 0, hinted(bad(raw), "write "+strconv.Itoa(n)+"s if seconds are meant")
-			}
-			return 0, bad(raw)
-		}
-	default:
-		return 0, bad(raw)
+	d, err := parseNumber(raw, time.ParseDuration, low, high)
+	text, _ := scalar(raw)
+	if n, notNumber := strconv.Atoi(text); err != nil && notNumber == nil && n > 0 {
+		return 0, &gotError{describe(raw), fmt.Sprintf("write %ds if seconds are meant", n)}
 	}
-	if d < low || d < 0 || high > 0 && d > high {
-		return 0, bad(raw)
-	}
-	return d, nil
+	return d, err
 }
 
 func parseSize(raw any, low, high int64) (int64, error) {
-	var f float64
-	switch v := raw.(type) {
-	case int:
-		f = float64(v)
-	case int64:
-		f = float64(v)
-	case float64: // 6.4e7
-		f = v
-	case string:
-		n, err := humanize.ParseBytes(v)
-		if err != nil {
-			return 0, bad(raw)
-		}
-		f = float64(n)
-	default:
-		return 0, bad(raw)
-	}
-	if !(f >= float64(low) && f <= float64(high)) {
-		return 0, bad(raw)
-	}
-	return int64(f), nil
+	n, err := parseNumber(raw, humanize.ParseBytes, uint64(low), uint64(high))
+	return int64(n), err
 }
 
 func parseRatio(raw any) (int, error) {
-	s, ok := raw.(string)
-	if !ok {
-		if raw == 1 {
-			return 1, nil
-		}
-		return 0, bad(raw)
-	}
-	one, rest, ok := strings.Cut(strings.ReplaceAll(s, " ", ""), "/")
-	if one != "1" {
-		return 0, bad(raw)
-	}
-	if !ok {
+	text, _ := scalar(raw)
+	text = strings.ReplaceAll(text, " ", "")
+	if text == "1" {
 		return 1, nil
 	}
-	n, err := parseInt(rest, 1, 1_000_000)
-	if err != nil {
+	of, ok := strings.CutPrefix(text, "1/")
+	n, err := parseNumber(of, strconv.Atoi, 1, 1_000_000)
+	if err != nil || !ok {
 		return 0, bad(raw)
 	}
 	return n, nil
 }
 
-// splitCommas splits at commas and leaves out empty parts. A comma within a part is written "\,".
+var betweenCommas = regexp.MustCompile(`(?:\\,|[^,])+`)
+
+// splitCommas splits at commas. A comma within a part is written "\,".
 func splitCommas(s string) []string {
-	var parts []string
-	var part strings.Builder
-	for i := 0; i < len(s); i++ {
-		switch {
-		case s[i] == '\\' && i+1 < len(s) && s[i+1] == ',':
-			part.WriteByte(',')
-			i++
-		case s[i] == ',':
-			parts = append(parts, part.String())
-			part.Reset()
-		default:
-			part.WriteByte(s[i])
-		}
+	parts := betweenCommas.FindAllString(s, -1)
+	for i := range parts {
+		parts[i] = strings.ReplaceAll(parts[i], `\,`, ",")
 	}
-	parts = append(parts, part.String())
 	return slices.DeleteFunc(parts, func(p string) bool { return strings.TrimSpace(p) == "" })
 }
 
-func parseList(raw any) ([]string, error) {
-	var items []string
+// items returns the texts of a list, or of a text with commas.
+func items(raw any) ([]string, error) {
 	switch v := raw.(type) {
 	case nil:
 		return nil, nil
 	case string:
-		items = splitCommas(v)
+		return splitCommas(v), nil
 	case []string:
-		items = v
+		return v, nil
 	case []any:
-		for _, item := range v {
-			s, ok := item.(string)
+		out := make([]string, len(v))
+		for i, item := range v {
+			text, ok := item.(string)
 			if !ok {
-				return nil, &gotError{got: "a list with " + describe(item), hint: "put it in quotes"}
+				return nil, &gotError{"a list with " + describeKind(item), "put it in quotes"}
 			}
-			items = append(items, s)
+			out[i] = text
 		}
-	default:
-		return nil, bad(raw)
+		return out, nil
 	}
+	return nil, &gotError{got: describeKind(raw)}
+}
+
+func parseList(raw any) ([]string, error) {
+	all, err := items(raw)
 	var out []string
-	for _, item := range items {
+	for _, item := range all {
 		if item = strings.TrimSpace(item); item != "" && !slices.Contains(out, item) {
 			out = append(out, item)
 		}
 	}
-	return out, nil
+	return out, err
 }
 
 // parsePairs reads key=value pairs from a list, from text with commas, or from a map. Those of a list
 // stay in order; those of a map are sorted by key. The same key twice is an error.
 func parsePairs(raw any) ([]KeyValue, error) {
-	var out []KeyValue
-	add := func(key, value string) error {
-		if key == "" {
-			return &gotError{got: "an empty key"}
-		}
-		if slices.ContainsFunc(out, func(kv KeyValue) bool { return kv.Key == key }) {
-			return &gotError{got: "the key " + strconv.Quote(clip(key)) + " twice"}
-		}
-		out = append(out, KeyValue{key, value})
-		return nil
-	}
-	var items []string
+	var kvs []KeyValue
 	switch v := raw.(type) {
-	case nil:
-		return nil, nil
+	case []KeyValue: // from parseBaggage
+		kvs = v
 	case map[string]any:
-		flat, err := flatten("", v)
+		flat := flatten("", v)
+		for _, key := range slices.Sorted(maps.Keys(flat)) {
+			value, ok := flat[key].(string)
+			if !ok && flat[key] != nil {
+				return nil, &gotError{describeKind(flat[key]) + " for " + strconv.Quote(clip(key)), "put it in quotes"}
+			}
+			kvs = append(kvs, KeyValue{key, value})
+		}
+	default:
+		texts, err := items(raw)
 		if err != nil {
 			return nil, err
 		}
-		for _, key := range slices.Sorted(maps.Keys(flat)) {
-			if err := add(key, flat[key]); err != nil {
-				return nil, err
-			}
-		}
-		return out, nil
-	case []KeyValue: // from parseBaggage
-		for _, kv := range v {
-			if err := add(kv.Key, kv.Value); err != nil {
-				return nil, err
-			}
-		}
-		return out, nil
-	case string:
-		items = splitCommas(v)
-	case []string:
-		items = v
-	case []any:
-		for _, item := range v {
-			s, ok := item.(string)
+		for _, text := range texts {
+			key, value, ok := strings.Cut(text, "=")
 			if !ok {
-				return nil, &gotError{got: "a list with " + describeKind(item)}
+				return nil, &gotError{got: `a text without "="`}
 			}
-			items = append(items, s)
-		}
-	default:
-		return nil, bad(raw)
-	}
-	for _, item := range items {
-		key, value, ok := strings.Cut(item, "=")
-		if !ok {
-			return nil, &gotError{got: `a text without "="`}
-		}
-		if err := add(strings.TrimSpace(key), strings.TrimSpace(value)); err != nil {
-			return nil, err
+			kvs = append(kvs, KeyValue{strings.TrimSpace(key), strings.TrimSpace(value)})
 		}
 	}
-	return out, nil
+	for i, kv := range kvs {
+		if kv.Key == "" {
+			return nil, &gotError{got: "an empty key"}
+		}
+		if hasKey(kvs[:i], kv.Key) {
+			return nil, &gotError{got: "the key " + strconv.Quote(clip(kv.Key)) + " twice"}
+		}
+	}
+	return kvs, nil
+}
+
+func hasKey(kvs []KeyValue, key string) bool {
+	return slices.ContainsFunc(kvs, func(kv KeyValue) bool { return kv.Key == key })
 }
 
 // flatten undoes what viper does to keys with dots: it splits them into nested maps. The keys of the
 // result are the joined ones, with prefix in front.
-func flatten(prefix string, m map[string]any) (map[string]string, error) {
-	flat := make(map[string]string, len(m))
+func flatten(prefix string, m map[string]any) map[string]any {
+	flat := make(map[string]any, len(m))
 	for key, value := range m {
-		switch v := value.(type) {
-		case string:
-			flat[prefix+key] = v
-		case nil:
-			flat[prefix+key] = ""
-		case map[string]any:
-			below, err := flatten(prefix+key+".", v)
-			if err != nil {
-				return nil, err
-			}
-			maps.Copy(flat, below)
-		default:
-			return nil, &gotError{got: describeKind(v) + " for " + strconv.Quote(clip(prefix+key)), hint: "put it in quotes"}
+		if below, ok := value.(map[string]any); ok {
+			maps.Copy(flat, flatten(prefix+key+".", below))
+		} else {
+			flat[prefix+key] = value
 		}
 	}
-	return flat, nil
+	return flat
 }
 
-// describeKind is describe without the value, for what may be a secret.
-func describeKind(raw any) string {
-	switch raw.(type) {
-	case string:
-		return "a text"
-	case bool:
-		return "a boolean"
-	case int, int64, float64:
-		return "a number"
+func parseSecretPairs(raw any) ([]Header, error) {
+	kvs, err := parsePairs(raw)
+	var out []Header
+	for _, kv := range kvs {
+		out = append(out, Header{kv.Key, Secret(kv.Value)})
 	}
-	return describe(raw)
+	return out, err
 }
 
 // headerName matches names, in lower case, that are valid both as an HTTP field name and as a gRPC
@@ -413,65 +290,53 @@ var headerName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.\-]*$`)
 var reservedHeaders = []string{"content-type", "content-encoding", "content-length", "te", "host", "connection", "transfer-encoding", "user-agent"}
 
 func parseHeaders(raw any) ([]Header, error) {
-	kvs, err := parsePairs(raw)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Header, 0, len(kvs))
-	for _, kv := range kvs {
-		key := strings.ToLower(kv.Key)
+	headers, err := parseSecretPairs(raw)
+	for i := range headers {
+		h := &headers[i]
+		h.Key = strings.ToLower(h.Key)
+		name := strconv.Quote(clip(h.Key))
 		switch {
-		case !headerName.MatchString(key):
-			return nil, &gotError{got: "the header name " + strconv.Quote(clip(key)), hint: "names have letters, digits, '-', '_' and '.'"}
-		case strings.HasPrefix(key, "grpc-") || slices.Contains(reservedHeaders, key):
-			return nil, &gotError{got: "the header " + strconv.Quote(key), hint: "the transport sets that one itself: leave it out"}
-		case strings.HasSuffix(key, "-bin"):
-			return nil, &gotError{got: "the header " + strconv.Quote(clip(key)), hint: "names that end in -bin are gRPC's binary metadata, which cannot be set here"}
-		case !printable(kv.Value):
-			return nil, &gotError{got: "a value of the header " + strconv.Quote(clip(key)) + " with characters other than printable ASCII", hint: "a line break at the end of a secret is the usual cause"}
-		case slices.ContainsFunc(out, func(h Header) bool { return h.Key == key }):
-			return nil, &gotError{got: "the header " + strconv.Quote(clip(key)) + " twice"}
-		}
-		out = append(out, Header{key, kv.Value})
-	}
-	return out, nil
-}
-
-func printable(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
+		case !headerName.MatchString(h.Key):
+			return nil, &gotError{"the header name " + name, "names have letters, digits, '-', '_' and '.'"}
+		case strings.HasPrefix(h.Key, "grpc-") || slices.Contains(reservedHeaders, h.Key):
+			return nil, &gotError{"the header " + name, "the transport sets that one itself: leave it out"}
+		case strings.HasSuffix(h.Key, "-bin"):
+			return nil, &gotError{"the header " + name, "names that end in -bin are gRPC's binary metadata, which cannot be set here"}
+		case strings.ContainsFunc(string(h.Value), func(r rune) bool { return r < ' ' || r > '~' }):
+			return nil, &gotError{"a value of the header " + name + " with characters other than printable ASCII", "a line break at the end of a secret is the usual cause"}
+		case slices.ContainsFunc(headers[:i], func(other Header) bool { return other.Key == h.Key }):
+			return nil, &gotError{got: "the header " + name + " twice"}
 		}
 	}
-	return true
+	return headers, err
 }
 
 // parseBaggage reads the header and attribute lists of the standard variables: key=value with
 // commas between them, values percent-encoded
 // (https://opentelemetry.io/docs/specs/otel/protocol/exporter/#specifying-headers-via-environment-variables).
+// Of one key that is there twice the last counts.
 func parseBaggage(s string) ([]KeyValue, error) {
+	const takes = ", takes key=value with commas between them, values percent-encoded"
 	var out []KeyValue
 	for member := range strings.SplitSeq(s, ",") {
 		if strings.TrimSpace(member) == "" {
 			continue
 		}
-		key, value, ok := strings.Cut(member, "=")
-		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		if !ok || key == "" {
-			return nil, &gotError{got: `a member that is not "key=value"`}
+		name, text, ok := strings.Cut(member, "=")
+		name = strings.TrimSpace(name)
+		if !ok || name == "" {
+			return nil, fmt.Errorf(`got a member that is not "key=value"%s`, takes)
 		}
-		decodedKey, err := url.PathUnescape(key)
-		if err == nil {
-			value, err = url.PathUnescape(value)
+		key, wrongKey := url.PathUnescape(name)
+		value, wrongValue := url.PathUnescape(strings.TrimSpace(text))
+		switch {
+		case wrongKey != nil || wrongValue != nil:
+			return nil, fmt.Errorf("got a wrong percent-encoding for %q%s", clip(name), takes)
+		case !utf8.ValidString(key) || !utf8.ValidString(value):
+			return nil, fmt.Errorf("got text that is not UTF-8 for %q%s", clip(name), takes)
 		}
-		if err != nil {
-			return nil, &gotError{got: "a wrong percent-encoding for " + strconv.Quote(clip(key))}
-		}
-		if !utf8.ValidString(decodedKey) || !utf8.ValidString(value) {
-			return nil, &gotError{got: "text that is not UTF-8 for " + strconv.Quote(clip(key))}
-		}
-		out = slices.DeleteFunc(out, func(kv KeyValue) bool { return kv.Key == decodedKey })
-		out = append(out, KeyValue{decodedKey, value})
+		out = slices.DeleteFunc(out, func(kv KeyValue) bool { return kv.Key == key })
+		out = append(out, KeyValue{key, value})
 	}
 	return out, nil
 }
@@ -479,10 +344,8 @@ func parseBaggage(s string) ([]KeyValue, error) {
 // wellFormed reports whether s can serve as a name: it fits on a command line, into a label and into a
 // log line.
 func wellFormed(s string) bool {
-	if s == "" || len(s) > 255 || !utf8.ValidString(s) {
-		return false
-	}
-	return !strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) })
+	return s != "" && len(s) <= 255 && utf8.ValidString(s) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) })
 }
 
 // line replaces control characters, so that a message is one line: names of exporters, keys and
@@ -496,23 +359,9 @@ func line(s string) string {
 	}, s)
 }
 
-func short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
+var zeroUnits = regexp.MustCompile(`([hm])0[ms](0s)?$`)
+
+// short writes 1m for 1m0s.
+func short(d time.Duration) string { return zeroUnits.ReplaceAllString(d.String(), "$1") }
 
 func formatSize(n int64) string { return humanize.IBytes(uint64(n)) }
-
-func between(low, high float64) string {
-	format := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
-	if high >= math.MaxInt32 {
-		return " of at least " + format(low)
-	}
-	return " from " + format(low) + " to " + format(high)
-}

@@ -508,7 +508,8 @@ func TestWrongProtocolHints(t *testing.T) {
 	}
 }
 
-// TestReceiverThatSpeaksFirst has the words of net/http for a gRPC server whose greeting is there before the request is sent.
+// TestReceiverThatSpeaksFirst: a gRPC server is recognised as well where its greeting is there before the request is sent,
+// for which net/http has other words.
 func TestReceiverThatSpeaksFirst(t *testing.T) {
 	d := diagnosis{plain: true}
 	require.Contains(t, d.hint(`Post "http://127.0.0.1:4317/v1development/profiles": readLoopPeekFailLocked: %!w(<nil>)`), "speaks gRPC there")

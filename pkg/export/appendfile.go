@@ -103,7 +103,7 @@ func (a *appendFile) reopen() error {
 	}
 	flag := os.O_CREATE | os.O_APPEND | os.O_RDWR // mend reads
 	if info, err := os.Stat(a.path); err == nil && !info.Mode().IsRegular() {
-		flag = os.O_WRONLY // of a pipe: with a reader of its own, writes would not fail when the other readers have gone
+		flag = os.O_WRONLY // a pipe, which fails once nobody reads it: this process must not be a reader
 	}
 	f, err := openTrusted(a.path, flag)
 	if err != nil {

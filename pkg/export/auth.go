@@ -10,8 +10,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// minSecret is the shortest value that is taken out of log lines; shorter ones would take everyday text with
-// them and are no secrets.
+// minSecret is the length of the shortest secret that is taken out of log lines. Shorter ones protect nothing, and
+// everyday words that contain them would go with them.
 const minSecret = 4
 
 // auth gives the headers of each request, credentials among them. Secrets in files are read for
@@ -33,10 +33,10 @@ type auth struct {
 // newAuth reads no file: see refresh.
 func newAuth(exporter config.Exporter) *auth {
 	cfg := exporter.Auth
-	a := &auth{headers: exporter.Headers, cfg: cfg, token: cfg.BearerToken, password: cfg.Password}
+	a := &auth{headers: exporter.Headers, cfg: cfg, token: string(cfg.BearerToken), password: string(cfg.Password)}
 	for _, h := range exporter.Headers {
 		if config.CredentialHeader(strings.ToLower(h.Key)) {
-			a.learn(h.Value)
+			a.learn(string(h.Value))
 		}
 	}
 	a.tokens = newTokens(exporter, a.learn)
@@ -45,8 +45,8 @@ func newAuth(exporter config.Exporter) *auth {
 		a.learn(password)
 		a.learn(basic(u.User.Username(), password))
 	}
-	a.learn(cfg.BearerToken)
-	a.learnPassword(cfg.Password)
+	a.learn(a.token)
+	a.learnPassword(a.password)
 	a.fixed, a.recent = a.recent, nil
 	return a
 }

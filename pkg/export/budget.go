@@ -14,7 +14,7 @@ type budget struct {
 
 // owner is one owner's share of a budget.
 type owner struct {
-	bytes   int64     // that can be given up
+	bytes   int64     // of the entries that can be given up
 	entries list.List // of *entry, the oldest first, those in flight too
 }
 

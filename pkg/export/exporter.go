@@ -118,7 +118,7 @@ func (e *Exporter) Enqueue(m Message) {
 			e.drop(e.memory.victim(), ReasonQueueFull)
 		}
 		if en.budget == nil {
-			break // it was the victim itself
+			break // there was room only without it
 		}
 		if e.cfg.Queue.Storage != "" && e.cfg.Transport != config.TransportFile {
 			if len(e.unsaved) > 1024+2*int(e.memory.entries) {
@@ -173,7 +173,8 @@ func (e *Exporter) drop(en *entry, r Reason) {
 	e.leave(en)
 }
 
-// leave takes en out of everything: its fate is counted. The caller holds mu.
+// leave takes en out of the queue and its budget, and tells the drains that wait for it. The caller holds mu, and has
+// counted what became of its rows.
 func (e *Exporter) leave(en *entry) {
 	e.stats.Rows.Held -= en.Rows
 	e.queue.remove(en)

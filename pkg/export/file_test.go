@@ -611,6 +611,42 @@ func TestToStandardOutput(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
+// What a process that was killed has left half written goes; what another one is writing, or has made, stays.
+func TestLeftoversOfPprofFilesAreRemoved(t *testing.T) {
+	cfg := toFile(t, "pprof")
+	dir := filepath.Dir(cfg.Path)
+	cfg.Path = filepath.Join(dir, "p")
+	const stamp = "-20200102T030405.000000000Z-000001.pb.gz.tmp"
+	long := time.Now().Add(-30 * 24 * time.Hour)
+	left, fresh, foreign := filepath.Join(dir, "p"+stamp), filepath.Join(dir, "p"+strings.Replace(stamp, "2020", "2021", 1)), filepath.Join(dir, "q"+stamp)
+	for _, path := range []string{left, fresh, foreign} {
+		writeFile(t, path, []byte("x"))
+		if path != fresh {
+			require.NoError(t, os.Chtimes(path, long, long))
+		}
+	}
+	folder, link := filepath.Join(dir, "p"+strings.Replace(stamp, "2020", "2022", 1)), filepath.Join(dir, "p"+strings.Replace(stamp, "2020", "2023", 1))
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	require.NoError(t, os.Chtimes(folder, long, long))
+	require.NoError(t, os.Symlink(foreign, link))
+	stays := []string{fresh, foreign, folder, link}
+	if os.Geteuid() == 0 {
+		other := filepath.Join(dir, "p"+strings.Replace(stamp, "2020", "2019", 1))
+		writeFile(t, other, []byte("x"))
+		require.NoError(t, os.Chown(other, 12345, -1))
+		require.NoError(t, os.Chtimes(other, long, long))
+		stays = append(stays, other)
+	}
+	e, _ := open(t, cfg)
+	e.Enqueue(message(t, "app", 0))
+	drainAll(t, e)
+	require.NoFileExists(t, left)
+	for _, path := range stays {
+		_, err := os.Lstat(path)
+		require.NoError(t, err)
+	}
+}
+
 // Old pprof files go by the size of all together; their number is not bounded unless somebody says so.
 func TestPprofFilesAreBoundedInTotal(t *testing.T) {
 	cfg := toFile(t, "pprof")

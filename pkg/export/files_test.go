@@ -51,7 +51,7 @@ func TestNamedFiles(t *testing.T) {
 	}{
 		"nothing named":      {grpc(func(*config.Exporter) {}), ""},
 		"files":              {tlsOf(config.TLS{CAFile: cert, CertFile: cert, KeyFile: key}), ""},
-		"file and text":      {tlsOf(config.TLS{CertFile: cert, KeyPEM: string(keyPEM)}), ""},
+		"file and text":      {tlsOf(config.TLS{CertFile: cert, KeyPEM: config.Secret(keyPEM)}), ""},
 		"token":              {auth(config.Auth{BearerTokenFile: token}), ""},
 		"password":           {auth(config.Auth{Username: "u", PasswordFile: token}), ""},
 		"folder":             {storage(folder), ""},
@@ -77,7 +77,7 @@ func TestNamedFiles(t *testing.T) {
 			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not belong together: write the key that the certificate was made for`,
 		},
 		"mismatch with text": {
-			tlsOf(config.TLS{CertFile: cert, KeyPEM: string(otherKeyPEM)}),
+			tlsOf(config.TLS{CertFile: cert, KeyPEM: config.Secret(otherKeyPEM)}),
 			`tls.cert_file: ` + cert + ` and tls.key_pem: the certificate and the key do not belong together: write the key that the certificate was made for`,
 		},
 		"swapped": {
@@ -139,10 +139,10 @@ func TestExportersShareAStorageFolder(t *testing.T) {
 	last, _ := open(t, cfg)
 	drainAll(t, last)
 	require.ElementsMatch(t, []string{"first", "second"}, r.Names())
-	require.Empty(t, storedFiles(t, cfg.Queue.Storage))
-	require.Empty(t, storedFiles(t, filepath.Join(cfg.Queue.Storage, "2")))
 	balanced(t, last)
 	stop(t, last)
+	require.Empty(t, storedFiles(t, cfg.Queue.Storage))
+	require.Empty(t, storedFiles(t, filepath.Join(cfg.Queue.Storage, "2")))
 }
 
 // A patient exporter takes messages while what it needs is not there, and delivers them when it is.

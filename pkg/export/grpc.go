@@ -154,7 +154,7 @@ func (s *grpcSender) send(ctx context.Context, body []byte) (out outcome) {
 	}
 	var md []string
 	for _, h := range s.auth.headers {
-		md = append(md, h.Key, h.Value)
+		md = append(md, h.Key, string(h.Value))
 	}
 	used, noCredential := s.auth.credential(ctx)
 	if noCredential != nil {

@@ -119,7 +119,7 @@ func TestHostileHTTPReceiver(t *testing.T) {
 	}
 }
 
-// checkLog wants lines that are short and hold no secret and nothing that a terminal obeys.
+// checkLog fails the test unless all lines are short and hold no secret and nothing that a terminal obeys.
 func checkLog(t *testing.T, logs *capture) {
 	t.Helper()
 	require.NotContains(t, logs.String(), "s3cr3t")

@@ -164,7 +164,7 @@ func (s *httpSender) setHeaders(req *http.Request, media string, used credential
 		req.Header.Set(versionHeader, profilesVersion)
 	}
 	for _, h := range s.auth.headers {
-		req.Header.Set(h.Key, h.Value)
+		req.Header.Set(h.Key, string(h.Value))
 	}
 	if used.header != "" {
 		req.Header.Set("Authorization", used.header)

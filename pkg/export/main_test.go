@@ -87,7 +87,7 @@ func stop(t testing.TB, e *Exporter) {
 	balanced(t, e)
 }
 
-// drain waits until e holds nothing.
+// drainAll waits until e holds nothing.
 func drainAll(t testing.TB, e *Exporter) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

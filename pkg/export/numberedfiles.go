@@ -32,7 +32,11 @@ type numberedFiles struct {
 	seq       uint64
 	dir, base string // folder and first part of the files' names, set by open
 	ours      *regexp.Regexp
+	tidied    time.Time // when removeLeftovers last looked
 }
+
+// leftoverAge is how old an unfinished file must be to be a leftover. Another process may be writing a younger one.
+const leftoverAge = time.Hour
 
 const pprofSuffix = ".pb.gz"
 
@@ -61,7 +65,38 @@ func (n *numberedFiles) open() error {
 		n.ours = regexp.MustCompile("^" + regexp.QuoteMeta(base) + "-" + stampPattern + `-\d{6,}` + regexp.QuoteMeta(pprofSuffix) + "$")
 	}
 	n.dir, n.base = dir, base
+	n.removeLeftovers(time.Now())
 	return nil
+}
+
+// removeLeftovers removes the unfinished files of processes that were killed, once in leftoverAge: regular files
+// of this user that are named as write names them.
+func (n *numberedFiles) removeLeftovers(now time.Time) {
+	if now.Sub(n.tidied) < leftoverAge {
+		return
+	}
+	n.tidied = now
+	entries, err := os.ReadDir(n.dir)
+	if err != nil {
+		n.problem(err)
+		return
+	}
+	for _, e := range entries {
+		final, unfinished := strings.CutSuffix(e.Name(), storeTemp)
+		if !unfinished || !n.ours.MatchString(final) || !e.Type().IsRegular() {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || now.Sub(info.ModTime()) < leftoverAge {
+			continue
+		}
+		if owner, _ := foreignOwner(info); int(owner) != os.Geteuid() {
+			continue
+		}
+		if err := os.Remove(filepath.Join(n.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			n.problem(err)
+		}
+	}
 }
 
 func (n *numberedFiles) write(record []byte) error {

@@ -43,10 +43,10 @@ func newTokens(cfg config.Exporter, learn func(string)) *tokens {
 	if cfg.OAuth2.TokenURL == "" {
 		return nil
 	}
-	learn(cfg.OAuth2.ClientSecret)
+	learn(string(cfg.OAuth2.ClientSecret))
 	for _, p := range cfg.OAuth2.EndpointParams {
 		if key := strings.ToLower(p.Key); config.CredentialHeader(key) || strings.Contains(key, "assertion") {
-			learn(p.Value)
+			learn(string(p.Value))
 		}
 	}
 	return &tokens{
@@ -109,7 +109,7 @@ func (t *tokens) valid() (string, bool) {
 
 // fetch asks the token server for a token. The caller holds fetching.
 func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, *tokenError) {
-	secret := t.cfg.ClientSecret
+	secret := string(t.cfg.ClientSecret)
 	if t.cfg.ClientSecretFile != "" {
 		var err error
 		if secret, err = readSecret("oauth2.client_secret_file", t.cfg.ClientSecretFile); err != nil {
@@ -123,10 +123,10 @@ func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, *tokenError) {
 	}
 	params := url.Values{}
 	for _, p := range t.cfg.EndpointParams {
-		params.Set(p.Key, p.Value)
+		params.Set(p.Key, string(p.Value))
 	}
 	request := clientcredentials.Config{
-		ClientID: t.cfg.ClientID, ClientSecret: secret, TokenURL: t.cfg.TokenURL, Scopes: t.cfg.Scopes, EndpointParams: params,
+		ClientID: t.cfg.ClientID, ClientSecret: secret, TokenURL: string(t.cfg.TokenURL), Scopes: t.cfg.Scopes, EndpointParams: params,
 	}
 	fresh, err := request.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
 	if err == nil {
@@ -140,7 +140,7 @@ func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, *tokenError) {
 
 // shown is the token server's address for log lines.
 func (t *tokens) shown() string {
-	u, err := url.Parse(t.cfg.TokenURL)
+	u, err := url.Parse(string(t.cfg.TokenURL))
 	if err != nil {
 		return "the token server"
 	}

@@ -135,8 +135,8 @@ func startGuarded(t *testing.T, transport string, ca *recvtest.CA, tokens *token
 	cfg.Insecure = false
 	cfg.TLS.CAPEM = string(ca.PEM)
 	cfg.OAuth2 = config.OAuth2{
-		TokenURL: tokens.url, ClientID: "me", ClientSecret: "s3cr3t", Scopes: []string{"profiles.write"},
-		EndpointParams: []config.KeyValue{{Key: "audience", Value: "otlp"}},
+		TokenURL: config.Secret(tokens.url), ClientID: "me", ClientSecret: "s3cr3t", Scopes: []string{"profiles.write"},
+		EndpointParams: []config.Header{{Key: "audience", Value: "otlp"}},
 	}
 	return g, cfg
 }

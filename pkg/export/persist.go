@@ -25,6 +25,9 @@ func (e *Exporter) takeOver(found inventory) {
 		rows += en.Rows
 		e.disk.acquire(en)
 		e.queue.push(en, time.Now())
+		for d := range e.drains { // their numbers are below those that it waits for: leave counts them
+			d.left++
+		}
 	}
 	for e.disk.over(0) {
 		en := e.disk.victim()

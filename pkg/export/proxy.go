@@ -62,7 +62,7 @@ func dialThrough(proxy *url.URL) func(context.Context, string) (net.Conn, error)
 
 // connectTo asks the proxy at the other end of conn for a connection to addr.
 func connectTo(ctx context.Context, conn net.Conn, user *url.Userinfo, addr string) (net.Conn, error) {
-	// Reads and writes end with ctx.
+	// A deadline in the past makes reads and writes fail as soon as ctx ends.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: addr}, Host: addr, Header: http.Header{}}
@@ -78,7 +78,7 @@ func connectTo(ctx context.Context, conn net.Conn, user *url.Userinfo, addr stri
 	if err != nil {
 		return nil, fmt.Errorf("the proxy's answer: %w", err)
 	}
-	_ = resp.Body.Close() // there is none
+	_ = resp.Body.Close() // the answer to CONNECT has no body
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the proxy answered with HTTP status %d", resp.StatusCode)
 	}

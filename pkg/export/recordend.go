@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// recordEnd finds where the last whole record in a file of size bytes ends; from is the end of one. It
-// refuses a file whose rest is no part of a record: that belongs to somebody.
+// recordEnd finds where the last whole record in a file of size bytes ends; from is the end of an earlier one. It
+// returns an error if what follows the last record is not the start of one: then the file is somebody else's.
 type recordEnd func(f io.ReaderAt, from, size int64) (int64, error)
 
 var errForeign = errors.New("holds something else than records of this format: name another file, or move this one away")
@@ -30,7 +30,7 @@ func lineEnd(f io.ReaderAt, from, size int64) (int64, error) {
 	return lineTorn(f, from, size)
 }
 
-// lineTorn wants half a line to begin as a record does.
+// lineTorn returns an error unless what follows end begins as a record does.
 func lineTorn(f io.ReaderAt, end, size int64) (int64, error) {
 	first := make([]byte, 1)
 	if end == size {

@@ -17,7 +17,7 @@ type sender interface {
 type verdict uint8
 
 const (
-	undecided verdict = iota // by mistake: the message is tried again
+	undecided verdict = iota // the zero value, which no sender returns on purpose: the message is tried again
 	accepted
 	partial // accepted in part: never sent again
 	retryable

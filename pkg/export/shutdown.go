@@ -9,8 +9,8 @@ import (
 
 // drain is one call of Drain that waits for entries.
 type drain struct {
-	upTo     uint64 // entries that came after are none of its business
-	left     int64  // entries held
+	upTo     uint64 // the number of the last entry that it waits for
+	left     int64  // entries that it still waits for
 	unsaved  int64  // of these, not on disk
 	finished chan struct{}
 }

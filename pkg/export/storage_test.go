@@ -94,6 +94,7 @@ func TestStorageSurvivesRestart(t *testing.T) {
 
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
 	cfg.Endpoint = r.Addr
+	cfg.Headers = []config.Header{{Key: "x-scope-orgid", Value: "tenant-2"}}
 	e, logs := open(t, cfg)
 	e.Enqueue(message(t, "new", 1000))
 	drainAll(t, e)
@@ -106,8 +107,11 @@ func TestStorageSurvivesRestart(t *testing.T) {
 		want = append(want, strconv.Itoa(i))
 	}
 	require.Equal(t, append(want, "new"), r.Names(), "what was held before comes first, in order")
-	require.Empty(t, storedFiles(t, cfg.Queue.Storage))
+	for _, sent := range r.Requests() {
+		require.Equal(t, []string{"tenant-2"}, sent.Metadata["x-scope-orgid"], "headers are those of the settings by now")
+	}
 	stop(t, e)
+	require.Empty(t, storedFiles(t, cfg.Queue.Storage), "a worker removes a file after it has counted its rows, and a stop waits for the worker")
 	require.Contains(t, logs.String(), "20 messages with 200 rows")
 }
 
@@ -207,10 +211,10 @@ func TestDamagedFilesCostJustThemselves(t *testing.T) {
 	require.Equal(t, int64(30), s.Rows.Recovered, "a header that can be read says how many rows are lost")
 	require.Equal(t, int64(20), s.Rows.Delivered)
 	require.Equal(t, map[Reason]int64{ReasonCorrupt: 10}, s.Rows.Dropped)
+	stop(t, e)
 	left, err := os.ReadDir(cfg.Queue.Storage)
 	require.NoError(t, err)
 	require.Len(t, left, 1, "only the lock")
-	stop(t, e)
 	require.Contains(t, logs.String(), "5 files")
 	require.Contains(t, logs.String(), "checksum of the body")
 }
@@ -541,6 +545,57 @@ func TestShutdownWithStorageAndHangingReceiver(t *testing.T) {
 	s := balanced(t, e)
 	require.Equal(t, int64(10), s.Rows.Held)
 	require.Len(t, storedFiles(t, cfg.Queue.Storage), 1)
+}
+
+// stepSender takes what it is sent one by one, as the test lets it.
+type stepSender struct {
+	sending chan int // bytes of the request that is being sent
+	let     chan struct{}
+}
+
+func (s *stepSender) send(ctx context.Context, body []byte) outcome {
+	select {
+	case s.sending <- len(body):
+		<-s.let
+		return outcome{verdict: accepted}
+	case <-ctx.Done():
+		return outcome{verdict: retryable}
+	}
+}
+
+func (s *stepSender) close() error { return nil }
+
+// A Drain that begins before the storage folder is open waits for its own messages, also where as many are found in
+// the folder.
+func TestDrainBeforeTheFolderIsOpen(t *testing.T) {
+	cfg := withStorage(t, "127.0.0.1:1")
+	cfg.Queue.NumConsumers = 1
+	before, _ := open(t, cfg)
+	for range 2 {
+		before.Enqueue(Message{Body: make([]byte, 10), Rows: 1})
+	}
+	settled(t, before)
+	stop(t, before)
+
+	s := &stepSender{sending: make(chan int), let: make(chan struct{})}
+	e := prepare(cfg, Options{Logger: (&capture{}).logger()})
+	e.Enqueue(Message{Body: make([]byte, 20), Rows: 1})
+	drained := make(chan error, 1)
+	go func() { drained <- e.Drain(t.Context()) }()
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return len(e.drains) == 1
+	}, 20*time.Second, time.Millisecond)
+	go e.run(func() (sender, error) { return s, nil }, false)
+	for _, size := range []int{10, 10, 20} {
+		require.Equal(t, size, <-s.sending)
+		require.Empty(t, drained)
+		s.let <- struct{}{}
+	}
+	require.NoError(t, <-drained)
+	require.Equal(t, int64(3), balanced(t, e).Rows.Delivered)
+	require.NoError(t, e.Shutdown(t.Context()))
 }
 
 // Shutdown with storage still delivers what a healthy receiver takes.

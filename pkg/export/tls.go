@@ -44,7 +44,7 @@ func (s fileStamp) same(o fileStamp) bool {
 	return s.modified.Equal(o.modified) && s.size == o.size && os.SameFile(s.info, o.info)
 }
 
-// stamps are those of the files of a config.TLS.
+// stamps tell whether a config.TLS would now read something else: one for each of its three files.
 type stamps [3]fileStamp
 
 func (s stamps) same(o stamps) bool {

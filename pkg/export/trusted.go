@@ -70,7 +70,7 @@ func trustedPath(path string) (string, error) {
 	return cur, nil
 }
 
-// trustedLink wants a link that nobody but root and this user can have made or replaced.
+// trustedLink returns an error unless only root and this user can have made or replaced the link, which is in dir.
 func trustedLink(dir string, link fs.FileInfo) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -94,7 +94,7 @@ func openTrusted(path string, flag int) (*os.File, error) {
 		return nil, err
 	}
 	if openFolder.MatchString(filepath.Dir(real)) {
-		return os.OpenFile(real, flag, 0o600) // what the kernel has there are links, too
+		return os.OpenFile(real, flag, 0o600) // an open file of this process: the kernel shows it as a link, which is followed
 	}
 	return openWithoutLinks(real, flag)
 }

@@ -119,7 +119,7 @@ func (c *compiler) share() {
 		}
 	}
 	p.stackRow = first.stackRow
-	if first.rawKernel == p.rawKernel { // kernel addresses are read either way
+	if first.rawKernel == p.rawKernel { // else the two want other addresses of kernel frames
 		p.reads = first
 	}
 }
@@ -409,7 +409,9 @@ func (c *compiler) identity() {
 			*r = newReader(c.ds, acc)
 		}
 	}
-	if !c.o.Exporter.CompatNames { // with CompatNames, a sample can have the attribute under both names
+	// What the settings say of the field counts for the attribute, too. Not so with CompatNames: there the two names are two
+	// attributes of a sample.
+	if !c.o.Exporter.CompatNames {
 		for name, key := range identityKeys {
 			if pl, ok := p.placement[name]; ok && key != "" {
 				if _, ok := p.placement[key]; !ok {
@@ -426,8 +428,8 @@ func (c *compiler) identity() {
 	}
 }
 
-// isIdentity tells whether a field is one that IG's enrichment has added: a member of a program's
-// event never is.
+// isIdentity tells whether a field is one that IG's enrichment has added, and not a member of the
+// event struct of the gadget's program that has the same name.
 func (c *compiler) isIdentity(acc datasource.FieldAccessor) bool {
 	_, ok := identityKeys[acc.FullName()]
 	return ok && c.ours && acc.Type() == api.Kind_String && !datasource.FieldFlagStaticMember.In(acc.Flags())
@@ -479,7 +481,7 @@ func (c *compiler) attributes() {
 	}
 }
 
-// attribute returns the key of a field's attribute and where it goes; nowhere: it is none.
+// attribute returns the key of a field's attribute and where it goes; nowhere means that the field makes none.
 func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where place) {
 	name := acc.FullName()
 	own, known := canonical[name]
@@ -527,8 +529,8 @@ func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where pl
 	}
 
 	if identity && known && (where == nowhere || key == own) {
-		// What the resource says is not said again for each sample. See Plan.derive for where the
-		// settings put it.
+		// Plan.derive makes this attribute, and puts it where the settings say: by default on the resource,
+		// and then it is not said again for each sample.
 		return key, nowhere
 	}
 	// The settings name an attribute by its key, or by that of the conventions, or by the field.

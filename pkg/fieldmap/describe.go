@@ -37,7 +37,7 @@ func (c *compiler) describe() {
 }
 
 func (c *compiler) profileName() string {
-	if c.o.Name != "" { // the user's, or a default that the image sets for the flag
+	if c.o.Name != "" { // given by the user, or by the image as the flag's default
 		name := safeName(c.o.Name)
 		if name != c.o.Name {
 			c.warnf("the profile's name %q is exported as %q: it may hold letters, digits and any of . _ - / only", clipName(c.o.Name), name)

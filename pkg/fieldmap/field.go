@@ -27,7 +27,7 @@ type reader struct {
 	order binary.ByteOrder
 	width int  // of a number in bytes; 0 for text and bytes
 	cut   bool // ends at the first NUL
-	errno bool // a stack ID of which only counts whether it is valid, or which error it is
+	errno bool // a stack ID that hash takes only as valid or not; each error counts as itself
 }
 
 func newReader(ds datasource.DataSource, acc datasource.FieldAccessor) reader {
@@ -93,8 +93,8 @@ func hashBytes(seed maphash.Seed, b []byte) uint64 {
 // text returns a copy of the field that does not alias the row.
 func (r *reader) text(d datasource.Data) string { return string(r.guarded(d)) }
 
-// load returns the number in b as unsigned bits: signed makes an integer with a sign of it. A number of the wrong
-// length is 0.
+// load returns the bits of the number in b; signed is for fields that can be negative. A number of the wrong length
+// is 0.
 func (r *reader) load(b []byte) uint64 {
 	if len(b) != r.width {
 		return 0

@@ -31,7 +31,7 @@ func (c *compiler) hosts() {
 		}
 	}
 	if acc := c.byName["proc.pid"]; acc != nil {
-		h.pid = newReader(c.ds, acc) // which is there without a user stack, too
+		h.pid = newReader(c.ds, acc) // unlike that of the user stack, rows without such a stack have it
 	}
 	if h.pid.acc != nil {
 		h.services = c.o.Hosts
@@ -77,7 +77,7 @@ func (p *Plan) hostService(d datasource.Data) hostproc.Service {
 	})
 }
 
-// hostKey makes the rows of the services outside containers distinct.
+// hostKey returns the key of a row's resource, made distinct by the service where the row is from outside containers.
 func (p *Plan) hostKey(resource uint64, d datasource.Data) uint64 {
 	if p.hosts.services == nil || !p.onHost(d) {
 		return resource
@@ -89,7 +89,7 @@ func (p *Plan) hostKey(resource uint64, d datasource.Data) uint64 {
 	return p.mix(p.mix(resource, maphash.String(p.seed, s.Name)), maphash.String(p.seed, s.Path))
 }
 
-// hostGroup is the number of a service outside containers, 0 for none.
+// hostGroup returns a number that stands for a service outside containers; 0: no service.
 func (p *Plan) hostGroup(s hostproc.Service) uint64 {
 	if s.Name == "" {
 		return 0

@@ -25,12 +25,12 @@ type Plan struct {
 
 	// The hot path.
 	seed        maphash.Seed
-	k1, k2, k3  uint64 // secrets of mix; k3 is its first value
+	k1, k2, k3  uint64 // secrets: mix uses k1 and k2, and k3 is the h of its first call
 	containerID reader
 	ids         []reader // identify the resource where containerID is empty
-	wide        []reader // more that makes a resource distinct
-	stackRow    []reader // makes a stack distinct
-	row         []reader // more that makes a sample distinct within its resource
+	wide        []reader // more fields that make a resource distinct
+	stackRow    []reader // make a stack distinct
+	row         []reader // more fields that make a sample distinct within its resource
 	values      []valueReader
 	timestamp   reader
 	bootOffset  uint64
@@ -204,7 +204,8 @@ func (r *reader) rawOrNone(d datasource.Data) []byte {
 	return r.raw(d)
 }
 
-// hash hashes a field; a number of the right length stands for itself, nothing for the secret.
+// hash returns a number for the bytes b of a field: the number itself where the field is one, k3 where there are no
+// bytes, and otherwise a hash.
 func (p *Plan) hash(r *reader, b []byte) uint64 {
 	switch {
 	case len(b) == 0:
@@ -356,7 +357,8 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 	s.Stack, s.Fate = p.stacks.root(s.Stack, ends, fates, p.markIncomplete)
 	if l, ok := s.Later.(*laterFrames); ok {
 		if s.Fate == profile.CutOff && s.LaterTo == len(s.Stack)-1 && fates[len(fates)-1] == stack.Truncated {
-			// It is known later whether it goes on.
+			// Only the names, which come later, tell whether the stack was cut off or had left the code before (see
+			// laterFrames.cut).
 			s.Stack, s.Fate, l.cut = s.Stack[:s.LaterTo], profile.Whole, true
 		}
 		if s.Fate == profile.Whole && s.LaterTo == len(s.Stack) {

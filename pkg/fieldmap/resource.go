@@ -159,7 +159,7 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 		service = firstOf(process.Name, service)
 	}
 	if inContainer {
-		// The last two are for rows that IG knows hardly anything of: there is always a name.
+		// The last two are for rows of which IG knows hardly anything: every resource gets a service.name.
 		service = firstOf(owner, pod, k8sContainer, runtimeContainer, containerID[:min(len(containerID), 12)], namespace)
 		version = image.version()
 		if p.serviceFromLabels {
@@ -216,7 +216,7 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 	return l
 }
 
-// firstOf returns the first text that says something, as textValue has it.
+// firstOf returns the first text that is not blank, cleaned as textValue does it.
 func firstOf(list ...string) string {
 	for _, s := range list {
 		if strings.TrimSpace(s) != "" {
@@ -226,7 +226,7 @@ func firstOf(list ...string) string {
 	return ""
 }
 
-// label pairs of a pod, sorted by key.
+// podLabels are the labels of a pod, sorted by key.
 type podLabels []struct{ key, value string }
 
 // parseLabels reads the labels of a pod, "key=value" joined by commas, in an order that differs
@@ -277,7 +277,7 @@ func parseImage(ref string) imageRef {
 	return image
 }
 
-// isImageID tells an image's ID, whole or shortened to 12 digits, from a name.
+// isImageID reports whether ref is an image's ID, whole or shortened to 12 digits, and not a name.
 func isImageID(ref string) bool {
 	hex, prefixed := strings.CutPrefix(ref, "sha256:")
 	if !prefixed && len(hex) != 64 && len(hex) != 12 || hex == "" {

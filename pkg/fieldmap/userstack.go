@@ -63,6 +63,8 @@ type frameSettings struct {
 	offsets bool // file_addresses: offset
 	raw     bool // raw_addresses
 	counts  frameCounts
+
+	recorded recordedIDs
 }
 
 // frameCounts counts user frames of distinct stacks by what is known of them.
@@ -86,13 +88,14 @@ func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (
 		if i > 0 && known.State == names.NotCode && !s.raw {
 			return dst, true
 		}
-		dst = s.frame(dst, &read[i], &known)
+		dst = s.frame(dst, &read[i], &known, i > 0)
 	}
 	return dst, false
 }
 
-// frame appends one frame, followed by those of the functions that it is inlined into.
-func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *names.Frame) []profile.Frame {
+// frame appends one frame, followed by those of the functions that it is inlined into. caller tells that it is not the
+// innermost one, and its address where a call returns to.
+func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *names.Frame, caller bool) []profile.Frame {
 	f := profile.Frame{Name: read.Name, Type: read.Type}
 	file := known.File
 	switch {
@@ -109,9 +112,20 @@ func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *n
 		if f.Address = known.Address; s.offsets {
 			f.Address = known.Offset
 		}
+		if id := read.Mapping.GNUBuildID; id != "" && id == file.Info.GNU {
+			s.recorded.saw(&file.Info)
+		}
 	case read.Mapping != (profile.Mapping{}):
 		f.Mapping, f.Address = read.Mapping, read.Address
 		f.Mapping.Symbolized = f.Name != ""
+		if s.files && caller && f.Address > 0 {
+			f.Address-- // as where the file is known
+		}
+		if s.files && !s.offsets {
+			if addr, ok := s.recorded.virtual(f.Mapping.GNUBuildID, f.Address); ok {
+				f.Address = addr
+			}
+		}
 	case s.raw:
 		f.Address = read.Address
 	}
@@ -172,10 +186,10 @@ func TextName(f *names.Frame, functionOnly bool) string {
 func (c *frameCounts) count(read []profile.Frame, named []names.Frame) {
 	for i := range read {
 		if i > 0 && i < len(named) && named[i].State == names.NotCode {
-			return // the stack has ended
+			return // what follows is no part of the stack
 		}
 		switch {
-		case i < len(named) && (named[i].State != names.Pending || read[i].Name == ""):
+		case i < len(named) && (named[i].State.Settled() || read[i].Name == ""):
 			c[named[i].State].Add(1)
 		case read[i].Name != "":
 			c[names.Named].Add(1)

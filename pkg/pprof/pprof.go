@@ -50,8 +50,8 @@ func File[R Request](requests ...R) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// resourceKeys are the resource attributes that become labels of each sample, where they are
-// there. All of them would make the files large.
+// resourceKeys are the resource attributes that become labels of each sample. All attributes would make
+// the files large.
 var resourceKeys = map[string]bool{
 	"service.name": true, "service.namespace": true, "host.name": true, "container.name": true,
 	"k8s.namespace.name": true, "k8s.pod.name": true, "k8s.container.name": true,
@@ -64,7 +64,7 @@ const buildIDKey = "process.executable.build_id.gnu"
 type builder struct {
 	out     *profile.Profile
 	types   map[profile.ValueType]int // where in a sample the values of a type are
-	cpuTime map[profile.ValueType]int // by a type that counts samples: where their CPU time goes
+	cpuTime map[profile.ValueType]int // of a type that counts samples: where in a sample their CPU time is
 	end     int64                     // of the last profile, in nanoseconds since 1970
 
 	// What follows is of the request that is being read.
@@ -88,8 +88,7 @@ func (b *builder) begin(dict *otlpprofiles.ProfilesDictionary) {
 	b.functions = map[int32]*profile.Function{}
 }
 
-// sampleKey is what makes a sample distinct. Profiles of several types share their samples: a stack is written
-// once, with a value of each type.
+// sampleKey is what makes a sample distinct. Profiles of different types that have the same key share one sample.
 type sampleKey struct {
 	resource    *otlpprofiles.ResourceProfiles
 	stack, link int32
@@ -102,6 +101,7 @@ var (
 	cpuTime     = profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
 )
 
+// at returns the zero value for an index that is out of range.
 func at[T any](table []T, i int32) (v T) {
 	if i >= 0 && int(i) < len(table) {
 		v = table[i]
@@ -113,7 +113,7 @@ func (b *builder) str(i int32) string { return at(b.dict.GetStringTable(), i) }
 
 // layOut decides on the values of a sample, once all headers are read.
 func (b *builder) layOut() {
-	if _, own := b.types[cpuTime]; own { // nothing needs to be computed
+	if _, own := b.types[cpuTime]; own { // the requests bring CPU time themselves
 		clear(b.cpuTime)
 	}
 	for vt := range b.cpuTime {
@@ -146,7 +146,7 @@ func (b *builder) header(p *otlpprofiles.Profile) {
 	vt := b.valueType(p.GetSampleType())
 	b.column(vt)
 	if vt == sampleCount && b.valueType(p.GetPeriodType()) == cpuTime && p.GetPeriod() > 0 {
-		b.cpuTime[vt] = -1 // see layOut
+		b.cpuTime[vt] = -1 // layOut puts the column here, once all types are known
 	}
 	start := int64(p.GetTimeUnixNano())
 	if b.out.TimeNanos == 0 || start < b.out.TimeNanos {
@@ -160,7 +160,7 @@ func (b *builder) header(p *otlpprofiles.Profile) {
 	}
 }
 
-// column returns where the values of a type are in a sample.
+// column returns where in a sample the values of a type are, and makes room for them if there is none yet.
 func (b *builder) column(vt profile.ValueType) int {
 	i, ok := b.types[vt]
 	if !ok {
@@ -201,7 +201,7 @@ func (b *builder) samples(rp *otlpprofiles.ResourceProfiles, p *otlpprofiles.Pro
 	}
 }
 
-// sample returns the sample that is written for one of a profile, whichever type that has.
+// sample returns the sample of the pprof profile that s belongs to. It is made if there is none with its key yet.
 func (b *builder) sample(rp *otlpprofiles.ResourceProfiles, s *otlpprofiles.Sample, labels map[string][]string) *profile.Sample {
 	key := sampleKey{resource: rp, stack: s.GetStackIndex(), link: s.GetLinkIndex(), attributes: fmt.Sprint(s.GetAttributeIndices())}
 	if out := b.merged[key]; out != nil {
@@ -224,7 +224,7 @@ func (b *builder) sample(rp *otlpprofiles.ResourceProfiles, s *otlpprofiles.Samp
 	return out
 }
 
-// times is v n times, the largest number where that does not fit. What is not positive counts nothing.
+// times returns v * n, or the largest number where that does not fit; 0 if v or n is not positive.
 func times(v, n int64) int64 {
 	switch {
 	case v <= 0 || n <= 0:
@@ -290,7 +290,7 @@ func (b *builder) function(i int32) *profile.Function {
 	return f
 }
 
-// mapping gives nil for the zero value: nothing is known.
+// mapping returns nil for index 0, by which OTLP says that the mapping is not known, and for one out of range.
 func (b *builder) mapping(i int32) *profile.Mapping {
 	if i <= 0 || int(i) >= len(b.dict.GetMappingTable()) {
 		return nil
@@ -313,8 +313,8 @@ func (b *builder) mapping(i int32) *profile.Mapping {
 	return m
 }
 
-// text is an attribute's value for a label. Keys and values of resources may refer to the string table, as a Collector
-// writes them.
+// text returns an attribute's value as text for a label. It may be an index of the string table, as a Collector writes
+// it.
 func (b *builder) text(v *commonpb.AnyValue) string {
 	switch v := v.GetValue().(type) {
 	case *commonpb.AnyValue_StringValue:

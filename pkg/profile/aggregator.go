@@ -70,8 +70,9 @@ type Config struct {
 	HashedMappings bool
 	// TextAttributes writes every attribute value as text.
 	TextAttributes bool
-	// HostServices bounds how many groups of resources with Host are written as themselves: those with the
-	// largest values of a window, and those that were in the last hour. All others become one resource.
+	// HostServices bounds how many groups of resources with Host are written as themselves; 0 means no bound. Groups
+	// that were seen in the last hour stay; new ones with the largest values of a window take the room that is left.
+	// All others become one resource.
 	HostServices int
 	// NameUnnamed gives a frame without a name a function called after its mapping's file.
 	NameUnnamed bool
@@ -208,14 +209,15 @@ func (a *Aggregator) Add(key uint64, values []int64, time uint64) Status {
 	return a.add(k, values, time)
 }
 
-// A key stands for a sample and, in the highest bits, the fate of its stack.
+// The value of a key in generation.keys is the number of a sample and, in the bits from fateShift on, the fate of the
+// row's stack.
 const (
 	fateShift = 29
 	sampleOf  = 1<<fateShift - 1
 )
 
-// SetResource sets the attributes of a resource for the current window; the first call in a
-// window wins. It keeps r.
+// SetResource sets the attributes of a resource for the current window; the first call in a window wins. It keeps the
+// texts of r, which must not change.
 func (a *Aggregator) SetResource(key uint64, r Resource) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -364,7 +366,7 @@ func (a *Aggregator) frames(locs []uint32, frames []Frame) []uint32 {
 	for i := range frames {
 		f := &frames[i]
 		if a.cfg.NameUnnamed && f.Name == "" && (f.Address != 0 || !f.Mapping.isZero()) {
-			a.named = *f // the stack is the caller's
+			a.named = *f // a copy: the stack belongs to the caller
 			a.named.Name, a.named.Mapping.Symbolized = fileName(f.Mapping.File), !f.Mapping.isZero()
 			if a.named.Name == unknownFunction {
 				a.named.Address = 0 // nobody can look it up
@@ -478,9 +480,9 @@ func addSaturated(a, b int64) int64 {
 	return s
 }
 
-// StartSnapshot says that the rows that follow, up to the next call, are the whole state: what the
-// window holds from before is forgotten. Its rows still count as part of the next message. With
-// an aggregation other than AggregateSnapshot it does nothing.
+// StartSnapshot says that the rows that follow, up to the next call, are the whole state: what the window holds from
+// before is forgotten. The rows that are forgotten still count in Message.Rows of the next message. With an
+// aggregation other than AggregateSnapshot it does nothing.
 func (a *Aggregator) StartSnapshot() {
 	if a.cfg.Aggregation != AggregateSnapshot {
 		return

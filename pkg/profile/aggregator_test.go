@@ -318,7 +318,7 @@ func TestProvisional(t *testing.T) {
 	require.NotEqual(t, profile.NeedSample, a.Add(1, []int64{1}, 0), "it is known for good")
 }
 
-// What receivers ask for that refuse a frame without a type, or a mapping without a hash.
+// For receivers that refuse a frame without a type, or a mapping without a hash.
 func TestDefaultTypeAndHashedMappings(t *testing.T) {
 	cfg := config()
 	cfg.DefaultFrameType, cfg.HashedMappings = profile.FrameNative, true

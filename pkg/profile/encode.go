@@ -166,8 +166,8 @@ type encoder struct {
 	start, end                           uint64
 	clipped                              int64
 	maxEvents                            int
-	order                                []uint32
-	counts                               []int32
+	order                                []uint32 // the window's samples, see group
+	counts                               []int32  // by resource: its samples in the window
 }
 
 // forget drops what was kept for a generation that is gone.
@@ -196,6 +196,8 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 		e.textIDs = map[string]uint32{}
 	}
 	e.v, e.start, e.end, e.clipped = v, start, end, 0
+	// The events of one sample take about a quarter of a message at most: a timestamp takes 8 bytes, and its value
+	// mostly less.
 	e.maxEvents = lim.MaxBytes / 4 / 16
 	e.fromGen = grow(e.fromGen, len(v.strings))
 	e.readable = grow(e.readable, len(v.functions))
@@ -364,6 +366,7 @@ func (e *encoder) sampleBound(s sample, w *window, head int32) int {
 	return n + len(e.cfg.Types)*(24+events*18)
 }
 
+// countEvents returns how many timestamps a sample with this newest event has, at most maxEvents.
 func (e *encoder) countEvents(w *window, head int32) int {
 	n := 0
 	for ; head >= 0 && n < e.maxEvents; head = w.events[head].prev {
@@ -416,6 +419,7 @@ func (e *encoder) textID(s string) uint32 {
 	return id
 }
 
+// genText returns the index in texts of string s of the generation.
 func (e *encoder) genText(s uint32) uint32 {
 	if e.fromGen[s] == 0 {
 		e.fromGen[s] = e.textID(e.v.strings[s]) + 1

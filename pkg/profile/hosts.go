@@ -8,7 +8,7 @@ import (
 // HostOwner is the owner of messages that carry only resources outside containers.
 const HostOwner = 1
 
-// keepService is for how long a service outside containers keeps its name after it was last seen.
+// keepService is for how long a service outside containers keeps its name after it was last seen, in nanoseconds.
 const keepService = uint64(3600e9)
 
 // hostServices decides which of the services outside containers are written as themselves.
@@ -16,9 +16,9 @@ type hostServices struct {
 	seen map[uint64]uint64 // by group: the end of the last window that it was in, in nanoseconds
 }
 
-// fold makes one resource of the services in a window that do not keep their name, so that a build's hundred
-// programs do not push out a database: of new ones the largest are taken while there is room. Samples that differ in
-// nothing but the service are added up.
+// fold keeps up to most services outside containers as they are, and makes one resource of all others. Services that
+// were seen within keepService keep their name, so that a build's hundred programs do not push out a database; of new
+// ones the largest take the room that is left. Samples that then differ in nothing any more are added up.
 func (h *hostServices) fold(v *view, w *window, stride, most int, end uint64) {
 	values := map[uint64]float64{}
 	rest := int32(-1) // the resource of what belongs to no service
@@ -90,7 +90,7 @@ func (h *hostServices) fold(v *view, w *window, stride, most int, end uint64) {
 	}
 }
 
-// join adds what a sample has to another one, and leaves it without anything.
+// join adds the rows, values and events of sample from to those of sample to, and leaves from empty.
 func (w *window) join(to, from uint32, stride int) {
 	a, b := w.acc[int(to)*stride:(int(to)+1)*stride], w.acc[int(from)*stride:(int(from)+1)*stride]
 	for i := range a {

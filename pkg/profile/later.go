@@ -45,9 +45,9 @@ func (g *generation) unsettle(s sample, dropped int, key uint64, later Later, he
 	return id
 }
 
-// settle finds out the stacks of all unsettled samples and gives their values to what they have become. It
-// returns with mu held, so that no row comes between that and what the caller does. Rows that come
-// while stacks are looked at do not wait for that.
+// settle finds out the stacks of all unsettled samples and moves their values to the samples that they have become.
+// It returns with mu held, so that no row is added before the caller has closed the window. It lets go of mu while it
+// asks for frames, so that rows do not wait for that.
 func (a *Aggregator) settle() {
 	const atOnce = 32
 	var frames []Frame
@@ -55,7 +55,7 @@ func (a *Aggregator) settle() {
 	var ends []int
 	for done := 0; ; done += len(batch) {
 		a.mu.Lock()
-		g := a.gen // only Flush, which runs once at a time, changes it and takes entries out
+		g := a.gen // the same without mu: only Flush, of which one runs at a time, replaces it and takes entries out
 		batch = append(batch[:0], g.unsettled[done:min(done+atOnce, len(g.unsettled))]...)
 		if len(batch) == 0 {
 			break
@@ -78,8 +78,8 @@ func (a *Aggregator) settle() {
 	a.moveSettled()
 }
 
-// Ask has all unsettled samples looked at once more, so that what is needed to know their stacks is on its way when the
-// window ends. It tells whether any of them is not all known. It is not called while a Flush runs.
+// Ask asks all unsettled samples for their frames before the window ends, so that the look-ups which those need are
+// begun. It tells whether any stack is still not known in full. It must not be called while a Flush runs.
 func (a *Aggregator) Ask() (pending bool) {
 	const atOnce = 32
 	var frames []Frame
@@ -103,7 +103,7 @@ func (a *Aggregator) Ask() (pending bool) {
 	}
 }
 
-// become interns the stack of an unsettled sample. Under mu.
+// become interns the stack of an unsettled sample and sets u.settled. Under mu.
 func (a *Aggregator) become(u *unsettled, frames []Frame) {
 	g := a.gen
 	before := g.bytes
@@ -129,6 +129,8 @@ func (a *Aggregator) moveSettled() {
 		u := &g.unsettled[i]
 		to[u.sample] = u.settled
 		g.take(g.samples[u.sample].resource, -u.bytes())
+		// If nothing more will be known, the key of the row stands for the settled sample from now on. Else it is
+		// forgotten, so that the next row is asked for in full again.
 		if id, ok := g.keys.get(u.key); ok && id&sampleOf == u.sample {
 			g.keys.remove(u.key)
 			if u.fate != Whole && Fate(id>>fateShift) == Whole {

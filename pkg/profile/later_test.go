@@ -82,7 +82,8 @@ func TestLaterFate(t *testing.T) {
 	require.Equal(t, profile.Fates{profile.Incomplete: 1}, a.Flush(start, end, profile.Limits{}).Fates)
 }
 
-// What is not all known leaves as far as it is, and is asked for again.
+// A stack that is not known in full when the window ends is written as far as it is known, and its key is asked for
+// again.
 func TestLaterStillPending(t *testing.T) {
 	a := newAggregator(t, config())
 	k := &known{frames: names("file.so")}

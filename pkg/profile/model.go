@@ -13,7 +13,7 @@ import (
 // The zero value means unknown: no attribute is written.
 type FrameType string
 
-// The frame types that Inspektor Gadget's stacks allow to know.
+// The frame types that can be told from Inspektor Gadget's stacks.
 const (
 	FrameKernel FrameType = "kernel"
 	FrameNative FrameType = "native"
@@ -210,19 +210,20 @@ type Sample struct {
 	// Fate says what is missing of the stack. It does not make samples distinct; rows are counted
 	// by it.
 	Fate Fate
-	// Provisional says that more will soon be known of the stack: its key is forgotten when the
-	// window ends, so that the next row with it makes a new Sample.
+	// Provisional says that more will soon be known of the stack: the key of the row is forgotten when the window
+	// ends, so that the next row with that key makes a new Sample.
 	Provisional bool
-	// Later, where it is not nil, knows the frames Stack[LaterFrom:LaterTo] when the window ends, and takes their place.
+	// Later, where it is not nil, is asked for frames when the window ends. They take the place of
+	// Stack[LaterFrom:LaterTo].
 	Later              Later
 	LaterFrom, LaterTo int
 }
 
-// Later is frames of which more will be known. It holds nothing of a row. It is asked in the goroutine that
-// calls Flush and Ask.
+// Later stands for frames of which more will be known. It outlives the row and must not refer to its memory. It is
+// asked in the goroutines that call Flush and Ask.
 type Later interface {
-	// Frames appends the frames to dst, with what is known now, and tells whether that is all that will be known. last says
-	// that it is not asked again. A fate other than Whole takes the place of the sample's.
+	// Frames appends the frames to dst, with what is known now, and tells whether that is all that will be known.
+	// last says that it is not asked again. A fate other than Whole takes the place of a sample's Whole.
 	Frames(dst []Frame, last bool) (frames []Frame, fate Fate, all bool)
 	// Size is the memory that it takes, in bytes, by estimate.
 	Size() int

@@ -17,9 +17,9 @@ const (
 	keyHasFunctions = "pprof.mapping.has_functions"
 )
 
-// What an entry costs in memory, with its share of the index that finds it: an estimate that is on
-// the high side, so that the bound on a generation's memory holds. A slice that grows has up to a
-// quarter of room, and of the slots of an index three eighths are taken just after it has grown.
+// What an entry costs in memory, with its share of the index that finds it: an estimate that is on the high side, so
+// that the bound on a generation's memory holds. A slice that grows has up to a quarter more room than it uses, and
+// of the slots of an index three eighths are taken just after it has grown.
 const (
 	costSlot      = 8 * 8 / 3
 	costString    = 5*16/4 + costSlot + 16 + 60 // the encoder holds the string a second time, in a list and a map
@@ -195,7 +195,8 @@ func validText(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// attribute interns an attribute. What is not valid text is never found as it is.
+// attribute interns an attribute. The table has valid UTF-8 only: what is not found is made valid and looked up
+// again.
 func (g *generation) attribute(key string, v Value) uint32 {
 	h := g.hash.attribute(key, &v)
 	if id, ok := g.attributeIndex.find(h, func(id uint32) bool {
@@ -250,12 +251,12 @@ func (g *generation) mapping(m Mapping) uint32 {
 	return id
 }
 
-// kept returns s in memory that the tables own: that of a text there, if it is the same.
+// kept returns s in memory that the tables own: interned, a text of theirs, if that is equal, else a copy.
 func (g *generation) kept(s, interned string) string {
 	if s == interned {
 		return interned
 	}
-	g.bytes += int64(len(s)) // it was not valid
+	g.bytes += int64(len(s)) // s is not valid UTF-8, so that the tables do not have it
 	return strings.Clone(s)
 }
 
@@ -290,8 +291,8 @@ func (g *generation) isLocation(id uint32, f *Frame, mapping, frameType uint32) 
 		g.strings[l.name] == f.Name && g.strings[g.functions[l.function].file] == f.File
 }
 
-// caller interns the frame that comes after a location in a stack. Mostly it is what came after it the
-// last time, which takes no more than to compare.
+// caller interns f, which comes after the location of in a stack. Mostly f is what came after it the last time; then
+// a comparison is all that it costs.
 func (g *generation) caller(of uint32, f *Frame, mapping, frameType uint32) uint32 {
 	if id := g.callers[of]; id != 0 && g.isLocation(id, f, mapping, frameType) {
 		return id
@@ -301,14 +302,14 @@ func (g *generation) caller(of uint32, f *Frame, mapping, frameType uint32) uint
 	return id
 }
 
-// location interns a frame; frames that say nothing (no name, no address) become 0. A frame that is
-// known costs one look-up, by its text. What is not valid text is never found as it is.
+// location interns a frame; frames that say nothing (no name, no address) become 0. A frame that is known costs one
+// look-up, by its text. The table has valid UTF-8 only: what is not found is made valid and looked up again.
 func (g *generation) location(f *Frame, mapping, frameType uint32) uint32 {
 	if f.Name == "" {
 		if f.Address == 0 {
 			return 0
 		}
-		if f.File != "" || f.Line != 0 { // there is no function that could have it
+		if f.File != "" || f.Line != 0 { // a file and a line are those of a function, which needs a name
 			return g.location(&Frame{Address: f.Address}, mapping, frameType)
 		}
 	}
@@ -362,8 +363,8 @@ func (g *generation) sample(s sample, dropped int) uint32 {
 // lists interns lists of indices; list 0 is empty. They lie in chunks that are never moved: a table
 // of stacks is large.
 type lists struct {
-	places []uint32   // of list i: chunk and offset, where its length is and then its items
-	chunks [][]uint32 // in their full length from the start, as encoders hold them
+	places []uint32   // by list: its chunk, and the offset there of its length, which its items follow
+	chunks [][]uint32 // made in their full length: encoders hold them
 	end    uint32     // of what is taken of the last chunk
 	index  index
 }

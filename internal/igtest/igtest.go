@@ -1,0 +1,63 @@
+// Package igtest is what end-to-end tests share: what make has built, and the commands that they run.
+package igtest
+
+import (
+	"bytes"
+	"cmp"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The variables that say in which folders the programs and the gadgets' images are.
+const (
+	Bin     = "E2E_BIN"
+	Gadgets = "E2E_GADGETS"
+)
+
+// Built returns the path of a file that make has built, in the folder that a variable names, and ends the test where
+// there is none.
+func Built(t *testing.T, variable, name string) string {
+	t.Helper()
+	dir := os.Getenv(variable)
+	require.NotEmpty(t, dir, "%s is not set, which is the folder with %s: run the test by make", variable, name)
+	path := filepath.Join(dir, name)
+	require.FileExists(t, path)
+	return path
+}
+
+// NeedRoot skips the test where eBPF programs are refused.
+func NeedRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("eBPF programs are for root alone")
+	}
+}
+
+// Output runs a command to its end and returns what it printed, without spaces around it.
+func Output(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	require.NoError(t, err, "%s %v:\n%s", name, args, out)
+	return strings.TrimSpace(string(out))
+}
+
+// Import makes a gadget of this project available to ig and returns its name with the tag.
+func Import(t *testing.T, gadget string) string {
+	t.Helper()
+	ig, archive := Built(t, Bin, "ig"), Built(t, Gadgets, gadget+".tar")
+	for i := 0; ; i++ {
+		out, err := exec.CommandContext(t.Context(), ig, "image", "import", archive).CombinedOutput()
+		if err == nil {
+			return gadget + ":" + cmp.Or(os.Getenv("GADGET_TAG"), "dev")
+		}
+		// Another may have the images locked.
+		require.True(t, i < 20 && bytes.Contains(out, []byte("importing images: retry")), "importing %s: %v: %s", gadget, err, out)
+		time.Sleep(500 * time.Millisecond)
+	}
+}

@@ -1,0 +1,64 @@
+package fieldmap
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// A gadget that records build IDs has offsets in files next to them. Under one build ID there is one kind of addresses,
+// also where the process was gone before its files were known.
+func TestRecordedBuildIDs(t *testing.T) {
+	const id, other = "abcd", "ef01"
+	file := &procmap.File{Path: "/bin/shop", Info: buildid.Info{GNU: id, HTLHash: "hash", Code: []buildid.Segment{{Offset: 0x1000, Size: 0x1000, Address: 0x401000}}}}
+	recorded := func(id string, offset uint64) profile.Frame {
+		return profile.Frame{Type: profile.FrameNative, Address: offset, Mapping: profile.Mapping{GNUBuildID: id}}
+	}
+	read := []profile.Frame{recorded(id, 0x1010), recorded(id, 0x1020), recorded(id, 0x9000), recorded(other, 0x1020)}
+	known := []names.Frame{{State: names.NoSymbols, File: file, Offset: 0x1010, Address: 0x401010}, {State: names.Gone}, {State: names.Gone}, {State: names.Gone}}
+	addresses := func(s *frameSettings, read []profile.Frame, known []names.Frame) (all []uint64) {
+		frames, _ := s.append(nil, read, known)
+		for i := range frames {
+			require.Equal(t, read[i].Mapping.GNUBuildID, frames[i].Mapping.GNUBuildID)
+			all = append(all, frames[i].Address)
+		}
+		return all
+	}
+	s := &frameSettings{files: true}
+	require.Equal(t, []uint64{0x1020}, addresses(s, read[1:2], known[1:2]), "no file with that build ID was seen yet")
+	require.Equal(t, []uint64{0x401010, 0x40101f, 0x8fff, 0x101f}, addresses(s, read, known), "of a caller one byte less")
+	require.Equal(t, []uint64{0x1010, 0x101f, 0x8fff, 0x101f}, addresses(&frameSettings{files: true, offsets: true}, read, known))
+	require.Equal(t, []uint64{0x1010, 0x1020, 0x9000, 0x1020}, addresses(&frameSettings{}, read, known), "files are not wanted")
+	// What the process says of another file changes nothing.
+	known[0].File = &procmap.File{Path: "/bin/other", Info: buildid.Info{GNU: other, HTLHash: "other"}}
+	s = &frameSettings{files: true}
+	s.append(nil, read, known)
+	require.Equal(t, []uint64{0x1020}, addresses(s, read[1:2], known[1:2]))
+	for i := range 2 * maxRecorded {
+		f := *file
+		f.Info.GNU = fmt.Sprint(i)
+		s.append(nil, []profile.Frame{recorded(f.Info.GNU, 1)}, []names.Frame{{State: names.NoSymbols, File: &f}})
+	}
+	require.LessOrEqual(t, len(s.recorded.code), maxRecorded)
+}
+
+// Two files that say to be the same and are not tell nothing of a third.
+func TestRecordedThatDisagree(t *testing.T) {
+	var r recordedIDs
+	one := &buildid.Info{GNU: "aa", Code: []buildid.Segment{{Offset: 0x1000, Size: 0x1000, Address: 0x401000}}}
+	r.saw(one)
+	r.saw(one)
+	address, ok := r.virtual("aa", 0x1010)
+	require.True(t, ok)
+	require.EqualValues(t, 0x401010, address)
+	r.saw(&buildid.Info{GNU: "aa", Code: []buildid.Segment{{Offset: 0x1000, Size: 0x1000, Address: 0x501000}}})
+	r.saw(one)
+	_, ok = r.virtual("aa", 0x1010)
+	require.False(t, ok)
+}

@@ -255,6 +255,11 @@ test-backends: build gadgets collector pyroscope parca ## Send to real backends 
 	@.ci/packages $(C_PACKAGES) lld default-jdk-headless nodejs python3
 	$(E2E) ./test/backends $(if $(WRITE),-page)
 
+.PHONY: test-parca
+test-parca: build gadgets collector parca ## The part of test-backends that needs Parca alone (root)
+	@.ci/packages $(C_PACKAGES) lld
+	BACKENDS=parca $(E2E) ./test/backends
+
 # Prometheus and promtool, to check alerts and dashboard with.
 $(BIN)/prometheus $(BIN)/promtool: $(BIN)/%: test/watching/prometheus/go.mod
 	@$(STEP) "building $@ (many minutes the first time)" \
@@ -284,6 +289,10 @@ test-k8s: build gadgets collector ## Test in a one-node Kubernetes on this machi
 .PHONY: test-vm
 test-vm: build gadgets $(BIN)/profile ## Test with real containers in a virtual machine; with RUN=polyglot test whole stacks there instead (root)
 	@POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md test/vm/run.sh
+
+.PHONY: test-arm64
+test-arm64: build gadgets ## Start ig, the unwinder and each gadget on arm64, in a virtual machine (root)
+	@LDFLAGS="$(LDFLAGS)" test/vm/arm64.sh
 
 .PHONY: test-packages
 test-packages: packages ## Install, start, upgrade and remove the deb in a Debian with systemd, in a virtual machine; compare the rpm (root)

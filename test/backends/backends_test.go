@@ -25,6 +25,8 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
 const page = "../../operators/otel-profiles/BACKENDS.md"
@@ -66,15 +68,6 @@ func writeFile(t *testing.T, name, text string) string {
 	path := filepath.Join(t.TempDir(), name)
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
-}
-
-func output(t *testing.T, dir, name string, args ...string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s %v:\n%s", name, args, out)
-	return strings.TrimSpace(string(out))
 }
 
 // moduleVersion is the version of a server that its module here asks for.
@@ -128,8 +121,8 @@ func (l *lines) String() string {
 // exporters, and returns the CPU time that it took.
 func burn(t *testing.T, program, config, exporters string) time.Duration {
 	t.Helper()
-	ig := built(t, "E2E_BIN", "ig")
-	output(t, "", ig, "image", "import", built(t, "E2E_GADGETS", "profile_cpu.tar"))
+	ig := igtest.Built(t, igtest.Bin, "ig")
+	igtest.Output(t, ig, "image", "import", igtest.Built(t, igtest.Gadgets, "profile_cpu.tar"))
 	args := append([]string{"--config", writeFile(t, "config.yaml", config), "run", "profile_cpu:" + tag()}, igrun.GadgetFlags()...)
 	args = append(args, fmt.Sprintf("--frequency=%d", frequency), "--comm="+filepath.Base(program), "--otel-profiles-exporter="+exporters,
 		"--otel-profiles-interval=2s", "--output=none")
@@ -167,8 +160,8 @@ func burn(t *testing.T, program, config, exporters string) time.Duration {
 // sample runs the gadget for some seconds on whatever runs, and returns what ig said.
 func sample(t *testing.T, config string) string {
 	t.Helper()
-	ig := built(t, "E2E_BIN", "ig")
-	output(t, "", ig, "image", "import", built(t, "E2E_GADGETS", "profile_cpu.tar"))
+	ig := igtest.Built(t, igtest.Bin, "ig")
+	igtest.Output(t, ig, "image", "import", igtest.Built(t, igtest.Gadgets, "profile_cpu.tar"))
 	args := append([]string{"--config", writeFile(t, "config.yaml", config), "run", "profile_cpu:" + tag()}, igrun.GadgetFlags()...)
 	args = append(args, "--otel-profiles-exporter=zstd", "--otel-profiles-interval=1s", "--timeout=4", "--output=none")
 	out, err := igrun.Command(t.Context(), ig, args...).CombinedOutput()
@@ -183,6 +176,20 @@ func tag() string {
 	return "dev"
 }
 
+// asked tells whether a backend takes part: all do, or those that BACKENDS names with commas in between.
+func asked(backend string) bool {
+	names := os.Getenv("BACKENDS")
+	return names == "" || slices.Contains(strings.Split(names, ","), backend)
+}
+
+// needs skips a test of a backend that takes no part in this run.
+func needs(t *testing.T, backend string) {
+	t.Helper()
+	if !asked(backend) {
+		t.Skipf("BACKENDS=%s leaves out %s", os.Getenv("BACKENDS"), backend)
+	}
+}
+
 // way is one way to one backend.
 type way struct {
 	title string
@@ -194,53 +201,70 @@ type way struct {
 }
 
 func TestBackends(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("eBPF programs are for root alone")
+	igtest.NeedRoot(t)
+	// What Kubernetes would say of a pod, under the name of the label and under that of the convention.
+	const asLabel, asKey = "        resource: [k8s_pod_name=shop-1, deployment_environment_name=test]\n", "        resource: [k8s.pod.name=shop-1, deployment.environment.name=test]\n"
+	pods := []string{selector("k8s_pod_name", "shop-1"), selector("deployment_environment_name", "test"), selector("k8s_pod_name", "shop-1", "host_arch", hostArch()), selector("service_name", service)}
+	none := []string{selector("k8s_pod_name", "shop-2")}
+	var ways []way
+	var exporters []string
+	config := "operator:\n  otel-profiles:\n    exporters:\n"
+	add := func(example, preset, name, addr, settings string) {
+		exporters = append(exporters, name)
+		config += exporter(t, example, preset, name, addr) + settings
 	}
+
 	var asIs, dotted, second, behind *pyroscope
 	var parcaDirect, parcaBehind *parca
 	var starting sync.WaitGroup
-	starting.Go(func() { asIs = startPyroscope(t) })
-	starting.Go(func() { dotted = startPyroscope(t, keepsDots) })
-	starting.Go(func() { second = startPyroscope2(t) })
-	starting.Go(func() { behind = startPyroscope(t, keepsDots) })
+	if asked("pyroscope") {
+		starting.Go(func() { asIs = startPyroscope(t) })
+		starting.Go(func() { dotted = startPyroscope(t, keepsDots) })
+		starting.Go(func() { second = startPyroscope2(t) })
+		starting.Go(func() { behind = startPyroscope(t, keepsDots) })
+	}
 	starting.Go(func() { parcaDirect = startParca(t) })
 	starting.Go(func() { parcaBehind = startParca(t) })
 	starting.Wait()
 	if t.Failed() {
 		t.FailNow()
 	}
-	c := collectortest.NewWithConfig(t, documented(t, "backends-collector"), "PYROSCOPE="+behind.addr(), "PARCA="+parcaBehind.addr(), "BACKEND_INSECURE=true")
+	var behindAddr string // of Pyroscope, or of what takes its place at the Collector
+	if asked("pyroscope") {
+		// The storage of 2.x finds what it has not compacted yet by the service's name only, which its pages always ask for.
+		ofService := []string{selector("service_name", service, "k8s_pod_name", "shop-1"), selector("service_name", service, "deployment_environment_name", "test", "host_arch", hostArch())}
+		notOfService := []string{selector("service_name", service, "k8s_pod_name", "shop-2")}
+		add("pyroscope", "pyroscope", "as-is", asIs.addr(), asLabel)
+		add("pyroscope", "pyroscope", "dotted", dotted.addr(), asKey)
+		add("pyroscope", "pyroscope", "second", second.addr(), asKey)
+		behindAddr = behind.addr()
+		ways = append(ways,
+			way{"Pyroscope " + asIs.version(), asIs, "{}", pods, none, nil},
+			way{"Pyroscope " + asIs.version() + " with 2.x's label names", dotted, "{}", pods, none, []string{"k8s.pod.name", "service.name"}},
+			way{"Pyroscope " + second.version() + " with 2.x's storage, too", second, selector("service_name", service), ofService, notOfService, []string{"k8s.pod.name", "service.name"}},
+			way{"Pyroscope, behind the Collector", behind, "{}", pods, none, []string{"k8s.pod.name"}})
+	} else {
+		other, err := receiver.Start(receiver.Options{})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, other.Close()) })
+		behindAddr = other.Addr()
+	}
+	c := collectortest.NewWithConfig(t, documented(t, "backends-collector"), "PYROSCOPE="+behindAddr, "PARCA="+parcaBehind.addr(), "BACKEND_INSECURE=true")
 	c.Start()
-	// What Kubernetes would say of a pod, under the name of the label and under that of the convention.
-	const asLabel, asKey = "        resource: [k8s_pod_name=shop-1, deployment_environment_name=test]\n", "        resource: [k8s.pod.name=shop-1, deployment.environment.name=test]\n"
-	config := "operator:\n  otel-profiles:\n    exporters:\n" +
-		exporter(t, "pyroscope", "pyroscope", "as-is", asIs.addr()) + asLabel +
-		exporter(t, "pyroscope", "pyroscope", "dotted", dotted.addr()) + asKey +
-		exporter(t, "pyroscope", "pyroscope", "second", second.addr()) + asKey +
-		exporter(t, "parca", "parca", "parca", parcaDirect.addr()) + asLabel +
-		exporter(t, "backends-exporter", "collector", "collector", c.GRPC) + asKey
+	add("parca", "parca", "parca", parcaDirect.addr(), asLabel)
+	add("backends-exporter", "collector", "collector", c.GRPC, asKey)
+	ways = append(ways,
+		way{"Parca " + parcaDirect.version(), parcaDirect, "{}", pods, none, nil},
+		way{"Parca, behind the Collector", parcaBehind, "{}", pods, none, nil})
+
 	begin := time.Now().Add(-time.Second)
 	program := filepath.Join(t.TempDir(), "burn-go")
-	output(t, "", "go", "build", "-buildvcs=false", "-o", program, "../e2e/burn")
-	used := burn(t, program, config, "as-is,dotted,second,parca,collector")
+	igtest.Output(t, "go", "build", "-buildvcs=false", "-o", program, "../e2e/burn")
+	used := burn(t, program, config, strings.Join(exporters, ","))
 	c.Stop() // it has sent what it had
 	all := span{begin, time.Now().Add(2 * time.Second)}
 	middle := begin.Add(all.until.Sub(begin) / 2)
 
-	pods := []string{selector("k8s_pod_name", "shop-1"), selector("deployment_environment_name", "test"), selector("k8s_pod_name", "shop-1", "host_arch", hostArch()), selector("service_name", service)}
-	none := []string{selector("k8s_pod_name", "shop-2")}
-	// The storage of 2.x finds what it has not compacted yet by the service's name only, which its pages always ask for.
-	ofService := []string{selector("service_name", service, "k8s_pod_name", "shop-1"), selector("service_name", service, "deployment_environment_name", "test", "host_arch", hostArch())}
-	notOfService := []string{selector("service_name", service, "k8s_pod_name", "shop-2")}
-	ways := []way{
-		{"Pyroscope " + asIs.version(), asIs, "{}", pods, none, nil},
-		{"Pyroscope " + asIs.version() + " with 2.x's label names", dotted, "{}", pods, none, []string{"k8s.pod.name", "service.name"}},
-		{"Pyroscope " + second.version() + " with 2.x's storage, too", second, selector("service_name", service), ofService, notOfService, []string{"k8s.pod.name", "service.name"}},
-		{"Pyroscope, behind the Collector", behind, "{}", pods, none, []string{"k8s.pod.name"}},
-		{"Parca " + parcaDirect.version(), parcaDirect, "{}", pods, none, nil},
-		{"Parca, behind the Collector", parcaBehind, "{}", pods, none, nil},
-	}
 	results := map[string]map[string]string{}
 	for _, w := range ways {
 		results[w.title] = map[string]string{}
@@ -360,7 +384,7 @@ func report(t *testing.T, ways []way, results map[string]map[string]string) {
 		b.WriteString("\n")
 	}
 	t.Log("\n" + b.String())
-	if !*pageFlag || t.Failed() {
+	if !*pageFlag || t.Failed() || !asked("pyroscope") {
 		return
 	}
 	text, err := os.ReadFile(page)

@@ -4,7 +4,6 @@ package backends
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
@@ -21,15 +21,14 @@ import (
 // name with profile_cpu, and sends the same rows to Pyroscope and to a receiver that adds up: Pyroscope's flame graph has
 // to have all of it, and each program is a service of its own.
 func TestLanguages(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("eBPF programs are for root alone")
-	}
+	needs(t, "pyroscope")
+	igtest.NeedRoot(t)
 	const frequency = 200 // a period without remainder
 	const sources = "../../cmd/profile/demo/"
 	dir := t.TempDir()
-	output(t, "", "clang", "-O1", "-fomit-frame-pointer", "-o", dir+"/busy", sources+"busy.c")
-	output(t, "", "javac", "-d", dir, sources+"Busy.java")
-	output(t, "", "go", "build", "-buildvcs=false", "-o", dir+"/burn-go", "../e2e/burn")
+	igtest.Output(t, "clang", "-O1", "-fomit-frame-pointer", "-o", dir+"/busy", sources+"busy.c")
+	igtest.Output(t, "javac", "-d", dir, sources+"Busy.java")
+	igtest.Output(t, "go", "build", "-buildvcs=false", "-o", dir+"/burn-go", "../e2e/burn")
 	programs := map[string][]string{
 		"busy": {dir + "/busy"}, "burn-go": {dir + "/burn-go"}, "java": {"java", "-cp", dir, "Busy"},
 		"python3": {"python3", sources + "busy.py"}, "node": {"node", sources + "busy.js"},
@@ -55,8 +54,8 @@ func TestLanguages(t *testing.T) {
 		})
 	}
 	begin := time.Now().Add(-time.Second)
-	ig := built(t, "E2E_BIN", "ig")
-	output(t, "", ig, "image", "import", built(t, "E2E_GADGETS", "profile_cpu.tar"))
+	ig := igtest.Built(t, igtest.Bin, "ig")
+	igtest.Output(t, ig, "image", "import", igtest.Built(t, igtest.Gadgets, "profile_cpu.tar"))
 	args := append([]string{"--config", writeFile(t, "config.yaml", config), "run", "profile_cpu:" + tag()}, igrun.GadgetFlags()...)
 	args = append(args, fmt.Sprintf("--frequency=%d", frequency), "--otel-profiles-exporter=pyroscope,counting", "--otel-profiles-interval=2s", "--output=none", "--timeout=12")
 	said, err := igrun.Command(t.Context(), ig, args...).CombinedOutput()

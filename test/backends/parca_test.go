@@ -4,8 +4,10 @@ package backends
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 const parcaCPU = "process_cpu:samples:count:cpu:nanoseconds:delta"
@@ -20,13 +23,40 @@ const parcaCPU = "process_cpu:samples:count:cpu:nanoseconds:delta"
 type parca struct {
 	*process
 	address string
+	types   string // the profile type that is asked for; parcaCPU if empty
+}
+
+// of returns the same server, asked for another profile type.
+func (p *parca) of(types string) server { return &parca{p.process, p.address, types} }
+
+func (p *parca) picked(selector string) string { return cmp.Or(p.types, parcaCPU) + selector }
+
+// profileTypes are those that have come, in the form that a query begins with.
+func (p *parca) profileTypes(t *testing.T, _ span) []string {
+	t.Helper()
+	var answer struct {
+		Types []struct {
+			Name, SampleType, SampleUnit, PeriodType, PeriodUnit string
+			Delta                                                bool
+		}
+	}
+	call(t, p.url("types"), url.Values{}, nil, &answer)
+	var types []string
+	for _, a := range answer.Types {
+		one := strings.Join([]string{a.Name, a.SampleType, a.SampleUnit, a.PeriodType, a.PeriodUnit}, ":")
+		if a.Delta {
+			one += ":delta"
+		}
+		types = append(types, one)
+	}
+	return types
 }
 
 // startParca starts Parca on loopback, with its data in memory.
 func startParca(t *testing.T, flags ...string) *parca {
 	t.Helper()
 	p := &parca{address: collectortest.FreeAddr(t)}
-	p.process = run(t, "http://"+p.address+"/api/profiles/types", nil, built(t, "E2E_BIN", "parca"),
+	p.process = run(t, "http://"+p.address+"/api/profiles/types", nil, igtest.Built(t, igtest.Bin, "parca"),
 		append([]string{"--config-path=" + writeFile(t, "parca.yaml", "object_storage:\n  bucket:\n    type: FILESYSTEM\n    config: {directory: "+t.TempDir()+"}\n"),
 			"--http-address=" + p.address, "--log-level=warn",
 			"--debuginfod-upstream-servers=127.0.0.1:1"}, flags...)...)
@@ -41,7 +71,7 @@ func (p *parca) url(path string) string { return "http://" + p.address + "/api/p
 
 func (p *parca) merge(prefix, selector string, in span, report string) url.Values {
 	return url.Values{
-		prefix + "merge.query": {parcaCPU + selector},
+		prefix + "merge.query": {p.picked(selector)},
 		prefix + "merge.start": {in.from.UTC().Format(time.RFC3339Nano)},
 		prefix + "merge.end":   {in.until.UTC().Format(time.RFC3339Nano)},
 		"mode":                 {"MODE_MERGE"},
@@ -91,7 +121,7 @@ func (p *parca) stored(t *testing.T, selector string, in span) int64 {
 		}
 	}
 	call(t, p.url("query_range"), url.Values{
-		"query": {parcaCPU + selector}, "start": {in.from.UTC().Format(time.RFC3339Nano)},
+		"query": {p.picked(selector)}, "start": {in.from.UTC().Format(time.RFC3339Nano)},
 		"end": {in.until.UTC().Format(time.RFC3339Nano)}, "step": {"1s"},
 	}, nil, &answer)
 	sum := int64(0)

@@ -3,6 +3,7 @@
 package backends
 
 import (
+	"cmp"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 const pyroscopeCPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
@@ -22,6 +24,24 @@ type pyroscope struct {
 	*process
 	address string
 	storage string // its object storage, a folder
+	types   string // the profile type that is asked for; pyroscopeCPU if empty
+}
+
+// of returns the same server, asked for another profile type.
+func (p *pyroscope) of(types string) server {
+	return &pyroscope{p.process, p.address, p.storage, types}
+}
+
+// profileTypes are those that have come, in the form that a query has them in.
+func (p *pyroscope) profileTypes(t *testing.T, in span) []string {
+	t.Helper()
+	var answer struct{ ProfileTypes []struct{ ID string } }
+	call(t, "http://"+p.address+"/querier.v1.QuerierService/ProfileTypes", nil, map[string]any{"start": in.from.UnixMilli(), "end": in.until.UnixMilli()}, &answer)
+	var types []string
+	for _, a := range answer.ProfileTypes {
+		types = append(types, a.ID)
+	}
+	return types
 }
 
 // keepsDots leaves labels as they come, which is the default of 2.x.
@@ -51,7 +71,7 @@ func (p *pyroscope) addSymbols(t *testing.T, buildID, file string) {
 	const tenant = "anonymous" // that of a server for one
 	folder := filepath.Join(p.storage, "symbolizer", tenant)
 	require.NoError(t, os.MkdirAll(folder, 0o755))
-	output(t, "", built(t, "E2E_BIN", "lidia"), file, filepath.Join(folder, buildID))
+	igtest.Output(t, igtest.Built(t, igtest.Bin, "lidia"), file, filepath.Join(folder, buildID))
 }
 
 // startPyroscope starts Pyroscope as a single process on loopback.
@@ -89,7 +109,7 @@ func startPyroscopeWith(t *testing.T, env []string, flags ...string) *pyroscope 
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], ownGRPC, "127.0.0.1:"+grpcPort)
 	}
-	p.process = run(t, "http://"+p.address+"/ready", env, built(t, "E2E_BIN", "pyroscope"), args...)
+	p.process = run(t, "http://"+p.address+"/ready", env, igtest.Built(t, igtest.Bin, "pyroscope"), args...)
 	return p
 }
 
@@ -102,7 +122,7 @@ func (p *pyroscope) version() string {
 func (p *pyroscope) ask(t *testing.T, method, selector string, in span, more map[string]any, answer any) {
 	t.Helper()
 	body := map[string]any{
-		"profileTypeID": pyroscopeCPU, "labelSelector": selector,
+		"profileTypeID": cmp.Or(p.types, pyroscopeCPU), "labelSelector": selector,
 		"start": in.from.UnixMilli(), "end": in.until.UnixMilli(),
 	}
 	for k, v := range more {
@@ -188,7 +208,7 @@ func (p *pyroscope) diff(t *testing.T, selector string, left, right span) (int64
 	t.Helper()
 	side := func(in span) map[string]any {
 		return map[string]any{
-			"profileTypeID": pyroscopeCPU, "labelSelector": selector, "start": in.from.UnixMilli(), "end": in.until.UnixMilli(),
+			"profileTypeID": cmp.Or(p.types, pyroscopeCPU), "labelSelector": selector, "start": in.from.UnixMilli(), "end": in.until.UnixMilli(),
 		}
 	}
 	var answer struct {

@@ -46,6 +46,9 @@ type server interface {
 	// seconds turns a value into seconds of CPU time.
 	seconds(value int64, frequency int) float64
 	labels(t *testing.T, selector string, in span) []string
+	// profileTypes are those that have come; of returns the server, asked for another one than CPU.
+	profileTypes(t *testing.T, in span) []string
+	of(profileType string) server
 	stop()
 }
 
@@ -53,15 +56,6 @@ type server interface {
 type process struct {
 	cmd *exec.Cmd
 	log string
-}
-
-func built(t *testing.T, variable, name string) string {
-	t.Helper()
-	dir := os.Getenv(variable)
-	require.NotEmpty(t, dir, "%s is not set: run make test-backends", variable)
-	path := filepath.Join(dir, name)
-	require.FileExists(t, path)
-	return path
 }
 
 // run starts a program and waits until a page of it answers.

@@ -3,27 +3,27 @@
 package backends
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 // TestNothingVanishes sends the stacks of a program without any symbols. Pyroscope's flame graph has only frames with
 // a function: with the preset all of them have one, and without it they are missing from the picture.
 func TestNothingVanishes(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("eBPF programs are for root alone")
-	}
+	needs(t, "pyroscope")
+	igtest.NeedRoot(t)
 	named, bare := startPyroscope(t), startPyroscope(t)
 	config := "operator:\n  otel-profiles:\n    exporters:\n" +
 		exporter(t, "pyroscope", "pyroscope", "named", named.addr()) +
 		exporter(t, "pyroscope", "pyroscope", "bare", bare.addr()) + "        unnamed_functions: none\n"
 	program := filepath.Join(t.TempDir(), "stripped")
-	output(t, "", "clang", "-O0", "-fno-omit-frame-pointer", "-static", "-s", "-o", program, "../e2e/testdata/burn.c")
+	igtest.Output(t, "clang", "-O0", "-fno-omit-frame-pointer", "-static", "-s", "-o", program, "../e2e/testdata/burn.c")
 	begin := time.Now().Add(-time.Second)
 	used := burn(t, program, config, "named,bare")
 	all := span{begin, time.Now().Add(2 * time.Second)}
@@ -50,10 +50,12 @@ func TestNothingVanishes(t *testing.T) {
 
 // TestCompression shows what the receivers say to zstd, and that the log has the remedy.
 func TestCompression(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("eBPF programs are for root alone")
+	igtest.NeedRoot(t)
+	servers := []server{startParca(t)}
+	if asked("pyroscope") {
+		servers = append(servers, startPyroscope(t))
 	}
-	for _, s := range []server{startPyroscope(t), startParca(t)} {
+	for _, s := range servers {
 		for transport, remedy := range map[string]string{"otlp-grpc": "set compression: gzip", "otlp-http": "compression"} {
 			t.Run(s.name()+" "+transport, func(t *testing.T) {
 				config := "operator:\n  otel-profiles:\n    exporters:\n" +

@@ -15,20 +15,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 // TestUpload profiles a stripped program into Parca, which has no names for it, and uploads the program's debug
 // information afterwards: from then on Parca names the profile that it has.
 func TestUpload(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("eBPF programs are for root alone")
-	}
+	igtest.NeedRoot(t)
 	p := startParca(t)
 	dir := t.TempDir()
 	whole, program, debug := filepath.Join(dir, "whole"), filepath.Join(dir, "uploaded"), filepath.Join(dir, "uploaded.debug")
-	output(t, "", "clang", "-O0", "-fno-omit-frame-pointer", "-g", "-Wl,--build-id=sha1", "-o", whole, "../e2e/testdata/burn.c")
-	output(t, "", "objcopy", "--only-keep-debug", whole, debug)
-	output(t, "", "strip", "-s", "-o", program, whole)
+	igtest.Output(t, "clang", "-O0", "-fno-omit-frame-pointer", "-g", "-Wl,--build-id=sha1", "-o", whole, "../e2e/testdata/burn.c")
+	igtest.Output(t, "objcopy", "--only-keep-debug", whole, debug)
+	igtest.Output(t, "strip", "-s", "-o", program, whole)
 	id := (&debuginfod{byID: map[string]string{}}).add(t, program)
 	begin := time.Now().Add(-time.Second)
 	burn(t, program, "operator:\n  otel-profiles:\n    exporters:\n"+exporter(t, "parca", "parca", "parca", p.addr()), "parca")

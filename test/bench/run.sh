@@ -12,5 +12,5 @@ if [ "$(id -u)" -ne 0 ]; then
   exit 0
 fi
 make --no-print-directory build gadgets
-E2E_BIN=$PWD/build/bin go test -tags e2e -count=1 -timeout 30m ./test/bench/program -table "$PWD/build/bench-program.md"
+E2E_BIN=$PWD/build/bin E2E_GADGETS=$PWD/build/gadgets go test -tags e2e -count=1 -timeout 30m ./test/bench/program -table "$PWD/build/bench-program.md"
 echo "build/bench-program.md"

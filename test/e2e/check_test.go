@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
 // TestCheck runs ig as a script does: its exit code says whether a row was delivered, if that is asked for.
 func TestCheck(t *testing.T) {
-	needRoot(t)
-	gadget := importGadget(t, "profile_cpu")
+	igtest.NeedRoot(t)
+	gadget := igtest.Import(t, "profile_cpu")
 	rcv, err := receiver.Start(receiver.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rcv.Close()) })

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 // instanceID is the ID of the test's instance, which "ig daemon" keeps on disk.
@@ -46,8 +48,8 @@ func (b *logBuffer) Bytes() []byte {
 // TestDaemonDeliversOnSIGTERM has an instance that nobody is attached to export
 // in "ig daemon", and stops the daemon before the first interval is over.
 func TestDaemonDeliversOnSIGTERM(t *testing.T) {
-	needRoot(t)
-	image := importGadget(t, "profile_cpu")
+	igtest.NeedRoot(t)
+	image := igtest.Import(t, "profile_cpu")
 	burner := startBusy(t, compileC(t, "burn.c", "burn-c"))
 	c := startCollector(t)
 

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
@@ -290,7 +291,7 @@ func enoughCPU(t *testing.T, programs map[string]*busy) func() bool {
 }
 
 func TestProfileCPU(t *testing.T) {
-	needRoot(t)
+	igtest.NeedRoot(t)
 	programs := []program{
 		{"burn-go", "main.heavy", "main.light", "main.rest", "main.work", false},
 		{"burn-c", "c_heavy", "c_light", "c_kernel", "c_work", true},
@@ -308,13 +309,13 @@ func TestProfileCPU(t *testing.T) {
 	}{
 		{
 			name:   "of this project",
-			image:  func(t *testing.T) string { return importGadget(t, "profile_cpu") },
+			image:  func(t *testing.T) string { return igtest.Import(t, "profile_cpu") },
 			flags:  []string{"--frequency=99"},
 			period: 1_000_000_000 / 99,
 		},
 		{
 			name:   "of this project, stacks as IDs",
-			image:  func(t *testing.T) string { return importGadget(t, "profile_cpu") },
+			image:  func(t *testing.T) string { return igtest.Import(t, "profile_cpu") },
 			flags:  []string{"--frequency=99", "--format-stacks=false"},
 			period: 1_000_000_000 / 99,
 		},
@@ -343,9 +344,9 @@ func TestProfileCPU(t *testing.T) {
 // TestStackChurn has a program go through far more stacks than the gadget
 // remembers. Every stack has to be there when its row is read.
 func TestStackChurn(t *testing.T) {
-	needRoot(t)
+	igtest.NeedRoot(t)
 	const entries = 1024
-	image := importGadget(t, "profile_cpu")
+	image := igtest.Import(t, "profile_cpu")
 	program := compileC(t, "churn.c", "churn")
 	for _, format := range []bool{true, false} {
 		t.Run(fmt.Sprintf("format-stacks=%t", format), func(t *testing.T) { testStackChurn(t, image, program, entries, format) })

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -19,49 +18,24 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
 const igModule = "github.com/inspektor-gadget/inspektor-gadget"
 
-// built returns the path of what "make test-e2e" has built, and ends the test
-// where it was not run from there.
-func built(t *testing.T, variable, name string) string {
-	t.Helper()
-	dir := os.Getenv(variable)
-	require.NotEmpty(t, dir, "%s is not set: run make test-e2e", variable)
-	path := filepath.Join(dir, name)
-	require.FileExists(t, path)
-	return path
-}
-
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("eBPF programs are for root alone")
-	}
-}
-
-// output runs a command to its end and returns what it printed.
-func output(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
-	require.NoError(t, err, "%s %v:\n%s", name, args, out)
-	return strings.TrimSpace(string(out))
-}
-
 // compileC compiles a program of testdata such that its stacks can be unwound.
 func compileC(t *testing.T, source, name string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), name)
-	output(t, "clang", "-O0", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-o", program, filepath.Join("testdata", source))
+	igtest.Output(t, "clang", "-O0", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-o", program, filepath.Join("testdata", source))
 	return program
 }
 
 func compileGo(t *testing.T, pkg, name string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), name)
-	output(t, "go", "build", "-buildvcs=false", "-o", program, pkg)
+	igtest.Output(t, "go", "build", "-buildvcs=false", "-o", program, pkg)
 	return program
 }
 
@@ -141,22 +115,15 @@ func received(t *testing.T, c *collectortest.Collector) []receiver.Sample {
 // igCommand returns a command that runs the built ig.
 func igCommand(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	return igrun.Command(ctx, built(t, "E2E_BIN", "ig"), args...)
-}
-
-// importGadget makes a gadget of this project available to ig under its tag.
-func importGadget(t *testing.T, name string) string {
-	t.Helper()
-	output(t, built(t, "E2E_BIN", "ig"), "image", "import", built(t, "E2E_GADGETS", name+".tar"))
-	return name + ":" + cmp.Or(os.Getenv("GADGET_TAG"), "dev")
+	return igrun.Command(ctx, igtest.Built(t, igtest.Bin, "ig"), args...)
 }
 
 // buildUpstream builds a gadget from Inspektor Gadget's own sources, as they are
 // in its Go module.
 func buildUpstream(t *testing.T, name string) string {
 	t.Helper()
-	module := output(t, "go", "list", "-m", "-f", "{{.Dir}}", igModule)
+	module := igtest.Output(t, "go", "list", "-m", "-f", "{{.Dir}}", igModule)
 	image := "upstream-" + name + ":dev"
-	output(t, built(t, "E2E_BIN", "ig"), "image", "build", "--local", "-t", image, filepath.Join(module, "gadgets", name))
+	igtest.Output(t, igtest.Built(t, igtest.Bin, "ig"), "image", "build", "--local", "-t", image, filepath.Join(module, "gadgets", name))
 	return image
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
@@ -30,14 +31,14 @@ func unified(t *testing.T) string {
 // TestUnitOfShortProcesses: a unit's processes that have ended before their first row comes are its service, and not
 // the host's. They have no executable any more, which is what tells them from those that were found in /proc.
 func TestUnitOfShortProcesses(t *testing.T) {
-	needRoot(t)
+	igtest.NeedRoot(t)
 	unit := filepath.Join(unified(t), "demo-test.service")
 	require.NoError(t, os.Mkdir(unit, 0o755))
 	t.Cleanup(func() { require.NoError(t, os.Remove(unit)) })
 	for _, g := range []string{"profile_cpu", "profile_offcpu", "profile_pagefault"} {
 		t.Run(g, func(t *testing.T) {
 			brief := launch(t, &unix.SysProcAttr{Setsid: true}, compile(t, "brief"), filepath.Join(unit, "cgroup.procs"))
-			r, err := export(t, options{name: g + "-unit", image: importGadget(t, g), seconds: 3, flags: []string{"--comm=brief-child"},
+			r, err := export(t, options{name: g + "-unit", image: igtest.Import(t, g), seconds: 3, flags: []string{"--comm=brief-child"},
 				until: func(samples []receiver.Sample) bool { return len(of(samples, "brief-child")) > 0 }})
 			require.NoError(t, err)
 			r.requireSound(t)

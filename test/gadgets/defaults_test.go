@@ -17,6 +17,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 // TestDefaults compares the default of each parameter in a gadget.yaml, which is what users see, with the one in the
@@ -31,7 +33,7 @@ func TestDefaults(t *testing.T) {
 			metadata.SetConfigFile(filepath.Join("../../gadgets", g.name, "gadget.yaml"))
 			require.NoError(t, metadata.ReadInConfig())
 			params := metadata.GetStringMap("params.ebpf")
-			objects := objectsOf(t, built(t, "E2E_GADGETS", g.name+".tar"))
+			objects := objectsOf(t, igtest.Built(t, igtest.Gadgets, g.name+".tar"))
 			if len(objects) == 0 {
 				require.Empty(t, params, "parameters of programs that are not there")
 				return

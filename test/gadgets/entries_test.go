@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 // TestEntriesPerCPU gives maps of stacks the entries for each CPU that they have on a machine with 256 of them: those
@@ -17,9 +19,9 @@ import (
 // second between two looks at the rows than it has entries without growing: 71 of 64, almost every one with a stack of
 // its own.
 func TestEntriesPerCPU(t *testing.T) {
-	needRoot(t)
+	igtest.NeedRoot(t)
 	cpus := int64(0)
-	_, err := fmt.Sscan(output(t, "nproc"), &cpus)
+	_, err := fmt.Sscan(igtest.Output(t, "nproc"), &cpus)
 	require.NoError(t, err)
 	// As many waits as a load of 12 has had on two CPUs, 2,900 a second, but for what the machine is too slow for.
 	waits := []string{strconv.FormatInt(6*cpus, 10), "0", "4000"}
@@ -39,7 +41,7 @@ func TestEntriesPerCPU(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			startLoad(t, compile(t, "churn"), tc.load...)
-			r, err := export(t, options{name: tc.gadget + "-entries", image: importGadget(t, tc.gadget), seconds: 6, quiet: true, urgent: true,
+			r, err := export(t, options{name: tc.gadget + "-entries", image: igtest.Import(t, tc.gadget), seconds: 6, quiet: true, urgent: true,
 				flags: append([]string{fmt.Sprintf("--stack-entries=%d", tc.user*cpus), fmt.Sprintf("--kernel-stack-entries=%d", tc.kernel*cpus)}, tc.flags...)})
 			require.NoError(t, err)
 			all, without := r.accounts.read, r.accounts.noStack

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
@@ -20,8 +21,8 @@ var pageFaults = receiver.Type{Type: "page_faults", Unit: "count", PeriodType: "
 
 // TestPageFaults has a program touch pages itself and through the kernel.
 func TestPageFaults(t *testing.T) {
-	needRoot(t)
-	image := importGadget(t, "profile_pagefault")
+	igtest.NeedRoot(t)
+	image := igtest.Import(t, "profile_pagefault")
 	for _, form := range forms {
 		t.Run(form.name, func(t *testing.T) { testPageFaults(t, image, form.name, form.flags) })
 	}
@@ -75,8 +76,8 @@ func testPageFaults(t *testing.T, image, form string, flags []string) {
 
 // TestPageFaultEvents has each fault be an event, with its time.
 func TestPageFaultEvents(t *testing.T) {
-	needRoot(t)
-	image := importGadget(t, "profile_pagefault")
+	igtest.NeedRoot(t)
+	image := igtest.Import(t, "profile_pagefault")
 	for _, form := range forms {
 		t.Run(form.name, func(t *testing.T) {
 			r := faultsOf(t, image, "events-"+form.name, append([]string{"--single-events"}, form.flags...)...)
@@ -109,9 +110,9 @@ var lostSamples = regexp.MustCompile(`lost (\d+) samples`)
 
 // TestPageFaultFlood has a program fault 100,000 times a second: none is lost.
 func TestPageFaultFlood(t *testing.T) {
-	needRoot(t)
+	igtest.NeedRoot(t)
 	flood := startLoad(t, compile(t, "flood"))
-	r, err := export(t, options{name: "profile_pagefault-flood", image: importGadget(t, "profile_pagefault"), seconds: 5, quiet: true, urgent: true,
+	r, err := export(t, options{name: "profile_pagefault-flood", image: igtest.Import(t, "profile_pagefault"), seconds: 5, quiet: true, urgent: true,
 		flags: []string{"--comm=flood"}})
 	require.NoError(t, err)
 	var touched, ns int64
@@ -135,8 +136,8 @@ func TestPageFaultFlood(t *testing.T) {
 // TestPageFaultsOfMany has nearly every fault be a row of its own, and more of them in a second than there is room for:
 // those that have a row have their stack, as those without one do not push it out.
 func TestPageFaultsOfMany(t *testing.T) {
-	needRoot(t)
-	image := importGadget(t, "profile_pagefault")
+	igtest.NeedRoot(t)
+	image := igtest.Import(t, "profile_pagefault")
 	for _, tc := range []struct {
 		name  string
 		flags []string

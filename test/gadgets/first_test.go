@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
@@ -25,10 +26,10 @@ func block(t *testing.T, page []byte, name string) string {
 
 // TestFirstGadget builds the gadget of the page for those who write their first one, by its own commands, and runs it.
 func TestFirstGadget(t *testing.T) {
-	needRoot(t)
+	igtest.NeedRoot(t)
 	page, err := os.ReadFile("../../gadgets/README.md")
 	require.NoError(t, err)
-	top, ig := t.TempDir(), built(t, "E2E_BIN", "ig")
+	top, ig := t.TempDir(), igtest.Built(t, igtest.Bin, "ig")
 	require.NoError(t, os.CopyFS(filepath.Join(top, "gadgets"), os.DirFS("../../gadgets")))
 	require.NoError(t, os.MkdirAll(filepath.Join(top, "count_opens"), 0o755))
 	for _, name := range []string{"program.bpf.c", "gadget.yaml"} {
@@ -41,7 +42,7 @@ func TestFirstGadget(t *testing.T) {
 	commands := strings.Split(strings.TrimSpace(block(t, page, "commands")), "\n")
 	require.Len(t, commands, 4)
 	script := strings.ReplaceAll(strings.Join(commands[:2], "\n"), "sudo build/bin/ig", ig)
-	output(t, "sh", "-ec", "cd "+top+"\n"+script)
+	igtest.Output(t, "sh", "-ec", "cd "+top+"\n"+script)
 
 	start(t, compile(t, "opens"))
 	for _, quiet := range []bool{false, true} {
@@ -62,11 +63,11 @@ func TestFirstGadget(t *testing.T) {
 
 // TestTerminal looks at what a user sees who runs a gadget.
 func TestTerminal(t *testing.T) {
-	needRoot(t)
+	igtest.NeedRoot(t)
 	start(t, compile(t, "busy"))
 	for _, g := range []string{"profile_cpu", "profile_offcpu", "profile_pagefault"} {
 		t.Run(g, func(t *testing.T) {
-			r, err := export(t, options{name: g + "-columns", image: importGadget(t, g), seconds: 3, output: "columns"})
+			r, err := export(t, options{name: g + "-columns", image: igtest.Import(t, g), seconds: 3, output: "columns"})
 			require.NoError(t, err)
 			header, _, _ := strings.Cut(string(r.printed), "\n")
 			require.Contains(t, header, "USER_STACK_RAW.SYMBOLS")

@@ -13,16 +13,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 // TestLibraryInTerminal runs gadgets of Inspektor Gadget, as they are and without an exporter, and finds the functions
 // of a shared library in the text that they print: its own resolver knows none of them.
 func TestLibraryInTerminal(t *testing.T) {
-	needRoot(t)
+	igtest.NeedRoot(t)
 	dir := t.TempDir()
 	library := compileInto(t, dir, "libworks.so", "-shared", "-fPIC", "-Wl,-soname,libworks.so")
 	start(t, compileInto(t, dir, "works", library, "-Wl,-rpath,$ORIGIN"))
-	ig := built(t, "E2E_BIN", "ig")
+	ig := igtest.Built(t, igtest.Bin, "ig")
 	for gadget, function := range map[string]string{"profile_cpu": "lib_spin", "trace_open": "lib_open"} {
 		t.Run(gadget, func(t *testing.T) {
 			image, err := buildUpstream(t, gadget)

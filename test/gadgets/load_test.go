@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
@@ -66,8 +67,8 @@ const timeAndSwitches = `offcpu:profiles.value-field=off_cpu_raw\,switches,offcp
 // TestOffCPUUnderLoad has a program wait in so many different stacks that the map of stacks forgets each of them
 // within seconds. Long waits must have theirs all the same.
 func TestOffCPUUnderLoad(t *testing.T) {
-	needRoot(t)
-	image := importGadget(t, "profile_offcpu")
+	igtest.NeedRoot(t)
+	image := igtest.Import(t, "profile_offcpu")
 	threads, seconds := loadOf(t)
 	for _, way := range offCPUWays {
 		t.Run(way.name, func(t *testing.T) {
@@ -77,7 +78,7 @@ func TestOffCPUUnderLoad(t *testing.T) {
 			require.NoError(t, err)
 			waited := strings.TrimSpace(churn.stop(t))
 			busy, patient := missingOf(r, "churn"), missingOf(r, "patient")
-			t.Logf("load average: %s", output(t, "cat", "/proc/loadavg"))
+			t.Logf("load average: %s", igtest.Output(t, "cat", "/proc/loadavg"))
 			t.Logf("churn, which counts %s waits: %v", waited, busy)
 			t.Logf("patient: %v", patient)
 			require.Positive(t, busy.waits)

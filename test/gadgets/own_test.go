@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
@@ -24,14 +25,14 @@ var forms = []struct {
 // TestEveryUser runs the gadgets' programs as a user other than root. Without a filter, what they do is
 // seen all the same.
 func TestEveryUser(t *testing.T) {
-	needRoot(t)
+	igtest.NeedRoot(t)
 	for _, g := range all() {
 		if g.origin != here || g.program == "" {
 			continue
 		}
 		t.Run(g.name, func(t *testing.T) {
 			startAs(t, 65534, compile(t, g.program))
-			r, err := export(t, options{name: g.name + "-nobody", image: importGadget(t, g.name), seconds: 3, flags: []string{"--comm=" + g.program},
+			r, err := export(t, options{name: g.name + "-nobody", image: igtest.Import(t, g.name), seconds: 3, flags: []string{"--comm=" + g.program},
 				until: func(samples []receiver.Sample) bool { return len(of(samples, g.program)) > 0 }})
 			require.NoError(t, err)
 			r.requireSound(t)
@@ -43,8 +44,8 @@ func TestEveryUser(t *testing.T) {
 // TestOffCPU compares what the profile says of a program that waits with what the
 // program measured itself.
 func TestOffCPU(t *testing.T) {
-	needRoot(t)
-	image := importGadget(t, "profile_offcpu")
+	igtest.NeedRoot(t)
+	image := igtest.Import(t, "profile_offcpu")
 	for _, form := range forms {
 		for _, way := range offCPUWays {
 			t.Run(form.name+"-"+way.name, func(t *testing.T) {
@@ -104,8 +105,8 @@ func seconds(ns int64) float64 { return float64(ns) / 1e9 }
 
 // TestOffCPULimits has the gadget leave out the long waits, and the short ones.
 func TestOffCPULimits(t *testing.T) {
-	needRoot(t)
-	image := importGadget(t, "profile_offcpu")
+	igtest.NeedRoot(t)
+	image := igtest.Import(t, "profile_offcpu")
 	start(t, compile(t, "waits"))
 	for _, tc := range []struct{ name, flag, there, gone string }{
 		{"max", "--max-duration=20000", "wait_short", "wait_long"},

@@ -27,22 +27,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
 const igModule = "github.com/inspektor-gadget/inspektor-gadget"
-
-// built returns the path of what "make build gadgets" has built, and ends the
-// test where it was not run from there.
-func built(t *testing.T, variable, name string) string {
-	t.Helper()
-	dir := os.Getenv(variable)
-	require.NotEmpty(t, dir, "%s is not set: it is the folder with %s", variable, name)
-	path := filepath.Join(dir, name)
-	require.FileExists(t, path)
-	return path
-}
 
 // outputDir is where the table and the captures go.
 func outputDir(t *testing.T) string {
@@ -50,21 +40,6 @@ func outputDir(t *testing.T) string {
 	dir := os.Getenv("E2E_GADGETS")
 	require.NotEmpty(t, dir, "E2E_GADGETS is not set: it is the folder with the gadgets' images")
 	return filepath.Dir(filepath.Clean(dir))
-}
-
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("eBPF programs are for root alone")
-	}
-}
-
-// output runs a command to its end and returns what it printed.
-func output(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
-	require.NoError(t, err, "%s %v:\n%s", name, args, out)
-	return strings.TrimSpace(string(out))
 }
 
 // prebuilt returns the path of a file that was built on another machine, and
@@ -88,7 +63,7 @@ func compileInto(t *testing.T, dir, name string, flags ...string) string {
 	program := filepath.Join(dir, name)
 	source := filepath.Join("testdata", strings.TrimSuffix(name, ".so")+".c")
 	args := append([]string{"-O0", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-pthread", "-o", program, source}, flags...)
-	output(t, "clang", args...)
+	igtest.Output(t, "clang", args...)
 	return program
 }
 
@@ -148,25 +123,10 @@ func (w *workload) stop(t *testing.T) string {
 	return w.stdout.String()
 }
 
-// importGadget makes a gadget of this project available to ig under its tag.
-func importGadget(t *testing.T, name string) string {
-	t.Helper()
-	for i := 0; ; i++ {
-		out, err := exec.CommandContext(t.Context(), built(t, "E2E_BIN", "ig"), "image", "import", built(t, "E2E_GADGETS", name+".tar")).CombinedOutput()
-		if err == nil {
-			break
-		}
-		// Another may have the images locked.
-		require.True(t, i < 20 && bytes.Contains(out, []byte("importing images: retry")), "importing %s: %v: %s", name, err, out)
-		time.Sleep(500 * time.Millisecond)
-	}
-	return name + ":" + cmp.Or(os.Getenv("GADGET_TAG"), "dev")
-}
-
 // module returns the folder of Inspektor Gadget's Go module.
 func module(t *testing.T) string {
 	t.Helper()
-	return output(t, "go", "list", "-m", "-f", "{{.Dir}}", igModule)
+	return igtest.Output(t, "go", "list", "-m", "-f", "{{.Dir}}", igModule)
 }
 
 // wrapper compiles a source with headers of libbpf from before 1.2, which have the
@@ -190,7 +150,7 @@ func buildUpstream(t *testing.T, name string) (image string, err error) {
 		if why, err := os.ReadFile(archive + ".why"); err == nil {
 			return "", errors.New(string(why))
 		}
-		out, err := exec.CommandContext(t.Context(), built(t, "E2E_BIN", "ig"), "image", "import", archive).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), igtest.Built(t, igtest.Bin, "ig"), "image", "import", archive).CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("importing it: %w: %s", err, out)
 		}
@@ -207,7 +167,7 @@ func buildUpstream(t *testing.T, name string) (image string, err error) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "gadget.yaml"), metadata, 0o600))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "program.bpf.c"), fmt.Appendf(nil, wrapper, source), 0o600))
 	}
-	out, err := exec.CommandContext(t.Context(), built(t, "E2E_BIN", "ig"), "image", "build", "--local", "-t", image, dir).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), igtest.Built(t, igtest.Bin, "ig"), "image", "build", "--local", "-t", image, dir).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("building it: %w: %s", err, out)
 	}
@@ -302,9 +262,9 @@ func export(t *testing.T, o options) (*run, error) {
 	args = append(args, o.flags...)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := igrun.Command(ctx, built(t, "E2E_BIN", "ig"), args...)
+	cmd := igrun.Command(ctx, igtest.Built(t, igtest.Bin, "ig"), args...)
 	if o.prefix != nil {
-		argv := append(append([]string{}, o.prefix...), built(t, "E2E_BIN", "ig"))
+		argv := append(append([]string{}, o.prefix...), igtest.Built(t, igtest.Bin, "ig"))
 		wrapped := exec.CommandContext(ctx, argv[0], append(argv[1:], args...)...)
 		wrapped.Cancel, wrapped.WaitDelay = func() error { return wrapped.Process.Signal(os.Interrupt) }, cmd.WaitDelay
 		cmd = wrapped

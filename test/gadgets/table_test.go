@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -33,7 +34,7 @@ type table []line
 func (tab table) write(t *testing.T) {
 	t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "On Linux %s, for all processes of the machine:\n\n", output(t, "uname", "-r"))
+	fmt.Fprintf(&b, "On Linux %s, for all processes of the machine:\n\n", igtest.Output(t, "uname", "-r"))
 	b.WriteString("| gadget | from | rows | read = delivered + dropped | samples | type, unit (period) | with kernel frames | with user frames | without a stack | rules broken |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, l := range tab {

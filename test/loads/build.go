@@ -164,15 +164,25 @@ func buildJava(b *builder) error {
 	return command("java", "-XX:+UseSerialGC", "-XX:CICompilerCount=2", "-cp", b.p.Dir, "Load")(b)
 }
 
-func buildGo(flags ...string) func(*builder) error {
+func buildGo(source string, flags ...string) func(*builder) error {
 	return func(b *builder) error {
-		path, err := b.source("go/load.go")
+		path, err := b.source(source)
 		if err != nil {
 			return err
 		}
 		out := b.path(b.p.Name)
 		b.p.Args, b.p.Binary = []string{out}, out
 		return b.tool([]string{"CGO_ENABLED=0"}, "go", append([]string{"build", "-o", out}, append(flags, path)...)...)
+	}
+}
+
+// with is what build makes, with a source file beside it.
+func with(source string, build func(*builder) error) func(*builder) error {
+	return func(b *builder) error {
+		if _, err := b.source(source); err != nil {
+			return err
+		}
+		return build(b)
 	}
 }
 

@@ -67,15 +67,15 @@ var catalog = []Load{
 	},
 	{
 		Name: "go", What: "Go", Naming: GoTable, FrameType: "go", Entry: "main",
-		Chain: chain("main"), Shares: shares, build: buildGo(),
+		Chain: chain("main"), Shares: shares, build: buildGo("go/load.go"),
 	},
 	{
 		Name: "go-stripped", What: "Go, stripped (-s -w)", Naming: GoTable, FrameType: "go", Entry: "main",
-		Chain: chain("main"), Shares: shares, build: buildGo("-ldflags=-s -w"),
+		Chain: chain("main"), Shares: shares, build: buildGo("go/load.go", "-ldflags=-s -w"),
 	},
 	{
 		Name: "go-pie", What: "Go, stripped, position-independent", Naming: GoTable, FrameType: "go", Entry: "main",
-		Chain: chain("main"), Shares: shares, build: buildGo("-ldflags=-s -w", "-buildmode=pie"),
+		Chain: chain("main"), Shares: shares, build: buildGo("go/load.go", "-ldflags=-s -w", "-buildmode=pie"),
 	},
 	{
 		Name: "node-perf", What: "Node with --perf-basic-prof", Packages: []string{"nodejs"}, Naming: Interpreter, FrameType: "v8js",
@@ -88,29 +88,49 @@ var catalog = []Load{
 	},
 	{
 		Name: "xz", What: "xz, Debian's", Packages: []string{"xz-utils"}, Naming: DynamicSymbols, FrameType: "native",
-		build: shell(`make_data; while again; do xz -T1 -6 -c data >/dev/null; done`),
+		build: shell(`make_data; while again; do for level in 6 1 9e; do xz -T1 -$level -c data | xz -dc >/dev/null; done; done`),
 	},
 	{
 		Name: "openssl", What: "openssl, Debian's", Packages: []string{"openssl"}, Naming: DynamicSymbols, FrameType: "native",
-		build: shell(`while again; do openssl speed -seconds 20 -bytes 4096 sha256 >/dev/null 2>&1; done`),
+		build: shell(`while again; do openssl speed -seconds 1 -bytes 4096 sha256 sha512 md5 aes-256-cbc rsa2048 ecdsap256 ecdsap384 ed25519 ecdhx25519
+for cipher in aes-128-gcm chacha20-poly1305 camellia-128-cbc sha3-256 blake2b512; do openssl speed -seconds 1 -bytes 1024 -evp $cipher; done
+done >/dev/null 2>&1`),
 	},
 	{
 		Name: "sqlite3", What: "sqlite3, Debian's", Packages: []string{"sqlite3"}, Naming: DynamicSymbols, FrameType: "native",
-		build: shell(`while again; do sqlite3 :memory: "with recursive t(n, h) as (select 1, 'a' union all ` +
-			`select n+1, hex(n*31 % 1009) from t limit 5000000) select count(distinct h), sum(length(h)) from t order by 1" >/dev/null; done`),
+		build: with("work.sql", shell(`for i in 0 1 2 3 4 5 6 7 8 9; do for j in 0 1 2 3 4; do echo .open :memory:; cat work.sql; done; done >many.sql
+while again; do sqlite3 <many.sql >/dev/null; done`)),
 	},
 	{
 		Name: "bash", What: "bash, Debian's", Packages: []string{"bash"}, Naming: DynamicSymbols, FrameType: "native",
-		build: command("/bin/bash", "-c", `echo ready; for ((;;)); do a=${a:0:50}$((i++)); [[ $a == *777 ]] && a=; done`),
+		build: script("work.sh", "/bin/bash"),
 	},
 	{
-		Name: "perl-work", What: "perl, Debian's, sorting and matching", Packages: []string{"perl"}, Naming: DynamicSymbols, FrameType: "native",
-		build: command("/usr/bin/perl", "-e", `$| = 1; print "ready\n"; while (1) { my %h; $h{$_ * 31 % 1009} .= $_ for 1 .. 20000; `+
-			`my @s = sort { $h{$a} cmp $h{$b} } keys %h; $n += grep { /77/ } @s }`),
+		Name: "perl-work", What: "perl, Debian's, at work", Packages: []string{"perl"}, Naming: DynamicSymbols, FrameType: "native",
+		build: script("work.pl", "/usr/bin/perl"),
 	},
 	{
-		Name: "python-work", What: "python3, Debian's, JSON and regular expressions", Packages: []string{"python3"}, Naming: DynamicSymbols, FrameType: "native",
-		build: command("/usr/bin/python3", "-c", "import json, re\nprint('ready', flush=True)\nwhile True:\n"+
-			"    s = json.dumps([{'id': i, 'name': 'n%d' % i} for i in range(3000)])\n    len(re.findall('\"n[0-9]*7\"', s)), sorted(json.loads(s), key=lambda x: x['name'])\n"),
+		Name: "python-work", What: "python3, Debian's, at work", Packages: []string{"python3"}, Naming: DynamicSymbols, FrameType: "native",
+		build: script("work.py", "/usr/bin/python3"),
+	},
+	{
+		Name: "node-work", What: "Node with --perf-basic-prof, at work", Packages: []string{"nodejs"}, Naming: Interpreter, FrameType: "v8js",
+		build: script("work.js", "node", "--perf-basic-prof"),
+	},
+	{
+		Name: "cpp-work", What: "C++ over libstdc++, at work", Packages: []string{"g++", "libc6-dev"}, Naming: SymbolTable, FrameType: "native",
+		build: native("g++", "work.cpp", "-O2", "-fno-omit-frame-pointer"),
+	},
+	{
+		Name: "rust-work", What: "Rust, at work", Packages: []string{"rustc", "libc6-dev", "gcc"}, Naming: SymbolTable, FrameType: "native",
+		build: native("rustc", "work.rs", "-Copt-level=2", "-Cforce-frame-pointers=yes"),
+	},
+	{
+		Name: "go-work", What: "Go, at work", Naming: GoTable, FrameType: "go",
+		build: buildGo("gowork/work.go"),
+	},
+	{
+		Name: "go-work-pie", What: "Go, stripped, position-independent, at work", Naming: GoTable, FrameType: "go",
+		build: buildGo("gowork/work.go", "-ldflags=-s -w", "-buildmode=pie"),
 	},
 }

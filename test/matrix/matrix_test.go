@@ -25,6 +25,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
@@ -64,27 +65,11 @@ func all() []gadget {
 	}
 }
 
-func built(t *testing.T, variable, name string) string {
-	t.Helper()
-	dir := os.Getenv(variable)
-	require.NotEmpty(t, dir, "%s is not set: it is the folder with %s", variable, name)
-	path := filepath.Join(dir, name)
-	require.FileExists(t, path)
-	return path
-}
-
-func output(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
-	require.NoError(t, err, "%s %v:\n%s", name, args, out)
-	return string(out)
-}
-
 // start compiles a program of test/gadgets and runs it.
 func start(t *testing.T, name string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), name)
-	output(t, "clang", "-O0", "-fno-omit-frame-pointer", "-o", program, filepath.Join("..", "gadgets", "testdata", name+".c"))
+	igtest.Output(t, "clang", "-O0", "-fno-omit-frame-pointer", "-o", program, filepath.Join("..", "gadgets", "testdata", name+".c"))
 	run(t, program)
 }
 
@@ -272,12 +257,10 @@ func (c *cell) count(d *profilespb.ProfilesDictionary) {
 
 // TestMatrix runs the gadgets under the presets and writes the matrix.
 func TestMatrix(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("eBPF programs are for root alone")
-	}
-	ig := built(t, "E2E_BIN", "ig")
+	igtest.NeedRoot(t)
+	ig := igtest.Built(t, igtest.Bin, "ig")
 	burn := filepath.Join(t.TempDir(), "burn")
-	output(t, "go", "build", "-buildvcs=false", "-o", burn, "../e2e/burn")
+	igtest.Output(t, "go", "build", "-buildvcs=false", "-o", burn, "../e2e/burn")
 	run(t, burn)
 	inBurn := find(t, burn, heavy)
 
@@ -287,9 +270,9 @@ func TestMatrix(t *testing.T) {
 		t.Run(g.name, func(t *testing.T) {
 			limit := ownLimit
 			if g.own != "" {
-				output(t, ig, "image", "import", built(t, "E2E_GADGETS", g.own+".tar"))
+				igtest.Output(t, ig, "image", "import", igtest.Built(t, igtest.Gadgets, g.own+".tar"))
 				g.image = g.own + ":" + cmp.Or(os.Getenv("GADGET_TAG"), "dev")
-			} else if limit = othersLimit; !strings.Contains(output(t, ig, "image", "list", "--no-trunc"), strings.TrimSuffix(g.image, ":dev")) {
+			} else if limit = othersLimit; !strings.Contains(igtest.Output(t, ig, "image", "list", "--no-trunc"), strings.TrimSuffix(g.image, ":dev")) {
 				t.Skipf("nothing has built %s: test/gadgets does", g.image)
 			}
 			if g.workload != "" {

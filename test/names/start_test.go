@@ -62,7 +62,7 @@ func TestStart(t *testing.T) {
 		for _, name := range atStart {
 			comms := []string(nil)
 			if name == "compile" {
-				comms = []string{"cc1", "as", "gcc", "x86_64-linux-gn"}
+				comms = compilers
 			}
 			fmt.Fprintf(&line, "; %s %s", name, shares(of(windows[w], processes[name].PID, comms)))
 		}

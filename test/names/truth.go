@@ -59,11 +59,63 @@ func readSymbols(ctx context.Context, path string) (*symbols, error) {
 			s.complete = s.complete || table[0] != "--dynamic"
 		}
 	}
+	s.sort()
+	for i := range s.functions { // a stub for a function that chooses has that function's address for a name
+		f := &s.functions[i]
+		text, ok := strings.CutPrefix(f.name, "*ABS*+0x")
+		addr, err := strconv.ParseUint(strings.TrimSuffix(text, "@plt"), 16, 64)
+		if names := s.at(addr); ok && err == nil && len(names) > 0 {
+			f.name = names[0] + "@plt"
+			for _, name := range names[1:] {
+				s.functions = append(s.functions, function{f.start, f.end, name + "@plt"})
+				f = &s.functions[i]
+			}
+		}
+	}
+	s.sort()
+	return s, nil
+}
+
+func (s *symbols) sort() {
 	slices.SortFunc(s.functions, func(a, b function) int { return cmp.Compare(a.start, b.start) })
 	for _, f := range s.functions {
 		s.longest = max(s.longest, f.end-f.start)
 	}
-	return s, nil
+}
+
+// nearest asks addr2line for the functions at addresses: the nearest one before each.
+func nearest(ctx context.Context, path string, addrs []uint64) (map[uint64]string, error) {
+	var input strings.Builder
+	for _, a := range addrs {
+		fmt.Fprintf(&input, "%#x\n", a)
+	}
+	cmd := exec.CommandContext(ctx, "addr2line", "-f", "-e", path)
+	cmd.Stdin = strings.NewReader(input.String())
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("addr2line %s: %w", path, err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n") // two per address: function, file:line
+	if len(lines) != 2*len(addrs) {
+		return nil, fmt.Errorf("addr2line %s: %d lines for %d addresses", path, len(lines), len(addrs))
+	}
+	names := map[uint64]string{}
+	for i, a := range addrs {
+		names[a] = lines[2*i]
+	}
+	return names, nil
+}
+
+// perfMap returns the names in what the JIT compiler of a process has written.
+func perfMap(pid int) map[string]bool {
+	text, _ := os.ReadFile(fmt.Sprintf("/tmp/perf-%d.map", pid)) // without it there are none
+	names := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.SplitN(strings.TrimRight(line, "\n"), " ", 3); len(fields) == 3 {
+			names[strings.TrimSpace(fields[2])] = true
+		}
+	}
+	return names
 }
 
 // debugFile is where a distribution's package of debug symbols has those of a file.

@@ -90,7 +90,11 @@ func TestVirtualMachine(t *testing.T) {
 	require.NoError(t, err)
 	arrived := map[string][]receiver.Sample{}
 	delivered := int64(0)
+	var resent receiver.Resent // a receiver that is too slow to answer gets a request twice
 	for _, request := range requests {
+		if resent.Is(request) {
+			continue
+		}
 		for _, s := range receiver.Resolve(request) {
 			id := s.Resource["container.id"]
 			require.NotEmpty(t, id, "the run is limited to containers: %v", s.Resource)

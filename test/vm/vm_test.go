@@ -115,7 +115,11 @@ func TestContainersInVM(t *testing.T) {
 		burns    bool
 	}
 	arrived := map[string]*arrival{} // by container ID
+	var resent receiver.Resent       // a receiver that is too slow to answer gets a request twice
 	for _, req := range requests {
+		if resent.Is(req) {
+			continue
+		}
 		for _, s := range receiver.Resolve(req) {
 			id := s.Resource["container.id"]
 			require.NotEmpty(t, id, "the run is limited to containers: %v", s.Resource)
@@ -156,11 +160,7 @@ func TestContainersInVM(t *testing.T) {
 			}
 		}
 		verdict := "exactly that"
-		switch {
-		case a.burns:
-		case c.kind == "ended": // its files may be gone before they are read, the more so in a guest this slow
-			verdict = "that, without its functions' names"
-		default:
+		if !a.burns {
 			wrong = append(wrong, "burn_inner is in no stack")
 		}
 		if a.value != printed[c.id] {

@@ -1,0 +1,116 @@
+//go:build e2e
+
+package backends
+
+import (
+	"context"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/sandbox"
+)
+
+// TestGadgets lets every gadget sample the whole machine into the servers, through a receiver that adds up: a server
+// takes every request, and has what was sent, in the flame graph, too.
+func TestGadgets(t *testing.T) {
+	igtest.NeedRoot(t)
+	// Processes that come and go have page faults and waits.
+	busy := exec.Command("sh", "-c", "while :; do /bin/true; done")
+	busy.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	require.NoError(t, busy.Start())
+	t.Cleanup(func() {
+		require.NoError(t, busy.Process.Kill())
+		_ = busy.Wait() // it was killed
+	})
+	start := map[string]func(*testing.T) server{"parca": func(t *testing.T) server { return startParca(t) }}
+	if asked("pyroscope") {
+		start["pyroscope"] = func(t *testing.T) server { return startPyroscope(t) }
+	}
+	for _, run := range []struct {
+		gadget string
+		flags  []string
+	}{
+		{"profile_cpu", []string{"--frequency=200"}},
+		{"profile_polyglot", []string{"--frequency=50"}},
+		{"profile_offcpu", nil},
+		{"profile_pagefault", nil},
+		{"profile_pagefault", []string{"--single-events"}},
+	} {
+		for backend, start := range start {
+			t.Run(strings.Join(append([]string{run.gadget, backend}, run.flags...), " "), func(t *testing.T) {
+				everything(t, start(t), run.gadget, run.flags)
+			})
+		}
+	}
+}
+
+// everything runs a gadget on the whole machine and compares what a server has with what was sent.
+func everything(t *testing.T, s server, gadget string, flags []string) {
+	conn, err := grpc.NewClient(s.addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	next := collectorpb.NewProfilesServiceClient(conn)
+	between, err := receiver.Start(receiver.Options{
+		MaxBytes: 1 << 30,
+		Respond: func(ctx context.Context, req *collectorpb.ExportProfilesServiceRequest) (*collectorpb.ExportProfilesServiceResponse, error) {
+			return next.Export(ctx, req)
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, between.Close()) })
+	config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, s.name(), s.name(), "server", between.Addr())
+	ig := igtest.Built(t, igtest.Bin, "ig")
+	igtest.Output(t, ig, "image", "import", igtest.Built(t, igtest.Gadgets, gadget+".tar"))
+	args, err := sandbox.Prefix(t.Context(), t.TempDir()) // for profile_polyglot
+	require.NoError(t, err)
+	args = append(args, ig, "--config", writeFile(t, "config.yaml", config), "run", gadget+":"+tag())
+	args = append(args, igrun.GadgetFlags()...)
+	args = append(args, "--otel-profiles-exporter=server", "--otel-profiles-interval=2s", "--output=none", "--timeout=10")
+	begin := time.Now().Add(-time.Second)
+	said, err := exec.CommandContext(t.Context(), args[0], append(args[1:], flags...)...).CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	require.Contains(t, string(said), " 0 dropped", "%s", said)
+	require.NotContains(t, string(said), "refused", "%s", said)
+	all := span{begin, time.Now().Add(2 * time.Second)}
+
+	var sent, bare int64 // bare: without any frame, such as what found no room among a gadget's rows; no flame graph has that
+	samples := between.Samples()
+	require.NotEmpty(t, samples)
+	for _, one := range samples {
+		value := one.Total()
+		if one.Unit == "count" && one.PeriodUnit == "nanoseconds" {
+			value *= one.Period // both servers show time
+		}
+		sent += value
+		if len(one.Stack) == 0 {
+			bare += value
+		}
+	}
+	require.Positive(t, sent)
+	var types []string
+	require.Eventually(t, func() bool { types = s.profileTypes(t, all); return len(types) > 0 }, time.Minute, time.Second)
+	require.Len(t, types, 1)
+	s = s.of(types[0])
+	require.Eventually(t, func() bool { return s.stored(t, "{}", all) == sent }, 30*time.Second, 2*time.Second, "%s: %d stored, %d sent", types[0], s.stored(t, "{}", all), sent)
+	whole := func(shown int64) bool { return shown == sent || shown == sent-bare }
+	require.Eventually(t, func() bool { return whole(s.flame(t, "{}", all)) }, 30*time.Second, 2*time.Second, "the flame graph of %s: %d of %d, %d without a frame", types[0], s.flame(t, "{}", all), sent, bare)
+	stacks := s.query(t, "{}", all)
+	require.True(t, whole(total(stacks)), "%d of %d, %d without a frame", total(stacks), sent, bare)
+	kernel := slices.ContainsFunc(stacks, func(one stack) bool {
+		return slices.Contains(one.functions, "do_syscall_64") || slices.Contains(one.functions, "el0_svc")
+	})
+	require.True(t, kernel, "system calls are in the stacks")
+	t.Logf("%s has %d of %d in %s, %d stacks; %d without a frame", s.name(), s.flame(t, "{}", all), sent, types[0], len(stacks), bare)
+}

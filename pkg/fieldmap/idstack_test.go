@@ -190,7 +190,7 @@ func TestIDStacks(t *testing.T) {
 				{Name: "main.other", Type: profile.FrameNative},
 			},
 		},
-		{name: "neither", change: map[string]any{"kern_stack_id": nil, "user_stack_id.inode": nil}, outcome: stack.Empty},
+		{name: "neither", change: map[string]any{"kern_stack_id": nil, "user_stack_id.inode": nil}, outcome: stack.Empty, frames: []profile.Frame{{Name: "[no stack]"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := idGadget(t, idMetadata)

@@ -10,14 +10,16 @@ import (
 
 // The frames at the root of stacks of which something is missing.
 const (
+	rootNone       = "[no stack]"
 	rootLost       = "[lost user stack]"
 	rootCutOff     = "[truncated]"
 	rootIncomplete = "[incomplete]"
 )
 
 // root returns what is missing of a stack, and appends a frame that shows it at the root: whoever looks at a flame graph
-// must not take a part for the whole. A stack is incomplete if its outermost function is not one that programs begin
-// with; it gets such a frame only with mark. ends[i] is where the frames of field i end, fates[i] what became of them.
+// must not take a part for the whole, and a sample without any frame is in none. A stack is incomplete if its outermost
+// function is not one that programs begin with; it gets such a frame only with mark. ends[i] is where the frames of
+// field i end, fates[i] what became of them.
 func (s stackFields) root(frames []profile.Frame, ends []int, fates []stack.Outcome, mark bool) ([]profile.Frame, profile.Fate) {
 	fate, start := profile.Whole, 0
 	if len(frames) == 0 {
@@ -44,6 +46,9 @@ func (s stackFields) root(frames []profile.Frame, ends []int, fates []stack.Outc
 			}
 			return frames, profile.Incomplete
 		}
+	}
+	if fate == profile.NoStack && len(s) > 0 {
+		frames = append(frames, profile.Frame{Name: rootNone})
 	}
 	return frames, fate
 }

@@ -365,7 +365,7 @@ func TestStackOutcomes(t *testing.T) {
 		{
 			"neither asked for",
 			map[string]any{"kern_stack": nil, "kern_stack_raw": id(-1), "user_stack_raw.inode": nil, "user_stack_raw.symbols": nil, "user_stack_raw.addresses": nil},
-			stack.Empty, nil, -1, -1,
+			stack.Empty, []string{"[no stack]"}, -1, -1,
 		},
 		{"too long", map[string]any{"kern_stack": strings.Repeat("f; ", stack.MaxFrames+1)}, stack.Truncated, nil, 17, 18},
 	} {

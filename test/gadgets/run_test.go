@@ -436,7 +436,7 @@ func (r *run) requireSound(t *testing.T) {
 var tracing = regexp.MustCompile(`^(bpf_prog_[0-9a-f]{16}|bpf_trace_run|__bpf_trace|__traceiter_|bpf_get_stack|bpf_trampoline|trace_call_bpf)`)
 
 // marks are no functions, and so of no type. At the root they say what is missing of a stack.
-var marks = []string{"[lost user stack]", "[truncated]", "[incomplete]"}
+var marks = []string{"[no stack]", "[lost user stack]", "[truncated]", "[incomplete]"}
 
 func (r *run) requireSoundSample(t *testing.T, s receiver.Sample) {
 	t.Helper()
@@ -449,6 +449,7 @@ func (r *run) requireSoundSample(t *testing.T, s receiver.Sample) {
 		require.LessOrEqual(t, uint64(r.start.UnixNano()), ts)
 		require.LessOrEqual(t, ts, uint64(r.end.UnixNano()))
 	}
+	require.NotEmpty(t, s.Stack, "no flame graph shows a sample without a frame")
 	user := false
 	for i, f := range s.Stack {
 		require.False(t, user && f.Type == "kernel", "the kernel calls no program: %v", s.Stack)

@@ -80,10 +80,10 @@ func share(samples []receiver.Sample) shares {
 		if slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Type == "kernel" }) {
 			kernel++
 		}
-		if slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Type != "kernel" }) {
+		if slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Type != "kernel" && !slices.Contains(marks, f.Name) }) {
 			user++
 		}
-		if len(s.Stack) == 0 {
+		if slices.Contains(marks, s.Stack[0].Name) {
 			none++
 		}
 	}

@@ -329,7 +329,7 @@ func (f *follower) add(s receiver.Sample) {
 		_, _ = io.WriteString(h, frame.Label()+";")
 	}
 	f.stacks[h.Sum64()] = true
-	if len(s.Stack) == 0 {
+	if len(s.Stack) == 0 || s.Stack[0].Name == "[no stack]" || s.Stack[0].Name == "[lost user stack]" {
 		f.noStack++
 	}
 }

@@ -71,6 +71,7 @@ type sampler struct {
 	ktime uint64
 
 	flushed time.Time // when samples were last written because it was time
+	woken   time.Time // when writing was last asked for
 
 	mu      sync.Mutex
 	stacks  map[string]*entry
@@ -132,6 +133,7 @@ func (s *sampler) drained(now time.Time) {
 		s.flushed = now
 	}
 	if n > 0 && (onTime || news || n >= crowd) {
+		s.woken = now
 		s.wake()
 	}
 }
@@ -237,6 +239,11 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 		s.stats.NoProcess++
 	case !p.told:
 		p.told, s.news = true, true
+		// On a busy machine it takes long until everything that the kernel has is handled, and this process may be gone then.
+		if now := time.Now(); now.Sub(s.woken) >= pollInterval {
+			s.woken = now
+			s.wake()
+		}
 	}
 	s.count(k.stack, p)
 	return nil

@@ -242,6 +242,19 @@ func TestWhenSamplesAreWritten(t *testing.T) {
 	if !poll(1, 1) {
 		t.Error("a file that was read for the first time waits for its time")
 	}
+	// Nor does a new process wait until a busy machine's samples are all handled.
+	told := func(pid uint32, last time.Time) bool {
+		s.procs.pids[pid] = known{proc: &proc{Proc: wire.Proc{PID: pid, Start: 1}}, alive: 1 << 62}
+		s.pid, s.woken = pid, last
+		s.report(t, trace(libpf.Frame{Type: libpf.NativeFrame}))
+		return len(s.due) > 0
+	}
+	if told(10, time.Now().Add(time.Hour)) {
+		t.Error("written twice at once")
+	}
+	if !told(11, time.Now().Add(-pollInterval)) {
+		t.Error("a new process waits for all that the kernel has")
+	}
 }
 
 // However many stacks come while nobody reads, what is kept is bounded, and what is not kept is counted.

@@ -15,7 +15,7 @@ const (
 	lookInterval = 100 * time.Millisecond
 	// keepWatched is how long a namespace is remembered that is not watched any more, in nanoseconds: samples of it
 	// may be under way.
-	keepWatched = uint64(3 * time.Second)
+	keepWatched = uint64(5 * time.Second)
 	// tick is the unit, in nanoseconds, in which /proc tells the starts of processes.
 	tick = uint64(10 * time.Millisecond)
 )
@@ -32,7 +32,7 @@ const batch = 1024
 
 // filter tells which samples a run wants. It is for one goroutine.
 //
-// Samples arrive up to half a second after they were taken, and a container may have come to its end meanwhile, or
+// Samples arrive up to a second and a half after they were taken, later where the machine is busy, and a container may have come to its end meanwhile, or
 // another have got its namespace's number. So the filter remembers for keepWatched until when each namespace was
 // watched, and takes samples of its processes that began before that time.
 type filter struct {

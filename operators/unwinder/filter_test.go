@@ -60,7 +60,7 @@ func TestWatchedNamespaces(t *testing.T) {
 	f.look()
 	assert.True(t, f.pass(of(7, 50*second)), "began while it was watched")
 	assert.False(t, f.pass(of(7, 100*second+second/2)), "began afterwards")
-	now += 3 * second
+	now += keepWatched
 	f.look()
 	assert.False(t, f.pass(of(7, 50*second)), "long gone")
 

@@ -52,7 +52,7 @@ const (
 	Unreadable              // the file could not be opened: only its path is known
 	Pending                 // the process is looked up, or its perf map
 	Gone                    // the process ended before its files were known
-	Generated               // the code is in no file, and has no perf map
+	Generated               // the code is in no file, and in no perf map, which may grow yet
 	NotCode                 // nothing is mapped there: the stack was walked into something else
 	NumStates
 )
@@ -73,7 +73,7 @@ func (s State) String() string {
 // FileOnly reports whether the file is all that is known in that state.
 func (s State) FileOnly() bool { return s >= Unread && s <= Unreadable }
 
-// Settled reports whether no more will be known later.
+// Settled reports whether it is known what the code is in.
 func (s State) Settled() bool { return s != Unread && s != Pending }
 
 // Options are the settings of a Namer.
@@ -143,8 +143,8 @@ func (n *Namer) Resolve(dst []Frame, p procmap.Process, seen uint64, addrs []uin
 	}
 	s.places, _ = n.processes.Locate(s.places[:0], p, seen, s.addrs)
 	for i := range s.places {
-		f := n.frame(&s.places[i], seen, i > 0)
-		pending = pending || !f.State.Settled()
+		f, grows := n.frame(&s.places[i], seen, i > 0)
+		pending = pending || grows || !f.State.Settled()
 		dst = append(dst, f)
 	}
 	clear(s.places) // so that the pool keeps no files alive
@@ -167,23 +167,24 @@ func (n *Namer) readSince(id symbols.FileID, seen uint64) bool {
 }
 
 // frame finds the function of a place in a stack that was seen at a time. caller tells that its address is one less than
-// that in the stack.
-func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) Frame {
-	f := Frame{File: p.File, Offset: p.Offset, Address: p.Address}
+// that in the stack. With grows, the code is Generated and its process's perf map was last read before it was seen: it
+// may be in there when that is read again.
+func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grows bool) {
+	f = Frame{File: p.File, Offset: p.Offset, Address: p.Address}
 	switch p.State {
 	case procmap.Pending:
 		f.State = Pending
-		return f
+		return f, false
 	case procmap.Unreadable:
 		f.State = Unreadable
-		return f
+		return f, false
 	case procmap.Gone:
 		f.State = Gone
-		return f
+		return f, false
 	case procmap.Generated:
 		f.State, f.File, f.Address = Generated, nil, 0
 		if p.File == nil {
-			return f
+			return f, false
 		}
 		s, state := n.lookup(p.File, p.Address)
 		if state == symbols.Outside { // the perf map may have grown since it was read
@@ -194,17 +195,17 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) Frame {
 			switch {
 			case s.Name != "":
 				f.Symbol, f.State = s, Named
-			case !n.readSince(p.File.ID, seen):
-				f.State = Pending
+			default:
+				grows = !n.readSince(p.File.ID, seen)
 			}
 		case symbols.Pending:
 			f.State = Pending
 		}
-		return f
+		return f, grows
 	case procmap.Known:
 	default:
 		f.State = NotCode
-		return f
+		return f, false
 	}
 	var state symbols.State
 	f.Symbol, state = n.lookup(p.File, p.Address)
@@ -230,7 +231,7 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) Frame {
 	default:
 		f.State = BadSymbols
 	}
-	return f
+	return f, false
 }
 
 // lookup finds a function, and asks for the file if that was not done.
@@ -249,7 +250,8 @@ func (n *Namer) request(file *procmap.File, addr uint64) symbols.State {
 	return n.store.Request(symbols.Request{ID: file.ID, Path: file.Path, Address: addr, Open: file.Open, Root: file.Root})
 }
 
-// ResolveWithin is Resolve for callers that can wait: it waits for what is being read, up to that time.
+// ResolveWithin is Resolve for callers that can wait: it waits for what is being read, up to that time, but not for a
+// perf map to grow.
 func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process, seen uint64, addrs []uint64) []Frame {
 	start := len(dst)
 	changed := n.processes.Changed()
@@ -273,6 +275,8 @@ func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process
 			}
 		}
 		switch {
+		case !process && len(files) == 0:
+			return frames
 		case process:
 			select {
 			case <-changed:

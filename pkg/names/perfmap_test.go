@@ -42,8 +42,12 @@ func TestGeneratedLater(t *testing.T) {
 	made(first, "early")
 	require.Eventually(t, func() bool { f, pending := resolve(first); return !pending && f.Symbol.Name == "early" }, 20*time.Second, time.Millisecond)
 	second := first + uint64(page)
-	_, pending := resolve(second)
+	unnamed, pending := resolve(second)
 	require.True(t, pending, "the map was read before this was seen")
+	require.Equal(t, Generated, unnamed.State, "what it is in is known already")
+	begin := time.Now()
+	n.ResolveWithin(nil, time.Hour, p, bootTime(), []uint64{second})
+	require.Less(t, time.Since(begin), time.Minute, "nobody can say when the map grows")
 	made(second, "late")
 	seen := bootTime()
 	require.Eventually(t, func() bool {

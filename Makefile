@@ -211,7 +211,7 @@ test-names: build gadgets ## Profile programs of many kinds and compare the name
 
 .PHONY: test-gadgets
 test-gadgets: build gadgets ## Run every gadget with a stack on the real kernel (root)
-	@.ci/packages $(C_PACKAGES)
+	@.ci/packages $(C_PACKAGES) gcc
 	$(E2E) ./test/gadgets/...
 
 .PHONY: test-kernels

@@ -23,9 +23,29 @@ type namer struct {
 
 // namers owns the namer of a process.
 type namers struct {
+	setting func() config.Names
+	tables  *symbols.Shared // also of other operators: see fieldmap.TablesVar
+
 	mu      sync.Mutex
 	current *namer
-	setting func() config.Names
+}
+
+func newNamers(setting func() config.Names) *namers {
+	return &namers{setting: setting, tables: symbols.NewShared(func() symbols.Options { return tableOptions(setting()) })}
+}
+
+// tableOptions are those of the tables of functions of this process.
+func tableOptions(s config.Names) symbols.Options {
+	o := symbols.Options{Bytes: s.Memory, Lines: s.Lines, Inlined: s.Lines, HostRoot: os.Getenv("HOST_ROOT")}
+	if d := s.Debuginfod; len(d.URLs) > 0 {
+		client, err := debuginfod.New(debuginfod.Options{URLs: d.URLs, Dir: d.Cache, DirBytes: d.CacheSize, Timeout: d.Timeout})
+		if err != nil {
+			log.Errorf("%s: debug files are not fetched: %v", Name, err)
+		} else {
+			o.Fetch = client.Fetch
+		}
+	}
+	return o
 }
 
 // acquire returns the running namer, which it makes for the first.
@@ -33,20 +53,10 @@ func (n *namers) acquire() *namer {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.current == nil {
-		s := n.setting()
-		o := names.Options{
-			HostRoot: os.Getenv("HOST_ROOT"),
-			Symbols:  symbols.Options{Bytes: s.Memory, Lines: s.Lines, Inlined: s.Lines},
+		n.current = &namer{
+			wait:  n.setting().Wait,
+			Namer: names.New(names.Options{HostRoot: os.Getenv("HOST_ROOT"), Store: n.tables.Acquire()}),
 		}
-		if d := s.Debuginfod; len(d.URLs) > 0 {
-			client, err := debuginfod.New(debuginfod.Options{URLs: d.URLs, Dir: d.Cache, DirBytes: d.CacheSize, Timeout: d.Timeout})
-			if err != nil {
-				log.Errorf("%s: debug files are not fetched: %v", Name, err)
-			} else {
-				o.Symbols.Fetch = client.Fetch
-			}
-		}
-		n.current = &namer{wait: s.Wait, Namer: names.New(o)}
 	}
 	n.current.refs++
 	return n.current
@@ -63,6 +73,7 @@ func (n *namers) release(u *namer) {
 	n.mu.Unlock()
 	if last {
 		u.Close()
+		n.tables.Release()
 	}
 }
 

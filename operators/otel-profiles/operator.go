@@ -30,6 +30,7 @@ import (
 	"github.com/spf13/viper"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
@@ -98,7 +99,7 @@ func init() { operators.RegisterDataOperator(registered) }
 // New returns an operator that has not been initialized.
 func New() *Operator {
 	o := &Operator{exporters: newExporters(), live: map[*instance]struct{}{}}
-	o.names = &namers{setting: o.nameSettings}
+	o.names = newNamers(o.nameSettings)
 	return o
 }
 
@@ -286,6 +287,7 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 		return nil, nil
 	}
 	present(gadgetCtx)
+	gadgetCtx.SetVar(fieldmap.TablesVar, o.names.tables)
 	values = withoutImageDefaults(gadgetCtx, values)
 	if gadgetCtx.IsRemoteCall() {
 		for _, key := range localParams {

@@ -84,7 +84,7 @@ func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 		return err
 	}
 	if i.native {
-		i.rows.names = i.op.names.acquire()
+		i.rows.names = i.op.names.acquire(tablesOf(gadgetCtx))
 	}
 	i.stop, i.done = make(chan struct{}), make(chan struct{})
 	go i.run(i.sub.C)

@@ -4,6 +4,9 @@ import (
 	"os"
 	"sync"
 
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
@@ -19,11 +22,12 @@ type sharedNames struct {
 	names *names
 }
 
-func (s *sharedNames) acquire() *names {
+// acquire returns the names, which it makes for the first, with the tables of functions that tables has.
+func (s *sharedNames) acquire(tables *symbols.Shared) *names {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users++; s.users == 1 {
-		s.names = newNames()
+		s.names = newNames(tables)
 	}
 	return s.names
 }
@@ -41,22 +45,33 @@ func (s *sharedNames) release() {
 // process may end at any time, and read afterwards. Package procmap owns which files are opened, how, and for how long.
 // No look-up waits.
 type names struct {
-	files *procmap.Resolver
-	store *symbols.Store
+	files  *procmap.Resolver
+	tables *symbols.Shared
+	store  *symbols.Store // of tables
 }
 
-func newNames() *names {
-	root := os.Getenv("HOST_ROOT")
+func newNames(tables *symbols.Shared) *names {
 	return &names{
-		files: procmap.New(procmap.Options{Root: root, Unwatched: true}), // Unwatched: the unwinder tells which processes have mapped which files
-		store: symbols.NewStore(symbols.Options{HostRoot: root}),
+		files:  procmap.New(procmap.Options{Root: os.Getenv("HOST_ROOT"), Unwatched: true}), // Unwatched: the unwinder tells which processes have mapped which files
+		tables: tables,
+		store:  tables.Acquire(),
 	}
+}
+
+// tablesOf returns the tables of functions that all operators of this process share. Where otel-profiles is not one of
+// them, they are the run's own.
+func tablesOf(gadgetCtx operators.GadgetContext) *symbols.Shared {
+	v, _ := gadgetCtx.GetVar(fieldmap.TablesVar)
+	if tables, ok := v.(*symbols.Shared); ok && tables != nil {
+		return tables
+	}
+	return symbols.NewShared(func() symbols.Options { return symbols.Options{HostRoot: os.Getenv("HOST_ROOT")} })
 }
 
 // close ends the goroutines. It waits for them, but not for a file system that does not answer.
 func (n *names) close() {
 	n.files.Close()
-	n.store.Close()
+	n.tables.Release()
 }
 
 // lookup returns the function at an address of a file. If pending, it may be known later. proc is a process that has

@@ -62,9 +62,10 @@ func TestNames(t *testing.T) {
 	file := mappedFile(t, exe)
 	address := uint64(reflect.ValueOf(TestNames).Pointer())
 	var shared sharedNames
-	n := shared.acquire()
+	tables := symbols.NewShared(func() symbols.Options { return symbols.Options{} })
+	n := shared.acquire(tables)
 	defer shared.release()
-	require.Same(t, n, shared.acquire())
+	require.Same(t, n, shared.acquire(tables))
 	defer shared.release()
 
 	var symbol symbols.Symbol

@@ -242,8 +242,8 @@ func (r *rows) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, o
 		dst, _ = r.kernel().Append(dst, text, 0, false)
 	}
 	for _, f := range s.Frames[kernel:] {
-		out, more := r.frame(f)
-		dst = append(dst, out)
+		var more bool
+		dst, more = r.frame(dst, f)
 		pending = pending || more
 	}
 	if s.Abort != 0 {
@@ -262,9 +262,10 @@ func kernelFrames(frames []*wire.Frame) int {
 	return len(frames)
 }
 
-// frame translates a frame that is not the kernel's. If pending, its name may be known later.
-func (r *rows) frame(f *wire.Frame) (out profile.Frame, pending bool) {
-	out = profile.Frame{
+// frame appends a frame that is not the kernel's, and behind it those that it was inlined into. If pending, its name may
+// be known later.
+func (r *rows) frame(dst []profile.Frame, f *wire.Frame) (frames []profile.Frame, pending bool) {
+	out := profile.Frame{
 		Name: f.Function, File: f.File, Line: int64(min(f.Line, 1<<31)), Type: profile.FrameType(f.Type.String()), Address: f.Address,
 	}
 	m := f.Mapping
@@ -272,12 +273,12 @@ func (r *rows) frame(f *wire.Frame) (out profile.Frame, pending bool) {
 		// A bare address means nothing outside of its process, and would give away where in memory its code lies.
 		out.Address = 0
 		out.Name = cmp.Or(out.Name, stack.Unknown)
-		return out, false
+		return append(dst, out), false
 	}
+	var symbol symbols.Symbol
 	if out.Name == "" {
-		var symbol symbols.Symbol
 		symbol, pending = r.names.lookup(m.File, nil, f.Address)
-		out.Name, out.File, out.Line = symbol.Name, symbol.File, int64(symbol.Line)
+		out.Name, out.File, out.Line = stack.CutName(symbol.Name), stack.CutName(symbol.File), int64(symbol.Line)
 	}
 	out.Mapping = profile.Mapping{
 		File: cmp.Or(m.File.Path, m.File.Name), GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: m.File.HashText(),
@@ -285,7 +286,13 @@ func (r *rows) frame(f *wire.Frame) (out profile.Frame, pending bool) {
 		// backend must not take anything off it.
 		Symbolized: out.Name != "",
 	}
-	return out, pending
+	dst = append(dst, out)
+	for i := range symbol.Callers {
+		c := &symbol.Callers[i]
+		out.Name, out.File, out.Line = stack.CutName(c.Name), stack.CutName(c.File), int64(c.Line)
+		dst = append(dst, out)
+	}
+	return dst, pending
 }
 
 // want has the files of a sample's stack read, so that their names are there when the rows are handed on.

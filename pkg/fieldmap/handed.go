@@ -17,6 +17,10 @@ const StackTag = "type:profiles_stack"
 // StacksVar is the variable of a gadget that holds the Stacks of its rows.
 const StacksVar = "profiles.stacks"
 
+// TablesVar is the variable of a gadget that holds the *symbols.Shared of the process, for operators that name functions
+// by themselves: settings and bounds are those of all. It is set before the gadget starts.
+const TablesVar = "profiles.tables"
+
 // Stacks knows the frames of stacks by their IDs.
 type Stacks interface {
 	// Frames appends the frames of a stack, leaf first, and says what became of it. With pending, more may be known of

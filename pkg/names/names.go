@@ -80,8 +80,8 @@ func (s State) Settled() bool { return s != Unread && s != Pending }
 type Options struct {
 	// HostRoot is the folder that has the host's root; "" means /.
 	HostRoot string
-	// Symbols are those of the tables. Its HostRoot is filled in.
-	Symbols symbols.Options
+	// Store has the tables. It is not closed. nil: one of the Namer's own.
+	Store *symbols.Store
 	// Unwatched: the kernel is not asked to tell of new processes.
 	Unwatched bool
 }
@@ -91,22 +91,25 @@ type Options struct {
 type Namer struct {
 	processes *procmap.Resolver
 	store     *symbols.Store
+	own       bool // store is closed with the Namer
 }
 
 // New returns a running Namer.
 func New(o Options) *Namer {
-	o.Symbols.HostRoot = o.HostRoot
-	return &Namer{
-		processes: procmap.New(procmap.Options{Root: o.HostRoot, Unwatched: o.Unwatched}),
-		store:     symbols.NewStore(o.Symbols),
+	n := &Namer{processes: procmap.New(procmap.Options{Root: o.HostRoot, Unwatched: o.Unwatched}), store: o.Store}
+	if n.store == nil {
+		n.store, n.own = symbols.NewStore(symbols.Options{HostRoot: o.HostRoot}), true
 	}
+	return n
 }
 
 // Close ends the Namer, which waits for a read that is under way, some seconds at most. After it, Resolve
 // knows what it knew.
 func (n *Namer) Close() {
 	n.processes.Close()
-	n.store.Close()
+	if n.own {
+		n.store.Close()
+	}
 }
 
 // Err returns why nothing is known of any process: see procmap.Resolver.

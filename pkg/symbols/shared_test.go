@@ -1,0 +1,25 @@
+package symbols
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// There is one Store while somebody uses it, made with the options of that time.
+func TestShared(t *testing.T) {
+	bytes := int64(1 << 20)
+	s := NewShared(func() Options { return Options{Bytes: bytes} })
+	first := s.Acquire()
+	bytes *= 2
+	require.Same(t, first, s.Acquire())
+	require.EqualValues(t, 1<<20, first.options.Bytes)
+	s.Release()
+	require.False(t, first.closed)
+	s.Release()
+	require.True(t, first.closed)
+	second := s.Acquire()
+	require.NotSame(t, first, second)
+	require.EqualValues(t, 2<<20, second.options.Bytes)
+	s.Release()
+}

@@ -1,0 +1,54 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"path"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/sandbox"
+)
+
+// TestSourceLines: with names.source_lines an inlined function is a frame of its own, with file and line, before the
+// function that it was inlined into. The settings of names hold for stacks of the kernel and of the unwinder.
+func TestSourceLines(t *testing.T) {
+	igtest.NeedRoot(t)
+	start(t, compileInto(t, t.TempDir(), "inlined", "-g", "-O2"))
+	t.Setenv("INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_SOURCE_LINES", "true")
+	lines := func(samples []receiver.Sample) bool {
+		for _, s := range of(samples, "inlined") {
+			if len(s.Stack) > 2 && s.Stack[0].Name == "mix" && s.Stack[1].Name == "outer" {
+				return true
+			}
+		}
+		return false
+	}
+	for _, gadget := range []string{"profile_cpu", "profile_polyglot"} {
+		t.Run(gadget, func(t *testing.T) {
+			prefix, err := sandbox.Prefix(t.Context(), t.TempDir())
+			require.NoError(t, err)
+			r, err := export(t, options{name: "lines-" + gadget, image: igtest.Import(t, gadget), seconds: 5, quiet: true, prefix: prefix, until: lines})
+			require.NoError(t, err, "%s", r.log)
+			inlined := false
+			for _, s := range r.of("inlined") {
+				for i, f := range s.Stack[:len(s.Stack)-1] {
+					if f.Name != "mix" {
+						continue
+					}
+					inlined = true
+					require.Equal(t, "outer", s.Stack[i+1].Name, "%v", s.Stack)
+					for _, f := range s.Stack[i : i+2] {
+						require.Equal(t, "inlined.c", path.Base(f.File), "%v", s.Stack)
+						require.Positive(t, f.Line, "%v", s.Stack)
+						require.Equal(t, "inlined", path.Base(f.Mapping), "%v", s.Stack)
+					}
+				}
+			}
+			require.True(t, inlined, "nothing of mix: %s", r.log)
+		})
+	}
+}

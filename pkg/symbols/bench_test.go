@@ -2,6 +2,7 @@ package symbols
 
 import (
 	"os"
+	"reflect"
 	"runtime"
 	"testing"
 
@@ -72,5 +73,34 @@ func BenchmarkLookup(b *testing.B) {
 	for b.Loop() {
 		table.Lookup(addrs[i%len(addrs)])
 		i += 7919
+	}
+}
+
+// BenchmarkStoreLookup is a look-up as whoever names stacks makes it: in a file that has a table, and in one that could
+// not be read.
+func BenchmarkStoreLookup(b *testing.B) {
+	f, _ := benchFile(b)
+	id, err := Identify(f)
+	require.NoError(b, err)
+	gone := FileID{Inode: 1}
+	s := NewStore(Options{})
+	b.Cleanup(s.Close)
+	addr := uint64(reflect.ValueOf(benchFile).Pointer())
+	path := f.Name()
+	s.Request(Request{ID: id, Address: addr, Open: func() (*os.File, error) { return os.Open(path) }})
+	s.Request(Request{ID: gone, Open: func() (*os.File, error) { return nil, os.ErrNotExist }})
+	require.True(b, s.Wait(b.Context(), id, gone))
+	for name, c := range map[string]struct {
+		id   FileID
+		want State
+	}{"named": {id, Named}, "gone": {gone, Gone}} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, state := s.Lookup(c.id, addr); state != c.want {
+					b.Fatal(state)
+				}
+			}
+		})
 	}
 }

@@ -214,7 +214,7 @@ func (f *elfFile) miniDebug() (*elfFile, error) {
 	buf := make([]byte, chunk)
 	for {
 		if err := f.ctx.Err(); err != nil {
-			return nil, fmt.Errorf("%w: unpacking takes too long", ErrTooLarge)
+			return nil, ErrTooSlow
 		}
 		n, err := in.Read(buf)
 		if plain.Write(buf[:n]); plain.Len() > maxMiniDebug {

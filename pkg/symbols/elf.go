@@ -16,6 +16,8 @@ var (
 	ErrNoSymbols = errors.New("no symbols")
 	ErrMalformed = errors.New("the file contradicts itself")
 	ErrTooLarge  = errors.New("larger than the limits")
+	// ErrTooSlow is an ErrTooLarge that need not be one the next time.
+	ErrTooSlow = fmt.Errorf("%w: reading takes too long", ErrTooLarge)
 )
 
 // Bounds of what is read of the headers. Real files have a dozen segments and a few dozen sections;
@@ -37,7 +39,7 @@ type reader struct {
 // expired returns an error once the context has ended.
 func (r *reader) expired() error {
 	if r.ctx.Err() != nil {
-		return fmt.Errorf("%w: reading takes too long", ErrTooLarge)
+		return ErrTooSlow
 	}
 	return nil
 }

@@ -16,10 +16,11 @@ func (s *Store) makeRoom() {
 	}
 }
 
-// use notes that a file is asked for. Under s.mu.
-func (s *Store) use(e *entry) {
+// use notes that a file is asked for, and returns the time. Under s.mu.
+func (s *Store) use(e *entry) time.Time {
 	s.recent.MoveToFront(e.recent)
 	e.used = time.Now()
+	return e.used
 }
 
 // forget forgets a file that is not pending. Under s.mu.

@@ -56,7 +56,7 @@ func TestStoreMemory(t *testing.T) {
 	starts := all.golang.start[:len(all.golang.start)-1]
 	const files, steps = 2400, 6
 	var levels []int64
-	before := heap()
+	before, begin := heap(), time.Now()
 	for i := range files {
 		var symbols []testSymbol
 		for j := range i % 50 * 10 {
@@ -94,10 +94,10 @@ func TestStoreMemory(t *testing.T) {
 	for _, level := range levels {
 		require.InDelta(t, stats.Bytes, level, bound/2, "what is kept is what is counted")
 	}
-	s.forgetOld(time.Now().Add(defaultKeep - time.Second))
+	s.forgetOld(begin.Add(defaultKeep))
 	require.Equal(t, stats.Files, s.Stats().Files)
 	s.KeepFor(2 * defaultKeep)
-	s.forgetOld(time.Now().Add(defaultKeep))
+	s.forgetOld(begin.Add(2 * defaultKeep))
 	require.Equal(t, stats.Files, s.Stats().Files)
 	s.forgetOld(time.Now().Add(2 * defaultKeep))
 	require.Zero(t, s.Stats().Files)

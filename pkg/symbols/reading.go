@@ -126,8 +126,12 @@ func threadTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// retryFunctions is for how long no more functions are read from a file after a read of it has failed.
-const retryFunctions = 30 * time.Second
+// For how long a file is left alone after a read of it has failed, by which more functions may have been wanted only:
+// retryFirst at first, twice as long each time that fails too, retryMost at most.
+const (
+	retryFirst = 30 * time.Second
+	retryMost  = 8 * time.Minute
+)
 
 // finish stores the result of reading an entry's file, and wakes those that wait for it.
 func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
@@ -139,16 +143,14 @@ func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
 	path := e.request.Path
 	e.request, e.queued, e.read = Request{}, false, time.Now()
 	e.began = e.read.Add(-took)
-	if e.retry = (time.Time{}); err != nil {
-		e.retry, e.why = e.read.Add(retryFunctions), stateOf(err)
-		if e.why != NoSymbols {
-			s.stats.Last = fmt.Errorf("%q: %w", path, err)
-		}
-	}
 	s.stats.Read++
 	s.stats.Reading += took
 	if t = t.within(s.room()); t != nil && t.Bytes() > s.room() {
 		t, err = nil, fmt.Errorf("%w: a table of %d bytes", ErrTooLarge, t.Bytes())
+	}
+	e.failed(err)
+	if err != nil && e.why != NoSymbols {
+		s.stats.Last = fmt.Errorf("%q: %w", path, err)
 	}
 	size := int64(entryBytes)
 	switch {
@@ -177,6 +179,21 @@ func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
 	s.makeRoom()
 }
 
+// failed notes when a file may be read again after a read that has ended with err, which can be nil. Under Store.mu.
+func (e *entry) failed(err error) {
+	e.retry = time.Time{}
+	if err == nil {
+		e.wait = 0
+		return
+	}
+	e.why = stateOf(err)
+	if e.table == nil && e.id.Process == 0 && e.why != Gone && e.why != Unreadable {
+		return // reading the same bytes again gives the same
+	}
+	e.wait = min(max(2*e.wait, retryFirst), retryMost)
+	e.retry = e.read.Add(e.wait)
+}
+
 // stateOf says in one word why a file could not be read.
 func stateOf(err error) State {
 	switch {
@@ -184,6 +201,8 @@ func stateOf(err error) State {
 		return NotELF
 	case errors.Is(err, ErrNoSymbols):
 		return NoSymbols
+	case errors.Is(err, ErrTooSlow):
+		return Unreadable
 	case errors.Is(err, ErrTooLarge):
 		return TooLarge
 	case errors.Is(err, ErrMalformed):

@@ -96,8 +96,8 @@ type Store struct {
 // Stats are sums since the Store was made, and what it holds now.
 type Stats struct {
 	Files, Bytes    int64            // that are held
-	Read, Forgotten uint64           // files
-	Failed          [numStates]int64 // files that were read and have no table, by State
+	Read, Forgotten uint64           // files; one that is read again counts again
+	Failed          [numStates]int64 // reads of files that have no table, by State
 	Reading         time.Duration
 	Fetched         uint64 // debug files that Options.Fetch has found
 	NotFetched      uint64 // debug files that it has not found, or that were of no use
@@ -121,7 +121,8 @@ type entry struct {
 	queued  bool          // to be read, or to be read again
 	wanted  addresses     // addresses that were asked for and whose functions are not known
 	asked   int           // how often it was asked for since it was queued
-	retry   time.Time     // after a read that has failed: nothing more is read from the file before
+	retry   time.Time     // after a read that has failed: nothing more is read from the file before; zero: never, if there is no table
+	wait    time.Duration // how long before retry that read has ended
 	why     State         // why that read has failed
 	fetched bool          // its debug file is being fetched
 	read    time.Time     // when it was read the last time
@@ -255,9 +256,14 @@ func (s *Store) table(id FileID, addr uint64) (t *Table, state State, more bool)
 	if e == nil {
 		return nil, Unknown, false
 	}
-	s.use(e)
-	if e.table == nil && e.queued {
-		e.want(addr)
+	now := s.use(e)
+	if e.table == nil {
+		switch {
+		case e.queued:
+			e.want(addr)
+		case !e.retry.IsZero() && !now.Before(e.retry):
+			return nil, Unknown, false // so that whoever asks requests it again, from a process that has it now
+		}
 	}
 	return e.table, e.state, e.queued || e.fetched
 }
@@ -275,6 +281,9 @@ func (s *Store) Err(id FileID) error {
 // Request asks for a file to be read, unless that was done. It returns Named where there is a table, Pending where
 // the file is being read or waits for that, Busy where too many others wait, or why there is no table.
 //
+// A file that was gone, or could not be read, is read again with a Request that comes after a while: half a minute at
+// first, and longer each time. Lookup says Unknown then.
+//
 // For a perf map, which grows, a Request reads what was added, unless the last time was a moment ago.
 func (s *Store) Request(r Request) State {
 	state, taken := s.request(r)
@@ -287,6 +296,19 @@ func (s *Store) Request(r Request) State {
 // again is how long after a read a perf map is not read again.
 const again = time.Second
 
+// more tells whether a file that was read is to be read once more for those who ask. Under Store.mu.
+func (e *entry) more(now time.Time) bool {
+	switch {
+	case now.Before(e.retry):
+		return false
+	case e.table == nil:
+		return !e.retry.IsZero()
+	case e.id.Process != 0:
+		return now.Sub(e.read) >= again
+	}
+	return len(e.wanted) > 0
+}
+
 // request is Request without Release. taken says that the Store keeps r, and calls Release itself.
 func (s *Store) request(r Request) (state State, taken bool) {
 	if r.ID == VDSO {
@@ -297,15 +319,14 @@ func (s *Store) request(r Request) (state State, taken bool) {
 	defer s.mu.Unlock()
 	e := s.entries[r.ID]
 	if e != nil {
-		s.use(e)
+		now := s.use(e)
 		if e.queued {
 			if r.Address != 0 {
 				e.want(r.Address)
 			}
 			return Pending, false
 		}
-		more := r.ID.Process != 0 && time.Since(e.read) >= again || len(e.wanted) > 0
-		if !more {
+		if !e.more(now) {
 			return e.state, false
 		}
 	}
@@ -327,6 +348,9 @@ func (s *Store) request(r Request) (state State, taken bool) {
 		close(e.done)
 		e.request, e.queued = Request{}, false
 		return Busy, false
+	}
+	if e.table == nil {
+		e.state = Pending
 	}
 	if isNew {
 		e.recent, e.used = s.recent.PushFront(e), time.Now()

@@ -119,7 +119,7 @@ const (
 	Outside
 	// NoSymbols says that the file was read and has no symbols at all.
 	NoSymbols
-	// Unreadable says that the file could not be opened or read.
+	// Unreadable says that the file could not be opened or read, or not in time.
 	Unreadable
 	// Gone says that the file is not there any more, or is another one by now.
 	Gone
@@ -144,7 +144,8 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Final reports whether asking again gives the same answer for as long as the Store keeps the file.
+// Final reports whether asking again gives the same answer, for as long as the Store keeps the file or, where what made
+// reading fail can pass, for at least half a minute.
 func (s State) Final() bool { return s != Unknown && s != Pending && s != Busy }
 
 // Limits bound what is read of one file.

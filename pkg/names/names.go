@@ -8,6 +8,7 @@ package names
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -213,8 +214,9 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grow
 	var state symbols.State
 	f.Symbol, state = n.lookup(p.File, p.Address)
 	if caller && state == symbols.Outside {
-		// A signal handler returns to the first byte of a function that nothing has called.
-		if s, st := n.lookup(p.File, p.Address+1); st == symbols.Named {
+		// A signal handler returns to the first byte of a function that nothing has called. Any other that begins
+		// there only follows on a function without a name whose last instruction is a call.
+		if s, st := n.lookup(p.File, p.Address+1); st == symbols.Named && slices.Contains(restorers, s.Name) {
 			f.Symbol, state = s, st
 			f.Address++
 			f.Offset++
@@ -236,6 +238,9 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grow
 	}
 	return f, false
 }
+
+// restorers are the functions that signal handlers return to: glibc's and musl's, and the vdso's of arm64.
+var restorers = []string{"__restore_rt", "__restore", "__kernel_rt_sigreturn"}
 
 // lookup finds a function, and asks for the file if that was not done.
 func (n *Namer) lookup(file *procmap.File, addr uint64) (symbols.Symbol, symbols.State) {

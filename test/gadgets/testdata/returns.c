@@ -1,0 +1,73 @@
+/*
+ * Burns a CPU, until its standard input ends, in turn in a signal handler, which returns to a function that nothing has
+ * called, and in what a function without a symbol calls last, so that it would return to the function behind it.
+ */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+static jmp_buf again;
+
+__attribute__((noinline)) void spin(void)
+{
+	for (volatile int i = 0; i < 20000000; i++)
+		;
+}
+
+void handle(int signal)
+{
+	(void)signal;
+	spin();
+}
+
+__attribute__((noinline)) void leave(void)
+{
+	spin();
+	longjmp(again, 1);
+}
+
+void call_leave(void);
+void behind(void);
+
+__asm__(".text\n"
+	".globl before\n"
+	".type before, @function\n"
+	"before:\n"
+	"	ret\n"
+	".size before, . - before\n"
+	".Lunnamed:\n"
+	"	push %rbp\n"
+	"	mov %rsp, %rbp\n"
+	"	call leave\n"
+	".globl behind\n"
+	".type behind, @function\n"
+	"behind:\n"
+	"	ret\n"
+	".size behind, . - behind\n"
+	".globl call_leave\n"
+	".type call_leave, @function\n"
+	"call_leave:\n"
+	"	push %rbp\n"
+	"	mov %rsp, %rbp\n"
+	"	call .Lunnamed\n"
+	"	pop %rbp\n"
+	"	ret\n"
+	".size call_leave, . - call_leave\n");
+
+int main(void)
+{
+	char byte;
+
+	prctl(PR_SET_NAME, "returns");
+	fcntl(0, F_SETFL, O_NONBLOCK);
+	signal(SIGUSR1, handle);
+	while (read(0, &byte, 1) != 0) {
+		raise(SIGUSR1);
+		if (!setjmp(again))
+			call_leave();
+		behind();
+	}
+	return 0;
+}

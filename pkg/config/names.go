@@ -36,7 +36,7 @@ const NamesEnvPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_"
 var nameTable = []setting{
 	size("memory", "64MiB", "128MiB", "Bound of all tables of functions together. Those that were not used for the longest time go, and those that were not for ten minutes (or two intervals, if that is longer).", 1<<20, 1<<40,
 		func(n *Names) *int64 { return &n.Memory }).taking("a size of at least 1MiB, such as 64MiB"),
-	duration("wait", "20ms", "50ms", "How long the text of a stack that is printed waits, at most, for a file that is being read; all stacks of a second together wait five times that. What is exported never waits.", 0, time.Second,
+	duration("wait", "20ms", "50ms", "How long the text of a stack that is printed waits, at most, for a file that is being read; all stacks of a second together wait five times that. Rows that are exported never wait; a request does, for a quarter of the interval and 5 s at most.", 0, time.Second,
 		func(n *Names) *time.Duration { return &n.Wait }).taking("a duration of at most 1s, such as 20ms"),
 	boolean("source_lines", "false", "Source files, lines and inlined functions from `.debug_info`, where programs have that. It takes much time and memory. Lines of Go programs are there without it.",
 		func(n *Names) *bool { return &n.Lines }),

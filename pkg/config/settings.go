@@ -198,7 +198,7 @@ var table = []setting{
 		func(e *Exporter) *string { return &e.ServiceName }),
 	text("host_service_name", "host", "node", "The `service.name` of what runs in no container.",
 		func(e *Exporter) *string { return &e.HostServiceName }),
-	integer("host_services", "50", "0", "How many services to tell apart outside containers: the systemd unit, or else the executable. The largest of an interval keep their names, and what was seen in the last hour; the rest is `host_service_name`. 0, or a `host_service_name`, makes one service of all.", 0, 100_000,
+	integer("host_services", "50", "0", "How many services to tell apart outside containers: the systemd unit, or else the executable. What had a name in the last hour keeps it; where those are fewer in an interval, its largest others get theirs, up to four times that many within the hour; the rest is `host_service_name`. 0, or a `host_service_name`, makes one service of all.", 0, 100_000,
 		func(e *Exporter) *int { return &e.HostServices }),
 	boolean("service_from_labels", "true", "Take `service.name` and `service.version` from the `app.kubernetes.io` labels. Whoever may label a pod can name itself then.",
 		func(e *Exporter) *bool { return &e.ServiceFromLabels }),

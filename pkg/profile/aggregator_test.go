@@ -632,13 +632,35 @@ func TestHostServices(t *testing.T) {
 		require.Equal(t, map[string]int64{"db": 1, "cc1": 30, "host": 90}, services)
 		require.Equal(t, map[string]bool{"true": true}, owners, "one owner")
 
-		// Nobody has seen the compiler for an hour.
+		// The build is over, so that there is room for a newcomer; when it is back, all three keep their names.
+		add("db", 10, 1)
+		add("web", 15, 9)
+		add("sed", 11, 2)
+		services, _ = window(2)
+		require.Equal(t, map[string]int64{"db": 1, "web": 9, "host": 2}, services)
+		add("db", 10, 1)
+		add("web", 15, 1)
+		add("cc1", 12, 40)
+		add("sed", 11, 50)
+		services, _ = window(3)
+		require.Equal(t, map[string]int64{"db": 1, "web": 1, "cc1": 40, "host": 50}, services)
+
+		// However they come and go, no more than that have names within an hour: eight here.
+		for i := range uint64(10) {
+			add(fmt.Sprint("new-", i), 20+i, 5)
+			services, _ = window(4 + i)
+			require.Len(t, services, 1)
+			require.Equal(t, i >= 5, services["host"] == 5, "%d: %v", i, services)
+		}
+
+		// Nobody has seen the compiler and others for an hour.
 		add("db", 10, 1)
 		window(359)
 		add("db", 10, 1)
 		add("ld", 14, 90)
-		services, _ = window(365)
-		require.Equal(t, map[string]int64{"db": 1, "ld": 90}, services)
+		add("cc1", 12, 40)
+		services, _ = window(374)
+		require.Equal(t, map[string]int64{"db": 1, "ld": 90, "host": 40}, services)
 	}
 }
 

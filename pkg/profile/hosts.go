@@ -16,9 +16,13 @@ type hostServices struct {
 	seen map[uint64]uint64 // by group: the end of the last window that it was in, in nanoseconds
 }
 
-// fold keeps up to most services outside containers as they are, and makes one resource of all others. Services that
-// were seen within keepService keep their name, so that a build's hundred programs do not push out a database; of new
-// ones the largest take the room that is left. Samples that then differ in nothing any more are added up.
+// hourly is how many times the services of one window may have names within keepService.
+const hourly = 4
+
+// fold keeps services outside containers as they are, and makes one resource of all others. Services that were seen
+// within keepService keep their name, so that a build's hundred programs do not push out a database. Where fewer than
+// most of a window have one, its largest new ones get theirs, so that neither does a build that is over keep a database
+// out. hourly bounds all of them. Samples that then differ in nothing any more are added up.
 func (h *hostServices) fold(v *view, w *window, stride, most int, end uint64) {
 	values := map[uint64]float64{}
 	rest := int32(-1) // the resource of what belongs to no service
@@ -56,7 +60,8 @@ func (h *hostServices) fold(v *view, w *window, stride, most int, end uint64) {
 	slices.SortFunc(fresh, func(a, b uint64) int {
 		return cmp.Or(cmp.Compare(values[b], values[a]), cmp.Compare(a, b))
 	})
-	room := min(max(most-len(h.seen), 0), len(fresh))
+	named := len(values) - len(fresh)
+	room := min(max(min(most-named, hourly*most-len(h.seen)), 0), len(fresh))
 	for _, group := range fresh[:room] {
 		h.seen[group] = end
 	}

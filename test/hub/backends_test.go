@@ -76,8 +76,8 @@ func shown(t *testing.T, backend string, requests []*collectorpb.ExportProfilesS
 	}
 }
 
-// TestBackendsBehindCollector does the same through a Collector. Parca is not among them: it reads
-// another layout than a Collector writes.
+// TestBackendsBehindCollector does the same through a Collector. Parca is not among them: what a Collector makes of its
+// preset is in TestDoubledFunctions, and the real one is behind a Collector in test/backends.
 func TestBackendsBehindCollector(t *testing.T) {
 	for _, backend := range []string{backends.Pyroscope, backends.Devfiler, backends.Elastic} {
 		t.Run(backend, func(t *testing.T) {

@@ -52,6 +52,7 @@ func (v *verdict) require(t *testing.T) {
 	t.Helper()
 	require.GreaterOrEqual(t, v.samples, int64(minSamples), v.what)
 	require.Empty(t, v.wrongs, v.what)
+	require.Zero(t, v.places.more, "%s: addresses that only this project has a name for", v.what)
 	require.GreaterOrEqual(t, v.percent(v.named+v.file), v.bars.file, "%s: name or file", v.what)
 	if v.names {
 		require.GreaterOrEqual(t, v.percent(v.named), barNames, "%s: names", v.what)

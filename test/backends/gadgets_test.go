@@ -56,9 +56,10 @@ func TestGadgets(t *testing.T) {
 	}
 }
 
-// everything runs a gadget on the whole machine and compares what a server has with what was sent.
-func everything(t *testing.T, s server, gadget string, flags []string) {
-	conn, err := grpc.NewClient(s.addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+// passOn returns a receiver that passes all requests on to a server, and keeps them.
+func passOn(t *testing.T, addr string) *receiver.Receiver {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	next := collectorpb.NewProfilesServiceClient(conn)
@@ -70,6 +71,12 @@ func everything(t *testing.T, s server, gadget string, flags []string) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, between.Close()) })
+	return between
+}
+
+// everything runs a gadget on the whole machine and compares what a server has with what was sent.
+func everything(t *testing.T, s server, gadget string, flags []string) {
+	between := passOn(t, s.addr())
 	config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, s.name(), s.name(), "server", between.Addr())
 	ig := igtest.Built(t, igtest.Bin, "ig")
 	igtest.Output(t, ig, "image", "import", igtest.Built(t, igtest.Gadgets, gadget+".tar"))

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/resources"
 	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
 	"gopkg.in/yaml.v3"
@@ -113,4 +116,47 @@ func readGuide(t *testing.T) string {
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	return string(text)
+}
+
+// TestTrustListsCapabilities holds the page's table against what Inspektor Gadget's manifest adds.
+func TestTrustListsCapabilities(t *testing.T) {
+	var added []string
+	decoder := yaml.NewDecoder(strings.NewReader(resources.GadgetDeployment))
+	for {
+		var object struct {
+			Kind string
+			Spec struct {
+				Template struct {
+					Spec struct {
+						Containers []struct {
+							SecurityContext struct {
+								Capabilities struct{ Drop, Add []string }
+							} `yaml:"securityContext"`
+						}
+					}
+				}
+			}
+		}
+		if err := decoder.Decode(&object); errors.Is(err, io.EOF) {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+		if object.Kind == "DaemonSet" {
+			capabilities := object.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities
+			require.Equal(t, []string{"ALL"}, capabilities.Drop)
+			added = capabilities.Add
+		}
+	}
+	require.NotEmpty(t, added)
+	page, err := os.ReadFile("TRUST.md")
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(page), "\n## What the daemon may do\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	var listed []string
+	for _, row := range regexp.MustCompile(`(?m)^\| ([A-Z_, ]+) \|`).FindAllStringSubmatch(section, -1) {
+		listed = append(listed, strings.Split(row[1], ", ")...)
+	}
+	require.ElementsMatch(t, added, listed)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -30,25 +31,7 @@ func missing(c config) string {
 		lacks = append(lacks, "the host's PID namespace, because it reads the memory of processes by their PIDs (Kubernetes: hostPID: true in the daemon's pod, hostPID=true for Inspektor Gadget's chart; docker: --pid=host)")
 	}
 	if caps, err := effective(); err == nil {
-		has := func(bit uint) bool { return caps&(1<<bit) != 0 }
-		admin := has(unix.CAP_SYS_ADMIN)
-		var need []string
-		for _, cap := range []struct {
-			name string
-			ok   bool
-		}{
-			{"CAP_BPF", admin || has(unix.CAP_BPF)},
-			{"CAP_PERFMON", admin || has(unix.CAP_PERFMON)},
-			{"CAP_SYS_PTRACE", has(unix.CAP_SYS_PTRACE)},
-			{"CAP_SYSLOG", admin || has(unix.CAP_SYSLOG)},
-		} {
-			if !cap.ok {
-				need = append(need, cap.name)
-			}
-		}
-		if err := raiseMemlock(); err != nil && !has(unix.CAP_SYS_RESOURCE) {
-			need = append(need, "CAP_SYS_RESOURCE (to lift the limit of locked memory: "+err.Error()+")")
-		}
+		need := needs(caps, raiseMemlock(), kernelAddresses("/proc/kallsyms"))
 		if len(need) > 0 {
 			lacks = append(lacks, "the capabilities "+strings.Join(need, ", ")+" (run it as root; in a container, privileged or with these in securityContext.capabilities.add)")
 		}
@@ -63,6 +46,56 @@ func missing(c config) string {
 		return ""
 	}
 	return "it lacks " + strings.Join(lacks, "; ") + ". profile_cpu works without"
+}
+
+// needs returns the capabilities that are wanting, given those that there are, the error of raising the limit of locked memory,
+// and why the kernel's symbols have no addresses.
+func needs(caps uint64, memlock, addresses error) []string {
+	has := func(bit uint) bool { return caps&(1<<bit) != 0 }
+	admin := has(unix.CAP_SYS_ADMIN)
+	var need []string
+	for _, cap := range []struct {
+		name string
+		ok   bool
+	}{
+		{"CAP_BPF", admin || has(unix.CAP_BPF)},
+		{"CAP_PERFMON", admin || has(unix.CAP_PERFMON)},
+		{"CAP_SYS_PTRACE", has(unix.CAP_SYS_PTRACE)},
+		// For /proc/PID/map_files: without it no process becomes known.
+		{"CAP_CHECKPOINT_RESTORE", admin || has(unix.CAP_CHECKPOINT_RESTORE)},
+	} {
+		if !cap.ok {
+			need = append(need, cap.name)
+		}
+	}
+	// CAP_SYS_ADMIN does not stand in for it; a sysctl does.
+	if addresses != nil {
+		need = append(need, "CAP_SYSLOG (for the kernel's symbols: "+addresses.Error()+")")
+	}
+	if memlock != nil && !has(unix.CAP_SYS_RESOURCE) {
+		need = append(need, "CAP_SYS_RESOURCE (to lift the limit of locked memory: "+memlock.Error()+")")
+	}
+	return need
+}
+
+// kernelAddresses returns an error where all of the kernel's symbols are at address 0: they are hidden.
+func kernelAddresses(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("reading the kernel's symbols: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it is only read
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		address, _, _ := strings.Cut(lines.Text(), " ")
+		if strings.Trim(address, "0") != "" {
+			return nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("reading the kernel's symbols: %w", err)
+	}
+	return fmt.Errorf("%s hides their addresses, see the sysctl kernel.kptr_restrict", path)
 }
 
 // effective returns the capabilities that this process has.

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestNeeds(t *testing.T) {
+	set := func(bits ...uint) (caps uint64) {
+		for _, b := range bits {
+			caps |= 1 << b
+		}
+		return caps
+	}
+	hidden, refused := errors.New("hidden"), errors.New("refused")
+	for _, tt := range []struct {
+		name               string
+		caps               uint64
+		memlock, addresses error
+		want               string
+	}{
+		{"the daemon's", set(unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_SYSLOG), nil, nil, ""},
+		{"without CAP_SYS_ADMIN", set(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE), nil, nil, ""},
+		{"none", 0, refused, hidden, "CAP_BPF CAP_PERFMON CAP_SYS_PTRACE CAP_CHECKPOINT_RESTORE CAP_SYSLOG CAP_SYS_RESOURCE"},
+		// Such a profiler knows no process.
+		{"map_files", set(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE), nil, nil, "CAP_CHECKPOINT_RESTORE"},
+		// Such a profiler ends at once, and again and again.
+		{"kernel symbols", set(unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE), nil, hidden, "CAP_SYSLOG"},
+		{"limits", set(unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE), refused, nil, "CAP_SYS_RESOURCE"},
+		{"limits of its own", set(unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_SYS_RESOURCE), refused, nil, ""},
+	} {
+		var names []string
+		for _, need := range needs(tt.caps, tt.memlock, tt.addresses) {
+			name, _, _ := strings.Cut(need, " ")
+			names = append(names, name)
+		}
+		if got := strings.Join(names, " "); got != tt.want {
+			t.Errorf("%s: %q, not %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestKernelAddresses(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"0000000000000000 A fixed_percpu_data\nffffffff81000000 T _stext\n": true,
+		"0000000000000000 A fixed_percpu_data\n0000000000000000 T _stext\n": false,
+		"": false,
+	} {
+		path := filepath.Join(t.TempDir(), "kallsyms")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := kernelAddresses(path); (err == nil) != ok {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if err := kernelAddresses(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+}

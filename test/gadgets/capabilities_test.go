@@ -1,0 +1,95 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/sandbox"
+)
+
+// needed are those capabilities of the daemon that something of this project needs on this kernel. A machine that lacks
+// CAP_SYS_RESOURCE cannot try it.
+var needed = []string{"sys_admin", "sys_ptrace", "dac_read_search", "syslog"}
+
+// TestCapabilities runs ig with the capabilities of the daemon that are needed, and without each: what TRUST.md says of them.
+// The program that is looked at belongs to another user, whose files nobody else may read.
+func TestCapabilities(t *testing.T) {
+	igtest.NeedRoot(t)
+	private := filepath.Join(t.TempDir(), "private")
+	require.NoError(t, os.Mkdir(private, 0o755))
+	program := compileInto(t, private, "both")
+	for dir := filepath.Dir(private); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		require.NoError(t, os.Chmod(dir, 0o755))
+	}
+	const nobody = 65534
+	for _, path := range []string{program, private} {
+		require.NoError(t, os.Chown(path, nobody, nobody))
+		require.NoError(t, os.Chmod(path, 0o700))
+	}
+	launch(t, &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}, program)
+	prefix, err := sandbox.Prefix(t.Context(), t.TempDir())
+	require.NoError(t, err)
+	// A host has these mounted; mounting takes CAP_SYS_ADMIN.
+	prefix = append(prefix, "unshare", "--mount", "sh", "-c", `for fs in bpf:/sys/fs/bpf debugfs:/sys/kernel/debug tracefs:/sys/kernel/tracing
+		do mount -t ${fs%:*} ${fs%:*} ${fs#*:}; done; exec "$@"`, "sh", "setpriv")
+	cpu, polyglot := igtest.Import(t, "profile_cpu"), igtest.Import(t, "profile_polyglot")
+
+	here := func(s receiver.Sample) bool { return in(s, "work_here") }
+	kernel := func(s receiver.Sample) bool { return in(s, "vfs_read") }
+	service := func(s receiver.Sample) bool { return s.Service == "both" }
+	for _, tt := range []struct {
+		name, image, without string
+		has, lacks           []func(receiver.Sample) bool
+		refused              string
+	}{
+		{"cpu with all", cpu, "", []func(receiver.Sample) bool{here, kernel, service}, nil, ""},
+		{"cpu without sys_admin", cpu, "sys_admin", nil, nil, "operation not permitted"},
+		{"cpu without sys_ptrace", cpu, "sys_ptrace", []func(receiver.Sample) bool{kernel}, []func(receiver.Sample) bool{here, service}, ""},
+		{"cpu without dac_read_search", cpu, "dac_read_search", []func(receiver.Sample) bool{kernel, service}, []func(receiver.Sample) bool{here}, ""},
+		{"cpu without syslog", cpu, "syslog", []func(receiver.Sample) bool{here, service}, []func(receiver.Sample) bool{kernel}, ""},
+		{"polyglot without sys_admin", polyglot, "sys_admin", nil, nil, "it lacks the capabilities CAP_BPF, CAP_PERFMON, CAP_CHECKPOINT_RESTORE ("},
+		{"polyglot without sys_ptrace", polyglot, "sys_ptrace", nil, nil, "it lacks the capabilities CAP_SYS_PTRACE ("},
+		{"polyglot without syslog", polyglot, "syslog", nil, nil, "it lacks the capabilities CAP_SYSLOG (for the kernel's symbols: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			bounds := "-all"
+			for _, c := range needed {
+				if c != tt.without {
+					bounds += ",+" + c
+				}
+			}
+			r, err := export(t, options{
+				name: strings.ReplaceAll(tt.name, " ", "-"), image: tt.image, seconds: 2, quiet: true,
+				prefix: slices.Concat(prefix, []string{"--bounding-set=" + bounds}),
+				until: func(samples []receiver.Sample) bool {
+					ours := of(samples, "both")
+					return len(ours) > 10 && !slices.ContainsFunc(tt.has, func(f func(receiver.Sample) bool) bool { return !slices.ContainsFunc(ours, f) })
+				},
+			})
+			if tt.refused != "" {
+				require.ErrorContains(t, err, tt.refused)
+				return
+			}
+			require.NoError(t, err)
+			ours := r.of("both")
+			require.NotEmpty(t, ours)
+			for i, f := range tt.has {
+				require.True(t, slices.ContainsFunc(ours, f), "no sample as wanted, number %d of those", i)
+			}
+			for i, f := range tt.lacks {
+				require.False(t, slices.ContainsFunc(ours, f), "a sample that should need %s, number %d of those", tt.without, i)
+			}
+		})
+	}
+}

@@ -255,7 +255,9 @@ func (n *Namer) lookup(file *procmap.File, addr uint64) (symbols.Symbol, symbols
 }
 
 func (n *Namer) request(file *procmap.File, addr uint64) symbols.State {
-	return n.store.Request(symbols.Request{ID: file.ID, Path: file.Path, Address: addr, Open: file.Open, Root: file.Root})
+	return n.store.Request(symbols.Request{
+		ID: file.ID, Info: file.Info, Path: file.Path, Address: addr, Open: file.Open, Root: file.Root,
+	})
 }
 
 // ResolveWithin is Resolve for callers that can wait: it waits for what is being read, up to that time, but not for a

@@ -1,13 +1,18 @@
 package symbols
 
 import (
+	"bytes"
 	"context"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 )
 
 // pass lets so much time pass for a file whose read has failed.
@@ -92,4 +97,81 @@ func TestStoreTooSlow(t *testing.T) {
 	require.Equal(t, Pending, s.Request(r))
 	require.True(t, s.Wait(t.Context(), r.ID))
 	require.Equal(t, Unreadable, stateOf(context.DeadlineExceeded))
+}
+
+// Who renames a running file, links it, or sets its mode changes its ctime only: it is still the file that was mapped.
+// One whose content has changed is not, even if it is as large as before and has the old time.
+func TestStoreChangedTimeOnly(t *testing.T) {
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	content, err := os.ReadFile(exe)
+	require.NoError(t, err)
+	all := tableOf(t, exe, false)
+	addr := func(i int) uint64 { return all.golang.text + uint64(all.golang.start[i]) }
+	for name, c := range map[string]struct {
+		change func(t *testing.T, path string)
+		want   State
+	}{
+		"renamed": {func(t *testing.T, path string) {
+			require.NoError(t, os.Rename(path, path+".old"))
+			require.NoError(t, os.Symlink(path+".old", path)) // so that the test's Open finds the same file, as a mapping does
+		}, Named},
+		"mode":   {func(t *testing.T, path string) { require.NoError(t, os.Chmod(path, 0o755)) }, Named},
+		"linked": {func(t *testing.T, path string) { require.NoError(t, os.Link(path, path+".link")) }, Named},
+		"written to": {func(t *testing.T, path string) {
+			st, err := os.Stat(path)
+			require.NoError(t, err)
+			require.NoError(t, os.Chtimes(path, time.Time{}, st.ModTime().Add(time.Second)))
+		}, Gone},
+		"its build ID changed, and its time set back": {func(t *testing.T, path string) {
+			st, err := os.Stat(path)
+			require.NoError(t, err)
+			other := slices.Clone(content)
+			info, err := buildid.Read(bytes.NewReader(content), int64(len(content)))
+			require.NoError(t, err)
+			other[bytes.Index(other, []byte(info.Go))]++
+			require.NoError(t, os.WriteFile(path, other, 0o600))
+			require.NoError(t, os.Chtimes(path, st.ModTime(), st.ModTime()))
+		}, Gone},
+		"its end changed, and its time set back": {func(t *testing.T, path string) {
+			st, err := os.Stat(path)
+			require.NoError(t, err)
+			other := slices.Clone(content)
+			other[len(other)-1]++
+			require.NoError(t, os.WriteFile(path, other, 0o600))
+			require.NoError(t, os.Chtimes(path, st.ModTime(), st.ModTime()))
+		}, Gone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := onDisk(t, content)
+			info, err := buildid.Read(bytes.NewReader(content), int64(len(content)))
+			require.NoError(t, err)
+			r.Info, r.Address = info, addr(100)
+			s := newStore(t, Options{})
+			s.Request(r)
+			require.True(t, s.Wait(t.Context(), r.ID))
+			_, state := s.Lookup(r.ID, addr(100))
+			require.Equal(t, Named, state)
+			c.change(t, r.Path)
+			for changed := r.ID; changed.CtimeNS == r.ID.CtimeNS; { // the clock of file systems is coarse
+				require.NoError(t, os.Chmod(r.Path, 0o755))
+				var st unix.Stat_t
+				require.NoError(t, unix.Stat(r.Path, &st))
+				changed = IdentifyStat(&st)
+			}
+			look := func(s *Store, r Request) State {
+				s.Request(r)
+				require.True(t, s.Wait(t.Context(), r.ID))
+				_, state := s.Lookup(r.ID, r.Address)
+				return state
+			}
+			_, state = s.Lookup(r.ID, addr(200))
+			require.Equal(t, Unknown, state, "that function was not read yet")
+			r.Address = addr(200)
+			require.Equal(t, c.want, look(s, r), "a function more")
+			require.Equal(t, c.want, look(newStore(t, Options{}), r), "all of it")
+			r.Info = buildid.Info{}
+			require.Equal(t, Gone, look(newStore(t, Options{}), r), "nobody knows what was in it")
+		})
+	}
 }

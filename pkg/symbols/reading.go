@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"runtime"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 )
 
 // run is the goroutine that reads the requested files, within the bound of burst and slowdown, until ctx ends.
@@ -244,7 +247,7 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 	if r.ID.Process != 0 {
 		id = FileID{Dev: id.Dev, Inode: id.Inode, Process: r.ID.Process}
 	}
-	if id != r.ID {
+	if id != r.ID && !r.changedTimeOnly(f, id) {
 		return nil, errChanged
 	}
 	if r.ID.Process != 0 {
@@ -266,6 +269,17 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 		maps.Copy(wanted, late)
 	}
 	return t.with(ctx, f, id.Size, s.reading(), slices.Collect(maps.Keys(wanted)))
+}
+
+// changedTimeOnly tells whether a file, which has another ID than was asked for, differs in its ctime only, and what
+// identifies its content is the same.
+func (r *Request) changedTimeOnly(f *os.File, id FileID) bool {
+	id.CtimeNS = r.ID.CtimeNS
+	if id != r.ID || r.Info.HTLHash == "" {
+		return false
+	}
+	info, err := buildid.Read(f, id.Size)
+	return err == nil && info.HTLHash == r.Info.HTLHash && info.GNU == r.Info.GNU && info.Go == r.Info.Go
 }
 
 func (s *Store) reading() Reading {

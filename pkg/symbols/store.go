@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 )
 
 // Options are the settings of a Store. The zero value is what it does by default.
@@ -35,6 +37,9 @@ type Options struct {
 type Request struct {
 	// ID is that of the file that Open opens. It is checked.
 	ID FileID
+	// Info is what identifies that file's content. With it the file may have another CtimeNS by now: who renames a file,
+	// links it or sets its mode does not change what is in it. The zero value is fine.
+	Info buildid.Info
 	// Path is where the file is in Root, for messages and for the folder of its debug link. "" is fine.
 	Path string
 	// Open opens the file. The Store closes it.

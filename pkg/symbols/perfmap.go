@@ -24,23 +24,29 @@ const (
 // "START SIZE name" for each piece of code, in hexadecimal, with the addresses of the process. Of pieces
 // that overlap, the last one counts: the others are gone.
 //
-// old is nil, or the Table of an earlier call: then only what was added since is read. The file's last line may not
-// be complete yet: it is left to the next call.
+// old is nil, or the Table of an earlier call: then only what was added since is read, unless the file was written
+// anew. The file's last line may not be complete yet: it is left to the next call.
 func ReadPerfMap(ctx context.Context, r io.ReaderAt, size int64, old *Table, limits Limits) (*Table, error) {
 	m := perfMap{limits: limits}
 	from := int64(0)
-	if old != nil && old.read <= size {
-		from = old.read
-		m.take(old)
+	if old != nil {
+		same, err := m.edges.read(ctx, r, size, old)
+		if err != nil {
+			return nil, err
+		}
+		if same {
+			from = old.read
+			m.take(old)
+		}
 	}
 	read, err := m.read(ctx, r, from, size)
 	if err != nil {
 		return nil, err
 	}
-	if old != nil && read == old.read {
+	if old != nil && from == old.read && read == from {
 		return old, nil
 	}
-	t := &Table{read: read}
+	t := &Table{read: read, edges: m.edges.sum()}
 	spans, names := m.flatten()
 	// A name may serve several spans and is then written several times; there are few of these.
 	if err := t.addSpans(spans, SourcePerfMap, func(i int) []byte { return names(spans[i].symbol) }); err != nil && !errors.Is(err, ErrTooLarge) {
@@ -54,6 +60,7 @@ type perfMap struct {
 	limits  Limits
 	entries []perfEntry
 	text    []byte
+	edges   edges
 }
 
 type perfEntry struct {
@@ -135,6 +142,7 @@ func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (in
 			}
 			end = len(b) // nonsense
 		}
+		m.edges.add(b[:end])
 		for line := range bytes.Lines(b[:end]) {
 			m.line(bytes.TrimRight(line, "\r\n"))
 		}

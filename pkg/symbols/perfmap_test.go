@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -204,4 +205,75 @@ func TestPerfMapReplaced(t *testing.T) {
 		got, _ := table.Lookup(addr)
 		require.Equal(t, want, got.Name)
 	}
+}
+
+// A perf map that is written anew, as a JVM does when it is asked for one, is read anew, however large it is.
+func TestPerfMapRewritten(t *testing.T) {
+	piece := func(from, to int, name string) string {
+		var text strings.Builder
+		for i := from; i < to; i++ {
+			fmt.Fprintf(&text, "%x 10 %s%04d\n", 0x10000+0x10*i, name, i)
+		}
+		return text.String()
+	}
+	first := piece(0, 1000, "first")
+	for name, second := range map[string]string{
+		"other from the start on":       piece(0, 2000, "other"),
+		"other from the start, as long": piece(0, 1000, "other"),
+		"the same head":                 piece(0, 500, "first") + piece(1500, 3000, "other"),
+		"the same head, as long":        piece(0, 500, "first") + piece(1500, 2000, "other"),
+		"the same end":                  piece(500, 1000, "other") + piece(500, 1000, "first") + piece(2000, 2100, "added"),
+		"shorter":                       piece(300, 700, "other"),
+		"empty":                         "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, parts := range [][]string{{first}, {first[:100], first}, {first[:5000], first}} {
+				var table *Table
+				for _, part := range parts {
+					table = perfMapOf(t, part, table)
+				}
+				table = perfMapOf(t, second, table)
+				want := perfMapOf(t, second, nil)
+				for i := range 3000 {
+					addr := uint64(0x10000 + 0x10*i)
+					expected, _ := want.Lookup(addr)
+					got, _ := table.Lookup(addr)
+					require.Equal(t, expected.Name, got.Name, "%#x", addr)
+				}
+			}
+		})
+	}
+}
+
+// What is read of a perf map that has only grown is what was added, and a little to tell that.
+func TestPerfMapGrown(t *testing.T) {
+	var text bytes.Buffer
+	write := func(n int) {
+		for range n {
+			fmt.Fprintf(&text, "%x 10 function%d\n", 0x10000+text.Len(), text.Len())
+		}
+	}
+	write(100_000)
+	read := func(old *Table) (*Table, int64) {
+		r := &counted{ReaderAt: bytes.NewReader(text.Bytes())}
+		table, err := ReadPerfMap(t.Context(), r, int64(text.Len()), old, DefaultLimits())
+		require.NoError(t, err)
+		return table, r.bytes
+	}
+	table, _ := read(nil)
+	before := text.Len()
+	write(10)
+	_, more := read(table)
+	require.LessOrEqual(t, more, int64(text.Len()-before+2*perfEdge))
+}
+
+// counted counts the bytes that are read.
+type counted struct {
+	io.ReaderAt
+	bytes int64
+}
+
+func (c *counted) ReadAt(b []byte, off int64) (int, error) {
+	c.bytes += int64(len(b))
+	return c.ReaderAt.ReadAt(b, off)
 }

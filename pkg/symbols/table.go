@@ -22,8 +22,9 @@ type Table struct {
 	inlined bool       // Symbol.Callers are wanted
 	// wanted is the file's build ID if its debug file was not found and may be fetched, else "".
 	wanted string
-	// read is up to which offset a perf map was read into the table.
-	read int64
+	// read is up to which offset a perf map was read into the table, and edges the sum of the edges of that.
+	read  int64
+	edges uint64
 }
 
 // load is a part of the file that is mapped.

@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"slices"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // Bounds of a perf map. Past them the oldest pieces of code are dropped: dropped code may lose its name, but no
@@ -17,6 +20,7 @@ const (
 	maxPerfNames   = 32 << 20
 	maxPerfLine    = 8 << 10
 	maxPerfSize    = 64 << 20 // of one piece of code
+	maxPerfRead    = 64 << 20 // bytes at a time; the next read goes on from there
 )
 
 // ReadPerfMap reads what a JIT compiler has written to a perf map
@@ -25,7 +29,8 @@ const (
 // that overlap, the last one counts: the others are gone.
 //
 // old is nil, or the Table of an earlier call: then only what was added since is read, unless the file was written
-// anew. The file's last line may not be complete yet: it is left to the next call.
+// anew. The file's last line may not be complete yet: it is left to the next call, and so is what is more than
+// maxPerfRead.
 func ReadPerfMap(ctx context.Context, r io.ReaderAt, size int64, old *Table, limits Limits) (*Table, error) {
 	m := perfMap{limits: limits}
 	from := int64(0)
@@ -43,10 +48,10 @@ func ReadPerfMap(ctx context.Context, r io.ReaderAt, size int64, old *Table, lim
 	if err != nil {
 		return nil, err
 	}
-	if old != nil && from == old.read && read == from {
+	if old != nil && from == old.read && read == from && m.cut == old.cut {
 		return old, nil
 	}
-	t := &Table{read: read, edges: m.edges.sum()}
+	t := &Table{read: read, edges: m.edges.sum(), cut: m.cut}
 	spans, names := m.flatten()
 	// A name may serve several spans and is then written several times; there are few of these.
 	if err := t.addSpans(spans, SourcePerfMap, func(i int) []byte { return names(spans[i].symbol) }); err != nil && !errors.Is(err, ErrTooLarge) {
@@ -61,6 +66,7 @@ type perfMap struct {
 	entries []perfEntry
 	text    []byte
 	edges   edges
+	cut     bool // not all was read
 }
 
 type perfEntry struct {
@@ -122,33 +128,59 @@ func (m *perfMap) makeRoom(entries, text int) {
 	m.entries, m.text = kept, names
 }
 
-// read takes the lines from the offset from on, and returns the offset of the first line that is not complete.
+// read takes the lines from the offset from on, and returns the offset of the first line that is not complete, or was
+// not read.
 func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (int64, error) {
-	left := m.limits.Read
+	left := min(m.limits.Read, maxPerfRead)
 	in := &reader{ctx: ctx, r: r, size: size, left: &left}
 	buf := make([]byte, chunk)
 	for from < size {
-		b := buf[:min(chunk, size-from)]
-		if err := in.at(b, uint64(from)); err != nil {
-			if errors.Is(err, ErrTooLarge) {
-				break
-			}
+		b := buf[:min(chunk, size-from, left)]
+		err := in.at(b, uint64(from))
+		switch {
+		case len(b) == 0, errors.Is(err, ErrTooSlow), errors.Is(err, io.EOF): // io.EOF: it was truncated a moment ago
+			m.cut = true
+			return from, nil
+		case err != nil:
 			return 0, err
 		}
 		end := bytes.LastIndexByte(b, '\n') + 1
 		if end == 0 {
 			if len(b) < maxPerfLine {
+				m.cut = left == 0
 				break
 			}
 			end = len(b) // nonsense
 		}
 		m.edges.add(b[:end])
 		for line := range bytes.Lines(b[:end]) {
-			m.line(bytes.TrimRight(line, "\r\n"))
+			m.line(bytes.TrimLeft(bytes.TrimRight(line, "\r\n"), "\x00")) // zeros: the end of a hole
 		}
 		from += int64(end)
+		if b[end-1] == 0 {
+			hole := holeAt(r, from, size)
+			m.edges.add(make([]byte, min(hole, perfEdge)))
+			from += hole
+		}
 	}
 	return from, nil
+}
+
+// holeAt is how many bytes the hole has that a file has at an offset: it was made larger, or its writer went on where it
+// was before somebody has truncated it. To read a hole takes as long as to read data.
+func holeAt(r io.ReaderAt, from, size int64) int64 {
+	f, ok := r.(*os.File)
+	if !ok || from >= size {
+		return 0
+	}
+	next, err := unix.Seek(int(f.Fd()), from, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO): // there is none
+		next = size
+	case err != nil: // the file system does not tell
+		return 0
+	}
+	return max(0, min(next, size)-from)
 }
 
 // line reads "7f2a1c000000 1a0 LazyCompile:~work /app/main.js:12". Some compilers write 0x in front of the numbers.

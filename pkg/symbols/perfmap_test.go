@@ -277,3 +277,137 @@ func (c *counted) ReadAt(b []byte, off int64) (int, error) {
 	c.bytes += int64(len(b))
 	return c.ReaderAt.ReadAt(b, off)
 }
+
+// lines is a file of one line, over and over.
+type lines string
+
+func (l lines) ReadAt(b []byte, off int64) (int, error) {
+	for n := 0; n < len(b); {
+		n += copy(b[n:], l[(off+int64(n))%int64(len(l)):])
+	}
+	return len(b), nil
+}
+
+// A perf map without end is read in parts, and the time of the next one depends on what the last one took.
+func TestPerfMapEndless(t *testing.T) {
+	const size = 1 << 40
+	for name, text := range map[string]lines{"lines": lines("1000 10 " + strings.Repeat("x", 1000) + "\n"), "zeros": lines(make([]byte, 1000))} {
+		t.Run(name, func(t *testing.T) {
+			var table *Table
+			for i := range int64(2) {
+				r := &counted{ReaderAt: text}
+				var err error
+				table, err = ReadPerfMap(t.Context(), r, size, table, DefaultLimits())
+				require.NoError(t, err)
+				require.LessOrEqual(t, r.bytes, int64(maxPerfRead+2*perfEdge))
+				require.True(t, table.cut, "there is more")
+				require.InDelta(t, (i+1)*maxPerfRead, table.read, 2*chunk)
+			}
+		})
+	}
+}
+
+// What lies behind a hole is found without reading the hole.
+func TestPerfMapHole(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "perf-1.map"))
+	require.NoError(t, err)
+	defer f.Close()
+	const hole = 64<<30 + 100 // a file system tells of a hole up to a page only
+	read := func(old *Table) *Table {
+		st, err := f.Stat()
+		require.NoError(t, err)
+		table, err := ReadPerfMap(t.Context(), f, st.Size(), old, DefaultLimits())
+		require.NoError(t, err)
+		require.False(t, table.cut, "all was read at once")
+		require.Equal(t, st.Size(), table.read)
+		return table
+	}
+	_, err = f.WriteString("1000 10 first\n")
+	require.NoError(t, err)
+	require.NoError(t, f.Truncate(hole))
+	table := read(nil)
+	_, err = f.WriteAt([]byte("2000 10 second\n"), hole)
+	require.NoError(t, err)
+	table = read(table)
+	require.NoError(t, f.Truncate(2*hole))
+	table = read(table)
+	require.Equal(t, 2, table.Len(), "what was there stays")
+	_, err = f.WriteAt([]byte("3000 10 third\n"), 2*hole)
+	require.NoError(t, err)
+	require.Equal(t, 3, read(table).Len())
+	for _, table := range []*Table{read(table), read(nil)} {
+		for addr, want := range map[uint64]string{0x1000: "first", 0x2000: "second", 0x3000: "third"} {
+			s, _ := table.Lookup(addr)
+			require.Equal(t, want, s.Name)
+		}
+	}
+}
+
+// A file that is truncated while it is read gives what is left of it.
+func TestPerfMapTruncated(t *testing.T) {
+	text := "1000 10 first\n2000 10 second\n"
+	table, err := ReadPerfMap(t.Context(), strings.NewReader(text), int64(len(text)+chunk), nil, DefaultLimits())
+	require.NoError(t, err)
+	require.True(t, table.cut)
+	table = perfMapOf(t, text, table)
+	require.Equal(t, 2, table.Len())
+	require.False(t, table.cut)
+}
+
+// The more the last read of a perf map took, the longer it is left alone, and the longer it waits beside others.
+func TestPerfMapCost(t *testing.T) {
+	now := time.Now()
+	e := entry{id: FileID{Process: 1}, table: &Table{}, read: now}
+	require.False(t, e.more(now.Add(again-1)))
+	require.True(t, e.more(now.Add(again)))
+	program, small := entry{id: FileID{Size: 100 << 20}}, entry{id: FileID{Size: 1 << 20}}
+	require.Greater(t, e.urgency(), small.urgency())
+	e.cost = time.Second
+	require.False(t, e.more(now.Add(perfRest*time.Second-1)))
+	require.True(t, e.more(now.Add(perfRest*time.Second)))
+	require.Less(t, e.urgency(), program.urgency())
+	// A Store notes it.
+	s := newStore(t, Options{})
+	path := filepath.Join(t.TempDir(), "perf-1.map")
+	var text bytes.Buffer
+	for i := range 100_000 {
+		fmt.Fprintf(&text, "%x 10 function%d\n", 0x10000+0x10*i, i)
+	}
+	require.NoError(t, os.WriteFile(path, text.Bytes(), 0o600))
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	id, err := Identify(f)
+	require.NoError(t, err)
+	id = FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
+	s.Request(Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }})
+	require.True(t, s.Wait(t.Context(), id))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Positive(t, s.entries[id].cost)
+}
+
+// As long as a part of a perf map was not read, nobody is told that it was.
+func TestStorePerfMapInParts(t *testing.T) {
+	text := strings.Repeat("1000 10 function\n", 1000)
+	path := filepath.Join(t.TempDir(), "perf-1.map")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	id, err := Identify(f)
+	require.NoError(t, err)
+	id = FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
+	s := newStore(t, Options{Limits: Limits{Symbols: 100, Names: 1000, Read: int64(len(text)) * 2 / 3}})
+	before := time.Now()
+	for _, want := range []bool{false, true} {
+		s.Request(Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }})
+		require.True(t, s.Wait(t.Context(), id))
+		_, state := s.Lookup(id, 0x1000)
+		require.Equal(t, Named, state)
+		require.Equal(t, want, s.ReadSince(id, before))
+		s.mu.Lock()
+		s.entries[id].read = time.Time{} // long ago
+		s.mu.Unlock()
+	}
+}

@@ -23,7 +23,7 @@ func (s *Store) run(ctx context.Context) {
 	defer func() { // finish what is still waiting, so that Wait returns and Release is called
 		w.take(s.queue, maxQueue+maxWaiting)
 		for _, e := range w.entries {
-			s.finish(e, nil, context.Canceled, 0)
+			s.finish(e, nil, context.Canceled, 0, 0)
 		}
 	}()
 	// The bound is on CPU time, not on elapsed time: on a busy machine and with slow disks reading takes longer
@@ -61,8 +61,9 @@ func (s *Store) run(ctx context.Context) {
 		credit = min(burst, credit+begin.Sub(last)/slowdown)
 		last = begin
 		t, err := s.read(ctx, e)
-		credit -= threadTime() - used
-		s.finish(e, t, err, time.Since(begin))
+		cost := threadTime() - used
+		credit -= cost
+		s.finish(e, t, err, time.Since(begin), cost)
 		if credit < 0 {
 			timer := time.NewTimer(-credit * slowdown)
 			select {
@@ -112,9 +113,15 @@ func (w *waiting) next() *entry {
 
 // urgency is how many look-ups wait for a file, divided by how many bytes reading it may take. Under Store.mu.
 func (e *entry) urgency() float64 {
-	const least = 1 << 20 // what opening it costs, expressed in bytes
+	const (
+		least = 1 << 20 // what opening it costs, expressed in bytes
+		pace  = 1 << 30 // how many bytes of a program count for a second of CPU time
+	)
 	size := int64(least)
-	if e.table == nil || e.table.golang == nil {
+	switch {
+	case e.id.Process != 0: // whose size nobody knows
+		size += int64(e.cost.Seconds() * pace)
+	case e.table == nil || e.table.golang == nil:
 		size += max(e.id.Size, 0)
 	}
 	return float64(e.asked+1) / float64(size)
@@ -137,15 +144,17 @@ const (
 )
 
 // finish stores the result of reading an entry's file, and wakes those that wait for it.
-func (s *Store) finish(e *entry, t *Table, err error, took time.Duration) {
+func (s *Store) finish(e *entry, t *Table, err error, took, cost time.Duration) {
 	if e.request.Release != nil {
 		e.request.Release()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := e.request.Path
-	e.request, e.queued, e.read = Request{}, false, time.Now()
-	e.began = e.read.Add(-took)
+	e.request, e.queued, e.read, e.cost = Request{}, false, time.Now(), cost
+	if t == nil || !t.cut {
+		e.began = e.read.Add(-took)
+	}
 	s.stats.Read++
 	s.stats.Reading += took
 	if t = t.within(s.room()); t != nil && t.Bytes() > s.room() {

@@ -131,7 +131,8 @@ type entry struct {
 	why     State         // why that read has failed
 	fetched bool          // its debug file is being fetched
 	read    time.Time     // when it was read the last time
-	began   time.Time     // when the last read began
+	began   time.Time     // when the last read began that left nothing unread
+	cost    time.Duration // CPU time of the last read
 	used    time.Time     // when it was asked for the last time
 	recent  *list.Element
 }
@@ -301,6 +302,9 @@ func (s *Store) Request(r Request) State {
 // again is how long after a read a perf map is not read again.
 const again = time.Second
 
+// perfRest is for how many times of what it has cost to read a perf map it is not read again.
+const perfRest = 10
+
 // more tells whether a file that was read is to be read once more for those who ask. Under Store.mu.
 func (e *entry) more(now time.Time) bool {
 	switch {
@@ -309,7 +313,7 @@ func (e *entry) more(now time.Time) bool {
 	case e.table == nil:
 		return !e.retry.IsZero()
 	case e.id.Process != 0:
-		return now.Sub(e.read) >= again
+		return now.Sub(e.read) >= max(again, perfRest*e.cost)
 	}
 	return len(e.wanted) > 0
 }

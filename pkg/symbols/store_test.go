@@ -297,7 +297,7 @@ func TestStoreLinesTooLarge(t *testing.T) {
 	for bytes, want := range map[int64]string{with.Bytes() + entryBytes: "/src/main.c", with.Bytes() + entryBytes - 1: ""} {
 		s := newStore(t, Options{Bytes: bytes, Limits: small, Lines: true})
 		e := &entry{id: FileID{Inode: 1}, queued: true, done: make(chan struct{})}
-		s.finish(e, with, nil, 0)
+		s.finish(e, with, nil, 0, 0)
 		require.Equal(t, Named, e.state)
 		got, _ := e.table.Lookup(0x1000)
 		require.Equal(t, "outer", got.Name)

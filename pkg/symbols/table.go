@@ -25,6 +25,7 @@ type Table struct {
 	// read is up to which offset a perf map was read into the table, and edges the sum of the edges of that.
 	read  int64
 	edges uint64
+	cut   bool // there was more to read in it
 }
 
 // load is a part of the file that is mapped.

@@ -33,7 +33,8 @@ var ErrNotFound = errors.New("no debuginfod server has it")
 type Options struct {
 	// URLs are the servers, asked one after the other: https://debuginfod.debian.net.
 	URLs []string
-	// Dir is the folder for the files. It belongs to the Client, which makes it.
+	// Dir is the folder for the files, which the Client makes. It is for Clients only; those of several processes can share
+	// it.
 	Dir string
 	// DirBytes bounds the files in Dir together; 0 means 1 GiB. What was not used for the longest time goes.
 	DirBytes int64
@@ -92,13 +93,6 @@ func New(o Options) (*Client, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("debuginfod: making the folder for the files: %w", err)
 	}
-	left, err := filepath.Glob(filepath.Join(o.Dir, partial+"*"))
-	if err != nil {
-		return nil, fmt.Errorf("debuginfod: looking for what is left in %s: %w", o.Dir, err)
-	}
-	for _, path := range left { // left by an earlier process
-		_ = os.Remove(path) // nothing depends on it
-	}
 	c.http = http.Client{Transport: o.HTTP, Timeout: c.options.Timeout}
 	return c, c.makeRoom(0)
 }
@@ -106,6 +100,9 @@ func New(o Options) (*Client, error) {
 const (
 	partial = "partial-"
 	suffix  = ".debug"
+	// leftover is how long nobody has written to a partial file whose process has ended, or twice the Timeout where that
+	// is longer.
+	leftover = time.Hour
 )
 
 // buildID is what a build ID looks like: it becomes part of a path and of a URL.
@@ -182,7 +179,7 @@ func (c *Client) get(ctx context.Context, server upstream, id, path string) (*os
 	}
 	if err := c.take(f, answer.Body, id, path); err != nil {
 		f.Close()
-		_ = os.Remove(f.Name()) // New removes what stays
+		_ = os.Remove(f.Name()) // makeRoom removes what stays
 		return nil, fmt.Errorf("taking %s from %s: %w", id, server.name, err)
 	}
 	return f, nil
@@ -223,7 +220,8 @@ func (c *Client) take(f *os.File, body io.Reader, id, path string) error {
 	return os.Rename(f.Name(), path)
 }
 
-// makeRoom removes the files that were not used for the longest time until size more bytes fit into DirBytes.
+// makeRoom removes the files that were not used for the longest time until size more bytes fit into DirBytes, and what
+// processes have left that ended while they got a file. Partial files of others do not count.
 func (c *Client) makeRoom(size int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,9 +232,14 @@ func (c *Client) makeRoom(size int64) error {
 	var files []fs.FileInfo
 	sum := size
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && strings.HasSuffix(e.Name(), suffix) {
+		info, err := e.Info()
+		switch {
+		case err != nil:
+		case strings.HasSuffix(e.Name(), suffix):
 			files = append(files, info)
 			sum += info.Size()
+		case strings.HasPrefix(e.Name(), partial) && time.Since(info.ModTime()) > max(leftover, 2*c.options.Timeout):
+			_ = os.Remove(filepath.Join(c.options.Dir, e.Name())) // nothing depends on it
 		}
 	}
 	slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })

@@ -98,9 +98,7 @@ func TestFetch(t *testing.T) {
 		_, _ = w.Write(want)
 	})
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, partial+"1"), nil, 0o600))
 	c := client(t, Options{URLs: []string{empty.URL, full.URL + "/"}, Dir: dir})
-	require.NoFileExists(t, filepath.Join(dir, partial+"1"))
 	for range 3 {
 		f, err := c.Fetch(t.Context(), one)
 		require.NoError(t, err)
@@ -165,6 +163,44 @@ func TestBadAnswers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A Client that starts leaves alone what another one is getting in the same folder, and removes what one has left behind
+// that ended meanwhile.
+func TestSharedFolder(t *testing.T) {
+	began, goOn := make(chan struct{}), make(chan struct{})
+	want := file(t, one, 1000)
+	s := serve(t, func(w http.ResponseWriter, _ string) {
+		_, _ = w.Write(want[:500])
+		w.(http.Flusher).Flush()
+		close(began)
+		<-goOn
+		_, _ = w.Write(want[500:])
+	})
+	dir := t.TempDir()
+	left := filepath.Join(dir, partial+"left")
+	require.NoError(t, os.WriteFile(left, nil, 0o600))
+	old := time.Now().Add(-2 * time.Hour)
+	require.NoError(t, os.Chtimes(left, old, old))
+	getting := client(t, Options{URLs: []string{s.URL}, Dir: dir})
+	require.NoFileExists(t, left)
+	got := make(chan error)
+	go func() {
+		f, err := getting.Fetch(t.Context(), one)
+		if err == nil {
+			f.Close()
+		}
+		got <- err
+	}()
+	<-began
+	require.Eventually(t, func() bool {
+		begun, err := filepath.Glob(filepath.Join(dir, partial+"*"))
+		return err == nil && len(begun) == 1
+	}, 20*time.Second, time.Millisecond)
+	client(t, Options{URLs: []string{s.URL}, Dir: dir})
+	close(goOn)
+	require.NoError(t, <-got)
+	require.FileExists(t, filepath.Join(dir, one+suffix))
 }
 
 func TestEnds(t *testing.T) {

@@ -41,6 +41,28 @@ func TestOwnProcess(t *testing.T) {
 	require.Equal(t, []Frame{{State: Gone}}, frames)
 }
 
+// A running program whose file gets another mode, another name or another link keeps its names, also those of functions
+// that nobody has asked for before.
+func TestFileTimeChanges(t *testing.T) {
+	n := New(Options{Unwatched: true})
+	t.Cleanup(n.Close)
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat("/proc/self/exe", &st))
+	p := procmap.Process{PID: uint32(os.Getpid()), ExeInode: st.Ino, Space: 1}
+	name := func(function any) string {
+		frames := n.ResolveWithin(nil, time.Minute, p, 0, []uint64{uint64(reflect.ValueOf(function).Pointer())})
+		require.Equal(t, Named, frames[0].State)
+		return frames[0].Symbol.Name
+	}
+	const pkg = "github.com/ig-otel-profiles/ig-otel-profiles/pkg/names."
+	require.Equal(t, pkg+"TestStates", name(TestStates))
+	for now := st; now.Ctim == st.Ctim; { // the clock of file systems is coarse
+		require.NoError(t, os.Chmod("/proc/self/exe", os.FileMode(st.Mode&0o777)))
+		require.NoError(t, unix.Stat("/proc/self/exe", &now))
+	}
+	require.Equal(t, pkg+"TestIsGoName", name(TestIsGoName))
+}
+
 func TestIsGoName(t *testing.T) {
 	for name, want := range map[string]bool{
 		"main.work": true, "main.main.func1": true, "example.com/a.b/pkg.(*T).Method": true, "runtime.mallocgc": true,

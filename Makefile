@@ -23,6 +23,8 @@ EBPF_PACKAGES := clang llvm libbpf-dev linux-libc-dev libc6-dev
 C_PACKAGES := clang binutils libc6-dev
 # Debian packages of the programs whose profile is known (test/loads).
 LOAD_PACKAGES := bash binutils default-jdk-headless g++ gcc libc6-dev nodejs openssl perl php-cli python3 ruby rustc sqlite3 xz-utils
+# Debian packages of those whose runtimes come from elsewhere.
+APART_PACKAGES := binutils gcc libc6-dev mmdebstrap mono-mcs npm
 # Debian packages of the programs whose names are compared, and of what compares them (test/symbols).
 SYMBOL_PACKAGES := bash binutils clang g++ gcc libc6-arm64-cross libc6-dev libsqlite3-0 libstdc++6-arm64-cross llvm openssl perl python3 rustc xz-utils
 
@@ -178,8 +180,8 @@ $(BIN)/ebpf-profiler: test/agent/go.mod
 
 .PHONY: test-polyglot
 test-polyglot: build gadgets ## Profile programs in a dozen languages, and hostile ones, and compare with the truth (root)
-	@.ci/packages $(LOAD_PACKAGES)
-	POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md $(E2E) ./test/polyglot/... -skip TestAgent
+	@.ci/packages $(LOAD_PACKAGES) $(APART_PACKAGES)
+	POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md $(subst 20m,40m,$(E2E)) ./test/polyglot/... -skip TestAgent
 
 .PHONY: test-agent
 test-agent: build gadgets $(BIN)/ebpf-profiler ## Measure profile_polyglot and the eBPF profiler's own agent side by side (root)

@@ -73,16 +73,20 @@ func (l Load) Known() bool { return len(l.Shares) > 0 }
 // Caller is the function that calls those of Shares.
 func (l Load) Caller() string { return l.Chain[len(l.Chain)-1] }
 
-// All returns all loads, in a fixed order.
+// All returns all loads but those of Apart, in a fixed order.
 func All() []Load { return slices.Clone(catalog) }
 
-// Known returns the loads whose shares are known.
+// Known returns those of All whose shares are known.
 func Known() []Load { return slices.DeleteFunc(All(), func(l Load) bool { return !l.Known() }) }
+
+// Apart returns further loads whose shares are known, in a fixed order. Their runtimes come from elsewhere than the
+// distribution: to build one fetches some hundred MB, takes a minute or two, and needs root.
+func Apart() []Load { return slices.Clone(apart) }
 
 // Find returns the load of that name.
 func Find(name string) (Load, error) {
-	names := make([]string, 0, len(catalog))
-	for _, l := range catalog {
+	var names []string
+	for _, l := range slices.Concat(catalog, apart) {
 		if l.Name == name {
 			return l, nil
 		}
@@ -102,7 +106,7 @@ func Packages(loads []Load) []string {
 }
 
 // Is says whether a profiler's name of a function means that function of a source file. The name may have
-// parameters, a path of packages, classes or modules, and Rust's hash.
+// parameters, a path of packages, classes or modules, Rust's hash, and Erlang's number of parameters.
 func Is(name, function string) bool {
 	if name == "" || function == "" {
 		return false
@@ -114,6 +118,9 @@ func Is(name, function string) bool {
 		name = name[:i]
 	}
 	if i := strings.IndexByte(name, '('); i > 0 {
+		name = name[:i]
+	}
+	if i := strings.LastIndexByte(name, '/'); i > 0 && strings.Trim(name[i+1:], "0123456789") == "" {
 		name = name[:i]
 	}
 	name = strings.TrimRight(name, " ")

@@ -3,6 +3,7 @@ package loads
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 
 func TestCatalog(t *testing.T) {
 	seen := map[string]bool{}
-	for _, l := range All() {
+	for _, l := range slices.Concat(All(), Apart()) {
 		require.False(t, seen[l.Name], l.Name)
 		seen[l.Name] = true
 		require.LessOrEqual(t, len(l.Name), 15, "%s is longer than a thread's name", l.Name)
@@ -36,11 +37,11 @@ func TestCatalog(t *testing.T) {
 func TestIs(t *testing.T) {
 	for _, name := range []string{
 		"heavy", "main.heavy", "load::heavy(load::Part&)", "load::heavy", "Load.heavy", "load::heavy::h0123456789abcdef", "Object#heavy",
-		"void Load.heavy()", "main::heavy",
+		"void Load.heavy()", "main::heavy", "load:heavy/0", "load:heavy/12",
 	} {
 		require.True(t, Is(name, "heavy"), name)
 	}
-	for _, name := range []string{"", "main.heavyweight", "not_heavy", "heavy.light", "light(heavy)", strings.Repeat("x", 99)} {
+	for _, name := range []string{"", "main.heavyweight", "not_heavy", "heavy.light", "light(heavy)", "load:light/0", "heavy/light", strings.Repeat("x", 99)} {
 		require.False(t, Is(name, "heavy"), name)
 	}
 	require.True(t, Is("<module>", "<module>"))
@@ -51,7 +52,9 @@ func TestIs(t *testing.T) {
 func TestMakefilePackages(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)
-	list := regexp.MustCompile(`(?m)^LOAD_PACKAGES := (.*)$`).FindSubmatch(makefile)
-	require.NotNil(t, list)
-	require.Equal(t, Packages(All()), strings.Fields(string(list[1])))
+	for variable, of := range map[string][]Load{"LOAD_PACKAGES": All(), "APART_PACKAGES": Apart()} {
+		list := regexp.MustCompile(`(?m)^` + variable + ` := (.*)$`).FindSubmatch(makefile)
+		require.NotNil(t, list, variable)
+		require.Equal(t, Packages(of), strings.Fields(string(list[1])), variable)
+	}
 }

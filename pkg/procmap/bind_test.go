@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
 // bare returns a Resolver that runs nothing: events come by take, and what is to be read stays in its queues.
@@ -15,6 +17,7 @@ func bare() *Resolver {
 	return &Resolver{
 		watching: true, proc: "/proc", changed: make(chan struct{}), history: newHistory(), processes: map[Process]*entry{},
 		files: map[fileKey]*file{}, toRead: make(chan *file, maxQueue), queue: make(chan request, maxQueue), avoid: map[device]verdict{},
+		judgements: map[uint64]judgement{}, stuck: map[device]*stuckDevice{}, disks: patience.New(wait, maxStuck), readings: patience.New(wait, maxStuck),
 	}
 }
 

@@ -1,6 +1,7 @@
 package procmap
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -65,6 +66,7 @@ type file struct {
 	holders [3]holder // the latest first
 	open    *os.File  // while it is held, see hold
 	counted uint64    // see Resolver.held
+	opening opening   // needs no lock
 }
 
 type kind uint8
@@ -197,35 +199,55 @@ func (r *Resolver) check(f *file) bool {
 	}
 }
 
-// readFile identifies a file. Only the goroutine of run calls it.
-func (r *Resolver) readFile(f *file) {
+// readFile identifies a file, and returns the CPU time that this has taken. Only the goroutine of run calls it.
+func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 	r.mu.Lock()
 	key, known, holders := f.key, f.known, f.holders
 	r.mu.Unlock()
 	now := bootTime()
-	var found *File
-	var opened *os.File
-	var err error
-	if f.kind == perfMap {
-		found, err = r.identifyPerfMap(holders[0], known)
-	} else {
-		found, opened, err = r.identify(&key, holders[:], known)
+	f.opening.set(key.dev, doubtful)
+	type result struct {
+		found  *File
+		opened *os.File
+		err    error
 	}
-	if opened != nil && !r.mayHold(opened, holders[:]) {
-		opened.Close()
-		opened = nil
+	work := new(result)
+	used, err := r.disks.Do(ctx, func() {
+		if f.kind == perfMap {
+			work.found, work.err = r.identifyPerfMap(holders[0], known, &f.opening)
+		} else {
+			work.found, work.opened, work.err = r.identify(&key, holders[:], known, &f.opening)
+		}
+		if work.opened != nil && !r.mayHold(work.opened, holders[:]) {
+			work.opened.Close()
+			work.opened = nil
+		}
+	}, func() func() {
+		dev := r.gotStuck(&f.opening)
+		return func() {
+			if work.opened != nil {
+				work.opened.Close()
+			}
+			r.goesOn(dev)
+		}
+	})
+	var got result
+	if err == nil {
+		got = *work
+	} else {
+		got.err = err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if opened != nil {
-		r.hold(f, opened)
+	if got.opened != nil {
+		r.hold(f, got.opened)
 	}
 	f.queued, f.checked = false, now
 	switch {
-	case err == nil:
-		if found != known {
-			found.f, found.r = f, r
-			f.known = found
+	case got.err == nil:
+		if got.found != known {
+			got.found.f, got.found.r = f, r
+			f.known = got.found
 			r.stats.Files++
 		}
 		f.failed = false
@@ -236,12 +258,13 @@ func (r *Resolver) readFile(f *file) {
 		}
 	}
 	r.tell()
+	return used
 }
 
 // identify opens a file and reads what identifies it. If it is still the file that known describes, it returns known;
 // else a new File, and the open file, which the caller closes.
-func (r *Resolver) identify(key *fileKey, holders []holder, known *File) (*File, *os.File, error) {
-	opened, st, err := r.open(key, holders)
+func (r *Resolver) identify(key *fileKey, holders []holder, known *File, on *opening) (*File, *os.File, error) {
+	opened, st, err := r.open(key, holders, on)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -258,7 +281,8 @@ func (r *Resolver) identify(key *fileKey, holders []holder, known *File) (*File,
 	return &File{Path: key.path, Info: info, ID: id}, opened, nil
 }
 
-// Open opens the file for reading; the caller closes it. The file system can make the call wait.
+// Open opens the file for reading; the caller closes it. The file system can make the call, and all that is done with the
+// file, wait for ever: see package patience and Stuck.
 func (f *File) Open() (*os.File, error) {
 	if f.r == nil {
 		return nil, errors.New("nothing that can be opened")
@@ -271,10 +295,10 @@ func (f *File) Open() (*os.File, error) {
 		return held, nil
 	}
 	if f.f.kind == perfMap {
-		opened, _, err := f.r.openPerfMap(holders[0])
+		opened, _, err := f.r.openPerfMap(holders[0], &f.f.opening)
 		return opened, err
 	}
-	opened, _, err := f.r.open(&key, holders[:])
+	opened, _, err := f.r.open(&key, holders[:], &f.f.opening)
 	return opened, err
 }
 
@@ -318,7 +342,7 @@ func (r *Resolver) openRoot(h holder) (*os.File, error) {
 
 // open opens the file of a key. It tries each holder, first by its mapping, then by the path in its root, and in the
 // end the path in the host's root.
-func (r *Resolver) open(key *fileKey, holders []holder) (*os.File, *unix.Stat_t, error) {
+func (r *Resolver) open(key *fileKey, holders []holder, on *opening) (*os.File, *unix.Stat_t, error) {
 	var errs []error
 	for _, h := range holders {
 		if h.pid == 0 {
@@ -333,10 +357,10 @@ func (r *Resolver) open(key *fileKey, holders []holder) (*os.File, *unix.Stat_t,
 		var f *os.File
 		var st *unix.Stat_t
 		if err == nil {
-			f, st, err = r.openMapped(dir, &own, h)
+			f, st, err = r.openMapped(dir, &own, h, on)
 		}
 		if err != nil {
-			f, st, err = r.openIn(dir, &own)
+			f, st, err = r.openIn(dir, &own, on)
 		}
 		unix.Close(dir)
 		if err == nil {
@@ -344,7 +368,7 @@ func (r *Resolver) open(key *fileKey, holders []holder) (*os.File, *unix.Stat_t,
 		}
 		errs = append(errs, err)
 	}
-	f, st, err := r.openByPath(key)
+	f, st, err := r.openByPath(key, on)
 	if err == nil {
 		return f, st, nil
 	}
@@ -353,7 +377,7 @@ func (r *Resolver) open(key *fileKey, holders []holder) (*os.File, *unix.Stat_t,
 
 // openMapped opens what a process, whose /proc folder is dir, has mapped at the range of h. The link in map_files
 // leads to the mapped file itself, whatever its path is now.
-func (r *Resolver) openMapped(dir int, key *fileKey, h holder) (*os.File, *unix.Stat_t, error) {
+func (r *Resolver) openMapped(dir int, key *fileKey, h holder, on *opening) (*os.File, *unix.Stat_t, error) {
 	if r.avoided(dir, key.dev) {
 		return nil, nil, errAvoided
 	}
@@ -361,11 +385,15 @@ func (r *Resolver) openMapped(dir int, key *fileKey, h holder) (*os.File, *unix.
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening what is mapped: %w", err)
 	}
+	if r.judge(dir, path, key.dev, on) == avoid {
+		unix.Close(path)
+		return nil, nil, errAvoided
+	}
 	return reopen(path, key)
 }
 
 // openIn opens the path of key below the root of the process whose /proc folder is dir.
-func (r *Resolver) openIn(dir int, key *fileKey) (*os.File, *unix.Stat_t, error) {
+func (r *Resolver) openIn(dir int, key *fileKey, on *opening) (*os.File, *unix.Stat_t, error) {
 	if r.avoided(dir, key.dev) {
 		return nil, nil, errAvoided
 	}
@@ -374,7 +402,7 @@ func (r *Resolver) openIn(dir int, key *fileKey) (*os.File, *unix.Stat_t, error)
 		return nil, nil, fmt.Errorf("opening the root of a process: %w", err)
 	}
 	defer unix.Close(root)
-	path, err := openBelow(root, readMounts(dir), key.path)
+	path, err := r.openBelow(dir, root, readMounts(dir), key.path, on)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -382,23 +410,29 @@ func (r *Resolver) openIn(dir int, key *fileKey) (*os.File, *unix.Stat_t, error)
 }
 
 // openByPath opens the path of key in the host's root.
-func (r *Resolver) openByPath(key *fileKey) (*os.File, *unix.Stat_t, error) {
+func (r *Resolver) openByPath(key *fileKey, on *opening) (*os.File, *unix.Stat_t, error) {
 	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the host's root: %w", err)
 	}
 	defer unix.Close(root)
-	path, err := openBelow(root, r.hostMounts(), filepath.Join(r.root, key.path))
+	self, err := unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening this process: %w", err)
+	}
+	defer unix.Close(self)
+	path, err := r.openBelow(self, root, r.hostMounts(), filepath.Join(r.root, key.path), on)
 	if err != nil {
 		return nil, nil, err
 	}
 	return reopen(path, key)
 }
 
-// openBelow opens name below root, with O_PATH; mounts are those seen from root. It follows no links: the path that
+// openBelow opens name below root, with O_PATH; mounts are those seen from root, the root of the process whose /proc folder
+// is dir. It follows no links: the path that
 // the kernel tells of a file has none. It opens the point of the file's mount and crosses no other mount from there,
 // so that it cannot meet one that was mounted since mounts was read and may never answer.
-func openBelow(root int, mounts []mount, name string) (int, error) {
+func (r *Resolver) openBelow(dir, root int, mounts []mount, name string, on *opening) (int, error) {
 	m := findMount(mounts, name)
 	if m == nil || m.avoid {
 		return -1, errAvoided
@@ -411,6 +445,9 @@ func openBelow(root int, mounts []mount, name string) (int, error) {
 		return -1, fmt.Errorf("opening a mount: %w", err)
 	}
 	defer unix.Close(base)
+	if r.judge(dir, base, m.dev, on) == avoid {
+		return -1, errAvoided
+	}
 	path, err := unix.Openat2(base, strings.TrimLeft(strings.TrimPrefix(name, m.point), "/"), &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: resolve | unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV,
 	})

@@ -1,11 +1,15 @@
 package procmap
 
 import (
+	"context"
+	"errors"
 	"os"
 	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
 // A file that was identified is kept open for some seconds, so that its symbols can still be read when its process
@@ -30,7 +34,7 @@ type kept struct {
 // opened takes its place. Under r.mu.
 func (r *Resolver) hold(f *file, opened *os.File) {
 	if f.open != nil {
-		f.open.Close()
+		r.closing = append(r.closing, f.open)
 		f.open = opened
 		return // until the time in the entry that r.kept has of it
 	}
@@ -41,10 +45,10 @@ func (r *Resolver) hold(f *file, opened *os.File) {
 	r.kept = append(r.kept, kept{f, time.Now().Add(holdFor)})
 }
 
-// release closes the first n files of r.kept. Under r.mu.
+// release lets go of the first n files of r.kept: closeFiles closes them. Under r.mu.
 func (r *Resolver) release(n int) {
 	for _, h := range r.kept[:n] {
-		h.f.open.Close()
+		r.closing = append(r.closing, h.f.open)
 		h.f.open = nil
 	}
 	r.kept = append(r.kept[:0], r.kept[n:]...)
@@ -59,6 +63,27 @@ func (r *Resolver) releaseOld() {
 		n++
 	}
 	r.release(n)
+}
+
+// closeFiles closes the files that are not kept any more: a file system can make that wait, too.
+func (r *Resolver) closeFiles(ctx context.Context) {
+	r.mu.Lock()
+	closing := r.closing
+	r.closing = nil
+	r.mu.Unlock()
+	if len(closing) == 0 {
+		return
+	}
+	_, err := r.disks.Do(ctx, func() {
+		for _, f := range closing {
+			f.Close()
+		}
+	}, func() func() { return func() {} })
+	if errors.Is(err, patience.ErrTooMany) {
+		r.mu.Lock()
+		r.closing = append(r.closing, closing...)
+		r.mu.Unlock()
+	}
 }
 
 // again returns the open file of f with a descriptor of its own, which the caller closes; nil if f is not kept open.

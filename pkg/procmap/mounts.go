@@ -13,13 +13,13 @@ import (
 
 // mount is a line of mountinfo.
 type mount struct {
-	dev   device
-	point string
-	avoid bool // its answers come from a process or over a network
+	id      uint64
+	dev     device
+	point   string
+	fstype  string // without what follows a dot, as in fuse.sshfs
+	options string // of the file system
+	avoid   bool   // its answers come from a process or over a network
 }
-
-// mayNotAnswer are file systems whose answers come from a process or over a network.
-var mayNotAnswer = []string{"fuse", "fuseblk", "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "9p", "virtiofs", "afs", "gfs2", "ocfs2", "lustre", "glusterfs", "beegfs", "autofs"}
 
 // parseMounts reads mountinfo: "36 35 98:0 /root /point options - type source options".
 func parseMounts(text []byte) []mount {
@@ -30,15 +30,17 @@ func parseMounts(text []byte) []mount {
 		if !ok || len(fields) < 5 {
 			continue
 		}
-		fstype, _, _ := strings.Cut(after, " ")
-		base, _, _ := strings.Cut(fstype, ".") // fuse.sshfs
+		fstype, rest, _ := strings.Cut(after, " ")
+		_, options, _ := strings.Cut(rest, " ")
+		fstype, _, _ = strings.Cut(fstype, ".")
 		major, minor, _ := strings.Cut(fields[2], ":")
+		id, err := strconv.ParseUint(fields[0], 10, 64)
 		ma, err1 := strconv.ParseUint(major, 10, 32)
 		mi, err2 := strconv.ParseUint(minor, 10, 32)
-		if err1 != nil || err2 != nil {
+		if err != nil || err1 != nil || err2 != nil {
 			continue
 		}
-		mounts = append(mounts, mount{device{uint32(ma), uint32(mi)}, unescape(fields[4]), slices.Contains(mayNotAnswer, base)})
+		mounts = append(mounts, mount{id, device{uint32(ma), uint32(mi)}, unescape(fields[4]), fstype, options, slices.Contains(mayNotAnswer, fstype)})
 	}
 	return mounts
 }
@@ -95,13 +97,18 @@ const (
 	maxVerdicts = 4096
 )
 
-// avoided tells whether nothing on a device is opened, because its file system may not answer. It learns that from
-// the mounts of the process whose /proc folder is dir.
+// avoided tells whether nothing on a device is opened, not even with O_PATH, because its file system may not answer. It
+// learns that from the mounts of the process whose /proc folder is dir. See judge for the rest.
 func (r *Resolver) avoided(dir int, dev device) bool {
 	r.mountsMu.Lock()
 	defer r.mountsMu.Unlock()
 	now := time.Now()
-	if v, ok := r.avoid[dev]; ok && now.Before(v.until) {
+	if r.isStuck(dev, now) {
+		return true
+	}
+	// A number without a disk is soon that of another file system: only judge, with the open file, can say that it
+	// answers, and that it does not is read again.
+	if v, ok := r.avoid[dev]; ok && now.Before(v.until) && !(v.avoid && dev.major == 0) {
 		return v.avoid
 	}
 	if len(r.avoid) >= maxVerdicts {
@@ -122,8 +129,7 @@ func (r *Resolver) avoided(dir int, dev device) bool {
 	if dev.major != 0 || dev == memoryDevice() {
 		return false
 	}
-	r.refreshHostMounts()
-	for _, mounts := range [][]mount{r.mounts.mounts, r.mounts.initial} {
+	for _, mounts := range [][]mount{r.own.get("/proc/self"), r.initial.get(r.proc + "/1")} {
 		for _, m := range mounts {
 			if m.dev == dev {
 				return m.avoid
@@ -146,35 +152,3 @@ var memoryDevice = sync.OnceValue(func() device {
 	}
 	return device{unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))} //nolint:unconvert // types differ by architecture
 })
-
-// hostMounts are the mounts of this process and of the host's first one, as of a short while ago.
-type hostMounts struct {
-	mounts, initial []mount
-	until           time.Time
-}
-
-func (r *Resolver) hostMounts() []mount {
-	r.mountsMu.Lock()
-	defer r.mountsMu.Unlock()
-	r.refreshHostMounts()
-	return r.mounts.mounts
-}
-
-// refreshHostMounts reads r.mounts again if they are too old. Under r.mountsMu.
-func (r *Resolver) refreshHostMounts() {
-	h := &r.mounts
-	if h.mounts != nil && time.Now().Before(h.until) {
-		return
-	}
-	h.mounts, h.initial, h.until = mountsOf("/proc/self"), mountsOf(r.proc+"/1"), time.Now().Add(10*time.Second)
-}
-
-// mountsOf reads the mounts of the process whose /proc folder is at path, nil if that cannot be.
-func mountsOf(path string) []mount {
-	dir, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	defer unix.Close(dir)
-	return readMounts(dir)
-}

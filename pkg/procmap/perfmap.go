@@ -37,8 +37,8 @@ func (r *Resolver) perfMap(l *life, addr uint64) Place {
 }
 
 // identifyPerfMap finds the perf map of a process.
-func (r *Resolver) identifyPerfMap(h holder, known *File) (*File, error) {
-	f, st, err := r.openPerfMap(h)
+func (r *Resolver) identifyPerfMap(h holder, known *File, on *opening) (*File, error) {
+	f, st, err := r.openPerfMap(h, on)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (r *Resolver) identifyPerfMap(h holder, known *File) (*File, error) {
 
 // openPerfMap opens the perf map of a holder's process. It takes only a regular file that belongs to the process's
 // effective user or to root. A process with this pid that has begun after h.seen is another one and is refused.
-func (r *Resolver) openPerfMap(h holder) (*os.File, *unix.Stat_t, error) {
+func (r *Resolver) openPerfMap(h holder, on *opening) (*os.File, *unix.Stat_t, error) {
 	dir, err := unix.Open(r.proc+"/"+strconv.FormatUint(uint64(h.pid), 10), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening a process: %w", err)
@@ -75,7 +75,7 @@ func (r *Resolver) openPerfMap(h holder) (*os.File, *unix.Stat_t, error) {
 	}
 	defer unix.Close(root)
 	name := "/tmp/perf-" + number + ".map"
-	path, err := openBelow(root, readMounts(dir), name)
+	path, err := r.openBelow(dir, root, readMounts(dir), name, on)
 	if err != nil {
 		return nil, nil, err
 	}

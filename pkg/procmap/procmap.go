@@ -11,9 +11,12 @@
 //
 // Processes are hostile. A file is opened as what is mapped (/proc/PID/map_files) or, where the process is gone, by
 // its path in the host's root or a container's, without following links. Either way it counts only if it is a regular
-// file with the inode, and where they can be compared the device, that the kernel saw mapped; and none is opened on
-// file systems that a process or a network can stop (FUSE, NFS and the like). Of each only what package buildid reads
-// is read. Everything that is kept has a bound.
+// file with the inode, and where they can be compared the device, that the kernel saw mapped. Of each only what package
+// buildid reads is read. Everything that is kept has a bound.
+//
+// None is opened on a file system that a process or a network can stop (FUSE, NFS and the like), nor on an overlay that
+// is known to have a layer there: see trust.go. That is not always known, and a disk can hang as well. So opening and
+// reading is left behind if it does not end (package patience), and its device is avoided for that long.
 //
 // A PID can be another process's by the time that it is asked about. The kernel's events have times, which tell the
 // two apart. What is read from /proc is read through one open folder, which belongs to one process, and counts only
@@ -23,6 +26,7 @@ package procmap
 import (
 	"context"
 	"maps"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -31,6 +35,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
@@ -152,9 +157,15 @@ type Resolver struct {
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
 
-	mountsMu sync.Mutex // guards avoid and mounts; never held together with mu
-	avoid    map[device]verdict
-	mounts   hostMounts
+	closing  []*os.File       // see closeFiles; under mu
+	disks    *patience.Runner // for files
+	readings *patience.Runner // for processes
+
+	mountsMu     sync.Mutex // guards what follows; never held together with mu
+	avoid        map[device]verdict
+	judgements   map[uint64]judgement // by the mount's unique ID
+	stuck        map[device]*stuckDevice
+	own, initial kernelMounts // of this process, and of the host's first one
 }
 
 // request is for the mappings of a process.
@@ -183,22 +194,28 @@ type Stats struct {
 	Read, Failed uint64
 	// Files were identified, Unreadable could not be.
 	Files, Unreadable uint64
+	// Stuck counts files and processes whose reading was given up because it did not end.
+	Stuck uint64
 }
 
 // New returns a running Resolver.
 func New(o Options) *Resolver {
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Resolver{
-		root:      filepath.Join("/", o.Root),
-		proc:      filepath.Join("/", o.Root, "proc"),
-		history:   newHistory(),
-		processes: map[Process]*entry{},
-		files:     map[fileKey]*file{},
-		changed:   make(chan struct{}),
-		queue:     make(chan request, maxQueue),
-		toRead:    make(chan *file, maxQueue),
-		stop:      stop,
-		avoid:     map[device]verdict{},
+		root:       filepath.Join("/", o.Root),
+		proc:       filepath.Join("/", o.Root, "proc"),
+		history:    newHistory(),
+		processes:  map[Process]*entry{},
+		files:      map[fileKey]*file{},
+		changed:    make(chan struct{}),
+		queue:      make(chan request, maxQueue),
+		toRead:     make(chan *file, maxQueue),
+		stop:       stop,
+		disks:      patience.New(wait, maxStuck),
+		readings:   patience.New(wait, maxStuck),
+		avoid:      map[device]verdict{},
+		judgements: map[uint64]judgement{},
+		stuck:      map[device]*stuckDevice{},
 	}
 	r.ended.Go(func() { r.run(ctx) })
 	if !o.Unwatched {
@@ -210,8 +227,8 @@ func New(o Options) *Resolver {
 	return r
 }
 
-// Close stops the Resolver and waits for its goroutines, up to two seconds: a goroutine ends after the file that it
-// is reading, and a file system can take its time. Afterwards Locate answers from what is known already.
+// Close stops the Resolver and waits for its goroutines, up to two seconds. One that waits for a file system that does not
+// answer stays until that answers or is unmounted. Afterwards Locate answers from what is known already.
 func (r *Resolver) Close() {
 	r.stop()
 	stopped := make(chan struct{})
@@ -242,7 +259,9 @@ func (r *Resolver) Err() error {
 func (r *Resolver) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.stats
+	stats := r.stats
+	stats.Stuck = r.disks.Total() + r.readings.Total()
+	return stats
 }
 
 // Changed returns a channel that is closed when more is known than now.
@@ -402,6 +421,11 @@ func (r *Resolver) run(ctx context.Context) {
 		r.mu.Lock()
 		r.release(len(r.kept))
 		r.mu.Unlock()
+		r.closeFiles(ctx)
+		r.mountsMu.Lock()
+		r.own.close()
+		r.initial.close()
+		r.mountsMu.Unlock()
 	}()
 	// The bound is on CPU time, not on elapsed time: on a busy machine a read takes longer and costs no more. The
 	// kernel counts CPU time by thread, so the goroutine stays on one.
@@ -428,6 +452,7 @@ func (r *Resolver) run(ctx context.Context) {
 				continue
 			case <-release.C:
 				r.releaseOld()
+				r.closeFiles(ctx)
 				continue
 			case q := <-r.queue:
 				req = &q
@@ -435,14 +460,16 @@ func (r *Resolver) run(ctx context.Context) {
 			}
 		}
 		begin := time.Now()
+		var used time.Duration
 		if req != nil {
-			r.readProcess(ctx, *req)
+			used = r.readProcess(ctx, *req)
 		} else {
-			r.readFile(f)
+			used = r.readFile(ctx, f)
 		}
+		r.closeFiles(ctx)
 		credit = min(burst, credit+begin.Sub(last)/slowdown)
 		last = time.Now()
-		credit -= threadTime() - cpu
+		credit -= used + threadTime() - cpu
 		if credit < 0 {
 			timer := time.NewTimer(-credit * slowdown)
 			select {

@@ -2,6 +2,7 @@ package procmap
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"fmt"
 	"io"
@@ -276,8 +277,8 @@ func TestShortLivedProgram(t *testing.T) {
 		{kind: recordMmap2, pid: pid, time: 2, start: 0x1000, end: 0x2000, file: newFileKey(unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino, path)},
 		{kind: recordExit, pid: pid, time: 3},
 	}, 0)
-	r.readFile(<-r.toRead)
-	defer func() { r.release(len(r.kept)) }()
+	r.readFile(t.Context(), <-r.toRead)
+	defer func() { r.release(len(r.kept)); r.closeFiles(context.Background()) }()
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.WriteFile(path, []byte("another one"), 0o700))
 	places, pending := r.Locate(nil, Process{PID: pid, ExeInode: st.Ino}, 2, []uint64{0x1000})
@@ -330,7 +331,7 @@ func TestMayHold(t *testing.T) {
 
 // No more files are kept open than there may be.
 func TestHold(t *testing.T) {
-	r := &Resolver{}
+	r := bare()
 	for range 2 * maxOpen {
 		opened, err := os.Open("/proc/self/exe")
 		require.NoError(t, err)
@@ -346,6 +347,7 @@ func TestHold(t *testing.T) {
 	require.NoError(t, again.Close())
 	r.release(len(r.kept))
 	require.Nil(t, first.again())
+	r.closeFiles(t.Context())
 	require.Empty(t, r.kept)
 }
 
@@ -392,7 +394,7 @@ func TestAvoided(t *testing.T) {
 	fd, err := unix.Open(dir, unix.O_PATH, 0)
 	require.NoError(t, err)
 	defer unix.Close(fd)
-	r := &Resolver{avoid: map[device]verdict{}}
+	r := bare()
 	require.True(t, r.avoided(fd, device{0, 52}))
 	require.True(t, r.avoided(fd, device{0, 300}))
 	require.False(t, r.avoided(fd, device{98, 1}))
@@ -402,7 +404,7 @@ func TestAvoided(t *testing.T) {
 	require.Equal(t, "/", findMount(mounts, "/mnt22/x").point)
 	require.Equal(t, "/mnt2", findMount(mounts, "/mnt2/x").point)
 	require.Equal(t, "/mnt2/my host", findMount(mounts, "/mnt2/my host/bin").point)
-	_, err = openBelow(fd, mounts, "/mnt4/bin")
+	_, err = r.openBelow(fd, fd, mounts, "/mnt4/bin", new(opening))
 	require.ErrorIs(t, err, errAvoided)
 }
 
@@ -532,10 +534,10 @@ func TestPerfMap(t *testing.T) {
 		l := r.bind(self(t), bootTime()).life
 		h := l.perf.holders[0]
 		r.mu.Unlock()
-		other, _, err := r.openPerfMap(h)
+		other, _, err := r.openPerfMap(h, new(opening))
 		require.NoError(t, err)
 		require.NoError(t, other.Close())
-		_, _, err = r.openPerfMap(holder{pid: h.pid, seen: 1})
+		_, _, err = r.openPerfMap(holder{pid: h.pid, seen: 1}, new(opening))
 		require.ErrorIs(t, err, errOther)
 		r.mu.Lock()
 		require.Equal(t, Place{State: Generated}, r.perfMap(&life{pid: h.pid, ended: true}, addr))

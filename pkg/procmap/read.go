@@ -10,8 +10,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
 // Bounds of what is read of one process.
@@ -30,23 +33,49 @@ var (
 // Inspektor Gadget run on.
 const userHZ = 100
 
-// readProcess reads the mappings of a process. Only the goroutine of run calls it.
-func (r *Resolver) readProcess(ctx context.Context, req request) {
-	p := req.process
+// readProcess reads the mappings of a process, and returns the CPU time that this has taken. Only the goroutine of run calls
+// it.
+func (r *Resolver) readProcess(ctx context.Context, req request) time.Duration {
 	begin := bootTime()
+	work := new(reading)
+	used, err := r.readings.Do(ctx, func() { *work = r.readEither(ctx, req) }, func() func() { return func() {} })
+	if err != nil {
+		work = &reading{err: err}
+	}
+	r.takeReading(req, begin, *work)
+	return used
+}
+
+// reading is what was read of a process.
+type reading struct {
+	areas []area
+	start uint64
+	from  *life // whose mappings they are; nil: the process's own
+	err   error
+}
+
+// readEither reads the mappings of a process, or if that cannot be, those of its parent.
+func (r *Resolver) readEither(ctx context.Context, req request) reading {
+	p := req.process
 	areas, start, err := r.readMaps(p.PID, p.ExeInode, req.seen)
-	var from *life // whose mappings they are; nil: the process's own
-	if err != nil && r.watching {
-		// A fork without execve has what its parent has.
-		r.mu.Lock()
-		l := r.history.at(p.PID, req.seen)
-		r.mu.Unlock()
-		if l != nil && l.parent != nil && ctx.Err() == nil {
-			if areas2, _, err2 := r.readMaps(l.parent.pid, p.ExeInode, 0); err2 == nil {
-				areas, err, from = areas2, nil, l.parent
-			}
+	if err == nil || !r.watching {
+		return reading{areas, start, nil, err}
+	}
+	// A fork without execve has what its parent has.
+	r.mu.Lock()
+	l := r.history.at(p.PID, req.seen)
+	r.mu.Unlock()
+	if l != nil && l.parent != nil && ctx.Err() == nil {
+		if areas, _, err := r.readMaps(l.parent.pid, p.ExeInode, 0); err == nil {
+			return reading{areas, start, l.parent, nil}
 		}
 	}
+	return reading{err: err}
+}
+
+// takeReading takes in what was read of a process, since begin.
+func (r *Resolver) takeReading(req request, begin uint64, read reading) {
+	p, areas, start, from, err := req.process, read.areas, read.start, read.from, read.err
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.tell()
@@ -59,6 +88,9 @@ func (r *Resolver) readProcess(ctx context.Context, req request) {
 		r.stats.Failed++
 		if e != nil && (errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)) {
 			e.gone = e.life == nil
+		}
+		if e != nil && errors.Is(err, patience.ErrStuck) {
+			e.gone = true // one that does not let itself be read has had its turn
 		}
 		return
 	}
@@ -183,9 +215,14 @@ func readAt(dir int, name string, limit int64) ([]byte, error) {
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit))
+	return readFrom(f, limit)
+}
+
+// readFrom reads a file of a /proc folder from its beginning, up to limit bytes.
+func readFrom(f *os.File, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, limit))
 	if err != nil {
-		return nil, fmt.Errorf("reading %s of a process: %w", name, err)
+		return nil, fmt.Errorf("reading %s of a process: %w", f.Name(), err)
 	}
 	return b, nil
 }

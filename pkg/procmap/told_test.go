@@ -106,7 +106,7 @@ func TestFileAvoided(t *testing.T) {
 	require.Equal(t, []uint64{own.start, own.end}, []uint64{h.start, h.end})
 	r := bare()
 	r.avoid[own.key.dev] = verdict{avoid: true, until: time.Now().Add(time.Hour)}
-	_, _, err = r.openMapped(int(dir.Fd()), &key, h)
+	_, _, err = r.openMapped(int(dir.Fd()), &key, h, new(opening))
 	require.ErrorIs(t, err, errAvoided)
 	key.told++
 	require.ErrorIs(t, key.settle(int(dir.Fd()), &h), errOther)

@@ -1,0 +1,153 @@
+// Package deaf is a file system (FUSE, by the kernel's include/uapi/linux/fuse.h) that does not answer everybody, for
+// tests of what must not wait for one.
+package deaf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// FS is a file system in this process with one file, under any name.
+type FS struct {
+	// Dev is the descriptor of /dev/fuse.
+	Dev int
+	// Ignored counts the requests without an answer.
+	Ignored atomic.Int64
+
+	content []byte
+	ignore  func(name string) bool
+	close   func()
+}
+
+// The requests that it knows, and the node of its file.
+const (
+	fuseLookup, fuseForget, fuseGetattr, fuseOpen, fuseRead, fuseStatfs, fuseRelease  = 1, 2, 3, 14, 15, 17, 18
+	fuseFlush, fuseInit, fuseOpendir, fuseReleasedir, fuseAccess, fuseInterrupt, node = 25, 26, 27, 29, 34, 36, 2
+)
+
+// New returns an FS that is not mounted. It ignores the requests of threads for whose name (/proc/PID/comm) ignore is
+// true. At the end of the test whoever waits for an answer gets an error.
+func New(t testing.TB, content []byte, ignore func(name string) bool) *FS {
+	t.Helper()
+	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	require.NoError(t, err)
+	f := &FS{Dev: dev, content: content, ignore: ignore}
+	done := make(chan struct{})
+	go func() { f.serve(stop); close(done) }()
+	f.close = sync.OnceFunc(func() {
+		_, _ = unix.Write(stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		<-done
+		_ = unix.Close(stop)
+		_ = unix.Close(dev) // the last one: the kernel ends what waits
+	})
+	t.Cleanup(f.close)
+	return f
+}
+
+// Close ends all answers. Whoever waits for one gets an error.
+func (f *FS) Close() { f.close() }
+
+// Options are those of a mount whose process has Dev open as fd.
+func Options(fd int) string {
+	return fmt.Sprintf("fd=%d,rootmode=40755,user_id=0,group_id=0,allow_other", fd)
+}
+
+// Mount mounts an FS at dir until the end of the test.
+func Mount(t testing.TB, dir string, content []byte, ignore func(name string) bool) *FS {
+	t.Helper()
+	f := New(t, content, ignore)
+	require.NoError(t, unix.Mount("deaf", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, Options(f.Dev)))
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return f
+}
+
+func (f *FS) serve(stop int) {
+	buf := make([]byte, 1<<20)
+	for {
+		ready := []unix.PollFd{{Fd: int32(stop), Events: unix.POLLIN}, {Fd: int32(f.Dev), Events: unix.POLLIN}}
+		if _, err := unix.Poll(ready, -1); err != nil && err != unix.EINTR {
+			return
+		}
+		if ready[0].Revents != 0 {
+			return
+		}
+		n, err := unix.Read(f.Dev, buf)
+		switch {
+		case err == unix.EPERM: // it is not mounted yet
+			time.Sleep(time.Millisecond)
+			continue
+		case err == unix.EINTR, err == unix.ENOENT, err == unix.EAGAIN:
+			continue
+		case err != nil || n < 40:
+			return
+		}
+		le := binary.LittleEndian
+		op, unique, at := le.Uint32(buf[4:]), le.Uint64(buf[8:]), le.Uint64(buf[16:])
+		who, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", le.Uint32(buf[32:])))
+		if f.ignore(strings.TrimSpace(string(who))) && op != fuseInterrupt && op != fuseForget {
+			f.Ignored.Add(1)
+			continue
+		}
+		var out bytes.Buffer
+		put := func(values ...any) {
+			for _, v := range values {
+				_ = binary.Write(&out, le, v)
+			}
+		}
+		errno := int32(0)
+		switch op {
+		case fuseInit:
+			put(uint32(7), uint32(31), uint32(0), uint32(0), uint32(0), uint32(1<<16), make([]byte, 40))
+		case fuseLookup:
+			// Its ID and generation; both for ever.
+			put(uint64(node), uint64(0), uint64(1<<30), uint64(1<<30), uint32(0), uint32(0))
+			put(f.attr(node))
+		case fuseGetattr:
+			put(uint64(1<<30), uint32(0), uint32(0), f.attr(at))
+		case fuseOpen, fuseOpendir:
+			put(uint64(1), uint32(0), uint32(0))
+		case fuseRead:
+			from, size := le.Uint64(buf[48:]), uint64(le.Uint32(buf[56:]))
+			from = min(from, uint64(len(f.content)))
+			put(f.content[from:min(from+size, uint64(len(f.content)))])
+		case fuseStatfs:
+			put(make([]byte, 80))
+		case fuseFlush, fuseRelease, fuseReleasedir, fuseAccess:
+		case fuseForget, fuseInterrupt:
+			continue
+		default:
+			errno = -int32(unix.ENOSYS)
+			out.Reset()
+		}
+		head := make([]byte, 16)
+		le.PutUint32(head, uint32(16+out.Len()))
+		le.PutUint32(head[4:], uint32(errno))
+		le.PutUint64(head[8:], unique)
+		_, _ = unix.Write(f.Dev, append(head, out.Bytes()...))
+	}
+}
+
+// attr is struct fuse_attr.
+func (f *FS) attr(of uint64) []byte {
+	var out bytes.Buffer
+	mode, size := uint32(unix.S_IFDIR|0o755), uint64(0)
+	if of == node {
+		mode, size = unix.S_IFREG|0o755, uint64(len(f.content))
+	}
+	for _, v := range []any{of, size, size/512 + 1, [3]uint64{}, [3]uint32{}, mode, uint32(1), [2]uint32{}, uint32(0), uint32(4096), uint32(0)} {
+		_ = binary.Write(&out, binary.LittleEndian, v)
+	}
+	return out.Bytes()
+}

@@ -1,0 +1,187 @@
+package procmap
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/deaf"
+)
+
+// toMount skips a test without the right to mount.
+func toMount(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount")
+	}
+}
+
+// sleeper is the content of a program that sleeps.
+func sleeper(t *testing.T) []byte {
+	t.Helper()
+	path, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return content
+}
+
+// deafTo returns a function for deaf.New: it does not answer this process, from the moment that deaf is true.
+func deafTo(t *testing.T, deaf *atomic.Bool) func(string) bool {
+	t.Helper()
+	comm, err := os.ReadFile("/proc/self/comm")
+	require.NoError(t, err)
+	own := strings.TrimSpace(string(comm))
+	return func(name string) bool { return deaf.Load() && name == own }
+}
+
+// inMounts runs a shell script in a mount namespace of its own, until the end of the test. It has to become the program
+// evil, which inMounts returns. fd 3 is /dev/fuse of fs, which may be nil.
+func inMounts(t *testing.T, fs *deaf.FS, script string) Process {
+	t.Helper()
+	cmd := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-ec", script)
+	cmd.Dir, cmd.Stderr = t.TempDir(), os.Stderr
+	if fs != nil {
+		dev, err := unix.FcntlInt(uintptr(fs.Dev), unix.F_DUPFD_CLOEXEC, 0)
+		require.NoError(t, err)
+		fuse := os.NewFile(uintptr(dev), "fuse")
+		defer fuse.Close()
+		cmd.ExtraFiles = []*os.File{fuse}
+	}
+	in, err := cmd.StdinPipe() // closed at the end
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line)
+	return running(t, uint32(cmd.Process.Pid), "evil")
+}
+
+// onOverlay is a script that runs a program from an overlay over the folder lower, which mount can mount, and does
+// something before that.
+func onOverlay(lower, mount, before string) string {
+	return fmt.Sprintf("mkdir lower upper merged; %s; mount -t tmpfs none upper; mkdir upper/u upper/w; "+
+		"mount -t overlay -o lowerdir=%s,upperdir=upper/u,workdir=upper/w none merged; %s; exec 3<&-; echo ready; exec merged/evil 600",
+		mount, lower, before)
+}
+
+// A program on an overlay over a file system that does not answer keeps no other from being identified.
+func TestOverlayOverDeafFileSystem(t *testing.T) {
+	toMount(t)
+	mount := "mount -i -t fuse -o " + deaf.Options(3) + " deaf lower"
+	for name, script := range map[string]string{
+		"that its mounts show": onOverlay(`"$PWD/lower"`, mount, ":"),
+		"by a relative path":   onOverlay("lower", mount, ":"),
+		"that is hidden":       onOverlay(`"$PWD/lower"`, mount, "umount -l lower"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var isDeaf atomic.Bool
+			fs := deaf.New(t, sleeper(t), deafTo(t, &isDeaf))
+			p := inMounts(t, fs, script)
+			addr := codeOf(t, p, "evil")
+			isDeaf.Store(true)
+			r := newResolver(t, Options{Unwatched: true})
+			_, pending := r.Locate(nil, p, bootTime(), []uint64{addr})
+			require.True(t, pending)
+			_, other := start(t, "sleep", "600")
+			for _, place := range known(t, r, other, bootTime(), codeOf(t, other, "sleep")) {
+				require.Equal(t, Known, place.State)
+			}
+			require.Equal(t, Unreadable, known(t, r, p, bootTime(), addr)[0].State)
+			if name == "that its mounts show" {
+				require.Zero(t, fs.Ignored.Load(), "it is not asked")
+				require.Zero(t, r.Stats().Stuck)
+			} else {
+				require.EqualValues(t, 1, r.Stats().Stuck)
+			}
+			r.Close()
+			fs.Close() // what waits ends
+		})
+	}
+}
+
+// A device number that is used again does not make a file system that does not answer one that does.
+func TestDeviceNumberUsedAgain(t *testing.T) {
+	toMount(t)
+	dir := filepath.Join(t.TempDir(), "mnt")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	r := newResolver(t, Options{Unwatched: true})
+	content := sleeper(t)
+	evil := filepath.Join(dir, "evil")
+	devOf := func() uint64 {
+		var st unix.Stat_t
+		require.NoError(t, unix.Stat(dir, &st))
+		return st.Dev
+	}
+	for range 20 { // another may have taken the number
+		require.NoError(t, unix.Mount("none", dir, "tmpfs", 0, ""))
+		before := devOf()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "first"), nil, 0o700)) // evil has another inode than on fs
+		require.NoError(t, os.WriteFile(evil, content, 0o700))
+		cmd, p := start(t, evil, "600")
+		require.Equal(t, Known, known(t, r, p, bootTime(), codeOf(t, p, "evil"))[0].State)
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH))
+		r.mu.Lock()
+		r.release(len(r.kept))
+		r.mu.Unlock()
+
+		var isDeaf atomic.Bool
+		fs := deaf.Mount(t, dir, content, deafTo(t, &isDeaf))
+		if devOf() != before {
+			require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH))
+			continue
+		}
+		// Not directly: this process, which has to answer, cannot do so between its fork and its exec.
+		_, p = start(t, "sh", "-c", `exec "$0" 600`, evil)
+		p = running(t, p.PID, "evil")
+		addr := codeOf(t, p, "evil")
+		isDeaf.Store(true)
+		require.Equal(t, Unreadable, known(t, r, p, bootTime(), addr)[0].State)
+		require.Zero(t, fs.Ignored.Load())
+		return
+	}
+	t.Fatal("the number was never used again")
+}
+
+// running waits until a process is the program of a name.
+func running(t *testing.T, pid uint32, name string) Process {
+	t.Helper()
+	exe := fmt.Sprintf("/proc/%d/exe", pid)
+	require.Eventually(t, func() bool {
+		path, err := os.Readlink(exe)
+		return err == nil && filepath.Base(path) == name
+	}, 20*time.Second, time.Millisecond)
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(exe, &st))
+	return Process{PID: pid, ExeInode: st.Ino, Space: 7}
+}
+
+// codeOf returns an address in the code of a process's file.
+func codeOf(t *testing.T, p Process, name string) uint64 {
+	t.Helper()
+	for _, a := range areasOf(t, p.PID) {
+		if filepath.Base(a.key.path) == name {
+			return a.start
+		}
+	}
+	t.Fatalf("%s is not mapped", name)
+	return 0
+}

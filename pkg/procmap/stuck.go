@@ -1,0 +1,84 @@
+package procmap
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// wait is how long opening and identifying one file, or reading one process, may take. A disk takes
+	// milliseconds.
+	wait = 5 * time.Second
+	// maxStuck is how many files, and how many processes, are waited for in vain at a time.
+	maxStuck = 16
+	// After maxDoubtful devices that did not answer, whose file systems were doubtful, nothing on such a file system is
+	// opened. Each counts for forgive, also if it has answered after all: else one that answers just too late, again and
+	// again under another number, would take all the time.
+	maxDoubtful = 4
+	forgive     = 10 * time.Minute
+)
+
+// opening is the device that a file is being opened on, or was the last time, and how far that is trusted. It may be read
+// while another goroutine waits for the file system.
+type opening struct{ v atomic.Uint64 }
+
+func (o *opening) set(dev device, t trust) {
+	o.v.Store(uint64(dev.major)<<36 | uint64(dev.minor)<<4 | uint64(t))
+}
+
+func (o *opening) get() (device, trust) {
+	v := o.v.Load()
+	return device{uint32(v >> 36), uint32(v >> 4)}, trust(v & 15)
+}
+
+// stuckDevice is a device on which something does not end.
+type stuckDevice struct {
+	waiting int       // goroutines that have not returned
+	until   time.Time // it is avoided until then, and while there are such
+}
+
+// isStuck tells whether something on a device does not end. Under r.mountsMu.
+func (r *Resolver) isStuck(dev device, now time.Time) bool {
+	for d, s := range r.stuck {
+		if s.waiting == 0 && !now.Before(s.until) {
+			delete(r.stuck, d)
+		}
+	}
+	return r.stuck[dev] != nil
+}
+
+// gotStuck notes that opening or reading a file does not end, and returns its device.
+func (r *Resolver) gotStuck(on *opening) device {
+	dev, t := on.get()
+	r.mountsMu.Lock()
+	defer r.mountsMu.Unlock()
+	s := r.stuck[dev]
+	if s == nil {
+		s = &stuckDevice{}
+		r.stuck[dev] = s
+	}
+	s.waiting++
+	if t != trusted {
+		s.until = time.Now().Add(forgive)
+	}
+	return dev
+}
+
+// goesOn notes that what did not end has ended.
+func (r *Resolver) goesOn(dev device) {
+	r.mountsMu.Lock()
+	defer r.mountsMu.Unlock()
+	if s := r.stuck[dev]; s != nil {
+		s.waiting--
+	}
+}
+
+// Stuck is called when reading the open file does not end: nothing on its device is opened any more. Whoever has called
+// it calls the function that it returns when the reading has ended after all.
+func (f *File) Stuck() (ended func()) {
+	if f.r == nil {
+		return func() {}
+	}
+	dev := f.r.gotStuck(&f.f.opening)
+	return func() { f.r.goesOn(dev) }
+}

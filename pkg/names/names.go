@@ -256,7 +256,7 @@ func (n *Namer) lookup(file *procmap.File, addr uint64) (symbols.Symbol, symbols
 
 func (n *Namer) request(file *procmap.File, addr uint64) symbols.State {
 	return n.store.Request(symbols.Request{
-		ID: file.ID, Info: file.Info, Path: file.Path, Address: addr, Open: file.Open, Root: file.Root,
+		ID: file.ID, Info: file.Info, Path: file.Path, Address: addr, Open: file.Open, Root: file.Root, Stuck: file.Stuck,
 	})
 }
 

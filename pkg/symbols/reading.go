@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"runtime"
 	"slices"
 	"time"
 
@@ -27,9 +26,7 @@ func (s *Store) run(ctx context.Context) {
 		}
 	}()
 	// The bound is on CPU time, not on elapsed time: on a busy machine and with slow disks reading takes longer
-	// without costing more. The kernel counts CPU time by thread, so the goroutine stays on one.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	// without costing more.
 	credit, last := burst, time.Now()
 	forget := time.NewTicker(forgetEvery)
 	defer forget.Stop()
@@ -57,13 +54,12 @@ func (s *Store) run(ctx context.Context) {
 		s.mu.Lock()
 		e := w.next()
 		s.mu.Unlock()
-		begin, used := time.Now(), threadTime()
+		begin := time.Now()
 		credit = min(burst, credit+begin.Sub(last)/slowdown)
 		last = begin
-		t, err := s.read(ctx, e)
-		cost := threadTime() - used
-		credit -= cost
-		s.finish(e, t, err, time.Since(begin), cost)
+		t, used, err := s.readOrLeave(ctx, e)
+		credit -= used
+		s.finish(e, t, err, time.Since(begin), used)
 		if credit < 0 {
 			timer := time.NewTimer(-credit * slowdown)
 			select {
@@ -127,16 +123,6 @@ func (e *entry) urgency() float64 {
 	return float64(e.asked+1) / float64(size)
 }
 
-// threadTime is the CPU time of this thread.
-func threadTime() time.Duration {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// For how long a file is left alone after a read of it has failed, by which more functions may have been wanted only:
 // retryFirst at first, twice as long each time that fails too, retryMost at most.
 const (
 	retryFirst = 30 * time.Second
@@ -236,7 +222,8 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
 	s.mu.Lock()
-	r, old, wanted := &e.request, e.table, e.wanted // only this goroutine changes request and table before finish
+	request, old, wanted := e.request, e.table, e.wanted
+	r := &request
 	e.wanted = nil
 	s.mu.Unlock()
 	f, err := r.Open()
@@ -267,6 +254,9 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 		defer find.close()
 		if t, err = readTable(ctx, f, id.Size, s.reading(), find); err != nil {
 			return nil, err
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err // it may have been left behind: e is another goroutine's
 		}
 		s.mu.Lock() // take in addresses that were asked for meanwhile
 		late := e.wanted

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
 // Options are the settings of a Store. The zero value is what it does by default.
@@ -32,8 +33,8 @@ type Options struct {
 	HostRoot string
 }
 
-// Request asks a Store to read a file. Open and Root are called in the Store's only reading goroutine and must not
-// block: only for regular files on local file systems.
+// Request asks a Store to read a file. Open and Root are called where the Store reads one file after the other: only for
+// regular files on local file systems, because all others wait for one that does not answer until it is left behind.
 type Request struct {
 	// ID is that of the file that Open opens. It is checked.
 	ID FileID
@@ -52,6 +53,9 @@ type Request struct {
 	// Release is called exactly once, from any goroutine, when Open and Root will not be called any more, also if the
 	// file is not read because of this request. nil is fine.
 	Release func()
+	// Stuck is called when reading what Open has opened does not end, and the function that it returns if it has ended
+	// after all. It does not wait. nil is fine.
+	Stuck func() (ended func())
 }
 
 // Bounds of a Store.
@@ -92,6 +96,7 @@ type Store struct {
 
 	vdso *Table // nil if it could not be read
 
+	disks   *patience.Runner
 	queue   chan *entry
 	fetches chan *entry
 	stop    context.CancelFunc
@@ -105,6 +110,7 @@ type Stats struct {
 	Failed          [numStates]int64 // reads of files that have no table, by State
 	Reading         time.Duration
 	Fetched         uint64 // debug files that Options.Fetch has found
+	Stuck           uint64 // files whose reading was given up because it did not end
 	NotFetched      uint64 // debug files that it has not found, or that were of no use
 	// Last says why the last file could not be read of those that could not; nil if there are none. Files without symbols
 	// do not count.
@@ -152,6 +158,7 @@ func NewStore(o Options) *Store {
 	s := &Store{
 		options: o, entries: map[FileID]*entry{}, recent: list.New(), keep: defaultKeep,
 		queue: make(chan *entry, maxQueue), fetches: make(chan *entry, maxQueue), stop: stop,
+		disks: patience.New(o.Timeout+patienceMore, maxStuck),
 	}
 	s.vdso, _ = readVDSO(ctx, Reading{Limits: o.Limits})
 	s.stopped.Add(1)
@@ -163,8 +170,8 @@ func NewStore(o Options) *Store {
 	return s
 }
 
-// Close stops the Store and waits for its goroutines, up to two seconds: a file system can take its time. Afterwards
-// Lookup answers from what is known already.
+// Close stops the Store and waits for its goroutines, up to two seconds. One that waits for a file system that does not
+// answer stays until that answers or is unmounted. Afterwards Lookup answers from what is known already.
 func (s *Store) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -408,6 +415,7 @@ func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stats := s.stats
+	stats.Stuck = s.disks.Total()
 	stats.Files, stats.Bytes = int64(len(s.entries)), s.bytes
 	return stats
 }

@@ -1,0 +1,58 @@
+package symbols
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/deaf"
+)
+
+// A file system that does not answer, not even one that has opened a file, keeps no other file from being read. What was
+// left behind ends when it answers after all.
+func TestStoreDeafFileSystem(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount")
+	}
+	content := example().bytes()
+	dir := t.TempDir()
+	var isDeaf atomic.Bool
+	fs := deaf.Mount(t, dir, content, func(string) bool { return isDeaf.Load() })
+	f, err := os.Open(filepath.Join(dir, "program"))
+	require.NoError(t, err)
+	id, err := Identify(f)
+	require.NoError(t, err)
+	isDeaf.Store(true)
+
+	s := newStore(t, Options{Limits: small, Timeout: 100 * time.Millisecond})
+	var stuck, ended, released atomic.Int32
+	over := make(chan struct{})
+	require.Equal(t, Pending, s.Request(Request{
+		ID: id, Open: func() (*os.File, error) { return f, nil },
+		Stuck:   func() func() { stuck.Add(1); return func() { ended.Add(1) } },
+		Release: func() { released.Add(1); close(over) },
+	}))
+	good := onDisk(t, content)
+	require.Equal(t, Pending, s.Request(good))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.True(t, s.Wait(ctx, id, good.ID))
+	_, state := s.Lookup(good.ID, 0x1000)
+	require.Equal(t, Named, state)
+	_, state = s.Lookup(id, 0x1000)
+	require.Equal(t, Unreadable, state)
+	require.Positive(t, fs.Ignored.Load())
+	require.EqualValues(t, 1, s.Stats().Stuck)
+	require.EqualValues(t, 1, stuck.Load())
+	require.Zero(t, released.Load(), "Open and Root may still be called")
+	s.Close()
+	fs.Close()
+	<-over
+	require.EqualValues(t, 1, ended.Load())
+	require.EqualValues(t, 1, released.Load())
+}

@@ -255,13 +255,12 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 		if t, err = readTable(ctx, f, id.Size, s.reading(), find); err != nil {
 			return nil, err
 		}
-		if err := ctx.Err(); err != nil {
-			return nil, err // it may have been left behind: e is another goroutine's
+		var late addresses
+		if ctx.Err() == nil { // else it may have been left behind, and e be another goroutine's
+			s.mu.Lock() // take in addresses that were asked for meanwhile
+			late, e.wanted = e.wanted, nil
+			s.mu.Unlock()
 		}
-		s.mu.Lock() // take in addresses that were asked for meanwhile
-		late := e.wanted
-		e.wanted = nil
-		s.mu.Unlock()
 		if wanted == nil {
 			wanted = late
 		}

@@ -39,7 +39,7 @@ func TestSettings(t *testing.T) {
 func TestLanguageOf(t *testing.T) {
 	for exe, want := range map[string]wire.FrameType{
 		"python3.11": wire.FramePython, "python": wire.FramePython, "pythonista": wire.FrameUnknown, "java": wire.FrameJVM, "javac": wire.FrameUnknown,
-		"node": wire.FrameV8, "nodemon": wire.FrameUnknown, "php-fpm8.2": wire.FramePHP, "perl5.36.0": wire.FramePerl, "beam.smp": wire.FrameBEAM, "": wire.FrameUnknown,
+		"node": wire.FrameV8, "nodemon": wire.FrameUnknown, "php-fpm8.2": wire.FramePHP, "perl5.36.0": wire.FramePerl, "beam.smp": wire.FrameBEAM, "dotnet": wire.FrameDotnet, "": wire.FrameUnknown,
 	} {
 		if got := languageOf(exe); got != want {
 			t.Errorf("%q: %v, not %v", exe, got, want)

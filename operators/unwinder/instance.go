@@ -207,17 +207,37 @@ func (i *instance) emit() {
 	}
 }
 
-// check warns of languages whose interpreters run, as the names of executables tell, and of which no sample has a
-// frame.
+// check warns of languages whose functions are not seen.
 func (i *instance) check() {
 	now := i.broker.Totals()
+	for _, l := range unseen(i.before.Stats, now.Stats) {
+		i.log.Warnf("%s: %s (%s)", Name, l, i.reasons(now))
+	}
+}
+
+// unseen tells of each language whose interpreters have run between two states, as the names of executables tell, and of
+// which no sample has a frame.
+func unseen(before, now wire.Stats) []string {
+	var lines []string
 	for t := range now.Languages {
-		l, b := now.Languages[t], i.before.Languages[t]
+		l, b := now.Languages[t], before.Languages[t]
 		if expected := l.Expected - b.Expected; expected >= enough && l.Missing-b.Missing == expected {
-			i.log.Warnf("%s: %d samples of processes that run %s, and none has a frame of it: their functions cannot be seen. Its version may be unknown to the unwinder, or its library without symbols (%s)",
-				Name, expected, language(wire.FrameType(t)), i.reasons(now))
+			lines = append(lines, fmt.Sprintf("%d samples of processes that run %s, and none has a frame of it: their functions cannot be seen. %s",
+				expected, language(wire.FrameType(t)), unseenWhy(wire.FrameType(t))))
 		}
 	}
+	return lines
+}
+
+// unseenWhy says what a language's functions may not be seen for.
+func unseenWhy(t wire.FrameType) string {
+	switch t {
+	case wire.FrameBEAM:
+		return "The unwinder knows OTP 27 and 28, and only a beam.smp with a symbol table"
+	case wire.FrameDotnet:
+		return "The unwinder knows .NET 6 to 10, and only a runtime in a folder that is called like its version"
+	}
+	return "Its version may be unknown to the unwinder, or its library without symbols"
 }
 
 func language(t wire.FrameType) string {

@@ -1,0 +1,29 @@
+package unwinder
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// A language is told of whose interpreter has run and of which no sample has a frame, in this run.
+func TestUnseen(t *testing.T) {
+	var before, now wire.Stats
+	count := func(s *wire.Stats, language wire.FrameType, expected, missing uint64) {
+		s.Languages[language].Expected, s.Languages[language].Missing = expected, missing
+	}
+	count(&before, wire.FrameBEAM, 1000, 0)
+	count(&now, wire.FrameBEAM, 1000+enough, enough)
+	count(&now, wire.FrameDotnet, 400, 400)
+	count(&now, wire.FrameRuby, 30, 30)
+	count(&now, wire.FramePython, 400, 399)        // one has a frame
+	count(&now, wire.FrameJVM, enough-1, enough-1) // too few to tell
+	require.Equal(t, []string{
+		"30 samples of processes that run Ruby, and none has a frame of it: their functions cannot be seen. Its version may be unknown to the unwinder, or its library without symbols",
+		"400 samples of processes that run .NET, and none has a frame of it: their functions cannot be seen. The unwinder knows .NET 6 to 10, and only a runtime in a folder that is called like its version",
+		"20 samples of processes that run BEAM, and none has a frame of it: their functions cannot be seen. The unwinder knows OTP 27 and 28, and only a beam.smp with a symbol table",
+	}, unseen(before, now))
+	require.Empty(t, unseen(now, now))
+}

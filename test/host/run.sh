@@ -10,7 +10,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 VM=${VM:-$top/build/host} PACKAGE=${PACKAGE:-$top/build/package}
-: "${LIMIT:=1800}" "${MEM:=1536}" "${SMP:=2}" "${SUITE:=bookworm}"
+: "${LIMIT:=7200}" "${MEM:=1536}" "${SMP:=2}" "${SUITE:=bookworm}"
 mkdir -p "$VM"
 VM=$(cd "$VM" && pwd)
 root=$VM/root out=$VM/out
@@ -90,8 +90,9 @@ disk() {
 	images 1500
 }
 
+# boot lets systemd wait for its services as long as it takes: an emulated machine on a busy one is slow.
 boot() {
-	guest "$VM/kernel" max systemd.mask=serial-getty@ttyS0.service
+	guest "$VM/kernel" max systemd.mask=serial-getty@ttyS0.service systemd.service_watchdogs=no systemd.default_timeout_start_sec=3600
 	cat "$out/transcript"
 	if [ "$(cat "$out/rc")" != 0 ]; then
 		tail -20 "$VM/console.log" >&2

@@ -123,12 +123,6 @@ func (e *entry) urgency() float64 {
 	return float64(e.asked+1) / float64(size)
 }
 
-// retryFirst at first, twice as long each time that fails too, retryMost at most.
-const (
-	retryFirst = 30 * time.Second
-	retryMost  = 8 * time.Minute
-)
-
 // finish stores the result of reading an entry's file, and wakes those that wait for it.
 func (s *Store) finish(e *entry, t *Table, err error, took, cost time.Duration) {
 	if e.request.Release != nil {
@@ -175,21 +169,6 @@ func (s *Store) finish(e *entry, t *Table, err error, took, cost time.Duration) 
 		}
 	}
 	s.makeRoom()
-}
-
-// failed notes when a file may be read again after a read that has ended with err, which can be nil. Under Store.mu.
-func (e *entry) failed(err error) {
-	e.retry = time.Time{}
-	if err == nil {
-		e.wait = 0
-		return
-	}
-	e.why = stateOf(err)
-	if e.table == nil && e.id.Process == 0 && e.why != Gone && e.why != Unreadable {
-		return // reading the same bytes again gives the same
-	}
-	e.wait = min(max(2*e.wait, retryFirst), retryMost)
-	e.retry = e.read.Add(e.wait)
 }
 
 // stateOf says in one word why a file could not be read.

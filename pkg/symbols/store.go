@@ -306,25 +306,6 @@ func (s *Store) Request(r Request) State {
 	return state
 }
 
-// again is how long after a read a perf map is not read again.
-const again = time.Second
-
-// perfRest is for how many times of what it has cost to read a perf map it is not read again.
-const perfRest = 10
-
-// more tells whether a file that was read is to be read once more for those who ask. Under Store.mu.
-func (e *entry) more(now time.Time) bool {
-	switch {
-	case now.Before(e.retry):
-		return false
-	case e.table == nil:
-		return !e.retry.IsZero()
-	case e.id.Process != 0:
-		return now.Sub(e.read) >= max(again, perfRest*e.cost)
-	}
-	return len(e.wanted) > 0
-}
-
 // request is Request without Release. taken says that the Store keeps r, and calls Release itself.
 func (s *Store) request(r Request) (state State, taken bool) {
 	if r.ID == VDSO {

@@ -1,0 +1,44 @@
+package symbols
+
+import "time"
+
+// again is how long after a read a perf map is not read again.
+const again = time.Second
+
+// perfRest is for how many times of what it has cost to read a perf map it is not read again.
+const perfRest = 10
+
+// For how long a file is left alone after a read of it has failed, by which more functions may have been wanted only:
+// retryFirst at first, twice as long each time that fails too, retryMost at most.
+const (
+	retryFirst = 30 * time.Second
+	retryMost  = 8 * time.Minute
+)
+
+// failed notes when a file may be read again after a read that has ended with err, which can be nil. Under Store.mu.
+func (e *entry) failed(err error) {
+	e.retry = time.Time{}
+	if err == nil {
+		e.wait = 0
+		return
+	}
+	e.why = stateOf(err)
+	if e.table == nil && e.id.Process == 0 && e.why != Gone && e.why != Unreadable {
+		return // reading the same bytes again gives the same
+	}
+	e.wait = min(max(2*e.wait, retryFirst), retryMost)
+	e.retry = e.read.Add(e.wait)
+}
+
+// more tells whether a file that was read is to be read once more for those who ask. Under Store.mu.
+func (e *entry) more(now time.Time) bool {
+	switch {
+	case now.Before(e.retry):
+		return false
+	case e.table == nil:
+		return !e.retry.IsZero()
+	case e.id.Process != 0:
+		return now.Sub(e.read) >= max(again, perfRest*e.cost)
+	}
+	return len(e.wanted) > 0
+}

@@ -94,7 +94,7 @@ func (n *names) lookup(f *wire.File, proc *wire.Proc, address uint64) (symbol sy
 	}
 	symbol, state := n.store.Lookup(file.ID, address)
 	if state == symbols.Unknown || state == symbols.Busy {
-		state = n.store.Request(symbols.Request{ID: file.ID, Path: file.Path, Address: address, Open: file.Open, Root: file.Root, Stuck: file.Stuck})
+		state = n.store.Request(symbols.Request{ID: file.ID, Info: file.Info, Path: file.Path, Address: address, Open: file.Open, Root: file.Root, Stuck: file.Stuck})
 	}
 	return symbol, !state.Final()
 }

@@ -80,6 +80,7 @@ func (r *processReader) run(ctx context.Context) {
 			if r.avoid.is(uint32(pid)) {
 				continue
 			}
+			r.counters[wire.CounterReads].Add(1)
 			r.counters[wire.CounterReading].Store(uint64(pid))
 			err := surviving(func() { r.manager.SynchronizeProcess(process.New(pid, event.TID())) })
 			r.counters[wire.CounterReading].Store(0)

@@ -47,10 +47,10 @@ type Broker struct {
 	silence, firstBackoff, endTime time.Duration
 	flushBurst                     int
 
-	// avoid are processes whose files did not answer; hung are programs that cannot be ended. Only the goroutine of
-	// supervise uses them.
-	avoid avoid
-	hung  []*process
+	// avoid are processes that the program is to leave alone, and suspects those that it was at when it ended; hung are programs
+	// that cannot be ended. Only the goroutine of supervise uses them.
+	avoid, suspects avoid
+	hung            []*process
 
 	mu          sync.Mutex
 	subscribers map[*Subscription]struct{}
@@ -403,8 +403,8 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			if why == "" {
 				why = p.reason()
 			}
-			if pid := p.count()[wire.CounterPID]; pid != 0 {
-				why += fmt.Sprintf("; it worked on a sample of the process %d", pid)
+			if !asked {
+				why += b.blame(p.count())
 			}
 			return b.early(ending{asked: asked, reason: why, last: r.last})
 		case <-b.changed:
@@ -418,7 +418,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 				continue
 			}
 			c := p.count()
-			blocked := reading.blocked(p, c)
+			blocked, spent := reading.look(p, c)
 			if c[wire.CounterPID] == 0 || c[wire.CounterTaken] != taken || c[wire.CounterPID] != stuck {
 				taken, stuck, stuckSince = c[wire.CounterTaken], c[wire.CounterPID], time.Now()
 			}
@@ -430,7 +430,10 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			switch {
 			case blocked > b.silence, silent && blocked > b.silence/2:
 				why = fmt.Sprintf("reading the files of the process %d got nowhere for %v: their file system may not answer. Samples of that process are left out from now on", reading.pid, blocked.Round(b.silence/6))
-				b.avoid = b.avoid.with(reading.pid)
+				b.leaveAlone(reading.pid)
+			case spent > b.silence:
+				why = fmt.Sprintf("it has taken %v of CPU time on reading the files of the process %d once: they may be made for that. Samples of that process are left out from now on", spent.Round(b.silence/6), reading.pid)
+				b.leaveAlone(reading.pid)
 			case silent:
 				why = fmt.Sprintf("it has been silent for %v", b.silence)
 			case stuck != 0 && time.Since(stuckSince) > b.silence:

@@ -36,6 +36,9 @@ const (
 	playMute     // says nothing, and does not end when it should
 	playBlocked  // waits for the files of a process, unless it is to leave them alone
 	playHeld     // the same, and says nothing meanwhile
+	playSpin     // burns CPU time with the files of a process, unless it is to leave them alone
+	playCulprit  // dies of the files of a process, unless it is to leave them alone
+	playReading  // as playGood, and always reads the files of a process
 )
 
 func TestMain(m *testing.M) {
@@ -78,7 +81,7 @@ func play(role int) {
 	}()
 	stack := w.Stack([]uint32{w.Frame(&wire.Frame{Function: "main"}, 0)}, 0)
 	slack, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	proc := w.Proc(wire.Proc{PID: 7, Start: uint64(slack)})
+	proc := w.Proc(wire.Proc{PID: uint32(os.Getpid()), Start: uint64(slack), Exe: leaveAlone()})
 	taken, blocked := uint64(0), false
 	send := func(n uint64) {
 		taken += n
@@ -96,8 +99,17 @@ func play(role int) {
 			set(wire.CounterPID, 4711)
 			w.Stats(&wire.Stats{Taken: taken, Sent: taken})
 			_ = w.Flush()
-		case playBlocked, playHeld:
-			if i := slices.Index(os.Args, "-leave-alone"); os.Args[i+1] != "" {
+		case playReading:
+			set(wire.CounterReading, uint64(os.Getppid()))
+			send(1)
+		case playCulprit:
+			send(1)
+			if leaveAlone() == "" {
+				set(wire.CounterReading, uint64(os.Getppid()))
+				panic("runtime: out of memory")
+			}
+		case playBlocked, playHeld, playSpin:
+			if leaveAlone() != "" {
 				send(1)
 				break
 			}
@@ -106,7 +118,10 @@ func play(role int) {
 				go func() {
 					runtime.LockOSThread()
 					set(wire.CounterReaderThread, uint64(unix.Gettid()))
+					set(wire.CounterReads, 1)
 					set(wire.CounterReading, uint64(os.Getppid()))
+					for role == playSpin {
+					}
 					select {}
 				}()
 			}
@@ -141,6 +156,9 @@ func play(role int) {
 		}
 	}
 }
+
+// leaveAlone is which processes the program is to leave alone.
+func leaveAlone() string { return os.Args[slices.Index(os.Args, "-leave-alone")+1] }
 
 // logged keeps what an operator would read.
 type logged struct {
@@ -476,21 +494,54 @@ func TestLog(t *testing.T) {
 	assert.LessOrEqual(t, len(l.part), maxLine)
 }
 
-// TestBlocked: a process whose files do not answer costs one restart, and is left alone afterwards. On a machine with one CPU the
-// whole program waits for them.
+// TestBlocked: a process whose files do not answer, or take CPU time without end, costs one restart, and is left alone afterwards.
+// On a machine with one CPU the whole program waits for them.
 func TestBlocked(t *testing.T) {
-	for name, role := range map[string]int{"one goroutine waits": playBlocked, "all wait": playHeld} {
+	for name, c := range map[string]struct {
+		role int
+		says string
+	}{
+		"one goroutine waits": {playBlocked, "reading the files of the process %d got nowhere"},
+		"all wait":            {playHeld, "reading the files of the process %d got nowhere"},
+		"one burns CPU time":  {playSpin, "of CPU time on reading the files of the process %d once"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			b, l := newTestBroker()
 			b.silence = 3 * time.Second // the program's start is in it
-			s, err := b.Subscribe(t.Context(), ask(role))
+			s, err := b.Subscribe(t.Context(), ask(c.role))
 			require.NoError(t, err)
-			for n := 0; n < 3; {
-				n += len((<-s.C).Samples)
-			}
+			receive(t, s, 3)
 			s.Close()
 			require.EqualValues(t, 1, b.Totals().Restarts, l.String())
-			require.Contains(t, l.String(), fmt.Sprintf("reading the files of the process %d got nowhere", os.Getpid()))
+			require.Contains(t, l.String(), fmt.Sprintf(c.says, os.Getpid()))
 		})
 	}
+}
+
+// TestCulprit: a process of which the program has died twice is left alone.
+func TestCulprit(t *testing.T) {
+	b, l := newTestBroker()
+	s, err := b.Subscribe(t.Context(), ask(playCulprit))
+	require.NoError(t, err)
+	receive(t, s, 5)
+	s.Close()
+	require.EqualValues(t, 2, b.Totals().Restarts, l.String())
+	require.Contains(t, l.String(), fmt.Sprintf("it was reading the files of the process %d, as at an end before: samples of that process are left out from now on", os.Getpid()))
+}
+
+// TestInnocent: who is at hand when somebody else ends the program once loses nothing.
+func TestInnocent(t *testing.T) {
+	b, l := newTestBroker()
+	s, err := b.Subscribe(t.Context(), ask(playReading))
+	require.NoError(t, err)
+	defer s.Close()
+	first := (<-s.C).Samples[0].Proc.PID
+	require.NoError(t, unix.Kill(int(first), unix.SIGKILL))
+	for {
+		if proc := (<-s.C).Samples[0].Proc; proc.PID != first {
+			require.Empty(t, proc.Exe)
+			break
+		}
+	}
+	require.Contains(t, l.String(), fmt.Sprintf("SIGKILL; it was reading the files of the process %d", os.Getpid()))
 }

@@ -1,10 +1,8 @@
 package unwinder
 
 import (
-	"bytes"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,23 +10,27 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// reading is what was seen at the last look: the process whose files the program reads, and the CPU time of the
-// thread that reads them, in nanoseconds. A thread whose CPU time has not grown since waits for a file system: one
-// that could run would get a little even on a busy machine.
+// reading is what was seen at the last look: the process whose files the program reads, and the CPU time of the thread that reads
+// them, in nanoseconds.
 type reading struct {
-	pid   uint64
-	cpu   uint64
-	since time.Time
+	pid, read  uint64 // read is which of all reads it is
+	first, cpu uint64 // when it was first seen, and at the last look
+	since      time.Time
 }
 
-// blocked says for how long the program has waited for the files of the process r.pid. c are the program's counters.
-func (r *reading) blocked(p *process, c [wire.CounterCount]uint64) time.Duration {
-	pid := c[wire.CounterReading]
+// look says for how long the program has waited for the files of the process r.pid: a thread whose CPU time does not grow waits for
+// a file system, as one that could run would get a little even on a busy machine. And it says how much CPU time this one read has
+// taken. c are the program's counters.
+func (r *reading) look(p *process, c [wire.CounterCount]uint64) (blocked, spent time.Duration) {
+	pid, read := c[wire.CounterReading], c[wire.CounterReads]
 	cpu, ok := threadCPU(p.cmd.Process.Pid, c[wire.CounterReaderThread])
-	if pid == 0 || !ok || pid != r.pid || cpu != r.cpu {
-		*r = reading{pid, cpu, time.Now()}
+	switch {
+	case pid == 0 || !ok || pid != r.pid || read != r.read:
+		*r = reading{pid, read, cpu, cpu, time.Now()}
+	case cpu != r.cpu:
+		r.cpu, r.since = cpu, time.Now()
 	}
-	return time.Since(r.since)
+	return time.Since(r.since), time.Duration(r.cpu - r.first)
 }
 
 // threadCPU is the CPU time of a thread, in nanoseconds.
@@ -54,38 +56,4 @@ func (p *process) gone() bool {
 	default:
 		return false
 	}
-}
-
-// maxAvoided is how many processes are left alone, the latest.
-const maxAvoided = 256
-
-// avoid are processes whose files are not read any more, each as PID:START: a PID may come around again.
-type avoid []string
-
-// with returns the list with one more, if the process is still there.
-func (a avoid) with(pid uint64) avoid {
-	start, ok := startOf(pid)
-	if !ok {
-		return a
-	}
-	a = append(slices.Clone(a), fmt.Sprintf("%d:%d", pid, start))
-	return a[max(0, len(a)-maxAvoided):]
-}
-
-// String returns the list as the program takes it.
-func (a avoid) String() string { return strings.Join(a, ",") }
-
-// startOf returns when a process began, in nanoseconds since boot.
-func startOf(pid uint64) (uint64, bool) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, false
-	}
-	// The second field is the name, in which anything may be; the start is the 22nd, in hundredths of a second.
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 20 {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(string(fields[19]), 10, 64)
-	return n * 1e7, err == nil
 }

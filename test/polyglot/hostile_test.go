@@ -239,7 +239,9 @@ func TestFalseInterpreters(t *testing.T) {
 	for _, name := range []string{
 		"_PyRuntime", "PyInterpreterState_Head", "_PyEval_EvalFrameDefault", "PyEval_EvalFrameEx", "autoTLSkey", "_Py_ID", "Py_Version",
 		"PL_thr_key", "PL_version", "Perl_runops_standard", "PL_runops_std", "ruby_version", "ruby_current_ec", "ruby_current_vm", "rb_vm_exec",
-		"executor_globals", "zend_execute", "execute_ex", "php_version", "gHotSpotVMStructs", "gHotSpotVMTypes", "gHotSpotVMTypeEntryArrayStride",
+		"executor_globals", "zend_execute", "execute_ex", "php_version", "gHotSpotVMStructs", "gHotSpotVMStructEntryArrayStride", "gHotSpotVMStructEntryTypeNameOffset",
+		"gHotSpotVMStructEntryFieldNameOffset", "gHotSpotVMStructEntryOffsetOffset", "gHotSpotVMStructEntryAddressOffset",
+		"gHotSpotVMTypes", "gHotSpotVMTypeEntryArrayStride", "gHotSpotVMTypeEntryTypeNameOffset", "gHotSpotVMTypeEntrySizeOffset",
 		"v8dbg_SmiTag", "v8dbg_off_fp_function", "_ZN2v88internal7Version6major_E", "_ZN2v88internal7Version6minor_E", "erts_frame_layout", "ermts", "r",
 	} {
 		fmt.Fprintf(&symbols, "unsigned long %s[512] = { [0 ... 511] = 0x7fffffffffffff00UL };\n", name)

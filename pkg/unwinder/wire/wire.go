@@ -213,5 +213,6 @@ const (
 	CounterPID                 // the PID of the process whose sample it works on, 0 between samples
 	CounterReading             // the PID of the process whose files it reads, 0 in between
 	CounterReaderThread        // the ID of the thread that reads them
+	CounterReads               // how often it has begun to read the files of a process
 	CounterCount
 )

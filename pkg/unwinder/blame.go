@@ -1,0 +1,86 @@
+package unwinder
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// maxAvoided is how many processes are left alone, the latest.
+const maxAvoided = 256
+
+// avoid are processes whose files are not read any more, each as PID:START: a PID may come around again. By their executables they
+// are not told: whoever wants to escape copies his, and one that many use, such as python3, can be made to look guilty.
+type avoid []string
+
+// with returns the list with one more.
+func (a avoid) with(name string) avoid {
+	a = append(slices.Clone(a), name)
+	return a[max(0, len(a)-maxAvoided):]
+}
+
+// String returns the list as the program takes it.
+func (a avoid) String() string { return strings.Join(a, ",") }
+
+// leaveAlone has a process avoided from now on, if it is still there.
+func (b *Broker) leaveAlone(pid uint64) {
+	if name, ok := nameOf(pid); ok {
+		b.avoid = b.avoid.with(name)
+	}
+}
+
+// blame notes what the program was at when it ended, and says so. Once can be chance: who ends the program from outside meets it at
+// whatever it is at. A process that it is at for the second time is avoided.
+func (b *Broker) blame(c [wire.CounterCount]uint64) (said string) {
+	var met []string
+	for _, at := range []struct {
+		pid  uint64
+		what string
+	}{
+		{c[wire.CounterReading], "it was reading the files of the process"},
+		{c[wire.CounterPID], "it worked on a sample of the process"},
+	} {
+		if at.pid == 0 {
+			continue
+		}
+		said += fmt.Sprintf("; %s %d", at.what, at.pid)
+		name, ok := nameOf(at.pid)
+		if !ok || slices.Contains(b.avoid, name) || slices.Contains(met, name) {
+			continue
+		}
+		met = append(met, name)
+		if !slices.Contains(b.suspects, name) {
+			b.suspects = b.suspects.with(name)
+			continue
+		}
+		b.avoid = b.avoid.with(name)
+		said += ", as at an end before: samples of that process are left out from now on"
+	}
+	return said
+}
+
+// nameOf returns PID:START of a process that runs.
+func nameOf(pid uint64) (string, bool) {
+	start, ok := startOf(pid)
+	return fmt.Sprintf("%d:%d", pid, start), ok
+}
+
+// startOf returns when a process began, in nanoseconds since boot.
+func startOf(pid uint64) (uint64, bool) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, false
+	}
+	// The second field is the name, in which anything may be; the start is the 22nd, in hundredths of a second.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 20 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(fields[19]), 10, 64)
+	return n * 1e7, err == nil
+}

@@ -1,0 +1,33 @@
+//go:build e2e
+
+package polyglot
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFalseJVM runs programs that the unwinder takes for Java, and whose tables cannot be read: one makes it take a tebibyte of
+// memory, which ends it at once, the other keeps it at reading for days. Both are found out and left alone.
+func TestFalseJVM(t *testing.T) {
+	program := filepath.Join(folder(t), "libjvm.so")
+	out, err := exec.CommandContext(t.Context(), "gcc", "-O1", "-Wall", "-Werror", "-rdynamic", "-o", program, filepath.Join("testdata", "jvm.c")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	h := startHostile(t)
+	said := func(text string) {
+		t.Helper()
+		require.True(t, h.run.wait(text, 4*time.Minute, func() bool { return strings.Contains(h.run.log.String(), text) }), "it is not said: %s", text)
+	}
+	h.start(program, "huge")
+	said("out of memory")
+	said("as at an end before: samples of that process are left out")
+	h.start(program, "endless")
+	said("of CPU time on reading the files of the process")
+	_, b := h.finish()
+	require.EqualValues(t, 3, b.restarts)
+}

@@ -1,0 +1,45 @@
+/*
+ * libjvm.so KIND: looks like the library of a Java virtual machine, with the tables by which its structures are found. With
+ * "huge" an entry of theirs is a tebibyte; with "endless" they have 2^36 entries that mean nothing.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+unsigned long gHotSpotVMStructs, gHotSpotVMStructEntryArrayStride, gHotSpotVMStructEntryTypeNameOffset,
+	gHotSpotVMStructEntryFieldNameOffset, gHotSpotVMStructEntryOffsetOffset, gHotSpotVMStructEntryAddressOffset,
+	gHotSpotVMTypes, gHotSpotVMTypeEntryArrayStride, gHotSpotVMTypeEntryTypeNameOffset, gHotSpotVMTypeEntrySizeOffset;
+
+static volatile unsigned long sink;
+
+int main(int argc, char **argv)
+{
+	const unsigned long part = 1UL << 26, parts = 1024;
+	if (argc != 2)
+		return 2;
+	if (!strcmp(argv[1], "huge")) {
+		gHotSpotVMTypes = (unsigned long)&gHotSpotVMTypes;
+		gHotSpotVMTypeEntryArrayStride = 1UL << 40;
+	} else {
+		/* The same memory again and again, and an entry at each byte of it. */
+		int fd = memfd_create("table", 0);
+		char *at = mmap(NULL, part * parts, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (fd < 0 || ftruncate(fd, part) || at == MAP_FAILED) {
+			perror("table");
+			return 1;
+		}
+		for (unsigned long i = 0; i < parts; i++) {
+			if (mmap(at + i * part, part, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+				perror("mmap");
+				return 1;
+			}
+		}
+		memset(at, 1, part);
+		gHotSpotVMTypes = (unsigned long)at;
+		gHotSpotVMTypeEntryArrayStride = 1;
+	}
+	for (;;)
+		sink++;
+}

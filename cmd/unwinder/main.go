@@ -70,10 +70,6 @@ func run() error {
 		out.Hello(reason)
 		return out.Flush()
 	}
-	out.Hello("")
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("writing to the pipe: %w", err)
-	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
@@ -91,6 +87,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	s.works()
 	announced := make(chan struct{})
 	go func() {
 		defer close(announced)

@@ -79,6 +79,7 @@ type sampler struct {
 	pending map[sampleKey]uint64
 	waiting uint64 // the sum of pending
 	stats   wire.Stats
+	loaded  bool // it is to be said that this machine has taken the kernel's part
 	started *wire.Ready
 	renew   bool // stacks was emptied: the tables have to be, too
 	news    bool // pending has processes or files that were not written before
@@ -104,6 +105,14 @@ func newSampler(out *wire.Writer, c config, n *counters, logger *slog.Logger) *s
 	}
 	go s.write()
 	return s
+}
+
+// works tells the reader that this program can work here.
+func (s *sampler) works() {
+	s.mu.Lock()
+	s.loaded = true
+	s.mu.Unlock()
+	s.wake()
 }
 
 // ready tells the reader that samples are taken.
@@ -320,14 +329,17 @@ func (s *sampler) write() {
 // flush writes what is pending, and the counters.
 func (s *sampler) flush() error {
 	s.mu.Lock()
-	pending, started, renew := s.pending, s.started, s.renew
-	s.pending, s.started, s.renew, s.news = s.spare, nil, false, false
+	pending, loaded, started, renew := s.pending, s.loaded, s.started, s.renew
+	s.pending, s.loaded, s.started, s.renew, s.news = s.spare, false, nil, false, false
 	s.waiting = 0
 	s.mu.Unlock()
 
 	if now := time.Now(); started != nil || now.Sub(s.measured) > s.measure {
 		s.measured, s.memory = now, kernelMemory()
 		s.measure = min(max(2*s.measure, firstMemory), memoryInterval)
+	}
+	if loaded {
+		s.out.w.Hello("")
 	}
 	if started != nil {
 		s.out.w.Ready(*started)

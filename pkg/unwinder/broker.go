@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +20,10 @@ const (
 	firstBackoff = 500 * time.Millisecond
 	maxBackoff   = time.Minute
 	steady       = time.Minute
+	// hungInterval is how often it is looked whether programs that could not be ended have ended.
+	hungInterval = time.Minute
+	// maxEarly is how many runs that end before the program is in the kernel are a sign that none will be.
+	maxEarly = 3
 	// queued is how many batches can wait for a subscriber, each of up to a second. queuedBytes is what they may take
 	// together, in bytes of memory by estimate; a batch that waits alone may take more.
 	queued      = 16
@@ -44,15 +47,16 @@ type Broker struct {
 	log  Log
 
 	// The constants of these names, shorter in tests.
-	silence, firstBackoff, endTime time.Duration
-	flushBurst                     int
+	silence, firstBackoff, endTime, hungInterval time.Duration
+	flushBurst                                   int
 
-	// avoid are processes that the program is to leave alone, and suspects those that it was at when it ended; hung are programs
-	// that cannot be ended. Only the goroutine of supervise uses them.
+	// avoid are processes that the program is to leave alone, and suspects those that it was at when it ended. Only the
+	// goroutine of supervise uses them.
 	avoid, suspects avoid
-	hung            []*process
 
 	mu          sync.Mutex
+	hung        []*process // programs that cannot be ended
+	stalled     error      // why there are no samples at the moment, though it has worked before
 	subscribers map[*Subscription]struct{}
 	settings    Settings // with which the program is to run
 	changed     chan struct{}
@@ -64,7 +68,7 @@ type Broker struct {
 // New returns a broker that logs to log.
 func New(log Log) *Broker {
 	return &Broker{
-		path: find, log: log, silence: silence, firstBackoff: firstBackoff, endTime: endTime, flushBurst: flushBurst,
+		path: find, log: log, silence: silence, firstBackoff: firstBackoff, endTime: endTime, hungInterval: hungInterval, flushBurst: flushBurst,
 		subscribers: map[*Subscription]struct{}{},
 	}
 }
@@ -144,9 +148,11 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 			b.mu.Unlock()
 			return nil, err
 		}
-		b.settings, b.hello = s, false
+		b.settings, b.hello, b.stalled = s, false, nil
 		b.changed, b.running = make(chan struct{}, 1), make(chan struct{})
 		go b.supervise(path, b.running)
+	} else if b.stalled != nil {
+		sub.first <- b.stalled
 	} else {
 		if want := b.settings.with(s); want != b.settings {
 			b.settings = want
@@ -241,7 +247,16 @@ func (b *Broker) supervise(path string, running chan struct{}) {
 	backoff := b.firstBackoff
 	var down time.Time // since when there are no samples; zero before the first
 	var fatal error
+	early := 0
 	for !b.ended(fatal) {
+		stalled, err := b.stall()
+		if fatal = err; fatal != nil {
+			continue
+		}
+		if stalled {
+			b.sleep(b.hungInterval)
+			continue
+		}
 		settings, _ := b.wanted()
 		began := time.Now()
 		end := b.once(path, settings, down)
@@ -254,6 +269,12 @@ func (b *Broker) supervise(path string, running chan struct{}) {
 		}
 		if down = end.last; down.IsZero() {
 			down = began
+		}
+		if b.early(end) {
+			if early++; early >= maxEarly {
+				fatal = fmt.Errorf("the program %s does not start, %d times in a row: %s", Program, early, end.reason)
+				continue
+			}
 		}
 		if time.Since(began) > steady {
 			backoff = b.firstBackoff
@@ -318,6 +339,7 @@ type ending struct {
 	fatal  error     // why another run would be of no use
 	reason string    // why it ended, if neither of the two
 	last   time.Time // when it last delivered
+	blamed bool      // it was at a process, which may be why it ended
 }
 
 // run is one run of the program, seen from here.
@@ -334,18 +356,16 @@ type run struct {
 
 // once runs the program until it ends or has to be ended.
 func (b *Broker) once(path string, settings Settings, down time.Time) ending {
-	if b.hung = slices.DeleteFunc(b.hung, (*process).gone); len(b.hung) >= maxHung {
-		err := fmt.Errorf("whole stacks are not taken any more: %d unwinders wait for file systems that do not answer, cannot be ended, and keep their memory in the kernel: mount | grep -e fuse -e nfs lists such, and those that answer again, or are unmounted with umount -f, let them end", len(b.hung))
-		return ending{fatal: err}
-	}
 	p, err := launch(path, settings, b.avoid, b.said())
 	if err != nil {
-		return b.early(ending{reason: err.Error()})
+		return ending{reason: err.Error()}
 	}
 	defer func() {
 		p.close()
 		if !p.gone() {
+			b.mu.Lock()
 			b.hung = append(b.hung, p)
+			b.mu.Unlock()
 		}
 	}()
 	r := &run{b: b, p: p, hz: settings.Hz, down: down, base: b.Totals()}
@@ -403,10 +423,11 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			if why == "" {
 				why = p.reason()
 			}
+			said := ""
 			if !asked {
-				why += b.blame(p.count())
+				said = b.blame(p.count())
 			}
-			return b.early(ending{asked: asked, reason: why, last: r.last})
+			return ending{asked: asked, reason: why + said, last: r.last, blamed: said != ""}
 		case <-b.changed:
 			if now, wanted := b.wanted(); (!wanted || now != settings) && !asked {
 				asked = true
@@ -458,7 +479,7 @@ func (b *Broker) said() func(line string) {
 	warnings := 0
 	return func(line string) {
 		own := strings.HasPrefix(line, "level=WARN") || strings.HasPrefix(line, "level=ERROR")
-		if own = own && !strings.HasSuffix(line, " from=profiler") && !strings.Contains(line, " from=profiler "); !own || warnings >= maxWarnings {
+		if !own || fromProfiler(line) || warnings >= maxWarnings {
 			b.log.Debugf("unwinder: %s", line)
 			return
 		}
@@ -467,14 +488,12 @@ func (b *Broker) said() func(line string) {
 	}
 }
 
-// early makes an end fatal if the program has ended before it said that it can work here: to start it again would not help.
-func (b *Broker) early(e ending) ending {
+// early tells whether the program has ended before it said that it can work here, and not because of what it read: that is likely
+// to come again.
+func (b *Broker) early(e ending) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.hello && !e.asked {
-		e.fatal = fmt.Errorf("the program %s does not start: %s", Program, e.reason)
-	}
-	return e
+	return !b.hello && !e.blamed
 }
 
 // take takes what the program has written.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -39,6 +40,7 @@ const (
 	playSpin     // burns CPU time with the files of a process, unless it is to leave them alone
 	playCulprit  // dies of the files of a process, unless it is to leave them alone
 	playReading  // as playGood, and always reads the files of a process
+	playNoLoad   // says how it is doing, and ends before it has said that it can work here
 )
 
 func TestMain(m *testing.M) {
@@ -70,6 +72,12 @@ func play(role int) {
 	}
 	if role == playMute {
 		time.Sleep(time.Hour)
+	}
+	if role == playNoLoad {
+		w.Stats(&wire.Stats{})
+		_ = w.Flush()
+		fmt.Fprintf(os.Stderr, "level=ERROR msg=%q\n", "loading the eBPF programs: invalid argument")
+		os.Exit(1)
 	}
 	w.Hello("")
 	w.Ready(wire.Ready{Hz: uint64(role)})
@@ -391,6 +399,51 @@ func TestDoesNotStart(t *testing.T) {
 	_, err := b.Subscribe(t.Context(), ask(playNothing))
 	require.ErrorContains(t, err, "does not start")
 	assert.Contains(t, l.String(), "exec format error")
+}
+
+// TestDoesNotLoad: a machine that has all that is needed, and yet does not take the program, is told of to whoever waits.
+func TestDoesNotLoad(t *testing.T) {
+	b, _ := newTestBroker()
+	_, err := b.Subscribe(t.Context(), ask(playNoLoad))
+	require.ErrorContains(t, err, "(loading the eBPF programs: invalid argument)")
+	require.EqualValues(t, maxEarly-1, b.Totals().Restarts)
+}
+
+// TestHung: while too many programs cannot be ended there are no samples, and a new run is told why. They come again when one has ended.
+func TestHung(t *testing.T) {
+	b, l := newTestBroker()
+	b.hungInterval = 50 * time.Millisecond
+	s, err := b.Subscribe(t.Context(), ask(playCrash))
+	require.NoError(t, err)
+	defer s.Close()
+	receive(t, s, 3)
+	var hung []*process
+	for range maxHung {
+		p := &process{cmd: exec.Command("/bin/sleep", "1000"), ended: make(chan struct{})}
+		require.NoError(t, p.cmd.Start())
+		go func() {
+			_ = p.cmd.Wait()
+			close(p.ended)
+		}()
+		t.Cleanup(func() {
+			p.kill()
+			<-p.ended
+		})
+		hung = append(hung, p)
+	}
+	b.mu.Lock()
+	b.hung = hung
+	b.mu.Unlock()
+	require.Eventually(t, func() bool { return strings.Contains(l.String(), "warning: no samples are taken: 3 unwinders wait") }, time.Minute, 10*time.Millisecond)
+	sum(t, s)
+	_, err = b.Subscribe(t.Context(), ask(playCrash))
+	require.ErrorContains(t, err, "3 unwinders wait")
+	starts := b.Totals().Starts
+	time.Sleep(4 * b.hungInterval)
+	require.Equal(t, starts, b.Totals().Starts)
+	hung[1].kill()
+	receive(t, s, 3)
+	require.Equal(t, 1, strings.Count(l.String(), "no samples are taken: "), l.String())
 }
 
 func TestNotInstalled(t *testing.T) {

@@ -3,6 +3,7 @@ package unwinder
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,6 +48,27 @@ func threadCPU(pid int, thread uint64) (uint64, bool) {
 // maxHung is how many programs that cannot be ended are tolerated; at that number no other is started: each keeps its
 // memory in the kernel, where its eBPF programs go on taking samples.
 const maxHung = 3
+
+// stall tells whether so many programs cannot be ended that no other is started now. Where none has worked yet, the error says so to
+// those who wait for it; others are told in the log, once.
+func (b *Broker) stall() (stalled bool, fatal error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hung = slices.DeleteFunc(b.hung, (*process).gone)
+	if len(b.hung) < maxHung {
+		b.stalled = nil
+		return false, nil
+	}
+	err := fmt.Errorf("%d unwinders wait for file systems that do not answer, cannot be ended, and keep their memory in the kernel. There are samples again when one of them has ended: mount | grep -e fuse -e nfs lists such file systems, and those that answer again, or are unmounted with umount -f, let them end", len(b.hung))
+	if !b.hello {
+		return false, err
+	}
+	if b.stalled == nil {
+		b.stalled = err
+		defer b.log.Warnf("no samples are taken: %v", err)
+	}
+	return true, nil
+}
 
 // gone tells whether the program has ended.
 func (p *process) gone() bool {

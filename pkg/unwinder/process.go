@@ -2,6 +2,7 @@ package unwinder
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -206,7 +207,8 @@ type logWriter struct {
 	mu    sync.Mutex
 	part  []byte
 	fatal string
-	quiet bool // within the dump of a crash
+	wrong string // the program's last own error
+	quiet bool   // within the dump of a crash
 }
 
 // Write implements io.Writer.
@@ -241,18 +243,29 @@ func (l *logWriter) take(line string) {
 		l.quiet = true
 	case strings.HasPrefix(line, "level="):
 		l.quiet = false
+		if msg, ok := strings.CutPrefix(line, "level=ERROR msg="); ok && !fromProfiler(line) {
+			if text, err := strconv.Unquote(msg); err == nil {
+				msg = wire.Clean(text)
+			}
+			l.wrong = msg
+		}
 		l.line(line)
 	case !l.quiet && line != "":
 		l.line(line)
 	}
 }
 
-// last returns the first lines of the dump of a crash, in parentheses; "" if there was none.
+// last returns the first lines of the dump of a crash, or else the program's last error, in parentheses; "" if there was neither.
 func (l *logWriter) last() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.fatal == "" {
-		return ""
+	if text := cmp.Or(l.fatal, l.wrong); text != "" {
+		return " (" + text + ")"
 	}
-	return " (" + l.fatal + ")"
+	return ""
+}
+
+// fromProfiler tells whether a line is not the program's own, but of the profiler in it.
+func fromProfiler(line string) bool {
+	return strings.HasSuffix(line, " from=profiler") || strings.Contains(line, " from=profiler ")
 }

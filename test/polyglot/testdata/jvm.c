@@ -1,11 +1,12 @@
 /*
  * libjvm.so KIND: looks like the library of a Java virtual machine, with the tables by which its structures are found. With
- * "huge" an entry of theirs is a tebibyte; with "endless" they have 2^36 entries that mean nothing.
+ * "huge" an entry of theirs is a tebibyte; with "endless" they have 2^36 entries that mean nothing. All is in place before the process that burns CPU time starts.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 unsigned long gHotSpotVMStructs, gHotSpotVMStructEntryArrayStride, gHotSpotVMStructEntryTypeNameOffset,
@@ -40,6 +41,8 @@ int main(int argc, char **argv)
 		gHotSpotVMTypes = (unsigned long)at;
 		gHotSpotVMTypeEntryArrayStride = 1;
 	}
-	for (;;)
-		sink++;
+	if (fork() == 0)
+		for (;;)
+			sink++;
+	return wait(NULL) < 0;
 }

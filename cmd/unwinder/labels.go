@@ -24,9 +24,13 @@ func (c *config) tell(k *sampleKey, labels map[libpf.String]libpf.String, trace 
 	var kept []wire.Label
 	for name, v := range labels {
 		key, value := name.String(), v.String()
-		switch {
-		case key == labelTrace && decode(trace[:], value), key == labelSpan && decode(span[:], value):
-		case slices.Contains(c.labels, key):
+		switch key {
+		case labelTrace:
+			decode(trace[:], value)
+		case labelSpan:
+			decode(span[:], value)
+		}
+		if slices.Contains(c.labels, key) {
 			kept = append(kept, wire.Label{Key: key, Value: value})
 		}
 	}
@@ -36,12 +40,11 @@ func (c *config) tell(k *sampleKey, labels map[libpf.String]libpf.String, trace 
 	}
 }
 
-func decode(dst []byte, s string) bool {
-	if len(s) != hex.EncodedLen(len(dst)) {
-		return false
+// decode puts a hexadecimal number of the length of dst there; what is none changes nothing.
+func decode(dst []byte, s string) {
+	if b, err := hex.DecodeString(s); err == nil && len(b) == len(dst) {
+		copy(dst, b)
 	}
-	_, err := hex.Decode(dst, []byte(s))
-	return err == nil
 }
 
 // joinLabels returns labels as one text, equal for equal ones.

@@ -90,6 +90,20 @@ func TestLabels(t *testing.T) {
 	}
 
 	k = sampleKey{}
+	c = config{labels: []string{"span_id", "trace_id"}}
+	c.tell(&k, all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	if got := splitLabels(k.labels); len(got) != 2 || got[0] != (wire.Label{Key: "span_id", Value: span}) || got[1] != (wire.Label{Key: "trace_id", Value: trace}) {
+		t.Errorf("%+v", got)
+	}
+
+	k = sampleKey{}
+	c = config{spans: true}
+	c.tell(&k, label("trace_id", "01"+strings.Repeat("x", 30), "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	if k.span != libpf.InvalidAPMSpanID {
+		t.Error("a trace that is no number")
+	}
+
+	k = sampleKey{}
 	c = config{spans: true}
 	c.tell(&k, label("trace_id", "no hexadecimal", "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
 	if k.span != libpf.InvalidAPMSpanID || k.labels != "" {

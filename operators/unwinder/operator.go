@@ -162,8 +162,8 @@ func (i *instance) configure(values api.ParamValues) error {
 	}
 	i.rows.spans, i.rows.labels = i.settings.Spans, list(values[ParamLabels])
 	for _, l := range i.rows.labels {
-		if strings.ContainsFunc(l, func(c rune) bool { return c <= ' ' || c > '~' || c == '.' || c == '"' }) || len(l) > 64 {
-			return fmt.Errorf("parameter %q: %q is no name of a label: at most 64 letters, without spaces and dots", ParamLabels, l)
+		if strings.ContainsFunc(l, func(c rune) bool { return c <= ' ' || c > '~' || c == '.' || c == '"' }) || len(l) > unwinder.MaxLabelName {
+			return fmt.Errorf("parameter %q: %q is no name of a label: at most %d letters, of which the unwinder sees no more, without spaces and dots", ParamLabels, l, unwinder.MaxLabelName)
 		}
 	}
 	i.settings.Labels = strings.Join(i.rows.labels, ",")

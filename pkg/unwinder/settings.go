@@ -44,6 +44,9 @@ type Settings struct {
 	Labels string
 }
 
+// MaxLabelName is how many bytes the profiler reads of a label's name.
+const MaxLabelName = 15
+
 // maxLabels is how many labels can be kept, which is what the profiler reads of one goroutine.
 const maxLabels = wire.MaxLabels
 

@@ -1,6 +1,6 @@
 /*
  * libjvm.so KIND: looks like the library of a Java virtual machine, with the tables by which its structures are found. With
- * "huge" an entry of theirs is a tebibyte; with "endless" they have 2^36 entries that mean nothing. All is in place before the process that burns CPU time starts.
+ * "huge" an entry of theirs is a tebibyte; with "endless" they have 2^37 entries that mean nothing. All is in place before the process that burns CPU time starts.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -17,14 +17,14 @@ static volatile unsigned long sink;
 
 int main(int argc, char **argv)
 {
-	const unsigned long part = 1UL << 26, parts = 1024;
+	const unsigned long part = 1UL << 26, parts = 16384;
 	if (argc != 2)
 		return 2;
 	if (!strcmp(argv[1], "huge")) {
 		gHotSpotVMTypes = (unsigned long)&gHotSpotVMTypes;
 		gHotSpotVMTypeEntryArrayStride = 1UL << 40;
 	} else {
-		/* The same memory again and again, and an entry at each byte of it. */
+		/* The same memory again and again, all of it pointers that lead nowhere. */
 		int fd = memfd_create("table", 0);
 		char *at = mmap(NULL, part * parts, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (fd < 0 || ftruncate(fd, part) || at == MAP_FAILED) {
@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 		}
 		memset(at, 1, part);
 		gHotSpotVMTypes = (unsigned long)at;
-		gHotSpotVMTypeEntryArrayStride = 1;
+		gHotSpotVMTypeEntryArrayStride = 8;
 	}
 	if (fork() == 0)
 		for (;;)

@@ -43,16 +43,18 @@ type instance struct {
 	filter   filter
 	rows     rows
 
-	sub      *unwinder.Subscription
+	sub      *unwinder.Subscription // nil after Stop
+	source   *unwinder.Subscription // the same, for run
 	before   unwinder.Totals
 	counts   counts
 	memory   struct{ user, kernel uint64 } // the most that was seen
 	reported time.Time                     // when metrics were brought up to date
+	dropped  dropped                       // what metrics have of it
 	stop     chan struct{}
 	done     chan struct{}
 }
 
-// counts are one run's samples: received = emitted + filtered + left out + full.
+// counts are one run's samples: received = emitted + filtered + left out + full. Of those emitted, rows.otherContainer were discarded.
 type counts struct{ received, emitted, filtered, leftOut, full uint64 }
 
 // Name implements operators.DataOperatorInstance.
@@ -83,6 +85,7 @@ func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 	if i.sub, err = i.broker.Subscribe(gadgetCtx.Context(), i.settings); err != nil {
 		return err
 	}
+	i.source = i.sub
 	if i.native {
 		i.rows.names = i.op.names.acquire(tablesOf(gadgetCtx))
 	}
@@ -115,7 +118,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	if i.native {
 		i.op.names.release()
 	}
-	i.summarize(sub)
+	i.summarize()
 	return nil
 }
 
@@ -198,6 +201,7 @@ func (i *instance) emit() {
 	if now := time.Now(); now.Sub(i.reported) >= reportInterval {
 		i.reported = now
 		i.op.report.report(t)
+		i.reportDropped()
 	}
 	i.memory.user, i.memory.kernel = max(i.memory.user, t.Memory), max(i.memory.kernel, t.KernelMemory)
 	n, err := i.rows.emit()
@@ -205,6 +209,13 @@ func (i *instance) emit() {
 	if err != nil {
 		i.log.Warnf("%s: handing on rows: %v", Name, err)
 	}
+}
+
+// reportDropped brings metrics up to date with what this run has not handed on.
+func (i *instance) reportDropped() {
+	now := dropped{i.counts.full, i.source.Overrun(), i.rows.otherContainer}
+	now.report(i.dropped)
+	i.dropped = now
 }
 
 // check warns of languages whose functions are not seen.
@@ -283,9 +294,10 @@ func (i *instance) reasons(now unwinder.Totals) string {
 }
 
 // summarize writes the closing line.
-func (i *instance) summarize(sub *unwinder.Subscription) {
+func (i *instance) summarize() {
 	now, was, c := i.broker.Totals(), i.before, i.counts
 	i.op.report.report(now)
+	i.reportDropped()
 	var langs []string
 	for t := range now.Languages {
 		if n := now.Languages[t].Frames - was.Languages[t].Frames; n > 0 {
@@ -295,8 +307,8 @@ func (i *instance) summarize(sub *unwinder.Subscription) {
 	if now.Starts == was.Starts && now.Taken == was.Taken {
 		i.log.Warnf("%s: the run was over before the first sample: loading the unwinder into the kernel takes some seconds", Name)
 	}
-	i.log.Infof("%s: %d samples taken, %d handed on, %d filtered out, %d left out for a lower frequency, %d without a stack, lost: %d here, %d in the unwinder, %d in the kernel, %d in %d restarts (%.1f s without samples); samples with frames of: %s; %s; %d of processes that could not be told, %d of a container that had gone, %d without their span because there were too many; it takes %d MiB of memory and %d MiB of the kernel's",
-		Name, now.Taken-was.Taken, c.emitted-i.rows.otherContainer, c.filtered, c.leftOut, now.Idle-was.Idle, c.full+sub.Overrun(),
+	i.log.Infof("%s: %d samples taken, %d handed on, %d filtered out, %d left out for a lower frequency, %d of a container that had gone, %d without a stack, lost: %d here, %d in the unwinder, %d in the kernel, %d in %d restarts (%.1f s without samples); samples with frames of: %s; %s; %d of processes that could not be told, %d without their span because there were too many; it takes %d MiB of memory and %d MiB of the kernel's",
+		Name, now.Taken-was.Taken, c.emitted-i.rows.otherContainer, c.filtered, c.leftOut, i.rows.otherContainer, now.Idle-was.Idle, c.full+i.source.Overrun(),
 		now.Full+now.Failed-was.Full-was.Failed, now.KernelLost-was.KernelLost, now.Crashed-was.Crashed, now.Restarts-was.Restarts, (now.Away - was.Away).Seconds(),
-		strings.Join(langs, ", "), i.reasons(now), now.NoProcess-was.NoProcess, i.rows.otherContainer, i.rows.unlinked, i.memory.user>>20, i.memory.kernel>>20)
+		strings.Join(langs, ", "), i.reasons(now), now.NoProcess-was.NoProcess, i.rows.unlinked, i.memory.user>>20, i.memory.kernel>>20)
 }

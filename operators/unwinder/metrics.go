@@ -31,7 +31,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 		metric.WithDescription("Memory that the unwinder takes, by where"))
 	return &instruments{
 		taken:      counter("samples", "{sample}", "Samples that the unwinder has taken"),
-		dropped:    counter("samples_dropped", "{sample}", "Samples that did not come out of the unwinder, by reason"),
+		dropped:    counter("samples_dropped", "{sample}", "Samples that were taken and not handed on, by reason"),
 		incomplete: counter("stacks_incomplete", "{sample}", "Samples whose stack ends before the program's entry, by reason"),
 		frames:     counter("samples_by_language", "{sample}", "Samples with a frame of a language"),
 		restarts:   counter("restarts", "{restart}", "How often the unwinder had to be started anew"),
@@ -81,5 +81,25 @@ func (r *reporter) report(now unwinder.Totals) {
 	if m.memory != nil {
 		m.memory.Add(ctx, int64(now.Memory)-int64(was.Memory), metric.WithAttributes(attribute.String("where", "process")))
 		m.memory.Add(ctx, int64(now.KernelMemory)-int64(was.KernelMemory), metric.WithAttributes(attribute.String("where", "kernel")))
+	}
+}
+
+// dropped are samples that came out of the unwinder, and which one run has not handed on: those of rows that there were too many of, those
+// that it has not read in time, and those of containers whose name cannot be told any more.
+type dropped struct{ rows, overrun, container uint64 }
+
+// report adds the change to the metrics.
+func (d dropped) report(was dropped) {
+	m := theInstruments()
+	if m.dropped == nil {
+		return
+	}
+	for _, r := range []struct {
+		reason   string
+		now, was uint64
+	}{{"rows", d.rows, was.rows}, {"overrun", d.overrun, was.overrun}, {"container", d.container, was.container}} {
+		if r.now > r.was {
+			m.dropped.Add(context.Background(), int64(r.now-r.was), metric.WithAttributes(attribute.String("reason", r.reason)))
+		}
 	}
 }

@@ -28,26 +28,26 @@ var (
 
 // books is what the closing line of a run says.
 type books struct {
-	taken, handedOn, filtered, leftOut, noStack, here, inUnwinder, inKernel, crashed, restarts int64
-	away                                                                                       float64
+	taken, handedOn, filtered, leftOut, container, noStack, here, inUnwinder, inKernel, crashed, restarts int64
+	away                                                                                                  float64
 }
 
 var closingLine = regexp.MustCompile(`unwinder: (\d+) samples taken, (\d+) handed on, (\d+) filtered out, (\d+) left out for a lower frequency, ` +
-	`(\d+) without a stack, lost: (\d+) here, (\d+) in the unwinder, (\d+) in the kernel, (\d+) in (\d+) restarts \(([\d.]+) s without samples\)`)
+	`(\d+) of a container that had gone, (\d+) without a stack, lost: (\d+) here, (\d+) in the unwinder, (\d+) in the kernel, (\d+) in (\d+) restarts \(([\d.]+) s without samples\)`)
 
 func readBooks(t *testing.T, log string) books {
 	t.Helper()
 	m := closingLine.FindStringSubmatch(log)
 	require.NotNil(t, m, "no closing line in:\n%s", log)
-	var n [10]int64
+	var n [11]int64
 	for i := range n {
 		var err error
 		n[i], err = strconv.ParseInt(m[i+1], 10, 64)
 		require.NoError(t, err)
 	}
-	away, err := strconv.ParseFloat(m[11], 64)
+	away, err := strconv.ParseFloat(m[len(n)+1], 64)
 	require.NoError(t, err)
-	b := books{n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], away}
+	b := books{n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], away}
 	t.Logf("books: %+v", b)
 	return b
 }
@@ -55,7 +55,7 @@ func readBooks(t *testing.T, log string) books {
 // requireAddsUp checks that every sample that was taken was delivered or is among those dropped by a reason.
 func (b books) requireAddsUp(t *testing.T, delivered int64) {
 	t.Helper()
-	require.Equal(t, b.taken, b.handedOn+b.filtered+b.leftOut+b.noStack+b.here+b.inUnwinder+b.crashed, "the books do not add up: %+v", b)
+	require.Equal(t, b.taken, b.handedOn+b.filtered+b.leftOut+b.container+b.noStack+b.here+b.inUnwinder+b.crashed, "the books do not add up: %+v", b)
 	require.Equal(t, b.handedOn, delivered, "handed on, and received by the backend")
 }
 

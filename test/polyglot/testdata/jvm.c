@@ -1,6 +1,7 @@
 /*
  * libjvm.so KIND: looks like the library of a Java virtual machine, with the tables by which its structures are found. With
- * "huge" an entry of theirs is a tebibyte; with "endless" they have 2^37 entries that mean nothing. All is in place before the process that burns CPU time starts.
+ * "huge" an entry of theirs is a tebibyte; with "endless" they have 2^37 entries that mean nothing. All is in place before the process that burns CPU time
+ * starts.
  */
 #define _GNU_SOURCE
 #include <stdio.h>

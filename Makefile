@@ -90,6 +90,9 @@ $(BUILD)/gadgets/%.tar: gadgets/%/gadget.yaml $(BUILD)/gadgets/tag | build
 $(BIN)/nfpm: test/host/nfpm/go.mod
 	@$(STEP) "building $@ (a minute, once)" go -C test/host/nfpm build -buildvcs=false -ldflags "-s -w" -o $(CURDIR)/$@ github.com/goreleaser/nfpm/v2/cmd/nfpm
 
+$(BIN)/cyclonedx-gomod: cmd/ig/package/sbom/go.mod
+	@$(STEP) "building $@ (a minute, once)" go -C cmd/ig/package/sbom build -buildvcs=false -ldflags "-s -w" -o $(CURDIR)/$@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
+
 # The version of a tag; between releases one that sorts below all of them.
 PACKAGE_VERSION ?= $(or $(patsubst v%,%,$(shell git describe --tags --exact-match --match 'v*' 2>/dev/null)),0.0.0~$(shell git rev-list --count HEAD).$(shell git rev-parse --short HEAD))
 
@@ -98,7 +101,7 @@ packages: build gadgets $(BIN)/nfpm ## Build a deb and an rpm with ig, its gadge
 	@cmd/ig/package/build.sh $(BUILD) $(BIN) $(GADGET_TAG) $(PACKAGE_VERSION) $(shell go env GOARCH)
 
 .PHONY: release
-release: build gadgets $(BIN)/nfpm ## Build what a release attaches for both architectures into build/release: archives, packages, checksums
+release: build gadgets $(BIN)/nfpm $(BIN)/cyclonedx-gomod ## Build what a release attaches for both architectures into build/release: archives, packages, SBOMs, checksums
 	@cmd/ig/package/release.sh $(BUILD) $(GADGET_TAG) $(PACKAGE_VERSION) "$(LDFLAGS)"
 
 .PHONY: demo-collector
@@ -295,6 +298,11 @@ test-vm: build gadgets $(BIN)/profile ## Test with real containers in a virtual 
 .PHONY: test-arm64
 test-arm64: build gadgets ## Start ig, the unwinder and each gadget on arm64, in a virtual machine (root)
 	@LDFLAGS="$(LDFLAGS)" test/vm/arm64.sh
+
+.PHONY: test-release
+test-release: release ## Check what a release attaches: checksums, archives, packages and SBOMs, and that its programs run
+	@.ci/packages rpm dpkg
+	RELEASE=$(CURDIR)/$(BUILD)/release go test -tags e2e -count=1 -v ./test/release
 
 .PHONY: test-packages
 test-packages: packages ## Install, start, upgrade and remove the deb in a Debian with systemd, in a virtual machine; compare the rpm (root)

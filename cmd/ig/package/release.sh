@@ -1,6 +1,7 @@
 #!/bin/bash
 # release.sh BUILD TAG VERSION LDFLAGS makes what a release attaches, in BUILD/release: an archive of the static programs, a deb and
-# an rpm for each architecture, and their checksums. It runs at the top, behind "make build gadgets build/bin/nfpm".
+# an rpm for each architecture, an SBOM (CycloneDX) of each program, and the checksums of all. It runs at the top, behind
+# "make build gadgets build/bin/nfpm build/bin/cyclonedx-gomod".
 set -euo pipefail
 build=$1 tag=$2 version=$3 ldflags=$4
 top=$PWD out=$build/release
@@ -14,6 +15,10 @@ for arch in amd64 arm64; do
 	GOARCH=$arch "$top/.ci/step" "building profile for $arch" go build -buildvcs=false -ldflags "-s -w" -o "$out/$name/profile" ./cmd/profile
 	GOARCH=$arch "$top/.ci/step" "building unwinder for $arch" go -C cmd/unwinder build -buildvcs=false -ldflags "-s -w" -o "$top/$out/$name/unwinder" .
 	cmd/ig/package/build.sh "$build" "$out/$name" "$tag" "$version" $arch >/dev/null
+	# Made of the programs, so that it names what is linked, not what go.mod could bring.
+	for program in ig profile unwinder; do
+		"$build/bin/cyclonedx-gomod" bin -json -std -version "$version" -output "$out/${name}_$program.cdx.json" "$out/$name/$program"
+	done
 	cp LICENSE "$out/$name/"
 	# The same programs make the same archive.
 	tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - "$name" | gzip -9 -n >"$out/$name.tar.gz"

@@ -1,0 +1,164 @@
+//go:build e2e
+
+// Package release checks what a release attaches, in the folder that RELEASE names: see "make test-release".
+package release
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"debug/elf"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+)
+
+var (
+	machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+	programs = []string{"ig", "profile", "unwinder"}
+)
+
+// files are the names of what is attached.
+func files(t *testing.T) []string {
+	t.Helper()
+	dir := os.Getenv("RELEASE")
+	require.NotEmpty(t, dir, "RELEASE is not set, which is the folder with the release: run the test by make")
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func attached(name string) string { return filepath.Join(os.Getenv("RELEASE"), name) }
+
+// only returns the one name that begins and ends so.
+func only(t *testing.T, prefix, suffix string) string {
+	t.Helper()
+	var found []string
+	for _, name := range files(t) {
+		if strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix) {
+			found = append(found, name)
+		}
+	}
+	require.Len(t, found, 1, "%s*%s", prefix, suffix)
+	return found[0]
+}
+
+// TestChecksums holds the sums against the files, and wants one for every file.
+func TestChecksums(t *testing.T) {
+	sums, err := os.Open(attached("SHA256SUMS"))
+	require.NoError(t, err)
+	defer func() { _ = sums.Close() }()
+	var summed []string
+	for lines := bufio.NewScanner(sums); lines.Scan(); {
+		sum, name, ok := strings.Cut(lines.Text(), "  ")
+		require.True(t, ok, "%q", lines.Text())
+		content, err := os.ReadFile(attached(name))
+		require.NoError(t, err)
+		is := sha256.Sum256(content)
+		require.Equal(t, hex.EncodeToString(is[:]), sum, name)
+		summed = append(summed, name)
+	}
+	want := slices.DeleteFunc(files(t), func(name string) bool { return name == "SHA256SUMS" })
+	require.ElementsMatch(t, want, summed)
+	// An archive, a deb, an rpm and three SBOMs for each architecture.
+	require.Len(t, summed, len(machines)*(3+len(programs)))
+}
+
+// TestArchives unpacks the archives: static programs for their architecture, and those of this machine run.
+func TestArchives(t *testing.T) {
+	for arch, machine := range machines {
+		t.Run(arch, func(t *testing.T) {
+			dir := t.TempDir()
+			archive := only(t, "ig-otel-profiles_", "_linux_"+arch+".tar.gz")
+			igtest.Output(t, "tar", "-C", dir, "-xzf", attached(archive))
+			dir = filepath.Join(dir, strings.TrimSuffix(archive, ".tar.gz"))
+			require.FileExists(t, filepath.Join(dir, "LICENSE"))
+			for _, program := range programs {
+				path := filepath.Join(dir, program)
+				file, err := elf.Open(path)
+				require.NoError(t, err)
+				require.Equal(t, machine, file.Machine, program)
+				for _, p := range file.Progs {
+					require.NotEqual(t, elf.PT_INTERP, p.Type, "%s is not static", program)
+				}
+				require.NoError(t, file.Close())
+				requireSBOM(t, path, attached(only(t, "ig-otel-profiles_", "_linux_"+arch+"_"+program+".cdx.json")))
+			}
+			if arch != runtime.GOARCH {
+				return
+			}
+			version := igtest.Output(t, filepath.Join(dir, "ig"), "version")
+			require.Regexp(t, `(?m)^v\d+\.\d+\.\d+`, version)
+			require.Regexp(t, `(?m)^ig-otel-profiles \S+$`, version)
+			help, err := igrun.Command(t.Context(), filepath.Join(dir, "ig"), "run", "--help").CombinedOutput()
+			require.NoError(t, err, "%s", help)
+			require.Contains(t, string(help), "--verify-image")                                                // the flags of operators come with a gadget
+			usage, _ := exec.CommandContext(t.Context(), filepath.Join(dir, "profile"), "-h").CombinedOutput() // it exits with 2
+			require.Contains(t, string(usage), "--seconds")
+		})
+	}
+}
+
+// requireSBOM wants the modules that Go has put down in a program, no fewer and no more, with their versions.
+func requireSBOM(t *testing.T, program, sbom string) {
+	t.Helper()
+	info, err := buildinfo.ReadFile(program)
+	require.NoError(t, err)
+	want := []string{"std@" + info.GoVersion}
+	for _, dep := range info.Deps {
+		if dep.Replace != nil {
+			dep = dep.Replace
+		}
+		want = append(want, dep.Path+"@"+dep.Version)
+	}
+	require.Greater(t, len(want), 5, "%s", program)
+	content, err := os.ReadFile(sbom)
+	require.NoError(t, err)
+	var bom struct {
+		BOMFormat  string
+		Components []struct{ Name, Version string }
+	}
+	require.NoError(t, json.NewDecoder(bytes.NewReader(content)).Decode(&bom))
+	require.Equal(t, "CycloneDX", bom.BOMFormat)
+	var has []string
+	for _, c := range bom.Components {
+		has = append(has, c.Name+"@"+c.Version)
+	}
+	require.ElementsMatch(t, want, has, "%s", sbom)
+}
+
+// TestPackages wants both packages of each architecture to say that they are of it, and to hold the programs of the archive.
+func TestPackages(t *testing.T) {
+	for arch, rpmArch := range map[string]string{"amd64": "x86_64", "arm64": "aarch64"} {
+		deb, rpm := attached(only(t, "ig-otel-profiles_", "_"+arch+".deb")), attached(only(t, "ig-otel-profiles-", "."+rpmArch+".rpm"))
+		require.Equal(t, arch, igtest.Output(t, "dpkg-deb", "-f", deb, "Architecture"))
+		require.Equal(t, rpmArch, igtest.Output(t, "rpm", "-qp", "--nosignature", "--qf", "%{ARCH}", rpm))
+		dir := t.TempDir()
+		igtest.Output(t, "dpkg-deb", "-x", deb, dir)
+		archive := only(t, "ig-otel-profiles_", "_linux_"+arch+".tar.gz")
+		igtest.Output(t, "tar", "-C", dir, "-xzf", attached(archive))
+		for _, program := range []string{"ig", "unwinder"} {
+			inArchive, err := os.ReadFile(filepath.Join(dir, strings.TrimSuffix(archive, ".tar.gz"), program))
+			require.NoError(t, err)
+			inPackage, err := os.ReadFile(filepath.Join(dir, "usr/lib/ig-otel-profiles", program))
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(inArchive, inPackage), "%s of %s", program, deb)
+		}
+	}
+}

@@ -76,6 +76,19 @@ func (h *hostile) start(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// requireLevel checks how much more memory than before the unwinder takes. One that was started anew is waited for.
+func (h *hostile) requireLevel(before, more int64) {
+	h.t.Helper()
+	var after int64
+	require.True(h.t, h.run.wait("the unwinder", 2*time.Minute, func() bool {
+		after = resident(h.run.unwinderPID())
+		return after > 0
+	}), "there is no unwinder")
+	h.t.Logf("the unwinder's memory: %d MiB before, %d MiB after", before>>20, after>>20)
+	require.Positive(h.t, before)
+	require.Less(h.t, after, before+more, "the unwinder grows")
+}
+
 // folder is one that the hostile user may write to.
 func folder(t *testing.T) string {
 	t.Helper()
@@ -150,6 +163,8 @@ func TestTruncatedWhileMapped(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, info.Size(), int64(len(text)), "the program has not truncated its file")
 	_, b := h.finish()
+	require.Contains(t, h.run.log.String(), "a sample could not be read", "nothing has read the part that was cut off")
+	require.Positive(t, b.inUnwinder)
 	require.LessOrEqual(t, b.restarts, int64(3))
 }
 
@@ -209,10 +224,7 @@ func TestMisleadingFiles(t *testing.T) {
 	}
 	t.Logf("%d programs", len(programs))
 	time.Sleep(40 * time.Second)
-	if pid := h.run.unwinderPID(); pid != 0 {
-		t.Logf("the unwinder's memory: %d MiB before, %d MiB after", before>>20, resident(pid)>>20)
-		require.Less(t, resident(pid), before+256<<20, "the unwinder grows with misleading files")
-	}
+	h.requireLevel(before, 256<<20)
 	_, b := h.finish()
 	require.LessOrEqual(t, b.restarts, int64(5))
 }
@@ -267,30 +279,48 @@ func TestFalseInterpreters(t *testing.T) {
 	require.LessOrEqual(t, b.restarts, int64(3))
 }
 
-// TestManyProcesses lets thousands of processes come and go, with threads' names that are escapes for a terminal, and
-// some that die while they are looked at. PIDs are used again.
+// lastPID is the file that says after which number the kernel looks for the next PID.
+const lastPID = "/proc/sys/kernel/ns_last_pid"
+
+// TestManyProcesses lets thousands of processes come and go, with threads' names that are escapes for a terminal, and some that die
+// while they are looked at. From the second round on they have the PIDs of those of the first.
 func TestManyProcesses(t *testing.T) {
 	dir := folder(t)
 	program := filepath.Join(dir, "forks")
 	compile(t, "forks.c", program)
 	h := startHostile(t)
-	pid := h.run.unwinderPID()
-	before := resident(pid)
-	const processes = 5000
+	before := resident(h.run.unwinderPID())
+	from, err := os.ReadFile(lastPID)
+	require.NoError(t, err)
+	const rounds, processes = 5, 1000
 	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), program, strconv.Itoa(processes))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	cmd.Stdout, cmd.Stderr = &out, &out
-	require.NoError(t, cmd.Run(), "%s", out.String())
+	for round := range rounds {
+		require.NoError(t, os.WriteFile(lastPID, from, 0o644))
+		cmd := exec.CommandContext(t.Context(), program, strconv.Itoa(processes), strconv.Itoa(round))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		cmd.Stdout, cmd.Stderr = &out, &out
+		require.NoError(t, cmd.Run(), "%s", out.String())
+	}
+	h.requireLevel(before, 128<<20)
 	samples, b := h.finish()
 	require.Zero(t, b.restarts)
-	seen := map[string]bool{}
+	seen := map[string]map[string]bool{} // by PID: the names of its threads
 	for _, s := range samples {
 		if name := s.Attributes["thread.name"]; strings.Contains(name, "evil") {
-			seen[s.Attributes["process.pid"]] = true
+			pid := s.Attributes["process.pid"]
+			if seen[pid] == nil {
+				seen[pid] = map[string]bool{}
+			}
+			seen[pid][name] = true
 		}
 	}
-	t.Logf("%d processes, of which %d were met by a sample; the unwinder's memory: %d MiB before", processes, len(seen), before>>20)
-	require.NotEmpty(t, seen)
+	again := 0 // a process does not change its name: two are of two processes
+	for _, names := range seen {
+		if len(names) > 1 {
+			again++
+		}
+	}
+	t.Logf("%d processes: %d PIDs were met by a sample, %d of them as those of several processes", rounds*processes, len(seen), again)
+	require.Positive(t, again, "no PID has come again")
 	require.NotContains(t, h.run.log.String(), "\x1b", "an escape in the log")
 }

@@ -18,6 +18,8 @@ type verdict struct {
 	// samples counts hits of the timer. Of those, complete have a stack that reaches the program's entry, named have
 	// one of the program's three functions by name, and chained all of its callers by name, too, in order.
 	samples, complete, named, chained int64
+	// placed are those of named in which that function has the type of the language's frames, a file and a line.
+	placed int64
 	// at is how many samples each of the three functions has among its callees, by name or by address.
 	at map[string]int64
 	// missing has, for samples without one of the three functions, how often each outermost frame was seen.
@@ -89,8 +91,11 @@ func (j *judge) judge(samples []receiver.Sample) verdict {
 		} else {
 			v.outermost[outermost(stack)] += n
 		}
-		if j.named(stack) {
+		if i := j.named(stack); i >= 0 {
 			v.named += n
+			if f := stack[i]; f.Type == j.load.FrameType && f.File != "" && f.Line > 0 {
+				v.placed += n
+			}
 		}
 		if j.chained(stack) {
 			v.chained += n
@@ -168,8 +173,9 @@ func (j *judge) shared(name string) string {
 	return ""
 }
 
-func (j *judge) named(stack []receiver.Frame) bool {
-	return slices.ContainsFunc(stack, func(f receiver.Frame) bool { return j.shared(f.Name) != "" })
+// named is which frame is one of the three functions by name, -1 if none is.
+func (j *judge) named(stack []receiver.Frame) int {
+	return slices.IndexFunc(stack, func(f receiver.Frame) bool { return j.shared(f.Name) != "" })
 }
 
 // function is the one of the three that the stack goes through, by name or by address.
@@ -187,7 +193,7 @@ func (j *judge) function(stack []receiver.Frame) string {
 
 // chained says whether the stack has one of the three functions and after it its callers out to the entry.
 func (j *judge) chained(stack []receiver.Frame) bool {
-	i := slices.IndexFunc(stack, func(f receiver.Frame) bool { return j.shared(f.Name) != "" })
+	i := j.named(stack)
 	if i < 0 {
 		return false
 	}

@@ -45,3 +45,19 @@ func TestJudge(t *testing.T) {
 	require.Equal(t, "-", empty.shares())
 	require.InDelta(t, 60, empty.off(), 0)
 }
+
+// A function of an interpreter counts as placed with all of type, file and line only.
+func TestJudgePlaced(t *testing.T) {
+	load, err := loads.Find("python")
+	require.NoError(t, err)
+	frame := receiver.Frame{Name: "heavy", Type: "cpython", File: "load.py", Line: 3}
+	other, nowhere, lost := frame, frame, frame
+	other.Type, nowhere.File, lost.Line = "native", "", 0
+	var samples []receiver.Sample
+	for i, f := range []receiver.Frame{frame, other, nowhere, lost} {
+		samples = append(samples, receiver.Sample{Stack: []receiver.Frame{f}, Values: []int64{1 << i}})
+	}
+	v := (&judge{load: load}).judge(samples)
+	require.EqualValues(t, 15, v.named)
+	require.EqualValues(t, 1, v.placed)
+}

@@ -120,8 +120,8 @@ func judgeRun(t *testing.T, name string, r *gadgetRun, programs []*loads.Program
 	var verdicts []verdict
 	for i, p := range all {
 		v := p.judge.judge(since(by[p.pid], p.ready))
-		t.Logf("%s: %-14s %5d samples, complete %5.1f %%, named %5.1f %%, with all callers %5.1f %%, shares %s; not complete ends in %v",
-			name, programs[i].Name, v.samples, percent(v.complete, v.samples), percent(v.named, v.samples), percent(v.chained, v.samples), v.shares(), most(v.outermost))
+		t.Logf("%s: %-14s %5d samples, complete %5.1f %%, named %5.1f %%, of those with file and line %5.1f %%, with all callers %5.1f %%, shares %s; not complete ends in %v",
+			name, programs[i].Name, v.samples, percent(v.complete, v.samples), percent(v.named, v.samples), percent(v.placed, v.named), percent(v.chained, v.samples), v.shares(), most(v.outermost))
 		verdicts = append(verdicts, v)
 	}
 	return verdicts
@@ -194,6 +194,9 @@ func testTable(t *testing.T, which []loads.Load, marker, header string) {
 		}
 		if !limit.named && v.load.Naming != loads.Stripped {
 			require.GreaterOrEqual(t, percent(v.named, v.samples), least, "%s: named", v.load.Name)
+		}
+		if !limit.named && v.load.Naming == loads.Interpreter {
+			require.GreaterOrEqual(t, percent(v.placed, v.named), 95.0, "%s: frames of its language with a file and a line", v.load.Name)
 		}
 		if !limit.shares {
 			require.LessOrEqual(t, v.off(), 5.0, "%s: shares %s", v.load.Name, v.shares())

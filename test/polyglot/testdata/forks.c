@@ -1,6 +1,6 @@
 /*
- * forks N: starts N processes one after the other, eight at a time, that burn CPU for a few milliseconds under names
- * with escapes for a terminal, unmap what they run from, or end at once.
+ * forks N FIRST: starts N processes one after the other, eight at a time, that burn CPU for a few milliseconds under names
+ * with escapes for a terminal, of which the first has the one of the number FIRST, unmap what they run from, or end at once.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,10 +12,10 @@
 
 static volatile unsigned long sink;
 
-static void evil_child(int i)
+static void evil_child(int i, int first)
 {
 	static const char *names[] = {"\033[2J\033[31mevil", "evil\n\r\007\b", "evil\xff\xfe\x80", "evil\";{}[]'", "evil%s%n%x"};
-	prctl(PR_SET_NAME, names[i % 5]);
+	prctl(PR_SET_NAME, names[(i + first) % 5]);
 	for (unsigned long n = 0; n < 2000000UL + 300000UL * (i % 7); n++)
 		sink += n;
 	if (i % 11 == 0)
@@ -25,11 +25,11 @@ static void evil_child(int i)
 
 int main(int argc, char **argv)
 {
-	int n = argc > 1 ? atoi(argv[1]) : 100, running = 0;
+	int n = argc > 1 ? atoi(argv[1]) : 100, first = argc > 2 ? atoi(argv[2]) : 0, running = 0;
 	for (int i = 0; i < n; i++) {
 		pid_t pid = fork();
 		if (pid == 0)
-			evil_child(i);
+			evil_child(i, first);
 		if (pid > 0)
 			running++;
 		while (running >= 8 && wait(NULL) > 0)

@@ -1,7 +1,6 @@
 /*
  * libjvm.so KIND: looks like the library of a Java virtual machine, with the tables by which its structures are found. With
- * "huge" an entry of theirs is a tebibyte; with "endless" they have 2^37 entries that mean nothing. All is in place before the process that burns CPU time
- * starts.
+ * "huge" an entry of theirs is a tebibyte; with "endless" they have 2^37 entries that mean nothing. Only its child has them, before it burns CPU time.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -19,12 +18,10 @@ static volatile unsigned long sink;
 int main(int argc, char **argv)
 {
 	const unsigned long part = 1UL << 26, parts = 16384;
+	unsigned long table = (unsigned long)&gHotSpotVMTypes, stride = 1UL << 40;
 	if (argc != 2)
 		return 2;
-	if (!strcmp(argv[1], "huge")) {
-		gHotSpotVMTypes = (unsigned long)&gHotSpotVMTypes;
-		gHotSpotVMTypeEntryArrayStride = 1UL << 40;
-	} else {
+	if (strcmp(argv[1], "huge")) {
 		/* The same memory again and again, all of it pointers that lead nowhere. */
 		int fd = memfd_create("table", 0);
 		char *at = mmap(NULL, part * parts, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -39,11 +36,15 @@ int main(int argc, char **argv)
 			}
 		}
 		memset(at, 1, part);
-		gHotSpotVMTypes = (unsigned long)at;
-		gHotSpotVMTypeEntryArrayStride = 8;
+		table = (unsigned long)at;
+		stride = 8;
 	}
-	if (fork() == 0)
-		for (;;)
-			sink++;
+	if (fork() == 0) {
+		gHotSpotVMTypes = table;
+		gHotSpotVMTypeEntryArrayStride = stride;
+		for (;; usleep(50000)) /* which leaves CPU time for whoever reads this */
+			for (long i = 0; i < 20000000; i++)
+				sink++;
+	}
 	return wait(NULL) < 0;
 }

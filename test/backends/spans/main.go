@@ -11,20 +11,25 @@ import (
 
 var sink uint32 //nolint:unused // What is stored in it is work that the compiler may not leave out.
 
+// Each works by itself: a function that calls nothing has no frame, and the unwinder would miss its caller.
+
 //go:noinline
-func burn(n int) {
+func checkout() {
 	x := uint32(1)
-	for i := range n * 100_000 {
-		x = x*31 + uint32(i)
+	for i := range uint32(2_000_000) {
+		x = x*31 + i
 	}
 	sink = x
 }
 
 //go:noinline
-func checkout() { burn(20) }
-
-//go:noinline
-func search() { burn(10) }
+func search() {
+	x := uint32(1)
+	for i := range uint32(1_000_000) {
+		x = x*31 + i
+	}
+	sink = x
+}
 
 func main() {
 	go func() {

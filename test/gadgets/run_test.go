@@ -458,7 +458,8 @@ func (r *run) requireSoundSample(t *testing.T, s receiver.Sample) {
 			require.NotEmpty(t, f.Type, "frame %d of %v", i, s.Stack)
 		}
 		require.False(t, f.Name == "" && f.Address == 0, "frame %d of %v says nothing", i, s.Stack)
-		if i == 0 && f.Type == "kernel" {
+		// A sampler finds what other programs trace, such as an unwinder: that is the workload's time.
+		if i == 0 && f.Type == "kernel" && s.PeriodType != "cpu" {
 			require.False(t, tracing.MatchString(f.Name), "the tracing is on the stack: %v", s.Stack)
 		}
 	}

@@ -137,11 +137,11 @@ func TestTrustListsCapabilities(t *testing.T) {
 				}
 			}
 		}
-		if err := decoder.Decode(&object); errors.Is(err, io.EOF) {
+		err := decoder.Decode(&object)
+		if errors.Is(err, io.EOF) {
 			break
-		} else {
-			require.NoError(t, err)
 		}
+		require.NoError(t, err)
 		if object.Kind == "DaemonSet" {
 			capabilities := object.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities
 			require.Equal(t, []string{"ALL"}, capabilities.Drop)

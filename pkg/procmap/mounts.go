@@ -108,7 +108,7 @@ func (r *Resolver) avoided(dir int, dev device) bool {
 	}
 	// A number without a disk is soon that of another file system: only judge, with the open file, can say that it
 	// answers, and that it does not is read again.
-	if v, ok := r.avoid[dev]; ok && now.Before(v.until) && !(v.avoid && dev.major == 0) {
+	if v, ok := r.avoid[dev]; ok && now.Before(v.until) && (!v.avoid || dev.major != 0) {
 		return v.avoid
 	}
 	if len(r.avoid) >= maxVerdicts {

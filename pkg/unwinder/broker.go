@@ -141,7 +141,8 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 		b.mu.Lock()
 	}
 	b.subscribers[sub] = struct{}{}
-	if b.running == nil {
+	switch {
+	case b.running == nil:
 		path, err := b.path()
 		if err != nil {
 			delete(b.subscribers, sub)
@@ -151,9 +152,9 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 		b.settings, b.hello, b.stalled = s, false, nil
 		b.changed, b.running = make(chan struct{}, 1), make(chan struct{})
 		go b.supervise(path, b.running)
-	} else if b.stalled != nil {
+	case b.stalled != nil:
 		sub.first <- b.stalled
-	} else {
+	default:
 		if want := b.settings.with(s); want != b.settings {
 			b.settings = want
 			b.wake()

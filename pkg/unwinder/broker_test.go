@@ -128,9 +128,12 @@ func play(role int) {
 					set(wire.CounterReaderThread, uint64(unix.Gettid()))
 					set(wire.CounterReads, 1)
 					set(wire.CounterReading, uint64(os.Getppid()))
-					for role == playSpin {
+					if role != playSpin {
+						select {}
 					}
-					select {}
+					for spins := 0; ; {
+						spins++
+					}
 				}()
 			}
 			if role == playHeld {

@@ -2,6 +2,14 @@ package unwinder
 
 import "time"
 
+const (
+	// flushRate is how many batches a second the program may write. It writes up to four: more is a sign that what it
+	// reads has taken it over. flushBurst is how many may come at once, as they do after a time in which nobody has
+	// read them.
+	flushRate  = 20
+	flushBurst = 4096
+)
+
 // pace tells whether things come faster than they may: flushRate in a second, and burst at once.
 type pace struct {
 	left, burst float64

@@ -1,0 +1,225 @@
+package unwinder
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// ending is how a run of the program ended.
+type ending struct {
+	asked  bool      // it was asked to: nobody wants samples, or the settings have changed
+	fatal  error     // why another run would be of no use
+	reason string    // why it ended, if neither of the two
+	last   time.Time // when it last delivered
+	blamed bool      // it was at a process, which may be why it ended
+}
+
+// run is one run of the program, seen from here.
+type run struct {
+	b       *Broker
+	p       *process
+	hz      int
+	down    time.Time // as in supervise
+	base    Totals    // before this run
+	session uint64    // samples received
+	ready   bool
+	last    time.Time
+}
+
+// once runs the program until it ends or has to be ended.
+func (b *Broker) once(path string, settings Settings, down time.Time) ending {
+	p, err := launch(path, settings, b.avoid, b.said())
+	if err != nil {
+		return ending{reason: err.Error()}
+	}
+	defer func() {
+		p.close()
+		if !p.gone() {
+			b.mu.Lock()
+			b.hung = append(b.hung, p)
+			b.mu.Unlock()
+		}
+	}()
+	r := &run{b: b, p: p, hz: settings.Hz, down: down, base: b.Totals()}
+
+	events := make(chan wire.Event)
+	broken := make(chan error, 1)
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		reader := wire.NewReader(p.out)
+		for {
+			ev, err := reader.Next()
+			if err != nil {
+				broken <- err
+				return
+			}
+			select {
+			case events <- ev:
+			case <-stop:
+				return
+			}
+		}
+	}()
+
+	timeout := time.NewTicker(b.silence / 6)
+	defer timeout.Stop()
+	heard, asked, why := time.Now(), false, ""
+	var taken, stuck uint64
+	var stuckSince time.Time
+	var reading reading
+	pace := newPace(b.flushBurst, heard)
+	for {
+		select {
+		case ev := <-events:
+			heard = time.Now()
+			if ev.Refused != "" {
+				p.end()
+				p.wait(b.endTime)
+				return ending{fatal: fmt.Errorf("whole stacks cannot be had on this machine: %s", ev.Refused)}
+			}
+			r.take(ev)
+			if ev.Flush != nil && !pace.take(heard) && why == "" {
+				why = fmt.Sprintf("it writes more than %d batches of samples a second, and may have been taken over by what it reads", flushRate)
+				p.kill()
+				go p.wait(b.endTime)
+			}
+		case err := <-broken:
+			if why == "" && errors.Is(err, wire.ErrProtocol) {
+				why = err.Error()
+				p.kill()
+			}
+			p.end()
+			p.wait(b.endTime)
+			r.settle()
+			if why == "" {
+				why = p.reason()
+			}
+			said := ""
+			if !asked {
+				said = b.blame(p.count())
+			}
+			return ending{asked: asked, reason: why + said, last: r.last, blamed: said != ""}
+		case <-b.changed:
+			if now, wanted := b.wanted(); (!wanted || now != settings) && !asked {
+				asked = true
+				p.end()
+				go p.wait(b.endTime) // which also ends the stream
+			}
+		case <-timeout.C:
+			if asked {
+				continue
+			}
+			c := p.count()
+			blocked, spent := reading.look(p, c)
+			if c[wire.CounterPID] == 0 || c[wire.CounterTaken] != taken || c[wire.CounterPID] != stuck {
+				taken, stuck, stuckSince = c[wire.CounterTaken], c[wire.CounterPID], time.Now()
+			}
+			memory := p.memory()
+			b.mu.Lock()
+			b.totals.Memory = memory
+			b.mu.Unlock()
+			silent := time.Since(heard) > b.silence
+			switch {
+			case blocked > b.silence, silent && blocked > b.silence/2:
+				why = fmt.Sprintf("reading the files of the process %d got nowhere for %v: their file system may not answer. Samples of that process are left out from now on", reading.pid, blocked.Round(b.silence/6))
+				b.leaveAlone(reading.pid)
+			case spent > b.silence:
+				why = fmt.Sprintf("it has taken %v of CPU time on reading the files of the process %d once: they may be made for that. Samples of that process are left out from now on", spent.Round(b.silence/6), reading.pid)
+				b.leaveAlone(reading.pid)
+			case silent:
+				why = fmt.Sprintf("it has been silent for %v", b.silence)
+			case stuck != 0 && time.Since(stuckSince) > b.silence:
+				why = fmt.Sprintf("it has worked for %v on one sample of the process %d", b.silence, stuck)
+			case memory > memoryLimit:
+				why = fmt.Sprintf("it has taken %d MiB of memory, more than %d MiB", memory>>20, memoryLimit>>20)
+			default:
+				continue
+			}
+			p.kill()
+			go p.wait(b.endTime)
+		}
+	}
+}
+
+// maxWarnings is how many of one run's warnings are shown: other programs can bring them about.
+const maxWarnings = 20
+
+// said takes lines of the program's log. Its own warnings are for the operator; what the profiler in it has to say is for
+// those who look for a fault.
+func (b *Broker) said() func(line string) {
+	warnings := 0
+	return func(line string) {
+		own := strings.HasPrefix(line, "level=WARN") || strings.HasPrefix(line, "level=ERROR")
+		if !own || fromProfiler(line) || warnings >= maxWarnings {
+			b.log.Debugf("unwinder: %s", line)
+			return
+		}
+		warnings++
+		b.log.Warnf("unwinder: %s", line)
+	}
+}
+
+// early tells whether the program has ended before it said that it can work here, and not because of what it read: that is likely
+// to come again.
+func (b *Broker) early(e ending) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.hello && !e.blamed
+}
+
+// take takes what the program has written.
+func (r *run) take(ev wire.Event) {
+	b := r.b
+	switch {
+	case ev.Hello:
+		b.mu.Lock()
+		b.hello = true
+		b.tell(nil)
+		b.mu.Unlock()
+	case ev.Ready != nil:
+		r.last = time.Now()
+		b.mu.Lock()
+		b.totals.Starts++
+		b.totals.StartTime = time.Duration(min(ev.Ready.StartMillis, 1<<30)) * time.Millisecond
+		if !r.ready && !r.down.IsZero() {
+			b.totals.Away += time.Since(r.down)
+		}
+		b.mu.Unlock()
+		r.ready = true
+		b.log.Debugf("the unwinder takes %d samples per second of each CPU; it took %d ms to start", ev.Ready.Hz, ev.Ready.StartMillis)
+	case ev.Flush != nil:
+		r.flush(ev.Flush)
+	}
+}
+
+// flush hands a batch to the subscribers. It never waits for one.
+func (r *run) flush(f *wire.Flush) {
+	if r.ready {
+		r.last = time.Now()
+	}
+	n := uint64(0)
+	for i := range f.Samples {
+		n += f.Samples[i].Count
+	}
+	r.session += n
+	b := r.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.totals.Stats = add(r.base.Stats, f.Stats)
+	b.totals.Received = r.base.Received + r.session
+	if len(f.Samples) == 0 {
+		return
+	}
+	for s := range b.subscribers {
+		if !s.deliver(Batch{Samples: f.Samples, Hz: r.hz}, f.Size) {
+			s.mu.Lock()
+			s.overrun += n
+			s.mu.Unlock()
+		}
+	}
+}

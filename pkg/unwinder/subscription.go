@@ -1,0 +1,160 @@
+package unwinder
+
+import (
+	"context"
+	"sync"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+const (
+	// queued is how many batches can wait for a subscriber, each of up to a second. queuedBytes is what they may take
+	// together, in bytes of memory by estimate; a batch that waits alone may take more.
+	queued      = 16
+	queuedBytes = 64 << 20
+)
+
+// Batch is what was met in a second, or in less where it has processes or files that were not met before.
+type Batch struct {
+	Samples []wire.Sample
+	// Hz is how many samples a second were taken of each CPU.
+	Hz int
+}
+
+// Subscription is what a subscriber gets from Subscribe.
+type Subscription struct {
+	// C delivers batches until Close.
+	C <-chan Batch
+
+	b        *Broker
+	c        chan Batch
+	settings Settings
+	first    chan error // takes nil once the program has said that it can work here, or why there are no samples
+	leaving  bool       // under b.mu: it wants no more than what is on its way
+	sizes    []int      // under b.mu: the bytes of the batches in c, the latest last; those of batches that were read may stand before
+
+	mu      sync.Mutex
+	overrun uint64
+}
+
+// Overrun counts samples that were dropped because C was not read in time.
+func (s *Subscription) Overrun() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.overrun
+}
+
+// Subscribe has samples delivered from now on. It waits until it is known whether the program can work on this
+// machine; if it cannot, the error says what is missing. The caller closes the subscription.
+func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	c := make(chan Batch, queued)
+	sub := &Subscription{C: c, c: c, b: b, settings: s, first: make(chan error, 1)}
+	b.mu.Lock()
+	// A run that nobody uses any more is about to end: wait for that, then start another.
+	for b.running != nil && b.users() == 0 {
+		running := b.running
+		b.mu.Unlock()
+		select {
+		case <-running:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		b.mu.Lock()
+	}
+	b.subscribers[sub] = struct{}{}
+	switch {
+	case b.running == nil:
+		path, err := b.path()
+		if err != nil {
+			delete(b.subscribers, sub)
+			b.mu.Unlock()
+			return nil, err
+		}
+		b.settings, b.hello, b.stalled = s, false, nil
+		b.changed, b.running = make(chan struct{}, 1), make(chan struct{})
+		go b.supervise(path, b.running)
+	case b.stalled != nil:
+		sub.first <- b.stalled
+	default:
+		if want := b.settings.with(s); want != b.settings {
+			b.settings = want
+			b.wake()
+		}
+		if b.hello {
+			sub.first <- nil
+		}
+	}
+	b.mu.Unlock()
+	select {
+	case err := <-sub.first:
+		if err != nil {
+			sub.Close()
+			return nil, err
+		}
+	case <-ctx.Done():
+		sub.leave() // unlike Close it does not wait for the program: no sample is wanted
+		return nil, ctx.Err()
+	}
+	return sub, nil
+}
+
+// leave ends the subscription without waiting for anything.
+func (s *Subscription) leave() {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	delete(s.b.subscribers, s)
+	if s.b.running != nil && s.b.users() == 0 {
+		s.b.wake()
+	}
+}
+
+// Close ends the subscription. The last one to be closed ends the program and waits until it has ended: what the
+// program had taken is then in C, as far as C had room. C is not closed.
+func (s *Subscription) Close() {
+	b := s.b
+	b.mu.Lock()
+	s.leaving = true
+	running := b.running
+	if running == nil || b.users() > 0 {
+		delete(b.subscribers, s)
+		b.mu.Unlock()
+		return
+	}
+	b.wake()
+	b.mu.Unlock()
+	<-running
+	b.mu.Lock()
+	delete(b.subscribers, s)
+	b.mu.Unlock()
+}
+
+// users counts the subscribers that want samples. The caller holds mu.
+func (b *Broker) users() int {
+	n := 0
+	for s := range b.subscribers {
+		if !s.leaving {
+			n++
+		}
+	}
+	return n
+}
+
+// deliver puts a batch of size bytes into c, or returns false if too much waits there already. It never blocks: the
+// caller holds b.mu, and nobody else writes to c.
+func (s *Subscription) deliver(batch Batch, size int) bool {
+	waiting := len(s.c)
+	s.sizes = append(s.sizes[:0], s.sizes[max(0, len(s.sizes)-waiting):]...)
+	total := size
+	for _, n := range s.sizes {
+		total += n
+	}
+	if waiting == cap(s.c) || waiting > 0 && total > queuedBytes {
+		return false
+	}
+	s.sizes = append(s.sizes, size)
+	s.c <- batch
+	return true
+}

@@ -1,0 +1,74 @@
+package unwinder
+
+import (
+	"maps"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// Totals count what has happened since the broker was made.
+type Totals struct {
+	// Stats are those of all runs of the program. KernelMemory is that of the present one.
+	wire.Stats
+	// Received were read from the program. Crashed were taken by it, and lost with it when it ended.
+	Received, Crashed uint64
+	// Restarts is how often the program was started anew because it had ended or had to be ended, and Away for how long
+	// there was none.
+	Restarts uint64
+	Away     time.Duration
+	// Memory is the program's resident memory.
+	Memory uint64
+	// Starts is how often the kernel's part was started, and StartTime how long that took the last time.
+	Starts    uint64
+	StartTime time.Duration
+}
+
+// Totals returns the counters.
+func (b *Broker) Totals() Totals {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.totals
+	t.Aborts = maps.Clone(t.Aborts)
+	return t
+}
+
+// settle counts, after the end, what was taken and never arrived.
+func (r *run) settle() {
+	c := r.p.count()
+	b := r.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := &b.totals
+	t.Pending = 0
+	t.Sent, t.Taken = r.base.Sent+r.session, r.base.Taken+max(c[wire.CounterTaken], r.session)
+	// Samples that the program has dropped since its last message about that count as Crashed, too: the reason is not
+	// known.
+	known := t.Full + t.Failed + t.Idle - r.base.Full - r.base.Failed - r.base.Idle
+	if arrived := r.session + known; c[wire.CounterTaken] > arrived {
+		t.Crashed = r.base.Crashed + c[wire.CounterTaken] - arrived
+	}
+}
+
+// add adds the counters b of a run to those of the runs before it, a.
+func add(a, b wire.Stats) wire.Stats {
+	sum := wire.Stats{
+		Taken: a.Taken + b.Taken, Sent: a.Sent + b.Sent, Pending: b.Pending,
+		Full: a.Full + b.Full, Failed: a.Failed + b.Failed, Idle: a.Idle + b.Idle,
+		KernelLost: a.KernelLost + b.KernelLost, NoProcess: a.NoProcess + b.NoProcess, KernelMemory: b.KernelMemory,
+		Aborts: maps.Clone(a.Aborts),
+	}
+	if sum.Aborts == nil {
+		sum.Aborts = map[uint32]uint64{}
+	}
+	for reason, n := range b.Aborts {
+		if len(sum.Aborts) < wire.MaxReasons || sum.Aborts[reason] > 0 {
+			sum.Aborts[reason] += n
+		}
+	}
+	for i := range sum.Languages {
+		x, y := a.Languages[i], b.Languages[i]
+		sum.Languages[i] = wire.Language{Frames: x.Frames + y.Frames, Expected: x.Expected + y.Expected, Missing: x.Missing + y.Missing}
+	}
+	return sum
+}

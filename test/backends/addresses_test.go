@@ -25,23 +25,29 @@ import (
 
 // kinds are programs whose addresses in memory, in the file and in the symbol table differ in their own ways.
 var kinds = []struct {
-	name  string
-	flags []string // of clang; none for a Go program
-	// worker calls the functions, which do all of the work.
-	worker    string
-	functions []string
+	name, title string
+	flags       []string // of clang; none for a Go program
 }{
-	{"kind-pie", []string{"-fPIE", "-pie"}, "c_work", []string{"c_heavy", "c_light", "c_kernel"}},
-	{"kind-exec", []string{"-fno-pie", "-no-pie"}, "c_work", []string{"c_heavy", "c_light", "c_kernel"}},
-	// Its code is at an address that is not its offset in the file.
-	{"kind-lld", []string{"-fPIE", "-pie", "-fuse-ld=lld"}, "c_work", []string{"c_heavy", "c_light", "c_kernel"}},
+	{"kind-pie", "position-independent (PIE)", []string{"-fPIE", "-pie"}},
+	{"kind-exec", "at fixed addresses (non-PIE)", []string{"-fno-pie", "-no-pie"}},
+	{"kind-lld", "from LLD, its code not at its offset in the file", []string{"-fPIE", "-pie", "-fuse-ld=lld"}},
 	// A stripped Go program is named before it leaves. The names of this one cannot be read.
-	{"kind-go", nil, "main.work", []string{"main.heavy", "main.light", "main.rest"}},
+	{"kind-go", "Go", nil},
 }
+
+// symbolizer is a server that names functions, and how the table calls it.
+type symbolizer struct {
+	server
+	title string
+}
+
+// pairsTime is CPU time for some 20 samples in each function of a program of pairs.
+const pairsTime = 10 * time.Second
 
 // TestAddresses runs programs without symbols and lets Parca name their functions from a debuginfod server that has the
 // same files with symbols, and Pyroscope from its store of symbols: the addresses that arrive have to be those of the files' symbol tables,
-// whatever kind of file it is. Another Pyroscope gets functions called after files, and leaves those alone.
+// whatever kind of file it is. Each of a program's functions has to have its name and its caller, and so has the CPU time.
+// Another Pyroscope gets functions called after files, and leaves those alone.
 func TestAddresses(t *testing.T) {
 	igtest.NeedRoot(t)
 	files := &debuginfod{byID: map[string]string{}}
@@ -50,26 +56,35 @@ func TestAddresses(t *testing.T) {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: overTLS.Certificate().Raw})
 	t.Setenv("SSL_CERT_FILE", writeFile(t, "authority.pem", string(authority)))
 	parca := startParca(t, "--debuginfod-upstream-servers="+strings.TrimPrefix(overTLS.URL, "https://"))
-	exporters, symbolizing := "parca", []server{parca}
+	exporters, symbolizing := "parca", []symbolizer{{parca, "Parca " + parca.version()}}
 	config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, "parca", "parca", "parca", parca.addr())
 	var bare, filled *pyroscope
 	if asked("pyroscope") {
 		bare, filled = startSymbolizingPyroscope(t), startSymbolizingPyroscope(t)
-		exporters, symbolizing = "parca,bare,filled", []server{parca, bare}
+		exporters, symbolizing = "parca,bare,filled", append(symbolizing, symbolizer{bare, "Pyroscope " + bare.version() + "'s symbolizer"})
 		config += exporter(t, "pyroscope", "pyroscope", "bare", bare.addr()) + "        unnamed_functions: none\n" +
 			exporter(t, "pyroscope", "pyroscope", "filled", filled.addr())
 	}
 	dir := t.TempDir()
+	sources := map[bool]string{false: writeFile(t, "pairs.c", pairsProgram(false)), true: writeFile(t, "pairs.go", pairsProgram(true))}
+	table := &strings.Builder{}
+	fmt.Fprintf(table, "Written by `make test-backends` on %s.\n\n| program |", time.Now().UTC().Format("2 January 2006"))
+	for _, s := range symbolizing {
+		fmt.Fprintf(table, " %s | CPU time |", s.title)
+	}
+	table.WriteString("\n|---|" + strings.Repeat("---|", 2*len(symbolizing)) + "\n")
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			whole, program := filepath.Join(dir, kind.name+".whole"), filepath.Join(dir, kind.name)
-			if kind.flags == nil {
-				igtest.Output(t, "go", "build", "-buildvcs=false", "-ldflags=-B gobuildid", "-o", whole, "../e2e/burn")
+			golang := kind.flags == nil
+			if golang {
+				igtest.Output(t, "go", "build", "-buildvcs=false", "-ldflags=-B gobuildid", "-o", whole, sources[golang])
 			} else {
-				igtest.Output(t, "clang", append([]string{"-O0", "-fno-omit-frame-pointer", "-g", "-Wl,--build-id=sha1", "-o", whole, "../e2e/testdata/burn.c"}, kind.flags...)...)
+				igtest.Output(t, "clang", append([]string{"-O0", "-fno-omit-frame-pointer", "-g", "-Wl,--build-id=sha1", "-o", whole, sources[golang]}, kind.flags...)...)
 			}
+			requireApart(t, whole)
 			igtest.Output(t, "strip", "-s", "-o", program, whole)
-			if kind.flags == nil {
+			if golang {
 				hideNames(t, program)
 			}
 			id := files.add(t, whole)
@@ -82,28 +97,27 @@ func TestAddresses(t *testing.T) {
 			call(t, "http://"+parca.addr()+"/api/shouldinitiateupload", nil, map[string]string{"buildId": id, "buildIdType": "BUILD_ID_TYPE_GNU"}, &known)
 			require.Contains(t, known.Reason, "debuginfod", "Parca looks for files that it was told of")
 			begin := time.Now().Add(-time.Second)
-			burn(t, program, config, exporters)
+			burn(t, program, config, exporters, pairsTime)
 			all := span{begin, time.Now().Add(2 * time.Second)}
+			fmt.Fprintf(table, "| %s |", kind.title)
 			for _, s := range symbolizing {
-				right, user := int64(0), int64(0)
+				var got judged
 				require.Eventually(t, func() bool {
-					right, user = 0, 0
-					for _, s := range s.query(t, selector("service_name", kind.name), all) {
-						user += s.value
-						if slices.Contains(s.functions, kind.worker) && slices.ContainsFunc(s.functions, func(f string) bool { return slices.Contains(kind.functions, f) }) {
-							right += s.value
-						}
-					}
-					return user > 0 && float64(right) > 0.9*float64(user)
-				}, 2*time.Minute, 5*time.Second, "%s: %s asked for", s.name(), files)
-				t.Logf("%s, %s: %.1f %% of the CPU time in functions of the right name", kind.name, s.name(), 100*float64(right)/float64(user))
+					got = judgePairs(s.query(t, selector("service_name", kind.name), all))
+					return got.right == pairs
+				}, 2*time.Minute, 5*time.Second, "%s: %+v, asked for %s", s.name(), &got, files)
+				share := 100 * float64(got.inRight) / float64(got.all)
+				require.Greater(t, share, 95.0, "CPU time")
+				t.Logf("%s, %s: %d of %d functions and %.1f %% of the CPU time have the right name and the right caller", kind.name, s.name(), got.right, pairs, share)
+				fmt.Fprintf(table, " %d of %d functions | %.1f %% |", got.right, pairs, share)
 			}
+			table.WriteString("\n")
 			if filled == nil {
 				return
 			}
 			inFile, user := int64(0), int64(0)
 			for _, s := range filled.query(t, selector("service_name", kind.name), all) {
-				require.NotContains(t, s.functions, kind.worker, "a frame with a function is left alone")
+				require.NotContains(t, strings.Join(s.functions, " "), functionName, "a frame with a function is left alone")
 				user += s.value
 				if slices.Contains(s.functions, "["+kind.name+"]") {
 					inFile += s.value
@@ -111,6 +125,10 @@ func TestAddresses(t *testing.T) {
 			}
 			require.Greater(t, float64(inFile), 0.9*float64(user))
 		})
+	}
+	t.Log("\n" + table.String())
+	if bare != nil {
+		writeTable(t, "kinds", table.String())
 	}
 }
 

@@ -4,14 +4,12 @@ package backends
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"maps"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -29,39 +27,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-const page = "../../operators/otel-profiles/BACKENDS.md"
-
-var pageFlag = flag.Bool("page", false, "write the table into BACKENDS.md")
-
 // frequency gives as many samples a second as hardly disturb the program.
 const frequency = 999
 
-// burnSeconds is how much CPU time the program takes: 3,000 samples and some.
-const burnSeconds = 4
-
-// documented returns the YAML of the page between the markers of that name.
-func documented(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	found := regexp.MustCompile("(?s)<!-- begin config "+name+" -->\n+```yaml\n(.*?)```\n+<!-- end config "+name+" -->").FindAllStringSubmatch(string(text), -1)
-	require.Len(t, found, 1, "the page has no config %s, or two", name)
-	return found[0][1]
-}
-
-// exporter returns the documented settings of an exporter under another name, with another address.
-func exporter(t *testing.T, block, from, name, endpoint string) string {
-	t.Helper()
-	const head = "operator:\n  otel-profiles:\n    exporters:\n"
-	text, ok := strings.CutPrefix(documented(t, block), head)
-	require.True(t, ok, "%s does not begin as a configuration does", block)
-	line := regexp.MustCompile(`(?m)^( +endpoint): .*$`)
-	require.Len(t, line.FindAllString(text, -1), 1)
-	text = line.ReplaceAllString(text, "$1: http://"+endpoint)
-	renamed := strings.Replace(text, "      "+from+":\n", "      "+name+":\n", 1)
-	require.Contains(t, renamed, name+":\n")
-	return renamed
-}
+// burnTime is how much CPU time a program takes: 3,000 samples and some.
+const burnTime = 4 * time.Second
 
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
@@ -117,9 +87,9 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// burn runs a program of known shares for some seconds of CPU time while a gadget sends its samples to the
-// exporters, and returns the CPU time that it took.
-func burn(t *testing.T, program, config, exporters string) time.Duration {
+// burn runs a program of known shares for that much CPU time while a gadget sends its samples to the exporters, and returns
+// the CPU time that it took.
+func burn(t *testing.T, program, config, exporters string, atLeast time.Duration) time.Duration {
 	t.Helper()
 	ig := igtest.Built(t, igtest.Bin, "ig")
 	igtest.Output(t, ig, "image", "import", igtest.Built(t, igtest.Gadgets, "profile_cpu.tar"))
@@ -143,7 +113,7 @@ func burn(t *testing.T, program, config, exporters string) time.Duration {
 	stdin, err := p.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.Start())
-	require.Eventually(t, func() bool { return cpuTime(t, p.Process.Pid) >= burnSeconds*time.Second }, 5*time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return cpuTime(t, p.Process.Pid) >= atLeast }, 5*time.Minute, 10*time.Millisecond)
 	// It stands still, and is still there to be looked at, until its last samples are sent.
 	require.NoError(t, p.Process.Signal(syscall.SIGSTOP))
 	time.Sleep(4 * time.Second)
@@ -260,7 +230,7 @@ func TestBackends(t *testing.T) {
 	begin := time.Now().Add(-time.Second)
 	program := filepath.Join(t.TempDir(), "burn-go")
 	igtest.Output(t, "go", "build", "-buildvcs=false", "-o", program, "../e2e/burn")
-	used := burn(t, program, config, strings.Join(exporters, ","))
+	used := burn(t, program, config, strings.Join(exporters, ","), burnTime)
 	c.Stop() // it has sent what it had
 	all := span{begin, time.Now().Add(2 * time.Second)}
 	middle := begin.Add(all.until.Sub(begin) / 2)
@@ -384,13 +354,7 @@ func report(t *testing.T, ways []way, results map[string]map[string]string) {
 		b.WriteString("\n")
 	}
 	t.Log("\n" + b.String())
-	if !*pageFlag || t.Failed() || !asked("pyroscope") {
-		return
+	if asked("pyroscope") {
+		writeTable(t, "backends", b.String())
 	}
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	marked := regexp.MustCompile(`(?s)(<!-- begin backends table -->\n).*?(<!-- end backends table -->)`)
-	require.True(t, marked.Match(text), "the page has no place for the table")
-	text = marked.ReplaceAll(text, []byte("${1}\n"+strings.ReplaceAll(b.String(), "$", "$$")+"\n${2}"))
-	require.NoError(t, os.WriteFile(page, text, 0o644))
 }

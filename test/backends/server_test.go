@@ -21,12 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stack is what a backend gives back of samples: functions from the leaf, "" where a frame has none.
-type stack struct {
-	functions []string
-	value     int64
-}
-
 // span is a time range of a query.
 type span struct{ from, until time.Time }
 

@@ -25,7 +25,7 @@ func TestNothingVanishes(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "stripped")
 	igtest.Output(t, "clang", "-O0", "-fno-omit-frame-pointer", "-static", "-s", "-o", program, "../e2e/testdata/burn.c")
 	begin := time.Now().Add(-time.Second)
-	used := burn(t, program, config, "named,bare")
+	used := burn(t, program, config, "named,bare", burnTime)
 	all := span{begin, time.Now().Add(2 * time.Second)}
 
 	var stored int64

@@ -1,0 +1,129 @@
+package backends
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// pairs is how many functions, each with a caller that no other function has, the program of functionPairs has.
+const pairs = 500
+
+// stack is what a backend gives back of samples: functions from the leaf, "" where a frame has none.
+type stack struct {
+	functions []string
+	value     int64
+}
+
+// The functions of the program are called pair_function_007 and the like, their callers pair_caller_007.
+const functionName, callerName = "pair_function_", "pair_caller_"
+
+var pairName = regexp.MustCompile(`^(?:main\.)?` + functionName + `([0-9]{3})$`)
+
+// callerPosition is the place in the file that the caller of the nth function has among the callers. It is another one
+// than n, and so is the place next to it: where all names are those of a neighbour, no pair is right.
+func callerPosition(n int) int { return n * 7 % pairs }
+
+// judged is what stacks say of the program's pairs.
+type judged struct {
+	seen, right int   // functions, and of these those that are right
+	inRight     int64 // the samples in a function that is called by its own caller
+	all         int64 // the samples of the program
+}
+
+// judgePairs looks for each function of the program at who called it directly. The names of function and caller come
+// from two addresses that have nothing to do with each other but that the program calls one from the other. So a
+// function counts as right if more than half of its samples have its own caller; the rest are those from its first and
+// last instructions, where it has no frame pointer of its own and its caller is skipped.
+func judgePairs(stacks []stack) judged {
+	var inFunction, underCaller [pairs]int64
+	var result judged
+	for _, s := range stacks {
+		result.all += s.value
+		for i, f := range s.functions {
+			found := pairName.FindStringSubmatch(f)
+			if found == nil {
+				continue
+			}
+			n, err := strconv.Atoi(found[1])
+			if err != nil || n >= pairs {
+				continue
+			}
+			inFunction[n] += s.value
+			if i+1 < len(s.functions) && strings.TrimPrefix(s.functions[i+1], "main.") == callerName+found[1] {
+				underCaller[n] += s.value
+				result.inRight += s.value
+			}
+			break // the program has no function of the pairs above another
+		}
+	}
+	for n := range pairs {
+		if inFunction[n] > 0 {
+			result.seen++
+		}
+		if 2*underCaller[n] > inFunction[n] {
+			result.right++
+		}
+	}
+	return result
+}
+
+// shifted gives each function the name of the one that follows in a list, as a server does that is wrong by one.
+func shifted(stacks []stack, order []string) []stack {
+	next := map[string]string{}
+	for i := range len(order) - 1 {
+		next[order[i]] = order[i+1]
+	}
+	var wrong []stack
+	for _, s := range stacks {
+		one := stack{value: s.value}
+		for _, f := range s.functions {
+			if n, ok := next[f]; ok {
+				f = n
+			}
+			one.functions = append(one.functions, f)
+		}
+		wrong = append(wrong, one)
+	}
+	return wrong
+}
+
+// truePairs is what a server says that has all names right.
+func truePairs(prefix string) []stack {
+	var stacks []stack
+	for n := range pairs {
+		stacks = append(stacks, stack{[]string{
+			fmt.Sprintf("%s%s%03d", prefix, functionName, n), fmt.Sprintf("%s%s%03d", prefix, callerName, n), prefix + "main",
+		}, 20})
+	}
+	return stacks
+}
+
+// TestJudgePairs: the judge of the servers' answers tells right names from those of a neighbour.
+func TestJudgePairs(t *testing.T) {
+	for _, prefix := range []string{"", "main."} {
+		right := truePairs(prefix)
+		require.Equal(t, judged{pairs, pairs, 20 * pairs, 20 * pairs}, judgePairs(right))
+
+		functions, callers := make([]string, pairs), make([]string, pairs)
+		for n := range pairs {
+			functions[n] = fmt.Sprintf("%s%s%03d", prefix, functionName, n)
+			callers[callerPosition(n)] = fmt.Sprintf("%s%s%03d", prefix, callerName, n)
+		}
+		order := append(functions, callers...)
+		require.NotContains(t, order, "", "each caller has a place of its own")
+		wrong := judgePairs(shifted(right, order))
+		require.Zero(t, wrong.right, "names of the functions that follow")
+		require.Zero(t, wrong.inRight)
+		require.GreaterOrEqual(t, wrong.seen, pairs-1)
+
+		kernel := stack{append([]string{"irq_exit_rcu", "sysvec_apic_timer_interrupt"}, right[0].functions...), 1}
+		skipped := stack{[]string{right[1].functions[0], prefix + "main"}, 5} // its caller is not in the stack
+		require.Equal(t, judged{pairs, pairs, 20*pairs + 1, 20*pairs + 6}, judgePairs(append(right, kernel, skipped)))
+	}
+	require.Zero(t, judgePairs([]stack{{[]string{"", "", ""}, 20}, {nil, 3}, {[]string{functionName + "999"}, 1}}).seen)
+}

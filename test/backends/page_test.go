@@ -1,0 +1,55 @@
+//go:build e2e
+
+package backends
+
+import (
+	"flag"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const page = "../../operators/otel-profiles/BACKENDS.md"
+
+var pageFlag = flag.Bool("page", false, "write the tables into BACKENDS.md")
+
+// documented returns the YAML of the page between the markers of that name.
+func documented(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	found := regexp.MustCompile("(?s)<!-- begin config "+name+" -->\n+```yaml\n(.*?)```\n+<!-- end config "+name+" -->").FindAllStringSubmatch(string(text), -1)
+	require.Len(t, found, 1, "the page has no config %s, or two", name)
+	return found[0][1]
+}
+
+// exporter returns the documented settings of an exporter under another name, with another address.
+func exporter(t *testing.T, block, from, name, endpoint string) string {
+	t.Helper()
+	const head = "operator:\n  otel-profiles:\n    exporters:\n"
+	text, ok := strings.CutPrefix(documented(t, block), head)
+	require.True(t, ok, "%s does not begin as a configuration does", block)
+	line := regexp.MustCompile(`(?m)^( +endpoint): .*$`)
+	require.Len(t, line.FindAllString(text, -1), 1)
+	text = line.ReplaceAllString(text, "$1: http://"+endpoint)
+	renamed := strings.Replace(text, "      "+from+":\n", "      "+name+":\n", 1)
+	require.Contains(t, renamed, name+":\n")
+	return renamed
+}
+
+// writeTable puts a table between the page's markers of that name, where the test was asked to and has not failed.
+func writeTable(t *testing.T, name, table string) {
+	t.Helper()
+	if !*pageFlag || t.Failed() {
+		return
+	}
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	marked := regexp.MustCompile(`(?s)(<!-- begin ` + name + ` table -->\n).*?(<!-- end ` + name + ` table -->)`)
+	require.True(t, marked.Match(text), "the page has no place for the table %s", name)
+	text = marked.ReplaceAll(text, []byte("${1}\n"+strings.ReplaceAll(table, "$", "$$")+"\n${2}"))
+	require.NoError(t, os.WriteFile(page, text, 0o644))
+}

@@ -77,7 +77,7 @@ func passOn(t *testing.T, addr string) *receiver.Receiver {
 // everything runs a gadget on the whole machine and compares what a server has with what was sent.
 func everything(t *testing.T, s server, gadget string, flags []string) {
 	between := passOn(t, s.addr())
-	config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, s.name(), s.name(), "server", between.Addr())
+	config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, s.name(), s.name(), "server", between.Addr()) + patient
 	ig := igtest.Built(t, igtest.Bin, "ig")
 	igtest.Output(t, ig, "image", "import", igtest.Built(t, igtest.Gadgets, gadget+".tar"))
 	args, err := sandbox.Prefix(t.Context(), t.TempDir()) // for profile_polyglot

@@ -38,7 +38,7 @@ func TestLanguages(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, counting.Close()) })
 	config := "operator:\n  otel-profiles:\n    exporters:\n" +
-		exporter(t, "pyroscope", "pyroscope", "pyroscope", second.addr()) +
+		exporter(t, "pyroscope", "pyroscope", "pyroscope", second.addr()) + patient +
 		exporter(t, "pyroscope", "pyroscope", "counting", counting.Addr())
 
 	for _, args := range programs {

@@ -40,7 +40,7 @@ func TestSpans(t *testing.T) {
 			between := passOn(t, p.addr())
 			args, err := sandbox.Prefix(t.Context(), t.TempDir())
 			require.NoError(t, err)
-			config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, p.name(), p.name(), "server", between.Addr())
+			config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, p.name(), p.name(), "server", between.Addr()) + patient
 			args = append(args, igtest.Built(t, igtest.Bin, "ig"), "--config", writeFile(t, "config.yaml", config), "run", igtest.Import(t, "profile_polyglot"))
 			args = append(args, igrun.GadgetFlags()...)
 			args = append(args, "--otel-profiles-exporter=server", "--otel-profiles-interval=2s", "--output=none", "--timeout=20",

@@ -221,16 +221,19 @@ func (i *instance) reportDropped() {
 // check warns of languages whose functions are not seen.
 func (i *instance) check() {
 	now := i.broker.Totals()
-	for _, l := range unseen(i.before.Stats, now.Stats) {
+	for _, l := range unseen(i.before.Stats, now.Stats, i.settings) {
 		i.log.Warnf("%s: %s (%s)", Name, l, i.reasons(now))
 	}
 }
 
-// unseen tells of each language whose interpreters have run between two states, as the names of executables tell, and of
-// which no sample has a frame.
-func unseen(before, now wire.Stats) []string {
+// unseen tells of each language that a run has asked for, whose interpreters have run between two states, as the names of executables
+// and libraries tell, and of which no sample has a frame.
+func unseen(before, now wire.Stats, asked unwinder.Settings) []string {
 	var lines []string
 	for t := range now.Languages {
+		if !asked.Unwinds(wire.FrameType(t)) {
+			continue
+		}
 		l, b := now.Languages[t], before.Languages[t]
 		if expected := l.Expected - b.Expected; expected >= enough && l.Missing-b.Missing == expected {
 			lines = append(lines, fmt.Sprintf("%d samples of processes that run %s, and none has a frame of it: their functions cannot be seen. %s",
@@ -265,6 +268,8 @@ func language(t wire.FrameType) string {
 		return "BEAM"
 	case wire.FrameDotnet:
 		return ".NET"
+	case wire.FrameLua:
+		return "LuaJIT"
 	}
 	name := t.String()
 	return strings.ToUpper(name[:1]) + name[1:]

@@ -1,10 +1,12 @@
 package unwinder
 
 import (
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -24,6 +26,30 @@ func TestUnseen(t *testing.T) {
 		"30 samples of processes that run Ruby, and none has a frame of it: their functions cannot be seen. Its version may be unknown to the unwinder, or its library without symbols",
 		"400 samples of processes that run .NET, and none has a frame of it: their functions cannot be seen. The unwinder knows .NET 6 to 10, and only a runtime in a folder that is called like its version",
 		"20 samples of processes that run BEAM, and none has a frame of it: their functions cannot be seen. The unwinder knows OTP 27 and 28, and only a beam.smp with a symbol table",
-	}, unseen(before, now))
-	require.Empty(t, unseen(now, now))
+	}, unseen(before, now, unwinder.Settings{Languages: "all"}))
+	require.Empty(t, unseen(now, now, unwinder.Settings{Languages: "all"}))
+}
+
+// A run is told only of languages that it has asked for, whatever others that share the unwinder want.
+func TestUnseenOfThoseAskedFor(t *testing.T) {
+	var now wire.Stats
+	for l := range now.Languages {
+		now.Languages[l] = wire.Language{Expected: enough, Missing: enough}
+	}
+	told := func(languages string) (words []string) {
+		t.Helper()
+		s := unwinder.Settings{Hz: 19, Languages: languages}
+		require.NoError(t, s.Check())
+		for _, line := range unseen(wire.Stats{}, now, s) {
+			words = append(words, regexp.MustCompile(`that run (.*), and none`).FindStringSubmatch(line)[1])
+		}
+		return words
+	}
+	for name, word := range map[string]string{
+		"beam": "BEAM", "dotnet": ".NET", "java": "Java", "lua": "LuaJIT", "node": "Node.js", "perl": "Perl", "php": "PHP", "python": "Python", "ruby": "Ruby",
+	} {
+		require.Equal(t, []string{word}, told(name))
+	}
+	require.Equal(t, []string{"Python", "Ruby"}, told("go,python,ruby"))
+	require.Empty(t, told("go,native"))
 }

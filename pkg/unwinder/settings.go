@@ -74,6 +74,17 @@ func (s Settings) Check() error {
 
 const all = "all"
 
+// frames are the languages whose interpreters are known by their programs, by the frames that they give.
+var frames = map[wire.FrameType]string{
+	wire.FrameBEAM: "beam", wire.FrameDotnet: "dotnet", wire.FrameJVM: "java", wire.FrameLua: "lua", wire.FrameV8: "node",
+	wire.FramePerl: "perl", wire.FramePHP: "php", wire.FramePython: "python", wire.FrameRuby: "ruby",
+}
+
+// Unwinds tells whether an interpreter's frames are among what is asked for.
+func (s Settings) Unwinds(t wire.FrameType) bool {
+	return s.Languages == all || slices.Contains(split(s.Languages), frames[t])
+}
+
 // with returns settings that serve both.
 func (s Settings) with(o Settings) Settings {
 	s.Hz, s.Scale, s.Spans = max(s.Hz, o.Hz), max(s.Scale, o.Scale), s.Spans || o.Spans

@@ -16,6 +16,8 @@ const (
 	steady       = time.Minute
 	// hungInterval is how often it is looked whether programs that could not be ended have ended.
 	hungInterval = time.Minute
+	// meterInterval is how often the program's memory is looked at.
+	meterInterval = time.Second
 	// maxEarly is how many runs that end before the program is in the kernel are a sign that none will be.
 	maxEarly = 3
 )
@@ -30,10 +32,12 @@ type Log interface {
 type Broker struct {
 	path func() (string, error)
 	log  Log
+	// memoryBound is what the program may take of memory, in bytes.
+	memoryBound func() uint64
 
 	// The constants of these names, shorter in tests.
-	silence, firstBackoff, endTime, hungInterval time.Duration
-	flushBurst                                   int
+	silence, firstBackoff, endTime, hungInterval, meterInterval time.Duration
+	flushBurst                                                  int
 
 	// avoid are processes that the program is to leave alone, and suspects those that it was at when it ended. Only the
 	// goroutine of supervise uses them.
@@ -53,7 +57,7 @@ type Broker struct {
 // New returns a broker that logs to log.
 func New(log Log) *Broker {
 	return &Broker{
-		path: find, log: log, silence: silence, firstBackoff: firstBackoff, endTime: endTime, hungInterval: hungInterval, flushBurst: flushBurst,
+		path: find, log: log, memoryBound: memoryBound, silence: silence, firstBackoff: firstBackoff, endTime: endTime, hungInterval: hungInterval, meterInterval: meterInterval, flushBurst: flushBurst,
 		subscribers: map[*Subscription]struct{}{},
 	}
 }

@@ -1,6 +1,7 @@
 package unwinder
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -40,6 +41,7 @@ const (
 	playSpin     // burns CPU time with the files of a process, unless it is to leave them alone
 	playCulprit  // dies of the files of a process, unless it is to leave them alone
 	playReading  // as playGood, and always reads the files of a process
+	playHungry   // takes ever more memory
 	playNoLoad   // says how it is doing, and ends before it has said that it can work here
 )
 
@@ -91,6 +93,7 @@ func play(role int) {
 	slack, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	proc := w.Proc(wire.Proc{PID: uint32(os.Getpid()), Start: uint64(slack), Exe: leaveAlone()})
 	taken, blocked := uint64(0), false
+	var eaten [][]byte
 	send := func(n uint64) {
 		taken += n
 		set(wire.CounterTaken, taken)
@@ -147,6 +150,10 @@ func play(role int) {
 			set(wire.CounterTaken, taken+7)
 			set(wire.CounterPID, 4711)
 			panic("unexpected fault address")
+		case playHungry:
+			eaten = append(eaten, bytes.Repeat([]byte{1}, 1<<20))
+			runtime.KeepAlive(eaten)
+			send(1)
 		case playGarbage:
 			_, _ = pipe.Write([]byte("\x00\x00\x00"))
 		default:

@@ -22,9 +22,6 @@ import (
 )
 
 const (
-	// memoryLimit is what the program may take of memory, and memoryGoal what its garbage collector is told.
-	memoryLimit = 1 << 30
-	memoryGoal  = "768MiB"
 	// endTime is how long the program may take to end.
 	endTime = 5 * time.Second
 	// timerSlack is by how much the program's timers may be late. Nothing in it needs them to the microsecond, and Go's runtime
@@ -41,13 +38,14 @@ type process struct {
 	out      *os.File // the stream
 	counters *os.File
 	log      *logWriter
+	bound    uint64 // of its memory, in bytes
 
 	ended chan struct{} // closed when it has ended
 	err   error         // what Wait returned; valid once ended is closed
 }
 
-// launch starts the program. The kernel kills it when this process ends.
-func launch(path string, s Settings, a avoid, log func(line string)) (*process, error) {
+// launch starts the program, which may take bound bytes of memory. The kernel kills it when this process ends.
+func launch(path string, s Settings, a avoid, bound uint64, log func(line string)) (*process, error) {
 	counters, err := newCounters()
 	if err != nil {
 		return nil, err
@@ -59,10 +57,10 @@ func launch(path string, s Settings, a avoid, log func(line string)) (*process, 
 	}
 	// Without a larger pipe it works, too: while the reader is late, the program adds samples up for longer.
 	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, pipeSize)
-	p := &process{out: r, counters: counters, log: &logWriter{line: log}, ended: make(chan struct{})}
+	p := &process{out: r, counters: counters, log: &logWriter{line: log}, bound: bound, ended: make(chan struct{})}
 	p.cmd = exec.Command(path,
 		"-frequency", strconv.Itoa(s.Hz), "-languages", s.Languages, "-map-scale", strconv.Itoa(s.Scale), "-spans="+strconv.FormatBool(s.Spans), "-labels", s.Labels, "-leave-alone", a.String())
-	p.cmd.Env = []string{"GOMEMLIMIT=" + memoryGoal, "GOTRACEBACK=single"}
+	p.cmd.Env = []string{"GOMEMLIMIT=" + strconv.FormatUint(p.bound/4*3, 10), "GOTRACEBACK=single"}
 	p.cmd.Dir = "/"
 	p.cmd.ExtraFiles = []*os.File{w, counters}
 	p.cmd.Stderr = p.log
@@ -93,8 +91,9 @@ func launch(path string, s Settings, a avoid, log func(line string)) (*process, 
 		p.close()
 		return nil, fmt.Errorf("starting %s: %w", path, err)
 	}
-	// Where memory is short, the kernel should end the program rather than another process.
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.cmd.Process.Pid), []byte("500"), 0)
+	// Where memory is short, the kernel should end the program before any other process, this one included, for which
+	// Kubernetes sets nearly as much.
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.cmd.Process.Pid), []byte("1000"), 0)
 	return p, nil
 }
 

@@ -32,7 +32,7 @@ type run struct {
 
 // once runs the program until it ends or has to be ended.
 func (b *Broker) once(path string, settings Settings, down time.Time) ending {
-	p, err := launch(path, settings, b.avoid, b.said())
+	p, err := launch(path, settings, b.avoid, b.memoryBound(), b.said())
 	if err != nil {
 		return ending{reason: err.Error()}
 	}
@@ -68,6 +68,8 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 
 	timeout := time.NewTicker(b.silence / 6)
 	defer timeout.Stop()
+	meter := time.NewTicker(b.meterInterval)
+	defer meter.Stop()
 	heard, asked, why := time.Now(), false, ""
 	var taken, stuck uint64
 	var stuckSince time.Time
@@ -119,10 +121,6 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			if c[wire.CounterPID] == 0 || c[wire.CounterTaken] != taken || c[wire.CounterPID] != stuck {
 				taken, stuck, stuckSince = c[wire.CounterTaken], c[wire.CounterPID], time.Now()
 			}
-			memory := p.memory()
-			b.mu.Lock()
-			b.totals.Memory = memory
-			b.mu.Unlock()
 			silent := time.Since(heard) > b.silence
 			switch {
 			case blocked > b.silence, silent && blocked > b.silence/2:
@@ -135,13 +133,21 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 				why = fmt.Sprintf("it has been silent for %v", b.silence)
 			case stuck != 0 && time.Since(stuckSince) > b.silence:
 				why = fmt.Sprintf("it has worked for %v on one sample of the process %d", b.silence, stuck)
-			case memory > memoryLimit:
-				why = fmt.Sprintf("it has taken %d MiB of memory, more than %d MiB", memory>>20, memoryLimit>>20)
 			default:
 				continue
 			}
 			p.kill()
 			go p.wait(b.endTime)
+		case <-meter.C:
+			memory := p.memory()
+			b.mu.Lock()
+			b.totals.Memory = memory
+			b.mu.Unlock()
+			if memory > p.bound && why == "" {
+				why = fmt.Sprintf("it has taken %d MiB of memory, more than %d MiB, which is 1 GiB or half of what its control group may take", memory>>20, p.bound>>20)
+				p.kill()
+				go p.wait(b.endTime)
+			}
 		}
 	}
 }

@@ -1,0 +1,76 @@
+package unwinder
+
+import (
+	"cmp"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// memoryMost and memoryLeast are bounds on what the program may take of memory, in bytes. With less it cannot work.
+	memoryMost  = 1 << 30
+	memoryLeast = 128 << 20
+)
+
+// memoryBound is what the program may take of memory, in bytes: half of what this process and its children may take
+// together, so that the program is ended before the kernel ends all of them, which systemd and kubelet ask it for.
+func memoryBound() uint64 {
+	return min(memoryMost, max(memoryLeast, groupLimit()/2))
+}
+
+// groupLimit is the limit on memory of this process's control group and those above it, in bytes; math.MaxUint64 without one.
+func groupLimit() uint64 {
+	limit := uint64(math.MaxUint64)
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return limit
+	}
+	for line := range strings.Lines(string(text)) {
+		// number:controllers:path, without controllers for version 2 (cgroups(7))
+		_, line, _ = strings.Cut(strings.TrimSpace(line), ":")
+		controllers, path, _ := strings.Cut(line, ":")
+		switch {
+		case controllers == "":
+			root, done := unifiedRoot()
+			limit = min(limit, limitAlong(root, path, "memory.max"))
+			done()
+		case strings.Contains(","+controllers+",", ",memory,"):
+			limit = min(limit, limitAlong("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes"))
+		}
+	}
+	return limit
+}
+
+// unifiedRoot returns a folder with the control groups of version 2 as /proc/self/cgroup counts them. What is mounted at
+// /sys/fs/cgroup need not be that: Inspektor Gadget's daemon has the host's there, and a root of its own in /proc.
+func unifiedRoot() (dir string, done func()) {
+	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
+	if err == nil {
+		defer unix.Close(fs)
+		if err = unix.FsconfigCreate(fs); err == nil {
+			if root, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0); err == nil {
+				return "/proc/self/fd/" + strconv.Itoa(root), func() { _ = unix.Close(root) }
+			}
+		}
+	}
+	return "/sys/fs/cgroup", func() {}
+}
+
+// limitAlong is the smallest of the limits in the file of this name in root, in path below it, and between.
+func limitAlong(root, path, file string) uint64 {
+	limit := uint64(math.MaxUint64)
+	for path = filepath.Clean("/" + path); ; path = filepath.Dir(path) {
+		text, _ := os.ReadFile(filepath.Join(root, path, file)) // the outermost has none
+		if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil {
+			limit = min(limit, cmp.Or(n, math.MaxUint64))
+		}
+		if path == "/" {
+			return limit
+		}
+	}
+}

@@ -26,6 +26,14 @@ size() { stat -c %s out/profiles.jsonl 2>/dev/null || echo 0; }
 grown() { [ "$(size)" -gt "$1" ]; }
 # burns wants the function of the program in what arrived behind the given position.
 burns() { tail -c +$(($1 + 1)) out/profiles.jsonl | grep -q burn_inner; }
+# held wants, behind the given position, a profile of before the given time (seconds).
+held() { tail -c +$(($1 + 1)) out/profiles.jsonl | grep -o '"timeUnixNano":"[0-9]*"' | tr -dc '0-9\n' | awk -v t="$2" '$1 < t * 1e9 { found = 1 } END { exit !found }'; }
+stored() { find /var/lib/ig-otel-profiles/queue -type f -name '*.msg' | grep -q .; }
+receive() {
+	/test/receive -dir out >>out/receive.log 2>&1 &
+	receiver=$!
+}
+apt() { run apt-get -qq -o Dpkg::Options::=--force-unsafe-io "$@"; }
 everything() { # files that are there now, without those of the system at work
 	find / -xdev \( -path /test -o -path /var/log -o -path /var/lib/dpkg -o -path /var/lib/systemd -o -path /var/cache -o -path /tmp -o -path /var/tmp \) -prune -o -print | sort
 }
@@ -34,7 +42,8 @@ programs() { find /sys/fs/bpf -mindepth 1 | sort; }
 say "the host: $(. /etc/os-release; echo "$PRETTY_NAME"), kernel $(uname -r), $(systemctl --version | head -1)"
 everything >out/before
 programs >out/bpf.before
-/test/receive -dir out >out/receive.log 2>&1 &
+export DEBIAN_FRONTEND=noninteractive
+receive
 systemd-run --quiet --unit=burn /test/burn
 
 # Ending takes longer here than the unit has.
@@ -42,7 +51,7 @@ mkdir -p /run/systemd/system/ig-otel-profiles.service.d
 printf '[Service]\nTimeoutStopSec=3600\n' >/run/systemd/system/ig-otel-profiles.service.d/slow.conf
 
 say install
-run dpkg --force-unsafe-io -i first.deb
+apt install -y --no-download ./first.deb
 run systemctl is-enabled ig-otel-profiles || true
 [ "$(systemctl is-active ig-otel-profiles || true)" = inactive ] || die "the installation has started the service"
 run ig-otel-profiles version || true
@@ -55,6 +64,7 @@ run systemctl --no-pager -l status ig-otel-profiles
 
 say "systemd-analyze security"
 systemd-analyze security --no-pager ig-otel-profiles.service || true
+systemd-analyze security --no-pager --offline=yes ig-otel-profiles.service | tail -1 || true
 
 say "it is killed, and comes back"
 pid=$(systemctl show -P MainPID ig-otel-profiles)
@@ -63,24 +73,46 @@ kill -9 "$pid"
 wait_for "another process of the service" sh -c "p=\$(systemctl show -P MainPID ig-otel-profiles); [ \$p != 0 ] && [ \$p != $pid ]"
 wait_for "profiles of the new process" burns "$at"
 
-say "upgrade"
+say "upgrade, with the receiver away"
 sed -i 's/interval: 10s/interval: 5s/' /etc/ig-otel-profiles/config.yaml
+kill $receiver
+wait $receiver || true
 pid=$(systemctl show -P MainPID ig-otel-profiles)
-run dpkg --force-unsafe-io --force-confold -i next.deb
+wait_for "a request in the queue's folder" stored
+apt install -y --no-download ./next.deb
+upgraded=$(date +%s)
 grep -q 'interval: 5s' /etc/ig-otel-profiles/config.yaml || die "the upgrade has changed the configuration"
 [ "$(systemctl show -P MainPID ig-otel-profiles)" != "$pid" ] || die "the upgrade has not restarted the service"
 at=$(size)
+receive
+wait_for "what the old version had stored" held "$at" "$upgraded"
 wait_for "profiles of the new version" burns "$at"
 journalctl --no-pager -o cat -u ig-otel-profiles | grep 'rows read' || die "no summary of a run that has ended"
 
+say "downgrade"
+at=$(size)
+apt install -y --no-download --allow-downgrades ./first.deb
+[ "$(dpkg-query -W -f '${Version}' ig-otel-profiles)" = "$(dpkg-deb -f first.deb Version)" ] || die "it is not the older version"
+wait_for "profiles of the older version" burns "$at"
+
+say "without CAP_SYS_ADMIN"
+mkdir -p /etc/systemd/system/ig-otel-profiles.service.d
+printf '[Service]\nCapabilityBoundingSet=~CAP_SYS_ADMIN\n' >/etc/systemd/system/ig-otel-profiles.service.d/override.conf
+systemctl daemon-reload
+at=$(size)
+run systemctl restart ig-otel-profiles
+wait_for "profiles" burns "$at"
+rm -r /etc/systemd/system/ig-otel-profiles.service.d
+systemctl daemon-reload
+
 say remove
-run dpkg -r ig-otel-profiles
+apt remove -y ig-otel-profiles
 [ "$(systemctl is-active ig-otel-profiles || true)" = inactive ] || die "the service still runs"
 [ -e /etc/ig-otel-profiles/config.yaml ] || die "removing has taken the configuration, too"
 for process in /proc/[0-9]*; do
 	case $(readlink "$process/exe" || true) in */ig-otel-profiles/*) die "a process is left: $(tr '\0' ' ' <"$process/cmdline")" ;; esac
 done
-run dpkg -P ig-otel-profiles
+apt purge -y ig-otel-profiles
 systemctl stop burn
 everything >out/after
 programs >out/bpf.after
@@ -88,8 +120,8 @@ echo "files that are there now and were not before:"
 diff out/before out/after | grep '^>' && die "something is left"
 echo "none"
 diff out/bpf.before out/bpf.after || die "something is left in /sys/fs/bpf"
-kill %1
-wait || true
+kill $receiver
+wait $receiver || true
 echo "the receiver: $(cat out/receive.log)"
 [ ! -s out/findings ] || die "the receiver found: $(cat out/findings)"
 say "all good"

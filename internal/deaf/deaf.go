@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,10 +34,16 @@ type FS struct {
 const (
 	fuseLookup, fuseForget, fuseGetattr, fuseOpen, fuseRead, fuseStatfs, fuseRelease  = 1, 2, 3, 14, 15, 17, 18
 	fuseFlush, fuseInit, fuseOpendir, fuseReleasedir, fuseAccess, fuseInterrupt, node = 25, 26, 27, 29, 34, 36, 2
+	fusePoll                                                                          = 40
 )
 
 // New returns an FS that is not mounted. It ignores the requests of threads for whose name (/proc/PID/comm) ignore is
 // true. At the end of the test whoever waits for an answer gets an error.
+//
+// As it answers in the process of the test, nothing of this process may wait for an answer in a place where Go cannot run
+// something else in the meantime: a child between its fork and its exec, which closes what this process has open, and the
+// runtime as it asks whether a file can be polled. These requests are answered always, and with "not implemented", so
+// that the kernel sends them once.
 func New(t testing.TB, content []byte, ignore func(name string) bool) *FS {
 	t.Helper()
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -64,12 +71,20 @@ func Options(fd int) string {
 	return fmt.Sprintf("fd=%d,rootmode=40755,user_id=0,group_id=0,allow_other", fd)
 }
 
-// Mount mounts an FS at dir until the end of the test.
+// Mount mounts an FS at dir until the end of the test. The kernel knows by then that it need not ask for polling and closing.
 func Mount(t testing.TB, dir string, content []byte, ignore func(name string) bool) *FS {
 	t.Helper()
-	f := New(t, content, ignore)
+	var ready atomic.Bool
+	f := New(t, content, func(name string) bool { return ready.Load() && ignore(name) })
 	require.NoError(t, unix.Mount("deaf", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, Options(f.Dev)))
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	// Not by os.Open: these system calls let Go run something else.
+	fd, err := unix.Open(filepath.Join(dir, "first"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(fd))
+	ready.Store(true)
 	return f
 }
 
@@ -96,7 +111,7 @@ func (f *FS) serve(stop int) {
 		le := binary.LittleEndian
 		op, unique, at := le.Uint32(buf[4:]), le.Uint64(buf[8:]), le.Uint64(buf[16:])
 		who, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", le.Uint32(buf[32:])))
-		if f.ignore(strings.TrimSpace(string(who))) && op != fuseInterrupt && op != fuseForget {
+		if !always(op) && f.ignore(strings.TrimSpace(string(who))) {
 			f.Ignored.Add(1)
 			continue
 		}
@@ -124,10 +139,10 @@ func (f *FS) serve(stop int) {
 			put(f.content[from:min(from+size, uint64(len(f.content)))])
 		case fuseStatfs:
 			put(make([]byte, 80))
-		case fuseFlush, fuseRelease, fuseReleasedir, fuseAccess:
+		case fuseRelease, fuseReleasedir, fuseAccess:
 		case fuseForget, fuseInterrupt:
 			continue
-		default:
+		default: // fusePoll and fuseFlush as well
 			errno = -int32(unix.ENOSYS)
 			out.Reset()
 		}
@@ -137,6 +152,15 @@ func (f *FS) serve(stop int) {
 		le.PutUint64(head[8:], unique)
 		_, _ = unix.Write(f.Dev, append(head, out.Bytes()...))
 	}
+}
+
+// always tells the requests that are answered whoever sends them, and those that want no answer.
+func always(op uint32) bool {
+	switch op {
+	case fusePoll, fuseFlush, fuseRelease, fuseReleasedir, fuseForget, fuseInterrupt:
+		return true
+	}
+	return false
 }
 
 // attr is struct fuse_attr.

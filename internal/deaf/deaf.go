@@ -24,6 +24,8 @@ type FS struct {
 	Dev int
 	// Ignored counts the requests without an answer.
 	Ignored atomic.Int64
+	// Polled counts the questions whether a file can be polled.
+	Polled atomic.Int64
 
 	content []byte
 	ignore  func(name string) bool
@@ -114,6 +116,9 @@ func (f *FS) serve(stop int) {
 		if !always(op) && f.ignore(strings.TrimSpace(string(who))) {
 			f.Ignored.Add(1)
 			continue
+		}
+		if op == fusePoll {
+			f.Polled.Add(1)
 		}
 		var out bytes.Buffer
 		put := func(values ...any) {

@@ -185,3 +185,24 @@ func codeOf(t *testing.T, p Process, name string) uint64 {
 	t.Fatalf("%s is not mapped", name)
 	return 0
 }
+
+// Opening a file does not ask its file system whether it can be polled: Go does that where nothing else in the process can
+// run, and a file system need not answer.
+func TestOpeningDoesNotPoll(t *testing.T) {
+	toMount(t)
+	dir := t.TempDir()
+	fs := deaf.New(t, sleeper(t), func(string) bool { return false })
+	require.NoError(t, unix.Mount("deaf", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, deaf.Options(fs.Dev)))
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	path, err := unix.Open(filepath.Join(dir, "program"), unix.O_PATH|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	var st unix.Stat_t
+	require.NoError(t, unix.Fstat(path, &st))
+	f, _, err := reopen(path, &fileKey{inode: st.Ino})
+	require.NoError(t, err)
+	again := (&file{open: f}).again()
+	require.NotNil(t, again)
+	require.NoError(t, again.Close())
+	require.NoError(t, f.Close())
+	require.Zero(t, fs.Polled.Load())
+}

@@ -478,7 +478,18 @@ func reopen(path int, key *fileKey) (*os.File, *unix.Stat_t, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening what is mapped: %w", err)
 	}
-	return os.NewFile(uintptr(fd), key.path), &st, nil
+	f, err := regular(fd, key.path)
+	return f, &st, err
+}
+
+// regular makes the descriptor of a regular file, which was opened with O_NONBLOCK, an os.File. Go asks whether a descriptor
+// that does not block can be polled, and everything in the process stands while a file system (FUSE) does not answer that.
+func regular(fd int, name string) (*os.File, error) {
+	if err := unix.SetNonblock(fd, false); err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("opening %s: %w", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // bootTime is the time since boot in nanoseconds (CLOCK_BOOTTIME), the clock of gadgets' programs and of the kernel's

@@ -91,7 +91,8 @@ func (r *Resolver) openPerfMap(h holder, on *opening) (*os.File, *unix.Stat_t, e
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening a perf map: %w", err)
 	}
-	return os.NewFile(uintptr(fd), name), &st, nil
+	f, err := regular(fd, name)
+	return f, &st, err
 }
 
 // parseStatus returns the effective user of /proc/PID/status, and the process's number in its own PID namespace.

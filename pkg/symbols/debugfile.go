@@ -79,6 +79,12 @@ func (r root) open(name string) (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	// Regular files are open at once. A descriptor that is non-blocking makes Go ask whether it can be polled, and everything
+	// in the process stands while a file system (FUSE) does not answer that.
+	if err := unix.SetNonblock(ready, false); err != nil {
+		_ = unix.Close(ready)
+		return nil, 0, err
+	}
 	return os.NewFile(uintptr(ready), name), st.Size, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/deaf"
 )
@@ -55,4 +56,23 @@ func TestStoreDeafFileSystem(t *testing.T) {
 	<-over
 	require.EqualValues(t, 1, ended.Load())
 	require.EqualValues(t, 1, released.Load())
+}
+
+// Opening a debug file does not ask its file system whether it can be polled: Go does that where nothing else in the
+// process can run, and a file system need not answer.
+func TestOpeningDoesNotPoll(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount")
+	}
+	dir := t.TempDir()
+	fs := deaf.New(t, example().bytes(), func(string) bool { return false })
+	require.NoError(t, unix.Mount("deaf", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, deaf.Options(fs.Dev)))
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	f, _, err := root{fd: fd}.open("program")
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.Zero(t, fs.Polled.Load())
 }

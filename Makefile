@@ -93,8 +93,13 @@ $(BIN)/nfpm: test/host/nfpm/go.mod
 $(BIN)/cyclonedx-gomod: cmd/ig/package/sbom/go.mod
 	@$(STEP) "building $@ (a minute, once)" go -C cmd/ig/package/sbom build -buildvcs=false -ldflags "-s -w" -o $(CURDIR)/$@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
-# The version of a tag; between releases one that sorts below all of them.
-PACKAGE_VERSION ?= $(or $(patsubst v%,%,$(shell git describe --tags --exact-match --match 'v*' 2>/dev/null)),0.0.0~$(shell git rev-list --count HEAD).$(shell git rev-parse --short HEAD))
+# The version of a tag, as deb and rpm write it: v1.0.0-rc.1 is 1.0.0~rc.1, which sorts below 1.0.0. Between releases one that sorts
+# below all of them.
+PACKAGE_VERSION ?= $(or $(subst -,~,$(patsubst v%,%,$(shell git describe --tags --exact-match --match 'v*' 2>/dev/null))),0.0.0~$(shell git rev-list --count HEAD).$(shell git rev-parse --short HEAD))
+
+.PHONY: package-version
+package-version:
+	@echo '$(PACKAGE_VERSION)'
 
 .PHONY: packages
 packages: build gadgets $(BIN)/nfpm ## Build a deb and an rpm with ig, its gadgets and a service into build/package
@@ -302,7 +307,7 @@ test-arm64: build gadgets ## Start ig, the unwinder and each gadget on arm64, in
 .PHONY: test-release
 test-release: release ## Check what a release attaches: checksums, archives, packages and SBOMs, and that its programs run
 	@.ci/packages rpm dpkg
-	RELEASE=$(CURDIR)/$(BUILD)/release go test -tags e2e -count=1 -v ./test/release
+	RELEASE=$(CURDIR)/$(BUILD)/release RELEASE_VERSION='$(PACKAGE_VERSION)' go test -tags e2e -count=1 -v ./test/release
 
 .PHONY: test-packages
 test-packages: packages ## Install, start, upgrade and remove the deb in a Debian with systemd, in a virtual machine; compare the rpm (root)

@@ -80,6 +80,60 @@ func TestChecksums(t *testing.T) {
 	require.Len(t, summed, len(machines)*(3+len(programs)))
 }
 
+// TestNames wants names that GitHub's release page does not change.
+func TestNames(t *testing.T) {
+	for _, name := range files(t) {
+		require.Regexp(t, `^[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]$`, name)
+	}
+}
+
+// TestVersions wants a release candidate to be a version below the release, for deb and for rpm, and the packages to have
+// the version that they were made with.
+func TestVersions(t *testing.T) {
+	dir := t.TempDir()
+	git := func(args ...string) {
+		igtest.Output(t, "git", append([]string{"-C", dir, "-c", "user.name=test", "-c", "user.email=test@example.invalid"}, args...)...)
+	}
+	makefile, err := filepath.Abs("../../Makefile")
+	require.NoError(t, err)
+	versionOf := func() string {
+		cmd := exec.CommandContext(t.Context(), "make", "-s", "--no-print-directory", "-C", dir, "-f", makefile, "package-version")
+		// Not what the make that runs this test has set.
+		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+			return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS") || strings.HasPrefix(v, "PACKAGE_VERSION=")
+		})
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		return strings.TrimSpace(string(out))
+	}
+	git("init", "-q")
+	git("commit", "-q", "--allow-empty", "-m", "one")
+	sorted := []string{versionOf()}
+	for _, tag := range []string{"v1.0.0-rc.1", "v1.0.0-rc.2", "v1.0.0"} {
+		git("commit", "-q", "--allow-empty", "-m", tag)
+		git("tag", tag)
+		sorted = append(sorted, versionOf())
+	}
+	require.Regexp(t, `^0\.0\.0~1\.[0-9a-f]+$`, sorted[0])
+	require.Equal(t, []string{"1.0.0~rc.1", "1.0.0~rc.2", "1.0.0"}, sorted[1:])
+	for i := range len(sorted) - 1 {
+		low, high := sorted[i], sorted[i+1]
+		igtest.Output(t, "dpkg", "--compare-versions", low, "lt", high)
+		require.Equal(t, "-1", igtest.Output(t, "rpm", "--eval", `%{lua:print(rpm.vercmp("`+low+`", "`+high+`"))}`))
+	}
+
+	version := os.Getenv("RELEASE_VERSION")
+	require.NotEmpty(t, version, "RELEASE_VERSION is not set, which is the version of the release: run the test by make")
+	for arch := range machines {
+		require.Equal(t, "ig-otel-profiles_"+strings.ReplaceAll(version, "~", "-")+"_linux_"+arch+".tar.gz", only(t, "ig-otel-profiles_", "_linux_"+arch+".tar.gz"))
+		require.Equal(t, version, igtest.Output(t, "dpkg-deb", "-f", attached(only(t, "ig-otel-profiles_", "_"+arch+".deb")), "Version"))
+	}
+	for _, arch := range []string{"x86_64", "aarch64"} {
+		rpm := attached(only(t, "ig-otel-profiles-", "."+arch+".rpm"))
+		require.Equal(t, version, igtest.Output(t, "rpm", "-qp", "--nosignature", "--qf", "%{VERSION}", rpm))
+	}
+}
+
 // TestArchives unpacks the archives: static programs for their architecture, and those of this machine run.
 func TestArchives(t *testing.T) {
 	for arch, machine := range machines {

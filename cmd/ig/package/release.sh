@@ -5,11 +5,13 @@
 set -euo pipefail
 build=$1 tag=$2 version=$3 ldflags=$4
 top=$PWD out=$build/release
+# No file has "~" in its name: GitHub's release page makes another character of it, and the checksums would name files that nobody has.
+plain=${version//\~/-}
 rm -rf "$out" "$build/package"
 mkdir -p "$out"
 export CGO_ENABLED=0
 for arch in amd64 arm64; do
-	name=ig-otel-profiles_${version}_linux_$arch
+	name=ig-otel-profiles_${plain}_linux_$arch
 	mkdir -p "$out/$name"
 	GOARCH=$arch "$top/.ci/step" "building ig for $arch" go build -buildvcs=false -ldflags "-s -w $ldflags" -o "$out/$name/ig" ./cmd/ig
 	GOARCH=$arch "$top/.ci/step" "building profile for $arch" go build -buildvcs=false -ldflags "-s -w" -o "$out/$name/profile" ./cmd/profile
@@ -17,12 +19,15 @@ for arch in amd64 arm64; do
 	cmd/ig/package/build.sh "$build" "$out/$name" "$tag" "$version" $arch >/dev/null
 	# Made of the programs, so that it names what is linked, not what go.mod could bring.
 	for program in ig profile unwinder; do
-		"$build/bin/cyclonedx-gomod" bin -json -std -version "$version" -output "$out/${name}_$program.cdx.json" "$out/$name/$program"
+		"$build/bin/cyclonedx-gomod" bin -json -std -version "$plain" -output "$out/${name}_$program.cdx.json" "$out/$name/$program"
 	done
 	cp LICENSE "$out/$name/"
 	# The same programs make the same archive.
 	tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - "$name" | gzip -9 -n >"$out/$name.tar.gz"
 	rm -rf "${out:?}/$name"
 done
-mv "$build"/package/*.deb "$build"/package/*.rpm "$out/"
+for package in "$build"/package/*.deb "$build"/package/*.rpm; do
+	to=$(basename "$package")
+	mv "$package" "$out/${to//\~/-}"
+done
 (cd "$out" && sha256sum -- * >SHA256SUMS && cat SHA256SUMS)

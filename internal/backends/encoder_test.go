@@ -142,7 +142,11 @@ func TestEncoderWrongForABackend(t *testing.T) {
 // TestBusyNode counts the series that Pyroscope makes of an hour of a busy node: one per container as
 // the preset has it, and one per thread name and container with thread.name, however long it runs.
 func TestBusyNode(t *testing.T) {
-	const containers, threads, hour = 60, 20, 360
+	const containers, threads = 60, 20
+	hour := 360
+	if testing.Short() {
+		hour = 10
+	}
 	for _, tc := range []struct {
 		name   string
 		node   node

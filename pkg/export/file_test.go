@@ -437,6 +437,9 @@ func TestFileInFrontOfAFullDisk(t *testing.T) {
 	require.NoError(t, err)
 	for _, format := range []string{"otlp-json", "otlp-proto", "pprof"} {
 		for _, disk := range []string{"full", "gone"} {
+			if testing.Short() && (format != "otlp-json" || disk != "full") {
+				continue
+			}
 			t.Run(format+" "+disk, func(t *testing.T) {
 				cfg := toFile(t, format)
 				cfg.Queue.NumConsumers = 10

@@ -291,14 +291,17 @@ func TestBlockedForGood(t *testing.T) {
 	cfg := settings("stuck", "")
 	cfg.Queue.Size = 8 << 20
 	e := startWith(t, cfg, s)
-	body := make([]byte, 1000)
+	body, messages := make([]byte, 1000), 1_000_000
+	if testing.Short() {
+		messages = 100_000
+	}
 	peak := heapPeak(func() {
-		for range 1_000_000 {
+		for range messages {
 			e.Enqueue(Message{Body: body, Rows: 3, Owner: "app"})
 		}
 	})
 	st := balanced(t, e)
-	require.Equal(t, int64(3_000_000), st.Rows.Enqueued)
+	require.EqualValues(t, 3*messages, st.Rows.Enqueued)
 	require.LessOrEqual(t, st.QueueBytes, st.QueueCapacity)
 	require.Less(t, peak, uint64(cfg.Queue.Size+32<<20))
 	t.Logf("rows read %d, delivered %d, held %d, dropped %v", st.Rows.Enqueued, st.Rows.Delivered, st.Rows.Held, st.Rows.Dropped)
@@ -368,7 +371,11 @@ func TestBooksBalanceAlways(t *testing.T) {
 				}
 				e.Enqueue(m)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			patience := 20 * time.Second
+			if testing.Short() {
+				patience = time.Second
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			err := e.Drain(ctx)
 			require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded))

@@ -22,6 +22,9 @@ func heap() int64 {
 // On a machine that compiles, processes come, are asked for and are gone, many of them with a program of their own. What
 // is kept of them stays level, and it is what the estimate says.
 func TestMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("60,000 processes come and go")
+	}
 	r := bare()
 	before := heap()
 	const processes, steps = 60_000, 6

@@ -252,6 +252,9 @@ func TestDeletedAndReplacedFiles(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, opened.Close())
 		require.True(t, bytes.Equal(content, read))
+		if testing.Short() {
+			return
+		}
 		require.Eventually(t, func() bool {
 			opened, err := place.File.Open()
 			if err == nil {

@@ -568,6 +568,9 @@ func TestBlocked(t *testing.T) {
 		"all wait":            {playHeld, "reading the files of the process %d got nowhere"},
 		"one burns CPU time":  {playSpin, "of CPU time on reading the files of the process %d once"},
 	} {
+		if testing.Short() && c.role != playBlocked {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			b, l := newTestBroker()
 			b.silence = 3 * time.Second // the program's start is in it

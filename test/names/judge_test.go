@@ -17,6 +17,7 @@ import (
 // verdict is what was found of a load. Frames count as often as they were sampled.
 type verdict struct {
 	bars
+	shared              shared
 	what                string
 	samples             int64
 	frames, named, file int64
@@ -43,8 +44,8 @@ func (c compared) all() int { return c.same + c.none + c.more + c.missed + c.wro
 func (v *verdict) percent(n int64) float64 { return 100 * float64(n) / float64(max(v.frames, 1)) }
 
 func (v *verdict) String() string {
-	return fmt.Sprintf("%-45s %6d samples: named %.2f %%, file only %.2f %% (%.2f %% in stripped files), rest %v; %d addresses %+v; generated %+v",
-		v.what, v.samples, v.percent(v.named), v.percent(v.file), v.percent(v.stripped), v.rest, v.places.all(), v.places, v.generated)
+	return fmt.Sprintf("%-45s %6d samples: named %.2f %%, file only %.2f %% (%.2f %% in stripped files), rest %v; %d addresses %+v; generated %+v; shares %s",
+		v.what, v.samples, v.percent(v.named), v.percent(v.file), v.percent(v.stripped), v.rest, v.places.all(), v.places, v.generated, v.shared)
 }
 
 // require holds a load against its bars.
@@ -60,6 +61,7 @@ func (v *verdict) require(t *testing.T) {
 	if v.many {
 		require.GreaterOrEqual(t, v.places.all(), minAddresses, "%s: distinct addresses", v.what)
 	}
+	v.shared.require(t)
 	require.LessOrEqual(t, v.percent(v.missed), 2.0, "%s: frames without a name that other tools have one for", v.what)
 }
 

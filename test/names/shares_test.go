@@ -1,0 +1,131 @@
+//go:build e2e
+
+package names
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
+)
+
+const (
+	// barShare is how many points the found share of a function may be off.
+	barShare = 3.0
+	// minShared are the samples in functions of known shares from which these are judged: chance makes less than one point of them.
+	minShared = 5000
+)
+
+// shared are the samples of a load by the function of known share that they are in.
+type shared struct {
+	load   loads.Load
+	judged bool
+	at     map[string]int64
+}
+
+// sharesOf counts. The innermost frame by such a name counts: profile_cpu finds no callers without frame pointers.
+func sharesOf(load loads.Load, judged bool, samples []receiver.Sample) shared {
+	s := shared{load: load, judged: judged && load.Known(), at: map[string]int64{}}
+	for _, sample := range samples {
+		if function := s.function(sample.Stack); function != "" {
+			s.at[function] += sample.Total()
+		}
+	}
+	return s
+}
+
+func (s shared) function(stack []receiver.Frame) string {
+	for _, f := range stack {
+		for _, share := range s.load.Shares {
+			if loads.Is(f.Name, share.Function) || loads.Is(ofPerfMap(f.Name), share.Function) {
+				return share.Function
+			}
+		}
+	}
+	return ""
+}
+
+// ofPerfMap is the function in a name such as "JS:*heavy /home/load.js:12:15", as Node writes it into its perf map.
+func ofPerfMap(name string) string {
+	_, name, ok := strings.Cut(name, ":")
+	if !ok {
+		return ""
+	}
+	name, _, _ = strings.Cut(strings.TrimLeft(name, "~^+*"), " ")
+	return name
+}
+
+func (s shared) all() (n int64) {
+	for _, at := range s.at {
+		n += at
+	}
+	return n
+}
+
+// enough says whether there is no reason to wait for more samples.
+func (s shared) enough() bool { return !s.judged || s.all() >= minShared }
+
+// off is how many points the share that is furthest from the truth is off.
+func (s shared) off() float64 {
+	worst := 0.0
+	for _, share := range s.load.Shares {
+		worst = math.Max(worst, math.Abs(s.percent(share.Function)-share.Percent))
+	}
+	return worst
+}
+
+func (s shared) percent(function string) float64 {
+	return 100 * float64(s.at[function]) / float64(max(s.all(), 1))
+}
+
+// String is a cell of the table: empty of programs at work, a dash where no function has a name.
+func (s shared) String() string {
+	if !s.load.Known() {
+		return ""
+	}
+	if s.all() == 0 {
+		return "–"
+	}
+	var parts []string
+	for _, share := range s.load.Shares {
+		parts = append(parts, fmt.Sprintf("%.1f", s.percent(share.Function)))
+	}
+	text := strings.Join(parts, " / ")
+	if !s.judged {
+		text += ", not judged"
+	}
+	return text
+}
+
+func (s shared) require(t *testing.T) {
+	t.Helper()
+	if !s.judged {
+		return
+	}
+	require.GreaterOrEqual(t, s.all(), int64(minShared), "%s: samples in functions of known shares", s.load.What)
+	require.LessOrEqual(t, s.off(), barShare, "%s: found %s", s.load.What, s)
+}
+
+// TestSharesOf wants the innermost function to count, names of perf maps to be read, and swapped names to be far off.
+func TestSharesOf(t *testing.T) {
+	load := loads.Load{Shares: []loads.Share{{Function: "heavy", Percent: 60}, {Function: "light", Percent: 40}}}
+	sample := func(n int64, names ...string) receiver.Sample {
+		s := receiver.Sample{Values: []int64{n}}
+		for _, name := range names {
+			s.Stack = append(s.Stack, receiver.Frame{Name: name})
+		}
+		return s
+	}
+	right := []receiver.Sample{sample(3, "memset", "heavy", "light"), sample(3, "JS:*heavy /a/load.js:1:2"), sample(4, "light"), sample(9, "start")}
+	s := sharesOf(load, true, right)
+	require.Equal(t, map[string]int64{"heavy": 6, "light": 4}, s.at)
+	require.Zero(t, s.off())
+	swapped := []receiver.Sample{sample(6, "light"), sample(4, "main.heavy")}
+	require.InDelta(t, 20, sharesOf(load, true, swapped).off(), 0.01)
+	require.Equal(t, "–", sharesOf(load, true, nil).String())
+}

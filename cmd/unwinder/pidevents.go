@@ -41,14 +41,15 @@ type processReader struct {
 	log      *slog.Logger
 	counters *counters
 	avoid    avoided
+	brought  *brought
 	events   chan libpf.PIDTID
 	manager  *processmanager.ProcessManager
 	survived uint64
 }
 
 // newProcessReader finds what it needs in a tracer, which has no other way to it.
-func newProcessReader(t *tracer.Tracer, c config, n *counters, logger *slog.Logger) (*processReader, error) {
-	r := &processReader{log: logger, counters: n, avoid: c.avoid}
+func newProcessReader(t *tracer.Tracer, c config, s *sampler, logger *slog.Logger) (*processReader, error) {
+	r := &processReader{log: logger, counters: s.counters, avoid: c.avoid, brought: &s.brought}
 	if err := errors.Join(private(t, "pidEvents", &r.events), private(t, "processManager", &r.manager)); err != nil {
 		return nil, err
 	}
@@ -82,7 +83,7 @@ func (r *processReader) run(ctx context.Context) {
 			}
 			r.counters[wire.CounterReads].Add(1)
 			r.counters[wire.CounterReading].Store(uint64(pid))
-			err := surviving(func() { r.manager.SynchronizeProcess(process.New(pid, event.TID())) })
+			err := surviving(func() { r.manager.SynchronizeProcess(watched{process.New(pid, event.TID()), r.brought}) })
 			r.counters[wire.CounterReading].Store(0)
 			if err == nil {
 				continue

@@ -65,6 +65,7 @@ type sampler struct {
 	counters *counters
 	meter    *meter
 	procs    *procs
+	brought  brought
 
 	// Of the sample that is being handled.
 	pid   uint32
@@ -268,10 +269,14 @@ func (s *sampler) count(e *entry, p *proc) {
 			s.stats.Languages[i].Frames++
 		}
 	}
-	if p.language != wire.FrameUnknown {
-		l := &s.stats.Languages[p.language]
+	language := p.language
+	if language == wire.FrameUnknown {
+		language = s.brought.language(p.PID)
+	}
+	if language != wire.FrameUnknown {
+		l := &s.stats.Languages[language]
 		l.Expected++
-		if e.languages&(1<<p.language) == 0 {
+		if e.languages&(1<<language) == 0 {
 			l.Missing++
 		}
 	}

@@ -122,7 +122,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		return nil, fmt.Errorf("loading the eBPF programs: %w", err)
 	}
 	r := &running{Tracer: t, traces: make(chan *libpf.EbpfTrace, 64), end: end}
-	r.reader, err = newProcessReader(t, c, s.counters, logger)
+	r.reader, err = newProcessReader(t, c, s, logger)
 	if err != nil {
 		r.close()
 		return nil, err

@@ -249,7 +249,7 @@ func unseenWhy(t wire.FrameType) string {
 	case wire.FrameBEAM:
 		return "The unwinder knows OTP 27 and 28, and only a beam.smp with a symbol table"
 	case wire.FrameDotnet:
-		return "The unwinder knows .NET 6 to 10, and only a runtime in a folder that is called like its version"
+		return "The unwinder knows .NET 6 to 10, and only a runtime in a folder that is called like its version, not one that a program brings along"
 	}
 	return "Its version may be unknown to the unwinder, or its library without symbols"
 }

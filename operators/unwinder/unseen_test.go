@@ -24,7 +24,7 @@ func TestUnseen(t *testing.T) {
 	count(&now, wire.FrameJVM, enough-1, enough-1) // too few to tell
 	require.Equal(t, []string{
 		"30 samples of processes that run Ruby, and none has a frame of it: their functions cannot be seen. Its version may be unknown to the unwinder, or its library without symbols",
-		"400 samples of processes that run .NET, and none has a frame of it: their functions cannot be seen. The unwinder knows .NET 6 to 10, and only a runtime in a folder that is called like its version",
+		"400 samples of processes that run .NET, and none has a frame of it: their functions cannot be seen. The unwinder knows .NET 6 to 10, and only a runtime in a folder that is called like its version, not one that a program brings along",
 		"20 samples of processes that run BEAM, and none has a frame of it: their functions cannot be seen. The unwinder knows OTP 27 and 28, and only a beam.smp with a symbol table",
 	}, unseen(before, now, unwinder.Settings{Languages: "all"}))
 	require.Empty(t, unseen(now, now, unwinder.Settings{Languages: "all"}))

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"path"
+	"sync"
+
+	"go.opentelemetry.io/ebpf-profiler/process"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// libraries tell which language a process runs that brings the language's runtime along: its executable may be called anything.
+var libraries = map[string]wire.FrameType{"libcoreclr.so": wire.FrameDotnet}
+
+// brought are the languages that processes run by what they have mapped. The goroutine that reads processes sets them, that of the
+// sampler asks for them.
+type brought struct {
+	mu sync.Mutex
+	of map[uint32]wire.FrameType
+}
+
+func (b *brought) language(pid uint32) wire.FrameType {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.of[pid]
+}
+
+// set notes what a process runs now. The PID may have been another's before.
+func (b *brought) set(pid uint32, language wire.FrameType) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if language == wire.FrameUnknown {
+		delete(b.of, pid)
+		return
+	}
+	if b.of == nil || len(b.of) >= maxProcs {
+		b.of = map[uint32]wire.FrameType{}
+	}
+	b.of[pid] = language
+}
+
+// watched is a process whose mappings are looked at while the profiler reads them: to read them once more would cost as much again.
+type watched struct {
+	process.Process
+	brought *brought
+}
+
+// IterateMappings implements process.Process.
+func (w watched) IterateMappings(callback func(process.RawMapping) bool) (uint32, error) {
+	language := wire.FrameUnknown
+	n, err := w.Process.IterateMappings(func(m process.RawMapping) bool {
+		if l, known := libraries[path.Base(m.Path)]; known {
+			language = l
+		}
+		return callback(m)
+	})
+	w.brought.set(uint32(w.PID()), language)
+	return n, err
+}

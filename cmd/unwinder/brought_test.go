@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"testing"
+
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/process"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// mapped is a process that has mapped files.
+type mapped struct {
+	process.Process
+	pid   libpf.PID
+	paths []string
+}
+
+func (m mapped) PID() libpf.PID { return m.pid }
+
+func (m mapped) IterateMappings(callback func(process.RawMapping) bool) (uint32, error) {
+	for _, path := range m.paths {
+		if !callback(process.RawMapping{Path: path}) {
+			return 0, process.ErrCallbackStopped
+		}
+	}
+	return 3, errors.New("read in part")
+}
+
+// A program that brings .NET along is counted as one of .NET from when its library is seen, whatever its executable is called, and until
+// its PID is another's.
+func TestBroughtRuntime(t *testing.T) {
+	var out lockedBuffer
+	s := newTestSampler(&out)
+	defer s.close()
+	s.procs.pids[7] = known{proc: &proc{Proc: wire.Proc{PID: 7, Start: 1, Exe: "shop"}}, alive: 1 << 62}
+	native := libpf.Frame{Type: libpf.NativeFrame, AddressOrLineno: 0x10}
+	var seen int
+	read := func(paths ...string) {
+		t.Helper()
+		n, err := watched{mapped{pid: 7, paths: paths}, &s.brought}.IterateMappings(func(process.RawMapping) bool { seen++; return true })
+		if n != 3 || err == nil {
+			t.Fatalf("%d, %v: not what the process has said", n, err)
+		}
+	}
+	expect := func(expected, missing uint64) {
+		t.Helper()
+		s.report(t, trace(native))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if l := s.stats.Languages[wire.FrameDotnet]; l.Expected != expected || l.Missing != missing {
+			t.Errorf("%+v, not %d expected, %d missing", l, expected, missing)
+		}
+	}
+	expect(0, 0)
+	read("/app/shop", "", "/app/libclrjit.so")
+	expect(0, 0)
+	read("/app/shop", "/app/libcoreclr.so")
+	expect(1, 1)
+	s.report(t, trace(libpf.Frame{Type: libpf.DotnetFrame, FunctionName: libpf.Intern("Main")}))
+	expect(3, 2)
+	read("/usr/bin/bash", "/usr/lib/libc.so.6")
+	expect(3, 2)
+	if seen != 7 {
+		t.Errorf("the profiler was shown %d mappings of 7", seen)
+	}
+}
+
+// However many processes bring a runtime along, few are remembered.
+func TestBroughtIsBounded(t *testing.T) {
+	var b brought
+	for pid := range uint32(3 * maxProcs) {
+		b.set(pid, wire.FrameDotnet)
+	}
+	if len(b.of) > maxProcs || b.language(3*maxProcs-1) != wire.FrameDotnet {
+		t.Errorf("%d are remembered", len(b.of))
+	}
+}

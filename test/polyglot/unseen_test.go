@@ -1,0 +1,56 @@
+//go:build e2e
+
+package polyglot
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
+)
+
+// TestUnseen runs what the unwinder cannot see into: Debian's Erlang, and a program that brings .NET along and is called like neither. After
+// a minute the log tells of both, and of how many samples that is.
+func TestUnseen(t *testing.T) {
+	programs := buildLoads(t, find(t, "beam-stripped", "dotnet"))
+	bringAlong(t, programs[1])
+	var running []*loads.Process
+	for _, p := range programs {
+		r, err := p.Start(t.Context(), loads.DefaultLimit)
+		require.NoError(t, err)
+		t.Cleanup(func() { r.Stop() })
+		running = append(running, r)
+	}
+	r := startRun(t, image(t, "profile_polyglot"), "--frequency=99")
+	told := func(language string) int64 {
+		said := regexp.MustCompile(`(\d+) samples of processes that run ` + regexp.QuoteMeta(language) + `, and none has a frame of it: `).FindStringSubmatch(r.log.String())
+		if said == nil {
+			return 0
+		}
+		n, err := strconv.ParseInt(said[1], 10, 64)
+		require.NoError(t, err)
+		return n
+	}
+	for i, language := range []string{"BEAM", ".NET"} {
+		require.True(t, r.wait(language+" is told of", 3*time.Minute, func() bool { return told(language) > 0 }), "%s is not told of", language)
+		arrived := r.counted(running[i].PID, time.Time{})
+		t.Logf("%s: told of %d samples, when %d of the program had arrived", language, told(language), arrived)
+		require.Greater(t, told(language), arrived/2, "%s: of how many samples", language)
+	}
+	r.stop()
+}
+
+// bringAlong puts a program of .NET and the runtime into one folder, under a name of its own, as "dotnet publish --self-contained" does.
+func bringAlong(t *testing.T, p *loads.Program) {
+	t.Helper()
+	own, program, runtime := filepath.Join(p.Dir, "own"), "shop", p.Args[1]
+	require.NoError(t, os.Rename(runtime, own))
+	require.NoError(t, os.Rename(p.Args[0], filepath.Join(own, program)))
+	p.Args[0], p.Args[1] = filepath.Join(own, program), own
+}

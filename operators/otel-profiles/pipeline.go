@@ -285,6 +285,8 @@ func (p *pipeline) flush(now time.Time) {
 	if n := p.inst.names; n != nil {
 		if err := n.Err(); err != nil {
 			p.warn(now, "processes", "the files and functions of programs cannot be found so far: %v; that needs the host's PID namespace (hostPID, HOST_ROOT) and CAP_SYS_PTRACE with CAP_CHECKPOINT_RESTORE, or CAP_SYS_ADMIN", err)
+		} else if read, _ := n.Stats(); read.Denied+read.DeniedFiles > 0 {
+			p.once("denied", "%d processes and %d files so far may not be looked at: their frames have no names. That needs CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN, and CAP_DAC_READ_SEARCH for files that only their owner may read", read.Denied, read.DeniedFiles)
 		}
 	}
 	ps := p.plan.Stats()
@@ -307,6 +309,13 @@ func (p *pipeline) flush(now time.Time) {
 
 func (p *pipeline) warn(now time.Time, kind, format string, args ...any) {
 	p.tell(now, logger.WarnLevel, kind, format, args...)
+}
+
+// once warns once in a run of what stays as it is.
+func (p *pipeline) once(kind, format string, args ...any) {
+	if _, said := p.warned[kind]; !said {
+		p.warn(time.Now(), kind, format, args...)
+	}
 }
 
 // tell logs at most once in ten minutes per kind.

@@ -252,10 +252,13 @@ func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 		}
 		f.failed = false
 	case known == nil:
-		f.failed = true
 		if f.kind != perfMap { // most processes have none, which is no failure
 			r.stats.Unreadable++
+			if !f.failed && errors.Is(got.err, os.ErrPermission) {
+				r.stats.DeniedFiles++
+			}
 		}
+		f.failed = true
 	}
 	r.tell()
 	return used

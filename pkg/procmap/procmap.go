@@ -179,6 +179,7 @@ type entry struct {
 	life   *life // nil: nothing known
 	queued bool
 	gone   bool          // there is nothing to be read any more
+	denied bool          // it may not be looked at, and Stats.Denied has it
 	retry  time.Time     // it is not read before
 	wait   time.Duration // the last pause before a retry
 	used   time.Time     // when it was last asked for
@@ -194,6 +195,8 @@ type Stats struct {
 	Read, Failed uint64
 	// Files were identified, Unreadable could not be.
 	Files, Unreadable uint64
+	// Denied are processes, and DeniedFiles files, that this process has not the rights to look at. Such files are Unreadable, too.
+	Denied, DeniedFiles uint64
 	// Stuck counts files and processes whose reading was given up because it did not end.
 	Stuck uint64
 }

@@ -2,6 +2,7 @@ package procmap
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"debug/elf"
 	"fmt"
@@ -224,6 +225,20 @@ func TestErr(t *testing.T) {
 	require.ErrorIs(t, r.Err(), os.ErrNotExist)
 	known(t, r, self(t), 0, 1)
 	require.NoError(t, r.Err())
+}
+
+// A process that may not be looked at is counted once, however often that is tried, and one that has ended is not.
+func TestDenied(t *testing.T) {
+	r := bare()
+	for i, err := range []error{unix.EACCES, unix.EPERM, unix.ENOENT} {
+		p := Process{PID: uint32(i + 1), ExeInode: 1}
+		for range 3 {
+			r.processes[p] = cmp.Or(r.processes[p], &entry{})
+			r.takeReading(request{process: p}, bootTime(), reading{err: fmt.Errorf("opening maps of a process: %w", err)})
+		}
+	}
+	require.EqualValues(t, 9, r.stats.Failed)
+	require.EqualValues(t, 2, r.stats.Denied)
 }
 
 // A deleted file can be read as long as a process has it mapped; another file at its path is not taken for it.

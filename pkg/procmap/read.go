@@ -86,6 +86,10 @@ func (r *Resolver) takeReading(req request, begin uint64, read reading) {
 	if err != nil {
 		r.failed, r.lastErr = r.failed+1, err
 		r.stats.Failed++
+		if e != nil && !e.denied && errors.Is(err, os.ErrPermission) {
+			e.denied = true
+			r.stats.Denied++
+		}
 		if e != nil && (errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)) {
 			e.gone = e.life == nil
 		}

@@ -50,16 +50,16 @@ func TestCapabilities(t *testing.T) {
 	for _, tt := range []struct {
 		name, image, without string
 		has, lacks           []func(receiver.Sample) bool
-		refused              string
+		refused, said        string
 	}{
-		{"cpu with all", cpu, "", []func(receiver.Sample) bool{here, kernel, service}, nil, ""},
-		{"cpu without sys_admin", cpu, "sys_admin", nil, nil, "operation not permitted"},
-		{"cpu without sys_ptrace", cpu, "sys_ptrace", []func(receiver.Sample) bool{kernel}, []func(receiver.Sample) bool{here, service}, ""},
-		{"cpu without dac_read_search", cpu, "dac_read_search", []func(receiver.Sample) bool{kernel, service}, []func(receiver.Sample) bool{here}, ""},
-		{"cpu without syslog", cpu, "syslog", []func(receiver.Sample) bool{here, service}, []func(receiver.Sample) bool{kernel}, ""},
-		{"polyglot without sys_admin", polyglot, "sys_admin", nil, nil, "it lacks the capabilities CAP_BPF, CAP_PERFMON, CAP_CHECKPOINT_RESTORE ("},
-		{"polyglot without sys_ptrace", polyglot, "sys_ptrace", nil, nil, "it lacks the capabilities CAP_SYS_PTRACE ("},
-		{"polyglot without syslog", polyglot, "syslog", nil, nil, "it lacks the capabilities CAP_SYSLOG (for the kernel's symbols: "},
+		{"cpu with all", cpu, "", []func(receiver.Sample) bool{here, kernel, service}, nil, "", ""},
+		{"cpu without sys_admin", cpu, "sys_admin", nil, nil, "operation not permitted", ""},
+		{"cpu without sys_ptrace", cpu, "sys_ptrace", []func(receiver.Sample) bool{kernel}, []func(receiver.Sample) bool{here, service}, "", `[1-9]\d* processes and \d+ files so far may not be looked at: .* CAP_SYS_PTRACE, `},
+		{"cpu without dac_read_search", cpu, "dac_read_search", []func(receiver.Sample) bool{kernel, service}, []func(receiver.Sample) bool{here}, "", `0 processes and [1-9]\d* files so far may not be looked at: .* CAP_DAC_READ_SEARCH for files that only their owner`},
+		{"cpu without syslog", cpu, "syslog", []func(receiver.Sample) bool{here, service}, []func(receiver.Sample) bool{kernel}, "", ""},
+		{"polyglot without sys_admin", polyglot, "sys_admin", nil, nil, "it lacks the capabilities CAP_BPF, CAP_PERFMON, CAP_CHECKPOINT_RESTORE (", ""},
+		{"polyglot without sys_ptrace", polyglot, "sys_ptrace", nil, nil, "it lacks the capabilities CAP_SYS_PTRACE (", ""},
+		{"polyglot without syslog", polyglot, "syslog", nil, nil, "it lacks the capabilities CAP_SYSLOG (for the kernel's symbols: ", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -82,6 +82,12 @@ func TestCapabilities(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
+			if tt.said == "" {
+				require.NotContains(t, string(r.log), "may not be looked at")
+			} else {
+				require.Equal(t, 1, strings.Count(string(r.log), "may not be looked at"))
+				require.Regexp(t, tt.said, string(r.log))
+			}
 			ours := r.of("both")
 			require.NotEmpty(t, ours)
 			for i, f := range tt.has {

@@ -47,5 +47,5 @@ func TestDeafFileSystem(t *testing.T) {
 	t.Cleanup(func() { later.Stop() })
 	require.True(t, h.run.wait("samples of a program that started later", 3*time.Minute, func() bool { return h.run.counted(later.PID, time.Time{}) > 20 }))
 	_, b := h.finish()
-	require.EqualValues(t, 1, b.restarts)
+	require.EqualValues(t, 1, b.Restarts)
 }

@@ -44,7 +44,7 @@ func startHostile(t *testing.T) *hostile {
 func (h *hostile) of(pid int) []receiver.Sample { return ofProcess(h.run.receiver.Samples())[pid] }
 
 // finish sees samples of the good program arrive that were taken from now on, ends the run and checks the books.
-func (h *hostile) finish() ([]receiver.Sample, books) {
+func (h *hostile) finish() ([]receiver.Sample, Books) {
 	h.t.Helper()
 	from := time.Now()
 	require.True(h.t, h.run.wait("further samples of the good program", 3*time.Minute, func() bool {
@@ -53,8 +53,8 @@ func (h *hostile) finish() ([]receiver.Sample, books) {
 	samples := h.run.stop()
 	require.Empty(h.t, h.run.receiver.Findings())
 	b := readBooks(h.t, h.run.log.String())
-	b.requireAddsUp(h.t, total(samples))
-	h.t.Logf("%d restarts, %.1f s without samples, %d samples lost with an unwinder that ended", b.restarts, b.away, b.crashed)
+	require.NoError(h.t, b.Check(total(samples)))
+	h.t.Logf("%d restarts, %.1f s without samples, %d samples lost with an unwinder that ended", b.Restarts, b.Away, b.Crashed)
 	for _, s := range h.of(h.good.PID) {
 		for _, f := range s.Stack {
 			require.NotContains(h.t, f.Name, "evil", "a frame of another program in the good one's stack")
@@ -165,8 +165,8 @@ func TestTruncatedWhileMapped(t *testing.T) {
 	require.Less(t, info.Size(), int64(len(text)), "the program has not truncated its file")
 	_, b := h.finish()
 	require.Contains(t, h.run.log.String(), "a sample could not be read", "nothing has read the part that was cut off")
-	require.Positive(t, b.inUnwinder)
-	require.LessOrEqual(t, b.restarts, int64(3))
+	require.Positive(t, b.InUnwinder)
+	require.LessOrEqual(t, b.Restarts, int64(3))
 }
 
 // TestMisleadingFiles runs programs whose files lie: their tables claim sizes and places that are not there.
@@ -227,7 +227,7 @@ func TestMisleadingFiles(t *testing.T) {
 	time.Sleep(40 * time.Second)
 	h.requireLevel(before, 256<<20)
 	_, b := h.finish()
-	require.LessOrEqual(t, b.restarts, int64(5))
+	require.LessOrEqual(t, b.Restarts, int64(5))
 }
 
 // forEachSection calls change with each section and the bytes of its header.
@@ -277,7 +277,7 @@ func TestFalseInterpreters(t *testing.T) {
 	}
 	time.Sleep(30 * time.Second)
 	_, b := h.finish()
-	require.LessOrEqual(t, b.restarts, int64(3))
+	require.LessOrEqual(t, b.Restarts, int64(3))
 }
 
 // lastPID is the file that says after which number the kernel looks for the next PID.
@@ -314,7 +314,7 @@ func TestManyProcesses(t *testing.T) {
 		round(n, 32, "300")
 	}
 	samples, b := h.finish()
-	require.Zero(t, b.restarts)
+	require.Zero(t, b.Restarts)
 	again := metAgain(samples)
 	t.Logf("%d processes: these PIDs were met as those of several: %v", started, again)
 	require.NotEmpty(t, again, "no PID has come again")

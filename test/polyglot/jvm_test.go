@@ -29,5 +29,5 @@ func TestFalseJVM(t *testing.T) {
 	h.start(program, "endless")
 	said("of CPU time on reading the files of the process", 15*time.Minute) // half a minute of it, on a machine that others use as well
 	_, b := h.finish()
-	require.EqualValues(t, 3, b.restarts)
+	require.EqualValues(t, 3, b.Restarts)
 }

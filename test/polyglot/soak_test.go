@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,37 +25,12 @@ var (
 	every = flag.Duration("kill-every", 15*time.Second, "how long TestKills leaves it alone in between")
 )
 
-// books is what the closing line of a run says.
-type books struct {
-	taken, handedOn, filtered, leftOut, container, noStack, here, inUnwinder, inKernel, crashed, restarts int64
-	away                                                                                                  float64
-}
-
-var closingLine = regexp.MustCompile(`unwinder: (\d+) samples taken, (\d+) handed on, (\d+) filtered out, (\d+) left out for a lower frequency, ` +
-	`(\d+) of a container that had gone, (\d+) without a stack, lost: (\d+) here, (\d+) in the unwinder, (\d+) in the kernel, (\d+) in (\d+) restarts \(([\d.]+) s without samples\)`)
-
-func readBooks(t *testing.T, log string) books {
+func readBooks(t *testing.T, log string) Books {
 	t.Helper()
-	m := closingLine.FindStringSubmatch(log)
-	require.NotNil(t, m, "no closing line in:\n%s", log)
-	var n [11]int64
-	for i := range n {
-		var err error
-		n[i], err = strconv.ParseInt(m[i+1], 10, 64)
-		require.NoError(t, err)
-	}
-	away, err := strconv.ParseFloat(m[len(n)+1], 64)
-	require.NoError(t, err)
-	b := books{n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], away}
+	b, err := ReadBooks(log)
+	require.NoError(t, err, "%s", log)
 	t.Logf("books: %+v", b)
 	return b
-}
-
-// requireAddsUp checks that every sample that was taken was delivered or is among those dropped by a reason.
-func (b books) requireAddsUp(t *testing.T, delivered int64) {
-	t.Helper()
-	require.Equal(t, b.taken, b.handedOn+b.filtered+b.leftOut+b.container+b.noStack+b.here+b.inUnwinder+b.crashed, "the books do not add up: %+v", b)
-	require.Equal(t, b.handedOn, delivered, "handed on, and received by the backend")
 }
 
 // unwinderPID is the unwinder of a run, 0 while there is none.
@@ -138,8 +112,8 @@ func TestSoak(t *testing.T) {
 	require.Zero(t, dropped, "the receiver has forgotten requests: the books cannot be checked")
 	require.Empty(t, r.receiver.Findings())
 	b := readBooks(t, r.log.String())
-	require.Zero(t, b.restarts)
-	b.requireAddsUp(t, delivered)
+	require.Zero(t, b.Restarts)
+	require.NoError(t, b.Check(delivered))
 	requireLevel(t, "the unwinder's memory", memory)
 	requireLevel(t, "ig's memory", igMemory)
 }
@@ -182,9 +156,9 @@ func TestKills(t *testing.T) {
 	}
 	samples := r.stop()
 	b := readBooks(t, r.log.String())
-	require.EqualValues(t, *kills, b.restarts)
-	b.requireAddsUp(t, total(samples))
-	t.Logf("%.1f s without samples, %.1f s a kill, and %d samples of those taken", b.away, b.away/float64(*kills), b.crashed)
+	require.EqualValues(t, *kills, b.Restarts)
+	require.NoError(t, b.Check(total(samples)))
+	t.Logf("%.1f s without samples, %.1f s a kill, and %d samples of those taken", b.Away, b.Away/float64(*kills), b.Crashed)
 	for _, p := range running {
 		require.Positive(t, total(ofProcess(samples)[p.PID]), "no samples of %s", p.Name)
 	}

@@ -54,6 +54,7 @@ func TestKubernetes(t *testing.T) {
 		{"headless and daemon restart", testHeadlessAndRestart},
 		{"roll-out of a config", testRollout},
 		{"whole stacks", testPolyglot},
+		{"short pods", testShortPods},
 		{"hook modes", testHookModes},
 		{"life", testLife},
 		{"guide", testGuide},

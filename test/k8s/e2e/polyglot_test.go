@@ -24,8 +24,7 @@ func testPolyglot(t *testing.T, c cluster) {
 	after, _ := c.daemonPod(t)
 	require.Equal(t, before, after, "the daemon goes on")
 
-	c.kubectl(t, "-n", "gadget", "patch", "daemonset", "gadget", "--type=merge", "-p", `{"spec": {"template": {"spec": {"hostPID": true}}}}`)
-	c.daemonPod(t)
+	c.shareHostPIDs(t)
 	since := time.Now()
 	g := c.follow(t, "run", polyglotImage, "-n", "shop", "-o", "json", "--frequency=99", "--otel-profiles-exporter=collector")
 	pods := []string{"solo", "hostnet", "ledger-0"}
@@ -50,6 +49,13 @@ func testPolyglot(t *testing.T, c cluster) {
 	require.NoError(t, err)
 	require.Positive(t, figures.sum["ig_otel_profiles_unwinder_samples_total"], figures.text)
 	t.Logf("the run's last words:\n%s\nthe daemon's counters:\n%s", g.stderr.String(), figures.text)
+}
+
+// shareHostPIDs gives the daemon the node's PID namespace, as the guide has it.
+func (c cluster) shareHostPIDs(t *testing.T) {
+	t.Helper()
+	c.kubectl(t, "-n", "gadget", "patch", "daemonset", "gadget", "--type=merge", "-p", `{"spec": {"template": {"spec": {"hostPID": true}}}}`)
+	c.daemonPod(t)
 }
 
 // wholeStack tells whether a pod has a stack with all of its callers.

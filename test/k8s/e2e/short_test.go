@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/polyglot"
+)
+
+// shortPods is how many pods the job of the watched namespace has.
+const shortPods = 8
+
+// shortThread is how the threads of the short pods are called, which is how their pods are called.
+var shortThread = regexp.MustCompile(`^(brf|asd)-[a-z0-9]{5}$`)
+
+// testShortPods: pods that live for two seconds have each their own samples, those of a namespace that is not watched have none, and no
+// sample is missing in the books.
+func testShortPods(t *testing.T, c cluster) {
+	c.shareHostPIDs(t)
+	const rounds = 3
+	for round := 1; ; round++ {
+		if err := c.shortPods(t); !errors.Is(err, polyglot.ErrNoClosingLine) || round == rounds {
+			require.NoError(t, err)
+			return
+		}
+		t.Log("Inspektor Gadget has lost the client's last lines, the books among them: once more")
+	}
+}
+
+// shortPods runs the jobs of short.yaml once. The error is that of the books.
+func (c cluster) shortPods(t *testing.T) error {
+	t.Helper()
+	remove := func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_, err := c.try(ctx, "kubectl", "delete", "--ignore-not-found", "-f", c.manifest(t, "short.yaml"))
+		require.NoError(t, err)
+	}
+	remove()
+	defer remove()
+	taken, dropped := c.unwinderCounters(t)
+	since := time.Now()
+	g := c.follow(t, "run", polyglotImage, "-n", "shop", "-o", "json", "--frequency=99", "--otel-profiles-exporter=collector")
+	g.waitForBurn(t, "solo")
+	c.apply(t, "short.yaml")
+	for job, namespace := range map[string]string{"brf": "shop", "asd": "aside"} {
+		c.kubectl(t, "-n", namespace, "wait", "job", job, "--for=condition=complete", "--timeout="+patience.String())
+	}
+	pods := strings.Fields(c.kubectl(t, "-n", "shop", "get", "pods", "-l", "app=brf", "--field-selector=status.phase=Succeeded", "-o", "jsonpath={.items[*].metadata.name}"))
+	require.GreaterOrEqual(t, len(pods), shortPods, "%v", pods)
+	g.stop(t)
+
+	books, err := polyglot.ReadBooks(g.stderr.String())
+	if err != nil {
+		return err
+	}
+	var arrived []receiver.Sample
+	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
+		arrived = samples
+		return books.Check(total(samples))
+	})
+	byPod := map[string]int64{}
+	for _, s := range arrived {
+		pod, thread := s.Resource["k8s.pod.name"], s.Attributes["thread.name"]
+		require.Equal(t, "shop", s.Resource["k8s.namespace.name"], "a sample of the thread %q, of a namespace that the run is not about: %v", thread, s.Resource)
+		if shortThread.MatchString(thread) {
+			require.Equal(t, thread, pod, "a sample of a pod under another: %v", s.Resource)
+			byPod[pod] += s.Total()
+		}
+	}
+	var list []string
+	for _, pod := range pods {
+		list = append(list, fmt.Sprintf("%s %d", pod, byPod[pod]))
+		require.Positive(t, byPod[pod], "no sample of the pod %s; there are %v", pod, byPod)
+	}
+	slices.Sort(list)
+	t.Logf("samples by pod: %s", strings.Join(list, ", "))
+	require.Subset(t, pods, slices.Collect(maps.Keys(byPod)))
+
+	// Before Inspektor Gadget knows a pod, its samples count as filtered out; those of other namespaces do in any case.
+	require.Positive(t, books.Filtered)
+	nowTaken, nowDropped := c.unwinderCounters(t)
+	t.Logf("%d samples taken = %d received + %d filtered out + %d dropped; the daemon's counters: %.0f taken, %.0f dropped",
+		books.Taken, books.HandedOn, books.Filtered, books.Dropped(), nowTaken-taken, nowDropped-dropped)
+	require.EqualValues(t, books.Taken, nowTaken-taken, "samples taken, by the daemon's counters")
+	require.EqualValues(t, books.Dropped(), nowDropped-dropped, "samples dropped, by the daemon's counters")
+	return nil
+}
+
+// unwinderCounters are the samples that the unwinder has taken, and those that were dropped, since the daemon began.
+func (c cluster) unwinderCounters(t *testing.T) (taken, dropped float64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	figures, err := c.counters(ctx)
+	require.NoError(t, err)
+	return figures.sum["ig_otel_profiles_unwinder_samples_total"], figures.sum["ig_otel_profiles_unwinder_samples_dropped_total"]
+}
+
+func total(samples []receiver.Sample) int64 {
+	sum := int64(0)
+	for _, s := range samples {
+		sum += s.Total()
+	}
+	return sum
+}

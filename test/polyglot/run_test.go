@@ -212,14 +212,6 @@ func ofProcess(samples []receiver.Sample) map[int][]receiver.Sample {
 	return by
 }
 
-func total(samples []receiver.Sample) int64 {
-	sum := int64(0)
-	for _, s := range samples {
-		sum += s.Total()
-	}
-	return sum
-}
-
 // startLoads builds and starts programs, which end with the test.
 func startLoads(t *testing.T, which []loads.Load) []*loads.Process {
 	t.Helper()

@@ -1,0 +1,49 @@
+package polyglot
+
+import (
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
+)
+
+// warmUp is for how long a container of the virtual machine is new. Its processor is emulated: reading the files of a program, before which
+// its stacks have no callers, takes as many seconds there as it takes tenths elsewhere.
+const warmUp = 20 * time.Second
+
+// guestParts are the samples of a container of the virtual machine: those of its first seconds, those of threads that are not the
+// program's, and what is left to be judged.
+type guestParts struct{ early, runtime, rest []receiver.Sample }
+
+func partsOf(samples []receiver.Sample, l loads.Load) guestParts {
+	var first time.Time
+	for _, s := range samples {
+		if first.IsZero() || s.Start.Before(first) {
+			first = s.Start
+		}
+	}
+	var p guestParts
+	for _, s := range samples {
+		switch {
+		case !ofProgram(s.Attributes["thread.name"], l):
+			p.runtime = append(p.runtime, s)
+		case s.Start.Before(first.Add(warmUp)):
+			p.early = append(p.early, s)
+		default:
+			p.rest = append(p.rest, s)
+		}
+	}
+	return p
+}
+
+func total(samples []receiver.Sample) int64 {
+	sum := int64(0)
+	for _, s := range samples {
+		sum += s.Total()
+	}
+	return sum
+}
+
+// ofProgram tells whether a thread is the program's. Java gives names to its own, for the garbage collector, compilers and signals, and none
+// to the one that runs main.
+func ofProgram(thread string, l loads.Load) bool { return l.FrameType != "jvm" || thread == "java" }

@@ -129,6 +129,7 @@ operator:
         insecure: true
         attributes: ["process.pid=sample"]
         max_values_per_attribute: 0
+        shutdown_timeout: 2m # the receiver is this process, which gets little time beside dozens of programs that burn it
 `, run.receiver.Addr()), 0o600))
 	args := append([]string{built(t, "E2E_BIN", "ig"), "--config", config, "run", image}, igrun.GadgetFlags()...)
 	args = append(args, "--otel-profiles-exporter=truth", "--otel-profiles-interval=2s", "--output", "none")
@@ -157,7 +158,7 @@ func (r *gadgetRun) start(dir string, command []string) {
 	r.cancel, r.started = cancel, time.Now()
 	r.cmd = exec.CommandContext(ctx, args[0], args[1:]...)
 	r.cmd.Cancel = func() error { return r.cmd.Process.Signal(os.Interrupt) }
-	r.cmd.WaitDelay = time.Minute
+	r.cmd.WaitDelay = 3 * time.Minute
 	r.cmd.Stdout, r.cmd.Stderr = r.log, r.log
 	require.NoError(r.t, r.cmd.Start())
 	go func() { r.ended <- r.cmd.Wait() }()

@@ -1,6 +1,6 @@
 #!/bin/bash
 # release.sh BUILD TAG VERSION LDFLAGS makes what a release attaches, in BUILD/release: an archive of the static programs, a deb and
-# an rpm for each architecture, an SBOM (CycloneDX) of each program, and the checksums of all. It runs at the top, behind
+# an rpm for each architecture, an SBOM (CycloneDX) of each program, the gadgets' images, and the checksums of all. It runs at the top, behind
 # "make build gadgets build/bin/nfpm build/bin/cyclonedx-gomod".
 set -euo pipefail
 build=$1 tag=$2 version=$3 ldflags=$4
@@ -30,4 +30,5 @@ for package in "$build"/package/*.deb "$build"/package/*.rpm; do
 	to=$(basename "$package")
 	mv "$package" "$out/${to//\~/-}"
 done
+cp "$build"/gadgets/*.tar "$out/"
 (cd "$out" && sha256sum -- * >SHA256SUMS && cat SHA256SUMS)

@@ -231,6 +231,9 @@ func whole(pods ...string) func([]receiver.Sample) error {
 	}
 }
 
+// beforeGuide is what was on the node before the guide. The step that ends with the removal of the guide's daemon looks back at it.
+var beforeGuide []string
+
 // testGuide runs the Kubernetes guide from its page, and looks whether profiles come where it says so.
 func testGuide(t *testing.T, c cluster) {
 	g := newGuide(t, c)
@@ -240,6 +243,7 @@ func testGuide(t *testing.T, c cluster) {
 		c.kubectl(t, "gadget", "undeploy", "--delete-namespace")
 	}
 	c.kubectl(t, "delete", "namespace", "observability", "--ignore-not-found", "--wait")
+	beforeGuide = c.traces(t)
 	g.startBackend(t)
 	chart(t, c)
 	// Of an earlier run on this cluster: the page signs once, and an image with two signatures is refused.
@@ -265,6 +269,9 @@ func testGuide(t *testing.T, c cluster) {
 	since = time.Now()
 	c.eventuallyArrived(t, since, whole(pods...))
 	t.Log("after a change of the config: the detached run goes on in the new pods")
+	kept := c.kubectl(t, "-n", "gadget", "get", "daemonset/gadget", "-o",
+		"jsonpath={.spec.template.spec.hostPID} {.spec.template.spec.containers[0].resources.limits.memory}")
+	require.Equal(t, "true 1Gi", kept, "a later deploy leaves alone what was patched")
 
 	rest = g.run(t, guidePage, rest, has("kubectl kustomize"))
 	g.patientProbes(t)
@@ -284,6 +291,7 @@ func testGuide(t *testing.T, c cluster) {
 	text, err := os.ReadFile(filepath.Join(g.top, guidePage))
 	require.NoError(t, err)
 	for _, b := range pageBlocks(t, g.top, "README.md", "Kubernetes") {
+		require.Regexp(t, `(?s)gadget deploy .*"hostPID": true.*gadget run \S*/profile_polyglot:`, b.text, "the daemon refuses this gadget without the node's PIDs")
 		for line := range strings.Lines(b.text) {
 			require.Contains(t, string(text), strings.TrimSpace(line), "the README's command is not the guide's")
 		}

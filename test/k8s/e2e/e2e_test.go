@@ -56,6 +56,7 @@ func TestKubernetes(t *testing.T) {
 		{"whole stacks", testPolyglot},
 		{"short pods", testShortPods},
 		{"hook modes", testHookModes},
+		{"upgrade", testUpgrade},
 		{"life", testLife},
 		{"guide", testGuide},
 		{"trust", testTrust},
@@ -120,10 +121,7 @@ func testDeploy(t *testing.T, c cluster) {
 	// Without a request the daemon gets what others leave, and fails its probes on a busy machine. On a
 	// very busy one it fails them with a request, too, and would be ended in the middle of a step.
 	c.kubectl(t, "-n", "gadget", "set", "resources", "daemonset/gadget", "--requests=cpu=500m,memory=256Mi")
-	const probes = "/spec/template/spec/containers/0/"
-	c.kubectl(t, "-n", "gadget", "patch", "daemonset/gadget", "--type=json", "-p", `[
-		{"op": "add", "path": "`+probes+`livenessProbe/failureThreshold", "value": 120},
-		{"op": "add", "path": "`+probes+`startupProbe/timeoutSeconds", "value": 30}]`)
+	c.patchProbes(t)
 	c.daemonPod(t)
 	c.apply(t, "workloads.yaml")
 	c.kubectl(t, "-n", "shop", "create", "job", "nightly-by-hand", "--from=cronjob/nightly")
@@ -133,12 +131,27 @@ func testDeploy(t *testing.T, c cluster) {
 	c.kubectl(t, "-n", "shop", "wait", "pod", "--all", "--for=condition=Ready", "--timeout="+patience.String())
 }
 
-func (c cluster) deploy(t *testing.T, config string, variables ...string) {
+// patchProbes makes probes patient in fields that the manifests do not set, which a later deploy therefore leaves alone.
+func (c cluster) patchProbes(t *testing.T) {
+	t.Helper()
+	const probes = "/spec/template/spec/containers/0/"
+	c.kubectl(t, "-n", "gadget", "patch", "daemonset/gadget", "--type=json", "-p", `[
+		{"op": "add", "path": "`+probes+`livenessProbe/failureThreshold", "value": 120},
+		{"op": "add", "path": "`+probes+`startupProbe/timeoutSeconds", "value": 30}]`)
+}
+
+// daemonConfig is the file for --daemon-config, with the test's key.
+func (c cluster) daemonConfig(t *testing.T, name string, variables ...string) string {
 	t.Helper()
 	key, err := os.ReadFile(filepath.Join(c.lab, "cosign.pub"))
 	require.NoError(t, err)
 	indented := strings.ReplaceAll(strings.TrimSpace(string(key)), "\n", "\n        ")
-	path := c.manifest(t, config, append(variables, "@PUBLIC_KEY@", indented)...)
+	return c.manifest(t, name, append(variables, "@PUBLIC_KEY@", indented)...)
+}
+
+func (c cluster) deploy(t *testing.T, config string, variables ...string) {
+	t.Helper()
+	path := c.daemonConfig(t, config, variables...)
 	// Not --verify-image=false: it would switch off the verification of gadgets in the config, too.
 	c.kubectl(t, "gadget", "deploy", "-q", "--image", "localhost/inspektor-gadget:test", "--image-pull-policy", "Never",
 		"--daemon-config", path)

@@ -42,13 +42,11 @@ func (g *guide) deployWithStorage(t *testing.T, image string) {
 				kept = append(kept, line)
 			}
 		}
-		text := strings.ReplaceAll(strings.Join(kept, "\n"), "EXPORTERS_BACKEND_", "EXPORTERS_COLLECTOR_")
+		text := strings.Join(kept, "\n")
 		require.Contains(t, text, "COLLECTOR_SENDING_QUEUE_STORAGE, value: "+storage)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600))
 	}
-	key, err := os.ReadFile(filepath.Join(g.lab, "cosign.pub"))
-	require.NoError(t, err)
-	config := g.manifest(t, "daemon.yaml", "@PUBLIC_KEY@", strings.ReplaceAll(strings.TrimSpace(string(key)), "\n", "\n        "))
+	config := g.daemonConfig(t, "daemon.yaml")
 	manifests := g.kubectl(t, "gadget", "deploy", "-q", "--image", image, "--image-pull-policy", "Never", "--daemon-config", config, "--print-only")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "gadget.yaml"), []byte(manifests), 0o600))
 	g.in(t, "bash", "-euo", "pipefail", "-c", "kubectl kustomize "+dir+" | kubectl apply --server-side --force-conflicts -f -")

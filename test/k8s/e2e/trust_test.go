@@ -2,20 +2,30 @@ package e2e
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
 )
 
 const trustPage = "cmd/gadgettracermanager/TRUST.md"
 
-// testTrust: a user without the page's role may not run gadgets, with it the page's command works; and of gadgets that are signed
-// only those run that the list allows. It goes on with the daemon that the guide has installed by the chart.
+// testTrust: a user without the page's role may not run gadgets, with it the page's command works; the daemon has the rights that the
+// page lists; of gadgets that are signed only those run that the page's list allows. It goes on with the daemon that the guide has
+// installed by the chart, and ends with what the pages have for that daemon: back to the release before, and away.
 func testTrust(t *testing.T, c cluster) {
 	g := newGuide(t, c)
 	t.Cleanup(g.remove)
 	gadget := registryAddress + "/gadgets/profile_cpu:v1.0.0"
+	allowed := registryAddress + "/gadgets/profile_polyglot"
 	try := func(args ...string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -28,13 +38,108 @@ func testTrust(t *testing.T, c cluster) {
 	t.Logf("without the role: %v", err)
 	g.run(t, trustPage, pageBlocks(t, g.top, trustPage, "Who may run gadgets"), nil)
 	require.NoError(t, try(jane...))
+	g.requireRights(t, c.kubectl(t, "gadget", "deploy", "-q", "--print-only"))
 
-	c.in(t, "helm", "upgrade", "gadget", filepath.Join(c.lab, "chart"), "-n", "gadget", "--reuse-values",
-		"--set", "config.operator.oci.allowed-gadgets={"+registryAddress+"/gadgets/profile_polyglot:*}")
+	// Both keys of the guide, and the list of the page with the digest of a gadget in place of its zeros.
+	signature := c.in(t, "cosign", "triangulate", "--allow-http-registry", allowed+":v1.0.0")
+	digest := regexp.MustCompile(`sha256-([0-9a-f]{64})\.sig`).FindStringSubmatch(signature)
+	require.NotNil(t, digest, signature)
+	upgrade := []string{"helm", "upgrade", "gadget", filepath.Join(c.lab, "chart"), "-n", "gadget", "--reuse-values"}
+	for _, file := range []pageBlock{pageFile(t, g.top, guidePage, "two-keys.yaml"), pageFile(t, g.top, trustPage, "allowed.yaml")} {
+		text := strings.ReplaceAll(g.standIn(t, file.text), strings.Repeat("0", 64), digest[1])
+		values := filepath.Join(t.TempDir(), file.file)
+		require.NoError(t, os.WriteFile(values, []byte("config:\n"+regexp.MustCompile(`(?m)^`).ReplaceAllString(text, "  ")), 0o600))
+		upgrade = append(upgrade, "-f", values)
+	}
+	c.in(t, upgrade...)
+	policy := filepath.Join(t.TempDir(), "networkpolicy.yaml")
+	require.NoError(t, os.WriteFile(policy, []byte(pageFile(t, g.top, "operators/otel-profiles/WATCHING.md", "networkpolicy.yaml").text), 0o600))
+	c.kubectl(t, "apply", "-f", policy) // nothing enforces it here
 	c.kubectl(t, "-n", "gadget", "rollout", "restart", "daemonset/gadget")
 	c.daemonPod(t)
+	config := c.kubectl(t, "-n", "gadget", "get", "configmap", "gadget", "-o", `jsonpath={.data.config\.yaml}`)
+	require.Equal(t, 2, strings.Count(config, "BEGIN PUBLIC KEY"), config)
+	require.Contains(t, config, digest[1])
 	err = try("run", gadget, "-n", "shop", "--timeout", "1")
 	require.ErrorContains(t, err, "not part of allowed gadgets")
 	t.Logf("a gadget that the list does not have: %v", err)
-	c.kubectl(t, "gadget", "run", registryAddress+"/gadgets/profile_polyglot:v1.0.0", "-n", "shop", "--timeout", "5")
+	c.kubectl(t, "gadget", "run", allowed+":v1.0.0", "-n", "shop", "--timeout", "5")
+
+	rest := g.run(t, lifePage, pageBlocks(t, g.top, lifePage, "With the chart"), has("helm rollback"))
+	c.daemonPod(t)
+	require.NoError(t, try("run", gadget, "-n", "shop", "--timeout", "1"), "the release before has no list")
+	ids := c.programsAndMaps(t)
+	require.NotEmpty(t, ids.programs)
+	g.run(t, lifePage, rest, nil)
+	eventually(t, func() error {
+		if left := ids.left(); left != "" {
+			return errors.New("still in the kernel: " + left)
+		}
+		for _, trace := range c.traces(t) {
+			if !slices.Contains(beforeGuide, trace) {
+				return fmt.Errorf("left on the node: %s", trace)
+			}
+		}
+		return nil
+	})
+}
+
+// pageFile is a file that a page shows.
+func pageFile(t *testing.T, top, page, name string) pageBlock {
+	t.Helper()
+	blocks := pageBlocks(t, top, page, "")
+	at := slices.IndexFunc(blocks, func(b pageBlock) bool { return b.file == name })
+	require.GreaterOrEqual(t, at, 0, "%s does not show %s", page, name)
+	return blocks[at]
+}
+
+// allVerbs are what the page calls all.
+var allVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+
+// requireRights holds the page's table of what the daemon's ServiceAccount may do against the roles of the manifests.
+func (g *guide) requireRights(t *testing.T, manifests string) {
+	t.Helper()
+	granted := map[string]bool{}
+	for documents := yaml.NewDecoder(strings.NewReader(manifests)); ; {
+		var role struct {
+			Kind  string
+			Rules []struct{ Resources, Verbs []string }
+		}
+		err := documents.Decode(&role)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					granted[fmt.Sprintf("%s of %s, %t", verb, resource, role.Kind == "Role")] = true
+				}
+			}
+		}
+	}
+	require.NotEmpty(t, granted)
+
+	text, err := os.ReadFile(filepath.Join(g.top, trustPage))
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(text), "| right | on | what for | for profiles |\n|---|---|---|---|\n")
+	require.True(t, found, "the page has no table of rights")
+	listed := map[string]bool{}
+	for row := range strings.Lines(table) {
+		columns := strings.Split(row, "|")
+		if len(columns) != 6 {
+			break
+		}
+		verbs := strings.Split(strings.TrimSpace(columns[1]), ", ")
+		if verbs[0] == "all" {
+			verbs = allVerbs
+		}
+		resources, _, namespaced := strings.Cut(regexp.MustCompile(`\(.*?\)`).ReplaceAllString(columns[2], ""), " in the namespace ")
+		for _, resource := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(resources, -1) {
+			for _, verb := range verbs {
+				listed[fmt.Sprintf("%s of %s, %t", verb, resource[1], namespaced)] = true
+			}
+		}
+	}
+	require.Equal(t, granted, listed, "what the manifests grant, and what the page lists (true: in the daemon's namespace only)")
 }

@@ -7,9 +7,10 @@
 // language, and has a test of its own:
 //
 //	```sh cluster      needs Kubernetes: test/k8s runs it on a cluster, from the page
-//	```sh elsewhere    needs another machine, a registry or the internet: TestElsewhere makes one, or another test does
+//	```sh elsewhere    needs another machine or the internet: TestElsewhere makes one
 //	```sh long         takes longer than CI has
 //	```sh tested       run by a test beside what it is about, which makes the files it needs
+//	```sh unrun        nobody runs it, and the page says so
 package docs
 
 import (
@@ -32,7 +33,7 @@ import (
 )
 
 // marks are what may stand behind the language of a block.
-var marks = []string{"cluster", "elsewhere", "long", "tested"}
+var marks = []string{"cluster", "elsewhere", "long", "tested", "unrun"}
 
 // runFor is how long a command that has no end runs, from its start on, before it is interrupted.
 const runFor = 12 * time.Second
@@ -55,7 +56,7 @@ func blocks(t *testing.T, page, text string) []block {
 	t.Helper()
 	var found []block
 	var open *block
-	fence := ""
+	fence, before := "", "" // the line of text before a block
 	for i, line := range strings.Split(text, "\n") {
 		trimmed := strings.TrimSpace(line)
 		switch {
@@ -66,6 +67,9 @@ func blocks(t *testing.T, page, text string) []block {
 				require.Equal(t, "sh", language, "%s:%d: blocks of commands are of the language sh", page, i+1)
 				if mark != "" {
 					require.Contains(t, marks, mark, "%s:%d", page, i+1)
+				}
+				if mark == "unrun" {
+					require.Contains(t, before, "not run", "%s:%d: the line before a block that nobody runs says so", page, i+1)
 				}
 				open = &block{page: page, line: i + 2, mark: mark}
 			}
@@ -79,6 +83,9 @@ func blocks(t *testing.T, page, text string) []block {
 			open.text += line + "\n"
 		case fence == "":
 			require.NotRegexp(t, indented, line, "%s:%d: put commands into a block of ```sh, which is run", page, i+1)
+			if trimmed != "" {
+				before = line
+			}
 		}
 	}
 	require.Empty(t, fence, "%s: a block has no end", page)

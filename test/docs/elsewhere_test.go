@@ -23,20 +23,12 @@ var elsewhere = map[string]func(*testing.T, block){
 	"operators/otel-profiles/README.md": sendsToAnotherMachine,
 }
 
-// elsewhereTested are pages whose blocks are run by tests of their own.
-var elsewhereTested = map[string]string{
-	"cmd/gadgettracermanager/README.md":   "test/k8s",
-	"cmd/gadgettracermanager/LIFE.md":     "test/k8s",
-	"cmd/ig/README.md":                    "test/host",
-	"operators/otel-profiles/WATCHING.md": "test/watching",
-}
-
 func TestElsewhere(t *testing.T) {
 	top, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	ran := map[string]bool{}
 	for _, b := range pages(t, top) {
-		if b.mark != "elsewhere" || elsewhereTested[b.page] != "" {
+		if b.mark != "elsewhere" {
 			continue
 		}
 		run := elsewhere[b.page]

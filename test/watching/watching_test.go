@@ -32,6 +32,8 @@ import (
 const (
 	folder = "../../operators/otel-profiles/watching"
 	page   = "../../operators/otel-profiles/WATCHING.md"
+	// runbook is where that page says what to do about an alert.
+	runbook = "https://github.com/ig-otel-profiles/ig-otel-profiles/blob/main/operators/otel-profiles/WATCHING.md#alerts-and-what-to-do"
 	// metricsPage lists every metric with its unit.
 	metricsPage = "../../operators/otel-profiles/OPERATIONS.md"
 	// patience is how long anything may take on a busy machine.
@@ -57,7 +59,10 @@ func rules(t *testing.T, dir string) (string, map[string]string) {
 
 	var spec struct {
 		Groups []struct {
-			Rules []struct{ Alert, Expr string }
+			Rules []struct {
+				Alert, Expr string
+				Annotations map[string]string
+			}
 		}
 	}
 	require.NoError(t, resource.Spec.Decode(&spec))
@@ -65,6 +70,7 @@ func rules(t *testing.T, dir string) (string, map[string]string) {
 	for _, g := range spec.Groups {
 		for _, r := range g.Rules {
 			alerts[r.Alert] = r.Expr
+			require.Equal(t, runbook, r.Annotations["runbook_url"], "%s: who is paged wants to know what to do", r.Alert)
 		}
 	}
 	require.GreaterOrEqual(t, len(alerts), 6)

@@ -24,7 +24,7 @@ const (
 	newImage = "localhost/inspektor-gadget:test"
 	// storage is where the guide's patch keeps the queue on the node.
 	storage = "/var/lib/otel-profiles"
-	// hookSocket is Inspektor Gadget's, which stays on the node until it is started again: the page says so.
+	// hookSocket is Inspektor Gadget's, which stays on the node until the page's command removes it.
 	hookSocket = "/run/hook-liveness.socket"
 )
 
@@ -166,6 +166,7 @@ func testLife(t *testing.T, c cluster) {
 	}
 	c.apply(t, "collector.yaml")
 	c.collectorReplicas(t, 1)
+	c.in(t, "rm", "-rf", hookSocket, storage) // of a daemon before
 	clean := c.traces(t)
 
 	since := time.Now()
@@ -221,19 +222,35 @@ func testLife(t *testing.T, c cluster) {
 	ids := c.programsAndMaps(t)
 	t.Logf("the daemon holds %d eBPF programs and %d maps", len(ids.programs), len(ids.maps))
 	require.NotEmpty(t, ids.programs)
-	g.run(t, lifePage, pageBlocks(t, g.top, lifePage, "Remove"), nil)
+	// Removed from the cluster, nothing is left but what the page names; and then nothing.
+	remove := g.run(t, lifePage, pageBlocks(t, g.top, lifePage, "Remove"), has("undeploy"))
 	eventually(t, func() error {
 		if left := ids.left(); left != "" {
 			return errors.New("still in the kernel: " + left)
 		}
-		for _, trace := range c.traces(t) {
-			if !slices.Contains(clean, trace) {
-				return fmt.Errorf("left on the node: %s", trace)
-			}
-		}
-		return nil
+		return c.leaves(t, clean, hookSocket, storage)
 	})
+	g.run(t, lifePage, remove, nil)
+	require.NoError(t, c.leaves(t, clean))
 	t.Log("removed: no program, map, pin, mount or file is left that was not there before")
+}
+
+// leaves wants the node to be as it was when it had the clean traces, but for the named files and folders, which are to be there.
+func (c cluster) leaves(t *testing.T, clean []string, named ...string) error {
+	t.Helper()
+	traces := c.traces(t)
+	for _, name := range named {
+		if !slices.Contains(traces, name) {
+			return fmt.Errorf("%s is not left on the node, as the page says", name)
+		}
+	}
+	for _, trace := range traces {
+		of := func(name string) bool { return trace == name || strings.HasPrefix(trace, name+"/") }
+		if !slices.Contains(clean, trace) && !slices.ContainsFunc(named, of) {
+			return fmt.Errorf("left on the node: %s", trace)
+		}
+	}
+	return nil
 }
 
 // plantForeign puts a request of a format that no version knows into the node's queue.
@@ -258,7 +275,7 @@ func (c cluster) requireKept(t *testing.T, file string) {
 func (c cluster) traces(t *testing.T) []string {
 	t.Helper()
 	out := c.in(t, "bash", "-c", `find /etc /opt /usr/share/containers /sys/fs/bpf /var/lib /run -xdev \( -path /var/lib/kubelet -o -path /var/lib/containerd `+
-		`-o -path /var/lib/cni -o -path /var/lib/ig -o -path /run/containerd -o -path /run/netns -o -path /run/overlay -o -path /run/cni-ipam -o -path /run/xtables.lock -o -path `+hookSocket+` -o -path /run/docker \) -prune -o -print; `+
+		`-o -path /var/lib/cni -o -path /var/lib/ig -o -path /run/containerd -o -path /run/netns -o -path /run/overlay -o -path /run/cni-ipam -o -path /run/xtables.lock -o -path /run/docker \) -prune -o -print; `+
 		`grep -o '[^ ]*gadget[^ ]*' /proc/self/mountinfo || true`)
 	return strings.Split(strings.TrimSpace(out), "\n")
 }

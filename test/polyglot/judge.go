@@ -22,8 +22,9 @@ type verdict struct {
 	placed int64
 	// at is how many samples each of the three functions has among its callees, by name or by address.
 	at map[string]int64
-	// missing has, for samples without one of the three functions, how often each outermost frame was seen.
-	outermost map[string]int64
+	// outermost has, for samples that are not complete, how often each outermost frame was seen, and unnamed, for those without one of the
+	// three functions, how often each thread was met with each innermost frame.
+	outermost, unnamed map[string]int64
 }
 
 // judge weighs samples against what is known of a program.
@@ -81,7 +82,7 @@ func newJudge(p *loads.Program, executable string) (*judge, error) {
 
 // judge weighs the samples of one process.
 func (j *judge) judge(samples []receiver.Sample) verdict {
-	v := verdict{load: j.load, at: map[string]int64{}, outermost: map[string]int64{}}
+	v := verdict{load: j.load, at: map[string]int64{}, outermost: map[string]int64{}, unnamed: map[string]int64{}}
 	for _, s := range samples {
 		n := s.Total()
 		v.samples += n
@@ -91,7 +92,10 @@ func (j *judge) judge(samples []receiver.Sample) verdict {
 		} else {
 			v.outermost[outermost(stack)] += n
 		}
-		if i := j.named(stack); i >= 0 {
+		i := j.named(stack)
+		if i < 0 {
+			v.unnamed[s.Attributes["thread.name"]+": "+innermost(stack)] += n
+		} else {
 			v.named += n
 			if f := stack[i]; f.Type == j.load.FrameType && f.File != "" && f.Line > 0 {
 				v.placed += n
@@ -114,6 +118,13 @@ func userFrames(stack []receiver.Frame) []receiver.Frame {
 		return nil
 	}
 	return stack[i:]
+}
+
+func innermost(stack []receiver.Frame) string {
+	if len(stack) == 0 {
+		return "[no user stack]"
+	}
+	return stack[0].Label()
 }
 
 func outermost(stack []receiver.Frame) string {

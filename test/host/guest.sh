@@ -51,7 +51,7 @@ mkdir -p /run/systemd/system/ig-otel-profiles.service.d
 printf '[Service]\nTimeoutStopSec=3600\n' >/run/systemd/system/ig-otel-profiles.service.d/slow.conf
 
 say install
-apt install -y --no-download ./first.deb
+apt install -y /test/first.deb
 run systemctl is-enabled ig-otel-profiles || true
 [ "$(systemctl is-active ig-otel-profiles || true)" = inactive ] || die "the installation has started the service"
 run ig-otel-profiles version || true
@@ -79,7 +79,7 @@ kill $receiver
 wait $receiver || true
 pid=$(systemctl show -P MainPID ig-otel-profiles)
 wait_for "a request in the queue's folder" stored
-apt install -y --no-download ./next.deb
+apt install -y /test/next.deb
 upgraded=$(date +%s)
 grep -q 'interval: 5s' /etc/ig-otel-profiles/config.yaml || die "the upgrade has changed the configuration"
 [ "$(systemctl show -P MainPID ig-otel-profiles)" != "$pid" ] || die "the upgrade has not restarted the service"
@@ -91,7 +91,7 @@ journalctl --no-pager -o cat -u ig-otel-profiles | grep 'rows read' || die "no s
 
 say "downgrade"
 at=$(size)
-apt install -y --no-download --allow-downgrades ./first.deb
+apt install -y --allow-downgrades /test/first.deb
 [ "$(dpkg-query -W -f '${Version}' ig-otel-profiles)" = "$(dpkg-deb -f first.deb Version)" ] || die "it is not the older version"
 wait_for "profiles of the older version" burns "$at"
 

@@ -78,7 +78,7 @@ disk() {
 		After=multi-user.target
 		[Service]
 		Type=oneshot
-		ExecStart=/bin/bash -c 'bash /test/guest.sh >/test/out/transcript 2>&1; echo $? >/test/out/rc; journalctl -b >/test/out/journal; tar -C /test/out -cf /dev/nvme1n1 .; sync'
+		ExecStart=/bin/bash -c 'set -o pipefail; bash /test/guest.sh 2>&1 | tee /test/out/transcript >/dev/ttyS0; echo $? >/test/out/rc; journalctl -b >/test/out/journal; tar -C /test/out -cf /dev/nvme1n1 .; sync'
 		ExecStopPost=/bin/systemctl --force --force poweroff
 		StandardOutput=journal+console
 		[Install]

@@ -44,6 +44,13 @@ func testTrust(t *testing.T, c cluster) {
 	signature := c.in(t, "cosign", "triangulate", "--allow-http-registry", allowed+":v1.0.0")
 	digest := regexp.MustCompile(`sha256-([0-9a-f]{64})\.sig`).FindStringSubmatch(signature)
 	require.NotNil(t, digest, signature)
+	config := func() string {
+		t.Helper()
+		return c.kubectl(t, "-n", "gadget", "get", "configmap", "gadget", "-o", `jsonpath={.data.config\.yaml}`)
+	}
+	// The guide's own key was removed with the guide's files: the daemon has it.
+	key := regexp.MustCompile(`(?s)-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----`).FindString(config())
+	require.NoError(t, os.WriteFile(g.make(t, "cosign.pub"), []byte(regexp.MustCompile(`(?m)^ +`).ReplaceAllString(key, "")), 0o600))
 	upgrade := []string{"helm", "upgrade", "gadget", filepath.Join(c.lab, "chart"), "-n", "gadget", "--reuse-values"}
 	for _, file := range []pageBlock{pageFile(t, g.top, guidePage, "two-keys.yaml"), pageFile(t, g.top, trustPage, "allowed.yaml")} {
 		text := strings.ReplaceAll(g.standIn(t, file.text), strings.Repeat("0", 64), digest[1])
@@ -57,9 +64,8 @@ func testTrust(t *testing.T, c cluster) {
 	c.kubectl(t, "apply", "-f", policy) // nothing enforces it here
 	c.kubectl(t, "-n", "gadget", "rollout", "restart", "daemonset/gadget")
 	c.daemonPod(t)
-	config := c.kubectl(t, "-n", "gadget", "get", "configmap", "gadget", "-o", `jsonpath={.data.config\.yaml}`)
-	require.Equal(t, 2, strings.Count(config, "BEGIN PUBLIC KEY"), config)
-	require.Contains(t, config, digest[1])
+	require.Equal(t, 2, strings.Count(config(), "BEGIN PUBLIC KEY"), config())
+	require.Contains(t, config(), digest[1])
 	err = try("run", gadget, "-n", "shop", "--timeout", "1")
 	require.ErrorContains(t, err, "not part of allowed gadgets")
 	t.Logf("a gadget that the list does not have: %v", err)
@@ -71,6 +77,7 @@ func testTrust(t *testing.T, c cluster) {
 	ids := c.programsAndMaps(t)
 	require.NotEmpty(t, ids.programs)
 	g.run(t, lifePage, rest, nil)
+	c.in(t, "rm", "-rf", storage) // what the page says is left, of the guide's patch
 	eventually(t, func() error {
 		if left := ids.left(); left != "" {
 			return errors.New("still in the kernel: " + left)

@@ -243,6 +243,7 @@ func testGuide(t *testing.T, c cluster) {
 		c.kubectl(t, "gadget", "undeploy", "--delete-namespace")
 	}
 	c.kubectl(t, "delete", "namespace", "observability", "--ignore-not-found", "--wait")
+	c.in(t, "rm", "-rf", hookSocket, storage) // of a daemon before
 	beforeGuide = c.traces(t)
 	g.startBackend(t)
 	chart(t, c)

@@ -77,18 +77,15 @@ func testTrust(t *testing.T, c cluster) {
 	ids := c.programsAndMaps(t)
 	require.NotEmpty(t, ids.programs)
 	g.run(t, lifePage, rest, nil)
-	c.in(t, "rm", "-rf", storage) // what the page says is left, of the guide's patch
 	eventually(t, func() error {
 		if left := ids.left(); left != "" {
 			return errors.New("still in the kernel: " + left)
 		}
-		for _, trace := range c.traces(t) {
-			if !slices.Contains(beforeGuide, trace) {
-				return fmt.Errorf("left on the node: %s", trace)
-			}
-		}
-		return nil
+		return c.leaves(t, beforeGuide, hookSocket, storage)
 	})
+	onNode := slices.DeleteFunc(pageBlocks(t, g.top, lifePage, "Remove"), func(b pageBlock) bool { return !has("rm -rf")(b) })
+	g.run(t, lifePage, onNode, nil)
+	require.NoError(t, c.leaves(t, beforeGuide))
 }
 
 // pageFile is a file that a page shows.

@@ -33,7 +33,7 @@ receive() {
 	/test/receive -dir out >>out/receive.log 2>&1 &
 	receiver=$!
 }
-apt() { run apt-get -qq -o Dpkg::Options::=--force-unsafe-io "$@"; }
+apt() { run apt-get -qq -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-unsafe-io "$@"; }
 everything() { # files that are there now, without those of the system at work
 	find / -xdev \( -path /test -o -path /var/log -o -path /var/lib/dpkg -o -path /var/lib/systemd -o -path /var/cache -o -path /tmp -o -path /var/tmp \) -prune -o -print | sort
 }
@@ -90,8 +90,8 @@ wait_for "profiles of the new version" burns "$at"
 journalctl --no-pager -o cat -u ig-otel-profiles | grep 'rows read' || die "no summary of a run that has ended"
 
 say "downgrade"
-at=$(size)
 apt install -y --allow-downgrades /test/first.deb
+at=$(size)
 [ "$(dpkg-query -W -f '${Version}' ig-otel-profiles)" = "$(dpkg-deb -f first.deb Version)" ] || die "it is not the older version"
 wait_for "profiles of the older version" burns "$at"
 
@@ -99,15 +99,15 @@ say "without CAP_SYS_ADMIN"
 mkdir -p /etc/systemd/system/ig-otel-profiles.service.d
 printf '[Service]\nCapabilityBoundingSet=~CAP_SYS_ADMIN\n' >/etc/systemd/system/ig-otel-profiles.service.d/override.conf
 systemctl daemon-reload
-at=$(size)
 run systemctl restart ig-otel-profiles
+at=$(size) # behind what the process before has sent at its end
 wait_for "profiles" burns "$at"
 rm -r /etc/systemd/system/ig-otel-profiles.service.d
 systemctl daemon-reload
 
 say remove
 apt remove -y ig-otel-profiles
-[ "$(systemctl is-active ig-otel-profiles || true)" = inactive ] || die "the service still runs"
+! systemctl is-active --quiet ig-otel-profiles || die "the service still runs"
 [ -e /etc/ig-otel-profiles/config.yaml ] || die "removing has taken the configuration, too"
 for process in /proc/[0-9]*; do
 	case $(readlink "$process/exe" || true) in */ig-otel-profiles/*) die "a process is left: $(tr '\0' ' ' <"$process/cmdline")" ;; esac

@@ -2,6 +2,7 @@ package backends
 
 import (
 	"fmt"
+	"slices"
 	"regexp"
 	"strconv"
 	"strings"
@@ -114,7 +115,7 @@ func TestJudgePairs(t *testing.T) {
 			functions[n] = fmt.Sprintf("%s%s%03d", prefix, functionName, n)
 			callers[callerPosition(n)] = fmt.Sprintf("%s%s%03d", prefix, callerName, n)
 		}
-		order := append(functions, callers...)
+		order := slices.Concat(functions, callers)
 		require.NotContains(t, order, "", "each caller has a place of its own")
 		wrong := judgePairs(shifted(right, order))
 		require.Zero(t, wrong.right, "names of the functions that follow")

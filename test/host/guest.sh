@@ -95,16 +95,6 @@ at=$(size)
 [ "$(dpkg-query -W -f '${Version}' ig-otel-profiles)" = "$(dpkg-deb -f first.deb Version)" ] || die "it is not the older version"
 wait_for "profiles of the older version" burns "$at"
 
-say "without CAP_SYS_ADMIN"
-mkdir -p /etc/systemd/system/ig-otel-profiles.service.d
-printf '[Service]\nCapabilityBoundingSet=~CAP_SYS_ADMIN\n' >/etc/systemd/system/ig-otel-profiles.service.d/override.conf
-systemctl daemon-reload
-run systemctl restart ig-otel-profiles
-at=$(size) # behind what the process before has sent at its end
-wait_for "profiles" burns "$at"
-rm -r /etc/systemd/system/ig-otel-profiles.service.d
-systemctl daemon-reload
-
 say remove
 apt remove -y ig-otel-profiles
 ! systemctl is-active --quiet ig-otel-profiles || die "the service still runs"

@@ -2,8 +2,8 @@ package backends
 
 import (
 	"fmt"
-	"slices"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"

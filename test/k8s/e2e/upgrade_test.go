@@ -51,7 +51,7 @@ func testUpgrade(t *testing.T, c cluster) {
 	c.patchProbes(t)
 	c.kubectl(t, "-n", "gadget", "patch", "daemonset", "gadget", "--type=merge", "-p", `{"spec": {"template": {"spec": {"hostPID": true}}}}`)
 	c.daemonPod(t)
-	c.kubectl(t, "gadget", "run", image, "-A","--detach", "--name", "cpu", "--otel-profiles-exporter=collector")
+	c.kubectl(t, "gadget", "run", image, "-A", "--detach", "--name", "cpu", "--otel-profiles-exporter=collector")
 	runs(oldImage)
 
 	rest := g.run(t, lifePage, pageBlocks(t, g.top, lifePage, "Upgrade"), has("--detach"))

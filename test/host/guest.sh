@@ -35,7 +35,7 @@ receive() {
 }
 apt() { run apt-get -qq -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-unsafe-io "$@"; }
 everything() { # files that are there now, without those of the system at work
-	find / -xdev \( -path /test -o -path /var/log -o -path /var/lib/dpkg -o -path /var/lib/systemd -o -path /var/cache -o -path /tmp -o -path /var/tmp \) -prune -o -print | sort
+	find / -xdev \( -path /test -o -path /var/log -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd -o -path /var/cache -o -path /tmp -o -path /var/tmp \) -prune -o -print | sort
 }
 programs() { find /sys/fs/bpf -mindepth 1 | sort; }
 
@@ -77,6 +77,7 @@ say "upgrade, with the receiver away"
 sed -i 's/interval: 10s/interval: 5s/' /etc/ig-otel-profiles/config.yaml
 kill $receiver
 wait $receiver || true
+[ ! -s out/findings ] || die "the receiver found: $(cat out/findings)"
 pid=$(systemctl show -P MainPID ig-otel-profiles)
 wait_for "a request in the queue's folder" stored
 apt install -y /test/next.deb

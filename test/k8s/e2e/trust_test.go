@@ -74,8 +74,16 @@ func testTrust(t *testing.T, c cluster) {
 	rest := g.run(t, lifePage, pageBlocks(t, g.top, lifePage, "With the chart"), has("helm rollback"))
 	c.daemonPod(t)
 	require.NoError(t, try("run", gadget, "-n", "shop", "--timeout", "1"), "the release before has no list")
-	ids := c.programsAndMaps(t)
-	require.NotEmpty(t, ids.programs)
+	// The programs of profile_polyglot are the unwinder's: this one's are the daemon's own.
+	c.kubectl(t, "gadget", "run", gadget, "-n", "shop", "--detach", "--name", "until-the-end")
+	var ids kernelObjects
+	eventually(t, func() error {
+		if ids = c.programsAndMaps(t); len(ids.programs) == 0 {
+			return errors.New("the daemon holds no eBPF programs")
+		}
+		return nil
+	})
+	t.Logf("the daemon holds %d eBPF programs and %d maps", len(ids.programs), len(ids.maps))
 	g.run(t, lifePage, rest, nil)
 	eventually(t, func() error {
 		if left := ids.left(); left != "" {

@@ -285,8 +285,14 @@ func (p *pipeline) flush(now time.Time) {
 	if n := p.inst.names; n != nil {
 		if err := n.Err(); err != nil {
 			p.warn(now, "processes", "the files and functions of programs cannot be found so far: %v; that needs the host's PID namespace (hostPID, HOST_ROOT) and CAP_SYS_PTRACE with CAP_CHECKPOINT_RESTORE, or CAP_SYS_ADMIN", err)
-		} else if read, _ := n.Stats(); read.Denied+read.DeniedFiles > 0 {
-			p.once("denied", "%d processes and %d files so far may not be looked at: their frames have no names. That needs CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN, and CAP_DAC_READ_SEARCH for files that only their owner may read", read.Denied, read.DeniedFiles)
+		} else {
+			read, _ := n.Stats()
+			if read.Denied > 0 {
+				p.once("denied", "%d processes so far may not be looked at: their frames have no names. That needs CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", read.Denied)
+			}
+			if read.DeniedFiles > 0 {
+				p.once("denied files", "%d files so far may not be looked at: their frames have no names. That needs CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN, and CAP_DAC_READ_SEARCH for files that only their owner may read", read.DeniedFiles)
+			}
 		}
 	}
 	ps := p.plan.Stats()

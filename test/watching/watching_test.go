@@ -141,7 +141,7 @@ func documented(t *testing.T) map[string]bool {
 	text, err := os.ReadFile(metricsPage)
 	require.NoError(t, err)
 	known := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(ig_otel_profiles_\\w+)` \\| (\\w+) \\|").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(ig_otel_profiles_\\w+)` \\| ([\\w ]+) \\|").FindAllStringSubmatch(string(text), -1) {
 		name, unit := m[1], m[2]
 		if unit == "bytes" || unit == "seconds" {
 			if !strings.HasSuffix(name, "_"+unit) {

@@ -60,6 +60,7 @@ type Exporter struct {
 	MaxSampleAttributes   int
 	HostID                bool
 	ProfileScope          bool // scope_name: profile
+	NameLabel             bool // profile_name: label
 	MarkIncomplete        bool // incomplete_stacks: marked
 	NameUnnamed           bool // unnamed_functions: file
 	DoubleFunctions       bool // function_table: double

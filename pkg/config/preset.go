@@ -30,6 +30,7 @@ var presetRules = []presetRule{
 	{"pyroscope", "attribute_values", "string", "Only text becomes a label in every release.", pyroscopeHandler},
 	{"pyroscope", "attribute_keys", "label", "2.x keeps the dots of a name, and then neither its query language nor its pages can select it. 1.x makes the same names itself.", pyroscopeLabels},
 	{"pyroscope", "unnamed_functions", "file", "Without its symbolizer, which is off by default, a stack of frames without a function vanishes from the flame graph.", pyroscopeConvert},
+	{"pyroscope", "profile_name", "label", "It takes the type of the period for the profile's name: memory would be called space, and its pages know memory only. It does not keep periods.", pyroscopeConvert},
 	// 20 and 6 make the 30 labels that Pyroscope takes with the four that it adds itself, one of which is
 	// service.name once more.
 	{"pyroscope", "max_resource_attributes", "20", "A series with more than 30 labels is refused, and every attribute of a resource and of a sample is one.", pyroscopeLimits},

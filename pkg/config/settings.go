@@ -208,6 +208,8 @@ var table = []setting{
 		func(e *Exporter) *bool { return &e.HostID }),
 	either("scope_name", "image", "profile", "The name of the scope: the gadget's image, or the profile's name.",
 		func(e *Exporter) *bool { return &e.ProfileScope }),
+	either("profile_name", "plain", "label", "`label` sends the profile's name, where it is not the type of its period, as the attribute `__name__` of every sample, and no period: for a receiver that otherwise takes the type for the name.",
+		func(e *Exporter) *bool { return &e.NameLabel }),
 	either("incomplete_stacks", "plain", "marked", "`marked` puts a frame `[incomplete]` at the root of stacks whose outermost function is none that programs and threads begin with. Their share is in the closing log line and a metric in any case.",
 		func(e *Exporter) *bool { return &e.MarkIncomplete }),
 	either("unnamed_functions", "none", "file", "`file` gives a frame without a name a function called after its file, such as `[libc.so.6]`, for receivers that do not show frames without one. A receiver's symbolizer then leaves it alone.",

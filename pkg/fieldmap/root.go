@@ -66,6 +66,7 @@ var goEntries = []string{"goexit", "rt0_go", "mstart", "mcall", "systemstack"}
 // function has no name: then nobody can tell.
 func begins(user []profile.Frame) bool {
 	name, _, _ := strings.Cut(user[len(user)-1].Name, "@") // glibc's symbol versions
+	name = strings.TrimPrefix(name, "__GI_")               // and its own copies of what it exports
 	if of, ok := strings.CutPrefix(name, "runtime."); ok {
 		return slices.Contains(goEntries, strings.TrimSuffix(of, ".abi0"))
 	}

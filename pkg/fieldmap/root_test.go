@@ -34,6 +34,7 @@ func TestRoots(t *testing.T) {
 	}{
 		{"whole", user("main.work; main.main; runtime.main; runtime.goexit.abi0; "), "main.work main.main runtime.main runtime.goexit.abi0", profile.Whole},
 		{"a C program's", user("work; main; __libc_start_call_main; __libc_start_main@@GLIBC_2.34; _start; "), "work main __libc_start_call_main __libc_start_main@@GLIBC_2.34 _start", profile.Whole},
+		{"a thread's, with all symbols of glibc", user("work; start_thread; __GI___clone3; "), "work start_thread __GI___clone3", profile.Whole},
 		{"incomplete", user("memcpy; work; "), "memcpy work [incomplete]", profile.Incomplete},
 		{"user stack lost", without(noUser, map[string]any{"user_stack_raw.stack_id": id(-17)}), "do_syscall_64 entry_SYSCALL_64_after_hwframe [lost user stack]", profile.Lost},
 		{"both lost", without(noUser, map[string]any{"user_stack_raw.stack_id": id(-17), "kern_stack": nil, "kern_stack_raw": id(-17)}), "[lost user stack]", profile.NoStack},

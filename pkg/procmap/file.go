@@ -327,8 +327,7 @@ func (f *File) Root() (*os.File, error) {
 
 // openRoot opens the root folder of a holder's process. errOther says that the pid is another process's now.
 func (r *Resolver) openRoot(h holder) (*os.File, error) {
-	path := r.proc + "/" + strconv.FormatUint(uint64(h.pid), 10)
-	dir, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := r.openFolder(h.pid)
 	if err != nil {
 		return nil, fmt.Errorf("opening a process: %w", err)
 	}
@@ -340,7 +339,7 @@ func (r *Resolver) openRoot(h holder) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the root of a process: %w", err)
 	}
-	return os.NewFile(uintptr(root), path+"/root"), nil
+	return os.NewFile(uintptr(root), fmt.Sprintf("%s/%d/root", r.proc, h.pid)), nil
 }
 
 // open opens the file of a key. It tries each holder, first by its mapping, then by the path in its root, and in the
@@ -351,7 +350,7 @@ func (r *Resolver) open(key *fileKey, holders []holder, on *opening) (*os.File, 
 		if h.pid == 0 {
 			continue
 		}
-		dir, err := unix.Open(r.proc+"/"+strconv.FormatUint(uint64(h.pid), 10), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		dir, err := r.openFolder(h.pid)
 		if err != nil {
 			continue // it has ended
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -117,7 +116,7 @@ func (r *Resolver) mayHold(f *os.File, holders []holder) bool {
 		if h.pid == 0 {
 			continue
 		}
-		dir := r.proc + "/" + strconv.FormatUint(uint64(h.pid), 10)
+		dir, _ := Folder(r.proc, h.pid)
 		if root, ok := mountOf(unix.AT_FDCWD, dir+"/root", 0); ok && root == mount {
 			return r.otherMounts(dir)
 		}

@@ -53,7 +53,7 @@ func (r *Resolver) identifyPerfMap(h holder, known *File, on *opening) (*File, e
 // openPerfMap opens the perf map of a holder's process. It takes only a regular file that belongs to the process's
 // effective user or to root. A process with this pid that has begun after h.seen is another one and is refused.
 func (r *Resolver) openPerfMap(h holder, on *opening) (*os.File, *unix.Stat_t, error) {
-	dir, err := unix.Open(r.proc+"/"+strconv.FormatUint(uint64(h.pid), 10), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := r.openFolder(h.pid)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening a process: %w", err)
 	}

@@ -140,7 +140,7 @@ func (r *Resolver) takeReading(req request, begin uint64, read reading) {
 
 // readMaps reads what a process has mapped, and when it began, in nanoseconds since boot.
 func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error) {
-	dir, err := unix.Open(r.proc+"/"+strconv.FormatUint(uint64(pid), 10), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := r.openFolder(pid)
 	if err != nil {
 		return nil, 0, fmt.Errorf("opening a process: %w", err)
 	}

@@ -80,6 +80,12 @@ type Config struct {
 	// receiver that takes the entry before the one that a line names. Against the protocol, which
 	// wants every entry once and referred to.
 	DoubleFunctions bool
+	// State says that values are what is at the end of a window: profiles have no duration. It goes with ShapeSum only, as
+	// timestamps lie within the time of a profile.
+	State bool
+	// NameLabel, if not empty, is the value of an attribute __name__ that all samples have, and profiles say no period: for a
+	// receiver that otherwise takes the period's type for the profile's name. Against the protocol's conventions.
+	NameLabel string
 	// MaxBytes bounds the memory of the dictionary and the window, by estimate; 0 means 64 MiB.
 	// One resource can take half of it. Demangled names take up to a quarter more.
 	MaxBytes int64
@@ -119,6 +125,9 @@ const (
 	// Flush. The row does not count.
 	ResourceFull
 )
+
+// nameLabel is the key of the attribute of NameLabel.
+const nameLabel = "__name__"
 
 // keepWindows is for how many windows a dictionary is kept, so that what no longer occurs goes
 // in the end. Re-reading everything once in so many windows costs little.
@@ -324,6 +333,9 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 			at.Value = String(at.Value.text())
 		}
 		a.attrs = append(a.attrs, g.attribute(at.Key, at.Value))
+	}
+	if a.cfg.NameLabel != "" {
+		a.attrs = append(a.attrs, g.attribute(nameLabel, String(a.cfg.NameLabel)))
 	}
 	slices.Sort(a.attrs)
 	a.attrs = slices.Compact(a.attrs)

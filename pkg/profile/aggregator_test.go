@@ -474,6 +474,50 @@ func TestBigResourceAlone(t *testing.T) {
 	require.Equal(t, []uint64{0, 9, 10}, owners)
 }
 
+// TestState says what is in use: profiles of an instant, without a duration.
+func TestState(t *testing.T) {
+	for _, state := range []bool{false, true} {
+		cfg := config()
+		cfg.State, cfg.Types = state, []profile.ValueType{{Type: "inuse_space", Unit: "bytes"}}
+		a := newAggregator(t, cfg)
+		put(t, a, 1, 1, profile.Sample{Stack: names("f")}, 0, 1)
+		for _, p := range decode(t, a.Flush(start, end, profile.Limits{}))[0].ResourceProfiles[0].ScopeProfiles[0].Profiles {
+			if state {
+				require.Equal(t, []uint64{end, 0}, []uint64{p.TimeUnixNano, p.DurationNano})
+			} else {
+				require.Equal(t, []uint64{start, end - start}, []uint64{p.TimeUnixNano, p.DurationNano})
+			}
+		}
+	}
+}
+
+// TestNameLabel sends the profile's name on every sample, also on one without attributes of its own.
+func TestNameLabel(t *testing.T) {
+	cfg := config()
+	cfg.NameLabel = "memory"
+	a := newAggregator(t, cfg)
+	put(t, a, 1, 1, profile.Sample{Stack: names("f")}, 0, 1)
+	put(t, a, 1, 2, profile.Sample{Stack: names("f"), Attributes: []profile.Attribute{{Key: "a", Value: profile.String("b")}}}, 0, 1)
+	body := a.Flush(start, end, profile.Limits{}).Messages[0].Body
+	require.Empty(t, otlpcheck.CheckNamed(body))
+	req := &collectorpb.ExportProfilesServiceRequest{}
+	require.NoError(t, proto.Unmarshal(body, req))
+	all := req.ResourceProfiles[0].ScopeProfiles[0].Profiles
+	require.NotEmpty(t, all)
+	for _, p := range all {
+		require.Zero(t, p.Period)
+		require.Len(t, p.Samples, 2)
+		for _, s := range p.Samples {
+			names := map[string]string{}
+			for _, i := range s.AttributeIndices {
+				at := req.Dictionary.AttributeTable[i]
+				names[req.Dictionary.StringTable[at.KeyStrindex]] = at.Value.GetStringValue()
+			}
+			require.Equal(t, "memory", names["__name__"])
+		}
+	}
+}
+
 func TestDoubleFunctions(t *testing.T) {
 	cfg := config()
 	cfg.DoubleFunctions = true

@@ -758,15 +758,20 @@ func (e *encoder) endResource() {
 // profileEnds returns the fields of a profile that are written before and after its samples.
 func (e *encoder) profileEnds(t int) (head, tail []byte) {
 	head = appendMessage(nil, 1, e.valueType(e.cfg.Types[t]))
-	tail = appendFixed64(nil, 3, e.start)
-	tail = appendUint(tail, 4, e.end-e.start)
+	if e.cfg.State && e.cfg.Shape == ShapeSum {
+		tail = appendFixed64(nil, 3, e.end)
+	} else {
+		tail = appendFixed64(nil, 3, e.start)
+		tail = appendUint(tail, 4, e.end-e.start)
+	}
 	pt, period := e.cfg.PeriodType, e.cfg.Period
 	if pt.Type == "" {
 		pt, period = e.cfg.Types[t], 1
 	}
-	period = max(period, 1)
 	tail = appendMessage(tail, 5, e.valueType(pt))
-	tail = appendUint(tail, 6, uint64(period))
+	if e.cfg.NameLabel == "" {
+		tail = appendUint(tail, 6, uint64(max(period, 1)))
+	}
 	id := e.cfg.NewID()
 	tail = appendString(tail, profileIDField[e.cfg.Layout], string(id[:]))
 	return head, appendUint(tail, profileIDField[e.cfg.Layout]+1, uint64(e.nDropped[t]))

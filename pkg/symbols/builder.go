@@ -68,6 +68,9 @@ func flatten(symbols []symbol) []span {
 
 // addSymbols adds layers with the symbols, sorted by address. Their names are in the section strings.
 func (t *Table) addSymbols(f *elfFile, symbols []symbol, strings *section, source Source, limits Limits) error {
+	if err := preferPlain(f, symbols, strings); err != nil {
+		return err
+	}
 	spans := flatten(symbols)
 	if len(spans) == 0 {
 		return nil

@@ -8,8 +8,17 @@ import (
 	"strings"
 )
 
-// readVDSO reads the code that the kernel has given this process, which is the same for all.
+// readVDSO reads the symbols of the code that the kernel has given this process.
 func readVDSO(ctx context.Context, o Reading) (*Table, error) {
+	content, err := ReadVDSO()
+	if err != nil {
+		return nil, err
+	}
+	return ReadTable(ctx, bytes.NewReader(content), int64(len(content)), o)
+}
+
+// ReadVDSO returns the code that the kernel has given this process, an ELF file, which is the same for all.
+func ReadVDSO() ([]byte, error) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		return nil, err
@@ -31,7 +40,7 @@ func readVDSO(ctx context.Context, o Reading) (*Table, error) {
 		if _, err := memory.ReadAt(content, int64(start)); err != nil {
 			return nil, err
 		}
-		return ReadTable(ctx, bytes.NewReader(content), int64(len(content)), o)
+		return content, nil
 	}
 	return nil, fmt.Errorf("%w: the kernel has no vdso", ErrNoSymbols)
 }

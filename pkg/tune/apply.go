@@ -1,6 +1,8 @@
 package tune
 
 import (
+	"slices"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
@@ -28,19 +30,34 @@ func Apply(gadgetCtx operators.GadgetContext, m Machine) {
 //	tracepoint  what to attach it to,
 //	param       a parameter that becomes "true" then; it is not attached if that is not "auto",
 //	spares      the size of a map that is not needed then, and gets one entry.
+//
+// Programs with one parameter are attached together, if the kernel has the tracepoints of all.
 func (p parameters) choosePrograms(m Machine) {
+	together := map[string][]string{}
 	for program := range p.metadata.GetStringMap("programs") {
-		entry := "programs." + program + "."
-		name, param := p.metadata.GetString(entry+"tracepoint"), p.metadata.GetString(entry+"param")
-		if name == "" || param == "" || p.entry(param, "defaultvalue") != "auto" || !p.isDefault(param) || !m.HasTracepoint(name) {
-			continue
-		}
-		p.metadata.Set(entry+"attach_to", name)
-		p.set(param, "true")
-		if spared := p.metadata.GetString(entry + "spares"); spared != "" && p.isDefault(spared) {
-			p.set(spared, "1")
+		param := p.program(program, "param")
+		if p.program(program, "tracepoint") != "" && param != "" {
+			together[param] = append(together[param], program)
 		}
 	}
+	for param, programs := range together {
+		missing := func(program string) bool { return !m.HasTracepoint(p.program(program, "tracepoint")) }
+		if p.entry(param, "defaultvalue") != "auto" || !p.isDefault(param) || slices.ContainsFunc(programs, missing) {
+			continue
+		}
+		p.set(param, "true")
+		for _, program := range programs {
+			p.metadata.Set("programs."+program+".attach_to", p.program(program, "tracepoint"))
+			if spared := p.program(program, "spares"); spared != "" && p.isDefault(spared) {
+				p.set(spared, "1")
+			}
+		}
+	}
+}
+
+// program returns a member of a program's entry in the metadata.
+func (p parameters) program(program, member string) string {
+	return p.metadata.GetString("programs." + program + "." + member)
 }
 
 // hasTracepoint reports whether the kernel has a tracepoint that raw_tp programs can be attached to.

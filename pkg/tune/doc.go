@@ -60,3 +60,35 @@ func (p parameters) isDefault(variable string) bool {
 }
 
 func (p parameters) set(variable, value string) { p.values[p.key(variable)] = value }
+
+// Value returns the value of a parameter of a gadget's eBPF programs by the name of its variable: what the user has set, or the
+// default of the image. It is false where that is not known.
+func Value(gadgetCtx operators.GadgetContext, variable string) (string, bool) {
+	p, ok := parametersOf(gadgetCtx)
+	if !ok {
+		return "", false
+	}
+	if v := p.values[p.key(variable)]; v != "" {
+		return v, true
+	}
+	v := p.entry(variable, "defaultvalue")
+	return v, v != ""
+}
+
+// Key returns the flag of a parameter by the name of its variable.
+func Key(gadgetCtx operators.GadgetContext, variable string) string {
+	p, ok := parametersOf(gadgetCtx)
+	if !ok {
+		return variable
+	}
+	return p.key(variable)
+}
+
+// Flag returns what the user has set for a parameter of a gadget's eBPF programs by its flag, "" for nothing.
+func Flag(gadgetCtx operators.GadgetContext, flag string) string {
+	p, ok := parametersOf(gadgetCtx)
+	if !ok {
+		return ""
+	}
+	return p.values[flag]
+}

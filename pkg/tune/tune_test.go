@@ -103,6 +103,41 @@ func TestApplyTracepoint(t *testing.T) {
 	require.Equal(t, "exit_tp", attachedTo(t, gadgetCtx))
 }
 
+// Programs that only make sense together are attached together or not at all.
+func TestApplyTogether(t *testing.T) {
+	const metadata = `
+programs:
+  begin: {attach_to: gadget_program_disabled, tracepoint: begin_tp, param: waits}
+  end: {attach_to: gadget_program_disabled, tracepoint: end_tp, param: waits}
+params:
+  ebpf:
+    waits: {key: waits, defaultValue: auto}
+`
+	const disabled = "gadget_program_disabled"
+	for _, tc := range []struct {
+		name        string
+		tracepoints []string
+		asked       string
+		want        []string
+	}{
+		{"both", []string{"begin_tp", "end_tp"}, "", []string{"begin_tp", "end_tp", "true"}},
+		{"one", []string{"begin_tp"}, "", []string{disabled, disabled, ""}},
+		{"the other one", []string{"end_tp"}, "", []string{disabled, disabled, ""}},
+		{"unwanted", []string{"begin_tp", "end_tp"}, "false", []string{disabled, disabled, "false"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
+			require.NoError(t, gadgetCtx.SetMetadata([]byte(metadata)))
+			values := api.ParamValues{"waits": tc.asked}
+			_, err := (&programs{noProgram{}}).InstantiateImageOperator(gadgetCtx, nil, ocispec.Descriptor{}, values)
+			require.NoError(t, err)
+			Apply(gadgetCtx, Machine{HasTracepoint: func(name string) bool { return slices.Contains(tc.tracepoints, name) }})
+			p, _ := parametersOf(gadgetCtx)
+			require.Equal(t, tc.want, []string{p.program("begin", "attach_to"), p.program("end", "attach_to"), values["waits"]})
+		})
+	}
+}
+
 // What a user asks for stays.
 func TestApplyTyped(t *testing.T) {
 	values := api.ParamValues{"use-exit": "false", "left": "100", "stacks": "1000"}
@@ -197,4 +232,32 @@ params: {ebpf: {single: {key: single-events, defaultValue: "false", datasource: 
 		Apply(gadgetCtx, machine(false))
 		require.Equal(t, want, slices.Sorted(maps.Keys(gadgetCtx.GetDataSources())), value)
 	}
+}
+
+func TestValue(t *testing.T) {
+	gadgetCtx := instantiate(t, api.ParamValues{"rows": "5", "other": "6"})
+	for _, tc := range []struct {
+		variable, value, key string
+		known                bool
+	}{
+		{"rows_max_entries", "5", "rows", true},
+		{"stacks_max_entries", "16384", "stacks", true},
+		{"include_host", "false", "include-host", true},
+		{"elsewhere_max_entries", "16384", "elsewhere_max_entries", true},
+		{"none", "", "none", false},
+	} {
+		v, ok := Value(gadgetCtx, tc.variable)
+		require.Equal(t, tc.value, v, tc.variable)
+		require.Equal(t, tc.known, ok, tc.variable)
+		require.Equal(t, tc.key, Key(gadgetCtx, tc.variable))
+	}
+	require.Equal(t, "6", Flag(gadgetCtx, "other"), "one that Inspektor Gadget has itself")
+	require.Equal(t, "5", Flag(gadgetCtx, "rows"))
+	require.Empty(t, Flag(gadgetCtx, "stacks"), "what nobody has set")
+
+	unobserved := gadgetcontext.New(t.Context(), "gadget")
+	_, ok := Value(unobserved, "rows_max_entries")
+	require.False(t, ok)
+	require.Equal(t, "rows_max_entries", Key(unobserved, "rows_max_entries"))
+	require.Empty(t, Flag(unobserved, "rows"))
 }

@@ -1,0 +1,47 @@
+package procmap
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// mostThreads is how many threads of a process are looked at for one that has not ended.
+const mostThreads = 1024
+
+// Folder returns the folder of a process in proc, and the thread that it is of. That is the first one, which has the number of the process.
+// Where it has ended and others go on, as main can by pthread_exit, its folder has neither mappings nor files any more: then it is the
+// folder of the oldest thread that is there.
+func Folder(proc string, pid uint32) (folder string, thread uint32) {
+	first := proc + "/" + strconv.FormatUint(uint64(pid), 10)
+	if !ended(first) {
+		return first, pid
+	}
+	dir, err := os.Open(first + "/task")
+	if err != nil {
+		return first, pid
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(mostThreads) // in the order in which they began
+	for _, name := range names {
+		if tid, err := strconv.ParseUint(name, 10, 32); err == nil && uint32(tid) != pid && !ended(proc+"/"+name) {
+			return proc + "/" + name, uint32(tid)
+		}
+	}
+	return first, pid
+}
+
+// ended tells whether what has this folder has no memory: a thread that has ended, or one of the kernel.
+func ended(folder string) bool {
+	_, err := os.Readlink(folder + "/exe")
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// openFolder opens the folder of a process.
+func (r *Resolver) openFolder(pid uint32) (int, error) {
+	folder, _ := Folder(r.proc, pid)
+	return unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+}

@@ -1,0 +1,79 @@
+package procmap
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// withoutFirst has this program end its first thread, and go on.
+const withoutFirst = "PROCMAP_TEST_WITHOUT_FIRST"
+
+func init() {
+	if os.Getenv(withoutFirst) == "" {
+		return
+	}
+	runtime.LockOSThread() // to the first one, as this is an init
+	go func() {
+		time.Sleep(time.Minute)
+		os.Exit(0)
+	}()
+	_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
+}
+
+func startWithoutFirst(t *testing.T) Process {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), withoutFirst+"=1")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	require.Eventually(t, func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+		return err == nil && strings.Contains(string(stat), ") Z ")
+	}, 10*time.Second, time.Millisecond)
+	own := self(t)
+	return Process{PID: uint32(cmd.Process.Pid), ExeInode: own.ExeInode, Space: 9}
+}
+
+// A process whose first thread has ended is one as any other.
+func TestWithoutFirstThread(t *testing.T) {
+	p := startWithoutFirst(t)
+	folder, thread := Folder("/proc", p.PID)
+	require.NotEqual(t, p.PID, thread)
+	require.Equal(t, fmt.Sprintf("/proc/%d", thread), folder)
+	require.DirExists(t, fmt.Sprintf("/proc/%d/task/%d", p.PID, thread))
+	eachWay(t, func(t *testing.T, r *Resolver) {
+		// This program is mapped there at the same address, unless it is one that is put anywhere.
+		addr := uint64(reflect.ValueOf(TestWithoutFirstThread).Pointer())
+		text, err := os.ReadFile(folder + "/maps")
+		require.NoError(t, err)
+		if areas := parseMaps(text); addr < areas[0].start || addr >= areas[0].end {
+			addr = areas[0].start
+		}
+		places := known(t, r, p, bootTime(), addr)
+		require.Equal(t, Known, places[0].State)
+		opened, err := places[0].File.Open()
+		require.NoError(t, err)
+		require.NoError(t, opened.Close())
+		root, err := places[0].File.Root()
+		require.NoError(t, err)
+		require.NoError(t, root.Close())
+	})
+}
+
+func TestFolder(t *testing.T) {
+	pid := uint32(os.Getpid())
+	for _, pid := range []uint32{pid, 1 << 31, 2} { // this, none, one of the kernel
+		folder, thread := Folder("/proc", pid)
+		require.Equal(t, fmt.Sprintf("/proc/%d", pid), folder)
+		require.Equal(t, pid, thread)
+	}
+}

@@ -1,0 +1,155 @@
+package allocator
+
+import (
+	"debug/elf"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// emulated and stepped are called to measure what a probe costs. They begin with an instruction that the kernel emulates where a
+// probe is, and with one that it has the CPU execute elsewhere, which takes a second trap. They are in assembly, as Go's own functions
+// do not begin with the first kind.
+func emulated()
+func stepped()
+
+// Where their code is: Go calls functions in assembly by way of others.
+var emulatedPC, steppedPC uintptr
+
+const (
+	measureRounds = 8
+	measureCalls  = 250
+	// leastCost is the least that is taken for a probe.
+	leastCost = 100 * time.Nanosecond
+	// returnTraps is how many traps the probe for a return is taken for: the address that is returned to is replaced, and found
+	// again.
+	returnTraps = 2
+)
+
+// costs are what a call of a function with a probe takes more than one without, by the kind of its first instruction: the trap, and the
+// gadget's program up to where it decides that a call is not looked at.
+type costs struct{ emulated, stepped time.Duration }
+
+// costsUnknown are for where they cannot be measured.
+var costsUnknown = costs{time.Microsecond, 2 * time.Microsecond}
+
+// costs measures them in this process, on the CPU that it happens to run on.
+func (l *loaded) costs() (costs, error) {
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return costsUnknown, err
+	}
+	defer self.Close()
+	f, err := elf.NewFile(self)
+	if err != nil {
+		return costsUnknown, err
+	}
+	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", self.Fd()))
+	if err != nil {
+		return costsUnknown, err
+	}
+	var c costs
+	for _, m := range []struct {
+		to   *time.Duration
+		pc   uintptr
+		call func()
+	}{{&c.emulated, emulatedPC, emulated}, {&c.stepped, steppedPC, stepped}} {
+		offset, ok := offsetOf(f, uint64(m.pc))
+		if !ok {
+			return costsUnknown, fmt.Errorf("the program is not where its file says")
+		}
+		before := measure(m.call)
+		probe, err := executable.Uprobe("", l[nothing], &link.UprobeOptions{Address: offset, PID: os.Getpid()})
+		if err != nil {
+			return costsUnknown, err
+		}
+		*m.to = max(measure(m.call)-before, leastCost)
+		if err := probe.Close(); err != nil {
+			return costsUnknown, err
+		}
+	}
+	return c, nil
+}
+
+// measure returns the median CPU time of a call.
+func measure(call func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var times []time.Duration
+	for range measureRounds {
+		begin := threadTime()
+		for range measureCalls {
+			call()
+		}
+		times = append(times, (threadTime()-begin)/measureCalls)
+	}
+	return median(times)
+}
+
+func median(times []time.Duration) time.Duration {
+	if len(times) == 0 {
+		return 0
+	}
+	slices.Sort(times)
+	return times[len(times)/2]
+}
+
+func threadTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
+	return time.Duration(t.Nano())
+}
+
+// colder returns what a call takes in a program, where it is measured to take some time here: over and over, with all of it in caches. In the
+// programs of test/memory it is 1.05 to 1.5 times as much.
+func colder(each time.Duration) time.Duration { return each * 4 / 3 }
+
+// each returns what a trap takes in an allocator. Which of its functions are called, nobody knows beforehand: malloc, calloc and realloc
+// mostly, so it is the cost in the middle of these. With live, a third each is for calls that allocate, their returns, and calls
+// that free.
+func (c costs) each(r io.ReaderAt, f *file, live bool) time.Duration {
+	var malloc, others, free []time.Duration
+	for _, fn := range f.functions {
+		cost := c.stepped
+		if isEmulated(r, fn.offset) {
+			cost = c.emulated
+		}
+		switch fn.program {
+		case sizeFirst:
+			malloc = append(malloc, cost)
+		case countSize, addressSize:
+			others = append(others, cost)
+		case address:
+			free = append(free, cost)
+		default:
+		}
+	}
+	if len(malloc) > 0 { // one of them is malloc, others are hardly called
+		others = append(others, slices.Min(malloc))
+	}
+	if !live {
+		return median(others)
+	}
+	back := returnTraps * c.emulated
+	if len(f.exits) > 0 { // most allocations are made by them, and return instructions are not emulated
+		back = max(back, c.stepped)
+	}
+	return (median(others) + back + median(free)) / 3
+}
+
+// isEmulated tells whether the kernel emulates the instruction at an offset, as far as functions begin with it.
+func isEmulated(r io.ReaderAt, offset uint64) bool {
+	if machine != elf.EM_X86_64 {
+		_, ok := jump(r, offset) // simulate-insn.c of Linux's arch/arm64/kernel/probes
+		return ok
+	}
+	var code [4]byte
+	n, _ := r.ReadAt(code[:], int64(offset))
+	return quick(code[:n])
+}

@@ -1,0 +1,157 @@
+package allocator
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadgets"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
+)
+
+// mostContainers is how many containers a run is for without ParamEverywhere.
+const mostContainers = 10
+
+// filter tells which processes a run is about, as the gadget's programs do (unwanted in process.h), for those that are there when it
+// begins.
+type filter struct {
+	namespaces *ebpf.Map // of the containers that are watched; nil: all
+	host       bool      // also what is in no container
+	pid        uint32    // 0: any
+	uid, gid   uint32    // anyID: any
+	comm       string    // "": any
+
+	seen map[uint64]bool // the containers that grown has seen the last time
+}
+
+const anyID = ^uint32(0)
+
+// newFilter reads the parameters of the gadget's programs.
+func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
+	f := filter{uid: anyID, gid: anyID, comm: tune.Flag(gadgetCtx, "comm")}
+	for _, p := range []struct {
+		key  string
+		dest *uint32
+	}{{"pid", &f.pid}, {"uid", &f.uid}, {"gid", &f.gid}} {
+		text := tune.Flag(gadgetCtx, p.key)
+		if text == "" || text == "-1" {
+			continue
+		}
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return f, fmt.Errorf("parameter %q: %q is no number", p.key, text)
+		}
+		*p.dest = uint32(n)
+	}
+	host, _ := tune.Value(gadgetCtx, "include_host")
+	f.host = host == "true"
+	if on, _ := gadgetCtx.GetVar(gadgets.FilterByMntNsName); on == true {
+		m, _ := gadgetCtx.GetVar(gadgets.MntNsFilterMapName)
+		watched, ok := m.(*ebpf.Map)
+		if !ok || watched == nil {
+			return f, fmt.Errorf("the containers to watch are not known: the variable %s holds a %T", gadgets.MntNsFilterMapName, m)
+		}
+		f.namespaces = watched
+	}
+	return f, nil
+}
+
+// check returns an error where the run is about more than anybody wants to make slower by accident.
+func (f *filter) check() error {
+	if f.pid != 0 || f.comm != "" || f.uid != anyID || f.gid != anyID {
+		return nil
+	}
+	const remedy = "it makes each allocation slower, so it is for some processes: choose them with --pid, --comm, --containername, --podname or --selector, or take all with --" + ParamEverywhere
+	if f.namespaces == nil {
+		return fmt.Errorf("the run is about the whole machine; %s", remedy)
+	}
+	var key uint64
+	var value uint32
+	n := 0
+	for it := f.namespaces.Iterate(); it.Next(&key, &value) && n <= mostContainers; {
+		n++
+	}
+	if n > mostContainers {
+		return fmt.Errorf("the run is about more than %d containers of this machine; %s", mostContainers, remedy)
+	}
+	return nil
+}
+
+// grown tells whether the run is about a container that it was not about when this was called last.
+func (f *filter) grown() bool {
+	if f.namespaces == nil {
+		return false
+	}
+	var key uint64
+	var value uint32
+	now, grown := map[uint64]bool{}, false
+	for it := f.namespaces.Iterate(); it.Next(&key, &value); {
+		now[key] = true
+		grown = grown || !f.seen[key]
+	}
+	f.seen = now
+	return grown
+}
+
+// pass tells whether a process is one of those. One that cannot be looked at is not.
+func (f *filter) pass(pid uint32) bool {
+	dir, _ := threadDir(pid)
+	if f.pid != 0 && pid != f.pid {
+		return false
+	}
+	if f.comm != "" {
+		comm, err := os.ReadFile(dir + "/comm")
+		if err != nil || strings.TrimSuffix(string(comm), "\n") != f.comm {
+			return false
+		}
+	}
+	if f.uid != anyID || f.gid != anyID {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return false
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || f.uid != anyID && st.Uid != f.uid || f.gid != anyID && st.Gid != f.gid {
+			return false
+		}
+	}
+	if f.namespaces == nil {
+		return true
+	}
+	info, err := os.Stat(dir + "/ns/mnt")
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return false
+	}
+	var value uint32
+	if f.namespaces.Lookup(st.Ino, &value) == nil {
+		return true
+	}
+	return f.host && sameNamespace(dir+"/ns/pid", procDir(1)+"/ns/pid")
+}
+
+func sameNamespace(a, b string) bool {
+	one, err := os.Readlink(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Readlink(b)
+	return err == nil && one == other
+}
+
+// hostRoot is the folder that has the host's root.
+func hostRoot() string { return os.Getenv("HOST_ROOT") }
+
+func procDir(pid uint32) string { return fmt.Sprintf("%s/proc/%d", hostRoot(), pid) }
+
+// threadDir returns the folder of a thread of the process that has not ended, and its ID.
+func threadDir(pid uint32) (string, uint32) { return procmap.Folder(hostRoot()+"/proc", pid) }

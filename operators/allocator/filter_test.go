@@ -1,0 +1,161 @@
+package allocator
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadgets"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+)
+
+const exampleMetadata = `
+operator: {allocator: {enabled: true}, captures: {enabled: true}}
+params:
+  ebpf:
+    include_host: {key: include-host, defaultValue: "false"}
+    live: {key: live, defaultValue: "false"}
+`
+
+func exampleContext(t *testing.T, values api.ParamValues, options ...gadgetcontext.Option) *gadgetcontext.GadgetContext {
+	t.Helper()
+	gadgetCtx := gadgetcontext.New(t.Context(), "gadget", options...)
+	t.Cleanup(gadgetCtx.Cancel)
+	require.NoError(t, gadgetCtx.SetMetadata([]byte(exampleMetadata)))
+	if values == nil {
+		values = api.ParamValues{}
+	}
+	gadgetCtx.SetVar("otel-profiles/ebpf-params", values)
+	return gadgetCtx
+}
+
+// containers are the mount namespaces of those that are watched.
+func containers(t *testing.T, namespaces ...uint64) *ebpf.Map {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 4, MaxEntries: 1024})
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	for _, ns := range namespaces {
+		require.NoError(t, m.Put(ns, uint32(1)))
+	}
+	return m
+}
+
+func TestNewFilter(t *testing.T) {
+	f, err := newFilter(exampleContext(t, api.ParamValues{"pid": "7", "uid": "-1", "gid": "0", "comm": "shop", "include-host": "true"}))
+	require.NoError(t, err)
+	require.Equal(t, filter{pid: 7, uid: anyID, gid: 0, comm: "shop", host: true}, f)
+	f, err = newFilter(exampleContext(t, nil))
+	require.NoError(t, err)
+	require.Equal(t, filter{uid: anyID, gid: anyID}, f)
+	for _, key := range []string{"pid", "uid", "gid"} {
+		for _, text := range []string{"x", "-2", "4294967296", "1,2"} {
+			_, err = newFilter(exampleContext(t, api.ParamValues{key: text}))
+			require.EqualError(t, err, fmt.Sprintf("parameter %q: %q is no number", key, text))
+		}
+	}
+	gadgetCtx := exampleContext(t, nil)
+	gadgetCtx.SetVar(gadgets.FilterByMntNsName, true)
+	_, err = newFilter(gadgetCtx)
+	require.ErrorContains(t, err, "the containers to watch are not known")
+	m := containers(t)
+	gadgetCtx.SetVar(gadgets.MntNsFilterMapName, m)
+	f, err = newFilter(gadgetCtx)
+	require.NoError(t, err)
+	require.Same(t, m, f.namespaces)
+}
+
+// Nobody makes all of a machine slower by accident.
+func TestCheck(t *testing.T) {
+	all := filter{uid: anyID, gid: anyID}
+	require.ErrorContains(t, all.check(), "the run is about the whole machine")
+	require.ErrorContains(t, all.check(), "--everywhere")
+	for _, change := range []func(*filter){
+		func(f *filter) { f.pid = 1 }, func(f *filter) { f.comm = "x" }, func(f *filter) { f.uid = 0 }, func(f *filter) { f.gid = 0 },
+	} {
+		f := all
+		change(&f)
+		require.NoError(t, f.check())
+	}
+	var some []uint64
+	for i := range uint64(mostContainers) {
+		some = append(some, i+1)
+	}
+	f := all
+	f.namespaces = containers(t, some...)
+	require.NoError(t, f.check())
+	f.namespaces = containers(t, append(some, 99)...)
+	require.ErrorContains(t, f.check(), "more than 10 containers")
+}
+
+// A container can be in the run's map later than its program has begun.
+func TestGrown(t *testing.T) {
+	f := filter{}
+	require.False(t, f.grown(), "a run about the whole machine")
+	f.namespaces = containers(t, 7)
+	require.True(t, f.grown())
+	require.False(t, f.grown())
+	require.NoError(t, f.namespaces.Put(uint64(8), uint32(1)))
+	require.True(t, f.grown())
+	require.NoError(t, f.namespaces.Delete(uint64(7)))
+	require.False(t, f.grown())
+	require.NoError(t, f.namespaces.Put(uint64(7), uint32(1)))
+	require.True(t, f.grown(), "another one with the number of one that is gone")
+}
+
+// TestOtherPIDs prepares a run in a PID namespace of its own, in which it starts itself again: a daemon without hostPID.
+func TestOtherPIDs(t *testing.T) {
+	const inside = "ALLOCATOR_TEST_INSIDE"
+	if os.Getenv(inside) != "" {
+		err := (&instance{}).PreStart(exampleContext(t, api.ParamValues{"pid": "7"}))
+		require.ErrorContains(t, err, "it lacks the host's PID namespace")
+		require.ErrorContains(t, err, "hostPID: true")
+		return
+	}
+	if hostproc.SharesPIDs() {
+		require.NoError(t, (&instance{}).PreStart(exampleContext(t, api.ParamValues{"pid": "7"})))
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestOtherPIDs$", "-test.v")
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS: TestOtherPIDs")
+}
+
+func TestPass(t *testing.T) {
+	pid := uint32(os.Getpid())
+	var ns syscall.Stat_t
+	require.NoError(t, syscall.Stat("/proc/self/ns/mnt", &ns))
+	comm, err := os.ReadFile("/proc/self/comm")
+	require.NoError(t, err)
+	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
+	here, elsewhere := containers(t, ns.Ino), containers(t, 1)
+	level := sameNamespace("/proc/self/ns/pid", "/proc/1/ns/pid")
+	for _, tc := range []struct {
+		name string
+		f    filter
+		want bool
+	}{
+		{"any", filter{uid: anyID, gid: anyID}, true},
+		{"this", filter{pid: pid, uid: uid, gid: gid, comm: string(comm[:len(comm)-1]), namespaces: here}, true},
+		{"another one", filter{pid: pid + 1, uid: anyID, gid: anyID}, false},
+		{"another name", filter{uid: anyID, gid: anyID, comm: "shop"}, false},
+		{"another user", filter{uid: uid + 1, gid: anyID}, false},
+		{"another group", filter{uid: anyID, gid: gid + 1}, false},
+		{"another container", filter{uid: anyID, gid: anyID, namespaces: elsewhere}, false},
+		{"the host, too", filter{uid: anyID, gid: anyID, namespaces: elsewhere, host: true}, level},
+	} {
+		require.Equal(t, tc.want, tc.f.pass(pid), tc.name)
+	}
+	f := filter{uid: anyID, gid: anyID, namespaces: here}
+	require.False(t, f.pass(1<<30), "one that is gone")
+	require.Contains(t, running(), pid)
+}

@@ -1,0 +1,312 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
+)
+
+const (
+	tick = 20 * time.Millisecond
+	// containersInterval is how often the operator looks whether the run is about further containers.
+	containersInterval = 500 * time.Millisecond
+)
+
+// control opens and closes the drawing of captures: see captures.Control.
+type control interface {
+	Always() error
+	Open(share float64) error
+	Close(weight float64) error
+}
+
+// instance is the operator's part of one run.
+type instance struct {
+	log        logger.Logger
+	maxCost    float64 // CPUs
+	everywhere bool
+	live       bool
+
+	filter  filter
+	loaded  loaded
+	finder  *finder
+	control control
+	calls   *ebpf.Map
+	pacer   *pacer
+	costs   costs
+
+	processes map[uint32]*process
+	attached  bool      // whether probes are there now
+	before    counts    // when they were attached
+	probes    int       // how many
+	most      int       // processes that were looked at at a time, for the closing line
+	denied    int       // processes that may not be looked at
+	probed    int       // how often a file of a process got probes
+	refused   time.Time // when a process found no place: there may be one later
+	swept     time.Time // when those that have ended were forgotten
+	rest      time.Time // until when no process is looked at
+	warnings  warnings.Teller
+
+	reader    *ringbuf.Reader
+	newcomers chan uint32
+	stop      context.CancelFunc // nil before Start and after PreStop
+	done      sync.WaitGroup
+	// told are the warnings that there were.
+	told struct{ processes, probes bool }
+}
+
+// Name implements operators.DataOperatorInstance.
+func (*instance) Name() string { return Name }
+
+// PreStart implements operators.PreStart.
+func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
+	if !hostproc.SharesPIDs() { // the kernel would attach to others, or to nothing
+		return fmt.Errorf("operator %s: it lacks %s", Name, hostproc.NeedPIDs)
+	}
+	on, _ := tune.Value(gadgetCtx, "live")
+	i.live = on == "true"
+	var err error
+	if i.filter, err = newFilter(gadgetCtx); err != nil {
+		return err
+	}
+	if i.everywhere {
+		return nil
+	}
+	return i.filter.check()
+}
+
+// Start attaches to the processes that are there, and goes on with those that come. Where it cannot, it ends the run: after an error
+// Inspektor Gadget would wait for its own readers of maps, which nobody has told to end.
+func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
+	if err := i.begin(gadgetCtx); err != nil {
+		i.log.Errorf("%s: the run ends: %v", Name, err)
+		gadgetCtx.Cancel()
+	}
+	return nil
+}
+
+func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
+	found := map[string]*ebpf.Map{}
+	for _, name := range []string{"allocator_programs", "newcomers", "allocator_calls"} {
+		v, _ := gadgetCtx.GetVar(operators.MapPrefix + name)
+		m, ok := v.(*ebpf.Map)
+		if !ok || m == nil {
+			return fmt.Errorf("operator %s: the gadget has no map %q", Name, name)
+		}
+		found[name] = m
+	}
+	v, _ := gadgetCtx.GetVar(captures.ControlVar)
+	if i.control, _ = v.(control); i.control == nil {
+		return fmt.Errorf("operator %s: the gadget does not use the operator %s", Name, captures.Name)
+	}
+	i.calls = found["allocator_calls"]
+	var err error
+	if i.loaded, err = load(found["allocator_programs"]); err != nil {
+		return err
+	}
+	if i.reader, err = ringbuf.NewReader(found["newcomers"]); err != nil {
+		i.loaded.close()
+		return fmt.Errorf("reading which processes are new: %w", err)
+	}
+	if i.costs, err = i.loaded.costs(); err != nil {
+		i.log.Warnf("%s: what a probe costs could not be measured, %v to %v are taken for it: %v", Name, i.costs.emulated, i.costs.stepped, err)
+	}
+	i.log.Infof("%s: a call with a probe takes %v to %v more on this machine", Name, i.costs.emulated, i.costs.stepped)
+	i.pacer = &pacer{budget: i.maxCost, each: i.costs.emulated}
+	var ctx context.Context
+	ctx, i.stop = context.WithCancel(context.Background())
+	i.finder = newFinder(ctx, i.used, i.warn)
+	i.processes = map[uint32]*process{}
+	i.attached = true
+	i.newcomers = make(chan uint32, 1024)
+	i.done.Add(2)
+	go i.read()
+	go i.run(gadgetCtx.Cancel, ctx.Done())
+	return nil
+}
+
+// PreStop takes all probes away: the operator captures, whose turn is after this, reads what they have captured.
+func (i *instance) PreStop(gadgetCtx operators.GadgetContext) error { return i.Stop(gadgetCtx) }
+
+// Stop is for runs that have failed to start.
+func (i *instance) Stop(operators.GadgetContext) error {
+	if i.stop == nil {
+		return nil
+	}
+	i.stop()
+	i.stop = nil
+	_ = i.reader.Close()
+	i.done.Wait()
+	i.detach()
+	i.finder.close()
+	i.loaded.close()
+	if n := i.warnings.Untold(); n > 0 {
+		i.log.Warnf("%s: %d further errors like those that were told", Name, n)
+	}
+	if i.probed == 0 && i.denied > 0 {
+		i.log.Warnf("%s: nothing was seen: %d processes may not be looked at", Name, i.denied)
+		return nil
+	}
+	if i.probed == 0 {
+		i.log.Warnf("%s: nothing was seen: none of the run's processes, %d at a time, has mapped a file with a function called malloc. Those of Go and Java have no such allocator; the README of the gadget says what to use there", Name, i.most)
+		return nil
+	}
+	i.log.Infof("%s: %d processes were looked at at a time; %s", Name, i.most, i.pacer.String())
+	return nil
+}
+
+// Close implements operators.DataOperatorInstance.
+func (i *instance) Close(gadgetCtx operators.GadgetContext) error { return i.Stop(gadgetCtx) }
+
+// read hands on which processes are new.
+func (i *instance) read() {
+	defer i.done.Done()
+	var rec ringbuf.Record
+	for {
+		if err := i.reader.ReadInto(&rec); err != nil {
+			if !errors.Is(err, ringbuf.ErrClosed) {
+				i.warn(fmt.Errorf("reading which processes are new: %w", err))
+			}
+			return
+		}
+		if len(rec.RawSample) < 4 {
+			continue
+		}
+		pid := uint32(rec.RawSample[0]) | uint32(rec.RawSample[1])<<8 | uint32(rec.RawSample[2])<<16 | uint32(rec.RawSample[3])<<24
+		select {
+		case i.newcomers <- pid:
+		default: // so many at once: most have ended before anybody could look
+		}
+	}
+}
+
+// run looks after processes and the cost, until stop is closed. cancel ends the gadget's run.
+func (i *instance) run(cancel func(), stop <-chan struct{}) {
+	defer i.done.Done()
+	i.filter.grown()
+	i.addRunning()
+	i.look(stop)
+	i.before = i.count()
+	i.pacer.begin(time.Now(), i.before.sum())
+	ticker, containers := time.NewTicker(tick), time.NewTicker(containersInterval)
+	defer ticker.Stop()
+	defer containers.Stop()
+	for {
+		select {
+		case <-stop:
+			i.lastStretch()
+			return
+		case pid := <-i.newcomers:
+			if p := i.processes[pid]; p != nil {
+				p.again(time.Now())
+			} else {
+				i.add(pid)
+			}
+		case <-containers.C:
+			// Inspektor Gadget can hear of a container after its program has begun, from the API server for one. The gadget's programs
+			// have left it out until then.
+			if i.filter.grown() {
+				i.addRunning()
+			}
+		case <-ticker.C:
+			if !i.refused.IsZero() && time.Since(i.refused) >= lookInterval && len(i.processes) < mostProcesses {
+				i.addRunning()
+			}
+			i.look(stop)
+			if !i.step(time.Now()) {
+				cancel()
+				<-stop
+				return
+			}
+		}
+	}
+}
+
+// step follows the pacer. It returns false where the run has to end.
+func (i *instance) step(now time.Time) bool {
+	counted := i.count()
+	calls := counted.sum()
+	switch i.pacer.next(now, calls, i.live) {
+	case tooDear:
+		i.log.Errorf("%s: with --live no allocation may be missed, and the probes take %s, more than --%s=%.0f percent of a CPU: the run ends. Choose fewer processes, or leave out --live",
+			Name, i.pacer.now(), ParamMaxCost, 100*i.maxCost)
+		return false
+	case pause:
+		i.closeStretch(now)
+		uncounted := i.detach()
+		after := i.count()
+		i.pacer.detached(calls, after.sum(), uncounted)
+		i.pacer.say(i.log)
+	case resume:
+		i.openStretch()
+	case always:
+		i.attachAll()
+		i.before = i.count()
+		i.pacer.begin(time.Now(), i.before.sum())
+		if err := i.control.Always(); err != nil {
+			i.warn(err)
+		}
+		i.log.Infof("%s: the probes would take %s: they are attached all the time again", Name, i.pacer.now())
+	case stay:
+	}
+	return true
+}
+
+// openStretch attaches the probes for a stretch.
+func (i *instance) openStretch() {
+	i.before = i.count()
+	i.attachAll()
+	now := i.count()
+	i.pacer.opened(time.Now(), i.before.sum(), now.sum())
+	if err := i.control.Open(i.pacer.share()); err != nil {
+		i.warn(err)
+	}
+}
+
+// lastStretch ends the one that is open at the end of a run. If there is none, the time since the last one gets a short one: nothing else
+// stands for it.
+func (i *instance) lastStretch() {
+	if i.pacer.left(time.Now()) {
+		i.openStretch()
+		time.Sleep(shortest)
+	}
+	if i.pacer.open() {
+		i.closeStretch(time.Now())
+	}
+}
+
+// closeStretch ends a stretch, or the time in which the probes were always there.
+func (i *instance) closeStretch(now time.Time) {
+	if err := i.control.Close(i.pacer.close(now)); err != nil {
+		i.warn(err)
+	}
+}
+
+// count returns how many calls have met a probe.
+func (i *instance) count() (n counts) {
+	var perCPU []uint64
+	for p := range n {
+		if err := i.calls.Lookup(uint32(p), &perCPU); err != nil {
+			i.warn(fmt.Errorf("reading counters: %w", err))
+			return n
+		}
+		for _, calls := range perCPU {
+			n[p] += calls
+		}
+	}
+	return n
+}
+
+// warn tells of the first error of each kind.
+func (i *instance) warn(err error) { i.warnings.Tell(err) }

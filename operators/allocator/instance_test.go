@@ -1,0 +1,161 @@
+package allocator
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
+)
+
+func TestParameters(t *testing.T) {
+	values := func(cost, everywhere string) api.ParamValues {
+		return api.ParamValues{ParamMaxCost: cost, ParamEverywhere: everywhere}
+	}
+	for _, text := range []string{"", "0", "-1", "5%", "1e3", "65536"} {
+		_, err := operator{}.InstantiateDataOperator(exampleContext(t, nil), values(text, "false"))
+		require.EqualError(t, err, fmt.Sprintf(`parameter "max-cost": %q is no percentage of a CPU, from 1 on`, text))
+	}
+	_, err := operator{}.InstantiateDataOperator(exampleContext(t, nil), values("5", "maybe"))
+	require.EqualError(t, err, `parameter "everywhere": "maybe" is neither true nor false`)
+	got, err := operator{}.InstantiateDataOperator(exampleContext(t, nil, gadgetcontext.WithIsClient(true)), values("", ""))
+	require.NoError(t, err)
+	require.Nil(t, got, "on a client")
+}
+
+// fakeControl is what the operator captures sets.
+type fakeControl struct{}
+
+func (fakeControl) Always() error       { return nil }
+func (fakeControl) Open(float64) error  { return nil }
+func (fakeControl) Close(float64) error { return nil }
+
+// exampleRun is a run about one process, with maps and programs as the gadget has them.
+func exampleRun(t *testing.T, pid uint32, without string) (*instance, *gadgetcontext.GadgetContext) {
+	t.Helper()
+	gadgetCtx := exampleContext(t, api.ParamValues{"pid": fmt.Sprint(pid)})
+	got, err := operator{}.InstantiateDataOperator(gadgetCtx, api.ParamValues{ParamMaxCost: "5", ParamEverywhere: "false"})
+	require.NoError(t, err)
+	i := got.(*instance)
+	require.NoError(t, i.PreStart(gadgetCtx))
+	if without != captures.ControlVar {
+		gadgetCtx.SetVar(captures.ControlVar, fakeControl{})
+	}
+	for _, spec := range []*ebpf.MapSpec{
+		{Name: "allocator_programs", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: uint32(programs)},
+		{Name: "newcomers", Type: ebpf.RingBuf, MaxEntries: 1 << 16},
+		{Name: "allocator_calls", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(programs)},
+	} {
+		if spec.Name == without {
+			continue
+		}
+		m, err := ebpf.NewMap(spec)
+		require.NoError(t, err)
+		t.Cleanup(func() { m.Close() })
+		gadgetCtx.SetVar(operators.MapPrefix+spec.Name, m)
+		for n := uint32(0); spec.Type == ebpf.ProgramArray && n < uint32(programs) && without != fmt.Sprint(n); n++ {
+			p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+			require.NoError(t, err)
+			t.Cleanup(func() { p.Close() })
+			require.NoError(t, m.Put(n, p))
+		}
+	}
+	return i, gadgetCtx
+}
+
+// A run that cannot start ends itself and leaves nothing behind.
+func TestStartFails(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	for _, without := range []string{"allocator_programs", "newcomers", "allocator_calls", captures.ControlVar, "3"} {
+		i, gadgetCtx := exampleRun(t, 1<<30, without)
+		require.NoError(t, i.Start(gadgetCtx))
+		require.Error(t, gadgetCtx.Context().Err(), without)
+		require.NoError(t, i.Stop(gadgetCtx))
+		require.NoError(t, i.Close(gadgetCtx))
+	}
+	i, gadgetCtx := exampleRun(t, 1<<30, "")
+	require.NoError(t, i.Close(gadgetCtx), "without a start")
+}
+
+// A run attaches to its process and takes all probes away in the end.
+func TestRun(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	c := newChild(t)
+	i, gadgetCtx := exampleRun(t, c.pid(), "")
+	require.NoError(t, i.Start(gadgetCtx))
+	require.NoError(t, gadgetCtx.Context().Err())
+	i.newcomers <- c.pid() // it has called execve
+	c.run("pass")
+	require.NoError(t, i.Stop(gadgetCtx))
+	require.Zero(t, i.probes)
+	require.NoError(t, i.Stop(gadgetCtx))
+	require.NoError(t, i.Close(gadgetCtx))
+	c.end()
+}
+
+// Probes are for a process, and not for what gets its PID later.
+func TestUpdate(t *testing.T) {
+	c := newChild(t)
+	i, gadgetCtx := exampleRun(t, c.pid(), "")
+	i.pacer = &pacer{}
+	var err error
+	v, _ := gadgetCtx.GetVar(operators.MapPrefix + "allocator_programs")
+	i.loaded, err = load(v.(*ebpf.Map))
+	require.NoError(t, err)
+	defer i.loaded.close()
+	i.finder, i.processes, i.attached = exampleFinder(t), map[uint32]*process{}, true
+	i.add(c.pid())
+	p := i.processes[c.pid()]
+	seen := settled(t, i.finder, c.pid())
+	i.update(p, seen)
+	first := p.files[seen.files[0]]
+	require.NotNil(t, first)
+	require.Len(t, first.links, i.probes)
+	i.update(p, seen)
+	require.Same(t, first, p.files[seen.files[0]], "attached once")
+	n := i.probes
+	seen.thread = uint32(os.Getpid()) // any that there is
+	i.update(p, seen)
+	require.NotSame(t, first, p.files[seen.files[0]], "the thread that they belonged to has ended")
+	require.Empty(t, first.links)
+	require.Equal(t, n, i.probes)
+	first = p.files[seen.files[0]]
+	require.NotNil(t, first)
+	seen.start++
+	i.update(p, seen)
+	require.NotSame(t, first, p.files[seen.files[0]])
+	require.Empty(t, first.links)
+	require.Equal(t, n, i.probes)
+	i.forget(p)
+	require.Zero(t, i.probes)
+	require.Empty(t, i.processes)
+
+	// There is an end.
+	i.add(c.pid())
+	i.probes = mostProbes
+	i.update(i.processes[c.pid()], seen)
+	require.Equal(t, mostProbes, i.probes)
+	require.True(t, i.told.probes)
+	i.swept = time.Now().Add(time.Hour)
+	for pid := range uint32(2 * mostProcesses) {
+		i.add(1<<30 + pid)
+	}
+	require.Len(t, i.processes, mostProcesses)
+	require.False(t, i.refused.IsZero())
+
+	// Those that have ended make room.
+	i.swept = time.Time{}
+	i.add(uint32(os.Getpid()))
+	require.Contains(t, i.processes, uint32(os.Getpid()))
+	require.Contains(t, i.processes, c.pid())
+	require.Len(t, i.processes, 2)
+}

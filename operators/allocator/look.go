@@ -1,0 +1,218 @@
+package allocator
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+)
+
+// addRunning adds the processes that are there.
+func (i *instance) addRunning() {
+	i.refused = time.Time{}
+	for _, pid := range running() {
+		if i.processes[pid] == nil && i.filter.pass(pid) {
+			i.add(pid)
+		}
+	}
+}
+
+func (i *instance) add(pid uint32) {
+	now := time.Now()
+	if len(i.processes) >= mostProcesses && now.Sub(i.swept) >= sweepInterval {
+		i.sweep()
+		i.swept = time.Now()
+	}
+	if len(i.processes) >= mostProcesses {
+		i.refused = now
+		if !i.told.processes {
+			i.told.processes = true
+			i.log.Warnf("%s: %d processes have probes, others get none until some of them end: choose fewer processes", Name, mostProcesses)
+		}
+		return
+	}
+	i.processes[pid] = &process{pid: pid, since: now, next: now, files: map[symbols.FileID]*probes{}}
+}
+
+// sweepInterval is how often processes are looked for at most that have ended, where there is no room for others.
+const sweepInterval = 100 * time.Millisecond
+
+// sweep forgets the processes that have ended. Those that are looked at are forgotten then, but that may not be soon: programs can be
+// started faster than they are looked at.
+func (i *instance) sweep() {
+	for _, p := range i.processes {
+		if _, err := os.Stat(procDir(p.pid)); errors.Is(err, fs.ErrNotExist) {
+			i.forget(p)
+		}
+	}
+}
+
+const (
+	// lookMost is how long processes are looked at without a pause, about, and a pause is lookPause times as long as that
+	// was: programs that are started or map files without end do not get more than a part of a CPU.
+	lookMost  = 100 * time.Millisecond
+	lookPause = 3
+)
+
+// look looks at the processes whose time has come, until stop is closed.
+func (i *instance) look(stop <-chan struct{}) {
+	now := time.Now()
+	if now.Before(i.rest) {
+		return
+	}
+	for pid, p := range i.processes {
+		if now.Before(p.next) {
+			continue
+		}
+		seen, err := i.finder.allocators(pid)
+		if err != nil {
+			if errors.Is(err, fs.ErrPermission) {
+				i.denied++
+				i.warn(fmt.Errorf("process %d may not be looked at and gets no probes: %w. That needs CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", pid, err))
+			} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) && !closed(stop) {
+				i.warn(fmt.Errorf("looking at process %d: %w", pid, err))
+			}
+			i.forget(p)
+			continue
+		}
+		i.update(p, seen)
+		p.later(now, seen.pending)
+		if closed(stop) || time.Since(now) > lookMost {
+			break
+		}
+	}
+	i.most = max(i.most, len(i.processes))
+	if used := time.Since(now); used > tick/(lookPause+1) {
+		i.rest = now.Add((lookPause + 1) * used)
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// update attaches to the files of a process that are new.
+func (i *instance) update(p *process, seen found) {
+	if p.start != 0 && p.start != seen.start { // another process: the probes are those of one that has ended
+		i.detachFrom(p)
+		clear(p.files)
+	}
+	var dead []probe
+	if p.thread != 0 && p.thread != seen.thread { // they do nothing any more
+		dead = i.take(p)
+	}
+	if p.start, p.thread = seen.start, seen.thread; i.attached {
+		i.attachTo(p)
+	}
+	closeProbes(dead, counts{}) // afterwards, as it takes long
+	for _, id := range seen.files {
+		if _, ok := p.files[id]; ok || len(p.files) >= mostOfOne {
+			continue
+		}
+		p.files[id] = nil
+		if i.attached {
+			i.attach(p, id)
+		}
+	}
+}
+
+// used returns the files that processes have probes in.
+func (i *instance) used() map[symbols.FileID]bool {
+	used := map[symbols.FileID]bool{}
+	for _, p := range i.processes {
+		for id := range p.files {
+			used[id] = true
+		}
+	}
+	return used
+}
+
+func (i *instance) forget(p *process) {
+	i.detachFrom(p)
+	delete(i.processes, p.pid)
+}
+
+func (i *instance) attach(p *process, id symbols.FileID) {
+	f := i.finder.files[id]
+	if f == nil { // there was no room
+		delete(p.files, id)
+		return
+	}
+	if i.probes+2*len(f.functions)+mostExits*len(f.exits) > mostProbes {
+		if !i.told.probes {
+			i.told.probes = true
+			i.log.Warnf("%s: there are %d probes, and no more than %d: some processes have none: choose fewer processes", Name, i.probes, mostProbes)
+		}
+		return
+	}
+	attached, err := i.loaded.attach(f, p.thread, i.live)
+	if err != nil {
+		if !errors.Is(err, syscall.ESRCH) { // it has ended
+			i.warn(fmt.Errorf("attaching to process %d: %w", p.pid, err))
+		}
+		return
+	}
+	if f.unwatched(i.live) {
+		i.warn(fmt.Errorf("what process %d allocates with C++'s new is not seen: how the operators of its allocator return could not be found out, and probes for all of their returns would end a program in which one throws", p.pid))
+	}
+	p.files[id] = attached
+	i.probes += len(attached.links)
+	i.pacer.each = max(i.pacer.each, colder(i.costs.each(f.open, f, i.live)))
+	if i.probed++; i.probed == 1 {
+		i.log.Infof("%s: the first probes are there: %d in an allocator of process %d", Name, len(attached.links), p.pid)
+	}
+}
+
+func (i *instance) attachAll() {
+	i.attached = true
+	for _, p := range i.processes {
+		i.attachTo(p)
+	}
+}
+
+// attachTo attaches to what has no probes of the files of a process.
+func (i *instance) attachTo(p *process) {
+	for id, probes := range p.files {
+		if probes == nil {
+			i.attach(p, id)
+		}
+	}
+}
+
+// detach takes all probes away, and returns what closeProbes does.
+func (i *instance) detach() time.Duration {
+	i.attached = false
+	var links []probe
+	for _, p := range i.processes {
+		links = append(links, i.take(p)...)
+	}
+	calls := i.count()
+	for p := range calls {
+		calls[p] -= min(calls[p], i.before[p])
+	}
+	return closeProbes(links, calls)
+}
+
+func (i *instance) detachFrom(p *process) { closeProbes(i.take(p), counts{}) }
+
+// take returns the probes of a process, which does not have them any more.
+func (i *instance) take(p *process) (links []probe) {
+	for id, probes := range p.files {
+		if probes != nil {
+			links = append(links, probes.links...)
+			probes.links = nil
+			p.files[id] = nil
+		}
+	}
+	i.probes -= len(links)
+	return links
+}

@@ -1,0 +1,91 @@
+// Package allocator is the Inspektor Gadget operator allocator: it attaches the eBPF programs of a gadget, profile_alloc, to the
+// functions of the memory allocators that processes have mapped: glibc's, musl's, jemalloc, tcmalloc and what else exports malloc.
+//
+// Inspektor Gadget would attach to a file for all processes of the machine. Here a probe is for one process: nobody else pays for
+// it. What the probes cost is measured; above a limit they are there for stretches of time only, chosen at random.
+//
+//	operator:
+//	  allocator:
+//	    enabled: true
+//
+// The gadget's programs are in its map allocator_programs, in the order of the constants of functions.go, and they count calls in
+// allocator_calls, in the same order.
+// Importing the package registers the operator.
+package allocator
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	"github.com/spf13/viper"
+)
+
+// Name is the operator's name, and its section in a gadget's metadata: operator.allocator.
+const Name = "allocator"
+
+// The operator's parameters, which are flags of ig run and kubectl gadget run.
+const (
+	ParamMaxCost    = "max-cost"
+	ParamEverywhere = "everywhere"
+)
+
+// operatorPriority is after that of Inspektor Gadget's localmanager and kubemanager (-1), which say in PreStart what containers a run is
+// about, and of the operator captures, which has to read before there is anything to read.
+const operatorPriority = 100
+
+type operator struct{}
+
+func init() { operators.RegisterDataOperator(operator{}) }
+
+// Name implements operators.DataOperator.
+func (operator) Name() string { return Name }
+
+// Init implements operators.DataOperator.
+func (operator) Init(*params.Params) error { return nil }
+
+// GlobalParams implements operators.DataOperator: there are none.
+func (operator) GlobalParams() api.Params { return nil }
+
+// Priority implements operators.DataOperator.
+func (operator) Priority() int { return operatorPriority }
+
+// InstanceParams implements operators.DataOperator. Inspektor Gadget shows them for gadgets that ask for the operator only.
+func (operator) InstanceParams() api.Params {
+	return api.Params{
+		{
+			Key: ParamMaxCost, DefaultValue: "5", TypeHint: api.TypeUint32,
+			Description: "Percent of one CPU that the probes may take. Above it they are attached for stretches of time only, chosen at random, and values stand for all of the time; with --live the run ends instead",
+		},
+		{
+			Key: ParamEverywhere, DefaultValue: "false", TypeHint: api.TypeBool,
+			Description: "Attach to all processes of the machine, or of more than 10 containers",
+		},
+	}
+}
+
+func enabled(gadgetCtx operators.GadgetContext) bool {
+	cfg, _ := gadgetCtx.GetVar("config")
+	v, ok := cfg.(*viper.Viper)
+	return ok && v.GetBool("operator."+Name+".enabled")
+}
+
+// InstantiateDataOperator implements operators.DataOperator. It returns nil for gadgets that do not ask for it, and on a client.
+func (operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	if gadgetCtx.IsClient() || !enabled(gadgetCtx) {
+		return nil, nil
+	}
+	percent, err := strconv.ParseUint(values[ParamMaxCost], 10, 16)
+	if err != nil || percent == 0 {
+		return nil, fmt.Errorf("parameter %q: %q is no percentage of a CPU, from 1 on", ParamMaxCost, values[ParamMaxCost])
+	}
+	everywhere, err := strconv.ParseBool(values[ParamEverywhere])
+	if err != nil {
+		return nil, fmt.Errorf("parameter %q: %q is neither true nor false", ParamEverywhere, values[ParamEverywhere])
+	}
+	i := &instance{log: gadgetCtx.Logger(), maxCost: float64(percent) / 100, everywhere: everywhere}
+	i.warnings.Warn = func(err error) { i.log.Warnf("%s: %v", Name, err) }
+	return i, nil
+}

@@ -1,0 +1,222 @@
+package allocator
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
+)
+
+const (
+	// shortest is how long a stretch is at least, where that is possible, and longest how long a period is at most.
+	shortest = 100 * time.Millisecond
+	longest  = time.Minute
+	// often is how long a period is at least: to attach and to detach costs something, too.
+	often = time.Second
+	// extended is how long a stretch is at most where it is as long as its probes take to come and to go.
+	extended = 500 * time.Millisecond
+	// brief is the shortest stretch of all.
+	brief = 10 * time.Millisecond
+	// calm is how many stretches in a row have to cost little before probes stay attached again. It is twice as many each time that
+	// they did not stay for long, up to mostCalm.
+	calm     = 3
+	mostCalm = 96
+	long     = 10 * time.Minute
+	// debt is for how long the probes may take twice the budget in all, while they are attached all the time.
+	debt = 10 * time.Second
+	// settle is how long probes have to be attached before their cost is known.
+	settle = 500 * time.Millisecond
+)
+
+// plan is a period of time with a stretch in it, during which probes are attached.
+type plan struct{ period, wait, stretch time.Duration }
+
+// planFor returns a period whose stretch takes the budget's share of the time, where probes that are always there would take cost,
+// both in CPUs, and around in CPU seconds while they come and go. Where in the period the stretch lies is chosen at random, so that nothing
+// that programs do regularly is always missed.
+func planFor(cost, around, budget float64) plan {
+	cost = max(cost, budget/1000)
+	// At least half of what is spent is to be spent on what is looked at.
+	p := plan{stretch: max(shortest, min(extended, seconds(around/cost)))}
+	p.period = min(longest, max(often, seconds((p.stretch.Seconds()*cost+around)/budget)))
+	// Where it seems to be cheap, half of the time is enough to see that it is: the next burst may come.
+	fits := min(p.period/2, seconds((budget*p.period.Seconds()-around)/cost))
+	switch p.period {
+	case often:
+		p.stretch = max(p.stretch, fits)
+	case longest:
+		p.stretch = max(brief, min(p.stretch, fits))
+	}
+	p.wait = rand.N(p.period - p.stretch + 1)
+	return p
+}
+
+// seconds is a time of up to an hour, or of less than none.
+func seconds(s float64) time.Duration {
+	return time.Duration(max(-1, min(s, 3600)) * float64(time.Second))
+}
+
+// move is what the pacer wants to be done.
+type move uint8
+
+const (
+	stay    move = iota
+	pause        // close the stretch, and take the probes away
+	resume       // attach the probes, and open a stretch
+	always       // attach the probes for all of the time
+	tooDear      // it costs too much, and cannot be paused
+)
+
+// pacer keeps the cost of probes below a budget. It is for one goroutine.
+type pacer struct {
+	budget float64       // CPUs
+	each   time.Duration // of a call
+
+	cost     float64 // CPUs that probes take while they are attached
+	around   float64 // CPU seconds that they take while they are being attached and taken away
+	coming   uint64  // calls while they were being attached
+	attached bool
+	since    time.Time // when the state began, or what was counted last
+	calls    uint64    // at that time
+	over     int       // how often in a row the cost was over the budget
+	debt     float64   // CPU seconds that were over the budget and were not saved since
+	stayed   time.Time // when the probes were attached to stay
+	calm     int       // how many stretches in a row have to be well below the budget
+	under    int       // how many stretches in a row were well below it
+
+	plan    plan // period is 0 while the probes are attached all the time
+	began   time.Time
+	closed  time.Time // when a stretch ended last
+	did     bool      // the stretch of this period was
+	said    bool
+	periods int
+}
+
+// begin is called when the probes are attached for all of the time.
+func (p *pacer) begin(now time.Time, calls uint64) {
+	p.attached, p.since, p.calls, p.plan, p.over = true, now, calls, plan{}, 0
+	p.debt, p.stayed = 0, now
+}
+
+// next says what to do.
+func (p *pacer) next(now time.Time, calls uint64, live bool) move {
+	if p.plan.period == 0 {
+		return p.watch(now, calls, live)
+	}
+	switch at := now.Sub(p.began); {
+	case p.attached && now.Sub(p.since) >= p.plan.stretch:
+		// A stretch without calls can be a break between two bursts.
+		p.cost = max(p.rate(now, calls), p.cost/2)
+		if p.under++; p.cost > 0.7*p.budget {
+			p.under = 0
+		}
+		return pause
+	case !p.attached && !p.did && at >= p.plan.wait:
+		return resume
+	case p.did && at >= p.plan.period:
+		if p.under >= p.calm {
+			p.under = 0
+			return always
+		}
+		p.start(now)
+	}
+	return stay
+}
+
+// watch looks at the cost of probes that are attached all the time.
+func (p *pacer) watch(now time.Time, calls uint64, live bool) move {
+	if now.Sub(p.since) < settle {
+		return stay
+	}
+	p.cost = p.rate(now, calls)
+	p.debt = max(0, p.debt+(p.cost-p.budget)*now.Sub(p.since).Seconds())
+	p.since, p.calls = now, calls
+	if p.over++; p.cost <= p.budget {
+		p.over = 0
+	}
+	switch {
+	case p.over < 2 && p.debt < p.budget*debt.Seconds():
+		return stay
+	case live:
+		return tooDear
+	}
+	if p.calm = min(2*p.calm, mostCalm); p.calm == 0 || now.Sub(p.stayed) > long {
+		p.calm = calm
+	}
+	return pause
+}
+
+func (p *pacer) rate(now time.Time, calls uint64) float64 {
+	return float64(calls-p.calls) * p.each.Seconds() / max(now.Sub(p.since).Seconds(), 1e-6)
+}
+
+// start begins a period.
+func (p *pacer) start(now time.Time) {
+	p.plan, p.began, p.did = planFor(p.cost, p.around, p.budget), now, false
+	p.periods++
+}
+
+// opened is called when the probes are attached for a stretch. before are the calls when that began.
+func (p *pacer) opened(now time.Time, before, calls uint64) {
+	p.attached, p.since, p.calls, p.coming = true, now, calls, calls-before
+}
+
+// detached is called when the probes are gone. before are the calls at the end of the stretch, and for as long as uncounted there were
+// calls that met a probe and were not counted.
+func (p *pacer) detached(before, calls uint64, uncounted time.Duration) {
+	around := float64(p.coming+calls-before)*p.each.Seconds() + p.cost*uncounted.Seconds()
+	p.coming = 0
+	// One that is slow to go is not the last one.
+	p.around = max(around, p.around/2)
+	if !p.did { // the first period, which has begun without knowing that
+		p.plan = planFor(p.cost, p.around, p.budget)
+	}
+}
+
+// open tells whether a stretch is open.
+func (p *pacer) open() bool { return p.attached && p.plan.period > 0 }
+
+// left tells whether no stretch stands for the last part of the time.
+func (p *pacer) left(now time.Time) bool {
+	return p.plan.period > 0 && !p.attached && now.Sub(p.closed) > 2*shortest
+}
+
+// share is the part of its period that the stretch takes.
+func (p *pacer) share() float64 { return float64(p.plan.stretch) / float64(p.plan.period) }
+
+// close ends a stretch, which stands for all of the time since the last one ended: weight is that time divided by its own. It ends the
+// first time as well, when the probes were always there: then there is no stretch.
+func (p *pacer) close(now time.Time) (weight float64) {
+	defer func() { p.closed = now }()
+	p.attached = false
+	if p.plan.period == 0 {
+		p.start(now)
+		return 1
+	}
+	p.did = true
+	return max(1, now.Sub(p.closed).Seconds()/max(now.Sub(p.since).Seconds(), 1e-6))
+}
+
+// now says what the probes cost.
+func (p *pacer) now() string {
+	return fmt.Sprintf("%.2f CPUs (%v for each of %.0f calls a second)", p.cost, p.each, p.cost/p.each.Seconds())
+}
+
+// say tells once that the probes are not always there.
+func (p *pacer) say(log logger.Logger) {
+	if p.said {
+		return
+	}
+	p.said = true
+	log.Infof("%s: the probes would take %s, and may take %.2f: from now on they are attached for stretches of %v in %v, chosen at random, and values stand for all of the time",
+		Name, p.now(), p.budget, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
+}
+
+// String tells how much of the time the probes were there.
+func (p *pacer) String() string {
+	if p.periods == 0 {
+		return "the probes were there all the time"
+	}
+	return fmt.Sprintf("the probes were there for stretches in %d periods, the last one of %v in %v", p.periods, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
+}

@@ -1,0 +1,190 @@
+package allocator
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// loaded are the gadget's programs.
+type loaded [programs]*ebpf.Program
+
+// load takes the programs out of the gadget's map.
+func load(m *ebpf.Map) (loaded, error) {
+	var l loaded
+	for i := range l {
+		if err := m.Lookup(uint32(i), &l[i]); err != nil {
+			l.close()
+			return l, fmt.Errorf("taking program %d out of the map %q: %w", i, "allocator_programs", err)
+		}
+	}
+	return l, nil
+}
+
+func (l *loaded) close() {
+	for i, p := range l {
+		if p != nil {
+			_ = p.Close()
+			l[i] = nil
+		}
+	}
+}
+
+// probes are those of one process in one file, the dearest first.
+type probes struct{ links []probe }
+
+// probe is at one function, or at its return.
+type probe struct {
+	link.Link
+	program program
+}
+
+// byRank returns functions in the order of how much they are called: malloc and operator new, then calloc and realloc, then what is hardly
+// called. Those that free are last.
+func byRank(functions []function) []function {
+	rank := func(p program) int {
+		switch p {
+		case sizeFirst:
+			return 0
+		case countSize, addressSize:
+			return 1
+		case address:
+			return 3
+		default:
+			return 2
+		}
+	}
+	return slices.SortedStableFunc(slices.Values(functions), func(a, b function) int { return rank(a.at()) - rank(b.at()) })
+}
+
+// attach puts probes to the functions of an open file, for the process of one thread. With live, those that free get one, and those that
+// allocate one for their return, or where they return, if they throw. Where that is not known, they get none. What is called most comes
+// last: the kernel can make each of them wait. And what frees comes first: nothing is in use for ever whose end was missed.
+func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
+	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.open.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	p := &probes{}
+	put := func(program program, offset uint64, attach func(string, *ebpf.Program, *link.UprobeOptions) (link.Link, error)) error {
+		one, err := attach("", l[program], &link.UprobeOptions{Address: offset, PID: int(thread)})
+		if err == nil {
+			p.links = append(p.links, probe{one, program})
+		}
+		return err
+	}
+	done := map[uint64]bool{} // functions can have returns in common
+	for _, fn := range slices.Backward(byRank(f.watched(live))) {
+		// The return first: what begins before it is attached is not in use for ever.
+		if live && fn.program != address && fn.program != throws {
+			err = put(returned, fn.offset, executable.Uretprobe)
+		}
+		for _, exit := range f.exits[fn.offset] {
+			if live && err == nil && !done[exit] {
+				err = put(returning, exit, executable.Uprobe)
+				done[exit] = true
+			}
+		}
+		if err == nil {
+			err = put(fn.at(), fn.offset, executable.Uprobe)
+		}
+		if err != nil {
+			closeProbes(p.links, counts{})
+			return nil, err
+		}
+	}
+	slices.Reverse(p.links)
+	return p, nil
+}
+
+// closers is how many probes lose their programs at a time: each waits in the kernel.
+const closers = 32
+
+// counts are calls, or parts of them, by the program that they have met.
+type counts [programs]uint64
+
+func (c *counts) sum() (n uint64) {
+	for _, calls := range c {
+		n += calls
+	}
+	return n
+}
+
+// closeProbes takes probes away. calls are those of the time before. It returns for how long there would be as many calls that met a probe and
+// were not counted, as there were.
+//
+// The kernel takes the program away from a probe, waits until no CPU runs it, and only then lets the probe itself go, after which it waits once
+// more. The first wait is for many probes at a time here. The second one is for each: what is called most goes first.
+func closeProbes(links []probe, calls counts) time.Duration {
+	slices.SortStableFunc(links, func(a, b probe) int { return cmp.Compare(calls[b.program], calls[a.program]) })
+	begin := time.Now()
+	events := make([]*os.File, len(links))
+	stopped := make([]chan struct{}, len(links))
+	next := make(chan int, len(links))
+	for k := range links {
+		stopped[k] = make(chan struct{})
+		next <- k
+	}
+	close(next)
+	for range min(closers, len(links)) {
+		go func() {
+			for k := range next {
+				// With another file for it, the probe outlives its link.
+				if e, ok := links[k].Link.(link.PerfEvent); ok {
+					events[k], _ = e.PerfEvent()
+				}
+				_ = links[k].Close()
+				close(stopped[k])
+			}
+		}()
+	}
+	// Of a program's probes, the last one can be that of the only process that is busy.
+	var last [programs]time.Duration
+	for k, l := range links {
+		<-stopped[k]
+		last[l.program] = time.Since(begin)
+		if events[k] != nil {
+			_ = events[k].Close() // the probe goes at once, and then there is the second wait
+		}
+	}
+	return spread(last, calls)
+}
+
+// spread returns the mean of times, by how many calls there were.
+func spread(times [programs]time.Duration, calls counts) time.Duration {
+	sum := 0.0
+	for p, t := range times {
+		sum += t.Seconds() * float64(calls[p])
+	}
+	return seconds(sum / float64(max(calls.sum(), 1)))
+}
+
+// watched returns the functions that get probes.
+func (f *file) watched(live bool) []function {
+	var out []function
+	for _, fn := range f.functions {
+		if !live && fn.program == address || live && fn.program == throws && f.exits[fn.offset] == nil {
+			continue
+		}
+		out = append(out, fn)
+	}
+	return out
+}
+
+// unwatched tells whether there are functions that allocate and get none.
+func (f *file) unwatched(live bool) bool {
+	return live && slices.ContainsFunc(f.functions, func(fn function) bool { return fn.program == throws && f.exits[fn.offset] == nil })
+}
+
+// at is the program that is called where the function begins.
+func (f function) at() program {
+	if f.program == throws {
+		return sizeFirst
+	}
+	return f.program
+}

@@ -1,0 +1,339 @@
+package allocator
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+)
+
+const (
+	// mostProcesses is how many processes have probes at a time, mostProbes how many probes there are, and mostOfOne in how many files
+	// of one process. Each probe is an open file.
+	mostProcesses = 256
+	mostProbes    = 8192
+	mostOfOne     = 16
+	// mostFiles is how many files are remembered, and mostOpen how many of them, those with an allocator, are kept open.
+	mostFiles = 4096
+	mostOpen  = 256
+	// mostMapped is how many of a process's files are looked at, and maxMaps how much of its list of mappings is read.
+	mostMapped = 1024
+	maxMaps    = 8 << 20
+	// readPatience is how long a file or a process may take to be read.
+	readPatience = 5 * time.Second
+	maxStuck     = 8
+)
+
+// looks is when a process is looked at: libraries are mapped one after the other, and later ones can come at any time.
+var looks = []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 10 * time.Second}
+
+const (
+	// lookInterval is how often a process is looked at after that.
+	lookInterval = 30 * time.Second
+	// mostDoublings is how often the time is doubled until what is being read is looked at again.
+	mostDoublings = 8
+)
+
+// process is one that the run is about.
+type process struct {
+	pid     uint32
+	start   uint64 // when it was started, in the kernel's ticks: another process can get its PID
+	thread  uint32 // that the probes belong to
+	since   time.Time
+	looked  int // how often
+	pending int // how often in a row something was not known yet
+	next    time.Time
+	files   map[symbols.FileID]*probes // nil probes: none are attached now
+}
+
+// later sets when the process is looked at next. pending tells that not all is known yet.
+func (p *process) later(now time.Time, pending bool) {
+	switch {
+	case pending:
+		p.next = now.Add(tick << min(p.pending, mostDoublings))
+		p.pending++
+		return
+	case p.looked+1 < len(looks):
+		p.looked++
+		p.next = p.since.Add(looks[p.looked])
+	default:
+		p.next = now.Add(lookInterval)
+	}
+	p.pending = 0
+}
+
+// again begins the looks anew, for a process that runs another program now.
+func (p *process) again(now time.Time) { p.looked, p.pending, p.since, p.next = 0, 0, now, now }
+
+// file is one that processes have mapped, with the functions of its allocator.
+type file struct {
+	open      *os.File // nil if it has none, or could not be read
+	functions []function
+	exits     map[uint64][]uint64 // where those return that throw, by their offset: see exits
+}
+
+// finder finds the files of processes that have an allocator. It is for one goroutine, and waits for files, but not for ever, and not
+// after ctx ends.
+type finder struct {
+	ctx      context.Context
+	resolver *procmap.Resolver
+	patience *patience.Runner
+	files    map[symbols.FileID]*file
+	open     int
+	asked    map[uint32]question            // by PID: what is being found out
+	used     func() map[symbols.FileID]bool // the files that have to stay
+	warn     func(error)
+}
+
+// question is what a process had mapped when it was asked for. It stays until there is an answer, for some looks: a process that maps files
+// without end would never get one.
+type question struct {
+	start  uint64
+	mapped []uint64
+	asked  int
+}
+
+// mostAsked is how often the same is asked.
+const mostAsked = 8
+
+func newFinder(ctx context.Context, used func() map[symbols.FileID]bool, warn func(error)) *finder {
+	return &finder{
+		ctx:      ctx,
+		resolver: procmap.New(procmap.Options{Root: hostRoot(), Unwatched: true}),
+		patience: patience.New(readPatience, maxStuck),
+		files:    map[symbols.FileID]*file{}, asked: map[uint32]question{}, used: used, warn: warn,
+	}
+}
+
+func (f *finder) close() {
+	f.resolver.Close()
+	for id := range f.files {
+		f.forget(id)
+	}
+}
+
+func (f *finder) forget(id symbols.FileID) {
+	if known := f.files[id]; known.open != nil {
+		known.open.Close()
+		f.open--
+	}
+	delete(f.files, id)
+}
+
+// makeRoom forgets the files that no process needs, where there are too many. It returns false where there still are.
+func (f *finder) makeRoom() bool {
+	if len(f.files) < mostFiles && f.open < mostOpen {
+		return true
+	}
+	used := f.used()
+	for id := range f.files {
+		if !used[id] {
+			f.forget(id)
+		}
+	}
+	return len(f.files) < mostFiles && f.open < mostOpen
+}
+
+// found is what is known of a process.
+type found struct {
+	start  uint64           // when it was started
+	thread uint32           // one that has not ended
+	files  []symbols.FileID // those with an allocator that it has mapped
+	// pending says that a later call may know more.
+	pending bool
+}
+
+// allocators looks at a process.
+func (f *finder) allocators(pid uint32) (out found, err error) {
+	dir, thread := threadDir(pid)
+	mapped, start, err := f.mappings(pid, dir)
+	before, again := f.asked[pid]
+	delete(f.asked, pid)
+	if err != nil {
+		return out, err
+	}
+	if again && before.start == start && before.asked < mostAsked {
+		mapped = before.mapped
+	} else {
+		before.asked = 0
+	}
+	out.start, out.thread = start, thread
+	p, err := identify(pid, dir)
+	if err != nil {
+		return out, err
+	}
+	// What the resolver knows of a process it reads again only after a while. One that has mapped something else is new to it.
+	h := fnv.New32a()
+	_ = binary.Write(h, binary.LittleEndian, start)
+	_ = binary.Write(h, binary.LittleEndian, mapped)
+	p.Space = h.Sum32()
+	var places []procmap.Place
+	places, out.pending = f.resolver.Locate(nil, p, 0, mapped)
+	if out.pending {
+		f.asked[pid] = question{start, mapped, before.asked + 1}
+	}
+	for i := range places {
+		at := &places[i]
+		if at.State != procmap.Known || at.File == nil || at.File.ID == symbols.VDSO {
+			continue
+		}
+		if known := f.file(at.File); known != nil && len(known.functions) > 0 && len(out.files) < mostOfOne {
+			out.files = append(out.files, at.File.ID)
+		}
+	}
+	return out, nil
+}
+
+// file returns what is known of a file, which it reads the first time.
+func (f *finder) file(at *procmap.File) *file {
+	if known := f.files[at.ID]; known != nil {
+		return known
+	}
+	if !f.makeRoom() {
+		f.warn(fmt.Errorf("%d files with allocators are in use, and others get no probes: choose fewer processes", mostOpen))
+		return nil
+	}
+	type result struct {
+		file
+		err error
+	}
+	var got result
+	_, err := f.patience.Do(f.ctx, func() {
+		if got.open, got.err = at.Open(); got.err == nil {
+			got.functions, got.exits, got.err = find(got.open)
+			withQuickEntries(got.open, got.functions, got.exits)
+		}
+	}, func() func() {
+		ended := at.Stuck()
+		return func() {
+			ended()
+			if got.open != nil {
+				got.open.Close()
+			}
+		}
+	})
+	if err != nil { // got is not touched any more
+		f.warn(fmt.Errorf("reading the functions of %q: %w", at.Path, err))
+		f.files[at.ID] = &file{}
+		return nil
+	}
+	if errors.Is(got.err, errTooLarge) {
+		f.warn(fmt.Errorf("%q gets no probes: %w", at.Path, got.err))
+	}
+	known := &got.file
+	f.files[at.ID] = known
+	switch {
+	case known.open == nil:
+	case len(known.functions) == 0:
+		known.open.Close()
+		known.open = nil
+	default:
+		f.open++
+	}
+	return known
+}
+
+// mappings returns an address of each file that a process has mapped to execute, and when it was started. dir is its folder, or of one of
+// its threads.
+func (f *finder) mappings(pid uint32, dir string) (addresses []uint64, start uint64, err error) {
+	type result struct {
+		addresses []uint64
+		start     uint64
+		err       error
+	}
+	var got result
+	_, stuck := f.patience.Do(f.ctx, func() {
+		if got.start, got.err = started(pid); got.err != nil {
+			return
+		}
+		var maps *os.File
+		if maps, got.err = os.Open(dir + "/maps"); got.err != nil {
+			return
+		}
+		defer maps.Close()
+		got.addresses, got.err = executable(io.LimitReader(maps, maxMaps))
+	}, func() func() { return func() {} })
+	if stuck != nil { // got is not touched any more
+		return nil, 0, fmt.Errorf("reading the mappings of process %d: %w", pid, stuck)
+	}
+	return got.addresses, got.start, got.err
+}
+
+// started returns when a process was started, in the kernel's ticks.
+func started(pid uint32) (uint64, error) {
+	text, err := os.ReadFile(procDir(pid) + "/stat")
+	if err != nil {
+		return 0, err
+	}
+	// The name of the program is in parentheses, and can have any.
+	if fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])); len(fields) > 19 {
+		return strconv.ParseUint(fields[19], 10, 64)
+	}
+	return 0, fmt.Errorf("nothing is known of the start of process %d", pid)
+}
+
+// executable returns, of the text of /proc/PID/maps, where each file begins that is mapped to execute.
+func executable(r io.Reader) ([]uint64, error) {
+	var out []uint64
+	seen := map[string]bool{}
+	lines := bufio.NewScanner(r)
+	for len(out) < mostMapped && lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 6 || !strings.Contains(fields[1], "x") || !strings.HasPrefix(fields[5], "/") {
+			continue
+		}
+		start, _, _ := strings.Cut(fields[0], "-")
+		file := fields[3] + " " + fields[4]
+		if n, err := strconv.ParseUint(start, 16, 64); err == nil && !seen[file] {
+			seen[file] = true
+			out = append(out, n)
+		}
+	}
+	if err := lines.Err(); err != nil && !errors.Is(err, bufio.ErrTooLong) {
+		return nil, err
+	}
+	return out, nil
+}
+
+// identify returns the process as package procmap knows it. dir is its folder, or of one of its threads.
+func identify(pid uint32, dir string) (procmap.Process, error) {
+	info, err := os.Stat(dir + "/exe")
+	if err != nil {
+		return procmap.Process{}, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return procmap.Process{}, fmt.Errorf("nothing is known of the executable of process %d", pid)
+	}
+	return procmap.Process{PID: pid, ExeInode: st.Ino, ExeModified: info.ModTime().UnixNano()}, nil
+}
+
+// running returns the processes of the machine.
+func running() []uint32 {
+	var pids []uint32
+	dir, err := os.Open(hostRoot() + "/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		if pid, err := strconv.ParseUint(name, 10, 32); err == nil {
+			pids = append(pids, uint32(pid))
+		}
+	}
+	return pids
+}

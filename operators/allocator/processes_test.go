@@ -1,0 +1,218 @@
+package allocator
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+)
+
+func TestExecutable(t *testing.T) {
+	const text = `55d0c0e00000-55d0c0e02000 r--p 00000000 fd:01 1234                       /usr/bin/shop
+55d0c0e02000-55d0c0e06000 r-xp 00002000 fd:01 1234                       /usr/bin/shop
+55d0c0e06000-55d0c0e07000 r-xp 00006000 fd:01 1234                       /usr/bin/shop
+7f0000000000-7f0000001000 rwxp 00000000 00:00 0 
+7f0000001000-7f0000002000 r-xp 00000000 00:00 0                          [vdso]
+7f0000002000-7f0000003000 r-xp 00000000 fd:01 99                         /tmp/a name with x (deleted)
+7f0000003000-7f0000004000 r-xp 00000000 00:05 99                         /other device
+no-map r-xp 00000000 fd:01 7 /x
+zzz r-xp 0 0 0 /x
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
+`
+	got, err := executable(strings.NewReader(text))
+	require.NoError(t, err)
+	require.Equal(t, []uint64{0x55d0c0e02000, 0x7f0000002000, 0x7f0000003000}, got)
+
+	// Thousands of files, and a line that does not end.
+	var many strings.Builder
+	for i := range 3 * mostMapped {
+		fmt.Fprintf(&many, "%x000-%x000 r-xp 0 fd:01 %d /x\n", i+1, i+2, i)
+	}
+	got, err = executable(strings.NewReader(many.String()))
+	require.NoError(t, err)
+	require.Len(t, got, mostMapped)
+	got, err = executable(strings.NewReader(strings.Repeat("x", 1<<20)))
+	require.NoError(t, err)
+	require.Empty(t, got)
+	_, err = executable(io.MultiReader(strings.NewReader("1-2 r-xp"), broken2{}))
+	require.ErrorIs(t, err, errBroken)
+}
+
+type broken2 struct{}
+
+func (broken2) Read([]byte) (int, error) { return 0, errBroken }
+
+func TestStarted(t *testing.T) {
+	first, err := started(uint32(os.Getpid()))
+	require.NoError(t, err)
+	require.NotZero(t, first)
+	_, err = started(1 << 30)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	root := t.TempDir()
+	t.Setenv("HOST_ROOT", root)
+	require.NoError(t, os.MkdirAll(root+"/proc/7", 0o755))
+	for text, want := range map[string]uint64{
+		"7 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20": 4711,
+		"7 (a": 0, "": 0, "7 (a) S 1": 0,
+	} {
+		require.NoError(t, os.WriteFile(root+"/proc/7/stat", []byte(text), 0o644))
+		got, err := started(7)
+		require.Equal(t, want == 0, err != nil, text)
+		require.Equal(t, want, got)
+	}
+}
+
+// child is a process that maps libraries when it is told to.
+type child struct {
+	*exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+	t   *testing.T
+}
+
+func newChild(t *testing.T) *child {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	c := &child{t: t, Cmd: exec.Command(python, "-c", "import ctypes, sys\nprint(0, flush=True)\nfor l in sys.stdin:\n  exec(l)\n  print(1, flush=True)")}
+	c.in, err = c.StdinPipe()
+	require.NoError(t, err)
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	c.out = bufio.NewScanner(out)
+	require.NoError(t, c.Start())
+	t.Cleanup(c.end)
+	require.True(t, c.out.Scan())
+	return c
+}
+
+func (c *child) pid() uint32 { return uint32(c.Process.Pid) }
+
+// run runs a line of Python.
+func (c *child) run(line string) {
+	c.t.Helper()
+	_, err := fmt.Fprintln(c.in, line)
+	require.NoError(c.t, err)
+	require.True(c.t, c.out.Scan())
+}
+
+func (c *child) end() {
+	_ = c.Process.Kill()
+	_ = c.Wait()
+}
+
+func exampleFinder(t *testing.T) *finder {
+	t.Helper()
+	f := newFinder(t.Context(), func() map[symbols.FileID]bool { return nil }, func(err error) { t.Log(err) })
+	t.Cleanup(f.close)
+	return f
+}
+
+// settled looks at a process until all is known.
+func settled(t *testing.T, f *finder, pid uint32) (out found) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var err error
+		out, err = f.allocators(pid)
+		require.NoError(t, err)
+		return !out.pending
+	}, 30*time.Second, time.Millisecond)
+	return out
+}
+
+// A library that is mapped later is found as soon as somebody looks.
+func TestFinder(t *testing.T) {
+	f := exampleFinder(t)
+	c := newChild(t)
+	before := settled(t, f, c.pid())
+	require.Len(t, before.files, 1)
+	require.NotZero(t, before.start)
+	require.NotNil(t, f.files[before.files[0]].open)
+	library(t, "libtcmalloc_minimal.so.4")
+	c.run("ctypes.CDLL('libtcmalloc_minimal.so.4')")
+	require.Len(t, settled(t, f, c.pid()).files, 2)
+	require.Equal(t, 2, f.open)
+	require.Equal(t, before.start, settled(t, f, c.pid()).start)
+	c.end()
+	_, err := f.allocators(c.pid())
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// A process that maps other files at any time does not hide its allocator.
+func TestFinderOfRestlessProcess(t *testing.T) {
+	f := exampleFinder(t)
+	c := newChild(t)
+	c.run("import mmap, os, tempfile; kept = []")
+	known := func() bool {
+		c.run("f = tempfile.TemporaryFile(); f.write(bytes(4096)); f.flush(); kept.append(mmap.mmap(f.fileno(), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC))")
+		out, err := f.allocators(c.pid())
+		require.NoError(t, err)
+		return len(out.files) > 0
+	}
+	require.Eventually(t, known, 30*time.Second, 10*time.Millisecond)
+	c.end()
+	_, err := f.allocators(c.pid())
+	require.Error(t, err)
+	require.Empty(t, f.asked)
+}
+
+// What no process needs makes room, and what is needed stays.
+func TestFinderMakesRoom(t *testing.T) {
+	f := exampleFinder(t)
+	files := settled(t, f, newChild(t).pid()).files
+	require.Len(t, files, 1)
+	for i := range uint64(mostFiles) {
+		f.files[symbols.FileID{Inode: i + 1, MtimeNS: -1}] = &file{}
+	}
+	used := map[symbols.FileID]bool{files[0]: true}
+	f.used = func() map[symbols.FileID]bool { return used }
+	require.True(t, f.makeRoom())
+	require.Len(t, f.files, 1)
+	require.Contains(t, f.files, files[0])
+	for i := range mostOpen - 1 {
+		id := symbols.FileID{Inode: uint64(i + 1), MtimeNS: -1}
+		open, err := os.Open("/dev/null")
+		require.NoError(t, err)
+		f.files[id], used[id] = &file{open: open}, true
+		f.open++
+	}
+	require.False(t, f.makeRoom(), "all are used")
+	clear(used)
+	require.True(t, f.makeRoom())
+	require.Empty(t, f.files)
+	require.Zero(t, f.open)
+}
+
+func TestLater(t *testing.T) {
+	now := time.Now()
+	p := &process{since: now, next: now}
+	for _, at := range looks[1:] {
+		p.later(now, false)
+		require.Equal(t, now.Add(at), p.next)
+	}
+	p.later(now, false)
+	require.Equal(t, now.Add(lookInterval), p.next)
+	// What stays unknown is looked at less and less often.
+	total := time.Duration(0)
+	for range 20 {
+		p.later(now, true)
+		require.GreaterOrEqual(t, p.next.Sub(now), tick)
+		require.LessOrEqual(t, p.next.Sub(now), lookInterval)
+		total += p.next.Sub(now)
+	}
+	require.Greater(t, total, time.Minute)
+	p.again(now.Add(1))
+	require.Equal(t, now.Add(1), p.next)
+	p.later(now, true)
+	require.Equal(t, now.Add(tick), p.next)
+}

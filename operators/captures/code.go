@@ -1,0 +1,75 @@
+package captures
+
+import (
+	"os"
+	"sync"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/cfi"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+)
+
+// code knows the files that processes run, their functions and their unwind rules.
+type code struct {
+	names  *names.Namer
+	rules  *cfi.Store
+	tables *symbols.Shared
+}
+
+// shared holds the one code that all runs in this process share, from the first acquire to the last release.
+type shared struct {
+	mu    sync.Mutex
+	users int
+	code  *code
+}
+
+// acquire returns the code, which it makes for the first. The tables of functions are those that all operators of this process share;
+// where otel-profiles is not one of them, they are its own.
+func (s *shared) acquire(gadgetCtx operators.GadgetContext) *code {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users++; s.users > 1 {
+		return s.code
+	}
+	root := os.Getenv("HOST_ROOT")
+	v, _ := gadgetCtx.GetVar(fieldmap.TablesVar)
+	tables, ok := v.(*symbols.Shared)
+	if !ok || tables == nil {
+		tables = symbols.NewShared(func() symbols.Options { return symbols.Options{HostRoot: root} })
+	}
+	s.code = &code{
+		names:  names.New(names.Options{HostRoot: root, Store: tables.Acquire()}),
+		rules:  cfi.NewStore(cfi.Options{}),
+		tables: tables,
+	}
+	return s.code
+}
+
+func (s *shared) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users--; s.users == 0 {
+		s.code.names.Close()
+		s.code.rules.Close()
+		s.code.tables.Release()
+		s.code = nil
+	}
+}
+
+// tellBlind says once why functions are not known, where these decide what becomes of a capture: there may be no row that would say it.
+func (i *instance) tellBlind() {
+	if i.judge.kinds == nil || i.blind {
+		return
+	}
+	const why = "functions decide what is shown of them, and are not known. That needs CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN"
+	if err := i.code.names.Err(); err != nil {
+		i.blind = true
+		i.log.Warnf("%s: no process can be looked at so far (%v): %s", Name, err, why)
+	} else if read, _ := i.code.names.Stats(); read.Denied > 0 {
+		i.blind = true
+		i.log.Warnf("%s: %d processes so far may not be looked at: %s", Name, read.Denied, why)
+	}
+}

@@ -1,0 +1,118 @@
+package captures
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+)
+
+// settings is struct capture_settings in gadgets/include/capture.h.
+type settings struct {
+	Step    uint64
+	Stretch uint32
+	Closed  uint32
+}
+
+// Control opens and closes the drawing of captures, for an operator that attaches a gadget's programs for stretches of time only.
+// Its methods are safe for concurrent use.
+type Control struct {
+	mu       sync.Mutex
+	settings *ebpf.Map
+	now      settings
+	step     uint64  // of draw, for captures that are drawn all the time; 0: the gadget's
+	share    float64 // of the time that a stretch is for: its step is as much shorter
+	stretch  uint32
+	weights  map[uint32]float64
+}
+
+// minStep is the shortest step in a stretch: each capture costs some microseconds.
+const minStep = 4096
+
+// remembered is how many stretches' weights are kept: captures are walked some seconds later.
+const remembered = 1024
+
+func newControl() *Control { return &Control{share: 1, weights: map[uint32]float64{0: 1}} }
+
+func (c *Control) write() error {
+	c.now.Step = c.step
+	if c.step > 0 && c.share < 1 {
+		c.now.Step = max(uint64(float64(c.step)*c.share), min(c.step, minStep))
+	}
+	if c.settings == nil {
+		return nil
+	}
+	if err := c.settings.Update(uint32(0), &c.now, ebpf.UpdateAny); err != nil {
+		return fmt.Errorf("setting what is drawn: %w", err)
+	}
+	return nil
+}
+
+func (c *Control) start(m *ebpf.Map, step uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settings, c.step = m, step
+	return c.write()
+}
+
+// Always lets captures be drawn all the time: each stands for itself.
+func (c *Control) Always() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now.Stretch, c.now.Closed, c.share = 0, 0, 1
+	return c.write()
+}
+
+// Open begins a stretch, which is for a share of the time, from 0 to 1. So much more is drawn of it: all in all as much as without
+// stretches. Its captures wait until Close says what they stand for.
+func (c *Control) Open(share float64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.share = share
+	c.stretch++
+	if c.stretch == 0 {
+		c.stretch++
+	}
+	delete(c.weights, c.stretch-remembered)
+	c.now.Stretch, c.now.Closed = c.stretch, 0
+	return c.write()
+}
+
+// Close ends a stretch, or the drawing all the time. weight is what a capture of the stretch stands for.
+func (c *Control) Close(weight float64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now.Stretch != 0 && c.now.Closed == 0 {
+		c.weights[c.now.Stretch] = weight
+	}
+	c.now.Closed = 1
+	return c.write()
+}
+
+func (c *Control) setStep(step uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.step = step
+	return c.write()
+}
+
+// weight returns what a capture of a stretch stands for. It is not known while the stretch lasts.
+func (c *Control) weight(stretch uint32) (float64, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w, ok := c.weights[stretch]
+	if !ok {
+		// So old that it is forgotten: captures do not wait that long.
+		return 1, c.stretch-stretch >= remembered
+	}
+	return w, true
+}
+
+// finish lets the captures of a stretch that has not been closed stand for themselves.
+func (c *Control) finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.weights[c.now.Stretch]; !ok {
+		c.weights[c.now.Stretch] = 1
+	}
+}

@@ -1,0 +1,271 @@
+package captures
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+const exampleMetadata = `
+operator:
+  captures:
+    enabled: true
+    source: allocations
+    sums: [bytes, calls]
+    step: sample_bytes
+    live: {param: live, source: in_use, map: live_allocations, execs: live_execs}
+params:
+  ebpf:
+    sample_bytes: {key: sample-bytes, defaultValue: "524288"}
+    live: {key: live, defaultValue: "false"}
+    live_allocations_max_entries: {key: live-entries, defaultValue: "65536"}
+`
+
+// lines keeps what was logged.
+type lines struct {
+	mu   sync.Mutex
+	text []string
+}
+
+func (l *lines) Log(_ logger.Level, params ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, fmt.Sprint(params...))
+}
+func (l *lines) Logf(level logger.Level, format string, params ...any) {
+	l.Log(level, fmt.Sprintf(format, params...))
+}
+func (*lines) SetLevel(logger.Level)  {}
+func (*lines) GetLevel() logger.Level { return 0 }
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.text, "\n")
+}
+
+// run is a gadget's run up to where its programs would be loaded, with real maps.
+type run struct {
+	*gadgetcontext.GadgetContext
+	*instance
+	log     *lines
+	sources map[string]datasource.DataSource
+}
+
+// newRun makes a run of a gadget with this metadata.
+func newRun(t *testing.T, metadata string, values api.ParamValues) (*run, error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	r := &run{log: &lines{}, sources: map[string]datasource.DataSource{}}
+	r.GadgetContext = gadgetcontext.New(ctx, "gadget", gadgetcontext.WithLogger(logger.NewFromGenericLogger(r.log)))
+	t.Cleanup(r.Cancel)
+	for _, name := range []string{"allocations", "in_use"} {
+		ds, err := r.RegisterDataSource(datasource.TypeArray, name)
+		require.NoError(t, err)
+		from := exampleSource(t, name)
+		_, err = ds.AddStaticFields(exampleKey, staticFields(field{"proc", 0, 24, api.Kind_Bytes}))
+		require.NoError(t, err)
+		_, err = ds.AddStaticFields(exampleValue, staticFields(field{"bytes", 0, 8, api.Kind_Uint64}, field{"user_stack_raw", 16, userSize, api.Kind_Bytes}))
+		require.NoError(t, err)
+		require.NotNil(t, from)
+		r.sources[name] = ds
+	}
+	require.NoError(t, r.SetMetadata([]byte(metadata)))
+	if values == nil {
+		values = api.ParamValues{}
+	}
+	r.SetVar("otel-profiles/ebpf-params", values)
+	r.SetVar(operators.MapSpecPrefix+"rows", exampleRows())
+	got, err := (&operator{}).InstantiateDataOperator(r.GadgetContext, nil)
+	if got == nil || err != nil {
+		return r, err
+	}
+	r.instance = got.(*instance)
+	return r, r.PreStart(r.GadgetContext)
+}
+
+// load makes the gadget's maps.
+func (r *run) load(t *testing.T, without ...string) {
+	t.Helper()
+	for _, spec := range []*ebpf.MapSpec{
+		{Name: "captures", Type: ebpf.RingBuf, MaxEntries: 1 << 16},
+		{Name: "capture_settings", Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 1},
+		{Name: "capture_counts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 32, MaxEntries: 1},
+		{Name: "ig_ustack", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 127 * 8, MaxEntries: 64},
+		{Name: "live_allocations", Type: ebpf.Hash, KeySize: 16, ValueSize: 24, MaxEntries: 64},
+		{Name: "live_execs", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 8, MaxEntries: 64},
+	} {
+		m, err := ebpf.NewMap(spec)
+		require.NoError(t, err)
+		t.Cleanup(func() { m.Close() })
+		r.SetVar(operators.MapPrefix+spec.Name, m)
+	}
+	for _, name := range without {
+		r.SetVar(operators.MapPrefix+name, (*ebpf.Map)(nil))
+	}
+}
+
+func TestPeriod(t *testing.T) {
+	r, err := newRun(t, exampleMetadata, api.ParamValues{"sample-bytes": "1000"})
+	require.NoError(t, err)
+	require.EqualValues(t, 1000, r.step)
+	for _, ds := range r.sources {
+		require.Equal(t, "1000", ds.Annotations()["profiles.period"])
+	}
+	r, err = newRun(t, exampleMetadata, nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 524288, r.step, "the default")
+	for _, text := range []string{"0", "-1", "4294967296", "1k", "NaN"} {
+		_, err = newRun(t, exampleMetadata, api.ParamValues{"sample-bytes": text})
+		require.EqualError(t, err, fmt.Sprintf(`parameter "sample-bytes": %q is no number from 1 to 4294967295`, text))
+	}
+}
+
+// Nothing that a gadget's metadata says ends the process.
+func TestMetadataWrong(t *testing.T) {
+	for _, tc := range []struct{ old, new, want string }{
+		{"source: allocations", "source: none", `the gadget has no data source "none"`},
+		{"source: allocations", "source: [1, 2]", "the gadget has no data source"},
+		{"sums: [bytes, calls]", "sums: [bytes, none]", `my_value has no member "none" of 8 bytes`},
+		{"sums: [bytes, calls]", "sums: {bytes: calls}", ""},
+		{"sums: [bytes, calls]", "sums: [" + strings.Repeat("bytes,", 100) + "bytes]", "101 sums are more than"},
+		{"step: sample_bytes", "step: none", ""},
+		{"step: sample_bytes", "step: {a: b}", ""},
+		{"step: sample_bytes", "kinds: 1", "kinds: this is no section"},
+		{"live: {param: live, source: in_use, map: live_allocations, execs: live_execs}", "live: true", ""},
+		{"live: {param: live, source: in_use, map: live_allocations, execs: live_execs}", "live: {param: sample_bytes}", ""},
+	} {
+		metadata := strings.Replace(exampleMetadata, tc.old, tc.new, 1)
+		require.NotEqual(t, exampleMetadata, metadata)
+		_, err := newRun(t, metadata, nil)
+		if tc.want == "" {
+			require.NoError(t, err, tc.new)
+		} else {
+			require.ErrorContains(t, err, tc.want, tc.new)
+		}
+	}
+	r, err := newRun(t, strings.Replace(exampleMetadata, "enabled: true", "enabled: false", 1), nil)
+	require.NoError(t, err)
+	require.Nil(t, r.instance, "a gadget that does not ask for it")
+	_, err = newRun(t, strings.Replace(exampleMetadata, "source: in_use", "source: none", 1), api.ParamValues{"live": "true"})
+	require.ErrorContains(t, err, `the gadget has no data source "none"`)
+}
+
+// A run without the gadget's maps ends itself, and leaves nothing behind.
+func TestStartFails(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	for _, missing := range []string{"captures", "capture_settings", "capture_counts", "ig_ustack", "live_allocations", "live_execs"} {
+		r, err := newRun(t, exampleMetadata, api.ParamValues{"live": "true"})
+		require.NoError(t, err)
+		r.load(t, missing)
+		require.NoError(t, r.Start(r.GadgetContext))
+		require.Error(t, r.Context().Err(), "the run ends")
+		require.Contains(t, r.log.String(), fmt.Sprintf("the gadget has no map %q", missing))
+		emit(t, r.sources["in_use"])
+		require.NoError(t, r.Stop(r.GadgetContext))
+		require.NoError(t, r.PostStop(r.GadgetContext))
+		require.NoError(t, r.Close(r.GadgetContext))
+	}
+	// Maps of another kind.
+	for _, name := range []string{"captures", "capture_settings", "live_allocations", "live_execs"} {
+		r, err := newRun(t, exampleMetadata, api.ParamValues{"live": "true"})
+		require.NoError(t, err)
+		r.load(t)
+		m, _ := r.GetVar(operators.MapPrefix + "ig_ustack")
+		r.SetVar(operators.MapPrefix+name, m)
+		require.NoError(t, r.Start(r.GadgetContext))
+		require.Error(t, r.Context().Err(), name)
+		require.NoError(t, r.Stop(r.GadgetContext))
+	}
+}
+
+// What a run has begun with, when something is missing after that, is given back.
+func TestStartFailsLate(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	r, err := newRun(t, exampleMetadata, nil)
+	require.NoError(t, err)
+	r.load(t)
+	r.judge.kinds = &kinds{others: &kindOthers{name: "not_locks"}}
+	require.NoError(t, r.Start(r.GadgetContext))
+	require.Contains(t, r.log.String(), `the gadget has no map "not_locks"`)
+	require.Error(t, r.Context().Err(), "the run ends")
+	require.Zero(t, r.op.shared.users)
+	require.Nil(t, r.op.shared.code)
+	_, err = r.reader.Read()
+	require.ErrorIs(t, err, ringbuf.ErrClosed)
+	require.NoError(t, r.Stop(r.GadgetContext))
+	require.NoError(t, r.PostStop(r.GadgetContext))
+}
+
+// A run from its start to its end, with captures as the kernel would send them, and Stop more than once.
+func TestRun(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	for _, live := range []string{"false", "true"} {
+		r, err := newRun(t, exampleMetadata, api.ParamValues{"live": live})
+		require.NoError(t, err)
+		source := r.sources[map[string]string{"false": "allocations", "true": "in_use"}[live]]
+		sum := uint64(0)
+		require.NoError(t, source.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {
+			for i := range array.Len() {
+				n, err := source.GetField("bytes").Uint64(array.Get(i))
+				require.NoError(t, err)
+				sum += n
+			}
+			return nil
+		}, 0))
+		emit(t, source) // before there are maps
+		r.load(t)
+		v, _ := r.GetVar(operators.MapPrefix + "capture_counts")
+		counts := make([]struct{ Events, Lost, LostWeight, Full uint64 }, ebpf.MustPossibleCPU())
+		counts[0].Full, counts[0].LostWeight = 1, 1000
+		require.NoError(t, v.(*ebpf.Map).Put(uint32(0), counts))
+		require.NoError(t, r.Start(r.GadgetContext))
+		require.NoError(t, r.Context().Err())
+		x := example{id: 1, comm: "shop", bytes: 77, calls: 1}
+		if live == "true" {
+			m, _ := r.GetVar(operators.MapPrefix + "live_allocations")
+			require.NoError(t, m.(*ebpf.Map).Put(&liveKey{Address: 1, PID: 1}, &liveValue{x.id, x.bytes, x.calls}))
+		}
+		stopped := make(chan struct{})
+		go func() { // what reads the gadget's maps, meanwhile
+			defer close(stopped)
+			for range 20 {
+				r.sums.handed()
+				for _, row := range r.rows() {
+					sum += read(t, row).bytes
+				}
+			}
+		}()
+		<-stopped
+		require.NoError(t, r.PreStop(r.GadgetContext))
+		require.True(t, r.ended.Load(), "the maps are read for the last time now, before Stop")
+		require.NoError(t, r.Stop(r.GadgetContext))
+		require.True(t, r.take(x.data(), true))
+		require.True(t, r.take([]byte{1}, true))
+		emit(t, source)
+		require.NoError(t, r.Stop(r.GadgetContext))
+		require.NoError(t, r.PostStop(r.GadgetContext))
+		require.NoError(t, r.Close(r.GadgetContext))
+		require.Contains(t, r.log.String(), "the gadget's maps are full")
+		require.EqualValues(t, 1, r.counts.bad)
+		if live == "true" {
+			require.EqualValues(t, 77, sum)
+			require.Contains(t, r.log.String(), "a larger --live-entries, or a larger --sample-bytes")
+			require.Contains(t, r.log.String(), "1 found no room in the gadget's map")
+		} else {
+			require.EqualValues(t, 1077, sum, "and what found no room in the kernel")
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package captures
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/spf13/viper"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
+)
+
+// verdict is what becomes of a capture.
+type verdict uint8
+
+const (
+	kept  verdict = iota
+	inner         // another one stands for it
+	other         // it is of a kind that is not wanted
+)
+
+// judge tells what becomes of a capture by the functions that its stack begins with.
+type judge struct {
+	inner []string
+	kinds *kinds // nil: rows have none
+}
+
+// mostInner is how many functions there are at most whose own calls are left out.
+const mostInner = 256
+
+// newJudge reads the gadget's metadata.
+func newJudge(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (judge, error) {
+	j := judge{inner: metadata.GetStringSlice("inner")}
+	if len(j.inner) > mostInner {
+		return j, fmt.Errorf("inner: %d functions are more than %d", len(j.inner), mostInner)
+	}
+	if !metadata.IsSet("kinds") {
+		return j, nil
+	}
+	section := metadata.Sub("kinds")
+	if section == nil {
+		return j, errors.New("kinds: this is no section with members")
+	}
+	var err error
+	j.kinds, err = newKinds(gadgetCtx, section)
+	return j, err
+}
+
+// field is the member of a row's key that has its kind, "" if there is none.
+func (j *judge) field() string {
+	if j.kinds == nil {
+		return ""
+	}
+	return j.kinds.field
+}
+
+// wantsNames tells whether functions decide.
+func (j *judge) wantsNames(r *record, l *layout) bool {
+	return len(j.inner) > 0 || j.kinds != nil && j.kinds.refines(r.key[l.kind:])
+}
+
+// judge may change the kind in the record's key.
+func (j *judge) judge(r *record, l *layout, frames []names.Frame) verdict {
+	if len(j.inner) > 0 && len(frames) > 1 && frames[0].File != nil && frames[0].File == frames[1].File && j.isInner(plain(frames[1].Symbol.Name)) {
+		return inner
+	}
+	if j.kinds == nil || !j.kinds.refines(r.key[l.kind:]) {
+		return kept
+	}
+	keep, told := j.kinds.refine(r.key[l.kind:], frames)
+	if keep {
+		return kept
+	}
+	if told {
+		j.kinds.others.leaveOut(r)
+	}
+	return other
+}
+
+func (j *judge) isInner(name string) bool {
+	return slices.ContainsFunc(j.inner, func(f string) bool {
+		before, open := strings.CutSuffix(f, "*")
+		return name == f || open && strings.HasPrefix(name, before)
+	})
+}
+
+// plain returns the name that programs know of one that a C library has for itself: __libc_calloc is calloc, and so is
+// calloc@@GLIBC_2.2.5.
+func plain(name string) string {
+	name, _, _ = strings.Cut(name, "@")
+	return strings.TrimPrefix(strings.TrimPrefix(name, "__libc_"), "__")
+}

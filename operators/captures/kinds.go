@@ -1,0 +1,238 @@
+package captures
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/spf13/viper"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
+	readables "github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
+)
+
+const (
+	// kindFrames is how many frames, from the innermost one on, are looked at for a function that tells a kind.
+	kindFrames = 6
+	// mostNames is how many names the kinds are remembered of.
+	mostNames = 4096
+)
+
+// kinds turns one kind of a gadget's rows into others, by the functions that stacks begin with. The metadata says:
+//
+//	kinds:
+//	  field: kind_raw     # the member of a row's key, an enum
+//	  of: user_futex      # the value that is refined
+//	  param: all_futex    # if it is "true", rows that stay what they are are kept
+//	  functions:
+//	    user_mutex: ["pthread_mutex_*lock", …]
+//	  others: {map: not_locks, address: address_raw} # see kindOthers
+//
+// The function nearest the leaf that is in any list decides, by its readable name; * stands for any text. In the list of the value
+// that is refined are functions after which nothing further from the leaf is looked at. The
+// names of values are taken without regard to capitals, which viper's keys do not have.
+type kinds struct {
+	field string
+	of    uint32
+	all   bool
+	rules kindRules
+	// others is nil where the gadget is not told of them, or wants them.
+	others *kindOthers
+}
+
+// kindOthers tells the gadget's programs which addresses rows were for that are not wanted, so that they need not send the next ones:
+// a map from address and process to the time of the capture.
+type kindOthers struct {
+	name string
+	at   int // of the address in a row's value; it is 0 for rows that say nothing about the next ones
+	m    *ebpf.Map
+}
+
+type otherKey struct {
+	Address uint64
+	PID     uint32
+	_       uint32
+}
+
+// newKinds reads the metadata, and the names of the values from the type of the map rows.
+func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds, error) {
+	v, _ := gadgetCtx.GetVar(operators.MapSpecPrefix + "rows")
+	rows, _ := v.(*ebpf.MapSpec)
+	k := &kinds{field: metadata.GetString("field")}
+	values, err := valuesOf(rows, k.field)
+	if err != nil {
+		return nil, fmt.Errorf("kinds.field: %w", err)
+	}
+	of, ok := values[strings.ToLower(metadata.GetString("of"))]
+	if !ok {
+		return nil, fmt.Errorf("kinds.of: %q is no value of %q", metadata.GetString("of"), k.field)
+	}
+	k.of = of
+	for name, functions := range metadata.GetStringMapStringSlice("functions") {
+		kind, ok := values[strings.ToLower(name)]
+		if !ok {
+			return nil, fmt.Errorf("kinds.functions: %q is no value of %q", name, k.field)
+		}
+		k.rules.add(kind, functions)
+	}
+	on, _ := tune.Value(gadgetCtx, metadata.GetString("param"))
+	k.all = on == "true"
+	if name := metadata.GetString("others.map"); name != "" && !k.all {
+		value, _ := rows.Value.(*btf.Struct)
+		if value == nil {
+			return nil, fmt.Errorf("the map %q has no struct as value", rows.Name)
+		}
+		at, ok := offsetOf(value, metadata.GetString("others.address"), 8)
+		if !ok {
+			return nil, fmt.Errorf("kinds.others.address: %s has no member %q of 8 bytes", value.Name, metadata.GetString("others.address"))
+		}
+		k.others = &kindOthers{name: name, at: at}
+	}
+	return k, nil
+}
+
+// start finds the map of a gadget that is loaded.
+func (k *kinds) start(gadgetCtx operators.GadgetContext) error {
+	if k == nil || k.others == nil {
+		return nil
+	}
+	v, _ := gadgetCtx.GetVar(operators.MapPrefix + k.others.name)
+	m, ok := v.(*ebpf.Map)
+	if !ok || m == nil {
+		return fmt.Errorf("operator %s: the gadget has no map %q", Name, k.others.name)
+	}
+	k.others.m = m
+	return nil
+}
+
+// valuesOf returns the values of an enum that is a member of the keys of a map, by their names in lower case.
+func valuesOf(rows *ebpf.MapSpec, field string) (map[string]uint32, error) {
+	if rows == nil {
+		return nil, fmt.Errorf("the gadget has no map %q", "rows")
+	}
+	key, ok := rows.Key.(*btf.Struct)
+	if !ok {
+		return nil, fmt.Errorf("the map %q has no struct as key", rows.Name)
+	}
+	for _, m := range key.Members {
+		enum, ok := btf.UnderlyingType(m.Type).(*btf.Enum)
+		if m.Name != field || !ok || enum.Size != 4 {
+			continue
+		}
+		values := map[string]uint32{}
+		for _, v := range enum.Values {
+			values[strings.ToLower(v.Name)] = uint32(v.Value)
+		}
+		return values, nil
+	}
+	return nil, fmt.Errorf("%s has no enum %q", key.Name, field)
+}
+
+// refines tells whether functions decide on a kind, which the bytes begin with.
+func (k *kinds) refines(kind []byte) bool { return order.Uint32(kind) == k.of }
+
+// refine changes a kind to the one that the frames tell, the innermost one first. keep is false where the kind stays what it was,
+// and such rows are not wanted; told is, where no function says so.
+func (k *kinds) refine(kind []byte, frames []names.Frame) (keep, told bool) {
+	for i := range frames[:min(len(frames), kindFrames)] {
+		if n, ok := k.rules.kindOf(frames[i].Symbol.Name); ok {
+			order.PutUint32(kind, n)
+			return n != k.of || k.all, true
+		}
+	}
+	return k.all, false
+}
+
+// leaveOut has the gadget's programs send no more of what a row was for, for a while.
+func (o *kindOthers) leaveOut(r *record) {
+	if o == nil || o.m == nil {
+		return
+	}
+	if address := order.Uint64(r.value[o.at:]); address != 0 {
+		// Where it fails, the next one is sent as this one was.
+		_ = o.m.Put(otherKey{Address: address, PID: r.process().PID}, r.time())
+	}
+}
+
+// kindRules tells the kind that a function stands for.
+type kindRules struct {
+	exact    map[string]uint32
+	patterns []kindPattern
+	known    map[string]int64 // of names as files have them; -1: none
+}
+
+type kindPattern struct {
+	parts []string // of the name: what is before, between and after any text
+	kind  uint32
+}
+
+func (r *kindRules) add(kind uint32, functions []string) {
+	if r.exact == nil {
+		r.exact, r.known = map[string]uint32{}, map[string]int64{}
+	}
+	for _, f := range functions {
+		if parts := strings.Split(f, "*"); len(parts) > 1 {
+			r.patterns = append(r.patterns, kindPattern{parts, kind})
+		} else {
+			r.exact[f] = kind
+		}
+	}
+	// The order of a map is another one each time.
+	slices.SortFunc(r.patterns, func(a, b kindPattern) int { return slices.Compare(a.parts, b.parts) })
+}
+
+// kindOf returns false for a function that tells no kind. symbol is its name as the file has it.
+func (r *kindRules) kindOf(symbol string) (uint32, bool) {
+	if symbol == "" {
+		return 0, false
+	}
+	kind, ok := r.known[symbol]
+	if !ok {
+		kind = -1
+		if n, ok := r.look(readable(symbol)); ok {
+			kind = int64(n)
+		}
+		if len(r.known) >= mostNames {
+			clear(r.known)
+		}
+		r.known[symbol] = kind
+	}
+	return uint32(max(kind, 0)), kind >= 0
+}
+
+func (r *kindRules) look(name string) (uint32, bool) {
+	if kind, ok := r.exact[name]; ok {
+		return kind, true
+	}
+	for _, p := range r.patterns {
+		if p.matches(name) {
+			return p.kind, true
+		}
+	}
+	return 0, false
+}
+
+func (p *kindPattern) matches(name string) bool {
+	last := len(p.parts) - 1
+	rest, ok := strings.CutPrefix(name, p.parts[0])
+	if !ok {
+		return false
+	}
+	for _, part := range p.parts[1:last] {
+		if _, rest, ok = strings.Cut(rest, part); !ok {
+			return false
+		}
+	}
+	return strings.HasSuffix(rest, p.parts[last])
+}
+
+// readable is a function's name as it is shown, without the version of an exported one (name@@GLIBC_2.34), and without what glibc
+// calls its own copy of a name by (__GI_name).
+func readable(symbol string) string {
+	name, _, _ := strings.Cut(readables.Demangle(symbol), "@")
+	return strings.TrimPrefix(name, "__GI_")
+}

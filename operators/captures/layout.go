@@ -1,0 +1,173 @@
+package captures
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/cfi"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+)
+
+// The head of a capture, struct profiles_capture in gadgets/include/capture.h.
+const (
+	atTime      = 0
+	atID        = 8
+	atKnown     = 16
+	atRegisters = 24
+	atCopied    = atRegisters + 8*registers
+	atStretch   = atCopied + 4
+	headSize    = atStretch + 4
+
+	registers = 33
+	below     = 128 // CAPTURE_BELOW
+)
+
+// The members of struct profiles_user_stack in gadgets/include/stack_maps.h, which are those of Inspektor Gadget's
+// gadget_user_stack.
+const (
+	atInode     = 8
+	atMtimeSec  = 16
+	atMtimeNsec = 24
+	atSpace     = 28
+	atStackID   = 32
+	atPID       = 36
+	userSize    = 72
+)
+
+// mostRow bounds the keys and the values of rows, in bytes: those of gadgets have some hundred.
+const mostRow = 4096
+
+// mostMembers is how many sums a row has at most.
+const mostMembers = 16
+
+// noStack is the ID of a stack without frames, -EFAULT.
+const noStack = ^uint32(13)
+
+// layout tells where what is in the key and the value of a gadget's rows.
+type layout struct {
+	key, value int // sizes
+	// In the key.
+	stackKey int
+	comm     int
+	attached int // -1: it has none
+	kind     int // -1: it has none
+	// In the value.
+	user [2]int // both forms of the user stack
+	sums []int
+}
+
+// layoutOf reads it from the types of the map rows. sums are the members of the value that are added up, kind is the member of the
+// key that says what was waited for, "" for none.
+func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
+	key, okKey := rows.Key.(*btf.Struct)
+	value, okValue := rows.Value.(*btf.Struct)
+	if !okKey || !okValue || key.Size%8 != 0 || value.Size%8 != 0 {
+		return layout{}, fmt.Errorf("the map %q has no structs of whole 8 bytes as key and value", rows.Name)
+	}
+	if key.Size > mostRow || value.Size > mostRow {
+		return layout{}, fmt.Errorf("the key or the value of the map %q is larger than %d bytes", rows.Name, mostRow)
+	}
+	l := layout{key: int(key.Size), value: int(value.Size), attached: -1, kind: -1}
+	for _, m := range []struct {
+		in       *btf.Struct
+		name     string
+		size     int
+		at       *int
+		optional bool
+	}{
+		{key, "user_stack_key", 8, &l.stackKey, false},
+		{key, "proc", 16, &l.comm, false},
+		{key, "attached_raw", 4, &l.attached, true},
+		{key, kind, 4, &l.kind, kind == ""},
+		{value, "user_stack_raw", userSize, &l.user[0], false},
+		{value, "user_stack_id", userSize, &l.user[1], false},
+	} {
+		at, ok := offsetOf(m.in, m.name, m.size)
+		if ok {
+			*m.at = at
+		} else if !m.optional {
+			return layout{}, fmt.Errorf("%s has no member %q of %d bytes", m.in.Name, m.name, m.size)
+		}
+	}
+	if len(sums) > mostMembers {
+		return layout{}, fmt.Errorf("%d sums are more than %d", len(sums), mostMembers)
+	}
+	for _, name := range sums {
+		at, ok := offsetOf(value, name, 8)
+		if !ok {
+			return layout{}, fmt.Errorf("%s has no member %q of 8 bytes", value.Name, name)
+		}
+		l.sums = append(l.sums, at)
+	}
+	return l, nil
+}
+
+// offsetOf returns where a member is, if it has at least that size and is within the struct.
+func offsetOf(s *btf.Struct, name string, size int) (int, bool) {
+	for _, m := range s.Members {
+		if m.Name != name || name == "" {
+			continue
+		}
+		n, err := btf.Sizeof(m.Type)
+		at := m.Offset.Bytes()
+		return int(at), err == nil && n >= size && m.Offset%8 == 0 && uint64(at)+uint64(size) <= uint64(s.Size)
+	}
+	return 0, false
+}
+
+// record is one capture. It shares the memory of what was read.
+type record struct {
+	data       []byte
+	key, value []byte
+	user       []byte // the form of the user stack that is filled
+}
+
+var order = binary.LittleEndian
+
+// parse takes a capture apart.
+func (l *layout) parse(data []byte) (record, error) {
+	if len(data) < headSize+l.key+l.value {
+		return record{}, fmt.Errorf("a capture of %d bytes is too short", len(data))
+	}
+	r := record{data: data, key: data[headSize:][:l.key:l.key], value: data[headSize+l.key:][:l.value:l.value]}
+	for _, at := range l.user {
+		if u := r.value[at:][:userSize]; order.Uint32(u[atStackID:]) == noStack {
+			r.user = u
+		}
+	}
+	if r.user == nil {
+		return record{}, fmt.Errorf("a capture says nothing of its user stack")
+	}
+	return r, nil
+}
+
+func (r *record) time() uint64    { return order.Uint64(r.data[atTime:]) }
+func (r *record) id() uint64      { return order.Uint64(r.data[atID:]) }
+func (r *record) stretch() uint32 { return order.Uint32(r.data[atStretch:]) }
+
+// process returns the process as the kernel saw it.
+func (r *record) process() procmap.Process {
+	return procmap.Process{
+		PID: order.Uint32(r.user[atPID:]), ExeInode: order.Uint64(r.user[atInode:]), Space: order.Uint32(r.user[atSpace:]),
+		ExeModified: int64(order.Uint64(r.user[atMtimeSec:])*1e9) + int64(order.Uint32(r.user[atMtimeNsec:])),
+	}
+}
+
+// thread returns the registers and the stack, and false where there are none.
+func (r *record) thread() (regs cfi.Registers, stack cfi.Stack, ok bool) {
+	copied := int(order.Uint32(r.data[atCopied:]))
+	at := headSize + len(r.key) + len(r.value)
+	regs.Known = order.Uint64(r.data[atKnown:])
+	if copied == 0 || copied > len(r.data)-at {
+		return regs, stack, false
+	}
+	for i := range regs.Value {
+		if regs.Known>>i&1 != 0 {
+			regs.Value[i] = order.Uint64(r.data[atRegisters+8*i:])
+		}
+	}
+	return regs, cfi.Stack{Base: regs.SP() - below, Bytes: r.data[at:][:copied]}, true
+}

@@ -1,0 +1,285 @@
+package captures
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/spf13/viper"
+)
+
+const (
+	// liveInterval is how often the gadget's map of what is in use is read at most, and liveShare how many times as long as that takes
+	// it is left alone then: a full map takes a tenth of a second and more.
+	liveInterval = 500 * time.Millisecond
+	liveShare    = 50
+	// liveBatch is how many entries of it one system call reads.
+	liveBatch = 1024
+	// mostFresh is how many rows are kept beside those that the gadget's map has room for: of what is not in it yet.
+	mostFresh = 16384
+)
+
+// The key and the value of the gadget's map of what is in use.
+type (
+	// liveKey is its address and process.
+	liveKey struct {
+		Address uint64
+		PID     uint32
+		_       uint32
+	}
+	// liveValue is the capture of it, and what it stands for.
+	liveValue struct{ ID, Bytes, Calls uint64 }
+)
+
+// Their sizes in the kernel.
+const (
+	liveKeySize   = 16
+	liveValueSize = 24
+)
+
+// liveRow is the row of a capture.
+type liveRow struct {
+	key   string
+	value []byte
+	stack *stack
+	pid   uint32
+	space uint32 // the process's address space
+	time  uint64
+}
+
+// space is the address space that a process had last. It has another one after an execve, and so has another process of the same PID:
+// what the one before had in use is gone then, and nobody has freed it.
+type space struct {
+	hash uint32
+	time uint64 // when it was seen
+}
+
+// live knows what is in use: the gadget's map has which captures are, and this has their rows. Its methods are safe for concurrent
+// use.
+type live struct {
+	inUse  *ebpf.Map
+	execs  *ebpf.Map // by PID: when the process has called execve, in nanoseconds after boot; nil: nobody says
+	sums   *sums
+	alive  func(pid uint32) bool
+	closed func() bool // nothing comes any more
+
+	reading sync.Mutex // of the map: one at a time
+	next    time.Time  // when it is read again
+
+	mu     sync.Mutex
+	rows   map[uint64]*liveRow // by the ID of a capture
+	fresh  map[uint64]bool     // those that came since the map was read before
+	spaces map[uint32]space    // by PID, of those that have rows
+	stacks map[uint32]*stack   // by ID, of the rows: many have the same, and one takes a kilobyte
+	state  []row
+	// strays are the IDs that had no row, and since when.
+	strays map[uint64]time.Time
+	// unknown is how many of the map have no row, because their captures were lost or are not walked yet.
+	// gone is how many were removed of processes that have ended, and refused how many captures found no room.
+	// removed is how many were removed because nothing will ever be known of them.
+	unknown, gone, refused, removed uint64
+}
+
+func newLive(s *sums, closed func() bool) *live {
+	return &live{sums: s, alive: lives, closed: closed, rows: map[uint64]*liveRow{}, fresh: map[uint64]bool{}, spaces: map[uint32]space{}, stacks: map[uint32]*stack{}}
+}
+
+// take takes the gadget's maps, which the metadata names.
+func (l *live) take(maps map[string]*ebpf.Map, metadata *viper.Viper) error {
+	inUse, execs := metadata.GetString("live.map"), metadata.GetString("live.execs")
+	l.inUse, l.execs = maps[inUse], maps[execs]
+	if l.inUse.Type() != ebpf.Hash || l.inUse.KeySize() != liveKeySize || l.inUse.ValueSize() != liveValueSize {
+		return fmt.Errorf("operator %s: the map %q is no hash table of allocations: see struct allocation and struct allocated of profile_alloc", Name, inUse)
+	}
+	if l.execs != nil && (l.execs.KeySize() != 4 || l.execs.ValueSize() != 8) {
+		return fmt.Errorf("operator %s: the map %q has no times by PID", Name, execs)
+	}
+	return nil
+}
+
+// lives tells whether there is a process with that PID, a number of the machine and not of the container that this may run in.
+func lives(pid uint32) bool {
+	_, err := os.Stat(fmt.Sprintf("%s/proc/%d", os.Getenv("HOST_ROOT"), pid))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// add keeps the row of a capture.
+func (l *live) add(r *record, st *stack) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.rows) >= int(l.inUse.MaxEntries())+mostFresh {
+		l.refused++
+		return
+	}
+	p := r.process()
+	if was, ok := l.spaces[p.PID]; !ok || was.time <= r.time() {
+		l.spaces[p.PID] = space{p.Space, r.time()}
+	}
+	if same := l.stacks[st.id]; same != nil && same.frames == st.frames {
+		st = same
+	} else {
+		l.stacks[st.id] = st
+	}
+	l.rows[r.id()] = &liveRow{string(r.key), append([]byte(nil), r.value...), st, p.PID, p.Space, r.time()}
+	l.fresh[r.id()] = true
+}
+
+// snapshot returns the rows of what is in use.
+func (l *live) snapshot() ([]row, error) {
+	l.reading.Lock()
+	defer l.reading.Unlock()
+	var all []liveEntry
+	var err error
+	began := time.Now()
+	read := !began.Before(l.next) || l.closed()
+	if read {
+		all, err = l.readMap() // takes some time: captures are added meanwhile
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !read || err != nil {
+		return l.copies(), err
+	}
+	defer func() {
+		now := time.Now()
+		l.next = now.Add(max(liveInterval, liveShare*now.Sub(began)))
+	}()
+	used := l.sift(all)
+	sums := map[string]*row{}
+	l.unknown = 0
+	for id, v := range used {
+		from := l.rows[id]
+		if from == nil {
+			l.unknown++
+			continue
+		}
+		to := sums[from.key]
+		if to == nil {
+			to = &row{[]byte(from.key), append([]byte(nil), from.value...), from.stack}
+			for _, at := range l.sums.layout.sums {
+				order.PutUint64(to.value[at:], 0)
+			}
+			sums[from.key] = to
+		}
+		for i, n := range []uint64{v.Bytes, v.Calls} {
+			if i < len(l.sums.layout.sums) {
+				at := l.sums.layout.sums[i]
+				order.PutUint64(to.value[at:], order.Uint64(to.value[at:])+n)
+			}
+		}
+	}
+	// What was freed is forgotten, but not what may not be in the map yet.
+	processes := map[uint32]bool{}
+	clear(l.stacks)
+	for id, r := range l.rows {
+		if _, ok := used[id]; !ok && !l.fresh[id] {
+			delete(l.rows, id)
+		} else {
+			processes[r.pid] = true
+			l.stacks[r.stack.id] = r.stack
+		}
+	}
+	for pid := range l.spaces {
+		if !processes[pid] {
+			delete(l.spaces, pid)
+		}
+	}
+	clear(l.fresh)
+	l.state = l.state[:0]
+	for _, r := range sums {
+		l.state = append(l.state, *r)
+	}
+	return l.copies(), nil
+}
+
+// copies returns the state for readers that may change it, with its stacks in the gadget's map.
+func (l *live) copies() []row {
+	out := make([]row, 0, len(l.state))
+	l.sums.mu.Lock()
+	defer l.sums.mu.Unlock()
+	for _, r := range l.state {
+		_ = l.sums.keep(r.stack)
+		out = append(out, row{append([]byte(nil), r.key...), append([]byte(nil), r.value...), r.stack})
+	}
+	l.sums.counts.handed += uint64(len(out))
+	return out
+}
+
+// liveEntry is one of the gadget's map.
+type liveEntry struct {
+	liveKey
+	liveValue
+	alive bool
+	since uint64 // when its process has called execve
+}
+
+// readMap returns all that is in the gadget's map.
+func (l *live) readMap() (all []liveEntry, err error) {
+	type process struct {
+		alive bool
+		since uint64
+	}
+	known := map[uint32]process{}
+	var cursor ebpf.MapBatchCursor
+	keys, values := make([]liveKey, liveBatch), make([]liveValue, liveBatch)
+	for {
+		n, err := l.inUse.BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			p, ok := known[keys[i].PID]
+			if !ok {
+				p.alive = l.alive(keys[i].PID)
+				if l.execs != nil {
+					_ = l.execs.Lookup(keys[i].PID, &p.since) // most have called none
+				}
+				known[keys[i].PID] = p
+			}
+			all = append(all, liveEntry{keys[i], values[i], p.alive, p.since})
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// strayPatience is how long an entry of the map has no row until it is removed: captures are walked within less than that.
+const strayPatience = 4 * walkPatience
+
+// sift returns what is in use of processes that live, by the ID of its capture. What processes leave behind that have ended, or run
+// another program now, is removed; and so are entries whose captures were lost or left out: where one function of an allocator
+// calls another, what that returned may never be freed as such.
+func (l *live) sift(all []liveEntry) map[uint64]liveValue {
+	out := make(map[uint64]liveValue, len(all))
+	strays := map[uint64]time.Time{}
+	now := time.Now()
+	for i := range all {
+		e := &all[i]
+		r, since := l.rows[e.ID], l.strays[e.ID]
+		if since.IsZero() {
+			since = now
+		}
+		switch {
+		case !e.alive || r != nil && (r.space != l.spaces[r.pid].hash || r.time < e.since):
+			if l.inUse.Delete(&e.liveKey) == nil {
+				l.gone++
+			}
+		case r != nil:
+			out[e.ID] = e.liveValue
+		case now.Sub(since) >= strayPatience:
+			if l.inUse.Delete(&e.liveKey) == nil {
+				l.removed++
+			}
+		default:
+			strays[e.ID] = since
+			out[e.ID] = e.liveValue
+		}
+	}
+	l.strays = strays
+	return out
+}

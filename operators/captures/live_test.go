@@ -1,0 +1,313 @@
+package captures
+
+import (
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/walk"
+)
+
+// exampleLive has a map as the kernel has it, and a clock that is turned by hand: each snapshot reads the map.
+type exampleLive struct {
+	*live
+	t      testing.TB
+	dead   map[uint32]bool
+	closed bool
+}
+
+func newExampleLive(t testing.TB, entries uint32) *exampleLive {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, Flags: 1 /* BPF_F_NO_PREALLOC */, KeySize: 16, ValueSize: 24, MaxEntries: entries})
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	s, _ := exampleSums(t)
+	e := &exampleLive{t: t, dead: map[uint32]bool{}}
+	e.live = newLive(s, func() bool { return e.closed })
+	e.inUse = m
+	e.alive = func(pid uint32) bool { return !e.dead[pid] }
+	return e
+}
+
+// allocate is an allocation whose capture has been walked, if drawn, and that is in the map.
+func (e *exampleLive) allocate(x example, address uint64, frames ...uint64) {
+	e.t.Helper()
+	e.walk(x, frames...)
+	e.put(x, address)
+}
+
+func (e *exampleLive) walk(x example, frames ...uint64) {
+	e.t.Helper()
+	r := x.record(e.t, &e.sums.layout)
+	e.add(r, e.sums.complete(r, &walk.Stack{Addresses: frames}))
+}
+
+func (e *exampleLive) put(x example, address uint64) {
+	e.t.Helper()
+	require.NoError(e.t, e.inUse.Put(&liveKey{Address: address, PID: x.pid}, &liveValue{x.id, x.bytes, x.calls}))
+}
+
+func (e *exampleLive) free(x example, address uint64) {
+	e.t.Helper()
+	require.NoError(e.t, e.inUse.Delete(&liveKey{Address: address, PID: x.pid}))
+}
+
+// take reads the map again.
+func (e *exampleLive) take() map[string]readRow {
+	e.t.Helper()
+	e.next = time.Time{}
+	return e.again()
+}
+
+// again does not, if that was a short while ago.
+func (e *exampleLive) again() map[string]readRow {
+	e.t.Helper()
+	rows, err := e.snapshot()
+	require.NoError(e.t, err)
+	out := map[string]readRow{}
+	for _, r := range rows {
+		at := read(e.t, r)
+		at.stack = 0
+		out[at.comm] = at
+	}
+	require.Len(e.t, out, len(rows))
+	return out
+}
+
+func TestLive(t *testing.T) {
+	e := newExampleLive(t, 100)
+	one := example{id: 1, time: 1, comm: "shop", pid: 5, bytes: 100, calls: 1}
+	two := one
+	two.id, two.bytes, two.calls = 2, 7, 3
+	other := example{id: 3, time: 1, comm: "other", pid: 6, bytes: 1000, calls: 1}
+	e.allocate(one, 0x1000, 1, 2)
+	e.allocate(two, 0x2000, 1, 2)
+	e.allocate(other, 0x1000, 1, 2)
+	require.Equal(t, map[string]readRow{
+		"shop": {comm: "shop", bytes: 107, calls: 4}, "other": {comm: "other", bytes: 1000, calls: 1},
+	}, e.take())
+	e.free(one, 0x1000)
+	require.EqualValues(t, 107, e.again()["shop"].bytes, "the map is read every few seconds only")
+	require.EqualValues(t, 7, e.take()["shop"].bytes)
+	require.NotContains(t, e.rows, uint64(1), "freed and forgotten")
+	e.free(other, 0x1000)
+	require.NotContains(t, e.take(), "other")
+	e.free(two, 0x2000)
+	e.closed = true
+	require.Empty(t, e.again(), "at the end the map is read in any case")
+}
+
+// An allocation is in the map some moments before or after its capture is walked.
+func TestLiveFresh(t *testing.T) {
+	e := newExampleLive(t, 100)
+	x := example{id: 1, time: 1, comm: "shop", pid: 5, bytes: 100, calls: 1}
+	e.walk(x, 1)
+	require.Empty(t, e.take())
+	e.put(x, 0x1000)
+	require.EqualValues(t, 100, e.take()["shop"].bytes, "the function has returned meanwhile")
+
+	y := example{id: 2, time: 1, comm: "late", pid: 5, bytes: 5, calls: 1}
+	e.put(y, 0x2000)
+	require.NotContains(t, e.take(), "late")
+	require.EqualValues(t, 1, e.unknown)
+	e.walk(y, 1)
+	require.EqualValues(t, 5, e.take()["late"].bytes)
+	require.Zero(t, e.unknown)
+
+	z := example{id: 3, time: 1, comm: "failed", pid: 5, bytes: 5, calls: 1}
+	e.walk(z, 1)
+	e.take()
+	e.take()
+	require.NotContains(t, e.rows, uint64(3), "it never came")
+	require.Empty(t, e.fresh)
+}
+
+// What a process leaves behind is not in use any more.
+func TestLiveGone(t *testing.T) {
+	e := newExampleLive(t, 100)
+	x := example{id: 1, time: 10, comm: "shop", pid: 5, space: 1, bytes: 100, calls: 1}
+	y := example{id: 2, time: 10, comm: "other", pid: 6, space: 2, bytes: 100, calls: 1}
+	e.allocate(x, 0x1000, 1)
+	e.allocate(y, 0x1000, 1)
+	e.dead[5] = true
+	require.Len(t, e.take(), 1)
+	require.EqualValues(t, 1, e.gone)
+	var n int
+	var key liveKey
+	var value liveValue
+	for it := e.inUse.Iterate(); it.Next(&key, &value); {
+		n++
+	}
+	require.Equal(t, 1, n, "and its place in the map is free")
+
+	// Another program runs under that PID, or a process has got the PID of one that is gone.
+	e.allocate(example{id: 3, time: 20, comm: "next", pid: 6, space: 3, bytes: 7, calls: 1}, 0x2000, 1)
+	require.Equal(t, map[string]readRow{"next": {comm: "next", bytes: 7, calls: 1}}, e.take())
+	require.EqualValues(t, 2, e.gone)
+	e.walk(example{id: 4, time: 15, comm: "old", pid: 6, space: 2, bytes: 7, calls: 1}, 1)
+	require.Len(t, e.take(), 1, "a capture of the program before that was walked late")
+	for range 3 {
+		e.free(example{pid: 6}, 0x2000)
+		e.take()
+		e.put(example{id: 9, pid: 6}, 0x2000)
+	}
+	require.Empty(t, e.spaces, "nothing is kept of processes without rows")
+}
+
+// After an execve nothing is in use that was before, also where nothing is allocated any more.
+func TestLiveExec(t *testing.T) {
+	e := newExampleLive(t, 100)
+	var err error
+	e.execs, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: 8, MaxEntries: 10})
+	require.NoError(t, err)
+	t.Cleanup(func() { e.execs.Close() })
+	for pid, comm := range []string{"other", "shop"} {
+		e.allocate(example{id: uint64(pid + 1), time: 10, comm: comm, pid: uint32(pid), space: 1, bytes: 100, calls: 1}, 0x1000, 1)
+	}
+	e.allocate(example{id: 5, time: 30, comm: "next", pid: 1, space: 1, bytes: 7, calls: 1}, 0x2000, 1)
+	require.Len(t, e.take(), 3)
+	require.NoError(t, e.execs.Put(uint32(1), uint64(20)))
+	require.Equal(t, map[string]readRow{"other": {comm: "other", bytes: 100, calls: 1}, "next": {comm: "next", bytes: 7, calls: 1}}, e.take())
+	require.EqualValues(t, 1, e.gone)
+}
+
+// What has no capture that counts does not take the room of what has, for ever.
+func TestLiveStrays(t *testing.T) {
+	e := newExampleLive(t, 2)
+	x := example{id: 1, time: 1, comm: "shop", pid: 5, bytes: 100, calls: 1}
+	stray := x
+	stray.id = 2
+	e.allocate(x, 0x1000, 1)
+	e.put(stray, 0x2000) // within another function, as a memalign that calls malloc and returns a place behind the beginning
+	for range 10 {
+		require.EqualValues(t, 100, e.take()["shop"].bytes)
+	}
+	require.Zero(t, e.removed, "captures are walked some seconds later")
+	require.Contains(t, e.strays, stray.id)
+	e.strays[stray.id] = e.strays[stray.id].Add(-strayPatience)
+	require.EqualValues(t, 100, e.take()["shop"].bytes)
+	require.EqualValues(t, 1, e.removed)
+	late := example{id: 3, time: 1, comm: "late", pid: 5, bytes: 5, calls: 1}
+	e.put(late, 0x3000)
+	e.take()
+	e.walk(late, 1)
+	require.EqualValues(t, 5, e.take()["late"].bytes)
+	require.Empty(t, e.strays)
+}
+
+// Rows of one stack have it in common.
+func TestLiveStacks(t *testing.T) {
+	e := newExampleLive(t, 100)
+	for id := range uint64(10) {
+		x := example{id: id + 1, time: 1, comm: "shop", pid: 5, bytes: 100, calls: 1}
+		e.allocate(x, 0x1000*id, 1+id%2)
+		if id > 1 {
+			require.Same(t, e.rows[id-1].stack, e.rows[id+1].stack)
+		}
+	}
+	require.NotSame(t, e.rows[1].stack, e.rows[2].stack)
+	require.Len(t, e.stacks, 2)
+	rows, err := e.snapshot()
+	require.NoError(t, err)
+	require.Len(t, rows, 2)
+	for id := range uint64(10) {
+		e.free(example{pid: 5}, 0x1000*id)
+	}
+	require.Empty(t, e.take())
+	require.Empty(t, e.stacks)
+}
+
+// Captures whose allocations fail, or that nobody reads, do not fill the memory.
+func TestLiveBounded(t *testing.T) {
+	e := newExampleLive(t, 10)
+	for i := range uint64(10 + mostFresh + 100) {
+		e.walk(example{id: i + 1, time: i, comm: "bomb", pid: uint32(i), space: uint32(i), bytes: 1, calls: 1}, i)
+	}
+	require.LessOrEqual(t, len(e.rows), 10+mostFresh)
+	require.LessOrEqual(t, len(e.fresh), 10+mostFresh)
+	require.LessOrEqual(t, len(e.spaces), 10+mostFresh)
+	require.EqualValues(t, 100, e.refused)
+	e.take()
+	e.take()
+	require.Empty(t, e.rows)
+	require.Empty(t, e.spaces)
+}
+
+func TestLiveMapFails(t *testing.T) {
+	e := newExampleLive(t, 10)
+	e.allocate(example{id: 1, comm: "shop", pid: 5, bytes: 100, calls: 1}, 0x1000, 1)
+	require.Len(t, e.take(), 1)
+	e.inUse.Close()
+	e.next = time.Time{}
+	rows, err := e.snapshot()
+	require.Error(t, err)
+	require.Len(t, rows, 1, "the last that was known")
+	rows[0].value[0]++
+	rows[0].key[0]++
+	e.next = time.Now().Add(time.Hour)
+	require.EqualValues(t, 100, e.again()["shop"].bytes, "readers may change what they get")
+}
+
+// What is in use is read often, but less often where that takes long.
+func TestLiveInterval(t *testing.T) {
+	e := newExampleLive(t, 10)
+	e.allocate(example{id: 1, comm: "shop", pid: 5, bytes: 100, calls: 1}, 0x1000, 1)
+	before := time.Now()
+	e.take()
+	require.WithinRange(t, e.next, before.Add(liveInterval), time.Now().Add(time.Minute))
+
+	const long = 20 * time.Millisecond
+	e.alive = func(uint32) bool { time.Sleep(long); return true }
+	before = time.Now()
+	e.take()
+	require.GreaterOrEqual(t, e.next.Sub(before), liveShare*long)
+}
+
+func BenchmarkLive(b *testing.B) {
+	const entries = 65536
+	e := newExampleLive(b, entries)
+	for i := range uint64(entries) {
+		e.allocate(example{id: i + 1, comm: "shop", pid: 5, bytes: 1, calls: 1}, i, i%1000)
+	}
+	for b.Loop() {
+		e.next = time.Time{}
+		_, err := e.snapshot()
+		require.NoError(b, err)
+	}
+}
+
+func TestLives(t *testing.T) {
+	require.True(t, lives(uint32(os.Getpid())))
+	c := exec.Command("true")
+	require.NoError(t, c.Run())
+	require.False(t, lives(uint32(c.Process.Pid)))
+	// In a container the processes of the machine are below another folder.
+	t.Setenv("HOST_ROOT", t.TempDir())
+	require.False(t, lives(uint32(os.Getpid())))
+	require.NoError(t, os.MkdirAll(os.Getenv("HOST_ROOT")+"/proc/1234567", 0o755))
+	require.True(t, lives(1234567))
+}
+
+// Captures are walked while somebody reads: go test -race.
+func TestLiveConcurrent(t *testing.T) {
+	e := newExampleLive(t, 10000)
+	e.closed = true
+	var done sync.WaitGroup
+	done.Go(func() {
+		for i := range uint64(2000) {
+			x := example{id: i + 1, comm: "shop", pid: 5, bytes: 1, calls: 1}
+			e.put(x, i) // before it is walked: reads follow one another faster here than a function returns
+			e.walk(x, 1)
+		}
+	})
+	for range 50 {
+		e.again()
+	}
+	done.Wait()
+	require.EqualValues(t, 2000, e.again()["shop"].bytes)
+}

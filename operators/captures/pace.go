@@ -1,0 +1,57 @@
+package captures
+
+import (
+	"fmt"
+	"time"
+)
+
+const (
+	// mostCaptures is how many captures a second there may be before the step grows: walking one takes some 20 microseconds.
+	mostCaptures = 2000
+	// maxStep is the largest step that draw takes.
+	maxStep = 1<<32 - 1
+)
+
+// pace keeps the number of captures in bounds, by the step of draw: values stay right in the mean, with fewer captures behind them.
+type pace struct {
+	base, step, largest uint64
+	before              uint64
+	set                 func(step uint64) error
+}
+
+func newPace(base uint64, set func(uint64) error) pace {
+	return pace{base: base, step: base, largest: base, set: set}
+}
+
+// look is called with how many captures there were since the start, and how long ago it was called before.
+func (p *pace) look(captures uint64, since time.Duration) error {
+	rate := float64(captures-p.before) / since.Seconds()
+	p.before = captures
+	step := p.step
+	switch {
+	case p.base == 0:
+		return nil
+	case rate > mostCaptures:
+		for ; rate > mostCaptures && step < maxStep; rate /= 2 {
+			step = min(2*step, maxStep)
+		}
+	case rate < mostCaptures/4 && step > p.base:
+		step = max(step/2, p.base)
+	}
+	if step == p.step {
+		return nil
+	}
+	p.step, p.largest = step, max(p.largest, step)
+	return p.set(step)
+}
+
+// String tells what the step was.
+func (p *pace) String() string {
+	switch {
+	case p.base == 0:
+		return "the gadget's"
+	case p.largest == p.base:
+		return fmt.Sprint(p.base)
+	}
+	return fmt.Sprintf("%d to %d, because there was so much", p.base, p.largest)
+}

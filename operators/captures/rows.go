@@ -1,0 +1,63 @@
+package captures
+
+import (
+	"fmt"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+)
+
+// fillPriority is before all that reads rows.
+const fillPriority = -1 << 20
+
+// filler adds rows to the packets of a data source that Inspektor Gadget makes of a map: each time that it has read the map, which
+// is empty, the rows come from here. So they have the fields, formatters and filters of all rows, and a packet is complete.
+type filler struct {
+	key, value uint32 // places in a row's payload
+	rows       func() []row
+}
+
+// fill makes a data source be filled with rows of a layout.
+func fill(ds datasource.DataSource, l *layout, rows func() []row) error {
+	f := filler{rows: rows}
+	found := 0
+	for _, field := range ds.Fields() {
+		switch field.FullName {
+		case "proc":
+			f.key = field.PayloadIndex
+			found++
+		case "user_stack_raw":
+			f.value = field.PayloadIndex
+			found++
+		}
+	}
+	if found != 2 {
+		return fmt.Errorf("operator %s: the data source %q has not the fields proc and user_stack_raw", Name, ds.Name())
+	}
+	// Whoever reads a field relies on its place.
+	sizes := map[uint32]uint64{f.key: uint64(l.key), f.value: uint64(l.value)}
+	for _, field := range ds.Fields() {
+		size, ok := sizes[field.PayloadIndex]
+		if f.key == f.value || ok && uint64(field.Offs)+uint64(field.Size) > size {
+			return fmt.Errorf("operator %s: the field %q of the data source %q is not where the map %q has it", Name, field.FullName, ds.Name(), "rows")
+		}
+	}
+	return ds.SubscribeArray(f.array, fillPriority)
+}
+
+func (f *filler) array(_ datasource.DataSource, array datasource.DataArray) error {
+	packet, ok := array.(datasource.Packet)
+	if !ok {
+		return nil
+	}
+	raw, ok := packet.Raw().(*api.GadgetDataArray)
+	if !ok {
+		return nil
+	}
+	for _, r := range f.rows() {
+		array.Append(array.New())
+		payload := raw.DataArray[len(raw.DataArray)-1].Payload
+		payload[f.key], payload[f.value] = r.key, r.value
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package captures
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/spf13/viper"
+	"github.com/stretchr/testify/require"
+)
+
+const sharedMaps = `55d0c0a4e000-55d0c0b2f000 r-xp 0002f000 fd:01 1234                       /usr/bin/bash
+7f0000000000-7f0000001000 rw-s 00002000 00:1a 77                         /dev/shm/shop orders
+7f0000001000-7f0000002000 rw-p 00003000 00:1a 77                         /dev/shm/shop orders
+7f0000002000-7f0000003000 rw-s 00000000 00:01 2051                       /memfd:lock (deleted)
+7f0000003000-7f0000004000 rw-s 00000000 00:00 0
+nonsense
+7f0000004000-7f0000005000 rw-s zz 00:01 2052                             /x
+`
+
+func TestSharedAt(t *testing.T) {
+	for address, want := range map[uint64]string{
+		0x7f0000000040: "/dev/shm/shop orders+0x2040",
+		0x7f0000001040: "",
+		0x7f0000002000: "/memfd:lock (deleted)+0x0",
+		0x7f0000003000: "",
+		0x7f0000004000: "",
+		0x55d0c0a4e000: "",
+		0:              "",
+	} {
+		require.Equal(t, want, sharedAt([]byte(sharedMaps), address), "%#x", address)
+	}
+}
+
+func TestSharedFiles(t *testing.T) {
+	rows := lockRows()
+	rows.Key = &btf.Struct{Name: "lock_key", Size: 48, Members: []btf.Member{
+		{Name: "number", Type: &btf.Int{Size: 8}},
+		{Name: "lock_file", Offset: 64, Type: &btf.Array{Type: &btf.Int{Size: 1}, Nelems: 24}},
+	}}
+	metadata := viper.New()
+	metadata.Set("address", "address_raw")
+	metadata.Set("file", "lock_file")
+	f, err := newSharedFiles(metadata, rows, "")
+	require.NoError(t, err)
+	require.Equal(t, 8, f.key)
+	f.proc = t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(f.proc, "7"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(f.proc, "7", "maps"), []byte(sharedMaps), 0o644))
+	row := func(pid uint32, address uint64) *record {
+		r := &record{key: make([]byte, 48), value: make([]byte, 16), user: make([]byte, userSize)}
+		order.PutUint64(r.value[8:], address)
+		order.PutUint32(r.user[atPID:], pid)
+		f.put(r)
+		return r
+	}
+	// 23 bytes fit.
+	require.Equal(t, "...m/shop orders+0x2040\x00", string(row(7, 0x7f0000000040).key[8:32]))
+	require.Equal(t, strings.Repeat("\x00", 48), string(row(7, 0).key))
+	require.Equal(t, strings.Repeat("\x00", 48), string(row(8, 0x7f0000000040).key), "a process that has ended")
+	for i := range uint64(mostSharedFiles + 10) {
+		row(7, i+1)
+	}
+	require.LessOrEqual(t, len(f.known), mostSharedFiles)
+
+	for set, want := range map[string]string{
+		"address": `shared.address: lock_value has no member "none" of 8 bytes`,
+		"file":    `shared.file: lock_key has no text "none"`,
+	} {
+		wrong := viper.New()
+		wrong.Set("address", "address_raw")
+		wrong.Set("file", "lock_file")
+		wrong.Set(set, "none")
+		_, err := newSharedFiles(wrong, rows, "")
+		require.EqualError(t, err, want)
+	}
+	none, err := newSharedFiles(nil, &ebpf.MapSpec{}, "")
+	require.NoError(t, err)
+	none.put(row(7, 0x7f0000000040))
+}

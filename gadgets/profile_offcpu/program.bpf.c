@@ -52,8 +52,9 @@ GADGET_PARAM(max_duration_us);
 
 /*
  * The code of the scheduler, which a stack begins with once the frames of the
- * tracing are left out. Where the kernel hides the addresses of its symbols,
- * these are 0 and the stack is kept as it is.
+ * tracing are left out. Where the kernel hides the addresses of its symbols, the
+ * gadget cannot be loaded; where it has none, these are 0 and the stack is kept as
+ * it is.
  */
 extern void __sched_text_start __ksym __weak;
 extern void __sched_text_end __ksym __weak;

@@ -19,6 +19,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 	log "github.com/sirupsen/logrus"
 
+	_ "github.com/ig-otel-profiles/ig-otel-profiles/operators/allocator"
+	_ "github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 	_ "github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 )

@@ -24,6 +24,8 @@ import (
 	log "github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	_ "github.com/ig-otel-profiles/ig-otel-profiles/operators/allocator"
+	_ "github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 	_ "github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 	profilesconfig "github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"

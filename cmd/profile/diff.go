@@ -56,7 +56,7 @@ func runDiff(args []string, out io.Writer) error {
 		}
 	}
 	opts := report.Options{Leaf: report.Leaf}
-	if waits(kind) {
+	if byOwn(kind) {
 		opts.Leaf = report.Own
 	}
 	unit, symbol, per := "", strings.ReplaceAll(kind.Type, "_", " "), "second of the run"

@@ -25,7 +25,9 @@ const polyglot = "profile_polyglot"
 
 // ownGadgets are the short names of this project's gadgets.
 var ownGadgets = map[string]string{
+	"alloc":     "profile_alloc",
 	"cpu":       "profile_cpu",
+	"lock":      "profile_lock",
 	"offcpu":    "profile_offcpu",
 	"pagefault": "profile_pagefault",
 	"polyglot":  polyglot,

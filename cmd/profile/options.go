@@ -61,7 +61,7 @@ func parseProfile(args []string) (options, error) {
 	flags.IntVar(&o.target.pid, "pid", 0, "sample the process with this `number`")
 	flags.StringVar(&o.target.comm, "comm", "", "sample the programs, or threads, of this `name`")
 	flags.StringVar(&o.target.container, "container", "", "sample the container of this `name`")
-	flags.StringVar(&o.gadget, "gadget", "", "what to show: cpu, offcpu, pagefault, polyglot, or a gadget's `image`; by default the one that shows most")
+	flags.StringVar(&o.gadget, "gadget", "", "what to show: alloc, cpu, lock, offcpu, pagefault, polyglot, or a gadget's `image`; by default the one that shows most")
 	seconds := o.addFlags(flags, defaultSeconds)
 	if err := flags.Parse(args); err != nil {
 		return options{}, err

@@ -212,6 +212,20 @@ func TestDiff(t *testing.T) {
 	require.ErrorContains(t, runDiff([]string{before, empty}, &out), "has no samples")
 }
 
+func TestWordsForTypes(t *testing.T) {
+	for typ, want := range map[receiver.Type]string{
+		{Type: "delay", Unit: "nanoseconds", PeriodType: "contentions", PeriodUnit: "count"}: "time waiting for locks",
+		{Type: "contentions", Unit: "count", PeriodType: "contentions", PeriodUnit: "count"}: "waits for locks",
+		{Type: "off_cpu", Unit: "nanoseconds", PeriodType: "off_cpu"}:                        "time off the CPU",
+		{Type: "inuse_space", Unit: "bytes", PeriodType: "space", PeriodUnit: "bytes"}:       "bytes in use",
+		{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds"}:       "CPU time",
+		{Type: "page_faults", Unit: "count", PeriodType: "page_faults"}:                      "page faults",
+	} {
+		require.Equal(t, want, title(typ))
+		require.Equal(t, want != "CPU time" && want != "page faults", byOwn(typ))
+	}
+}
+
 func TestOpenServesTheResultAlone(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{pageFile: "<p>page", samplesFile: "{}", "secret.txt": "secret"} {

@@ -78,15 +78,34 @@ func (r *result) report(out io.Writer) error {
 	return nil
 }
 
-// waits reports whether a type measures waiting: what counts is then who waits, not the functions of the
-// system that all waiting ends in.
+// waits reports whether a type measures waiting.
 func waits(t receiver.Type) bool {
-	return strings.HasPrefix(t.Type, "off_cpu") || strings.HasPrefix(t.Type, "offcpu") || strings.HasPrefix(t.PeriodType, "off_cpu")
+	return strings.HasPrefix(t.Type, "off_cpu") || strings.HasPrefix(t.Type, "offcpu") || strings.HasPrefix(t.PeriodType, "off_cpu") || forLocks(t)
 }
+
+// byOwn reports whether what counts of a type is which function of the program it was, and not the functions of the
+// system that all of it ends in.
+func byOwn(t receiver.Type) bool { return waits(t) || forMemory(t) }
+
+// forMemory reports whether a type measures memory of an allocator, in the words of Go's heap profiles.
+func forMemory(t receiver.Type) bool { return memoryTitles[t.Type] != "" && t.PeriodType == "space" }
+
+var memoryTitles = map[string]string{
+	"alloc_objects": "allocations", "alloc_space": "bytes allocated", "inuse_objects": "objects in use", "inuse_space": "bytes in use",
+}
+
+// forLocks reports whether a type measures waits for locks, in the words of Go's profiles of mutexes.
+func forLocks(t receiver.Type) bool { return t.PeriodType == "contentions" }
 
 // title says what a type measures.
 func title(t receiver.Type) string {
 	switch {
+	case forLocks(t) && t.Type == "delay":
+		return "time waiting for locks"
+	case forLocks(t):
+		return "waits for locks"
+	case forMemory(t):
+		return memoryTitles[t.Type]
 	case waits(t):
 		return "time off the CPU"
 	case t.PeriodType == "cpu":
@@ -105,7 +124,7 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 		opts.Group = func(receiver.Sample) string { return "" }
 	}
 	what := "by the function that did it"
-	if waits(t) {
+	if byOwn(t) {
 		opts.Leaf, what = report.Own, "by the first function of the program's own"
 	}
 	fmt.Fprintf(out, "\n%s of %s, %s:\n\n", title(t), r.run.Target, what)

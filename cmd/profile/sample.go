@@ -123,8 +123,12 @@ func igArgs(opts options, g gadget, endpoint string) []string {
 		"--otel-profiles-exporter=otlp",
 		"--otel-profiles-endpoint=http://"+endpoint,
 		"--output=none")
-	return append(args, opts.igFlags...)
+	return append(append(args, shortRun[g.name]...), opts.igFlags...)
 }
+
+// shortRun are flags for gadgets whose defaults are for runs that go on: a look of some seconds wants more samples. Flags of the user
+// come behind them and count.
+var shortRun = map[string][]string{"profile_alloc": {"--sample-bytes=32768"}}
 
 // sample runs ig until its time is over, or the context ends, which is no error. It sets what ig said.
 func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, err error) {

@@ -9,11 +9,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-)
 
-// hostPIDNamespace is the number of the first PID namespace, PROC_PID_INIT_INO of the kernel's
-// include/linux/proc_ns.h.
-const hostPIDNamespace = "pid:[4026531836]"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+)
 
 // Version of the kernel from which on the profiler works.
 const (
@@ -27,8 +25,8 @@ func missing(c config) string {
 	if err := c.check(); err != nil {
 		return err.Error()
 	}
-	if ns, err := os.Readlink("/proc/self/ns/pid"); err != nil || ns != hostPIDNamespace {
-		lacks = append(lacks, "the host's PID namespace, because it reads the memory of processes by their PIDs (Kubernetes: hostPID: true in the daemon's pod, hostPID=true for Inspektor Gadget's chart; docker: --pid=host)")
+	if !hostproc.SharesPIDs() {
+		lacks = append(lacks, hostproc.NeedPIDs)
 	}
 	if caps, err := effective(); err == nil {
 		need := needs(caps, raiseMemlock(), kernelAddresses("/proc/kallsyms"))

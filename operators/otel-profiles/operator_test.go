@@ -354,7 +354,7 @@ func TestLastRowWins(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), "        sampling: 1/1000\n"))
 	g := &gadgettest.Gadget{
-		Type: datasource.TypeSingle, Annotations: map[string]string{"profiles.aggregation": "last"},
+		Type: datasource.TypeSingle, Annotations: map[string]string{"profiles.aggregation": "last", "profiles.type": "inuse_space"},
 		Start: func(g *gadgettest.Gadget) {
 			g.Emit("leaf_never", 0)
 			g.Emit("leaf_freed", 100)

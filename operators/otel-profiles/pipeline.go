@@ -122,6 +122,10 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 			c.Shape = profile.ShapeEvents
 		}
 	}
+	c.State = d.Last && c.Shape == profile.ShapeSum
+	if cfg.NameLabel && d.Name != d.PeriodType.Type && !onCPU(d) { // what is on-CPU has a name of its own there
+		c.NameLabel = d.Name
+	}
 	switch cfg.OTLPVersion {
 	case "1.9":
 		c.Layout = profile.Layout19

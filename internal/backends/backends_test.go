@@ -358,7 +358,14 @@ func TestPyroscopeSeries(t *testing.T) {
 		{"off-CPU without a period", func(r *request) {
 			prof(r).SampleType = &profilespb.ValueType{TypeStrindex: addString(r, "off_cpu"), UnitStrindex: 4}
 			prof(r).Period = 0
-		}, []Series{{with("__name__", "off_cpu"), "off_cpu:off_cpu:nanoseconds::"}}},
+		}, []Series{{with("__name__", "off_cpu"), "off_cpu:off_cpu:nanoseconds:cpu:nanoseconds"}}},
+		{"a name as an attribute, without a period", func(r *request) {
+			prof(r).SampleType = &profilespb.ValueType{TypeStrindex: addString(r, "alloc_space"), UnitStrindex: addString(r, "bytes")}
+			prof(r).PeriodType = &profilespb.ValueType{TypeStrindex: addString(r, "space"), UnitStrindex: addString(r, "bytes")}
+			prof(r).Period = 0
+			addAttribute(r, "__name__", text("memory"))
+		}, []Series{{with("__name__", "memory"), "memory:alloc_space:bytes:space:bytes"}}},
+		{"a name as an attribute, with a period", func(r *request) { addAttribute(r, "__name__", text("memory")) }, []Series{{with(), cpu}}},
 		{"no samples", func(r *request) { prof(r).Samples = nil }, nil},
 		{"a list of one text", func(r *request) {
 			addAttribute(r, "tags", &commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: &commonpb.ArrayValue{Values: []*commonpb.AnyValue{text("a")}}}})

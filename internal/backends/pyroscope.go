@@ -43,7 +43,7 @@ const (
 // Pyroscope's rules, but for what it refuses that is no profile of the protocol either: package otlpcheck has that, and
 // a real Pyroscope takes the messages of every gadget in test/backends.
 var (
-	pyroscopeName         = otlpcheck.Rule{ID: "pyroscope-name", Text: "the period type, which becomes the profile's name, is a metric name, and the period is not 0", Source: pyroscopeConvert}
+	pyroscopeName         = otlpcheck.Rule{ID: "pyroscope-name", Text: "the profile's name is a metric name: that is the period type if the period is not 0, or else the attribute __name__ of samples", Source: pyroscopeConvert}
 	pyroscopeValues       = otlpcheck.Rule{ID: "pyroscope-values", Text: "a sample has one value, or timestamps without values", Source: pyroscopeConvert}
 	pyroscopeService      = otlpcheck.Rule{ID: "pyroscope-service", Text: "a resource has a service.name; without it everything is unknown_service", Source: pyroscopeHandler}
 	pyroscopeLabels       = otlpcheck.Rule{ID: "pyroscope-labels", Text: "a series has at most 30 labels, of which Pyroscope adds 4", Source: pyroscopeLimits}
@@ -99,10 +99,11 @@ func PyroscopeSeries(req *collectorpb.ExportProfilesServiceRequest) []Series {
 	seen := map[string]bool{}
 	c.profiles(func(p profileAt) {
 		for _, s := range p.profile.GetSamples() {
-			series := Series{Labels: map[string]string{}, Type: c.pyroscopeType(p.profile)}
+			series := Series{Labels: map[string]string{}}
 			for _, l := range c.pyroscopeLabels(p, s) {
 				series.Labels[strings.ReplaceAll(l.name, ".", "_")] = l.value
 			}
+			series.Type = c.pyroscopeType(p.profile, series.Labels["__name__"])
 			if key := series.Key(); !seen[key] {
 				seen[key] = true
 				list = append(list, series)
@@ -129,21 +130,23 @@ func CheckPyroscopeWindow(req *collectorpb.ExportProfilesServiceRequest, now tim
 // pyroscopeTypes returns the profile's name and its sample type and unit as Pyroscope changes them.
 func (c *checker) pyroscopeTypes(p *profilespb.Profile) (name, sampleType, sampleUnit, periodType, periodUnit string) {
 	sampleType, sampleUnit, periodType, periodUnit = c.types(p)
+	nameType, nameUnit := periodType, periodUnit
 	if p.GetPeriod() == 0 || p.GetPeriodType() == nil {
-		periodType, periodUnit = "", ""
+		nameType, nameUnit = "", ""
 	}
 	switch {
-	case sampleType == "samples" && sampleUnit == "count" && periodType == "cpu" && periodUnit == "nanoseconds":
+	case sampleType == "samples" && sampleUnit == "count" && nameType == "cpu" && nameUnit == "nanoseconds":
 		// Values are multiplied by the period.
 		return "process_cpu", "cpu", "nanoseconds", periodType, periodUnit
-	case sampleType == "off_cpu" && sampleUnit == "nanoseconds" && periodType == "" && periodUnit == "":
+	case sampleType == "off_cpu" && sampleUnit == "nanoseconds" && nameType == "" && nameUnit == "":
 		return "off_cpu", sampleType, sampleUnit, periodType, periodUnit
 	}
-	return periodType, sampleType, sampleUnit, periodType, periodUnit
+	return nameType, sampleType, sampleUnit, periodType, periodUnit
 }
 
-func (c *checker) pyroscopeType(p *profilespb.Profile) string {
-	name, sampleType, sampleUnit, periodType, periodUnit := c.pyroscopeTypes(p)
+// pyroscopeType returns the profile type of a series by its label __name__.
+func (c *checker) pyroscopeType(p *profilespb.Profile, name string) string {
+	_, sampleType, sampleUnit, periodType, periodUnit := c.pyroscopeTypes(p)
 	return strings.Join([]string{name, sampleType, sampleUnit, periodType, periodUnit}, ":")
 }
 
@@ -190,6 +193,10 @@ func (c *checker) pyroscopeLabels(p profileAt, s *profilespb.Sample) []label {
 		case a.key == "service.name":
 			service = value
 			// The resource's own stays as a second label of that name.
+		case a.key == "__name__":
+			if name == "" {
+				labels[2].value = value
+			}
 		default:
 			labels = append(labels, label{a.key, value})
 		}
@@ -237,10 +244,6 @@ func (c *checker) pyroscopeMappings() {
 }
 
 func (c *checker) pyroscopeProfile(p profileAt) {
-	name, _, _, _, _ := c.pyroscopeTypes(p.profile)
-	if !metricName.MatchString(name) || strings.Contains(name, ":") {
-		c.fail(p.path+".period_type", pyroscopeName, "name %q, period %d", name, p.profile.GetPeriod())
-	}
 	if n := len(p.profile.GetSamples()); n > pyroscopeMaxSamples {
 		c.fail(p.path, pyroscopeSamples, "it has %d", n)
 	}
@@ -259,7 +262,11 @@ func (c *checker) pyroscopeProfile(p profileAt) {
 		// Samples of one set of attributes are one series.
 		if key := fmt.Sprint(s.GetAttributeIndices()); !checked[key] {
 			checked[key] = true
-			c.pyroscopeSeries(path, c.pyroscopeLabels(p, s))
+			labels := c.pyroscopeLabels(p, s)
+			if name := labels[2].value; !metricName.MatchString(name) || strings.Contains(name, ":") {
+				c.fail(p.path+".period_type", pyroscopeName, "name %q, period %d", name, p.profile.GetPeriod())
+			}
+			c.pyroscopeSeries(path, labels)
 		}
 	}
 }

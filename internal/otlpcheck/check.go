@@ -653,7 +653,7 @@ func (c *checker) profile(path string, p *profilespb.Profile) {
 	if p.GetPeriod() <= 0 {
 		c.fail(path+".period", RulePeriod, "it is %d", p.GetPeriod())
 	}
-	if p.GetTimeUnixNano() == 0 || p.GetDurationNano() == 0 {
+	if p.GetTimeUnixNano() == 0 || p.GetDurationNano() == 0 && !c.state(p) {
 		c.fail(path, RuleTime, "time_unix_nano %d, duration_nano %d", p.GetTimeUnixNano(), p.GetDurationNano())
 	}
 	if (p.GetOriginalPayloadFormat() == "") != (len(p.GetOriginalPayload()) == 0) {
@@ -675,6 +675,11 @@ func (c *checker) profile(path string, p *profilespb.Profile) {
 	c.use(c.usedAttr, p.GetAttributeIndices()...)
 	c.use(c.usedString, p.GetSampleType().GetTypeStrindex(), p.GetSampleType().GetUnitStrindex(),
 		p.GetPeriodType().GetTypeStrindex(), p.GetPeriodType().GetUnitStrindex())
+}
+
+// state tells whether a profile says what is, and not what has happened: as pprof names the types of these.
+func (c *checker) state(p *profilespb.Profile) bool {
+	return strings.HasPrefix(c.str(p.GetSampleType().GetTypeStrindex()), "inuse_")
 }
 
 func (c *checker) valueType(path string, rule Rule, v *profilespb.ValueType) {

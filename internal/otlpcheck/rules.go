@@ -64,7 +64,7 @@ var (
 	RuleSampleType = Rule{"sample-type", "a profile has a sample type and unit", protoURL}
 	RulePeriod     = Rule{"period", "a profile has a period type, a period unit and a period above 0", thisProject}
 	RuleTypeName   = Rule{"type-name", "a type has no '-' in its name", thisProject}
-	RuleTime       = Rule{"time", "a profile has a time and a duration", protoURL}
+	RuleTime       = Rule{"time", "a profile has a time, and a duration unless its type begins with inuse_", protoURL}
 	RuleProfileID  = Rule{"profile-id", "a profile has an ID of 16 bytes, not all zero, that no other profile of the request has", protoURL}
 	RulePayload    = Rule{"payload", "an original payload and its format come together", protoURL}
 	RuleMaxSamples = Rule{"max-samples", "a profile has at most 16000 samples", pyroscopeURL}

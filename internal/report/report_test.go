@@ -95,6 +95,12 @@ func TestWriteTop(t *testing.T) {
 	require.Equal(t, column, strings.Index(lines[1], "main.work"))
 	require.Equal(t, column, strings.Index(lines[2], `"a\nb"`))
 
+	b.Reset()
+	require.NoError(t, WriteTop(&b, timer, "", []Row{{Function: "wait", SelfShare: 1, TotalShare: 1, Seconds: 0.0312}, {Function: "g", Seconds: 0.0004}}))
+	lines = strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+	require.Equal(t, []string{"100.0%", "100.0%", "0.0312", "wait"}, strings.Fields(lines[1]), "less than a second in all")
+	require.Equal(t, []string{"0.0%", "0.0%", "0.0004", "g"}, strings.Fields(lines[2]))
+
 	require.ErrorIs(t, WriteTop(failingWriter{}, timer, "SERVICE", nil), errWrite)
 }
 

@@ -161,11 +161,18 @@ func WriteTop(w io.Writer, t receiver.Type, group string, rows []Row) error {
 		}
 		return "  " + function
 	}
+	// Waits for locks are often milliseconds in all.
+	decimals := 4
+	for _, r := range rows {
+		if r.Seconds >= 1 {
+			decimals = 2
+		}
+	}
 	lines := []string{"SELF\tTOTAL\t" + Unit(t) + "\t" + names(group, "FUNCTION")}
 	for _, r := range rows {
 		amount := strconv.FormatInt(r.Self, 10)
 		if isTime(t) {
-			amount = strconv.FormatFloat(r.Seconds, 'f', 2, 64)
+			amount = strconv.FormatFloat(r.Seconds, 'f', decimals, 64)
 		}
 		lines = append(lines, fmt.Sprintf("%.1f%%\t%.1f%%\t%s\t%s",
 			100*r.SelfShare, 100*r.TotalShare, amount, names(Shown(r.Group, maxGroup), Shown(r.Function, maxFunction))))

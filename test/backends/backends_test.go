@@ -3,7 +3,6 @@
 package backends
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"math"
@@ -69,24 +68,6 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	return sum
 }
 
-// lines collects what a program says and tells when it has said something.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // burn runs a program of known shares for that much CPU time while a gadget sends its samples to the exporters, and returns
 // the CPU time that it took.
 func burn(t *testing.T, program, config, exporters string, atLeast time.Duration) time.Duration {
@@ -97,7 +78,7 @@ func burn(t *testing.T, program, config, exporters string, atLeast time.Duration
 	args = append(args, fmt.Sprintf("--frequency=%d", frequency), "--comm="+filepath.Base(program), "--otel-profiles-exporter="+exporters,
 		"--otel-profiles-interval=2s", "--output=none")
 	cmd := igrun.Command(t.Context(), ig, args...)
-	said := &lines{}
+	said := &igtest.Buffer{}
 	cmd.Stdout, cmd.Stderr = said, said
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {

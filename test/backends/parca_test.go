@@ -87,6 +87,11 @@ func (p *parca) query(t *testing.T, selector string, in span) []stack {
 	require.NoError(t, err)
 	prof, err := profile.Parse(bytes.NewReader(body))
 	require.NoError(t, err)
+	return pprofStacks(prof)
+}
+
+// pprofStacks returns the stacks of a profile in pprof's format.
+func pprofStacks(prof *profile.Profile) []stack {
 	var stacks []stack
 	for _, s := range prof.Sample {
 		one := stack{value: s.Value[0]}
@@ -120,9 +125,13 @@ func (p *parca) stored(t *testing.T, selector string, in span) int64 {
 			Samples []struct{ Value number }
 		}
 	}
+	step := "1s"
+	if !strings.HasSuffix(p.picked(""), ":delta") {
+		step = "1ms" // of states it answers with one a step: queryRangeNonDelta in pkg/parcacol/querier.go
+	}
 	call(t, p.url("query_range"), url.Values{
 		"query": {p.picked(selector)}, "start": {in.from.UTC().Format(time.RFC3339Nano)},
-		"end": {in.until.UTC().Format(time.RFC3339Nano)}, "step": {"1s"},
+		"end": {in.until.UTC().Format(time.RFC3339Nano)}, "step": {step},
 	}, nil, &answer)
 	sum := int64(0)
 	for _, s := range answer.Series {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,24 +25,6 @@ const instanceID = "e2e0000000000000000000000000e2e0"
 
 // daemonSummary is the operator's last word on a data source whose exporter goes on.
 var daemonSummary = regexp.MustCompile(`(\d+) rows read, (\d+) exported, 0 not`)
-
-// logBuffer is a buffer that can be read while a command writes to it.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) Bytes() []byte {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return bytes.Clone(b.buf.Bytes())
-}
 
 // TestDaemonDeliversOnSIGTERM has an instance that nobody is attached to export
 // in "ig daemon", and stops the daemon before the first interval is over.
@@ -65,7 +46,7 @@ func TestDaemonDeliversOnSIGTERM(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "ig.socket")
 	cmd := igCommand(t.Context(), t, "daemon", "--host=unix://"+socket, "--auto-mount-filesystems", "--verify-image=false")
 	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+c.GRPC)
-	log := &logBuffer{}
+	log := &igtest.Buffer{}
 	cmd.Stdout, cmd.Stderr = log, log
 	require.NoError(t, cmd.Start())
 	ended := make(chan error, 1)

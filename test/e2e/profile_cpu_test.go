@@ -96,7 +96,7 @@ operator:
 		"--otel-profiles-interval=2s", "--output", "json")
 	cmd := igCommand(t.Context(), t, append(args, flags...)...)
 	var stdout bytes.Buffer
-	stderr := &logBuffer{}
+	stderr := &igtest.Buffer{}
 	cmd.Stdout, cmd.Stderr = &stdout, stderr
 
 	r := run{start: time.Now()}

@@ -36,9 +36,17 @@ type gadget struct {
 	// value is the path of the field that the samples add up to; without one each
 	// row counts 1.
 	value []string
-	check func(*testing.T, *run)
+	// others are further types that the samples have.
+	others []counted
+	check  func(*testing.T, *run)
 	// until is what the run goes on until.
 	until func([]receiver.Sample) bool
+}
+
+// counted is what samples of a type count: the field that they add up to, by its path.
+type counted struct {
+	want  receiver.Type
+	value []string
 }
 
 func events(name string) receiver.Type {
@@ -100,6 +108,20 @@ func all() []gadget {
 		{
 			name: "profile_pagefault", origin: here, program: "faults", workload: program("faults"),
 			want: pageFaults, value: []string{"faults"},
+		},
+		{
+			name: "profile_alloc", origin: here, flags: []string{"--comm=allocs", "--sample-bytes=4096", "--max-cost=1000"}, program: "allocs", workload: program("allocs"),
+			want: receiver.Type{Type: "alloc_objects", Unit: "count", PeriodType: "space", PeriodUnit: "bytes", Period: 4096}, value: []string{"calls"},
+			others: []counted{{receiver.Type{Type: "alloc_space", Unit: "bytes", PeriodType: "space", PeriodUnit: "bytes", Period: 4096}, []string{"bytes"}}},
+			check:  through("allocs", "allocate_large"),
+			until:  func(samples []receiver.Sample) bool { return totalIn(of(samples, "allocs"), "allocate_large") > 0 },
+		},
+		{
+			name: "profile_lock", origin: here, program: "contends", workload: program("contends"),
+			want: receiver.Type{Type: "contentions", Unit: "count", PeriodType: "contentions", PeriodUnit: "count", Period: 1}, value: []string{"contentions"},
+			others: []counted{{receiver.Type{Type: "delay", Unit: "nanoseconds", PeriodType: "contentions", PeriodUnit: "count", Period: 1}, []string{"delay_raw"}}},
+			check:  through("contends", "take_mutex"),
+			until:  func(samples []receiver.Sample) bool { return totalIn(of(samples, "contends"), "take_mutex") > 0 },
 		},
 		{
 			name: "profile_cpu", origin: upstream, flags: withBuildIDs, workload: program("busy"),
@@ -216,7 +238,7 @@ func runGadget(t *testing.T, name string, g gadget) (*run, error) {
 		image = igtest.Import(t, g.name)
 	} else {
 		var err error
-		if image, err = buildUpstream(t, g.name); err != nil {
+		if image, err = igtest.BuildUpstream(t, g.name); err != nil {
 			return nil, err
 		}
 	}
@@ -251,19 +273,22 @@ func (g gadget) require(t *testing.T, r *run) {
 	if g.workload != nil {
 		require.NotEmpty(t, r.samples)
 	}
-	printed, exported := int64(0), int64(0)
-	for _, row := range r.rows {
-		if g.value == nil {
-			printed++
-			continue
+	printed, exported := map[receiver.Type]int64{}, map[receiver.Type]int64{}
+	for _, c := range append([]counted{{g.want, g.value}}, g.others...) {
+		printed[c.want], exported[c.want] = 0, 0
+		for _, row := range r.rows {
+			n := int64(1)
+			if c.value != nil {
+				n = number(t, row, c.value...)
+			}
+			printed[c.want] += n
 		}
-		printed += number(t, row, g.value...)
 	}
 	for _, s := range r.samples {
-		require.Equal(t, g.want, receiver.TypeOf(s))
-		exported += s.Total()
+		require.Contains(t, printed, receiver.TypeOf(s))
+		exported[receiver.TypeOf(s)] += s.Total()
 	}
-	require.Equal(t, printed, exported, "the sum of what was printed and exported")
+	require.Equal(t, printed, exported, "the sums of what was printed and exported")
 	if (g.origin == here || slices.Contains(r.flags, "--collect-build-id")) && g.workload != nil {
 		known := slices.ContainsFunc(r.samples, func(s receiver.Sample) bool {
 			return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Type == "native" && f.BuildID != "" })
@@ -288,7 +313,7 @@ func compileCUDA(t *testing.T, dir string) {
 // in it.
 func fakeCUDA(t *testing.T) []string {
 	t.Helper()
-	dir, ok := prebuilt("")
+	dir, ok := igtest.Prebuilt("")
 	if !ok {
 		dir = t.TempDir()
 		compileCUDA(t, dir)
@@ -322,7 +347,7 @@ func TestPrebuild(t *testing.T) {
 		if g.origin != upstream {
 			continue
 		}
-		image, err := buildUpstream(t, g.name)
+		image, err := igtest.BuildUpstream(t, g.name)
 		if err != nil {
 			_, ok := whyNot(err)
 			require.True(t, ok, "%v", err)
@@ -341,7 +366,7 @@ func TestNoneForgotten(t *testing.T) {
 			known[g.name] = true
 		}
 	}
-	gadgets := filepath.Join(module(t), "gadgets")
+	gadgets := filepath.Join(igtest.UpstreamModule(t), "gadgets")
 	sources, err := filepath.Glob(filepath.Join(gadgets, "*", "program.bpf.c"))
 	require.NoError(t, err)
 	require.NotEmpty(t, sources)

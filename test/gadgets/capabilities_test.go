@@ -28,26 +28,35 @@ func TestCapabilities(t *testing.T) {
 	igtest.NeedRoot(t)
 	private := filepath.Join(t.TempDir(), "private")
 	require.NoError(t, os.Mkdir(private, 0o755))
-	program := compileInto(t, private, "both")
+	programs := []string{compileInto(t, private, "both"), compileInto(t, private, "allocs"), compileInto(t, private, "contends")}
 	for dir := filepath.Dir(private); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		require.NoError(t, os.Chmod(dir, 0o755))
 	}
 	const nobody = 65534
-	for _, path := range []string{program, private} {
+	for _, path := range append(programs, private) {
 		require.NoError(t, os.Chown(path, nobody, nobody))
 		require.NoError(t, os.Chmod(path, 0o700))
 	}
-	launch(t, &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}, program)
+	for _, program := range programs {
+		launch(t, &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}, program)
+	}
 	prefix, err := sandbox.Prefix(t.Context(), t.TempDir())
 	require.NoError(t, err)
 	// A host has these mounted; mounting takes CAP_SYS_ADMIN.
 	prefix = append(prefix, "unshare", "--mount", "sh", "-c", `for fs in bpf:/sys/fs/bpf debugfs:/sys/kernel/debug tracefs:/sys/kernel/tracing
 		do mount -t ${fs%:*} ${fs%:*} ${fs#*:}; done; exec "$@"`, "sh", "setpriv")
 	cpu, polyglot := igtest.Import(t, "profile_cpu"), igtest.Import(t, "profile_polyglot")
+	alloc, lock := igtest.Import(t, "profile_alloc"), igtest.Import(t, "profile_lock")
 
 	here := func(s receiver.Sample) bool { return in(s, "work_here") }
 	kernel := func(s receiver.Sample) bool { return in(s, "vfs_read") }
-	service := func(s receiver.Sample) bool { return s.Service == "both" }
+	service := func(s receiver.Sample) bool {
+		return s.Service == "both" || s.Service == "allocs" || s.Service == "contends"
+	}
+	allocator := func(s receiver.Sample) bool { return in(s, "__libc_calloc") || in(s, "calloc") }
+	allocates := func(s receiver.Sample) bool { return in(s, "allocate_large") }
+	mutex := func(s receiver.Sample) bool { return s.Attributes["lock.kind"] == "user_mutex" }
+	takes := func(s receiver.Sample) bool { return in(s, "take_mutex") }
 	for _, tt := range []struct {
 		name, image, without string
 		has, lacks           []func(receiver.Sample) bool
@@ -61,23 +70,48 @@ func TestCapabilities(t *testing.T) {
 		{"polyglot without sys_admin", polyglot, "sys_admin", nil, nil, "it lacks the capabilities CAP_BPF, CAP_PERFMON, CAP_CHECKPOINT_RESTORE (", ""},
 		{"polyglot without sys_ptrace", polyglot, "sys_ptrace", nil, nil, "it lacks the capabilities CAP_SYS_PTRACE (", ""},
 		{"polyglot without syslog", polyglot, "syslog", nil, nil, "it lacks the capabilities CAP_SYSLOG (for the kernel's symbols: ", ""},
+		{"alloc with all", alloc, "", []func(receiver.Sample) bool{allocator, allocates, service}, nil, "", ""},
+		// Nothing of the program is seen: such a run ends after its seconds.
+		{"alloc without sys_ptrace", alloc, "sys_ptrace", nil, nil, "", `process \d+ may not be looked at and gets no probes: .* CAP_SYS_PTRACE, `},
+		{"alloc without sys_admin", alloc, "sys_admin", nil, nil, "operation not permitted", ""},
+		{"alloc without dac_read_search", alloc, "dac_read_search", []func(receiver.Sample) bool{allocator, service}, []func(receiver.Sample) bool{allocates}, "", `[1-9]\d* files so far may not be looked at: .* CAP_DAC_READ_SEARCH for files that only their owner`},
+		{"alloc without syslog", alloc, "syslog", []func(receiver.Sample) bool{allocator, allocates, service}, nil, "", ""},
+		{"lock with all", lock, "", []func(receiver.Sample) bool{mutex, takes, service}, nil, "", ""},
+		{"lock without sys_ptrace", lock, "sys_ptrace", nil, nil, "", `captures: [1-9]\d* processes so far may not be looked at: .* CAP_SYS_PTRACE, `},
+		{"lock without sys_admin", lock, "sys_admin", nil, nil, "operation not permitted", ""},
+		{"lock without dac_read_search", lock, "dac_read_search", []func(receiver.Sample) bool{mutex, service}, []func(receiver.Sample) bool{takes}, "", `[1-9]\d* files so far may not be looked at: .* CAP_DAC_READ_SEARCH for files that only their owner`},
+		{"lock without syslog", lock, "syslog", nil, nil, "symbol __sched_text_start: restricted by kernel.kptr_restrict", ""},
+		{"offcpu without syslog", igtest.Import(t, "profile_offcpu"), "syslog", nil, nil, "symbol __sched_text_start: restricted by kernel.kptr_restrict", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			comm, flags := "both", []string(nil)
+			switch tt.image {
+			case alloc:
+				comm, flags = "allocs", []string{"--comm=allocs", "--sample-bytes=4096", "--max-cost=1000"}
+			case lock:
+				// A wait of it in the kernel is known by its kind in any case.
+				comm, flags = "contends", []string{"--comm=contends", "--kernel-locks=false"}
+			}
 			bounds := "-all"
 			for _, c := range needed {
 				if c != tt.without {
 					bounds += ",+" + c
 				}
 			}
-			r, err := export(t, options{
-				name: strings.ReplaceAll(tt.name, " ", "-"), image: tt.image, seconds: 2, quiet: true,
+			blind := tt.refused == "" && tt.has == nil
+			o := options{
+				name: strings.ReplaceAll(tt.name, " ", "-"), image: tt.image, seconds: 2, quiet: true, flags: flags,
 				prefix: slices.Concat(prefix, []string{"--bounding-set=" + bounds}),
 				until: func(samples []receiver.Sample) bool {
-					ours := of(samples, "both")
+					ours := of(samples, comm)
 					return len(ours) > 10 && !slices.ContainsFunc(tt.has, func(f func(receiver.Sample) bool) bool { return !slices.ContainsFunc(ours, f) })
 				},
-			})
+			}
+			if blind {
+				o.until = nil
+			}
+			r, err := export(t, o)
 			if tt.refused != "" {
 				require.ErrorContains(t, err, tt.refused)
 				return
@@ -88,8 +122,8 @@ func TestCapabilities(t *testing.T) {
 			} else {
 				require.Len(t, regexp.MustCompile(tt.said).FindAll(r.log, -1), 1, "%s", r.log)
 			}
-			ours := r.of("both")
-			require.NotEmpty(t, ours)
+			ours := r.of(comm)
+			require.Equal(t, blind, len(ours) == 0)
 			for i, f := range tt.has {
 				require.True(t, slices.ContainsFunc(ours, f), "no sample as wanted, number %d of those", i)
 			}

@@ -95,8 +95,9 @@ func TestPageFaultEvents(t *testing.T) {
 						printed[int64(ts)]--
 						continue
 					}
-					// What was read after the end of its window counts for the next one.
-					require.EqualValues(t, s.Start.UnixNano(), ts, "a fault at a time that none was printed for")
+					// What was read after the end of its window counts for the next one, and what was read while a window
+					// waited for names counts for that one: it has the nearest time there.
+					require.Contains(t, []int64{s.Start.UnixNano(), s.End.UnixNano() - 1}, int64(ts), "a fault at a time that none was printed for")
 					late++
 				}
 			}

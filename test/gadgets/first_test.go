@@ -65,7 +65,7 @@ func TestFirstGadget(t *testing.T) {
 func TestTerminal(t *testing.T) {
 	igtest.NeedRoot(t)
 	start(t, compile(t, "busy"))
-	for _, g := range []string{"profile_cpu", "profile_offcpu", "profile_pagefault"} {
+	for _, g := range []string{"profile_cpu", "profile_lock", "profile_offcpu", "profile_pagefault"} {
 		t.Run(g, func(t *testing.T) {
 			r, err := export(t, options{name: g + "-columns", image: igtest.Import(t, g), seconds: 3, output: "columns"})
 			require.NoError(t, err)

@@ -26,7 +26,7 @@ func TestLibraryInTerminal(t *testing.T) {
 	ig := igtest.Built(t, igtest.Bin, "ig")
 	for gadget, function := range map[string]string{"profile_cpu": "lib_spin", "trace_open": "lib_open"} {
 		t.Run(gadget, func(t *testing.T) {
-			image, err := buildUpstream(t, gadget)
+			image, err := igtest.BuildUpstream(t, gadget)
 			if err != nil {
 				words, ok := whyNot(err)
 				require.True(t, ok, "%v", err)

@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,8 +31,6 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-const igModule = "github.com/inspektor-gadget/inspektor-gadget"
-
 // outputDir is where the table and the captures go.
 func outputDir(t *testing.T) string {
 	t.Helper()
@@ -42,17 +39,10 @@ func outputDir(t *testing.T) string {
 	return filepath.Dir(filepath.Clean(dir))
 }
 
-// prebuilt returns the path of a file that was built on another machine, and
-// false where the tests build on this one: see TestPrebuild.
-func prebuilt(name string) (string, bool) {
-	dir := os.Getenv("E2E_PREBUILT")
-	return filepath.Join(dir, name), dir != ""
-}
-
 // compile compiles a program of testdata such that its stacks can be unwound.
 func compile(t *testing.T, name string) string {
 	t.Helper()
-	if program, ok := prebuilt(name); ok {
+	if program, ok := igtest.Prebuilt(name); ok {
 		return program
 	}
 	return compileInto(t, t.TempDir(), name)
@@ -121,57 +111,6 @@ func (w *workload) stop(t *testing.T) string {
 		require.NoError(t, w.cmd.Wait())
 	}
 	return w.stdout.String()
-}
-
-// module returns the folder of Inspektor Gadget's Go module.
-func module(t *testing.T) string {
-	t.Helper()
-	return igtest.Output(t, "go", "list", "-m", "-f", "{{.Dir}}", igModule)
-}
-
-// wrapper compiles a source with headers of libbpf from before 1.2, which have the
-// macros for user probes under the names of those for kernel probes only.
-const wrapper = `#include <vmlinux.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
-#ifndef BPF_UPROBE
-#define BPF_UPROBE(name, args...) BPF_KPROBE(name, ##args)
-#define BPF_URETPROBE(name, args...) BPF_KRETPROBE(name, ##args)
-#endif
-#include %q
-`
-
-// buildUpstream builds a gadget from Inspektor Gadget's own sources, unchanged, as
-// they are in its Go module.
-func buildUpstream(t *testing.T, name string) (image string, err error) {
-	t.Helper()
-	image = "upstream-" + name + ":dev"
-	if archive, ok := prebuilt(name + ".tar"); ok {
-		if why, err := os.ReadFile(archive + ".why"); err == nil {
-			return "", errors.New(string(why))
-		}
-		out, err := exec.CommandContext(t.Context(), igtest.Built(t, igtest.Bin, "ig"), "image", "import", archive).CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("importing it: %w: %s", err, out)
-		}
-		return image, nil
-	}
-	dir := filepath.Join(module(t), "gadgets", name)
-	source := filepath.Join(dir, "program.bpf.c")
-	text, err := os.ReadFile(source)
-	require.NoError(t, err)
-	if bytes.Contains(text, []byte("BPF_UPROBE(")) {
-		metadata, err := os.ReadFile(filepath.Join(dir, "gadget.yaml"))
-		require.NoError(t, err)
-		dir = t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "gadget.yaml"), metadata, 0o600))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "program.bpf.c"), fmt.Appendf(nil, wrapper, source), 0o600))
-	}
-	out, err := exec.CommandContext(t.Context(), igtest.Built(t, igtest.Bin, "ig"), "image", "build", "--local", "-t", image, dir).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("building it: %w: %s", err, out)
-	}
-	return image, nil
 }
 
 // accounts is the operator's last word on a data source.

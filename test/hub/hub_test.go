@@ -50,7 +50,7 @@ func TestEveryConfiguration(t *testing.T) {
 		names = append(names, m[1])
 	}
 	require.ElementsMatch(t, []string{
-		"hub-exporter", "hub", "hub-batch", "hub-kubernetes", "tenants", "relay", "backends-exporter", "backends-collector", // the last two: test/backends
+		"hub-exporter", "hub", "hub-batch", "hub-kubernetes", "tenants", "relay", "backends-exporter", "backends-collector", "pyroscope-names", // the last three: test/backends
 		backends.Pyroscope, backends.Parca, backends.Devfiler, backends.Elastic,
 	}, names)
 }

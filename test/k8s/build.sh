@@ -1,7 +1,7 @@
 #!/bin/bash
 # build.sh fills $LAB with what cluster.sh and the end-to-end test need: packages of Debian,
 # Kubernetes from its Go module, kubectl-gadget and cosign from theirs, and the images.
-# What is there already is not built again. IG, COLLECTOR, GADGET and POLYGLOT are what make has built.
+# What is there already is not built again. IG, COLLECTOR, GADGET, POLYGLOT, ALLOC and LOCK are what make has built.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
@@ -10,6 +10,8 @@ IG=$(realpath "${IG:?path of ig}")
 COLLECTOR=$(realpath "${COLLECTOR:?path of the Collector}")
 GADGET=$(realpath "${GADGET:?path of an exported gadget image}")
 POLYGLOT=$(realpath "${POLYGLOT:?path of the exported image of profile_polyglot}")
+ALLOC=$(realpath "${ALLOC:?path of the exported image of profile_alloc}")
+LOCK=$(realpath "${LOCK:?path of the exported image of profile_lock}")
 bin=$LAB/bin
 mkdir -p "$bin" "$LAB/images"
 export CGO_ENABLED=0 PATH=$PATH:/usr/sbin:/sbin
@@ -77,5 +79,7 @@ fi
 cp "$IG" "$bin/ig"
 cp "$GADGET" "$LAB/gadget.tar"
 cp "$POLYGLOT" "$LAB/polyglot.tar"
+cp "$ALLOC" "$LAB/alloc.tar"
+cp "$LOCK" "$LAB/lock.tar"
 # For a machine whose own rights are reduced: see runc-reduced.sh.
 gcc -O1 -o "$bin/prlimit-allowed" "$top/test/sandbox/src/prlimit.c"

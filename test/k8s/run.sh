@@ -8,6 +8,8 @@
 #	COLLECTOR  the Collector of test/collector                  build/bin/collector, built where missing
 #	GADGET     the profile_cpu image, exported                  build/gadgets/profile_cpu.tar
 #	POLYGLOT   the profile_polyglot image, exported             build/gadgets/profile_polyglot.tar
+#	ALLOC      the profile_alloc image, exported                build/gadgets/profile_alloc.tar
+#	LOCK       the profile_lock image, exported                 build/gadgets/profile_lock.tar
 #	RUN        steps of the test beside deploy, as go test      all
 #	           -run takes them
 #	SOAK       how long to soak, such as 1h, in place of all    no
@@ -18,6 +20,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 export LAB=${LAB:-$top/build/k8s} IG=${IG:-$top/build/bin/ig} COLLECTOR=${COLLECTOR:-$top/build/bin/collector}
 export GADGET=${GADGET:-$top/build/gadgets/profile_cpu.tar} POLYGLOT=${POLYGLOT:-$top/build/gadgets/profile_polyglot.tar}
+export ALLOC=${ALLOC:-$top/build/gadgets/profile_alloc.tar} LOCK=${LOCK:-$top/build/gadgets/profile_lock.tar}
 mkdir -p "$LAB"
 LAB=$(cd "$LAB" && pwd)
 [ "$(id -u)" = 0 ] || {
@@ -57,15 +60,15 @@ gadget() {
 	export COSIGN_PASSWORD=
 	rm -f "$LAB"/cosign.{key,pub}
 	(cd "$LAB" && "$LAB/bin/cosign" generate-key-pair 2>/dev/null)
-	"$here/cluster.sh" in ig image import "$LAB/gadget.tar" >/dev/null
-	"$here/cluster.sh" in ig image import "$LAB/polyglot.tar" >/dev/null
-	for target in profile_cpu unsigned profile_polyglot; do
-		local source=${GADGET_NAME:-profile_cpu:${GADGET_TAG:-dev}}
-		[ $target != profile_polyglot ] || source=profile_polyglot:${GADGET_TAG:-dev}
+	local archive
+	for archive in gadget polyglot alloc lock; do "$here/cluster.sh" in ig image import "$LAB/$archive.tar" >/dev/null; done
+	for target in profile_cpu unsigned profile_polyglot profile_alloc profile_lock; do
+		local source=$target:${GADGET_TAG:-dev}
+		case $target in profile_cpu | unsigned) source=${GADGET_NAME:-profile_cpu:${GADGET_TAG:-dev}} ;; esac
 		"$here/cluster.sh" in ig image tag "$source" 10.88.0.1:5000/$target:test >/dev/null 2>&1
 		"$here/cluster.sh" in ig image push --insecure-registries 10.88.0.1:5000 10.88.0.1:5000/$target:test >/dev/null 2>&1
 	done
-	for target in profile_cpu profile_polyglot; do
+	for target in profile_cpu profile_polyglot profile_alloc profile_lock; do
 		"$here/cluster.sh" in cosign sign --key "$LAB/cosign.key" --tlog-upload=false --allow-http-registry --yes \
 			10.88.0.1:5000/$target:test 2>&1 | grep -v -i warning || true
 	done

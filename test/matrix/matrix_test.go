@@ -44,20 +44,30 @@ type gadget struct {
 	workload string
 	// onCPU tells the only gadgets that Elastic shows.
 	onCPU bool
-	// pyroscope is the profile type there.
-	pyroscope string
+	// named: under the preset of Pyroscope its samples have the profile's name, and its profiles no period.
+	named bool
+	// pyroscope are the profile types there.
+	pyroscope []string
 }
 
 func all() []gadget {
 	buildIDs := []string{"--collect-ustack", "--collect-build-id"}
-	of := func(typ, unit, period, periodUnit string) string {
-		return strings.Join([]string{period, typ, unit, period, periodUnit}, ":")
+	of := func(typ, unit, period, periodUnit string) []string {
+		return []string{strings.Join([]string{period, typ, unit, period, periodUnit}, ":")}
 	}
-	const cpu = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+	cpu := []string{"process_cpu:cpu:nanoseconds:cpu:nanoseconds"}
 	return []gadget{
 		{name: "profile_cpu", own: "profile_cpu", flags: []string{"--frequency=99"}, onCPU: true, pyroscope: cpu},
 		{name: "profile_offcpu", own: "profile_offcpu", workload: "waits", pyroscope: of("off_cpu", "nanoseconds", "off_cpu", "nanoseconds")},
 		{name: "profile_pagefault", own: "profile_pagefault", workload: "faults", pyroscope: of("page_faults", "count", "page_faults", "count")},
+		{
+			name: "profile_alloc", own: "profile_alloc", named: true, workload: "allocs", flags: []string{"--comm=allocs", "--sample-bytes=4096", "--max-cost=1000"},
+			pyroscope: []string{"memory:alloc_objects:count:space:bytes", "memory:alloc_space:bytes:space:bytes"},
+		},
+		{
+			name: "profile_lock", own: "profile_lock", named: true, workload: "contends",
+			pyroscope: []string{"mutex:contentions:count:contentions:count", "mutex:delay:nanoseconds:contentions:count"},
+		},
 		{name: "Inspektor Gadget's profile_cpu", image: "upstream-profile_cpu:dev", flags: buildIDs, onCPU: true, pyroscope: cpu},
 		{name: "Inspektor Gadget's trace_open", image: "upstream-trace_open:dev", flags: buildIDs, workload: "opens", pyroscope: of("events", "count", "open", "count")},
 		{name: "Inspektor Gadget's trace_malloc", image: "upstream-trace_malloc:dev", flags: buildIDs, workload: "allocs", pyroscope: of("events", "count", "malloc", "count")},
@@ -198,7 +208,7 @@ type cell struct {
 	notGo bool
 }
 
-func (c *cell) check(t *testing.T, preset string) {
+func (c *cell) check(t *testing.T, preset string, named bool) {
 	t.Helper()
 	layout, ok := backends.Layout(preset)
 	require.True(t, ok)
@@ -206,8 +216,11 @@ func (c *cell) check(t *testing.T, preset string) {
 	for _, body := range c.bodies {
 		// What the protocol asks for, in any layout, and what this receiver asks for.
 		protocol := otlpcheck.CheckBytesAs(body, layout)
-		if preset == backends.Parca { // which alone may have functions twice
+		switch { // they alone may depart from it, and only so
+		case preset == backends.Parca:
 			protocol = otlpcheck.CheckDoubled(body)
+		case preset == backends.Pyroscope && named:
+			protocol = otlpcheck.CheckNamed(body)
 		}
 		for _, err := range append(protocol, backends.CheckBytes(preset, body)...) {
 			var v *otlpcheck.Violation
@@ -300,7 +313,7 @@ func TestMatrix(t *testing.T) {
 			for _, preset := range presets {
 				c := cells[preset]
 				require.NoError(t, c.err, preset)
-				c.check(t, preset)
+				c.check(t, preset, g.named)
 				g.require(t, preset, inBurn, c)
 			}
 		})
@@ -319,7 +332,7 @@ func (g gadget) require(t *testing.T, preset string, burn *function, c *cell) {
 	require.Empty(t, c.broken, preset)
 	if preset == backends.Pyroscope {
 		for _, s := range c.series {
-			require.Equal(t, g.pyroscope, s.Type)
+			require.Contains(t, g.pyroscope, s.Type)
 			require.LessOrEqual(t, len(s.Labels), 30)
 			require.NotContains(t, s.Labels, "thread_name")
 		}

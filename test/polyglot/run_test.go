@@ -3,7 +3,6 @@
 package polyglot
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/sandbox"
@@ -46,30 +46,12 @@ func image(t *testing.T, gadget string) string {
 	return string(found)
 }
 
-// log is what ig says, which is read while it runs.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // gadgetRun is "ig run" of a gadget, or another profiler, under way, into a receiver.
 type gadgetRun struct {
 	t        *testing.T
 	receiver *receiver.Receiver
 	cmd      *exec.Cmd
-	log      *log
+	log      *igtest.Buffer
 	cancel   context.CancelFunc
 	ended    chan error
 	started  time.Time
@@ -140,7 +122,7 @@ operator:
 // newRun makes a run with a receiver, and a folder for its files.
 func newRun(t *testing.T) (run *gadgetRun, dir string) {
 	t.Helper()
-	run = &gadgetRun{t: t, log: &log{}, ended: make(chan error, 1), hits: map[int][]hits{}}
+	run = &gadgetRun{t: t, log: &igtest.Buffer{}, ended: make(chan error, 1), hits: map[int][]hits{}}
 	r, err := receiver.Start(receiver.Options{MaxBytes: 1 << 30, MaxMessageSize: 64 << 20, Respond: run.count})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })

@@ -123,13 +123,14 @@ images() { # MIB_OF_SPACE
 # One thread emulates all CPUs: with thread=multi QEMU hangs now and then, with both CPUs in the int3 of a kernel text patch that is long
 # finished. mitigations=off spares the emulator work; panic=-1 with -no-reboot ends QEMU on a panic. no_timer_check has the kernel not count
 # ticks at its start: where the machine around it is busy they come late, and it would panic ("IO-APIC + timer doesn't work").
+# With ICOUNT (QEMU's -icount) the guest's clocks count its instructions: what it measures is the same however busy this machine is.
 guest() {
 	local kernel=$1 cpu=$2 status=0 program=(qemu-system-x86_64 -M q35) console=ttyS0
 	shift 2
 	if [ "${MACHINE:-}" = arm64 ]; then
 		program=(qemu-system-aarch64 -M virt) console=ttyAMA0
 	fi
-	timeout "$LIMIT" "${program[@]}" -accel tcg,thread=single -cpu "$cpu" -smp "$SMP" -m "$MEM" \
+	timeout "$LIMIT" "${program[@]}" -accel tcg,thread=single ${ICOUNT:+-icount "$ICOUNT"} -cpu "$cpu" -smp "$SMP" -m "$MEM" \
 		-nodefaults -display none -no-reboot -serial "file:$VM/console.log" -kernel "$(echo "$kernel"/boot/vmlinuz-*)" \
 		-append "console=$console root=/dev/nvme0n1 rw panic=-1 mitigations=off no_timer_check quiet $*" \
 		-drive "file=$VM/root.img,if=none,id=root,format=raw,cache=unsafe" -device nvme,serial=root,drive=root \

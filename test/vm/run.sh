@@ -9,14 +9,16 @@
 #	PROFILE  the command profile         build/bin/profile
 #	GADGET   the profile_cpu image       build/gadgets/profile_cpu.tar
 #	POLYGLOT the profile_polyglot image build/gadgets/profile_polyglot.tar
+#	ALLOC, LOCK those of profile_alloc and profile_lock, beside it
 #	GADGET_TAG their tag                dev
-#	RUN      polyglot: whole stacks, in place of all else
+#	RUN      polyglot: whole stacks, in place of all else; memory: profile_alloc and profile_lock alone
 #	SECONDS_OF_RUN, SECONDS_OF_POLYGLOT (after the last container has started), MEM (MiB), SMP, LIMIT (seconds for the guest)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 RUN=${RUN:-} VM=${VM:-$top/build/vm} IG=${IG:-$top/build/bin/ig} GADGET=${GADGET:-$top/build/gadgets/profile_cpu.tar}
 PROFILE=${PROFILE:-$top/build/bin/profile} POLYGLOT=${POLYGLOT:-$top/build/gadgets/profile_polyglot.tar}
+ALLOC=${ALLOC:-${GADGET%/*}/profile_alloc.tar} LOCK=${LOCK:-${GADGET%/*}/profile_lock.tar}
 : "${SECONDS_OF_RUN:=10}" "${SECONDS_OF_POLYGLOT:=90}" "${SMP:=2}"
 if [ "$RUN" = polyglot ]; then : "${MEM:=2048}" "${LIMIT:=1800}"; else : "${MEM:=1024}" "${LIMIT:=900}"; fi
 mkdir -p "$VM"
@@ -38,6 +40,8 @@ kernels() {
 programs() {
 	# With optimization leaf functions get no frame, and their callers vanish from the stacks.
 	gcc -static -O0 -g -o "$VM/burn" "$here/guest/burn.c"
+	# As distributions build programs: the callers of malloc are found by unwind rules, in a libc that containers of an image share.
+	gcc -O2 -fomit-frame-pointer -pthread -o "$VM/allocate" "$here/guest/allocate.c"
 	local program
 	for program in crirun receive; do
 		go -C "$top" build -buildvcs=false -o "$VM/$program" "./test/vm/$program"
@@ -48,6 +52,8 @@ programs() {
 	for name in burn pause; do
 		"$VM/imagebuild" -manifest "$here/guest/$name.yaml" -file "burn=$VM/burn" -ref "test.local/$name:1" -archive "$VM/$name.tar"
 	done
+	"$VM/imagebuild" -manifest "$here/guest/allocate.yaml" -file "allocate=$VM/allocate" -file loader=/lib64/ld-linux-x86-64.so.2 \
+		-file libc=/lib/x86_64-linux-gnu/libc.so.6 -ref test.local/allocate:1 -archive "$VM/allocate.tar"
 }
 
 # languages copies Python and Java, as Debian has them here, and the programs that they run.
@@ -97,7 +103,9 @@ disk() {
 	cp "$GADGET" "$root/gadget.tar"
 	cp "$GADGET" "$root/gadgets/profile_cpu.tar"
 	cp "$POLYGLOT" "$root/polyglot.tar"
-	cp "$VM/burn.tar" "$VM/pause.tar" "$here"/guest/{guest,polyglot}.sh "$root/"
+	cp "$ALLOC" "$root/profile_alloc.tar"
+	cp "$LOCK" "$root/profile_lock.tar"
+	cp "$VM"/{burn,pause,allocate}.tar "$here"/guest/{guest,polyglot,memory}.sh "$root/"
 	cp "$VM"/kernel/lib/modules/*/kernel/fs/overlayfs/overlay.ko "$root/lib/"
 	names testvm
 	printf "RUN=%s\nSECONDS_OF_RUN=%s\nSECONDS_OF_POLYGLOT=%s\nGADGET_TAG=%s\n" "$RUN" "$SECONDS_OF_RUN" "$SECONDS_OF_POLYGLOT" "${GADGET_TAG:-dev}" >"$root/env"
@@ -109,18 +117,23 @@ boot() {
 	guest "$VM/kernel" max init=/init
 	cat "$out/times" 2>/dev/null || true
 	if [ "$(cat "$out/rc")" != 0 ]; then
-		tail -n 20 "$out"/{,polyglot/}ig.err "$out"/{,polyglot/}receive.log "$out/containerd.log" >&2 || true
+		tail -n 20 "$out"/{,polyglot/}ig.err "$out"/memory/*.err "$out"/{,polyglot/}receive.log "$out/containerd.log" >&2 || true
 		die "the guest failed; its files are in $out"
 	fi
 }
 
-stage packages packages qemu-system-x86 containerd runc busybox-static e2fsprogs gcc libc6-dev ${RUN:+python3 default-jdk-headless}
+interpreters=
+[ "$RUN" != polyglot ] || interpreters="python3 default-jdk-headless"
+# shellcheck disable=SC2086 # words of their own
+stage packages packages qemu-system-x86 containerd runc busybox-static e2fsprogs gcc libc6-dev $interpreters
 stage kernel kernels
 stage programs programs
 stage "root file system" disk
 stage "virtual machine" boot
 if [ "$RUN" != polyglot ]; then
-	VM_OUT=$out stage check go -C "$top" test -count=1 -v ./test/vm
+	run=.
+	[ "$RUN" != memory ] || run=TestMemoryAndLocks
+	VM_OUT=$out stage check go -C "$top" test -count=1 -v -run "$run" ./test/vm
 	exit
 fi
 VM_OUT=$out stage "check of whole stacks" go -C "$top" test -tags e2e -count=1 -v -run TestVirtualMachine ./test/polyglot

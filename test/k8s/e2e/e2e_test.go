@@ -27,6 +27,8 @@ const (
 	image         = registryAddress + "/profile_cpu:test"
 	unsignedImage = registryAddress + "/unsigned:test"
 	polyglotImage = registryAddress + "/profile_polyglot:test"
+	allocImage    = registryAddress + "/profile_alloc:test"
+	lockImage     = registryAddress + "/profile_lock:test"
 	tenant        = "tenant-from-a-secret"
 )
 
@@ -53,7 +55,10 @@ func TestKubernetes(t *testing.T) {
 		{"two clients", testTwoClients},
 		{"headless and daemon restart", testHeadlessAndRestart},
 		{"roll-out of a config", testRollout},
+		{"locks of a namespace", testLocks},
 		{"whole stacks", testPolyglot},
+		{"memory of a pod", testMemory},
+		{"leak of a pod", testLeak},
 		{"short pods", testShortPods},
 		{"hook modes", testHookModes},
 		{"upgrade", testUpgrade},

@@ -261,6 +261,9 @@ func testGuide(t *testing.T, c cluster) {
 	blocks := pageBlocks(t, g.top, guidePage, "")
 	pods := []string{"solo", "hostnet", "ledger-0"}
 	rest := g.run(t, guidePage, blocks, has("gadget deploy"))
+	// Without this the kubelet restarts the daemon in the middle of a command, where the machine is busy.
+	c.patchProbes(t)
+	c.daemonPod(t)
 	rest = g.run(t, guidePage, rest, has("--detach"))
 	since := time.Now()
 	c.eventuallyArrived(t, since, whole(pods...))
@@ -281,6 +284,8 @@ func testGuide(t *testing.T, c cluster) {
 	t.Log("after the patch of the manifests: it goes on")
 
 	rest = g.run(t, guidePage, rest, has("helm install"))
+	c.patchProbes(t)
+	c.daemonPod(t)
 	since = time.Now()
 	c.eventuallyArrived(t, since, whole(pods...))
 	t.Log("installed by the chart: its run sends without another command")

@@ -12,15 +12,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// testPolyglot: without the node's PID namespace profile_polyglot says what it lacks, and the daemon goes on; with it, as the
+// testPolyglot: without the node's PID namespace profile_polyglot, and profile_alloc, says what it lacks, and the daemon goes on; with it, as the
 // guide has it, pods have whole stacks, and those of other namespaces are absent.
 func testPolyglot(t *testing.T, c cluster) {
 	before, _ := c.daemonPod(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
-	_, err := c.try(ctx, "kubectl", "gadget", "run", polyglotImage, "-n", "shop", "--timeout", "30")
-	require.ErrorContains(t, err, "the host's PID namespace")
-	require.ErrorContains(t, err, "hostPID")
+	for _, image := range []string{polyglotImage, allocImage} {
+		_, err := c.try(ctx, "kubectl", "gadget", "run", image, "-n", "shop", "--podname", "solo", "--timeout", "30")
+		require.ErrorContains(t, err, "the host's PID namespace", image)
+		require.ErrorContains(t, err, "hostPID", image)
+	}
 	after, _ := c.daemonPod(t)
 	require.Equal(t, before, after, "the daemon goes on")
 

@@ -26,14 +26,8 @@ var shortThread = regexp.MustCompile(`^(brf|asd)-[a-z0-9]{5}$`)
 // sample is missing in the books.
 func testShortPods(t *testing.T, c cluster) {
 	c.shareHostPIDs(t)
-	remove := func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		_, err := c.try(ctx, "kubectl", "delete", "--ignore-not-found", "-f", c.manifest(t, "short.yaml"))
-		require.NoError(t, err)
-	}
-	remove()
-	defer remove()
+	c.remove(t, "short.yaml")
+	defer c.remove(t, "short.yaml")
 	taken, dropped := c.unwinderCounters(t)
 	since := time.Now()
 	// Detached, as the daemon's log then has its last words: of those to a client Inspektor Gadget may lose some.

@@ -52,8 +52,8 @@ say "containerd is up, with its images"
 for gadget in gadget polyglot; do
 	ig image import /$gadget.tar >>/out/gadget 2>&1 || fail "importing the image $gadget.tar"
 done
-if [ "$RUN" = polyglot ]; then
-	. /polyglot.sh
+if [ -n "$RUN" ]; then
+	. "/$RUN.sh"
 	exit 0
 fi
 receive -dir /out -listen 127.0.0.1:4317 >/out/receive.log 2>&1 &
@@ -95,4 +95,5 @@ say "profile --container has ended"
 profile --container nobody --seconds 3 --gadget cpu --ig /usr/bin/ig --gadgets /gadgets -o /out/nobody \
 	>/out/nobody.txt 2>&1 && fail "profile --container found a container that is not there"
 say "and ended with a reason where there is none"
+. /memory.sh
 exit 0

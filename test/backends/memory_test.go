@@ -1,0 +1,391 @@
+//go:build e2e
+
+package backends
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// allocated is what a function of test/memory/testdata/allocate.c has allocated, by its own count.
+type allocated struct{ bytes, calls int64 }
+
+// told is a server, behind a receiver that keeps what it was sent.
+type told struct {
+	server
+	between *receiver.Receiver
+}
+
+// tell starts the servers that take part, and returns them with the settings of their exporters.
+func tell(t *testing.T) (servers map[string]told, config string) {
+	t.Helper()
+	servers, config = map[string]told{}, "operator:\n  otel-profiles:\n    exporters:\n"
+	add := func(name string, s server, settings string) {
+		servers[name] = told{s, passOn(t, s.addr())}
+		config += exporter(t, s.name(), s.name(), name, servers[name].between.Addr()) + patient + settings
+	}
+	add("parca", startParca(t), "")
+	if asked("pyroscope") {
+		add("pyroscope", startPyroscope(t), "")
+		add("pyroscope2", startPyroscope2(t), "")
+		// As if behind a Collector that sends to several backends.
+		add("relabels", startPyroscope(t, relabeling(t)), "        profile_name: plain\n")
+	}
+	return servers, config
+}
+
+// relabeling is the flag that says what the page's settings of a server say.
+func relabeling(t *testing.T) string {
+	t.Helper()
+	var settings struct {
+		Limits struct {
+			Rules []map[string]any `yaml:"ingestion_relabeling_rules"`
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(documented(t, "pyroscope-names")), &settings))
+	require.NotEmpty(t, settings.Limits.Rules)
+	rules, err := json.Marshal(settings.Limits.Rules)
+	require.NoError(t, err)
+	return "-distributor.ingestion-relabeling-rules=" + string(rules)
+}
+
+// watch is a gadget that watches a program. ready is what ig says when it does, and enough tells of each server whether it has been
+// sent what is to be seen, once the program has done its work.
+type watch struct {
+	gadget, ready string
+	flags         []string
+	enough        func(told) bool
+}
+
+// run runs the gadget into servers from before a program goes on until it has said what it knows and all servers have enough, and
+// returns what it has said. The program waits for a line, says something, and waits for its input to end.
+func (w watch) run(t *testing.T, config string, servers map[string]told, program []string, says int) []string {
+	t.Helper()
+	p := exec.CommandContext(t.Context(), program[0], program[1:]...)
+	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	in, err := p.StdinPipe()
+	require.NoError(t, err)
+	out, err := p.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.Start())
+	defer func() {
+		_ = p.Process.Kill()
+		_ = p.Wait() // it was killed, or has ended
+	}()
+
+	args := append([]string{"--config", writeFile(t, "config.yaml", config), "run", igtest.Import(t, w.gadget)}, igrun.GadgetFlags()...)
+	args = append(args, "--pid="+strconv.Itoa(p.Process.Pid), "--otel-profiles-exporter="+strings.Join(slices.Sorted(maps.Keys(servers)), ","),
+		"--otel-profiles-interval=2s", "--output=none")
+	cmd := igrun.Command(t.Context(), igtest.Built(t, igtest.Bin, "ig"), append(args, w.flags...)...)
+	said := &igtest.Buffer{}
+	cmd.Stdout, cmd.Stderr = said, said
+	require.NoError(t, cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("ig said:\n%s", said)
+		}
+	})
+	for !strings.Contains(said.String(), w.ready) {
+		select {
+		case err := <-ended:
+			require.FailNow(t, "ig has ended", "%v", err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	_, err = in.Write([]byte("\n"))
+	require.NoError(t, err)
+	var text []string
+	for scan := bufio.NewScanner(out); len(text) < says && scan.Scan(); {
+		text = append(text, scan.Text())
+	}
+	require.Len(t, text, says)
+	require.Eventually(t, func() bool {
+		for _, s := range servers {
+			if !w.enough(s) {
+				return false
+			}
+		}
+		return true
+	}, time.Minute, 100*time.Millisecond, "%s", said)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	require.NoError(t, <-ended, "%s", said)
+	require.Contains(t, said.String(), " 0 dropped", "%s", said)
+	require.NotContains(t, said.String(), "refused", "%s", said)
+	return text
+}
+
+// compileC compiles a program of another test as distributions do, without frame pointers.
+func compileC(t *testing.T, source string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".c"))
+	igtest.Output(t, "gcc", "-O2", "-fomit-frame-pointer", "-pthread", "-o", program, source)
+	return program
+}
+
+// counted reads what the program has counted.
+func counted(t *testing.T, text []string) map[string]allocated {
+	t.Helper()
+	all := map[string]allocated{}
+	for _, line := range text {
+		var name string
+		var a allocated
+		if n, _ := fmt.Sscanf(line, "%s %d %d", &name, &a.bytes, &a.calls); n == 3 {
+			all[name] = a
+		}
+	}
+	require.Len(t, all, 3, "%q", text)
+	return all
+}
+
+// typesOf returns the profile types that a server has, without those it has not been sent.
+func (s told) typesOf(t *testing.T, all span, n int) []string {
+	t.Helper()
+	var types []string
+	require.Eventually(t, func() bool { types = s.profileTypes(t, all); return len(types) >= n }, time.Minute, time.Second)
+	slices.Sort(types)
+	return types
+}
+
+// sent adds up what a server was sent of a sample type.
+func (s told) sent(sampleType string) (sum int64) {
+	for _, one := range s.between.Samples() {
+		if one.Type == sampleType {
+			sum += one.Total()
+		}
+	}
+	return sum
+}
+
+// states returns the sums of the profiles of a sample type that a server was sent, by their times, and these times in order.
+func (s told) states(sampleType string) (sums map[time.Time]int64, times []time.Time) {
+	sums = map[time.Time]int64{}
+	for _, one := range s.between.Samples() {
+		if one.Type == sampleType {
+			sums[one.Start] += one.Total()
+		}
+	}
+	return sums, slices.SortedFunc(maps.Keys(sums), time.Time.Compare)
+}
+
+// alone returns the last of some times that has no other within a second: a run's own last state can come right after another.
+func alone(t *testing.T, times []time.Time) time.Time {
+	t.Helper()
+	for i, at := range slices.Backward(times) {
+		if (i == 0 || at.Sub(times[i-1]) > time.Second) && (i == len(times)-1 || times[i+1].Sub(at) > time.Second) {
+			return at
+		}
+	}
+	require.FailNow(t, "no state is alone", "%v", times)
+	return time.Time{}
+}
+
+// check compares what a server has of a profile type with what it was sent, and returns its stacks.
+func (s told) check(t *testing.T, profileType, selector string, all span) []stack {
+	t.Helper()
+	sent := s.sent(strings.Split(profileType, ":")[1])
+	require.Positive(t, sent)
+	of := s.of(profileType)
+	require.Eventually(t, func() bool { return of.stored(t, selector, all) == sent }, 30*time.Second, 2*time.Second, "%s: %d stored, %d sent", profileType, of.stored(t, selector, all), sent)
+	require.Eventually(t, func() bool { return of.flame(t, selector, all) == sent }, 30*time.Second, 2*time.Second, "the flame graph of %s: %d, %d sent", profileType, of.flame(t, selector, all), sent)
+	stacks := of.query(t, selector, all)
+	require.Equal(t, sent, total(stacks), "the sum of the stacks that are shown")
+	return stacks
+}
+
+// through adds up the stacks that go through a function.
+func through(stacks []stack, function string) (sum int64) {
+	for _, s := range stacks {
+		if slices.Contains(s.functions, function) {
+			sum += s.value
+		}
+	}
+	return sum
+}
+
+// requireNear compares an amount that was sampled with the true one: one in step bytes was drawn, and n is what is true of the bytes.
+func requireNear(t *testing.T, what string, want, got int64, n, step float64) {
+	t.Helper()
+	t.Logf("%s: %d of %d (%+.1f %%), some %.0f samples", what, got, want, 100*float64(got-want)/float64(want), n/step)
+	require.InDelta(t, float64(want), float64(got), 4.5*float64(want)/math.Sqrt(n/step), what)
+}
+
+// TestMemory lets a program allocate that counts itself: the servers call the profiles as their own pages know them, have what was
+// sent, and it is what the program has counted.
+func TestMemory(t *testing.T) {
+	igtest.NeedRoot(t)
+	const step = 65536
+	servers, config := tell(t)
+	begin := time.Now().Add(-time.Second)
+	text := watch{
+		gadget: "profile_alloc", ready: "the first probes are there", flags: []string{"--max-cost=1000", fmt.Sprintf("--sample-bytes=%d", step)},
+		enough: func(s told) bool { return s.sent("alloc_space") > 0 },
+	}.run(t, config, servers, []string{compileC(t, "../memory/testdata/allocate.c"), "8", "100"}, 4)
+	truth := counted(t, text)
+	all := span{begin, time.Now().Add(2 * time.Second)}
+	known := map[string][]string{
+		"parca":     {"memory:alloc_objects:count:space:bytes:delta", "memory:alloc_space:bytes:space:bytes:delta"},
+		"pyroscope": {"memory:alloc_objects:count:space:bytes", "memory:alloc_space:bytes:space:bytes"},
+	}
+	for name, s := range servers {
+		t.Run(name, func(t *testing.T) {
+			types := s.typesOf(t, all, 2)
+			require.Equal(t, known[s.name()], types)
+			s.requirePeriod(t, name, "space", "bytes", step)
+			selector := selector("service_name", "allocate")
+			objects, bytes := s.check(t, types[0], selector, all), s.check(t, types[1], selector, all)
+			for function, a := range truth {
+				requireNear(t, "bytes of "+function, a.bytes, through(bytes, function), float64(a.bytes), step)
+				requireNear(t, "calls in "+function, a.calls, through(objects, function), float64(a.bytes)/1.3, step)
+			}
+		})
+	}
+}
+
+// TestMemoryInUse shows what is in use: a state. A server that adds up the profiles of a time range shows the sum of the states in
+// it; a range with one profile in it shows one, and that is what the program has not freed.
+func TestMemoryInUse(t *testing.T) {
+	igtest.NeedRoot(t)
+	const step = 16384
+	servers, config := tell(t)
+	begin := time.Now().Add(-time.Second)
+	text := watch{
+		gadget: "profile_alloc", ready: "the first probes are there", flags: []string{"--live", "--max-cost=1000", fmt.Sprintf("--sample-bytes=%d", step)},
+		// Until what is in use stays as it is.
+		enough: func(s told) bool {
+			states, times := s.states("inuse_space")
+			n := len(times)
+			return n > 3 && states[times[n-1]] == states[times[n-2]]
+		},
+	}.run(t, config, servers, []string{compileC(t, "../memory/testdata/allocate.c"), "8", "100"}, 4)
+	leaked := counted(t, text)["leak_some"]
+	all := span{begin, time.Now().Add(2 * time.Second)}
+	types := []string{"memory:inuse_objects:count:space:bytes", "memory:inuse_space:bytes:space:bytes"}
+	for name, s := range servers {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, types, s.typesOf(t, all, 2))
+			s.requirePeriod(t, name, "space", "bytes", step)
+			selector := selector("service_name", "allocate")
+			for _, one := range s.between.Samples() {
+				require.Equal(t, one.Start, one.End, "a state has no duration")
+			}
+			states, times := s.states("inuse_space")
+			last := alone(t, times)
+			for _, at := range times {
+				t.Logf("%s: %d in use", at.Format(time.StampMilli), states[at])
+			}
+
+			s.check(t, types[0], selector, all)
+			summed := total(s.check(t, types[1], selector, all))
+			require.Greater(t, summed, 2*states[last], "the states of a range add up")
+
+			stacks := s.of(types[1]).(interface {
+				single(t *testing.T, selector string, at time.Time) []stack
+			}).single(t, selector, last)
+			require.Equal(t, states[last], total(stacks), "one state")
+			requireNear(t, "bytes in use of leak_some", leaked.bytes, through(stacks, "leak_some"), float64(leaked.bytes), step)
+			require.Zero(t, through(stacks, "allocate_large")+through(stacks, "allocate_middle"), "what is freed is not in use")
+			if p, ok := s.server.(*pyroscope); ok {
+				mean := float64(summed) / float64(len(states))
+				if name == "pyroscope2" {
+					mean = float64(summed) // its storage adds up, whatever is asked for
+				}
+				require.InDelta(t, mean, p.of(types[1]).(*pyroscope).average(t, selector, all), mean/1000, "the mean of the states")
+			}
+		})
+	}
+}
+
+// TestLocks lets threads wait for locks: contention is called as the servers' own pages know it.
+func TestLocks(t *testing.T) {
+	igtest.NeedRoot(t)
+	servers, config := tell(t)
+	begin := time.Now().Add(-time.Second)
+	watch{
+		gadget: "profile_lock", ready: "exporting data source",
+		enough: func(s told) bool { return s.sent("delay") > 0 },
+	}.run(t, config, servers, []string{compileC(t, "../locks/testdata/locks.c"), "6"}, 1)
+	all := span{begin, time.Now().Add(2 * time.Second)}
+	known := map[string][]string{
+		"parca":     {"mutex:contentions:count:contentions:count:delta", "mutex:delay:nanoseconds:contentions:count:delta"},
+		"pyroscope": {"mutex:contentions:count:contentions:count", "mutex:delay:nanoseconds:contentions:count"},
+	}
+	for name, s := range servers {
+		t.Run(name, func(t *testing.T) {
+			types := s.typesOf(t, all, 2)
+			require.Equal(t, known[s.name()], types)
+			s.requirePeriod(t, name, "contentions", "count", 1)
+			selector := selector("service_name", "locks")
+			s.check(t, types[0], selector, all)
+			require.Positive(t, through(s.check(t, types[1], selector, all), "take_mutex"))
+		})
+	}
+}
+
+// requirePeriod checks what a server was told of the period. Pyroscope is told none unless it gives names itself, as it would call
+// the profile by the period's type, and keeps none.
+func (s told) requirePeriod(t *testing.T, name, periodType, unit string, period int64) {
+	t.Helper()
+	if strings.HasPrefix(name, "pyroscope") {
+		period = 0
+	}
+	for _, one := range s.between.Samples() {
+		require.Equal(t, []any{periodType, unit, period}, []any{one.PeriodType, one.PeriodUnit, one.Period})
+	}
+}
+
+// single returns the one profile of a time, as the page does when a point is clicked.
+func (p *parca) single(t *testing.T, selector string, at time.Time) []stack {
+	t.Helper()
+	var answer struct{ Pprof string }
+	call(t, p.url("query"), url.Values{
+		"mode": {"MODE_SINGLE_UNSPECIFIED"}, "report_type": {"REPORT_TYPE_PPROF"},
+		"single.query": {p.picked(selector)}, "single.time": {at.UTC().Format(time.RFC3339Nano)},
+	}, nil, &answer)
+	body, err := base64.StdEncoding.DecodeString(answer.Pprof)
+	require.NoError(t, err)
+	prof, err := profile.ParseData(body)
+	require.NoError(t, err)
+	return pprofStacks(prof)
+}
+
+// single returns what is in a range with one profile in it.
+func (p *pyroscope) single(t *testing.T, selector string, at time.Time) []stack {
+	t.Helper()
+	return p.query(t, selector, span{at.Add(-500 * time.Millisecond), at.Add(500 * time.Millisecond)})
+}
+
+// average is the mean of the profiles of a range, as a query for a state asks for it.
+func (p *pyroscope) average(t *testing.T, selector string, in span) float64 {
+	t.Helper()
+	var answer struct {
+		Series []struct{ Points []struct{ Value float64 } }
+	}
+	in.until = in.until.Add(time.Minute)
+	p.ask(t, "SelectSeries", selector, in, map[string]any{"step": in.until.Sub(in.from).Seconds(), "aggregation": "TIME_SERIES_AGGREGATION_TYPE_AVERAGE"}, &answer)
+	require.Len(t, answer.Series, 1)
+	require.Len(t, answer.Series[0].Points, 1)
+	return answer.Series[0].Points[0].Value
+}

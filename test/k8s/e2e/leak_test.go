@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// What a pod of leak.yaml keeps for ever, once the test lets it: KEPT_TIMES in burn.c, and the sizes there.
+const (
+	leakTimes  = 512
+	leakMuch   = leakTimes * 6000
+	leakLittle = leakTimes * 2000
+	// freedAtOnce is the most that it has in use at a time of what it frees.
+	freedAtOnce = 30000
+)
+
+// testLeak: profile_alloc --live shows to the byte what one pod leaks, and next to nothing of what it frees. What a pod had in use that is
+// deleted is in use no more.
+func testLeak(t *testing.T, c cluster) {
+	c.shareHostPIDs(t)
+	start := func() {
+		c.hold(t, "leak")
+		c.apply(t, "leak.yaml")
+		c.kubectl(t, "-n", "shop", "wait", "pod", "leaks", "leaks-too", "--for=condition=Ready", "--timeout="+patience.String())
+	}
+	c.remove(t, "leak.yaml")
+	defer c.remove(t, "leak.yaml")
+	start()
+	since := time.Now()
+	// Every allocation is looked at, whatever the probes cost.
+	c.kubectl(t, "gadget", "run", allocImage, "-n", "shop", "--podname", "leaks", "--live", "--detach", "--name", "leak",
+		"--sample-bytes=1", "--max-cost=100", "--otel-profiles-exporter=collector")
+	// What is kept before the probes are there is not known, so that the leak begins behind them.
+	first := c.inUse(t, since, func(state inUse) error {
+		if state.bytes["leak_before"] == 0 {
+			return fmt.Errorf("nothing by leak_before, but %v", state.bytes)
+		}
+		return nil
+	})
+	c.release(t, "leak")
+	leaked := func(state inUse) error {
+		for function, want := range map[string]int64{"leak_much": leakMuch, "leak_little": leakLittle} {
+			if state.bytes[function] != want || state.objects[function] != leakTimes {
+				return fmt.Errorf("%s has %d bytes in %d allocations in use, and not %d in %d: %v", function,
+					state.bytes[function], state.objects[function], want, leakTimes, state.bytes)
+			}
+		}
+		return nil
+	}
+	c.inUse(t, since, leaked)
+	// And that is still so some profiles later, when it has allocated and freed.
+	state := c.inUse(t, time.Now().Add(10*time.Second), leaked)
+	t.Logf("container %.12s: in use %v bytes, %v allocations", state.container, state.bytes, state.objects)
+	require.Equal(t, first.container, state.container)
+	require.LessOrEqual(t, state.bytes["allocate_much"]+state.bytes["allocate_little"], int64(freedAtOnce), "what is freed at once")
+
+	c.kubectl(t, "-n", "shop", "delete", "pod", "leaks", "--wait")
+	again := time.Now()
+	start()
+	c.inUse(t, again, func(state inUse) error {
+		if state.container == first.container || state.bytes["leak_before"] == 0 || state.bytes["leak_much"] != 0 {
+			return fmt.Errorf("in use by container %.12s: %v", state.container, state.bytes)
+		}
+		return nil
+	})
+	c.kubectl(t, "gadget", "delete", "leak")
+	for _, s := range c.arrived(t, since) {
+		requireOfPod(t, s, "leaks")
+	}
+	c.requireAccounted(t)
+}
+
+// inUse is what a profile says that a container has in use, by each function that is in the stack.
+type inUse struct {
+	container      string
+	bytes, objects map[string]int64
+}
+
+// inUse waits until the last state that has arrived passes the check, and returns it.
+func (c cluster) inUse(t *testing.T, since time.Time, check func(inUse) error) (state inUse) {
+	t.Helper()
+	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
+		var last time.Time
+		for _, s := range samples {
+			if s.End.After(last) {
+				last = s.End
+			}
+		}
+		state = inUse{bytes: map[string]int64{}, objects: map[string]int64{}}
+		containers := map[string]bool{}
+		for _, s := range samples {
+			if !s.End.Equal(last) {
+				continue
+			}
+			containers[s.Resource["container.id"]] = true
+			for _, f := range s.Stack {
+				switch s.Type {
+				case "inuse_space":
+					state.bytes[f.Name] += s.Total()
+				case "inuse_objects":
+					state.objects[f.Name] += s.Total()
+				}
+			}
+		}
+		if len(containers) != 1 {
+			return fmt.Errorf("the last profile is of the containers %v", slices.Sorted(maps.Keys(containers)))
+		}
+		for state.container = range containers {
+		}
+		return check(state)
+	})
+	return state
+}

@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// lockTolerance is by how much of it the time that a thread measures around its call may be above what the kernel sees of the wait.
+const lockTolerance = 0.1
+
+// testLocks: profile_lock shows for how long the threads of a pod wait for which of two mutexes, as they have measured it themselves. Of
+// the same pod in another namespace it shows nothing. It does without the node's PIDs.
+func testLocks(t *testing.T, c cluster) {
+	shares := c.kubectl(t, "-n", "gadget", "get", "daemonset/gadget", "-o", "jsonpath={.spec.template.spec.hostPID}")
+	require.NotEqual(t, "true", shares, "this step is for a daemon without the node's PIDs: it comes before those that share them")
+	c.remove(t, "locks.yaml")
+	defer c.remove(t, "locks.yaml")
+	c.hold(t, "contend")
+	c.apply(t, "locks.yaml")
+	for _, namespace := range []string{"shop", "beside"} {
+		c.kubectl(t, "-n", namespace, "wait", "pod", "contends", "--for=condition=Ready", "--timeout="+patience.String())
+	}
+	since := time.Now()
+	c.kubectl(t, "gadget", "run", lockImage, "-n", "shop", "--detach", "--name", "locks", "--otel-profiles-exporter=collector")
+	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
+		if waits, _ := waitsBy(samples, "wait_before"); waits == 0 {
+			return fmt.Errorf("no wait by wait_before among %d samples", len(samples))
+		}
+		return nil
+	})
+	c.release(t, "contend")
+	own, other := c.waited(t, "shop"), c.waited(t, "beside")
+	require.Positive(t, other["take_long"], "the pod of the other namespace has waited for nothing")
+	c.kubectl(t, "gadget", "delete", "locks")
+
+	shown := map[string]float64{}
+	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
+		for function, want := range own {
+			waits, delay := waitsBy(samples, function)
+			shown[function] = float64(delay)
+			if waits == 0 || math.Abs(float64(delay)-want) > lockTolerance*want {
+				return fmt.Errorf("%s: %d waits of %d ns, and by its own account %.0f ns", function, waits, delay, want)
+			}
+		}
+		return nil
+	})
+	percent := func(sums map[string]float64) float64 {
+		return 100 * sums["take_long"] / (sums["take_long"] + sums["take_short"])
+	}
+	t.Logf("seconds by its own account: take_long %.3f, take_short %.3f; shown: %.3f, %.3f; share of take_long: %.1f %%, shown %.1f %%",
+		own["take_long"]/1e9, own["take_short"]/1e9, shown["take_long"]/1e9, shown["take_short"]/1e9, percent(own), percent(shown))
+	require.InDelta(t, percent(own), percent(shown), 3)
+
+	id := ""
+	for _, s := range c.arrived(t, since) {
+		require.Equal(t, "shop", s.Resource["k8s.namespace.name"], "a wait of a namespace that the run is not about: %v", s.Resource)
+		if !throughAny(s, "take_long", "take_short", "wait_before") {
+			continue
+		}
+		requireOfPod(t, s, "contends")
+		require.NotEmpty(t, s.Resource["container.id"])
+		if id == "" {
+			id = s.Resource["container.id"]
+		}
+		require.Equal(t, id, s.Resource["container.id"], "of one container")
+		require.Equal(t, "user_mutex", s.Attributes["lock.kind"])
+		require.True(t, throughAny(s, "contend_for"), "a stack that does not go on to what the thread began with: %v", s.Stack)
+	}
+	c.requireAccounted(t)
+}
+
+// waited is for how many nanoseconds the threads of a pod of locks.yaml were in which function, as the pod prints it in the end.
+func (c cluster) waited(t *testing.T, namespace string) map[string]float64 {
+	t.Helper()
+	var long, short float64
+	eventually(t, func() error {
+		text := c.kubectl(t, "-n", namespace, "logs", "contends")
+		_, err := fmt.Sscanf(text, "take_long %g\ntake_short %g\n", &long, &short)
+		if err != nil {
+			return fmt.Errorf("the pod has printed %q: %w", text, err)
+		}
+		return nil
+	})
+	return map[string]float64{"take_long": long, "take_short": short}
+}
+
+// waitsBy is how many waits have a function in their stack, and how many nanoseconds these are.
+func waitsBy(samples []receiver.Sample, function string) (waits, delay int64) {
+	for _, s := range samples {
+		if !throughAny(s, function) {
+			continue
+		}
+		switch s.Type {
+		case "contentions":
+			waits += s.Total()
+		case "delay":
+			delay += s.Total()
+		}
+	}
+	return waits, delay
+}
+
+// throughAny tells whether one of the functions is in the stack.
+func throughAny(s receiver.Sample, functions ...string) bool {
+	for _, f := range s.Stack {
+		for _, name := range functions {
+			if f.Name == name {
+				return true
+			}
+		}
+	}
+	return false
+}

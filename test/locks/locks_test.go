@@ -1,0 +1,238 @@
+//go:build e2e
+
+package locks
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// seconds is how long the threads contend, sampleTime what --sample-time is: below most waits, which are then known
+// one by one, and above those of take_short_mutex, which are drawn.
+const (
+	seconds    = 8
+	sampleTime = 2000000
+)
+
+// waits are those of a function of the program.
+type waits struct{ ns, calls int64 }
+
+// lock says what is known of the waits of one function.
+type lock struct {
+	function string
+	// calls is the function that it waits in, kind is the lock's.
+	calls, kind string
+	// within is the part that the seconds may differ by.
+	within float64
+}
+
+var locks = []lock{
+	{"take_mutex", "pthread_mutex_lock", "user_mutex", 0.05},
+	// Some 3,000 of its waits are drawn, so that chance alone makes 2 %.
+	{"take_short_mutex", "pthread_mutex_lock", "user_mutex", 0.1},
+	{"read_table", "pthread_rwlock_rdlock", "user_rwlock", 0.05},
+	{"write_table", "pthread_rwlock_wrlock", "user_rwlock", 0.05},
+	{"count_pipe", "ioctl", "kernel_mutex", 0.05},
+	{"take_shared", "pthread_mutex_lock", "user_mutex", 0.05},
+}
+
+// profileOf returns what is in the samples of a program. The types are those that Go's profiles of mutexes have.
+func profileOf(t *testing.T, samples []receiver.Sample) (delays, contentions []receiver.Sample) {
+	t.Helper()
+	for _, s := range samples {
+		switch typ := receiver.TypeOf(s); typ {
+		case receiver.Type{Type: "delay", Unit: "nanoseconds", PeriodType: "contentions", PeriodUnit: "count", Period: 1}:
+			delays = append(delays, s)
+		case receiver.Type{Type: "contentions", Unit: "count", PeriodType: "contentions", PeriodUnit: "count", Period: 1}:
+			contentions = append(contentions, s)
+		default:
+			require.Fail(t, "a type", "%v", typ)
+		}
+	}
+	return delays, contentions
+}
+
+func depth(s receiver.Sample, function string) int {
+	return slices.IndexFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == function })
+}
+
+// through returns the samples with a function on their stacks.
+func through(samples []receiver.Sample, function string) []receiver.Sample {
+	var found []receiver.Sample
+	for _, s := range samples {
+		if depth(s, function) >= 0 {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+func total(samples []receiver.Sample) int64 {
+	n := int64(0)
+	for _, s := range samples {
+		n += s.Total()
+	}
+	return n
+}
+
+func byKind(samples []receiver.Sample) map[string]int64 {
+	sums := map[string]int64{}
+	for _, s := range samples {
+		sums[s.Attributes["lock.kind"]] += s.Total()
+	}
+	return sums
+}
+
+// TestLocks compares the seconds of each function, and its share, with the program's own.
+func TestLocks(t *testing.T) {
+	igtest.NeedRoot(t)
+	for _, form := range []struct {
+		name  string
+		flags []string
+	}{
+		{"text", nil},
+		{"ids", []string{"--format-stacks=false"}},
+	} {
+		t.Run(form.name, func(t *testing.T) {
+			r := profile(t, append([]string{"--sample-time=" + strconv.Itoa(sampleTime)}, form.flags...)...)
+			delays, contentions := profileOf(t, r.samples)
+			truth, found := int64(0), int64(0)
+			for _, l := range locks {
+				truth += r.truth[l.function].ns
+				found += total(through(delays, l.function))
+			}
+			for _, l := range locks {
+				l.require(t, r, through(delays, l.function), through(contentions, l.function), truth, found)
+			}
+			t.Logf("seconds by kind: %v", byKind(delays))
+			requireIdle(t, delays)
+			require.NotContains(t, byKind(delays), "user_futex")
+			// The pool has a thousand waits a second, of which only the first are captured.
+			require.Positive(t, r.books.other)
+			require.Less(t, r.books.other, int64(seconds*100), "the waits of the pool are left alone once they are known")
+			r.requireBooks(t)
+		})
+	}
+}
+
+// requireIdle checks that threads without work wait for no lock. They may for the mutex of their condition, and for
+// spinlocks of the kernel when they are woken.
+func requireIdle(t *testing.T, delays []receiver.Sample) {
+	t.Helper()
+	for _, s := range append(through(delays, "wait_for_job"), through(delays, "wait_for_work")...) {
+		kind := s.Attributes["lock.kind"]
+		switch {
+		case strings.HasPrefix(kind, "kernel_"):
+		case kind == "user_mutex" && depth(s, "sem_wait") < 0:
+		default:
+			require.Fail(t, "a thread without work", "%s: %v", kind, s.Stack)
+		}
+	}
+}
+
+// require checks the waits of one function. truth and found are the sums of all.
+func (l *lock) require(t *testing.T, r *run, delays, contentions []receiver.Sample, truth, found int64) {
+	t.Helper()
+	own := r.truth[l.function]
+	waited := total(delays)
+	t.Logf("%s: %.3f s in %d waits; its own %.3f s in %d calls: %+.2f %%; share %.2f %%, its own %.2f %%", l.function,
+		float64(waited)/1e9, total(contentions), float64(own.ns)/1e9, own.calls, 100*(float64(waited)/float64(own.ns)-1),
+		100*float64(waited)/float64(found), 100*float64(own.ns)/float64(truth))
+	require.InEpsilon(t, own.ns, waited, l.within, l.function)
+	require.InEpsilon(t, float64(own.ns)/float64(truth), float64(waited)/float64(found), l.within, l.function)
+	require.Positive(t, total(contentions))
+	for _, s := range delays {
+		at := depth(s, l.function)
+		require.Positive(t, at, "%v", s.Stack)
+		require.True(t, whole(s), "%v", s.Stack)
+		// A spinlock of the kernel is waited for in a call of anything.
+		if kind := s.Attributes["lock.kind"]; kind == l.kind {
+			// A libc that is not stripped has further names for it.
+			require.Equal(t, l.calls, strings.TrimPrefix(strings.TrimLeft(s.Stack[at-1].Name, "_"), "GI_"), "%v", s.Stack)
+		} else {
+			require.Equal(t, "kernel", s.Stack[0].Type, "%s: %v", kind, s.Stack)
+		}
+	}
+	require.GreaterOrEqual(t, 100*byKind(delays)[l.kind], 95*waited, "%v", byKind(delays))
+}
+
+// TestAllFutex shows the pool as a kind of its own.
+func TestAllFutex(t *testing.T) {
+	igtest.NeedRoot(t)
+	r := profile(t, "--all-futex", "--sample-time="+strconv.Itoa(sampleTime))
+	delays, _ := profileOf(t, r.samples)
+	pool := append(through(delays, "wait_for_work"), through(delays, "wait_for_job")...)
+	kinds := byKind(pool)
+	t.Logf("%.1f s of the pool, by kind: %v", float64(total(pool))/1e9, kinds)
+	// What has not ended when the run ends is not in the sums.
+	require.Greater(t, kinds["user_futex"], int64(80*seconds*1e9))
+	require.Greater(t, 100*kinds["user_futex"], 99*total(pool))
+	require.InEpsilon(t, r.truth["take_mutex"].ns, byKind(through(delays, "take_mutex"))["user_mutex"], 0.05)
+	require.Zero(t, r.books.other)
+	r.requireBooks(t)
+}
+
+// TestLockAddress tells two mutexes apart that one function waits for.
+func TestLockAddress(t *testing.T) {
+	igtest.NeedRoot(t)
+	r := profile(t, "--lock-address", "--sample-time="+strconv.Itoa(sampleTime))
+	delays, _ := profileOf(t, r.samples)
+	of := map[string]map[string]bool{}
+	for _, l := range locks {
+		addresses := map[string]bool{}
+		for _, s := range through(delays, l.function) {
+			if s.Attributes["lock.kind"] == l.kind {
+				addresses[s.Attributes["lock.address"]] = true
+				file := ""
+				if l.function == "take_shared" {
+					file = "/memfd:shop lock (deleted)+0x100"
+				}
+				require.Equal(t, file, s.Attributes["lock.file"], l.function)
+			}
+		}
+		require.Len(t, addresses, 1, "%s: %v", l.function, addresses)
+		for address := range addresses {
+			require.Regexp(t, `^0x[0-9a-f]{16}$`, address)
+			if of[address] == nil {
+				of[address] = map[string]bool{}
+			}
+			of[address][l.function] = true
+		}
+	}
+	t.Logf("functions by the address of their lock: %v", of)
+	require.Len(t, of, 5, "both sides of the table have one lock: %v", of)
+}
+
+// TestWithoutKernelLocks has only the locks of the program.
+func TestWithoutKernelLocks(t *testing.T) {
+	igtest.NeedRoot(t)
+	r := profile(t, "--kernel-locks=false", "--sample-time="+strconv.Itoa(sampleTime))
+	delays, _ := profileOf(t, r.samples)
+	require.Empty(t, through(delays, "count_pipe"))
+	for kind := range byKind(delays) {
+		require.True(t, strings.HasPrefix(kind, "user_"), kind)
+	}
+	require.InEpsilon(t, r.truth["take_mutex"].ns, total(through(delays, "take_mutex")), 0.05)
+	r.requireBooks(t)
+}
+
+func parseTruth(out string) (map[string]waits, error) {
+	truth := map[string]waits{}
+	for line := range strings.Lines(out) {
+		var name string
+		var w waits
+		if _, err := fmt.Sscan(line, &name, &w.ns, &w.calls); err != nil {
+			return nil, fmt.Errorf("reading %q: %w", line, err)
+		}
+		truth[name] = w
+	}
+	return truth, nil
+}

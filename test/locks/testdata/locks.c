@@ -1,0 +1,355 @@
+// Locks of known contention: each thread adds up how long it has waited for its lock.
+//
+//	locks SECONDS
+//
+// Threads called warmup contend until a line comes on the standard input. Then the others do for so many
+// seconds, each called by its lock. At the end there is a line for each function that waits:
+//
+//	FUNCTION NANOSECONDS CALLS
+//
+// Beside them a hundred threads without work wait to be woken, each ten times a second.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_THREADS 128
+#define POOL 100
+#define PAGE 4096
+
+// Nothing may be between the program's function and the lock's.
+#define FUNCTION __attribute__((noinline, noclone)) static
+// Nor may the call be the function's last word: it would not be on the stack.
+#define STAY() __asm__ volatile("" ::: "memory")
+
+static atomic_bool warmed_up, done, pool_ended;
+
+static long now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+
+static void rest(long ns)
+{
+	struct timespec t = { ns / 1000000000, ns % 1000000000 };
+
+	while (nanosleep(&t, &t) && errno == EINTR)
+		;
+}
+
+// What waits for a lock, and what is known of it. A counter is that of one function.
+struct counter {
+	const char *function;
+	atomic_long ns, calls;
+};
+
+static struct counter counters[] = {
+	{ "take_mutex" }, { "take_short_mutex" }, { "read_table" }, { "write_table" }, { "count_pipe" },
+	{ "take_shared" },
+};
+
+#define COUNTED(i, lock)                                                      \
+	do {                                                                  \
+		long begin = now();                                           \
+		lock;                                                         \
+		atomic_fetch_add(&counters[i].ns, now() - begin);             \
+		atomic_fetch_add(&counters[i].calls, 1);                      \
+	} while (0)
+
+static pthread_mutex_t warmup = PTHREAD_MUTEX_INITIALIZER, mutex = PTHREAD_MUTEX_INITIALIZER,
+		       short_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
+// In the memory of a file that another process could map.
+static pthread_mutex_t *shared;
+static int ends[2];
+
+FUNCTION void take_warmup(void)
+{
+	pthread_mutex_lock(&warmup);
+	STAY();
+}
+
+FUNCTION void take_mutex(void)
+{
+	pthread_mutex_lock(&mutex);
+	STAY();
+}
+
+FUNCTION void take_short_mutex(void)
+{
+	pthread_mutex_lock(&short_mutex);
+	STAY();
+}
+
+FUNCTION void take_shared(void)
+{
+	pthread_mutex_lock(shared);
+	STAY();
+}
+
+FUNCTION void read_table(void)
+{
+	pthread_rwlock_rdlock(&table);
+	STAY();
+}
+
+FUNCTION void write_table(void)
+{
+	pthread_rwlock_wrlock(&table);
+	STAY();
+}
+
+// Waits for the mutex of the pipe in the kernel, and does next to nothing under it.
+FUNCTION void count_pipe(void)
+{
+	int n;
+
+	if (ioctl(ends[0], FIONREAD, &n))
+		abort();
+	STAY();
+}
+
+// Holds the mutex of the pipe for as long as the page is not there.
+FUNCTION void fill_pipe(char *page)
+{
+	char bytes[PAGE];
+
+	if (write(ends[1], page, PAGE) != PAGE || read(ends[0], bytes, PAGE) != PAGE || madvise(page, PAGE, MADV_DONTNEED))
+		abort();
+	STAY();
+}
+
+static int faults;
+
+// A page that the kernel finds missing each time, and that provide_page brings.
+static char *missing_page(void)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct uffdio_register range = { { (unsigned long)page, PAGE }, UFFDIO_REGISTER_MODE_MISSING, 0 };
+
+	faults = syscall(SYS_userfaultfd, 0);
+	if (page == MAP_FAILED || faults < 0 || ioctl(faults, UFFDIO_API, &api) || ioctl(faults, UFFDIO_REGISTER, &range))
+		return NULL;
+	return page;
+}
+
+static void *warm_up(void *arg)
+{
+	while (!warmed_up) {
+		take_warmup();
+		rest(2000000);
+		pthread_mutex_unlock(&warmup);
+	}
+	return arg;
+}
+
+static void *use_mutex(void *arg)
+{
+	while (!done) {
+		COUNTED(0, take_mutex());
+		rest(4000000);
+		pthread_mutex_unlock(&mutex);
+		rest(2000000);
+	}
+	return arg;
+}
+
+static void *use_short_mutex(void *arg)
+{
+	while (!done) {
+		COUNTED(1, take_short_mutex());
+		rest(200000);
+		pthread_mutex_unlock(&short_mutex);
+		rest(50000);
+	}
+	return arg;
+}
+
+static void *use_shared(void *arg)
+{
+	while (!done) {
+		COUNTED(5, take_shared());
+		rest(8000000);
+		pthread_mutex_unlock(shared);
+		rest(4000000);
+	}
+	return arg;
+}
+
+static void *use_table(void *arg)
+{
+	while (!done) {
+		COUNTED(2, read_table());
+		rest(5000000);
+		pthread_rwlock_unlock(&table);
+		rest(3000000);
+	}
+	return arg;
+}
+
+static void *change_table(void *arg)
+{
+	while (!done) {
+		COUNTED(3, write_table());
+		rest(8000000);
+		pthread_rwlock_unlock(&table);
+		rest(2000000);
+	}
+	return arg;
+}
+
+static void *look_at_pipe(void *arg)
+{
+	while (!done) {
+		COUNTED(4, count_pipe());
+		rest(2000000);
+	}
+	return arg;
+}
+
+static void *use_pipe(void *page)
+{
+	while (!done) {
+		fill_pipe(page);
+		rest(3000000);
+	}
+	return page;
+}
+
+static void *provide_page(void *page)
+{
+	struct uffdio_zeropage zero = { { (unsigned long)page, PAGE }, 0, 0 };
+	struct uffd_msg fault;
+
+	while (read(faults, &fault, sizeof(fault)) == sizeof(fault)) {
+		rest(8000000);
+		if (ioctl(faults, UFFDIO_ZEROPAGE, &zero))
+			abort();
+	}
+	return page;
+}
+
+static pthread_mutex_t pool = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
+static sem_t jobs;
+
+FUNCTION void wait_for_work(void)
+{
+	pthread_mutex_lock(&pool);
+	pthread_cond_wait(&work, &pool);
+	pthread_mutex_unlock(&pool);
+	STAY();
+}
+
+FUNCTION void wait_for_job(void)
+{
+	while (sem_wait(&jobs) && errno == EINTR)
+		;
+	STAY();
+}
+
+static void *pool_of_work(void *arg)
+{
+	while (!done)
+		wait_for_work();
+	return arg;
+}
+
+static void *pool_of_jobs(void *arg)
+{
+	while (!done)
+		wait_for_job();
+	return arg;
+}
+
+static void *wake_pool(void *arg)
+{
+	while (!pool_ended) {
+		rest(2000000);
+		if (done)
+			pthread_cond_broadcast(&work);
+		else
+			pthread_cond_signal(&work);
+		sem_post(&jobs);
+	}
+	return arg;
+}
+
+static int make_shared(void)
+{
+	pthread_mutexattr_t attr;
+	int file = memfd_create("shop lock", 0);
+
+	if (file < 0 || ftruncate(file, PAGE))
+		return -1;
+	shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	if (shared == MAP_FAILED || pthread_mutexattr_init(&attr) || pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED))
+		return -1;
+	// The futex is at the mutex's beginning.
+	shared = (void *)((char *)shared + 256);
+	return pthread_mutex_init(shared, &attr);
+}
+
+static pthread_t threads[MAX_THREADS];
+static int started;
+
+static void start(const char *name, int count, void *(*run)(void *), void *arg)
+{
+	// A thread has the name of the one that starts it.
+	prctl(PR_SET_NAME, name);
+	for (int i = 0; i < count; i++)
+		if (started == MAX_THREADS || pthread_create(&threads[started++], NULL, run, arg))
+			abort();
+	prctl(PR_SET_NAME, "locks");
+}
+
+int main(int argc, char **argv)
+{
+	char line[16], *page = missing_page();
+	pthread_t provider;
+
+	if (argc != 2 || !page || make_shared() || pipe(ends) || sem_init(&jobs, 0, 0) || pthread_create(&provider, NULL, provide_page, page)) {
+		perror("locks");
+		return 1;
+	}
+	start("warmup", 2, warm_up, NULL);
+	if (!fgets(line, sizeof(line), stdin))
+		return 0;
+	warmed_up = true;
+	start("mutex", 3, use_mutex, NULL);
+	start("short", 2, use_short_mutex, NULL);
+	start("table", 2, use_table, NULL);
+	start("table", 1, change_table, NULL);
+	start("pipe", 2, look_at_pipe, NULL);
+	start("pipe", 1, use_pipe, page);
+	start("shared", 2, use_shared, NULL);
+	start("pool", POOL / 2, pool_of_work, NULL);
+	start("pool", POOL / 2, pool_of_jobs, NULL);
+	start("waker", 1, wake_pool, NULL);
+	rest(atol(argv[1]) * 1000000000);
+	done = true;
+	// The last one wakes the others.
+	for (int i = 0; i < started; i++) {
+		pool_ended = i == started - 1;
+		pthread_join(threads[i], NULL);
+	}
+	for (int i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)
+		printf("%s %ld %ld\n", counters[i].function, counters[i].ns, counters[i].calls);
+	return 0;
+}

@@ -1,0 +1,3 @@
+// Package memory has the gadget profile_alloc watch programs that count themselves what they allocate: with several allocators, in
+// C, C++ and Rust. Its tests have the build tag e2e and want root and what "make build gadgets" builds.
+package memory

@@ -1,0 +1,329 @@
+//go:build e2e
+
+package memory
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// liveAge is as long as a change of what is in use takes to be sent: it is looked at every five seconds and sent every two.
+const liveAge = 9 * time.Second
+
+// The programs allocate in these shares, in percent. A function's bytes may differ by four times what chance makes: most allocations of
+// the largest are drawn always, of the others some 3,000 and 1,000 by chance.
+const (
+	share60 = 0.05
+	share30 = 0.08
+	share10 = 0.13
+)
+
+// requireTruth compares bytes, calls and shares with what the program has counted.
+func (r *run) requireTruth(t *testing.T, within map[string]float64) {
+	t.Helper()
+	var all, own int64
+	for function, truth := range r.truth {
+		own += truth.bytes
+		all += total(through(r.samples, "alloc_space", function))
+	}
+	require.InEpsilon(t, own, all, 0.05, "all bytes")
+	for function, truth := range r.truth {
+		bytes, calls := total(through(r.samples, "alloc_space", function)), total(through(r.samples, "alloc_objects", function))
+		t.Logf("%s: %d bytes in %d allocations; its own %d in %d: %+.2f %%; share %.2f %%, its own %.2f %%", function, bytes, calls, truth.bytes, truth.calls,
+			100*(float64(bytes)/float64(truth.bytes)-1), 100*float64(bytes)/float64(all), 100*float64(truth.bytes)/float64(own))
+		require.InEpsilon(t, truth.bytes, bytes, within[function], function)
+		require.InEpsilon(t, truth.calls, calls, 2*within[function], function)
+		require.InDelta(t, 100*float64(truth.bytes)/float64(own), 100*float64(bytes)/float64(all), 3, function)
+	}
+}
+
+var cShares = map[string]float64{"allocate_large": share60, "allocate_middle": share30, "leak_some": share10}
+
+// TestC compares a program that distributions could have built with its own books, with the stacks as text and by ID.
+func TestC(t *testing.T) {
+	for name, flags := range map[string][]string{"text": nil, "ids": {"--format-stacks=false"}} {
+		t.Run(name, func(t *testing.T) {
+			r := watch(t, plan{program: cProgram(t), seconds: 8, pause: 1000, flags: append(slices.Clone(watched), flags...)})
+			r.requireTruth(t, cShares)
+			require.Greater(t, r.books.inner, int64(0), "realloc calls malloc")
+			for _, s := range r.samples {
+				require.Equal(t, "bytes", s.PeriodUnit)
+				require.Equal(t, "space", s.PeriodType)
+				require.Equal(t, int64(4096), s.Period)
+				require.Equal(t, "always", s.Attributes["alloc.attached"])
+			}
+			requireWhole(t, through(r.samples, "alloc_space", "round_of_work"), "_start")
+		})
+	}
+}
+
+// TestWithoutMain has the first thread of a process end, to which the probes belonged.
+func TestWithoutMain(t *testing.T) {
+	program := compile(t, "gcc", "-O2", "-fomit-frame-pointer", "-pthread", "-DWITHOUT_MAIN", source("allocate.c"))
+	r := watch(t, plan{program: program, seconds: 8, pause: 1000, flags: watched})
+	r.requireTruth(t, cShares)
+	for _, s := range through(r.samples, "alloc_space", "leak_some") {
+		require.Equal(t, "round_of_work", s.Stack[2].Name, "%v", s.Stack)
+	}
+}
+
+// TestExec has a process that has memory in use run another program, which allocates nothing that counts.
+func TestExec(t *testing.T) {
+	igtest.NeedRoot(t)
+	rcv, err := receiver.Start(receiver.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rcv.Close()) }()
+	c := start(t, plan{program: compile(t, "gcc", "-O2", source("exec.c"))})
+	ig := profile(t, rcv, "the first probes are there", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--live")
+	inUse := func() (newest time.Time, bytes int64) {
+		for _, s := range rcv.Samples() {
+			if s.Type == "inuse_space" && !s.End.Before(newest) {
+				if s.End.After(newest) {
+					newest, bytes = s.End, 0
+				}
+				bytes += s.Total()
+			}
+		}
+		return newest, bytes
+	}
+	_, err = c.in.Write([]byte("\n"))
+	require.NoError(t, err)
+	line, err := c.out.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "allocated\n", line)
+	time.Sleep(liveAge)
+	_, bytes := inUse()
+	require.Equal(t, int64(64<<20), bytes)
+	_, err = c.in.Write([]byte("\n"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		comm, err := os.ReadFile("/proc/" + strconv.Itoa(c.cmd.Process.Pid) + "/comm")
+		return err == nil && string(comm) == "sleep\n"
+	}, 10*time.Second, 10*time.Millisecond)
+	time.Sleep(liveAge)
+	before := len(rcv.Samples())
+	time.Sleep(3 * time.Second)
+	for _, s := range rcv.Samples()[before:] {
+		require.Zero(t, s.Total(), "%v", s)
+	}
+	ig.stop(t)
+	require.Regexp(t, `64 were of processes that had ended`, ig.log.String())
+}
+
+// requireWhole checks that stacks go from the allocator to the program's entry, and that the function that called it is the next one.
+func requireWhole(t *testing.T, samples []receiver.Sample, entry string) {
+	t.Helper()
+	require.NotEmpty(t, samples)
+	for _, s := range samples {
+		require.Greater(t, len(s.Stack), 3)
+		require.Regexp(t, `^(__libc_)?(malloc|calloc|realloc)$|posix_memalign`, s.Stack[0].Name, "%v", s.Stack)
+		require.Contains(t, []string{"allocate_large", "allocate_middle", "leak_some"}, s.Stack[1].Name, "%v", s.Stack)
+		require.Equal(t, "round_of_work", s.Stack[2].Name, "%v", s.Stack)
+		require.Equal(t, entry, s.Stack[len(s.Stack)-1].Name, "%v", s.Stack)
+	}
+}
+
+// TestLive compares what is in use with what programs have leaked. In C++, the operators of an allocator have probes of their own.
+func TestLive(t *testing.T) {
+	shop := func(t *testing.T, flags ...string) string {
+		return compile(t, "g++", append(flags, "-O2", "-fomit-frame-pointer", source("allocate.cpp"))...)
+	}
+	for name, tc := range map[string]struct {
+		program string
+		env     []string
+		leaks   string
+	}{
+		"C":                 {cProgram(t), nil, "leak_some"},
+		"C++":               {shop(t), nil, "shop::leak()"},
+		"C++ with jemalloc": {shop(t), []string{"LD_PRELOAD=libjemalloc.so.2"}, "shop::leak()"},
+		"C++ with tcmalloc": {shop(t), []string{"LD_PRELOAD=libtcmalloc_minimal.so.4"}, "shop::leak()"},
+		"C++, static":       {shop(t, "-static"), nil, "shop::leak()"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := watch(t, plan{program: tc.program, env: tc.env, seconds: 8, pause: 1000, flags: append(slices.Clone(watched), "--live")})
+			var newest time.Time
+			for _, s := range r.samples {
+				require.Contains(t, []string{"inuse_space", "inuse_objects"}, s.Type)
+				if s.End.After(newest) {
+					newest = s.End
+				}
+			}
+			state := slices.DeleteFunc(slices.Clone(r.samples), func(s receiver.Sample) bool { return !s.End.Equal(newest) })
+			leaked := r.truth[tc.leaks]
+			bytes, objects := total(through(state, "inuse_space", tc.leaks)), total(through(state, "inuse_objects", tc.leaks))
+			t.Logf("in use: %d bytes in %d objects; leaked %d in %d", bytes, objects, leaked.bytes, leaked.calls)
+			require.InEpsilon(t, leaked.bytes, bytes, share10)
+			require.InEpsilon(t, leaked.calls, objects, 2*share10)
+			// All else is freed: what is there is one allocation at most.
+			for function := range r.truth {
+				if function != tc.leaks {
+					require.Less(t, total(through(state, "inuse_space", function)), int64(20000), function)
+				}
+			}
+		})
+	}
+}
+
+// TestExceptions has operators of allocators throw while they have probes.
+func TestExceptions(t *testing.T) {
+	igtest.NeedRoot(t)
+	program := compile(t, "g++", "-O2", source("throw.cpp"))
+	static := compile(t, "g++", "-O2", "-static", source("throw.cpp"))
+	for name, tc := range map[string]struct {
+		program string
+		env     []string
+	}{
+		"libstdc++": {program, nil}, "static": {static, nil},
+		"jemalloc": {program, []string{"LD_PRELOAD=libjemalloc.so.2"}}, "tcmalloc": {program, []string{"LD_PRELOAD=libtcmalloc_minimal.so.4"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rcv, err := receiver.Start(receiver.Options{})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, rcv.Close()) }()
+			c := start(t, plan{program: tc.program, env: tc.env})
+			ig := profile(t, rcv, "the first probes are there", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid), "--live"}, watched...)...)
+			time.Sleep(2 * time.Second) // those of the other files
+			_, err = c.in.Write([]byte("\n"))
+			require.NoError(t, err)
+			line, err := c.out.ReadString('\n')
+			require.NoError(t, err, "the program has ended")
+			require.Equal(t, "caught 8 of 8\n", line)
+			ig.stop(t)
+		})
+	}
+}
+
+// TestCPlusPlus and TestRust have names, and the function that allocates is the caller of the language's own.
+func TestCPlusPlus(t *testing.T) {
+	program := compile(t, "g++", "-O2", "-fomit-frame-pointer", "-Wall", "-Werror", source("allocate.cpp"))
+	for name, env := range map[string][]string{
+		"libstdc++": nil,
+		"jemalloc":  {"LD_PRELOAD=libjemalloc.so.2"},
+		"tcmalloc":  {"LD_PRELOAD=libtcmalloc_minimal.so.4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := watch(t, plan{program: program, env: env, seconds: 6, pause: 1000, flags: watched})
+			r.requireTruth(t, map[string]float64{"shop::Order::Order(unsigned long)": share60, "void shop::fill<double>(unsigned long)": share30, "shop::leak()": share10})
+			for _, s := range through(r.samples, "alloc_space", "shop::leak()") {
+				// In tcmalloc new and new[] are one function.
+				require.Regexp(t, `^operator new(\[\])?\(unsigned long\)$`, s.Stack[slices.IndexFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == "shop::leak()" })-1].Name)
+				require.Equal(t, "_start", s.Stack[len(s.Stack)-1].Name)
+			}
+		})
+	}
+}
+
+func TestRust(t *testing.T) {
+	program := compile(t, "rustc", "-O", "--crate-name", "allocate", source("allocate.rs"))
+	r := watch(t, plan{program: program, seconds: 6, pause: 1000, flags: watched})
+	r.requireTruth(t, map[string]float64{"allocate::read_orders": share60, "allocate::sort_orders": share30, "allocate::leak_orders": share10})
+	for _, s := range through(r.samples, "alloc_space", "allocate::main") {
+		require.Equal(t, "_start", s.Stack[len(s.Stack)-1].Name)
+	}
+}
+
+// TestOtherLibraries has a C library whose file has no unwind rules, and one that is part of the program.
+func TestOtherLibraries(t *testing.T) {
+	t.Run("musl", func(t *testing.T) {
+		r := watch(t, plan{program: compile(t, "musl-gcc", "-O2", "-fomit-frame-pointer", source("allocate.c")), seconds: 6, pause: 1000, flags: watched})
+		r.requireTruth(t, cShares)
+		require.Greater(t, r.books.inner, int64(0), "posix_memalign calls aligned_alloc")
+	})
+	t.Run("static", func(t *testing.T) {
+		r := watch(t, plan{program: compile(t, "gcc", "-O2", "-fomit-frame-pointer", "-static", source("allocate.c")), seconds: 6, pause: 1000, flags: watched})
+		r.requireTruth(t, cShares)
+	})
+}
+
+// TestStretches has more calls than the probes may cost: shares stay right, and samples say so.
+func TestStretches(t *testing.T) {
+	r := watch(t, plan{program: cProgram(t), seconds: 20, pause: 50, flags: []string{"--sample-bytes=65536"}})
+	require.Contains(t, r.log, "they are attached for stretches of")
+	attached := map[string]int64{}
+	var all, own int64
+	for _, s := range r.samples {
+		if s.Type == "alloc_space" {
+			attached[s.Attributes["alloc.attached"]] += s.Total()
+		}
+	}
+	t.Logf("bytes: %v", attached)
+	require.Greater(t, attached["stretches"], attached["always"])
+	for function, truth := range r.truth {
+		own += truth.bytes
+		all += total(through(r.samples, "alloc_space", function))
+	}
+	// A program that does nothing but allocate does less while it is watched. It never does more.
+	require.Less(t, all, own*5/4)
+	require.Greater(t, all, own/20)
+	for function, truth := range r.truth {
+		require.InDelta(t, 100*float64(truth.bytes)/float64(own), 100*float64(total(through(r.samples, "alloc_space", function)))/float64(all), 6, function)
+	}
+}
+
+// TestTooDear ends a run that cannot be paused.
+func TestTooDear(t *testing.T) {
+	igtest.NeedRoot(t)
+	rcv, err := receiver.Start(receiver.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rcv.Close()) }()
+	c := start(t, plan{program: cProgram(t), seconds: 5, pause: 50})
+	ig := profile(t, rcv, "the first probes are there", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--live", "--max-cost=1")
+	c.work(t)
+	select {
+	case <-ig.ended:
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "the run goes on")
+	}
+	require.Regexp(t, `with --live no allocation may be missed.*more than --max-cost=1 percent of a CPU: the run ends`, ig.log.String())
+}
+
+// TestLater watches a program that begins, with another one of its own, after the gadget has.
+func TestLater(t *testing.T) {
+	igtest.NeedRoot(t)
+	rcv, err := receiver.Start(receiver.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rcv.Close()) }()
+	// By the name that it has from the start: threads are chosen when they allocate.
+	program := filepath.Join(t.TempDir(), "latecomer")
+	require.NoError(t, os.Rename(compile(t, "gcc", "-O2", "-DNAME=\"latecomer\"", source("allocate.c")), program))
+	ig := profile(t, rcv, "allocator: a call with a probe takes", append([]string{"--comm=latecomer"}, watched...)...)
+	c := start(t, plan{program: program, seconds: 4, pause: 1000})
+	time.Sleep(time.Second)
+	truth := c.work(t)
+	ig.stop(t)
+	r := run{truth: truth, samples: rcv.Samples()}
+	r.requireTruth(t, map[string]float64{"allocate_large": 0.06, "allocate_middle": 0.12, "leak_some": 0.2})
+}
+
+// TestRefusals are the answers to runs that are about too much or about nothing.
+func TestRefusals(t *testing.T) {
+	igtest.NeedRoot(t)
+	image := igtest.Import(t, "profile_alloc")
+	for _, tc := range []struct {
+		name  string
+		flags []string
+		want  string
+	}{
+		{"everything", nil, `the run is about the whole machine; .*--pid.*--everywhere`},
+		{"no percentage", []string{"--pid=1", "--max-cost=0"}, `parameter "max-cost": "0" is no percentage`},
+		{"no step", []string{"--pid=1", "--sample-bytes=0"}, `parameter "sample-bytes": "0" is no number from 1`},
+		{"no allocator", []string{"--pid=" + strconv.Itoa(os.Getpid()), "--timeout=2"}, `nothing was seen: none of the run's processes`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			args := append(append([]string{"run", image}, igrun.GadgetFlags()...), tc.flags...)
+			out, _ := igrun.Command(t.Context(), igtest.Built(t, igtest.Bin, "ig"), args...).CombinedOutput()
+			require.Regexp(t, regexp.MustCompile(tc.want), string(out))
+		})
+	}
+}

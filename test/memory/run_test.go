@@ -1,0 +1,226 @@
+//go:build e2e
+
+package memory
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// count is what a function of a program has allocated, by its own books.
+type count struct{ bytes, calls int64 }
+
+// books are what the operator captures says at the end.
+type books struct{ events, drawn, added, inner, other, bad, lost int64 }
+
+var booksLine = regexp.MustCompile(`captures: (\d+) events, (\d+) drawn: (\d+) added to rows, (\d+) within others, (\d+) of other kinds, (\d+) not understood, (\d+) lost`)
+
+// run is one run of the gadget on a program.
+type run struct {
+	truth   map[string]count
+	samples []receiver.Sample
+	books   books
+	log     string
+}
+
+// plan is a program and how it is profiled.
+type plan struct {
+	program string
+	env     []string
+	seconds float64
+	pause   int // microseconds between two rounds
+	flags   []string
+}
+
+// watched is what the tests have the probes cost: as much as they want, or values stand for more than was seen.
+var watched = []string{"--max-cost=1000", "--sample-bytes=4096"}
+
+// source returns the path of a file of testdata.
+func source(name string) string { return filepath.Join("testdata", name) }
+
+// compile compiles a program as distributions do, without frame pointers.
+func compile(t *testing.T, compiler string, args ...string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "allocate")
+	igtest.Output(t, compiler, append(args, "-o", program)...)
+	return program
+}
+
+func cProgram(t *testing.T) string {
+	t.Helper()
+	return compile(t, "gcc", "-O2", "-fomit-frame-pointer", "-Wall", "-Werror", source("allocate.c"))
+}
+
+// tool is a running ig.
+type tool struct {
+	cmd   *exec.Cmd
+	log   *igtest.Buffer
+	ended chan error
+}
+
+// profile starts ig with profile_alloc, and waits until its log has the text.
+func profile(t *testing.T, rcv *receiver.Receiver, until string, flags ...string) *tool {
+	t.Helper()
+	return runIG(t, igtest.Import(t, "profile_alloc"), until, append(exportTo(rcv), flags...)...)
+}
+
+// exportTo are the flags that have ig send to a receiver.
+func exportTo(rcv *receiver.Receiver) []string {
+	return []string{"--otel-profiles-exporter=otlp", "--otel-profiles-endpoint=http://" + rcv.Addr(), "--otel-profiles-interval=2s"}
+}
+
+// runIG starts ig with a gadget, and waits until its log has the text.
+func runIG(t *testing.T, image, until string, flags ...string) *tool {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Cleanup(stop)
+	args := append(append([]string{"run", image, "--output=none"}, igrun.GadgetFlags()...), flags...)
+	i := &tool{cmd: igrun.Command(ctx, igtest.Built(t, igtest.Bin, "ig"), args...), log: &igtest.Buffer{}, ended: make(chan error, 1)}
+	i.cmd.Stdout, i.cmd.Stderr = i.log, i.log
+	require.NoError(t, i.cmd.Start())
+	go func() { i.ended <- i.cmd.Wait() }()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("ig said:\n%s", i.log)
+		}
+	})
+	for !strings.Contains(i.log.String(), until) {
+		select {
+		case err := <-i.ended:
+			require.FailNow(t, "ig has ended", "%v\n%s", err, i.log)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return i
+}
+
+// stop ends ig as a user does.
+func (i *tool) stop(t *testing.T) {
+	t.Helper()
+	require.NoError(t, i.cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, <-i.ended)
+}
+
+// child is a running program of testdata.
+type child struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func start(t *testing.T, p plan) *child {
+	t.Helper()
+	c := &child{cmd: exec.CommandContext(t.Context(), p.program, fmt.Sprint(p.seconds), strconv.Itoa(p.pause))}
+	// The scheduler shares CPUs between sessions first.
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	c.cmd.Env = append(os.Environ(), p.env...)
+	c.cmd.Stderr = os.Stderr
+	var err error
+	c.in, err = c.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := c.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.cmd.Start())
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill()
+		_ = c.cmd.Wait()
+	})
+	c.out = bufio.NewReader(out)
+	line, err := c.out.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line)
+	return c
+}
+
+// work has the program do its work, and returns what it has counted. It lives on.
+func (c *child) work(t *testing.T) map[string]count {
+	t.Helper()
+	_, err := io.WriteString(c.in, "\n")
+	require.NoError(t, err)
+	truth := map[string]count{}
+	for range 3 {
+		line, err := c.out.ReadString('\n')
+		require.NoError(t, err)
+		fields := strings.Fields(line)
+		require.Greater(t, len(fields), 2, line)
+		var n count
+		_, err = fmt.Sscan(strings.Join(fields[len(fields)-2:], " "), &n.bytes, &n.calls)
+		require.NoError(t, err, line)
+		truth[strings.Join(fields[:len(fields)-2], " ")] = n
+	}
+	return truth
+}
+
+// watch profiles a program.
+func watch(t *testing.T, p plan) *run {
+	t.Helper()
+	igtest.NeedRoot(t)
+	rcv, err := receiver.Start(receiver.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rcv.Close()) }()
+	c := start(t, p)
+	ig := profile(t, rcv, "the first probes are there", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid)}, p.flags...)...)
+	r := &run{truth: c.work(t)}
+	if slices.Contains(p.flags, "--live") {
+		time.Sleep(liveAge) // so that a state is sent that has all
+	}
+	ig.stop(t)
+	r.samples, r.log = rcv.Samples(), ig.log.String()
+	r.books = readBooks(t, r.log)
+	require.Empty(t, rcv.Findings())
+	return r
+}
+
+func readBooks(t *testing.T, log string) books {
+	t.Helper()
+	found := booksLine.FindStringSubmatch(log)
+	require.NotNil(t, found, "the operator's summary is missing: %s", log)
+	var b books
+	for i, n := range []*int64{&b.events, &b.drawn, &b.added, &b.inner, &b.other, &b.bad, &b.lost} {
+		var err error
+		*n, err = strconv.ParseInt(found[i+1], 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("books: %+v", b)
+	require.Equal(t, b.drawn, b.added+b.inner+b.other+b.bad+b.lost)
+	require.Zero(t, b.bad)
+	require.Zero(t, b.lost)
+	return b
+}
+
+// through returns the samples of a type with a function on their stacks.
+func through(samples []receiver.Sample, sampleType, function string) []receiver.Sample {
+	var found []receiver.Sample
+	for _, s := range samples {
+		if s.Type == sampleType && slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == function }) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+func total(samples []receiver.Sample) int64 {
+	n := int64(0)
+	for _, s := range samples {
+		n += s.Total()
+	}
+	return n
+}

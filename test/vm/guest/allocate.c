@@ -1,0 +1,117 @@
+/*
+ * allocate NAME is what the containers of memory.sh run: one thread allocates, two others contend for a mutex, until there is
+ * a file /books/stop. It then writes /books/NAME, one line each:
+ *
+ *	rounds N                  of allocations
+ *	probed N                  of these, how many met a probe at malloc
+ *	probed-at-the-end 0
+ *	FUNCTION BYTES CALLS      allocated while there was a probe
+ *	take_mutex NANOSECONDS CALLS
+ *
+ * The kernel puts a probe into a process as a breakpoint, in the first byte of the function: who has none pays nothing.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BREAKPOINT 0xcc /* of x86 */
+#define FUNCTION __attribute__((noinline, noclone)) static
+/* Nothing may be the last word of a function: it would not be on the stack. */
+#define STAY() __asm__ volatile("" ::: "memory")
+
+struct book {
+	unsigned long sum, calls;
+};
+
+static const volatile unsigned char *entry;
+static struct book much, little;
+static atomic_ulong waited, waits;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static void *volatile kept;
+
+static void allocate(struct book *book, size_t size)
+{
+	if (*entry == BREAKPOINT) {
+		book->sum += size;
+		book->calls++;
+	}
+	kept = malloc(size);
+	free(kept);
+	STAY();
+}
+
+FUNCTION void allocate_much(void)
+{
+	allocate(&much, 30000);
+	STAY();
+}
+
+FUNCTION void allocate_little(void)
+{
+	allocate(&little, 10000);
+	STAY();
+}
+
+static unsigned long now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ul + t.tv_nsec;
+}
+
+FUNCTION void take_mutex(void)
+{
+	pthread_mutex_lock(&mutex);
+	STAY();
+}
+
+static void *contend(void *unused)
+{
+	for (;;) {
+		unsigned long begin = now();
+
+		take_mutex();
+		waited += now() - begin;
+		waits++;
+		usleep(20000);
+		pthread_mutex_unlock(&mutex);
+		usleep(10000);
+	}
+	return unused;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned long rounds = 0, probed = 0;
+	char part[64], path[64];
+	pthread_t thread;
+	int fd;
+
+	entry = dlsym(RTLD_DEFAULT, "malloc");
+	if (argc != 2 || !entry)
+		return 1;
+	for (int i = 0; i < 2; i++)
+		if (pthread_create(&thread, NULL, contend, NULL))
+			return 1;
+	for (; access("/books/stop", F_OK); rounds++) {
+		probed += *entry == BREAKPOINT;
+		allocate_much();
+		allocate_little();
+		usleep(20000);
+	}
+	snprintf(part, sizeof(part), "/books/%s.part", argv[1]);
+	snprintf(path, sizeof(path), "/books/%s", argv[1]);
+	fd = open(part, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	dprintf(fd, "rounds %lu\nprobed %lu\nprobed-at-the-end %d\n", rounds, probed, *entry == BREAKPOINT);
+	dprintf(fd, "allocate_much %lu %lu\nallocate_little %lu %lu\n", much.sum, much.calls, little.sum, little.calls);
+	dprintf(fd, "take_mutex %lu %lu\n", (unsigned long)waited, (unsigned long)waits);
+	/* Whoever waits for it is to see all of it. */
+	return rename(part, path);
+}

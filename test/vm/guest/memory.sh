@@ -1,0 +1,69 @@
+# memory.sh is what guest.sh does for profile_alloc and profile_lock, at its end or with RUN=memory alone: both watch two of three
+# containers of one image, one of which starts later. What it leaves is in /out/memory; the books of the programs are in books.
+out=/out/memory
+mkdir -p $out/books
+# What the rest of the test has left makes an emulated machine slow.
+killall burn 2>/dev/null
+
+# worker KIND NAME starts a container.
+worker() {
+	ctr -n k8s.io run -d --null-io --mount "type=bind,src=$out/books,dst=/books,options=rbind:rw" test.local/allocate:1 "$2" /allocate "$2" || fail "ctr run $2"
+	echo "$1 $2 $2 test.local/allocate:1 - -" >>$out/containers
+}
+
+# watch GADGET [FLAGS...] starts a gadget for two of the containers.
+watch() {
+	gadget=$1
+	shift
+	ig run "$gadget:$GADGET_TAG" --verify-image=false -o json --containername=chosen,newcomer "$@" \
+		--otel-profiles-exporter=otlp --otel-profiles-interval=2s >$out/$gadget.json 2>$out/$gadget.err &
+}
+
+# both CONTAINER waits until both gadgets have shown rows of a container.
+both() {
+	i=0
+	for gadget in profile_alloc profile_lock; do
+		until grep -q "\"containerName\":\"$1\"" $out/$gadget.json; do
+			i=$((i + 1))
+			[ $i -lt 1500 ] && kill -0 $alloc && kill -0 $lock || fail "$gadget gave no row of $1: $(tail -n 3 $out/$gadget.err)"
+			sleep 0.2
+		done
+	done
+}
+
+ctr -n k8s.io images import /allocate.tar >/dev/null 2>>/out/import.log || fail "importing allocate"
+for gadget in profile_alloc profile_lock; do
+	ig image import /$gadget.tar >>/out/gadget 2>&1 || fail "importing the image $gadget.tar"
+done
+receive -dir $out -listen 127.0.0.1:4317 >$out/receive.log 2>&1 &
+receiver=$!
+worker before chosen
+worker not-chosen other
+say "two containers allocate"
+# Each allocation is drawn. A probe costs more here than anywhere.
+watch profile_alloc --sample-bytes=1 --max-cost=100
+alloc=$!
+watch profile_lock
+lock=$!
+both chosen
+say "first rows of profile_alloc and profile_lock"
+worker during newcomer
+both newcomer
+say "rows of the container that has started later"
+# At the end the kernel takes probes away one after the other, up to a second long here, in which calls meet them and do not count.
+sleep 10
+kill -INT $alloc $lock
+wait $alloc || fail "profile_alloc ended with $?"
+wait $lock || fail "profile_lock ended with $?"
+say "both have ended"
+touch $out/books/stop
+for name in chosen other newcomer; do
+	i=0
+	until [ -e $out/books/$name ]; do
+		i=$((i + 1))
+		[ $i -lt 600 ] || fail "$name has left no books"
+		sleep 0.1
+	done
+done
+kill $receiver
+wait $receiver || fail "the receiver ended with $?"

@@ -1,0 +1,108 @@
+package vm
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// book is a line of what a program has written of itself: guest/allocate.c.
+type book struct{ sum, calls int64 }
+
+func readBooks(t *testing.T, path string) map[string]book {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	books := map[string]book{}
+	for line := range strings.Lines(string(data)) {
+		var name string
+		var b book
+		n, _ := fmt.Sscan(line, &name, &b.sum, &b.calls) // some lines have one number
+		require.GreaterOrEqual(t, n, 2, line)
+		books[name] = b
+	}
+	return books
+}
+
+// TestMemoryAndLocks: of three containers of one image the two that were named show what they allocate and what they wait for, one
+// of which has started later; the third one shows nothing, and no probe was ever in it.
+func TestMemoryAndLocks(t *testing.T) {
+	out := os.Getenv("VM_OUT")
+	if out == "" {
+		t.Skip("needs what a virtual machine has left: use test/vm/run.sh")
+	}
+	out = filepath.Join(out, "memory")
+	f, err := os.Open(filepath.Join(out, "profiles.jsonl"))
+	require.NoError(t, err)
+	defer f.Close()
+	requests, err := receiver.ReadJSONLines(f)
+	require.NoError(t, err)
+	samples := map[string][]receiver.Sample{} // by container ID
+	var resent receiver.Resent
+	for _, req := range requests {
+		if resent.Is(req) {
+			continue
+		}
+		for _, s := range receiver.Resolve(req) {
+			samples[s.Resource["container.id"]] = append(samples[s.Resource["container.id"]], s)
+		}
+	}
+	containers := readContainers(t, filepath.Join(out, "containers"))
+	require.Len(t, containers, 3)
+	for _, c := range containers {
+		t.Run(c.name, func(t *testing.T) {
+			books := readBooks(t, filepath.Join(out, "books", c.name))
+			of := samples[c.id]
+			delete(samples, c.id)
+			require.Positive(t, books["take_mutex"].sum, "it has done nothing")
+			require.Zero(t, books["probed-at-the-end"].sum, "a probe has outlived the gadget")
+			if strings.HasPrefix(c.kind, "not") {
+				t.Logf("%s: %d rounds, of which %d met a probe; %d samples", c.name, books["rounds"].sum, books["probed"].sum, len(of))
+				require.Zero(t, books["probed"].sum, "another container pays")
+				require.Empty(t, of)
+				return
+			}
+			for _, s := range of {
+				for key, value := range c.expected() {
+					require.Equal(t, value, s.Resource[key], key)
+				}
+			}
+			t.Logf("%s: %d rounds, of which %d met a probe", c.name, books["rounds"].sum, books["probed"].sum)
+			much, little := books["allocate_much"], books["allocate_little"]
+			bytes, calls := through(of, "alloc_space", ""), through(of, "alloc_objects", "")
+			t.Logf("%d bytes in %d allocations; its own %d in %d", bytes, calls, much.sum+little.sum, much.calls+little.calls)
+			// The probes are there some moments before the first allocation counts, and after the last one does.
+			require.InEpsilon(t, much.sum+little.sum, bytes, 0.25)
+			require.InEpsilon(t, much.calls+little.calls, calls, 0.25)
+			// Names are read beside the gadget: the first samples can lack them.
+			m, l := through(of, "alloc_space", "allocate_much"), through(of, "alloc_space", "allocate_little")
+			t.Logf("of these, %d by allocate_much and %d by allocate_little", m, l)
+			require.InDelta(t, 75, 100*float64(m)/float64(m+l), 5, "percent of allocate_much")
+			delay, contentions := through(of, "delay", "take_mutex"), through(of, "contentions", "take_mutex")
+			own := books["take_mutex"]
+			t.Logf("take_mutex: %d ns in %d waits while profile_lock ran; its own %d in %d since it began", delay, contentions, own.sum, own.calls)
+			require.Positive(t, contentions)
+			require.Positive(t, delay)
+			require.LessOrEqual(t, delay, own.sum)
+		})
+	}
+	require.Empty(t, samples, "of something that nobody has asked for")
+}
+
+// through is the sum of a type of values with a function in their stack; "" is any.
+func through(samples []receiver.Sample, kind, function string) int64 {
+	sum := int64(0)
+	for _, s := range samples {
+		if s.Type == kind && (function == "" || slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == function })) {
+			sum += s.Total()
+		}
+	}
+	return sum
+}

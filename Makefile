@@ -30,7 +30,7 @@ SYMBOL_PACKAGES := bash binutils clang g++ gcc libc6-arm64-cross libc6-dev libsq
 
 GOLANGCI_VERSION := v2.15.0
 # The modules of this repository; each has its own go.mod.
-MODULES := $(patsubst %/,%,$(dir $(wildcard go.mod $(foreach depth,* */* */*/* */*/*/*,$(depth)/go.mod))))
+MODULES := $(filter-out $(BUILD)/%,$(patsubst %/,%,$(dir $(wildcard go.mod $(foreach depth,* */* */*/* */*/*/*,$(depth)/go.mod)))))
 # The head of a loop over all modules. Kubernetes gets the build tags it is built with elsewhere, so that it is not compiled twice.
 EACH_MODULE = set -e; for dir in $(MODULES); do tags=e2e; case $$dir in */kubernetes) tags=e2e,notest,grpcnotrace ;; esac;
 
@@ -169,7 +169,7 @@ test-race: ## Run the unit tests of pkg and internal with the race detector
 E2E = E2E_BIN=$(CURDIR)/$(BIN) E2E_GADGETS=$(CURDIR)/$(BUILD)/gadgets go test -tags e2e -count=1 -v -timeout 20m
 
 .PHONY: test-e2e
-test-e2e: test-profile test-delivery test-hub test-gadgets test-matrix ## Run the end-to-end tests (root)
+test-e2e: test-profile test-delivery test-hub test-gadgets test-memory test-locks test-matrix ## Run the end-to-end tests (root)
 
 .PHONY: test-profile
 test-profile: build gadgets collector $(BIN)/profile ## Profile programs of known shares into a real Collector, and with the command profile (root)
@@ -223,6 +223,28 @@ test-names: build gadgets ## Profile programs of many kinds and compare the name
 test-gadgets: build gadgets ## Run every gadget with a stack on the real kernel (root)
 	@.ci/packages $(C_PACKAGES) gcc
 	$(E2E) ./test/gadgets/...
+
+# Packages of the programs that count what they allocate, with their allocators.
+MEMORY_PACKAGES := g++ gcc libc6-dev libjemalloc2 libtcmalloc-minimal4 musl-tools rustc
+.PHONY: test-memory
+test-memory: build gadgets ## Profile programs that count themselves what they allocate (root)
+	@.ci/packages $(MEMORY_PACKAGES)
+	$(E2E) ./test/memory/...
+
+.PHONY: cost-memory
+cost-memory: build gadgets ## Measure what profile_alloc costs, beside other tools, and write it into test/memory/README.md (root)
+	@.ci/packages $(MEMORY_PACKAGES) apache2-utils google-perftools heaptrack nginx-light sqlite3
+	$(subst 20m,60m,$(E2E)) ./test/memory -run TestCost -cost
+
+.PHONY: cost-memory-vm
+cost-memory-vm: build gadgets ## Measure profile_alloc beside Inspektor Gadget's trace_malloc in a virtual machine, and write it into test/memory/README.md (root)
+	@TESTS=memory RUN=TestCostVM SMP=1 ICOUNT=shift=0,sleep=off VM=$(CURDIR)/$(BUILD)/cost-vm test/gadgets/vm.sh
+	@cp $(BUILD)/cost-vm/out/README.md test/memory/README.md
+
+.PHONY: test-locks
+test-locks: build gadgets ## Compare waits for locks with what a program has measured itself (root)
+	@.ci/packages gcc libc6-dev linux-libc-dev
+	$(E2E) ./test/locks/...
 
 .PHONY: test-kernels
 test-kernels: build gadgets ## Run the gadgets on the kernels of Debian 12 and 13, in a virtual machine (root)

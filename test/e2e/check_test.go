@@ -27,6 +27,8 @@ func TestCheck(t *testing.T) {
 		_ = idle.Process.Kill() // it sleeps
 		_ = idle.Wait()
 	})
+	// Nothing else may run here, and then there is nothing to sample.
+	startBusy(t, compileC(t, "burn.c", "burn-c"))
 	nobodyListens := "http://127.0.0.1:1"
 
 	for _, tt := range []struct {

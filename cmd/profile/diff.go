@@ -12,7 +12,7 @@ import (
 )
 
 const diffUsage = `profile diff shows what has changed from one result to another, by function. Amounts are for each second
-of the run, as the runs may differ in length; with --work for each unit of the work that was done.
+of the run, as the runs may differ in length; with --work for each unit of the work that was done. Memory in use is that at the end.
 
   profile diff before after
   profile diff before after --work 12000,15000    # requests that were served meanwhile
@@ -45,14 +45,17 @@ func runDiff(args []string, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		types, byType := receiver.ByType(samples)
+		types, byType := byWeight(samples)
 		if i == 1 && !sameKind(kind, types[0]) {
 			return fmt.Errorf("%s measures %s and %s measures %s: that cannot be compared", flags.Arg(0), title(kind), path, title(types[0]))
 		}
 		kind, infos[i] = types[0], info
 		sides[i] = report.Side{Samples: byType[kind], Scale: 1 / info.Seconds}
-		if len(*work) == 2 {
+		switch {
+		case len(*work) == 2:
 			sides[i].Scale = 1 / (*work)[i]
+		case isState(kind):
+			sides[i].Scale = 1
 		}
 	}
 	opts := report.Options{Leaf: report.Leaf}
@@ -73,7 +76,11 @@ func runDiff(args []string, out io.Writer) error {
 			sides[i].Scale *= factor
 		}
 	}
-	fmt.Fprintf(out, "%s%s for each %s\n", unit, title(kind), per)
+	each := "for each " + per
+	if isState(kind) && len(*work) == 0 {
+		each = "at the end of the run"
+	}
+	fmt.Fprintf(out, "%s%s %s\n", unit, title(kind), each)
 	lines := make([]string, 0, 2)
 	for i, name := range []string{"before:", "after: "} {
 		lines = append(lines, fmt.Sprintf("%s %s, %.0f s: %s", name, report.Shown(infos[i].Target, 80), infos[i].Seconds, flags.Arg(i)))
@@ -86,7 +93,7 @@ func runDiff(args []string, out io.Writer) error {
 	if *page == "" {
 		return nil
 	}
-	drawn := flamepage.Page{Title: "What has changed: " + title(kind) + " of " + infos[1].Target, Subtitle: strings.Join(lines, "; "), Unit: symbol + " per " + per}
+	drawn := flamepage.Page{Title: "What has changed: " + title(kind) + " of " + infos[1].Target, Subtitle: strings.Join(lines, "; "), Unit: symbol + " " + strings.Replace(each, "for each", "per", 1)}
 	for _, side := range sides {
 		drawn.Sides = append(drawn.Sides, flamepage.Side{Samples: side.Samples, Scale: side.Scale})
 	}

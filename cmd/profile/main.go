@@ -1,4 +1,4 @@
-// profile shows where the programs of this machine spend their time, without a backend and without
+// profile shows where the programs of this machine spend their time, or their memory, without a backend and without
 // changing them: it runs ig with a gadget, receives the profiles itself, and writes a table, a flame
 // graph, a pprof file and OTLP. "make profile PID=1234" builds what it needs and runs it.
 package main
@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const usage = `profile shows where programs spend their time.
+const usage = `profile shows where programs spend their time, and who allocates their memory.
 
   profile [flags]       sample this machine, or one program of it, as root
   profile diff A B      what has changed from one result to another
@@ -24,6 +24,7 @@ const usage = `profile shows where programs spend their time.
   sudo profile --pid 1234 --seconds 30
   sudo profile --comm postgres --gadget offcpu
   sudo profile --container shop -o before
+  sudo profile --pid 1234 --gadget alloc -- --live    # flags of the gadget come last
 
 `
 

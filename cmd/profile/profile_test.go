@@ -104,6 +104,12 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, of(target{container: "x"}, "profile_cpu").nothing(), "container-collection")
 	require.ErrorContains(t, of(target{}, "profile_cpu").nothing(), "idle")
 	require.ErrorContains(t, of(target{pid: os.Getpid()}, "profile_offcpu").nothing(), "a wait counts when it ends")
+	require.ErrorContains(t, of(target{pid: os.Getpid()}, "profile_lock").nothing(), "no wait for a lock has ended", "a program that uses the CPU need not wait for locks")
+	require.ErrorContains(t, of(target{comm: "nobody-has-this"}, "profile_lock").nothing(), "no program or thread is called")
+	r = of(target{pid: os.Getpid()}, "profile_alloc")
+	require.ErrorContains(t, r.nothing(), "used no CPU time")
+	r.cpu = time.Second
+	require.ErrorContains(t, r.nothing(), "none of its allocations was looked at")
 }
 
 // writeArchive writes an image's archive that holds nothing but its index.
@@ -287,6 +293,27 @@ func TestRemarks(t *testing.T) {
 	r.gadget.name = "profile_polyglot"
 	require.Empty(t, r.remarks([]receiver.Sample{sample(5, native)}))
 	require.Empty(t, r.remarks(nil))
+
+	r.gadget.name = "profile_alloc"
+	r.opts.target.pid = os.Getpid()
+	lines = r.remarks([]receiver.Sample{sample(5, native, native), sample(5, native)})
+	require.Len(t, lines, 1)
+	require.NotContains(t, lines[0], "polyglot", "that one shows no allocations")
+	paused := sample(5, native, native)
+	paused.Attributes = map[string]string{"alloc.attached": "stretches"}
+	lines = r.remarks([]receiver.Sample{sample(5, native, native), paused})
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], "50 % of the amounts were estimated")
+}
+
+// The first table, flame graph and difference are of how much, and not of how often.
+func TestByWeight(t *testing.T) {
+	of := func(typ, unit string) receiver.Sample { return receiver.Sample{Type: typ, Unit: unit} }
+	types, byType := byWeight([]receiver.Sample{of("alloc_objects", "count"), of("alloc_space", "bytes"), of("alloc_objects", "count")})
+	require.Equal(t, []string{"alloc_space", "alloc_objects"}, []string{types[0].Type, types[1].Type})
+	require.Len(t, byType[types[1]], 2)
+	types, _ = byWeight([]receiver.Sample{of("contentions", "count"), of("delay", "nanoseconds")})
+	require.Equal(t, "delay", types[0].Type)
 }
 
 func TestLogOfIG(t *testing.T) {

@@ -19,11 +19,14 @@ const remarkable = 0.1
 // remarks says what a reader should know of what the samples do not show.
 func (r *result) remarks(samples []receiver.Sample) []string {
 	var lines []string
-	all, lone, nameless, user := 0.0, 0.0, 0.0, 0.0
+	all, lone, nameless, user, stretches := 0.0, 0.0, 0.0, 0.0, 0.0
 	files := map[string]float64{}
 	for _, s := range samples {
 		n := float64(s.Total())
 		all += n
+		if s.Attributes["alloc.attached"] == "stretches" {
+			stretches += n
+		}
 		frames := slices.DeleteFunc(slices.Clone(s.Stack), func(f receiver.Frame) bool { return f.Type == "kernel" })
 		if len(frames) == 0 {
 			continue
@@ -49,11 +52,19 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		}
 	}
 	whole := r.gadget.name == polyglot
+	ruled := r.gadget.name == ownGadgets["alloc"] || r.gadget.name == ownGadgets["lock"] // finds callers without frame pointers
 	switch {
+	case interpreter != "" && ruled:
+		lines = append(lines, fmt.Sprintf("%s is an interpreter: %s shows its own functions, not those of the program that it runs; the gadget's README names what does", report.Shown(interpreter, 64), r.gadget.name))
+	case lone/user >= remarkable && ruled:
+		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks end after one function: its file says nothing of how to find the caller, or could not be read", 100*lone/user))
 	case interpreter != "" && !whole:
 		lines = append(lines, fmt.Sprintf("%s is an interpreter: %s shows its own functions, not those of the program that it runs; --gadget polyglot does", report.Shown(interpreter, 64), r.gadget.name))
 	case lone/user >= remarkable && !whole:
 		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks end after one function: the program has no frame pointers; --gadget polyglot finds the callers all the same", 100*lone/user))
+	}
+	if paused := 100 * stretches / all; paused > 0 {
+		lines = append(lines, fmt.Sprintf("the gadget's probes would have cost more than it may take, and were there for short stretches of the time: %.0f %% of the amounts were estimated from these; \"-- --max-cost=1000\" has them stay, and makes the program slower", paused))
 	}
 	if nameless/user >= remarkable {
 		worst, most := "", 0.0

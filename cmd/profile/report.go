@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -18,11 +19,11 @@ import (
 
 // report prints what has arrived, writes the flame graph and says where everything is.
 func (r *result) report(out io.Writer) error {
-	samples := r.rcv.Samples()
+	samples := r.rcv.NewestSamples()
 	if len(samples) == 0 {
 		return r.nothing()
 	}
-	types, byType := receiver.ByType(samples)
+	types, byType := byWeight(samples)
 	for i, t := range types {
 		name := pageFile
 		if i > 0 {
@@ -77,6 +78,24 @@ func (r *result) report(out io.Writer) error {
 	}
 	return nil
 }
+
+// byWeight sorts samples by their type. How much comes before how often: bytes before allocations, and time before waits.
+func byWeight(samples []receiver.Sample) ([]receiver.Type, map[receiver.Type][]receiver.Sample) {
+	types, byType := receiver.ByType(samples)
+	slices.SortStableFunc(types, func(a, b receiver.Type) int {
+		switch {
+		case a.Unit == "count" && b.Unit != "count":
+			return 1
+		case a.Unit != "count" && b.Unit == "count":
+			return -1
+		}
+		return 0
+	})
+	return types, byType
+}
+
+// isState reports whether a type measures what is, and not what happens in a time.
+func isState(t receiver.Type) bool { return strings.HasPrefix(t.Type, "inuse_") }
 
 // waits reports whether a type measures waiting.
 func waits(t receiver.Type) bool {
@@ -136,9 +155,12 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 		amount, _ := s.Seconds()
 		seconds, total = seconds+amount, total+s.Total()
 	}
-	if seconds > 0 {
+	switch {
+	case isState(t):
+		fmt.Fprintf(out, "\n  %d in all at the end, of what began in these %.0f s\n", total, r.run.Seconds)
+	case seconds > 0:
 		fmt.Fprintf(out, "\n  %.2f seconds in all, in %.0f s\n", seconds, r.run.Seconds)
-	} else {
+	default:
 		fmt.Fprintf(out, "\n  %d in all, in %.0f s\n", total, r.run.Seconds)
 	}
 	return nil

@@ -71,7 +71,7 @@ func load(path string) (runInfo, []receiver.Sample, error) {
 		return info, nil, fmt.Errorf("reading %s: %w", file, err)
 	}
 	var samples []receiver.Sample
-	for _, req := range requests {
+	for _, req := range receiver.Newest(requests) {
 		samples = append(samples, receiver.Resolve(req)...)
 	}
 	if len(samples) == 0 {

@@ -224,12 +224,16 @@ func (r *result) nothing() error {
 	switch {
 	case r.gone:
 		why = fmt.Sprintf("process %d has ended", t.pid)
-	case t.pid != 0 && !waits && r.cpu == 0:
-		why = fmt.Sprintf("it used no CPU time in these %d s: it waits, and --gadget offcpu shows what for. If it has processes of its own that work, profile those: ps --ppid %d", seconds, t.pid)
-	case t.pid != 0 && !waits:
-		why = fmt.Sprintf("it used %.2f s of CPU time in these %d s: sample for longer", r.cpu.Seconds(), seconds)
 	case t.comm != "" && named(t.comm) == 0:
 		why = fmt.Sprintf("no program or thread is called %q now; ps -eLo pid,comm lists them", t.comm)
+	case r.gadget.name == ownGadgets["lock"] && t.container == "":
+		why = "no wait for a lock has ended in this time: --gadget offcpu shows all that threads wait for"
+	case t.pid != 0 && !waits && r.cpu == 0:
+		why = fmt.Sprintf("it used no CPU time in these %d s: it waits, and --gadget offcpu shows what for. If it has processes of its own that work, profile those: ps --ppid %d", seconds, t.pid)
+	case r.gadget.name == ownGadgets["alloc"] && t.container == "":
+		why = "none of its allocations was looked at in this time: sample for longer, or look at more of them with \"-- --sample-bytes=4096\""
+	case t.pid != 0 && !waits:
+		why = fmt.Sprintf("it used %.2f s of CPU time in these %d s: sample for longer", r.cpu.Seconds(), seconds)
 	case t.comm != "" && !waits:
 		why = "what has that name uses no CPU time: --gadget offcpu shows what it waits for"
 	case t.container != "":

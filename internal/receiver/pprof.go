@@ -6,22 +6,16 @@ import (
 	"os"
 	"path/filepath"
 
-	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
-
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/pprof"
 )
 
 // PprofFile is the name of the pprof file in Options.Dir.
 const PprofFile = "profile.pb.gz"
 
-// writePprof writes the requests that are kept as one pprof file that only its owner can read; none if there are none.
+// writePprof writes the requests that are kept, of a state only the newest, as one pprof file that only its owner can read; none if there
+// are none.
 func (r *Receiver) writePprof() error {
-	r.mu.Lock()
-	requests := make([]*collectorpb.ExportProfilesServiceRequest, len(r.requests))
-	for i, kept := range r.requests {
-		requests[i] = kept.req
-	}
-	r.mu.Unlock()
+	requests := Newest(r.Requests())
 	if len(requests) == 0 {
 		return nil
 	}

@@ -215,8 +215,12 @@ func (r *Receiver) Requests() []*collectorpb.ExportProfilesServiceRequest {
 
 // Samples returns the resolved samples of all requests that are kept, those of a request that came
 // twice once.
-func (r *Receiver) Samples() []Sample {
-	reqs := r.Requests()
+func (r *Receiver) Samples() []Sample { return resolveOnce(r.Requests()) }
+
+// NewestSamples returns the same, but of a state only the newest: see Newest.
+func (r *Receiver) NewestSamples() []Sample { return resolveOnce(Newest(r.Requests())) }
+
+func resolveOnce(reqs []*collectorpb.ExportProfilesServiceRequest) []Sample {
 	samples := make([]Sample, 0, len(reqs))
 	var resent Resent
 	for _, req := range reqs {

@@ -1,0 +1,75 @@
+package receiver
+
+import (
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+)
+
+// Newest leaves out, of profiles of a state such as memory in use, all but those of the newest time: each time has all that there was,
+// and several do not add up. A profile of a state has no duration. Requests that lose profiles are copied, with all of their
+// dictionary.
+func Newest(requests []*collectorpb.ExportProfilesServiceRequest) []*collectorpb.ExportProfilesServiceRequest {
+	type state struct{ name, unit string }
+	newest := map[state]uint64{}
+	of := func(d dictionary, p *profilespb.Profile) state {
+		return state{d.str(p.GetSampleType().GetTypeStrindex()), d.str(p.GetSampleType().GetUnitStrindex())}
+	}
+	for _, req := range requests {
+		d := dictionary{req.GetDictionary()}
+		for p := range profiles(req) {
+			if p.GetDurationNano() == 0 {
+				newest[of(d, p)] = max(newest[of(d, p)], p.GetTimeUnixNano())
+			}
+		}
+	}
+	out := make([]*collectorpb.ExportProfilesServiceRequest, 0, len(requests))
+	for _, req := range requests {
+		d := dictionary{req.GetDictionary()}
+		old := func(p *profilespb.Profile) bool {
+			return p.GetDurationNano() == 0 && p.GetTimeUnixNano() < newest[of(d, p)]
+		}
+		out = append(out, without(req, old))
+	}
+	return out
+}
+
+// profiles returns the profiles of a request.
+func profiles(req *collectorpb.ExportProfilesServiceRequest) func(yield func(*profilespb.Profile) bool) {
+	return func(yield func(*profilespb.Profile) bool) {
+		for _, rp := range req.GetResourceProfiles() {
+			for _, sp := range rp.GetScopeProfiles() {
+				for _, p := range sp.GetProfiles() {
+					if !yield(p) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// without returns a request without some of its profiles, which stays as it is.
+func without(req *collectorpb.ExportProfilesServiceRequest, unwanted func(*profilespb.Profile) bool) *collectorpb.ExportProfilesServiceRequest {
+	some := false
+	for p := range profiles(req) {
+		some = some || unwanted(p)
+	}
+	if !some {
+		return req
+	}
+	out := &collectorpb.ExportProfilesServiceRequest{Dictionary: req.GetDictionary()}
+	for _, rp := range req.GetResourceProfiles() {
+		resource := &profilespb.ResourceProfiles{Resource: rp.GetResource(), SchemaUrl: rp.GetSchemaUrl()}
+		for _, sp := range rp.GetScopeProfiles() {
+			scope := &profilespb.ScopeProfiles{Scope: sp.GetScope(), SchemaUrl: sp.GetSchemaUrl()}
+			for _, p := range sp.GetProfiles() {
+				if !unwanted(p) {
+					scope.Profiles = append(scope.Profiles, p)
+				}
+			}
+			resource.ScopeProfiles = append(resource.ScopeProfiles, scope)
+		}
+		out.ResourceProfiles = append(out.ResourceProfiles, resource)
+	}
+	return out
+}

@@ -1,0 +1,43 @@
+package receiver
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+)
+
+// Each profile of a state has all of it: three of one thing in use do not make three things.
+func TestNewest(t *testing.T) {
+	const second = uint64(time.Second)
+	at := func(time, duration uint64) *collectorpb.ExportProfilesServiceRequest {
+		req := request()
+		p := req.ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
+		p.TimeUnixNano, p.DurationNano = time*second, duration*second
+		return req
+	}
+	total := func(reqs []*collectorpb.ExportProfilesServiceRequest) (n int64) {
+		for _, req := range reqs {
+			for _, s := range Resolve(req) {
+				n += s.Total()
+			}
+		}
+		return n
+	}
+	one := total([]*collectorpb.ExportProfilesServiceRequest{request()})
+	require.Positive(t, one)
+
+	states := []*collectorpb.ExportProfilesServiceRequest{at(10, 0), at(20, 0), at(30, 0), at(30, 0)}
+	require.Equal(t, 2*one, total(Newest(states)), "those of two resources at one time are both the newest")
+	require.Equal(t, 4*one, total(states), "what is given stays as it is")
+
+	sums := []*collectorpb.ExportProfilesServiceRequest{at(10, 10), at(20, 10), at(30, 1)}
+	require.Equal(t, 3*one, total(Newest(sums)), "what has happened in a time adds up")
+
+	other := at(10, 0)
+	other.Dictionary.StringTable[other.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].SampleType.TypeStrindex] = "another"
+	require.Equal(t, 2*one, total(Newest([]*collectorpb.ExportProfilesServiceRequest{other, at(20, 0)})), "each type has a newest")
+	require.Empty(t, Newest(nil))
+	require.Len(t, Newest([]*collectorpb.ExportProfilesServiceRequest{nil, {}}), 2)
+}

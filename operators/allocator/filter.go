@@ -83,6 +83,31 @@ func (f *filter) check() error {
 	return nil
 }
 
+// about names what the run is about, for users.
+func (f *filter) about() string {
+	var of []string
+	if f.pid != 0 {
+		of = append(of, fmt.Sprintf("--pid=%d", f.pid))
+	}
+	if f.comm != "" {
+		of = append(of, fmt.Sprintf("--comm=%q", f.comm))
+	}
+	if f.uid != anyID {
+		of = append(of, fmt.Sprintf("--uid=%d", f.uid))
+	}
+	if f.gid != anyID {
+		of = append(of, fmt.Sprintf("--gid=%d", f.gid))
+	}
+	what := "process"
+	if f.namespaces != nil {
+		what = "process in the containers that the run is for"
+	}
+	if len(of) > 0 {
+		what += " of " + strings.Join(of, " ")
+	}
+	return what
+}
+
 // grown tells whether the run is about a container that it was not about when this was called last.
 func (f *filter) grown() bool {
 	if f.namespaces == nil {

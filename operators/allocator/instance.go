@@ -158,8 +158,12 @@ func (i *instance) Stop(operators.GadgetContext) error {
 		i.log.Warnf("%s: nothing was seen: %d processes may not be looked at", Name, i.denied)
 		return nil
 	}
+	if i.most == 0 {
+		i.log.Warnf("%s: nothing was seen: there was no %s", Name, i.filter.about())
+		return nil
+	}
 	if i.probed == 0 {
-		i.log.Warnf("%s: nothing was seen: none of the run's processes, %d at a time, has mapped a file with a function called malloc. Those of Go and Java have no such allocator; the README of the gadget says what to use there", Name, i.most)
+		i.log.Warnf("%s: nothing was seen: none of the run's processes, %d at a time, has mapped a file with a function called malloc. Those of Go have no such allocator, and in a program that is static and stripped it has no name; the README of the gadget says what to use there", Name, i.most)
 		return nil
 	}
 	i.log.Infof("%s: %d processes were looked at at a time; %s", Name, i.most, i.pacer.String())
@@ -196,6 +200,9 @@ func (i *instance) run(cancel func(), stop <-chan struct{}) {
 	defer i.done.Done()
 	i.filter.grown()
 	i.addRunning()
+	if len(i.processes) == 0 {
+		i.tellNone()
+	}
 	i.look(stop)
 	i.before = i.count()
 	i.pacer.begin(time.Now(), i.before.sum())
@@ -231,6 +238,16 @@ func (i *instance) run(cancel func(), stop <-chan struct{}) {
 			}
 		}
 	}
+}
+
+// tellNone tells at the start that there is nobody to watch. That is nothing to worry about for containers: in a cluster most nodes have
+// none of those that a run is for.
+func (i *instance) tellNone() {
+	tell := i.log.Warnf
+	if i.filter.namespaces != nil {
+		tell = i.log.Infof
+	}
+	tell("%s: there is no %s so far: the run waits for one", Name, i.filter.about())
 }
 
 // step follows the pacer. It returns false where the run has to end.

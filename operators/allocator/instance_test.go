@@ -3,6 +3,8 @@ package allocator
 import (
 	"fmt"
 	"os"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -40,9 +43,9 @@ func (fakeControl) Open(float64) error  { return nil }
 func (fakeControl) Close(float64) error { return nil }
 
 // exampleRun is a run about one process, with maps and programs as the gadget has them.
-func exampleRun(t *testing.T, pid uint32, without string) (*instance, *gadgetcontext.GadgetContext) {
+func exampleRun(t *testing.T, pid uint32, without string, options ...gadgetcontext.Option) (*instance, *gadgetcontext.GadgetContext) {
 	t.Helper()
-	gadgetCtx := exampleContext(t, api.ParamValues{"pid": fmt.Sprint(pid)})
+	gadgetCtx := exampleContext(t, api.ParamValues{"pid": fmt.Sprint(pid)}, options...)
 	got, err := operator{}.InstantiateDataOperator(gadgetCtx, api.ParamValues{ParamMaxCost: "5", ParamEverywhere: "false"})
 	require.NoError(t, err)
 	i := got.(*instance)
@@ -100,6 +103,40 @@ func TestRun(t *testing.T) {
 	require.NoError(t, i.Stop(gadgetCtx))
 	require.NoError(t, i.Close(gadgetCtx))
 	c.end()
+}
+
+// lines keeps what was logged.
+type lines struct {
+	mu   sync.Mutex
+	text []string
+}
+
+func (l *lines) Log(level logger.Level, params ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, level.String()+" "+fmt.Sprint(params...))
+}
+func (l *lines) Logf(level logger.Level, format string, params ...any) {
+	l.Log(level, fmt.Sprintf(format, params...))
+}
+func (*lines) SetLevel(logger.Level)  {}
+func (*lines) GetLevel() logger.Level { return logger.DebugLevel }
+
+// Where nothing has that PID, the log says so, and does not blame the program.
+func TestNobodyThere(t *testing.T) {
+	log := &lines{}
+	i, gadgetCtx := exampleRun(t, 1<<30, "", gadgetcontext.WithLogger(logger.NewFromGenericLogger(log)))
+	require.NoError(t, i.Start(gadgetCtx))
+	require.Eventually(t, func() bool {
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		return slices.Contains(log.text, "warning allocator: there is no process of --pid=1073741824 so far: the run waits for one")
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, i.Stop(gadgetCtx))
+	require.Equal(t, "warning allocator: nothing was seen: there was no process of --pid=1073741824", log.text[len(log.text)-1])
+
+	require.Equal(t, "process in the containers that the run is for", (&filter{uid: anyID, gid: anyID, namespaces: &ebpf.Map{}}).about())
+	require.Equal(t, `process of --comm="shop" --uid=3 --gid=4`, (&filter{comm: "shop", uid: 3, gid: 4}).about())
 }
 
 // Probes are for a process, and not for what gets its PID later.

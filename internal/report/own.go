@@ -68,10 +68,56 @@ func foreign(f receiver.Frame) bool {
 	case "go":
 		return standardGo(f.Name)
 	}
-	if systemFile(f.Mapping) || strings.HasPrefix(f.Mapping, "[vd") || sharedLibrary(f.Mapping) {
+	// Programs are among the system's files, too, such as /usr/lib/postgresql/15/bin/postgres.
+	if systemFile(f.Mapping) && strings.Contains(path.Base(f.Mapping), ".so") || strings.HasPrefix(f.Mapping, "[vd") || sharedLibrary(f.Mapping) {
 		return true
 	}
-	return slices.Contains(waiting, strings.TrimLeft(f.Name, "_")) || hasPrefix(f.Name, "_PyEval", "Py", "_Py", "__libc_", "__GI_")
+	name := strings.TrimLeft(f.Name, "_")
+	return slices.Contains(waiting, name) || slices.Contains(allocating, name) || standardNative(f.Name) ||
+		hasPrefix(f.Name, "_PyEval", "Py", "_Py", "__libc_", "__GI_")
+}
+
+// allocating are functions of allocators that are a part of the program.
+var allocating = []string{
+	"aligned_alloc", "calloc", "je_calloc", "je_malloc", "je_realloc", "malloc", "memalign", "mi_malloc", "posix_memalign", "pvalloc", "realloc",
+	"reallocarray", "tc_malloc", "valloc",
+}
+
+// standardNative reports whether a function is of the standard library of C++ or Rust, parts of which are compiled into programs.
+func standardNative(name string) bool {
+	if hasPrefix(name, "operator new", "operator delete", "__rust_", "__rdl_", "__rg_") {
+		return true
+	}
+	name, arguments := qualified(name)
+	name = strings.TrimPrefix(name, "<")
+	// Rust's names have no arguments. C++ programs have namespaces called core, too.
+	return hasPrefix(name, "std::", "__gnu_cxx::") || !arguments && hasPrefix(name, "alloc::", "core::", "hashbrown::")
+}
+
+// qualified returns a readable name without its arguments, and without what it returns, which the names of C++'s templates begin with; and
+// whether it had arguments.
+func qualified(name string) (without string, arguments bool) {
+	start, depth := 0, 0
+	for i, c := range name {
+		switch c {
+		case '<', '[', '{':
+			depth++
+		case '>', ']', '}':
+			depth--
+		case ' ':
+			if depth == 0 {
+				start = i + 1
+			}
+		case '(':
+			if depth == 0 && i > start { // at the start it is a namespace without a name
+				return name[start:i], true
+			}
+			depth++
+		case ')':
+			depth--
+		}
+	}
+	return name[start:], false
 }
 
 // waiting are functions of C libraries that programs wait in, for stacks whose files are not known.

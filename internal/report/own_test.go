@@ -19,6 +19,25 @@ func TestOwn(t *testing.T) {
 			{Name: "pthread_cond_wait", Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libc.so.6"},
 			{Name: "take_order", Type: "native", Mapping: "/srv/shop"}}},
 		{"C, by the name", "take_order", []receiver.Frame{kernel, {Name: "__GI___clock_nanosleep", Type: "native"}, {Name: "usleep", Type: "native"}, {Name: "take_order", Type: "native"}}},
+		{"a program among the system's files", "AllocSetAlloc", []receiver.Frame{
+			{Name: "malloc", Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libc.so.6"},
+			{Name: "AllocSetAlloc", Type: "native", Mapping: "/usr/lib/postgresql/15/bin/postgres"},
+			{Name: "main", Type: "native", Mapping: "/usr/lib/postgresql/15/bin/postgres"}}},
+		{"an allocator within the program", "read_page", []receiver.Frame{
+			{Name: "__libc_malloc", Type: "native", Mapping: "/srv/static"}, {Name: "operator new(unsigned long)", Type: "native", Mapping: "/srv/static"},
+			{Name: "read_page", Type: "native", Mapping: "/srv/static"}}},
+		{"C++'s templates", "Shop::fill()", []receiver.Frame{
+			{Name: "malloc", Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libc.so.6"},
+			{Name: "void std::vector<int, std::allocator<int> >::_M_realloc_insert<int>(int&&)", Type: "native", Mapping: "/srv/shop"},
+			{Name: "__gnu_cxx::new_allocator<int>::allocate(unsigned long)", Type: "native", Mapping: "/srv/shop"},
+			{Name: "Shop::fill()", Type: "native", Mapping: "/srv/shop"}}},
+		{"a function of the program that gives a vector", "std::vector<int> Shop::all()", []receiver.Frame{
+			{Name: "std::vector<int> Shop::all()", Type: "native", Mapping: "/srv/shop"}, {Name: "main", Type: "native", Mapping: "/srv/shop"}}},
+		{"Rust", "<shop::Order as core::clone::Clone>::clone", []receiver.Frame{
+			{Name: "malloc", Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libc.so.6"}, {Name: "__rust_alloc", Type: "native", Mapping: "/srv/shop"},
+			{Name: "alloc::raw_vec::RawVec<T,A>::grow_one", Type: "native", Mapping: "/srv/shop"},
+			{Name: "<alloc::string::String as core::clone::Clone>::clone", Type: "native", Mapping: "/srv/shop"},
+			{Name: "<shop::Order as core::clone::Clone>::clone", Type: "native", Mapping: "/srv/shop"}, {Name: "shop::fill", Type: "native", Mapping: "/srv/shop"}}},
 		{"Go", "shop.example/orders.(*Queue).Take", []receiver.Frame{kernel, {Name: "runtime.futex", Type: "go"}, {Name: "sync.(*Mutex).Lock", Type: "go"},
 			{Name: "internal/poll.(*FD).Read", Type: "go"}, {Name: "shop.example/orders.(*Queue).Take", Type: "go"}, {Name: "main.main", Type: "go"}}},
 		{"Python", "take", []receiver.Frame{kernel, {Name: "lock_acquire", Type: "native", Mapping: "/usr/bin/python3.11"},

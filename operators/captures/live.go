@@ -3,13 +3,14 @@ package captures
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/spf13/viper"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 )
 
 const (
@@ -102,10 +103,7 @@ func (l *live) take(maps map[string]*ebpf.Map, metadata *viper.Viper) error {
 }
 
 // lives tells whether there is a process with that PID, a number of the machine and not of the container that this may run in.
-func lives(pid uint32) bool {
-	_, err := os.Stat(fmt.Sprintf("%s/proc/%d", os.Getenv("HOST_ROOT"), pid))
-	return !errors.Is(err, fs.ErrNotExist)
-}
+func lives(pid uint32) bool { return procmap.Lives(os.Getenv("HOST_ROOT")+"/proc", pid) }
 
 // add keeps the row of a capture.
 func (l *live) add(r *record, st *stack) {

@@ -1,8 +1,10 @@
 package captures
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -286,10 +288,22 @@ func TestLives(t *testing.T) {
 	c := exec.Command("true")
 	require.NoError(t, c.Run())
 	require.False(t, lives(uint32(c.Process.Pid)))
+	// Its parent may never ask for its end: nothing of it is in use all the same.
+	c = exec.Command("sleep", "60")
+	require.NoError(t, c.Start())
+	require.True(t, lives(uint32(c.Process.Pid)))
+	require.NoError(t, c.Process.Kill())
+	require.Eventually(t, func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.Process.Pid))
+		return err == nil && strings.Contains(string(stat), ") Z ")
+	}, time.Minute, time.Millisecond)
+	require.False(t, lives(uint32(c.Process.Pid)))
+	require.Error(t, c.Wait(), "it was killed")
 	// In a container the processes of the machine are below another folder.
 	t.Setenv("HOST_ROOT", t.TempDir())
 	require.False(t, lives(uint32(os.Getpid())))
 	require.NoError(t, os.MkdirAll(os.Getenv("HOST_ROOT")+"/proc/1234567", 0o755))
+	require.NoError(t, os.Symlink("/bin/true", os.Getenv("HOST_ROOT")+"/proc/1234567/exe"))
 	require.True(t, lives(1234567))
 }
 

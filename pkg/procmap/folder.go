@@ -34,6 +34,13 @@ func Folder(proc string, pid uint32) (folder string, thread uint32) {
 	return first, pid
 }
 
+// Lives tells whether there is a process with that PID in proc that has memory: one that has ended stays there until its parent has asked
+// for it. One that may not be looked at lives.
+func Lives(proc string, pid uint32) bool {
+	folder, _ := Folder(proc, pid)
+	return !ended(folder)
+}
+
 // ended tells whether what has this folder has no memory: a thread that has ended, or one of the kernel.
 func ended(folder string) bool {
 	_, err := os.Readlink(folder + "/exe")

@@ -80,7 +80,7 @@ func foreign(f receiver.Frame) bool {
 // allocating are functions of allocators that are a part of the program.
 var allocating = []string{
 	"aligned_alloc", "calloc", "je_calloc", "je_malloc", "je_realloc", "malloc", "memalign", "mi_malloc", "posix_memalign", "pvalloc", "realloc",
-	"reallocarray", "tc_malloc", "valloc",
+	"reallocarray", "rjem_calloc", "rjem_malloc", "rjem_mallocx", "rjem_realloc", "tc_malloc", "valloc",
 }
 
 // standardNative reports whether a function is of the standard library of C++ or Rust, parts of which are compiled into programs.

@@ -33,8 +33,8 @@ const (
 	throws = programs
 )
 
-// The prefixes of allocators that can be linked to a program under names of their own.
-var prefixes = []string{"", "je_", "tc_", "mi_"}
+// The prefixes of allocators that can be linked to a program under names of their own. _rjem_ is jemalloc in programs of Rust.
+var prefixes = []string{"", "je_", "_rjem_", "tc_", "mi_"}
 
 // functions are those that every allocator has.
 var functions = map[string]program{
@@ -43,7 +43,7 @@ var functions = map[string]program{
 	"aligned_alloc": sizeSecond, "memalign": sizeSecond,
 	"posix_memalign": sizeThird,
 	"calloc":         countSize,
-	"realloc":        addressSize,
+	"realloc":        addressSize, "rallocx": addressSize,
 	"free":           address, "cfree": address, "dallocx": address, "sdallocx": address,
 }
 

@@ -92,6 +92,22 @@ func TestFindOthers(t *testing.T) {
 	}
 }
 
+// Allocators within programs have names of their own.
+func TestFindPrefixed(t *testing.T) {
+	file := exampleFile{machine: machine, symbols: []exampleSymbol{
+		fn("je_malloc", 0x1000), fn("_rjem_malloc", 0x1010), fn("_rjem_mallocx", 0x1020), fn("_rjem_rallocx", 0x1030), fn("_rjem_sdallocx", 0x1040),
+		fn("mi_calloc", 0x1050), fn("my_malloc", 0x1060), fn("_rjem", 0x1070),
+	}}
+	var found []program
+	all, _, err := find(bytes.NewReader(file.bytes()))
+	require.NoError(t, err)
+	for _, f := range all {
+		found = append(found, f.program)
+	}
+	slices.Sort(found)
+	require.Equal(t, []program{sizeFirst, sizeFirst, sizeFirst, countSize, addressSize, address}, found)
+}
+
 // A static program has its allocator's functions among its own symbols only.
 func TestFindStatic(t *testing.T) {
 	cc, err := exec.LookPath("cc")

@@ -96,6 +96,13 @@ func (c *Control) setStep(step uint64) error {
 	return c.write()
 }
 
+// stretchNow returns the number of the stretch that is open, or was the last one; 0 while captures are drawn all the time.
+func (c *Control) stretchNow() uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now.Stretch
+}
+
 // weight returns what a capture of a stretch stands for. It is not known while the stretch lasts.
 func (c *Control) weight(stretch uint32) (float64, bool) {
 	c.mu.Lock()

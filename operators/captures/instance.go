@@ -370,7 +370,7 @@ func (i *instance) count() {
 		i.counts.full += c.Full
 	}
 	if i.live == nil {
-		i.sums.lost(i.counts.lostWeight - min(before, i.counts.lostWeight))
+		i.sums.lost(i.counts.lostWeight-min(before, i.counts.lostWeight), i.control.stretchNow())
 	}
 	if i.counts.full > 0 && !i.told {
 		i.told = true

@@ -269,3 +269,31 @@ func TestRun(t *testing.T) {
 		}
 	}
 }
+
+// What a stretch has lost stands for as much time as what it has not.
+func TestLostInStretch(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	r, err := newRun(t, exampleMetadata, nil)
+	require.NoError(t, err)
+	r.load(t)
+	require.NoError(t, r.Start(r.GadgetContext))
+	require.NoError(t, r.PreStop(r.GadgetContext)) // nobody counts meanwhile
+	lose := func(weight uint64) {
+		v, _ := r.GetVar(operators.MapPrefix + "capture_counts")
+		counts := make([]struct{ Events, Lost, LostWeight, Full uint64 }, ebpf.MustPossibleCPU())
+		counts[0].LostWeight = weight
+		require.NoError(t, v.(*ebpf.Map).Put(uint32(0), counts))
+		r.count()
+	}
+	lose(7)
+	require.NoError(t, r.control.Open(0.5))
+	lose(1007)
+	rows := r.rows()
+	require.Len(t, rows, 1, "what the stretch stands for is not known yet")
+	require.Equal(t, readRow{comm: capturesFull, bytes: 7}, read(t, rows[0]))
+	require.NoError(t, r.control.Close(4))
+	rows = r.rows()
+	require.Len(t, rows, 1)
+	require.Equal(t, readRow{comm: capturesFull, bytes: 4000}, read(t, rows[0]))
+	require.NoError(t, r.Stop(r.GadgetContext))
+}

@@ -147,14 +147,14 @@ func (s *sums) stand(name string, stretch uint32) *sum {
 	return to
 }
 
-// lost adds what captures stood for that found no room, as an amount of the first sum.
-func (s *sums) lost(weight uint64) {
+// lost adds what captures of a stretch stood for that found no room, as an amount of the first sum.
+func (s *sums) lost(weight uint64, stretch uint32) {
 	if weight == 0 || len(s.layout.sums) == 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stand(capturesFull, 0).sums[0] += float64(weight)
+	s.stand(capturesFull, stretch).sums[0] += float64(weight)
 }
 
 // rows returns the rows that have come since the last call, but for those of a stretch whose weight is not known yet. Their stacks

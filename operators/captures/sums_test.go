@@ -133,8 +133,8 @@ func TestSumsBounded(t *testing.T) {
 		example{comm: "bomb", pid: i, bytes: 3, calls: 1}.addTo(t, s)
 	}
 	example{comm: "bomb", pid: 0, bytes: 3, calls: 1}.addTo(t, s) // has a row
-	s.lost(1000)
-	s.lost(0)
+	s.lost(1000, 0)
+	s.lost(0, 0)
 	rows, err := s.rows(forItself)
 	require.NoError(t, err)
 	require.Len(t, rows, mostSums+2)

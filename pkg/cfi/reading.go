@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
@@ -17,7 +18,7 @@ var errChanged = errors.New("the file is not the one that was mapped")
 // run is the goroutine that reads the files, within the bound of burst and slowdown, until ctx ends.
 func (s *Store) run(ctx context.Context) {
 	defer close(s.stopped)
-	credit, last := burst, time.Now()
+	allowance := patience.Allowance{Burst: burst, Slowdown: slowdown}
 	for {
 		select {
 		case <-ctx.Done():
@@ -29,20 +30,11 @@ func (s *Store) run(ctx context.Context) {
 			return
 		case e := <-s.queue:
 			begin := time.Now()
-			credit = min(burst, credit+begin.Sub(last)/slowdown)
-			last = begin
 			t, used, err := s.readOrLeave(ctx, e)
-			credit -= used
+			allowance.Use(used)
 			s.finish(e, t, err, time.Since(begin))
 		}
-		if credit < 0 {
-			timer := time.NewTimer(-credit * slowdown)
-			select {
-			case <-ctx.Done():
-			case <-timer.C:
-			}
-			timer.Stop()
-		}
+		allowance.Rest(ctx)
 	}
 }
 

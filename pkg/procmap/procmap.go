@@ -430,11 +430,10 @@ func (r *Resolver) run(ctx context.Context) {
 		r.initial.close()
 		r.mountsMu.Unlock()
 	}()
-	// The bound is on CPU time, not on elapsed time: on a busy machine a read takes longer and costs no more. The
-	// kernel counts CPU time by thread, so the goroutine stays on one.
+	// The kernel counts CPU time by thread, so the goroutine stays on one.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	credit, last := burst, time.Now()
+	allowance := patience.Allowance{Burst: burst, Slowdown: slowdown}
 	var next chooser
 	for {
 		select { // the tickers, even while the queues are never empty
@@ -462,7 +461,6 @@ func (r *Resolver) run(ctx context.Context) {
 			case f = <-r.toRead:
 			}
 		}
-		begin := time.Now()
 		var used time.Duration
 		if req != nil {
 			used = r.readProcess(ctx, *req)
@@ -470,17 +468,8 @@ func (r *Resolver) run(ctx context.Context) {
 			used = r.readFile(ctx, f)
 		}
 		r.closeFiles(ctx)
-		credit = min(burst, credit+begin.Sub(last)/slowdown)
-		last = time.Now()
-		credit -= used + threadTime() - cpu
-		if credit < 0 {
-			timer := time.NewTimer(-credit * slowdown)
-			select {
-			case <-ctx.Done():
-			case <-timer.C:
-			}
-			timer.Stop()
-		}
+		allowance.Use(used + threadTime() - cpu)
+		allowance.Rest(ctx)
 		if ctx.Err() != nil {
 			return
 		}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
 // run is the goroutine that reads the requested files, within the bound of burst and slowdown, until ctx ends.
@@ -25,9 +26,7 @@ func (s *Store) run(ctx context.Context) {
 			s.finish(e, nil, context.Canceled, 0, 0)
 		}
 	}()
-	// The bound is on CPU time, not on elapsed time: on a busy machine and with slow disks reading takes longer
-	// without costing more.
-	credit, last := burst, time.Now()
+	allowance := patience.Allowance{Burst: burst, Slowdown: slowdown}
 	forget := time.NewTicker(forgetEvery)
 	defer forget.Stop()
 	for {
@@ -55,19 +54,10 @@ func (s *Store) run(ctx context.Context) {
 		e := w.next()
 		s.mu.Unlock()
 		begin := time.Now()
-		credit = min(burst, credit+begin.Sub(last)/slowdown)
-		last = begin
 		t, used, err := s.readOrLeave(ctx, e)
-		credit -= used
+		allowance.Use(used)
 		s.finish(e, t, err, time.Since(begin), used)
-		if credit < 0 {
-			timer := time.NewTimer(-credit * slowdown)
-			select {
-			case <-ctx.Done():
-			case <-timer.C:
-			}
-			timer.Stop()
-		}
+		allowance.Rest(ctx)
 	}
 }
 

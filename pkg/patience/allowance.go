@@ -1,0 +1,49 @@
+package patience
+
+import (
+	"context"
+	"time"
+)
+
+// Allowance bounds the CPU time that work takes which others can cause without end: Burst may be used at once, and a second more is
+// there after every Slowdown seconds. Elapsed time does not count: on a busy machine and with slow disks the same work takes longer
+// without costing more. It is for one goroutine.
+type Allowance struct {
+	Burst    time.Duration
+	Slowdown time.Duration // a number
+
+	used time.Duration // of Burst, and beyond
+	last time.Time     // when that was so
+}
+
+// Use takes CPU time that was used.
+func (a *Allowance) Use(cpu time.Duration) { a.use(time.Now(), cpu) }
+
+func (a *Allowance) use(now time.Time, cpu time.Duration) {
+	a.used = max(0, a.used-now.Sub(a.last)/a.Slowdown) + cpu
+	a.last = now
+}
+
+// Wait returns how long it takes until there is something to use again, 0 where there is.
+func (a *Allowance) Wait() time.Duration { return a.wait(time.Now()) }
+
+func (a *Allowance) wait(now time.Time) time.Duration {
+	if a.used <= a.Burst {
+		return 0
+	}
+	return max(0, (a.used-a.Burst)*a.Slowdown-now.Sub(a.last))
+}
+
+// Rest waits for that long, or until ctx ends.
+func (a *Allowance) Rest(ctx context.Context) {
+	wait := a.Wait()
+	if wait == 0 {
+		return
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

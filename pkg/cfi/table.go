@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/bits"
 	"slices"
+	"sort"
 	"sync/atomic"
 	"unsafe"
 )
@@ -211,10 +212,8 @@ func (t *Table) find(address uint64) (fde, bool) {
 	if address < t.base || start >= 1<<32 {
 		return fde{}, false
 	}
-	i, found := slices.BinarySearchFunc(t.entries, uint32(start), func(e entry, s uint32) int { return cmp.Compare(e.start, s) })
-	for found && i < len(t.entries) && t.entries[i].start == uint32(start) { // the last of those that begin there
-		i++
-	}
+	// The last of those that begin there comes first. A file can have any number of them.
+	i := sort.Search(len(t.entries), func(i int) bool { return t.entries[i].start > uint32(start) })
 	for n := 0; n < overlapping && i > 0; n++ {
 		i--
 		if f, ok := t.fdeAt(uint64(t.entries[i].fde)); ok && address-f.begin < f.size {

@@ -236,7 +236,7 @@ func TestRun(t *testing.T) {
 		x := example{id: 1, comm: "shop", bytes: 77, calls: 1}
 		if live == "true" {
 			m, _ := r.GetVar(operators.MapPrefix + "live_allocations")
-			require.NoError(t, m.(*ebpf.Map).Put(&liveKey{Address: 1, PID: 1}, &liveValue{x.id, x.bytes, x.calls}))
+			require.NoError(t, m.(*ebpf.Map).Put(&addressKey{Address: 1, PID: 1}, &liveValue{x.id, x.bytes, x.calls}))
 		}
 		stopped := make(chan struct{})
 		go func() { // what reads the gadget's maps, meanwhile

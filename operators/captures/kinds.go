@@ -52,12 +52,6 @@ type kindOthers struct {
 	m    *ebpf.Map
 }
 
-type otherKey struct {
-	Address uint64
-	PID     uint32
-	_       uint32
-}
-
 // newKinds reads the metadata, and the names of the values from the type of the map rows.
 func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds, error) {
 	v, _ := gadgetCtx.GetVar(operators.MapSpecPrefix + "rows")
@@ -154,7 +148,7 @@ func (o *kindOthers) leaveOut(r *record) {
 	}
 	if address := order.Uint64(r.value[o.at:]); address != 0 {
 		// Where it fails, the next one is sent as this one was.
-		_ = o.m.Put(otherKey{Address: address, PID: r.process().PID}, r.time())
+		_ = o.m.Put(addressKey{Address: address, PID: r.process().PID}, r.time())
 	}
 }
 

@@ -24,19 +24,17 @@ const (
 	mostFresh = 16384
 )
 
-// The key and the value of the gadget's map of what is in use.
-type (
-	// liveKey is its address and process.
-	liveKey struct {
-		Address uint64
-		PID     uint32
-		_       uint32
-	}
-	// liveValue is the capture of it, and what it stands for.
-	liveValue struct{ ID, Bytes, Calls uint64 }
-)
+// addressKey is an address of a process, the key of gadgets' maps that know something of it.
+type addressKey struct {
+	Address uint64
+	PID     uint32
+	_       uint32
+}
 
-// Their sizes in the kernel.
+// liveValue is the value of the gadget's map of what is in use: the capture of it, and what it stands for.
+type liveValue struct{ ID, Bytes, Calls uint64 }
+
+// The sizes of both in the kernel.
 const (
 	liveKeySize   = 16
 	liveValueSize = 24
@@ -209,7 +207,7 @@ func (l *live) copies() []row {
 
 // liveEntry is one of the gadget's map.
 type liveEntry struct {
-	liveKey
+	addressKey
 	liveValue
 	alive bool
 	since uint64 // when its process has called execve
@@ -223,7 +221,7 @@ func (l *live) readMap() (all []liveEntry, err error) {
 	}
 	known := map[uint32]process{}
 	var cursor ebpf.MapBatchCursor
-	keys, values := make([]liveKey, liveBatch), make([]liveValue, liveBatch)
+	keys, values := make([]addressKey, liveBatch), make([]liveValue, liveBatch)
 	for {
 		n, err := l.inUse.BatchLookup(&cursor, keys, values, nil)
 		for i := range n {
@@ -264,13 +262,13 @@ func (l *live) sift(all []liveEntry) map[uint64]liveValue {
 		}
 		switch {
 		case !e.alive || r != nil && (r.space != l.spaces[r.pid].hash || r.time < e.since):
-			if l.inUse.Delete(&e.liveKey) == nil {
+			if l.inUse.Delete(&e.addressKey) == nil {
 				l.gone++
 			}
 		case r != nil:
 			out[e.ID] = e.liveValue
 		case now.Sub(since) >= strayPatience:
-			if l.inUse.Delete(&e.liveKey) == nil {
+			if l.inUse.Delete(&e.addressKey) == nil {
 				l.removed++
 			}
 		default:

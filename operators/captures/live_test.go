@@ -51,12 +51,12 @@ func (e *exampleLive) walk(x example, frames ...uint64) {
 
 func (e *exampleLive) put(x example, address uint64) {
 	e.t.Helper()
-	require.NoError(e.t, e.inUse.Put(&liveKey{Address: address, PID: x.pid}, &liveValue{x.id, x.bytes, x.calls}))
+	require.NoError(e.t, e.inUse.Put(&addressKey{Address: address, PID: x.pid}, &liveValue{x.id, x.bytes, x.calls}))
 }
 
 func (e *exampleLive) free(x example, address uint64) {
 	e.t.Helper()
-	require.NoError(e.t, e.inUse.Delete(&liveKey{Address: address, PID: x.pid}))
+	require.NoError(e.t, e.inUse.Delete(&addressKey{Address: address, PID: x.pid}))
 }
 
 // take reads the map again.
@@ -140,7 +140,7 @@ func TestLiveGone(t *testing.T) {
 	require.Len(t, e.take(), 1)
 	require.EqualValues(t, 1, e.gone)
 	var n int
-	var key liveKey
+	var key addressKey
 	var value liveValue
 	for it := e.inUse.Iterate(); it.Next(&key, &value); {
 		n++

@@ -2,16 +2,21 @@ package captures
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/spf13/viper"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 )
 
 const (
@@ -19,6 +24,13 @@ const (
 	mostSharedFiles = 1024
 	// maxMapsBytes is how much of /proc/PID/maps is read.
 	maxMapsBytes = 8 << 20
+	// mapsPatience is how long that may take, and mapsStuck for how many processes it may go on at a time that do not let it end:
+	// captures are not read meanwhile.
+	mapsPatience = time.Second
+	mapsStuck    = 4
+	// mapsBurst and mapsSlowdown bound the CPU time, as a program can have any number of locks: see patience.Allowance.
+	mapsBurst    = time.Second
+	mapsSlowdown = 10
 )
 
 // sharedFiles puts the file that an address belongs to into rows, where processes share it: a lock in such a file is one for all of
@@ -28,10 +40,18 @@ const (
 //	  address: shared_raw # the member of a row's value with the address, 0: none
 //	  file: lock_file     # the member of its key that gets the path and the place in the file
 type sharedFiles struct {
-	proc     string
-	at       int // of the address
-	key, len int // of the text
-	known    map[otherKey]string
+	proc      string
+	at        int // of the address
+	key, len  int // of the text
+	known     map[sharedKey]string
+	patience  *patience.Runner
+	allowance patience.Allowance
+}
+
+// sharedKey is an address of a process. Another process with its number has another address space.
+type sharedKey struct {
+	address    uint64
+	pid, space uint32
 }
 
 // newSharedFiles returns nil where a gadget does not ask for it. root is the folder that has the host's root.
@@ -44,7 +64,11 @@ func newSharedFiles(metadata *viper.Viper, rows *ebpf.MapSpec, root string) (*sh
 	if !okKey || !okValue {
 		return nil, fmt.Errorf("shared: the map %q has no structs as key and value", rows.Name)
 	}
-	f := &sharedFiles{proc: filepath.Join("/", root, "proc"), known: map[otherKey]string{}}
+	f := &sharedFiles{
+		proc: filepath.Join("/", root, "proc"), known: map[sharedKey]string{},
+		patience:  patience.New(mapsPatience, mapsStuck),
+		allowance: patience.Allowance{Burst: mapsBurst, Slowdown: mapsSlowdown},
+	}
 	var ok bool
 	if f.at, ok = offsetOf(value, metadata.GetString("address"), 8); !ok {
 		return nil, fmt.Errorf("shared.address: %s has no member %q of 8 bytes", value.Name, metadata.GetString("address"))
@@ -65,7 +89,7 @@ func newSharedFiles(metadata *viper.Viper, rows *ebpf.MapSpec, root string) (*sh
 	return f, nil
 }
 
-// put puts the file into a row's key.
+// put puts the file into a row's key. Where there is so much to read that others would have to wait, the row goes without.
 func (f *sharedFiles) put(r *record) {
 	if f == nil {
 		return
@@ -74,9 +98,13 @@ func (f *sharedFiles) put(r *record) {
 	if address == 0 {
 		return
 	}
-	id := otherKey{Address: address, PID: r.process().PID}
+	p := r.process()
+	id := sharedKey{address, p.PID, p.Space}
 	text, ok := f.known[id]
 	if !ok {
+		if f.allowance.Wait() > 0 {
+			return
+		}
 		text = f.read(id)
 		if len(f.known) >= mostSharedFiles {
 			clear(f.known)
@@ -90,18 +118,26 @@ func (f *sharedFiles) put(r *record) {
 	copy(r.key[f.key:][:f.len], text)
 }
 
-// read finds the file in what the process has mapped. It returns "" for a process that has ended.
-func (f *sharedFiles) read(id otherKey) string {
-	file, err := os.Open(filepath.Join(f.proc, strconv.FormatUint(uint64(id.PID), 10), "maps"))
-	if err != nil {
+// read finds the file in what the process has mapped. It returns "" for a process that has ended, or that does not let its mappings
+// be read.
+func (f *sharedFiles) read(id sharedKey) string {
+	found := ""
+	used, err := f.patience.Do(context.Background(), func() {
+		folder, _ := procmap.Folder(f.proc, id.pid)
+		file, err := os.Open(folder + "/maps")
+		if err != nil {
+			return
+		}
+		defer file.Close()
+		if text, err := io.ReadAll(io.LimitReader(file, maxMapsBytes)); err == nil {
+			found = sharedAt(text, id.address)
+		}
+	}, func() func() { return func() {} })
+	f.allowance.Use(used)
+	if err != nil { // found is not touched any more
 		return ""
 	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxMapsBytes))
-	if err != nil {
-		return ""
-	}
-	return sharedAt(text, id.Address)
+	return found
 }
 
 // sharedAt returns the file of an address and the place in it, "/dev/shm/shop+0x40", by the text of /proc/PID/maps; "" where it is in

@@ -1,15 +1,20 @@
 package captures
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
 const sharedMaps = `55d0c0a4e000-55d0c0b2f000 r-xp 0002f000 fd:01 1234                       /usr/bin/bash
@@ -51,9 +56,7 @@ func TestSharedFiles(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(f.proc, "7"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(f.proc, "7", "maps"), []byte(sharedMaps), 0o644))
 	row := func(pid uint32, address uint64) *record {
-		r := &record{key: make([]byte, 48), value: make([]byte, 16), user: make([]byte, userSize)}
-		order.PutUint64(r.value[8:], address)
-		order.PutUint32(r.user[atPID:], pid)
+		r := sharedRecord(pid, 1, address)
 		f.put(r)
 		return r
 	}
@@ -80,4 +83,58 @@ func TestSharedFiles(t *testing.T) {
 	none, err := newSharedFiles(nil, &ebpf.MapSpec{}, "")
 	require.NoError(t, err)
 	none.put(row(7, 0x7f0000000040))
+}
+
+func sharedRecord(pid, space uint32, address uint64) *record {
+	r := &record{key: make([]byte, 48), value: make([]byte, 16), user: make([]byte, userSize)}
+	order.PutUint64(r.value[8:], address)
+	order.PutUint32(r.user[atPID:], pid)
+	order.PutUint32(r.user[atSpace:], space)
+	return r
+}
+
+// What processes do decides neither what another one's lock is called nor for how long a run is busy.
+func TestSharedFilesOfOthers(t *testing.T) {
+	f := &sharedFiles{proc: t.TempDir(), at: 8, key: 8, len: 40, known: map[sharedKey]string{}, patience: patience.New(50*time.Millisecond, 1), allowance: patience.Allowance{Burst: time.Hour, Slowdown: 1}}
+	file := func(pid, space uint32) string {
+		r := sharedRecord(pid, space, 0x7f0000000040)
+		f.put(r)
+		return string(bytes.TrimRight(r.key[8:], "\x00"))
+	}
+	process := func(name, mapped string) string {
+		dir := filepath.Join(f.proc, name)
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "maps"), []byte(mapped), 0o644))
+		return dir
+	}
+	const want = "/dev/shm/shop orders+0x2040"
+	process("7", sharedMaps)
+	require.Equal(t, want, file(7, 1))
+	process("7", strings.ReplaceAll(sharedMaps, "shop", "next"))
+	require.Equal(t, want, file(7, 1), "read once")
+	require.Equal(t, "/dev/shm/next orders+0x2040", file(7, 2), "another process, or program, of that number")
+
+	// The first thread has ended, and its mappings are those of the others.
+	first, thread := process("8", ""), process("9", sharedMaps)
+	require.NoError(t, os.MkdirAll(filepath.Join(first, "task", "9"), 0o755))
+	require.NoError(t, os.Symlink("/bin/true", filepath.Join(thread, "exe")))
+	require.Equal(t, want, file(8, 1))
+
+	// The kernel does not answer.
+	maps := filepath.Join(process("10", ""), "maps")
+	require.NoError(t, os.Remove(maps))
+	require.NoError(t, unix.Mkfifo(maps, 0o644))
+	require.Empty(t, file(10, 1))
+	process("11", sharedMaps)
+	require.Empty(t, file(11, 1), "too many have not answered")
+	goOn, err := os.OpenFile(maps, os.O_RDWR, 0)
+	require.NoError(t, err)
+	require.NoError(t, goOn.Close())
+	require.Eventually(t, func() bool { clear(f.known); return file(11, 1) == want }, 20*time.Second, time.Millisecond)
+
+	f.allowance.Use(2 * time.Hour)
+	require.Equal(t, want, file(11, 1))
+	require.Empty(t, file(11, 2), "so much was read that others have their turn")
+	f.allowance.Use(-2 * time.Hour)
+	require.Equal(t, want, file(11, 2), "and it is read later")
 }

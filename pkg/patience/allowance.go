@@ -10,7 +10,7 @@ import (
 // without costing more. It is for one goroutine.
 type Allowance struct {
 	Burst    time.Duration
-	Slowdown time.Duration // a number
+	Slowdown time.Duration // a number, 1 or more
 
 	used time.Duration // of Burst, and beyond
 	last time.Time     // when that was so

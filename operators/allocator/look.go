@@ -154,8 +154,27 @@ func (i *instance) attach(p *process, id symbols.FileID) {
 		}
 		return
 	}
-	attached, err := i.loaded.attach(f, p.thread, i.live)
-	if err != nil {
+	if len(f.functions) == 0 { // its file system does not answer
+		return
+	}
+	var attached *probes
+	var each time.Duration
+	var failed error
+	loaded, thread := i.loaded, p.thread
+	err := i.finder.attach(id, func() {
+		if attached, failed = loaded.attach(f, thread, i.live); failed == nil {
+			each = i.costs.each(f.open, f, i.live)
+		}
+	}, func() {
+		if failed == nil {
+			closeProbes(attached.links, counts{})
+		}
+	})
+	if err != nil { // the others are not touched any more
+		i.warn(fmt.Errorf("attaching to a file of process %d: %w", p.pid, err))
+		return
+	}
+	if err := failed; err != nil {
 		if !errors.Is(err, syscall.ESRCH) { // it has ended
 			i.warn(fmt.Errorf("attaching to process %d: %w", p.pid, err))
 		}
@@ -166,7 +185,7 @@ func (i *instance) attach(p *process, id symbols.FileID) {
 	}
 	p.files[id] = attached
 	i.probes += len(attached.links)
-	i.pacer.each = max(i.pacer.each, colder(i.costs.each(f.open, f, i.live)))
+	i.pacer.each = max(i.pacer.each, colder(each))
 	if i.probed++; i.probed == 1 {
 		i.log.Infof("%s: the first probes are there: %d in an allocator of process %d", Name, len(attached.links), p.pid)
 	}

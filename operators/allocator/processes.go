@@ -12,8 +12,9 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
@@ -34,7 +35,9 @@ const (
 	maxMaps    = 8 << 20
 	// readPatience is how long a file or a process may take to be read.
 	readPatience = 5 * time.Second
-	maxStuck     = 8
+	// attachPatience is how long it may take to attach to one: the kernel has to wait for all CPUs some times, too.
+	attachPatience = 20 * time.Second
+	maxStuck       = 8
 )
 
 // looks is when a process is looked at: libraries are mapped one after the other, and later ones can come at any time.
@@ -90,7 +93,8 @@ type file struct {
 type finder struct {
 	ctx      context.Context
 	resolver *procmap.Resolver
-	patience *patience.Runner
+	patience *patience.Runner // to read
+	attaches *patience.Runner // to attach
 	files    map[symbols.FileID]*file
 	open     int
 	asked    map[uint32]question            // by PID: what is being found out
@@ -114,6 +118,7 @@ func newFinder(ctx context.Context, used func() map[symbols.FileID]bool, warn fu
 		ctx:      ctx,
 		resolver: procmap.New(procmap.Options{Root: hostRoot(), Unwatched: true}),
 		patience: patience.New(readPatience, maxStuck),
+		attaches: patience.New(attachPatience, maxStuck),
 		files:    map[symbols.FileID]*file{}, asked: map[uint32]question{}, used: used, warn: warn,
 	}
 }
@@ -131,6 +136,21 @@ func (f *finder) forget(id symbols.FileID) {
 		f.open--
 	}
 	delete(f.files, id)
+}
+
+// attach does what attaches to a file that is known, and waits for its file system, which the kernel asks as well, but not for ever. Where it
+// does not answer, nothing is attached to the file any more, and undo is called if do ends after all.
+func (f *finder) attach(id symbols.FileID, do, undo func()) error {
+	of := f.files[id]
+	_, err := f.attaches.Do(f.ctx, do, func() func() {
+		f.files[id] = &file{}
+		f.open--
+		return func() {
+			undo()
+			of.open.Close()
+		}
+	})
+	return err
 }
 
 // makeRoom forgets the files that no process needs, where there are too many. It returns false where there still are.
@@ -310,15 +330,12 @@ func executable(r io.Reader) ([]uint64, error) {
 
 // identify returns the process as package procmap knows it. dir is its folder, or of one of its threads.
 func identify(pid uint32, dir string) (procmap.Process, error) {
-	info, err := os.Stat(dir + "/exe")
-	if err != nil {
+	// As the kernel knows it, without asking a file system that may not answer.
+	var exe unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, dir+"/exe", unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_MTIME, &exe); err != nil {
 		return procmap.Process{}, err
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return procmap.Process{}, fmt.Errorf("nothing is known of the executable of process %d", pid)
-	}
-	return procmap.Process{PID: pid, ExeInode: st.Ino, ExeModified: info.ModTime().UnixNano()}, nil
+	return procmap.Process{PID: pid, ExeInode: exe.Ino, ExeModified: exe.Mtime.Sec*1e9 + int64(exe.Mtime.Nsec)}, nil
 }
 
 // running returns the processes of the machine.

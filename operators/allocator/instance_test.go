@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 func TestParameters(t *testing.T) {
@@ -171,6 +172,17 @@ func TestUpdate(t *testing.T) {
 	i.update(p, seen)
 	require.NotSame(t, first, p.files[seen.files[0]])
 	require.Empty(t, first.links)
+	require.Equal(t, n, i.probes)
+
+	// It has run other programs since, or unloaded libraries: what it has mapped now makes them go.
+	i.detachFrom(p)
+	clear(p.files)
+	for n := range uint64(mostOfOne) {
+		p.files[symbols.FileID{Inode: n, MtimeNS: -1}] = &probes{}
+	}
+	i.update(p, seen)
+	require.NotNil(t, p.files[seen.files[0]])
+	require.Len(t, p.files, 1)
 	require.Equal(t, n, i.probes)
 	i.forget(p)
 	require.Zero(t, i.probes)

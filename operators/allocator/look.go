@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -115,12 +116,30 @@ func (i *instance) update(p *process, seen found) {
 	}
 	closeProbes(dead, counts{}) // afterwards, as it takes long
 	for _, id := range seen.files {
-		if _, ok := p.files[id]; ok || len(p.files) >= mostOfOne {
+		if _, ok := p.files[id]; ok {
 			continue
+		}
+		if len(p.files) >= mostOfOne {
+			i.leaveUnmapped(p, seen.files)
 		}
 		p.files[id] = nil
 		if i.attached {
 			i.attach(p, id)
+		}
+	}
+}
+
+// leaveUnmapped takes the probes of a process away from files that it does not have mapped any more: it runs another program now, or has
+// unloaded libraries.
+func (i *instance) leaveUnmapped(p *process, mapped []symbols.FileID) {
+	for id, probes := range p.files {
+		if slices.Contains(mapped, id) {
+			continue
+		}
+		delete(p.files, id)
+		if probes != nil {
+			i.probes -= len(probes.links)
+			closeProbes(probes.links, counts{})
 		}
 	}
 }

@@ -3,6 +3,7 @@ package allocator
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,7 +26,7 @@ type filter struct {
 	host       bool      // also what is in no container
 	pid        uint32    // 0: any
 	uid, gid   uint32    // anyID: any
-	comm       string    // "": any
+	comm       string    // of a thread; "": any
 
 	seen map[uint64]bool // the containers that grown has seen the last time
 }
@@ -130,11 +131,8 @@ func (f *filter) pass(pid uint32) bool {
 	if f.pid != 0 && pid != f.pid {
 		return false
 	}
-	if f.comm != "" {
-		comm, err := os.ReadFile(dir + "/comm")
-		if err != nil || strings.TrimSuffix(string(comm), "\n") != f.comm {
-			return false
-		}
+	if f.comm != "" && !f.named(dir) {
+		return false
 	}
 	if f.uid != anyID || f.gid != anyID {
 		info, err := os.Stat(dir)
@@ -162,6 +160,27 @@ func (f *filter) pass(pid uint32) bool {
 		return true
 	}
 	return f.host && sameNamespace(dir+"/ns/pid", procDir(1)+"/ns/pid")
+}
+
+// mostThreads is how many threads of a process are looked at for one of a name.
+const mostThreads = 1024
+
+// named tells whether a process has a thread of that name. dir is its folder, or of one of its threads.
+func (f *filter) named(dir string) bool {
+	is := func(path string) bool {
+		comm, err := os.ReadFile(path + "/comm")
+		return err == nil && strings.TrimSuffix(string(comm), "\n") == f.comm
+	}
+	if is(dir) {
+		return true
+	}
+	tasks, err := os.Open(dir + "/task")
+	if err != nil {
+		return false
+	}
+	defer tasks.Close()
+	names, _ := tasks.Readdirnames(mostThreads)
+	return slices.ContainsFunc(names, func(name string) bool { return is(dir + "/task/" + name) })
 }
 
 func sameNamespace(a, b string) bool {

@@ -159,3 +159,14 @@ func TestPass(t *testing.T) {
 	require.False(t, f.pass(1<<30), "one that is gone")
 	require.Contains(t, running(), pid)
 }
+
+// The name can be that of a thread, as it is for the gadget's programs.
+func TestPassThread(t *testing.T) {
+	c := newChild(t)
+	f := filter{uid: anyID, gid: anyID, comm: "shop-worker"}
+	require.False(t, f.pass(c.pid()))
+	const named = "import threading, time; done = threading.Event(); " +
+		"threading.Thread(target=lambda: (ctypes.CDLL(None).prctl(15, b'shop-worker'), done.set(), time.sleep(600)), daemon=True).start(); done.wait()"
+	c.run(named)
+	require.True(t, f.pass(c.pid()))
+}

@@ -54,6 +54,7 @@ type instance struct {
 	denied    int       // processes that may not be looked at
 	probed    int       // how often a file of a process got probes
 	refused   time.Time // when a process found no place: there may be one later
+	searched  time.Time // when all processes were looked through
 	swept     time.Time // when those that have ended were forgotten
 	rest      time.Time // until when no process is looked at
 	warnings  warnings.Teller
@@ -227,7 +228,9 @@ func (i *instance) run(cancel func(), stop <-chan struct{}) {
 				i.addRunning()
 			}
 		case <-ticker.C:
-			if !i.refused.IsZero() && time.Since(i.refused) >= lookInterval && len(i.processes) < mostProcesses {
+			// Threads get their names at any time.
+			again := i.filter.comm != "" && time.Since(i.searched) >= lookInterval || !i.refused.IsZero() && time.Since(i.refused) >= lookInterval
+			if again && len(i.processes) < mostProcesses {
 				i.addRunning()
 			}
 			i.look(stop)

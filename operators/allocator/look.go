@@ -14,7 +14,7 @@ import (
 
 // addRunning adds the processes that are there.
 func (i *instance) addRunning() {
-	i.refused = time.Time{}
+	i.refused, i.searched = time.Time{}, time.Now()
 	for _, pid := range running() {
 		if i.processes[pid] == nil && i.filter.pass(pid) {
 			i.add(pid)

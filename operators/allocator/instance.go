@@ -271,9 +271,9 @@ func (i *instance) step(now time.Time) bool {
 	case resume:
 		i.openStretch()
 	case always:
-		i.attachAll()
-		i.before = i.count()
-		i.pacer.begin(time.Now(), i.before.sum())
+		i.closeStretch(now)
+		i.before = counted
+		i.pacer.begin(now, calls)
 		if err := i.control.Always(); err != nil {
 			i.warn(err)
 		}

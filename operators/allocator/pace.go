@@ -64,7 +64,7 @@ const (
 	stay    move = iota
 	pause        // close the stretch, and take the probes away
 	resume       // attach the probes, and open a stretch
-	always       // attach the probes for all of the time
+	always       // close the stretch, and leave the probes attached
 	tooDear      // it costs too much, and cannot be paused
 )
 
@@ -111,14 +111,14 @@ func (p *pacer) next(now time.Time, calls uint64, live bool) move {
 		if p.under++; p.cost > 0.7*p.budget {
 			p.under = 0
 		}
-		return pause
-	case !p.attached && !p.did && at >= p.plan.wait:
-		return resume
-	case p.did && at >= p.plan.period:
 		if p.under >= p.calm {
 			p.under = 0
 			return always
 		}
+		return pause
+	case !p.attached && !p.did && at >= p.plan.wait:
+		return resume
+	case p.did && at >= p.plan.period:
 		p.start(now)
 	}
 	return stay

@@ -103,8 +103,8 @@ func (s *simulation) run(length time.Duration, live bool, rate func(at time.Dura
 			s.pass(s.coming, rate)
 			s.opened(s.now, uint64(before), uint64(s.calls))
 		case always:
-			// From the last stretch until now nothing was drawn.
-			s.standing += s.now.Sub(s.closedAt).Seconds()
+			s.standing += s.close(s.now) * s.open
+			s.open, s.closedAt = 0, s.now
 			s.pacer.begin(s.now, uint64(s.calls))
 		}
 	}
@@ -200,6 +200,7 @@ func TestPacerCalm(t *testing.T) {
 	s.run(10*time.Minute, false, busy)
 	require.Equal(t, 1, s.moves[always])
 	require.True(t, s.pacer.attached)
+	require.InDelta(t, s.now.Sub(s.begin).Seconds(), s.standing+s.open, 1e-6*s.standing, "no time is left out before that")
 	require.Greater(t, s.attached, 4*time.Minute)
 	require.Zero(t, s.plan.period)
 }
@@ -242,6 +243,7 @@ func TestPacerClock(t *testing.T) {
 		case resume:
 			s.opened(s.now, uint64(s.calls), uint64(s.calls))
 		case always:
+			require.GreaterOrEqual(t, s.close(s.now), 1.0)
 			s.pacer.begin(s.now, uint64(s.calls))
 		}
 	}

@@ -70,7 +70,7 @@ gadgets: $(GADGETS:%=$(BUILD)/gadgets/%.tar) ## Build the gadget images (root, w
 
 # Those with an eBPF program; others have an operator instead.
 EBPF_GADGETS := $(notdir $(patsubst %/program.bpf.c,%,$(wildcard gadgets/*/program.bpf.c)))
-$(EBPF_GADGETS:%=$(BUILD)/gadgets/%.tar): $(BUILD)/gadgets/%.tar: gadgets/%/program.bpf.c $(wildcard gadgets/include/*.h) | ebpf-tools
+$(EBPF_GADGETS:%=$(BUILD)/gadgets/%.tar): $(BUILD)/gadgets/%.tar: gadgets/%/program.bpf.c $(wildcard gadgets/*/*.h) | ebpf-tools
 .PHONY: ebpf-tools
 ebpf-tools:
 	@.ci/packages $(EBPF_PACKAGES)

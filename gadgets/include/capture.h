@@ -24,8 +24,6 @@
  *	describe_user_stack(&capture->value.user_stack_raw, &...user_stack_id);
  *	copy_user_stack(&capture->head, capture->stack, regs);
  *	submit_capture(capture);
- *
- * Include process.h and stack_maps.h before it.
  */
 #ifndef CAPTURE_H
 #define CAPTURE_H
@@ -34,6 +32,8 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <gadget/macros.h>
+
+#include "stack_maps.h"
 
 #define CAPTURE_PAGE 4096
 /* How much of a stack is copied: this much, or up to a page more. */
@@ -132,6 +132,16 @@ static __always_inline void count_lost(__u64 weight)
 		return;
 	counts->lost++;
 	counts->lost_weight += weight;
+}
+
+static __always_inline void count_full(void)
+{
+	__u32 zero = 0;
+	struct capture_counts *counts =
+		bpf_map_lookup_elem(&capture_counts, &zero);
+
+	if (counts)
+		counts->full++;
 }
 
 /*

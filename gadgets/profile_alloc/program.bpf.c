@@ -20,6 +20,9 @@
 #include "../include/process.h"
 #include "../include/stack_maps.h"
 #include "../include/capture.h"
+#include "live.h"
+#include "newcomers.h"
+#include "row.h"
 
 /* What a call puts onto the stack. */
 #if defined(__TARGET_ARCH_x86)
@@ -32,136 +35,10 @@
 const volatile __u64 sample_bytes = 512 * 1024;
 GADGET_PARAM(sample_bytes);
 
-const volatile bool live = false;
-GADGET_PARAM(live);
-
-/* How long the probes were there: the names are what users see. */
-enum alloc_attached {
-	always,
-	/* For stretches of time, and the row stands for all of it: see stretch in capture.h. */
-	stretches,
-};
-
-struct alloc_key {
-	struct profiles_process proc;
-	profiles_stack_key user_stack_key;
-	enum alloc_attached attached_raw;
-	/* Keys are compared byte by byte. */
-	__u32 __padding;
-};
-
-struct alloc_value {
-	__u64 bytes;
-	__u64 calls;
-	struct gadget_user_stack user_stack_raw;
-	struct profiles_user_stack user_stack_id;
-};
-
-/* Stays empty: the operator captures adds the rows when it is read. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct alloc_key);
-	__type(value, struct alloc_value);
-} rows SEC(".maps");
-
-GADGET_MAPITER(allocations, rows);
-
-/* The same for --live. */
-struct in_use_key {
-	struct profiles_process proc;
-	profiles_stack_key user_stack_key;
-	enum alloc_attached attached_raw;
-	__u32 __padding;
-};
-
-struct in_use_value {
-	__u64 bytes;
-	__u64 calls;
-	struct gadget_user_stack user_stack_raw;
-	struct profiles_user_stack user_stack_id;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct in_use_key);
-	__type(value, struct in_use_value);
-} in_use_rows SEC(".maps");
-
-GADGET_MAPITER(in_use, in_use_rows);
-
-struct alloc_capture {
-	struct profiles_capture head;
-	struct alloc_key key;
-	struct alloc_value value;
-	profiles_stack_copy stack;
-};
-
 /*
- * What was drawn and is not freed yet: by process and address, with the ID of its
- * capture and what it stands for. User space reads it from time to time. With live
- * only.
+ * Calls that have met a probe, by their program's place in allocator_programs: the
+ * operator reads them.
  */
-struct allocation {
-	__u64 address;
-	__u32 pid;
-	__u32 __padding;
-};
-
-struct allocated {
-	__u64 id;
-	__u64 bytes;
-	__u64 calls;
-};
-
-/* --live-entries, see gadget.yaml. */
-const volatile int live_allocations_max_entries = 65536;
-GADGET_PARAM(live_allocations_max_entries);
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 0); /* live_allocations_max_entries */
-	__type(key, struct allocation);
-	__type(value, struct allocated);
-} live_allocations SEC(".maps");
-
-/*
- * What was drawn and whose address is not known yet, by the thread and where its
- * stack is once the function returns: one function of an allocator can call another. A
- * thread that ends within an allocation leaves its entry behind: others drop it.
- */
-struct call {
-	__u64 stack;
-	__u32 tid;
-	__u32 __padding;
-};
-
-struct underway {
-	struct allocated allocated;
-	/* Where posix_memalign puts the address, 0: it is returned. */
-	__u64 result;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct call);
-	__type(value, struct underway);
-} underway SEC(".maps");
-
-static __always_inline void count_full(void)
-{
-	__u32 zero = 0;
-	struct capture_counts *counts =
-		bpf_map_lookup_elem(&capture_counts, &zero);
-
-	if (counts)
-		counts->full++;
-}
-
-/* Calls that have met a probe, by their program's place in allocator_programs: the operator reads them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 9);
@@ -225,17 +102,6 @@ static __always_inline void allocate(struct pt_regs *ctx, __u64 size,
 	submit_capture(capture);
 	if (live)
 		bpf_map_update_elem(&underway, &call, &of, BPF_ANY);
-}
-
-static __always_inline void release(__u64 address)
-{
-	struct allocation gone = {
-		.address = address,
-		.pid = bpf_get_current_pid_tgid() >> 32,
-	};
-
-	if (address)
-		bpf_map_delete_elem(&live_allocations, &gone);
 }
 
 /* malloc(size), valloc(size), pvalloc(size), operator new(size, ...) */
@@ -303,29 +169,6 @@ int ig_address(struct pt_regs *ctx)
 	return 0;
 }
 
-static __always_inline void keep(struct pt_regs *ctx, __u64 stack)
-{
-	__u64 pid_tgid = bpf_get_current_pid_tgid(), result = PT_REGS_RC(ctx);
-	struct allocation key = { .pid = pid_tgid >> 32 };
-	struct call call = { .stack = stack, .tid = pid_tgid };
-	struct underway *of;
-
-	count_event();
-	of = bpf_map_lookup_elem(&underway, &call);
-	if (!of)
-		return;
-	if (!of->result)
-		key.address = result;
-	else if (result || bpf_probe_read_user(&key.address,
-					       sizeof(key.address),
-					       (void *)of->result))
-		key.address = 0;
-	if (key.address && bpf_map_update_elem(&live_allocations, &key,
-					       &of->allocated, BPF_ANY))
-		count_full();
-	bpf_map_delete_elem(&underway, &call);
-}
-
 /* At the return of what allocates. */
 SEC("uretprobe/allocator:returned")
 int ig_returned(struct pt_regs *ctx)
@@ -357,7 +200,10 @@ int ig_nothing(struct pt_regs *ctx)
 	return 0;
 }
 
-/* The operator attaches these to processes, by their place. The names are those of its metadata. */
+/*
+ * The operator attaches these to processes, by their place. The names are those of its
+ * metadata.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 9);
@@ -376,43 +222,6 @@ struct {
 		[8] = (void *)&ig_nothing,
 	},
 };
-
-/* Processes that the operator has to look at: they are new, run another program now, or go on without their first thread. */
-struct newcomer {
-	__u32 pid;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 256 * 1024);
-} newcomers SEC(".maps");
-
-/*
- * When a process began to run another program last: what it had allocated before is
- * gone, and nobody has freed it. With live only.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u32);
-	__type(value, __u64);
-} live_execs SEC(".maps");
-
-static __always_inline bool tell(struct task_struct *task)
-{
-	struct profiles_process proc = {};
-	struct newcomer *newcomer;
-
-	fill_process_from(task, &proc);
-	if (unwanted(&proc))
-		return false;
-	newcomer = bpf_ringbuf_reserve(&newcomers, sizeof(*newcomer), 0);
-	if (newcomer) {
-		newcomer->pid = proc.pid;
-		bpf_ringbuf_submit(newcomer, 0);
-	}
-	return true;
-}
 
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(ig_exec, struct task_struct *task)
@@ -434,8 +243,9 @@ int BPF_PROG(ig_fork, struct task_struct *parent, struct task_struct *child)
 }
 
 /*
- * A probe belongs to a thread, the first one of a process, and does nothing once that has ended:
- * then it has to be another one. When this is called, mm is gone on some kernels and not on others.
+ * A probe belongs to a thread, the first one of a process, and does nothing once that has
+ * ended: then it has to be another one. When this is called, mm is gone on some kernels and
+ * not on others.
  */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(ig_exit, struct task_struct *task)

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* With --live: what is in use. */
+#ifndef PROFILE_ALLOC_LIVE_H
+#define PROFILE_ALLOC_LIVE_H
+
+#include <vmlinux.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <gadget/macros.h>
+
+#include "../include/capture.h"
+
+const volatile bool live = false;
+GADGET_PARAM(live);
+
+/*
+ * What was drawn and is not freed yet: by process and address, with the ID of its
+ * capture and what it stands for. User space reads it from time to time. With live
+ * only.
+ */
+struct allocation {
+	__u64 address;
+	__u32 pid;
+	__u32 __padding;
+};
+
+struct allocated {
+	__u64 id;
+	__u64 bytes;
+	__u64 calls;
+};
+
+/* --live-entries, see gadget.yaml. */
+const volatile int live_allocations_max_entries = 65536;
+GADGET_PARAM(live_allocations_max_entries);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 0); /* live_allocations_max_entries */
+	__type(key, struct allocation);
+	__type(value, struct allocated);
+} live_allocations SEC(".maps");
+
+/*
+ * What was drawn and whose address is not known yet, by the thread and where its
+ * stack is once the function returns: one function of an allocator can call another. A
+ * thread that ends within an allocation leaves its entry behind: others drop it.
+ */
+struct call {
+	__u64 stack;
+	__u32 tid;
+	__u32 __padding;
+};
+
+struct underway {
+	struct allocated allocated;
+	/* Where posix_memalign puts the address, 0: it is returned. */
+	__u64 result;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct call);
+	__type(value, struct underway);
+} underway SEC(".maps");
+
+static __always_inline void release(__u64 address)
+{
+	struct allocation gone = {
+		.address = address,
+		.pid = bpf_get_current_pid_tgid() >> 32,
+	};
+
+	if (address)
+		bpf_map_delete_elem(&live_allocations, &gone);
+}
+
+static __always_inline void keep(struct pt_regs *ctx, __u64 stack)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), result = PT_REGS_RC(ctx);
+	struct allocation key = { .pid = pid_tgid >> 32 };
+	struct call call = { .stack = stack, .tid = pid_tgid };
+	struct underway *of;
+
+	count_event();
+	of = bpf_map_lookup_elem(&underway, &call);
+	if (!of)
+		return;
+	if (!of->result)
+		key.address = result;
+	else if (result || bpf_probe_read_user(&key.address,
+					       sizeof(key.address),
+					       (void *)of->result))
+		key.address = 0;
+	if (key.address && bpf_map_update_elem(&live_allocations, &key,
+					       &of->allocated, BPF_ANY))
+		count_full();
+	bpf_map_delete_elem(&underway, &call);
+}
+
+/*
+ * When a process began to run another program last: what it had allocated before is
+ * gone, and nobody has freed it. With live only.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u64);
+} live_execs SEC(".maps");
+
+#endif /* PROFILE_ALLOC_LIVE_H */

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What rows are, and what is captured for one. */
+#ifndef PROFILE_ALLOC_ROW_H
+#define PROFILE_ALLOC_ROW_H
+
+#include <vmlinux.h>
+#include <bpf/bpf_helpers.h>
+#include <gadget/types.h>
+#include <gadget/macros.h>
+
+#include "../include/process.h"
+#include "../include/stack_maps.h"
+#include "../include/capture.h"
+
+/* How long the probes were there: the names are what users see. */
+enum alloc_attached {
+	always,
+	/* For stretches of time, and the row stands for all of it: see stretch in capture.h. */
+	stretches,
+};
+
+struct alloc_key {
+	struct profiles_process proc;
+	profiles_stack_key user_stack_key;
+	enum alloc_attached attached_raw;
+	/* Keys are compared byte by byte. */
+	__u32 __padding;
+};
+
+struct alloc_value {
+	__u64 bytes;
+	__u64 calls;
+	struct gadget_user_stack user_stack_raw;
+	struct profiles_user_stack user_stack_id;
+};
+
+/* Stays empty: the operator captures adds the rows when it is read. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct alloc_key);
+	__type(value, struct alloc_value);
+} rows SEC(".maps");
+
+GADGET_MAPITER(allocations, rows);
+
+/* The same for --live. */
+struct in_use_key {
+	struct profiles_process proc;
+	profiles_stack_key user_stack_key;
+	enum alloc_attached attached_raw;
+	__u32 __padding;
+};
+
+struct in_use_value {
+	__u64 bytes;
+	__u64 calls;
+	struct gadget_user_stack user_stack_raw;
+	struct profiles_user_stack user_stack_id;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct in_use_key);
+	__type(value, struct in_use_value);
+} in_use_rows SEC(".maps");
+
+GADGET_MAPITER(in_use, in_use_rows);
+
+struct alloc_capture {
+	struct profiles_capture head;
+	struct alloc_key key;
+	struct alloc_value value;
+	profiles_stack_copy stack;
+};
+
+#endif /* PROFILE_ALLOC_ROW_H */

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What is known of threads that are off the CPU. */
+#ifndef PROFILE_OFFCPU_ABSENCE_H
+#define PROFILE_OFFCPU_ABSENCE_H
+
+#include <vmlinux.h>
+#include <bpf/bpf_helpers.h>
+#include <gadget/macros.h>
+
+#include "../include/stack_maps.h"
+#include "reason.h"
+
+/*
+ * --sched-exit: whether ig_offcpu_back is attached. What is not "true" means no,
+ * so does "auto" where nobody has looked for the tracepoint.
+ */
+const volatile char sched_exit[8] = "auto";
+GADGET_PARAM(sched_exit);
+
+#define back_in_thread is_true(sched_exit)
+
+/*
+ * When and why threads have left, by their ID; where stacks are walked then, only
+ * of those for which there is no room in left_stacks. All of it is allocated at the
+ * start: a switch holds locks under which memory cannot be had. An entry stays until
+ * its thread ends.
+ */
+const volatile int absences_max_entries = 65536;
+
+struct absence {
+	__u64 since; /* 0 for a thread that is back */
+	enum off_cpu_reason reason;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 0); /* absences_max_entries */
+	__type(key, __u32);
+	__type(value, struct absence);
+} absences SEC(".maps");
+
+/* --thread-stacks, see gadget.yaml. Without use if back_in_thread. */
+const volatile int left_stacks_max_entries = 16384;
+GADGET_PARAM(left_stacks_max_entries);
+
+/*
+ * The stacks that a thread has left the CPU with. The kernel stack of a waiting
+ * thread could be walked later, but bpf_get_task_stack leaves out all functions
+ * of the scheduler, those that say what a thread waits for among them:
+ * mutex_lock, do_nanosleep, io_schedule.
+ */
+struct left_stacks {
+	struct absence absence;
+	stack_frames user;
+	deep_frames kernel;
+	long user_taken; /* see find_taken */
+	long kernel_taken;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 0); /* left_stacks_max_entries */
+	__type(key, __u32);
+	__type(value, struct left_stacks);
+} left_stacks SEC(".maps");
+
+/* Whether left_stacks was ever full: the absences of the threads above are in absences. */
+static volatile bool overflowed;
+
+/* What an entry of left_stacks begins as. */
+static const struct left_stacks no_left_stacks;
+
+/* Keeps the stacks of the current thread until it is back, if there is room. */
+static __always_inline struct left_stacks *keep_left_stacks(void *ctx, __u32 tid,
+							    bool user)
+{
+	struct left_stacks *left = bpf_map_lookup_elem(&left_stacks, &tid);
+
+	if (!left) {
+		if (!bpf_map_update_elem(&left_stacks, &tid, &no_left_stacks,
+					 BPF_NOEXIST))
+			left = bpf_map_lookup_elem(&left_stacks, &tid);
+		if (!left) {
+			overflowed = true;
+			return NULL;
+		}
+	}
+	if (user)
+		left->user_taken = take_user_frames(ctx, &left->user);
+	left->kernel_taken = take_kernel_frames(ctx, &left->kernel);
+	return left;
+}
+
+static __always_inline void forget(__u32 tid)
+{
+	if (!back_in_thread)
+		bpf_map_delete_elem(&left_stacks, &tid);
+	if (back_in_thread || overflowed)
+		bpf_map_delete_elem(&absences, &tid);
+}
+
+#endif /* PROFILE_OFFCPU_ABSENCE_H */

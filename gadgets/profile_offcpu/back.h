@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The stacks of a thread that is back. */
+#ifndef PROFILE_OFFCPU_BACK_H
+#define PROFILE_OFFCPU_BACK_H
+
+#include <vmlinux.h>
+#include <bpf/bpf_helpers.h>
+
+#include "../include/stack_maps.h"
+#include "absence.h"
+#include "row.h"
+
+/*
+ * The code of the scheduler, which a stack begins with once the frames of the
+ * tracing are left out. Where the kernel hides the addresses of its symbols, the
+ * gadget cannot be loaded; where it has none, these are 0 and the stack is kept as
+ * it is.
+ */
+extern void __sched_text_start __ksym __weak;
+extern void __sched_text_end __ksym __weak;
+
+/*
+ * The stacks of a thread that is back, where it runs already. They go to the
+ * row in scratch.
+ */
+static __always_inline void stacks_of_current(void *ctx,
+					      struct scratch_row *scratch)
+{
+	scratch->key.user_stack_key =
+		put_user_stack(ctx, &scratch->value.user_stack_raw,
+			       &scratch->value.user_stack_id);
+	put_kernel_stack(kernel_stack_id_from(ctx, (__u64)&__sched_text_start,
+					      (__u64)&__sched_text_end),
+			 &scratch->key.kern_stack_raw,
+			 &scratch->key.kern_stack_id);
+}
+
+/* The same where it is about to run: its stacks are those that it left with, if any. */
+struct stacks_of_next {
+	struct left_stacks *left;
+	struct found_stack user;
+	struct found_stack kernel;
+	__u32 kernel_skip;
+};
+
+static __always_inline struct stacks_of_next
+stacks_of_next(struct task_struct *task, struct left_stacks *left,
+	       struct scratch_row *scratch)
+{
+	struct gadget_user_stack *ustack =
+		user_stack_form(&scratch->value.user_stack_raw,
+				&scratch->value.user_stack_id);
+	struct stacks_of_next of = { .left = left, .kernel.id = -ENOMEM };
+
+	if (left) {
+		of.kernel_skip = tracing_frames(&left->kernel,
+						(__u64)&__sched_text_start,
+						(__u64)&__sched_text_end);
+		of.kernel = find_taken(&ig_kstack,
+				       without_frames(&left->kernel,
+						      of.kernel_skip),
+				       left->kernel_taken, 0);
+	}
+	if (fill_process_of(task, ustack)) {
+		if (left)
+			of.user = find_user_stack(ustack, &left->user,
+						  left->user_taken);
+		else
+			ustack->stack_id = -ENOMEM;
+	}
+	scratch->key.user_stack_key = ustack->stack_id;
+	put_kernel_stack(of.kernel.id, &scratch->key.kern_stack_raw,
+			 &scratch->key.kern_stack_id);
+	return of;
+}
+
+static __always_inline void keep_stacks_of_next(struct stacks_of_next *of)
+{
+	if (!of->left)
+		return;
+	keep_frames(&ig_kstack, &of->kernel,
+		    without_frames(&of->left->kernel, of->kernel_skip));
+	keep_frames(&ig_ustack, &of->user, &of->left->user);
+}
+
+#endif /* PROFILE_OFFCPU_BACK_H */

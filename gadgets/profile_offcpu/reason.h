@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Why a thread has left the CPU. */
+#ifndef PROFILE_OFFCPU_REASON_H
+#define PROFILE_OFFCPU_REASON_H
+
+#include <vmlinux.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+/* From include/linux/sched.h. */
+#define TASK_INTERRUPTIBLE 0x0001
+#define TASK_UNINTERRUPTIBLE 0x0002
+
+/* Why the thread left the CPU; the names are what users see. */
+enum off_cpu_reason {
+	/* It could have gone on, but had to let others run. */
+	preempted,
+	/* It waits, and a signal can wake it: for input, a timer, a lock. */
+	sleeping,
+	/* It waits, and only what it waits for can wake it: often a disk. */
+	uninterruptible,
+	/* It is stopped, traced or frozen, or was just woken. */
+	other,
+};
+
+/* The field was renamed in Linux 5.14. */
+struct task_struct___before_5_14 {
+	volatile long state;
+} __attribute__((preserve_access_index));
+
+static __always_inline __u32 state_of(struct task_struct *task)
+{
+	struct task_struct___before_5_14 *old = (void *)task;
+
+	if (bpf_core_field_exists(old->state))
+		return BPF_CORE_READ(old, state);
+	return BPF_CORE_READ(task, __state);
+}
+
+static __always_inline enum off_cpu_reason reason_of(bool preempt, __u32 state)
+{
+	/* A thread that is preempted on its way to sleep has a state, too. */
+	if (preempt || !state)
+		return preempted;
+	if (state & TASK_UNINTERRUPTIBLE)
+		return uninterruptible;
+	if (state & TASK_INTERRUPTIBLE)
+		return sleeping;
+	return other;
+}
+
+#endif /* PROFILE_OFFCPU_REASON_H */

@@ -119,14 +119,15 @@ static __always_inline long take_kernel_frames(void *ctx, deep_frames *frames)
  * How many frames of the tracing a kernel stack begins with that was taken in a
  * program which hangs on a tracepoint or a function: those before the first
  * address within [start, end). Their number depends on the kernel and on who
- * else traces. If there is no such address, none is left out; nor is one of a
+ * else traces. If there is no such address, none is left out, nor if the kernel
+ * has not told its addresses and both are 0 (see kernel_symbol.h); nor is one of a
  * stack that the kernel cut at its limit: user space leaves them out, and takes a
  * stack for cut that fills its entry.
  */
 static __always_inline __u32 tracing_frames(const deep_frames *frames,
 					    __u64 start, __u64 end)
 {
-	if ((*frames)[STACK_DEPTH - 1])
+	if (!end || (*frames)[STACK_DEPTH - 1])
 		return 0;
 	for (int i = 0; i < TRACING_DEPTH; i++)
 		if ((*frames)[i] >= start && (*frames)[i] < end)
@@ -162,7 +163,7 @@ static __always_inline __u32 kernel_stack_id_from(void *ctx, __u64 start,
 	if (!stacks)
 		return -ENOENT;
 	taken = take_kernel_frames(ctx, &stacks->kernel);
-	stacks->kernel_skip = end ? tracing_frames(&stacks->kernel, start, end) : 0;
+	stacks->kernel_skip = tracing_frames(&stacks->kernel, start, end);
 	stacks->found_kernel = find_taken(
 		&ig_kstack, without_frames(&stacks->kernel, stacks->kernel_skip),
 		taken, 0);

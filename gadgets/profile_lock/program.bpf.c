@@ -22,6 +22,7 @@
 /* The operator has the rows: the map stays empty. */
 #define ROWS 1
 
+#include "../include/kernel_symbol.h"
 #include "../include/process.h"
 #include "../include/rows.h"
 #include "../include/stack_maps.h"
@@ -53,12 +54,10 @@ GADGET_PARAM(kernel_locks);
 
 /*
  * The code of the kernel's sleeping locks and, behind it, of the spinning ones. A
- * stack begins there once the frames of the tracing are left out. Where the kernel
- * hides the addresses of its symbols the gadget cannot be loaded; where it has none
- * these are 0, and user space does it.
+ * stack begins there once the frames of the tracing are left out.
  */
-extern void __sched_text_start __ksym __weak;
-extern void __lock_text_end __ksym __weak;
+KERNEL_SYMBOL(__sched_text_start);
+KERNEL_SYMBOL(__lock_text_end);
 
 /*
  * Begins work that takes a lock of the ring buffer or of a map, or room that is one
@@ -147,9 +146,8 @@ static __always_inline void count_wait(void *ctx, enum lock_kind kind,
 	capture->value.shared_raw = shared && lock_address ? lock : 0;
 	__builtin_memset(capture->key.lock_file, 0,
 			 sizeof(capture->key.lock_file));
-	put_kernel_stack(ctx ? kernel_stack_id_from(ctx,
-						    (__u64)&__sched_text_start,
-						    (__u64)&__lock_text_end) :
+	put_kernel_stack(ctx ? kernel_stack_id_from(ctx, __sched_text_start,
+						    __lock_text_end) :
 			       no_kernel_stack_id(),
 			 &capture->key.kern_stack_raw,
 			 &capture->key.kern_stack_id);

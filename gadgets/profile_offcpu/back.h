@@ -6,18 +6,17 @@
 #include <vmlinux.h>
 #include <bpf/bpf_helpers.h>
 
+#include "../include/kernel_symbol.h"
 #include "../include/stack_maps.h"
 #include "absence.h"
 #include "row.h"
 
 /*
  * The code of the scheduler, which a stack begins with once the frames of the
- * tracing are left out. Where the kernel hides the addresses of its symbols, the
- * gadget cannot be loaded; where it has none, these are 0 and the stack is kept as
- * it is.
+ * tracing are left out.
  */
-extern void __sched_text_start __ksym __weak;
-extern void __sched_text_end __ksym __weak;
+KERNEL_SYMBOL(__sched_text_start);
+KERNEL_SYMBOL(__sched_text_end);
 
 /*
  * The stacks of a thread that is back, where it runs already. They go to the
@@ -29,8 +28,8 @@ static __always_inline void stacks_of_current(void *ctx,
 	scratch->key.user_stack_key =
 		put_user_stack(ctx, &scratch->value.user_stack_raw,
 			       &scratch->value.user_stack_id);
-	put_kernel_stack(kernel_stack_id_from(ctx, (__u64)&__sched_text_start,
-					      (__u64)&__sched_text_end),
+	put_kernel_stack(kernel_stack_id_from(ctx, __sched_text_start,
+					      __sched_text_end),
 			 &scratch->key.kern_stack_raw,
 			 &scratch->key.kern_stack_id);
 }
@@ -54,8 +53,8 @@ stacks_of_next(struct task_struct *task, struct left_stacks *left,
 
 	if (left) {
 		of.kernel_skip = tracing_frames(&left->kernel,
-						(__u64)&__sched_text_start,
-						(__u64)&__sched_text_end);
+						__sched_text_start,
+						__sched_text_end);
 		of.kernel = find_taken(&ig_kstack,
 				       without_frames(&left->kernel,
 						      of.kernel_skip),

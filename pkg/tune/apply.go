@@ -11,6 +11,7 @@ import (
 // Apply tunes a gadget to a machine. It is for PreStart: the parameters are known by then, and the programs
 // are not yet loaded.
 func Apply(gadgetCtx operators.GadgetContext, m Machine) {
+	setSymbols(gadgetCtx, m)
 	p, ok := parametersOf(gadgetCtx)
 	if !ok {
 		return

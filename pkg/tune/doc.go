@@ -3,6 +3,7 @@
 //
 //   - sizes of maps to the number of CPUs (Apply),
 //   - programs for tracepoints that not every kernel has to whether this one has them (Apply),
+//   - variables that hold addresses of the kernel to these, where it tells them (Apply),
 //   - stacks as text or by ID to whether anybody reads the text (Reading, StacksByID).
 //
 // A parameter is set only while it has the default of the gadget's image: what a user asks for stays. An

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
 // lruReserve is how many entries of an LRU map a CPU can hold back: 128 that are free for itself, and
@@ -58,11 +60,13 @@ type Machine struct {
 	CPUs          int                    // possible ones
 	Memory        uint64                 // bytes
 	HasTracepoint func(name string) bool // of the kernel
+	// Addresses returns those of the kernel's symbols, all of them or an error.
+	Addresses func(symbols ...string) ([]uint64, error)
 }
 
 // ThisMachine returns the one that the program runs on.
 func ThisMachine() Machine {
-	m := Machine{CPUs: 1, Memory: 1 << 30, HasTracepoint: hasTracepoint}
+	m := Machine{CPUs: 1, Memory: 1 << 30, HasTracepoint: hasTracepoint, Addresses: stack.KernelAddresses}
 	if n, err := ebpf.PossibleCPU(); err == nil {
 		m.CPUs = n
 	}

@@ -2,6 +2,7 @@ package tune
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
@@ -261,3 +263,44 @@ func TestValue(t *testing.T) {
 	require.Equal(t, "rows_max_entries", Key(unobserved, "rows_max_entries"))
 	require.Empty(t, Flag(unobserved, "rows"))
 }
+
+// What holds addresses of the kernel gets all of them or none, also in a gadget without parameters.
+func TestSetSymbols(t *testing.T) {
+	const metadata = `
+operator: {otel-profiles: {symbols: [__text_start, Text_end, another, none]}}
+`
+	for name, tc := range map[string]struct {
+		err  error
+		want []any
+		said int
+	}{
+		"known":  {nil, []any{uint64(1), uint64(2)}, 0},
+		"hidden": {errors.New("addresses are hidden"), []any{uint64(0), uint64(0)}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var said counter
+			gadgetCtx := gadgetcontext.New(t.Context(), "gadget", gadgetcontext.WithLogger(&said))
+			require.NoError(t, gadgetCtx.SetMetadata([]byte(metadata)))
+			gadgetCtx.SetVar("__text_start", uint64(0))
+			gadgetCtx.SetVar("Text_end", uint64(0))
+			gadgetCtx.SetVar("another", "operator's")
+			Apply(gadgetCtx, Machine{Addresses: func(symbols ...string) ([]uint64, error) {
+				require.Equal(t, []string{"__text_start", "Text_end"}, symbols)
+				return []uint64{1, 2}, tc.err
+			}})
+			start, _ := gadgetCtx.GetVar("__text_start")
+			end, _ := gadgetCtx.GetVar("Text_end")
+			require.Equal(t, tc.want, []any{start, end})
+			require.Equal(t, tc.said, said.warnings)
+		})
+	}
+}
+
+// counter counts warnings.
+type counter struct {
+	logger.Logger
+	warnings int
+}
+
+func (c *counter) Warnf(string, ...any)  { c.warnings++ }
+func (c *counter) Debugf(string, ...any) {}

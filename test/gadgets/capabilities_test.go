@@ -46,7 +46,7 @@ func TestCapabilities(t *testing.T) {
 	prefix = append(prefix, "unshare", "--mount", "sh", "-c", `for fs in bpf:/sys/fs/bpf debugfs:/sys/kernel/debug tracefs:/sys/kernel/tracing
 		do mount -t ${fs%:*} ${fs%:*} ${fs#*:}; done; exec "$@"`, "sh", "setpriv")
 	cpu, polyglot := igtest.Import(t, "profile_cpu"), igtest.Import(t, "profile_polyglot")
-	alloc, lock := igtest.Import(t, "profile_alloc"), igtest.Import(t, "profile_lock")
+	alloc, lock, offcpu := igtest.Import(t, "profile_alloc"), igtest.Import(t, "profile_lock"), igtest.Import(t, "profile_offcpu")
 
 	here := func(s receiver.Sample) bool { return in(s, "work_here") }
 	kernel := func(s receiver.Sample) bool { return in(s, "vfs_read") }
@@ -57,6 +57,9 @@ func TestCapabilities(t *testing.T) {
 	allocates := func(s receiver.Sample) bool { return in(s, "allocate_large") }
 	mutex := func(s receiver.Sample) bool { return s.Attributes["lock.kind"] == "user_mutex" }
 	takes := func(s receiver.Sample) bool { return in(s, "take_mutex") }
+	contends := func(s receiver.Sample) bool { return in(s, "contend") }
+	scheduler := func(s receiver.Sample) bool { return in(s, "__schedule") }
+	const withTracing = `stacks of the kernel begin with the functions of the tracing, .* CAP_SYSLOG `
 	for _, tt := range []struct {
 		name, image, without string
 		has, lacks           []func(receiver.Sample) bool
@@ -80,8 +83,9 @@ func TestCapabilities(t *testing.T) {
 		{"lock without sys_ptrace", lock, "sys_ptrace", nil, nil, "", `captures: [1-9]\d* processes so far may not be looked at: .* CAP_SYS_PTRACE, `},
 		{"lock without sys_admin", lock, "sys_admin", nil, nil, "operation not permitted", ""},
 		{"lock without dac_read_search", lock, "dac_read_search", []func(receiver.Sample) bool{mutex, service}, []func(receiver.Sample) bool{takes}, "", `[1-9]\d* files so far may not be looked at: .* CAP_DAC_READ_SEARCH for files that only their owner`},
-		{"lock without syslog", lock, "syslog", nil, nil, "symbol __sched_text_start: restricted by kernel.kptr_restrict", ""},
-		{"offcpu without syslog", igtest.Import(t, "profile_offcpu"), "syslog", nil, nil, "symbol __sched_text_start: restricted by kernel.kptr_restrict", ""},
+		{"lock without syslog", lock, "syslog", []func(receiver.Sample) bool{mutex, takes, service}, nil, "", withTracing},
+		{"offcpu with all", offcpu, "", []func(receiver.Sample) bool{contends, scheduler, service}, nil, "", ""},
+		{"offcpu without syslog", offcpu, "syslog", []func(receiver.Sample) bool{contends, service}, []func(receiver.Sample) bool{scheduler}, "", withTracing},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -92,6 +96,8 @@ func TestCapabilities(t *testing.T) {
 			case lock:
 				// A wait of it in the kernel is known by its kind in any case.
 				comm, flags = "contends", []string{"--comm=contends", "--kernel-locks=false"}
+			case offcpu:
+				comm, flags = "contends", []string{"--comm=contends"}
 			}
 			bounds := "-all"
 			for _, c := range needed {

@@ -67,6 +67,9 @@ func testOffCPU(t *testing.T, image, form string, flags []string) {
 	printed := int64(0)
 	for _, row := range r.rows {
 		printed += number(t, row, "off_cpu_raw")
+		if text := row["kern_stack"]; text != "" {
+			require.Regexp(t, "^__schedule; ", text, "the gadget itself leaves the tracing out")
+		}
 	}
 	samples := r.of("waits")
 	require.Len(t, samples, len(r.samples), "the run is limited to one program")

@@ -1,0 +1,36 @@
+package tune
+
+import (
+	"slices"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/spf13/viper"
+)
+
+// setSymbols sets the variables of a gadget that hold addresses of the kernel, which its metadata lists by the names of their
+// symbols (operator.otel-profiles.symbols, see gadgets/include/kernel_symbol.h). If one cannot be had all stay 0: they are the bounds
+// of something.
+func setSymbols(gadgetCtx operators.GadgetContext, m Machine) {
+	v, _ := gadgetCtx.GetVar("config")
+	metadata, ok := v.(*viper.Viper)
+	if !ok {
+		return
+	}
+	symbols := metadata.GetStringSlice("operator.otel-profiles.symbols")
+	// Inspektor Gadget sets those to 0 that the gadget's programs have. Others may be variables of operators.
+	symbols = slices.DeleteFunc(symbols, func(symbol string) bool {
+		v, _ := gadgetCtx.GetVar(symbol)
+		return v != uint64(0)
+	})
+	if len(symbols) == 0 {
+		return
+	}
+	addrs, err := m.Addresses(symbols...)
+	if err != nil {
+		gadgetCtx.Logger().Warnf("stacks of the kernel begin with the functions of the tracing, as those cannot be told from others: %v", err)
+		return
+	}
+	for i, symbol := range symbols {
+		gadgetCtx.SetVar(symbol, addrs[i])
+	}
+}

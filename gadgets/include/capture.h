@@ -213,21 +213,27 @@ describe_user_stack(struct gadget_user_stack *raw,
 	ustack->stack_id = -EFAULT;
 }
 
-/* Copies up to the end of the memory there, page by page: a stack can end anywhere. */
+/*
+ * Copies up to the end of the memory there, page by page: a stack can end anywhere. What
+ * is below the stack pointer can be on a page that was never used: those bytes are zeros
+ * then, which is what the helper leaves behind where it fails.
+ */
 static __always_inline __u32 copy_stack(__u8 *to, __u64 sp)
 {
+	__u64 from = sp - CAPTURE_BELOW;
 	__u32 done = 0, n;
 
 	for (int i = 0; i <= CAPTURE_STACK / CAPTURE_PAGE; i++) {
 		if (done >= CAPTURE_STACK)
 			break;
-		n = CAPTURE_PAGE - ((sp + done) & (CAPTURE_PAGE - 1));
+		n = CAPTURE_PAGE - ((from + done) & (CAPTURE_PAGE - 1));
 		if (bpf_probe_read_user(to + done, n & (2 * CAPTURE_PAGE - 1),
-					(void *)(sp + done)))
+					(void *)(from + done)) &&
+		    (i || n > CAPTURE_BELOW))
 			break;
 		done += n;
 	}
-	return done;
+	return done > CAPTURE_BELOW ? done : 0;
 }
 
 static __always_inline void set_register(struct profiles_capture *head, int n,
@@ -253,7 +259,7 @@ static __always_inline void copy_user_stack(struct profiles_capture *head,
 	set_register(head, 14, BPF_CORE_READ(regs, r14));
 	set_register(head, 15, BPF_CORE_READ(regs, r15));
 	set_register(head, 16, BPF_CORE_READ(regs, ip));
-	head->copied = copy_stack(stack, head->registers[7] - CAPTURE_BELOW);
+	head->copied = copy_stack(stack, head->registers[7]);
 #elif defined(__TARGET_ARCH_arm64)
 	const struct user_pt_regs *user = (const void *)regs;
 
@@ -261,7 +267,7 @@ static __always_inline void copy_user_stack(struct profiles_capture *head,
 		set_register(head, i, BPF_CORE_READ(user, regs[i]));
 	set_register(head, 31, BPF_CORE_READ(user, sp));
 	set_register(head, 32, BPF_CORE_READ(user, pc));
-	head->copied = copy_stack(stack, head->registers[31] - CAPTURE_BELOW);
+	head->copied = copy_stack(stack, head->registers[31]);
 #else
 #error "unknown architecture"
 #endif

@@ -54,6 +54,9 @@ static __always_inline void count_call(__u32 program)
 		(*calls)++;
 }
 
+/* A process cannot have more memory: what asks for more fails. */
+#define MOST_BYTES (1ull << 47)
+
 static __always_inline void allocate(struct pt_regs *ctx, __u64 size,
 				     __u64 result)
 {
@@ -67,8 +70,7 @@ static __always_inline void allocate(struct pt_regs *ctx, __u64 size,
 	__u64 weight, calls;
 
 	count_event();
-	/* More than a process can have: it fails. */
-	if (size >> 47)
+	if (size > MOST_BYTES)
 		return;
 	/* One of no bytes is an allocation, too. */
 	weight = draw(size ?: 1, sample_bytes);
@@ -139,7 +141,7 @@ int ig_count_size(struct pt_regs *ctx)
 
 	count_call(3);
 	/* A product that does not fit fails. */
-	if (count > 1 && size > 1 && (count | size) >> 32)
+	if ((count | size) >> 32 && size && count > MOST_BYTES / size)
 		return 0;
 	allocate(ctx, count * size, 0);
 	return 0;

@@ -3,20 +3,14 @@
 package matrix
 
 import (
-	"bytes"
 	"cmp"
 	"debug/elf"
-	"encoding/binary"
-	"errors"
-	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,7 +18,6 @@ import (
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
@@ -73,104 +66,6 @@ func all() []gadget {
 		{name: "Inspektor Gadget's trace_malloc", image: "upstream-trace_malloc:dev", flags: buildIDs, workload: "allocs", pyroscope: of("events", "count", "malloc", "count")},
 		{name: "Inspektor Gadget's trace_capabilities", image: "upstream-trace_capabilities:dev", flags: buildIDs, workload: "caps", pyroscope: of("events", "count", "capabilities", "count")},
 	}
-}
-
-// start compiles a program of test/gadgets and runs it.
-func start(t *testing.T, name string) {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), name)
-	igtest.Output(t, "clang", "-O0", "-fno-omit-frame-pointer", "-o", program, filepath.Join("..", "gadgets", "testdata", name+".c"))
-	run(t, program)
-}
-
-// run runs a program until the end of the test.
-func run(t *testing.T, program string) {
-	t.Helper()
-	cmd := exec.Command(program)
-	// The scheduler shares CPUs between sessions first: one of its own has the
-	// program run, and be sampled, where much else runs.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		require.NoError(t, stdin.Close()) // the program ends with it
-		require.NoError(t, cmd.Wait())
-	})
-}
-
-// A gadget sends for enoughTime, and longer, up to a limit, until what is to be checked has come. On a busy machine ig
-// takes long to start, and the program is rarely sampled.
-const (
-	enoughTime = 4 * time.Second
-	ownLimit   = 90 * time.Second
-	// Some gadgets of others give nothing here.
-	othersLimit = 15 * time.Second
-)
-
-// capture runs a gadget under a preset until it has sent enough, and returns the requests as they were encoded.
-func capture(t *testing.T, image, preset string, flags []string, limit time.Duration, enough func([][]byte) bool) ([][]byte, error) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "requests.pb")
-	args := append([]string{"run", image}, igrun.GadgetFlags()...)
-	args = append(args, "--timeout", fmt.Sprint(limit.Seconds()), "--otel-profiles-exporter=matrix", "--otel-profiles-interval=1s", "--output=none")
-	args = append(args, flags...)
-	cmd := igrun.Command(t.Context(), filepath.Join(os.Getenv("E2E_BIN"), "ig"), args...)
-	prefix := config.EnvPrefix + "MATRIX_"
-	cmd.Env = append(os.Environ(), prefix+"EXPORTER=file", prefix+"PATH="+file, prefix+"FORMAT=otlp-proto", prefix+"PRESET="+preset)
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	var first time.Time // when requests were there
-	for poll := time.NewTicker(500 * time.Millisecond); ; {
-		select {
-		case err := <-ended:
-			poll.Stop()
-			if err != nil {
-				return nil, fmt.Errorf("%w: %s", err, log.Bytes())
-			}
-			bodies, whole, err := read(file)
-			if err == nil && !whole {
-				err = errors.New("the last request is cut off")
-			}
-			return bodies, err
-		case <-poll.C:
-		}
-		bodies, _, err := read(file)
-		switch {
-		case err != nil || len(bodies) == 0:
-		case first.IsZero():
-			first = time.Now()
-		case time.Since(first) >= enoughTime && enough(bodies):
-			if err := cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
-				return nil, err
-			}
-			poll.Stop()
-		}
-	}
-}
-
-// read reads the requests that a file has so far, and tells whether the last one is all there.
-func read(file string) (bodies [][]byte, whole bool, err error) {
-	content, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, true, nil // no rows
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	for len(content) >= 4 {
-		n := int(binary.BigEndian.Uint32(content))
-		if len(content)-4 < n {
-			break
-		}
-		bodies, content = append(bodies, content[4:4+n]), content[4+n:]
-	}
-	return bodies, len(content) == 0, nil
 }
 
 // enough tells whether requests hold what is checked under a preset.
@@ -378,64 +273,4 @@ func find(t *testing.T, program, name string) *function {
 	i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
 	require.NotEqual(t, -1, i)
 	return &function{hash, symbols[i].Value, symbols[i].Value + symbols[i].Size}
-}
-
-// write writes the matrix as Markdown.
-func write(t *testing.T, presets []string, matrix map[string]map[string]*cell) {
-	t.Helper()
-	var b strings.Builder
-	fmt.Fprintf(&b, "| gadget | %s |\n|---|%s\n", strings.Join(presets, " | "), strings.Repeat("---|", len(presets)))
-	for _, g := range all() {
-		if matrix[g.name] == nil {
-			continue
-		}
-		fmt.Fprintf(&b, "| %s |", g.name)
-		for _, preset := range presets {
-			c := matrix[g.name][preset]
-			fmt.Fprintf(&b, " %s |", c.text())
-		}
-		b.WriteString("\n")
-	}
-	b.WriteString("\nEach cell is a run of its own: the requests under that preset, in the layout that it writes, against the\n" +
-		"rules of the protocol and of that receiver.\n\n")
-	for _, g := range all() {
-		if matrix[g.name] == nil {
-			fmt.Fprintf(&b, "Not run here: %s.\n", g.name)
-		}
-	}
-	b.WriteString("\n## Pyroscope\n\n| gadget | profile type | series | labels |\n|---|---|---|---|\n")
-	for _, g := range all() {
-		cells := matrix[g.name]
-		if cells == nil {
-			continue
-		}
-		types, labels := map[string]bool{}, map[string]bool{}
-		for _, s := range cells[backends.Pyroscope].series {
-			types[s.Type] = true
-			for name := range s.Labels {
-				labels[name] = true
-			}
-		}
-		fmt.Fprintf(&b, "| %s | `%s` | %d | %s |\n", g.name, strings.Join(slices.Sorted(maps.Keys(types)), "`, `"),
-			len(cells[backends.Pyroscope].series), strings.Join(slices.Sorted(maps.Keys(labels)), ", "))
-	}
-	b.WriteString("\nThe machine of this run has no containers that Inspektor Gadget sees: the host is one series. An hour of a node with\n" +
-		"60 containers of 20 thread names each makes 60 series, and 1,200 with `thread.name=sample` (TestBusyNode).\n")
-	file := filepath.Join(filepath.Dir(filepath.Clean(os.Getenv("E2E_GADGETS"))), "matrix.md")
-	require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
-	t.Logf("%s:\n%s", file, b.String())
-}
-
-func (c *cell) text() string {
-	if c.err != nil {
-		return "not run"
-	}
-	what := fmt.Sprintf("%d samples", len(c.samples))
-	if c.hashed > 0 {
-		what += fmt.Sprintf(", %d of %d locations with htlhash, %d of Go", c.hashed, c.locations, c.golang)
-	}
-	if len(c.broken) == 0 {
-		return "clean: " + what
-	}
-	return "refused (" + strings.Join(slices.Sorted(maps.Keys(c.broken)), ", ") + "): " + what
 }

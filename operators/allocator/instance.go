@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -61,6 +62,7 @@ type instance struct {
 
 	reader    *ringbuf.Reader
 	newcomers chan uint32
+	missed    atomic.Bool        // newcomers had no room: some may still be there
 	stop      context.CancelFunc // nil before Start and after PreStop
 	done      sync.WaitGroup
 	// told are the warnings that there were.
@@ -189,10 +191,27 @@ func (i *instance) read() {
 			continue
 		}
 		pid := uint32(rec.RawSample[0]) | uint32(rec.RawSample[1])<<8 | uint32(rec.RawSample[2])<<16 | uint32(rec.RawSample[3])<<24
-		select {
-		case i.newcomers <- pid:
-		default: // so many at once: most have ended before anybody could look
-		}
+		i.handOn(pid)
+	}
+}
+
+func (i *instance) handOn(pid uint32) {
+	select {
+	case i.newcomers <- pid:
+	default: // so many at once: most have ended before anybody could look
+		i.missed.Store(true)
+	}
+}
+
+// lookForMissed adds processes that had no place when they were new and, where a name is given, those whose threads have got it since.
+func (i *instance) lookForMissed(now time.Time) {
+	if i.missed.Swap(false) && i.refused.IsZero() {
+		i.refused = now
+	}
+	// Threads get their names at any time.
+	again := i.filter.comm != "" && now.Sub(i.searched) >= lookInterval || !i.refused.IsZero() && now.Sub(i.refused) >= lookInterval
+	if again && len(i.processes) < mostProcesses {
+		i.addRunning()
 	}
 }
 
@@ -228,11 +247,7 @@ func (i *instance) run(cancel func(), stop <-chan struct{}) {
 				i.addRunning()
 			}
 		case <-ticker.C:
-			// Threads get their names at any time.
-			again := i.filter.comm != "" && time.Since(i.searched) >= lookInterval || !i.refused.IsZero() && time.Since(i.refused) >= lookInterval
-			if again && len(i.processes) < mostProcesses {
-				i.addRunning()
-			}
+			i.lookForMissed(time.Now())
 			i.look(stop)
 			if !i.step(time.Now()) {
 				cancel()

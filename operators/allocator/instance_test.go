@@ -208,3 +208,20 @@ func TestUpdate(t *testing.T) {
 	require.Contains(t, i.processes, c.pid())
 	require.Len(t, i.processes, 2)
 }
+
+// A process that is new while too many are is found later.
+func TestMissed(t *testing.T) {
+	c := newChild(t)
+	i, _ := exampleRun(t, c.pid(), "")
+	i.newcomers, i.processes = make(chan uint32), map[uint32]*process{}
+	now := time.Now()
+	i.lookForMissed(now)
+	i.lookForMissed(now.Add(lookInterval))
+	require.Empty(t, i.processes, "there was none")
+	i.handOn(c.pid()) // nobody takes it
+	i.lookForMissed(now)
+	require.Empty(t, i.processes, "not at once: there are too many")
+	i.lookForMissed(now.Add(lookInterval))
+	require.Contains(t, i.processes, c.pid())
+	require.True(t, i.refused.IsZero())
+}

@@ -45,25 +45,11 @@ struct {
 GADGET_MAPITER(allocations, rows);
 
 /* The same for --live. */
-struct in_use_key {
-	struct profiles_process proc;
-	profiles_stack_key user_stack_key;
-	enum alloc_attached attached_raw;
-	__u32 __padding;
-};
-
-struct in_use_value {
-	__u64 bytes;
-	__u64 calls;
-	struct gadget_user_stack user_stack_raw;
-	struct profiles_user_stack user_stack_id;
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
-	__type(key, struct in_use_key);
-	__type(value, struct in_use_value);
+	__type(key, struct alloc_key);
+	__type(value, struct alloc_value);
 } in_use_rows SEC(".maps");
 
 GADGET_MAPITER(in_use, in_use_rows);

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -151,9 +150,8 @@ func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, runn
 // sameStart compares two starts, of which /proc cuts one down to tick.
 func sameStart(a, b uint64) bool { return a/tick == b/tick }
 
-// tick is the unit of times in /proc/PID/stat, in nanoseconds: a hundredth of a second on all architectures that Go
-// and eBPF run on.
-const tick = uint64(10 * time.Millisecond)
+// tick is the unit in which /proc tells the starts of processes, in nanoseconds.
+const tick uint64 = hostproc.Tick
 
 // readProc reads a process's start, in nanoseconds since boot and cut down to a tick, and its mount namespace. Both are of
 // the same process, even where the PID changes hands meanwhile.
@@ -177,28 +175,11 @@ func readProc(pid uint32) (start, mntns uint64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	start, err = startOf(buf[:n])
-	return start, ns.Ino, err
-}
-
-// startOf finds the start in /proc/PID/stat: the 22nd field. The second is the name, in which anything may be.
-func startOf(stat []byte) (uint64, error) {
-	i := bytes.LastIndexByte(stat, ')')
-	if i < 0 {
-		return 0, errors.New("no name in /proc/PID/stat")
+	ticks, ok := hostproc.Start(buf[:n])
+	if !ok {
+		return 0, 0, fmt.Errorf("/proc/%d/stat does not say when the process began", pid)
 	}
-	n := 2
-	for field := range bytes.FieldsSeq(stat[i+1:]) {
-		if n++; n < 22 {
-			continue
-		}
-		ticks, err := strconv.ParseUint(string(field), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("the start in /proc/PID/stat: %w", err)
-		}
-		return ticks * tick, nil
-	}
-	return 0, errors.New("too few fields in /proc/PID/stat")
+	return ticks * tick, ns.Ino, nil
 }
 
 // executable returns the name of a process's executable.

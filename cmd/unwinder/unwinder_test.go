@@ -47,19 +47,6 @@ func TestLanguageOf(t *testing.T) {
 	}
 }
 
-// A process's name can look like the rest of the line.
-func TestStartOf(t *testing.T) {
-	line := "7 (a) R 1 2 3) S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4242 1 2 3"
-	if got, err := startOf([]byte(line)); err != nil || got != 4242*tick {
-		t.Errorf("%d, %v", got, err)
-	}
-	for _, bad := range []string{"", "7 (a", "7 (a) S 1 2", "7 (a) S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 x 1"} {
-		if _, err := startOf([]byte(bad)); err == nil {
-			t.Errorf("%q is taken", bad)
-		}
-	}
-}
-
 func TestLabels(t *testing.T) {
 	label := func(kv ...string) map[libpf.String]libpf.String {
 		m := map[libpf.String]libpf.String{}

@@ -2,7 +2,6 @@ package allocator
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -16,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
@@ -298,9 +298,8 @@ func started(pid uint32) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The name of the program is in parentheses, and can have any.
-	if fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])); len(fields) > 19 {
-		return strconv.ParseUint(fields[19], 10, 64)
+	if start, ok := hostproc.Start(text); ok {
+		return start, nil
 	}
 	return 0, fmt.Errorf("nothing is known of the start of process %d", pid)
 }

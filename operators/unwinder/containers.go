@@ -1,14 +1,13 @@
 package unwinder
 
 import (
-	"bytes"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 )
 
 // checkPriority is after Inspektor Gadget's enrichment (0) and before all that reads rows.
@@ -89,12 +88,9 @@ func startOf(pid uint32) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The second field is the name, in which anything may be; the start is the 22nd.
-	i := bytes.LastIndexByte(buf[:n], ')')
-	fields := strings.Fields(string(buf[i+1 : n]))
-	if i < 0 || len(fields) < 20 {
-		return 0, fmt.Errorf("/proc/%d/stat has too few fields", pid)
+	ticks, ok := hostproc.Start(buf[:n])
+	if !ok {
+		return 0, fmt.Errorf("/proc/%d/stat does not say when the process began", pid)
 	}
-	ticks, err := strconv.ParseUint(fields[19], 10, 64)
-	return ticks * tick, err
+	return ticks * tick, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -17,7 +18,7 @@ const (
 	// may be under way.
 	keepWatched = uint64(5 * time.Second)
 	// tick is the unit, in nanoseconds, in which /proc tells the starts of processes.
-	tick = uint64(10 * time.Millisecond)
+	tick uint64 = hostproc.Tick
 )
 
 // namespaces are the mount namespaces of the containers to watch, as Inspektor Gadget keeps them: an *ebpf.Map.

@@ -184,7 +184,6 @@ func TestParseCPUs(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("00401000-00402000 r-xp 00001000 fd:01 12 /usr/bin/app\n"))
-	f.Add([]byte("42 (a) S 1 (b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20\n"))
 	f.Add([]byte("37 35 0:52 / /mnt2/my\\040host rw - fuse.sshfs host: rw\n"))
 	f.Add(record(recordMmap2, 2, 42, mmap2(5, "/bin/x (deleted)")...))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -192,7 +191,6 @@ func FuzzParse(f *testing.F) {
 			require.Less(t, a.start, a.end)
 			require.LessOrEqual(t, len(a.key.path), maxPath)
 		}
-		startTime(b)
 		for _, m := range parseMounts(b) {
 			findMount([]mount{m}, m.point)
 		}

@@ -392,16 +392,6 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0        [vsyscall]
 	require.Len(t, parseMaps([]byte(strings.Repeat(line, maxRanges+1))), maxRanges)
 }
 
-func TestStartTime(t *testing.T) {
-	n, ok := startTime([]byte("42 (a) S 1 (b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20\n"))
-	require.True(t, ok)
-	require.EqualValues(t, 4711, n)
-	for _, text := range []string{"", "42 (a)", "42 (a) S 1", "42"} {
-		_, ok := startTime([]byte(text))
-		require.False(t, ok, text)
-	}
-}
-
 // Files that a process or a network would have to answer for are not opened.
 func TestAvoided(t *testing.T) {
 	dir := t.TempDir()

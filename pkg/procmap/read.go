@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
@@ -28,10 +29,6 @@ var (
 	errOther   = fmt.Errorf("another process has this number now, or another file this name: %w", os.ErrNotExist)
 	errAvoided = errors.New("a file system that may not answer")
 )
-
-// userHZ is the unit of times in /proc/PID/stat: USER_HZ is 100 on all architectures that Go and
-// Inspektor Gadget run on.
-const userHZ = 100
 
 // readProcess reads the mappings of a process, and returns the CPU time that this has taken. Only the goroutine of run calls
 // it.
@@ -191,24 +188,11 @@ func began(dir int) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	start, ok := startTime(stat)
+	start, ok := hostproc.Start(stat)
 	if !ok {
 		return 0, errOther
 	}
-	return start * (1e9 / userHZ), nil
-}
-
-// startTime returns the field starttime of /proc/PID/stat. The name before it is in parentheses and
-// can hold anything.
-func startTime(stat []byte) (uint64, bool) {
-	i := bytes.LastIndexByte(stat, ')')
-	fields := strings.Fields(string(stat[i+1:]))
-	const starttime = 22 - 3 // counted from the state, which is field 3
-	if i < 0 || len(fields) <= starttime {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(fields[starttime], 10, 64)
-	return n, err == nil && n < 1<<50
+	return start * hostproc.Tick, nil
 }
 
 // readAt reads a file of the /proc folder dir, up to limit bytes.

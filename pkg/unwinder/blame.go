@@ -1,13 +1,12 @@
 package unwinder
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -76,11 +75,6 @@ func startOf(pid uint64) (uint64, bool) {
 	if err != nil {
 		return 0, false
 	}
-	// The second field is the name, in which anything may be; the start is the 22nd, in hundredths of a second.
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 20 {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(string(fields[19]), 10, 64)
-	return n * 1e7, err == nil
+	ticks, ok := hostproc.Start(stat)
+	return ticks * hostproc.Tick, ok
 }

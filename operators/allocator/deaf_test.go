@@ -18,6 +18,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/deaf"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
@@ -122,4 +123,18 @@ func TestAttachDeaf(t *testing.T) {
 		return err != nil && err != io.EOF
 	}, time.Minute, time.Millisecond)
 	require.Eventually(t, func() bool { _, err := open.Stat(); return err != nil }, time.Minute, time.Millisecond, "it is closed")
+}
+
+// What is not even tried, because so much does not answer, is tried later: others lose neither their probes nor their turn.
+func TestTooMany(t *testing.T) {
+	i, _ := exampleRun(t, 1<<30, "")
+	i.finder, i.processes = exampleFinder(t), map[uint32]*process{}
+	i.finder.patience = patience.New(time.Second, 0)
+	pid := uint32(os.Getpid())
+	i.add(pid)
+	i.look(nil)
+	require.Contains(t, i.processes, pid)
+	require.NotZero(t, i.processes[pid].pending)
+	require.Nil(t, i.finder.file(&procmap.File{ID: symbols.FileID{Inode: 1}}))
+	require.Empty(t, i.finder.files)
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
@@ -76,6 +77,10 @@ func (i *instance) look(stop <-chan struct{}) {
 				i.warn(fmt.Errorf("process %d may not be looked at and gets no probes: %w. That needs CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", pid, err))
 			} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) && !closed(stop) {
 				i.warn(fmt.Errorf("looking at process %d: %w", pid, err))
+			}
+			if errors.Is(err, patience.ErrTooMany) { // which says nothing of this one
+				p.later(now, true)
+				continue
 			}
 			i.forget(p)
 			continue

@@ -247,7 +247,9 @@ func (f *finder) file(at *procmap.File) *file {
 	})
 	if err != nil { // got is not touched any more
 		f.warn(fmt.Errorf("reading the functions of %q: %w", at.Path, err))
-		f.files[at.ID] = &file{}
+		if !errors.Is(err, patience.ErrTooMany) {
+			f.files[at.ID] = &file{}
+		}
 		return nil
 	}
 	if errors.Is(got.err, errTooLarge) {

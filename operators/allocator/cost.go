@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
 // emulated and stepped are called to measure what a probe costs. They begin with an instruction that the kernel emulates where a
@@ -83,11 +84,11 @@ func measure(call func()) time.Duration {
 	defer runtime.UnlockOSThread()
 	var times []time.Duration
 	for range measureRounds {
-		begin := threadTime()
+		begin := patience.ThreadTime()
 		for range measureCalls {
 			call()
 		}
-		times = append(times, (threadTime()-begin)/measureCalls)
+		times = append(times, (patience.ThreadTime()-begin)/measureCalls)
 	}
 	return median(times)
 }
@@ -98,12 +99,6 @@ func median(times []time.Duration) time.Duration {
 	}
 	slices.Sort(times)
 	return times[len(times)/2]
-}
-
-func threadTime() time.Duration {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
-	return time.Duration(t.Nano())
 }
 
 // colder returns what a call takes in a program, where it is measured to take some time here: over and over, with all of it in caches. In the

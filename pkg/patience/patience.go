@@ -53,10 +53,10 @@ func (r *Runner) Do(ctx context.Context, work func(), leave func() (late func())
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		begin := threadTime()
+		begin := ThreadTime()
 		work()
 		select {
-		case done <- threadTime() - begin:
+		case done <- ThreadTime() - begin:
 		case late := <-gone:
 			late()
 			r.left.Add(-1)
@@ -85,8 +85,8 @@ func (r *Runner) Do(ctx context.Context, work func(), leave func() (late func())
 // Total is how many pieces of work were ever left behind.
 func (r *Runner) Total() uint64 { return r.total.Load() }
 
-// threadTime is the CPU time of this thread.
-func threadTime() time.Duration {
+// ThreadTime is the CPU time of this thread. Goroutines that measure theirs stay on one: runtime.LockOSThread.
+func ThreadTime() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
 		return 0

@@ -33,8 +33,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
@@ -443,7 +441,7 @@ func (r *Resolver) run(ctx context.Context) {
 			r.releaseOld()
 		default:
 		}
-		cpu := threadTime()
+		cpu := patience.ThreadTime()
 		req, f := next.ready(r.queue, r.toRead)
 		if req == nil && f == nil {
 			select {
@@ -468,7 +466,7 @@ func (r *Resolver) run(ctx context.Context) {
 			used = r.readFile(ctx, f)
 		}
 		r.closeFiles(ctx)
-		allowance.Use(used + threadTime() - cpu)
+		allowance.Use(used + patience.ThreadTime() - cpu)
 		allowance.Rest(ctx)
 		if ctx.Err() != nil {
 			return
@@ -506,15 +504,6 @@ func (c *chooser) ready(queue <-chan request, toRead <-chan *file) (*request, *f
 	default:
 		return nil, nil
 	}
-}
-
-// threadTime is the CPU time of this thread.
-func threadTime() time.Duration {
-	var t unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
-		return 0
-	}
-	return time.Duration(t.Nano())
 }
 
 // makeRoom makes room for one more process. Under r.mu.

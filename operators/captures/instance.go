@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/viper"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/walk"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
@@ -67,13 +69,6 @@ type instance struct {
 type waiting struct {
 	data  []byte
 	since time.Time
-}
-
-// counts are a run's captures: read = added + inner + other + bad.
-type counts struct {
-	read, added, inner, other, bad uint64
-	ends                           [walk.NumEnds]uint64
-	lost, lostWeight, events, full uint64 // of the kernel
 }
 
 // Name implements operators.DataOperatorInstance.
@@ -216,7 +211,9 @@ func (i *instance) Close(gadgetCtx operators.GadgetContext) error { return i.Sto
 // run reads, walks and puts, until stop is closed.
 func (i *instance) run(stop <-chan struct{}) {
 	defer close(i.done)
-	paced := time.Now()
+	runtime.LockOSThread() // the kernel counts CPU time by thread
+	defer runtime.UnlockOSThread()
+	paced, cpu := time.Now(), patience.ThreadTime()
 	for {
 		select {
 		case <-stop:
@@ -229,10 +226,11 @@ func (i *instance) run(stop <-chan struct{}) {
 		if now := time.Now(); now.Sub(paced) >= paceInterval {
 			i.count()
 			i.tellBlind()
-			if err := i.pace.look(i.counts.read+i.counts.lost, now.Sub(paced)); err != nil {
+			used := patience.ThreadTime()
+			if err := i.pace.look(i.counts.read+i.counts.lost, now.Sub(paced), used-cpu); err != nil {
 				i.warn(err)
 			}
-			paced = now
+			paced, cpu = now, used
 		}
 	}
 }
@@ -354,47 +352,5 @@ func (i *instance) inUse() []row {
 	return rows
 }
 
-// count reads what the gadget's programs have counted.
-func (i *instance) count() {
-	var perCPU []struct{ Events, Lost, LostWeight, Full uint64 }
-	if err := i.maps.counts.Lookup(uint32(0), &perCPU); err != nil {
-		i.warn(fmt.Errorf("reading counters: %w", err))
-		return
-	}
-	before := i.counts.lostWeight
-	i.counts.events, i.counts.lost, i.counts.lostWeight, i.counts.full = 0, 0, 0, 0
-	for _, c := range perCPU {
-		i.counts.events += c.Events
-		i.counts.lost += c.Lost
-		i.counts.lostWeight += c.LostWeight
-		i.counts.full += c.Full
-	}
-	if i.live == nil {
-		i.sums.lost(i.counts.lostWeight-min(before, i.counts.lostWeight), i.control.stretchNow())
-	}
-	if i.counts.full > 0 && !i.told {
-		i.told = true
-		i.log.Warnf("%s: the gadget's maps are full, and what finds no room is missing%s", Name, i.full)
-	}
-}
-
 // warn tells of the first error of each kind.
 func (i *instance) warn(err error) { i.warnings.Tell(err) }
-
-// summarize writes the closing lines.
-func (i *instance) summarize() {
-	c := i.counts
-	handed, folded := i.sums.handed()
-	i.log.Infof("%s: %d events, %d drawn: %d added to rows, %d within others, %d of other kinds, %d not understood, %d lost in the kernel; stacks: %d whole, %d longer than the copy, %d without a way on, %d too deep; %d rows handed on, %d without a row of their own; the step was %s",
-		Name, c.events, c.read+c.lost, c.added, c.inner, c.other, c.bad, c.lost,
-		c.ends[walk.Whole], c.ends[walk.Copied], c.ends[walk.Lost], c.ends[walk.Deep], handed, folded, i.pace.String())
-	if n := i.warnings.Untold(); n > 0 {
-		i.log.Warnf("%s: %d further errors like those that were told", Name, n)
-	}
-	if i.live != nil {
-		i.live.mu.Lock()
-		defer i.live.mu.Unlock()
-		i.log.Infof("%s: of what is in use, %d had no stack when it was read last, and %d were removed that never had one; %d were of processes that had ended; %d found no room in the gadget's map, %d none here",
-			Name, i.live.unknown, i.live.removed, i.live.gone, c.full, i.live.refused)
-	}
-}

@@ -8,11 +8,14 @@ import (
 const (
 	// mostCaptures is how many captures a second there may be before the step grows: walking one takes some 20 microseconds.
 	mostCaptures = 2000
+	// mostCPU is how much of a CPU walking them may take before it grows: a program can make that take longer.
+	mostCPU = 0.25
 	// maxStep is the largest step that draw takes.
 	maxStep = 1<<32 - 1
 )
 
-// pace keeps the number of captures in bounds, by the step of draw: values stay right in the mean, with fewer captures behind them.
+// pace keeps the number of captures in bounds, and the CPU time that walking them takes, by the step of draw: values stay right in the mean, with
+// fewer captures behind them.
 type pace struct {
 	base, step, largest uint64
 	before              uint64
@@ -23,19 +26,20 @@ func newPace(base uint64, set func(uint64) error) pace {
 	return pace{base: base, step: base, largest: base, set: set}
 }
 
-// look is called with how many captures there were since the start, and how long ago it was called before.
-func (p *pace) look(captures uint64, since time.Duration) error {
-	rate := float64(captures-p.before) / since.Seconds()
+// look is called with how many captures there were since the start, how long ago it was called before, and the CPU time that walking has
+// taken since.
+func (p *pace) look(captures uint64, since, used time.Duration) error {
+	load := max(float64(captures-p.before)/mostCaptures, used.Seconds()/mostCPU) / since.Seconds()
 	p.before = captures
 	step := p.step
 	switch {
 	case p.base == 0:
 		return nil
-	case rate > mostCaptures:
-		for ; rate > mostCaptures && step < maxStep; rate /= 2 {
+	case load > 1:
+		for ; load > 1 && step < maxStep; load /= 2 {
 			step = min(2*step, maxStep)
 		}
-	case rate < mostCaptures/4 && step > p.base:
+	case load < 0.25 && step > p.base:
 		step = max(step/2, p.base)
 	}
 	if step == p.step {

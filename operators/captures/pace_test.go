@@ -14,7 +14,7 @@ func TestPace(t *testing.T) {
 	captures := uint64(0)
 	second := func(n uint64) {
 		captures += n
-		require.NoError(t, p.look(captures, time.Second))
+		require.NoError(t, p.look(captures, time.Second, 0))
 	}
 	second(mostCaptures)
 	require.Empty(t, set)
@@ -35,18 +35,37 @@ func TestPace(t *testing.T) {
 func TestPaceBounds(t *testing.T) {
 	var last uint64
 	p := newPace(maxStep/2+1, func(step uint64) error { last = step; return nil })
-	require.NoError(t, p.look(1<<40, time.Second))
+	require.NoError(t, p.look(1<<40, time.Second, 0))
 	require.EqualValues(t, maxStep, last)
 	last = 0
-	require.NoError(t, p.look(1<<41, time.Second))
+	require.NoError(t, p.look(1<<41, time.Second, 0))
 	require.Zero(t, last, "it is the largest already")
-	require.NoError(t, p.look(1<<41, time.Second))
+	require.NoError(t, p.look(1<<41, time.Second, 0))
 	require.EqualValues(t, maxStep/2+1, last, "an odd one is not halved below the first")
 
 	p = newPace(0, func(uint64) error { return errors.New("called") })
-	require.NoError(t, p.look(1<<40, time.Second), "the step of a gadget that does not name it is left alone")
+	require.NoError(t, p.look(1<<40, time.Second, 0), "the step of a gadget that does not name it is left alone")
 	require.Equal(t, "the gadget's", p.String())
 
 	p = newPace(1, func(uint64) error { return errors.New("no map") })
-	require.EqualError(t, p.look(1<<40, time.Second), "no map")
+	require.EqualError(t, p.look(1<<40, time.Second, 0), "no map")
+}
+
+// A program can make each of its captures take long to walk.
+func TestPaceCPU(t *testing.T) {
+	var set []uint64
+	p := newPace(1000, func(step uint64) error { set = append(set, step); return nil })
+	second := func(share float64) {
+		require.NoError(t, p.look(0, 2*time.Second, time.Duration(share*2*float64(time.Second))))
+	}
+	second(mostCPU)
+	require.Empty(t, set)
+	second(3 * mostCPU)
+	require.Equal(t, []uint64{4000}, set)
+	second(mostCPU / 2)
+	require.Equal(t, []uint64{4000}, set)
+	second(mostCPU / 5)
+	second(0)
+	second(0)
+	require.Equal(t, []uint64{4000, 2000, 1000}, set)
 }

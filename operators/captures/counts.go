@@ -1,0 +1,56 @@
+package captures
+
+import (
+	"fmt"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/walk"
+)
+
+// counts are a run's captures: read = added + inner + other + bad.
+type counts struct {
+	read, added, inner, other, bad uint64
+	ends                           [walk.NumEnds]uint64
+	lost, lostWeight, events, full uint64 // of the kernel
+}
+
+// count reads what the gadget's programs have counted.
+func (i *instance) count() {
+	var perCPU []struct{ Events, Lost, LostWeight, Full uint64 }
+	if err := i.maps.counts.Lookup(uint32(0), &perCPU); err != nil {
+		i.warn(fmt.Errorf("reading counters: %w", err))
+		return
+	}
+	before := i.counts.lostWeight
+	i.counts.events, i.counts.lost, i.counts.lostWeight, i.counts.full = 0, 0, 0, 0
+	for _, c := range perCPU {
+		i.counts.events += c.Events
+		i.counts.lost += c.Lost
+		i.counts.lostWeight += c.LostWeight
+		i.counts.full += c.Full
+	}
+	if i.live == nil {
+		i.sums.lost(i.counts.lostWeight-min(before, i.counts.lostWeight), i.control.stretchNow())
+	}
+	if i.counts.full > 0 && !i.told {
+		i.told = true
+		i.log.Warnf("%s: the gadget's maps are full, and what finds no room is missing%s", Name, i.full)
+	}
+}
+
+// summarize writes the closing lines.
+func (i *instance) summarize() {
+	c := i.counts
+	handed, folded := i.sums.handed()
+	i.log.Infof("%s: %d events, %d drawn: %d added to rows, %d within others, %d of other kinds, %d not understood, %d lost in the kernel; stacks: %d whole, %d longer than the copy, %d without a way on, %d too deep; %d rows handed on, %d without a row of their own; the step was %s",
+		Name, c.events, c.read+c.lost, c.added, c.inner, c.other, c.bad, c.lost,
+		c.ends[walk.Whole], c.ends[walk.Copied], c.ends[walk.Lost], c.ends[walk.Deep], handed, folded, i.pace.String())
+	if n := i.warnings.Untold(); n > 0 {
+		i.log.Warnf("%s: %d further errors like those that were told", Name, n)
+	}
+	if i.live != nil {
+		i.live.mu.Lock()
+		defer i.live.mu.Unlock()
+		i.log.Infof("%s: of what is in use, %d had no stack when it was read last, and %d were removed that never had one; %d were of processes that had ended; %d found no room in the gadget's map, %d none here",
+			Name, i.live.unknown, i.live.removed, i.live.gone, c.full, i.live.refused)
+	}
+}

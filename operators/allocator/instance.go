@@ -55,7 +55,6 @@ type instance struct {
 	denied    int       // processes that may not be looked at
 	probed    int       // how often a file of a process got probes
 	refused   time.Time // when a process found no place: there may be one later
-	searched  time.Time // when all processes were looked through
 	swept     time.Time // when those that have ended were forgotten
 	rest      time.Time // until when no process is looked at
 	warnings  warnings.Teller
@@ -208,9 +207,7 @@ func (i *instance) lookForMissed(now time.Time) {
 	if i.missed.Swap(false) && i.refused.IsZero() {
 		i.refused = now
 	}
-	// Threads get their names at any time.
-	again := i.filter.comm != "" && now.Sub(i.searched) >= lookInterval || !i.refused.IsZero() && now.Sub(i.refused) >= lookInterval
-	if again && len(i.processes) < mostProcesses {
+	if !i.refused.IsZero() && now.Sub(i.refused) >= lookInterval && len(i.processes) < mostProcesses {
 		i.addRunning()
 	}
 }

@@ -15,7 +15,10 @@ import (
 
 // addRunning adds the processes that are there.
 func (i *instance) addRunning() {
-	i.refused, i.searched = time.Time{}, time.Now()
+	i.refused = time.Time{}
+	if i.filter.comm != "" { // which threads can be called at any time
+		i.refused = time.Now()
+	}
 	for _, pid := range running() {
 		if i.processes[pid] == nil && i.filter.pass(pid) {
 			i.add(pid)
@@ -195,7 +198,9 @@ func (i *instance) attach(p *process, id symbols.FileID) {
 		}
 	})
 	if err != nil { // the others are not touched any more
-		i.warn(fmt.Errorf("attaching to a file of process %d: %w", p.pid, err))
+		if i.finder.ctx.Err() == nil { // else there was no time to wait
+			i.warn(fmt.Errorf("attaching to a file of process %d: %w", p.pid, err))
+		}
 		return
 	}
 	if err := failed; err != nil {

@@ -138,8 +138,8 @@ func (f *finder) forget(id symbols.FileID) {
 	delete(f.files, id)
 }
 
-// attach does what attaches to a file that is known, and waits for its file system, which the kernel asks as well, but not for ever. Where it
-// does not answer, nothing is attached to the file any more, and undo is called if do ends after all.
+// attach runs do, which attaches to a file that is known. It waits for the file system, which the kernel asks as well, but not for ever.
+// Where that does not answer, nothing is attached to the file any more, and undo is called if do ends after all.
 func (f *finder) attach(id symbols.FileID, do, undo func()) error {
 	of := f.files[id]
 	_, err := f.attaches.Do(f.ctx, do, func() func() {

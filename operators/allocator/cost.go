@@ -106,18 +106,22 @@ func median(times []time.Duration) time.Duration {
 func colder(each time.Duration) time.Duration { return each * 4 / 3 }
 
 // each returns what a trap takes in an allocator. Which of its functions are called, nobody knows beforehand: malloc, calloc and realloc
-// mostly, so it is the cost in the middle of these. With live, a third each is for calls that allocate, their returns, and calls
-// that free.
+// mostly, so it is the cost in the middle of these, and no less than that of malloc and operator new. With live, a third each is for calls
+// that allocate, their returns, and calls that free.
 func (c costs) each(r io.ReaderAt, f *file, live bool) time.Duration {
 	var malloc, others, free []time.Duration
+	seen := map[program]bool{}
 	for _, fn := range f.functions {
 		cost := c.stepped
 		if isEmulated(r, fn.offset) {
 			cost = c.emulated
 		}
 		switch fn.program {
-		case sizeFirst:
-			malloc = append(malloc, cost)
+		case sizeFirst, throws: // malloc and operator new are the first ones of their kind: see find. Others are hardly called
+			if !seen[fn.program] {
+				malloc = append(malloc, cost)
+			}
+			seen[fn.program] = true
 		case countSize, addressSize:
 			others = append(others, cost)
 		case address:
@@ -125,17 +129,20 @@ func (c costs) each(r io.ReaderAt, f *file, live bool) time.Duration {
 		default:
 		}
 	}
-	if len(malloc) > 0 { // one of them is malloc, others are hardly called
-		others = append(others, slices.Min(malloc))
+	allocates := time.Duration(0)
+	if len(malloc) > 0 {
+		allocates = slices.Max(malloc)
+		others = append(others, allocates)
 	}
+	allocates = max(allocates, median(others))
 	if !live {
-		return median(others)
+		return allocates
 	}
 	back := returnTraps * c.emulated
 	if len(f.exits) > 0 { // most allocations are made by them, and return instructions are not emulated
 		back = max(back, c.stepped)
 	}
-	return (median(others) + back + median(free)) / 3
+	return (allocates + back + median(free)) / 3
 }
 
 // isEmulated tells whether the kernel emulates the instruction at an offset, as far as functions begin with it.

@@ -30,6 +30,12 @@ func TestEach(t *testing.T) {
 	require.Equal(t, (c.emulated+returnTraps*c.emulated+c.stepped)/3, c.each(r, &file{functions: functions}, true))
 	require.Equal(t, c.stepped, c.each(r, &file{functions: functions[1:2]}, false))
 	require.Zero(t, c.each(r, &file{functions: functions[5:]}, false), "nothing is watched")
+
+	// The first function is malloc, which is called most: that others are cheap does not make it so.
+	functions = []function{{sizeFirst, 4}, {sizeFirst, 0}, {countSize, 0}, {addressSize, 8}}
+	require.Equal(t, c.stepped, c.each(r, &file{functions: functions}, false))
+	functions = []function{{sizeFirst, 0}, {throws, 4}, {sizeFirst, 8}, {countSize, 0}, {addressSize, 8}}
+	require.Equal(t, c.stepped, c.each(r, &file{functions: functions}, false), "operator new is like malloc")
 }
 
 // What is measured are functions that can be called.

@@ -6,14 +6,18 @@ import (
 	"io"
 )
 
-// harmless are instructions that functions begin with and that change nothing which the gadget's programs look at: no argument, and
-// not the stack.
+// harmless are instructions that functions begin with and that change nothing which the gadget's programs look at: none of the first three
+// arguments, and not the stack.
 var harmless = []struct {
 	code   []byte
 	length uint64
 }{
 	{[]byte{0xf3, 0x0f, 0x1e, 0xfa}, 4}, // endbr64
 	{[]byte{0x48, 0x85, 0xff}, 3},       // test %rdi,%rdi
+	{[]byte{0x48, 0x85, 0xc0}, 3},       // test %rax,%rax
+	{[]byte{0x48, 0x81, 0xff}, 7},       // cmp $number,%rdi
+	{[]byte{0x48, 0x8b, 0x05}, 7},       // mov distance(%rip),%rax
+	{[]byte{0x48, 0x89, 0xf9}, 3},       // mov %rdi,%rcx
 	{[]byte{0x80, 0x3d}, 7},             // cmpb $number,distance(%rip)
 }
 

@@ -44,7 +44,7 @@ var functions = map[string]program{
 	"posix_memalign": sizeThird,
 	"calloc":         countSize,
 	"realloc":        addressSize, "rallocx": addressSize,
-	"free":           address, "cfree": address, "dallocx": address, "sdallocx": address,
+	"free": address, "cfree": address, "dallocx": address, "sdallocx": address,
 }
 
 // operatorsOf are C++'s, in files that have a malloc of their own: libstdc++'s call malloc.
@@ -84,7 +84,13 @@ var errTooLarge = errors.New("its symbols are larger than the limit")
 var machine = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
 
 // dearest are those that programs call most.
-var dearest = map[string]bool{"malloc": true, "_Znwm": true}
+var dearest = func() map[string]bool {
+	all := map[string]bool{"_Znwm": true}
+	for _, prefix := range prefixes {
+		all[prefix+"malloc"] = true
+	}
+	return all
+}()
 
 // find returns the functions of the allocator that is in a file, first those that programs call most, and where those return that throw,
 // see exits; none is no error.

@@ -168,7 +168,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 		i.log.Warnf("%s: nothing was seen: none of the run's processes, %d at a time, has mapped a file with a function called malloc. Those of Go have no such allocator, and in a program that is static and stripped it has no name; the README of the gadget says what to use there", Name, i.most)
 		return nil
 	}
-	i.log.Infof("%s: %d processes were looked at at a time; %s", Name, i.most, i.pacer.String())
+	i.log.Infof("%s: up to %d processes were looked at at a time; %s", Name, i.most, i.pacer.String())
 	return nil
 }
 

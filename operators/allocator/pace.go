@@ -218,5 +218,8 @@ func (p *pacer) String() string {
 	if p.periods == 0 {
 		return "the probes were there all the time"
 	}
+	if p.plan.period == 0 {
+		return fmt.Sprintf("the probes were there for stretches in %d periods, and all the time in the end", p.periods)
+	}
 	return fmt.Sprintf("the probes were there for stretches in %d periods, the last one of %v in %v", p.periods, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
 }

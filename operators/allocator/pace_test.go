@@ -171,6 +171,15 @@ func TestPacerAround(t *testing.T) {
 	require.InDelta(t, 0.025, p.around, 1e-9, "those that came are counted once")
 }
 
+// What the closing line says goes by how the run ended.
+func TestPacerString(t *testing.T) {
+	p := pacer{budget: 0.05, each: time.Microsecond, cost: 1}
+	p.start(time.Now())
+	require.Contains(t, p.String(), "the probes were there for stretches in 1 periods, the last one of 100ms in 2s")
+	p.begin(time.Now(), 0)
+	require.Equal(t, "the probes were there for stretches in 1 periods, and all the time in the end", p.String())
+}
+
 // Below the budget the probes stay.
 func TestPacerCheap(t *testing.T) {
 	s := newSimulation(t, 0.05)

@@ -73,7 +73,7 @@ func foreign(f receiver.Frame) bool {
 		return true
 	}
 	name := strings.TrimLeft(f.Name, "_")
-	return slices.Contains(waiting, name) || slices.Contains(allocating, name) || standardNative(f.Name) ||
+	return f.Name == "_start" || slices.Contains(waiting, name) || slices.Contains(allocating, name) || standardNative(f.Name) ||
 		hasPrefix(f.Name, "_PyEval", "Py", "_Py", "__libc_", "__GI_")
 }
 

@@ -43,6 +43,9 @@ func TestOwn(t *testing.T) {
 		{"Python", "take", []receiver.Frame{kernel, {Name: "lock_acquire", Type: "native", Mapping: "/usr/bin/python3.11"},
 			{Name: "wait", Type: "cpython", File: "/usr/lib/python3.11/threading.py"}, {Name: "take", Type: "cpython", File: "/srv/shop/orders.py"}}},
 		{"Java", "shop.Orders.take", []receiver.Frame{kernel, {Name: "java.lang.Object.wait", Type: "jvm"}, {Name: "shop.Orders.take", Type: "jvm"}}},
+		{"an interpreter without symbols", "realloc", []receiver.Frame{
+			{Name: "realloc", Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libc.so.6"}, {Type: "native", Mapping: "/usr/bin/python3.11", Address: 5},
+			{Name: "Py_BytesMain", Type: "native", Mapping: "/usr/bin/python3.11"}, {Name: "_start", Type: "native", Mapping: "/usr/bin/python3.11"}}},
 		{"nothing of its own", "nanosleep", []receiver.Frame{kernel, {Name: "nanosleep", Type: "native"}, {Type: "native", Address: 5}}},
 		{"the kernel alone", "schedule", []receiver.Frame{kernel, {Name: "worker_thread", Type: "kernel"}}},
 	}

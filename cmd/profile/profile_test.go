@@ -304,6 +304,12 @@ func TestRemarks(t *testing.T) {
 	lines = r.remarks([]receiver.Sample{sample(5, native, native), paused})
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], "50 % of the amounts were estimated")
+	full := sample(5, receiver.Frame{Name: "[no stack]"})
+	full.Attributes = map[string]string{"thread.name": "[captures full]"}
+	lines = r.remarks([]receiver.Sample{sample(5, native, native), full})
+	require.Len(t, lines, 1, "they are no stacks of one function")
+	require.Contains(t, lines[0], "50 % came when there was no room for it")
+	require.Contains(t, lines[0], "--sample-bytes=524288")
 }
 
 // The first table, flame graph and difference are of how much, and not of how often.

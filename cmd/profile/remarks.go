@@ -16,16 +16,31 @@ var interpreters = []string{"python", "node", "ruby", "perl", "php", "java", "be
 // remarkable is the share of the samples from which on something is worth a remark.
 const remarkable = 0.1
 
+// lookAtLess says how the gadget gets less to do.
+func (r *result) lookAtLess() string {
+	switch r.gadget.name {
+	case ownGadgets["alloc"]:
+		return "look at less, with \"-- --sample-bytes=524288\" or more"
+	case ownGadgets["lock"]:
+		return "look at less, with \"-- --sample-time=5000000\" or more"
+	}
+	return "choose fewer processes"
+}
+
 // remarks says what a reader should know of what the samples do not show.
 func (r *result) remarks(samples []receiver.Sample) []string {
 	var lines []string
-	all, lone, nameless, user, stretches := 0.0, 0.0, 0.0, 0.0, 0.0
+	all, lone, nameless, user, stretches, unkept := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 	files := map[string]float64{}
 	for _, s := range samples {
 		n := float64(s.Total())
 		all += n
 		if s.Attributes["alloc.attached"] == "stretches" {
 			stretches += n
+		}
+		if name := s.Attributes["thread.name"]; name == "[captures full]" || name == "[rows full]" {
+			unkept += n
+			continue
 		}
 		frames := slices.DeleteFunc(slices.Clone(s.Stack), func(f receiver.Frame) bool { return f.Type == "kernel" })
 		if len(frames) == 0 {
@@ -41,8 +56,11 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 			files[filepath.Base(leaf.Mapping)] += n
 		}
 	}
+	if unkept/all >= remarkable {
+		lines = append(lines, fmt.Sprintf("%.0f %% came when there was no room for it, and it is not known whose that is: %s", 100*unkept/all, r.lookAtLess()))
+	}
 	if user == 0 {
-		return nil
+		return lines
 	}
 	interpreter := ""
 	if r.opts.target.pid != 0 {

@@ -23,7 +23,7 @@ import (
 const (
 	// tick is how often the reader does something else than reading.
 	tick = 50 * time.Millisecond
-	// paceInterval is how often the step is looked at.
+	// paceInterval is how often the step is looked at, where there is not too much before that.
 	paceInterval = time.Second
 	// walkPatience is how long a capture waits for the files of its process to be read. At the end of a run it is lastPatience.
 	walkPatience = 3 * time.Second
@@ -223,7 +223,7 @@ func (i *instance) run(stop <-chan struct{}) {
 		}
 		i.readUntil(time.Now().Add(tick))
 		i.retry(walkPatience)
-		if now := time.Now(); now.Sub(paced) >= paceInterval {
+		if now := time.Now(); now.Sub(paced) >= paceInterval || i.pace.early(i.counts.read+i.counts.lost) {
 			i.count()
 			i.tellBlind()
 			used := patience.ThreadTime()

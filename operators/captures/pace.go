@@ -26,6 +26,9 @@ func newPace(base uint64, set func(uint64) error) pace {
 	return pace{base: base, step: base, largest: base, set: set}
 }
 
+// early tells that there have been as many captures since the last look as there may be in a second: the next look is due.
+func (p *pace) early(captures uint64) bool { return p.base > 0 && captures-p.before >= mostCaptures }
+
 // look is called with how many captures there were since the start, how long ago it was called before, and the CPU time that walking has
 // taken since.
 func (p *pace) look(captures uint64, since, used time.Duration) error {

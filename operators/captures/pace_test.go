@@ -32,6 +32,19 @@ func TestPace(t *testing.T) {
 	require.Equal(t, "1000 to 8000, because there was so much", p.String())
 }
 
+// A burst is not waited out: what finds no room meanwhile is lost.
+func TestPaceEarly(t *testing.T) {
+	var last uint64
+	p := newPace(1000, func(step uint64) error { last = step; return nil })
+	require.False(t, p.early(mostCaptures-1))
+	require.True(t, p.early(mostCaptures))
+	require.NoError(t, p.look(mostCaptures, time.Second/8, 0))
+	require.EqualValues(t, 8000, last, "by the rate, as after a second")
+	require.False(t, p.early(mostCaptures+1))
+	p = newPace(0, nil)
+	require.False(t, p.early(1<<40), "nothing can be done")
+}
+
 func TestPaceBounds(t *testing.T) {
 	var last uint64
 	p := newPace(maxStep/2+1, func(step uint64) error { last = step; return nil })

@@ -79,6 +79,9 @@ func parseProfile(args []string) (options, error) {
 	if err := o.check(*seconds); err != nil {
 		return options{}, err
 	}
+	if o.gadget == "alloc" && o.target.all() && len(o.igFlags) == 0 { // flags for ig can choose, too
+		return options{}, errors.New("--gadget alloc makes each allocation slower, so it is for some processes: choose them with --pid, --comm or --container")
+	}
 	return o, o.target.check()
 }
 

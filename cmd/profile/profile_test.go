@@ -34,6 +34,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		{"--seconds 30s", "invalid argument"},
 		{"--rows 0", "--rows 0"},
 		{"--nonsense", "unknown flag"},
+		{"--gadget alloc", "choose them with --pid, --comm or --container"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {

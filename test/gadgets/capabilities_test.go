@@ -59,7 +59,7 @@ func TestCapabilities(t *testing.T) {
 	takes := func(s receiver.Sample) bool { return in(s, "take_mutex") }
 	contends := func(s receiver.Sample) bool { return in(s, "contend") }
 	scheduler := func(s receiver.Sample) bool { return in(s, "__schedule") }
-	const withTracing = `stacks of the kernel begin with the functions of the tracing, .* CAP_SYSLOG `
+	const withTracing = `stacks of the kernel begin with the functions of the tracing, .*CAP_SYSLOG is needed`
 	for _, tt := range []struct {
 		name, image, without string
 		has, lacks           []func(receiver.Sample) bool

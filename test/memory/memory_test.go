@@ -86,9 +86,11 @@ func TestExec(t *testing.T) {
 	defer func() { require.NoError(t, rcv.Close()) }()
 	c := start(t, plan{program: compile(t, "gcc", "-O2", source("exec.c"))})
 	ig := profile(t, rcv, "the first probes are there", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--live")
+	// What libc allocates for itself can be drawn as well, if rarely.
+	own := func(s receiver.Sample) bool { return len(s.Stack) > 1 && s.Stack[1].Name == "main" }
 	inUse := func() (newest time.Time, bytes int64) {
 		for _, s := range rcv.Samples() {
-			if s.Type == "inuse_space" && !s.End.Before(newest) {
+			if own(s) && s.Type == "inuse_space" && !s.End.Before(newest) {
 				if s.End.After(newest) {
 					newest, bytes = s.End, 0
 				}
@@ -115,7 +117,7 @@ func TestExec(t *testing.T) {
 	before := len(rcv.Samples())
 	time.Sleep(3 * time.Second)
 	for _, s := range rcv.Samples()[before:] {
-		require.Zero(t, s.Total(), "%v", s)
+		require.False(t, own(s) && s.Total() > 0, "%v", s)
 	}
 	ig.stop(t)
 	require.Regexp(t, `64 were of processes that had ended`, ig.log.String())

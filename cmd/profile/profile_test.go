@@ -305,6 +305,13 @@ func TestRemarks(t *testing.T) {
 	lines = r.remarks([]receiver.Sample{sample(5, native, native), paused})
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], "50 % of the amounts were estimated")
+	r.early, r.run.Seconds = true, 3
+	r.log = "level=info msg=\"fine\"\ntime=\"x\" level=error msg=\"with --live no \\\"call\\\" may be missed: the run ends\"\nlevel=warning msg=\"later\"\n"
+	lines = r.remarks([]receiver.Sample{sample(5, native, native)})
+	require.Equal(t, []string{`ig ended after 3 s: with --live no "call" may be missed: the run ends`}, lines)
+	r.log = "level=error msg=fine\n"
+	require.Equal(t, []string{"ig ended after 3 s"}, r.remarks(nil))
+	r.early = false
 	full := sample(5, receiver.Frame{Name: "[no stack]"})
 	full.Attributes = map[string]string{"thread.name": "[captures full]"}
 	lines = r.remarks([]receiver.Sample{sample(5, native, native), full})

@@ -30,6 +30,13 @@ func (r *result) lookAtLess() string {
 // remarks says what a reader should know of what the samples do not show.
 func (r *result) remarks(samples []receiver.Sample) []string {
 	var lines []string
+	if r.early {
+		line := fmt.Sprintf("ig ended after %.0f s", r.run.Seconds)
+		if why := lastFailure(r.log); why != "" {
+			line += ": " + report.Shown(why, 512)
+		}
+		lines = append(lines, line)
+	}
 	all, lone, nameless, user, stretches, unkept := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 	files := map[string]float64{}
 	for _, s := range samples {

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,6 +38,8 @@ type result struct {
 	// cpu is the CPU time that the process of --pid used meanwhile, and gone that it has ended.
 	cpu  time.Duration
 	gone bool
+	// early tells that ig has ended before its time.
+	early bool
 }
 
 // profile samples the target and returns what has arrived. The result's files are written, but for the
@@ -174,7 +178,8 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 			case err != nil && !stopped:
 				return false, fmt.Errorf("running ig: %w", err)
 			}
-			return false, nil
+			r.early = !stopped && (late || time.Since(started) < r.opts.time)
+			return r.early, nil
 		case <-ready:
 			ready = nil
 			timer := time.NewTimer(r.opts.time)
@@ -269,6 +274,22 @@ func warnings(log string, containers bool) string {
 	}
 	lines = slices.Compact(lines)
 	return strings.Join(lines[max(0, len(lines)-10):], "\n")
+}
+
+// errorLine is a line of ig's log that tells of an error, with what it says.
+var errorLine = regexp.MustCompile(`level=error msg=("(?:[^"\\]|\\.)*")`)
+
+// lastFailure returns the last error that ig has told of, "" for none.
+func lastFailure(log string) string {
+	found := errorLine.FindAllStringSubmatch(log, -1)
+	if len(found) == 0 {
+		return ""
+	}
+	said, err := strconv.Unquote(found[len(found)-1][1])
+	if err != nil {
+		return ""
+	}
+	return said
 }
 
 // lastError returns what ig ended with.

@@ -1,6 +1,8 @@
 package receiver
 
 import (
+	"iter"
+
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 )
@@ -34,7 +36,7 @@ func Newest(requests []*collectorpb.ExportProfilesServiceRequest) []*collectorpb
 }
 
 // profiles returns the profiles of a request.
-func profiles(req *collectorpb.ExportProfilesServiceRequest) func(yield func(*profilespb.Profile) bool) {
+func profiles(req *collectorpb.ExportProfilesServiceRequest) iter.Seq[*profilespb.Profile] {
 	return func(yield func(*profilespb.Profile) bool) {
 		for _, rp := range req.GetResourceProfiles() {
 			for _, sp := range rp.GetScopeProfiles() {

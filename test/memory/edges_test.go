@@ -29,8 +29,10 @@ func TestEdges(t *testing.T) {
 	require.Equal(t, "allocated\n", line)
 	ig.stop(t)
 	for function, own := range map[string]count{"allocate_at_page_end": {100 << 20, 100}, "allocate_gigabytes": {4 * 15 << 30, 4}} {
-		require.Equal(t, own.bytes, total(through(rcv.Samples(), "alloc_space", function)), function)
-		require.Equal(t, own.calls, total(through(rcv.Samples(), "alloc_objects", function)), function)
+		t.Run(function, func(t *testing.T) {
+			require.Equal(t, own.bytes, total(through(rcv.Samples(), "alloc_space", function)))
+			require.Equal(t, own.calls, total(through(rcv.Samples(), "alloc_objects", function)))
+		})
 	}
 	readBooks(t, ig.log.String())
 }

@@ -32,7 +32,7 @@ func TestEntriesPerCPU(t *testing.T) {
 		load         []string
 		flags        []string
 		user, kernel int64 // for each CPU
-		none         bool
+		enough       bool
 	}{
 		{"grown", "profile_cpu", busy, []string{"--frequency=71"}, 256, 256, true},
 		{"not grown", "profile_cpu", busy, []string{"--frequency=71"}, 16384 / 256, 8192 / 256, false},
@@ -51,7 +51,12 @@ func TestEntriesPerCPU(t *testing.T) {
 			}
 			t.Logf("%d entries for user stacks, %d for kernel stacks: %d of %d without their user stack", tc.user*cpus, tc.kernel*cpus, without, all)
 			require.Greater(t, all, 128*cpus, "the load does not keep the CPUs busy")
-			require.Equal(t, tc.none, without == 0)
+			// Where something else keeps the CPUs busy the rows are looked at late, and some stacks find no room all the same.
+			if tc.enough {
+				require.Less(t, 100*without, all)
+			} else {
+				require.Greater(t, 10*without, all)
+			}
 		})
 	}
 }

@@ -102,6 +102,7 @@ struct capture_counts {
 	__u64 events; /* that draw was asked for */
 	__u64 lost; /* captures that found no room, and what they stood for */
 	__u64 lost_weight;
+	__u64 lost_events;
 	__u64 full; /* for the gadget's own use: what found no room elsewhere */
 };
 
@@ -122,7 +123,7 @@ static __always_inline void count_event(void)
 		counts->events++;
 }
 
-static __always_inline void count_lost(__u64 weight)
+static __always_inline void count_lost(__u64 weight, __u64 events)
 {
 	__u32 zero = 0;
 	struct capture_counts *counts =
@@ -132,6 +133,7 @@ static __always_inline void count_lost(__u64 weight)
 		return;
 	counts->lost++;
 	counts->lost_weight += weight;
+	counts->lost_events += events;
 }
 
 static __always_inline void count_full(void)

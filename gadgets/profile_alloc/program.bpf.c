@@ -35,30 +35,54 @@
 const volatile __u64 sample_bytes = 512 * 1024;
 GADGET_PARAM(sample_bytes);
 
-/*
- * Calls that have met a probe, by their program's place in allocator_programs: the
- * operator reads them.
- */
+/* What the operator reads to know what the probes cost. */
+struct allocator_counts {
+	/* That have met a probe, by their program's place in allocator_programs. */
+	__u64 calls[9];
+	/* Nanoseconds that went into those that were drawn, beside what each call takes. */
+	__u64 drawn;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 9);
+	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
-} allocator_calls SEC(".maps");
+	__type(value, struct allocator_counts);
+} allocator_counts SEC(".maps");
+
+static __always_inline struct allocator_counts *counts_of_cpu(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&allocator_counts, &zero);
+}
 
 static __always_inline void count_call(__u32 program)
 {
-	__u64 *calls = bpf_map_lookup_elem(&allocator_calls, &program);
+	struct allocator_counts *counts = counts_of_cpu();
 
-	if (calls)
-		(*calls)++;
+	if (counts)
+		counts->calls[program]++;
+}
+
+/* A thread that loses its CPU while a stack is copied: that is not what the copy costs. */
+#define MOST_DRAWN 100000
+
+static __always_inline void count_drawn(__u64 begin)
+{
+	struct allocator_counts *counts = counts_of_cpu();
+	__u64 took = bpf_ktime_get_ns() - begin;
+
+	if (counts)
+		counts->drawn += took < MOST_DRAWN ? took : MOST_DRAWN;
 }
 
 /* A process cannot have more memory: what asks for more fails. */
 #define MOST_BYTES (1ull << 47)
 
-static __always_inline void allocate(struct pt_regs *ctx, __u64 size,
-				     __u64 result)
+/* Captures an allocation that was drawn. */
+static __always_inline void capture_drawn(struct pt_regs *ctx, __u64 size,
+					  __u64 result, __u64 weight)
 {
 	struct profiles_process proc = {};
 	struct underway of = { .result = result };
@@ -67,15 +91,8 @@ static __always_inline void allocate(struct pt_regs *ctx, __u64 size,
 		.stack = PT_REGS_SP(ctx) + RETURN_ADDRESS,
 		.tid = bpf_get_current_pid_tgid(),
 	};
-	__u64 weight, calls;
+	__u64 calls;
 
-	count_event();
-	if (size > MOST_BYTES)
-		return;
-	/* One of no bytes is an allocation, too. */
-	weight = draw(size ?: 1, sample_bytes);
-	if (!weight)
-		return;
 	fill_process(&proc);
 	if (unwanted(&proc))
 		return;
@@ -84,7 +101,7 @@ static __always_inline void allocate(struct pt_regs *ctx, __u64 size,
 		weight = 0;
 	capture = bpf_ringbuf_reserve(&captures, sizeof(*capture), 0);
 	if (!capture) {
-		count_lost(weight);
+		count_lost(weight, calls);
 		return;
 	}
 	begin_capture(&capture->head);
@@ -104,6 +121,23 @@ static __always_inline void allocate(struct pt_regs *ctx, __u64 size,
 	submit_capture(capture);
 	if (live)
 		bpf_map_update_elem(&underway, &call, &of, BPF_ANY);
+}
+
+static __always_inline void allocate(struct pt_regs *ctx, __u64 size,
+				     __u64 result)
+{
+	__u64 weight, begin;
+
+	count_event();
+	if (size > MOST_BYTES)
+		return;
+	/* One of no bytes is an allocation, too. */
+	weight = draw(size ?: 1, sample_bytes);
+	if (!weight)
+		return;
+	begin = bpf_ktime_get_ns();
+	capture_drawn(ctx, size, result, weight);
+	count_drawn(begin);
 }
 
 /* malloc(size), valloc(size), pvalloc(size), operator new(size, ...) */

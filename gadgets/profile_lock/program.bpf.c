@@ -125,12 +125,12 @@ static __always_inline void count_wait(void *ctx, enum lock_kind kind,
 	contentions = drawn_events(delay, weight);
 	cpu = begin_work();
 	if (!cpu) {
-		count_lost(weight);
+		count_lost(weight, contentions);
 		return;
 	}
 	capture = bpf_ringbuf_reserve(&captures, sizeof(*capture), 0);
 	if (!capture) {
-		count_lost(weight);
+		count_lost(weight, contentions);
 		end_work(cpu);
 		return;
 	}

@@ -43,7 +43,7 @@ type instance struct {
 	loaded  loaded
 	finder  *finder
 	control control
-	calls   *ebpf.Map
+	counts  *ebpf.Map
 	pacer   *pacer
 	costs   costs
 
@@ -100,7 +100,7 @@ func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 
 func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	found := map[string]*ebpf.Map{}
-	for _, name := range []string{"allocator_programs", "newcomers", "allocator_calls"} {
+	for _, name := range []string{"allocator_programs", "newcomers", "allocator_counts"} {
 		v, _ := gadgetCtx.GetVar(operators.MapPrefix + name)
 		m, ok := v.(*ebpf.Map)
 		if !ok || m == nil {
@@ -112,7 +112,7 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	if i.control, _ = v.(control); i.control == nil {
 		return fmt.Errorf("operator %s: the gadget does not use the operator %s", Name, captures.Name)
 	}
-	i.calls = found["allocator_calls"]
+	i.counts = found["allocator_counts"]
 	var err error
 	if i.loaded, err = load(found["allocator_programs"]); err != nil {
 		return err
@@ -222,7 +222,7 @@ func (i *instance) run(cancel func(), stop <-chan struct{}) {
 	}
 	i.look(stop)
 	i.before = i.count()
-	i.pacer.begin(time.Now(), i.before.sum())
+	i.pacer.begin(time.Now(), i.before.usage())
 	ticker, containers := time.NewTicker(tick), time.NewTicker(containersInterval)
 	defer ticker.Stop()
 	defer containers.Stop()
@@ -268,8 +268,8 @@ func (i *instance) tellNone() {
 // step follows the pacer. It returns false where the run has to end.
 func (i *instance) step(now time.Time) bool {
 	counted := i.count()
-	calls := counted.sum()
-	switch i.pacer.next(now, calls, i.live) {
+	used := counted.usage()
+	switch i.pacer.next(now, used, i.live) {
 	case tooDear:
 		i.log.Errorf("%s: with --live no allocation may be missed, and the probes take %s, more than --%s=%.0f percent of a CPU: the run ends. Choose fewer processes, or leave out --live",
 			Name, i.pacer.now(), ParamMaxCost, 100*i.maxCost)
@@ -278,14 +278,14 @@ func (i *instance) step(now time.Time) bool {
 		i.closeStretch(now)
 		uncounted := i.detach()
 		after := i.count()
-		i.pacer.detached(calls, after.sum(), uncounted)
+		i.pacer.detached(used, after.usage(), uncounted)
 		i.pacer.say(i.log)
 	case resume:
 		i.openStretch()
 	case always:
 		i.closeStretch(now)
 		i.before = counted
-		i.pacer.begin(now, calls)
+		i.pacer.begin(now, used)
 		if err := i.control.Always(); err != nil {
 			i.warn(err)
 		}
@@ -300,7 +300,7 @@ func (i *instance) openStretch() {
 	i.before = i.count()
 	i.attachAll()
 	now := i.count()
-	i.pacer.opened(time.Now(), i.before.sum(), now.sum())
+	i.pacer.opened(time.Now(), i.before.usage(), now.usage())
 	if err := i.control.Open(i.pacer.share()); err != nil {
 		i.warn(err)
 	}
@@ -325,16 +325,16 @@ func (i *instance) closeStretch(now time.Time) {
 	}
 }
 
-// count returns how many calls have met a probe.
+// count returns what the gadget's programs have counted so far.
 func (i *instance) count() (n counts) {
-	var perCPU []uint64
-	for p := range n {
-		if err := i.calls.Lookup(uint32(p), &perCPU); err != nil {
-			i.warn(fmt.Errorf("reading counters: %w", err))
-			return n
-		}
-		for _, calls := range perCPU {
-			n[p] += calls
+	var perCPU []counts
+	if err := i.counts.Lookup(uint32(0), &perCPU); err != nil {
+		i.warn(fmt.Errorf("reading counters: %w", err))
+	}
+	for _, c := range perCPU {
+		n.Drawn += c.Drawn
+		for p, calls := range c.Calls {
+			n.Calls[p] += calls
 		}
 	}
 	return n

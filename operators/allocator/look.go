@@ -122,7 +122,7 @@ func (i *instance) update(p *process, seen found) {
 	if p.start, p.thread = seen.start, seen.thread; i.attached {
 		i.attachTo(p)
 	}
-	closeProbes(dead, counts{}) // afterwards, as it takes long
+	closeProbes(dead, byProgram{}) // afterwards, as it takes long
 	for _, id := range seen.files {
 		if _, ok := p.files[id]; ok {
 			continue
@@ -147,7 +147,7 @@ func (i *instance) leaveUnmapped(p *process, mapped []symbols.FileID) {
 		delete(p.files, id)
 		if probes != nil {
 			i.probes -= len(probes.links)
-			closeProbes(probes.links, counts{})
+			closeProbes(probes.links, byProgram{})
 		}
 	}
 }
@@ -194,7 +194,7 @@ func (i *instance) attach(p *process, id symbols.FileID) {
 		}
 	}, func() {
 		if failed == nil {
-			closeProbes(attached.links, counts{})
+			closeProbes(attached.links, byProgram{})
 		}
 	})
 	if err != nil { // the others are not touched any more
@@ -243,14 +243,14 @@ func (i *instance) detach() time.Duration {
 	for _, p := range i.processes {
 		links = append(links, i.take(p)...)
 	}
-	calls := i.count()
-	for p := range calls {
-		calls[p] -= min(calls[p], i.before[p])
+	met := i.count().Calls
+	for p := range met {
+		met[p] -= min(met[p], i.before.Calls[p])
 	}
-	return closeProbes(links, calls)
+	return closeProbes(links, met)
 }
 
-func (i *instance) detachFrom(p *process) { closeProbes(i.take(p), counts{}) }
+func (i *instance) detachFrom(p *process) { closeProbes(i.take(p), byProgram{}) }
 
 // take returns the probes of a process, which does not have them any more.
 func (i *instance) take(p *process) (links []probe) {

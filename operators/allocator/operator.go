@@ -8,8 +8,8 @@
 //	  allocator:
 //	    enabled: true
 //
-// The gadget's programs are in its map allocator_programs, in the order of the constants of functions.go, and they count calls in
-// allocator_calls, in the same order.
+// The gadget's programs are in its map allocator_programs, in the order of the constants of functions.go. What they count is in
+// allocator_counts: counts.
 // Importing the package registers the operator.
 package allocator
 

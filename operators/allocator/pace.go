@@ -68,17 +68,28 @@ const (
 	tooDear      // it costs too much, and cannot be paused
 )
 
+// usage is what has met probes: calls, and the time that went into those that were drawn, beside what each call takes.
+type usage struct {
+	calls uint64
+	drawn time.Duration
+}
+
+func (u usage) minus(before usage) usage {
+	return usage{u.calls - before.calls, u.drawn - before.drawn}
+}
+
 // pacer keeps the cost of probes below a budget. It is for one goroutine.
 type pacer struct {
 	budget float64       // CPUs
 	each   time.Duration // of a call
 
 	cost     float64 // CPUs that probes take while they are attached
+	drawn    float64 // which part of it goes into what is drawn
 	around   float64 // CPU seconds that they take while they are being attached and taken away
-	coming   uint64  // calls while they were being attached
+	coming   usage   // while they were being attached
 	attached bool
 	since    time.Time // when the state began, or what was counted last
-	calls    uint64    // at that time
+	used     usage     // at that time
 	over     int       // how often in a row the cost was over the budget
 	debt     float64   // CPU seconds that were over the budget and were not saved since
 	stayed   time.Time // when the probes were attached to stay
@@ -94,20 +105,20 @@ type pacer struct {
 }
 
 // begin is called when the probes are attached for all of the time.
-func (p *pacer) begin(now time.Time, calls uint64) {
-	p.attached, p.since, p.calls, p.plan, p.over = true, now, calls, plan{}, 0
+func (p *pacer) begin(now time.Time, used usage) {
+	p.attached, p.since, p.used, p.plan, p.over = true, now, used, plan{}, 0
 	p.debt, p.stayed = 0, now
 }
 
 // next says what to do.
-func (p *pacer) next(now time.Time, calls uint64, live bool) move {
+func (p *pacer) next(now time.Time, used usage, live bool) move {
 	if p.plan.period == 0 {
-		return p.watch(now, calls, live)
+		return p.watch(now, used, live)
 	}
 	switch at := now.Sub(p.began); {
 	case p.attached && now.Sub(p.since) >= p.plan.stretch:
 		// A stretch without calls can be a break between two bursts.
-		p.cost = max(p.rate(now, calls), p.cost/2)
+		p.cost = max(p.rate(now, used), p.cost/2)
 		if p.under++; p.cost > 0.7*p.budget {
 			p.under = 0
 		}
@@ -125,13 +136,13 @@ func (p *pacer) next(now time.Time, calls uint64, live bool) move {
 }
 
 // watch looks at the cost of probes that are attached all the time.
-func (p *pacer) watch(now time.Time, calls uint64, live bool) move {
+func (p *pacer) watch(now time.Time, used usage, live bool) move {
 	if now.Sub(p.since) < settle {
 		return stay
 	}
-	p.cost = p.rate(now, calls)
+	p.cost = p.rate(now, used)
 	p.debt = max(0, p.debt+(p.cost-p.budget)*now.Sub(p.since).Seconds())
-	p.since, p.calls = now, calls
+	p.since, p.used = now, used
 	if p.over++; p.cost <= p.budget {
 		p.over = 0
 	}
@@ -147,8 +158,16 @@ func (p *pacer) watch(now time.Time, calls uint64, live bool) move {
 	return pause
 }
 
-func (p *pacer) rate(now time.Time, calls uint64) float64 {
-	return float64(calls-p.calls) * p.each.Seconds() / max(now.Sub(p.since).Seconds(), 1e-6)
+// rate returns how many CPUs were taken since the last time.
+func (p *pacer) rate(now time.Time, used usage) float64 {
+	lately := used.minus(p.used)
+	p.drawn = lately.drawn.Seconds() / max(p.seconds(lately), 1e-9)
+	return p.seconds(lately) / max(now.Sub(p.since).Seconds(), 1e-6)
+}
+
+// seconds are those of a CPU.
+func (p *pacer) seconds(u usage) float64 {
+	return float64(u.calls)*p.each.Seconds() + u.drawn.Seconds()
 }
 
 // start begins a period.
@@ -157,16 +176,16 @@ func (p *pacer) start(now time.Time) {
 	p.periods++
 }
 
-// opened is called when the probes are attached for a stretch. before are the calls when that began.
-func (p *pacer) opened(now time.Time, before, calls uint64) {
-	p.attached, p.since, p.calls, p.coming = true, now, calls, calls-before
+// opened is called when the probes are attached for a stretch. before is what was used when that began.
+func (p *pacer) opened(now time.Time, before, used usage) {
+	p.attached, p.since, p.used, p.coming = true, now, used, used.minus(before)
 }
 
-// detached is called when the probes are gone. before are the calls at the end of the stretch, and for as long as uncounted there were
+// detached is called when the probes are gone. before is what was used at the end of the stretch, and for as long as uncounted there were
 // calls that met a probe and were not counted.
-func (p *pacer) detached(before, calls uint64, uncounted time.Duration) {
-	around := float64(p.coming+calls-before)*p.each.Seconds() + p.cost*uncounted.Seconds()
-	p.coming = 0
+func (p *pacer) detached(before, used usage, uncounted time.Duration) {
+	around := p.seconds(p.coming) + p.seconds(used.minus(before)) + p.cost*uncounted.Seconds()
+	p.coming = usage{}
 	// One that is slow to go is not the last one.
 	p.around = max(around, p.around/2)
 	if !p.did { // the first period, which has begun without knowing that
@@ -200,7 +219,8 @@ func (p *pacer) close(now time.Time) (weight float64) {
 
 // now says what the probes cost.
 func (p *pacer) now() string {
-	return fmt.Sprintf("%.2f CPUs (%v for each of %.0f calls a second)", p.cost, p.each, p.cost/p.each.Seconds())
+	copies := p.cost * p.drawn
+	return fmt.Sprintf("%.2f CPUs (%v for each of %.0f calls a second, and %.3f for copies of stacks)", p.cost, p.each, (p.cost-copies)/p.each.Seconds(), copies)
 }
 
 // say tells once that the probes are not always there.

@@ -60,13 +60,14 @@ type simulation struct {
 	// coming is how long the probes are there before they are all attached, and going and uncounted how long after a stretch, when
 	// calls that meet them are counted and when not.
 	coming, going, uncounted time.Duration
-	all                      float64 // calls that met a probe
+	all                      float64       // calls that met a probe
+	drawn                    time.Duration // what goes into those that are drawn, for each call in the mean
 }
 
 func newSimulation(t *testing.T, budget float64) *simulation {
 	s := &simulation{t: t, pacer: &pacer{budget: budget, each: time.Microsecond}, now: time.Unix(1000, 0), moves: map[move]int{}}
 	s.begin = s.now
-	s.pacer.begin(s.now, 0)
+	s.pacer.begin(s.now, usage{})
 	return s
 }
 
@@ -81,7 +82,7 @@ func (s *simulation) run(length time.Duration, live bool, rate func(at time.Dura
 			s.attached += tick
 			s.open += tick.Seconds()
 		}
-		m := s.next(s.now, uint64(s.calls), live)
+		m := s.next(s.now, s.met(), live)
 		s.moves[m]++
 		switch m {
 		case tooDear:
@@ -91,24 +92,29 @@ func (s *simulation) run(length time.Duration, live bool, rate func(at time.Dura
 			require.GreaterOrEqual(s.t, w, 1.0)
 			s.standing += w * s.open
 			s.open, s.closedAt = 0, s.now
-			before := s.calls
+			before := s.met()
 			s.pass(s.going, rate)
 			s.all += rate(s.now.Sub(s.begin)) * s.uncounted.Seconds()
 			s.now = s.now.Add(s.uncounted)
-			s.detached(uint64(before), uint64(s.calls), s.uncounted)
+			s.detached(before, s.met(), s.uncounted)
 		case resume:
 			require.Positive(s.t, s.share())
 			require.LessOrEqual(s.t, s.share(), 1.0)
-			before := s.calls
+			before := s.met()
 			s.pass(s.coming, rate)
-			s.opened(s.now, uint64(before), uint64(s.calls))
+			s.opened(s.now, before, s.met())
 		case always:
 			s.standing += s.close(s.now) * s.open
 			s.open, s.closedAt = 0, s.now
-			s.pacer.begin(s.now, uint64(s.calls))
+			s.pacer.begin(s.now, s.met())
 		}
 	}
 	return stay
+}
+
+// met is what the probes have counted.
+func (s *simulation) met() usage {
+	return usage{uint64(s.calls), time.Duration(s.calls * float64(s.drawn))}
 }
 
 // pass lets time pass in which calls are counted.
@@ -117,7 +123,9 @@ func (s *simulation) pass(length time.Duration, rate func(at time.Duration) floa
 	s.calls, s.all, s.now = s.calls+n, s.all+n, s.now.Add(length)
 }
 
-func (s *simulation) cost() float64 { return s.all * 1e-6 / s.now.Sub(s.begin).Seconds() }
+func (s *simulation) cost() float64 {
+	return s.all * (1e-6 + s.drawn.Seconds()) / s.now.Sub(s.begin).Seconds()
+}
 
 func steady(rate float64) func(time.Duration) float64 {
 	return func(time.Duration) float64 { return rate }
@@ -162,13 +170,26 @@ func TestPacerAround(t *testing.T) {
 	require.InDelta(t, 30*time.Second, s.plan.period, float64(time.Second))
 	// A program that has paused while they went says nothing of the next one.
 	p := pacer{budget: 0.05, each: time.Microsecond, cost: 1, did: true}
-	p.detached(0, 50_000, 50*time.Millisecond)
+	p.detached(usage{}, usage{calls: 50_000}, 50*time.Millisecond)
 	require.InDelta(t, 0.1, p.around, 1e-9)
-	p.opened(time.Now(), 50_000, 60_000)
-	p.detached(100_000, 100_000, 0)
+	p.opened(time.Now(), usage{calls: 50_000}, usage{calls: 60_000})
+	p.detached(usage{calls: 100_000}, usage{calls: 100_000}, 0)
 	require.InDelta(t, 0.05, p.around, 1e-9)
-	p.detached(100_000, 100_000, 0)
+	p.detached(usage{calls: 100_000}, usage{calls: 100_000}, 0)
 	require.InDelta(t, 0.025, p.around, 1e-9, "those that came are counted once")
+}
+
+// What goes into copies of stacks is within the budget, too.
+func TestPacerDrawn(t *testing.T) {
+	s := newSimulation(t, 0.05)
+	s.run(10*time.Minute, false, steady(4e4))
+	require.Zero(t, s.moves[pause], "the calls alone cost less")
+	s = newSimulation(t, 0.05)
+	s.drawn = 4 * time.Microsecond
+	s.run(20*time.Minute, false, steady(4e4))
+	require.Positive(t, s.moves[pause])
+	require.InEpsilon(t, 0.05, s.cost(), 0.35)
+	require.Equal(t, "0.20 CPUs (1µs for each of 40000 calls a second, and 0.160 for copies of stacks)", s.pacer.now())
 }
 
 // What the closing line says goes by how the run ended.
@@ -176,7 +197,7 @@ func TestPacerString(t *testing.T) {
 	p := pacer{budget: 0.05, each: time.Microsecond, cost: 1}
 	p.start(time.Now())
 	require.Contains(t, p.String(), "the probes were there for stretches in 1 periods, the last one of 100ms in 2s")
-	p.begin(time.Now(), 0)
+	p.begin(time.Now(), usage{})
 	require.Equal(t, "the probes were there for stretches in 1 periods, and all the time in the end", p.String())
 }
 
@@ -246,14 +267,14 @@ func TestPacerClock(t *testing.T) {
 	s.run(time.Minute, false, steady(1e6))
 	for range 1000 {
 		s.now = s.now.Add(time.Duration(rand.N(3)) * time.Hour)
-		switch s.next(s.now, uint64(s.calls), false) {
+		switch s.next(s.now, s.met(), false) {
 		case pause:
 			require.GreaterOrEqual(t, s.close(s.now), 1.0)
 		case resume:
-			s.opened(s.now, uint64(s.calls), uint64(s.calls))
+			s.opened(s.now, s.met(), s.met())
 		case always:
 			require.GreaterOrEqual(t, s.close(s.now), 1.0)
-			s.pacer.begin(s.now, uint64(s.calls))
+			s.pacer.begin(s.now, s.met())
 		}
 	}
 }
@@ -261,12 +282,12 @@ func TestPacerClock(t *testing.T) {
 func TestLeft(t *testing.T) {
 	begin := time.Now()
 	p := pacer{budget: 0.05, each: time.Microsecond}
-	p.begin(begin, 0)
+	p.begin(begin, usage{})
 	require.False(t, p.left(begin.Add(time.Hour)), "the probes are always there")
 	p.close(begin.Add(time.Second))
 	require.False(t, p.left(begin.Add(time.Second+shortest)))
 	require.True(t, p.left(begin.Add(3*time.Second)))
-	p.opened(begin.Add(3*time.Second), 0, 0)
+	p.opened(begin.Add(3*time.Second), usage{}, usage{})
 	require.False(t, p.left(begin.Add(4*time.Second)), "a stretch is open")
 	require.InDelta(t, 2/0.1, p.close(begin.Add(3*time.Second+100*time.Millisecond)), 1.1)
 }

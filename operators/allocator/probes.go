@@ -94,7 +94,7 @@ func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 			err = put(fn.at(), fn.offset, executable.Uprobe)
 		}
 		if err != nil {
-			closeProbes(p.links, counts{})
+			closeProbes(p.links, byProgram{})
 			return nil, err
 		}
 	}
@@ -105,23 +105,31 @@ func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 // closers is how many probes lose their programs at a time: each waits in the kernel.
 const closers = 32
 
-// counts are calls, or parts of them, by the program that they have met.
-type counts [programs]uint64
+// counts are struct allocator_counts of the gadget.
+type counts struct {
+	Calls byProgram
+	Drawn uint64 // nanoseconds
+}
 
-func (c *counts) sum() (n uint64) {
+func (c *counts) usage() usage { return usage{c.Calls.sum(), time.Duration(c.Drawn)} }
+
+// byProgram are calls, by the program that they have met.
+type byProgram [programs]uint64
+
+func (c *byProgram) sum() (n uint64) {
 	for _, calls := range c {
 		n += calls
 	}
 	return n
 }
 
-// closeProbes takes probes away. calls are those of the time before. It returns for how long there would be as many calls that met a probe and
+// closeProbes takes probes away. met are the calls of the time before. It returns for how long there would be as many calls that met a probe and
 // were not counted, as there were.
 //
 // The kernel takes the program away from a probe, waits until no CPU runs it, and only then lets the probe itself go, after which it waits once
 // more. The first wait is for many probes at a time here. The second one is for each: what is called most goes first.
-func closeProbes(links []probe, calls counts) time.Duration {
-	slices.SortStableFunc(links, func(a, b probe) int { return cmp.Compare(calls[b.program], calls[a.program]) })
+func closeProbes(links []probe, met byProgram) time.Duration {
+	slices.SortStableFunc(links, func(a, b probe) int { return cmp.Compare(met[b.program], met[a.program]) })
 	begin := time.Now()
 	events := make([]*os.File, len(links))
 	stopped := make([]chan struct{}, len(links))
@@ -152,16 +160,16 @@ func closeProbes(links []probe, calls counts) time.Duration {
 			_ = events[k].Close() // the probe goes at once, and then there is the second wait
 		}
 	}
-	return spread(last, calls)
+	return spread(last, met)
 }
 
 // spread returns the mean of times, by how many calls there were.
-func spread(times [programs]time.Duration, calls counts) time.Duration {
+func spread(times [programs]time.Duration, met byProgram) time.Duration {
 	sum := 0.0
 	for p, t := range times {
-		sum += t.Seconds() * float64(calls[p])
+		sum += t.Seconds() * float64(met[p])
 	}
-	return seconds(sum / float64(max(calls.sum(), 1)))
+	return seconds(sum / float64(max(met.sum(), 1)))
 }
 
 // watched returns the functions that get probes.

@@ -22,13 +22,13 @@ func (l *fakeLink) Close() error {
 
 // What is called most goes first, whatever program that is, and all go.
 func TestCloseProbes(t *testing.T) {
-	require.Zero(t, closeProbes(nil, counts{}))
+	require.Zero(t, closeProbes(nil, byProgram{}))
 	var links []probe
 	for n := range 3 * closers {
 		links = append(links, probe{&fakeLink{}, program(n % int(programs))})
 	}
 	all := slices.Clone(links)
-	closeProbes(links, counts{sizeThird: 20, sizeFirst: 30, addressSize: 1})
+	closeProbes(links, byProgram{sizeThird: 20, sizeFirst: 30, addressSize: 1})
 	for _, l := range all {
 		require.Equal(t, 1, l.Link.(*fakeLink).closed)
 	}
@@ -42,7 +42,7 @@ func TestCloseProbes(t *testing.T) {
 // Probes that nobody calls can take their time.
 func TestSpread(t *testing.T) {
 	times := [programs]time.Duration{sizeFirst: 20 * time.Millisecond, sizeThird: 100 * time.Millisecond, countSize: time.Hour}
-	require.Equal(t, 40*time.Millisecond, spread(times, counts{sizeFirst: 3000, sizeThird: 1000}).Round(time.Microsecond))
-	require.Equal(t, 100*time.Millisecond, spread(times, counts{sizeThird: 1}).Round(time.Microsecond))
-	require.Zero(t, spread(times, counts{}))
+	require.Equal(t, 40*time.Millisecond, spread(times, byProgram{sizeFirst: 3000, sizeThird: 1000}).Round(time.Microsecond))
+	require.Equal(t, 100*time.Millisecond, spread(times, byProgram{sizeThird: 1}).Round(time.Microsecond))
+	require.Zero(t, spread(times, byProgram{}))
 }

@@ -8,28 +8,32 @@ import (
 
 // counts are a run's captures: read = added + inner + other + bad.
 type counts struct {
-	read, added, inner, other, bad uint64
-	ends                           [walk.NumEnds]uint64
-	lost, lostWeight, events, full uint64 // of the kernel
+	read, added, inner, other, bad             uint64
+	ends                                       [walk.NumEnds]uint64
+	lost, lostWeight, lostEvents, events, full uint64 // of the kernel
 }
+
+// kernelCounts is struct capture_counts in gadgets/include/capture.h.
+type kernelCounts struct{ Events, Lost, LostWeight, LostEvents, Full uint64 }
 
 // count reads what the gadget's programs have counted.
 func (i *instance) count() {
-	var perCPU []struct{ Events, Lost, LostWeight, Full uint64 }
+	var perCPU []kernelCounts
 	if err := i.maps.counts.Lookup(uint32(0), &perCPU); err != nil {
 		i.warn(fmt.Errorf("reading counters: %w", err))
 		return
 	}
-	before := i.counts.lostWeight
-	i.counts.events, i.counts.lost, i.counts.lostWeight, i.counts.full = 0, 0, 0, 0
+	weight, events := i.counts.lostWeight, i.counts.lostEvents
+	i.counts.events, i.counts.lost, i.counts.lostWeight, i.counts.lostEvents, i.counts.full = 0, 0, 0, 0, 0
 	for _, c := range perCPU {
 		i.counts.events += c.Events
 		i.counts.lost += c.Lost
 		i.counts.lostWeight += c.LostWeight
+		i.counts.lostEvents += c.LostEvents
 		i.counts.full += c.Full
 	}
 	if i.live == nil {
-		i.sums.lost(i.counts.lostWeight-min(before, i.counts.lostWeight), i.control.stretchNow())
+		i.sums.lost(i.counts.lostWeight-min(weight, i.counts.lostWeight), i.counts.lostEvents-min(events, i.counts.lostEvents), i.control.stretchNow())
 	}
 	if i.counts.full > 0 && !i.told {
 		i.told = true

@@ -102,7 +102,7 @@ func (r *run) load(t *testing.T, without ...string) {
 	for _, spec := range []*ebpf.MapSpec{
 		{Name: "captures", Type: ebpf.RingBuf, MaxEntries: 1 << 16},
 		{Name: "capture_settings", Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 1},
-		{Name: "capture_counts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 32, MaxEntries: 1},
+		{Name: "capture_counts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 40, MaxEntries: 1},
 		{Name: "ig_ustack", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 127 * 8, MaxEntries: 64},
 		{Name: "live_allocations", Type: ebpf.Hash, KeySize: 16, ValueSize: 24, MaxEntries: 64},
 		{Name: "live_execs", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 8, MaxEntries: 64},
@@ -228,7 +228,7 @@ func TestRun(t *testing.T) {
 		emit(t, source) // before there are maps
 		r.load(t)
 		v, _ := r.GetVar(operators.MapPrefix + "capture_counts")
-		counts := make([]struct{ Events, Lost, LostWeight, Full uint64 }, ebpf.MustPossibleCPU())
+		counts := make([]kernelCounts, ebpf.MustPossibleCPU())
 		counts[0].Full, counts[0].LostWeight = 1, 1000
 		require.NoError(t, v.(*ebpf.Map).Put(uint32(0), counts))
 		require.NoError(t, r.Start(r.GadgetContext))
@@ -278,22 +278,22 @@ func TestLostInStretch(t *testing.T) {
 	r.load(t)
 	require.NoError(t, r.Start(r.GadgetContext))
 	require.NoError(t, r.PreStop(r.GadgetContext)) // nobody counts meanwhile
-	lose := func(weight uint64) {
+	lose := func(weight, events uint64) {
 		v, _ := r.GetVar(operators.MapPrefix + "capture_counts")
-		counts := make([]struct{ Events, Lost, LostWeight, Full uint64 }, ebpf.MustPossibleCPU())
-		counts[0].LostWeight = weight
+		counts := make([]kernelCounts, ebpf.MustPossibleCPU())
+		counts[0].LostWeight, counts[0].LostEvents = weight, events
 		require.NoError(t, v.(*ebpf.Map).Put(uint32(0), counts))
 		r.count()
 	}
-	lose(7)
+	lose(7, 1)
 	require.NoError(t, r.control.Open(0.5))
-	lose(1007)
+	lose(1007, 3)
 	rows := r.rows()
 	require.Len(t, rows, 1, "what the stretch stands for is not known yet")
-	require.Equal(t, readRow{comm: capturesFull, bytes: 7}, read(t, rows[0]))
+	require.Equal(t, readRow{comm: capturesFull, bytes: 7, calls: 1}, read(t, rows[0]))
 	require.NoError(t, r.control.Close(4))
 	rows = r.rows()
 	require.Len(t, rows, 1)
-	require.Equal(t, readRow{comm: capturesFull, bytes: 4000}, read(t, rows[0]))
+	require.Equal(t, readRow{comm: capturesFull, bytes: 4000, calls: 8, stretches: true}, read(t, rows[0]))
 	require.NoError(t, r.Stop(r.GadgetContext))
 }

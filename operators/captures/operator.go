@@ -7,7 +7,7 @@
 //	  captures:
 //	    enabled: true
 //	    source: allocations      # the data source of the map rows
-//	    sums: [bytes, calls]     # members of a row's value that are added up; the first one is the amount that draw is given
+//	    sums: [bytes, calls]     # members of a row's value that are added up: the amount that draw is given, and how many events
 //	    step: sample_bytes       # the parameter that is the step of draw; it becomes the profiles' period
 //	    inner: [malloc, je_*]    # a capture in a function that one of these calls, of the same file, is left out; * stands for anything
 //	    kinds: …                 # see kinds.go

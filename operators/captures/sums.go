@@ -108,10 +108,15 @@ func (s *sums) complete(r *record, found *walk.Stack) *stack {
 	st := s.stackOf(order.Uint32(r.user[atSpace:]), found.Addresses)
 	order.PutUint64(r.key[s.layout.stackKey:], uint64(st.id))
 	order.PutUint32(r.user[atStackID:], st.id)
-	if s.layout.attached >= 0 && r.stretch() != 0 {
-		order.PutUint32(r.key[s.layout.attached:], 1)
-	}
+	s.setAttached(r.key, r.stretch())
 	return st
+}
+
+// setAttached says in a row's key that it is of a stretch.
+func (s *sums) setAttached(key []byte, stretch uint32) {
+	if s.layout.attached >= 0 && stretch != 0 {
+		order.PutUint32(key[s.layout.attached:], 1)
+	}
 }
 
 // add adds a row that is complete.
@@ -138,6 +143,7 @@ func (s *sums) add(r *record, st *stack) {
 func (s *sums) stand(name string, stretch uint32) *sum {
 	key := make([]byte, s.layout.key)
 	copy(key[s.layout.comm:], name)
+	s.setAttached(key, stretch)
 	k := sumKey{string(key), stretch}
 	to := s.waiting[k]
 	if to == nil {
@@ -147,14 +153,19 @@ func (s *sums) stand(name string, stretch uint32) *sum {
 	return to
 }
 
-// lost adds what captures of a stretch stood for that found no room, as an amount of the first sum.
-func (s *sums) lost(weight uint64, stretch uint32) {
-	if weight == 0 || len(s.layout.sums) == 0 {
+// lost adds what captures of a stretch stood for that found no room, to the first two sums: their amount, and how many events that are.
+func (s *sums) lost(weight, events uint64, stretch uint32) {
+	if weight == 0 && events == 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stand(capturesFull, stretch).sums[0] += float64(weight)
+	to := s.stand(capturesFull, stretch)
+	for i, n := range []uint64{weight, events} {
+		if i < len(to.sums) {
+			to.sums[i] += float64(n)
+		}
+	}
 }
 
 // rows returns the rows that have come since the last call, but for those of a stretch whose weight is not known yet. Their stacks

@@ -2,21 +2,48 @@
 # build.sh fills $LAB with what cluster.sh and the end-to-end test need: packages of Debian,
 # Kubernetes from its Go module, kubectl-gadget and cosign from theirs, and the images.
 # What is there already is not built again. IG, COLLECTOR, GADGET, POLYGLOT, ALLOC and LOCK are what make has built.
+# "build.sh programs" builds the programs of others only, for which it needs Go and none of that.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 LAB=$(cd "${LAB:?a scratch folder}" && pwd)
+bin=$LAB/bin
+mkdir -p "$bin" "$LAB/images"
+export CGO_ENABLED=0 PATH=$PATH:/usr/sbin:/sbin
+step() { "$top/.ci/step" "$@"; }
+
+programs() {
+	local version minor component ldflags ig_module ig_version
+	version=$(cd "$here/modules/kubernetes" && go list -m -f '{{.Version}}' k8s.io/kubernetes)
+	minor=${version#v1.}
+	component=k8s.io/component-base/version
+	ldflags="-s -w -X $component.gitVersion=$version -X $component.gitMajor=1 -X $component.gitMinor=${minor%%.*}"
+	ldflags="$ldflags -X $component.gitTreeState=clean -X $component.buildDate=2026-01-01T00:00:00Z"
+	if [ "$(cat "$bin/kubernetes.version" 2>/dev/null)" != "$version" ]; then
+		step "building Kubernetes $version (about 8 minutes of one CPU, once)" \
+			go -C "$here/modules/kubernetes" build -trimpath -tags notest,grpcnotrace -ldflags "$ldflags" -o "$bin/kubernetes" .
+		echo "$version" >"$bin/kubernetes.version"
+	fi
+	ig_module=github.com/inspektor-gadget/inspektor-gadget
+	ig_version=$(cd "$here/modules/kubectl-gadget" && go list -m -f '{{.Version}}' $ig_module)
+	step "building kubectl-gadget $ig_version" go -C "$here/modules/kubectl-gadget" build -buildvcs=false \
+		-ldflags "-s -w -X $ig_module/internal/version.version=$ig_version" -o "$bin/kubectl-gadget" $ig_module/cmd/kubectl-gadget
+	[ -x "$bin/cosign" ] || step "building cosign (a few minutes, once)" go -C "$here/modules/cosign" build -trimpath -buildvcs=false \
+		-ldflags "-s -w" -o "$bin/cosign" github.com/sigstore/cosign/v2/cmd/cosign
+	[ -x "$bin/helm" ] || step "building Helm (a few minutes, once)" go -C "$here/modules/helm" build -trimpath -buildvcs=false \
+		-ldflags "-s -w" -o "$bin/helm" helm.sh/helm/v3/cmd/helm
+}
+if [ "${1:-}" = programs ]; then
+	programs
+	exit
+fi
+
 IG=$(realpath "${IG:?path of ig}")
 COLLECTOR=$(realpath "${COLLECTOR:?path of the Collector}")
 GADGET=$(realpath "${GADGET:?path of an exported gadget image}")
 POLYGLOT=$(realpath "${POLYGLOT:?path of the exported image of profile_polyglot}")
 ALLOC=$(realpath "${ALLOC:?path of the exported image of profile_alloc}")
 LOCK=$(realpath "${LOCK:?path of the exported image of profile_lock}")
-bin=$LAB/bin
-mkdir -p "$bin" "$LAB/images"
-export CGO_ENABLED=0 PATH=$PATH:/usr/sbin:/sbin
-step() { "$top/.ci/step" "$@"; }
-
 # No service of a package is to start on this machine.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ] && [ "$(id -u)" = 0 ]; then
@@ -27,24 +54,7 @@ fi
 "$top/.ci/packages" containerd runc etcd-server containernetworking-plugins busybox-static iptables conntrack openssl \
 	util-linux iproute2 ca-certificates gcc libc6-dev
 
-version=$(cd "$here/modules/kubernetes" && go list -m -f '{{.Version}}' k8s.io/kubernetes)
-minor=${version#v1.}
-component=k8s.io/component-base/version
-ldflags="-s -w -X $component.gitVersion=$version -X $component.gitMajor=1 -X $component.gitMinor=${minor%%.*}"
-ldflags="$ldflags -X $component.gitTreeState=clean -X $component.buildDate=2026-01-01T00:00:00Z"
-if [ "$(cat "$bin/kubernetes.version" 2>/dev/null)" != "$version" ]; then
-	step "building Kubernetes $version (about 8 minutes of one CPU, once)" \
-		go -C "$here/modules/kubernetes" build -trimpath -tags notest,grpcnotrace -ldflags "$ldflags" -o "$bin/kubernetes" .
-	echo "$version" >"$bin/kubernetes.version"
-fi
-ig_module=github.com/inspektor-gadget/inspektor-gadget
-ig_version=$(cd "$here/modules/kubectl-gadget" && go list -m -f '{{.Version}}' $ig_module)
-step "building kubectl-gadget $ig_version" go -C "$here/modules/kubectl-gadget" build -buildvcs=false \
-	-ldflags "-s -w -X $ig_module/internal/version.version=$ig_version" -o "$bin/kubectl-gadget" $ig_module/cmd/kubectl-gadget
-[ -x "$bin/cosign" ] || step "building cosign (a few minutes, once)" go -C "$here/modules/cosign" build -trimpath -buildvcs=false \
-	-ldflags "-s -w" -o "$bin/cosign" github.com/sigstore/cosign/v2/cmd/cosign
-[ -x "$bin/helm" ] || step "building Helm (a few minutes, once)" go -C "$here/modules/helm" build -trimpath -buildvcs=false \
-	-ldflags "-s -w" -o "$bin/helm" helm.sh/helm/v3/cmd/helm
+programs
 step "building the registry" go -C "$here/registry" build -buildvcs=false -o "$bin/registry" .
 step "building imagebuild" go -C "$top/cmd/imagebuild" build -buildvcs=false -o "$bin/imagebuild" .
 

@@ -3,6 +3,7 @@ package procmap
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,4 +64,87 @@ func TestMemory(t *testing.T) {
 	}
 	runtime.KeepAlive(r)
 	t.Log(levels)
+}
+
+func TestBounds(t *testing.T) {
+	r := &Resolver{history: newHistory(), processes: map[Process]*entry{}, queue: make(chan request, 3*maxProcesses)}
+	for i := range 2 * maxProcesses {
+		_, pending := r.Locate(nil, Process{PID: uint32(i + 1), ExeInode: 1}, 0, []uint64{1})
+		require.True(t, pending)
+		require.LessOrEqual(t, len(r.processes), maxProcesses)
+	}
+	require.Contains(t, r.processes, Process{PID: 2 * maxProcesses, ExeInode: 1}, "the newest stays")
+
+	r = &Resolver{history: newHistory(), processes: map[Process]*entry{}, queue: make(chan request, 1)}
+	for pid, want := range []State{Gone, Pending, Pending, Gone} {
+		place, _ := r.Locate(nil, Process{PID: uint32(min(pid, 2)), ExeInode: 1}, 0, []uint64{1})
+		if pid == 2 {
+			want = Gone // the queue is full
+		}
+		require.Equal(t, want, place[0].State, pid)
+	}
+}
+
+// Whatever processes do, what is held has a bound.
+func TestHeld(t *testing.T) {
+	r := &Resolver{watching: true, changed: make(chan struct{}), history: newHistory(), processes: map[Process]*entry{}, files: map[fileKey]*file{}, toRead: make(chan *file, 1)}
+	path := "/" + strings.Repeat("x", maxPath-100)
+	for pid := range uint32(3_000) {
+		events := []event{{kind: recordComm, pid: pid + 1, time: uint64(pid)}}
+		for i := range uint64(50) {
+			events = append(events, event{kind: recordMmap2, pid: pid + 1, start: i << 12, end: (i + 1) << 12, file: newFileKey(1, 1, uint64(pid)<<16|i, fmt.Sprint(path, pid, i))})
+		}
+		r.take(uint64(pid), events, 0)
+		r.Locate(nil, Process{PID: pid + 1, ExeInode: 1}, uint64(pid), []uint64{1})
+		if pid%500 == 0 {
+			r.sweep()
+			require.LessOrEqual(t, r.held(), maxHeld)
+		}
+	}
+	require.LessOrEqual(t, len(r.files), maxFiles)
+	for pid := range uint32(3_000) {
+		r.take(3_000, []event{{kind: recordExit, pid: pid + 1}}, 0)
+	}
+	require.LessOrEqual(t, len(r.history.ended), maxLives)
+}
+
+// Files that only a life has still are counted, and what comes between two sweeps has a bound.
+func TestHeldByLives(t *testing.T) {
+	r := bare()
+	path := "/" + strings.Repeat("x", maxPath-100)
+	var paths int
+	for pid := range uint32(200) {
+		events := []event{{kind: recordComm, pid: pid + 1, time: uint64(pid)}}
+		for i := range uint64(200) {
+			events = append(events, event{kind: recordMmap2, pid: pid + 1, start: i << 12, end: (i + 1) << 12, file: newFileKey(1, 1, uint64(pid)<<16|i, fmt.Sprint(path, pid, i))})
+		}
+		r.take(uint64(pid), events, 0)
+		r.Locate(nil, Process{PID: pid + 1, ExeInode: 1}, uint64(pid), []uint64{1})
+		if pid%10 != 9 {
+			continue
+		}
+		files := map[*file]bool{}
+		add := func(l *life) {
+			for _, m := range l.ranges {
+				files[m.file] = true
+			}
+		}
+		for _, ls := range r.history.byPID {
+			for _, l := range ls {
+				add(l)
+			}
+		}
+		for _, e := range r.processes {
+			if e.life != nil {
+				add(e.life)
+			}
+		}
+		paths = 0
+		for f := range files {
+			paths += len(f.key.path)
+		}
+		require.Greater(t, r.held(), paths)
+		require.LessOrEqual(t, r.held(), maxHeld*3/2+1<<20, "without a sweep")
+	}
+	require.Positive(t, paths)
 }

@@ -1,0 +1,231 @@
+package otelprofiles_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/simple"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
+)
+
+func TestRemoteCallerCannotChooseWhereADaemonConnects(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	remote := gadgetcontext.WithAsRemoteCall(true)
+	for _, param := range []string{otelprofiles.ParamEndpoint, otelprofiles.ParamInsecure, otelprofiles.ParamHeaders, otelprofiles.ParamCompression} {
+		err := (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("mine", param, "http://10.0.0.1:4317"))
+		require.ErrorContains(t, err, param)
+	}
+	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("otlp")), "there are mine", "no built-in exporter in a daemon")
+	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("mine", otelprofiles.ParamInterval, "1ms")), "1s or more")
+
+	for remoteCall, want := range map[bool]bool{true: false, false: true} {
+		g := &gadgettest.Gadget{}
+		gc := g.Make(t.Context(), op, gadgetcontext.WithAsRemoteCall(remoteCall))
+		require.NoError(t, gc.PrepareGadgetInfo(api.ParamValues{}))
+		var keys []string
+		for _, p := range gc.Params() {
+			keys = append(keys, p.Key)
+		}
+		require.Contains(t, keys, otelprofiles.ParamExporter)
+		require.Equal(t, want, slices.Contains(keys, otelprofiles.ParamEndpoint), "remote: %v, parameters: %v", remoteCall, keys)
+	}
+}
+
+func TestImageCannotChooseWhereToConnect(t *testing.T) {
+	r, evil := startReceiver(t), startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	g := &gadgettest.Gadget{
+		Metadata: fmt.Sprintf("paramDefaults:\n  operator.otel-profiles.otel-profiles-endpoint: http://%s\n  operator.otel-profiles.otel-profiles-exporter: otlp\n  operator.otel-profiles.otel-profiles-name: from_image\n", evil.Addr()),
+		Start: func(g *gadgettest.Gadget) {
+			g.Emit("leaf", 1)
+			g.Context.Cancel()
+		},
+	}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine",
+		otelprofiles.ParamEndpoint, "http://"+evil.Addr(), otelprofiles.ParamName, "from_image")))
+	require.Equal(t, int64(1), leaves(t, r)["leaf"])
+	require.Zero(t, evil.Stats().Requests)
+	require.Contains(t, g.Log.String(), "paramDefaults")
+	require.Equal(t, "from_image", r.Samples()[0].PeriodType)
+
+	// An exporter that only the image asks for is not used.
+	g = &gadgettest.Gadget{Metadata: g.Metadata, Start: g.Start}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("otlp")))
+	require.Zero(t, evil.Stats().Requests)
+}
+
+// A user who wants what the image's default happens to be is told how to say so, and that works.
+func TestSameValueAsTheImages(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	for _, params := range []map[string]string{
+		{otelprofiles.ParamExporter: "mine"},
+		{otelprofiles.ParamExporter: "otlp", otelprofiles.ParamEndpoint: "http://" + r.Addr(), otelprofiles.ParamInsecure: "true", otelprofiles.ParamCompression: "none", otelprofiles.ParamCheck: "true", otelprofiles.ParamInterval: "500ms"},
+	} {
+		metadata := "paramDefaults:\n"
+		var same, withSpace []string
+		for key, value := range params {
+			metadata += "  operator.otel-profiles." + key + ": '" + value + "'\n"
+			if key != otelprofiles.ParamExporter {
+				same, withSpace = append(same, key, value), append(withSpace, key, value+" ")
+			}
+		}
+		run := func(exporter string, more []string) string {
+			g := &gadgettest.Gadget{Metadata: metadata, Start: func(g *gadgettest.Gadget) {
+				g.Emit("leaf", 1)
+				g.Context.Cancel()
+			}}
+			require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params(exporter, more...)))
+			return g.Log.String()
+		}
+		before := leaves(t, r)["leaf"]
+		log := run(params[otelprofiles.ParamExporter], same)
+		for key := range params {
+			require.Contains(t, log, "if it is yours as well, write it with a space at its end, --"+key+"='… '")
+		}
+		require.Equal(t, before, leaves(t, r)["leaf"])
+		log = run(params[otelprofiles.ParamExporter]+" ", withSpace)
+		require.NotContains(t, log, "paramDefaults")
+		require.Equal(t, before+1, leaves(t, r)["leaf"], log)
+		require.NoError(t, op.Failed())
+	}
+}
+
+// An image asks for a window that no receiver could take: the exporter's own counts.
+func TestImageCannotFlood(t *testing.T) {
+	for asked, want := range map[string]string{"1ns": "every 10s", "999ms": "every 10s", "2h": "every 10s", "7s": "every 7s"} {
+		r := startReceiver(t)
+		op := settings(t, exporter("mine", r.Addr(), ""))
+		g := &gadgettest.Gadget{
+			Metadata: "paramDefaults:\n  operator.otel-profiles.otel-profiles-interval: " + asked + "\n",
+			Start:    func(g *gadgettest.Gadget) { g.Context.Cancel() },
+		}
+		require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamInterval, asked)))
+		require.Contains(t, g.Log.String(), want)
+		require.Equal(t, want == "every 10s", strings.Contains(g.Log.String(), "an image may set 1s to 1h"), asked)
+	}
+	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), settings(t, "")).Run(gadgettest.Params("otlp", otelprofiles.ParamInterval, "1ns")), "at least 10ms")
+}
+
+// A run asks for an interval after which the exporter would drop everything as too old.
+func TestIntervalBeyondMaxAge(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), "        sending_queue: {max_age: 15m}\n"))
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) { g.Context.Cancel() }}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamInterval, "30m")))
+	require.Contains(t, g.Log.String(), "every 10s")
+	require.Contains(t, g.Log.String(), "--otel-profiles-interval is 30m0s")
+	require.Contains(t, g.Log.String(), "older than 15m0s (sending_queue.max_age)")
+}
+
+func TestWrongSettings(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), "      broken:\n        exporter: carrier-pigeon\n"))
+	require.NoError(t, op.Init(nil), "and again")
+
+	err := (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("broken"))
+	require.ErrorContains(t, err, "carrier-pigeon")
+	err = (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("nobody"))
+	require.ErrorContains(t, err, "there are broken, mine, otlp")
+	err = (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("elsewhere:mine"))
+	require.ErrorContains(t, err, `"samples"`)
+
+	ends := func(g *gadgettest.Gadget) {
+		g.Emit("leaf", 1)
+		g.Context.Cancel()
+	}
+	g := &gadgettest.Gadget{Start: ends}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("samples:mine")), "the other exporter goes on")
+	require.Equal(t, int64(1), leaves(t, r)["leaf"])
+
+	g = &gadgettest.Gadget{Start: ends, Annotations: map[string]string{"profiles.value-field": "nothing"}}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")), "the gadget itself runs")
+	for _, want := range []string{`samples`, `nothing`, "kern_stack"} {
+		require.Contains(t, g.Log.String(), want)
+	}
+}
+
+// Inspektor Gadget closes a gadget whose PreStart failed. What had been set up by then must not hold
+// it up.
+func TestOneOfTwoExportersIsWrong(t *testing.T) {
+	r := startReceiver(t)
+	for _, remote := range []bool{false, true} {
+		op := settings(t, exporter("mine", r.Addr(), ""))
+		other := simple.New("other", simple.WithPriority(2), simple.OnInit(func(gadgetCtx operators.GadgetContext) error {
+			ds, err := gadgetCtx.RegisterDataSource(datasource.TypeSingle, "first")
+			must(err)
+			ds.AddAnnotation("profiles.stack-fields", "stack")
+			_, err = ds.AddField("stack", api.Kind_String)
+			return err
+		}))
+		g := &gadgettest.Gadget{}
+		all := append(g.Make(t.Context(), op).DataOperators(), other)
+		gadgetCtx := g.Make(t.Context(), op, gadgetcontext.WithDataOperators(all...), gadgetcontext.WithAsRemoteCall(remote))
+		done := make(chan error, 1)
+		go func() { done <- gadgetCtx.Run(gadgettest.Params("samples:nobody,first:mine")) }()
+		select {
+		case err := <-done:
+			require.ErrorContains(t, err, `"nobody"`)
+		case <-time.After(20 * time.Second):
+			require.FailNow(t, "the gadget does not end")
+		}
+	}
+}
+
+// A gadget's log goes to whoever started it, who need not know the daemon's secrets.
+func TestLogShowsNoSecrets(t *testing.T) {
+	op := settings(t, "operator: {otel-profiles: {exporters: {mine: {exporter: otlp-http, shutdown_timeout: 10ms, "+
+		"profiles_endpoint: 'http://127.0.0.1:1/in?api-key=verysecret', headers: {x-token: hidden}, insecure: true}}}}")
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+		g.Emit("leaf", 1)
+		g.Context.Cancel()
+	}}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+	require.Contains(t, g.Log.String(), "http://127.0.0.1:1/in?…)")
+	require.NotContains(t, g.Log.String(), "verysecret")
+	require.NotContains(t, g.Log.String(), "hidden")
+}
+
+// A field with a value of its own in each row does not become that many resources' attributes, nor
+// samples'.
+func TestDistinctValuesAreCapped(t *testing.T) {
+	for _, place := range []string{"resource", "sample"} {
+		r := startReceiver(t)
+		op := settings(t, exporter("mine", r.Addr(), "        max_values_per_attribute: 2\n        attributes: [thread.name="+place+"]\n"))
+		g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+			p, err := g.Source.NewPacketArray()
+			must(err)
+			for i := range 5 {
+				d := p.New()
+				g.Fill(d, "leaf", 1)
+				must(g.Source.GetField("proc.comm").PutString(d, fmt.Sprint("worker-", i)))
+				p.Append(d)
+			}
+			must(g.Source.EmitAndRelease(p))
+			g.Context.Cancel()
+		}}
+		require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+		require.Equal(t, map[string]int64{"leaf": 5}, leaves(t, r))
+		values := map[string]bool{}
+		for _, s := range r.Samples() {
+			for _, attributes := range []map[string]string{s.Attributes, s.Resource} {
+				if v, ok := attributes["thread.name"]; ok {
+					values[v] = true
+				}
+			}
+		}
+		require.Len(t, values, 2, place)
+		require.Contains(t, g.Log.String(), "max_values_per_attribute")
+	}
+}

@@ -1,0 +1,179 @@
+package otelprofiles
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// sweepInterval is how often the kernel's stacks are looked after and names that are missing are asked for, and ageInterval how often
+// what is known of the host's services ages.
+const (
+	sweepInterval = time.Second
+	ageInterval   = 10 * time.Second
+)
+
+// run flushes each pipeline at its interval. The first one is cut at a random moment, so that a fleet
+// that started together spreads its flushes over the whole interval, and keeps them there.
+func (i *instance) run() {
+	defer close(i.stopped)
+	now := time.Now()
+	for _, p := range i.pipelines {
+		p.next = now.Add(rand.N(p.interval) + 1)
+	}
+	every := sweepInterval
+	if i.names == nil {
+		every = ageInterval // whoever hands over stacks looks after them and their names
+	}
+	sweep := time.NewTicker(every)
+	defer sweep.Stop()
+	aged := now
+	for {
+		timer := time.NewTimer(time.Until(i.due()))
+		select {
+		case <-i.stop:
+			timer.Stop()
+			return
+		case <-sweep.C:
+			timer.Stop()
+			i.maps.due.Store(true)
+			i.ask()
+			if i.hosts != nil && time.Since(aged) > ageInterval-sweepInterval/2 {
+				aged = time.Now()
+				i.hosts.Age()
+			}
+			continue
+		case <-i.wake:
+			timer.Stop()
+		case <-timer.C:
+		}
+		now := time.Now()
+		i.flushing.Lock()
+		for _, p := range i.pipelines {
+			if p.due().After(now) || p.waits(now) {
+				continue
+			}
+			p.flush(now)
+			// Missed intervals (a suspended machine) are not made up for.
+			if !p.next.After(now) {
+				if p.next = p.next.Add(p.interval); p.next.Before(now) {
+					p.next = now.Add(p.interval)
+				}
+			}
+		}
+		i.flushing.Unlock()
+	}
+}
+
+// ask starts to look up the names that stacks of the window still lack, and reports whether any are missing.
+func (i *instance) ask() (pending bool) {
+	i.flushing.Lock()
+	defer i.flushing.Unlock()
+	for _, p := range i.pipelines {
+		pending = p.agg.Ask() || pending
+	}
+	return pending
+}
+
+// lastNames is how long the end of a run waits, at most, for names of its last stacks.
+const lastNames = 2 * time.Second
+
+// awaitNames waits for the names of a run's last stacks. No row waits meanwhile.
+func (i *instance) awaitNames() {
+	for until := time.Now().Add(lastNames); i.ask() && time.Now().Before(until); {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// due is when the first of the pipelines must be flushed.
+func (i *instance) due() time.Time {
+	i.flushing.Lock() // Shutdown flushes too
+	defer i.flushing.Unlock()
+	next := i.pipelines[0].due()
+	for _, p := range i.pipelines[1:] {
+		if d := p.due(); d.Before(next) {
+			next = d
+		}
+	}
+	return next
+}
+
+func (i *instance) flush() {
+	i.flushing.Lock()
+	defer i.flushing.Unlock()
+	now := time.Now()
+	for _, p := range i.pipelines {
+		p.flush(now)
+	}
+}
+
+// summarize says at the end of a gadget what became of its rows.
+func (i *instance) summarize() {
+	for _, p := range i.pipelines {
+		c := p.counts()
+		where := "delivered or held by the exporter"
+		if !i.remote {
+			st := p.exp.Stats().Rows
+			where = fmt.Sprintf("exporter %q: %d delivered, %d held, %d in requests accepted only partly, %d dropped%s",
+				p.exp.cfg.Name, st.Delivered, st.Held, st.Partial, st.DroppedTotal(), reasons(st.Dropped))
+		}
+		i.log.Infof("%s: data source %q: %d rows read, %d exported, %d not%s, %d without their stack; %s%s%s",
+			Name, p.ds.Name(), c.Read, c.Exported, c.droppedTotal(), reasons(c.Dropped), c.Fates[profile.NoStack], where, c.stacks(), c.frames()+i.unread(c))
+	}
+}
+
+// unread says why the last file could not be read, if there are frames in such files.
+func (i *instance) unread(c Counts) string {
+	if i.unreadFile == nil || c.Frames[names.BadSymbols]+c.Frames[names.Overtaken] == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the last file that could not be read: %v", i.unreadFile)
+}
+
+// check warns about a run of which nothing has arrived, and keeps it as an error if somebody wants to know.
+func (i *instance) check() {
+	var read, delivered int64
+	for _, p := range i.pipelines {
+		read += p.read.Load()
+	}
+	for _, exp := range i.exporters {
+		r := exp.Stats().Rows
+		delivered += r.Delivered + r.Partial
+	}
+	var err error
+	switch {
+	case read == 0:
+		err = errors.New("no row came, so nothing was exported: what the gadget filters by (such as --pid, or a container's name) has matched nothing, or nothing happened")
+	case delivered == 0 && !i.remote:
+		err = fmt.Errorf("none of %d rows was delivered", read)
+	default:
+		return
+	}
+	i.log.Warnf("%s: %v", Name, err)
+	if i.mustDeliver {
+		i.op.mu.Lock()
+		i.op.failed = fmt.Errorf("%s: %w", Name, err)
+		i.op.mu.Unlock()
+	}
+}
+
+// reasons renders counts by reason as " (a 1, b 2)".
+func reasons[K ~string](m map[K]int64) string {
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		if m[k] > 0 {
+			list = append(list, fmt.Sprintf("%s %d", string(k), m[k]))
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(list, ", ") + ")"
+}

@@ -1,0 +1,231 @@
+package export
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
+)
+
+// Whatever happens to a file, only that message is lost, and counted.
+func TestDamagedFilesCostJustThemselves(t *testing.T) {
+	cfg := withStorage(t, "127.0.0.1:1")
+	e, _ := open(t, cfg)
+	for i := range 8 {
+		e.Enqueue(message(t, strconv.Itoa(i), 1000))
+	}
+	settled(t, e)
+	stop(t, e)
+	files := storedFiles(t, cfg.Queue.Storage)
+	require.Len(t, files, 8)
+	change := func(i int, f func([]byte) []byte) {
+		data, err := os.ReadFile(files[i])
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(files[i], f(data), 0o600))
+	}
+	change(0, func([]byte) []byte { return nil })
+	change(1, func(b []byte) []byte { return b[:len(b)/2] })
+	change(2, func(b []byte) []byte { b[20] ^= 1; return b })       // in the header
+	change(3, func(b []byte) []byte { b[len(b)/2] ^= 1; return b }) // in the body
+	change(4, func(b []byte) []byte { return append(b, 'x') })
+	change(5, func(b []byte) []byte { b[5] = 0; return b }) // no format that ever was
+	writeFile(t, files[0]+storeTemp, []byte("half"))
+
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+	cfg.Endpoint = r.Addr
+	e, logs := open(t, cfg)
+	drainAll(t, e)
+	s := balanced(t, e)
+	require.ElementsMatch(t, []string{"6", "7"}, r.Names())
+	require.Equal(t, int64(6), s.CorruptFiles)
+	require.Equal(t, int64(30), s.Rows.Recovered, "a header that can be read says how many rows are lost")
+	require.Equal(t, int64(20), s.Rows.Delivered)
+	require.Equal(t, map[Reason]int64{ReasonCorrupt: 10}, s.Rows.Dropped)
+	stop(t, e)
+	left, err := os.ReadDir(cfg.Queue.Storage)
+	require.NoError(t, err)
+	require.Len(t, left, 1, "only the lock")
+	require.Contains(t, logs.String(), "5 files")
+	require.Contains(t, logs.String(), "checksum of the body")
+}
+
+// What a later version has stored stays after a rollback: it is neither sent nor removed, nor written over, and that
+// version sends it when it is back.
+func TestUnknownFormatIsKept(t *testing.T) {
+	cfg := withStorage(t, "127.0.0.1:1")
+	e, _ := open(t, cfg)
+	for i := range 3 {
+		e.Enqueue(message(t, strconv.Itoa(i), 1000))
+	}
+	settled(t, e)
+	stop(t, e)
+	files := storedFiles(t, cfg.Queue.Storage)
+	require.Len(t, files, 3)
+	// The first has another header, the last another wire layout in a header that is known.
+	later, err := os.ReadFile(files[0])
+	require.NoError(t, err)
+	known := slices.Clone(later)
+	later[5] = storeVersion + 1
+	writeFile(t, files[0], later)
+	layout := message(t, "layout of the future", 1000)
+	layout.Layout = "2.0"
+	future := append(storedHead(layout), layout.Body...)
+	future = binary.BigEndian.AppendUint32(future, crc32.Checksum(layout.Body, castagnoli))
+	writeFile(t, files[2], future)
+
+	for range 2 { // a second start finds the same
+		e, logs := open(t, cfg)
+		e.Enqueue(message(t, "new", 1000)) // must not take the name of a file that stays
+		settled(t, e)
+		s := balanced(t, e)
+		require.Zero(t, s.CorruptFiles)
+		stop(t, e)
+		require.Contains(t, logs.String(), "2 files in the storage folder")
+		require.Contains(t, logs.String(), "format that this version does not know")
+		require.Contains(t, logs.String(), `otlp_version \"2.0\"`)
+		for i, want := range map[int][]byte{0: later, 2: future} {
+			got, err := os.ReadFile(files[i])
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+	}
+
+	// The version that knows the format is back.
+	writeFile(t, files[0], known)
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+	cfg.Endpoint = r.Addr
+	e, _ = open(t, cfg)
+	drainAll(t, e)
+	require.ElementsMatch(t, []string{"0", "1", "new", "new"}, r.Names())
+	require.FileExists(t, files[2])
+}
+
+// The start reads the headers of what is stored, not the bodies.
+func TestHeadersAreReadAlone(t *testing.T) {
+	m := message(t, "app", 100_000)
+	m.Owner = "ns/pod"
+	head := storedHead(m)
+	r := bytes.NewReader(append(slices.Clone(head), m.Body...))
+	got, headLen, bodyLen, err := readHeadFrom(r)
+	require.NoError(t, err)
+	require.Equal(t, "ns/pod", got.Owner)
+	require.Equal(t, len(head), headLen)
+	require.Equal(t, int64(len(m.Body)), bodyLen)
+	require.Equal(t, len(m.Body), r.Len(), "nothing behind the header is read")
+	for n := range len(head) {
+		_, _, _, err := readHeadFrom(bytes.NewReader(head[:n]))
+		require.ErrorIs(t, err, errCorrupt)
+	}
+}
+
+// A file that cannot be read is not damaged: it stays, for a start at which it can.
+func TestStoredFileThatCannotBeRead(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("taking a file from oneself needs root")
+	}
+	dir := filepath.Join(t.TempDir(), "queue")
+	s, _, err := openStorage(dir)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.close()) }()
+	m := message(t, "app", 0)
+	for seq := range uint64(3) {
+		require.NoError(t, s.write(seq, m))
+	}
+	for _, path := range []string{filepath.Dir(filepath.Dir(dir)), filepath.Dir(dir), dir, s.path(0), s.path(2)} {
+		require.NoError(t, os.Chown(path, 65534, 65534))
+	}
+	// The owner of the folder is not that of one of the files.
+	done := make(chan inventory)
+	go func() {
+		runtime.LockOSThread() // and never unlock it: the thread ends with the goroutine
+		if err := unix.Setfsuid(65534); err != nil {
+			t.Error(err)
+		}
+		inv, err := s.scan()
+		if err != nil {
+			t.Error(err)
+		}
+		done <- inv
+	}()
+	inv := <-done
+	require.Len(t, inv.messages, 2)
+	require.Zero(t, inv.damaged)
+	require.Equal(t, int64(1), inv.unreadable)
+	require.ErrorIs(t, inv.readErr, os.ErrPermission)
+	require.FileExists(t, s.path(1))
+}
+
+func TestStoredFileThatVanishes(t *testing.T) {
+	cfg := withStorage(t, "127.0.0.1:1")
+	cfg.Retry.InitialInterval, cfg.Retry.MaxInterval = 300*time.Millisecond, 300*time.Millisecond
+	e, logs := open(t, cfg)
+	e.Enqueue(message(t, "app", 0))
+	settled(t, e)
+	for _, f := range storedFiles(t, cfg.Queue.Storage) {
+		require.NoError(t, os.Remove(f))
+	}
+	require.Eventually(t, func() bool { return e.Stats().Rows.Held == 0 }, 20*time.Second, time.Millisecond)
+	require.Equal(t, map[Reason]int64{ReasonStorageError: 10}, balanced(t, e).Rows.Dropped)
+	stop(t, e)
+	require.Contains(t, logs.String(), "cannot be read")
+}
+
+// A message that cannot be stored is held in memory, and sent from there.
+func TestStorageThatCannotBeWritten(t *testing.T) {
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+	cfg := withStorage(t, r.Addr)
+	cfg.Queue.StorageSize = 5000
+	e, logs := open(t, cfg)
+	e.Enqueue(message(t, "large", 10_000))
+	drainAll(t, e)
+	require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
+	require.NoError(t, os.RemoveAll(cfg.Queue.Storage))
+	e.Enqueue(message(t, "small", 0))
+	drainAll(t, e)
+	require.Equal(t, int64(20), balanced(t, e).Rows.Delivered)
+	stop(t, e)
+	require.Contains(t, logs.String(), "in memory only")
+}
+
+// A disk that hangs holds up nobody and costs no memory beyond the bound.
+func TestStorageThatHangs(t *testing.T) {
+	cfg := withStorage(t, "127.0.0.1:1")
+	cfg.Queue.Size = 1 << 20
+	e, _ := open(t, cfg)
+	// Opening a pipe for writing waits for a reader.
+	pipe := filepath.Join(cfg.Queue.Storage, fmt.Sprintf("%020d%s%s", 1, storeSuffix, storeTemp))
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	for i := range 50_000 {
+		e.Enqueue(Message{Body: make([]byte, 1000), Rows: 1})
+		if i == 0 {
+			require.Eventually(t, func() bool { return inFlight(e) == 1 }, 20*time.Second, time.Millisecond)
+		}
+	}
+	s := balanced(t, e)
+	require.LessOrEqual(t, s.QueueBytes, cfg.Queue.Size)
+	require.Positive(t, s.Rows.Dropped[ReasonQueueFull])
+	e.mu.Lock()
+	require.Less(t, len(e.unsaved), 1025+2*int(e.memory.entries)+2)
+	e.mu.Unlock()
+	f, err := os.Open(pipe)
+	require.NoError(t, err)
+	settledOrSendable := func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return len(e.unsaved) == 0 && e.memory.entries <= 1
+	}
+	require.Eventually(t, settledOrSendable, 20*time.Second, time.Millisecond, "the others are stored once the disk is back")
+	require.NoError(t, f.Close())
+}

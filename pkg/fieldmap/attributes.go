@@ -1,0 +1,203 @@
+package fieldmap
+
+import (
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+)
+
+// maxSampleAttributes is the limit where the settings have none, as in an Exporter that config.Load did not make.
+const maxSampleAttributes = 32
+
+// canonical maps fields of Inspektor Gadget (IG) to the attributes that the semantic conventions have for them.
+var canonical = map[string]string{
+	"proc.comm":       "thread.name",
+	"proc.pid":        "process.pid",
+	"proc.tid":        "thread.id",
+	"proc.parent.pid": "process.parent_pid",
+	"proc.creds.uid":  "process.user.id",
+}
+
+// identityKeys maps the fields that IG's enrichment adds to attributes, which the resource has anyway. Fields without
+// an attribute are only used to work out other attributes.
+var identityKeys = map[string]string{
+	"k8s.namespace":                keyNamespace,
+	"k8s.podName":                  keyPod,
+	"k8s.containerName":            keyK8sContainer,
+	"k8s.node":                     keyNode,
+	"k8s.owner.kind":               "",
+	"k8s.owner.name":               "",
+	"k8s.podLabels":                "",
+	"runtime.containerName":        keyContainerName,
+	"runtime.containerId":          keyContainerID,
+	"runtime.containerImageName":   keyImageName,
+	"runtime.containerImageDigest": keyImageDigests,
+	"runtime.runtimeName":          keyRuntimeName,
+}
+
+// identity finds the fields that IG's enrichment adds.
+func (c *compiler) identity() {
+	p, id := c.plan, &c.plan.identity
+	for name, r := range map[string]*reader{
+		"k8s.namespace":                &id.namespace,
+		"k8s.podName":                  &id.pod,
+		"k8s.containerName":            &id.container,
+		"k8s.node":                     &id.node,
+		"k8s.owner.kind":               &id.ownerKind,
+		"k8s.owner.name":               &id.ownerName,
+		"k8s.podLabels":                &id.labels,
+		"runtime.containerName":        &id.runtimeContainer,
+		"runtime.containerId":          &id.containerID,
+		"runtime.containerImageName":   &id.imageName,
+		"runtime.containerImageDigest": &id.imageDigest,
+		"runtime.runtimeName":          &id.runtimeName,
+	} {
+		if acc, ok := c.byName[name]; ok && c.isIdentity(acc) {
+			*r = newReader(c.ds, acc)
+		}
+	}
+	// What the settings say of the field counts for the attribute, too. Not so with CompatNames: there the two names are two
+	// attributes of a sample.
+	if !c.o.Exporter.CompatNames {
+		for name, key := range identityKeys {
+			if pl, ok := p.placement[name]; ok && key != "" {
+				if _, ok := p.placement[key]; !ok {
+					p.placement[key] = pl
+				}
+			}
+		}
+	}
+	p.containerID = id.containerID
+	for _, r := range []reader{id.namespace, id.pod, id.container, id.runtimeContainer} {
+		if r.acc != nil {
+			p.ids = append(p.ids, r)
+		}
+	}
+}
+
+// isIdentity tells whether a field is one that IG's enrichment has added, and not a member of the
+// event struct of the gadget's program that has the same name.
+func (c *compiler) isIdentity(acc datasource.FieldAccessor) bool {
+	_, ok := identityKeys[acc.FullName()]
+	return ok && c.ours && acc.Type() == api.Kind_String && !datasource.FieldFlagStaticMember.In(acc.Flags())
+}
+
+// attributes decides for each field whether it becomes an attribute, of what, and under which key:
+// defaults first, then the image's annotations, then the settings.
+func (c *compiler) attributes() {
+	p := c.plan
+	used := map[string]string{}
+	for _, acc := range c.fields {
+		key, where := c.attribute(acc)
+		if where == nowhere {
+			continue
+		}
+		if !attributeKind(acc.Type()) || acc.Type() == api.Kind_Bytes && len(acc.SubFields()) > 0 {
+			c.warnf("the field %q is left out of the attributes: it is an array or a struct, and an attribute is one value", acc.FullName())
+			continue
+		}
+		if first, ok := used[key]; ok {
+			c.warnf("the field %q is left out: the attribute %q is already that of %q", acc.FullName(), key, first)
+			continue
+		}
+		a := attribute{key: key, read: newReader(c.ds, acc)}
+		_, fixed := p.fixed[key]
+		switch {
+		case fixed:
+			c.debugf("the field %q is left out: the exporter's resource has the attribute %q", acc.FullName(), key)
+			continue
+		case where == onResource || where == onBoth:
+			p.resourceAttrs = append(p.resourceAttrs, a)
+			p.wide = append(p.wide, a.read)
+			if where == onBoth && len(p.sampleAttrs) < p.maxSample {
+				p.sampleAttrs = append(p.sampleAttrs, a)
+			}
+		case len(p.sampleAttrs) >= p.maxSample:
+			c.warnf("the field %q is left out: a sample takes %d attributes at most (max_sample_attributes)", acc.FullName(), p.maxSample)
+			continue
+		default:
+			p.sampleAttrs = append(p.sampleAttrs, a)
+			p.row = append(p.row, a.read)
+		}
+		used[key] = acc.FullName()
+	}
+	for key, where := range p.placement {
+		if _, field := used[key]; (where == onSample || where == onBoth) && !field {
+			p.movedToSample = true
+		}
+	}
+}
+
+// attribute returns the key of a field's attribute and where it goes; nowhere means that the field makes none.
+func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where place) {
+	name := acc.FullName()
+	own, known := canonical[name]
+	identity := c.isIdentity(acc)
+	if identity {
+		own = identityKeys[name]
+		known = own != ""
+	}
+	key = firstOf(own, name)
+	if c.o.Exporter.CompatNames {
+		key = name
+	}
+	if name == "proc.comm" {
+		where = onSample
+	}
+
+	annotations := acc.Annotations()
+	for _, q := range []struct {
+		annotation string
+		where      place
+	}{{annSampleAttribute, onSample}, {annResourceAttribute, onResource}} {
+		a := parseAnswer(annotations, q.annotation)
+		switch {
+		case !a.set:
+		case !a.yes:
+			if where == q.where {
+				where = nowhere
+			}
+			if identity && known && q.where == onResource {
+				c.leaveOut(own)
+			}
+		default:
+			wanted := key
+			if a.name != "" {
+				wanted = a.name
+			}
+			if a.name != "" || !known {
+				if err := checkKey(wanted); err != nil {
+					c.warnf("the annotation %s of the field %q is ignored: attribute %q: %v", q.annotation, name, clipName(wanted), err)
+					continue
+				}
+			}
+			key, where = wanted, q.where
+		}
+	}
+
+	if identity && known && (where == nowhere || key == own) {
+		// Plan.derive makes this attribute, and puts it where the settings say: by default on the resource,
+		// and then it is not said again for each sample.
+		return key, nowhere
+	}
+	// The settings name an attribute by its key, or by that of the conventions, or by the field.
+	for _, k := range []string{key, own, name} {
+		if pl, ok := c.plan.placement[k]; ok && k != "" {
+			if where == nowhere && pl != nowhere {
+				key = k
+				if c.o.Exporter.CompatNames && k == own {
+					key = name
+				}
+			}
+			where = pl
+			break
+		}
+	}
+	return key, where
+}
+
+// leaveOut drops an attribute, unless the settings say where it goes.
+func (c *compiler) leaveOut(key string) {
+	if _, ok := c.plan.placement[key]; !ok {
+		c.plan.placement[key] = nowhere
+	}
+}

@@ -1,0 +1,245 @@
+package procmap
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+)
+
+// identify opens a file and reads what identifies it. If it is still the file that known describes, it returns known;
+// else a new File, and the open file, which the caller closes.
+func (r *Resolver) identify(key *fileKey, holders []holder, known *File, on *opening) (*File, *os.File, error) {
+	opened, st, err := r.open(key, holders, on)
+	if err != nil {
+		return nil, nil, err
+	}
+	id := symbols.IdentifyStat(st)
+	if known != nil && known.ID == id {
+		opened.Close()
+		return known, nil, nil
+	}
+	info, err := buildid.Read(opened, st.Size)
+	if err != nil {
+		opened.Close()
+		return nil, nil, err
+	}
+	return &File{Path: key.path, Info: info, ID: id}, opened, nil
+}
+
+// Open opens the file for reading; the caller closes it. The file system can make the call, and all that is done with the
+// file, wait for ever: see package patience and Stuck.
+func (f *File) Open() (*os.File, error) {
+	if f.r == nil {
+		return nil, errors.New("nothing that can be opened")
+	}
+	f.r.mu.Lock()
+	key, holders := f.f.key, f.f.holders
+	held := f.f.again()
+	f.r.mu.Unlock()
+	if held != nil {
+		return held, nil
+	}
+	if f.f.kind == perfMap {
+		opened, _, err := f.r.openPerfMap(holders[0], &f.f.opening)
+		return opened, err
+	}
+	opened, _, err := f.r.open(&key, holders[:], &f.f.opening)
+	return opened, err
+}
+
+// Root opens, with O_PATH, the root folder of a process that has mapped the file, to look up other files below it.
+// The caller closes it.
+func (f *File) Root() (*os.File, error) {
+	if f.r == nil {
+		return nil, errors.New("no process")
+	}
+	f.r.mu.Lock()
+	holders := f.f.holders
+	f.r.mu.Unlock()
+	for _, h := range holders {
+		if h.pid == 0 {
+			continue
+		}
+		if root, err := f.r.openRoot(h); err == nil {
+			return root, nil
+		}
+	}
+	return nil, errors.New("no process that has mapped it is there any more")
+}
+
+// openRoot opens the root folder of a holder's process. errOther says that the pid is another process's now.
+func (r *Resolver) openRoot(h holder) (*os.File, error) {
+	dir, err := r.openFolder(h.pid)
+	if err != nil {
+		return nil, fmt.Errorf("opening a process: %w", err)
+	}
+	defer unix.Close(dir)
+	if start, err := began(dir); err != nil || start > h.seen {
+		return nil, errOther
+	}
+	root, err := unix.Openat(dir, "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening the root of a process: %w", err)
+	}
+	return os.NewFile(uintptr(root), fmt.Sprintf("%s/%d/root", r.proc, h.pid)), nil
+}
+
+// open opens the file of a key. It tries each holder, first by its mapping, then by the path in its root, and in the
+// end the path in the host's root.
+func (r *Resolver) open(key *fileKey, holders []holder, on *opening) (*os.File, *unix.Stat_t, error) {
+	var errs []error
+	for _, h := range holders {
+		if h.pid == 0 {
+			continue
+		}
+		dir, err := r.openFolder(h.pid)
+		if err != nil {
+			continue // it has ended
+		}
+		own := *key
+		err = own.settle(dir, &h)
+		var f *os.File
+		var st *unix.Stat_t
+		if err == nil {
+			f, st, err = r.openMapped(dir, &own, h, on)
+		}
+		if err != nil {
+			f, st, err = r.openIn(dir, &own, on)
+		}
+		unix.Close(dir)
+		if err == nil {
+			return f, st, nil
+		}
+		errs = append(errs, err)
+	}
+	f, st, err := r.openByPath(key, on)
+	if err == nil {
+		return f, st, nil
+	}
+	return nil, nil, errors.Join(append(errs, err)...)
+}
+
+// openMapped opens what a process, whose /proc folder is dir, has mapped at the range of h. The link in map_files
+// leads to the mapped file itself, whatever its path is now.
+func (r *Resolver) openMapped(dir int, key *fileKey, h holder, on *opening) (*os.File, *unix.Stat_t, error) {
+	if r.avoided(dir, key.dev) {
+		return nil, nil, errAvoided
+	}
+	path, err := unix.Openat(dir, fmt.Sprintf("map_files/%x-%x", h.start, h.end), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening what is mapped: %w", err)
+	}
+	if r.judge(dir, path, key.dev, on) == avoid {
+		unix.Close(path)
+		return nil, nil, errAvoided
+	}
+	return reopen(path, key)
+}
+
+// openIn opens the path of key below the root of the process whose /proc folder is dir.
+func (r *Resolver) openIn(dir int, key *fileKey, on *opening) (*os.File, *unix.Stat_t, error) {
+	if r.avoided(dir, key.dev) {
+		return nil, nil, errAvoided
+	}
+	root, err := unix.Openat(dir, "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the root of a process: %w", err)
+	}
+	defer unix.Close(root)
+	path, err := r.openBelow(dir, root, readMounts(dir), key.path, on)
+	if err != nil {
+		return nil, nil, err
+	}
+	return reopen(path, key)
+}
+
+// openByPath opens the path of key in the host's root.
+func (r *Resolver) openByPath(key *fileKey, on *opening) (*os.File, *unix.Stat_t, error) {
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the host's root: %w", err)
+	}
+	defer unix.Close(root)
+	self, err := unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening this process: %w", err)
+	}
+	defer unix.Close(self)
+	path, err := r.openBelow(self, root, r.hostMounts(), filepath.Join(r.root, key.path), on)
+	if err != nil {
+		return nil, nil, err
+	}
+	return reopen(path, key)
+}
+
+// openBelow opens name below root, with O_PATH; mounts are those seen from root, the root of the process whose /proc folder
+// is dir. It follows no links: the path that
+// the kernel tells of a file has none. It opens the point of the file's mount and crosses no other mount from there,
+// so that it cannot meet one that was mounted since mounts was read and may never answer.
+func (r *Resolver) openBelow(dir, root int, mounts []mount, name string, on *opening) (int, error) {
+	m := findMount(mounts, name)
+	if m == nil || m.avoid {
+		return -1, errAvoided
+	}
+	const resolve = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	base, err := unix.Openat2(root, m.point, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve | unix.RESOLVE_IN_ROOT,
+	})
+	if err != nil {
+		return -1, fmt.Errorf("opening a mount: %w", err)
+	}
+	defer unix.Close(base)
+	if r.judge(dir, base, m.dev, on) == avoid {
+		return -1, errAvoided
+	}
+	path, err := unix.Openat2(base, strings.TrimLeft(strings.TrimPrefix(name, m.point), "/"), &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: resolve | unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV,
+	})
+	if err != nil {
+		return -1, fmt.Errorf("opening a file of a process: %w", err)
+	}
+	return path, nil
+}
+
+// reopen opens for reading what the O_PATH descriptor path refers to, if that is the regular file of key. It closes
+// path. The check comes first because to open a device can have effects, which O_PATH has not.
+func reopen(path int, key *fileKey) (*os.File, *unix.Stat_t, error) {
+	defer unix.Close(path)
+	var st unix.Stat_t
+	if err := unix.Fstat(path, &st); err != nil {
+		return nil, nil, fmt.Errorf("looking at what is mapped: %w", err)
+	}
+	dev := device{unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))} //nolint:unconvert // types differ by architecture
+	// File systems without a disk of their own (major 0) have another number in stat than in /proc/PID/maps: those
+	// numbers are not compared.
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ino != key.inode || dev != key.dev && dev.major != 0 && key.dev.major != 0 {
+		return nil, nil, errOther
+	}
+	if key.told != 0 && dev.major != 0 && dev.told() != key.told {
+		return nil, nil, errOther
+	}
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening what is mapped: %w", err)
+	}
+	f, err := regular(fd, key.path)
+	return f, &st, err
+}
+
+// regular makes the descriptor of a regular file, which was opened with O_NONBLOCK, an os.File. Go asks whether a descriptor
+// that does not block can be polled, and everything in the process stands while a file system (FUSE) does not answer that.
+func regular(fd int, name string) (*os.File, error) {
+	if err := unix.SetNonblock(fd, false); err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("opening %s: %w", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}

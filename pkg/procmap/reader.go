@@ -1,0 +1,110 @@
+package procmap
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
+)
+
+// The goroutine that reads may use burst of CPU time at once. It earns a second of CPU time in every slowdown
+// seconds, so that somebody who starts processes without pause makes it take a fifth of one CPU at most.
+const (
+	burst    = time.Second
+	slowdown = 5
+)
+
+// run reads the processes and files in the queues, within the bound of burst and slowdown, until ctx ends.
+func (r *Resolver) run(ctx context.Context) {
+	sweep := time.NewTicker(10 * time.Second)
+	defer sweep.Stop()
+	release := time.NewTicker(time.Second)
+	defer release.Stop()
+	defer func() {
+		r.mu.Lock()
+		r.release(len(r.kept))
+		r.mu.Unlock()
+		r.closeFiles(ctx)
+		r.mountsMu.Lock()
+		r.own.close()
+		r.initial.close()
+		r.mountsMu.Unlock()
+	}()
+	// The kernel counts CPU time by thread, so the goroutine stays on one.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	allowance := patience.Allowance{Burst: burst, Slowdown: slowdown}
+	var next chooser
+	for {
+		select { // the tickers, even while the queues are never empty
+		case <-sweep.C:
+			r.sweep()
+		case <-release.C:
+			r.releaseOld()
+		default:
+		}
+		cpu := patience.ThreadTime()
+		req, f := next.ready(r.queue, r.toRead)
+		if req == nil && f == nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-sweep.C:
+				r.sweep()
+				continue
+			case <-release.C:
+				r.releaseOld()
+				r.closeFiles(ctx)
+				continue
+			case q := <-r.queue:
+				req = &q
+			case f = <-r.toRead:
+			}
+		}
+		var used time.Duration
+		if req != nil {
+			used = r.readProcess(ctx, *req)
+		} else {
+			used = r.readFile(ctx, f)
+		}
+		r.closeFiles(ctx)
+		allowance.Use(used + patience.ThreadTime() - cpu)
+		allowance.Rest(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// maxInRow is how many processes are read before a file has its turn.
+const maxInRow = 8
+
+// chooser decides what is read next. Processes first: they may end, while files stay. But a queue of processes that is
+// never empty does not keep files from being read.
+type chooser struct{ inRow int }
+
+// ready takes what can be read now, nothing if both queues are empty.
+func (c *chooser) ready(queue <-chan request, toRead <-chan *file) (*request, *file) {
+	if c.inRow >= maxInRow {
+		c.inRow = 0
+		select {
+		case f := <-toRead:
+			return nil, f
+		default:
+		}
+	}
+	select {
+	case req := <-queue:
+		c.inRow++
+		return &req, nil
+	default:
+	}
+	c.inRow = 0
+	select {
+	case f := <-toRead:
+		return nil, f
+	default:
+		return nil, nil
+	}
+}

@@ -1,0 +1,99 @@
+package procmap
+
+import (
+	"maps"
+	"slices"
+)
+
+// makeRoom makes room for one more process. Under r.mu.
+func (r *Resolver) makeRoom() {
+	if len(r.processes) >= maxProcesses {
+		r.forgetHalf()
+	}
+}
+
+// forgetHalf forgets the half of the processes that nobody has asked for in the longest time.
+func (r *Resolver) forgetHalf() {
+	keys := slices.SortedFunc(maps.Keys(r.processes), func(a, b Process) int { return r.processes[a].used.Compare(r.processes[b].used) })
+	for _, p := range keys[:(len(keys)+1)/2] {
+		delete(r.processes, p)
+	}
+}
+
+// sweep calls shrink now and then: not everything that grows is counted by bound.
+func (r *Resolver) sweep() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shrink()
+}
+
+// bound calls shrink if much has been added since the last time. Under r.mu.
+func (r *Resolver) bound() {
+	if r.history.grown > maxHeld/2 {
+		r.shrink()
+	}
+}
+
+// shrink forgets the history and all files if more than maxHeld is held, and then, by halves, processes that were
+// asked for as long as they alone are too much. Under r.mu.
+func (r *Resolver) shrink() {
+	r.history.grown = 0
+	if r.held() <= maxHeld {
+		return
+	}
+	for _, lives := range r.history.byPID {
+		for _, l := range lives {
+			l.forgot = true
+		}
+	}
+	until := r.history.until
+	r.history = newHistory()
+	r.history.until = until
+	r.files, r.fileBytes = map[fileKey]*file{}, 0
+	for len(r.processes) > 0 && r.held() > maxHeld {
+		r.forgetHalf()
+	}
+}
+
+// What things take, in bytes, by estimate.
+const (
+	lifeBytes  = 250
+	rangeBytes = 40
+	entryBytes = 150
+)
+
+// held estimates, on the high side, the memory of all lives and files in bytes. counted keeps it from counting one
+// twice. Under r.mu.
+func (r *Resolver) held() int {
+	r.count++
+	n := 0
+	file := func(f *file) {
+		if f != nil && f.counted != r.count {
+			f.counted = r.count
+			n += f.size()
+		}
+	}
+	for _, f := range r.files {
+		file(f)
+	}
+	lives := func(l *life) {
+		for ; l != nil && l.counted != r.count; l = l.parent {
+			l.counted = r.count
+			n += lifeBytes + rangeBytes*cap(l.ranges)
+			for i := range l.ranges {
+				file(l.ranges[i].file)
+			}
+			file(l.perf)
+		}
+	}
+	for _, ls := range r.history.byPID {
+		for _, l := range ls {
+			lives(l)
+		}
+	}
+	for _, e := range r.processes {
+		n += entryBytes
+		lives(e.life)
+	}
+	return n
+}

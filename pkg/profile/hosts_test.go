@@ -1,0 +1,108 @@
+package profile_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// TestHostServices: a build's many programs do not push out the database, nor the containers.
+func TestHostServices(t *testing.T) {
+	for _, shape := range []profile.Shape{profile.ShapeSum, profile.ShapeTimestamps} {
+		cfg := config()
+		cfg.HostServices, cfg.Shape = 2, shape
+		a := newAggregator(t, cfg)
+		key := uint64(0)
+		add := func(service string, group uint64, value int64) {
+			text := func(s string) []profile.Attribute {
+				return []profile.Attribute{{Key: "service.name", Value: profile.String(s)}}
+			}
+			r := profile.Resource{Attributes: text(service), Host: group != 0 || service == "host", Group: group}
+			if group != 0 {
+				r.Rest = text("host")
+			}
+			res := group + 1000
+			if !r.Host {
+				res = 1
+			}
+			a.SetResource(res, r)
+			key++
+			require.Equal(t, profile.Added, a.Insert(res, key, profile.Sample{Stack: names("f")}, []int64{value}, start+1))
+		}
+		window := func(n uint64) (map[string]int64, map[string]bool) {
+			services, owners := map[string]int64{}, map[string]bool{}
+			from := start + n*10_000_000_000
+			f := a.Flush(from, from+10_000_000_000, profile.Limits{})
+			for _, m := range f.Messages {
+				require.Empty(t, otlpcheck.CheckBytes(m.Body))
+				req := &collectorpb.ExportProfilesServiceRequest{}
+				require.NoError(t, proto.Unmarshal(m.Body, req))
+				for _, rp := range req.ResourceProfiles {
+					name := rp.Resource.Attributes[0].Value.GetStringValue()
+					require.NotContains(t, services, name, "one resource each")
+					for _, s := range rp.ScopeProfiles[0].Profiles[0].Samples {
+						services[name] += int64(len(s.TimestampsUnixNano))
+						for _, v := range s.Values {
+							services[name] += v
+						}
+					}
+				}
+				owners[fmt.Sprint(m.Resource == profile.HostOwner)] = true
+			}
+			require.Zero(t, f.Vanished)
+			return services, owners
+		}
+		add("db", 10, 70)
+		add("sed", 11, 3)
+		add("cc1", 12, 40)
+		add("make", 13, 2)
+		add("cart", 0, 5) // a container
+		add("host", 0, 1)
+		services, _ := window(0)
+		require.Equal(t, map[string]int64{"db": 70, "cc1": 40, "host": 6, "cart": 5}, services)
+
+		// The database is nearly idle, and keeps its name.
+		add("db", 10, 1)
+		add("cc1", 12, 30)
+		add("ld", 14, 90)
+		services, owners := window(1)
+		require.Equal(t, map[string]int64{"db": 1, "cc1": 30, "host": 90}, services)
+		require.Equal(t, map[string]bool{"true": true}, owners, "one owner")
+
+		// The build is over, so that there is room for a newcomer; when it is back, all three keep their names.
+		add("db", 10, 1)
+		add("web", 15, 9)
+		add("sed", 11, 2)
+		services, _ = window(2)
+		require.Equal(t, map[string]int64{"db": 1, "web": 9, "host": 2}, services)
+		add("db", 10, 1)
+		add("web", 15, 1)
+		add("cc1", 12, 40)
+		add("sed", 11, 50)
+		services, _ = window(3)
+		require.Equal(t, map[string]int64{"db": 1, "web": 1, "cc1": 40, "host": 50}, services)
+
+		// However they come and go, no more than that have names within an hour: eight here.
+		for i := range uint64(10) {
+			add(fmt.Sprint("new-", i), 20+i, 5)
+			services, _ = window(4 + i)
+			require.Len(t, services, 1)
+			require.Equal(t, i >= 5, services["host"] == 5, "%d: %v", i, services)
+		}
+
+		// Nobody has seen the compiler and others for an hour.
+		add("db", 10, 1)
+		window(359)
+		add("db", 10, 1)
+		add("ld", 14, 90)
+		add("cc1", 12, 40)
+		services, _ = window(374)
+		require.Equal(t, map[string]int64{"db": 1, "ld": 90, "host": 40}, services)
+	}
+}

@@ -1,0 +1,215 @@
+package stack
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+)
+
+// TestJanitor keeps what rows name and deletes what they do not.
+func TestJanitor(t *testing.T) {
+	needBPF(t)
+	stacks := newStackMap(t, igStackEntries)
+	buildIDs := newMap(t, &ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8, MaxEntries: 1024})
+	_, detach := recordStacks(t, "sys_enter", stacks, 1<<8|fastStackCmp)
+	for depth := range 60 {
+		syscallAt(depth)
+	}
+	detach()
+	ids := keys(t, stacks)
+	require.Greater(t, len(ids), 20)
+	for _, id := range ids {
+		require.NoError(t, buildIDs.Put(id, uint64(1)))
+	}
+
+	j := NewJanitor(JanitorOptions{
+		Stacks:   func() *ebpf.Map { return stacks },
+		BuildIDs: func() *ebpf.Map { return buildIDs },
+		Cold:     10 * time.Second,
+	})
+	start := time.Now()
+	sweep := func(second int) int {
+		t.Helper()
+		deleted, err := j.Sweep(start.Add(time.Duration(second) * time.Second))
+		require.NoError(t, err)
+		return deleted
+	}
+	require.Zero(t, sweep(0), "an entry that is met for the first time is given its time")
+	require.Equal(t, len(ids), j.Entries())
+	used := ids[:5]
+	for second := 1; second < 10; second++ {
+		for _, id := range used {
+			j.Seen(int32(id))
+		}
+		require.Zero(t, sweep(second))
+	}
+	require.Equal(t, len(ids)-len(used), sweep(10), "what no row ever named goes")
+	require.Equal(t, used, keys(t, stacks))
+	require.Equal(t, len(used), j.Entries())
+	for i, id := range ids {
+		err := buildIDs.Lookup(id, new(uint64))
+		if i < len(used) {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, ebpf.ErrKeyNotExist, "build IDs go with their stack")
+		}
+	}
+	require.Zero(t, sweep(17))
+	require.Equal(t, len(used), sweep(18), "what rows name no more goes")
+	require.Empty(t, keys(t, stacks))
+	require.Zero(t, sweep(19))
+	require.Zero(t, j.Entries())
+
+	// What is back in the map is given its time again.
+	_, detach = recordStacks(t, "sys_enter", stacks, 1<<8|fastStackCmp)
+	syscallAt(3)
+	detach()
+	require.NotEmpty(t, keys(t, stacks))
+	require.Zero(t, sweep(21))
+	require.Zero(t, sweep(30))
+	require.NotEmpty(t, keys(t, stacks))
+	require.Positive(t, sweep(31))
+	require.Empty(t, keys(t, stacks))
+}
+
+// TestJanitorMakesRoom shows what a Janitor is for: a map that is full takes new stacks again.
+func TestJanitorMakesRoom(t *testing.T) {
+	needBPF(t)
+	const entries = 8
+	stacks := newStackMap(t, entries)
+	j := NewJanitor(JanitorOptions{Stacks: func() *ebpf.Map { return stacks }, Cold: time.Second})
+	lastError, detach := recordStacks(t, "sys_enter", stacks, 1<<8|fastStackCmp)
+	for depth := range 200 {
+		syscallAt(depth)
+	}
+	detach()
+	var errno int64
+	require.NoError(t, lastError.Lookup(uint32(0), &errno))
+	require.Negative(t, errno, "the map has no room left")
+	held := len(keys(t, stacks))
+	now := time.Now()
+	_, err := j.Sweep(now)
+	require.NoError(t, err)
+	deleted, err := j.Sweep(now.Add(time.Second))
+	require.NoError(t, err)
+	require.Equal(t, held, deleted)
+
+	_, detach = recordStacks(t, "sys_enter", stacks, 1<<8|fastStackCmp)
+	syscallAt(500)
+	detach()
+	require.NotEmpty(t, keys(t, stacks), "there is room again")
+}
+
+// TestJanitorWalksInSteps has more entries than one Sweep looks at.
+func TestJanitorWalksInSteps(t *testing.T) {
+	needBPF(t)
+	stacks := newStackMap(t, igStackEntries)
+	_, detach := recordStacks(t, "sys_enter", stacks, 1<<8|fastStackCmp)
+	for a := range 60 {
+		for b := range 60 {
+			deepSyscall(a, b)
+		}
+	}
+	detach()
+	held := len(keys(t, stacks))
+	require.Greater(t, held, 2*sweepKeys)
+
+	j := NewJanitor(JanitorOptions{Stacks: func() *ebpf.Map { return stacks }, Cold: 20 * time.Second})
+	start := time.Now()
+	total := 0
+	for second := range 20 {
+		deleted, err := j.Sweep(start.Add(time.Duration(second) * time.Second))
+		require.NoError(t, err)
+		require.Zero(t, deleted)
+	}
+	require.Equal(t, held, j.Entries())
+	for second := 40; total < held; second++ {
+		require.Less(t, second, 60)
+		deleted, err := j.Sweep(start.Add(time.Duration(second) * time.Second))
+		require.NoError(t, err)
+		require.LessOrEqual(t, deleted, sweepKeys)
+		total += deleted
+	}
+	require.Equal(t, held, total)
+	require.Empty(t, keys(t, stacks))
+}
+
+// deepSyscall makes a system call with a user stack of its own for each a and b.
+//
+//go:noinline
+func deepSyscall(a, b int) {
+	if a > 0 {
+		deepSyscall(a-1, b)
+		return
+	}
+	syscallAt(b)
+}
+
+func TestJanitorWithoutMap(t *testing.T) {
+	needBPF(t)
+	var m *ebpf.Map
+	j := NewJanitor(JanitorOptions{Stacks: func() *ebpf.Map { return m }})
+	now := time.Now()
+	for i := range 3 {
+		j.Seen(int32(i - 1))
+		deleted, err := j.Sweep(now.Add(time.Duration(i) * time.Hour))
+		require.NoError(t, err)
+		require.Zero(t, deleted)
+	}
+	m = newStackMap(t, 5)
+	_, err := j.Sweep(now)
+	require.NoError(t, err)
+	require.Len(t, j.seen, 8, "the kernel takes IDs up to the next power of two")
+	for _, id := range []int32{-17, -1, 0, 7, 8, 1 << 30} {
+		j.Seen(id)
+	}
+	m = newMap(t, &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	j = NewJanitor(JanitorOptions{Stacks: func() *ebpf.Map { return m }})
+	_, err = j.Sweep(now)
+	require.NoError(t, err)
+	require.Nil(t, j.stacks)
+}
+
+func TestJanitorOnClosedMap(t *testing.T) {
+	needBPF(t)
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: 16})
+	require.NoError(t, err)
+	j := NewJanitor(JanitorOptions{Stacks: func() *ebpf.Map { return m }})
+	_, err = j.Sweep(time.Now())
+	require.NoError(t, err)
+	require.NoError(t, m.Close())
+	_, err = j.Sweep(time.Now())
+	require.ErrorContains(t, err, "walking the stack map")
+	frames, outcome := NewKernel(KernelOptions{Map: func() *ebpf.Map { return m }}).Append(nil, list("a"), 0, true)
+	require.Equal(t, OK, outcome)
+	require.Equal(t, []string{"a"}, names(frames))
+}
+
+func BenchmarkSweep(b *testing.B) {
+	needBPF(b)
+	stacks := newStackMap(b, igStackEntries)
+	_, detach := recordStacks(b, "sys_enter", stacks, 1<<8|fastStackCmp)
+	for i := range 60 {
+		for k := range 60 {
+			deepSyscall(i, k)
+		}
+	}
+	detach()
+	j := NewJanitor(JanitorOptions{Stacks: func() *ebpf.Map { return stacks }, Cold: time.Hour})
+	now := time.Now()
+	for b.Loop() {
+		_, err := j.Sweep(now)
+		require.NoError(b, err)
+	}
+}
+
+func BenchmarkSeen(b *testing.B) {
+	j := &Janitor{seen: make([]uint32, 1<<14), tick: 1}
+	id := int32(0)
+	for b.Loop() {
+		id = (id + 7919) & (1<<14 - 1)
+		j.Seen(id)
+	}
+}

@@ -1,0 +1,171 @@
+package unwinder
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestDoesNotStart(t *testing.T) {
+	b, l := newTestBroker()
+	_, err := b.Subscribe(t.Context(), ask(playNothing))
+	require.ErrorContains(t, err, "does not start")
+	assert.Contains(t, l.String(), "exec format error")
+}
+
+// TestDoesNotLoad: a machine that has all that is needed, and yet does not take the program, is told of to whoever waits.
+func TestDoesNotLoad(t *testing.T) {
+	b, _ := newTestBroker()
+	_, err := b.Subscribe(t.Context(), ask(playNoLoad))
+	require.ErrorContains(t, err, "(loading the eBPF programs: invalid argument)")
+	require.EqualValues(t, maxEarly-1, b.Totals().Restarts)
+}
+
+// TestHung: while too many programs cannot be ended there are no samples, and a new run is told why. They come again when one has ended.
+func TestHung(t *testing.T) {
+	b, l := newTestBroker()
+	b.hungInterval = 50 * time.Millisecond
+	s, err := b.Subscribe(t.Context(), ask(playCrash))
+	require.NoError(t, err)
+	defer s.Close()
+	receive(t, s, 3)
+	var hung []*process
+	for range maxHung {
+		p := &process{cmd: exec.Command("/bin/sleep", "1000"), ended: make(chan struct{})}
+		require.NoError(t, p.cmd.Start())
+		go func() {
+			_ = p.cmd.Wait()
+			close(p.ended)
+		}()
+		t.Cleanup(func() {
+			p.kill()
+			<-p.ended
+		})
+		hung = append(hung, p)
+	}
+	b.mu.Lock()
+	b.hung = hung
+	b.mu.Unlock()
+	require.Eventually(t, func() bool { return strings.Contains(l.String(), "warning: no samples are taken: 3 unwinders wait") }, time.Minute, 10*time.Millisecond)
+	sum(t, s)
+	_, err = b.Subscribe(t.Context(), ask(playCrash))
+	require.ErrorContains(t, err, "3 unwinders wait")
+	starts := b.Totals().Starts
+	time.Sleep(4 * b.hungInterval)
+	require.Equal(t, starts, b.Totals().Starts)
+	hung[1].kill()
+	receive(t, s, 3)
+	require.Equal(t, 1, strings.Count(l.String(), "no samples are taken: "), l.String())
+}
+
+func TestNotInstalled(t *testing.T) {
+	b, _ := newTestBroker()
+	b.path = find
+	_, err := b.Subscribe(t.Context(), ask(playGood))
+	require.ErrorIs(t, err, ErrNoProgram)
+}
+
+func TestRestarts(t *testing.T) {
+	for name, c := range map[string]struct {
+		role int
+		says []string
+	}{
+		"crash":   {playCrash, []string{"unexpected fault address", "the process 4711"}},
+		"garbage": {playGarbage, []string{"the unwinder's stream is damaged"}},
+		"silent":  {playSilent, []string{"silent for"}},
+		"flood":   {playFlood, []string{"more than 20 batches"}},
+		"stuck":   {playStuck, []string{"on one sample of the process 4711"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, l := newTestBroker()
+			b.silence, b.flushBurst = 300*time.Millisecond, 300
+			s, err := b.Subscribe(t.Context(), ask(c.role))
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return b.Totals().Restarts >= 2 }, time.Minute, 10*time.Millisecond)
+			s.Close()
+			for _, want := range c.says {
+				assert.Contains(t, l.String(), want)
+			}
+			total := b.Totals()
+			got := sum(t, s) + s.Overrun()
+			assert.Equal(t, total.Taken, got+total.Crashed)
+			if c.role == playCrash {
+				assert.GreaterOrEqual(t, total.Crashed, 2*uint64(7))
+				assert.Zero(t, total.Crashed%7)
+				assert.Positive(t, total.Away)
+			}
+		})
+	}
+}
+
+func TestDeaf(t *testing.T) {
+	b, _ := newTestBroker()
+	b.endTime = 200 * time.Millisecond
+	s, err := b.Subscribe(t.Context(), ask(playDeaf))
+	require.NoError(t, err)
+	receive(t, s, 3)
+	s.Close()
+	assert.Zero(t, b.Totals().Restarts)
+}
+
+// TestBlocked: a process whose files do not answer, or take CPU time without end, costs one restart, and is left alone afterwards.
+// On a machine with one CPU the whole program waits for them.
+func TestBlocked(t *testing.T) {
+	for name, c := range map[string]struct {
+		role int
+		says string
+	}{
+		"one goroutine waits": {playBlocked, "reading the files of the process %d got nowhere"},
+		"all wait":            {playHeld, "reading the files of the process %d got nowhere"},
+		"one burns CPU time":  {playSpin, "of CPU time on reading the files of the process %d once"},
+	} {
+		if testing.Short() && c.role != playBlocked {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			b, l := newTestBroker()
+			b.silence = 3 * time.Second // the program's start is in it
+			s, err := b.Subscribe(t.Context(), ask(c.role))
+			require.NoError(t, err)
+			receive(t, s, 3)
+			s.Close()
+			require.EqualValues(t, 1, b.Totals().Restarts, l.String())
+			require.Contains(t, l.String(), fmt.Sprintf(c.says, os.Getpid()))
+		})
+	}
+}
+
+// TestCulprit: a process of which the program has died twice is left alone.
+func TestCulprit(t *testing.T) {
+	b, l := newTestBroker()
+	s, err := b.Subscribe(t.Context(), ask(playCulprit))
+	require.NoError(t, err)
+	receive(t, s, 5)
+	s.Close()
+	require.EqualValues(t, 2, b.Totals().Restarts, l.String())
+	require.Contains(t, l.String(), fmt.Sprintf("it was reading the files of the process %d, as at an end before: samples of that process are left out from now on", os.Getpid()))
+}
+
+// TestInnocent: who is at hand when somebody else ends the program once loses nothing.
+func TestInnocent(t *testing.T) {
+	b, l := newTestBroker()
+	s, err := b.Subscribe(t.Context(), ask(playReading))
+	require.NoError(t, err)
+	defer s.Close()
+	first := (<-s.C).Samples[0].Proc.PID
+	require.NoError(t, unix.Kill(int(first), unix.SIGKILL))
+	for {
+		if proc := (<-s.C).Samples[0].Proc; proc.PID != first {
+			require.Empty(t, proc.Exe)
+			break
+		}
+	}
+	require.Contains(t, l.String(), fmt.Sprintf("SIGKILL; it was reading the files of the process %d", os.Getpid()))
+}

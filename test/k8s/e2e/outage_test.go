@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// testCollectorOutage takes the Collector away during two runs, one over gRPC and one over HTTP. What was
+// gathered meanwhile arrives when it is back, under its own time, also of a pod that has come and gone.
+func testCollectorOutage(t *testing.T, c cluster) {
+	c.kubectl(t, "-n", "shop", "delete", "pod", "brief", "--ignore-not-found")
+	c.hold(t, "brief")
+	since := time.Now()
+	runs := []*gadget{
+		c.start(t, "-n", "shop", "--otel-profiles-exporter=collector"),
+		c.start(t, "-n", "shop", "--otel-profiles-exporter=collector-http"),
+	}
+	c.eventuallyArrived(t, since, overBoth(some("solo", since, since.Add(time.Hour))))
+
+	c.kubectl(t, "-n", "observability", "scale", "deployment/collector", "--replicas=0")
+	c.kubectl(t, "-n", "observability", "wait", "pod", "-l", "app=collector", "--for=delete", "--timeout="+patience.String())
+	down := time.Now()
+	// A pod comes and goes while nothing can be sent.
+	c.apply(t, "brief.yaml")
+	for _, g := range runs {
+		g.waitFor(t, "solo", 3)
+		g.waitFor(t, "brief", 2)
+	}
+	c.release(t, "brief")
+	c.kubectl(t, "-n", "shop", "wait", "pod", "brief", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+patience.String())
+	up := time.Now()
+	c.kubectl(t, "-n", "observability", "scale", "deployment/collector", "--replicas=1")
+	c.kubectl(t, "-n", "observability", "rollout", "status", "deployment/collector", "--timeout="+patience.String())
+	ready := time.Now()
+	c.eventuallyArrived(t, since, overBoth(some("solo", down, up)))
+	c.eventuallyArrived(t, since, overBoth(some("brief", down, up)))
+	t.Logf("the Collector was away for %.0f s; what was gathered meanwhile had arrived %.1f s after it was back",
+		ready.Sub(down).Seconds(), time.Since(ready).Seconds())
+	for _, g := range runs {
+		g.stop(t)
+	}
+	c.requireAccounted(t)
+}
+
+// overBoth has the check hold for what came over gRPC and for what came over HTTP. Only the exporter
+// for gRPC has a tenant in its headers.
+func overBoth(check func([]receiver.Sample) error) func([]receiver.Sample) error {
+	return func(samples []receiver.Sample) error {
+		var grpc, http []receiver.Sample
+		for _, s := range samples {
+			if s.Resource["test.tenant"] == tenant {
+				grpc = append(grpc, s)
+			} else {
+				http = append(http, s)
+			}
+		}
+		var errs []error
+		if err := check(grpc); err != nil {
+			errs = append(errs, fmt.Errorf("over gRPC: %w", err))
+		}
+		if err := check(http); err != nil {
+			errs = append(errs, fmt.Errorf("over HTTP: %w", err))
+		}
+		return errors.Join(errs...)
+	}
+}
+
+// requireAccounted holds the daemon's own figures against each other: once all
+// gadgets have ended, every row that it read was delivered or dropped with a reason.
+func (c cluster) requireAccounted(t *testing.T) {
+	t.Helper()
+	eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		figures, err := c.counters(ctx)
+		if err != nil {
+			return err
+		}
+		read, delivered, dropped := figures.rows()
+		if read == 0 || read != delivered+dropped {
+			return fmt.Errorf("%.0f rows read, %.0f delivered, %.0f dropped:\n%s", read, delivered, dropped, figures.text)
+		}
+		t.Logf("rows read %.0f, delivered %.0f, dropped %.0f", read, delivered, dropped)
+		return nil
+	})
+}
+
+// startedAfter sums the values of a pod's samples whose profiles start after the time.
+func startedAfter(samples []receiver.Sample, pod string, after time.Time) int64 {
+	var sum int64
+	for _, s := range samples {
+		if s.Resource["k8s.pod.name"] == pod && s.Start.After(after) {
+			sum += s.Total()
+		}
+	}
+	return sum
+}
+
+// testHeadlessAndRestart: an instance without a client goes on, also in a new
+// daemon; what the old daemon had read when it was told to stop arrives.
+func testHeadlessAndRestart(t *testing.T, c cluster) {
+	since := time.Now()
+	// The window is still open when the daemon ends. Nobody reads what such a run prints.
+	c.kubectl(t, "gadget", "run", image, "-n", "shop", "--detach", "--name", "always-on",
+		"--otel-profiles-exporter=collector", "--otel-profiles-interval=30m", "--format-stacks=false")
+	attached := c.follow(t, "attach", "always-on", "-o", "json")
+	attached.waitFor(t, "solo", 5) // that none of them is in burn_leaf is unlikely
+	name, _ := c.daemonPod(t)
+	logs := make(chan string, 1)
+	follow := c.command(t.Context(), "kubectl", "-n", "gadget", "logs", "-f", "--tail=5", name)
+	go func() {
+		out, _ := follow.CombinedOutput()
+		logs <- string(out)
+	}()
+	told := time.Now()
+	c.kubectl(t, "-n", "gadget", "delete", "pod", name)
+	gone := time.Now()
+	t.Logf("the daemon's pod was gone after %.1f s; its last words:\n%s", gone.Sub(told).Seconds(), <-logs)
+	// The window that was open when the daemon was told to stop: it begins before and ends after.
+	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
+		open := 0
+		for _, s := range samples {
+			if s.Resource["k8s.pod.name"] != "solo" || !s.Start.Before(told) || s.End.Before(told) {
+				continue
+			}
+			if slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == "burn_leaf" }) {
+				return nil
+			}
+			open++
+		}
+		return fmt.Errorf("%d samples of the window that was open at %s, none in burn_leaf", open, told.Format("15:04:05.0"))
+	})
+
+	// The new daemon takes up the instance by itself.
+	c.daemonPod(t)
+	again := time.Now()
+	attached = c.follow(t, "attach", "always-on", "-o", "json")
+	attached.waitFor(t, "solo", 2)
+	c.kubectl(t, "gadget", "delete", "always-on")
+	c.eventuallyArrived(t, again, some("solo", again, again.Add(time.Hour)))
+}

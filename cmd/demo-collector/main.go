@@ -231,7 +231,7 @@ func writeReport(dir string, before, after *phase, out io.Writer) error {
 		written = append(written, page, picture)
 		fmt.Fprintf(out, "\nthe Collector's hot functions %s the change (compression %s):\n", p.name, p.compression)
 		opts := report.Options{Group: func(receiver.Sample) string { return "" }}
-		if err := report.WriteTop(out, receiver.TypeOf(p.samples[0]), "", report.Top(p.samples, tableRows, opts)); err != nil {
+		if err := report.WriteTop(out, receiver.TypeOf(p.samples[0]), "", report.Top(p.samples, tableRows, opts), opts); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/cmd/common"
@@ -24,6 +26,7 @@ import (
 	log "github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	_ "github.com/ig-otel-profiles/ig-otel-profiles/operators/allocator"
 	_ "github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
@@ -46,6 +49,9 @@ func main() {
 }
 
 func run(args []string) error {
+	if err := hostFlags(args, igrun.HostNamespaces); err != nil {
+		return err
+	}
 	if experimental.Enabled() {
 		log.Info("experimental features are on")
 	}
@@ -104,6 +110,22 @@ func run(args []string) error {
 		return errReported
 	}
 	return otelprofiles.Failed()
+}
+
+// hostFlags returns why the flags of "ig run" for the host and for containers cannot be had, where they are asked for: Inspektor Gadget
+// would call them unknown.
+func hostFlags(args []string, why func() error) error {
+	if !slices.Contains(args, "run") {
+		return nil
+	}
+	for _, arg := range args {
+		if name, _, _ := strings.Cut(arg, "="); name == "--host" || name == "--containername" || name == "--runtimes" {
+			if err := why(); err != nil {
+				return fmt.Errorf("flag %s: %w", name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // serveOwnProfiles serves net/http/pprof until the process ends. That it

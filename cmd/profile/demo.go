@@ -17,18 +17,14 @@ of the CPU time are known, and prints what was measured beside what is true.
 
 `
 
-const (
-	demoSeconds = 10
-	// demoFrequency is above the gadgets' own, for shares that are close to the truth after seconds.
-	demoFrequency = 97
-)
+const demoSeconds = 10
 
 func runDemo(ctx context.Context, args []string, out io.Writer) (err error) {
 	var o options
 	flags := newFlags("demo", demoUsage)
 	flags.StringVar(&o.gadget, "gadget", "", "what to show it with: cpu or polyglot; by default the one that shows most")
 	seconds := o.addFlags(flags, demoSeconds)
-	if err := flags.Parse(args); err != nil {
+	if err := parse(flags, args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
@@ -43,7 +39,6 @@ func runDemo(ctx context.Context, args []string, out io.Writer) (err error) {
 	if o.dir == "" {
 		o.dir = "profile-demo"
 	}
-	o.igFlags = []string{fmt.Sprintf("--frequency=%d", demoFrequency)}
 	dir, err := os.MkdirTemp("", "profile-demo-")
 	if err != nil {
 		return fmt.Errorf("making a folder for the busy programs: %w", err)

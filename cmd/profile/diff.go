@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/flamepage"
@@ -13,6 +16,7 @@ import (
 
 const diffUsage = `profile diff shows what has changed from one result to another, by function. Amounts are for each second
 of the run, as the runs may differ in length; with --work for each unit of the work that was done. Memory in use is that at the end.
+A result is a folder of this program, OTLP profiles in a file or in a folder of the file exporter, or a pprof profile.
 
   profile diff before after
   profile diff before after --work 12000,15000    # requests that were served meanwhile
@@ -24,8 +28,10 @@ func runDiff(args []string, out io.Writer) error {
 	flags := newFlags("diff", diffUsage)
 	rows := flags.Int("rows", 15, "functions to list")
 	work := flags.Float64Slice("work", nil, "what each run got done, two `numbers`: amounts are then for each unit of it")
-	page := flags.StringP("output", "o", "difference.html", "`file` to draw the difference in; empty for none")
-	if err := flags.Parse(args); err != nil {
+	page := flags.StringP("output", "o", "", "`file` to draw the difference in, none for no file; by default one beside the later result")
+	interpreters := false
+	addInterpreters(flags, &interpreters)
+	if err := parse(flags, args); err != nil {
 		return err
 	}
 	if flags.NArg() != 2 {
@@ -56,12 +62,11 @@ func runDiff(args []string, out io.Writer) error {
 			sides[i].Scale = 1 / (*work)[i]
 		case isState(kind):
 			sides[i].Scale = 1
+		case info.Seconds <= 0:
+			return fmt.Errorf("%s does not say how long it was sampled: %s is missing, and its profiles have no duration; compare for each unit of work, with --work", path, runFile)
 		}
 	}
-	opts := report.Options{Leaf: report.Leaf}
-	if byOwn(kind) {
-		opts.Leaf = report.Own
-	}
+	opts := report.Options{Own: byOwn(kind)}
 	unit, symbol, per := "", strings.ReplaceAll(kind.Type, "_", " "), "second of the run"
 	if len(*work) == 2 {
 		per = "unit of work"
@@ -87,21 +92,104 @@ func runDiff(args []string, out io.Writer) error {
 		fmt.Fprintln(out, " ", lines[i])
 	}
 	fmt.Fprintln(out)
-	if err := report.WriteDifference(out, sides[0], sides[1], *rows, opts); err != nil {
+	shown := sides
+	for i := range shown {
+		if !interpreters {
+			shown[i].Samples = report.Fold(shown[i].Samples)
+		}
+	}
+	if err := report.WriteDifference(out, shown[0], shown[1], *rows, opts); err != nil {
 		return err
 	}
-	if *page == "" {
-		return nil
+	if hint := workHint(kind, sides, len(*work) == 2); hint != "" {
+		fmt.Fprintln(out, "\n"+hint)
 	}
-	drawn := flamepage.Page{Title: "What has changed: " + title(kind) + " of " + infos[1].Target, Subtitle: strings.Join(lines, "; "), Unit: symbol + " " + strings.Replace(each, "for each", "per", 1)}
+	switch *page {
+	case "none":
+		return nil
+	case "":
+		*page = beside(flags.Arg(0), flags.Arg(1))
+	}
+	sides = oneRoot(sides)
+	drawn := flamepage.Page{Title: "What has changed: " + title(kind) + " of " + infos[1].Target, Subtitle: strings.Join(lines, "; "), Unit: symbol + " " + strings.Replace(each, "for each", "per", 1), Own: opts.Own, Interpreters: interpreters}
 	for _, side := range sides {
 		drawn.Sides = append(drawn.Sides, flamepage.Side{Samples: side.Samples, Scale: side.Scale})
 	}
 	if err := writePage(*page, drawn); err != nil {
-		return err
+		return fmt.Errorf("%w: name another file with -o, or -o none", err)
 	}
 	fmt.Fprintf(out, "\ndrawn in %s: open it in a browser\n", *page)
 	return nil
+}
+
+// beside returns the name of a page that stands beside the later result.
+func beside(before, after string) string {
+	name := func(path string) string {
+		base := filepath.Base(filepath.Clean(path))
+		return strings.TrimSuffix(strings.TrimSuffix(base, filepath.Ext(base)), ".pb")
+	}
+	return filepath.Join(filepath.Dir(filepath.Clean(after)), "difference-"+name(before)+"-"+name(after)+".html")
+}
+
+// workHint asks for --work where a program may have done more or less than before.
+func workHint(kind receiver.Type, sides [2]report.Side, given bool) string {
+	if given || isState(kind) {
+		return ""
+	}
+	var amounts [2]float64
+	for i, side := range sides {
+		for _, s := range side.Samples {
+			amounts[i] += float64(s.Total()) * side.Scale
+		}
+	}
+	const unlike = 0.1
+	if low := min(amounts[0], amounts[1]); low > 0 && max(amounts[0], amounts[1])/low < 1+unlike {
+		return ""
+	}
+	return "the sums differ: if the program got more or less done than before, say how much with --work BEFORE,AFTER, such as requests served"
+}
+
+// oneRoot gives the program of each side the same name where both are of one program that was renamed, as from shop-1.2 to shop-1.3.
+func oneRoot(sides [2]report.Side) [2]report.Side {
+	type names struct{ service, program string }
+	var of [2]names
+	for i, side := range sides {
+		for j, s := range side.Samples {
+			n := names{s.Service, report.Program(s)}
+			if j > 0 && n != of[i] {
+				return sides
+			}
+			of[i] = n
+		}
+	}
+	if of[0] == of[1] || len(sides[0].Samples) == 0 || len(sides[1].Samples) == 0 {
+		return sides
+	}
+	joined := func(before, after string) string {
+		if before == after {
+			return after
+		}
+		return before + " → " + after
+	}
+	service, program := joined(of[0].service, of[1].service), joined(of[0].program, of[1].program)
+	for i := range sides {
+		sides[i].Samples = slices.Clone(sides[i].Samples)
+		for j, s := range sides[i].Samples {
+			s.Service, s.Attributes = service, maps.Clone(s.Attributes)
+			if s.Attributes == nil {
+				s.Attributes = map[string]string{}
+			}
+			s.Attributes["process.executable.name"] = program
+			s.Stack = slices.Clone(s.Stack)
+			for k, f := range s.Stack { // what has no name has that of its file
+				if filepath.Base(f.Mapping) == of[i].program {
+					s.Stack[k].Mapping = program
+				}
+			}
+			sides[i].Samples[j] = s
+		}
+	}
+	return sides
 }
 
 // sameKind reports whether two types measure the same, if not as often.

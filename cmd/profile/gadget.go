@@ -47,7 +47,7 @@ type gadget struct {
 }
 
 // find fills in what is not given from where this program is: build/bin beside build/gadgets, or
-// installed, /usr/bin beside /usr/share/ig-otel-profiles/gadgets.
+// installed, /usr/bin or /usr/lib/ig-otel-profiles beside /usr/share/ig-otel-profiles/gadgets.
 func (i *install) find() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -63,13 +63,18 @@ func (i *install) find() error {
 	if i.gadgets != "" {
 		return nil
 	}
-	for _, dir := range []string{filepath.Join(bin, "../gadgets"), filepath.Join(bin, "../share/ig-otel-profiles/gadgets")} {
-		if _, err := os.Stat(dir); err == nil {
-			i.gadgets = dir
-			return nil
+	i.gadgets = gadgetsOf(bin)
+	return nil
+}
+
+// gadgetsOf returns the folder of the gadgets' images for the folder of this program, empty if there is none.
+func gadgetsOf(bin string) string {
+	for _, dir := range []string{"../gadgets", "../share/ig-otel-profiles/gadgets", "../../share/ig-otel-profiles/gadgets"} {
+		if dir = filepath.Join(bin, dir); exists(dir) {
+			return dir
 		}
 	}
-	return nil
+	return ""
 }
 
 // archive returns the file of one of our gadgets and whether it is there.

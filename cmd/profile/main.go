@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"regexp"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -22,6 +24,7 @@ const usage = `profile shows where programs spend their time, and who allocates 
   profile demo          sample busy programs whose true shares are known, as root
 
   sudo profile --pid 1234 --seconds 30
+  sudo profile --pid 1234 --children --seconds 2m
   sudo profile --comm postgres --gadget offcpu
   sudo profile --container shop -o before
   sudo profile --pid 1234 --gadget alloc -- --live    # flags of the gadget come last
@@ -56,7 +59,19 @@ func run(ctx context.Context, args []string) error {
 	case burnCommand:
 		return burn(os.Stdin)
 	}
+	if command != "" && command[0] != '-' {
+		if name := nearest(command, []string{"diff", "open", "demo"}); name != "" {
+			return fmt.Errorf("%q is no command: did you mean %s?", command, name)
+		}
+	}
 	return runProfile(ctx, args, os.Stdout)
+}
+
+var examples = regexp.MustCompile(`(?m)^(  (?:sudo )?)profile\b`)
+
+// asStarted returns a usage with the name that this program was started by: packages have it as ig-otel-profile.
+func asStarted(usage, program string) string {
+	return examples.ReplaceAllString(usage, "${1}"+filepath.Base(program))
 }
 
 // newFlags returns the flags of a command; its usage begins with head.
@@ -64,7 +79,7 @@ func newFlags(name, head string) *pflag.FlagSet {
 	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	flags.SortFlags = false
 	flags.Usage = func() {
-		fmt.Fprint(os.Stderr, head, "Flags:\n", flags.FlagUsages())
+		fmt.Fprint(os.Stderr, asStarted(head, os.Args[0]), "Flags:\n", flags.FlagUsages())
 	}
 	return flags
 }

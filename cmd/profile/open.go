@@ -16,22 +16,28 @@ const openUsage = `profile open serves a result on localhost until it is interru
 From another one: ssh -L 8080:localhost:8080 MACHINE, and open http://localhost:8080/ there.
 
   profile open profile-1234-20261121-173000
+  profile open profiles.jsonl     # or any other input of profile diff: OTLP, pprof, folders of these
 
 `
 
 // runOpen serves the folder of a result.
-func runOpen(ctx context.Context, args []string, out io.Writer) error {
+func runOpen(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := newFlags("open", openUsage)
 	port := flags.Int("port", 8080, "`port` on localhost; 0 for any that is free")
-	if err := flags.Parse(args); err != nil {
+	if err := parse(flags, args); err != nil {
 		return err
 	}
 	if flags.NArg() != 1 {
-		return fmt.Errorf("open takes the folder of one result, not %d", flags.NArg())
+		return fmt.Errorf("open takes one result, not %d", flags.NArg())
 	}
 	dir := flags.Arg(0)
-	if _, err := os.Stat(filepath.Join(dir, pageFile)); err != nil {
-		return fmt.Errorf("%s is no result of profile: %w", dir, err)
+	if !exists(filepath.Join(dir, pageFile)) {
+		drawn, err := draw(dir)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(drawn)) }()
+		dir = drawn
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", *port))
 	if err != nil {
@@ -40,11 +46,29 @@ func runOpen(ctx context.Context, args []string, out io.Writer) error {
 	server := &http.Server{Handler: serveResult(dir), ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // it ends in any case
 	defer stop()
-	fmt.Fprintf(out, "http://localhost:%d/ shows %s until Ctrl-C\n", listener.Addr().(*net.TCPAddr).Port, dir)
+	fmt.Fprintf(out, "http://localhost:%d/ shows %s until Ctrl-C\n", listener.Addr().(*net.TCPAddr).Port, flags.Arg(0))
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving %s: %w", dir, err)
+		return fmt.Errorf("serving %s: %w", flags.Arg(0), err)
 	}
 	return nil
+}
+
+// draw makes the pages of an input in a folder of their own, which the caller removes.
+func draw(input string) (dir string, err error) {
+	info, samples, err := load(input)
+	if err != nil {
+		return "", err
+	}
+	if dir, err = os.MkdirTemp("", "profile-open-"); err != nil {
+		return "", fmt.Errorf("making a folder for the flame graph: %w", err)
+	}
+	types, byType := byWeight(samples)
+	for i, t := range types {
+		if err := writePage(filepath.Join(dir, pageName(i)), pageOf(t, byType[t], info, false)); err != nil {
+			return "", errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	return dir, nil
 }
 
 // serveResult serves the files of a result and nothing else. A page of another site that has a name

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,9 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
 // Limits of --seconds: a day is more than anybody waits for, and less than the receiver holds of most machines.
@@ -18,6 +25,50 @@ const (
 	defaultSeconds = 30
 	maxSeconds     = 24 * 60 * 60
 )
+
+// How often a look samples unless it is said. A gadget's own frequency is for runs that go on: ten seconds of half a CPU would be less
+// than a hundred samples.
+const (
+	shortLook      = time.Minute
+	shortFrequency = 99
+	// maxFrequency is what profile_polyglot takes at most. The kernel's limit can be lower.
+	maxFrequency = 10_000
+	kernelLimit  = "/proc/sys/kernel/perf_event_max_sample_rate"
+)
+
+// hertz returns how often to sample with a gadget, 0 for as often as it does by itself.
+func (o *options) hertz(g gadget) (int, error) {
+	samples := g.name == polyglot || g.name == ownGadgets["cpu"]
+	own := slices.ContainsFunc(o.igFlags, func(f string) bool { return f == "--frequency" || strings.HasPrefix(f, "--frequency=") })
+	switch {
+	case o.frequency > 0 && own:
+		return 0, errors.New("--frequency is given twice: once behind \"--\"")
+	case o.frequency > 0 && !samples && ownName(g.name):
+		return 0, fmt.Errorf("--frequency is for gadgets that sample CPU time, cpu and polyglot; %s counts what happens", g.name)
+	case o.frequency == 0 && (own || !samples || o.time > shortLook):
+		return 0, nil
+	}
+	limit := maxFrequency
+	if text, err := os.ReadFile(kernelLimit); err == nil {
+		if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && n > 0 {
+			limit = min(limit, n)
+		}
+	}
+	if o.frequency > limit {
+		return 0, fmt.Errorf("--frequency %d: the kernel takes up to %d (sysctl kernel.perf_event_max_sample_rate)", o.frequency, limit)
+	}
+	return min(cmp.Or(o.frequency, shortFrequency), limit), nil
+}
+
+// ownName reports whether a gadget is one of this project's.
+func ownName(name string) bool {
+	for _, own := range ownGadgets {
+		if own == name {
+			return true
+		}
+	}
+	return false
+}
 
 var errNotRoot = errors.New("eBPF programs are for root alone: run it with sudo")
 
@@ -29,41 +80,90 @@ type options struct {
 	dir    string
 	rows   int
 	time   time.Duration
+	// frequency is how often each busy CPU is sampled in a second, 0 for what suits the time.
+	frequency int
+	// interpreters shows interpreters' own frames in place of folding them into the functions that they execute.
+	interpreters bool
 	// install says where ig and the gadgets are.
 	install install
 	// igFlags are passed on to ig.
 	igFlags []string
 }
 
-func (o *options) addFlags(flags *pflag.FlagSet, seconds int) (asked *int) {
-	asked = flags.Int("seconds", seconds, "how long to sample")
+func (o *options) addFlags(flags *pflag.FlagSet, seconds int) (asked *string) {
+	asked = flags.String("seconds", strconv.Itoa(seconds), "how long to sample, in seconds, or such as 2m")
 	flags.StringVarP(&o.dir, "output", "o", "", "`folder` to write into; a new one by default")
+	flags.IntVar(&o.frequency, "frequency", 0, "samples per second of CPU time, for gadgets that sample it; by default more for short looks")
 	flags.IntVar(&o.rows, "rows", 15, "functions to list")
+	addInterpreters(flags, &o.interpreters)
 	flags.StringVar(&o.install.ig, "ig", "", "`path` of the ig command; by default the one beside this program")
 	flags.StringVar(&o.install.gadgets, "gadgets", "", "`folder` of the gadgets' images; by default found from this program")
 	return asked
 }
 
-func (o *options) check(seconds int) error {
-	if seconds < 1 || seconds > maxSeconds {
-		return fmt.Errorf("--seconds %d: takes 1 to %d", seconds, maxSeconds)
+func addInterpreters(flags *pflag.FlagSet, to *bool) {
+	flags.BoolVar(to, "interpreters", false, "show the frames of interpreters themselves, too; by default their time is that of the function that they execute")
+}
+
+// fold says which frames the views leave out.
+func (o *options) fold() func([]receiver.Frame) []bool {
+	if o.interpreters {
+		return nil
+	}
+	return report.Interpreter
+}
+
+func (o *options) check(seconds string) error {
+	var err error
+	if o.time, err = duration(seconds); err != nil {
+		return err
 	}
 	if o.rows < 1 {
 		return fmt.Errorf("--rows %d: takes 1 or more", o.rows)
 	}
-	o.time = time.Duration(seconds) * time.Second
+	if o.frequency < 0 || o.frequency > maxFrequency {
+		return fmt.Errorf("--frequency %d: takes 1 to %d", o.frequency, maxFrequency)
+	}
 	return nil
+}
+
+// duration reads a time in whole seconds: a number of them, or with units.
+func duration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if n, notNumber := strconv.Atoi(text); notNumber == nil {
+		d, err = time.Duration(min(max(n, 0), 2*maxSeconds))*time.Second, nil
+	}
+	if err != nil || d < time.Second || d > maxSeconds*time.Second || d%time.Second != 0 {
+		return 0, fmt.Errorf("--seconds %s: takes 1 to %d, or a time in whole seconds such as 90s or 2m", text, maxSeconds)
+	}
+	return d, nil
+}
+
+// processes reads a list of PIDs.
+func processes(text string) ([]int, error) {
+	var pids []int
+	for word := range strings.SplitSeq(text, ",") {
+		pid, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || pid <= 0 {
+			return nil, fmt.Errorf("--pid %s: takes the number of a process, or several such as 12,34; --comm takes a name", text)
+		}
+		if !slices.Contains(pids, pid) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
 }
 
 func parseProfile(args []string) (options, error) {
 	var o options
 	flags := newFlags("profile", usage)
-	flags.IntVar(&o.target.pid, "pid", 0, "sample the process with this `number`")
+	pids := flags.String("pid", "", "sample the process with this `number`, or several, with commas")
+	children := flags.Bool("children", false, "with --pid, sample the processes below it, too, that are there at the start")
 	flags.StringVar(&o.target.comm, "comm", "", "sample the programs, or threads, of this `name`")
 	flags.StringVar(&o.target.container, "container", "", "sample the container of this `name`")
 	flags.StringVar(&o.gadget, "gadget", "", "what to show: alloc, cpu, lock, offcpu, pagefault, polyglot, or a gadget's `image`; by default the one that shows most")
 	seconds := o.addFlags(flags, defaultSeconds)
-	if err := flags.Parse(args); err != nil {
+	if err := parse(flags, args); err != nil {
 		return options{}, err
 	}
 	rest := flags.Args()
@@ -73,8 +173,23 @@ func parseProfile(args []string) (options, error) {
 	if len(rest) > 0 {
 		return options{}, fmt.Errorf("%q is too much: a program is chosen with --pid, --comm or --container, and flags for ig come after \"--\"", rest[0])
 	}
-	if flags.Changed("pid") && o.target.pid <= 0 {
-		return options{}, fmt.Errorf("--pid %d: takes the number of a process", o.target.pid)
+	var err error
+	if flags.Changed("pid") {
+		if o.target.list, err = processes(*pids); err != nil {
+			return options{}, err
+		}
+	}
+	if *children {
+		if len(o.target.list) == 0 {
+			return options{}, errors.New("--children is of --pid: the processes below it are sampled, too")
+		}
+		o.target.list = withChildren(o.target.list, parents())
+	}
+	if o.gadget, err = gadgetName(o.gadget); err != nil {
+		return options{}, err
+	}
+	if o.gadget == "alloc" && len(o.target.list) > 1 {
+		return options{}, errors.New("--gadget alloc takes one process with --pid; --comm takes all of a name")
 	}
 	if err := o.check(*seconds); err != nil {
 		return options{}, err
@@ -120,6 +235,44 @@ func newDir(what string, now time.Time) (string, error) {
 
 // resultFiles are the names of what this program writes.
 var resultFiles = regexp.MustCompile(`^(profiles\.jsonl|run\.json|flamegraph(-[a-z0-9_-]+)?\.html|[A-Za-z0-9_-]+\.pb\.gz)$`)
+
+// removeEmpty removes what a run has made and not filled, as where nothing was seen or a disk is full; made says that the
+// folder is new, too.
+func removeEmpty(dir string, made bool) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("looking for empty results: %w", err)
+	}
+	left := len(entries)
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil || !info.Mode().IsRegular() || info.Size() > 0 || !resultFiles.MatchString(entry.Name()) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil {
+			return fmt.Errorf("removing an empty result: %w", err)
+		}
+		left--
+	}
+	if made && left == 0 {
+		if err := os.Remove(dir); err != nil {
+			return fmt.Errorf("removing the folder for the results: %w", err)
+		}
+	}
+	return nil
+}
+
+// create writes a file that only its owner can read, and leaves nothing behind where that fails.
+func create(file string, write func(io.Writer) error) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(file))
+	}
+	return nil
+}
 
 // prepareDir makes the folder and removes what an earlier run left there.
 func prepareDir(dir string) error {

@@ -4,12 +4,15 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,8 +21,13 @@ import (
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/flamepage"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/pprof"
 )
 
 func TestFlagsThatAreRefused(t *testing.T) {
@@ -27,11 +35,24 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		{"1234", `"1234" is too much: a program is chosen with --pid`},
 		{"--pid 1 extra", `"extra" is too much`},
 		{"--pid 0", "--pid 0: takes the number of a process"},
+		{"--pid abc", "--pid abc: takes the number of a process, or several such as 12,34; --comm takes a name"},
+		{"--pid 1,,2", "--pid 1,,2: takes"},
+		{"--children", "--children is of --pid"},
+		{"--pid 1,2 --gadget alloc", "takes one process"},
+		{"--gadget off-cpu", "--gadget off-cpu: there is no such gadget: did you mean offcpu?"},
+		{"--gadget offcu", "did you mean offcpu?"},
+		{"--gadget page_faults", "did you mean pagefault?"},
+		{"--gadget locks", "did you mean lock?"},
+		{"--gadget memory --pid 1", "did you mean alloc?"},
+		{"--gadget nonsense", "takes alloc, cpu, lock, offcpu, pagefault, polyglot, or a gadget's image"},
+		{"--secnds 3", "unknown flag: --secnds: did you mean --seconds?"},
+		{"--frequency 20000", "--frequency 20000: takes 1 to 10000"},
+		{"--seconds 1.5s", "--seconds 1.5s: takes 1 to"},
+		{"--seconds soon", "such as 90s or 2m"},
 		{"--pid 1 --comm x", "cannot be used together"},
 		{"--comm x --container y", "cannot be used together"},
 		{"--comm a-name-that-is-too-long", `use "a-name-that-is-"`},
 		{"--seconds 0", "--seconds 0: takes 1 to"},
-		{"--seconds 30s", "invalid argument"},
 		{"--rows 0", "--rows 0"},
 		{"--nonsense", "unknown flag"},
 		{"--gadget alloc", "choose them with --pid, --comm or --container"},
@@ -42,12 +63,14 @@ func TestFlagsThatAreRefused(t *testing.T) {
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
+	require.ErrorContains(t, run(context.Background(), []string{"dif", "a", "b"}), `"dif" is no command: did you mean diff?`)
 	var out bytes.Buffer
+	require.ErrorContains(t, runDiff([]string{"--rws", "3"}, &out), "did you mean --rows?")
 	require.ErrorContains(t, runDiff([]string{"a"}, &out), "two results, not 1")
 	require.ErrorContains(t, runDiff([]string{"a", "b", "c"}, &out), "two results, not 3")
 	require.ErrorContains(t, runDiff([]string{"a", "b", "--work", "1"}, &out), "--work takes two numbers")
-	require.ErrorContains(t, runOpen(context.Background(), []string{"a", "b"}, &out), "one result, not 2")
-	require.ErrorContains(t, runOpen(context.Background(), []string{t.TempDir()}, &out), "is no result of profile")
+	require.ErrorContains(t, runOpen(context.Background(), []string{"a", "b"}, &out), "takes one result, not 2")
+	require.ErrorContains(t, runOpen(context.Background(), []string{t.TempDir()}, &out), "there are no files of profiles in")
 	require.ErrorContains(t, runDemo(context.Background(), []string{"x"}, &out), `"x" is too much`)
 }
 
@@ -59,6 +82,19 @@ func TestFlagsForIG(t *testing.T) {
 	require.Subset(t, args, []string{"--pid=7", "--host", "--verify-image=false"})
 	require.Equal(t, "--frequency=99", args[len(args)-1])
 
+	o, err = parseProfile(strings.Fields("--pid 7,8,7 --seconds 2m --gadget profile_cpu"))
+	require.NoError(t, err)
+	require.Equal(t, 2*time.Minute, o.time)
+	require.Equal(t, "cpu", o.gadget)
+	require.Contains(t, igArgs(o, gadget{name: "profile_cpu"}, "x:1"), "--filter-expr=proc.pid in [7,8]")
+	require.Contains(t, igArgs(o, gadget{name: polyglot}, "x:1"), "--pid=7,8")
+
+	for image, want := range map[string]string{"trace_open": "trace_open", "registry.example/off-cpu:v1": "registry.example/off-cpu:v1", "profile_lock": "lock"} {
+		o, err = parseProfile([]string{"--gadget", image})
+		require.NoError(t, err)
+		require.Equal(t, want, o.gadget)
+	}
+
 	o, err = parseProfile([]string{"--container", "shop"})
 	require.NoError(t, err)
 	args = igArgs(o, gadget{image: "trace_open:v0.55.0"}, "127.0.0.1:1")
@@ -67,9 +103,55 @@ func TestFlagsForIG(t *testing.T) {
 	require.NotContains(t, args, "--verify-image=false", "somebody else's image is verified")
 }
 
+// A short look samples more often than the gadget does by itself, where that is what the gadget does.
+func TestFrequency(t *testing.T) {
+	hertz := func(args, name string) (int, error) {
+		o, err := parseProfile(strings.Fields(args))
+		require.NoError(t, err)
+		return o.hertz(gadget{name: name})
+	}
+	for _, tt := range []struct {
+		args, gadget string
+		want         int
+	}{
+		{"--seconds 10", "profile_cpu", shortFrequency},
+		{"--seconds 10", "profile_polyglot", shortFrequency},
+		{"--seconds 600", "profile_polyglot", 0},
+		{"--seconds 600 --frequency 49", "profile_polyglot", 49},
+		{"--seconds 10", "profile_offcpu", 0},
+		{"--seconds 10 -- --frequency=19", "profile_cpu", 0},
+		{"--frequency 200", "somebody_elses", 200},
+	} {
+		got, err := hertz(tt.args, tt.gadget)
+		require.NoError(t, err)
+		require.Equal(t, tt.want, got, tt.args)
+	}
+	_, err := hertz("--frequency 99", "profile_offcpu")
+	require.ErrorContains(t, err, "profile_offcpu counts what happens")
+	_, err = hertz("--frequency 99 -- --frequency 98", "profile_cpu")
+	require.ErrorContains(t, err, "twice")
+	require.Contains(t, igArgs(options{frequency: 99}, gadget{}, "x:1"), "--frequency=99")
+}
+
+func TestChildren(t *testing.T) {
+	require.Equal(t, []int{7, 8, 11, 9, 12}, withChildren([]int{7, 8}, map[int]int{7: 1, 8: 1, 9: 8, 10: 1, 11: 7, 12: 9, 8000: 8000}))
+	require.Equal(t, []int{5, 6}, withChildren([]int{5}, map[int]int{5: 6, 6: 5}), "PIDs are used again")
+	require.Equal(t, os.Getppid(), parents()[os.Getpid()])
+	o, err := parseProfile([]string{"--pid", fmt.Sprint(os.Getppid()), "--children"})
+	require.NoError(t, err)
+	require.Contains(t, o.target.list, os.Getpid())
+}
+
+func TestNoRuntime(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "x.sock")
+	require.Contains(t, noRuntime([]string{socket}), "no container runtime listens on this machine")
+	require.NoError(t, os.WriteFile(socket, nil, 0o600))
+	require.Empty(t, noRuntime([]string{socket}))
+}
+
 func TestTargetThatIsNotThere(t *testing.T) {
-	require.ErrorContains(t, target{pid: 1 << 30}.exists(), "there is no process 1073741824")
-	require.NoError(t, target{pid: os.Getpid()}.exists())
+	require.ErrorContains(t, target{list: []int{1 << 30}}.exists(), "there is no process 1073741824")
+	require.NoError(t, target{list: []int{os.Getpid()}}.exists())
 	require.NoError(t, target{comm: "not-yet"}.exists())
 
 	threads, err := os.ReadDir("/proc/self/task")
@@ -79,7 +161,7 @@ func TestTargetThatIsNotThere(t *testing.T) {
 		_, err := fmt.Sscan(thread.Name(), &id)
 		require.NoError(t, err)
 		if id != os.Getpid() {
-			require.ErrorContains(t, target{pid: id}.exists(), fmt.Sprintf("%d is a thread of process %d", id, os.Getpid()))
+			require.ErrorContains(t, target{list: []int{id}}.exists(), fmt.Sprintf("%d is a thread of process %d", id, os.Getpid()))
 		}
 	}
 	require.Equal(t, "a_b_.c-d", target{comm: "a/b\n.c-d"}.fileName())
@@ -91,7 +173,7 @@ func TestWhyThereIsNothing(t *testing.T) {
 		r.gadget.name = gadget
 		return r
 	}
-	r := of(target{pid: os.Getpid()}, "profile_cpu")
+	r := of(target{list: []int{os.Getpid()}}, "profile_cpu")
 	require.ErrorContains(t, r.nothing(), "used no CPU time in these 5 s: it waits, and --gadget offcpu")
 	require.ErrorContains(t, r.nothing(), "no room")
 	require.NotContains(t, r.nothing().Error(), "container-collection")
@@ -104,10 +186,16 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, of(target{container: "x"}, "profile_cpu").nothing(), "list-containers")
 	require.ErrorContains(t, of(target{container: "x"}, "profile_cpu").nothing(), "container-collection")
 	require.ErrorContains(t, of(target{}, "profile_cpu").nothing(), "idle")
-	require.ErrorContains(t, of(target{pid: os.Getpid()}, "profile_offcpu").nothing(), "a wait counts when it ends")
-	require.ErrorContains(t, of(target{pid: os.Getpid()}, "profile_lock").nothing(), "no wait for a lock has ended", "a program that uses the CPU need not wait for locks")
+	require.ErrorContains(t, of(target{list: []int{os.Getpid()}}, "profile_offcpu").nothing(), "a wait counts when it ends")
 	require.ErrorContains(t, of(target{comm: "nobody-has-this"}, "profile_lock").nothing(), "no program or thread is called")
-	r = of(target{pid: os.Getpid()}, "profile_alloc")
+	r = of(target{comm: commOf(os.Getpid())}, "profile_lock")
+	require.ErrorContains(t, r.nothing(), "no wait for a lock has ended", "a program that uses the CPU need not wait for locks")
+	r.log = "level=info msg=\"captures: 9 events, 9 drawn: 0 added to rows, 0 within others, 9 of other kinds, 0 not understood\"\n"
+	require.ErrorContains(t, r.nothing(), "9 waits in the system call futex were for no lock")
+	require.NotContains(t, r.nothing().Error(), "no wait for a lock has ended")
+	r = of(target{list: []int{os.Getpid()}}, "profile_lock")
+	require.ErrorContains(t, r.nothing(), "Go parks goroutines", "this test is a Go program")
+	r = of(target{list: []int{os.Getpid()}}, "profile_alloc")
 	require.ErrorContains(t, r.nothing(), "used no CPU time")
 	r.cpu = time.Second
 	require.ErrorContains(t, r.nothing(), "none of its allocations was looked at")
@@ -124,6 +212,19 @@ func writeArchive(t *testing.T, file, index string) {
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	require.NoError(t, f.Close())
+}
+
+// The package has the program and ig in /usr/lib/ig-otel-profiles.
+func TestGadgetsOfThePackage(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"usr/lib/ig-otel-profiles", "usr/share/ig-otel-profiles/gadgets"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
+	}
+	require.Equal(t, filepath.Join(root, "usr/share/ig-otel-profiles/gadgets"), gadgetsOf(filepath.Join(root, "usr/lib/ig-otel-profiles")))
+	require.Equal(t, filepath.Join(root, "usr/share/ig-otel-profiles/gadgets"), gadgetsOf(filepath.Join(root, "usr/bin")))
+	require.Empty(t, gadgetsOf(root))
+	require.Contains(t, asStarted(usage, "/usr/bin/ig-otel-profile"), "\n  sudo ig-otel-profile --pid 1234")
+	require.Equal(t, usage, asStarted(usage, "build/bin/profile"))
 }
 
 func TestChoiceOfGadget(t *testing.T) {
@@ -213,10 +314,97 @@ func TestDiff(t *testing.T) {
 	require.Contains(t, out.String(), "microseconds of CPU time for each unit of work")
 	require.Contains(t, out.String(), "-5000")
 
-	require.ErrorContains(t, runDiff([]string{before, t.TempDir()}, &out), "no such file")
+	require.Contains(t, out.String(), filepath.Join(filepath.Dir(after), "difference-profiles-"+filepath.Base(after)+".html"))
+	require.FileExists(t, filepath.Join(filepath.Dir(after), "difference-profiles-"+filepath.Base(after)+".html"), "beside the later result")
+	here, err := os.ReadDir(".")
+	require.NoError(t, err)
+	require.Empty(t, here)
+	require.NotContains(t, out.String(), "say how much with --work", "it was said")
+
+	out.Reset()
+	require.NoError(t, runDiff([]string{before, after, "-o", "none"}, &out))
+	require.Contains(t, out.String(), "say how much with --work BEFORE,AFTER")
+	require.NotContains(t, out.String(), "drawn")
+
+	out.Reset()
+	require.NoError(t, runDiff([]string{before, before, "-o", "none"}, &out))
+	require.Contains(t, out.String(), "no difference: 500 before and after")
+	require.NotContains(t, out.String(), "--work")
+
+	require.ErrorContains(t, runDiff([]string{before, t.TempDir()}, &out), "there are no files of profiles")
 	empty := filepath.Join(t.TempDir(), "x.jsonl")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	require.ErrorContains(t, runDiff([]string{before, empty}, &out), "has no samples")
+}
+
+// A program that was renamed between two builds is one root of the picture.
+func TestDiffOfRenamedProgram(t *testing.T) {
+	side := func(program string, names ...string) report.Side {
+		var samples []receiver.Sample
+		for _, name := range names {
+			s := timed(1, receiver.Frame{Name: name, Type: "native", Mapping: "/srv/" + program}, receiver.Frame{Type: "native", Mapping: "/srv/" + program, Address: 5})
+			s.Service, s.Attributes = "host", map[string]string{"process.executable.name": program}
+			samples = append(samples, s)
+		}
+		return report.Side{Samples: samples, Scale: 1}
+	}
+	before := side("shop-1.2", "work", "idle")
+	sides := oneRoot([2]report.Side{before, side("shop-1.3", "work")})
+	for _, s := range slices.Concat(sides[0].Samples, sides[1].Samples) {
+		require.Equal(t, "shop-1.2 → shop-1.3", report.Program(s))
+		require.Equal(t, "host", s.Service)
+		require.Equal(t, "shop-1.2 → shop-1.3+0x5", s.Stack[1].Label())
+	}
+	require.Equal(t, "shop-1.2", report.Program(before.Samples[0]), "what is given stays as it is")
+	several := report.Side{Samples: append(side("a", "x").Samples, side("b", "x").Samples...)}
+	require.Equal(t, "a", report.Program(oneRoot([2]report.Side{several, side("c", "x")})[0].Samples[0]))
+}
+
+// diff and open take whatever holds profiles.
+func TestInputs(t *testing.T) {
+	jsonl := filepath.Join(writeResult(t, "parse", 500, nil), samplesFile)
+	requests, _, err := read(jsonl)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	body, err := proto.Marshal(requests[0])
+	require.NoError(t, err)
+	lengths := append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
+	file, err := pprof.File(requests[0])
+	require.NoError(t, err)
+	for name, data := range map[string][]byte{"profiles.pb": lengths, "profile.pb.gz": file, "folder/1.pb.gz": file, "folder/2.pb.gz": file, "both/a.pb": append(lengths, lengths...), "bad/x": []byte("nonsense")} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
+	}
+	for name, n := range map[string]int64{jsonl: 500, filepath.Join(dir, "profiles.pb"): 500, filepath.Join(dir, "profile.pb.gz"): 500, filepath.Join(dir, "folder"): 1000, filepath.Join(dir, "both"): 1000} {
+		info, samples, err := load(name)
+		require.NoError(t, err, name)
+		require.InDelta(t, 10, info.Seconds, 1e-9, name)
+		total := int64(0)
+		for _, s := range samples {
+			require.Equal(t, "parse", s.Stack[0].Name, name)
+			require.Equal(t, "CPU time", title(receiver.TypeOf(s)), name)
+			require.Equal(t, "shop", s.Attributes["thread.name"], name)
+			total += s.Total()
+		}
+		require.Equal(t, n, total, name)
+		var out bytes.Buffer
+		require.NoError(t, runDiff([]string{name, jsonl, "-o", "none"}, &out), name)
+		drawn, err := draw(name)
+		require.NoError(t, err)
+		require.FileExists(t, filepath.Join(drawn, pageFile))
+		require.NoError(t, os.RemoveAll(drawn))
+	}
+	requests[0].ResourceProfiles[0].ScopeProfiles[0].Profiles[0].DurationNano = 0
+	file, err = pprof.File(requests[0])
+	require.NoError(t, err)
+	short := filepath.Join(dir, "short.pb.gz")
+	require.NoError(t, os.WriteFile(short, file, 0o600))
+	require.ErrorContains(t, runDiff([]string{short, jsonl}, io.Discard), "does not say how long")
+	drawn, err := draw(short)
+	require.NoError(t, err, "to look at it takes no time")
+	require.NoError(t, os.RemoveAll(drawn))
+	_, _, err = load(filepath.Join(dir, "bad"))
+	require.ErrorIs(t, err, errFormat)
 }
 
 func TestWordsForTypes(t *testing.T) {
@@ -278,6 +466,35 @@ func TestPrepareDirRemovesOnlyResults(t *testing.T) {
 	require.Len(t, left, 2)
 }
 
+// On a full disk nothing stays that looks like a result.
+func TestNoEmptyFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "result")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	disk := dir
+	if os.Geteuid() == 0 && unix.Mount("none", dir, "tmpfs", 0, "size=8k") == nil {
+		t.Cleanup(func() { require.NoError(t, unix.Unmount(disk, 0)) })
+		page := flamepage.Page{Title: "t", Sides: []flamepage.Side{{Samples: []receiver.Sample{timed(1)}}}}
+		require.ErrorIs(t, writePage(filepath.Join(dir, pageFile), page), unix.ENOSPC)
+		require.NoFileExists(t, filepath.Join(dir, pageFile))
+	}
+	failed := errors.New("no space left")
+	require.ErrorIs(t, create(filepath.Join(dir, pageFile), func(io.Writer) error { return failed }), failed)
+	require.NoFileExists(t, filepath.Join(dir, pageFile))
+
+	dir = filepath.Join(t.TempDir(), "result")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, samplesFile), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, runFile), []byte("{}"), 0o600))
+	require.NoError(t, removeEmpty(dir, true))
+	require.NoFileExists(t, filepath.Join(dir, samplesFile))
+	require.FileExists(t, filepath.Join(dir, runFile))
+	require.NoError(t, os.Remove(filepath.Join(dir, runFile)))
+	require.NoError(t, removeEmpty(dir, false))
+	require.DirExists(t, dir)
+	require.NoError(t, removeEmpty(dir, true))
+	require.NoDirExists(t, dir)
+}
+
 func TestRemarks(t *testing.T) {
 	native := receiver.Frame{Name: "work", Type: "native"}
 	sample := func(n int64, stack ...receiver.Frame) receiver.Sample {
@@ -296,7 +513,7 @@ func TestRemarks(t *testing.T) {
 	require.Empty(t, r.remarks(nil))
 
 	r.gadget.name = "profile_alloc"
-	r.opts.target.pid = os.Getpid()
+	r.opts.target.list = []int{os.Getpid()}
 	lines = r.remarks([]receiver.Sample{sample(5, native, native), sample(5, native)})
 	require.Len(t, lines, 1)
 	require.NotContains(t, lines[0], "polyglot", "that one shows no allocations")
@@ -318,6 +535,59 @@ func TestRemarks(t *testing.T) {
 	require.Len(t, lines, 1, "they are no stacks of one function")
 	require.Contains(t, lines[0], "50 % came when there was no room for it")
 	require.Contains(t, lines[0], "--sample-bytes=524288")
+}
+
+// No gadget is advised in place of one that shows something else, and none that could not run here.
+func TestRemarksAreOfTheGadget(t *testing.T) {
+	native := receiver.Frame{Name: "work", Type: "native"}
+	lone := []receiver.Sample{{Unit: "count", Values: []int64{9}, Stack: []receiver.Frame{native}}}
+	for _, name := range []string{"profile_offcpu", "profile_pagefault", "profile_alloc", "profile_lock", "trace_open"} {
+		r := &result{gadget: gadget{name: name}}
+		lines := r.remarks(lone)
+		require.Len(t, lines, 1, name)
+		require.Contains(t, lines[0], "100 % of the stacks end after one function", name)
+		require.NotContains(t, lines[0], "polyglot", name)
+	}
+	r := &result{gadget: gadget{name: "profile_cpu"}}
+	require.Contains(t, r.remarks(lone)[0], "; --gadget polyglot shows them")
+	r.failed = "no BTF"
+	require.Contains(t, r.remarks(lone)[0], "profile_polyglot does, and cannot run here: no BTF")
+	require.NotContains(t, r.remarks(lone)[0], "--gadget polyglot")
+
+	cut := []receiver.Sample{{Unit: "count", Values: []int64{9}, Stack: []receiver.Frame{{Name: "[truncated]"}}}}
+	r = &result{gadget: gadget{name: polyglot}}
+	require.Len(t, r.remarks(cut), 1)
+	require.Contains(t, r.remarks(cut)[0], "100 % of the stacks could not be followed at all")
+
+	goroutine := []receiver.Sample{{Unit: "count", Values: []int64{9}, Stack: []receiver.Frame{{Name: "runtime.lock2", Type: "go"}, {Name: "main.main", Type: "go"}}}}
+	r = &result{gadget: gadget{name: "profile_lock"}}
+	require.Len(t, r.remarks(goroutine), 1)
+	require.Contains(t, r.remarks(goroutine)[0], "Go's own mutex profile")
+	require.Empty(t, (&result{gadget: gadget{name: "profile_cpu"}}).remarks(goroutine))
+}
+
+// Frames that stand for what is missing are explained below the table that has them.
+func TestMarksAreExplained(t *testing.T) {
+	mark := receiver.Frame{Name: "[truncated]"}
+	r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(timed(5, receiver.Frame{Name: "work", Type: "native"}, mark)))
+	var out bytes.Buffer
+	require.NoError(t, r.report(&out))
+	require.Contains(t, out.String(), "[truncated]: the stack is deeper than what is recorded")
+	require.NotContains(t, out.String(), "[incomplete]:")
+}
+
+// ig takes seconds to start, which are not a part of what was sampled.
+func TestStartedIsTheFirstSample(t *testing.T) {
+	run := runInfo{Started: time.Unix(100, 0), Seconds: 30}
+	at := func(start, end int64) receiver.Sample {
+		return receiver.Sample{Start: time.Unix(start, 0), End: time.Unix(end, 0)}
+	}
+	require.Equal(t, time.Unix(107, 0).UTC(), firstSample([]receiver.Sample{at(117, 127), at(107, 117)}, run))
+	exact := at(107, 117)
+	exact.Timestamps = []uint64{109e9, 108e9}
+	require.Equal(t, time.Unix(108, 0).UTC(), firstSample([]receiver.Sample{exact}, run))
+	require.Equal(t, time.Unix(107, 0).UTC(), firstSample([]receiver.Sample{at(127, 127), at(137, 137)}, run), "a state has the time of its end")
+	require.Equal(t, run.Started, firstSample(nil, run))
 }
 
 // The first table, flame graph and difference are of how much, and not of how often.

@@ -16,6 +16,57 @@ var interpreters = []string{"python", "node", "ruby", "perl", "php", "java", "be
 // remarkable is the share of the samples from which on something is worth a remark.
 const remarkable = 0.1
 
+// instead says which gadget shows what this one has left out, or how to have it shown; no gadget takes the place of one that shows
+// something else, and none is named that could not run here a moment ago.
+func (r *result) instead() string {
+	switch {
+	case r.gadget.name == ownGadgets["cpu"] && r.failed != "":
+		return "; " + polyglot + " does, and cannot run here: " + r.failed
+	case r.gadget.name == ownGadgets["cpu"]:
+		return "; --gadget polyglot shows them"
+	case r.ruled():
+		return "; the gadget's README names what does"
+	}
+	return "; a build with -fno-omit-frame-pointer shows callers of native code"
+}
+
+// ruled reports whether the gadget finds callers without frame pointers, by the unwind rules of files.
+func (r *result) ruled() bool {
+	return r.gadget.name == ownGadgets["alloc"] || r.gadget.name == ownGadgets["lock"]
+}
+
+// interpreter returns the program of --pid if it is an interpreter, else "".
+func (r *result) interpreter() string {
+	for _, pid := range r.opts.target.list {
+		program := programOf(pid)
+		if slices.ContainsFunc(interpreters, func(name string) bool { return strings.HasPrefix(program, name) }) {
+			return program
+		}
+	}
+	return ""
+}
+
+// parks says of runtimes that do not wait in the locks that profile_lock sees what shows their waits.
+func (r *result) parks(samples []receiver.Sample) string {
+	if r.gadget.name != ownGadgets["lock"] {
+		return ""
+	}
+	golang := slices.ContainsFunc(r.opts.target.list, isGo) ||
+		slices.ContainsFunc(samples, func(s receiver.Sample) bool {
+			return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Type == "go" })
+		})
+	program := r.interpreter()
+	switch {
+	case golang:
+		return "Go parks goroutines that wait for a sync.Mutex, and no thread waits: Go's own mutex profile shows them (/debug/pprof/mutex of net/http/pprof)"
+	case strings.HasPrefix(program, "java"):
+		return "Java parks threads that wait for a monitor or a lock of java.util.concurrent on a condition variable: JFR (jdk.JavaMonitorEnter, jdk.ThreadPark) names these locks, and --gadget offcpu shows the waits"
+	case strings.HasPrefix(program, "python"):
+		return "Python's GIL and threading.Lock are a condition variable and a semaphore: \"-- --all-futex\" shows waits for these"
+	}
+	return ""
+}
+
 // lookAtLess says how the gadget gets less to do.
 func (r *result) lookAtLess() string {
 	switch r.gadget.name {
@@ -37,7 +88,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		}
 		lines = append(lines, line)
 	}
-	all, lone, nameless, user, stretches, unkept := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+	all, cut, lone, plain, nameless, user, stretches, unkept := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 	files := map[string]float64{}
 	for _, s := range samples {
 		n := float64(s.Total())
@@ -49,16 +100,21 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 			unkept += n
 			continue
 		}
-		frames := slices.DeleteFunc(slices.Clone(s.Stack), func(f receiver.Frame) bool { return f.Type == "kernel" })
+		frames := slices.DeleteFunc(slices.Clone(s.Stack), func(f receiver.Frame) bool { return f.Type == "kernel" || isMark(f.Name) })
 		if len(frames) == 0 {
+			if slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == "[truncated]" }) {
+				cut += n
+			}
 			continue
 		}
 		user += n
 		if len(frames) == 1 {
 			lone += n
 		}
-		leaf := frames[report.Leaf(frames)]
-		if leaf.Name == "" {
+		if !report.Interpreted(frames) {
+			plain += n
+		}
+		if leaf := report.Fold([]receiver.Sample{{Stack: frames}})[0].Stack[0]; leaf.Name == "" {
 			nameless += n
 			files[filepath.Base(leaf.Mapping)] += n
 		}
@@ -66,27 +122,29 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	if unkept/all >= remarkable {
 		lines = append(lines, fmt.Sprintf("%.0f %% came when there was no room for it, and it is not known whose that is: %s", 100*unkept/all, r.lookAtLess()))
 	}
+	if r.gadget.name == polyglot && cut/all >= remarkable {
+		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks could not be followed at all: %s reads a program in its first seconds, on a busy machine later: look for longer, or once more", 100*cut/all, polyglot))
+	}
 	if user == 0 {
+		if parks := r.parks(samples); parks != "" && all > 0 {
+			lines = append(lines, parks)
+		}
 		return lines
 	}
-	interpreter := ""
-	if r.opts.target.pid != 0 {
-		program := programOf(r.opts.target.pid)
-		if slices.ContainsFunc(interpreters, func(name string) bool { return strings.HasPrefix(program, name) }) {
-			interpreter = program
+	if plain/user >= 0.5 && r.gadget.name != polyglot {
+		if program := r.interpreter(); program != "" {
+			lines = append(lines, fmt.Sprintf("%s is an interpreter: %s shows its own functions, not those of the program that it runs%s", report.Shown(program, 64), r.gadget.name, r.instead()))
 		}
 	}
-	whole := r.gadget.name == polyglot
-	ruled := r.gadget.name == ownGadgets["alloc"] || r.gadget.name == ownGadgets["lock"] // finds callers without frame pointers
-	switch {
-	case interpreter != "" && ruled:
-		lines = append(lines, fmt.Sprintf("%s is an interpreter: %s shows its own functions, not those of the program that it runs; the gadget's README names what does", report.Shown(interpreter, 64), r.gadget.name))
-	case lone/user >= remarkable && ruled:
-		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks end after one function: its file says nothing of how to find the caller, or could not be read", 100*lone/user))
-	case interpreter != "" && !whole:
-		lines = append(lines, fmt.Sprintf("%s is an interpreter: %s shows its own functions, not those of the program that it runs; --gadget polyglot does", report.Shown(interpreter, 64), r.gadget.name))
-	case lone/user >= remarkable && !whole:
-		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks end after one function: the program has no frame pointers; --gadget polyglot finds the callers all the same", 100*lone/user))
+	if lone/user >= remarkable && r.gadget.name != polyglot {
+		why := "the program has no frame pointers" + r.instead()
+		if r.ruled() {
+			why = "its file says nothing of how to find the caller, or could not be read"
+		}
+		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks end after one function: %s", 100*lone/user, why))
+	}
+	if parks := r.parks(samples); parks != "" {
+		lines = append(lines, parks)
 	}
 	if paused := 100 * stretches / all; paused > 0 {
 		lines = append(lines, fmt.Sprintf("the gadget's probes would have cost more than it may take, and were there for short stretches of the time: %.0f %% of the amounts were estimated from these; \"-- --max-cost=1000\" has them stay, and makes the program slower", paused))

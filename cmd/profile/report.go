@@ -11,6 +11,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/flamepage"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
@@ -25,16 +27,7 @@ func (r *result) report(out io.Writer) error {
 	}
 	types, byType := byWeight(samples)
 	for i, t := range types {
-		name := pageFile
-		if i > 0 {
-			name = fmt.Sprintf("flamegraph-%d.html", i+1)
-		}
-		err := writePage(filepath.Join(r.opts.dir, name), flamepage.Page{
-			Title:    title(t) + " of " + r.run.Target,
-			Subtitle: fmt.Sprintf("%s, %.0f s with %s", r.run.Started.Format(time.DateTime+" MST"), r.run.Seconds, r.run.Gadget),
-			Sides:    []flamepage.Side{{Samples: byType[t]}},
-		})
-		if err != nil {
+		if err := writePage(filepath.Join(r.opts.dir, pageName(i)), pageOf(t, byType[t], r.run, r.opts.interpreters)); err != nil {
 			return err
 		}
 		if err := r.table(out, t, byType[t]); err != nil {
@@ -42,11 +35,7 @@ func (r *result) report(out io.Writer) error {
 		}
 	}
 	stats := r.rcv.Stats()
-	requests := "requests"
-	if stats.Requests == 1 {
-		requests = "request"
-	}
-	fmt.Fprintf(out, "  %d samples in %d %s, %d bytes\n", stats.Samples, stats.Requests, requests, stats.Bytes)
+	fmt.Fprintf(out, "  sent as %s in %s, %d bytes\n", plural(stats.Samples, "row"), plural(stats.Requests, "request"), stats.Bytes)
 	if stats.Dropped > 0 {
 		fmt.Fprintf(out, "  the first %d requests are only in %s: more came than this program holds\n", stats.Dropped, samplesFile)
 	}
@@ -77,6 +66,35 @@ func (r *result) report(out io.Writer) error {
 		return fmt.Errorf("what ig sent breaks the protocol, which is a defect: %w", errors.Join(findings...))
 	}
 	return nil
+}
+
+// pageName returns the name of the page of a result's type, the first one first.
+func pageName(i int) string {
+	if i == 0 {
+		return pageFile
+	}
+	return fmt.Sprintf("flamegraph-%d.html", i+1)
+}
+
+// pageOf returns the page of the samples of one type.
+func pageOf(t receiver.Type, samples []receiver.Sample, run runInfo, interpreters bool) flamepage.Page {
+	subtitle := run.Started.Format(time.DateTime + " MST")
+	if run.Seconds > 0 {
+		subtitle += fmt.Sprintf(", %.0f s", run.Seconds)
+	}
+	if run.Gadget != "" {
+		subtitle += " with " + run.Gadget
+	}
+	return flamepage.Page{
+		Title: title(t) + " of " + run.Target, Subtitle: subtitle, Sides: []flamepage.Side{{Samples: samples}}, Own: byOwn(t), Interpreters: interpreters,
+	}
+}
+
+func plural(n int64, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 // byWeight sorts samples by their type. How much comes before how often: bytes before allocations, and time before waits.
@@ -136,19 +154,32 @@ func title(t receiver.Type) string {
 }
 
 func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample) error {
-	opts, group := report.Options{Leaf: report.Leaf}, ""
-	if r.opts.target.pid == 0 {
+	opts, group := report.Options{Own: byOwn(t), Width: width(out)}, ""
+	if !r.opts.interpreters {
+		samples = report.Fold(samples)
+	}
+	if r.opts.target.one() == 0 {
 		opts.Group, group = report.Program, "PROGRAM"
 	} else {
 		opts.Group = func(receiver.Sample) string { return "" }
 	}
 	what := "by the function that did it"
-	if byOwn(t) {
-		opts.Leaf, what = report.Own, "by the first function of the program's own"
+	if opts.Own {
+		what = "by the first function of the program's own, behind libraries, allocators and runtimes"
 	}
 	fmt.Fprintf(out, "\n%s of %s, %s:\n\n", title(t), r.run.Target, what)
-	if err := report.WriteTop(out, t, group, report.Top(samples, r.opts.rows, opts)); err != nil {
+	rows := report.Top(samples, r.opts.rows, opts)
+	if err := report.WriteTop(out, t, group, rows, opts); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(rows, func(r report.Row) bool { return r.Error > 0 }) {
+		fmt.Fprintln(out, "\n  ± is how many points a share is off by chance, in 19 of 20 looks: longer looks have fewer")
+	}
+	for _, line := range noOwn(rows) {
+		fmt.Fprintln(out, "\n  "+line)
+	}
+	if lines := explained(rows); len(lines) > 0 {
+		fmt.Fprintf(out, "\n  %s\n", strings.Join(lines, "\n  "))
 	}
 	seconds, total := 0.0, int64(0)
 	for _, s := range samples {
@@ -159,19 +190,79 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 	case isState(t):
 		fmt.Fprintf(out, "\n  %d in all at the end, of what began in these %.0f s\n", total, r.run.Seconds)
 	case seconds > 0:
-		fmt.Fprintf(out, "\n  %.2f seconds in all, in %.0f s\n", seconds, r.run.Seconds)
+		counted := ""
+		if t.Unit == "count" {
+			counted = fmt.Sprintf(" (%d samples)", total)
+		}
+		fmt.Fprintf(out, "\n  %.2f seconds%s in all, in %.0f s\n", seconds, counted, r.run.Seconds)
 	default:
 		fmt.Fprintf(out, "\n  %d in all, in %.0f s\n", total, r.run.Seconds)
 	}
 	return nil
 }
 
-func writePage(path string, page flamepage.Page) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+// width returns how many columns a terminal has, 0 for what is none.
+func width(out io.Writer) int {
+	f, ok := out.(*os.File)
+	if !ok {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
+		return 0
+	}
+	return int(size.Col)
+}
+
+// marks are frames in brackets that stand for what is missing, with what they mean.
+var marks = [][2]string{
+	{"[no stack]", "no stack was recorded"},
+	{"[lost user stack]", "only the kernel's part of the stack was recorded"},
+	{"[truncated]", "the stack is deeper than what is recorded, or could not be followed further: its outer callers are missing"},
+	{"[incomplete]", "the outermost function is none that programs begin with: its callers are missing"},
+	{"[generated code]", "machine code that a runtime has compiled, in no file; a perf map would name it"},
+	{"[file not known]", "the address is in no file that could be found"},
+}
+
+// noOwn says of the rows of a table what stands there without being the program's own.
+func noOwn(rows []report.Row) []string {
+	var names []string
+	share := 0.0
+	for _, r := range rows {
+		if r.NoOwn > 0 && !strings.HasPrefix(r.Function, "[") {
+			share += r.SelfShare * float64(r.NoOwn) / float64(r.Self)
+			if len(names) < 3 {
+				names = append(names, report.Shown(r.Function, 40))
+			}
+		}
+	}
+	if share < remarkable {
+		return nil
+	}
+	return []string{fmt.Sprintf("%.0f %% have no function of the program's own in their stacks, such as those of %s: its callers were not found, or have no names", 100*share, strings.Join(names, ", "))}
+}
+
+// explained says what the marks among the rows of a table mean.
+func explained(rows []report.Row) []string {
+	var lines []string
+	for _, mark := range marks {
+		if slices.ContainsFunc(rows, func(r report.Row) bool { return r.Function == mark[0] }) {
+			lines = append(lines, mark[0]+": "+mark[1])
+		}
+	}
+	return lines
+}
+
+// isMark reports whether a name stands for what is missing of a stack.
+func isMark(name string) bool {
+	return slices.ContainsFunc(marks, func(mark [2]string) bool { return mark[0] == name && name != "[generated code]" })
+}
+
+func writePage(path string, page flamepage.Page) error {
+	if err := create(path, func(w io.Writer) error { return flamepage.Write(w, page) }); err != nil {
 		return fmt.Errorf("writing the flame graph: %w", err)
 	}
-	return errors.Join(flamepage.Write(f, page), f.Close())
+	return nil
 }
 
 func describe(file string) string {

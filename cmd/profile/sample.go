@@ -35,9 +35,11 @@ type result struct {
 	rcv    *receiver.Receiver
 	// log is what ig said.
 	log string
-	// cpu is the CPU time that the process of --pid used meanwhile, and gone that it has ended.
+	// cpu is the CPU time that the processes of --pid used meanwhile, and gone that all have ended.
 	cpu  time.Duration
 	gone bool
+	// failed says why profile_polyglot could not run here, empty if it could or was not tried.
+	failed string
 	// early tells that ig has ended before its time.
 	early bool
 }
@@ -62,7 +64,11 @@ func profile(ctx context.Context, opts options, out io.Writer) (*result, error) 
 	if g, err = opts.install.own("profile_cpu"); err != nil {
 		return nil, err
 	}
-	return profileWith(ctx, opts, g, out)
+	res, err = profileWith(ctx, opts, g, out)
+	if res != nil {
+		res.failed = cannot.why
+	}
+	return res, err
 }
 
 // cannotRunError says why ig could not run a gadget.
@@ -78,22 +84,36 @@ func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (re
 	if err := opts.install.load(ctx, g, out); err != nil {
 		return nil, err
 	}
+	_, missing := os.Stat(opts.dir)
 	if err := prepareDir(opts.dir); err != nil {
 		return nil, err
 	}
-	rcv, err := receiver.Start(receiver.Options{Dir: opts.dir})
+	rcv, err := receiver.Start(receiver.Options{Dir: opts.dir, Fold: opts.fold()})
 	if err != nil {
 		return nil, err
 	}
 	// Close writes the pprof file; further calls do nothing.
-	defer func() { err = errors.Join(err, rcv.Close()) }()
+	defer func() { err = errors.Join(err, rcv.Close(), removeEmpty(opts.dir, missing != nil)) }()
 
 	res = &result{opts: opts, gadget: g, rcv: rcv}
-	fmt.Fprintf(out, "sampling %s for %d s with %s\n", opts.target, int(opts.time.Seconds()), g.image)
+	if opts.frequency, err = opts.hertz(g); err != nil {
+		return nil, err
+	}
+	res.opts.frequency = opts.frequency
+	often := ""
+	if opts.frequency > 0 {
+		often = fmt.Sprintf(", %d times for each second of CPU time", opts.frequency)
+	}
+	fmt.Fprintf(out, "sampling %s for %d s with %s%s\n", opts.target, int(opts.time.Seconds()), g.image, often)
 	if g.chosen != "" {
 		fmt.Fprintf(out, "  (%s)\n", g.chosen)
 	}
-	before, _ := cpuTime(opts.target.pid)
+	if opts.target.container != "" {
+		if why := noRuntime(runtimeSockets); why != "" {
+			fmt.Fprintln(out, "  ("+why+")")
+		}
+	}
+	before, _ := cpuTimes(opts.target.list)
 	started := time.Now()
 	interrupted, err := res.sample(ctx, out)
 	if err != nil {
@@ -108,11 +128,43 @@ func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (re
 		// Without the time that ig took to start, which is not known: close enough for a comparison.
 		res.run.Seconds = min(res.run.Seconds, time.Since(started).Seconds())
 	}
-	if opts.target.pid != 0 {
-		after, there := cpuTime(opts.target.pid)
+	res.run.Started = firstSample(rcv.Samples(), res.run)
+	if len(opts.target.list) > 0 {
+		after, there := cpuTimes(opts.target.list)
 		res.cpu, res.gone = after-before, !there
 	}
-	return res, res.run.write(opts.dir)
+	if rcv.Stats().Requests == 0 {
+		return res, rcv.Close()
+	}
+	return res, errors.Join(res.run.write(opts.dir), rcv.Close())
+}
+
+// firstSample returns when the first of the samples was taken: its own time, else the begin of its profile. What is read of a state has
+// the time of its end alone. Without samples it is the time at which ig was started.
+func firstSample(samples []receiver.Sample, run runInfo) time.Time {
+	first, last := time.Time{}, time.Time{}
+	for _, s := range samples {
+		at := s.Start
+		if len(s.Timestamps) > 0 {
+			at = time.Unix(0, int64(slices.Min(s.Timestamps)))
+		}
+		if s.Start.Equal(s.End) && len(s.Timestamps) == 0 {
+			if s.End.After(last) {
+				last = s.End
+			}
+			continue
+		}
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	switch {
+	case !first.IsZero():
+		return first.UTC()
+	case !last.IsZero():
+		return last.Add(-time.Duration(run.Seconds * float64(time.Second))).UTC()
+	}
+	return run.Started
 }
 
 // igArgs are the arguments of ig.
@@ -122,11 +174,14 @@ func igArgs(opts options, g gadget, endpoint string) []string {
 		// It was built here and is not signed.
 		args = append(args, "--verify-image=false")
 	}
-	args = append(args, opts.target.igFlags()...)
+	args = append(args, opts.target.igFlags(g.name)...)
 	args = append(args,
 		"--otel-profiles-exporter=otlp",
 		"--otel-profiles-endpoint=http://"+endpoint,
 		"--output=none")
+	if opts.frequency > 0 {
+		args = append(args, fmt.Sprintf("--frequency=%d", opts.frequency))
+	}
 	return append(append(args, shortRun[g.name]...), opts.igFlags...)
 }
 
@@ -228,21 +283,28 @@ func (r *result) nothing() error {
 	var why string
 	switch {
 	case r.gone:
-		why = fmt.Sprintf("process %d has ended", t.pid)
+		why = "process " + t.numbers(8) + " has ended"
 	case t.comm != "" && named(t.comm) == 0:
 		why = fmt.Sprintf("no program or thread is called %q now; ps -eLo pid,comm lists them", t.comm)
+	case r.gadget.name == ownGadgets["lock"] && r.parks(nil) != "":
+		why = r.parks(nil)
+	case r.gadget.name == ownGadgets["lock"] && otherWaits(r.log) > 0:
+		why = fmt.Sprintf("%d waits in the system call futex were for no lock that is known by its functions: \"-- --all-futex\" shows them, and --gadget offcpu all that threads wait for", otherWaits(r.log))
 	case r.gadget.name == ownGadgets["lock"] && t.container == "":
 		why = "no wait for a lock has ended in this time: --gadget offcpu shows all that threads wait for"
-	case t.pid != 0 && !waits && r.cpu == 0:
-		why = fmt.Sprintf("it used no CPU time in these %d s: it waits, and --gadget offcpu shows what for. If it has processes of its own that work, profile those: ps --ppid %d", seconds, t.pid)
+	case len(t.list) > 0 && !waits && r.cpu == 0:
+		why = fmt.Sprintf("it used no CPU time in these %d s: it waits, and --gadget offcpu shows what for. If it has processes of its own that work, --children samples those, too", seconds)
 	case r.gadget.name == ownGadgets["alloc"] && t.container == "":
 		why = "none of its allocations was looked at in this time: sample for longer, or look at more of them with \"-- --sample-bytes=4096\""
-	case t.pid != 0 && !waits:
+	case len(t.list) > 0 && !waits:
 		why = fmt.Sprintf("it used %.2f s of CPU time in these %d s: sample for longer", r.cpu.Seconds(), seconds)
 	case t.comm != "" && !waits:
 		why = "what has that name uses no CPU time: --gadget offcpu shows what it waits for"
 	case t.container != "":
 		why = "no container of that name did anything that the gadget sees; \"ig list-containers\" lists those that ig knows"
+		if none := noRuntime(runtimeSockets); none != "" {
+			why += ". " + none
+		}
 	case waits:
 		why = "a wait counts when it ends, and none has ended in this time: sample for longer"
 	case t.all():
@@ -255,6 +317,20 @@ func (r *result) nothing() error {
 		err = fmt.Errorf("%w\nwhat ig said:\n%s", err, said)
 	}
 	return err
+}
+
+// ofOtherKinds is in the line with which ig says at the end what became of the waits that it saw.
+var ofOtherKinds = regexp.MustCompile(`\b(\d+) of other kinds\b`)
+
+// otherWaits returns how many waits were for no lock, by ig's log.
+func otherWaits(log string) int {
+	n := 0
+	for _, found := range ofOtherKinds.FindAllStringSubmatch(log, -1) {
+		if more, err := strconv.Atoi(found[1]); err == nil {
+			n += more
+		}
+	}
+	return n
 }
 
 // warnings returns the lines of ig's log that warn, the last ten. That containers cannot be seen is only

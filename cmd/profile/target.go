@@ -5,18 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 )
 
 // target is what to sample. The zero value is everything.
 type target struct {
-	pid       int
+	list      []int // the numbers of processes
 	comm      string
 	container string
 }
@@ -26,7 +29,7 @@ const commLength = 15
 
 func (t target) check() error {
 	given := 0
-	for _, yes := range []bool{t.pid != 0, t.comm != "", t.container != ""} {
+	for _, yes := range []bool{len(t.list) > 0, t.comm != "", t.container != ""} {
 		if yes {
 			given++
 		}
@@ -41,16 +44,92 @@ func (t target) check() error {
 }
 
 // all reports whether everything is sampled.
-func (t target) all() bool { return t == target{} }
+func (t target) all() bool { return len(t.list) == 0 && t.comm == "" && t.container == "" }
+
+// one returns the process that was chosen alone, 0 if there is none or are several.
+func (t target) one() int {
+	if len(t.list) == 1 {
+		return t.list[0]
+	}
+	return 0
+}
+
+// numbers returns the chosen processes with commas, and of many how many there are.
+func (t target) numbers(most int) string {
+	var words []string
+	for i, pid := range t.list {
+		if i == most {
+			return fmt.Sprintf("%s and %d more", strings.Join(words, ","), len(t.list)-most)
+		}
+		words = append(words, strconv.Itoa(pid))
+	}
+	return strings.Join(words, ",")
+}
+
+// parents returns the parent of each process of this machine.
+func parents() map[int]int {
+	of := map[int]int{}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return of
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue // it has ended
+		}
+		// Field 4, counted after the name; see proc_pid_stat(5).
+		if fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); len(fields) > 1 {
+			if parent, err := strconv.Atoi(fields[1]); err == nil {
+				of[pid] = parent
+			}
+		}
+	}
+	return of
+}
+
+// withChildren returns processes and all below them.
+func withChildren(pids []int, parents map[int]int) []int {
+	pids = slices.Clone(pids)
+	for i := 0; i < len(pids); i++ {
+		for _, child := range slices.Sorted(maps.Keys(parents)) {
+			if parents[child] == pids[i] && !slices.Contains(pids, child) {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}
+
+// isGo reports whether a process runs a program that Go has built.
+func isGo(pid int) bool {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	stat, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	id, err := buildid.Read(f, stat.Size())
+	return err == nil && id.Go != ""
+}
 
 // String names the target for people.
 func (t target) String() string {
 	switch {
-	case t.pid != 0:
-		if name := commOf(t.pid); name != "" {
-			return fmt.Sprintf("process %d (%s)", t.pid, report.Shown(name, 2*commLength))
+	case len(t.list) > 1:
+		return "processes " + t.numbers(8)
+	case len(t.list) == 1:
+		if name := commOf(t.list[0]); name != "" {
+			return fmt.Sprintf("process %d (%s)", t.list[0], report.Shown(name, 2*commLength))
 		}
-		return fmt.Sprintf("process %d", t.pid)
+		return "process " + t.numbers(1)
 	case t.comm != "":
 		return "programs called " + t.comm
 	case t.container != "":
@@ -63,8 +142,8 @@ func (t target) String() string {
 func (t target) fileName() string {
 	name := "all"
 	switch {
-	case t.pid != 0:
-		name = strconv.Itoa(t.pid)
+	case len(t.list) > 0:
+		name = strconv.Itoa(t.list[0])
 	case t.comm != "":
 		name = t.comm
 	case t.container != "":
@@ -80,10 +159,12 @@ func (t target) fileName() string {
 }
 
 // igFlags are the flags of "ig run" that choose the target.
-func (t target) igFlags() []string {
+func (t target) igFlags(gadget string) []string {
 	switch {
-	case t.pid != 0:
-		return []string{"--host", "--pid=" + strconv.Itoa(t.pid)}
+	case len(t.list) == 1 || len(t.list) > 0 && gadget == polyglot:
+		return []string{"--host", "--pid=" + t.numbers(len(t.list))}
+	case len(t.list) > 0: // programs in the kernel take one
+		return []string{"--host", "--filter-expr=proc.pid in [" + t.numbers(len(t.list)) + "]"}
 	case t.comm != "":
 		return []string{"--host", "--comm=" + t.comm}
 	case t.container != "":
@@ -95,24 +176,45 @@ func (t target) igFlags() []string {
 // exists returns an error where it is sure that there is nothing to sample. A program that is not there
 // by its name may still be started.
 func (t target) exists() error {
-	if t.pid == 0 {
-		return nil
+	for _, pid := range t.list {
+		if err := processExists(pid); err != nil {
+			return err
+		}
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", t.pid))
+	return nil
+}
+
+func processExists(pid int) error {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no process %d: it has ended, or its number is that of another PID namespace, as in a container; ps -e lists those of this one", t.pid)
+		return fmt.Errorf("there is no process %d: it has ended, or its number is that of another PID namespace, as in a container; ps -e lists those of this one", pid)
 	}
 	if err != nil {
-		return fmt.Errorf("looking for process %d: %w", t.pid, err)
+		return fmt.Errorf("looking for process %d: %w", pid, err)
 	}
 	for line := range bytes.Lines(status) {
 		if group, ok := bytes.CutPrefix(line, []byte("Tgid:")); ok {
-			if leader := string(bytes.TrimSpace(group)); leader != strconv.Itoa(t.pid) {
-				return fmt.Errorf("%d is a thread of process %s: use --pid %s", t.pid, leader, leader)
+			if leader := string(bytes.TrimSpace(group)); leader != strconv.Itoa(pid) {
+				return fmt.Errorf("%d is a thread of process %s: use --pid %s", pid, leader, leader)
 			}
 		}
 	}
 	return nil
+}
+
+// runtimeSockets are where container runtimes listen.
+var runtimeSockets = []string{
+	"/run/docker.sock", "/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/crio/crio.sock", "/run/podman/podman.sock",
+}
+
+// noRuntime says that no container runtime listens on this machine; it is empty if one does.
+func noRuntime(sockets []string) string {
+	for _, socket := range sockets {
+		if _, err := os.Stat(socket); err == nil {
+			return ""
+		}
+	}
+	return "no container runtime listens on this machine (Docker, containerd, CRI-O, Podman), and only they know containers by their names: --pid takes a container's process, too"
 }
 
 // commOf returns the name of a process, empty if there is none.
@@ -154,6 +256,16 @@ func cpuTime(pid int) (time.Duration, bool) {
 		sum += time.Duration(n) * 10 * time.Millisecond
 	}
 	return sum, true
+}
+
+// cpuTimes returns the CPU time that processes have used, and false if none of them is there.
+func cpuTimes(pids []int) (sum time.Duration, some bool) {
+	for _, pid := range pids {
+		if t, there := cpuTime(pid); there {
+			sum, some = sum+t, true
+		}
+	}
+	return sum, some
 }
 
 // named returns how many threads of this machine have a name.

@@ -39,11 +39,14 @@ func (b *brought) set(pid uint32, language wire.FrameType) {
 	b.of[pid] = language
 }
 
-// watched is a process whose mappings are looked at while the profiler reads them: to read them once more would cost as much again.
+// watched is a process as the profiler reads it, once. Its mappings are looked at meanwhile: to read them again would cost as much again.
 type watched struct {
 	process.Process
 	brought *brought
+	files   map[uint64]identity // what was opened, by the address that it is mapped at
 }
+
+func watch(p process.Process, b *brought) watched { return watched{p, b, map[uint64]identity{}} }
 
 // IterateMappings implements process.Process.
 func (w watched) IterateMappings(callback func(process.RawMapping) bool) (uint32, error) {
@@ -51,6 +54,9 @@ func (w watched) IterateMappings(callback func(process.RawMapping) bool) (uint32
 	n, err := w.Process.IterateMappings(func(m process.RawMapping) bool {
 		if l, known := libraries[path.Base(m.Path)]; known {
 			language = l
+		}
+		if m.IsVDSO() && vdso() != nil {
+			m.Path = vdsoPath
 		}
 		return callback(m)
 	})

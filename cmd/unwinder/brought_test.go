@@ -39,7 +39,7 @@ func TestBroughtRuntime(t *testing.T) {
 	var seen int
 	read := func(paths ...string) {
 		t.Helper()
-		n, err := watched{mapped{pid: 7, paths: paths}, &s.brought}.IterateMappings(func(process.RawMapping) bool { seen++; return true })
+		n, err := watch(mapped{pid: 7, paths: paths}, &s.brought).IterateMappings(func(process.RawMapping) bool { seen++; return true })
 		if n != 3 || err == nil {
 			t.Fatalf("%d, %v: not what the process has said", n, err)
 		}

@@ -13,10 +13,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 )
 
-// Version of the kernel from which on the profiler works.
+// Version of the kernel from which on eBPF maps are charged to control groups: before, they would need CAP_SYS_RESOURCE.
 const (
 	needMajor = 5
-	needMinor = 4
+	needMinor = 11
 )
 
 // missing returns what the unwinder lacks on this machine and how to give it, empty if nothing.
@@ -29,10 +29,13 @@ func missing(c config) string {
 		lacks = append(lacks, hostproc.NeedPIDs)
 	}
 	if caps, err := effective(); err == nil {
-		need := needs(caps, raiseMemlock(), kernelAddresses("/proc/kallsyms"))
+		need := needs(caps, kernelAddresses("/proc/kallsyms"))
 		if len(need) > 0 {
 			lacks = append(lacks, "the capabilities "+strings.Join(need, ", ")+" (run it as root; in a container, privileged or with these in securityContext.capabilities.add)")
 		}
+	}
+	if err := liftMemlock(); err != nil {
+		lacks = append(lacks, "the right to install a seccomp filter, or CAP_SYS_RESOURCE ("+err.Error()+")")
 	}
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
 		lacks = append(lacks, "the kernel's type information /sys/kernel/btf/vmlinux (a kernel built with CONFIG_DEBUG_INFO_BTF; in a container, /sys of the host)")
@@ -46,9 +49,8 @@ func missing(c config) string {
 	return "it lacks " + strings.Join(lacks, "; ") + ". profile_cpu works without"
 }
 
-// needs returns the capabilities that are wanting, given those that there are, the error of raising the limit of locked memory,
-// and why the kernel's symbols have no addresses.
-func needs(caps uint64, memlock, addresses error) []string {
+// needs returns the capabilities that are wanting, given those that there are, and why the kernel's symbols have no addresses.
+func needs(caps uint64, addresses error) []string {
 	has := func(bit uint) bool { return caps&(1<<bit) != 0 }
 	admin := has(unix.CAP_SYS_ADMIN)
 	var need []string
@@ -69,9 +71,6 @@ func needs(caps uint64, memlock, addresses error) []string {
 	// CAP_SYS_ADMIN does not stand in for it; a sysctl does.
 	if addresses != nil {
 		need = append(need, "CAP_SYSLOG (for the kernel's symbols: "+addresses.Error()+")")
-	}
-	if memlock != nil && !has(unix.CAP_SYS_RESOURCE) {
-		need = append(need, "CAP_SYS_RESOURCE (to lift the limit of locked memory: "+memlock.Error()+")")
 	}
 	return need
 }
@@ -108,12 +107,6 @@ func effective() (uint64, error) {
 		}
 	}
 	return 0, errors.New("reading the capabilities: no CapEff in /proc/self/status")
-}
-
-// raiseMemlock does what the profiler will do.
-func raiseMemlock() error {
-	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
-	return unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &unlimited, nil)
 }
 
 func kernelVersion() (major, minor int, err error) {

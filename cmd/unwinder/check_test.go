@@ -17,25 +17,23 @@ func TestNeeds(t *testing.T) {
 		}
 		return caps
 	}
-	hidden, refused := errors.New("hidden"), errors.New("refused")
+	hidden := errors.New("hidden")
 	for _, tt := range []struct {
-		name               string
-		caps               uint64
-		memlock, addresses error
-		want               string
+		name      string
+		caps      uint64
+		addresses error
+		want      string
 	}{
-		{"the daemon's", set(unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_SYSLOG), nil, nil, ""},
-		{"without CAP_SYS_ADMIN", set(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE), nil, nil, ""},
-		{"none", 0, refused, hidden, "CAP_BPF CAP_PERFMON CAP_SYS_PTRACE CAP_CHECKPOINT_RESTORE CAP_SYSLOG CAP_SYS_RESOURCE"},
+		{"the daemon's", set(unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_SYSLOG), nil, ""},
+		{"without CAP_SYS_ADMIN", set(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE), nil, ""},
+		{"none", 0, hidden, "CAP_BPF CAP_PERFMON CAP_SYS_PTRACE CAP_CHECKPOINT_RESTORE CAP_SYSLOG"},
 		// Such a profiler knows no process.
-		{"map_files", set(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE), nil, nil, "CAP_CHECKPOINT_RESTORE"},
+		{"map_files", set(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE), nil, "CAP_CHECKPOINT_RESTORE"},
 		// Such a profiler ends at once, and again and again.
-		{"kernel symbols", set(unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE), nil, hidden, "CAP_SYSLOG"},
-		{"limits", set(unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE), refused, nil, "CAP_SYS_RESOURCE"},
-		{"limits of its own", set(unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_SYS_RESOURCE), refused, nil, ""},
+		{"kernel symbols", set(unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE), hidden, "CAP_SYSLOG"},
 	} {
 		var names []string
-		for _, need := range needs(tt.caps, tt.memlock, tt.addresses) {
+		for _, need := range needs(tt.caps, tt.addresses) {
 			name, _, _ := strings.Cut(need, " ")
 			names = append(names, name)
 		}

@@ -6,7 +6,8 @@
 // ended by them, and is then started anew. It ends with the program that started it.
 //
 // File descriptors: 0 ends it when it is closed; 2 takes its log; 3 takes the stream of package wire; 4, if
-// given, is a file of counters that outlives it (package wire, Counters).
+// given, is a file of counters that outlives it (package wire, Counters). With -chains, programs of gadgets may have stacks
+// unwound: 5 is a socket that takes the descriptors of entry programs, and 6 the map that these share with gadgets.
 package main
 
 import (
@@ -38,6 +39,7 @@ func run() error {
 	flag.IntVar(&c.hz, "frequency", 19, "samples per second of each CPU")
 	flag.StringVar(&c.languages, "languages", "all", "languages to unwind")
 	flag.IntVar(&c.scale, "map-scale", 0, "the eBPF maps are 2^N times as large")
+	flag.BoolVar(&c.chains, "chains", false, "let programs of gadgets have stacks unwound")
 	flag.BoolVar(&c.spans, "spans", false, "keep the IDs of the spans that programs are in")
 	labels := flag.String("labels", "", "labels of programs to keep, comma-separated")
 	avoid := flag.String("leave-alone", "", "processes whose files are not read: a comma-separated list of PID:START, in nanoseconds since boot")

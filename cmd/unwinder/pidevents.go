@@ -83,7 +83,7 @@ func (r *processReader) run(ctx context.Context) {
 			}
 			r.counters[wire.CounterReads].Add(1)
 			r.counters[wire.CounterReading].Store(uint64(pid))
-			err := surviving(func() { r.manager.SynchronizeProcess(watched{process.New(pid, event.TID()), r.brought}) })
+			err := surviving(func() { r.manager.SynchronizeProcess(watch(process.New(pid, event.TID()), r.brought)) })
 			r.counters[wire.CounterReading].Store(0)
 			if err == nil {
 				continue

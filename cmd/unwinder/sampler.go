@@ -57,6 +57,13 @@ type sampleKey struct {
 	span   libpf.APMSpanID
 }
 
+// event is one that a gadget's program has met, under the ID that it has for it.
+type event struct {
+	id    uint64
+	stack *entry
+	proc  *proc
+}
+
 // sampler adds up samples, in the goroutine of run, and writes them, in one of its own, so that a reader that is slow holds up
 // nothing but itself.
 type sampler struct {
@@ -70,6 +77,7 @@ type sampler struct {
 	// Of the sample that is being handled.
 	pid   uint32
 	ktime uint64
+	event bool // it is a gadget's
 
 	flushed time.Time // when samples were last written because it was time
 	woken   time.Time // when writing was last asked for
@@ -78,7 +86,8 @@ type sampler struct {
 	stacks  map[string]*entry
 	kept    int // frames of stacks
 	pending map[sampleKey]uint64
-	waiting uint64 // the sum of pending
+	events  []event
+	waiting uint64 // the sum of pending, and how many events there are
 	stats   wire.Stats
 	loaded  bool // it is to be said that this machine has taken the kernel's part
 	started *wire.Ready
@@ -90,6 +99,7 @@ type sampler struct {
 	// Of the goroutine that writes.
 	out        *table
 	spare      map[sampleKey]uint64
+	handed     []event // the room of the events that were written last
 	measured   time.Time
 	measure    time.Duration // until it is measured again
 	memory     uint64
@@ -136,7 +146,7 @@ func (s *sampler) wake() {
 // process is awake now.
 func (s *sampler) drained(now time.Time) {
 	s.mu.Lock()
-	n, news := len(s.pending), s.news
+	n, news := len(s.pending)+len(s.events), s.news
 	s.mu.Unlock()
 	onTime := now.Sub(s.flushed) >= flushInterval-pollInterval/2
 	if onTime {
@@ -187,7 +197,7 @@ func (s *sampler) handle(t *running, x *libpf.EbpfTrace) {
 		s.drained(time.Now())
 		return
 	}
-	s.pid, s.ktime = uint32(x.PID), uint64(x.KTime)
+	s.pid, s.ktime, s.event = uint32(x.PID), uint64(x.KTime), t.chains != nil && x.Origin == t.chains.origin
 	s.counters[wire.CounterPID].Store(uint64(x.PID))
 	s.counters[wire.CounterTaken].Add(1)
 	defer func() {
@@ -218,7 +228,7 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 	}
 	p := s.procs.get(s.pid, s.ktime)
 	k := sampleKey{proc: p, comm: m.Comm}
-	if s.config.spans || len(s.config.labels) > 0 {
+	if !s.event && (s.config.spans || len(s.config.labels) > 0) {
 		s.config.tell(&k, t.CustomLabels, m.TraceID, m.SpanID)
 	}
 
@@ -237,12 +247,16 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 		s.stacks[strings.Clone(framesKey(t.Frames))] = k.stack
 	}
 	n, there := s.pending[k]
-	if !there && len(s.pending) >= maxPending {
+	if s.event && len(s.events) >= maxPending || !s.event && !there && len(s.pending) >= maxPending {
 		s.stats.Full++
 		s.counters[wire.CounterDropped].Add(1)
 		return nil
 	}
-	s.pending[k] = n + 1
+	if s.event {
+		s.events = append(s.events, event{uint64(m.Value), k.stack, p})
+	} else {
+		s.pending[k] = n + 1
+	}
 	s.waiting++
 	switch {
 	case p.Start == 0:
@@ -334,8 +348,8 @@ func (s *sampler) write() {
 // flush writes what is pending, and the counters.
 func (s *sampler) flush() error {
 	s.mu.Lock()
-	pending, loaded, started, renew := s.pending, s.loaded, s.started, s.renew
-	s.pending, s.loaded, s.started, s.renew, s.news = s.spare, false, nil, false, false
+	pending, events, loaded, started, renew := s.pending, s.events, s.loaded, s.started, s.renew
+	s.pending, s.events, s.loaded, s.started, s.renew, s.news = s.spare, s.handed, false, nil, false, false
 	s.waiting = 0
 	s.mu.Unlock()
 
@@ -357,8 +371,13 @@ func (s *sampler) flush() error {
 		s.out.sample(k, n)
 		sent += n
 	}
+	for _, e := range events {
+		s.out.unwound(e)
+	}
+	sent += uint64(len(events))
 	clear(pending)
-	s.spare = pending
+	clear(events)
+	s.spare, s.handed = pending, events[:0]
 
 	s.mu.Lock()
 	s.stats.Sent += sent

@@ -42,20 +42,31 @@ func (t *table) reset() {
 
 // sample writes a sample, and what was not written before of its stack and process.
 func (t *table) sample(k sampleKey, n uint64) {
-	if !t.w.Fits(min(len(k.stack.frames), wire.MaxDepth)) {
-		t.reset()
-	}
-	if k.stack.generation != t.generation {
-		k.stack.id, k.stack.generation = t.stack(k.stack), t.generation
-	}
-	if k.proc.generation != t.generation {
-		k.proc.id, k.proc.generation = t.w.Proc(k.proc.Proc), t.generation
-	}
+	t.prepare(k.stack, k.proc)
 	s := wire.Sample{Comm: k.comm.String(), Count: n, TraceID: k.trace, SpanID: k.span}
 	if k.labels != "" {
 		s.Labels = splitLabels(k.labels)
 	}
 	t.w.Sample(k.stack.id, k.proc.id, &s)
+}
+
+// unwound writes the stack of a gadget's event.
+func (t *table) unwound(e event) {
+	t.prepare(e.stack, e.proc)
+	t.w.Unwound(e.id, e.stack.id, e.proc.id)
+}
+
+// prepare gives a stack and a process their IDs.
+func (t *table) prepare(e *entry, p *proc) {
+	if !t.w.Fits(min(len(e.frames), wire.MaxDepth)) {
+		t.reset()
+	}
+	if e.generation != t.generation {
+		e.id, e.generation = t.stack(e), t.generation
+	}
+	if p.generation != t.generation {
+		p.id, p.generation = t.w.Proc(p.Proc), t.generation
+	}
 }
 
 func (t *table) stack(e *entry) uint32 {
@@ -109,9 +120,14 @@ func (t *table) file(f libpf.FrameMappingFile) uint32 {
 	}
 	v := f.Value()
 	w := wire.File{Name: v.FileName.String(), GNUBuildID: v.GnuBuildID, GoBuildID: v.GoBuildID}
-	copy(w.Hash[:], v.FileID.Bytes())
+	copy(w.Version[:], v.FileID.Bytes())
+	w.Hash = w.Version // that of the kernel's files
 	if seen, ok := executables.get(f); ok {
+		copy(w.Hash[:], seen.hash.Bytes())
 		w.Path, w.Device, w.Inode, w.Proc, w.Low, w.High = seen.path, seen.device, seen.inode, seen.pid, seen.low, seen.high
+	}
+	if w.Path == vdsoPath {
+		w.Path = "" // it is no file
 	}
 	id := t.w.File(&w)
 	t.files[f] = id
@@ -121,6 +137,7 @@ func (t *table) file(f libpf.FrameMappingFile) uint32 {
 // seenFile is where a file was met.
 type seenFile struct {
 	path          string
+	hash          libpf.FileID
 	device, inode uint64
 	pid           uint32
 	low, high     uint64
@@ -144,8 +161,7 @@ func (s *seenFiles) get(id libpf.FrameMappingFile) (seenFile, bool) {
 	return f, ok
 }
 
-// add notes where a file was met, the first time. The profiler tells files apart by their name, their build IDs and a hash of
-// their size, their first and their last 4 KiB. Who makes another with the same must not have its names shown for the first.
+// add notes where a file was met, the first time.
 func (s *seenFiles) add(id libpf.FrameMappingFile, f seenFile) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,10 +179,14 @@ func (s *sampler) ReportExecutable(m *reporter.ExecutableMetadata) {
 	if m == nil || m.Mapping == nil || m.Process == nil {
 		return
 	}
-	executables.add(m.MappingFile, seenFile{
-		path: strings.Clone(m.Mapping.Path), device: m.Mapping.Device, inode: m.Mapping.Inode,
-		pid: uint32(m.Process.PID()), low: m.Mapping.Vaddr, high: m.Mapping.Vaddr + m.Mapping.Length,
-	})
+	if w, ok := m.Process.(watched); ok {
+		if hash, id, err := w.content(m.Mapping); err == nil {
+			executables.add(m.MappingFile, seenFile{
+				path: strings.Clone(m.Mapping.Path), hash: hash, device: id.device, inode: id.inode,
+				pid: uint32(m.Process.PID()), low: m.Mapping.Vaddr, high: m.Mapping.Vaddr + m.Mapping.Length,
+			})
+		}
+	}
 	s.mu.Lock()
 	s.news = true
 	s.mu.Unlock()

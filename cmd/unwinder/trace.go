@@ -24,10 +24,14 @@ const (
 	clockInterval   = 3 * time.Minute
 	// drainTime is more than the profiler's ring buffer is polled at.
 	drainTime = 300 * time.Millisecond
+	// eventRoom sizes the buffer of stacks in the kernel where there are gadgets' events: as for so many samples a second of each
+	// CPU, which has room for 25 KiB each. A stack takes 1 on average.
+	eventRoom = 20
 )
 
 type config struct {
-	hz, scale int
+	hz, scale int  // hz may be 0 with chains
+	chains    bool // programs of gadgets may call the unwinders
 	languages string
 	spans     bool
 	labels    []string
@@ -37,8 +41,8 @@ type config struct {
 // check tells what is wrong with the settings.
 func (c config) check() error {
 	switch {
-	case c.hz < 1 || c.hz > 10000:
-		return fmt.Errorf("a frequency of %d: it takes 1 to 10000", c.hz)
+	case c.hz < 0 || c.hz > 10000 || c.hz == 0 && !c.chains:
+		return fmt.Errorf("a frequency of %d: it takes 1 to 10000, or 0 with chains for gadgets", c.hz)
 	case c.scale < 0 || c.scale > 8:
 		return fmt.Errorf("a map scale of %d: it takes 0 to 8", c.scale)
 	}
@@ -88,6 +92,7 @@ type running struct {
 	end    context.CancelFunc
 	exits  *exits
 	reader *processReader
+	chains *gadgetChains // nil: there are none
 }
 
 // start loads the profiler's programs and turns on the timer.
@@ -111,9 +116,10 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		Intervals:          times.New(time.Second, monitorInterval, time.Minute),
 		InterpretersConfig: languages,
 		FilterIdleFrames:   true,
-		SamplesPerSecond:   c.hz,
+		SamplesPerSecond:   samplesPerSecond(c),
 		MapScaleFactor:     c.scale,
 		KernelVersionCheck: true,
+		LoadProbe:          c.chains,
 		// No share of the time is left out.
 		ProbabilisticInterval: time.Minute, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
 	})
@@ -128,9 +134,21 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		return nil, err
 	}
 	go r.reader.run(tracing)
-	if err := errors.Join(t.AttachTracer(nil), t.EnableProfiling(), t.AttachSchedMonitor()); err != nil {
+	if err := t.AttachSchedMonitor(); err != nil {
 		r.close()
-		return nil, fmt.Errorf("turning on the timer: %w", err)
+		return nil, fmt.Errorf("watching for the ends of processes: %w", err)
+	}
+	if c.hz > 0 {
+		if err := errors.Join(t.AttachTracer(nil), t.EnableProfiling()); err != nil {
+			r.close()
+			return nil, fmt.Errorf("turning on the timer: %w", err)
+		}
+	}
+	if c.chains {
+		if r.chains, err = serveGadgets(tracing, t, languages); err != nil {
+			r.close()
+			return nil, err
+		}
 	}
 	if err := t.AttachPrctlMonitor(); err != nil {
 		logger.Debug("processes' contexts are noticed later", "error", err)
@@ -144,6 +162,14 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	}
 	s.procs.exits = r.exits
 	return r, nil
+}
+
+// samplesPerSecond is what the profiler is told to take: the frequency of its timer, and what it sizes its buffer by.
+func samplesPerSecond(c config) int {
+	if c.hz == 0 {
+		return eventRoom
+	}
+	return c.hz
 }
 
 func (r *running) close() {

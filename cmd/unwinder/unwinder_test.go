@@ -29,6 +29,9 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%+v is taken", c)
 		}
 	}
+	if err := (config{chains: true, languages: "all"}).check(); err != nil {
+		t.Errorf("without a timer, for gadgets: %v", err)
+	}
 	c := config{hz: 19, languages: "python, java"}
 	i, err := c.interpreters()
 	if err != nil || i.Python.Disabled || i.Hotspot.Disabled || !i.Ruby.Disabled || !i.Go.Disabled {
@@ -305,17 +308,20 @@ func TestProcessThatHasEnded(t *testing.T) {
 	p := newProcs()
 	p.exits = e
 
-	cmd := exec.Command("sleep", "0.3")
+	cmd := exec.Command("cat")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
 	pid, during := uint32(cmd.Process.Pid), clock(unix.CLOCK_MONOTONIC)
 	start, mntns, err := readProc(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err != nil {
+	if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
 		t.Fatal(err)
 	}
 	got := p.get(pid, during)

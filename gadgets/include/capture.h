@@ -90,9 +90,13 @@ struct capture_settings {
 	__u32 closed; /* not 0: nothing is drawn */
 };
 
+/* The settings of all, and of what is drawn all the time while the others have stretches. */
+#define SETTINGS_OF_ALL 0
+#define SETTINGS_ALWAYS 1
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, struct capture_settings);
 } capture_settings SEC(".maps");
@@ -153,11 +157,10 @@ static __always_inline void count_full(void)
  * there are no more captures than the sum has steps. The step is the one of the
  * operator, or the gadget's. Returns 0 for an event that is not drawn.
  */
-static __always_inline __u64 draw(__u64 amount, __u64 step)
+static __always_inline __u64 draw_by(__u32 settings, __u64 amount, __u64 step)
 {
-	__u32 zero = 0;
 	struct capture_settings *control =
-		bpf_map_lookup_elem(&capture_settings, &zero);
+		bpf_map_lookup_elem(&capture_settings, &settings);
 
 	if (!control || control->closed)
 		return 0;
@@ -170,6 +173,11 @@ static __always_inline __u64 draw(__u64 amount, __u64 step)
 	if ((bpf_get_prandom_u32() * step) >> 32 < amount)
 		return step;
 	return 0;
+}
+
+static __always_inline __u64 draw(__u64 amount, __u64 step)
+{
+	return draw_by(SETTINGS_OF_ALL, amount, step);
 }
 
 /*
@@ -189,11 +197,11 @@ static __always_inline __u64 drawn_events(__u64 amount, __u64 weight)
 	return events;
 }
 
-static __always_inline void begin_capture(struct profiles_capture *head)
+static __always_inline void begin_capture_by(__u32 settings,
+					     struct profiles_capture *head)
 {
-	__u32 zero = 0;
 	struct capture_settings *control =
-		bpf_map_lookup_elem(&capture_settings, &zero);
+		bpf_map_lookup_elem(&capture_settings, &settings);
 	__u64 now = bpf_ktime_get_boot_ns();
 
 	head->time = now;
@@ -202,6 +210,11 @@ static __always_inline void begin_capture(struct profiles_capture *head)
 	head->known = 0;
 	head->copied = 0;
 	head->stretch = control ? control->stretch : 0;
+}
+
+static __always_inline void begin_capture(struct profiles_capture *head)
+{
+	begin_capture_by(SETTINGS_OF_ALL, head);
 }
 
 /* Fills in what is known of the user stack but its ID, which the operator sets. */

@@ -43,46 +43,85 @@ struct allocator_counts {
 	__u64 drawn;
 };
 
+/* Of all processes at 0, and of each process at its slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 257);
 	__type(key, __u32);
 	__type(value, struct allocator_counts);
 } allocator_counts SEC(".maps");
 
-static __always_inline struct allocator_counts *counts_of_cpu(void)
-{
-	__u32 zero = 0;
+/* The processes that have probes, by PID. The operator fills it. */
+struct allocator_process {
+	__u32 slot;
+	/* SETTINGS_ALWAYS where it has its probes all the time. */
+	__u32 settings;
+};
 
-	return bpf_map_lookup_elem(&allocator_counts, &zero);
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, struct allocator_process);
+} allocator_processes SEC(".maps");
+
+static __always_inline struct allocator_process this_process(void)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct allocator_process *known =
+		bpf_map_lookup_elem(&allocator_processes, &pid);
+	struct allocator_process none = {};
+
+	return known ? *known : none;
 }
 
-static __always_inline void count_call(__u32 program)
+static __always_inline void count_call_at(__u32 slot, __u32 program)
 {
-	struct allocator_counts *counts = counts_of_cpu();
+	struct allocator_counts *counts =
+		bpf_map_lookup_elem(&allocator_counts, &slot);
 
 	if (counts)
 		counts->calls[program]++;
 }
 
+static __always_inline struct allocator_process count_call(__u32 program)
+{
+	struct allocator_process process = this_process();
+
+	count_call_at(0, program);
+	if (process.slot)
+		count_call_at(process.slot, program);
+	return process;
+}
+
 /* A thread that loses its CPU while a stack is copied: that is not what the copy costs. */
 #define MOST_DRAWN 100000
 
-static __always_inline void count_drawn(__u64 begin)
+static __always_inline void count_drawn_at(__u32 slot, __u64 took)
 {
-	struct allocator_counts *counts = counts_of_cpu();
-	__u64 took = bpf_ktime_get_ns() - begin;
+	struct allocator_counts *counts =
+		bpf_map_lookup_elem(&allocator_counts, &slot);
 
 	if (counts)
 		counts->drawn += took < MOST_DRAWN ? took : MOST_DRAWN;
+}
+
+static __always_inline void count_drawn(__u32 slot, __u64 begin)
+{
+	__u64 took = bpf_ktime_get_ns() - begin;
+
+	count_drawn_at(0, took);
+	if (slot)
+		count_drawn_at(slot, took);
 }
 
 /* A process cannot have more memory: what asks for more fails. */
 #define MOST_BYTES (1ull << 47)
 
 /* Captures an allocation that was drawn. */
-static __always_inline void capture_drawn(struct pt_regs *ctx, __u64 size,
-					  __u64 result, __u64 weight)
+static __always_inline void capture_drawn(struct pt_regs *ctx, __u32 settings,
+					  __u64 size, __u64 result,
+					  __u64 weight)
 {
 	struct profiles_process proc = {};
 	struct underway of = { .result = result };
@@ -104,7 +143,7 @@ static __always_inline void capture_drawn(struct pt_regs *ctx, __u64 size,
 		count_lost(weight, calls);
 		return;
 	}
-	begin_capture(&capture->head);
+	begin_capture_by(settings, &capture->head);
 	capture->key.proc = proc;
 	capture->key.user_stack_key = 0;
 	capture->key.attached_raw = always;
@@ -123,8 +162,9 @@ static __always_inline void capture_drawn(struct pt_regs *ctx, __u64 size,
 		bpf_map_update_elem(&underway, &call, &of, BPF_ANY);
 }
 
-static __always_inline void allocate(struct pt_regs *ctx, __u64 size,
-				     __u64 result)
+static __always_inline void allocate(struct pt_regs *ctx,
+				     struct allocator_process process,
+				     __u64 size, __u64 result)
 {
 	__u64 weight, begin;
 
@@ -132,20 +172,19 @@ static __always_inline void allocate(struct pt_regs *ctx, __u64 size,
 	if (size > MOST_BYTES)
 		return;
 	/* One of no bytes is an allocation, too. */
-	weight = draw(size ?: 1, sample_bytes);
+	weight = draw_by(process.settings, size ?: 1, sample_bytes);
 	if (!weight)
 		return;
 	begin = bpf_ktime_get_ns();
-	capture_drawn(ctx, size, result, weight);
-	count_drawn(begin);
+	capture_drawn(ctx, process.settings, size, result, weight);
+	count_drawn(process.slot, begin);
 }
 
 /* malloc(size), valloc(size), pvalloc(size), operator new(size, ...) */
 SEC("uprobe/allocator:size_first")
 int ig_size_first(struct pt_regs *ctx)
 {
-	count_call(0);
-	allocate(ctx, PT_REGS_PARM1(ctx), 0);
+	allocate(ctx, count_call(0), PT_REGS_PARM1(ctx), 0);
 	return 0;
 }
 
@@ -153,8 +192,7 @@ int ig_size_first(struct pt_regs *ctx)
 SEC("uprobe/allocator:size_second")
 int ig_size_second(struct pt_regs *ctx)
 {
-	count_call(1);
-	allocate(ctx, PT_REGS_PARM2(ctx), 0);
+	allocate(ctx, count_call(1), PT_REGS_PARM2(ctx), 0);
 	return 0;
 }
 
@@ -162,8 +200,7 @@ int ig_size_second(struct pt_regs *ctx)
 SEC("uprobe/allocator:size_third")
 int ig_size_third(struct pt_regs *ctx)
 {
-	count_call(2);
-	allocate(ctx, PT_REGS_PARM3(ctx), PT_REGS_PARM1(ctx));
+	allocate(ctx, count_call(2), PT_REGS_PARM3(ctx), PT_REGS_PARM1(ctx));
 	return 0;
 }
 
@@ -172,12 +209,12 @@ SEC("uprobe/allocator:count_size")
 int ig_count_size(struct pt_regs *ctx)
 {
 	__u64 count = PT_REGS_PARM1(ctx), size = PT_REGS_PARM2(ctx);
+	struct allocator_process process = count_call(3);
 
-	count_call(3);
 	/* A product that does not fit fails. */
 	if ((count | size) >> 32 && size && count > MOST_BYTES / size)
 		return 0;
-	allocate(ctx, count * size, 0);
+	allocate(ctx, process, count * size, 0);
 	return 0;
 }
 
@@ -185,11 +222,12 @@ int ig_count_size(struct pt_regs *ctx)
 SEC("uprobe/allocator:address_size")
 int ig_address_size(struct pt_regs *ctx)
 {
-	count_call(4);
+	struct allocator_process process = count_call(4);
+
 	if (live)
 		release(PT_REGS_PARM1(ctx));
 	if (PT_REGS_PARM2(ctx) || !PT_REGS_PARM1(ctx))
-		allocate(ctx, PT_REGS_PARM2(ctx), 0);
+		allocate(ctx, process, PT_REGS_PARM2(ctx), 0);
 	else
 		count_event();
 	return 0;

@@ -8,6 +8,7 @@
 #include <gadget/macros.h>
 
 #include "../include/stack_maps.h"
+#include "call.h"
 #include "reason.h"
 
 /*
@@ -30,6 +31,7 @@ const volatile int absences_max_entries = 65536;
 struct absence {
 	__u64 since; /* 0 for a thread that is back */
 	enum off_cpu_reason reason;
+	enum off_cpu_call call; /* only where nothing runs in the thread that is back */
 };
 
 struct {

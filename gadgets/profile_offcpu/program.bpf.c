@@ -30,7 +30,9 @@
 
 /* As in gadget.yaml. */
 #define USER_STACKS 32768
+#define UNWIND_FROM_RAW_TP
 
+#include "../include/draw.h"
 #include "../include/process.h"
 #include "../include/rows.h"
 #include "../include/stack_maps.h"
@@ -81,6 +83,8 @@ static __always_inline void leave(void *ctx, bool preempt, __u32 state,
 		left = keep_left_stacks(ctx, tid, collect_ustack && task->mm);
 	}
 	absence.reason = reason_of(preempt, state);
+	if (!back_in_thread)
+		absence.call = call_of(task, absence.reason);
 	absence.since = bpf_ktime_get_ns();
 	if (left) {
 		left->absence = absence;
@@ -97,17 +101,51 @@ static __always_inline void leave(void *ctx, bool preempt, __u32 state,
 }
 
 /*
- * Adds the wait of a thread that is back. ctx is that of a program which runs
- * in the thread, and NULL where it is about to run.
+ * Hands the wait in scratch to the unwinder, which the thread's own program can do.
+ * Returns false where frame pointers have to do.
  */
-static __always_inline void come_back(void *ctx, struct task_struct *task)
+static __always_inline bool unwind_wait(void *ctx, const enum unwind_chain chain,
+					struct scratch_row *scratch,
+					const struct drawn *drawn)
 {
+	struct unwound_row *row;
+	enum unwind_result result = UNWIND_OVER_BUDGET;
+	__u64 id = 0;
+
+	if (!drawn->over_budget)
+		result = unwind(ctx, chain, &id);
+	if (result == UNWIND_DONE) {
+		row = bpf_ringbuf_reserve(&unwound, sizeof(*row), 0);
+		if (row) {
+			no_stacks(scratch);
+			row->id = id;
+			row->key = scratch->key;
+			row->value = scratch->value;
+			row->value.off_cpu_raw = drawn->value;
+			row->value.switches = drawn->events;
+			bpf_ringbuf_submit(row, 0);
+		} else {
+			result = UNWIND_NO_ROOM;
+		}
+	}
+	count_unwind(result, drawn->value);
+	return result == UNWIND_DONE;
+}
+
+/*
+ * Adds the wait of a thread that is back. ctx is that of a program which runs
+ * in the thread, and NULL where it is about to run. chain is that of the program.
+ */
+static __always_inline void come_back(void *ctx, struct task_struct *task,
+				      const enum unwind_chain chain)
+{
+	struct drawn drawn;
 	struct stacks_of_next of_next = {};
 	struct left_stacks *left = NULL;
 	struct scratch_row *scratch;
 	struct absence *absence = NULL;
 	__u32 zero = 0, tid = task->pid;
-	__u64 time;
+	__u64 now, time;
 
 	if (!back_in_thread)
 		left = bpf_map_lookup_elem(&left_stacks, &tid);
@@ -117,7 +155,8 @@ static __always_inline void come_back(void *ctx, struct task_struct *task)
 		absence = bpf_map_lookup_elem(&absences, &tid);
 	if (!absence || !absence->since)
 		return;
-	time = bpf_ktime_get_ns() - absence->since;
+	now = bpf_ktime_get_ns();
+	time = now - absence->since;
 	absence->since = 0;
 	if (time < min_duration_us * 1000 ||
 	    (max_duration_us && time > max_duration_us * 1000))
@@ -127,19 +166,35 @@ static __always_inline void come_back(void *ctx, struct task_struct *task)
 	if (!scratch)
 		return;
 	fill_process_from(task, &scratch->key.proc);
+	scratch->key.reason_raw = absence->reason;
+	scratch->key.call_raw = absence->call;
+	scratch->key.unwound_id = 0;
+	scratch->value.off_cpu_raw = 0;
+	scratch->value.switches = 0;
+	drawn.value = time;
+	drawn.events = 1;
+	drawn.over_budget = false;
 	if (ctx) {
 		if (unwanted(&scratch->key.proc))
 			return;
-		stacks_of_current(ctx, scratch);
+		scratch->key.call_raw = call_of(task, absence->reason);
+		if (unwind_on) {
+			drawn = draw(time, now, unwind_step, unwind_budget);
+			if (!drawn.value ||
+			    unwind_wait(ctx, chain, scratch, &drawn))
+				return;
+			scratch->key.unwound_id = UNWIND_FELL_BACK;
+		}
+		if (drawn.over_budget)
+			no_stacks(scratch);
+		else
+			stacks_of_current(ctx, scratch);
 	} else {
 		of_next = stacks_of_next(task, left, scratch);
 	}
-	scratch->key.reason_raw = absence->reason;
-	scratch->value.off_cpu_raw = 0;
-	scratch->value.switches = 0;
-	if (!add(scratch, time, 1)) {
-		scratch->homeless.time += time;
-		scratch->homeless.switches++;
+	if (!add(scratch, drawn.value, drawn.events)) {
+		scratch->homeless.time += drawn.value;
+		scratch->homeless.switches += drawn.events;
 		return;
 	}
 	if (ctx)
@@ -166,7 +221,7 @@ int BPF_PROG(ig_profile_offcpu, bool preempt, struct task_struct *prev,
 		state = state_of(prev);
 	leave(ctx, preempt, state, prev);
 	if (!back_in_thread)
-		come_back(NULL, next);
+		come_back(NULL, next, UNWIND_CHAINS);
 	return 0;
 }
 
@@ -181,7 +236,7 @@ int ig_offcpu_back(struct bpf_raw_tracepoint_args *ctx)
 	bool is_switch = ctx->args[0];
 
 	if (back_in_thread && is_switch)
-		come_back(ctx, bpf_get_current_task_btf());
+		come_back(ctx, bpf_get_current_task_btf(), UNWIND_RAW_TP);
 	return 0;
 }
 

@@ -11,6 +11,8 @@
 #include "../include/process.h"
 #include "../include/rows.h"
 #include "../include/stack_maps.h"
+#include "../include/unwind.h"
+#include "call.h"
 #include "reason.h"
 
 /*
@@ -23,8 +25,8 @@ struct wait_key {
 	profiles_kernel_stack kern_stack_id;
 	profiles_stack_key user_stack_key;
 	enum off_cpu_reason reason_raw;
-	/* Keys are compared byte by byte. */
-	__u32 __padding;
+	enum off_cpu_call call_raw;
+	profiles_stack unwound_id;
 };
 
 struct wait_value {
@@ -55,6 +57,13 @@ struct scratch_row {
 	} homeless;
 	/* absences was full: how long these were is not known. */
 	struct homeless unseen;
+};
+
+/* A row whose frames come from the unwinder, see unwind.h. */
+struct unwound_row {
+	__u64 id;
+	struct wait_key key;
+	struct wait_value value;
 };
 
 struct {

@@ -139,14 +139,10 @@ func TestEncoderWrongForABackend(t *testing.T) {
 	}
 }
 
-// TestBusyNode counts the series that Pyroscope makes of an hour of a busy node: one per container as
-// the preset has it, and one per thread name and container with thread.name, however long it runs.
+// TestBusyNode counts the series that Pyroscope makes of a busy node: one per container as the preset has it, and one per
+// thread name and container with thread.name, however many windows there are.
 func TestBusyNode(t *testing.T) {
-	const containers, threads = 60, 20
-	hour := 360
-	if testing.Short() {
-		hour = 10
-	}
+	const containers, threads, windows = 25, 10, 5 // more than the 20 services of a node
 	for _, tc := range []struct {
 		name   string
 		node   node
@@ -158,7 +154,7 @@ func TestBusyNode(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			series := map[string]bool{}
-			for _, body := range tc.node.encode(t, profile.Config{TextAttributes: true}, hour) {
+			for _, body := range tc.node.encode(t, profile.Config{TextAttributes: true}, windows) {
 				req, err := otlpcheck.Decode(body, otlpcheck.Layout110)
 				require.NoError(t, err)
 				for _, s := range PyroscopeSeries(req) {

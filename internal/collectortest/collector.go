@@ -3,6 +3,8 @@
 package collectortest
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -143,15 +145,39 @@ func (c *Collector) Stop() {
 	c.cmd = nil
 }
 
-// Received returns the requests that it has written so far.
+// Received returns the requests that it has written.
 func (c *Collector) Received() []*collectorpb.ExportProfilesServiceRequest {
 	c.t.Helper()
-	f, err := os.Open(c.output())
+	text, err := os.ReadFile(c.output())
 	require.NoError(c.t, err)
-	reqs, err := receiver.ReadJSONLines(f)
+	return c.parse(text)
+}
+
+// SoFar is Received while it still writes: without a request that is not whole yet.
+func (c *Collector) SoFar() []*collectorpb.ExportProfilesServiceRequest {
+	c.t.Helper()
+	text, err := os.ReadFile(c.output())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	require.NoError(c.t, err)
-	require.NoError(c.t, f.Close())
+	return c.parse(text[:bytes.LastIndexByte(text, '\n')+1])
+}
+
+func (c *Collector) parse(text []byte) []*collectorpb.ExportProfilesServiceRequest {
+	c.t.Helper()
+	reqs, err := receiver.ReadJSONLines(bytes.NewReader(text))
+	require.NoError(c.t, err)
 	return reqs
+}
+
+// Size returns how many bytes it has written so far.
+func (c *Collector) Size() int64 {
+	info, err := os.Stat(c.output())
+	if err != nil {
+		return 0 // nothing yet
+	}
+	return info.Size()
 }
 
 // Usage returns the CPU time that the running Collector has used, and its resident memory in

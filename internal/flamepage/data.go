@@ -2,6 +2,7 @@ package flamepage
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"path"
 	"slices"
@@ -44,11 +45,19 @@ type data struct {
 	Names    []string `json:"names"`
 	Kinds    []string `json:"kinds"`
 	Files    []string `json:"files"`
-	// Nodes are frames as [parent, name, kind, file]; a parent comes before its children and is -1
-	// for the outermost.
-	Nodes [][4]int `json:"nodes"`
-	// Samples are [service, thread, node, value of each side].
+	// Places are files and lines of sources.
+	Places []string `json:"places"`
+	// Nodes are frames as [parent, name, kind, file, 1 for an interpreter's own, place where most of it was]; a parent comes before
+	// its children and is -1 for the outermost.
+	Nodes [][6]int `json:"nodes"`
+	// Samples are [service, thread, node, node of the program's own function, value of each side].
 	Samples [][]int64 `json:"samples"`
+	// Period is what one sample stands for, in values; 0 where no timer has sampled.
+	Period float64 `json:"period"`
+	// Own is whether the table has what was done for each function of the program's own.
+	Own bool `json:"own"`
+	// Folded is whether interpreters' own frames are hidden at first.
+	Folded bool `json:"folded"`
 	// Left is the number of frames that were left out.
 	Left int `json:"left"`
 }
@@ -71,15 +80,33 @@ func (x *index) of(name string) int {
 	return i
 }
 
-type nodeKey struct{ parent, name, kind, file int }
+type nodeKey struct {
+	parent, name, kind, file int
+	// folded is 1 for an interpreter's own frame, else 0.
+	folded int
+}
 
 // sampleKey holds what samples have in common that are added up.
-type sampleKey struct{ service, thread, node int }
+type sampleKey struct{ service, thread, node, own int }
+
+// place is a line of a source.
+type place struct {
+	file string
+	line int64
+}
+
+func (p place) String() string {
+	if p.line == 0 {
+		return p.file
+	}
+	return fmt.Sprintf("%s:%d", p.file, p.line)
+}
 
 type builder struct {
 	services, threads, names, kinds, files *index
 	nodes                                  []nodeKey
 	totals                                 []int64
+	places                                 []map[place]int64
 	known                                  map[nodeKey]int
 	values                                 map[sampleKey]*[2]int64
 	order                                  []sampleKey
@@ -90,7 +117,7 @@ func newData(p Page) data {
 		services: newIndex(), threads: newIndex(), names: newIndex(), kinds: newIndex(), files: newIndex(),
 		known: map[nodeKey]int{}, values: map[sampleKey]*[2]int64{},
 	}
-	d := data{Title: p.Title, Subtitle: p.Subtitle, Unit: p.Unit, Scale: 1, Sides: []string{"all"}}
+	d := data{Title: p.Title, Subtitle: p.Subtitle, Unit: p.Unit, Scale: 1, Sides: []string{"all"}, Own: p.Own, Folded: !p.Interpreters}
 	if len(p.Sides) == 2 {
 		d.Sides = []string{"before", "after"}
 	}
@@ -106,6 +133,9 @@ func newData(p Page) data {
 				unit = strings.ReplaceAll(cmp.Or(sample.Type, unit), "_", " ")
 			}
 			d.Unit = cmp.Or(d.Unit, clip(unit))
+			if timed && len(p.Sides) == 1 && sample.Unit == "count" {
+				d.Period = float64(sample.Period) / 1e9 * scale
+			}
 			// Seconds, and what is scaled, keep six digits behind the point.
 			if timed || scale != 1 {
 				d.Scale = 1e6
@@ -125,19 +155,31 @@ func (b *builder) add(side int, s receiver.Sample, amount float64) {
 	}
 	service := cmp.Or(s.Service, "[no service]")
 	key := sampleKey{service: b.services.of(clip(service)), thread: b.thread(s)}
-	at := b.node(-1, service, kindService, "")
+	at := b.node(-1, service, kindService, "", false)
 	b.totals[at] += int64(value)
 	if program := report.Program(s); !report.InContainer(s) && program != s.Service {
-		at = b.node(at, program, kindProgram, "")
+		at = b.node(at, program, kindProgram, "", false)
 		b.totals[at] += int64(value)
 	}
+	key.own = at
+	hidden := report.Interpreter(s.Stack)
+	own, _ := report.Own(s.Stack)
 	for i := len(s.Stack) - 1; i >= max(0, len(s.Stack)-maxDepth); i-- {
 		f := s.Stack[i]
 		kind := f.Type
 		if f.Name == "" {
 			kind = kindUnnamed
 		}
-		at = b.node(at, f.Label(), kind, path.Base(cmp.Or(f.Mapping, f.File)))
+		at = b.node(at, f.Label(), kind, path.Base(cmp.Or(f.Mapping, f.File)), hidden != nil && hidden[i])
+		if f.File != "" && !strings.HasPrefix(f.File, "<") {
+			if b.places[at] == nil {
+				b.places[at] = map[place]int64{}
+			}
+			b.places[at][place{f.File, f.Line}] += int64(value)
+		}
+		if i >= own {
+			key.own = at
+		}
 		b.totals[at] += int64(value)
 	}
 	key.node = at
@@ -158,17 +200,21 @@ func (b *builder) thread(s receiver.Sample) int {
 	return b.threads.of(name)
 }
 
-func (b *builder) node(parent int, name, kind, file string) int {
+func (b *builder) node(parent int, name, kind, file string, folded bool) int {
 	if file == "." {
 		file = ""
 	}
-	k := nodeKey{parent, b.names.of(clip(name)), b.kinds.of(clip(kind)), b.files.of(clip(file))}
+	k := nodeKey{parent: parent, name: b.names.of(clip(name)), kind: b.kinds.of(clip(kind)), file: b.files.of(clip(file))}
+	if folded {
+		k.folded = 1
+	}
 	i, known := b.known[k]
 	if !known {
 		i = len(b.nodes)
 		b.known[k] = i
 		b.nodes = append(b.nodes, k)
 		b.totals = append(b.totals, 0)
+		b.places = append(b.places, nil)
 	}
 	return i
 }
@@ -180,9 +226,9 @@ func (b *builder) write(d *data) {
 		sorted := slices.Sorted(slices.Values(b.totals))
 		least = sorted[len(sorted)-maxNodes-1] + 1
 	}
-	names, kinds, files := newIndex(), newIndex(), newIndex()
+	names, kinds, files, places := newIndex(), newIndex(), newIndex(), newIndex()
 	kept := make([]int, len(b.nodes))
-	d.Nodes = [][4]int{}
+	d.Nodes = [][6]int{}
 	for i, n := range b.nodes {
 		parent := -1
 		if n.parent >= 0 {
@@ -196,7 +242,7 @@ func (b *builder) write(d *data) {
 			continue
 		}
 		kept[i] = len(d.Nodes)
-		d.Nodes = append(d.Nodes, [4]int{parent, names.of(b.names.names[n.name]), kinds.of(b.kinds.names[n.kind]), files.of(b.files.names[n.file])})
+		d.Nodes = append(d.Nodes, [6]int{parent, names.of(b.names.names[n.name]), kinds.of(b.kinds.names[n.kind]), files.of(b.files.names[n.file]), n.folded, places.of(clip(mostly(b.places[i])))})
 	}
 	divide := int64(1)
 	if d.Scale == 1 {
@@ -206,19 +252,30 @@ func (b *builder) write(d *data) {
 	d.Samples = [][]int64{}
 	for _, key := range b.order {
 		value := b.values[key]
-		key.node = kept[key.node]
+		key.node, key.own = kept[key.node], kept[key.own]
 		i, known := sums[key]
 		if !known {
 			i = len(d.Samples)
 			sums[key] = i
-			d.Samples = append(d.Samples, append([]int64{int64(key.service), int64(key.thread), int64(key.node)}, make([]int64, len(d.Sides))...))
+			d.Samples = append(d.Samples, append([]int64{int64(key.service), int64(key.thread), int64(key.node), int64(key.own)}, make([]int64, len(d.Sides))...))
 		}
 		for side := range d.Sides {
-			d.Samples[i][3+side] += value[side] / divide
+			d.Samples[i][4+side] += value[side] / divide
 		}
 	}
 	d.Services, d.Threads = b.services.names, b.threads.names
-	d.Names, d.Kinds, d.Files = names.names, kinds.names, files.names
+	d.Names, d.Kinds, d.Files, d.Places = names.names, kinds.names, files.names, places.names
+}
+
+// mostly returns the place that has most, of several the first by its name.
+func mostly(places map[place]int64) string {
+	name, most := "", int64(0)
+	for p, n := range places {
+		if s := p.String(); n > most || n == most && s < name {
+			name, most = s, n
+		}
+	}
+	return name
 }
 
 func clip(s string) string {

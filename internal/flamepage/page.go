@@ -40,6 +40,10 @@ type Page struct {
 	// Unit is that of the scaled amounts; by default s where the samples measure time, else what they
 	// count.
 	Unit string
+	// Own adds what was done for each function of report.Own to the table, and sorts it by that.
+	Own bool
+	// Interpreters shows the frames of report.Interpreter at first; the page has a switch for them in any case.
+	Interpreters bool
 }
 
 // Side is a profile.

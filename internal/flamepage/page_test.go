@@ -50,17 +50,32 @@ func TestData(t *testing.T) {
 		"-1 shop [service] ", "0 worker [program] ", "1 main.work [go] app", "2 vfs_read [kernel] [kernel]",
 		"0 other [program] ", "4 main.work [go] app", "5 libz.so.1+0x2345 [no name] libz.so.1",
 	}, nodes)
-	require.Equal(t, [][]int64{{0, 0, 3, 30_000}, {0, 0, 2, 60_000}, {0, 1, 6, 10_000}}, d.Samples, "what is of one stack is added up")
+	require.Equal(t, [][]int64{{0, 0, 3, 2, 30_000}, {0, 0, 2, 2, 60_000}, {0, 1, 6, 5, 10_000}}, d.Samples, "what is of one stack is added up")
 
 	d = newData(Page{Unit: "ms per request", Sides: []Side{{Samples: shop()[:1], Scale: 10}, {Samples: shop()[1:2], Scale: 0.5}}})
 	require.Equal(t, "ms per request", d.Unit)
 	require.Equal(t, []string{"before", "after"}, d.Sides)
-	require.Equal(t, [][]int64{{0, 0, 3, 300_000, 0}, {0, 0, 2, 0, 10_000}}, d.Samples)
+	require.Equal(t, [][]int64{{0, 0, 3, 2, 300_000, 0}, {0, 0, 2, 2, 0, 10_000}}, d.Samples)
 
 	fault := receiver.Sample{Type: "page_faults", Unit: "count", Values: []int64{7}}
 	d = newData(Page{Sides: []Side{{Samples: []receiver.Sample{fault}}}})
 	require.Equal(t, "page faults", d.Unit)
-	require.Equal(t, [][]int64{{0, 0, 0, 7}}, d.Samples)
+	require.Equal(t, [][]int64{{0, 0, 0, 0, 7}}, d.Samples)
+}
+
+// A function has one frame, with the line where most of it was.
+func TestDataHasPlaces(t *testing.T) {
+	work := func(line int64) receiver.Frame {
+		return receiver.Frame{Name: "work", Type: "cpython", File: "/srv/shop.py", Line: line}
+	}
+	frozen := receiver.Frame{Name: "find", Type: "cpython", File: "<frozen importlib>"}
+	d := newData(Page{Sides: []Side{{Samples: []receiver.Sample{of("s", "", 2, work(7)), of("s", "", 3, work(9)), of("s", "", 1, frozen, work(9))}}}})
+	var places []string
+	for _, n := range d.Nodes {
+		places = append(places, d.Names[n[1]]+" "+d.Places[n[5]])
+	}
+	require.Equal(t, []string{"s ", "work /srv/shop.py:9", "find "}, places)
+	require.InDelta(t, 0.01, d.Period, 1e-9)
 }
 
 func TestDataIsBounded(t *testing.T) {
@@ -77,7 +92,8 @@ func TestDataIsBounded(t *testing.T) {
 	sum := int64(0)
 	for _, s := range d.Samples {
 		require.Less(t, s[2], int64(len(d.Nodes)))
-		sum += s[3]
+		require.Less(t, s[3], int64(len(d.Nodes)))
+		sum += s[4]
 	}
 	require.EqualValues(t, 10_000*(maxNodes+100+1000), sum, "what was left out counts for the callers")
 	for i, n := range d.Nodes {

@@ -35,6 +35,8 @@ type Gadget struct {
 	// PreStart is called after the operator's own PreStart, Start when the gadget starts, and
 	// PostStop after all operators have stopped. Each may emit rows.
 	PreStart, Start, PostStop func(g *Gadget)
+	// Logged is called with each line that is logged, by whoever has logged it.
+	Logged func(g *Gadget, line string)
 
 	// Context is there after Make, Source while the gadget runs.
 	Source  datasource.DataSource
@@ -47,12 +49,14 @@ type Gadget struct {
 
 // Log keeps lines. It is safe for concurrent use.
 type Log struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu   sync.Mutex
+	b    bytes.Buffer
+	call func(line string)
 }
 
 // Write implements io.Writer.
 func (l *Log) Write(p []byte) (int, error) {
+	l.call(string(p))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)
@@ -174,7 +178,11 @@ func (g *Gadget) Make(ctx context.Context, op operators.DataOperator, opts ...ga
 	}
 	emitter := simple.New("emitter", simple.WithPriority(1), simple.OnInit(g.init), simple.OnStart(call(&g.Start)), simple.OnPostStop(call(&g.PostStop)))
 	before := simple.New("before", simple.WithPriority(10000), simple.OnPreStart(call(&g.PreStart)))
-	g.Log = &Log{}
+	g.Log = &Log{call: func(line string) {
+		if g.Logged != nil {
+			g.Logged(g, line)
+		}
+	}}
 	l := logrus.New()
 	l.SetOutput(g.Log)
 	l.SetLevel(logrus.InfoLevel)

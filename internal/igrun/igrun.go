@@ -5,6 +5,7 @@ package igrun
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -34,10 +35,23 @@ func Command(ctx context.Context, ig string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// HostNamespaces says why ig has no flags for the host and for containers, if it has none: it looks at the host's namespaces in
+// /proc/1/ns, and where it may not it leaves these flags out and calls them unknown.
+func HostNamespaces() error {
+	if _, err := os.Stat(hostNamespace); errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("looking at the host's namespaces: %w: without them Inspektor Gadget knows neither --host nor containers. "+
+			"It takes root with CAP_SYS_PTRACE in the host's PID namespace; where a sandbox withholds that, give it a /proc/1 of its own: "+
+			"unshare --mount sh -c '%s' sh ig run GADGET", err, asInit)
+	}
+	return nil
+}
+
+const hostNamespace = "/proc/1/ns/pid"
+
 // Prefix returns what has to come before an ig command on this machine:
 // nothing on most.
 func Prefix() []string {
-	if _, err := os.Stat("/proc/1/ns/pid"); !errors.Is(err, fs.ErrPermission) {
+	if HostNamespaces() == nil {
 		return nil
 	}
 	return []string{"unshare", "--mount", "sh", "-c", asInit, "sh"}

@@ -48,17 +48,30 @@ func Output(t *testing.T, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Import makes a gadget of this project available to ig and returns its name with the tag.
+// imported are the gadgets that this process has made available to ig.
+var imported sync.Map
+
+// Import makes a gadget of this project available to ig, once in a process, and returns its name with the tag.
 func Import(t *testing.T, gadget string) string {
 	t.Helper()
-	ig, archive := Built(t, Bin, "ig"), Built(t, Gadgets, gadget+".tar")
+	name := gadget + ":" + cmp.Or(os.Getenv("GADGET_TAG"), "dev")
+	if _, ok := imported.Load(gadget); !ok {
+		importArchive(t, Built(t, Gadgets, gadget+".tar"))
+		imported.Store(gadget, true)
+	}
+	return name
+}
+
+func importArchive(t *testing.T, archive string) {
+	t.Helper()
+	ig := Built(t, Bin, "ig")
 	for i := 0; ; i++ {
 		out, err := exec.CommandContext(t.Context(), ig, "image", "import", archive).CombinedOutput()
 		if err == nil {
-			return gadget + ":" + cmp.Or(os.Getenv("GADGET_TAG"), "dev")
+			return
 		}
 		// Another may have the images locked.
-		require.True(t, i < 20 && bytes.Contains(out, []byte("importing images: retry")), "importing %s: %v: %s", gadget, err, out)
+		require.True(t, i < 20 && bytes.Contains(out, []byte("importing images: retry")), "importing %s: %v: %s", archive, err, out)
 		time.Sleep(500 * time.Millisecond)
 	}
 }

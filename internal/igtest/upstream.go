@@ -2,6 +2,7 @@ package igtest
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -40,7 +41,8 @@ const wrapper = `#include <vmlinux.h>
 `
 
 // BuildUpstream builds a gadget from Inspektor Gadget's own sources, unchanged, as they are in its Go module, and returns the name of its
-// image. The error is ig's. Where it was built on another machine, it is imported.
+// image. The error is ig's. Where it was built on another machine, it is imported, and where it was built from these sources before, it is
+// taken from the folder upstream beside that of the gadgets' images.
 func BuildUpstream(t *testing.T, name string) (image string, err error) {
 	t.Helper()
 	image = "upstream-" + name + ":dev"
@@ -48,19 +50,23 @@ func BuildUpstream(t *testing.T, name string) (image string, err error) {
 		if why, err := os.ReadFile(archive + ".why"); err == nil {
 			return "", errors.New(string(why))
 		}
-		out, err := exec.CommandContext(t.Context(), Built(t, Bin, "ig"), "image", "import", archive).CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("importing it: %w: %s", err, out)
-		}
+		importArchive(t, archive)
 		return image, nil
 	}
 	dir := filepath.Join(UpstreamModule(t), "gadgets", name)
 	source := filepath.Join(dir, "program.bpf.c")
 	text, err := os.ReadFile(source)
 	require.NoError(t, err)
+	metadata, err := os.ReadFile(filepath.Join(dir, "gadget.yaml"))
+	require.NoError(t, err)
+	// The folder has the version in its name, which the headers are of.
+	sources := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%s", dir, text, metadata, wrapper))
+	archive := filepath.Join(filepath.Dir(filepath.Clean(os.Getenv(Gadgets))), "upstream", fmt.Sprintf("%s-%x.tar", name, sources[:8]))
+	if _, err := os.Stat(archive); err == nil {
+		importArchive(t, archive)
+		return image, nil
+	}
 	if bytes.Contains(text, []byte("BPF_UPROBE(")) {
-		metadata, err := os.ReadFile(filepath.Join(dir, "gadget.yaml"))
-		require.NoError(t, err)
 		dir = t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "gadget.yaml"), metadata, 0o600))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "program.bpf.c"), fmt.Appendf(nil, wrapper, source), 0o600))
@@ -69,5 +75,8 @@ func BuildUpstream(t *testing.T, name string) (image string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("building it: %w: %s", err, out)
 	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(archive), 0o755))
+	Output(t, Built(t, Bin, "ig"), "image", "export", image, archive+".part")
+	require.NoError(t, os.Rename(archive+".part", archive))
 	return image, nil
 }

@@ -3,8 +3,13 @@ package receiver
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/pprof"
 )
@@ -19,14 +24,62 @@ func (r *Receiver) writePprof() error {
 	if len(requests) == 0 {
 		return nil
 	}
+	if r.opts.Fold != nil {
+		for i, req := range requests {
+			requests[i] = fold(req, r.opts.Fold)
+		}
+	}
 	data, err := pprof.File(requests...)
 	if err != nil {
 		return fmt.Errorf("writing a pprof profile: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(r.opts.Dir, PprofFile), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
+	file := filepath.Join(r.opts.Dir, PprofFile)
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		if e := os.Remove(file); !errors.Is(e, fs.ErrNotExist) { // a part of it is no profile
+			err = errors.Join(err, e)
+		}
 		return err
 	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Close())
+	return nil
+}
+
+// fold returns a request without the locations that hide says of all frames of; the request itself stays as it is.
+func fold(req *collectorpb.ExportProfilesServiceRequest, hide func([]Frame) []bool) *collectorpb.ExportProfilesServiceRequest {
+	d := dictionary{req.GetDictionary()}
+	stacks := slices.Clone(d.GetStackTable())
+	some := false
+	for i, s := range stacks {
+		var frames []Frame
+		var of []int // the location of each frame
+		for at, l := range s.GetLocationIndices() {
+			for _, f := range d.frames(element(d.GetLocationTable(), l)) {
+				frames, of = append(frames, f), append(of, at)
+			}
+		}
+		hidden := hide(frames)
+		if hidden == nil {
+			continue
+		}
+		visible := map[int]bool{}
+		for j, at := range of {
+			visible[at] = visible[at] || !hidden[j]
+		}
+		kept := &profilespb.Stack{}
+		for at, l := range s.GetLocationIndices() {
+			if visible[at] {
+				kept.LocationIndices = append(kept.LocationIndices, l)
+			}
+		}
+		stacks[i], some = kept, true
+	}
+	if !some {
+		return req
+	}
+	return &collectorpb.ExportProfilesServiceRequest{
+		ResourceProfiles: req.GetResourceProfiles(),
+		Dictionary: &profilespb.ProfilesDictionary{
+			MappingTable: d.GetMappingTable(), LocationTable: d.GetLocationTable(), FunctionTable: d.GetFunctionTable(),
+			LinkTable: d.GetLinkTable(), StringTable: d.GetStringTable(), AttributeTable: d.GetAttributeTable(), StackTable: stacks,
+		},
+	}
 }

@@ -48,6 +48,8 @@ type Options struct {
 	// Dir, unless empty, is an existing folder that gets each request as a line of
 	// profiles.jsonl (OTLP JSON), and on Close one pprof file of all that is kept.
 	Dir string
+	// Fold, unless nil, says which frames of a stack the pprof file leaves out; nil for none.
+	Fold func(stack []Frame) []bool
 	// Layout is the wire layout that requests are read in. The default is today's.
 	Layout otlpcheck.Layout
 	// Respond, unless nil, decides on the answer to a request before it is kept. A request that

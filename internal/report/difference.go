@@ -66,6 +66,16 @@ func Difference(before, after Side, opts Options) []Change {
 // a line, and the sums.
 func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error {
 	changes := Difference(before, after, opts)
+	if !slices.ContainsFunc(changes, func(c Change) bool { return c.Before != c.After }) {
+		sum := 0.0
+		for _, c := range changes {
+			sum += c.After
+		}
+		if _, err := fmt.Fprintf(w, "no difference: %s before and after, and the same in each function\n", short(sum)); err != nil {
+			return fmt.Errorf("writing the difference: %w", err)
+		}
+		return nil
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	line := func(c Change) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t  %s\n", short(c.Before), short(c.After), signed(c.After-c.Before), c.Function)

@@ -39,7 +39,7 @@ func FuzzReports(f *testing.F) {
 			return
 		}
 		samples := receiver.Resolve(req)
-		require.NoError(t, WriteTop(io.Discard, timer, "SERVICE", Top(samples, 10, Options{Group: Program, Leaf: Own})))
+		require.NoError(t, WriteTop(io.Discard, timer, "SERVICE", Top(Fold(samples), 10, Options{Group: Program, Own: true}), Options{}))
 		require.NoError(t, WriteFlameSVG(io.Discard, "t", samples))
 		require.NoError(t, WriteDifference(io.Discard, Side{samples, 1}, Side{samples[:len(samples)/2], 2}, 5, Options{}))
 	})

@@ -8,51 +8,30 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// Own returns the index of the first frame from the leaf that is the program's own: not the kernel's,
-// and not of a library or runtime that came with the system or the language. A thread that waits always
-// does so in the same few functions of those; what tells waits apart is who called them. Without
-// such a frame it is the first one outside the kernel, and without that the leaf.
+// Own returns the index of the first frame from the leaf that is the program's own: not the kernel's, and not of the C library, an
+// allocator, a runtime, an interpreter or a library that came with the system or the language. A thread that waits always
+// does so in the same few functions of those, and all memory comes from malloc; what tells them apart is who called. A frame without a
+// name is the program's own by its file. Without any such frame it is the first one with a name outside the kernel, and without that the
+// leaf, and found is false.
 //
 // It goes by frame types, files and names, and so is a guess where a file is not known.
-func Own(stack []receiver.Frame) int {
-	outside := -1
+func Own(stack []receiver.Frame) (i int, found bool) {
+	outside, machine := -1, Interpreter(stack)
 	// The native functions below interpreted ones are the interpreter's.
 	inInterpreter := slices.ContainsFunc(stack, func(f receiver.Frame) bool { return slices.Contains(interpreted, f.Type) })
 	for i, f := range stack {
-		if f.Type == "kernel" {
+		if f.Type == "kernel" || machine != nil && machine[i] {
 			continue
 		}
 		if outside < 0 && f.Name != "" {
 			outside = i
 		}
-		if f.Name != "" && !foreign(f) && (!inInterpreter || f.Type != "native") {
-			return i
+		if !foreign(f) && (!inInterpreter || f.Type != "native") {
+			return i, true
 		}
 	}
-	return max(outside, 0)
+	return max(outside, 0), false
 }
-
-// Leaf returns the index of the frame that a reader takes for the leaf: the leaf, but in interpreted code not
-// the interpreter's own native functions at the end of the stack, which say nothing about the program.
-func Leaf(stack []receiver.Frame) int {
-	for i, f := range stack {
-		if slices.Contains(interpreted, f.Type) {
-			return i
-		}
-		if f.Type != "native" || f.Name != "" && !interpreter(f.Mapping) {
-			break
-		}
-	}
-	return 0
-}
-
-// interpreter reports whether a file is that of an interpreter, by its name.
-func interpreter(mapping string) bool {
-	return mapping == "" || hasPrefix(strings.TrimPrefix(path.Base(mapping), "lib"), "python", "ruby", "php", "perl", "node", "jvm", "java", "v8", "dotnet", "coreclr", "beam")
-}
-
-// interpreted are the types of frames that an interpreter or a compiler at run time has made.
-var interpreted = []string{"beam", "cpython", "dotnet", "jvm", "perl", "php", "ruby", "v8js"}
 
 // foreign reports whether a frame outside the kernel belongs to a library or a runtime.
 func foreign(f receiver.Frame) bool {
@@ -60,11 +39,13 @@ func foreign(f receiver.Frame) bool {
 	case "cpython", "ruby", "php", "perl":
 		return strings.HasPrefix(f.File, "<frozen ") || systemFile(f.File)
 	case "jvm":
-		return hasPrefix(f.Name, "java.", "javax.", "jdk.", "sun.", "com.sun.")
+		name, _ := qualified(f.Name) // it begins with what the method returns
+		return hasPrefix(name, "java.", "javax.", "jdk.", "sun.", "com.sun.")
 	case "v8js":
 		return strings.HasPrefix(f.File, "node:")
 	case "dotnet":
-		return strings.HasPrefix(f.Name, "System.")
+		name, _ := qualified(f.Name)
+		return strings.HasPrefix(name, "System.")
 	case "go":
 		return standardGo(f.Name)
 	}
@@ -72,8 +53,15 @@ func foreign(f receiver.Frame) bool {
 	if systemFile(f.Mapping) && strings.Contains(path.Base(f.Mapping), ".so") || strings.HasPrefix(f.Mapping, "[vd") || sharedLibrary(f.Mapping) {
 		return true
 	}
+	if f.Name == "" {
+		return f.Mapping == "" || strings.HasPrefix(f.Mapping, "[") || interpreter(f.Mapping)
+	}
+	if strings.HasPrefix(f.Name, "[") { // what is missing
+		return true
+	}
 	name := strings.TrimLeft(f.Name, "_")
-	return f.Name == "_start" || slices.Contains(waiting, name) || slices.Contains(allocating, name) || standardNative(f.Name) ||
+	// Not every gadget knows that a function is Go's.
+	return interpreter(f.Mapping) || hasPrefix(f.Name, "runtime.", "internal/", "sync.(", "syscall.Syscall") || f.Name == "_start" || slices.Contains(waiting, name) || slices.Contains(allocating, name) || standardNative(f.Name) ||
 		hasPrefix(f.Name, "_PyEval", "Py", "_Py", "__libc_", "__GI_")
 }
 
@@ -137,12 +125,13 @@ func hasPrefix(s string, prefixes ...string) bool {
 // systemFile reports whether a file came with the system or the language: /usr/local is where people
 // put their own programs, except for the interpreters' libraries.
 func systemFile(file string) bool {
-	return hasPrefix(file, "/usr/lib", "/lib/", "/lib64/", "/usr/share/") || hasPrefix(file, "/usr/local/lib/python") && !strings.Contains(file, "-packages/")
+	return hasPrefix(file, "/usr/lib", "/lib/", "/lib64/", "/usr/share/") || strings.Contains(file, "/lib/python") && !strings.Contains(file, "-packages/")
 }
 
-// sharedLibrary reports whether a mapping is the C library or one of its kind, by its file's name.
+// sharedLibrary reports whether a mapping is the C library, an allocator or one of their kind, by its file's name.
 func sharedLibrary(mapping string) bool {
-	return hasPrefix(path.Base(mapping), "ld-linux", "ld-musl", "libc.", "libc-", "libpthread", "libm.", "libstdc++", "libgcc_s", "libpython", "libruby", "libjvm", "libnode")
+	return hasPrefix(path.Base(mapping), "ld-linux", "ld-musl", "libc.", "libc-", "libc++", "libpthread", "libm.", "libstdc++", "libgcc_s", "libjemalloc",
+		"libtcmalloc", "libmimalloc", "libjli", "libnio", "libnet.")
 }
 
 // standardGo reports whether a Go function is of the standard library or the runtime: the first element

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,6 +44,20 @@ func TestOwn(t *testing.T) {
 		{"Python", "take", []receiver.Frame{kernel, {Name: "lock_acquire", Type: "native", Mapping: "/usr/bin/python3.11"},
 			{Name: "wait", Type: "cpython", File: "/usr/lib/python3.11/threading.py"}, {Name: "take", Type: "cpython", File: "/srv/shop/orders.py"}}},
 		{"Java", "shop.Orders.take", []receiver.Frame{kernel, {Name: "java.lang.Object.wait", Type: "jvm"}, {Name: "shop.Orders.take", Type: "jvm"}}},
+		{"Java, with what methods return", "void shop.Orders.take(int)", []receiver.Frame{kernel, {Name: "void java.lang.Object.wait(long)", Type: "jvm"},
+			{Name: "java.util.List sun.nio.ch.Net.poll(java.lang.Object)", Type: "jvm"}, {Name: "void shop.Orders.take(int)", Type: "jvm"}}},
+		{"Python in a folder of its own", "take", []receiver.Frame{kernel,
+			{Name: "wait", Type: "cpython", File: "/root/.pyenv/versions/3.12.1/lib/python3.12/threading.py"}, {Name: "take", Type: "cpython", File: "/srv/shop/orders.py"}}},
+		{"an allocator that the program brings", "fill", []receiver.Frame{
+			{Name: "do_alloc", Type: "native", Mapping: "/opt/shop/lib/libjemalloc.so.2"}, {Name: "fill", Type: "native", Mapping: "/srv/shop"}}},
+		{"Go, by a gadget that does not know it", "main.take", []receiver.Frame{kernel, {Name: "runtime.futex.abi0", Type: "native", Mapping: "/srv/shop"},
+			{Name: "sync.(*Mutex).lockSlow", Type: "native", Mapping: "/srv/shop"}, {Name: "main.take", Type: "native", Mapping: "/srv/shop"}}},
+		{"a stripped program", "", []receiver.Frame{
+			{Name: "malloc", Type: "native", Mapping: "/usr/lib/libc.so.6"}, {Type: "native", Mapping: "/srv/shop", Address: 5}, {Name: "main", Type: "native", Mapping: "/srv/shop"}}},
+		{"Python's allocations, by its own functions alone", "realloc", []receiver.Frame{
+			{Name: "realloc", Type: "native", Mapping: "/usr/lib/libc.so.6"}, {Name: "list_resize", Type: "native", Mapping: "/usr/bin/python3.11"},
+			{Name: "_start", Type: "native", Mapping: "/usr/bin/python3.11"}, {Name: "[incomplete]"}}},
+		{"a stack that is cut off", "recv", []receiver.Frame{kernel, {Name: "recv", Type: "native", Mapping: "/usr/lib/libc.so.6"}, {Name: "[truncated]"}}},
 		{"an interpreter without symbols", "realloc", []receiver.Frame{
 			{Name: "realloc", Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libc.so.6"}, {Type: "native", Mapping: "/usr/bin/python3.11", Address: 5},
 			{Name: "Py_BytesMain", Type: "native", Mapping: "/usr/bin/python3.11"}, {Name: "_start", Type: "native", Mapping: "/usr/bin/python3.11"}}},
@@ -51,7 +66,8 @@ func TestOwn(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			i := Own(tt.stack)
+			i, found := Own(tt.stack)
+			require.Equal(t, !slices.Contains([]string{"realloc", "nanosleep", "schedule", "recv"}, tt.own), found)
 			require.Equal(t, tt.own, tt.stack[i].Name)
 		})
 	}
@@ -72,17 +88,4 @@ func TestUnit(t *testing.T) {
 	require.Equal(t, "FAULTS", Unit(receiver.Type{Type: "page_faults", Unit: "count"}))
 	require.Equal(t, "BYTES", Unit(receiver.Type{Type: "alloc_space", Unit: "bytes"}))
 	require.Equal(t, "COUNT", Unit(receiver.Type{}))
-}
-
-func TestLeaf(t *testing.T) {
-	python := receiver.Frame{Name: "take", Type: "cpython", File: "/srv/shop/orders.py"}
-	eval := receiver.Frame{Name: "_PyEval_EvalFrameDefault", Type: "native", Mapping: "/usr/bin/python3.11"}
-	unnamed := receiver.Frame{Type: "native", Mapping: "/usr/bin/python3.11", Address: 5}
-	deflate := receiver.Frame{Name: "deflate", Type: "native", Mapping: "/usr/lib/libz.so.1"}
-	kernel := receiver.Frame{Name: "read", Type: "kernel"}
-	require.Equal(t, 2, Leaf([]receiver.Frame{unnamed, eval, python, eval}))
-	require.Equal(t, 0, Leaf([]receiver.Frame{deflate, eval, python}), "a library that the program calls")
-	require.Equal(t, 0, Leaf([]receiver.Frame{kernel, eval, python}))
-	require.Equal(t, 0, Leaf([]receiver.Frame{unnamed, eval}), "no interpreted code")
-	require.Equal(t, 0, Leaf(nil))
 }

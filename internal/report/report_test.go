@@ -79,14 +79,14 @@ func TestTopCountsRecursionOnceAndLostStacks(t *testing.T) {
 func TestWriteTop(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, WriteTop(&b, timer, "SERVICE", []Row{
-		{Group: "shop", Function: "main.work", SelfShare: 0.5, TotalShare: 1, Seconds: 1.25},
+		{Group: "shop", Function: "main.work", SelfShare: 0.5, TotalShare: 1, Self: 125, Seconds: 1.25},
 		{Group: "evil\x1b[2J", Function: "a\nb", SelfShare: 0.25},
 		{Function: strings.Repeat("x", 100)},
-	}))
+	}, Options{}))
 	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 	require.Len(t, lines, 4)
-	require.Equal(t, []string{"SELF", "TOTAL", "SECONDS", "SERVICE", "FUNCTION"}, strings.Fields(lines[0]))
-	require.Equal(t, []string{"50.0%", "100.0%", "1.25", "shop", "main.work"}, strings.Fields(lines[1]))
+	require.Equal(t, []string{"SELF", "TOTAL", "SECONDS", "SAMPLES", "SERVICE", "FUNCTION"}, strings.Fields(lines[0]))
+	require.Equal(t, []string{"50.0%", "100.0%", "1.25", "125", "shop", "main.work"}, strings.Fields(lines[1]))
 	require.Contains(t, lines[2], `"evil\x1b[2J"`)
 	require.Contains(t, lines[2], `"a\nb"`)
 	require.Contains(t, lines[3], strings.Repeat("x", maxFunction-1)+"…")
@@ -96,12 +96,49 @@ func TestWriteTop(t *testing.T) {
 	require.Equal(t, column, strings.Index(lines[2], `"a\nb"`))
 
 	b.Reset()
-	require.NoError(t, WriteTop(&b, timer, "", []Row{{Function: "wait", SelfShare: 1, TotalShare: 1, Seconds: 0.0312}, {Function: "g", Seconds: 0.0004}}))
+	require.NoError(t, WriteTop(&b, timer, "", []Row{
+		{Function: "wait", SelfShare: 0.9, TotalShare: 1, Self: 3, Seconds: 0.03, Error: 0.123}, {Function: "g", Self: 1, SelfShare: 0.0001, Seconds: 0.0004}, {Function: "main", TotalShare: 1},
+	}, Options{}))
 	lines = strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
-	require.Equal(t, []string{"100.0%", "100.0%", "0.0312", "wait"}, strings.Fields(lines[1]), "less than a second in all")
-	require.Equal(t, []string{"0.0%", "0.0%", "0.0004", "g"}, strings.Fields(lines[2]))
+	require.Equal(t, []string{"90.0%", "±13", "100.0%", "0.0300", "3", "wait"}, strings.Fields(lines[1]), "less than a second in all")
+	require.Equal(t, []string{"<0.1%", "0.0%", "0.0004", "1", "g"}, strings.Fields(lines[2]), "nothing that is there rounds to zero")
+	require.Equal(t, []string{"-", "100.0%", "-", "-", "main"}, strings.Fields(lines[3]))
 
-	require.ErrorIs(t, WriteTop(failingWriter{}, timer, "SERVICE", nil), errWrite)
+	require.ErrorIs(t, WriteTop(failingWriter{}, timer, "SERVICE", nil, Options{}), errWrite)
+}
+
+// A file and a line stand beside each function where there is room.
+func TestWriteTopWithPlaces(t *testing.T) {
+	work := receiver.Frame{Name: "main.work", File: "/src/shop/main.go", Line: 7}
+	other := work
+	other.Line = 9
+	frozen := receiver.Frame{Name: "_find", File: "<frozen importlib>", Line: 5}
+	rows := Top([]receiver.Sample{of(timer, "s", 2, work), of(timer, "s", 5, other), of(timer, "s", 3, frozen, work)}, 0, Options{})
+	require.Equal(t, "/src/shop/main.go", rows[0].File)
+	require.EqualValues(t, 9, rows[0].Line, "where most of it was")
+	require.Empty(t, rows[1].File)
+	var b bytes.Buffer
+	require.NoError(t, WriteTop(&b, timer, "", rows, Options{}))
+	require.Regexp(t, `main\.work  main\.go:9\n`, b.String())
+	require.Regexp(t, `FUNCTION   FILE\n`, b.String())
+	b.Reset()
+	require.NoError(t, WriteTop(&b, timer, "", rows, Options{Width: 40}))
+	require.NotContains(t, b.String(), "main.go")
+}
+
+// A share of few samples says how far off it may be; one of many does not.
+func TestChance(t *testing.T) {
+	rows := Top([]receiver.Sample{of(timer, "s", 30, receiver.Frame{Name: "a"}), of(timer, "s", 30, receiver.Frame{Name: "b"})}, 0, Options{})
+	require.InDelta(t, 0.125, rows[0].Error, 0.005, "half of 60 samples")
+	rows = Top([]receiver.Sample{of(timer, "s", 30_000, receiver.Frame{Name: "a"}), of(timer, "s", 30_000, receiver.Frame{Name: "b"})}, 0, Options{})
+	require.Zero(t, rows[0].Error)
+	exact := receiver.Type{Type: "off_cpu", Unit: "nanoseconds"}
+	rows = Top([]receiver.Sample{of(exact, "s", 30, receiver.Frame{Name: "a"}), of(exact, "s", 30, receiver.Frame{Name: "b"})}, 0, Options{})
+	require.Zero(t, rows[0].Error, "all waits are counted")
+
+	all := []receiver.Sample{of(timer, "s", 100_000, receiver.Frame{Name: "a"}), of(timer, "s", 1, receiver.Frame{Name: "b"})}
+	require.Len(t, Top(all, 5, Options{}), 1, "what rounds to zero is no row")
+	require.Len(t, Top(all, 0, Options{}), 2)
 }
 
 var errWrite = errors.New("disk full")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strconv"
@@ -24,13 +25,20 @@ const noStack = "[no stack]"
 // Row is a line of Top: one function of one group of samples.
 type Row struct {
 	Group, Function string
-	// Self is what the function itself was seen doing, Total counts what it called, too; both in
-	// the samples' unit.
+	// Self is what the function itself was seen doing, or with Options.Own what was done for it; Total counts what it called, too. Both
+	// are in the samples' unit.
 	Self, Total int64
 	// SelfShare and TotalShare are fractions of all samples, 0 to 1.
 	SelfShare, TotalShare float64
 	// Seconds is the time behind Self where the samples measure time, else 0.
 	Seconds float64
+	// Error is how far SelfShare is off by chance where a timer has sampled, in 19 of 20 cases; else 0.
+	Error float64
+	// File and Line are where most of Self was, or of Total where there is no Self; empty and 0 if that is not known.
+	File string
+	Line int64
+	// NoOwn is that of Self whose stacks have no function of the program's own, with Options.Own.
+	NoOwn int64
 }
 
 // Options says how Top sums up. The zero value groups by service and counts the leaf of a stack as
@@ -38,8 +46,10 @@ type Row struct {
 type Options struct {
 	// Group returns what to keep apart; by default the service.
 	Group func(receiver.Sample) string
-	// Leaf returns the index of the frame that Self belongs to; by default 0, the leaf.
-	Leaf func([]receiver.Frame) int
+	// Own has Self belong to the frame of the function Own in place of the leaf.
+	Own bool
+	// Width is that of the terminal to write for; 0 for one that has room for everything.
+	Width int
 }
 
 // label names a frame. Addresses without a name in one file share a name: each for itself says nothing.
@@ -60,11 +70,14 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 	if opts.Group == nil {
 		opts.Group = func(s receiver.Sample) string { return s.Service }
 	}
-	if opts.Leaf == nil {
-		opts.Leaf = func([]receiver.Frame) int { return 0 }
-	}
 	type key struct{ group, function string }
-	rows := map[key]*Row{}
+	type place struct {
+		row  *Row
+		self bool
+		file string
+		line int64
+	}
+	rows, places := map[key]*Row{}, map[place]int64{}
 	row := func(group, function string) *Row {
 		k := key{group, function}
 		if rows[k] == nil {
@@ -72,28 +85,46 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 		}
 		return rows[k]
 	}
-	all := int64(0)
+	all, sampled := int64(0), len(samples) > 0
 	seen := map[string]bool{}
 	for _, s := range samples {
 		total := s.Total()
 		seconds, _ := s.Seconds()
 		all += total
-		group, stack, leaf := opts.Group(s), s.Stack, noStack
+		sampled = sampled && isSampled(receiver.TypeOf(s))
+		group, stack, leaf, at, own := opts.Group(s), s.Stack, noStack, receiver.Frame{}, true
 		if len(stack) > 0 {
-			stack = stack[opts.Leaf(stack):]
-			leaf = label(stack[0])
+			if at = stack[0]; opts.Own {
+				var i int
+				i, own = Own(stack)
+				at = stack[i]
+			}
+			leaf = label(at)
 		}
 		r := row(group, leaf)
 		r.Self += total
+		if !own {
+			r.NoOwn += total
+		}
 		r.Seconds += seconds
 		clear(seen)
 		seen[leaf] = true
 		r.Total += total
+		places[place{r, true, at.File, at.Line}] += total
 		for _, f := range stack {
 			if name := label(f); !seen[name] {
 				seen[name] = true
-				row(group, name).Total += total
+				r := row(group, name)
+				r.Total += total
+				places[place{r, false, f.File, f.Line}] += total
 			}
+		}
+	}
+	most := map[*Row]int64{}
+	for p, n := range places {
+		// That of another line with as much is as good, but the same each time.
+		if sourceFile(p.file) && p.self == (p.row.Self > 0) && (n > most[p.row] || n == most[p.row] && cmp.Or(cmp.Compare(p.file, p.row.File), cmp.Compare(p.line, p.row.Line)) < 0) {
+			most[p.row], p.row.File, p.row.Line = n, p.file, p.line
 		}
 	}
 	list := make([]Row, 0, len(rows))
@@ -102,6 +133,9 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 			r.SelfShare = float64(r.Self) / float64(all)
 			r.TotalShare = float64(r.Total) / float64(all)
 		}
+		if sampled {
+			r.Error = chance(r.Self, all)
+		}
 		list = append(list, *r)
 	}
 	slices.SortFunc(list, func(a, b Row) int {
@@ -109,10 +143,34 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 			cmp.Compare(a.Group, b.Group), cmp.Compare(a.Function, b.Function))
 	})
 	if n > 0 {
-		list = list[:min(n, len(list))]
+		list = slices.DeleteFunc(list[:min(n, len(list))], func(r Row) bool { return r.SelfShare < visible && r.TotalShare < visible })
 	}
 	return list
 }
+
+// visible is the smallest share that does not round to zero.
+const visible = 0.0005
+
+// chance returns the error of the share k of n by chance, in 19 of 20 cases (Agresti and Coull's interval), 0 where it is less than a
+// percentage point.
+func chance(k, n int64) float64 {
+	const z = 1.96
+	if n <= 0 || k <= 0 {
+		return 0
+	}
+	m := float64(n) + z*z
+	p := (float64(k) + z*z/2) / m
+	if e := z * math.Sqrt(p*(1-p)/m); e >= 0.01 {
+		return e
+	}
+	return 0
+}
+
+// isSampled reports whether a type counts hits of a timer.
+func isSampled(t receiver.Type) bool { return t.Unit == "count" && t.PeriodUnit == "nanoseconds" }
+
+// sourceFile reports whether a name is that of a file, and no word of a runtime such as <frozen>.
+func sourceFile(name string) bool { return name != "" && !strings.HasPrefix(name, "<") }
 
 // Unit returns the heading for amounts of a type: SECONDS where it measures time, else what is counted,
 // as in FAULTS.
@@ -140,12 +198,14 @@ func isTime(t receiver.Type) bool {
 const (
 	maxGroup    = 32
 	maxFunction = 64
+	maxPlace    = 32
 )
 
 // WriteTop writes rows of a type as a table for a terminal. Group is the heading of the rows' groups; if
-// it is empty they are not shown. Names that could move the cursor are quoted, long ones are cut.
-func WriteTop(w io.Writer, t receiver.Type, group string, rows []Row) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+// it is empty they are not shown. The options are those of Top. Names that could move the cursor are quoted, long ones are cut.
+func WriteTop(w io.Writer, t receiver.Type, group string, rows []Row, opts Options) error {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
 	width := 0
 	if group != "" {
 		width = len(group)
@@ -161,31 +221,105 @@ func WriteTop(w io.Writer, t receiver.Type, group string, rows []Row) error {
 		}
 		return "  " + function
 	}
-	// Waits for locks are often milliseconds in all.
-	decimals := 4
+	lines := []string{heading(t, opts) + "\t" + names(group, "FUNCTION")}
+	decimals := digits(rows)
 	for _, r := range rows {
-		if r.Seconds >= 1 {
-			decimals = 2
+		cells := []string{share(r.SelfShare, r.Self), percent(r.TotalShare), strconv.FormatInt(r.Self, 10)}
+		if r.Error > 0 {
+			cells[0] += fmt.Sprintf(" ±%.0f", math.Ceil(100*r.Error))
+		} else if isSampled(t) {
+			cells[0] += "   "
 		}
-	}
-	lines := []string{"SELF\tTOTAL\t" + Unit(t) + "\t" + names(group, "FUNCTION")}
-	for _, r := range rows {
-		amount := strconv.FormatInt(r.Self, 10)
 		if isTime(t) {
-			amount = strconv.FormatFloat(r.Seconds, 'f', decimals, 64)
+			cells[2] = strconv.FormatFloat(r.Seconds, 'f', decimals, 64)
 		}
-		lines = append(lines, fmt.Sprintf("%.1f%%\t%.1f%%\t%s\t%s",
-			100*r.SelfShare, 100*r.TotalShare, amount, names(Shown(r.Group, maxGroup), Shown(r.Function, maxFunction))))
+		if isSampled(t) {
+			cells = append(cells, strconv.FormatInt(r.Self, 10))
+		}
+		if r.Self == 0 {
+			for i := range cells {
+				if i != 1 {
+					cells[i] = "-"
+				}
+			}
+		}
+		lines = append(lines, strings.Join(cells, "\t")+"\t"+names(Shown(r.Group, maxGroup), Shown(r.Function, maxFunction)))
 	}
 	for _, line := range lines {
-		if _, err := fmt.Fprintln(table, line); err != nil {
-			return fmt.Errorf("writing the table: %w", err)
-		}
+		fmt.Fprintln(table, line) // Flush returns the error
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("writing the table: %w", err)
 	}
+	if _, err := io.WriteString(w, withPlaces(text.String(), rows, opts.Width)); err != nil {
+		return fmt.Errorf("writing the table: %w", err)
+	}
 	return nil
+}
+
+// heading returns the headings of the numbers.
+func heading(t receiver.Type, opts Options) string {
+	self := "SELF"
+	if opts.Own {
+		self = "OWN"
+	}
+	if isSampled(t) {
+		return self + "   \tTOTAL\tSECONDS\tSAMPLES"
+	}
+	return self + "\tTOTAL\t" + Unit(t)
+}
+
+// withPlaces adds the file and the line of each row to the lines of a table, behind its heading, if there are any and there is room.
+func withPlaces(table string, rows []Row, width int) string {
+	lines := strings.Split(strings.TrimSuffix(table, "\n"), "\n")
+	longest, widest, some := 0, 0, false
+	places := make([]string, len(lines))
+	for i, r := range rows {
+		if r.File != "" {
+			places[i+1] = Shown(path.Base(r.File), maxPlace)
+			if r.Line > 0 {
+				places[i+1] += ":" + strconv.FormatInt(r.Line, 10)
+			}
+			some = true
+			widest = max(widest, utf8.RuneCountInString(places[i+1]))
+		}
+	}
+	for _, line := range lines {
+		longest = max(longest, utf8.RuneCountInString(line))
+	}
+	if !some || width > 0 && longest+2+widest > width {
+		return table
+	}
+	places[0] = "FILE"
+	var out strings.Builder
+	for i, line := range lines {
+		if places[i] != "" {
+			line += strings.Repeat(" ", longest-utf8.RuneCountInString(line)+2) + places[i]
+		}
+		out.WriteString(line + "\n")
+	}
+	return out.String()
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+// share returns a share in percent that is zero only if the amount is.
+func share(share float64, amount int64) string {
+	if amount > 0 && share < visible {
+		return "<0.1%"
+	}
+	return percent(share)
+}
+
+// digits returns how many decimals of seconds are shown: enough for the smallest amount, as waits for locks are often milliseconds in all.
+func digits(rows []Row) int {
+	decimals := 2
+	for _, r := range rows {
+		if r.Seconds > 0 && r.Seconds < 0.005 {
+			decimals = 4
+		}
+	}
+	return decimals
 }
 
 // Shown makes a name from a workload safe for a terminal and at most width runes long.

@@ -127,8 +127,8 @@ func TestAttachDeaf(t *testing.T) {
 
 // What is not even tried, because so much does not answer, is tried later: others lose neither their probes nor their turn.
 func TestTooMany(t *testing.T) {
-	i, _ := exampleRun(t, 1<<30, "")
-	i.finder, i.processes = exampleFinder(t), map[uint32]*process{}
+	i := exampleShares(t)
+	i.finder = exampleFinder(t)
 	i.finder.patience = patience.New(time.Second, 0)
 	pid := uint32(os.Getpid())
 	i.add(pid)

@@ -71,7 +71,7 @@ const (
 	// are called like an allocator's functions.
 	maxSymbols = 1 << 30
 	maxMeant   = 4096
-	// maxFunctions is how many functions of a file get a probe.
+	// maxFunctions is how many functions of a file get a probe: those that programs call most.
 	maxFunctions = 64
 
 	symbolSize = 24
@@ -136,7 +136,13 @@ func find(r io.ReaderAt) (found []function, ends map[uint64][]uint64, err error)
 		return cmp.Or(cmp.Compare(a.offset, b.offset), -cmp.Compare(a.program/throws, b.program/throws), cmp.Compare(a.program, b.program))
 	})
 	found = slices.CompactFunc(found, func(a, b function) bool { return a.offset == b.offset })
-	found = withoutJumps(r, found[:min(len(found), maxFunctions)], operators)
+	if len(found) > maxFunctions {
+		found = byRank(found)
+		slices.SortStableFunc(found, func(a, b function) int { return first(dear[a.offset], dear[b.offset]) })
+		found = found[:maxFunctions]
+		slices.SortFunc(found, func(a, b function) int { return cmp.Compare(a.offset, b.offset) })
+	}
+	found = withoutJumps(r, found, operators)
 	found, ends = exits(r, f, found, sizes)
 	slices.SortStableFunc(found, func(a, b function) int { return first(dear[a.offset], dear[b.offset]) })
 	return found, ends, nil

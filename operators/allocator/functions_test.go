@@ -108,6 +108,26 @@ func TestFindPrefixed(t *testing.T) {
 	require.Equal(t, []program{sizeFirst, sizeFirst, sizeFirst, countSize, addressSize, address}, found)
 }
 
+// Of a file with more functions than get probes, those stay that programs call most, wherever they are in the file.
+func TestFindMostCalled(t *testing.T) {
+	var e exampleFile
+	for i := range uint64(2 * maxFunctions) {
+		name := []string{"free", "valloc", "mi_free", "calloc"}[i%4]
+		if i == maxFunctions {
+			name = "realloc"
+		}
+		e.symbols = append(e.symbols, fn(name, 0x1000+16*i))
+	}
+	last := 0x1000 + 16*uint64(2*maxFunctions)
+	e.symbols = append(e.symbols, fn("je_malloc", last), fn("malloc", last+16))
+	found, _, err := find(bytes.NewReader(e.bytes()))
+	require.NoError(t, err)
+	require.Len(t, found, maxFunctions)
+	require.Equal(t, []function{{sizeFirst, last - 0x1000}, {sizeFirst, last - 0x1000 + 16}}, found[:2])
+	require.Contains(t, found, function{addressSize, 16 * maxFunctions})
+	require.NotContains(t, found, function{address, 0}, "what frees goes first")
+}
+
 // A static program has its allocator's functions among its own symbols only.
 func TestFindStatic(t *testing.T) {
 	cc, err := exec.LookPath("cc")

@@ -44,19 +44,23 @@ type instance struct {
 	finder  *finder
 	control control
 	counts  *ebpf.Map
+	known   *ebpf.Map // by PID: entry
 	pacer   *pacer
 	costs   costs
 
 	processes map[uint32]*process
-	attached  bool      // whether probes are there now
-	before    counts    // when they were attached
-	probes    int       // how many
-	most      int       // processes that were looked at at a time, for the closing line
-	denied    int       // processes that may not be looked at
-	probed    int       // how often a file of a process got probes
-	refused   time.Time // when a process found no place: there may be one later
-	swept     time.Time // when those that have ended were forgotten
-	rest      time.Time // until when no process is looked at
+	slots     [mostProcesses + 1]bool // that processes have; 0 is of all
+	paced     usage                   // what probes for stretches have met
+	measured  time.Time               // when what each process costs was found out
+	attached  bool                    // whether probes for stretches are there now
+	before    counts                  // when they were attached
+	probes    int                     // how many
+	most      int                     // processes that were looked at at a time, for the closing line
+	denied    int                     // processes that may not be looked at
+	probed    int                     // how often a file of a process got probes
+	refused   time.Time               // when a process found no place: there may be one later
+	swept     time.Time               // when those that have ended were forgotten
+	rest      time.Time               // until when no process is looked at
 	warnings  warnings.Teller
 
 	reader    *ringbuf.Reader
@@ -65,7 +69,7 @@ type instance struct {
 	stop      context.CancelFunc // nil before Start and after PreStop
 	done      sync.WaitGroup
 	// told are the warnings that there were.
-	told struct{ processes, probes bool }
+	told struct{ processes, probes, shares bool }
 }
 
 // Name implements operators.DataOperatorInstance.
@@ -100,7 +104,7 @@ func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 
 func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	found := map[string]*ebpf.Map{}
-	for _, name := range []string{"allocator_programs", "newcomers", "allocator_counts"} {
+	for _, name := range []string{"allocator_programs", "newcomers", "allocator_counts", "allocator_processes"} {
 		v, _ := gadgetCtx.GetVar(operators.MapPrefix + name)
 		m, ok := v.(*ebpf.Map)
 		if !ok || m == nil {
@@ -112,7 +116,10 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	if i.control, _ = v.(control); i.control == nil {
 		return fmt.Errorf("operator %s: the gadget does not use the operator %s", Name, captures.Name)
 	}
-	i.counts = found["allocator_counts"]
+	i.counts, i.known = found["allocator_counts"], found["allocator_processes"]
+	if i.counts.MaxEntries() < uint32(len(i.slots)) {
+		return fmt.Errorf("operator %s: the gadget's map allocator_counts has %d entries and needs %d: it was built for another version", Name, i.counts.MaxEntries(), len(i.slots))
+	}
 	var err error
 	if i.loaded, err = load(found["allocator_programs"]); err != nil {
 		return err
@@ -150,7 +157,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	i.stop = nil
 	_ = i.reader.Close()
 	i.done.Wait()
-	i.detach()
+	i.detach(true)
 	i.finder.close()
 	i.loaded.close()
 	if n := i.warnings.Untold(); n > 0 {
@@ -248,6 +255,7 @@ func (i *instance) run(cancel func(), stop <-chan struct{}) {
 			i.look(stop)
 			if !i.step(time.Now()) {
 				cancel()
+				i.detach(true) // however long the run takes to end, programs do not pay for it
 				<-stop
 				return
 			}
@@ -267,25 +275,35 @@ func (i *instance) tellNone() {
 
 // step follows the pacer. It returns false where the run has to end.
 func (i *instance) step(now time.Time) bool {
-	counted := i.count()
-	used := counted.usage()
+	i.watchAlways(now)
+	used := i.usage()
 	switch i.pacer.next(now, used, i.live) {
 	case tooDear:
 		i.log.Errorf("%s: with --live no allocation may be missed, and the probes take %s, more than --%s=%.0f percent of a CPU: the run ends. Choose fewer processes, or leave out --live",
 			Name, i.pacer.now(), ParamMaxCost, 100*i.maxCost)
 		return false
 	case pause:
-		i.closeStretch(now)
-		uncounted := i.detach()
-		after := i.count()
-		i.pacer.detached(used, after.usage(), uncounted)
+		if i.pacer.plan.period == 0 {
+			i.divide(now)
+		} else {
+			i.closeStretch(now)
+			i.settled(now, i.pacer.since)
+			uncounted := i.detach(false)
+			i.pacer.detached(used, i.collect(), uncounted)
+		}
 		i.pacer.say(i.log)
 	case resume:
 		i.openStretch()
 	case always:
 		i.closeStretch(now)
-		i.before = counted
-		i.pacer.begin(now, used)
+		for _, p := range i.processes {
+			p.skip = false
+			i.pace(p, false)
+		}
+		i.attachAll()
+		i.pacer.budget = i.maxCost
+		i.before = i.count()
+		i.pacer.begin(now, i.before.usage())
 		if err := i.control.Always(); err != nil {
 			i.warn(err)
 		}
@@ -298,9 +316,12 @@ func (i *instance) step(now time.Time) bool {
 // openStretch attaches the probes for a stretch.
 func (i *instance) openStretch() {
 	i.before = i.count()
+	for _, p := range i.processes {
+		p.began = i.usedAt(p.slot)
+	}
+	before := i.collect()
 	i.attachAll()
-	now := i.count()
-	i.pacer.opened(time.Now(), i.before.usage(), now.usage())
+	i.pacer.opened(time.Now(), before, i.collect())
 	if err := i.control.Open(i.pacer.share()); err != nil {
 		i.warn(err)
 	}
@@ -325,10 +346,36 @@ func (i *instance) closeStretch(now time.Time) {
 	}
 }
 
+// divide goes from probes that are always there to stretches, for the processes that cost most.
+func (i *instance) divide(now time.Time) {
+	if now.Sub(i.measured) >= shortest {
+		i.measure(now)
+	}
+	chosen := i.split()
+	if len(chosen) == 0 { // what costs so much has no slot, or is gone
+		for _, p := range i.processes {
+			i.pace(p, true)
+		}
+	}
+	i.tellShares(chosen)
+	i.pacer.cost = 0 // from now on it is that of those with stretches
+	for _, p := range i.processes {
+		if p.paced {
+			i.pacer.cost += p.cost
+		}
+	}
+	i.closeStretch(now)
+	before := i.collect()
+	uncounted := i.detach(false)
+	i.pacer.detached(before, i.collect(), uncounted)
+}
+
 // count returns what the gadget's programs have counted so far.
-func (i *instance) count() (n counts) {
+func (i *instance) count() counts { return i.countAt(0) }
+
+func (i *instance) countAt(slot uint32) (n counts) {
 	var perCPU []counts
-	if err := i.counts.Lookup(uint32(0), &perCPU); err != nil {
+	if err := i.counts.Lookup(slot, &perCPU); err != nil {
 		i.warn(fmt.Errorf("reading counters: %w", err))
 	}
 	for _, c := range perCPU {

@@ -57,7 +57,8 @@ func exampleRun(t *testing.T, pid uint32, without string, options ...gadgetconte
 	for _, spec := range []*ebpf.MapSpec{
 		{Name: "allocator_programs", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: uint32(programs)},
 		{Name: "newcomers", Type: ebpf.RingBuf, MaxEntries: 1 << 16},
-		{Name: "allocator_counts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8 * (uint32(programs) + 1), MaxEntries: 1},
+		{Name: "allocator_counts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8 * (uint32(programs) + 1), MaxEntries: mostProcesses + 1},
+		{Name: "allocator_processes", Type: ebpf.Hash, KeySize: 4, ValueSize: 8, MaxEntries: mostProcesses},
 	} {
 		if spec.Name == without {
 			continue
@@ -73,13 +74,18 @@ func exampleRun(t *testing.T, pid uint32, without string, options ...gadgetconte
 			require.NoError(t, m.Put(n, p))
 		}
 	}
+	i.pacer = &pacer{}
+	for name, to := range map[string]**ebpf.Map{"allocator_counts": &i.counts, "allocator_processes": &i.known} {
+		v, _ := gadgetCtx.GetVar(operators.MapPrefix + name)
+		*to, _ = v.(*ebpf.Map)
+	}
 	return i, gadgetCtx
 }
 
 // A run that cannot start ends itself and leaves nothing behind.
 func TestStartFails(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	for _, without := range []string{"allocator_programs", "newcomers", "allocator_counts", captures.ControlVar, "3"} {
+	for _, without := range []string{"allocator_programs", "newcomers", "allocator_counts", "allocator_processes", captures.ControlVar, "3"} {
 		i, gadgetCtx := exampleRun(t, 1<<30, without)
 		require.NoError(t, i.Start(gadgetCtx))
 		require.Error(t, gadgetCtx.Context().Err(), without)

@@ -1,9 +1,11 @@
 package allocator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"syscall"
@@ -40,7 +42,9 @@ func (i *instance) add(pid uint32) {
 		}
 		return
 	}
-	i.processes[pid] = &process{pid: pid, since: now, next: now, files: map[symbols.FileID]*probes{}}
+	p := &process{pid: pid, since: now, next: now, files: map[symbols.FileID]*probes{}}
+	i.processes[pid] = p
+	i.enter(p)
 }
 
 // sweepInterval is how often processes are looked for at most that have ended, where there is no room for others.
@@ -119,7 +123,7 @@ func (i *instance) update(p *process, seen found) {
 	if p.thread != 0 && p.thread != seen.thread { // they do nothing any more
 		dead = i.take(p)
 	}
-	if p.start, p.thread = seen.start, seen.thread; i.attached {
+	if p.start, p.thread = seen.start, seen.thread; i.wants(p) {
 		i.attachTo(p)
 	}
 	closeProbes(dead, byProgram{}) // afterwards, as it takes long
@@ -131,7 +135,7 @@ func (i *instance) update(p *process, seen found) {
 			i.leaveUnmapped(p, seen.files)
 		}
 		p.files[id] = nil
-		if i.attached {
+		if i.wants(p) {
 			i.attach(p, id)
 		}
 	}
@@ -165,6 +169,7 @@ func (i *instance) used() map[symbols.FileID]bool {
 
 func (i *instance) forget(p *process) {
 	i.detachFrom(p)
+	i.leave(p)
 	delete(i.processes, p.pid)
 }
 
@@ -220,10 +225,15 @@ func (i *instance) attach(p *process, id symbols.FileID) {
 	}
 }
 
+// wants tells whether a process has probes now.
+func (i *instance) wants(p *process) bool { return !p.paced || i.attached && !p.skip }
+
 func (i *instance) attachAll() {
 	i.attached = true
 	for _, p := range i.processes {
-		i.attachTo(p)
+		if i.wants(p) {
+			i.attachTo(p)
+		}
 	}
 }
 
@@ -236,12 +246,16 @@ func (i *instance) attachTo(p *process) {
 	}
 }
 
-// detach takes all probes away, and returns what closeProbes does.
-func (i *instance) detach() time.Duration {
+// detach takes away the probes for stretches, or all, and returns what closeProbes does.
+func (i *instance) detach(all bool) time.Duration {
 	i.attached = false
 	var links []probe
-	for _, p := range i.processes {
-		links = append(links, i.take(p)...)
+	// Thousands of probes take a while to go: those of the process that calls most go first.
+	calls := func(p *process) uint64 { return i.usedAt(p.slot).calls }
+	for _, p := range slices.SortedFunc(maps.Values(i.processes), func(a, b *process) int { return cmp.Compare(calls(b), calls(a)) }) {
+		if all || p.paced {
+			links = append(links, i.take(p)...)
+		}
 	}
 	met := i.count().Calls
 	for p := range met {

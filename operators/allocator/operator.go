@@ -9,7 +9,8 @@
 //	    enabled: true
 //
 // The gadget's programs are in its map allocator_programs, in the order of the constants of functions.go. What they count is in
-// allocator_counts: counts.
+// allocator_counts: counts, of all at 0, and of each process at the slot that the operator gives it in allocator_processes: entry.
+//
 // Importing the package registers the operator.
 package allocator
 
@@ -57,7 +58,7 @@ func (operator) InstanceParams() api.Params {
 	return api.Params{
 		{
 			Key: ParamMaxCost, DefaultValue: "5", TypeHint: api.TypeUint32,
-			Description: "Percent of one CPU that the probes may take. Above it they are attached for stretches of time only, chosen at random, and values stand for all of the time; with --live the run ends instead",
+			Description: "Percent of one CPU that the probes may take. Above it those of the processes that cost most are attached for stretches of time only, chosen at random, and values stand for all of the time; with --live the run ends instead",
 		},
 		{
 			Key: ParamEverywhere, DefaultValue: "false", TypeHint: api.TypeBool,

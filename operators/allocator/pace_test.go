@@ -147,19 +147,16 @@ func TestPacer(t *testing.T) {
 // What probes take while they come and go is within the budget, too.
 func TestPacerAround(t *testing.T) {
 	for _, around := range [][3]time.Duration{
-		{60 * time.Millisecond, 0, 0},
-		{0, 150 * time.Millisecond, 0},
-		{0, 0, 100 * time.Millisecond},
 		{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond},
 		{0, 0, 3 * time.Second}, // a thousand probes
 	} {
 		for _, rate := range []float64{2e5, 1e6} {
 			s := newSimulation(t, 0.05)
 			s.coming, s.going, s.uncounted = around[0], around[1], around[2]
-			s.run(2*time.Hour, false, steady(rate))
+			s.run(time.Hour, false, steady(rate))
 			require.Less(t, s.cost(), 0.06, "%v, %v calls a second", around, rate)
 			require.Greater(t, s.cost(), 0.03, "%v, %v calls a second", around, rate)
-			require.Greater(t, s.moves[resume], 30)
+			require.Greater(t, s.moves[resume], 15)
 		}
 	}
 	// The first period knows, too.
@@ -237,8 +234,8 @@ func TestPacerCalm(t *testing.T) {
 
 // A program that works in bursts costs no more than one that works all the time: a stretch that meets a break says little.
 func TestPacerBursts(t *testing.T) {
-	for _, work := range []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second} {
-		for _, rest := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 5 * time.Second} {
+	for _, work := range []time.Duration{300 * time.Millisecond, 3 * time.Second} {
+		for _, rest := range []time.Duration{500 * time.Millisecond, 5 * time.Second} {
 			s := newSimulation(t, 0.05)
 			s.run(2*time.Hour, false, func(at time.Duration) float64 {
 				if at%(work+rest) < work {

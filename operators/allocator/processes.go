@@ -60,6 +60,7 @@ type process struct {
 	pending int // how often in a row something was not known yet
 	next    time.Time
 	files   map[symbols.FileID]*probes // nil probes: none are attached now
+	share
 }
 
 // later sets when the process is looked at next. pending tells that not all is known yet.

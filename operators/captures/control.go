@@ -42,8 +42,14 @@ func (c *Control) write() error {
 	if c.settings == nil {
 		return nil
 	}
-	if err := c.settings.Update(uint32(0), &c.now, ebpf.UpdateAny); err != nil {
-		return fmt.Errorf("setting what is drawn: %w", err)
+	// The second entry is for what is drawn all the time while others have stretches.
+	for n, s := range []settings{c.now, {Step: c.step}} {
+		if uint32(n) >= c.settings.MaxEntries() {
+			break
+		}
+		if err := c.settings.Update(uint32(n), &s, ebpf.UpdateAny); err != nil {
+			return fmt.Errorf("setting what is drawn: %w", err)
+		}
 	}
 	return nil
 }

@@ -74,9 +74,9 @@ func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 
 // How long to wait for the files and folders that an exporter needs. A user at a terminal wants to know what is wrong
 // with them; a daemon starts the gadget without them.
-const (
+var (
 	openWait       = 10 * time.Second
-	openWaitDaemon = 2 * time.Second
+	openWaitDaemon = 2 * time.Second // shorter in tests
 )
 
 // open waits for the first attempt to open an exporter. It returns an error if that fails. In a daemon, where nobody would
@@ -93,7 +93,7 @@ func (i *instance) open(s *shared) error {
 	case err == nil:
 		return nil
 	case i.remote:
-		i.log.Warnf("%s: exporter %q cannot start yet, which is tried again and again: %v", Name, s.cfg.Name, err)
+		i.log.Warnf("%s: exporter %q cannot start yet and tries again: %v", Name, s.cfg.Name, err)
 		return nil
 	}
 	return fmt.Errorf("starting exporter %q: %w", s.cfg.Name, err)

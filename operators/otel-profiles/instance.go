@@ -36,16 +36,20 @@ type instance struct {
 	mustDeliver bool
 
 	gadget    string
+	label     attribute.KeyValue // of the gadget, in metrics
 	log       logger.Logger
 	cancel    func() // ends the gadget
 	exporters []*shared
 	pipelines []*pipeline
 	maps      *stackMaps
-	names     *namer // of all data sources
+	// uncollected are flags that would have the gadget collect stacks, and are off.
+	uncollected []string
+	names       *namer // of all data sources
 	// unreadFile says why the last file could not be read, once names is released
 	unreadFile error
 	hosts      *hostproc.Resolver // nil until an exporter asks for it
 
+	started   bool          // all operators before this one have started: it is started last
 	stop      chan struct{} // ends the flusher
 	stopped   chan struct{} // the flusher has ended
 	wake      chan struct{} // a pipeline is nearly full
@@ -69,6 +73,14 @@ func (i *instance) ExtraParams(operators.GadgetContext) api.Params {
 // have something to export. An exporter that does not exist or is set up wrongly is an error: whoever asked for it
 // must know. A data source whose annotations are wrong is logged, and the gadget runs without exporting that one.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
+	err := i.prepare(gadgetCtx)
+	if err != nil {
+		count(theInstruments().refused, 1, theGadgetNames.of(gadgetCtx.ImageName()))
+	}
+	return err
+}
+
+func (i *instance) prepare(gadgetCtx operators.GadgetContext) error {
 	tune.Apply(gadgetCtx, tune.ThisMachine())
 	if i.targets.empty() {
 		for _, key := range localParams {
@@ -79,6 +91,7 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 		return nil
 	}
 	i.gadget, i.log, i.cancel = gadgetCtx.ImageName(), gadgetCtx.Logger(), gadgetCtx.Cancel
+	i.label = theGadgetNames.of(i.gadget)
 	i.stop, i.stopped, i.closed = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	i.wake = make(chan struct{}, 1)
 	i.maps = newStackMaps(gadgetCtx)
@@ -96,6 +109,9 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 		if _, ok := sources[name]; !ok {
 			return fmt.Errorf("parameter %q: the gadget has no data source %q; it has %s", ParamExporter, name, quotedList(slices.Sorted(maps.Keys(sources))))
 		}
+	}
+	if err := checkAnnotations(gadgetCtx, sources); err != nil {
+		return err
 	}
 	failed := false
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
@@ -118,9 +134,10 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 		i.abandon()
 		return fmt.Errorf("%s: %w", Name, err)
 	}
+	i.collectStacks(gadgetCtx)
 	i.chooseStacks(gadgetCtx)
 	for _, p := range i.pipelines {
-		change(theInstruments().dataSources, 1, attribute.String("exporter", p.exp.cfg.Name))
+		change(theInstruments().dataSources, 1, attribute.String("exporter", p.exp.cfg.Name), i.label)
 	}
 	go i.run()
 	return nil
@@ -217,6 +234,8 @@ func (i *instance) abandon() {
 
 // releaseNames gives the namer back. The caller makes sure that no row is read any more.
 func (i *instance) releaseNames() {
+	i.flushing.Lock() // Shutdown flushes too
+	defer i.flushing.Unlock()
 	if i.names != nil {
 		_, files := i.names.Stats()
 		i.unreadFile = files.Last
@@ -246,8 +265,8 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, ds datasource.Data
 		MapSpec: mapSpec(gadgetCtx),
 		Logger:  i.log,
 	}
-	// Where another operator has the frames of stacks it has their names too: no namer, which follows all processes, is needed.
-	if len(ds.GetFieldsWithTag(fieldmap.StackTag)) == 0 {
+	// Where another operator has the frames of all stacks it has their names too: no namer, which follows all processes, is needed.
+	if len(ds.GetFieldsWithTag(fieldmap.StackTag)) == 0 || fieldmap.HasIDs(ds) {
 		if i.names == nil {
 			i.names = i.op.names.acquire()
 		}
@@ -280,7 +299,10 @@ func quotedList(list []string) string {
 }
 
 // Start implements operators.DataOperatorInstance.
-func (i *instance) Start(operators.GadgetContext) error { return nil }
+func (i *instance) Start(operators.GadgetContext) error {
+	i.started = true
+	return nil
+}
 
 // Stop implements operators.DataOperatorInstance. The eBPF operator's last rows come after it.
 func (i *instance) Stop(operators.GadgetContext) error { return nil }
@@ -301,7 +323,7 @@ func (i *instance) Close(operators.GadgetContext) error {
 		i.flush()
 		for _, p := range i.pipelines {
 			p.closed.Store(true)
-			change(theInstruments().dataSources, -1, attribute.String("exporter", p.exp.cfg.Name))
+			change(theInstruments().dataSources, -1, attribute.String("exporter", p.exp.cfg.Name), i.label)
 		}
 		// Rows that came before their pipeline was marked as closed, and after the flush.
 		i.flush()

@@ -9,9 +9,11 @@ import (
 
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/stretchr/testify/require"
+	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 )
 
 // A secret that is not there yet does not end a headless gadget: its rows wait for it.
@@ -28,7 +30,7 @@ func TestDaemonWaitsForASecret(t *testing.T) {
 		g.Context.Cancel()
 	}}
 	require.NoError(t, g.Make(t.Context(), op, gadgetcontext.WithAsRemoteCall(true)).Run(gadgettest.Params("mine")))
-	require.Contains(t, g.Log.String(), "cannot start yet, which is tried again and again: auth.bearer_token_file: "+token+" does not exist")
+	require.Contains(t, g.Log.String(), "cannot start yet and tries again: auth.bearer_token_file: "+token+" does not exist")
 	require.Empty(t, r.Samples())
 	require.NoError(t, os.WriteFile(token, []byte("t0ken"), 0o600))
 	require.Eventually(t, func() bool { return len(r.Samples()) > 0 }, 20*time.Second, time.Millisecond)
@@ -83,7 +85,7 @@ func TestAFileThatHangs(t *testing.T) {
 	require.Contains(t, stuck.Log.String(), "has not answered")
 	cancel()
 	require.NoError(t, <-done)
-	end, cancelEnd := context.WithTimeout(t.Context(), time.Second)
+	end, cancelEnd := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancelEnd()
 	begin = time.Now()
 	require.Error(t, op.Shutdown(end))
@@ -111,4 +113,27 @@ func TestStoredIsSentWithoutAGadget(t *testing.T) {
 		require.Eventually(t, func() bool { return len(r.Samples()) == 1 }, 20*time.Second, time.Millisecond)
 	}
 	require.Equal(t, map[string]int64{"leaf": 3}, leaves(t, r))
+}
+
+// A Shutdown that gives up on a gadget flushes it, also while the gadget closes. The race detector says whether it may.
+func TestShutdownWhileAGadgetCloses(t *testing.T) {
+	sent := make(chan struct{})
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(ctx context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+		close(sent)
+		<-ctx.Done() // Close has given its names back, and waits
+		return nil, ctx.Err()
+	}})
+	op := settings(t, exporter("mine", r.Addr, "        shutdown_timeout: 1s\n"))
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+		g.Emit("leaf", 3)
+		g.Context.Cancel()
+	}}
+	done := make(chan error, 1)
+	gadgetCtx := g.Make(t.Context(), op)
+	go func() { done <- gadgetCtx.Run(gadgettest.Params("mine")) }()
+	<-sent
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorContains(t, op.Shutdown(ctx), "has not ended")
+	require.NoError(t, <-done)
 }

@@ -2,6 +2,7 @@ package otelprofiles
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,8 +22,9 @@ type instruments struct {
 	sent, failed, enqueueFailed metric.Int64Counter
 	rowsRead, rowsDelivered     metric.Int64Counter
 	rowsDropped, rowsPartial    metric.Int64Counter
-	userFrames                  metric.Int64Counter
+	userFrames, textsReplaced   metric.Int64Counter
 	fates                       [len(profile.Fates{})]metric.Int64Counter // rows by the fate of their stack; nil for whole stacks
+	refused                     metric.Int64Counter
 	dataSources                 metric.Int64UpDownCounter
 	queueSize, queueCapacity    metric.Int64UpDownCounter
 	queueRequests, queueAge     metric.Int64UpDownCounter
@@ -56,9 +58,11 @@ var theInstruments = sync.OnceValue(func() *instruments {
 			profile.Incomplete: counter("rows_stack_incomplete", "{row}", "Rows whose outermost function is none that programs and threads begin with"),
 		},
 		userFrames:      counter("user_frames", "{frame}", "Frames of programs in distinct stacks, by what is known of them"),
+		textsReplaced:   counter("texts_replaced", "{text}", "Names and attributes that had control characters, or were not UTF-8, when a stack or resource first brought them"),
 		rowsDelivered:   counter("rows_delivered", "{row}", "Rows in requests that the receiver accepted"),
 		rowsPartial:     counter("rows_partial", "{row}", "Rows in requests that the receiver accepted only partly"),
 		rowsDropped:     counter("rows_dropped", "{row}", "Rows that were dropped, by reason"),
+		refused:         counter("gadgets_refused", "{gadget}", "Gadgets that did not start because of what they asked of an exporter"),
 		dataSources:     upDown("data_sources", "{data_source}", "Data sources whose rows are exported now, once for each exporter"),
 		queueSize:       upDown("exporter_queue_size", "By", "Bytes that wait to be sent"),
 		queueCapacity:   upDown("exporter_queue_capacity", "By", "Bytes that may wait to be sent"),
@@ -156,19 +160,52 @@ func (s *shared) report(end bool) {
 }
 
 // report adds what has changed in a data source's counts since old.
-func (c Counts) report(old Counts, exporter string) {
+func (c Counts) report(old Counts, exporter, gadget attribute.KeyValue) {
 	m := theInstruments()
-	name := attribute.String("exporter", exporter)
-	count(m.rowsRead, c.Read-old.Read, name)
+	count(m.rowsRead, c.Read-old.Read, exporter, gadget)
 	for fate := range c.Fates {
-		count(m.fates[fate], c.Fates[fate]-old.Fates[fate], name)
+		count(m.fates[fate], c.Fates[fate]-old.Fates[fate], exporter, gadget)
 	}
 	for state := range c.Frames {
-		count(m.userFrames, c.Frames[state]-old.Frames[state], name, attribute.String("state", names.State(state).String()))
+		count(m.userFrames, c.Frames[state]-old.Frames[state], exporter, gadget, attribute.String("state", names.State(state).String()))
 	}
+	count(m.textsReplaced, c.Replaced-old.Replaced, exporter, gadget)
 	for reason, n := range c.Dropped {
-		count(m.rowsDropped, n-old.Dropped[reason], name, attribute.String("reason", string(reason)))
+		count(m.rowsDropped, n-old.Dropped[reason], exporter, gadget, attribute.String("reason", string(reason)))
 	}
+}
+
+// mostGadgets bounds the values of the attribute gadget in a process: clients of a daemon choose them.
+const mostGadgets = 50
+
+// gadgetNames gives gadgets their name in metrics. It is safe for concurrent use.
+type gadgetNames struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+var theGadgetNames gadgetNames
+
+// of returns the attribute of a gadget with that image: the image's name without registry, tag and digest, or "other" where there are
+// too many names.
+func (g *gadgetNames) of(image string) attribute.KeyValue {
+	const longest = 64
+	name, _, _ := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], "@")
+	name, _, _ = strings.Cut(name, ":")
+	name = strings.ToValidUTF8(name[:min(len(name), longest)], "")
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.seen[name] {
+		if len(g.seen) >= mostGadgets {
+			name = "other"
+		} else {
+			if g.seen == nil {
+				g.seen = map[string]bool{}
+			}
+			g.seen[name] = true
+		}
+	}
+	return attribute.String("gadget", name)
 }
 
 func one(b bool) int64 {

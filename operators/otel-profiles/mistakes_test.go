@@ -1,6 +1,7 @@
 package otelprofiles_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -156,6 +157,32 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
+// Inspektor Gadget merges --annotate into the gadget's metadata, also what is about nothing.
+func TestWrongAnnotations(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	run := func(annotated string, opts ...gadgetcontext.Option) error {
+		g := &gadgettest.Gadget{Metadata: annotated, Start: func(g *gadgettest.Gadget) { g.Context.Cancel() }}
+		gadgetCtx := g.Make(t.Context(), op, opts...)
+		merged, _ := gadgetCtx.GetVar("config")
+		require.NoError(t, gadgetCtx.SetMetadata([]byte("name: mine")))
+		gadgetCtx.SetVar("config", merged)
+		return gadgetCtx.Run(gadgettest.Params("mine"))
+	}
+	require.ErrorContains(t, run("datasources: {sample: {annotations: {profiles.name: mine}}}"),
+		`--annotate names the data source "sample", which the gadget does not have; it has "samples"`)
+	require.ErrorContains(t, run("datasources: {samples: {fields: {proc.com: {annotations: {profiles.sample-attribute: 'true'}}}}}"),
+		`--annotate names the field "proc.com", which the data source "samples" does not have`)
+	require.NoError(t, run("datasources: {Samples: {fields: {Proc.comm: {annotations: {profiles.sample-attribute: 'true'}}}}}"))
+
+	// An image describes a data source that it has only at times.
+	const described = "datasources: {others: {annotations: {a: b}}, samples: {fields: {none: {annotations: {a: b}}}}}"
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) { g.Context.Cancel() }}
+	gadgetCtx := g.Make(t.Context(), op)
+	require.NoError(t, gadgetCtx.SetMetadata([]byte(described)))
+	require.NoError(t, gadgetCtx.Run(gadgettest.Params("mine")))
+}
+
 // Inspektor Gadget closes a gadget whose PreStart failed. What had been set up by then must not hold
 // it up.
 func TestOneOfTwoExportersIsWrong(t *testing.T) {
@@ -181,6 +208,19 @@ func TestOneOfTwoExportersIsWrong(t *testing.T) {
 			require.FailNow(t, "the gadget does not end")
 		}
 	}
+}
+
+// A gadget that cannot start has an error of its own: that no row came explains nothing then.
+func TestGadgetThatDoesNotStart(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	broken := simple.New("broken", simple.WithPriority(2), simple.OnStart(func(operators.GadgetContext) error { return errors.New("no such kernel function") }))
+	g := &gadgettest.Gadget{}
+	all := append(g.Make(t.Context(), op).DataOperators(), broken)
+	err := g.Make(t.Context(), op, gadgetcontext.WithDataOperators(all...)).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "true"))
+	require.ErrorContains(t, err, "no such kernel function")
+	require.NotContains(t, g.Log.String(), "no row came")
+	require.Contains(t, g.Log.String(), "0 rows read")
 }
 
 // A gadget's log goes to whoever started it, who need not know the daemon's secrets.

@@ -55,7 +55,7 @@ const (
 	ParamInsecure    = "otel-profiles-insecure"
 	ParamHeaders     = "otel-profiles-headers"
 	ParamCompression = "otel-profiles-compression"
-	// ParamCheck ends a run with an error, for scripts, where no row of it was delivered.
+	// ParamCheck ends a run with an error, for scripts, where no row of it was delivered, or nearly all came without a stack.
 	ParamCheck = "otel-profiles-check"
 )
 
@@ -94,7 +94,10 @@ type Operator struct {
 
 var registered = New()
 
-func init() { operators.RegisterDataOperator(registered) }
+func init() {
+	operators.RegisterDataOperator(registered)
+	tune.Observe() // daemons take the operators down before they initialize them
+}
 
 // New returns an operator that has not been initialized.
 func New() *Operator {
@@ -274,7 +277,7 @@ func extraParams() api.Params {
 		},
 		{
 			Key:         ParamCheck,
-			Description: "true: end with an error if no row was delivered, for scripts",
+			Description: "true: end with an error if no row was delivered, or nearly none with a stack, for scripts",
 			Tags:        []string{tagGroup},
 		},
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
@@ -62,6 +63,7 @@ type pipeline struct {
 	retry    time.Time // of a flush that waits for names
 	since    time.Time // start of the window
 	exported atomic.Int64
+	replaced atomic.Int64
 	fates    [len(profile.Fates{})]atomic.Int64
 	warned   map[string]time.Time
 	reported Counts
@@ -84,8 +86,8 @@ const (
 // maxTypes bounds the values of a row, so that they fit on the stack of the callback.
 const maxTypes = 8
 
-// maxSourceBytes bounds the memory of the sums of one data source, those for all its exporters together.
-const maxSourceBytes = 64 << 20
+// maxSourceBytes bounds the memory of the sums of one data source, those for all its exporters together. It is smaller in tests.
+var maxSourceBytes int64 = 64 << 20
 
 // newPipeline makes a pipeline that has one of shares parts of the memory of its data source.
 func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, exp *shared, shares int) (*pipeline, error) {
@@ -125,12 +127,6 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 	c.State = d.Last && c.Shape == profile.ShapeSum
 	if cfg.NameLabel && d.Name != d.PeriodType.Type && !onCPU(d) { // what is on-CPU has a name of its own there
 		c.NameLabel = d.Name
-	}
-	switch cfg.OTLPVersion {
-	case "1.9":
-		c.Layout = profile.Layout19
-	case "1.8":
-		c.Layout = profile.Layout18
 	}
 	agg, err := profile.New(c)
 	if err != nil {
@@ -273,13 +269,15 @@ func (p *pipeline) flush(now time.Time) {
 		p.capping.Unlock()
 	}
 	p.dropped[dropZero].Add(f.Vanished)
+	p.replaced.Add(f.Replaced)
 	for fate, n := range f.Fates {
 		p.fates[fate].Add(n)
 	}
 	p.since = now
 	c := p.counts()
-	c.report(p.reported, p.exp.cfg.Name)
+	c.report(p.reported, attribute.String("exporter", p.exp.cfg.Name), p.inst.label)
 	p.reported = c
+	p.reportStacks(c)
 	if f.Fates[profile.Lost] > 0 {
 		p.warn(now, "lost", "%d of %d rows so far came without their stack or a part of it, because the kernel's stack map was full or the stack could not be read", p.fates[profile.Lost].Load(), p.read.Load())
 	}
@@ -346,14 +344,13 @@ type Counts struct {
 	Fates profile.Fates
 	// Frames are the user frames of distinct stacks by what is known of them.
 	Frames [names.NumStates]int64
+	// Replaced counts texts in which characters were replaced: profile.Flushed says which.
+	Replaced int64
 }
 
 // stacks says in words what is missing of stacks, "" where nothing is.
 func (c Counts) stacks() string {
-	all := int64(0)
-	for _, n := range c.Fates {
-		all += n
-	}
+	all := c.closed()
 	var list []string
 	for _, f := range []struct {
 		fate profile.Fate
@@ -391,7 +388,7 @@ func (p *pipeline) counts() Counts {
 			c.Dropped[r] = n
 		}
 	}
-	c.Read = p.read.Load()
+	c.Read, c.Replaced = p.read.Load(), p.replaced.Load()
 	c.Window = c.Read - c.Exported - c.droppedTotal()
 	return c
 }

@@ -137,7 +137,7 @@ func (i *instance) unread(c Counts) string {
 	return fmt.Sprintf("; the last file that could not be read: %v", i.unreadFile)
 }
 
-// check warns about a run of which nothing has arrived, and keeps it as an error if somebody wants to know.
+// check warns about a run of which nothing has arrived, or nothing with a stack, and keeps it as an error if somebody wants to know.
 func (i *instance) check() {
 	var read, delivered int64
 	for _, p := range i.pipelines {
@@ -148,20 +148,38 @@ func (i *instance) check() {
 		delivered += r.Delivered + r.Partial
 	}
 	var err error
-	switch {
+	said := false
+	switch bare := i.bare(); {
+	case read == 0 && !i.started:
+		return // whoever could not start it says why
 	case read == 0:
 		err = errors.New("no row came, so nothing was exported: what the gadget filters by (such as --pid, or a container's name) has matched nothing, or nothing happened")
 	case delivered == 0 && !i.remote:
 		err = fmt.Errorf("none of %d rows was delivered", read)
+	case bare != nil:
+		err = fmt.Errorf("data source %q: %s", bare.ds.Name(), bare.absent(bare.counts()))
+		_, said = bare.warned["no stack"]
 	default:
 		return
 	}
-	i.log.Warnf("%s: %v", Name, err)
+	if !said {
+		i.log.Warnf("%s: %v", Name, err)
+	}
 	if i.mustDeliver {
 		i.op.mu.Lock()
 		i.op.failed = fmt.Errorf("%s: %w", Name, err)
 		i.op.mu.Unlock()
 	}
+}
+
+// bare returns a pipeline where nearly all rows of all of them are without a stack, else nil.
+func (i *instance) bare() *pipeline {
+	for _, p := range i.pipelines {
+		if !p.counts().bare() {
+			return nil
+		}
+	}
+	return i.pipelines[0]
 }
 
 // reasons renders counts by reason as " (a 1, b 2)".

@@ -32,7 +32,7 @@ func exporters(t *testing.T, settings ...string) (yaml string, receivers []*rece
 func TestSeveralExportersForOneSource(t *testing.T) {
 	for _, typ := range []datasource.Type{datasource.TypeArray, datasource.TypeSingle} {
 		for _, params := range []string{"e0,e1,e2,disk", "samples:e0, samples:e1 ,samples:e2,samples:disk,other", "e0,E1,e0,e2,disk,e1"} {
-			t.Run(fmt.Sprint(typ), func(t *testing.T) {
+			t.Run(fmt.Sprint("type ", typ, " ", params), func(t *testing.T) {
 				yaml, rs := exporters(t, "", "attributes: [thread.name=drop], sample_shape: timestamps", "attributes: [thread.name=resource], sampling: 1/1, preset: pyroscope")
 				path := filepath.Join(t.TempDir(), "out.jsonl")
 				op := settings(t, yaml+"      disk: {exporter: file, path: \""+path+"\"}\n      other: {endpoint: 'https://127.0.0.1:1'}\n")
@@ -90,7 +90,7 @@ func TestANamedSourceGoesOnlyThere(t *testing.T) {
 	}
 }
 
-// One exporter that is away does not cost the others a row, and all of them share the memory of one source.
+// One exporter that is away does not cost the others a row.
 func TestOneOfSeveralExportersIsAway(t *testing.T) {
 	yaml, rs := exporters(t, "", "")
 	op := settings(t, yaml+"      away: {endpoint: 'http://127.0.0.1:1', shutdown_timeout: 50ms}\n")
@@ -106,7 +106,7 @@ func TestOneOfSeveralExportersIsAway(t *testing.T) {
 	require.Contains(t, g.Log.String(), `3 dropped (shutdown 3)`)
 }
 
-func TestCallbackWithSeveralExportersDoesNotAllocate(t *testing.T) {
+func TestCallbackDoesNotAllocate(t *testing.T) {
 	yaml, rs := exporters(t, "batch: {interval: 1h}", "batch: {interval: 1h}, attributes: [thread.name=drop]")
 	op := settings(t, yaml)
 	g := &gadgettest.Gadget{Type: datasource.TypeSingle, Start: func(g *gadgettest.Gadget) {

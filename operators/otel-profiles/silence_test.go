@@ -1,6 +1,7 @@
 package otelprofiles_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,6 +41,43 @@ func TestNothingIsSilent(t *testing.T) {
 	require.Contains(t, g.Log.String(), "none of 1 rows was delivered")
 	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "yes")),
 		`parameter "otel-profiles-check": got "yes", takes true or false`)
+}
+
+// A run whose rows have no stack is told of while it runs, and fails where somebody asked.
+func TestRowsWithoutAStack(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	run := func(bare, whole int) string {
+		g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+			p, err := g.Source.NewPacketArray()
+			must(err)
+			for i := range bare + whole {
+				d := p.New()
+				g.Fill(d, "leaf", 1)
+				if i < bare {
+					must(g.Source.GetField("kern_stack").PutString(d, ""))
+					must(g.Source.GetField("user_stack").PutString(d, ""))
+				}
+				p.Append(d)
+			}
+			must(g.Source.EmitAndRelease(p))
+			g.Context.Cancel()
+		}}
+		require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "true")))
+		return g.Log.String()
+	}
+	log := run(5, 5)
+	require.NotContains(t, log, "without any stack")
+	require.NoError(t, op.Failed())
+
+	log = run(39, 1)
+	const line = "39 of 40 rows so far are without any stack: the fields with their text are empty"
+	require.Equal(t, 1, strings.Count(log, line), log)
+	require.ErrorContains(t, op.Failed(), line)
+
+	log = run(1, 0)
+	require.Contains(t, log, "1 of 1 rows so far are without any stack", "at the end one is enough")
+	require.ErrorContains(t, op.Failed(), "1 of 1 rows so far")
 }
 
 // Who typed an endpoint is told, before anything is sent, that the environment has another one.

@@ -53,7 +53,9 @@ type operator struct {
 }
 
 func init() {
-	operators.RegisterDataOperator(&operator{broker: unwinder.New(log.StandardLogger())})
+	o := &operator{broker: unwinder.New(log.StandardLogger())}
+	operators.RegisterDataOperator(o)
+	operators.RegisterDataOperator(unwindOperator{o})
 }
 
 // Name implements operators.DataOperator.

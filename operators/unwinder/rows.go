@@ -15,6 +15,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
@@ -317,7 +318,7 @@ func (r *rows) format(s *wire.Stack) string {
 		inFile := m != nil && m.File != nil
 		if name == "" && inFile {
 			symbol, _ := r.names.lookup(m.File, nil, f.Address)
-			name = wire.Clean(stack.Demangle(symbol.Name))
+			name = printable.Clean(stack.Demangle(symbol.Name))
 		}
 		switch {
 		case name != "":

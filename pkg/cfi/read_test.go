@@ -59,6 +59,15 @@ func TestOverlap(t *testing.T) {
 	require.Equal(t, "cfa=rsp+24 ra=c-8", table.Describe(0x401020))
 }
 
+// A state that the instructions of all functions remember is none that one of them can restore.
+func TestRememberedInCommon(t *testing.T) {
+	e := amd64Example(exampleFunction{0x401000, 0x10, []byte{cfaRestoreState}}, exampleFunction{0x401010, 0x10, nil})
+	e.common = append(e.common, cfaRememberState)
+	table := e.read(t)
+	require.Empty(t, table.Describe(0x401000))
+	require.Equal(t, "cfa=rsp+8 ra=c-8", table.Describe(0x401010))
+}
+
 // What is not understood is no rule, and no wrong one.
 func TestRefused(t *testing.T) {
 	for name, e := range map[string]example{

@@ -186,7 +186,7 @@ func TestStoreDeafFileSystem(t *testing.T) {
 	require.NoError(t, err)
 	isDeaf.Store(true)
 
-	s := newStore(t, Options{Limits: small, Timeout: 2 * time.Second}) // enough for the good one on a busy machine
+	s := newStore(t, Options{Limits: small, Timeout: 500 * time.Millisecond})
 	var stuck atomic.Int32
 	over := make(chan struct{})
 	_, pending := s.Lookup(id, func() (*os.File, error) { return f, nil }, func() func() { stuck.Add(1); return func() { close(over) } })

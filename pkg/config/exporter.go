@@ -43,6 +43,7 @@ type Exporter struct {
 	Preset                string
 	SampleShape           string // sum, timestamps or single
 	Sampling              int    // 1 row in Sampling is taken, its value times Sampling; 1: all
+	CollectStacks         bool   // collect_stacks: on
 	Resource              []KeyValue
 	Attributes            []KeyValue // attribute name = resource, sample, both or drop
 	MaxValuesPerAttribute int        // 0: no limit

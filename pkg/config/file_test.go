@@ -79,6 +79,7 @@ Prod.EU-1:
   max_sample_attributes: 3
   sample_shape: single
   sampling: 1/10
+  collect_stacks: off
   resource: ["deployment.environment.name=prod", "Team=A=B"]
   attributes: ["process.pid=sample", "Thread.Name=drop"]
   max_values_per_attribute: 10
@@ -251,6 +252,15 @@ func TestExporterWithoutSettings(t *testing.T) {
 		require.NoError(t, err, text)
 		require.Equal(t, "localhost:4317", e.Endpoint)
 		require.True(t, e.Insecure)
+	}
+}
+
+// The queue and the storage take one request at least, and no more than that if somebody says so.
+func TestSmallestSizes(t *testing.T) {
+	for _, size := range []string{"1MiB", "1025KiB"} {
+		set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'c:4317', batch: {max_request_size: 1MiB}, sending_queue: {queue_size: "+size+", storage: /var/lib/q, storage_size: "+size+"}}"))})
+		_, err := set.Exporter("prod")
+		require.NoError(t, err)
 	}
 }
 

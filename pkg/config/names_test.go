@@ -29,7 +29,7 @@ operator:
       source_lines: true
       debuginfod: {urls: ["https://a.example", "https://b.example"], timeout: 5s}
 `)))
-	n, problems = LoadNames(Sources{File: v, Environ: []string{NamesEnvPrefix + "MEMORY=32MiB", NamesEnvPrefix + "DEBUGINFOD_CACHE=/x", "OTHER=1"}})
+	n, problems = LoadNames(Sources{File: v, Environ: []string{NamesEnvPrefix + "MEMORY=32MiB", NamesEnvPrefix + "DEBUGINFOD_CACHE=/x", NamesEnvPrefix + "WAIT= ", "OTHER=1"}})
 	require.Empty(t, problems)
 	want := defaults
 	want.Memory, want.Wait, want.Lines = 32<<20, 0, true

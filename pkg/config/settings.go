@@ -180,6 +180,8 @@ var table = []setting{
 		func(e *Exporter) *bool { return &e.StringAttributes }),
 	ratio("sampling", "1/1", "1/10", "`1/N` takes one row in N, at random, with N times its value. Rows of which the last one counts (`profiles.aggregation: last`) are all taken.",
 		func(e *Exporter) *int { return &e.Sampling }),
+	onOff("collect_stacks", "Have the gadget collect stacks where its own default is not to, as if `--collect-ustack` and `--collect-kstack` were typed. `off` leaves it to the flags. With several exporters one `on` is enough.",
+		func(e *Exporter) *bool { return &e.CollectStacks }),
 	pairs("resource", `["deployment.environment.name=prod"]`, "Attributes to add to every resource.",
 		func(e *Exporter) *[]KeyValue { return &e.Resource }),
 	pairs("attributes", `["process.pid=sample", "thread.name=drop"]`, "Where an attribute goes: `resource`, `sample`, `both` or `drop`.",
@@ -288,6 +290,20 @@ func either(key, no, yes, doc string, field func(*Exporter) *bool) setting {
 	return binding(s, field, func(raw any) (bool, error) {
 		v, err := parseChoice(raw, values, no)
 		return v == yes, err
+	})
+}
+
+// onOff is a choice of on, the default, and off, which is stored as a boolean. Readers of YAML 1.1, Helm's among them, make booleans of
+// these words.
+func onOff(key, doc string, field func(*Exporter) *bool) setting {
+	values := []string{"on", "off"}
+	s := setting{Key: key, Type: "choice", Default: "on", Example: "off", Doc: doc, Values: values, takes: "one of on, off"}
+	return binding(s, field, func(raw any) (bool, error) {
+		if on, err := parseBool(raw); err == nil {
+			return on, nil
+		}
+		v, err := parseChoice(raw, values, "on")
+		return v == "on", err
 	})
 }
 

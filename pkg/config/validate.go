@@ -131,16 +131,24 @@ func (d *draft) useless() {
 	}
 }
 
+// credentialHeaders are names of headers that say nothing of the credential that they carry.
+var credentialHeaders = []string{"x-honeycomb-team"}
+
 // CredentialHeader reports whether the value of a header is probably a credential, judged by its name,
 // which must be in lower case.
 func CredentialHeader(name string) bool {
-	for _, part := range []string{"auth", "token", "apikey", "secret", "password", "cookie", "credential"} {
+	if slices.Contains(credentialHeaders, name) {
+		return true
+	}
+	for _, part := range []string{"auth", "token", "apikey", "secret", "password", "cookie", "credential", "session", "signature"} {
 		if strings.Contains(name, part) {
 			return true
 		}
 	}
 	parts := strings.FieldsFunc(name, func(r rune) bool { return r == '-' || r == '_' || r == '.' })
-	return slices.Contains(parts, "key")
+	return slices.ContainsFunc(parts, func(part string) bool {
+		return slices.Contains([]string{"key", "dsn", "jwt", "bearer", "license", "pwd"}, part)
+	})
 }
 
 func (d *draft) credentials(local bool) {
@@ -182,12 +190,16 @@ func (d *draft) credentials(local bool) {
 			carrier = "headers"
 		}
 	}
+	notice, refusal := "", ""
+	if d.remoteProxy() && !strings.HasPrefix(d.Endpoint, "unix:") {
+		local, notice, refusal = false, "the proxy of proxy_url and to ", " to the proxy of proxy_url"
+	}
 	switch {
 	case carrier == "" || !d.Insecure || local:
 	case d.strongest("insecure").value == true: // http:// alone allows plain text for the data only
-		d.notice(carrier, "credentials go over plain text to %s: anyone on the way can read them", d.Destination())
+		d.notice(carrier, "credentials go over plain text to %s%s: anyone on the way can read them", notice, d.Destination())
 	default:
-		d.refuse(carrier, "would go over plain text: use TLS (https:// in the endpoint), or write insecure: true if everyone on the way may read it")
+		d.refuse(carrier, "would go over plain text%s: use TLS (https:// in the endpoint), or write insecure: true if everyone on the way may read it", refusal)
 	}
 }
 
@@ -214,10 +226,16 @@ func (d *draft) oauth2() bool {
 	switch {
 	case problem != "":
 		d.refuse("oauth2.token_url", "%s", strings.Replace(problem, "auth.username and auth.password", "oauth2.client_id and oauth2.client_secret", 1))
-	case u.scheme == "http" && !u.local:
+	case u.scheme == "http" && (!u.local || d.remoteProxy()):
 		d.refuse("oauth2.token_url", "got a URL with http://, over which everyone on the way could read the client's secret: write https://")
 	}
 	return true
+}
+
+// remoteProxy reports whether requests leave this machine for a proxy, those to a local endpoint, too.
+func (d *draft) remoteProxy() bool {
+	u, err := url.Parse(d.ProxyURL)
+	return err == nil && d.ProxyURL != "" && !isLocal(u.Host)
 }
 
 func (d *draft) proxy() {

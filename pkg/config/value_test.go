@@ -47,6 +47,17 @@ func TestDurations(t *testing.T) {
 	}
 }
 
+// Readers of YAML 1.1 make booleans of on and off.
+func TestOnOff(t *testing.T) {
+	for written, want := range map[any]bool{"on": true, "Off": false, true: true, false: false, "false": false, "": true} {
+		got, err := byKey["collect_stacks"].parse(written)
+		require.NoError(t, err, written)
+		require.Equal(t, want, got, written)
+	}
+	_, err := byKey["collect_stacks"].parse("never")
+	require.EqualError(t, err, `"never"`)
+}
+
 func TestLists(t *testing.T) {
 	for _, written := range []any{"app, tier,", []any{"app", " tier "}, []string{"app", "tier", "app"}} {
 		got, err := parseList(written)
@@ -113,10 +124,10 @@ func FuzzLoad(f *testing.F) {
 }
 
 func TestCredentialNames(t *testing.T) {
-	for _, name := range []string{"authorization", "x-api-key", "api_key", "x-apikey", "x-auth-token", "dd-api-key", "cookie", "lightstep-access-token"} {
+	for _, name := range []string{"authorization", "x-api-key", "api_key", "x-apikey", "x-auth-token", "dd-api-key", "cookie", "lightstep-access-token", "x-honeycomb-team", "uptrace-dsn", "x-p-dsn", "x-jwt-assertion", "x-license"} {
 		require.True(t, CredentialHeader(name), name)
 	}
-	for _, name := range []string{"x-scope-orgid", "x-monkey", "x-keyspace", "tenant"} {
+	for _, name := range []string{"x-scope-orgid", "x-monkey", "x-keyspace", "tenant", "x-team", "x-honeycomb-dataset"} {
 		require.False(t, CredentialHeader(name), name)
 	}
 }

@@ -157,6 +157,7 @@ func TestResourceExhausted(t *testing.T) {
 func TestRetryInfoIsKept(t *testing.T) {
 	for _, transport := range []string{config.TransportGRPC, config.TransportHTTP} {
 		t.Run(transport, func(t *testing.T) {
+			t.Parallel() // each waits a second, the least that the header of HTTP can ask for
 			var first, second atomic.Int64
 			note := func(n int) bool {
 				if n == 1 {

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,6 +28,8 @@ type appendFile struct {
 	whole   recordEnd   // finds the end of the last whole record
 	problem func(error) // called with errors that do not keep records from being written
 
+	patience time.Duration // with a reader that takes no bytes, before problem is called
+
 	mu     sync.Mutex
 	file   *os.File
 	known  int64     // so many bytes of it, from the start, are known to be whole records
@@ -35,8 +38,10 @@ type appendFile struct {
 	closed bool
 }
 
+const readerPatience = 10 * time.Second
+
 func newAppendFile(path string, limit config.Rotation, whole recordEnd, problem func(error)) *appendFile {
-	return &appendFile{path: path, limit: limit, whole: whole, problem: problem}
+	return &appendFile{path: path, limit: limit, whole: whole, problem: problem, patience: readerPatience}
 }
 
 func (a *appendFile) open() error {
@@ -45,15 +50,14 @@ func (a *appendFile) open() error {
 	return a.reopen()
 }
 
-func (a *appendFile) write(record []byte) error {
+func (a *appendFile) write(ctx context.Context, record []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.reopen(); err != nil {
 		return err
 	}
 	if !a.plain {
-		_, err := a.file.Write(record)
-		return err
+		return a.writeToReader(ctx, record)
 	}
 	if err := a.lock(); err != nil {
 		return err
@@ -85,6 +89,24 @@ func (a *appendFile) write(record []byte) error {
 		err = errors.Join(err, a.file.Truncate(size))
 	}
 	return errors.Join(err, a.unlock())
+}
+
+// writeToReader writes a record to a pipe, a socket or a terminal. It waits for the reader as long as ctx allows, so that
+// the reader sees whole records. The caller holds mu.
+func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
+	write := func(b []byte, deadline time.Time) (int, error) {
+		file := a.file                      // close may take it away before the function below has run, which does not hold mu
+		_ = file.SetWriteDeadline(deadline) // a kind of file that has no deadlines is waited for
+		stop := context.AfterFunc(ctx, func() { _ = file.SetWriteDeadline(time.Unix(1, 0)) })
+		defer stop()
+		return file.Write(b)
+	}
+	n, err := write(record, time.Now().Add(a.patience))
+	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
+		a.problem(fmt.Errorf("%s: its reader takes no bytes: records wait until it does", a.path))
+		_, err = write(record[n:], time.Time{})
+	}
+	return err
 }
 
 // reopen opens the file if it is not open, or if the path now leads to another file: somebody has rotated it

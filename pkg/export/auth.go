@@ -35,9 +35,7 @@ func newAuth(exporter config.Exporter) *auth {
 	cfg := exporter.Auth
 	a := &auth{headers: exporter.Headers, cfg: cfg, token: string(cfg.BearerToken), password: string(cfg.Password)}
 	for _, h := range exporter.Headers {
-		if config.CredentialHeader(strings.ToLower(h.Key)) {
-			a.learn(string(h.Value))
-		}
+		a.learn(string(h.Value))
 	}
 	a.tokens = newTokens(exporter, a.learn)
 	if u := proxyURL(exporter); u != nil && u.User != nil {
@@ -99,16 +97,16 @@ func (a *auth) credential(ctx context.Context) (credential, *tokenError) {
 	return credential{header: "Bearer " + token, token: token}, nil
 }
 
-// judge learns from the answer to an attempt. A token that was good before and is refused now has ended early: the
+// observe learns from the answer to an attempt. A token that was good before and is refused now has ended early: the
 // request is tried again, with another.
-func (a *auth) judge(used credential, denied bool, out *outcome) {
+func (a *auth) observe(used credential, denied bool, out *outcome) {
 	switch {
 	case used.token == "":
 	case denied && a.tokens.refused(used.token):
 		out.verdict = retryable
 		out.hint = "the token has ended before its time: another one is fetched"
 	case out.verdict == accepted, out.verdict == partial:
-		a.tokens.taken(used.token)
+		a.tokens.markAccepted(used.token)
 	}
 }
 

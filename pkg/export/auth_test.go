@@ -11,13 +11,13 @@ import (
 
 // TestSecretsStayKnown rotates a token many times: what goes out with every request is taken out of log lines all the same.
 func TestSecretsStayKnown(t *testing.T) {
-	a := newAuth(config.Exporter{Headers: []config.Header{{Key: "x-api-key", Value: "api-key"}}, Auth: config.Auth{Username: "user", Password: "password"}})
+	a := newAuth(config.Exporter{Headers: []config.Header{{Key: "x-api-key", Value: "api-key"}, {Key: "x-honeycomb-team", Value: "hcaik"}}, Auth: config.Auth{Username: "user", Password: "password"}})
 	for i := range 1000 {
 		a.learn("in use always")
 		a.learn(fmt.Sprint("token ", i))
 	}
 	secrets := a.secrets()
-	for _, want := range []string{"api-key", "password", basic("user", "password"), "in use always", "token 999", "token 950"} {
+	for _, want := range []string{"api-key", "hcaik", "password", basic("user", "password"), "in use always", "token 999", "token 950"} {
 		require.Contains(t, secrets, want)
 	}
 	require.Less(t, len(secrets), 100)

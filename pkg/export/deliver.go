@@ -31,7 +31,7 @@ func (e *Exporter) next() (*entry, []byte) {
 			return nil, nil
 		}
 		now := time.Now()
-		later := e.queue.promote(now)
+		e.queue.promote(now)
 		gone := e.expire()
 		en := e.queue.oldest()
 		if en != nil && !e.gate.closed(now) {
@@ -46,8 +46,8 @@ func (e *Exporter) next() (*entry, []byte) {
 		if en != nil {
 			wait = e.gate.until.Sub(now)
 		}
-		if !later.IsZero() {
-			wait = min(wait, later.Sub(now))
+		if due := e.queue.due(); !due.IsZero() { // asked after expire, which makes entries wait
+			wait = min(wait, due.Sub(now))
 		}
 		wake := e.wake
 		e.mu.Unlock()
@@ -62,9 +62,9 @@ func (e *Exporter) next() (*entry, []byte) {
 	}
 }
 
-// landed marks an entry as no longer in flight. It returns false if a Shutdown that could not wait has given the
+// clearInFlight marks an entry as no longer in flight. It returns false if a Shutdown that could not wait has given the
 // entry up meanwhile: it is counted already, and the caller must leave it alone. The caller holds mu.
-func (e *Exporter) landed(en *entry) bool {
+func clearInFlight(en *entry) bool {
 	if !en.inFlight {
 		return false
 	}
@@ -88,7 +88,7 @@ func (e *Exporter) expire() (gone []*entry) {
 		case from.Sub(now) > maxAhead:
 			e.queue.remove(en)
 			e.setEarly(en, true)
-			en.ready, en.asked = time.Now().Add(clockCheck), true
+			en.notBefore, en.mustWait = time.Now().Add(clockCheck), true
 			e.queue.push(en, time.Now())
 			e.log.warnf("too new", "held: data of %s is more than %s ahead of this machine's clock, which receivers refuse: set the clock; the data is sent when the clock has come up to it",
 				from.UTC().Format(time.RFC3339), maxAhead)
@@ -130,13 +130,6 @@ func (e *Exporter) deliver(en *entry, body []byte) {
 			return
 		}
 	}
-	if en.Layout != e.cfg.OTLPVersion && en.Layout != "" { // stored before the settings changed
-		var err error
-		if body, err = relaid(body, en.Layout, e.cfg.OTLPVersion); err != nil {
-			e.lost(en, fmt.Errorf("%w: rewriting it for otlp_version %q: %w", errCorrupt, e.cfg.OTLPVersion, err))
-			return
-		}
-	}
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(e.ctx, e.cfg.Timeout)
 	out := e.to.send(ctx, body)
@@ -147,11 +140,11 @@ func (e *Exporter) deliver(en *entry, body []byte) {
 		e.obs.Request(took, len(body), ok)
 	}
 
-	reason, again := e.settle(en, out, started, int64(len(body)))
-	if !again {
+	reason, keepFile := e.settle(en, out, started, int64(len(body)))
+	if !keepFile {
 		e.unlink([]*entry{en})
 	}
-	e.report(en, len(body), out, reason, again)
+	e.report(en, len(body), out, reason, keepFile)
 }
 
 // lost drops an entry whose file cannot be read back. A corrupt file is removed; one that is unreadable for
@@ -165,7 +158,7 @@ func (e *Exporter) lost(en *entry, err error) {
 	if r == ReasonCorrupt {
 		e.stats.CorruptFiles++
 	}
-	if e.landed(en) {
+	if clearInFlight(en) {
 		e.drop(en, r)
 	}
 	e.mu.Unlock()
@@ -178,12 +171,12 @@ func (e *Exporter) lost(en *entry, err error) {
 }
 
 // settle counts an attempt and then ends the entry or queues it for the next attempt. reason is empty unless the
-// entry was dropped. again says that the entry's file must stay: it will be tried again, or a Shutdown has given
+// entry was dropped. keepFile says that the entry's file must stay: it will be tried again, or a Shutdown has given
 // it up meanwhile and leaves it for the next start.
-func (e *Exporter) settle(en *entry, out outcome, started time.Time, size int64) (reason Reason, again bool) {
+func (e *Exporter) settle(en *entry, out outcome, started time.Time, size int64) (reason Reason, keepFile bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.landed(en) {
+	if !clearInFlight(en) {
 		return "", true
 	}
 	now := time.Now()
@@ -224,7 +217,7 @@ func (e *Exporter) settle(en *entry, out outcome, started time.Time, size int64)
 		reason = ReasonTooLarge
 	case retryable:
 		if reason = e.retryOver(en, now); reason == "" {
-			e.later(en, out, started, now)
+			e.retryLater(en, out, started, now)
 			return "", true
 		}
 	}
@@ -254,10 +247,10 @@ func (e *Exporter) retryOver(en *entry, now time.Time) Reason {
 	return ""
 }
 
-// later puts an entry back to wait for its next attempt. The caller holds mu.
-func (e *Exporter) later(en *entry, out outcome, started, now time.Time) {
-	en.ready = now.Add(max(en.retry.next(e.cfg.Retry), out.wait))
-	en.asked = out.wait > 0
+// retryLater puts an entry back to wait for its next attempt. The caller holds mu.
+func (e *Exporter) retryLater(en *entry, out outcome, started, now time.Time) {
+	en.notBefore = now.Add(max(en.retry.next(e.cfg.Retry), out.wait))
+	en.mustWait = out.wait > 0
 	e.gate.fail(e.cfg.Retry, started, now, out.wait)
 	e.queue.push(en, now)
 	e.checkDrains()

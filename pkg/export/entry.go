@@ -24,10 +24,12 @@ type entry struct {
 	retry   backoffState
 	tries   int
 	firstAt time.Time // of the first try
-	ready   time.Time // not to be sent before this
-	asked   bool      // ready must be kept: the receiver asked for the wait, or the data is ahead of the clock
-	early   bool      // it waits for the clock
-	index   int       // in sendQueue.now; -1 outside
+	// It is not sent before notBefore. With mustWait, a Shutdown keeps to that too: the receiver asked for the wait, or
+	// the data is ahead of the clock.
+	notBefore time.Time
+	mustWait  bool
+	early     bool // it waits for the clock
+	index     int  // in sendQueue.ready; -1 outside
 }
 
 func newEntry(seq uint64, m Message) *entry {

@@ -95,9 +95,6 @@ func (e *Exporter) Enqueue(m Message) {
 		// Only the length counts in the queue: do not hold much more than that.
 		m.Body = append(make([]byte, 0, len(m.Body)), m.Body...)
 	}
-	if m.Layout == "" {
-		m.Layout = e.cfg.OTLPVersion
-	}
 	e.mu.Lock()
 	e.seq++
 	en := newEntry(e.seq, m)
@@ -118,9 +115,9 @@ func (e *Exporter) Enqueue(m Message) {
 			e.drop(e.memory.victim(), ReasonQueueFull)
 		}
 		if en.budget == nil {
-			break // there was room only without it
+			break // the new entry itself was evicted
 		}
-		if e.cfg.Queue.Storage != "" && e.cfg.Transport != config.TransportFile {
+		if e.cfg.Queue.Storage != "" {
 			if len(e.unsaved) > 1024+2*int(e.memory.entries) {
 				// The disk is so slow that most of these were dropped.
 				e.unsaved = slices.DeleteFunc(e.unsaved, func(en *entry) bool { return en.budget == nil })

@@ -13,12 +13,10 @@ import (
 )
 
 // fileSender is the file transport: each request becomes one line, one length-prefixed message or
-// one pprof file. An exporter has one goroutine that sends to it: a second one would only hold a second
-// request in its decoded form, which is many times as large.
+// one pprof file. An exporter has one goroutine that sends to it: a second one would only wait for the first.
 type fileSender struct {
 	path   string
-	layout string
-	encode func(body []byte, layout string) ([]byte, error)
+	encode func(body []byte) ([]byte, error)
 	out    fileWriter
 }
 
@@ -26,16 +24,14 @@ type fileSender struct {
 type fileWriter interface {
 	// open finds out whether there is something to write to, before a request is encoded.
 	open() error
-	write(record []byte) error
+	// write waits for a reader until ctx ends, and for a disk as long as that takes.
+	write(ctx context.Context, record []byte) error
 	close() error
 }
 
-// encoders bounds the memory that all file exporters of the process take for requests in their decoded form.
-var encoders = make(chan struct{}, 1)
-
 func newFileSender(cfg config.Exporter, log *eventLog) (*fileSender, error) {
-	s := &fileSender{path: cfg.Path, layout: cfg.OTLPVersion}
-	problem := func(err error) { log.warnf("rotation", "%v", err) }
+	s := &fileSender{path: cfg.Path}
+	problem := func(err error) { log.warnf("file", "%v", err) }
 	switch info, err := os.Stat(cfg.Path); {
 	case err == nil && info.IsDir() && cfg.Format != "pprof":
 		return nil, fmt.Errorf("path: %s is a folder: write the path of a file in it", cfg.Path)
@@ -46,7 +42,7 @@ func newFileSender(cfg config.Exporter, log *eventLog) (*fileSender, error) {
 	}
 	switch cfg.Format {
 	case "otlp-proto":
-		s.encode = protoRecord
+		s.encode = func(body []byte) ([]byte, error) { return protoRecord(body, cfg.OTLPVersion) }
 		s.out = newAppendFile(cfg.Path, cfg.Rotation, protoEnd, problem)
 	case "pprof":
 		s.encode = pprofRecord
@@ -60,14 +56,18 @@ func newFileSender(cfg config.Exporter, log *eventLog) (*fileSender, error) {
 
 // jsonLine is a ProfilesData in JSON on a line of its own, as the OpenTelemetry Collector's file
 // exporter writes and its file receiver reads.
-func jsonLine(body []byte, layout string) ([]byte, error) {
-	line, err := requestJSON(body, layout)
+func jsonLine(body []byte) ([]byte, error) {
+	line, err := requestJSON(body)
 	return append(line, '\n'), err
 }
 
 // protoRecord is a ProfilesData after its length in four bytes, big endian, as the Collector's
 // file exporter writes.
-func protoRecord(body []byte, _ string) ([]byte, error) {
+func protoRecord(body []byte, otlpVersion string) ([]byte, error) {
+	body, err := toLayout(body, otlpVersion)
+	if err != nil {
+		return nil, err
+	}
 	if len(body) > math.MaxUint32 {
 		return nil, fmt.Errorf("a request of %d bytes has no length in four bytes", len(body))
 	}
@@ -75,8 +75,8 @@ func protoRecord(body []byte, _ string) ([]byte, error) {
 }
 
 // pprofRecord is a request as a pprof file of its own.
-func pprofRecord(body []byte, layout string) ([]byte, error) {
-	data, err := decodeRequest(body, layout)
+func pprofRecord(body []byte) ([]byte, error) {
+	data, err := decodeRequest(body)
 	if err != nil {
 		return nil, err
 	}
@@ -90,17 +90,11 @@ func (s *fileSender) send(ctx context.Context, body []byte) outcome {
 	if err := s.out.open(); err != nil {
 		return failed(err)
 	}
-	select {
-	case encoders <- struct{}{}:
-		defer func() { <-encoders }()
-	case <-ctx.Done():
-		return outcome{verdict: retryable, what: "another exporter writes a file"}
-	}
-	record, err := s.encode(body, s.layout)
+	record, err := encoded(ctx, body, s.encode)
 	if err != nil {
-		return outcome{verdict: rejected, what: err.Error()}
+		return notEncoded(err)
 	}
-	if err := s.out.write(record); err != nil {
+	if err := s.out.write(ctx, record); err != nil {
 		return failed(err)
 	}
 	return outcome{verdict: accepted, sent: int64(len(record))}

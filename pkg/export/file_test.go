@@ -85,9 +85,7 @@ func TestJSONLinesAsTheCollectorReadsThem(t *testing.T) {
 			e, _ := open(t, cfg)
 			hostile := "a\"b\\c\n\u2028\x7f<é>"
 			for _, name := range []string{"one", hostile} {
-				m := message(t, name, 0)
-				m.Body = oldLayout(t, version, m.Body)
-				e.Enqueue(m)
+				e.Enqueue(message(t, name, 0))
 			}
 			drainAll(t, e)
 			require.Equal(t, int64(20), balanced(t, e).Rows.Delivered)
@@ -146,7 +144,7 @@ func TestJSONAgainstProtobuf(t *testing.T) {
 	req.Dictionary.LinkTable = []*otlpprofiles.Link{{}}
 	body, err := proto.Marshal(req)
 	require.NoError(t, err)
-	line, err := requestJSON(body, "1.11")
+	line, err := requestJSON(body)
 	require.NoError(t, err)
 	require.True(t, json.Valid(line))
 	require.NotContains(t, string(line), "\n")
@@ -165,16 +163,14 @@ func TestRenumbered(t *testing.T) {
 	for version := range oldLayouts {
 		old := oldLayout(t, version, body)
 		require.NotEqual(t, body, old)
-		data, err := decodeRequest(old, version)
+		back, err := fromLayout(old, version)
 		require.NoError(t, err)
-		back, err := proto.Marshal(data)
+		require.Equal(t, body, back)
+		there, err := toLayout(body, version)
 		require.NoError(t, err)
-		var a, b otlpprofiles.ProfilesData
-		require.NoError(t, proto.Unmarshal(body, &a))
-		require.NoError(t, proto.Unmarshal(back, &b))
-		require.True(t, proto.Equal(&a, &b))
+		require.Equal(t, old, there)
 		for n := range len(old) {
-			_, _ = decodeRequest(old[:n], version) // must not panic
+			_, _ = fromLayout(old[:n], version) // must not panic
 		}
 	}
 }
@@ -195,8 +191,11 @@ func TestHTTPJSON(t *testing.T) {
 }
 
 func TestProtoRecords(t *testing.T) {
+	record, err := protoRecord(message(t, "app", 0).Body, "1.8")
+	require.NoError(t, err)
+	require.Equal(t, oldLayout(t, "1.8", message(t, "app", 0).Body), record[4:])
+
 	cfg := toFile(t, "otlp-proto")
-	cfg.Queue.NumConsumers = 1
 	e, _ := open(t, cfg)
 	for i := range 3 {
 		e.Enqueue(message(t, "app", i*100))
@@ -223,9 +222,7 @@ func TestPprofFiles(t *testing.T) {
 			cfg.Rotation.MaxBackups = 3
 			e, _ := open(t, cfg)
 			for range 5 {
-				m := message(t, "shop", 0)
-				m.Body = oldLayout(t, version, m.Body)
-				e.Enqueue(m)
+				e.Enqueue(message(t, "shop", 0))
 			}
 			drainAll(t, e)
 			require.Equal(t, int64(50), balanced(t, e).Rows.Delivered)
@@ -279,7 +276,7 @@ func TestPprofOfSeveralTypes(t *testing.T) {
 	scope.Profiles = append(scope.Profiles, second)
 	body, err := proto.Marshal(req)
 	require.NoError(t, err)
-	file, err := pprofRecord(body, "1.11")
+	file, err := pprofRecord(body)
 	require.NoError(t, err)
 	p, err := profile.Parse(bytes.NewReader(file))
 	require.NoError(t, err)
@@ -291,19 +288,14 @@ func TestPprofOfSeveralTypes(t *testing.T) {
 func FuzzFileFormats(f *testing.F) {
 	body, err := proto.Marshal(request("app", 0))
 	require.NoError(f, err)
-	f.Add(body, false)
-	f.Add(oldLayout(f, "1.8", body), true)
-	f.Add([]byte{}, false)
-	f.Fuzz(func(t *testing.T, body []byte, old bool) {
-		layout := "1.11"
-		if old {
-			layout = "1.8"
-		}
-		if line, err := jsonLine(body, layout); err == nil {
+	f.Add(body)
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if line, err := jsonLine(body); err == nil {
 			require.True(t, json.Valid(line))
 			require.Equal(t, 1, bytes.Count(line, []byte("\n")))
 		}
-		if file, err := pprofRecord(body, layout); err == nil {
+		if file, err := pprofRecord(body); err == nil {
 			_, err := profile.ParseData(file)
 			require.NoError(t, err)
 		}

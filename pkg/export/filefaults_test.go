@@ -1,7 +1,9 @@
 package export
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -17,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
@@ -54,20 +57,20 @@ func TestFileThatCannotBeWritten(t *testing.T) {
 func TestHalfWrittenRecordIsCutOff(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	r := newAppendFile(path, config.Rotation{}, lineEnd, func(err error) { t.Error(err) })
-	require.NoError(t, r.write([]byte("{whole}\n")))
+	require.NoError(t, r.write(t.Context(), []byte("{whole}\n")))
 
 	var limit unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &limit))
 	signal.Ignore(unix.SIGXFSZ)
 	defer signal.Reset(unix.SIGXFSZ)
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 100, Max: limit.Max}))
-	err := r.write(bytes.Repeat([]byte("x"), 200))
+	err := r.write(t.Context(), bytes.Repeat([]byte("x"), 200))
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &limit))
 	require.ErrorIs(t, err, unix.EFBIG)
 
-	require.NoError(t, r.write([]byte("{next}\n")))
+	require.NoError(t, r.write(t.Context(), []byte("{next}\n")))
 	require.NoError(t, r.close())
-	require.ErrorIs(t, r.write([]byte("late\n")), os.ErrClosed)
+	require.ErrorIs(t, r.write(t.Context(), []byte("late\n")), os.ErrClosed)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "{whole}\n{next}\n", string(data))
@@ -109,6 +112,7 @@ func TestFileInFrontOfAFullDisk(t *testing.T) {
 			t.Run(format+" "+disk, func(t *testing.T) {
 				cfg := toFile(t, format)
 				cfg.Queue.NumConsumers = 10
+				cfg.Retry.InitialInterval, cfg.Retry.MaxInterval = time.Microsecond, time.Microsecond
 				switch {
 				case disk == "gone":
 				case format == "pprof":
@@ -153,10 +157,12 @@ func smallDisk(t *testing.T) string {
 // A record that a killed process has left half written spoils nothing behind it.
 func TestTornRecordIsCutOff(t *testing.T) {
 	record := func(name string) []byte { return message(t, name, 100).Body }
-	for format, encode := range map[string]func([]byte, string) ([]byte, error){"otlp-json": jsonLine, "otlp-proto": protoRecord} {
-		whole, err := encode(record("before"), "1.11")
+	for format, encode := range map[string]func([]byte) ([]byte, error){
+		"otlp-json": jsonLine, "otlp-proto": func(body []byte) ([]byte, error) { return protoRecord(body, "1.11") },
+	} {
+		whole, err := encode(record("before"))
 		require.NoError(t, err)
-		next, err := encode(record("after"), "1.11")
+		next, err := encode(record("after"))
 		require.NoError(t, err)
 		for _, torn := range []int{0, 1, 3, 4, 5, len(whole) / 2, len(whole) - 1} {
 			for _, first := range [][]byte{nil, whole, bytes.Repeat(whole, 300)} {
@@ -258,4 +264,95 @@ func TestLinksInTheWayOfAFile(t *testing.T) {
 			})
 		}
 	}
+}
+
+// openPipe makes a named pipe, and returns the end that reads from it.
+func openPipe(t *testing.T, path string) *os.File {
+	t.Helper()
+	require.NoError(t, unix.Mkfifo(path, 0o600))
+	r, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = r.Close() })
+	return r
+}
+
+// A pipe that nobody empties holds up its own exporter only, and ends with it.
+func TestPipeThatTakesNoBytes(t *testing.T) {
+	cfg := toFile(t, "otlp-json")
+	openPipe(t, cfg.Path)
+	stuck, _ := open(t, cfg)
+	stuck.Enqueue(message(t, "stuck", 1<<20))
+	require.Eventually(t, func() bool { return inFlight(stuck) == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return holdsBytes(t, cfg.Path) }, 20*time.Second, time.Millisecond)
+
+	other, _ := open(t, toFile(t, "otlp-json"))
+	other.Enqueue(message(t, "other", 0))
+	drainAll(t, other)
+	require.Equal(t, int64(10), balanced(t, other).Rows.Delivered)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NotContains(t, stuck.Shutdown(ctx).Error(), "does not end")
+	<-stuck.done
+	require.Equal(t, map[Reason]int64{ReasonShutdown: 10}, balanced(t, stuck).Rows.Dropped)
+}
+
+// holdsBytes tells whether a pipe holds bytes that nobody has read.
+func holdsBytes(t *testing.T, path string) bool {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	n, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCINQ)
+	require.NoError(t, err)
+	return n > 0
+}
+
+// A reader that rests sees whole records all the same, and each of them once.
+func TestPipeWhoseReaderRests(t *testing.T) {
+	cfg := toFile(t, "otlp-json")
+	r := openPipe(t, cfg.Path)
+	e, logs := open(t, cfg)
+	e.to.(*fileSender).out.(*appendFile).patience = time.Millisecond
+	for i := range 3 {
+		e.Enqueue(message(t, fmt.Sprint("app", i), 1<<20))
+	}
+	require.Eventually(t, func() bool { return strings.Contains(logs.String(), "its reader takes no bytes") }, 20*time.Second, time.Millisecond)
+	lines := make(chan []byte)
+	go func() {
+		defer close(lines)
+		for in := bufio.NewReader(r); ; {
+			line, err := in.ReadBytes('\n')
+			if err != nil {
+				return
+			}
+			lines <- line
+		}
+	}()
+	for range 3 {
+		require.True(t, json.Valid(<-lines), "records are whole")
+	}
+	drainAll(t, e)
+	require.Equal(t, int64(30), balanced(t, e).Rows.Delivered)
+	stop(t, e)
+	for range lines {
+		t.Error("a record came twice")
+	}
+}
+
+// Requests that are sent as JSON are decoded one at a time, as those for files are.
+func TestHTTPJSONIsEncodedOneAtATime(t *testing.T) {
+	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
+	cfg := settings(config.TransportHTTP, r.URL)
+	cfg.Encoding, cfg.Timeout = "json", 50*time.Millisecond
+	decoders <- struct{}{}
+	e, _ := open(t, cfg)
+	for range 10 {
+		e.Enqueue(message(t, "app", 0))
+	}
+	require.Eventually(t, func() bool { return e.Stats().Retries > 1 }, 20*time.Second, time.Millisecond)
+	require.Empty(t, r.Requests())
+	<-decoders
+	drainAll(t, e)
+	require.Equal(t, int64(100), balanced(t, e).Rows.Delivered)
 }

@@ -21,11 +21,11 @@ const (
 	maxSecretFile      = 64 << 10
 )
 
-// readNamed reads a file that the setting key names. The error says what to do about it; instead is the
+// readNamed reads a file that the setting key names. The error says what to do about it; inlineKey is the
 // setting that takes the content.
-func readNamed(key, file, instead string, most int64) ([]byte, error) {
+func readNamed(key, file, inlineKey string, most int64) ([]byte, error) {
 	data, err := readSmall(file, most)
-	hint := ", or write the content as " + instead
+	hint := ", or write the content as " + inlineKey
 	switch {
 	case err == nil:
 		return data, nil

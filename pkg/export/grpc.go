@@ -70,7 +70,7 @@ type grpcSender struct {
 	auth      *auth
 	log       *eventLog
 	diagnosis diagnosis
-	versioned bool // send a header with the version of the protocol
+	layout    string
 	call      []grpc.CallOption
 	dial      func() (*grpc.ClientConn, error)
 
@@ -114,7 +114,7 @@ func newGRPCSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 			PermitWithoutStream: cfg.Keepalive.PermitWithoutStream,
 		}))
 	}
-	s := &grpcSender{auth: a, log: log, diagnosis: newDiagnosis(cfg, cfg.Insecure), versioned: versioned(cfg.OTLPVersion)}
+	s := &grpcSender{auth: a, log: log, diagnosis: newDiagnosis(cfg, cfg.Insecure), layout: cfg.OTLPVersion}
 	s.call = []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)}
 	switch cfg.Compression {
 	case compressGzip:
@@ -149,6 +149,10 @@ func hostPort(target string) string {
 }
 
 func (s *grpcSender) send(ctx context.Context, body []byte) (out outcome) {
+	body, err := toLayout(body, s.layout)
+	if err != nil {
+		return notEncoded(err)
+	}
 	if err := s.auth.refresh(); err != nil {
 		s.log.warnf("credentials", "%v: going on with the value read before", err)
 	}
@@ -163,7 +167,7 @@ func (s *grpcSender) send(ctx context.Context, body []byte) (out outcome) {
 	if used.header != "" {
 		md = append(md, "authorization", used.header)
 	}
-	if s.versioned && !s.auth.has(versionHeader) {
+	if versioned(s.layout) && !s.auth.has(versionHeader) {
 		md = append(md, versionHeader, profilesVersion)
 	}
 	if len(md) > 0 {
@@ -174,14 +178,14 @@ func (s *grpcSender) send(ctx context.Context, body []byte) (out outcome) {
 	ctx = context.WithValue(ctx, sentKey{}, &sent)
 	var resp []byte
 	conn := s.current()
-	err := conn.Invoke(ctx, grpcMethod, body, &resp, s.call...)
+	err = conn.Invoke(ctx, grpcMethod, body, &resp, s.call...)
 	s.answered(conn, !errors.Is(ctx.Err(), context.DeadlineExceeded))
 	if err != nil {
 		out = grpcOutcome(status.Convert(err), len(body), s.diagnosis)
 	} else {
 		out = responseOutcome(resp)
 	}
-	s.auth.judge(used, status.Code(err) == codes.Unauthenticated, &out)
+	s.auth.observe(used, status.Code(err) == codes.Unauthenticated, &out)
 	return out
 }
 

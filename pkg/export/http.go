@@ -36,7 +36,6 @@ type httpSender struct {
 	json        bool
 	layout      string
 	compression string
-	versioned   bool // send a header with the version of the protocol
 	userAgent   string
 	auth        *auth
 	log         *eventLog
@@ -61,7 +60,7 @@ func newHTTPSender(cfg config.Exporter, a *auth, log *eventLog, userAgent string
 		return nil, errors.New("endpoint: not a URL") // url.Parse's error quotes the URL, which may hold a secret
 	}
 	s := &httpSender{
-		url: u, json: cfg.Encoding == "json", layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent, versioned: versioned(cfg.OTLPVersion),
+		url: u, json: cfg.Encoding == "json", layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent,
 		auth: a, log: log, consumers: max(cfg.Queue.NumConsumers, 1), diagnosis: newDiagnosis(cfg, u.Scheme == "http"), proxy: proxyOf(cfg),
 	}
 	if u.Scheme == "https" {
@@ -116,10 +115,15 @@ func (s *httpSender) send(ctx context.Context, body []byte) (out outcome) {
 	media := mediaProto
 	if s.json {
 		var err error
-		if body, err = requestJSON(body, s.layout); err != nil {
-			return outcome{verdict: rejected, what: "the request could not be written as JSON: " + err.Error()}
+		if body, err = encoded(ctx, body, requestJSON); err != nil {
+			return notEncoded(err)
 		}
 		media = mediaJSON
+	} else {
+		var err error
+		if body, err = toLayout(body, s.layout); err != nil {
+			return notEncoded(err)
+		}
 	}
 	body, err := compressed(s.compression, body)
 	if err != nil {
@@ -150,7 +154,7 @@ func (s *httpSender) send(ctx context.Context, body []byte) (out outcome) {
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	out = s.outcome(resp, answer, err)
-	s.auth.judge(used, resp.StatusCode == http.StatusUnauthorized, &out)
+	s.auth.observe(used, resp.StatusCode == http.StatusUnauthorized, &out)
 	return out
 }
 
@@ -160,7 +164,7 @@ func (s *httpSender) setHeaders(req *http.Request, media string, used credential
 	if s.compression != compressNone {
 		req.Header.Set("Content-Encoding", s.compression)
 	}
-	if s.versioned {
+	if versioned(s.layout) {
 		req.Header.Set(versionHeader, profilesVersion)
 	}
 	for _, h := range s.auth.headers {

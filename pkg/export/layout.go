@@ -31,18 +31,31 @@ const (
 // versioned tells whether the layout of an otlp_version has a version.
 func versioned(otlpVersion string) bool { return oldLayouts[otlpVersion] == nil }
 
-// layoutToday is the otlp_version of the layout that the protobuf types of this program have.
+// layoutToday is the otlp_version of the layout that requests have in the queue, and the protobuf types of this program.
 const layoutToday = "1.11"
 
 // oldLayouts are the layouts that are not today's, by otlp_version.
 var oldLayouts = map[string]*numbering{
 	"1.9": {sample: sample19},
-	// OTLP 1.8 had comment_strindices as field 7, so later fields are one higher there. It is never written.
+	// OTLP 1.8 had comment_strindices as field 7, so later fields are one higher there. comment_strindices is never written.
 	"1.8": {profile: map[protowire.Number]protowire.Number{8: 7, 9: 8, 10: 9, 11: 10, 12: 11}, sample: sample19},
 }
 
-// inverse maps the field numbers of today to those of an older wire layout.
-func (n *numbering) inverse() *numbering {
+// fromLayout rewrites a request of an otlp_version to today's layout.
+func fromLayout(body []byte, otlpVersion string) ([]byte, error) {
+	old := oldLayouts[otlpVersion]
+	if old == nil {
+		return body, nil
+	}
+	return old.renumber(make([]byte, 0, len(body)), body, pathToSample)
+}
+
+// toLayout rewrites a request of today's layout to that of an otlp_version.
+func toLayout(body []byte, otlpVersion string) ([]byte, error) {
+	old := oldLayouts[otlpVersion]
+	if old == nil {
+		return body, nil
+	}
 	flip := func(m map[protowire.Number]protowire.Number) map[protowire.Number]protowire.Number {
 		out := make(map[protowire.Number]protowire.Number, len(m))
 		for a, b := range m {
@@ -50,32 +63,11 @@ func (n *numbering) inverse() *numbering {
 		}
 		return out
 	}
-	return &numbering{profile: flip(n.profile), sample: flip(n.sample)}
+	inverse := numbering{profile: flip(old.profile), sample: flip(old.sample)}
+	return inverse.renumber(make([]byte, 0, len(body)), body, pathToSample)
 }
 
-// relaid rewrites a request from the wire layout of one otlp_version to that of another.
-func relaid(body []byte, from, to string) ([]byte, error) {
-	if from == to {
-		return body, nil
-	}
-	var err error
-	if old := oldLayouts[from]; old != nil {
-		if body, err = old.renumbered(body); err != nil {
-			return nil, err
-		}
-	}
-	if old := oldLayouts[to]; old != nil {
-		return old.inverse().renumbered(body)
-	}
-	return body, nil
-}
-
-// renumbered rewrites a request from an older wire layout to the one that the protobuf types of this
-// program have; an inverse does the opposite.
-func (n *numbering) renumbered(body []byte) ([]byte, error) {
-	return n.renumber(make([]byte, 0, len(body)), body, pathToSample)
-}
-
+// renumber appends to out what in holds, with other field numbers. path leads from in to the samples.
 func (n *numbering) renumber(out, in []byte, path []protowire.Number) ([]byte, error) {
 	var to map[protowire.Number]protowire.Number
 	switch len(path) {
@@ -105,8 +97,8 @@ func (n *numbering) renumber(out, in []byte, path []protowire.Number) ([]byte, e
 			out = protowire.AppendBytes(out, changed)
 			continue
 		}
-		if today, ok := to[num]; ok {
-			num = today
+		if other, ok := to[num]; ok {
+			num = other
 		}
 		out = protowire.AppendTag(out, num, typ)
 		out = append(out, value...)

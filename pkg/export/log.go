@@ -18,7 +18,7 @@ const (
 
 // eventLog writes an exporter's log lines: at most one of each kind per minute, with the number
 // of those left out since. Posting never waits: a goroutine of its own does the writing, because
-// a logger may block on a full pipe. Secrets are taken out of every line.
+// a logger may block on a full pipe. Secrets are taken out of every line, but not of prefix.
 type eventLog struct {
 	to      logrus.FieldLogger
 	prefix  string
@@ -84,11 +84,11 @@ func (l *eventLog) post(level logrus.Level, kind, format string, args ...any) {
 	if !ok {
 		return
 	}
-	text := l.prefix + fmt.Sprintf(format, args...)
+	text := fmt.Sprintf(format, args...)
 	if suppressed > 0 {
 		text += fmt.Sprintf(" (%d more of this kind since the last such line)", suppressed)
 	}
-	text = l.redact(text)
+	text = l.prefix + l.redact(text)
 
 	l.mu.Lock()
 	defer l.mu.Unlock()

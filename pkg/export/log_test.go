@@ -36,19 +36,21 @@ func TestLogRate(t *testing.T) {
 
 // A logger that blocks holds up nobody.
 func TestLogNeverBlocks(t *testing.T) {
-	r, w := io.Pipe()
-	logger := logrus.New()
-	logger.SetOutput(w)
-	l := newEventLog(logger, "", noSecrets)
-	for i := range 1000 {
-		l.warnf(fmt.Sprint(i), "line")
-	}
-	l.close()
-	var wg sync.WaitGroup
-	wg.Go(func() { _, _ = io.Copy(io.Discard, r) })
-	<-l.done
-	require.NoError(t, w.Close())
-	wg.Wait()
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		logger := logrus.New()
+		logger.SetOutput(w)
+		l := newEventLog(logger, "", noSecrets)
+		for i := range 1000 {
+			l.warnf(fmt.Sprint(i), "line")
+		}
+		l.close()
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = io.Copy(io.Discard, r) })
+		<-l.done
+		require.NoError(t, w.Close())
+		wg.Wait()
+	})
 }
 
 func TestWordsAreShortQuotedAndClean(t *testing.T) {

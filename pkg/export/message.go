@@ -13,7 +13,8 @@ import (
 
 // Message is one encoded ExportProfilesServiceRequest on its way.
 type Message struct {
-	// Body is the request in wire format, uncompressed. The exporter owns it after Enqueue.
+	// Body is the request in wire format, uncompressed, in the layout of OTLP 1.11: the exporter converts it when it sends
+	// it. The exporter owns it after Enqueue.
 	Body []byte
 	// Rows is the number of gadget rows that were merged into the request.
 	Rows int64
@@ -22,9 +23,6 @@ type Message struct {
 	Profiles int
 	// Start and End bound the time of the data; zero where unknown.
 	Start, End time.Time
-	// Layout is the otlp_version that Body has; empty means that of the exporter's settings. It stays with a
-	// stored message, because the settings may change before it is sent.
-	Layout string
 	// Owner is the resource, if the request carries only one, else empty. When the queue is full,
 	// the owner that holds the most bytes loses its oldest message.
 	Owner string

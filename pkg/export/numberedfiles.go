@@ -1,6 +1,7 @@
 package export
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -99,7 +100,7 @@ func (n *numberedFiles) removeLeftovers(now time.Time) {
 	}
 }
 
-func (n *numberedFiles) write(record []byte) error {
+func (n *numberedFiles) write(_ context.Context, record []byte) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.seq++

@@ -28,14 +28,15 @@ type tokens struct {
 	proxy proxyFunc
 	learn func(secret string) // called with each secret, which is then taken out of log lines
 
-	fetching chan struct{} // a lock that waits no longer than a context; guards source, client and version
-	source   *tlsSource    // nil until the first use: it reads files
+	fetching chan struct{}            // a lock that waits no longer than a context; guards request, source, client and version
+	request  clientcredentials.Config // kept, as it remembers how the server takes the secret
+	source   *tlsSource               // nil until the first use: it reads files
 	client   *http.Client
 	version  uint64 // of the certificates that client trusts
 
-	mu      sync.Mutex
-	current *oauth2.Token
-	worked  string // the last token that the receiver has accepted
+	mu           sync.Mutex
+	current      *oauth2.Token
+	lastAccepted string // by the receiver
 }
 
 // newTokens returns nil where the settings have no OAuth 2.0. It reads no file.
@@ -49,7 +50,15 @@ func newTokens(cfg config.Exporter, learn func(string)) *tokens {
 			learn(string(p.Value))
 		}
 	}
+	params := url.Values{}
+	for _, p := range cfg.OAuth2.EndpointParams {
+		params.Set(p.Key, string(p.Value))
+	}
 	return &tokens{
+		request: clientcredentials.Config{
+			ClientID: cfg.OAuth2.ClientID, ClientSecret: string(cfg.OAuth2.ClientSecret), TokenURL: string(cfg.OAuth2.TokenURL),
+			Scopes: cfg.OAuth2.Scopes, EndpointParams: params,
+		},
 		cfg: cfg.OAuth2, proxy: proxyOf(cfg), learn: learn, fetching: make(chan struct{}, 1),
 		// Only the trusted certificates: the client certificate, server_name_override and
 		// insecure_skip_verify are meant for the receiver.
@@ -109,26 +118,19 @@ func (t *tokens) valid() (string, bool) {
 
 // fetch asks the token server for a token. The caller holds fetching.
 func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, *tokenError) {
-	secret := string(t.cfg.ClientSecret)
 	if t.cfg.ClientSecretFile != "" {
-		var err error
-		if secret, err = readSecret("oauth2.client_secret_file", t.cfg.ClientSecretFile); err != nil {
+		secret, err := readSecret("oauth2.client_secret_file", t.cfg.ClientSecretFile)
+		if err != nil {
 			return nil, &tokenError{what: err.Error()}
 		}
 		t.learn(secret)
+		t.request.ClientSecret = secret
 	}
 	client, err := t.connect()
 	if err != nil {
 		return nil, &tokenError{what: err.Error()}
 	}
-	params := url.Values{}
-	for _, p := range t.cfg.EndpointParams {
-		params.Set(p.Key, string(p.Value))
-	}
-	request := clientcredentials.Config{
-		ClientID: t.cfg.ClientID, ClientSecret: secret, TokenURL: string(t.cfg.TokenURL), Scopes: t.cfg.Scopes, EndpointParams: params,
-	}
-	fresh, err := request.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
+	fresh, err := t.request.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
 	if err == nil {
 		if !printable(fresh.AccessToken) {
 			return nil, &tokenError{what: "the token of " + t.shown() + " cannot be sent: it has characters other than printable ASCII"}
@@ -203,20 +205,22 @@ func (t *tokens) connect() (*http.Client, error) {
 	return t.client, nil
 }
 
-// taken notes that the receiver has accepted a token.
-func (t *tokens) taken(token string) {
+// markAccepted notes that the receiver has accepted a token.
+func (t *tokens) markAccepted(token string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.worked = token
+	t.lastAccepted = token
 }
 
 // refused notes that the receiver has refused a token, so that the next attempt fetches another. It reports whether
-// the receiver has accepted the same token before: then the token has ended early, and a new one may work.
+// a new token may work: the receiver has accepted this one before, so that it has ended early, or it is not the current
+// one any more.
 func (t *tokens) refused(token string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.current != nil && t.current.AccessToken == token {
-		t.current = nil
+	if t.current == nil || t.current.AccessToken != token {
+		return true
 	}
-	return t.worked == token
+	t.current = nil
+	return t.lastAccepted == token
 }

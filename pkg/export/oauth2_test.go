@@ -13,9 +13,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,6 +204,73 @@ func TestOAuth2TokenEnds(t *testing.T) {
 		require.Equal(t, i+1, tokens.count())
 	}
 	require.Equal(t, int64(30), balanced(t, e).Rows.Delivered)
+}
+
+// Tokens are fetched in the way that the server is known to take, and not tried out each time.
+func TestOAuth2SecretInTheBody(t *testing.T) {
+	ca := recvtest.NewCA(t)
+	tokens := startTokenServer(t, ca)
+	_, cfg := startGuarded(t, config.TransportHTTP, ca, tokens)
+	failed, given := 0, 0
+	tokens.change(func() {
+		tokens.answer = func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if _, _, header := r.BasicAuth(); header {
+				failed++
+				http.Error(w, `{"error": "invalid_client"}`, http.StatusUnauthorized)
+				return
+			}
+			given++
+			_ = json.NewEncoder(w).Encode(map[string]any{"access_token": "t0k3n-" + strconv.Itoa(given), "expires_in": 1})
+		}
+	})
+	e, _ := open(t, cfg)
+	for range 3 {
+		e.Enqueue(message(t, "app", 0))
+		drainAll(t, e)
+	}
+	require.Equal(t, int64(30), balanced(t, e).Rows.Delivered)
+	tokens.change(func() {
+		require.Equal(t, 3, given)
+		require.Equal(t, 1, failed)
+	})
+}
+
+// A token ends early while several requests are under way: the refusal that comes last, when there is another token
+// already, costs nothing.
+func TestOAuth2LateRefusal(t *testing.T) {
+	ca := recvtest.NewCA(t)
+	tokens := startTokenServer(t, ca)
+	_, cfg := startGuarded(t, config.TransportHTTP, ca, tokens)
+	server := ca.Issue(t, "receiver", time.Now().Add(time.Hour)).ServerTLS(t)
+	server.ClientAuth = tls.NoClientCert
+	underWay, second := make(chan struct{}, 2), make(chan struct{})
+	var refused atomic.Int32
+	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: server, Answer: func(w http.ResponseWriter, r recvtest.Request) {
+		if r.Number > 1 && r.Metadata.Get("authorization")[0] == "Bearer t0k3n-1" {
+			underWay <- struct{}{}
+			if refused.Add(1) == 2 {
+				<-second
+			}
+			for len(underWay) < 2 {
+				runtime.Gosched()
+			}
+			http.Error(w, "not you", http.StatusUnauthorized)
+			return
+		}
+		recvtest.Accept(w, nil)
+	}})
+	cfg.Endpoint = r.URL
+	e, _ := open(t, cfg)
+	e.Enqueue(message(t, "first", 0))
+	drainAll(t, e)
+	e.Enqueue(message(t, "app", 0))
+	e.Enqueue(message(t, "app", 0))
+	require.Eventually(t, func() bool { return e.Stats().Rows.Delivered == 20 }, 20*time.Second, time.Millisecond)
+	close(second)
+	drainAll(t, e)
+	require.Equal(t, int64(30), balanced(t, e).Rows.Delivered)
+	require.Equal(t, 2, tokens.count())
 }
 
 // While there is no token, rows are held; what is wrong is said once, without a secret.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -55,6 +56,10 @@ func New(cfg config.Exporter, opts Options) (*Exporter, error) {
 func prepare(cfg config.Exporter, opts Options) *Exporter {
 	if opts.Logger == nil {
 		opts.Logger = logrus.StandardLogger()
+	}
+	if cfg.Transport == config.TransportFile {
+		// These settings are for the network, as package config tells users.
+		cfg.Timeout, cfg.Queue.NumConsumers, cfg.Queue.Storage = math.MaxInt64, 1, ""
 	}
 	a := newAuth(cfg)
 	e := &Exporter{
@@ -113,7 +118,7 @@ func (e *Exporter) run(connect func() (sender, error), patient bool) {
 		if !patient || errors.Is(err, errStopped) {
 			return
 		}
-		e.log.errorf("open", "it cannot start yet, which is tried again and again; up to %d bytes are held in memory until then: %v", e.cfg.Queue.Size, err)
+		e.log.errorf("open", "it cannot start yet and tries again; up to %d bytes are held in memory until then: %v", e.cfg.Queue.Size, err)
 		t := time.NewTimer(wait + rand.N(wait/10))
 		select {
 		case <-t.C:
@@ -125,11 +130,7 @@ func (e *Exporter) run(connect func() (sender, error), patient bool) {
 	}
 
 	var wg sync.WaitGroup
-	workers := max(e.cfg.Queue.NumConsumers, 1)
-	if e.cfg.Transport == config.TransportFile {
-		workers = 1
-	}
-	for range workers {
+	for range max(e.cfg.Queue.NumConsumers, 1) {
 		wg.Go(e.work)
 	}
 	if e.store != nil {
@@ -157,7 +158,7 @@ func (e *Exporter) open(connect func() (sender, error)) error {
 	var store *storage
 	var found inventory
 	if e.cfg.Queue.Storage != "" {
-		if store, found, err = openStorage(e.cfg.Queue.Storage); err != nil {
+		if store, found, err = openStorage(e.cfg.Queue.Storage, e.cfg.OTLPVersion); err != nil {
 			return errors.Join(err, to.close())
 		}
 	}

@@ -1,9 +1,11 @@
 package export
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -14,24 +16,43 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// requestJSON converts a request from the wire format, in the given otlp_version, to OTLP's JSON mapping,
-// on one line. It serves files too: they hold ProfilesData, which has the same fields as a request.
-func requestJSON(body []byte, layout string) ([]byte, error) {
-	data, err := decodeRequest(body, layout)
+// requestJSON converts a request from the wire format to OTLP's JSON mapping, on one line. It serves files too: they
+// hold ProfilesData, which has the same fields as a request.
+func requestJSON(body []byte) ([]byte, error) {
+	data, err := decodeRequest(body)
 	if err != nil {
 		return nil, err
 	}
 	return appendMessage(make([]byte, 0, 2*len(body)), data.ProtoReflect())
 }
 
-// decodeRequest reads a request in the wire format; layout is the otlp_version that it is written for.
-func decodeRequest(body []byte, layout string) (*otlpprofiles.ProfilesData, error) {
-	if old := oldLayouts[layout]; old != nil {
-		var err error
-		if body, err = old.renumbered(body); err != nil {
-			return nil, fmt.Errorf("reading the request: %w", err)
-		}
+// decoders bounds the memory that all exporters of the process take for requests in their decoded form, which is many
+// times as large as the encoded one.
+var decoders = make(chan struct{}, 1)
+
+var errDecodersBusy = errors.New("other exporters are encoding their requests")
+
+// encoded runs encode, which decodes body, when nobody else decodes. It waits for that no longer than ctx.
+func encoded(ctx context.Context, body []byte, encode func([]byte) ([]byte, error)) ([]byte, error) {
+	select {
+	case decoders <- struct{}{}:
+		defer func() { <-decoders }()
+		return encode(body)
+	case <-ctx.Done():
+		return nil, errDecodersBusy
 	}
+}
+
+// notEncoded is the outcome where encoded has failed.
+func notEncoded(err error) outcome {
+	if errors.Is(err, errDecodersBusy) {
+		return outcome{verdict: retryable, what: err.Error()}
+	}
+	return outcome{verdict: rejected, what: "the request cannot be encoded: " + err.Error()}
+}
+
+// decodeRequest reads a request in the wire format.
+func decodeRequest(body []byte) (*otlpprofiles.ProfilesData, error) {
 	data := &otlpprofiles.ProfilesData{}
 	if err := proto.Unmarshal(body, data); err != nil {
 		return nil, fmt.Errorf("reading the request: %w", err)

@@ -3,8 +3,8 @@ package export
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
@@ -206,47 +205,43 @@ func TestAgeAfterSuspend(t *testing.T) {
 	stop(t, e)
 }
 
-// A clock that is behind at the start costs nothing that was stored: it is sent once the clock is right.
+// A clock that is behind at the start costs nothing that was stored: it is sent soon after the clock is set.
 func TestClockBehindAtStart(t *testing.T) {
-	cfg := withStorage(t, "127.0.0.1:1")
-	e, _ := open(t, cfg)
-	for range 3 {
-		m := message(t, "app", 0)
-		m.Start, m.End = time.Now().Add(-time.Minute), time.Now()
-		e.Enqueue(m)
-	}
-	settled(t, e)
-	stop(t, e)
+	for _, consumers := range []int{1, 10} {
+		t.Run(fmt.Sprintf("%d consumers", consumers), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := settings("outage", "")
+				cfg.Queue.NumConsumers = consumers
+				cfg.Queue.Storage, cfg.Queue.StorageSize = filepath.Join(t.TempDir(), "queue"), 1<<30
+				to := &outageSender{down: true}
+				e := startWith(t, cfg, to)
+				for range 3 {
+					e.Enqueue(Message{Body: []byte("x"), Rows: 10, Start: time.Now()})
+				}
+				settled(t, e)
+				require.NoError(t, e.Shutdown(t.Context()))
 
-	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
-	cfg.Endpoint = r.Addr
-	var right atomic.Bool
-	logs := &capture{}
-	e, err := New(cfg, Options{Logger: logs.logger(), Now: func() time.Time {
-		if right.Load() {
-			return time.Now()
-		}
-		return time.Date(1970, 1, 1, 0, 0, 7, 0, time.UTC)
-	}})
-	require.NoError(t, err)
-	defer stop(t, e)
-	require.Eventually(t, func() bool { e.mu.Lock(); defer e.mu.Unlock(); return e.early == 3 }, 20*time.Second, time.Millisecond)
-	require.NoError(t, e.Drain(t.Context()), "what waits for the clock is safe on disk: no reason to wait")
-	// What is new has the same wrong clock, and is no older than that says: it goes out.
-	m := message(t, "new", 0)
-	m.Start = time.Date(1970, 1, 1, 0, 0, 3, 0, time.UTC)
-	e.Enqueue(m)
-	require.Eventually(t, func() bool { return slices.Equal(r.Names(), []string{"new"}) }, 20*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return e.Stats().Rows.Held == 30 && len(storedFiles(t, cfg.Queue.Storage)) == 3 }, 20*time.Second, time.Millisecond)
+				to.set(false)
+				behind := atomic.Int64{}
+				behind.Store(int64(2 * time.Hour))
+				logs := &capture{}
+				clock := func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) }
+				e = startWithOptions(t, cfg, to, Options{Logger: logs.logger(), Now: clock})
+				synctest.Wait()
+				require.NoError(t, e.Drain(t.Context()), "what waits for the clock is safe on disk: no reason to wait")
+				// What is new has the same wrong clock, and is no older than that says: it goes out.
+				e.Enqueue(Message{Body: []byte("new"), Rows: 1, Start: clock()})
+				time.Sleep(6 * time.Minute)
+				require.Equal(t, int64(1), balanced(t, e).Rows.Delivered)
+				require.Len(t, storedFiles(t, cfg.Queue.Storage), 3)
 
-	right.Store(true)
-	e.mu.Lock()
-	for en := range e.queue.later { // do not wait for clockCheck
-		en.ready = time.Now()
+				behind.Store(0)
+				time.Sleep(clockCheck)
+				synctest.Wait()
+				require.Equal(t, int64(31), balanced(t, e).Rows.Delivered)
+				require.NoError(t, e.Shutdown(t.Context()))
+				require.Contains(t, logs.String(), "set the clock")
+			})
+		})
 	}
-	e.wakeAll()
-	e.mu.Unlock()
-	require.Eventually(t, func() bool { return e.Stats().Rows.Delivered == 40 }, 20*time.Second, time.Millisecond)
-	balanced(t, e)
-	require.Contains(t, logs.String(), "set the clock")
 }

@@ -162,7 +162,7 @@ func (e *Exporter) nextUnsaved() (en *entry, gone []*entry) {
 func (e *Exporter) saved(en *entry, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.landed(en) {
+	if !clearInFlight(en) {
 		return
 	}
 	if err == nil {

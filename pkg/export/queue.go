@@ -8,33 +8,38 @@ import (
 // sendQueue holds the entries that wait to be sent: those that may go now, the oldest first, and those that
 // wait for their time. An entry in flight is in neither.
 type sendQueue struct {
-	now oldestFirst
-	// later has the entries that failed lately, which are few, so that a scan is cheap. Only while the clock is behind
+	ready oldestFirst
+	// delayed has the entries that failed lately, which are few, so that a scan is cheap. Only while the clock is behind
 	// it has all of them.
-	later map[*entry]struct{}
+	delayed map[*entry]struct{}
 }
 
-func newSendQueue() *sendQueue { return &sendQueue{later: map[*entry]struct{}{}} }
+func newSendQueue() *sendQueue { return &sendQueue{delayed: map[*entry]struct{}{}} }
 
-// push adds en, to be sent when en.ready has come.
+// push adds en, to be sent when en.notBefore has come.
 func (q *sendQueue) push(en *entry, now time.Time) {
-	if en.ready.After(now) {
-		q.later[en] = struct{}{}
+	if en.notBefore.After(now) {
+		q.delayed[en] = struct{}{}
 		return
 	}
-	heap.Push(&q.now, en)
+	heap.Push(&q.ready, en)
 }
 
-// promote moves the entries whose time has come to those that may go, and returns when the next one's will
-// have; zero if none waits.
-func (q *sendQueue) promote(now time.Time) (next time.Time) {
-	for en := range q.later {
-		switch {
-		case !en.ready.After(now):
-			delete(q.later, en)
-			heap.Push(&q.now, en)
-		case next.IsZero() || en.ready.Before(next):
-			next = en.ready
+// promote moves the entries whose time has come to those that may go.
+func (q *sendQueue) promote(now time.Time) {
+	for en := range q.delayed {
+		if !en.notBefore.After(now) {
+			delete(q.delayed, en)
+			heap.Push(&q.ready, en)
+		}
+	}
+}
+
+// due is when the first of the waiting entries may go; zero if none waits.
+func (q *sendQueue) due() (next time.Time) {
+	for en := range q.delayed {
+		if next.IsZero() || en.notBefore.Before(next) {
+			next = en.notBefore
 		}
 	}
 	return next
@@ -43,28 +48,28 @@ func (q *sendQueue) promote(now time.Time) (next time.Time) {
 // hurry makes waiting entries due at once, except where the receiver asked for the wait or the data is ahead of the
 // clock.
 func (q *sendQueue) hurry() {
-	for en := range q.later {
-		if !en.asked {
-			delete(q.later, en)
-			heap.Push(&q.now, en)
+	for en := range q.delayed {
+		if !en.mustWait {
+			delete(q.delayed, en)
+			heap.Push(&q.ready, en)
 		}
 	}
 }
 
 // oldest is the oldest entry that may go now, nil if there is none.
 func (q *sendQueue) oldest() *entry {
-	if len(q.now) == 0 {
+	if len(q.ready) == 0 {
 		return nil
 	}
-	return q.now[0]
+	return q.ready[0]
 }
 
 // remove takes en out, wherever it waits.
 func (q *sendQueue) remove(en *entry) {
 	if en.index >= 0 {
-		heap.Remove(&q.now, en.index)
+		heap.Remove(&q.ready, en.index)
 	}
-	delete(q.later, en)
+	delete(q.delayed, en)
 }
 
 // oldestFirst is a heap of entries by their order of arrival. Each knows its position.

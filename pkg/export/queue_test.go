@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
 // held is what a stuck exporter keeps, by owner: the sequence numbers in order.
@@ -71,6 +73,37 @@ func TestQueueRefusesWhatCannotFit(t *testing.T) {
 	e.Enqueue(Message{Body: make([]byte, 100_000), Rows: 5, Owner: "b"})
 	require.Equal(t, int64(5), balanced(t, e).Rows.Dropped[ReasonQueueFull], "only itself")
 	require.Len(t, held(e)["a"], 1)
+	// Nor does it push out the others where there was room for it only without what is being sent.
+	e.Enqueue(Message{Body: make([]byte, 100_000-entryOverhead-100), Rows: 7, Owner: "a"})
+	require.Equal(t, int64(12), balanced(t, e).Rows.Dropped[ReasonQueueFull])
+	require.Len(t, held(e)["a"], 1)
+}
+
+// Of owners with as many bytes, the one with the oldest message gives it up.
+func TestVictimOfEqualOwners(t *testing.T) {
+	b := newBudget(1 << 20)
+	for seq := range uint64(20) {
+		b.acquire(newEntry(seq, Message{Owner: string(rune('a' + (seq*7)%20))}))
+	}
+	for seq := range uint64(20) {
+		v := b.victim()
+		require.Equal(t, seq, v.seq)
+		b.release(v)
+	}
+}
+
+// Sends that fail together make the receiver's pause no longer than one that fails alone.
+func TestGateCountsParallelFailuresOnce(t *testing.T) {
+	cfg := config.Retry{InitialInterval: time.Second, Multiplier: 2, MaxInterval: time.Hour}
+	started := time.Now()
+	failed := started.Add(time.Minute)
+	g := gate{}
+	for range 10 {
+		g.fail(cfg, started, failed, 0)
+	}
+	require.Equal(t, failed.Add(time.Second), g.until)
+	g.fail(cfg, failed, failed.Add(time.Minute), 0)
+	require.Equal(t, failed.Add(time.Minute+2*time.Second), g.until, "the next one is another")
 }
 
 // A body in a much larger array does not keep the array.
@@ -172,7 +205,7 @@ func TestSendQueue(t *testing.T) {
 	q := newSendQueue()
 	add := func(seq uint64, wait time.Duration, asked bool) *entry {
 		en := newEntry(seq, Message{})
-		en.ready, en.asked = now.Add(wait), asked
+		en.notBefore, en.mustWait = now.Add(wait), asked
 		q.push(en, now)
 		return en
 	}
@@ -188,12 +221,14 @@ func TestSendQueue(t *testing.T) {
 	add(1, time.Minute, true)
 	add(4, time.Hour, false)
 	gone := add(3, 2*time.Second, false)
-	require.Equal(t, now.Add(time.Second), q.promote(now))
+	require.Equal(t, now.Add(time.Second), q.due())
 	q.remove(gone)
-	require.Equal(t, now.Add(time.Minute), q.promote(now.Add(10*time.Second)))
+	q.promote(now.Add(10 * time.Second))
+	require.Equal(t, now.Add(time.Minute), q.due())
 	require.Equal(t, []uint64{2, 5}, order())
 	q.hurry()
 	require.Equal(t, []uint64{4}, order())
-	require.True(t, q.promote(now.Add(time.Minute)).IsZero())
+	q.promote(now.Add(time.Minute))
+	require.True(t, q.due().IsZero())
 	require.Equal(t, []uint64{1}, order())
 }

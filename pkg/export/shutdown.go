@@ -123,10 +123,10 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 func (e *Exporter) abandon() (rows int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.disk.each(func(en *entry) { e.landed(en) }) // a send that does not end: the file stays for the next start
+	e.disk.each(func(en *entry) { clearInFlight(en) }) // a send that does not end: the file stays for the next start
 	e.memory.each(func(en *entry) {
 		rows += en.Rows
-		e.landed(en)
+		clearInFlight(en)
 		e.drop(en, ReasonShutdown)
 	})
 	return rows

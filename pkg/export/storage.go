@@ -36,8 +36,7 @@ const (
 	storeVersion = 2
 	storePrefix  = len(storeMagic) + 4
 	storeFixed   = 6 * 8
-	maxLayout    = math.MaxUint8
-	maxOwner     = math.MaxUint16 - storeFixed - 1 - maxLayout
+	maxOwner     = math.MaxUint16 - storeFixed - 1 - math.MaxUint8
 	// maxStoredBody is far above every receiver's limit; it only keeps a damaged length from
 	// being believed.
 	maxStoredBody = 1 << 30
@@ -65,8 +64,9 @@ var (
 // storage is a folder that keeps messages over a restart. It belongs to the one exporter that holds its
 // lock. The methods are safe for concurrent use on different messages.
 type storage struct {
-	dir  string
-	lock *os.File
+	dir    string
+	lock   *os.File
+	layout string // the otlp_version of files that do not say theirs, which version 1 wrote
 }
 
 // stored is a message that openStorage found in the folder.
@@ -93,8 +93,8 @@ type inventory struct {
 
 // openStorage makes the folder dir, locks it, and lists the messages in it without their bodies. If another
 // process has dir, it takes one of the numbered folders below it instead, up to maxSharers in all. It also
-// moves over what processes that have ended left in the other folders.
-func openStorage(dir string) (*storage, inventory, error) {
+// moves over what processes that have ended left in the other folders. layout is the otlp_version of the settings.
+func openStorage(dir, layout string) (*storage, inventory, error) {
 	if err := privateFolder(dir); err != nil {
 		return nil, inventory{}, fmt.Errorf("sending_queue.storage: %w", err)
 	}
@@ -108,6 +108,7 @@ func openStorage(dir string) (*storage, inventory, error) {
 	if err != nil {
 		return nil, inventory{}, fmt.Errorf("sending_queue.storage: %w", err)
 	}
+	s.layout = layout
 	s.adopt(dir)
 	found, err := s.scan()
 	if err != nil {
@@ -293,7 +294,7 @@ func (s *storage) write(seq uint64, m Message) error {
 	if err != nil {
 		return err
 	}
-	head := storedHead(m)
+	head := encodeHead(m)
 	tail := binary.BigEndian.AppendUint32(nil, crc32.Checksum(m.Body, castagnoli))
 	for _, part := range [][]byte{head, m.Body, tail} {
 		if _, err = f.Write(part); err != nil {
@@ -324,15 +325,21 @@ func (s *storage) syncFolder() {
 	}
 }
 
-// read returns the body of a message. Other errors than those of decodeStored say that the file could not be
-// read.
+// read returns the body of a message, in today's layout. Other errors than those of decodeStored say that the file could
+// not be read.
 func (s *storage) read(seq uint64) ([]byte, error) {
 	data, err := s.readFile(seq, maxStoredBody)
 	if err != nil {
 		return nil, err
 	}
-	_, body, err := decodeStored(data)
-	return body, err
+	head, body, err := decodeStored(data)
+	if err != nil {
+		return nil, err
+	}
+	if body, err = fromLayout(body, cmp.Or(head.layout, s.layout)); err != nil {
+		return nil, fmt.Errorf("%w: %w", errCorrupt, err)
+	}
+	return body, nil
 }
 
 // remove deletes a message. It is no error if it is gone already.
@@ -367,12 +374,12 @@ func (s *storage) readHead(seq uint64) (stored, error) {
 	if err != nil {
 		return stored{}, err
 	}
-	m, headLen, bodyLen, err := readHeadFrom(f)
+	head, err := readHeadFrom(f)
 	if err != nil {
 		return stored{}, err
 	}
-	if info.Size() != int64(headLen)+bodyLen+4 {
-		return stored{}, fmt.Errorf("%w: %d bytes instead of %d", errCorrupt, info.Size(), int64(headLen)+bodyLen+4)
+	if want := int64(head.len) + head.body + 4; info.Size() != want {
+		return stored{}, fmt.Errorf("%w: %d bytes instead of %d", errCorrupt, info.Size(), want)
 	}
-	return stored{seq: seq, size: bodyLen, msg: m}, nil
+	return stored{seq: seq, size: head.body, msg: head.msg}, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
@@ -227,28 +228,74 @@ func TestStorageIsBoundedInMessages(t *testing.T) {
 	require.Equal(t, map[Reason]int64{ReasonStorageFull: 200}, s.Rows.Dropped)
 }
 
-// What was stored for a receiver of one wire layout is rewritten for that of another.
+// inLayout is the file of a message in the format of today, with a body in the layout of an otlp_version.
+func inLayout(m Message, version string) []byte {
+	head := append([]byte(storeMagic), 0, storeVersion)
+	head = binary.BigEndian.AppendUint16(head, uint16(storeFixed+1+len(version)))
+	for _, v := range []int64{m.Rows, m.Samples, int64(m.Profiles), noTime, noTime, int64(len(m.Body))} {
+		head = binary.BigEndian.AppendUint64(head, uint64(v))
+	}
+	head = append(append(head, byte(len(version))), version...)
+	head = binary.BigEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))
+	return binary.BigEndian.AppendUint32(append(head, m.Body...), crc32.Checksum(m.Body, castagnoli))
+}
+
+// What was stored in one wire layout, as versions before this one did, is sent in that of the settings.
 func TestStoredLayoutIsKept(t *testing.T) {
 	versions := []string{"1.8", "1.9", "1.11"}
 	for _, from := range versions {
 		for _, to := range versions {
 			t.Run(from+" to "+to, func(t *testing.T) {
-				cfg := withStorage(t, "127.0.0.1:1")
-				cfg.OTLPVersion = from
-				e, _ := open(t, cfg)
 				m := message(t, "app", 100)
 				want := oldLayout(t, to, m.Body)
 				m.Body = oldLayout(t, from, m.Body)
-				e.Enqueue(m)
-				settled(t, e)
-				stop(t, e)
-
 				r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
-				cfg.Transport, cfg.Endpoint, cfg.OTLPVersion = config.TransportHTTP, r.URL, to
-				e, _ = open(t, cfg)
+				cfg := withStorage(t, r.URL)
+				cfg.Transport, cfg.OTLPVersion = config.TransportHTTP, to
+				require.NoError(t, os.Mkdir(cfg.Queue.Storage, 0o700))
+				writeFile(t, filepath.Join(cfg.Queue.Storage, fmt.Sprintf("%020d.msg", 7)), inLayout(m, from))
+				e, _ := open(t, cfg)
 				drainAll(t, e)
 				require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
 				require.Equal(t, want, r.Requests()[0].Body)
+			})
+		}
+	}
+}
+
+// What is queued has today's layout, and each transport sends that of the settings, before and after a restart.
+func TestLayoutOfTheSettings(t *testing.T) {
+	for _, version := range []string{"1.8", "1.9", "1.11"} {
+		for _, transport := range bothTransports {
+			t.Run(version+"/"+transport, func(t *testing.T) {
+				m := message(t, "app", 100)
+				var requests func() []recvtest.Request
+				cfg := withStorage(t, "127.0.0.1:1")
+				cfg.Transport, cfg.OTLPVersion, cfg.Endpoint = transport, version, map[string]string{config.TransportGRPC: "127.0.0.1:1", config.TransportHTTP: "http://127.0.0.1:1"}[transport]
+				e, _ := open(t, cfg)
+				e.Enqueue(m)
+				settled(t, e)
+				stop(t, e)
+				if transport == config.TransportGRPC {
+					r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+					cfg.Endpoint, requests = r.Addr, r.Requests
+				} else {
+					r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
+					cfg.Endpoint, requests = r.URL, r.Requests
+				}
+				e, _ = open(t, cfg)
+				e.Enqueue(m)
+				drainAll(t, e)
+				require.Equal(t, int64(20), balanced(t, e).Rows.Delivered)
+				for _, got := range requests() {
+					body, err := proto.Marshal(got.Profiles) // a field that it does not know keeps its number
+					require.NoError(t, err)
+					want := &colprofiles.ExportProfilesServiceRequest{}
+					require.NoError(t, proto.Unmarshal(oldLayout(t, version, m.Body), want))
+					wanted, err := proto.Marshal(want)
+					require.NoError(t, err)
+					require.Equal(t, wanted, body)
+				}
 			})
 		}
 	}
@@ -299,7 +346,7 @@ func TestKilledProcessLosesNothingStored(t *testing.T) {
 		var exit *exec.ExitError
 		require.ErrorAs(t, cmd.Wait(), &exit)
 
-		s, found, err := openStorage(dir)
+		s, found, err := openStorage(dir, layoutToday)
 		require.NoError(t, err)
 		require.Zero(t, found.damaged)
 		require.GreaterOrEqual(t, int64(len(found.messages)), stored)

@@ -2,9 +2,7 @@ package export
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -79,10 +77,7 @@ func TestUnknownFormatIsKept(t *testing.T) {
 	known := slices.Clone(later)
 	later[5] = storeVersion + 1
 	writeFile(t, files[0], later)
-	layout := message(t, "layout of the future", 1000)
-	layout.Layout = "2.0"
-	future := append(storedHead(layout), layout.Body...)
-	future = binary.BigEndian.AppendUint32(future, crc32.Checksum(layout.Body, castagnoli))
+	future := inLayout(message(t, "layout of the future", 1000), "2.0")
 	writeFile(t, files[2], future)
 
 	for range 2 { // a second start finds the same
@@ -116,16 +111,16 @@ func TestUnknownFormatIsKept(t *testing.T) {
 func TestHeadersAreReadAlone(t *testing.T) {
 	m := message(t, "app", 100_000)
 	m.Owner = "ns/pod"
-	head := storedHead(m)
+	head := encodeHead(m)
 	r := bytes.NewReader(append(slices.Clone(head), m.Body...))
-	got, headLen, bodyLen, err := readHeadFrom(r)
+	got, err := readHeadFrom(r)
 	require.NoError(t, err)
-	require.Equal(t, "ns/pod", got.Owner)
-	require.Equal(t, len(head), headLen)
-	require.Equal(t, int64(len(m.Body)), bodyLen)
+	require.Equal(t, "ns/pod", got.msg.Owner)
+	require.Equal(t, len(head), got.len)
+	require.Equal(t, int64(len(m.Body)), got.body)
 	require.Equal(t, len(m.Body), r.Len(), "nothing behind the header is read")
 	for n := range len(head) {
-		_, _, _, err := readHeadFrom(bytes.NewReader(head[:n]))
+		_, err := readHeadFrom(bytes.NewReader(head[:n]))
 		require.ErrorIs(t, err, errCorrupt)
 	}
 }
@@ -136,7 +131,7 @@ func TestStoredFileThatCannotBeRead(t *testing.T) {
 		t.Skip("taking a file from oneself needs root")
 	}
 	dir := filepath.Join(t.TempDir(), "queue")
-	s, _, err := openStorage(dir)
+	s, _, err := openStorage(dir, layoutToday)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.close()) }()
 	m := message(t, "app", 0)
@@ -202,12 +197,12 @@ func TestStorageThatCannotBeWritten(t *testing.T) {
 // A disk that hangs holds up nobody and costs no memory beyond the bound.
 func TestStorageThatHangs(t *testing.T) {
 	cfg := withStorage(t, "127.0.0.1:1")
-	cfg.Queue.Size = 1 << 20
+	cfg.Queue.Size = 256 << 10
 	e, _ := open(t, cfg)
 	// Opening a pipe for writing waits for a reader.
 	pipe := filepath.Join(cfg.Queue.Storage, fmt.Sprintf("%020d%s%s", 1, storeSuffix, storeTemp))
 	require.NoError(t, unix.Mkfifo(pipe, 0o600))
-	for i := range 50_000 {
+	for i := range 4_000 {
 		e.Enqueue(Message{Body: make([]byte, 1000), Rows: 1})
 		if i == 0 {
 			require.Eventually(t, func() bool { return inFlight(e) == 1 }, 20*time.Second, time.Millisecond)

@@ -17,7 +17,7 @@ import (
 )
 
 func TestStoredRoundTrip(t *testing.T) {
-	s, _, err := openStorage(filepath.Join(t.TempDir(), "q"))
+	s, _, err := openStorage(filepath.Join(t.TempDir(), "q"), layoutToday)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.close()) }()
 	now := time.Unix(0, time.Now().UnixNano())
@@ -43,9 +43,9 @@ func TestStoredRoundTrip(t *testing.T) {
 func storedSeeds(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte(storeMagic))
-	f.Add(storedHead(Message{Rows: 1, Owner: "a"}))
-	f.Add(resealed(append(storedHead(Message{Rows: 1, Body: []byte("body")}), "body...."...)))
-	f.Add(append(storedHead(Message{Rows: -1}), 0, 0, 0, 0))
+	f.Add(encodeHead(Message{Rows: 1, Owner: "a"}))
+	f.Add(resealed(append(encodeHead(Message{Rows: 1, Body: []byte("body")}), "body...."...)))
+	f.Add(append(encodeHead(Message{Rows: -1}), 0, 0, 0, 0))
 }
 
 // resealed gives data right checksums wherever its own lengths put them, so that a fuzzer gets
@@ -70,17 +70,18 @@ func FuzzStorage(f *testing.F) {
 	storedSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, data := range [][]byte{data, resealed(data)} {
-			m, body, err := decodeStored(data)
+			head, body, err := decodeStored(data)
 			if err != nil {
 				require.True(t, errors.Is(err, errCorrupt) || errors.Is(err, errUnknownFormat), err)
 				continue
 			}
+			m := head.msg
 			m.Body = body
-			if binary.BigEndian.Uint16(data[len(storeMagic):]) != storeVersion {
+			if binary.BigEndian.Uint16(data[len(storeMagic):]) != storeVersion || head.layout != layoutToday {
 				continue
 			}
-			require.True(t, bytes.HasPrefix(data, storedHead(m)))
-			require.Len(t, data, len(storedHead(m))+len(body)+4)
+			require.True(t, bytes.HasPrefix(data, encodeHead(m)))
+			require.Len(t, data, len(encodeHead(m))+len(body)+4)
 		}
 	})
 }
@@ -94,8 +95,8 @@ func FuzzStorageFolder(f *testing.F) {
 		bad := filepath.Join(dir, fmt.Sprintf("%020d%s", 1, storeSuffix))
 		require.NoError(t, os.WriteFile(bad, data, 0o600))
 		good := filepath.Join(dir, fmt.Sprintf("%020d%s", 2, storeSuffix))
-		require.NoError(t, os.WriteFile(good, append(storedHead(Message{Rows: 5}), 0, 0, 0, 0), 0o600))
-		s, inv, err := openStorage(dir)
+		require.NoError(t, os.WriteFile(good, append(encodeHead(Message{Rows: 5}), 0, 0, 0, 0), 0o600))
+		s, inv, err := openStorage(dir, layoutToday)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, s.close()) }()
 		found := inv.messages

@@ -11,17 +11,25 @@ import (
 	"time"
 )
 
+// storedHead is what stands before the body.
+type storedHead struct {
+	msg    Message // without its body
+	layout string  // the otlp_version of the body; empty in version 1, which did not say
+	len    int     // of the head
+	body   int64   // length of the body
+}
+
 // readHeadFrom reads what stands before the body and not the body itself: at a start there may be tens of
 // thousands of files. Its results are those of decodeHead.
-func readHeadFrom(r io.Reader) (m Message, headLen int, bodyLen int64, err error) {
+func readHeadFrom(r io.Reader) (storedHead, error) {
 	data := make([]byte, storePrefix, 256)
 	if n, err := io.ReadFull(r, data); err != nil {
-		return m, 0, 0, brokenOff(err, data[:n])
+		return storedHead{}, brokenOff(err, data[:n])
 	}
 	rest := int(binary.BigEndian.Uint16(data[len(storeMagic)+2:])) + 4
 	data = slices.Grow(data, rest)[:storePrefix+rest]
 	if n, err := io.ReadFull(r, data[storePrefix:]); err != nil {
-		return m, 0, 0, brokenOff(err, data[:storePrefix+n])
+		return storedHead{}, brokenOff(err, data[:storePrefix+n])
 	}
 	return decodeHead(data)
 }
@@ -32,85 +40,83 @@ func brokenOff(err error, data []byte) error {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
 	}
-	_, _, _, err = decodeHead(data)
+	_, err = decodeHead(data)
 	return err
 }
 
-// storedHead returns the part of a file that stands before the body: see storage for the layout.
-func storedHead(m Message) []byte {
-	owner, layout := m.Owner[:min(len(m.Owner), maxOwner)], m.Layout[:min(len(m.Layout), maxLayout)]
+// encodeHead returns the part of a file that stands before the body: see storage for the layout.
+func encodeHead(m Message) []byte {
+	owner := m.Owner[:min(len(m.Owner), maxOwner)]
 	b := append([]byte(storeMagic), 0, storeVersion)
-	b = binary.BigEndian.AppendUint16(b, uint16(storeFixed+1+len(layout)+len(owner)))
+	b = binary.BigEndian.AppendUint16(b, uint16(storeFixed+1+len(layoutToday)+len(owner)))
 	for _, v := range []int64{m.Rows, m.Samples, int64(m.Profiles), storedTime(m.Start), storedTime(m.End), int64(len(m.Body))} {
 		b = binary.BigEndian.AppendUint64(b, uint64(v))
 	}
-	b = append(append(b, byte(len(layout))), layout...)
+	b = append(append(b, byte(len(layoutToday))), layoutToday...)
 	b = append(b, owner...)
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// decodeHead reads what storedHead wrote, from the start of data. It returns the message without its body,
-// and the lengths of the head and of the body in bytes. Every error is errCorrupt or, for a file that a
+// decodeHead reads what encodeHead wrote, from the start of data. Every error is errCorrupt or, for a file that a
 // later version of this program has written, errUnknownFormat.
-func decodeHead(data []byte) (m Message, headLen int, bodyLen int64, err error) {
+func decodeHead(data []byte) (head storedHead, err error) {
 	if len(data) < storePrefix || !bytes.HasPrefix(data, []byte(storeMagic)) {
-		return m, 0, 0, fmt.Errorf("%w: not a stored message", errCorrupt)
+		return head, fmt.Errorf("%w: not a stored message", errCorrupt)
 	}
 	version := binary.BigEndian.Uint16(data[len(storeMagic):])
 	if version == 0 {
-		return m, 0, 0, fmt.Errorf("%w: format version 0", errCorrupt)
+		return head, fmt.Errorf("%w: format version 0", errCorrupt)
 	}
 	if version > storeVersion {
-		return m, 0, 0, fmt.Errorf("%w: format version %d, this program knows up to %d", errUnknownFormat, version, storeVersion)
+		return head, fmt.Errorf("%w: format version %d, this program knows up to %d", errUnknownFormat, version, storeVersion)
 	}
 	n := int(binary.BigEndian.Uint16(data[len(storeMagic)+2:]))
 	end := storePrefix + n
 	if n < storeFixed || len(data) < end+4 {
-		return m, 0, 0, fmt.Errorf("%w: header broken off", errCorrupt)
+		return head, fmt.Errorf("%w: header broken off", errCorrupt)
 	}
 	if crc32.Checksum(data[:end], castagnoli) != binary.BigEndian.Uint32(data[end:]) {
-		return m, 0, 0, fmt.Errorf("%w: checksum of the header", errCorrupt)
+		return head, fmt.Errorf("%w: checksum of the header", errCorrupt)
 	}
 	var v [6]int64
 	for i := range v {
 		v[i] = int64(binary.BigEndian.Uint64(data[storePrefix+8*i:]))
 	}
 	if v[0] < 0 || v[1] < 0 || v[2] < 0 || v[5] < 0 || v[5] > maxStoredBody {
-		return m, 0, 0, fmt.Errorf("%w: a count in the header is out of range", errCorrupt)
+		return head, fmt.Errorf("%w: a count in the header is out of range", errCorrupt)
 	}
 	rest := data[storePrefix+storeFixed : end]
-	layout := ""
 	if version > 1 {
 		if len(rest) == 0 || len(rest) <= int(rest[0]) {
-			return m, 0, 0, fmt.Errorf("%w: layout broken off", errCorrupt)
+			return head, fmt.Errorf("%w: layout broken off", errCorrupt)
 		}
-		layout, rest = string(rest[1:1+rest[0]]), rest[1+rest[0]:]
-		if layout != "" && layout != layoutToday && oldLayouts[layout] == nil {
-			return m, 0, 0, fmt.Errorf("%w: otlp_version %q", errUnknownFormat, layout)
+		head.layout, rest = string(rest[1:1+rest[0]]), rest[1+rest[0]:]
+		if head.layout != "" && head.layout != layoutToday && oldLayouts[head.layout] == nil {
+			return head, fmt.Errorf("%w: otlp_version %q", errUnknownFormat, head.layout)
 		}
 	}
-	m = Message{
-		Rows: v[0], Samples: v[1], Profiles: int(v[2]), Start: loadedTime(v[3]), End: loadedTime(v[4]),
-		Layout: layout, Owner: string(rest),
+	head.msg = Message{
+		Rows: v[0], Samples: v[1], Profiles: int(v[2]), Start: loadedTime(v[3]), End: loadedTime(v[4]), Owner: string(rest),
 	}
-	return m, end + 4, v[5], nil
+	head.len, head.body = end+4, v[5]
+	return head, nil
 }
 
-// decodeStored reads a whole file and returns the message and its body. Its errors are those of decodeHead.
-func decodeStored(data []byte) (Message, []byte, error) {
-	m, headLen, bodyLen, err := decodeHead(data)
+// decodeStored reads a whole file. Its errors are those of decodeHead.
+func decodeStored(data []byte) (storedHead, []byte, error) {
+	head, err := decodeHead(data)
 	if err != nil {
-		return m, nil, err
+		return head, nil, err
 	}
-	rest := data[headLen:]
-	if int64(len(rest)) != bodyLen+4 {
-		return m, nil, fmt.Errorf("%w: %d bytes after the header instead of %d", errCorrupt, len(rest), bodyLen+4)
+	rest := data[head.len:]
+	if int64(len(rest)) != head.body+4 {
+		return head, nil, fmt.Errorf("%w: %d bytes after the header instead of %d", errCorrupt, len(rest), head.body+4)
 	}
-	body := rest[:bodyLen:bodyLen]
-	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(rest[bodyLen:]) {
-		return m, nil, fmt.Errorf("%w: checksum of the body", errCorrupt)
+	body := rest[:head.body:head.body]
+	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(rest[head.body:]) {
+		return head, nil, fmt.Errorf("%w: checksum of the body", errCorrupt)
 	}
-	return m, body, nil
+	return head, body, nil
 }
 
 func storedTime(t time.Time) int64 {

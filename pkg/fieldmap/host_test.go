@@ -22,7 +22,7 @@ func TestHostServices(t *testing.T) {
 	root := t.TempDir()
 	for pid, p := range map[uint32][2]string{
 		4711: {"/usr/sbin/nginx", "0::/system.slice/nginx.service"}, 4712: {"/usr/bin/cc1", "0::/user.slice/session-1.scope"},
-		4713: {"/usr/sbin/nginx", "0::/system.slice/nginx.service"},
+		4713: {"/usr/sbin/nginx", "0::/system.slice/nginx.service"}, 4714: {"/usr/libexec/helper", "0::/system.slice/nginx.service"},
 	} {
 		dir := filepath.Join(root, "proc", fmt.Sprint(pid))
 		require.NoError(t, os.MkdirAll(dir, 0o755))
@@ -38,7 +38,7 @@ func TestHostServices(t *testing.T) {
 		r["proc.pid"] = pid
 		return r
 	}
-	nginx, cc1, other, gone := s.row(row(4711)), s.row(row(4712)), s.row(row(4713)), s.row(row(1))
+	nginx, cc1, other, gone, helper := s.row(row(4711)), s.row(row(4712)), s.row(row(4713)), s.row(row(1)), s.row(row(4714))
 
 	got := p.Resource(nginx)
 	name := func(r profile.Resource, key string) string {
@@ -60,12 +60,14 @@ func TestHostServices(t *testing.T) {
 	require.Zero(t, unknown.Group)
 
 	resource := func(i int) uint64 {
-		res, _ := p.Keys([]datasource.Data{nginx, cc1, other, gone}[i])
+		res, _ := p.Keys([]datasource.Data{nginx, cc1, other, gone, helper}[i])
 		return res
 	}
 	require.Equal(t, resource(0), resource(2), "two processes of a service")
 	require.NotEqual(t, resource(0), resource(1))
 	require.NotEqual(t, resource(0), resource(3))
+	require.Equal(t, "nginx", name(p.Resource(helper), "service.name"))
+	require.NotEqual(t, resource(0), resource(4), "two executables of a service")
 	require.Zero(t, testing.AllocsPerRun(10, func() { p.Keys(nginx) }))
 
 	pod := p.Resource(s.row(podRow()))

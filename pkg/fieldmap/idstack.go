@@ -23,7 +23,7 @@ func HasIDs(ds datasource.DataSource) bool {
 // JSON. Stacks by ID and control groups are hidden, because only this package can read them. Of a user stack, the text
 // is shown.
 func Present(ds datasource.DataSource) {
-	for _, tag := range []string{kernelIDTag, userIDTag, stackKeyTag, cgroupTag} {
+	for _, tag := range []string{kernelIDTag, userIDTag, stackKeyTag, cgroupTag, StackTag} {
 		for _, acc := range ds.GetFieldsWithTag(tag) {
 			for _, f := range append(acc.SubFields(), acc) {
 				f.SetHidden(true, false)

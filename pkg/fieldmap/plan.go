@@ -65,6 +65,7 @@ type Plan struct {
 	names             map[string]string // by key, the name to export it under; nil: itself
 
 	shortRows, cutAttributes atomic.Uint64
+	absences                 [stack.NumAbsences]atomic.Uint64
 	unnamed                  unnamed
 	settings                 frameSettings
 	ends                     []int // of the last Sample
@@ -93,6 +94,8 @@ type Stats struct {
 	// why the last time.
 	Unnamed       uint64
 	UnnamedReason error
+	// Absences counts, of distinct samples without any frame, why they have none: for their kernel and user stack each.
+	Absences [stack.NumAbsences]uint64
 	// UserFrames are those of distinct user stacks, by what is known of them.
 	UserFrames [names.NumStates]uint64
 }
@@ -105,10 +108,21 @@ func (p *Plan) Descriptor() Descriptor {
 	return d
 }
 
+// Kinds reports whether the stacks of rows are those of the kernel, of programs, or both.
+func (p *Plan) Kinds() (kernel, user bool) {
+	for i := range p.stacks {
+		kernel, user = kernel || p.stacks[i].kernel != nil, user || p.stacks[i].user != nil
+	}
+	return kernel, user
+}
+
 // Stats returns the counters.
 func (p *Plan) Stats() Stats {
 	st := Stats{ShortRows: p.shortRows.Load(), CutResourceAttributes: p.cutAttributes.Load()}
 	st.Unnamed, st.UnnamedReason = p.unnamed.get()
+	for i := range st.Absences {
+		st.Absences[i] = p.absences[i].Load()
+	}
 	for i := range st.UserFrames {
 		st.UserFrames[i] = p.settings.counts[i].Load()
 	}
@@ -355,6 +369,11 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 	}
 	outcome := st.outcome
 	s.Stack, s.Fate = p.stacks.root(s.Stack, ends, fates, p.markIncomplete)
+	if s.Fate == profile.NoStack {
+		for _, why := range p.stacks.absences(d) {
+			p.absences[why].Add(1)
+		}
+	}
 	if l, ok := s.Later.(*laterFrames); ok {
 		if s.Fate == profile.CutOff && s.LaterTo == len(s.Stack)-1 && fates[len(fates)-1] == stack.Truncated {
 			// Only the names, which come later, tell whether the stack was cut off or had left the code before (see

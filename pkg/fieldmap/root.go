@@ -18,10 +18,12 @@ const (
 
 // root returns what is missing of a stack, and appends a frame that shows it at the root: whoever looks at a flame graph
 // must not take a part for the whole, and a sample without any frame is in none. A stack is incomplete if its outermost
-// function is not one that programs begin with; it gets such a frame only with mark. ends[i] is where the frames of
+// function is not one that programs begin with; it gets such a frame only with mark, or if who
+// should have unwound it has not. ends[i] is where the frames of
 // field i end, fates[i] what became of them.
 func (s stackFields) root(frames []profile.Frame, ends []int, fates []stack.Outcome, mark bool) ([]profile.Frame, profile.Fate) {
 	fate, start := profile.Whole, 0
+	mark = mark || slices.Contains(fates, stack.Partial)
 	if len(frames) == 0 {
 		fate = profile.NoStack
 	}

@@ -1,6 +1,7 @@
 package fieldmap
 
 import (
+	"maps"
 	"math"
 	"strings"
 	"testing"
@@ -8,7 +9,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
+
+// A stack by frame pointers that the unwinder should have taken says that it is incomplete, if it is, whatever the setting.
+func TestRootOfPartialStack(t *testing.T) {
+	fields := stackFields{{user: &stack.User{}}, {}}
+	for last, want := range map[string][]string{"work": {"clock_nanosleep", "work", "[incomplete]"}, "_start": {"clock_nanosleep", "_start"}} {
+		frames := []profile.Frame{{Name: "clock_nanosleep"}, {Name: last}}
+		got, fate := fields.root(frames, []int{2, 2}, []stack.Outcome{stack.OK, stack.Partial}, false)
+		var names []string
+		for _, f := range got {
+			names = append(names, f.Name)
+		}
+		require.Equal(t, want, names)
+		require.Equal(t, last == "work", fate == profile.Incomplete)
+	}
+}
 
 // TestRoots covers what is said of stacks that are not whole.
 func TestRoots(t *testing.T) {
@@ -52,6 +69,40 @@ func TestRoots(t *testing.T) {
 			sm, _ := compile(t, s, o).Sample(s.row(with(tc.change)))
 			require.Equal(t, tc.frames, strings.Join(frameNames(sm), " "))
 			require.Equal(t, tc.fate, sm.Fate)
+		})
+	}
+}
+
+// TestAbsences covers why rows have no stack at all.
+func TestAbsences(t *testing.T) {
+	id := func(v int32) uint32 { return uint32(v) }
+	noText := map[string]any{"kern_stack": nil, "user_stack_raw.symbols": nil, "user_stack_raw.addresses": nil, "user_stack_raw.buildid": nil}
+	for name, tc := range map[string]struct {
+		kernel, user uint32
+		inode        any
+		want         []stack.Absence
+	}{
+		"not collected":            {id(-1), 0, nil, []stack.Absence{stack.NotCollected, stack.NotCollected}},
+		"no room":                  {id(-17), id(-12), uint64(7), []stack.Absence{stack.NoRoom, stack.NoRoom}},
+		"gone":                     {id(-14), 5, uint64(7), []stack.Absence{stack.NoneThere, stack.Gone}},
+		"a thread of the kernel's": {5, id(-14), uint64(7), []stack.Absence{stack.Gone, stack.NoneThere}},
+		"any other error":          {id(-22), id(-1), uint64(7), []stack.Absence{stack.Refused, stack.NotCollected}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := profileCPU(t, profileCPUMetadata)
+			p := compile(t, s, testOptions())
+			row := with(noText)
+			row["kern_stack_raw"], row["user_stack_raw.stack_id"], row["user_stack_raw.inode"] = tc.kernel, tc.user, tc.inode
+			maps.DeleteFunc(row, func(_ string, v any) bool { return v == nil })
+			sm, _ := p.Sample(s.row(row))
+			require.Equal(t, profile.NoStack, sm.Fate)
+			var want [stack.NumAbsences]uint64
+			for _, why := range tc.want {
+				want[why]++
+			}
+			require.Equal(t, want, p.Stats().Absences)
+			_, _ = p.Sample(s.row(podRow()))
+			require.Equal(t, want, p.Stats().Absences, "rows with a stack say nothing")
 		})
 	}
 }

@@ -368,6 +368,11 @@ func TestStackOutcomes(t *testing.T) {
 			stack.Empty, []string{"[no stack]"}, -1, -1,
 		},
 		{"too long", map[string]any{"kern_stack": strings.Repeat("f; ", stack.MaxFrames+1)}, stack.Truncated, nil, 17, 18},
+		{
+			"one too long, one lost",
+			map[string]any{"kern_stack": strings.Repeat("f; ", stack.MaxFrames+1), "user_stack_raw.stack_id": id(-17), "user_stack_raw.symbols": nil, "user_stack_raw.addresses": nil},
+			stack.Lost, nil, 17, -17,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := profileCPU(t, profileCPUMetadata)
@@ -375,7 +380,7 @@ func TestStackOutcomes(t *testing.T) {
 			d := s.row(with(tc.change))
 			sm, outcome := p.Sample(d)
 			require.Equal(t, tc.want, outcome)
-			if tc.want != stack.Truncated {
+			if tc.frames != nil {
 				require.Equal(t, tc.frames, frameNames(sm))
 			}
 			kernel, user := p.StackIDs(d)

@@ -333,3 +333,36 @@ func (f *stackField) stackID(d datasource.Data) (int32, bool) {
 	}
 	return int32(f.id.load(b)), true
 }
+
+// absences returns why the row has no frames, once for each kind of stack. Whoever hands over stacks knows that itself.
+func (s stackFields) absences(d datasource.Data) []stack.Absence {
+	var kinds []stack.Absence
+	for _, of := range []func(*stackField) bool{
+		func(f *stackField) bool { return f.kernel != nil },
+		func(f *stackField) bool { return f.user != nil },
+		func(f *stackField) bool { return f.id.acc == nil },
+	} {
+		why, there := stack.NotCollected, false
+		for i := range s {
+			if !of(&s[i]) {
+				continue
+			}
+			there = true
+			if w := s[i].absence(d); w != stack.NotCollected { // it may be collected in another form
+				why = w
+			}
+		}
+		if there {
+			kinds = append(kinds, why)
+		}
+	}
+	return kinds
+}
+
+func (f *stackField) absence(d datasource.Data) stack.Absence {
+	if f.id.acc == nil {
+		return stack.NoText
+	}
+	id, ok := f.stackID(d)
+	return stack.WhyAbsent(id, ok && (id != 0 || !f.byID))
+}

@@ -122,7 +122,7 @@ func (g *groups) age(epoch uint32) {
 
 // named is a group with the given path.
 func named(path string, epoch uint32) group {
-	return group{unit: strings.Clone(clean(Unit(path), maxName)), found: true, epoch: epoch}
+	return group{unit: strings.Clone(cut(Unit(path), maxName)), found: true, epoch: epoch}
 }
 
 // openGroup returns the path of a group below the mount.

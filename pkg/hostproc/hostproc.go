@@ -7,6 +7,7 @@
 package hostproc
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,10 +19,13 @@ import (
 
 // Service is what a process belongs to. The zero value says that nothing is known.
 type Service struct {
-	// Name is that of the unit, without its suffix, or of the executable.
+	// Name is that of the unit, without its suffix, or of the executable. The unit of a user's own service manager has the
+	// user's ID in front: user@1000/nginx. An executable in a namespace where its path may be anything has that behind it: "nginx
+	// (user namespace)".
 	Name string
-	// Executable and Path are the name and the path of the process's executable, as the process sees it. They
-	// are empty for the executables of a unit that has too many, and for a process that was gone.
+	// Executable and Path are the name and the path of the process's executable. They are empty for the executables of a unit
+	// that has too many, for a process that was gone, and where the path does not count: in a user namespace, and below another
+	// root than the host's.
 	Executable, Path string
 }
 
@@ -47,6 +51,7 @@ const (
 type Resolver struct {
 	proc   string
 	groups *groups
+	spaces namespaces
 
 	epoch atomic.Uint32
 
@@ -75,8 +80,9 @@ func New(root string) *Resolver {
 	if mount == "" {
 		mount = unified("")
 	}
+	proc := filepath.Join("/", root, "proc")
 	return &Resolver{
-		proc: filepath.Join("/", root, "proc"), groups: newGroups(mount),
+		proc: proc, groups: newGroups(mount), spaces: newNamespaces(proc),
 		known: map[Process]entry{}, executables: map[string]map[string]bool{},
 	}
 }
@@ -138,13 +144,17 @@ func (r *Resolver) read(p Process, epoch uint32) Service {
 	if err != nil || path == "" {
 		return Service{Name: unit} // gone, or a thread of the kernel
 	}
-	path = clean(strings.TrimSuffix(path, " (deleted)"), maxPath)
-	s := Service{Executable: clean(filepath.Base(path), maxName), Path: path}
-	if !found {
-		unit = clean(Unit(readCgroup(filepath.Join(dir, "cgroup"))), maxName)
+	path = cut(strings.TrimSuffix(path, " (deleted)"), maxPath)
+	s := Service{Executable: cut(filepath.Base(path), maxName), Path: path}
+	if memory := strings.TrimPrefix(path, "/"); strings.HasPrefix(memory, "memfd:") { // what follows is any text, no path
+		s.Executable = cut(memory, maxName)
 	}
-	if s.Name = unit; s.Name == "" {
-		s.Name = s.Executable
+	if !found {
+		unit = cut(Unit(readCgroup(filepath.Join(dir, "cgroup"))), maxName)
+	}
+	s.Name = cmp.Or(unit, s.Executable)
+	if space := r.spaces.foreign(dir); space != "" {
+		s = Service{Name: cmp.Or(unit, s.Executable+" ("+space+")")}
 	}
 	return s
 }
@@ -178,8 +188,11 @@ func readCgroup(file string) string {
 // Unit returns the name of the systemd unit that a control group belongs to, without its suffix, or "" where it belongs
 // to none that names a service: units that something numbers or hashes, such as session-12.scope, run-u31.service,
 // user@1000.service and the scopes of containers, say nothing of what runs in them.
+//
+// The unit is the outermost one: what is below it was made by who runs in it, with any name. Below a user's service manager the
+// user's own units begin, which have user@1000/ in front of their name.
 func Unit(cgroup string) string {
-	unit := ""
+	user := ""
 	for part := range strings.SplitSeq(cgroup, "/") {
 		name, service := strings.CutSuffix(part, ".service")
 		if !service {
@@ -188,18 +201,19 @@ func Unit(cgroup string) string {
 				continue
 			}
 			if strings.ContainsAny(name, "0123456789") {
-				unit = ""
-				continue
+				return ""
 			}
 		}
 		switch {
+		case user == "" && strings.HasPrefix(name, "user@"):
+			user = name + "/"
 		case strings.HasPrefix(name, "user@"), strings.HasPrefix(name, "run-"), hashed(name):
-			unit = ""
+			return ""
 		default:
-			unit = unescape(name)
+			return user + unescape(name)
 		}
 	}
-	return unit
+	return ""
 }
 
 // hashed tells whether a name has a part that looks like a hash: twelve hexadecimal digits in a row, one of them a
@@ -241,14 +255,8 @@ func unescape(name string) string {
 	}
 }
 
-// clean makes what a process may have chosen fit for an attribute.
-func clean(s string, most int) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == utf8.RuneError {
-			return '_'
-		}
-		return r
-	}, s)
+// cut returns at most so many bytes of what a process may have chosen.
+func cut(s string, most int) string {
 	for len(s) > most {
 		_, n := utf8.DecodeLastRuneInString(s)
 		s = s[:len(s)-n]

@@ -6,7 +6,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -18,9 +20,16 @@ func TestUnit(t *testing.T) {
 		"/system.slice/docker.service/child":                                                             "docker",
 		`/system.slice/system-foo.slice/foo@bar\x2dbaz.service`:                                          "foo@bar-baz",
 		"/user.slice/user-1000.slice/session-12.scope":                                                   "",
-		"/user.slice/user-1000.slice/user@1000.service/init.scope":                                       "init",
+		"/user.slice/user-1000.slice/user@1000.service/init.scope":                                       "user@1000/init",
 		"/user.slice/user-1000.slice/user@1000.service/app.slice/app-code-4711.scope":                    "",
-		"/user.slice/user-1000.slice/user@1000.service/app.slice/pipewire.service":                       "pipewire",
+		"/user.slice/user-1000.slice/user@1000.service/app.slice/pipewire.service":                       "user@1000/pipewire",
+		"/user.slice/user-1000.slice/user@1000.service/app.slice/nginx.service":                          "user@1000/nginx",
+		"/user.slice/user-1000.slice/user@1000.service/user@0.service/nginx.service":                     "",
+		"/user.slice/user-1000.slice/user@1000.service/a.service/nginx.service":                          "user@1000/a",
+		"/system.slice/ci.service/nginx.service":                                                         "ci",
+		"/system.slice/run-u31.service/nginx.service":                                                    "",
+		"/user.slice/user-1000.slice/session-12.scope/nginx.service":                                     "",
+		"/machine.slice/libpod-" + strings.Repeat("ab12", 16) + ".scope/container/nginx.service":         "",
 		"/user.slice/user-1000.slice/user@1000.service":                                                  "",
 		"/system.slice/run-u31.service":                                                                  "",
 		"/system.slice/run-r0123456789abcdef0123456789abcdef.service":                                    "",
@@ -54,7 +63,6 @@ func TestLookup(t *testing.T) {
 	require.Equal(t, Service{"old", "old", "/usr/bin/old"}, r.Lookup(Process{PID: 12}))
 	hostile := r.Lookup(Process{PID: 13})
 	require.LessOrEqual(t, len(hostile.Name), maxName)
-	require.NotContains(t, hostile.Path, "\x1b")
 	require.Zero(t, r.Lookup(Process{PID: 99}))
 	require.Zero(t, r.Lookup(Process{}))
 
@@ -72,6 +80,22 @@ func TestLookup(t *testing.T) {
 	}
 }
 
+// A PID that another process has by now tells its service after a while.
+func TestPIDUsedAgain(t *testing.T) {
+	root := t.TempDir()
+	process(t, root, 10, "/usr/sbin/nginx", "0::/system.slice/nginx.service\n")
+	r := New(root)
+	require.Equal(t, "nginx", r.Lookup(Process{PID: 10}).Name)
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "proc", "10")))
+	process(t, root, 10, "/usr/bin/redis", "0::/system.slice/redis.service\n")
+	for range keep - 1 {
+		r.Age()
+		require.Equal(t, "nginx", r.Lookup(Process{PID: 10}).Name, "it is not read each time")
+	}
+	r.Age()
+	require.Equal(t, "redis", r.Lookup(Process{PID: 10}).Name)
+}
+
 // TestRealProcess looks at a program that runs.
 func TestRealProcess(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
@@ -83,4 +107,59 @@ func TestRealProcess(t *testing.T) {
 	s := New("").Lookup(Process{PID: uint32(cmd.Process.Pid)})
 	require.NotEmpty(t, s.Name)
 	require.Contains(t, s.Path, "/")
+}
+
+// A process that can choose what its mounts show has a path that may be anybody's, and does not pass for a service of the
+// host by it. One that a privileged process has given mounts of its own, with the host's root, has its path.
+func TestOwnMounts(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it takes root to become another user")
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755))
+	require.NoError(t, os.Chmod(dir, 0o755))
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	r := New("")
+	r.groups = newGroups("") // this test's own unit
+	for name, c := range map[string]struct {
+		script string // comes to sleep
+		uid    uint32
+		want   Service
+	}{
+		"the user's own namespaces": {
+			"exec unshare -Urm sh -c 'mount -t tmpfs none /usr/sbin && cp " + sleep + " /usr/sbin/victim && exec /usr/sbin/victim 60'",
+			65534, Service{Name: "victim (user namespace)"},
+		},
+		"a user namespace": {"exec unshare -U " + sleep + " 60", 65534, Service{Name: "sleep (user namespace)"}},
+		"another root": {
+			"cd " + dir + " && exec unshare -m sh -c 'mount -t tmpfs none . && mkdir -p usr/bin lib lib64 usr/lib && mount --rbind /lib lib && " +
+				"mount --rbind /usr/lib usr/lib; [ ! -e /lib64 ] || mount --rbind /lib64 lib64; cp " + sleep + " usr/bin/victim && exec chroot . /usr/bin/victim 60'",
+			0, Service{Name: "victim (mount namespace)"},
+		},
+		"mounts by root": {"exec unshare -m " + sleep + " 60", 0, Service{"sleep", "sleep", sleep}},
+		"no mounts":      {"exec " + sleep + " 60", 65534, Service{"sleep", "sleep", sleep}},
+		"a file in memory": {"exec python3 -c 'import os; f = os.memfd_create(\"/usr/sbin/victim\"); os.write(f, open(\"" + sleep + "\", \"rb\").read()); os.execv(\"/proc/self/fd/%d\" % f, [\"x\", \"60\"])'",
+			65534, Service{"memfd:/usr/sbin/victim", "memfd:/usr/sbin/victim", "/memfd:/usr/sbin/victim"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command("sh", "-c", c.script)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: c.uid, Gid: c.uid}}
+			var out strings.Builder
+			cmd.Stdout, cmd.Stderr = &out, &out
+			require.NoError(t, cmd.Start())
+			t.Cleanup(func() {
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			})
+			pid := uint32(cmd.Process.Pid)
+			var got Service
+			require.Eventually(t, func() bool {
+				got = r.read(Process{PID: pid}, 0)
+				return !strings.Contains(got.Name, "unshare") && got.Name != "sh" && got.Name != "dash" && !strings.HasPrefix(got.Name, "sh ") &&
+					!strings.HasPrefix(got.Name, "dash ") && !strings.HasPrefix(got.Name, "python3") && !strings.HasPrefix(got.Name, "mount") && got.Name != ""
+			}, 20*time.Second, 10*time.Millisecond, "%v %s", &got, &out)
+			require.Equal(t, c.want, got, out.String())
+		})
+	}
 }

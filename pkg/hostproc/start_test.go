@@ -3,6 +3,8 @@ package hostproc
 import (
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,5 +32,21 @@ func TestStart(t *testing.T) {
 
 func FuzzStart(f *testing.F) {
 	f.Add([]byte("42 (a) S 1 (b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20\n"))
-	f.Fuzz(func(_ *testing.T, b []byte) { Start(b) })
+	f.Add([]byte("42 (a) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 -7\n"))
+	f.Add([]byte("42 (a S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var want uint64
+		var known bool
+		if at := strings.LastIndex(string(b), ")"); at >= 0 {
+			if fields := strings.Fields(string(b[at+1:])); len(fields) > 19 {
+				n, err := strconv.ParseUint(fields[19], 10, 40)
+				want, known = n, err == nil
+			}
+		}
+		got, ok := Start(b)
+		require.Equal(t, known, ok)
+		if ok {
+			require.Equal(t, want, got)
+		}
+	})
 }

@@ -2,6 +2,7 @@ package names
 
 import (
 	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,6 +41,33 @@ func TestOwnProcess(t *testing.T) {
 	p.PID, p.Space = 1<<31, 2
 	frames = n.ResolveWithin(nil, time.Minute, p, 0, addrs[:1])
 	require.Equal(t, []Frame{{State: Gone}}, frames)
+}
+
+// A signal handler returns to the first byte of a function that nothing has called; what any other function follows on has no
+// name.
+func TestRestorers(t *testing.T) {
+	n := New(Options{Unwatched: true})
+	t.Cleanup(n.Close)
+	path := filepath.Join(t.TempDir(), "functions")
+	require.NoError(t, os.WriteFile(path, []byte("2000 10 __restore_rt\n3000 10 other\n"), 0o600)) // a perf map is the shortest table
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	id, err := symbols.Identify(f)
+	require.NoError(t, err)
+	id = symbols.FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
+	require.Equal(t, symbols.Pending, n.store.Request(symbols.Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }}))
+	require.True(t, n.store.Wait(t.Context(), id))
+	at := func(address uint64, caller bool) Frame {
+		place := procmap.Place{State: procmap.Known, File: &procmap.File{ID: id}, Address: address, Offset: address - 0x1000}
+		frame, _ := n.frame(&place, 0, caller)
+		return frame
+	}
+	got := at(0x1fff, true)
+	require.Equal(t, "__restore_rt", got.Symbol.Name)
+	require.Equal(t, []uint64{0x2000, 0x1000}, []uint64{got.Address, got.Offset})
+	require.Equal(t, Outside, at(0x1fff, false).State, "nothing returns there")
+	require.Equal(t, Outside, at(0x2fff, true).State)
 }
 
 // A running program whose file gets another mode, another name or another link keeps its names, also those of functions

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,11 +37,13 @@ func File[R Request](requests ...R) ([]byte, error) {
 	for _, r := range requests {
 		b.begin(r.GetDictionary())
 		each(r, b.samples)
+		b.programs()
 	}
 	p := b.out
 	if len(requests) > 1 {
 		p = p.Compact() // stacks, locations and functions that several of them have
 	}
+	b.programFirst(p)
 	if err := p.CheckValid(); err != nil {
 		return nil, fmt.Errorf("the pprof profile is not valid: %w", err)
 	}
@@ -67,6 +71,9 @@ type builder struct {
 	cpuTime map[profile.ValueType]int // of a type that counts samples: where in a sample their CPU time is
 	end     int64                     // of the last profile, in nanoseconds since 1970
 
+	// uses counts the samples of each program's file. A file that is only in a dictionary counts 0: all its frames were left out.
+	uses map[string]int
+
 	// What follows is of the request that is being read.
 	dict      *otlpprofiles.ProfilesDictionary
 	merged    map[sampleKey]*profile.Sample
@@ -76,7 +83,7 @@ type builder struct {
 }
 
 func newBuilder() *builder {
-	return &builder{out: &profile.Profile{}, types: map[profile.ValueType]int{}, cpuTime: map[profile.ValueType]int{}}
+	return &builder{out: &profile.Profile{}, types: map[profile.ValueType]int{}, cpuTime: map[profile.ValueType]int{}, uses: map[string]int{}}
 }
 
 // begin starts the samples of a request.
@@ -101,6 +108,9 @@ var (
 	cpuTime     = profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
 )
 
+// shownFirst are the types that Go's own profiles of memory and of locks show first, where there are several.
+var shownFirst = []profile.ValueType{{Type: "inuse_space", Unit: "bytes"}, {Type: "alloc_space", Unit: "bytes"}, {Type: "delay", Unit: "nanoseconds"}}
+
 // at returns the zero value for an index that is out of range.
 func at[T any](table []T, i int32) (v T) {
 	if i >= 0 && int(i) < len(table) {
@@ -121,6 +131,12 @@ func (b *builder) layOut() {
 	}
 	if len(b.out.SampleType) > 0 {
 		b.out.DefaultSampleType = b.out.SampleType[0].Type
+	}
+	for _, vt := range shownFirst {
+		if _, there := b.types[vt]; there {
+			b.out.DefaultSampleType = vt.Type
+			break
+		}
 	}
 	if len(b.cpuTime) > 0 {
 		b.out.DefaultSampleType = cpuTime.Type
@@ -198,6 +214,52 @@ func (b *builder) samples(rp *otlpprofiles.ResourceProfiles, p *otlpprofiles.Pro
 		if timed && b.valueType(p.GetPeriodType()) == cpuTime {
 			out.Value[time] += times(value, p.GetPeriod())
 		}
+	}
+}
+
+// isProgram reports whether a mapping is a program's and no library's, by its name.
+func isProgram(file string) bool {
+	base := path.Base(file)
+	return file != "" && !strings.HasPrefix(file, "[") && !strings.HasSuffix(base, ".so") && !strings.Contains(base, ".so.")
+}
+
+// programs counts in uses which programs the request is of.
+func (b *builder) programs() {
+	for i := range b.dict.GetMappingTable() {
+		if file := b.str(at(b.dict.GetMappingTable(), int32(i)).GetFilenameStrindex()); isProgram(file) {
+			b.uses[file] += 0
+		}
+	}
+	for _, s := range b.merged {
+		seen := ""
+		for _, l := range s.Location {
+			if m := l.Mapping; m != nil && m.File != seen && isProgram(m.File) {
+				seen = m.File
+				b.uses[seen]++
+			}
+		}
+	}
+}
+
+// programFirst puts the mapping of the program that most samples are of first: it is the one that pprof calls the profile's file.
+func (b *builder) programFirst(p *profile.Profile) {
+	program := ""
+	for file, n := range b.uses {
+		if program == "" || n > b.uses[program] || n == b.uses[program] && file < program {
+			program = file
+		}
+	}
+	if program == "" {
+		return
+	}
+	i := slices.IndexFunc(p.Mapping, func(m *profile.Mapping) bool { return m.File == program })
+	if i < 0 {
+		i = len(p.Mapping)
+		p.Mapping = append(p.Mapping, &profile.Mapping{File: program})
+	}
+	p.Mapping = slices.Concat(p.Mapping[i:i+1], p.Mapping[:i], p.Mapping[i+1:])
+	for i, m := range p.Mapping {
+		m.ID = uint64(i + 1)
 	}
 }
 

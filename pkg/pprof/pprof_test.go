@@ -93,6 +93,88 @@ func TestSeveralTypes(t *testing.T) {
 	require.Equal(t, []int64{3, 3, 3000}, got.Sample[0].Value)
 }
 
+// Of memory and of locks the type is shown that Go's own profiles show.
+func TestDefaultSampleType(t *testing.T) {
+	for want, types := range map[string][][2]string{
+		"inuse_space": {{"inuse_objects", "count"}, {"inuse_space", "bytes"}},
+		"alloc_space": {{"alloc_objects", "count"}, {"alloc_space", "bytes"}},
+		"delay":       {{"contentions", "count"}, {"delay", "nanoseconds"}},
+		"page_faults": {{"page_faults", "count"}},
+	} {
+		var requests []*colprofiles.ExportProfilesServiceRequest
+		for _, vt := range types {
+			r := request(7, 0)
+			r.Dictionary.StringTable = append(r.Dictionary.StringTable, vt[0], vt[1])
+			r.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].SampleType = &otlpprofiles.ValueType{TypeStrindex: 11, UnitStrindex: 12}
+			requests = append(requests, r)
+		}
+		if want != "page_faults" { // without the CPU time that is shown in place of a count of samples
+			for _, r := range requests {
+				r.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].PeriodType = nil
+			}
+		}
+		file, err := File(requests...)
+		require.NoError(t, err)
+		p, err := profile.ParseData(file)
+		require.NoError(t, err)
+		require.Equal(t, want, p.DefaultSampleType)
+	}
+}
+
+// pprof calls the file of the first mapping the profile's: that of the program, and not of the library at the leaf.
+func TestProgramIsTheFirstMapping(t *testing.T) {
+	shop := func() *colprofiles.ExportProfilesServiceRequest {
+		r := request(7, 0)
+		d := r.Dictionary
+		d.StringTable = append(d.StringTable, "/usr/lib/libc.so.6", "[kernel.kallsyms]")
+		d.MappingTable = append(d.MappingTable, &otlpprofiles.Mapping{FilenameStrindex: 11}, &otlpprofiles.Mapping{FilenameStrindex: 12})
+		d.LocationTable = append(d.LocationTable, &otlpprofiles.Location{MappingIndex: 2, Address: 5}, &otlpprofiles.Location{MappingIndex: 3, Address: 6})
+		return r
+	}
+	files := func(requests ...*colprofiles.ExportProfilesServiceRequest) (names []string) {
+		file, err := File(requests...)
+		require.NoError(t, err)
+		p, err := profile.ParseData(file)
+		require.NoError(t, err)
+		require.NoError(t, p.CheckValid())
+		for _, m := range p.Mapping {
+			names = append(names, m.File)
+		}
+		return names
+	}
+	r := shop()
+	r.Dictionary.StackTable[1].LocationIndices = []int32{4, 3, 2, 1}
+	require.Equal(t, []string{"/app", "[kernel.kallsyms]", "/usr/lib/libc.so.6"}, files(r))
+	require.Equal(t, []string{"/app", "[kernel.kallsyms]", "/usr/lib/libc.so.6"}, files(r, request(8, 1)))
+
+	r = shop()
+	for _, s := range r.Dictionary.StackTable[1:] {
+		s.LocationIndices = []int32{3}
+	}
+	require.Equal(t, []string{"/app", "/usr/lib/libc.so.6"}, files(r), "its own frames were left out")
+
+	r = shop()
+	r.Dictionary.MappingTable[1] = &otlpprofiles.Mapping{}
+	r.Dictionary.StackTable[1].LocationIndices = []int32{4, 3}
+	r.Dictionary.StackTable[2].LocationIndices = []int32{3}
+	require.Equal(t, []string{"[kernel.kallsyms]", "/usr/lib/libc.so.6"}, files(r), "no program is known")
+}
+
+// CPU time that the requests bring themselves is not made of the number of samples as well.
+func TestOwnCPUTime(t *testing.T) {
+	own := request(7, 0)
+	p := own.ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
+	p.SampleType = &otlpprofiles.ValueType{TypeStrindex: 5, UnitStrindex: 6}
+	p.Samples[0].Values, p.Samples[1].Values = []int64{3100}, []int64{1900}
+	file, err := File(request(7, 0), own)
+	require.NoError(t, err)
+	got, err := profile.ParseData(file)
+	require.NoError(t, err)
+	require.Len(t, got.SampleType, 2)
+	require.Equal(t, []int64{3, 3100}, got.Sample[0].Value)
+	require.Equal(t, []int64{2, 1900}, got.Sample[1].Value)
+}
+
 // FuzzFile takes any two messages: an error or a well-formed profile.
 func FuzzFile(f *testing.F) {
 	a, err := proto.Marshal(request(7, 0))

@@ -90,16 +90,13 @@ func TestOverlayOverDeafFileSystem(t *testing.T) {
 		"by a relative path":   onOverlay("lower", mount, ":"),
 		"that is hidden":       onOverlay(`"$PWD/lower"`, mount, "umount -l lower"),
 	} {
-		if testing.Short() && name == "by a relative path" {
-			continue // it waits as long as the one that is hidden
-		}
 		t.Run(name, func(t *testing.T) {
 			var isDeaf atomic.Bool
 			fs := deaf.New(t, sleeper(t), deafTo(t, &isDeaf))
 			p := inMounts(t, fs, script)
 			addr := codeOf(t, p, "evil")
 			isDeaf.Store(true)
-			r := newResolver(t, Options{Unwatched: true})
+			r := newResolver(t, Options{Unwatched: true, wait: 500 * time.Millisecond})
 			_, pending := r.Locate(nil, p, bootTime(), []uint64{addr})
 			require.True(t, pending)
 			_, other := start(t, "sleep", "600")

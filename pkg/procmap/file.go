@@ -38,11 +38,30 @@ type fileKey struct {
 	inode      uint64
 	generation uint64 // of the inode number, which a file system can use again; 0: not told
 	path       string
-	// Set only for a file that Resolver.File was asked for (see Told). The dev of such a key is 0: settle finds it,
-	// in a copy of the key, when the file is opened.
-	told    uint64
+	// stat is the device that stat has, where dev does not say which file it is: all subvolumes of btrfs have one dev, and inode numbers
+	// of their own. 0 is the same device, or not known.
+	stat uint64
+	// version is set only for a file that Resolver.File was asked for (see Told). The dev of such a key is 0: settle finds it, in a
+	// copy of the key, when the file is opened.
 	version [16]byte
 }
+
+// setStat completes a key from the link in map_files to what is mapped. It asks no file system. It tells whether dev is the device that
+// stat has, as it is for all files on most file systems.
+func (k *fileKey) setStat(dir int, link string) (same bool) {
+	var st unix.Statx_t
+	if !k.ambiguous() || unix.Statx(dir, link, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st) != nil || st.Ino != k.inode {
+		return false
+	}
+	if k.dev == (device{st.Dev_major, st.Dev_minor}) {
+		return true
+	}
+	k.stat = unix.Mkdev(st.Dev_major, st.Dev_minor)
+	return false
+}
+
+// ambiguous tells whether two files can have this key. A disk's file system has the disk's device.
+func (k *fileKey) ambiguous() bool { return k.dev.major == 0 && k.inode != 0 && kindOf(k) == ordinary }
 
 func newFileKey(major, minor uint32, inode uint64, path string) fileKey {
 	path = strings.TrimSuffix(path, " (deleted)")

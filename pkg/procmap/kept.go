@@ -53,12 +53,12 @@ func (r *Resolver) release(n int) {
 	r.kept = append(r.kept[:0], r.kept[n:]...)
 }
 
-// releaseOld closes the files whose holdFor has passed.
-func (r *Resolver) releaseOld() {
+// releaseOld closes the files whose holdFor has passed at the time now.
+func (r *Resolver) releaseOld(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
-	for n < len(r.kept) && !time.Now().Before(r.kept[n].until) {
+	for n < len(r.kept) && !now.Before(r.kept[n].until) {
 		n++
 	}
 	r.release(n)

@@ -25,7 +25,7 @@ func TestRanges(t *testing.T) {
 
 // TestRangesModel holds ranges against a plain list of bytes.
 func TestRangesModel(t *testing.T) {
-	for range 300 {
+	for range 30 {
 		l := &life{}
 		var model [64]*mapped
 		for range 12 {

@@ -23,15 +23,12 @@ func heap() int64 {
 // On a machine that compiles, processes come, are asked for and are gone, many of them with a program of their own. What
 // is kept of them stays level, and it is what the estimate says.
 func TestMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("60,000 processes come and go")
-	}
 	r := bare()
 	before := heap()
-	const processes, steps = 60_000, 6
+	const processes, steps = 5 * maxLives, 4 // the first step fills what is kept
 	var levels []int64
 	for i := range uint64(processes) {
-		pid, now := uint32(i%30_000+1), 1000*i
+		pid, now := uint32(i%(2*maxLives)+1), 1000*i
 		path := "/usr/bin/cc1"
 		if i%4 == 0 {
 			path = fmt.Sprintf("/tmp/build/%d/program", i)
@@ -89,21 +86,22 @@ func TestBounds(t *testing.T) {
 func TestHeld(t *testing.T) {
 	r := &Resolver{watching: true, changed: make(chan struct{}), history: newHistory(), processes: map[Process]*entry{}, files: map[fileKey]*file{}, toRead: make(chan *file, 1)}
 	path := "/" + strings.Repeat("x", maxPath-100)
-	for pid := range uint32(3_000) {
+	const processes = 500 // of 200 KB each: three times the bound
+	for pid := range uint32(processes) {
 		events := []event{{kind: recordComm, pid: pid + 1, time: uint64(pid)}}
 		for i := range uint64(50) {
 			events = append(events, event{kind: recordMmap2, pid: pid + 1, start: i << 12, end: (i + 1) << 12, file: newFileKey(1, 1, uint64(pid)<<16|i, fmt.Sprint(path, pid, i))})
 		}
 		r.take(uint64(pid), events, 0)
 		r.Locate(nil, Process{PID: pid + 1, ExeInode: 1}, uint64(pid), []uint64{1})
-		if pid%500 == 0 {
+		if pid%100 == 99 {
 			r.sweep()
 			require.LessOrEqual(t, r.held(), maxHeld)
 		}
 	}
 	require.LessOrEqual(t, len(r.files), maxFiles)
-	for pid := range uint32(3_000) {
-		r.take(3_000, []event{{kind: recordExit, pid: pid + 1}}, 0)
+	for pid := range uint32(processes) {
+		r.take(processes, []event{{kind: recordExit, pid: pid + 1}}, 0)
 	}
 	require.LessOrEqual(t, len(r.history.ended), maxLives)
 }
@@ -113,7 +111,7 @@ func TestHeldByLives(t *testing.T) {
 	r := bare()
 	path := "/" + strings.Repeat("x", maxPath-100)
 	var paths int
-	for pid := range uint32(200) {
+	for pid := range uint32(100) {
 		events := []event{{kind: recordComm, pid: pid + 1, time: uint64(pid)}}
 		for i := range uint64(200) {
 			events = append(events, event{kind: recordMmap2, pid: pid + 1, start: i << 12, end: (i + 1) << 12, file: newFileKey(1, 1, uint64(pid)<<16|i, fmt.Sprint(path, pid, i))})

@@ -133,7 +133,7 @@ func (r *Resolver) openMapped(dir int, key *fileKey, h holder, on *opening) (*os
 	if r.avoided(dir, key.dev) {
 		return nil, nil, errAvoided
 	}
-	path, err := unix.Openat(dir, fmt.Sprintf("map_files/%x-%x", h.start, h.end), unix.O_PATH|unix.O_CLOEXEC, 0)
+	path, err := unix.Openat(dir, mapLink(h.start, h.end), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening what is mapped: %w", err)
 	}
@@ -143,6 +143,9 @@ func (r *Resolver) openMapped(dir int, key *fileKey, h holder, on *opening) (*os
 	}
 	return reopen(path, key)
 }
+
+// mapLink is the name of a mapping's link, in the /proc folder of its process.
+func mapLink(start, end uint64) string { return fmt.Sprintf("map_files/%x-%x", start, end) }
 
 // openIn opens the path of key below the root of the process whose /proc folder is dir.
 func (r *Resolver) openIn(dir int, key *fileKey, on *opening) (*os.File, *unix.Stat_t, error) {
@@ -217,13 +220,8 @@ func reopen(path int, key *fileKey) (*os.File, *unix.Stat_t, error) {
 	if err := unix.Fstat(path, &st); err != nil {
 		return nil, nil, fmt.Errorf("looking at what is mapped: %w", err)
 	}
-	dev := device{unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))} //nolint:unconvert // types differ by architecture
-	// File systems without a disk of their own (major 0) have another number in stat than in /proc/PID/maps: those
-	// numbers are not compared.
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ino != key.inode || dev != key.dev && dev.major != 0 && key.dev.major != 0 {
-		return nil, nil, errOther
-	}
-	if key.told != 0 && dev.major != 0 && dev.told() != key.told {
+	dev := uint64(st.Dev) //nolint:unconvert // types differ by architecture
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ino != key.inode || !key.dev.is(dev) || key.stat != 0 && key.stat != dev {
 		return nil, nil, errOther
 	}
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)

@@ -24,6 +24,7 @@
 package procmap
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -95,6 +96,8 @@ type Options struct {
 	Root string
 	// Unwatched leaves the kernel unasked: processes are read when they are asked for.
 	Unwatched bool
+	// wait is the constant of this name, shorter in tests; 0 means the constant.
+	wait time.Duration
 }
 
 // Bounds of what a Resolver keeps.
@@ -145,6 +148,8 @@ type Resolver struct {
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
 
+	single map[device]uint64 // file systems with one device, and until when that counts; of setStats
+
 	closing  []*os.File       // see closeFiles; under mu
 	disks    *patience.Runner // for files
 	readings *patience.Runner // for processes
@@ -192,6 +197,7 @@ type Stats struct {
 // New returns a running Resolver.
 func New(o Options) *Resolver {
 	ctx, stop := context.WithCancel(context.Background())
+	patient := cmp.Or(o.wait, wait)
 	r := &Resolver{
 		root:       filepath.Join("/", o.Root),
 		proc:       filepath.Join("/", o.Root, "proc"),
@@ -202,8 +208,9 @@ func New(o Options) *Resolver {
 		queue:      make(chan request, maxQueue),
 		toRead:     make(chan *file, maxQueue),
 		stop:       stop,
-		disks:      patience.New(wait, maxStuck),
-		readings:   patience.New(wait, maxStuck),
+		disks:      patience.New(patient, maxStuck),
+		readings:   patience.New(patient, maxStuck),
+		single:     map[device]uint64{},
 		avoid:      map[device]verdict{},
 		judgements: map[uint64]judgement{},
 		stuck:      map[device]*stuckDevice{},

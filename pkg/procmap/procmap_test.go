@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -171,6 +172,17 @@ func TestEndedProcess(t *testing.T) {
 	})
 }
 
+// toldOfEnd waits until the kernel has told that a process, which was there at the time seen, has ended.
+func toldOfEnd(t *testing.T, r *Resolver, pid uint32, seen uint64) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		l := r.history.at(pid, seen)
+		return l != nil && l.ended
+	}, 20*time.Second, time.Millisecond)
+}
+
 // A process that is gone before anybody asks is known all the same.
 func TestGoneProcess(t *testing.T) {
 	r := newResolver(t, Options{})
@@ -179,7 +191,7 @@ func TestGoneProcess(t *testing.T) {
 	seen := bootTime()
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // killed
-	time.Sleep(3 * readEvery)
+	toldOfEnd(t, r, p.PID, seen)
 	var addrs []uint64
 	for _, a := range areas {
 		addrs = append(addrs, a.start+16)
@@ -209,7 +221,7 @@ func TestForkAndExec(t *testing.T) {
 	areas := areasOf(t, pid)
 	seen := bootTime()
 	require.NoError(t, unix.Kill(-cmd.Process.Pid, unix.SIGKILL))
-	time.Sleep(3 * readEvery)
+	toldOfEnd(t, r, pid, seen)
 	place := known(t, r, Process{PID: pid, ExeInode: areas[0].key.inode, Space: 3}, seen, areas[0].start)[0]
 	require.Equal(t, Known, place.State)
 	require.Equal(t, areas[0].key.path, place.File.Path)
@@ -267,16 +279,9 @@ func TestDeletedAndReplacedFiles(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, opened.Close())
 		require.True(t, bytes.Equal(content, read))
-		if testing.Short() {
-			return
-		}
-		require.Eventually(t, func() bool {
-			opened, err := place.File.Open()
-			if err == nil {
-				opened.Close()
-			}
-			return err != nil
-		}, 4*holdFor, 100*time.Millisecond, "and not for longer")
+		r.releaseOld(time.Now().Add(holdFor))
+		_, err = place.File.Open()
+		require.Error(t, err, "and not for longer")
 	})
 }
 
@@ -345,6 +350,33 @@ func TestMayHold(t *testing.T) {
 			require.Equal(t, c.want, own.mayHold(f, []holder{{pid: p.PID}}))
 		})
 	}
+}
+
+// A file is kept open for a while, and not for longer.
+func TestHoldFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Unwatched: true})
+		defer r.Close()
+		opened, err := os.Open("/proc/self/exe")
+		require.NoError(t, err)
+		f := &file{}
+		r.mu.Lock()
+		r.hold(f, opened)
+		r.mu.Unlock()
+		open := func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return f.open != nil
+		}
+		time.Sleep(holdFor - time.Second/2)
+		synctest.Wait()
+		require.True(t, open())
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.False(t, open())
+		_, err = opened.Stat()
+		require.ErrorIs(t, err, os.ErrClosed)
+	})
 }
 
 // No more files are kept open than there may be.

@@ -151,6 +151,9 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 		return nil, 0, err
 	}
 	areas := parseMaps(text)
+	for i := range areas {
+		areas[i].key.setStat(dir, mapLink(areas[i].start, areas[i].end))
+	}
 	// An open /proc folder stays that of one process, but an execve during the read would mix two programs: check again.
 	if _, err := check(dir, exe, seen); err != nil {
 		return nil, 0, err

@@ -41,7 +41,7 @@ func (r *Resolver) run(ctx context.Context) {
 		case <-sweep.C:
 			r.sweep()
 		case <-release.C:
-			r.releaseOld()
+			r.releaseOld(time.Now())
 		default:
 		}
 		cpu := patience.ThreadTime()
@@ -54,7 +54,7 @@ func (r *Resolver) run(ctx context.Context) {
 				r.sweep()
 				continue
 			case <-release.C:
-				r.releaseOld()
+				r.releaseOld(time.Now())
 				r.closeFiles(ctx)
 				continue
 			case q := <-r.queue:

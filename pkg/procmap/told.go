@@ -1,6 +1,10 @@
 package procmap
 
-import "strings"
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
 
 // Mapping is where a process has mapped a file, as another program tells (see Told).
 type Mapping struct {
@@ -14,7 +18,7 @@ type Mapping struct {
 
 // Told is what another program tells of a file that processes have mapped.
 type Told struct {
-	// Device is major<<8 + minor of what /proc/PID/maps has: two devices can have the same.
+	// Device and Inode are those that stat has.
 	Device, Inode uint64
 	// Path is the path in the process that was seen first with the file.
 	Path string
@@ -30,7 +34,7 @@ func (r *Resolver) File(t Told, mapped ...Mapping) (file *File, pending bool) {
 		return nil, false
 	}
 	key := newFileKey(0, 0, t.Inode, t.Path)
-	key.told, key.version = t.Device, t.Version
+	key.stat, key.version = t.Device, t.Version
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.files[key]
@@ -57,8 +61,12 @@ func (r *Resolver) File(t Told, mapped ...Mapping) (file *File, pending bool) {
 	return nil, f.kind == ordinary
 }
 
-// told is the device as Told.Device has it.
-func (d device) told() uint64 { return uint64(d.major)<<8 + uint64(d.minor) }
+// is tells whether the device of a mapping can be one that stat has. With btrfs and overlayfs the numbers differ, and one of them or
+// both have major 0, as file systems have that are no disk's.
+func (d device) is(stat uint64) bool {
+	of := device{unix.Major(stat), unix.Minor(stat)}
+	return d == of || d.major == 0 || of.major == 0
+}
 
 // heldBy tells whether a process is known to have mapped the file. Under Resolver.mu.
 func (f *file) heldBy(pid uint32) bool {
@@ -74,7 +82,7 @@ func (f *file) heldBy(pid uint32) bool {
 // folder is dir: its device and its path there and, in h, where it is mapped. The device decides whether its file
 // system is avoided. Other keys are complete already and stay as they are.
 func (k *fileKey) settle(dir int, h *holder) error {
-	if k.told == 0 {
+	if k.dev != (device{}) || k.stat == 0 {
 		return nil
 	}
 	text, err := readAt(dir, "maps", maxMaps)
@@ -82,7 +90,7 @@ func (k *fileKey) settle(dir int, h *holder) error {
 		return err
 	}
 	for _, a := range parseMaps(text) {
-		if a.key.inode == k.inode && a.key.dev.told() == k.told && strings.HasPrefix(a.key.path, "/") {
+		if a.key.inode == k.inode && a.key.dev.is(k.stat) && strings.HasPrefix(a.key.path, "/") {
 			k.dev, k.path = a.key.dev, a.key.path
 			h.start, h.end = a.start, a.end
 			return nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // findFile asks until it is known whether there is such a file.
@@ -39,7 +40,7 @@ func TestFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, content, 0o700))
 	_, p := start(t, path, "600")
 	own := areasOf(t, p.PID)[0]
-	told := Told{Device: own.key.dev.told(), Inode: own.key.inode, Path: own.key.path, Version: [16]byte{1}}
+	told := Told{Device: unix.Mkdev(own.key.dev.major, own.key.dev.minor), Inode: own.key.inode, Path: own.key.path, Version: [16]byte{1}}
 	exact := Mapping{PID: p.PID, Start: own.start, End: own.end}
 
 	for name, mapped := range map[string][]Mapping{
@@ -90,12 +91,29 @@ func TestFile(t *testing.T) {
 	require.Equal(t, f.ID, findFile(t, r, told, exact).ID)
 }
 
+// A file that could not be read is asked for again after a while.
+func TestFileIsTriedAgain(t *testing.T) {
+	r := bare()
+	told, mapped := Told{Device: 8<<8 + 1, Inode: 5, Path: "/opt/app"}, Mapping{PID: 7}
+	_, pending := r.File(told, mapped)
+	require.True(t, pending)
+	f := <-r.toRead
+	f.queued, f.failed, f.checked = false, true, bootTime()
+	_, pending = r.File(told, mapped)
+	require.False(t, pending)
+	require.Empty(t, r.toRead)
+	f.checked -= retryFile
+	_, pending = r.File(told, mapped)
+	require.True(t, pending)
+	require.Same(t, f, <-r.toRead)
+}
+
 // A file whose device is one of a file system that may not answer is not opened by where it is mapped, whatever was told.
 func TestFileAvoided(t *testing.T) {
 	_, p := start(t, "sleep", "600")
 	own := areasOf(t, p.PID)[0]
 	key := newFileKey(0, 0, own.key.inode, "/elsewhere")
-	key.told = own.key.dev.told()
+	key.stat = unix.Mkdev(own.key.dev.major, own.key.dev.minor)
 	dir, err := os.Open(fmt.Sprintf("/proc/%d", p.PID))
 	require.NoError(t, err)
 	defer dir.Close()
@@ -108,6 +126,7 @@ func TestFileAvoided(t *testing.T) {
 	r.avoid[own.key.dev] = verdict{avoid: true, until: time.Now().Add(time.Hour)}
 	_, _, err = r.openMapped(int(dir.Fd()), &key, h, new(opening))
 	require.ErrorIs(t, err, errAvoided)
-	key.told++
+	key.dev = device{}
+	key.stat++
 	require.ErrorIs(t, key.settle(int(dir.Fd()), &h), errOther)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"slices"
@@ -219,6 +220,7 @@ func (r *Resolver) follow(ctx context.Context, w *watcher) {
 		case <-tick.C:
 		}
 		until, events, lost := w.read()
+		r.setStats(events)
 		r.take(until, events, lost)
 		if time.Since(looked) >= lookAtCPUs {
 			looked = time.Now()
@@ -237,6 +239,7 @@ func (r *Resolver) renew(w *watcher) *watcher {
 	next := watch()
 	if next != nil {
 		until, events, lost := w.read()
+		r.setStats(events)
 		r.take(until, events, lost)
 		w.close()
 		w = next
@@ -245,6 +248,27 @@ func (r *Resolver) renew(w *watcher) *watcher {
 	r.history.forgetAlive()
 	r.mu.Unlock()
 	return w
+}
+
+// keepSingle is how long a file system is taken to have one device, in nanoseconds: its number can be another one's after that.
+const keepSingle = 10e9
+
+// setStats completes the keys of files that were mapped. Of processes that have ended meanwhile they stay as they are. Only follow
+// calls it.
+func (r *Resolver) setStats(events []event) {
+	now := bootTime()
+	for i := range events {
+		e := &events[i]
+		if e.kind != recordMmap2 || !e.file.ambiguous() || now < r.single[e.file.dev] {
+			continue
+		}
+		if e.file.setStat(unix.AT_FDCWD, fmt.Sprintf("%s/%d/%s", r.proc, e.pid, mapLink(e.start, e.end))) {
+			if len(r.single) >= maxVerdicts {
+				clear(r.single)
+			}
+			r.single[e.file.dev] = now + keepSingle
+		}
+	}
 }
 
 // take brings the history up to date until a time. It lets go of r.mu after each atOnce events, so that others do not

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"unicode/utf8"
 )
 
 // Status is what became of a row.
@@ -153,17 +152,15 @@ func (a *Aggregator) SetResource(key uint64, r Resource) {
 	a.gen.bytes += attrBytes(e.attrs) - attrBytes(old)
 }
 
-// clean copies attributes with valid text only, and as text only where the configuration asks.
+// clean copies attributes with clean text, and as text only where the configuration asks.
 func (a *Aggregator) clean(attrs []Attribute) []Attribute {
 	out := make([]Attribute, 0, len(attrs))
 	for _, at := range attrs {
 		if a.cfg.TextAttributes {
 			at.Value = String(at.Value.text())
 		}
-		if at.Value.kind == KindString && !utf8.ValidString(at.Value.str) {
-			at.Value.str = strings.ToValidUTF8(at.Value.str, "\uFFFD")
-		}
-		at.Key = strings.ToValidUTF8(at.Key, "\uFFFD")
+		at.Value = a.gen.cleanValue(at.Value)
+		at.Key = a.gen.clean(at.Key)
 		out = append(out, at)
 	}
 	return out
@@ -252,7 +249,7 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 		g.bytes += n
 		id = g.sample(sm, s.Dropped)
 	} else {
-		id = g.unsettle(sm, s.Dropped, key, s.Later, a.locs[:head], a.locs[head:head+tail])
+		id = g.addPending(sm, s.Dropped, key, s.Later, a.locs[:head], a.locs[head:head+tail])
 	}
 	id |= uint32(s.Fate) << fateShift
 	g.keys.add(key, id)
@@ -323,7 +320,7 @@ func fileName(file string) string {
 }
 
 func (a *Aggregator) used() int64 {
-	return a.gen.bytes + a.gen.unsettledBytes + int64(len(a.win.events))*costEvent
+	return a.gen.bytes + a.gen.pendingBytes + int64(len(a.win.events))*costEvent
 }
 
 // Renew makes the next Flush begin a new dictionary, so that all keys are asked for again.
@@ -336,9 +333,7 @@ func (a *Aggregator) NearFull() bool { return a.nearFull.Load() }
 func (a *Aggregator) add(key uint32, values []int64, time uint64) Status {
 	w := a.win
 	id := key & sampleOf
-	for need := (int(id) + 1) * a.stride; len(w.acc) < need; {
-		w.acc = append(w.acc, 0)
-	}
+	w.acc = grow(w.acc, (int(id)+1)*a.stride)
 	acc := w.acc[int(id)*a.stride : (int(id)+1)*a.stride]
 	keepsEvents := a.cfg.Shape != ShapeSum
 	if keepsEvents && (a.cfg.Shape != ShapeSingle || acc[0] == 0) {
@@ -417,6 +412,41 @@ func (w *window) dropEvents() {
 	for i := range w.heads {
 		w.heads[i] = -1
 	}
+}
+
+// merge adds the rows, values and events of sample from to those of sample to, and leaves from empty. With last, the
+// values of from take the place of the others.
+func (w *window) merge(to, from uint32, stride int, shape Shape, last bool) {
+	w.acc = grow(w.acc, (int(to)+1)*stride)
+	dst, src := w.acc[int(to)*stride:(int(to)+1)*stride], w.acc[int(from)*stride:(int(from)+1)*stride]
+	if dst[0] == 0 {
+		w.touched = append(w.touched, to)
+	}
+	for i := range dst {
+		if last && i > 0 {
+			dst[i] = src[i]
+		} else {
+			dst[i] = addSaturated(dst[i], src[i])
+		}
+	}
+	clear(src)
+	if int(from) >= len(w.heads) || w.heads[from] < 0 {
+		return
+	}
+	for len(w.heads) <= int(to) {
+		w.heads = append(w.heads, -1)
+	}
+	if oldest := w.heads[from]; shape == ShapeSingle && w.heads[to] >= 0 {
+		e := &w.events[w.heads[to]]
+		e.time = max(e.time, w.events[oldest].time)
+	} else {
+		for w.events[oldest].prev >= 0 {
+			oldest = w.events[oldest].prev
+		}
+		w.events[oldest].prev = w.heads[to]
+		w.heads[to] = w.heads[from]
+	}
+	w.heads[from] = -1
 }
 
 // reset empties the window for reuse.

@@ -245,7 +245,7 @@ func TestFrames(t *testing.T) {
 	require.NotNil(t, fn, "the name to read")
 	require.Equal(t, "_Zread", d.StringTable[fn.SystemNameStrindex])
 	require.Equal(t, "read.c", d.StringTable[fn.FilenameStrindex])
-	require.Contains(t, d.StringTable, "bad\uFFFDname\x00")
+	require.Contains(t, d.StringTable, "bad\uFFFDname\uFFFD")
 }
 
 // A stack of which more is known in the next window is another one there.
@@ -305,25 +305,18 @@ func TestDemangledNamesAreBounded(t *testing.T) {
 }
 
 func TestDroppedAttributes(t *testing.T) {
-	cfg := config()
-	for layout, read := range map[profile.Layout]otlpcheck.Layout{profile.Layout111: otlpcheck.Layout110, profile.Layout18: otlpcheck.Layout18} {
-		cfg.Layout = layout
-		a := newAggregator(t, cfg)
-		a.SetResource(1, profile.Resource{Attributes: []profile.Attribute{{Key: "k", Value: profile.Int(1)}}, Dropped: 3})
-		for key, dropped := range map[uint64]int{1: 2, 2: 0, 3: 4} {
-			require.Equal(t, profile.Added, a.Insert(1, key, profile.Sample{Stack: names(fmt.Sprint(key)), Dropped: dropped}, []int64{1}, 0))
-		}
-		a.SetResource(2, profile.Resource{})
-		require.Equal(t, profile.Added, a.Insert(2, 4, profile.Sample{Stack: names("f")}, []int64{1}, 0))
-		body := a.Flush(start, end, profile.Limits{}).Messages[0].Body
-		require.Empty(t, otlpcheck.CheckBytesAs(body, read))
-		req, err := otlpcheck.Decode(body, read)
-		require.NoError(t, err)
-		require.EqualValues(t, 3, req.ResourceProfiles[0].Resource.DroppedAttributesCount)
-		require.EqualValues(t, 6, req.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].DroppedAttributesCount)
-		require.Zero(t, req.ResourceProfiles[1].Resource.DroppedAttributesCount)
-		require.Zero(t, req.ResourceProfiles[1].ScopeProfiles[0].Profiles[0].DroppedAttributesCount)
+	a := newAggregator(t, config())
+	a.SetResource(1, profile.Resource{Attributes: []profile.Attribute{{Key: "k", Value: profile.Int(1)}}, Dropped: 3})
+	for key, dropped := range map[uint64]int{1: 2, 2: 0, 3: 4} {
+		require.Equal(t, profile.Added, a.Insert(1, key, profile.Sample{Stack: names(fmt.Sprint(key)), Dropped: dropped}, []int64{1}, 0))
 	}
+	a.SetResource(2, profile.Resource{})
+	require.Equal(t, profile.Added, a.Insert(2, 4, profile.Sample{Stack: names("f")}, []int64{1}, 0))
+	req := decode(t, a.Flush(start, end, profile.Limits{}))[0]
+	require.EqualValues(t, 3, req.ResourceProfiles[0].Resource.DroppedAttributesCount)
+	require.EqualValues(t, 6, req.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].DroppedAttributesCount)
+	require.Zero(t, req.ResourceProfiles[1].Resource.DroppedAttributesCount)
+	require.Zero(t, req.ResourceProfiles[1].ScopeProfiles[0].Profiles[0].DroppedAttributesCount)
 }
 
 func TestUnnamedFunctions(t *testing.T) {
@@ -387,4 +380,43 @@ func deep(i, depth int) []profile.Frame {
 	}
 	f[0].Name = fmt.Sprint("leaf_", i)
 	return f
+}
+
+// What a workload writes into names, a terminal would obey or show in another order. None of it leaves, wherever it stands,
+// and what was replaced is counted.
+func TestControlCharacters(t *testing.T) {
+	const evil = "a\x1b[2J\n\u009b\u202e\u2066"
+	cfg := config()
+	cfg.Demangle = func(s string) string {
+		if s == "_ZN4$u1b$E" { // as Rust escapes them
+			return "\x1b"
+		}
+		return ""
+	}
+	a := newAggregator(t, cfg)
+	text := func(what string) profile.Attribute {
+		return profile.Attribute{Key: what + evil, Value: profile.String(what + evil)}
+	}
+	a.SetResource(1, profile.Resource{Attributes: []profile.Attribute{text("resource")}, Rest: []profile.Attribute{text("rest")}})
+	a.Insert(1, 1, profile.Sample{
+		Stack: []profile.Frame{
+			{Name: "function" + evil, File: "source" + evil, Mapping: profile.Mapping{File: "mapping" + evil, GNUBuildID: "aa"}},
+			{Name: "_ZN4$u1b$E"},
+		},
+		Attributes: []profile.Attribute{text("sample"), {Key: "list", Value: profile.Strings([]string{"list" + evil, "b"})}},
+	}, []int64{1, 1}[:len(cfg.Types)], 1)
+	f := a.Flush(start, end, profile.Limits{})
+	require.GreaterOrEqual(t, f.Replaced, int64(10))
+	require.Len(t, f.Messages, 1)
+	for _, what := range []string{"resource", "function", "source", "mapping", "sample", "list"} {
+		require.Contains(t, string(f.Messages[0].Body), what+"a\uFFFD[2J\uFFFD\uFFFD\uFFFD\uFFFD")
+	}
+	for _, bad := range []string{"\x1b[", "\x1b", "J\n", "\u009b", "\u202e", "\u2066"} {
+		for _, s := range decode(t, f)[0].Dictionary.StringTable {
+			require.NotContains(t, s, bad)
+		}
+	}
+	require.NotContains(t, string(f.Messages[0].Body), "\u202e")
+	require.NotContains(t, string(f.Messages[0].Body), "\u009b")
+	require.Zero(t, a.Flush(end, end+1, profile.Limits{}).Replaced)
 }

@@ -28,18 +28,6 @@ const (
 	AggregateSnapshot
 )
 
-// Layout is the wire layout of a message.
-type Layout uint8
-
-const (
-	// Layout111 is that of OTLP 1.10 and 1.11.
-	Layout111 Layout = iota
-	// Layout19 is that of OTLP 1.9, whose Sample has other field numbers.
-	Layout19
-	// Layout18 is that of OTLP 1.8: the Sample of 1.9, and a Profile with other field numbers.
-	Layout18
-)
-
 // Config says what an Aggregator makes.
 type Config struct {
 	Scope     Scope
@@ -53,7 +41,6 @@ type Config struct {
 	Period      int64
 	Aggregation Aggregation
 	Shape       Shape
-	Layout      Layout
 	// DefaultFrameType is the type of frames that have none; empty leaves them without.
 	DefaultFrameType FrameType
 	// HashedMappings leaves out every Mapping without an HTLHash.

@@ -2,7 +2,10 @@ package profile
 
 import (
 	"encoding/binary"
-	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
 // textID returns the index of s in texts, and adds it if it is not there.
@@ -34,7 +37,11 @@ func (e *encoder) readableName(f uint32) uint32 {
 		if e.cfg.Demangle != nil && e.added < e.cfg.MaxBytes/4 {
 			if name := e.cfg.Demangle(e.texts[id]); name != "" {
 				known := len(e.texts)
-				id = e.textID(strings.ToValidUTF8(name, "\uFFFD"))
+				clean := printable.Clean(name) // some languages escape any character in their symbols
+				if clean != name {
+					e.replaced++
+				}
+				id = e.textID(clean)
 				if len(e.texts) > known {
 					e.added += int64(len(name)) + costString
 				}
@@ -131,16 +138,16 @@ func (e *encoder) location(l uint32) int32 {
 	b := appendUint(e.tmp[:0], 1, m)
 	b = appendUint(b, 2, loc.address)
 	if fn != 0 {
-		n := 1 + sizeUvarint(fn)
+		n := 1 + protowire.SizeVarint(fn)
 		if loc.line != 0 {
-			n += 1 + sizeUvarint(uint64(loc.line))
+			n += 1 + protowire.SizeVarint(uint64(loc.line))
 		}
-		b = binary.AppendUvarint(append(b, tag(3, wireBytes)), uint64(n))
+		b = binary.AppendUvarint(append(b, tag(3, protowire.BytesType)), uint64(n))
 		b = appendUint(b, 1, fn)
 		b = appendUint(b, 2, uint64(loc.line))
 	}
 	if at != 0 {
-		b = append(b, tag(4, wireBytes), byte(sizeUvarint(uint64(at))))
+		b = append(b, tag(4, protowire.BytesType), byte(protowire.SizeVarint(uint64(at))))
 		b = binary.AppendUvarint(b, uint64(at))
 	}
 	e.tmp = b
@@ -158,11 +165,11 @@ func (e *encoder) stack(s uint32) uint64 {
 	locs := e.v.stacks.at(s)
 	n := 0
 	for _, l := range locs {
-		n += sizeUvarint(uint64(e.location(l)))
+		n += protowire.SizeVarint(uint64(e.location(l)))
 	}
-	e.bStk = append(e.bStk, tag(7, wireBytes))
+	e.bStk = append(e.bStk, tag(7, protowire.BytesType))
 	e.bStk = binary.AppendUvarint(e.bStk, uint64(sizeField(n)))
-	e.bStk = append(e.bStk, tag(1, wireBytes))
+	e.bStk = append(e.bStk, tag(1, protowire.BytesType))
 	e.bStk = binary.AppendUvarint(e.bStk, uint64(n))
 	for _, l := range locs {
 		e.bStk = binary.AppendUvarint(e.bStk, uint64(e.loc.to[l]))

@@ -3,6 +3,8 @@ package profile
 import (
 	"encoding/binary"
 	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Message is one encoded ExportProfilesServiceRequest.
@@ -26,6 +28,9 @@ type Flushed struct {
 	Fates Fates
 	// ClippedEvents counts timestamps that were left out because one sample had too many for a message.
 	ClippedEvents int64
+	// Replaced counts texts that came with what is not UTF-8, or with control characters, and have U+FFFD in place of it:
+	// each time a stack or a resource that was not known has brought one.
+	Replaced int64
 	// Renewed says that a new dictionary has begun: the Aggregator knows no key of a row any more, and
 	// will ask for each of them again.
 	Renewed bool
@@ -60,7 +65,7 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 		lim.MaxSamples = defaultMaxSamples
 	}
 
-	a.settle() // locks mu
+	a.resolvePending() // locks mu
 	w, g := a.win, a.gen
 	if a.spare == nil {
 		a.spare = &window{}
@@ -73,6 +78,8 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	}
 	a.epoch++
 	g.windows++
+	replaced := g.replaced
+	g.replaced = 0
 	renewed := a.renew.Swap(false) || g.windows >= keepWindows || g.bytes > a.cfg.MaxBytes/2
 	if renewed {
 		a.gen = newGeneration(&a.cfg)
@@ -90,10 +97,11 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	a.mu.Unlock()
 
 	if a.cfg.HostServices > 0 {
-		a.hosts.fold(&v, w, a.stride, a.cfg.HostServices, end)
+		a.hosts.fold(&v, w, &a.cfg, a.stride, end)
 	}
 	out := a.enc.encode(&v, w, a.stride, start, max(end, start+1), lim)
 	out.Renewed = renewed
+	out.Replaced, a.enc.replaced = replaced+a.enc.replaced, 0
 
 	if renewed {
 		w = &window{} // indices are those of the old generation, and so is its size
@@ -142,6 +150,7 @@ type encoder struct {
 	fromGen  []uint32 // by string of the generation: its index in texts plus 1, 0 if not known yet
 	readable []uint32 // by function: the index in texts of its demangled name plus 1, 0 if not known yet
 	added    int64    // bytes of demangled names that the generation does not have
+	replaced int64    // of this window's demangled names, as in Flushed
 
 	// The message that is being built.
 	v                                    *view
@@ -154,8 +163,8 @@ type encoder struct {
 	maxInProfile                         int
 	resource                             int // the current one, -1: none
 	rows, samples                        int64
-	written                              uint64 // the owner of all resources written so far, 0: several (see Message.Resource)
-	profilesOf                           int    // how many resources were written
+	soleOwner                            uint64 // the owner of all resources written so far, 0: several (see Message.Resource)
+	resourcesWritten                     int    // how many resources were written
 	profiles                             int
 	size                                 int // an upper bound of what the message takes so far
 	ints                                 []int32
@@ -316,7 +325,7 @@ func (e *encoder) begin() {
 	for _, b := range []*[]byte{&e.bText, &e.bFn, &e.bMap, &e.bLoc, &e.bAttr, &e.bLink, &e.bStk, &e.bRes} {
 		*b = (*b)[:0]
 	}
-	e.resource, e.profilesOf, e.written = -1, 0, 0
+	e.resource, e.resourcesWritten, e.soleOwner = -1, 0, 0
 	e.rows, e.samples, e.profiles = 0, 0, 0
 	e.maxInProfile = 0
 	e.size = overheadMessage
@@ -327,17 +336,17 @@ func (e *encoder) finish() Message {
 	dict := len(e.bText) + len(e.bFn) + len(e.bMap) + len(e.bLoc) + len(e.bAttr) + len(e.bLink) + len(e.bStk) + 7*2
 	b := make([]byte, 0, len(e.bRes)+dict+2*(1+binary.MaxVarintLen32))
 	b = append(b, e.bRes...)
-	b = append(b, tag(2, wireBytes))
+	b = append(b, tag(2, protowire.BytesType))
 	b = binary.AppendUvarint(b, uint64(dict))
 	for _, t := range []struct {
 		field int
 		body  []byte
 	}{{1, e.bMap}, {2, e.bLoc}, {3, e.bFn}, {4, e.bLink}, {5, e.bText}, {6, e.bAttr}, {7, e.bStk}} {
 		// Element 0 of every table is the zero value of its type.
-		b = append(b, tag(t.field, wireBytes), 0)
+		b = append(b, tag(t.field, protowire.BytesType), 0)
 		b = append(b, t.body...)
 	}
 	m := Message{Body: b, Rows: e.rows, Samples: e.samples, Profiles: e.profiles}
-	m.Resource = e.written
+	m.Resource = e.soleOwner
 	return m
 }

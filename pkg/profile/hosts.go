@@ -16,14 +16,15 @@ type hostServices struct {
 	seen map[uint64]uint64 // by group: the end of the last window that it was in, in nanoseconds
 }
 
-// hourly is how many times the services of one window may have names within keepService.
-const hourly = 4
+// namedFactor is how many times the services of one window may have names within keepService.
+const namedFactor = 4
 
 // fold keeps services outside containers as they are, and makes one resource of all others. Services that were seen
 // within keepService keep their name, so that a build's hundred programs do not push out a database. Where fewer than
 // most of a window have one, its largest new ones get theirs, so that neither does a build that is over keep a database
-// out. hourly bounds all of them. Samples that then differ in nothing any more are added up.
-func (h *hostServices) fold(v *view, w *window, stride, most int, end uint64) {
+// out. namedFactor bounds all of them. Samples that then differ in nothing any more are added up.
+func (h *hostServices) fold(v *view, w *window, cfg *Config, stride int, end uint64) {
+	most := cfg.HostServices
 	values := map[uint64]float64{}
 	rest := int32(-1) // the resource of what belongs to no service
 	for _, id := range w.touched {
@@ -61,7 +62,7 @@ func (h *hostServices) fold(v *view, w *window, stride, most int, end uint64) {
 		return cmp.Or(cmp.Compare(values[b], values[a]), cmp.Compare(a, b))
 	})
 	named := len(values) - len(fresh)
-	room := min(max(min(most-named, hourly*most-len(h.seen)), 0), len(fresh))
+	room := min(max(min(most-named, namedFactor*most-len(h.seen)), 0), len(fresh))
 	for _, group := range fresh[:room] {
 		h.seen[group] = end
 	}
@@ -71,9 +72,11 @@ func (h *hostServices) fold(v *view, w *window, stride, most int, end uint64) {
 
 	type identity struct{ stack, attrs, link uint32 }
 	merged := map[identity]uint32{}
-	v.samples = slices.Clone(v.samples)
+	samples := v.samples
+	v.samples = make([]sample, len(samples))
 	for _, id := range w.touched {
 		s := &v.samples[id]
+		*s = samples[id] // and no other: entries that the window does not have may be in use again
 		r := &v.resources[s.resource]
 		if !r.host {
 			continue
@@ -91,24 +94,6 @@ func (h *hostServices) fold(v *view, w *window, stride, most int, end uint64) {
 			merged[identity{s.stack, s.attrs, s.link}] = id
 			continue
 		}
-		w.join(first, id, stride)
+		w.merge(first, id, stride, cfg.Shape, false)
 	}
-}
-
-// join adds the rows, values and events of sample from to those of sample to, and leaves from empty.
-func (w *window) join(to, from uint32, stride int) {
-	a, b := w.acc[int(to)*stride:(int(to)+1)*stride], w.acc[int(from)*stride:(int(from)+1)*stride]
-	for i := range a {
-		a[i] = addSaturated(a[i], b[i])
-	}
-	clear(b)
-	if int(from) >= len(w.heads) || w.heads[from] < 0 {
-		return
-	}
-	last := w.heads[from]
-	for w.events[last].prev >= 0 {
-		last = w.events[last].prev
-	}
-	w.events[last].prev = w.heads[to]
-	w.heads[to], w.heads[from] = w.heads[from], -1
 }

@@ -106,3 +106,30 @@ func TestHostServices(t *testing.T) {
 		require.Equal(t, map[string]int64{"db": 1, "ld": 90, "host": 40}, services)
 	}
 }
+
+// Services that become one keep all of their events.
+func TestHostServicesKeepEvents(t *testing.T) {
+	cfg := config()
+	cfg.HostServices, cfg.Shape = 1, profile.ShapeEvents
+	a := newAggregator(t, cfg)
+	for group := range uint64(3) {
+		host := []profile.Attribute{{Key: "service.name", Value: profile.String("host")}}
+		own := []profile.Attribute{{Key: "service.name", Value: profile.String(fmt.Sprint("service-", group))}}
+		a.SetResource(group+1, profile.Resource{Attributes: own, Rest: host, Host: true, Group: group + 1})
+		for i := range uint64(3) {
+			value := []int64{int64(100 - 10*group + i)}
+			if a.Add(group+1, value, start+10*group+i) != profile.Added {
+				require.Equal(t, profile.Added, a.Insert(group+1, group+1, profile.Sample{Stack: names("f")}, value, start+10*group+i))
+			}
+		}
+	}
+	for _, rp := range decode(t, a.Flush(start, end, profile.Limits{}))[0].ResourceProfiles {
+		s := rp.ScopeProfiles[0].Profiles[0].Samples[0]
+		if rp.Resource.Attributes[0].Value.GetStringValue() == "host" {
+			require.ElementsMatch(t, []int64{90, 91, 92, 80, 81, 82}, s.Values)
+			require.ElementsMatch(t, []uint64{start + 10, start + 11, start + 12, start + 20, start + 21, start + 22}, s.TimestampsUnixNano)
+		} else {
+			require.Equal(t, []int64{100, 101, 102}, s.Values)
+		}
+	}
+}

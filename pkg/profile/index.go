@@ -9,18 +9,61 @@ import (
 // the caller of find compares keys with the entries in its own table. So it takes a fraction of a map's memory and
 // time, and the key of an entry may be spread over several places. It is split into parts that grow one at a time,
 // so that no row has to wait until all of it has been copied.
-type index struct {
-	parts *[parts]indexPart // nil while there are no entries
-}
-
-type indexPart struct {
-	slots []slot // their number is 0 or a power of two; at most three quarters are taken
-	used  int
-}
+type index struct{ table[slot] }
 
 type slot struct {
 	hash  uint32
 	entry uint32 // the number of the entry plus 1; 0 is an empty slot
+}
+
+func (s slot) taken() bool  { return s.entry != 0 }
+func (s slot) home() uint32 { return s.hash }
+
+// table is what index and keyTable have in common. Looking up is not: it is what each row does.
+type table[S interface {
+	taken() bool
+	home() uint32 // the hash
+}] struct {
+	parts *[parts]part[S] // nil while there are no entries
+}
+
+type part[S any] struct {
+	slots []S // their number is 0 or a power of two; at most three quarters are taken
+	used  int
+}
+
+// of returns the slots of a hash's part, if there are any.
+func (t *table[S]) of(hash uint32) []S {
+	if t.parts == nil {
+		return nil
+	}
+	return t.parts[partOf(hash)].slots
+}
+
+func (t *table[S]) put(s S) {
+	if t.parts == nil {
+		t.parts = new([parts]part[S])
+	}
+	p := &t.parts[partOf(s.home())]
+	into := func(s S) {
+		mask := uint32(len(p.slots) - 1)
+		i := s.home() & mask
+		for p.slots[i].taken() {
+			i = (i + 1) & mask
+		}
+		p.slots[i] = s
+	}
+	if 4*(p.used+1) > 3*len(p.slots) {
+		old := p.slots
+		p.slots = make([]S, max(minSlots, 2*len(old)))
+		for _, s := range old {
+			if s.taken() {
+				into(s)
+			}
+		}
+	}
+	into(s)
+	p.used++
 }
 
 const (
@@ -38,11 +81,8 @@ func partOf(hash uint32) uint32 { return hash >> (32 - partBits) }
 
 // find returns the entry with this hash for which same returns true.
 func (x *index) find(hash uint64, same func(entry uint32) bool) (entry uint32, ok bool) {
-	if x.parts == nil {
-		return 0, false
-	}
 	h := fold(hash)
-	slots := x.parts[partOf(h)].slots
+	slots := x.of(h)
 	if len(slots) == 0 {
 		return 0, false
 	}
@@ -58,63 +98,26 @@ func (x *index) find(hash uint64, same func(entry uint32) bool) (entry uint32, o
 }
 
 // add adds an entry under a hash. The caller makes sure that it is not there yet.
-func (x *index) add(hash uint64, entry uint32) {
-	if x.parts == nil {
-		x.parts = new([parts]indexPart)
-	}
-	h := fold(hash)
-	p := &x.parts[partOf(h)]
-	if 4*(p.used+1) > 3*len(p.slots) {
-		old := p.slots
-		p.slots = make([]slot, max(minSlots, 2*len(old)))
-		for _, s := range old {
-			if s.entry != 0 {
-				p.put(s)
-			}
-		}
-	}
-	p.put(slot{h, entry + 1})
-	p.used++
-}
-
-func (p *indexPart) put(s slot) {
-	mask := uint32(len(p.slots) - 1)
-	i := s.hash & mask
-	for p.slots[i].entry != 0 {
-		i = (i + 1) & mask
-	}
-	p.slots[i] = s
-}
+func (x *index) add(hash uint64, entry uint32) { x.put(slot{fold(hash), entry + 1}) }
 
 // keyTable is a hash table from the keys of rows to numbers. Keys are hashes already, made with a secret that a
 // workload does not know. They are folded once more because tests use consecutive numbers as keys.
-type keyTable struct {
-	parts *[parts]keyPart
-}
-
-type keyPart struct {
-	slots []keySlot // as in an indexPart
-	used  int
-}
+type keyTable struct{ table[keySlot] }
 
 type keySlot struct {
 	low, high uint32 // the key's halves: a uint64 would be aligned to 8 bytes and make the slot a third larger
 	value     uint32 // what the key stands for, plus 1; 0 is an empty slot
 }
 
-func (s *keySlot) hash() uint32 {
-	return fold(uint64(s.high)<<32 | uint64(s.low))
-}
+func (s keySlot) taken() bool  { return s.value != 0 }
+func (s keySlot) home() uint32 { return fold(uint64(s.high)<<32 | uint64(s.low)) }
 
 func keyOf(key uint64, value uint32) keySlot { return keySlot{uint32(key), uint32(key >> 32), value} }
 
 func (t *keyTable) get(key uint64) (value uint32, ok bool) {
-	if t.parts == nil {
-		return 0, false
-	}
 	k := keyOf(key, 0)
-	h := k.hash()
-	slots := t.parts[partOf(h)].slots
+	h := k.home()
+	slots := t.of(h)
 	if len(slots) == 0 {
 		return 0, false
 	}
@@ -130,33 +133,7 @@ func (t *keyTable) get(key uint64) (value uint32, ok bool) {
 }
 
 // add adds a key that is not in the table.
-func (t *keyTable) add(key uint64, value uint32) {
-	if t.parts == nil {
-		t.parts = new([parts]keyPart)
-	}
-	k := keyOf(key, value+1)
-	p := &t.parts[partOf(k.hash())]
-	if 4*(p.used+1) > 3*len(p.slots) {
-		old := p.slots
-		p.slots = make([]keySlot, max(minSlots, 2*len(old)))
-		for _, s := range old {
-			if s.value != 0 {
-				p.put(s)
-			}
-		}
-	}
-	p.put(k)
-	p.used++
-}
-
-func (p *keyPart) put(s keySlot) {
-	mask := uint32(len(p.slots) - 1)
-	i := s.hash() & mask
-	for p.slots[i].value != 0 {
-		i = (i + 1) & mask
-	}
-	p.slots[i] = s
-}
+func (t *keyTable) add(key uint64, value uint32) { t.put(keyOf(key, value+1)) }
 
 // remove removes a key and reports whether it was there.
 func (t *keyTable) remove(key uint64) bool {
@@ -164,16 +141,16 @@ func (t *keyTable) remove(key uint64) bool {
 		return false
 	}
 	k := keyOf(key, 0)
-	p := &t.parts[partOf(k.hash())]
+	p := &t.parts[partOf(k.home())]
 	slots, mask := p.slots, uint32(len(p.slots)-1)
-	i := k.hash() & mask
+	i := k.home() & mask
 	for slots[i].low != k.low || slots[i].high != k.high {
 		i = (i + 1) & mask
 	}
 	// Close the gap at i, or a search that meets it would end too early: move back the slots that follow without
 	// a gap, but none of them to before the place where its own search begins.
 	for j := (i + 1) & mask; slots[j].value != 0; j = (j + 1) & mask {
-		if home := slots[j].hash() & mask; (j-home)&mask >= (j-i)&mask {
+		if home := slots[j].home() & mask; (j-home)&mask >= (j-i)&mask {
 			slots[i] = slots[j]
 			i = j
 		}

@@ -180,3 +180,33 @@ func TestLaterMeanwhile(t *testing.T) {
 	}
 	require.EqualValues(t, rows*workers, total)
 }
+
+// Entries of samples whose stacks were known later are used again while the window before is encoded. The race detector
+// says whether they may.
+func TestLaterWhileServicesAreFolded(t *testing.T) {
+	cfg := config()
+	cfg.HostServices = 1
+	a := newAggregator(t, cfg)
+	set := func() {
+		for group := range uint64(3) {
+			a.SetResource(group, profile.Resource{Host: true, Group: group + 1})
+		}
+	}
+	var adding sync.WaitGroup
+	adding.Go(func() {
+		for key := range uint64(20_000) {
+			set()
+			a.Insert(key%3, key, later(&known{frames: names("work")}, "?"), []int64{1}, start)
+		}
+	})
+	done := make(chan struct{})
+	go func() { adding.Wait(); close(done) }()
+	for {
+		a.Flush(start, end, profile.Limits{})
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+}

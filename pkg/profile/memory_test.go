@@ -63,7 +63,7 @@ func TestBounds(t *testing.T) {
 func TestNothingGrows(t *testing.T) {
 	a := newAggregator(t, config())
 	key, worst := uint64(0), int64(0)
-	for w := range 1000 {
+	for w := range 400 {
 		for i := range 50 {
 			key++
 			put(t, a, uint64(w*2+i%2), key, profile.Sample{Stack: names(fmt.Sprint("f", key), "main")}, 0, 1)

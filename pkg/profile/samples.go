@@ -3,6 +3,8 @@ package profile
 import (
 	"encoding/binary"
 	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 func (e *encoder) beginResource(r uint32) {
@@ -12,19 +14,6 @@ func (e *encoder) beginResource(r uint32) {
 	e.maxInProfile = 0
 }
 
-// sampleFields are the field numbers of Sample, by Layout. OTLP 1.10 changed them
-// (https://github.com/open-telemetry/opentelemetry-proto, CHANGELOG of 1.10.0).
-var sampleFields = [...]struct{ stack, attributes, link, values, timestamps int }{
-	Layout111: {1, 2, 3, 4, 5},
-	Layout19:  {1, 3, 4, 2, 5},
-	Layout18:  {1, 3, 4, 2, 5},
-}
-
-// profileIDField is the field number of Profile.profile_id, by Layout; that of dropped_attributes_count is one more.
-// OTLP 1.9 removed comment_strindices, which was 7, and renumbered what came after it. A reader of 1.8 would take an
-// ID in field 7 for indices of strings and refuse the request.
-var profileIDField = [...]int{Layout111: 7, Layout19: 7, Layout18: 8}
-
 func (e *encoder) addSample(s sample, dropped int, acc []int64, w *window, head int32) {
 	stack, link := e.stack(s.stack), e.linkIndex(s.link)
 	set := e.v.attrSets.at(s.attrs)
@@ -33,7 +22,6 @@ func (e *encoder) addSample(s sample, dropped int, acc []int64, w *window, head 
 		e.ints = append(e.ints, e.attribute(a))
 	}
 	e.rows += acc[0]
-	f := sampleFields[e.cfg.Layout]
 	for t := range e.cfg.Types {
 		if acc[1+t] == 0 {
 			continue
@@ -42,17 +30,12 @@ func (e *encoder) addSample(s sample, dropped int, acc []int64, w *window, head 
 		if len(e.values) == 0 && len(e.times) == 0 {
 			continue
 		}
-		b := appendUint(e.tmp[:0], f.stack, stack)
-		if f.values < f.attributes {
-			b = appendPacked(b, f.values, e.values)
-		}
-		b = appendPacked(b, f.attributes, e.ints)
-		b = appendUint(b, f.link, link)
-		if f.values > f.attributes {
-			b = appendPacked(b, f.values, e.values)
-		}
+		b := appendUint(e.tmp[:0], 1, stack)
+		b = appendPacked(b, 2, e.ints)
+		b = appendUint(b, 3, link)
+		b = appendPacked(b, 4, e.values)
 		if len(e.times) > 0 {
-			b = binary.AppendUvarint(append(b, tag(f.timestamps, wireBytes)), uint64(8*len(e.times)))
+			b = binary.AppendUvarint(append(b, tag(5, protowire.BytesType)), uint64(8*len(e.times)))
 			for _, v := range e.times {
 				b = binary.LittleEndian.AppendUint64(b, v)
 			}
@@ -133,7 +116,7 @@ func (e *encoder) endResource() {
 		e.profiles++
 		head, tail := e.profileEnds(t)
 		n := len(head) + len(e.bSamples[t]) + len(tail)
-		sp = append(sp, tag(2, wireBytes))
+		sp = append(sp, tag(2, protowire.BytesType))
 		sp = binary.AppendUvarint(sp, uint64(n))
 		sp = append(sp, head...)
 		sp = append(sp, e.bSamples[t]...)
@@ -148,12 +131,12 @@ func (e *encoder) endResource() {
 	if r.host {
 		owner = HostOwner
 	}
-	if e.profilesOf == 0 {
-		e.written = owner
-	} else if e.written != owner {
-		e.written = 0
+	if e.resourcesWritten == 0 {
+		e.soleOwner = owner
+	} else if e.soleOwner != owner {
+		e.soleOwner = 0
 	}
-	e.profilesOf++
+	e.resourcesWritten++
 	if e.cfg.SchemaURL != "" {
 		sp = appendString(sp, 3, e.cfg.SchemaURL)
 	}
@@ -170,7 +153,7 @@ func (e *encoder) endResource() {
 	if e.cfg.SchemaURL != "" {
 		schema = sizeField(len(e.cfg.SchemaURL))
 	}
-	e.bRes = append(e.bRes, tag(1, wireBytes))
+	e.bRes = append(e.bRes, tag(1, protowire.BytesType))
 	e.bRes = binary.AppendUvarint(e.bRes, uint64(sizeField(len(res))+sizeField(len(sp))+schema))
 	e.bRes = appendMessage(e.bRes, 1, res)
 	e.bRes = appendMessage(e.bRes, 2, sp)
@@ -197,8 +180,8 @@ func (e *encoder) profileEnds(t int) (head, tail []byte) {
 		tail = appendUint(tail, 6, uint64(max(period, 1)))
 	}
 	id := e.cfg.NewID()
-	tail = appendString(tail, profileIDField[e.cfg.Layout], string(id[:]))
-	return head, appendUint(tail, profileIDField[e.cfg.Layout]+1, uint64(e.nDropped[t]))
+	tail = appendString(tail, 7, string(id[:]))
+	return head, appendUint(tail, 8, uint64(e.nDropped[t]))
 }
 
 func (e *encoder) valueType(t ValueType) []byte {

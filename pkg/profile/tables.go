@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
 // Attribute keys that the encoder itself writes.
@@ -119,15 +120,17 @@ type generation struct {
 	keys        keyTable // row key to sample
 	provisional []uint64 // keys to forget when the window ends
 
-	unsettled      []unsettled // samples whose stacks are known when the window ends
-	unsettledBytes int64
-	free           []uint32 // samples that were unsettled, to be used again
+	pending      []pendingSample // samples whose stacks are known when the window ends
+	pendingBytes int64
+	free         []uint32 // samples that were pending, to be used again
 
 	hostBytes  int64 // what the resources outside containers have added together
 	sampleCost int64
 
-	bytes   int64
-	windows int
+	bytes int64
+	// replaced counts texts of which clean has replaced something, since the window began.
+	replaced int64
+	windows  int
 }
 
 // taken returns what a resource has added to the generation: for one outside containers, what all of those
@@ -167,7 +170,7 @@ func newGeneration(cfg *Config) *generation {
 	}
 }
 
-// string interns s. The entry is valid UTF-8: proto3 strings must be, and receivers refuse a whole
+// string interns s. The entry is printable, and valid UTF-8: proto3 strings must be, and receivers refuse a whole
 // request for one that is not. s itself is not kept.
 func (g *generation) string(s string) uint32 {
 	if s == "" {
@@ -177,8 +180,8 @@ func (g *generation) string(s string) uint32 {
 	if id, ok := g.stringIndex.find(h, func(id uint32) bool { return g.strings[id] == s }); ok {
 		return id
 	}
-	if valid := validText(s); valid != s {
-		return g.string(valid)
+	if clean := g.clean(s); clean != s {
+		return g.string(clean)
 	}
 	id := uint32(len(g.strings))
 	g.strings = append(g.strings, strings.Clone(s))
@@ -187,15 +190,31 @@ func (g *generation) string(s string) uint32 {
 	return id
 }
 
-// validText returns s as valid UTF-8; s itself if it is.
-func validText(s string) string {
-	if utf8.ValidString(s) {
-		return s
+// clean returns a text as it may leave. All that leaves passes here: what a table does not have, and resources.
+func (g *generation) clean(s string) string {
+	clean := printable.Clean(s)
+	if clean != s {
+		g.replaced++
 	}
-	return strings.ToValidUTF8(s, "\uFFFD")
+	return clean
 }
 
-// attribute interns an attribute. The table has valid UTF-8 only: what is not found is made valid and looked up
+// cleanValue is clean for the texts of a value.
+func (g *generation) cleanValue(v Value) Value {
+	switch v.kind {
+	case KindString:
+		v.str = g.clean(v.str)
+	case KindStrings:
+		list := v.AsStrings()
+		for i := range list {
+			list[i] = g.clean(list[i])
+		}
+		return Strings(list)
+	}
+	return v
+}
+
+// attribute interns an attribute. The table has clean text only: what is not found is cleaned and looked up
 // again.
 func (g *generation) attribute(key string, v Value) uint32 {
 	h := g.hash.attribute(key, &v)
@@ -205,12 +224,9 @@ func (g *generation) attribute(key string, v Value) uint32 {
 	}); ok {
 		return id
 	}
-	valid := v
-	if v.kind == KindString {
-		valid.str = validText(v.str)
-	}
-	if k := validText(key); k != key || valid.str != v.str {
-		return g.attribute(k, valid)
+	clean := g.cleanValue(v)
+	if k := g.clean(key); k != key || clean != v {
+		return g.attribute(k, clean)
 	}
 	v.str = strings.Clone(v.str)
 	id := uint32(len(g.attributes))
@@ -303,7 +319,7 @@ func (g *generation) caller(of uint32, f *Frame, mapping, frameType uint32) uint
 }
 
 // location interns a frame; frames that say nothing (no name, no address) become 0. A frame that is known costs one
-// look-up, by its text. The table has valid UTF-8 only: what is not found is made valid and looked up again.
+// look-up, by its text. The table has clean text only: what is not found is cleaned and looked up again.
 func (g *generation) location(f *Frame, mapping, frameType uint32) uint32 {
 	if f.Name == "" {
 		if f.Address == 0 {
@@ -317,7 +333,7 @@ func (g *generation) location(f *Frame, mapping, frameType uint32) uint32 {
 	if id, ok := g.locationIndex.find(h, func(id uint32) bool { return g.isLocation(id, f, mapping, frameType) }); ok {
 		return id
 	}
-	if name, file := validText(f.Name), validText(f.File); name != f.Name || file != f.File {
+	if name, file := g.clean(f.Name), g.clean(f.File); name != f.Name || file != f.File {
 		return g.location(&Frame{Name: name, File: file, Line: f.Line, Address: f.Address}, mapping, frameType)
 	}
 	l := location{mapping: mapping, frameType: frameType, address: f.Address, line: f.Line}

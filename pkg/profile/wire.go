@@ -3,51 +3,36 @@ package profile
 import (
 	"encoding/binary"
 	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Protobuf's wire types (https://protobuf.dev/programming-guides/encoding/).
-const (
-	wireVarint  = 0
-	wireFixed64 = 1
-	wireBytes   = 2
-)
-
-func tag(field, wire int) byte { return byte(field<<3 | wire) } // fields up to 15 take one byte
+func tag(field int, wire protowire.Type) byte { return byte(field<<3) | byte(wire) } // fields up to 15 take one byte
 
 func appendUint(b []byte, field int, v uint64) []byte {
 	if v == 0 {
 		return b
 	}
-	return binary.AppendUvarint(append(b, tag(field, wireVarint)), v)
+	return binary.AppendUvarint(append(b, tag(field, protowire.VarintType)), v)
 }
 
 func appendFixed64(b []byte, field int, v uint64) []byte {
-	return binary.LittleEndian.AppendUint64(append(b, tag(field, wireFixed64)), v)
+	return binary.LittleEndian.AppendUint64(append(b, tag(field, protowire.Fixed64Type)), v)
 }
 
 // appendString writes the field even where s is empty.
 func appendString(b []byte, field int, s string) []byte {
-	b = binary.AppendUvarint(append(b, tag(field, wireBytes)), uint64(len(s)))
+	b = binary.AppendUvarint(append(b, tag(field, protowire.BytesType)), uint64(len(s)))
 	return append(b, s...)
 }
 
 func appendMessage(b []byte, field int, m []byte) []byte {
-	b = binary.AppendUvarint(append(b, tag(field, wireBytes)), uint64(len(m)))
+	b = binary.AppendUvarint(append(b, tag(field, protowire.BytesType)), uint64(len(m)))
 	return append(b, m...)
 }
 
-// sizeUvarint returns the number of bytes that v takes as a varint.
-func sizeUvarint(v uint64) int {
-	n := 1
-	for v >= 0x80 {
-		v >>= 7
-		n++
-	}
-	return n
-}
-
 // sizeField returns the size of a length-delimited field with a body of n bytes, tag and length included.
-func sizeField(n int) int { return 1 + sizeUvarint(uint64(n)) + n }
+func sizeField(n int) int { return 1 + protowire.SizeBytes(n) }
 
 // appendPacked writes a packed repeated integer field; an empty list writes nothing.
 func appendPacked[T int32 | int64](b []byte, field int, list []T) []byte {
@@ -56,9 +41,9 @@ func appendPacked[T int32 | int64](b []byte, field int, list []T) []byte {
 	}
 	n := 0
 	for _, v := range list {
-		n += sizeUvarint(uint64(v))
+		n += protowire.SizeVarint(uint64(v))
 	}
-	b = binary.AppendUvarint(append(b, tag(field, wireBytes)), uint64(n))
+	b = binary.AppendUvarint(append(b, tag(field, protowire.BytesType)), uint64(n))
 	for _, v := range list {
 		b = binary.AppendUvarint(b, uint64(v))
 	}
@@ -71,9 +56,9 @@ func appendAnyValue(b []byte, v Value) []byte {
 	case KindString:
 		return appendString(b, 1, v.str)
 	case KindBool: // members of a oneof are written even where they are zero
-		return append(b, tag(2, wireVarint), byte(v.num&1))
+		return append(b, tag(2, protowire.VarintType), byte(v.num&1))
 	case KindInt:
-		return binary.AppendUvarint(append(b, tag(3, wireVarint)), v.num)
+		return binary.AppendUvarint(append(b, tag(3, protowire.VarintType)), v.num)
 	case KindDouble:
 		return appendFixed64(b, 4, v.num)
 	case KindBytes:
@@ -84,9 +69,9 @@ func appendAnyValue(b []byte, v Value) []byte {
 		for _, s := range list {
 			n += sizeField(sizeField(len(s)))
 		}
-		b = binary.AppendUvarint(append(b, tag(5, wireBytes)), uint64(n))
+		b = binary.AppendUvarint(append(b, tag(5, protowire.BytesType)), uint64(n))
 		for _, s := range list {
-			b = binary.AppendUvarint(append(b, tag(1, wireBytes)), uint64(sizeField(len(s))))
+			b = binary.AppendUvarint(append(b, tag(1, protowire.BytesType)), uint64(sizeField(len(s))))
 			b = appendString(b, 1, s)
 		}
 		return b
@@ -101,7 +86,7 @@ func sizeAnyValue(v Value) int {
 	case KindBool:
 		return 2
 	case KindInt:
-		return 1 + sizeUvarint(v.num)
+		return 1 + protowire.SizeVarint(v.num)
 	case KindDouble:
 		return 9
 	case KindStrings:

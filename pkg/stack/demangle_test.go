@@ -24,7 +24,8 @@ func TestDemangle(t *testing.T) {
 		{"Rust v0, generic", "_RINvNtC3std3mem8align_ofjE", "std::mem::align_of::<usize>"},
 		{"not well formed", "_ZN", "_ZN"},
 		{"only like it", "_Rational", "_Rational"},
-		{"too long", "_Z" + strings.Repeat("N", maxMangledLen), "_Z" + strings.Repeat("N", maxMangledLen)},
+		{"as long as can be", "_Z1017" + strings.Repeat("f", 1017) + "v", strings.Repeat("f", 1017) + "()"},
+		{"too long", "_Z1100" + strings.Repeat("f", 1100) + "v", "_Z1100" + strings.Repeat("f", 1100) + "v"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

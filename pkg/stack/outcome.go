@@ -17,6 +17,9 @@ const (
 	// Truncated: the stack had as many frames as the kernel records, more than MaxFrames, or more
 	// than MaxTextLen bytes of text. The leaf's end of it was kept.
 	Truncated
+	// Partial: what is known of the stack is in other fields of the row, and need not reach the
+	// program's entry.
+	Partial
 )
 
 // String returns a word for the outcome that can serve as a metric's label.
@@ -30,14 +33,43 @@ func (o Outcome) String() string {
 		return "lost"
 	case Truncated:
 		return "truncated"
+	case Partial:
+		return "partial"
 	}
 	return "invalid"
 }
 
-// efault is Linux's EFAULT, on any system that this is built for.
-const efault = 14
+// Linux's errors, on any system that this is built for.
+const (
+	enomem = 12
+	efault = 14
+	eexist = 17
+)
 
-// Missing says why a stack has no text, from the stack ID that the eBPF program stored: what
+// Absence says why a stack has no frames.
+type Absence uint8
+
+// Why a stack can have no frames.
+const (
+	// NotCollected: the gadget did not ask for it.
+	NotCollected Absence = iota
+	// NoRoom: the stack map was full, or its place was taken by another stack.
+	NoRoom
+	// Gone: it was in the stack map, and no more when it was read.
+	Gone
+	// Refused: the kernel could not take it, for any other reason.
+	Refused
+	// NoneThere: there are no frames of this kind. The program was in user mode when its kernel stack was asked for, or it is a
+	// kernel thread, which has no user stack.
+	NoneThere
+	// NoText: the field with its text is empty, and the row says no more.
+	NoText
+
+	// NumAbsences is how many there are.
+	NumAbsences = int(NoText) + 1
+)
+
+// WhyAbsent says why a stack has no text, from the stack ID that the eBPF program stored: what
 // bpf_get_stackid returned, a negative number being an error. collected is false where the gadget
 // recorded no ID.
 //
@@ -45,11 +77,25 @@ const efault = 14
 // that was asked for, as in every sample that interrupts user code; EEXIST and ENOMEM, that the
 // map has no place for this stack. Gadgets store -1 (bpf_get_stackid does not return EPERM) where
 // they did not ask. A valid ID without a text is a stack that was gone from the map.
-func Missing(id int32, collected bool) Outcome {
+func WhyAbsent(id int32, collected bool) Absence {
 	switch {
-	case !collected, id == -1, id == -efault:
-		return Empty
-	default:
-		return Lost
+	case !collected, id == -1:
+		return NotCollected
+	case id == -efault:
+		return NoneThere
+	case id == -eexist, id == -enomem:
+		return NoRoom
+	case id < 0:
+		return Refused
 	}
+	return Gone
+}
+
+// Missing says what became of a stack without text, from what WhyAbsent takes.
+func Missing(id int32, collected bool) Outcome {
+	switch WhyAbsent(id, collected) {
+	case NotCollected, NoneThere:
+		return Empty
+	}
+	return Lost
 }

@@ -40,6 +40,10 @@ func preferPlain(f *elfFile, symbols []symbol, strings *section) error {
 	if len(all) == 0 || strings.kind == elf.SHT_NOBITS {
 		return nil
 	}
+	const each = 4 * 16 // what is here of an alias, counting what was let go of as lists grew
+	if err := f.hold(each * int64(len(all))); err != nil {
+		return err
+	}
 	// In the order in which they are in the file, so that it is read once from front to end.
 	order := make([]uint32, len(all))
 	for i := range order {

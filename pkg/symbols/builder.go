@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"debug/elf"
+	"encoding/binary"
 	"fmt"
+	"iter"
 	"slices"
 )
 
@@ -17,53 +19,60 @@ type span struct {
 // flatten turns symbols, sorted by address, into spans that do not overlap, sorted by address. Where
 // symbols overlap, the one that starts last counts, and of those that start together the one of the
 // lowest rank: symbols in a function's middle, as assembly has them, name what they cover, and the
-// function the rest.
-func flatten(symbols []symbol) []span {
-	var spans []span
-	add := func(start, end uint64, symbol int) {
-		if start >= end {
-			return
-		}
-		if n := len(spans); n > 0 && spans[n-1].symbol == symbol && spans[n-1].end == start {
-			spans[n-1].end = end
-			return
-		}
-		spans = append(spans, span{start, end, symbol})
-	}
-	var open []int // symbols that cover the address at: the last one names it, those before it reach further
-	at := uint64(0)
-	// advance moves at forward and names the addresses in between, each by the last open symbol that covers it.
-	advance := func(to uint64) {
-		for len(open) > 0 && at < to {
-			top := open[len(open)-1]
-			end := symbols[top].addr + symbols[top].size
-			if end <= at {
-				open = open[:len(open)-1]
-				continue
+// function the rest. The spans are made as they are asked for: nested symbols have twice as many.
+func flatten(symbols []symbol) iter.Seq[span] {
+	return func(yield func(span) bool) {
+		var last span // the next one may continue it
+		more := true
+		add := func(start, end uint64, symbol int) {
+			switch {
+			case start >= end || !more:
+			case last.symbol == symbol && last.end == start && last.start < last.end:
+				last.end = end
+			default:
+				if last.start < last.end {
+					more = yield(last)
+				}
+				last = span{start, end, symbol}
 			}
-			add(at, min(end, to), top)
-			at = min(end, to)
 		}
-		at = to
-	}
-	for i := 0; i < len(symbols); {
-		s := &symbols[i]
-		advance(s.addr)
-		// Those that start together: by size falling, so that the shortest is on top; of the same size the
-		// lowest rank.
-		for j := i; j < len(symbols) && symbols[j].addr == s.addr; i, j = i+1, j+1 {
-			c := &symbols[j]
-			if c.size == 0 || c.addr+c.size < c.addr {
-				continue
+		var open []uint32 // symbols that cover the address at: the last one names it, those before it reach further
+		at := uint64(0)
+		// advance moves at forward and names the addresses in between, each by the last open symbol that covers it.
+		advance := func(to uint64) {
+			for len(open) > 0 && at < to {
+				top := open[len(open)-1]
+				end := symbols[top].addr + symbols[top].size
+				if end <= at {
+					open = open[:len(open)-1]
+					continue
+				}
+				add(at, min(end, to), int(top))
+				at = min(end, to)
 			}
-			if n := len(open); n > 0 && symbols[open[n-1]].addr == c.addr && symbols[open[n-1]].size == c.size {
-				continue // an alias of a higher rank
+			at = to
+		}
+		for i := 0; i < len(symbols) && more; {
+			s := &symbols[i]
+			advance(s.addr)
+			// Those that start together: by size falling, so that the shortest is on top; of the same size the
+			// lowest rank.
+			for j := i; j < len(symbols) && symbols[j].addr == s.addr; i, j = i+1, j+1 {
+				c := &symbols[j]
+				if c.size == 0 || c.addr+c.size < c.addr {
+					continue
+				}
+				if n := len(open); n > 0 && symbols[open[n-1]].addr == c.addr && symbols[open[n-1]].size == c.size {
+					continue // an alias of a higher rank
+				}
+				open = append(open, uint32(j))
 			}
-			open = append(open, j)
+		}
+		advance(1<<64 - 1)
+		if more && last.start < last.end {
+			yield(last)
 		}
 	}
-	advance(1<<64 - 1)
-	return spans
 }
 
 // addSymbols adds layers with the symbols, sorted by address. Their names are in the section strings.
@@ -71,29 +80,43 @@ func (t *Table) addSymbols(f *elfFile, symbols []symbol, strings *section, sourc
 	if err := preferPlain(f, symbols, strings); err != nil {
 		return err
 	}
-	spans := flatten(symbols)
-	if len(spans) == 0 {
+	// What follows is in memory at the same time: some numbers for each symbol, and the names.
+	size := min(strings.size, uint64(limits.Names), uint64(f.size))
+	if err := f.hold(5*4*int64(len(symbols)) + int64(size)); err != nil {
+		return err
+	}
+	count := 0
+	numbers := make([]uint32, len(symbols)) // by symbol: the number of its name, from 1 on; 0: it has none
+	var order []uint32
+	for s := range flatten(symbols) {
+		if count%checkSymbols == 0 {
+			if err := f.expired(); err != nil {
+				return err
+			}
+		}
+		if count++; numbers[s.symbol] == 0 {
+			numbers[s.symbol] = 1
+			order = append(order, uint32(s.symbol))
+		}
+	}
+	if count == 0 {
 		return nil
 	}
-	// Names are read in the order in which they are in the file, so that it is read once from front to end.
-	order := make([]uint32, len(spans))
-	for i := range order {
-		order[i] = uint32(i)
-	}
-	name := func(i uint32) uint32 { return symbols[spans[i].symbol].name }
-	slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(name(a), name(b)) })
-	at := make([]uint32, len(spans)) // by span: where its name begins in text
-	text := []byte{0}
+	// Names are read in the order in which they are in the file, so that it is read once from front to end, and each once,
+	// however many symbols have it.
+	slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(symbols[a].name, symbols[b].name) })
+	names := texts{b: make([]byte, 0, size)}
 	window := window{f: f, offset: strings.offset, size: strings.size}
 	if strings.kind == elf.SHT_NOBITS {
 		window.size = 0
 	}
 	for i, n := range order {
-		if i > 0 && name(order[i-1]) == name(n) {
-			at[n] = at[order[i-1]]
+		if i > 0 && symbols[order[i-1]].name == symbols[n].name {
+			numbers[n] = numbers[order[i-1]]
 			continue
 		}
-		s, err := window.text(uint64(name(n)))
+		numbers[n] = 0
+		s, err := window.text(uint64(symbols[n].name))
 		if err != nil {
 			return err
 		}
@@ -103,41 +126,104 @@ func (t *Table) addSymbols(f *elfFile, symbols []symbol, strings *section, sourc
 		if len(s) == 0 {
 			continue
 		}
-		if len(text)+len(s)+1 > limits.Names {
+		if len(names.b)+len(s) > limits.Names {
 			return fmt.Errorf("%w: more than %d bytes of names", ErrTooLarge, limits.Names)
 		}
-		at[n] = uint32(len(text))
-		text = append(append(text, s...), 0)
+		if len(names.b)+len(s) > cap(names.b) { // they overlap
+			if err := f.hold(2 * int64(cap(names.b))); err != nil {
+				return err
+			}
+		}
+		numbers[n] = names.add(s)
 	}
-	return t.addSpans(spans, source, func(i int) []byte {
-		s := text[at[i]:]
-		return s[:bytes.IndexByte(s, 0)]
-	})
+	return t.addSpans(f.reader, flatten(symbols), count, source, &names, numbers)
 }
 
-// addSpans adds layers with those of the spans, sorted by address, that have a name. A layer covers less than 4 GiB.
-func (t *Table) addSpans(spans []span, source Source, name func(i int) []byte) error {
-	for i := 0; i < len(spans); {
+// texts are texts one after the other, by number from 1 on.
+type texts struct {
+	ends []uint32 // in b
+	b    []byte
+}
+
+func (t *texts) add(text []byte) uint32 {
+	t.b = append(t.b, text...)
+	t.ends = append(t.ends, uint32(len(t.b)))
+	return uint32(len(t.ends))
+}
+
+func (t *texts) get(n uint32) []byte {
+	if n == 1 {
+		return t.b[:t.ends[0]]
+	}
+	return t.b[t.ends[n-2]:t.ends[n-1]]
+}
+
+// addSpans adds layers with those of the spans, sorted by address, that have a name. There are up to count of them, and
+// numbers is, by symbol, the number of its name, 0 for none: each name is kept once, whatever it names. A layer covers
+// less than 4 GiB.
+func (t *Table) addSpans(r *reader, spans iter.Seq[span], count int, source Source, all *texts, numbers []uint32) error {
+	const ahead = 2 * binary.MaxVarintLen16 // of each text in names
+	room := len(all.b) + ahead*len(all.ends)
+	if err := r.hold(3*4*int64(count) + 4*int64(len(all.ends)) + 2*int64(room)); err != nil {
+		return err
+	}
+	names := namer{names: names{block: make([]byte, 0, room)}}
+	kept := make([]uint32, len(all.ends)) // by number in all: its number in names, from 1 on
+	l := layer{source: source, names: &names.names}
+	starts, sizes, texts := make([]uint32, 0, count), make([]uint32, 0, count), make([]uint32, 0, count)
+	before, same := len(t.layers), true
+	end := func() error {
+		n := len(starts)
+		if l.first == n {
+			return nil
+		}
 		if len(t.layers) == maxLayers {
 			return fmt.Errorf("%w: code in too many places", ErrTooLarge)
 		}
-		l := layer{source: source, base: spans[i].start}
-		var n namer
-		for ; i < len(spans) && spans[i].end-l.base <= 1<<32-1; i++ {
-			if text := name(i); len(text) > 0 {
-				l.starts, l.sizes = append(l.starts, uint32(spans[i].start-l.base)), append(l.sizes, uint32(spans[i].end-spans[i].start))
-				n.add(text)
+		l.starts, l.sizes, l.texts = starts[l.first:n:n], sizes[l.first:n:n], texts[l.first:n:n]
+		t.layers = append(t.layers, l)
+		l.first = n
+		return nil
+	}
+	add := func() error {
+		at := 0
+		for s := range spans {
+			if at++; at%checkSymbols == 0 {
+				if err := r.expired(); err != nil {
+					return err
+				}
 			}
+			n := numbers[s.symbol]
+			if n == 0 || s.end-s.start > 1<<32-1 { // larger than any code: left out
+				continue
+			}
+			if s.end-l.base > 1<<32-1 {
+				if err := end(); err != nil {
+					return err
+				}
+			}
+			if l.first == len(starts) {
+				l.base = s.start
+			}
+			if kept[n-1] == 0 {
+				names.add(all.get(n))
+				kept[n-1] = uint32(names.count)
+			}
+			same = same && int(kept[n-1]) == len(starts)+1
+			starts, sizes = append(starts, uint32(s.start-l.base)), append(sizes, uint32(s.end-s.start))
+			texts = append(texts, kept[n-1]-1)
 		}
-		switch {
-		case n.count > 0:
-			l.starts, l.sizes, l.names = append([]uint32(nil), l.starts...), append([]uint32(nil), l.sizes...), n.finish()
-			t.layers = append(t.layers, l)
-		case i < len(spans) && spans[i].end-spans[i].start > 1<<32-1:
-			i++ // larger than any code: left out
+		return end()
+	}
+	err := add()
+	whole := names.finish()
+	for i := range t.layers[before:] {
+		l := &t.layers[before+i]
+		if l.names = whole; same {
+			l.texts = nil
 		}
 	}
-	return nil
+	return err
 }
 
 // maxLayers is how many layers a Table may have. Only the code of a JIT compiler is further apart than 4 GiB.

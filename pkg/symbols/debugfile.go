@@ -208,34 +208,54 @@ func (f *elfFile) miniDebug() (*elfFile, error) {
 	if s == nil || s.size > maxMiniDebug {
 		return nil, nil
 	}
-	packed := make([]byte, s.size)
-	if err := f.at(packed, s.offset); err != nil {
+	if err := f.hold(2 * maxXZWindow); err != nil {
 		return nil, err
 	}
-	in, err := xz.NewReader(bytes.NewReader(packed), maxXZWindow)
+	in, err := xz.NewReader(f.stream(s), maxXZWindow)
 	if err != nil {
 		return nil, nil
 	}
-	var plain bytes.Buffer
-	buf := make([]byte, chunk)
-	for {
-		if err := f.ctx.Err(); err != nil {
-			return nil, ErrTooSlow
+	var plain pieces
+	for size := 0; ; {
+		if err := f.expired(); err != nil {
+			return nil, err
 		}
-		n, err := in.Read(buf)
-		if plain.Write(buf[:n]); plain.Len() > maxMiniDebug {
+		if err := f.hold(chunk); err != nil {
+			return nil, err
+		}
+		piece := make([]byte, chunk)
+		n, err := io.ReadFull(in, piece)
+		if size += n; size > maxMiniDebug {
 			return nil, nil
 		}
-		if errors.Is(err, io.EOF) {
+		plain = append(plain, piece[:n])
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			break
 		}
 		if err != nil {
 			return nil, nil
 		}
 	}
-	mini, err := openELF(&reader{ctx: f.ctx, r: bytes.NewReader(plain.Bytes()), size: int64(plain.Len()), left: f.left})
+	mini, err := openELF(&reader{ctx: f.ctx, r: plain, size: plain.size(), left: f.left})
 	if err != nil {
 		return nil, nil
 	}
 	return mini, nil
+}
+
+// pieces is what was unpacked, each piece but the last with chunk bytes: to grow, one slice would be copied time and again.
+type pieces [][]byte
+
+func (p pieces) size() int64 { return int64(len(p)-1)*chunk + int64(len(p[len(p)-1])) }
+
+// ReadAt implements io.ReaderAt.
+func (p pieces) ReadAt(b []byte, off int64) (n int, err error) {
+	for n < len(b) {
+		if off >= p.size() {
+			return n, io.EOF
+		}
+		more := copy(b[n:], p[off/chunk][off%chunk:])
+		n, off = n+more, off+int64(more)
+	}
+	return n, nil
 }

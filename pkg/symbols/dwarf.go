@@ -7,6 +7,7 @@ import (
 	"context"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -241,6 +242,7 @@ type dwarfReader struct {
 	*elfFile
 	limits   Limits
 	sections map[string][]byte
+	zstd     *zstd.Decoder // of all sections that want it
 	out      positions
 
 	files       namer
@@ -249,7 +251,7 @@ type dwarfReader struct {
 	rows        int
 	sequence    []lineRow
 	work, check int  // see late
-	over        bool // the time is up
+	over        bool // the time is up, or the memory
 	names       namer
 	nameNumbers map[uint64]uint32 // the number of a function's name, by the offset of its description in .debug_info
 	found       []symbol          // ranges of inlined calls; name is the number of the call
@@ -276,13 +278,18 @@ func (f *elfFile) readPositions(base uint64, limits Limits) (p *positions) {
 			p = nil // the file has its names
 		}
 	}()
+	defer func() {
+		if d.zstd != nil {
+			d.zstd.Close()
+		}
+	}()
 	left := limits.Debug
 	for _, name := range debugSections {
 		s := f.sectionNamed(name)
 		if s == nil {
 			continue
 		}
-		b, err := f.content(s, left)
+		b, err := d.content(s, left)
 		if err != nil {
 			return nil
 		}
@@ -296,53 +303,62 @@ func (f *elfFile) readPositions(base uint64, limits Limits) (p *positions) {
 	return d.finish()
 }
 
+// maxZstdWindow is how far back zstd may look: as far as with its level 19.
+const maxZstdWindow = 8 << 20
+
 // content returns what a section holds, unpacked.
-func (f *elfFile) content(s *section, limit int64) ([]byte, error) {
-	if s.size > uint64(max(limit, 0)) {
-		return nil, fmt.Errorf("%w: %d bytes of %s", ErrTooLarge, s.size, s.name)
+func (d *dwarfReader) content(s *section, limit int64) ([]byte, error) {
+	size, in := s.size, d.stream(s)
+	if s.flags&elf.SHF_COMPRESSED != 0 {
+		width := uint64(4)
+		if d.class == elf.ELFCLASS64 {
+			width = 8
+		}
+		head := make([]byte, 3*width)
+		if _, err := io.ReadFull(in, head); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", s.name, err)
+		}
+		c := cursor{b: head, order: d.order}
+		kind := elf.CompressionType(c.fixed(4))
+		c.skip(width - 4) // reserved
+		size = c.fixed(width)
+		unpacked, err := d.unpack(kind, in)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrMalformed, s.name, err)
+		}
+		in = unpacked
 	}
-	b := make([]byte, s.size)
-	if err := f.at(b, s.offset); err != nil {
-		return nil, err
-	}
-	if s.flags&elf.SHF_COMPRESSED == 0 {
-		return b, nil
-	}
-	c := cursor{b: b, order: f.order}
-	kind, width := elf.CompressionType(c.fixed(4)), uint64(4)
-	if f.class == elf.ELFCLASS64 {
-		c.skip(4)
-		width = 8
-	}
-	size := c.fixed(width)
-	c.skip(width)
-	if c.bad || size > uint64(limit) {
+	if size > uint64(max(limit, 0)) || s.flags&elf.SHF_COMPRESSED == 0 && size > uint64(d.size) {
 		return nil, fmt.Errorf("%w: %d bytes of %s", ErrTooLarge, size, s.name)
 	}
-	var in io.Reader
-	switch kind {
-	case elf.COMPRESS_ZLIB:
-		z, err := zlib.NewReader(bytes.NewReader(b[c.at:]))
-		if err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrMalformed, s.name, err)
-		}
-		in = z
-	case elf.COMPRESS_ZSTD:
-		z, err := zstd.NewReader(bytes.NewReader(b[c.at:]), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(limit, 1<<20))), zstd.WithDecoderMaxWindow(64<<20))
-		if err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrMalformed, s.name, err)
-		}
-		defer z.Close()
-		in = z
-	default:
-		return nil, fmt.Errorf("%w: %s is packed in an unknown way", ErrMalformed, s.name)
+	if err := d.hold(int64(size)); err != nil {
+		return nil, err
 	}
-	// The buffer grows with what is unpacked: size is only what the file claims.
-	var out bytes.Buffer
-	if _, err := io.Copy(&out, io.LimitReader(contextReader{f.ctx, in}, int64(size))); err != nil {
+	b := make([]byte, size)
+	n, err := io.ReadFull(contextReader{d.ctx, in}, b)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrMalformed, s.name, err)
 	}
-	return out.Bytes(), nil
+	return b[:n], nil // maybe less than the file claims
+}
+
+// unpack returns what unpacks a section.
+func (d *dwarfReader) unpack(kind elf.CompressionType, in io.Reader) (io.Reader, error) {
+	switch kind {
+	case elf.COMPRESS_ZLIB:
+		return zlib.NewReader(in)
+	case elf.COMPRESS_ZSTD:
+		if d.zstd != nil {
+			return d.zstd, d.zstd.Reset(in)
+		}
+		if err := d.hold(3 * maxZstdWindow); err != nil {
+			return nil, err
+		}
+		var err error
+		d.zstd, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstdWindow))
+		return d.zstd, err
+	}
+	return nil, errors.New("it is packed in an unknown way")
 }
 
 // contextReader ends when its context does.
@@ -369,6 +385,14 @@ func (d *dwarfReader) late(work int) bool {
 	return d.over
 }
 
+// keep is called for n bytes more that are kept until the end. Lists grow, which leaves copies behind, and are copied in
+// the end: they count for three times their size. Past the limit it is as if the time was up.
+func (d *dwarfReader) keep(n int) {
+	if !d.over && d.hold(3*int64(n)) != nil {
+		d.over = true
+	}
+}
+
 // finish sorts what was found.
 func (d *dwarfReader) finish() *positions {
 	p := &d.out
@@ -377,7 +401,7 @@ func (d *dwarfReader) finish() *positions {
 	slices.SortFunc(d.found, func(a, b symbol) int {
 		return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.size, a.size), cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name))
 	})
-	for _, s := range flatten(d.found) {
+	for s := range flatten(d.found) {
 		if s.end-p.base > 1<<32-1 {
 			break
 		}
@@ -385,6 +409,6 @@ func (d *dwarfReader) finish() *positions {
 		p.calls = append(p.calls, d.found[s.symbol].name)
 	}
 	p.inlined = slices.Clip(slices.Clone(p.inlined))
-	p.files, p.names = d.files.finish(), d.names.finish()
+	p.files, p.names = *d.files.finish(), *d.names.finish()
 	return p
 }

@@ -13,7 +13,7 @@ import (
 
 // debugReader reads those sections. It returns how many bytes were allocated for it as well.
 func debugReader(ctx context.Context, sections map[string][]byte) (*dwarfReader, uint64) {
-	f := &elfFile{reader: &reader{ctx: ctx}, order: binary.LittleEndian, segments: []segment{{kind: 1, flags: 1, addr: 0x1000, size: 1 << 30}}}
+	f := &elfFile{reader: &reader{ctx: ctx, left: &budget{memory: small.Memory}}, order: binary.LittleEndian, segments: []segment{{kind: 1, flags: 1, addr: 0x1000, size: 1 << 30}}}
 	d := &dwarfReader{
 		elfFile: f, limits: small, sections: sections, fileNumbers: map[string]uint32{}, nameNumbers: map[uint64]uint32{}, abbrevs: map[uint64]map[uint64]abbrev{},
 	}
@@ -59,7 +59,7 @@ func TestManyFolders(t *testing.T) {
 
 // The names of files count in full: kept one after the other they take little.
 func TestManyFiles(t *testing.T) {
-	d := &dwarfReader{elfFile: &elfFile{reader: &reader{ctx: t.Context()}}, limits: small, fileNumbers: map[string]uint32{}}
+	d := &dwarfReader{elfFile: &elfFile{reader: &reader{ctx: t.Context(), left: &budget{memory: small.Memory}}}, limits: small, fileNumbers: map[string]uint32{}}
 	long := string(bytes.Repeat([]byte("x"), 4000))
 	for i := range 10_000 {
 		d.fileNumber(long, string(rune('a'+i%26))+string(rune(0x4e00+i)))
@@ -136,7 +136,7 @@ func TestManyUnnamedCalls(t *testing.T) {
 
 // A text that is longer than a name can be is not looked through.
 func TestLongText(t *testing.T) {
-	d := &dwarfReader{elfFile: &elfFile{reader: &reader{ctx: t.Context()}, order: binary.LittleEndian}, sections: map[string][]byte{
+	d := &dwarfReader{elfFile: &elfFile{reader: &reader{ctx: t.Context(), left: &budget{memory: small.Memory}}, order: binary.LittleEndian}, sections: map[string][]byte{
 		".debug_str": append(bytes.Repeat([]byte("x"), 8*mib), 0),
 	}}
 	require.Nil(t, d.text(attrValue{form: 0x0e}, &unit{}))

@@ -76,6 +76,7 @@ func (d *dwarfReader) takeCall(e *description, u *unit, parent uint32, files []u
 		call.file, call.line = files[e.file], uint32(e.line)
 	}
 	number := uint32(len(o.inlined))
+	d.keep(16 + len(ranges)*2*24)
 	o.inlined = append(o.inlined, call)
 	rank := uint8(255 - min(depth, 255)) // of those with the same range the innermost counts
 	for _, r := range ranges {
@@ -96,9 +97,11 @@ func (d *dwarfReader) nameOf(off uint64) (uint32, bool) {
 	if text := d.functionName(off); len(text) > 0 && len(text) <= maxName && len(d.names.block) < d.limits.Names {
 		number = uint32(d.names.count)
 		d.names.add(text)
+		d.keep(len(text))
 	}
 	if number != noCall || len(d.nameNumbers) < d.limits.Symbols {
 		d.nameNumbers[off] = number
+		d.keep(16) // as an entry of the map
 	}
 	return number, number != noCall
 }

@@ -2,6 +2,7 @@ package symbols
 
 import (
 	"slices"
+	"unsafe"
 )
 
 // Bounds of the descriptions of one file.
@@ -10,7 +11,7 @@ const (
 	maxAbbrevs    = 64 << 10 // of one unit
 	maxAttributes = 128      // of one description
 	maxTables     = 1024     // of abbreviations that are kept
-	maxHeld       = 2 << 20  // attributes of the abbreviations that are kept, of 24 bytes each
+	maxHeld       = 1 << 20  // attributes of the abbreviations that are kept, of 24 bytes each
 	maxInline     = 64 << 10 // bytes of a text that is in a description itself
 	maxNesting    = 512      // of descriptions
 	maxRangesOf   = 16 << 10 // of one call
@@ -131,6 +132,7 @@ func (d *dwarfReader) readUnits() {
 		u.first = uint64(c.at)
 		off = u.end
 		if !c.bad && u.version >= 2 && u.version <= 5 && (u.address == 4 || u.address == 8) {
+			d.keep(int(unsafe.Sizeof(u)))
 			d.units = append(d.units, u)
 		}
 	}

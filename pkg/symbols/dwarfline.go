@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"path"
 	"strings"
+	"unsafe"
 )
 
 // Bounds of the tables of lines of one unit, and of a file.
@@ -43,6 +44,7 @@ func (d *dwarfReader) fileNumber(dir, name string) uint32 {
 			return 0
 		}
 		d.fileBytes += entry + len(name)
+		d.keep(entry + 2*len(name))
 		d.files.add([]byte(name))
 		n = uint32(d.files.count)
 		d.fileNumbers[name] = n
@@ -223,6 +225,9 @@ func (d *dwarfReader) readLines(p *lineProgram) {
 			rows[n-1] = row
 		case n > 0 && rows[n-1].file == row.file && rows[n-1].line == row.line:
 		default:
+			if len(rows) == cap(rows) {
+				d.keep(int(unsafe.Sizeof(row)) * len(rows))
+			}
 			rows = append(rows, row)
 		}
 	}
@@ -282,6 +287,8 @@ func (d *dwarfReader) takeRows(rows []lineRow, end uint64) {
 	}
 	d.rows += len(rows)
 	o := &d.out
+	before := len(o.rows) + 12*len(o.pieces)
+	defer func() { d.keep(len(o.rows) + 12*len(o.pieces) - before) }()
 	for i := 0; i < len(rows); i += pieceRows {
 		part := rows[i:min(i+pieceRows, len(rows))]
 		last := end

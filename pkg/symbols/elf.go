@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"debug/elf"
@@ -28,12 +29,34 @@ const (
 	maxNames    = 4 << 20 // bytes, of the sections' names
 )
 
-// reader reads a file within bounds: of bytes, and of the context's time.
+// reader reads a file within bounds: of bytes, of memory, and of the context's time.
 type reader struct {
 	ctx  context.Context
 	r    io.ReaderAt
 	size int64
-	left *int64 // bytes that may still be read; shared by all readers of one request
+	left *budget // shared by all readers of one request
+}
+
+// hold is called before n bytes of memory are taken for what is read. The file says how many, so it may be a lie.
+func (r *reader) hold(n int64) error {
+	if n < 0 || n > r.left.memory {
+		return fmt.Errorf("%w: too much to hold in memory", ErrTooLarge)
+	}
+	r.left.memory -= n
+	return nil
+}
+
+// ReadAt is at for whoever reads a part of the file from front to end.
+func (r *reader) ReadAt(b []byte, off int64) (int, error) {
+	if err := r.at(b, uint64(off)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// stream reads a section from front to end.
+func (r *reader) stream(s *section) io.Reader {
+	return bufio.NewReaderSize(io.NewSectionReader(r, int64(s.offset), int64(s.size)), 64<<10)
 }
 
 // expired returns an error once the context has ended.
@@ -52,7 +75,7 @@ func (r *reader) at(b []byte, off uint64) error {
 	if off > uint64(r.size) || uint64(len(b)) > uint64(r.size)-off {
 		return fmt.Errorf("%w: what is at %#x goes past its end", ErrMalformed, off)
 	}
-	if *r.left -= int64(len(b)); *r.left < 0 {
+	if r.left.read -= int64(len(b)); r.left.read < 0 {
 		return fmt.Errorf("%w: too much to read", ErrTooLarge)
 	}
 	if _, err := r.r.ReadAt(b, int64(off)); err != nil {

@@ -45,7 +45,7 @@ func checkTable(t *testing.T, table *Table) {
 	}
 }
 
-var small = Limits{Symbols: 4096, Names: 1 << 20, Read: 16 << 20, Debug: 1 << 20}
+var small = Limits{Symbols: 4096, Names: 1 << 20, Read: 16 << 20, Debug: 1 << 20, Memory: 64 << 20}
 
 func readBytes(b []byte) (*Table, error) {
 	return ReadTable(context.Background(), bytes.NewReader(b), int64(len(b)), Reading{Limits: small, Inlined: true, Lines: true})
@@ -100,6 +100,15 @@ func TestExample(t *testing.T) {
 		got, _ := table.Lookup(addr)
 		require.Equal(t, want, got, "%#x", addr)
 	}
+}
+
+// Of the symbols of a debug file those are of use that name a byte more than there are names for.
+func TestMissing(t *testing.T) {
+	table, err := readBytes(new(testELF).code(".text", 0x1000, make([]byte, 0x100)).symbols(".symtab", elf.SHT_SYMTAB, function("f", 0x1000, 0x20)).bytes())
+	require.NoError(t, err)
+	longer, before, open, other := symbol{addr: 0x1010, size: 0x20}, symbol{addr: 0xff8, size: 0x10}, symbol{addr: 0x1000}, symbol{addr: 0x1080, size: 8}
+	require.Equal(t, []symbol{longer, before, open, other},
+		table.missing([]symbol{{addr: 0x1000, size: 0x20}, longer, before, {addr: 0x101f, size: 1}, open, other}))
 }
 
 // A symbol that is not a function, not defined here, or not in the code gives no name.
@@ -207,14 +216,14 @@ func TestHostile(t *testing.T) {
 			survive(t, c.content)
 		})
 	}
-	whole, step := example().bytes(), 1
-	if testing.Short() {
-		step = 7
-	}
-	for n := 0; n < len(whole); n += step {
+	whole := example().bytes()
+	for n := 0; n < len(whole); n += 13 {
 		survive(t, whole[:n])
+		changed := bytes.Clone(whole)
+		changed[n] ^= 0xff
+		survive(t, changed)
 	}
-	for i := 0; i < len(whole); i += step {
+	for i := range 64 + 2*56 { // of the headers every byte
 		changed := bytes.Clone(whole)
 		changed[i] ^= 0xff
 		survive(t, changed)
@@ -271,7 +280,7 @@ func TestTooLong(t *testing.T) {
 	content := example().bytes()
 	_, err := ReadTable(ctx, bytes.NewReader(content), int64(len(content)), Reading{Limits: small})
 	require.ErrorIs(t, err, ErrTooLarge)
-	_, err = ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), Reading{Limits: Limits{Symbols: 10, Names: 100, Read: 200}})
+	_, err = ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), Reading{Limits: Limits{Symbols: 10, Names: 100, Read: 200, Memory: 1 << 20}})
 	require.ErrorIs(t, err, ErrTooLarge)
 }
 

@@ -45,9 +45,6 @@ func (c *changing) next(t *testing.T, content []byte) Request {
 // On a machine that compiles, programs come, are asked for and are gone: with names and without, in C and in Go, and some
 // are gone before they can be read. What is kept of them stays level and within the bound, and goes once nobody asks.
 func TestStoreMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it reads thousands of programs")
-	}
 	const bound = 2 << 20
 	s := newStore(t, Options{Bytes: bound})
 	dir := t.TempDir()
@@ -57,7 +54,7 @@ func TestStoreMemory(t *testing.T) {
 	golang.next(t, exe)
 	all := tableOf(t, os.Args[0], false)
 	starts := all.golang.start[:len(all.golang.start)-1]
-	const files, steps = 2400, 6
+	const files, steps = 600, 3
 	var levels []int64
 	before, begin := heap(), time.Now()
 	for i := range files {

@@ -35,8 +35,9 @@ func (n *namer) add(text []byte) {
 	n.count++
 }
 
-func (n *namer) finish() names {
-	return names{block: append([]byte(nil), n.block...), groups: append([]uint32(nil), n.groups...), count: n.count}
+// finish returns the names, with no more room than they need.
+func (n *namer) finish() *names {
+	return &names{block: append([]byte(nil), n.block...), groups: append([]uint32(nil), n.groups...), count: n.count}
 }
 
 // get returns the i-th text.

@@ -88,9 +88,6 @@ func TestGoRuntime(t *testing.T) {
 // All functions of programs that were built in different ways, next to what debug/gosym says of the same
 // program with its symbol table.
 func TestGoPrograms(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds six programs")
-	}
 	for name, c := range map[string]struct {
 		arch  string
 		flags []string

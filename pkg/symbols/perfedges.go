@@ -38,7 +38,7 @@ func (e *edges) read(ctx context.Context, r io.ReaderAt, size int64, old *Table)
 		return false, nil
 	}
 	n := min(perfEdge, old.read)
-	left := 2 * n
+	left := budget{read: 2 * n}
 	in := &reader{ctx: ctx, r: r, size: size, left: &left}
 	now := edges{make([]byte, n), make([]byte, n)}
 	err := in.at(now.head, 0)

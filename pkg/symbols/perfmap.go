@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"os"
 	"slices"
 	"strconv"
@@ -52,36 +53,65 @@ func ReadPerfMap(ctx context.Context, r io.ReaderAt, size int64, old *Table, lim
 		return old, nil
 	}
 	t := &Table{read: read, edges: m.edges.sum(), cut: m.cut}
-	spans, names := m.flatten()
-	// A name may serve several spans and is then written several times; there are few of these.
-	if err := t.addSpans(spans, SourcePerfMap, func(i int) []byte { return names(spans[i].symbol) }); err != nil && !errors.Is(err, ErrTooLarge) {
+	// ErrTooSlow is an ErrTooLarge, too: then the rest goes without names.
+	if err := m.addTo(ctx, t); err != nil && !errors.Is(err, ErrTooLarge) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// addTo adds the pieces that are there still to a table.
+func (m *perfMap) addTo(ctx context.Context, t *Table) error {
+	m.sort()
+	numbers := make([]uint32, len(m.entries))
+	count := 0
+	for s := range m.flatten() {
+		count++
+		if n := m.entries[s.symbol].name; len(m.names.get(n)) > 0 {
+			numbers[s.symbol] = n
+		}
+	}
+	left := m.limits.budget()
+	return t.addSpans(&reader{ctx: ctx, left: &left}, m.flatten(), count, SourcePerfMap, &m.names, numbers)
 }
 
 // perfMap is the pieces of code in the order in which they were written.
 type perfMap struct {
 	limits  Limits
 	entries []perfEntry
-	text    []byte
+	names   texts    // what is left of a piece in the middle of which others came has one name
+	order   []uint32 // see sort
 	edges   edges
 	cut     bool // not all was read
 }
 
 type perfEntry struct {
 	start, end uint64
-	name, size uint32 // in text
+	name       uint32 // in names
 }
 
 // take adds the pieces that a table has.
 func (m *perfMap) take(t *Table) {
 	for i := range t.layers {
 		l := &t.layers[i]
+		if i == 0 { // all layers have the same
+			for n := range l.names.count {
+				m.names.add([]byte(l.names.get(n)))
+			}
+		}
 		for j, start := range l.starts {
-			m.add(l.base+uint64(start), uint64(l.sizes[j]), []byte(l.names.get(j)))
+			start := l.base + uint64(start)
+			m.entries = append(m.entries, perfEntry{start, start + uint64(l.sizes[j]), l.text(j) + 1})
 		}
 	}
+	if entries, text := m.bounds(); len(m.entries) > entries {
+		m.makeRoom(entries-entries/4, text-text/4)
+	}
+}
+
+// bounds is how many pieces, and bytes of names, are kept.
+func (m *perfMap) bounds() (entries, text int) {
+	return min(maxPerfEntries, m.limits.Symbols), min(maxPerfNames, m.limits.Names)
 }
 
 // add takes a piece of code. One without a name only ends what was there before.
@@ -89,53 +119,65 @@ func (m *perfMap) add(start, size uint64, name []byte) {
 	if size == 0 || size > maxPerfSize || start+size < start {
 		return
 	}
-	entries, text := min(maxPerfEntries, m.limits.Symbols), min(maxPerfNames, m.limits.Names)
+	entries, text := m.bounds()
 	if len(name) > text/4 {
 		name = nil
 	}
-	if len(m.entries) >= entries || len(m.text)+len(name) > text {
+	if len(m.entries) >= entries || len(m.names.b)+len(name) > text {
 		m.makeRoom(entries-entries/4, text-text/4)
 	}
-	m.entries = append(m.entries, perfEntry{start, start + size, uint32(len(m.text)), uint32(len(name))})
-	m.text = append(m.text, name...)
+	m.entries = append(m.entries, perfEntry{start, start + size, m.names.add(name)})
 }
 
 // makeRoom drops the pieces that later ones have replaced, and then the oldest, until there are no more than entries
 // of them, with text bytes of names.
 func (m *perfMap) makeRoom(entries, text int) {
-	spans, _ := m.flatten()
+	m.sort()
 	there := make([]bool, len(m.entries))
-	for _, s := range spans {
+	for s := range m.flatten() {
 		there[s.symbol] = true
 	}
+	used := make([]bool, len(m.names.ends)+1)
 	first := len(m.entries)
 	for ; first > 0 && entries > 0; first-- {
-		if e := &m.entries[first-1]; there[first-1] {
-			if text -= int(e.size); text < 0 {
-				break
+		if n := m.entries[first-1].name; there[first-1] {
+			if !used[n] {
+				if text -= len(m.names.get(n)); text < 0 {
+					break
+				}
+				used[n] = true
 			}
 			entries--
 		}
 	}
-	kept, names := m.entries[:0], m.text[:0]
+	// Names move to the front, in the order in which they are.
+	moved := make([]uint32, len(used))
+	names := texts{m.names.ends[:0], m.names.b[:0]}
+	from := uint32(0)
+	for i, end := range m.names.ends {
+		if used[i+1] {
+			moved[i+1] = names.add(m.names.b[from:end])
+		}
+		from = end
+	}
+	kept := m.entries[:0]
 	for i := first; i < len(m.entries); i++ {
 		if e := m.entries[i]; there[i] {
-			name := m.text[e.name:][:e.size]
-			e.name = uint32(len(names))
-			kept, names = append(kept, e), append(names, name...)
+			e.name = moved[e.name]
+			kept = append(kept, e)
 		}
 	}
-	m.entries, m.text = kept, names
+	m.entries, m.names = kept, names
 }
 
 // read takes the lines from the offset from on, and returns the offset of the first line that is not complete, or was
 // not read.
 func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (int64, error) {
-	left := min(m.limits.Read, maxPerfRead)
+	left := budget{read: min(m.limits.Read, maxPerfRead)}
 	in := &reader{ctx: ctx, r: r, size: size, left: &left}
 	buf := make([]byte, chunk)
 	for from < size {
-		b := buf[:min(chunk, size-from, left)]
+		b := buf[:min(chunk, size-from, left.read)]
 		err := in.at(b, uint64(from))
 		switch {
 		case len(b) == 0, errors.Is(err, ErrTooSlow), errors.Is(err, io.EOF): // io.EOF: it was truncated a moment ago
@@ -147,7 +189,7 @@ func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (in
 		end := bytes.LastIndexByte(b, '\n') + 1
 		if end == 0 {
 			if len(b) < maxPerfLine {
-				m.cut = left == 0
+				m.cut = left.read == 0
 				break
 			}
 			end = len(b) // nonsense
@@ -200,43 +242,57 @@ func (m *perfMap) line(b []byte) {
 	}
 }
 
-// flatten returns the spans that pieces still name where later ones have not replaced them, by address, and a
-// function for the names.
-func (m *perfMap) flatten() (spans []span, name func(symbol int) []byte) {
+// sort puts the addresses where a piece begins or ends in order: twice the number of the piece, and one more for its end.
+func (m *perfMap) sort() {
+	m.order = m.order[:0]
+	for i := range 2 * len(m.entries) {
+		m.order = append(m.order, uint32(i))
+	}
+	slices.SortFunc(m.order, func(a, b uint32) int { return cmp.Compare(m.edge(a), m.edge(b)) })
+}
+
+func (m *perfMap) edge(n uint32) uint64 {
+	if n%2 == 0 {
+		return m.entries[n/2].start
+	}
+	return m.entries[n/2].end
+}
+
+// flatten returns the spans that pieces still name where later ones have not replaced them, by address. It is to be
+// called after sort.
+func (m *perfMap) flatten() iter.Seq[span] {
 	// From each address where a piece begins or ends up to the next one, the newest piece that is open gives the
 	// name.
-	type edge struct {
-		at    uint64
-		entry int
-	}
-	edges := make([]edge, 0, 2*len(m.entries))
-	for i := range m.entries {
-		edges = append(edges, edge{m.entries[i].start, i}, edge{m.entries[i].end, i})
-	}
-	slices.SortFunc(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
-	var open newest
-	for i, e := range edges {
-		if e.at == m.entries[e.entry].start {
-			open.push(e.entry)
+	return func(yield func(span) bool) {
+		var open newest
+		var last span
+		for i, e := range m.order {
+			at := m.edge(e)
+			if e%2 == 0 {
+				open.push(int(e / 2))
+			}
+			if i+1 == len(m.order) || m.edge(m.order[i+1]) == at {
+				continue
+			}
+			for len(open) > 0 && m.entries[open[0]].end <= at {
+				open.pop()
+			}
+			if len(open) == 0 {
+				continue
+			}
+			next := m.edge(m.order[i+1])
+			if last.symbol == open[0] && last.end == at && last.start < last.end {
+				last.end = next
+				continue
+			}
+			if last.start < last.end && !yield(last) {
+				return
+			}
+			last = span{at, next, open[0]}
 		}
-		if i+1 == len(edges) || edges[i+1].at == e.at {
-			continue
+		if last.start < last.end {
+			yield(last)
 		}
-		for len(open) > 0 && m.entries[open[0]].end <= e.at {
-			open.pop()
-		}
-		if len(open) == 0 {
-			continue
-		}
-		if n := len(spans); n > 0 && spans[n-1].symbol == open[0] && spans[n-1].end == e.at {
-			spans[n-1].end = edges[i+1].at
-		} else {
-			spans = append(spans, span{e.at, edges[i+1].at, open[0]})
-		}
-	}
-	return spans, func(symbol int) []byte {
-		e := &m.entries[symbol]
-		return m.text[e.name:][:e.size]
 	}
 }
 

@@ -51,17 +51,18 @@ func (t *Table) addStubs(f *elfFile) error {
 		return err
 	}
 	var spans []span
-	var texts [][]byte
+	var numbers []uint32
+	var texts texts
 	for _, s := range stubs {
 		if n := len(spans); n > 0 && s.start < spans[n-1].end {
 			continue
 		}
 		if name := names[s.slot]; name != "" {
-			spans = append(spans, span{s.start, s.end, 0})
-			texts = append(texts, []byte(name+"@plt"))
+			numbers = append(numbers, texts.add([]byte(name+"@plt")))
+			spans = append(spans, span{s.start, s.end, len(spans)})
 		}
 	}
-	return t.addSpans(spans, SourcePLT, func(i int) []byte { return texts[i] })
+	return t.addSpans(f.reader, slices.Values(spans), len(spans), SourcePLT, &texts, numbers)
 }
 
 // stubsX86 reads entries of 8 or 16 bytes. What they have in common is a jump through a slot: jmp *slot(%rip),

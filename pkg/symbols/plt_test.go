@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -59,6 +60,31 @@ func TestManyStubs(t *testing.T) {
 		if want := fmt.Sprintf("function_%0100d@plt", i); got.Name != want {
 			t.Fatalf("stub %d is %q", i, got.Name)
 		}
+	}
+}
+
+// Linkers lay stubs out in entries of two sizes, after this or that.
+func TestStubsX86(t *testing.T) {
+	jump := []byte{0xff, 0x25, 0x10, 0, 0, 0}
+	pad := func(n int, parts ...[]byte) []byte {
+		b := slices.Concat(parts...)
+		return append(b, make([]byte, n-len(b))...)
+	}
+	for name, c := range map[string]struct {
+		entry uint64
+		code  []byte
+		want  []stub
+	}{
+		"of 8":             {8, slices.Concat(pad(8, jump), pad(8, jump)), []stub{{0x1000, 0x1008, 0x1016}, {0x1008, 0x1010, 0x101e}}},
+		"of 16":            {16, slices.Concat(pad(16, jump), pad(16, jump)), []stub{{0x1000, 0x1010, 0x1016}, {0x1010, 0x1020, 0x1026}}},
+		"of no known size": {0, pad(16, jump), []stub{{0x1000, 0x1010, 0x1016}}},
+		"after endbr64":    {16, pad(16, []byte{0xf3, 0x0f, 0x1e, 0xfa}, jump), []stub{{0x1000, 0x1010, 0x101a}}},
+		"with bnd":         {16, pad(16, []byte{0xf3, 0x0f, 0x1e, 0xfa, 0xf2}, jump), []stub{{0x1000, 0x1010, 0x101b}}},
+		"after mov":        {16, pad(16, []byte{0x41, 0xbb, 1, 2, 3, 4}, jump), []stub{{0x1000, 0x1010, 0x101c}}},
+		"no jump":          {16, pad(32, []byte{0xff, 0x35}), nil},
+		"cut":              {16, jump, nil},
+	} {
+		require.Equal(t, c.want, stubsX86(c.code, 0x1000, c.entry), name)
 	}
 }
 

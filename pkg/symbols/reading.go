@@ -181,8 +181,8 @@ func stateOf(err error) State {
 	}
 }
 
-// read reads a file. A panic becomes an error for this file only.
-func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
+// read reads a file with what is left of its limits. A panic becomes an error for this file only.
+func (s *Store) read(ctx context.Context, e *entry, left *budget) (t *Table, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			t, err = nil, fmt.Errorf("%w: reading it ends in %v", ErrMalformed, p)
@@ -218,10 +218,12 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 	if r.ID.Process != 0 {
 		return ReadPerfMap(ctx, f, size, old, s.options.Limits)
 	}
+	how := s.reading()
+	how.left = left
 	if t = old; t == nil {
 		find := &finder{path: r.Path, roots: s.openRoots(r, f)}
 		defer find.close()
-		if t, err = readTable(ctx, f, id.Size, s.reading(), find); err != nil {
+		if t, err = readTable(ctx, f, id.Size, how, find); err != nil {
 			return nil, err
 		}
 		var late addresses
@@ -235,7 +237,7 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, err error) {
 		}
 		maps.Copy(wanted, late)
 	}
-	return t.with(ctx, f, id.Size, s.reading(), slices.Collect(maps.Keys(wanted)))
+	return t.with(ctx, f, id.Size, how, slices.Collect(maps.Keys(wanted)))
 }
 
 // changedTimeOnly tells whether a file, which has another ID than was asked for, differs in its ctime only, and what

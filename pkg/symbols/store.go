@@ -1,6 +1,7 @@
 package symbols
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -29,6 +30,8 @@ type Options struct {
 	// have no symbol table, for one after the other, in a goroutine that does nothing else, so it may take its time.
 	// nil: nothing is fetched.
 	Fetch func(ctx context.Context, buildID string) (*os.File, error)
+	// patience is how long one file is waited for, shorter in tests; 0 means patienceMore longer than Timeout.
+	patience time.Duration
 	// HostRoot is the folder where the host's debug files are looked for; "" means /.
 	HostRoot string
 }
@@ -158,7 +161,7 @@ func NewStore(o Options) *Store {
 	s := &Store{
 		options: o, entries: map[FileID]*entry{}, recent: list.New(), keep: defaultKeep,
 		queue: make(chan *entry, maxQueue), fetches: make(chan *entry, maxQueue), stop: stop,
-		disks: patience.New(o.Timeout+patienceMore, maxStuck),
+		disks: patience.New(cmp.Or(o.patience, o.Timeout+patienceMore), maxStuck),
 	}
 	s.vdso, _ = readVDSO(ctx, Reading{Limits: o.Limits})
 	s.stopped.Add(1)

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -171,7 +172,14 @@ func TestStoreClose(t *testing.T) {
 	s.Request(Request{ID: FileID{Inode: 1}, Open: func() (*os.File, error) { close(began); <-stuck; return nil, os.ErrNotExist }, Release: func() { released <- struct{}{} }})
 	<-began
 	s.Request(Request{ID: FileID{Inode: 2}, Open: func() (*os.File, error) { return nil, os.ErrNotExist }, Release: func() { released <- struct{}{} }})
-	go func() { time.Sleep(10 * time.Millisecond); close(stuck) }()
+	go func() { // once Close waits
+		for closed := false; !closed; runtime.Gosched() {
+			s.mu.Lock()
+			closed = s.closed
+			s.mu.Unlock()
+		}
+		close(stuck)
+	}()
 	s.Close()
 	s.Close()
 	<-released
@@ -195,16 +203,37 @@ func TestStoreShortLived(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().Files)
 }
 
+const noteID = "00112233445566778899"
+
+// withNote is a file with that build ID.
+func withNote() *testELF {
+	note := append([]byte{4, 0, 0, 0, 10, 0, 0, 0, 3, 0, 0, 0, 'G', 'N', 'U', 0}, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0, 0)
+	return new(testELF).code(".text", 0x1000, make([]byte, 0x100)).add(testSection{name: ".note.gnu.build-id", kind: elf.SHT_NOTE, flags: elf.SHF_ALLOC, data: note})
+}
+
+// A file whose debug file is on its way is not forgotten meanwhile, however long nobody asks for it.
+func TestStoreKeepsWhatIsFetched(t *testing.T) {
+	began, goOn := make(chan struct{}), make(chan struct{})
+	s := newStore(t, Options{Limits: small, Fetch: func(context.Context, string) (*os.File, error) {
+		close(began)
+		<-goOn
+		return nil, errors.New("no")
+	}})
+	stateAfter(t, s, onDisk(t, withNote().bytes()))
+	<-began
+	s.forgetOld(time.Now().Add(2 * defaultKeep))
+	require.EqualValues(t, 1, s.Stats().Files)
+	close(goOn)
+	require.Eventually(t, func() bool { return s.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
+	s.forgetOld(time.Now().Add(2 * defaultKeep))
+	require.Zero(t, s.Stats().Files)
+}
+
 // A file without symbols gets those of its debug file from a server, later.
 func TestStoreFetch(t *testing.T) {
-	const id = "00112233445566778899"
-	note := append([]byte{4, 0, 0, 0, 10, 0, 0, 0, 3, 0, 0, 0, 'G', 'N', 'U', 0}, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0, 0)
-	withNote := func() *testELF {
-		return new(testELF).code(".text", 0x1000, make([]byte, 0x100)).add(testSection{name: ".note.gnu.build-id", kind: elf.SHT_NOTE, flags: elf.SHF_ALLOC, data: note})
-	}
 	debug := withNote().symbols(".symtab", elf.SHT_SYMTAB, function("hidden", 0x1000, 0x10)).bytes()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.Contains(r.URL.Path, id) {
+		if !strings.Contains(r.URL.Path, noteID) {
 			http.NotFound(w, r)
 			return
 		}

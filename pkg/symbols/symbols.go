@@ -159,9 +159,17 @@ type Limits struct {
 	// Debug is how many bytes of debug information, unpacked, are read, if lines are asked for. They are in memory
 	// while the file is read. A file that has more has its names without lines.
 	Debug int64
+	// Memory is how many bytes reading takes in memory for a time, in all: buffers, what is unpacked, and what becomes the
+	// Table. What is let go of counts, too, as nobody knows when it is free.
+	Memory int64
 }
 
 // DefaultLimits are enough for programs of some hundred megabytes.
 func DefaultLimits() Limits {
-	return Limits{Symbols: 2 << 20, Names: 64 << 20, Read: 1 << 30, Debug: 256 << 20}
+	return Limits{Symbols: 2 << 20, Names: 64 << 20, Read: 1 << 30, Debug: 128 << 20, Memory: 224 << 20}
 }
+
+// budget is what is left of the limits of reading one file.
+type budget struct{ read, memory int64 }
+
+func (l Limits) budget() budget { return budget{l.Read, l.Memory} }

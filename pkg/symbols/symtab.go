@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"fmt"
 	"slices"
+	"unsafe"
 )
 
 // symbol is a function's entry in a symbol table.
@@ -38,7 +39,11 @@ func (f *elfFile) readSymbols(table *section, limits Limits) ([]symbol, error) {
 	if table.entry != size {
 		return nil, fmt.Errorf("%w: symbols of %d bytes", ErrMalformed, table.entry)
 	}
-	var found []symbol
+	count := min(int64(min(table.size, uint64(f.size))/size), int64(limits.Symbols)+1)
+	if err := f.hold(int64(unsafe.Sizeof(symbol{})) * count); err != nil {
+		return nil, err
+	}
+	found := make([]symbol, 0, count)
 	var others []uint64 // addresses in code where a symbol starts that is no function
 	unsized := false
 	buf := make([]byte, min(chunk, table.size)/size*size)
@@ -61,6 +66,11 @@ func (f *elfFile) readSymbols(table *section, limits Limits) ([]symbol, error) {
 			case kind == elf.STT_NOTYPE && s.size > 0:
 				s.rank = rankNoType
 			default:
+				if len(others) == cap(others) {
+					if err := f.hold(8 * 2 * int64(cap(others))); err != nil {
+						return nil, err
+					}
+				}
 				others = append(others, s.addr)
 				if len(others) > limits.Symbols {
 					return nil, fmt.Errorf("%w: more than %d symbols", ErrTooLarge, limits.Symbols)

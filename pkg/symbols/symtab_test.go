@@ -29,7 +29,7 @@ func TestFlatten(t *testing.T) {
 		"around the end":    {[]symbol{{1<<64 - 10, 20, 0, 0}}, nil},
 		"deep":              {[]symbol{{0, 100, 0, 0}, {10, 80, 0, 0}, {20, 10, 0, 0}, {40, 10, 0, 0}}, []span{{0, 10, 0}, {10, 20, 1}, {20, 30, 2}, {30, 40, 1}, {40, 50, 3}, {50, 90, 1}, {90, 100, 0}}},
 	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, flatten(c.symbols)) })
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, slices.Collect(flatten(c.symbols))) })
 	}
 }
 

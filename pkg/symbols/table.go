@@ -35,9 +35,11 @@ type load struct{ offset, size, addr uint64 }
 type layer struct {
 	source Source
 	base   uint64   // addresses are kept as their distance from it
-	starts []uint32 // one for each range, as are sizes and names
+	starts []uint32 // one for each range, as are sizes and texts
 	sizes  []uint32
-	names  names
+	texts  []uint32 // numbers in names; nil: from first on, each its own
+	first  int
+	names  *names // those of all layers of one source
 }
 
 // Reading is how a file is read.
@@ -47,6 +49,8 @@ type Reading struct {
 	Inlined bool
 	// Lines asks for lines and, with Inlined, for inlined functions of .debug_info.
 	Lines bool
+
+	left *budget // of a file that is read in several steps; nil: all of Limits for each
 }
 
 // ReadTable reads a file of that size in bytes, without its debug files. The error is one of ErrNotELF,
@@ -61,8 +65,12 @@ func ReadTable(ctx context.Context, r io.ReaderAt, size int64, o Reading) (*Tabl
 }
 
 func newReader(ctx context.Context, r io.ReaderAt, size int64, o Reading) *reader {
-	left := o.Limits.Read
-	return &reader{ctx: ctx, r: r, size: size, left: &left}
+	left := o.left
+	if left == nil {
+		b := o.Limits.budget()
+		left = &b
+	}
+	return &reader{ctx: ctx, r: r, size: size, left: left}
 }
 
 // with returns a table that has Go's functions at those addresses, too.
@@ -227,7 +235,7 @@ func (t *Table) Lookup(addr uint64) (Symbol, State) {
 	for i := range t.layers {
 		l := &t.layers[i]
 		if j := l.find(addr); j >= 0 {
-			s := Symbol{Name: l.names.get(j), Source: l.source}
+			s := Symbol{Name: l.names.get(int(l.text(j))), Source: l.source}
 			if t.lines != nil {
 				s = t.lines.expand(s, addr, t.inlined)
 			}
@@ -262,7 +270,10 @@ func (t *Table) Bytes() int64 {
 	}
 	for i := range t.layers {
 		l := &t.layers[i]
-		n += 128 + int64(cap(l.starts)+cap(l.sizes))*4 + l.names.bytes()
+		n += 128 + int64(cap(l.starts)+cap(l.sizes)+cap(l.texts))*4
+		if i == 0 || l.names != t.layers[i-1].names {
+			n += l.names.bytes()
+		}
 	}
 	return n
 }
@@ -287,6 +298,14 @@ func (t *Table) Len() int {
 		n += len(t.layers[i].starts)
 	}
 	return n
+}
+
+// text is the number in names of a range's name.
+func (l *layer) text(i int) uint32 {
+	if l.texts == nil {
+		return uint32(l.first + i)
+	}
+	return l.texts[i]
 }
 
 // find returns the range that covers an address, -1 if none does.

@@ -34,14 +34,16 @@ func Apply(gadgetCtx operators.GadgetContext, m Machine) {
 //
 // Programs with one parameter are attached together, if the kernel has the tracepoints of all.
 func (p parameters) choosePrograms(m Machine) {
-	together := map[string][]string{}
+	params := map[string]bool{}
 	for program := range p.metadata.GetStringMap("programs") {
-		param := p.program(program, "param")
-		if p.program(program, "tracepoint") != "" && param != "" {
-			together[param] = append(together[param], program)
-		}
+		params[p.program(program, "param")] = true
 	}
-	for param, programs := range together {
+	delete(params, "")
+	for param := range params {
+		programs := p.of(param)
+		if len(programs) == 0 {
+			continue
+		}
 		missing := func(program string) bool { return !m.HasTracepoint(p.program(program, "tracepoint")) }
 		if p.entry(param, "defaultvalue") != "auto" || !p.isDefault(param) || slices.ContainsFunc(programs, missing) {
 			continue
@@ -54,6 +56,32 @@ func (p parameters) choosePrograms(m Machine) {
 			}
 		}
 	}
+}
+
+// Found returns the tracepoints of the programs that a parameter stands for, if they are attached: this machine has them, and the parameter is
+// "auto", which Apply makes "true", or has become that.
+func Found(gadgetCtx operators.GadgetContext, param string, m Machine) (tracepoints []string) {
+	p, ok := parametersOf(gadgetCtx)
+	if v, _ := Value(gadgetCtx, param); !ok || v != "auto" && v != "true" {
+		return nil
+	}
+	for _, program := range p.of(param) {
+		tracepoints = append(tracepoints, p.program(program, "tracepoint"))
+	}
+	if slices.ContainsFunc(tracepoints, func(name string) bool { return !m.HasTracepoint(name) }) {
+		return nil
+	}
+	return tracepoints
+}
+
+// of returns the programs of tracepoints that a parameter stands for.
+func (p parameters) of(param string) (programs []string) {
+	for program := range p.metadata.GetStringMap("programs") {
+		if p.program(program, "tracepoint") != "" && p.program(program, "param") == param {
+			programs = append(programs, program)
+		}
+	}
+	return programs
 }
 
 // program returns a member of a program's entry in the metadata.

@@ -4,10 +4,13 @@
 //   - sizes of maps to the number of CPUs (Apply),
 //   - programs for tracepoints that not every kernel has to whether this one has them (Apply),
 //   - variables that hold addresses of the kernel to these, where it tells them (Apply),
+//   - the collection of stacks to on, where rows are exported (CollectStacks),
 //   - stacks as text or by ID to whether anybody reads the text (Reading, StacksByID).
 //
 // A parameter is set only while it has the default of the gadget's image: what a user asks for stays. An
 // image whose parameters nobody tunes works all the same, with its defaults.
+//
+// It also paces what Inspektor Gadget's own operators say of each row with something missing.
 //
 // Inspektor Gadget hands parameters to the operators that own them and to nobody else. Observe puts
 // itself in between, where that is possible without changing what they get.

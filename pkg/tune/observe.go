@@ -3,6 +3,7 @@ package tune
 import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ustack"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2"
@@ -13,17 +14,23 @@ const (
 	ebpfMediaType = "application/vnd.gadget.ebpf.program.v1+binary"
 
 	// What is found is left with the gadget under these names.
-	valuesVar = "otel-profiles/ebpf-params"
-	outputVar = "otel-profiles/output"
+	valuesVar  = "otel-profiles/ebpf-params"
+	offeredVar = "otel-profiles/ebpf-offered"
+	outputVar  = "otel-profiles/output"
 )
 
-// Observe registers operators that note the parameters of all gadgets instantiated after it; without it, the other
+// Observe registers operators that pace the warnings of Inspektor Gadget's own for each row, and note the parameters of all gadgets instantiated after it; without it, the other
 // functions know no parameters. It may be called more than once. Where Inspektor Gadget's eBPF operator is not part of
 // the program, nothing can be tuned.
 func Observe() {
 	op, ok := operators.GetImageOperatorForMediaType(ebpfMediaType)
 	if _, done := op.(*programs); ok && !done {
 		operators.RegisterOperatorForMediaType(ebpfMediaType, &programs{op})
+	}
+	if op, ok := operators.GetDataOperators()[ustack.Name]; ok {
+		if _, done := op.(userStacks); !done {
+			operators.RegisterDataOperator(userStacks{op})
+		}
 	}
 	operators.RegisterDataOperator(output{})
 }
@@ -34,11 +41,29 @@ type programs struct{ operators.ImageOperator }
 
 // InstantiateImageOperator implements operators.ImageOperator.
 func (p *programs) InstantiateImageOperator(gadgetCtx operators.GadgetContext, target oras.ReadOnlyTarget, layer ocispec.Descriptor, values api.ParamValues) (operators.ImageOperatorInstance, error) {
+	if err := refuse(values); err != nil {
+		return nil, err
+	}
 	if values == nil {
 		values = api.ParamValues{}
 	}
 	gadgetCtx.SetVar(valuesVar, values)
-	return p.ImageOperator.InstantiateImageOperator(gadgetCtx, target, layer, values)
+	inst, err := p.ImageOperator.InstantiateImageOperator(withPace(gadgetCtx), target, layer, values)
+	if offers, ok := inst.(operators.ExtraParams); ok {
+		gadgetCtx.SetVar(offeredVar, offers)
+	}
+	return inst, err
+}
+
+// userStacks wraps Inspektor Gadget's operator for user stacks.
+type userStacks struct{ operators.DataOperator }
+
+// InstantiateDataOperator implements operators.DataOperator.
+func (u userStacks) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	if err := refuse(values); err != nil {
+		return nil, err
+	}
+	return u.DataOperator.InstantiateDataOperator(withPace(gadgetCtx), values)
 }
 
 // output registers under the name of Inspektor Gadget's operator that prints rows, so that it is given that operator's

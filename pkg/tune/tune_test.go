@@ -3,10 +3,13 @@ package tune
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
@@ -14,6 +17,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ustack"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/peer"
@@ -77,6 +81,60 @@ func (noProgram) InstantiateImageOperator(operators.GadgetContext, oras.ReadOnly
 	return nil, nil
 }
 
+// offering is an eBPF operator whose gadget has these parameters, as Inspektor Gadget reads them from its programs.
+type offering struct {
+	noProgram
+	params api.Params
+}
+
+func (o offering) InstantiateImageOperator(operators.GadgetContext, oras.ReadOnlyTarget, ocispec.Descriptor, api.ParamValues) (operators.ImageOperatorInstance, error) {
+	return o, nil
+}
+func (o offering) ExtraParams(operators.GadgetContext) api.Params { return o.params }
+func (offering) Start(operators.GadgetContext) error              { return nil }
+func (offering) Stop(operators.GadgetContext) error               { return nil }
+func (offering) Close(operators.GadgetContext) error              { return nil }
+
+func TestCollectStacks(t *testing.T) {
+	user, kernel := &api.Param{Key: "collect-ustack", DefaultValue: "false"}, &api.Param{Key: "kstack", DefaultValue: "false"}
+	on := &api.Param{Key: "collect-ustack", DefaultValue: "true"}
+	const metadata = "params: {ebpf: {collect_kstack: {key: kstack, defaultValue: 'false'}}}"
+	for _, tc := range []struct {
+		name         string
+		offered      api.Params
+		values, want api.ParamValues
+		kernel, user bool
+		flags        []string
+	}{
+		{"off by default", api.Params{user}, nil, api.ParamValues{"collect-ustack": "true"}, false, true, []string{"--collect-ustack"}},
+		{"off as clients send it", api.Params{user}, api.ParamValues{"collect-ustack": "false"}, api.ParamValues{"collect-ustack": "true"}, true, true, []string{"--collect-ustack"}},
+		{"both", api.Params{user, kernel}, nil, api.ParamValues{"collect-ustack": "true", "kstack": "true"}, true, true, []string{"--collect-ustack", "--kstack"}},
+		{"that of programs alone is exported", api.Params{user, kernel}, nil, api.ParamValues{"collect-ustack": "true"}, false, true, []string{"--collect-ustack"}},
+		{"on already", api.Params{user}, api.ParamValues{"collect-ustack": "true"}, api.ParamValues{"collect-ustack": "true"}, false, true, nil},
+		{"switched off by the user", api.Params{on}, api.ParamValues{"collect-ustack": "false"}, api.ParamValues{"collect-ustack": "false"}, false, true, nil},
+		{"no such parameter", nil, nil, api.ParamValues{}, true, true, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
+			require.NoError(t, gadgetCtx.SetMetadata([]byte(metadata)))
+			values := maps.Clone(tc.values)
+			if values == nil {
+				values = api.ParamValues{}
+			}
+			require.Empty(t, CollectStacks(gadgetCtx, true, true), "not observed")
+			_, err := (&programs{offering{params: tc.offered}}).InstantiateImageOperator(gadgetCtx, nil, ocispec.Descriptor{}, values)
+			require.NoError(t, err)
+			before := Uncollected(gadgetCtx)
+			require.Equal(t, tc.flags, CollectStacks(gadgetCtx, tc.kernel, tc.user))
+			require.Subset(t, before, tc.flags)
+			for _, flag := range Uncollected(gadgetCtx) {
+				require.NotContains(t, tc.flags, flag)
+			}
+			require.Equal(t, tc.want, values)
+		})
+	}
+}
+
 func attachedTo(t *testing.T, gadgetCtx operators.GadgetContext) string {
 	t.Helper()
 	p, ok := parametersOf(gadgetCtx)
@@ -103,6 +161,10 @@ func TestApplyTracepoint(t *testing.T) {
 	Apply(gadgetCtx, machine(true))
 	require.Equal(t, api.ParamValues{"use-exit": "true", "left": "1", "stacks": "32768"}, values)
 	require.Equal(t, "exit_tp", attachedTo(t, gadgetCtx))
+
+	values = api.ParamValues{"left": "9000"}
+	Apply(instantiate(t, values), machine(true))
+	require.Equal(t, "9000", values["left"], "what a user asks for stays")
 }
 
 // Programs that only make sense together are attached together or not at all.
@@ -133,7 +195,11 @@ params:
 			values := api.ParamValues{"waits": tc.asked}
 			_, err := (&programs{noProgram{}}).InstantiateImageOperator(gadgetCtx, nil, ocispec.Descriptor{}, values)
 			require.NoError(t, err)
-			Apply(gadgetCtx, Machine{HasTracepoint: func(name string) bool { return slices.Contains(tc.tracepoints, name) }})
+			m := Machine{HasTracepoint: func(name string) bool { return slices.Contains(tc.tracepoints, name) }}
+			before := Found(gadgetCtx, "waits", m)
+			Apply(gadgetCtx, m)
+			require.ElementsMatch(t, before, Found(gadgetCtx, "waits", m), "Apply does what Found has said")
+			require.Equal(t, tc.want[2] == "true", len(before) == 2)
 			p, _ := parametersOf(gadgetCtx)
 			require.Equal(t, tc.want, []string{p.program("begin", "attach_to"), p.program("end", "attach_to"), values["waits"]})
 		})
@@ -210,6 +276,9 @@ func TestObserve(t *testing.T) {
 	now, _ := operators.GetImageOperatorForMediaType(ebpfMediaType)
 	require.Equal(t, &programs{noProgram{}}, now)
 	require.Contains(t, operators.GetDataOperators(), "cli")
+	once, ok := operators.GetDataOperators()[ustack.Name].(userStacks)
+	require.True(t, ok)
+	require.IsType(t, &ustack.Operator{}, once.DataOperator)
 }
 
 func TestThisMachine(t *testing.T) {
@@ -264,6 +333,53 @@ func TestValue(t *testing.T) {
 	require.Empty(t, Flag(unobserved, "rows"))
 }
 
+// A flag without effect is refused before the gadget is loaded.
+func TestUnserved(t *testing.T) {
+	for _, tc := range []struct {
+		values api.ParamValues
+		want   string
+	}{
+		{api.ParamValues{"collect-otel-stack": "true"}, "--collect-otel-stack=true: this build does not unwind interpreted programs for other gadgets: leave it out; profile_polyglot samples their stacks"},
+		{api.ParamValues{"symbolizers": "symtab,otel-ebpf-profiler"}, "--symbolizers=otel-ebpf-profiler: this build does not unwind interpreted programs for other gadgets: leave it out: functions get their names without it; profile_polyglot samples their stacks"},
+		{api.ParamValues{"collect-otel-stack": "false", "symbolizers": "auto"}, ""},
+		{nil, ""},
+	} {
+		gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
+		_, program := (&programs{noProgram{}}).InstantiateImageOperator(gadgetCtx, nil, ocispec.Descriptor{}, tc.values)
+		_, user := userStacks{&ustack.Operator{}}.InstantiateDataOperator(gadgetCtx, tc.values)
+		for _, err := range []error{program, user} {
+			if tc.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.EqualError(t, err, tc.want)
+			}
+		}
+	}
+}
+
+// A gadget whose stacks are lost loses thousands a second.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said counter
+		gadgetCtx := gadgetcontext.New(t.Context(), "gadget", gadgetcontext.WithLogger(&said))
+		kernel, user := withPace(gadgetCtx).Logger(), withPace(gadgetCtx).Logger()
+		for range 1000 {
+			kernel.Warnf("stack with ID %d is lost: %s", 1, "gone")
+			user.Warnf("stack with ID %d is lost: %s", 2, "gone")
+		}
+		require.Equal(t, []string{"stack with ID 1 is lost: gone"}, said.texts)
+		time.Sleep(pace)
+		user.Warnf("stack with ID %d is lost: %s", 3, "gone")
+		require.Equal(t, "stack with ID 3 is lost: gone (and 1999 more since the last such line)", said.texts[1])
+		for range 2 {
+			user.Warnf("program %s is missing", "x")
+		}
+		require.Len(t, said.texts, 4, "what is said once for each thing is said")
+		user.Warnf("symbolizer: %s", "gone")
+		require.Len(t, said.texts, 5, "another kind has a pace of its own")
+	})
+}
+
 // What holds addresses of the kernel gets all of them or none, also in a gadget without parameters.
 func TestSetSymbols(t *testing.T) {
 	const metadata = `
@@ -291,16 +407,18 @@ operator: {otel-profiles: {symbols: [__text_start, Text_end, another, none]}}
 			start, _ := gadgetCtx.GetVar("__text_start")
 			end, _ := gadgetCtx.GetVar("Text_end")
 			require.Equal(t, tc.want, []any{start, end})
-			require.Equal(t, tc.said, said.warnings)
+			require.Len(t, said.texts, tc.said)
 		})
 	}
 }
 
-// counter counts warnings.
+// counter keeps warnings.
 type counter struct {
 	logger.Logger
-	warnings int
+	texts []string
 }
 
-func (c *counter) Warnf(string, ...any)  { c.warnings++ }
+func (c *counter) Warnf(format string, args ...any) {
+	c.texts = append(c.texts, fmt.Sprintf(format, args...))
+}
 func (c *counter) Debugf(string, ...any) {}

@@ -52,6 +52,7 @@ type Broker struct {
 	running     chan struct{} // closed when the supervisor has ended; nil without one
 	totals      Totals
 	hello       bool // this supervisor has met a program that can work here
+	gadgets     gadgets
 }
 
 // New returns a broker that logs to log.

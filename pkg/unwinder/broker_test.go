@@ -42,6 +42,8 @@ const (
 	playReading  // as playGood, and always reads the files of a process
 	playHungry   // takes ever more memory
 	playNoLoad   // says how it is doing, and ends before it has said that it can work here
+	playEntries  // has an entry for raw tracepoints, and sends a stack for each run of a gadget
+	playForeign  // as if it had an entry for kprobes, which is a pipe
 )
 
 func TestMain(m *testing.M) {
@@ -83,6 +85,7 @@ func play(role int) {
 	w.Hello("")
 	w.Ready(wire.Ready{Hz: uint64(role)})
 	_ = w.Flush()
+	sendEntries(role)
 	ended := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -94,6 +97,11 @@ func play(role int) {
 	taken, blocked := uint64(0), false
 	var eaten [][]byte
 	send := func(n uint64) {
+		if role == playEntries {
+			w.Unwound(1<<54|taken, stack, proc)
+			w.Unwound(2<<54|taken, stack, proc)
+			taken += 2
+		}
 		taken += n
 		set(wire.CounterTaken, taken)
 		w.Sample(stack, proc, &wire.Sample{Count: n})
@@ -333,14 +341,14 @@ func TestRefusedLater(t *testing.T) {
 	two, err := b.Subscribe(t.Context(), ask(playRefuse))
 	require.NoError(t, err)
 	defer two.Close()
-	require.Eventually(t, func() bool { return strings.Contains(l.String(), "warning: ") }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(l.String(), "no more samples") }, time.Minute, 10*time.Millisecond)
 	assert.Contains(t, l.String(), "no more samples (2): whole stacks cannot be had on this machine: it lacks CAP_BPF")
 }
 
 // Who does not want to wait any more does not: neither for a first run that says nothing, nor for its end.
 func TestSubscribeGivesUp(t *testing.T) {
 	b, _ := newTestBroker()
-	b.endTime = 2 * time.Second
+	b.endTime = 300 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error)
 	go func() {

@@ -31,7 +31,7 @@ func TestDoesNotLoad(t *testing.T) {
 // TestHung: while too many programs cannot be ended there are no samples, and a new run is told why. They come again when one has ended.
 func TestHung(t *testing.T) {
 	b, l := newTestBroker()
-	b.hungInterval = 50 * time.Millisecond
+	b.hungInterval = 10 * time.Millisecond
 	s, err := b.Subscribe(t.Context(), ask(playCrash))
 	require.NoError(t, err)
 	defer s.Close()
@@ -84,15 +84,17 @@ func TestRestarts(t *testing.T) {
 		"stuck":   {playStuck, []string{"on one sample of the process 4711"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b, l := newTestBroker()
 			b.silence, b.flushBurst = 300*time.Millisecond, 300
 			s, err := b.Subscribe(t.Context(), ask(c.role))
 			require.NoError(t, err)
-			require.Eventually(t, func() bool { return b.Totals().Restarts >= 2 }, time.Minute, 10*time.Millisecond)
+			// On a busy machine a run can also end because its start takes longer than silence.
+			require.Eventually(t, func() bool {
+				said := l.String()
+				return strings.Count(said, c.says[0]) >= 2 && strings.Contains(said, c.says[len(c.says)-1]) && b.Totals().Restarts >= 2
+			}, time.Minute, 10*time.Millisecond)
 			s.Close()
-			for _, want := range c.says {
-				assert.Contains(t, l.String(), want)
-			}
 			total := b.Totals()
 			got := sum(t, s) + s.Overrun()
 			assert.Equal(t, total.Taken, got+total.Crashed)
@@ -126,18 +128,18 @@ func TestBlocked(t *testing.T) {
 		"all wait":            {playHeld, "reading the files of the process %d got nowhere"},
 		"one burns CPU time":  {playSpin, "of CPU time on reading the files of the process %d once"},
 	} {
-		if testing.Short() && c.role != playBlocked {
-			continue
-		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b, l := newTestBroker()
-			b.silence = 3 * time.Second // the program's start is in it
+			b.silence = time.Second
 			s, err := b.Subscribe(t.Context(), ask(c.role))
 			require.NoError(t, err)
 			receive(t, s, 3)
 			s.Close()
-			require.EqualValues(t, 1, b.Totals().Restarts, l.String())
-			require.Contains(t, l.String(), fmt.Sprintf(c.says, os.Getpid()))
+			// On a busy machine a run can also end because its start takes longer than silence.
+			said := l.String()
+			require.EqualValues(t, 1, int(b.Totals().Restarts)-strings.Count(said, "it has been silent for"), said)
+			require.Equal(t, 1, strings.Count(said, fmt.Sprintf(c.says, os.Getpid())), said)
 		})
 	}
 }

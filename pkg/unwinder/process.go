@@ -16,8 +16,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -37,6 +39,7 @@ type process struct {
 	stdin    io.Closer
 	out      *os.File // the stream
 	counters *os.File
+	entries  *os.File // the socket that its entry programs come by; nil: none come
 	log      *logWriter
 	bound    uint64 // of its memory, in bytes
 
@@ -44,8 +47,9 @@ type process struct {
 	err   error         // what Wait returned; valid once ended is closed
 }
 
-// launch starts the program, which may take bound bytes of memory. The kernel kills it when this process ends.
-func launch(path string, s Settings, a avoid, bound uint64, log func(line string)) (*process, error) {
+// launch starts the program, which may take bound bytes of memory. The kernel kills it when this process ends. slots is the map that
+// it shares with gadgets, nil for settings without chains.
+func launch(path string, s Settings, a avoid, bound uint64, slots *ebpf.Map, log func(line string)) (*process, error) {
 	counters, err := newCounters()
 	if err != nil {
 		return nil, err
@@ -60,9 +64,32 @@ func launch(path string, s Settings, a avoid, bound uint64, log func(line string
 	p := &process{out: r, counters: counters, log: &logWriter{line: log}, bound: bound, ended: make(chan struct{})}
 	p.cmd = exec.Command(path,
 		"-frequency", strconv.Itoa(s.Hz), "-languages", s.Languages, "-map-scale", strconv.Itoa(s.Scale), "-spans="+strconv.FormatBool(s.Spans), "-labels", s.Labels, "-leave-alone", a.String())
+	var passed []*os.File // to the program alone
+	defer func() {
+		for _, f := range passed {
+			f.Close()
+		}
+	}()
+	if slots != nil {
+		var theirs *os.File
+		if p.entries, theirs, err = entriesSocket(); err != nil {
+			w.Close()
+			p.close()
+			return nil, err
+		}
+		passed = append(passed, theirs)
+		fd, err := unix.FcntlInt(uintptr(slots.FD()), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			w.Close()
+			p.close()
+			return nil, fmt.Errorf("passing on the map of slots: %w", err)
+		}
+		passed = append(passed, os.NewFile(uintptr(fd), "slots"))
+		p.cmd.Args = append(p.cmd.Args, "-chains")
+	}
 	p.cmd.Env = []string{"GOMEMLIMIT=" + strconv.FormatUint(p.bound/4*3, 10), "GOTRACEBACK=single"}
 	p.cmd.Dir = "/"
-	p.cmd.ExtraFiles = []*os.File{w, counters}
+	p.cmd.ExtraFiles = append([]*os.File{w, counters}, passed...)
 	p.cmd.Stderr = p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdin, err := p.cmd.StdinPipe()
@@ -173,6 +200,16 @@ func (p *process) close() {
 	}
 	_ = p.out.Close()
 	_ = p.counters.Close()
+	if p.entries != nil {
+		_ = p.entries.Close()
+	}
+}
+
+// hangUp has whoever waits for entry programs stop waiting.
+func (p *process) hangUp() {
+	if p.entries != nil {
+		_ = unix.Shutdown(int(p.entries.Fd()), unix.SHUT_RDWR)
+	}
 }
 
 // reason says why the program ended, after it has.
@@ -221,7 +258,7 @@ func (l *logWriter) Write(b []byte) (int, error) {
 			}
 			continue
 		}
-		l.take(wire.Clean(string(l.part)))
+		l.take(printable.Clean(string(l.part)))
 		l.part = l.part[:0]
 	}
 	return len(b), nil
@@ -244,7 +281,7 @@ func (l *logWriter) take(line string) {
 		l.quiet = false
 		if msg, ok := strings.CutPrefix(line, "level=ERROR msg="); ok && !fromProfiler(line) {
 			if text, err := strconv.Unquote(msg); err == nil {
-				msg = wire.Clean(text)
+				msg = printable.Clean(text)
 			}
 			l.wrong = msg
 		}

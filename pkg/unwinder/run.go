@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -32,11 +34,27 @@ type run struct {
 
 // once runs the program until it ends or has to be ended.
 func (b *Broker) once(path string, settings Settings, down time.Time) ending {
-	p, err := launch(path, settings, b.avoid, b.memoryBound(), b.said())
+	var slots *ebpf.Map
+	if settings.Chains {
+		var err error
+		if slots, err = b.Slots(); err != nil {
+			return ending{fatal: err}
+		}
+	}
+	p, err := launch(path, settings, b.avoid, b.memoryBound(), slots, b.said())
 	if err != nil {
 		return ending{reason: err.Error()}
 	}
+	served, serving := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(serving)
+		if err := b.serve(p); err != nil {
+			served <- err
+		}
+	}()
 	defer func() {
+		p.hangUp()
+		<-serving
 		p.close()
 		if !p.gone() {
 			b.mu.Lock()
@@ -106,6 +124,12 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 				said = b.blame(p.count())
 			}
 			return ending{asked: asked, reason: why + said, last: r.last, blamed: said != ""}
+		case err := <-served:
+			if why == "" {
+				why = err.Error()
+				p.kill()
+				go p.wait(b.endTime)
+			}
 		case <-b.changed:
 			if now, wanted := b.wanted(); (!wanted || now != settings) && !asked {
 				asked = true
@@ -212,19 +236,24 @@ func (r *run) flush(f *wire.Flush) {
 	for i := range f.Samples {
 		n += f.Samples[i].Count
 	}
-	r.session += n
+	r.session += n + uint64(len(f.Unwound))
+	unwound := map[uint32][]wire.Unwound{}
+	for _, u := range f.Unwound {
+		unwound[wire.RunOf(u.ID)] = append(unwound[wire.RunOf(u.ID)], u)
+	}
 	b := r.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.totals.Stats = add(r.base.Stats, f.Stats)
 	b.totals.Received = r.base.Received + r.session
-	if len(f.Samples) == 0 {
-		return
-	}
 	for s := range b.subscribers {
-		if !s.deliver(Batch{Samples: f.Samples, Hz: r.hz}, f.Size) {
+		batch, lost := Batch{Unwound: unwound[s.run], Hz: r.hz}, uint64(len(unwound[s.run]))
+		if s.settings.Hz > 0 {
+			batch.Samples, lost = f.Samples, lost+n
+		}
+		if lost > 0 && !s.deliver(batch, f.Size) {
 			s.mu.Lock()
-			s.overrun += n
+			s.overrun += lost
 			s.mu.Unlock()
 		}
 	}

@@ -32,8 +32,10 @@ var languages = []string{"beam", "dotnet", "go", "java", "lua", "native", "node"
 // Settings are what a subscriber asks for. The program runs with the most that any asks for, and each gets its own
 // share of the samples.
 type Settings struct {
-	// Hz is the number of samples per second of each CPU.
+	// Hz is the number of samples per second of each CPU; with Chains it may be 0.
 	Hz int
+	// Chains lets programs of gadgets have stacks unwound.
+	Chains bool
 	// Languages is "all" or a comma-separated list of those to unwind besides native code.
 	Languages string
 	// Scale makes the program's eBPF maps 2^Scale times as large.
@@ -52,7 +54,7 @@ const maxLabels = wire.MaxLabels
 
 // Check tells what is wrong with settings.
 func (s Settings) Check() error {
-	if s.Hz < 1 || s.Hz > MaxHz {
+	if s.Hz < 0 || s.Hz > MaxHz || s.Hz == 0 && !s.Chains {
 		return fmt.Errorf("%d samples per second: it takes 1 to %d", s.Hz, MaxHz)
 	}
 	if s.Scale < 0 || s.Scale > MaxScale {
@@ -87,7 +89,7 @@ func (s Settings) Unwinds(t wire.FrameType) bool {
 
 // with returns settings that serve both.
 func (s Settings) with(o Settings) Settings {
-	s.Hz, s.Scale, s.Spans = max(s.Hz, o.Hz), max(s.Scale, o.Scale), s.Spans || o.Spans
+	s.Hz, s.Scale, s.Spans, s.Chains = max(s.Hz, o.Hz), max(s.Scale, o.Scale), s.Spans || o.Spans, s.Chains || o.Chains
 	s.Labels = union(s.Labels, o.Labels)
 	switch {
 	case s.Languages == "":

@@ -2,6 +2,7 @@ package unwinder
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
@@ -17,6 +18,8 @@ const (
 // Batch is what was met in a second, or in less where it has processes or files that were not met before.
 type Batch struct {
 	Samples []wire.Sample
+	// Unwound are events of the subscriber's own gadget.
+	Unwound []wire.Unwound
 	// Hz is how many samples a second were taken of each CPU.
 	Hz int
 }
@@ -29,6 +32,7 @@ type Subscription struct {
 	b        *Broker
 	c        chan Batch
 	settings Settings
+	run      uint32     // the number of its run among those of gadgets, 0 without Settings.Chains
 	first    chan error // takes nil once the program has said that it can work here, or why there are no samples
 	leaving  bool       // under b.mu: it wants no more than what is on its way
 	sizes    []int      // under b.mu: the bytes of the batches in c, the latest last; those of batches that were read may stand before
@@ -53,6 +57,12 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	c := make(chan Batch, queued)
 	sub := &Subscription{C: c, c: c, b: b, settings: s, first: make(chan error, 1)}
 	b.mu.Lock()
+	if s.Chains {
+		if sub.run = b.gadgets.number(b.subscribers); sub.run == 0 {
+			b.mu.Unlock()
+			return nil, fmt.Errorf("%d gadgets have stacks unwound: no more can be told apart", wire.MaxRuns-1)
+		}
+	}
 	// A run that nobody uses any more is about to end: wait for that, then start another.
 	for b.running != nil && b.users() == 0 {
 		running := b.running
@@ -101,10 +111,18 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	return sub, nil
 }
 
+// Last tells whether nobody else wants anything of the program.
+func (s *Subscription) Last() bool {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	return s.b.users() == 1 && !s.leaving
+}
+
 // leave ends the subscription without waiting for anything.
 func (s *Subscription) leave() {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
+	s.b.gadgets.forget(s)
 	delete(s.b.subscribers, s)
 	if s.b.running != nil && s.b.users() == 0 {
 		s.b.wake()
@@ -116,6 +134,7 @@ func (s *Subscription) leave() {
 func (s *Subscription) Close() {
 	b := s.b
 	b.mu.Lock()
+	b.gadgets.forget(s)
 	s.leaving = true
 	running := b.running
 	if running == nil || b.users() > 0 {

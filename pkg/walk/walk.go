@@ -64,7 +64,8 @@ type Walker struct {
 
 // Stack is what a walk has found, and the memory for it.
 type Stack struct {
-	// Addresses are those of the frames, the innermost first. All but the first are where a call returns to.
+	// Addresses are those of the frames, the innermost first. All but the first are one more than an address in what runs there: where
+	// a call returns to, or behind the first byte of an instruction that a signal has interrupted.
 	Addresses []uint64
 	// Frames are what is known of them, as many.
 	Frames []names.Frame
@@ -94,6 +95,9 @@ func (w *Walker) Walk(s *Stack, p procmap.Process, seen uint64, regs cfi.Registe
 			return true, named
 		}
 		named = named && !pending
+		if exact && len(s.Addresses) > 0 {
+			ip++ // who looks this address up takes one off
+		}
 		s.Addresses, s.Frames = append(s.Addresses, ip), append(s.Frames, at)
 		var result cfi.Result
 		signal, known := false, true

@@ -150,7 +150,8 @@ func TestEnds(t *testing.T) {
 	require.Equal(t, Copied, s.End)
 }
 
-// A frame that a signal has interrupted did not call anything: its address is looked up as it is.
+// A frame that a signal has interrupted did not call anything: its address is looked up as it is, now and by who gets the stack and takes
+// one off. A function that was interrupted at its first byte would be the one before.
 func TestSignal(t *testing.T) {
 	w := newWorld(t)
 	w.states[w.restore-1] = names.Frame{State: names.Named, File: libc, Address: w.restore - 1}
@@ -163,7 +164,7 @@ func TestSignal(t *testing.T) {
 	s, files, _ := w.walk(100, words...)
 	require.True(t, files)
 	require.Equal(t, Whole, s.End)
-	require.Equal(t, []uint64{100, w.restore, 5000, 6000}, s.Addresses)
+	require.Equal(t, []uint64{100, w.restore, 5001, 6000}, s.Addresses)
 	require.Equal(t, []uint64{100, w.restore - 1, 5000, 5999}, w.asked)
 }
 

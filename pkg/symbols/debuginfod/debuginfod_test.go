@@ -130,6 +130,7 @@ func TestNoBuildID(t *testing.T) {
 
 // Answers that are wrong, too large or endless leave nothing behind.
 func TestBadAnswers(t *testing.T) {
+	goOn := make(chan struct{})
 	for name, answer := range map[string]func(w http.ResponseWriter, id string){
 		"another file": func(w http.ResponseWriter, _ string) { _, _ = w.Write(file(t, two, 500)) },
 		"no ELF file":  func(w http.ResponseWriter, _ string) { _, _ = w.Write([]byte("<html>")) },
@@ -146,10 +147,13 @@ func TestBadAnswers(t *testing.T) {
 			_, _ = w.Write(file(t, id, 500))
 		},
 		"broken": func(w http.ResponseWriter, _ string) { w.WriteHeader(http.StatusInternalServerError) },
-		"stuck":  func(http.ResponseWriter, string) { time.Sleep(300 * time.Millisecond) },
+		"stuck":  func(http.ResponseWriter, string) { <-goOn },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, answer)
+			if name == "stuck" {
+				defer close(goOn)
+			}
 			c := client(t, Options{URLs: []string{s.URL}, FileBytes: 2000, Timeout: 200 * time.Millisecond})
 			_, err := c.Fetch(t.Context(), one)
 			require.Error(t, err)
@@ -204,7 +208,9 @@ func TestSharedFolder(t *testing.T) {
 }
 
 func TestEnds(t *testing.T) {
-	s := serve(t, func(http.ResponseWriter, string) { time.Sleep(time.Second) })
+	goOn := make(chan struct{})
+	s := serve(t, func(http.ResponseWriter, string) { <-goOn })
+	defer close(goOn)
 	c := client(t, Options{URLs: []string{s.URL}})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

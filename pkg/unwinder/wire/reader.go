@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strings"
 	"sync/atomic"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
 // stackIDs hands out Stack.ID.
@@ -34,6 +33,7 @@ type Reader struct {
 	links    int
 	procs    []*Proc
 	samples  []Sample
+	unwound  []Unwound
 	size     int // of what has come since the last flush, see Flush.Size
 }
 
@@ -54,14 +54,15 @@ type Event struct {
 // Flush is what was met since the last one.
 type Flush struct {
 	Samples []Sample
+	Unwound []Unwound
 	Stats   Stats
 	// Size is what has come with it, in bytes of memory by estimate, stacks and texts included.
 	Size int
 }
 
-// What things take in memory, in bytes, by estimate: a text, any entry of a table, a frame of a stack, a sample and a label.
+// What things take in memory, in bytes, by estimate: a text, any entry of a table, a frame of a stack, a sample, a label and an unwound event.
 const (
-	textBytes, entryBytes, linkBytes, sampleBytes, labelBytes = 32, 128, 8, 144, 32
+	textBytes, entryBytes, linkBytes, sampleBytes, labelBytes, unwoundBytes = 32, 128, 8, 144, 32, 24
 )
 
 // Next reads up to the next event. It returns io.EOF at the end of the stream, an error that is
@@ -134,6 +135,8 @@ func (r *Reader) grow(kind Kind, n int) {
 		r.size += entryBytes
 	case KindSample:
 		r.size += sampleBytes + labelBytes*min(n/2, MaxLabels)
+	case KindUnwound:
+		r.size += unwoundBytes
 	}
 }
 
@@ -231,7 +234,7 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 			r.fail("no reason")
 			return Event{}, false
 		}
-		ev := Event{Refused: Clean(string(r.msg))}
+		ev := Event{Refused: printable.Clean(string(r.msg))}
 		r.msg = nil
 		return ev, true
 	case KindReady:
@@ -243,12 +246,13 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 			return Event{}, false
 		}
 		r.textSize += len(r.msg)
-		r.texts = append(r.texts, Clean(string(r.msg)))
+		r.texts = append(r.texts, printable.Clean(string(r.msg)))
 		r.msg = nil
 	case KindFile:
 		f := &File{Name: r.text(), Path: r.text(), GNUBuildID: r.text(), GoBuildID: r.text()}
 		copy(f.Hash[:], r.bytes(len(f.Hash)))
 		f.hash = hex.EncodeToString(f.Hash[:])
+		copy(f.Version[:], r.bytes(len(f.Version)))
 		f.Device, f.Inode, f.Proc, f.Low, f.High = r.num(), r.num(), r.num32(), r.num(), r.num()
 		if !isHex(f.GNUBuildID) {
 			f.GNUBuildID = ""
@@ -288,13 +292,23 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 	case KindSample:
 		r.sample()
 	case KindFlush:
-		f := &Flush{Samples: r.samples, Size: r.size}
-		r.samples, r.size = nil, 0
+		f := &Flush{Samples: r.samples, Unwound: r.unwound, Size: r.size}
+		r.samples, r.unwound, r.size = nil, nil, 0
 		r.stats(&f.Stats)
 		return Event{Flush: f}, true
 	case KindReset:
 		r.texts, r.files, r.mappings, r.frames, r.stacks, r.procs = nil, nil, nil, nil, nil, nil
 		r.textSize, r.links = 0, 0
+	case KindUnwound:
+		u := Unwound{ID: r.num(), Stack: entry(r, r.stacks), Proc: entry(r, r.procs)}
+		switch {
+		case len(r.unwound) >= MaxUnwound:
+			r.fail("too many events")
+		case u.Stack == nil || u.Proc == nil:
+			r.fail("an event without stack or process")
+		default:
+			r.unwound = append(r.unwound, u)
+		}
 	default:
 		r.fail("an unknown kind")
 	}
@@ -343,24 +357,6 @@ func (r *Reader) stats(s *Stats) {
 		l := &s.Languages[i]
 		l.Frames, l.Expected, l.Missing = r.num(), r.num(), r.num()
 	}
-}
-
-// Clean returns a text of a workload as it can be shown and sent: what is not UTF-8, and control characters, which a
-// terminal would obey, are replaced.
-func Clean(s string) string {
-	clean := true
-	for i := 0; i < len(s) && clean; i++ {
-		clean = s[i] >= ' ' && s[i] < utf8.RuneSelf-1
-	}
-	if clean {
-		return s
-	}
-	return strings.Map(func(c rune) rune {
-		if unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) || c == '\u2028' || c == '\u2029' {
-			return utf8.RuneError
-		}
-		return c
-	}, strings.ToValidUTF8(s, string(utf8.RuneError)))
 }
 
 // isHex tells whether s is empty or a lower-case hexadecimal number of at most 128 digits.

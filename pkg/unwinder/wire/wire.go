@@ -20,7 +20,7 @@ import (
 // installed together.
 const (
 	Magic   = "igunwind"
-	Version = 2
+	Version = 3
 )
 
 // The limits of a stream. A Writer keeps them, a Reader enforces them.
@@ -38,6 +38,7 @@ const (
 	MaxProcs    = 1 << 16
 	MaxLabels   = 10
 	MaxSamples  = 1 << 17 // between two KindFlush
+	MaxUnwound  = 1 << 17 // between two KindFlush
 	MaxReasons  = 256
 	// MaxFlushSize is what may come between two KindFlush, in bytes of memory by estimate. With full tables that is 200 MiB:
 	// only who empties them again and again has more.
@@ -64,6 +65,7 @@ const (
 	KindSample                  // how often a stack was met
 	KindFlush                   // all samples up to now are written: counters
 	KindReset                   // all tables are empty
+	KindUnwound                 // the stack of a gadget's event
 	kindEnd
 )
 
@@ -111,7 +113,8 @@ type File struct {
 	Name, Path            string // Name is the last part; Path may be empty, and is the process's own idea
 	GNUBuildID, GoBuildID string
 	Hash                  [16]byte // of parts of its content: htlhash
-	Device, Inode         uint64   // 0 where unknown
+	Version               [16]byte // of this file alone, until it is written to
+	Device, Inode         uint64   // as stat has them, 0 where unknown
 	Proc                  uint32   // the PID of a process that had it mapped, 0 where unknown
 	Low, High             uint64   // where it was mapped there: a name in /proc/PID/map_files
 
@@ -172,6 +175,14 @@ type Sample struct {
 	SpanID  [8]byte
 }
 
+// Unwound is the stack of an event that a gadget's program has met. ID is what the program has called it: see
+// gadgets/include/unwind_slot.h. The writer may have made up any ID.
+type Unwound struct {
+	ID    uint64
+	Stack *Stack
+	Proc  *Proc
+}
+
 // Language is what was seen of a language.
 type Language struct {
 	// Frames counts samples with at least one frame of the language.
@@ -181,7 +192,8 @@ type Language struct {
 	Expected, Missing uint64
 }
 
-// Stats are counters of one unwinder, from its start: Taken = Sent + Pending + all that was dropped.
+// Stats are counters of one unwinder, from its start: Taken = Sent + Pending + all that was dropped. Events of gadgets count as
+// samples do.
 type Stats struct {
 	Taken, Sent, Pending uint64
 	// Full were dropped because too many different ones were met before they could be written, Failed
@@ -202,7 +214,7 @@ type Stats struct {
 // Ready says that the kernel's part runs.
 type Ready struct {
 	StartMillis uint64 // how long that took
-	Hz          uint64 // the samples per second that it takes of each CPU
+	Hz          uint64 // the samples per second that it takes of each CPU; 0 without a timer
 }
 
 // Counters are what the unwinder keeps in a file that outlives it: CounterCount numbers of 64 bits in the machine's order, at these

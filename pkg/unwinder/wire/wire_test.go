@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
 // write writes a stream with one of everything.
@@ -18,7 +21,7 @@ func write(t testing.TB) []byte {
 	w := NewWriter(&b)
 	w.Hello("")
 	w.Ready(Ready{StartMillis: 1900, Hz: 19})
-	file := w.File(&File{Name: "app", Path: "/opt/app", GNUBuildID: "0af1", GoBuildID: "go/1", Hash: [16]byte{1, 2}, hash: "01020000000000000000000000000000", Device: 8, Inode: 99, Proc: 7, Low: 0x400000, High: 0x500000})
+	file := w.File(&File{Name: "app", Path: "/opt/app", GNUBuildID: "0af1", GoBuildID: "go/1", Hash: [16]byte{1, 2}, hash: "01020000000000000000000000000000", Version: [16]byte{3}, Device: 8, Inode: 99, Proc: 7, Low: 0x400000, High: 0x500000})
 	mapping := w.Mapping(file, 0x1000, 0x5000, 0x200)
 	leaf := w.Frame(&Frame{Type: FramePython, Function: "hash_orders", File: "orders.py", Line: 12}, 0)
 	root := w.Frame(&Frame{Type: FrameNative, Address: 0x1234}, mapping)
@@ -26,6 +29,7 @@ func write(t testing.TB) []byte {
 	proc := w.Proc(Proc{PID: 7, Start: 123456, MntNS: 4026531841, Exe: "python3.11"})
 	w.Sample(whole, proc, &Sample{Comm: "worker", Count: 3, Labels: []Label{{"tenant", "a"}}, TraceID: [16]byte{9}, SpanID: [8]byte{8}})
 	w.Sample(cut, proc, &Sample{Comm: "worker", Count: 1})
+	w.Unwound(1<<54|7, cut, proc)
 	st := Stats{Taken: 10, Sent: 4, Pending: 1, Full: 2, Failed: 2, Idle: 1, KernelLost: 5, NoProcess: 1, KernelMemory: 36 << 20, Aborts: map[uint32]uint64{4012: 1, 2: 7}}
 	st.Languages[FramePython] = Language{Frames: 3, Expected: 4, Missing: 1}
 	w.Stats(&st)
@@ -48,6 +52,8 @@ func TestRoundTrip(t *testing.T) {
 	ev, err = r.Next()
 	require.NoError(t, err)
 	require.Len(t, ev.Flush.Samples, 2)
+	require.Equal(t, []Unwound{{1<<54 | 7, ev.Flush.Samples[1].Stack, ev.Flush.Samples[1].Proc}}, ev.Flush.Unwound)
+	require.Equal(t, uint32(1), RunOf(ev.Flush.Unwound[0].ID))
 
 	s := ev.Flush.Samples[0]
 	assert.Equal(t, uint64(3), s.Count)
@@ -59,7 +65,7 @@ func TestRoundTrip(t *testing.T) {
 	require.Len(t, s.Stack.Frames, 2)
 	assert.Equal(t, &Frame{Type: FramePython, Function: "hash_orders", File: "orders.py", Line: 12}, s.Stack.Frames[0])
 	assert.Equal(t, &Mapping{
-		File: &File{Name: "app", Path: "/opt/app", GNUBuildID: "0af1", GoBuildID: "go/1", Hash: [16]byte{1, 2}, hash: "01020000000000000000000000000000", Device: 8, Inode: 99, Proc: 7, Low: 0x400000, High: 0x500000}, Start: 0x1000, End: 0x5000, Offset: 0x200,
+		File: &File{Name: "app", Path: "/opt/app", GNUBuildID: "0af1", GoBuildID: "go/1", Hash: [16]byte{1, 2}, hash: "01020000000000000000000000000000", Version: [16]byte{3}, Device: 8, Inode: 99, Proc: 7, Low: 0x400000, High: 0x500000}, Start: 0x1000, End: 0x5000, Offset: 0x200,
 	}, s.Stack.Frames[1].Mapping)
 	assert.Equal(t, uint32(4012), ev.Flush.Samples[1].Stack.Abort)
 	assert.NotEqual(t, s.Stack.ID, ev.Flush.Samples[1].Stack.ID)
@@ -71,6 +77,7 @@ func TestRoundTrip(t *testing.T) {
 	ev, err = r.Next()
 	require.NoError(t, err)
 	require.Len(t, ev.Flush.Samples, 1)
+	require.Empty(t, ev.Flush.Unwound)
 	assert.Equal(t, "main.main", ev.Flush.Samples[0].Stack.Frames[0].Function)
 	assert.Greater(t, ev.Flush.Samples[0].Stack.ID, s.Stack.ID, "no ID is given twice, not even after a reset")
 	_, err = r.Next()
@@ -132,17 +139,22 @@ func TestTextsAreCleaned(t *testing.T) {
 	assert.Len(t, s.Stack.Frames[0].File, MaxText)
 }
 
-// A stream that ends anywhere is an end, and one that is damaged anywhere an error or other data, never a panic.
+// A stream that ends anywhere is an end, and one that is damaged anywhere an error of the protocol or other data.
 func TestCutAndDamaged(t *testing.T) {
 	whole := write(t)
+	refused := 0
 	for n := range whole {
-		drain(whole[:n])
+		require.Equal(t, io.EOF, drain(whole[:n]), "cut at %d", n)
 		for _, b := range []byte{0, 1, 0x7f, 0x80, 0xff} {
 			damaged := bytes.Clone(whole)
 			damaged[n] = b
-			drain(damaged)
+			if err := drain(damaged); !errors.Is(err, io.EOF) {
+				require.ErrorIs(t, err, ErrProtocol, "%#x at %d", b, n)
+				refused++
+			}
 		}
 	}
+	require.Greater(t, refused, len(whole))
 }
 
 func drain(b []byte) error {
@@ -198,6 +210,22 @@ func TestTablesAreBounded(t *testing.T) {
 	assert.ErrorIs(t, drain(b.Bytes()), ErrProtocol)
 }
 
+// What tables held before a reset does not count.
+func TestReset(t *testing.T) {
+	var b bytes.Buffer
+	w := NewWriter(&b)
+	for range 3 { // each time with more than half of what may be held
+		deep := slices.Repeat([]uint32{w.Frame(&Frame{}, 0)}, MaxDepth)
+		for range MaxLinks / MaxDepth * 2 / 3 {
+			w.Stack(deep, 0)
+		}
+		w.Stats(&Stats{})
+		w.Reset()
+	}
+	require.NoError(t, w.Flush())
+	require.Equal(t, io.EOF, drain(b.Bytes()))
+}
+
 // A writer that asks first never goes over a limit.
 func TestWriterKeepsTheLimits(t *testing.T) {
 	pr, pw := io.Pipe()
@@ -250,7 +278,7 @@ func FuzzReader(f *testing.F) {
 					t.Fatalf("%+v", s)
 				}
 				for _, f := range s.Stack.Frames {
-					if f == nil || Clean(f.Function) != f.Function || f.Type >= frameEnd {
+					if f == nil || printable.Clean(f.Function) != f.Function || f.Type >= frameEnd {
 						t.Fatalf("%+v", f)
 					}
 				}

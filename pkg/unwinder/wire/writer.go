@@ -117,7 +117,7 @@ func (w *Writer) File(f *File) uint32 {
 	for _, s := range []string{f.Name, f.Path, f.GNUBuildID, f.GoBuildID} {
 		w.num(uint64(w.text(s)))
 	}
-	w.msg = append(w.msg, f.Hash[:]...)
+	w.msg = append(append(w.msg, f.Hash[:]...), f.Version[:]...)
 	w.num(f.Device)
 	w.num(f.Inode)
 	w.num(uint64(f.Proc))
@@ -201,6 +201,14 @@ func (w *Writer) Sample(stack, proc uint32, s *Sample) {
 		w.msg = append(w.msg, 0)
 	}
 	w.send(KindSample)
+}
+
+// Unwound adds the stack of a gadget's event, with stack and process by their IDs.
+func (w *Writer) Unwound(id uint64, stack, proc uint32) {
+	w.num(id)
+	w.num(uint64(stack))
+	w.num(uint64(proc))
+	w.send(KindUnwound)
 }
 
 // Stats writes the KindFlush that ends a flush, with the counters.

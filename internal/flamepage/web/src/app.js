@@ -28,13 +28,23 @@ const systemDark = matchMedia("(prefers-color-scheme: dark)");
 const dark = () => state.theme ? state.theme === "dark" : systemDark.matches;
 const color = (node) => model.compares ? changeColor(node.sides ?? node.self, dark()) : colorOf(node.kind, node.name, dark());
 
+// samples is how many hits of a timer an amount stands for; chance is how many points their share of all is off by chance in 19 of 20
+// cases, "" for less than one (Agresti and Coull's interval, as in the table of the command).
+const samples = (value) => data.period ? Math.round(value / data.scale / data.period) : 0;
+function chance(value) {
+  const n = samples(all) + 1.96 ** 2, p = (samples(value) + 1.96 ** 2 / 2) / n;
+  const error = 100 * 1.96 * Math.sqrt(Math.max(0, p * (1 - p)) / n);
+  return samples(value) && error >= 1 ? ` ±${Math.ceil(error)}` : "";
+}
+const counted = (value) => data.period ? `; ${samples(value)} samples${chance(value) && `,${chance(value)} points`}` : "";
+
 function describe(node) {
-  const what = `${node.name}${node.kind ? `, ${label(node.kind)}` : ""}`;
+  const what = `${node.name}${node.kind ? `, ${label(node.kind)}` : ""}${node.place ? ` in ${node.place}` : ""}`;
   if (model.compares) {
     return `${what}: ${both(node.sides)}`;
   }
   const self = node.self[0] + node.self[1];
-  return `${what}: ${share(node.value)}, ${amount(node.value)}; itself ${share(self)}, ${amount(self)}`;
+  return `${what}: ${share(node.value)}, ${amount(node.value)}; itself ${share(self)}, ${amount(self)}${counted(node.value)}`;
 }
 
 function details(node) {
@@ -62,7 +72,8 @@ function remember() {
 }
 
 const table = new Table(byId("table"), {
-  compares: model.compares, unit: data.unit, number, amount, share,
+  compares: model.compares, own: data.own, unit: data.unit, number, amount, share,
+  samples: data.period ? samples : null, chance: data.period ? chance : () => "", places: data.places.some(Boolean),
   swatch: (row) => color(row),
   onSort: (column) => {
     state.sort = column;
@@ -161,6 +172,8 @@ fill(byId("service"), data.services, "services", state.service);
 fill(byId("thread"), data.threads, "threads", state.thread);
 byId("search").value = state.search;
 byId("grouped").checked = state.grouped;
+byId("folded").checked = state.folded;
+byId("folded").parentElement.hidden = !data.nodes.some((n) => n[4]);
 
 byId("search").addEventListener("input", (event) => {
   state.search = event.target.value;
@@ -172,12 +185,14 @@ for (const what of ["service", "thread"]) {
   byId(what).addEventListener("change", (event) => { state[what] = Number(event.target.value); draw(); });
 }
 byId("grouped").addEventListener("change", (event) => { state.grouped = event.target.checked; draw(); });
+byId("folded").addEventListener("change", (event) => { state.folded = event.target.checked; draw(); });
 byId("theme").addEventListener("click", () => { state.theme = dark() ? "light" : "dark"; draw(); });
 byId("reset").addEventListener("click", () => {
-  state = { ...links.initial(), theme: state.theme };
+  state = { ...links.initial(data), theme: state.theme };
   for (const what of ["service", "thread"]) byId(what).value = -1;
   byId("search").value = "";
   byId("grouped").checked = true;
+  byId("folded").checked = state.folded;
   draw();
 });
 const tabs = ["flame", "table", "around"];
@@ -204,6 +219,7 @@ addEventListener("hashchange", () => {
   byId("service").value = state.service;
   byId("thread").value = state.thread;
   byId("grouped").checked = state.grouped;
+  byId("folded").checked = state.folded;
   draw();
 });
 let width = innerWidth;

@@ -8,7 +8,7 @@ export const UNNAMED = "no name";
 export class Model {
   constructor(data) {
     this.data = data;
-    // nodes: [parent, name, kind, file] by index; a parent comes before its children.
+    // nodes: [parent, name, kind, file, 1 for an interpreter's own, place] by index; a parent comes before its children.
     this.nodes = data.nodes;
     this.compares = data.sides.length === 2;
   }
@@ -29,10 +29,11 @@ export class Model {
   }
 
   // path returns the frames of a node from the outermost to the leaf, without services and programs if
-  // functions is set. Grouped, neighbours without a name in one file are one frame.
-  path(node, grouped, functions) {
+  // functions is set. Grouped, neighbours without a name in one file are one frame. Folded, an interpreter's own frames are
+  // left out: their time is that of the function that they execute.
+  path(node, { grouped, folded }, functions) {
     const path = [];
-    for (let i = node; i >= 0; i = this.nodes[i][0]) path.push(i);
+    for (let i = node; i >= 0; i = this.nodes[i][0]) if (!folded || !this.nodes[i][4]) path.push(i);
     path.reverse();
     const frames = [];
     for (const i of path) {
@@ -41,7 +42,7 @@ export class Model {
       const name = this.name(i, grouped);
       const last = frames[frames.length - 1];
       if (grouped && kind === UNNAMED && last && last.kind === UNNAMED && last.name === name) continue;
-      frames.push({ name, kind });
+      frames.push({ name, kind, place: this.data.places[this.nodes[i][5]] });
     }
     return frames;
   }
@@ -49,7 +50,7 @@ export class Model {
   // tree returns all samples, from the outermost frame on.
   tree(filter) {
     const root = newNode("all", "");
-    for (const sample of this.kept(filter)) add(root, this.path(sample[2], filter.grouped), sample);
+    for (const sample of this.kept(filter)) add(root, this.path(sample[2], filter), sample);
     return root;
   }
 
@@ -57,7 +58,7 @@ export class Model {
   around(filter, key) {
     const callers = newNode(...parts(key)), callees = newNode(...parts(key));
     for (const sample of this.kept(filter)) {
-      const frames = this.path(sample[2], filter.grouped, true);
+      const frames = this.path(sample[2], filter, true);
       const first = frames.findIndex((f) => keyOf(f) === key);
       if (first < 0) continue;
       // In a recursion the outermost call counts for the callees, and its callers for the callers.
@@ -67,26 +68,30 @@ export class Model {
     return { callers, callees };
   }
 
-  // table returns what each function took itself and in all; a function that is in a stack more than
-  // once counts once.
+  // table returns what each function took itself and in all, and what was done for it where the data has that; a function that is
+  // in a stack more than once counts once.
   table(filter) {
     const rows = new Map();
     const row = (frame) => {
       const key = keyOf(frame);
-      if (!rows.has(key)) rows.set(key, { key, name: frame.name, kind: frame.kind, self: [0, 0], total: [0, 0] });
+      if (!rows.has(key)) rows.set(key, { key, name: frame.name, kind: frame.kind, place: "", most: 0, own: [0, 0], self: [0, 0], total: [0, 0] });
       return rows.get(key);
     };
     for (const sample of this.kept(filter)) {
-      const frames = this.path(sample[2], filter.grouped, true);
+      const frames = this.path(sample[2], filter, true);
       if (!frames.length) continue;
-      const leaf = row(frames[frames.length - 1]);
+      const leaf = row(frames[frames.length - 1]), own = row(this.path(sample[3], filter, true).pop() ?? frames[0]);
       const seen = new Set();
-      for (let side = 0; side < 2; side++) leaf.self[side] += sample[3 + side] || 0;
+      for (let side = 0; side < 2; side++) {
+        leaf.self[side] += sample[4 + side] || 0;
+        own.own[side] += sample[4 + side] || 0;
+      }
       for (const frame of frames) {
         const r = row(frame);
         if (seen.has(r)) continue;
         seen.add(r);
-        for (let side = 0; side < 2; side++) r.total[side] += sample[3 + side] || 0;
+        stay(r, frame, sample[4] + (sample[5] || 0));
+        for (let side = 0; side < 2; side++) r.total[side] += sample[4 + side] || 0;
       }
     }
     return [...rows.values()];
@@ -96,9 +101,9 @@ export class Model {
   shares(filter) {
     const kinds = new Map();
     for (const sample of this.kept(filter)) {
-      const frames = this.path(sample[2], filter.grouped);
+      const frames = this.path(sample[2], filter);
       const kind = frames[frames.length - 1].kind;
-      kinds.set(kind, (kinds.get(kind) || 0) + sample[3] + (sample[4] || 0));
+      kinds.set(kind, (kinds.get(kind) || 0) + sample[4] + (sample[5] || 0));
     }
     return [...kinds].sort((a, b) => b[1] - a[1]);
   }
@@ -109,12 +114,19 @@ export const keyOf = (frame) => `${frame.kind}\n${frame.name}`;
 const parts = (key) => { const i = key.indexOf("\n"); return [key.slice(i + 1), key.slice(0, i)]; };
 export const nameOf = (key) => parts(key)[0];
 
+// stay keeps the place of the frame that most was spent in.
+function stay(at, frame, value) {
+  if (value <= at.most || !frame.place) return;
+  at.most = value;
+  at.place = frame.place;
+}
+
 function newNode(name, kind) {
-  return { name, kind, value: 0, sides: [0, 0], self: [0, 0], children: [], byKey: new Map() };
+  return { name, kind, place: "", most: 0, value: 0, sides: [0, 0], self: [0, 0], children: [], byKey: new Map() };
 }
 
 function add(root, frames, sample) {
-  const values = [sample[3], sample[4] || 0];
+  const values = [sample[4], sample[5] || 0];
   let at = root;
   count(at, values);
   for (const frame of frames) {
@@ -126,6 +138,7 @@ function add(root, frames, sample) {
       at.children.push(child);
     }
     at = child;
+    stay(at, frame, values[0] + values[1]);
     count(at, values);
   }
   at.self[0] += values[0];

@@ -5,33 +5,37 @@ const shown = 300;
 
 // Table lists functions. It is one stop of the Tab key beside its headings; the arrow keys walk in it.
 export class Table {
-  // options: compares, unit, number(value), amount(value), share(value), swatch(row), onSort(column), onOpen(key)
+  // options: compares, own, unit, places, number(value), amount(value), share(value), chance(value), samples(value) if a timer has sampled, swatch(row), onSort(column), onOpen(key)
   constructor(element, options) {
     this.element = element;
     this.options = options;
   }
 
   draw(rows, { sort, match, term }) {
-    const { compares, number, amount, share } = this.options;
+    const { compares, own, places, samples, chance, number, amount, share } = this.options;
     const sum = ([a, b]) => a + b;
-    const change = (r) => r.self[1] - r.self[0];
+    const itself = (r) => own ? r.own : r.self;
+    const change = (r) => itself(r)[1] - itself(r)[0];
     if (compares && sort !== "name") sort = "change";
-    const value = { self: (r) => sum(r.self), total: (r) => sum(r.total), change: (r) => Math.abs(change(r)) }[sort];
-    const list = rows.filter((r) => (!term || match(r.name)) && (!compares || sum(r.self) > 0));
+    sort ||= own ? "own" : "self";
+    const value = { own: (r) => sum(r.own), self: (r) => sum(r.self), total: (r) => sum(r.total), change: (r) => Math.abs(change(r)) }[sort];
+    const list = rows.filter((r) => (!term || match(r.name)) && (!compares || sum(itself(r)) > 0));
     list.sort((a, b) => (value ? value(b) - value(a) : 0) || (a.name < b.name ? -1 : 1));
 
     const columns = compares
       ? [["self", "Before"], ["total", "After"], ["change", "Change"], ["name", "Function"]]
-      : [["self", "Self"], ["total", "Total"], ["name", "Function"]];
+      : [...(own ? [["own", "Own"]] : []), ["self", "Self"], ["total", "Total"], ...(samples ? [["samples", "Samples"]] : []), ["name", "Function"]];
+    if (places) columns.push(["place", "File"]);
     const table = document.createElement("table");
     const caption = table.createCaption();
     caption.textContent = `${list.length} functions${list.length > shown ? `, the first ${shown} of them` : ""}` +
-      (compares ? `: what each took itself, in ${this.options.unit}` : "");
+      (compares ? `: what ${own ? "was done for each" : "each took itself"}, in ${this.options.unit}` : "") +
+      (own ? "; own is what ends in a function of the program's own, before libraries, runtimes and the kernel" : "");
     const head = table.createTHead().insertRow();
     for (const [column, text] of columns) {
       const th = document.createElement("th");
       th.scope = "col";
-      const sortable = !compares || column === "change" || column === "name";
+      const sortable = column !== "samples" && column !== "place" && (!compares || column === "change" || column === "name");
       if (sortable) {
         if (column === sort) th.ariaSort = column === "name" ? "ascending" : "descending";
         const button = document.createElement("button");
@@ -53,12 +57,14 @@ export class Table {
         td.textContent = text;
       };
       if (compares) {
-        cell(number(row.self[0]));
-        cell(number(row.self[1]));
+        cell(number(itself(row)[0]));
+        cell(number(itself(row)[1]));
         cell((change(row) > 0 ? "+" : "") + number(change(row)));
       } else {
-        cell(`${share(sum(row.self))}  ${amount(sum(row.self))}`);
+        if (own) cell(`${share(sum(row.own))}  ${amount(sum(row.own))}`);
+        cell(`${share(sum(row.self))}${chance(sum(row.self))}  ${amount(sum(row.self))}`);
         cell(`${share(sum(row.total))}  ${amount(sum(row.total))}`);
+        if (samples) cell(samples(sum(row.self)).toLocaleString("en"));
       }
       const td = tr.insertCell();
       const swatch = document.createElement("span");
@@ -69,9 +75,15 @@ export class Table {
       button.className = "function";
       button.tabIndex = body.rows.length === 1 ? 0 : -1;
       button.textContent = row.name;
-      button.title = `${label(row.kind)}: callers and callees`;
+      button.title = `${label(row.kind)}${row.place ? ` in ${row.place}` : ""}: callers and callees`;
       button.addEventListener("click", () => this.options.onOpen(row.key));
       td.append(swatch, button);
+      if (places) {
+        const place = tr.insertCell();
+        place.className = "place";
+        place.textContent = row.place.slice(row.place.lastIndexOf("/") + 1);
+        place.title = row.place;
+      }
     }
     body.addEventListener("keydown", (event) => {
       const buttons = [...body.querySelectorAll("button")];

@@ -1,6 +1,8 @@
 package otelprofiles
 
 import (
+	"strings"
+
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
@@ -12,6 +14,21 @@ func present(gadgetCtx operators.GadgetContext) {
 	for _, ds := range gadgetCtx.GetDataSources() {
 		fieldmap.Present(ds)
 	}
+}
+
+// collectStacks has a gadget collect the stacks that are exported, unless all exporters leave that to its flags.
+func (i *instance) collectStacks(gadgetCtx operators.GadgetContext) {
+	var kernel, user bool
+	for _, p := range i.pipelines {
+		if p.exp.cfg.CollectStacks {
+			k, u := p.plan.Kinds()
+			kernel, user = kernel || k, user || u
+		}
+	}
+	if flags := tune.CollectStacks(gadgetCtx, kernel, user); len(flags) > 0 {
+		i.log.Infof("%s: the gadget collects stacks for the export, as with %s; the exporter's setting collect_stacks: off leaves that to the flags", Name, strings.Join(flags, " and "))
+	}
+	i.uncollected = tune.Uncollected(gadgetCtx)
 }
 
 // chooseStacks has a gadget hand over its stacks by ID where that loses nothing: all of its data sources

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+const (
+	// maxInput bounds what is read of a file, and of a pprof profile once it is unpacked, in bytes.
+	maxInput = 1 << 30
+	// maxFiles bounds how many files of a folder are read.
+	maxFiles = 10_000
+)
+
+// load reads a result: its folder; a file of OTLP in JSON or protobuf, as the file exporter and the Collector's write them; a pprof profile;
+// or a folder of such files. Where it is not known how long was sampled, it is the time from the first to the last profile.
+func load(name string) (runInfo, []receiver.Sample, error) {
+	info := runInfo{}
+	stat, err := os.Stat(name)
+	if err != nil {
+		return info, nil, fmt.Errorf("reading a result: %w", err)
+	}
+	files := []string{name}
+	if stat.IsDir() {
+		if files, err = inFolder(name); err != nil {
+			return info, nil, err
+		}
+		if info, err = readRunInfo(name); err != nil {
+			return info, nil, err
+		}
+	}
+	var requests []*collectorpb.ExportProfilesServiceRequest
+	var samples []receiver.Sample
+	seconds := 0.0
+	for _, file := range files {
+		more, profile, err := read(file)
+		if err != nil {
+			return info, nil, fmt.Errorf("reading %s: %w", file, err)
+		}
+		requests = append(requests, more...)
+		if profile != nil {
+			samples = append(samples, fromPprof(profile)...)
+			seconds += time.Duration(profile.DurationNanos).Seconds()
+		}
+	}
+	for _, req := range receiver.Newest(requests) {
+		samples = append(samples, receiver.Resolve(req)...)
+	}
+	if len(samples) == 0 {
+		return info, nil, fmt.Errorf("%s has no samples", name)
+	}
+	if info.Seconds <= 0 {
+		start, end := samples[0].Start, samples[0].End
+		for _, s := range samples {
+			if s.Start.Before(start) {
+				start = s.Start
+			}
+			if s.End.After(end) {
+				end = s.End
+			}
+		}
+		info.Seconds = cmp.Or(end.Sub(start).Seconds(), seconds)
+		info.Started = start
+	}
+	info.Target = cmp.Or(info.Target, filepath.Base(name))
+	return info, samples, nil
+}
+
+func readRunInfo(dir string) (info runInfo, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, runFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return info, nil
+	case err != nil:
+		return info, fmt.Errorf("reading a result: %w", err)
+	}
+	if err := json.Unmarshal(text, &info); err != nil {
+		return info, fmt.Errorf("reading %s: %w", filepath.Join(dir, runFile), err)
+	}
+	return info, nil
+}
+
+// inFolder returns the files of a folder that hold samples: of a result of this program the OTLP alone, as the rest says the same.
+func inFolder(dir string) ([]string, error) {
+	if file := filepath.Join(dir, samplesFile); exists(file) {
+		return []string{file}, nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading a result: %w", err)
+	}
+	var files []string
+	for _, entry := range entries {
+		if name := entry.Name(); entry.Type().IsRegular() && !strings.HasPrefix(name, ".") && !strings.HasSuffix(name, ".html") && name != runFile {
+			files = append(files, filepath.Join(dir, name))
+		}
+	}
+	switch {
+	case len(files) == 0:
+		return nil, fmt.Errorf("reading a result: there are no files of profiles in %s", dir)
+	case len(files) > maxFiles:
+		return nil, fmt.Errorf("reading a result: %s has %d files, more than %d: name fewer", dir, len(files), maxFiles)
+	}
+	return files, nil
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
+var errFormat = errors.New("it is none of OTLP profiles in JSON, the same in protobuf with lengths, and pprof")
+
+// read returns what is in a file: requests, or a profile of pprof. Its first bytes say which.
+func read(file string) ([]*collectorpb.ExportProfilesServiceRequest, *pprof.Profile, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxInput+1))
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case len(data) > maxInput:
+		return nil, nil, fmt.Errorf("it has more than %d bytes", maxInput)
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, nil, nil
+	case bytes.HasPrefix(data, []byte{0x1f, 0x8b}): // gzip
+		p, err := pprof.ParseData(data)
+		return nil, p, err
+	case bytes.TrimSpace(data)[0] == '{':
+		requests, err := receiver.ReadJSONLines(bytes.NewReader(data))
+		return requests, nil, err
+	}
+	if requests, err := withLengths(data); err == nil {
+		return requests, nil, nil
+	}
+	if p, err := pprof.ParseData(data); err == nil {
+		return nil, p, nil
+	}
+	return nil, nil, errFormat
+}
+
+// withLengths reads requests after their lengths in four bytes, big endian.
+func withLengths(data []byte) (requests []*collectorpb.ExportProfilesServiceRequest, err error) {
+	for len(data) > 0 {
+		if len(data) < 4 || uint64(binary.BigEndian.Uint32(data)) > uint64(len(data)-4) {
+			return nil, errFormat
+		}
+		n := binary.BigEndian.Uint32(data)
+		req := &collectorpb.ExportProfilesServiceRequest{}
+		if err := proto.Unmarshal(data[4:4+n], req); err != nil {
+			return nil, err
+		}
+		requests, data = append(requests, req), data[4+n:]
+	}
+	return requests, nil
+}
+
+// fromPprof returns the samples of a profile of pprof. CPU time beside samples that say the same is left out.
+func fromPprof(p *pprof.Profile) []receiver.Sample {
+	period := pprof.ValueType{}
+	if p.PeriodType != nil {
+		period = *p.PeriodType
+	}
+	start := time.Unix(0, p.TimeNanos).UTC()
+	stacks := map[*pprof.Location][]receiver.Frame{}
+	for _, l := range p.Location {
+		stacks[l] = framesOf(l)
+	}
+	var samples []receiver.Sample
+	timed := false
+	for i, t := range p.SampleType {
+		hits := t.Type == "samples" && t.Unit == "count" && period.Unit == "nanoseconds" && p.Period > 0
+		timed = timed || hits
+		if timed && !hits && t.Unit == "nanoseconds" && t.Type == period.Type {
+			continue
+		}
+		for _, s := range p.Sample {
+			if s.Value[i] == 0 {
+				continue
+			}
+			out := receiver.Sample{
+				Type: t.Type, Unit: t.Unit, PeriodType: period.Type, PeriodUnit: period.Unit, Period: p.Period,
+				Resource: map[string]string{}, Attributes: map[string]string{}, Values: []int64{s.Value[i]}, Start: start, End: start.Add(time.Duration(p.DurationNanos)),
+			}
+			for key, values := range s.Label {
+				if strings.HasPrefix(key, "container.") || strings.HasPrefix(key, "k8s.") || strings.HasPrefix(key, "service.") {
+					out.Resource[key] = strings.Join(values, ",")
+				} else {
+					out.Attributes[key] = strings.Join(values, ",")
+				}
+			}
+			out.Service = out.Resource["service.name"]
+			if out.Service == "" && len(p.Mapping) > 0 {
+				out.Service = path.Base(p.Mapping[0].File)
+			}
+			for _, l := range s.Location {
+				out.Stack = append(out.Stack, stacks[l]...)
+			}
+			samples = append(samples, out)
+		}
+	}
+	return samples
+}
+
+// sourceTypes are the types of frames by the names of their sources: pprof has none.
+var sourceTypes = map[string]string{".go": "go", ".java": "jvm", ".js": "v8js", ".php": "php", ".py": "cpython", ".rb": "ruby"}
+
+func framesOf(l *pprof.Location) []receiver.Frame {
+	base := receiver.Frame{Type: "native", Address: l.Address}
+	if l.Mapping != nil {
+		base.Mapping, base.BuildID = l.Mapping.File, l.Mapping.BuildID
+	}
+	if strings.HasPrefix(base.Mapping, "[kernel") {
+		base.Type = "kernel"
+	}
+	if len(l.Line) == 0 {
+		return []receiver.Frame{base}
+	}
+	frames := make([]receiver.Frame, 0, len(l.Line))
+	for _, line := range l.Line {
+		f := base
+		if line.Function != nil {
+			f.Name, f.SystemName, f.File = line.Function.Name, line.Function.SystemName, line.Function.Filename
+		}
+		f.Line = line.Line
+		if kind := sourceTypes[path.Ext(f.File)]; kind != "" && f.Type == "native" {
+			f.Type = kind
+		}
+		frames = append(frames, f)
+	}
+	return frames
+}

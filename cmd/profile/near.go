@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// nearest returns the one of names that somebody may have meant, empty if none is near.
+func nearest(given string, names []string) string {
+	best, least := "", 3 // two letters off are a slip, three another word
+	for _, name := range names {
+		if d := distance(given, name); d < least && d < len(name) {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// distance is that of Levenshtein. Names are short: what is long is no slip of a name.
+func distance(a, b string) int {
+	const longest = 64
+	if len(a) > longest || len(b) > longest {
+		return longest
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal, row[j+1] = row[j+1], min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// meant adds to an error what somebody may have meant.
+func meant(err error, given string, names []string) error {
+	if name := nearest(given, names); name != "" {
+		return fmt.Errorf("%w: did you mean %s?", err, name)
+	}
+	return err
+}
+
+var unknownFlag = regexp.MustCompile(`^unknown flag: --([a-z0-9-]+)`)
+
+// parse parses flags; a name that is near to that of one is asked about.
+func parse(flags *pflag.FlagSet, args []string) error {
+	err := flags.Parse(args)
+	if err == nil {
+		return nil
+	}
+	if found := unknownFlag.FindStringSubmatch(err.Error()); found != nil {
+		var names []string
+		flags.VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+		return meant(err, "--"+found[1], names)
+	}
+	return err
+}
+
+// gadgetName returns the short name of one of this project's gadgets for what was asked, and the same for an image. A name that only looks
+// like one of ours is an error: Inspektor Gadget would ask a registry for it.
+func gadgetName(asked string) (string, error) {
+	if asked == "" || strings.ContainsAny(asked, "/:@") || ownGadgets[asked] != "" {
+		return asked, nil
+	}
+	short := strings.TrimPrefix(asked, "profile_")
+	if ownGadgets[short] != "" {
+		return short, nil
+	}
+	names := slices.Sorted(maps.Keys(ownGadgets))
+	plain := strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(short))
+	plain = strings.TrimPrefix(plain, "profile")
+	for _, name := range append([]string{"memory", "locks", "wait", "waits", "faults"}, names...) {
+		if plain == name || plain == name+"s" || nearest(plain, []string{name}) != "" && len(plain) > 2 {
+			return "", fmt.Errorf("--gadget %s: there is no such gadget: did you mean %s?", asked, also(name))
+		}
+	}
+	if !strings.Contains(asked, "_") {
+		return "", fmt.Errorf("--gadget %s: takes %s, or a gadget's image, such as trace_open:latest", asked, strings.Join(names, ", "))
+	}
+	return asked, nil
+}
+
+// also returns the gadget that goes by another word, too.
+func also(word string) string {
+	switch word {
+	case "memory":
+		return "alloc"
+	case "locks":
+		return "lock"
+	case "wait", "waits":
+		return "offcpu"
+	case "faults":
+		return "pagefault"
+	}
+	return word
+}

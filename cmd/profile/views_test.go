@@ -1,0 +1,304 @@
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
+	"github.com/stretchr/testify/require"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// intern returns the index of an entry of a table, which is added unless it is there.
+func intern[T proto.Message](table *[]T, entry T) int32 {
+	i := slices.IndexFunc(*table, func(e T) bool { return proto.Equal(e, entry) })
+	if i < 0 {
+		i = len(*table)
+		*table = append(*table, entry)
+	}
+	return int32(i)
+}
+
+// dictionary builds the tables of a request.
+type dictionary struct{ *profilespb.ProfilesDictionary }
+
+func newDictionary() dictionary {
+	return dictionary{&profilespb.ProfilesDictionary{
+		StringTable: []string{""}, AttributeTable: []*profilespb.KeyValueAndUnit{{}}, FunctionTable: []*profilespb.Function{{}},
+		MappingTable: []*profilespb.Mapping{{}}, LocationTable: []*profilespb.Location{{}}, StackTable: []*profilespb.Stack{{}},
+		LinkTable: []*profilespb.Link{{}},
+	}}
+}
+
+func (d dictionary) str(s string) int32 {
+	i := slices.Index(d.StringTable, s)
+	if i < 0 {
+		i = len(d.StringTable)
+		d.StringTable = append(d.StringTable, s)
+	}
+	return int32(i)
+}
+
+func text(s string) *commonpb.AnyValue {
+	return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: s}}
+}
+
+func (d dictionary) attribute(key, value string) int32 {
+	return intern(&d.AttributeTable, &profilespb.KeyValueAndUnit{KeyStrindex: d.str(key), Value: text(value)})
+}
+
+func (d dictionary) stack(leafFirst []receiver.Frame) int32 {
+	stack := &profilespb.Stack{}
+	for _, f := range leafFirst {
+		l := &profilespb.Location{Address: f.Address}
+		if f.Type != "" {
+			l.AttributeIndices = []int32{d.attribute("profile.frame.type", f.Type)}
+		}
+		if f.Mapping != "" {
+			l.MappingIndex = intern(&d.MappingTable, &profilespb.Mapping{FilenameStrindex: d.str(f.Mapping), AttributeIndices: []int32{d.attribute("process.executable.build_id.gnu", "01"+hex.EncodeToString([]byte(f.Mapping)))}})
+		}
+		if f.Name != "" {
+			i := intern(&d.FunctionTable, &profilespb.Function{NameStrindex: d.str(f.Name), FilenameStrindex: d.str(f.File)})
+			l.Lines = []*profilespb.Line{{FunctionIndex: i, Line: f.Line}}
+		}
+		stack.LocationIndices = append(stack.LocationIndices, intern(&d.LocationTable, l))
+	}
+	return intern(&d.StackTable, stack)
+}
+
+// request returns a request that has what samples of one type say.
+func request(samples ...receiver.Sample) *collectorpb.ExportProfilesServiceRequest {
+	const schema = "https://opentelemetry.io/schemas/1.37.0"
+	d := newDictionary()
+	first := samples[0]
+	p := &profilespb.Profile{
+		SampleType:   &profilespb.ValueType{TypeStrindex: d.str(first.Type), UnitStrindex: d.str(first.Unit)},
+		PeriodType:   &profilespb.ValueType{TypeStrindex: d.str(first.PeriodType), UnitStrindex: d.str(first.PeriodUnit)},
+		Period:       first.Period,
+		TimeUnixNano: uint64(time.Unix(1_700_000_000, 0).UnixNano()), DurationNano: uint64(10 * time.Second), ProfileId: []byte("0123456789abcdef"),
+	}
+	for _, s := range samples {
+		p.Samples = append(p.Samples, &profilespb.Sample{StackIndex: d.stack(s.Stack), Values: s.Values})
+	}
+	return &collectorpb.ExportProfilesServiceRequest{Dictionary: d.ProfilesDictionary, ResourceProfiles: []*profilespb.ResourceProfiles{{
+		Resource:      &resourcepb.Resource{Attributes: []*commonpb.KeyValue{{Key: "service.name", Value: text("shop")}}},
+		SchemaUrl:     schema,
+		ScopeProfiles: []*profilespb.ScopeProfiles{{SchemaUrl: schema, Scope: &commonpb.InstrumentationScope{Name: "test"}, Profiles: []*profilespb.Profile{p}}},
+	}}}
+}
+
+// shown is what a view says of a function, in percent.
+type shown struct{ self, total string }
+
+func percent(part, all int64) string { return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(all)) }
+
+// terminal returns what a table says.
+func terminal(t *testing.T, table string) map[string]shown {
+	t.Helper()
+	rows, name := map[string]shown{}, 3
+	for line := range strings.Lines(table) {
+		f := slices.DeleteFunc(strings.Fields(line), func(word string) bool { return strings.HasPrefix(word, "±") })
+		if slices.Contains(f, "SAMPLES") {
+			name = 4
+		}
+		if len(f) > name && (strings.HasSuffix(f[0], "%") || f[0] == "-") && strings.HasSuffix(f[1], "%") {
+			rows[f[name]] = shown{strings.Replace(f[0], "-", "0.0%", 1), f[1]}
+		}
+	}
+	return rows
+}
+
+// page returns what the table of a page says: its rules are those of the page's script, which test/page holds against this.
+func page(t *testing.T, file string) (rows map[string]shown, own map[string]string) {
+	t.Helper()
+	html, err := os.ReadFile(file)
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(string(html), `<script type="application/json" id="data">`)
+	data, _, _ := strings.Cut(rest, "</script>")
+	var d struct {
+		Names, Kinds []string
+		Nodes        [][]int
+		Samples      [][]int64
+		Folded       bool
+	}
+	require.NoError(t, json.Unmarshal([]byte(data), &d))
+	self, total, owns, all := map[string]int64{}, map[string]int64{}, map[string]int64{}, int64(0)
+	path := func(node int) (names []string) {
+		for i := node; i >= 0; i = d.Nodes[i][0] {
+			kind := d.Kinds[d.Nodes[i][2]]
+			if kind != "service" && kind != "program" && (!d.Folded || d.Nodes[i][4] == 0) {
+				names = append(names, d.Names[d.Nodes[i][1]])
+			}
+		}
+		return names
+	}
+	for _, s := range d.Samples {
+		names := path(int(s[2]))
+		self[names[0]] += s[4]
+		owns[path(int(s[3]))[0]] += s[4]
+		all += s[4]
+		seen := map[string]bool{}
+		for _, name := range names {
+			if !seen[name] {
+				total[name] += s[4]
+			}
+			seen[name] = true
+		}
+	}
+	rows, own = map[string]shown{}, map[string]string{}
+	for name := range total {
+		rows[name] = shown{percent(self[name], all), percent(total[name], all)}
+		own[name] = percent(owns[name], all)
+	}
+	return rows, own
+}
+
+// goTool returns what the tables of go tool pprof say.
+func goTool(t *testing.T, file string) map[string]shown {
+	t.Helper()
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	p, err := pprof.Parse(f)
+	require.NoError(t, err)
+	column := len(p.SampleType) - 1
+	self, total, all := map[string]int64{}, map[string]int64{}, int64(0)
+	for _, s := range p.Sample {
+		self[s.Location[0].Line[0].Function.Name] += s.Value[column]
+		all += s.Value[column]
+		seen := map[string]bool{}
+		for _, l := range s.Location {
+			if name := l.Line[0].Function.Name; !seen[name] {
+				seen[name] = true
+				total[name] += s.Value[column]
+			}
+		}
+	}
+	rows := map[string]shown{}
+	for name := range total {
+		rows[name] = shown{percent(self[name], all), percent(total[name], all)}
+	}
+	return rows
+}
+
+// sampled returns a result of a process of this name's target that received requests, as one of a run.
+func sampled(t *testing.T, opts options, requests ...*collectorpb.ExportProfilesServiceRequest) *result {
+	t.Helper()
+	opts.dir, opts.rows = t.TempDir(), 100
+	if opts.time == 0 {
+		opts.time = 10 * time.Second
+	}
+	rcv, err := receiver.Start(receiver.Options{Dir: opts.dir, Fold: opts.fold()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rcv.Close()) })
+	conn, err := grpc.NewClient(rcv.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	for i, req := range requests {
+		req.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].ProfileId[0] = byte('a' + i)
+		_, err := collectorpb.NewProfilesServiceClient(conn).Export(t.Context(), req)
+		require.NoError(t, err)
+	}
+	require.NoError(t, rcv.Close())
+	return &result{opts: opts, rcv: rcv, run: runInfo{Target: "process 7 (shop)", Seconds: opts.time.Seconds(), Started: time.Unix(1_700_000_000, 0)}}
+}
+
+// timed returns n hits of a timer of 10 ms.
+func timed(n int64, leafFirst ...receiver.Frame) receiver.Sample {
+	return receiver.Sample{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 10_000_000, Values: []int64{n}, Stack: leafFirst}
+}
+
+// pythonLoad is 10 s of a Python program in which CPython's own functions are the leaf of most samples.
+func pythonLoad() []receiver.Sample {
+	eval := receiver.Frame{Name: "_PyEval_EvalFrameDefault", Type: "native", Mapping: "/usr/bin/python3.11"}
+	add := receiver.Frame{Name: "long_add", Type: "native", Mapping: "/usr/bin/python3.11"}
+	memset := receiver.Frame{Name: "memset", Type: "native", Mapping: "/usr/lib/libc.so.6"}
+	start := receiver.Frame{Name: "_start", Type: "native", Mapping: "/usr/bin/python3.11"}
+	score := receiver.Frame{Name: "score_items", Type: "cpython", File: "/srv/shop.py", Line: 12}
+	sort := receiver.Frame{Name: "sort_items", Type: "cpython", File: "/srv/shop.py", Line: 30}
+	module := receiver.Frame{Name: "<module>", Type: "cpython", File: "/srv/shop.py", Line: 50}
+	return []receiver.Sample{
+		timed(260, score, module, start), timed(310, eval, score, module, start), timed(100, add, score, module, start),
+		timed(200, sort, module, start), timed(80, eval, sort, module, start), timed(50, memset, eval, sort, module, start),
+	}
+}
+
+// TestViewsAgree: the terminal's table, the page's and pprof's say the same of self and total.
+func TestViewsAgree(t *testing.T) {
+	want := map[string]shown{
+		"score_items": {"67.0%", "67.0%"}, "sort_items": {"28.0%", "33.0%"}, "memset": {"5.0%", "5.0%"}, "<module>": {"0.0%", "100.0%"},
+	}
+	for name, tt := range map[string]struct {
+		opts options
+		want map[string]shown
+	}{
+		"folded": {options{}, want},
+		"interpreters": {options{interpreters: true}, map[string]shown{
+			"score_items": {"26.0%", "67.0%"}, "sort_items": {"20.0%", "33.0%"}, "memset": {"5.0%", "5.0%"}, "<module>": {"0.0%", "100.0%"},
+			"_PyEval_EvalFrameDefault": {"39.0%", "44.0%"}, "long_add": {"10.0%", "10.0%"}, "_start": {"0.0%", "100.0%"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.opts.target.list = []int{os.Getpid()}
+			r := sampled(t, tt.opts, request(pythonLoad()...))
+			var out bytes.Buffer
+			require.NoError(t, r.report(&out))
+			require.Equal(t, tt.want, terminal(t, out.String()), "%s", &out)
+			rows, _ := page(t, filepath.Join(r.opts.dir, pageFile))
+			require.Equal(t, tt.want, rows)
+			require.Equal(t, tt.want, goTool(t, filepath.Join(r.opts.dir, receiver.PprofFile)))
+		})
+	}
+}
+
+// TestViewsAgreeOnOwn: of waits the tables lead with what was done for a function of the program's own.
+func TestViewsAgreeOnOwn(t *testing.T) {
+	libc := receiver.Frame{Name: "recv", Type: "native", Mapping: "/usr/lib/libc.so.6"}
+	ask := receiver.Frame{Name: "ask_stock", Type: "native", Mapping: "/srv/shop"}
+	idle := receiver.Frame{Name: "take_order", Type: "native", Mapping: "/srv/shop"}
+	wait := func(n int64, stack ...receiver.Frame) receiver.Sample {
+		return receiver.Sample{Type: "off_cpu", Unit: "nanoseconds", PeriodType: "off_cpu", PeriodUnit: "nanoseconds", Period: 1, Values: []int64{n}, Stack: stack}
+	}
+	r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(wait(3e9, receiver.Frame{Name: "schedule", Type: "kernel"}, libc, ask), wait(1e9, libc, idle)))
+	var out bytes.Buffer
+	require.NoError(t, r.report(&out))
+	require.Contains(t, out.String(), "OWN")
+	table := terminal(t, out.String())
+	require.Equal(t, shown{"75.0%", "75.0%"}, table["ask_stock"])
+	require.Equal(t, shown{"25.0%", "25.0%"}, table["take_order"])
+	rows, own := page(t, filepath.Join(r.opts.dir, pageFile))
+	pprofs := goTool(t, filepath.Join(r.opts.dir, receiver.PprofFile))
+	require.Equal(t, rows, pprofs)
+	for name, row := range table {
+		require.Equal(t, row.self, own[name], name)
+		require.Equal(t, row.total, rows[name].total, name)
+	}
+}
+
+// What leads nowhere says so.
+func TestNoFunctionOfItsOwn(t *testing.T) {
+	recv := receiver.Frame{Name: "recv", Type: "native", Mapping: "/usr/lib/libc.so.6"}
+	lost := receiver.Sample{Type: "off_cpu", Unit: "nanoseconds", PeriodType: "off_cpu", PeriodUnit: "nanoseconds", Period: 1, Values: []int64{3e9}, Stack: []receiver.Frame{recv}}
+	kept := lost
+	kept.Stack = []receiver.Frame{recv, {Name: "ask_stock", Type: "native", Mapping: "/srv/shop"}}
+	r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(lost, kept))
+	var out bytes.Buffer
+	require.NoError(t, r.report(&out))
+	require.Contains(t, out.String(), "50 % have no function of the program's own in their stacks, such as those of recv")
+}

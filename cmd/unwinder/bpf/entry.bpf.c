@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+// The ways into the eBPF profiler's unwinders for programs of gadgets: one entry for each type of program, which a gadget's program
+// tail-calls from a function of its own. The chain ends, and control comes back to that function. Compiled with the profiler's headers by
+// "make unwinder-bpf".
+#include "bpfdefs.h"
+#include "tracemgmt.h"
+#include "types.h"
+#include "unwind_slot.h"
+
+// The profiler's maps and variables that its headers refer to. The loader puts the profiler's own in their place: only name and
+// type count.
+#define TRACER_MAP(name, kind, k, v)                                                                                                       \
+  struct name##_t {                                                                                                                        \
+    __uint(type, kind);                                                                                                                    \
+    __type(key, k);                                                                                                                        \
+    __type(value, v);                                                                                                                      \
+    __uint(max_entries, 1);                                                                                                                \
+  } name SEC(".maps");
+TRACER_MAP(per_cpu_records, BPF_MAP_TYPE_PERCPU_ARRAY, int, PerCPURecord)
+TRACER_MAP(metrics, BPF_MAP_TYPE_PERCPU_ARRAY, u32, u64)
+TRACER_MAP(perf_progs, BPF_MAP_TYPE_PROG_ARRAY, u32, u32)
+TRACER_MAP(report_events, BPF_MAP_TYPE_PERF_EVENT_ARRAY, int, u32)
+TRACER_MAP(reported_pids, BPF_MAP_TYPE_LRU_HASH, u32, u64)
+TRACER_MAP(pid_events, BPF_MAP_TYPE_HASH, u64, bool)
+TRACER_MAP(inhibit_events, BPF_MAP_TYPE_HASH, u32, bool)
+TRACER_MAP(go_procs, BPF_MAP_TYPE_HASH, u32, GoRuntimeOffsets)
+TRACER_MAP(interpreter_offsets, BPF_MAP_TYPE_HASH, u64, OffsetRange)
+
+struct pid_page_to_mapping_info_t {
+  __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+  __type(key, PIDPage);
+  __type(value, PIDPageMappingInfo);
+  __uint(max_entries, 1);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+} pid_page_to_mapping_info SEC(".maps");
+
+BPF_RODATA_VAR(u32, with_debug_output, 0)
+BPF_RODATA_VAR(u64, filter_min_process_age_ns, 0)
+BPF_RODATA_VAR(u64, inverse_pac_mask, 0)
+BPF_RODATA_VAR(bool, vma_lookup_enabled, false)
+BPF_RODATA_VAR(u32, vma_vm_file_offset, 0)
+BPF_RODATA_VAR(u32, vma_vm_flags_offset, 0)
+BPF_RODATA_VAR(u64, tpbase_offset, 0)
+BPF_RODATA_VAR(u32, task_group_leader_offset, 0)
+BPF_RODATA_VAR(u32, task_stack_offset, 0)
+BPF_RODATA_VAR(u32, task_start_time_offset, 0)
+BPF_RODATA_VAR(u32, stack_ptregs_offset, 0)
+BPF_RODATA_VAR(bool, pid_ns_translation_enabled, false)
+BPF_RODATA_VAR(u64, target_pid_ns_inode, 0)
+BPF_RODATA_VAR(u64, target_pid_ns_dev, 0)
+
+// What the profiler knows events of gadgets by. The loader sets it.
+BPF_RODATA_VAR(u16, gadgets_origin, 0)
+
+// ig's map, which it hands over when it starts this process.
+struct slots_t {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __type(key, u32);
+  __type(value, struct unwind_slot);
+  __uint(max_entries, UNWIND_CHAINS);
+} slots SEC(".maps");
+
+// How many events of a CPU are in a chain, which has one record for all of them. A program on a uprobe can lose the CPU to a thread that
+// meets another one: the first has the chain until it returns. Kept here, it covers programs of gadgets that know nothing of it.
+struct guards_t {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __type(key, u32);
+  __type(value, u64);
+  __uint(max_entries, UNWIND_CHAINS);
+} guards SEC(".maps");
+
+// No unwinder returns this.
+#define NOT_CALLED 2
+
+// It is a function that is not inlined: where the chain ends, control comes back to its caller. It says whether there was a chain:
+// that is gone with the unwinder's process, while this program lives on with the gadget that calls it.
+static __attribute__((noinline)) int walk(void *ctx, int unwinder)
+{
+  int result = NOT_CALLED;
+  tail_call(ctx, unwinder);
+  // The compiler must not tell the caller beforehand what this returns.
+  asm volatile("" : "+r"(result));
+  return result;
+}
+
+// registers finds where the thread was in user mode. A raw tracepoint's context has no registers: they are where the kernel has put them on
+// its way in.
+static inline EBPF_INLINE ErrorCode registers(void *ctx, u32 chain, UnwindState *state, bool *usermode)
+{
+  if (chain != UNWIND_RAW_TP)
+    return get_usermode_regs(ctx, state, usermode);
+  struct pt_regs regs;
+  long at = get_task_pt_regs((struct task_struct *)bpf_get_current_task());
+  if (!at || bpf_probe_read_kernel(&regs, sizeof(regs), (void *)at)) {
+    increment_metric(metricID_UnwindNativeErrReadKernelModeRegs);
+    return ERR_NATIVE_READ_KERNELMODE_REGS;
+  }
+  if (!ptregs_is_usermode(&regs))
+    return ERR_OK;
+  *usermode = true;
+  return copy_state_regs(state, &regs, true);
+}
+
+// unwind takes the current thread's stack, under an ID, and says what became of it.
+static inline EBPF_INLINE enum unwind_result unwind(void *ctx, u32 chain, u64 id)
+{
+  u32 pid = 0, tid = 0;
+  if (!gadgets_origin || !get_pid_tgid(&pid, &tid) || !pid)
+    return UNWIND_NO_CHAIN;
+  PerCPURecord *record = get_pristine_per_cpu_record();
+  if (!record)
+    return UNWIND_NO_CHAIN;
+
+  int unwinder    = PROG_UNWIND_STOP;
+  bool usermode   = false; // the kernel's own threads have none
+  ErrorCode error = registers(ctx, chain, &record->state, &usermode);
+  if (!error && usermode) {
+    PIDPageMappingInfo *mappings = pid_information(pid);
+    if (!mappings) {
+      if (report_pid(ctx, (u64)pid << 32 | tid, RATELIMIT_ACTION_DEFAULT))
+        increment_metric(metricID_NumProcNew);
+      return UNWIND_UNKNOWN_PROCESS;
+    }
+    record->usesAnonymousMappings = pid_uses_anonymous_mappings(mappings);
+  }
+
+  Trace *trace  = &record->trace;
+  trace->origin = gadgets_origin;
+  trace->pid    = pid;
+  trace->tid    = tid;
+  trace->ktime  = bpf_ktime_get_ns();
+  trace->value  = id;
+  bpf_get_current_comm(&trace->comm, sizeof(trace->comm));
+  push_kernel_frames(ctx, trace);
+  GoRuntimeOffsets *go = bpf_map_lookup_elem(&go_procs, &pid);
+  if (go)
+    record->goOffsets = *go;
+  if (!error && usermode)
+    error = get_next_unwinder_after_native_frame(record, &unwinder);
+  record->state.unwind_error = error;
+  return walk(ctx, unwinder) == NOT_CALLED ? UNWIND_NO_CHAIN : UNWIND_DONE;
+}
+
+// enter has the chain to itself. An addition without a result is what every kernel's programs can do in one instruction.
+static inline EBPF_INLINE int enter(void *ctx, u32 chain)
+{
+  u32 key                  = chain;
+  struct unwind_slot *slot = bpf_map_lookup_elem(&slots, &key);
+  u64 *guard               = bpf_map_lookup_elem(&guards, &key);
+  if (!slot || !guard)
+    return 0;
+  __sync_fetch_and_add(guard, 1);
+  if (*(volatile u64 *)guard == 1)
+    slot->result = unwind(ctx, chain, slot->id);
+  else
+    slot->result = UNWIND_BUSY;
+  __sync_fetch_and_add(guard, -1);
+  return 0;
+}
+
+SEC("kprobe/gadget_entry")
+int gadget_kprobe(struct pt_regs *ctx)
+{
+  return enter(ctx, UNWIND_KPROBE);
+}
+
+SEC("raw_tracepoint/gadget_entry")
+int gadget_raw_tp(void *ctx)
+{
+  return enter(ctx, UNWIND_RAW_TP);
+}
+
+SEC("perf_event/gadget_entry")
+int gadget_perf(struct pt_regs *ctx)
+{
+  return enter(ctx, UNWIND_PERF);
+}
+
+char _license[] SEC("license") = "GPL";

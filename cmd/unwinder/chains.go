@@ -1,0 +1,258 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
+	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"go.opentelemetry.io/ebpf-profiler/tracer"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// This file has everything that uses the profiler's interface for probes of others, which changes from version to version.
+
+const profilerModule = "go.opentelemetry.io/ebpf-profiler"
+
+// entryVersion is the version of the profiler that the entry programs were compiled with: they have its structs in them.
+//
+//go:embed bpf/module_version.txt
+var entryVersion string
+
+// checkVersion returns an error if this program was built with another version of the profiler.
+func checkVersion(info *debug.BuildInfo) error {
+	want := strings.TrimSpace(entryVersion)
+	for _, m := range info.Deps {
+		if m.Path != profilerModule {
+			continue
+		}
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		if m.Version != want {
+			return fmt.Errorf("the entry programs were compiled for %s %s, and this program was built with %s: run make unwinder-bpf and build it again", profilerModule, want, m.Version)
+		}
+		return nil
+	}
+	return fmt.Errorf("this program does not say which version of %s it was built with", profilerModule)
+}
+
+// unwinders are the programs of a chain: their names in the profiler's object behind the chain's prefix, and their places in its
+// array of programs.
+var unwinders = []struct {
+	name string
+	id   uint32
+	off  func(c *interpreterconfig.Config) bool
+}{
+	{"unwind_stop", uint32(support.ProgUnwindStop), nil},
+	{"unwind_native", uint32(support.ProgUnwindNative), nil},
+	{"unwind_hotspot", uint32(support.ProgUnwindHotspot), func(c *interpreterconfig.Config) bool { return c.Hotspot.IsDisabled() }},
+	{"unwind_perl", uint32(support.ProgUnwindPerl), func(c *interpreterconfig.Config) bool { return c.Perl.IsDisabled() }},
+	{"unwind_php", uint32(support.ProgUnwindPHP), func(c *interpreterconfig.Config) bool { return c.PHP.IsDisabled() }},
+	{"unwind_python", uint32(support.ProgUnwindPython), func(c *interpreterconfig.Config) bool { return c.Python.IsDisabled() }},
+	{"unwind_ruby", uint32(support.ProgUnwindRuby), func(c *interpreterconfig.Config) bool { return c.Ruby.IsDisabled() }},
+	{"unwind_v8", uint32(support.ProgUnwindV8), func(c *interpreterconfig.Config) bool { return c.V8.IsDisabled() }},
+	{"unwind_dotnet", uint32(support.ProgUnwindDotnet), func(c *interpreterconfig.Config) bool { return c.Dotnet.IsDisabled() }},
+	{"unwind_dotnet10", uint32(support.ProgUnwindDotnet10), func(c *interpreterconfig.Config) bool { return c.Dotnet.IsDisabled() }},
+	{"unwind_beam", uint32(support.ProgUnwindBEAM), func(c *interpreterconfig.Config) bool { return c.BEAM.IsDisabled() }},
+	{"go_labels", uint32(support.ProgGoLabels), func(c *interpreterconfig.Config) bool { return c.Go.IsLabelsDisabled() }},
+}
+
+// chain is how the unwinders of a kind of program come about. The profiler has two chains: that of its timer and one for kprobes. The
+// others are copies with an array of programs and a record of their own: two chains that shared a record would write into one
+// another's stacks.
+type chain struct {
+	kind  wire.ChainKind
+	entry string // the program of our object
+	from  string // the prefix of the profiler's programs that are copied; "" for its own chain, which is there
+	typ   ebpf.ProgramType
+}
+
+var chains = []chain{
+	{kind: wire.ChainKprobe, entry: "gadget_kprobe"},
+	{kind: wire.ChainRawTracepoint, entry: "gadget_raw_tp", from: "kprobe_", typ: ebpf.RawTracepoint},
+	{kind: wire.ChainPerfEvent, entry: "gadget_perf", from: "perf_", typ: ebpf.PerfEvent},
+}
+
+// The profiler's maps that its programs refer to by these names.
+const (
+	progsMap         = "perf_progs"
+	recordsMap       = "per_cpu_records"
+	kprobeProgsMap   = "kprobe_progs"
+	kprobeRecordsMap = "per_cpu_records_kp"
+)
+
+// gadgetChains are the chains that programs of gadgets can call. It implements tracer.Probe.
+type gadgetChains struct {
+	languages interpreterconfig.Config
+	slots     *ebpf.Map // ig's, see gadgets/include/unwind_slot.h
+	origin    uint16    // by which the profiler tells their events
+	entries   map[wire.ChainKind]*ebpf.Program
+	keep      []any // what the profiler's arrays do not keep alive
+}
+
+// Load implements tracer.Probe.
+func (g *gadgetChains) Load(_ context.Context, registrar tracer.ProbeRegistrar, profiler *tracer.ProbeContext) (link.Link, error) {
+	var err error
+	if g.origin, err = registrar.Register(&samples.TypeMetadata{SampleType: "gadgets", SampleUnit: "count", ReportValues: true}); err != nil {
+		return nil, fmt.Errorf("registering the gadgets' events: %w", err)
+	}
+	entries, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(entryObject))
+	if err != nil {
+		return nil, fmt.Errorf("reading the entry programs: %w", err)
+	}
+	system, err := profiler.CollectionSpecWith(nil, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading what the profiler knows of this kernel: %w", err)
+	}
+	for name, v := range system.Variables {
+		if own := entries.Variables[name]; own != nil {
+			own.Value = v.Value
+		}
+	}
+	if err := entries.Variables["gadgets_origin"].Set(g.origin); err != nil {
+		return nil, fmt.Errorf("setting the origin of the gadgets' events: %w", err)
+	}
+	guards, err := ebpf.NewMap(entries.Maps["guards"])
+	if err != nil {
+		return nil, fmt.Errorf("making the guards: %w", err)
+	}
+	own := map[string]*ebpf.Map{"slots": g.slots, "guards": guards}
+	g.keep = append(g.keep, guards)
+	arrays := map[wire.ChainKind]*ebpf.Map{}
+	for _, c := range chains {
+		if c.from == "" {
+			refer(entries.Programs[c.entry], progsMap, kprobeProgsMap)
+			refer(entries.Programs[c.entry], recordsMap, kprobeRecordsMap)
+			continue
+		}
+		array, records, err := g.copy(c, profiler)
+		if err != nil {
+			return nil, fmt.Errorf("loading the chain for %s programs: %w", c.kind, err)
+		}
+		arrays[c.kind] = array
+		own[ownName(progsMap, c)], own[ownName(recordsMap, c)] = array, records
+		refer(entries.Programs[c.entry], progsMap, ownName(progsMap, c))
+		refer(entries.Programs[c.entry], recordsMap, ownName(recordsMap, c))
+	}
+	if err := g.link(entries, own, profiler); err != nil {
+		return nil, fmt.Errorf("preparing the entry programs: %w", err)
+	}
+	g.entries = map[wire.ChainKind]*ebpf.Program{}
+	for _, c := range chains {
+		if g.entries[c.kind], err = ebpf.NewProgram(entries.Programs[c.entry]); err != nil {
+			return nil, fmt.Errorf("loading the entry for %s programs: %w", c.kind, err)
+		}
+	}
+	return nil, nil
+}
+
+// ownName is the name of a chain's own map in place of one of the profiler's.
+func ownName(name string, c chain) string { return name + "_" + c.kind.String() }
+
+// copy loads the unwinders once more, as programs of another type, and returns the array that they are in and their records.
+func (g *gadgetChains) copy(c chain, profiler *tracer.ProbeContext) (array, records *ebpf.Map, err error) {
+	var names []string
+	ids := map[string]uint32{}
+	for _, u := range unwinders {
+		if u.off == nil || !u.off(&g.languages) {
+			names = append(names, c.from+u.name)
+			ids[c.from+u.name] = u.id
+		}
+	}
+	spec, err := profiler.CollectionSpecWith([]string{progsMap, recordsMap}, names, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if array, err = ebpf.NewMap(spec.Maps[progsMap]); err != nil {
+		return nil, nil, fmt.Errorf("making its array of programs: %w", err)
+	}
+	if records, err = ebpf.NewMap(spec.Maps[recordsMap]); err != nil {
+		return nil, nil, fmt.Errorf("making its records: %w", err)
+	}
+	g.keep = append(g.keep, array, records)
+	for _, name := range names {
+		p := spec.Programs[name]
+		refer(p, progsMap, ownName(progsMap, c))
+		refer(p, recordsMap, ownName(recordsMap, c))
+		// What a kprobe's program reads of its context is not read of that of a raw tracepoint: the registers are in the record by then.
+		p.Type, p.AttachTo, p.AttachType = c.typ, "", ebpf.AttachNone
+	}
+	if err := g.link(spec, map[string]*ebpf.Map{ownName(progsMap, c): array, ownName(recordsMap, c): records}, profiler); err != nil {
+		return nil, nil, err
+	}
+	for _, name := range names {
+		program, err := ebpf.NewProgram(spec.Programs[name])
+		if err != nil {
+			return nil, nil, fmt.Errorf("loading %s: %w", name, err)
+		}
+		err = array.Update(ids[name], program, ebpf.UpdateAny)
+		_ = program.Close() // the array keeps it
+		if err != nil {
+			return nil, nil, fmt.Errorf("adding %s to its chain: %w", name, err)
+		}
+	}
+	return array, records, nil
+}
+
+// refer has a program refer to a map by another name.
+func refer(p *ebpf.ProgramSpec, from, to string) {
+	for i := range p.Instructions {
+		if ins := &p.Instructions[i]; ins.Reference() == from {
+			*ins = ins.WithReference(to)
+		}
+	}
+}
+
+// link puts maps in the places of those that programs refer to: own ones, the profiler's, and the constants of this object.
+func (g *gadgetChains) link(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map, profiler *tracer.ProbeContext) error {
+	for name, m := range spec.Maps {
+		if !strings.HasPrefix(name, ".rodata") {
+			continue
+		}
+		if err := constants(spec, name, m); err != nil {
+			return err
+		}
+		loaded, err := ebpf.NewMap(m)
+		if err != nil {
+			return fmt.Errorf("making %s: %w", name, err)
+		}
+		g.keep = append(g.keep, loaded)
+		for _, p := range spec.Programs {
+			if err := p.Instructions.AssociateMap(name, loaded); err != nil && !errors.Is(err, asm.ErrUnreferencedSymbol) {
+				return err
+			}
+		}
+	}
+	return profiler.RewriteMaps(spec, own)
+}
+
+// constants puts the values of variables into the content of the map that they are in.
+func constants(spec *ebpf.CollectionSpec, name string, m *ebpf.MapSpec) error {
+	if len(m.Contents) == 0 {
+		return nil
+	}
+	content, ok := m.Contents[0].Value.([]byte)
+	if !ok {
+		return fmt.Errorf("the map %s has a content of the type %T", name, m.Contents[0].Value)
+	}
+	content = slices.Clone(content)
+	for _, v := range spec.Variables {
+		if v.SectionName == name && len(v.Value) > 0 && int(v.Offset)+len(v.Value) <= len(content) {
+			copy(content[v.Offset:], v.Value)
+		}
+	}
+	m.Contents[0].Value = content
+	return nil
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// The committed objects are those that the source and the profiler's headers make.
+func TestEntryObjects(t *testing.T) {
+	dir := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "bpf/build.sh", dir).CombinedOutput(); err != nil {
+		if _, missing := exec.LookPath("clang"); missing != nil {
+			t.Skip("there is no clang: make unwinder-bpf installs it")
+		}
+		t.Fatalf("bpf/build.sh: %v\n%s", err, out)
+	}
+	read := func(dir, name string) []byte {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content
+	}
+	same := func(name string) bool { return bytes.Equal(read(dir, name), read("bpf", name)) }
+	if !same("module_version.txt") {
+		t.Error("the objects are for another version of the profiler: run make unwinder-bpf")
+	}
+	if !same("sources.txt") {
+		t.Error("the objects are of other sources: run make unwinder-bpf")
+	}
+	if !same("compiler.txt") {
+		t.Logf("the objects were made by %sand cannot be compared here", read("bpf", "compiler.txt"))
+		return
+	}
+	for _, name := range []string{"entry_amd64.o", "entry_arm64.o"} {
+		if !same(name) {
+			t.Errorf("%s is not what its source makes: run make unwinder-bpf", name)
+		}
+	}
+}
+
+// All that the programs refer to is in the object, so that the loader can put the profiler's own in its place.
+func TestEntryReferences(t *testing.T) {
+	for _, name := range []string{"entry_amd64.o", "entry_arm64.o"} {
+		content, err := os.ReadFile(filepath.Join("bpf", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range chains {
+			p := spec.Programs[c.entry]
+			if p == nil {
+				t.Fatalf("%s has no program %s", name, c.entry)
+			}
+			for _, ins := range p.Instructions {
+				if to := ins.Reference(); to != "" && !ins.IsLoadFromMap() && !ins.IsFunctionCall() {
+					t.Errorf("%s: %s refers to %s, which it does not have", name, c.entry, to)
+				}
+			}
+		}
+	}
+}
+
+func TestCheckVersion(t *testing.T) {
+	want := strings.TrimSpace(entryVersion)
+	with := func(m ...*debug.Module) error { return checkVersion(&debug.BuildInfo{Deps: m}) }
+	if err := with(&debug.Module{Path: "other", Version: "v1"}, &debug.Module{Path: profilerModule, Version: want}); err != nil {
+		t.Error(err)
+	}
+	for _, m := range []*debug.Module{
+		{Path: profilerModule, Version: want + "1"},
+		{Path: profilerModule, Version: want, Replace: &debug.Module{Path: "fork", Version: "v9"}},
+		{Path: "other"},
+	} {
+		if with(m) == nil {
+			t.Errorf("%+v is taken", m)
+		}
+	}
+}

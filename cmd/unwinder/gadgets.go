@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/cilium/ebpf"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
+	"go.opentelemetry.io/ebpf-profiler/tracer"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// The file descriptors that the starter passes where gadgets may call.
+const (
+	entriesSocket = 5
+	slotsMap      = 6
+)
+
+// serveGadgets loads the chains that gadgets call, and hands their entries to the starter.
+func serveGadgets(ctx context.Context, t *tracer.Tracer, languages interpreterconfig.Config) (*gadgetChains, error) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nil, errors.New("this program has no build information")
+	}
+	if err := checkVersion(info); err != nil {
+		return nil, err
+	}
+	slots, err := ebpf.NewMapFromFD(slotsMap)
+	if err != nil {
+		return nil, fmt.Errorf("taking over the map of slots: %w", err)
+	}
+	g := &gadgetChains{languages: languages, slots: slots}
+	if err := t.Enable(ctx, g); err != nil {
+		return nil, fmt.Errorf("loading the chains for gadgets: %w", err)
+	}
+	descriptors := map[wire.ChainKind]int{}
+	for kind, p := range g.entries {
+		descriptors[kind] = p.FD()
+	}
+	if err := wire.SendEntries(entriesSocket, descriptors); err != nil {
+		return nil, fmt.Errorf("handing over the entry programs: %w", err)
+	}
+	// The socket stays open, and says by its end that this process has gone.
+	return g, nil
+}

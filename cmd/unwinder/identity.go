@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
+	"go.opentelemetry.io/ebpf-profiler/process"
+)
+
+// identity tells a file apart from all others, and from what it was before somebody wrote to it. The profiler's own file ID is a hash of
+// a file's size, its first and its last 4 KiB: whoever makes another with the same could have its unwind rules and names used for
+// the first.
+type identity struct {
+	device, inode uint64
+	size          int64
+	changed       syscall.Timespec // ctime, which nobody can set
+}
+
+// secret keeps anybody from finding two identities with the same ID: the kernel's part of the profiler has 64 bits of it.
+var secret = func() (b [32]byte) {
+	_, _ = rand.Read(b[:]) // never fails
+	return b
+}()
+
+// fileID returns what the profiler takes for the file's ID. It is another one in each run of this program.
+func (i identity) fileID() libpf.FileID {
+	b := secret[:]
+	for _, n := range []uint64{i.device, i.inode, uint64(i.size), uint64(i.changed.Sec), uint64(i.changed.Nsec)} {
+		b = binary.LittleEndian.AppendUint64(b, n)
+	}
+	sum := sha256.Sum256(b)
+	return libpf.NewFileID(binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:]))
+}
+
+// errExchanged has the profiler try again at the next occasion.
+var errExchanged = fmt.Errorf("another file is mapped there now, or it was written to: %w", os.ErrNotExist)
+
+// open opens what a process has mapped. The profiler opens a mapping several times while it reads a process, and a process can map
+// another file at the same address meanwhile: all have to be the same file.
+func (w watched) open(m *process.RawMapping) (process.ReadAtCloser, identity, error) {
+	if m.Path == vdsoPath && m.Device == 0 {
+		return memoryFile{bytes.NewReader(vdso())}, identity{size: int64(len(vdso()))}, nil
+	}
+	f, err := w.Process.OpenMappingFile(m)
+	if err != nil {
+		return nil, identity{}, err
+	}
+	id, err := identify(f)
+	if before, there := w.files[m.Vaddr]; err == nil && there && before != id {
+		err = errExchanged
+	}
+	if err != nil {
+		return nil, identity{}, errors.Join(err, f.Close())
+	}
+	w.files[m.Vaddr] = id
+	return f, id, nil
+}
+
+func identify(f process.ReadAtCloser) (identity, error) {
+	file, ok := f.(*os.File)
+	if !ok {
+		return identity{}, fmt.Errorf("a mapped file is a %T", f)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return identity{}, err
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	return identity{uint64(st.Dev), st.Ino, st.Size, st.Ctim}, nil //nolint:unconvert // types differ by architecture
+}
+
+// identity returns the identity of what a process has mapped.
+func (w watched) identity(m *process.RawMapping) (identity, error) {
+	f, id, err := w.open(m)
+	if err != nil {
+		return identity{}, err
+	}
+	return id, f.Close()
+}
+
+// content returns the hash of parts of a mapped file that the specification of profiles has for build IDs, and the file's identity.
+func (w watched) content(m *process.RawMapping) (hash libpf.FileID, id identity, err error) {
+	f, id, err := w.open(m)
+	if err != nil {
+		return hash, id, err
+	}
+	defer func() { _ = f.Close() }() // it is only read
+	hash, err = libpf.FileIDFromExecutableReader(io.NewSectionReader(f, 0, id.size))
+	return hash, id, err
+}
+
+// OpenMappingFile implements process.Process.
+func (w watched) OpenMappingFile(m *process.RawMapping) (process.ReadAtCloser, error) {
+	f, _, err := w.open(m)
+	if err != nil {
+		return nil, err
+	}
+	return withRubySymbols(f, m), nil
+}
+
+// GetMappingFileLastModified implements process.Process. The profiler compares it with what it was when it last read a file with this
+// device and inode, which on btrfs other files may have as well.
+func (w watched) GetMappingFileLastModified(m *process.RawMapping) int64 {
+	if id, err := w.identity(m); err == nil {
+		return int64(id.fileID().Hi())
+	}
+	return 0
+}
+
+// CalculateMappingFileID implements process.Process.
+func (w watched) CalculateMappingFileID(m *process.RawMapping) (libpf.FileID, error) {
+	if !m.IsFileBacked() {
+		return w.Process.CalculateMappingFileID(m)
+	}
+	id, err := w.identity(m)
+	return id.fileID(), err
+}
+
+// OpenELF implements process.Process. The profiler looks for unwind rules in debug files by their name as well. In a mount namespace of
+// its own a process could give another one to a file of somebody else.
+func (w watched) OpenELF(name string) (*pfelf.File, error) {
+	return nil, &os.PathError{Op: "open", Path: name, Err: os.ErrNotExist}
+}

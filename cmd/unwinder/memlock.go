@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// liftMemlock sees to it that the profiler can lift the limit of locked memory. It does so before it makes an eBPF map, although
+// the kernel has charged maps to control groups since 5.11 and does not ask for that limit. Where CAP_SYS_RESOURCE is missing the
+// call would fail, and is answered with success in this process.
+func liftMemlock() error {
+	if raiseMemlock() == nil {
+		return nil
+	}
+	if err := answerMemlock(); err != nil {
+		return fmt.Errorf("answering for the limit of locked memory: %w", err)
+	}
+	return raiseMemlock()
+}
+
+// raiseMemlock does what the profiler will do.
+func raiseMemlock() error {
+	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	return unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &unlimited, nil)
+}
+
+// answerMemlock installs a seccomp filter in all threads of this process, by which setting that limit does nothing and succeeds.
+// What goes through is the same as without it.
+func answerMemlock() error {
+	// load loads a half of an argument of the call, from struct seccomp_data.
+	load := func(argument, half uint32) bpf.Instruction {
+		return bpf.LoadAbsolute{Off: 16 + 8*argument + 4*half, Size: 4}
+	}
+	raw, err := bpf.Assemble([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: 0, Size: 4}, // the call's number
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_PRLIMIT64, SkipTrue: 9},
+		load(0, 0), // whose limit: 0 is this process
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 7},
+		load(1, 0),
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.RLIMIT_MEMLOCK, SkipTrue: 5},
+		load(2, 0), // where the new limit is; nowhere, if it is only asked for
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 2},
+		load(2, 1),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
+		bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO}, // with error 0
+		bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
+	})
+	if err != nil {
+		return err
+	}
+	filter := make([]unix.SockFilter, 0, len(raw))
+	for _, i := range raw {
+		filter = append(filter, unix.SockFilter{Code: i.Op, Jt: i.Jt, Jf: i.Jf, K: i.K})
+	}
+	// Without CAP_SYS_ADMIN the kernel takes a filter from threads with no_new_privs alone, which the other threads get with it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestLiftMemlock: without any capability the limit of locked memory can be lifted, as far as the caller can see and in every thread;
+// everything else is as it was. It runs as another user, in a process of its own that keeps the filter.
+func TestLiftMemlock(t *testing.T) {
+	const child = "TEST_LIFT_MEMLOCK"
+	if os.Getenv(child) == "" {
+		// Its folder is root's alone.
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestLiftMemlock$")
+		cmd.Env = append(os.Environ(), child+"=1")
+		if os.Getuid() == 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+
+	low := unix.Rlimit{Cur: 1 << 16, Max: 1 << 16}
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &low); err != nil {
+		t.Fatal(err)
+	}
+	if err := raiseMemlock(); !errors.Is(err, unix.EPERM) {
+		t.Fatalf("before: %v: this test cannot fail", err)
+	}
+	// A thread that is there before the filter is.
+	early := make(chan func() error)
+	results := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		for f := range early {
+			results <- f()
+		}
+	}()
+	early <- func() error { return nil }
+	<-results
+
+	if err := liftMemlock(); err != nil {
+		t.Fatal(err)
+	}
+	early <- raiseMemlock
+	if err := <-results; err != nil {
+		t.Errorf("in another thread: %v", err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{}); err != nil {
+		t.Errorf("setting it back: %v", err)
+	}
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err != nil || now != low {
+		t.Errorf("the limit is %v, not %v: %v", now, low, err)
+	}
+	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	if err := unix.Prlimit(1, unix.RLIMIT_MEMLOCK, &unlimited, nil); err != unix.EPERM {
+		t.Errorf("that of another process: %v", err)
+	}
+	if err := unix.Prlimit(0, unix.RLIMIT_NPROC, &unlimited, nil); err == nil {
+		var n unix.Rlimit
+		if unix.Getrlimit(unix.RLIMIT_NPROC, &n) != nil || n != unlimited {
+			t.Errorf("another limit is answered for")
+		}
+	}
+}

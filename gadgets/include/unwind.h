@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Whole stacks of the current thread, in every language that the unwinder knows: the
+ * operator unwind has the frames. A program calls unwind() and gets an ID; what it
+ * counts goes with that ID into a record of the ring buffer unwound:
+ *
+ *	struct { __u64 id; KEY key; VALUE value; }
+ *
+ * with the key and the value of the gadget's map rows. The operator adds the rows
+ * with their frames to what Inspektor Gadget reads from that map. Where unwind() does not
+ * return UNWIND_DONE, the program takes the stack by frame pointers and adds to rows
+ * itself: the unwinder may not run, or not know the process yet.
+ *
+ * The key has a member of the type profiles_stack, which is called unwound_id.
+ *
+ * Before it includes this file, a gadget says from which types of programs it calls:
+ * UNWIND_FROM_KPROBE, UNWIND_FROM_RAW_TP, UNWIND_FROM_PERF.
+ */
+#ifndef UNWIND_H
+#define UNWIND_H
+
+#include <vmlinux.h>
+#include <bpf/bpf_helpers.h>
+
+#include "unwind_slot.h"
+
+/* The operator's variables. Inspektor Gadget lets operators set those that have a second one with this prefix. */
+#define UNWIND_VARIABLE(name)             \
+	const volatile __u32 name = 0;    \
+	const volatile __u32 gadget_var_##name = 0;
+
+/* Whether stacks are to be unwound: not with --unwind=frame-pointers. */
+UNWIND_VARIABLE(unwind_on)
+/* The number of this run, a part of its IDs. */
+UNWIND_VARIABLE(unwind_run)
+/* How many stacks a CPU takes in a second at most. */
+UNWIND_VARIABLE(unwind_budget)
+/* What one event stands for at least, in units of what is counted. */
+UNWIND_VARIABLE(unwind_step)
+
+/* What the operator knows the frames of a row by. */
+typedef __u64 profiles_stack;
+
+/* In place of an ID: the unwinder should have taken the stack, and frame pointers did. */
+#define UNWIND_FELL_BACK 1
+
+/*
+ * The slots, which ig puts in the place of this map. The name is the one of which
+ * Inspektor Gadget does that.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, UNWIND_CHAINS);
+	__type(key, __u32);
+	__type(value, struct unwind_slot);
+} otel_generic_params SEC(".maps");
+
+/* The entry of a chain, which ig puts in. It is gone while the unwinder does not run. */
+#define UNWIND_ENTRY(name)                             \
+	struct {                                       \
+		__uint(type, BPF_MAP_TYPE_PROG_ARRAY); \
+		__uint(max_entries, 1);                \
+		__type(key, __u32);                    \
+		__type(value, __u32);                  \
+	} name SEC(".maps");
+
+/* The rows whose frames come from the unwinder. */
+#define UNWOUND_SIZE (1 << 20)
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, UNWOUND_SIZE);
+} unwound SEC(".maps");
+
+/* What became of events that were drawn, by enum unwind_result, and what they stand for. */
+struct unwind_count {
+	__u64 events;
+	__u64 value;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, UNWIND_RESULTS);
+	__type(key, __u32);
+	__type(value, struct unwind_count);
+} unwind_counts SEC(".maps");
+
+static __always_inline void count_unwind(enum unwind_result result, __u64 value)
+{
+	__u32 key = result;
+	struct unwind_count *count = bpf_map_lookup_elem(&unwind_counts, &key);
+
+	if (!count)
+		return;
+	__sync_fetch_and_add(&count->events, 1);
+	__sync_fetch_and_add(&count->value, value);
+}
+
+/*
+ * The tail calls, each from a function that is not inlined: where the chain ends,
+ * control comes back to its caller. A program of one type must not refer to the array
+ * of another.
+ */
+#define UNWIND_CALL(name, entry)                             \
+	static __noinline int name(void *ctx)                \
+	{                                                    \
+		bpf_tail_call(ctx, &entry, 0);               \
+		return 0;                                    \
+	}
+
+#ifdef UNWIND_FROM_KPROBE
+UNWIND_ENTRY(unwind_kprobe)
+UNWIND_CALL(call_kprobe_chain, unwind_kprobe)
+#else
+#define call_kprobe_chain(ctx)
+#endif
+#ifdef UNWIND_FROM_RAW_TP
+UNWIND_ENTRY(unwind_raw_tp)
+UNWIND_CALL(call_raw_tp_chain, unwind_raw_tp)
+#else
+#define call_raw_tp_chain(ctx)
+#endif
+#ifdef UNWIND_FROM_PERF
+UNWIND_ENTRY(unwind_perf)
+UNWIND_CALL(call_perf_chain, unwind_perf)
+#else
+#define call_perf_chain(ctx)
+#endif
+
+/*
+ * Has the current thread's stack unwound under the ID that it returns in id. chain
+ * is a constant, that of the program's type. A program that is preempted here by
+ * another event of its CPU keeps the slot: the other one gets UNWIND_BUSY.
+ */
+static __always_inline enum unwind_result
+unwind(void *ctx, const enum unwind_chain chain, __u64 *id)
+{
+	enum unwind_result result = UNWIND_BUSY;
+	struct unwind_slot *slot;
+	__u32 key = chain;
+
+	slot = bpf_map_lookup_elem(&otel_generic_params, &key);
+	if (!slot)
+		return UNWIND_NO_CHAIN;
+	__sync_fetch_and_add(&slot->busy, 1);
+	if (*(volatile __u64 *)&slot->busy == 1) {
+		slot->seq++;
+		*id = (__u64)unwind_run << UNWIND_RUN_SHIFT |
+		      (slot->seq & UNWIND_SEQ_MASK) << UNWIND_SEQ_SHIFT |
+		      (__u64)bpf_get_smp_processor_id() << UNWIND_CPU_SHIFT |
+		      chain;
+		slot->id = *id;
+		*(volatile __u64 *)&slot->result = UNWIND_NO_CHAIN;
+		if (chain == UNWIND_KPROBE)
+			call_kprobe_chain(ctx);
+		else if (chain == UNWIND_RAW_TP)
+			call_raw_tp_chain(ctx);
+		else
+			call_perf_chain(ctx);
+		result = *(volatile __u64 *)&slot->result;
+	}
+	__sync_fetch_and_add(&slot->busy, -1);
+	return result;
+}
+
+#endif /* UNWIND_H */

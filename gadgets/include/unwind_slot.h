@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The memory that a gadget's program shares with the program unwinder's entry
+ * programs (cmd/unwinder/bpf): one slot for each CPU and chain. ig owns the map. It
+ * outlives every run of the unwinder, and all gadgets of one ig use the same.
+ *
+ * Plain C without kernel types: both sides compile it with headers of their own.
+ */
+#ifndef UNWIND_SLOT_H
+#define UNWIND_SLOT_H
+
+/*
+ * The chains of unwinders: one for each type of program, as a tail call only leads
+ * to programs of its own type.
+ */
+enum unwind_chain {
+	UNWIND_KPROBE, /* kprobes and uprobes */
+	UNWIND_RAW_TP, /* raw_tp, and not tp_btf */
+	UNWIND_PERF, /* perf_event */
+	UNWIND_CHAINS,
+};
+
+/* What became of a call. The numbers are part of the protocol: package wire has them, too. */
+enum unwind_result {
+	UNWIND_NO_CHAIN, /* the unwinder does not run, or has just ended */
+	UNWIND_DONE, /* the stack comes under the slot's ID */
+	UNWIND_UNKNOWN_PROCESS, /* the unwinder is about to read its files */
+	UNWIND_BUSY, /* another event of this CPU has the chain */
+	UNWIND_NO_ROOM, /* the gadget's buffer of rows is full */
+	UNWIND_OVER_BUDGET, /* this second has had its number of stacks */
+	UNWIND_RESULTS,
+};
+
+struct unwind_slot {
+	unsigned long long busy; /* how many gadgets' programs want it: the first one has it */
+	unsigned long long seq; /* of the last ID */
+	unsigned long long id;
+	unsigned long long result; /* enum unwind_result */
+};
+
+/*
+ * An ID is unique among all events of an ig: the number of the gadget's run, a number
+ * that counts up, the CPU and the chain.
+ */
+#define UNWIND_RUN_SHIFT 54
+#define UNWIND_SEQ_SHIFT 16
+#define UNWIND_CPU_SHIFT 2
+#define UNWIND_SEQ_MASK ((1ull << (UNWIND_RUN_SHIFT - UNWIND_SEQ_SHIFT)) - 1)
+
+#endif /* UNWIND_SLOT_H */

@@ -1,0 +1,31 @@
+package igrun
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Where /proc/1/ns cannot be read the error has the cause and a remedy, and the remedy makes it readable.
+func TestHostNamespaces(t *testing.T) {
+	_, denied := os.Readlink(hostNamespace)
+	if denied == nil {
+		require.NoError(t, HostNamespaces())
+		require.Empty(t, Prefix())
+		return
+	}
+	err := HostNamespaces()
+	require.ErrorIs(t, err, fs.ErrPermission)
+	require.ErrorContains(t, err, "knows neither --host nor containers")
+	require.ErrorContains(t, err, "unshare --mount sh -c 'mount --bind /proc/$$ /proc/1")
+	if os.Geteuid() != 0 {
+		t.Skip("the remedy is for root")
+	}
+	argv := append(Prefix(), "readlink", hostNamespace)
+	output, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	require.Contains(t, string(output), "pid:[")
+}

@@ -1,0 +1,79 @@
+package report
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// interpreted are the types of frames that an interpreter or a compiler at run time has made.
+var interpreted = []string{"beam", "cpython", "dotnet", "jvm", "perl", "php", "ruby", "v8js"}
+
+// Interpreter tells which frames of a stack are an interpreter's own: functions of CPython's or Node.js's program that execute a
+// function of the user's program, V8's trampolines, and the JVM's stubs. Their time is that of the function that they
+// execute. It is nil where there are none, and where there is no such function in the stack: a garbage collector has threads of its
+// own. This is the one place that decides it, for all views of a profile.
+func Interpreter(stack []receiver.Frame) []bool {
+	if !Interpreted(stack) {
+		return nil
+	}
+	var own []bool
+	for i, f := range stack {
+		if stub(f) || f.Type == "native" && (interpreter(f.Mapping) || f.Mapping == "" && f.Name == "") {
+			if own == nil {
+				own = make([]bool, len(stack))
+			}
+			own[i] = true
+		}
+	}
+	return own
+}
+
+// Interpreted reports whether a stack has a function that an interpreter executes, or that was compiled at run time.
+func Interpreted(stack []receiver.Frame) bool {
+	return slices.ContainsFunc(stack, func(f receiver.Frame) bool { return slices.Contains(interpreted, f.Type) && !stub(f) })
+}
+
+// Fold returns the samples without the frames of Interpreter. Samples that lose frames are copied.
+func Fold(samples []receiver.Sample) []receiver.Sample {
+	samples = slices.Clone(samples)
+	for i := range samples {
+		samples[i].Stack = folded(samples[i].Stack)
+	}
+	return samples
+}
+
+func folded(stack []receiver.Frame) []receiver.Frame {
+	own := Interpreter(stack)
+	if own == nil {
+		return stack
+	}
+	kept := make([]receiver.Frame, 0, len(stack))
+	for i, f := range stack {
+		if !own[i] {
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}
+
+// stub reports whether a frame of an interpreted type is generated code of the machine itself. Methods of Java have a class before
+// their name, blobs of the JVM have none.
+func stub(f receiver.Frame) bool {
+	switch f.Type {
+	case "v8js":
+		return strings.HasPrefix(f.Name, "V8::")
+	case "jvm":
+		return f.File == "" && f.Line == 0 && !strings.Contains(f.Name, ".")
+	}
+	return false
+}
+
+// interpreters are the names of files of interpreters and of their libraries, with versions.
+var interpreters = regexp.MustCompile(`^(lib)?(python|ruby|php(-fpm|-cgi)?|perl|node(js)?|java|jvm|jli|v8|dotnet|coreclr|clrjit|hostfxr|hostpolicy|beam)[-0-9.]*(smp|so[0-9.]*)?$`)
+
+// interpreter reports whether a file is that of an interpreter, by its name.
+func interpreter(mapping string) bool { return interpreters.MatchString(path.Base(mapping)) }

@@ -1,0 +1,208 @@
+package allocator
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+)
+
+// The limit on what probes may cost is shared out by process. A program that calls its allocator without pause has its probes for
+// stretches, and those of all others stay as long as these take no more than half of the limit together. The rest of the limit is
+// for the stretches.
+
+const (
+	// settingsAlways is SETTINGS_ALWAYS of gadgets/include/capture.h.
+	settingsAlways = 1
+	// calmPart is the part of the limit that processes may take whose probes are always there.
+	calmPart = 0.5
+)
+
+// entry is struct allocator_process of the gadget.
+type entry struct{ Slot, Settings uint32 }
+
+// share is what is known of a process's part of the cost.
+type share struct {
+	slot  uint32    // of its counts, 0: none
+	used  usage     // that was counted up to at
+	at    time.Time // when
+	seen  usage     // that the pacer knows of
+	began usage     // that was counted when the stretch began
+	cost  float64   // CPUs that its probes take while they are attached
+	paced bool      // it has its probes for stretches only
+	skip  bool      // it has none in the next stretch, which stands for a time that was counted already
+	under int       // how many stretches in a row have cost little
+	calm  int       // how many of these it takes until the probes stay
+}
+
+// enter gives a process a slot, and tells the gadget's programs of it.
+func (i *instance) enter(p *process) {
+	for slot := range i.slots {
+		if slot > 0 && !i.slots[slot] {
+			i.slots[slot] = true
+			p.slot, p.used, p.at = uint32(slot), i.usedAt(uint32(slot)), time.Now()
+			p.seen, p.began = p.used, p.used
+			break
+		}
+	}
+	p.paced = i.pacer.plan.period > 0 // what it costs is not known
+	i.tellPrograms(p)
+}
+
+func (i *instance) tellPrograms(p *process) {
+	e := entry{Slot: p.slot}
+	if !p.paced {
+		e.Settings = settingsAlways
+	}
+	if err := i.known.Update(p.pid, &e, ebpf.UpdateAny); err != nil {
+		i.warn(fmt.Errorf("telling of process %d: %w", p.pid, err))
+	}
+}
+
+// leave is for a process that has ended.
+func (i *instance) leave(p *process) {
+	_ = i.known.Delete(p.pid) // an error: it is not there
+	i.slots[p.slot] = p.slot == 0
+}
+
+// usedAt returns what has met the probes of one process, or at 0 of all.
+func (i *instance) usedAt(slot uint32) usage {
+	n := i.countAt(slot)
+	return n.usage()
+}
+
+// measure finds out what each process whose probes are always there has cost since the last time.
+func (i *instance) measure(now time.Time) {
+	i.measured = now
+	for _, p := range i.processes {
+		if p.paced {
+			continue
+		}
+		used := i.usedAt(p.slot)
+		if lately := used.minus(p.used); p.slot != 0 {
+			p.cost = i.pacer.seconds(lately) / max(now.Sub(p.at).Seconds(), 1e-6)
+		}
+		p.used, p.at = used, now
+	}
+}
+
+// collect returns what the probes for stretches have met.
+func (i *instance) collect() usage {
+	for _, p := range i.processes {
+		if p.paced {
+			used := i.usedAt(p.slot)
+			lately := used.minus(p.seen)
+			p.seen = used
+			i.paced.calls += lately.calls
+			i.paced.drawn += lately.drawn
+		}
+	}
+	return i.paced
+}
+
+// usage returns what the pacer looks at: all that has met probes or, while there are stretches, what those for stretches have met.
+func (i *instance) usage() usage {
+	switch {
+	case i.pacer.plan.period == 0:
+		return i.usedAt(0)
+	case i.attached:
+		return i.collect()
+	}
+	return i.paced
+}
+
+// pace lets a process have its probes for stretches only, or all the time.
+func (i *instance) pace(p *process, paced bool) {
+	if p.paced == paced {
+		return
+	}
+	if p.paced, p.under = paced, 0; paced {
+		p.seen = i.usedAt(p.slot)
+		p.calm = min(max(calm, 2*p.calm), mostCalm)
+	}
+	i.tellPrograms(p)
+}
+
+// split chooses the processes that have their probes for stretches: those that cost most, until the others take no more than
+// their part of the limit. It returns them.
+func (i *instance) split() (chosen []*process) {
+	var always []*process
+	sum := 0.0
+	for _, p := range i.processes {
+		if !p.paced {
+			always = append(always, p)
+			sum += p.cost
+		}
+	}
+	slices.SortFunc(always, func(a, b *process) int { return cmp.Compare(b.cost, a.cost) })
+	for _, p := range always {
+		if sum <= calmPart*i.maxCost {
+			break
+		}
+		sum -= p.cost
+		i.pace(p, true)
+		chosen = append(chosen, p)
+	}
+	i.pacer.budget = i.maxCost - max(0, min(sum, calmPart*i.maxCost))
+	return chosen
+}
+
+// watchAlways looks, while others have stretches, after the processes whose probes are always there: one that costs too much by now
+// gets stretches, too.
+func (i *instance) watchAlways(now time.Time) {
+	if now.Sub(i.measured) < settle || i.live {
+		return
+	}
+	i.measure(now)
+	if i.pacer.plan.period == 0 {
+		return
+	}
+	for _, p := range i.split() {
+		p.skip = true
+		if !i.attached {
+			i.detachFrom(p)
+		}
+	}
+}
+
+// settled is called at the end of a stretch, which began at since: a process that has cost little in some stretches in a row keeps its
+// probes.
+func (i *instance) settled(now, since time.Time) {
+	var stretched []*process
+	left := calmPart * i.maxCost
+	for _, p := range i.processes {
+		switch {
+		case !p.paced:
+			left -= p.cost
+		case p.skip:
+			p.skip = false
+		default:
+			used := i.usedAt(p.slot)
+			p.cost = max(i.pacer.seconds(used.minus(p.began))/max(now.Sub(since).Seconds(), 1e-6), p.cost/2)
+			p.used, p.at = used, now
+			stretched = append(stretched, p)
+		}
+	}
+	slices.SortFunc(stretched, func(a, b *process) int { return cmp.Compare(a.cost, b.cost) })
+	for _, p := range stretched {
+		if left -= p.cost; left < 0 {
+			p.under = 0
+			continue
+		}
+		if p.under++; p.under >= max(p.calm, calm) {
+			i.pace(p, false)
+		}
+	}
+}
+
+// tellShares tells once which programs have stretches.
+func (i *instance) tellShares(chosen []*process) {
+	if len(chosen) == 0 || len(chosen) == len(i.processes) || i.told.shares {
+		return
+	}
+	i.told.shares = true
+	i.log.Infof("%s: stretches are for %d of %d processes, process %d first, which takes %.2f CPUs: the others keep their probes all the time, and new ones after some stretches",
+		Name, len(chosen), len(i.processes), chosen[0].pid, chosen[0].cost)
+}

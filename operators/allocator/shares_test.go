@@ -1,0 +1,109 @@
+package allocator
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+)
+
+// exampleShares is a run that has the gadget's maps and no goroutine.
+func exampleShares(t *testing.T) *instance {
+	t.Helper()
+	i, _ := exampleRun(t, 1<<30, "")
+	i.control, i.processes = fakeControl{}, map[uint32]*process{}
+	i.pacer = &pacer{budget: i.maxCost, each: time.Microsecond}
+	i.attached = true
+	return i
+}
+
+// call counts calls of a process, as the gadget's programs do.
+func call(t *testing.T, i *instance, p *process, calls uint64) {
+	t.Helper()
+	for _, slot := range []uint32{0, p.slot} {
+		var perCPU []counts
+		require.NoError(t, i.counts.Lookup(slot, &perCPU))
+		perCPU[0].Calls[sizeFirst] += calls
+		require.NoError(t, i.counts.Update(slot, perCPU, ebpf.UpdateAny))
+	}
+}
+
+// One program that calls malloc without pause has stretches, and the probes of others stay. Once one of these calls as much it has
+// stretches, too, and once the first one is quiet its probes stay again.
+func TestSharedOut(t *testing.T) {
+	i := exampleShares(t) // 5 % of a CPU, which are 50,000 calls a second
+	now := time.Now()
+	for pid := range uint32(4) {
+		i.add(pid + 1)
+	}
+	processes := func() (all [5]*process) {
+		for pid, p := range i.processes {
+			p.at, all[pid] = now, p
+		}
+		return all
+	}
+	p := processes()
+	settings := func(pid uint32) uint32 {
+		var e entry
+		require.NoError(t, i.known.Lookup(pid, &e))
+		require.Equal(t, i.processes[pid].slot, e.Slot)
+		return e.Settings
+	}
+	second := func(calls ...uint64) {
+		for n, c := range calls {
+			call(t, i, p[n+1], c)
+		}
+		now = now.Add(time.Second)
+	}
+	i.pacer.begin(now, i.usage())
+	for range 3 {
+		second(3_000_000, 10_000, 8_000, 0)
+		require.True(t, i.step(now))
+		if i.pacer.plan.period > 0 {
+			break // a further second could be in a stretch: they come at random
+		}
+	}
+	require.Positive(t, i.pacer.plan.period, "there are stretches")
+	require.True(t, p[1].paced)
+	require.InDelta(t, 0.05-0.018, i.pacer.budget, 0.0001, "the others' part is taken off")
+	require.InDelta(t, 3, i.pacer.cost, 0.01)
+	for pid, want := range []bool{1: false, 2: true, 3: true, 4: true} {
+		if pid > 0 {
+			require.Equal(t, want, i.wants(p[pid]), pid)
+			require.EqualValues(t, map[bool]int{true: settingsAlways}[want], settings(uint32(pid)), pid)
+		}
+	}
+	before := i.usage()
+	second(0, 10_000, 8_000, 0)
+	require.Equal(t, before, i.usage(), "what the others call is not the pacer's")
+
+	i.add(5)
+	require.False(t, i.wants(i.processes[5]), "nobody knows what a new one costs")
+	i.forget(i.processes[5])
+	require.ErrorIs(t, i.known.Lookup(uint32(5), new(entry)), ebpf.ErrKeyNotExist)
+
+	// The second one begins to call as much.
+	p[2].at, p[3].at, p[4].at, i.measured = now, now, now, now
+	second(0, 2_000_000, 8_000, 0)
+	i.watchAlways(now)
+	require.True(t, p[2].paced)
+	require.True(t, p[2].skip, "the next stretch is for a time in which it had its probes")
+	require.True(t, i.wants(p[3]))
+
+	// Both are in stretches, and one of them calls little by now.
+	for n := range mostCalm {
+		i.openStretch()
+		require.Equal(t, n > 0, i.wants(p[2]) && p[2].paced)
+		begin := now
+		second(100, 2_000_000, 8_000, 0)
+		i.settled(now, begin)
+		if !p[1].paced {
+			break
+		}
+	}
+	require.False(t, p[1].paced)
+	require.True(t, p[2].paced)
+	require.EqualValues(t, settingsAlways, settings(1))
+	require.True(t, i.wants(p[1]))
+}

@@ -1,0 +1,180 @@
+package otelprofiles
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	igconfig "github.com/inspektor-gadget/inspektor-gadget/pkg/config"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/spf13/viper"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// Before any test begins: files that do not answer are waited for in several.
+func init() { openWaitDaemon = 200 * time.Millisecond }
+
+// inside runs a gadget with an exporter to a receiver for each of settings, and calls start with what runs. No window ends
+// before the gadget does.
+func inside(t *testing.T, g *gadgettest.Gadget, start func(inst *instance), settings ...string) []*receiver.Receiver {
+	t.Helper()
+	var receivers []*receiver.Receiver
+	yaml, names := "operator: {otel-profiles: {exporters: {", []string{}
+	for i, more := range settings {
+		r, err := receiver.Start(receiver.Options{})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, r.Close()) })
+		receivers, names = append(receivers, r), append(names, fmt.Sprint("e", i))
+		yaml += fmt.Sprintf("e%d: {exporter: otlp-grpc, endpoint: %q, insecure: true, %s}, ", i, r.Addr(), more)
+	}
+	old := igconfig.Config
+	t.Cleanup(func() { igconfig.Config = old })
+	igconfig.Config = viper.New()
+	igconfig.Config.SetConfigType("yaml")
+	require.NoError(t, igconfig.Config.ReadConfig(strings.NewReader(yaml+"}}}")))
+	op := New()
+	require.NoError(t, op.Init(nil))
+	g.Start = func(g *gadgettest.Gadget) {
+		require.Len(t, op.live, 1)
+		for inst := range op.live {
+			start(inst)
+		}
+		g.Context.Cancel()
+	}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params(strings.Join(names, ","), ParamInterval, "1h", ParamCheck, "false")))
+	for _, r := range receivers {
+		require.Empty(t, r.Findings())
+	}
+	return receivers
+}
+
+// emit sends a row of a thread.
+func emit(t *testing.T, g *gadgettest.Gadget, thread, leaf string, n uint64) {
+	t.Helper()
+	p, err := g.Source.NewPacketArray()
+	require.NoError(t, err)
+	d := p.New()
+	g.Fill(d, leaf, n)
+	require.NoError(t, g.Source.GetField("proc.comm").PutString(d, thread))
+	p.Append(d)
+	require.NoError(t, g.Source.EmitAndRelease(p))
+}
+
+// threads are the sums by name of the thread, "" without one.
+func threads(r *receiver.Receiver) map[string]int64 {
+	sums := map[string]int64{}
+	for _, s := range r.Samples() {
+		sums[s.Attributes["thread.name"]] += s.Values[0]
+	}
+	return sums
+}
+
+// Rows that are one for an exporter, because it drops an attribute, are two for the next.
+func TestRowsAreKeyedForEachExporter(t *testing.T) {
+	g := &gadgettest.Gadget{}
+	rs := inside(t, g, func(*instance) {
+		emit(t, g, "worker-0", "leaf", 1)
+		emit(t, g, "worker-1", "leaf", 2)
+	}, "attributes: [thread.name=drop]", "")
+	require.Equal(t, map[string]int64{"": 3}, threads(rs[0]))
+	require.Equal(t, map[string]int64{"worker-0": 1, "worker-1": 2}, threads(rs[1]))
+}
+
+// A fault that shows with the second exporter costs that one the row, and the first nothing.
+func TestPanicCostsARow(t *testing.T) {
+	g := &gadgettest.Gadget{}
+	rs := inside(t, g, func(inst *instance) {
+		emit(t, g, "worker", "leaf_before", 1)
+		first, second := inst.pipelines[0], inst.pipelines[1]
+		plan := second.plan
+		second.plan = nil
+		emit(t, g, "worker", "leaf", 1)
+		second.plan = plan
+		require.Empty(t, first.counts().Dropped)
+		require.Equal(t, map[Reason]int64{ReasonPanic: 1}, second.counts().Dropped)
+		emit(t, g, "worker", "leaf_after", 1)
+	}, "attributes: [thread.name=drop]", "")
+	require.Equal(t, map[string]int64{"": 3}, threads(rs[0]))
+	require.Equal(t, map[string]int64{"worker": 2}, threads(rs[1]))
+	require.Contains(t, g.Log.String(), "please report this")
+}
+
+// An attribute that a window has left out, because it had too many values, is there in the next one.
+func TestCapCountsPerWindow(t *testing.T) {
+	g := &gadgettest.Gadget{}
+	rs := inside(t, g, func(inst *instance) {
+		for i := range 3 {
+			emit(t, g, fmt.Sprint("worker-", i), "leaf", 1)
+		}
+		inst.flush()
+		emit(t, g, "worker-2", "leaf", 10)
+	}, "max_values_per_attribute: 2")
+	require.Equal(t, map[string]int64{"worker-0": 1, "worker-1": 1, "": 1, "worker-2": 10}, threads(rs[0]))
+}
+
+// fill emits rows with ever new stacks until each exporter has dropped some, and returns the most memory that the sums took.
+func fill(t *testing.T, g *gadgettest.Gadget, inst *instance) (most int64) {
+	t.Helper()
+	full := func() bool {
+		for _, p := range inst.pipelines {
+			if p.counts().Dropped[ReasonFull]+p.counts().Dropped[ReasonResourceLimit] == 0 {
+				return false
+			}
+		}
+		return true
+	}
+	for i := 0; !full(); i++ {
+		p, err := g.Source.NewPacketArray()
+		require.NoError(t, err)
+		for j := range 100 {
+			d := p.New()
+			g.Fill(d, fmt.Sprintf("leaf_%d_%d", i, j), 1)
+			p.Append(d)
+		}
+		require.NoError(t, g.Source.EmitAndRelease(p))
+		sum := int64(0)
+		for _, p := range inst.pipelines {
+			sum += p.agg.Usage().Bytes
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+func smallSource(t *testing.T) {
+	t.Helper()
+	old := maxSourceBytes
+	t.Cleanup(func() { maxSourceBytes = old })
+	maxSourceBytes = 1 << 20
+}
+
+// The exporters of a source share its memory.
+func TestExportersShareMemory(t *testing.T) {
+	smallSource(t)
+	g := &gadgettest.Gadget{Type: datasource.TypeArray}
+	inside(t, g, func(inst *instance) {
+		most := fill(t, g, inst)
+		require.Greater(t, most, maxSourceBytes/2)
+		require.Less(t, most, maxSourceBytes*5/4)
+	}, "", "", "", "")
+}
+
+// A row that comes between the last flush and the end is not lost.
+func TestRowsOfTheLastMoment(t *testing.T) {
+	smallSource(t)
+	g := &gadgettest.Gadget{}
+	late := 0
+	g.Logged = func(g *gadgettest.Gadget, line string) {
+		if strings.Contains(line, "too many distinct stacks") { // by a flush that has handed over its window
+			late++
+			emit(t, g, "late", "leaf", 1)
+		}
+	}
+	rs := inside(t, g, func(inst *instance) { fill(t, g, inst) }, "")
+	require.Positive(t, late)
+	require.EqualValues(t, late, threads(rs[0])["late"], g.Log.String())
+}

@@ -1,0 +1,220 @@
+package unwinder
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+const (
+	// joinPatience is how long a row waits for its frames, and the other way round. The unwinder writes once a second, and later
+	// where the machine is busy.
+	joinPatience = 3 * time.Second
+	// maxWaiting is how many rows, and how many stacks, wait at a time.
+	maxWaiting = 1 << 16
+	// maxRowSize bounds the key and the value of a row, in bytes.
+	maxRowSize = 4096
+)
+
+// What a row has in place of the ID of a stack. IDs of stacks are moved behind them.
+const (
+	stackNone     = iota // stacks by frame pointers were asked for, and are in the row's other fields
+	stackFellBack        // the same, because the unwinder has none: UNWIND_FELL_BACK of gadgets/include/unwind.h
+	stackLost            // the unwinder had one, which did not arrive
+	stackReserved = 16   // IDs begin here
+)
+
+// rowLayout says where what is in the key and the value of a gadget's rows.
+type rowLayout struct {
+	key, value int // sizes
+	stack      int // of the stack's ID, in the key
+	sums       []int
+}
+
+// rowLayoutOf reads it from the types of the map rows. sums are the members of the value that add up.
+func rowLayoutOf(rows *ebpf.MapSpec, sums []string) (rowLayout, error) {
+	key, okKey := rows.Key.(*btf.Struct)
+	value, okValue := rows.Value.(*btf.Struct)
+	if !okKey || !okValue || key.Size%8 != 0 || value.Size%8 != 0 || key.Size > maxRowSize || value.Size > maxRowSize {
+		return rowLayout{}, fmt.Errorf("the map %q has no structs of whole 8 bytes, up to %d, as key and value", rows.Name, maxRowSize)
+	}
+	l := rowLayout{key: int(key.Size), value: int(value.Size)}
+	var err error
+	if l.stack, err = wordAt(key, "unwound_id"); err != nil {
+		return l, err
+	}
+	for _, name := range sums {
+		at, err := wordAt(value, name)
+		if err != nil {
+			return l, err
+		}
+		l.sums = append(l.sums, at)
+	}
+	if len(l.sums) == 0 {
+		return l, fmt.Errorf("no sums are named")
+	}
+	return l, nil
+}
+
+// wordAt returns where a member of 8 bytes is.
+func wordAt(s *btf.Struct, name string) (int, error) {
+	for _, m := range s.Members {
+		if n, err := btf.Sizeof(m.Type); m.Name == name && err == nil && n == 8 && m.Offset%8 == 0 {
+			return int(m.Offset.Bytes()), nil
+		}
+	}
+	return 0, fmt.Errorf("%s has no member %q of 8 bytes", s.Name, name)
+}
+
+// joined is a row with its stack, added up.
+type joined struct {
+	key, value []byte
+	stack      *wire.Stack // nil: it was lost
+}
+
+// waitingRow is a row whose stack has not come yet.
+type waitingRow struct {
+	data  []byte // key and value
+	since time.Time
+}
+
+// waitingStack is a stack whose row has not come yet.
+type waitingStack struct {
+	stack *wire.Stack
+	since time.Time
+}
+
+// arrival is an entry of the queue of what waits, the first the oldest.
+type arrival struct {
+	id    uint64
+	since time.Time
+}
+
+// joinCounts count what one run has joined. Values are in the unit of the first sum.
+type joinCounts struct {
+	rows      uint64 // that came from the kernel
+	joined    uint64
+	lost      uint64 // rows without a stack, at the end of their patience
+	lostValue uint64
+	strays    uint64 // stacks without a row
+	full      uint64 // rows for which there was no room
+	fullValue uint64
+	bad       uint64 // rows that were not understood
+}
+
+// joiner brings the rows of a gadget and their stacks together, by ID, and adds up those that are alike. It is for one goroutine at a
+// time.
+type joiner struct {
+	layout rowLayout
+	rows   map[uint64]waitingRow
+	stacks map[uint64]waitingStack
+	oldest struct{ rows, stacks []arrival }
+	sums   map[string]*joined
+	counts joinCounts
+}
+
+func newJoiner(l rowLayout) *joiner {
+	return &joiner{layout: l, rows: map[uint64]waitingRow{}, stacks: map[uint64]waitingStack{}, sums: map[string]*joined{}}
+}
+
+var rowOrder = binary.NativeEndian
+
+// row takes a record of the gadget's buffer: an ID, the key and the value. It keeps nothing of data.
+func (j *joiner) row(data []byte, now time.Time) {
+	j.counts.rows++
+	if len(data) < 8+j.layout.key+j.layout.value {
+		j.counts.bad++
+		return
+	}
+	id := rowOrder.Uint64(data)
+	data = data[8:][:j.layout.key+j.layout.value]
+	if s, ok := j.stacks[id]; ok {
+		delete(j.stacks, id)
+		j.add(data, s.stack)
+		return
+	}
+	if len(j.rows) >= maxWaiting {
+		j.counts.full++
+		j.counts.fullValue += j.worth(data)
+		j.add(data, nil)
+		return
+	}
+	j.rows[id] = waitingRow{append([]byte(nil), data...), now}
+	j.oldest.rows = append(j.oldest.rows, arrival{id, now})
+}
+
+// stack takes a stack. It reports whether the frames are wanted: of one whose row has come.
+func (j *joiner) stack(u wire.Unwound, now time.Time) {
+	if r, ok := j.rows[u.ID]; ok {
+		delete(j.rows, u.ID)
+		j.add(r.data, u.Stack)
+		return
+	}
+	if len(j.stacks) >= maxWaiting {
+		j.counts.strays++
+		return
+	}
+	j.stacks[u.ID] = waitingStack{u.Stack, now}
+	j.oldest.stacks = append(j.oldest.stacks, arrival{u.ID, now})
+}
+
+// worth is what a row stands for.
+func (j *joiner) worth(data []byte) uint64 {
+	return rowOrder.Uint64(data[j.layout.key+j.layout.sums[0]:])
+}
+
+// add adds a row to those that are handed on next.
+func (j *joiner) add(data []byte, s *wire.Stack) {
+	key, value := data[:j.layout.key], data[j.layout.key:]
+	id := uint64(stackLost)
+	if s != nil {
+		id = s.ID + stackReserved
+		j.counts.joined++
+	}
+	rowOrder.PutUint64(key[j.layout.stack:], id)
+	sum := j.sums[string(key)]
+	if sum == nil {
+		j.sums[string(key)] = &joined{append([]byte(nil), key...), append([]byte(nil), value...), s}
+		return
+	}
+	for _, at := range j.layout.sums {
+		rowOrder.PutUint64(sum.value[at:], rowOrder.Uint64(sum.value[at:])+rowOrder.Uint64(value[at:]))
+	}
+}
+
+// expire gives up what has waited since before a time: rows go without their stacks.
+func (j *joiner) expire(before time.Time) {
+	q := j.oldest.rows
+	for ; len(q) > 0 && q[0].since.Before(before); q = q[1:] {
+		if r, ok := j.rows[q[0].id]; ok {
+			delete(j.rows, q[0].id)
+			j.counts.lost++
+			j.counts.lostValue += j.worth(r.data)
+			j.add(r.data, nil)
+		}
+	}
+	j.oldest.rows = q
+	q = j.oldest.stacks
+	for ; len(q) > 0 && q[0].since.Before(before); q = q[1:] {
+		if _, ok := j.stacks[q[0].id]; ok {
+			delete(j.stacks, q[0].id)
+			j.counts.strays++
+		}
+	}
+	j.oldest.stacks = q
+}
+
+// take returns the rows that are ready, once.
+func (j *joiner) take() []*joined {
+	out := make([]*joined, 0, len(j.sums))
+	for _, s := range j.sums {
+		out = append(out, s)
+	}
+	clear(j.sums)
+	return out
+}

@@ -1,0 +1,91 @@
+package unwinder
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/metrics"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// unwindCount is struct unwind_count of gadgets/include/unwind.h.
+type unwindCount struct{ Events, Value uint64 }
+
+// resultNames are what became of events that were drawn, in words and as the metrics' attribute.
+var resultNames = [wire.Results]struct{ attribute, words string }{
+	wire.ResultNoChain:        {"no_unwinder", "while the unwinder did not run"},
+	wire.ResultDone:           {"unwound", "unwound"},
+	wire.ResultUnknownProcess: {"unknown_process", "of processes that the unwinder did not know yet"},
+	wire.ResultBusy:           {"busy", "while the CPU's chain was in use"},
+	wire.ResultNoRoom:         {"no_room", "that found the gadget's buffer full"},
+	wire.ResultOverBudget:     {"over_budget", "above what a CPU may take in a second"},
+}
+
+// unwindTotals are what became of one run's events.
+type unwindTotals struct {
+	joinCounts
+	results [wire.Results]unwindCount
+	overrun uint64 // stacks that were not read in time
+}
+
+// ended are all outcomes: those in the kernel, and what was lost on the way of those that were unwound.
+func (t *unwindTotals) ended() map[string]unwindCount {
+	all := map[string]unwindCount{}
+	for r, c := range t.results {
+		all[resultNames[r].attribute] = c
+	}
+	all["lost"] = unwindCount{t.lost + t.full, t.lostValue + t.fullValue}
+	return all
+}
+
+// unwindInstruments are the metrics of events that gadgets have unwound.
+var unwindInstruments = sync.OnceValue(func() (m struct{ events, value metric.Int64Counter }) {
+	m.events, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events", metric.WithUnit("{event}"),
+		metric.WithDescription("Events that gadgets have drawn to have their stacks unwound, by what became of them; lost are those of the unwound whose stack did not arrive"))
+	m.value, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events_value",
+		metric.WithDescription("What these events stand for, in the unit that is an attribute"))
+	return m
+})
+
+// report adds the change to the metrics.
+func (t *unwindTotals) report(was unwindTotals, unit string) {
+	m, before := unwindInstruments(), was.ended()
+	for result, now := range t.ended() {
+		if b := before[result]; now.Events > b.Events && m.events != nil && m.value != nil {
+			m.events.Add(context.Background(), int64(now.Events-b.Events), metric.WithAttributes(attribute.String("result", result)))
+			m.value.Add(context.Background(), int64(now.Value-b.Value), metric.WithAttributes(attribute.String("result", result), attribute.String("unit", unit)))
+		}
+	}
+}
+
+// summary says what became of a run's events.
+func (t *unwindTotals) summary(unit string) string {
+	var sum unwindCount
+	for _, c := range t.results {
+		sum.Events += c.Events
+		sum.Value += c.Value
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d events drawn", sum.Events)
+	share := func(c unwindCount, words string) {
+		if c.Events > 0 {
+			fmt.Fprintf(&b, ", %d %s (%.1f %% of the %s)", c.Events, words, 100*float64(c.Value)/float64(max(sum.Value, 1)), unit)
+		}
+	}
+	share(t.results[wire.ResultDone], resultNames[wire.ResultDone].words)
+	for r, c := range t.results {
+		if r != wire.ResultDone {
+			share(c, resultNames[r].words)
+		}
+	}
+	share(unwindCount{t.lost + t.full, t.lostValue + t.fullValue}, "whose stack did not arrive")
+	if t.bad+t.strays+t.overrun > 0 {
+		fmt.Fprintf(&b, "; %d rows not understood, %d stacks without a row, %d stacks not read in time", t.bad, t.strays, t.overrun)
+	}
+	return b.String()
+}

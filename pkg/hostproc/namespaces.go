@@ -1,0 +1,67 @@
+package hostproc
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// namespaces tells whether what a process sees of files is the host's. Every user may make a user namespace, have all
+// capabilities in it, and mount what they like over what the host has: the paths there are the user's own. Without a user
+// namespace only a privileged process can make mounts of its own, as systemd does for services: their paths count, as long as the
+// root is the host's; that of a container is not.
+type namespaces struct {
+	// The host's. mount is empty where it cannot be read: then all mounts count as the host's.
+	user, mount string
+	root        file
+}
+
+// file identifies a file.
+type file struct {
+	major, minor uint32
+	inode        uint64
+}
+
+// initialUser is the user namespace that the kernel begins with, by its number in the kernel's source (PROC_USER_INIT_INO).
+const initialUser = "user:[4026531837]"
+
+func newNamespaces(proc string) namespaces {
+	var n namespaces
+	for _, pid := range []string{"1", "2"} { // 2 is the kernel's kthreadd, for who may not look at 1
+		dir := filepath.Join(proc, pid)
+		mount, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
+		if err != nil {
+			continue
+		}
+		n.mount = mount
+		n.user, _ = os.Readlink(filepath.Join(dir, "ns/user"))
+		n.root, _ = identify(filepath.Join(dir, "root"))
+		break
+	}
+	n.user = cmp.Or(n.user, initialUser)
+	return n
+}
+
+// foreign says in which kind of namespace the process with the folder dir in /proc is whose paths do not count, "" if they do.
+func (n *namespaces) foreign(dir string) string {
+	if user, err := os.Readlink(filepath.Join(dir, "ns/user")); err == nil && user != n.user {
+		return "user namespace"
+	}
+	mount, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
+	if err != nil || n.mount == "" || mount == n.mount {
+		return ""
+	}
+	if root, ok := identify(filepath.Join(dir, "root")); ok && root != n.root {
+		return "mount namespace"
+	}
+	return ""
+}
+
+// identify identifies a folder without asking its file system, which may not answer.
+func identify(path string) (file, bool) {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st)
+	return file{st.Dev_major, st.Dev_minor, st.Ino}, err == nil
+}

@@ -1,0 +1,34 @@
+// Package printable makes text that a workload has chosen fit to be shown and sent.
+package printable
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Clean returns s with the replacement character U+FFFD in place of what is not UTF-8, of control characters, which a
+// terminal would obey, and of those that end a line or change the direction of the text around them. It returns s itself,
+// and does not allocate, if s has none of these.
+func Clean(s string) string {
+	i := 0
+	for i < len(s) && s[i] >= ' ' && s[i] < 0x7f {
+		i++
+	}
+	if i == len(s) { // nearly always
+		return s
+	}
+	if utf8.ValidString(s[i:]) && !strings.ContainsFunc(s[i:], unfit) {
+		return s
+	}
+	return strings.Map(func(c rune) rune {
+		if unfit(c) {
+			return utf8.RuneError
+		}
+		return c
+	}, strings.ToValidUTF8(s, string(utf8.RuneError)))
+}
+
+func unfit(c rune) bool {
+	return unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) || c == '\u2028' || c == '\u2029'
+}

@@ -1,0 +1,171 @@
+//go:build !race
+
+// The race detector takes memory of its own.
+
+package symbols
+
+import (
+	"bytes"
+	"compress/zlib"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// peakBound is how much memory a process may have taken, in bytes, that has read files made to take much: all that one
+// file may cost, and what the test itself takes.
+const peakBound = 256 << 20
+
+// readerEnv is the files that the test's own program reads in a process of its own, so that their peak is not that of others.
+const readerEnv = "SYMBOLS_TEST_READ"
+
+// TestPeakReader reads the files of readerEnv through a Store, one after the other, and reports the names at their
+// addresses and the process's peak. It is the child of TestPeak.
+func TestPeakReader(t *testing.T) {
+	files, ok := os.LookupEnv(readerEnv)
+	if !ok {
+		t.Skip("it is the child of TestPeak")
+	}
+	s := newStore(t, Options{Lines: true, Inlined: true})
+	for _, path := range strings.Fields(files) {
+		path, addr, _ := strings.Cut(path, ",")
+		f, err := os.Open(path)
+		require.NoError(t, err)
+		id, err := Identify(f)
+		require.NoError(t, err)
+		f.Close()
+		if filepath.Ext(path) == ".map" {
+			id = FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
+		}
+		s.Request(Request{ID: id, Path: path, Open: func() (*os.File, error) { return os.Open(path) }})
+		require.True(t, s.Wait(t.Context(), id))
+		at, err := strconv.ParseUint(addr, 16, 64)
+		require.NoError(t, err)
+		symbol, state := s.Lookup(id, at)
+		fmt.Printf("%s: %s %.8s %v\n", filepath.Base(path), state, symbol.Name, s.Err(id))
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	require.NoError(t, err)
+	fmt.Printf("peak %s kB\n", regexp.MustCompile(`VmHWM:\s+(\d+)`).FindSubmatch(status)[1])
+}
+
+// rawSymbols adds a table of n symbols that are written by at, and their strings.
+func (e *testELF) rawSymbols(n int, strings []byte, at func(i int) elf.Sym64) *testELF {
+	table := make([]byte, 0, 24*n)
+	le := binary.LittleEndian
+	for i := range n {
+		s := at(i)
+		table = append(le.AppendUint32(table, s.Name), s.Info, 0)
+		table = le.AppendUint64(le.AppendUint64(le.AppendUint16(table, s.Shndx), s.Value), s.Size)
+	}
+	return e.add(testSection{name: ".symtab", kind: elf.SHT_SYMTAB, data: table, link: ".strings", entry: 24}).
+		add(testSection{name: ".strings", kind: elf.SHT_STRTAB, data: strings})
+}
+
+// Files that are small, or say little that is true, and name much: each takes no more memory than the bound, and two
+// names that alternate are kept as two names.
+func TestPeak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it writes and reads some hundred megabytes")
+	}
+	global := elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC)
+	code := testSection{name: ".text", kind: elf.SHT_PROGBITS, flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, addr: 0x1000, size: 1 << 31}
+	long := strings.Repeat // strings is a section below
+	for name, c := range map[string]struct {
+		files map[string]func(t *testing.T) []byte // by name and the address that is looked up
+		want  []string
+	}{
+		"two long names in turn": {
+			map[string]func(*testing.T) []byte{"a.elf,1004": func(*testing.T) []byte {
+				strings := []byte("\x00" + long("A", 16000) + "\x00" + long("B", 16000) + "\x00")
+				return new(testELF).add(code).rawSymbols(100_000, strings, func(i int) elf.Sym64 {
+					return elf.Sym64{Name: uint32(1 + i%2*16001), Info: global, Shndx: 1, Value: 0x1000 + 4*uint64(i), Size: 4}
+				}).bytes()
+			}},
+			[]string{"a.elf: named BBBBBBBB <nil>"},
+		},
+		"a perf map of a long name in pieces": {
+			map[string]func(*testing.T) []byte{"b.map,700000000001": func(*testing.T) []byte {
+				b := []byte("700000000000 4000000 " + long("L", 8000) + "\n")
+				for i := range 130_000 {
+					b = fmt.Appendf(b, "%x 1 a\n", 0x700000000000+256*i)
+				}
+				return b
+			}},
+			[]string{"b.map: named LLLLLLLL <nil>"},
+		},
+		"two million nested symbols": {
+			map[string]func(*testing.T) []byte{"c.elf,1000": func(*testing.T) []byte {
+				const n = 2_000_000
+				strings := []byte{0}
+				for i := range n {
+					strings = fmt.Appendf(strings, "%031x\x00", i*0x9e3779b97f4a7c1)
+				}
+				return new(testELF).add(code).rawSymbols(n, strings, func(i int) elf.Sym64 {
+					return elf.Sym64{Name: uint32(1 + i*32), Info: global, Shndx: 1, Value: 0x1000 + uint64(i), Size: 2 * uint64(n-i)}
+				}).bytes()
+			}},
+			[]string{"c.elf: too large"},
+		},
+		"compressed sections that lie": {
+			map[string]func(*testing.T) []byte{"d1.elf,1000": lyingDebug, "d2.elf,1000": lyingDebug, "d3.elf,1000": lyingDebug},
+			[]string{"d1.elf: named main <nil>", "d2.elf: named main <nil>", "d3.elf: named main <nil>"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			var read []string
+			for name, content := range c.files {
+				file, _, _ := strings.Cut(name, ",")
+				require.NoError(t, os.WriteFile(filepath.Join(dir, file), content(t), 0o600))
+				read = append(read, filepath.Join(dir, name))
+			}
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPeakReader$", "-test.v")
+			cmd.Env = append(os.Environ(), readerEnv+"="+strings.Join(read, " "))
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			for _, want := range c.want {
+				require.Contains(t, string(out), want)
+			}
+			peak := regexp.MustCompile(`peak (\d+) kB`).FindSubmatch(out)
+			require.NotNil(t, peak, "%s", out)
+			kb, err := strconv.Atoi(string(peak[1]))
+			require.NoError(t, err)
+			t.Logf("%d MiB at the peak", kb>>10)
+			require.Less(t, kb<<10, peakBound)
+		})
+	}
+}
+
+// lyingDebug is a file of some hundred kilobytes that says that its debug information has 240 MiB, in two sections. It unpacks
+// to some more than half of that.
+func lyingDebug(t *testing.T) []byte {
+	e := new(testELF).code(".text", 0x1000, make([]byte, 0x100)).symbols(".symtab", elf.SHT_SYMTAB, function("main", 0x1000, 0x10))
+	for _, name := range []string{".debug_info", ".debug_line"} {
+		var b bytes.Buffer
+		require.NoError(t, binary.Write(&b, binary.LittleEndian, elf.Chdr64{Type: uint32(elf.COMPRESS_ZLIB), Size: 120 << 20, Addralign: 1}))
+		z := zlib.NewWriter(&b)
+		_, err := io.CopyN(z, zeros{}, 66<<20)
+		require.NoError(t, err)
+		require.NoError(t, z.Close())
+		e.add(testSection{name: name, kind: elf.SHT_PROGBITS, flags: elf.SHF_COMPRESSED, data: b.Bytes()})
+	}
+	return e.bytes()
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}

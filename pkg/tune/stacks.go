@@ -1,0 +1,59 @@
+package tune
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+)
+
+// The variables of the parameters that switch the collection of stacks on, and the flag that Inspektor Gadget gives the first one where
+// the metadata says nothing.
+const (
+	collectUser     = "collect_ustack"
+	collectKernel   = "collect_kstack"
+	collectUserFlag = "collect-ustack"
+)
+
+// CollectStacks switches on the parameters by which a gadget collects kernel or user stacks and which are off by its default. It returns
+// their flags. A user who has typed that default is not heard: clients send it, too. It is for PreStart.
+func CollectStacks(gadgetCtx operators.GadgetContext, kernel, user bool) (flags []string) {
+	p, params := collecting(gadgetCtx, kernel, user)
+	for _, param := range params {
+		if param.DefaultValue == "false" && cmp.Or(p.values[param.Key], "false") == "false" {
+			p.values[param.Key] = "true"
+			flags = append(flags, "--"+param.Key)
+		}
+	}
+	return flags
+}
+
+// Uncollected returns the flags of a gadget that would have it collect kernel or user stacks, and are off.
+func Uncollected(gadgetCtx operators.GadgetContext) (flags []string) {
+	p, params := collecting(gadgetCtx, true, true)
+	for _, param := range params {
+		if cmp.Or(p.values[param.Key], param.DefaultValue) == "false" {
+			flags = append(flags, "--"+param.Key)
+		}
+	}
+	return flags
+}
+
+// collecting returns those of a gadget's parameters that switch the collection of stacks on.
+func collecting(gadgetCtx operators.GadgetContext, kernel, user bool) (p parameters, params []*api.Param) {
+	p, ok := parametersOf(gadgetCtx)
+	v, _ := gadgetCtx.GetVar(offeredVar)
+	offers, found := v.(operators.ExtraParams)
+	if !ok || !found {
+		return p, nil
+	}
+	userFlag, kernelFlag := cmp.Or(p.entry(collectUser, "key"), collectUserFlag), p.key(collectKernel)
+	for _, param := range offers.ExtraParams(gadgetCtx) {
+		if kernel && param.Key == kernelFlag || user && param.Key == userFlag {
+			params = append(params, param)
+		}
+	}
+	slices.SortFunc(params, func(a, b *api.Param) int { return cmp.Compare(a.Key, b.Key) })
+	return p, params
+}

@@ -1,0 +1,188 @@
+package unwinder
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// gadgets are what programs of gadgets need to have stacks unwound. It is guarded by Broker.mu.
+type gadgets struct {
+	slots   *ebpf.Map // made once, for all runs of the program and of gadgets
+	entries map[wire.ChainKind]*ebpf.Program
+	arrays  map[*Subscription]map[wire.ChainKind]*ebpf.Map
+	last    uint32 // the number that was given last
+}
+
+// programTypes are the types of the programs that call a kind of chain.
+var programTypes = [wire.ChainKinds]ebpf.ProgramType{
+	wire.ChainKprobe: ebpf.Kprobe, wire.ChainRawTracepoint: ebpf.RawTracepoint, wire.ChainPerfEvent: ebpf.PerfEvent,
+}
+
+// Slots returns the map that all gadgets of this process share with the program: struct unwind_slot of gadgets/include/unwind_slot.h, for
+// each CPU and kind of chain. It belongs to the broker.
+func (b *Broker) Slots() (*ebpf.Map, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gadgets.slots != nil {
+		return b.gadgets.slots, nil
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: "unwind_slots", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: slotSize, MaxEntries: uint32(wire.ChainKinds),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the map that gadgets share with the unwinder: %w", err)
+	}
+	b.gadgets.slots = m
+	return m, nil
+}
+
+// slotSize is that of wire.Slot.
+const slotSize = 32
+
+// number returns a number for the run of a gadget that no subscriber has, and that has not been given for as long as possible: events
+// of the one before may be on their way. It is 0 where there is none left. The caller holds mu.
+func (g *gadgets) number(subscribers map[*Subscription]struct{}) uint32 {
+	taken := map[uint32]bool{}
+	for s := range subscribers {
+		taken[s.run] = true
+	}
+	for range wire.MaxRuns {
+		if g.last = (g.last + 1) % wire.MaxRuns; g.last != 0 && !taken[g.last] {
+			return g.last
+		}
+	}
+	return 0
+}
+
+// Run returns the number of the gadget's run, which is in the IDs of its events.
+func (s *Subscription) Run() uint32 { return s.run }
+
+// Serve keeps the program's entry for a kind of chain in an array of programs, at 0, as long as there is one. The array belongs to the
+// caller, who closes the subscription first.
+func (s *Subscription) Serve(kind wire.ChainKind, array *ebpf.Map) error {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	g := &s.b.gadgets
+	if g.arrays == nil {
+		g.arrays = map[*Subscription]map[wire.ChainKind]*ebpf.Map{}
+	}
+	if g.arrays[s] == nil {
+		g.arrays[s] = map[wire.ChainKind]*ebpf.Map{}
+	}
+	g.arrays[s][kind] = array
+	return put(array, g.entries[kind])
+}
+
+// put puts a program into an array of one, or empties it.
+func put(array *ebpf.Map, program *ebpf.Program) error {
+	if program == nil {
+		if err := array.Delete(uint32(0)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("taking the unwinder's entry out of the gadget: %w", err)
+		}
+		return nil
+	}
+	if err := array.Put(uint32(0), program); err != nil {
+		return fmt.Errorf("putting the unwinder's entry into the gadget: %w", err)
+	}
+	return nil
+}
+
+// forget ends what Serve has begun. The caller holds mu.
+func (g *gadgets) forget(s *Subscription) {
+	for _, array := range g.arrays[s] {
+		_ = put(array, nil)
+	}
+	delete(g.arrays, s)
+}
+
+// set has all gadgets call these entries, or none, and owns them from then on.
+func (b *Broker) set(entries map[wire.ChainKind]*ebpf.Program) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := b.gadgets.entries
+	b.gadgets.entries = entries
+	var errs []error
+	for _, arrays := range b.gadgets.arrays {
+		for kind, array := range arrays {
+			errs = append(errs, put(array, entries[kind]))
+		}
+	}
+	for _, p := range before {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// serve takes a run's entry programs and has gadgets call them until the run ends, or hangUp ends the wait. The error says that the program has sent something else.
+func (b *Broker) serve(p *process) error {
+	if p.entries == nil {
+		return nil
+	}
+	socket := int(p.entries.Fd())
+	descriptors, err := wire.ReceiveEntries(socket)
+	if errors.Is(err, io.EOF) {
+		return nil // it has ended, which its stream tells
+	}
+	if err != nil {
+		return err
+	}
+	entries, err := programs(descriptors)
+	if err != nil {
+		return err
+	}
+	if err := b.set(entries); err != nil {
+		b.log.Warnf("gadgets may have stacks by frame pointers only: %v", err)
+	}
+	// The program's end, and this one's, ends the wait.
+	_, err = wire.ReceiveEntries(socket)
+	if cleared := b.set(nil); cleared != nil {
+		b.log.Debugf("%v", cleared)
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: it has sent its programs twice", wire.ErrProtocol)
+	}
+	return err
+}
+
+// programs makes programs of descriptors, which it owns.
+func programs(descriptors map[wire.ChainKind]int) (map[wire.ChainKind]*ebpf.Program, error) {
+	made := map[wire.ChainKind]*ebpf.Program{}
+	var errs []error
+	for kind, fd := range descriptors {
+		p, err := ebpf.NewProgramFromFD(fd)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("the entry for %s programs: %w", kind, err))
+		case p.Type() != programTypes[kind]:
+			errs = append(errs, fmt.Errorf("the entry for %s programs is a %s program", kind, p.Type()), p.Close())
+		default:
+			made[kind] = p
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		for _, p := range made {
+			_ = p.Close()
+		}
+		return nil, fmt.Errorf("%w: %w", wire.ErrProtocol, err)
+	}
+	return made, nil
+}
+
+// entriesSocket makes the two ends of the socket for entry programs.
+func entriesSocket() (ours, theirs *os.File, err error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a socket: %w", err)
+	}
+	return os.NewFile(uintptr(ends[0]), "entries"), os.NewFile(uintptr(ends[1]), "entries"), nil
+}

@@ -1,0 +1,120 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ChainKind is a type of eBPF program that the unwinder has a chain of unwinders for. A tail call leads only to programs of its own type.
+type ChainKind int
+
+// The kinds, in the order of enum unwind_chain in gadgets/include/unwind_slot.h.
+const (
+	ChainKprobe ChainKind = iota // of uprobes, too
+	ChainRawTracepoint
+	ChainPerfEvent
+	ChainKinds // how many there are
+)
+
+var chainNames = [ChainKinds]string{"kprobe", "raw_tp", "perf"}
+
+// String returns the name that gadget's headers have for it.
+func (k ChainKind) String() string { return chainNames[k] }
+
+// What became of an event that a gadget's program has drawn: enum unwind_result in gadgets/include/unwind_slot.h.
+const (
+	ResultNoChain = iota
+	ResultDone
+	ResultUnknownProcess
+	ResultBusy
+	ResultNoRoom
+	ResultOverBudget
+	Results // how many there are
+)
+
+// Slot is struct unwind_slot.
+type Slot struct{ Busy, Seq, ID, Result uint64 }
+
+// The fields of an event's ID.
+const (
+	runShift = 54
+	// MaxRuns is how many runs of gadgets an ID can tell apart.
+	MaxRuns = 1 << (64 - runShift)
+)
+
+// RunOf returns the number of the run that an event's ID is of.
+func RunOf(id uint64) uint32 { return uint32(id >> runShift) }
+
+// entriesHead begins the one message on the socket for descriptors: which kinds of entry programs come with it, in their order.
+const entriesHead = "entries 1"
+
+// SendEntries sends the descriptors of entry programs, by kind, over a socket of the type SOCK_SEQPACKET.
+func SendEntries(socket int, descriptors map[ChainKind]int) error {
+	text, rights := entriesHead, []int(nil)
+	for k := range ChainKinds {
+		if fd, ok := descriptors[k]; ok {
+			text += " " + k.String()
+			rights = append(rights, fd)
+		}
+	}
+	return unix.Sendmsg(socket, []byte(text), unix.UnixRights(rights...), nil, unix.MSG_NOSIGNAL)
+}
+
+// ReceiveEntries waits for what SendEntries has sent. The caller owns the descriptors, which are of whatever the sender likes. After an
+// error there are none; it is io.EOF where the sender has gone.
+func ReceiveEntries(socket int) (map[ChainKind]int, error) {
+	text := make([]byte, 128)
+	// Room for one more than there should be, so that it is noticed.
+	rights := make([]byte, unix.CmsgSpace(4*int(ChainKinds+1)))
+	n, rightsLen, flags, _, err := unix.Recvmsg(socket, text, rights, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("receiving the unwinder's programs: %w", err)
+	}
+	var got []int
+	messages, err := unix.ParseSocketControlMessage(rights[:rightsLen])
+	for i := range messages {
+		fds, parseErr := unix.ParseUnixRights(&messages[i])
+		got, err = append(got, fds...), errors.Join(err, parseErr)
+	}
+	if n == 0 && len(got) == 0 {
+		return nil, io.EOF
+	}
+	found, parseErr := parseEntries(string(text[:n]), got)
+	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		parseErr = errors.New("too long")
+	}
+	if err = errors.Join(err, parseErr); err != nil {
+		for _, fd := range got {
+			_ = unix.Close(fd)
+		}
+		return nil, fmt.Errorf("%w: the message with its programs: %w", ErrProtocol, err)
+	}
+	return found, nil
+}
+
+// parseEntries says which descriptor is of which kind.
+func parseEntries(text string, descriptors []int) (map[ChainKind]int, error) {
+	names, ok := strings.CutPrefix(text, entriesHead)
+	if !ok {
+		return nil, errors.New("another beginning")
+	}
+	found := map[ChainKind]int{}
+	for i, name := range strings.Fields(names) {
+		if i >= len(descriptors) {
+			return nil, errors.New("fewer descriptors than names")
+		}
+		for k := range ChainKinds {
+			if k.String() == name {
+				found[k] = descriptors[i]
+			}
+		}
+	}
+	if len(found) != len(descriptors) {
+		return nil, errors.New("not one descriptor for each kind")
+	}
+	return found, nil
+}

@@ -1,0 +1,77 @@
+package wire
+
+import (
+	"io"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func socketpair(t *testing.T) (ours, theirs int) {
+	t.Helper()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { unix.Close(ends[0]) })
+	return ends[0], ends[1]
+}
+
+// descriptors counts those of this process.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(open)
+}
+
+func TestEntries(t *testing.T) {
+	ours, theirs := socketpair(t)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	defer w.Close()
+	require.NoError(t, SendEntries(theirs, map[ChainKind]int{ChainPerfEvent: int(r.Fd()), ChainKprobe: int(w.Fd())}))
+	got, err := ReceiveEntries(ours)
+	require.NoError(t, err)
+	require.Len(t, got, 2)
+	// What came under a name is what was sent under it.
+	kprobe, perf := os.NewFile(uintptr(got[ChainKprobe]), ""), os.NewFile(uintptr(got[ChainPerfEvent]), "")
+	_, err = kprobe.WriteString("x")
+	require.NoError(t, err)
+	buf := make([]byte, 1)
+	_, err = perf.Read(buf)
+	require.NoError(t, err)
+	require.NoError(t, kprobe.Close())
+	require.NoError(t, perf.Close())
+	require.NoError(t, unix.Close(theirs))
+	_, err = ReceiveEntries(ours)
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// The sender may have been taken over: whatever it sends, no descriptor stays open.
+func TestEntriesOfSomebodyElse(t *testing.T) {
+	f, err := os.Open("/dev/null")
+	require.NoError(t, err)
+	defer f.Close()
+	fd := int(f.Fd())
+	for text, rights := range map[string][]int{
+		"":                             {fd},
+		"entries 2 kprobe":             {fd},
+		"entries 1 kprobe":             nil,
+		"entries 1 kprobe raw_tp":      {fd},
+		"entries 1 kprobe kprobe":      {fd, fd},
+		"entries 1 uprobe":             {fd},
+		"entries 1":                    {fd},
+		"entries 1 kprobe raw_tp perf": {fd, fd, fd, fd, fd, fd, fd, fd, fd},
+		"entries 1 perf" + string(make([]byte, 200)): {fd},
+	} {
+		ours, theirs := socketpair(t)
+		before := descriptors(t)
+		require.NoError(t, unix.Sendmsg(theirs, []byte(text), unix.UnixRights(rights...), nil, 0))
+		_, err := ReceiveEntries(ours)
+		require.ErrorIs(t, err, ErrProtocol, text)
+		require.Equal(t, before, descriptors(t), text)
+		require.NoError(t, unix.Close(theirs))
+	}
+}

@@ -19,7 +19,6 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
-	"github.com/ig-otel-profiles/ig-otel-profiles/test/sandbox"
 )
 
 // TestGadgets lets every gadget sample the whole machine into the servers, through a receiver that adds up: a server
@@ -80,9 +79,7 @@ func everything(t *testing.T, s server, gadget string, flags []string) {
 	config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, s.name(), s.name(), "server", between.Addr()) + patient
 	ig := igtest.Built(t, igtest.Bin, "ig")
 	igtest.Output(t, ig, "image", "import", igtest.Built(t, igtest.Gadgets, gadget+".tar"))
-	args, err := sandbox.Prefix(t.Context(), t.TempDir()) // for profile_polyglot
-	require.NoError(t, err)
-	args = append(args, ig, "--config", writeFile(t, "config.yaml", config), "run", gadget+":"+tag())
+	args := append(igrun.Prefix(), ig, "--config", writeFile(t, "config.yaml", config), "run", gadget+":"+tag())
 	args = append(args, igrun.GadgetFlags()...)
 	args = append(args, "--otel-profiles-exporter=server", "--otel-profiles-interval=2s", "--output=none", "--timeout=10")
 	begin := time.Now().Add(-time.Second)

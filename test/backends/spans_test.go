@@ -14,7 +14,6 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
-	"github.com/ig-otel-profiles/ig-otel-profiles/test/sandbox"
 )
 
 // TestSpans: samples of a Go service that labels its goroutines have links to its spans, and Pyroscope shows the profile
@@ -38,10 +37,8 @@ func TestSpans(t *testing.T) {
 	for name, p := range map[string]*pyroscope{"as it is": startPyroscope(t), "with the storage of 2.x": startPyroscope2(t)} {
 		t.Run(name, func(t *testing.T) {
 			between := passOn(t, p.addr())
-			args, err := sandbox.Prefix(t.Context(), t.TempDir())
-			require.NoError(t, err)
 			config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, p.name(), p.name(), "server", between.Addr()) + patient
-			args = append(args, igtest.Built(t, igtest.Bin, "ig"), "--config", writeFile(t, "config.yaml", config), "run", igtest.Import(t, "profile_polyglot"))
+			args := append(igrun.Prefix(), igtest.Built(t, igtest.Bin, "ig"), "--config", writeFile(t, "config.yaml", config), "run", igtest.Import(t, "profile_polyglot"))
 			args = append(args, igrun.GadgetFlags()...)
 			args = append(args, "--otel-profiles-exporter=server", "--otel-profiles-interval=2s", "--output=none", "--timeout=20",
 				"--comm=spans", "--spans", "--frequency=99")

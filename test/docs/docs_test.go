@@ -29,14 +29,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/test/sandbox"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 )
 
 // marks are what may stand behind the language of a block.
 var marks = []string{"cluster", "elsewhere", "long", "tested", "unrun"}
 
-// runFor is how long a command that has no end runs, from its start on, before it is interrupted.
-const runFor = 12 * time.Second
+// runFor is how long a command that has no end runs, once it does what it is for, before it is interrupted.
+const runFor = 4 * time.Second
 
 // block is a block of shell commands on a page.
 type block struct {
@@ -95,10 +95,10 @@ func blocks(t *testing.T, page, text string) []block {
 // stages are the commands that CI runs by themselves.
 func stages(t *testing.T, top string) []string {
 	t.Helper()
-	script, err := os.ReadFile(filepath.Join(top, ".ci/run"))
+	table, err := os.ReadFile(filepath.Join(top, ".ci/stages"))
 	require.NoError(t, err)
 	var found []string
-	for _, m := range regexp.MustCompile(`(?m)^stage \S+ (make .+)$`).FindAllStringSubmatch(string(script), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\S+ +(?:first|second) +\S+ +(make .+)$`).FindAllStringSubmatch(string(table), -1) {
 		for _, target := range strings.Fields(m[1])[1:] {
 			found = append(found, "make "+target)
 		}
@@ -186,9 +186,7 @@ func prepare(t *testing.T, top string) *environment {
 func prepareIn(t *testing.T, top string, around func(t *testing.T, dir, bin string)) *environment {
 	t.Helper()
 	dir := t.TempDir()
-	prefix, err := sandbox.Prefix(t.Context(), dir)
-	require.NoError(t, err)
-	prefix = append([]string{"unshare", "--mount", "sh", "-ec", mounted, "sh"}, prefix...)
+	prefix := append([]string{"unshare", "--mount", "sh", "-ec", mounted, "sh"}, igrun.Prefix()...)
 	bin := filepath.Join(top, "build/bin")
 	if from := os.Getenv("E2E_BIN"); from != "" {
 		bin = from
@@ -253,7 +251,7 @@ func (e *environment) run(t *testing.T, b block, text string) {
 		text = strings.ReplaceAll(text, ":dev", ":"+tag)
 	}
 	t.Cleanup(func() {
-		for _, pattern := range []string{"build/before", "build/after", "difference.html", "profile-[0-9]*-*-*"} {
+		for _, pattern := range []string{"build/before", "build/after", "build/difference-before-after.html", "profile-[0-9]*-*-*"} {
 			made, err := filepath.Glob(filepath.Join(e.top, pattern))
 			require.NoError(t, err)
 			for _, file := range made {

@@ -20,7 +20,10 @@ func TestCheck(t *testing.T) {
 	gadget := igtest.Import(t, "profile_cpu")
 	rcv, err := receiver.Start(receiver.Options{})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, rcv.Close()) })
+	t.Cleanup(func() {
+		require.NotEmpty(t, rcv.Samples())
+		require.NoError(t, rcv.Close())
+	})
 	idle := exec.Command("sleep", "600")
 	require.NoError(t, idle.Start())
 	t.Cleanup(func() {
@@ -28,7 +31,7 @@ func TestCheck(t *testing.T) {
 		_ = idle.Wait()
 	})
 	// Nothing else may run here, and then there is nothing to sample.
-	startBusy(t, compileC(t, "burn.c", "burn-c"))
+	start(t, compileC(t, "testdata/burn.c"))
 	nobodyListens := "http://127.0.0.1:1"
 
 	for _, tt := range []struct {
@@ -43,6 +46,7 @@ func TestCheck(t *testing.T) {
 		{"not asked for", nobodyListens, nil, 0, "rows was delivered"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			args := append([]string{"run", gadget}, igrun.GadgetFlags()...)
 			args = append(args, "--timeout", "5", "--otel-profiles-exporter=otlp", "--otel-profiles-endpoint="+tt.endpoint, "--output", "json")
 			cmd := igCommand(t.Context(), t, append(args, tt.flags...)...)
@@ -52,5 +56,4 @@ func TestCheck(t *testing.T) {
 			require.Contains(t, string(said), tt.says)
 		})
 	}
-	require.NotEmpty(t, rcv.Samples())
 }

@@ -31,7 +31,7 @@ var daemonSummary = regexp.MustCompile(`(\d+) rows read, (\d+) exported, 0 not`)
 func TestDaemonDeliversOnSIGTERM(t *testing.T) {
 	igtest.NeedRoot(t)
 	image := igtest.Import(t, "profile_cpu")
-	burner := startBusy(t, compileC(t, "burn.c", "burn-c"))
+	burner := start(t, compileC(t, "testdata/burn.c"))
 	c := startCollector(t)
 
 	file := filepath.Join(filestore.GadgetInstanceDir, instanceID+".gadget")
@@ -88,6 +88,6 @@ func TestDaemonDeliversOnSIGTERM(t *testing.T) {
 	t.Logf("%s rows read, %s exported", found[1], found[2])
 	require.NotEqual(t, "0", string(found[1]))
 	require.Equal(t, string(found[1]), string(found[2]))
-	r := run{samples: received(t, c)}
-	require.NotEmpty(t, r.of("burn-c"))
+	c.Stop()
+	require.NotEmpty(t, through(samplesOf(c.Received()), "c_work"))
 }

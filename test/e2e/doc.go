@@ -1,5 +1,4 @@
-// Package e2e tests the whole way on the real kernel: programs that burn CPU,
-// a gadget, ig with the operator, the OpenTelemetry Collector, and the file that
-// the Collector writes. Its tests have the build tag e2e and want root and what
-// "make test-e2e" builds.
+// Package e2e is the end-to-end part of "make test": each gadget once, on the real kernel and into the real Collector,
+// on programs that know their own profile. Its tests have the build tag e2e and want root and what "make build gadgets
+// collector" builds. Further tests of one subject each are in the folders beside this one.
 package e2e

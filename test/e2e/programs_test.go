@@ -3,7 +3,7 @@
 package e2e
 
 import (
-	"context"
+	"bufio"
 	"fmt"
 	"io"
 	"os"
@@ -16,19 +16,26 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-const igModule = "github.com/inspektor-gadget/inspektor-gadget"
-
-// compileC compiles a program of testdata such that its stacks can be unwound.
-func compileC(t *testing.T, source, name string) string {
+// compileC compiles a program with frame pointers, by which the kernel walks its stacks.
+func compileC(t *testing.T, source string) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), name)
-	igtest.Output(t, "clang", "-O0", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-o", program, filepath.Join("testdata", source))
+	return compile(t, source, "clang", "-O0", "-fno-omit-frame-pointer")
+}
+
+// compileAsShipped compiles a program as distributions do, without frame pointers.
+func compileAsShipped(t *testing.T, source string) string {
+	t.Helper()
+	return compile(t, source, "gcc", "-O2", "-fomit-frame-pointer")
+}
+
+// compile compiles a program, whose executable has the name of its source.
+func compile(t *testing.T, source string, compiler ...string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".c"))
+	igtest.Output(t, compiler[0], append(compiler[1:], "-Wall", "-Werror", "-pthread", "-o", program, source)...)
 	return program
 }
 
@@ -39,32 +46,52 @@ func compileGo(t *testing.T, pkg, name string) string {
 	return program
 }
 
-// busy is a program that runs until its standard input ends.
-type busy struct {
+// process is a program that runs until its standard input ends, or until it has done its work.
+type process struct {
 	cmd   *exec.Cmd
-	stdin io.Closer
+	pid   int
+	stdin io.WriteCloser
+	out   *bufio.Reader
+	rest  string
 }
 
-// startBusy starts a program and returns it. It ends with the test at the latest.
-func startBusy(t *testing.T, program string) *busy {
+// start starts a program and returns it. It ends with the test at the latest.
+func start(t *testing.T, program string, args ...string) *process {
 	t.Helper()
-	cmd := exec.Command(program)
+	cmd := exec.Command(program, args...)
 	cmd.Stderr = os.Stderr
 	// The scheduler shares CPUs between sessions first: one of its own has the
 	// program run, and be sampled, where much else runs.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	b := &busy{cmd, stdin}
-	t.Cleanup(func() { b.stop(t) })
-	return b
+	p := &process{cmd: cmd, pid: cmd.Process.Pid, stdin: stdin, out: bufio.NewReader(out)}
+	t.Cleanup(func() { p.stop(t) })
+	return p
+}
+
+// next writes a line to the program, which goes on to what it does next.
+func (p *process) next(t *testing.T) {
+	t.Helper()
+	_, err := io.WriteString(p.stdin, "\n")
+	require.NoError(t, err)
+}
+
+// line reads a line that the program prints.
+func (p *process) line(t *testing.T) string {
+	t.Helper()
+	line, err := p.out.ReadString('\n')
+	require.NoError(t, err)
+	return line
 }
 
 // taken returns the CPU time that the program has taken so far, to a hundredth of a second.
-func (b *busy) taken(t *testing.T) time.Duration {
+func (p *process) taken(t *testing.T) time.Duration {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.cmd.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
 	require.NoError(t, err)
 	_, after, _ := strings.Cut(string(text), ") ")
 	fields := strings.Fields(after)
@@ -75,55 +102,16 @@ func (b *busy) taken(t *testing.T) time.Duration {
 	return time.Duration(user+system) * (time.Second / 100)
 }
 
-// stop ends the program and returns the CPU time that it took. It may be called
+// stop ends the program, and returns the CPU time that it took and what it has printed at its end. It may be called
 // more than once.
-func (b *busy) stop(t *testing.T) time.Duration {
+func (p *process) stop(t *testing.T) (cpu time.Duration, printed string) {
 	t.Helper()
-	if b.cmd.ProcessState == nil {
-		require.NoError(t, b.stdin.Close())
-		require.NoError(t, b.cmd.Wait())
+	if p.cmd.ProcessState == nil {
+		require.NoError(t, p.stdin.Close())
+		rest, err := io.ReadAll(p.out)
+		require.NoError(t, err)
+		require.NoError(t, p.cmd.Wait())
+		p.rest = string(rest)
 	}
-	return b.cmd.ProcessState.UserTime() + b.cmd.ProcessState.SystemTime()
-}
-
-// startCollector starts a Collector that writes what it gets to a file.
-func startCollector(t *testing.T) *collectortest.Collector {
-	t.Helper()
-	c := collectortest.New(t, "")
-	c.Start()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the Collector said:\n%s", c.Log())
-		}
-	})
-	return c
-}
-
-// received ends the Collector and returns what it has written.
-func received(t *testing.T, c *collectortest.Collector) []receiver.Sample {
-	t.Helper()
-	c.Stop()
-	requests := c.Received()
-	var samples []receiver.Sample
-	for _, req := range requests {
-		samples = append(samples, receiver.Resolve(req)...)
-	}
-	t.Logf("the Collector wrote %d requests with %d samples", len(requests), len(samples))
-	return samples
-}
-
-// igCommand returns a command that runs the built ig.
-func igCommand(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
-	t.Helper()
-	return igrun.Command(ctx, igtest.Built(t, igtest.Bin, "ig"), args...)
-}
-
-// buildUpstream builds a gadget from Inspektor Gadget's own sources, as they are
-// in its Go module.
-func buildUpstream(t *testing.T, name string) string {
-	t.Helper()
-	module := igtest.Output(t, "go", "list", "-m", "-f", "{{.Dir}}", igModule)
-	image := "upstream-" + name + ":dev"
-	igtest.Output(t, igtest.Built(t, igtest.Bin, "ig"), "image", "build", "--local", "-t", image, filepath.Join(module, "gadgets", name))
-	return image
+	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime(), p.rest
 }

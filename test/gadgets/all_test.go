@@ -89,7 +89,8 @@ func through(thread, function string) func(*testing.T, *run) {
 	}
 }
 
-var withBuildIDs = []string{"--collect-ustack", "--collect-build-id"}
+// withBuildIDs are flags for Inspektor Gadget's gadgets. That they collect stacks at all is for the operator to see to.
+var withBuildIDs = []string{"--collect-build-id"}
 
 // all are the gadgets of this project, and those in the module of Inspektor Gadget
 // that have a gadget_kernel_stack or a gadget_user_stack in an event: see
@@ -101,7 +102,7 @@ func all() []gadget {
 			want: cpu(99), value: []string{"samples"}, check: through("busy", "spin"), until: spins,
 		},
 		{
-			name: "profile_offcpu", origin: here, program: "waits", workload: program("waits"),
+			name: "profile_offcpu", origin: here, flags: framePointers, program: "waits", workload: program("waits"),
 			want:  receiver.Type{Type: "off_cpu", Unit: "nanoseconds", PeriodType: "off_cpu", PeriodUnit: "nanoseconds", Period: 1},
 			value: []string{"off_cpu_raw"},
 		},
@@ -202,33 +203,37 @@ func whyNot(err error) (string, bool) {
 // TestGadgets runs every gadget with a stack and writes the table of what they gave.
 func TestGadgets(t *testing.T) {
 	igtest.NeedRoot(t)
-	var tab table
+	t.Parallel()
+	tab := &table{}
+	t.Cleanup(func() { tab.write(t) })
 	for _, g := range all() {
 		name := g.name
 		if g.origin == upstream {
 			name = "upstream-" + name
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r, err := runGadget(t, name, g)
 			if err != nil {
 				words, ok := whyNot(err)
-				tab = append(tab, line{gadget: g.name, origin: g.origin, missing: words})
+				tab.add(line{gadget: g.name, origin: g.origin, missing: words})
 				require.True(t, ok, "%v", err)
 				t.Skipf("%s: %v", words, err)
 			}
-			tab = append(tab, line{gadget: g.name, origin: g.origin, run: r})
+			tab.add(line{gadget: g.name, origin: g.origin, run: r})
 			g.require(t, r)
 		})
 		if g.origin == here {
 			t.Run(name+"-ids", func(t *testing.T) {
-				g.flags = append(slices.Clone(g.flags), "--format-stacks=false")
-				r, err := runGadget(t, name+"-ids", g)
+				t.Parallel()
+				ids := g
+				ids.flags = append(slices.Clone(g.flags), "--format-stacks=false")
+				r, err := runGadget(t, name+"-ids", ids)
 				require.NoError(t, err)
-				g.require(t, r)
+				ids.require(t, r)
 			})
 		}
 	}
-	tab.write(t)
 }
 
 func runGadget(t *testing.T, name string, g gadget) (*run, error) {
@@ -246,7 +251,7 @@ func runGadget(t *testing.T, name string, g gadget) (*run, error) {
 	if g.workload != nil {
 		prefix = g.workload(t)
 	}
-	o := options{name: name, image: image, seconds: 4, flags: g.flags, prefix: prefix, until: g.until}
+	o := options{name: name, image: image, seconds: 3, flags: g.flags, prefix: prefix, until: g.until}
 	r, err := export(t, o)
 	if err != nil && noBuildIDs.MatchString(err.Error()) {
 		t.Logf("without build IDs, which need a newer kernel: %v", err)

@@ -13,13 +13,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
-	"github.com/ig-otel-profiles/ig-otel-profiles/test/sandbox"
 )
 
-// needed are those capabilities of the daemon that something of this project needs on this kernel. A machine that lacks
-// CAP_SYS_RESOURCE cannot try it.
+// needed are those capabilities of the daemon that something of this project needs.
 var needed = []string{"sys_admin", "sys_ptrace", "dac_read_search", "syslog"}
 
 // TestCapabilities runs ig with the capabilities of the daemon that are needed, and without each: what TRUST.md says of them.
@@ -40,10 +39,8 @@ func TestCapabilities(t *testing.T) {
 	for _, program := range programs {
 		launch(t, &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}, program)
 	}
-	prefix, err := sandbox.Prefix(t.Context(), t.TempDir())
-	require.NoError(t, err)
 	// A host has these mounted; mounting takes CAP_SYS_ADMIN.
-	prefix = append(prefix, "unshare", "--mount", "sh", "-c", `for fs in bpf:/sys/fs/bpf debugfs:/sys/kernel/debug tracefs:/sys/kernel/tracing
+	prefix := append(igrun.Prefix(), "unshare", "--mount", "sh", "-c", `for fs in bpf:/sys/fs/bpf debugfs:/sys/kernel/debug tracefs:/sys/kernel/tracing
 		do mount -t ${fs%:*} ${fs%:*} ${fs#*:}; done; exec "$@"`, "sh", "setpriv")
 	cpu, polyglot := igtest.Import(t, "profile_cpu"), igtest.Import(t, "profile_polyglot")
 	alloc, lock, offcpu := igtest.Import(t, "profile_alloc"), igtest.Import(t, "profile_lock"), igtest.Import(t, "profile_offcpu")
@@ -97,7 +94,7 @@ func TestCapabilities(t *testing.T) {
 				// A wait of it in the kernel is known by its kind in any case.
 				comm, flags = "contends", []string{"--comm=contends", "--kernel-locks=false"}
 			case offcpu:
-				comm, flags = "contends", []string{"--comm=contends"}
+				comm, flags = "contends", append([]string{"--comm=contends"}, framePointers...)
 			}
 			bounds := "-all"
 			for _, c := range needed {

@@ -32,13 +32,19 @@ func unified(t *testing.T) string {
 // the host's. They have no executable any more, which is what tells them from those that were found in /proc.
 func TestUnitOfShortProcesses(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	unit := filepath.Join(unified(t), "demo-test.service")
 	require.NoError(t, os.Mkdir(unit, 0o755))
 	t.Cleanup(func() { require.NoError(t, os.Remove(unit)) })
 	for _, g := range []string{"profile_cpu", "profile_offcpu", "profile_pagefault"} {
 		t.Run(g, func(t *testing.T) {
+			t.Parallel()
 			brief := launch(t, &unix.SysProcAttr{Setsid: true}, compile(t, "brief"), filepath.Join(unit, "cgroup.procs"))
-			r, err := export(t, options{name: g + "-unit", image: igtest.Import(t, g), seconds: 3, flags: []string{"--comm=brief-child"},
+			flags := []string{"--comm=brief-child"}
+			if g == "profile_offcpu" {
+				flags = append(flags, framePointers...)
+			}
+			r, err := export(t, options{name: g + "-unit", image: igtest.Import(t, g), seconds: 3, flags: flags,
 				until: func(samples []receiver.Sample) bool { return len(of(samples, "brief-child")) > 0 }})
 			require.NoError(t, err)
 			r.requireSound(t)

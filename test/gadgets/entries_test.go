@@ -4,6 +4,7 @@ package gadgets
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -28,35 +29,42 @@ func TestEntriesPerCPU(t *testing.T) {
 	ofChurn := []string{"--comm=churn", "--annotate=" + timeAndSwitches}
 	busy := []string{strconv.FormatInt(12*cpus, 10), "0"}
 	for _, tc := range []struct {
-		name, gadget string
-		load         []string
-		flags        []string
-		user, kernel int64 // for each CPU
-		enough       bool
+		gadget      string
+		load, flags []string
+		// Entries for each CPU: those that the gadget's sizes grow to, and those of its sizes without growing.
+		grown, notGrown entries
 	}{
-		{"grown", "profile_cpu", busy, []string{"--frequency=71"}, 256, 256, true},
-		{"not grown", "profile_cpu", busy, []string{"--frequency=71"}, 16384 / 256, 8192 / 256, false},
-		{"waits, grown", "profile_offcpu", waits, ofChurn, 2048, 256, true},
-		{"waits, not grown", "profile_offcpu", waits, ofChurn, 16384 / 128, 8192 / 128, false},
+		{"profile_cpu", busy, []string{"--frequency=71"}, entries{256, 256}, entries{16384 / 256, 8192 / 256}},
+		{"profile_offcpu", waits, slices.Concat(ofChurn, framePointers), entries{2048, 256}, entries{16384 / 128, 8192 / 128}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(tc.gadget, func(t *testing.T) {
 			startLoad(t, compile(t, "churn"), tc.load...)
-			r, err := export(t, options{name: tc.gadget + "-entries", image: igtest.Import(t, tc.gadget), seconds: 6, quiet: true, urgent: true,
-				flags: append([]string{fmt.Sprintf("--stack-entries=%d", tc.user*cpus), fmt.Sprintf("--kernel-stack-entries=%d", tc.kernel*cpus)}, tc.flags...)})
-			require.NoError(t, err)
-			all, without := r.accounts.read, r.accounts.noStack
-			if tc.gadget == "profile_offcpu" { // there is a kernel stack in any case
-				m := missingOf(r, "churn")
-				all, without = m.waits, m.waitsWithout
-			}
-			t.Logf("%d entries for user stacks, %d for kernel stacks: %d of %d without their user stack", tc.user*cpus, tc.kernel*cpus, without, all)
-			require.Greater(t, all, 128*cpus, "the load does not keep the CPUs busy")
-			// Where something else keeps the CPUs busy the rows are looked at late, and some stacks find no room all the same.
-			if tc.enough {
-				require.Less(t, 100*without, all)
-			} else {
-				require.Greater(t, 10*without, all)
-			}
+			t.Run("grown", func(t *testing.T) { testEntries(t, tc.gadget, tc.flags, tc.grown, cpus, true) })
+			t.Run("not grown", func(t *testing.T) { testEntries(t, tc.gadget, tc.flags, tc.notGrown, cpus, false) })
 		})
+	}
+}
+
+// entries are those of the maps of stacks, for each CPU.
+type entries struct{ user, kernel int64 }
+
+// testEntries runs a gadget beside another one on the same load.
+func testEntries(t *testing.T, gadget string, flags []string, e entries, cpus int64, enough bool) {
+	t.Parallel()
+	r, err := export(t, options{name: gadget + "-entries-" + strconv.FormatBool(enough), image: igtest.Import(t, gadget), seconds: 6, quiet: true, urgent: true,
+		flags: append([]string{fmt.Sprintf("--stack-entries=%d", e.user*cpus), fmt.Sprintf("--kernel-stack-entries=%d", e.kernel*cpus)}, flags...)})
+	require.NoError(t, err)
+	all, without := r.accounts.read, r.accounts.noStack
+	if gadget == "profile_offcpu" { // there is a kernel stack in any case
+		m := missingOf(r, "churn")
+		all, without = m.waits, m.waitsWithout
+	}
+	t.Logf("%d entries for user stacks, %d for kernel stacks: %d of %d without their user stack", e.user*cpus, e.kernel*cpus, without, all)
+	require.Greater(t, all, 128*cpus, "the load does not keep the CPUs busy")
+	// Where something else keeps the CPUs busy the rows are looked at late, and some stacks find no room all the same.
+	if enough {
+		require.Less(t, 100*without, all)
+	} else {
+		require.Greater(t, 10*without, all)
 	}
 }

@@ -27,6 +27,7 @@ func block(t *testing.T, page []byte, name string) string {
 // TestFirstGadget builds the gadget of the page for those who write their first one, by its own commands, and runs it.
 func TestFirstGadget(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	page, err := os.ReadFile("../../gadgets/README.md")
 	require.NoError(t, err)
 	top, ig := t.TempDir(), igtest.Built(t, igtest.Bin, "ig")
@@ -46,7 +47,10 @@ func TestFirstGadget(t *testing.T) {
 
 	start(t, compile(t, "opens"))
 	for _, quiet := range []bool{false, true} {
-		r, err := export(t, options{name: "count_opens", image: "count_opens:dev", seconds: 3, quiet: quiet, flags: []string{"--comm=opens"}})
+		r, err := export(t, options{name: "count_opens", image: "count_opens:dev", seconds: 2, quiet: quiet, flags: []string{"--comm=opens"},
+			until: func(samples []receiver.Sample) bool {
+				return totalIn(samples, "open_present") > 0 && totalIn(samples, "open_missing") > 0
+			}})
 		require.NoError(t, err)
 		if !quiet {
 			r.requireSound(t)
@@ -64,10 +68,16 @@ func TestFirstGadget(t *testing.T) {
 // TestTerminal looks at what a user sees who runs a gadget.
 func TestTerminal(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	start(t, compile(t, "busy"))
 	for _, g := range []string{"profile_cpu", "profile_lock", "profile_offcpu", "profile_pagefault"} {
 		t.Run(g, func(t *testing.T) {
-			r, err := export(t, options{name: g + "-columns", image: igtest.Import(t, g), seconds: 3, output: "columns"})
+			t.Parallel()
+			o := options{name: g + "-columns", image: igtest.Import(t, g), seconds: 3, output: "columns"}
+			if g == "profile_cpu" {
+				o.until = spins
+			}
+			r, err := export(t, o)
 			require.NoError(t, err)
 			header, _, _ := strings.Cut(string(r.printed), "\n")
 			require.Contains(t, header, "USER_STACK_RAW.SYMBOLS")

@@ -20,12 +20,14 @@ import (
 // of a shared library in the text that they print: its own resolver knows none of them.
 func TestLibraryInTerminal(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	dir := t.TempDir()
 	library := compileInto(t, dir, "libworks.so", "-shared", "-fPIC", "-Wl,-soname,libworks.so")
 	start(t, compileInto(t, dir, "works", library, "-Wl,-rpath,$ORIGIN"))
 	ig := igtest.Built(t, igtest.Bin, "ig")
 	for gadget, function := range map[string]string{"profile_cpu": "lib_spin", "trace_open": "lib_open"} {
 		t.Run(gadget, func(t *testing.T) {
+			t.Parallel()
 			image, err := igtest.BuildUpstream(t, gadget)
 			if err != nil {
 				words, ok := whyNot(err)

@@ -10,15 +10,14 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
-	"github.com/ig-otel-profiles/ig-otel-profiles/test/sandbox"
 )
 
 // TestSourceLines: with names.source_lines an inlined function is a frame of its own, with file and line, before the
 // function that it was inlined into. The settings of names hold for stacks of the kernel and of the unwinder.
 func TestSourceLines(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	start(t, compileInto(t, t.TempDir(), "inlined", "-g", "-O2"))
-	t.Setenv("INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_SOURCE_LINES", "true")
 	lines := func(samples []receiver.Sample) bool {
 		for _, s := range of(samples, "inlined") {
 			if len(s.Stack) > 2 && s.Stack[0].Name == "mix" && s.Stack[1].Name == "outer" {
@@ -29,9 +28,9 @@ func TestSourceLines(t *testing.T) {
 	}
 	for _, gadget := range []string{"profile_cpu", "profile_polyglot"} {
 		t.Run(gadget, func(t *testing.T) {
-			prefix, err := sandbox.Prefix(t.Context(), t.TempDir())
-			require.NoError(t, err)
-			r, err := export(t, options{name: "lines-" + gadget, image: igtest.Import(t, gadget), seconds: 5, quiet: true, prefix: prefix, until: lines})
+			t.Parallel()
+			r, err := export(t, options{name: "lines-" + gadget, image: igtest.Import(t, gadget), seconds: 1, quiet: true, until: lines,
+				env: []string{"INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_SOURCE_LINES=true"}})
 			require.NoError(t, err, "%s", r.log)
 			inlined := false
 			for _, s := range r.of("inlined") {

@@ -5,6 +5,7 @@ package gadgets
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,13 +27,15 @@ var forms = []struct {
 // seen all the same.
 func TestEveryUser(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	for _, g := range all() {
 		if g.origin != here || g.program == "" {
 			continue
 		}
 		t.Run(g.name, func(t *testing.T) {
+			t.Parallel()
 			startAs(t, 65534, compile(t, g.program))
-			r, err := export(t, options{name: g.name + "-nobody", image: igtest.Import(t, g.name), seconds: 3, flags: []string{"--comm=" + g.program},
+			r, err := export(t, options{name: g.name + "-nobody", image: igtest.Import(t, g.name), seconds: 1, flags: []string{"--comm=" + g.program},
 				until: func(samples []receiver.Sample) bool { return len(of(samples, g.program)) > 0 }})
 			require.NoError(t, err)
 			r.requireSound(t)
@@ -45,10 +48,12 @@ func TestEveryUser(t *testing.T) {
 // program measured itself.
 func TestOffCPU(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	image := igtest.Import(t, "profile_offcpu")
 	for _, form := range forms {
 		for _, way := range offCPUWays {
 			t.Run(form.name+"-"+way.name, func(t *testing.T) {
+				t.Parallel()
 				testOffCPU(t, image, form.name+"-"+way.name, slices.Concat(form.flags, way.flags))
 			})
 		}
@@ -57,7 +62,8 @@ func TestOffCPU(t *testing.T) {
 
 func testOffCPU(t *testing.T, image, form string, flags []string) {
 	waits := start(t, compile(t, "waits"))
-	r, err := export(t, options{name: "profile_offcpu-waits-" + form, image: image, seconds: 5, flags: append([]string{"--comm=waits"}, flags...)})
+	r, err := export(t, options{name: "profile_offcpu-waits-" + form, image: image, seconds: 4, flags: append([]string{"--pid=" + strconv.Itoa(waits.cmd.Process.Pid)}, flags...),
+		until: func(samples []receiver.Sample) bool { return totalIn(asleep(samples), "wait_short") > 3e8 }})
 	require.NoError(t, err)
 	var inLong, inShort int64
 	_, err = fmt.Sscan(waits.stop(t), &inLong, &inShort)
@@ -109,6 +115,7 @@ func seconds(ns int64) float64 { return float64(ns) / 1e9 }
 // TestOffCPULimits has the gadget leave out the long waits, and the short ones.
 func TestOffCPULimits(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	image := igtest.Import(t, "profile_offcpu")
 	start(t, compile(t, "waits"))
 	for _, tc := range []struct{ name, flag, there, gone string }{
@@ -116,7 +123,8 @@ func TestOffCPULimits(t *testing.T) {
 		{"min", "--min-duration=20000", "wait_long", "do_poll"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r, err := export(t, options{name: "profile_offcpu-" + tc.name, image: image, seconds: 3, flags: []string{"--comm=waits", tc.flag},
+			t.Parallel()
+			r, err := export(t, options{name: "profile_offcpu-" + tc.name, image: image, seconds: 3, flags: append([]string{"--comm=waits", tc.flag}, framePointers...),
 				until: func(samples []receiver.Sample) bool { return totalIn(asleep(samples), tc.there) > 0 }})
 			require.NoError(t, err)
 			r.requireSound(t)

@@ -16,6 +16,7 @@ import (
 // name of the function behind it, where its last instruction is a call.
 func TestReturnAddresses(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	start(t, compileInto(t, t.TempDir(), "returns", "-static"))
 	// caller returns the frame that has called a function in a sample, if that is there.
 	caller := func(s receiver.Sample, name string) (receiver.Frame, bool) {
@@ -39,7 +40,7 @@ func TestReturnAddresses(t *testing.T) {
 		return handlers, unnamed
 	}
 	r, err := export(t, options{
-		name: "returns", image: igtest.Import(t, "profile_cpu"), seconds: 5, quiet: true, flags: []string{"--frequency=199"},
+		name: "returns", image: igtest.Import(t, "profile_cpu"), seconds: 1, quiet: true, flags: []string{"--frequency=199"},
 		until: func(samples []receiver.Sample) bool { h, u := count(samples); return h > 0 && u > 0 },
 	})
 	require.NoError(t, err, "%s", r.log)

@@ -45,7 +45,29 @@ func compile(t *testing.T, name string) string {
 	if program, ok := igtest.Prebuilt(name); ok {
 		return program
 	}
-	return compileInto(t, t.TempDir(), name)
+	compiled.Lock()
+	defer compiled.Unlock()
+	program := filepath.Join(compiled.dir, name)
+	if _, err := os.Stat(program); err != nil {
+		compileInto(t, compiled.dir, name)
+	}
+	return program
+}
+
+// compiled has the programs of testdata that compile has made, each once.
+var compiled struct {
+	sync.Mutex
+	dir string
+}
+
+func TestMain(m *testing.M) {
+	var err error
+	if compiled.dir, err = os.MkdirTemp("", "gadgets"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(compiled.dir) // a folder of temporary files
+	os.Exit(code)
 }
 
 func compileInto(t *testing.T, dir, name string, flags ...string) string {
@@ -169,8 +191,8 @@ type options struct {
 	// until, unless nil, is what has to be among the samples before ig is stopped, after seconds at the earliest. On
 	// a busy machine a program may be sampled late, and the names of its functions come late among those of all others.
 	until func([]receiver.Sample) bool
-	// prefix, unless nil, runs ig instead of the usual way.
-	prefix []string
+	// prefix, unless nil, runs ig instead of the usual way, and env is what its environment has beside this process's.
+	prefix, env []string
 }
 
 func (o options) outputMode() string {
@@ -208,6 +230,7 @@ func export(t *testing.T, o options) (*run, error) {
 		wrapped.Cancel, wrapped.WaitDelay = func() error { return wrapped.Process.Signal(os.Interrupt) }, cmd.WaitDelay
 		cmd = wrapped
 	}
+	cmd.Env = append(os.Environ(), o.env...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 

@@ -3,18 +3,19 @@
 package gadgets
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -28,16 +29,31 @@ type line struct {
 }
 
 // table has the lines of all gadgets that were tried.
-type table []line
+type table struct {
+	mu    sync.Mutex
+	lines []line
+}
+
+// add adds a line. Gadgets are tried at the same time.
+func (tab *table) add(l line) {
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	tab.lines = append(tab.lines, l)
+}
 
 // write writes the table as Markdown.
-func (tab table) write(t *testing.T) {
+func (tab *table) write(t *testing.T) {
 	t.Helper()
+	slices.SortFunc(tab.lines, func(a, b line) int {
+		return cmp.Or(-strings.Compare(a.origin, b.origin), strings.Compare(a.gadget, b.gadget))
+	})
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	require.NoError(t, err)
 	var b strings.Builder
-	fmt.Fprintf(&b, "On Linux %s, for all processes of the machine:\n\n", igtest.Output(t, "uname", "-r"))
+	fmt.Fprintf(&b, "On Linux %s, for all processes of the machine:\n\n", strings.TrimSpace(string(release)))
 	b.WriteString("| gadget | from | rows | read = delivered + dropped | samples | type, unit (period) | with kernel frames | with user frames | without a stack | rules broken |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")
-	for _, l := range tab {
+	for _, l := range tab.lines {
 		if l.missing != "" {
 			continue
 		}
@@ -49,14 +65,14 @@ func (tab table) write(t *testing.T) {
 			s.kernel, s.user, s.none, len(r.findings))
 	}
 	b.WriteString("\nNot run:\n\n")
-	for _, l := range tab {
+	for _, l := range tab.lines {
 		if l.missing != "" {
 			fmt.Fprintf(&b, "- %s (%s): %s\n", l.gadget, l.origin, l.missing)
 		}
 	}
 	fmt.Fprintf(&b, "\nWhat receivers would refuse or not show, of the same requests in their default form:\n\n| gadget | %s |\n|---|%s\n",
 		strings.Join(backends.Backends(), " | "), strings.Repeat("---|", len(backends.Backends())))
-	for _, l := range tab {
+	for _, l := range tab.lines {
 		if l.missing != "" {
 			continue
 		}

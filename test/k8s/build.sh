@@ -91,5 +91,3 @@ cp "$GADGET" "$LAB/gadget.tar"
 cp "$POLYGLOT" "$LAB/polyglot.tar"
 cp "$ALLOC" "$LAB/alloc.tar"
 cp "$LOCK" "$LAB/lock.tar"
-# For a machine whose own rights are reduced: see runc-reduced.sh.
-gcc -O1 -o "$bin/prlimit-allowed" "$top/test/sandbox/src/prlimit.c"

@@ -77,9 +77,7 @@ start() {
 	local runc=runc bounding
 	bounding=$(sed -n 's/^CapBnd:\t*//p' /proc/self/status)
 	if [ $((0x$bounding >> 24 & 1)) != 1 ]; then
-		runc=$state/conf/runc-reduced.sh
-		sed "s#@BIN@#$bin#" "$here/runc-reduced.sh" >"$runc"
-		chmod +x "$runc"
+		runc=$here/runc-reduced.sh
 	fi
 	sed "s#@STATE@#$state#; s#@RUNC@#$(command -v "$runc")#" "$here/conf/containerd.toml" >"$state/conf/containerd.toml"
 	sed "s#@STATE@#$state#; s#@CGROUP@#$cgroup#" "$here/conf/kubelet.yaml" >"$state/conf/kubelet.yaml"

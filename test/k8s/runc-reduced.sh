@@ -1,8 +1,7 @@
 #!/bin/sh
 # runc without CAP_SYS_RESOURCE: on a machine whose own bounding set lacks that
 # capability runc fails for every container that asks for it. cluster.sh makes
-# containerd use this only there. The unwinder wants to lift the limit of locked memory, which needs that capability
-# and which kernels from 5.11 on do not apply to eBPF: it is told that this was done.
+# containerd use this only there.
 previous=
 for argument in "$@"; do
 	case $previous in
@@ -15,4 +14,4 @@ for argument in "$@"; do
 	fi
 	previous=$argument
 done
-exec @BIN@/prlimit-allowed runc "$@"
+exec runc "$@"

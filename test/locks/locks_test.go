@@ -94,6 +94,7 @@ func byKind(samples []receiver.Sample) map[string]int64 {
 // TestLocks compares the seconds of each function, and its share, with the program's own.
 func TestLocks(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	for _, form := range []struct {
 		name  string
 		flags []string
@@ -102,6 +103,7 @@ func TestLocks(t *testing.T) {
 		{"ids", []string{"--format-stacks=false"}},
 	} {
 		t.Run(form.name, func(t *testing.T) {
+			t.Parallel()
 			r := profile(t, append([]string{"--sample-time=" + strconv.Itoa(sampleTime)}, form.flags...)...)
 			delays, contentions := profileOf(t, r.samples)
 			truth, found := int64(0), int64(0)
@@ -167,6 +169,7 @@ func (l *lock) require(t *testing.T, r *run, delays, contentions []receiver.Samp
 // TestAllFutex shows the pool as a kind of its own.
 func TestAllFutex(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	r := profile(t, "--all-futex", "--sample-time="+strconv.Itoa(sampleTime))
 	delays, _ := profileOf(t, r.samples)
 	pool := append(through(delays, "wait_for_work"), through(delays, "wait_for_job")...)
@@ -183,6 +186,7 @@ func TestAllFutex(t *testing.T) {
 // TestLockAddress tells two mutexes apart that one function waits for.
 func TestLockAddress(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	r := profile(t, "--lock-address", "--sample-time="+strconv.Itoa(sampleTime))
 	delays, _ := profileOf(t, r.samples)
 	of := map[string]map[string]bool{}
@@ -214,6 +218,7 @@ func TestLockAddress(t *testing.T) {
 // TestWithoutKernelLocks has only the locks of the program.
 func TestWithoutKernelLocks(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	r := profile(t, "--kernel-locks=false", "--sample-time="+strconv.Itoa(sampleTime))
 	delays, _ := profileOf(t, r.samples)
 	require.Empty(t, through(delays, "count_pipe"))

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -45,25 +47,29 @@ func run(t *testing.T, program string) {
 	})
 }
 
-// A gadget sends for enoughTime, and longer, up to a limit, until what is to be checked has come. On a busy machine ig
-// takes long to start, and the program is rarely sampled.
+// A gadget sends enoughRequests, and more of them, up to a limit, until what is to be checked has come. On a busy machine ig takes long to
+// start, and the program is rarely sampled.
 const (
-	enoughTime = 4 * time.Second
-	ownLimit   = 90 * time.Second
+	enoughRequests = 3
+	ownLimit       = 90 * time.Second
 	// Some gadgets of others give nothing here.
 	othersLimit = 15 * time.Second
 )
 
-// capture runs a gadget under a preset until it has sent enough, and returns the requests as they were encoded.
-func capture(t *testing.T, image, preset string, flags []string, limit time.Duration, enough func([][]byte) bool) ([][]byte, error) {
+// capture runs a gadget with an exporter for each preset until all have sent enough, and returns the requests of each as they were encoded.
+func capture(t *testing.T, image string, presets, flags []string, limit time.Duration, enough func(preset string, bodies [][]byte) bool) (map[string][][]byte, error) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "requests.pb")
+	dir := t.TempDir()
+	file := func(preset string) string { return filepath.Join(dir, preset+".pb") }
 	args := append([]string{"run", image}, igrun.GadgetFlags()...)
-	args = append(args, "--timeout", fmt.Sprint(limit.Seconds()), "--otel-profiles-exporter=matrix", "--otel-profiles-interval=1s", "--output=none")
+	args = append(args, "--timeout", fmt.Sprint(limit.Seconds()), "--otel-profiles-exporter="+strings.Join(presets, ","), "--otel-profiles-interval=1s", "--output=none")
 	args = append(args, flags...)
-	cmd := igrun.Command(t.Context(), filepath.Join(os.Getenv("E2E_BIN"), "ig"), args...)
-	prefix := config.EnvPrefix + "MATRIX_"
-	cmd.Env = append(os.Environ(), prefix+"EXPORTER=file", prefix+"PATH="+file, prefix+"FORMAT=otlp-proto", prefix+"PRESET="+preset)
+	cmd := igrun.Command(t.Context(), igtest.Built(t, igtest.Bin, "ig"), args...)
+	cmd.Env = os.Environ()
+	for _, preset := range presets {
+		prefix := config.EnvPrefix + strings.ToUpper(preset) + "_"
+		cmd.Env = append(cmd.Env, prefix+"EXPORTER=file", prefix+"PATH="+file(preset), prefix+"FORMAT=otlp-proto", prefix+"PRESET="+preset)
+	}
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
@@ -71,7 +77,7 @@ func capture(t *testing.T, image, preset string, flags []string, limit time.Dura
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	var first time.Time // when requests were there
+	sent, lacking := map[string][][]byte{}, slices.Clone(presets)
 	for poll := time.NewTicker(500 * time.Millisecond); ; {
 		select {
 		case err := <-ended:
@@ -79,24 +85,30 @@ func capture(t *testing.T, image, preset string, flags []string, limit time.Dura
 			if err != nil {
 				return nil, fmt.Errorf("%w: %s", err, log.Bytes())
 			}
-			bodies, whole, err := read(file)
-			if err == nil && !whole {
-				err = errors.New("the last request is cut off")
+			for _, preset := range presets {
+				bodies, whole, err := read(file(preset))
+				if err == nil && !whole {
+					err = errors.New("the last request is cut off")
+				}
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", preset, err)
+				}
+				sent[preset] = bodies
 			}
-			return bodies, err
+			return sent, nil
 		case <-poll.C:
 		}
-		bodies, _, err := read(file)
-		switch {
-		case err != nil || len(bodies) == 0:
-		case first.IsZero():
-			first = time.Now()
-		case time.Since(first) >= enoughTime && enough(bodies):
-			if err := cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
-				return nil, err
-			}
-			poll.Stop()
+		lacking = slices.DeleteFunc(lacking, func(preset string) bool {
+			bodies, _, err := read(file(preset))
+			return err == nil && len(bodies) >= enoughRequests && enough(preset, bodies)
+		})
+		if len(lacking) > 0 {
+			continue
 		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return nil, err
+		}
+		poll.Stop()
 	}
 }
 

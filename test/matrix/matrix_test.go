@@ -3,14 +3,12 @@
 package matrix
 
 import (
-	"cmp"
 	"debug/elf"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,7 +23,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// gadget is one that runs under every preset, all at the same time.
+// gadget is one that runs under every preset, in one run with an exporter for each.
 type gadget struct {
 	name string
 	// own names the gadget of this project that it is.
@@ -94,7 +92,6 @@ type cell struct {
 	samples []receiver.Sample
 	broken  map[string]int // by rule, in all
 	series  map[string]backends.Series
-	err     error
 	// Of all locations, those with an htlhash, and those of type go.
 	locations, hashed, golang int
 	// burn are the addresses that were sent of heavy, a function of the test's Go program, by htlhash.
@@ -178,36 +175,26 @@ func TestMatrix(t *testing.T) {
 		t.Run(g.name, func(t *testing.T) {
 			limit := ownLimit
 			if g.own != "" {
-				igtest.Output(t, ig, "image", "import", igtest.Built(t, igtest.Gadgets, g.own+".tar"))
-				g.image = g.own + ":" + cmp.Or(os.Getenv("GADGET_TAG"), "dev")
+				g.image = igtest.Import(t, g.own)
 			} else if limit = othersLimit; !strings.Contains(igtest.Output(t, ig, "image", "list", "--no-trunc"), strings.TrimSuffix(g.image, ":dev")) {
 				t.Skipf("nothing has built %s: test/gadgets does", g.image)
 			}
 			if g.workload != "" {
 				start(t, g.workload)
 			}
-			cells := map[string]*cell{}
-			var runs sync.WaitGroup
-			for _, preset := range presets {
-				c := &cell{}
-				cells[preset] = c
-				runs.Go(func() {
-					c.bodies, c.err = capture(t, g.image, preset, g.flags, limit, func(bodies [][]byte) bool { return g.enough(preset, inBurn, bodies) })
-				})
+			sent, err := capture(t, g.image, presets, g.flags, limit, func(preset string, bodies [][]byte) bool { return g.enough(preset, inBurn, bodies) })
+			if err != nil && strings.Contains(err.Error(), "kprobe") {
+				t.Skipf("it does not run on this machine: %v", err)
 			}
-			runs.Wait()
-			for _, preset := range presets {
-				if err := cells[preset].err; err != nil && strings.Contains(err.Error(), "kprobe") {
-					t.Skipf("it does not run on this machine: %v", err)
-				}
-			}
-			if !slices.ContainsFunc(presets, func(preset string) bool { return len(cells[preset].bodies) > 0 }) && strings.HasPrefix(g.image, "upstream-") {
+			require.NoError(t, err)
+			if strings.HasPrefix(g.image, "upstream-") && !slices.ContainsFunc(presets, func(preset string) bool { return len(sent[preset]) > 0 }) {
 				t.Skip("it gives no rows on this machine")
 			}
+			cells := map[string]*cell{}
 			matrix[g.name] = cells
 			for _, preset := range presets {
-				c := cells[preset]
-				require.NoError(t, c.err, preset)
+				c := &cell{bodies: sent[preset]}
+				cells[preset] = c
 				c.check(t, preset, g.named)
 				g.require(t, preset, inBurn, c)
 			}

@@ -32,7 +32,7 @@ func write(t *testing.T, presets []string, matrix map[string]map[string]*cell) {
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("\nEach cell is a run of its own: the requests under that preset, in the layout that it writes, against the\n" +
+	b.WriteString("\nEach line is a run with an exporter for each preset: the requests under that preset, in the layout that it writes, against the\n" +
 		"rules of the protocol and of that receiver.\n\n")
 	for _, g := range all() {
 		if matrix[g.name] == nil {
@@ -63,9 +63,6 @@ func write(t *testing.T, presets []string, matrix map[string]map[string]*cell) {
 }
 
 func (c *cell) text() string {
-	if c.err != nil {
-		return "not run"
-	}
 	what := fmt.Sprintf("%d samples", len(c.samples))
 	if c.hashed > 0 {
 		what += fmt.Sprintf(", %d of %d locations with htlhash, %d of Go", c.hashed, c.locations, c.golang)

@@ -18,8 +18,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// liveAge is as long as a change of what is in use takes to be sent: it is looked at every five seconds and sent every two.
-const liveAge = 9 * time.Second
+// inUse is the newest state of what is in use in a type's samples, of those with a function on their stacks.
+func inUse(samples []receiver.Sample, sampleType, function string) int64 {
+	var newest time.Time
+	for _, s := range samples {
+		if s.End.After(newest) {
+			newest = s.End
+		}
+	}
+	state := slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return !s.End.Equal(newest) })
+	return total(through(state, sampleType, function))
+}
 
 // The programs allocate in these shares, in percent. A function's bytes may differ by four times what chance makes: most allocations of
 // the largest are drawn always, of the others some 3,000 and 1,000 by chance.
@@ -52,9 +61,11 @@ var cShares = map[string]float64{"allocate_large": share60, "allocate_middle": s
 
 // TestC compares a program that distributions could have built with its own books, with the stacks as text and by ID.
 func TestC(t *testing.T) {
+	t.Parallel()
 	for name, flags := range map[string][]string{"text": nil, "ids": {"--format-stacks=false"}} {
 		t.Run(name, func(t *testing.T) {
-			r := watch(t, plan{program: cProgram(t), seconds: 8, pause: 1000, flags: append(slices.Clone(watched), flags...)})
+			t.Parallel()
+			r := watch(t, plan{program: cProgram(t), pause: 1000, flags: append(slices.Clone(watched), flags...)})
 			r.requireTruth(t, cShares)
 			require.Greater(t, r.books.inner, int64(0), "realloc calls malloc")
 			for _, s := range r.samples {
@@ -70,8 +81,9 @@ func TestC(t *testing.T) {
 
 // TestWithoutMain has the first thread of a process end, to which the probes belonged.
 func TestWithoutMain(t *testing.T) {
+	t.Parallel()
 	program := compile(t, "gcc", "-O2", "-fomit-frame-pointer", "-pthread", "-DWITHOUT_MAIN", source("allocate.c"))
-	r := watch(t, plan{program: program, seconds: 8, pause: 1000, flags: watched})
+	r := watch(t, plan{program: program, pause: 1000, flags: watched})
 	r.requireTruth(t, cShares)
 	for _, s := range through(r.samples, "alloc_space", "leak_some") {
 		require.Equal(t, "round_of_work", s.Stack[2].Name, "%v", s.Stack)
@@ -81,6 +93,7 @@ func TestWithoutMain(t *testing.T) {
 // TestExec has a process that has memory in use run another program, which allocates nothing that counts.
 func TestExec(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	rcv, err := receiver.Start(receiver.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, rcv.Close()) }()
@@ -88,37 +101,26 @@ func TestExec(t *testing.T) {
 	ig := profile(t, rcv, "the first probes are there", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--live")
 	// What libc allocates for itself can be drawn as well, if rarely.
 	own := func(s receiver.Sample) bool { return len(s.Stack) > 1 && s.Stack[1].Name == "main" }
-	inUse := func() (newest time.Time, bytes int64) {
-		for _, s := range rcv.Samples() {
-			if own(s) && s.Type == "inuse_space" && !s.End.Before(newest) {
-				if s.End.After(newest) {
-					newest, bytes = s.End, 0
-				}
-				bytes += s.Total()
-			}
-		}
-		return newest, bytes
+	allOwn := func() int64 {
+		return inUse(slices.DeleteFunc(rcv.Samples(), func(s receiver.Sample) bool { return !own(s) }), "inuse_space", "main")
 	}
 	_, err = c.in.Write([]byte("\n"))
 	require.NoError(t, err)
 	line, err := c.out.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "allocated\n", line)
-	time.Sleep(liveAge)
-	_, bytes := inUse()
-	require.Equal(t, int64(64<<20), bytes)
+	require.Eventually(t, func() bool { return allOwn() == 64<<20 }, time.Minute, 500*time.Millisecond, "not all that was allocated is in use")
 	_, err = c.in.Write([]byte("\n"))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		comm, err := os.ReadFile("/proc/" + strconv.Itoa(c.cmd.Process.Pid) + "/comm")
 		return err == nil && string(comm) == "sleep\n"
 	}, 10*time.Second, 10*time.Millisecond)
-	time.Sleep(liveAge)
-	before := len(rcv.Samples())
-	time.Sleep(3 * time.Second)
-	for _, s := range rcv.Samples()[before:] {
-		require.False(t, own(s) && s.Total() > 0, "%v", s)
-	}
+	require.Eventually(t, func() bool {
+		before := len(rcv.Samples())
+		time.Sleep(3 * time.Second) // a state is sent every two
+		return !slices.ContainsFunc(rcv.Samples()[before:], func(s receiver.Sample) bool { return own(s) && s.Total() > 0 })
+	}, time.Minute, time.Millisecond, "the program that has been replaced has memory in use")
 	ig.stop(t)
 	require.Regexp(t, `64 were of processes that had ended`, ig.log.String())
 }
@@ -138,6 +140,7 @@ func requireWhole(t *testing.T, samples []receiver.Sample, entry string) {
 
 // TestLive compares what is in use with what programs have leaked. In C++, the operators of an allocator have probes of their own.
 func TestLive(t *testing.T) {
+	t.Parallel()
 	shop := func(t *testing.T, flags ...string) string {
 		return compile(t, "g++", append(flags, "-O2", "-fomit-frame-pointer", source("allocate.cpp"))...)
 	}
@@ -153,24 +156,20 @@ func TestLive(t *testing.T) {
 		"C++, static":       {shop(t, "-static"), nil, "shop::leak()"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := watch(t, plan{program: tc.program, env: tc.env, seconds: 8, pause: 1000, flags: append(slices.Clone(watched), "--live")})
-			var newest time.Time
+			t.Parallel()
+			r := watch(t, plan{program: tc.program, env: tc.env, pause: 1000, flags: append(slices.Clone(watched), "--live"), leaks: tc.leaks})
 			for _, s := range r.samples {
 				require.Contains(t, []string{"inuse_space", "inuse_objects"}, s.Type)
-				if s.End.After(newest) {
-					newest = s.End
-				}
 			}
-			state := slices.DeleteFunc(slices.Clone(r.samples), func(s receiver.Sample) bool { return !s.End.Equal(newest) })
 			leaked := r.truth[tc.leaks]
-			bytes, objects := total(through(state, "inuse_space", tc.leaks)), total(through(state, "inuse_objects", tc.leaks))
+			bytes, objects := inUse(r.samples, "inuse_space", tc.leaks), inUse(r.samples, "inuse_objects", tc.leaks)
 			t.Logf("in use: %d bytes in %d objects; leaked %d in %d", bytes, objects, leaked.bytes, leaked.calls)
 			require.InEpsilon(t, leaked.bytes, bytes, share10)
 			require.InEpsilon(t, leaked.calls, objects, 2*share10)
 			// All else is freed: what is there is one allocation at most.
 			for function := range r.truth {
 				if function != tc.leaks {
-					require.Less(t, total(through(state, "inuse_space", function)), int64(20000), function)
+					require.Less(t, inUse(r.samples, "inuse_space", function), int64(20000), function)
 				}
 			}
 		})
@@ -180,6 +179,7 @@ func TestLive(t *testing.T) {
 // TestExceptions has operators of allocators throw while they have probes.
 func TestExceptions(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	program := compile(t, "g++", "-O2", source("throw.cpp"))
 	static := compile(t, "g++", "-O2", "-static", source("throw.cpp"))
 	for name, tc := range map[string]struct {
@@ -190,6 +190,7 @@ func TestExceptions(t *testing.T) {
 		"jemalloc": {program, []string{"LD_PRELOAD=libjemalloc.so.2"}}, "tcmalloc": {program, []string{"LD_PRELOAD=libtcmalloc_minimal.so.4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			rcv, err := receiver.Start(receiver.Options{})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, rcv.Close()) }()
@@ -208,6 +209,7 @@ func TestExceptions(t *testing.T) {
 
 // TestCPlusPlus and TestRust have names, and the function that allocates is the caller of the language's own.
 func TestCPlusPlus(t *testing.T) {
+	t.Parallel()
 	program := compile(t, "g++", "-O2", "-fomit-frame-pointer", "-Wall", "-Werror", source("allocate.cpp"))
 	for name, env := range map[string][]string{
 		"libstdc++": nil,
@@ -215,7 +217,8 @@ func TestCPlusPlus(t *testing.T) {
 		"tcmalloc":  {"LD_PRELOAD=libtcmalloc_minimal.so.4"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := watch(t, plan{program: program, env: env, seconds: 6, pause: 1000, flags: watched})
+			t.Parallel()
+			r := watch(t, plan{program: program, env: env, pause: 1000, flags: watched})
 			r.requireTruth(t, map[string]float64{"shop::Order::Order(unsigned long)": share60, "void shop::fill<double>(unsigned long)": share30, "shop::leak()": share10})
 			for _, s := range through(r.samples, "alloc_space", "shop::leak()") {
 				// In tcmalloc new and new[] are one function.
@@ -227,8 +230,9 @@ func TestCPlusPlus(t *testing.T) {
 }
 
 func TestRust(t *testing.T) {
+	t.Parallel()
 	program := compile(t, "rustc", "-O", "--crate-name", "allocate", source("allocate.rs"))
-	r := watch(t, plan{program: program, seconds: 6, pause: 1000, flags: watched})
+	r := watch(t, plan{program: program, pause: 1000, flags: watched})
 	r.requireTruth(t, map[string]float64{"allocate::read_orders": share60, "allocate::sort_orders": share30, "allocate::leak_orders": share10})
 	for _, s := range through(r.samples, "alloc_space", "allocate::main") {
 		require.Equal(t, "_start", s.Stack[len(s.Stack)-1].Name)
@@ -237,13 +241,16 @@ func TestRust(t *testing.T) {
 
 // TestOtherLibraries has a C library whose file has no unwind rules, and one that is part of the program.
 func TestOtherLibraries(t *testing.T) {
+	t.Parallel()
 	t.Run("musl", func(t *testing.T) {
-		r := watch(t, plan{program: compile(t, "musl-gcc", "-O2", "-fomit-frame-pointer", source("allocate.c")), seconds: 6, pause: 1000, flags: watched})
+		t.Parallel()
+		r := watch(t, plan{program: compile(t, "musl-gcc", "-O2", "-fomit-frame-pointer", source("allocate.c")), pause: 1000, flags: watched})
 		r.requireTruth(t, cShares)
 		require.Greater(t, r.books.inner, int64(0), "posix_memalign calls aligned_alloc")
 	})
 	t.Run("static", func(t *testing.T) {
-		r := watch(t, plan{program: compile(t, "gcc", "-O2", "-fomit-frame-pointer", "-static", source("allocate.c")), seconds: 6, pause: 1000, flags: watched})
+		t.Parallel()
+		r := watch(t, plan{program: compile(t, "gcc", "-O2", "-fomit-frame-pointer", "-static", source("allocate.c")), pause: 1000, flags: watched})
 		r.requireTruth(t, cShares)
 	})
 }
@@ -293,6 +300,7 @@ func TestTooDear(t *testing.T) {
 // TestLater watches a program that begins, with another one of its own, after the gadget has.
 func TestLater(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	rcv, err := receiver.Start(receiver.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, rcv.Close()) }()
@@ -300,7 +308,7 @@ func TestLater(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "latecomer")
 	require.NoError(t, os.Rename(compile(t, "gcc", "-O2", "-DNAME=\"latecomer\"", source("allocate.c")), program))
 	ig := profile(t, rcv, "allocator: a call with a probe takes", append([]string{"--comm=latecomer"}, watched...)...)
-	c := start(t, plan{program: program, seconds: 4, pause: 1000})
+	c := start(t, plan{program: program, pause: 1000})
 	time.Sleep(time.Second)
 	truth := c.work(t)
 	ig.stop(t)
@@ -311,6 +319,7 @@ func TestLater(t *testing.T) {
 // TestRefusals are the answers to runs that are about too much or about nothing.
 func TestRefusals(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	image := igtest.Import(t, "profile_alloc")
 	for _, tc := range []struct {
 		name  string
@@ -323,6 +332,7 @@ func TestRefusals(t *testing.T) {
 		{"no allocator", []string{"--pid=" + strconv.Itoa(os.Getpid()), "--timeout=2"}, `nothing was seen: none of the run's processes`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			args := append(append([]string{"run", image}, igrun.GadgetFlags()...), tc.flags...)
 			out, _ := igrun.Command(t.Context(), igtest.Built(t, igtest.Bin, "ig"), args...).CombinedOutput()
 			require.Regexp(t, regexp.MustCompile(tc.want), string(out))

@@ -4,6 +4,7 @@ package memory
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -46,9 +47,15 @@ type plan struct {
 	program string
 	env     []string
 	seconds float64
+	rounds  int // at least; unless there are seconds, enoughRounds
 	pause   int // microseconds between two rounds
 	flags   []string
+	// leaks is the function that leaks, where the run goes on until a state of what is in use has come after the program's work.
+	leaks string
 }
+
+// enoughRounds of the programs' work make what chance does to the functions' bytes small.
+const enoughRounds = 7000
 
 // watched is what the tests have the probes cost: as much as they want, or values stand for more than was seen.
 var watched = []string{"--max-cost=1000", "--sample-bytes=4096"}
@@ -128,7 +135,11 @@ type child struct {
 
 func start(t *testing.T, p plan) *child {
 	t.Helper()
-	c := &child{cmd: exec.CommandContext(t.Context(), p.program, fmt.Sprint(p.seconds), strconv.Itoa(p.pause))}
+	rounds := p.rounds
+	if p.seconds == 0 {
+		rounds = cmp.Or(rounds, enoughRounds)
+	}
+	c := &child{cmd: exec.CommandContext(t.Context(), p.program, fmt.Sprint(p.seconds), strconv.Itoa(p.pause), strconv.Itoa(rounds))}
 	// The scheduler shares CPUs between sessions first.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	c.cmd.Env = append(os.Environ(), p.env...)
@@ -178,9 +189,14 @@ func watch(t *testing.T, p plan) *run {
 	defer func() { require.NoError(t, rcv.Close()) }()
 	c := start(t, p)
 	ig := profile(t, rcv, "the first probes are there", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid)}, p.flags...)...)
+	if p.leaks != "" && p.env != nil {
+		time.Sleep(2 * time.Second) // until the other file with an allocator has its probes: what is allocated before is never in use
+	}
 	r := &run{truth: c.work(t)}
-	if slices.Contains(p.flags, "--live") {
-		time.Sleep(liveAge) // so that a state is sent that has all
+	if p.leaks != "" {
+		require.Eventually(t, func() bool {
+			return float64(inUse(rcv.Samples(), "inuse_space", p.leaks)) > (1-share10)*float64(r.truth[p.leaks].bytes)
+		}, 2*time.Minute, 500*time.Millisecond, "not all of what leaked is in use")
 	}
 	ig.stop(t)
 	r.samples, r.log = rcv.Samples(), ig.log.String()

@@ -48,7 +48,7 @@ const text = (page, selector) => page.textContent(selector);
 await check("the graph shows every function with its share", "one.html", {}, async (page) => {
   const all = await frames(page);
   assert.ok(all.includes("all: 100.0 %, 10.0 s; itself 0.0 %, 0 s") || all.some((l) => l.startsWith("all: 100.0 %, 10 s")), all.join("\n"));
-  assert.ok(all.some((l) => /^main\.hashOrder, Go: 30\.0 %, 3 s; itself 30\.0 %/.test(l)), all.join("\n"));
+  assert.ok(all.some((l) => /^main\.hashOrder, Go in \/src\/order\.go:12: 30\.0 %, 3 s; itself 30\.0 %, 3 s; 300 samples, ±3 points$/.test(l)), all.join("\n"));
   assert.ok(all.some((l) => /^shop, service: 70\.0 %/.test(l)));
 });
 
@@ -60,6 +60,26 @@ await check("addresses without a name are one frame for a file, and single on de
   all = (await frames(page)).filter((l) => l.includes("libz"));
   assert.equal(all.length, 3);
   assert.ok(all.some((l) => l.startsWith("libz.so.1+0x20")));
+});
+
+await check("an interpreter's own frames are folded into the function that they execute, and shown on demand", "one.html", {}, async (page) => {
+  let all = await frames(page);
+  assert.ok(!all.some((l) => /long_add|list_sort/.test(l)), all.join("\n"));
+  assert.ok(all.some((l) => /^rank, Python: 30\.0 %, 3 s; itself 30\.0 %/.test(l)), all.join("\n"));
+  await page.uncheck("#folded");
+  all = await frames(page);
+  assert.ok(all.some((l) => l.startsWith("long_add, native code: 20.0 %")), all.join("\n"));
+  assert.match(page.url(), /folded=no/);
+  await page.reload();
+  assert.equal(await page.isChecked("#folded"), false);
+  await page.click("#reset");
+  assert.equal(await page.isChecked("#folded"), true);
+});
+
+await check("waits lead with the function of the program's own", "waits.html", { fragment: "#view=table" }, async (page) => {
+  const rows = await page.$$eval("#table tbody tr", (list) => list.map((tr) => [...tr.cells].map((c) => c.textContent)));
+  assert.deepEqual(rows[0], ["75.0 %  3 s", "0.0 %  0 s", "75.0 %  3 s", "0", "main.ask"]);
+  assert.equal(await page.isVisible("#folded"), false, "there is nothing to fold");
 });
 
 await check("search finds, with sum and share", "one.html", {}, async (page) => {
@@ -88,7 +108,7 @@ await check("callers and callees open from the graph", "one.html", {}, async (pa
 
 await check("callers and callees open from the table", "one.html", { fragment: "#view=table" }, async (page) => {
   const rows = await page.$$eval("#table tbody tr", (list) => list.map((tr) => [...tr.cells].map((c) => c.textContent)));
-  assert.deepEqual(rows[0], ["40.0 %  4 s", "40.0 %  4 s", "main.hashOrder"]);
+  assert.deepEqual(rows[0], ["40.0 % ±4  4 s", "40.0 %  4 s", "400", "main.hashOrder", "order.go:12"]);
   await page.click("th >> text=Total");
   assert.equal(await page.getAttribute("th:has-text('Total')", "aria-sort"), "descending");
   assert.equal(await text(page, "#table tbody tr:first-child button"), "main.main");
@@ -172,7 +192,7 @@ await check("colours tell the kinds apart, with a legend", "one.html", {}, async
 
 await check("the difference shows", "two.html", {}, async (page) => {
   const all = await frames(page);
-  assert.ok(all.includes("main.hashOrder, Go: before 300 ms per second, after 100 ms per second, -67 %"), all.join("\n"));
+  assert.ok(all.includes("main.hashOrder, Go in /src/order.go:12: before 300 ms per second, after 100 ms per second, -67 %"), all.join("\n"));
   assert.ok(all.includes("main.cacheOrder, Go: before 0 ms per second, after 300 ms per second, new"), all.join("\n"));
   const [less, more] = await Promise.all(["main.hashOrder", "main.cacheOrder"].map((n) => frame(page, n).locator("rect").evaluate((r) => getComputedStyle(r).fill.match(/\d+/g).map(Number))));
   assert.ok(less[2] > less[0] && more[0] > more[2], `${less} ${more}`);
@@ -180,7 +200,7 @@ await check("the difference shows", "two.html", {}, async (page) => {
   await page.click("th >> text=Change");
   const rows = await page.$$eval("#table tbody tr", (list) => list.map((tr) => [...tr.cells].map((c) => c.textContent)));
   assert.deepEqual(rows.slice(0, 2).map((r) => r[3]).sort(), ["main.cacheOrder", "main.hashOrder"]);
-  assert.deepEqual(rows.find((r) => r[3] === "main.cacheOrder"), ["0", "300", "+300", "main.cacheOrder"]);
+  assert.deepEqual(rows.find((r) => r[3] === "main.cacheOrder"), ["0", "300", "+300", "main.cacheOrder", ""]);
   await page.fill("#search", "Order");
   assert.equal(await text(page, "#result"), "in or below 3 functions that match: before 600 ms per second, after 400 ms per second, -33 %");
 });

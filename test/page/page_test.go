@@ -21,6 +21,10 @@ func unnamed(file string, address uint64) receiver.Frame {
 	return receiver.Frame{Type: "native", Mapping: "/usr/lib/" + file, Address: address}
 }
 
+func interpreter(name string) receiver.Frame {
+	return receiver.Frame{Type: "native", Name: name, Mapping: "/usr/bin/python3.11"}
+}
+
 func of(service, thread string, n int64, leafFirst ...receiver.Frame) receiver.Sample {
 	return receiver.Sample{
 		Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 10_000_000,
@@ -33,13 +37,18 @@ func of(service, thread string, n int64, leafFirst ...receiver.Frame) receiver.S
 // search 3 s in Python.
 func samples() []receiver.Sample {
 	main, serve := frame("go", "main.main"), frame("go", "main.serve")
+	hash := func(line int64) receiver.Frame {
+		return receiver.Frame{Type: "go", Name: "main.hashOrder", File: "/src/order.go", Line: line}
+	}
 	return []receiver.Sample{
-		of("shop", "worker-1", 300, frame("go", "main.hashOrder"), serve, main),
-		of("shop", "worker-2", 100, frame("go", "main.hashOrder"), frame("go", "main.audit"), main),
+		of("shop", "worker-1", 290, hash(12), serve, main),
+		of("shop", "worker-1", 10, hash(14), serve, main),
+		of("shop", "worker-2", 100, hash(14), frame("go", "main.audit"), main),
 		of("shop", "worker-1", 200, frame("kernel", "copy_to_user"), frame("go", "main.sortOrder"), serve, main),
 		of("shop", "worker-1", 60, unnamed("libz.so.1", 0x10), unnamed("libz.so.1", 0x20), serve, main),
 		of("shop", "worker-1", 40, unnamed("libz.so.1", 0x30), serve, main),
-		of("search", "python3", 300, frame("cpython", "rank"), frame("cpython", "rank"), frame("cpython", "<module>")),
+		of("search", "python3", 100, frame("cpython", "rank"), frame("cpython", "rank"), frame("cpython", "<module>")),
+		of("search", "python3", 200, interpreter("long_add"), frame("cpython", "rank"), interpreter("list_sort"), frame("cpython", "rank"), frame("cpython", "<module>")),
 	}
 }
 
@@ -60,6 +69,9 @@ func TestInBrowser(t *testing.T) {
 		of("shop", "worker-1", 300, frame("go", "main.cacheOrder"), frame("go", "main.serve"), frame("go", "main.main")),
 	}
 	write("two.html", flamepage.Page{Title: "What has changed", Unit: "ms per second", Sides: []flamepage.Side{{Samples: samples(), Scale: 100}, {Samples: after, Scale: 100}}})
+	libc := receiver.Frame{Type: "native", Name: "recv", Mapping: "/usr/lib/libc.so.6"}
+	waits := []receiver.Sample{of("shop", "worker-1", 300, libc, frame("go", "main.ask"), frame("go", "main.main")), of("shop", "worker-1", 100, libc, frame("go", "main.main"))}
+	write("waits.html", flamepage.Page{Title: "Waits", Own: true, Sides: []flamepage.Side{{Samples: waits}}})
 	evil := `</script><img src=x onerror="window.pwned=1"><b>`
 	write("evil.html", flamepage.Page{Title: evil, Sides: []flamepage.Side{{Samples: []receiver.Sample{of(evil, evil, 5, frame(evil, evil), frame("go", "main.main"))}}}})
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
@@ -26,12 +27,14 @@ const tracefs = `mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sy
 func startAgent(t *testing.T, hz string, flags ...string) *gadgetRun {
 	t.Helper()
 	run, dir := newRun(t)
+	prlimit := filepath.Join(dir, "prlimit")
+	igtest.Output(t, "gcc", "-O1", "-Wall", "-o", prlimit, "../agent/prlimit.c")
 	args := []string{
-		"unshare", "--mount", "sh", "-c", tracefs, "sh",
+		"unshare", "--mount", "sh", "-c", tracefs, "sh", prlimit,
 		built(t, "E2E_BIN", "ebpf-profiler"), "-collection-agent", run.receiver.Addr(), "-disable-tls",
 		"-samples-per-second", hz,
 	}
-	run.start(dir, append(args, flags...))
+	run.start(append(args, flags...))
 	return run
 }
 
@@ -165,7 +168,7 @@ func TestAgentCost(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { r.Stop() })
 	}
-	polyglot := image(t, "profile_polyglot")
+	polyglot := igtest.Import(t, "profile_polyglot")
 	flags := []string{"--frequency=" + hz, "--format-stacks=false", "--otel-profiles-interval=5s"}
 	three := []*contender{
 		{name: "the agent", start: func() *gadgetRun { return startAgent(t, hz) }},

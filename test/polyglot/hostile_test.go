@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
@@ -36,7 +37,7 @@ type hostile struct {
 func startHostile(t *testing.T) *hostile {
 	t.Helper()
 	good := startLoads(t, find(t, "python"))[0]
-	h := &hostile{t, good, startRun(t, image(t, "profile_polyglot"), "--frequency=199")}
+	h := &hostile{t, good, startRun(t, igtest.Import(t, "profile_polyglot"), "--frequency=199")}
 	require.True(t, h.run.wait("samples of the good program", 2*time.Minute, func() bool { return h.run.counted(good.PID, time.Time{}) > 20 }))
 	return h
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -23,7 +22,6 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
-	"github.com/ig-otel-profiles/ig-otel-profiles/test/sandbox"
 )
 
 // built returns the path of what make has built, and ends the test where it was not run from there.
@@ -34,16 +32,6 @@ func built(t *testing.T, variable, name string) string {
 	path := filepath.Join(dir, name)
 	require.FileExists(t, path)
 	return path
-}
-
-// image makes a gadget of this project available to ig and returns its name.
-func image(t *testing.T, gadget string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), built(t, "E2E_BIN", "ig"), "image", "import", built(t, "E2E_GADGETS", gadget+".tar")).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	found := regexp.MustCompile(regexp.QuoteMeta(gadget) + `:[\w.-]+`).Find(out)
-	require.NotNil(t, found, "ig image import does not say what it has imported: %s", out)
-	return string(found)
 }
 
 // gadgetRun is "ig run" of a gadget, or another profiler, under way, into a receiver.
@@ -115,7 +103,7 @@ operator:
 `, run.receiver.Addr()), 0o600))
 	args := append([]string{built(t, "E2E_BIN", "ig"), "--config", config, "run", image}, igrun.GadgetFlags()...)
 	args = append(args, "--otel-profiles-exporter=truth", "--otel-profiles-interval=2s", "--output", "none")
-	run.start(dir, append(args, flags...))
+	run.start(append(args, flags...))
 	return run
 }
 
@@ -131,11 +119,9 @@ func newRun(t *testing.T) (run *gadgetRun, dir string) {
 }
 
 // start starts what samples, with what this machine needs before it.
-func (r *gadgetRun) start(dir string, command []string) {
+func (r *gadgetRun) start(command []string) {
 	r.t.Helper()
-	prefix, err := sandbox.Prefix(r.t.Context(), dir)
-	require.NoError(r.t, err)
-	args := slices.Concat(prefix, command)
+	args := slices.Concat(igrun.Prefix(), command)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel, r.started = cancel, time.Now()
 	r.cmd = exec.CommandContext(ctx, args[0], args[1:]...)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
@@ -94,7 +95,7 @@ func TestSoak(t *testing.T) {
 		t.Skip("-soak says how long: make soak-polyglot SOAK=1h")
 	}
 	startComeAndGo(t, 2**soak)
-	r := startRun(t, image(t, "profile_polyglot"))
+	r := startRun(t, igtest.Import(t, "profile_polyglot"))
 	require.True(t, r.wait("the first samples", 2*time.Minute, func() bool { return r.receiver.Stats().Samples > 0 }))
 	first := r.unwinderPID()
 	require.NotZero(t, first)
@@ -135,7 +136,7 @@ func requireLevel(t *testing.T, what string, values []int64) {
 // TestKills kills the unwinder while it works, again and again: each time the run goes on, and what is lost is counted.
 func TestKills(t *testing.T) {
 	running := startLoads(t, find(t, "c-fp", "python"))
-	r := startRun(t, image(t, "profile_polyglot"), "--frequency=49")
+	r := startRun(t, igtest.Import(t, "profile_polyglot"), "--frequency=49")
 	require.True(t, r.wait("the first samples", 2*time.Minute, func() bool { return r.receiver.Stats().Samples > 0 }))
 	for i := range *kills {
 		time.Sleep(*every)

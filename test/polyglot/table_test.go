@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
@@ -29,7 +30,6 @@ const (
 // limits are what upstream cannot do, found by this test: what is not asked of these programs.
 var limits = map[string]limit{
 	"perl":          {why: "subs declared by name have none where the unwinder looks", named: true, shares: true},
-	"ruby":          {why: "Debian's libruby has no symbol table, by which the unwinder finds Ruby's stack", named: true, shares: true},
 	"beam-stripped": noErlang, "beam-map": noErlang,
 	"dotnet": {why: "the unwinder has no lines of .NET, and the assembly in place of the file", lines: true},
 	"beam":   nativeErlang, "beam-fp": frameErlang,
@@ -69,7 +69,7 @@ const atOnce = 3
 // profile runs a gadget until it has enough samples of each program, and returns what it says of each.
 func profile(t *testing.T, gadget string, programs []*loads.Program) []verdict {
 	t.Helper()
-	r := startRun(t, image(t, gadget), "--frequency="+frequency)
+	r := startRun(t, igtest.Import(t, gadget), "--frequency="+frequency)
 	verdicts := judgeRun(t, gadget, r, programs)
 	require.Empty(t, r.receiver.Findings(), "rules of the protocol are broken")
 	if gadget == "profile_polyglot" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
@@ -27,7 +28,7 @@ func TestUnseen(t *testing.T) {
 		t.Cleanup(func() { r.Stop() })
 		running = append(running, r)
 	}
-	r := startRun(t, image(t, "profile_polyglot"), "--frequency=99")
+	r := startRun(t, igtest.Import(t, "profile_polyglot"), "--frequency=99")
 	told := func(language string) int64 {
 		said := regexp.MustCompile(`(\d+) samples of processes that run ` + regexp.QuoteMeta(language) + `, and none has a frame of it: `).FindStringSubmatch(r.log.String())
 		if said == nil {

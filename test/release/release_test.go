@@ -209,7 +209,7 @@ func TestPackages(t *testing.T) {
 		igtest.Output(t, "dpkg-deb", "-x", deb, dir)
 		archive := only(t, "ig-otel-profiles_", "_linux_"+arch+".tar.gz")
 		igtest.Output(t, "tar", "-C", dir, "-xzf", attached(archive))
-		for _, program := range []string{"ig", "unwinder"} {
+		for _, program := range []string{"ig", "profile", "unwinder"} {
 			inArchive, err := os.ReadFile(filepath.Join(dir, strings.TrimSuffix(archive, ".tar.gz"), program))
 			require.NoError(t, err)
 			inPackage, err := os.ReadFile(filepath.Join(dir, "usr/lib/ig-otel-profiles", program))

@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Package soak runs the operator through many batch windows of a busy node on which containers and
 // their stacks come and go, and checks that nothing grows with time.
 package soak

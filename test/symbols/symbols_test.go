@@ -286,6 +286,7 @@ func TestStubs(t *testing.T) {
 			}
 		}
 		t.Logf("%s: %d right, %d without a name", path, right, nameless)
+		require.Zero(t, nameless, "stubs of %s without a name", path)
 		require.NotZero(t, right)
 		total += right
 	}

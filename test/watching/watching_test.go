@@ -26,7 +26,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
-	"github.com/ig-otel-profiles/ig-otel-profiles/test/sandbox"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 )
 
 const (
@@ -205,16 +205,13 @@ func TestNames(t *testing.T) {
 func TestRealMetrics(t *testing.T) {
 	bin := os.Getenv("E2E_BIN")
 	require.NotEmpty(t, bin, "run make test-watching")
-	ctx := t.Context()
 	dir := t.TempDir()
 	collector := collectortest.New(t, "{nop: {}}")
-	prefix, err := sandbox.Prefix(ctx, dir)
-	require.NoError(t, err)
 
 	targets := map[string]string{}
 	for _, gadget := range []string{"profile_cpu", "profile_polyglot"} {
 		targets[gadget] = collectortest.FreeAddr(t)
-		runGadget(t, append(slices.Clone(prefix), filepath.Join(bin, "ig")), gadget, targets[gadget], collector.GRPC)
+		runGadget(t, append(igrun.Prefix(), filepath.Join(bin, "ig")), gadget, targets[gadget], collector.GRPC)
 	}
 	burn(t)
 	prometheus := startPrometheus(t, dir, slices.Collect(maps.Values(targets)))

@@ -1,8 +1,9 @@
 /*
  * Allocates by three functions, in shares of 60, 30 and 10 percent of the bytes. What
  * leak_some allocates is never freed. Goes on for as many seconds as the first
- * argument says, with as many microseconds between two rounds as the second says,
- * and prints what it has counted: name, bytes, calls.
+ * argument says and as many rounds as the third says, if there is one, with as many
+ * microseconds between two rounds as the second says, and prints what it has
+ * counted: name, bytes, calls.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -99,7 +100,7 @@ static double now(void)
 static int work(int argc, char **argv)
 {
 	double seconds = argc > 1 ? atof(argv[1]) : 10;
-	long pause = argc > 2 ? atol(argv[2]) : 0;
+	long pause = argc > 2 ? atol(argv[2]) : 0, rounds = argc > 3 ? atol(argv[3]) : 0;
 	double begin;
 
 	prctl(PR_SET_NAME, NAME);
@@ -107,7 +108,7 @@ static int work(int argc, char **argv)
 	printf("ready\n");
 	fflush(stdout);
 	getchar();
-	for (begin = now(); now() - begin < seconds;) {
+	for (begin = now(); now() - begin < seconds || rounds > 0; rounds--) {
 		round_of_work();
 		if (pause)
 			usleep(pause);

@@ -73,13 +73,13 @@ static double now()
 int main(int argc, char **argv)
 {
 	double seconds = argc > 1 ? atof(argv[1]) : 10;
-	long pause = argc > 2 ? atol(argv[2]) : 0;
+	long pause = argc > 2 ? atol(argv[2]) : 0, rounds = argc > 3 ? atol(argv[3]) : 0;
 
 	prctl(PR_SET_NAME, "allocate");
 	printf("ready\n");
 	fflush(stdout);
 	getchar();
-	for (double begin = now(); now() - begin < seconds;) {
+	for (double begin = now(); now() - begin < seconds || rounds > 0; rounds--) {
 		shop::Order order(shop::around(6000));
 		for (int i = 0; i < 3; i++)
 			shop::fill<double>(shop::around(1000) / 8);

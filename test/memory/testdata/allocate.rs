@@ -52,13 +52,15 @@ fn main() {
     let args: Vec<String> = std::env::args().collect();
     let seconds: f64 = args[1].parse().unwrap();
     let pause: u64 = args[2].parse().unwrap();
+    let mut rounds: i64 = args[3].parse().unwrap();
     let (mut large, mut middle, mut leaked) = (Count::default(), Count::default(), Count::default());
     let mut random = Random(88172645463325252);
     let mut byte = [0u8; 1];
     println!("ready");
     stdin().read(&mut byte).unwrap();
     let begin = Instant::now();
-    while begin.elapsed().as_secs_f64() < seconds {
+    while begin.elapsed().as_secs_f64() < seconds || rounds > 0 {
+        rounds -= 1;
         read_orders(random.around(6000), &mut large);
         for _ in 0..3 {
             sort_orders(random.around(1000), &mut middle);

@@ -1,0 +1,49 @@
+// Package ci tests the script that runs CI's stages, on tables of its own.
+package ci
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// ci runs a table of stages, and returns what is said and the exit code. Stages of the second tier start in the first minutes only.
+func ci(t *testing.T, table, minutes string) (said string, code int) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "stages")
+	require.NoError(t, os.WriteFile(file, []byte(table), 0o600))
+	out, err := exec.CommandContext(t.Context(), "../../.ci/run", file, minutes).CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return string(out), exit.ExitCode()
+	}
+	require.NoError(t, err)
+	return string(out), 0
+}
+
+func TestStages(t *testing.T) {
+	for _, tc := range []struct {
+		name, table, minutes string
+		code                 int
+		says                 string
+	}{
+		{"passes", "# a comment\n\nfine first 1 true\nmore second 1 echo it runs\n", "70", 0, `(?s)it runs.*fine +ok.*more +ok`},
+		{"goes on after a failure", "bad first 1 false\nfine second 1 echo it runs\n", "70", 1, `(?s)it runs.*bad +FAILED.*fine +ok`},
+		{"a failure of the second tier counts", "bad second 1 false\n", "70", 1, `bad +FAILED`},
+		{"what is late is left out", "late second 1 false\nfine first 1 true\n", "0", 0, `(?s)late +not run: .*fine +ok`},
+		{"what takes long is named", "slow first -1 true\n", "70", 0, `slow +ok .*, more than twice its usual -1`},
+		{"what is usual is not", "fine first 1 true\n", "70", 0, `fine +ok +0\.0 min\n`},
+		{"beside the others", "lint beside - cat /no/such/file\nfine first 1 true\n", "70", 1, `(?s)== lint, beside the others.*No such file.*fine +ok.*lint +FAILED .*, beside`},
+		{"a tier that there is not", "bad third 1 true\n", "70", 1, `bad is of no tier: third`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			said, code := ci(t, tc.table, tc.minutes)
+			require.Regexp(t, tc.says, said)
+			require.Equal(t, tc.code, code, said)
+		})
+	}
+}

@@ -1,0 +1,376 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// program is one that burns CPU: 60 % in heavy, 30 % in light and 10 % in rest,
+// which each are called by work.
+type program struct {
+	thread                   string
+	heavy, light, rest, work string
+	// restInKernel says that rest is a function that spends its time in the kernel.
+	restInKernel bool
+}
+
+var burners = []program{
+	{"burn-go", "main.heavy", "main.light", "main.rest", "main.work", false},
+	{"burn", "c_heavy", "c_light", "c_kernel", "c_work", true},
+}
+
+// enoughCPU is how much CPU time programs take: at 49 samples a second shares within 10 points take as much.
+const enoughCPU = 6 * time.Second
+
+// TestCPU compares shares and CPU time with those of two programs, with the stacks as text and by ID, and from Inspektor
+// Gadget's own gadget.
+func TestCPU(t *testing.T) {
+	igtest.NeedRoot(t)
+	upstream, err := igtest.BuildUpstream(t, "profile_cpu")
+	require.NoError(t, err)
+	ours := igtest.Import(t, "profile_cpu")
+	paths := []string{compileGo(t, "./burn", "burn-go"), compileC(t, "testdata/burn.c")}
+	hertz := []int64{99, 99, 49}
+	sessions := []*session{begin(t, nil, ours, "--frequency=99"), begin(t, nil, ours, "--frequency=99", asIDs), begin(t, nil, upstream, "--collect-ustack")}
+	for i, p := range burners {
+		seesAll(t, paths[i], p.work, sessions...)
+	}
+	var running []*process
+	for _, path := range paths {
+		running = append(running, start(t, path))
+	}
+	sessions[0].wait("the programs' CPU time", func() bool {
+		return !slices.ContainsFunc(running, func(p *process) bool { return p.taken(t) < enoughCPU })
+	})
+	var cpu []time.Duration
+	for _, p := range running {
+		taken, _ := p.stop(t)
+		cpu = append(cpu, taken)
+	}
+	for i, s := range sessions {
+		r := s.stop("samples")
+		for j, p := range burners {
+			r.requireShares(t, p, running[j].pid, 1_000_000_000/hertz[i], cpu[j])
+		}
+	}
+}
+
+// requireShares checks what the profile says of a program.
+func (r *run) requireShares(t *testing.T, p program, pid int, period int64, cpu time.Duration) {
+	t.Helper()
+	samples := of(r.samples, pid)
+	require.NotEmpty(t, samples, "no samples of %s", p.thread)
+	at := map[string]int64{}
+	all := int64(0)
+	sampled := 0.0
+	for _, s := range samples {
+		require.Equal(t, p.thread, s.Service, "the executable")
+		require.Equal(t, p.thread, s.Attributes["thread.name"])
+		require.Equal(t, receiver.Type{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: period}, receiver.TypeOf(s))
+		seconds, ok := s.Seconds()
+		require.True(t, ok)
+		sampled += seconds
+		work := depth(s, p.work)
+		if work < 1 {
+			continue
+		}
+		all += s.Total()
+		callee := s.Stack[work-1]
+		at[callee.Name] += s.Total()
+		requireOrder(t, s, work)
+		if callee.Name == p.rest && p.restInKernel && work > 1 {
+			require.Equal(t, "kernel", s.Stack[0].Type, "below %s is the kernel: %v", p.rest, s.Stack)
+		}
+	}
+	require.Positive(t, all, "%s is in no stack of %s", p.work, p.thread)
+	for _, want := range []struct {
+		function string
+		percent  float64
+	}{{p.heavy, 60}, {p.light, 30}, {p.rest, 10}} {
+		share := 100 * float64(at[want.function]) / float64(all)
+		t.Logf("%s: %s %.1f%% (true: %.0f%%)", p.thread, want.function, share, want.percent)
+		require.InDelta(t, want.percent, share, 10, want.function)
+	}
+	t.Logf("%s: %.2f s of CPU time sampled, %.2f s taken", p.thread, sampled, cpu.Seconds())
+	require.InEpsilon(t, cpu.Seconds(), sampled, 0.25)
+}
+
+// requireOrder checks that the kernel's frames come before the program's.
+func requireOrder(t *testing.T, s receiver.Sample, work int) {
+	t.Helper()
+	require.NotEqual(t, "kernel", s.Stack[work].Type)
+	user := slices.IndexFunc(s.Stack, func(f receiver.Frame) bool { return f.Type != "kernel" })
+	require.False(t, slices.ContainsFunc(s.Stack[user:], func(f receiver.Frame) bool { return f.Type == "kernel" }), "kernel frames between the program's: %v", s.Stack)
+}
+
+// TestStackChurn has a program go through far more stacks than the gadget
+// remembers. Every stack has to be there when its row is read.
+func TestStackChurn(t *testing.T) {
+	igtest.NeedRoot(t)
+	const entries = 1024
+	churn := compileC(t, "testdata/churn.c")
+	image := igtest.Import(t, "profile_cpu")
+	flags := []string{
+		"--comm=churn", "--frequency=499", "--map-fetch-interval=200ms",
+		fmt.Sprintf("--stack-entries=%d", entries), fmt.Sprintf("--kernel-stack-entries=%d", entries),
+	}
+	stacks := func(samples []receiver.Sample) int {
+		found := map[string]bool{}
+		for _, s := range samples {
+			key := ""
+			for _, f := range s.Stack {
+				key += f.Label() + ";"
+			}
+			found[key] = true
+		}
+		return len(found)
+	}
+	start(t, churn)
+	sessions := []*session{begin(t, nil, image, flags...), begin(t, nil, image, append(flags, asIDs)...)}
+	for _, s := range sessions {
+		s.until("stacks", func(samples []receiver.Sample) bool { return stacks(samples) > entries*5/4 })
+	}
+	for _, s := range sessions {
+		r := s.stop("samples")
+		require.Zero(t, r.summary.noStack)
+		t.Logf("%d different stacks through a map of %d", stacks(r.samples), entries)
+	}
+}
+
+// TestOffCPU compares the time that a program was off the CPU with what it has measured itself.
+func TestOffCPU(t *testing.T) {
+	igtest.NeedRoot(t)
+	waits := compileC(t, "../gadgets/testdata/waits.c")
+	image := igtest.Import(t, "profile_offcpu")
+	sessions := []*session{begin(t, nil, image, "--comm=waits"), begin(t, nil, image, "--comm=waits", asIDs)}
+	seesAll(t, waits, "wait_long", sessions...)
+	p := start(t, waits)
+	time.Sleep(4 * time.Second) // a hundred waits of each kind
+	_, printed := p.stop(t)
+	var long, short int64
+	_, err := fmt.Sscan(printed, &long, &short)
+	require.NoError(t, err)
+	for _, s := range sessions {
+		r := s.stop("off_cpu_raw")
+		samples := of(r.samples, p.pid)
+		for _, s := range samples {
+			require.Equal(t, receiver.Type{Type: "off_cpu", Unit: "nanoseconds", PeriodType: "off_cpu", PeriodUnit: "nanoseconds", Period: 1}, receiver.TypeOf(s))
+			require.Contains(t, []string{"sleeping", "preempted"}, s.Attributes["off_cpu.reason"])
+			require.Equal(t, "__schedule", s.Stack[0].Name, "the stack begins at the scheduler: %v", s.Stack)
+			if depth(s, "wait_long") >= 0 {
+				require.True(t, depth(s, "do_nanosleep") > 0 || s.Attributes["off_cpu.reason"] == "preempted", "%v", s.Stack)
+				require.Negative(t, depth(s, "wait_short"))
+			}
+		}
+		for function, own := range map[string]int64{"wait_long": long, "wait_short": short} {
+			found := total(through(samples, function))
+			t.Logf("%s: %.3f s off the CPU, %.3f s by its own clock", function, float64(found)/1e9, float64(own)/1e9)
+			require.InEpsilon(t, own, found, 0.05, function)
+		}
+	}
+}
+
+// TestPageFaults has a program touch pages itself and through the kernel: each is counted, and no other.
+func TestPageFaults(t *testing.T) {
+	igtest.NeedRoot(t)
+	faults := compileC(t, "../gadgets/testdata/faults.c")
+	image := igtest.Import(t, "profile_pagefault")
+	sessions := []*session{begin(t, nil, image, "--comm=faults"), begin(t, nil, image, "--comm=faults", asIDs)}
+	seesAll(t, faults, "touch_pages", sessions...)
+	p := start(t, faults)
+	time.Sleep(3 * time.Second) // some hundred rounds
+	_, printed := p.stop(t)
+	rounds, err := strconv.ParseInt(strings.TrimSpace(printed), 10, 64)
+	require.NoError(t, err)
+	for _, s := range sessions {
+		r := s.stop("faults")
+		samples := of(r.samples, p.pid)
+		touched, filled := int64(0), int64(0)
+		for _, s := range samples {
+			require.Equal(t, receiver.Type{Type: "page_faults", Unit: "count", PeriodType: "page_faults", PeriodUnit: "count", Period: 1}, receiver.TypeOf(s))
+			require.Contains(t, []string{"write", "read", "execute"}, s.Attributes["page_fault.access"], "%v", s.Stack)
+			// The first use of a function is a fault as well, in its caller's name.
+			if depth(s, "touch_pages") < 0 && depth(s, "fill_pages") < 0 || s.Attributes["page_fault.access"] != "write" {
+				continue
+			}
+			switch {
+			case s.Stack[0].Name == "touch_pages":
+				touched += s.Total()
+			case s.Stack[0].Type == "kernel":
+				require.Positive(t, depth(s, "fill_pages"), "the kernel fills, the program touches: %v", s.Stack)
+				filled += s.Total()
+			}
+		}
+		t.Logf("%d rounds: %d faults in touch_pages, %d in fill_pages, %d in all", rounds, touched, filled, total(samples))
+		require.Equal(t, 64*rounds, touched)
+		require.Equal(t, 16*rounds, filled)
+	}
+}
+
+// truth is what a function of a program has counted itself.
+type truth struct{ sum, calls int64 }
+
+// readTruth reads a line of a name, which may have spaces, and two numbers.
+func readTruth(t *testing.T, line string) (function string, n truth) {
+	t.Helper()
+	fields := strings.Fields(line)
+	require.Greater(t, len(fields), 2, line)
+	_, err := fmt.Sscan(strings.Join(fields[len(fields)-2:], " "), &n.sum, &n.calls)
+	require.NoError(t, err, line)
+	return strings.Join(fields[:len(fields)-2], " "), n
+}
+
+// TestAlloc compares bytes and calls, and what is in use, with what a program has counted. Of the first function most
+// allocations are drawn always, of the others some by chance: each may differ by four times what chance makes.
+func TestAlloc(t *testing.T) {
+	igtest.NeedRoot(t)
+	p := start(t, compileAsShipped(t, "../memory/testdata/allocate.c"), "0", "1000", "5000")
+	require.Equal(t, "ready\n", p.line(t))
+	image := igtest.Import(t, "profile_alloc")
+	flags := []string{"--pid=" + strconv.Itoa(p.pid), "--max-cost=1000", "--sample-bytes=4096"}
+	sessions := []*session{begin(t, nil, image, flags...), begin(t, nil, image, append(flags, asIDs)...), begin(t, nil, image, append(flags, "--live")...)}
+	for _, s := range sessions {
+		s.wait("the first probes", func() bool { return strings.Contains(s.log.String(), "the first probes are there") })
+	}
+	p.next(t)
+	own := map[string]truth{}
+	for range 3 {
+		function, n := readTruth(t, p.line(t))
+		own[function] = n
+	}
+	within := map[string]float64{"allocate_large": 0.06, "allocate_middle": 0.1, "leak_some": 0.15}
+	for _, s := range sessions[:2] {
+		r := s.stop("calls", "bytes")
+		bytes, calls := typed(r.samples, "alloc_space"), typed(r.samples, "alloc_objects")
+		for function, n := range own {
+			found, times := total(through(bytes, function)), total(through(calls, function))
+			t.Logf("%s: %d bytes in %d allocations; its own %d in %d", function, found, times, n.sum, n.calls)
+			require.InEpsilon(t, n.sum, found, within[function], function)
+			require.InEpsilon(t, n.calls, times, 2*within[function], function)
+			for _, s := range through(bytes, function) {
+				require.Equal(t, "bytes", s.PeriodUnit)
+				require.Equal(t, "space", s.PeriodType)
+				require.EqualValues(t, 4096, s.Period)
+				require.Equal(t, "always", s.Attributes["alloc.attached"])
+				require.Equal(t, 1, depth(s, function), "%v", s.Stack)
+				require.Equal(t, "round_of_work", s.Stack[2].Name, "%v", s.Stack)
+				require.Equal(t, "_start", s.Stack[len(s.Stack)-1].Name, "%v", s.Stack)
+			}
+		}
+		requireCaptures(t, r)
+	}
+	// What is in use is sent again and again. The rest is freed, but for an allocation that the run's beginning has cut off.
+	inUse := func(samples []receiver.Sample, function string) (bytes, objects int64) {
+		var newest time.Time
+		for _, s := range samples {
+			if s.End.After(newest) {
+				newest = s.End
+			}
+		}
+		state := slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return !s.End.Equal(newest) })
+		return total(through(typed(state, "inuse_space"), function)), total(through(typed(state, "inuse_objects"), function))
+	}
+	leaked := own["leak_some"]
+	live := sessions[2]
+	live.until("the memory that is in use", func(samples []receiver.Sample) bool {
+		bytes, _ := inUse(samples, "leak_some")
+		return float64(bytes) > (1-within["leak_some"])*float64(leaked.sum)
+	})
+	r := live.stop() // a state takes the place of the one before
+	bytes, objects := inUse(r.samples, "leak_some")
+	t.Logf("in use: %d bytes in %d objects; leaked %d in %d", bytes, objects, leaked.sum, leaked.calls)
+	require.InEpsilon(t, leaked.sum, bytes, within["leak_some"])
+	require.InEpsilon(t, leaked.calls, objects, 2*within["leak_some"])
+	for _, function := range []string{"allocate_large", "allocate_middle"} {
+		freed, _ := inUse(r.samples, function)
+		require.Less(t, freed, int64(20000), function)
+	}
+}
+
+// TestLock compares the waits for locks with what a program has measured itself: in its own code, in the kernel, and
+// in a pool of threads without work, which wait for no lock.
+func TestLock(t *testing.T) {
+	igtest.NeedRoot(t)
+	const sampleTime = 2000000 // below most waits, which are then known one by one, and above those of take_short_mutex
+	p := start(t, compileAsShipped(t, "../locks/testdata/locks.c"), "6")
+	image := igtest.Import(t, "profile_lock")
+	flags := []string{"--pid=" + strconv.Itoa(p.pid), "--sample-time=" + strconv.Itoa(sampleTime)}
+	sessions := []*session{begin(t, nil, image, flags...), begin(t, nil, image, append(flags, asIDs, "--lock-address")...)}
+	for _, s := range sessions {
+		s.until("a wait of the warm-up", func(samples []receiver.Sample) bool { return len(through(samples, "take_warmup")) > 0 })
+	}
+	p.next(t)
+	_, printed := p.stop(t)
+	own := map[string]truth{}
+	for line := range strings.Lines(printed) {
+		function, n := readTruth(t, line)
+		own[function] = n
+	}
+	for i, s := range sessions {
+		r := s.stop("contentions", "delay_raw")
+		delays, contentions := typed(r.samples, "delay"), typed(r.samples, "contentions")
+		addresses := map[string]string{}
+		for _, l := range []struct {
+			function, kind string
+			within         float64
+		}{
+			{"take_mutex", "user_mutex", 0.05}, {"take_short_mutex", "user_mutex", 0.12}, {"read_table", "user_rwlock", 0.05},
+			{"write_table", "user_rwlock", 0.05}, {"count_pipe", "kernel_mutex", 0.05}, {"take_shared", "user_mutex", 0.05},
+		} {
+			found := through(delays, l.function)
+			t.Logf("%s: %.3f s; its own %.3f s in %d calls", l.function, float64(total(found))/1e9, float64(own[l.function].sum)/1e9, own[l.function].calls)
+			require.InEpsilon(t, own[l.function].sum, total(found), l.within, l.function)
+			require.Positive(t, total(through(contentions, l.function)))
+			other := int64(0) // spinlocks of the kernel on the way
+			for _, s := range found {
+				if s.Attributes["lock.kind"] != l.kind {
+					other += s.Total()
+					continue
+				}
+				address := s.Attributes["lock.address"]
+				require.Equal(t, i == 1, address != "", "%v", s.Attributes)
+				if before, ok := addresses[l.function]; ok {
+					require.Equal(t, before, address, l.function)
+				}
+				addresses[l.function] = address
+			}
+			require.Less(t, 20*other, total(found), l.function)
+		}
+		if i == 1 {
+			require.Equal(t, addresses["read_table"], addresses["write_table"])
+			require.NotEqual(t, addresses["take_mutex"], addresses["take_short_mutex"])
+		}
+		for _, s := range append(through(delays, "wait_for_job"), through(delays, "wait_for_work")...) {
+			kind := s.Attributes["lock.kind"]
+			require.True(t, strings.HasPrefix(kind, "kernel_") || kind == "user_mutex" && depth(s, "sem_wait") < 0, "a thread without work: %s: %v", kind, s.Stack)
+		}
+		requireCaptures(t, r)
+	}
+}
+
+// requireCaptures checks what the operator captures says at the end: each stack that was drawn is in a row, or has a reason.
+func requireCaptures(t *testing.T, r *run) {
+	t.Helper()
+	_, line, found := strings.Cut(r.log, "captures: ")
+	require.True(t, found, "the operator's summary is missing")
+	var events, drawn, added, inner, other, bad, lost int64
+	_, err := fmt.Sscanf(line, "%d events, %d drawn: %d added to rows, %d within others, %d of other kinds, %d not understood, %d lost",
+		&events, &drawn, &added, &inner, &other, &bad, &lost)
+	require.NoError(t, err, "%.200s", line)
+	t.Logf("captures: %d events, %d drawn: %d added, %d within others, %d of other kinds, %d not understood, %d lost", events, drawn, added, inner, other, bad, lost)
+	require.Greater(t, events, drawn)
+	require.Equal(t, drawn, added+inner+other+bad+lost)
+	require.Zero(t, bad)
+	require.Less(t, 100*lost, drawn)
+}

@@ -1,0 +1,49 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+)
+
+// TestCollectStacks runs a gadget of Inspektor Gadget, which collects no stacks by its own default, without any flag.
+func TestCollectStacks(t *testing.T) {
+	igtest.NeedRoot(t)
+	image, err := igtest.BuildUpstream(t, "trace_open")
+	require.NoError(t, err)
+	start(t, compile(t, "opens"))
+	const variable = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_OTLP_COLLECT_STACKS"
+	for name, tc := range map[string]struct {
+		collected bool
+		prefix    []string
+	}{
+		"on":  {true, nil},
+		"off": {false, slices.Concat(igrun.Prefix(), []string{"env", variable + "=off"})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := export(t, options{name: "collect-" + name, image: image, seconds: 4, flags: []string{"--comm=opens"}, prefix: tc.prefix})
+			require.NoError(t, err)
+			r.requireSound(t)
+			samples := r.of("opens")
+			require.NotEmpty(t, samples)
+			s := share(samples)
+			t.Logf("%d rows, %d without their stack; %s with frames of programs", r.accounts.read, r.accounts.noStack, s.user)
+			const line = "the gadget collects stacks for the export, as with --collect-ustack"
+			if tc.collected {
+				require.Contains(t, string(r.log), line)
+				require.Positive(t, totalIn(samples, "open_present"))
+				require.Less(t, 10*r.accounts.noStack, r.accounts.read)
+			} else {
+				require.NotContains(t, string(r.log), line)
+				require.Equal(t, r.accounts.read, r.accounts.noStack, "the setting leaves it to the flags")
+				require.Contains(t, string(r.log), "rows so far are without any stack: the gadget does not collect them without --collect-ustack")
+			}
+		})
+	}
+}

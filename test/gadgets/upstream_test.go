@@ -1,0 +1,222 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// worker is a program that does all that gadgets watch. Its threads have the name comm.
+type worker struct {
+	language, comm string
+	// build builds it as the file program and returns its arguments.
+	build func(t *testing.T, program string) (args []string)
+}
+
+var workers = []worker{
+	{"C, -O2", "work-c", func(t *testing.T, program string) []string {
+		igtest.Output(t, "gcc", "-O2", "-Wall", "-Werror", "-o", program, "testdata/languages/work.c")
+		return nil
+	}},
+	{"Go", "work-go", func(t *testing.T, program string) []string {
+		igtest.Output(t, "go", "build", "-o", program, "testdata/languages/work.go")
+		return nil
+	}},
+	{"Python", "work-python", func(t *testing.T, program string) []string {
+		require.NoError(t, os.Symlink("/usr/bin/python3", program))
+		return []string{"testdata/languages/work.py"}
+	}},
+}
+
+// findings are what a gadget gave of one program.
+type findings struct {
+	rows                           int64
+	stacks, whole, frames, unnamed float64
+}
+
+func found(samples []receiver.Sample) (f findings) {
+	for _, s := range samples {
+		n := s.Total()
+		f.rows += n
+		root := s.Stack[len(s.Stack)-1].Name
+		if root != "[no stack]" && s.Stack[0].Name != "[lost user stack]" {
+			f.stacks += float64(n)
+		}
+		if !slices.Contains(marks, root) {
+			f.whole += float64(n)
+		}
+		for _, frame := range s.Stack {
+			if frame.Type == "kernel" || slices.Contains(marks, frame.Name) {
+				continue
+			}
+			f.frames++
+			if frame.Name == "" {
+				f.unnamed++
+			}
+		}
+	}
+	return f
+}
+
+// String is a cell of the table.
+func (f findings) String() string {
+	if f.rows == 0 {
+		return "none"
+	}
+	named := "no frame"
+	if f.frames > 0 {
+		named = fmt.Sprintf("%.0f %%", 100*(f.frames-f.unnamed)/f.frames)
+	}
+	return fmt.Sprintf("%d: %.0f %%, %.0f %%, %s", f.rows, 100*f.stacks/float64(f.rows), 100*f.whole/float64(f.rows), named)
+}
+
+// TestInspektorGadgets runs the gadgets of Inspektor Gadget's module that have a stack as they are, without a flag for it, on a program
+// in each of three languages, and writes what they gave into the page that IG_GADGETS_DOC names.
+func TestInspektorGadgets(t *testing.T) {
+	igtest.NeedRoot(t)
+	dir := t.TempDir()
+	for _, w := range workers {
+		program := filepath.Join(dir, w.comm)
+		startLoad(t, program, w.build(t, program)...)
+	}
+	var table, missing strings.Builder
+	known := map[string]bool{}
+	for _, g := range all() {
+		if g.origin != upstream {
+			continue
+		}
+		known[g.name] = true
+		t.Run(g.name, func(t *testing.T) {
+			r, err := runOnWorkers(t, g)
+			if err != nil {
+				words, ok := whyNot(err)
+				require.True(t, ok, "%v", err)
+				fmt.Fprintf(&missing, "- %s: %s.\n", g.name, words)
+				t.Skip(words)
+			}
+			require.Empty(t, r.findings)
+			fmt.Fprintf(&table, "| %s | %d, %d |", g.name, r.accounts.read, r.accounts.noStack)
+			for _, w := range workers {
+				f := found(r.of(w.comm))
+				t.Logf("%s: %v", w.language, f)
+				fmt.Fprintf(&table, " %v |", f)
+				if g.name == "profile_cpu" || g.name == "trace_open" {
+					require.Positive(t, f.rows, w.language)
+					require.GreaterOrEqual(t, f.stacks, 0.95*float64(f.rows), w.language)
+				}
+				if w.language == "Go" && f.rows > 0 {
+					require.GreaterOrEqual(t, f.whole, 0.9*float64(f.rows), "Go has frame pointers")
+				}
+			}
+			table.WriteByte('\n')
+		})
+	}
+	t.Run("without stacks", func(t *testing.T) {
+		said := answerWithout(t, "snapshot_process")
+		fmt.Fprintf(&missing, "\n## Gadgets without stacks\n\nThe exporter has nothing of them, and says so:\n\n```text\n%s\n```\n\nThese are %s.\n", said, strings.Join(others(t, known), ", "))
+	})
+	writeUpstreamPage(t, table.String(), missing.String())
+}
+
+// TestInspektorGadgetsRefused runs a gadget with what Inspektor Gadget would take without a word, and without effect.
+func TestInspektorGadgetsRefused(t *testing.T) {
+	igtest.NeedRoot(t)
+	image, err := igtest.BuildUpstream(t, "trace_open")
+	require.NoError(t, err)
+	for flag, said := range map[string]string{
+		"--collect-otel-stack":                         "--collect-otel-stack=true: this build does not unwind interpreted programs for other gadgets",
+		"--symbolizers=otel-ebpf-profiler":             "--symbolizers=otel-ebpf-profiler: this build does not unwind interpreted programs for other gadgets",
+		"--annotate=opne:profiles.name=mine":           `--annotate names the data source "opne", which the gadget does not have; it has "open"`,
+		"--annotate=open.fnam:profiles.timestamp=true": `--annotate names the field "fnam", which the data source "open" does not have`,
+	} {
+		r, err := export(t, options{name: "refused", image: image, seconds: 1, quiet: true, flags: []string{flag}})
+		require.ErrorContains(t, err, said)
+		require.NotContains(t, string(r.log), "rows read", "it was not loaded")
+		t.Log(err)
+	}
+}
+
+func runOnWorkers(t *testing.T, g gadget) (*run, error) {
+	image, err := igtest.BuildUpstream(t, g.name)
+	if err != nil {
+		return nil, err
+	}
+	o := options{name: "table-" + g.name, image: image, seconds: 8, quiet: true,
+		prefix: slices.Concat(igrun.Prefix(), []string{"env", "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_OTLP_INCOMPLETE_STACKS=marked"})}
+	if slices.Contains(g.flags, "--verbose") {
+		o.flags = []string{"--verbose"} // it tells of user probes that were not attached nowhere else
+	}
+	r, err := export(t, o)
+	if failed := failedUserProbe.FindString(string(r.log)); err == nil && r.accounts.read == 0 && failed != "" {
+		return r, fmt.Errorf("%s", failed)
+	}
+	return r, err
+}
+
+// answerWithout runs a gadget without stacks and returns what the exporter says.
+func answerWithout(t *testing.T, name string) string {
+	t.Helper()
+	image, err := igtest.BuildUpstream(t, name)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	args := slices.Concat([]string{"run", image}, igrun.GadgetFlags(), []string{"--timeout=2", "--otel-profiles-exporter=otlp", "--output=none"})
+	out, err := igrun.Command(ctx, igtest.Built(t, igtest.Bin, "ig"), args...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	said := regexp.MustCompile(`otel-profiles: exporter .* is asked for, but gadget .* has no data source with a stack: nothing is exported`).Find(out)
+	require.NotEmpty(t, said, "%s", out)
+	return strings.ReplaceAll(string(said), `\"`, `"`)
+}
+
+// others are the gadgets of the module that are not known to have a stack.
+func others(t *testing.T, known map[string]bool) (names []string) {
+	t.Helper()
+	pages, err := filepath.Glob(filepath.Join(igtest.UpstreamModule(t), "gadgets", "*", "gadget.yaml"))
+	require.NoError(t, err)
+	for _, page := range pages {
+		if name := filepath.Base(filepath.Dir(page)); !known[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func writeUpstreamPage(t *testing.T, table, missing string) {
+	t.Helper()
+	page := os.Getenv("IG_GADGETS_DOC")
+	if page == "" || t.Failed() {
+		return
+	}
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	const begin, end = "<!-- begin table -->\n", "<!-- end table -->"
+	before, rest, ok := strings.Cut(string(text), begin)
+	require.True(t, ok, begin)
+	_, after, ok := strings.Cut(rest, end)
+	require.True(t, ok, end)
+	var header strings.Builder
+	fmt.Fprintf(&header, "\nOn Linux %s, with Inspektor Gadget %s:\n\n| gadget | rows of all programs, without a stack |", igtest.Output(t, "uname", "-r"),
+		igtest.Output(t, "go", "list", "-m", "-f", "{{.Version}}", "github.com/inspektor-gadget/inspektor-gadget"))
+	for _, w := range workers {
+		header.WriteString(" " + w.language + " |")
+	}
+	header.WriteString("\n|---|---|" + strings.Repeat("---|", len(workers)) + "\n")
+	if missing != "" {
+		missing = "\nNot run there:\n\n" + missing
+	}
+	require.NoError(t, os.WriteFile(page, []byte(before+begin+header.String()+table+missing+"\n"+end+after), 0o644))
+}

@@ -1,0 +1,286 @@
+//go:build e2e
+
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+const (
+	// nobody is the user without rights.
+	nobody = 65534
+	// most is how much memory ig may have taken at any time, in bytes.
+	most = 512 << 20
+)
+
+// folder returns a folder whose files every user may run.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hostile")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	return dir
+}
+
+// compile compiles a program of testdata into a folder.
+func compile(t *testing.T, dir, source string, flags ...string) string {
+	t.Helper()
+	program := filepath.Join(dir, strings.TrimSuffix(source, ".c"))
+	igtest.Output(t, "gcc", append([]string{"-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-pthread", "-o", program, filepath.Join("testdata", source)}, flags...)...)
+	return program
+}
+
+// start starts a program as a user, until the test ends.
+func start(t *testing.T, uid uint32, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+		_ = os.Remove(fmt.Sprintf("/tmp/perf-%d.map", cmd.Process.Pid))
+	})
+	return cmd
+}
+
+// copied copies a program.
+func copied(t *testing.T, from, to string) string {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(to, b, 0o755))
+	return to
+}
+
+// run is a run of a gadget with a receiver.
+type run struct {
+	t     *testing.T
+	ig    *exec.Cmd
+	rcv   *receiver.Receiver
+	log   igtest.Buffer
+	ended chan error
+	peak  int // bytes
+}
+
+func startRun(t *testing.T, gadget string, flags ...string) *run {
+	t.Helper()
+	rcv, err := receiver.Start(receiver.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rcv.Close() })
+	ctx, stop := context.WithTimeout(context.Background(), 3*time.Minute)
+	t.Cleanup(stop)
+	args := append([]string{"run", igtest.Import(t, gadget)}, igrun.GadgetFlags()...)
+	args = append(args, "--otel-profiles-exporter=otlp", "--otel-profiles-endpoint=http://"+rcv.Addr(), "--otel-profiles-interval=2s", "--output=none")
+	r := &run{t: t, rcv: rcv, ended: make(chan error, 1), ig: igrun.Command(ctx, igtest.Built(t, igtest.Bin, "ig"), append(args, flags...)...)}
+	r.ig.Stdout, r.ig.Stderr = &r.log, &r.log
+	require.NoError(t, r.ig.Start())
+	go func() { r.ended <- r.ig.Wait() }()
+	t.Cleanup(func() {
+		_ = r.ig.Process.Kill()
+		if t.Failed() {
+			t.Logf("ig said:\n%s", r.log.Bytes())
+		}
+	})
+	return r
+}
+
+var peakLine = regexp.MustCompile(`VmHWM:\s+(\d+)`)
+
+// until waits until ready says so, while ig has not taken several times what it may.
+func (r *run) until(what string, ready func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(90 * time.Second); !ready(); {
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.ig.Process.Pid))
+		if m := peakLine.FindSubmatch(status); m != nil {
+			kb, _ := strconv.Atoi(string(m[1]))
+			r.peak = kb << 10
+		}
+		require.Less(r.t, r.peak, 5*most, "ig's memory, while it waits for %s", what)
+		require.True(r.t, time.Now().Before(end), "there is no %s", what)
+		select {
+		case err := <-r.ended:
+			r.ended <- err
+			if !ready() {
+				require.FailNow(r.t, "ig has ended", "%v", err)
+			}
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (r *run) stop() []receiver.Sample {
+	r.t.Helper()
+	require.NoError(r.t, r.ig.Process.Signal(os.Interrupt))
+	require.NoError(r.t, <-r.ended)
+	require.Empty(r.t, r.rcv.Findings())
+	return r.rcv.Samples()
+}
+
+// of returns the samples of an executable.
+func of(samples []receiver.Sample, path string) []receiver.Sample {
+	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Resource["process.executable.path"] != path })
+}
+
+// count adds up samples whose stacks have a frame of that name.
+func count(samples []receiver.Sample, name string) (n int64) {
+	for _, s := range samples {
+		if slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == name }) {
+			n += s.Total()
+		}
+	}
+	return n
+}
+
+func total(samples []receiver.Sample) (n int64) {
+	for _, s := range samples {
+		n += s.Total()
+	}
+	return n
+}
+
+// TestFilesAndNames: files made to take memory, names that lie about who they are, and names for terminals, all at the same time.
+func TestFilesAndNames(t *testing.T) {
+	igtest.NeedRoot(t)
+	t.Setenv("INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_SOURCE_LINES", "true")
+	dir := folder(t)
+	attack := compile(t, dir, "attack.c")
+	bin := filepath.Join(dir, "bin")
+	require.NoError(t, os.Mkdir(bin, 0o755))
+	good, victim := copied(t, attack, filepath.Join(dir, "good")), copied(t, attack, filepath.Join(bin, "victim"))
+	start(t, nobody, good, "good")
+	start(t, 0, victim, "good")
+	// The attackers.
+	for name, write := range map[string]func(t *testing.T, program, to string){"twonames": twoNames, "nested": nested, "lying": lyingDebug} {
+		write(t, attack, filepath.Join(dir, name))
+		start(t, nobody, filepath.Join(dir, name), "evil")
+	}
+	start(t, nobody, copied(t, attack, filepath.Join(dir, "perfmap")), "perfmap")
+	start(t, nobody, copied(t, attack, filepath.Join(dir, "names")), "names")
+	start(t, nobody, "unshare", "-Urm", "sh", "-c", "mount -t tmpfs none "+bin+" && cp "+attack+" "+victim+" && exec "+victim+" evil")
+
+	r := startRun(t, "profile_cpu", "--frequency=99")
+	r.until("samples", func() bool {
+		samples := r.rcv.Samples()
+		return count(of(samples, good), "good_work") > 200 && count(of(samples, victim), "good_work") > 200
+	})
+	samples := r.stop()
+	t.Logf("ig took %d MiB at the peak", r.peak>>20)
+	for _, name := range []string{"twonames", "nested", "lying", "perfmap", "names"} {
+		require.NotEmpty(t, of(samples, filepath.Join(dir, name)), name)
+	}
+
+	t.Run("memory", func(t *testing.T) { require.Less(t, r.peak, most) })
+	t.Run("others keep their names", func(t *testing.T) {
+		for _, path := range []string{good, victim} {
+			all := of(samples, path)
+			// Files are read one after the other, with pauses after those that take long: names come some seconds after the attackers'.
+			named := slices.DeleteFunc(slices.Clone(all), func(s receiver.Sample) bool { return count([]receiver.Sample{s}, "good_work") == 0 })
+			require.NotEmpty(t, named)
+			from := slices.MinFunc(named, func(a, b receiver.Sample) int { return a.Start.Compare(b.Start) }).Start
+			since := slices.DeleteFunc(slices.Clone(all), func(s receiver.Sample) bool { return s.Start.Before(from) })
+			t.Logf("%s: %d of %d samples came before its names", filepath.Base(path), total(all)-total(since), total(all))
+			require.GreaterOrEqual(t, 100*count(since, "good_work"), 99*total(since))
+		}
+	})
+	t.Run("a path of one's own mounts", func(t *testing.T) {
+		require.Zero(t, count(of(samples, victim), "evil_work"))
+		require.Positive(t, count(slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool {
+			return s.Resource["process.executable.path"] != ""
+		}), "evil_work"), "the attacker is seen")
+	})
+	t.Run("control characters", func(t *testing.T) {
+		evil := regexp.MustCompile("evil.+name")
+		seen := false
+		for _, s := range samples {
+			texts := []string{s.Service}
+			for _, m := range []map[string]string{s.Resource, s.Attributes} {
+				for k, v := range m {
+					texts = append(texts, k, v)
+				}
+			}
+			for _, f := range s.Stack {
+				texts = append(texts, f.Name, f.SystemName, f.File, f.Mapping)
+				seen = seen || evil.MatchString(f.Name)
+			}
+			for _, text := range texts {
+				require.False(t, strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }), "%q", text)
+			}
+		}
+		require.True(t, seen, "the attacker's function")
+	})
+	require.NotContains(t, r.log.String(), "panic")
+	require.False(t, bytes.ContainsAny(r.log.Bytes(), "\x1b\u202e"))
+}
+
+// TestLiveEnds: the run that a program makes too dear ends by itself.
+func TestLiveEnds(t *testing.T) {
+	igtest.NeedRoot(t)
+	attack := compile(t, folder(t), "attack.c")
+	start(t, nobody, attack, "malloc")
+	r := startRun(t, "profile_alloc", "--everywhere", "--live")
+	r.until("the end of the run", func() bool {
+		select {
+		case err := <-r.ended:
+			r.ended <- err
+			return true
+		default:
+			return false
+		}
+	})
+	require.NoError(t, <-r.ended)
+	require.Contains(t, r.log.String(), "more than --max-cost=5 percent of a CPU: the run ends")
+}
+
+// TestMallocWithoutPause: one program that allocates without pause does not take the probes of another one away, which allocates
+// 5,000 times a second.
+func TestMallocWithoutPause(t *testing.T) {
+	igtest.NeedRoot(t)
+	dir := folder(t)
+	attack := compile(t, dir, "attack.c")
+	good := copied(t, attack, filepath.Join(dir, "good"))
+	start(t, nobody, good, "allocate")
+	r := startRun(t, "profile_alloc", "--uid="+strconv.Itoa(nobody))    // in a moment, where a machine with hundreds of processes takes minutes
+	sums := func(samples []receiver.Sample, path string) (n [2]int64) { // of bytes: always, in stretches
+		for _, s := range of(samples, path) {
+			if s.Type == "alloc_space" {
+				n[map[string]int{"always": 0, "stretches": 1}[s.Attributes["alloc.attached"]]] += s.Total()
+			}
+		}
+		return n
+	}
+	r.until("allocations of the good program", func() bool { return sums(r.rcv.Samples(), good)[0] > 0 })
+	start(t, nobody, attack, "malloc")
+	r.until("stretches", func() bool { return sums(r.rcv.Samples(), attack)[1] > 0 })
+	from := sums(r.rcv.Samples(), good)
+	r.until("more of the good program", func() bool {
+		n := sums(r.rcv.Samples(), good)
+		return n[0]-from[0]+n[1]-from[1] > 400e6 // about five seconds
+	})
+	samples := r.stop()
+	g, a := sums(samples, good), sums(samples, attack)
+	t.Logf("bytes, all the time and in stretches: %d of the good program, %d of the other", g, a)
+	require.Greater(t, g[0]-from[0], 9*(g[1]-from[1]))
+	require.Greater(t, a[1], a[0])
+}

@@ -1,0 +1,93 @@
+//go:build e2e
+
+package polyglot
+
+import (
+	"bytes"
+	"debug/elf"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
+)
+
+// TestTwins: a copy of a program with the same name, size, head and tail, but with other names of functions and without unwind rules,
+// runs before the program. Each has its own names, and the program's stacks are whole.
+func TestTwins(t *testing.T) {
+	igtest.NeedRoot(t)
+	load, err := loads.Find("c")
+	require.NoError(t, err)
+	// A static program has names enough that they are not at its end.
+	dir := t.TempDir()
+	path := filepath.Join(dir, "service")
+	igtest.Output(t, "gcc", "-O2", "-static", "-fomit-frame-pointer", "-o", path, "../loads/src/load.c")
+	service := &loads.Program{Load: load, Dir: dir, Args: []string{path}, Binary: path, Unstripped: path}
+	twin := &loads.Program{Load: load, Dir: filepath.Join(dir, "twin"), Args: []string{filepath.Join(dir, "twin/service")}}
+	require.NoError(t, os.Mkdir(twin.Dir, 0o755))
+	makeTwin(t, path, twin.Args[0])
+
+	run := startRun(t, igtest.Import(t, "profile_polyglot"), "--frequency="+frequency)
+	require.True(t, run.wait("the first samples", 2*time.Minute, func() bool { return run.receiver.Stats().Samples > 0 }))
+	runs := func(p *loads.Program) int {
+		process, err := p.Start(t.Context(), loads.DefaultLimit)
+		require.NoError(t, err)
+		t.Cleanup(func() { process.Stop() })
+		require.True(t, run.wait("samples of it", longest, func() bool { return run.counted(process.PID, time.Time{}) > minSamples }))
+		return process.PID
+	}
+	first := runs(twin)
+	second := runs(service)
+	by := ofProcess(run.stop())
+
+	j, err := newJudge(service, path)
+	require.NoError(t, err)
+	v := j.judge(by[second])
+	t.Logf("%d samples, complete %.1f %%, named %.1f %%; not complete ends in %s", v.samples, percent(v.complete, v.samples), percent(v.named, v.samples), most(v.outermost))
+	require.GreaterOrEqual(t, percent(v.complete, v.samples), 98.0)
+	require.GreaterOrEqual(t, percent(v.named, v.samples), 98.0)
+	has := func(pid int, names ...string) (n int64) {
+		for _, s := range by[pid] {
+			for _, f := range s.Stack {
+				for _, name := range names {
+					if f.Name == name {
+						n += s.Total()
+					}
+				}
+			}
+		}
+		return n
+	}
+	require.Zero(t, has(second, "hoard", "lurks"), "names of the twin in the service")
+	require.Zero(t, has(first, "heavy", "light"), "names of the service in the twin")
+	require.Positive(t, has(first, "hoard"), "the twin's own names")
+}
+
+// makeTwin copies a program, with other names and rules. Only what is between its first and its last 4 KiB is different.
+func makeTwin(t *testing.T, path, to string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	f, err := elf.NewFile(bytes.NewReader(content))
+	require.NoError(t, err)
+	twin := bytes.Clone(content)
+	part := func(name string) []byte {
+		s := f.Section(name)
+		require.NotNil(t, s, name)
+		return twin[s.Offset:][:s.Size]
+	}
+	names := part(".strtab")
+	for from, to := range map[string]string{"\x00heavy\x00": "\x00hoard\x00", "\x00light\x00": "\x00lurks\x00"} {
+		before, _, found := bytes.Cut(names, []byte(from))
+		require.True(t, found, from)
+		copy(names[len(before):], to)
+	}
+	clear(part(".eh_frame"))
+	require.Equal(t, content[:4096], twin[:4096])
+	require.Equal(t, content[len(content)-4096:], twin[len(twin)-4096:])
+	require.NoError(t, os.WriteFile(to, twin, 0o755))
+}

@@ -64,9 +64,18 @@ build: $(BIN)/unwinder ## Build ig, and what it starts, into build/bin
 $(BIN)/unwinder:
 	@$(STEP) "building $(BIN)/unwinder" go -C cmd/unwinder build -buildvcs=false -ldflags "-s -w" -o $(CURDIR)/$(BIN)/unwinder .
 
+.PHONY: unwinder-bpf
+unwinder-bpf: ## Compile the unwinder's entry programs with the profiler's headers; commit what this makes
+	@.ci/packages clang llvm
+	@cmd/unwinder/bpf/build.sh cmd/unwinder/bpf
+
 .PHONY: gadgets
 gadgets: $(GADGETS:%=$(BUILD)/gadgets/%.tar) ## Build the gadget images (root, where headers or packages are missing)
 	@.ci/gadgets load $(BIN)/ig $(foreach g,$(GADGETS),$(g):$(GADGET_TAG)=$(BUILD)/gadgets/$(g).tar)
+
+.PHONY: ig-gadgets
+ig-gadgets: build ebpf-tools ## Build Inspektor Gadget's own gadgets with a stack from its module into build/ig-gadgets
+	@.ci/ig-gadgets $(BIN)/ig $(BUILD)/ig-gadgets
 
 # Those with an eBPF program; others have an operator instead.
 EBPF_GADGETS := $(notdir $(patsubst %/program.bpf.c,%,$(wildcard gadgets/*/program.bpf.c)))
@@ -102,7 +111,7 @@ package-version:
 	@echo '$(PACKAGE_VERSION)'
 
 .PHONY: packages
-packages: build gadgets $(BIN)/nfpm ## Build a deb and an rpm with ig, its gadgets and a service into build/package
+packages: build gadgets $(BIN)/nfpm $(BIN)/profile ## Build a deb and an rpm with ig, its gadgets and a service into build/package
 	@cmd/ig/package/build.sh $(BUILD) $(BIN) $(GADGET_TAG) $(PACKAGE_VERSION) $(shell go env GOARCH)
 
 .PHONY: release
@@ -147,7 +156,14 @@ collector: ## Build the OpenTelemetry Collector that the tests send to
 ##@ Test
 
 .PHONY: test
-test: test-unit test-e2e ## Run the unit tests and the end-to-end tests on the real kernel and the real Collector
+test: test-unit test-e2e ## Run the unit tests, and each gadget once on the real kernel into the real Collector (root)
+
+# Everything else that can be tested on such a machine: first what .ci/stages has, then what CI leaves out.
+.PHONY: test-all
+test-all: ## Run all other tests that such a machine can run, those that CI leaves out among them, for hours (root)
+	@$(MAKE) --keep-going test-gadgets test-memory test-locks test-hostile test-matrix test-profile test-hub test-delivery test-symbols test-docs test-page \
+		test-vm test-k8s test-embed test-loads test-ig-gadgets test-names test-polyglot test-watching test-scale test-soak test-packages test-release test-kernels \
+		test-arm64 test-backends
 
 # Of Inspektor Gadget's size are only the operator's tests, which are worth their link.
 .PHONY: test-fast
@@ -165,17 +181,19 @@ test-race: ## Run the unit tests of pkg and internal with the race detector
 	@.ci/packages $(C_PACKAGES)
 	CGO_ENABLED=1 CC=clang go test -race ./pkg/... ./internal/...
 
-# What the tests with the build tag e2e find the built programs and gadgets by.
-E2E = E2E_BIN=$(CURDIR)/$(BIN) E2E_GADGETS=$(CURDIR)/$(BUILD)/gadgets go test -tags e2e -count=1 -v -timeout 20m
+# What the tests with the build tag e2e find the built programs and gadgets by. They wait more than they compute, so more of them run at a
+# time than there are CPUs.
+E2E = E2E_BIN=$(CURDIR)/$(BIN) E2E_GADGETS=$(CURDIR)/$(BUILD)/gadgets go test -tags e2e -count=1 -v -timeout 20m -parallel 4
 
 .PHONY: test-e2e
-test-e2e: test-profile test-delivery test-hub test-gadgets test-memory test-locks test-matrix ## Run the end-to-end tests (root)
+test-e2e: build gadgets collector ## Run each gadget once, on programs that know their profile, into a real Collector (root)
+	@.ci/packages $(C_PACKAGES) gcc linux-libc-dev python3
+	$(E2E) ./test/e2e
 
 .PHONY: test-profile
-test-profile: build gadgets collector $(BIN)/profile ## Profile programs of known shares into a real Collector, and with the command profile (root)
+test-profile: build gadgets $(BIN)/profile ## Profile programs of known shares with the command profile (root)
 	@.ci/packages $(C_PACKAGES) gcc python3
-	$(E2E) ./test/e2e/...
-	$(E2E) ./test/profile/...
+	$(E2E) ./test/profile
 
 .PHONY: test-loads
 test-loads: ## Build and run the programs whose profile is known
@@ -224,6 +242,11 @@ test-gadgets: build gadgets ## Run every gadget with a stack on the real kernel 
 	@.ci/packages $(C_PACKAGES) gcc
 	$(E2E) ./test/gadgets/...
 
+.PHONY: test-ig-gadgets
+test-ig-gadgets: ig-gadgets ## Run Inspektor Gadget's own gadgets on programs in three languages, and write gadgets/INSPEKTOR-GADGET.md (root)
+	@.ci/packages $(C_PACKAGES) gcc python3
+	E2E_PREBUILT=$(CURDIR)/$(BUILD)/ig-gadgets IG_GADGETS_DOC=$(CURDIR)/gadgets/INSPEKTOR-GADGET.md $(E2E) ./test/gadgets/... -run TestInspektorGadgets
+
 # Packages of the programs that count what they allocate, with their allocators.
 MEMORY_PACKAGES := g++ gcc libc6-dev libjemalloc2 libtcmalloc-minimal4 musl-tools rustc
 .PHONY: test-memory
@@ -245,6 +268,11 @@ cost-memory-vm: build gadgets ## Measure profile_alloc beside Inspektor Gadget's
 test-locks: build gadgets ## Compare waits for locks with what a program has measured itself (root)
 	@.ci/packages gcc libc6-dev linux-libc-dev
 	$(E2E) ./test/locks/...
+
+.PHONY: test-hostile
+test-hostile: build gadgets ## Run programs of a user without rights that work against the profiler (root)
+	@.ci/packages gcc libc6-dev linux-libc-dev
+	$(E2E) ./test/hostile/...
 
 .PHONY: test-kernels
 test-kernels: build gadgets ## Run the gadgets on the kernels of Debian 12 and 13, in a virtual machine (root)
@@ -308,7 +336,7 @@ test-scale: collector ## Let a thousand simulated nodes send to one Collector
 
 .PHONY: test-soak
 test-soak: ## Let containers and stacks come and go for SOAK (1m): nothing may grow
-	go test -count=1 -v -timeout 24h ./test/soak -soak $(or $(SOAK),1m)
+	go test -tags e2e -count=1 -v -timeout 24h ./test/soak -soak $(or $(SOAK),1m)
 
 .PHONY: bench
 bench: ## Measure against Inspektor Gadget's own operator

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/file"
 )
 
 // BenchmarkEnqueue is what a flush pays for each request while the receiver is stuck and the
@@ -35,7 +37,7 @@ func BenchmarkFormats(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for name, encode := range map[string]func([]byte) ([]byte, error){"json": jsonLine, "pprof": pprofRecord} {
+	for name, encode := range map[string]func([]byte) ([]byte, error){"json": file.Encoder("otlp-json", ""), "pprof": file.Encoder("pprof", "")} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()

@@ -1,6 +1,8 @@
 package export
 
-import "container/list"
+import (
+	"container/list"
+)
 
 // budget bounds the bytes of a set of entries and chooses, when they are too many, which to give
 // up: the oldest of the owner with the most bytes that can be given up, so that a loud owner

@@ -100,13 +100,6 @@ func TestReceiverRestarts(t *testing.T) {
 	require.LessOrEqual(t, strings.Count(logs.String(), "will be tried again"), 2, "one line a minute")
 }
 
-// TestReceiverThatSpeaksFirst: a gRPC server is recognised as well where its greeting is there before the request is sent,
-// for which net/http has other words.
-func TestReceiverThatSpeaksFirst(t *testing.T) {
-	d := diagnosis{plain: true}
-	require.Contains(t, d.hint(`Post "http://127.0.0.1:4317/v1development/profiles": readLoopPeekFailLocked: %!w(<nil>)`), "speaks gRPC there")
-}
-
 // muteListener makes the first connection swallow what the server writes once requests have begun,
 // as a machine that has died does.
 type muteListener struct {
@@ -150,5 +143,5 @@ func TestDeadConnectionIsReplaced(t *testing.T) {
 	drainAll(t, e)
 	s := balanced(t, e)
 	require.Equal(t, int64(20), s.Rows.Delivered)
-	require.GreaterOrEqual(t, s.Retries, int64(maxTimeouts))
+	require.GreaterOrEqual(t, s.Retries, int64(3))
 }

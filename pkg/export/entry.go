@@ -20,6 +20,7 @@ type entry struct {
 	place    *list.Element // among its owner's entries there
 	inFlight bool          // being sent or written to disk: it cannot be given up
 	onDisk   bool
+	keepFile bool // it could not be read, and may at the next start
 
 	retry   backoffState
 	tries   int

@@ -1,13 +1,11 @@
 package export
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +19,8 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/file"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
 // Somebody else may rotate the file too.
@@ -51,29 +51,6 @@ func TestFileThatCannotBeWritten(t *testing.T) {
 	require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
 	stop(t, e)
 	require.Contains(t, logs.String(), "no such file")
-}
-
-// Half a record, as a full disk leaves it, is cut off again.
-func TestHalfWrittenRecordIsCutOff(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "out")
-	r := newAppendFile(path, config.Rotation{}, lineEnd, func(err error) { t.Error(err) })
-	require.NoError(t, r.write(t.Context(), []byte("{whole}\n")))
-
-	var limit unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &limit))
-	signal.Ignore(unix.SIGXFSZ)
-	defer signal.Reset(unix.SIGXFSZ)
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 100, Max: limit.Max}))
-	err := r.write(t.Context(), bytes.Repeat([]byte("x"), 200))
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &limit))
-	require.ErrorIs(t, err, unix.EFBIG)
-
-	require.NoError(t, r.write(t.Context(), []byte("{next}\n")))
-	require.NoError(t, r.close())
-	require.ErrorIs(t, r.write(t.Context(), []byte("late\n")), os.ErrClosed)
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, "{whole}\n{next}\n", string(data))
 }
 
 // Two exporters on one file do not mix their lines.
@@ -158,7 +135,7 @@ func smallDisk(t *testing.T) string {
 func TestTornRecordIsCutOff(t *testing.T) {
 	record := func(name string) []byte { return message(t, name, 100).Body }
 	for format, encode := range map[string]func([]byte) ([]byte, error){
-		"otlp-json": jsonLine, "otlp-proto": func(body []byte) ([]byte, error) { return protoRecord(body, "1.11") },
+		"otlp-json": file.Encoder("otlp-json", ""), "otlp-proto": file.Encoder("otlp-proto", "1.11"),
 	} {
 		whole, err := encode(record("before"))
 		require.NoError(t, err)
@@ -308,51 +285,23 @@ func holdsBytes(t *testing.T, path string) bool {
 	return n > 0
 }
 
-// A reader that rests sees whole records all the same, and each of them once.
-func TestPipeWhoseReaderRests(t *testing.T) {
-	cfg := toFile(t, "otlp-json")
-	r := openPipe(t, cfg.Path)
-	e, logs := open(t, cfg)
-	e.to.(*fileSender).out.(*appendFile).patience = time.Millisecond
-	for i := range 3 {
-		e.Enqueue(message(t, fmt.Sprint("app", i), 1<<20))
-	}
-	require.Eventually(t, func() bool { return strings.Contains(logs.String(), "its reader takes no bytes") }, 20*time.Second, time.Millisecond)
-	lines := make(chan []byte)
-	go func() {
-		defer close(lines)
-		for in := bufio.NewReader(r); ; {
-			line, err := in.ReadBytes('\n')
-			if err != nil {
-				return
-			}
-			lines <- line
-		}
-	}()
-	for range 3 {
-		require.True(t, json.Valid(<-lines), "records are whole")
-	}
-	drainAll(t, e)
-	require.Equal(t, int64(30), balanced(t, e).Rows.Delivered)
-	stop(t, e)
-	for range lines {
-		t.Error("a record came twice")
-	}
-}
-
 // Requests that are sent as JSON are decoded one at a time, as those for files are.
 func TestHTTPJSONIsEncodedOneAtATime(t *testing.T) {
 	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
 	cfg := settings(config.TransportHTTP, r.URL)
 	cfg.Encoding, cfg.Timeout = "json", 50*time.Millisecond
-	decoders <- struct{}{}
+	begun, end := make(chan struct{}), make(chan struct{})
+	go func() {
+		_, _ = wire.Alone(t.Context(), nil, func([]byte) ([]byte, error) { close(begun); <-end; return nil, nil })
+	}()
+	<-begun
 	e, _ := open(t, cfg)
 	for range 10 {
 		e.Enqueue(message(t, "app", 0))
 	}
 	require.Eventually(t, func() bool { return e.Stats().Retries > 1 }, 20*time.Second, time.Millisecond)
 	require.Empty(t, r.Requests())
-	<-decoders
+	close(end)
 	drainAll(t, e)
 	require.Equal(t, int64(100), balanced(t, e).Rows.Delivered)
 }

@@ -27,7 +27,7 @@ func TestNamedFiles(t *testing.T) {
 	certPEM, keyPEM, otherKeyPEM := pair.Cert, pair.Key, other.Key
 	cert, key, otherKey := write("cert.pem", certPEM), write("key.pem", keyPEM), write("other.pem", otherKeyPEM)
 	token, empty, lines := write("token", []byte(" s3cr3t\n")), write("empty", []byte("\n")), write("lines", []byte("s3cr3t\ns3cr3t"))
-	huge := write("huge", make([]byte, maxSecretFile+1))
+	huge := write("huge", make([]byte, 64<<10+1))
 	pipe := in("pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
 	folder := in("folder")
@@ -38,7 +38,7 @@ func TestNamedFiles(t *testing.T) {
 		change(&e)
 		return e
 	}
-	file := func(path string) config.Exporter {
+	toFile := func(path string) config.Exporter {
 		return config.Exporter{Name: "prod", Transport: config.TransportFile, Path: path}
 	}
 	tlsOf := func(tls config.TLS) config.Exporter { return grpc(func(e *config.Exporter) { e.TLS = tls }) }
@@ -56,8 +56,8 @@ func TestNamedFiles(t *testing.T) {
 		"password":           {auth(config.Auth{Username: "u", PasswordFile: token}), ""},
 		"folder":             {storage(folder), ""},
 		"folder to be made":  {storage(in("new")), ""},
-		"output":             {file(in("profiles.jsonl")), ""},
-		"output that exists": {file(token), ""},
+		"output":             {toFile(in("profiles.jsonl")), ""},
+		"output that exists": {toFile(token), ""},
 		"plain text": {
 			grpc(func(e *config.Exporter) { e.Insecure, e.TLS = true, config.TLS{CAFile: "/nowhere"} }),
 			"",
@@ -103,8 +103,8 @@ func TestNamedFiles(t *testing.T) {
 		"folder in nothing": {storage(in("made/q")), ""},
 		"pprof to a folder": {config.Exporter{Name: "prod", Transport: config.TransportFile, Path: folder, Format: "pprof"}, ""},
 		"folder in a file":  {storage(token + "/q"), `sending_queue.storage: mkdir ` + token + `: not a directory`},
-		"output to folder":  {file(folder), `path: ` + folder + ` is a folder: write the path of a file in it`},
-		"output in nothing": {file(in("none/p")), `path: ` + in("none/p") + ` cannot be made: the folder ` + in("none") + `: no such file or directory`},
+		"output to folder":  {toFile(folder), `path: ` + folder + ` is a folder: write the path of a file in it`},
+		"output in nothing": {toFile(in("none/p")), `path: ` + in("none/p") + ` cannot be made: the folder ` + in("none") + `: no such file or directory`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := New(test.e, Options{})

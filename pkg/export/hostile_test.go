@@ -22,6 +22,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 )
 
 // heapPeak watches the heap while f runs and returns by how much it grew at most.
@@ -69,7 +70,7 @@ func TestHostileHTTPReceiver(t *testing.T) {
 		delivered bool
 	}{
 		"endless success": {func(w http.ResponseWriter) {
-			w.Header().Set("Content-Type", mediaProto)
+			w.Header().Set("Content-Type", "application/x-protobuf")
 			flood(w, huge)
 		}, true},
 		"endless error": {func(w http.ResponseWriter) {
@@ -96,7 +97,7 @@ func TestHostileHTTPReceiver(t *testing.T) {
 			_, _ = io.WriteString(w, "<html>please log in</html>")
 		}, false},
 		"a broken message": {func(w http.ResponseWriter) {
-			w.Header().Set("Content-Type", mediaProto)
+			w.Header().Set("Content-Type", "application/x-protobuf")
 			_, _ = io.WriteString(w, "\xff\xff\xff\xff")
 		}, true},
 	} {
@@ -250,12 +251,12 @@ func TestShutdownWithHangingReceiver(t *testing.T) {
 // stuckSender ignores its context, as a write to a dead disk does.
 type stuckSender struct{ release chan struct{} }
 
-func (s *stuckSender) send(context.Context, []byte) outcome {
+func (s *stuckSender) Send(context.Context, []byte) attempt.Outcome {
 	<-s.release
-	return outcome{verdict: accepted}
+	return attempt.Outcome{Verdict: attempt.Accepted}
 }
 
-func (s *stuckSender) close() error { return nil }
+func (s *stuckSender) Close() error { return nil }
 
 func TestShutdownWithStuckSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -318,24 +319,24 @@ func TestBlockedForGood(t *testing.T) {
 // flakySender fails, accepts and accepts in part, in turn.
 type flakySender struct{ n atomic.Int64 }
 
-func (s *flakySender) send(ctx context.Context, _ []byte) outcome {
+func (s *flakySender) Send(ctx context.Context, _ []byte) attempt.Outcome {
 	switch s.n.Add(1) % 7 {
 	case 0, 1:
-		return outcome{verdict: retryable, what: "busy"}
+		return attempt.Outcome{Verdict: attempt.Retryable, What: "busy"}
 	case 2:
-		return outcome{verdict: partial, rejectedProfiles: 1}
+		return attempt.Outcome{Verdict: attempt.Partial, RejectedProfiles: 1}
 	case 3:
-		return outcome{verdict: rejected, what: "no"}
+		return attempt.Outcome{Verdict: attempt.Rejected, What: "no"}
 	case 4:
-		return outcome{verdict: tooLarge}
+		return attempt.Outcome{Verdict: attempt.TooLarge}
 	}
 	if ctx.Err() != nil {
-		return outcome{verdict: retryable}
+		return attempt.Outcome{Verdict: attempt.Retryable}
 	}
-	return outcome{verdict: accepted}
+	return attempt.Outcome{Verdict: attempt.Accepted}
 }
 
-func (s *flakySender) close() error { return nil }
+func (s *flakySender) Close() error { return nil }
 
 // Every row is accounted for at every moment of a load that meets everything at once.
 func TestBooksBalanceAlways(t *testing.T) {

@@ -1,5 +1,7 @@
 // Package export delivers encoded profile requests: a queue bounded in bytes, retries by the rules
-// of OTLP, and the transports otlp-grpc, otlp-http and file.
+// of OTLP, and the transports otlp-grpc, otlp-http and file. Its parts are folders: otlp and file send, spool keeps
+// messages over a restart, wire has the forms of a request, and attempt is the result of sending one. None of them
+// knows this package.
 //
 // The package takes requests as bytes and never takes them apart for the network: what is in a
 // request, and how large it is, was decided before. Every row that enters is accounted for at
@@ -9,24 +11,12 @@ package export
 import (
 	"maps"
 	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
 // Message is one encoded ExportProfilesServiceRequest on its way.
-type Message struct {
-	// Body is the request in wire format, uncompressed, in the layout of OTLP 1.11: the exporter converts it when it sends
-	// it. The exporter owns it after Enqueue.
-	Body []byte
-	// Rows is the number of gadget rows that were merged into the request.
-	Rows int64
-	// Samples and Profiles are what the request holds.
-	Samples  int64
-	Profiles int
-	// Start and End bound the time of the data; zero where unknown.
-	Start, End time.Time
-	// Owner is the resource, if the request carries only one, else empty. When the queue is full,
-	// the owner that holds the most bytes loses its oldest message.
-	Owner string
-}
+type Message = wire.Message
 
 // Reason says why a message was dropped.
 type Reason string

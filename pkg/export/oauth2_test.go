@@ -3,15 +3,12 @@ package export
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -380,37 +377,4 @@ func TestOAuth2SecretFileIsMissing(t *testing.T) {
 	_, err := New(cfg, Options{})
 	require.ErrorContains(t, err, "oauth2.client_secret_file: "+cfg.OAuth2.ClientSecretFile+" does not exist")
 	require.ErrorContains(t, err, "or write the content as oauth2.client_secret")
-}
-
-// systemEnv makes the test binary tell whether the system's certificates, which SSL_CERT_FILE stands for, are trusted
-// beside those of the settings. They are read once in a process.
-const systemEnv = "EXPORT_TEST_OWN_CA"
-
-func TestSystemCertificates(t *testing.T) {
-	if file := os.Getenv(systemEnv); file != "" {
-		for _, system := range []bool{false, true} {
-			c, err := buildTLS(config.TLS{CAFile: file, SystemCAs: system})
-			require.NoError(t, err)
-			for name, trusted := range map[string]bool{"OWN": true, "SYSTEM": system} {
-				cert, err := x509.ParseCertificate(pemBytes(t, os.Getenv("EXPORT_TEST_CERT_"+name)))
-				require.NoError(t, err)
-				_, err = cert.Verify(x509.VerifyOptions{Roots: c.RootCAs, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-				require.Equal(t, trusted, err == nil, "%s %v", name, err)
-			}
-		}
-		return
-	}
-	own, system := recvtest.NewCA(t), recvtest.NewCA(t)
-	dir := t.TempDir()
-	env := append(os.Environ(), systemEnv+"="+filepath.Join(dir, "own.pem"), "SSL_CERT_FILE="+filepath.Join(dir, "system.pem"), "SSL_CERT_DIR="+dir+"/none")
-	for name, ca := range map[string]*recvtest.CA{"own": own, "system": system} {
-		writeFile(t, filepath.Join(dir, name+".pem"), ca.PEM)
-		writeFile(t, filepath.Join(dir, name+"-cert.pem"), ca.Issue(t, name, time.Now().Add(time.Hour)).Cert)
-		env = append(env, "EXPORT_TEST_CERT_"+strings.ToUpper(name)+"="+filepath.Join(dir, name+"-cert.pem"))
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSystemCertificates$", "-test.v")
-	cmd.Env = env
-	output, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", output)
-	require.Contains(t, string(output), "PASS: TestSystemCertificates")
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/otlp"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/spool"
 )
 
 const (
@@ -37,7 +39,7 @@ func New(cfg config.Exporter, opts Options) (*Exporter, error) {
 		opts.UserAgent = "ig-otel-profiles"
 	}
 	e := prepare(cfg, opts)
-	go e.run(func() (sender, error) { return newSender(e.cfg, e.auth, e.log, opts.UserAgent) }, opts.Patient)
+	go e.run(func() (sender, error) { return e.newSender(opts.UserAgent) }, opts.Patient)
 	if opts.Patient {
 		return e, nil
 	}
@@ -61,15 +63,16 @@ func prepare(cfg config.Exporter, opts Options) *Exporter {
 		// These settings are for the network, as package config tells users.
 		cfg.Timeout, cfg.Queue.NumConsumers, cfg.Queue.Storage = math.MaxInt64, 1, ""
 	}
-	a := newAuth(cfg)
+	a := otlp.NewAuth(cfg)
 	e := &Exporter{
 		cfg: cfg, now: opts.Now, obs: opts.Observer, auth: a,
-		log:   newEventLog(opts.Logger, fmt.Sprintf("exporter %q (%s to %s): ", cfg.Name, cfg.Transport, cfg.Destination()), a.secrets),
-		tried: make(chan struct{}), done: make(chan struct{}), closed: make(chan struct{}),
-		memory: newBudget(cfg.Queue.Size), disk: newBudget(0), queue: newSendQueue(),
-		wake: make(chan struct{}), save: make(chan struct{}, 1),
-		drains: map[*drain]struct{}{},
-		stats:  Stats{Rows: RowCounts{Dropped: map[Reason]int64{}}},
+		log:  newEventLog(opts.Logger, fmt.Sprintf("exporter %q (%s to %s): ", cfg.Name, cfg.Transport, cfg.Destination()), a.Secrets),
+		life: life{tried: make(chan struct{}), done: make(chan struct{}), closed: make(chan struct{})},
+		state: state{
+			memory: newBudget(cfg.Queue.Size), disk: newBudget(0), queue: newSendQueue(),
+			wake: make(chan struct{}), save: make(chan struct{}, 1), drains: map[*drain]struct{}{},
+			stats: Stats{Rows: RowCounts{Dropped: map[Reason]int64{}}},
+		},
 	}
 	if e.now == nil {
 		e.now = time.Now
@@ -97,18 +100,14 @@ func (e *Exporter) Opened(ctx context.Context) error {
 func (e *Exporter) run(connect func() (sender, error), patient bool) {
 	defer close(e.done)
 	wait := openFirstWait
-	for {
+	for first := true; ; first = false {
 		err := e.open(connect)
-		first := false
 		e.mu.Lock()
 		e.openErr = err
-		select {
-		case <-e.tried:
-		default:
-			close(e.tried)
-			first = true
-		}
 		e.mu.Unlock()
+		if first {
+			close(e.tried)
+		}
 		if err == nil {
 			if !first {
 				e.log.infof("opened", "what it was waiting for is there: it starts to send")
@@ -142,32 +141,28 @@ func (e *Exporter) run(connect func() (sender, error), patient bool) {
 // open makes one attempt to open the files and folders that the settings name. connect makes the sender.
 func (e *Exporter) open(connect func() (sender, error)) error {
 	to, err := connect()
-	secrets := e.auth.refresh()
-	if e.auth.tokens != nil {
-		secrets = errors.Join(secrets, e.auth.tokens.check())
-	}
-	if secrets != nil {
+	if secrets := e.auth.Check(); secrets != nil {
 		if err != nil {
 			return fmt.Errorf("%w; %w", err, secrets)
 		}
-		return errors.Join(secrets, to.close())
+		return errors.Join(secrets, to.Close())
 	}
 	if err != nil {
 		return err
 	}
-	var store *storage
-	var found inventory
+	var store *spool.Folder
+	var found spool.Inventory
 	if e.cfg.Queue.Storage != "" {
-		if store, found, err = openStorage(e.cfg.Queue.Storage, e.cfg.OTLPVersion); err != nil {
-			return errors.Join(err, to.close())
+		if store, found, err = spool.Open(e.cfg.Queue.Storage, e.cfg.OTLPVersion); err != nil {
+			return errors.Join(err, to.Close())
 		}
 	}
 	e.mu.Lock()
 	if e.stopped { // Shutdown came meanwhile and did not wait
 		e.mu.Unlock()
-		err := to.close()
+		err := to.Close()
 		if store != nil {
-			err = errors.Join(err, store.close())
+			err = errors.Join(err, store.Close())
 		}
 		return errors.Join(errStopped, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 )
 
 // outageSender is a receiver that is down for a while.
@@ -25,18 +26,18 @@ type outageSender struct {
 	bodies   int
 }
 
-func (s *outageSender) send(context.Context, []byte) outcome {
+func (s *outageSender) Send(context.Context, []byte) attempt.Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
 		s.attempts++
-		return outcome{verdict: retryable, what: "down"}
+		return attempt.Outcome{Verdict: attempt.Retryable, What: "down"}
 	}
 	s.bodies++
-	return outcome{verdict: accepted}
+	return attempt.Outcome{Verdict: attempt.Accepted}
 }
 
-func (s *outageSender) close() error { return nil }
+func (s *outageSender) Close() error { return nil }
 
 func (s *outageSender) set(down bool) {
 	s.mu.Lock()
@@ -130,10 +131,10 @@ func TestShutdownTriesOnceMore(t *testing.T) {
 // askingSender asks to wait.
 type askingSender struct{ outageSender }
 
-func (s *askingSender) send(ctx context.Context, body []byte) outcome {
-	out := s.outageSender.send(ctx, body)
-	if out.verdict == retryable {
-		out.wait = time.Minute
+func (s *askingSender) Send(ctx context.Context, body []byte) attempt.Outcome {
+	out := s.outageSender.Send(ctx, body)
+	if out.Verdict == attempt.Retryable {
+		out.Wait = time.Minute
 	}
 	return out
 }

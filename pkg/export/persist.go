@@ -5,21 +5,22 @@ import (
 	"fmt"
 	"io/fs"
 	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/spool"
 )
 
 // takeOver queues the messages that were found in the storage folder, logs what could not be used, and drops
 // messages if the folder holds more than its limit.
-func (e *Exporter) takeOver(found inventory) {
-	var gone []*entry
+func (e *Exporter) takeOver(found spool.Inventory) {
 	e.mu.Lock()
-	e.stats.CorruptFiles = found.damaged
+	e.stats.CorruptFiles = found.Damaged
 	e.renumber(found)
 	var rows int64
-	for _, f := range found.messages {
-		en := newEntry(f.seq, f.msg)
-		en.size += f.size
+	for _, f := range found.Messages {
+		en := newEntry(f.Seq, f.Message)
+		en.size += f.Size
 		en.onDisk = true
-		e.seq = max(e.seq, f.seq)
+		e.seq = max(e.seq, f.Seq)
 		e.stats.Rows.Recovered += en.Rows
 		e.stats.Rows.Held += en.Rows
 		rows += en.Rows
@@ -30,38 +31,32 @@ func (e *Exporter) takeOver(found inventory) {
 		}
 	}
 	for e.disk.over(0) {
-		en := e.disk.victim()
-		e.drop(en, ReasonStorageFull)
-		gone = append(gone, en)
+		e.drop(e.disk.victim(), ReasonStorageFull)
 	}
-	e.mu.Unlock()
-	e.unlink(gone)
-	if found.damaged > 0 {
-		e.log.warnf("recovery", "%d files in the storage folder %s were damaged and removed: what they held is lost", found.damaged, e.store.dir)
+	e.unlock()
+	if found.Damaged > 0 {
+		e.log.warnf("recovery", "%d files in the storage folder %s were damaged and removed: what they held is lost", found.Damaged, e.store.Dir)
 	}
-	if found.unreadable > 0 {
-		e.log.warnf("unreadable", "%d files in the storage folder %s cannot be read now and stay for the next start: look at the disk: %v", found.unreadable, e.store.dir, found.readErr)
+	if found.Unreadable > 0 {
+		e.log.warnf("unreadable", "%d files in the storage folder %s cannot be read now and stay for the next start: look at the disk: %v", found.Unreadable, e.store.Dir, found.ReadErr)
 	}
-	if found.unknown > 0 {
-		e.log.warnf("unknown format", "%d files in the storage folder %s are in a format that this version does not know, and stay there for the version that wrote them, which sends them when it is back; remove them if it is not to come back: the last one is %v", found.unknown, e.store.dir, found.unknownErr)
+	if found.Unknown > 0 {
+		e.log.warnf("unknown format", "%d files in the storage folder %s are in a format that this version does not know, and stay there for the version that wrote them, which sends them when it is back; remove them if it is not to come back: the last one is %v", found.Unknown, e.store.Dir, found.UnknownErr)
 	}
-	if n := len(found.messages); n > 0 {
-		e.log.infof("recovered", "%d messages with %d rows are taken over from the storage folder %s", n, rows, e.store.dir)
-	}
-	if len(gone) > 0 {
-		e.logFull(ReasonStorageFull)
+	if n := len(found.Messages); n > 0 {
+		e.log.infof("recovered", "%d messages with %d rows are taken over from the storage folder %s", n, rows, e.store.Dir)
 	}
 }
 
 // renumber gives new numbers to the messages that came in before the folder was open, higher than those of all
 // files in it. A file is named after the number of its message, so without that they would overwrite files,
 // such as those that stay there unread. The drains that wait for these messages follow. The caller holds mu.
-func (e *Exporter) renumber(found inventory) {
-	if found.last == 0 {
+func (e *Exporter) renumber(found spool.Inventory) {
+	if found.Last == 0 {
 		return
 	}
 	before := e.seq
-	e.seq = found.last
+	e.seq = found.Last
 	upTo := map[*drain]uint64{}
 	for d := range e.drains {
 		upTo[d] = e.seq
@@ -81,27 +76,11 @@ func (e *Exporter) renumber(found inventory) {
 	e.seq = max(e.seq, before)
 }
 
-// unlink removes the files of entries that have left the queue. The caller must not hold mu.
-func (e *Exporter) unlink(list []*entry) {
-	for _, en := range list {
-		if !en.onDisk {
-			continue
-		}
-		if err := e.store.remove(en.seq); err != nil {
-			e.log.errorf("unlink", "a message that is done with cannot be removed from the storage folder and would be sent again after a restart: %v", err)
-		}
-	}
-}
-
 // persist writes new messages to the storage folder until the exporter stops. A message is queued for sending
 // only after it was written, or the attempt to write it has failed.
 func (e *Exporter) persist() {
 	for {
-		en, gone := e.nextUnsaved()
-		e.unlink(gone)
-		if len(gone) > 0 {
-			e.logFull(ReasonStorageFull)
-		}
+		en := e.nextUnsaved()
 		if en == nil {
 			select {
 			case <-e.save:
@@ -112,7 +91,7 @@ func (e *Exporter) persist() {
 		}
 		err := errNoRoom
 		if e.disk.bound >= en.size {
-			err = e.store.write(en.seq, en.Message)
+			err = e.store.Write(en.seq, en.Message)
 		}
 		e.saved(en, err)
 		if err != nil {
@@ -128,13 +107,13 @@ func (e *Exporter) persist() {
 var errNoRoom = errors.New("it is larger than sending_queue.storage_size")
 
 // nextUnsaved takes the oldest message that is not on disk yet, nil if there is none, and marks it as in flight.
-// To make room for it, it drops messages that are on disk: their files are the caller's to unlink (gone).
-func (e *Exporter) nextUnsaved() (en *entry, gone []*entry) {
+// To make room for it, it drops messages that are on disk.
+func (e *Exporter) nextUnsaved() (en *entry) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	defer e.unlock()
 	for en == nil {
 		if len(e.unsaved) == 0 {
-			return nil, nil
+			return nil
 		}
 		en, e.unsaved[0] = e.unsaved[0], nil
 		e.unsaved = e.unsaved[1:]
@@ -143,18 +122,14 @@ func (e *Exporter) nextUnsaved() (en *entry, gone []*entry) {
 		}
 	}
 	en.budget.setInFlight(en, true)
-	if en.size > e.disk.bound {
-		return en, nil
-	}
-	for e.disk.over(en.size) {
+	for en.size <= e.disk.bound && e.disk.over(en.size) {
 		victim := e.disk.victim()
 		if victim == nil {
 			break // all are in flight: for a moment the folder holds more than its bound
 		}
 		e.drop(victim, ReasonStorageFull)
-		gone = append(gone, victim)
 	}
-	return en, gone
+	return en
 }
 
 // saved queues a message for sending after an attempt to write it. Its body is then on disk only; if err says

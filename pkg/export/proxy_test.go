@@ -3,12 +3,10 @@ package export
 import (
 	"bufio"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -19,15 +17,6 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
-
-func pemBytes(t *testing.T, file string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(file)
-	require.NoError(t, err)
-	block, _ := pem.Decode(data)
-	require.NotNil(t, block)
-	return block.Bytes
-}
 
 // httpProxy is a proxy that knows CONNECT, for user:s3cr3t-proxy.
 type httpProxy struct {

@@ -108,10 +108,10 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 	if stuck == nil {
 		// Else they are still in use, and closing them could hang too.
 		if e.to != nil {
-			err = errors.Join(err, e.to.close())
+			err = errors.Join(err, e.to.Close())
 		}
 		if e.store != nil {
-			err = errors.Join(err, e.store.close())
+			err = errors.Join(err, e.store.Close())
 		}
 	}
 	e.log.close()

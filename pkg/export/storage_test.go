@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,9 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/spool"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
 // childEnv makes the test binary a process that stores messages until it is killed.
@@ -63,7 +67,7 @@ func settled(t testing.TB, e *Exporter) {
 
 func storedFiles(t testing.TB, dir string) []string {
 	t.Helper()
-	list, err := filepath.Glob(filepath.Join(dir, "*"+storeSuffix))
+	list, err := filepath.Glob(filepath.Join(dir, "*"+".msg"))
 	require.NoError(t, err)
 	return list
 }
@@ -228,16 +232,18 @@ func TestStorageIsBoundedInMessages(t *testing.T) {
 	require.Equal(t, map[Reason]int64{ReasonStorageFull: 200}, s.Rows.Dropped)
 }
 
+func checksum(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) }
+
 // inLayout is the file of a message in the format of today, with a body in the layout of an otlp_version.
 func inLayout(m Message, version string) []byte {
-	head := append([]byte(storeMagic), 0, storeVersion)
-	head = binary.BigEndian.AppendUint16(head, uint16(storeFixed+1+len(version)))
-	for _, v := range []int64{m.Rows, m.Samples, int64(m.Profiles), noTime, noTime, int64(len(m.Body))} {
+	head := append([]byte("IGOP"), 0, 2)
+	head = binary.BigEndian.AppendUint16(head, uint16(6*8+1+len(version)))
+	for _, v := range []int64{m.Rows, m.Samples, int64(m.Profiles), math.MinInt64, math.MinInt64, int64(len(m.Body))} {
 		head = binary.BigEndian.AppendUint64(head, uint64(v))
 	}
 	head = append(append(head, byte(len(version))), version...)
-	head = binary.BigEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))
-	return binary.BigEndian.AppendUint32(append(head, m.Body...), crc32.Checksum(m.Body, castagnoli))
+	head = binary.BigEndian.AppendUint32(head, checksum(head))
+	return binary.BigEndian.AppendUint32(append(head, m.Body...), checksum(m.Body))
 }
 
 // What was stored in one wire layout, as versions before this one did, is sent in that of the settings.
@@ -304,14 +310,14 @@ func TestLayoutOfTheSettings(t *testing.T) {
 // Files of the version before, which said nothing of the layout, are of the one that is set.
 func TestStoredByTheVersionBefore(t *testing.T) {
 	m := message(t, "app", 0)
-	head := append([]byte(storeMagic), 0, 1)
-	head = binary.BigEndian.AppendUint16(head, uint16(storeFixed+len("ns/pod")))
-	for _, v := range []int64{10, 1, 1, noTime, noTime, int64(len(m.Body))} {
+	head := append([]byte("IGOP"), 0, 1)
+	head = binary.BigEndian.AppendUint16(head, uint16(6*8+len("ns/pod")))
+	for _, v := range []int64{10, 1, 1, math.MinInt64, math.MinInt64, int64(len(m.Body))} {
 		head = binary.BigEndian.AppendUint64(head, uint64(v))
 	}
 	head = append(head, "ns/pod"...)
-	head = binary.BigEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))
-	data := binary.BigEndian.AppendUint32(append(head, m.Body...), crc32.Checksum(m.Body, castagnoli))
+	head = binary.BigEndian.AppendUint32(head, checksum(head))
+	data := binary.BigEndian.AppendUint32(append(head, m.Body...), checksum(m.Body))
 	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
 	cfg := withStorage(t, r.URL)
 	cfg.Transport = config.TransportHTTP
@@ -346,18 +352,18 @@ func TestKilledProcessLosesNothingStored(t *testing.T) {
 		var exit *exec.ExitError
 		require.ErrorAs(t, cmd.Wait(), &exit)
 
-		s, found, err := openStorage(dir, layoutToday)
+		s, found, err := spool.Open(dir, wire.Today)
 		require.NoError(t, err)
-		require.Zero(t, found.damaged)
-		require.GreaterOrEqual(t, int64(len(found.messages)), stored)
-		for _, f := range found.messages {
-			body, err := s.read(f.seq)
+		require.Zero(t, found.Damaged)
+		require.GreaterOrEqual(t, int64(len(found.Messages)), stored)
+		for _, f := range found.Messages {
+			body, err := s.Read(f.Seq)
 			require.NoError(t, err)
 			require.Len(t, body, 10_000)
-			require.Equal(t, int64(7), f.msg.Rows)
+			require.Equal(t, int64(7), f.Message.Rows)
 		}
-		require.NoError(t, s.close())
-		total = int64(len(found.messages))
+		require.NoError(t, s.Close())
+		total = int64(len(found.Messages))
 	}
 	t.Logf("messages stored over three kills: %d", total)
 }
@@ -384,17 +390,17 @@ type stepSender struct {
 	let     chan struct{}
 }
 
-func (s *stepSender) send(ctx context.Context, body []byte) outcome {
+func (s *stepSender) Send(ctx context.Context, body []byte) attempt.Outcome {
 	select {
 	case s.sending <- len(body):
 		<-s.let
-		return outcome{verdict: accepted}
+		return attempt.Outcome{Verdict: attempt.Accepted}
 	case <-ctx.Done():
-		return outcome{verdict: retryable}
+		return attempt.Outcome{Verdict: attempt.Retryable}
 	}
 }
 
-func (s *stepSender) close() error { return nil }
+func (s *stepSender) Close() error { return nil }
 
 // A Drain that begins before the storage folder is open waits for its own messages, also where as many are found in
 // the folder.

@@ -275,31 +275,3 @@ func TestHeadersAndCredentials(t *testing.T) {
 		}
 	}
 }
-
-// A file that was replaced is read again, also by one of the same time and size.
-func TestReplacedFileOfTheSameTimeAndSize(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "ca.pem")
-	when := time.Now().Add(-time.Hour)
-	replace := func() {
-		pem := recvtest.NewCA(t).PEM
-		writeFile(t, path, append(pem, strings.Repeat("\n", 10_000-len(pem))...))
-		require.NoError(t, os.Chtimes(path, when, when))
-	}
-	replace()
-	s, err := newTLSSource(config.TLS{CAFile: path}, func(err error) { t.Error(err) })
-	require.NoError(t, err)
-	_, before := s.config()
-	_, same := s.config()
-	require.Equal(t, before, same)
-	replace()
-	_, after := s.config()
-	require.NotEqual(t, before, after)
-}
-
-// No value of a header shows in log lines: a name need not tell that the value is a credential.
-func TestHeaderValuesAreSecrets(t *testing.T) {
-	a := newAuth(config.Exporter{Headers: []config.Header{
-		{Key: "x-scope-orgid", Value: "prod"}, {Key: "X-Api-Key", Value: "k3y-value"}, {Key: "authorization", Value: "Basic abcd"},
-	}})
-	require.ElementsMatch(t, []string{"k3y-value", "Basic abcd", "prod"}, a.secrets())
-}

@@ -1,0 +1,46 @@
+// Package attempt has the result of one attempt to send a request.
+package attempt
+
+import (
+	"errors"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
+)
+
+// Verdict is what an attempt means for the request.
+type Verdict uint8
+
+// The verdicts. The zero value loses nothing.
+const (
+	Retryable Verdict = iota
+	Accepted
+	Partial // accepted in part: never sent again
+	Rejected
+	TooLarge
+)
+
+// Outcome is the result of one attempt.
+type Outcome struct {
+	Verdict Verdict
+	// Sent is what went over the network, or into a file, in bytes.
+	Sent int64
+	// What names the answer for a person: a status in the protocol's words.
+	What string
+	// Words are the receiver's own, untrusted.
+	Words string
+	// Hint is what to do about it, if there is more to say than what the verdict says.
+	Hint string
+	// Wait is how long the receiver asked to wait; 0 if it did not.
+	Wait time.Duration
+	// RejectedProfiles is what the receiver says it left out.
+	RejectedProfiles int64
+}
+
+// NotEncoded is the outcome where a request could not be written in the form that the transport sends.
+func NotEncoded(err error) Outcome {
+	if errors.Is(err, wire.ErrBusy) {
+		return Outcome{What: err.Error()}
+	}
+	return Outcome{Verdict: Rejected, What: "the request cannot be encoded: " + err.Error()}
+}

@@ -1,0 +1,64 @@
+package export
+
+import (
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// backoffState is the growing wait of one message, or of the receiver as a whole. The zero value
+// is ready for the first wait.
+type backoffState struct{ b *backoff.ExponentialBackOff }
+
+// next is the wait after one more failure.
+func (s *backoffState) next(cfg config.Retry) time.Duration {
+	if s.b == nil {
+		initial := max(cfg.InitialInterval, time.Millisecond)
+		s.b = &backoff.ExponentialBackOff{
+			InitialInterval:     initial,
+			RandomizationFactor: min(max(cfg.RandomizationFactor, 0), 1),
+			Multiplier:          max(cfg.Multiplier, 1),
+			MaxInterval:         max(cfg.MaxInterval, initial),
+		}
+		s.b.Reset()
+	}
+	return s.b.NextBackOff()
+}
+
+// gate holds back all sends while the receiver fails, so that a full queue does not turn into a
+// flood of doomed requests. An answer of any kind that is not a request to come back later opens it.
+type gate struct {
+	until time.Time
+	set   time.Time
+	wait  backoffState
+	asked bool
+}
+
+// fail notes that a send which began at started failed and may be tried again. Sends that were
+// under way together count as one failure.
+func (g *gate) fail(cfg config.Retry, started, now time.Time, asked time.Duration) {
+	until := now.Add(asked)
+	if !started.Before(g.set) {
+		if own := now.Add(g.wait.next(cfg)); own.After(until) {
+			until = own
+		}
+		g.set = now
+		g.asked = false
+	}
+	if until.After(g.until) {
+		g.until = until
+	}
+	g.asked = g.asked || asked > 0
+}
+
+func (g *gate) open()                     { *g = gate{} }
+func (g *gate) closed(now time.Time) bool { return g.until.After(now) }
+func (g *gate) failing() bool             { return !g.set.IsZero() }
+
+func (g *gate) hurry() {
+	if !g.asked {
+		g.until = time.Time{}
+	}
+}

@@ -1,0 +1,236 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
+)
+
+// appendFile appends records to one file. When a record would make the file larger than allowed, the file is
+// first renamed, with the time in its name, and old files are removed. Records are never split. Half a record,
+// which a process that was killed can leave at the end, is cut off before the next is written. All of that
+// happens in write: there is no goroutine.
+//
+// Several processes may append to the same file: each holds the file's lock while it writes. The methods are
+// safe for concurrent use.
+type appendFile struct {
+	path    string
+	limit   config.Rotation
+	whole   recordEnd   // finds the end of the last whole record
+	problem func(error) // called with errors that do not keep records from being written
+
+	patience time.Duration // with a reader that takes no bytes, before problem is called
+
+	mu     sync.Mutex
+	file   *os.File
+	known  int64     // so many bytes of it, from the start, are known to be whole records
+	plain  bool      // a regular file: can be locked, cut and renamed
+	pruned time.Time // when old files were last removed
+	closed bool
+}
+
+const readerPatience = 10 * time.Second
+
+func newAppendFile(path string, limit config.Rotation, whole recordEnd, problem func(error)) *appendFile {
+	return &appendFile{path: path, limit: limit, whole: whole, problem: problem, patience: readerPatience}
+}
+
+func (a *appendFile) open() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reopen()
+}
+
+func (a *appendFile) write(ctx context.Context, record []byte) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.reopen(); err != nil {
+		return err
+	}
+	if !a.plain {
+		return a.writeToReader(ctx, record)
+	}
+	if err := a.lock(); err != nil {
+		return err
+	}
+	size, err := a.mend()
+	if err != nil {
+		return errors.Join(err, a.unlock())
+	}
+	if limit := int64(a.limit.MaxMegabytes) << 20; limit > 0 && size > 0 && size+int64(len(record)) > limit {
+		// Other processes that have the old file open notice the move in reopen.
+		if err := a.rotate(); err != nil {
+			return err
+		}
+		if err := a.lock(); err != nil {
+			return err
+		}
+		if size, err = a.mend(); err != nil {
+			return errors.Join(err, a.unlock())
+		}
+	}
+	if now := time.Now(); now.Sub(a.pruned) > time.Hour {
+		a.prune(now)
+	}
+	n, err := a.file.Write(record)
+	if err == nil {
+		a.known = size + int64(n)
+	} else if n > 0 {
+		// Half a record would spoil the next one too.
+		err = errors.Join(err, a.file.Truncate(size))
+	}
+	return errors.Join(err, a.unlock())
+}
+
+// writeToReader writes a record to a pipe, a socket or a terminal. It waits for the reader as long as ctx allows, so that
+// the reader sees whole records. The caller holds mu.
+func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
+	write := func(b []byte, deadline time.Time) (int, error) {
+		file := a.file                      // close may take it away before the function below has run, which does not hold mu
+		_ = file.SetWriteDeadline(deadline) // a kind of file that has no deadlines is waited for
+		stop := context.AfterFunc(ctx, func() { _ = file.SetWriteDeadline(time.Unix(1, 0)) })
+		defer stop()
+		return file.Write(b)
+	}
+	n, err := write(record, time.Now().Add(a.patience))
+	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
+		a.problem(fmt.Errorf("%s: its reader takes no bytes: records wait until it does", a.path))
+		_, err = write(record[n:], time.Time{})
+	}
+	return err
+}
+
+// reopen opens the file if it is not open, or if the path now leads to another file: somebody has rotated it
+// or moved it away. The caller holds mu.
+func (a *appendFile) reopen() error {
+	if a.closed {
+		return fs.ErrClosed
+	}
+	if a.file != nil {
+		here, err1 := a.file.Stat()
+		there, err2 := os.Stat(a.path)
+		if err1 == nil && err2 == nil && os.SameFile(here, there) {
+			return nil
+		}
+		a.shut()
+	}
+	flag := os.O_CREATE | os.O_APPEND | os.O_RDWR // mend reads
+	if info, err := os.Stat(a.path); err == nil && !info.Mode().IsRegular() {
+		flag = os.O_WRONLY // a pipe, which fails once nobody reads it: this process must not be a reader
+	}
+	f, err := trusted.Open(a.path, flag)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	a.file, a.known, a.plain = f, 0, info.Mode().IsRegular()
+	return nil
+}
+
+// mend cuts off half a record at the end of the file and returns the size of the rest. The caller holds the
+// file's lock, so nobody is still writing the missing half.
+func (a *appendFile) mend() (size int64, err error) {
+	info, err := a.file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	size = info.Size()
+	if size == a.known {
+		return size, nil
+	}
+	from := a.known
+	if from > size { // somebody has truncated the file
+		from = 0
+	}
+	end, err := a.whole(a.file, from, size)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", a.path, err)
+	}
+	if end < size {
+		if err := a.file.Truncate(end); err != nil {
+			return 0, err
+		}
+		a.problem(fmt.Errorf("%s ended in half a record, as a process leaves it that is killed: %d bytes are cut off", a.path, size-end))
+	}
+	a.known = end
+	return end, nil
+}
+
+// lockWait is how long to wait for another process to finish writing its record.
+const lockWait = 2 * time.Second
+
+func (a *appendFile) lock() error {
+	deadline := time.Now().Add(lockWait)
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		err := trusted.Lock(a.file)
+		if !errors.Is(err, trusted.ErrLocked) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s is locked by another process", a.path)
+		}
+		time.Sleep(wait)
+	}
+}
+
+func (a *appendFile) unlock() error { return trusted.Unlock(a.file) }
+
+func (a *appendFile) shut() {
+	if err := a.file.Close(); err != nil {
+		a.problem(fmt.Errorf("closing %s: %w", a.path, err))
+	}
+	a.file = nil
+}
+
+// rotate renames the file, closes it, which gives up its lock, and opens a new one, which is not locked.
+func (a *appendFile) rotate() error {
+	now := time.Now().UTC()
+	path := a.file.Name() // trusted.Open has resolved symbolic links
+	ext := filepath.Ext(path)
+	backup := fmt.Sprintf("%s-%s%s", strings.TrimSuffix(path, ext), now.Format(stampFormat), ext)
+	err := os.Rename(path, backup)
+	a.shut()
+	if err != nil {
+		return err
+	}
+	if err := a.reopen(); err != nil {
+		return err
+	}
+	a.prune(now)
+	return nil
+}
+
+// prune removes old, rotated files that are beyond the limits.
+func (a *appendFile) prune(now time.Time) {
+	a.pruned = now
+	path := a.file.Name()
+	ext := filepath.Ext(path)
+	base := strings.TrimSuffix(filepath.Base(path), ext)
+	ours := regexp.MustCompile("^" + regexp.QuoteMeta(base) + "-" + stampPattern + regexp.QuoteMeta(ext) + "$")
+	pruneFiles(filepath.Dir(path), ours, a.limit, int64(a.limit.MaxMegabytes)<<20, now, a.problem)
+}
+
+func (a *appendFile) close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	if a.file == nil {
+		return nil
+	}
+	err := a.file.Close()
+	a.file = nil
+	return err
+}

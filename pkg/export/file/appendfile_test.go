@@ -1,0 +1,74 @@
+package file
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// Half a record, as a full disk leaves it, is cut off again.
+func TestHalfWrittenRecordIsCutOff(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	r := newAppendFile(path, config.Rotation{}, lineEnd, func(err error) { t.Error(err) })
+	require.NoError(t, r.write(t.Context(), []byte("{whole}\n")))
+
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &limit))
+	signal.Ignore(unix.SIGXFSZ)
+	defer signal.Reset(unix.SIGXFSZ)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 100, Max: limit.Max}))
+	err := r.write(t.Context(), bytes.Repeat([]byte("x"), 200))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &limit))
+	require.ErrorIs(t, err, unix.EFBIG)
+
+	require.NoError(t, r.write(t.Context(), []byte("{next}\n")))
+	require.NoError(t, r.close())
+	require.ErrorIs(t, r.write(t.Context(), []byte("late\n")), os.ErrClosed)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "{whole}\n{next}\n", string(data))
+}
+
+// A reader that rests sees whole records all the same, and each of them once.
+func TestPipeWhoseReaderRests(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, unix.Mkfifo(path, 0o600))
+	in, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	require.NoError(t, err)
+	defer in.Close()
+	problems := make(chan error, 10)
+	r := newAppendFile(path, config.Rotation{}, lineEnd, func(err error) { problems <- err })
+	r.patience = time.Millisecond
+	record := func(i int) []byte {
+		return append(bytes.Repeat([]byte(fmt.Sprint(i)), 1<<20), '\n')
+	}
+	written := make(chan error, 1)
+	go func() {
+		var err error
+		for i := 0; i < 3 && err == nil; i++ {
+			err = r.write(t.Context(), record(i))
+		}
+		written <- err
+	}()
+	require.ErrorContains(t, <-problems, "its reader takes no bytes")
+	lines := bufio.NewReader(in)
+	for i := range 3 {
+		line, err := lines.ReadBytes('\n')
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(record(i), line), "records are whole")
+	}
+	require.NoError(t, <-written)
+	require.NoError(t, r.close())
+	_, err = lines.ReadByte()
+	require.Error(t, err, "a record came twice")
+}

@@ -1,0 +1,117 @@
+// Package file has the transport into files: JSON lines, length-prefixed messages, and pprof files.
+package file
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/pprof"
+)
+
+// Sender is the file transport: each request becomes one line, one length-prefixed message or
+// one pprof file. An exporter has one goroutine that sends to it: a second one would only wait for the first.
+type Sender struct {
+	encode func(body []byte) ([]byte, error)
+	out    output
+}
+
+// output puts one encoded request where it belongs, as a whole or not at all.
+type output interface {
+	// open finds out whether there is something to write to, before a request is encoded.
+	open() error
+	// write waits for a reader until ctx ends, and for a disk as long as that takes.
+	write(ctx context.Context, record []byte) error
+	close() error
+}
+
+// New returns the transport of an exporter into files. warn is called with errors that do not keep requests from being
+// written. It opens no file.
+func New(cfg config.Exporter, warn func(error)) (*Sender, error) {
+	switch info, err := os.Stat(cfg.Path); {
+	case err == nil && info.IsDir() && cfg.Format != "pprof":
+		return nil, fmt.Errorf("path: %s is a folder: write the path of a file in it", cfg.Path)
+	case err != nil:
+		if err := checkParent(filepath.Dir(cfg.Path)); err != nil {
+			return nil, fmt.Errorf("path: %s cannot be made: the folder %s: %w", cfg.Path, filepath.Dir(cfg.Path), trusted.WithoutPath(err))
+		}
+	}
+	s := &Sender{encode: Encoder(cfg.Format, cfg.OTLPVersion)}
+	switch cfg.Format {
+	case "pprof":
+		s.out = newNumberedFiles(cfg.Path, cfg.Rotation, warn)
+	case "otlp-proto":
+		s.out = newAppendFile(cfg.Path, cfg.Rotation, protoEnd, warn)
+	default:
+		s.out = newAppendFile(cfg.Path, cfg.Rotation, lineEnd, warn)
+	}
+	return s, nil
+}
+
+// Encoder returns what makes a record of a format from a request.
+func Encoder(format, otlpVersion string) func(body []byte) ([]byte, error) {
+	switch format {
+	case "pprof":
+		return pprofRecord
+	case "otlp-proto":
+		return func(body []byte) ([]byte, error) { return protoRecord(body, otlpVersion) }
+	}
+	return jsonLine
+}
+
+// jsonLine is a ProfilesData in JSON on a line of its own, as the OpenTelemetry Collector's file
+// exporter writes and its file receiver reads.
+func jsonLine(body []byte) ([]byte, error) {
+	line, err := wire.JSON(body)
+	return append(line, '\n'), err
+}
+
+// protoRecord is a ProfilesData after its length in four bytes, big endian, as the Collector's
+// file exporter writes.
+func protoRecord(body []byte, otlpVersion string) ([]byte, error) {
+	body, err := wire.ToLayout(body, otlpVersion)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > math.MaxUint32 {
+		return nil, fmt.Errorf("a request of %d bytes has no length in four bytes", len(body))
+	}
+	return append(binary.BigEndian.AppendUint32(make([]byte, 0, len(body)+4), uint32(len(body))), body...), nil
+}
+
+// pprofRecord is a request as a pprof file of its own.
+func pprofRecord(body []byte) ([]byte, error) {
+	data, err := wire.Decode(body)
+	if err != nil {
+		return nil, err
+	}
+	return pprof.File(data)
+}
+
+// Send makes one attempt.
+func (s *Sender) Send(ctx context.Context, body []byte) attempt.Outcome {
+	failed := func(err error) attempt.Outcome {
+		return attempt.Outcome{What: err.Error(), Hint: "make room, or check the rights of the folder"}
+	}
+	if err := s.out.open(); err != nil {
+		return failed(err)
+	}
+	record, err := wire.Alone(ctx, body, s.encode)
+	if err != nil {
+		return attempt.NotEncoded(err)
+	}
+	if err := s.out.write(ctx, record); err != nil {
+		return failed(err)
+	}
+	return attempt.Outcome{Verdict: attempt.Accepted, Sent: int64(len(record))}
+}
+
+// Close closes the file.
+func (s *Sender) Close() error { return s.out.close() }

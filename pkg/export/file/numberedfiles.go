@@ -1,0 +1,182 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
+)
+
+// stampFormat is the time in the names of files. Its text sorts as time does, and it has no colons, which some
+// file systems do not allow.
+const stampFormat = "20060102T150405.000000000Z"
+
+const stampPattern = `\d{8}T\d{6}\.\d{9}Z`
+
+// numberedFiles writes each record to a file of its own, named <base>-<time>-<number>.pb.gz. The methods are
+// safe for concurrent use.
+type numberedFiles struct {
+	path    string
+	limit   config.Rotation
+	problem func(error)
+
+	mu        sync.Mutex
+	seq       uint64
+	dir, base string // folder and first part of the files' names, set by open
+	ours      *regexp.Regexp
+	tidied    time.Time // when removeLeftovers last looked
+}
+
+// leftoverAge is how old an unfinished file must be to be a leftover. Another process may be writing a younger one.
+const leftoverAge = time.Hour
+
+const (
+	pprofSuffix = ".pb.gz"
+	unfinished  = ".tmp" // behind it, while it is written
+)
+
+// newNumberedFiles returns a numberedFiles for path: an existing folder to put the files in, or else the first
+// part of their paths. problem is called with errors that do not keep records from being written.
+func newNumberedFiles(path string, limit config.Rotation, problem func(error)) *numberedFiles {
+	return &numberedFiles{path: path, limit: limit, problem: problem}
+}
+
+func (n *numberedFiles) open() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	dir, base := n.path, "profile"
+	if info, err := os.Stat(n.path); err != nil || !info.IsDir() {
+		dir = filepath.Dir(n.path)
+		base = strings.TrimSuffix(filepath.Base(n.path), pprofSuffix)
+	}
+	dir, err := trusted.Path(dir)
+	if err != nil {
+		return err
+	}
+	if err := checkParent(dir); err != nil {
+		return err
+	}
+	if n.base != base {
+		n.ours = regexp.MustCompile("^" + regexp.QuoteMeta(base) + "-" + stampPattern + `-\d{6,}` + regexp.QuoteMeta(pprofSuffix) + "$")
+	}
+	n.dir, n.base = dir, base
+	n.removeLeftovers(time.Now())
+	return nil
+}
+
+// removeLeftovers removes the unfinished files of processes that were killed, once in leftoverAge: regular files
+// of this user that are named as write names them.
+func (n *numberedFiles) removeLeftovers(now time.Time) {
+	if now.Sub(n.tidied) < leftoverAge {
+		return
+	}
+	n.tidied = now
+	entries, err := os.ReadDir(n.dir)
+	if err != nil {
+		n.problem(err)
+		return
+	}
+	for _, e := range entries {
+		final, isTemp := strings.CutSuffix(e.Name(), unfinished)
+		if !isTemp || !n.ours.MatchString(final) || !e.Type().IsRegular() {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || now.Sub(info.ModTime()) < leftoverAge {
+			continue
+		}
+		if owner, _ := trusted.ForeignOwner(info); int(owner) != os.Geteuid() {
+			continue
+		}
+		if err := os.Remove(filepath.Join(n.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			n.problem(err)
+		}
+	}
+}
+
+func (n *numberedFiles) write(_ context.Context, record []byte) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seq++
+	now := time.Now().UTC()
+	path := filepath.Join(n.dir, fmt.Sprintf("%s-%s-%06d%s", n.base, now.Format(stampFormat), n.seq, pprofSuffix))
+	// Under a temporary name first, so that programs that watch the folder see whole files only.
+	temp := path + unfinished
+	f, err := trusted.Open(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(record)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		_ = os.Remove(temp)
+		return err
+	}
+	pruneFiles(n.dir, n.ours, n.limit, 0, now, n.problem)
+	return nil
+}
+
+func (n *numberedFiles) close() error { return nil }
+
+// checkParent returns an error unless dir is an existing folder.
+func checkParent(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder", dir)
+	}
+	return nil
+}
+
+// pruneFiles removes files in dir whose names match ours: those that are too old, and the oldest of those that
+// are too many, or too large together. reserved is what the file that is being written may take in addition.
+// The newest file is never removed for its size. Files are ordered by their names, which contain the time.
+func pruneFiles(dir string, ours *regexp.Regexp, limit config.Rotation, reserved int64, now time.Time, problem func(error)) {
+	if limit.MaxBackups == 0 && limit.MaxDays == 0 && limit.MaxTotalMegabytes == 0 {
+		return
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		problem(err)
+		return
+	}
+	total := reserved
+	kept := 0
+	slices.Reverse(entries)
+	for _, e := range entries {
+		if !ours.MatchString(e.Name()) || !e.Type().IsRegular() {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil {
+			continue // gone meanwhile
+		}
+		total += info.Size()
+		old := limit.MaxDays > 0 && now.Sub(info.ModTime()) > time.Duration(limit.MaxDays)*24*time.Hour
+		many := limit.MaxBackups > 0 && kept >= limit.MaxBackups
+		large := limit.MaxTotalMegabytes > 0 && kept > 0 && total > int64(limit.MaxTotalMegabytes)<<20
+		if !old && !many && !large {
+			kept++
+			continue
+		}
+		total -= info.Size()
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			problem(err)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package otlp
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// TestSecretsStayKnown rotates a token many times: what goes out with every request is taken out of log lines all the same.
+func TestSecretsStayKnown(t *testing.T) {
+	a := NewAuth(config.Exporter{Headers: []config.Header{{Key: "x-api-key", Value: "api-key"}, {Key: "x-honeycomb-team", Value: "hcaik"}}, Auth: config.Auth{Username: "user", Password: "password"}})
+	for i := range 1000 {
+		a.learn("in use always")
+		a.learn(fmt.Sprint("token ", i))
+	}
+	secrets := a.Secrets()
+	for _, want := range []string{"api-key", "hcaik", "password", basic("user", "password"), "in use always", "token 999", "token 950"} {
+		require.Contains(t, secrets, want)
+	}
+	require.Less(t, len(secrets), 100)
+}
+
+// No value of a header shows in log lines: a name need not tell that the value is a credential.
+func TestHeaderValuesAreSecrets(t *testing.T) {
+	a := NewAuth(config.Exporter{Headers: []config.Header{
+		{Key: "x-scope-orgid", Value: "prod"}, {Key: "X-Api-Key", Value: "k3y-value"}, {Key: "authorization", Value: "Basic abcd"},
+	}})
+	require.ElementsMatch(t, []string{"k3y-value", "Basic abcd", "prod"}, a.Secrets())
+}

@@ -1,0 +1,101 @@
+package otlp
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// diagnosis knows how an exporter talks to its receiver, and says what is wrong when the two misunderstand
+// each other.
+type diagnosis struct {
+	grpc    bool
+	plain   bool
+	written config.Written
+}
+
+func newDiagnosis(cfg config.Exporter, plain bool) diagnosis {
+	return diagnosis{grpc: cfg.Transport == config.TransportGRPC, plain: plain, written: cfg.Written}
+}
+
+// hint returns what to do about an error of the connection, or of what stands at its other end; empty where
+// the error says nothing that is known.
+func (d diagnosis) hint(msg string) string {
+	has := func(parts ...string) bool { return has(msg, parts...) }
+	switch {
+	case has("looked like an HTTP/1.1 header", "missing selected ALPN property", "no application protocol",
+		"unexpected HTTP status code received", "received unexpected content-type"):
+		return "the receiver speaks HTTP there, and not gRPC: " + d.otherTransport()
+	case has(`malformed HTTP response "\x00\x00`, "invalid gRPC request"):
+		return "the receiver speaks gRPC there: " + d.otherTransport()
+	case has("readLoopPeekFailLocked: %!w(<nil>)"):
+		// net/http's words where a server sends before it is asked, which is what gRPC's do.
+		return "the receiver sends before it is asked, so that it probably speaks gRPC there: " + d.otherTransport()
+	case !d.plain && has("first record does not look like a TLS handshake", "server gave HTTP response to HTTPS client"):
+		return "the receiver speaks plain text and this exporter TLS: " + d.asPlainText() + ", or use the receiver's TLS port"
+	case d.plain && has("error reading server preface", "HTTP request to an HTTPS server", `malformed HTTP response "\x15`):
+		return "this exporter speaks plain text and the receiver probably TLS: " + d.asTLS() + ", or use the receiver's plain-text port"
+	case has("certificate signed by unknown authority"):
+		return "set tls.ca_file to the authority that signed the receiver's certificate"
+	case has("x509: certificate is valid for", "doesn't contain any IP SANs", "cannot validate certificate for"):
+		return "set tls.server_name_override to a name in the receiver's certificate"
+	case has("certificate has expired or is not yet valid", "tls: expired certificate"):
+		return "renew the certificate, or set the clock"
+	case has("tls: certificate required", "tls: bad certificate"):
+		return "the receiver wants a client certificate: set tls.cert_file and tls.key_file"
+	case has("no such host", "produced zero addresses", "server misbehaving"):
+		return "the host's name is not known here: check the endpoint" + d.where() + "; in Kubernetes a service is NAME.NAMESPACE"
+	case has("connection refused"):
+		return "nothing listens there: start the receiver, or check host and port of the endpoint" + d.where()
+	}
+	return ""
+}
+
+func has(msg string, parts ...string) bool {
+	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(msg, p) })
+}
+
+// where names the place in which the endpoint was written, in brackets.
+func (d diagnosis) where() string {
+	if d.written.Where == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%s)", d.written.Where)
+}
+
+// asPlainText says how to write an endpoint for plain text.
+func (d diagnosis) asPlainText() string {
+	if d.written.Scheme != "" || !d.grpc {
+		return "write http:// for https:// in the endpoint" + d.where()
+	}
+	return "set insecure: true, or write http:// in front of the endpoint" + d.where()
+}
+
+// asTLS says how to write an endpoint for TLS.
+func (d diagnosis) asTLS() string {
+	const authority = ", with tls.ca_file for an authority of your own"
+	if d.written.Scheme != "" || !d.grpc {
+		return "write https:// for http:// in the endpoint" + d.where() + authority
+	}
+	return "set insecure: false, or write https:// in front of the endpoint" + d.where() + authority
+}
+
+// otherTransport says how to send by HTTP in place of gRPC, or the other way round.
+func (d diagnosis) otherTransport() string {
+	exporter, protocol, port := "otlp-grpc", "grpc", "4317"
+	if d.grpc {
+		exporter, protocol, port = "otlp-http", "http/protobuf", "4318"
+	}
+	how := "set exporter: " + exporter
+	if strings.HasPrefix(d.written.Where, "OTEL_") {
+		how = "set OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol
+	}
+	here := "4318"
+	if d.grpc {
+		here = "4317"
+	}
+	return fmt.Sprintf("%s (its port is usually %s), or write the port for %s, usually %s, in the endpoint%s",
+		how, port, map[bool]string{true: "gRPC", false: "HTTP"}[d.grpc], here, d.where())
+}

@@ -1,0 +1,312 @@
+package otlp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	_ "google.golang.org/grpc/encoding/gzip" // registers what decompresses a receiver's responses
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
+)
+
+const grpcMethod = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
+
+// maxReconnectDelay bounds the time between attempts to connect, so that a receiver that is back
+// is found soon whatever the retry settings are.
+const maxReconnectDelay = 5 * time.Second
+
+// maxGRPCHeaders bounds what a receiver can send in headers and trailers, which hold its error
+// message.
+const maxGRPCHeaders = 1 << 20
+
+// rawCodec passes request and response bytes on as they are. It is named "proto" because the name goes into the
+// content type. It is passed with each call and never registered: it would replace the process's codec of that
+// name.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	body, ok := v.([]byte)
+	if !ok {
+		return nil, fmt.Errorf("raw codec: got %T, takes []byte", v)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(body)}, nil
+}
+
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	out, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("raw codec: got %T, takes *[]byte", v)
+	}
+	*out = data.Materialize()
+	return nil
+}
+
+// maxTimeouts is the number of sends in a row without any answer after which the connection is replaced. If a
+// receiver's machine has died, or its address has moved, TCP notices only after a quarter of an hour, and
+// without keepalive nothing else does.
+const maxTimeouts = 3
+
+// GRPC is the otlp-grpc transport. It owns its connection. Send is safe for concurrent use.
+type GRPC struct {
+	auth      *Auth
+	warn      func(kind, format string, args ...any)
+	diagnosis diagnosis
+	layout    string
+	call      []grpc.CallOption
+	dial      func() (*grpc.ClientConn, error)
+
+	mu       sync.Mutex
+	conn     *grpc.ClientConn
+	timeouts int // in a row
+	closed   bool
+}
+
+// NewGRPC returns the transport otlp-grpc of an exporter. It does not connect.
+func NewGRPC(cfg config.Exporter, a *Auth, warn func(kind, format string, args ...any), userAgent string) (*GRPC, error) {
+	var creds credentials.TransportCredentials
+	if cfg.Insecure {
+		creds = insecure.NewCredentials()
+	} else {
+		source, err := newTLSSource(cfg.TLS, func(err error) { warn("tls reload", "%v", err) })
+		if err != nil {
+			return nil, err
+		}
+		creds = reloadingCreds{source}
+	}
+	reconnect := min(max(cfg.Retry.InitialInterval, 10*time.Millisecond), maxReconnectDelay)
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithUserAgent(userAgent),
+		grpc.WithDisableServiceConfig(), // else a DNS TXT record could change timeouts and retries
+		grpc.WithDisableRetry(),
+		grpc.WithStatsHandler(wireCounter{}),
+		grpc.WithMaxHeaderListSize(maxGRPCHeaders),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: reconnect, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay},
+			MinConnectTimeout: cfg.Timeout,
+		}),
+	}
+	if cfg.BalancerName != "" {
+		opts = append(opts, grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, cfg.BalancerName)))
+	}
+	if cfg.Keepalive.Time > 0 {
+		opts = append(opts, grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time:                cfg.Keepalive.Time,
+			Timeout:             cfg.Keepalive.Timeout,
+			PermitWithoutStream: cfg.Keepalive.PermitWithoutStream,
+		}))
+	}
+	s := &GRPC{auth: a, warn: warn, diagnosis: newDiagnosis(cfg, cfg.Insecure), layout: cfg.OTLPVersion}
+	s.call = []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)}
+	switch cfg.Compression {
+	case compressGzip:
+		// This compressor belongs to the connection. A registered one would belong to the whole process,
+		// where Inspektor Gadget may use or replace gRPC's own gzip.
+		opts = append(opts, grpc.WithCompressor(grpcGzip{})) //nolint:staticcheck // deprecated in favour of the registry
+	case compressZstd:
+		s.call = append(s.call, grpc.UseCompressor(compressZstd))
+	}
+	target := cfg.Endpoint
+	if proxy := proxyURL(cfg); proxy != nil && !strings.HasPrefix(target, "unix:") {
+		// With passthrough the host's name goes to the proxy, which looks it up.
+		opts = append(opts, grpc.WithContextDialer(dialThrough(proxy)))
+		target = "passthrough:///" + hostPort(target)
+	}
+	s.dial = func() (*grpc.ClientConn, error) { return grpc.NewClient(target, opts...) }
+	var err error
+	if s.conn, err = s.dial(); err != nil {
+		return nil, fmt.Errorf("endpoint %q: %w", cfg.Endpoint, err)
+	}
+	return s, nil
+}
+
+// hostPort returns the host:port of a target, without the resolver that it may begin with.
+func hostPort(target string) string {
+	for _, resolver := range []string{"dns:", "passthrough:"} {
+		if rest, ok := strings.CutPrefix(target, resolver); ok && strings.Contains(rest, ":") {
+			target = rest
+		}
+	}
+	return target[strings.LastIndexByte(target, '/')+1:]
+}
+
+// Send makes one attempt.
+func (s *GRPC) Send(ctx context.Context, body []byte) (out attempt.Outcome) {
+	body, err := wire.ToLayout(body, s.layout)
+	if err != nil {
+		return attempt.NotEncoded(err)
+	}
+	req, none := s.auth.request(ctx, s.layout, s.warn)
+	if none != nil {
+		return *none
+	}
+	for _, h := range req.headers {
+		ctx = metadata.AppendToOutgoingContext(ctx, h.Key, string(h.Value))
+	}
+	var sent atomic.Int64
+	defer func() { out.Sent = sent.Load() }()
+	ctx = context.WithValue(ctx, sentKey{}, &sent)
+	var resp []byte
+	conn := s.current()
+	err = conn.Invoke(ctx, grpcMethod, body, &resp, s.call...)
+	s.answered(conn, !errors.Is(ctx.Err(), context.DeadlineExceeded))
+	if err != nil {
+		out = grpcOutcome(status.Convert(err), len(body), s.diagnosis)
+	} else {
+		out = responseOutcome(resp)
+	}
+	s.auth.observe(req, status.Code(err) == codes.Unauthenticated, &out)
+	return out
+}
+
+// wireCounter adds the bytes of a request, as they are sent, to the counter in its context.
+type wireCounter struct{}
+
+type sentKey struct{}
+
+// TagRPC implements stats.Handler.
+func (wireCounter) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// HandleRPC implements stats.Handler.
+func (wireCounter) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if out, ok := s.(*stats.OutPayload); ok {
+		if sent, ok := ctx.Value(sentKey{}).(*atomic.Int64); ok {
+			sent.Add(int64(out.WireLength))
+		}
+	}
+}
+
+// TagConn implements stats.Handler.
+func (wireCounter) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (wireCounter) HandleConn(context.Context, stats.ConnStats) {}
+
+func (s *GRPC) current() *grpc.ClientConn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn
+}
+
+// answered notes whether a send over conn got any answer (yes), and replaces the connection after maxTimeouts
+// without one. Sends that are still under way on it fail and are tried again.
+func (s *GRPC) answered(conn *grpc.ClientConn, yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if conn != s.conn || s.closed {
+		return
+	}
+	if yes {
+		s.timeouts = 0
+		return
+	}
+	if s.timeouts++; s.timeouts < maxTimeouts {
+		return
+	}
+	fresh, err := s.dial()
+	if err != nil {
+		return // keep the old one
+	}
+	s.conn, s.timeouts = fresh, 0
+	if err := conn.Close(); err != nil {
+		s.warn("close", "closing a connection: %v", err)
+	}
+}
+
+// Close closes the connection.
+func (s *GRPC) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return s.conn.Close()
+}
+
+// grpcOutcome turns a status that is not OK into an outcome. bodyLen is the length of the request.
+func grpcOutcome(st *status.Status, bodyLen int, d diagnosis) attempt.Outcome {
+	out := attempt.Outcome{
+		Verdict: attempt.Rejected,
+		What:    "gRPC status " + st.Code().String(),
+		Words:   st.Message(),
+		Hint:    d.hint(st.Message()),
+	}
+	wait, asked := retryInfo(st.Proto().GetDetails())
+	switch {
+	case st.Code() == codes.ResourceExhausted && responseTooLarge(st.Message(), bodyLen):
+		out.What = fmt.Sprintf("the receiver's response was larger than %d bytes", maxResponse)
+	case st.Code() == codes.ResourceExhausted && strings.Contains(st.Message(), "larger than max"):
+		out.Verdict = attempt.TooLarge
+	case st.Code() == codes.ResourceExhausted:
+		if asked {
+			out.Verdict = attempt.Retryable
+			out.Wait = max(askedWait(wait), 1)
+		}
+	case retryableCodes[st.Code()]:
+		out.Verdict = attempt.Retryable
+		if asked {
+			out.Wait = askedWait(wait)
+		}
+	case st.Code() == codes.Unimplemented && strings.Contains(st.Message(), "grpc-encoding"):
+		out.Hint = "the receiver does not take this compression: set compression: gzip"
+	case st.Code() == codes.Unimplemented:
+		out.Hint = "the receiver does not know this version of the profiles protocol: " +
+			"check the endpoint, and whether the receiver has profiles turned on (the Collector: --feature-gates=service.profilesSupport)"
+	case st.Code() == codes.Unauthenticated, st.Code() == codes.PermissionDenied:
+		out.Hint = "check auth and headers"
+	}
+	return out
+}
+
+// responseTooLarge reports whether it was this side that refused a response, and not the receiver that refused a
+// request. gRPC words both errors alike, so only the size in the message tells them apart.
+func responseTooLarge(msg string, bodyLen int) bool {
+	if bodyLen > maxResponse {
+		return false
+	}
+	return strings.Contains(msg, fmt.Sprintf("vs. %d)", maxResponse)) ||
+		strings.Contains(msg, fmt.Sprintf("larger than max %d", maxResponse)) ||
+		strings.Contains(msg, fmt.Sprintf("max size of %d", maxResponse))
+}
+
+// responseOutcome turns the response to an accepted request, in protobuf's wire format, into an outcome.
+func responseOutcome(resp []byte) attempt.Outcome {
+	var msg colprofiles.ExportProfilesServiceResponse
+	if err := proto.Unmarshal(resp, &msg); err != nil {
+		return attempt.Outcome{Verdict: attempt.Accepted, What: "a response that is no ExportProfilesServiceResponse", Hint: "check that the endpoint is an OTLP receiver"}
+	}
+	return partialOutcome(msg.GetPartialSuccess())
+}
+
+// partialOutcome reads a partial success as https://opentelemetry.io/docs/specs/otlp/#partial-success has it: a
+// message without rejected profiles is a warning.
+func partialOutcome(p *colprofiles.ExportProfilesPartialSuccess) attempt.Outcome {
+	out := attempt.Outcome{Verdict: attempt.Accepted, Words: p.GetErrorMessage(), RejectedProfiles: p.GetRejectedProfiles()}
+	switch {
+	case p.GetRejectedProfiles() > 0:
+		out.Verdict = attempt.Partial
+		out.What = "partial success"
+	case p.GetErrorMessage() != "":
+		out.What = "a warning"
+	}
+	return out
+}

@@ -1,0 +1,259 @@
+package otlp
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
+)
+
+const (
+	maxHTTPHeaders = 64 << 10
+	maxWords       = 64 << 10 // of what a receiver says
+	mediaProto     = "application/x-protobuf"
+	mediaJSON      = "application/json"
+)
+
+// HTTP is the otlp-http transport. It owns its connections. Send is safe for concurrent use.
+type HTTP struct {
+	url         *url.URL
+	json        bool
+	layout      string
+	compression string
+	userAgent   string
+	auth        *Auth
+	warn        func(kind, format string, args ...any)
+	consumers   int
+	diagnosis   diagnosis
+	tls         *tlsSource // nil for plain text
+	proxy       proxyFunc
+
+	mu      sync.Mutex
+	client  *http.Client
+	version uint64 // of the TLS settings that client was made with
+}
+
+// shownURL returns u for log lines, without what may be secret: user, password and query.
+func shownURL(u *url.URL) string {
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// NewHTTP returns the transport otlp-http of an exporter. It does not connect.
+func NewHTTP(cfg config.Exporter, a *Auth, warn func(kind, format string, args ...any), userAgent string) (*HTTP, error) {
+	u, err := url.Parse(cfg.URL())
+	if err != nil {
+		return nil, errors.New("endpoint: not a URL") // url.Parse's error quotes the URL, which may hold a secret
+	}
+	s := &HTTP{
+		url: u, json: cfg.Encoding == "json", layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent,
+		auth: a, warn: warn, consumers: max(cfg.Queue.NumConsumers, 1), diagnosis: newDiagnosis(cfg, u.Scheme == "http"), proxy: proxyOf(cfg),
+	}
+	if u.Scheme == "https" {
+		s.tls, err = newTLSSource(cfg.TLS, func(err error) { warn("tls reload", "%v", err) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// current returns a client with the current TLS settings, which change when certificate files do. Connections
+// that were made with older ones end when they are idle.
+func (s *HTTP) current() *http.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var tlsConfig *tls.Config
+	if s.tls != nil {
+		cfg, version := s.tls.config()
+		if s.client != nil && version == s.version {
+			return s.client
+		}
+		s.version = version
+		tlsConfig = cfg.Clone()
+	} else if s.client != nil {
+		return s.client
+	}
+	if s.client != nil {
+		s.client.CloseIdleConnections()
+	}
+	transport := &http.Transport{
+		Proxy:                  s.proxy,
+		DialContext:            (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSClientConfig:        tlsConfig,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConnsPerHost:    s.consumers,
+		IdleConnTimeout:        90 * time.Second,
+		TLSHandshakeTimeout:    10 * time.Second,
+		MaxResponseHeaderBytes: maxHTTPHeaders,
+		// Pings find a dead connection within seconds; TCP alone takes a quarter of an hour.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
+	}
+	s.client = &http.Client{
+		Transport: transport,
+		// Redirects are not followed: rows and credentials would go to a place that nobody has configured.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return s.client
+}
+
+// Send makes one attempt.
+func (s *HTTP) Send(ctx context.Context, body []byte) (out attempt.Outcome) {
+	media := mediaProto
+	var err error
+	if s.json {
+		media = mediaJSON
+		body, err = wire.Alone(ctx, body, wire.JSON)
+	} else {
+		body, err = wire.ToLayout(body, s.layout)
+	}
+	if err != nil {
+		return attempt.NotEncoded(err)
+	}
+	if body, err = compressed(s.compression, body); err != nil {
+		return attempt.Outcome{Verdict: attempt.Rejected, What: "the request could not be compressed: " + err.Error()}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url.String(), bytes.NewReader(body))
+	if err != nil {
+		return attempt.Outcome{Verdict: attempt.Rejected, What: "the request could not be made"}
+	}
+	sent, none := s.auth.request(ctx, s.layout, s.warn)
+	if none != nil {
+		return *none
+	}
+	req.Header.Set("Content-Type", media)
+	req.Header.Set("User-Agent", s.userAgent)
+	if s.compression != compressNone {
+		req.Header.Set("Content-Encoding", s.compression)
+	}
+	for _, h := range sent.headers {
+		req.Header.Set(h.Key, string(h.Value))
+	}
+	defer func() { out.Sent = int64(len(body)) }()
+
+	resp, err := s.current().Do(req)
+	if err != nil {
+		// Without the URL, which may hold a secret.
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
+		return attempt.Outcome{What: "no answer", Words: err.Error(), Hint: s.diagnosis.hint(err.Error())}
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
+	out = s.outcome(resp, answer, err)
+	s.auth.observe(sent, resp.StatusCode == http.StatusUnauthorized, &out)
+	return out
+}
+
+// outcome turns a response into an outcome. answer is the body, of at most maxResponse+1 bytes; readErr is why it
+// could not be read to its end, if so.
+func (s *HTTP) outcome(resp *http.Response, answer []byte, readErr error) attempt.Outcome {
+	code := resp.StatusCode
+	out := attempt.Outcome{Verdict: attempt.Rejected, What: fmt.Sprintf("HTTP status %d", code)}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+
+	if code >= 200 && code <= 299 {
+		switch {
+		case media == "text/html":
+			out.What += " with a web page"
+			out.Hint = "the endpoint is no OTLP receiver: check endpoint and profiles_endpoint"
+			return out
+		case readErr != nil, len(answer) > maxResponse:
+			return attempt.Outcome{Verdict: attempt.Accepted, What: fmt.Sprintf("HTTP status %d with a response that was too long or broke off", code)}
+		}
+		return httpResponse(media, answer)
+	}
+
+	out.Words = statusWords(media, answer)
+	out.Hint = s.diagnosis.hint(out.Words)
+	if strings.HasPrefix(media, "application/grpc") {
+		out.Hint = s.diagnosis.hint("invalid gRPC request")
+		return out
+	}
+	switch {
+	case retryableStatus[code]:
+		out.Verdict = attempt.Retryable
+		if wait := retryAfter(resp.Header.Get("Retry-After"), time.Now()); wait > 0 {
+			out.Wait = askedWait(wait)
+		}
+	case code == http.StatusRequestEntityTooLarge:
+		out.Verdict = attempt.TooLarge
+	case code >= 300 && code <= 399:
+		out.Words = resp.Header.Get("Location")
+		out.Hint = "redirects are not followed: set endpoint to where the receiver is"
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		out.Hint = "check auth and headers"
+	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
+		out.Hint = "the endpoint does not know " + config.ProfilesPath + ": check endpoint and profiles_endpoint, and whether the receiver has " +
+			"profiles turned on (the Collector: --feature-gates=service.profilesSupport)"
+	case code == http.StatusBadRequest && s.compression == compressZstd && out.Hint == "":
+		out.Hint = "the receiver may not take this compression, as Pyroscope and Parca do not: set compression: gzip"
+	case code == http.StatusUnsupportedMediaType:
+		out.Hint = "the receiver takes another encoding or compression: set encoding and compression"
+	}
+	return out
+}
+
+// httpResponse turns the body of the response to an accepted request into an outcome.
+func httpResponse(media string, answer []byte) attempt.Outcome {
+	if media != mediaJSON {
+		if len(answer) > 0 && media != mediaProto && media != "application/protobuf" {
+			return attempt.Outcome{Verdict: attempt.Accepted}
+		}
+		return responseOutcome(answer)
+	}
+	var msg colprofiles.ExportProfilesServiceResponse
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(answer, &msg); err != nil {
+		return attempt.Outcome{Verdict: attempt.Accepted, What: "a response that is no ExportProfilesServiceResponse", Hint: "check that the endpoint is an OTLP receiver"}
+	}
+	return partialOutcome(msg.GetPartialSuccess())
+}
+
+// statusWords returns the message in the body of a failure. By the specification the body is a google.rpc.Status,
+// but often it is plain text.
+func statusWords(media string, answer []byte) string {
+	switch media {
+	case mediaProto, "application/protobuf":
+		var st rpcstatus.Status
+		if proto.Unmarshal(answer, &st) == nil && st.GetMessage() != "" {
+			return st.GetMessage()
+		}
+	case mediaJSON:
+		var st struct {
+			Message string `json:"message"`
+		}
+		if json.Unmarshal(answer, &st) == nil && st.Message != "" {
+			return st.Message
+		}
+	}
+	return string(answer[:min(len(answer), maxWords)])
+}
+
+// Close closes the connections that are idle.
+func (s *HTTP) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client != nil {
+		s.client.CloseIdleConnections()
+	}
+	return nil
+}

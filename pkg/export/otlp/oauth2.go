@@ -1,0 +1,222 @@
+package otlp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
+)
+
+// tokenTimeout bounds one request for a token. The timeout of the attempt to send bounds it as well.
+const tokenTimeout = 10 * time.Second
+
+// tokens gets bearer tokens by OAuth 2.0's client credentials, and keeps each until it ends or the receiver refuses
+// it. It is safe for concurrent use: one caller fetches, and the others wait for it, each no longer than its own
+// context allows.
+type tokens struct {
+	cfg   config.OAuth2
+	tls   config.TLS // for the connection to the token server
+	proxy proxyFunc
+	learn func(secret string) // called with each secret, which is then taken out of log lines
+
+	fetching chan struct{}            // a lock that waits no longer than a context; guards request, source, client and version
+	request  clientcredentials.Config // kept, as it remembers how the server takes the secret
+	source   *tlsSource               // nil until the first use: it reads files
+	client   *http.Client
+	version  uint64 // of the certificates that client trusts
+
+	mu           sync.Mutex
+	current      *oauth2.Token
+	lastAccepted string // by the receiver
+}
+
+// newTokens returns nil where the settings have no OAuth 2.0. It reads no file.
+func newTokens(cfg config.Exporter, learn func(string)) *tokens {
+	if cfg.OAuth2.TokenURL == "" {
+		return nil
+	}
+	learn(string(cfg.OAuth2.ClientSecret))
+	for _, p := range cfg.OAuth2.EndpointParams {
+		if key := strings.ToLower(p.Key); config.CredentialHeader(key) || strings.Contains(key, "assertion") {
+			learn(string(p.Value))
+		}
+	}
+	params := url.Values{}
+	for _, p := range cfg.OAuth2.EndpointParams {
+		params.Set(p.Key, string(p.Value))
+	}
+	return &tokens{
+		request: clientcredentials.Config{
+			ClientID: cfg.OAuth2.ClientID, ClientSecret: string(cfg.OAuth2.ClientSecret), TokenURL: string(cfg.OAuth2.TokenURL),
+			Scopes: cfg.OAuth2.Scopes, EndpointParams: params,
+		},
+		cfg: cfg.OAuth2, proxy: proxyOf(cfg), learn: learn, fetching: make(chan struct{}, 1),
+		// Only the trusted certificates: the client certificate, server_name_override and
+		// insecure_skip_verify are meant for the receiver.
+		tls: config.TLS{CAFile: cfg.TLS.CAFile, CAPEM: cfg.TLS.CAPEM, SystemCAs: cfg.TLS.SystemCAs, ReloadInterval: cfg.TLS.ReloadInterval},
+	}
+}
+
+// check reads the files that the settings name and returns what is wrong with them.
+func (t *tokens) check() error {
+	if t.cfg.ClientSecretFile != "" {
+		if _, err := readSecret("oauth2.client_secret_file", t.cfg.ClientSecretFile); err != nil {
+			return err
+		}
+	}
+	_, err := buildTLS(t.tls)
+	return err
+}
+
+// token returns a valid token, and fetches one if there is none.
+func (t *tokens) token(ctx context.Context) (string, *attempt.Outcome) {
+	if v, ok := t.valid(); ok {
+		return v, nil
+	}
+	select {
+	case t.fetching <- struct{}{}:
+		defer func() { <-t.fetching }()
+	case <-ctx.Done():
+		return "", &attempt.Outcome{What: "no token within the time of an attempt", Hint: "check oauth2.token_url, and the way to it"}
+	}
+	if v, ok := t.valid(); ok { // somebody else has fetched it
+		return v, nil
+	}
+	fresh, err := t.fetch(ctx)
+	if err != nil {
+		return "", err
+	}
+	t.learn(fresh.AccessToken)
+	t.mu.Lock()
+	t.current = fresh
+	t.mu.Unlock()
+	return fresh.AccessToken, nil
+}
+
+func (t *tokens) valid() (string, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.current.Valid() {
+		return "", false
+	}
+	return t.current.AccessToken, true
+}
+
+// fetch asks the token server for a token. The caller holds fetching.
+func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, *attempt.Outcome) {
+	if t.cfg.ClientSecretFile != "" {
+		secret, err := readSecret("oauth2.client_secret_file", t.cfg.ClientSecretFile)
+		if err != nil {
+			return nil, &attempt.Outcome{What: err.Error()}
+		}
+		t.learn(secret)
+		t.request.ClientSecret = secret
+	}
+	client, err := t.connect()
+	if err != nil {
+		return nil, &attempt.Outcome{What: err.Error()}
+	}
+	fresh, err := t.request.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
+	if err == nil {
+		if !printable(fresh.AccessToken) {
+			return nil, &attempt.Outcome{What: "the token of " + t.shown() + " cannot be sent: it has characters other than printable ASCII"}
+		}
+		return fresh, nil
+	}
+	return nil, t.explain(err)
+}
+
+// shown is the token server's address for log lines.
+func (t *tokens) shown() string {
+	u, err := url.Parse(string(t.cfg.TokenURL))
+	if err != nil {
+		return "the token server"
+	}
+	return "the token server " + shownURL(u)
+}
+
+// explain turns the error of a request for a token into the outcome of the attempt that needs it.
+func (t *tokens) explain(err error) *attempt.Outcome {
+	var refused *oauth2.RetrieveError
+	if !errors.As(err, &refused) {
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+			err = wrapped.Err // without the URL, whose query may hold a secret
+		}
+		e := &attempt.Outcome{What: "no token from " + t.shown(), Words: err.Error(), Hint: "check oauth2.token_url, and the way to it"}
+		if has(e.Words, "certificate signed by unknown authority") {
+			e.Hint = "set tls.ca_file to the authority that signed its certificate; with tls.include_system_ca_certs_pool: true the system's are trusted as well"
+		}
+		return e
+	}
+	e := &attempt.Outcome{
+		What:  fmt.Sprintf("no token: %s answered with HTTP status %d", t.shown(), refused.Response.StatusCode),
+		Words: refused.ErrorCode + " " + refused.ErrorDescription,
+		Hint:  "check oauth2.client_id and oauth2.client_secret",
+	}
+	switch refused.ErrorCode {
+	case "":
+		e.Words, e.Hint = string(refused.Body), "check oauth2.token_url"
+	case "invalid_scope":
+		e.Hint = "check oauth2.scopes"
+	case "invalid_request":
+		e.Hint = "check oauth2.endpoint_params: many token servers want an audience or a resource"
+	}
+	return e
+}
+
+// connect returns a client that trusts the certificates that the files now hold. The caller holds fetching.
+func (t *tokens) connect() (*http.Client, error) {
+	if t.source == nil {
+		source, err := newTLSSource(t.tls, func(error) {}) // if files cannot be read again, it uses what it has
+		if err != nil {
+			return nil, err
+		}
+		t.source = source
+	}
+	cfg, version := t.source.config()
+	if t.client != nil && version == t.version {
+		return t.client, nil
+	}
+	t.version = version
+	t.client = &http.Client{
+		Timeout: tokenTimeout,
+		Transport: &http.Transport{
+			Proxy: t.proxy, TLSClientConfig: cfg.Clone(), ForceAttemptHTTP2: true,
+			// Tokens are fetched so seldom that an idle connection is not worth keeping.
+			DisableKeepAlives: true, MaxResponseHeaderBytes: maxHTTPHeaders,
+		},
+		// Redirects are not followed: the secret would go to a place that nobody has configured.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return t.client, nil
+}
+
+// markAccepted notes that the receiver has accepted a token.
+func (t *tokens) markAccepted(token string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lastAccepted = token
+}
+
+// refused notes that the receiver has refused a token, so that the next attempt fetches another. It reports whether
+// a new token may work: the receiver has accepted this one before, so that it has ended early, or it is not the current
+// one any more.
+func (t *tokens) refused(token string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.current == nil || t.current.AccessToken != token {
+		return true
+	}
+	t.current = nil
+	return t.lastAccepted == token
+}

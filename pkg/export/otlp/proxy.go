@@ -1,0 +1,109 @@
+package otlp
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+)
+
+// maxProxyAnswer bounds what a proxy can say before a connection through it is there.
+const maxProxyAnswer = 64 << 10
+
+type proxyFunc func(*http.Request) (*url.URL, error)
+
+// proxyOf is the proxy of an exporter's HTTP requests: that of the settings, else that of the environment.
+func proxyOf(cfg config.Exporter) proxyFunc {
+	if u := proxyURL(cfg); u != nil {
+		return http.ProxyURL(u)
+	}
+	return http.ProxyFromEnvironment
+}
+
+// proxyURL is nil without a setting.
+func proxyURL(cfg config.Exporter) *url.URL {
+	if cfg.ProxyURL == "" {
+		return nil
+	}
+	u, err := url.Parse(cfg.ProxyURL)
+	if err != nil {
+		return nil // cannot happen: package config has refused such a URL
+	}
+	return u
+}
+
+// dialThrough returns a dialer of gRPC's that connects through an HTTP proxy, by CONNECT
+// (https://www.rfc-editor.org/rfc/rfc9110#CONNECT). gRPC itself knows proxies of the environment only.
+func dialThrough(proxy *url.URL) func(context.Context, string) (net.Conn, error) {
+	host := proxy.Host
+	if proxy.Port() == "" {
+		host = net.JoinHostPort(proxy.Hostname(), "80")
+	}
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
+		if err != nil {
+			return nil, fmt.Errorf("proxy_url: %w", err)
+		}
+		through, err := connectTo(ctx, conn, proxy.User, addr)
+		if err != nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("proxy_url: %s: %w", host, err)
+		}
+		return through, nil
+	}
+}
+
+// connectTo asks the proxy at the other end of conn for a connection to addr.
+func connectTo(ctx context.Context, conn net.Conn, user *url.Userinfo, addr string) (net.Conn, error) {
+	// A deadline in the past makes reads and writes fail as soon as ctx ends.
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: addr}, Host: addr, Header: http.Header{}}
+	if user != nil {
+		password, _ := user.Password()
+		req.Header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
+	}
+	if err := req.Write(conn); err != nil {
+		return nil, err
+	}
+	answer := bufio.NewReader(&io.LimitedReader{R: conn, N: maxProxyAnswer})
+	resp, err := http.ReadResponse(answer, req)
+	if err != nil {
+		return nil, fmt.Errorf("the proxy's answer: %w", err)
+	}
+	_ = resp.Body.Close() // the answer to CONNECT has no body
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the proxy answered with HTTP status %d", resp.StatusCode)
+	}
+	if !stop() {
+		return nil, ctx.Err() // the deadline is set, or is about to be
+	}
+	// The receiver may have spoken already.
+	read, err := answer.Peek(answer.Buffered())
+	if err != nil {
+		return nil, err
+	}
+	return &readAhead{Conn: conn, rest: read}, nil
+}
+
+// readAhead is a connection of which some bytes were read before.
+type readAhead struct {
+	net.Conn
+	rest []byte
+}
+
+func (c *readAhead) Read(b []byte) (int, error) {
+	if len(c.rest) == 0 {
+		return c.Conn.Read(b)
+	}
+	n := copy(b, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}

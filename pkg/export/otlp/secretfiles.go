@@ -1,0 +1,130 @@
+package otlp
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
+)
+
+// What is read of a file that a setting names, at most.
+const (
+	maxCertificateFile = 1 << 20
+	maxSecretFile      = 64 << 10
+)
+
+// readNamed reads a file that the setting key names. The error says what to do about it; inlineKey is the
+// setting that takes the content.
+func readNamed(key, file, inlineKey string, most int64) ([]byte, error) {
+	data, err := readSmall(file, most)
+	hint := ", or write the content as " + inlineKey
+	switch {
+	case err == nil:
+		return data, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s: %s does not exist: write the path as this process sees it (in a container that is the container's)%s", key, file, hint)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("%s: %s cannot be read by user %d: give that user the permission%s", key, file, os.Getuid(), hint)
+	}
+	return nil, fmt.Errorf("%s: %s cannot be read: %w", key, file, trusted.WithoutPath(err))
+}
+
+var errNotFile = errors.New("it is not a file")
+
+// readSmall does not wait for a pipe to be written.
+func readSmall(file string, most int64) ([]byte, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNotFile
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("it is larger than %s", humanize.IBytes(uint64(most)))
+	}
+	return data, err
+}
+
+// readSecret reads a small file without the white space around its content.
+func readSecret(key, file string) (string, error) {
+	data, err := readNamed(key, file, strings.TrimSuffix(key, "_file"), maxSecretFile)
+	if err != nil {
+		return "", err
+	}
+	secret := strings.TrimSpace(string(data))
+	switch {
+	case secret == "":
+		return "", fmt.Errorf("%s: %s is empty: it takes the secret and nothing else", key, file)
+	case !printable(secret):
+		return "", fmt.Errorf("%s: %s holds more than one line, or characters other than printable ASCII: it takes the secret and nothing else", key, file)
+	}
+	return secret, nil
+}
+
+// printable tells whether s can stand in a header.
+func printable(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// certificates reads the certificates to trust, nil for the system's, and the client's, if there are any.
+func certificates(cfg config.TLS) (pool *x509.CertPool, client []tls.Certificate, err error) {
+	trust := []byte(cfg.CAPEM)
+	if cfg.CAFile != "" {
+		if trust, err = readNamed("tls.ca_file", cfg.CAFile, "tls.ca_pem", maxCertificateFile); err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(trust) > 0 {
+		pool = x509.NewCertPool()
+		if cfg.SystemCAs {
+			if pool, err = x509.SystemCertPool(); err != nil {
+				return nil, nil, fmt.Errorf("tls.include_system_ca_certs_pool: reading the system's certificates: %w", err)
+			}
+		}
+		if !pool.AppendCertsFromPEM(trust) {
+			return nil, nil, fmt.Errorf("tls.ca_file: %s holds no certificate, takes PEM (-----BEGIN CERTIFICATE-----)", nameOr(cfg.CAFile, "tls.ca_pem"))
+		}
+	}
+	cert, key := []byte(cfg.CertPEM), []byte(cfg.KeyPEM)
+	if cfg.CertFile != "" {
+		if cert, err = readNamed("tls.cert_file", cfg.CertFile, "tls.cert_pem", maxCertificateFile); err != nil {
+			return nil, nil, err
+		}
+	}
+	if cfg.KeyFile != "" {
+		if key, err = readNamed("tls.key_file", cfg.KeyFile, "tls.key_pem", maxCertificateFile); err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(cert) == 0 && len(key) == 0 {
+		return pool, nil, nil
+	}
+	pair, err := config.KeyPair(cert, key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("tls.cert_file: %s and %s: %w", nameOr(cfg.CertFile, "tls.cert_pem"), nameOr(cfg.KeyFile, "tls.key_pem"), err)
+	}
+	return pool, []tls.Certificate{pair}, nil
+}
+
+func nameOr(file, key string) string {
+	if file == "" {
+		return key
+	}
+	return file
+}

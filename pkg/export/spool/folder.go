@@ -1,0 +1,390 @@
+// Package spool keeps messages over a restart, in a folder.
+package spool
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
+)
+
+// The storage folder holds one file per message. Messages have tens of kilobytes or more, so a file for
+// each costs little, and nothing needs to be compacted: a message that was delivered is one unlink, a
+// damaged file loses just that message, and the oldest can be removed without reading the others. A file
+// is written under a temporary name and then renamed, and has checksums. So wherever the process is
+// killed, a message is there as a whole or not at all.
+//
+// Layout, numbers in big endian:
+//
+//	magic "IGOP", format version (2 bytes), length of the header (2 bytes)
+//	header: rows, samples, profiles, start, end (8 bytes each; times in Unix nanoseconds, the
+//	        smallest number for none), length of the body (8 bytes), from version 2 on the layout of
+//	        the body (length in a byte, text), owner (the rest)
+//	CRC-32C of all before (4 bytes)
+//	body
+//	CRC-32C of the body (4 bytes)
+const (
+	storeMagic   = "IGOP"
+	storeVersion = 2
+	storePrefix  = len(storeMagic) + 4
+	storeFixed   = 6 * 8
+	maxOwner     = math.MaxUint16 - storeFixed - 1 - math.MaxUint8
+	// maxStoredBody is far above every receiver's limit; it only keeps a damaged length from
+	// being believed.
+	maxStoredBody = 1 << 30
+
+	// maxSharers is how many processes can share a storage folder: the first has the folder itself, the others
+	// have folders with a number below it.
+	maxSharers = 16
+
+	storeSuffix = ".msg"
+	storeTemp   = ".tmp"
+	storeLock   = "lock"
+)
+
+// noTime stands for the zero time.Time in a file.
+const noTime = math.MinInt64
+
+var (
+	// ErrCorrupt says that a file is damaged.
+	ErrCorrupt = errors.New("corrupt file")
+	// errUnknownFormat says that a later version of this program has written the file.
+	errUnknownFormat = errors.New("unknown format")
+	castagnoli       = crc32.MakeTable(crc32.Castagnoli)
+)
+
+// Folder is a folder that keeps messages over a restart. It belongs to the one exporter that holds its
+// lock. The methods are safe for concurrent use on different messages.
+type Folder struct {
+	Dir string
+
+	lock   *os.File
+	layout string // the otlp_version of files that do not say theirs, which version 1 wrote
+}
+
+// Stored is a message that Open found in the folder.
+type Stored struct {
+	Message wire.Message // without its body
+	Seq     uint64       // its number, to read and to remove it
+	Size    int64        // of the body
+}
+
+// Inventory is what a storage folder holds.
+type Inventory struct {
+	Messages []Stored // the oldest first
+	Last     uint64   // the highest number of a file that stays, readable or not
+	Damaged  int64    // files that were corrupt, and have been removed
+	// Unknown counts files in a format that this version does not know. They stay: after a rollback, the
+	// version that wrote them may come back. UnknownErr is the error of the last one.
+	Unknown    int64
+	UnknownErr error
+	// Unreadable counts files that could not be read. They stay: it may be a passing fault of the disk.
+	// ReadErr is the error of the last one.
+	Unreadable int64
+	ReadErr    error
+}
+
+// Open makes the folder dir, locks it, and lists the messages in it without their bodies. If another
+// process has dir, it takes one of the numbered folders below it instead, up to maxSharers in all. It also
+// moves over what processes that have ended left in the other folders. layout is the otlp_version of the settings.
+func Open(dir, layout string) (*Folder, Inventory, error) {
+	if err := privateFolder(dir); err != nil {
+		return nil, Inventory{}, fmt.Errorf("sending_queue.storage: %w", err)
+	}
+	s, err := lockStorage(dir)
+	for n := 2; errors.Is(err, trusted.ErrLocked) && n <= maxSharers; n++ {
+		below := filepath.Join(dir, strconv.Itoa(n))
+		if err = privateFolder(below); err == nil {
+			s, err = lockStorage(below)
+		}
+	}
+	if err != nil {
+		return nil, Inventory{}, fmt.Errorf("sending_queue.storage: %w", err)
+	}
+	s.layout = layout
+	s.adopt(dir)
+	found, err := s.scan()
+	if err != nil {
+		return nil, Inventory{}, errors.Join(fmt.Errorf("sending_queue.storage: %w", err), s.Close())
+	}
+	return s, found, nil
+}
+
+// privateFolder makes dir or, if it exists, checks that it belongs to this user and is closed to all others.
+// An empty folder that is open is closed: Kubernetes makes volumes with an open mode.
+func privateFolder(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder", dir)
+	}
+	if owner, ok := trusted.ForeignOwner(info); ok {
+		return fmt.Errorf("folder %s belongs to user %d, who could read and change what is stored: name a folder of user %d's own", dir, owner, os.Geteuid())
+	}
+	if info.Mode().Perm()&0o077 == 0 {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("folder %s is open to other users (mode %04o): run chmod 700 on it, or name a folder of its own", dir, info.Mode().Perm())
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return fmt.Errorf("folder %s is open to other users: %w", dir, err)
+	}
+	return nil
+}
+
+// lockStorage takes the folder's lock. The kernel drops it when the process ends, however it ends.
+func lockStorage(dir string) (*Folder, error) {
+	path := filepath.Join(dir, storeLock)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|trusted.NoFollow, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := trusted.Lock(f); err != nil {
+		holder := make([]byte, 20)
+		n, _ := f.ReadAt(holder, 0)
+		_ = f.Close()
+		if errors.Is(err, trusted.ErrLocked) {
+			who := ""
+			if pid, err := strconv.Atoi(strings.TrimSpace(string(holder[:n]))); err == nil {
+				who = fmt.Sprintf(" (process %d)", pid)
+			}
+			return nil, fmt.Errorf("folder %s, and the %d below it, are %w%s: give each exporter a folder of its own", filepath.Dir(dir), maxSharers-1, trusted.ErrLocked, who)
+		}
+		return nil, fmt.Errorf("locking %s: %w", path, err)
+	}
+	if err := f.Truncate(0); err == nil {
+		// The process ID is only for the error message above, of another process.
+		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	return &Folder{Dir: dir, lock: f}, nil
+}
+
+// adopt moves messages from the other folders that share dir into s, where the processes that wrote them have
+// ended, which their unlocked folders show. The messages get numbers behind those that s has. What cannot be
+// moved stays for the next start.
+func (s *Folder) adopt(dir string) {
+	last := uint64(0)
+	for _, seq := range storedIn(s.Dir) {
+		last = max(last, seq)
+	}
+	for n := 1; n <= maxSharers; n++ {
+		other := dir
+		if n > 1 {
+			other = filepath.Join(dir, strconv.Itoa(n))
+		}
+		left := storedIn(other)
+		if other == s.Dir || len(left) == 0 || privateFolder(other) != nil {
+			continue
+		}
+		o, err := lockStorage(other)
+		if err != nil {
+			continue
+		}
+		for _, seq := range left {
+			if os.Rename(o.path(seq), s.path(last+1)) == nil {
+				last++
+			}
+		}
+		_ = o.Close()
+	}
+}
+
+// storedIn lists the numbers of the messages in a folder, the oldest first.
+func storedIn(dir string) (list []uint64) {
+	entries, err := os.ReadDir(dir) // sorted by name
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if seq, ok := storedSeq(e.Name()); ok && e.Type().IsRegular() {
+			list = append(list, seq)
+		}
+	}
+	return list
+}
+
+// Close releases the folder's lock.
+func (s *Folder) Close() error { return s.lock.Close() }
+
+// scan reads the headers of all messages, and removes corrupt files and what interrupted writes have left.
+func (s *Folder) scan() (inv Inventory, err error) {
+	entries, err := os.ReadDir(s.Dir)
+	if err != nil {
+		return Inventory{}, err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if isTemp(name) {
+			// The process ended while it wrote this.
+			_ = os.Remove(filepath.Join(s.Dir, name))
+			continue
+		}
+		seq, ok := storedSeq(name)
+		if !ok || !e.Type().IsRegular() {
+			continue // not ours, or the lock
+		}
+		found, err := s.readHead(seq)
+		if !errors.Is(err, ErrCorrupt) {
+			inv.Last = max(inv.Last, seq)
+		}
+		switch {
+		case errors.Is(err, ErrCorrupt):
+			inv.Damaged++
+			_ = os.Remove(s.path(seq))
+		case errors.Is(err, errUnknownFormat):
+			inv.Unknown++
+			inv.UnknownErr = fmt.Errorf("%s: %w", filepath.Base(s.path(seq)), err)
+		case err != nil:
+			inv.Unreadable++
+			inv.ReadErr = err
+		default:
+			inv.Messages = append(inv.Messages, found)
+		}
+	}
+	slices.SortFunc(inv.Messages, func(a, b Stored) int { return cmp.Compare(a.Seq, b.Seq) })
+	return inv, nil
+}
+
+func (s *Folder) path(seq uint64) string {
+	return filepath.Join(s.Dir, fmt.Sprintf("%020d%s", seq, storeSuffix))
+}
+
+// isTemp reports whether name is a temporary one that Write uses before it renames a file.
+func isTemp(name string) bool {
+	final, ok := strings.CutSuffix(name, storeTemp)
+	if !ok {
+		return false
+	}
+	_, ok = storedSeq(final)
+	return ok
+}
+
+func storedSeq(name string) (uint64, bool) {
+	num, ok := strings.CutSuffix(name, storeSuffix)
+	if !ok || len(num) != 20 {
+		return 0, false
+	}
+	seq, err := strconv.ParseUint(num, 10, 64)
+	// A number near the largest would leave none for later messages.
+	return seq, err == nil && seq < math.MaxInt64
+}
+
+// Write stores a message so that it survives a crash of the process or of the machine.
+func (s *Folder) Write(seq uint64, m wire.Message) error {
+	path := s.path(seq)
+	temp := path + storeTemp
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|trusted.NoFollow, 0o600)
+	if err != nil {
+		return err
+	}
+	head := encodeHead(m)
+	tail := binary.BigEndian.AppendUint32(nil, crc32.Checksum(m.Body, castagnoli))
+	for _, part := range [][]byte{head, m.Body, tail} {
+		if _, err = f.Write(part); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		_ = os.Remove(temp)
+		return err
+	}
+	s.syncFolder()
+	return nil
+}
+
+// syncFolder makes the names in the folder survive a crash of the machine. Not every file system can do
+// that, so errors are ignored.
+func (s *Folder) syncFolder() {
+	if d, err := os.Open(s.Dir); err == nil {
+		_ = d.Sync()
+		_ = d.Close()
+	}
+}
+
+// Read returns the body of a message, in today's layout. Other errors than those of decodeStored say that the file could
+// not be read.
+func (s *Folder) Read(seq uint64) ([]byte, error) {
+	data, err := s.readFile(seq, maxStoredBody)
+	if err != nil {
+		return nil, err
+	}
+	head, body, err := decodeStored(data)
+	if err != nil {
+		return nil, err
+	}
+	if body, err = wire.FromLayout(body, cmp.Or(head.layout, s.layout)); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return body, nil
+}
+
+// Remove deletes a message. It is no error if it is gone already.
+func (s *Folder) Remove(seq uint64) error {
+	if err := os.Remove(s.path(seq)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (s *Folder) open(seq uint64) (*os.File, error) {
+	return os.OpenFile(s.path(seq), os.O_RDONLY|trusted.NoFollow, 0)
+}
+
+func (s *Folder) readFile(seq uint64, limit int64) ([]byte, error) {
+	f, err := s.open(seq)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// readHead reads a message without its body, and checks that the file has the length that its header says.
+func (s *Folder) readHead(seq uint64) (Stored, error) {
+	f, err := s.open(seq)
+	if err != nil {
+		return Stored{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return Stored{}, err
+	}
+	head, err := readHeadFrom(f)
+	if err != nil {
+		return Stored{}, err
+	}
+	if want := int64(head.len) + head.body + 4; info.Size() != want {
+		return Stored{}, fmt.Errorf("%w: %d bytes instead of %d", ErrCorrupt, info.Size(), want)
+	}
+	return Stored{Seq: seq, Size: head.body, Message: head.msg}, nil
+}

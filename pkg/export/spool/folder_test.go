@@ -1,0 +1,69 @@
+package spool
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
+)
+
+// The start reads the headers of what is stored, not the bodies.
+func TestHeadersAreReadAlone(t *testing.T) {
+	m := wire.Message{Body: make([]byte, 100_000), Rows: 10, Owner: "ns/pod"}
+	head := encodeHead(m)
+	r := bytes.NewReader(append(slices.Clone(head), m.Body...))
+	got, err := readHeadFrom(r)
+	require.NoError(t, err)
+	require.Equal(t, "ns/pod", got.msg.Owner)
+	require.Equal(t, len(head), got.len)
+	require.Equal(t, int64(len(m.Body)), got.body)
+	require.Equal(t, len(m.Body), r.Len(), "nothing behind the header is read")
+	for n := range len(head) {
+		_, err := readHeadFrom(bytes.NewReader(head[:n]))
+		require.ErrorIs(t, err, ErrCorrupt)
+	}
+}
+
+// A file that cannot be read is not damaged: it stays, for a start at which it can.
+func TestStoredFileThatCannotBeRead(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("taking a file from oneself needs root")
+	}
+	dir := filepath.Join(t.TempDir(), "queue")
+	s, _, err := Open(dir, wire.Today)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	m := wire.Message{Body: []byte("body"), Rows: 10}
+	for seq := range uint64(3) {
+		require.NoError(t, s.Write(seq, m))
+	}
+	for _, path := range []string{filepath.Dir(filepath.Dir(dir)), filepath.Dir(dir), dir, s.path(0), s.path(2)} {
+		require.NoError(t, os.Chown(path, 65534, 65534))
+	}
+	// The owner of the folder is not that of one of the files.
+	done := make(chan Inventory)
+	go func() {
+		runtime.LockOSThread() // and never unlock it: the thread ends with the goroutine
+		if err := unix.Setfsuid(65534); err != nil {
+			t.Error(err)
+		}
+		inv, err := s.scan()
+		if err != nil {
+			t.Error(err)
+		}
+		done <- inv
+	}()
+	inv := <-done
+	require.Len(t, inv.Messages, 2)
+	require.Zero(t, inv.Damaged)
+	require.Equal(t, int64(1), inv.Unreadable)
+	require.ErrorIs(t, inv.ReadErr, os.ErrPermission)
+	require.FileExists(t, s.path(1))
+}

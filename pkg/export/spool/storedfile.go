@@ -1,0 +1,136 @@
+package spool
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
+)
+
+// storedHead is what stands before the body.
+type storedHead struct {
+	msg    wire.Message // without its body
+	layout string       // the otlp_version of the body; empty in version 1, which did not say
+	len    int          // of the head
+	body   int64        // length of the body
+}
+
+// readHeadFrom reads what stands before the body and not the body itself: at a start there may be tens of
+// thousands of files. Its results are those of decodeHead.
+func readHeadFrom(r io.Reader) (storedHead, error) {
+	data := make([]byte, storePrefix, 256)
+	if n, err := io.ReadFull(r, data); err != nil {
+		return storedHead{}, brokenOff(err, data[:n])
+	}
+	rest := int(binary.BigEndian.Uint16(data[len(storeMagic)+2:])) + 4
+	data = slices.Grow(data, rest)[:storePrefix+rest]
+	if n, err := io.ReadFull(r, data[storePrefix:]); err != nil {
+		return storedHead{}, brokenOff(err, data[:storePrefix+n])
+	}
+	return decodeHead(data)
+}
+
+// brokenOff returns the error for a file of which only data could be read. A file that ends too early gets
+// the error of decodeHead; any other err, which says that reading failed, is returned as it is.
+func brokenOff(err error, data []byte) error {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	_, err = decodeHead(data)
+	return err
+}
+
+// encodeHead returns the part of a file that stands before the body: see storage for the layout.
+func encodeHead(m wire.Message) []byte {
+	owner := m.Owner[:min(len(m.Owner), maxOwner)]
+	b := append([]byte(storeMagic), 0, storeVersion)
+	b = binary.BigEndian.AppendUint16(b, uint16(storeFixed+1+len(wire.Today)+len(owner)))
+	for _, v := range []int64{m.Rows, m.Samples, int64(m.Profiles), storedTime(m.Start), storedTime(m.End), int64(len(m.Body))} {
+		b = binary.BigEndian.AppendUint64(b, uint64(v))
+	}
+	b = append(append(b, byte(len(wire.Today))), wire.Today...)
+	b = append(b, owner...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// decodeHead reads what encodeHead wrote, from the start of data. Every error is ErrCorrupt or, for a file that a
+// later version of this program has written, errUnknownFormat.
+func decodeHead(data []byte) (head storedHead, err error) {
+	if len(data) < storePrefix || !bytes.HasPrefix(data, []byte(storeMagic)) {
+		return head, fmt.Errorf("%w: not a stored message", ErrCorrupt)
+	}
+	version := binary.BigEndian.Uint16(data[len(storeMagic):])
+	if version == 0 {
+		return head, fmt.Errorf("%w: format version 0", ErrCorrupt)
+	}
+	if version > storeVersion {
+		return head, fmt.Errorf("%w: format version %d, this program knows up to %d", errUnknownFormat, version, storeVersion)
+	}
+	n := int(binary.BigEndian.Uint16(data[len(storeMagic)+2:]))
+	end := storePrefix + n
+	if n < storeFixed || len(data) < end+4 {
+		return head, fmt.Errorf("%w: header broken off", ErrCorrupt)
+	}
+	if crc32.Checksum(data[:end], castagnoli) != binary.BigEndian.Uint32(data[end:]) {
+		return head, fmt.Errorf("%w: checksum of the header", ErrCorrupt)
+	}
+	var v [6]int64
+	for i := range v {
+		v[i] = int64(binary.BigEndian.Uint64(data[storePrefix+8*i:]))
+	}
+	if v[0] < 0 || v[1] < 0 || v[2] < 0 || v[5] < 0 || v[5] > maxStoredBody {
+		return head, fmt.Errorf("%w: a count in the header is out of range", ErrCorrupt)
+	}
+	rest := data[storePrefix+storeFixed : end]
+	if version > 1 {
+		if len(rest) == 0 || len(rest) <= int(rest[0]) {
+			return head, fmt.Errorf("%w: layout broken off", ErrCorrupt)
+		}
+		head.layout, rest = string(rest[1:1+rest[0]]), rest[1+rest[0]:]
+		if head.layout != "" && !wire.Known(head.layout) {
+			return head, fmt.Errorf("%w: otlp_version %q", errUnknownFormat, head.layout)
+		}
+	}
+	head.msg = wire.Message{
+		Rows: v[0], Samples: v[1], Profiles: int(v[2]), Start: loadedTime(v[3]), End: loadedTime(v[4]), Owner: string(rest),
+	}
+	head.len, head.body = end+4, v[5]
+	return head, nil
+}
+
+// decodeStored reads a whole file. Its errors are those of decodeHead.
+func decodeStored(data []byte) (storedHead, []byte, error) {
+	head, err := decodeHead(data)
+	if err != nil {
+		return head, nil, err
+	}
+	rest := data[head.len:]
+	if int64(len(rest)) != head.body+4 {
+		return head, nil, fmt.Errorf("%w: %d bytes after the header instead of %d", ErrCorrupt, len(rest), head.body+4)
+	}
+	body := rest[:head.body:head.body]
+	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(rest[head.body:]) {
+		return head, nil, fmt.Errorf("%w: checksum of the body", ErrCorrupt)
+	}
+	return head, body, nil
+}
+
+func storedTime(t time.Time) int64 {
+	if t.IsZero() {
+		return noTime
+	}
+	return t.UnixNano()
+}
+
+func loadedTime(ns int64) time.Time {
+	if ns == noTime {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
+}

@@ -1,0 +1,190 @@
+package export
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// state is what an exporter holds, and what became of the rest. mu guards all of it.
+type state struct {
+	mu      sync.Mutex
+	seq     uint64 // of the last entry
+	stats   Stats  // the gauges in it are computed by Stats
+	memory  *budget
+	disk    *budget
+	queue   *sendQueue
+	unsaved []*entry // waiting to be written to the storage folder, in order
+	ended   []*entry // that have ended and whose files unlock removes
+	gate    gate
+	wake    chan struct{} // closed and replaced when a worker may have something to do
+	save    chan struct{} // tells the writer of new work
+	drains  map[*drain]struct{}
+	early   int64 // entries whose data is ahead of this machine's clock
+	opened  bool  // what it needs is there
+	openErr error // of the last attempt to open it
+	stopped bool  // nothing is taken or sent any more
+}
+
+// unlock releases mu and removes the files of entries that have ended under it. Whoever ends entries that are on disk
+// releases mu by it.
+func (e *Exporter) unlock() {
+	ended := e.ended
+	e.ended = nil
+	e.mu.Unlock()
+	for _, en := range ended {
+		if err := e.store.Remove(en.seq); err != nil {
+			e.log.errorf("unlink", "a message that is done with cannot be removed from the storage folder and would be sent again after a restart: %v", err)
+		}
+	}
+}
+
+// Enqueue takes m over. It never waits for a disk or a network and never fails: what cannot be
+// held is dropped and counted.
+func (e *Exporter) Enqueue(m Message) {
+	if cap(m.Body) > len(m.Body)+len(m.Body)/4+1024 {
+		// Only the length counts in the queue: do not hold much more than that.
+		m.Body = append(make([]byte, 0, len(m.Body)), m.Body...)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.seq++
+	en := newEntry(e.seq, m)
+	e.stats.Rows.Enqueued += m.Rows
+	e.stats.Rows.Held += m.Rows
+
+	switch {
+	case e.stopped:
+		e.drop(en, ReasonShutdown)
+	case !e.memory.fits(en.size):
+		e.drop(en, ReasonQueueFull)
+	default:
+		e.memory.acquire(en)
+		for e.memory.over(0) {
+			e.drop(e.memory.victim(), ReasonQueueFull)
+		}
+		if en.budget == nil {
+			break // the new entry itself was evicted
+		}
+		if e.cfg.Queue.Storage != "" {
+			if len(e.unsaved) > 1024+2*int(e.memory.entries) {
+				// The disk is so slow that most of these were dropped.
+				e.unsaved = slices.DeleteFunc(e.unsaved, func(en *entry) bool { return en.budget == nil })
+			}
+			e.unsaved = append(e.unsaved, en)
+			notify(e.save)
+		} else {
+			e.queue.push(en, time.Now())
+			e.wakeAll()
+		}
+	}
+}
+
+// warnFull says that messages are dropped for want of room.
+func (e *Exporter) warnFull(r Reason) {
+	key, bound := "queue_size", e.cfg.Queue.Size
+	if r == ReasonStorageFull {
+		key, bound = "storage_size", e.cfg.Queue.StorageSize
+	}
+	e.log.warnf(string(r), "dropped: the queue has no room within sending_queue.%s (%d bytes): "+
+		"the receiver is down or too slow; raise sending_queue.%s or lower the volume", key, bound, key)
+}
+
+// notify wakes the one reader of c.
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// wakeAll makes idle workers look again. The caller holds mu.
+func (e *Exporter) wakeAll() {
+	close(e.wake)
+	e.wake = make(chan struct{})
+}
+
+// drop gives up en and counts it. The caller holds mu.
+func (e *Exporter) drop(en *entry, r Reason) {
+	e.stats.Rows.Dropped[r] += en.Rows
+	if r.beforeSend() || (r == ReasonShutdown && en.tries == 0) {
+		e.stats.EnqueueFailedSamples += en.Samples
+	} else {
+		e.stats.FailedSamples += en.Samples
+	}
+	if r == ReasonQueueFull || r == ReasonStorageFull {
+		e.warnFull(r)
+	}
+	e.remove(en)
+}
+
+// remove takes en out of the queue and its budget, and tells the drains that wait for it. The caller holds mu, and has
+// counted what became of its rows.
+func (e *Exporter) remove(en *entry) {
+	e.stats.Rows.Held -= en.Rows
+	e.queue.remove(en)
+	e.setEarly(en, false)
+	if en.budget == nil {
+		return
+	}
+	en.budget.release(en)
+	en.Body = nil
+	if en.onDisk && !en.keepFile {
+		e.ended = append(e.ended, en)
+	}
+	for d := range e.drains {
+		if en.seq <= d.upTo {
+			d.left--
+			if !en.onDisk {
+				d.unsaved--
+			}
+		}
+	}
+	e.checkDrains()
+}
+
+// setEarly notes, and counts, whether an entry waits because its data is ahead of the clock. The caller holds mu.
+func (e *Exporter) setEarly(en *entry, early bool) {
+	if en.early == early {
+		return
+	}
+	en.early = early
+	if early {
+		e.early++
+	} else {
+		e.early--
+	}
+}
+
+// clearInFlight marks an entry as no longer in flight. It returns false if a Shutdown that could not wait has given the
+// entry up meanwhile: it is counted already, and the caller must leave it alone. The caller holds mu.
+func clearInFlight(en *entry) bool {
+	if !en.inFlight {
+		return false
+	}
+	en.budget.setInFlight(en, false)
+	return true
+}
+
+// Stats returns a consistent snapshot.
+func (e *Exporter) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.stats.clone()
+	s.QueueBytes = e.memory.used + e.disk.used
+	s.QueueCapacity = e.memory.bound + e.disk.bound
+	s.QueueMessages = e.memory.entries + e.disk.entries
+	s.Waiting = !e.opened && !e.stopped
+	var oldest *entry
+	for _, b := range []*budget{e.memory, e.disk} {
+		for _, o := range b.owners {
+			if en := o.entries.Front().Value.(*entry); oldest == nil || en.seq < oldest.seq {
+				oldest = en
+			}
+		}
+	}
+	if oldest != nil {
+		s.Oldest = oldest.from()
+	}
+	return s
+}

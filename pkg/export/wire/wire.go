@@ -1,0 +1,23 @@
+// Package wire has the forms of a request: a message on its way to a receiver, the layouts of OTLP's versions, and JSON.
+package wire
+
+import (
+	"time"
+)
+
+// Message is one encoded ExportProfilesServiceRequest on its way.
+type Message struct {
+	// Body is the request in wire format, uncompressed, in the layout of OTLP 1.11: the exporter converts it when it sends
+	// it. The exporter owns it after Enqueue.
+	Body []byte
+	// Rows is the number of gadget rows that were merged into the request.
+	Rows int64
+	// Samples and Profiles are what the request holds.
+	Samples  int64
+	Profiles int
+	// Start and End bound the time of the data; zero where unknown.
+	Start, End time.Time
+	// Owner is the resource, if the request carries only one, else empty. When the queue is full,
+	// the owner that holds the most bytes loses its oldest message.
+	Owner string
+}

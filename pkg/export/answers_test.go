@@ -382,6 +382,32 @@ func TestWrongProtocolHints(t *testing.T) {
 			}})
 			return settings(config.TransportGRPC, r.Addr)
 		}, []string{"does not take this compression", "set compression: gzip"}},
+		"gRPC: no answer": {func() config.Exporter {
+			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: hang}).Addr)
+			cfg.Timeout = 50 * time.Millisecond
+			return cfg
+		}, []string{"no answer within timeout (50ms)"}},
+		"HTTP: no answer": {func() config.Exporter {
+			cfg := settings(config.TransportHTTP, recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(_ http.ResponseWriter, r recvtest.Request) { <-r.HTTP.Context().Done() }}).URL)
+			cfg.Timeout = 50 * time.Millisecond
+			return cfg
+		}, []string{"no answer within timeout (50ms)"}},
+		"gRPC: another layout": {func() config.Exporter { // as a Collector answers
+			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+				return nil, status.Error(codes.Internal, "grpc: error unmarshalling request: proto: wrong wireType = 2 for field LinkIndex")
+			}})
+			cfg := settings(config.TransportGRPC, r.Addr)
+			cfg.OTLPVersion = "1.11"
+			return cfg
+		}, []string{`otlp_version \"1.11\"`}},
+		"HTTP: another layout": {func() config.Exporter {
+			r := recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(w http.ResponseWriter, _ recvtest.Request) {
+				http.Error(w, "proto: wrong wireType = 2 for field LinkIndex", http.StatusBadRequest)
+			}})
+			cfg := settings(config.TransportHTTP, r.URL)
+			cfg.OTLPVersion = "1.9"
+			return cfg
+		}, []string{`otlp_version \"1.9\"`}},
 		"gRPC: no profiles service": {func() config.Exporter {
 			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
 				return nil, status.Error(codes.Unimplemented, "unknown service")

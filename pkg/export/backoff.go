@@ -31,7 +31,8 @@ func (s *backoffState) next(cfg config.Retry) time.Duration {
 // flood of doomed requests. An answer of any kind that is not a request to come back later opens it.
 type gate struct {
 	until time.Time
-	set   time.Time
+	since time.Time // the first failure
+	set   time.Time // the last one
 	wait  backoffState
 	asked bool
 }
@@ -39,6 +40,9 @@ type gate struct {
 // fail notes that a send which began at started failed and may be tried again. Sends that were
 // under way together count as one failure.
 func (g *gate) fail(cfg config.Retry, started, now time.Time, asked time.Duration) {
+	if g.since.IsZero() {
+		g.since = started
+	}
 	until := now.Add(asked)
 	if !started.Before(g.set) {
 		if own := now.Add(g.wait.next(cfg)); own.After(until) {

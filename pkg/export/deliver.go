@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/spool"
 )
@@ -103,6 +105,9 @@ func (e *Exporter) deliver(en *entry, body []byte) {
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(e.ctx, e.cfg.Timeout)
 	out := e.to.Send(ctx, body)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && out.Verdict == attempt.Retryable && out.Hint == "" {
+		out.Hint = fmt.Sprintf("there was no answer within timeout (%s): raise it if the receiver is only slow", e.cfg.Timeout)
+	}
 	cancel()
 	took := time.Since(started)
 	if e.obs != nil {
@@ -154,7 +159,7 @@ func (e *Exporter) settle(en *entry, out attempt.Outcome, started time.Time, siz
 	}
 
 	if out.Verdict != attempt.Retryable {
-		e.openGate()
+		e.endOutage(now)
 	}
 	switch out.Verdict {
 	case attempt.Accepted:
@@ -184,10 +189,13 @@ func (e *Exporter) settle(en *entry, out attempt.Outcome, started time.Time, siz
 	return reason, false
 }
 
-// openGate ends the pause that a failing receiver has caused, and wakes the workers. The caller holds mu.
-func (e *Exporter) openGate() {
+// endOutage ends the pause that a failing receiver has caused, and wakes the workers. The caller holds mu.
+func (e *Exporter) endOutage(now time.Time) {
 	if !e.gate.failing() {
 		return
+	}
+	if lasted := now.Sub(e.gate.since).Round(time.Second); lasted > 0 {
+		e.log.infof("outage", "delivering again after %s, %s rows held meanwhile", lasted, humanize.Comma(e.stats.Rows.Held))
 	}
 	e.gate.open()
 	e.wakeAll()

@@ -55,7 +55,8 @@ func TestAnHoursOutage(t *testing.T) {
 				cfg.Queue = config.Queue{Size: queue, NumConsumers: 10, MaxAge: 30 * time.Minute}
 				cfg.Retry = config.Retry{Enabled: true, InitialInterval: 5 * time.Second, RandomizationFactor: 0.5, Multiplier: 1.5, MaxInterval: 30 * time.Second}
 				to := &outageSender{}
-				e := startWith(t, cfg, to)
+				logs := &capture{}
+				e := startWithOptions(t, cfg, to, Options{Logger: logs.logger()})
 				second := func() {
 					now := time.Now()
 					e.Enqueue(Message{Body: make([]byte, 64<<10), Rows: 10_000, Samples: 500, Start: now.Add(-time.Second), End: now, Owner: "app"})
@@ -103,6 +104,7 @@ func TestAnHoursOutage(t *testing.T) {
 				t.Logf("rows read %d, delivered %d, held %d at the end of the outage, dropped %v; attempts while down %d; memory over the baseline %d MiB; recovered in %s",
 					after.Rows.Enqueued, after.Rows.Delivered, during.Rows.Held, after.Rows.Dropped, to.attempts, peak>>20, took)
 				require.NoError(t, e.Shutdown(t.Context()))
+				require.Regexp(t, `delivering again after 1h0m\d+s, [\d,]+ rows held meanwhile`, logs.String())
 			})
 		})
 	}

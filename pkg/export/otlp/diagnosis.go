@@ -14,10 +14,15 @@ type diagnosis struct {
 	grpc    bool
 	plain   bool
 	written config.Written
+	layout  string // otlp_version; empty for JSON, which is the same in all
 }
 
 func newDiagnosis(cfg config.Exporter, plain bool) diagnosis {
-	return diagnosis{grpc: cfg.Transport == config.TransportGRPC, plain: plain, written: cfg.Written}
+	d := diagnosis{grpc: cfg.Transport == config.TransportGRPC, plain: plain, written: cfg.Written, layout: cfg.OTLPVersion}
+	if !d.grpc && cfg.Encoding == "json" {
+		d.layout = ""
+	}
+	return d
 }
 
 // hint returns what to do about an error of the connection, or of what stands at its other end; empty where
@@ -49,6 +54,8 @@ func (d diagnosis) hint(msg string) string {
 		return "the host's name is not known here: check the endpoint" + d.where() + "; in Kubernetes a service is NAME.NAMESPACE"
 	case has("connection refused"):
 		return "nothing listens there: start the receiver, or check host and port of the endpoint" + d.where()
+	case d.layout != "" && has("unmarshal", "wireType", "wire-format", "proto: "):
+		return fmt.Sprintf("the receiver could not read the request, as happens between layouts of OTLP: it was sent in that of otlp_version %q, set the one that the receiver reads", d.layout)
 	}
 	return ""
 }

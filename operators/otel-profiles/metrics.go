@@ -25,6 +25,7 @@ type instruments struct {
 	userFrames, textsReplaced   metric.Int64Counter
 	fates                       [len(profile.Fates{})]metric.Int64Counter // rows by the fate of their stack; nil for whole stacks
 	refused                     metric.Int64Counter
+	mistakes                    metric.Int64UpDownCounter
 	dataSources                 metric.Int64UpDownCounter
 	queueSize, queueCapacity    metric.Int64UpDownCounter
 	queueRequests, queueAge     metric.Int64UpDownCounter
@@ -63,6 +64,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 		rowsPartial:     counter("rows_partial", "{row}", "Rows in requests that the receiver accepted only partly"),
 		rowsDropped:     counter("rows_dropped", "{row}", "Rows that were dropped, by reason"),
 		refused:         counter("gadgets_refused", "{gadget}", "Gadgets that did not start because of what they asked of an exporter"),
+		mistakes:        upDown("exporter_mistakes", "{mistake}", "Mistakes in the settings of exporters now, each of which the log names"),
 		dataSources:     upDown("data_sources", "{data_source}", "Data sources whose rows are exported now, once for each exporter"),
 		queueSize:       upDown("exporter_queue_size", "By", "Bytes that wait to be sent"),
 		queueCapacity:   upDown("exporter_queue_capacity", "By", "Bytes that may wait to be sent"),

@@ -89,6 +89,7 @@ type Operator struct {
 	closing  bool
 
 	sendStored bool
+	mistakes   int64 // in the settings, as in the metrics
 	failed     error // of runs that were to be checked
 }
 
@@ -187,7 +188,12 @@ func (o *Operator) Init(*params.Params) error {
 	tune.Observe()
 
 	set := o.load(nil, false)
-	for _, err := range set.Problems() {
+	problems := set.Problems()
+	o.mu.Lock()
+	change(theInstruments().mistakes, int64(len(problems))-o.mistakes)
+	o.mistakes = int64(len(problems))
+	o.mu.Unlock()
+	for _, err := range problems {
 		if o.exporters.logOnce(err.Error()) {
 			log.Errorf("%s: %v", Name, err)
 		}

@@ -3,9 +3,12 @@ package otelprofiles_test
 import (
 	"testing"
 
+	igconfig "github.com/inspektor-gadget/inspektor-gadget/pkg/config"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/metrics"
+	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
@@ -14,26 +17,47 @@ import (
 
 // A client that detaches is not told that a gadget did not start: an alert goes by the metric.
 func TestRefusedGadgetsAreCounted(t *testing.T) {
-	reader := sdkmetric.NewManualReader()
-	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
-	require.NoError(t, metrics.RegisterProvider(provider))
-	defer metrics.UnregisterProvider(provider)
-
+	gauges := collector(t)
 	op := settings(t, exporter("mine", "127.0.0.1:1", ""))
 	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, gadgetcontext.WithAsRemoteCall(true)).Run(gadgettest.Params("mnie")), "mine")
 
-	var found metricdata.ResourceMetrics
-	require.NoError(t, reader.Collect(t.Context(), &found))
-	counts := map[string]int64{}
-	for _, scope := range found.ScopeMetrics {
-		for _, m := range scope.Metrics {
-			if m.Name == "ig_otel_profiles_gadgets_refused" {
+	require.Equal(t, map[string]int64{"profile_cpu": 1}, gauges("ig_otel_profiles_gadgets_refused", "gadget"))
+}
+
+// A mistake in the settings counts as long as it is there, whether or not a gadget asks for its exporter.
+func TestMistakesAreCounted(t *testing.T) {
+	gauges := collector(t)
+	const name = "ig_otel_profiles_exporter_mistakes"
+	op := settings(t, exporter("mine", "127.0.0.1:1", "        tiemout: 5s\n"))
+	require.Equal(t, map[string]int64{"": 1}, gauges(name, "exporter"))
+	require.NoError(t, op.Init(nil))
+	require.Equal(t, map[string]int64{"": 1}, gauges(name, "exporter"), "the same mistake is one")
+	igconfig.Config = viper.New()
+	require.NoError(t, op.Init(nil))
+	require.Equal(t, map[string]int64{"": 0}, gauges(name, "exporter"))
+}
+
+// collector returns a function that reads the values of a metric by an attribute.
+func collector(t *testing.T) func(metric, attribute string) map[string]int64 {
+	reader := sdkmetric.NewManualReader()
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	require.NoError(t, metrics.RegisterProvider(provider))
+	t.Cleanup(func() { metrics.UnregisterProvider(provider) })
+	return func(metric, by string) map[string]int64 {
+		var found metricdata.ResourceMetrics
+		require.NoError(t, reader.Collect(t.Context(), &found))
+		counts := map[string]int64{}
+		for _, scope := range found.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				if m.Name != metric {
+					continue
+				}
 				for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
-					gadget, _ := p.Attributes.Value("gadget")
-					counts[gadget.AsString()] = p.Value
+					value, _ := p.Attributes.Value(attribute.Key(by))
+					counts[value.AsString()] = p.Value
 				}
 			}
 		}
+		return counts
 	}
-	require.Equal(t, map[string]int64{"profile_cpu": 1}, counts)
 }

@@ -207,7 +207,7 @@ func TestIDStacks(t *testing.T) {
 			require.Equal(t, tc.outcome, outcome)
 			require.Equal(t, tc.frames, append([]profile.Frame(nil), sm.Stack...))
 			gone := tc.name == "gone from the map"
-			require.Equal(t, gone, sm.Provisional, "it may be there again")
+			require.Equal(t, gone, sm.Later == profile.AskAgain, "it may be there again")
 			require.Zero(t, p.Stats().Unnamed)
 		})
 	}
@@ -306,11 +306,11 @@ func TestIDStackThatComesBack(t *testing.T) {
 	d := s.row(idRow())
 	sm, outcome := p.Sample(d)
 	require.Equal(t, stack.Lost, outcome)
-	require.True(t, sm.Provisional)
+	require.Equal(t, profile.AskAgain, sm.Later)
 	require.NoError(t, m.Put(uint32(18), addrs))
 	sm, outcome = p.Sample(d)
 	require.Equal(t, stack.OK, outcome)
-	require.False(t, sm.Provisional)
+	require.NotEqual(t, profile.AskAgain, sm.Later)
 	require.Equal(t, "main.work", sm.Stack[1].Name)
 }
 

@@ -362,7 +362,7 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 		st.by = p.reads
 	}
 	var s profile.Sample
-	s.Stack, s.Provisional = st.frames, st.pending
+	s.Stack = st.frames
 	ends, fates := st.ends, st.fates
 	if len(st.users) > 0 {
 		ends, fates = p.users(&s, st)
@@ -383,6 +383,9 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 		if s.Fate == profile.Whole && s.LaterTo == len(s.Stack) {
 			l.judge, l.mark = true, p.markIncomplete
 		}
+	}
+	if st.pending && s.Later == nil {
+		s.Later = profile.AskAgain
 	}
 	s.Attributes = p.attributes[:0]
 	for i := range p.sampleAttrs {

@@ -254,10 +254,6 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 	id |= uint32(s.Fate) << fateShift
 	g.keys.add(key, id)
 	g.bytes += costKey
-	if s.Provisional && s.Later == nil {
-		g.provisional = append(g.provisional, key)
-		g.bytes += costProvisional
-	}
 	g.take(rid, g.bytes-before)
 	if a.used() >= a.cfg.MaxBytes/4*3 {
 		a.nearFull.Store(true)

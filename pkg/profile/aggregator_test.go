@@ -249,9 +249,9 @@ func TestFrames(t *testing.T) {
 }
 
 // A stack of which more is known in the next window is another one there.
-func TestProvisional(t *testing.T) {
+func TestAskAgain(t *testing.T) {
 	a := newAggregator(t, config())
-	bare := profile.Sample{Stack: []profile.Frame{{Name: "f", Address: 0x7f01}}, Provisional: true}
+	bare := profile.Sample{Stack: []profile.Frame{{Name: "f", Address: 0x7f01}}, Later: profile.AskAgain}
 	known := profile.Sample{Stack: []profile.Frame{{Name: "f", Address: 0x01, Mapping: profile.Mapping{File: "/f", HTLHash: strings.Repeat("0a", 16)}}}}
 	put(t, a, 1, 1, bare, 0, 1)
 	require.Equal(t, profile.Added, a.Add(1, []int64{2}, 0), "known until the window ends")

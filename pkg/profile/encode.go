@@ -83,15 +83,6 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	renewed := a.renew.Swap(false) || g.windows >= keepWindows || g.bytes > a.cfg.MaxBytes/2
 	if renewed {
 		a.gen = newGeneration(&a.cfg)
-	} else {
-		for _, key := range g.provisional {
-			if id, ok := g.keys.get(key); ok {
-				g.keys.remove(key)
-				g.bytes -= costKey + costProvisional
-				g.take(g.samples[id&sampleOf].resource, -(costKey + costProvisional))
-			}
-		}
-		g.provisional = g.provisional[:0]
 	}
 	a.nearFull.Store(false)
 	a.mu.Unlock()

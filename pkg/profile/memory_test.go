@@ -153,14 +153,14 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}))
 }
 
-// TestProvisionalKeysGiveBackTheirRoom has stacks that are forgotten and met again in each window.
-func TestProvisionalKeysGiveBackTheirRoom(t *testing.T) {
+// TestForgottenKeysGiveBackTheirRoom has stacks that are forgotten and met again in each window.
+func TestForgottenKeysGiveBackTheirRoom(t *testing.T) {
 	cfg := config()
 	cfg.MaxBytes = 1 << 20
 	a := newAggregator(t, cfg)
 	for w := range uint64(50) {
 		for key := range uint64(1000) {
-			st := put(t, a, 1, 1+key, profile.Sample{Stack: names("x"), Provisional: true}, 0, 1)
+			st := put(t, a, 1, 1+key, profile.Sample{Stack: names("x"), Later: profile.AskAgain}, 0, 1)
 			require.Equal(t, profile.Added, st, "window %d", w)
 		}
 		require.False(t, a.Flush(start+w, end+w, profile.Limits{}).Renewed)

@@ -210,9 +210,6 @@ type Sample struct {
 	// Fate says what is missing of the stack. It does not make samples distinct; rows are counted
 	// by it.
 	Fate Fate
-	// Provisional says that more will soon be known of the stack: the key of the row is forgotten when the window
-	// ends, so that the next row with that key makes a new Sample.
-	Provisional bool
 	// Later, where it is not nil, is asked for frames when the window ends. They take the place of
 	// Stack[LaterFrom:LaterTo].
 	Later              Later
@@ -228,6 +225,18 @@ type Later interface {
 	// Size is the memory that it takes, in bytes, by estimate.
 	Size() int
 }
+
+// AskAgain is the Later of a stack that is taken as it is, and may be another one in the next window: the key of the row is
+// forgotten when the window ends.
+var AskAgain Later = askAgain{}
+
+type askAgain struct{}
+
+// Frames implements Later. There is nothing to wait for.
+func (askAgain) Frames(dst []Frame, last bool) ([]Frame, Fate, bool) { return dst, Whole, !last }
+
+// Size implements Later.
+func (askAgain) Size() int { return 0 }
 
 // ValueType names what a value measures, in pprof's words: type "cpu", unit "nanoseconds".
 type ValueType struct {

@@ -32,10 +32,8 @@ const (
 	costSample    = 5*(16+2+2*8)/4 + costSlot   // with its entries in both windows, without the values
 	costValue     = 5 * 2 * 8 / 4               // of a sample, in two windows
 	costKey       = 12 * 8 / 3
-	// costProvisional is a key in the list of those to forget, which grows by a quarter.
-	costProvisional = 12
-	costResource    = 300
-	costEvent       = 24
+	costResource  = 300
+	costEvent     = 24
 )
 
 type function struct {
@@ -117,8 +115,7 @@ type generation struct {
 	resources   []resource
 	resourceIDs map[uint64]uint32
 
-	keys        keyTable // row key to sample
-	provisional []uint64 // keys to forget when the window ends
+	keys keyTable // row key to sample
 
 	pending      []pendingSample // samples whose stacks are known when the window ends
 	pendingBytes int64

@@ -36,7 +36,7 @@ func newNamers(setting func() config.Names) *namers {
 
 // tableOptions are those of the tables of functions of this process.
 func tableOptions(s config.Names) symbols.Options {
-	o := symbols.Options{Bytes: s.Memory, Lines: s.Lines, Inlined: s.Lines, HostRoot: os.Getenv("HOST_ROOT")}
+	o := symbols.Options{Bytes: s.Memory, Lines: s.Lines, Inlined: true, HostRoot: os.Getenv("HOST_ROOT")}
 	if d := s.Debuginfod; len(d.URLs) > 0 {
 		client, err := debuginfod.New(debuginfod.Options{URLs: d.URLs, Dir: d.Cache, DirBytes: d.CacheSize, Timeout: d.Timeout})
 		if err != nil {

@@ -65,7 +65,7 @@ func tablesOf(gadgetCtx operators.GadgetContext) *symbols.Shared {
 	if tables, ok := v.(*symbols.Shared); ok && tables != nil {
 		return tables
 	}
-	return symbols.NewShared(func() symbols.Options { return symbols.Options{HostRoot: os.Getenv("HOST_ROOT")} })
+	return symbols.NewShared(func() symbols.Options { return symbols.Options{Inlined: true, HostRoot: os.Getenv("HOST_ROOT")} })
 }
 
 // close ends the goroutines. It waits for them, but not for a file system that does not answer.

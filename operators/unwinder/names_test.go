@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
@@ -94,4 +96,51 @@ func TestNames(t *testing.T) {
 	require.Contains(t, symbol.Name, "TestNames", "another still needs it")
 	shared.release()
 	require.Zero(t, opened(t, file.Inode))
+}
+
+// here returns an address in the call of its caller.
+//
+//go:noinline
+func here() uintptr {
+	var pcs [1]uintptr
+	runtime.Callers(2, pcs[:])
+	return pcs[0] - 1
+}
+
+// inner is inlined into outer.
+func inner() uintptr {
+	return here()
+}
+
+//go:noinline
+func outer() uintptr { return inner() }
+
+// A Go function has the functions that were inlined into it, the line of the call and the line that it begins at, whatever the unwinder says.
+func TestInlinedGoFunctions(t *testing.T) {
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	file := mappedFile(t, exe)
+	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Inlined: true} }))
+	t.Cleanup(n.close)
+	address := uint64(outer())
+	frame := &wire.Frame{Type: wire.FrameGo, Function: "of the unwinder", Line: 1, Address: address, Mapping: &wire.Mapping{File: &file}}
+	r := &rows{names: n}
+	var got []profile.Frame
+	require.Eventually(t, func() bool {
+		var pending bool
+		got, pending = r.frame(nil, frame, false)
+		require.NotEmpty(t, got, "until the file is read, the unwinder's name counts")
+		return !pending
+	}, 20*time.Second, 5*time.Millisecond)
+	_, path, line, _ := runtime.Caller(0)
+	require.Len(t, got, 2)
+	for i, f := range got {
+		require.True(t, strings.HasSuffix(f.Name, []string{".inner", ".outer"}[i]), f.Name)
+		require.Equal(t, path, f.File)
+		require.EqualValues(t, address, f.Address)
+		require.InDelta(t, line, f.StartLine, 50)
+		require.Equal(t, []int64{1, 0}[i], f.Line-f.StartLine, "the line of the call, from the function's begin")
+	}
+	require.Less(t, got[0].StartLine, got[1].StartLine)
+	require.Equal(t, got[0].Name+"; "+got[1].Name+"; ", r.format(&wire.Stack{Frames: []*wire.Frame{frame}}))
 }

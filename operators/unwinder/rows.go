@@ -242,9 +242,9 @@ func (r *rows) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, o
 		}
 		dst, _ = r.kernel().Append(dst, text, 0, false)
 	}
-	for _, f := range s.Frames[kernel:] {
+	for i, f := range s.Frames[kernel:] {
 		var more bool
-		dst, more = r.frame(dst, f)
+		dst, more = r.frame(dst, f, kernel+i+1 == len(s.Frames))
 		pending = pending || more
 	}
 	if s.Abort != 0 {
@@ -263,9 +263,15 @@ func kernelFrames(frames []*wire.Frame) int {
 	return len(frames)
 }
 
+// byAddress tells whether a frame's function is looked up by its address: of Go the unwinder knows the outermost function
+// alone, and of a caller the line behind the call.
+func byAddress(f *wire.Frame) bool {
+	return (f.Function == "" || f.Type == wire.FrameGo) && f.Mapping != nil && f.Mapping.File != nil
+}
+
 // frame appends a frame that is not the kernel's, and behind it those that it was inlined into. If pending, its name may
-// be known later.
-func (r *rows) frame(dst []profile.Frame, f *wire.Frame) (frames []profile.Frame, pending bool) {
+// be known later. Wrappers of Go's methods are left out, but not as the outermost frame.
+func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames []profile.Frame, pending bool) {
 	out := profile.Frame{
 		Name: f.Function, File: f.File, Line: int64(min(f.Line, 1<<31)), Type: profile.FrameType(f.Type.String()), Address: f.Address,
 	}
@@ -277,9 +283,13 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame) (frames []profile.Frame
 		return append(dst, out), false
 	}
 	var symbol symbols.Symbol
-	if out.Name == "" {
-		symbol, pending = r.names.lookup(m.File, nil, f.Address)
-		out.Name, out.File, out.Line = stack.CutName(symbol.Name), stack.CutName(symbol.File), int64(symbol.Line)
+	if byAddress(f) {
+		if symbol, pending = r.names.lookup(m.File, nil, f.Address); symbol.Name != "" {
+			fieldmap.SetSymbol(&out, &symbol)
+		}
+		if !outermost && len(symbol.Callers) == 0 && symbol.Wrapper() {
+			return dst, pending
+		}
 	}
 	out.Mapping = profile.Mapping{
 		File: cmp.Or(m.File.Path, m.File.Name), GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: m.File.HashText(),
@@ -289,9 +299,10 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame) (frames []profile.Frame
 	}
 	dst = append(dst, out)
 	for i := range symbol.Callers {
-		c := &symbol.Callers[i]
-		out.Name, out.File, out.Line = stack.CutName(c.Name), stack.CutName(c.File), int64(c.Line)
-		dst = append(dst, out)
+		if c := &symbol.Callers[i]; !c.Wrapper() {
+			fieldmap.SetSymbol(&out, c)
+			dst = append(dst, out)
+		}
 	}
 	return dst, pending
 }
@@ -302,7 +313,7 @@ func (r *rows) want(s *wire.Sample) {
 		return
 	}
 	for _, f := range s.Stack.Frames {
-		if f.Function == "" && f.Mapping != nil && f.Mapping.File != nil {
+		if byAddress(f) {
 			r.names.lookup(f.Mapping.File, s.Proc, f.Address)
 		}
 	}
@@ -316,9 +327,13 @@ func (r *rows) format(s *wire.Stack) string {
 		name := f.Function
 		m := f.Mapping
 		inFile := m != nil && m.File != nil
-		if name == "" && inFile {
+		if byAddress(f) {
 			symbol, _ := r.names.lookup(m.File, nil, f.Address)
-			name = printable.Clean(stack.Demangle(symbol.Name))
+			for _, c := range symbol.Callers {
+				b.WriteString(printable.Clean(stack.Demangle(symbol.Name)) + "; ")
+				symbol = c
+			}
+			name = cmp.Or(printable.Clean(stack.Demangle(symbol.Name)), name)
 		}
 		switch {
 		case name != "":

@@ -38,7 +38,7 @@ var nameTable = []setting{
 		func(n *Names) *int64 { return &n.Memory }).taking("a size of at least 1MiB, such as 64MiB"),
 	duration("wait", "20ms", "50ms", "How long the text of a stack that is printed waits, at most, for a file that is being read; all stacks of a second together wait five times that. Rows that are exported never wait; a request does, for a quarter of the interval and 5 s at most.", 0, time.Second,
 		func(n *Names) *time.Duration { return &n.Wait }).taking("a duration of at most 1s, such as 20ms"),
-	boolean("source_lines", "false", "Source files, lines and inlined functions from `.debug_info`, where programs have that. It takes much time and memory. Lines of Go programs are there without it.",
+	boolean("source_lines", "false", "Source files, lines and inlined functions from `.debug_info`, where programs have that. It takes much time and memory. Lines and inlined functions of Go programs are there without it.",
 		func(n *Names) *bool { return &n.Lines }),
 	list("debuginfod.urls", `["https://debuginfod.example.com"]`, "Servers that are asked for the debug files of programs without symbols, by build ID. Whoever runs them learns which programs run here.",
 		func(n *Names) *[]string { return &n.Debuginfod.URLs }),

@@ -13,6 +13,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 // Namer finds the files and functions at addresses of a process: see names.Namer, which implements it. It never waits.
@@ -88,6 +89,9 @@ func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (
 		if i > 0 && known.State == names.NotCode && !s.raw {
 			return dst, true
 		}
+		if i+1 < len(read) && len(known.Symbol.Callers) == 0 && known.Symbol.Wrapper() {
+			continue
+		}
 		dst = s.frame(dst, &read[i], &known, i > 0)
 	}
 	return dst, false
@@ -100,7 +104,7 @@ func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *n
 	file := known.File
 	switch {
 	case known.Symbol.Name != "":
-		f.Name, f.File, f.Line = stack.CutName(known.Symbol.Name), stack.CutName(known.Symbol.File), int64(known.Symbol.Line)
+		SetSymbol(&f, &known.Symbol)
 	case file != nil && isFileName(f.Name):
 		f.Name = ""
 	}
@@ -144,11 +148,17 @@ func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *n
 	}
 	dst = append(dst, f)
 	for i := range known.Symbol.Callers {
-		c := &known.Symbol.Callers[i]
-		f.Name, f.File, f.Line = stack.CutName(c.Name), stack.CutName(c.File), int64(c.Line)
-		dst = append(dst, f)
+		if c := &known.Symbol.Callers[i]; !c.Wrapper() {
+			SetSymbol(&f, c)
+			dst = append(dst, f)
+		}
 	}
 	return dst
+}
+
+// SetSymbol sets what a frame has of a function.
+func SetSymbol(f *profile.Frame, s *symbols.Symbol) {
+	f.Name, f.File, f.Line, f.StartLine = stack.CutName(s.Name), stack.CutName(s.File), int64(s.Line), int64(s.StartLine)
 }
 
 // generated is the name of code that is in no file and has no name.
@@ -171,6 +181,8 @@ func isFileName(name string) bool {
 // is known. With functionOnly it never returns the file's: another source may still know the function.
 func TextName(f *names.Frame, functionOnly bool) string {
 	switch {
+	case len(f.Symbol.Callers) > 0: // a text has one name for each address: that of the function which has it
+		return stack.CutName(f.Symbol.Callers[len(f.Symbol.Callers)-1].Name)
 	case f.Symbol.Name != "":
 		return stack.CutName(f.Symbol.Name)
 	case functionOnly:

@@ -55,7 +55,7 @@ func (e *encoder) locationBound(l uint32) int {
 	if loc.function != 0 && e.fn.to[loc.function] == 0 {
 		f := v.functions[loc.function]
 		name := e.readableName(loc.function)
-		n += 24 + len(e.texts[name]) + len(v.strings[f.name]) + len(v.strings[f.file]) + 18
+		n += 24 + len(e.texts[name]) + len(v.strings[f.name]) + len(v.strings[f.file]) + 24
 		if e.cfg.DoubleFunctions {
 			n += 24
 		}

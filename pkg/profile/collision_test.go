@@ -37,10 +37,10 @@ func TestCollisions(t *testing.T) {
 		require.NotEqual(t, attribute, g.attribute(a.Key, a.Value), "%+v", a)
 	}
 
-	fn := g.function(1, 2)
-	for _, f := range []function{{1, 3}, {2, 2}, {2, 1}} {
+	fn := g.function(1, 2, 3)
+	for _, f := range []function{{1, 3, 3}, {2, 2, 3}, {2, 1, 3}, {1, 2, 4}} {
 		g.functionIndex.add(g.hash.pair(f.name, f.file), fn)
-		require.NotEqual(t, fn, g.function(f.name, f.file), "%+v", f)
+		require.NotEqual(t, fn, g.function(f.name, f.file, f.start), "%+v", f)
 	}
 
 	first := g.sample(sample{1, 2, 3, 4}, 0)

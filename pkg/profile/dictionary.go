@@ -115,6 +115,7 @@ func (e *encoder) function(f uint32) uint64 {
 		b = appendUint(b, 2, e.str(symbol))
 	}
 	b = appendUint(b, 3, e.str(e.genText(fn.file)))
+	b = appendUint(b, 4, uint64(fn.start))
 	e.tmp = b
 	if e.cfg.DoubleFunctions {
 		e.bFn = appendMessage(e.bFn, 3, b)

@@ -54,12 +54,17 @@ type Frame struct {
 	// File and Line are the source position, empty and 0 where unknown.
 	File string
 	Line int64
+	// StartLine is the line that the function begins at, 0 where unknown.
+	StartLine int64
 	// Address is the address within Mapping, 0 where unknown: see pkg/stack for what is stored
 	// for which kind of frame.
 	Address uint64
 	Mapping Mapping
 	Type    FrameType
 }
+
+// start returns StartLine within the bounds of a line.
+func (f *Frame) start() uint32 { return uint32(min(max(f.StartLine, 0), math.MaxInt32)) }
 
 // ValueKind tells which field of a Value is set.
 type ValueKind uint8

@@ -33,7 +33,7 @@ func describe(service string, s profile.Sample) string {
 			build = append(build, "pprof.mapping.has_functions=true")
 		}
 		slices.Sort(build)
-		fmt.Fprintf(&b, "%q %q %d %#x %q in %q %d %d %d %v\n", valid(f.Name), valid(f.File), f.Line, f.Address, f.Type,
+		fmt.Fprintf(&b, "%q %q %d from %d %#x %q in %q %d %d %d %v\n", valid(f.Name), valid(f.File), f.Line, f.StartLine, f.Address, f.Type,
 			f.Mapping.File, f.Mapping.Start, f.Mapping.Limit, f.Mapping.FileOffset, build)
 	}
 	var attrs []string
@@ -81,17 +81,17 @@ func described(t *testing.T, reqs []*collectorpb.ExportProfilesServiceRequest) m
 				fmt.Fprintf(&b, "%s\n", rp.Resource.Attributes[0].Value.GetStringValue())
 				for _, i := range d.StackTable[s.StackIndex].LocationIndices {
 					l := d.LocationTable[i]
-					name, file, line, frameType := "", "", int64(0), ""
+					name, file, line, begins, frameType := "", "", int64(0), int64(0), ""
 					if len(l.Lines) > 0 {
 						fn := d.FunctionTable[l.Lines[0].FunctionIndex]
-						name, file, line = d.StringTable[fn.NameStrindex], d.StringTable[fn.FilenameStrindex], l.Lines[0].Line
+						name, file, line, begins = d.StringTable[fn.NameStrindex], d.StringTable[fn.FilenameStrindex], l.Lines[0].Line, fn.StartLine
 					}
 					for _, i := range l.AttributeIndices {
 						require.Equal(t, "profile.frame.type", d.StringTable[d.AttributeTable[i].KeyStrindex])
 						frameType = d.AttributeTable[i].Value.GetStringValue()
 					}
 					m := d.MappingTable[l.MappingIndex]
-					fmt.Fprintf(&b, "%q %q %d %#x %q in %q %d %d %d %v\n", name, file, line, l.Address, frameType,
+					fmt.Fprintf(&b, "%q %q %d from %d %#x %q in %q %d %d %d %v\n", name, file, line, begins, l.Address, frameType,
 						d.StringTable[m.FilenameStrindex], m.MemoryStart, m.MemoryLimit, m.FileOffset, attributes(m.AttributeIndices))
 				}
 				link := d.LinkTable[s.LinkIndex]
@@ -128,7 +128,7 @@ func TestReference(t *testing.T) {
 							Address: r.Uint64N(3), Type: profile.FrameType(pick("", "kernel", "native")),
 						}
 						if f.Name != "" {
-							f.File, f.Line = pick("", "", "main.go", "bad\xff.go", "work"), r.Int64N(2)
+							f.File, f.Line, f.StartLine = pick("", "", "main.go", "bad\xff.go", "work"), r.Int64N(2), r.Int64N(2)
 						}
 						if r.IntN(3) > 0 {
 							f.Mapping = profile.Mapping{

@@ -25,7 +25,7 @@ const (
 	costSlot      = 8 * 8 / 3
 	costString    = 5*16/4 + costSlot + 16 + 60 // the encoder holds the string a second time, in a list and a map
 	costMapping   = 200 + 2*140
-	costFunction  = 5*8/4 + costSlot + 2*4      // and an encoder's numbers
+	costFunction  = 5*12/4 + costSlot + 2*4     // and an encoder's numbers
 	costLocation  = 5*(32+4)/4 + costSlot + 2*4 // the same
 	costAttribute = 5*48/4 + costSlot + 2*4     // the same
 	costStack     = 5*8/4 + costSlot + 2*4      // its place, its length, and an encoder's numbers
@@ -38,6 +38,7 @@ const (
 
 type function struct {
 	name, file uint32 // indices of strings; a function without a name does not exist
+	start      uint32 // the line that it begins at
 }
 
 type mapping struct {
@@ -284,8 +285,8 @@ func (g *generation) frameType(t FrameType) uint32 {
 	return g.attribute(keyFrameType, Value{kind: KindString, str: string(t)})
 }
 
-func (g *generation) function(name, file uint32) uint32 {
-	f := function{name, file}
+func (g *generation) function(name, file, start uint32) uint32 {
+	f := function{name, file, start}
 	h := g.hash.pair(name, file)
 	if id, ok := g.functionIndex.find(h, func(id uint32) bool { return g.functions[id] == f }); ok {
 		return id
@@ -300,8 +301,9 @@ func (g *generation) function(name, file uint32) uint32 {
 // isLocation tells whether a location is that of a frame.
 func (g *generation) isLocation(id uint32, f *Frame, mapping, frameType uint32) bool {
 	l := &g.locations[id]
+	fn := &g.functions[l.function]
 	return l.address == f.Address && l.mapping == mapping && l.frameType == frameType && l.line == f.Line &&
-		g.strings[l.name] == f.Name && g.strings[g.functions[l.function].file] == f.File
+		fn.start == f.start() && g.strings[l.name] == f.Name && g.strings[fn.file] == f.File
 }
 
 // caller interns f, which comes after the location of in a stack. Mostly f is what came after it the last time; then
@@ -322,7 +324,7 @@ func (g *generation) location(f *Frame, mapping, frameType uint32) uint32 {
 		if f.Address == 0 {
 			return 0
 		}
-		if f.File != "" || f.Line != 0 { // a file and a line are those of a function, which needs a name
+		if f.File != "" || f.Line != 0 || f.StartLine != 0 { // a file and a line are those of a function, which needs a name
 			return g.location(&Frame{Address: f.Address}, mapping, frameType)
 		}
 	}
@@ -331,12 +333,12 @@ func (g *generation) location(f *Frame, mapping, frameType uint32) uint32 {
 		return id
 	}
 	if name, file := g.clean(f.Name), g.clean(f.File); name != f.Name || file != f.File {
-		return g.location(&Frame{Name: name, File: file, Line: f.Line, Address: f.Address}, mapping, frameType)
+		return g.location(&Frame{Name: name, File: file, Line: f.Line, StartLine: f.StartLine, Address: f.Address}, mapping, frameType)
 	}
 	l := location{mapping: mapping, frameType: frameType, address: f.Address, line: f.Line}
 	if f.Name != "" {
 		l.name = g.string(f.Name)
-		l.function = g.function(l.name, g.string(f.File))
+		l.function = g.function(l.name, g.string(f.File), f.start())
 	}
 	id := uint32(len(g.locations))
 	g.locations = append(g.locations, l)

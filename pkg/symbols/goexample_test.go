@@ -33,9 +33,9 @@ func goExampleTable() []byte {
 	file, line, inlined := values(0, 4, 1, 8, 0, 16), values(10, 4, 99, 8, 12, 16), values(-1, 4, 0, 8, -1, 16)
 	lastLine := values(20, 16)
 	lastFile := values(0, 16)
-	describe := func(start, name, file, line, inlined, tree uint32) []byte {
+	describe := func(start, name, file, line, begins, inlined, tree uint32) []byte {
 		var b []byte
-		for _, word := range []uint32{start, name, 0, 0, 0, file, line, 3, 0, 1} {
+		for _, word := range []uint32{start, name, 0, 0, 0, file, line, 3, 0, begins} {
 			b = le.AppendUint32(b, word)
 		}
 		b = append(b, 0, 0, 0, 4)
@@ -44,7 +44,7 @@ func goExampleTable() []byte {
 		}
 		return b
 	}
-	functions := [][]byte{describe(0, 1, file, line, inlined, 0), describe(16, 11, lastFile, lastLine, 0, 1<<32-1)}
+	functions := [][]byte{describe(0, 1, file, line, 9, inlined, 0), describe(16, 11, lastFile, lastLine, 1<<31, 0, 1<<32-1)} // the last begins at no line
 	head := uint32(4 * (2*len(functions) + 1))
 	var program []byte
 	for i, f := range functions {
@@ -99,11 +99,11 @@ func TestGoExample(t *testing.T) {
 	table, err := readBytes(goExample(goExampleTable()).bytes())
 	require.NoError(t, err)
 	const text = testBase + 176
-	outer := Symbol{Name: "main.main", File: "/main.go", Line: 10, Source: SourcePclntab}
+	outer := Symbol{Name: "main.main", File: "/main.go", Line: 10, StartLine: 9, Source: SourcePclntab}
 	for off, want := range map[uint64]Symbol{
 		0: outer, 3: outer,
-		4:  {Name: "main.inner", File: "/inner.go", Line: 99, Source: SourcePclntab, Callers: []Symbol{outer}},
-		8:  {Name: "main.main", File: "/main.go", Line: 12, Source: SourcePclntab},
+		4:  {Name: "main.inner", File: "/inner.go", Line: 99, StartLine: 90, Source: SourcePclntab, Callers: []Symbol{outer}},
+		8:  {Name: "main.main", File: "/main.go", Line: 12, StartLine: 9, Source: SourcePclntab},
 		16: {Name: "main.last", File: "/main.go", Line: 20, Source: SourcePclntab}, 31: {Name: "main.last", File: "/main.go", Line: 20, Source: SourcePclntab},
 		32: {},
 	} {

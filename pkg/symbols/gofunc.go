@@ -96,7 +96,7 @@ func (f *goFunc) bytes() int64 {
 	if f == nil {
 		return entry
 	}
-	n := entry + 224 + int64(len(f.name)+f.file.bytes()+f.line.bytes()+f.inlined.bytes()) + 24*int64(cap(f.calls)) + 48*int64(len(f.files))
+	n := entry + 232 + int64(len(f.name)+f.file.bytes()+f.line.bytes()+f.inlined.bytes()) + 32*int64(cap(f.calls)) + 48*int64(len(f.files))
 	for _, path := range f.files {
 		n += int64(len(path))
 	}
@@ -211,6 +211,9 @@ func (r *goReader) function(i, size uint32) (*goFunc, error) {
 		}
 	}
 	f := &goFunc{noCalls: true}
+	if r.version == go120 {
+		f.start = startLine(field(8))
+	}
 	if f.name, err = r.name(name); err != nil {
 		return nil, err
 	}
@@ -299,6 +302,9 @@ func (r *goReader) readCalls(f *goFunc, tree, size uint32) error {
 	calls := make([]goCall, 0, count)
 	for ; len(b) > 0; b = b[entry:] {
 		c := goCall{at: r.endian.Uint32(b[callAt:])}
+		if r.version == go120 {
+			c.start = startLine(r.endian.Uint32(b[12:]))
+		}
 		ok, err := r.isName(r.endian.Uint32(b[nameAt:]), &c.name)
 		if err != nil {
 			return err
@@ -311,6 +317,9 @@ func (r *goReader) readCalls(f *goFunc, tree, size uint32) error {
 	f.calls, f.noCalls = calls, false
 	return nil
 }
+
+// startLine returns the line that a function begins at, 0 for what is none.
+func startLine(n uint32) int { return int(max(int32(n), 0)) }
 
 // isName tells whether a name begins at off, right after the end of another one. It sets name if names of inlined
 // functions are wanted.

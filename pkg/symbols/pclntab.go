@@ -35,6 +35,7 @@ type goPlace struct {
 // goFunc is a function. nil stands for one that cannot be read.
 type goFunc struct {
 	name                string
+	start               int // the line that it begins at, 0 where that is not known
 	file, line, inlined goPairs
 	files               map[int32]string // by the values of the table file
 	calls               []goCall         // inlined ones
@@ -43,8 +44,9 @@ type goFunc struct {
 
 // goCall is a call that was inlined.
 type goCall struct {
-	at   uint32 // an address that belongs to the place of the call, from the function's start
-	name string // if Options.Inlined
+	at    uint32 // an address that belongs to the place of the call, from the function's start
+	start int    // the line that the inlined function begins at, 0 where that is not known
+	name  string // if Options.Inlined
 }
 
 // The layouts of the table, by the release of Go that brought them.
@@ -327,20 +329,20 @@ func (t *goTable) lookup(addr uint64, inlined bool) (Symbol, State) {
 	call := t.value(&f.inlined, pc)
 	if call >= 0 && f.noCalls {
 		// Which line of the function itself this is, is not known.
-		return Symbol{Name: f.name, File: f.files[t.value(&f.file, 0)], Source: SourcePclntab}, Named
+		return Symbol{Name: f.name, File: f.files[t.value(&f.file, 0)], StartLine: f.start, Source: SourcePclntab}, Named
 	}
 	for depth := 0; call >= 0 && depth < maxDepth && int(call) < len(f.calls); depth++ {
 		c := f.calls[call]
 		if inlined {
 			s := t.position(f, pc)
-			s.Name = c.name
+			s.Name, s.StartLine = c.name, c.start
 			chain = append(chain, s)
 		}
 		pc = c.at
 		call = t.value(&f.inlined, pc)
 	}
 	s := t.position(f, pc)
-	s.Name = f.name
+	s.Name, s.StartLine = f.name, f.start
 	if len(chain) > 0 {
 		chain = append(chain, s)
 		s = chain[0]

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func TestGoRuntime(t *testing.T) {
 	}
 	table, plain := tableOf(t, exe, true), tableOf(t, exe, false)
 	text := f.Section(".text")
-	checked, inlined := 0, 0
+	checked, inlined, begun := 0, 0, 0
 	for pc := text.Addr; pc < text.Addr+text.Size; pc += 31 {
 		fn := runtime.FuncForPC(uintptr(pc))
 		got, state := table.Lookup(pc)
@@ -63,7 +64,8 @@ func TestGoRuntime(t *testing.T) {
 		if from, to := strings.IndexByte(got.Name, '['), strings.LastIndexByte(got.Name, ']'); from >= 0 && from < to {
 			got.Name = got.Name[:from] + "[...]" + got.Name[to+1:]
 		}
-		want := Symbol{Name: frame.Function, File: frame.File, Line: frame.Line, Source: SourcePclntab, Callers: got.Callers}
+		start := int(reflect.ValueOf(frame).FieldByName("startLine").Int()) // what runtime/pprof writes
+		want := Symbol{Name: frame.Function, File: frame.File, Line: frame.Line, StartLine: start, Source: SourcePclntab, Callers: got.Callers}
 		if want.File == "?" || want.File == "" {
 			want.File, want.Line = "", 0
 		}
@@ -79,10 +81,14 @@ func TestGoRuntime(t *testing.T) {
 		}
 		require.Equal(t, got, outer)
 		checked++
+		if start > 0 {
+			begun++
+		}
 	}
 	t.Logf("%d addresses, %d of them inlined; a table of %d bytes for %d functions", checked, inlined, table.Bytes(), table.Len())
 	require.Greater(t, checked, 50_000)
 	require.Greater(t, inlined, 5_000)
+	require.Greater(t, begun, 50_000)
 }
 
 // All functions of programs that were built in different ways, next to what debug/gosym says of the same

@@ -92,7 +92,7 @@ func TestGoInlined(t *testing.T) {
 func chain(s symbols.Symbol) []symbols.Symbol {
 	all := append([]symbols.Symbol{s}, s.Callers...)
 	for i := range all {
-		all[i].Callers, all[i].Source = nil, symbols.SourceNone
+		all[i].Callers, all[i].Source, all[i].StartLine = nil, symbols.SourceNone, 0
 	}
 	return all
 }

@@ -78,7 +78,7 @@ type builder struct {
 	dict      *otlpprofiles.ProfilesDictionary
 	merged    map[sampleKey]*profile.Sample
 	mappings  map[int32]*profile.Mapping
-	locations map[int32]*profile.Location
+	locations map[string]*profile.Location // by the locations of OTLP that are one of pprof
 	functions map[int32]*profile.Function
 }
 
@@ -91,7 +91,7 @@ func (b *builder) begin(dict *otlpprofiles.ProfilesDictionary) {
 	b.dict = dict
 	b.merged = map[sampleKey]*profile.Sample{}
 	b.mappings = map[int32]*profile.Mapping{}
-	b.locations = map[int32]*profile.Location{}
+	b.locations = map[string]*profile.Location{}
 	b.functions = map[int32]*profile.Function{}
 }
 
@@ -273,8 +273,10 @@ func (b *builder) sample(rp *otlpprofiles.ResourceProfiles, s *otlpprofiles.Samp
 	for k, v := range labels {
 		out.Label[k] = v
 	}
-	for _, li := range at(b.dict.GetStackTable(), s.GetStackIndex()).GetLocationIndices() {
-		out.Location = append(out.Location, b.location(li))
+	for rest := at(b.dict.GetStackTable(), s.GetStackIndex()).GetLocationIndices(); len(rest) > 0; {
+		n := b.sameCode(rest)
+		out.Location = append(out.Location, b.location(rest[:n]))
+		rest = rest[n:]
 	}
 	b.attributes(out, s.GetAttributeIndices())
 	if link := at(b.dict.GetLinkTable(), s.GetLinkIndex()); len(link.GetTraceId()) > 0 {
@@ -316,21 +318,41 @@ func (b *builder) attributes(out *profile.Sample, indices []int32) {
 	}
 }
 
-func (b *builder) location(i int32) *profile.Location {
-	if l := b.locations[i]; l != nil {
+// sameCode counts the locations at the begin of a stack that are of one place in the code: a function that was inlined, and those that it
+// was inlined into. Go's compiler takes the two innermost locations of a stack, with all their lines. A location that comes again is a call.
+func (b *builder) sameCode(stack []int32) int {
+	first := at(b.dict.GetLocationTable(), stack[0])
+	most := min(len(stack), maxInlined)
+	for n := 1; n < most; n++ {
+		l := at(b.dict.GetLocationTable(), stack[n])
+		if l.GetAddress() == 0 || l.GetAddress() != first.GetAddress() || l.GetMappingIndex() != first.GetMappingIndex() ||
+			len(l.GetLines()) == 0 || len(first.GetLines()) == 0 || slices.Contains(stack[:n], stack[n]) {
+			return n
+		}
+	}
+	return most
+}
+
+// maxInlined is how many functions may be inlined into one another.
+const maxInlined = 64
+
+// location returns the location of pprof for locations of one place in the code.
+func (b *builder) location(indices []int32) *profile.Location {
+	key := fmt.Sprint(indices)
+	if l := b.locations[key]; l != nil {
 		return l
 	}
-	in := at(b.dict.GetLocationTable(), i)
-	l := &profile.Location{ID: uint64(len(b.out.Location) + 1), Address: in.GetAddress(), Mapping: b.mapping(in.GetMappingIndex())}
-	for _, line := range in.GetLines() {
-		l.Line = append(l.Line, profile.Line{
-			Function: b.function(line.GetFunctionIndex()), Line: line.GetLine(), Column: line.GetColumn(),
-		})
+	first := at(b.dict.GetLocationTable(), indices[0])
+	l := &profile.Location{ID: uint64(len(b.out.Location) + 1), Address: first.GetAddress(), Mapping: b.mapping(first.GetMappingIndex())}
+	for _, i := range indices {
+		for _, line := range at(b.dict.GetLocationTable(), i).GetLines() {
+			l.Line = append(l.Line, profile.Line{Function: b.function(line.GetFunctionIndex()), Line: line.GetLine(), Column: line.GetColumn()})
+		}
 	}
 	if m := l.Mapping; m != nil && len(l.Line) > 0 {
 		m.HasFunctions = true
 	}
-	b.locations[i] = l
+	b.locations[key] = l
 	b.out.Location = append(b.out.Location, l)
 	return l
 }

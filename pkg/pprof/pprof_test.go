@@ -79,6 +79,41 @@ func TestSeveralRequests(t *testing.T) {
 	}, sums)
 }
 
+// Functions that were inlined are lines of one location: Go's compiler takes the two innermost locations of a stack. Recursion is not inlined.
+func TestInlined(t *testing.T) {
+	r := request(7, 0)
+	d := r.Dictionary
+	d.FunctionTable[1].StartLine, d.FunctionTable[2].StartLine = 3, 30
+	d.LocationTable = []*otlpprofiles.Location{
+		{},
+		{MappingIndex: 1, Address: 16, Lines: []*otlpprofiles.Line{{FunctionIndex: 2, Line: 31}}},
+		{MappingIndex: 1, Address: 16, Lines: []*otlpprofiles.Line{{FunctionIndex: 1, Line: 5}}},
+		{MappingIndex: 1, Address: 32, Lines: []*otlpprofiles.Line{{FunctionIndex: 1, Line: 7}}},
+		{MappingIndex: 1, Lines: []*otlpprofiles.Line{{FunctionIndex: 1, Line: 8}}},
+		{MappingIndex: 1, Lines: []*otlpprofiles.Line{{FunctionIndex: 2, Line: 9}}},
+	}
+	d.StackTable[1].LocationIndices = []int32{1, 2, 1, 2, 3, 3}
+	d.StackTable[2].LocationIndices = []int32{1, 2, 4, 5}
+	file, err := File(r)
+	require.NoError(t, err)
+	p, err := profile.ParseData(file)
+	require.NoError(t, err)
+	lines := func(s *profile.Sample) (lines [][]int64) {
+		for _, l := range s.Location {
+			var of []int64
+			for _, line := range l.Line {
+				of = append(of, line.Line-line.Function.StartLine)
+			}
+			lines = append(lines, of)
+		}
+		return lines
+	}
+	require.Equal(t, [][]int64{{1, 2}, {1, 2}, {4}, {4}}, lines(p.Sample[0]))
+	require.Equal(t, [][]int64{{1, 2}, {5}, {-21}}, lines(p.Sample[1]), "without an address it is not known")
+	require.Equal(t, p.Sample[0].Location[0], p.Sample[1].Location[0])
+	require.Len(t, p.Location, 4)
+}
+
 // Requests of other types share the file: each sample has a value of each type.
 func TestSeveralTypes(t *testing.T) {
 	faults := request(7, 1)

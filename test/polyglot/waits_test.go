@@ -3,12 +3,12 @@
 package polyglot
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,143 +41,154 @@ var waitingPrograms = []waiting{
 	{"java", "main", "jvm", []string{"javac", "-d", "{}", "Wait.java"}, []string{"java", "-cp", "{}", "Wait"}},
 }
 
+const waitsDir = "testdata/waits"
+
 // waitingUser is whom the programs run as: only they are looked at, or the budget of stacks goes to whatever else waits on this machine.
 const waitingUser = 54321
 
 var waitingFunctions = []string{"heavy", "light", "rest"}
 
-// account is what a program says of itself.
-type account struct {
-	at    int64 // nanoseconds since 1970
-	spent [3]int64
+// waitRounds are of 0.15 seconds. A round has so few waits that a CPU's budget of stacks has room for nearly all of them: the
+// sums vary by less than 1 %.
+const waitRounds = 400
+
+// waiter is a waiting program that runs.
+type waiter struct {
+	pid   int
+	judge *judge
+	said  *igtest.Buffer
+	ended chan error
 }
 
-// startWaiting builds and starts a program, and returns its PID and the file that it writes its accounts to.
-func startWaiting(t *testing.T, w waiting) (pid int, accounts string) {
+// buildWaiting builds a program, and returns its command.
+func buildWaiting(t *testing.T, w waiting) []string {
 	t.Helper()
 	dir := t.TempDir()
-	in := func(args []string) *exec.Cmd {
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		require.NoError(t, os.Chmod(d, 0o755))
+	}
+	in := func(args []string) []string {
 		full := make([]string, len(args))
 		for i, a := range args {
 			full[i] = strings.ReplaceAll(a, "{}", dir)
 		}
-		cmd := exec.CommandContext(t.Context(), full[0], full[1:]...)
-		cmd.Dir = "testdata/waits"
-		return cmd
+		return full
 	}
 	if w.build != nil {
-		out, err := in(w.build).CombinedOutput()
+		build := in(w.build)
+		cmd := exec.CommandContext(t.Context(), build[0], build[1:]...)
+		cmd.Dir = waitsDir
+		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	accounts = filepath.Join(dir, "accounts")
-	f, err := os.Create(accounts)
-	require.NoError(t, err)
-	defer f.Close()
-	cmd := in(w.command)
-	cmd.Stdout, cmd.Stderr = f, os.Stderr
-	for _, d := range []string{dir, filepath.Dir(dir)} {
-		require.NoError(t, os.Chmod(d, 0o755))
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: waitingUser, Gid: waitingUser}}
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return cmd.Process.Pid, accounts
+	return in(w.command)
 }
 
-// between returns for how long a program has waited in its three functions from one time to another.
-func between(t *testing.T, accounts string, from, to time.Time) (spent [3]int64) {
+// startWaiting starts a program for a number of rounds.
+func startWaiting(t *testing.T, w waiting, command []string, rounds int) *waiter {
 	t.Helper()
-	f, err := os.Open(accounts)
+	r := &waiter{said: &igtest.Buffer{}, ended: make(chan error, 1)}
+	cmd := exec.CommandContext(t.Context(), command[0], append(command[1:], strconv.Itoa(rounds))...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = waitsDir, r.said, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: waitingUser, Gid: waitingUser}}
+	require.NoError(t, cmd.Start())
+	go func() { r.ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-r.ended
+	})
+	r.pid = cmd.Process.Pid
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", r.pid))
 	require.NoError(t, err)
-	defer f.Close()
-	var first, last account
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		var a account
-		if n, _ := fmt.Sscan(lines.Text(), &a.at, &a.spent[0], &a.spent[1], &a.spent[2]); n < 4 || a.at > to.UnixNano() {
-			break
-		}
-		if a.at <= from.UnixNano() || first.at == 0 {
-			first = a
-		}
-		last = a
-	}
-	for i := range spent {
-		spent[i] = last.spent[i] - first.spent[i]
-	}
-	return spent
+	r.judge, err = newJudge(&loads.Program{Load: loads.Load{Name: w.name, Entry: w.entry, FrameType: w.frames}}, exe)
+	require.NoError(t, err)
+	return r
+}
+
+// end waits for a program's end, and returns for how long it has waited in its three functions.
+func (r *waiter) end(t *testing.T) (spent [3]int64, sum int64) {
+	t.Helper()
+	err := <-r.ended
+	r.ended <- err
+	require.NoError(t, err)
+	_, err = fmt.Sscan(r.said.String(), &spent[0], &spent[1], &spent[2])
+	require.NoError(t, err, "%s", r.said)
+	return spent, spent[0] + spent[1] + spent[2]
+}
+
+func through(s receiver.Sample, function string) bool {
+	return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return loads.Is(f.Name, function) })
 }
 
 // TestWaits has programs in several languages wait under profile_offcpu: their stacks are whole and named, and the time is what the
 // programs have measured themselves.
 func TestWaits(t *testing.T) {
 	gadget := igtest.Import(t, "profile_offcpu")
-	pids, accounts := map[string]int{}, map[string]string{}
-	for _, w := range waitingPrograms {
-		pids[w.name], accounts[w.name] = startWaiting(t, w)
-	}
 	run := startRun(t, gadget, "--unwind=whole", fmt.Sprintf("--uid=%d", waitingUser))
-	require.True(t, run.wait("the first waits", 3*time.Minute, func() bool { return run.counted(pids["c"], time.Time{}) > 0 }), "nothing arrives")
-	// The files of the programs are read when they are first met. What is drawn of a program in this time has an error of 2 %.
-	from := time.Now().Add(8 * time.Second)
-	time.Sleep(time.Until(from.Add(90 * time.Second)))
+	// The unwinder reads the files of a program when it first meets it. So others of the same files run before those that are measured.
+	commands, before := map[string][]string{}, map[int]bool{}
+	for _, w := range waitingPrograms {
+		commands[w.name] = buildWaiting(t, w)
+		before[startWaiting(t, w, commands[w.name], 2*waitRounds).pid] = true
+	}
+	known := func() bool {
+		named := map[int]bool{}
+		for pid, samples := range ofProcess(run.receiver.Samples()) {
+			if before[pid] && slices.ContainsFunc(samples, func(s receiver.Sample) bool { return through(s, "work") }) {
+				named[pid] = true
+			}
+		}
+		return len(named) == len(before)
+	}
+	require.True(t, run.wait("the first waits", time.Minute, known), "not all programs have arrived with their names")
+	for pid := range before {
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	}
+	running := map[string]*waiter{}
+	for _, w := range waitingPrograms {
+		running[w.name] = startWaiting(t, w, commands[w.name], waitRounds)
+	}
+	spent, sums := map[string][3]int64{}, map[string]int64{}
+	for name, r := range running {
+		spent[name], sums[name] = r.end(t)
+	}
 	samples := ofProcess(run.stop())
-	t.Logf("%s", run.log.String())
+	t.Logf("%s", run.log)
 
 	for _, w := range waitingPrograms {
-		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pids[w.name]))
-		require.NoError(t, err)
-		judge, err := newJudge(&loads.Program{Load: loads.Load{Name: w.name, Entry: w.entry, FrameType: w.frames}}, exe)
-		require.NoError(t, err)
-		var begin, end time.Time
-		var all, whole, named int64
+		var all, whole, named, value int64
 		found := map[string]int64{}
-		for _, s := range samples[pids[w.name]] {
-			if s.Start.Before(from) || s.Attributes["off_cpu.reason"] != "sleeping" {
-				continue
-			}
-			if begin.IsZero() || s.Start.Before(begin) {
-				begin = s.Start
-			}
-			if s.End.After(end) {
-				end = s.End
-			}
-			has := func(function string) bool {
-				return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return loads.Is(f.Name, function) })
+		for _, s := range samples[running[w.name].pid] {
+			n := s.Total()
+			for _, f := range waitingFunctions {
+				if through(s, f) && through(s, "work") {
+					value += n
+					found[f] += n
+					if s.Attributes["off_cpu.reason"] == "sleeping" {
+						named += n
+					}
+				}
 			}
 			// Threads of runtimes wait, too, and not for the program.
-			if w.name == "java" || w.name == "node" {
-				if !has("work") {
-					continue
-				}
+			if s.Attributes["off_cpu.reason"] != "sleeping" || (w.name == "java" || w.name == "node") && !through(s, "work") {
+				continue
 			}
-			all += s.Total()
-			if judge.complete(s.Stack) {
-				whole += s.Total()
-			}
-			for _, f := range waitingFunctions {
-				if has(f) && has("work") {
-					named += s.Total()
-					found[f] += s.Total()
-				}
+			all += n
+			if running[w.name].judge.complete(s.Stack) {
+				whole += n
 			}
 		}
 		if !assert.NotZero(t, all, "%s: no waits", w.name) {
 			continue
 		}
-		truth := between(t, accounts[w.name], begin, end)
-		sum := truth[0] + truth[1] + truth[2]
-		share := func(n int64) float64 { return 100 * float64(n) / float64(max(all, 1)) }
-		t.Logf("%-6s whole %5.1f %%, named %5.1f %%, value %5.1f %% of %v; 60/30/10: %.1f/%.1f/%.1f", w.name, share(whole), share(named),
-			100*float64(named)/float64(max(sum, 1)), time.Duration(sum), share(found["heavy"]), share(found["light"]), share(found["rest"]))
-		assert.GreaterOrEqual(t, share(whole), 95.0, "%s: whole", w.name)
-		assert.GreaterOrEqual(t, share(named), 93.0, "%s: named", w.name)
+		truth, sum := spent[w.name], sums[w.name]
+		t.Logf("%-6s whole %5.1f %%, named %5.1f %%, value %5.1f %% of %v; 60/30/10: %.1f/%.1f/%.1f", w.name, percent(whole, all), percent(named, all),
+			percent(value, sum), time.Duration(sum), percent(found["heavy"], value), percent(found["light"], value), percent(found["rest"], value))
+		assert.GreaterOrEqual(t, percent(whole, all), 95.0, "%s: whole", w.name)
+		assert.GreaterOrEqual(t, percent(named, all), 93.0, "%s: named", w.name)
 		for i, f := range waitingFunctions {
-			assert.InDelta(t, 100*float64(truth[i])/float64(max(sum, 1)), 100*float64(found[f])/float64(max(named, 1)), 3, "%s: share of %s", w.name, f)
+			assert.InDelta(t, percent(truth[i], sum), percent(found[f], value), 3, "%s: share of %s", w.name, f)
 		}
-		assert.InEpsilon(t, sum, named, 0.05, "%s: value against the program's own account", w.name)
+		assert.InEpsilon(t, sum, value, 0.05, "%s: value against the program's own account", w.name)
 	}
 }

@@ -8,16 +8,15 @@ public class Wait {
         spent[which] += System.nanoTime() - begin;
     }
 
-    static void heavy() throws InterruptedException { pause(0, 30); }
-    static void light() throws InterruptedException { pause(1, 15); }
-    static void rest() throws InterruptedException { pause(2, 5); }
+    static void heavy() throws InterruptedException { pause(0, 90); }
+    static void light() throws InterruptedException { pause(1, 45); }
+    static void rest() throws InterruptedException { pause(2, 15); }
     static void work() throws InterruptedException { heavy(); light(); rest(); }
 
     public static void main(String[] args) throws InterruptedException {
-        for (;;) {
+        for (int rounds = Integer.parseInt(args[0]); rounds > 0; rounds--) {
             work();
-            System.out.println(System.currentTimeMillis() * 1000000 + " " + spent[0] + " " + spent[1] + " " + spent[2]);
-            System.out.flush();
         }
+        System.out.println(spent[0] + " " + spent[1] + " " + spent[2]);
     }
 }

@@ -1,6 +1,7 @@
 // As wait.c, in C++.
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 using namespace std::chrono;
@@ -13,17 +14,14 @@ static void wait(int which, int ms)
 	spent[which] += duration_cast<nanoseconds>(steady_clock::now() - begin).count();
 }
 
-__attribute__((noinline)) void heavy() { wait(0, 30); asm volatile(""); }
-__attribute__((noinline)) void light() { wait(1, 15); asm volatile(""); }
-__attribute__((noinline)) void rest() { wait(2, 5); asm volatile(""); }
+__attribute__((noinline)) void heavy() { wait(0, 90); asm volatile(""); }
+__attribute__((noinline)) void light() { wait(1, 45); asm volatile(""); }
+__attribute__((noinline)) void rest() { wait(2, 15); asm volatile(""); }
 __attribute__((noinline)) void work() { heavy(); light(); rest(); asm volatile(""); }
 
-int main()
+int main(int, char **argv)
 {
-	for (;;) {
+	for (int rounds = std::atoi(argv[1]); rounds > 0; rounds--)
 		work();
-		long now = duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count();
-		std::printf("%ld %ld %ld %ld\n", now, spent[0], spent[1], spent[2]);
-		std::fflush(stdout);
-	}
+	std::printf("%ld %ld %ld\n", spent[0], spent[1], spent[2]);
 }

@@ -69,13 +69,13 @@ var unwinders = []struct {
 	{"go_labels", uint32(support.ProgGoLabels), func(c *interpreterconfig.Config) bool { return c.Go.IsLabelsDisabled() }},
 }
 
-// chain is how the unwinders of a kind of program come about. The profiler has two chains: that of its timer and one for kprobes. The
-// others are copies with an array of programs and a record of their own: two chains that shared a record would write into one
-// another's stacks.
+// chain is how the unwinders of a kind of program come about. The profiler has two chains: that of its timer and one for kprobes. Gadgets
+// call these, the first where there is no timer. The others are copies with an array of programs and a record of their own: two chains that
+// shared a record would write into one another's stacks.
 type chain struct {
 	kind  wire.ChainKind
 	entry string // the program of our object
-	from  string // the prefix of the profiler's programs that are copied; "" for its own chain, which is there
+	from  string // the prefix of the profiler's programs that are copied; "" for its own chain, which is always there
 	typ   ebpf.ProgramType
 }
 
@@ -95,6 +95,8 @@ const (
 
 // gadgetChains are the chains that programs of gadgets can call. It implements tracer.Probe.
 type gadgetChains struct {
+	kinds     []wire.ChainKind // that are asked for
+	timer     bool             // the profiler's own chain for perf events is in use
 	languages interpreterconfig.Config
 	slots     *ebpf.Map // ig's, see gadgets/include/unwind_slot.h
 	origin    uint16    // by which the profiler tells their events
@@ -130,18 +132,22 @@ func (g *gadgetChains) Load(_ context.Context, registrar tracer.ProbeRegistrar, 
 	}
 	own := map[string]*ebpf.Map{"slots": g.slots, "guards": guards}
 	g.keep = append(g.keep, guards)
-	arrays := map[wire.ChainKind]*ebpf.Map{}
 	for _, c := range chains {
-		if c.from == "" {
+		switch {
+		case !slices.Contains(g.kinds, c.kind):
+			delete(entries.Programs, c.entry)
+			continue
+		case c.kind == wire.ChainKprobe:
 			refer(entries.Programs[c.entry], progsMap, kprobeProgsMap)
 			refer(entries.Programs[c.entry], recordsMap, kprobeRecordsMap)
 			continue
+		case c.kind == wire.ChainPerfEvent && !g.timer:
+			continue // it is called like that of the timer
 		}
 		array, records, err := g.copy(c, profiler)
 		if err != nil {
 			return nil, fmt.Errorf("loading the chain for %s programs: %w", c.kind, err)
 		}
-		arrays[c.kind] = array
 		own[ownName(progsMap, c)], own[ownName(recordsMap, c)] = array, records
 		refer(entries.Programs[c.entry], progsMap, ownName(progsMap, c))
 		refer(entries.Programs[c.entry], recordsMap, ownName(recordsMap, c))
@@ -151,6 +157,9 @@ func (g *gadgetChains) Load(_ context.Context, registrar tracer.ProbeRegistrar, 
 	}
 	g.entries = map[wire.ChainKind]*ebpf.Program{}
 	for _, c := range chains {
+		if entries.Programs[c.entry] == nil {
+			continue
+		}
 		if g.entries[c.kind], err = ebpf.NewProgram(entries.Programs[c.entry]); err != nil {
 			return nil, fmt.Errorf("loading the entry for %s programs: %w", c.kind, err)
 		}

@@ -20,7 +20,7 @@ const (
 )
 
 // serveGadgets loads the chains that gadgets call, and hands their entries to the starter.
-func serveGadgets(ctx context.Context, t *tracer.Tracer, languages interpreterconfig.Config) (*gadgetChains, error) {
+func serveGadgets(ctx context.Context, t *tracer.Tracer, c config, languages interpreterconfig.Config) (*gadgetChains, error) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return nil, errors.New("this program has no build information")
@@ -32,7 +32,7 @@ func serveGadgets(ctx context.Context, t *tracer.Tracer, languages interpreterco
 	if err != nil {
 		return nil, fmt.Errorf("taking over the map of slots: %w", err)
 	}
-	g := &gadgetChains{languages: languages, slots: slots}
+	g := &gadgetChains{kinds: c.chains, timer: c.hz > 0, languages: languages, slots: slots}
 	if err := t.Enable(ctx, g); err != nil {
 		return nil, fmt.Errorf("loading the chains for gadgets: %w", err)
 	}

@@ -39,7 +39,7 @@ func run() error {
 	flag.IntVar(&c.hz, "frequency", 19, "samples per second of each CPU")
 	flag.StringVar(&c.languages, "languages", "all", "languages to unwind")
 	flag.IntVar(&c.scale, "map-scale", 0, "the eBPF maps are 2^N times as large")
-	flag.BoolVar(&c.chains, "chains", false, "let programs of gadgets have stacks unwound")
+	chains := flag.String("chains", "", "let programs of gadgets of these kinds have stacks unwound: a comma-separated list of kprobe, raw_tp, perf")
 	flag.BoolVar(&c.spans, "spans", false, "keep the IDs of the spans that programs are in")
 	labels := flag.String("labels", "", "labels of programs to keep, comma-separated")
 	avoid := flag.String("leave-alone", "", "processes whose files are not read: a comma-separated list of PID:START, in nanoseconds since boot")
@@ -50,6 +50,9 @@ func run() error {
 	}
 
 	var err error
+	if c.chains, err = wire.ParseChains(*chains); err != nil {
+		return err
+	}
 	if c.avoid, err = parseAvoided(*avoid); err != nil {
 		return err
 	}

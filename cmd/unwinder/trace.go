@@ -16,6 +16,8 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/metrics"
 	"go.opentelemetry.io/ebpf-profiler/times"
 	"go.opentelemetry.io/ebpf-profiler/tracer"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
 const (
@@ -30,8 +32,8 @@ const (
 )
 
 type config struct {
-	hz, scale int  // hz may be 0 with chains
-	chains    bool // programs of gadgets may call the unwinders
+	hz, scale int              // hz may be 0 with chains
+	chains    []wire.ChainKind // the unwinders that programs of gadgets may call
 	languages string
 	spans     bool
 	labels    []string
@@ -41,7 +43,7 @@ type config struct {
 // check tells what is wrong with the settings.
 func (c config) check() error {
 	switch {
-	case c.hz < 0 || c.hz > 10000 || c.hz == 0 && !c.chains:
+	case c.hz < 0 || c.hz > 10000 || c.hz == 0 && len(c.chains) == 0:
 		return fmt.Errorf("a frequency of %d: it takes 1 to 10000, or 0 with chains for gadgets", c.hz)
 	case c.scale < 0 || c.scale > 8:
 		return fmt.Errorf("a map scale of %d: it takes 0 to 8", c.scale)
@@ -119,7 +121,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		SamplesPerSecond:   samplesPerSecond(c),
 		MapScaleFactor:     c.scale,
 		KernelVersionCheck: true,
-		LoadProbe:          c.chains,
+		LoadProbe:          len(c.chains) > 0,
 		// No share of the time is left out.
 		ProbabilisticInterval: time.Minute, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
 	})
@@ -144,8 +146,8 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 			return nil, fmt.Errorf("turning on the timer: %w", err)
 		}
 	}
-	if c.chains {
-		if r.chains, err = serveGadgets(tracing, t, languages); err != nil {
+	if len(c.chains) > 0 {
+		if r.chains, err = serveGadgets(tracing, t, c, languages); err != nil {
 			r.close()
 			return nil, err
 		}

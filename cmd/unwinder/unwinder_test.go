@@ -29,7 +29,7 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%+v is taken", c)
 		}
 	}
-	if err := (config{chains: true, languages: "all"}).check(); err != nil {
+	if err := (config{chains: []wire.ChainKind{wire.ChainPerfEvent}, languages: "all"}).check(); err != nil {
 		t.Errorf("without a timer, for gadgets: %v", err)
 	}
 	c := config{hz: 19, languages: "python, java"}

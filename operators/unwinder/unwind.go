@@ -169,7 +169,16 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	if err != nil {
 		return err
 	}
-	if i.sub, err = i.op.broker.Subscribe(gadgetCtx.Context(), unwinder.Settings{Chains: true, Languages: "all"}); err != nil {
+	var chains []string
+	for kind := range wire.ChainKinds {
+		if v, _ := gadgetCtx.GetVar(operators.MapSpecPrefix + arrayOf(kind)); v != nil {
+			chains = append(chains, kind.String())
+		}
+	}
+	if len(chains) == 0 {
+		return errors.New("the gadget's programs call no chain: build its image with UNWIND_FROM_… as gadgets/include/unwind.h says")
+	}
+	if i.sub, err = i.op.broker.Subscribe(gadgetCtx.Context(), unwinder.Settings{Chains: strings.Join(chains, ","), Languages: "all"}); err != nil {
 		return err
 	}
 	i.joiner = newJoiner(layout)
@@ -243,7 +252,7 @@ func (i *unwindInstance) begin(gadgetCtx operators.GadgetContext) error {
 		return fmt.Errorf("reading the gadget's rows: %w", err)
 	}
 	for kind := range wire.ChainKinds {
-		if array := loaded("unwind_" + kind.String()); array != nil {
+		if array := loaded(arrayOf(kind)); array != nil {
 			if err := i.sub.Serve(kind, array); err != nil {
 				return errors.Join(err, i.unwound.Close())
 			}
@@ -254,6 +263,9 @@ func (i *unwindInstance) begin(gadgetCtx operators.GadgetContext) error {
 	go i.run()
 	return nil
 }
+
+// arrayOf is the name of the gadget's map that a chain's entry is put into: UNWIND_ENTRY of gadgets/include/unwind.h.
+func arrayOf(kind wire.ChainKind) string { return "unwind_" + kind.String() }
 
 // run reads rows and stacks until stop is closed, and then what belongs to them.
 func (i *unwindInstance) run() {

@@ -432,6 +432,9 @@ func TestSettings(t *testing.T) {
 	assert.Equal(t, Settings{Hz: 99, Languages: "go,java,perl", Scale: 2, Spans: true, Labels: "tenant"},
 		Settings{Hz: 19, Languages: "perl,java", Scale: 2}.with(Settings{Hz: 99, Languages: "go,java", Spans: true, Labels: "tenant"}))
 	assert.Equal(t, all, Settings{Languages: "go"}.with(ask(1)).Languages)
+	assert.Equal(t, "kprobe,raw_tp", Settings{Chains: "raw_tp"}.with(Settings{Chains: "kprobe,raw_tp"}).Chains)
+	assert.NoError(t, Settings{Chains: "perf,kprobe", Languages: all}.Check())
+	assert.ErrorContains(t, Settings{Chains: "fentry", Languages: all}.Check(), `"fentry"`)
 	assert.ErrorContains(t, Settings{Hz: 1, Languages: "cobol"}.Check(), `"cobol"`)
 	assert.ErrorContains(t, Settings{Hz: 0, Languages: all}.Check(), "0 samples")
 	assert.ErrorContains(t, Settings{Hz: 1, Languages: all, Labels: "a,b,c,d,e,f,g,h,i,j,k"}.Check(), "11 labels")

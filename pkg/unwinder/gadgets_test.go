@@ -43,7 +43,9 @@ func needEBPF(t *testing.T) {
 	}
 }
 
-func forGadgets(role int) Settings { return Settings{Hz: role, Chains: true, Languages: all} }
+func forGadgets(role int) Settings {
+	return Settings{Hz: role, Chains: wire.ChainRawTracepoint.String(), Languages: all}
+}
 
 // array makes a gadget's array for one entry.
 func array(t *testing.T) *ebpf.Map {

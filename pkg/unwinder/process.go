@@ -85,7 +85,7 @@ func launch(path string, s Settings, a avoid, bound uint64, slots *ebpf.Map, log
 			return nil, fmt.Errorf("passing on the map of slots: %w", err)
 		}
 		passed = append(passed, os.NewFile(uintptr(fd), "slots"))
-		p.cmd.Args = append(p.cmd.Args, "-chains")
+		p.cmd.Args = append(p.cmd.Args, "-chains", s.Chains)
 	}
 	p.cmd.Env = []string{"GOMEMLIMIT=" + strconv.FormatUint(p.bound/4*3, 10), "GOTRACEBACK=single"}
 	p.cmd.Dir = "/"

@@ -35,7 +35,7 @@ type run struct {
 // once runs the program until it ends or has to be ended.
 func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 	var slots *ebpf.Map
-	if settings.Chains {
+	if settings.Chains != "" {
 		var err error
 		if slots, err = b.Slots(); err != nil {
 			return ending{fatal: err}

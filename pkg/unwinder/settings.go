@@ -34,8 +34,9 @@ var languages = []string{"beam", "dotnet", "go", "java", "lua", "native", "node"
 type Settings struct {
 	// Hz is the number of samples per second of each CPU; with Chains it may be 0.
 	Hz int
-	// Chains lets programs of gadgets have stacks unwound.
-	Chains bool
+	// Chains is a comma-separated list of the kinds of chains (wire.ChainKind) that programs of gadgets call to have stacks unwound. Each
+	// takes a second or more to load.
+	Chains string
 	// Languages is "all" or a comma-separated list of those to unwind besides native code.
 	Languages string
 	// Scale makes the program's eBPF maps 2^Scale times as large.
@@ -54,11 +55,14 @@ const maxLabels = wire.MaxLabels
 
 // Check tells what is wrong with settings.
 func (s Settings) Check() error {
-	if s.Hz < 0 || s.Hz > MaxHz || s.Hz == 0 && !s.Chains {
+	if s.Hz < 0 || s.Hz > MaxHz || s.Hz == 0 && s.Chains == "" {
 		return fmt.Errorf("%d samples per second: it takes 1 to %d", s.Hz, MaxHz)
 	}
 	if s.Scale < 0 || s.Scale > MaxScale {
 		return fmt.Errorf("memory scale %d: it takes 0 to %d", s.Scale, MaxScale)
+	}
+	if _, err := wire.ParseChains(s.Chains); err != nil {
+		return err
 	}
 	if n := len(split(s.Labels)); n > maxLabels {
 		return fmt.Errorf("%d labels: it takes at most %d", n, maxLabels)
@@ -89,8 +93,8 @@ func (s Settings) Unwinds(t wire.FrameType) bool {
 
 // with returns settings that serve both.
 func (s Settings) with(o Settings) Settings {
-	s.Hz, s.Scale, s.Spans, s.Chains = max(s.Hz, o.Hz), max(s.Scale, o.Scale), s.Spans || o.Spans, s.Chains || o.Chains
-	s.Labels = union(s.Labels, o.Labels)
+	s.Hz, s.Scale, s.Spans = max(s.Hz, o.Hz), max(s.Scale, o.Scale), s.Spans || o.Spans
+	s.Labels, s.Chains = union(s.Labels, o.Labels), union(s.Chains, o.Chains)
 	switch {
 	case s.Languages == "":
 		s.Languages = o.Languages

@@ -54,10 +54,11 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
+	s = s.with(s) // puts its lists into the order that all have
 	c := make(chan Batch, queued)
 	sub := &Subscription{C: c, c: c, b: b, settings: s, first: make(chan error, 1)}
 	b.mu.Lock()
-	if s.Chains {
+	if s.Chains != "" {
 		if sub.run = b.gadgets.number(b.subscribers); sub.run == 0 {
 			b.mu.Unlock()
 			return nil, fmt.Errorf("%d gadgets have stacks unwound: no more can be told apart", wire.MaxRuns-1)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,21 @@ var chainNames = [ChainKinds]string{"kprobe", "raw_tp", "perf"}
 
 // String returns the name that gadget's headers have for it.
 func (k ChainKind) String() string { return chainNames[k] }
+
+// ParseChains returns the kinds of a comma-separated list of their names.
+func ParseChains(list string) ([]ChainKind, error) {
+	var kinds []ChainKind
+	for name := range strings.SplitSeq(list, ",") {
+		k := slices.Index(chainNames[:], name)
+		switch {
+		case k >= 0:
+			kinds = append(kinds, ChainKind(k))
+		case list != "":
+			return nil, fmt.Errorf("the chain %q: it takes a comma-separated list of %s", name, strings.Join(chainNames[:], ", "))
+		}
+	}
+	return kinds, nil
+}
 
 // What became of an event that a gadget's program has drawn: enum unwind_result in gadgets/include/unwind_slot.h.
 const (

@@ -73,7 +73,7 @@ func (unwindOperator) Init(*params.Params) error { return nil }
 // InstanceParams implements operators.DataOperator. Inspektor Gadget shows them for gadgets with the section only.
 func (unwindOperator) InstanceParams() api.Params {
 	return api.Params{{
-		Key: ParamUnwind, DefaultValue: unwindFramePointers, PossibleValues: []string{unwindAuto, unwindWhole, unwindFramePointers},
+		Key: ParamUnwind, DefaultValue: unwindAuto, PossibleValues: []string{unwindAuto, unwindWhole, unwindFramePointers},
 		Description: "How stacks are taken: whole, in every language that the unwinder knows; frame-pointers, which costs less; auto, which takes them whole where this machine allows that",
 	}}
 }
@@ -88,7 +88,7 @@ func (o unwindOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContex
 	i := &unwindInstance{op: o.operator, log: gadgetCtx.Logger(), metadata: v.Sub("operator." + UnwindName), how: values[ParamUnwind]}
 	switch i.how {
 	case "":
-		i.how = unwindFramePointers
+		i.how = unwindAuto
 	case unwindAuto, unwindWhole, unwindFramePointers:
 	default:
 		return nil, fmt.Errorf("parameter %q: %q is none of %s, %s and %s", ParamUnwind, i.how, unwindAuto, unwindWhole, unwindFramePointers)
@@ -119,6 +119,7 @@ type unwindInstance struct {
 	mu     sync.Mutex // joiner is filled by one goroutine and emptied by that which reads the gadget's maps
 	joiner *joiner
 
+	way      string // unwindWhole or unwindFramePointers while the run is counted as that, else empty
 	counted  unwindTotals
 	reported unwindTotals
 	stop     chan struct{}
@@ -131,10 +132,12 @@ func (*unwindInstance) Name() string { return UnwindName }
 // PreStart starts the unwinder, and sets the gadget's variables.
 func (i *unwindInstance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if i.how == unwindFramePointers {
+		i.goes(unwindFramePointers)
 		return nil
 	}
 	err := i.prepare(gadgetCtx)
 	if err == nil {
+		i.goes(unwindWhole)
 		return nil
 	}
 	i.leave()
@@ -144,11 +147,22 @@ func (i *unwindInstance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if i.how == unwindWhole {
 		return fmt.Errorf("--%s=%s: %w", ParamUnwind, unwindWhole, err)
 	}
+	i.goes(unwindFramePointers)
 	i.log.Warnf("%s: stacks are taken by frame pointers: %v", UnwindName, err)
 	return nil
 }
 
+// goes has the run counted among those whose stacks are taken in a way, "" for none.
+func (i *unwindInstance) goes(way string) {
+	countRuns(i.way, -1)
+	countRuns(way, 1)
+	i.way = way
+}
+
 func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
+	if v, _ := tune.Value(gadgetCtx, "collect_ustack"); v == "false" {
+		return fmt.Errorf("--%s=false asks for no stacks of programs", tune.Key(gadgetCtx, "collect_ustack"))
+	}
 	if param := i.metadata.GetString("needs"); param != "" {
 		events := tune.Found(gadgetCtx, param, tune.ThisMachine())
 		if len(events) == 0 {
@@ -435,6 +449,7 @@ func (i *unwindInstance) PreStop(operators.GadgetContext) error {
 
 // Stop gives back what the run has used.
 func (i *unwindInstance) Stop(gadgetCtx operators.GadgetContext) error {
+	i.goes("")
 	if i.sub == nil {
 		return nil
 	}

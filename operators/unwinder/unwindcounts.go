@@ -52,6 +52,20 @@ var unwindInstruments = sync.OnceValue(func() (m struct{ events, value metric.In
 	return m
 })
 
+// unwindRuns is the metric of runs by the way in which their stacks are taken.
+var unwindRuns = sync.OnceValue(func() metric.Int64UpDownCounter {
+	m, _ := metrics.Int64UpDownCounter("ig_otel_profiles_unwinder_runs", metric.WithUnit("{run}"),
+		metric.WithDescription("Runs of gadgets that can have whole stacks, by how their stacks are taken"))
+	return m
+})
+
+// countRuns adds to the runs whose stacks are taken in a way, a value of ParamUnwind; "" is none.
+func countRuns(way string, n int64) {
+	if m := unwindRuns(); m != nil && way != "" {
+		m.Add(context.Background(), n, metric.WithAttributes(attribute.String("stacks", way)))
+	}
+}
+
 // report adds the change to the metrics.
 func (t *unwindTotals) report(was unwindTotals, unit string) {
 	m, before := unwindInstruments(), was.ended()

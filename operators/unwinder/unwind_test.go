@@ -1,0 +1,74 @@
+package unwinder
+
+import (
+	"io"
+	"testing"
+
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/metrics"
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/viper"
+	"github.com/stretchr/testify/require"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
+)
+
+// runs is the metric of runs by the way in which they take stacks.
+func runs(t *testing.T, reader *sdkmetric.ManualReader) map[string]int64 {
+	t.Helper()
+	var found metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &found))
+	by := map[string]int64{}
+	for _, scope := range found.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name != "ig_otel_profiles_unwinder_runs" {
+				continue
+			}
+			for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
+				way, _ := p.Attributes.Value("stacks")
+				by[way.AsString()] = p.Value
+			}
+		}
+	}
+	return by
+}
+
+// TestWays: where stacks cannot be whole, "auto", the default, takes them by frame pointers, "whole" fails, and a metric tells.
+func TestWays(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	require.NoError(t, metrics.RegisterProvider(provider))
+	defer metrics.UnregisterProvider(provider)
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+	op := unwindOperator{&operator{broker: unwinder.New(quiet)}}
+	for _, tt := range []struct{ how, way, refused string }{
+		{"", "frame-pointers", ""},
+		{"auto", "frame-pointers", ""},
+		{"frame-pointers", "frame-pointers", ""},
+		{"whole", "", "--unwind=whole: the gadget has no map rows"},
+	} {
+		t.Run(tt.how, func(t *testing.T) {
+			ctx := gadgetcontext.New(t.Context(), "gadget")
+			config := viper.New()
+			config.Set("operator.unwind.source", "waits")
+			ctx.SetVar("config", config)
+			i, err := op.InstantiateDataOperator(ctx, api.ParamValues{ParamUnwind: tt.how})
+			require.NoError(t, err)
+			err = i.(*unwindInstance).PreStart(ctx)
+			if tt.refused != "" {
+				require.EqualError(t, err, tt.refused)
+				return
+			}
+			require.NoError(t, err)
+			require.EqualValues(t, 1, runs(t, reader)[tt.way])
+			require.NoError(t, i.(*unwindInstance).Close(ctx))
+			require.Zero(t, runs(t, reader)[tt.way])
+		})
+	}
+	_, err := op.InstantiateDataOperator(gadgetcontext.New(t.Context(), "gadget"), api.ParamValues{ParamUnwind: "all"})
+	require.NoError(t, err, "a gadget without the section")
+}

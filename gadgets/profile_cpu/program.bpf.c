@@ -3,18 +3,23 @@
  * profile_cpu: which functions burn CPU time.
  *
  * A timer interrupts every busy CPU --frequency times a second of CPU time and
- * calls ig_profile_cpu, which adds one to the entry of what it finds running:
- * process, kernel stack, user stack. User space reads and clears the map
- * every --map-fetch-interval, so each row is what was new since the last one.
+ * calls ig_profile_cpu. It has the thread's stack unwound, and sends a row with the
+ * ID that it comes under. Where that cannot be had, it adds one to the entry of what it
+ * finds by frame pointers: process, kernel stack, user stack. User space reads and
+ * clears the map every --map-fetch-interval, so each row is what was new since the last
+ * one.
  */
 #include <vmlinux.h>
 #include <bpf/bpf_helpers.h>
 #include <gadget/types.h>
 #include <gadget/macros.h>
 
+#define UNWIND_FROM_PERF
+
 #include "../include/process.h"
 #include "../include/rows.h"
 #include "../include/stack_maps.h"
+#include "../include/unwind.h"
 
 const volatile bool include_idle = false;
 GADGET_PARAM(include_idle);
@@ -31,6 +36,7 @@ struct sample_key {
 	gadget_kernel_stack kern_stack_raw;
 	profiles_kernel_stack kern_stack_id;
 	profiles_stack_key user_stack_key;
+	profiles_stack unwound_id;
 };
 
 struct sample_value {
@@ -54,6 +60,13 @@ struct scratch_row {
 	struct sample_key key;
 	struct sample_value value;
 	__u64 homeless;
+};
+
+/* A row whose frames come from the unwinder, see unwind.h. */
+struct unwound_row {
+	__u64 id;
+	struct sample_key key;
+	struct sample_value value;
 };
 
 struct {
@@ -82,6 +95,36 @@ static __always_inline void add_homeless(struct scratch_row *scratch)
 	}
 }
 
+/*
+ * Hands the sample in scratch to the unwinder. Returns false where frame pointers have
+ * to do.
+ */
+static __always_inline bool unwind_sample(void *ctx, struct scratch_row *scratch)
+{
+	struct unwound_row *row;
+	enum unwind_result result;
+	__u64 id = 0;
+
+	result = unwind(ctx, UNWIND_PERF, &id);
+	if (result == UNWIND_DONE) {
+		row = bpf_ringbuf_reserve(&unwound, sizeof(*row), 0);
+		if (row) {
+			__builtin_memset(row, 0, sizeof(*row));
+			row->id = id;
+			row->key.proc = scratch->key.proc;
+			put_kernel_stack(no_stack_id(&ig_kstack),
+					 &row->key.kern_stack_raw,
+					 &row->key.kern_stack_id);
+			row->value.samples = 1;
+			bpf_ringbuf_submit(row, 0);
+		} else {
+			result = UNWIND_NO_ROOM;
+		}
+	}
+	count_unwind(result, 1);
+	return result == UNWIND_DONE;
+}
+
 SEC("perf_event/profiler")
 int ig_profile_cpu(struct bpf_perf_event_data *ctx)
 {
@@ -104,6 +147,14 @@ int ig_profile_cpu(struct bpf_perf_event_data *ctx)
 	fill_process(&key->proc);
 	if (unwanted(&key->proc))
 		return 0;
+
+	/* A CPU that has nothing to do is in the kernel, whose stack needs no unwinder. */
+	key->unwound_id = 0;
+	if (unwind_on && collect_ustack && tid) {
+		if (unwind_sample(ctx, scratch))
+			return 0;
+		key->unwound_id = UNWIND_FELL_BACK;
+	}
 
 	value->samples = 0;
 	key->user_stack_key = put_user_stack(ctx, &value->user_stack_raw,

@@ -48,12 +48,14 @@ type rowKey struct {
 // rows are the rows of one run that were not handed on yet. They are for one goroutine; Frames is called in it, while
 // rows are handed on.
 type rows struct {
-	ds     datasource.DataSource
-	text   bool
-	spans  bool
-	labels []string
-	names  *names
-	kernel func() *stack.Kernel
+	ds    datasource.DataSource
+	text  bool
+	spans bool
+	// userOnly leaves out the frames of the kernel.
+	userOnly bool
+	labels   []string
+	names    *names
+	kernel   func() *stack.Kernel
 
 	comm, pid, mntns, samples, stack, stackID, trace, span datasource.FieldAccessor
 	labelFields                                            []datasource.FieldAccessor
@@ -234,14 +236,7 @@ func (r *rows) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, o
 		return dst, stack.Lost, false
 	}
 	kernel := kernelFrames(s.Frames)
-	if kernel > 0 {
-		// By name, without addresses, which would tell where the kernel was loaded.
-		var text []byte
-		for _, f := range s.Frames[:kernel] {
-			text = append(append(text, cmp.Or(f.Function, stack.Unknown)...), "; "...)
-		}
-		dst, _ = r.kernel().Append(dst, text, 0, false)
-	}
+	dst = r.inKernel(dst, s.Frames[:kernel])
 	for i, f := range s.Frames[kernel:] {
 		var more bool
 		dst, more = r.frame(dst, f, kernel+i+1 == len(s.Frames))
@@ -251,6 +246,19 @@ func (r *rows) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, o
 		return dst, stack.Truncated, pending
 	}
 	return dst, stack.OK, pending
+}
+
+// inKernel appends frames of the kernel by name, without addresses, which would tell where it was loaded.
+func (r *rows) inKernel(dst []profile.Frame, frames []*wire.Frame) []profile.Frame {
+	if len(frames) == 0 || r.userOnly {
+		return dst
+	}
+	var text []byte
+	for _, f := range frames {
+		text = append(append(text, cmp.Or(f.Function, stack.Unknown)...), "; "...)
+	}
+	dst, _ = r.kernel().Append(dst, text, 0, false)
+	return dst
 }
 
 // kernelFrames counts the frames of the kernel, which are at the leaf.

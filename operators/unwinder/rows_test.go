@@ -132,6 +132,10 @@ func TestFramesOfRows(t *testing.T) {
 		{Name: stack.Unknown, Type: profile.FrameNative},
 	}, frames[2:])
 	require.Equal(t, []string{"vfs_read", stack.Unknown, "hash_orders", "app+0x1234", stack.Unknown, ""}, strings.Split(r.format(s), "; "))
+	r.userOnly = true
+	frames, _, _ = r.Frames(nil, s.ID)
+	require.Len(t, frames, 3, "without the kernel's")
+	require.Equal(t, "hash_orders", frames[0].Name)
 	s.Abort = 4012
 	_, outcome, _ = r.Frames(nil, s.ID)
 	require.Equal(t, stack.Truncated, outcome)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -95,7 +96,11 @@ func (o unwindOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContex
 	}
 	i.rows.kernel = sync.OnceValue(func() *stack.Kernel {
 		known, _ := kernelSymbols() // what could not be read is left out
-		return stack.NewKernel(stack.KernelOptions{Symbols: known})
+		// A timer's stacks have nothing of the tracing on top, but can be of the tracing itself.
+		sampler := slices.ContainsFunc(v.AllKeys(), func(key string) bool {
+			return strings.HasPrefix(key, "programs.") && strings.Contains(key, ".sampler.")
+		})
+		return stack.NewKernel(stack.KernelOptions{Symbols: known, KeepTracing: sampler})
 	})
 	i.rows.stacks = map[uint64]*wire.Stack{}
 	gadgetCtx.SetVar(stacksVar, i)
@@ -170,6 +175,8 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 		}
 		i.events = " at the tracepoint " + strings.Join(events, ", ")
 	}
+	kernel, _ := tune.Value(gadgetCtx, "kernel_stacks")
+	i.rows.userOnly = kernel == "false"
 	v, _ := gadgetCtx.GetVar(operators.MapSpecPrefix + "rows")
 	spec, ok := v.(*ebpf.MapSpec)
 	if !ok {
@@ -427,8 +434,7 @@ func (i *unwindInstance) format(_ datasource.DataSource, d datasource.Data) erro
 	}
 	if i.text.kernel != nil {
 		var b strings.Builder
-		frames, _, _ := i.rows.Frames(nil, id-stackReserved)
-		for _, f := range frames[:max(0, len(frames)-len(s.Frames)+kernel)] {
+		for _, f := range i.rows.inKernel(nil, s.Frames[:kernel]) {
 			b.WriteString(f.Name + "; ")
 		}
 		_ = i.text.kernel.PutString(d, b.String())

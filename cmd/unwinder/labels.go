@@ -18,9 +18,21 @@ const (
 	maxLabel = 128
 )
 
-// tell puts into a sample's key what its program has said of what it was doing, as far as that is asked for. The profiler itself
-// reads the IDs of spans from some programs, and a Go program may have them among its labels.
-func (c *config) tell(k *sampleKey, labels map[libpf.String]libpf.String, trace libpf.APMTraceID, span libpf.APMSpanID) {
+// said is what a program has said of what its thread was doing, in a form that can be compared.
+type said struct {
+	labels string // in the form of joinLabels
+	trace  libpf.APMTraceID
+	span   libpf.APMSpanID
+}
+
+// wire returns it as it is written.
+func (s *said) wire() wire.Said {
+	return wire.Said{Labels: splitLabels(s.labels), TraceID: s.trace, SpanID: s.span}
+}
+
+// tell returns what a program has said, as far as that is asked for. The profiler itself reads the IDs of spans from some programs, and
+// a Go program may have them among its labels.
+func (c *config) tell(labels map[libpf.String]libpf.String, trace libpf.APMTraceID, span libpf.APMSpanID) (k said) {
 	var kept []wire.Label
 	for name, v := range labels {
 		key, value := name.String(), v.String()
@@ -38,6 +50,7 @@ func (c *config) tell(k *sampleKey, labels map[libpf.String]libpf.String, trace 
 	if c.spans && trace != libpf.InvalidAPMTraceID && span != libpf.InvalidAPMSpanID {
 		k.trace, k.span = trace, span
 	}
+	return k
 }
 
 // decode puts a hexadecimal number of the length of dst there; what is none changes nothing.

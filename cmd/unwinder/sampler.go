@@ -49,12 +49,10 @@ type entry struct {
 
 // sampleKey is what makes a sample different from others.
 type sampleKey struct {
-	stack  *entry
-	proc   *proc
-	comm   libpf.Comm
-	labels string // in the form of joinLabels
-	trace  libpf.APMTraceID
-	span   libpf.APMSpanID
+	stack *entry
+	proc  *proc
+	comm  libpf.Comm
+	said
 }
 
 // event is one that a gadget's program has met, under the ID that it has for it.
@@ -62,6 +60,7 @@ type event struct {
 	id    uint64
 	stack *entry
 	proc  *proc
+	said
 }
 
 // sampler adds up samples, in the goroutine of run, and writes them, in one of its own, so that a reader that is slow holds up
@@ -228,8 +227,8 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 	}
 	p := s.procs.get(s.pid, s.ktime)
 	k := sampleKey{proc: p, comm: m.Comm}
-	if !s.event && (s.config.spans || len(s.config.labels) > 0) {
-		s.config.tell(&k, t.CustomLabels, m.TraceID, m.SpanID)
+	if s.config.spans || len(s.config.labels) > 0 {
+		k.said = s.config.tell(t.CustomLabels, m.TraceID, m.SpanID)
 	}
 
 	s.mu.Lock()
@@ -253,7 +252,7 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 		return nil
 	}
 	if s.event {
-		s.events = append(s.events, event{uint64(m.Value), k.stack, p})
+		s.events = append(s.events, event{uint64(m.Value), k.stack, p, k.said})
 	} else {
 		s.pending[k] = n + 1
 	}

@@ -43,17 +43,14 @@ func (t *table) reset() {
 // sample writes a sample, and what was not written before of its stack and process.
 func (t *table) sample(k sampleKey, n uint64) {
 	t.prepare(k.stack, k.proc)
-	s := wire.Sample{Comm: k.comm.String(), Count: n, TraceID: k.trace, SpanID: k.span}
-	if k.labels != "" {
-		s.Labels = splitLabels(k.labels)
-	}
-	t.w.Sample(k.stack.id, k.proc.id, &s)
+	t.w.Sample(k.stack.id, k.proc.id, &wire.Sample{Comm: k.comm.String(), Count: n, Said: k.wire()})
 }
 
 // unwound writes the stack of a gadget's event.
 func (t *table) unwound(e event) {
 	t.prepare(e.stack, e.proc)
-	t.w.Unwound(e.id, e.stack.id, e.proc.id)
+	s := e.said.wire()
+	t.w.Unwound(e.id, e.stack.id, e.proc.id, &s)
 }
 
 // prepare gives a stack and a process their IDs.

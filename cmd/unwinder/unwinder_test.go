@@ -63,7 +63,7 @@ func TestLabels(t *testing.T) {
 
 	var k sampleKey
 	c := config{spans: true, labels: []string{"zone", "tenant"}}
-	c.tell(&k, all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	k.said = c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
 	if k.trace[0] != 1 || k.span[7] != 0x18 {
 		t.Errorf("the span is %x %x", k.trace, k.span)
 	}
@@ -74,28 +74,28 @@ func TestLabels(t *testing.T) {
 
 	k = sampleKey{}
 	c = config{labels: []string{"tenant"}}
-	c.tell(&k, all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	k.said = c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
 	if k.trace != libpf.InvalidAPMTraceID || k.span != libpf.InvalidAPMSpanID {
 		t.Error("spans that nobody asked for")
 	}
 
 	k = sampleKey{}
 	c = config{labels: []string{"span_id", "trace_id"}}
-	c.tell(&k, all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	k.said = c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
 	if got := splitLabels(k.labels); len(got) != 2 || got[0] != (wire.Label{Key: "span_id", Value: span}) || got[1] != (wire.Label{Key: "trace_id", Value: trace}) {
 		t.Errorf("%+v", got)
 	}
 
 	k = sampleKey{}
 	c = config{spans: true}
-	c.tell(&k, label("trace_id", "01"+strings.Repeat("x", 30), "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	k.said = c.tell(label("trace_id", "01"+strings.Repeat("x", 30), "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
 	if k.span != libpf.InvalidAPMSpanID {
 		t.Error("a trace that is no number")
 	}
 
 	k = sampleKey{}
 	c = config{spans: true}
-	c.tell(&k, label("trace_id", "no hexadecimal", "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	k.said = c.tell(label("trace_id", "no hexadecimal", "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
 	if k.span != libpf.InvalidAPMSpanID || k.labels != "" {
 		t.Error("a span without its trace links to nothing")
 	}

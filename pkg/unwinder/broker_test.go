@@ -98,8 +98,8 @@ func play(role int) {
 	var eaten [][]byte
 	send := func(n uint64) {
 		if role == playEntries {
-			w.Unwound(1<<54|taken, stack, proc)
-			w.Unwound(2<<54|taken, stack, proc)
+			w.Unwound(1<<54|taken, stack, proc, &wire.Said{})
+			w.Unwound(2<<54|taken, stack, proc, &wire.Said{})
 			taken += 2
 		}
 		taken += n

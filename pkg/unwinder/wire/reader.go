@@ -62,7 +62,7 @@ type Flush struct {
 
 // What things take in memory, in bytes, by estimate: a text, any entry of a table, a frame of a stack, a sample, a label and an unwound event.
 const (
-	textBytes, entryBytes, linkBytes, sampleBytes, labelBytes, unwoundBytes = 32, 128, 8, 144, 32, 24
+	textBytes, entryBytes, linkBytes, sampleBytes, labelBytes, unwoundBytes = 32, 128, 8, 144, 32, 72
 )
 
 // Next reads up to the next event. It returns io.EOF at the end of the stream, an error that is
@@ -136,7 +136,7 @@ func (r *Reader) grow(kind Kind, n int) {
 	case KindSample:
 		r.size += sampleBytes + labelBytes*min(n/2, MaxLabels)
 	case KindUnwound:
-		r.size += unwoundBytes
+		r.size += unwoundBytes + labelBytes*min(n/2, MaxLabels)
 	}
 }
 
@@ -301,6 +301,7 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 		r.textSize, r.links = 0, 0
 	case KindUnwound:
 		u := Unwound{ID: r.num(), Stack: entry(r, r.stacks), Proc: entry(r, r.procs)}
+		u.Said = r.said()
 		switch {
 		case len(r.unwound) >= MaxUnwound:
 			r.fail("too many events")
@@ -321,13 +322,7 @@ func (r *Reader) sample() {
 		return
 	}
 	s := Sample{Stack: entry(r, r.stacks), Proc: entry(r, r.procs), Comm: r.text(), Count: r.num()}
-	for range r.count(MaxLabels) {
-		s.Labels = append(s.Labels, Label{Key: r.text(), Value: r.text()})
-	}
-	if r.bytes(1)[0] != 0 {
-		copy(s.TraceID[:], r.bytes(len(s.TraceID)))
-		copy(s.SpanID[:], r.bytes(len(s.SpanID)))
-	}
+	s.Said = r.said()
 	if s.Stack == nil || s.Proc == nil {
 		r.fail("a sample without stack or process")
 		return
@@ -337,6 +332,17 @@ func (r *Reader) sample() {
 		return
 	}
 	r.samples = append(r.samples, s)
+}
+
+func (r *Reader) said() (s Said) {
+	for range r.count(MaxLabels) {
+		s.Labels = append(s.Labels, Label{Key: r.text(), Value: r.text()})
+	}
+	if r.bytes(1)[0] != 0 {
+		copy(s.TraceID[:], r.bytes(len(s.TraceID)))
+		copy(s.SpanID[:], r.bytes(len(s.SpanID)))
+	}
+	return s
 }
 
 func (r *Reader) stats(s *Stats) {

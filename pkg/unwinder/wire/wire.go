@@ -20,7 +20,7 @@ import (
 // installed together.
 const (
 	Magic   = "igunwind"
-	Version = 3
+	Version = 4
 )
 
 // The limits of a stream. A Writer keeps them, a Reader enforces them.
@@ -164,15 +164,20 @@ type Proc struct {
 // Label is what a program has said of what it was doing.
 type Label struct{ Key, Value string }
 
-// Sample says how often a thread of a process was met with a stack.
-type Sample struct {
-	Stack   *Stack
-	Proc    *Proc
-	Comm    string // the thread's name
-	Count   uint64
+// Said is all that a program has said of what its thread was doing.
+type Said struct {
 	Labels  []Label
 	TraceID [16]byte
 	SpanID  [8]byte
+}
+
+// Sample says how often a thread of a process was met with a stack.
+type Sample struct {
+	Stack *Stack
+	Proc  *Proc
+	Comm  string // the thread's name
+	Count uint64
+	Said
 }
 
 // Unwound is the stack of an event that a gadget's program has met. ID is what the program has called it: see
@@ -181,6 +186,7 @@ type Unwound struct {
 	ID    uint64
 	Stack *Stack
 	Proc  *Proc
+	Said
 }
 
 // Language is what was seen of a language.

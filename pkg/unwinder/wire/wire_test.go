@@ -15,6 +15,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
+var wireSaid = Said{Labels: []Label{{"tenant", "a"}}, TraceID: [16]byte{9}, SpanID: [8]byte{8}}
+
 // write writes a stream with one of everything.
 func write(t testing.TB) []byte {
 	var b bytes.Buffer
@@ -27,9 +29,9 @@ func write(t testing.TB) []byte {
 	root := w.Frame(&Frame{Type: FrameNative, Address: 0x1234}, mapping)
 	whole, cut := w.Stack([]uint32{leaf, root}, 0), w.Stack([]uint32{root}, 4012)
 	proc := w.Proc(Proc{PID: 7, Start: 123456, MntNS: 4026531841, Exe: "python3.11"})
-	w.Sample(whole, proc, &Sample{Comm: "worker", Count: 3, Labels: []Label{{"tenant", "a"}}, TraceID: [16]byte{9}, SpanID: [8]byte{8}})
+	w.Sample(whole, proc, &Sample{Comm: "worker", Count: 3, Said: wireSaid})
 	w.Sample(cut, proc, &Sample{Comm: "worker", Count: 1})
-	w.Unwound(1<<54|7, cut, proc)
+	w.Unwound(1<<54|7, cut, proc, &wireSaid)
 	st := Stats{Taken: 10, Sent: 4, Pending: 1, Full: 2, Failed: 2, Idle: 1, KernelLost: 5, NoProcess: 1, KernelMemory: 36 << 20, Aborts: map[uint32]uint64{4012: 1, 2: 7}}
 	st.Languages[FramePython] = Language{Frames: 3, Expected: 4, Missing: 1}
 	w.Stats(&st)
@@ -52,7 +54,7 @@ func TestRoundTrip(t *testing.T) {
 	ev, err = r.Next()
 	require.NoError(t, err)
 	require.Len(t, ev.Flush.Samples, 2)
-	require.Equal(t, []Unwound{{1<<54 | 7, ev.Flush.Samples[1].Stack, ev.Flush.Samples[1].Proc}}, ev.Flush.Unwound)
+	require.Equal(t, []Unwound{{1<<54 | 7, ev.Flush.Samples[1].Stack, ev.Flush.Samples[1].Proc, wireSaid}}, ev.Flush.Unwound)
 	require.Equal(t, uint32(1), RunOf(ev.Flush.Unwound[0].ID))
 
 	s := ev.Flush.Samples[0]

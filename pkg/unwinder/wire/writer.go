@@ -179,15 +179,20 @@ func (w *Writer) Proc(p Proc) uint32 {
 	return w.procs
 }
 
-// Sample adds a sample of a stack and a process by their IDs; s.Stack and s.Proc are not read. Labels over MaxLabels are
-// left out.
+// Sample adds a sample of a stack and a process by their IDs; s.Stack and s.Proc are not read.
 func (w *Writer) Sample(stack, proc uint32, s *Sample) {
 	comm := w.text(s.Comm)
-	labels := s.Labels[:min(len(s.Labels), MaxLabels)]
 	w.num(uint64(stack))
 	w.num(uint64(proc))
 	w.num(uint64(comm))
 	w.num(s.Count)
+	w.said(&s.Said)
+	w.send(KindSample)
+}
+
+// said appends labels and span. Labels over MaxLabels are left out.
+func (w *Writer) said(s *Said) {
+	labels := s.Labels[:min(len(s.Labels), MaxLabels)]
 	w.num(uint64(len(labels)))
 	for _, l := range labels {
 		w.num(uint64(w.text(l.Key)))
@@ -200,14 +205,14 @@ func (w *Writer) Sample(stack, proc uint32, s *Sample) {
 	} else {
 		w.msg = append(w.msg, 0)
 	}
-	w.send(KindSample)
 }
 
 // Unwound adds the stack of a gadget's event, with stack and process by their IDs.
-func (w *Writer) Unwound(id uint64, stack, proc uint32) {
+func (w *Writer) Unwound(id uint64, stack, proc uint32, s *Said) {
 	w.num(id)
 	w.num(uint64(stack))
 	w.num(uint64(proc))
+	w.said(s)
 	w.send(KindUnwound)
 }
 

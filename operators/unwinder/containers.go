@@ -21,14 +21,14 @@ type containers struct {
 	starts            map[uint32]uint64 // by PID: when the processes in the rows that are handed on began, in nanoseconds since boot
 	checked           map[uint32]bool   // by PID: whether the process of those rows is still there
 	first             map[uint32]uint64 // by PID of a container's first process: when it began, in nanoseconds since boot
-	samples           datasource.FieldAccessor
-	wrong             func(samples uint64)
+	value             datasource.FieldAccessor
+	wrong             func(value uint64)
 }
 
-// subscribe is called when all operators have added their fields.
-func (c *containers) subscribe(ds datasource.DataSource) error {
-	c.pid, c.containerPID, c.samples = ds.GetField("proc.pid"), ds.GetField("runtime.containerPid"), ds.GetField("samples")
-	if c.pid == nil || c.containerPID == nil {
+// subscribe is called when all operators have added their fields. value is the field that says what a row stands for.
+func (c *containers) subscribe(ds datasource.DataSource, value string) error {
+	c.pid, c.containerPID, c.value = ds.GetField("proc.pid"), ds.GetField("runtime.containerPid"), ds.GetField(value)
+	if c.pid == nil || c.containerPID == nil || c.value == nil {
 		return nil // nothing is enriched
 	}
 	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
@@ -37,7 +37,7 @@ func (c *containers) subscribe(ds datasource.DataSource) error {
 			return nil
 		}
 		if first, err := c.containerPID.Uint32(d); err == nil && first != 0 && !c.right(pid, first) {
-			n, _ := c.samples.Uint64(d)
+			n, _ := c.value.Uint64(d)
 			c.wrong(n)
 			return datasource.ErrDiscard
 		}

@@ -2,9 +2,7 @@ package unwinder
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,10 +24,6 @@ const (
 	emitEarly    = 300 * time.Millisecond
 	// reportInterval is how often metrics are brought up to date.
 	reportInterval = 5 * time.Second
-	// checkAfter is when a run is looked at for languages that give nothing.
-	checkAfter = time.Minute
-	// enough is from how many samples on it means something that none has a frame of the language.
-	enough = 20
 )
 
 // instance is the operator's part of one run.
@@ -62,7 +56,7 @@ func (i *instance) Name() string { return Name }
 
 // PreStart is called when all operators have added their fields.
 func (i *instance) PreStart(operators.GadgetContext) error {
-	if err := i.rows.containers.subscribe(i.rows.ds); err != nil {
+	if err := i.rows.containers.subscribe(i.rows.ds, "samples"); err != nil {
 		return fmt.Errorf("watching the rows of the data source %q: %w", sourceName, err)
 	}
 	return nil
@@ -222,80 +216,8 @@ func (i *instance) reportDropped() {
 func (i *instance) check() {
 	now := i.broker.Totals()
 	for _, l := range unseen(i.before.Stats, now.Stats, i.settings) {
-		i.log.Warnf("%s: %s (%s)", Name, l, i.reasons(now))
+		i.log.Warnf("%s: %s (%s)", Name, l, reasons(i.before, now))
 	}
-}
-
-// unseen tells of each language that a run has asked for, whose interpreters have run between two states, as the names of executables
-// and libraries tell, and of which no sample has a frame.
-func unseen(before, now wire.Stats, asked unwinder.Settings) []string {
-	var lines []string
-	for t := range now.Languages {
-		if !asked.Unwinds(wire.FrameType(t)) {
-			continue
-		}
-		l, b := now.Languages[t], before.Languages[t]
-		if expected := l.Expected - b.Expected; expected >= enough && l.Missing-b.Missing == expected {
-			lines = append(lines, fmt.Sprintf("%d samples of processes that run %s, and none has a frame of it: their functions cannot be seen. %s",
-				expected, language(wire.FrameType(t)), unseenWhy(wire.FrameType(t))))
-		}
-	}
-	return lines
-}
-
-// unseenWhy says what a language's functions may not be seen for.
-func unseenWhy(t wire.FrameType) string {
-	switch t {
-	case wire.FrameBEAM:
-		return "The unwinder knows OTP 27 and 28, and only a beam.smp with a symbol table"
-	case wire.FrameDotnet:
-		return "The unwinder knows .NET 6 to 10, and only a runtime in a folder that is called like its version, not one that a program brings along"
-	}
-	return "Its version may be unknown to the unwinder, or its library without symbols"
-}
-
-func language(t wire.FrameType) string {
-	switch t {
-	case wire.FrameJVM:
-		return "Java"
-	case wire.FrameV8:
-		return "Node.js"
-	case wire.FramePython:
-		return "Python"
-	case wire.FramePHP:
-		return "PHP"
-	case wire.FrameBEAM:
-		return "BEAM"
-	case wire.FrameDotnet:
-		return ".NET"
-	case wire.FrameLua:
-		return "LuaJIT"
-	}
-	name := t.String()
-	return strings.ToUpper(name[:1]) + name[1:]
-}
-
-// reasons lists why stacks are not complete, the most frequent first.
-func (i *instance) reasons(now unwinder.Totals) string {
-	n := map[uint32]uint64{}
-	for r, count := range now.Aborts {
-		if count -= i.before.Aborts[r]; count > 0 {
-			n[r] = count
-		}
-	}
-	if len(n) == 0 {
-		return "all stacks are complete"
-	}
-	sorted := slices.SortedFunc(maps.Keys(n), func(a, b uint32) int { return int(n[b]) - int(n[a]) })
-	var b strings.Builder
-	b.WriteString("incomplete stacks:")
-	for k, r := range sorted[:min(len(sorted), 5)] {
-		if k > 0 {
-			b.WriteString(",")
-		}
-		fmt.Fprintf(&b, " %d %s", n[r], unwinder.Reason(r))
-	}
-	return b.String()
 }
 
 // summarize writes the closing line.
@@ -315,5 +237,5 @@ func (i *instance) summarize() {
 	i.log.Infof("%s: %d samples taken, %d handed on, %d filtered out, %d left out for a lower frequency, %d of a container that had gone, %d without a stack, lost: %d here, %d in the unwinder, %d in the kernel, %d in %d restarts (%.1f s without samples); samples with frames of: %s; %s; %d of processes that could not be told, %d without their span because there were too many; it takes %d MiB of memory and %d MiB of the kernel's",
 		Name, now.Taken-was.Taken, c.emitted-i.rows.otherContainer, c.filtered, c.leftOut, i.rows.otherContainer, now.Idle-was.Idle, c.full+i.source.Overrun(),
 		now.Full+now.Failed-was.Full-was.Failed, now.KernelLost-was.KernelLost, now.Crashed-was.Crashed, now.Restarts-was.Restarts, (now.Away - was.Away).Seconds(),
-		strings.Join(langs, ", "), i.reasons(now), now.NoProcess-was.NoProcess, i.rows.unlinked, i.memory.user>>20, i.memory.kernel>>20)
+		strings.Join(langs, ", "), reasons(i.before, now), now.NoProcess-was.NoProcess, i.rows.said.unlinked, i.memory.user>>20, i.memory.kernel>>20)
 }

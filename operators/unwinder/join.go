@@ -75,17 +75,19 @@ func wordAt(s *btf.Struct, name string) (int, error) {
 type joined struct {
 	key, value []byte
 	stack      *wire.Stack // nil: it was lost
+	proc       *wire.Proc  // the same
+	said       said
+}
+
+// sumKey is what makes a row different from others.
+type sumKey struct {
+	key string
+	said
 }
 
 // waitingRow is a row whose stack has not come yet.
 type waitingRow struct {
 	data  []byte // key and value
-	since time.Time
-}
-
-// waitingStack is a stack whose row has not come yet.
-type waitingStack struct {
-	stack *wire.Stack
 	since time.Time
 }
 
@@ -112,14 +114,15 @@ type joinCounts struct {
 type joiner struct {
 	layout rowLayout
 	rows   map[uint64]waitingRow
-	stacks map[uint64]waitingStack
+	stacks map[uint64]wire.Unwound // those whose rows have not come yet
 	oldest struct{ rows, stacks []arrival }
-	sums   map[string]*joined
+	sums   map[sumKey]*joined
 	counts joinCounts
+	said   sayings
 }
 
 func newJoiner(l rowLayout) *joiner {
-	return &joiner{layout: l, rows: map[uint64]waitingRow{}, stacks: map[uint64]waitingStack{}, sums: map[string]*joined{}}
+	return &joiner{layout: l, rows: map[uint64]waitingRow{}, stacks: map[uint64]wire.Unwound{}, sums: map[sumKey]*joined{}}
 }
 
 var rowOrder = binary.NativeEndian
@@ -135,7 +138,7 @@ func (j *joiner) row(data []byte, now time.Time) {
 	data = data[8:][:j.layout.key+j.layout.value]
 	if s, ok := j.stacks[id]; ok {
 		delete(j.stacks, id)
-		j.add(data, s.stack)
+		j.add(data, &s)
 		return
 	}
 	if len(j.rows) >= maxWaiting {
@@ -152,14 +155,14 @@ func (j *joiner) row(data []byte, now time.Time) {
 func (j *joiner) stack(u wire.Unwound, now time.Time) {
 	if r, ok := j.rows[u.ID]; ok {
 		delete(j.rows, u.ID)
-		j.add(r.data, u.Stack)
+		j.add(r.data, &u)
 		return
 	}
 	if len(j.stacks) >= maxWaiting {
 		j.counts.strays++
 		return
 	}
-	j.stacks[u.ID] = waitingStack{u.Stack, now}
+	j.stacks[u.ID] = u
 	j.oldest.stacks = append(j.oldest.stacks, arrival{u.ID, now})
 }
 
@@ -169,17 +172,20 @@ func (j *joiner) worth(data []byte) uint64 {
 }
 
 // add adds a row to those that are handed on next.
-func (j *joiner) add(data []byte, s *wire.Stack) {
+func (j *joiner) add(data []byte, u *wire.Unwound) {
 	key, value := data[:j.layout.key], data[j.layout.key:]
 	id := uint64(stackLost)
-	if s != nil {
-		id = s.ID + stackReserved
+	row := joined{}
+	if u != nil {
+		id = u.Stack.ID + stackReserved
+		row.stack, row.proc, row.said = u.Stack, u.Proc, j.said.of(&u.Said, 1)
 		j.counts.joined++
 	}
 	rowOrder.PutUint64(key[j.layout.stack:], id)
-	sum := j.sums[string(key)]
+	sum := j.sums[sumKey{string(key), row.said}]
 	if sum == nil {
-		j.sums[string(key)] = &joined{append([]byte(nil), key...), append([]byte(nil), value...), s}
+		row.key, row.value = append([]byte(nil), key...), append([]byte(nil), value...)
+		j.sums[sumKey{string(key), row.said}] = &row
 		return
 	}
 	for _, at := range j.layout.sums {
@@ -216,5 +222,6 @@ func (j *joiner) take() []*joined {
 		out = append(out, s)
 	}
 	clear(j.sums)
+	clear(j.said.seen)
 	return out
 }

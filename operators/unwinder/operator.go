@@ -12,7 +12,6 @@ package unwinder
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
@@ -29,14 +28,9 @@ const Name = "unwinder"
 // The operator's parameters, which are flags of ig run and kubectl gadget run.
 const (
 	ParamFrequency = "frequency"
-	ParamLanguages = "languages"
-	ParamScale     = "memory-scale"
 	ParamPID       = "pid"
 	ParamComm      = "comm"
 	ParamText      = "format-stacks"
-	ParamSpans     = "spans"
-	ParamLabels    = "labels"
-	ParamNames     = "native-names"
 )
 
 // textAuto leaves out text that nobody reads.
@@ -72,18 +66,10 @@ func (*operator) Priority() int { return operatorPriority }
 
 // InstanceParams implements operators.DataOperator. Inspektor Gadget shows them for gadgets that ask for samples only.
 func (*operator) InstanceParams() api.Params {
-	return api.Params{
+	return append(api.Params{
 		{
 			Key: ParamFrequency, DefaultValue: "19", TypeHint: api.TypeUint32,
 			Description: "Samples per second of CPU time, for each CPU",
-		},
-		{
-			Key: ParamLanguages, DefaultValue: "all",
-			Description: "Languages to unwind besides native code: all, or a list of beam, dotnet, go, java, lua, native, node, perl, php, python, ruby",
-		},
-		{
-			Key: ParamScale, DefaultValue: "0", TypeHint: api.TypeUint32,
-			Description: "Room for programs in the kernel: 2^N times as much, 0 to 8",
 		},
 		{
 			Key: ParamPID, DefaultValue: "0",
@@ -94,22 +80,10 @@ func (*operator) InstanceParams() api.Params {
 			Description: "Only threads with these names, comma-separated",
 		},
 		{
-			Key: ParamSpans, DefaultValue: "false", TypeHint: api.TypeBool,
-			Description: "Tell samples apart by the span that the program was in, as far as programs say so (Go: the pprof labels trace_id and span_id)",
-		},
-		{
-			Key:         ParamLabels,
-			Description: "Tell samples apart by these pprof labels of Go programs, comma-separated",
-		},
-		{
-			Key: ParamNames, DefaultValue: "true", TypeHint: api.TypeBool,
-			Description: "Find the names of native functions: false leaves file, build ID and address, for a backend that has symbols",
-		},
-		{
 			Key: ParamText, DefaultValue: textAuto, PossibleValues: []string{textAuto, "true", "false"},
 			Description: "Turn the stack of each row into text: true, false or auto, which does so if somebody reads the rows",
 		},
-	}
+	}, unwindParams()...)
 }
 
 // enabled tells whether a gadget's metadata asks for samples.
@@ -142,37 +116,19 @@ func (o *operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 
 // configure reads the parameters.
 func (i *instance) configure(values api.ParamValues) error {
-	number := func(key string) (int, error) {
-		n, err := strconv.ParseUint(values[key], 10, 31)
-		if err != nil {
-			return 0, fmt.Errorf("parameter %q: %q is no number", key, values[key])
-		}
-		return int(n), nil
-	}
-	var err error
-	if i.settings.Hz, err = number(ParamFrequency); err != nil {
+	a, err := readAsked(values)
+	if err != nil {
 		return err
 	}
-	if i.settings.Scale, err = number(ParamScale); err != nil {
-		return err
+	hz, err := strconv.ParseUint(values[ParamFrequency], 10, 31)
+	if err != nil {
+		return fmt.Errorf("parameter %q: %q is no number", ParamFrequency, values[ParamFrequency])
 	}
-	if i.settings.Spans, err = strconv.ParseBool(values[ParamSpans]); err != nil {
-		return fmt.Errorf("parameter %q: %q is neither true nor false", ParamSpans, values[ParamSpans])
-	}
-	if i.native, err = strconv.ParseBool(values[ParamNames]); err != nil {
-		return fmt.Errorf("parameter %q: %q is neither true nor false", ParamNames, values[ParamNames])
-	}
-	i.rows.spans, i.rows.labels = i.settings.Spans, list(values[ParamLabels])
-	for _, l := range i.rows.labels {
-		if strings.ContainsFunc(l, func(c rune) bool { return c <= ' ' || c > '~' || c == '.' || c == '"' }) || len(l) > unwinder.MaxLabelName {
-			return fmt.Errorf("parameter %q: %q is no name of a label: at most %d letters, of which the unwinder sees no more, without spaces and dots", ParamLabels, l, unwinder.MaxLabelName)
-		}
-	}
-	i.settings.Labels = strings.Join(i.rows.labels, ",")
-	i.settings.Languages = strings.ReplaceAll(values[ParamLanguages], " ", "")
-	if err := i.settings.Check(); err != nil {
+	a.settings.Chains, a.settings.Hz = false, int(hz)
+	if err := a.settings.Check(); err != nil {
 		return fmt.Errorf("parameters of the gadget: %w", err)
 	}
+	i.settings, i.native, i.rows.said = a.settings, a.native, a.sayings
 	switch i.text = values[ParamText]; i.text {
 	case textAuto, "true", "false":
 	default:
@@ -189,15 +145,4 @@ func (i *instance) configure(values api.ParamValues) error {
 	}
 	i.filter.comms = list(values[ParamComm])
 	return nil
-}
-
-// list takes a comma-separated list apart.
-func list(s string) []string {
-	var out []string
-	for _, v := range strings.Split(s, ",") {
-		if v = strings.TrimSpace(v); v != "" {
-			out = append(out, v)
-		}
-	}
-	return out
 }

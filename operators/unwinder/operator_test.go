@@ -23,9 +23,6 @@ func TestConfigure(t *testing.T) {
 		{ParamFrequency, "many", `"frequency"`},
 		{ParamPID, "init", `"init"`},
 		{ParamText, "yes", `"yes"`},
-		{ParamLabels, "a b", `"a b"`},
-		{ParamLabels, "tenant,exactly_sixteen_", `"exactly_sixteen_" is no name of a label: at most 15`},
-		{ParamLabels, "fifteen_letters, span_id,trace_id", ""},
 		{ParamComm, "", ""},
 	} {
 		i := &instance{}

@@ -2,7 +2,6 @@ package unwinder
 
 import (
 	"cmp"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -37,31 +36,24 @@ var kernelSymbols = sync.OnceValues(stack.LoadKernelSymbols)
 
 // rowKey is what makes a row different from others.
 type rowKey struct {
-	stack  *wire.Stack
-	proc   *wire.Proc
-	comm   string
-	trace  [16]byte
-	span   [8]byte
-	labels string // the values of rows.labels, each followed by a zero byte
+	stack *wire.Stack
+	proc  *wire.Proc
+	comm  string
+	said
 }
 
 // rows are the rows of one run that were not handed on yet. They are for one goroutine; Frames is called in it, while
 // rows are handed on.
 type rows struct {
-	ds    datasource.DataSource
-	text  bool
-	spans bool
+	ds   datasource.DataSource
+	text bool
+	said sayings
 	// userOnly leaves out the frames of the kernel.
 	userOnly bool
-	labels   []string
 	names    *names
 	kernel   func() *stack.Kernel
 
-	comm, pid, mntns, samples, stack, stackID, trace, span datasource.FieldAccessor
-	labelFields                                            []datasource.FieldAccessor
-
-	seenSpans map[[8]byte]struct{} // of this second
-	unlinked  uint64               // samples without their span, because a second had too many
+	comm, pid, mntns, samples, stack, stackID datasource.FieldAccessor
 
 	containers     containers
 	otherContainer uint64 // samples of containers whose name cannot be told any more
@@ -78,7 +70,7 @@ func (r *rows) register(gadgetCtx operators.GadgetContext, hz int) error {
 		return stack.NewKernel(stack.KernelOptions{Symbols: known, KeepTracing: true})
 	})
 	r.containers.wrong = func(samples uint64) { r.otherContainer += samples }
-	r.sums, r.stacks, r.seenSpans = map[rowKey]uint64{}, map[uint64]*wire.Stack{}, map[[8]byte]struct{}{}
+	r.sums, r.stacks = map[rowKey]uint64{}, map[uint64]*wire.Stack{}
 	var err error
 	if r.ds, err = gadgetCtx.RegisterDataSource(datasource.TypeArray, sourceName); err != nil {
 		return err
@@ -112,32 +104,7 @@ func (r *rows) register(gadgetCtx operators.GadgetContext, hz int) error {
 			return fmt.Errorf("field %q: %w", f.name, err)
 		}
 	}
-	if r.spans {
-		for _, f := range []struct {
-			dst              *datasource.FieldAccessor
-			name, annotation string
-		}{{&r.trace, "trace_id", "profiles.trace-id"}, {&r.span, "span_id", "profiles.span-id"}} {
-			annotations := datasource.WithAnnotations(map[string]string{f.annotation: "true", metadatav1.ColumnsHiddenAnnotation: "true"})
-			if *f.dst, err = r.ds.AddField(f.name, api.Kind_String, annotations); err != nil {
-				return fmt.Errorf("field %q: %w", f.name, err)
-			}
-		}
-	}
-	if len(r.labels) == 0 {
-		return nil
-	}
-	group, err := r.ds.AddField("label", api.Kind_Invalid, datasource.WithFlags(datasource.FieldFlagEmpty))
-	if err != nil {
-		return err
-	}
-	for _, l := range r.labels {
-		field, err := group.AddSubField(l, api.Kind_String, datasource.WithAnnotations(map[string]string{"profiles.sample-attribute": l}))
-		if err != nil {
-			return fmt.Errorf("field %q: %w", "label."+l, err)
-		}
-		r.labelFields = append(r.labelFields, field)
-	}
-	return nil
+	return r.said.register(r.ds)
 }
 
 func template(name string) []datasource.FieldOption {
@@ -146,25 +113,7 @@ func template(name string) []datasource.FieldOption {
 
 // add adds a sample, and returns false if there are too many different ones.
 func (r *rows) add(s *wire.Sample, n uint64) bool {
-	k := rowKey{stack: s.Stack, proc: s.Proc, comm: s.Comm}
-	for _, name := range r.labels {
-		for _, l := range s.Labels {
-			if l.Key == name {
-				k.labels += l.Value
-			}
-		}
-		k.labels += "\x00"
-	}
-	if r.spans && s.TraceID != [16]byte{} {
-		// Beyond maxSpans a sample is kept without its span: a program can be in ever new spans.
-		_, known := r.seenSpans[s.SpanID]
-		if known || len(r.seenSpans) < maxSpans {
-			r.seenSpans[s.SpanID] = struct{}{}
-			k.trace, k.span = s.TraceID, s.SpanID
-		} else {
-			r.unlinked += n
-		}
-	}
+	k := rowKey{stack: s.Stack, proc: s.Proc, comm: s.Comm, said: r.said.of(&s.Said, n)}
 	have, there := r.sums[k]
 	if !there {
 		if len(r.sums) >= maxRows {
@@ -186,7 +135,7 @@ func (r *rows) emit() (uint64, error) {
 		return 0, fmt.Errorf("making rows: %w", err) // the sums stay, and the next rows are added to them
 	}
 	sums := r.sums
-	clear(r.seenSpans)
+	clear(r.said.seen)
 	r.sums = make(map[rowKey]uint64, len(sums))
 	total := uint64(0)
 	texts := map[*wire.Stack]string{}
@@ -201,16 +150,7 @@ func (r *rows) emit() (uint64, error) {
 		_ = r.mntns.PutUint64(d, k.proc.MntNS)
 		_ = r.samples.PutUint64(d, n)
 		_ = r.stackID.PutUint64(d, k.stack.ID)
-		if k.trace != [16]byte{} {
-			_ = r.trace.PutString(d, hex.EncodeToString(k.trace[:]))
-			_ = r.span.PutString(d, hex.EncodeToString(k.span[:]))
-		}
-		rest := k.labels
-		for _, field := range r.labelFields {
-			var value string
-			value, rest, _ = strings.Cut(rest, "\x00")
-			_ = field.PutString(d, value)
-		}
+		r.said.put(d, k.said)
 		if r.text {
 			text, ok := texts[k.stack]
 			if !ok {

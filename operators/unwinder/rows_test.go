@@ -39,11 +39,11 @@ var oneFrame = &wire.Stack{ID: 7, Frames: []*wire.Frame{{Type: wire.FrameGo, Fun
 // Samples are one row if all that a row shows is the same.
 func TestRowsAddUp(t *testing.T) {
 	sums := map[string]uint64{}
-	r := registered(t, &rows{text: true, labels: []string{"tenant", "route"}}, func(row map[string]string, samples uint64) {
+	r := registered(t, &rows{text: true, said: sayings{labels: []string{"tenant", "route"}}}, func(row map[string]string, samples uint64) {
 		sums[fmt.Sprint(row["proc.comm"], "|", row["label.tenant"], "|", row["label.route"], "|", row["stack"])] += samples
 	})
 	add := func(comm string, n uint64, labels ...wire.Label) {
-		require.True(t, r.add(&wire.Sample{Stack: oneFrame, Proc: &wire.Proc{PID: 1}, Comm: comm, Labels: labels}, n))
+		require.True(t, r.add(&wire.Sample{Stack: oneFrame, Proc: &wire.Proc{PID: 1}, Comm: comm, Said: wire.Said{Labels: labels}}, n))
 	}
 	add("a", 1)
 	add("a", 2)
@@ -65,7 +65,7 @@ func TestRowsAddUp(t *testing.T) {
 // with none.
 func TestRowsOfSpans(t *testing.T) {
 	unlinked, linked := uint64(0), map[string]uint64{}
-	r := registered(t, &rows{spans: true}, func(row map[string]string, samples uint64) {
+	r := registered(t, &rows{said: sayings{spans: true}}, func(row map[string]string, samples uint64) {
 		if row["span_id"] == "" {
 			unlinked += samples
 		} else {
@@ -73,7 +73,7 @@ func TestRowsOfSpans(t *testing.T) {
 		}
 	})
 	add := func(span uint64) {
-		s := wire.Sample{Stack: oneFrame, Proc: &wire.Proc{PID: 1}, TraceID: [16]byte{0xab}}
+		s := wire.Sample{Stack: oneFrame, Proc: &wire.Proc{PID: 1}, Said: wire.Said{TraceID: [16]byte{0xab}}}
 		binary.BigEndian.PutUint64(s.SpanID[:], span)
 		require.True(t, r.add(&s, 1))
 	}
@@ -85,7 +85,7 @@ func TestRowsOfSpans(t *testing.T) {
 	_, err := r.emit()
 	require.NoError(t, err)
 	require.EqualValues(t, 6, unlinked)
-	require.EqualValues(t, 5, r.unlinked, "a sample without a span lacks none")
+	require.EqualValues(t, 5, r.said.unlinked, "a sample without a span lacks none")
 	require.Len(t, linked, maxSpans)
 	require.EqualValues(t, 2, linked["ab0000000000000001"])
 	add(maxSpans + 5)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -73,10 +74,10 @@ func (unwindOperator) Init(*params.Params) error { return nil }
 
 // InstanceParams implements operators.DataOperator. Inspektor Gadget shows them for gadgets with the section only.
 func (unwindOperator) InstanceParams() api.Params {
-	return api.Params{{
+	return append(api.Params{{
 		Key: ParamUnwind, DefaultValue: unwindAuto, PossibleValues: []string{unwindAuto, unwindWhole, unwindFramePointers},
 		Description: "How stacks are taken: whole, in every language that the unwinder knows; frame-pointers, which costs less; auto, which takes them whole where this machine allows that",
-	}}
+	}}, unwindParams()...)
 }
 
 // InstantiateDataOperator implements operators.DataOperator. It returns nil for gadgets without the section, and on a client.
@@ -103,6 +104,15 @@ func (o unwindOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContex
 		return stack.NewKernel(stack.KernelOptions{Symbols: known, KeepTracing: sampler})
 	})
 	i.rows.stacks = map[uint64]*wire.Stack{}
+	var err error
+	if i.asked, err = readAsked(values); err != nil {
+		return nil, err
+	}
+	if ds := gadgetCtx.GetDataSources()[i.metadata.GetString("source")]; ds != nil && i.how != unwindFramePointers {
+		if err := i.asked.register(ds); err != nil {
+			return nil, fmt.Errorf("adding to the data source %q: %w", ds.Name(), err)
+		}
+	}
 	gadgetCtx.SetVar(stacksVar, i)
 	return i, nil
 }
@@ -113,6 +123,7 @@ type unwindInstance struct {
 	log      logger.Logger
 	metadata *viper.Viper
 	how      string
+	asked    asked
 	events   string // in what programs stacks are unwound, for the log
 
 	sub     *unwinder.Subscription // nil: stacks by frame pointers
@@ -124,7 +135,11 @@ type unwindInstance struct {
 	mu     sync.Mutex // joiner is filled by one goroutine and emptied by that which reads the gadget's maps
 	joiner *joiner
 
-	way      string // unwindWhole or unwindFramePointers while the run is counted as that, else empty
+	way       string                                // unwindWhole or unwindFramePointers while the run is counted as that, else empty
+	elsewhere struct{ events, value atomic.Uint64 } // rows of containers whose name cannot be told any more
+
+	before   unwinder.Totals // at the start
+	most     unwinder.Totals // the most memory that was seen
 	counted  unwindTotals
 	reported unwindTotals
 	stop     chan struct{}
@@ -199,10 +214,12 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	if len(chains) == 0 {
 		return errors.New("the gadget's programs call no chain: build its image with UNWIND_FROM_… as gadgets/include/unwind.h says")
 	}
-	if i.sub, err = i.op.broker.Subscribe(gadgetCtx.Context(), unwinder.Settings{Chains: strings.Join(chains, ","), Languages: "all"}); err != nil {
+	i.asked.settings.Chains = strings.Join(chains, ",")
+	if i.sub, err = i.op.broker.Subscribe(gadgetCtx.Context(), i.asked.settings); err != nil {
 		return err
 	}
 	i.joiner = newJoiner(layout)
+	i.joiner.said = i.asked.sayings
 	ds := gadgetCtx.GetDataSources()[i.metadata.GetString("source")]
 	if ds == nil {
 		return fmt.Errorf("the gadget has no data source %q", i.metadata.GetString("source"))
@@ -213,8 +230,12 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 			return err
 		}
 	}
-	if err := fill(ds, "user_stack_raw", layout, i.ready, func() { clear(i.rows.stacks) }); err != nil {
+	if err := fill(ds, "user_stack_raw", layout, i.ready, i.joiner.said.put, func() { clear(i.rows.stacks) }); err != nil {
 		return err
+	}
+	i.rows.containers.wrong = func(value uint64) { i.elsewhere.events.Add(1); i.elsewhere.value.Add(value) }
+	if err := i.rows.containers.subscribe(ds, i.metadata.GetStringSlice("sums")[0]); err != nil {
+		return fmt.Errorf("watching the rows of the data source %q: %w", ds.Name(), err)
 	}
 	// Nothing fails any more once the gadget has been told to draw.
 	variables := map[string]uint32{
@@ -279,7 +300,10 @@ func (i *unwindInstance) begin(gadgetCtx operators.GadgetContext) error {
 			}
 		}
 	}
-	i.rows.names = i.op.names.acquire(tablesOf(gadgetCtx))
+	if i.asked.native {
+		i.rows.names = i.op.names.acquire(tablesOf(gadgetCtx))
+	}
+	i.before = i.op.broker.Totals()
 	i.stop, i.done = make(chan struct{}), make(chan struct{})
 	go i.run()
 	return nil
@@ -309,6 +333,8 @@ func (i *unwindInstance) run() {
 	}()
 	sweep := time.NewTicker(sweepInterval)
 	defer sweep.Stop()
+	check := time.NewTimer(checkAfter)
+	defer check.Stop()
 	for {
 		select {
 		case b := <-i.sub.C:
@@ -316,6 +342,12 @@ func (i *unwindInstance) run() {
 			continue
 		case <-sweep.C:
 			i.sweep(joinPatience)
+			continue
+		case <-check.C:
+			now := i.op.broker.Totals()
+			for _, l := range unseen(i.before.Stats, now.Stats, i.asked.settings) {
+				i.log.Warnf("%s: %s (%s)", UnwindName, l, reasons(i.before, now))
+			}
 			continue
 		case <-i.stop:
 		}
@@ -376,9 +408,10 @@ func (i *unwindInstance) take(b unwinder.Batch) {
 func (i *unwindInstance) sweep(patience time.Duration) {
 	i.mu.Lock()
 	i.joiner.expire(time.Now().Add(-patience))
-	i.counted.joinCounts = i.joiner.counts
+	i.counted.joinCounts, i.counted.unlinked = i.joiner.counts, i.joiner.said.unlinked
 	i.mu.Unlock()
 	i.counted.overrun = i.sub.Overrun()
+	i.counted.elsewhere = unwindCount{i.elsewhere.events.Load(), i.elsewhere.value.Load()}
 	for result := range uint32(wire.Results) {
 		var counts []unwindCount
 		if err := i.results.Lookup(result, &counts); err != nil {
@@ -390,7 +423,9 @@ func (i *unwindInstance) sweep(patience time.Duration) {
 			i.counted.results[result].Value += c.Value
 		}
 	}
-	i.op.report.report(i.op.broker.Totals())
+	now := i.op.broker.Totals()
+	i.most.Memory, i.most.KernelMemory = max(i.most.Memory, now.Memory), max(i.most.KernelMemory, now.KernelMemory)
+	i.op.report.report(now)
 	i.counted.report(i.reported, i.metadata.GetString("unit"))
 	i.reported = i.counted
 }
@@ -400,11 +435,17 @@ func (i *unwindInstance) ready() []*joined {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	rows := i.joiner.take()
+	starts := make(map[uint32]uint64, len(rows))
 	for _, r := range rows {
-		if r.stack != nil {
-			i.rows.stacks[r.stack.ID] = r.stack
+		if r.stack == nil {
+			continue
+		}
+		i.rows.stacks[r.stack.ID] = r.stack
+		if known, ok := starts[r.proc.PID]; !ok || r.proc.Start < known {
+			starts[r.proc.PID] = r.proc.Start
 		}
 	}
+	i.rows.containers.begin(starts)
 	return rows
 }
 
@@ -465,8 +506,14 @@ func (i *unwindInstance) Stop(gadgetCtx operators.GadgetContext) error {
 	}
 	err := i.PreStop(gadgetCtx)
 	i.sub = nil
-	i.op.names.release()
+	if i.asked.native {
+		i.op.names.release()
+	}
+	now := i.op.broker.Totals()
+	i.op.report.report(now)
+	now.Memory, now.KernelMemory = i.most.Memory, i.most.KernelMemory
 	i.log.Infof("%s: %s", UnwindName, i.counted.summary(i.metadata.GetString("unit")))
+	i.log.Infof("%s: of all gadgets, the unwinder had %s", UnwindName, work(i.before, now))
 	return err
 }
 

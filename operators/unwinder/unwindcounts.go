@@ -29,8 +29,10 @@ var resultNames = [wire.Results]struct{ attribute, words string }{
 // unwindTotals are what became of one run's events.
 type unwindTotals struct {
 	joinCounts
-	results [wire.Results]unwindCount
-	overrun uint64 // stacks that were not read in time
+	results   [wire.Results]unwindCount
+	overrun   uint64      // stacks that were not read in time
+	unlinked  uint64      // events without their span, because there were too many
+	elsewhere unwindCount // rows of containers whose name cannot be told any more: their number, and what they stand for
 }
 
 // ended are all outcomes: those in the kernel, and what was lost on the way of those that were unwound.
@@ -39,6 +41,7 @@ func (t *unwindTotals) ended() map[string]unwindCount {
 	for r, c := range t.results {
 		all[resultNames[r].attribute] = c
 	}
+	all["container"] = t.elsewhere
 	all["lost"] = unwindCount{t.lost + t.full, t.lostValue + t.fullValue}
 	return all
 }
@@ -46,7 +49,7 @@ func (t *unwindTotals) ended() map[string]unwindCount {
 // unwindInstruments are the metrics of events that gadgets have unwound.
 var unwindInstruments = sync.OnceValue(func() (m struct{ events, value metric.Int64Counter }) {
 	m.events, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events", metric.WithUnit("{event}"),
-		metric.WithDescription("Events that gadgets have drawn to have their stacks unwound, by what became of them; lost are those of the unwound whose stack did not arrive"))
+		metric.WithDescription("Events that gadgets have drawn to have their stacks unwound, by what became of them; of the unwound, lost are those whose stack did not arrive, and container rows of a container that had gone"))
 	m.value, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events_value",
 		metric.WithDescription("What these events stand for, in the unit that is an attribute"))
 	return m
@@ -98,6 +101,12 @@ func (t *unwindTotals) summary(unit string) string {
 		}
 	}
 	share(unwindCount{t.lost + t.full, t.lostValue + t.fullValue}, "whose stack did not arrive")
+	if t.elsewhere.Events > 0 {
+		fmt.Fprintf(&b, ", %d rows of a container that had gone (%.1f %% of the %s)", t.elsewhere.Events, 100*float64(t.elsewhere.Value)/float64(max(sum.Value, 1)), unit)
+	}
+	if t.unlinked > 0 {
+		fmt.Fprintf(&b, ", %d without their span because there were too many", t.unlinked)
+	}
 	if t.bad+t.strays+t.overrun > 0 {
 		fmt.Fprintf(&b, "; %d rows not understood, %d stacks without a row, %d stacks not read in time", t.bad, t.strays, t.overrun)
 	}

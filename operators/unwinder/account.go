@@ -1,0 +1,105 @@
+package unwinder
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+const (
+	// checkAfter is when a run is looked at for languages that give nothing.
+	checkAfter = time.Minute
+	// enough is from how many samples on it means something that none has a frame of the language.
+	enough = 20
+)
+
+// unseen tells of each language that a run has asked for, whose interpreters have run between two states, as the names of executables
+// and libraries tell, and of which no sample has a frame.
+func unseen(before, now wire.Stats, asked unwinder.Settings) []string {
+	var lines []string
+	for t := range now.Languages {
+		if !asked.Unwinds(wire.FrameType(t)) {
+			continue
+		}
+		l, b := now.Languages[t], before.Languages[t]
+		if expected := l.Expected - b.Expected; expected >= enough && l.Missing-b.Missing == expected {
+			lines = append(lines, fmt.Sprintf("%d samples of processes that run %s, and none has a frame of it: their functions cannot be seen. %s",
+				expected, language(wire.FrameType(t)), unseenWhy(wire.FrameType(t))))
+		}
+	}
+	return lines
+}
+
+// unseenWhy says what a language's functions may not be seen for.
+func unseenWhy(t wire.FrameType) string {
+	switch t {
+	case wire.FrameBEAM:
+		return "The unwinder knows OTP 27 and 28, and only a beam.smp with a symbol table"
+	case wire.FrameDotnet:
+		return "The unwinder knows .NET 6 to 10, and only a runtime in a folder that is called like its version, not one that a program brings along"
+	}
+	return "Its version may be unknown to the unwinder, or its library without symbols"
+}
+
+func language(t wire.FrameType) string {
+	switch t {
+	case wire.FrameJVM:
+		return "Java"
+	case wire.FrameV8:
+		return "Node.js"
+	case wire.FramePython:
+		return "Python"
+	case wire.FramePHP:
+		return "PHP"
+	case wire.FrameBEAM:
+		return "BEAM"
+	case wire.FrameDotnet:
+		return ".NET"
+	case wire.FrameLua:
+		return "LuaJIT"
+	}
+	name := t.String()
+	return strings.ToUpper(name[:1]) + name[1:]
+}
+
+// reasons lists why stacks are not complete, the most frequent first.
+func reasons(before, now unwinder.Totals) string {
+	n := map[uint32]uint64{}
+	for r, count := range now.Aborts {
+		if count -= before.Aborts[r]; count > 0 {
+			n[r] = count
+		}
+	}
+	if len(n) == 0 {
+		return "all stacks are complete"
+	}
+	sorted := slices.SortedFunc(maps.Keys(n), func(a, b uint32) int { return int(n[b]) - int(n[a]) })
+	var b strings.Builder
+	b.WriteString("incomplete stacks:")
+	for k, r := range sorted[:min(len(sorted), 5)] {
+		if k > 0 {
+			b.WriteString(",")
+		}
+		fmt.Fprintf(&b, " %d %s", n[r], unwinder.Reason(r))
+	}
+	return b.String()
+}
+
+// work says what the unwinder has done for all gadgets between two states.
+func work(before, now unwinder.Totals) string {
+	var languages []string
+	for t := range now.Languages {
+		if n := now.Languages[t].Frames - before.Languages[t].Frames; n > 0 {
+			languages = append(languages, fmt.Sprintf("%s %d", language(wire.FrameType(t)), n))
+		}
+	}
+	return fmt.Sprintf("%d stacks, with frames of: %s; %s; %d without a frame, %d of processes that could not be told, lost: %d in the unwinder, %d in the kernel, %d in %d restarts (%.1f s without it); it takes %d MiB of memory and %d MiB of the kernel's",
+		now.Taken-before.Taken, strings.Join(languages, ", "), reasons(before, now), now.Idle-before.Idle, now.NoProcess-before.NoProcess,
+		now.Full+now.Failed-before.Full-before.Failed, now.KernelLost-before.KernelLost, now.Crashed-before.Crashed, now.Restarts-before.Restarts, (now.Away - before.Away).Seconds(),
+		now.Memory>>20, now.KernelMemory>>20)
+}

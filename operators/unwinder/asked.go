@@ -1,0 +1,95 @@
+package unwinder
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
+)
+
+// The parameters of all gadgets whose stacks are unwound, which are flags of ig run and kubectl gadget run.
+const (
+	ParamLanguages = "languages"
+	ParamScale     = "memory-scale"
+	ParamSpans     = "spans"
+	ParamLabels    = "labels"
+	ParamNames     = "native-names"
+)
+
+func unwindParams() api.Params {
+	return api.Params{
+		{
+			Key: ParamLanguages, DefaultValue: "all",
+			Description: "Languages to unwind besides native code: all, or a list of beam, dotnet, go, java, lua, native, node, perl, php, python, ruby",
+		},
+		{
+			Key: ParamScale, DefaultValue: "0", TypeHint: api.TypeUint32,
+			Description: "Room for programs in the kernel: 2^N times as much, 0 to 8",
+		},
+		{
+			Key: ParamSpans, DefaultValue: "false", TypeHint: api.TypeBool,
+			Description: "Tell events apart by the span that the program was in, as far as programs say so (Go: the pprof labels trace_id and span_id)",
+		},
+		{
+			Key:         ParamLabels,
+			Description: "Tell events apart by these pprof labels of Go programs, comma-separated",
+		},
+		{
+			Key: ParamNames, DefaultValue: "true", TypeHint: api.TypeBool,
+			Description: "Find the names of native functions: false leaves file, build ID and address, for a backend that has symbols",
+		},
+	}
+}
+
+// asked is what these parameters say.
+type asked struct {
+	settings unwinder.Settings
+	native   bool // native functions get names
+	sayings
+}
+
+func readAsked(values api.ParamValues) (a asked, err error) {
+	yes := func(key string) (v bool) {
+		if err == nil {
+			if v, err = strconv.ParseBool(values[key]); err != nil {
+				err = fmt.Errorf("parameter %q: %q is neither true nor false", key, values[key])
+			}
+		}
+		return v
+	}
+	a.settings.Spans, a.native = yes(ParamSpans), yes(ParamNames)
+	if err != nil {
+		return a, err
+	}
+	scale, err := strconv.ParseUint(values[ParamScale], 10, 31)
+	if err != nil {
+		return a, fmt.Errorf("parameter %q: %q is no number", ParamScale, values[ParamScale])
+	}
+	a.settings.Scale = int(scale)
+	a.spans, a.labels = a.settings.Spans, list(values[ParamLabels])
+	for _, l := range a.labels {
+		if strings.ContainsFunc(l, func(c rune) bool { return c <= ' ' || c > '~' || c == '.' || c == '"' }) || len(l) > unwinder.MaxLabelName {
+			return a, fmt.Errorf("parameter %q: %q is no name of a label: at most %d letters, of which the unwinder sees no more, without spaces and dots", ParamLabels, l, unwinder.MaxLabelName)
+		}
+	}
+	a.settings.Labels = strings.Join(a.labels, ",")
+	a.settings.Languages = strings.ReplaceAll(values[ParamLanguages], " ", "")
+	if err := a.settings.Check(); err != nil {
+		return a, fmt.Errorf("parameters of the gadget: %w", err)
+	}
+	return a, nil
+}
+
+// list takes a comma-separated list apart.
+func list(s string) []string {
+	var out []string
+	for _, v := range strings.Split(s, ",") {
+		if v = strings.TrimSpace(v); v != "" {
+			out = append(out, v)
+		}
+	}
+	return out
+}

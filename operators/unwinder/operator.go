@@ -124,7 +124,7 @@ func (i *instance) configure(values api.ParamValues) error {
 	if err != nil {
 		return fmt.Errorf("parameter %q: %q is no number", ParamFrequency, values[ParamFrequency])
 	}
-	a.settings.Chains, a.settings.Hz = false, int(hz)
+	a.settings.Hz = int(hz)
 	if err := a.settings.Check(); err != nil {
 		return fmt.Errorf("parameters of the gadget: %w", err)
 	}

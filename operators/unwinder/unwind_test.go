@@ -56,7 +56,12 @@ func TestWays(t *testing.T) {
 			config := viper.New()
 			config.Set("operator.unwind.source", "waits")
 			ctx.SetVar("config", config)
-			i, err := op.InstantiateDataOperator(ctx, api.ParamValues{ParamUnwind: tt.how})
+			values := api.ParamValues{}
+			for _, p := range op.InstanceParams() {
+				values[p.Key] = p.DefaultValue
+			}
+			values[ParamUnwind] = tt.how
+			i, err := op.InstantiateDataOperator(ctx, values)
 			require.NoError(t, err)
 			err = i.(*unwindInstance).PreStart(ctx)
 			if tt.refused != "" {

@@ -48,7 +48,7 @@ func TestCheck(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			args := append([]string{"run", gadget}, igrun.GadgetFlags()...)
-			args = append(args, "--timeout", "5", "--otel-profiles-exporter=otlp", "--otel-profiles-endpoint="+tt.endpoint, "--output", "json")
+			args = append(args, "--timeout", "8", "--otel-profiles-exporter=otlp", "--otel-profiles-endpoint="+tt.endpoint, "--output", "json")
 			cmd := igCommand(t.Context(), t, append(args, tt.flags...)...)
 			said, _ := cmd.CombinedOutput() // the exit code is looked at
 			require.NotNil(t, cmd.ProcessState)

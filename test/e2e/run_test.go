@@ -257,9 +257,12 @@ func samplesOf(requests []*collectorpb.ExportProfilesServiceRequest) []receiver.
 	return samples
 }
 
-// of returns the samples of a process.
+// of returns the samples of a process that runs its program. Between fork and exec it is a copy of the test, and has its name.
 func of(samples []receiver.Sample, pid int) []receiver.Sample {
-	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Attributes["process.pid"] != strconv.Itoa(pid) })
+	own, _ := os.ReadFile("/proc/self/comm") // of any Linux
+	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool {
+		return s.Attributes["process.pid"] != strconv.Itoa(pid) || s.Attributes["thread.name"] == strings.TrimSpace(string(own))
+	})
 }
 
 // typed returns the samples of a type.

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -71,7 +70,7 @@ func TestCapabilities(t *testing.T) {
 		{"polyglot without sys_ptrace", polyglot, "sys_ptrace", nil, nil, "it lacks the capabilities CAP_SYS_PTRACE (", ""},
 		{"polyglot without syslog", polyglot, "syslog", nil, nil, "it lacks the capabilities CAP_SYSLOG (for the kernel's symbols: ", ""},
 		{"alloc with all", alloc, "", []func(receiver.Sample) bool{allocator, allocates, service}, nil, "", ""},
-		// Nothing of the program is seen: such a run ends after its seconds.
+		// Nothing of the program is seen: such a run ends when it has said why.
 		{"alloc without sys_ptrace", alloc, "sys_ptrace", nil, nil, "", `process \d+ may not be looked at and gets no probes: .* CAP_SYS_PTRACE, `},
 		{"alloc without sys_admin", alloc, "sys_admin", nil, nil, "operation not permitted", ""},
 		{"alloc without dac_read_search", alloc, "dac_read_search", []func(receiver.Sample) bool{allocator, service}, []func(receiver.Sample) bool{allocates}, "", `[1-9]\d* files so far may not be looked at: .* CAP_DAC_READ_SEARCH for files that only their owner`},
@@ -104,7 +103,7 @@ func TestCapabilities(t *testing.T) {
 			}
 			blind := tt.refused == "" && tt.has == nil
 			o := options{
-				name: strings.ReplaceAll(tt.name, " ", "-"), image: tt.image, seconds: 2, quiet: true, flags: flags,
+				image: tt.image, seconds: 2, quiet: true, flags: flags,
 				prefix: slices.Concat(prefix, []string{"--bounding-set=" + bounds}),
 				until: func(samples []receiver.Sample) bool {
 					ours := of(samples, comm)
@@ -112,7 +111,7 @@ func TestCapabilities(t *testing.T) {
 				},
 			}
 			if blind {
-				o.until = nil
+				o.until, o.said = nil, tt.said
 			}
 			r, err := export(t, o)
 			if tt.refused != "" {

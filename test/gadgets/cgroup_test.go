@@ -5,6 +5,7 @@ package gadgets
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,8 +45,10 @@ func TestUnitOfShortProcesses(t *testing.T) {
 			if g == "profile_offcpu" {
 				flags = append(flags, framePointers...)
 			}
-			r, err := export(t, options{name: g + "-unit", image: igtest.Import(t, g), seconds: 3, flags: flags,
-				until: func(samples []receiver.Sample) bool { return len(of(samples, "brief-child")) > 0 }})
+			r, err := export(t, options{image: igtest.Import(t, g), seconds: 3, flags: flags,
+				until: func(samples []receiver.Sample) bool {
+					return slices.ContainsFunc(of(samples, "brief-child"), func(s receiver.Sample) bool { return s.Resource["process.executable.name"] == "" })
+				}})
 			require.NoError(t, err)
 			r.requireSound(t)
 			require.NotContains(t, string(r.printed), "cgroup_id", "what is not for readers")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
 // TestCollectStacks runs a gadget of Inspektor Gadget, which collects no stacks by its own default, without any flag.
@@ -22,18 +23,21 @@ func TestCollectStacks(t *testing.T) {
 	for name, tc := range map[string]struct {
 		collected bool
 		prefix    []string
+		said      string
 	}{
-		"on":  {true, nil},
-		"off": {false, slices.Concat(igrun.Prefix(), []string{"env", variable + "=off"})},
+		"on":  {true, nil, ""},
+		"off": {false, slices.Concat(igrun.Prefix(), []string{"env", variable + "=off"}), "rows so far are without any stack: the gadget does not collect them without --collect-ustack"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := export(t, options{name: "collect-" + name, image: image, seconds: 4, flags: []string{"--comm=opens"}, prefix: tc.prefix})
+			r, err := export(t, options{image: image, seconds: 3, flags: []string{"--comm=opens"}, prefix: tc.prefix, said: tc.said,
+				until: func(samples []receiver.Sample) bool {
+					return len(samples) > 0 && (!tc.collected || totalIn(samples, "open_present") > 0)
+				}})
 			require.NoError(t, err)
 			r.requireSound(t)
 			samples := r.of("opens")
 			require.NotEmpty(t, samples)
-			s := share(samples)
-			t.Logf("%d rows, %d without their stack; %s with frames of programs", r.accounts.read, r.accounts.noStack, s.user)
+			t.Logf("%d rows, %d without their stack", r.accounts.read, r.accounts.noStack)
 			const line = "the gadget collects stacks for the export, as with --collect-ustack"
 			if tc.collected {
 				require.Contains(t, string(r.log), line)
@@ -42,7 +46,7 @@ func TestCollectStacks(t *testing.T) {
 			} else {
 				require.NotContains(t, string(r.log), line)
 				require.Equal(t, r.accounts.read, r.accounts.noStack, "the setting leaves it to the flags")
-				require.Contains(t, string(r.log), "rows so far are without any stack: the gadget does not collect them without --collect-ustack")
+				require.Contains(t, string(r.log), tc.said)
 			}
 		})
 	}

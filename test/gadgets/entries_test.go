@@ -51,7 +51,7 @@ type entries struct{ user, kernel int64 }
 // testEntries runs a gadget beside another one on the same load.
 func testEntries(t *testing.T, gadget string, flags []string, e entries, cpus int64, enough bool) {
 	t.Parallel()
-	r, err := export(t, options{name: gadget + "-entries-" + strconv.FormatBool(enough), image: igtest.Import(t, gadget), seconds: 6, quiet: true, urgent: true,
+	r, err := export(t, options{image: igtest.Import(t, gadget), seconds: 6, quiet: true, urgent: true,
 		flags: append([]string{fmt.Sprintf("--stack-entries=%d", e.user*cpus), fmt.Sprintf("--kernel-stack-entries=%d", e.kernel*cpus)}, flags...)})
 	require.NoError(t, err)
 	all, without := r.accounts.read, r.accounts.noStack

@@ -19,24 +19,11 @@ import (
 // pageFaults is the type of the samples of profile_pagefault.
 var pageFaults = receiver.Type{Type: "page_faults", Unit: "count", PeriodType: "page_faults", PeriodUnit: "count", Period: 1}
 
-// TestPageFaults has a program touch pages itself and through the kernel.
-func TestPageFaults(t *testing.T) {
-	igtest.NeedRoot(t)
-	t.Parallel()
-	image := igtest.Import(t, "profile_pagefault")
-	for _, form := range forms {
-		t.Run(form.name, func(t *testing.T) {
-			t.Parallel()
-			testPageFaults(t, image, form.name, form.flags)
-		})
-	}
-}
-
 // faultsOf runs the gadget on the program faults.
 func faultsOf(t *testing.T, image, name string, enough func([]receiver.Sample) bool, flags ...string) *run {
 	t.Helper()
 	pid := start(t, compile(t, "faults")).cmd.Process.Pid
-	r, err := export(t, options{name: "profile_pagefault-faults-" + name, image: image, seconds: 3, flags: append([]string{"--pid=" + strconv.Itoa(pid)}, flags...),
+	r, err := export(t, options{image: image, seconds: 3, flags: append([]string{"--pid=" + strconv.Itoa(pid)}, flags...),
 		// On a busy machine a window may end before the program's file has been read.
 		until: func(samples []receiver.Sample) bool { return 20*unnamed(samples) < total(samples) && enough(samples) }})
 	require.NoError(t, err)
@@ -78,17 +65,6 @@ func unnamed(samples []receiver.Sample) int64 {
 	return n
 }
 
-func testPageFaults(t *testing.T, image, form string, flags []string) {
-	r := faultsOf(t, image, form, func([]receiver.Sample) bool { return true }, flags...)
-	printed := int64(0)
-	for _, row := range r.rows {
-		printed += number(t, row, "faults")
-	}
-	t.Logf("%d faults in %d rows", printed, len(r.rows))
-	require.Less(t, 100*int64(len(r.rows)), printed, "faults are added up")
-	require.Equal(t, printed, requirePageFaults(t, r.of("faults")))
-}
-
 // TestPageFaultEvents has each fault be an event, with its time.
 func TestPageFaultEvents(t *testing.T) {
 	igtest.NeedRoot(t)
@@ -113,7 +89,7 @@ func TestPageFaultEvents(t *testing.T) {
 				}
 				return n
 			}
-			r := faultsOf(t, image, "events-"+form.name, func(samples []receiver.Sample) bool { return inTime(samples) > 1000 },
+			r := faultsOf(t, image, "events-"+form.name, func(samples []receiver.Sample) bool { return inTime(samples) > 4000 },
 				append([]string{"--single-events"}, form.flags...)...)
 			samples := r.of("faults")
 			require.EqualValues(t, len(r.rows), requirePageFaults(t, samples))
@@ -132,7 +108,7 @@ func TestPageFaultEvents(t *testing.T) {
 				}
 			}
 			t.Logf("%d of %d faults have a time of their own", inTime(samples), len(r.rows))
-			require.Greater(t, inTime(samples), 1000)
+			require.Greater(t, inTime(samples), 4000)
 		})
 	}
 }
@@ -143,7 +119,7 @@ var lostSamples = regexp.MustCompile(`lost (\d+) samples`)
 func TestPageFaultFlood(t *testing.T) {
 	igtest.NeedRoot(t)
 	flood := startLoad(t, compile(t, "flood"))
-	r, err := export(t, options{name: "profile_pagefault-flood", image: igtest.Import(t, "profile_pagefault"), seconds: 5, quiet: true, urgent: true,
+	r, err := export(t, options{image: igtest.Import(t, "profile_pagefault"), seconds: 5, quiet: true, urgent: true,
 		flags: []string{"--comm=flood"}})
 	require.NoError(t, err)
 	var touched, ns int64
@@ -180,7 +156,7 @@ func TestPageFaultsOfMany(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			spawn := startLoad(t, compile(t, "spawn"), "3")
-			r, err := export(t, options{name: "profile_pagefault-many", image: image, seconds: 5, quiet: true, urgent: true,
+			r, err := export(t, options{image: image, seconds: 5, quiet: true, urgent: true,
 				flags: append([]string{"--comm=spawn"}, tc.flags...)})
 			require.NoError(t, err)
 			var born, ns int64

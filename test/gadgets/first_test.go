@@ -47,10 +47,8 @@ func TestFirstGadget(t *testing.T) {
 
 	start(t, compile(t, "opens"))
 	for _, quiet := range []bool{false, true} {
-		r, err := export(t, options{name: "count_opens", image: "count_opens:dev", seconds: 2, quiet: quiet, flags: []string{"--comm=opens"},
-			until: func(samples []receiver.Sample) bool {
-				return totalIn(samples, "open_present") > 0 && totalIn(samples, "open_missing") > 0
-			}})
+		r, err := export(t, options{image: "count_opens:dev", seconds: 2, quiet: quiet, flags: []string{"--comm=opens"},
+			until: opensEnough})
 		require.NoError(t, err)
 		if !quiet {
 			r.requireSound(t)
@@ -73,7 +71,7 @@ func TestTerminal(t *testing.T) {
 	for _, g := range []string{"profile_cpu", "profile_lock", "profile_offcpu", "profile_pagefault"} {
 		t.Run(g, func(t *testing.T) {
 			t.Parallel()
-			o := options{name: g + "-columns", image: igtest.Import(t, g), seconds: 3, output: "columns"}
+			o := options{image: igtest.Import(t, g), seconds: 3, output: "columns"}
 			if g == "profile_cpu" {
 				o.until = spins
 			}

@@ -29,7 +29,7 @@ func TestSourceLines(t *testing.T) {
 	for _, gadget := range []string{"profile_cpu", "profile_polyglot"} {
 		t.Run(gadget, func(t *testing.T) {
 			t.Parallel()
-			r, err := export(t, options{name: "lines-" + gadget, image: igtest.Import(t, gadget), seconds: 1, quiet: true, until: lines,
+			r, err := export(t, options{image: igtest.Import(t, gadget), seconds: 1, quiet: true, until: lines,
 				env: []string{"INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_SOURCE_LINES=true"}})
 			require.NoError(t, err, "%s", r.log)
 			inlined := false

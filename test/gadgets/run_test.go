@@ -23,21 +23,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
-
-// outputDir is where the table and the captures go.
-func outputDir(t *testing.T) string {
-	t.Helper()
-	dir := os.Getenv("E2E_GADGETS")
-	require.NotEmpty(t, dir, "E2E_GADGETS is not set: it is the folder with the gadgets' images")
-	return filepath.Dir(filepath.Clean(dir))
-}
 
 // compile compiles a program of testdata such that its stacks can be unwound.
 func compile(t *testing.T, name string) string {
@@ -177,9 +168,8 @@ type run struct {
 
 // options are those of a run.
 type options struct {
-	// name is that of the folder with the captured requests.
-	name    string
-	image   string
+	image string
+	// seconds is for how long it goes on at least, from the moment that the gadget runs.
 	seconds int
 	flags   []string
 	// quiet has ig print no rows, and output in which form, if not JSON.
@@ -188,9 +178,10 @@ type options struct {
 	// urgent has ig run before all others. Where a test loads few CPUs as if they were many, its
 	// share of them would be too small.
 	urgent bool
-	// until, unless nil, is what has to be among the samples before ig is stopped, after seconds at the earliest. On
+	// until, unless nil, is what has to be among the samples before ig is stopped, and said what ig has to have said. On
 	// a busy machine a program may be sampled late, and the names of its functions come late among those of all others.
 	until func([]receiver.Sample) bool
+	said  string
 	// prefix, unless nil, runs ig instead of the usual way, and env is what its environment has beside this process's.
 	prefix, env []string
 }
@@ -202,8 +193,8 @@ func (o options) outputMode() string {
 	return cmp.Or(o.output, "json")
 }
 
-// untilLimit is for how many seconds options.until is waited for.
-const untilLimit = 90
+// patience is for how long a run waits for what it has to see.
+const patience = 4 * time.Minute
 
 // export runs a gadget for a while, and returns what it printed and what the
 // receiver got. The error is ig's.
@@ -214,14 +205,10 @@ func export(t *testing.T, o options) (*run, error) {
 	t.Cleanup(func() { require.NoError(t, rcv.Close()) })
 
 	args := append([]string{"run", o.image}, igrun.GadgetFlags()...)
-	timeout := o.seconds
-	if o.until != nil {
-		timeout = untilLimit
-	}
-	args = append(args, "--timeout", strconv.Itoa(timeout), "--otel-profiles-exporter=otlp",
+	args = append(args, "--timeout", strconv.Itoa(int(patience.Seconds())), "--otel-profiles-exporter=otlp",
 		"--otel-profiles-endpoint=http://"+rcv.Addr(), "--otel-profiles-interval=2s", "--output="+o.outputMode())
 	args = append(args, o.flags...)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience+time.Minute)
 	defer cancel()
 	cmd := igrun.Command(ctx, igtest.Built(t, igtest.Bin, "ig"), args...)
 	if o.prefix != nil {
@@ -231,8 +218,9 @@ func export(t *testing.T, o options) (*run, error) {
 		cmd = wrapped
 	}
 	cmd.Env = append(os.Environ(), o.env...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	var stdout bytes.Buffer
+	stderr := &igtest.Buffer{}
+	cmd.Stdout, cmd.Stderr = &stdout, stderr
 
 	r := &run{start: time.Now(), flags: o.flags, rcv: rcv}
 	if err = cmd.Start(); err == nil {
@@ -241,9 +229,7 @@ func export(t *testing.T, o options) (*run, error) {
 		}
 		ended := make(chan struct{})
 		var stopper sync.WaitGroup
-		if o.until != nil {
-			stopper.Go(func() { stopOnce(cmd.Process, o, rcv, ended) })
-		}
+		stopper.Go(func() { stopOnce(cmd.Process, o, rcv, stderr, ended) })
 		err = cmd.Wait()
 		close(ended)
 		stopper.Wait()
@@ -267,13 +253,12 @@ func export(t *testing.T, o options) (*run, error) {
 	for _, req := range rcv.Requests() {
 		r.findings = append(r.findings, otlpcheck.CheckKernelAddresses(req)...)
 	}
-	r.capture(t, o.name)
 	return r, nil
 }
 
-// stopOnce stops a process once the receiver has what is waited for.
-func stopOnce(process *os.Process, o options, rcv *receiver.Receiver, ended <-chan struct{}) {
-	var first time.Time
+// stopOnce stops ig once what is waited for is there.
+func stopOnce(process *os.Process, o options, rcv *receiver.Receiver, log *igtest.Buffer, ended <-chan struct{}) {
+	var began time.Time
 	poll := time.NewTicker(500 * time.Millisecond)
 	defer poll.Stop()
 	for {
@@ -282,12 +267,14 @@ func stopOnce(process *os.Process, o options, rcv *receiver.Receiver, ended <-ch
 			return
 		case <-poll.C:
 		}
-		samples := rcv.Samples()
+		said := log.String()
 		switch {
-		case len(samples) == 0:
-		case first.IsZero():
-			first = time.Now()
-		case time.Since(first) >= time.Duration(o.seconds)*time.Second && o.until(samples):
+		case !strings.Contains(said, "exporting data source"):
+		case began.IsZero():
+			began = time.Now()
+		case time.Since(began) < time.Duration(o.seconds)*time.Second:
+		case o.said != "" && !regexp.MustCompile(o.said).MatchString(said):
+		case o.until == nil || o.until(rcv.Samples()):
 			_ = process.Signal(os.Interrupt) // it may have ended
 			return
 		}
@@ -352,24 +339,6 @@ func number(t *testing.T, row map[string]any, path ...string) int64 {
 	i, err := n.Int64()
 	require.NoError(t, err)
 	return i
-}
-
-// capture writes the requests, as lines of OTLP JSON and each as protobuf, and what
-// the gadget printed.
-func (r *run) capture(t *testing.T, name string) {
-	t.Helper()
-	dir := filepath.Join(outputDir(t), "captures", name)
-	require.NoError(t, os.RemoveAll(dir))
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	var lines bytes.Buffer
-	for i, req := range r.rcv.Requests() {
-		require.NoError(t, receiver.WriteJSONLine(&lines, req))
-		body, err := proto.Marshal(req)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("request-%03d.pb", i+1)), body, 0o644))
-	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "requests.jsonl"), lines.Bytes(), 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "rows.json"), r.printed, 0o644))
 }
 
 // requireSound checks what holds for the requests of any gadget: no rule of the

@@ -88,6 +88,9 @@ func (f findings) String() string {
 // in each of three languages, and writes what they gave into the page that IG_GADGETS_DOC names.
 func TestInspektorGadgets(t *testing.T) {
 	igtest.NeedRoot(t)
+	if os.Getenv("IG_GADGETS_DOC") == "" {
+		t.Skip("run it by make test-ig-gadgets")
+	}
 	dir := t.TempDir()
 	for _, w := range workers {
 		program := filepath.Join(dir, w.comm)
@@ -143,7 +146,7 @@ func TestInspektorGadgetsRefused(t *testing.T) {
 		"--annotate=opne:profiles.name=mine":           `--annotate names the data source "opne", which the gadget does not have; it has "open"`,
 		"--annotate=open.fnam:profiles.timestamp=true": `--annotate names the field "fnam", which the data source "open" does not have`,
 	} {
-		r, err := export(t, options{name: "refused", image: image, seconds: 1, quiet: true, flags: []string{flag}})
+		r, err := export(t, options{image: image, seconds: 1, quiet: true, flags: []string{flag}})
 		require.ErrorContains(t, err, said)
 		require.NotContains(t, string(r.log), "rows read", "it was not loaded")
 		t.Log(err)
@@ -155,7 +158,7 @@ func runOnWorkers(t *testing.T, g gadget) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := options{name: "table-" + g.name, image: image, seconds: 8, quiet: true,
+	o := options{image: image, seconds: 8, quiet: true,
 		prefix: slices.Concat(igrun.Prefix(), []string{"env", "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_OTLP_INCOMPLETE_STACKS=marked"})}
 	if slices.Contains(g.flags, "--verbose") {
 		o.flags = []string{"--verbose"} // it tells of user probes that were not attached nowhere else

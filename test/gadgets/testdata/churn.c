@@ -7,7 +7,7 @@
  *	churn BUSY LONG [WAIT]
  *
  * starts BUSY threads of the first kind, called "churn", and LONG of the second,
- * called "patient", which wait for 11 to 13 s. With WAIT each thread of the first kind
+ * called "patient", which wait for 6 to 7 s. With WAIT each thread of the first kind
  * waits for so many microseconds, however fast the machine is, and not for up to 500.
  * Prints how many waits there were.
  */
@@ -93,7 +93,7 @@ static void *patient(void *arg)
 
 	prctl(PR_SET_NAME, "patient");
 	while (!over)
-		even(rand_r(&seed), DEPTH, 10, 11000000 + rand_r(&seed) % 2000000);
+		even(rand_r(&seed), DEPTH, 10, 6000000 + rand_r(&seed) % 1000000);
 	return NULL;
 }
 

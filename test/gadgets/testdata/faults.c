@@ -1,6 +1,8 @@
 /*
  * Uses fresh memory until its standard input ends: 64 pages that it writes to
  * itself, and 16 that the kernel copies a file to. Prints how often it did.
+ * With a number it touches pages in touch_first until it gets a line, and then
+ * does so often what it does.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -33,6 +35,16 @@ __attribute__((noinline)) void touch_pages(void)
 	munmap(p, TOUCHED * PAGE);
 }
 
+__attribute__((noinline)) void touch_first(void)
+{
+	char *p = fresh(TOUCHED);
+
+	for (int i = 0; i < TOUCHED; i++)
+		p[i * PAGE] = 1;
+	munmap(p, TOUCHED * PAGE);
+	usleep(20000);
+}
+
 /* See waits.c for why there is a function in between. */
 __attribute__((noinline)) static void copy_file(int file, char *p)
 {
@@ -58,15 +70,17 @@ static int make_file(void)
 	return file;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	int file = make_file();
+	int file = make_file(), limit = argc > 1 ? atoi(argv[1]) : 0;
 	long rounds = 0;
 	char byte;
 
 	prctl(PR_SET_NAME, "faults");
 	fcntl(0, F_SETFL, O_NONBLOCK);
-	while (read(0, &byte, 1) != 0) {
+	while (limit && read(0, &byte, 1) < 0)
+		touch_first();
+	while (limit ? rounds < limit : read(0, &byte, 1) != 0) {
 		touch_pages();
 		fill_pages(file);
 		rounds++;

@@ -1,10 +1,13 @@
 /*
  * Waits until its standard input ends, three times as long in wait_long as in
  * wait_short, and prints at the end how long it was in each, in nanoseconds.
+ * With a number it waits in wait_first until it gets a line, and then so often
+ * in the others.
  */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,14 +46,22 @@ __attribute__((noinline)) void wait_short(void)
 	wait_for_nothing(10);
 }
 
-int main(void)
+__attribute__((noinline)) void wait_first(void)
 {
+	nap(30);
+}
+
+int main(int argc, char **argv)
+{
+	int rounds = argc > 1 ? atoi(argv[1]) : 0;
 	long long in_long = 0, in_short = 0, a, b, c;
 	char byte;
 
 	prctl(PR_SET_NAME, "waits");
 	fcntl(0, F_SETFL, O_NONBLOCK);
-	while (read(0, &byte, 1) != 0) {
+	while (rounds && read(0, &byte, 1) < 0)
+		wait_first();
+	while (rounds ? rounds-- > 0 : read(0, &byte, 1) != 0) {
 		a = now();
 		wait_long();
 		b = now();

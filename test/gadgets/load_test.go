@@ -51,12 +51,12 @@ const timeAndSwitches = `offcpu:profiles.value-field=off_cpu_raw\,switches,offcp
 
 // TestOffCPUUnderLoad has a program wait in so many different stacks that the map of stacks forgets each of them
 // within seconds. Long waits must have theirs all the same. The program is paced: the map has room for the stacks of some
-// seconds, by which a busy machine may read it late.
+// seconds, by which a busy machine may read it late, and for nobody else's.
 func TestOffCPUUnderLoad(t *testing.T) {
 	igtest.NeedRoot(t)
 	const stacks, patients = 4096, 50
 	image := igtest.Import(t, "profile_offcpu")
-	startLoad(t, compile(t, "churn"), "3", strconv.Itoa(patients), "2000")
+	load := startLoad(t, compile(t, "churn"), "3", strconv.Itoa(patients), "2000")
 	for _, way := range offCPUWays {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
@@ -69,7 +69,7 @@ func TestOffCPUUnderLoad(t *testing.T) {
 				return n
 			}
 			r, err := export(t, options{image: image, quiet: true, urgent: true,
-				flags: slices.Concat([]string{"--annotate=" + timeAndSwitches, "--stack-entries=" + strconv.Itoa(stacks)}, way.flags),
+				flags: slices.Concat([]string{"--annotate=" + timeAndSwitches, "--stack-entries=" + strconv.Itoa(stacks), "--pid=" + strconv.Itoa(load.cmd.Process.Pid)}, way.flags),
 				until: func(samples []receiver.Sample) bool {
 					return waits(samples, "churn") > 4*stacks && waits(samples, "patient") >= patients
 				}})

@@ -259,6 +259,7 @@ func export(t *testing.T, o options) (*run, error) {
 // stopOnce stops ig once what is waited for is there.
 func stopOnce(process *os.Process, o options, rcv *receiver.Receiver, log *igtest.Buffer, ended <-chan struct{}) {
 	var began time.Time
+	seen := int64(-1)
 	poll := time.NewTicker(500 * time.Millisecond)
 	defer poll.Stop()
 	for {
@@ -274,9 +275,16 @@ func stopOnce(process *os.Process, o options, rcv *receiver.Receiver, log *igtes
 			began = time.Now()
 		case time.Since(began) < time.Duration(o.seconds)*time.Second:
 		case o.said != "" && !regexp.MustCompile(o.said).MatchString(said):
-		case o.until == nil || o.until(rcv.Samples()):
+		case o.until == nil:
 			_ = process.Signal(os.Interrupt) // it may have ended
 			return
+		default: // to resolve samples takes CPU time
+			if n := rcv.Stats().Requests; n != seen {
+				seen = n
+				if o.until(rcv.Samples()) {
+					o.until = nil
+				}
+			}
 		}
 	}
 }

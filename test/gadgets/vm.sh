@@ -1,8 +1,7 @@
 #!/bin/bash
 # vm.sh runs TestGadgets, or tests of another folder, on a stock Debian kernel, which has the kprobes that some of Inspektor
-# Gadget's gadgets need. It boots the kernel in QEMU, without KVM and without a network, into a root file system made here. What
-# the tests write, gadgets.md and the captures, or a README.md, comes back into $VM/out. The tests have a TestPrebuild for what
-# the guest cannot build.
+# Gadget's gadgets need. It boots the kernel in QEMU, without KVM and without a network, into a root file system made here. A
+# README.md that the tests write comes back into $VM/out. The tests have a TestPrebuild for what the guest cannot build.
 #
 #	VM       scratch folder              build/gadgets-vm
 #	SUITE    of Debian, to take the kernel from; empty for the machine's own: bookworm has 6.1, trixie 6.12

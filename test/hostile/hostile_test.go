@@ -30,6 +30,8 @@ const (
 	nobody = 65534
 	// most is how much memory ig may have taken at any time, in bytes.
 	most = 512 << 20
+	// patience is for how long something is waited for. A busy machine takes longer than an idle one.
+	patience = 4 * time.Minute
 )
 
 // folder returns a folder whose files every user may run.
@@ -89,7 +91,7 @@ func startRun(t *testing.T, gadget string, flags ...string) *run {
 	rcv, err := receiver.Start(receiver.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rcv.Close() })
-	ctx, stop := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, stop := context.WithTimeout(context.Background(), 3*patience)
 	t.Cleanup(stop)
 	args := append([]string{"run", igtest.Import(t, gadget)}, igrun.GadgetFlags()...)
 	args = append(args, "--otel-profiles-exporter=otlp", "--otel-profiles-endpoint=http://"+rcv.Addr(), "--otel-profiles-interval=2s", "--output=none")
@@ -111,7 +113,7 @@ var peakLine = regexp.MustCompile(`VmHWM:\s+(\d+)`)
 // until waits until ready says so, while ig has not taken several times what it may.
 func (r *run) until(what string, ready func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(90 * time.Second); !ready(); {
+	for end := time.Now().Add(patience); !ready(); {
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.ig.Process.Pid))
 		if m := peakLine.FindSubmatch(status); m != nil {
 			kb, _ := strconv.Atoi(string(m[1]))

@@ -51,13 +51,11 @@ func run(t *testing.T, program string) {
 // start, and the program is rarely sampled.
 const (
 	enoughRequests = 3
-	ownLimit       = 90 * time.Second
-	// Some gadgets of others give nothing here.
-	othersLimit = 15 * time.Second
+	limit          = 4 * time.Minute
 )
 
 // capture runs a gadget with an exporter for each preset until all have sent enough, and returns the requests of each as they were encoded.
-func capture(t *testing.T, image string, presets, flags []string, limit time.Duration, enough func(preset string, bodies [][]byte) bool) (map[string][][]byte, error) {
+func capture(t *testing.T, image string, presets, flags []string, enough func(preset string, bodies [][]byte) bool) (map[string][][]byte, error) {
 	t.Helper()
 	dir := t.TempDir()
 	file := func(preset string) string { return filepath.Join(dir, preset+".pb") }

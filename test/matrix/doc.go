@@ -2,5 +2,5 @@
 // receiver that the preset is for.
 //
 // It needs root, and what "make build gadgets" builds. The folders are in the environment: E2E_BIN,
-// E2E_GADGETS. It writes matrix.md next to the latter.
+// E2E_GADGETS.
 package matrix

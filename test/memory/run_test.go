@@ -109,14 +109,20 @@ func runIG(t *testing.T, image, until string, flags ...string) *tool {
 			t.Logf("ig said:\n%s", i.log)
 		}
 	})
-	for !strings.Contains(i.log.String(), until) {
+	i.says(t, until)
+	return i
+}
+
+// says waits until ig's log has a text.
+func (i *tool) says(t *testing.T, text string) {
+	t.Helper()
+	for !strings.Contains(i.log.String(), text) {
 		select {
 		case err := <-i.ended:
 			require.FailNow(t, "ig has ended", "%v\n%s", err, i.log)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	return i
 }
 
 // stop ends ig as a user does.

@@ -411,6 +411,16 @@ func (i *unwindInstance) sweep(patience time.Duration) {
 	i.counted.joinCounts, i.counted.unlinked = i.joiner.counts, i.joiner.said.unlinked
 	i.mu.Unlock()
 	i.counted.overrun = i.sub.Overrun()
+	i.count()
+	now := i.op.broker.Totals()
+	i.most.Memory, i.most.KernelMemory = max(i.most.Memory, now.Memory), max(i.most.KernelMemory, now.KernelMemory)
+	i.op.report.report(now)
+	i.counted.report(i.reported, i.metadata.GetString("unit"))
+	i.reported = i.counted
+}
+
+// count reads what the gadget's programs and the rows' other readers have counted.
+func (i *unwindInstance) count() {
 	i.counted.elsewhere = unwindCount{i.elsewhere.events.Load(), i.elsewhere.value.Load()}
 	for result := range uint32(wire.Results) {
 		var counts []unwindCount
@@ -423,11 +433,6 @@ func (i *unwindInstance) sweep(patience time.Duration) {
 			i.counted.results[result].Value += c.Value
 		}
 	}
-	now := i.op.broker.Totals()
-	i.most.Memory, i.most.KernelMemory = max(i.most.Memory, now.Memory), max(i.most.KernelMemory, now.KernelMemory)
-	i.op.report.report(now)
-	i.counted.report(i.reported, i.metadata.GetString("unit"))
-	i.reported = i.counted
 }
 
 // ready returns the rows for the next packet, and has their stacks at hand until it is handed on.
@@ -509,6 +514,9 @@ func (i *unwindInstance) Stop(gadgetCtx operators.GadgetContext) error {
 	if i.asked.native {
 		i.op.names.release()
 	}
+	i.count() // the last rows have been handed on
+	i.counted.report(i.reported, i.metadata.GetString("unit"))
+	i.reported = i.counted
 	now := i.op.broker.Totals()
 	i.op.report.report(now)
 	now.Memory, now.KernelMemory = i.most.Memory, i.most.KernelMemory

@@ -102,7 +102,7 @@ func (t *unwindTotals) summary(unit string) string {
 	}
 	share(unwindCount{t.lost + t.full, t.lostValue + t.fullValue}, "whose stack did not arrive")
 	if t.elsewhere.Events > 0 {
-		fmt.Fprintf(&b, ", %d rows of a container that had gone (%.1f %% of the %s)", t.elsewhere.Events, 100*float64(t.elsewhere.Value)/float64(max(sum.Value, 1)), unit)
+		fmt.Fprintf(&b, ", %d %s of a container that had gone", t.elsewhere.Value, unit)
 	}
 	if t.unlinked > 0 {
 		fmt.Fprintf(&b, ", %d without their span because there were too many", t.unlinked)

@@ -41,8 +41,8 @@ func TestGadgets(t *testing.T) {
 		gadget string
 		flags  []string
 	}{
-		{"profile_cpu", []string{"--frequency=200"}},
-		{"profile_polyglot", []string{"--frequency=50"}},
+		{"profile_cpu", []string{"--frequency=200", "--unwind=frame-pointers"}},
+		{"profile_cpu", []string{"--frequency=50", "--unwind=whole"}},
 		{"profile_offcpu", nil},
 		{"profile_pagefault", nil},
 		{"profile_pagefault", []string{"--single-events"}},

@@ -18,9 +18,9 @@ import (
 // enoughStacks is how many samples of each program are waited for, so that a function that is missing is noticed.
 const enoughStacks = 1000
 
-// TestPolyglot compares whole stacks of programs in three languages with what is known of them, two of them without
-// frame pointers. Each sample that the unwinder has taken is accounted for.
-func TestPolyglot(t *testing.T) {
+// TestLanguages compares whole stacks of programs in three languages with what is known of them, two of them without
+// frame pointers. Each sample that was drawn is accounted for.
+func TestLanguages(t *testing.T) {
 	igtest.NeedRoot(t)
 	var running []*loads.Process
 	for _, name := range []string{"c", "go", "python"} {
@@ -33,7 +33,7 @@ func TestPolyglot(t *testing.T) {
 		t.Cleanup(func() { process.Stop() })
 		running = append(running, process)
 	}
-	s := begin(t, igrun.Prefix(), igtest.Import(t, "profile_polyglot"), "--frequency=199")
+	s := begin(t, igrun.Prefix(), igtest.Import(t, "profile_cpu"), "--unwind=whole", "--frequency=199")
 	s.until("whole stacks of each program", func(samples []receiver.Sample) bool {
 		for _, p := range running {
 			if shares := sharesOf(p.Load, sinceNamed(p.Load, of(samples, p.PID))); total(shares[""]) < enoughStacks {

@@ -155,7 +155,7 @@ func (c *contender) look(t *testing.T, first bool) {
 	c.last = now
 }
 
-// TestAgentCost runs the eBPF profiler's own agent and profile_polyglot, without names of native functions and with them, at the same
+// TestAgentCost runs the eBPF profiler's own agent and profile_cpu, without names of native functions and with them, at the same
 // time, so that all three have the same programs to sample and the same machine to do it on, at the same frequency and with the
 // same languages, and writes what each takes. It does so twice, the other way around the second time: whoever comes first in an
 // interrupt finds nothing in the CPU's caches.
@@ -168,12 +168,12 @@ func TestAgentCost(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { r.Stop() })
 	}
-	polyglot := igtest.Import(t, "profile_polyglot")
-	flags := []string{"--frequency=" + hz, "--format-stacks=false", "--otel-profiles-interval=5s"}
+	cpu := igtest.Import(t, "profile_cpu")
+	flags := []string{"--unwind=whole", "--frequency=" + hz, "--format-stacks=false", "--otel-profiles-interval=5s"}
 	three := []*contender{
 		{name: "the agent", start: func() *gadgetRun { return startAgent(t, hz) }},
-		{name: "profile_polyglot, no names of native functions", start: func() *gadgetRun { return startRun(t, polyglot, append(flags, "--native-names=false")...) }},
-		{name: "profile_polyglot", start: func() *gadgetRun { return startRun(t, polyglot, flags...) }},
+		{name: "profile_cpu, no names of native functions", start: func() *gadgetRun { return startRun(t, cpu, append(flags, "--native-names=false")...) }},
+		{name: "profile_cpu", start: func() *gadgetRun { return startRun(t, cpu, flags...) }},
 	}
 	order := slices.Clone(three)
 	for pass := range 2 {
@@ -220,6 +220,6 @@ func TestAgentCost(t *testing.T) {
 		ratio(bare.kernel, agent.kernel)/n, ratio(named.kernel, agent.kernel)/m, strings.Fields(string(load))[0])
 	t.Logf("\n%s", b.String())
 	if doc := os.Getenv("POLYGLOT_DOC"); doc != "" {
-		writeTable(t, doc, "agent table", strings.Replace(header(t, hz), "make test-polyglot", "make test-agent", 1)+b.String())
+		writeTable(t, doc, "agent table", strings.Replace(header(t, hz), "make test-languages", "make test-agent", 1)+b.String())
 	}
 }

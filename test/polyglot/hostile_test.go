@@ -27,7 +27,7 @@ import (
 // nobody is the user that hostile programs run as.
 const nobody = 65534
 
-// hostile is profile_polyglot while a program works against it. A good program runs beside it.
+// hostile is profile_cpu with whole stacks while a program works against it. A good program runs beside it.
 type hostile struct {
 	t    *testing.T
 	good *loads.Process
@@ -37,7 +37,7 @@ type hostile struct {
 func startHostile(t *testing.T) *hostile {
 	t.Helper()
 	good := startLoads(t, find(t, "python"))[0]
-	h := &hostile{t, good, startRun(t, igtest.Import(t, "profile_polyglot"), "--frequency=199")}
+	h := &hostile{t, good, startRun(t, igtest.Import(t, "profile_cpu"), "--unwind=whole", "--frequency=199")}
 	require.True(t, h.run.wait("samples of the good program", 2*time.Minute, func() bool { return h.run.counted(good.PID, time.Time{}) > 20 }))
 	return h
 }
@@ -55,7 +55,7 @@ func (h *hostile) finish() ([]receiver.Sample, Books) {
 	require.Empty(h.t, h.run.receiver.Findings())
 	b := readBooks(h.t, h.run.log.String())
 	require.NoError(h.t, b.Check(total(samples)))
-	h.t.Logf("%d restarts, %.1f s without samples, %d samples lost with an unwinder that ended", b.Restarts, b.Away, b.Crashed)
+	h.t.Logf("%d restarts, %.1f s without the unwinder, %d stacks lost with one that ended", b.Restarts, b.Away, b.Crashed)
 	for _, s := range h.of(h.good.PID) {
 		for _, f := range s.Stack {
 			require.NotContains(h.t, f.Name, "evil", "a frame of another program in the good one's stack")

@@ -28,7 +28,7 @@ import (
 func built(t *testing.T, variable, name string) string {
 	t.Helper()
 	dir := os.Getenv(variable)
-	require.NotEmpty(t, dir, "%s is not set: run make test-polyglot", variable)
+	require.NotEmpty(t, dir, "%s is not set: run make test-languages", variable)
 	path := filepath.Join(dir, name)
 	require.FileExists(t, path)
 	return path

@@ -92,10 +92,10 @@ func startComeAndGo(t *testing.T, limit time.Duration) {
 // memory grow, and nothing may be lost without being counted.
 func TestSoak(t *testing.T) {
 	if *soak == 0 {
-		t.Skip("-soak says how long: make soak-polyglot SOAK=1h")
+		t.Skip("-soak says how long: make soak-languages SOAK=1h")
 	}
 	startComeAndGo(t, 2**soak)
-	r := startRun(t, igtest.Import(t, "profile_polyglot"))
+	r := startRun(t, igtest.Import(t, "profile_cpu"), "--unwind=whole")
 	require.True(t, r.wait("the first samples", 2*time.Minute, func() bool { return r.receiver.Stats().Samples > 0 }))
 	first := r.unwinderPID()
 	require.NotZero(t, first)
@@ -136,7 +136,7 @@ func requireLevel(t *testing.T, what string, values []int64) {
 // TestKills kills the unwinder while it works, again and again: each time the run goes on, and what is lost is counted.
 func TestKills(t *testing.T) {
 	running := startLoads(t, find(t, "c-fp", "python"))
-	r := startRun(t, igtest.Import(t, "profile_polyglot"), "--frequency=49")
+	r := startRun(t, igtest.Import(t, "profile_cpu"), "--unwind=whole", "--frequency=49")
 	require.True(t, r.wait("the first samples", 2*time.Minute, func() bool { return r.receiver.Stats().Samples > 0 }))
 	for i := range *kills {
 		time.Sleep(*every)
@@ -159,7 +159,7 @@ func TestKills(t *testing.T) {
 	b := readBooks(t, r.log.String())
 	require.EqualValues(t, *kills, b.Restarts)
 	require.NoError(t, b.Check(total(samples)))
-	t.Logf("%.1f s without samples, %.1f s a kill, and %d samples of those taken", b.Away, b.Away/float64(*kills), b.Crashed)
+	t.Logf("%.1f s without the unwinder, %.1f s a kill; %d stacks of those taken were lost, and %d rows have none", b.Away, b.Away/float64(*kills), b.Crashed, b.Lost)
 	for _, p := range running {
 		require.Positive(t, total(ofProcess(samples)[p.PID]), "no samples of %s", p.Name)
 	}

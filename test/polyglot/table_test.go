@@ -66,13 +66,19 @@ func measured() []loads.Load {
 // atOnce is how many programs run at a time: enough to keep CPUs busy, few enough to leave the machine usable.
 const atOnce = 3
 
-// profile runs a gadget until it has enough samples of each program, and returns what it says of each.
-func profile(t *testing.T, gadget string, programs []*loads.Program) []verdict {
+// The ways in which profile_cpu takes stacks.
+const (
+	wholeStacks   = "--unwind=whole"
+	framePointers = "--unwind=frame-pointers"
+)
+
+// profile runs profile_cpu until it has enough samples of each program, and returns what it says of each.
+func profile(t *testing.T, programs []*loads.Program, unwind string) []verdict {
 	t.Helper()
-	r := startRun(t, igtest.Import(t, gadget), "--frequency="+frequency)
-	verdicts := judgeRun(t, gadget, r, programs)
+	r := startRun(t, igtest.Import(t, "profile_cpu"), unwind, "--frequency="+frequency)
+	verdicts := judgeRun(t, unwind, r, programs)
 	require.Empty(t, r.receiver.Findings(), "rules of the protocol are broken")
-	if gadget == "profile_polyglot" {
+	if unwind == wholeStacks {
 		require.NoError(t, readBooks(t, r.log.String()).Check(total(r.receiver.Samples())))
 	}
 	return verdicts
@@ -168,7 +174,7 @@ func most(counts map[string]int64) string {
 	return b.String()
 }
 
-// TestTable profiles all programs with both gadgets, writes the table and checks profile_polyglot's part of it.
+// TestTable profiles all programs in both ways, writes the table and checks the part of whole stacks.
 func TestTable(t *testing.T) { testTable(t, measured(), "polyglot table", header(t, frequency)) }
 
 // TestApart does so with those whose runtimes come from elsewhere.
@@ -179,8 +185,8 @@ func TestApart(t *testing.T) {
 func testTable(t *testing.T, which []loads.Load, marker, header string) {
 	t.Helper()
 	programs := buildLoads(t, which)
-	whole := profile(t, "profile_polyglot", programs)
-	frames := profile(t, "profile_cpu", programs)
+	whole := profile(t, programs, wholeStacks)
+	frames := profile(t, programs, framePointers)
 	table := render(frames, whole)
 	t.Logf("\n%s", table)
 	if doc := os.Getenv("POLYGLOT_DOC"); doc != "" {
@@ -207,7 +213,7 @@ func testTable(t *testing.T, which []loads.Load, marker, header string) {
 
 func render(frames, whole []verdict) string {
 	var b strings.Builder
-	b.WriteString("| program, 60 / 30 / 10 % in three functions | profile_polyglot: samples | complete | named | all callers | shares found | profile_cpu: samples | complete | named | all callers | shares found |\n")
+	b.WriteString("| program, 60 / 30 / 10 % in three functions | whole: samples | complete | named | all callers | shares found | frame pointers: samples | complete | named | all callers | shares found |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for i, v := range whole {
 		fmt.Fprintf(&b, "| %s |", v.load.What)
@@ -232,7 +238,7 @@ func output(t *testing.T, name string, args ...string) string {
 // written says when and where a table was written.
 func written(t *testing.T, hz string) string {
 	t.Helper()
-	return fmt.Sprintf("Written by `make test-polyglot` on %s at commit %s: kernel %s, %d CPUs, %s Hz",
+	return fmt.Sprintf("Written by `make test-languages` on %s at commit %s: kernel %s, %d CPUs, %s Hz",
 		time.Now().UTC().Format("2006-01-02"), commit(t), output(t, "uname", "-r"), runtime.NumCPU(), hz)
 }
 

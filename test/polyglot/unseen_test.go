@@ -28,7 +28,7 @@ func TestUnseen(t *testing.T) {
 		t.Cleanup(func() { r.Stop() })
 		running = append(running, r)
 	}
-	r := startRun(t, igtest.Import(t, "profile_polyglot"), "--frequency=99")
+	r := startRun(t, igtest.Import(t, "profile_cpu"), "--unwind=whole", "--frequency=99")
 	told := func(language string) int64 {
 		said := regexp.MustCompile(`(\d+) samples of processes that run ` + regexp.QuoteMeta(language) + `, and none has a frame of it: `).FindStringSubmatch(r.log.String())
 		if said == nil {

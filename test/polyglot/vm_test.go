@@ -54,7 +54,7 @@ func (c guestContainer) identity() map[string]string {
 	return want
 }
 
-// TestVirtualMachine checks what profile_polyglot has sent of containers in the virtual machine that test/vm/run.sh boots: each has its own
+// TestVirtualMachine checks what profile_cpu has sent of containers in the virtual machine that test/vm/run.sh boots: each has its own
 // resource, those that have ended as well, that of another namespace is absent, whole stacks and true shares in three
 // languages, and no sample is missing in the books.
 func TestVirtualMachine(t *testing.T) {

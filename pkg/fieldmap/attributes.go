@@ -1,6 +1,8 @@
 package fieldmap
 
 import (
+	"slices"
+
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 )
@@ -17,68 +19,74 @@ var canonical = map[string]string{
 	"proc.creds.uid":  "process.user.id",
 }
 
-// identityKeys maps the fields that IG's enrichment adds to attributes, which the resource has anyway. Fields without
-// an attribute are only used to work out other attributes.
-var identityKeys = map[string]string{
-	"k8s.namespace":                keyNamespace,
-	"k8s.podName":                  keyPod,
-	"k8s.containerName":            keyK8sContainer,
-	"k8s.node":                     keyNode,
-	"k8s.owner.kind":               "",
-	"k8s.owner.name":               "",
-	"k8s.podLabels":                "",
-	"runtime.containerName":        keyContainerName,
-	"runtime.containerId":          keyContainerID,
-	"runtime.containerImageName":   keyImageName,
-	"runtime.containerImageDigest": keyImageDigests,
-	"runtime.runtimeName":          keyRuntimeName,
+// The fields that IG's enrichment adds to rows whose container it knows.
+const (
+	idNamespace = iota
+	idPod
+	idContainer
+	idNode
+	idOwnerKind
+	idOwnerName
+	idLabels
+	idRuntimeContainer
+	idContainerID
+	idImageName
+	idImageDigest
+	idRuntimeName
+	numIdentities
+)
+
+// identities are these fields with the attributes that they become, which the resource has anyway. Fields without an
+// attribute are only used to work out other attributes.
+var identities = [numIdentities]struct{ field, key string }{
+	idNamespace:        {"k8s.namespace", keyNamespace},
+	idPod:              {"k8s.podName", keyPod},
+	idContainer:        {"k8s.containerName", keyK8sContainer},
+	idNode:             {"k8s.node", keyNode},
+	idOwnerKind:        {"k8s.owner.kind", ""},
+	idOwnerName:        {"k8s.owner.name", ""},
+	idLabels:           {"k8s.podLabels", ""},
+	idRuntimeContainer: {"runtime.containerName", keyContainerName},
+	idContainerID:      {"runtime.containerId", keyContainerID},
+	idImageName:        {"runtime.containerImageName", keyImageName},
+	idImageDigest:      {"runtime.containerImageDigest", keyImageDigests},
+	idRuntimeName:      {"runtime.runtimeName", keyRuntimeName},
 }
 
 // identity finds the fields that IG's enrichment adds.
 func (c *compiler) identity() {
-	p, id := c.plan, &c.plan.identity
-	for name, r := range map[string]*reader{
-		"k8s.namespace":                &id.namespace,
-		"k8s.podName":                  &id.pod,
-		"k8s.containerName":            &id.container,
-		"k8s.node":                     &id.node,
-		"k8s.owner.kind":               &id.ownerKind,
-		"k8s.owner.name":               &id.ownerName,
-		"k8s.podLabels":                &id.labels,
-		"runtime.containerName":        &id.runtimeContainer,
-		"runtime.containerId":          &id.containerID,
-		"runtime.containerImageName":   &id.imageName,
-		"runtime.containerImageDigest": &id.imageDigest,
-		"runtime.runtimeName":          &id.runtimeName,
-	} {
-		if acc, ok := c.byName[name]; ok && c.isIdentity(acc) {
-			*r = newReader(c.ds, acc)
+	p := c.plan
+	for i, id := range identities {
+		if acc, ok := c.byName[id.field]; ok && c.identityOf(acc) == i {
+			p.identity[i] = newReader(c.ds, acc)
 		}
 	}
 	// What the settings say of the field counts for the attribute, too. Not so with CompatNames: there the two names are two
 	// attributes of a sample.
 	if !c.o.Exporter.CompatNames {
-		for name, key := range identityKeys {
-			if pl, ok := p.placement[name]; ok && key != "" {
-				if _, ok := p.placement[key]; !ok {
-					p.placement[key] = pl
+		for _, id := range identities {
+			if pl, ok := p.placement[id.field]; ok && id.key != "" {
+				if _, ok := p.placement[id.key]; !ok {
+					p.placement[id.key] = pl
 				}
 			}
 		}
 	}
-	p.containerID = id.containerID
-	for _, r := range []reader{id.namespace, id.pod, id.container, id.runtimeContainer} {
-		if r.acc != nil {
-			p.ids = append(p.ids, r)
+	p.containerID = p.identity[idContainerID]
+	for _, i := range []int{idNamespace, idPod, idContainer, idRuntimeContainer} {
+		if r := p.identity[i]; r.acc != nil {
+			p.identityFields = append(p.identityFields, r)
 		}
 	}
 }
 
-// isIdentity tells whether a field is one that IG's enrichment has added, and not a member of the
-// event struct of the gadget's program that has the same name.
-func (c *compiler) isIdentity(acc datasource.FieldAccessor) bool {
-	_, ok := identityKeys[acc.FullName()]
-	return ok && c.ours && acc.Type() == api.Kind_String && !datasource.FieldFlagStaticMember.In(acc.Flags())
+// identityOf returns which of identities a field is, -1 if it is none: a member of the event struct of the gadget's program
+// may have the same name.
+func (c *compiler) identityOf(acc datasource.FieldAccessor) int {
+	if !c.ours || acc.Type() != api.Kind_String || datasource.FieldFlagStaticMember.In(acc.Flags()) {
+		return -1
+	}
+	return slices.IndexFunc(identities[:], func(id struct{ field, key string }) bool { return id.field == acc.FullName() })
 }
 
 // attributes decides for each field whether it becomes an attribute, of what, and under which key:
@@ -107,7 +115,7 @@ func (c *compiler) attributes() {
 			continue
 		case where == onResource || where == onBoth:
 			p.resourceAttrs = append(p.resourceAttrs, a)
-			p.wide = append(p.wide, a.read)
+			p.resourceFields = append(p.resourceFields, a.read)
 			if where == onBoth && len(p.sampleAttrs) < p.maxSample {
 				p.sampleAttrs = append(p.sampleAttrs, a)
 			}
@@ -116,7 +124,7 @@ func (c *compiler) attributes() {
 			continue
 		default:
 			p.sampleAttrs = append(p.sampleAttrs, a)
-			p.row = append(p.row, a.read)
+			p.sampleKeyFields = append(p.sampleKeyFields, a.read)
 		}
 		used[key] = acc.FullName()
 	}
@@ -131,9 +139,10 @@ func (c *compiler) attributes() {
 func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where place) {
 	name := acc.FullName()
 	own, known := canonical[name]
-	identity := c.isIdentity(acc)
+	i := c.identityOf(acc)
+	identity := i >= 0
 	if identity {
-		own = identityKeys[name]
+		own = identities[i].key
 		known = own != ""
 	}
 	key = firstOf(own, name)

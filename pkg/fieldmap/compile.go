@@ -49,7 +49,7 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 	c.ours = len(ds.GetFieldsWithTag("type:"+ebpftypes.MntNsTypeName, "type:"+ebpftypes.NetNsTypeName)) > 0
 
 	p := &Plan{seed: maphash.MakeSeed(), k1: rand.Uint64(), k2: rand.Uint64(), k3: rand.Uint64()}
-	p.reads = p
+	p.stackReader = p
 	e := &c.o.Exporter
 	p.settings.namer, p.settings.files, p.settings.offsets, p.settings.raw = c.o.Names, e.ProcMappings, e.OffsetAddresses, e.RawAddresses
 	c.plan = p
@@ -82,14 +82,14 @@ func (c *compiler) share() {
 		return
 	}
 	p.seed, p.k1, p.k2, p.k3 = first.seed, first.k1, first.k2, first.k3
-	for _, r := range p.stackRow {
-		if !slices.ContainsFunc(first.stackRow, r.same) {
-			p.row = append(p.row, r)
+	for _, r := range p.stackKeyFields {
+		if !slices.ContainsFunc(first.stackKeyFields, r.same) {
+			p.sampleKeyFields = append(p.sampleKeyFields, r)
 		}
 	}
-	p.stackRow = first.stackRow
+	p.stackKeyFields = first.stackKeyFields
 	if first.rawKernel == p.rawKernel { // else the two want other addresses of kernel frames
-		p.reads = first
+		p.stackReader = first
 	}
 }
 
@@ -264,7 +264,7 @@ func (c *compiler) links() {
 	}
 	switch {
 	case p.traceID.acc != nil && p.spanID.acc != nil:
-		p.row = append(p.row, p.traceID, p.spanID)
+		p.sampleKeyFields = append(p.sampleKeyFields, p.traceID, p.spanID)
 	case p.traceID.acc != nil || p.spanID.acc != nil:
 		c.warnf("samples get no link: it takes a field with %s and one with %s", annTraceID, annSpanID)
 		p.traceID, p.spanID = reader{}, reader{}

@@ -67,6 +67,14 @@ func (r *reader) raw(d datasource.Data) []byte {
 	return b
 }
 
+// bytes is guarded or raw.
+func (r *reader) bytes(d datasource.Data, guard bool) []byte {
+	if guard {
+		return r.guarded(d)
+	}
+	return r.raw(d)
+}
+
 // guarded is raw for rows that cannot be trusted: a short one reads as nothing.
 func (r *reader) guarded(d datasource.Data) (b []byte) {
 	if r.acc == nil {

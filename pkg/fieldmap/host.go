@@ -58,8 +58,8 @@ func (p *Plan) onHost(d datasource.Data) bool {
 	if len(p.containerID.guarded(d)) > 0 {
 		return false
 	}
-	for i := range p.ids {
-		if len(p.ids[i].guarded(d)) > 0 {
+	for i := range p.identityFields {
+		if len(p.identityFields[i].guarded(d)) > 0 {
 			return false
 		}
 	}

@@ -24,25 +24,25 @@ type Plan struct {
 	desc Descriptor
 
 	// The hot path.
-	seed        maphash.Seed
-	k1, k2, k3  uint64 // secrets: mix uses k1 and k2, and k3 is the h of its first call
-	containerID reader
-	ids         []reader // identify the resource where containerID is empty
-	wide        []reader // more fields that make a resource distinct
-	stackRow    []reader // make a stack distinct
-	row         []reader // more fields that make a sample distinct within its resource
-	values      []valueReader
-	timestamp   reader
-	bootOffset  uint64
+	seed            maphash.Seed
+	k1, k2, k3      uint64 // secrets: mix uses k1 and k2, and k3 is the h of its first call
+	containerID     reader
+	identityFields  []reader // identify the resource where containerID is empty
+	resourceFields  []reader // more fields that make a resource distinct
+	stackKeyFields  []reader // make a stack distinct
+	sampleKeyFields []reader // more fields that make a sample distinct within its resource
+	values          []valueReader
+	timestamp       reader
+	bootOffset      uint64
 
 	// The cold path.
 	stacks            stackFields
-	reads             *Plan               // the Plan that reads the stacks: this one, or Options.First
+	stackReader       *Plan               // the Plan that reads the stacks: this one, or Options.First
 	own               Stack               // what Sample reads into
 	rawKernel         bool                // kernel addresses are raw
 	frames            []profile.Frame     // the copy that SampleOf makes where it changes frames; reused
 	attributes        []profile.Attribute // what SampleOf returns; reused
-	identity          identityFields
+	identity          [numIdentities]reader
 	sampleAttrs       []attribute
 	resourceAttrs     []attribute
 	placement         map[string]place
@@ -142,17 +142,10 @@ func (p *Plan) StackKey(d datasource.Data) (key uint64) {
 	defer func() {
 		if recover() != nil {
 			p.shortRows.Add(1)
-			key = p.k3
-			for i := range p.stackRow {
-				key = p.mix(key, p.hash(&p.stackRow[i], p.stackRow[i].guarded(d)))
-			}
+			key = p.mixFields(p.k3, p.stackKeyFields, d, true)
 		}
 	}()
-	key = p.k3
-	for i := range p.stackRow {
-		key = p.mix(key, p.hash(&p.stackRow[i], p.stackRow[i].raw(d)))
-	}
-	return key
+	return p.mixFields(p.k3, p.stackKeyFields, d, false)
 }
 
 // KeysOf is Keys for a row whose StackKey is known, from this Plan or from the one that is its
@@ -161,61 +154,36 @@ func (p *Plan) KeysOf(d datasource.Data, stackKey uint64) (resource, row uint64)
 	defer func() {
 		if recover() != nil {
 			p.shortRows.Add(1)
-			resource, row = p.keysGuarded(d, stackKey)
+			resource, row = p.keys(d, stackKey, true)
 		}
 	}()
-	resource = p.k3
-	if b := p.containerID.rawOrNone(d); len(b) > 0 {
-		resource = p.mix(resource, maphash.Bytes(p.seed, b))
-	} else {
-		for i := range p.ids {
-			resource = p.mix(resource, p.hash(&p.ids[i], p.ids[i].raw(d)))
-		}
-	}
-	resource = p.hostKey(resource, d)
-	for i := range p.wide {
-		resource = p.mix(resource, p.hash(&p.wide[i], p.wide[i].raw(d)))
-	}
-	row = p.mix(resource, stackKey)
-	for i := range p.row {
-		row = p.mix(row, p.hash(&p.row[i], p.row[i].raw(d)))
-	}
-	return resource, row
+	return p.keys(d, stackKey, false)
 }
 
-// keysGuarded is KeysOf for a row that is too short: what is missing counts as empty.
-func (p *Plan) keysGuarded(d datasource.Data, stackKey uint64) (resource, row uint64) {
+// keys is KeysOf. With guard, what is missing in a row that is too short counts as empty; without, it panics.
+func (p *Plan) keys(d datasource.Data, stackKey uint64, guard bool) (resource, row uint64) {
 	resource = p.k3
-	if b := p.containerID.guarded(d); len(b) > 0 {
+	if b := p.containerID.bytes(d, guard || p.containerID.acc == nil); len(b) > 0 {
 		resource = p.mix(resource, maphash.Bytes(p.seed, b))
 	} else {
-		for i := range p.ids {
-			resource = p.mix(resource, p.hash(&p.ids[i], p.ids[i].guarded(d)))
-		}
+		resource = p.mixFields(resource, p.identityFields, d, guard)
 	}
-	resource = p.hostKey(resource, d)
-	for i := range p.wide {
-		resource = p.mix(resource, p.hash(&p.wide[i], p.wide[i].guarded(d)))
+	resource = p.mixFields(p.hostKey(resource, d), p.resourceFields, d, guard)
+	return resource, p.mixFields(p.mix(resource, stackKey), p.sampleKeyFields, d, guard)
+}
+
+func (p *Plan) mixFields(h uint64, fields []reader, d datasource.Data, guard bool) uint64 {
+	for i := range fields {
+		h = p.mix(h, p.hash(&fields[i], fields[i].bytes(d, guard)))
 	}
-	row = p.mix(resource, stackKey)
-	for i := range p.row {
-		row = p.mix(row, p.hash(&p.row[i], p.row[i].guarded(d)))
-	}
-	return resource, row
+	return h
 }
 
 // SameKeys tells whether p gives every row the keys that first, its Options.First, gives it.
 func (p *Plan) SameKeys(first *Plan) bool {
 	same := func(a, b []reader) bool { return slices.EqualFunc(a, b, reader.same) }
 	return p.k1 == first.k1 && p.hosts.services == first.hosts.services && p.containerID.same(first.containerID) &&
-		same(p.ids, first.ids) && same(p.wide, first.wide) && same(p.row, first.row)
-}
-
-func (r *reader) rawOrNone(d datasource.Data) []byte {
-	if r.acc == nil {
-		return nil
-	}
-	return r.raw(d)
+		same(p.identityFields, first.identityFields) && same(p.resourceFields, first.resourceFields) && same(p.sampleKeyFields, first.sampleKeyFields)
 }
 
 // hash returns a number for the bytes b of a field: the number itself where the field is one, k3 where there are no
@@ -248,23 +216,21 @@ func (p *Plan) Values(dst []int64, d datasource.Data) (out []int64) {
 	if len(p.values) == 0 {
 		return append(dst, 1)
 	}
-	n := len(dst)
 	defer func() {
 		if recover() != nil {
 			p.shortRows.Add(1)
-			out = dst[:n]
-			for i := range p.values {
-				v := &p.values[i]
-				out = append(out, v.value(v.read.guarded(d)))
-			}
+			out = p.appendValues(dst, d, true)
 		}
 	}()
-	out = dst
+	return p.appendValues(dst, d, false)
+}
+
+func (p *Plan) appendValues(dst []int64, d datasource.Data, guard bool) []int64 {
 	for i := range p.values {
 		v := &p.values[i]
-		out = append(out, v.value(v.read.raw(d)))
+		dst = append(dst, v.value(v.read.bytes(d, guard)))
 	}
-	return out
+	return dst
 }
 
 func (v *valueReader) value(b []byte) int64 {
@@ -357,9 +323,9 @@ func (p *Plan) Sample(d datasource.Data) (profile.Sample, stack.Outcome) {
 // SampleOf is Sample with a stack that the Plans of a data source share: the first of them reads it, and
 // names its functions. The frames are valid until st is read anew.
 func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Outcome) {
-	if st.by != p.reads {
-		p.reads.stacks.read(st, d)
-		st.by = p.reads
+	if st.by != p.stackReader {
+		p.stackReader.stacks.read(st, d)
+		st.by = p.stackReader
 	}
 	var s profile.Sample
 	s.Stack = st.frames

@@ -222,7 +222,7 @@ func FuzzRow(f *testing.F) {
 		resAgain, rowAgain := p.Keys(d)
 		require.Equal(t, res, resAgain)
 		require.Equal(t, row, rowAgain)
-		guardedRes, guardedRow := p.keysGuarded(d, p.StackKey(d))
+		guardedRes, guardedRow := p.keys(d, p.StackKey(d), true)
 		require.Equal(t, res, guardedRes)
 		require.Equal(t, row, guardedRow)
 		require.Len(t, p.Values(nil, d), 1)

@@ -62,12 +62,6 @@ var ownerKeys = map[string]string{
 	"job":         "k8s.job.name",
 }
 
-// identityFields are the fields that IG adds to rows whose container it knows.
-type identityFields struct {
-	namespace, pod, container, node, ownerKind, ownerName, labels      reader
-	runtimeContainer, containerID, imageName, imageDigest, runtimeName reader
-}
-
 // place is where an attribute goes.
 type place uint8
 
@@ -139,17 +133,17 @@ func (p *Plan) placed(key string, def place) place {
 // containers apart.
 func (p *Plan) derive(d datasource.Data, own bool) *list {
 	l := &list{plan: p}
-	id := &p.identity
-	namespace, pod := id.namespace.text(d), id.pod.text(d)
-	k8sContainer, runtimeContainer := id.container.text(d), id.runtimeContainer.text(d)
-	containerID := id.containerID.text(d)
-	ownerKey, owner := ownerKeys[strings.ToLower(id.ownerKind.text(d))], id.ownerName.text(d)
+	id := func(i int) string { return p.identity[i].text(d) }
+	namespace, pod := id(idNamespace), id(idPod)
+	k8sContainer, runtimeContainer := id(idContainer), id(idRuntimeContainer)
+	containerID := id(idContainerID)
+	ownerKey, owner := ownerKeys[strings.ToLower(id(idOwnerKind))], id(idOwnerName)
 	if ownerKey == "" {
 		owner = ""
 	}
-	labels := parseLabels(id.labels.text(d))
-	image := parseImage(id.imageName.text(d))
-	node := id.node.text(d)
+	labels := parseLabels(id(idLabels))
+	image := parseImage(id(idImageName))
+	node := id(idNode)
 	inContainer := namespace != "" || pod != "" || k8sContainer != "" || runtimeContainer != "" || containerID != ""
 
 	service, version := p.hostName, ""
@@ -196,7 +190,7 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 		l.add(keyImageTags, profile.Strings([]string{clip(image.tag)}))
 	}
 	l.text(keyServiceVersion, version)
-	if name := id.runtimeName.text(d); name != "unknown" {
+	if name := id(idRuntimeName); name != "unknown" {
 		l.text(keyRuntimeName, name)
 	}
 	for i := range p.resourceAttrs {
@@ -208,7 +202,7 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 	l.text(keyHostArch, p.host.Arch)
 	l.text(keyOSType, p.host.OS)
 	if p.imageDigest {
-		if ref := repoDigest(image, id.imageDigest.text(d)); ref != "" {
+		if ref := repoDigest(image, id(idImageDigest)); ref != "" {
 			l.add(keyImageDigests, profile.Strings([]string{clip(ref)}))
 		}
 	}

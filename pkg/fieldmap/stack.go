@@ -94,7 +94,7 @@ func (c *compiler) stack() error {
 	return nil
 }
 
-// add adds a field to those that the sample's stack is made of, and to those that tell stacks apart (stackRow).
+// add adds a field to those that the sample's stack is made of, and to those that tell stacks apart (stackKeyFields).
 func (c *compiler) add(f stackField) {
 	p := c.plan
 	for i := range p.stacks {
@@ -117,7 +117,7 @@ func (c *compiler) add(f stackField) {
 	}
 	for _, r := range rs {
 		if r.acc != nil {
-			p.stackRow = append(p.stackRow, r)
+			p.stackKeyFields = append(p.stackKeyFields, r)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (s *Set) readNamed(env map[string]string) {
 	}
 	for _, variable := range slices.Sorted(maps.Keys(env)) {
 		if after, ok := strings.CutPrefix(variable, nearPrefix); ok {
-			s.problem(variable, "", "unknown variable; the nearest one is %s", EnvPrefix+after)
+			s.addError(variable, "", "unknown variable; the nearest one is %s", EnvPrefix+after)
 		}
 		rest, ok := strings.CutPrefix(variable, EnvPrefix)
 		if !ok {
@@ -86,7 +86,7 @@ func (s *Set) readNamed(env map[string]string) {
 		for _, owner := range owners {
 			d := s.draft(owner, sourceEnvironment)
 			if len(owners) > 1 {
-				d.problem(key.Key, variable, "the variable would set each of %s: rename all but one", strings.Join(owners, ", "))
+				d.addError(key.Key, variable, "the variable would set each of %s: rename all but one", strings.Join(owners, ", "))
 				continue
 			}
 			d.give(key, fromEnv, variable, env[variable])
@@ -144,11 +144,11 @@ func (s *Set) unknownVariable(variable, rest string, exporters map[string][]stri
 	for _, name := range exporters[owner] {
 		if d := s.drafts[name]; d != nil {
 			key := strings.TrimPrefix(rest, owner+"_")
-			d.problem(variable, "", "unknown variable; %s", oneOf(EnvPrefix+owner+"_", key, "an exporter", envSuffixes()))
+			d.addError(variable, "", "unknown variable; %s", oneOf(EnvPrefix+owner+"_", key, "an exporter", envSuffixes()))
 			return
 		}
 	}
-	s.problem(variable, "", "unknown variable; it takes the form %[1]s<NAME>_<KEY>, such as %[1]sPROD_ENDPOINT", EnvPrefix)
+	s.addError(variable, "", "unknown variable; it takes the form %[1]s<NAME>_<KEY>, such as %[1]sPROD_ENDPOINT", EnvPrefix)
 }
 
 // readOTel reads the standard variables for the built-in exporter
@@ -164,7 +164,7 @@ func (d *draft) readOTel(env map[string]string, prefix string, from layer) {
 		raw, err := d.fromStandard(s.Key, variable, value)
 		switch {
 		case err != nil:
-			d.warn("%s is ignored: %v", variable, err)
+			d.addWarning("%s is ignored: %v", variable, err)
 		case raw != nil:
 			d.give(s, from, variable, raw)
 		}
@@ -201,7 +201,7 @@ func (d *draft) fromStandard(key, variable, value string) (any, error) {
 	case "insecure":
 		// By the specification only "true" is true. What is neither "true" nor "false" gets a warning.
 		if text != "true" && text != "false" {
-			d.warn("%s counts as false: got %s, takes true or false", variable, describe(value))
+			d.addWarning("%s counts as false: got %s, takes true or false", variable, describe(value))
 		}
 		return text == "true", nil
 	}
@@ -219,7 +219,7 @@ func (d *draft) unknownOTel(env map[string]string) {
 	for _, variable := range slices.Sorted(maps.Keys(env)) {
 		suffix, ok := strings.CutPrefix(variable, otelProfilesPrefix)
 		if ok && !slices.Contains(known, suffix) {
-			d.warn("%s is ignored: unknown variable; %s", variable, oneOf(otelProfilesPrefix, suffix, otelProfilesPrefix, known))
+			d.addWarning("%s is ignored: unknown variable; %s", variable, oneOf(otelProfilesPrefix, suffix, otelProfilesPrefix, known))
 		}
 	}
 }

@@ -29,7 +29,7 @@ func (s *Set) readFile(v *viper.Viper, file string) {
 		s.emptyFile = file
 	}
 	if raw != nil && !ok {
-		s.problem(FileKey, file, "got %s, takes a map of exporters, each a map of settings below its name", describeKind(raw))
+		s.addError(FileKey, file, "got %s, takes a map of exporters, each a map of settings below its name", describeKind(raw))
 	}
 	for _, name := range slices.Sorted(maps.Keys(exporters)) {
 		switch body := exporters[name].(type) {
@@ -39,7 +39,7 @@ func (s *Set) readFile(v *viper.Viper, file string) {
 			s.fileExporter(name, nil, file)
 		default:
 			d := s.draft(name, file)
-			d.problem(FileKey+"."+name, file, "got %s, takes a map of settings", describeKind(body))
+			d.addError(FileKey+"."+name, file, "got %s, takes a map of settings", describeKind(body))
 			d.unreadable = true
 		}
 	}
@@ -51,11 +51,11 @@ func (s *Set) misplaced(v *viper.Viper, file string) {
 	around, _ := v.Get(operatorKey).(map[string]any)
 	for _, other := range slices.Sorted(maps.Keys(around)) {
 		if _, isMap := around[other].(map[string]any); isMap && other != exportersKey && near(other, exportersKey) {
-			s.problem(operatorKey+"."+other, file, misplaced)
+			s.addError(operatorKey+"."+other, file, misplaced)
 		}
 	}
 	if short := strings.TrimPrefix(FileKey, "operator."); v.IsSet(short) {
-		s.problem(short, file, misplaced)
+		s.addError(short, file, misplaced)
 	}
 }
 
@@ -139,7 +139,7 @@ func (s *Set) fileExporter(name string, body map[string]any, file string) {
 	d := s.draft(name, file)
 	d.Source = file
 	if !wellFormed(name) || strings.ContainsAny(name, ":,=") {
-		d.problem("name", file, "got %s, takes a name without spaces, ':', ',' and '=', so that a command line can name it", describe(name))
+		d.addError("name", file, "got %s, takes a name without spaces, ':', ',' and '=', so that a command line can name it", describe(name))
 	}
 	d.readMap("", body, file)
 }
@@ -165,7 +165,7 @@ func (d *draft) readMap(prefix string, body map[string]any, file string) {
 				d.readMap(path+".", below, file)
 			case nil:
 			default:
-				d.problem(path, file, "got %s, takes a map of %s", describeKind(value), strings.Join(keysBelow(path+"."), ", "))
+				d.addError(path, file, "got %s, takes a map of %s", describeKind(value), strings.Join(keysBelow(path+"."), ", "))
 			}
 		default:
 			d.unknownKey(path, file)
@@ -188,7 +188,7 @@ func (d *draft) unknownKey(path, file string) {
 	if i := slices.IndexFunc(table, func(s setting) bool { return strings.HasSuffix("."+s.Key, "."+last) }); i >= 0 {
 		answer = "the nearest one is " + table[i].Key
 	}
-	d.problem(path, file, "unknown key; %s", answer)
+	d.addError(path, file, "unknown key; %s", answer)
 }
 
 // isGroup reports whether key is the first part of dotted keys, such as "tls".

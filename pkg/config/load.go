@@ -113,7 +113,7 @@ func (s *Set) sharedFolders() {
 		}
 		folder := filepath.Clean(d.Queue.Storage)
 		if first, taken := owner[folder]; taken {
-			d.refuse("sending_queue.storage", "got %q, which is that of exporter %q: each needs a folder of its own", d.Queue.Storage, first)
+			d.addValueError("sending_queue.storage", "got %q, which is that of exporter %q: each needs a folder of its own", d.Queue.Storage, first)
 			continue
 		}
 		owner[folder] = d.Name
@@ -227,28 +227,28 @@ func problemf(key, where, format string, args ...any) problem {
 	return problem{where, line(key + ": " + fmt.Sprintf(format, args...))}
 }
 
-func (s *Set) problem(key, where, format string, args ...any) {
+func (s *Set) addError(key, where, format string, args ...any) {
 	s.problems = append(s.problems, problemf(key, where, format, args...))
 }
 
-func (d *draft) problem(key, where, format string, args ...any) {
+func (d *draft) addError(key, where, format string, args ...any) {
 	d.problems = append(d.problems, problemf(key, where, format, args...))
 }
 
-// refuse is problem with the value of a setting.
-func (d *draft) refuse(key, format string, args ...any) {
-	d.problem(key, d.where(key), format, args...)
+// addValueError is addError with the value of a setting.
+func (d *draft) addValueError(key, format string, args ...any) {
+	d.addError(key, d.where(key), format, args...)
 }
 
 // where returns the source of a setting's value, or the exporter's source where nobody set it.
 func (d *draft) where(key string) string { return cmp.Or(d.strongest(key).origin, d.Source) }
 
-func (d *draft) notice(key, format string, args ...any) {
-	d.warn("%s: "+format, append([]any{key}, args...)...)
+func (d *draft) addNotice(key, format string, args ...any) {
+	d.addWarning("%s: "+format, append([]any{key}, args...)...)
 }
 
-// warn is notice about something else than a key.
-func (d *draft) warn(format string, args ...any) {
+// addWarning is addNotice about something else than a key.
+func (d *draft) addWarning(format string, args ...any) {
 	d.notices = append(d.notices, line(fmt.Sprintf("exporter %q: ", d.Name)+fmt.Sprintf(format, args...)))
 }
 
@@ -260,7 +260,7 @@ func (d *draft) give(s *setting, from layer, origin string, raw any) {
 	}
 	value, err := s.parse(raw)
 	if err != nil && (from == fromOTel || from == fromOTelProfiles) {
-		d.warn("%s is ignored: %s", origin, s.explain(err))
+		d.addWarning("%s is ignored: %s", origin, s.explain(err))
 		return
 	}
 	key := cmp.Or(s.alias, s.Key)
@@ -286,7 +286,7 @@ func (d *draft) resolve() {
 		}
 		v := d.strongest(s.Key)
 		if v.err != nil {
-			d.problem(v.key, v.origin, "%s", s.explain(v.err))
+			d.addError(v.key, v.origin, "%s", s.explain(v.err))
 			d.unreadable = true
 			continue
 		}
@@ -316,9 +316,9 @@ func (d *draft) contradicted(s *setting, v given) {
 		switch {
 		case reflect.DeepEqual(other.value, v.value):
 		case other.layer == v.layer && other.key != v.key && other.err == nil:
-			d.problem(v.key, v.origin, "got %v, and %s is %v: they are the same setting, write one of them", v.value, other.key, other.value)
+			d.addError(v.key, v.origin, "got %v, and %s is %v: they are the same setting, write one of them", v.value, other.key, other.value)
 		case other.layer == fromFlag && v.layer > fromFlag:
-			d.notice(s.Key, "%s%s of the environment overrides %s%s", v.origin, s.shown(v.raw), other.origin, s.shown(other.raw))
+			d.addNotice(s.Key, "%s%s of the environment overrides %s%s", v.origin, s.shown(v.raw), other.origin, s.shown(other.raw))
 		}
 	}
 }

@@ -66,5 +66,15 @@ var presets = func() map[string]map[string]string {
 	return all
 }()
 
+// presetsWith returns the presets that set a key, in the order of the table.
+func presetsWith(key string) (names []string) {
+	for _, r := range presetRules {
+		if r.Key == key && !slices.Contains(names, r.Preset) {
+			names = append(names, r.Preset)
+		}
+	}
+	return names
+}
+
 // Presets returns the names of the presets, sorted.
 func Presets() []string { return slices.Sorted(maps.Keys(presets)) }

@@ -47,6 +47,9 @@ func settingsTables() string {
 	var b strings.Builder
 	next := 0
 	for _, s := range table {
+		if s.quirk {
+			continue
+		}
 		if next < len(sections) && sections[next].first == s.Key {
 			fmt.Fprintf(&b, "\n### %s\n\n| setting | type | default | example | also from | what it does |\n|---|---|---|---|---|---|\n", sections[next].title)
 			next++

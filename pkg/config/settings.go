@@ -25,6 +25,7 @@ type setting struct {
 	Flag   string // of the command line, without dashes; "": none
 	Secret bool   // its values never show in a message
 
+	quirk bool   // only for receivers that have a preset: deprecated, and not in the reference
 	alias string // the key of the setting whose field this one sets as well
 	empty string // what an empty text means, where that is not the default
 	takes string // the end of messages about wrong values
@@ -177,7 +178,7 @@ var table = []setting{
 		[]string{"auto", "sum", "timestamps", "single"},
 		func(e *Exporter) *string { return &e.SampleShape }),
 	either("attribute_values", "native", "string", "`string` writes numbers and booleans as text, for receivers that read nothing else.",
-		func(e *Exporter) *bool { return &e.StringAttributes }),
+		func(e *Exporter) *bool { return &e.StringAttributes }).ofPresets(),
 	ratio("sampling", "1/1", "1/10", "`1/N` takes one row in N, at random, with N times its value. Rows of which the last one counts (`profiles.aggregation: last`) are all taken.",
 		func(e *Exporter) *int { return &e.Sampling }),
 	onOff("collect_stacks", "Have the gadget collect stacks where its own default is not to, as if `--collect-ustack` and `--collect-kstack` were typed. `off` leaves it to the flags. With several exporters one `on` is enough.",
@@ -187,7 +188,7 @@ var table = []setting{
 	pairs("attributes", `["process.pid=sample", "thread.name=drop"]`, "Where an attribute goes: `resource`, `sample`, `both` or `drop`.",
 		func(e *Exporter) *[]KeyValue { return &e.Attributes }, "resource", "sample", "both", "drop"),
 	either("attribute_keys", "convention", "label", "`label` writes `_` for what is no letter, digit or `_` in a name, as in `k8s_pod_name`; `service.name` stays. An attribute of `resource` takes the place of one whose name it meets; others that meet get a number at the end.",
-		func(e *Exporter) *bool { return &e.LabelKeys }),
+		func(e *Exporter) *bool { return &e.LabelKeys }).ofPresets(),
 	integer("max_resource_attributes", "25", "20", "Attributes of a resource. The least important are left out, and counted.", 1, 1000,
 		func(e *Exporter) *int { return &e.MaxResourceAttributes }),
 	integer("max_sample_attributes", "32", "6", "Attributes of a sample. What is over it is left out.", 0, 1000,
@@ -209,9 +210,9 @@ var table = []setting{
 	boolean("host_id", "false", "Send `host.id`: the host's machine ID, or its name where there is none.",
 		func(e *Exporter) *bool { return &e.HostID }),
 	either("scope_name", "image", "profile", "The name of the scope: the gadget's image, or the profile's name.",
-		func(e *Exporter) *bool { return &e.ProfileScope }),
+		func(e *Exporter) *bool { return &e.ProfileScope }).ofPresets(),
 	either("profile_name", "plain", "label", "`label` sends the profile's name, where it is not the type of its period, as the attribute `__name__` of every sample, and no period: for a receiver that otherwise takes the type for the name.",
-		func(e *Exporter) *bool { return &e.NameLabel }),
+		func(e *Exporter) *bool { return &e.NameLabel }).ofPresets(),
 	either("incomplete_stacks", "plain", "marked", "`marked` puts a frame `[incomplete]` at the root of stacks whose outermost function is none that programs and threads begin with. Their share is in the closing log line and a metric in any case.",
 		func(e *Exporter) *bool { return &e.MarkIncomplete }),
 	either("unnamed_functions", "none", "file", "`file` gives a frame without a name a function called after its file, such as `[libc.so.6]`, for receivers that do not show frames without one. A receiver's symbolizer then leaves it alone.",
@@ -219,7 +220,7 @@ var table = []setting{
 	either("function_table", "single", "double", "`double` writes each function twice in a row and refers to the second, for a receiver that takes the entry before the one that is meant.",
 		func(e *Exporter) *bool { return &e.DoubleFunctions }),
 	either("frame_type_default", "none", "native", "The type of frames whose type is not known.",
-		func(e *Exporter) *bool { return &e.NativeDefault }),
+		func(e *Exporter) *bool { return &e.NativeDefault }).ofPresets(),
 	boolean("mappings_from_proc", "true", "Find out which files the frames of a program are in: the path, `process.executable.build_id.htlhash`, and the GNU and Go build ID. Frames of Go functions get the type `go`.",
 		func(e *Exporter) *bool { return &e.ProcMappings }),
 	either("file_addresses", "virtual", "offset", "What the address of a frame is whose file is known: the address that the file's symbol tables have, or the offset in the file.",
@@ -227,7 +228,7 @@ var table = []setting{
 	boolean("raw_addresses", "false", "Where the file of a frame is not known, send the address that it had in its process. It means nothing without the process, and gives away where its code lay.",
 		func(e *Exporter) *bool { return &e.RawAddresses }),
 	either("mappings", "all", "htlhash", "`htlhash` leaves out mappings without `process.executable.build_id.htlhash`; their frames keep names and addresses.",
-		func(e *Exporter) *bool { return &e.HashedMappings }),
+		func(e *Exporter) *bool { return &e.HashedMappings }).ofPresets(),
 	enum("kernel_addresses", "offset", "`offset` writes kernel addresses relative to the kernel's start. `raw` gives away where the kernel lies in memory.", []string{"offset", "raw"},
 		func(e *Exporter) *string { return &e.KernelAddresses }),
 	boolean("image_digest", "false", "Send `container.image.repo_digests`.",
@@ -376,6 +377,7 @@ func secretPairs(key, example, doc string, field func(*Exporter) *[]Header, pars
 func (s setting) on(transports []string) setting { s.Transports = transports; return s }
 func (s setting) otel(suffix string) setting     { s.OTel = suffix; return s }
 func (s setting) flag(name string) setting       { s.Flag = name; return s }
+func (s setting) ofPresets() setting             { s.quirk = true; return s }
 func (s setting) secret() setting                { s.Secret = true; return s }
 func (s setting) sameAs(key string) setting      { s.alias = key; return s }
 func (s setting) meansEmpty(v string) setting    { s.empty = v; return s }

@@ -107,3 +107,24 @@ func sample(s setting, n int) string {
 		return pick("first", "second")
 	}
 }
+
+// A setting that is for the receiver of a preset alone works, names the preset, and leaves the reference.
+func TestSettingsOfPresets(t *testing.T) {
+	set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'collector:4317', attribute_values: string, mappings: htlhash}\nparca: {endpoint: 'parca:7070', preset: parca}"))})
+	require.Empty(t, set.Problems())
+	prod, err := set.Exporter("prod")
+	require.NoError(t, err)
+	require.True(t, prod.StringAttributes)
+	require.True(t, prod.HashedMappings)
+	require.Equal(t, []string{
+		`exporter "prod": attribute_values: is deprecated: preset pyroscope or parca sets what its receiver wants`,
+		`exporter "prod": mappings: is deprecated: preset devfiler sets what its receiver wants`,
+	}, set.NoticesFor("prod"))
+	require.Empty(t, set.NoticesFor("parca"))
+	for i := range table {
+		if table[i].quirk {
+			require.NotEmpty(t, presetsWith(table[i].Key))
+			require.NotContains(t, settingsTables(), "| `"+table[i].Key+"` |")
+		}
+	}
+}

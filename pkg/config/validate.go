@@ -13,7 +13,7 @@ import (
 // validate checks what depends on more than one setting, and brings the endpoint into its final form. It
 // adds what it finds to the draft's problems and notices.
 func (d *draft) validate() {
-	d.useless()
+	d.warnUnused()
 	local := true
 	switch d.Transport {
 	case TransportGRPC:
@@ -22,7 +22,7 @@ func (d *draft) validate() {
 		local = d.httpEndpoint()
 	case TransportFile:
 		if d.Path == "" {
-			d.refuse("path", "is missing: write the file to write to, such as path: profiles.jsonl")
+			d.addValueError("path", "is missing: write the file to write to, such as path: profiles.jsonl")
 		}
 	}
 	if d.Transport != TransportFile {
@@ -47,13 +47,13 @@ func (d *draft) grpcEndpoint() (local bool) {
 	}
 	a, problem := takeGRPC(d.Endpoint)
 	if problem != "" {
-		d.refuse("endpoint", "%s", problem)
+		d.addValueError("endpoint", "%s", problem)
 		return true
 	}
 	d.Endpoint = a.target
 	d.scheme(a, "endpoint")
 	if a.port == httpPort {
-		d.notice("endpoint", "port %s is usually OTLP over HTTP: for that write exporter: otlp-http; OTLP over gRPC is usually at port %s", httpPort, grpcPort)
+		d.addNotice("endpoint", "port %s is usually OTLP over HTTP: for that write exporter: otlp-http; OTLP over gRPC is usually at port %s", httpPort, grpcPort)
 	}
 	return a.local
 }
@@ -77,14 +77,14 @@ func (d *draft) httpEndpoint() (local bool) {
 	}
 	if d.Endpoint != "" || d.ProfilesEndpoint == "" {
 		if a, problem = takeURL(d.Endpoint, false); problem != "" {
-			d.refuse("endpoint", "%s", problem)
+			d.addValueError("endpoint", "%s", problem)
 			return true
 		}
 		d.Endpoint = a.target
 	}
 	if d.ProfilesEndpoint != "" {
 		if a, problem = takeURL(d.ProfilesEndpoint, true); problem != "" {
-			d.refuse(wholeKey, "%s", problem)
+			d.addValueError(wholeKey, "%s", problem)
 			return true
 		}
 		d.ProfilesEndpoint = a.target
@@ -93,7 +93,7 @@ func (d *draft) httpEndpoint() (local bool) {
 	}
 	d.scheme(a, "endpoint")
 	if a.port == grpcPort {
-		d.notice("endpoint", "port %s is usually OTLP over gRPC: for that write exporter: otlp-grpc; OTLP over HTTP is usually at port %s", grpcPort, httpPort)
+		d.addNotice("endpoint", "port %s is usually OTLP over gRPC: for that write exporter: otlp-grpc; OTLP over HTTP is usually at port %s", grpcPort, httpPort)
 	}
 	return a.local
 }
@@ -109,24 +109,27 @@ func (d *draft) scheme(a address, key string) {
 	}
 	plain := a.scheme == "http"
 	if d.written("insecure") && d.Insecure && !plain {
-		d.notice("insecure", "has no effect: the endpoint begins with https://")
+		d.addNotice("insecure", "has no effect: the endpoint begins with https://")
 	}
 	d.Insecure = plain
 }
 
-// useless gives a notice for each setting that the transport does not use.
-func (d *draft) useless() {
+// warnUnused gives a notice for each setting that the transport does not use, and for each that only presets should set.
+func (d *draft) warnUnused() {
 	for i := range table {
 		s := &table[i]
+		if s.quirk && d.written(s.Key) {
+			d.addNotice(s.Key, "is deprecated: preset %s sets what its receiver wants", strings.Join(presetsWith(s.Key), " or "))
+		}
 		if s.alias != "" || s.Transports == nil || slices.Contains(s.Transports, d.Transport) {
 			continue
 		}
 		// No notice for standard variables and presets: they are not written for this exporter alone.
 		switch v := d.strongest(s.Key); v.layer {
 		case fromFile, fromEnv:
-			d.notice(v.key, "has no effect with exporter: %s, only with %s", d.Transport, strings.Join(s.Transports, ", "))
+			d.addNotice(v.key, "has no effect with exporter: %s, only with %s", d.Transport, strings.Join(s.Transports, ", "))
 		case fromFlag:
-			d.notice(v.origin, "has no effect with exporter: %s", d.Transport)
+			d.addNotice(v.origin, "has no effect with exporter: %s", d.Transport)
 		}
 	}
 }
@@ -158,19 +161,19 @@ func (d *draft) credentials(local bool) {
 	oauth2 := d.oauth2()
 	switch {
 	case bearer && (password || a.Username != ""):
-		d.problem("auth", d.where("auth.username"), "got a bearer token and a user: write one of them")
+		d.addError("auth", d.where("auth.username"), "got a bearer token and a user: write one of them")
 	case a.Username != "" && !password:
-		d.refuse("auth.username", "has no password: write auth.password or auth.password_file too")
+		d.addValueError("auth.username", "has no password: write auth.password or auth.password_file too")
 	case a.Username == "" && password:
-		d.refuse("auth.password", "has no user: write auth.username too")
+		d.addValueError("auth.password", "has no user: write auth.username too")
 	case oauth2 && (bearer || password):
-		d.problem("oauth2", d.where("oauth2.token_url"), "got it beside auth: write one of them")
+		d.addError("oauth2", d.where("oauth2.token_url"), "got it beside auth: write one of them")
 	case strings.Contains(a.Username, ":"):
-		d.refuse("auth.username", "got a name with ':', which basic authentication cannot carry")
+		d.addValueError("auth.username", "got a name with ':', which basic authentication cannot carry")
 	}
 	for _, key := range []string{"auth.bearer_token", "auth.password", "auth.username"} {
 		if secret := reflect.ValueOf(byKey[key].get(&d.Exporter)).String(); strings.ContainsAny(secret, "\r\n\x00") {
-			d.refuse(key, "got a value with a line break or a zero byte in it; a line break at the end of a secret is the usual cause")
+			d.addValueError(key, "got a value with a line break or a zero byte in it; a line break at the end of a secret is the usual cause")
 		}
 	}
 	carrier := ""
@@ -184,7 +187,7 @@ func (d *draft) credentials(local bool) {
 	}
 	for _, h := range d.Headers {
 		if h.Key == "authorization" && carrier != "" {
-			d.refuse("headers", "got the header \"authorization\" beside %s: write one of them", carrier)
+			d.addValueError("headers", "got the header \"authorization\" beside %s: write one of them", carrier)
 		}
 		if carrier == "" && CredentialHeader(h.Key) {
 			carrier = "headers"
@@ -197,9 +200,9 @@ func (d *draft) credentials(local bool) {
 	switch {
 	case carrier == "" || !d.Insecure || local:
 	case d.strongest("insecure").value == true: // http:// alone allows plain text for the data only
-		d.notice(carrier, "credentials go over plain text to %s%s: anyone on the way can read them", notice, d.Destination())
+		d.addNotice(carrier, "credentials go over plain text to %s%s: anyone on the way can read them", notice, d.Destination())
 	default:
-		d.refuse(carrier, "would go over plain text%s: use TLS (https:// in the endpoint), or write insecure: true if everyone on the way may read it", refusal)
+		d.addValueError(carrier, "would go over plain text%s: use TLS (https:// in the endpoint), or write insecure: true if everyone on the way may read it", refusal)
 	}
 }
 
@@ -216,7 +219,7 @@ func (d *draft) oauth2() bool {
 		{"oauth2.client_secret", "oauth2.client_secret_file", "it, or oauth2.client_secret_file"},
 	} {
 		if !d.has(needed.key) && (needed.orKey == "" || !d.has(needed.orKey)) {
-			d.problem(needed.key, d.where("oauth2."+keys[0]), "is missing beside oauth2.%s: write %s", keys[0], needed.what)
+			d.addError(needed.key, d.where("oauth2."+keys[0]), "is missing beside oauth2.%s: write %s", keys[0], needed.what)
 		}
 	}
 	if o.TokenURL == "" {
@@ -225,9 +228,9 @@ func (d *draft) oauth2() bool {
 	u, problem := takeURL(string(o.TokenURL), true)
 	switch {
 	case problem != "":
-		d.refuse("oauth2.token_url", "%s", strings.Replace(problem, "auth.username and auth.password", "oauth2.client_id and oauth2.client_secret", 1))
+		d.addValueError("oauth2.token_url", "%s", strings.Replace(problem, "auth.username and auth.password", "oauth2.client_id and oauth2.client_secret", 1))
 	case u.scheme == "http" && (!u.local || d.remoteProxy()):
-		d.refuse("oauth2.token_url", "got a URL with http://, over which everyone on the way could read the client's secret: write https://")
+		d.addValueError("oauth2.token_url", "got a URL with http://, over which everyone on the way could read the client's secret: write https://")
 	}
 	return true
 }
@@ -245,9 +248,9 @@ func (d *draft) proxy() {
 	u, err := url.Parse(d.ProxyURL)
 	switch {
 	case err != nil || u.Scheme != "http" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Port() != "" && !isPort(u.Port()):
-		d.refuse("proxy_url", "got %s, takes the URL of an HTTP proxy, such as http://proxy:3128: what goes through it is encrypted if the endpoint is", describe(withoutCredentials(d.ProxyURL)))
+		d.addValueError("proxy_url", "got %s, takes the URL of an HTTP proxy, such as http://proxy:3128: what goes through it is encrypted if the endpoint is", describe(withoutCredentials(d.ProxyURL)))
 	case d.Transport == TransportGRPC && strings.HasPrefix(d.Endpoint, "unix:"):
-		d.notice("proxy_url", "has no effect: the endpoint is a socket of this machine")
+		d.addNotice("proxy_url", "has no effect: the endpoint is a socket of this machine")
 	}
 }
 
@@ -258,7 +261,7 @@ func (d *draft) exclusive() {
 		{"tls.ca_pem", "tls.ca_file"}, {"tls.cert_pem", "tls.cert_file"}, {"tls.key_pem", "tls.key_file"},
 	} {
 		if d.has(pair[0]) && d.has(pair[1]) {
-			d.refuse(pair[1], "got it beside %s: write one of them", pair[0])
+			d.addValueError(pair[1], "got it beside %s: write one of them", pair[0])
 		}
 	}
 }
@@ -268,30 +271,30 @@ func (d *draft) certificates() {
 	cert, key := t.CertFile != "" || t.CertPEM != "", t.KeyFile != "" || t.KeyPEM != ""
 	switch {
 	case cert && !key:
-		d.refuse("tls.cert_file", "has no key: write tls.key_file or tls.key_pem too")
+		d.addValueError("tls.cert_file", "has no key: write tls.key_file or tls.key_pem too")
 	case key && !cert:
-		d.refuse("tls.key_file", "has no certificate: write tls.cert_file or tls.cert_pem too")
+		d.addValueError("tls.key_file", "has no certificate: write tls.cert_file or tls.cert_pem too")
 	}
 	if t.CAPEM != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CAPEM)) {
-		d.refuse("tls.ca_pem", "got text without a certificate, takes PEM (-----BEGIN CERTIFICATE-----)")
+		d.addValueError("tls.ca_pem", "got text without a certificate, takes PEM (-----BEGIN CERTIFICATE-----)")
 	}
 	if t.CertPEM != "" && t.KeyPEM != "" {
 		if _, err := KeyPair([]byte(t.CertPEM), []byte(t.KeyPEM)); err != nil {
-			d.refuse("tls.cert_pem", "%v", err)
+			d.addValueError("tls.cert_pem", "%v", err)
 		}
 	}
 	if t.SystemCAs && t.CAFile == "" && t.CAPEM == "" {
-		d.notice("tls.include_system_ca_certs_pool", "has no effect without tls.ca_file or tls.ca_pem: the system's certificates are trusted then")
+		d.addNotice("tls.include_system_ca_certs_pool", "has no effect without tls.ca_file or tls.ca_pem: the system's certificates are trusted then")
 	}
 	if t.InsecureSkipVerify && !d.Insecure {
-		d.notice("tls.insecure_skip_verify", "the server's certificate is not verified: anyone on the way can read and change what is sent; tls.ca_file names a certificate to trust instead")
+		d.addNotice("tls.insecure_skip_verify", "the server's certificate is not verified: anyone on the way can read and change what is sent; tls.ca_file names a certificate to trust instead")
 	}
 	if d.Insecure {
 		for i := range table {
 			key := table[i].Key
 			ofTokens := d.OAuth2.TokenURL != "" && (strings.HasPrefix(key, "tls.ca_") || key == "tls.include_system_ca_certs_pool")
 			if strings.HasPrefix(key, "tls.") && table[i].alias == "" && !ofTokens && d.written(key) {
-				d.notice(key, "has no effect: the connection is plain text")
+				d.addNotice(key, "has no effect: the connection is plain text")
 			}
 		}
 	}
@@ -299,29 +302,29 @@ func (d *draft) certificates() {
 
 func (d *draft) sizes() {
 	if d.Queue.Size < d.Batch.MaxRequestSize {
-		d.refuse("sending_queue.queue_size", "got %s, takes at least batch.max_request_size (%s), better many times that: it counts bytes, not requests", formatSize(d.Queue.Size), formatSize(d.Batch.MaxRequestSize))
+		d.addValueError("sending_queue.queue_size", "got %s, takes at least batch.max_request_size (%s), better many times that: it counts bytes, not requests", formatSize(d.Queue.Size), formatSize(d.Batch.MaxRequestSize))
 	}
 	switch {
 	case d.Queue.MaxAge > d.Batch.Interval:
 	case d.written("sending_queue.max_age"):
-		d.refuse("sending_queue.max_age", "got %s, takes more than batch.interval (%s): the first rows of a request are that old when it is sent", short(d.Queue.MaxAge), short(d.Batch.Interval))
+		d.addValueError("sending_queue.max_age", "got %s, takes more than batch.interval (%s): the first rows of a request are that old when it is sent", short(d.Queue.MaxAge), short(d.Batch.Interval))
 	default:
-		d.notice("batch.interval", "the first rows of a request are %s old when it is sent, and sending_queue.max_age (%s) drops it: raise that, or shorten the interval", short(d.Batch.Interval), short(d.Queue.MaxAge))
+		d.addNotice("batch.interval", "the first rows of a request are %s old when it is sent, and sending_queue.max_age (%s) drops it: raise that, or shorten the interval", short(d.Batch.Interval), short(d.Queue.MaxAge))
 	}
 	if d.Queue.Storage != "" && d.Queue.StorageSize < d.Batch.MaxRequestSize {
-		d.refuse("sending_queue.storage_size", "got %s, takes at least batch.max_request_size (%s)", formatSize(d.Queue.StorageSize), formatSize(d.Batch.MaxRequestSize))
+		d.addValueError("sending_queue.storage_size", "got %s, takes at least batch.max_request_size (%s)", formatSize(d.Queue.StorageSize), formatSize(d.Batch.MaxRequestSize))
 	}
 	if d.Queue.Storage == "" && d.written("sending_queue.storage_size") && d.Transport != TransportFile {
-		d.notice("sending_queue.storage_size", "has no effect without sending_queue.storage")
+		d.addNotice("sending_queue.storage_size", "has no effect without sending_queue.storage")
 	}
 	if d.Transport == TransportGRPC && d.Batch.MaxRequestSize > grpcLimit {
-		d.notice("batch.max_request_size", "%s is more than gRPC servers take unless told otherwise (%s)", formatSize(d.Batch.MaxRequestSize), formatSize(grpcLimit))
+		d.addNotice("batch.max_request_size", "%s is more than gRPC servers take unless told otherwise (%s)", formatSize(d.Batch.MaxRequestSize), formatSize(grpcLimit))
 	}
 	if d.Compression == "zstd" && d.Transport != TransportFile && (d.Preset == "pyroscope" || d.Preset == "parca") {
-		d.notice("compression", "zstd is refused by %s: set gzip or none, unless a proxy in between takes it", map[string]string{"pyroscope": "Pyroscope", "parca": "Parca"}[d.Preset])
+		d.addNotice("compression", "zstd is refused by %s: set gzip or none, unless a proxy in between takes it", map[string]string{"pyroscope": "Pyroscope", "parca": "Parca"}[d.Preset])
 	}
 	if d.Retry.Enabled && d.Retry.MaxInterval < d.Retry.InitialInterval {
-		d.refuse("retry_on_failure.max_interval", "got %s, takes at least retry_on_failure.initial_interval (%s)", short(d.Retry.MaxInterval), short(d.Retry.InitialInterval))
+		d.addValueError("retry_on_failure.max_interval", "got %s, takes at least retry_on_failure.initial_interval (%s)", short(d.Retry.MaxInterval), short(d.Retry.InitialInterval))
 	}
 }
 
@@ -332,14 +335,14 @@ func (d *draft) attributes() {
 	for _, kv := range d.Resource {
 		switch {
 		case !wellFormed(kv.Key):
-			d.refuse("resource", "got the key %s, takes keys of at most 255 bytes without spaces", describe(kv.Key))
+			d.addValueError("resource", "got the key %s, takes keys of at most 255 bytes without spaces", describe(kv.Key))
 		case kv.Key == "service.name":
-			d.refuse("resource", "got service.name: write service_name for everything, or host_service_name for what is in no container")
+			d.addValueError("resource", "got service.name: write service_name for everything, or host_service_name for what is in no container")
 		}
 	}
 	for _, kv := range d.Attributes {
 		if !wellFormed(kv.Key) {
-			d.refuse("attributes", "got the key %s, takes names of at most 255 bytes without spaces", describe(kv.Key))
+			d.addValueError("attributes", "got the key %s, takes names of at most 255 bytes without spaces", describe(kv.Key))
 		}
 	}
 }

@@ -32,8 +32,7 @@ type shared struct {
 	users int // under exporters.mu
 
 	reporting sync.Mutex
-	reported  export.Stats
-	age       int64 // of the oldest data, as reported
+	reported  figures
 	ended     bool
 }
 

@@ -66,8 +66,6 @@ const (
 	// Rows are read behind Inspektor Gadget's filter, sort and limiter, whose priorities end at
 	// 9,600.
 	subscribePriority = 9700
-
-	tagGroup = "group:OpenTelemetry Profiles"
 )
 
 var localParams = []string{ParamEndpoint, ParamInsecure, ParamHeaders, ParamCompression, ParamCheck}
@@ -237,56 +235,24 @@ func (o *Operator) GlobalParams() api.Params { return nil }
 // InstanceParams implements operators.DataOperator.
 func (o *Operator) InstanceParams() api.Params {
 	return api.Params{
-		{
-			Key:         ParamExporter,
-			Title:       "Profiles exporter",
-			Description: "Exporters to send profiles to: names from the configuration, or otlp for a Collector on this machine, with commas between several; datasource:name,... for one each",
-			Tags:        []string{tagGroup},
-		},
-		{
-			Key:         ParamInterval,
-			Title:       "Profiles interval",
-			Description: "How long to gather samples before they are sent, such as 10s; the exporter's batch.interval if empty",
-			TypeHint:    api.TypeString,
-			Tags:        []string{tagGroup},
-		},
-		{
-			Key:         ParamName,
-			Title:       "Profiles name",
-			Description: "Name of the profiles; what the gadget says if empty",
-			Tags:        []string{tagGroup},
-		},
+		param(ParamExporter, "Profiles exporter", "Exporters to send profiles to: names from the configuration, or otlp for a Collector on this machine, with commas between several; datasource:name,... for one each"),
+		param(ParamInterval, "Profiles interval", "How long to gather samples before they are sent, such as 10s; the exporter's batch.interval if empty"),
+		param(ParamName, "Profiles name", "Name of the profiles; what the gadget says if empty"),
 	}
 }
 
 func extraParams() api.Params {
 	return api.Params{
-		{
-			Key:         ParamEndpoint,
-			Description: "Endpoint of the exporter, instead of the configured one, such as http://localhost:4317",
-			Tags:        []string{tagGroup},
-		},
-		{
-			Key:         ParamInsecure,
-			Description: "Send in plain text: true or false",
-			Tags:        []string{tagGroup},
-		},
-		{
-			Key:         ParamHeaders,
-			Description: "Headers of each request: key=value,...",
-			Tags:        []string{tagGroup},
-		},
-		{
-			Key:         ParamCompression,
-			Description: "Compression: gzip, zstd or none",
-			Tags:        []string{tagGroup},
-		},
-		{
-			Key:         ParamCheck,
-			Description: "true: end with an error if no row was delivered, or nearly none with a stack, for scripts",
-			Tags:        []string{tagGroup},
-		},
+		param(ParamEndpoint, "", "Endpoint of the exporter, instead of the configured one, such as http://localhost:4317"),
+		param(ParamInsecure, "", "Send in plain text: true or false"),
+		param(ParamHeaders, "", "Headers of each request: key=value,..."),
+		param(ParamCompression, "", "Compression: gzip, zstd or none"),
+		param(ParamCheck, "", "true: end with an error if no row was delivered, or nearly none with a stack, for scripts"),
 	}
+}
+
+func param(key, title, description string) *api.Param {
+	return &api.Param{Key: key, Title: title, Description: description, Tags: []string{"group:OpenTelemetry Profiles"}}
 }
 
 // InstantiateDataOperator implements operators.DataOperator. On a client it returns nil: the side

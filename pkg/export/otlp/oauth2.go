@@ -74,7 +74,7 @@ func (t *tokens) check() error {
 			return err
 		}
 	}
-	_, err := buildTLS(t.tls)
+	_, err := newTLSSource(t.tls, nil)
 	return err
 }
 

@@ -1,8 +1,6 @@
 package otlp
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
 )
 
@@ -80,51 +77,4 @@ func readSecret(key, file string) (string, error) {
 // printable tells whether s can stand in a header.
 func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
-}
-
-// certificates reads the certificates to trust, nil for the system's, and the client's, if there are any.
-func certificates(cfg config.TLS) (pool *x509.CertPool, client []tls.Certificate, err error) {
-	trust := []byte(cfg.CAPEM)
-	if cfg.CAFile != "" {
-		if trust, err = readNamed("tls.ca_file", cfg.CAFile, "tls.ca_pem", maxCertificateFile); err != nil {
-			return nil, nil, err
-		}
-	}
-	if len(trust) > 0 {
-		pool = x509.NewCertPool()
-		if cfg.SystemCAs {
-			if pool, err = x509.SystemCertPool(); err != nil {
-				return nil, nil, fmt.Errorf("tls.include_system_ca_certs_pool: reading the system's certificates: %w", err)
-			}
-		}
-		if !pool.AppendCertsFromPEM(trust) {
-			return nil, nil, fmt.Errorf("tls.ca_file: %s holds no certificate, takes PEM (-----BEGIN CERTIFICATE-----)", nameOr(cfg.CAFile, "tls.ca_pem"))
-		}
-	}
-	cert, key := []byte(cfg.CertPEM), []byte(cfg.KeyPEM)
-	if cfg.CertFile != "" {
-		if cert, err = readNamed("tls.cert_file", cfg.CertFile, "tls.cert_pem", maxCertificateFile); err != nil {
-			return nil, nil, err
-		}
-	}
-	if cfg.KeyFile != "" {
-		if key, err = readNamed("tls.key_file", cfg.KeyFile, "tls.key_pem", maxCertificateFile); err != nil {
-			return nil, nil, err
-		}
-	}
-	if len(cert) == 0 && len(key) == 0 {
-		return pool, nil, nil
-	}
-	pair, err := config.KeyPair(cert, key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("tls.cert_file: %s and %s: %w", nameOr(cfg.CertFile, "tls.cert_pem"), nameOr(cfg.KeyFile, "tls.key_pem"), err)
-	}
-	return pool, []tls.Certificate{pair}, nil
-}
-
-func nameOr(file, key string) string {
-	if file == "" {
-		return key
-	}
-	return file
 }

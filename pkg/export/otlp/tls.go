@@ -1,13 +1,13 @@
 package otlp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -16,52 +16,26 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// tlsSource gives the TLS settings for the next connection, and reads its files again when they
-// have changed. Both transports use it in the same way: what is open stays open, what is new uses
-// the new files. Safe for concurrent use.
+// tlsSource gives the TLS settings for the next connection, and reads its files again. Both transports use it in the
+// same way: what is open stays open, what is new uses the new files. Safe for concurrent use.
 type tlsSource struct {
 	cfg     config.TLS
 	problem func(error) // told when changed files cannot be used
 
 	mu      sync.Mutex
 	checked time.Time
-	stamps  stamps
+	pems    pems // that current was made of
 	current *tls.Config
 	version uint64
-}
-
-// fileStamp tells one content of a file from the next.
-type fileStamp struct {
-	modified time.Time
-	size     int64
-	info     fs.FileInfo
-}
-
-func (s fileStamp) same(o fileStamp) bool {
-	if s.info == nil || o.info == nil {
-		return s.info == nil && o.info == nil
-	}
-	return s.modified.Equal(o.modified) && s.size == o.size && os.SameFile(s.info, o.info)
-}
-
-// stamps tell whether a config.TLS would now read something else: one for each of its three files.
-type stamps [3]fileStamp
-
-func (s stamps) same(o stamps) bool {
-	for i := range s {
-		if !s[i].same(o[i]) {
-			return false
-		}
-	}
-	return true
 }
 
 // newTLSSource reads the files once; an error names the key and the file.
 func newTLSSource(cfg config.TLS, problem func(error)) (*tlsSource, error) {
 	s := &tlsSource{cfg: cfg, problem: problem, checked: time.Now()}
-	s.stamps = s.stat()
 	var err error
-	s.current, err = buildTLS(cfg)
+	if s.pems, err = readPEMs(cfg); err == nil {
+		s.current, err = buildTLS(cfg, s.pems)
+	}
 	return s, err
 }
 
@@ -75,35 +49,46 @@ func (s *tlsSource) config() (*tls.Config, uint64) {
 		return s.current, s.version
 	}
 	s.checked = now
-	found := s.stat()
-	if found.same(s.stamps) {
+	found, err := readPEMs(s.cfg)
+	if err == nil && found == s.pems {
 		return s.current, s.version
 	}
-	next, err := buildTLS(s.cfg)
+	var next *tls.Config
+	if err == nil {
+		next, err = buildTLS(s.cfg, found)
+	}
 	if err != nil {
 		// Perhaps one of two files is already new: look again next time.
 		s.problem(fmt.Errorf("%w: going on with the certificates read before", err))
 		return s.current, s.version
 	}
-	s.stamps, s.current = found, next
+	s.pems, s.current = found, next
 	s.version++
 	return s.current, s.version
 }
 
-func (s *tlsSource) stat() (list stamps) {
-	for i, path := range []string{s.cfg.CAFile, s.cfg.CertFile, s.cfg.KeyFile} {
-		var st fileStamp
-		if path != "" {
-			if info, err := os.Stat(path); err == nil {
-				st = fileStamp{modified: info.ModTime(), size: info.Size(), info: info}
-			}
+// pems are the contents of certificate files, or of the settings that take these.
+type pems struct{ trust, cert, key string }
+
+func readPEMs(cfg config.TLS) (p pems, err error) {
+	p = pems{cfg.CAPEM, cfg.CertPEM, string(cfg.KeyPEM)}
+	for _, f := range []struct {
+		key, file string
+		content   *string
+	}{{"tls.ca", cfg.CAFile, &p.trust}, {"tls.cert", cfg.CertFile, &p.cert}, {"tls.key", cfg.KeyFile, &p.key}} {
+		if f.file == "" {
+			continue
 		}
-		list[i] = st
+		data, err := readNamed(f.key+"_file", f.file, f.key+"_pem", maxCertificateFile)
+		if err != nil {
+			return p, err
+		}
+		*f.content = string(data)
 	}
-	return list
+	return p, nil
 }
 
-func buildTLS(cfg config.TLS) (*tls.Config, error) {
+func buildTLS(cfg config.TLS, p pems) (*tls.Config, error) {
 	c := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		ServerName:         cfg.ServerNameOverride,
@@ -112,11 +97,26 @@ func buildTLS(cfg config.TLS) (*tls.Config, error) {
 	if cfg.MinVersion == "1.3" {
 		c.MinVersion = tls.VersionTLS13
 	}
-
-	var err error
-	if c.RootCAs, c.Certificates, err = certificates(cfg); err != nil {
-		return nil, err
+	if p.trust != "" {
+		c.RootCAs = x509.NewCertPool()
+		if cfg.SystemCAs {
+			var err error
+			if c.RootCAs, err = x509.SystemCertPool(); err != nil {
+				return nil, fmt.Errorf("tls.include_system_ca_certs_pool: reading the system's certificates: %w", err)
+			}
+		}
+		if !c.RootCAs.AppendCertsFromPEM([]byte(p.trust)) {
+			return nil, fmt.Errorf("tls.ca_file: %s holds no certificate, takes PEM (-----BEGIN CERTIFICATE-----)", cmp.Or(cfg.CAFile, "tls.ca_pem"))
+		}
 	}
+	if p.cert == "" && p.key == "" {
+		return c, nil
+	}
+	pair, err := config.KeyPair([]byte(p.cert), []byte(p.key))
+	if err != nil {
+		return nil, fmt.Errorf("tls.cert_file: %s and %s: %w", cmp.Or(cfg.CertFile, "tls.cert_pem"), cmp.Or(cfg.KeyFile, "tls.key_pem"), err)
+	}
+	c.Certificates = []tls.Certificate{pair}
 	return c, nil
 }
 

@@ -59,8 +59,9 @@ const systemEnv = "EXPORT_TEST_OWN_CA"
 func TestSystemCertificates(t *testing.T) {
 	if file := os.Getenv(systemEnv); file != "" {
 		for _, system := range []bool{false, true} {
-			c, err := buildTLS(config.TLS{CAFile: file, SystemCAs: system})
+			source, err := newTLSSource(config.TLS{CAFile: file, SystemCAs: system}, nil)
 			require.NoError(t, err)
+			c, _ := source.config()
 			for name, trusted := range map[string]bool{"OWN": true, "SYSTEM": system} {
 				cert, err := x509.ParseCertificate(pemBytes(t, os.Getenv("EXPORT_TEST_CERT_"+name)))
 				require.NoError(t, err)

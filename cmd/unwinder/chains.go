@@ -82,6 +82,7 @@ type chain struct {
 var chains = []chain{
 	{kind: wire.ChainKprobe, entry: "gadget_kprobe"},
 	{kind: wire.ChainRawTracepoint, entry: "gadget_raw_tp", from: "kprobe_", typ: ebpf.RawTracepoint},
+	{kind: wire.ChainTracepoint, entry: "gadget_tracepoint", from: "kprobe_", typ: ebpf.TracePoint},
 	{kind: wire.ChainPerfEvent, entry: "gadget_perf", from: "perf_", typ: ebpf.PerfEvent},
 }
 
@@ -195,7 +196,7 @@ func (g *gadgetChains) copy(c chain, profiler *tracer.ProbeContext) (array, reco
 		p := spec.Programs[name]
 		refer(p, progsMap, ownName(progsMap, c))
 		refer(p, recordsMap, ownName(recordsMap, c))
-		// What a kprobe's program reads of its context is not read of that of a raw tracepoint: the registers are in the record by then.
+		// What a kprobe's program reads of its context is not read of that of a tracepoint: the registers are in the record by then.
 		p.Type, p.AttachTo, p.AttachType = c.typ, "", ebpf.AttachNone
 	}
 	if err := g.link(spec, map[string]*ebpf.Map{ownName(progsMap, c): array, ownName(recordsMap, c): records}, profiler); err != nil {

@@ -14,7 +14,7 @@
  * The key has a member of the type profiles_stack, which is called unwound_id.
  *
  * Before it includes this file, a gadget says from which types of programs it calls:
- * UNWIND_FROM_KPROBE, UNWIND_FROM_RAW_TP, UNWIND_FROM_PERF.
+ * UNWIND_FROM_KPROBE, UNWIND_FROM_RAW_TP, UNWIND_FROM_PERF, UNWIND_FROM_TRACEPOINT.
  */
 #ifndef UNWIND_H
 #define UNWIND_H
@@ -125,14 +125,20 @@ UNWIND_CALL(call_perf_chain, unwind_perf)
 #else
 #define call_perf_chain(ctx)
 #endif
+#ifdef UNWIND_FROM_TRACEPOINT
+UNWIND_ENTRY(unwind_tracepoint)
+UNWIND_CALL(call_tracepoint_chain, unwind_tracepoint)
+#else
+#define call_tracepoint_chain(ctx)
+#endif
 
 /*
  * Has the current thread's stack unwound under the ID that it returns in id. chain
- * is a constant, that of the program's type. A program that is preempted here by
+ * is a constant, that of the program's type. flags are UNWIND_AT_ENTRY and its like. A program that is preempted here by
  * another event of its CPU keeps the slot: the other one gets UNWIND_BUSY.
  */
 static __always_inline enum unwind_result
-unwind(void *ctx, const enum unwind_chain chain, __u64 *id)
+unwind_with(void *ctx, const enum unwind_chain chain, __u64 flags, __u64 *id)
 {
 	enum unwind_result result = UNWIND_BUSY;
 	struct unwind_slot *slot;
@@ -149,17 +155,27 @@ unwind(void *ctx, const enum unwind_chain chain, __u64 *id)
 		      (__u64)bpf_get_smp_processor_id() << UNWIND_CPU_SHIFT |
 		      chain;
 		slot->id = *id;
+		slot->flags = flags;
 		*(volatile __u64 *)&slot->result = UNWIND_NO_CHAIN;
 		if (chain == UNWIND_KPROBE)
 			call_kprobe_chain(ctx);
 		else if (chain == UNWIND_RAW_TP)
 			call_raw_tp_chain(ctx);
+		else if (chain == UNWIND_TRACEPOINT)
+			call_tracepoint_chain(ctx);
 		else
 			call_perf_chain(ctx);
 		result = *(volatile __u64 *)&slot->result;
 	}
 	__sync_fetch_and_add(&slot->busy, -1);
 	return result;
+}
+
+/* The same without flags. */
+static __always_inline enum unwind_result
+unwind(void *ctx, const enum unwind_chain chain, __u64 *id)
+{
+	return unwind_with(ctx, chain, 0, id);
 }
 
 #endif /* UNWIND_H */

@@ -17,6 +17,7 @@ enum unwind_chain {
 	UNWIND_KPROBE, /* kprobes and uprobes */
 	UNWIND_RAW_TP, /* raw_tp, and not tp_btf */
 	UNWIND_PERF, /* perf_event */
+	UNWIND_TRACEPOINT, /* tracepoint */
 	UNWIND_CHAINS,
 };
 
@@ -31,11 +32,16 @@ enum unwind_result {
 	UNWIND_RESULTS,
 };
 
+/* What a program says of its event, each a bit. */
+#define UNWIND_AT_ENTRY 1 /* the thread is at a function's first instructions, which have not touched its stack */
+#define UNWIND_NO_KERNEL 2 /* the kernel's frames are not wanted */
+
 struct unwind_slot {
 	unsigned long long busy; /* how many gadgets' programs want it: the first one has it */
 	unsigned long long seq; /* of the last ID */
 	unsigned long long id;
 	unsigned long long result; /* enum unwind_result */
+	unsigned long long flags;
 };
 
 /*

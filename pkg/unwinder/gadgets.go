@@ -22,7 +22,7 @@ type gadgets struct {
 
 // programTypes are the types of the programs that call a kind of chain.
 var programTypes = [wire.ChainKinds]ebpf.ProgramType{
-	wire.ChainKprobe: ebpf.Kprobe, wire.ChainRawTracepoint: ebpf.RawTracepoint, wire.ChainPerfEvent: ebpf.PerfEvent,
+	wire.ChainKprobe: ebpf.Kprobe, wire.ChainRawTracepoint: ebpf.RawTracepoint, wire.ChainPerfEvent: ebpf.PerfEvent, wire.ChainTracepoint: ebpf.TracePoint,
 }
 
 // Slots returns the map that all gadgets of this process share with the program: struct unwind_slot of gadgets/include/unwind_slot.h, for
@@ -44,7 +44,7 @@ func (b *Broker) Slots() (*ebpf.Map, error) {
 }
 
 // slotSize is that of wire.Slot.
-const slotSize = 32
+const slotSize = 40
 
 // number returns a number for the run of a gadget that no subscriber has, and that has not been given for as long as possible: events
 // of the one before may be on their way. It is 0 where there is none left. The caller holds mu.

@@ -83,11 +83,11 @@ static __attribute__((noinline)) int walk(void *ctx, int unwinder)
   return result;
 }
 
-// registers finds where the thread was in user mode. A raw tracepoint's context has no registers: they are where the kernel has put them on
+// registers finds where the thread was in user mode. A tracepoint's context has no registers: they are where the kernel has put them on
 // its way in.
 static inline EBPF_INLINE ErrorCode registers(void *ctx, u32 chain, UnwindState *state, bool *usermode)
 {
-  if (chain != UNWIND_RAW_TP)
+  if (chain != UNWIND_RAW_TP && chain != UNWIND_TRACEPOINT)
     return get_usermode_regs(ctx, state, usermode);
   struct pt_regs regs;
   long at = get_task_pt_regs((struct task_struct *)bpf_get_current_task());
@@ -101,8 +101,27 @@ static inline EBPF_INLINE ErrorCode registers(void *ctx, u32 chain, UnwindState 
   return copy_state_regs(state, &regs, true);
 }
 
+// leave goes from a function's first instructions to its caller, which needs no unwind rules: some C libraries have none in their files.
+static inline EBPF_INLINE ErrorCode leave(PerCPURecord *record, int *unwinder)
+{
+  UnwindState *state = &record->state;
+  u64 *data          = push_frame(state, &record->trace, FRAME_MARKER_NATIVE, 0, state->text_section_offset, 1);
+  if (!data)
+    return ERR_STACK_LENGTH_EXCEEDED;
+  data[0] = state->text_section_id;
+#if defined(__x86_64__)
+  if (bpf_probe_read_user(&state->pc, sizeof(state->pc), (void *)state->sp))
+    return ERR_NATIVE_PC_READ;
+  state->sp += sizeof(state->pc);
+#else
+  state->pc = state->lr;
+#endif
+  unwinder_mark_nonleaf_frame(state);
+  return get_next_unwinder_after_native_frame(record, unwinder);
+}
+
 // unwind takes the current thread's stack, under an ID, and says what became of it.
-static inline EBPF_INLINE enum unwind_result unwind(void *ctx, u32 chain, u64 id)
+static inline EBPF_INLINE enum unwind_result unwind(void *ctx, u32 chain, u64 id, u64 flags)
 {
   u32 pid = 0, tid = 0;
   if (!gadgets_origin || !get_pid_tgid(&pid, &tid) || !pid)
@@ -131,12 +150,15 @@ static inline EBPF_INLINE enum unwind_result unwind(void *ctx, u32 chain, u64 id
   trace->ktime  = bpf_ktime_get_ns();
   trace->value  = id;
   bpf_get_current_comm(&trace->comm, sizeof(trace->comm));
-  push_kernel_frames(ctx, trace);
+  if (!(flags & UNWIND_NO_KERNEL))
+    push_kernel_frames(ctx, trace);
   GoRuntimeOffsets *go = bpf_map_lookup_elem(&go_procs, &pid);
   if (go)
     record->goOffsets = *go;
   if (!error && usermode)
     error = get_next_unwinder_after_native_frame(record, &unwinder);
+  if (!error && flags & UNWIND_AT_ENTRY && unwinder == PROG_UNWIND_NATIVE)
+    error = leave(record, &unwinder);
   record->state.unwind_error = error;
   return walk(ctx, unwinder) == NOT_CALLED ? UNWIND_NO_CHAIN : UNWIND_DONE;
 }
@@ -151,7 +173,7 @@ static inline EBPF_INLINE int enter(void *ctx, u32 chain)
     return 0;
   __sync_fetch_and_add(guard, 1);
   if (*(volatile u64 *)guard == 1)
-    slot->result = unwind(ctx, chain, slot->id);
+    slot->result = unwind(ctx, chain, slot->id, slot->flags);
   else
     slot->result = UNWIND_BUSY;
   __sync_fetch_and_add(guard, -1);
@@ -168,6 +190,12 @@ SEC("raw_tracepoint/gadget_entry")
 int gadget_raw_tp(void *ctx)
 {
   return enter(ctx, UNWIND_RAW_TP);
+}
+
+SEC("tracepoint/gadget_entry")
+int gadget_tracepoint(void *ctx)
+{
+  return enter(ctx, UNWIND_TRACEPOINT);
 }
 
 SEC("perf_event/gadget_entry")

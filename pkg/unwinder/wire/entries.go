@@ -18,10 +18,11 @@ const (
 	ChainKprobe ChainKind = iota // of uprobes, too
 	ChainRawTracepoint
 	ChainPerfEvent
+	ChainTracepoint
 	ChainKinds // how many there are
 )
 
-var chainNames = [ChainKinds]string{"kprobe", "raw_tp", "perf"}
+var chainNames = [ChainKinds]string{"kprobe", "raw_tp", "perf", "tracepoint"}
 
 // String returns the name that gadget's headers have for it.
 func (k ChainKind) String() string { return chainNames[k] }
@@ -53,7 +54,7 @@ const (
 )
 
 // Slot is struct unwind_slot.
-type Slot struct{ Busy, Seq, ID, Result uint64 }
+type Slot struct{ Busy, Seq, ID, Result, Flags uint64 }
 
 // The fields of an event's ID.
 const (

@@ -71,6 +71,35 @@ func TestEntryReferences(t *testing.T) {
 	}
 }
 
+// The kernel takes the entry programs: their stacks are bounded, as they make tail calls.
+func TestEntryLoads(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it takes root to load eBPF programs")
+	}
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(entryObject))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Without an origin most of the code is never reached, and not looked at.
+	if err := spec.Variables["gadgets_origin"].Set(uint16(1)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range chains {
+		one := spec.Copy() // programs of several types cannot share an array of programs
+		for name := range one.Programs {
+			if name != c.entry {
+				delete(one.Programs, name)
+			}
+		}
+		loaded, err := ebpf.NewCollection(one)
+		if err != nil {
+			t.Errorf("%s: %+v", c.entry, err)
+			continue
+		}
+		loaded.Close()
+	}
+}
+
 func TestCheckVersion(t *testing.T) {
 	want := strings.TrimSpace(entryVersion)
 	with := func(m ...*debug.Module) error { return checkVersion(&debug.BuildInfo{Deps: m}) }

@@ -84,8 +84,8 @@ static __attribute__((noinline)) int walk(void *ctx, int unwinder)
 }
 
 // registers finds where the thread was in user mode. A tracepoint's context has no registers: they are where the kernel has put them on
-// its way in.
-static inline EBPF_INLINE ErrorCode registers(void *ctx, u32 chain, UnwindState *state, bool *usermode)
+// its way in. It is not inlined: the stack of what calls walk is bounded.
+static __attribute__((noinline)) ErrorCode registers(void *ctx, u32 chain, UnwindState *state, bool *usermode)
 {
   if (chain != UNWIND_RAW_TP && chain != UNWIND_TRACEPOINT)
     return get_usermode_regs(ctx, state, usermode);

@@ -4,6 +4,7 @@
 package profile
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
@@ -45,6 +48,37 @@ func run(t *testing.T, succeeds bool, args ...string) string {
 		require.Error(t, err)
 	}
 	return string(output)
+}
+
+// runUntil interrupts a run once it has written enough into a folder, and returns what it says.
+func runUntil(t *testing.T, dir string, enough func([]receiver.Sample) bool, args ...string) string {
+	t.Helper()
+	cmd := command(t.Context(), t, append(args, "--seconds", "600", "-o", dir)...)
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, &said
+	require.NoError(t, cmd.Start())
+	size := -1
+	require.Eventually(t, func() bool {
+		written, _ := os.ReadFile(filepath.Join(dir, "profiles.jsonl")) // it may not be there yet
+		written = written[:bytes.LastIndexByte(written, '\n')+1]
+		if len(written) == size { // to resolve it takes CPU time
+			return false
+		}
+		size = len(written)
+		requests, err := receiver.ReadJSONLines(bytes.NewReader(written))
+		if err != nil {
+			return false
+		}
+		var samples []receiver.Sample
+		for _, req := range requests {
+			samples = append(samples, receiver.Resolve(req)...)
+		}
+		return enough(samples)
+	}, 4*time.Minute, 200*time.Millisecond, "not enough has come")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	require.NoError(t, cmd.Wait(), said.String())
+	t.Logf("%s", said.String())
+	return said.String()
 }
 
 // start runs a program whose shares are known, and returns its process's number.
@@ -80,7 +114,18 @@ func TestOwnService(t *testing.T) {
 			t.Parallel()
 			load, pid := start(t, tc.name)
 			dir := filepath.Join(t.TempDir(), "result")
-			table := run(t, true, "--pid", pid, "--seconds", "12", "--gadget", tc.gadget, "-o", dir)
+			// As many that the larger of 50 and 30 % is the larger one.
+			table := runUntil(t, dir, func(samples []receiver.Sample) bool {
+				n := int64(0)
+				for _, s := range samples {
+					if slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool {
+						return loads.Is(f.Name, load.Shares[0].Function) || loads.Is(f.Name, load.Shares[1].Function)
+					}) {
+						n += s.Total()
+					}
+				}
+				return n > 400
+			}, "--pid", pid, "--gadget", tc.gadget)
 			require.Len(t, load.Shares, 3)
 			first, second := self(t, table, load.Shares[0].Function), self(t, table, load.Shares[1].Function)
 			require.Greater(t, first, second)
@@ -96,7 +141,7 @@ func TestOwnService(t *testing.T) {
 func TestDefaultGadget(t *testing.T) {
 	t.Parallel()
 	_, pid := start(t, "c-fp")
-	said := run(t, true, "--pid", pid, "--seconds", "5", "-o", filepath.Join(t.TempDir(), "result"))
+	said := run(t, true, "--pid", pid, "--seconds", "10", "-o", filepath.Join(t.TempDir(), "result"))
 	require.Contains(t, said, "with profile_polyglot:")
 	require.NotContains(t, said, "cannot run here")
 }
@@ -123,18 +168,9 @@ func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	_, pid := start(t, "c-fp")
 	dir := filepath.Join(t.TempDir(), "result")
-	cmd := command(t.Context(), t, "--pid", pid, "--seconds", "600", "--gadget", "cpu", "-o", dir)
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = &said, &said
-	require.NoError(t, cmd.Start())
-	require.Eventually(t, func() bool {
-		info, err := os.Stat(filepath.Join(dir, "profiles.jsonl"))
-		return err == nil && info.Size() > 0
-	}, 2*time.Minute, 200*time.Millisecond)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-	require.NoError(t, cmd.Wait(), said.String())
-	require.Contains(t, said.String(), "stopped early")
-	require.Contains(t, said.String(), "SELF")
+	said := runUntil(t, dir, func(samples []receiver.Sample) bool { return len(samples) > 0 }, "--pid", pid, "--gadget", "cpu")
+	require.Contains(t, said, "stopped early")
+	require.Contains(t, said, "SELF")
 
 	page := filepath.Join(t.TempDir(), "difference.html")
 	require.Contains(t, run(t, true, "diff", dir, dir, "-o", page), "no difference")

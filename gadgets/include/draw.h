@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Drawing events in proportion to what each is worth, so that few stacks tell of
- * many events. An event of a value is drawn with the probability value/step, and then
- * stands for step; one that is worth more than that is always drawn, and stands for
- * itself. Sums of what is drawn are right on the average, whatever the events are.
+ * many events. What a CPU's events are worth is laid end to end and cut into parts of
+ * one step. Each part has one point, anywhere in it: the event that has the point is
+ * drawn, and stands for the step. So an event is drawn with the probability
+ * value/step. One that is worth more than a step is always drawn, and stands for
+ * itself. Sums of what is drawn are right on the average, whatever the events are,
+ * and those of many events alike one after the other nearly exact.
  *
  * The step of a CPU follows its events: it doubles when a part of the second's
  * budget is used before its time, and halves for each second in which less than half
- * was used. It depends on events of before alone, which keeps the sums right. A CPU that
- * has drawn twice its budget in a second draws no more.
+ * was used. Which points were met in this part has no say in that, which keeps the
+ * sums right. A CPU that has drawn twice its budget in a second draws no more stacks.
  */
 #ifndef DRAW_H
 #define DRAW_H
@@ -18,7 +21,11 @@
 
 struct draw_state {
 	__u64 second; /* which one this is */
-	__u64 step; /* 0 before the first event */
+	__u64 step; /* of the next part; 0 before the first event */
+	__u64 size; /* of this part; 0 before the first */
+	__u64 used; /* how much of it events have had */
+	__u64 point; /* where in it */
+	__u32 hit; /* how many of drawn are for its point */
 	__u32 drawn; /* in this second */
 	__u32 raised; /* how often the step was doubled in this second */
 };
@@ -40,56 +47,102 @@ struct drawn {
 #define DRAW_PARTS 8
 #define DRAW_SECOND 1000000000ull
 
+/* Begins a part of a size below 1 << 32. */
+static __always_inline void begin_part(struct draw_state *state, __u64 size)
+{
+	state->size = size;
+	state->used = 0;
+	state->point = (__u64)bpf_get_prandom_u32() * size >> 32;
+	state->hit = 0;
+}
+
+/* Doubles the step where more was drawn than is due at this time of the second. */
+static __always_inline bool raise_step(struct draw_state *state, __u64 now,
+				       __u32 budget)
+{
+	/* The part of the budget that is due, and one more for what comes in a burst. */
+	__u32 due = budget *
+		    ((now % DRAW_SECOND) * DRAW_PARTS / DRAW_SECOND + 2) /
+		    DRAW_PARTS;
+
+	if (state->drawn - state->hit <= due * (state->raised + 4) / 4 ||
+	    state->raised >= 32 || state->step >= 1ull << 31)
+		return false;
+	state->step *= 2;
+	state->raised++;
+	return true;
+}
+
 /* Draws an event of a value at the time now, in nanoseconds. least is the smallest step. */
 static __always_inline struct drawn draw(__u64 value, __u64 now, __u64 least,
 					 __u32 budget)
 {
 	struct drawn drawn = {};
 	struct draw_state *state;
-	__u32 zero = 0, due;
-	__u64 step, second = now / DRAW_SECOND;
+	__u32 zero = 0;
+	__u64 size, used, over, second = now / DRAW_SECOND;
 
 	state = bpf_map_lookup_elem(&draw_states, &zero);
 	if (!state || !value)
 		return drawn;
 	if (second != state->second) {
-		if (state->drawn < budget / 2)
+		if (state->drawn - state->hit < budget / 2) {
 			state->step >>= second - state->second < 32 ?
 						second - state->second :
 						32;
+			state->size = 0;
+		}
 		state->second = second;
 		state->drawn = 0;
+		state->hit = 0;
 		state->raised = 0;
 	}
 	if (state->step < least)
 		state->step = least;
-	step = state->step;
-	if (!step)
+	if (!state->step)
 		return drawn;
-	if (value >= step) {
+	if (!state->size)
+		begin_part(state, state->step);
+	/* These are read once: a program that is preempted may find them changed. */
+	size = state->size;
+	used = state->used;
+	if (value >= size || used >= size) {
 		drawn.value = value;
 		drawn.events = 1;
+		state->drawn++;
+		if (raise_step(state, now, budget))
+			state->size = 0;
 	} else {
-		/* What is left of the division is rounded up as often as it is large. */
-		if ((__u64)bpf_get_prandom_u32() * step >= value << 32)
+		if (state->point >= used && state->point < used + value) {
+			drawn.value = size;
+			state->drawn++;
+			state->hit = 1;
+		}
+		if (used + value < size) {
+			state->used = used + value;
+		} else {
+			state->hit = 0;
+			raise_step(state, now, budget);
+			over = used + value - size;
+			size = state->step > over ? state->step : over + 1;
+			begin_part(state, size);
+			state->used = over;
+			if (state->point < over) {
+				drawn.value += size;
+				state->drawn++;
+				state->hit = 1;
+			}
+		}
+		if (!drawn.value)
 			return drawn;
-		drawn.value = step;
-		drawn.events = step / value;
+		/* What is left of the division is rounded up as often as it is large. */
+		drawn.events = drawn.value / value;
 		if ((__u64)bpf_get_prandom_u32() * value <
-		    (step % value) << 32)
+		    (drawn.value % value) << 32)
 			drawn.events++;
 	}
-	state->drawn++;
 	if (state->drawn > 2 * budget)
 		drawn.over_budget = true;
-	/* The part of the budget that is due at this time of the second, and one more for what comes in a burst. */
-	due = budget * ((now % DRAW_SECOND) * DRAW_PARTS / DRAW_SECOND + 2) /
-	      DRAW_PARTS;
-	if (state->drawn > due * (state->raised + 4) / 4 && state->raised < 32 &&
-	    state->step < 1ull << 31) {
-		state->step *= 2;
-		state->raised++;
-	}
 	return drawn;
 }
 

@@ -163,6 +163,7 @@ func addFields(ds datasource.DataSource) error {
 	add(nil, "samples", api.Kind_Uint64)
 	add(nil, "kern_stack_raw", api.Kind_Uint32, "type:"+ebpftypes.KernelStackTypeName)
 	add(nil, "kern_stack", api.Kind_String)
+	add(nil, "unwound_id", api.Kind_Uint64, "type:profiles_stack")
 	user := add(nil, "user_stack_raw", api.Kind_Invalid, "type:"+ebpftypes.UserStackTypeName)
 	add(user, "stack_id", api.Kind_Uint32)
 	add(user, "inode", api.Kind_Uint64)

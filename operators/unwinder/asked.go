@@ -1,6 +1,7 @@
 package unwinder
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -52,7 +53,12 @@ type asked struct {
 	sayings
 }
 
-func readAsked(values api.ParamValues) (a asked, err error) {
+// readAsked reads the parameters. An empty one has its default.
+func readAsked(given api.ParamValues) (a asked, err error) {
+	values := api.ParamValues{}
+	for _, p := range unwindParams() {
+		values[p.Key] = cmp.Or(given[p.Key], p.DefaultValue)
+	}
 	yes := func(key string) (v bool) {
 		if err == nil {
 			if v, err = strconv.ParseBool(values[key]); err != nil {

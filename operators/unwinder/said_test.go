@@ -85,7 +85,7 @@ func TestAsked(t *testing.T) {
 		{ParamScale, "9", "memory scale 9"},
 		{ParamScale, "-1", `"memory-scale"`},
 		{ParamSpans, "perhaps", `"spans"`},
-		{ParamNames, "", `"native-names"`},
+		{ParamNames, "no!", `"native-names"`}, {ParamSpans, "", ""},
 	} {
 		values := api.ParamValues{}
 		for _, p := range unwindParams() {

@@ -28,14 +28,26 @@ type Stacks interface {
 	Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool)
 }
 
-// handedStack takes a field for the ID of a stack that an operator has as frames.
+// handedStack takes a field for the ID of a stack that an operator has as frames. Without that operator, as in another program with this
+// one, the gadget has no such stacks: its IDs are 0.
 func (c *compiler) handedStack(acc datasource.FieldAccessor) (stackField, error) {
 	f := stackField{name: acc.FullName(), id: newReader(c.ds, acc), handed: c.o.Stacks}
-	switch {
-	case acc.Type() != api.Kind_Uint64:
+	if acc.Type() != api.Kind_Uint64 {
 		return f, fmt.Errorf("data source %q: the stack %q is no unsigned number of 64 bits", c.ds.Name(), acc.FullName())
-	case f.handed == nil:
-		return f, fmt.Errorf("data source %q: nobody has the frames of the stack %q: no operator has set the variable %s", c.ds.Name(), acc.FullName(), StacksVar)
+	}
+	if f.handed == nil {
+		f.handed = noStacks{}
 	}
 	return f, nil
+}
+
+// noStacks are those of a gadget without the operator.
+type noStacks struct{}
+
+// Frames implements Stacks.
+func (noStacks) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
+	if id == 0 {
+		return dst, stack.Empty, false
+	}
+	return dst, stack.Lost, false
 }

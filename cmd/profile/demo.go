@@ -22,7 +22,7 @@ const demoSeconds = 10
 func runDemo(ctx context.Context, args []string, out io.Writer) (err error) {
 	var o options
 	flags := newFlags("demo", demoUsage)
-	flags.StringVar(&o.gadget, "gadget", "", "what to show it with: cpu or polyglot; by default the one that shows most")
+	flags.StringVar(&o.gadget, "gadget", "", "what to show it with; by default cpu")
 	seconds := o.addFlags(flags, demoSeconds)
 	if err := parse(flags, args); err != nil {
 		return err
@@ -55,7 +55,8 @@ func runDemo(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err := result.report(out); err != nil {
 		return err
 	}
-	return writeShares(out, programs, result.rcv.Samples(), result.gadget.name == polyglot)
+	whole, _ := unwound(result.log)
+	return writeShares(out, programs, result.rcv.Samples(), whole)
 }
 
 // writeShares prints what was measured of the busy programs beside what they did.
@@ -66,7 +67,7 @@ func writeShares(out io.Writer, programs []running, samples []receiver.Sample, w
 	for _, p := range programs {
 		shares, seconds := measured(p, samples)
 		if seconds == 0 {
-			why := "the gadget polyglot shows them"
+			why := "whole stacks show them"
 			if whole {
 				why = "too few samples, or no symbols"
 			}

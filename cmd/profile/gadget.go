@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,12 +16,6 @@ import (
 // install says where the programs and the gadgets are.
 type install struct{ ig, gadgets string }
 
-// unwinderProgram is what profile_polyglot needs beside ig.
-const unwinderProgram = "unwinder"
-
-// polyglot is the gadget that shows most of any program.
-const polyglot = "profile_polyglot"
-
 // ownGadgets are the short names of this project's gadgets.
 var ownGadgets = map[string]string{
 	"alloc":     "profile_alloc",
@@ -30,7 +23,6 @@ var ownGadgets = map[string]string{
 	"lock":      "profile_lock",
 	"offcpu":    "profile_offcpu",
 	"pagefault": "profile_pagefault",
-	"polyglot":  polyglot,
 }
 
 // gadget is what ig is to run.
@@ -42,8 +34,6 @@ type gadget struct {
 	digest string
 	// name is the image's name without registry and tag.
 	name string
-	// chosen says why, if nobody asked for it.
-	chosen string
 }
 
 // find fills in what is not given from where this program is: build/bin beside build/gadgets, or
@@ -87,35 +77,18 @@ func (i *install) archive(name string) (string, bool) {
 	return file, err == nil
 }
 
-// choose returns the gadget that was asked for, and else the one that shows most of any process.
+// choose returns the gadget that was asked for, and else the one for CPU time.
 func (i *install) choose(asked string) (gadget, error) {
-	if asked != "" {
-		name, own := ownGadgets[asked]
-		if !own {
-			image := asked[strings.LastIndexByte(asked, '/')+1:]
-			image, _, _ = strings.Cut(image, "@")
-			image, _, _ = strings.Cut(image, ":")
-			return gadget{image: asked, name: image}, nil
-		}
-		if name == polyglot {
-			if why := i.noUnwinder(); why != "" {
-				return gadget{}, fmt.Errorf("--gadget polyglot: %s", why)
-			}
-		}
+	if asked == "" {
+		asked = "cpu"
+	}
+	if name, own := ownGadgets[asked]; own {
 		return i.own(name)
 	}
-	why := i.noUnwinder()
-	if _, there := i.archive(polyglot); why == "" && there {
-		g, err := i.own(polyglot)
-		g.chosen = "it unwinds programs without frame pointers, and interpreters"
-		return g, err
-	}
-	if why == "" {
-		why = "there is no image of " + polyglot
-	}
-	g, err := i.own("profile_cpu")
-	g.chosen = "for whole stacks in every language: " + why
-	return g, err
+	image := asked[strings.LastIndexByte(asked, '/')+1:]
+	image, _, _ = strings.Cut(image, "@")
+	image, _, _ = strings.Cut(image, ":")
+	return gadget{image: asked, name: image}, nil
 }
 
 func (i *install) own(name string) (gadget, error) {
@@ -128,21 +101,6 @@ func (i *install) own(name string) (gadget, error) {
 		return gadget{}, fmt.Errorf("reading the gadget's image %s: %w", file, err)
 	}
 	return gadget{image: image, archive: file, digest: digest, name: name}, nil
-}
-
-// noUnwinder returns why the unwinder cannot be used; empty if it can.
-func (i *install) noUnwinder() string {
-	file := filepath.Join(filepath.Dir(i.ig), unwinderProgram)
-	info, err := os.Stat(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "there is no program " + unwinderProgram + " beside ig"
-	case err != nil:
-		return err.Error()
-	case info.Mode()&0o111 == 0:
-		return file + " cannot be executed"
-	}
-	return ""
 }
 
 // load makes ig know the gadget's image, unless it does already. An image of the same name from another

@@ -6,12 +6,8 @@ import (
 	"sync"
 )
 
-const (
-	// maxLog bounds how much of what ig says is kept, in bytes.
-	maxLog = 64 << 10
-	// unwinderReady begins the line with which ig says, with --verbose, that the unwinder takes samples.
-	unwinderReady = "the unwinder takes "
-)
+// maxLog bounds how much of what ig says is kept, in bytes.
+const maxLog = 64 << 10
 
 // igLog keeps the last of what ig says, without what it says for debugging alone. It is safe for
 // concurrent use.
@@ -20,12 +16,9 @@ type igLog struct {
 	lines []string
 	size  int
 	part  []byte
-	// ready is closed when the unwinder takes samples.
-	ready   chan struct{}
-	isReady bool
 }
 
-func newLog() *igLog { return &igLog{ready: make(chan struct{})} }
+func newLog() *igLog { return &igLog{} }
 
 // Write implements io.Writer.
 func (l *igLog) Write(b []byte) (int, error) {
@@ -43,10 +36,6 @@ func (l *igLog) Write(b []byte) (int, error) {
 }
 
 func (l *igLog) add(line string) {
-	if !l.isReady && strings.Contains(line, unwinderReady) {
-		l.isReady = true
-		close(l.ready)
-	}
 	if strings.Contains(line, "level=debug") {
 		return
 	}

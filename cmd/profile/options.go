@@ -31,20 +31,20 @@ const (
 const (
 	shortLook      = time.Minute
 	shortFrequency = 99
-	// maxFrequency is what profile_polyglot takes at most. The kernel's limit can be lower.
+	// maxFrequency is what is taken at most. The kernel's limit can be lower.
 	maxFrequency = 10_000
 	kernelLimit  = "/proc/sys/kernel/perf_event_max_sample_rate"
 )
 
 // hertz returns how often to sample with a gadget, 0 for as often as it does by itself.
 func (o *options) hertz(g gadget) (int, error) {
-	samples := g.name == polyglot || g.name == ownGadgets["cpu"]
+	samples := g.name == ownGadgets["cpu"]
 	own := slices.ContainsFunc(o.igFlags, func(f string) bool { return f == "--frequency" || strings.HasPrefix(f, "--frequency=") })
 	switch {
 	case o.frequency > 0 && own:
 		return 0, errors.New("--frequency is given twice: once behind \"--\"")
 	case o.frequency > 0 && !samples && ownName(g.name):
-		return 0, fmt.Errorf("--frequency is for gadgets that sample CPU time, cpu and polyglot; %s counts what happens", g.name)
+		return 0, fmt.Errorf("--frequency is for the gadget that samples CPU time, cpu; %s counts what happens", g.name)
 	case o.frequency == 0 && (own || !samples || o.time > shortLook):
 		return 0, nil
 	}
@@ -161,7 +161,7 @@ func parseProfile(args []string) (options, error) {
 	children := flags.Bool("children", false, "with --pid, sample the processes below it, too, that are there at the start")
 	flags.StringVar(&o.target.comm, "comm", "", "sample the programs, or threads, of this `name`")
 	flags.StringVar(&o.target.container, "container", "", "sample the container of this `name`")
-	flags.StringVar(&o.gadget, "gadget", "", "what to show: alloc, cpu, lock, offcpu, pagefault, polyglot, or a gadget's `image`; by default the one that shows most")
+	flags.StringVar(&o.gadget, "gadget", "", "what to show: alloc, cpu, lock, offcpu, pagefault, or a gadget's `image`; by default cpu")
 	seconds := o.addFlags(flags, defaultSeconds)
 	if err := parse(flags, args); err != nil {
 		return options{}, err

@@ -44,7 +44,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		{"--gadget page_faults", "did you mean pagefault?"},
 		{"--gadget locks", "did you mean lock?"},
 		{"--gadget memory --pid 1", "did you mean alloc?"},
-		{"--gadget nonsense", "takes alloc, cpu, lock, offcpu, pagefault, polyglot, or a gadget's image"},
+		{"--gadget nonsense", "takes alloc, cpu, lock, offcpu, pagefault, or a gadget's image"},
 		{"--secnds 3", "unknown flag: --secnds: did you mean --seconds?"},
 		{"--frequency 20000", "--frequency 20000: takes 1 to 10000"},
 		{"--seconds 1.5s", "--seconds 1.5s: takes 1 to"},
@@ -87,7 +87,6 @@ func TestFlagsForIG(t *testing.T) {
 	require.Equal(t, 2*time.Minute, o.time)
 	require.Equal(t, "cpu", o.gadget)
 	require.Contains(t, igArgs(o, gadget{name: "profile_cpu"}, "x:1"), "--filter-expr=proc.pid in [7,8]")
-	require.Contains(t, igArgs(o, gadget{name: polyglot}, "x:1"), "--pid=7,8")
 
 	for image, want := range map[string]string{"trace_open": "trace_open", "registry.example/off-cpu:v1": "registry.example/off-cpu:v1", "profile_lock": "lock"} {
 		o, err = parseProfile([]string{"--gadget", image})
@@ -115,9 +114,8 @@ func TestFrequency(t *testing.T) {
 		want         int
 	}{
 		{"--seconds 10", "profile_cpu", shortFrequency},
-		{"--seconds 10", "profile_polyglot", shortFrequency},
-		{"--seconds 600", "profile_polyglot", 0},
-		{"--seconds 600 --frequency 49", "profile_polyglot", 49},
+		{"--seconds 600", "profile_cpu", 0},
+		{"--seconds 600 --frequency 49", "profile_cpu", 49},
 		{"--seconds 10", "profile_offcpu", 0},
 		{"--seconds 10 -- --frequency=19", "profile_cpu", 0},
 		{"--frequency 200", "somebody_elses", 200},
@@ -232,25 +230,12 @@ func TestChoiceOfGadget(t *testing.T) {
 	where := install{ig: filepath.Join(dir, "ig"), gadgets: dir}
 	_, err := where.choose("")
 	require.ErrorContains(t, err, `no image profile_cpu.tar`)
-	for _, name := range []string{"cpu", "polyglot"} {
-		writeArchive(t, filepath.Join(dir, "profile_"+name+".tar"), `{"manifests": [{"digest": "sha256:1"},
-			{"digest": "sha256:2", "annotations": {"org.opencontainers.image.ref.name": "ghcr.io/inspektor-gadget/gadget/profile_`+name+`:mine"}}]}`)
-	}
+	writeArchive(t, filepath.Join(dir, "profile_cpu.tar"), `{"manifests": [{"digest": "sha256:1"},
+		{"digest": "sha256:2", "annotations": {"org.opencontainers.image.ref.name": "ghcr.io/inspektor-gadget/gadget/profile_cpu:mine"}}]}`)
 	g, err := where.choose("")
 	require.NoError(t, err)
-	require.Equal(t, "profile_cpu:mine", g.image, "there is no unwinder")
+	require.Equal(t, "profile_cpu:mine", g.image)
 	require.Equal(t, "sha256:2", g.digest)
-	require.Contains(t, g.chosen, "no program unwinder")
-	_, err = where.choose("polyglot")
-	require.ErrorContains(t, err, "no program unwinder")
-
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "unwinder"), nil, 0o600))
-	_, err = where.choose("polyglot")
-	require.ErrorContains(t, err, "cannot be executed")
-	require.NoError(t, os.Chmod(filepath.Join(dir, "unwinder"), 0o700))
-	g, err = where.choose("")
-	require.NoError(t, err)
-	require.Equal(t, "profile_polyglot:mine", g.image)
 
 	g, err = where.choose("registry.example:5000/team/trace_malloc:v1@sha256:0123")
 	require.NoError(t, err)
@@ -508,15 +493,15 @@ func TestRemarks(t *testing.T) {
 	lines = r.remarks([]receiver.Sample{sample(5, native, native), sample(5, receiver.Frame{Type: "native", Mapping: "/usr/bin/xz", Address: 1}, native)})
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], "50 % of the functions have no name, most of them in xz")
-	r.gadget.name = "profile_polyglot"
+	r.log = "level=info msg=\"unwind: stacks are whole, unwound\"\n"
 	require.Empty(t, r.remarks([]receiver.Sample{sample(5, native)}))
 	require.Empty(t, r.remarks(nil))
+	r.log = ""
 
 	r.gadget.name = "profile_alloc"
 	r.opts.target.list = []int{os.Getpid()}
 	lines = r.remarks([]receiver.Sample{sample(5, native, native), sample(5, native)})
 	require.Len(t, lines, 1)
-	require.NotContains(t, lines[0], "polyglot", "that one shows no allocations")
 	paused := sample(5, native, native)
 	paused.Attributes = map[string]string{"alloc.attached": "stretches"}
 	lines = r.remarks([]receiver.Sample{sample(5, native, native), paused})
@@ -546,16 +531,16 @@ func TestRemarksAreOfTheGadget(t *testing.T) {
 		lines := r.remarks(lone)
 		require.Len(t, lines, 1, name)
 		require.Contains(t, lines[0], "100 % of the stacks end after one function", name)
-		require.NotContains(t, lines[0], "polyglot", name)
+		require.NotContains(t, lines[0], "--unwind", name)
 	}
 	r := &result{gadget: gadget{name: "profile_cpu"}}
-	require.Contains(t, r.remarks(lone)[0], "; --gadget polyglot shows them")
-	r.failed = "no BTF"
-	require.Contains(t, r.remarks(lone)[0], "profile_polyglot does, and cannot run here: no BTF")
-	require.NotContains(t, r.remarks(lone)[0], "--gadget polyglot")
+	require.Contains(t, r.remarks(lone)[0], `; "-- --unwind=whole" shows them`)
+	r.log = "level=warning msg=\"unwind: stacks are taken by frame pointers: no \\\"BTF\\\"\"\n"
+	require.Contains(t, r.remarks(lone)[0], `; whole stacks cannot be had here: no "BTF"`)
+	require.NotContains(t, r.remarks(lone)[0], "--unwind=whole")
 
 	cut := []receiver.Sample{{Unit: "count", Values: []int64{9}, Stack: []receiver.Frame{{Name: "[truncated]"}}}}
-	r = &result{gadget: gadget{name: polyglot}}
+	r = &result{gadget: gadget{name: "profile_cpu"}, log: "level=info msg=\"unwind: stacks are whole, unwound\"\n"}
 	require.Len(t, r.remarks(cut), 1)
 	require.Contains(t, r.remarks(cut)[0], "100 % of the stacks could not be followed at all")
 
@@ -606,10 +591,8 @@ func TestLogOfIG(t *testing.T) {
 	require.Equal(t, "level=warning msg=", log.String())
 	fmt.Fprint(log, "a\n")
 	require.Equal(t, "level=warning msg=a\n", log.String())
-	for range 2 {
-		fmt.Fprint(log, "level=debug msg=\"the unwinder takes 19 samples per second\"\n")
-	}
-	<-log.ready
+	fmt.Fprint(log, "level=debug msg=y\n")
+	require.Equal(t, "level=warning msg=a\n", log.String())
 	for i := range maxLog {
 		fmt.Fprintln(log, "line", i)
 	}

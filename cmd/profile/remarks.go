@@ -16,14 +16,14 @@ var interpreters = []string{"python", "node", "ruby", "perl", "php", "java", "be
 // remarkable is the share of the samples from which on something is worth a remark.
 const remarkable = 0.1
 
-// instead says which gadget shows what this one has left out, or how to have it shown; no gadget takes the place of one that shows
-// something else, and none is named that could not run here a moment ago.
+// instead says how to have shown what is left out, or why that cannot be.
 func (r *result) instead() string {
+	whole, why := unwound(r.log)
 	switch {
-	case r.gadget.name == ownGadgets["cpu"] && r.failed != "":
-		return "; " + polyglot + " does, and cannot run here: " + r.failed
-	case r.gadget.name == ownGadgets["cpu"]:
-		return "; --gadget polyglot shows them"
+	case why != "":
+		return "; whole stacks cannot be had here: " + why
+	case r.gadget.name == ownGadgets["cpu"] && !whole:
+		return "; \"-- --unwind=whole\" shows them"
 	case r.ruled():
 		return "; the gadget's README names what does"
 	}
@@ -122,8 +122,9 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	if unkept/all >= remarkable {
 		lines = append(lines, fmt.Sprintf("%.0f %% came when there was no room for it, and it is not known whose that is: %s", 100*unkept/all, r.lookAtLess()))
 	}
-	if r.gadget.name == polyglot && cut/all >= remarkable {
-		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks could not be followed at all: %s reads a program in its first seconds, on a busy machine later: look for longer, or once more", 100*cut/all, polyglot))
+	whole, _ := unwound(r.log)
+	if whole && cut/all >= remarkable {
+		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks could not be followed at all: a program is read in its first seconds, on a busy machine later: look for longer, or once more", 100*cut/all))
 	}
 	if user == 0 {
 		if parks := r.parks(samples); parks != "" && all > 0 {
@@ -131,12 +132,12 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		}
 		return lines
 	}
-	if plain/user >= 0.5 && r.gadget.name != polyglot {
+	if plain/user >= 0.5 && !whole {
 		if program := r.interpreter(); program != "" {
 			lines = append(lines, fmt.Sprintf("%s is an interpreter: %s shows its own functions, not those of the program that it runs%s", report.Shown(program, 64), r.gadget.name, r.instead()))
 		}
 	}
-	if lone/user >= remarkable && r.gadget.name != polyglot {
+	if lone/user >= remarkable && !whole {
 		why := "the program has no frame pointers" + r.instead()
 		if r.ruled() {
 			why = "its file says nothing of how to find the caller, or could not be read"

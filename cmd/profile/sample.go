@@ -38,8 +38,6 @@ type result struct {
 	// cpu is the CPU time that the processes of --pid used meanwhile, and gone that all have ended.
 	cpu  time.Duration
 	gone bool
-	// failed says why profile_polyglot could not run here, empty if it could or was not tried.
-	failed string
 	// early tells that ig has ended before its time.
 	early bool
 }
@@ -54,31 +52,8 @@ func profile(ctx context.Context, opts options, out io.Writer) (*result, error) 
 	if err != nil {
 		return nil, err
 	}
-	res, err := profileWith(ctx, opts, g, out)
-	var cannot *cannotRunError
-	if opts.gadget != "" || g.name != polyglot || !errors.As(err, &cannot) {
-		return res, err
-	}
-	// Nobody has asked for it.
-	fmt.Fprintf(out, "%s cannot run here: %s\n", g.image, cannot.why)
-	if g, err = opts.install.own("profile_cpu"); err != nil {
-		return nil, err
-	}
-	res, err = profileWith(ctx, opts, g, out)
-	if res != nil {
-		res.failed = cannot.why
-	}
-	return res, err
+	return profileWith(ctx, opts, g, out)
 }
-
-// cannotRunError says why ig could not run a gadget.
-type cannotRunError struct {
-	err error
-	why string
-}
-
-func (e *cannotRunError) Error() string { return e.err.Error() }
-func (e *cannotRunError) Unwrap() error { return e.err }
 
 func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (res *result, err error) {
 	if err := opts.install.load(ctx, g, out); err != nil {
@@ -105,9 +80,6 @@ func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (re
 		often = fmt.Sprintf(", %d times for each second of CPU time", opts.frequency)
 	}
 	fmt.Fprintf(out, "sampling %s for %d s with %s%s\n", opts.target, int(opts.time.Seconds()), g.image, often)
-	if g.chosen != "" {
-		fmt.Fprintf(out, "  (%s)\n", g.chosen)
-	}
 	if opts.target.container != "" {
 		if why := noRuntime(runtimeSockets); why != "" {
 			fmt.Fprintln(out, "  ("+why+")")
@@ -117,11 +89,7 @@ func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (re
 	started := time.Now()
 	interrupted, err := res.sample(ctx, out)
 	if err != nil {
-		err = fmt.Errorf("%w\nwhat ig said:\n%s", err, res.log)
-		if rcv.Stats().Requests == 0 {
-			err = &cannotRunError{err, lastError(res.log)}
-		}
-		return nil, err
+		return nil, fmt.Errorf("%w\nwhat ig said:\n%s", err, res.log)
 	}
 	res.run = runInfo{Target: opts.target.String(), Gadget: g.image, Started: started.UTC(), Seconds: opts.time.Seconds()}
 	if interrupted {
@@ -174,7 +142,7 @@ func igArgs(opts options, g gadget, endpoint string) []string {
 		// It was built here and is not signed.
 		args = append(args, "--verify-image=false")
 	}
-	args = append(args, opts.target.igFlags(g.name)...)
+	args = append(args, opts.target.igFlags()...)
 	args = append(args,
 		"--otel-profiles-exporter=otlp",
 		"--otel-profiles-endpoint=http://"+endpoint,
@@ -194,14 +162,7 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 	limited, cancel := context.WithTimeout(ctx, r.opts.time+2*settleTime)
 	defer cancel()
 	args := append(igArgs(r.opts, r.gadget, r.rcv.Addr()), "--otel-profiles-interval="+sendEvery.String())
-	// ig counts a gadget's time from its start on, and the unwinder takes some seconds to load then: so its
-	// time is counted here.
-	late := r.gadget.name == polyglot
-	if late {
-		args = append(args, "--verbose")
-	} else {
-		args = append(args, fmt.Sprintf("--timeout=%d", int(r.opts.time.Seconds())))
-	}
+	args = append(args, fmt.Sprintf("--timeout=%d", int(r.opts.time.Seconds())))
 	cmd := igrun.Command(limited, r.opts.install.ig, args...)
 	log := newLog()
 	cmd.Stdout, cmd.Stderr = log, log
@@ -215,11 +176,6 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 	go func() { ended <- cmd.Wait() }()
 	ticker := time.NewTicker(tellEvery)
 	defer ticker.Stop()
-	var ready, over <-chan time.Time
-	if late {
-		ready = r.ready(limited, log)
-	}
-	stopped := false
 	for {
 		select {
 		case err := <-ended:
@@ -230,21 +186,11 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 				return true, nil
 			case limited.Err() != nil:
 				return false, fmt.Errorf("running ig: not done after %s", r.opts.time+2*settleTime)
-			case err != nil && !stopped:
+			case err != nil:
 				return false, fmt.Errorf("running ig: %w", err)
 			}
-			r.early = !stopped && (late || time.Since(started) < r.opts.time)
+			r.early = time.Since(started) < r.opts.time
 			return r.early, nil
-		case <-ready:
-			ready = nil
-			timer := time.NewTimer(r.opts.time)
-			defer timer.Stop()
-			over = timer.C
-		case <-over:
-			over, stopped = nil, true
-			if err := cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
-				return false, fmt.Errorf("stopping ig: %w", err)
-			}
 		case <-ticker.C:
 			got := r.rcv.Stats()
 			if got.Requests == 0 {
@@ -254,26 +200,6 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 			fmt.Fprintf(out, "  … %d s: %d samples\n", int(time.Since(started).Seconds()), got.Samples)
 		}
 	}
-}
-
-// ready gives a value when the unwinder has said that it takes samples, or samples are there.
-func (r *result) ready(ctx context.Context, log *igLog) <-chan time.Time {
-	ready := make(chan time.Time, 1)
-	some, cancel := context.WithCancel(ctx)
-	go func() {
-		defer cancel()
-		// An error is that of the context, which ends the run anyway.
-		_ = r.rcv.Wait(some, func(s receiver.Stats) bool { return s.Requests > 0 })
-	}()
-	go func() {
-		defer cancel()
-		select {
-		case <-log.ready:
-		case <-some.Done():
-		}
-		ready <- time.Now()
-	}()
-	return ready
 }
 
 // nothing says why there is no sample.
@@ -368,8 +294,17 @@ func lastFailure(log string) string {
 	return said
 }
 
-// lastError returns what ig ended with.
-func lastError(log string) string {
-	lines := strings.Split(strings.TrimSpace(log), "\n")
-	return strings.TrimPrefix(lines[len(lines)-1], "Error: ")
+// framePointers is the line of ig's log that says why stacks are not whole.
+var framePointers = regexp.MustCompile(`msg=("unwind: stacks are taken by frame pointers: (?:[^"\\]|\\.)*")`)
+
+// unwound returns whether the run's stacks are whole, and if whole stacks cannot be had here, why.
+func unwound(log string) (whole bool, why string) {
+	if m := framePointers.FindStringSubmatch(log); m != nil {
+		said, err := strconv.Unquote(m[1])
+		if err != nil {
+			said = m[1]
+		}
+		return false, strings.TrimPrefix(said, "unwind: stacks are taken by frame pointers: ")
+	}
+	return strings.Contains(log, "unwind: stacks are whole"), ""
 }

@@ -159,9 +159,9 @@ func (t target) fileName() string {
 }
 
 // igFlags are the flags of "ig run" that choose the target.
-func (t target) igFlags(gadget string) []string {
+func (t target) igFlags() []string {
 	switch {
-	case len(t.list) == 1 || len(t.list) > 0 && gadget == polyglot:
+	case len(t.list) == 1:
 		return []string{"--host", "--pid=" + t.numbers(len(t.list))}
 	case len(t.list) > 0: // programs in the kernel take one
 		return []string{"--host", "--filter-expr=proc.pid in [" + t.numbers(len(t.list)) + "]"}

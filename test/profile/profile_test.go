@@ -109,7 +109,7 @@ func self(t *testing.T, table, function string) (percent float64) {
 // TestOwnService: the table of a C, a Go and a Python program names its functions, in the order of their shares.
 func TestOwnService(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct{ name, gadget string }{{"c-fp", "cpu"}, {"go", "cpu"}, {"python", "polyglot"}} {
+	for _, tc := range []struct{ name, gadget string }{{"c-fp", "cpu"}, {"go", "cpu"}, {"python", "cpu"}} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			load, pid := start(t, tc.name)
@@ -142,8 +142,8 @@ func TestDefaultGadget(t *testing.T) {
 	t.Parallel()
 	_, pid := start(t, "c-fp")
 	said := run(t, true, "--pid", pid, "--seconds", "10", "-o", filepath.Join(t.TempDir(), "result"))
-	require.Contains(t, said, "with profile_polyglot:")
-	require.NotContains(t, said, "cannot run here")
+	require.Contains(t, said, "with profile_cpu:")
+	require.NotContains(t, said, "cannot be had here")
 }
 
 // TestNothing: what matched nothing is an error with its reason.

@@ -9,7 +9,6 @@ mkdir -p "$out/parts/gadgets"
 cp "$bin/ig" "$bin/unwinder" "$bin/profile" "$out/parts/"
 cp "$build"/gadgets/*.tar "$out/parts/gadgets/"
 sed "s/@TAG@/$tag/" "$here/ig-otel-profiles.service" >"$out/parts/ig-otel-profiles.service"
-sed "s/@TAG@/$tag/" "$here/choose-gadget" >"$out/parts/choose-gadget"
 gzip -9 -n <"$here/ig-otel-profiles.8" >"$out/parts/ig-otel-profiles.8.gz"
 for format in deb rpm; do
 	PACKAGE_VERSION=$version ARCH=$arch "$build/bin/nfpm" package --config "$here/nfpm.yaml" --packager $format --target "$out/" >/dev/null

@@ -1,7 +1,7 @@
 #!/bin/bash
 # build.sh fills $LAB with what cluster.sh and the end-to-end test need: packages of Debian,
 # Kubernetes from its Go module, kubectl-gadget and cosign from theirs, and the images.
-# What is there already is not built again. IG, COLLECTOR, GADGET, POLYGLOT, ALLOC and LOCK are what make has built.
+# What is there already is not built again. IG, COLLECTOR, GADGET, ALLOC and LOCK are what make has built.
 # "build.sh programs" builds the programs of others only, for which it needs Go and none of that.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -41,7 +41,6 @@ fi
 IG=$(realpath "${IG:?path of ig}")
 COLLECTOR=$(realpath "${COLLECTOR:?path of the Collector}")
 GADGET=$(realpath "${GADGET:?path of an exported gadget image}")
-POLYGLOT=$(realpath "${POLYGLOT:?path of the exported image of profile_polyglot}")
 ALLOC=$(realpath "${ALLOC:?path of the exported image of profile_alloc}")
 LOCK=$(realpath "${LOCK:?path of the exported image of profile_lock}")
 # No service of a package is to start on this machine.
@@ -88,6 +87,5 @@ if [ ! -e "$LAB/images/old.tar" ] && [[ ${RUN:-life} == *life* ]]; then
 fi
 cp "$IG" "$bin/ig"
 cp "$GADGET" "$LAB/gadget.tar"
-cp "$POLYGLOT" "$LAB/polyglot.tar"
 cp "$ALLOC" "$LAB/alloc.tar"
 cp "$LOCK" "$LAB/lock.tar"

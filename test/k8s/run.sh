@@ -7,7 +7,6 @@
 #	IG         ig of this project                               build/bin/ig
 #	COLLECTOR  the Collector of test/collector                  build/bin/collector, built where missing
 #	GADGET     the profile_cpu image, exported                  build/gadgets/profile_cpu.tar
-#	POLYGLOT   the profile_polyglot image, exported             build/gadgets/profile_polyglot.tar
 #	ALLOC      the profile_alloc image, exported                build/gadgets/profile_alloc.tar
 #	LOCK       the profile_lock image, exported                 build/gadgets/profile_lock.tar
 #	RUN        steps of the test beside deploy, as go test      all
@@ -19,7 +18,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 export LAB=${LAB:-$top/build/k8s} IG=${IG:-$top/build/bin/ig} COLLECTOR=${COLLECTOR:-$top/build/bin/collector}
-export GADGET=${GADGET:-$top/build/gadgets/profile_cpu.tar} POLYGLOT=${POLYGLOT:-$top/build/gadgets/profile_polyglot.tar}
+export GADGET=${GADGET:-$top/build/gadgets/profile_cpu.tar}
 export ALLOC=${ALLOC:-$top/build/gadgets/profile_alloc.tar} LOCK=${LOCK:-$top/build/gadgets/profile_lock.tar}
 mkdir -p "$LAB"
 LAB=$(cd "$LAB" && pwd)
@@ -61,14 +60,14 @@ gadget() {
 	rm -f "$LAB"/cosign.{key,pub}
 	(cd "$LAB" && "$LAB/bin/cosign" generate-key-pair 2>/dev/null)
 	local archive
-	for archive in gadget polyglot alloc lock; do "$here/cluster.sh" in ig image import "$LAB/$archive.tar" >/dev/null; done
-	for target in profile_cpu unsigned profile_polyglot profile_alloc profile_lock; do
+	for archive in gadget alloc lock; do "$here/cluster.sh" in ig image import "$LAB/$archive.tar" >/dev/null; done
+	for target in profile_cpu unsigned profile_alloc profile_lock; do
 		local source=$target:${GADGET_TAG:-dev}
 		case $target in profile_cpu | unsigned) source=${GADGET_NAME:-profile_cpu:${GADGET_TAG:-dev}} ;; esac
 		"$here/cluster.sh" in ig image tag "$source" 10.88.0.1:5000/$target:test >/dev/null 2>&1
 		"$here/cluster.sh" in ig image push --insecure-registries 10.88.0.1:5000 10.88.0.1:5000/$target:test >/dev/null 2>&1
 	done
-	for target in profile_cpu profile_polyglot profile_alloc profile_lock; do
+	for target in profile_cpu profile_alloc profile_lock; do
 		"$here/cluster.sh" in cosign sign --key "$LAB/cosign.key" --tlog-upload=false --allow-http-registry --yes \
 			10.88.0.1:5000/$target:test 2>&1 | grep -v -i warning || true
 	done

@@ -25,7 +25,6 @@ const (
 	// image is the signed gadget, unsignedImage the same without a signature.
 	image         = registryAddress + "/profile_cpu:test"
 	unsignedImage = registryAddress + "/unsigned:test"
-	polyglotImage = registryAddress + "/profile_polyglot:test"
 	allocImage    = registryAddress + "/profile_alloc:test"
 	lockImage     = registryAddress + "/profile_lock:test"
 	tenant        = "tenant-from-a-secret"
@@ -55,7 +54,7 @@ func TestKubernetes(t *testing.T) {
 		{"headless and daemon restart", testHeadlessAndRestart},
 		{"roll-out of a config", testRollout},
 		{"locks of a namespace", testLocks},
-		{"whole stacks", testPolyglot},
+		{"whole stacks", testLanguages},
 		{"memory of a pod", testMemory},
 		{"leak of a pod", testLeak},
 		{"short pods", testShortPods},

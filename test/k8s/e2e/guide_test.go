@@ -248,7 +248,7 @@ func testGuide(t *testing.T, c cluster) {
 	g.startBackend(t)
 	chart(t, c)
 	// Of an earlier run on this cluster: the page signs once, and an image with two signatures is refused.
-	for _, gadget := range []string{"profile_cpu", "profile_polyglot"} {
+	for _, gadget := range []string{"profile_cpu", "profile_alloc"} {
 		_, _ = c.try(t.Context(), "cosign", "clean", "--force", "--allow-http-registry", registryAddress+"/gadgets/"+gadget+":v1.0.0")
 	}
 	for _, name := range []string{"cosign.key", "cosign.pub", "gadget.yaml", "ca.crt"} {
@@ -297,7 +297,7 @@ func testGuide(t *testing.T, c cluster) {
 	text, err := os.ReadFile(filepath.Join(g.top, guidePage))
 	require.NoError(t, err)
 	for _, b := range pageBlocks(t, g.top, "README.md", "Kubernetes") {
-		require.Regexp(t, `(?s)gadget deploy .*"hostPID": true.*gadget run \S*/profile_polyglot:`, b.text, "the daemon refuses this gadget without the node's PIDs")
+		require.Regexp(t, `(?s)gadget deploy .*"hostPID": true.*gadget run \S*/profile_cpu:`, b.text, "the daemon refuses this gadget without the node's PIDs")
 		for line := range strings.Lines(b.text) {
 			require.Contains(t, string(text), strings.TrimSpace(line), "the README's command is not the guide's")
 		}

@@ -12,14 +12,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// testPolyglot: without the node's PID namespace profile_polyglot, and profile_alloc, says what it lacks, and the daemon goes on; with it, as the
+// testLanguages: without the node's PID namespace profile_cpu with --unwind=whole, and profile_alloc, says what it lacks, and the daemon goes on; with it, as the
 // guide has it, pods have whole stacks, and those of other namespaces are absent.
-func testPolyglot(t *testing.T, c cluster) {
+func testLanguages(t *testing.T, c cluster) {
 	before, _ := c.daemonPod(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
-	for _, image := range []string{polyglotImage, allocImage} {
-		_, err := c.try(ctx, "kubectl", "gadget", "run", image, "-n", "shop", "--podname", "solo", "--timeout", "30")
+	for image, flags := range map[string][]string{image: {"--unwind=whole"}, allocImage: nil} {
+		_, err := c.try(ctx, append([]string{"kubectl", "gadget", "run", image, "-n", "shop", "--podname", "solo", "--timeout", "30"}, flags...)...)
 		require.ErrorContains(t, err, "the host's PID namespace", image)
 		require.ErrorContains(t, err, "hostPID", image)
 	}
@@ -28,7 +28,7 @@ func testPolyglot(t *testing.T, c cluster) {
 
 	c.shareHostPIDs(t)
 	since := time.Now()
-	g := c.follow(t, "run", polyglotImage, "-n", "shop", "-o", "json", "--frequency=99", "--otel-profiles-exporter=collector")
+	g := c.follow(t, "run", image, "--unwind=whole", "-n", "shop", "-o", "json", "--frequency=99", "--otel-profiles-exporter=collector")
 	pods := []string{"solo", "hostnet", "ledger-0"}
 	for _, pod := range pods {
 		g.waitForBurn(t, pod)

@@ -24,8 +24,8 @@ const trustPage = "cmd/gadgettracermanager/TRUST.md"
 func testTrust(t *testing.T, c cluster) {
 	g := newGuide(t, c)
 	t.Cleanup(g.remove)
-	gadget := registryAddress + "/gadgets/profile_cpu:v1.0.0"
-	allowed := registryAddress + "/gadgets/profile_polyglot"
+	gadget := registryAddress + "/gadgets/profile_alloc:v1.0.0"
+	allowed := registryAddress + "/gadgets/profile_cpu"
 	try := func(args ...string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -74,8 +74,7 @@ func testTrust(t *testing.T, c cluster) {
 	rest := g.run(t, lifePage, pageBlocks(t, g.top, lifePage, "With the chart"), has("helm rollback"))
 	c.daemonPod(t)
 	require.NoError(t, try("run", gadget, "-n", "shop", "--timeout", "1"), "the release before has no list")
-	// The programs of profile_polyglot are the unwinder's: this one's are the daemon's own.
-	c.kubectl(t, "gadget", "run", gadget, "-n", "shop", "--detach", "--name", "until-the-end")
+	c.kubectl(t, "gadget", "run", allowed+":v1.0.0", "-n", "shop", "--detach", "--name", "until-the-end")
 	var ids kernelObjects
 	eventually(t, func() error {
 		if ids = c.programsAndMaps(t); len(ids.programs) == 0 {

@@ -14,13 +14,13 @@ import (
 func testUpgrade(t *testing.T, c cluster) {
 	g := newGuide(t, c)
 	t.Cleanup(g.remove)
-	const ours, gadget = "registry.example.com/profiles/ig-otel-profiles", "registry.example.com/profiles/gadgets/profile_polyglot"
+	const ours, gadget = "registry.example.com/profiles/ig-otel-profiles", "registry.example.com/profiles/gadgets/profile_cpu"
 	g.wants = [][2]string{
 		{"kubectl gadget deploy ", "kubectl gadget deploy --timeout 10m --image-pull-policy Never "},
 		{ours + ":v1.0.0", oldImage},
 		{ours + ":v1.1.0", newImage},
 		{gadget + ":v1.0.0", image}, // the image of the old daemon has no unwinder yet
-		{gadget + ":v1.1.0", polyglotImage},
+		{gadget + ":v1.1.0", image},
 	}
 	if _, err := c.try(t.Context(), "kubectl", "get", "namespace", "gadget"); err == nil {
 		c.kubectl(t, "gadget", "undeploy", "--delete-namespace")

@@ -20,7 +20,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// guestContainer is a container that test/vm/guest/polyglot.sh has run in the virtual machine.
+// guestContainer is a container that test/vm/guest/languages.sh has run in the virtual machine.
 type guestContainer struct {
 	kind, name, id, image, namespace, pod string
 	load                                  string // of package loads, or burn
@@ -60,9 +60,9 @@ func (c guestContainer) identity() map[string]string {
 func TestVirtualMachine(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {
-		t.Skip("needs what a virtual machine has left: use make test-vm RUN=polyglot")
+		t.Skip("needs what a virtual machine has left: use make test-vm RUN=languages")
 	}
-	out = filepath.Join(out, "polyglot")
+	out = filepath.Join(out, "languages")
 	printed := map[string]int64{} // by container ID
 	rows, err := os.Open(filepath.Join(out, "ig.json"))
 	require.NoError(t, err)
@@ -159,7 +159,7 @@ func TestVirtualMachine(t *testing.T) {
 	t.Logf("\n%s", table.String())
 	require.Empty(t, wrong)
 	if doc := os.Getenv("POLYGLOT_DOC"); doc != "" {
-		writeTable(t, doc, "virtual machine table", fmt.Sprintf("Written by `make test-vm RUN=polyglot` on %s at commit %s: Debian's kernel in QEMU without KVM, 2 CPUs, 99 Hz, on %s.\n\n%s",
+		writeTable(t, doc, "virtual machine table", fmt.Sprintf("Written by `make test-vm RUN=languages` on %s at commit %s: Debian's kernel in QEMU without KVM, 2 CPUs, 99 Hz, on %s.\n\n%s",
 			time.Now().UTC().Format("2006-01-02"), commit(t), runtime.GOARCH, table.String()))
 	}
 }

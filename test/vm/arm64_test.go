@@ -21,7 +21,6 @@ func TestARM64(t *testing.T) {
 	}
 	for gadget, functions := range map[string][]string{
 		"profile_cpu":       {"burn_inner", "burn_outer", "main.heavy", "main.work"},
-		"profile_polyglot":  {"burn_inner", "burn_outer", "main.heavy", "main.work"},
 		"profile_offcpu":    {"main"}, // burn-c sleeps
 		"profile_pagefault": nil,
 	} {

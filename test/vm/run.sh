@@ -8,19 +8,18 @@
 #	IG       ig of this project          build/bin/ig
 #	PROFILE  the command profile         build/bin/profile
 #	GADGET   the profile_cpu image       build/gadgets/profile_cpu.tar
-#	POLYGLOT the profile_polyglot image build/gadgets/profile_polyglot.tar
 #	ALLOC, LOCK those of profile_alloc and profile_lock, beside it
 #	GADGET_TAG their tag                dev
-#	RUN      polyglot: whole stacks, in place of all else; memory: profile_alloc and profile_lock alone
-#	SECONDS_OF_RUN, SECONDS_OF_POLYGLOT (after the last container has started), MEM (MiB), SMP, LIMIT (seconds for the guest)
+#	RUN      languages: whole stacks, in place of all else; memory: profile_alloc and profile_lock alone
+#	SECONDS_OF_RUN, SECONDS_OF_LANGUAGES (after the last container has started), MEM (MiB), SMP, LIMIT (seconds for the guest)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 RUN=${RUN:-} VM=${VM:-$top/build/vm} IG=${IG:-$top/build/bin/ig} GADGET=${GADGET:-$top/build/gadgets/profile_cpu.tar}
-PROFILE=${PROFILE:-$top/build/bin/profile} POLYGLOT=${POLYGLOT:-$top/build/gadgets/profile_polyglot.tar}
+PROFILE=${PROFILE:-$top/build/bin/profile}
 ALLOC=${ALLOC:-${GADGET%/*}/profile_alloc.tar} LOCK=${LOCK:-${GADGET%/*}/profile_lock.tar}
-: "${SECONDS_OF_RUN:=10}" "${SECONDS_OF_POLYGLOT:=90}" "${SMP:=2}"
-if [ "$RUN" = polyglot ]; then : "${MEM:=2048}" "${LIMIT:=1800}"; else : "${MEM:=1024}" "${LIMIT:=900}"; fi
+: "${SECONDS_OF_RUN:=10}" "${SECONDS_OF_LANGUAGES:=90}" "${SMP:=2}"
+if [ "$RUN" = languages ]; then : "${MEM:=2048}" "${LIMIT:=1800}"; else : "${MEM:=1024}" "${LIMIT:=900}"; fi
 mkdir -p "$VM"
 VM=$(cd "$VM" && pwd)
 root=$VM/root out=$VM/out
@@ -46,7 +45,7 @@ programs() {
 	for program in crirun receive; do
 		go -C "$top" build -buildvcs=false -o "$VM/$program" "./test/vm/$program"
 	done
-	[ "$RUN" != polyglot ] || go -C "$top" run -buildvcs=false ./test/vm/programs "$VM/loads" /loads c python java
+	[ "$RUN" != languages ] || go -C "$top" run -buildvcs=false ./test/vm/programs "$VM/loads" /loads c python java
 	go -C "$top/cmd/imagebuild" build -buildvcs=false -o "$VM/imagebuild" .
 	local name
 	for name in burn pause; do
@@ -97,18 +96,17 @@ disk() {
 	put "$IG" /usr/bin/ig
 	put "$PROFILE" /usr/bin/profile
 	put "${IG%/*}/unwinder" /usr/bin/unwinder
-	[ "$RUN" != polyglot ] || languages
+	[ "$RUN" != languages ] || languages
 	put "$VM/crirun" /usr/bin/crirun
 	put "$VM/receive" /usr/bin/receive
 	cp "$GADGET" "$root/gadget.tar"
 	cp "$GADGET" "$root/gadgets/profile_cpu.tar"
-	cp "$POLYGLOT" "$root/polyglot.tar"
 	cp "$ALLOC" "$root/profile_alloc.tar"
 	cp "$LOCK" "$root/profile_lock.tar"
-	cp "$VM"/{burn,pause,allocate}.tar "$here"/guest/{guest,polyglot,memory}.sh "$root/"
+	cp "$VM"/{burn,pause,allocate}.tar "$here"/guest/{guest,languages,memory}.sh "$root/"
 	cp "$VM"/kernel/lib/modules/*/kernel/fs/overlayfs/overlay.ko "$root/lib/"
 	names testvm
-	printf "RUN=%s\nSECONDS_OF_RUN=%s\nSECONDS_OF_POLYGLOT=%s\nGADGET_TAG=%s\n" "$RUN" "$SECONDS_OF_RUN" "$SECONDS_OF_POLYGLOT" "${GADGET_TAG:-dev}" >"$root/env"
+	printf "RUN=%s\nSECONDS_OF_RUN=%s\nSECONDS_OF_LANGUAGES=%s\nGADGET_TAG=%s\n" "$RUN" "$SECONDS_OF_RUN" "$SECONDS_OF_LANGUAGES" "${GADGET_TAG:-dev}" >"$root/env"
 	init 'insmod /lib/overlay.ko; sh /guest.sh; echo $? >/out/rc'
 	images 256
 }
@@ -117,20 +115,20 @@ boot() {
 	guest "$VM/kernel" max init=/init
 	cat "$out/times" 2>/dev/null || true
 	if [ "$(cat "$out/rc")" != 0 ]; then
-		tail -n 20 "$out"/{,polyglot/}ig.err "$out"/memory/*.err "$out"/{,polyglot/}receive.log "$out/containerd.log" >&2 || true
+		tail -n 20 "$out"/{,languages/}ig.err "$out"/memory/*.err "$out"/{,languages/}receive.log "$out/containerd.log" >&2 || true
 		die "the guest failed; its files are in $out"
 	fi
 }
 
 interpreters=
-[ "$RUN" != polyglot ] || interpreters="python3 default-jdk-headless"
+[ "$RUN" != languages ] || interpreters="python3 default-jdk-headless"
 # shellcheck disable=SC2086 # words of their own
 stage packages packages qemu-system-x86 containerd runc busybox-static e2fsprogs gcc libc6-dev $interpreters
 stage kernel kernels
 stage programs programs
 stage "root file system" disk
 stage "virtual machine" boot
-if [ "$RUN" != polyglot ]; then
+if [ "$RUN" != languages ]; then
 	run=.
 	[ "$RUN" != memory ] || run=TestMemoryAndLocks
 	VM_OUT=$out stage check go -C "$top" test -count=1 -v -run "$run" ./test/vm

@@ -8,16 +8,15 @@ say "kernel $(uname -r) on $(uname -m)"
 burn-c &
 # It runs until its input ends.
 sleep 100000 | burn-go &
-for gadget in profile_cpu profile_offcpu profile_pagefault profile_polyglot; do
+for gadget in profile_cpu profile_offcpu profile_pagefault; do
 	mkdir -p /out/$gadget
 	ig image import /$gadget.tar >/out/$gadget/import 2>&1 || say "FAIL: importing $gadget"
 	receive -dir /out/$gadget -listen 127.0.0.1:4317 >/out/$gadget/receive.log 2>&1 &
 	receiver=$!
 	seconds=$SECONDS_OF_RUN
 	case $gadget in
-	profile_cpu) flags=--frequency=29 ;;
-	profile_polyglot) flags=--frequency=29 seconds=$((SECONDS_OF_RUN * 4)) ;; # it takes a minute to load here
-	profile_offcpu) flags=--comm=burn-c ;;                                     # all else is more than this machine can send
+	profile_cpu) flags="--frequency=29 --unwind=whole" seconds=$((SECONDS_OF_RUN * 4)) ;; # it takes a minute to load here
+	profile_offcpu) flags=--comm=burn-c ;;                                                 # all else is more than this machine can send
 	*) flags= ;;
 	esac
 	ig run "$gadget:$GADGET_TAG" --verify-image=false --auto-mount-filesystems --host -o none $flags --timeout="$seconds" \

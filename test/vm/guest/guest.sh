@@ -49,9 +49,7 @@ for namespace in k8s.io default; do
 	done
 done
 say "containerd is up, with its images"
-for gadget in gadget polyglot; do
-	ig image import /$gadget.tar >>/out/gadget 2>&1 || fail "importing the image $gadget.tar"
-done
+ig image import /gadget.tar >>/out/gadget 2>&1 || fail "importing the image gadget.tar"
 if [ -n "$RUN" ]; then
 	. "/$RUN.sh"
 	exit 0

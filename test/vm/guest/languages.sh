@@ -1,6 +1,6 @@
-# polyglot.sh is what guest.sh does with RUN=polyglot: profile_polyglot with containers that run a native program, Python and
-# Java. What it leaves is in /out/polyglot, of the same kinds as otherwise in /out.
-out=/out/polyglot
+# languages.sh is what guest.sh does with RUN=languages: profile_cpu with whole stacks of containers that run a native program, Python and
+# Java. What it leaves is in /out/languages, of the same kinds as otherwise in /out.
+out=/out/languages
 mkdir -p $out
 
 # language KIND NAMESPACE NAME LOAD starts a container with the program of a load. Interpreters are those of the machine.
@@ -29,22 +29,22 @@ receiver=$!
 for load in c python java; do language before k8s.io "lang-$load" $load; done
 language not-looked-at default lang-elsewhere c
 say "containers in three languages run"
-ig run "profile_polyglot:$GADGET_TAG" --verify-image=false -o json --frequency=99 \
+ig run "profile_cpu:$GADGET_TAG" --verify-image=false --unwind=whole -o json --frequency=99 \
 	--otel-profiles-exporter=otlp --otel-profiles-interval=2s >$out/ig.json 2>$out/ig.err &
 ig=$!
 i=0
 until [ -s $out/ig.json ]; do
 	i=$((i + 1))
-	[ $i -lt 6000 ] && kill -0 $ig 2>/dev/null || fail "ig gave no row of profile_polyglot"
+	[ $i -lt 6000 ] && kill -0 $ig 2>/dev/null || fail "ig gave no row of profile_cpu"
 	sleep 0.1
 done
-say "first rows of profile_polyglot"
+say "first rows of profile_cpu"
 burn plain ended k8s.io whole-brief 8
 burn pod ended shop whole-job burner 8
 burn pod during shop whole-pay burner
 language during k8s.io lang-late python
 say "four more containers run"
-sleep "$SECONDS_OF_POLYGLOT"
+sleep "$SECONDS_OF_LANGUAGES"
 kill -INT $ig
 wait $ig || fail "ig ended with $?"
 say "ig has ended"

@@ -162,7 +162,7 @@ test: test-unit test-e2e ## Run the unit tests, and each gadget once on the real
 .PHONY: test-all
 test-all: ## Run all other tests that such a machine can run, those that CI leaves out among them, for hours (root)
 	@$(MAKE) --keep-going test-gadgets test-memory test-locks test-hostile test-matrix test-profile test-hub test-delivery test-symbols test-docs test-page \
-		test-vm test-k8s test-embed test-loads test-entries test-ig-gadgets test-names test-polyglot test-watching test-scale test-soak test-packages test-release test-kernels \
+		test-vm test-k8s test-embed test-loads test-entries test-ig-gadgets test-names test-languages test-watching test-scale test-soak test-packages test-release test-kernels \
 		test-arm64 test-backends
 
 # Of Inspektor Gadget's size are only the operator's tests, which are worth their link.
@@ -207,18 +207,18 @@ test-loads: ## Build and run the programs whose profile is known
 $(BIN)/ebpf-profiler: test/agent/go.mod
 	@$(STEP) "building $@" go -C test/agent build -buildvcs=false -ldflags "-s -w" -o $(CURDIR)/$@ go.opentelemetry.io/ebpf-profiler
 
-.PHONY: test-polyglot
-test-polyglot: build gadgets ## Profile programs in a dozen languages, and hostile ones, and compare with the truth (root)
+.PHONY: test-languages
+test-languages: build gadgets ## Profile programs in a dozen languages, and hostile ones, and compare with the truth (root)
 	@.ci/packages $(LOAD_PACKAGES) $(APART_PACKAGES)
 	POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md $(subst 20m,40m,$(E2E)) ./test/polyglot/... -skip TestAgent
 
 .PHONY: test-agent
-test-agent: build gadgets $(BIN)/ebpf-profiler ## Measure profile_polyglot and the eBPF profiler's own agent side by side (root)
+test-agent: build gadgets $(BIN)/ebpf-profiler ## Measure profile_cpu and the eBPF profiler's own agent side by side (root)
 	@.ci/packages $(LOAD_PACKAGES)
 	POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md $(E2E) ./test/polyglot/... -run TestAgent
 
-.PHONY: soak-polyglot
-soak-polyglot: build gadgets ## Let processes come and go for SOAK (1h) under profile_polyglot, then kill its unwinder ten times (root)
+.PHONY: soak-languages
+soak-languages: build gadgets ## Let processes come and go for SOAK (1h) under profile_cpu, then kill its unwinder ten times (root)
 	@.ci/packages $(LOAD_PACKAGES)
 	$(subst 20m,24h,$(E2E)) ./test/polyglot/... -run 'TestSoak|TestKills' -soak $(or $(SOAK),1h) -kills 10 -kill-every 65s
 
@@ -368,7 +368,7 @@ test-k8s-gadgets: build gadgets collector ## The part of test-k8s that CI has ti
 	@RUN='$(K8S_GADGETS)' test/k8s/run.sh
 
 .PHONY: test-vm
-test-vm: build gadgets $(BIN)/profile ## Test with real containers in a virtual machine; with RUN=polyglot test whole stacks there instead (root)
+test-vm: build gadgets $(BIN)/profile ## Test with real containers in a virtual machine; with RUN=languages test whole stacks there instead (root)
 	@POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md test/vm/run.sh
 
 .PHONY: test-arm64

@@ -137,7 +137,7 @@ func TestStackChurn(t *testing.T) {
 	churn := compileC(t, "testdata/churn.c")
 	image := igtest.Import(t, "profile_cpu")
 	flags := []string{
-		"--comm=churn", "--frequency=199", "--map-fetch-interval=200ms",
+		"--comm=churn", "--frequency=199", "--unwind=frame-pointers", "--map-fetch-interval=200ms",
 		fmt.Sprintf("--stack-entries=%d", entries), fmt.Sprintf("--kernel-stack-entries=%d", entries),
 	}
 	stacks := func(samples []receiver.Sample) int {

@@ -102,7 +102,7 @@ var withBuildIDs = []string{"--collect-build-id"}
 func all() []gadget {
 	return []gadget{
 		{
-			name: "profile_cpu", origin: here, flags: []string{"--frequency=99"}, program: "busy",
+			name: "profile_cpu", origin: here, flags: append([]string{"--frequency=99"}, framePointers...), program: "busy",
 			want: cpu(99), value: []string{"samples"}, check: through("busy", "spin"), until: spins,
 		},
 		{

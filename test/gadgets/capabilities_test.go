@@ -41,8 +41,7 @@ func TestCapabilities(t *testing.T) {
 	// A host has these mounted; mounting takes CAP_SYS_ADMIN.
 	prefix := append(igrun.Prefix(), "unshare", "--mount", "sh", "-c", `for fs in bpf:/sys/fs/bpf debugfs:/sys/kernel/debug tracefs:/sys/kernel/tracing
 		do mount -t ${fs%:*} ${fs%:*} ${fs#*:}; done; exec "$@"`, "sh", "setpriv")
-	cpu, polyglot := igtest.Import(t, "profile_cpu"), igtest.Import(t, "profile_polyglot")
-	alloc, lock, offcpu := igtest.Import(t, "profile_alloc"), igtest.Import(t, "profile_lock"), igtest.Import(t, "profile_offcpu")
+	cpu, alloc, lock, offcpu := igtest.Import(t, "profile_cpu"), igtest.Import(t, "profile_alloc"), igtest.Import(t, "profile_lock"), igtest.Import(t, "profile_offcpu")
 
 	here := func(s receiver.Sample) bool { return in(s, "work_here") }
 	kernel := func(s receiver.Sample) bool { return in(s, "vfs_read") }
@@ -66,9 +65,9 @@ func TestCapabilities(t *testing.T) {
 		{"cpu without sys_ptrace", cpu, "sys_ptrace", []func(receiver.Sample) bool{kernel}, []func(receiver.Sample) bool{here, service}, "", `[1-9]\d* processes so far may not be looked at: .* CAP_SYS_PTRACE, `},
 		{"cpu without dac_read_search", cpu, "dac_read_search", []func(receiver.Sample) bool{kernel, service}, []func(receiver.Sample) bool{here}, "", `[1-9]\d* files so far may not be looked at: .* CAP_DAC_READ_SEARCH for files that only their owner`},
 		{"cpu without syslog", cpu, "syslog", []func(receiver.Sample) bool{here, service}, []func(receiver.Sample) bool{kernel}, "", ""},
-		{"polyglot without sys_admin", polyglot, "sys_admin", nil, nil, "it lacks the capabilities CAP_BPF, CAP_PERFMON, CAP_CHECKPOINT_RESTORE (", ""},
-		{"polyglot without sys_ptrace", polyglot, "sys_ptrace", nil, nil, "it lacks the capabilities CAP_SYS_PTRACE (", ""},
-		{"polyglot without syslog", polyglot, "syslog", nil, nil, "it lacks the capabilities CAP_SYSLOG (for the kernel's symbols: ", ""},
+		{"whole cpu without sys_admin", cpu, "sys_admin", nil, nil, "it lacks the capabilities CAP_BPF, CAP_PERFMON, CAP_CHECKPOINT_RESTORE (", ""},
+		{"whole cpu without sys_ptrace", cpu, "sys_ptrace", nil, nil, "it lacks the capabilities CAP_SYS_PTRACE (", ""},
+		{"whole cpu without syslog", cpu, "syslog", nil, nil, "it lacks the capabilities CAP_SYSLOG (for the kernel's symbols: ", ""},
 		{"alloc with all", alloc, "", []func(receiver.Sample) bool{allocator, allocates, service}, nil, "", ""},
 		// Nothing of the program is seen: such a run ends when it has said why.
 		{"alloc without sys_ptrace", alloc, "sys_ptrace", nil, nil, "", `process \d+ may not be looked at and gets no probes: .* CAP_SYS_PTRACE, `},
@@ -85,7 +84,10 @@ func TestCapabilities(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			comm, flags := "both", []string(nil)
+			comm, flags := "both", framePointers
+			if strings.HasPrefix(tt.name, "whole") {
+				flags = []string{"--unwind=whole"}
+			}
 			switch tt.image {
 			case alloc:
 				comm, flags = "allocs", []string{"--comm=allocs", "--sample-bytes=4096", "--max-cost=1000"}

@@ -42,7 +42,7 @@ func TestUnitOfShortProcesses(t *testing.T) {
 			t.Parallel()
 			brief := launch(t, &unix.SysProcAttr{Setsid: true}, compile(t, "brief"), filepath.Join(unit, "cgroup.procs"))
 			flags := []string{"--comm=brief-child"}
-			if g == "profile_offcpu" {
+			if g != "profile_pagefault" {
 				flags = append(flags, framePointers...)
 			}
 			r, err := export(t, options{image: igtest.Import(t, g), seconds: 3, flags: flags,

@@ -34,7 +34,7 @@ func TestEntriesPerCPU(t *testing.T) {
 		// Entries for each CPU: those that the gadget's sizes grow to, and those of its sizes without growing.
 		grown, notGrown entries
 	}{
-		{"profile_cpu", busy, []string{"--frequency=71"}, entries{256, 256}, entries{16384 / 256, 8192 / 256}},
+		{"profile_cpu", busy, slices.Concat([]string{"--frequency=71"}, framePointers), entries{256, 256}, entries{16384 / 256, 8192 / 256}},
 		{"profile_offcpu", waits, slices.Concat(ofChurn, framePointers), entries{2048, 256}, entries{16384 / 128, 8192 / 128}},
 	} {
 		t.Run(tc.gadget, func(t *testing.T) {

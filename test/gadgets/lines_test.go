@@ -26,10 +26,10 @@ func TestSourceLines(t *testing.T) {
 		}
 		return false
 	}
-	for _, gadget := range []string{"profile_cpu", "profile_polyglot"} {
-		t.Run(gadget, func(t *testing.T) {
+	for _, unwind := range []string{"whole", "frame-pointers"} {
+		t.Run(unwind, func(t *testing.T) {
 			t.Parallel()
-			r, err := export(t, options{image: igtest.Import(t, gadget), seconds: 1, quiet: true, until: lines,
+			r, err := export(t, options{image: igtest.Import(t, "profile_cpu"), flags: []string{"--unwind=" + unwind}, seconds: 1, quiet: true, until: lines,
 				env: []string{"INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_SOURCE_LINES=true"}})
 			require.NoError(t, err, "%s", r.log)
 			inlined := false

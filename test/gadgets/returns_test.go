@@ -40,7 +40,7 @@ func TestReturnAddresses(t *testing.T) {
 		return handlers, unnamed
 	}
 	r, err := export(t, options{
-		image: igtest.Import(t, "profile_cpu"), seconds: 1, quiet: true, flags: []string{"--frequency=199"},
+		image: igtest.Import(t, "profile_cpu"), seconds: 1, quiet: true, flags: append([]string{"--frequency=199"}, framePointers...),
 		until: func(samples []receiver.Sample) bool { h, u := count(samples); return h > 0 && u > 0 },
 	})
 	require.NoError(t, err, "%s", r.log)

@@ -182,7 +182,7 @@ func TestFilesAndNames(t *testing.T) {
 	start(t, nobody, copied(t, attack, filepath.Join(dir, "names")), "names")
 	start(t, nobody, "unshare", "-Urm", "sh", "-c", "mount -t tmpfs none "+bin+" && cp "+attack+" "+victim+" && exec "+victim+" evil")
 
-	r := startRun(t, "profile_cpu", "--frequency=99")
+	r := startRun(t, "profile_cpu", "--frequency=99", "--unwind=frame-pointers")
 	r.until("samples", func() bool {
 		samples := r.rcv.Samples()
 		return count(of(samples, good), "good_work") > 200 && count(of(samples, victim), "good_work") > 200

@@ -141,7 +141,7 @@ operator:
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	args := append([]string{"--config", config, "run", string(image)}, igrun.GadgetFlags()...)
-	args = append(args, "--otel-profiles-exporter=truth", "--otel-profiles-interval="+interval.String(), "--output=none", "--format-stacks=false", fmt.Sprintf("--frequency=%d", frequency))
+	args = append(args, "--otel-profiles-exporter=truth", "--otel-profiles-interval="+interval.String(), "--output=none", "--format-stacks=false", "--unwind=frame-pointers", fmt.Sprintf("--frequency=%d", frequency))
 	cmd := igrun.Command(ctx, ig, args...)
 	cmd.Stdout, cmd.Stderr = r.log, r.log
 	require.NoError(t, cmd.Start())

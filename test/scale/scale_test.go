@@ -32,8 +32,8 @@ var (
 	interval = flag.Duration("interval", 10*time.Second, "batch window of each node")
 	duration = flag.Duration("duration", 30*time.Second, "how long to send")
 	cpus     = flag.Int("cpus", 16, "CPUs of a node, which are half busy")
-	hertz    = flag.Int("frequency", 49, "samples a second of a busy CPU: 19 is that of profile_polyglot")
-	lines    = flag.Bool("lines", false, "frames with files and lines, as profile_polyglot's and those of Go have them")
+	hertz    = flag.Int("frequency", 49, "samples a second of a busy CPU")
+	lines    = flag.Bool("lines", false, "frames with files and lines, as whole stacks and those of Go have them")
 	out      = flag.String("out", "", "write the table to this file")
 )
 

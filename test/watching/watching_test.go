@@ -209,7 +209,7 @@ func TestRealMetrics(t *testing.T) {
 	collector := collectortest.New(t, "{nop: {}}")
 
 	targets := map[string]string{}
-	for _, gadget := range []string{"profile_cpu", "profile_polyglot"} {
+	for _, gadget := range []string{"profile_cpu"} {
 		targets[gadget] = collectortest.FreeAddr(t)
 		runGadget(t, append(igrun.Prefix(), filepath.Join(bin, "ig")), gadget, targets[gadget], collector.GRPC)
 	}

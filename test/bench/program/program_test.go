@@ -221,7 +221,7 @@ func TestProgram(t *testing.T) {
 	run := func(ig, image string, hz int, flags []string) time.Duration {
 		const start = 6 * time.Second
 		length := time.Duration(*seconds) * time.Second
-		args := append([]string{"run", image, "--config", config, "--frequency", fmt.Sprint(hz),
+		args := append([]string{"run", image, "--config", config, "--frequency", fmt.Sprint(hz), "--unwind=frame-pointers",
 			"--timeout", fmt.Sprint(int((start + length).Seconds()) + 3), "-o", "none"}, igrun.GadgetFlags()...)
 		ctx, cancel := context.WithTimeout(t.Context(), length+time.Minute)
 		defer cancel()

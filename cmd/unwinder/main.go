@@ -1,6 +1,6 @@
 // unwinder takes samples of all processes on the machine with the OpenTelemetry eBPF profiler, and writes them with
 // their whole stacks to a pipe. ig and Inspektor Gadget's daemon start it for gadgets such as
-// profile_polyglot; it is of no use by itself.
+// profile_cpu; it is of no use by itself.
 //
 // It is a program of its own because it works on files and memory of programs that may be hostile: it may be
 // ended by them, and is then started anew. It ends with the program that started it.
@@ -64,7 +64,7 @@ func run() error {
 
 	pipe := os.NewFile(3, "pipe")
 	if _, err := pipe.Stat(); err != nil {
-		return errors.New("this program is started by ig and by Inspektor Gadget's daemon: run the gadget profile_polyglot")
+		return errors.New("this program is started by ig and by Inspektor Gadget's daemon: run the gadget profile_cpu")
 	}
 	counters, err := openCounters(4)
 	if err != nil {

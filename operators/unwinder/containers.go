@@ -10,6 +10,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 )
 
+// tick is the unit, in nanoseconds, in which /proc tells the starts of processes.
+const tick uint64 = hostproc.Tick
+
 // checkPriority is after Inspektor Gadget's enrichment (0) and before all that reads rows.
 const checkPriority = 50
 

@@ -178,7 +178,7 @@ func (j *joiner) add(data []byte, u *wire.Unwound) {
 	row := joined{}
 	if u != nil {
 		id = u.Stack.ID + stackReserved
-		row.stack, row.proc, row.said = u.Stack, u.Proc, j.said.of(&u.Said, 1)
+		row.stack, row.proc, row.said = u.Stack, u.Proc, j.said.of(&u.Said)
 		j.counts.joined++
 	}
 	rowOrder.PutUint64(key[j.layout.stack:], id)

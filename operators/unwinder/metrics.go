@@ -83,23 +83,3 @@ func (r *reporter) report(now unwinder.Totals) {
 		m.memory.Add(ctx, int64(now.KernelMemory)-int64(was.KernelMemory), metric.WithAttributes(attribute.String("where", "kernel")))
 	}
 }
-
-// dropped are samples that came out of the unwinder, and which one run has not handed on: those of rows that there were too many of, those
-// that it has not read in time, and those of containers whose name cannot be told any more.
-type dropped struct{ rows, overrun, container uint64 }
-
-// report adds the change to the metrics.
-func (d dropped) report(was dropped) {
-	m := theInstruments()
-	if m.dropped == nil {
-		return
-	}
-	for _, r := range []struct {
-		reason   string
-		now, was uint64
-	}{{"rows", d.rows, was.rows}, {"overrun", d.overrun, was.overrun}, {"container", d.container, was.container}} {
-		if r.now > r.was {
-			m.dropped.Add(context.Background(), int64(r.now-r.was), metric.WithAttributes(attribute.String("reason", r.reason)))
-		}
-	}
-}

@@ -12,6 +12,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
+// maxSpans is how many spans the rows of one packet may have.
+const maxSpans = 1000
+
 // said is what a program has said of what its thread was doing, as far as a run asks for it. It can be compared.
 type said struct {
 	trace  [16]byte
@@ -62,8 +65,8 @@ func (s *sayings) register(ds datasource.DataSource) error {
 	return nil
 }
 
-// of returns what a run wants of what was said with n events. Beyond maxSpans an event is kept without its span: a program can be in ever new ones.
-func (s *sayings) of(w *wire.Said, n uint64) (k said) {
+// of returns what a run wants of what was said with an event. Beyond maxSpans an event is kept without its span: a program can be in ever new ones.
+func (s *sayings) of(w *wire.Said) (k said) {
 	for _, name := range s.labels {
 		for _, l := range w.Labels {
 			if l.Key == name {
@@ -76,7 +79,7 @@ func (s *sayings) of(w *wire.Said, n uint64) (k said) {
 		return k
 	}
 	if _, known := s.seen[w.SpanID]; !known && len(s.seen) >= maxSpans {
-		s.unlinked += n
+		s.unlinked++
 		return k
 	}
 	if s.seen == nil {

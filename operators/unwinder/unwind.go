@@ -66,11 +66,14 @@ type unwindOperator struct{ *operator }
 // Name implements operators.DataOperator.
 func (unwindOperator) Name() string { return UnwindName }
 
-// Priority implements operators.DataOperator. It lies behind that of the OCI handler (-1000), which loads the programs when it starts.
-func (unwindOperator) Priority() int { return operatorPriority - 1 }
+// Priority implements operators.DataOperator.
+func (unwindOperator) Priority() int { return operatorPriority }
 
 // Init implements operators.DataOperator.
 func (unwindOperator) Init(*params.Params) error { return nil }
+
+// GlobalParams implements operators.DataOperator: there are none.
+func (unwindOperator) GlobalParams() api.Params { return nil }
 
 // InstanceParams implements operators.DataOperator. Inspektor Gadget shows them for gadgets with the section only.
 func (unwindOperator) InstanceParams() api.Params {
@@ -397,7 +400,7 @@ func (i *unwindInstance) take(b unwinder.Batch) {
 	now := time.Now()
 	for _, u := range b.Unwound {
 		// The files are opened while the process may still be there.
-		i.rows.want(&wire.Sample{Stack: u.Stack, Proc: u.Proc})
+		i.rows.want(u.Stack, u.Proc)
 		i.mu.Lock()
 		i.joiner.stack(u, now)
 		i.mu.Unlock()

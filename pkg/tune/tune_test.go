@@ -339,8 +339,8 @@ func TestUnserved(t *testing.T) {
 		values api.ParamValues
 		want   string
 	}{
-		{api.ParamValues{"collect-otel-stack": "true"}, "--collect-otel-stack=true: this build does not unwind interpreted programs for other gadgets: leave it out; profile_polyglot samples their stacks"},
-		{api.ParamValues{"symbolizers": "symtab,otel-ebpf-profiler"}, "--symbolizers=otel-ebpf-profiler: this build does not unwind interpreted programs for other gadgets: leave it out: functions get their names without it; profile_polyglot samples their stacks"},
+		{api.ParamValues{"collect-otel-stack": "true"}, "--collect-otel-stack=true: this build does not unwind interpreted programs for other gadgets: leave it out; profile_cpu of this project has their stacks"},
+		{api.ParamValues{"symbolizers": "symtab,otel-ebpf-profiler"}, "--symbolizers=otel-ebpf-profiler: this build does not unwind interpreted programs for other gadgets: leave it out: functions get their names without it; profile_cpu of this project has their stacks"},
 		{api.ParamValues{"collect-otel-stack": "false", "symbolizers": "auto"}, ""},
 		{nil, ""},
 	} {

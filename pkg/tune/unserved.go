@@ -20,7 +20,7 @@ var unserved = []struct {
 func refuse(flags map[string]string) error {
 	for _, u := range unserved {
 		if slices.Contains(strings.Split(strings.ToLower(flags[u.flag]), ","), u.value) {
-			return fmt.Errorf("--%s=%s: this build does not unwind interpreted programs for other gadgets: %s; profile_polyglot samples their stacks", u.flag, u.value, u.instead)
+			return fmt.Errorf("--%s=%s: this build does not unwind interpreted programs for other gadgets: %s; profile_cpu of this project has their stacks", u.flag, u.value, u.instead)
 		}
 	}
 	return nil

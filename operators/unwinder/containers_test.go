@@ -1,0 +1,25 @@
+package unwinder
+
+import (
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A process that has ended, and began before the container that its row names, belongs to another container.
+func TestContainerOfTheRow(t *testing.T) {
+	self, first := uint32(os.Getpid()), uint32(os.Getppid())
+	began, err := startOf(self)
+	require.NoError(t, err)
+	require.Positive(t, began)
+	c := containers{}
+	c.begin(map[uint32]uint64{self: began, 1 << 30: 1, 1<<30 + 1: math.MaxInt64})
+	assert.True(t, c.right(self, first), "it is there")
+	assert.True(t, c.right(1<<30+1, first), "it began later")
+	assert.False(t, c.right(1<<30, first), "it began before, and has ended")
+	assert.True(t, c.right(1<<30, 1<<30+5), "nobody knows when the container began")
+	assert.True(t, c.right(first, first))
+}

@@ -2,7 +2,6 @@ package fieldmap
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -88,24 +87,11 @@ func (c *compiler) addByID(annotated bool) error {
 		if byID || annotated && !text {
 			continue
 		}
-		var found datasource.FieldAccessor
-		var others []string
-		for _, acc := range c.ds.GetFieldsWithTag(kind.tag) {
-			switch {
-			case datasource.FieldFlagUnreferenced.In(acc.Flags()):
-			case found == nil:
-				found = acc
-			default:
-				others = append(others, plainName(acc.FullName()))
-			}
-		}
-		if found == nil {
+		found := c.firstStack(kind.tag, datasource.FieldAccessor.FullName)
+		if found == "" {
 			continue
 		}
-		if len(others) > 0 {
-			c.warnf("the stack of %s is exported and not that of %s: to choose, set %s", plainName(found.FullName()), strings.Join(others, ", "), annStackFields)
-		}
-		f, err := kind.make(found)
+		f, err := kind.make(c.byName[found])
 		if err != nil {
 			return err
 		}
@@ -132,23 +118,12 @@ func isID(acc datasource.FieldAccessor) bool {
 
 func (c *compiler) userByID(raw datasource.FieldAccessor) (stackField, error) {
 	f := stackField{name: raw.FullName(), byID: true, namer: c.o.Names}
-	for _, m := range []struct {
-		name string
-		dst  *reader
-	}{
-		{"stack_id", &f.id},
-		{"tgid_level0", &f.pid},
-		{"inode", &f.inode},
-		{"mtime_sec", &f.mtimeSec},
-		{"mtime_nsec", &f.mtimeNsec},
-		{"base_addr_hash", &f.space},
-		{"boot_timestamp", &f.seen},
-	} {
-		acc := c.byName[raw.FullName()+"."+m.name]
-		if acc == nil || m.name == "stack_id" && !isID(acc) {
-			return f, fmt.Errorf("data source %q: the user stack %q has no member %q of the right type: its members are those of struct gadget_user_stack", c.ds.Name(), raw.FullName(), m.name)
-		}
-		*m.dst = newReader(c.ds, acc)
+	missing := c.members(raw, f.processMembers())
+	if missing == "" && !isID(f.id.acc) {
+		missing = "stack_id"
+	}
+	if missing != "" {
+		return f, fmt.Errorf("data source %q: the user stack %q has no member %q of the right type: its members are those of struct gadget_user_stack", c.ds.Name(), raw.FullName(), missing)
 	}
 	if err := c.checkMap(raw, ebpftypes.UserStackMapName); err != nil {
 		return f, err

@@ -123,39 +123,46 @@ func (c *compiler) add(f stackField) {
 }
 
 // discover finds the stack fields of a data source by their types, kernel before user, and returns the names of the
-// fields with their text. Of several stacks of one kind only the first is taken: they are stacks of their own and not
-// parts of one.
-func (c *compiler) discover() []string {
-	names := make([]string, 0, 2)
+// fields with their text.
+func (c *compiler) discover() (names []string) {
 	for _, tag := range []string{kernelStackTag, userStackTag} {
-		var found string
-		var others []string
-		for _, raw := range c.ds.GetFieldsWithTag(tag) {
-			if datasource.FieldFlagUnreferenced.In(raw.Flags()) {
-				continue
-			}
+		if name := c.firstStack(tag, func(raw datasource.FieldAccessor) string {
 			name := raw.FullName() + ".symbols"
 			if tag == kernelStackTag {
 				name = targetName(raw, kernelTargetAnnotation)
 			}
 			if acc := c.byName[name]; acc == nil || acc.Type() != api.Kind_String {
 				c.debugf("the stack in the field %q is left out: nothing has formatted it into %q", raw.FullName(), name)
-				continue
+				return ""
 			}
-			if found == "" {
-				found = name
-			} else {
-				others = append(others, plainName(name))
-			}
-		}
-		if len(others) > 0 {
-			c.warnf("the stack of %s is exported and not that of %s: to choose, set %s", plainName(found), strings.Join(others, ", "), annStackFields)
-		}
-		if found != "" {
-			names = append(names, found)
+			return name
+		}); name != "" {
+			names = append(names, name)
 		}
 	}
 	return names
+}
+
+// firstStack returns the first field with a tag by the name that it is to be taken under; "" leaves it out. Of several
+// stacks of one kind only the first is taken: they are stacks of their own and not parts of one.
+func (c *compiler) firstStack(tag string, nameOf func(datasource.FieldAccessor) string) (found string) {
+	var others []string
+	for _, raw := range c.ds.GetFieldsWithTag(tag) {
+		if datasource.FieldFlagUnreferenced.In(raw.Flags()) {
+			continue
+		}
+		switch name := nameOf(raw); {
+		case name == "":
+		case found == "":
+			found = name
+		default:
+			others = append(others, plainName(name))
+		}
+	}
+	if len(others) > 0 {
+		c.warnf("the stack of %s is exported and not that of %s: to choose, set %s", plainName(found), strings.Join(others, ", "), annStackFields)
+	}
+	return found
 }
 
 // stackField returns the stack that a field belongs to. A stack can have several fields, such as the raw one and its
@@ -230,26 +237,32 @@ func (c *compiler) kernel() *stack.Kernel {
 
 func (c *compiler) userStack(raw datasource.FieldAccessor) (stackField, error) {
 	f := stackField{name: raw.FullName(), user: stack.NewUser(stack.UserOptions{}), namer: c.o.Names}
-	for name, r := range map[string]*reader{
-		"tgid_level0":    &f.pid,
-		"base_addr_hash": &f.space,
-		"boot_timestamp": &f.seen,
-		"symbols":        &f.text,
-		"addresses":      &f.addresses,
-		"buildid":        &f.buildIDs,
-		"stack_id":       &f.id,
-		"inode":          &f.inode,
-		"mtime_sec":      &f.mtimeSec,
-		"mtime_nsec":     &f.mtimeNsec,
-	} {
-		if acc := c.byName[raw.FullName()+"."+name]; acc != nil {
-			*r = newReader(c.ds, acc)
-		}
-	}
+	c.members(raw, f.processMembers())
+	c.members(raw, map[string]*reader{"symbols": &f.text, "addresses": &f.addresses, "buildid": &f.buildIDs})
 	if f.text.acc == nil && f.addresses.acc == nil {
 		return stackField{}, c.missing(annStackFields, raw.FullName()+".symbols")
 	}
 	return f, nil
+}
+
+// processMembers are the members of struct gadget_user_stack, as Inspektor Gadget defines it.
+func (f *stackField) processMembers() map[string]*reader {
+	return map[string]*reader{
+		"tgid_level0": &f.pid, "base_addr_hash": &f.space, "boot_timestamp": &f.seen, "stack_id": &f.id,
+		"inode": &f.inode, "mtime_sec": &f.mtimeSec, "mtime_nsec": &f.mtimeNsec,
+	}
+}
+
+// members makes the readers of a struct's members, and returns the name of one that it lacks, if any.
+func (c *compiler) members(raw datasource.FieldAccessor, readers map[string]*reader) (missing string) {
+	for name, r := range readers {
+		if acc := c.byName[raw.FullName()+"."+name]; acc != nil {
+			*r = newReader(c.ds, acc)
+		} else {
+			missing = name
+		}
+	}
+	return missing
 }
 
 // read reads the stacks of all fields into st. The outcome is Lost if any of them was lost, even if the others are

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
 )
 
 // exporters are the process's running exporters. One is started when the first gadget asks for
@@ -21,8 +22,8 @@ import (
 type exporters struct {
 	mu      sync.Mutex
 	running []*shared
-	logged  map[string]bool
-	report  *reporter // while any is running
+	logged  warnings.Rate // what was logged once, by text
+	report  *reporter     // while any is running
 }
 
 // shared is an exporter with the number of instances that use it.
@@ -36,16 +37,7 @@ type shared struct {
 	ended     bool
 }
 
-func newExporters() *exporters { return &exporters{logged: map[string]bool{}} }
-
-// logOnce returns true the first time that it is called with a text: then the caller logs it.
-func (e *exporters) logOnce(text string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	first := !e.logged[text]
-	e.logged[text] = true
-	return first
-}
+func newExporters() *exporters { return &exporters{} }
 
 // acquire returns the running exporter with these settings, or starts it. The caller releases it.
 // An exporter of the same name with other settings goes on for those that use it. It does no I/O: see

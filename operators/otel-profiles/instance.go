@@ -99,7 +99,7 @@ func (i *instance) prepare(gadgetCtx operators.GadgetContext) error {
 	set := i.op.load(i.flags(), i.remote)
 	for _, exporter := range i.targets.names() {
 		for _, n := range set.NoticesFor(exporter) {
-			if i.op.exporters.logOnce(n) {
+			if _, first := i.op.exporters.logged.Due(n); first {
 				i.log.Warnf("%s: %s", Name, n)
 			}
 		}

@@ -34,10 +34,10 @@ func TestWindowWaitsForNames(t *testing.T) {
 		waits    time.Duration
 	}{
 		{"all are there", 0, 10 * time.Second, 0},
-		{"some moments", 5, 10 * time.Second, 4 * moment},
-		{"they never come", 1 << 30, 10 * time.Second, 2500*time.Millisecond + moment},
-		{"a long interval", 1 << 30, time.Minute, lateNames + moment},
-		{"a short interval", 1 << 30, time.Second, 250*time.Millisecond + moment},
+		{"some moments", 5, 10 * time.Second, 4 * namePollInterval},
+		{"they never come", 1 << 30, 10 * time.Second, 2500*time.Millisecond + namePollInterval},
+		{"a long interval", 1 << 30, time.Minute, lateNames + namePollInterval},
+		{"a short interval", 1 << 30, time.Second, 250*time.Millisecond + namePollInterval},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			agg, err := profile.New(profile.Config{Types: []profile.ValueType{{Type: "samples", Unit: "count"}}})
@@ -49,7 +49,7 @@ func TestWindowWaitsForNames(t *testing.T) {
 
 			now := due
 			for p.waits(now) {
-				require.Equal(t, now.Add(moment), p.due())
+				require.Equal(t, now.Add(namePollInterval), p.due())
 				now = p.due()
 			}
 			require.Equal(t, tc.waits, now.Sub(due))

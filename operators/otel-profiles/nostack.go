@@ -65,7 +65,7 @@ func (p *pipeline) reportStacks(c Counts) {
 	switch {
 	case c.closed() < enoughRows:
 	case c.bare():
-		p.warn(p.since, "no stack", "%s", p.absent(c))
+		p.warn("no stack", "%s", p.absent(c))
 	case c.nearly(profile.Incomplete):
 		p.once("incomplete", "nearly all stacks lack their outermost functions, as those of programs without frame pointers do: profile_cpu and profile_offcpu have whole stacks of them where --unwind is auto or whole, and this machine allows that")
 	}

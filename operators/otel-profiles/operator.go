@@ -191,11 +191,7 @@ func (o *Operator) Init(*params.Params) error {
 	change(theInstruments().mistakes, int64(len(problems))-o.mistakes)
 	o.mistakes = int64(len(problems))
 	o.mu.Unlock()
-	for _, err := range problems {
-		if o.exporters.logOnce(err.Error()) {
-			log.Errorf("%s: %v", Name, err)
-		}
-	}
+	o.logOnce(problems)
 	if sendStored {
 		o.startStored()
 	}
@@ -215,12 +211,16 @@ func (o *Operator) nameSettings() config.Names {
 	}
 	o.mu.Unlock()
 	settings, problems := config.LoadNames(src)
+	o.logOnce(problems)
+	return settings
+}
+
+func (o *Operator) logOnce(problems []error) {
 	for _, err := range problems {
-		if o.exporters.logOnce(err.Error()) {
+		if _, first := o.exporters.logged.Due(err.Error()); first {
 			log.Errorf("%s: %v", Name, err)
 		}
 	}
-	return settings
 }
 
 func (o *Operator) load(flags config.Flags, daemon bool) *config.Set {

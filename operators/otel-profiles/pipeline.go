@@ -19,6 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
 )
 
 // schemaURL names the version of the semantic conventions that attribute names are taken from.
@@ -65,7 +66,7 @@ type pipeline struct {
 	exported atomic.Int64
 	replaced atomic.Int64
 	fates    [len(profile.Fates{})]atomic.Int64
-	warned   map[string]time.Time
+	said     warnings.Rate // by kind of warning
 	reported Counts
 	// cappedBefore is cap.Dropped as of the last flush.
 	cappedBefore uint64
@@ -139,8 +140,8 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 		inst: inst, ds: ds, plan: plan, agg: agg, exp: exp,
 		interval: cfg.Batch.Interval, limits: profile.Limits{MaxBytes: int(cfg.Batch.MaxRequestSize)},
 		sampling: uint64(max(cfg.Sampling, 1)), timed: c.Shape != profile.ShapeSum, since: time.Now(),
-		cap:    fieldmap.NewValueCap(cfg.MaxValuesPerAttribute),
-		warned: map[string]time.Time{},
+		cap:  fieldmap.NewValueCap(cfg.MaxValuesPerAttribute),
+		said: warnings.Rate{Every: 10 * time.Minute},
 	}
 	switch maxAge := cfg.Queue.MaxAge; {
 	case inst.interval >= maxAge && inst.interval > 0:
@@ -220,8 +221,8 @@ func (p *pipeline) due() time.Time {
 // later. So a window that is due waits for names that are being looked up, and asks again and again whether they are
 // there: for lateNames at most, and for no more than a quarter of the interval.
 const (
-	lateNames = 5 * time.Second
-	moment    = 50 * time.Millisecond
+	lateNames        = 5 * time.Second
+	namePollInterval = 50 * time.Millisecond
 )
 
 // waits tells whether a window that is due waits for names until retry.
@@ -230,7 +231,7 @@ func (p *pipeline) waits(now time.Time) bool {
 	if p.agg.NearFull() || now.After(p.next.Add(min(lateNames, p.interval/4))) || !p.agg.Ask() {
 		return false
 	}
-	p.retry = now.Add(moment)
+	p.retry = now.Add(namePollInterval)
 	return true
 }
 
@@ -245,7 +246,7 @@ func (p *pipeline) flush(now time.Time) {
 	p.capping.Unlock()
 	if capped > 0 {
 		p.agg.Renew() // the cap counts anew in each window; only samples that are asked for again pass it
-		p.warn(now, "capped", "%d samples or resources in the last window were left without an attribute that has more than max_values_per_attribute=%d values: drop it with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
+		p.warn("capped", "%d samples or resources in the last window were left without an attribute that has more than max_values_per_attribute=%d values: drop it with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
 	}
 	if n := p.plan.KernelChanges(); n != p.kernelBefore {
 		p.kernelBefore = n
@@ -279,14 +280,14 @@ func (p *pipeline) flush(now time.Time) {
 	p.reported = c
 	p.reportStacks(c)
 	if f.Fates[profile.Lost] > 0 {
-		p.warn(now, "lost", "%d of %d rows so far came without their stack or a part of it, because the kernel's stack map was full or the stack could not be read", p.fates[profile.Lost].Load(), p.read.Load())
+		p.warn("lost", "%d of %d rows so far came without their stack or a part of it, because the kernel's stack map was full or the stack could not be read", p.fates[profile.Lost].Load(), p.read.Load())
 	}
 	if f.ClippedEvents > 0 {
-		p.warn(now, "clipped", "%d timestamps of one sample did not fit into a message and were left out: use sample_shape: sum for this gadget", f.ClippedEvents)
+		p.warn("clipped", "%d timestamps of one sample did not fit into a message and were left out: use sample_shape: sum for this gadget", f.ClippedEvents)
 	}
 	if n := p.inst.names; n != nil {
 		if err := n.Err(); err != nil {
-			p.warn(now, "processes", "the files and functions of programs cannot be found so far: %v; that needs the host's PID namespace (hostPID, HOST_ROOT) and CAP_SYS_PTRACE with CAP_CHECKPOINT_RESTORE, or CAP_SYS_ADMIN", err)
+			p.warn("processes", "the files and functions of programs cannot be found so far: %v; that needs the host's PID namespace (hostPID, HOST_ROOT) and CAP_SYS_PTRACE with CAP_CHECKPOINT_RESTORE, or CAP_SYS_ADMIN", err)
 		} else {
 			read, _ := n.Stats()
 			if read.Denied > 0 {
@@ -299,40 +300,38 @@ func (p *pipeline) flush(now time.Time) {
 	}
 	ps := p.plan.Stats()
 	if ps.ShortRows > 0 {
-		p.warn(now, "short", "%d reads of rows so far met fields that are shorter than the gadget says: those fields are taken as empty", ps.ShortRows)
+		p.warn("short", "%d reads of rows so far met fields that are shorter than the gadget says: those fields are taken as empty", ps.ShortRows)
 	}
 	if ps.Unnamed > 0 {
-		p.tell(now, logger.InfoLevel, "unnamed", "the functions of a kernel stack could not be named %d times so far, their frames have addresses; the last time: %v", ps.Unnamed, ps.UnnamedReason)
+		p.tell(logger.InfoLevel, "unnamed", "the functions of a kernel stack could not be named %d times so far, their frames have addresses; the last time: %v", ps.Unnamed, ps.UnnamedReason)
 	}
 	if ps.CutResourceAttributes > 0 {
-		p.warn(now, "cut", "containers or the host have more attributes than are sent, the least important are left out: drop some with the setting attributes of exporter %q", p.exp.cfg.Name)
+		p.warn("cut", "containers or the host have more attributes than are sent, the least important are left out: drop some with the setting attributes of exporter %q", p.exp.cfg.Name)
 	}
 	if n := p.dropped[dropFull].Load(); n > 0 {
-		p.warn(now, "full", "%d rows so far were dropped because one window had too many distinct stacks: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
+		p.warn("full", "%d rows so far were dropped because one window had too many distinct stacks: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
 	}
 	if n := p.dropped[dropResourceLimit].Load(); n > 0 {
-		p.warn(now, "resource", "%d rows so far were dropped because one container had too many distinct stacks in a window: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
+		p.warn("resource", "%d rows so far were dropped because one container had too many distinct stacks in a window: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
 	}
 }
 
-func (p *pipeline) warn(now time.Time, kind, format string, args ...any) {
-	p.tell(now, logger.WarnLevel, kind, format, args...)
+// warn logs at most once in ten minutes per kind.
+func (p *pipeline) warn(kind, format string, args ...any) {
+	p.tell(logger.WarnLevel, kind, format, args...)
 }
 
 // once warns once in a run of what stays as it is.
 func (p *pipeline) once(kind, format string, args ...any) {
-	if _, said := p.warned[kind]; !said {
-		p.warn(time.Now(), kind, format, args...)
+	if !p.said.Had(kind) {
+		p.warn(kind, format, args...)
 	}
 }
 
-// tell logs at most once in ten minutes per kind.
-func (p *pipeline) tell(now time.Time, level logger.Level, kind, format string, args ...any) {
-	if last, ok := p.warned[kind]; ok && now.Sub(last) < 10*time.Minute {
-		return
+func (p *pipeline) tell(level logger.Level, kind, format string, args ...any) {
+	if _, ok := p.said.Due(kind); ok {
+		p.inst.log.Logf(level, "%s: data source %q: %s", Name, p.ds.Name(), fmt.Sprintf(format, args...))
 	}
-	p.warned[kind] = now
-	p.inst.log.Logf(level, "%s: data source %q: %s", Name, p.ds.Name(), fmt.Sprintf(format, args...))
 }
 
 // Counts says where the rows of a data source are: Read = Exported + Window + the sum of Dropped.

@@ -158,7 +158,7 @@ func (i *instance) check() {
 		err = fmt.Errorf("none of %d rows was delivered", read)
 	case bare != nil:
 		err = fmt.Errorf("data source %q: %s", bare.ds.Name(), bare.absent(bare.counts()))
-		_, said = bare.warned["no stack"]
+		said = bare.said.Had("no stack")
 	default:
 		return
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
 )
 
 const (
@@ -24,16 +26,12 @@ type eventLog struct {
 	prefix  string
 	secrets func() []string // that must not show
 
+	rate warnings.Rate // the kinds are this package's, so there are few
+
 	mu     sync.Mutex
-	kinds  map[string]*logKind // by name; the names are this package's, so there are few
 	closed bool
 	lines  chan logLine
 	done   chan struct{}
-}
-
-type logKind struct {
-	last       time.Time
-	suppressed int
 }
 
 type logLine struct {
@@ -45,7 +43,7 @@ type logLine struct {
 func newEventLog(to logrus.FieldLogger, prefix string, secrets func() []string) *eventLog {
 	l := &eventLog{
 		to: to, prefix: prefix, secrets: secrets,
-		kinds: map[string]*logKind{},
+		rate:  warnings.Rate{Every: logEvery},
 		lines: make(chan logLine, maxPending),
 		done:  make(chan struct{}),
 	}
@@ -80,13 +78,13 @@ func (l *eventLog) infof(kind, format string, args ...any) {
 }
 
 func (l *eventLog) post(level logrus.Level, kind, format string, args ...any) {
-	suppressed, ok := l.due(kind, time.Now())
+	left, ok := l.rate.Due(kind)
 	if !ok {
 		return
 	}
 	text := fmt.Sprintf(format, args...)
-	if suppressed > 0 {
-		text += fmt.Sprintf(" (%d more of this kind since the last such line)", suppressed)
+	if left > 0 {
+		text += fmt.Sprintf(" (%d more of this kind since the last such line)", left)
 	}
 	text = l.prefix + l.redact(text)
 
@@ -98,25 +96,8 @@ func (l *eventLog) post(level logrus.Level, kind, format string, args ...any) {
 	select {
 	case l.lines <- logLine{level, text}:
 	default:
-		l.kinds[kind].suppressed += suppressed + 1
+		l.rate.Missed(kind, left)
 	}
-}
-
-// due tells whether a line of this kind may be written now, and how many were left out before.
-func (l *eventLog) due(kind string, now time.Time) (suppressed int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k := l.kinds[kind]
-	if k == nil {
-		k = &logKind{}
-		l.kinds[kind] = k
-	}
-	if !k.last.IsZero() && now.Sub(k.last) < logEvery {
-		k.suppressed++
-		return 0, false
-	}
-	suppressed, k.suppressed, k.last = k.suppressed, 0, now
-	return suppressed, true
 }
 
 // close writes what is pending and ends the goroutine. It waits for that at most a second, in

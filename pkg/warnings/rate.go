@@ -1,0 +1,55 @@
+package warnings
+
+import (
+	"sync"
+	"time"
+)
+
+// Rate lets a line of each kind through once in a while. Its methods are safe for concurrent use. The caller names the
+// kinds, and bounds their number.
+type Rate struct {
+	Every time.Duration // of one kind; 0: once
+
+	mu    sync.Mutex
+	kinds map[string]*rateKind
+}
+
+type rateKind struct {
+	last time.Time
+	left int // out since then
+}
+
+// Due reports whether a line of this kind may be written now, and how many were left out since the last one.
+func (r *Rate) Due(kind string) (left int, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	k := r.kinds[kind]
+	switch {
+	case k == nil:
+		if r.kinds == nil {
+			r.kinds = map[string]*rateKind{}
+		}
+		r.kinds[kind] = &rateKind{last: now}
+		return 0, true
+	case r.Every == 0 || now.Sub(k.last) < r.Every:
+		k.left++
+		return 0, false
+	}
+	left, k.left, k.last = k.left, 0, now
+	return left, true
+}
+
+// Missed takes back a line that Due has let through and that could not be written, with those left out before.
+func (r *Rate) Missed(kind string, left int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kinds[kind].left += left + 1
+}
+
+// Had reports whether a line of this kind was let through before.
+func (r *Rate) Had(kind string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.kinds[kind] != nil
+}

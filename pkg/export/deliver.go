@@ -105,9 +105,6 @@ func (e *Exporter) deliver(en *entry, body []byte) {
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(e.ctx, e.cfg.Timeout)
 	out := e.to.Send(ctx, body)
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) && out.Verdict == attempt.Retryable && out.Hint == "" {
-		out.Hint = fmt.Sprintf("there was no answer within timeout (%s): raise it if the receiver is only slow", e.cfg.Timeout)
-	}
 	cancel()
 	took := time.Since(started)
 	if e.obs != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
@@ -14,11 +15,12 @@ type diagnosis struct {
 	grpc    bool
 	plain   bool
 	written config.Written
+	timeout time.Duration
 	layout  string // otlp_version; empty for JSON, which is the same in all
 }
 
 func newDiagnosis(cfg config.Exporter, plain bool) diagnosis {
-	d := diagnosis{grpc: cfg.Transport == config.TransportGRPC, plain: plain, written: cfg.Written, layout: cfg.OTLPVersion}
+	d := diagnosis{grpc: cfg.Transport == config.TransportGRPC, plain: plain, written: cfg.Written, timeout: cfg.Timeout, layout: cfg.OTLPVersion}
 	if !d.grpc && cfg.Encoding == "json" {
 		d.layout = ""
 	}
@@ -54,6 +56,8 @@ func (d diagnosis) hint(msg string) string {
 		return "the host's name is not known here: check the endpoint" + d.where() + "; in Kubernetes a service is NAME.NAMESPACE"
 	case has("connection refused"):
 		return "nothing listens there: start the receiver, or check host and port of the endpoint" + d.where()
+	case has("context deadline exceeded"):
+		return fmt.Sprintf("there was no answer within timeout (%s): raise it if the receiver is only slow", d.timeout)
 	case d.layout != "" && has("unmarshal", "wireType", "wire-format", "proto: "):
 		return fmt.Sprintf("the receiver could not read the request, as happens between layouts of OTLP: it was sent in that of otlp_version %q, set the one that the receiver reads", d.layout)
 	}

@@ -266,6 +266,9 @@ func grpcOutcome(st *status.Status, bodyLen int, d diagnosis) attempt.Outcome {
 		if asked {
 			out.Wait = askedWait(wait)
 		}
+		if st.Code() == codes.DeadlineExceeded && out.Hint == "" {
+			out.Hint = d.hint(context.DeadlineExceeded.Error()) // the receiver's own words for it vary
+		}
 	case st.Code() == codes.Unimplemented && strings.Contains(st.Message(), "grpc-encoding"):
 		out.Hint = "the receiver does not take this compression: set compression: gzip"
 	case st.Code() == codes.Unimplemented:

@@ -42,14 +42,8 @@ type HTTP struct {
 	userAgent   string
 	auth        *Auth
 	warn        func(kind, format string, args ...any)
-	consumers   int
 	diagnosis   diagnosis
-	tls         *tlsSource // nil for plain text
-	proxy       proxyFunc
-
-	mu      sync.Mutex
-	client  *http.Client
-	version uint64 // of the TLS settings that client was made with
+	client      *httpClient
 }
 
 // shownURL returns u for log lines, without what may be secret: user, password and query.
@@ -65,54 +59,61 @@ func NewHTTP(cfg config.Exporter, a *Auth, warn func(kind, format string, args .
 	}
 	s := &HTTP{
 		url: u, json: cfg.Encoding == "json", layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent,
-		auth: a, warn: warn, consumers: max(cfg.Queue.NumConsumers, 1), diagnosis: newDiagnosis(cfg, u.Scheme == "http"), proxy: proxyOf(cfg),
+		auth: a, warn: warn, diagnosis: newDiagnosis(cfg, u.Scheme == "http"),
 	}
+	var source *tlsSource
 	if u.Scheme == "https" {
-		s.tls, err = newTLSSource(cfg.TLS, func(err error) { warn("tls reload", "%v", err) })
-		if err != nil {
+		if source, err = newTLSSource(cfg.TLS, func(err error) { warn("tls reload", "%v", err) }); err != nil {
 			return nil, err
 		}
 	}
+	s.client = &httpClient{tls: source, transport: func() *http.Transport {
+		return &http.Transport{
+			Proxy:                  proxyOf(cfg),
+			DialContext:            (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+			ForceAttemptHTTP2:      true,
+			MaxIdleConnsPerHost:    max(cfg.Queue.NumConsumers, 1),
+			IdleConnTimeout:        90 * time.Second,
+			TLSHandshakeTimeout:    10 * time.Second,
+			MaxResponseHeaderBytes: maxHTTPHeaders,
+			// Pings find a dead connection within seconds; TCP alone takes a quarter of an hour.
+			HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
+		}
+	}}
 	return s, nil
 }
 
-// current returns a client with the current TLS settings, which change when certificate files do. Connections
-// that were made with older ones end when they are idle.
-func (s *HTTP) current() *http.Client {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var tlsConfig *tls.Config
-	if s.tls != nil {
-		cfg, version := s.tls.config()
-		if s.client != nil && version == s.version {
-			return s.client
+// httpClient makes requests with the current TLS settings, which change when certificate files do. Connections that were
+// made with older ones end when they are idle. It is safe for concurrent use.
+type httpClient struct {
+	tls       *tlsSource // nil for plain text
+	transport func() *http.Transport
+
+	mu      sync.Mutex
+	current *http.Client
+	version uint64 // of the TLS settings that current was made with
+}
+
+func (c *httpClient) get() *http.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var cfg *tls.Config
+	version := c.version
+	if c.tls != nil {
+		cfg, version = c.tls.config()
+	}
+	if c.current != nil {
+		if version == c.version {
+			return c.current
 		}
-		s.version = version
-		tlsConfig = cfg.Clone()
-	} else if s.client != nil {
-		return s.client
+		c.current.CloseIdleConnections()
 	}
-	if s.client != nil {
-		s.client.CloseIdleConnections()
-	}
-	transport := &http.Transport{
-		Proxy:                  s.proxy,
-		DialContext:            (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSClientConfig:        tlsConfig,
-		ForceAttemptHTTP2:      true,
-		MaxIdleConnsPerHost:    s.consumers,
-		IdleConnTimeout:        90 * time.Second,
-		TLSHandshakeTimeout:    10 * time.Second,
-		MaxResponseHeaderBytes: maxHTTPHeaders,
-		// Pings find a dead connection within seconds; TCP alone takes a quarter of an hour.
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
-	}
-	s.client = &http.Client{
-		Transport: transport,
-		// Redirects are not followed: rows and credentials would go to a place that nobody has configured.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	return s.client
+	transport := c.transport()
+	transport.TLSClientConfig = cfg.Clone()
+	// Redirects are not followed: rows and credentials would go to a place that nobody has configured.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	c.current, c.version = &http.Client{Transport: transport, CheckRedirect: stay}, version
+	return c.current
 }
 
 // Send makes one attempt.
@@ -149,7 +150,7 @@ func (s *HTTP) Send(ctx context.Context, body []byte) (out attempt.Outcome) {
 	}
 	defer func() { out.Sent = int64(len(body)) }()
 
-	resp, err := s.current().Do(req)
+	resp, err := s.client.get().Do(req)
 	if err != nil {
 		// Without the URL, which may hold a secret.
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
@@ -250,10 +251,6 @@ func statusWords(media string, answer []byte) string {
 
 // Close closes the connections that are idle.
 func (s *HTTP) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.client != nil {
-		s.client.CloseIdleConnections()
-	}
+	s.client.get().CloseIdleConnections()
 	return nil
 }

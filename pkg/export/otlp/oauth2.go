@@ -29,11 +29,9 @@ type tokens struct {
 	proxy proxyFunc
 	learn func(secret string) // called with each secret, which is then taken out of log lines
 
-	fetching chan struct{}            // a lock that waits no longer than a context; guards request, source, client and version
+	fetching chan struct{}            // a lock that waits no longer than a context; guards request and client
 	request  clientcredentials.Config // kept, as it remembers how the server takes the secret
-	source   *tlsSource               // nil until the first use: it reads files
-	client   *http.Client
-	version  uint64 // of the certificates that client trusts
+	client   *httpClient              // nil until the first use: it reads files
 
 	mu           sync.Mutex
 	current      *oauth2.Token
@@ -126,6 +124,8 @@ func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, *attempt.Outcome) {
 	if err != nil {
 		return nil, &attempt.Outcome{What: err.Error()}
 	}
+	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
+	defer cancel()
 	fresh, err := t.request.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
 	if err == nil {
 		if !printable(fresh.AccessToken) {
@@ -176,29 +176,17 @@ func (t *tokens) explain(err error) *attempt.Outcome {
 
 // connect returns a client that trusts the certificates that the files now hold. The caller holds fetching.
 func (t *tokens) connect() (*http.Client, error) {
-	if t.source == nil {
+	if t.client == nil {
 		source, err := newTLSSource(t.tls, func(error) {}) // if files cannot be read again, it uses what it has
 		if err != nil {
 			return nil, err
 		}
-		t.source = source
-	}
-	cfg, version := t.source.config()
-	if t.client != nil && version == t.version {
-		return t.client, nil
-	}
-	t.version = version
-	t.client = &http.Client{
-		Timeout: tokenTimeout,
-		Transport: &http.Transport{
-			Proxy: t.proxy, TLSClientConfig: cfg.Clone(), ForceAttemptHTTP2: true,
+		t.client = &httpClient{tls: source, transport: func() *http.Transport {
 			// Tokens are fetched so seldom that an idle connection is not worth keeping.
-			DisableKeepAlives: true, MaxResponseHeaderBytes: maxHTTPHeaders,
-		},
-		// Redirects are not followed: the secret would go to a place that nobody has configured.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			return &http.Transport{Proxy: t.proxy, ForceAttemptHTTP2: true, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHTTPHeaders}
+		}}
 	}
-	return t.client, nil
+	return t.client.get(), nil
 }
 
 // markAccepted notes that the receiver has accepted a token.

@@ -117,7 +117,7 @@ func (i *instance) prepare(gadgetCtx operators.GadgetContext) error {
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		ok, err := i.export(gadgetCtx, set, sources[name])
 		if err != nil {
-			i.abandon()
+			i.giveBack()
 			return fmt.Errorf("%s: %w", Name, err)
 		}
 		failed = failed || !ok
@@ -127,11 +127,11 @@ func (i *instance) prepare(gadgetCtx operators.GadgetContext) error {
 			i.log.Warnf("%s: exporter %s is asked for, but gadget %q has no data source with a stack: nothing is exported",
 				Name, quotedList(i.targets.names()), i.gadget)
 		}
-		i.abandon()
+		i.giveBack()
 		return nil
 	}
 	if err := i.op.add(i); err != nil {
-		i.abandon()
+		i.giveBack()
 		return fmt.Errorf("%s: %w", Name, err)
 	}
 	i.collectStacks(gadgetCtx)
@@ -211,9 +211,9 @@ func (i *instance) acquire(cfg config.Exporter) (*shared, error) {
 	return exp, i.open(exp)
 }
 
-// abandon gives back the exporters of an instance that does not start. Inspektor Gadget closes it all
+// giveBack gives back the exporters of an instance that does not start. Inspektor Gadget closes it all
 // the same: without pipelines there is nothing to wait for.
-func (i *instance) abandon() {
+func (i *instance) giveBack() {
 	for _, p := range i.pipelines {
 		p.closed.Store(true)
 	}

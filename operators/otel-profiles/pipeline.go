@@ -245,7 +245,7 @@ func (p *pipeline) flush(now time.Time) {
 	p.cappedBefore += capped
 	p.capping.Unlock()
 	if capped > 0 {
-		p.agg.Renew() // the cap counts anew in each window; only samples that are asked for again pass it
+		p.agg.Renew() // the cap counts from 0 in each window; only samples that are asked for again pass it
 		p.warn("capped", "%d samples or resources in the last window were left without an attribute that has more than max_values_per_attribute=%d values: drop it with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
 	}
 	if n := p.plan.KernelChanges(); n != p.kernelBefore {
@@ -354,7 +354,7 @@ func (c Counts) stacks() string {
 	for _, f := range []struct {
 		fate profile.Fate
 		what string
-	}{{profile.Lost, "lost in part"}, {profile.CutOff, "cut off (deeper than what is recorded, or not to be unwound further)"}, {profile.Incomplete, "without their outermost functions"}} {
+	}{{profile.Lost, "lost in part"}, {profile.Truncated, "cut off (deeper than what is recorded, or not to be unwound further)"}, {profile.Incomplete, "without their outermost functions"}} {
 		if n := c.Fates[f.fate]; n > 0 {
 			list = append(list, fmt.Sprintf("%.1f %% %s", 100*float64(n)/float64(all), f.what))
 		}

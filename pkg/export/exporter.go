@@ -37,7 +37,7 @@ type Options struct {
 	Patient bool
 }
 
-// Observer is told of every attempt to send. Its methods are called from several goroutines.
+// Observer sees every attempt to send. Its methods are called from several goroutines.
 type Observer interface {
 	// Request reports an attempt that took d and carried bytes, uncompressed. ok says that the
 	// receiver accepted it, wholly or in part.

@@ -338,13 +338,6 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-func TestFileSettings(t *testing.T) {
-	cfg := toFile(t, "otlp-json")
-	cfg.Path = filepath.Join(cfg.Path, "x", "y")
-	_, err := New(cfg, Options{})
-	require.ErrorContains(t, err, "no such file")
-}
-
 // Standard output is a link, and one to be followed.
 func TestToStandardOutput(t *testing.T) {
 	r, w, err := os.Pipe()

@@ -63,6 +63,11 @@ func TestNamedFiles(t *testing.T) {
 			"",
 		},
 
+		"balancer": {grpc(func(e *config.Exporter) { e.Insecure, e.BalancerName = true, "no_such" }), `endpoint "c:4317": grpc: the provided default service config is invalid: no supported policies found in config: [{"no_such":{}}]`},
+		"HTTP": {
+			config.Exporter{Name: "prod", Transport: config.TransportHTTP, Endpoint: "https://c", TLS: config.TLS{CertFile: cert, KeyFile: otherKey}},
+			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not belong together: write the key that the certificate was made for`,
+		},
 		"no CA": {
 			tlsOf(config.TLS{CAFile: in("none")}),
 			`tls.ca_file: ` + in("none") + ` does not exist: write the path as this process sees it (in a container that is the container's), or write the content as tls.ca_pem`,

@@ -339,7 +339,7 @@ func (s *flakySender) Send(ctx context.Context, _ []byte) attempt.Outcome {
 func (s *flakySender) Close() error { return nil }
 
 // Every row is accounted for at every moment of a load that meets everything at once.
-func TestBooksBalanceAlways(t *testing.T) {
+func TestEveryRowIsAccountedFor(t *testing.T) {
 	for _, storage := range []bool{false, true} {
 		t.Run(map[bool]string{false: "memory", true: "storage"}[storage], func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { meetEverything(t, storage) })
@@ -367,7 +367,7 @@ func meetEverything(t *testing.T, storage bool) {
 				return
 			default:
 			}
-			err = books(e.Stats())
+			err = accounted(e.Stats())
 			time.Sleep(time.Microsecond) // of the simulated clock
 		}
 		checks <- err

@@ -78,7 +78,7 @@ func open(t testing.TB, cfg config.Exporter) (*Exporter, *capture) {
 	return e, logs
 }
 
-// stop shuts e down at once, dropping what it holds, and checks the books.
+// stop shuts e down at once, dropping what it holds, and checks that all rows are accounted for.
 func stop(t testing.TB, e *Exporter) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
@@ -99,11 +99,11 @@ func drainAll(t testing.TB, e *Exporter) {
 func balanced(t testing.TB, e *Exporter) Stats {
 	t.Helper()
 	s := e.Stats()
-	require.NoError(t, books(s))
+	require.NoError(t, accounted(s))
 	return s
 }
 
-func books(s Stats) error {
+func accounted(s Stats) error {
 	r := s.Rows
 	if got, want := r.Delivered+r.Held+r.Partial+r.DroppedTotal(), r.Enqueued+r.Recovered; got != want {
 		return fmt.Errorf("rows accounted for: %d of %d: %+v", got, want, r)

@@ -35,15 +35,6 @@ const (
 	ReasonCorrupt        Reason = "corrupt"          // a stored message failed its checksum
 )
 
-// Reasons lists every reason, for those who need a fixed set of time series.
-func Reasons() []Reason {
-	return []Reason{
-		ReasonQueueFull, ReasonTooOld, ReasonRejected, ReasonTooLarge,
-		ReasonMaxElapsedTime, ReasonRetryDisabled, ReasonShutdown, ReasonStorageError,
-		ReasonStorageFull, ReasonCorrupt,
-	}
-}
-
 // beforeSend tells whether the reason keeps a message from ever being tried: the queue's fault,
 // not the receiver's.
 func (r Reason) beforeSend() bool {

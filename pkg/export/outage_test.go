@@ -61,7 +61,7 @@ func TestAnHoursOutage(t *testing.T) {
 					now := time.Now()
 					e.Enqueue(Message{Body: make([]byte, 64<<10), Rows: 10_000, Samples: 500, Start: now.Add(-time.Second), End: now, Owner: "app"})
 					time.Sleep(time.Second)
-					require.NoError(t, books(e.Stats()))
+					require.NoError(t, accounted(e.Stats()))
 				}
 				for range 60 {
 					second()

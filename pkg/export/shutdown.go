@@ -100,7 +100,7 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 	case <-t.C:
 		stuck = errors.New("a send or a write to the storage folder does not end")
 	}
-	lost := e.abandon()
+	lost := e.dropHeld()
 	if lost > 0 {
 		e.log.errorf("shutdown", "dropped %d rows that were still held at shutdown: the receiver did not take them within the deadline", lost)
 	}
@@ -119,8 +119,8 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// abandon drops what is in memory and returns its rows.
-func (e *Exporter) abandon() (rows int64) {
+// dropHeld drops what is in memory and returns its rows.
+func (e *Exporter) dropHeld() (rows int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.disk.each(func(en *entry) { clearInFlight(en) }) // a send that does not end: the file stays for the next start

@@ -2,6 +2,7 @@ package export
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -234,14 +235,19 @@ func TestStorageIsBoundedInMessages(t *testing.T) {
 
 func checksum(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) }
 
-// inLayout is the file of a message in the format of today, with a body in the layout of an otlp_version.
+// inLayout is the file of a message with a body in the layout of an otlp_version: in the format of today, or in version 1,
+// which does not name the layout, where that is empty.
 func inLayout(m Message, version string) []byte {
-	head := append([]byte("IGOP"), 0, 2)
-	head = binary.BigEndian.AppendUint16(head, uint16(6*8+1+len(version)))
+	tail, format := m.Owner, byte(1)
+	if version != "" {
+		tail, format = string(rune(len(version)))+version+m.Owner, 2
+	}
+	head := append([]byte("IGOP"), 0, format)
+	head = binary.BigEndian.AppendUint16(head, uint16(6*8+len(tail)))
 	for _, v := range []int64{m.Rows, m.Samples, int64(m.Profiles), math.MinInt64, math.MinInt64, int64(len(m.Body))} {
 		head = binary.BigEndian.AppendUint64(head, uint64(v))
 	}
-	head = append(append(head, byte(len(version))), version...)
+	head = append(head, tail...)
 	head = binary.BigEndian.AppendUint32(head, checksum(head))
 	return binary.BigEndian.AppendUint32(append(head, m.Body...), checksum(m.Body))
 }
@@ -249,12 +255,12 @@ func inLayout(m Message, version string) []byte {
 // What was stored in one wire layout, as versions before this one did, is sent in that of the settings.
 func TestStoredLayoutIsKept(t *testing.T) {
 	versions := []string{"1.8", "1.9", "1.11"}
-	for _, from := range versions {
+	for _, from := range append(versions, "") { // files of version 1 have the layout of the settings
 		for _, to := range versions {
 			t.Run(from+" to "+to, func(t *testing.T) {
 				m := message(t, "app", 100)
 				want := oldLayout(t, to, m.Body)
-				m.Body = oldLayout(t, from, m.Body)
+				m.Body = oldLayout(t, cmp.Or(from, to), m.Body)
 				r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
 				cfg := withStorage(t, r.URL)
 				cfg.Transport, cfg.OTLPVersion = config.TransportHTTP, to
@@ -305,28 +311,6 @@ func TestLayoutOfTheSettings(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Files of the version before, which said nothing of the layout, are of the one that is set.
-func TestStoredByTheVersionBefore(t *testing.T) {
-	m := message(t, "app", 0)
-	head := append([]byte("IGOP"), 0, 1)
-	head = binary.BigEndian.AppendUint16(head, uint16(6*8+len("ns/pod")))
-	for _, v := range []int64{10, 1, 1, math.MinInt64, math.MinInt64, int64(len(m.Body))} {
-		head = binary.BigEndian.AppendUint64(head, uint64(v))
-	}
-	head = append(head, "ns/pod"...)
-	head = binary.BigEndian.AppendUint32(head, checksum(head))
-	data := binary.BigEndian.AppendUint32(append(head, m.Body...), checksum(m.Body))
-	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
-	cfg := withStorage(t, r.URL)
-	cfg.Transport = config.TransportHTTP
-	require.NoError(t, os.Mkdir(cfg.Queue.Storage, 0o700))
-	writeFile(t, filepath.Join(cfg.Queue.Storage, fmt.Sprintf("%020d.msg", 7)), data)
-	e, _ := open(t, cfg)
-	drainAll(t, e)
-	require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
-	require.Equal(t, m.Body, r.Requests()[0].Body)
 }
 
 // A process that is killed leaves every message that it had stored.

@@ -174,48 +174,6 @@ func TestServerName(t *testing.T) {
 	}
 }
 
-func TestBadSettings(t *testing.T) {
-	ca := recvtest.NewCA(t)
-	a, b := ca.Issue(t, "a", time.Now().Add(time.Hour)), ca.Issue(t, "b", time.Now().Add(time.Hour))
-	dir := t.TempDir()
-	path := func(name string) string { return filepath.Join(dir, name) }
-	writeFile(t, path("a.crt"), a.Cert)
-	writeFile(t, path("b.key"), b.Key)
-	writeFile(t, path("junk"), []byte("no PEM"))
-	writeFile(t, path("empty"), []byte(" \n"))
-	writeFile(t, path("lines"), []byte("two\nlines"))
-	for name, tc := range map[string]struct {
-		change func(*config.Exporter)
-		want   []string
-	}{
-		"mismatch":       {func(c *config.Exporter) { c.TLS.CertFile, c.TLS.KeyFile = path("a.crt"), path("b.key") }, []string{path("a.crt"), path("b.key"), "do not belong together"}},
-		"missing CA":     {func(c *config.Exporter) { c.TLS.CAFile = path("gone") }, []string{"tls.ca_file", path("gone")}},
-		"CA without PEM": {func(c *config.Exporter) { c.TLS.CAFile = path("junk") }, []string{"tls.ca_file", path("junk")}},
-		"token file":     {func(c *config.Exporter) { c.Auth.BearerTokenFile = path("gone") }, []string{"auth.bearer_token_file", path("gone")}},
-		"empty token":    {func(c *config.Exporter) { c.Auth.BearerTokenFile = path("empty") }, []string{"is empty"}},
-		"token of lines": {func(c *config.Exporter) { c.Auth.BearerTokenFile = path("lines") }, []string{"auth.bearer_token_file", "printable"}},
-		"balancer":       {func(c *config.Exporter) { c.BalancerName = "no_such" }, []string{"no_such"}},
-	} {
-		for _, transport := range bothTransports {
-			if name == "balancer" && transport == config.TransportHTTP {
-				continue
-			}
-			t.Run(name+"/"+transport, func(t *testing.T) {
-				cfg := settings(transport, "https://127.0.0.1:4317")
-				cfg.Insecure = false
-				tc.change(&cfg)
-				e, err := New(cfg, Options{})
-				require.Nil(t, e)
-				require.Error(t, err)
-				for _, want := range tc.want {
-					require.ErrorContains(t, err, want)
-				}
-				require.NotContains(t, err.Error(), "s3cr3t")
-			})
-		}
-	}
-}
-
 // Headers and credentials arrive, secrets in files are read again, and none shows in a log line.
 func TestHeadersAndCredentials(t *testing.T) {
 	dir := t.TempDir()

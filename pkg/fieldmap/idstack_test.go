@@ -252,7 +252,7 @@ func TestStackLedAstray(t *testing.T) {
 		root  string
 		fate  profile.Fate
 	}{
-		{"goes on", deep, 128, rootCutOff, profile.CutOff},
+		{"goes on", deep, 128, rootCutOff, profile.Truncated},
 		{"led astray", astray, 3, rootIncomplete, profile.Incomplete},
 		{"led to no address", nowhere, 3, rootIncomplete, profile.Incomplete},
 	} {

@@ -321,7 +321,7 @@ func (p *Plan) Sample(d datasource.Data) (profile.Sample, stack.Outcome) {
 }
 
 // SampleOf is Sample with a stack that the Plans of a data source share: the first of them reads it, and
-// names its functions. The frames are valid until st is read anew.
+// names its functions. The frames are valid until st is read again.
 func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Outcome) {
 	if st.by != p.stackReader {
 		p.stackReader.stacks.read(st, d)
@@ -341,7 +341,7 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 		}
 	}
 	if l, ok := s.Later.(*laterFrames); ok {
-		if s.Fate == profile.CutOff && s.LaterTo == len(s.Stack)-1 && fates[len(fates)-1] == stack.Truncated {
+		if s.Fate == profile.Truncated && s.LaterTo == len(s.Stack)-1 && fates[len(fates)-1] == stack.Truncated {
 			// Only the names, which come later, tell whether the stack was cut off or had left the code before (see
 			// laterFrames.cut).
 			s.Stack, s.Fate, l.cut = s.Stack[:s.LaterTo], profile.Whole, true

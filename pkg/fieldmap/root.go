@@ -41,7 +41,7 @@ func (s stackFields) root(frames []profile.Frame, ends []int, fates []stack.Outc
 				fate = profile.Lost
 			}
 		case o == stack.Truncated:
-			return append(frames, profile.Frame{Name: rootCutOff}), profile.CutOff
+			return append(frames, profile.Frame{Name: rootCutOff}), profile.Truncated
 		case fate == profile.Whole && s[i].user != nil && len(user) > 0 && !begins(user):
 			if mark {
 				frames = append(frames, profile.Frame{Name: rootIncomplete})

@@ -56,7 +56,7 @@ func TestRoots(t *testing.T) {
 		{"user stack lost", without(noUser, map[string]any{"user_stack_raw.stack_id": id(-17)}), "do_syscall_64 entry_SYSCALL_64_after_hwframe [lost user stack]", profile.Lost},
 		{"both lost", without(noUser, map[string]any{"user_stack_raw.stack_id": id(-17), "kern_stack": nil, "kern_stack_raw": id(-17)}), "[lost user stack]", profile.NoStack},
 		{"kernel stack lost", map[string]any{"kern_stack": nil, "kern_stack_raw": id(-17)}, "main.work main.main", profile.Lost},
-		{"as deep as the kernel records", without(user(strings.Repeat("f; ", 127)), map[string]any{"user_stack_raw.addresses": strings.Repeat("0x0000000000401000; ", 127)}), strings.Repeat("f ", 127) + "[truncated]", profile.CutOff},
+		{"as deep as the kernel records", without(user(strings.Repeat("f; ", 127)), map[string]any{"user_stack_raw.addresses": strings.Repeat("0x0000000000401000; ", 127)}), strings.Repeat("f ", 127) + "[truncated]", profile.Truncated},
 		// As Inspektor Gadget's own profile_cpu does without --collect-ustack.
 		{"neither asked for", without(noUser, map[string]any{"kern_stack": nil, "kern_stack_raw": uint32(math.MaxUint32), "user_stack_raw.inode": nil}), "[no stack]", profile.NoStack},
 	} {

@@ -298,7 +298,7 @@ func (l *laterFrames) Frames(dst []profile.Frame, last bool) (frames []profile.F
 	clear(named) // so that the pool keeps no files alive
 	switch {
 	case l.cut && !astray:
-		dst, fate = append(dst, profile.Frame{Name: rootCutOff}), profile.CutOff
+		dst, fate = append(dst, profile.Frame{Name: rootCutOff}), profile.Truncated
 	case l.judge && len(dst) > start && !begins(dst[start:]):
 		fate = profile.Incomplete
 		if l.mark {

@@ -359,11 +359,11 @@ func TestUnnamedFunctions(t *testing.T) {
 
 func TestFates(t *testing.T) {
 	a := newAggregator(t, config())
-	for key, fate := range map[uint64]profile.Fate{1: profile.Whole, 2: profile.Lost, 3: profile.Incomplete, 4: profile.CutOff, 5: profile.NoStack} {
+	for key, fate := range map[uint64]profile.Fate{1: profile.Whole, 2: profile.Lost, 3: profile.Incomplete, 4: profile.Truncated, 5: profile.NoStack} {
 		put(t, a, 1, key, profile.Sample{Stack: names(fmt.Sprint(key)), Fate: fate}, 0, 1)
 	}
 	require.Equal(t, profile.Added, a.Add(3, []int64{1}, 0))
-	require.Equal(t, profile.Fates{profile.Whole: 1, profile.NoStack: 1, profile.Lost: 1, profile.CutOff: 1, profile.Incomplete: 2}, a.Flush(start, end, profile.Limits{}).Fates)
+	require.Equal(t, profile.Fates{profile.Whole: 1, profile.NoStack: 1, profile.Lost: 1, profile.Truncated: 1, profile.Incomplete: 2}, a.Flush(start, end, profile.Limits{}).Fates)
 	require.Zero(t, a.Flush(start, end, profile.Limits{}).Fates)
 }
 

@@ -13,7 +13,7 @@ import (
 // The zero value means unknown: no attribute is written.
 type FrameType string
 
-// The frame types that can be told from Inspektor Gadget's stacks.
+// The frame types that can be inferred from Inspektor Gadget's stacks.
 const (
 	FrameKernel FrameType = "kernel"
 	FrameNative FrameType = "native"
@@ -185,8 +185,8 @@ const (
 	NoStack
 	// Lost: a part of it, the user's or the kernel's, did not arrive.
 	Lost
-	// CutOff: it reached the depth that is recorded, or the unwinder could not go on; what lies beyond is missing.
-	CutOff
+	// Truncated: it reached the depth that is recorded, or the unwinder could not go on; what lies beyond is missing.
+	Truncated
 	// Incomplete: its outermost function is none that programs and threads begin with.
 	Incomplete
 

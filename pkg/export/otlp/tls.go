@@ -20,7 +20,7 @@ import (
 // same way: what is open stays open, what is new uses the new files. Safe for concurrent use.
 type tlsSource struct {
 	cfg     config.TLS
-	problem func(error) // told when changed files cannot be used
+	problem func(error) // called when changed files cannot be used
 
 	mu      sync.Mutex
 	checked time.Time

@@ -15,9 +15,8 @@ import (
 // checkAnnotations returns an error if --annotate names a data source or field that the gadget does not have: Inspektor Gadget takes
 // it without a word. An image may describe data sources that it has only with some of its parameters.
 func checkAnnotations(gadgetCtx operators.GadgetContext, sources map[string]datasource.DataSource) error {
-	v, _ := gadgetCtx.GetVar("config")
-	config, ok := v.(*viper.Viper)
-	if !ok {
+	config := metadataOf(gadgetCtx)
+	if config == nil {
 		return nil
 	}
 	info, err := gadgetCtx.SerializeGadgetInfo(false)
@@ -51,6 +50,13 @@ func checkAnnotations(gadgetCtx operators.GadgetContext, sources map[string]data
 		}
 	}
 	return nil
+}
+
+// metadataOf returns a gadget's metadata, with what parameters and --annotate have changed in it; nil where it has none.
+func metadataOf(gadgetCtx operators.GadgetContext) *viper.Viper {
+	v, _ := gadgetCtx.GetVar("config")
+	metadata, _ := v.(*viper.Viper)
+	return metadata
 }
 
 func hasField(ds datasource.DataSource, name string) bool {

@@ -15,7 +15,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
-	"github.com/spf13/viper"
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
@@ -257,7 +256,7 @@ func (i *instance) flags() config.Flags {
 
 func (i *instance) options(gadgetCtx operators.GadgetContext, ds datasource.DataSource, cfg config.Exporter) fieldmap.Options {
 	o := fieldmap.Options{
-		Gadget:    fieldmap.GadgetInfo{ImageName: gadgetCtx.ImageName()},
+		Gadget:    fieldmap.GadgetInfo{ImageName: gadgetCtx.ImageName(), Config: metadataOf(gadgetCtx)},
 		Exporter:  cfg,
 		Name:      i.values[ParamName],
 		Host:      fieldmap.DetectHost(),
@@ -280,9 +279,6 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, ds datasource.Data
 	}
 	if v, ok := gadgetCtx.GetVar(fieldmap.StacksVar); ok {
 		o.Stacks, _ = v.(fieldmap.Stacks)
-	}
-	if v, ok := gadgetCtx.GetVar("config"); ok {
-		o.Gadget.Config, _ = v.(*viper.Viper)
 	}
 	return o
 }

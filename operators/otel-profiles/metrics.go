@@ -85,7 +85,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 		fates: [len(profile.Fates{})]metric.Int64Counter{
 			profile.NoStack:    counter("rows_stack_none", "{row}", "Rows without any frame"),
 			profile.Lost:       counter("rows_stack_lost", "{row}", "Rows that came without a stack, or a part of it, that they should have"),
-			profile.Truncated:     counter("rows_stack_truncated", "{row}", "Rows whose stack is cut off: deeper than what is recorded, or not to be unwound further"),
+			profile.Truncated:  counter("rows_stack_truncated", "{row}", "Rows whose stack is cut off: deeper than what is recorded, or not to be unwound further"),
 			profile.Incomplete: counter("rows_stack_incomplete", "{row}", "Rows whose outermost function is none that programs and threads begin with"),
 		},
 		refused:     counter("gadgets_refused", "{gadget}", "Gadgets that did not start because of what they asked of an exporter"),

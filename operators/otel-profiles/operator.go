@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -290,13 +291,9 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 // withoutImageDefaults returns values without those that come from the image's paramDefaults and
 // that an image has no say in: Inspektor Gadget passes such defaults as if the user had typed them.
 func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamValues) api.ParamValues {
-	out := make(api.ParamValues, len(values))
-	for k, v := range values {
-		out[k] = v
-	}
-	cfg, _ := gadgetCtx.GetVar("config")
-	metadata, ok := cfg.(*viper.Viper)
-	if !ok {
+	out := maps.Clone(values)
+	metadata := metadataOf(gadgetCtx)
+	if metadata == nil {
 		return out
 	}
 	for key, def := range metadata.GetStringMapString("paramDefaults") {

@@ -70,17 +70,8 @@ func (c *compiler) types() []profile.ValueType {
 	}
 	types := make([]profile.ValueType, 0, n)
 	for i := range n {
-		t := profile.ValueType{Type: at(typeNames, i), Unit: at(units, i)}
-		if t.Type != "" {
-			t.Type = c.typeName(annType, t.Type)
-		}
-		if t.Unit != "" {
-			if err := checkName(t.Unit); err != nil {
-				c.warnf("%s %q is ignored: %v", annUnit, clipName(t.Unit), err)
-				t.Unit = ""
-			}
-		}
-		t.Unit = c.unit(t.Unit)
+		t := profile.ValueType{Type: c.typeName(annType, at(typeNames, i)), Unit: at(units, i)}
+		t.Unit = c.unit(c.checked(annUnit, t.Unit))
 		if i < len(c.plan.values) && c.plan.values[i].scale != 0 {
 			t.Unit = "nanoseconds"
 		}
@@ -117,12 +108,21 @@ func (c *compiler) unit(name string) string {
 	return name
 }
 
-// typeName checks a type. Pyroscope refuses one with a dash.
-func (c *compiler) typeName(annotation, name string) string {
+// checked returns a name that an annotation gives, "" if it cannot be taken.
+func (c *compiler) checked(annotation, name string) string {
+	if name == "" {
+		return ""
+	}
 	if err := checkName(name); err != nil {
 		c.warnf("%s %q is ignored: %v", annotation, clipName(name), err)
 		return ""
 	}
+	return name
+}
+
+// typeName checks a type. Pyroscope refuses one with a dash.
+func (c *compiler) typeName(annotation, name string) string {
+	name = c.checked(annotation, name)
 	if strings.Contains(name, "-") {
 		better := strings.ReplaceAll(name, "-", "_")
 		c.warnf("%s %q is exported as %q: receivers refuse a type with a dash", annotation, name, better)
@@ -150,16 +150,9 @@ func (c *compiler) period(name string, first profile.ValueType) (profile.ValueTy
 		return none, 1
 	}
 	typ, unit := strings.TrimSpace(c.ann[annPeriodType]), strings.TrimSpace(c.ann[annPeriodUnit])
-	if typ != "" {
-		typ = c.typeName(annPeriodType, typ)
-	}
-	if unit != "" {
-		if err := checkName(unit); err != nil {
-			c.warnf("%s %q is ignored: %v", annPeriodUnit, clipName(unit), err)
-			unit = ""
-		} else {
-			unit = c.unit(unit)
-		}
+	typ = c.typeName(annPeriodType, typ)
+	if unit = c.checked(annPeriodUnit, unit); unit != "" {
+		unit = c.unit(unit)
 	}
 	sampled, period := none, int64(1)
 	if first == (profile.ValueType{Type: "samples", Unit: "count"}) {

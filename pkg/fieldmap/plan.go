@@ -19,7 +19,7 @@ import (
 )
 
 // Plan reads the rows of one data source. Its methods may be called by any number of goroutines,
-// but Sample by one at a time.
+// but SampleOf by one at a time.
 type Plan struct {
 	desc Descriptor
 
@@ -38,7 +38,6 @@ type Plan struct {
 	// The cold path.
 	stacks            stackFields
 	stackReader       *Plan               // the Plan that reads the stacks: this one, or Options.First
-	own               Stack               // what Sample reads into
 	rawKernel         bool                // kernel addresses are raw
 	frames            []profile.Frame     // the copy that SampleOf makes where it changes frames; reused
 	attributes        []profile.Attribute // what SampleOf returns; reused
@@ -129,15 +128,7 @@ func (p *Plan) Stats() Stats {
 	return st
 }
 
-// Keys returns a hash of what identifies the row's resource and one of everything that makes its
-// sample distinct, the resource included. Rows with equal keys have, within one Plan, the same
-// resource and the same sample. It does not allocate.
-func (p *Plan) Keys(d datasource.Data) (resource, row uint64) {
-	return p.KeysOf(d, p.StackKey(d))
-}
-
-// StackKey returns a hash of the row's stack, for KeysOf. Hashing the text of a stack is most of what
-// Keys takes, so Plans that were compiled for several exporters do it once. It does not allocate.
+// StackKey returns a hash of the row's stack, for KeysOf. Hashing the text of a stack is most of the work, so Plans that were compiled for several exporters do it once. It does not allocate.
 func (p *Plan) StackKey(d datasource.Data) (key uint64) {
 	defer func() {
 		if recover() != nil {
@@ -148,8 +139,10 @@ func (p *Plan) StackKey(d datasource.Data) (key uint64) {
 	return p.mixFields(p.k3, p.stackKeyFields, d, false)
 }
 
-// KeysOf is Keys for a row whose StackKey is known, from this Plan or from the one that is its
-// Options.First.
+// KeysOf returns a hash of what identifies the row's resource and one of everything that makes its
+// sample distinct, the resource included. Rows with equal keys have, within one Plan, the same
+// resource and the same sample. stackKey is the row's StackKey, from this Plan or from the one that is its
+// Options.First. It does not allocate.
 func (p *Plan) KeysOf(d datasource.Data, stackKey uint64) (resource, row uint64) {
 	defer func() {
 		if recover() != nil {
@@ -312,16 +305,10 @@ type Stack struct {
 // Forget makes s ready for another row.
 func (s *Stack) Forget() { s.by = nil }
 
-// Sample returns everything of the row but its values and resource, and what became of its stack.
-// Nothing in it aliases the row, but its stack and its list of attributes are valid until the next call
-// only. It may read stack maps: call it in the goroutine that delivers rows, once per unknown key.
-func (p *Plan) Sample(d datasource.Data) (profile.Sample, stack.Outcome) {
-	p.own.Forget()
-	return p.SampleOf(d, &p.own)
-}
-
-// SampleOf is Sample with a stack that the Plans of a data source share: the first of them reads it, and
-// names its functions. The frames are valid until st is read again.
+// SampleOf returns everything of the row but its values and resource, and what became of its stack. The Plans of a data
+// source share st: the first of them reads the stack, and names its functions.
+// Nothing in the Sample aliases the row. Its frames are valid until st is read again, its list of attributes until the next
+// call. It may read stack maps: call it in the goroutine that delivers rows, once per unknown key.
 func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Outcome) {
 	if st.by != p.stackReader {
 		p.stackReader.stacks.read(st, d)

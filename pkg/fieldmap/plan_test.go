@@ -8,6 +8,9 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
 // TestKeys covers what makes a sample or a resource another one.
@@ -250,4 +253,12 @@ func FuzzRow(f *testing.F) {
 			require.False(t, strings.HasPrefix(fr.Name, "0x") && strings.Trim(fr.Name[2:], "0123456789abcdef") == "" && len(fr.Name) == 18, "a function called as an address")
 		}
 	})
+}
+
+// Keys are the keys of a row whose stack nobody else has read.
+func (p *Plan) Keys(d datasource.Data) (resource, row uint64) { return p.KeysOf(d, p.StackKey(d)) }
+
+// Sample reads a row whose stack nobody else has read.
+func (p *Plan) Sample(d datasource.Data) (profile.Sample, stack.Outcome) {
+	return p.SampleOf(d, new(Stack))
 }

@@ -227,11 +227,11 @@ func parseInterval(text string, remote bool) (time.Duration, error) {
 		return 0, fmt.Errorf("parameter %q: %q is not a duration: write one such as 10s or 1m", ParamInterval, text)
 	case d <= 0:
 		return 0, fmt.Errorf("parameter %q: %q must be positive", ParamInterval, text)
-	case remote && d < time.Second:
-		return 0, fmt.Errorf("parameter %q: %q is too short: a daemon takes 1s or more", ParamInterval, text)
+	case remote && d < config.MinInterval:
+		return 0, fmt.Errorf("parameter %q: %q is too short: a daemon takes %v or more", ParamInterval, text, config.MinInterval)
 	case d < minInterval:
 		return 0, fmt.Errorf("parameter %q: %q is too short: at least %v", ParamInterval, text, minInterval)
-	case d > time.Hour:
+	case d > config.MaxInterval:
 		return 0, fmt.Errorf("parameter %q: %q is too long: receivers refuse data that is older than an hour", ParamInterval, text)
 	}
 	return d, nil

@@ -1,6 +1,9 @@
 package config
 
-import "time"
+import (
+	"net/url"
+	"time"
+)
 
 // The transports of an exporter.
 const (
@@ -94,6 +97,15 @@ func (e *Exporter) Destination() string {
 		return withoutCredentials(e.ProfilesEndpoint)
 	}
 	return withoutCredentials(e.Endpoint)
+}
+
+// Proxy returns the HTTP proxy of the settings, nil without one.
+func (e *Exporter) Proxy() *url.URL {
+	u, err := url.Parse(e.ProxyURL)
+	if err != nil || e.ProxyURL == "" { // a wrong one is refused when the settings are read
+		return nil
+	}
+	return u
 }
 
 // Written is how the endpoint was written, for messages about it.

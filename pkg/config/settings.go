@@ -41,9 +41,11 @@ var (
 	onNetwork = []string{TransportGRPC, TransportHTTP}
 )
 
+// MinInterval and MaxInterval bound batch.interval: receivers refuse older data.
+const MinInterval, MaxInterval = time.Second, time.Hour
+
 // Limits that are used in more than one place.
 const (
-	minInterval    = time.Second
 	minRequestSize = 64 << 10
 	maxSize        = 1 << 50
 	noLimit        = math.MaxInt64
@@ -163,7 +165,7 @@ var table = []setting{
 	duration("sending_queue.max_age", "1h", "15m", "What has waited for longer is dropped: receivers refuse old data.", time.Second, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Queue.MaxAge }),
 
-	duration("batch.interval", "10s", "30s", "How long rows are summed up before they are sent.", minInterval, time.Hour,
+	duration("batch.interval", "10s", "30s", "How long rows are summed up before they are sent.", MinInterval, MaxInterval,
 		func(e *Exporter) *time.Duration { return &e.Batch.Interval }),
 	size("batch.max_request_size", "3.5MiB", "1MiB", "The most bytes of one request, uncompressed. More is split. gRPC servers take 4 MiB unless told otherwise.", minRequestSize, 1<<30,
 		func(e *Exporter) *int64 { return &e.Batch.MaxRequestSize }),

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -237,17 +236,15 @@ func (d *draft) oauth2() bool {
 
 // remoteProxy reports whether requests leave this machine for a proxy, those to a local endpoint, too.
 func (d *draft) remoteProxy() bool {
-	u, err := url.Parse(d.ProxyURL)
-	return err == nil && d.ProxyURL != "" && !isLocal(u.Host)
+	u := d.Proxy()
+	return u != nil && !isLocal(u.Host)
 }
 
 func (d *draft) proxy() {
-	if d.ProxyURL == "" {
-		return
-	}
-	u, err := url.Parse(d.ProxyURL)
+	u := d.Proxy()
 	switch {
-	case err != nil || u.Scheme != "http" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Port() != "" && !isPort(u.Port()):
+	case d.ProxyURL == "":
+	case u == nil || u.Scheme != "http" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Port() != "" && !isPort(u.Port()):
 		d.addValueError("proxy_url", "got %s, takes the URL of an HTTP proxy, such as http://proxy:3128: what goes through it is encrypted if the endpoint is", describe(withoutCredentials(d.ProxyURL)))
 	case d.Transport == TransportGRPC && strings.HasPrefix(d.Endpoint, "unix:"):
 		d.addNotice("proxy_url", "has no effect: the endpoint is a socket of this machine")

@@ -302,13 +302,18 @@ func parseHeaders(raw any) ([]Header, error) {
 			return nil, &gotError{"the header " + name, "the transport sets that one itself: leave it out"}
 		case strings.HasSuffix(h.Key, "-bin"):
 			return nil, &gotError{"the header " + name, "names that end in -bin are gRPC's binary metadata, which cannot be set here"}
-		case strings.ContainsFunc(string(h.Value), func(r rune) bool { return r < ' ' || r > '~' }):
+		case !Printable(string(h.Value)):
 			return nil, &gotError{"a value of the header " + name + " with characters other than printable ASCII", "a line break at the end of a secret is the usual cause"}
 		case slices.ContainsFunc(headers[:i], func(other Header) bool { return other.Key == h.Key }):
 			return nil, &gotError{got: "the header " + name + " twice"}
 		}
 	}
 	return headers, err
+}
+
+// Printable reports whether s can stand in a header.
+func Printable(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 // parseBaggage reads the header and attribute lists of the standard variables: key=value with

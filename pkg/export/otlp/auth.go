@@ -41,7 +41,7 @@ func NewAuth(exporter config.Exporter) *Auth {
 		a.learn(string(h.Value))
 	}
 	a.tokens = newTokens(exporter, a.learn)
-	if u := proxyURL(exporter); u != nil && u.User != nil {
+	if u := exporter.Proxy(); u != nil && u.User != nil {
 		password, _ := u.User.Password()
 		a.learn(password)
 		a.learn(basic(u.User.Username(), password))

@@ -128,7 +128,7 @@ func NewGRPC(cfg config.Exporter, a *Auth, warn func(kind, format string, args .
 		s.call = append(s.call, grpc.UseCompressor(compressZstd))
 	}
 	target := cfg.Endpoint
-	if proxy := proxyURL(cfg); proxy != nil && !strings.HasPrefix(target, "unix:") {
+	if proxy := cfg.Proxy(); proxy != nil && !strings.HasPrefix(target, "unix:") {
 		// With passthrough the host's name goes to the proxy, which looks it up.
 		opts = append(opts, grpc.WithContextDialer(dialThrough(proxy)))
 		target = "passthrough:///" + hostPort(target)

@@ -128,7 +128,7 @@ func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, *attempt.Outcome) {
 	defer cancel()
 	fresh, err := t.request.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
 	if err == nil {
-		if !printable(fresh.AccessToken) {
+		if !config.Printable(fresh.AccessToken) {
 			return nil, &attempt.Outcome{What: "the token of " + t.shown() + " cannot be sent: it has characters other than printable ASCII"}
 		}
 		return fresh, nil

@@ -21,22 +21,10 @@ type proxyFunc func(*http.Request) (*url.URL, error)
 
 // proxyOf is the proxy of an exporter's HTTP requests: that of the settings, else that of the environment.
 func proxyOf(cfg config.Exporter) proxyFunc {
-	if u := proxyURL(cfg); u != nil {
+	if u := cfg.Proxy(); u != nil {
 		return http.ProxyURL(u)
 	}
 	return http.ProxyFromEnvironment
-}
-
-// proxyURL is nil without a setting.
-func proxyURL(cfg config.Exporter) *url.URL {
-	if cfg.ProxyURL == "" {
-		return nil
-	}
-	u, err := url.Parse(cfg.ProxyURL)
-	if err != nil {
-		return nil // cannot happen: package config has refused such a URL
-	}
-	return u
 }
 
 // dialThrough returns a dialer of gRPC's that connects through an HTTP proxy, by CONNECT

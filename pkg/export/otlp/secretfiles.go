@@ -10,6 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
 )
 
@@ -68,13 +69,8 @@ func readSecret(key, file string) (string, error) {
 	switch {
 	case secret == "":
 		return "", fmt.Errorf("%s: %s is empty: it takes the secret and nothing else", key, file)
-	case !printable(secret):
+	case !config.Printable(secret):
 		return "", fmt.Errorf("%s: %s holds more than one line, or characters other than printable ASCII: it takes the secret and nothing else", key, file)
 	}
 	return secret, nil
-}
-
-// printable tells whether s can stand in a header.
-func printable(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }

@@ -33,15 +33,11 @@ const (
 // or a folder of such files. Where it is not known how long was sampled, it is the time from the first to the last profile.
 func load(name string) (runInfo, []receiver.Sample, error) {
 	info := runInfo{}
-	stat, err := os.Stat(name)
+	files, folder, err := inputs(name)
 	if err != nil {
-		return info, nil, fmt.Errorf("reading a result: %w", err)
+		return info, nil, err
 	}
-	files := []string{name}
-	if stat.IsDir() {
-		if files, err = inFolder(name); err != nil {
-			return info, nil, err
-		}
+	if folder {
 		if info, err = readRunInfo(name); err != nil {
 			return info, nil, err
 		}
@@ -81,6 +77,19 @@ func load(name string) (runInfo, []receiver.Sample, error) {
 	}
 	info.Target = cmp.Or(info.Target, filepath.Base(name))
 	return info, samples, nil
+}
+
+// inputs returns the files of an input, and whether it is a folder.
+func inputs(name string) (files []string, folder bool, err error) {
+	stat, err := os.Stat(name)
+	if err != nil {
+		return nil, false, fmt.Errorf("reading a result: %w", err)
+	}
+	if !stat.IsDir() {
+		return []string{name}, false, nil
+	}
+	files, err = inFolder(name)
+	return files, true, err
 }
 
 func readRunInfo(dir string) (info runInfo, err error) {

@@ -21,6 +21,7 @@ const usage = `profile shows where programs spend their time, and who allocates 
   profile [flags]       sample this machine, or one program of it, as root
   profile diff A B      what has changed from one result to another
   profile open DIR      show a result in a browser
+  profile pgo INPUT…    a profile for "go build -pgo" from results of many runs and hosts
   profile demo          sample busy programs whose true shares are known, as root
 
   sudo profile --pid 1234 --seconds 30
@@ -54,13 +55,15 @@ func run(ctx context.Context, args []string) error {
 		return runDiff(args[1:], os.Stdout)
 	case "open":
 		return runOpen(ctx, args[1:], os.Stdout)
+	case "pgo":
+		return runPGO(args[1:], os.Stdout)
 	case "demo":
 		return runDemo(ctx, args[1:], os.Stdout)
 	case burnCommand:
 		return burn(os.Stdin)
 	}
 	if command != "" && command[0] != '-' {
-		if name := nearest(command, []string{"diff", "open", "demo"}); name != "" {
+		if name := nearest(command, []string{"diff", "open", "pgo", "demo"}); name != "" {
 			return fmt.Errorf("%q is no command: did you mean %s?", command, name)
 		}
 	}

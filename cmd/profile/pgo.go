@@ -1,0 +1,323 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
+	otlp "github.com/ig-otel-profiles/ig-otel-profiles/pkg/pprof"
+)
+
+const pgoUsage = `profile pgo makes a profile for Go's compiler from the CPU time of a Go program: which calls it inlines, and which calls of
+interfaces it makes direct. It merges runs of many hosts and builds. An input is a folder of this program, OTLP profiles in a file or in a
+folder of the file exporter, or a pprof profile, also one of runtime/pprof.
+
+  profile pgo -o default.pgo profile-1234-20261121-173000
+  profile pgo -o default.pgo --program shop /var/lib/profiles/host-*
+  go build -pgo=default.pgo ./cmd/shop
+
+`
+
+// runPGO merges profiles for the compiler.
+func runPGO(args []string, out io.Writer) error {
+	flags := newFlags("pgo", pgoUsage)
+	output := flags.StringP("output", "o", "default.pgo", "`file` to write; go build finds default.pgo in the folder of the main package by itself")
+	program := flags.String("program", "", "`name` of the program, where the inputs have several: of its file, its main package or module, or a build ID")
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	if flags.NArg() == 0 {
+		return errors.New("pgo takes one input or more: profile pgo -o default.pgo INPUT…")
+	}
+	m := newPGOMerger()
+	for _, name := range flags.Args() {
+		files, _, err := inputs(name)
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			if err := m.read(file); err != nil {
+				return fmt.Errorf("reading %s: %w", file, err)
+			}
+		}
+	}
+	chosen, err := m.choose(*program)
+	if err != nil {
+		return err
+	}
+	merged := newPGOProfile(chosen)
+	if err := create(*output, merged.Write); err != nil {
+		return fmt.Errorf("writing the profile: %w: name another file with -o", err)
+	}
+	sum := pgoSum(chosen)
+	fmt.Fprintf(out, "%s: %s (%.1f s of CPU time) of %s, from %s\n", *output, plural(sum.samples, "sample"), time.Duration(sum.cpu).Seconds(),
+		report.Shown(sum.label(), 80), plural(int64(m.profiles), "profile"))
+	if left := m.samples - sum.samples; left > 0 {
+		fmt.Fprintf(out, "  left out: %s of other programs and of the kernel alone\n", plural(left, "sample"))
+	}
+	calls, agree := pgoAgreement(merged)
+	fmt.Fprintf(out, "  %s with 99 %% of the weight; two halves of the samples agree in %.0f %% of it: ", plural(int64(calls), "hot call"), 100*agree)
+	if agree < pgoEnough {
+		fmt.Fprintf(out, "not enough, %.0f %% is\n  sample for longer, or add runs of more hosts\n", 100*pgoEnough)
+		return nil
+	}
+	fmt.Fprintf(out, "enough\n  go build -pgo=%s\n", *output)
+	return nil
+}
+
+// pgoMerger sums up the stacks of Go programs.
+type pgoMerger struct {
+	builds   map[pgoBuildKey]*pgoBuild
+	profiles int
+	samples  int64
+}
+
+// pgoBuildKey tells builds of programs apart: the base name of the file, and the build ID if there is one.
+type pgoBuildKey struct{ file, buildID string }
+
+// pgoBuild is what the inputs have of one build of a program.
+type pgoBuild struct {
+	pgoBuildKey
+	pkg          string // the folder of its main package, which is its path with -trimpath; empty where no function of it was seen
+	samples, cpu int64  // cpu in nanoseconds
+	stacks       map[string]*pgoStack
+}
+
+// pgoStack is a stack, the innermost location first, with its CPU time.
+type pgoStack struct {
+	lines        [][]pgoLine
+	samples, cpu int64
+}
+
+// pgoLine is what the compiler takes of a frame, and the file for who reads the profile.
+type pgoLine struct {
+	function, file string
+	start, line    int64
+}
+
+func newPGOMerger() *pgoMerger { return &pgoMerger{builds: map[pgoBuildKey]*pgoBuild{}} }
+
+// read adds the profiles of a file.
+func (m *pgoMerger) read(file string) error {
+	requests, p, err := read(file)
+	if err != nil {
+		return err
+	}
+	if len(requests) > 0 {
+		data, err := otlp.File(receiver.Newest(requests)...)
+		if err != nil {
+			return err
+		}
+		if p, err = pprof.ParseData(data); err != nil {
+			return err
+		}
+	}
+	if p != nil {
+		m.add(p)
+	}
+	return nil
+}
+
+// add adds the CPU time of a profile. Profiles of anything else are left out.
+func (m *pgoMerger) add(p *pprof.Profile) {
+	counts, times, period := -1, -1, int64(0)
+	if p.PeriodType != nil && p.PeriodType.Type == "cpu" && p.PeriodType.Unit == "nanoseconds" {
+		period = p.Period
+	}
+	for i, t := range p.SampleType {
+		switch *t {
+		case pprof.ValueType{Type: "samples", Unit: "count"}:
+			counts = i
+		case pprof.ValueType{Type: "cpu", Unit: "nanoseconds"}:
+			times = i
+		}
+	}
+	if times < 0 && (counts < 0 || period <= 0) {
+		return
+	}
+	m.profiles++
+	builds := m.buildsOf(p)
+	for _, s := range p.Sample {
+		const most = 1 << 50 // nanoseconds, 13 days: sums of them stay within 64 bits
+		var n, cpu int64
+		if counts >= 0 {
+			n = min(s.Value[counts], most)
+		}
+		if times >= 0 {
+			cpu = min(s.Value[times], most)
+		} else {
+			cpu = int64(min(float64(n)*float64(period), most))
+		}
+		if counts < 0 {
+			n = max(cpu/max(period, 1), 1)
+		}
+		if n <= 0 || cpu <= 0 {
+			continue
+		}
+		m.samples += n
+		if b := buildOf(s, builds); b != nil {
+			b.add(s, builds, n, cpu)
+		}
+	}
+}
+
+// buildsOf returns the builds of Go programs that mappings are of: only Go says where a function begins.
+func (m *pgoMerger) buildsOf(p *pprof.Profile) map[*pprof.Mapping]*pgoBuild {
+	builds := map[*pprof.Mapping]*pgoBuild{}
+	for _, l := range p.Location {
+		if l.Mapping == nil || l.Mapping.File == "" {
+			continue
+		}
+		for _, line := range l.Line {
+			if line.Function == nil || line.Function.StartLine <= 0 {
+				continue
+			}
+			key := pgoBuildKey{base(l.Mapping.File), l.Mapping.BuildID}
+			b := m.builds[key]
+			if b == nil {
+				b = &pgoBuild{pgoBuildKey: key, stacks: map[string]*pgoStack{}}
+				m.builds[key] = b
+			}
+			builds[l.Mapping] = b
+			if file := line.Function.Filename; strings.HasPrefix(line.Function.Name, "main.") && strings.HasSuffix(file, ".go") {
+				b.pkg = cmp.Or(b.pkg, strings.TrimSuffix(file, "/"+base(file)))
+			}
+		}
+	}
+	return builds
+}
+
+func base(file string) string { return file[strings.LastIndexByte(file, '/')+1:] }
+
+func buildOf(s *pprof.Sample, builds map[*pprof.Mapping]*pgoBuild) *pgoBuild {
+	for _, l := range s.Location {
+		if b := builds[l.Mapping]; b != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+// add adds a sample without its frames of the kernel and of libraries, which the compiler knows nothing of.
+func (b *pgoBuild) add(s *pprof.Sample, builds map[*pprof.Mapping]*pgoBuild, samples, cpu int64) {
+	var key strings.Builder
+	var lines [][]pgoLine
+	for _, l := range s.Location {
+		if builds[l.Mapping] != b {
+			continue
+		}
+		var of []pgoLine
+		for _, line := range l.Line {
+			if f := line.Function; f != nil {
+				of = append(of, pgoLine{f.Name, f.Filename, f.StartLine, line.Line})
+				fmt.Fprintf(&key, "%q %q %d %d,", f.Name, f.Filename, f.StartLine, line.Line)
+			}
+		}
+		if len(of) > 0 {
+			lines = append(lines, of)
+			key.WriteByte(';')
+		}
+	}
+	b.samples, b.cpu = b.samples+samples, b.cpu+cpu
+	stack := b.stacks[key.String()]
+	if stack == nil {
+		stack = &pgoStack{lines: lines}
+		b.stacks[key.String()] = stack
+	}
+	stack.samples, stack.cpu = stack.samples+samples, stack.cpu+cpu
+}
+
+// choose returns the builds of the one program that the inputs have, or of that which was asked for.
+func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
+	// Builds of one main package are of one program. Where no function of it was seen, the file's name tells, if it has but one package.
+	packages := map[string]map[string]bool{}
+	for _, b := range m.builds {
+		if packages[b.file] == nil {
+			packages[b.file] = map[string]bool{}
+		}
+		if b.pkg != "" {
+			packages[b.file][b.pkg] = true
+		}
+	}
+	programs := map[string][]*pgoBuild{}
+	var matching []*pgoBuild
+	for _, b := range m.builds {
+		if b.samples == 0 {
+			continue
+		}
+		name := b.pkg
+		if of := packages[b.file]; name == "" && len(of) == 1 {
+			for name = range of {
+			}
+		}
+		programs[cmp.Or(name, b.file)] = append(programs[cmp.Or(name, b.file)], b)
+		if asked == b.file || asked == name || strings.HasPrefix(name, asked+"/") || len(asked) >= 8 && strings.HasPrefix(b.buildID, asked) {
+			matching = append(matching, b)
+		}
+	}
+	sums := make([]pgoTotal, 0, len(programs))
+	for _, builds := range programs {
+		sums = append(sums, pgoSum(builds))
+	}
+	slices.SortFunc(sums, func(a, b pgoTotal) int {
+		return cmp.Or(cmp.Compare(b.cpu, a.cpu), strings.Compare(a.label(), b.label()))
+	})
+	var list strings.Builder
+	for _, s := range sums[:min(len(sums), 10)] {
+		fmt.Fprintf(&list, "\n  %-*s %s", 40, report.Shown(s.label(), 100), plural(s.samples, "sample"))
+	}
+	switch {
+	case m.profiles == 0:
+		return nil, errors.New("the inputs have no CPU time: take profiles of --gadget cpu")
+	case len(sums) == 0:
+		return nil, errors.New("the inputs have no Go program whose functions say where they begin: it has to be built with Go 1.20 or later, and its CPU time sampled with this release")
+	case asked != "" && len(matching) == 0:
+		return nil, fmt.Errorf("--program %s: the inputs have no such Go program, but:%s", asked, list.String())
+	case asked != "":
+		return matching, nil
+	case len(sums) > 1:
+		return nil, fmt.Errorf("the inputs have %d Go programs: choose one with --program:%s", len(sums), list.String())
+	}
+	for _, builds := range programs {
+		matching = builds
+	}
+	return matching, nil
+}
+
+// pgoTotal is what some builds have together.
+type pgoTotal struct {
+	file, pkg, buildID string
+	builds             int
+	samples, cpu       int64
+}
+
+func pgoSum(builds []*pgoBuild) (t pgoTotal) {
+	for _, b := range builds {
+		t.file, t.pkg, t.buildID = max(t.file, b.file), cmp.Or(t.pkg, b.pkg), max(t.buildID, b.buildID)
+		t.samples, t.cpu, t.builds = t.samples+b.samples, t.cpu+b.cpu, t.builds+1
+	}
+	return t
+}
+
+// label names a program in words.
+func (t pgoTotal) label() string {
+	label := t.file
+	if t.pkg != "" {
+		label += " (" + t.pkg + ")"
+	}
+	switch {
+	case t.builds > 1:
+		label += fmt.Sprintf(", %d builds", t.builds)
+	case t.buildID != "":
+		label += ", build " + t.buildID
+	}
+	return label
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	pprof "github.com/google/pprof/profile"
+	"github.com/stretchr/testify/require"
+)
+
+// goProgram is a profile of a Go program: add calls a method of circle, which has square inlined, weight times in each of 60 lines.
+func goProgram(t *testing.T, file, buildID, folder string, weight int64, change ...func(*pprof.Profile)) string {
+	t.Helper()
+	p := &pprof.Profile{
+		SampleType: []*pprof.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}},
+		PeriodType: &pprof.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 1e7,
+		Mapping: []*pprof.Mapping{{ID: 1, File: file, BuildID: buildID}, {ID: 2, File: "[kernel.kallsyms]"}},
+		Function: []*pprof.Function{
+			{ID: 1, Name: "main.add", Filename: folder + "/main.go", StartLine: 10}, {ID: 2, Name: "main.circle.Area", Filename: folder + "/main.go", StartLine: 90},
+			{ID: 3, Name: "main.square", Filename: folder + "/main.go", StartLine: 80}, {ID: 4, Name: "page_fault"},
+		},
+	}
+	f := p.Function
+	inner := &pprof.Location{ID: 1, Address: 16, Mapping: p.Mapping[0], Line: []pprof.Line{{Function: f[2], Line: 81}, {Function: f[1], Line: 91}}}
+	kernel := &pprof.Location{ID: 2, Mapping: p.Mapping[1], Line: []pprof.Line{{Function: f[3]}}}
+	p.Location = []*pprof.Location{inner, kernel}
+	for i := range 60 {
+		outer := &pprof.Location{ID: uint64(i + 3), Address: uint64(i + 1000), Mapping: p.Mapping[0], Line: []pprof.Line{{Function: f[0], Line: int64(i + 11)}}}
+		p.Location = append(p.Location, outer)
+		p.Sample = append(p.Sample, &pprof.Sample{
+			Value: []int64{weight, weight * 1e7}, Location: []*pprof.Location{kernel, inner, outer}, Label: map[string][]string{"k8s.pod.name": {"shop-1"}},
+		})
+	}
+	for _, c := range change {
+		c(p)
+	}
+	require.NoError(t, p.CheckValid())
+	path := filepath.Join(t.TempDir(), "profile.pb.gz")
+	out, err := os.Create(path)
+	require.NoError(t, err)
+	require.NoError(t, p.Write(out))
+	require.NoError(t, out.Close())
+	return path
+}
+
+// mergePGO returns what "profile pgo" says and writes.
+func mergePGO(t *testing.T, args ...string) (string, *pprof.Profile) {
+	t.Helper()
+	var out bytes.Buffer
+	file := filepath.Join(t.TempDir(), "default.pgo")
+	require.NoError(t, runPGO(append([]string{"-o", file}, args...), &out))
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	p, err := pprof.ParseData(data)
+	require.NoError(t, err)
+	return strings.ReplaceAll(out.String(), file, "default.pgo"), p
+}
+
+// Runs of several builds are one profile, without what the compiler does not know: the kernel, addresses, labels.
+func TestPGO(t *testing.T) {
+	const folder = "example.com/shop/cmd/shop"
+	one, two := goProgram(t, "/usr/bin/shop-1.2", "aaaaaaaa1", folder, 20), goProgram(t, "/usr/bin/shop-1.3", "bbbbbbbb1", folder, 30)
+	said, p := mergePGO(t, one, two)
+	require.Contains(t, said, "default.pgo: 3000 samples (30.0 s of CPU time) of shop-1.3 (example.com/shop/cmd/shop), 2 builds, from 2 profiles\n")
+	require.Contains(t, said, "60 hot calls with 99 % of the weight; two halves of the samples agree in 98 % of it: enough\n")
+	require.NotContains(t, said, "left out")
+	require.Len(t, p.Sample, 60)
+	require.Equal(t, []int64{50 * 1e7, 50}, p.Sample[0].Value)
+	require.Empty(t, p.Sample[0].Label)
+	require.Len(t, p.Sample[0].Location, 2)
+	require.Len(t, p.Sample[0].Location[0].Line, 2)
+	require.Zero(t, p.Sample[0].Location[0].Address)
+
+	// The weights are what Go's own reader takes, of the merged profile and of one input.
+	for _, file := range []string{one, write(t, p)} {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		in, err := pprof.ParseData(data)
+		require.NoError(t, err)
+		for _, s := range in.Sample { // Go takes the two innermost locations, whatever they are of
+			if s.Location[0].Mapping.File == "[kernel.kallsyms]" {
+				s.Location = s.Location[1:]
+			}
+		}
+		ours := map[pgoCall]int64{}
+		for _, s := range in.Sample {
+			eachCall(s.Location, func(c pgoCall) { ours[c] += s.Value[0] })
+		}
+		require.Len(t, ours, 61)
+		require.Equal(t, takenByGo(t, write(t, in)), ours)
+	}
+}
+
+func write(t *testing.T, p *pprof.Profile) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "profile.pb.gz")
+	require.NoError(t, create(path, p.Write))
+	return path
+}
+
+// takenByGo returns the calls with their weights as Go's toolchain reads them from a file.
+func takenByGo(t *testing.T, file string) map[pgoCall]int64 {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "calls")
+	said, err := exec.CommandContext(t.Context(), "go", "tool", "preprofile", "-i", file, "-o", out).CombinedOutput()
+	require.NoError(t, err, string(said))
+	text, err := os.ReadFile(out)
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")[1:] // without the head
+	calls := map[pgoCall]int64{}
+	for ; len(lines) >= 3; lines = lines[3:] {
+		c, weight := pgoCall{caller: lines[0], callee: lines[1]}, int64(0)
+		_, err := fmt.Sscan(lines[2], &c.offset, &weight)
+		require.NoError(t, err)
+		calls[c] = weight
+	}
+	return calls
+}
+
+// Few samples in many calls are not enough, and it says so.
+func TestPGOTooFew(t *testing.T) {
+	said, _ := mergePGO(t, goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1))
+	require.Contains(t, said, ": not enough, 90 % is\n  sample for longer, or add runs of more hosts\n")
+}
+
+func TestPGOOfSeveralPrograms(t *testing.T) {
+	shop, till := goProgram(t, "/usr/bin/server", "aaaaaaaa1", "example.com/shop/cmd/server", 20), goProgram(t, "/usr/bin/server", "bbbbbbbb1", "example.com/till/cmd/server", 30)
+	inputs := []string{shop, till}
+	err := runPGO(inputs, os.Stdout)
+	require.ErrorContains(t, err, "the inputs have 2 Go programs: choose one with --program:\n  server (example.com/till/cmd/server), build bbbbbbbb1 1800 samples\n  server (example.com/shop")
+	for program, samples := range map[string]string{
+		"example.com/shop": "1200 samples", "example.com/till/cmd/server": "1800 samples", "bbbbbbbb": "1800 samples", "server": "3000 samples",
+	} {
+		said, _ := mergePGO(t, append(inputs, "--program", program)...)
+		require.Contains(t, said, ": "+samples+" (", program)
+		require.Equal(t, samples != "3000 samples", strings.Contains(said, "left out:"), program)
+	}
+	require.ErrorContains(t, runPGO(append(inputs, "--program", "example.com/sho"), os.Stdout), "--program example.com/sho: the inputs have no such Go program, but:\n  server")
+}
+
+func TestPGOMistakes(t *testing.T) {
+	noStart := goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1, func(p *pprof.Profile) {
+		for _, f := range p.Function {
+			f.StartLine = 0
+		}
+	})
+	waits := goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1, func(p *pprof.Profile) {
+		p.SampleType[0].Type, p.SampleType[1].Type, p.PeriodType.Type = "off_cpu", "delay", "off_cpu"
+	})
+	for want, args := range map[string][]string{
+		"takes one input or more":            nil,
+		"no such file":                       {filepath.Join(t.TempDir(), "none")},
+		"built with Go 1.20 or later":        {noStart},
+		"the inputs have no CPU time":        {waits},
+		"did you mean --program?":            {"--programm", "a", noStart},
+		"it is none of OTLP profiles":        {"pgo_test.go"},
+		"name another file with -o":          {"-o", filepath.Join(t.TempDir(), "none", "a"), goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1)},
+		"there are no files of profiles in ": {t.TempDir()},
+	} {
+		require.ErrorContains(t, runPGO(args, os.Stdout), want)
+	}
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"cmp"
+	"maps"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+
+	pprof "github.com/google/pprof/profile"
+)
+
+// pgoEnough is the share of the weight of hot calls in which halves of the samples have to agree.
+const pgoEnough = 0.9
+
+// newPGOProfile returns the stacks of builds as one profile. It has no addresses, so that builds share lines, and no labels: it is for
+// a repository.
+func newPGOProfile(builds []*pgoBuild) *pprof.Profile {
+	// Go takes the first type that it knows: time, because hosts may be sampled at different frequencies.
+	p := &pprof.Profile{
+		SampleType: []*pprof.ValueType{{Type: "cpu", Unit: "nanoseconds"}, {Type: "samples", Unit: "count"}},
+		PeriodType: &pprof.ValueType{Type: "cpu", Unit: "nanoseconds"}, DefaultSampleType: "cpu",
+		Mapping: []*pprof.Mapping{{ID: 1, File: pgoSum(builds).file, HasFunctions: true, HasFilenames: true, HasLineNumbers: true}},
+	}
+	functions := map[pgoLine]*pprof.Function{}
+	function := func(l pgoLine) *pprof.Function {
+		l.line = 0
+		f := functions[l]
+		if f == nil {
+			f = &pprof.Function{ID: uint64(len(p.Function) + 1), Name: l.function, SystemName: l.function, Filename: l.file, StartLine: l.start}
+			functions[l] = f
+			p.Function = append(p.Function, f)
+		}
+		return f
+	}
+	for _, b := range builds {
+		for _, key := range slices.Sorted(maps.Keys(b.stacks)) {
+			stack := b.stacks[key]
+			s := &pprof.Sample{Value: []int64{stack.cpu, stack.samples}}
+			for _, lines := range stack.lines {
+				l := &pprof.Location{ID: uint64(len(p.Location) + 1), Mapping: p.Mapping[0]}
+				for _, line := range lines {
+					l.Line = append(l.Line, pprof.Line{Function: function(line), Line: line.line})
+				}
+				p.Location = append(p.Location, l)
+				s.Location = append(s.Location, l)
+			}
+			p.Sample = append(p.Sample, s)
+		}
+		p.Period = max(p.Period, b.cpu/max(b.samples, 1))
+	}
+	return p.Compact()
+}
+
+// pgoCall is a call as Go's compiler knows it: the line from the begin of the function that calls.
+type pgoCall struct {
+	caller, callee string
+	offset         int64
+}
+
+// eachCall calls visit for the calls of a stack that Go's compiler takes: those of the two innermost locations, each once. See
+// FromPProf in cmd/internal/pgo and NewGraph in internal/profile of Go.
+func eachCall(locations []*pprof.Location, visit func(pgoCall)) {
+	type place struct {
+		function    string
+		start, line int64
+	}
+	seen := map[[2]place]bool{}
+	var parent *place
+	for i := min(1, len(locations)-1); i >= 0; i-- {
+		for _, line := range slices.Backward(locations[i].Line) {
+			if line.Function == nil {
+				continue
+			}
+			at := place{line.Function.Name, line.Function.StartLine, line.Line}
+			if parent != nil && *parent != at && !seen[[2]place{*parent, at}] {
+				seen[[2]place{*parent, at}] = true
+				visit(pgoCall{parent.function, at.function, parent.line - parent.start})
+			}
+			parent = &at
+		}
+	}
+}
+
+// hotCalls returns the calls that have 99 % of the weight together, as Go's compiler takes them.
+func hotCalls(weights map[pgoCall]int64) []pgoCall {
+	calls := slices.SortedFunc(maps.Keys(weights), func(a, b pgoCall) int {
+		return cmp.Or(cmp.Compare(weights[b], weights[a]), cmp.Compare(a.caller, b.caller), cmp.Compare(a.callee, b.callee), cmp.Compare(a.offset, b.offset))
+	})
+	total, sum := 0.0, 0.0
+	for _, w := range weights {
+		total += float64(w)
+	}
+	for i, c := range calls {
+		if sum += float64(weights[c]); sum > 0.99*total {
+			return calls[:i+1]
+		}
+	}
+	return calls
+}
+
+// pgoAgreement returns the number of hot calls, and the share of their weight that is hot in both of two halves of the samples, drawn by
+// chance but always the same: as two runs of half the length would agree.
+func pgoAgreement(p *pprof.Profile) (calls int, agree float64) {
+	random := rand.New(rand.NewPCG(1, 2))
+	all, halves := map[pgoCall]int64{}, [2]map[pgoCall]int64{{}, {}}
+	for _, s := range p.Sample {
+		n, cpu := s.Value[1], s.Value[0]
+		first := half(random, n)
+		eachCall(s.Location, func(c pgoCall) {
+			all[c] += cpu
+			for i, part := range []int64{first, n - first} {
+				if part > 0 {
+					halves[i][c] += int64(float64(cpu) / float64(n) * float64(part))
+				}
+			}
+		})
+	}
+	hot := hotCalls(all)
+	var in [2]map[pgoCall]bool
+	for i := range halves {
+		in[i] = map[pgoCall]bool{}
+		for _, c := range hotCalls(halves[i]) {
+			in[i][c] = true
+		}
+	}
+	both, total := 0.0, 0.0
+	for _, c := range hot {
+		total += float64(all[c])
+		if in[0][c] && in[1][c] {
+			both += float64(all[c])
+		}
+	}
+	if total == 0 {
+		return 0, 0
+	}
+	return len(hot), both / total
+}
+
+// half draws how many of n samples are of one half.
+func half(random *rand.Rand, n int64) int64 {
+	const most = 1 << 16 // of more the half is near enough
+	if n > most {
+		return n / 2
+	}
+	drawn := 0
+	for ; n >= 64; n -= 64 {
+		drawn += bits.OnesCount64(random.Uint64())
+	}
+	return int64(drawn + bits.OnesCount64(random.Uint64()&(1<<n-1)))
+}

@@ -1,0 +1,66 @@
+//go:build upstream
+
+// Package upstream shows defects of Inspektor Gadget by its public packages alone: see README.md. Each test fails as long as the defect
+// is there.
+package upstream
+
+import (
+	"context"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/metrics"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
+)
+
+// TestResolve resolves stacks of one program from several goroutines, as a gadget with several data sources does. Run it with -race.
+func TestResolve(t *testing.T) {
+	host.HostProcFs = "/proc"
+	s, err := symbolizer.NewSymbolizer(symbolizer.SymbolizerOptions{UseSymtab: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var ns, exe syscall.Stat_t
+	if err := syscall.Stat("/proc/self/ns/pid", &ns); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Stat("/proc/self/exe", &exe); err != nil {
+		t.Fatal(err)
+	}
+	task := symbolizer.Task{
+		Tgid:       uint32(os.Getpid()),
+		PidNumbers: []symbolizer.PidNumbers{{Pid: uint32(os.Getpid()), PidNsId: uint32(ns.Ino)}},
+		Exe: symbolizer.SymbolTableKey{Major: uint32(exe.Dev >> 8), Minor: uint32(exe.Dev & 0xff), Ino: exe.Ino,
+			MtimeSec: exe.Mtim.Sec, MtimeNsec: uint32(exe.Mtim.Nsec)},
+	}
+	var all sync.WaitGroup
+	for n := range uint32(4) {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for i := range uint32(200) {
+				task := task
+				task.BaseAddrHash = 1000*n + i + 1
+				if _, err := s.Resolve(task, []symbolizer.StackItemQuery{{Addr: 0x500000}}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}()
+	}
+	all.Wait()
+}
+
+// TestGauge records a value in a gauge of Inspektor Gadget's own metrics.
+func TestGauge(t *testing.T) {
+	gauge, err := metrics.Int64Gauge("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gauge.Record(context.Background(), 1)
+}

@@ -110,8 +110,12 @@ PACKAGE_VERSION ?= $(or $(subst -,~,$(patsubst v%,%,$(shell git describe --tags 
 package-version:
 	@echo '$(PACKAGE_VERSION)'
 
+.PHONY: $(BIN)/gadgetctl
+$(BIN)/gadgetctl:
+	@$(STEP) "building $@" go build -buildvcs=false -ldflags "-s -w $(LDFLAGS)" -o $@ $(IG_MODULE)/cmd/gadgetctl
+
 .PHONY: packages
-packages: build gadgets $(BIN)/nfpm $(BIN)/profile ## Build a deb and an rpm with ig, its gadgets and a service into build/package
+packages: build gadgets $(BIN)/nfpm $(BIN)/profile $(BIN)/gadgetctl ## Build a deb and an rpm with ig, its gadgets and a service into build/package
 	@cmd/ig/package/build.sh $(BUILD) $(BIN) $(GADGET_TAG) $(PACKAGE_VERSION) $(shell go env GOARCH)
 
 .PHONY: release
@@ -379,6 +383,15 @@ test-arm64: build gadgets ## Start ig, the unwinder and each gadget on arm64, in
 test-release: release ## Check what a release attaches: checksums, archives, packages and SBOMs, and that its programs run
 	@.ci/packages rpm dpkg
 	RELEASE=$(CURDIR)/$(BUILD)/release RELEASE_VERSION='$(PACKAGE_VERSION)' go test -tags e2e -count=1 -v ./test/release
+
+# The images of a release go to REPOSITORY, such as ghcr.io/ig-otel-profiles.
+.PHONY: publish
+publish: test-release $(BIN)/imagebuild ## Publish the images of the tag GADGET_TAG at REPOSITORY, signed, and write the release's page into build/publish
+	@cmd/ig/package/publish.sh $(BUILD) $(GADGET_TAG) $(REPOSITORY)
+
+.PHONY: test-publish
+test-publish: ## Make a release from a tag of a clone, into a registry on this machine, and verify what was published (root)
+	@test/release/publish.sh
 
 .PHONY: test-packages
 test-packages: packages ## Install, start, upgrade and remove the deb in a Debian with systemd, in a virtual machine; compare the rpm (root)

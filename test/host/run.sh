@@ -1,8 +1,9 @@
 #!/bin/bash
-# run.sh tests the packages of this host: it compares what the rpm and the deb hold, and installs, starts, upgrades and removes the
-# deb in a small Debian with systemd on Debian's own kernel, in QEMU, without KVM and without a network. guest.sh runs there. It
-# needs root and Debian's packages; nothing is left running.
+# run.sh tests the packages of this host, in three steps. It compares what the rpm and the deb hold. It runs by-hand.sh in a container
+# with systemd, on this machine's kernel. It installs, starts, upgrades and removes the deb in a small Debian with systemd on Debian's own
+# kernel, in QEMU, without KVM: guest.sh runs there. Neither has a network. It needs root and Debian's packages; nothing is left running.
 #
+#	STEPS   of "container" and "machine"      both
 #	VM      scratch folder                    build/host
 #	PACKAGE folder of the packages            build/package
 #	LIMIT (seconds for the guest), MEM (MiB), SMP
@@ -10,7 +11,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 VM=${VM:-$top/build/host} PACKAGE=${PACKAGE:-$top/build/package}
-: "${LIMIT:=7200}" "${MEM:=1536}" "${SMP:=2}" "${SUITE:=bookworm}"
+: "${STEPS:=container machine}" "${LIMIT:=7200}" "${MEM:=1536}" "${SMP:=2}" "${SUITE:=bookworm}"
 mkdir -p "$VM"
 VM=$(cd "$VM" && pwd)
 root=$VM/root out=$VM/out
@@ -60,25 +61,28 @@ programs() {
 }
 
 debian() {
-	[ -s "$VM/debian.tar" ] || mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus "$SUITE" "$VM/debian.tar"
+	[ -s "$VM/debian.tar" ] || mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,rpm "$SUITE" "$VM/debian.tar"
 }
 
-disk() {
+# system TEST FINISH makes the root file system of a Debian that runs a script of this folder when it has booted, and then FINISH.
+system() {
 	rm -rf "$root" "$out"
 	mkdir -p "$root" "$out"
 	tar -C "$root" --exclude=./dev/* -xf "$VM/debian.tar"
 	mkdir -p "$root/test/out"
 	cp "$deb" "$root/test/first.deb"
-	cp "$VM/next.deb" "$VM/burn" "$VM/receive" "$here/guest.sh" "$root/test/"
+	cp "$rpm" "$root/test/first.rpm"
+	cp "$top/cmd/ig/README.md" "$root/test/page.md"
+	cp "$VM/next.deb" "$VM/burn" "$VM/receive" "$here"/{helpers,guest,by-hand}.sh "$root/test/"
 	echo host1 >"$root/etc/hostname"
 	echo "127.0.0.1 localhost host1" >"$root/etc/hosts"
 	: >"$root/etc/fstab"
-	cat >"$root/etc/systemd/system/package-test.service" <<-'EOU'
+	cat >"$root/etc/systemd/system/package-test.service" <<-EOU
 		[Unit]
 		After=multi-user.target
 		[Service]
 		Type=oneshot
-		ExecStart=/bin/bash -c 'set -o pipefail; bash /test/guest.sh 2>&1 | tee /test/out/transcript >/dev/ttyS0; echo $? >/test/out/rc; journalctl -b >/test/out/journal; tar -C /test/out -cf /dev/nvme1n1 .; sync'
+		ExecStart=/bin/bash -c 'set -o pipefail; bash /test/$1 2>&1 | tee /test/out/transcript >/dev/console; echo \$\$? >/test/out/rc; journalctl -b >/test/out/journal; $2'
 		ExecStopPost=/bin/systemctl --force --force poweroff
 		StandardOutput=journal+console
 		[Install]
@@ -87,24 +91,48 @@ disk() {
 	mkdir -p "$root/etc/systemd/system/default.target.wants"
 	ln -sf ../package-test.service "$root/etc/systemd/system/default.target.wants/package-test.service"
 	ln -sf /lib/systemd/system/multi-user.target "$root/etc/systemd/system/default.target"
+}
+disk() {
+	system guest.sh 'tar -C /test/out -cf /dev/nvme1n1 .; sync'
 	images 1500
+}
+
+# container runs by-hand.sh. It may do what a host may, and is no part of the machine's own systemd, if there is one.
+container() {
+	local log=$VM/container.log
+	system by-hand.sh true
+	SYSTEMD_SECCOMP=0 timeout "$LIMIT" systemd-nspawn --quiet -D "$root" --register=no --keep-unit --private-network --capability=all \
+		--bind-ro=/sys/kernel/btf --bind=/sys/fs/bpf --boot </dev/null >"$log" 2>&1 || true
+	cp -a "$root/test/out/." "$out/"
+	passed "$log"
 }
 
 # boot lets systemd wait for its services as long as it takes: an emulated machine on a busy one is slow.
 boot() {
 	guest "$VM/kernel" max systemd.mask=serial-getty@ttyS0.service systemd.service_watchdogs=no systemd.default_timeout_start_sec=3600
-	cat "$out/transcript"
+	passed "$VM/console.log"
+}
+
+passed() { # CONSOLE
+	cat "$out/transcript" || true
 	if [ "$(cat "$out/rc")" != 0 ]; then
-		tail -20 "$VM/console.log" >&2
+		tail -20 "$1" >&2
 		tail -40 "$out/journal" >&2 || true
-		die "the guest failed; its files are in $out, its console is $VM/console.log"
+		die "the guest failed; its files are in $out, its console is $1"
 	fi
 }
 
-stage packages packages qemu-system-x86 e2fsprogs mmdebstrap rpm gcc libc6-dev
+stage packages packages mmdebstrap rpm gcc libc6-dev
 stage "rpm and deb" compare
-stage kernel kernel "$VM/kernel"
 stage programs programs
 stage debian debian
-stage "root file system" disk
-stage "virtual machine" boot
+if [[ $STEPS == *container* ]]; then
+	stage packages packages systemd-container
+	stage container container
+fi
+if [[ $STEPS == *machine* ]]; then
+	stage packages packages qemu-system-x86 e2fsprogs
+	stage kernel kernel "$VM/kernel"
+	stage "root file system" disk
+	stage "virtual machine" boot
+fi

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ import (
 
 var (
 	machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
-	programs = []string{"ig", "profile", "unwinder"}
+	programs = []string{"gadgetctl", "ig", "profile", "unwinder"}
 )
 
 // files are the names of what is attached.
@@ -76,7 +77,7 @@ func TestChecksums(t *testing.T) {
 	}
 	want := slices.DeleteFunc(files(t), func(name string) bool { return name == "SHA256SUMS" })
 	require.ElementsMatch(t, want, summed)
-	// An archive, a deb, an rpm and three SBOMs for each architecture, and the images of the gadgets.
+	// An archive, a deb, an rpm and four SBOMs for each architecture, and the images of the gadgets.
 	gadgets, err := filepath.Glob("../../gadgets/*/gadget.yaml")
 	require.NoError(t, err)
 	require.Len(t, summed, len(machines)*(3+len(programs))+len(gadgets))
@@ -144,7 +145,9 @@ func TestArchives(t *testing.T) {
 			archive := only(t, "ig-otel-profiles_", "_linux_"+arch+".tar.gz")
 			igtest.Output(t, "tar", "-C", dir, "-xzf", attached(archive))
 			dir = filepath.Join(dir, strings.TrimSuffix(archive, ".tar.gz"))
-			require.FileExists(t, filepath.Join(dir, "LICENSE"))
+			notices, err := os.ReadFile(filepath.Join(dir, "copyright"))
+			require.NoError(t, err)
+			require.Contains(t, string(notices), "GNU GENERAL PUBLIC LICENSE")
 			for _, program := range programs {
 				path := filepath.Join(dir, program)
 				file, err := elf.Open(path)
@@ -154,6 +157,7 @@ func TestArchives(t *testing.T) {
 					require.NotEqual(t, elf.PT_INTERP, p.Type, "%s is not static", program)
 				}
 				require.NoError(t, file.Close())
+				requireNotices(t, path, string(notices))
 				requireSBOM(t, path, attached(only(t, "ig-otel-profiles_", "_linux_"+arch+"_"+program+".cdx.json")))
 			}
 			if arch != runtime.GOARCH {
@@ -168,6 +172,21 @@ func TestArchives(t *testing.T) {
 			usage, _ := exec.CommandContext(t.Context(), filepath.Join(dir, "profile"), "-h").CombinedOutput() // it exits with 2
 			require.Contains(t, string(usage), "--seconds")
 		})
+	}
+}
+
+// requireNotices wants every module that Go has put down in a program in the notices.
+func requireNotices(t *testing.T, program, notices string) {
+	t.Helper()
+	info, err := buildinfo.ReadFile(program)
+	require.NoError(t, err)
+	for _, dep := range info.Deps {
+		if dep.Replace != nil {
+			dep = dep.Replace
+		}
+		if dep.Version != "(devel)" && dep.Version != "" {
+			require.Regexp(t, "(?m)^(Of|  ) "+regexp.QuoteMeta(dep.Path+"@"+dep.Version)+"[,:]$", notices, program)
+		}
 	}
 }
 
@@ -201,6 +220,7 @@ func requireSBOM(t *testing.T, program, sbom string) {
 
 // TestPackages wants both packages of each architecture to say that they are of it, and to hold the programs of the archive.
 func TestPackages(t *testing.T) {
+	const lib = "usr/lib/ig-otel-profiles"
 	for arch, rpmArch := range map[string]string{"amd64": "x86_64", "arm64": "aarch64"} {
 		deb, rpm := attached(only(t, "ig-otel-profiles_", "_"+arch+".deb")), attached(only(t, "ig-otel-profiles-", "."+rpmArch+".rpm"))
 		require.Equal(t, arch, igtest.Output(t, "dpkg-deb", "-f", deb, "Architecture"))
@@ -209,10 +229,10 @@ func TestPackages(t *testing.T) {
 		igtest.Output(t, "dpkg-deb", "-x", deb, dir)
 		archive := only(t, "ig-otel-profiles_", "_linux_"+arch+".tar.gz")
 		igtest.Output(t, "tar", "-C", dir, "-xzf", attached(archive))
-		for _, program := range []string{"ig", "profile", "unwinder"} {
+		for program, inside := range map[string]string{"gadgetctl": "usr/bin", "ig": lib, "profile": lib, "unwinder": lib} {
 			inArchive, err := os.ReadFile(filepath.Join(dir, strings.TrimSuffix(archive, ".tar.gz"), program))
 			require.NoError(t, err)
-			inPackage, err := os.ReadFile(filepath.Join(dir, "usr/lib/ig-otel-profiles", program))
+			inPackage, err := os.ReadFile(filepath.Join(dir, inside, program))
 			require.NoError(t, err)
 			require.True(t, bytes.Equal(inArchive, inPackage), "%s of %s", program, deb)
 		}

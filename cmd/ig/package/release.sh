@@ -15,13 +15,14 @@ for arch in amd64 arm64; do
 	mkdir -p "$out/$name"
 	GOARCH=$arch "$top/.ci/step" "building ig for $arch" go build -buildvcs=false -ldflags "-s -w $ldflags" -o "$out/$name/ig" ./cmd/ig
 	GOARCH=$arch "$top/.ci/step" "building profile for $arch" go build -buildvcs=false -ldflags "-s -w" -o "$out/$name/profile" ./cmd/profile
+	GOARCH=$arch "$top/.ci/step" "building gadgetctl for $arch" go build -buildvcs=false -ldflags "-s -w $ldflags" -o "$out/$name/gadgetctl" github.com/inspektor-gadget/inspektor-gadget/cmd/gadgetctl
 	GOARCH=$arch "$top/.ci/step" "building unwinder for $arch" go -C cmd/unwinder build -buildvcs=false -ldflags "-s -w" -o "$top/$out/$name/unwinder" .
 	cmd/ig/package/build.sh "$build" "$out/$name" "$tag" "$version" $arch >/dev/null
 	# Made of the programs, so that it names what is linked, not what go.mod could bring.
-	for program in ig profile unwinder; do
+	for program in gadgetctl ig profile unwinder; do
 		"$build/bin/cyclonedx-gomod" bin -json -std -version "$plain" -output "$out/${name}_$program.cdx.json" "$out/$name/$program"
 	done
-	cp LICENSE "$out/$name/"
+	dpkg-deb --fsys-tarfile "$build"/package/*_"$arch".deb | tar -xO ./usr/share/doc/ig-otel-profiles/copyright >"$out/$name/copyright"
 	# The same programs make the same archive.
 	tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - "$name" | gzip -9 -n >"$out/$name.tar.gz"
 	rm -rf "${out:?}/$name"

@@ -34,10 +34,15 @@ after() {
 	esac
 }
 running() { gadgetctl list | grep -q Running; }
-# gone takes the receiver away, until the daemon has restarted.
-gone() {
+# leave ends the receiver, which then writes what it has found.
+leave() {
 	kill $receiver
 	wait $receiver || true
+	[ ! -s out/findings ] || die "the receiver found: $(cat out/findings)"
+}
+# gone takes the receiver away, until the daemon has restarted.
+gone() {
+	leave
 	wait_for "a request in the queue's folder" stored
 }
 
@@ -85,11 +90,9 @@ wait_for "another process of the service" sh -c "p=\$(systemctl show -P MainPID 
 run rpm -e ig-otel-profiles
 ! systemctl is-active --quiet ig-otel-profiles || die "the service still runs"
 [ -e /etc/ig-otel-profiles/config.yaml.rpmsave ] || die "removing has taken the configuration that was changed"
-find / -xdev -path /test -prune -o -path /proc -prune -o -path '*ig-otel-profiles*' -print | grep -v 'config.yaml.rpmsave$\|^/etc/ig-otel-profiles$\|^/var/lib/systemd' >out/left || true
-[ ! -s out/left ] || die "something is left: $(cat out/left)"
+left=$(find / -xdev -path '/test' -prune -o -path '*ig-otel-profile*' ! -type d ! -name config.yaml.rpmsave -print)
+[ -z "$left" ] || die "something is left: $left"
 
 systemctl stop burn
-kill $receiver
-wait $receiver || true
-[ ! -s out/findings ] || die "the receiver found: $(cat out/findings)"
+leave
 say "all good"

@@ -64,7 +64,8 @@ debian() {
 	[ -s "$VM/debian.tar" ] || mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,rpm "$SUITE" "$VM/debian.tar"
 }
 
-# system TEST FINISH makes the root file system of a Debian that runs a script of this folder when it has booted, and then FINISH.
+# system TEST CONSOLE FINISH makes the root file system of a Debian that runs a script of this folder when it has booted, shows what it says on
+# CONSOLE, and then runs FINISH.
 system() {
 	rm -rf "$root" "$out"
 	mkdir -p "$root" "$out"
@@ -82,7 +83,7 @@ system() {
 		After=multi-user.target
 		[Service]
 		Type=oneshot
-		ExecStart=/bin/bash -c 'set -o pipefail; bash /test/$1 2>&1 | tee /test/out/transcript >/dev/console; echo \$\$? >/test/out/rc; journalctl -b >/test/out/journal; $2'
+		ExecStart=/bin/bash -c 'set -o pipefail; bash /test/$1 2>&1 | tee /test/out/transcript >$2; echo \$\$? >/test/out/rc; journalctl -b >/test/out/journal; $3'
 		ExecStopPost=/bin/systemctl --force --force poweroff
 		StandardOutput=journal+console
 		[Install]
@@ -93,14 +94,14 @@ system() {
 	ln -sf /lib/systemd/system/multi-user.target "$root/etc/systemd/system/default.target"
 }
 disk() {
-	system guest.sh 'tar -C /test/out -cf /dev/nvme1n1 .; sync'
+	system guest.sh /dev/ttyS0 'tar -C /test/out -cf /dev/nvme1n1 .; sync'
 	images 1500
 }
 
 # container runs by-hand.sh. It may do what a host may, and is no part of the machine's own systemd, if there is one.
 container() {
 	local log=$VM/container.log
-	system by-hand.sh true
+	system by-hand.sh /dev/null true
 	SYSTEMD_SECCOMP=0 timeout "$LIMIT" systemd-nspawn --quiet -D "$root" --register=no --keep-unit --private-network --capability=all \
 		--bind-ro=/sys/kernel/btf --bind=/sys/fs/bpf --boot </dev/null >"$log" 2>&1 || true
 	cp -a "$root/test/out/." "$out/"

@@ -1,5 +1,5 @@
 # by-hand.sh runs in the container, with systemd: the commands of the man page and of the page as they stand there, the service where
-# profile_polyglot cannot run, and the rpm.
+# whole stacks cannot be had, and the rpm.
 . /test/helpers.sh
 
 # examples FILE BEGIN END runs each block of commands between lines that match BEGIN and END, and then the function "after".
@@ -68,10 +68,10 @@ examples out/page '^```sh tested' '^```$'
 systemctl stop ig-otel-profiles-daemon
 journalctl --no-pager -o cat -u ig-otel-profiles-daemon | grep 'rows read' || die "no summary of a run that has ended"
 
-say "the service where profile_polyglot cannot run"
+say "the service where whole stacks cannot be had"
 at=$(size)
 run systemctl start ig-otel-profiles
-journalctl --no-pager -o cat -p warning -u ig-otel-profiles | grep 'profile_cpu runs in its place' || die "no warning that names the cause"
+journalctl --no-pager -o cat -p warning -u ig-otel-profiles | grep 'stacks are taken by frame pointers' || die "no warning that names the cause"
 wait_for "profiles of the service" grown "$at"
 run dpkg -P ig-otel-profiles
 ! systemctl is-active --quiet ig-otel-profiles || die "the service still runs"

@@ -88,7 +88,7 @@ func (r root) open(name string) (*os.File, int64, error) {
 	return os.NewFile(uintptr(ready), name), st.Size, nil
 }
 
-// finder finds the debug file that distributions keep separate from a file.
+// finder opens files that may be the debug file, which distributions keep separate, of a file.
 type finder struct {
 	path  string // the file's, in the first root
 	roots []root
@@ -102,63 +102,76 @@ func (d *finder) close() {
 
 const debugFolder = "/usr/lib/debug"
 
-// find opens the debug file of f, whose build ID is id, and returns its headers and the open file, which the caller
-// closes. Both are nil if there is none.
-//
-// It is found as gdb does (https://sourceware.org/gdb/current/onlinedocs/gdb.html/Separate-Debug-Files.html):
-// by build ID, which the debug file has as well, or by the name and the checksum in .gnu_debuglink.
-func (d *finder) find(f *elfFile, id string) (*elfFile, *os.File, error) {
-	if d == nil || len(d.roots) == 0 {
-		return nil, nil, nil
+// candidate implements debugFiles, as gdb does
+// (https://sourceware.org/gdb/current/onlinedocs/gdb.html/Separate-Debug-Files.html).
+func (d *finder) candidate(by debugKey, n int) (*os.File, int64, bool) {
+	if !by.valid() {
+		return nil, 0, true
 	}
-	if len(id) > 2 {
-		for _, root := range d.roots {
-			found, file, err := d.try(f, root, debugFolder+"/.build-id/"+id[:2]+"/"+id[2:]+".debug", func(r io.ReaderAt, size int64) bool {
-				other, err := buildid.Read(r, size)
-				return err == nil && other.GNU == id
-			})
-			if err != nil || found != nil {
-				return found, file, err
+	for _, root := range d.roots {
+		var names []string
+		if by.id != "" {
+			names = []string{debugFolder + "/.build-id/" + by.id[:2] + "/" + by.id[2:] + ".debug"}
+		} else {
+			dir := path.Dir(path.Clean("/" + d.path))
+			names = []string{path.Join(debugFolder, dir, by.link), path.Join(dir, ".debug", by.link), path.Join(dir, by.link)}
+			if root.host { // d.path is one in the container: on the host only the path below debugFolder counts
+				names = names[:1]
 			}
 		}
+		if n < len(names) {
+			file, size, err := root.open(names[n])
+			if err != nil {
+				return nil, 0, false
+			}
+			return file, size, false
+		}
+		n -= len(names)
+	}
+	return nil, 0, true
+}
+
+// maxCandidates is how many files may be the debug file.
+const maxCandidates = 8
+
+// findDebug opens the debug file of f, whose build ID is id, and returns its headers and the open file, which the caller
+// closes. Both are nil if there is none. It is found by build ID, which the debug file has as well, or by the name and the
+// checksum in .gnu_debuglink. The only error is that the time is up.
+func (f *elfFile) findDebug(d debugFiles, id string) (*elfFile, *os.File, error) {
+	if d == nil {
+		return nil, nil, nil
+	}
+	found, file, err := f.tryDebug(d, debugKey{id: id}, func(r io.ReaderAt, size int64) bool {
+		other, err := buildid.Read(r, size)
+		return err == nil && other.GNU == id
+	})
+	if err != nil || found != nil {
+		return found, file, err
 	}
 	name, sum := f.debugLink()
-	if name == "" {
+	return f.tryDebug(d, debugKey{link: name}, func(r io.ReaderAt, size int64) bool { return f.checksum(r, size) == sum })
+}
+
+// tryDebug returns the first candidate of which right says that it is the debug file.
+func (f *elfFile) tryDebug(d debugFiles, by debugKey, right func(io.ReaderAt, int64) bool) (*elfFile, *os.File, error) {
+	if !by.valid() {
 		return nil, nil, nil
 	}
-	dir := path.Dir(path.Clean("/" + d.path))
-	for _, root := range d.roots {
-		candidates := []string{path.Join(debugFolder, dir, name), path.Join(dir, ".debug", name), path.Join(dir, name)}
-		if root.host { // d.path is one in the container: on the host only the path below debugFolder counts
-			candidates = candidates[:1]
-		}
-		for _, candidate := range candidates {
-			found, file, err := d.try(f, root, candidate, func(r io.ReaderAt, size int64) bool { return f.checksum(r, size) == sum })
-			if err != nil || found != nil {
-				return found, file, err
+	for n := range maxCandidates {
+		file, size, last := d.candidate(by, n)
+		if file != nil {
+			if right(file, size) {
+				if found, err := openELF(&reader{ctx: f.ctx, r: file, size: size, left: f.left}); err == nil {
+					return found, file, nil
+				}
 			}
+			file.Close()
+		}
+		if err := f.ctx.Err(); err != nil || last {
+			return nil, nil, err
 		}
 	}
 	return nil, nil, nil
-}
-
-// try opens a candidate and returns it if right says that it is the debug file. The only error is that the time is
-// up.
-func (d *finder) try(f *elfFile, root root, name string, right func(io.ReaderAt, int64) bool) (*elfFile, *os.File, error) {
-	file, size, err := root.open(name)
-	if err != nil {
-		return nil, nil, nil
-	}
-	if !right(file, size) {
-		file.Close()
-		return nil, nil, f.ctx.Err()
-	}
-	found, err := openELF(&reader{ctx: f.ctx, r: file, size: size, left: f.left})
-	if err != nil {
-		file.Close()
-		return nil, nil, nil
-	}
-	return found, file, nil
 }
 
 // checksum returns the sum of a whole file, 0 if there is too much to read.

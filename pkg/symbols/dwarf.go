@@ -67,9 +67,14 @@ func (p *positions) position(addr uint64) (file string, line int) {
 		b = b[n:]
 		at += uint32(distance)
 		more, n := binary.Varint(b)
-		b = b[n:]
+		if n <= 0 {
+			break
+		}
 		number += more
-		more, n = binary.Varint(b)
+		b = b[n:]
+		if more, n = binary.Varint(b); n <= 0 {
+			break
+		}
 		b = b[n:]
 		row += more
 	}

@@ -47,7 +47,7 @@ var errNotWanted = errors.New("nobody asks any more")
 func (s *Store) fetchTable(ctx context.Context, old *Table) (t *Table, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t, err = nil, fmt.Errorf("%w: reading it ends in %v", ErrMalformed, p)
+			t, err = nil, fmt.Errorf("%w: fetching its debug file ends in %v", ErrMalformed, p)
 		}
 	}()
 	f, err := s.options.Fetch(ctx, old.wanted)
@@ -55,15 +55,21 @@ func (s *Store) fetchTable(ctx context.Context, old *Table) (t *Table, err error
 		return nil, err
 	}
 	defer f.Close()
-	st, err := f.Stat()
+	id, err := Identify(f)
 	if err != nil {
-		return nil, fmt.Errorf("looking at a debug file: %w", err)
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
-	t, err = old.withDebugFile(ctx, f, st.Size(), s.reading())
+	debug, _, err := s.options.Reader.Read(ctx, &Task{
+		Reading: s.reading(), kind: readDebugFile, id: id, file: f, size: id.Size, base: old.base(), room: s.room(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	t = old.withDebug(debug)
 	if t = t.within(s.room()); t != nil && t.Bytes() > s.room() {
 		return nil, ErrTooLarge
 	}
-	return t, err
+	return t, nil
 }

@@ -2,6 +2,7 @@ package symbols
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,26 +20,25 @@ const (
 // errGoFunc says that there is nothing of a function that can be read.
 var errGoFunc = errors.New("a function that contradicts itself")
 
-// load returns a table that has the functions at addrs, too. Functions that make no sense get no name. An error comes
-// from reading, or is ErrTooLarge where the functions are too many.
-func (t *goTable) load(f *reader, addrs []uint64, inlined bool, limits Limits) (*goTable, error) {
-	var wanted []uint32
+// missing returns the functions at addrs that were not loaded.
+func (t *goTable) missing(addrs []uint64) []goRange {
+	var wanted []goRange
 	for _, addr := range addrs {
 		if i, ok := t.function(addr); ok {
 			if _, ok := t.loaded[i]; !ok {
-				wanted = append(wanted, i)
+				wanted = append(wanted, goRange{i, t.start[i+1] - t.start[i]})
 			}
 		}
 	}
-	slices.Sort(wanted)
-	return t.loadFunctions(f, slices.Compact(wanted), inlined, limits)
+	slices.SortFunc(wanted, func(a, b goRange) int { return cmp.Compare(a.number, b.number) })
+	return slices.Compact(wanted)
 }
 
-// loadAll is load for all functions.
+// loadAll is loadFunctions for all functions.
 func (t *goTable) loadAll(f *reader, inlined bool, limits Limits) (*goTable, error) {
-	wanted := make([]uint32, len(t.start)-1)
+	wanted := make([]goRange, len(t.start)-1)
 	for i := range wanted {
-		wanted[i] = uint32(i)
+		wanted[i] = goRange{uint32(i), t.start[i+1] - t.start[i]}
 	}
 	all := *f
 	if size := t.end - t.offset; size <= uint64(limits.Names) { // one large read in place of a dozen for each of a hundred thousand functions
@@ -65,7 +65,9 @@ func (m inMemory) ReadAt(b []byte, off int64) (int, error) {
 	return m.ReaderAt.ReadAt(b, off)
 }
 
-func (t *goTable) loadFunctions(f *reader, wanted []uint32, inlined bool, limits Limits) (*goTable, error) {
+// loadFunctions returns a table that has more functions. Those that make no sense get no name. An error comes from reading, or
+// is ErrTooLarge where the functions are too many.
+func (t *goTable) loadFunctions(f *reader, wanted []goRange, inlined bool, limits Limits) (*goTable, error) {
 	if len(wanted) == 0 {
 		return t, nil
 	}
@@ -73,18 +75,18 @@ func (t *goTable) loadFunctions(f *reader, wanted []uint32, inlined bool, limits
 	more.loaded = make(map[uint32]*goFunc, len(t.loaded)+len(wanted))
 	maps.Copy(more.loaded, t.loaded)
 	r := &goReader{reader: f, goPlace: &t.goPlace, inlined: inlined, paths: map[uint64]string{}, names: map[uint32]string{}}
-	for _, i := range wanted {
+	for _, w := range wanted {
 		if more.size > int64(limits.Names) {
 			return nil, fmt.Errorf("%w: more than %d bytes of functions", ErrTooLarge, limits.Names)
 		}
-		fn, err := r.function(i, t.start[i+1]-t.start[i])
+		fn, err := r.function(w.number, w.size)
 		if errors.Is(err, errGoFunc) || errors.Is(err, ErrMalformed) {
 			fn, err = nil, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		more.loaded[i] = fn
+		more.loaded[w.number] = fn
 		more.size += fn.bytes()
 	}
 	return &more, nil

@@ -2,7 +2,6 @@ package symbols
 
 import (
 	"context"
-	"runtime/debug"
 	"time"
 )
 
@@ -11,8 +10,6 @@ const (
 	patienceMore = 5 * time.Second
 	// maxStuck is how many files are waited for in vain at a time.
 	maxStuck = 16
-	// heavy is how much memory reading a file may have taken, in bytes, that is left to the collector's own pace.
-	heavy = 32 << 20
 )
 
 // readOrLeave reads a file, and returns the CPU time that this has taken. If it does not end, it is left behind, and Stuck
@@ -20,12 +17,11 @@ const (
 func (s *Store) readOrLeave(ctx context.Context, e *entry) (*Table, time.Duration, error) {
 	type result struct {
 		t    *Table
-		left budget
+		used time.Duration
 		err  error
 	}
 	work := new(result)
-	work.left = s.options.Limits.budget()
-	used, err := s.disks.Do(ctx, func() { work.t, work.err = s.read(ctx, e, &work.left) }, func() func() {
+	used, err := s.disks.Do(ctx, func() { work.t, work.used, work.err = s.read(ctx, e) }, func() func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		release, ended := e.request.Release, func() {}
@@ -43,8 +39,5 @@ func (s *Store) readOrLeave(ctx context.Context, e *entry) (*Table, time.Duratio
 	if err != nil {
 		return nil, used, err
 	}
-	if s.options.Limits.Memory-work.left.memory > heavy {
-		debug.FreeOSMemory() // before the next file takes as much: the collector lets the heap grow by what is in use now
-	}
-	return work.t, used, work.err
+	return work.t, used + work.used, work.err
 }

@@ -30,7 +30,7 @@ func TestStoreDeafFileSystem(t *testing.T) {
 	require.NoError(t, err)
 	isDeaf.Store(true)
 
-	s := newStore(t, Options{Limits: small, patience: 500 * time.Millisecond})
+	s := newStore(t, Options{Reader: here{}, Limits: small, patience: 500 * time.Millisecond})
 	var stuck, ended, released atomic.Int32
 	over := make(chan struct{})
 	require.Equal(t, Pending, s.Request(Request{

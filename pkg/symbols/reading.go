@@ -50,6 +50,7 @@ func (s *Store) run(ctx context.Context) {
 			return
 		}
 		w.take(s.queue, maxWaiting)
+		s.options.Reader.Wait(ctx)
 		s.mu.Lock()
 		e := w.next()
 		s.mu.Unlock()
@@ -181,11 +182,12 @@ func stateOf(err error) State {
 	}
 }
 
-// read reads a file with what is left of its limits. A panic becomes an error for this file only.
-func (s *Store) read(ctx context.Context, e *entry, left *budget) (t *Table, err error) {
+// read opens a file and has it read. It returns the CPU time, too, that this has taken elsewhere. A panic becomes an error for
+// this file only.
+func (s *Store) read(ctx context.Context, e *entry) (t *Table, used time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t, err = nil, fmt.Errorf("%w: reading it ends in %v", ErrMalformed, p)
+			t, err = nil, fmt.Errorf("%w: opening it ends in %v", ErrMalformed, p)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
@@ -197,12 +199,12 @@ func (s *Store) read(ctx context.Context, e *entry, left *budget) (t *Table, err
 	s.mu.Unlock()
 	f, err := r.Open()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, fmt.Errorf("looking at %s: %w", r.Path, err)
+		return nil, 0, fmt.Errorf("looking at %s: %w", r.Path, err)
 	}
 	id := IdentifyStat(&st)
 	if st.Nlink == 0 { // the file was deleted, which has changed its ctime
@@ -213,18 +215,19 @@ func (s *Store) read(ctx context.Context, e *entry, left *budget) (t *Table, err
 		id = FileID{Dev: id.Dev, Inode: id.Inode, Process: r.ID.Process}
 	}
 	if id != r.ID && !r.changedTimeOnly(f, id) {
-		return nil, errChanged
+		return nil, 0, errChanged
 	}
+	task := Task{Reading: s.reading(), id: r.ID, file: f, size: size, old: old, room: s.room()}
 	if r.ID.Process != 0 {
-		return ReadPerfMap(ctx, f, size, old, s.options.Limits)
+		task.kind = readPerfMap
+		return s.options.Reader.Read(ctx, &task)
 	}
-	how := s.reading()
-	how.left = left
 	if t = old; t == nil {
 		find := &finder{path: r.Path, roots: s.openRoots(r, f)}
 		defer find.close()
-		if t, err = readTable(ctx, f, id.Size, how, find); err != nil {
-			return nil, err
+		task.debug = find
+		if t, used, err = s.options.Reader.Read(ctx, &task); err != nil {
+			return nil, used, err
 		}
 		var late addresses
 		if ctx.Err() == nil { // else it may have been left behind, and e be another goroutine's
@@ -237,7 +240,15 @@ func (s *Store) read(ctx context.Context, e *entry, left *budget) (t *Table, err
 		}
 		maps.Copy(wanted, late)
 	}
-	return t.with(ctx, f, id.Size, how, slices.Collect(maps.Keys(wanted)))
+	if t.golang == nil {
+		return t, used, nil
+	}
+	task.kind, task.old, task.functions = readFunctions, t, t.golang.missing(slices.Collect(maps.Keys(wanted)))
+	if len(task.functions) == 0 {
+		return t, used, nil
+	}
+	t, more, err := s.options.Reader.Read(ctx, &task)
+	return t, used + more, err
 }
 
 // changedTimeOnly tells whether a file, which has another ID than was asked for, differs in its ctime only, and what

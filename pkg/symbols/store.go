@@ -26,6 +26,8 @@ type Options struct {
 	// Lines asks for lines (and with Inlined for inlined functions) of .debug_info, which costs time and
 	// memory. Those of Go programs are there without it.
 	Lines bool
+	// Reader reads the files. The Store closes it. nil: they are read in this process.
+	Reader Reader
 	// Fetch gets the debug file of a build ID from elsewhere: debuginfod.Client.Fetch. It is called for files that
 	// have no symbol table, for one after the other, in a goroutine that does nothing else, so it may take its time.
 	// nil: nothing is fetched.
@@ -157,6 +159,9 @@ func NewStore(o Options) *Store {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
+	if o.Reader == nil {
+		o.Reader = here{}
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{
 		options: o, entries: map[FileID]*entry{}, recent: list.New(), keep: defaultKeep,
@@ -182,6 +187,7 @@ func (s *Store) Close() {
 	s.stop()
 	stopped := make(chan struct{})
 	go func() { s.stopped.Wait(); close(stopped) }()
+	defer s.options.Reader.Close()
 	timer := time.NewTimer(stopTimeout)
 	defer timer.Stop()
 	select {

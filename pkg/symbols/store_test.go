@@ -35,6 +35,9 @@ func onDisk(t *testing.T, content []byte) Request {
 
 func newStore(t *testing.T, o Options) *Store {
 	t.Helper()
+	if o.Reader == nil {
+		o.Reader = newApart(t)
+	}
 	s := NewStore(o)
 	t.Cleanup(s.Close)
 	return s

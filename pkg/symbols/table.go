@@ -73,21 +73,8 @@ func newReader(ctx context.Context, r io.ReaderAt, size int64, o Reading) *reade
 	return &reader{ctx: ctx, r: r, size: size, left: left}
 }
 
-// with returns a table that has Go's functions at those addresses, too.
-func (t *Table) with(ctx context.Context, r io.ReaderAt, size int64, o Reading, addrs []uint64) (*Table, error) {
-	if t.golang == nil {
-		return t, nil
-	}
-	more := *t
-	var err error
-	if more.golang, err = t.golang.load(newReader(ctx, r, size, o), addrs, o.Inlined, o.Limits); err != nil {
-		return nil, err
-	}
-	return &more, nil
-}
-
 // readTable reads a table without any of Go's functions.
-func readTable(ctx context.Context, r io.ReaderAt, size int64, o Reading, finder *finder) (*Table, error) {
+func readTable(ctx context.Context, r io.ReaderAt, size int64, o Reading, debug debugFiles) (*Table, error) {
 	f, err := openELF(newReader(ctx, r, size, o))
 	if err != nil {
 		return nil, err
@@ -106,7 +93,7 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o Reading, finder
 		return nil, err
 	}
 	if len(t.layers) == 0 {
-		if err := t.addSeparate(f, r, finder, o); err != nil {
+		if err := t.addSeparate(f, r, debug, o); err != nil {
 			return nil, err
 		}
 	}
@@ -128,20 +115,25 @@ func (t *Table) addLines(f *elfFile, o Reading) {
 	if !o.Lines || t.lines != nil || t.golang != nil || len(t.layers) == 0 {
 		return
 	}
-	base := t.layers[0].base
+	t.lines = f.readPositions(t.base(), o.Limits)
+}
+
+// base is the first address that layers are counted from.
+func (t *Table) base() uint64 {
+	base := uint64(1<<64 - 1)
 	for _, l := range t.layers {
 		base = min(base, l.base)
 	}
-	t.lines = f.readPositions(base, o.Limits)
+	return base
 }
 
 // addSeparate adds the symbols that are kept apart from the file's own.
-func (t *Table) addSeparate(f *elfFile, r io.ReaderAt, finder *finder, o Reading) error {
+func (t *Table) addSeparate(f *elfFile, r io.ReaderAt, from debugFiles, o Reading) error {
 	info, err := buildid.Read(r, f.size)
 	if err != nil {
 		return fmt.Errorf("reading a build ID: %w", err)
 	}
-	debug, file, err := finder.find(f, info.GNU)
+	debug, file, err := f.findDebug(from, info.GNU)
 	if err != nil {
 		return err
 	}
@@ -165,22 +157,31 @@ func (t *Table) addSeparate(f *elfFile, r io.ReaderAt, finder *finder, o Reading
 	return optional(t.addTable(mini, elf.SHT_SYMTAB, SourceMiniDebug, o.Limits))
 }
 
-// withDebugFile returns a table with the symbols of a debug file before those that are there.
-func (t *Table) withDebugFile(ctx context.Context, r io.ReaderAt, size int64, o Reading) (*Table, error) {
+// readDebugTable reads the symbols, and lines from the address base on at the latest, of a debug file.
+func readDebugTable(ctx context.Context, r io.ReaderAt, size int64, o Reading, base uint64) (*Table, error) {
 	f, err := openELF(newReader(ctx, r, size, o))
 	if err != nil {
 		return nil, err
 	}
-	more := &Table{loads: t.loads, golang: t.golang, inlined: t.inlined}
-	if err := more.addTable(f, elf.SHT_SYMTAB, SourceDebugFile, o.Limits); err != nil {
+	t := &Table{inlined: o.Inlined}
+	if err := t.addTable(f, elf.SHT_SYMTAB, SourceDebugFile, o.Limits); err != nil {
 		return nil, err
 	}
-	if len(more.layers) == 0 {
+	if len(t.layers) == 0 {
 		return nil, ErrNoSymbols
 	}
-	more.layers = append(more.layers, t.layers...)
-	more.addLines(f, o)
-	return more, nil
+	if o.Lines {
+		t.lines = f.readPositions(min(base, t.base()), o.Limits)
+	}
+	return t, nil
+}
+
+// withDebug returns a table with the symbols and lines of a debug file before those that are there.
+func (t *Table) withDebug(debug *Table) *Table {
+	return &Table{
+		loads: t.loads, golang: t.golang, inlined: t.inlined, lines: debug.lines,
+		layers: append(slices.Clone(debug.layers), t.layers...),
+	}
 }
 
 // optional drops the error of a damaged debug file or .gnu_debugdata: it counts as not there.

@@ -1,6 +1,13 @@
 package main
 
-import _ "embed" // for the object
+import (
+	_ "embed" // for the object
+
+	"golang.org/x/sys/unix"
+)
+
+// auditArch is this architecture as filters of system calls have it.
+const auditArch = unix.AUDIT_ARCH_AARCH64
 
 // entryObject has the entry programs for this architecture: see bpf/build.sh.
 //

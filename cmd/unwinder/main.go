@@ -8,6 +8,9 @@
 // File descriptors: 0 ends it when it is closed; 2 takes its log; 3 takes the stream of package wire; 4, if
 // given, is a file of counters that outlives it (package wire, Counters). With -chains, programs of gadgets may have stacks
 // unwound: 5 is a socket that takes the descriptors of entry programs, and 6 the map that these share with gadgets.
+//
+// With -read it does something else: it reads the names of functions from files that come by a socket, descriptor 3, and has no
+// other rights. Package unwinder starts it (Reader), and package symbols has what is said (Conn).
 package main
 
 import (
@@ -43,6 +46,8 @@ func run() error {
 	flag.BoolVar(&c.spans, "spans", false, "keep the IDs of the spans that programs are in")
 	labels := flag.String("labels", "", "labels of programs to keep, comma-separated")
 	avoid := flag.String("leave-alone", "", "processes whose files are not read: a comma-separated list of PID:START, in nanoseconds since boot")
+	read := flag.Bool("read", false, "take no samples: read files that are sent, without any rights")
+	memory := flag.Uint64("memory", 256<<20, "bytes of memory that -read may take")
 	verbose := flag.Bool("verbose", false, "log more")
 	flag.Parse()
 	if *labels != "" {
@@ -62,6 +67,9 @@ func run() error {
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level, ReplaceAttr: withoutTime}))
 
+	if *read {
+		return readFiles(*memory, logger)
+	}
 	pipe := os.NewFile(3, "pipe")
 	if _, err := pipe.Stat(); err != nil {
 		return errors.New("this program is started by ig and by Inspektor Gadget's daemon: run the gadget profile_cpu")

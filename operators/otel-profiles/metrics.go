@@ -24,6 +24,7 @@ type instruments struct {
 	rowsDropped metric.Int64Counter
 	userFrames  metric.Int64Counter
 	replaced    metric.Int64Counter
+	readerEnds  metric.Int64Counter
 	fates       [len(profile.Fates{})]metric.Int64Counter // rows by the fate of their stack; nil for whole stacks
 	refused     metric.Int64Counter
 	mistakes    metric.Int64UpDownCounter
@@ -92,6 +93,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 		mistakes:    upDown("exporter_mistakes", "{mistake}", "Mistakes in the settings of exporters now, each of which the log names"),
 		dataSources: upDown("data_sources", "{data_source}", "Data sources whose rows are exported now, once for each exporter"),
 		duration:    duration,
+		readerEnds:  counter("reader_ends", "{end}", "Times that the process that reads names from files ended unasked"),
 	}
 })
 

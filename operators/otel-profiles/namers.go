@@ -12,6 +12,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/debuginfod"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
 // namer is what all gadgets of a process share to name their stacks, as long as one of them runs.
@@ -36,7 +37,11 @@ func newNamers(setting func() config.Names) *namers {
 
 // tableOptions are those of the tables of functions of this process.
 func tableOptions(s config.Names) symbols.Options {
-	o := symbols.Options{Bytes: s.Memory, Lines: s.Lines, Inlined: true, HostRoot: os.Getenv("HOST_ROOT")}
+	o := symbols.Options{
+		// Whatever is in a file of a workload, it ends no more than a process without rights.
+		Reader: unwinder.NewReader(log.StandardLogger(), func() { count(theInstruments().readerEnds, 1) }),
+		Bytes:  s.Memory, Lines: s.Lines, Inlined: true, HostRoot: os.Getenv("HOST_ROOT"),
+	}
 	if d := s.Debuginfod; len(d.URLs) > 0 {
 		client, err := debuginfod.New(debuginfod.Options{URLs: d.URLs, Dir: d.Cache, DirBytes: d.CacheSize, Timeout: d.Timeout})
 		if err != nil {

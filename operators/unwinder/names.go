@@ -5,10 +5,12 @@ import (
 	"sync"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	log "github.com/sirupsen/logrus"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -65,7 +67,11 @@ func tablesOf(gadgetCtx operators.GadgetContext) *symbols.Shared {
 	if tables, ok := v.(*symbols.Shared); ok && tables != nil {
 		return tables
 	}
-	return symbols.NewShared(func() symbols.Options { return symbols.Options{Inlined: true, HostRoot: os.Getenv("HOST_ROOT")} })
+	return symbols.NewShared(func() symbols.Options {
+		return symbols.Options{
+			Inlined: true, HostRoot: os.Getenv("HOST_ROOT"), Reader: unwinder.NewReader(log.StandardLogger(), nil),
+		}
+	})
 }
 
 // close ends the goroutines. It waits for them, but not for a file system that does not answer.

@@ -190,8 +190,11 @@ func (c *coder) ask(by *debugKey, n *int) {
 // Exchange has the other process perform a task, which it should end soon after ctx. It returns the CPU time that this has
 // taken there. An error that is an ErrReader says that the other process is of no use any more.
 func (c *Conn) Exchange(ctx context.Context, t *Task) (*Table, time.Duration, error) {
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return nil, 0, ErrTooSlow
+	case c.r.Buffered() > 0:
+		return nil, 0, fmt.Errorf("%w: %w: an answer to nothing", ErrReader, errCodec)
 	}
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -369,6 +369,7 @@ func (c *coder) goFuncs(all *map[uint32]*goFunc, size *int64) {
 
 func (c *coder) goFunc(f *goFunc) {
 	c.text(&f.name, maxName)
+	number(c, &f.start, math.MaxInt32)
 	for _, p := range []*goPairs{&f.file, &f.line, &f.inlined} {
 		c.bytes(&p.b, maxGoValues)
 		items(c, &p.resume, maxGoValues, 12)
@@ -400,6 +401,7 @@ func (c *coder) goFunc(f *goFunc) {
 	items(c, &f.calls, chunk, 24)
 	for i := range f.calls {
 		number(c, &f.calls[i].at, math.MaxUint32)
+		number(c, &f.calls[i].start, math.MaxInt32)
 		c.text(&f.calls[i].name, maxName)
 	}
 	c.bool(&f.noCalls)

@@ -132,6 +132,9 @@ func (s *Store) finish(e *entry, t *Table, err error, took, cost time.Duration) 
 		t, err = nil, fmt.Errorf("%w: a table of %d bytes", ErrTooLarge, t.Bytes())
 	}
 	e.failed(err)
+	if errors.Is(err, ErrReader) {
+		s.stats.Lost++
+	}
 	if err != nil && e.why != NoSymbols {
 		s.stats.Last = fmt.Errorf("%q: %w", path, err)
 	}
@@ -218,6 +221,11 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, used time.Duratio
 		return nil, 0, errChanged
 	}
 	task := Task{Reading: s.reading(), id: r.ID, file: f, size: size, old: old, room: s.room()}
+	defer func() {
+		if errors.Is(err, ErrReader) && errors.Is(err, os.ErrDeadlineExceeded) && r.Stuck != nil {
+			r.Stuck()() // the file system did not answer in time, and nobody waits for it any more
+		}
+	}()
 	if r.ID.Process != 0 {
 		task.kind = readPerfMap
 		return s.options.Reader.Read(ctx, &task)

@@ -116,6 +116,7 @@ type Stats struct {
 	Reading         time.Duration
 	Fetched         uint64 // debug files that Options.Fetch has found
 	Stuck           uint64 // files whose reading was given up because it did not end
+	Lost            uint64 // files that were not read because Options.Reader was not there, or ended meanwhile
 	NotFetched      uint64 // debug files that it has not found, or that were of no use
 	// Last says why the last file could not be read of those that could not; nil if there are none. Files without symbols
 	// do not count.

@@ -47,6 +47,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	playReader()
 	for i, a := range os.Args {
 		if a == "-frequency" && i+1 < len(os.Args) {
 			var role int

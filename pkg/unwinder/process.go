@@ -219,17 +219,22 @@ func (p *process) reason() string {
 	default:
 		return "it does not end: it waits for a file system"
 	}
+	return reasonOf(p.err, p.log)
+}
+
+// reasonOf says why a run of the program has ended, of which Wait returned err.
+func reasonOf(err error, log *logWriter) string {
 	var exit *exec.ExitError
-	last := p.log.last()
+	last := log.last()
 	switch {
-	case p.err == nil:
+	case err == nil:
 		return "it ended by itself" + last
-	case errors.As(p.err, &exit):
+	case errors.As(err, &exit):
 		if st, ok := exit.Sys().(syscall.WaitStatus); ok && st.Signaled() {
 			return "it was ended by the signal " + unix.SignalName(st.Signal()) + last
 		}
 	}
-	return p.err.Error() + last
+	return err.Error() + last
 }
 
 // maxLine is how much of a line of the program's log is taken.

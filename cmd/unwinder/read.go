@@ -1,0 +1,125 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+)
+
+// nobody is the user and the group that have no files.
+const nobody = 65534
+
+// readFiles reads files that come by the socket at descriptor 3, with no rights but that, until the other end is closed. It may take
+// so many bytes of memory.
+func readFiles(memory uint64, logger *slog.Logger) error {
+	conn, err := symbols.NewConn(os.NewFile(3, "socket"))
+	if err != nil {
+		return errors.New("this program is started by ig and by Inspektor Gadget's daemon")
+	}
+	defer conn.Close()
+	signal.Ignore(unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
+	if err := confine(memory); err != nil {
+		return fmt.Errorf("giving up rights before files of workloads are read: %w", err)
+	}
+	logger.Debug("files are read", "memory", memory)
+	return conn.Serve(int64(memory / 3 * 2))
+}
+
+// confine gives up all rights of this process: what it can do from then on is to read the files that it is sent.
+func confine(memory uint64) error {
+	limits := map[int]uint64{unix.RLIMIT_DATA: memory, unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: 64}
+	for what, limit := range limits {
+		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+			return fmt.Errorf("setting a limit: %w", err)
+		}
+	}
+	if os.Getuid() == 0 {
+		// Where these are not allowed, the process has no capability that would make a difference, and the filter remains.
+		_ = syscall.Setgroups(nil)
+		_ = syscall.Setresgid(nobody, nobody, nobody)
+		_ = syscall.Setresuid(nobody, nobody, nobody)
+	}
+	if err := dropCapabilities(); err != nil {
+		return err
+	}
+	return filterCalls()
+}
+
+// dropCapabilities gives up the capabilities of all threads.
+func dropCapabilities() error {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&none)), 0)
+	if errno != 0 {
+		return fmt.Errorf("giving up capabilities: %w", errno)
+	}
+	return nil
+}
+
+// calls are the system calls that reading needs, and Go's runtime: no other file is opened, no program started, nothing sent
+// anywhere but by the socket.
+var calls = []uint32{
+	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_PREAD64, unix.SYS_LSEEK, unix.SYS_FSTAT, unix.SYS_CLOSE, unix.SYS_FCNTL,
+	unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_SENDTO, unix.SYS_SHUTDOWN,
+	unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EPOLL_CREATE1, unix.SYS_EVENTFD2,
+	unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MADVISE, unix.SYS_MPROTECT, unix.SYS_MINCORE,
+	unix.SYS_FUTEX, unix.SYS_SCHED_YIELD, unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_GETTIMEOFDAY,
+	unix.SYS_SCHED_GETAFFINITY, unix.SYS_GETRANDOM, unix.SYS_RESTART_SYSCALL,
+	unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK, unix.SYS_TGKILL,
+	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
+}
+
+// filterCalls installs a filter in all threads of this process, by which all other calls fail with EPERM.
+func filterCalls() error {
+	raw, err := bpf.Assemble(callFilter())
+	if err != nil {
+		return fmt.Errorf("assembling a filter of system calls: %w", err)
+	}
+	filter := make([]unix.SockFilter, 0, len(raw))
+	for _, i := range raw {
+		filter = append(filter, unix.SockFilter{Code: i.Op, Jt: i.Jt, Jf: i.Jf, K: i.K})
+	}
+	// The kernel takes a filter from threads with no_new_privs alone, which the other threads get with it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("giving up new rights: %w", err)
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
+	if errno != 0 {
+		return fmt.Errorf("filtering system calls: %w", errno)
+	}
+	return nil
+}
+
+// callFilter allows calls and, of clone, what makes a thread. Offsets are those of struct seccomp_data.
+func callFilter() []bpf.Instruction {
+	deny := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
+	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
+	filter := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: 4, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
+		deny,
+		bpf.LoadAbsolute{Off: 0, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: 16, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: unix.CLONE_THREAD, SkipTrue: 1},
+		allow,
+		deny,
+	}
+	for _, call := range calls {
+		filter = append(filter, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, allow)
+	}
+	return append(filter, deny)
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
+)
+
+// confinedEnv has the test's own executable try what a process that reads files must not be able to do.
+const confinedEnv = "UNWINDER_TEST_CONFINED"
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(confinedEnv) != "":
+		tryConfined()
+	case slices.Contains(os.Args, "-read"):
+		if err := readFiles(256<<20, slog.New(slog.DiscardHandler)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// tryConfined prints what works that should not, and waits for the end of standard input.
+func tryConfined() {
+	if err := confine(128 << 20); err != nil {
+		fmt.Println("confine:", err)
+	}
+	for name, try := range map[string]func() error{
+		"open":    func() error { _, err := os.Open("/etc/hostname"); return err },
+		"write":   func() error { return os.WriteFile("/tmp/unwinder-confined", nil, 0o600) },
+		"connect": func() error { _, err := net.Dial("udp", "127.0.0.1:53"); return err },
+		"exec":    func() error { return exec.Command("/bin/true").Run() },
+		"kill":    func() error { return (&os.Process{Pid: os.Getppid()}).Signal(os.Interrupt) },
+	} {
+		if try() == nil {
+			fmt.Println(name, "works")
+		}
+	}
+	fmt.Println("tried")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(0)
+}
+
+// A process that reads files has no rights, and can open, start and reach nothing.
+func TestConfined(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), confinedEnv+"=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := make([]byte, 1024)
+	n, _ := out.Read(said)
+	if got := string(said[:n]); got != "tried\n" {
+		t.Errorf("got %q", got)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`CapPrm:\s0+\n`, `CapEff:\s0+\n`, `NoNewPrivs:\s1\n`, `Seccomp:\s2\n`} {
+		if !regexp.MustCompile(want).Match(status) {
+			t.Errorf("no %s in\n%s", want, status)
+		}
+	}
+	if os.Getuid() == 0 && !regexp.MustCompile(`Uid:\s65534\s65534\s65534\s65534\nGid:\s65534`).Match(status) {
+		t.Errorf("it is not nobody:\n%s", status)
+	}
+	_ = in.Close()
+	_ = cmd.Wait()
+}
+
+type testLog struct{ t *testing.T }
+
+func (l testLog) Warnf(format string, args ...any) { l.t.Errorf(format, args...) }
+
+func (l testLog) Debugf(format string, args ...any) { l.t.Logf(format, args...) }
+
+// Without rights it reads files all the same: a large Go program, one of the system with its debug link, and a perf map.
+func TestReadConfined(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(exe, filepath.Join(filepath.Dir(exe), unwinder.Program)); err != nil {
+		t.Fatal(err)
+	}
+	perf := filepath.Join(t.TempDir(), "perf.map")
+	if err := os.WriteFile(perf, []byte("1000 10 function\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := symbols.NewStore(symbols.Options{Reader: unwinder.NewReader(testLog{t}, nil), Lines: true, Inlined: true})
+	defer s.Close()
+	for _, path := range []string{exe, "/bin/sh", perf} {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := symbols.Identify(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if path == perf {
+			id = symbols.FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
+		}
+		s.Request(symbols.Request{ID: id, Path: path, Open: func() (*os.File, error) { return os.Open(path) }})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		s.Wait(ctx, id)
+		cancel()
+		if err := s.Err(id); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		if symbol, state := s.Lookup(id, 0x1008); path == perf && (state != symbols.Named || symbol.Name != "function") {
+			t.Errorf("%v, %v", symbol, state)
+		}
+	}
+}

@@ -1,0 +1,275 @@
+package unwinder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+)
+
+const (
+	// readerMost and readerLeast are bounds on what a Reader's program may take of memory, in bytes.
+	readerMost  = 384 << 20
+	readerLeast = 128 << 20
+	// readerIdle is after how long without a file to read the program is ended.
+	readerIdle = time.Minute
+	// killTime is how long a program that was killed may take to end. Past it, it waits for a file system.
+	killTime = time.Second
+)
+
+// Reader reads files in a run of the program of its own, which has no rights: -read. That run starts with the first file, and
+// anew after it has ended. A file that it was at twice when it ended is left out from then on. Use NewReader.
+type Reader struct {
+	path  func() (string, error)
+	log   Log
+	ended func()
+	// The constants of these names, shorter in tests.
+	firstBackoff, idle time.Duration
+	memory             uint64
+
+	warned sync.Once // that the program is not there
+
+	mu       sync.Mutex // held while a file is read
+	run      *readerRun
+	hung     []*readerRun
+	backoff  time.Duration
+	next     time.Time // when the program may be started again
+	suspects []symbols.FileID
+	leftOut  []symbols.FileID
+	resting  *time.Timer
+	closed   bool
+}
+
+// readerRun is one run of the program.
+type readerRun struct {
+	cmd   *exec.Cmd
+	conn  *symbols.Conn
+	began time.Time
+	log   *logWriter
+	ended chan struct{}
+	err   error // what Wait returned; valid once ended is closed
+}
+
+// NewReader returns a Reader that logs to log and calls ended each time that its program ends unasked, if that is not nil.
+func NewReader(log Log, ended func()) *Reader {
+	return &Reader{
+		path: find, log: log, ended: ended, firstBackoff: firstBackoff, idle: readerIdle,
+		memory: min(readerMost, max(readerLeast, groupLimit()/4)),
+	}
+}
+
+// Wait implements symbols.Reader: after an unasked end the program is not started for a while.
+func (r *Reader) Wait(ctx context.Context) {
+	r.mu.Lock()
+	wait := time.Until(r.next)
+	r.mu.Unlock()
+	pause(ctx, wait)
+}
+
+// pause waits for that long, or until ctx ends.
+func pause(ctx context.Context, wait time.Duration) {
+	if wait <= 0 {
+		return
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+var (
+	errLeftOut = fmt.Errorf("%w: reading it has ended the program %s twice", symbols.ErrMalformed, Program)
+	errClosed  = fmt.Errorf("%w: it was closed", symbols.ErrReader)
+	errLater   = fmt.Errorf("%w: it is started again in a moment", symbols.ErrReader)
+)
+
+// Read implements symbols.Reader.
+func (r *Reader) Read(ctx context.Context, t *symbols.Task) (*symbols.Table, time.Duration, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		return nil, 0, errClosed
+	case slices.Contains(r.leftOut, t.File()):
+		return nil, 0, errLeftOut
+	}
+	if r.run != nil && r.run.gone() {
+		r.lose("")
+		pause(ctx, min(time.Until(r.next), r.firstBackoff)) // no file is to blame
+	}
+	if r.run == nil {
+		if time.Now().Before(r.next) {
+			return nil, 0, errLater
+		}
+		if err := r.start(); err != nil {
+			return nil, 0, err
+		}
+	}
+	if r.resting != nil {
+		r.resting.Stop()
+	}
+	table, used, err := r.run.conn.Exchange(ctx, t)
+	if errors.Is(err, symbols.ErrReader) {
+		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // nobody wants it any more
+			r.end()
+			return nil, used, err
+		}
+		said := ""
+		if r.blame(t.File()) {
+			said = "; it was at a file that it was at before when it ended, which is left out from now on"
+		}
+		r.lose(said)
+	}
+	r.resting = time.AfterFunc(r.idle, r.rest)
+	return table, used, err
+}
+
+// blame notes a file that the program was at when it ended. It tells whether that was so before.
+func (r *Reader) blame(id symbols.FileID) bool {
+	list := &r.suspects
+	again := slices.Contains(r.suspects, id)
+	if again {
+		list = &r.leftOut
+	}
+	*list = append(*list, id)
+	*list = slices.Clone((*list)[max(0, len(*list)-maxAvoided):])
+	return again
+}
+
+// rest ends a program that had nothing to do.
+func (r *Reader) rest() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end()
+}
+
+// Close implements symbols.Reader.
+func (r *Reader) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	if r.resting != nil {
+		r.resting.Stop()
+	}
+	r.end()
+}
+
+// lose takes leave of a program that has ended unasked, or has to be ended. The caller holds mu.
+func (r *Reader) lose(said string) {
+	run := r.run
+	r.end()
+	if r.backoff = min(2*r.backoff, maxBackoff); r.backoff == 0 || time.Since(run.began) > steady {
+		r.backoff = r.firstBackoff
+	}
+	r.next = time.Now().Add(r.backoff)
+	r.log.Warnf("the reader of files is started anew in %v, no names are read meanwhile: %s%s", r.backoff, run.reason(), said)
+	if r.ended != nil {
+		r.ended()
+	}
+}
+
+// end ends the program, if one runs. The caller holds mu.
+func (r *Reader) end() {
+	run := r.run
+	if r.run = nil; run == nil {
+		return
+	}
+	run.conn.Close()
+	_ = run.cmd.Process.Kill()
+	timer := time.NewTimer(killTime)
+	defer timer.Stop()
+	select {
+	case <-run.ended:
+	case <-timer.C:
+		r.hung = append(r.hung, run)
+	}
+}
+
+// start starts the program. The caller holds mu.
+func (r *Reader) start() error {
+	if r.hung = slices.DeleteFunc(r.hung, (*readerRun).gone); len(r.hung) >= maxHung {
+		return fmt.Errorf("%w: %d of its runs wait for file systems that do not answer (mount | grep -e fuse -e nfs lists such)", symbols.ErrReader, len(r.hung))
+	}
+	path, err := r.path()
+	if err != nil {
+		r.warned.Do(func() { r.log.Warnf("functions of programs have no names: %v", err) })
+		return fmt.Errorf("%w: %w", symbols.ErrReader, err)
+	}
+	run, err := launchReader(path, r.memory, func(line string) { r.log.Debugf("reader of files: %s", line) })
+	if err != nil {
+		r.warned.Do(func() { r.log.Warnf("functions of programs have no names: %v", err) })
+		r.next = time.Now().Add(maxBackoff)
+		return fmt.Errorf("%w: %w", symbols.ErrReader, err)
+	}
+	r.run = run
+	return nil
+}
+
+// launchReader starts the program, which may take so many bytes of memory. The kernel kills it when this process ends.
+func launchReader(path string, memory uint64, log func(line string)) (*readerRun, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("making a socket: %w", err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "socket")
+	defer theirs.Close()
+	conn, err := symbols.NewConn(os.NewFile(uintptr(fds[0]), "socket"))
+	if err != nil {
+		return nil, err
+	}
+	run := &readerRun{conn: conn, began: time.Now(), log: &logWriter{line: log}, ended: make(chan struct{})}
+	run.cmd = exec.Command(path, "-read", "-memory", strconv.FormatUint(memory, 10))
+	run.cmd.Env = []string{"GOMEMLIMIT=" + strconv.FormatUint(memory/4*3, 10), "GOTRACEBACK=single"}
+	run.cmd.Dir = "/"
+	run.cmd.ExtraFiles = []*os.File{theirs}
+	run.cmd.Stderr = run.log
+	run.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // see launch
+		err := run.cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		run.err = run.cmd.Wait()
+		close(run.ended)
+	}()
+	if err := <-started; err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("starting %s: %w", path, err)
+	}
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", run.cmd.Process.Pid), []byte("1000"), 0)
+	return run, nil
+}
+
+// gone tells whether the program has ended.
+func (r *readerRun) gone() bool {
+	select {
+	case <-r.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// reason says why the program ended, after it was killed.
+func (r *readerRun) reason() string {
+	if !r.gone() {
+		return "it does not end: it waits for a file system"
+	}
+	return reasonOf(r.err, r.log)
+}

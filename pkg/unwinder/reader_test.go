@@ -1,0 +1,186 @@
+package unwinder
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+)
+
+// The test's own executable plays the program that reads files, too. What it does depends on the memory that it may take.
+const (
+	readWell    = 256 << 20
+	readGarbage = 1 + iota // it writes what it must not
+	readCulprit            // it dies of files of a certain size
+	readSilent             // it never answers
+)
+
+// culprit is the size of a file that ends the program, in bytes.
+const culprit = 4711
+
+// playReader is the program. It returns if it is not to read files.
+func playReader() {
+	at := slices.Index(os.Args, "-memory")
+	if at < 0 || !slices.Contains(os.Args, "-read") {
+		return
+	}
+	memory, _ := strconv.ParseInt(os.Args[at+1], 10, 64)
+	switch memory {
+	case readGarbage:
+		_, _ = os.NewFile(3, "socket").Write(bytes.Repeat([]byte{0xff}, 1<<10))
+		time.Sleep(time.Hour)
+	case readSilent:
+		time.Sleep(time.Hour)
+	}
+	conn, err := symbols.NewConn(os.NewFile(3, "socket"))
+	if err == nil {
+		if memory == readCulprit {
+			go dieOfCulprit()
+			memory = readWell
+		}
+		err = conn.Serve(memory)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// dieOfCulprit kills the program once it has a file of that size open.
+func dieOfCulprit() {
+	for {
+		for fd := range 32 {
+			var st unix.Stat_t
+			if unix.Fstat(fd, &st) == nil && st.Size == culprit {
+				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+			}
+		}
+	}
+}
+
+func newTestReader(memory uint64) (*Reader, *logged) {
+	l := &logged{}
+	r := NewReader(l, nil)
+	r.path, r.memory, r.firstBackoff = os.Executable, memory, 10*time.Millisecond
+	return r, l
+}
+
+// fileRequest asks for a file.
+func fileRequest(t *testing.T, path string) symbols.Request {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	id, err := symbols.Identify(f)
+	require.NoError(t, err)
+	return symbols.Request{ID: id, Path: path, Open: func() (*os.File, error) { return os.Open(path) }}
+}
+
+// stateOf is what becomes of a file.
+func stateOf(t *testing.T, s *symbols.Store, r symbols.Request) symbols.State {
+	t.Helper()
+	s.Request(r)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.True(t, s.Wait(ctx, r.ID))
+	return s.Request(r)
+}
+
+// ownFile is this test's executable, a Go program.
+func ownFile(t *testing.T) symbols.Request {
+	path, err := os.Executable()
+	require.NoError(t, err)
+	return fileRequest(t, path)
+}
+
+func culpritFile(t *testing.T) symbols.Request {
+	path := filepath.Join(t.TempDir(), "culprit")
+	require.NoError(t, os.WriteFile(path, make([]byte, culprit), 0o600))
+	return fileRequest(t, path)
+}
+
+// Names of a real program come from another process, which ends when it has nothing to do and is started again.
+func TestReader(t *testing.T) {
+	r, l := newTestReader(readWell)
+	s := symbols.NewStore(symbols.Options{Reader: r})
+	defer s.Close()
+	require.Equal(t, symbols.Named, stateOf(t, s, ownFile(t)))
+	first := r.run.cmd.Process.Pid
+	require.NotEqual(t, os.Getpid(), first)
+	r.rest()
+	require.Nil(t, r.run)
+	require.Equal(t, symbols.NotELF, stateOf(t, s, culpritFile(t)), "this program reads it")
+	require.NotEqual(t, first, r.run.cmd.Process.Pid)
+	require.NotContains(t, l.String(), "warning")
+}
+
+// A file that ends the program is left out after two ends. Others are read as before.
+func TestReaderCulprit(t *testing.T) {
+	r, l := newTestReader(readCulprit)
+	s := symbols.NewStore(symbols.Options{Reader: r})
+	defer s.Close()
+	bad := culpritFile(t)
+	for i, want := range []symbols.State{symbols.Unreadable, symbols.Unreadable, symbols.Malformed} {
+		other := symbols.NewStore(symbols.Options{Reader: unclosed{r}}) // which has not tried it a moment ago
+		require.Equal(t, want, stateOf(t, other, bad), i)
+		require.Equal(t, want == symbols.Unreadable, other.Stats().Lost == 1)
+		other.Close()
+	}
+	require.Contains(t, l.String(), "left out from now on")
+	require.Contains(t, l.String(), "SIGKILL")
+	require.Equal(t, symbols.Named, stateOf(t, s, ownFile(t)))
+}
+
+// unclosed is a Reader that belongs to another Store.
+type unclosed struct{ symbols.Reader }
+
+func (unclosed) Close() {}
+
+// Who kills the program while it reads nothing costs no names.
+func TestReaderKilled(t *testing.T) {
+	r, l := newTestReader(readWell)
+	s := symbols.NewStore(symbols.Options{Reader: r})
+	defer s.Close()
+	require.Equal(t, symbols.NotELF, stateOf(t, s, culpritFile(t)))
+	run := r.run
+	require.NoError(t, run.cmd.Process.Kill())
+	<-run.ended
+	require.Equal(t, symbols.Named, stateOf(t, s, ownFile(t)))
+	require.Zero(t, s.Stats().Lost)
+	require.Contains(t, l.String(), "SIGKILL")
+}
+
+// What is no answer is not taken for one, and what does not answer is ended.
+func TestReaderWrong(t *testing.T) {
+	for _, role := range []uint64{readGarbage, readSilent} {
+		r, l := newTestReader(role)
+		s := symbols.NewStore(symbols.Options{Reader: r, Timeout: 100 * time.Millisecond})
+		require.Equal(t, symbols.Unreadable, stateOf(t, s, ownFile(t)))
+		require.EqualValues(t, 1, s.Stats().Lost)
+		require.Contains(t, l.String(), "started anew")
+		s.Close()
+	}
+}
+
+// Without the program files have no names, which is said once, with the remedy.
+func TestReaderMissing(t *testing.T) {
+	r, l := newTestReader(readWell)
+	r.path = find
+	s := symbols.NewStore(symbols.Options{Reader: r})
+	defer s.Close()
+	require.Equal(t, symbols.Unreadable, stateOf(t, s, ownFile(t)))
+	require.Equal(t, symbols.Unreadable, stateOf(t, s, culpritFile(t)))
+	require.Equal(t, 1, len(l.lines), l)
+	require.Contains(t, l.String(), "make build puts it there")
+}

@@ -76,6 +76,37 @@ func BenchmarkLookup(b *testing.B) {
 	}
 }
 
+// BenchmarkAddresses has a file read as a Store does, for a thousand new addresses all over it, in this process and in another one:
+// cpu-ns is the CPU time of both ends.
+func BenchmarkAddresses(b *testing.B) {
+	f, size := benchFile(b)
+	id, err := Identify(f)
+	require.NoError(b, err)
+	for name, reader := range map[string]Reader{"here": here{}, "apart": newApart(b)} {
+		b.Run(name, func(b *testing.B) {
+			begin := processTime()
+			for b.Loop() {
+				task := Task{Reading: Reading{Limits: DefaultLimits()}, id: id, file: f, size: size, room: defaultBytes}
+				table, _, err := reader.Read(b.Context(), &task)
+				require.NoError(b, err)
+				g := table.golang
+				if g == nil {
+					continue
+				}
+				var addrs []uint64
+				for i := 0; i < len(g.start); i += 1 + len(g.start)/1000 {
+					addrs = append(addrs, g.text+uint64(g.start[i]))
+				}
+				task.kind, task.old, task.functions = readFunctions, table, g.missing(addrs)
+				_, _, err = reader.Read(b.Context(), &task)
+				require.NoError(b, err)
+			}
+			b.ReportMetric(float64(processTime()-begin)/float64(b.N), "cpu-ns/op")
+		})
+		reader.Close()
+	}
+}
+
 // BenchmarkStoreLookup is a look-up as whoever names stacks makes it: in a file that has a table, and in one that could
 // not be read.
 func BenchmarkStoreLookup(b *testing.B) {

@@ -7,6 +7,7 @@ package symbols
 import (
 	"bytes"
 	"compress/zlib"
+	"context"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -20,23 +21,69 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
-// peakBound is how much memory a process may have taken, in bytes, that has read files made to take much: all that one
-// file may cost, and what the test itself takes.
-const peakBound = 256 << 20
+// readerBound is how much memory a process may have taken, in bytes, that has read files made to take much: all that one
+// file may cost, and what the test itself takes. storeBound is that of the process that has had them read, and keeps little of
+// these files.
+const (
+	readerBound = 256 << 20
+	storeBound  = 64 << 20
+)
 
-// readerEnv is the files that the test's own program reads in a process of its own, so that their peak is not that of others.
-const readerEnv = "SYMBOLS_TEST_READ"
+// readerEnv is the files that the test's own program has read in a process of its own, so that their peak is not that of others;
+// served stands for the process that reads them.
+const (
+	readerEnv = "SYMBOLS_TEST_READ"
+	served    = "served"
+)
 
-// TestPeakReader reads the files of readerEnv through a Store, one after the other, and reports the names at their
-// addresses and the process's peak. It is the child of TestPeak.
+// TestPeakServed reads files that come by the socket at descriptor 3. It is the child of TestPeakReader.
+func TestPeakServed(t *testing.T) {
+	if os.Getenv(readerEnv) != served {
+		t.Skip("it is the child of TestPeakReader")
+	}
+	c, err := NewConn(os.NewFile(3, "socket"))
+	require.NoError(t, err)
+	require.NoError(t, c.Serve(DefaultLimits().Memory))
+	fmt.Printf("reader's peak %d kB\n", peak(t))
+}
+
+// peak is the most memory that this process has had, in kilobytes.
+func peak(t *testing.T) int {
+	status, err := os.ReadFile("/proc/self/status")
+	require.NoError(t, err)
+	kb, err := strconv.Atoi(string(regexp.MustCompile(`VmHWM:\s+(\d+)`).FindSubmatch(status)[1]))
+	require.NoError(t, err)
+	return kb
+}
+
+// servedApart is a Reader in another process.
+func servedApart(t *testing.T) Reader {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	c, err := NewConn(os.NewFile(uintptr(fds[0]), "here"))
+	require.NoError(t, err)
+	there := os.NewFile(uintptr(fds[1]), "there")
+	cmd := exec.CommandContext(context.Background(), os.Args[0], "-test.run=^TestPeakServed$", "-test.v")
+	cmd.Env = append(os.Environ(), readerEnv+"="+served)
+	cmd.ExtraFiles, cmd.Stdout, cmd.Stderr = []*os.File{there}, os.Stdout, os.Stderr
+	require.NoError(t, cmd.Start())
+	there.Close()
+	a := &apart{c, make(chan error, 1)}
+	go func() { a.done <- cmd.Wait() }()
+	return a
+}
+
+// TestPeakReader has the files of readerEnv read through a Store, one after the other, and reports the names at their
+// addresses and the peaks of both processes. It is the child of TestPeak.
 func TestPeakReader(t *testing.T) {
 	files, ok := os.LookupEnv(readerEnv)
-	if !ok {
+	if !ok || files == served {
 		t.Skip("it is the child of TestPeak")
 	}
-	s := newStore(t, Options{Lines: true, Inlined: true})
+	s := newStore(t, Options{Lines: true, Inlined: true, Reader: servedApart(t)})
 	for _, path := range strings.Fields(files) {
 		path, addr, _ := strings.Cut(path, ",")
 		f, err := os.Open(path)
@@ -54,9 +101,7 @@ func TestPeakReader(t *testing.T) {
 		symbol, state := s.Lookup(id, at)
 		fmt.Printf("%s: %s %.8s %v\n", filepath.Base(path), state, symbol.Name, s.Err(id))
 	}
-	status, err := os.ReadFile("/proc/self/status")
-	require.NoError(t, err)
-	fmt.Printf("peak %s kB\n", regexp.MustCompile(`VmHWM:\s+(\d+)`).FindSubmatch(status)[1])
+	fmt.Printf("store's peak %d kB\n", peak(t))
 }
 
 // rawSymbols adds a table of n symbols that are written by at, and their strings.
@@ -137,12 +182,14 @@ func TestPeak(t *testing.T) {
 			for _, want := range c.want {
 				require.Contains(t, string(out), want)
 			}
-			peak := regexp.MustCompile(`peak (\d+) kB`).FindSubmatch(out)
-			require.NotNil(t, peak, "%s", out)
-			kb, err := strconv.Atoi(string(peak[1]))
-			require.NoError(t, err)
-			t.Logf("%d MiB at the peak", kb>>10)
-			require.Less(t, kb<<10, peakBound)
+			for who, bound := range map[string]int{"reader": readerBound, "store": storeBound} {
+				peak := regexp.MustCompile(who + `'s peak (\d+) kB`).FindSubmatch(out)
+				require.NotNil(t, peak, "%s", out)
+				kb, err := strconv.Atoi(string(peak[1]))
+				require.NoError(t, err)
+				t.Logf("%s: %d MiB at the peak", who, kb>>10)
+				require.Less(t, kb<<10, bound)
+			}
 		})
 	}
 }

@@ -19,6 +19,9 @@
 // mapped to memory: whoever truncates a mapped file ends the process that has mapped it. Every read
 // is bounded in bytes, in entries and in time (Limits). A panic costs the file that it happened at,
 // and nothing else.
+//
+// Whoever has rights has the files read by a process without any (Options.Reader): it opens a file and sends it to that
+// process by a socket (Conn), which sends the Table back. A Table that was sent is checked: one that lies has wrong names.
 package symbols
 
 import (

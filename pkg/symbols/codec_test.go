@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -144,42 +145,72 @@ func TestCodec(t *testing.T) {
 	}
 }
 
-// Whatever is written, what is read answers without a panic and takes no more memory than it may.
-func FuzzCodec(f *testing.F) {
-	for _, table := range examples(f) {
-		f.Add(written(f, table))
+// hostile are Tables as they are written, to be changed.
+func hostile(t testing.TB) (all [][]byte) {
+	for _, table := range examples(t) {
+		all = append(all, written(t, table))
 	}
 	var table Table
 	fill(reflect.ValueOf(&table).Elem())
-	f.Add(written(f, &table))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		const left = 1 << 20
-		table, err := readWritten(b, left)
-		if err != nil {
-			return
+	return append(all, written(t, &table))
+}
+
+// ask looks up whatever is in a Table as it is written. It returns false for one that is not read.
+func ask(t *testing.T, b []byte) bool {
+	const left = 1 << 20
+	table, err := readWritten(b, left)
+	if err != nil {
+		return false
+	}
+	require.Less(t, table.Bytes(), int64(3*left))
+	addrs := []uint64{0}
+	for _, l := range table.layers {
+		for i := range min(len(l.starts), 100) {
+			addrs = append(addrs, l.base+uint64(l.starts[i]))
 		}
-		require.Less(t, table.Bytes(), int64(3*left))
-		var addrs []uint64
-		for _, l := range table.layers {
-			for i := range min(len(l.starts), 100) {
-				addrs = append(addrs, l.base+uint64(l.starts[i]))
+	}
+	if g := table.golang; g != nil {
+		for i := range g.loaded {
+			if int(i) < len(g.start) {
+				addrs = append(addrs, g.text+uint64(g.start[i]), g.text+uint64(g.start[i])+8)
 			}
 		}
-		if g := table.golang; g != nil {
-			for i := range g.loaded {
-				if int(i) < len(g.start) {
-					addrs = append(addrs, g.text+uint64(g.start[i]), g.text+uint64(g.start[i])+8)
-				}
+		g.missing(addrs)
+	}
+	debug := table.withDebug(table)
+	for _, addr := range addrs {
+		table.Lookup(addr)
+		table.Virtual(addr)
+		debug.Lookup(addr)
+	}
+	return true
+}
+
+// Whatever is written, what is read answers without a panic and takes no more memory than it may.
+func FuzzCodec(f *testing.F) {
+	for _, b := range hostile(f) {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) { ask(t, b) })
+}
+
+// The same with some bytes changed. Many such Tables are read.
+func TestCodecChanged(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	read := 0
+	for _, b := range hostile(t) {
+		for range 20_000 {
+			changed := bytes.Clone(b)
+			for range 1 + r.IntN(3) {
+				changed[r.IntN(len(b))] = []byte{0, 1, 2, 0x7f, 0x80, 0xff, byte(r.IntN(256))}[r.IntN(7)]
 			}
-			g.missing(addrs)
+			if ask(t, changed) {
+				read++
+			}
 		}
-		for _, addr := range addrs {
-			table.Lookup(addr)
-		}
-		table.Lookup(0)
-		table.Virtual(0x1000)
-		table.withDebug(table).Lookup(0x1000)
-	})
+	}
+	t.Log(read)
+	require.Greater(t, read, 1000)
 }
 
 // conns returns the two ends of a socket.

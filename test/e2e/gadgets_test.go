@@ -180,6 +180,7 @@ func begun(t *testing.T, program, warmUp, image string, flags []string, rounds i
 // TestOffCPU compares the time that a program was off the CPU with what it has measured itself, in both ways to take its stack.
 func TestOffCPU(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	waits, image := compileC(t, "../gadgets/testdata/waits.c"), igtest.Import(t, "profile_offcpu")
 	for _, flag := range []string{"--unwind=frame-pointers", "--sched-exit=false"} {
 		t.Run(flag, func(t *testing.T) {
@@ -217,6 +218,7 @@ func requireWaits(t *testing.T, samples []receiver.Sample, long, short int64) {
 // TestPageFaults has a program touch pages itself and through the kernel: each is counted, and no other.
 func TestPageFaults(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	const rounds = 100
 	p, sessions := begun(t, compileC(t, "../gadgets/testdata/faults.c"), "touch_first", igtest.Import(t, "profile_pagefault"), nil, rounds)
 	p.stop(t)
@@ -261,6 +263,7 @@ func readTruth(t *testing.T, line string) (function string, n truth) {
 // allocations are drawn always, of the others some by chance: each may differ by four times what chance makes.
 func TestAlloc(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	p := start(t, compileAsShipped(t, "../memory/testdata/allocate.c"), "0", "1000", "5000")
 	require.Equal(t, "ready\n", p.line(t))
 	image := igtest.Import(t, "profile_alloc")
@@ -328,6 +331,7 @@ func TestAlloc(t *testing.T) {
 // in a pool of threads without work, which wait for no lock.
 func TestLock(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	const sampleTime = 2000000 // below most waits, which are then known one by one, and above those of take_short_mutex
 	p := start(t, compileAsShipped(t, "../locks/testdata/locks.c"), "6")
 	image := igtest.Import(t, "profile_lock")

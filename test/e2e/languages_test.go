@@ -16,7 +16,7 @@ import (
 )
 
 // enoughStacks is how many samples of each program are waited for, so that a function that is missing is noticed.
-const enoughStacks = 1000
+const enoughStacks = 700
 
 // TestLanguages compares whole stacks of programs in three languages with what is known of them, two of them without
 // frame pointers. Each sample that was drawn is accounted for.

@@ -49,8 +49,8 @@ func all() []gadget {
 	cpu := []string{"process_cpu:cpu:nanoseconds:cpu:nanoseconds"}
 	return []gadget{
 		{name: "profile_cpu", own: "profile_cpu", flags: []string{"--frequency=99"}, onCPU: true, pyroscope: cpu},
-		{name: "profile_offcpu", own: "profile_offcpu", workload: "waits", pyroscope: of("off_cpu", "nanoseconds", "off_cpu", "nanoseconds")},
-		{name: "profile_pagefault", own: "profile_pagefault", workload: "faults", pyroscope: of("page_faults", "count", "page_faults", "count")},
+		{name: "profile_offcpu", own: "profile_offcpu", workload: "waits", flags: []string{"--comm=waits"}, pyroscope: of("off_cpu", "nanoseconds", "off_cpu", "nanoseconds")},
+		{name: "profile_pagefault", own: "profile_pagefault", workload: "faults", flags: []string{"--comm=faults"}, pyroscope: of("page_faults", "count", "page_faults", "count")},
 		{
 			name: "profile_alloc", own: "profile_alloc", named: true, workload: "allocs", flags: []string{"--comm=allocs", "--sample-bytes=4096", "--max-cost=1000"},
 			pyroscope: []string{"memory:alloc_objects:count:space:bytes", "memory:alloc_space:bytes:space:bytes"},

@@ -44,6 +44,7 @@ type HTTP struct {
 	warn        func(kind, format string, args ...any)
 	diagnosis   diagnosis
 	client      *httpClient
+	conns       openConns
 }
 
 // shownURL returns u for log lines, without what may be secret: user, password and query.
@@ -70,7 +71,7 @@ func NewHTTP(cfg config.Exporter, a *Auth, warn func(kind, format string, args .
 	s.client = &httpClient{tls: source, transport: func() *http.Transport {
 		return &http.Transport{
 			Proxy:                  proxyOf(cfg),
-			DialContext:            (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+			DialContext:            s.conns.dialBy(&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}),
 			ForceAttemptHTTP2:      true,
 			MaxIdleConnsPerHost:    max(cfg.Queue.NumConsumers, 1),
 			IdleConnTimeout:        90 * time.Second,
@@ -249,8 +250,9 @@ func statusWords(media string, answer []byte) string {
 	return string(answer[:min(len(answer), maxWords)])
 }
 
-// Close closes the connections that are idle.
+// Close closes the connections.
 func (s *HTTP) Close() error {
 	s.client.get().CloseIdleConnections()
+	s.conns.closeAll()
 	return nil
 }

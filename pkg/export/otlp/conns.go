@@ -1,0 +1,55 @@
+package otlp
+
+import (
+	"context"
+	"net"
+	"sync"
+)
+
+// openConns are the connections of an HTTP client. CloseIdleConnections leaves one of HTTP/2 open for a minute and a half
+// whose last request has only just come to its end; closeAll closes it, too. It is safe for concurrent use.
+type openConns struct {
+	mu   sync.Mutex
+	open map[*openConn]struct{}
+}
+
+// openConn is one of them, until it is closed.
+type openConn struct {
+	net.Conn
+	of *openConns
+}
+
+// dialBy returns a dialer whose connections are kept account of.
+func (c *openConns) dialBy(d *net.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.open == nil {
+			c.open = map[*openConn]struct{}{}
+		}
+		kept := &openConn{conn, c}
+		c.open[kept] = struct{}{}
+		return kept, nil
+	}
+}
+
+// Close implements net.Conn.
+func (c *openConn) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (c *openConns) closeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn := range c.open {
+		_ = conn.Conn.Close()
+	}
+	c.open = nil
+}

@@ -100,11 +100,11 @@ func (w watched) content(m *process.RawMapping) (hash libpf.FileID, id identity,
 
 // OpenMappingFile implements process.Process.
 func (w watched) OpenMappingFile(m *process.RawMapping) (process.ReadAtCloser, error) {
-	f, _, err := w.open(m)
+	f, id, err := w.open(m)
 	if err != nil {
 		return nil, err
 	}
-	return withRubySymbols(f, m), nil
+	return withGoLeaves(withRubySymbols(f, m), id.size), nil
 }
 
 // GetMappingFileLastModified implements process.Process. The profiler compares it with what it was when it last read a file with this

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"path"
+	"sort"
 	"strings"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
@@ -46,15 +47,20 @@ func dynsymAsSymtab(f process.ReadAtCloser) process.ReadAtCloser {
 	if at < 0 {
 		return f
 	}
-	return &patched{ReadAtCloser: f, at: int64(names.Offset) + int64(at), with: symtabName}
+	return &patched{f, []patch{{int64(names.Offset) + int64(at), symtabName}}}
 }
 
 // maxSectionNames is how long the names of a file's sections may be together.
 const maxSectionNames = 1 << 20
 
-// patched is a file that reads differently at one place.
+// patched is a file that reads differently at some places, which are in order.
 type patched struct {
 	process.ReadAtCloser
+	patches []patch
+}
+
+// patch is what is read at a place in place of what is there.
+type patch struct {
 	at   int64
 	with string
 }
@@ -62,9 +68,13 @@ type patched struct {
 // ReadAt implements io.ReaderAt.
 func (p *patched) ReadAt(b []byte, off int64) (int, error) {
 	n, err := p.ReadAtCloser.ReadAt(b, off)
-	from, to := max(off, p.at), min(off+int64(n), p.at+int64(len(p.with)))
-	if from < to {
-		copy(b[from-off:to-off], p.with[from-p.at:])
+	first := sort.Search(len(p.patches), func(i int) bool { return p.patches[i].at+int64(len(p.patches[i].with)) > off })
+	for _, c := range p.patches[first:] {
+		from, to := max(off, c.at), min(off+int64(n), c.at+int64(len(c.with)))
+		if from >= to {
+			break
+		}
+		copy(b[from-off:to-off], c.with[from-c.at:])
 	}
 	return n, err
 }

@@ -49,7 +49,7 @@ func TestDynsymAsSymtab(t *testing.T) {
 }
 
 func TestPatched(t *testing.T) {
-	p := &patched{ReadAtCloser: readAtCloser{bytes.NewReader([]byte("0123456789"))}, at: 4, with: "abc"}
+	p := &patched{ReadAtCloser: readAtCloser{bytes.NewReader([]byte("0123456789"))}, patches: []patch{{1, "1"}, {4, "ab"}, {6, "c"}}}
 	const want = "0123abc789"
 	for from := range len(want) {
 		for to := from; to <= len(want); to++ {

@@ -106,6 +106,8 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	if !c.spans && len(c.labels) == 0 {
 		languages.Go.Labels.Disabled = true
 	}
+	// Who reads the frames names Go's functions by their addresses, as those of other native code: with those that were inlined.
+	languages.Go.Symbolization.Disabled = true
 	profilerlog.SetLogger(*logger.With("from", "profiler"))
 	metrics.Start(s.meter)
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	naming "github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
@@ -73,10 +74,9 @@ func kernelFrames(frames []*wire.Frame) int {
 	return len(frames)
 }
 
-// byAddress tells whether a frame's function is looked up by its address: of Go the unwinder knows the outermost function
-// alone, and of a caller the line behind the call.
+// byAddress tells whether a frame's function is looked up by its address.
 func byAddress(f *wire.Frame) bool {
-	return (f.Function == "" || f.Type == wire.FrameGo) && f.Mapping != nil && f.Mapping.File != nil
+	return f.Function == "" && f.Mapping != nil && f.Mapping.File != nil
 }
 
 // frame appends a frame that is not the kernel's, and behind it those that it was inlined into. If pending, its name may
@@ -94,8 +94,10 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames
 	}
 	var symbol symbols.Symbol
 	if byAddress(f) {
-		if symbol, pending = r.names.lookup(m.File, nil, f.Address); symbol.Name != "" {
-			fieldmap.SetSymbol(&out, &symbol)
+		symbol, pending = r.names.lookup(m.File, nil, f.Address)
+		fieldmap.SetSymbol(&out, &symbol)
+		if known := (&naming.Frame{Symbol: symbol}); known.Go(symbol.Name) {
+			out.Type = profile.FrameGo
 		}
 		if !outermost && len(symbol.Callers) == 0 && symbol.Wrapper() {
 			return dst, pending
@@ -143,7 +145,7 @@ func (r *rows) format(s *wire.Stack) string {
 				b.WriteString(printable.Clean(stack.Demangle(symbol.Name)) + "; ")
 				symbol = c
 			}
-			name = cmp.Or(printable.Clean(stack.Demangle(symbol.Name)), name)
+			name = printable.Clean(stack.Demangle(symbol.Name))
 		}
 		switch {
 		case name != "":

@@ -59,7 +59,7 @@ func runPGO(args []string, out io.Writer) error {
 	}
 	sum := pgoSum(chosen)
 	fmt.Fprintf(out, "%s: %s (%.1f s of CPU time) of %s, from %s\n", *output, plural(sum.samples, "sample"), time.Duration(sum.cpu).Seconds(),
-		report.Shown(sum.label(), 80), plural(int64(m.profiles), "profile"))
+		report.Shown(sum.label(), 160), plural(int64(m.profiles), "profile"))
 	if left := m.samples - sum.samples; left > 0 {
 		fmt.Fprintf(out, "  left out: %s of other programs and of the kernel alone\n", plural(left, "sample"))
 	}

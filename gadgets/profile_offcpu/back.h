@@ -37,15 +37,9 @@ static __always_inline void stacks_of_current(void *ctx,
 /* The row in scratch is without stacks: somebody else has them, or nobody. */
 static __always_inline void no_stacks(struct scratch_row *scratch)
 {
-	struct row_stacks *stacks = row_stacks_here();
-
-	if (stacks)
-		stacks->found_user.fresh = 0;
-	user_stack_form(&scratch->value.user_stack_raw,
-			&scratch->value.user_stack_id);
-	scratch->key.user_stack_key = 0;
-	put_kernel_stack(no_kernel_stack_id(), &scratch->key.kern_stack_raw,
-			 &scratch->key.kern_stack_id);
+	scratch->key.user_stack_key = put_no_stacks(
+		&scratch->value.user_stack_raw, &scratch->value.user_stack_id,
+		&scratch->key.kern_stack_raw, &scratch->key.kern_stack_id);
 }
 
 /* The stacks of a thread that is about to run: its stacks are those that it left with, if any. */

@@ -6,6 +6,8 @@
  * of the kernel as it copies to or from a program's memory. User space reads and
  * clears the counts every --map-fetch-interval. With --single-events each fault
  * is an event of its own instead, with its time and address.
+ *
+ * The programs are raw_tp ones, and not tp_btf: only these can call the unwinder.
  */
 #include <vmlinux.h>
 #include <asm-generic/errno.h>
@@ -22,10 +24,13 @@
  */
 #define ROWS 24576
 #define USER_STACKS 65536
+#define UNWIND_FROM_RAW_TP
 
+#include "../include/draw.h"
 #include "../include/process.h"
 #include "../include/rows.h"
 #include "../include/stack_maps.h"
+#include "../include/unwind.h"
 
 /* --single-events, see gadget.yaml. */
 const volatile bool single_events = false;
@@ -50,6 +55,7 @@ struct fault_key {
 	enum page_fault_access access_raw;
 	/* Keys are compared byte by byte. */
 	__u32 __padding;
+	profiles_stack unwound_id;
 };
 
 struct fault_value {
@@ -88,6 +94,13 @@ struct scratch_row {
 	struct fault_key key;
 	struct fault_value value;
 	__u64 homeless;
+};
+
+/* A row whose frames come from the unwinder, see unwind.h. */
+struct unwound_row {
+	__u64 id;
+	struct fault_key key;
+	struct fault_value value;
 };
 
 struct {
@@ -162,9 +175,48 @@ static __always_inline void add_homeless(struct scratch_row *scratch)
 	}
 }
 
+/* The row in scratch is without stacks: somebody else has them, or nobody. */
+static __always_inline void no_stacks(struct scratch_row *scratch)
+{
+	scratch->key.user_stack_key = put_no_stacks(
+		&scratch->value.user_stack_raw, &scratch->value.user_stack_id,
+		&scratch->key.kern_stack_raw, &scratch->key.kern_stack_id);
+}
+
+/*
+ * Hands the fault in scratch to the unwinder. Returns false where frame pointers
+ * have to do.
+ */
+static __always_inline bool unwind_fault(void *ctx, struct scratch_row *scratch,
+					 const struct drawn *drawn)
+{
+	struct unwound_row *row;
+	enum unwind_result result = UNWIND_OVER_BUDGET;
+	__u64 id = 0;
+
+	if (!drawn->over_budget)
+		result = unwind(ctx, UNWIND_RAW_TP, &id);
+	if (result == UNWIND_DONE) {
+		row = bpf_ringbuf_reserve(&unwound, sizeof(*row), 0);
+		if (row) {
+			no_stacks(scratch);
+			row->id = id;
+			row->key = scratch->key;
+			row->value = scratch->value;
+			row->value.faults = drawn->events;
+			bpf_ringbuf_submit(row, 0);
+		} else {
+			result = UNWIND_NO_ROOM;
+		}
+	}
+	count_unwind(result, drawn->value);
+	return result == UNWIND_DONE;
+}
+
 static __always_inline void count(void *ctx, unsigned long code,
 				  __u64 kernel_ip, const struct profiles_process *proc)
 {
+	struct drawn drawn = { .value = 1, .events = 1 };
 	struct scratch_row *scratch;
 	struct fault_value *row;
 	__u32 zero = 0;
@@ -174,19 +226,30 @@ static __always_inline void count(void *ctx, unsigned long code,
 		return;
 	scratch->key.proc = *proc;
 	scratch->key.access_raw = access_of(code);
+	scratch->key.unwound_id = 0;
 	scratch->value.faults = 0;
-	scratch->key.user_stack_key =
-		put_user_stack(ctx, &scratch->value.user_stack_raw,
-			       &scratch->value.user_stack_id);
-	put_kernel_stack(stack_from(ctx, kernel_ip),
-			 &scratch->key.kern_stack_raw,
-			 &scratch->key.kern_stack_id);
+	if (unwind_on) {
+		drawn = draw(1, bpf_ktime_get_ns(), unwind_step, unwind_budget);
+		if (!drawn.value || unwind_fault(ctx, scratch, &drawn))
+			return;
+		scratch->key.unwound_id = UNWIND_FELL_BACK;
+	}
+	if (drawn.over_budget) {
+		no_stacks(scratch);
+	} else {
+		scratch->key.user_stack_key =
+			put_user_stack(ctx, &scratch->value.user_stack_raw,
+				       &scratch->value.user_stack_id);
+		put_kernel_stack(stack_from(ctx, kernel_ip),
+				 &scratch->key.kern_stack_raw,
+				 &scratch->key.kern_stack_id);
+	}
 	row = row_of(&rows, &scratch->key, &scratch->value);
 	if (!row) {
-		scratch->homeless++;
+		scratch->homeless += drawn.events;
 		return;
 	}
-	__sync_fetch_and_add(&row->faults, 1);
+	__sync_fetch_and_add(&row->faults, drawn.events);
 	keep_stacks();
 	if (scratch->homeless)
 		add_homeless(scratch);
@@ -206,19 +269,19 @@ static __always_inline void fault(void *ctx, unsigned long address,
 		count(ctx, code, kernel_ip, &proc);
 }
 
-SEC("tp_btf/page_fault_user")
-int BPF_PROG(ig_fault_user, unsigned long address, struct pt_regs *regs,
-	     unsigned long code)
+/* The arguments are the address, the registers and the error code. */
+SEC("raw_tp/page_fault_user")
+int ig_fault_user(struct bpf_raw_tracepoint_args *ctx)
 {
-	fault(ctx, address, code, 0);
+	fault(ctx, ctx->args[0], ctx->args[2], 0);
 	return 0;
 }
 
-SEC("tp_btf/page_fault_kernel")
-int BPF_PROG(ig_fault_kern, unsigned long address, struct pt_regs *regs,
-	     unsigned long code)
+SEC("raw_tp/page_fault_kernel")
+int ig_fault_kern(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs = (struct pt_regs *)ctx->args[1];
 
 	/*
 	 * With faults disabled none is resolved: someone tries whether the
@@ -228,9 +291,9 @@ int BPF_PROG(ig_fault_kern, unsigned long address, struct pt_regs *regs,
 	if (task->pagefault_disabled)
 		return 0;
 	/* The kernel's own memory. */
-	if (!task->mm || (__s64)address < 0)
+	if (!task->mm || (__s64)ctx->args[0] < 0)
 		return 0;
-	fault(ctx, address, code, PT_REGS_IP_CORE(regs));
+	fault(ctx, ctx->args[0], ctx->args[2], PT_REGS_IP_CORE(regs));
 	return 0;
 }
 

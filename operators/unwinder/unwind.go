@@ -36,6 +36,8 @@ import (
 //	    step: 100000                  # the least that is drawn once
 //	    budget: 100                   # stacks of each CPU in a second
 //	    needs: sched_exit             # a parameter that has to find its tracepoints
+//	    unless: single_events         # a parameter with which rows do not add up
+//	    above: [asm_exc_page_fault]   # functions of the kernel: frames of the kernel begin behind the first of them that a stack has
 //
 // The gadget's programs use gadgets/include/unwind.h.
 const UnwindName = "unwind"
@@ -127,7 +129,8 @@ type unwindInstance struct {
 	metadata *viper.Viper
 	how      string
 	asked    asked
-	events   string // in what programs stacks are unwound, for the log
+	events   string   // in what programs stacks are unwound, for the log
+	above    []string // functions of the kernel, see UnwindName
 
 	sub     *unwinder.Subscription // nil: stacks by frame pointers
 	unwound *ringbuf.Reader
@@ -186,12 +189,18 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	if v, _ := tune.Value(gadgetCtx, "collect_ustack"); v == "false" {
 		return fmt.Errorf("--%s=false asks for no stacks of programs", tune.Key(gadgetCtx, "collect_ustack"))
 	}
+	if param := i.metadata.GetString("unless"); param != "" {
+		if v, _ := tune.Value(gadgetCtx, param); v == "true" {
+			return fmt.Errorf("--%s has no others", tune.Key(gadgetCtx, param))
+		}
+	}
+	i.above = i.metadata.GetStringSlice("above")
 	if param := i.metadata.GetString("needs"); param != "" {
 		events := tune.Found(gadgetCtx, param, tune.ThisMachine())
 		if len(events) == 0 {
 			return fmt.Errorf("no event that this kernel has runs in the thread whose stack is wanted, or --%s is false", tune.Key(gadgetCtx, param))
 		}
-		i.events = " at the tracepoint " + strings.Join(events, ", ")
+		i.events = ", taken at the tracepoint " + strings.Join(events, ", ")
 	}
 	kernel, _ := tune.Value(gadgetCtx, "kernel_stacks")
 	i.rows.userOnly = kernel == "false"
@@ -253,7 +262,7 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 		gadgetCtx.SetVar(name, value)
 	}
 	gadgetCtx.SetVar(slotsVar, slots)
-	i.log.Infof("%s: stacks are whole, unwound%s", UnwindName, i.events)
+	i.log.Infof("%s: stacks are whole%s", UnwindName, i.events)
 	return nil
 }
 
@@ -448,13 +457,25 @@ func (i *unwindInstance) ready() []*joined {
 		if r.stack == nil {
 			continue
 		}
-		i.rows.stacks[r.stack.ID] = r.stack
+		i.rows.stacks[r.stack.ID] = cutAbove(r.stack, i.above)
 		if known, ok := starts[r.proc.PID]; !ok || r.proc.Start < known {
 			starts[r.proc.PID] = r.proc.Start
 		}
 	}
 	i.rows.containers.begin(starts)
 	return rows
+}
+
+// cutAbove returns a stack without its frames up to the first of these functions of the kernel.
+func cutAbove(s *wire.Stack, functions []string) *wire.Stack {
+	for at, f := range s.Frames[:kernelFrames(s.Frames)] {
+		if slices.Contains(functions, f.Function) {
+			cut := *s
+			cut.Frames = s.Frames[at+1:]
+			return &cut
+		}
+	}
+	return s
 }
 
 // Frames implements fieldmap.Stacks.

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
 // runs is the metric of runs by the way in which they take stacks.
@@ -76,4 +77,19 @@ func TestWays(t *testing.T) {
 	}
 	_, err := op.InstantiateDataOperator(gadgetcontext.New(t.Context(), "gadget"), api.ParamValues{ParamUnwind: "all"})
 	require.NoError(t, err, "a gadget without the section")
+}
+
+// TestCutAbove: of the kernel's frames, those up to the handler of the fault say nothing.
+func TestCutAbove(t *testing.T) {
+	frame := func(typ wire.FrameType, function string) *wire.Frame {
+		return &wire.Frame{Type: typ, Function: function}
+	}
+	handler := frame(wire.FrameKernel, "asm_exc_page_fault")
+	copying, main := frame(wire.FrameKernel, "copy_to_iter"), frame(wire.FrameNative, "main")
+	s := &wire.Stack{ID: 7, Abort: 3, Frames: []*wire.Frame{frame(wire.FrameKernel, "bpf_trace_run3"), handler, copying, main}}
+	require.Equal(t, &wire.Stack{ID: 7, Abort: 3, Frames: []*wire.Frame{copying, main}}, cutAbove(s, []string{"other", "asm_exc_page_fault"}))
+	require.Len(t, s.Frames, 4, "others have it, too")
+	require.Same(t, s, cutAbove(s, nil))
+	named := &wire.Stack{Frames: []*wire.Frame{frame(wire.FrameNative, "asm_exc_page_fault"), main}}
+	require.Same(t, named, cutAbove(named, []string{"asm_exc_page_fault"}), "a program's function of that name")
 }

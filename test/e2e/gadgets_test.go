@@ -206,6 +206,9 @@ func requireWaits(t *testing.T, samples []receiver.Sample, long, short int64) {
 		if depth(s, "wait_long") >= 0 {
 			require.True(t, depth(s, "do_nanosleep") > 0 || s.Attributes["off_cpu.reason"] == "preempted", "%v", s.Stack)
 			require.Negative(t, depth(s, "wait_short"))
+			if s.Attributes["off_cpu.reason"] == "sleeping" {
+				require.Equal(t, "sleep", s.Attributes["off_cpu.syscall"])
+			}
 		}
 	}
 	for function, own := range map[string]int64{"wait_long": long, "wait_short": short} {
@@ -220,7 +223,7 @@ func TestPageFaults(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
 	const rounds = 100
-	p, sessions := begun(t, compileC(t, "../gadgets/testdata/faults.c"), "touch_first", igtest.Import(t, "profile_pagefault"), nil, rounds)
+	p, sessions := begun(t, compileC(t, "../gadgets/testdata/faults.c"), "touch_first", igtest.Import(t, "profile_pagefault"), []string{"--unwind=frame-pointers"}, rounds)
 	p.stop(t)
 	for _, s := range sessions {
 		samples := s.stop("faults").samples

@@ -111,7 +111,7 @@ func all() []gadget {
 			value: []string{"off_cpu_raw"},
 		},
 		{
-			name: "profile_pagefault", origin: here, program: "faults",
+			name: "profile_pagefault", origin: here, flags: framePointers, program: "faults",
 			want: pageFaults, value: []string{"faults"},
 		},
 		{

@@ -41,10 +41,7 @@ func TestUnitOfShortProcesses(t *testing.T) {
 		t.Run(g, func(t *testing.T) {
 			t.Parallel()
 			brief := launch(t, &unix.SysProcAttr{Setsid: true}, compile(t, "brief"), filepath.Join(unit, "cgroup.procs"))
-			flags := []string{"--comm=brief-child"}
-			if g != "profile_pagefault" {
-				flags = append(flags, framePointers...)
-			}
+			flags := append([]string{"--comm=brief-child"}, framePointers...)
 			r, err := export(t, options{image: igtest.Import(t, g), seconds: 3, flags: flags,
 				until: func(samples []receiver.Sample) bool {
 					return slices.ContainsFunc(of(samples, "brief-child"), func(s receiver.Sample) bool { return s.Resource["process.executable.name"] == "" })

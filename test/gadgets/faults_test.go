@@ -23,7 +23,7 @@ var pageFaults = receiver.Type{Type: "page_faults", Unit: "count", PeriodType: "
 func faultsOf(t *testing.T, image, name string, enough func([]receiver.Sample) bool, flags ...string) *run {
 	t.Helper()
 	pid := start(t, compile(t, "faults")).cmd.Process.Pid
-	r, err := export(t, options{image: image, seconds: 3, flags: append([]string{"--pid=" + strconv.Itoa(pid)}, flags...),
+	r, err := export(t, options{image: image, seconds: 3, flags: slices.Concat([]string{"--pid=" + strconv.Itoa(pid)}, framePointers, flags),
 		// On a busy machine a window may end before the program's file has been read.
 		until: func(samples []receiver.Sample) bool { return 20*unnamed(samples) < total(samples) && enough(samples) }})
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestPageFaultFlood(t *testing.T) {
 	igtest.NeedRoot(t)
 	flood := startLoad(t, compile(t, "flood"))
 	r, err := export(t, options{image: igtest.Import(t, "profile_pagefault"), seconds: 5, quiet: true, urgent: true,
-		flags: []string{"--comm=flood"}})
+		flags: append([]string{"--comm=flood"}, framePointers...)})
 	require.NoError(t, err)
 	var touched, ns int64
 	_, err = fmt.Sscan(flood.stop(t), &touched, &ns)
@@ -157,7 +157,7 @@ func TestPageFaultsOfMany(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			spawn := startLoad(t, compile(t, "spawn"), "3")
 			r, err := export(t, options{image: image, seconds: 5, quiet: true, urgent: true,
-				flags: append([]string{"--comm=spawn"}, tc.flags...)})
+				flags: slices.Concat([]string{"--comm=spawn"}, framePointers, tc.flags)})
 			require.NoError(t, err)
 			var born, ns int64
 			_, err = fmt.Sscan(spawn.stop(t), &born, &ns)

@@ -84,7 +84,7 @@ func TestOffCPUUnderLoad(t *testing.T) {
 	}
 }
 
-// framePointers has profile_offcpu count every wait, and not draw some for whole stacks, and profile_cpu find callers as other gadgets do.
+// framePointers has a gadget count every event, and not draw some for whole stacks.
 var framePointers = []string{"--unwind=frame-pointers"}
 
 // offCPUWays are the two ways in which profile_offcpu takes stacks by frame pointers.

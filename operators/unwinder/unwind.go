@@ -174,7 +174,11 @@ func (i *unwindInstance) PreStart(gadgetCtx operators.GadgetContext) error {
 		return fmt.Errorf("--%s=%s: %w", ParamUnwind, unwindWhole, err)
 	}
 	i.goes(unwindFramePointers)
-	i.log.Warnf("%s: stacks are taken by frame pointers: %v", UnwindName, err)
+	say := i.log.Warnf
+	if errors.Is(err, errUnasked) {
+		say = i.log.Infof
+	}
+	say("%s: stacks are taken by frame pointers: %v", UnwindName, err)
 	return nil
 }
 
@@ -185,13 +189,16 @@ func (i *unwindInstance) goes(way string) {
 	i.way = way
 }
 
+// errUnasked says that the run's other flags leave nothing to unwind.
+var errUnasked = errors.New("no whole stacks are asked for")
+
 func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	if v, _ := tune.Value(gadgetCtx, "collect_ustack"); v == "false" {
-		return fmt.Errorf("--%s=false asks for no stacks of programs", tune.Key(gadgetCtx, "collect_ustack"))
+		return fmt.Errorf("%w, with --%s=false", errUnasked, tune.Key(gadgetCtx, "collect_ustack"))
 	}
 	if param := i.metadata.GetString("unless"); param != "" {
 		if v, _ := tune.Value(gadgetCtx, param); v == "true" {
-			return fmt.Errorf("--%s has no others", tune.Key(gadgetCtx, param))
+			return fmt.Errorf("%w, with --%s", errUnasked, tune.Key(gadgetCtx, param))
 		}
 	}
 	i.above = i.metadata.GetStringSlice("above")

@@ -69,8 +69,8 @@ var unwinders = []struct {
 	{"go_labels", uint32(support.ProgGoLabels), func(c *interpreterconfig.Config) bool { return c.Go.IsLabelsDisabled() }},
 }
 
-// chain is how the unwinders of a kind of program come about. The profiler has two chains: that of its timer and one for kprobes. Gadgets
-// call these, the first where there is no timer. The others are copies with an array of programs and a record of their own: two chains that
+// chain is how the unwinders of a kind of program come about. The profiler has two chains: that of its timer, which does not run, and one
+// for kprobes. Gadgets call these. The others are copies with an array of programs and a record of their own: two chains that
 // shared a record would write into one another's stacks.
 type chain struct {
 	kind  wire.ChainKind
@@ -83,7 +83,7 @@ var chains = []chain{
 	{kind: wire.ChainKprobe, entry: "gadget_kprobe"},
 	{kind: wire.ChainRawTracepoint, entry: "gadget_raw_tp", from: "kprobe_", typ: ebpf.RawTracepoint},
 	{kind: wire.ChainTracepoint, entry: "gadget_tracepoint", from: "kprobe_", typ: ebpf.TracePoint},
-	{kind: wire.ChainPerfEvent, entry: "gadget_perf", from: "perf_", typ: ebpf.PerfEvent},
+	{kind: wire.ChainPerfEvent, entry: "gadget_perf"},
 }
 
 // The profiler's maps that its programs refer to by these names.
@@ -97,7 +97,6 @@ const (
 // gadgetChains are the chains that programs of gadgets can call. It implements tracer.Probe.
 type gadgetChains struct {
 	kinds     []wire.ChainKind // that are asked for
-	timer     bool             // the profiler's own chain for perf events is in use
 	languages interpreterconfig.Config
 	slots     *ebpf.Map // ig's, see gadgets/include/unwind_slot.h
 	origin    uint16    // by which the profiler tells their events
@@ -142,8 +141,8 @@ func (g *gadgetChains) Load(_ context.Context, registrar tracer.ProbeRegistrar, 
 			refer(entries.Programs[c.entry], progsMap, kprobeProgsMap)
 			refer(entries.Programs[c.entry], recordsMap, kprobeRecordsMap)
 			continue
-		case c.kind == wire.ChainPerfEvent && !g.timer:
-			continue // it is called like that of the timer
+		case c.kind == wire.ChainPerfEvent:
+			continue // it is called like that of the profiler's timer, which does not run
 		}
 		array, records, err := g.copy(c, profiler)
 		if err != nil {

@@ -32,7 +32,7 @@ func serveGadgets(ctx context.Context, t *tracer.Tracer, c config, languages int
 	if err != nil {
 		return nil, fmt.Errorf("taking over the map of slots: %w", err)
 	}
-	g := &gadgetChains{kinds: c.chains, timer: c.hz > 0, languages: languages, slots: slots}
+	g := &gadgetChains{kinds: c.chains, languages: languages, slots: slots}
 	if err := t.Enable(ctx, g); err != nil {
 		return nil, fmt.Errorf("loading the chains for gadgets: %w", err)
 	}

@@ -1,13 +1,12 @@
-// unwinder takes samples of all processes on the machine with the OpenTelemetry eBPF profiler, and writes them with
-// their whole stacks to a pipe. ig and Inspektor Gadget's daemon start it for gadgets such as
-// profile_cpu; it is of no use by itself.
+// unwinder has whole stacks of the events of gadgets taken with the OpenTelemetry eBPF profiler, and writes them to a pipe.
+// ig and Inspektor Gadget's daemon start it for gadgets such as profile_cpu; it is of no use by itself.
 //
 // It is a program of its own because it works on files and memory of programs that may be hostile: it may be
 // ended by them, and is then started anew. It ends with the program that started it.
 //
 // File descriptors: 0 ends it when it is closed; 2 takes its log; 3 takes the stream of package wire; 4, if
-// given, is a file of counters that outlives it (package wire, Counters). With -chains, programs of gadgets may have stacks
-// unwound: 5 is a socket that takes the descriptors of entry programs, and 6 the map that these share with gadgets.
+// given, is a file of counters that outlives it (package wire, Counters); 5 is a socket that takes the descriptors of the
+// entry programs that gadgets call, and 6 the map that these share with gadgets.
 //
 // With -read it does something else: it reads the names of functions from files that come by a socket, descriptor 3, and has no
 // other rights. Package unwinder starts it (Reader), and package symbols has what is said (Conn).
@@ -39,7 +38,6 @@ func main() {
 
 func run() error {
 	var c config
-	flag.IntVar(&c.hz, "frequency", 19, "samples per second of each CPU")
 	flag.StringVar(&c.languages, "languages", "all", "languages to unwind")
 	flag.IntVar(&c.scale, "map-scale", 0, "the eBPF maps are 2^N times as large")
 	chains := flag.String("chains", "", "let programs of gadgets of these kinds have stacks unwound: a comma-separated list of kprobe, raw_tp, perf")
@@ -105,7 +103,7 @@ func run() error {
 	go func() {
 		defer close(announced)
 		t.reader.firstPass(ctx)
-		s.ready(wire.Ready{StartMillis: uint64(time.Since(began).Milliseconds()), Hz: uint64(c.hz)})
+		s.ready(wire.Ready{StartMillis: uint64(time.Since(began).Milliseconds())})
 	}()
 	err = s.run(ctx, t)
 	stop()

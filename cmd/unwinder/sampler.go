@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// flushInterval is how often samples are written, and pollInterval how often the profiler takes them from the kernel: those of
+	// flushInterval is how often stacks are written, and pollInterval how often the profiler takes them from the kernel: those of
 	// processes and files that the reader has not heard of are written at once, because it has to look at these before they are gone.
-	// Each time costs both programs more than a hundred samples do.
+	// Each time costs both programs more than a hundred stacks do.
 	flushInterval = time.Second
 	pollInterval  = 250 * time.Millisecond
-	// beat is how often something is written even if there are no samples.
+	// beat is how often something is written even if there are no stacks.
 	beat = flushInterval + pollInterval
-	// maxPending is how many different samples wait to be written, and crowd how many of them do not wait for their time; maxStacks
+	// maxPending is how many events wait to be written, and crowd how many of them do not wait for their time; maxStacks
 	// is how many stacks are kept.
 	maxPending = 1 << 15
 	crowd      = maxPending / 8
@@ -47,14 +47,6 @@ type entry struct {
 	id         uint32
 }
 
-// sampleKey is what makes a sample different from others.
-type sampleKey struct {
-	stack *entry
-	proc  *proc
-	comm  libpf.Comm
-	said
-}
-
 // event is one that a gadget's program has met, under the ID that it has for it.
 type event struct {
 	id    uint64
@@ -63,7 +55,7 @@ type event struct {
 	said
 }
 
-// sampler adds up samples, in the goroutine of run, and writes them, in one of its own, so that a reader that is slow holds up
+// sampler collects the stacks of gadgets' events, in the goroutine of run, and writes them, in one of its own, so that a reader that is slow holds up
 // nothing but itself.
 type sampler struct {
 	config   config
@@ -73,44 +65,40 @@ type sampler struct {
 	procs    *procs
 	brought  brought
 
-	// Of the sample that is being handled.
+	// Of the event that is being handled.
 	pid   uint32
 	ktime uint64
-	event bool // it is a gadget's
 
-	flushed time.Time // when samples were last written because it was time
+	flushed time.Time // when stacks were last written because it was time
 	woken   time.Time // when writing was last asked for
 
 	mu      sync.Mutex
 	stacks  map[string]*entry
 	kept    int // frames of stacks
-	pending map[sampleKey]uint64
 	events  []event
-	waiting uint64 // the sum of pending, and how many events there are
 	stats   wire.Stats
 	loaded  bool // it is to be said that this machine has taken the kernel's part
 	started *wire.Ready
 	renew   bool // stacks was emptied: the tables have to be, too
-	news    bool // pending has processes or files that were not written before
+	news    bool // events has processes or files that were not written before
 	failed  bool
 	broken  chan error
 
 	// Of the goroutine that writes.
 	out        *table
-	spare      map[sampleKey]uint64
 	handed     []event // the room of the events that were written last
 	measured   time.Time
 	measure    time.Duration // until it is measured again
 	memory     uint64
-	due        chan struct{} // takes one: pending is to be written
+	due        chan struct{} // takes one: events are to be written
 	stop, done chan struct{}
 }
 
 func newSampler(out *wire.Writer, c config, n *counters, logger *slog.Logger) *sampler {
 	s := &sampler{
 		config: c, log: logger, counters: n, meter: &meter{}, procs: newProcs(),
-		stacks: map[string]*entry{}, pending: map[sampleKey]uint64{}, spare: map[sampleKey]uint64{},
-		stats: wire.Stats{Aborts: map[uint32]uint64{}}, broken: make(chan error, 1),
+		stacks: map[string]*entry{},
+		stats:  wire.Stats{Aborts: map[uint32]uint64{}}, broken: make(chan error, 1),
 		out: newTable(out), due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	go s.write()
@@ -133,7 +121,7 @@ func (s *sampler) ready(r wire.Ready) {
 	s.wake()
 }
 
-// wake has pending written.
+// wake has events written.
 func (s *sampler) wake() {
 	select {
 	case s.due <- struct{}{}:
@@ -145,7 +133,7 @@ func (s *sampler) wake() {
 // process is awake now.
 func (s *sampler) drained(now time.Time) {
 	s.mu.Lock()
-	n, news := len(s.pending)+len(s.events), s.news
+	n, news := len(s.events), s.news
 	s.mu.Unlock()
 	onTime := now.Sub(s.flushed) >= flushInterval-pollInterval/2
 	if onTime {
@@ -196,7 +184,7 @@ func (s *sampler) handle(t *running, x *libpf.EbpfTrace) {
 		s.drained(time.Now())
 		return
 	}
-	s.pid, s.ktime, s.event = uint32(x.PID), uint64(x.KTime), t.chains != nil && x.Origin == t.chains.origin
+	s.pid, s.ktime = uint32(x.PID), uint64(x.KTime)
 	s.counters[wire.CounterPID].Store(uint64(x.PID))
 	s.counters[wire.CounterTaken].Add(1)
 	defer func() {
@@ -226,37 +214,31 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 		return nil
 	}
 	p := s.procs.get(s.pid, s.ktime)
-	k := sampleKey{proc: p, comm: m.Comm}
+	e := event{id: uint64(m.Value), proc: p}
 	if s.config.spans || len(s.config.labels) > 0 {
-		k.said = s.config.tell(t.CustomLabels, m.TraceID, m.SpanID)
+		e.said = s.config.tell(t.CustomLabels, m.TraceID, m.SpanID)
 	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k.stack = s.stacks[framesKey(t.Frames)]
-	if k.stack == nil {
+	e.stack = s.stacks[framesKey(t.Frames)]
+	if e.stack == nil {
 		if len(s.stacks) >= maxStacks || s.kept+len(t.Frames) > maxKept {
 			clear(s.stacks)
 			s.kept = 0
 			s.renew = true
 		}
-		k.stack = newEntry(t.Frames)
+		e.stack = newEntry(t.Frames)
 		s.kept += len(t.Frames)
 		// The map keeps its key, and must not keep the frames by it.
-		s.stacks[strings.Clone(framesKey(t.Frames))] = k.stack
+		s.stacks[strings.Clone(framesKey(t.Frames))] = e.stack
 	}
-	n, there := s.pending[k]
-	if s.event && len(s.events) >= maxPending || !s.event && !there && len(s.pending) >= maxPending {
+	if len(s.events) >= maxPending {
 		s.stats.Full++
 		s.counters[wire.CounterDropped].Add(1)
 		return nil
 	}
-	if s.event {
-		s.events = append(s.events, event{uint64(m.Value), k.stack, p, k.said})
-	} else {
-		s.pending[k] = n + 1
-	}
-	s.waiting++
+	s.events = append(s.events, e)
 	switch {
 	case p.Start == 0:
 		s.stats.NoProcess++
@@ -268,7 +250,7 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 			s.wake()
 		}
 	}
-	s.count(k.stack, p)
+	s.count(e.stack, p)
 	return nil
 }
 
@@ -317,7 +299,7 @@ func newEntry(frames libpf.Frames) *entry {
 	return e
 }
 
-// write writes what was added up, again and again.
+// write writes what has come, again and again.
 func (s *sampler) write() {
 	defer close(s.done)
 	quiet := time.NewTimer(beat)
@@ -344,12 +326,11 @@ func (s *sampler) write() {
 	}
 }
 
-// flush writes what is pending, and the counters.
+// flush writes the events, and the counters.
 func (s *sampler) flush() error {
 	s.mu.Lock()
-	pending, events, loaded, started, renew := s.pending, s.events, s.loaded, s.started, s.renew
-	s.pending, s.events, s.loaded, s.started, s.renew, s.news = s.spare, s.handed, false, nil, false, false
-	s.waiting = 0
+	events, loaded, started, renew := s.events, s.loaded, s.started, s.renew
+	s.events, s.loaded, s.started, s.renew, s.news = s.handed, false, nil, false, false
 	s.mu.Unlock()
 
 	if now := time.Now(); started != nil || now.Sub(s.measured) > s.measure {
@@ -365,22 +346,16 @@ func (s *sampler) flush() error {
 	if renew {
 		s.out.reset()
 	}
-	sent := uint64(0)
-	for k, n := range pending {
-		s.out.sample(k, n)
-		sent += n
-	}
 	for _, e := range events {
 		s.out.unwound(e)
 	}
-	sent += uint64(len(events))
-	clear(pending)
+	sent := uint64(len(events))
 	clear(events)
-	s.spare, s.handed = pending, events[:0]
+	s.handed = events[:0]
 
 	s.mu.Lock()
 	s.stats.Sent += sent
-	s.stats.Pending = s.waiting
+	s.stats.Pending = uint64(len(s.events))
 	s.stats.Taken = s.stats.Sent + s.stats.Pending + s.stats.Full + s.stats.Failed + s.stats.Idle
 	s.stats.KernelLost = s.meter.lost.Load()
 	s.stats.KernelMemory = s.memory

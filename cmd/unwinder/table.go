@@ -40,12 +40,6 @@ func (t *table) reset() {
 	t.w.Reset()
 }
 
-// sample writes a sample, and what was not written before of its stack and process.
-func (t *table) sample(k sampleKey, n uint64) {
-	t.prepare(k.stack, k.proc)
-	t.w.Sample(k.stack.id, k.proc.id, &wire.Sample{Comm: k.comm.String(), Count: n, Said: k.wire()})
-}
-
 // unwound writes the stack of a gadget's event.
 func (t *table) unwound(e event) {
 	t.prepare(e.stack, e.proc)

@@ -26,13 +26,13 @@ const (
 	clockInterval   = 3 * time.Minute
 	// drainTime is more than the profiler's ring buffer is polled at.
 	drainTime = 300 * time.Millisecond
-	// eventRoom sizes the buffer of stacks in the kernel where there are gadgets' events: as for so many samples a second of each
-	// CPU, which has room for 25 KiB each. A stack takes 1 on average.
+	// eventRoom sizes the buffer of stacks in the kernel: as for so many samples a second of each CPU, which has room for 25 KiB
+	// each. A stack takes 1 on average.
 	eventRoom = 20
 )
 
 type config struct {
-	hz, scale int              // hz may be 0 with chains
+	scale     int
 	chains    []wire.ChainKind // the unwinders that programs of gadgets may call
 	languages string
 	spans     bool
@@ -43,8 +43,8 @@ type config struct {
 // check tells what is wrong with the settings.
 func (c config) check() error {
 	switch {
-	case c.hz < 0 || c.hz > 10000 || c.hz == 0 && len(c.chains) == 0:
-		return fmt.Errorf("a frequency of %d: it takes 1 to 10000, or 0 with chains for gadgets", c.hz)
+	case len(c.chains) == 0:
+		return errors.New("no chains for gadgets")
 	case c.scale < 0 || c.scale > 8:
 		return fmt.Errorf("a map scale of %d: it takes 0 to 8", c.scale)
 	}
@@ -87,17 +87,17 @@ func (c config) interpreters() (interpreterconfig.Config, error) {
 	return i, nil
 }
 
-// running is a tracer that takes samples.
+// running is a tracer that takes the stacks of gadgets' events.
 type running struct {
 	*tracer.Tracer
 	traces chan *libpf.EbpfTrace
 	end    context.CancelFunc
 	exits  *exits
 	reader *processReader
-	chains *gadgetChains // nil: there are none
+	chains *gadgetChains
 }
 
-// start loads the profiler's programs and turns on the timer.
+// start loads the profiler's programs, and those that gadgets call.
 func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*running, error) {
 	languages, err := c.interpreters()
 	if err != nil {
@@ -120,10 +120,10 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		Intervals:          times.New(time.Second, monitorInterval, time.Minute),
 		InterpretersConfig: languages,
 		FilterIdleFrames:   true,
-		SamplesPerSecond:   samplesPerSecond(c),
+		SamplesPerSecond:   eventRoom,
 		MapScaleFactor:     c.scale,
 		KernelVersionCheck: true,
-		LoadProbe:          len(c.chains) > 0,
+		LoadProbe:          true,
 		// No share of the time is left out.
 		ProbabilisticInterval: time.Minute, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
 	})
@@ -142,17 +142,9 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		r.close()
 		return nil, fmt.Errorf("watching for the ends of processes: %w", err)
 	}
-	if c.hz > 0 {
-		if err := errors.Join(t.AttachTracer(nil), t.EnableProfiling()); err != nil {
-			r.close()
-			return nil, fmt.Errorf("turning on the timer: %w", err)
-		}
-	}
-	if len(c.chains) > 0 {
-		if r.chains, err = serveGadgets(tracing, t, c, languages); err != nil {
-			r.close()
-			return nil, err
-		}
+	if r.chains, err = serveGadgets(tracing, t, c, languages); err != nil {
+		r.close()
+		return nil, err
 	}
 	if err := t.AttachPrctlMonitor(); err != nil {
 		logger.Debug("processes' contexts are noticed later", "error", err)
@@ -166,14 +158,6 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	}
 	s.procs.exits = r.exits
 	return r, nil
-}
-
-// samplesPerSecond is what the profiler is told to take: the frequency of its timer, and what it sizes its buffer by.
-func samplesPerSecond(c config) int {
-	if c.hz == 0 {
-		return eventRoom
-	}
-	return c.hz
 }
 
 func (r *running) close() {

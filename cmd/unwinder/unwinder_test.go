@@ -24,15 +24,16 @@ import (
 )
 
 func TestSettings(t *testing.T) {
-	for _, c := range []config{{hz: 0, languages: "all"}, {hz: 1, languages: "cobol"}, {hz: 1, scale: 9, languages: "all"}} {
+	kprobes := []wire.ChainKind{wire.ChainKprobe}
+	for _, c := range []config{{languages: "all"}, {chains: kprobes, languages: "cobol"}, {chains: kprobes, scale: 9, languages: "all"}} {
 		if c.check() == nil {
 			t.Errorf("%+v is taken", c)
 		}
 	}
 	if err := (config{chains: []wire.ChainKind{wire.ChainPerfEvent}, languages: "all"}).check(); err != nil {
-		t.Errorf("without a timer, for gadgets: %v", err)
+		t.Error(err)
 	}
-	c := config{hz: 19, languages: "python, java"}
+	c := config{languages: "python, java"}
 	i, err := c.interpreters()
 	if err != nil || i.Python.Disabled || i.Hotspot.Disabled || !i.Ruby.Disabled || !i.Go.Disabled {
 		t.Errorf("%+v: %+v, %v", c, i, err)
@@ -61,7 +62,7 @@ func TestLabels(t *testing.T) {
 	trace, span := "0102030405060708090a0b0c0d0e0f10", "1112131415161718"
 	all := label("trace_id", trace, "span_id", span, "tenant", "a\x00b", "request", "17", "zone", strings.Repeat("z", 500))
 
-	var k sampleKey
+	var k event
 	c := config{spans: true, labels: []string{"zone", "tenant"}}
 	k.said = c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
 	if k.trace[0] != 1 || k.span[7] != 0x18 {
@@ -72,28 +73,28 @@ func TestLabels(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
-	k = sampleKey{}
+	k = event{}
 	c = config{labels: []string{"tenant"}}
 	k.said = c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
 	if k.trace != libpf.InvalidAPMTraceID || k.span != libpf.InvalidAPMSpanID {
 		t.Error("spans that nobody asked for")
 	}
 
-	k = sampleKey{}
+	k = event{}
 	c = config{labels: []string{"span_id", "trace_id"}}
 	k.said = c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
 	if got := splitLabels(k.labels); len(got) != 2 || got[0] != (wire.Label{Key: "span_id", Value: span}) || got[1] != (wire.Label{Key: "trace_id", Value: trace}) {
 		t.Errorf("%+v", got)
 	}
 
-	k = sampleKey{}
+	k = event{}
 	c = config{spans: true}
 	k.said = c.tell(label("trace_id", "01"+strings.Repeat("x", 30), "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
 	if k.span != libpf.InvalidAPMSpanID {
 		t.Error("a trace that is no number")
 	}
 
-	k = sampleKey{}
+	k = event{}
 	c = config{spans: true}
 	k.said = c.tell(label("trace_id", "no hexadecimal", "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
 	if k.span != libpf.InvalidAPMSpanID || k.labels != "" {
@@ -114,7 +115,7 @@ func (l *lockedBuffer) Write(p []byte) (int, error) {
 }
 
 func newTestSampler(w io.Writer) *sampler {
-	s := newSampler(wire.NewWriter(w), config{hz: 19}, &counters{}, slog.New(slog.DiscardHandler))
+	s := newSampler(wire.NewWriter(w), config{}, &counters{}, slog.New(slog.DiscardHandler))
 	s.procs.pids[7] = known{proc: &proc{Proc: wire.Proc{PID: 7, Start: 1, MntNS: 2, Exe: "python3"}, language: wire.FramePython}, alive: 1 << 62}
 	s.pid, s.ktime = 7, 1000
 	return s
@@ -132,7 +133,7 @@ func trace(frames ...libpf.Frame) *libpf.Trace {
 func (s *sampler) report(t *testing.T, x *libpf.Trace) {
 	t.Helper()
 	s.counters[wire.CounterTaken].Add(1)
-	if err := s.ReportTraceEvent(x, &samples.TraceEventMeta{Comm: libpf.NewCommFromString("worker")}); err != nil {
+	if err := s.ReportTraceEvent(x, &samples.TraceEventMeta{Value: 1}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -162,18 +163,18 @@ func TestSampler(t *testing.T) {
 		if err != nil {
 			break
 		}
-		for _, x := range ev.Flush.Samples {
-			if x.Comm != "worker" || x.Proc.PID != 7 || x.Proc.MntNS != 2 {
+		for _, x := range ev.Flush.Unwound {
+			if x.ID != 1 || x.Proc.PID != 7 || x.Proc.MntNS != 2 {
 				t.Errorf("%+v", x)
 			}
 			if x.Stack.Abort != 0 {
-				aborted += x.Count
+				aborted++
 				if x.Stack.Abort != 4012 || len(x.Stack.Frames) != 1 {
 					t.Errorf("%+v", x.Stack)
 				}
 				continue
 			}
-			byLine[x.Stack.Frames[0].Line] += x.Count
+			byLine[x.Stack.Frames[0].Line]++
 		}
 		last = ev.Flush.Stats
 	}
@@ -195,7 +196,7 @@ func TestSampler(t *testing.T) {
 func TestWhenSamplesAreWritten(t *testing.T) {
 	now := time.Now()
 	s := &sampler{
-		counters: &counters{}, procs: newProcs(), stacks: map[string]*entry{}, pending: map[sampleKey]uint64{}, flushed: now,
+		counters: &counters{}, procs: newProcs(), stacks: map[string]*entry{}, flushed: now,
 		due: make(chan struct{}, 1), ktime: 1000,
 	}
 	for pid := range uint32(3) {
@@ -212,7 +213,7 @@ func TestWhenSamplesAreWritten(t *testing.T) {
 		s.drained(now)
 		select {
 		case <-s.due:
-			clear(s.pending)
+			s.events = s.events[:0]
 			s.news = false
 			return true
 		default:
@@ -269,8 +270,8 @@ func TestSlowReader(t *testing.T) {
 	for i := range n {
 		s.report(t, trace(libpf.Frame{Type: libpf.NativeFrame, AddressOrLineno: libpf.AddressOrLineno(i)}))
 	}
-	if len(s.stacks) > maxStacks || len(s.pending) > maxPending {
-		t.Errorf("%d stacks, %d samples are kept", len(s.stacks), len(s.pending))
+	if len(s.stacks) > maxStacks || len(s.events) > maxPending {
+		t.Errorf("%d stacks, %d events are kept", len(s.stacks), len(s.events))
 	}
 	ended := make(chan uint64)
 	go func() {
@@ -284,7 +285,7 @@ func TestSlowReader(t *testing.T) {
 				ended <- got
 				return
 			}
-			got += uint64(len(ev.Flush.Samples))
+			got += uint64(len(ev.Flush.Unwound))
 		}
 	}()
 	s.close()

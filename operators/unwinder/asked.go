@@ -9,7 +9,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
 // The parameters of all gadgets whose stacks are unwound, which are flags of ig run and kubectl gadget run.
@@ -84,9 +83,7 @@ func readAsked(given api.ParamValues) (a asked, err error) {
 	}
 	a.settings.Labels = strings.Join(a.labels, ",")
 	a.settings.Languages = strings.ReplaceAll(values[ParamLanguages], " ", "")
-	known := a.settings
-	known.Chains = wire.ChainPerfEvent.String() // any: those that the gadget calls are not known yet
-	if err := known.Check(); err != nil {
+	if err := a.settings.Check(); err != nil {
 		return a, fmt.Errorf("parameters of the gadget: %w", err)
 	}
 	return a, nil

@@ -38,7 +38,7 @@ func TestUnseenOfThoseAskedFor(t *testing.T) {
 	}
 	told := func(languages string) (words []string) {
 		t.Helper()
-		s := unwinder.Settings{Hz: 19, Languages: languages}
+		s := unwinder.Settings{Languages: languages}
 		require.NoError(t, s.Check())
 		for _, line := range unseen(wire.Stats{}, now, s) {
 			words = append(words, regexp.MustCompile(`that run (.*), and none`).FindStringSubmatch(line)[1])

@@ -22,7 +22,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// The test's own executable plays the program. What it does depends on the frequency that it is started with.
+// The test's own executable plays the program. What it does depends on the label that it is started with, the last of several.
 const (
 	playGood     = 1 + iota
 	playRefuse   // says that it cannot work here
@@ -49,10 +49,9 @@ const (
 func TestMain(m *testing.M) {
 	playReader()
 	for i, a := range os.Args {
-		if a == "-frequency" && i+1 < len(os.Args) {
-			var role int
-			fmt.Sscan(os.Args[i+1], &role)
-			play(role)
+		if a == "-labels" && i+1 < len(os.Args) {
+			labels := split(os.Args[i+1])
+			play(int(labels[len(labels)-1][0] - 'A'))
 			os.Exit(0)
 		}
 	}
@@ -84,7 +83,7 @@ func play(role int) {
 		os.Exit(1)
 	}
 	w.Hello("")
-	w.Ready(wire.Ready{Hz: uint64(role)})
+	w.Ready(wire.Ready{})
 	_ = w.Flush()
 	sendEntries(role)
 	ended := make(chan struct{})
@@ -105,7 +104,9 @@ func play(role int) {
 		}
 		taken += n
 		set(wire.CounterTaken, taken)
-		w.Sample(stack, proc, &wire.Sample{Count: n})
+		for range n {
+			w.Unwound(uint64(role), stack, proc, &wire.Said{})
+		}
 		w.Stats(&wire.Stats{Taken: taken, Sent: taken, Aborts: map[uint32]uint64{2: taken}})
 		_ = w.Flush()
 	}
@@ -216,16 +217,14 @@ func newTestBroker() (*Broker, *logged) {
 	return b, l
 }
 
-func ask(hz int) Settings { return Settings{Hz: hz, Languages: all} }
+func ask(role int) Settings { return Settings{Labels: string(rune('A' + role)), Languages: all} }
 
 func sum(t *testing.T, s *Subscription) (n uint64) {
 	t.Helper()
 	for {
 		select {
 		case b := <-s.C:
-			for i := range b.Samples {
-				n += b.Samples[i].Count
-			}
+			n += uint64(len(b.Unwound))
 		default:
 			return n
 		}
@@ -239,9 +238,7 @@ func receive(t *testing.T, s *Subscription, n uint64) (got uint64) {
 	for got < n {
 		select {
 		case b := <-s.C:
-			for i := range b.Samples {
-				got += b.Samples[i].Count
-			}
+			got += uint64(len(b.Unwound))
 		case <-limit:
 			t.Fatalf("%d of %d samples", got, n)
 		}
@@ -272,7 +269,7 @@ func TestTimerSlack(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	batch := <-s.C
-	assert.Equal(t, uint64(timerSlack), batch.Samples[0].Proc.Start)
+	assert.Equal(t, uint64(timerSlack), batch.Unwound[0].Proc.Start)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	own, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
@@ -312,10 +309,10 @@ func TestMoreIsAskedFor(t *testing.T) {
 	require.NoError(t, err)
 	defer two.Close()
 	limit := time.After(time.Minute)
-	for hz := 0; hz != playLanguage; {
+	for role := uint64(0); role != playLanguage; {
 		select {
 		case batch := <-one.C:
-			hz = batch.Hz
+			role = batch.Unwound[0].ID
 		case <-two.C:
 		case <-limit:
 			t.Fatal("the program was not started with more")
@@ -430,16 +427,15 @@ func TestOverrun(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	assert.Equal(t, Settings{Hz: 99, Languages: "go,java,perl", Scale: 2, Spans: true, Labels: "tenant"},
-		Settings{Hz: 19, Languages: "perl,java", Scale: 2}.with(Settings{Hz: 99, Languages: "go,java", Spans: true, Labels: "tenant"}))
+	assert.Equal(t, Settings{Languages: "go,java,perl", Scale: 2, Spans: true, Labels: "tenant"},
+		Settings{Languages: "perl,java", Scale: 2}.with(Settings{Languages: "go,java", Spans: true, Labels: "tenant"}))
 	assert.Equal(t, all, Settings{Languages: "go"}.with(ask(1)).Languages)
 	assert.Equal(t, "kprobe,raw_tp", Settings{Chains: "raw_tp"}.with(Settings{Chains: "kprobe,raw_tp"}).Chains)
 	assert.NoError(t, Settings{Chains: "perf,kprobe", Languages: all}.Check())
 	assert.ErrorContains(t, Settings{Chains: "fentry", Languages: all}.Check(), `"fentry"`)
-	assert.ErrorContains(t, Settings{Hz: 1, Languages: "cobol"}.Check(), `"cobol"`)
-	assert.ErrorContains(t, Settings{Hz: 0, Languages: all}.Check(), "0 samples")
-	assert.ErrorContains(t, Settings{Hz: 1, Languages: all, Labels: "a,b,c,d,e,f,g,h,i,j,k"}.Check(), "11 labels")
-	assert.ErrorContains(t, Settings{Hz: 1, Languages: all, Scale: 9}.Check(), "memory scale 9")
+	assert.ErrorContains(t, Settings{Languages: "cobol"}.Check(), `"cobol"`)
+	assert.ErrorContains(t, Settings{Languages: all, Labels: "a,b,c,d,e,f,g,h,i,j,k"}.Check(), "11 labels")
+	assert.ErrorContains(t, Settings{Languages: all, Scale: 9}.Check(), "memory scale 9")
 }
 
 // The program's own warnings reach the operator, up to a number; what the profiler says does not.

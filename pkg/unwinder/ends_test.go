@@ -161,10 +161,10 @@ func TestInnocent(t *testing.T) {
 	s, err := b.Subscribe(t.Context(), ask(playReading))
 	require.NoError(t, err)
 	defer s.Close()
-	first := (<-s.C).Samples[0].Proc.PID
+	first := (<-s.C).Unwound[0].Proc.PID
 	require.NoError(t, unix.Kill(int(first), unix.SIGKILL))
 	for {
-		if proc := (<-s.C).Samples[0].Proc; proc.PID != first {
+		if proc := (<-s.C).Unwound[0].Proc; proc.PID != first {
 			require.Empty(t, proc.Exe)
 			break
 		}

@@ -44,7 +44,7 @@ func needEBPF(t *testing.T) {
 }
 
 func forGadgets(role int) Settings {
-	return Settings{Hz: role, Chains: wire.ChainRawTracepoint.String(), Languages: all}
+	return Settings{Labels: ask(role).Labels, Chains: wire.ChainRawTracepoint.String(), Languages: all}
 }
 
 // array makes a gadget's array for one entry.
@@ -91,7 +91,7 @@ func TestEntriesAreServed(t *testing.T) {
 	require.Zero(t, inArray(late), "nobody reads its stacks any more")
 
 	// The program ends, as when it is killed, and another one takes its place.
-	child := (<-s.C).Samples[0].Proc.PID
+	child := (<-s.C).Unwound[0].Proc.PID
 	p, err := os.FindProcess(int(child))
 	require.NoError(t, err)
 	require.NoError(t, p.Kill())

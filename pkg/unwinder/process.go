@@ -63,7 +63,7 @@ func launch(path string, s Settings, a avoid, bound uint64, slots *ebpf.Map, log
 	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, pipeSize)
 	p := &process{out: r, counters: counters, log: &logWriter{line: log}, bound: bound, ended: make(chan struct{})}
 	p.cmd = exec.Command(path,
-		"-frequency", strconv.Itoa(s.Hz), "-languages", s.Languages, "-map-scale", strconv.Itoa(s.Scale), "-spans="+strconv.FormatBool(s.Spans), "-labels", s.Labels, "-leave-alone", a.String())
+		"-languages", s.Languages, "-map-scale", strconv.Itoa(s.Scale), "-spans="+strconv.FormatBool(s.Spans), "-labels", s.Labels, "-leave-alone", a.String())
 	var passed []*os.File // to the program alone
 	defer func() {
 		for _, f := range passed {

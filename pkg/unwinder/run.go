@@ -24,7 +24,6 @@ type ending struct {
 type run struct {
 	b       *Broker
 	p       *process
-	hz      int
 	down    time.Time // as in supervise
 	base    Totals    // before this run
 	session uint64    // samples received
@@ -62,7 +61,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			b.mu.Unlock()
 		}
 	}()
-	r := &run{b: b, p: p, hz: settings.Hz, down: down, base: b.Totals()}
+	r := &run{b: b, p: p, down: down, base: b.Totals()}
 
 	events := make(chan wire.Event)
 	broken := make(chan error, 1)
@@ -221,7 +220,7 @@ func (r *run) take(ev wire.Event) {
 		}
 		b.mu.Unlock()
 		r.ready = true
-		b.log.Debugf("the unwinder takes %d samples per second of each CPU; it took %d ms to start", ev.Ready.Hz, ev.Ready.StartMillis)
+		b.log.Debugf("the unwinder took %d ms to start", ev.Ready.StartMillis)
 	case ev.Flush != nil:
 		r.flush(ev.Flush)
 	}
@@ -232,11 +231,7 @@ func (r *run) flush(f *wire.Flush) {
 	if r.ready {
 		r.last = time.Now()
 	}
-	n := uint64(0)
-	for i := range f.Samples {
-		n += f.Samples[i].Count
-	}
-	r.session += n + uint64(len(f.Unwound))
+	r.session += uint64(len(f.Unwound))
 	unwound := map[uint32][]wire.Unwound{}
 	for _, u := range f.Unwound {
 		unwound[wire.RunOf(u.ID)] = append(unwound[wire.RunOf(u.ID)], u)
@@ -247,11 +242,8 @@ func (r *run) flush(f *wire.Flush) {
 	b.totals.Stats = add(r.base.Stats, f.Stats)
 	b.totals.Received = r.base.Received + r.session
 	for s := range b.subscribers {
-		batch, lost := Batch{Unwound: unwound[s.run], Hz: r.hz}, uint64(len(unwound[s.run]))
-		if s.settings.Hz > 0 {
-			batch.Samples, lost = f.Samples, lost+n
-		}
-		if lost > 0 && !s.deliver(batch, f.Size) {
+		lost := uint64(len(unwound[s.run]))
+		if lost > 0 && !s.deliver(Batch{Unwound: unwound[s.run]}, f.Size) {
 			s.mu.Lock()
 			s.overrun += lost
 			s.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package unwinder runs the program unwinder, which takes samples of all processes with their whole stacks, and hands out
-// what it writes: one program for a whole process, however many ask for samples.
+// Package unwinder runs the program unwinder, which has whole stacks of the events of gadgets, and hands out
+// what it writes: one program for a whole process, however many gadgets ask for stacks.
 //
 // The program works on files and memory of programs that may be hostile, and can be ended or taken over by them. It is
 // started anew when it ends, is silent, writes what it must not, or grows; all it can do to this process is to lose samples,
@@ -22,18 +22,14 @@ const Program = "unwinder"
 
 // The ranges of Settings.
 const (
-	MaxHz    = 10000
 	MaxScale = 8
 )
 
 // languages are those that Settings.Languages can name.
 var languages = []string{"beam", "dotnet", "go", "java", "lua", "native", "node", "perl", "php", "python", "ruby"}
 
-// Settings are what a subscriber asks for. The program runs with the most that any asks for, and each gets its own
-// share of the samples.
+// Settings are what a subscriber asks for. The program runs with the most that any asks for.
 type Settings struct {
-	// Hz is the number of samples per second of each CPU; with Chains it may be 0.
-	Hz int
 	// Chains is a comma-separated list of the kinds of chains (wire.ChainKind) that programs of gadgets call to have stacks unwound. Each
 	// takes a second or more to load.
 	Chains string
@@ -55,9 +51,6 @@ const maxLabels = wire.MaxLabels
 
 // Check tells what is wrong with settings.
 func (s Settings) Check() error {
-	if s.Hz < 0 || s.Hz > MaxHz || s.Hz == 0 && s.Chains == "" {
-		return fmt.Errorf("%d samples per second: it takes 1 to %d", s.Hz, MaxHz)
-	}
 	if s.Scale < 0 || s.Scale > MaxScale {
 		return fmt.Errorf("memory scale %d: it takes 0 to %d", s.Scale, MaxScale)
 	}
@@ -93,7 +86,7 @@ func (s Settings) Unwinds(t wire.FrameType) bool {
 
 // with returns settings that serve both.
 func (s Settings) with(o Settings) Settings {
-	s.Hz, s.Scale, s.Spans = max(s.Hz, o.Hz), max(s.Scale, o.Scale), s.Spans || o.Spans
+	s.Scale, s.Spans = max(s.Scale, o.Scale), s.Spans || o.Spans
 	s.Labels, s.Chains = union(s.Labels, o.Labels), union(s.Chains, o.Chains)
 	switch {
 	case s.Languages == "":

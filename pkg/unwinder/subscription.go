@@ -17,11 +17,8 @@ const (
 
 // Batch is what was met in a second, or in less where it has processes or files that were not met before.
 type Batch struct {
-	Samples []wire.Sample
 	// Unwound are events of the subscriber's own gadget.
 	Unwound []wire.Unwound
-	// Hz is how many samples a second were taken of each CPU.
-	Hz int
 }
 
 // Subscription is what a subscriber gets from Subscribe.
@@ -29,13 +26,12 @@ type Subscription struct {
 	// C delivers batches until Close.
 	C <-chan Batch
 
-	b        *Broker
-	c        chan Batch
-	settings Settings
-	run      uint32     // the number of its run among those of gadgets, 0 without Settings.Chains
-	first    chan error // takes nil once the program has said that it can work here, or why there are no samples
-	leaving  bool       // under b.mu: it wants no more than what is on its way
-	sizes    []int      // under b.mu: the bytes of the batches in c, the latest last; those of batches that were read may stand before
+	b       *Broker
+	c       chan Batch
+	run     uint32     // the number of its run among those of gadgets, 0 without Settings.Chains
+	first   chan error // takes nil once the program has said that it can work here, or why there are no samples
+	leaving bool       // under b.mu: it wants no more than what is on its way
+	sizes   []int      // under b.mu: the bytes of the batches in c, the latest last; those of batches that were read may stand before
 
 	mu      sync.Mutex
 	overrun uint64
@@ -56,7 +52,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	}
 	s = s.with(s) // puts its lists into the order that all have
 	c := make(chan Batch, queued)
-	sub := &Subscription{C: c, c: c, b: b, settings: s, first: make(chan error, 1)}
+	sub := &Subscription{C: c, c: c, b: b, first: make(chan error, 1)}
 	b.mu.Lock()
 	if s.Chains != "" {
 		if sub.run = b.gadgets.number(b.subscribers); sub.run == 0 {

@@ -32,7 +32,6 @@ type Reader struct {
 	stacks   []*Stack
 	links    int
 	procs    []*Proc
-	samples  []Sample
 	unwound  []Unwound
 	size     int // of what has come since the last flush, see Flush.Size
 }
@@ -53,16 +52,15 @@ type Event struct {
 
 // Flush is what was met since the last one.
 type Flush struct {
-	Samples []Sample
 	Unwound []Unwound
 	Stats   Stats
 	// Size is what has come with it, in bytes of memory by estimate, stacks and texts included.
 	Size int
 }
 
-// What things take in memory, in bytes, by estimate: a text, any entry of a table, a frame of a stack, a sample, a label and an unwound event.
+// What things take in memory, in bytes, by estimate: a text, any entry of a table, a frame of a stack, a label and an unwound event.
 const (
-	textBytes, entryBytes, linkBytes, sampleBytes, labelBytes, unwoundBytes = 32, 128, 8, 144, 32, 72
+	textBytes, entryBytes, linkBytes, labelBytes, unwoundBytes = 32, 128, 8, 32, 72
 )
 
 // Next reads up to the next event. It returns io.EOF at the end of the stream, an error that is
@@ -133,8 +131,6 @@ func (r *Reader) grow(kind Kind, n int) {
 		r.size += textBytes + n
 	case KindFile, KindMapping, KindFrame, KindProc:
 		r.size += entryBytes
-	case KindSample:
-		r.size += sampleBytes + labelBytes*min(n/2, MaxLabels)
 	case KindUnwound:
 		r.size += unwoundBytes + labelBytes*min(n/2, MaxLabels)
 	}
@@ -238,7 +234,7 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 		r.msg = nil
 		return ev, true
 	case KindReady:
-		ready := Ready{StartMillis: r.num(), Hz: r.num()}
+		ready := Ready{StartMillis: r.num()}
 		return Event{Ready: &ready}, true
 	case KindText:
 		if len(r.msg) > MaxText || len(r.texts) >= MaxTexts || r.textSize+len(r.msg) > MaxTextSize {
@@ -289,11 +285,9 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 		add(r, &r.stacks, MaxStacks, s)
 	case KindProc:
 		add(r, &r.procs, MaxProcs, &Proc{PID: r.num32(), Start: r.num(), MntNS: r.num(), Exe: r.text()})
-	case KindSample:
-		r.sample()
 	case KindFlush:
-		f := &Flush{Samples: r.samples, Unwound: r.unwound, Size: r.size}
-		r.samples, r.unwound, r.size = nil, nil, 0
+		f := &Flush{Unwound: r.unwound, Size: r.size}
+		r.unwound, r.size = nil, 0
 		r.stats(&f.Stats)
 		return Event{Flush: f}, true
 	case KindReset:
@@ -314,24 +308,6 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 		r.fail("an unknown kind")
 	}
 	return Event{}, false
-}
-
-func (r *Reader) sample() {
-	if len(r.samples) >= MaxSamples {
-		r.fail("too many samples")
-		return
-	}
-	s := Sample{Stack: entry(r, r.stacks), Proc: entry(r, r.procs), Comm: r.text(), Count: r.num()}
-	s.Said = r.said()
-	if s.Stack == nil || s.Proc == nil {
-		r.fail("a sample without stack or process")
-		return
-	}
-	if s.Count == 0 || s.Count > math.MaxInt32 {
-		r.fail("a sample that counts nothing or too much")
-		return
-	}
-	r.samples = append(r.samples, s)
 }
 
 func (r *Reader) said() (s Said) {

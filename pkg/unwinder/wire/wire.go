@@ -1,5 +1,5 @@
 // Package wire is what the unwinder's process writes and its starter reads: stacks with their
-// frames, each once, and then how often each was met.
+// frames, each once, and the events of gadgets that have them.
 //
 // The stream starts with Magic and Version, followed by messages: a length, a kind, and fields. Numbers
 // are unsigned varints, texts a length and bytes. Tables (texts, files, mappings, frames, stacks,
@@ -37,7 +37,6 @@ const (
 	MaxLinks    = 4 << 20 // frames of all stacks
 	MaxProcs    = 1 << 16
 	MaxLabels   = 10
-	MaxSamples  = 1 << 17 // between two KindFlush
 	MaxUnwound  = 1 << 17 // between two KindFlush
 	MaxReasons  = 256
 	// MaxFlushSize is what may come between two KindFlush, in bytes of memory by estimate. With full tables that is 200 MiB:
@@ -62,8 +61,7 @@ const (
 	KindFrame                   // a frame
 	KindStack                   // a stack
 	KindProc                    // a process
-	KindSample                  // how often a stack was met
-	KindFlush                   // all samples up to now are written: counters
+	KindFlush                   // all stacks up to now are written: counters
 	KindReset                   // all tables are empty
 	KindUnwound                 // the stack of a gadget's event
 	kindEnd
@@ -144,7 +142,7 @@ type Frame struct {
 	Mapping        *Mapping
 }
 
-// Stack is a distinct stack, leaf first. It is shared by all samples with it and not changed.
+// Stack is a distinct stack, leaf first. It is shared by all events with it and not changed.
 type Stack struct {
 	// ID is the stack's own: no two stacks that Readers have made in this process share one.
 	ID     uint64
@@ -169,15 +167,6 @@ type Said struct {
 	Labels  []Label
 	TraceID [16]byte
 	SpanID  [8]byte
-}
-
-// Sample says how often a thread of a process was met with a stack.
-type Sample struct {
-	Stack *Stack
-	Proc  *Proc
-	Comm  string // the thread's name
-	Count uint64
-	Said
 }
 
 // Unwound is the stack of an event that a gadget's program has met. ID is what the program has called it: see
@@ -220,7 +209,6 @@ type Stats struct {
 // Ready says that the kernel's part runs.
 type Ready struct {
 	StartMillis uint64 // how long that took
-	Hz          uint64 // the samples per second that it takes of each CPU; 0 without a timer
 }
 
 // Counters are what the unwinder keeps in a file that outlives it: CounterCount numbers of 64 bits in the machine's order, at these

@@ -22,22 +22,21 @@ func write(t testing.TB) []byte {
 	var b bytes.Buffer
 	w := NewWriter(&b)
 	w.Hello("")
-	w.Ready(Ready{StartMillis: 1900, Hz: 19})
+	w.Ready(Ready{StartMillis: 1900})
 	file := w.File(&File{Name: "app", Path: "/opt/app", GNUBuildID: "0af1", GoBuildID: "go/1", Hash: [16]byte{1, 2}, hash: "01020000000000000000000000000000", Version: [16]byte{3}, Device: 8, Inode: 99, Proc: 7, Low: 0x400000, High: 0x500000})
 	mapping := w.Mapping(file, 0x1000, 0x5000, 0x200)
 	leaf := w.Frame(&Frame{Type: FramePython, Function: "hash_orders", File: "orders.py", Line: 12}, 0)
 	root := w.Frame(&Frame{Type: FrameNative, Address: 0x1234}, mapping)
 	whole, cut := w.Stack([]uint32{leaf, root}, 0), w.Stack([]uint32{root}, 4012)
 	proc := w.Proc(Proc{PID: 7, Start: 123456, MntNS: 4026531841, Exe: "python3.11"})
-	w.Sample(whole, proc, &Sample{Comm: "worker", Count: 3, Said: wireSaid})
-	w.Sample(cut, proc, &Sample{Comm: "worker", Count: 1})
-	w.Unwound(1<<54|7, cut, proc, &wireSaid)
+	w.Unwound(1<<54|7, whole, proc, &wireSaid)
+	w.Unwound(1<<54|8, cut, proc, &Said{})
 	st := Stats{Taken: 10, Sent: 4, Pending: 1, Full: 2, Failed: 2, Idle: 1, KernelLost: 5, NoProcess: 1, KernelMemory: 36 << 20, Aborts: map[uint32]uint64{4012: 1, 2: 7}}
 	st.Languages[FramePython] = Language{Frames: 3, Expected: 4, Missing: 1}
 	w.Stats(&st)
 	w.Reset()
 	again := w.Stack([]uint32{w.Frame(&Frame{Type: FrameGo, Function: "main.main"}, 0)}, 0)
-	w.Sample(again, w.Proc(Proc{PID: 8}), &Sample{Count: 1})
+	w.Unwound(1, again, w.Proc(Proc{PID: 8}), &Said{})
 	w.Stats(&Stats{})
 	require.NoError(t, w.Flush())
 	return b.Bytes()
@@ -50,27 +49,23 @@ func TestRoundTrip(t *testing.T) {
 	require.True(t, ev.Hello)
 	ev, err = r.Next()
 	require.NoError(t, err)
-	require.Equal(t, &Ready{StartMillis: 1900, Hz: 19}, ev.Ready)
+	require.Equal(t, &Ready{StartMillis: 1900}, ev.Ready)
 	ev, err = r.Next()
 	require.NoError(t, err)
-	require.Len(t, ev.Flush.Samples, 2)
-	require.Equal(t, []Unwound{{1<<54 | 7, ev.Flush.Samples[1].Stack, ev.Flush.Samples[1].Proc, wireSaid}}, ev.Flush.Unwound)
-	require.Equal(t, uint32(1), RunOf(ev.Flush.Unwound[0].ID))
-
-	s := ev.Flush.Samples[0]
-	assert.Equal(t, uint64(3), s.Count)
-	assert.Equal(t, "worker", s.Comm)
-	assert.Equal(t, []Label{{"tenant", "a"}}, s.Labels)
-	assert.Equal(t, [16]byte{9}, s.TraceID)
-	assert.Equal(t, [8]byte{8}, s.SpanID)
+	require.Len(t, ev.Flush.Unwound, 2)
+	s := ev.Flush.Unwound[0]
+	require.EqualValues(t, 1<<54|7, s.ID)
+	require.Equal(t, uint32(1), RunOf(s.ID))
+	assert.Equal(t, wireSaid, s.Said)
+	assert.Equal(t, Said{}, ev.Flush.Unwound[1].Said)
 	assert.Equal(t, &Proc{PID: 7, Start: 123456, MntNS: 4026531841, Exe: "python3.11"}, s.Proc)
 	require.Len(t, s.Stack.Frames, 2)
 	assert.Equal(t, &Frame{Type: FramePython, Function: "hash_orders", File: "orders.py", Line: 12}, s.Stack.Frames[0])
 	assert.Equal(t, &Mapping{
 		File: &File{Name: "app", Path: "/opt/app", GNUBuildID: "0af1", GoBuildID: "go/1", Hash: [16]byte{1, 2}, hash: "01020000000000000000000000000000", Version: [16]byte{3}, Device: 8, Inode: 99, Proc: 7, Low: 0x400000, High: 0x500000}, Start: 0x1000, End: 0x5000, Offset: 0x200,
 	}, s.Stack.Frames[1].Mapping)
-	assert.Equal(t, uint32(4012), ev.Flush.Samples[1].Stack.Abort)
-	assert.NotEqual(t, s.Stack.ID, ev.Flush.Samples[1].Stack.ID)
+	assert.Equal(t, uint32(4012), ev.Flush.Unwound[1].Stack.Abort)
+	assert.NotEqual(t, s.Stack.ID, ev.Flush.Unwound[1].Stack.ID)
 	assert.Equal(t, uint64(7), ev.Flush.Stats.Aborts[2])
 	assert.Equal(t, Language{Frames: 3, Expected: 4, Missing: 1}, ev.Flush.Stats.Languages[FramePython])
 	st := ev.Flush.Stats
@@ -78,10 +73,9 @@ func TestRoundTrip(t *testing.T) {
 
 	ev, err = r.Next()
 	require.NoError(t, err)
-	require.Len(t, ev.Flush.Samples, 1)
-	require.Empty(t, ev.Flush.Unwound)
-	assert.Equal(t, "main.main", ev.Flush.Samples[0].Stack.Frames[0].Function)
-	assert.Greater(t, ev.Flush.Samples[0].Stack.ID, s.Stack.ID, "no ID is given twice, not even after a reset")
+	require.Len(t, ev.Flush.Unwound, 1)
+	assert.Equal(t, "main.main", ev.Flush.Unwound[0].Stack.Frames[0].Function)
+	assert.Greater(t, ev.Flush.Unwound[0].Stack.ID, s.Stack.ID, "no ID is given twice, not even after a reset")
 	_, err = r.Next()
 	assert.Equal(t, io.EOF, err)
 }
@@ -96,7 +90,7 @@ func TestFlushSize(t *testing.T) {
 			for i := range 1000 {
 				w.Frame(&Frame{Function: fmt.Sprintf("%08d", i) + text}, 0)
 			}
-			w.Sample(w.Stack([]uint32{1}, 0), w.Proc(Proc{PID: 1}), &Sample{Count: 1})
+			w.Unwound(1, w.Stack([]uint32{1}, 0), w.Proc(Proc{PID: 1}), &Said{})
 			w.Reset()
 			if n == 10 {
 				w.Stats(&Stats{})
@@ -106,7 +100,7 @@ func TestFlushSize(t *testing.T) {
 	r := NewReader(in)
 	ev, err := r.Next()
 	require.NoError(t, err)
-	require.Len(t, ev.Flush.Samples, 11)
+	require.Len(t, ev.Flush.Unwound, 11)
 	require.InDelta(t, 11*1000*(MaxText+entryBytes+textBytes), ev.Flush.Size, 1e5)
 	_, err = r.Next()
 	require.ErrorIs(t, err, ErrProtocol)
@@ -129,13 +123,13 @@ func TestTextsAreCleaned(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b)
 	evil := "a\x1b]0;owned\x07\x9bb\xff\u202ec\n"
-	w.Sample(w.Stack([]uint32{w.Frame(&Frame{Function: evil, File: strings.Repeat("x", 2*MaxText)}, 0)}, 0), w.Proc(Proc{PID: 1, Exe: evil}), &Sample{Comm: evil, Count: 1})
+	w.Unwound(1, w.Stack([]uint32{w.Frame(&Frame{Function: evil, File: strings.Repeat("x", 2*MaxText)}, 0)}, 0), w.Proc(Proc{PID: 1, Exe: evil}), &Said{})
 	w.Stats(&Stats{})
 	require.NoError(t, w.Flush())
 	ev, err := NewReader(&b).Next()
 	require.NoError(t, err)
-	s := ev.Flush.Samples[0]
-	for _, text := range []string{s.Comm, s.Proc.Exe, s.Stack.Frames[0].Function} {
+	s := ev.Flush.Unwound[0]
+	for _, text := range []string{s.Proc.Exe, s.Stack.Frames[0].Function} {
 		assert.Equal(t, "a\ufffd]0;owned\ufffd\ufffdb\ufffd\ufffdc\ufffd", text)
 	}
 	assert.Len(t, s.Stack.Frames[0].File, MaxText)
@@ -177,7 +171,7 @@ func TestProtocolErrors(t *testing.T) {
 		"a huge message":    append(bytes.Clone(head), 0xff, 0xff, 0xff, 0xff, 0x0f),
 		"an endless length": append(bytes.Clone(head), bytes.Repeat([]byte{0xff}, 20)...),
 		"an unknown kind":   append(bytes.Clone(head), 1, 200),
-		"no such stack":     append(bytes.Clone(head), 7, byte(KindSample), 1, 1, 0, 1, 0, 0),
+		"no such stack":     append(bytes.Clone(head), 6, byte(KindUnwound), 1, 1, 1, 0, 0),
 		"no such frame":     append(bytes.Clone(head), 4, byte(KindStack), 0, 1, 9),
 		"too many frames":   append(bytes.Clone(head), 4, byte(KindStack), 0, 0xff, 0x7f),
 		"more than fields":  append(bytes.Clone(head), 2, byte(KindHello), 0),
@@ -239,7 +233,7 @@ func TestWriterKeepsTheLimits(t *testing.T) {
 				w.Reset()
 			}
 			f := w.Frame(&Frame{Function: string(rune('a'+i%26)) + long + string(rune('0'+i/26%10)) + string(rune('0'+i/260%10)) + string(rune('0'+i/2600%10))}, 0)
-			w.Sample(w.Stack([]uint32{f}, 0), w.Proc(Proc{PID: 1}), &Sample{Count: 1})
+			w.Unwound(1, w.Stack([]uint32{f}, 0), w.Proc(Proc{PID: 1}), &Said{})
 			if i%1000 == 0 {
 				w.Stats(&Stats{})
 			}
@@ -255,7 +249,7 @@ func TestWriterKeepsTheLimits(t *testing.T) {
 			require.ErrorIs(t, err, io.EOF)
 			break
 		}
-		n += len(ev.Flush.Samples)
+		n += len(ev.Flush.Unwound)
 	}
 	assert.Equal(t, 3*MaxTextSize/MaxText, n)
 }
@@ -275,8 +269,8 @@ func FuzzReader(f *testing.F) {
 			if ev.Flush == nil {
 				continue
 			}
-			for _, s := range ev.Flush.Samples {
-				if s.Stack == nil || s.Proc == nil || s.Count == 0 || len(s.Stack.Frames) > MaxDepth || len(s.Labels) > MaxLabels {
+			for _, s := range ev.Flush.Unwound {
+				if s.Stack == nil || s.Proc == nil || len(s.Stack.Frames) > MaxDepth || len(s.Labels) > MaxLabels {
 					t.Fatalf("%+v", s)
 				}
 				for _, f := range s.Stack.Frames {

@@ -108,7 +108,6 @@ func (w *Writer) Hello(refused string) {
 // Ready writes a KindReady.
 func (w *Writer) Ready(r Ready) {
 	w.num(r.StartMillis)
-	w.num(r.Hz)
 	w.send(KindReady)
 }
 
@@ -177,17 +176,6 @@ func (w *Writer) Proc(p Proc) uint32 {
 	w.send(KindProc)
 	w.procs++
 	return w.procs
-}
-
-// Sample adds a sample of a stack and a process by their IDs; s.Stack and s.Proc are not read.
-func (w *Writer) Sample(stack, proc uint32, s *Sample) {
-	comm := w.text(s.Comm)
-	w.num(uint64(stack))
-	w.num(uint64(proc))
-	w.num(uint64(comm))
-	w.num(s.Count)
-	w.said(&s.Said)
-	w.send(KindSample)
 }
 
 // said appends labels and span. Labels over MaxLabels are left out.

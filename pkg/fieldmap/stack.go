@@ -270,6 +270,9 @@ func (c *compiler) members(raw datasource.FieldAccessor, readers map[string]*rea
 func (s stackFields) read(st *Stack, d datasource.Data) {
 	st.frames, st.ends, st.fates, st.users, st.pending = st.frames[:0], st.ends[:0], st.fates[:0], st.users[:0], false
 	var lost, truncated bool
+	if s.handedOver(st, d) {
+		return
+	}
 	for i := range s {
 		var o stack.Outcome
 		var more bool
@@ -293,6 +296,32 @@ func (s stackFields) read(st *Stack, d datasource.Data) {
 	default:
 		st.outcome = stack.OK
 	}
+}
+
+// handedOver reads a stack that an operator has, if there is one. It is all of the sample's: the other fields have its text then, where
+// rows are printed, or nothing.
+func (s stackFields) handedOver(st *Stack, d datasource.Data) bool {
+	for i := range s {
+		if s[i].handed == nil {
+			continue
+		}
+		st.frames, st.outcome, st.pending = s[i].append(st.frames, d)
+		if len(st.frames) == 0 {
+			continue
+		}
+		for k := range s {
+			end, fate := len(st.frames), stack.Empty
+			if k < i {
+				end = 0
+			} else if k == i {
+				fate = st.outcome
+			}
+			st.ends, st.fates = append(st.ends, end), append(st.fates, fate)
+		}
+		return true
+	}
+	st.pending = false
+	return false
 }
 
 // append appends the frames of one field. pending says that more may be known of them later.

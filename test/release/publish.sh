@@ -12,7 +12,7 @@ export CGO_ENABLED=0 COSIGN_PASSWORD=test COSIGN_FLAGS=--tlog-upload=false PATH=
 "$top/.ci/step" "building the registry" go -C "$top/test/k8s/registry" build -buildvcs=false -o "$work/bin/registry" .
 [ -x "$work/bin/cosign" ] || "$top/.ci/step" "building cosign (a few minutes, once)" go -C "$top/test/k8s/modules/cosign" build -trimpath -buildvcs=false \
 	-ldflags "-s -w" -o "$work/bin/cosign" github.com/sigstore/cosign/v2/cmd/cosign
-"$work/bin/registry" -listen "127.0.0.1:$port" &
+"$work/bin/registry" -listen "127.0.0.1:$port" >"$work/registry.log" 2>&1 &
 registry=$!
 trap 'kill $registry; rm -rf "$work/clone" "$work/store"' EXIT
 

@@ -32,7 +32,7 @@ digest=$("$build/bin/imagebuild" -manifest cmd/gadgettracermanager/image.yaml -a
 if [ -n "${KEYLESS:-}" ]; then sign "$digest" --recursive; else sign "$digest" --recursive "${by_key[@]}"; fi
 for archive in "$build"/gadgets/*.tar; do
 	name=$(basename "$archive" .tar)
-	"$ig" image tag "$name:$tag" "$repository/gadgets/$name:$tag" >/dev/null
+	said=$("$ig" image tag "$name:$tag" "$repository/gadgets/$name:$tag" 2>&1) || die "$said"
 	said=$("$ig" image push ${AUTHFILE:+--authfile "$AUTHFILE"} "${push[@]}" "$repository/gadgets/$name:$tag" 2>&1) || die "$said"
 	digest=$(grep -o 'sha256:[0-9a-f]*' <<<"$said" | tail -1)
 	# One signature, of the key: Inspektor Gadget verifies those of keys only, and refuses an image with two.

@@ -8,9 +8,9 @@ export DEBIAN_FRONTEND=noninteractive
 receive
 systemd-run --quiet --unit=burn /test/burn
 
-# Ending takes longer here than the unit has.
+# Starting and ending take longer here than the unit has.
 mkdir -p /run/systemd/system/ig-otel-profiles.service.d
-printf '[Service]\nTimeoutStopSec=3600\n' >/run/systemd/system/ig-otel-profiles.service.d/slow.conf
+printf '[Service]\nTimeoutStartSec=3600\nTimeoutStopSec=3600\n' >/run/systemd/system/ig-otel-profiles.service.d/slow.conf
 
 say install
 apt install -y /test/first.deb

@@ -35,9 +35,12 @@ func readFiles(memory uint64, logger *slog.Logger) error {
 	return conn.Serve(int64(memory / 3 * 2))
 }
 
+// arena is by how much Go's heap grows at a time. Address space counts for the limit, used or not.
+const arena = 64 << 20
+
 // confine gives up all rights of this process: what it can do from then on is to read the files that it is sent.
 func confine(memory uint64) error {
-	limits := map[int]uint64{unix.RLIMIT_DATA: memory, unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: 64}
+	limits := map[int]uint64{unix.RLIMIT_DATA: memory + 2*arena, unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: 64}
 	for what, limit := range limits {
 		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
 			return fmt.Errorf("setting a limit: %w", err)

@@ -334,9 +334,9 @@ type noDebugFiles struct{}
 func (noDebugFiles) candidate(debugKey, int) (*os.File, int64, bool) { return nil, 0, true }
 
 // Serve reads files for the process at the other end of the socket, until that ends. Reading a file takes memory bytes for a time
-// at most, whatever is asked for, and as much is kept of perf maps.
+// at most, whatever is asked for, and a quarter of that is kept of perf maps.
 func (c *Conn) Serve(memory int64) error {
-	kept := perfMaps{most: memory}
+	kept := perfMaps{most: memory / 4}
 	for {
 		b, f, err := c.receive()
 		if errors.Is(err, io.EOF) {

@@ -1,7 +1,6 @@
 package fieldmap
 
 import (
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -139,7 +138,7 @@ func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *n
 	if f.Name == "" && f.Mapping == (profile.Mapping{}) {
 		switch {
 		case file != nil:
-			f.Name = fileName(file.Path)
+			f.Name = stack.CutName(profile.FileName(file.Path))
 		case known.State == names.Generated:
 			f.Name = generated
 		case f.Address == 0:
@@ -164,15 +163,7 @@ func SetSymbol(f *profile.Frame, s *symbols.Symbol) {
 // generated is the name of code that is in no file and has no name.
 const generated = "[generated code]"
 
-// fileName is a name for frames of a file of which no more is known.
-func fileName(file string) string {
-	if strings.HasPrefix(file, "[") {
-		return file
-	}
-	return "[" + stack.CutName(path.Base(file)) + "]"
-}
-
-// isFileName reports whether a name looks like one that fileName made: it stands for a function without a name.
+// isFileName reports whether a name looks like one that profile.FileName made: it stands for a function without a name.
 func isFileName(name string) bool {
 	return len(name) > 2 && name[0] == '[' && name[len(name)-1] == ']' && !strings.ContainsAny(name[1:len(name)-1], "[]")
 }
@@ -187,7 +178,7 @@ func TextName(f *names.Frame, functionOnly bool) string {
 		return stack.CutName(f.Symbol.Name)
 	case functionOnly:
 	case f.File != nil:
-		return fileName(f.File.Path)
+		return stack.CutName(profile.FileName(f.File.Path))
 	case f.State == names.Generated:
 		return generated
 	}

@@ -274,7 +274,7 @@ func (a *Aggregator) frames(locs []uint32, frames []Frame) []uint32 {
 		f := &frames[i]
 		if a.cfg.NameUnnamed && f.Name == "" && (f.Address != 0 || !f.Mapping.isZero()) {
 			a.named = *f // a copy: the stack belongs to the caller
-			a.named.Name, a.named.Mapping.Symbolized = fileName(f.Mapping.File), !f.Mapping.isZero()
+			a.named.Name, a.named.Mapping.Symbolized = FileName(f.Mapping.File), !f.Mapping.isZero()
 			if a.named.Name == unknownFunction {
 				a.named.Address = 0 // nobody can look it up
 			}
@@ -302,9 +302,9 @@ func (a *Aggregator) frames(locs []uint32, frames []Frame) []uint32 {
 // unknownFunction is the name of a frame of which nothing is known.
 const unknownFunction = "[unknown]"
 
-// fileName is the name of a function of which only the file is known. The kernel's files have brackets
+// FileName is the name of a function of which only the file is known. The kernel's files have brackets
 // already.
-func fileName(file string) string {
+func FileName(file string) string {
 	name := file[strings.LastIndexByte(file, '/')+1:]
 	switch {
 	case name == "":

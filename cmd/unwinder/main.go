@@ -4,8 +4,8 @@
 // It is a program of its own because it works on files and memory of programs that may be hostile: it may be
 // ended by them, and is then started anew. It ends with the program that started it.
 //
-// File descriptors: 0 ends it when it is closed; 2 takes its log; 3 takes the stream of package wire; 4, if
-// given, is a file of counters that outlives it (package wire, Counters); 5 is a socket that takes the descriptors of the
+// File descriptors: 0 brings PIDs of processes to read before they are met, four bytes each, and ends it when it is closed; 2 takes its
+// log; 3 takes the stream of package wire; 4, if given, is a file of counters that outlives it (package wire, Counters); 5 is a socket that takes the descriptors of the
 // entry programs that gadgets call, and 6 the map that these share with gadgets.
 //
 // With -read it does something else: it reads the names of functions from files that come by a socket, descriptor 3, and has no
@@ -14,6 +14,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -86,8 +87,10 @@ func run() error {
 	defer stop()
 	// A terminal's Ctrl-C reaches the whole group: the starter decides what it means.
 	signal.Ignore(unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
+	wanted := make(chan uint32, mostWanted)
+	c.wanted = wanted
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		readWanted(os.Stdin, wanted)
 		stop()
 	}()
 
@@ -110,6 +113,23 @@ func run() error {
 	<-announced
 	t.close()
 	return err
+}
+
+// mostWanted is how many processes can wait to be read that were asked for.
+const mostWanted = 1024
+
+// readWanted hands on the PIDs that come, until there are no more. Where nobody takes them, they are left out: who is met is read anyway.
+func readWanted(from io.Reader, wanted chan<- uint32) {
+	for {
+		var pid [4]byte
+		if _, err := io.ReadFull(from, pid[:]); err != nil {
+			return
+		}
+		select {
+		case wanted <- binary.LittleEndian.Uint32(pid[:]):
+		default:
+		}
+	}
 }
 
 func withoutTime(_ []string, a slog.Attr) slog.Attr {

@@ -43,13 +43,14 @@ type processReader struct {
 	avoid    avoided
 	brought  *brought
 	events   chan libpf.PIDTID
+	wanted   <-chan uint32 // processes that were asked for
 	manager  *processmanager.ProcessManager
 	survived uint64
 }
 
 // newProcessReader finds what it needs in a tracer, which has no other way to it.
 func newProcessReader(t *tracer.Tracer, c config, s *sampler, logger *slog.Logger) (*processReader, error) {
-	r := &processReader{log: logger, counters: s.counters, avoid: c.avoid, brought: &s.brought}
+	r := &processReader{log: logger, counters: s.counters, avoid: c.avoid, wanted: c.wanted, brought: &s.brought}
 	if err := errors.Join(private(t, "pidEvents", &r.events), private(t, "processManager", &r.manager)); err != nil {
 		return nil, err
 	}
@@ -75,27 +76,31 @@ func (r *processReader) run(ctx context.Context) {
 	cleanup := time.NewTicker(pidCleanupInterval)
 	defer cleanup.Stop()
 	for {
+		var event libpf.PIDTID
 		select {
-		case event := <-r.events:
-			pid := event.PID()
-			if r.avoid.is(uint32(pid)) {
-				continue
-			}
-			r.counters[wire.CounterReads].Add(1)
-			r.counters[wire.CounterReading].Store(uint64(pid))
-			err := surviving(func() { r.manager.SynchronizeProcess(watch(process.New(pid, event.TID()), r.brought)) })
-			r.counters[wire.CounterReading].Store(0)
-			if err == nil {
-				continue
-			}
-			// Whoever starts such programs by the thousand does not fill the log.
-			if r.survived++; r.survived&(r.survived-1) == 0 {
-				r.log.Warn("a process's files could not be parsed, its stacks stay incomplete", "pid", pid, "panic", err, "so far", r.survived)
-			}
+		case event = <-r.events:
+		case pid := <-r.wanted:
+			event = libpf.PIDTID(uint64(pid)<<32 | uint64(pid))
 		case <-cleanup.C:
 			_ = surviving(r.manager.CleanupPIDs)
+			continue
 		case <-ctx.Done():
 			return
+		}
+		pid := event.PID()
+		if r.avoid.is(uint32(pid)) {
+			continue
+		}
+		r.counters[wire.CounterReads].Add(1)
+		r.counters[wire.CounterReading].Store(uint64(pid))
+		err := surviving(func() { r.manager.SynchronizeProcess(watch(process.New(pid, event.TID()), r.brought)) })
+		r.counters[wire.CounterReading].Store(0)
+		if err == nil {
+			continue
+		}
+		// Whoever starts such programs by the thousand does not fill the log.
+		if r.survived++; r.survived&(r.survived-1) == 0 {
+			r.log.Warn("a process's files could not be parsed, its stacks stay incomplete", "pid", pid, "panic", err, "so far", r.survived)
 		}
 	}
 }

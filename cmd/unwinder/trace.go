@@ -38,6 +38,7 @@ type config struct {
 	spans     bool
 	labels    []string
 	avoid     avoided
+	wanted    <-chan uint32 // processes that are read before they are met
 }
 
 // check tells what is wrong with the settings.

@@ -17,7 +17,8 @@ type gadgets struct {
 	slots   *ebpf.Map // made once, for all runs of the program and of gadgets
 	entries map[wire.ChainKind]*ebpf.Program
 	arrays  map[*Subscription]map[wire.ChainKind]*ebpf.Map
-	last    uint32 // the number that was given last
+	last    uint32   // the number that was given last
+	process *process // that the entries are of
 }
 
 // programTypes are the types of the programs that call a kind of chain.
@@ -80,6 +81,15 @@ func (s *Subscription) Serve(kind wire.ChainKind, array *ebpf.Map) error {
 	return put(array, g.entries[kind])
 }
 
+// Read has the program read the files of a process before an event of it is met: the first stacks of one that it does not know are cut.
+func (s *Subscription) Read(pid uint32) {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	if p := s.b.gadgets.process; p != nil {
+		p.read(pid)
+	}
+}
+
 // put puts a program into an array of one, or empties it.
 func put(array *ebpf.Map, program *ebpf.Program) error {
 	if program == nil {
@@ -120,6 +130,13 @@ func (b *Broker) set(entries map[wire.ChainKind]*ebpf.Program) error {
 	return errors.Join(errs...)
 }
 
+// speaks says which run of the program has the entries, nil for none.
+func (b *Broker) speaks(p *process) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.gadgets.process = p
+}
+
 // serve takes a run's entry programs and has gadgets call them until the run ends, or hangUp ends the wait. The error says that the program has sent something else.
 func (b *Broker) serve(p *process) error {
 	if p.entries == nil {
@@ -137,6 +154,8 @@ func (b *Broker) serve(p *process) error {
 	if err != nil {
 		return err
 	}
+	b.speaks(p)
+	defer b.speaks(nil)
 	if err := b.set(entries); err != nil {
 		b.log.Warnf("gadgets may have stacks by frame pointers only: %v", err)
 	}

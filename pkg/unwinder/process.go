@@ -29,6 +29,8 @@ const (
 	// timerSlack is by how much the program's timers may be late. Nothing in it needs them to the microsecond, and Go's runtime
 	// looks after its threads every 20 µs while any of them runs: that took an eighth of the program's CPU time.
 	timerSlack = 2 * time.Millisecond
+	// readTime is how long it may take to ask for a process.
+	readTime = 10 * time.Millisecond
 	// pipeSize is how much the kernel keeps of what the program has written.
 	pipeSize = 1 << 20
 )
@@ -36,7 +38,7 @@ const (
 // process is one run of the program.
 type process struct {
 	cmd      *exec.Cmd
-	stdin    io.Closer
+	stdin    io.WriteCloser
 	out      *os.File // the stream
 	counters *os.File
 	entries  *os.File // the socket that its entry programs come by; nil: none come
@@ -167,6 +169,13 @@ func (p *process) memory() uint64 {
 }
 
 // end asks the program to end. What it writes until then can be read.
+// read has the program read a process before it meets it. It does not wait: what finds no room is left out.
+func (p *process) read(pid uint32) {
+	if f, ok := p.stdin.(interface{ SetWriteDeadline(t time.Time) error }); ok && f.SetWriteDeadline(time.Now().Add(readTime)) == nil {
+		_, _ = p.stdin.Write(binary.LittleEndian.AppendUint32(nil, pid))
+	}
+}
+
 func (p *process) end() { _ = p.stdin.Close() }
 
 func (p *process) kill() { _ = p.cmd.Process.Kill() }

@@ -1,0 +1,20 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+)
+
+// PIDs come one after the other. What is cut, or finds no room, is left out.
+func TestReadWanted(t *testing.T) {
+	wanted := make(chan uint32, 2)
+	readWanted(bytes.NewReader([]byte{1, 0, 0, 0, 2, 1, 0, 0, 3, 0, 0, 0, 4, 0}), wanted)
+	close(wanted)
+	var got []uint32
+	for pid := range wanted {
+		got = append(got, pid)
+	}
+	if len(got) != 2 || got[0] != 1 || got[1] != 0x102 {
+		t.Errorf("%v", got)
+	}
+}

@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Copies of user stacks, for gadgets whose events are sampled and rare enough: a
- * capture is the registers of the current thread and the top of its stack. The
- * operator captures walks it by the unwind rules of the files, so that the stacks
- * of programs without frame pointers are whole, and puts the row that came with
- * it into the map rows.
+ * Events that are drawn by their amount, be it bytes or nanoseconds: each goes with its
+ * stack through the ring buffer unwound to the operator captures, which decides by the
+ * functions on the stack what becomes of it, and adds it to the rows. The unwinder takes
+ * the stack (unwind.h). Where it cannot, frame pointers do.
  *
- * A gadget declares what it sends, a key and a value of its map rows between the
- * head and the copy, both without gaps and multiples of 8 bytes long:
+ * A gadget declares what it sends, a key and a value of its map rows behind the head,
+ * both without gaps and multiples of 8 bytes long:
  *
  *	struct my_capture {
  *		struct profiles_capture head;
  *		struct my_key key;
  *		struct my_value value;
- *		profiles_stack_copy stack;
  *	};
  *
- * and asks for the operator in its gadget.yaml. In a program:
+ * and asks for the operator in its gadget.yaml. The key has the members user_stack_key and
+ * unwound_id. In a program:
  *
- *	weight = draw(amount);			how much the event stands for, 0: nothing
- *	capture = bpf_ringbuf_reserve(&captures, sizeof(*capture), 0);
- *	begin_capture(&capture->head);		fill key and value
- *	describe_user_stack(&capture->value.user_stack_raw, &...user_stack_id);
- *	copy_user_stack(&capture->head, capture->stack, regs);
+ *	weight = draw(amount, step);		how much the event stands for, 0: nothing
+ *	stack_id = unwind_capture(ctx, chain, flags, weight);
+ *	capture = bpf_ringbuf_reserve(&unwound, sizeof(*capture), 0);
+ *	begin_capture(&capture->head, stack_id);	fill key and value
+ *	put_capture_stack(ctx, flags, capture);
  *	submit_capture(capture);
  */
 #ifndef CAPTURE_H
@@ -34,41 +33,15 @@
 #include <gadget/macros.h>
 
 #include "stack_maps.h"
-
-#define CAPTURE_PAGE 4096
-/* How much of a stack is copied: this much, or up to a page more. */
-#define CAPTURE_STACK (4 * CAPTURE_PAGE)
-
-/*
- * The copy begins this much below the stack pointer. Functions may use that much there,
- * and the unwind rules of a function's last instructions still name it.
- */
-#define CAPTURE_BELOW 128
-
-typedef __u8 profiles_stack_copy[CAPTURE_STACK + CAPTURE_PAGE];
-
-/* By their numbers in DWARF: 0 to 16 on x86, 0 to 32 on arm64. */
-#define CAPTURE_REGISTERS 33
-
-/* The thread is at the first instruction of a function: it needs no rules to find the caller. */
-#define CAPTURE_ENTRY (1ull << 63)
+#include "unwind.h"
 
 struct profiles_capture {
 	__u64 time; /* bpf_ktime_get_boot_ns */
 	__u64 id; /* never 0, and never that of another one */
-	__u64 known; /* bit n: registers[n] is known; and CAPTURE_ENTRY */
-	__u64 registers[CAPTURE_REGISTERS];
-	__u32 copied; /* bytes of the stack, 0: the thread has none */
+	__u64 stack_id; /* what the unwinder knows its stack by; UNWIND_FELL_BACK; 0: it was not asked */
 	__u32 stretch; /* capture_settings.stretch of its time */
+	__u32 __padding;
 };
-
-/* Some 780 captures. */
-#define CAPTURES_BYTES (16 * 1024 * 1024)
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, CAPTURES_BYTES);
-} captures SEC(".maps");
 
 /*
  * User space reads them several times a second. It is woken only where so many have come
@@ -76,8 +49,8 @@ struct {
  */
 static __always_inline void submit_capture(void *capture)
 {
-	bool many = bpf_ringbuf_query(&captures, BPF_RB_AVAIL_DATA) >
-		    CAPTURES_BYTES / 4;
+	bool many = bpf_ringbuf_query(&unwound, BPF_RB_AVAIL_DATA) >
+		    UNWOUND_SIZE / 4;
 
 	bpf_ringbuf_submit(capture,
 			   many ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
@@ -198,7 +171,8 @@ static __always_inline __u64 drawn_events(__u64 amount, __u64 weight)
 }
 
 static __always_inline void begin_capture_by(__u32 settings,
-					     struct profiles_capture *head)
+					     struct profiles_capture *head,
+					     __u64 stack_id)
 {
 	struct capture_settings *control =
 		bpf_map_lookup_elem(&capture_settings, &settings);
@@ -207,85 +181,153 @@ static __always_inline void begin_capture_by(__u32 settings,
 	head->time = now;
 	/* Two CPUs can have one time, and a CPU none twice. */
 	head->id = now << 12 | (bpf_get_smp_processor_id() & 0xfff);
-	head->known = 0;
-	head->copied = 0;
+	head->stack_id = stack_id;
 	head->stretch = control ? control->stretch : 0;
+	head->__padding = 0;
 }
 
-static __always_inline void begin_capture(struct profiles_capture *head)
+static __always_inline void begin_capture(struct profiles_capture *head,
+					  __u64 stack_id)
 {
-	begin_capture_by(SETTINGS_OF_ALL, head);
+	begin_capture_by(SETTINGS_OF_ALL, head, stack_id);
 }
 
-/* Fills in what is known of the user stack but its ID, which the operator sets. */
-static __always_inline void
-describe_user_stack(struct gadget_user_stack *raw,
-		    struct profiles_user_stack *by_id)
-{
-	struct gadget_user_stack *ustack = user_stack_form(raw, by_id);
+/* From include/linux/sched.h: threads that have never been in user mode. */
+#define PF_IO_WORKER 0x00000010
+#define PF_USER_WORKER 0x00004000
+#define PF_KTHREAD 0x00200000
 
-	fill_process_of(bpf_get_current_task_btf(), ustack);
-	ustack->stack_id = -EFAULT;
+static __always_inline bool has_user_stack(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return collect_ustack && task->mm &&
+	       !(task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER));
+}
+
+/* Per CPU: how many stacks the unwinder has taken in a second, and whether one is being taken by frame pointers. */
+struct capture_cpu {
+	__u64 second;
+	__u32 taken;
+	__u32 busy;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct capture_cpu);
+} capture_cpus SEC(".maps");
+
+static __always_inline bool within_budget(void)
+{
+	__u64 second = bpf_ktime_get_ns() / 1000000000;
+	__u32 zero = 0;
+	struct capture_cpu *cpu = bpf_map_lookup_elem(&capture_cpus, &zero);
+
+	if (!cpu)
+		return false;
+	if (cpu->second != second) {
+		cpu->second = second;
+		cpu->taken = 0;
+	}
+	return cpu->taken++ < unwind_budget;
 }
 
 /*
- * Copies up to the end of the memory there, page by page: a stack can end anywhere. What
- * is below the stack pointer can be on a page that was never used: those bytes are zeros
- * then, which is what the helper leaves behind where it fails.
+ * Has the unwinder take the stack of the current thread, for an event that stands for
+ * weight. Returns what head.stack_id is to be.
  */
-static __always_inline __u32 copy_stack(__u8 *to, __u64 sp)
+static __always_inline __u64 unwind_capture(void *ctx,
+					    const enum unwind_chain chain,
+					    __u64 flags, __u64 weight)
 {
-	__u64 from = sp - CAPTURE_BELOW;
-	__u32 done = 0, n;
+	enum unwind_result result = UNWIND_OVER_BUDGET;
+	__u64 id = 0;
 
-	for (int i = 0; i <= CAPTURE_STACK / CAPTURE_PAGE; i++) {
-		if (done >= CAPTURE_STACK)
-			break;
-		n = CAPTURE_PAGE - ((from + done) & (CAPTURE_PAGE - 1));
-		if (bpf_probe_read_user(to + done, n & (2 * CAPTURE_PAGE - 1),
-					(void *)(from + done)) &&
-		    (i || n > CAPTURE_BELOW))
-			break;
-		done += n;
-	}
-	return done > CAPTURE_BELOW ? done : 0;
+	if (!unwind_on || !has_user_stack())
+		return 0;
+	if (within_budget())
+		result = unwind_with(ctx, chain, flags, &id);
+	count_unwind(result, weight);
+	return result == UNWIND_DONE ? id : UNWIND_FELL_BACK;
 }
 
-static __always_inline void set_register(struct profiles_capture *head, int n,
-					 __u64 value)
+/*
+ * The caller of a function at whose first instructions the thread is: frame pointers miss
+ * it, as the function has not put one there yet. Newer kernels see that themselves.
+ */
+static __always_inline __u64 caller_at_entry(const struct pt_regs *regs)
 {
-	head->registers[n] = value;
-	head->known |= 1ull << n;
-}
+	__u64 caller = 0;
 
-/* regs are those of the current thread in user mode. */
-static __always_inline void copy_user_stack(struct profiles_capture *head,
-					    __u8 *stack,
-					    const struct pt_regs *regs)
-{
-	if (!collect_ustack || !bpf_get_current_task_btf()->mm)
-		return;
 #if defined(__TARGET_ARCH_x86)
-	set_register(head, 3, BPF_CORE_READ(regs, bx));
-	set_register(head, 6, BPF_CORE_READ(regs, bp));
-	set_register(head, 7, BPF_CORE_READ(regs, sp));
-	set_register(head, 12, BPF_CORE_READ(regs, r12));
-	set_register(head, 13, BPF_CORE_READ(regs, r13));
-	set_register(head, 14, BPF_CORE_READ(regs, r14));
-	set_register(head, 15, BPF_CORE_READ(regs, r15));
-	set_register(head, 16, BPF_CORE_READ(regs, ip));
-	head->copied = copy_stack(stack, head->registers[7]);
-#elif defined(__TARGET_ARCH_arm64)
-	const struct user_pt_regs *user = (const void *)regs;
-
-	for (int i = 19; i < 31; i++)
-		set_register(head, i, BPF_CORE_READ(user, regs[i]));
-	set_register(head, 31, BPF_CORE_READ(user, sp));
-	set_register(head, 32, BPF_CORE_READ(user, pc));
-	head->copied = copy_stack(stack, head->registers[31]);
+	bpf_probe_read_user(&caller, sizeof(caller), (void *)PT_REGS_SP(regs));
 #else
-#error "unknown architecture"
+	caller = PT_REGS_RET(regs);
 #endif
+	return caller;
 }
+
+/* Takes the user stack by frame pointers, and returns its ID. */
+static __always_inline __u32 frame_pointer_stack(void *ctx, __u64 flags,
+						 __u32 space)
+{
+	struct row_stacks *stacks = row_stacks_here();
+	struct found_stack found;
+	__u64 caller = 0;
+	long taken;
+
+	if (!stacks)
+		return -ENOENT;
+	taken = take_user_frames(ctx, &stacks->user);
+	if (flags & UNWIND_AT_ENTRY)
+		caller = caller_at_entry(ctx);
+	if (caller && taken > 0 && stacks->user[1] != caller) {
+		taken = bpf_get_stack(ctx, &stacks->user[1],
+				      sizeof(stacks->user) - 8,
+				      BPF_F_USER_STACK);
+		stacks->user[0] = stacks->user[1];
+		stacks->user[1] = caller;
+	}
+	found = find_taken(&ig_ustack, &stacks->user, taken, space);
+	keep_frames(&ig_ustack, &found, &stacks->user);
+	return found.id;
+}
+
+/*
+ * Fills in the user stack of a capture: the process, and the ID by frame pointers unless
+ * the unwinder has the stack. A program that is preempted here by another keeps the memory
+ * for it: the other has none.
+ */
+static __always_inline void
+put_user_stack_of_capture(void *ctx, __u64 flags, __u64 stack_id,
+			  struct gadget_user_stack *raw,
+			  struct profiles_user_stack *by_id,
+			  profiles_stack_key *key, profiles_stack *unwound_id)
+{
+	struct gadget_user_stack *ustack = user_stack_form(raw, by_id);
+	bool user = fill_process_of(bpf_get_current_task_btf(), ustack);
+	__u32 zero = 0, id = no_stack_id(&ig_ustack);
+	struct capture_cpu *cpu = bpf_map_lookup_elem(&capture_cpus, &zero);
+
+	*unwound_id = stack_id;
+	if (user && cpu && stack_id <= UNWIND_FELL_BACK && has_user_stack()) {
+		__sync_fetch_and_add(&cpu->busy, 1);
+		if (*(volatile __u32 *)&cpu->busy == 1)
+			id = frame_pointer_stack(ctx, flags,
+						 ustack->base_addr_hash);
+		__sync_fetch_and_add(&cpu->busy, -1);
+	}
+	ustack->stack_id = id;
+	*key = id;
+}
+
+#define put_capture_stack(ctx, flags, capture)                             \
+	put_user_stack_of_capture(ctx, flags, (capture)->head.stack_id,    \
+				  &(capture)->value.user_stack_raw,        \
+				  &(capture)->value.user_stack_id,         \
+				  &(capture)->key.user_stack_key,          \
+				  &(capture)->key.unwound_id)
 
 #endif /* CAPTURE_H */

@@ -4,7 +4,7 @@
  *
  * The operator allocator attaches the programs to the functions of the allocator
  * of the processes that the run is about: see gadget.yaml. An allocation is drawn
- * by its bytes (draw in capture.h). Of one that is drawn, the stack is copied, and
+ * by its bytes (draw in capture.h). Of one that is drawn, the stack is unwound, and
  * the operator captures makes a row of it.
  *
  * With --live, what was drawn is in the map live until it is freed.
@@ -16,6 +16,8 @@
 #include <bpf/bpf_tracing.h>
 #include <gadget/types.h>
 #include <gadget/macros.h>
+
+#define UNWIND_FROM_KPROBE
 
 #include "../include/process.h"
 #include "../include/stack_maps.h"
@@ -94,7 +96,7 @@ static __always_inline struct allocator_process count_call(__u32 program)
 	return process;
 }
 
-/* A thread that loses its CPU while a stack is copied: that is not what the copy costs. */
+/* A thread that loses its CPU while a stack is taken: that is not what it costs. */
 #define MOST_DRAWN 100000
 
 static __always_inline void count_drawn_at(__u32 slot, __u64 took)
@@ -130,7 +132,7 @@ static __always_inline void capture_drawn(struct pt_regs *ctx, __u32 settings,
 		.stack = PT_REGS_SP(ctx) + RETURN_ADDRESS,
 		.tid = bpf_get_current_pid_tgid(),
 	};
-	__u64 calls;
+	__u64 calls, stack_id;
 
 	fill_process(&proc);
 	if (unwanted(&proc))
@@ -138,22 +140,21 @@ static __always_inline void capture_drawn(struct pt_regs *ctx, __u32 settings,
 	calls = drawn_events(size, weight);
 	if (!size)
 		weight = 0;
-	capture = bpf_ringbuf_reserve(&captures, sizeof(*capture), 0);
+	/* The kernel's frames would be those of the probe. */
+	stack_id = unwind_capture(ctx, UNWIND_KPROBE,
+				  UNWIND_AT_ENTRY | UNWIND_NO_KERNEL, weight);
+	capture = bpf_ringbuf_reserve(&unwound, sizeof(*capture), 0);
 	if (!capture) {
 		count_lost(weight, calls);
 		return;
 	}
-	begin_capture_by(settings, &capture->head);
+	begin_capture_by(settings, &capture->head, stack_id);
 	capture->key.proc = proc;
-	capture->key.user_stack_key = 0;
 	capture->key.attached_raw = always;
 	capture->key.__padding = 0;
 	capture->value.bytes = weight;
 	capture->value.calls = calls;
-	describe_user_stack(&capture->value.user_stack_raw,
-			    &capture->value.user_stack_id);
-	copy_user_stack(&capture->head, capture->stack, ctx);
-	capture->head.known |= CAPTURE_ENTRY;
+	put_capture_stack(ctx, UNWIND_AT_ENTRY, capture);
 	of.allocated.id = capture->head.id;
 	of.allocated.bytes = weight;
 	of.allocated.calls = calls;

@@ -25,6 +25,7 @@ struct alloc_key {
 	enum alloc_attached attached_raw;
 	/* Keys are compared byte by byte. */
 	__u32 __padding;
+	profiles_stack unwound_id;
 };
 
 struct alloc_value {
@@ -58,7 +59,6 @@ struct alloc_capture {
 	struct profiles_capture head;
 	struct alloc_key key;
 	struct alloc_value value;
-	profiles_stack_copy stack;
 };
 
 #endif /* PROFILE_ALLOC_ROW_H */

@@ -21,6 +21,8 @@
 
 /* The operator has the rows: the map stays empty. */
 #define ROWS 1
+#define UNWIND_FROM_RAW_TP
+#define UNWIND_FROM_TRACEPOINT
 
 #include "../include/kernel_symbol.h"
 #include "../include/process.h"
@@ -31,11 +33,6 @@
 #include "not_locks.h"
 #include "row.h"
 #include "waits.h"
-
-/* From include/linux/sched.h: threads that have never been in user mode. */
-#define PF_IO_WORKER 0x00000010
-#define PF_USER_WORKER 0x00004000
-#define PF_KTHREAD 0x00200000
 
 /* One wait in so many nanoseconds of waiting is looked at, in the mean. */
 const volatile __u64 sample_time = 500000;
@@ -82,29 +79,17 @@ static __always_inline void end_work(struct lock_cpu *cpu)
 	cpu->busy = 0;
 }
 
-/* The registers that the current thread has entered the kernel with. */
-static __always_inline void copy_user_stack_here(struct lock_capture *capture)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-
-	/* Since Linux 5.15. */
-	if (!bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs))
-		return;
-	if (task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))
-		return;
-	copy_user_stack(&capture->head, capture->stack,
-			(struct pt_regs *)bpf_task_pt_regs(task));
-}
-
 /*
- * Counts a wait that is over. ctx is NULL for one of user space, and place is its
- * address if it can be in not_locks. shared: processes can share the lock.
+ * Counts a wait that is over. chain is that of the program: UNWIND_RAW_TP for a wait in
+ * the kernel. place is its address if it can be in not_locks. shared: processes can share
+ * the lock.
  */
-static __always_inline void count_wait(void *ctx, enum lock_kind kind,
-				       __u64 lock, __u64 place, bool shared,
-				       __u64 since)
+static __always_inline void count_wait(void *ctx, const enum unwind_chain chain,
+				       enum lock_kind kind, __u64 lock,
+				       __u64 place, bool shared, __u64 since)
 {
-	__u64 delay = bpf_ktime_get_ns() - since, weight, contentions;
+	const bool in_kernel = chain == UNWIND_RAW_TP;
+	__u64 delay = bpf_ktime_get_ns() - since, weight, contentions, stack_id;
 	struct profiles_process proc = {};
 	struct lock_capture *capture;
 	struct row_stacks *stacks;
@@ -128,36 +113,35 @@ static __always_inline void count_wait(void *ctx, enum lock_kind kind,
 		count_lost(weight, contentions);
 		return;
 	}
-	capture = bpf_ringbuf_reserve(&captures, sizeof(*capture), 0);
+	stack_id = unwind_capture(ctx, chain,
+				  in_kernel ? 0 : UNWIND_NO_KERNEL, weight);
+	capture = bpf_ringbuf_reserve(&unwound, sizeof(*capture), 0);
 	if (!capture) {
 		count_lost(weight, contentions);
 		end_work(cpu);
 		return;
 	}
-	begin_capture(&capture->head);
+	begin_capture(&capture->head, stack_id);
 	capture->key.proc = proc;
-	capture->key.user_stack_key = 0;
 	capture->key.kind_raw = kind;
 	capture->key.__padding = 0;
-	name_lock(&capture->key.address, lock, ctx);
+	name_lock(&capture->key.address, lock, in_kernel);
 	capture->value.delay_raw = weight;
 	capture->value.contentions = contentions;
 	capture->value.address_raw = place;
 	capture->value.shared_raw = shared && lock_address ? lock : 0;
 	__builtin_memset(capture->key.lock_file, 0,
 			 sizeof(capture->key.lock_file));
-	put_kernel_stack(ctx ? kernel_stack_id_from(ctx, __sched_text_start,
+	put_kernel_stack(in_kernel ? kernel_stack_id_from(ctx, __sched_text_start,
 						    __lock_text_end) :
 			       no_kernel_stack_id(),
 			 &capture->key.kern_stack_raw,
 			 &capture->key.kern_stack_id);
 	stacks = row_stacks_here();
-	if (ctx && stacks)
+	if (in_kernel && stacks)
 		keep_frames(&ig_kstack, &stacks->found_kernel,
 			    without_frames(&stacks->kernel, stacks->kernel_skip));
-	describe_user_stack(&capture->value.user_stack_raw,
-			    &capture->value.user_stack_id);
-	copy_user_stack_here(capture);
+	put_capture_stack(ctx, 0, capture);
 	submit_capture(capture);
 	end_work(cpu);
 }
@@ -204,7 +188,8 @@ int ig_kernel_end(struct bpf_raw_tracepoint_args *ctx)
 		wait = thread->sleeps;
 		thread->sleeps.since = 0;
 	}
-	count_wait(ctx, kernel_kind(wait.flags), lock, 0, false, wait.since);
+	count_wait(ctx, UNWIND_RAW_TP, kernel_kind(wait.flags), lock, 0, false,
+		   wait.since);
 	return 0;
 }
 
@@ -245,7 +230,7 @@ int ig_futex_end(struct syscall_trace_exit *ctx)
 		kind = user_pi_mutex;
 	else if (thread->futex_command != FUTEX_WAIT && !all_futex)
 		place = thread->futex_address;
-	count_wait(NULL, kind, thread->futex_address, place,
+	count_wait(ctx, UNWIND_TRACEPOINT, kind, thread->futex_address, place,
 		   thread->futex_shared, since);
 	return 0;
 }

@@ -30,6 +30,7 @@ struct lock_key {
 	__u32 __padding;
 	lock_name address;
 	char lock_file[96]; /* the operator fills it in */
+	profiles_stack unwound_id;
 };
 
 struct lock_value {
@@ -56,7 +57,6 @@ struct lock_capture {
 	struct profiles_capture head;
 	struct lock_key key;
 	struct lock_value value;
-	profiles_stack_copy stack;
 };
 
 /*

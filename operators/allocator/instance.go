@@ -23,6 +23,8 @@ const (
 	tick = 20 * time.Millisecond
 	// containersInterval is how often the operator looks whether the run is about further containers.
 	containersInterval = 500 * time.Millisecond
+	// readFirst is the time that the unwinder has to read the processes that run when the gadget starts, before they get probes.
+	readFirst = 300 * time.Millisecond
 )
 
 // control opens and closes the drawing of captures: see captures.Control.
@@ -30,6 +32,7 @@ type control interface {
 	Always() error
 	Open(share float64) error
 	Close(weight float64) error
+	Know(pid uint32)
 }
 
 // instance is the operator's part of one run.
@@ -226,6 +229,11 @@ func (i *instance) run(cancel func(), stop <-chan struct{}) {
 	i.addRunning()
 	if len(i.processes) == 0 {
 		i.tellNone()
+	} else {
+		select { // they go on all the while: their first stacks are cut unless the unwinder has read their files
+		case <-time.After(readFirst):
+		case <-stop:
+		}
 	}
 	i.look(stop)
 	i.before = i.count()

@@ -42,6 +42,7 @@ type fakeControl struct{}
 func (fakeControl) Always() error       { return nil }
 func (fakeControl) Open(float64) error  { return nil }
 func (fakeControl) Close(float64) error { return nil }
+func (fakeControl) Know(uint32)         {}
 
 // exampleRun is a run about one process, with maps and programs as the gadget has them.
 func exampleRun(t *testing.T, pid uint32, without string, options ...gadgetcontext.Option) (*instance, *gadgetcontext.GadgetContext) {
@@ -50,6 +51,7 @@ func exampleRun(t *testing.T, pid uint32, without string, options ...gadgetconte
 	got, err := operator{}.InstantiateDataOperator(gadgetCtx, api.ParamValues{ParamMaxCost: "5", ParamEverywhere: "false"})
 	require.NoError(t, err)
 	i := got.(*instance)
+	i.control = fakeControl{}
 	require.NoError(t, i.PreStart(gadgetCtx))
 	if without != captures.ControlVar {
 		gadgetCtx.SetVar(captures.ControlVar, fakeControl{})

@@ -45,6 +45,7 @@ func (i *instance) add(pid uint32) {
 	p := &process{pid: pid, since: now, next: now, files: map[symbols.FileID]*probes{}}
 	i.processes[pid] = p
 	i.enter(p)
+	i.control.Know(pid)
 }
 
 // sweepInterval is how often processes are looked for at most that have ended, where there is no room for others.

@@ -6,16 +6,14 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/cfi"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
-// code knows the files that processes run, their functions and their unwind rules.
+// code knows the functions at the addresses of stacks by frame pointers.
 type code struct {
 	names  *names.Namer
-	rules  *cfi.Store
 	tables *symbols.Shared
 }
 
@@ -42,7 +40,6 @@ func (s *shared) acquire(gadgetCtx operators.GadgetContext) *code {
 	}
 	s.code = &code{
 		names:  names.New(names.Options{HostRoot: root, Store: tables.Acquire()}),
-		rules:  cfi.NewStore(cfi.Options{}),
 		tables: tables,
 	}
 	return s.code
@@ -53,7 +50,6 @@ func (s *shared) release() {
 	defer s.mu.Unlock()
 	if s.users--; s.users == 0 {
 		s.code.names.Close()
-		s.code.rules.Close()
 		s.code.tables.Release()
 		s.code = nil
 	}

@@ -24,6 +24,7 @@ type Control struct {
 	share    float64 // of the time that a stretch is for: its step is as much shorter
 	stretch  uint32
 	weights  map[uint32]float64
+	know     func(pid uint32)
 }
 
 // minStep is the shortest step in a stretch: each capture costs some microseconds.
@@ -59,6 +60,13 @@ func (c *Control) start(m *ebpf.Map, step uint64) error {
 	defer c.mu.Unlock()
 	c.settings, c.step = m, step
 	return c.write()
+}
+
+// Know has the stacks of a process's first captures whole, as far as it is called before them.
+func (c *Control) Know(pid uint32) {
+	if c.know != nil {
+		c.know(pid)
+	}
 }
 
 // Always lets captures be drawn all the time: each stands for itself.

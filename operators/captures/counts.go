@@ -1,15 +1,12 @@
 package captures
 
-import (
-	"fmt"
-
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/walk"
-)
+import "fmt"
 
 // counts are a run's captures: read = added + inner + other + bad.
 type counts struct {
 	read, added, inner, other, bad             uint64
-	ends                                       [walk.NumEnds]uint64
+	whole, byFramePointers, none               uint64 // of added: by their stacks
+	late, lateValue                            uint64 // whose stack has not come from the unwinder
 	lost, lostWeight, lostEvents, events, full uint64 // of the kernel
 }
 
@@ -32,6 +29,7 @@ func (i *instance) count() {
 		i.counts.lostEvents += c.LostEvents
 		i.counts.full += c.Full
 	}
+	i.stacks.Count(i.counts.late, i.counts.lateValue)
 	if i.live == nil {
 		i.sums.lost(i.counts.lostWeight-min(weight, i.counts.lostWeight), i.counts.lostEvents-min(events, i.counts.lostEvents), i.control.stretchNow())
 	}
@@ -45,9 +43,12 @@ func (i *instance) count() {
 func (i *instance) summarize() {
 	c := i.counts
 	handed, folded := i.sums.handed()
-	i.log.Infof("%s: %d events, %d drawn: %d added to rows, %d within others, %d of other kinds, %d not understood, %d lost in the kernel; stacks: %d whole, %d longer than the copy, %d without a way on, %d too deep; %d rows handed on, %d without a row of their own; the step was %s",
+	i.log.Infof("%s: %d events, %d drawn: %d added to rows, %d within others, %d of other kinds, %d not understood, %d lost in the kernel; stacks: %d by the unwinder, %d by frame pointers, %d without; %d rows handed on, %d without a row of their own; the step was %s",
 		Name, c.events, c.read+c.lost, c.added, c.inner, c.other, c.bad, c.lost,
-		c.ends[walk.Whole], c.ends[walk.Copied], c.ends[walk.Lost], c.ends[walk.Deep], handed, folded, i.pace.String())
+		c.whole, c.byFramePointers, c.none, handed, folded, i.pace.String())
+	if text := i.stacks.Summary(); text != "" {
+		i.log.Infof("%s: %s", Name, text)
+	}
 	if n := i.warnings.Untold(); n > 0 {
 		i.log.Warnf("%s: %d further errors like those that were told", Name, n)
 	}

@@ -5,18 +5,21 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/viper"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/walk"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
 )
 
@@ -25,12 +28,29 @@ const (
 	tick = 50 * time.Millisecond
 	// paceInterval is how often the step is looked at, where there is not too much before that.
 	paceInterval = time.Second
-	// walkPatience is how long a capture waits for the files of its process to be read. At the end of a run it is lastPatience.
-	walkPatience = 3 * time.Second
-	lastPatience = 2 * time.Second
-	// mostWaiting is how many captures wait for that at a time, each with up to 20 KiB. The oldest goes with what is known.
-	mostWaiting = 1024
+	// stackPatience is how long a capture waits for its stack, which the unwinder sends once a second, and then for the files of its
+	// process to be read. At the end of a run it is lastPatience.
+	stackPatience = 4 * time.Second
+	lastPatience  = 2 * time.Second
+	// mostWaiting is how many captures wait for that at a time, and how many stacks for their captures. The oldest capture goes with what
+	// is known.
+	mostWaiting = 16384
 )
+
+// stacks has the unwinder take stacks: see unwinder.Stacks.
+type stacks interface {
+	PreStart(gadgetCtx operators.GadgetContext, ds datasource.DataSource, budget uint32) error
+	Start(gadgetCtx operators.GadgetContext) error
+	Know(pid uint32)
+	Read(take func(wire.Unwound))
+	Finish(wanted func() bool, take func(wire.Unwound))
+	Count(lost, lostValue uint64)
+	Summary() string
+	Stop()
+	Symbol(f *wire.Frame) (name string, pending bool)
+	Show(st *wire.Stack)
+	Hide()
+}
 
 // instance is the operator's part of one run.
 type instance struct {
@@ -38,13 +58,13 @@ type instance struct {
 	log      logger.Logger
 	metadata *viper.Viper
 	control  *Control
+	stacks   stacks
 	step     uint64 // the gadget's own, 0 if it is not known
 
 	layout layout
 	maps   struct{ captures, counts *ebpf.Map }
 	reader *ringbuf.Reader
 	code   *code
-	walker walk.Walker
 	judge  judge
 	files  *sharedFiles // nil: the gadget has no use for them
 	sums   *sums
@@ -53,8 +73,10 @@ type instance struct {
 	// ready is set while the gadget's maps are there, and ended when nothing will be added any more.
 	ready, ended atomic.Bool
 
-	stack    walk.Stack
+	frames   []frame // buffers
+	resolved []names.Frame
 	waiting  []waiting
+	arrived  map[uint64]arrival // stacks by what captures have for them
 	counts   counts
 	warnings warnings.Teller
 	full     string        // what the user can do where something finds no room in the gadget's maps
@@ -65,9 +87,16 @@ type instance struct {
 	stopped  bool
 }
 
-// waiting is a capture whose files are being read.
+// waiting is a capture whose stack has not come, or whose files are being read.
 type waiting struct {
 	data  []byte
+	since time.Time
+	whole *wire.Stack
+}
+
+// arrival is a stack whose capture has not been read.
+type arrival struct {
+	stack *wire.Stack
 	since time.Time
 }
 
@@ -112,7 +141,10 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if ds == nil {
 		return fmt.Errorf("operator %s: the gadget has no data source %q", Name, source)
 	}
-	return fill(ds, &i.layout, rowsOf)
+	if err := fill(ds, &i.layout, rowsOf, i.stacks); err != nil {
+		return err
+	}
+	return i.stacks.PreStart(gadgetCtx, ds, i.metadata.GetUint32("budget"))
 }
 
 // Start begins to read. The gadget's programs have been loaded by then. Where it cannot, it ends the run: after an error Inspektor
@@ -127,7 +159,7 @@ func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 
 func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	found := map[string]*ebpf.Map{}
-	names := []string{"captures", "capture_settings", "capture_counts", "ig_ustack"}
+	names := []string{"unwound", "capture_settings", "capture_counts", "ig_ustack"}
 	if i.live != nil {
 		names = append(names, i.metadata.GetString("live.map"))
 		if execs := i.metadata.GetString("live.execs"); execs != "" {
@@ -147,7 +179,7 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 			return err
 		}
 	}
-	i.maps.captures, i.maps.counts = found["captures"], found["capture_counts"]
+	i.maps.captures, i.maps.counts = found["unwound"], found["capture_counts"]
 	if err := i.control.start(found["capture_settings"], i.step); err != nil {
 		return err
 	}
@@ -156,9 +188,13 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 		return fmt.Errorf("reading captures: %w", err)
 	}
 	i.code = i.op.shared.acquire(gadgetCtx)
-	i.walker = walk.Walker{Names: i.code.names, Rules: i.code.rules}
+	i.arrived = map[uint64]arrival{}
 	i.sums.stacks = found["ig_ustack"]
-	if err := i.judge.kinds.start(gadgetCtx); err != nil {
+	err = i.stacks.Start(gadgetCtx)
+	if err == nil {
+		err = i.judge.kinds.start(gadgetCtx)
+	}
+	if err != nil {
 		i.op.shared.release()
 		return errors.Join(err, i.reader.Close())
 	}
@@ -188,6 +224,7 @@ func (i *instance) end() {
 // Stop gives back what the run has used.
 func (i *instance) Stop(operators.GadgetContext) error {
 	i.end()
+	i.stacks.Stop()
 	if i.done == nil {
 		return nil
 	}
@@ -208,7 +245,7 @@ func (i *instance) PostStop(operators.GadgetContext) error {
 // Close implements operators.DataOperatorInstance.
 func (i *instance) Close(gadgetCtx operators.GadgetContext) error { return i.Stop(gadgetCtx) }
 
-// run reads, walks and puts, until stop is closed.
+// run reads, judges and adds up, until stop is closed.
 func (i *instance) run(stop <-chan struct{}) {
 	defer close(i.done)
 	runtime.LockOSThread() // the kernel counts CPU time by thread
@@ -222,7 +259,7 @@ func (i *instance) run(stop <-chan struct{}) {
 		default:
 		}
 		i.readUntil(time.Now().Add(tick))
-		i.retry(walkPatience)
+		i.retry(stackPatience)
 		if now := time.Now(); now.Sub(paced) >= paceInterval || i.pace.early(i.counts.read+i.counts.lost) {
 			i.count()
 			i.tellBlind()
@@ -248,54 +285,80 @@ func (i *instance) readUntil(until time.Time) {
 			return
 		}
 		i.counts.read++
-		if !i.take(rec.RawSample, false) {
-			i.wait(rec.RawSample)
+		if w := (waiting{data: rec.RawSample}); !i.take(&w, false) {
+			i.wait(w)
 		}
 	}
 }
 
 // wait keeps a capture for later.
-func (i *instance) wait(data []byte) {
+func (i *instance) wait(w waiting) {
 	if len(i.waiting) >= mostWaiting {
-		i.take(i.waiting[0].data, true)
+		i.take(&i.waiting[0], true)
 		i.waiting = i.waiting[1:]
 	}
-	used := min(len(data), headSize+i.layout.key+i.layout.value+int(order.Uint32(data[atCopied:])))
-	i.waiting = append(i.waiting, waiting{append([]byte(nil), data[:used]...), time.Now()})
+	w.data, w.since = append([]byte(nil), w.data[:headSize+i.layout.key+i.layout.value]...), time.Now()
+	i.waiting = append(i.waiting, w)
 }
 
-// retry takes the captures whose files have been read by now, and those that have waited for as long as that.
+// retry takes the stacks that have come, and the captures of which more is known by now, and those that have waited for as long as that.
 func (i *instance) retry(patience time.Duration) {
+	now := time.Now()
+	i.stacks.Read(i.arrive)
 	kept := i.waiting[:0]
 	for _, w := range i.waiting {
-		if !i.take(w.data, time.Since(w.since) >= patience) {
+		if !i.take(&w, now.Sub(w.since) >= patience) {
 			kept = append(kept, w)
 		}
 	}
 	clear(i.waiting[len(kept):])
 	i.waiting = kept
+	for id, a := range i.arrived {
+		if now.Sub(a.since) >= stackPatience {
+			delete(i.arrived, id)
+		}
+	}
 }
 
-// take walks a capture and adds it to its row. It returns false where more will be known in some moments, but not if it is the last
-// time.
-func (i *instance) take(data []byte, last bool) bool {
-	r, err := i.layout.parse(data)
+// arrive keeps a stack for its capture.
+func (i *instance) arrive(u wire.Unwound) {
+	if len(i.arrived) < mostWaiting {
+		i.arrived[u.ID] = arrival{u.Stack, time.Now()}
+	}
+}
+
+// take adds a capture to its row. It returns false where more will be known in some moments, but not if it is the last time.
+func (i *instance) take(w *waiting, last bool) bool {
+	r, err := i.layout.parse(w.data)
 	if err != nil {
 		i.counts.bad++
 		i.warn(err)
 		return true
 	}
-	regs, stack, ok := r.thread()
-	if ok {
-		files, named := i.walker.Walk(&i.stack, r.process(), r.time(), regs, stack)
-		if !last && (!files || !named && i.judge.wantsNames(&r, &i.layout)) {
+	unwound := r.stackID() > fellBack
+	if unwound && w.whole == nil {
+		a, ok := i.arrived[r.stackID()]
+		if ok {
+			delete(i.arrived, r.stackID())
+			w.whole = a.stack
+		} else if !last {
 			return false
+		} else {
+			i.counts.late++
+			i.counts.lateValue += order.Uint64(r.value[i.layout.sums[0]:])
 		}
-		i.counts.ends[i.stack.End]++
-	} else {
-		i.stack.Addresses, i.stack.Frames = i.stack.Addresses[:0], i.stack.Frames[:0]
 	}
-	switch i.judge.judge(&r, &i.layout, i.stack.Frames) {
+	var st *stack
+	if w.whole != nil {
+		st = &stack{whole: w.whole}
+	} else if !unwound {
+		st = i.sums.byFramePointers(&r)
+	}
+	i.frames = i.frames[:0]
+	if i.judge.wantsNames(&r, &i.layout) && !i.name(&r, st) && !last {
+		return false
+	}
+	switch i.judge.judge(&r, &i.layout, i.frames) {
 	case inner:
 		i.counts.inner++
 		return true
@@ -304,14 +367,58 @@ func (i *instance) take(data []byte, last bool) bool {
 		return true
 	}
 	i.counts.added++
+	switch {
+	case st == nil:
+		i.counts.none++
+	case st.whole != nil:
+		i.counts.whole++
+	default:
+		i.counts.byFramePointers++
+	}
 	i.files.put(&r)
-	st := i.sums.complete(&r, &i.stack)
+	process := r.process()
+	i.sums.complete(&r, w.whole)
 	if i.live != nil {
-		i.live.add(&r, st)
+		i.live.add(&r, process, st)
 	} else {
 		i.sums.add(&r, st)
 	}
 	return true
+}
+
+// name finds out what decides of a stack's innermost frames. It returns false where more will be known in some moments.
+func (i *instance) name(r *record, st *stack) bool {
+	switch {
+	case st == nil:
+		return true
+	case st.whole == nil:
+		addresses := st.frames[:kindFrames]
+		if end := slices.Index(addresses, 0); end >= 0 {
+			addresses = addresses[:end]
+		}
+		var pending bool
+		i.resolved, pending = i.code.names.Resolve(i.resolved[:0], r.process(), r.time(), addresses)
+		for _, f := range i.resolved {
+			at := frame{name: f.Symbol.Name}
+			if f.File != nil {
+				at.file = f.File
+			}
+			i.frames = append(i.frames, at)
+		}
+		clear(i.resolved)
+		return !pending
+	}
+	known := true
+	for _, f := range st.whole.Frames[:min(len(st.whole.Frames), kindFrames)] {
+		name, pending := i.stacks.Symbol(f)
+		at := frame{name: name}
+		if f.Mapping != nil && f.Mapping.File != nil {
+			at.file = f.Mapping.File
+		}
+		i.frames = append(i.frames, at)
+		known = known && !pending
+	}
+	return known
 }
 
 // finish takes what is left at the end.
@@ -319,13 +426,23 @@ func (i *instance) finish() {
 	i.control.finish()
 	until := time.Now().Add(lastPatience)
 	i.readUntil(time.Now().Add(tick))
-	for i.retry(walkPatience); len(i.waiting) > 0 && time.Now().Before(until); i.retry(walkPatience) {
+	i.stacks.Finish(i.unmatched, i.arrive)
+	for i.retry(stackPatience); len(i.waiting) > 0 && time.Now().Before(until); i.retry(stackPatience) {
 		i.readUntil(time.Now().Add(tick))
 	}
 	i.retry(0)
 	i.count()
 	i.tellBlind()
 	i.ended.Store(true)
+}
+
+// unmatched tells whether a capture waits for a stack that has not come.
+func (i *instance) unmatched() bool {
+	return slices.ContainsFunc(i.waiting, func(w waiting) bool {
+		id := order.Uint64(w.data[atStack:])
+		_, there := i.arrived[id]
+		return id > fellBack && w.whole == nil && !there
+	})
 }
 
 // rows are those for the next packet of the gadget's sums, called where Inspektor Gadget reads its maps.

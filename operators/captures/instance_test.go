@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
@@ -16,6 +17,9 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
 const exampleMetadata = `
@@ -60,7 +64,30 @@ type run struct {
 	*gadgetcontext.GadgetContext
 	*instance
 	log     *lines
+	fake    *fakeStacks
 	sources map[string]datasource.DataSource
+}
+
+// fakeStacks is an unwinder whose stacks the test makes.
+type fakeStacks struct {
+	stacks
+	batch  []wire.Unwound
+	shown  int
+	symbol map[*wire.Frame]string
+}
+
+func (f *fakeStacks) Read(take func(wire.Unwound)) {
+	for _, u := range f.batch {
+		take(u)
+	}
+	f.batch = nil
+}
+func (f *fakeStacks) Finish(_ func() bool, take func(wire.Unwound)) { f.Read(take) }
+func (f *fakeStacks) Show(*wire.Stack)                              { f.shown++ }
+func (f *fakeStacks) Hide()                                         {}
+func (f *fakeStacks) Symbol(frame *wire.Frame) (string, bool) {
+	name, ok := f.symbol[frame]
+	return name, !ok
 }
 
 // newRun makes a run of a gadget with this metadata.
@@ -88,11 +115,13 @@ func newRun(t *testing.T, metadata string, values api.ParamValues) (*run, error)
 	}
 	r.SetVar("otel-profiles/ebpf-params", values)
 	r.SetVar(operators.MapSpecPrefix+"rows", exampleRows())
-	got, err := (&operator{}).InstantiateDataOperator(r.GadgetContext, nil)
+	got, err := (&operator{}).InstantiateDataOperator(r.GadgetContext, api.ParamValues{unwinder.ParamUnwind: "frame-pointers"})
 	if got == nil || err != nil {
 		return r, err
 	}
 	r.instance = got.(*instance)
+	r.fake = &fakeStacks{stacks: r.stacks}
+	r.stacks = r.fake
 	return r, r.PreStart(r.GadgetContext)
 }
 
@@ -100,7 +129,7 @@ func newRun(t *testing.T, metadata string, values api.ParamValues) (*run, error)
 func (r *run) load(t *testing.T, without ...string) {
 	t.Helper()
 	for _, spec := range []*ebpf.MapSpec{
-		{Name: "captures", Type: ebpf.RingBuf, MaxEntries: 1 << 16},
+		{Name: "unwound", Type: ebpf.RingBuf, MaxEntries: 1 << 16},
 		{Name: "capture_settings", Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 1},
 		{Name: "capture_counts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 40, MaxEntries: 1},
 		{Name: "ig_ustack", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 127 * 8, MaxEntries: 64},
@@ -166,7 +195,7 @@ func TestMetadataWrong(t *testing.T) {
 // A run without the gadget's maps ends itself, and leaves nothing behind.
 func TestStartFails(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	for _, missing := range []string{"captures", "capture_settings", "capture_counts", "ig_ustack", "live_allocations", "live_execs"} {
+	for _, missing := range []string{"unwound", "capture_settings", "capture_counts", "ig_ustack", "live_allocations", "live_execs"} {
 		r, err := newRun(t, exampleMetadata, api.ParamValues{"live": "true"})
 		require.NoError(t, err)
 		r.load(t, missing)
@@ -179,7 +208,7 @@ func TestStartFails(t *testing.T) {
 		require.NoError(t, r.Close(r.GadgetContext))
 	}
 	// Maps of another kind.
-	for _, name := range []string{"captures", "capture_settings", "live_allocations", "live_execs"} {
+	for _, name := range []string{"unwound", "capture_settings", "live_allocations", "live_execs"} {
 		r, err := newRun(t, exampleMetadata, api.ParamValues{"live": "true"})
 		require.NoError(t, err)
 		r.load(t)
@@ -252,8 +281,8 @@ func TestRun(t *testing.T) {
 		require.NoError(t, r.PreStop(r.GadgetContext))
 		require.True(t, r.ended.Load(), "the maps are read for the last time now, before Stop")
 		require.NoError(t, r.Stop(r.GadgetContext))
-		require.True(t, r.take(x.data(), true))
-		require.True(t, r.take([]byte{1}, true))
+		require.True(t, r.take(&waiting{data: x.data()}, true))
+		require.True(t, r.take(&waiting{data: []byte{1}}, true))
 		emit(t, source)
 		require.NoError(t, r.Stop(r.GadgetContext))
 		require.NoError(t, r.PostStop(r.GadgetContext))
@@ -295,5 +324,48 @@ func TestLostInStretch(t *testing.T) {
 	rows = r.rows()
 	require.Len(t, rows, 1)
 	require.Equal(t, readRow{comm: capturesFull, bytes: 4000, calls: 8, stretches: true}, read(t, rows[0]))
+	require.NoError(t, r.Stop(r.GadgetContext))
+}
+
+// A capture waits for its stack, which comes before or after it, and then for the names of the functions that decide.
+func TestWhole(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	r, err := newRun(t, strings.Replace(exampleMetadata, "    step:", "    inner: [calloc]\n    step:", 1), nil)
+	require.NoError(t, err)
+	r.load(t)
+	require.NoError(t, r.Start(r.GadgetContext))
+	require.NoError(t, r.PreStop(r.GadgetContext)) // the rest is by hand
+	libc := &wire.Mapping{File: &wire.File{Name: "libc"}}
+	frames := []*wire.Frame{{Type: wire.FrameNative, Mapping: libc, Address: 1}, {Type: wire.FrameNative, Mapping: libc, Address: 2}}
+	st := &wire.Stack{ID: 40, Frames: frames}
+	capture := func(id uint64) *waiting {
+		return &waiting{data: example{id: id, comm: "shop", bytes: 8, calls: 1, pid: 1, unwound: id}.data()}
+	}
+	early, late, within, lost := capture(100), capture(101), capture(102), capture(103)
+	r.arrive(wire.Unwound{ID: 100, Stack: st})
+	require.False(t, r.take(late, false), "its stack has not come")
+	require.False(t, r.take(early, false), "the functions are not known")
+	r.fake.symbol = map[*wire.Frame]string{frames[0]: "malloc", frames[1]: "main"}
+	require.True(t, r.take(early, false))
+	r.arrive(wire.Unwound{ID: 101, Stack: st})
+	require.True(t, r.take(late, false))
+	r.fake.symbol[frames[1]] = "calloc"
+	r.arrive(wire.Unwound{ID: 102, Stack: st})
+	require.True(t, r.take(within, false))
+	require.True(t, r.take(lost, true))
+	rows := r.rows()
+	require.Len(t, rows, 2)
+	byID := map[uint64]uint64{}
+	for _, row := range rows {
+		byID[order.Uint64(row.key[40:])] = read(t, row).bytes
+	}
+	require.Equal(t, map[uint64]uint64{unwinder.RowID(st): 16, unwinder.RowID(nil): 8}, byID)
+	require.Equal(t, [3]uint64{3, 1, 1}, [3]uint64{r.counts.added, r.counts.inner, r.counts.late})
+	require.Empty(t, r.arrived)
+	r.arrive(wire.Unwound{ID: 104, Stack: st})
+	require.Len(t, r.arrived, 1)
+	r.arrived[104] = arrival{st, time.Now().Add(-stackPatience)}
+	r.retry(0)
+	require.Empty(t, r.arrived, "of no capture")
 	require.NoError(t, r.Stop(r.GadgetContext))
 }

@@ -8,9 +8,13 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/viper"
-
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 )
+
+// frame is what decides of a frame: its function, as the file has it, and what stands for the file, nil where that is not known.
+type frame struct {
+	file any
+	name string
+}
 
 // verdict is what becomes of a capture.
 type verdict uint8
@@ -62,8 +66,8 @@ func (j *judge) wantsNames(r *record, l *layout) bool {
 }
 
 // judge may change the kind in the record's key.
-func (j *judge) judge(r *record, l *layout, frames []names.Frame) verdict {
-	if len(j.inner) > 0 && len(frames) > 1 && frames[0].File != nil && frames[0].File == frames[1].File && j.isInner(plain(frames[1].Symbol.Name)) {
+func (j *judge) judge(r *record, l *layout, frames []frame) verdict {
+	if len(j.inner) > 0 && len(frames) > 1 && frames[0].file != nil && frames[0].file == frames[1].file && j.isInner(plain(frames[1].name)) {
 		return inner
 	}
 	if j.kinds == nil || !j.kinds.refines(r.key[l.kind:]) {

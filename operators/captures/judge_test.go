@@ -9,9 +9,7 @@ import (
 	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 func yaml(t testing.TB, text string) *viper.Viper {
@@ -34,33 +32,36 @@ func TestInner(t *testing.T) {
 	j, err := judgeOf(t, "inner: [calloc, memalign, realloc]")
 	require.NoError(t, err)
 	libc, program := &procmap.File{Path: "libc"}, &procmap.File{Path: "program"}
-	frame := func(f *procmap.File, name string) names.Frame {
-		return names.Frame{File: f, Symbol: symbols.Symbol{Name: name}}
+	in := func(f *procmap.File, name string) frame {
+		if f == nil {
+			return frame{name: name}
+		}
+		return frame{f, name}
 	}
 	for _, tc := range []struct {
-		caller names.Frame
+		caller frame
 		want   verdict
 	}{
-		{frame(libc, "calloc"), inner},
-		{frame(libc, "__libc_calloc"), inner},
-		{frame(libc, "__libc_memalign"), inner},
-		{frame(libc, "__realloc"), inner},
-		{frame(libc, "realloc@@GLIBC_2.2.5"), inner},
-		{frame(libc, "strdup"), kept},
-		{frame(libc, ""), kept},
-		{frame(program, "calloc"), kept},
-		{frame(nil, "calloc"), kept},
+		{in(libc, "calloc"), inner},
+		{in(libc, "__libc_calloc"), inner},
+		{in(libc, "__libc_memalign"), inner},
+		{in(libc, "__realloc"), inner},
+		{in(libc, "realloc@@GLIBC_2.2.5"), inner},
+		{in(libc, "strdup"), kept},
+		{in(libc, ""), kept},
+		{in(program, "calloc"), kept},
+		{in(nil, "calloc"), kept},
 	} {
 		l := exampleLayout(t)
 		r := example{}.record(t, &l)
-		require.Equal(t, tc.want, j.judge(r, &l, []names.Frame{frame(libc, "malloc"), tc.caller, frame(program, "main")}), "%+v", tc.caller)
+		require.Equal(t, tc.want, j.judge(r, &l, []frame{in(libc, "malloc"), tc.caller, in(program, "main")}), "%+v", tc.caller)
 		require.True(t, j.wantsNames(r, &l))
 	}
 	l := exampleLayout(t)
 	r := example{}.record(t, &l)
 	require.Equal(t, kept, j.judge(r, &l, nil))
-	require.Equal(t, kept, j.judge(r, &l, []names.Frame{frame(libc, "calloc")}))
-	require.Equal(t, kept, j.judge(r, &l, []names.Frame{{Symbol: symbols.Symbol{Name: "malloc"}}, {Symbol: symbols.Symbol{Name: "calloc"}}}), "of no file that is known")
+	require.Equal(t, kept, j.judge(r, &l, []frame{in(libc, "calloc")}))
+	require.Equal(t, kept, j.judge(r, &l, []frame{{name: "malloc"}, {name: "calloc"}}), "of no file that is known")
 	none := judge{}
 	require.False(t, none.wantsNames(r, &l))
 	require.Empty(t, none.field())

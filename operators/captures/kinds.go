@@ -10,7 +10,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/viper"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	readables "github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
@@ -131,9 +130,9 @@ func (k *kinds) refines(kind []byte) bool { return order.Uint32(kind) == k.of }
 
 // refine changes a kind to the one that the frames tell, the innermost one first. keep is false where the kind stays what it was,
 // and such rows are not wanted; told is, where no function says so.
-func (k *kinds) refine(kind []byte, frames []names.Frame) (keep, told bool) {
+func (k *kinds) refine(kind []byte, frames []frame) (keep, told bool) {
 	for i := range frames[:min(len(frames), kindFrames)] {
-		if n, ok := k.rules.kindOf(frames[i].Symbol.Name); ok {
+		if n, ok := k.rules.kindOf(frames[i].name); ok {
 			order.PutUint32(kind, n)
 			return n != k.of || k.all, true
 		}

@@ -12,9 +12,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 var lockKinds = []string{"kernel_mutex", "user_mutex", "user_rwlock", "user_once", "user_futex"}
@@ -108,9 +105,9 @@ func TestKindsOfLocks(t *testing.T) {
 		{"my_pthread_mutex_lock pthread_mutex_lock_stats", "user_futex"},
 		{"", "user_futex"},
 	} {
-		var frames []names.Frame
+		var frames []frame
 		for name := range strings.SplitSeq(tc.frames, " ") {
-			frames = append(frames, names.Frame{Symbol: symbols.Symbol{Name: name}})
+			frames = append(frames, frame{name: name})
 		}
 		// Once more from memory.
 		for range 2 {

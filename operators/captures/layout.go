@@ -7,23 +7,20 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/cfi"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 )
 
 // The head of a capture, struct profiles_capture in gadgets/include/capture.h.
 const (
-	atTime      = 0
-	atID        = 8
-	atKnown     = 16
-	atRegisters = 24
-	atCopied    = atRegisters + 8*registers
-	atStretch   = atCopied + 4
-	headSize    = atStretch + 4
-
-	registers = 33
-	below     = 128 // CAPTURE_BELOW
+	atTime    = 0
+	atID      = 8
+	atStack   = 16
+	atStretch = 24
+	headSize  = 32
 )
+
+// fellBack is what a capture has in place of the ID of a stack that the unwinder should have taken, and frame pointers did. IDs are larger.
+const fellBack = 1
 
 // The members of struct profiles_user_stack in gadgets/include/stack_maps.h, which are those of Inspektor Gadget's
 // gadget_user_stack.
@@ -43,14 +40,12 @@ const mostRow = 4096
 // mostMembers is how many sums a row has at most.
 const mostMembers = 16
 
-// noStack is the ID of a stack without frames, -EFAULT.
-const noStack = ^uint32(13)
-
 // layout tells where what is in the key and the value of a gadget's rows.
 type layout struct {
 	key, value int // sizes
 	// In the key.
 	stackKey int
+	unwound  int
 	comm     int
 	attached int // -1: it has none
 	kind     int // -1: it has none
@@ -79,6 +74,7 @@ func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 		optional bool
 	}{
 		{key, "user_stack_key", 8, &l.stackKey, false},
+		{key, "unwound_id", 8, &l.unwound, false},
 		{key, "proc", 16, &l.comm, false},
 		{key, "attached_raw", 4, &l.attached, true},
 		{key, kind, 4, &l.kind, kind == ""},
@@ -122,7 +118,7 @@ func offsetOf(s *btf.Struct, name string, size int) (int, bool) {
 type record struct {
 	data       []byte
 	key, value []byte
-	user       []byte // the form of the user stack that is filled
+	user       []byte // the form of the user stack that is filled, if any is
 }
 
 var order = binary.LittleEndian
@@ -133,19 +129,16 @@ func (l *layout) parse(data []byte) (record, error) {
 		return record{}, fmt.Errorf("a capture of %d bytes is too short", len(data))
 	}
 	r := record{data: data, key: data[headSize:][:l.key:l.key], value: data[headSize+l.key:][:l.value:l.value]}
-	for _, at := range l.user {
-		if u := r.value[at:][:userSize]; order.Uint32(u[atStackID:]) == noStack {
-			r.user = u
-		}
-	}
-	if r.user == nil {
-		return record{}, fmt.Errorf("a capture says nothing of its user stack")
+	r.user = r.value[l.user[0]:][:userSize]
+	if u := r.value[l.user[1]:][:userSize]; order.Uint32(u[atPID:]) != 0 {
+		r.user = u
 	}
 	return r, nil
 }
 
 func (r *record) time() uint64    { return order.Uint64(r.data[atTime:]) }
 func (r *record) id() uint64      { return order.Uint64(r.data[atID:]) }
+func (r *record) stackID() uint64 { return order.Uint64(r.data[atStack:]) }
 func (r *record) stretch() uint32 { return order.Uint32(r.data[atStretch:]) }
 
 // process returns the process as the kernel saw it.
@@ -154,20 +147,4 @@ func (r *record) process() procmap.Process {
 		PID: order.Uint32(r.user[atPID:]), ExeInode: order.Uint64(r.user[atInode:]), Space: order.Uint32(r.user[atSpace:]),
 		ExeModified: int64(order.Uint64(r.user[atMtimeSec:])*1e9) + int64(order.Uint32(r.user[atMtimeNsec:])),
 	}
-}
-
-// thread returns the registers and the stack, and false where there are none.
-func (r *record) thread() (regs cfi.Registers, stack cfi.Stack, ok bool) {
-	copied := int(order.Uint32(r.data[atCopied:]))
-	at := headSize + len(r.key) + len(r.value)
-	regs.Known = order.Uint64(r.data[atKnown:])
-	if copied == 0 || copied > len(r.data)-at {
-		return regs, stack, false
-	}
-	for i := range regs.Value {
-		if regs.Known>>i&1 != 0 {
-			regs.Value[i] = order.Uint64(r.data[atRegisters+8*i:])
-		}
-	}
-	return regs, cfi.Stack{Base: regs.SP() - below, Bytes: r.data[at:][:copied]}, true
 }

@@ -12,7 +12,7 @@ import (
 
 // What the tests' rows look like: the key has a process and a stack, the value sums and both forms of a stack.
 const (
-	exampleKey   = 40
+	exampleKey   = 48
 	exampleValue = 16 + 2*userSize
 	examplePID   = 4242
 )
@@ -26,6 +26,7 @@ func exampleRows() *ebpf.MapSpec {
 		Name: "rows",
 		Key: &btf.Struct{Name: "my_key", Size: exampleKey, Members: []btf.Member{
 			member("proc", 0, 24), member("user_stack_key", 24, 8), member("attached_raw", 32, 4), member("kind_raw", 36, 4),
+			member("unwound_id", 40, 8),
 		}},
 		Value: &btf.Struct{Name: "my_value", Size: exampleValue, Members: []btf.Member{
 			member("bytes", 0, 8), member("calls", 8, 8), member("user_stack_raw", 16, userSize), member("user_stack_id", 16+userSize, userSize),
@@ -46,35 +47,31 @@ type example struct {
 	comm                   string
 	pid, space, stretch    uint32
 	byID                   bool // the second form of the user stack
-	registers              map[int]uint64
-	stack                  []byte
+	unwound                uint64
+	stack                  uint32 // by frame pointers
 }
 
 func (e example) data() []byte {
 	b := make([]byte, headSize+exampleKey+exampleValue)
 	order.PutUint64(b[atTime:], e.time)
 	order.PutUint64(b[atID:], e.id)
+	order.PutUint64(b[atStack:], e.unwound)
 	order.PutUint32(b[atStretch:], e.stretch)
-	order.PutUint32(b[atCopied:], uint32(len(e.stack)))
-	known := uint64(0)
-	for n, v := range e.registers {
-		known |= 1 << n
-		order.PutUint64(b[atRegisters+8*n:], v)
-	}
-	order.PutUint64(b[atKnown:], known)
 	key, value := b[headSize:], b[headSize+exampleKey:]
 	copy(key[:16], e.comm)
 	order.PutUint32(key[16:], e.pid)
+	order.PutUint64(key[24:], uint64(e.stack))
+	order.PutUint64(key[40:], e.unwound)
 	order.PutUint64(value, e.bytes)
 	order.PutUint64(value[8:], e.calls)
 	user := value[16:]
 	if e.byID {
 		user = value[16+userSize:]
 	}
-	order.PutUint32(user[atStackID:], noStack)
+	order.PutUint32(user[atStackID:], e.stack)
 	order.PutUint32(user[atPID:], e.pid)
 	order.PutUint32(user[atSpace:], e.space)
-	return append(b, e.stack...)
+	return b
 }
 
 func (e example) record(t testing.TB, l *layout) *record {
@@ -87,12 +84,12 @@ func (e example) record(t testing.TB, l *layout) *record {
 func TestLayout(t *testing.T) {
 	l := exampleLayout(t)
 	require.Equal(t, layout{
-		key: exampleKey, value: exampleValue, stackKey: 24, comm: 0, attached: 32, kind: 36,
+		key: exampleKey, value: exampleValue, stackKey: 24, unwound: 40, comm: 0, attached: 32, kind: 36,
 		user: [2]int{16, 16 + userSize}, sums: []int{0, 8},
 	}, l)
 	rows := exampleRows()
 	key := rows.Key.(*btf.Struct)
-	key.Members = key.Members[:2]
+	key.Members = []btf.Member{key.Members[0], key.Members[1], key.Members[4]}
 	l, err := layoutOf(rows, nil, "")
 	require.NoError(t, err)
 	require.Equal(t, -1, l.attached)
@@ -112,6 +109,7 @@ func TestLayoutWrong(t *testing.T) {
 		{"too large", func(_ *ebpf.MapSpec, key, _ *btf.Struct) { key.Size = 1 << 31 }, "larger than"},
 		{"too large a value", func(_ *ebpf.MapSpec, _, value *btf.Struct) { value.Size = 1 << 31 }, "larger than"},
 		{"no stack key", func(_ *ebpf.MapSpec, key, _ *btf.Struct) { key.Members[1].Name = "x" }, `my_key has no member "user_stack_key" of 8 bytes`},
+		{"no ID", func(_ *ebpf.MapSpec, key, _ *btf.Struct) { key.Members[4].Name = "x" }, `my_key has no member "unwound_id" of 8 bytes`},
 		{"a short stack key", func(_ *ebpf.MapSpec, key, _ *btf.Struct) { key.Members[1].Type = &btf.Int{Size: 4} }, `no member "user_stack_key"`},
 		{"a short stack", func(_ *ebpf.MapSpec, _, value *btf.Struct) { value.Members[2].Type = &btf.Struct{Size: 56} }, `my_value has no member "user_stack_raw" of 72 bytes`},
 		{"one form of the stack", func(_ *ebpf.MapSpec, _, value *btf.Struct) { value.Members = value.Members[:3] }, `no member "user_stack_id"`},
@@ -137,59 +135,37 @@ func TestParse(t *testing.T) {
 	l := exampleLayout(t)
 	for _, byID := range []bool{false, true} {
 		r := example{
-			id: 7, time: 8, bytes: 9, calls: 10, comm: "shop", pid: examplePID, space: 11, stretch: 12, byID: byID,
-			registers: map[int]uint64{7: 0x7000, 16: 0x1234}, stack: make([]byte, 64),
+			id: 7, time: 8, bytes: 9, calls: 10, comm: "shop", pid: examplePID, space: 11, stretch: 12, byID: byID, unwound: 13,
 		}.record(t, &l)
 		require.EqualValues(t, 7, r.id())
 		require.EqualValues(t, 8, r.time())
 		require.EqualValues(t, 12, r.stretch())
+		require.EqualValues(t, 13, r.stackID())
 		require.EqualValues(t, examplePID, r.process().PID)
 		require.EqualValues(t, 11, r.process().Space)
-		regs, stack, ok := r.thread()
-		require.True(t, ok)
-		require.EqualValues(t, 0x1234, regs.IP())
-		require.EqualValues(t, 0x7000-below, stack.Base)
-		require.Len(t, stack.Bytes, 64)
-		_, known := regs.Get(6)
-		require.False(t, known, "a register that was not sent")
 	}
 }
 
-// What the kernel sends is what a program has on its stack, and the sizes are those of a gadget from somewhere.
+// What the kernel sends can be cut.
 func TestParseHostile(t *testing.T) {
 	l := exampleLayout(t)
-	whole := example{registers: map[int]uint64{7: 0, 16: 1}, stack: []byte{1, 2, 3}}.data()
-	for n := range headSize + exampleKey + exampleValue {
+	whole := example{}.data()
+	for n := range len(whole) {
 		_, err := l.parse(whole[:n])
 		require.Error(t, err, n)
 	}
-	none := slices.Clone(whole)
-	order.PutUint32(none[headSize+exampleKey+16+atStackID:], 0)
-	_, err := l.parse(none)
-	require.ErrorContains(t, err, "says nothing of its user stack")
-	for _, copied := range []uint32{4, 1 << 31, ^uint32(0)} {
-		larger := slices.Clone(whole)
-		order.PutUint32(larger[atCopied:], copied)
-		r, err := l.parse(larger)
-		require.NoError(t, err)
-		_, _, ok := r.thread()
-		require.False(t, ok, "%d bytes of 3", copied)
-	}
 	r, err := l.parse(whole)
 	require.NoError(t, err)
-	_, stack, ok := r.thread()
-	require.True(t, ok)
-	require.Equal(t, []byte{1, 2, 3}, stack.Bytes)
+	require.Zero(t, r.process().PID)
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(example{registers: map[int]uint64{7: 0, 16: 1}, stack: []byte{1}}.data())
+	f.Add(example{pid: 1, unwound: 20}.data())
 	f.Add(binary.LittleEndian.AppendUint64(nil, 1))
 	l := exampleLayout(f)
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		if r, err := l.parse(b); err == nil {
 			r.process()
-			r.thread()
 		}
 	})
 }

@@ -73,11 +73,11 @@ type live struct {
 	rows   map[uint64]*liveRow // by the ID of a capture
 	fresh  map[uint64]bool     // those that came since the map was read before
 	spaces map[uint32]space    // by PID, of those that have rows
-	stacks map[uint32]*stack   // by ID, of the rows: many have the same, and one takes a kilobyte
+	stacks map[uint32]*stack   // by frame pointers, by ID, of the rows: many have the same, and one takes a kilobyte
 	state  []row
 	// strays are the IDs that had no row, and since when.
 	strays map[uint64]time.Time
-	// unknown is how many of the map have no row, because their captures were lost or are not walked yet.
+	// unknown is how many of the map have no row, because their captures were lost or have no stack yet.
 	// gone is how many were removed of processes that have ended, and refused how many captures found no room.
 	// removed is how many were removed because nothing will ever be known of them.
 	unknown, gone, refused, removed uint64
@@ -104,21 +104,22 @@ func (l *live) take(maps map[string]*ebpf.Map, metadata *viper.Viper) error {
 func lives(pid uint32) bool { return procmap.Lives(os.Getenv("HOST_ROOT")+"/proc", pid) }
 
 // add keeps the row of a capture.
-func (l *live) add(r *record, st *stack) {
+func (l *live) add(r *record, p procmap.Process, st *stack) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.rows) >= int(l.inUse.MaxEntries())+mostFresh {
 		l.refused++
 		return
 	}
-	p := r.process()
 	if was, ok := l.spaces[p.PID]; !ok || was.time <= r.time() {
 		l.spaces[p.PID] = space{p.Space, r.time()}
 	}
-	if same := l.stacks[st.id]; same != nil && same.frames == st.frames {
-		st = same
-	} else {
-		l.stacks[st.id] = st
+	if st != nil && st.id != 0 {
+		if same := l.stacks[st.id]; same != nil && same.frames == st.frames {
+			st = same
+		} else {
+			l.stacks[st.id] = st
+		}
 	}
 	l.rows[r.id()] = &liveRow{string(r.key), append([]byte(nil), r.value...), st, p.PID, p.Space, r.time()}
 	l.fresh[r.id()] = true
@@ -176,7 +177,9 @@ func (l *live) snapshot() ([]row, error) {
 			delete(l.rows, id)
 		} else {
 			processes[r.pid] = true
-			l.stacks[r.stack.id] = r.stack
+			if r.stack != nil && r.stack.id != 0 {
+				l.stacks[r.stack.id] = r.stack
+			}
 		}
 	}
 	for pid := range l.spaces {
@@ -244,8 +247,8 @@ func (l *live) readMap() (all []liveEntry, err error) {
 	}
 }
 
-// strayPatience is how long an entry of the map has no row until it is removed: captures are walked within less than that.
-const strayPatience = 4 * walkPatience
+// strayPatience is how long an entry of the map has no row until it is removed: captures have their stacks within less than that.
+const strayPatience = 4 * stackPatience
 
 // sift returns what is in use of processes that live, by the ID of its capture. What processes leave behind that have ended, or run
 // another program now, is removed; and so are entries whose captures were lost or left out: where one function of an allocator

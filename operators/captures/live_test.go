@@ -12,8 +12,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/walk"
 )
 
 // exampleLive has a map as the kernel has it, and a clock that is turned by hand: each snapshot reads the map.
@@ -46,8 +44,8 @@ func (e *exampleLive) allocate(x example, address uint64, frames ...uint64) {
 
 func (e *exampleLive) walk(x example, frames ...uint64) {
 	e.t.Helper()
-	r := x.record(e.t, &e.sums.layout)
-	e.add(r, e.sums.complete(r, &walk.Stack{Addresses: frames}))
+	r, st := x.complete(e.t, e.sums, frames...)
+	e.add(r, r.process(), st)
 }
 
 func (e *exampleLive) put(x example, address uint64) {

@@ -1,13 +1,14 @@
-// Package captures is the Inspektor Gadget operator captures: it gives the rows of a gadget whole user stacks, also where programs
-// have no frame pointers. The gadget's programs copy the top of a stack (gadgets/include/capture.h); this walks the copy by the
-// unwind rules of the files that the process has mapped, and puts row and stack into the gadget's maps, from where they go the way of
-// all rows. A gadget asks for it in its metadata:
+// Package captures is the Inspektor Gadget operator captures: it makes the rows of a gadget whose programs draw events by what each is
+// worth (gadgets/include/capture.h). The unwinder takes their stacks, in all languages that it knows. The functions on a stack decide
+// what becomes of its event. Rows go the way of all rows of the gadget. A gadget asks for it in its metadata:
 //
 //	operator:
 //	  captures:
 //	    enabled: true
 //	    source: allocations      # the data source of the map rows
 //	    sums: [bytes, calls]     # members of a row's value that are added up: the amount that draw is given, and how many events
+//	    unit: bytes              # that of the amount
+//	    budget: 1000             # stacks that the unwinder takes of each CPU in a second at most
 //	    step: sample_bytes       # the parameter that is the step of draw; it becomes the profiles' period
 //	    inner: [malloc, je_*]    # a capture in a function that one of these calls, of the same file, is left out; * stands for anything
 //	    kinds: …                 # see kinds.go
@@ -26,6 +27,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"github.com/spf13/viper"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
@@ -53,8 +55,8 @@ func (*operator) Init(*params.Params) error { return nil }
 // GlobalParams implements operators.DataOperator: there are none.
 func (*operator) GlobalParams() api.Params { return nil }
 
-// InstanceParams implements operators.DataOperator: there are none.
-func (*operator) InstanceParams() api.Params { return nil }
+// InstanceParams implements operators.DataOperator. Inspektor Gadget shows them for gadgets with the section only.
+func (*operator) InstanceParams() api.Params { return api.Params{unwinder.UnwindParam()} }
 
 // Priority implements operators.DataOperator.
 func (*operator) Priority() int { return operatorPriority }
@@ -70,13 +72,18 @@ func section(gadgetCtx operators.GadgetContext) *viper.Viper {
 }
 
 // InstantiateDataOperator implements operators.DataOperator. It returns nil for gadgets that do not ask for it, and on a client.
-func (o *operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
+func (o *operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	metadata := section(gadgetCtx)
 	if gadgetCtx.IsClient() || metadata == nil {
 		return nil, nil
 	}
 	i := &instance{op: o, log: gadgetCtx.Logger(), metadata: metadata, control: newControl()}
 	i.warnings.Warn = func(err error) { i.log.Warnf("%s: %v", Name, err) }
+	var err error
+	if i.stacks, err = unwinder.NewStacks(gadgetCtx, values[unwinder.ParamUnwind], metadata.GetString("unit")); err != nil {
+		return nil, err
+	}
+	i.control.know = i.stacks.Know
 	gadgetCtx.SetVar(ControlVar, i.control)
 	return i, nil
 }

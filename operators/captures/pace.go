@@ -6,15 +6,15 @@ import (
 )
 
 const (
-	// mostCaptures is how many captures a second there may be before the step grows: walking one takes some 20 microseconds.
+	// mostCaptures is how many captures a second there may be before the step grows: each takes some 20 microseconds.
 	mostCaptures = 2000
-	// mostCPU is how much of a CPU walking them may take before it grows: a program can make that take longer.
+	// mostCPU is how much of a CPU the reader may take before it grows: a program can make that take longer.
 	mostCPU = 0.25
 	// maxStep is the largest step that draw takes.
 	maxStep = 1<<32 - 1
 )
 
-// pace keeps the number of captures in bounds, and the CPU time that walking them takes, by the step of draw: values stay right in the mean, with
+// pace keeps the number of captures in bounds, and the CPU time that reading them takes, by the step of draw: values stay right in the mean, with
 // fewer captures behind them.
 type pace struct {
 	base, step, largest uint64
@@ -29,7 +29,7 @@ func newPace(base uint64, set func(uint64) error) pace {
 // early tells that there have been as many captures since the last look as there may be in a second: the next look is due.
 func (p *pace) early(captures uint64) bool { return p.base > 0 && captures-p.before >= mostCaptures }
 
-// look is called with how many captures there were since the start, how long ago it was called before, and the CPU time that walking has
+// look is called with how many captures there were since the start, how long ago it was called before, and the CPU time that reading has
 // taken since.
 func (p *pace) look(captures uint64, since, used time.Duration) error {
 	load := max(float64(captures-p.before)/mostCaptures, used.Seconds()/mostCPU) / since.Seconds()

@@ -15,11 +15,13 @@ const fillPriority = -1 << 20
 type filler struct {
 	key, value uint32 // places in a row's payload
 	rows       func() []row
+	stacks     stacks
 }
 
 // fill makes a data source be filled with rows of a layout.
-func fill(ds datasource.DataSource, l *layout, rows func() []row) error {
-	f := filler{rows: rows}
+// While they are handed on, their stacks are shown.
+func fill(ds datasource.DataSource, l *layout, rows func() []row, shown stacks) error {
+	f := filler{rows: rows, stacks: shown}
 	found := 0
 	for _, field := range ds.Fields() {
 		switch field.FullName {
@@ -42,7 +44,13 @@ func fill(ds datasource.DataSource, l *layout, rows func() []row) error {
 			return fmt.Errorf("operator %s: the field %q of the data source %q is not where the map %q has it", Name, field.FullName, ds.Name(), "rows")
 		}
 	}
-	return ds.SubscribeArray(f.array, fillPriority)
+	if err := ds.SubscribeArray(f.array, fillPriority); err != nil {
+		return err
+	}
+	return ds.SubscribeArray(func(datasource.DataSource, datasource.DataArray) error {
+		f.stacks.Hide()
+		return nil
+	}, -fillPriority)
 }
 
 func (f *filler) array(_ datasource.DataSource, array datasource.DataArray) error {
@@ -58,6 +66,9 @@ func (f *filler) array(_ datasource.DataSource, array datasource.DataArray) erro
 		array.Append(array.New())
 		payload := raw.DataArray[len(raw.DataArray)-1].Payload
 		payload[f.key], payload[f.value] = r.key, r.value
+		if r.stack != nil && r.stack.whole != nil {
+			f.stacks.Show(r.stack.whole)
+		}
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func exampleSource(t *testing.T, name string) datasource.DataSource {
 	t.Helper()
 	ds, err := datasource.New(datasource.TypeArray, name)
 	require.NoError(t, err)
-	_, err = ds.AddStaticFields(exampleKey, staticFields(field{"proc", 0, 24, api.Kind_Bytes}, field{"user_stack_key", 24, 8, api.Kind_Uint64}))
+	_, err = ds.AddStaticFields(exampleKey, staticFields(field{"proc", 0, 24, api.Kind_Bytes}, field{"user_stack_key", 24, 8, api.Kind_Uint64}, field{"unwound_id", 40, 8, api.Kind_Uint64}))
 	require.NoError(t, err)
 	_, err = ds.AddStaticFields(exampleValue, staticFields(field{"bytes", 0, 8, api.Kind_Uint64}, field{"calls", 8, 8, api.Kind_Uint64},
 		field{"user_stack_raw", 16, userSize, api.Kind_Bytes}, field{"user_stack_id", 16 + userSize, userSize, api.Kind_Bytes}))
@@ -56,7 +56,7 @@ func TestFill(t *testing.T) {
 		rows, err := s.rows(forItself)
 		require.NoError(t, err)
 		return rows
-	}))
+	}, &fakeStacks{}))
 	var got [][2]uint64
 	require.NoError(t, ds.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {
 		got = nil
@@ -104,7 +104,7 @@ func TestFillWrong(t *testing.T) {
 		{"a longer value", source(exampleKey, []field{proc}, stack, field{"more", exampleValue - 4, 8, api.Kind_Uint64}), `the field "more"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			require.ErrorContains(t, fill(tc.ds, &l, nil), tc.want)
+			require.ErrorContains(t, fill(tc.ds, &l, nil, nil), tc.want)
 		})
 	}
 	single, err := datasource.New(datasource.TypeSingle, "single")
@@ -113,5 +113,5 @@ func TestFillWrong(t *testing.T) {
 	require.NoError(t, err)
 	_, err = single.AddStaticFields(exampleValue, staticFields(stack))
 	require.NoError(t, err)
-	require.Error(t, fill(single, &l, nil), "its packets have one row each")
+	require.Error(t, fill(single, &l, nil, nil), "its packets have one row each")
 }

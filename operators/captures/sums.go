@@ -2,23 +2,19 @@ package captures
 
 import (
 	"errors"
-	"hash/maphash"
 	"math"
 	"math/rand/v2"
 	"sync"
 
 	"github.com/cilium/ebpf"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/walk"
+	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
 const (
 	// mostSums is how many different rows wait at most to be handed on. What finds no room adds up in a row of its own.
 	mostSums = 65536
-	// mostIDs is how many IDs of stacks are remembered.
-	mostIDs = 4 * mostSums
-	// idTries is how many IDs are tried for a stack.
-	idTries = 4
 )
 
 // The rows that stand for what has no row, by the name of their process, as gadgets do.
@@ -27,8 +23,12 @@ const (
 	capturesFull = "[captures full]"
 )
 
-// stackMap is the gadget's map of user stacks.
+// mostFrames is how many frames a stack by frame pointers has at most.
+const mostFrames = 127
+
+// stackMap is the gadget's map of user stacks by frame pointers.
 type stackMap interface {
+	Lookup(key, value any) error
 	Update(key, value any, flags ebpf.MapUpdateFlags) error
 }
 
@@ -38,10 +38,11 @@ type row struct {
 	stack      *stack
 }
 
-// stack is a stack as the gadget's map has it. It does not change.
+// stack is the stack of a row: one that the unwinder has taken, or one by frame pointers. It does not change.
 type stack struct {
-	id     uint32
-	frames [walk.Most]uint64 // up to the first 0
+	whole  *wire.Stack
+	id     uint32             // in the gadget's map, 0 for none
+	frames [mostFrames]uint64 // up to the first 0
 }
 
 // sums adds up rows. Its methods are safe for concurrent use.
@@ -50,8 +51,6 @@ type sums struct {
 	stacks stackMap // set before rows are asked for
 
 	mu      sync.Mutex
-	seed    maphash.Seed
-	ids     map[uint32]uint64 // of stacks: a second hash of what an ID stands for
 	waiting map[sumKey]*sum
 	counts  struct{ handed, folded uint64 }
 }
@@ -69,47 +68,28 @@ type sum struct {
 }
 
 func newSums(l layout) *sums {
-	return &sums{layout: l, seed: maphash.MakeSeed(), ids: map[uint32]uint64{}, waiting: map[sumKey]*sum{}}
+	return &sums{layout: l, waiting: map[sumKey]*sum{}}
 }
 
-// stackOf gives a stack of an address space an ID: 1 or more, and not that of another stack that is remembered.
-func (s *sums) stackOf(space uint32, addresses []uint64) *stack {
-	out := &stack{id: noStack}
-	copy(out.frames[:], addresses)
-	if len(addresses) == 0 {
-		return out
+// byFramePointers returns the stack that the gadget's programs have taken themselves, nil for none.
+func (s *sums) byFramePointers(r *record) *stack {
+	st := &stack{id: order.Uint32(r.user[atStackID:])}
+	if int32(st.id) <= 0 || s.stacks.Lookup(st.id, &st.frames) != nil {
+		return nil
 	}
-	var h maphash.Hash
-	h.SetSeed(s.seed)
-	maphash.WriteComparable(&h, space)
-	maphash.WriteComparable(&h, out.frames)
-	first := h.Sum64()
-	h.WriteByte(1)
-	second := h.Sum64()
-	if len(s.ids) > mostIDs {
-		clear(s.ids)
-	}
-	for range idTries {
-		id := max(uint32(first)&0x7fffffff, 1)
-		if was, ok := s.ids[id]; !ok || was == second {
-			s.ids[id] = second
-			out.id = id
-			return out
-		}
-		first = first>>31 | first<<33
-	}
-	return out
-}
-
-// complete fills in what a capture's row has of its stack, and returns that.
-func (s *sums) complete(r *record, found *walk.Stack) *stack {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := s.stackOf(order.Uint32(r.user[atSpace:]), found.Addresses)
-	order.PutUint64(r.key[s.layout.stackKey:], uint64(st.id))
-	order.PutUint32(r.user[atStackID:], st.id)
-	s.setAttached(r.key, r.stretch())
 	return st
+}
+
+// complete fills in what a capture's row has of its stack. whole is nil if the unwinder's has not come.
+func (s *sums) complete(r *record, whole *wire.Stack) {
+	if r.stackID() > fellBack {
+		order.PutUint64(r.key[s.layout.unwound:], unwinder.RowID(whole))
+		order.PutUint64(r.key[s.layout.stackKey:], 0)
+		for _, at := range s.layout.user {
+			clear(r.value[at:][:userSize])
+		}
+	}
+	s.setAttached(r.key, r.stretch())
 }
 
 // setAttached says in a row's key that it is of a stretch.
@@ -200,9 +180,9 @@ func (s *sums) handed() (rows, folded uint64) {
 	return s.counts.handed, s.counts.folded
 }
 
-// keep puts a stack into the gadget's map, unless it is there.
+// keep puts a stack by frame pointers into the gadget's map, unless it is there: the kernel drops what was not seen for long.
 func (s *sums) keep(st *stack) error {
-	if st == nil || st.id == noStack {
+	if st == nil || st.id == 0 {
 		return nil
 	}
 	if err := s.stacks.Update(st.id, &st.frames, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {

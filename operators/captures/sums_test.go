@@ -3,6 +3,7 @@ package captures
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math"
 	"strings"
 	"sync"
@@ -11,37 +12,66 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/walk"
+	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
 // keptStacks is the gadget's map of stacks.
 type keptStacks struct {
-	stacks map[uint32][walk.Most]uint64
+	stacks map[uint32][mostFrames]uint64
 	err    error
+	mu     sync.Mutex
+}
+
+func (k *keptStacks) Lookup(key, value any) error {
+	frames, ok := k.stacks[key.(uint32)]
+	if !ok {
+		return ebpf.ErrKeyNotExist
+	}
+	*value.(*[mostFrames]uint64) = frames
+	return nil
 }
 
 func (k *keptStacks) Update(key, value any, flags ebpf.MapUpdateFlags) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	id := key.(uint32)
 	if _, ok := k.stacks[id]; ok && flags == ebpf.UpdateNoExist {
 		return ebpf.ErrKeyExist
 	}
 	if k.err == nil {
-		k.stacks[id] = *value.(*[walk.Most]uint64)
+		k.stacks[id] = *value.(*[mostFrames]uint64)
 	}
 	return k.err
 }
 
 func exampleSums(t testing.TB) (*sums, *keptStacks) {
 	t.Helper()
-	s, k := newSums(exampleLayout(t)), &keptStacks{stacks: map[uint32][walk.Most]uint64{}}
+	s, k := newSums(exampleLayout(t)), &keptStacks{stacks: map[uint32][mostFrames]uint64{}}
 	s.stacks = k
 	return s, k
 }
 
+// complete is a capture with a stack by frame pointers, which is in the gadget's map.
+func (e example) complete(t testing.TB, s *sums, addresses ...uint64) (*record, *stack) {
+	t.Helper()
+	if k, _ := s.stacks.(*keptStacks); k != nil && len(addresses) > 0 {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		e.stack = 1 + crc32.ChecksumIEEE(fmt.Append(nil, e.space, addresses))>>1
+		frames := [mostFrames]uint64{}
+		copy(frames[:], addresses)
+		k.stacks[e.stack] = frames
+	}
+	r := e.record(t, &s.layout)
+	st := s.byFramePointers(r)
+	s.complete(r, nil)
+	return r, st
+}
+
 func (e example) addTo(t testing.TB, s *sums, addresses ...uint64) {
 	t.Helper()
-	r := e.record(t, &s.layout)
-	s.add(r, s.complete(r, &walk.Stack{Addresses: addresses}))
+	s.add(e.complete(t, s, addresses...))
 }
 
 func forItself(uint32) (float64, bool) { return 1, true }
@@ -91,7 +121,7 @@ func TestSums(t *testing.T) {
 	}
 	require.Len(t, byBytes, 4, "%v", byBytes)
 	require.EqualValues(t, 2, byBytes[200].calls)
-	require.EqualValues(t, noStack, byBytes[5].stack)
+	require.Zero(t, byBytes[5].stack)
 	require.NotEqual(t, byBytes[200].stack, byBytes[100].stack, "two stacks")
 	require.NotEqual(t, byBytes[200].stack, byBytes[7].stack, "the same addresses in two address spaces")
 	require.Len(t, k.stacks, 3)
@@ -105,25 +135,25 @@ func TestSums(t *testing.T) {
 	require.EqualValues(t, 4, s.counts.handed)
 }
 
-// Two stacks never share an ID while both are remembered: the second one gets another, or goes without.
-func TestSumsCollisions(t *testing.T) {
+// A stack that the unwinder has taken is known by its ID, and the row has no other.
+func TestSumsUnwound(t *testing.T) {
 	s, _ := exampleSums(t)
-	a := s.stackOf(1, []uint64{1, 2})
-	require.Positive(t, int32(a.id), "the kernel takes IDs above that for errors")
-	require.Equal(t, a.id, s.stackOf(1, []uint64{1, 2}).id)
-	s.ids[a.id]++ // now the ID stands for another stack
-	b := s.stackOf(1, []uint64{1, 2})
-	require.NotEqual(t, a.id, b.id)
-	require.NotEqual(t, noStack, b.id)
-	for range idTries {
-		s.ids[s.stackOf(1, []uint64{1, 2}).id]++
+	for id, whole := range map[uint64]*wire.Stack{2: {ID: 7}, 3: nil} {
+		x := example{comm: "shop", pid: 1, space: 1, bytes: id, calls: 1, unwound: id + 100, stack: 5}
+		r := x.record(t, &s.layout)
+		s.complete(r, whole)
+		require.Equal(t, unwinder.RowID(whole), order.Uint64(r.key[40:]))
+		require.Zero(t, order.Uint64(r.key[24:]))
+		require.Equal(t, make([]byte, 2*userSize), r.value[16:])
+		s.add(r, &stack{whole: whole})
 	}
-	require.Equal(t, noStack, s.stackOf(1, []uint64{1, 2}).id)
-	for i := range mostIDs + 10 {
-		s.ids[uint32(i)] = 1
-	}
-	s.stackOf(1, []uint64{1, 2})
-	require.LessOrEqual(t, len(s.ids), mostIDs)
+	fell := example{comm: "shop", pid: 1, unwound: fellBack, stack: 5}.record(t, &s.layout)
+	s.complete(fell, nil)
+	require.EqualValues(t, fellBack, order.Uint64(fell.key[40:]))
+	require.EqualValues(t, 5, order.Uint64(fell.key[24:]))
+	rows, err := s.rows(forItself)
+	require.NoError(t, err)
+	require.Len(t, rows, 2)
 }
 
 // A program with very many stacks does not fill the memory: what has no row of its own adds up in one.
@@ -164,14 +194,14 @@ func TestSumsStretches(t *testing.T) {
 	rows, err := s.rows(c.weight)
 	require.NoError(t, err)
 	require.Len(t, rows, 1)
-	require.Equal(t, readRow{comm: "a", bytes: 1, calls: 1, stack: noStack}, read(t, rows[0]))
+	require.Equal(t, readRow{comm: "a", bytes: 1, calls: 1}, read(t, rows[0]))
 	require.NoError(t, c.Close(4))
 	require.NoError(t, c.Open(0.5))
 	example{comm: "a", bytes: 100, calls: 1, stretch: 2}.addTo(t, s)
 	rows, err = s.rows(c.weight)
 	require.NoError(t, err)
 	require.Len(t, rows, 1)
-	require.Equal(t, readRow{comm: "a", bytes: 40, calls: 4, stretches: true, stack: noStack}, read(t, rows[0]))
+	require.Equal(t, readRow{comm: "a", bytes: 40, calls: 4, stretches: true}, read(t, rows[0]))
 	c.finish()
 	rows, err = s.rows(c.weight)
 	require.NoError(t, err)
@@ -203,6 +233,7 @@ func TestRounded(t *testing.T) {
 func TestSumsStackMapFails(t *testing.T) {
 	s, k := exampleSums(t)
 	example{comm: "a", bytes: 10, calls: 1}.addTo(t, s, 1)
+	clear(k.stacks) // the kernel has dropped it
 	k.err = errors.New("no memory")
 	rows, err := s.rows(forItself)
 	require.EqualError(t, err, "no memory")

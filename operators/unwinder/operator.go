@@ -23,5 +23,6 @@ type operator struct {
 }
 
 func init() {
-	operators.RegisterDataOperator(unwindOperator{&operator{broker: unwinder.New(log.StandardLogger())}})
+	shared = &operator{broker: unwinder.New(log.StandardLogger())}
+	operators.RegisterDataOperator(unwindOperator{shared})
 }

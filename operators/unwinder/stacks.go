@@ -1,0 +1,320 @@
+package unwinder
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// shared is the operator whose unwinder all gadgets of this process share.
+var shared *operator
+
+// Stacks has the unwinder take the stacks of one gadget's events, for another operator, which makes the gadget's rows of them. The
+// gadget's programs use gadgets/include/unwind.h. The methods that say so are for the goroutine that reads the gadget's data source, all
+// others for one goroutine at a time.
+type Stacks struct {
+	op   *operator
+	log  logger.Logger
+	how  string
+	unit string
+
+	sub     *unwinder.Subscription // nil: stacks by frame pointers
+	named   bool                   // rows.names is held
+	results *ebpf.Map
+	text    struct{ user, id datasource.FieldAccessor }
+	rows    rows
+
+	counted, reported unwindTotals
+}
+
+// UnwindParam is the parameter --unwind for an operator that uses Stacks.
+func UnwindParam() *api.Param {
+	return &api.Param{
+		Key: ParamUnwind, DefaultValue: unwindAuto, PossibleValues: []string{unwindAuto, unwindWhole, unwindFramePointers},
+		Description: "How stacks are taken: whole, in every language that the unwinder knows; frame-pointers, which costs less; auto, which takes them whole where this machine allows that",
+	}
+}
+
+// NewStacks returns the stacks of a run. how is the value of UnwindParam, unit that of what events stand for.
+func NewStacks(gadgetCtx operators.GadgetContext, how, unit string) (*Stacks, error) {
+	switch how {
+	case "":
+		how = unwindAuto
+	case unwindAuto, unwindWhole, unwindFramePointers:
+	default:
+		return nil, fmt.Errorf("parameter %q: %q is none of %s, %s and %s", ParamUnwind, how, unwindAuto, unwindWhole, unwindFramePointers)
+	}
+	s := &Stacks{op: shared, log: gadgetCtx.Logger(), how: how, unit: unit}
+	s.rows.kernel = sync.OnceValue(func() *stack.Kernel {
+		known, _ := kernelSymbols() // what could not be read is left out
+		return stack.NewKernel(stack.KernelOptions{Symbols: known})
+	})
+	s.rows.stacks = map[uint64]*wire.Stack{}
+	gadgetCtx.SetVar(stacksVar, s)
+	return s, nil
+}
+
+// PreStart starts the unwinder, and has the gadget's programs call it, budget times in a second of each CPU at most. The rows are those of
+// ds.
+func (s *Stacks) PreStart(gadgetCtx operators.GadgetContext, ds datasource.DataSource, budget uint32) error {
+	if s.how == unwindFramePointers {
+		return nil
+	}
+	err := s.prepare(gadgetCtx, ds, budget)
+	if err == nil {
+		s.log.Infof("%s: stacks are whole", UnwindName)
+		return nil
+	}
+	s.leave()
+	if stopped := gadgetCtx.Context().Err(); stopped != nil {
+		return stopped
+	}
+	if s.how == unwindWhole {
+		return fmt.Errorf("--%s=%s: %w", ParamUnwind, unwindWhole, err)
+	}
+	s.log.Warnf("%s: stacks are taken by frame pointers: %v", UnwindName, err)
+	return nil
+}
+
+func (s *Stacks) prepare(gadgetCtx operators.GadgetContext, ds datasource.DataSource, budget uint32) error {
+	if v, _ := tune.Value(gadgetCtx, "collect_ustack"); v == "false" {
+		return fmt.Errorf("--%s=false asks for no stacks of programs", tune.Key(gadgetCtx, "collect_ustack"))
+	}
+	slots, err := s.op.broker.Slots()
+	if err != nil {
+		return err
+	}
+	var chains []string
+	for kind := range wire.ChainKinds {
+		if v, _ := gadgetCtx.GetVar(operators.MapSpecPrefix + arrayOf(kind)); v != nil {
+			chains = append(chains, kind.String())
+		}
+	}
+	if len(chains) == 0 {
+		return errors.New("the gadget's programs call no chain: build its image with UNWIND_FROM_… as gadgets/include/unwind.h says")
+	}
+	if s.sub, err = s.op.broker.Subscribe(gadgetCtx.Context(), unwinder.Settings{Chains: strings.Join(chains, ","), Languages: "all"}); err != nil {
+		return err
+	}
+	s.text.user, s.text.id = ds.GetField("user_stack_raw.symbols"), ds.GetField("unwound_id")
+	if s.text.user != nil && s.text.id != nil && tune.ReadingOf(gadgetCtx).Anybody(ds.Name()) {
+		if err := ds.Subscribe(s.format, textPriority); err != nil {
+			return err
+		}
+	}
+	// Nothing fails any more once the gadget has been told to call.
+	variables := map[string]uint32{"unwind_on": 1, "unwind_run": s.sub.Run(), "unwind_step": 1, "unwind_budget": budget}
+	for name := range variables {
+		if v, _ := gadgetCtx.GetVar(name); v != uint32(0) {
+			return fmt.Errorf("the gadget has no variable %s: build its image again", name)
+		}
+	}
+	for name, value := range variables {
+		gadgetCtx.SetVar(name, value)
+	}
+	gadgetCtx.SetVar(slotsVar, slots)
+	return nil
+}
+
+// leave gives up the unwinder.
+func (s *Stacks) leave() {
+	if s.sub != nil {
+		s.sub.Close()
+		s.sub = nil
+	}
+}
+
+// Start has the gadget's programs, which were loaded by now, call the unwinder.
+func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
+	if s.sub == nil {
+		return nil
+	}
+	loaded := func(name string) *ebpf.Map {
+		v, _ := gadgetCtx.GetVar(operators.MapPrefix + name)
+		m, _ := v.(*ebpf.Map)
+		return m
+	}
+	if s.results = loaded("unwind_counts"); s.results == nil {
+		return errors.New("the gadget has no map unwind_counts")
+	}
+	for kind := range wire.ChainKinds {
+		if array := loaded(arrayOf(kind)); array != nil {
+			if err := s.sub.Serve(kind, array); err != nil {
+				return err
+			}
+		}
+	}
+	s.rows.names, s.named = s.op.names.acquire(tablesOf(gadgetCtx)), true
+	return nil
+}
+
+// Stop gives back what the run has used. Finish comes before, unless Start has failed.
+func (s *Stacks) Stop() {
+	s.leave()
+	if s.named {
+		s.named = false
+		s.op.names.release()
+	}
+}
+
+// Know has the unwinder read the files of a process before an event of it is met. It is for any goroutine
+// between Start and Finish.
+func (s *Stacks) Know(pid uint32) {
+	if s.sub != nil {
+		s.sub.Read(pid)
+	}
+}
+
+// Read hands on the stacks that have come, and does not wait.
+func (s *Stacks) Read(take func(wire.Unwound)) {
+	for s.sub != nil {
+		select {
+		case b := <-s.sub.C:
+			s.take(b, take)
+		default:
+			return
+		}
+	}
+}
+
+// Finish takes the stacks of the last events, as long as there are some that are wanted. No more come after it.
+func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
+	if s.sub == nil {
+		return
+	}
+	last := time.NewTimer(lastStacks)
+	defer last.Stop()
+	for wait := !s.sub.Last() && wanted(); wait; {
+		select {
+		case b := <-s.sub.C:
+			s.take(b, take)
+			wait = wanted()
+		case <-last.C:
+			wait = false
+		}
+	}
+	// The last one who leaves the unwinder gets all that it has.
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.sub.Close()
+	}()
+	for {
+		select {
+		case b := <-s.sub.C:
+			s.take(b, take)
+			continue
+		case <-closed:
+		}
+		break
+	}
+	s.Read(take)
+	s.counted.overrun = s.sub.Overrun()
+	s.sub = nil
+}
+
+func (s *Stacks) take(b unwinder.Batch, take func(wire.Unwound)) {
+	for _, u := range b.Unwound {
+		// The files are opened while the process may still be there.
+		s.rows.want(u.Stack, u.Proc)
+		take(u)
+	}
+}
+
+// Count brings counters up to date. So many of the events that were unwound, worth so much, had no stack that came.
+func (s *Stacks) Count(lost, lostValue uint64) {
+	if s.results == nil {
+		return
+	}
+	s.counted.lost, s.counted.lostValue = lost, lostValue
+	if s.sub != nil {
+		s.counted.overrun = s.sub.Overrun()
+	}
+	for result := range uint32(wire.Results) {
+		var counts []unwindCount
+		if err := s.results.Lookup(result, &counts); err != nil {
+			continue // the run is at its end
+		}
+		s.counted.results[result] = unwindCount{}
+		for _, c := range counts {
+			s.counted.results[result].Events += c.Events
+			s.counted.results[result].Value += c.Value
+		}
+	}
+	s.op.report.report(s.op.broker.Totals())
+	s.counted.report(s.reported, s.unit)
+	s.reported = s.counted
+}
+
+// Summary says what became of the run's events, "" where the unwinder was not asked.
+func (s *Stacks) Summary() string {
+	if s.results == nil {
+		return ""
+	}
+	return s.counted.summary(s.unit)
+}
+
+// RowID is what a row has in its field unwound_id for a stack, or for one that has not come.
+func RowID(st *wire.Stack) uint64 {
+	if st == nil {
+		return stackLost
+	}
+	return st.ID + stackReserved
+}
+
+// Show has a stack at hand for the rows of a packet. It is for the goroutine that reads the data source.
+func (s *Stacks) Show(st *wire.Stack) { s.rows.stacks[st.ID] = st }
+
+// Hide ends what Show has begun for all stacks. It is for the goroutine that reads the data source.
+func (s *Stacks) Hide() { clear(s.rows.stacks) }
+
+// Symbol returns the function of a frame of native code as its file has it, "" for others. If pending, it may be known later.
+func (s *Stacks) Symbol(f *wire.Frame) (name string, pending bool) {
+	switch {
+	case f.Type != wire.FrameNative && f.Type != wire.FrameGo && f.Type != wire.FrameUnknown:
+		return "", false
+	case f.Function != "" || f.Mapping == nil || f.Mapping.File == nil:
+		return f.Function, false
+	}
+	symbol, pending := s.rows.names.lookup(f.Mapping.File, nil, f.Address)
+	return symbol.Name, pending
+}
+
+// Frames implements fieldmap.Stacks.
+func (s *Stacks) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
+	switch {
+	case id == stackNone:
+		return dst, stack.Empty, false
+	case id == stackFellBack:
+		return dst, stack.Partial, false
+	case id < stackReserved:
+		return dst, stack.Lost, false
+	}
+	return s.rows.Frames(dst, id-stackReserved)
+}
+
+// format puts the text of a stack into a row.
+func (s *Stacks) format(_ datasource.DataSource, d datasource.Data) error {
+	id, err := s.text.id.Uint64(d)
+	if err != nil || id < stackReserved {
+		return nil
+	}
+	if st := s.rows.stacks[id-stackReserved]; st != nil {
+		_ = s.text.user.PutString(d, s.rows.format(&wire.Stack{Frames: st.Frames[kernelFrames(st.Frames):]}))
+	}
+	return nil
+}

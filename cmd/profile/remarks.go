@@ -30,7 +30,7 @@ func (r *result) instead() string {
 	return "; a build with -fno-omit-frame-pointer shows callers of native code"
 }
 
-// ruled reports whether the gadget finds callers without frame pointers, by the unwind rules of files.
+// ruled reports whether the gadget judges stacks, whichever way they were taken.
 func (r *result) ruled() bool {
 	return r.gadget.name == ownGadgets["alloc"] || r.gadget.name == ownGadgets["lock"]
 }

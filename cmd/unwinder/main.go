@@ -5,8 +5,8 @@
 // ended by them, and is then started anew. It ends with the program that started it.
 //
 // File descriptors: 0 brings PIDs of processes to read before they are met, four bytes each, and ends it when it is closed; 2 takes its
-// log; 3 takes the stream of package wire; 4, if given, is a file of counters that outlives it (package wire, Counters); 5 is a socket that takes the descriptors of the
-// entry programs that gadgets call, and 6 the map that these share with gadgets.
+// log; 3 takes the stream of package wire; 4, if given, is a file of counters that outlives it (package wire, Counters); 5 is a socket
+// that takes the descriptors of the entry programs that gadgets call, and 6 the map that these share with gadgets.
 //
 // With -read it does something else: it reads the names of functions from files that come by a socket, descriptor 3, and has no
 // other rights. Package unwinder starts it (Reader), and package symbols has what is said (Conn).

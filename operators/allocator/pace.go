@@ -220,7 +220,7 @@ func (p *pacer) close(now time.Time) (weight float64) {
 // now says what the probes cost.
 func (p *pacer) now() string {
 	copies := p.cost * p.drawn
-	return fmt.Sprintf("%.2f CPUs (%v for each of %.0f calls a second, and %.3f for copies of stacks)", p.cost, p.each, (p.cost-copies)/p.each.Seconds(), copies)
+	return fmt.Sprintf("%.2f CPUs (%v for each of %.0f calls a second, and %.3f for stacks)", p.cost, p.each, (p.cost-copies)/p.each.Seconds(), copies)
 }
 
 // say tells once that the probes are not always there.

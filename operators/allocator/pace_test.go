@@ -176,7 +176,7 @@ func TestPacerAround(t *testing.T) {
 	require.InDelta(t, 0.025, p.around, 1e-9, "those that came are counted once")
 }
 
-// What goes into copies of stacks is within the budget, too.
+// What goes into stacks is within the budget, too.
 func TestPacerDrawn(t *testing.T) {
 	s := newSimulation(t, 0.05)
 	s.run(10*time.Minute, false, steady(4e4))
@@ -186,7 +186,7 @@ func TestPacerDrawn(t *testing.T) {
 	s.run(20*time.Minute, false, steady(4e4))
 	require.Positive(t, s.moves[pause])
 	require.InEpsilon(t, 0.05, s.cost(), 0.35)
-	require.Equal(t, "0.20 CPUs (1µs for each of 40000 calls a second, and 0.160 for copies of stacks)", s.pacer.now())
+	require.Equal(t, "0.20 CPUs (1µs for each of 40000 calls a second, and 0.160 for stacks)", s.pacer.now())
 }
 
 // What the closing line says goes by how the run ended.

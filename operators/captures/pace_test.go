@@ -64,7 +64,7 @@ func TestPaceBounds(t *testing.T) {
 	require.EqualError(t, p.look(1<<40, time.Second, 0), "no map")
 }
 
-// A program can make each of its captures take long to walk.
+// A program can make each of its captures take long to read.
 func TestPaceCPU(t *testing.T) {
 	var set []uint64
 	p := newPace(1000, func(step uint64) error { set = append(set, step); return nil })

@@ -219,7 +219,7 @@ The gadget's own programs, without the trap that leads to them: the kernel count
 | | |
 |---|---|
 | `+"`malloc`"+`, not drawn | %d ns |
-| `+"`malloc`"+`, drawn: its stack is copied | %d ns |
+| `+"`malloc`"+`, drawn: its stack is unwound | %d ns |
 | `+"`free`"+`, with `+"`--live`"+` | %d ns |
 | the return of `+"`malloc`"+`, with `+"`--live`"+` | %d ns |
 `, plain[0], drawn[0], live[1], live[2])

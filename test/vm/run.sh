@@ -39,7 +39,7 @@ kernels() {
 programs() {
 	# With optimization leaf functions get no frame, and their callers vanish from the stacks.
 	gcc -static -O0 -g -o "$VM/burn" "$here/guest/burn.c"
-	# As distributions build programs: the callers of malloc are found by unwind rules, in a libc that containers of an image share.
+	# As distributions build programs: the callers of malloc are found without frame pointers, in a libc that containers of an image share.
 	gcc -O2 -fomit-frame-pointer -pthread -o "$VM/allocate" "$here/guest/allocate.c"
 	local program
 	for program in crirun receive; do

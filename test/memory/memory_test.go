@@ -245,6 +245,14 @@ func TestRust(t *testing.T) {
 	requireEntry(t, through(r.samples, "alloc_space", "allocate::main"), "_start")
 }
 
+// TestPython has functions of a program that an interpreter runs.
+func TestPython(t *testing.T) {
+	t.Parallel()
+	r := watch(t, plan{program: source("allocate.py"), pause: 1000, flags: watched})
+	r.requireTruth(t, map[string]float64{"allocate_large": share60, "allocate_middle": share30, "leak_some": share10})
+	requireEntry(t, through(r.samples, "alloc_space", "main"), "_start")
+}
+
 // TestOtherLibraries has a C library whose file has no unwind rules, and one that is part of the program.
 func TestOtherLibraries(t *testing.T) {
 	t.Parallel()

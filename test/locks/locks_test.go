@@ -119,7 +119,8 @@ func TestLocks(t *testing.T) {
 			require.NotContains(t, byKind(delays), "user_futex")
 			// The pool has a thousand waits a second, of which only the first are captured.
 			require.Positive(t, r.books.other)
-			require.Less(t, r.books.other, int64(seconds*100), "the waits of the pool are left alone once they are known")
+			// Stacks come once a second, and later on a busy machine.
+			require.Less(t, r.books.other, int64(seconds*250), "the waits of the pool are left alone once they are known")
 			r.requireBooks(t)
 		})
 	}

@@ -46,7 +46,7 @@ func missing(c config) string {
 	if len(lacks) == 0 {
 		return ""
 	}
-	return "it lacks " + strings.Join(lacks, "; ") + ". profile_cpu works without"
+	return "it lacks " + strings.Join(lacks, "; ") + ". Stacks by frame pointers work without (--unwind=frame-pointers)"
 }
 
 // needs returns the capabilities that are wanting, given those that there are, and why the kernel's symbols have no addresses.

@@ -37,6 +37,9 @@ func (b *Broker) Slots() (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: "unwind_slots", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: slotSize, MaxEntries: uint32(wire.ChainKinds),
 	})
+	if errors.Is(err, unix.EPERM) {
+		return nil, errors.New("making the map that gadgets share with the unwinder is not allowed: it lacks the capabilities CAP_BPF, CAP_PERFMON or CAP_SYS_ADMIN (run it as root; in a container, privileged or with these in securityContext.capabilities.add)")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("making the map that gadgets share with the unwinder: %w", err)
 	}

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"errors"
-	"io/fs"
-	"log/slog"
 	"path"
 	"sync"
 
@@ -20,18 +17,6 @@ var libraries = map[string]wire.FrameType{"libcoreclr.so": wire.FrameDotnet}
 type brought struct {
 	mu sync.Mutex
 	of map[uint32]wire.FrameType
-
-	log     *slog.Logger // nil: nothing is said
-	refused sync.Once
-}
-
-// refuse says once that rights are missing, if that is why a file could not be opened.
-func (b *brought) refuse(err error) {
-	if b.log != nil && errors.Is(err, fs.ErrPermission) {
-		b.refused.Do(func() {
-			b.log.Warn("some files of programs may not be opened: stacks are cut off there. That needs CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN, and CAP_DAC_READ_SEARCH for files that only their owner may read")
-		})
-	}
 }
 
 func (b *brought) language(pid uint32) wire.FrameType {

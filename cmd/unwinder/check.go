@@ -63,6 +63,8 @@ func needs(caps uint64, addresses error) []string {
 		{"CAP_SYS_PTRACE", has(unix.CAP_SYS_PTRACE)},
 		// For /proc/PID/map_files: without it no process becomes known.
 		{"CAP_CHECKPOINT_RESTORE", admin || has(unix.CAP_CHECKPOINT_RESTORE)},
+		// For programs that only their owner may read: without it such a stack is cut off at its first frame.
+		{"CAP_DAC_READ_SEARCH", has(unix.CAP_DAC_READ_SEARCH)},
 	} {
 		if !cap.ok {
 			need = append(need, cap.name)

@@ -24,13 +24,13 @@ func TestNeeds(t *testing.T) {
 		addresses error
 		want      string
 	}{
-		{"the daemon's", set(unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_SYSLOG), nil, ""},
-		{"without CAP_SYS_ADMIN", set(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE), nil, ""},
-		{"none", 0, hidden, "CAP_BPF CAP_PERFMON CAP_SYS_PTRACE CAP_CHECKPOINT_RESTORE CAP_SYSLOG"},
+		{"the daemon's", set(unix.CAP_SYS_ADMIN, unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_PTRACE, unix.CAP_SYSLOG), nil, ""},
+		{"without CAP_SYS_ADMIN", set(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE), nil, ""},
+		{"none", 0, hidden, "CAP_BPF CAP_PERFMON CAP_SYS_PTRACE CAP_CHECKPOINT_RESTORE CAP_DAC_READ_SEARCH CAP_SYSLOG"},
 		// Such a profiler knows no process.
-		{"map_files", set(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE), nil, "CAP_CHECKPOINT_RESTORE"},
+		{"map_files", set(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_PTRACE), nil, "CAP_CHECKPOINT_RESTORE"},
 		// Such a profiler ends at once, and again and again.
-		{"kernel symbols", set(unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE), hidden, "CAP_SYSLOG"},
+		{"kernel symbols", set(unix.CAP_SYS_ADMIN, unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_PTRACE), hidden, "CAP_SYSLOG"},
 	} {
 		var names []string
 		for _, need := range needs(tt.caps, tt.addresses) {

@@ -52,7 +52,6 @@ func (w watched) open(m *process.RawMapping) (process.ReadAtCloser, identity, er
 	}
 	f, err := w.Process.OpenMappingFile(m)
 	if err != nil {
-		w.brought.refuse(err)
 		return nil, identity{}, err
 	}
 	id, err := identify(f)

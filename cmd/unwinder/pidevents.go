@@ -50,7 +50,6 @@ type processReader struct {
 
 // newProcessReader finds what it needs in a tracer, which has no other way to it.
 func newProcessReader(t *tracer.Tracer, c config, s *sampler, logger *slog.Logger) (*processReader, error) {
-	s.brought.log = logger
 	r := &processReader{log: logger, counters: s.counters, avoid: c.avoid, wanted: c.wanted, brought: &s.brought}
 	if err := errors.Join(private(t, "pidEvents", &r.events), private(t, "processManager", &r.manager)); err != nil {
 		return nil, err

@@ -57,6 +57,12 @@ func runUntil(t *testing.T, dir string, enough func([]receiver.Sample) bool, arg
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
 	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Wait() // the test's end has ended it
+		if t.Failed() {
+			t.Logf("profile said:\n%s", said.String())
+		}
+	})
 	size := -1
 	require.Eventually(t, func() bool {
 		written, _ := os.ReadFile(filepath.Join(dir, "profiles.jsonl")) // it may not be there yet

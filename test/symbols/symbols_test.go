@@ -51,7 +51,9 @@ func read(t *testing.T, path string, inlined bool) *symbols.Table {
 	defer f.Close()
 	st, err := f.Stat()
 	require.NoError(t, err)
-	table, err := symbols.ReadTable(context.Background(), f, st.Size(), symbols.Reading{Limits: symbols.DefaultLimits(), Inlined: inlined})
+	limits := symbols.DefaultLimits()
+	limits.Names *= 2 // all functions of the largest programs: samples are never of as many
+	table, err := symbols.ReadTable(context.Background(), f, st.Size(), symbols.Reading{Limits: limits, Inlined: inlined})
 	require.NoError(t, err)
 	return table
 }

@@ -320,8 +320,8 @@ func endless(args []string) bool {
 }
 
 // started reports whether an endless command has come to what it is for. An ig that is interrupted before it has loaded
-// its gadget ends with an error, and on a busy machine that takes longer than runFor. What it has then are a sampler, a
-// program in the kernel or, for the unwinder, a child.
+// its gadget ends with an error, and on a busy machine that takes longer than runFor. What it has then is a sampler or a
+// program in the kernel.
 func started(pid int, args []string) bool {
 	if filepath.Base(args[0]) != "ig" {
 		return true
@@ -333,7 +333,7 @@ func started(pid int, args []string) bool {
 	return slices.ContainsFunc(files, func(file string) bool {
 		// It may have been closed.
 		to, _ := os.Readlink(file)
-		return slices.ContainsFunc([]string{"[perf_event]", "bpf_link", "[pidfd]"}, func(kind string) bool { return strings.Contains(to, kind) })
+		return slices.ContainsFunc([]string{"[perf_event]", "bpf_link"}, func(kind string) bool { return strings.Contains(to, kind) })
 	})
 }
 

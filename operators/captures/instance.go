@@ -338,12 +338,13 @@ func (i *instance) take(w *waiting, last bool) bool {
 	unwound := r.stackID() > fellBack
 	if unwound && w.whole == nil {
 		a, ok := i.arrived[r.stackID()]
-		if ok {
+		switch {
+		case ok:
 			delete(i.arrived, r.stackID())
 			w.whole = a.stack
-		} else if !last {
+		case !last:
 			return false
-		} else {
+		default:
 			i.counts.late++
 			i.counts.lateValue += order.Uint64(r.value[i.layout.sums[0]:])
 		}

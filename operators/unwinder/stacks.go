@@ -80,8 +80,8 @@ func (s *Stacks) PreStart(gadgetCtx operators.GadgetContext, ds datasource.DataS
 		return nil
 	}
 	s.leave()
-	if stopped := gadgetCtx.Context().Err(); stopped != nil {
-		return stopped
+	if gadgetCtx.Context().Err() != nil {
+		return nil // the run was ended meanwhile, which is no failure
 	}
 	if s.how == unwindWhole {
 		return fmt.Errorf("--%s=%s: %w", ParamUnwind, unwindWhole, err)

@@ -167,8 +167,8 @@ func (i *unwindInstance) PreStart(gadgetCtx operators.GadgetContext) error {
 		return nil
 	}
 	i.leave()
-	if stopped := gadgetCtx.Context().Err(); stopped != nil {
-		return stopped
+	if gadgetCtx.Context().Err() != nil {
+		return nil // the run was ended meanwhile, which is no failure
 	}
 	if i.how == unwindWhole {
 		return fmt.Errorf("--%s=%s: %w", ParamUnwind, unwindWhole, err)

@@ -41,8 +41,13 @@ var (
 	onNetwork = []string{TransportGRPC, TransportHTTP}
 )
 
-// MinInterval and MaxInterval bound batch.interval: receivers refuse older data.
-const MinInterval, MaxInterval = time.Second, time.Hour
+// Bounds of batch.interval.
+const (
+	// MinInterval is the shortest.
+	MinInterval = time.Second
+	// MaxInterval is the longest: receivers refuse older data.
+	MaxInterval = time.Hour
+)
 
 // Limits that are used in more than one place.
 const (

@@ -114,8 +114,8 @@ func (c *coder) bytes(b *[]byte, most int) {
 	c.raw(*b)
 }
 
-func (c *coder) u32s(l *[]uint32, most int) {
-	items(c, l, most, 4)
+func (c *coder) u32s(l *[]uint32) {
+	items(c, l, maxOf, 4)
 	for rest := *l; len(rest) > 0 && c.err == nil; {
 		n := min(len(rest), len(c.buf)/4)
 		b := c.buf[:4*n]
@@ -204,9 +204,9 @@ func (c *coder) layers(t *Table) {
 		l := &t.layers[i]
 		number(c, &l.source, uint64(numSources)-1)
 		c.u64(&l.base)
-		c.u32s(&l.starts, maxOf)
-		c.u32s(&l.sizes, maxOf)
-		c.u32s(&l.texts, maxOf)
+		c.u32s(&l.starts)
+		c.u32s(&l.sizes)
+		c.u32s(&l.texts)
 		number(c, &l.first, math.MaxInt32)
 		if at < len(all) && l.names != nil && l.names != all[at] {
 			at++
@@ -236,7 +236,7 @@ func (c *coder) below(numbers []uint32, n int, none ...uint32) {
 
 func (c *coder) names(n *names) {
 	c.bytes(&n.block, maxOf)
-	c.u32s(&n.groups, maxOf)
+	c.u32s(&n.groups)
 	if number(c, &n.count, math.MaxInt32); c.err != nil || !c.reads() {
 		return
 	}
@@ -289,9 +289,9 @@ func (c *coder) positions(p *positions) {
 			return
 		}
 	}
-	c.u32s(&p.starts, maxOf)
-	c.u32s(&p.sizes, maxOf)
-	c.u32s(&p.calls, maxOf)
+	c.u32s(&p.starts)
+	c.u32s(&p.sizes)
+	c.u32s(&p.calls)
 	c.check(len(p.sizes) == len(p.starts) && len(p.calls) == len(p.starts), "inlined calls")
 	items(c, &p.inlined, maxOf, 16)
 	c.below(p.calls, len(p.inlined), noCall)
@@ -313,7 +313,7 @@ func (c *coder) positions(p *positions) {
 func (c *coder) golang(t *goTable) {
 	c.goPlace(&t.goPlace)
 	c.u64(&t.text)
-	c.u32s(&t.start, maxOf)
+	c.u32s(&t.start)
 	c.check(len(t.start) > 1 && slices.IsSorted(t.start), "Go's functions")
 	c.goFuncs(&t.loaded, &t.size)
 }
@@ -342,7 +342,7 @@ func (c *coder) goFuncs(all *map[uint32]*goFunc, size *int64) {
 	for n := range *all {
 		numbers = append(numbers, n)
 	}
-	c.u32s(&numbers, maxOf)
+	c.u32s(&numbers)
 	if c.reads() && c.err == nil && len(numbers) > 0 {
 		*all = make(map[uint32]*goFunc)
 	}

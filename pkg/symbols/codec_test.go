@@ -287,14 +287,14 @@ func TestAskForDebugFile(t *testing.T) {
 		{}:                            false,
 		{id: id, link: "secret"}:      false,
 	} {
-		f, size, last := asked{there}.candidate(key, 0)
+		f, size, _ := asked{there}.candidate(key, 0)
 		require.Equal(t, want, f != nil, "%+v", key)
 		if want {
 			b, err := io.ReadAll(f)
 			require.NoError(t, err)
 			require.EqualValues(t, len(b), size)
 			f.Close()
-			f, _, last = asked{there}.candidate(key, 1)
+			f, _, last := asked{there}.candidate(key, 1)
 			require.Nil(t, f)
 			require.True(t, last)
 		}

@@ -32,7 +32,7 @@ func testTrust(t *testing.T, c cluster) {
 		_, err := c.try(ctx, append([]string{"kubectl", "gadget"}, args...)...)
 		return err
 	}
-	jane := []string{"--as=jane", "--as-group=profilers", "run", gadget, "-n", "shop", "--timeout", "1"}
+	jane := []string{"--as=jane", "--as-group=profilers", "run", allowed + ":v1.0.0", "-n", "shop", "--timeout", "5"}
 	err := try(jane...)
 	require.ErrorContains(t, err, "forbidden")
 	t.Logf("without the role: %v", err)

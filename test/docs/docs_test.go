@@ -320,8 +320,8 @@ func endless(args []string) bool {
 }
 
 // started reports whether an endless command has come to what it is for. An ig that is interrupted before it has loaded
-// its gadget ends with an error, and on a busy machine that takes longer than runFor. What it has then is a sampler or a
-// program in the kernel.
+// its gadget ends with an error, and on a busy machine that takes longer than runFor. What it has then is a program in the
+// kernel: samplers and links it can have before, to notice new processes.
 func started(pid int, args []string) bool {
 	if filepath.Base(args[0]) != "ig" {
 		return true
@@ -331,9 +331,8 @@ func started(pid int, args []string) bool {
 		return false
 	}
 	return slices.ContainsFunc(files, func(file string) bool {
-		// It may have been closed.
-		to, _ := os.Readlink(file)
-		return slices.ContainsFunc([]string{"[perf_event]", "bpf_link"}, func(kind string) bool { return strings.Contains(to, kind) })
+		to, _ := os.Readlink(file) // it may have been closed
+		return strings.Contains(to, "bpf-prog")
 	})
 }
 

@@ -43,7 +43,7 @@ func (t *table) reset() {
 // unwound writes the stack of a gadget's event.
 func (t *table) unwound(e event) {
 	t.prepare(e.stack, e.proc)
-	s := e.said.wire()
+	s := e.wire()
 	t.w.Unwound(e.id, e.stack.id, e.proc.id, &s)
 }
 

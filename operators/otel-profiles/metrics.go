@@ -77,6 +77,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 			changing(upDown("exporter_queue_capacity", "By", "Bytes that may wait to be sent"), func(f figures) int64 { return f.QueueCapacity }),
 			changing(upDown("exporter_queue_requests", "{request}", "Requests that wait to be sent"), func(f figures) int64 { return f.QueueMessages }),
 			changing(upDown("exporter_queue_oldest_age", "s", "Age of the oldest data that waits to be sent"), func(f figures) int64 { return f.age }),
+			changing(upDown("exporter_not_stored", "{exporter}", "Exporters whose last write to the storage folder failed: a restart would lose their queue"), func(f figures) int64 { return one(f.NotStored) }),
 			changing(upDown("exporter_waiting", "{exporter}", "Exporters that cannot start yet, because a file or folder is not there"), func(f figures) int64 { return one(f.Waiting) }),
 		},
 		rowsRead:    counter("rows_read", "{row}", "Rows that gadgets have handed over"),
@@ -147,7 +148,7 @@ func (s *shared) report(end bool) {
 	s.ended = end
 	old, now := s.reported, figures{Stats: s.Stats()}
 	if end {
-		now.QueueBytes, now.QueueCapacity, now.QueueMessages, now.Oldest, now.Waiting = 0, 0, 0, time.Time{}, false
+		now.QueueBytes, now.QueueCapacity, now.QueueMessages, now.Oldest, now.Waiting, now.NotStored = 0, 0, 0, time.Time{}, false, false
 	}
 	if !now.Oldest.IsZero() {
 		now.age = max(0, int64(time.Since(now.Oldest)/time.Second))

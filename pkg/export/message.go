@@ -66,7 +66,7 @@ func (c RowCounts) DroppedTotal() int64 {
 	return n
 }
 
-// Stats is a consistent snapshot of an exporter's counters. All but the Queue ones, Oldest and Waiting only grow.
+// Stats is a consistent snapshot of an exporter's counters. All but the Queue ones, Oldest, Waiting and NotStored only grow.
 type Stats struct {
 	Rows RowCounts
 
@@ -81,6 +81,8 @@ type Stats struct {
 	Oldest time.Time
 	// Waiting says that the exporter cannot start yet: see Options.Patient.
 	Waiting bool
+	// NotStored says that the last write to the storage folder failed: a restart would lose what is held in memory.
+	NotStored bool
 
 	Requests     int64 // attempts, retries included
 	RequestBytes int64 // of these, uncompressed

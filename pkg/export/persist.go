@@ -137,6 +137,7 @@ func (e *Exporter) nextUnsaved() (en *entry) {
 func (e *Exporter) saved(en *entry, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.stats.NotStored = err != nil
 	if !clearInFlight(en) {
 		return
 	}

@@ -132,7 +132,13 @@ func TestStorageThatCannotBeWritten(t *testing.T) {
 	require.NoError(t, os.RemoveAll(cfg.Queue.Storage))
 	e.Enqueue(message(t, "small", 0))
 	drainAll(t, e)
-	require.Equal(t, int64(20), balanced(t, e).Rows.Delivered)
+	s := balanced(t, e)
+	require.Equal(t, int64(20), s.Rows.Delivered)
+	require.True(t, s.NotStored)
+	require.NoError(t, os.MkdirAll(cfg.Queue.Storage, 0o700)) // the disk is back
+	e.Enqueue(message(t, "again", 0))
+	drainAll(t, e)
+	require.False(t, balanced(t, e).NotStored)
 	stop(t, e)
 	require.Contains(t, logs.String(), "in memory only")
 }

@@ -256,9 +256,9 @@ test-entries: build gadgets ## Fill the gadgets' maps of stacks as a machine wit
 	$(E2E) ./test/gadgets/... -run TestEntriesPerCPU
 
 .PHONY: test-ig-gadgets
-test-ig-gadgets: build ebpf-tools ## Run Inspektor Gadget's own gadgets on programs in three languages, and write gadgets/INSPEKTOR-GADGET.md (root)
+test-ig-gadgets: build ebpf-tools ## Run Inspektor Gadget's own gadgets on programs in three languages, and write docs/develop/testing/inspektor-gadgets.md (root)
 	@.ci/packages $(C_PACKAGES) gcc python3
-	IG_GADGETS_DOC=$(CURDIR)/gadgets/INSPEKTOR-GADGET.md $(E2E) ./test/gadgets/... -run TestInspektorGadgets
+	IG_GADGETS_DOC=$(CURDIR)/docs/develop/testing/inspektor-gadgets.md $(E2E) ./test/gadgets/... -run TestInspektorGadgets
 
 # Packages of the programs that count what they allocate, with their allocators.
 MEMORY_PACKAGES := g++ gcc libc6-dev libjemalloc2 libtcmalloc-minimal4 musl-tools rustc
@@ -324,7 +324,7 @@ parca: ## Build the Parca that the tests send to (15 CPU minutes)
 	@$(STEP) "building $(BIN)/parca (many minutes the first time)" test/backends/parca/build.sh $(BIN)/parca
 
 .PHONY: test-backends
-test-backends: build gadgets collector pyroscope parca ## Send to real backends and ask them what they show; with WRITE=1 write it into BACKENDS.md (root)
+test-backends: build gadgets collector pyroscope parca ## Send to real backends and ask them what they show; with WRITE=1 write it into docs/develop/testing/backends.md (root)
 	@.ci/packages $(C_PACKAGES) lld default-jdk-headless nodejs python3
 	$(E2E) ./test/backends $(if $(WRITE),-page)
 

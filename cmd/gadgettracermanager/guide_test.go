@@ -20,10 +20,10 @@ import (
 // with its name.
 func guideFile(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile("README.md")
+	text, err := os.ReadFile("../../docs/operate/install.md")
 	require.NoError(t, err)
 	block := regexp.MustCompile("(?s)```yaml\n# " + regexp.QuoteMeta(name) + "\n(.*?)```").FindSubmatch(text)
-	require.NotNil(t, block, "README.md has no %s", name)
+	require.NotNil(t, block, "docs/operate/install.md has no %s", name)
 	return string(block[1])
 }
 
@@ -113,7 +113,7 @@ func TestGuideManifestsParse(t *testing.T) {
 
 func readGuide(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("README.md")
+	text, err := os.ReadFile("../../docs/operate/install.md")
 	require.NoError(t, err)
 	return string(text)
 }
@@ -149,7 +149,7 @@ func TestTrustListsCapabilities(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, added)
-	page, err := os.ReadFile("TRUST.md")
+	page, err := os.ReadFile("../../docs/security.md")
 	require.NoError(t, err)
 	_, section, found := strings.Cut(string(page), "\n## What the daemon may do\n")
 	require.True(t, found)

@@ -62,7 +62,7 @@ const exampleRow = `{
 }`
 
 const (
-	exampleFile  = "EXAMPLE.md"
+	exampleFile  = "../../docs/concepts.md"
 	exampleBegin = "<!-- begin example -->\n"
 	exampleEnd   = "<!-- end example -->"
 )

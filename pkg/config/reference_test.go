@@ -14,16 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The reference is the README of the operator, with some pages beside it. Its tables of settings and presets
-// are written by
+// The tables of settings and presets in the reference are written by
 //
 //	go test ./pkg/config -run TestReference -update
 //
 // and the rest of it is held against the code of the packages that it describes.
-const referenceFile = "../../operators/otel-profiles/README.md"
+const referenceFile = "../../docs/reference/settings.md"
 
-// referencePages are the other pages.
-var referencePages = []string{"CONFIGURATIONS.md", "ATTRIBUTES.md", "OPERATIONS.md"}
+// documentation are the folders of pages that show settings.
+var documentation = []string{"reference", "guides"}
 
 // maxReferenceLines keeps the reference a page that can be read.
 const maxReferenceLines = 500
@@ -108,14 +107,18 @@ func reference(t *testing.T) string {
 	return string(text)
 }
 
-// pages is the reference with its other pages.
-func pages(t *testing.T) string {
+// pages are all pages that show settings.
+func pages(t *testing.T) (all string) {
 	t.Helper()
-	all := reference(t)
-	for _, page := range referencePages {
-		text, err := os.ReadFile(filepath.Join(filepath.Dir(referenceFile), page))
+	for _, folder := range documentation {
+		files, err := filepath.Glob(filepath.Join("../../docs", folder, "*.md"))
 		require.NoError(t, err)
-		all += "\n" + string(text)
+		require.NotEmpty(t, files, folder)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			all += "\n" + string(text)
+		}
 	}
 	return all
 }
@@ -145,12 +148,13 @@ func TestReferenceTables(t *testing.T) {
 	}
 }
 
-// section returns what is below a heading of the second level.
+// section returns what is below a heading of the first or second level, up to the next of the second.
 func section(t *testing.T, title string) string {
 	t.Helper()
-	_, rest, ok := strings.Cut(pages(t), "\n## "+title+"\n")
-	require.True(t, ok, "the reference has no section %q", title)
-	body, _, _ := strings.Cut(rest, "\n## ")
+	text := pages(t)
+	begin := regexp.MustCompile(`(?m)^##? ` + title + `\n`).FindStringIndex(text)
+	require.NotNil(t, begin, "the reference has no section %q", title)
+	body, _, _ := strings.Cut(text[begin[1]:], "\n## ")
 	return body
 }
 
@@ -196,7 +200,7 @@ func TestReferenceConfigurations(t *testing.T) {
 func TestReferenceVariables(t *testing.T) {
 	assignment := regexp.MustCompile(`(?:` + EnvPrefix + `|OTEL_)[A-Z0-9_]+=\S+`)
 	found := 0
-	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(reference(t), -1) {
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(pages(t), -1) {
 		environ := assignment.FindAllString(block[1], -1)
 		found += len(environ)
 		set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'https://c:4317'}")), Environ: environ})

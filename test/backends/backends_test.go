@@ -200,7 +200,7 @@ func TestBackends(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, other.Close()) })
 		behindAddr = other.Addr()
 	}
-	c := collectortest.NewWithConfig(t, documented(t, "backends-collector"), "PYROSCOPE="+behindAddr, "PARCA="+parcaBehind.addr(), "BACKEND_INSECURE=true")
+	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "backends-collector"), "PYROSCOPE="+behindAddr, "PARCA="+parcaBehind.addr(), "BACKEND_INSECURE=true")
 	c.Start()
 	add("parca", "parca", "parca", parcaDirect.addr(), asLabel)
 	add("backends-exporter", "collector", "collector", c.GRPC, asKey)

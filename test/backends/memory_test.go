@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"gopkg.in/yaml.v3"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
@@ -63,7 +64,7 @@ func relabeling(t *testing.T) string {
 			Rules []map[string]any `yaml:"ingestion_relabeling_rules"`
 		}
 	}
-	require.NoError(t, yaml.Unmarshal([]byte(documented(t, "pyroscope-names")), &settings))
+	require.NoError(t, yaml.Unmarshal([]byte(collectortest.Documented(t, "pyroscope-names")), &settings))
 	require.NotEmpty(t, settings.Limits.Rules)
 	rules, err := json.Marshal(settings.Limits.Rules)
 	require.NoError(t, err)

@@ -10,27 +10,19 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
 )
 
-const page = "../../operators/otel-profiles/BACKENDS.md"
+const page = "../../docs/develop/testing/backends.md"
 
-var pageFlag = flag.Bool("page", false, "write the tables into BACKENDS.md")
-
-// documented returns the YAML of the page between the markers of that name.
-func documented(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	found := regexp.MustCompile("(?s)<!-- begin config "+name+" -->\n+```yaml\n(.*?)```\n+<!-- end config "+name+" -->").FindAllStringSubmatch(string(text), -1)
-	require.Len(t, found, 1, "the page has no config %s, or two", name)
-	return found[0][1]
-}
+var pageFlag = flag.Bool("page", false, "write the tables into docs/develop/testing/backends.md")
 
 // exporter returns the documented settings of an exporter under another name, with another address.
 func exporter(t *testing.T, block, from, name, endpoint string) string {
 	t.Helper()
 	const head = "operator:\n  otel-profiles:\n    exporters:\n"
-	text, ok := strings.CutPrefix(documented(t, block), head)
+	text, ok := strings.CutPrefix(collectortest.Documented(t, block), head)
 	require.True(t, ok, "%s does not begin as a configuration does", block)
 	line := regexp.MustCompile(`(?m)^( +endpoint): .*$`)
 	require.Len(t, line.FindAllString(text, -1), 1)

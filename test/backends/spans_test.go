@@ -72,7 +72,7 @@ func TestSpans(t *testing.T) {
 					require.Equal(t, f == function, slices.Contains(names, f), "the span %s has %v", id, names)
 				}
 			}
-			// Said in BACKENDS.md of this version.
+			// Said in docs/guides of this version.
 			require.Contains(t, p.labels(t, service, in), "trace_id")
 			t.Logf("pyroscope %s: %.2f s and %.2f s of the two spans, %.2f s in none", p.version(), float64(sent[checkout])/1e9, float64(sent[search])/1e9, float64(sent[""])/1e9)
 		})

@@ -19,8 +19,8 @@ import (
 // elsewhere are the tests of the pages with blocks that need another machine or the internet: each makes one of its own
 // and runs the block as it stands there.
 var elsewhere = map[string]func(*testing.T, block){
-	"README.md":                         clonesFromGitHub,
-	"operators/otel-profiles/README.md": sendsToAnotherMachine,
+	"README.md":                      clonesFromGitHub,
+	"docs/reference/command-line.md": sendsToAnotherMachine,
 }
 
 func TestElsewhere(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 // needed are those capabilities of the daemon that something of this project needs.
 var needed = []string{"sys_admin", "sys_ptrace", "dac_read_search", "syslog"}
 
-// TestCapabilities runs ig with the capabilities of the daemon that are needed, and without each: what TRUST.md says of them.
+// TestCapabilities runs ig with the capabilities of the daemon that are needed, and without each: what docs/security.md says of them.
 // The program that is looked at belongs to another user, whose files nobody else may read.
 func TestCapabilities(t *testing.T) {
 	igtest.NeedRoot(t)

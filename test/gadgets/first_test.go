@@ -28,7 +28,7 @@ func block(t *testing.T, page []byte, name string) string {
 func TestFirstGadget(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
-	page, err := os.ReadFile("../../gadgets/README.md")
+	page, err := os.ReadFile("../../docs/develop/first-gadget.md")
 	require.NoError(t, err)
 	top, ig := t.TempDir(), igtest.Built(t, igtest.Bin, "ig")
 	require.NoError(t, os.CopyFS(filepath.Join(top, "gadgets"), os.DirFS("../../gadgets")))

@@ -73,7 +73,7 @@ system() {
 	mkdir -p "$root/test/out"
 	cp "$deb" "$root/test/first.deb"
 	cp "$rpm" "$root/test/first.rpm"
-	cp "$top/cmd/ig/README.md" "$root/test/page.md"
+	cp "$top/docs/quickstart/host.md" "$root/test/page.md"
 	cp "$VM/next.deb" "$VM/burn" "$VM/receive" "$here"/{helpers,guest,by-hand}.sh "$root/test/"
 	echo host1 >"$root/etc/hostname"
 	echo "127.0.0.1 localhost host1" >"$root/etc/hosts"

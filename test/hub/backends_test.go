@@ -20,7 +20,7 @@ import (
 func to(t *testing.T, backend, endpoint string) string {
 	t.Helper()
 	line := regexp.MustCompile(`(?m)^( +endpoint): .*$`)
-	text := documented(t, backend)
+	text := collectortest.Documented(t, backend)
 	require.Len(t, line.FindAllString(text, -1), 1)
 	// The name that the run asks for.
 	text = regexp.MustCompile(`(?m)^      `+backend+`:$`).ReplaceAllString(text, "      collector:")
@@ -82,7 +82,7 @@ func TestBackendsBehindCollector(t *testing.T) {
 	for _, backend := range []string{backends.Pyroscope, backends.Devfiler, backends.Elastic} {
 		t.Run(backend, func(t *testing.T) {
 			r := start(t)
-			c := collectortest.NewWithConfig(t, documented(t, "relay"), "BACKEND="+r.Addr(), "BACKEND_INSECURE=true")
+			c := collectortest.NewWithConfig(t, collectortest.Documented(t, "relay"), "BACKEND="+r.Addr(), "BACKEND_INSECURE=true")
 			c.Start()
 			send(t, to(t, backend, "http://"+c.GRPC), rows())
 			c.Stop()

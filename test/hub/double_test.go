@@ -37,9 +37,9 @@ func TestDoubledFunctions(t *testing.T) {
 		config string
 		stay   bool
 	}{
-		"relay": {documented(t, "relay"), true},
-		"hub":   {documented(t, "hub"), true},
-		"batch": {strings.Replace(documented(t, "hub"), "    tls: {insecure:", "    "+documented(t, "hub-batch")+"    tls: {insecure:", 1), false},
+		"relay": {collectortest.Documented(t, "relay"), true},
+		"hub":   {collectortest.Documented(t, "hub"), true},
+		"batch": {strings.Replace(collectortest.Documented(t, "hub"), "    tls: {insecure:", "    "+collectortest.Documented(t, "hub-batch")+"    tls: {insecure:", 1), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			backend := start(t)

@@ -1,12 +1,11 @@
 //go:build e2e
 
-// Package hub runs the Collector configurations of operators/otel-profiles/BACKENDS.md as they
+// Package hub runs the Collector configurations of docs/guides as they
 // stand there: it sends profiles from the operator through a real Collector, and looks at what
 // arrives behind it.
 package hub
 
 import (
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,25 +27,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-const page = "../../operators/otel-profiles/BACKENDS.md"
-
-// documented returns the YAML of the page between the markers of that name.
-func documented(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	block := regexp.MustCompile("(?s)<!-- begin config " + regexp.QuoteMeta(name) + " -->\n+```yaml\n(.*?)```\n+<!-- end config " + regexp.QuoteMeta(name) + " -->")
-	found := block.FindAllStringSubmatch(string(text), -1)
-	require.Len(t, found, 1, "the page has no config %s, or two", name)
-	return found[0][1]
-}
-
-// TestEveryConfiguration keeps a configuration from standing in the page as if a test ran it.
+// TestEveryConfiguration keeps a configuration from standing in the guides as if a test ran it.
 func TestEveryConfiguration(t *testing.T) {
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
 	var names []string
-	for _, m := range regexp.MustCompile("<!-- begin config (.*) -->").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("<!-- begin config (.*) -->").FindAllStringSubmatch(collectortest.Guides(t), -1) {
 		names = append(names, m[1])
 	}
 	require.ElementsMatch(t, []string{
@@ -60,7 +44,7 @@ func TestEveryConfiguration(t *testing.T) {
 func exporter(t *testing.T, name, endpoint string) string {
 	t.Helper()
 	const placeholder = "http://collector.observability:4317"
-	text := documented(t, name)
+	text := collectortest.Documented(t, name)
 	require.Equal(t, 1, strings.Count(text, placeholder))
 	return strings.Replace(text, placeholder, endpoint, 1)
 }
@@ -124,7 +108,7 @@ func start(t *testing.T) *receiver.Receiver {
 
 func TestProcessors(t *testing.T) {
 	backend := start(t)
-	c := collectortest.NewWithConfig(t, documented(t, "hub"), "BACKEND="+backend.Addr(), "BACKEND_INSECURE=true")
+	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "hub"), "BACKEND="+backend.Addr(), "BACKEND_INSECURE=true")
 	c.Start()
 	send(t, exporter(t, "hub-exporter", "http://"+c.GRPC), rows())
 	c.Stop() // sends and writes what it still has
@@ -157,7 +141,7 @@ func TestProcessors(t *testing.T) {
 func TestTwoCollectors(t *testing.T) {
 	second := collectortest.New(t, "")
 	second.Start()
-	first := collectortest.NewWithConfig(t, documented(t, "hub"), "BACKEND="+second.GRPC, "BACKEND_INSECURE=true")
+	first := collectortest.NewWithConfig(t, collectortest.Documented(t, "hub"), "BACKEND="+second.GRPC, "BACKEND_INSECURE=true")
 	first.Start()
 	send(t, exporter(t, "hub-exporter", "http://"+first.GRPC), rows())
 	first.Stop()
@@ -169,8 +153,8 @@ func TestTwoCollectors(t *testing.T) {
 // TestBatchInCollector lets the Collector's exporter make one request of several.
 func TestBatchInCollector(t *testing.T) {
 	backend := start(t)
-	plain := documented(t, "hub")
-	config := strings.Replace(plain, "    tls: {insecure:", "    "+documented(t, "hub-batch")+"    tls: {insecure:", 1)
+	plain := collectortest.Documented(t, "hub")
+	config := strings.Replace(plain, "    tls: {insecure:", "    "+collectortest.Documented(t, "hub-batch")+"    tls: {insecure:", 1)
 	require.NotEqual(t, plain, config)
 	c := collectortest.NewWithConfig(t, config, "BACKEND="+backend.Addr(), "BACKEND_INSECURE=true")
 	c.Start()
@@ -187,7 +171,7 @@ func TestBatchInCollector(t *testing.T) {
 // lose what it refuses.
 func TestFullCollector(t *testing.T) {
 	const limits = "limit_mib: 512, spike_limit_mib: 128"
-	config := documented(t, "hub")
+	config := collectortest.Documented(t, "hub")
 	require.Contains(t, config, limits)
 	backend := start(t)
 	c := collectortest.NewWithConfig(t, strings.Replace(config, limits, "limit_mib: 2, spike_limit_mib: 1", 1), "BACKEND="+backend.Addr(), "BACKEND_INSECURE=true")

@@ -85,7 +85,7 @@ func TestKubernetes(t *testing.T) {
 		},
 		[]object{{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object{"name": "shop", "labels": object{"cost-center": "4711"}}}},
 	)
-	c := collectortest.NewWithConfig(t, documented(t, "hub-kubernetes"),
+	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "hub-kubernetes"),
 		"BACKEND=http://"+backend.HTTPAddr(), "K8S_AUTH_TYPE=kubeConfig", "KUBECONFIG="+kubeconfig)
 	c.Start()
 	send(t, exporter(t, "hub-exporter", "http://"+c.GRPC), rows())

@@ -26,7 +26,7 @@ func texts(requests []*collectorpb.ExportProfilesServiceRequest) []string {
 func TestTenants(t *testing.T) {
 	shop, search := start(t), start(t)
 	door := collectortest.FreeAddr(t)
-	c := collectortest.NewWithConfig(t, documented(t, "tenants"), "BACKEND_SHOP="+shop.Addr(), "BACKEND_SEARCH="+search.Addr(),
+	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "tenants"), "BACKEND_SHOP="+shop.Addr(), "BACKEND_SEARCH="+search.Addr(),
 		"BACKEND_INSECURE=true", "LISTEN_SEARCH="+door)
 	c.Start()
 	ofShop := []row{{pod("shop", "cart", "app=cart"), "main.hash", 30}}
@@ -48,7 +48,7 @@ func TestTenants(t *testing.T) {
 // names stay in the dictionary. When this fails, the page's warning can go.
 func TestFiltersLeaveNames(t *testing.T) {
 	backend := start(t)
-	c := collectortest.NewWithConfig(t, documented(t, "hub"), "BACKEND="+backend.Addr(), "BACKEND_INSECURE=true")
+	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "hub"), "BACKEND="+backend.Addr(), "BACKEND_INSECURE=true")
 	c.Start()
 	send(t, exporter(t, "hub-exporter", "http://"+c.GRPC), rows())
 	c.Stop()

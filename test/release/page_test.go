@@ -14,7 +14,7 @@ import (
 
 // TestPage runs what the page has for programs alone, from the page, where somebody has downloaded some of what is attached.
 func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../../cmd/ig/README.md")
+	page, err := os.ReadFile("../../docs/quickstart/host.md")
 	require.NoError(t, err)
 	block := regexp.MustCompile("(?s)\n## Programs alone\n.*?```sh tested\n(.*?)```").FindSubmatch(page)
 	require.NotNil(t, block, "the page has no such block")

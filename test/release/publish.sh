@@ -1,6 +1,6 @@
 #!/bin/bash
 # publish.sh makes a release from a tag of a clone of this folder's commit, into a registry on this machine, by the commands of
-# cmd/ig/RELEASE.md, and verifies what was published. It needs root. PUBLISH is its scratch folder.
+# docs/develop/release.md, and verifies what was published. It needs root. PUBLISH is its scratch folder.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 work=${PUBLISH:-$top/build/publish-test} tag=v0.0.1-rc.1 port=${PORT:-5055}
@@ -22,7 +22,7 @@ mkdir -p "$work/store" "$work/home" /var/lib/ig
 export REPOSITORY=localhost:$port/profiles TAG=$tag STORE=$work/store
 cd "$work/clone"
 git tag "$tag"
-awk '/^```sh tested/ { on = 1; next } /^```$/ { on = 0 } on' cmd/ig/RELEASE.md >"$work/commands"
+awk '/^```sh tested/ { on = 1; next } /^```$/ { on = 0 } on' docs/develop/release.md >"$work/commands"
 grep -q 'make publish' "$work/commands" || die "the page has no commands"
 # Go's caches stay where they are.
 GOMODCACHE=$(go env GOMODCACHE) GOCACHE=$(go env GOCACHE)

@@ -31,11 +31,11 @@ import (
 
 const (
 	folder = "../../operators/otel-profiles/watching"
-	page   = "../../operators/otel-profiles/WATCHING.md"
+	page   = "../../docs/operate/monitoring.md"
 	// runbook is where that page says what to do about an alert.
-	runbook = "https://github.com/ig-otel-profiles/ig-otel-profiles/blob/main/operators/otel-profiles/WATCHING.md#alerts-and-what-to-do"
+	runbook = "https://github.com/ig-otel-profiles/ig-otel-profiles/blob/main/docs/operate/monitoring.md#alerts-and-what-to-do"
 	// metricsPage lists every metric with its unit.
-	metricsPage = "../../operators/otel-profiles/OPERATIONS.md"
+	metricsPage = "../../docs/reference/metrics.md"
 	// patience is how long anything may take on a busy machine.
 	patience = 4 * time.Minute
 )
@@ -195,7 +195,7 @@ func TestNames(t *testing.T) {
 	}
 	for _, query := range queries {
 		for _, name := range metricNames.FindAllString(query, -1) {
-			require.True(t, known[name], "%s is no metric of OPERATIONS.md, in: %s", name, query)
+			require.True(t, known[name], "%s is no metric of docs/reference/metrics.md, in: %s", name, query)
 		}
 	}
 }

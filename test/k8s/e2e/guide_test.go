@@ -21,7 +21,7 @@ import (
 
 // guidePage is the Kubernetes guide, and backend what its Collector sends to.
 const (
-	guidePage = "cmd/gadgettracermanager/README.md"
+	guidePage = "docs/operate/install.md"
 	backend   = "10.88.0.1:24317"
 )
 

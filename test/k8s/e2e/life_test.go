@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	lifePage = "cmd/gadgettracermanager/LIFE.md"
+	lifePage = "docs/operate/upgrade.md"
 	// oldImage is the daemon of before the format of stored requests changed, newImage that of this tree.
 	oldImage = "localhost/inspektor-gadget:old"
 	newImage = "localhost/inspektor-gadget:test"

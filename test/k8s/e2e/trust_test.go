@@ -16,7 +16,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-const trustPage = "cmd/gadgettracermanager/TRUST.md"
+const trustPage = "docs/security.md"
 
 // testTrust: a user without the page's role may not run gadgets, with it the page's command works; the daemon has the rights that the
 // page lists; of gadgets that are signed only those run that the page's list allows. It goes on with the daemon that the guide has
@@ -60,7 +60,7 @@ func testTrust(t *testing.T, c cluster) {
 	}
 	c.in(t, upgrade...)
 	policy := filepath.Join(t.TempDir(), "networkpolicy.yaml")
-	require.NoError(t, os.WriteFile(policy, []byte(pageFile(t, g.top, "operators/otel-profiles/WATCHING.md", "networkpolicy.yaml").text), 0o600))
+	require.NoError(t, os.WriteFile(policy, []byte(pageFile(t, g.top, "docs/operate/monitoring.md", "networkpolicy.yaml").text), 0o600))
 	c.kubectl(t, "apply", "-f", policy) // nothing enforces it here
 	c.kubectl(t, "-n", "gadget", "rollout", "restart", "daemonset/gadget")
 	c.daemonPod(t)

@@ -11,11 +11,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+	"google.golang.org/protobuf/proto"
 )
 
 // The receivers that Check knows. They are the names of the exporter's presets.
@@ -27,73 +30,69 @@ const (
 	Pyroscope = "pyroscope"
 )
 
-// backend is what this package knows of one receiver.
-type backend struct {
-	// layout is the newest wire layout that the sources show it to read.
-	layout otlpcheck.Layout
-	rules  []otlpcheck.Rule
-	check  func(c *checker)
-}
-
-var backends = map[string]backend{
-	Collector: {otlpcheck.Layout110, collectorRules(), checkCollector},
-	Devfiler:  {otlpcheck.Layout110, devfilerRules(), checkDevfiler},
-	Elastic:   {otlpcheck.Layout110, elasticRules(), checkElastic},
-	Parca:     {otlpcheck.Layout110, parcaRules(), checkParca},
-	Pyroscope: {otlpcheck.Layout110, pyroscopeRules(), checkPyroscope},
+var backends = map[string]func(c *checker){
+	Collector: checkCollector, Devfiler: checkDevfiler, Elastic: checkElastic, Parca: checkParca, Pyroscope: checkPyroscope,
 }
 
 // Backends returns the names of the receivers, sorted.
 func Backends() []string { return slices.Sorted(maps.Keys(backends)) }
 
-// Layout returns the newest wire layout that a receiver reads, and false for an unknown receiver.
-func Layout(name string) (otlpcheck.Layout, bool) {
-	b, ok := backends[name]
-	return b.layout, ok
+// rules are those that rule has made. The ID of each begins with the name of its receiver.
+var rules []otlpcheck.Rule
+
+func rule(id, text, source string) otlpcheck.Rule {
+	r := otlpcheck.Rule{ID: id, Text: text, Source: source}
+	rules = append(rules, r)
+	return r
 }
 
 // Rules returns the rules of a receiver, none for an unknown one.
-func Rules(name string) []otlpcheck.Rule { return slices.Clone(backends[name].rules) }
+func Rules(name string) []otlpcheck.Rule {
+	if name == Collector {
+		return collectorRules
+	}
+	return slices.DeleteFunc(slices.Clone(rules), func(r otlpcheck.Rule) bool { return !strings.HasPrefix(r.ID, name+"-") })
+}
 
 // Check returns what a receiver would not take or not show, each as an *otlpcheck.Violation, and at
 // most 200. An unknown receiver is an error.
 func Check(name string, req *collectorpb.ExportProfilesServiceRequest) []error {
-	b, ok := backends[name]
+	check, ok := backends[name]
 	if !ok {
 		return []error{fmt.Errorf("unknown backend %q: it is one of %v", name, Backends())}
 	}
-	c := &checker{req: req, dict: req.GetDictionary()}
-	b.check(c)
+	c := newChecker(req)
+	check(c)
 	return c.errs
 }
 
-// CheckBytes decodes a body in the layout that the receiver reads and checks it as Check does. It
-// finds fields that the receiver would take for others.
+// CheckBytes decodes a body and checks it as Check does. It finds fields that the receiver would take for others.
 func CheckBytes(name string, body []byte) []error {
-	b, ok := backends[name]
-	if !ok {
-		return Check(name, nil)
-	}
-	req, err := otlpcheck.Decode(body, b.layout)
-	if err != nil {
+	req := &collectorpb.ExportProfilesServiceRequest{}
+	if err := proto.Unmarshal(body, req); err != nil {
 		return []error{&otlpcheck.Violation{Path: "request", Rule: otlpcheck.RuleDecodable, Detail: err.Error()}}
 	}
-	var errs []error
-	for _, err := range otlpcheck.Check(req) {
+	return append(broken(req, otlpcheck.RuleUnknownField), Check(name, req)...)
+}
+
+// broken returns where a request breaks one of these rules of the protocol.
+func broken(req *collectorpb.ExportProfilesServiceRequest, rules ...otlpcheck.Rule) []error {
+	return slices.DeleteFunc(otlpcheck.Check(req), func(err error) bool {
 		var v *otlpcheck.Violation
-		if errors.As(err, &v) && v.Rule == otlpcheck.RuleUnknownField {
-			errs = append(errs, err)
-		}
-	}
-	return append(errs, Check(name, req)...)
+		return !errors.As(err, &v) || !slices.Contains(rules, v.Rule)
+	})
 }
 
 const maxViolations = 200
 
 type checker struct {
 	req  *collectorpb.ExportProfilesServiceRequest
-	dict *profilespb.ProfilesDictionary
+	dict dictionary.Dictionary
 	errs []error
+}
+
+func newChecker(req *collectorpb.ExportProfilesServiceRequest) *checker {
+	return &checker{req: req, dict: dictionary.Of(req)}
 }
 
 func (c *checker) fail(path string, rule otlpcheck.Rule, format string, args ...any) {
@@ -102,43 +101,10 @@ func (c *checker) fail(path string, rule otlpcheck.Rule, format string, args ...
 	}
 }
 
-// profileAt is a profile with what it stands in.
-type profileAt struct {
-	path     string
-	resource *profilespb.ResourceProfiles
-	scope    *profilespb.ScopeProfiles
-	profile  *profilespb.Profile
-}
-
-// profiles visits every profile.
-func (c *checker) profiles(visit func(p profileAt)) {
-	for i, rp := range c.req.GetResourceProfiles() {
-		for j, sp := range rp.GetScopeProfiles() {
-			for k, p := range sp.GetProfiles() {
-				visit(profileAt{
-					path:     fmt.Sprintf("resource_profiles[%d].scope_profiles[%d].profiles[%d]", i, j, k),
-					resource: rp, scope: sp, profile: p,
-				})
-			}
-		}
-	}
-}
-
-// element returns table[i], and the zero value where there is none.
-func element[T any](table []T, i int32) T {
-	var zero T
-	if i < 0 || int(i) >= len(table) {
-		return zero
-	}
-	return table[i]
-}
-
-func (c *checker) str(i int32) string { return element(c.dict.GetStringTable(), i) }
-
 // types returns the sample's and the period's type and unit.
 func (c *checker) types(p *profilespb.Profile) (sampleType, sampleUnit, periodType, periodUnit string) {
-	return c.str(p.GetSampleType().GetTypeStrindex()), c.str(p.GetSampleType().GetUnitStrindex()),
-		c.str(p.GetPeriodType().GetTypeStrindex()), c.str(p.GetPeriodType().GetUnitStrindex())
+	return c.dict.Str(p.GetSampleType().GetTypeStrindex()), c.dict.Str(p.GetSampleType().GetUnitStrindex()),
+		c.dict.Str(p.GetPeriodType().GetTypeStrindex()), c.dict.Str(p.GetPeriodType().GetUnitStrindex())
 }
 
 // attribute is an entry of the attribute table.
@@ -151,8 +117,8 @@ type attribute struct {
 func (c *checker) attributes(indices []int32) []attribute {
 	attrs := make([]attribute, 0, len(indices))
 	for _, i := range indices {
-		if a := element(c.dict.GetAttributeTable(), i); a != nil {
-			attrs = append(attrs, attribute{c.str(a.GetKeyStrindex()), a.GetValue()})
+		if a := dictionary.At(c.dict.GetAttributeTable(), i); a != nil {
+			attrs = append(attrs, attribute{c.dict.Str(a.GetKeyStrindex()), a.GetValue()})
 		}
 	}
 	return attrs
@@ -182,6 +148,6 @@ func keyValues(list []*commonpb.KeyValue) []attribute {
 	return attrs
 }
 
-func sampleAt(p profileAt, i int) string { return fmt.Sprintf("%s.samples[%d]", p.path, i) }
+func sampleAt(p dictionary.Profile, i int) string { return fmt.Sprintf("%s.samples[%d]", p.Path(), i) }
 
 func tableAt(table string, i int) string { return fmt.Sprintf("dictionary.%s[%d]", table, i) }

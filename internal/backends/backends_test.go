@@ -293,9 +293,6 @@ func TestCheckBytes(t *testing.T) {
 	for _, name := range Backends() {
 		body, err := proto.Marshal(validFor(name))
 		require.NoError(t, err)
-		layout, ok := Layout(name)
-		require.True(t, ok)
-		require.Equal(t, otlpcheck.Layout110, layout)
 		require.Empty(t, CheckBytes(name, body), name)
 		require.Equal(t, []string{otlpcheck.RuleDecodable.ID}, ruleIDs(t, CheckBytes(name, []byte{0xff})), name)
 	}
@@ -304,8 +301,6 @@ func TestCheckBytes(t *testing.T) {
 func TestUnknownBackend(t *testing.T) {
 	require.ErrorContains(t, errors.Join(Check("parka", valid())...), "unknown backend")
 	require.ErrorContains(t, errors.Join(CheckBytes("parka", nil)...), "unknown backend")
-	_, ok := Layout("parka")
-	require.False(t, ok)
 	require.Empty(t, Rules("parka"))
 }
 

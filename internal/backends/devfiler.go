@@ -4,7 +4,7 @@ import (
 	"encoding/base64"
 	"slices"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
 // devfilerFrameTypes are the frame types that devfiler knows. Others of the semantic conventions,
@@ -15,23 +15,17 @@ var devfilerFrameTypes = []string{
 
 // devfiler's rules.
 var (
-	devfilerDictionary = otlpcheck.Rule{ID: "devfiler-dictionary", Text: "a request has a dictionary", Source: devfilerService}
-	devfilerFrameType  = otlpcheck.Rule{ID: "devfiler-frame-type", Text: "every location but 0 has a profile.frame.type that devfiler knows, or the request is refused", Source: devfilerService}
-	devfilerHTLHash    = otlpcheck.Rule{ID: "devfiler-htlhash", Text: "a mapping with attributes has a process.executable.build_id.htlhash of 16 bytes, or the request is refused", Source: devfilerService}
-	devfilerIndex      = otlpcheck.Rule{ID: "devfiler-index", Text: "an index is within its table", Source: devfilerService}
-	devfilerTypes      = otlpcheck.Rule{ID: "devfiler-types", Text: "a sample type and unit are set", Source: devfilerService}
-	devfilerTimestamps = otlpcheck.Rule{ID: "devfiler-timestamps", Text: "a sample has timestamps: without them it counts once, at the time it came", Source: devfilerService}
-	devfilerValues     = otlpcheck.Rule{ID: "devfiler-values", Text: "a value is 1: a timestamp counts once whatever its value is", Source: devfilerService}
+	devfilerDictionary = rule("devfiler-dictionary", "a request has a dictionary", devfilerService)
+	devfilerFrameType  = rule("devfiler-frame-type", "every location but 0 has a profile.frame.type that devfiler knows, or the request is refused", devfilerService)
+	devfilerHTLHash    = rule("devfiler-htlhash", "a mapping with attributes has a process.executable.build_id.htlhash of 16 bytes, or the request is refused", devfilerService)
+	devfilerIndex      = rule("devfiler-index", "an index is within its table", devfilerService)
+	devfilerTypes      = rule("devfiler-types", "a sample type and unit are set", devfilerService)
+	devfilerTimestamps = rule("devfiler-timestamps", "a sample has timestamps: without them it counts once, at the time it came", devfilerService)
+	devfilerValues     = rule("devfiler-values", "a value is 1: a timestamp counts once whatever its value is", devfilerService)
 )
 
-func devfilerRules() []otlpcheck.Rule {
-	return []otlpcheck.Rule{
-		devfilerDictionary, devfilerFrameType, devfilerHTLHash, devfilerIndex, devfilerTypes, devfilerTimestamps, devfilerValues,
-	}
-}
-
 func checkDevfiler(c *checker) {
-	if c.dict == nil {
+	if c.dict.ProfilesDictionary == nil {
 		c.fail("dictionary", devfilerDictionary, "it is missing")
 		return
 	}
@@ -43,12 +37,12 @@ func checkDevfiler(c *checker) {
 		if !slices.Contains(devfilerFrameTypes, t) {
 			c.fail(tableAt("location_table", i), devfilerFrameType, "%q", t)
 		}
-		m := element(c.dict.GetMappingTable(), l.GetMappingIndex())
+		m := dictionary.At(c.dict.GetMappingTable(), l.GetMappingIndex())
 		if m == nil {
 			c.fail(tableAt("location_table", i), devfilerIndex, "mapping %d", l.GetMappingIndex())
 		}
 		for _, line := range l.GetLines() {
-			if element(c.dict.GetFunctionTable(), line.GetFunctionIndex()) == nil {
+			if dictionary.At(c.dict.GetFunctionTable(), line.GetFunctionIndex()) == nil {
 				c.fail(tableAt("location_table", i), devfilerIndex, "function %d", line.GetFunctionIndex())
 			}
 		}
@@ -58,18 +52,18 @@ func checkDevfiler(c *checker) {
 			c.fail(tableAt("mapping_table", i), devfilerHTLHash, "%q", id)
 		}
 	}
-	c.profiles(func(p profileAt) {
-		if sampleType, sampleUnit, _, _ := c.types(p.profile); sampleType == "" || sampleUnit == "" {
-			c.fail(p.path+".sample_type", devfilerTypes, "%q, %q", sampleType, sampleUnit)
+	for p := range dictionary.Profiles(c.req) {
+		if sampleType, sampleUnit, _, _ := c.types(p.Profile); sampleType == "" || sampleUnit == "" {
+			c.fail(p.Path()+".sample_type", devfilerTypes, "%q, %q", sampleType, sampleUnit)
 		}
-		for i, s := range p.profile.GetSamples() {
+		for i, s := range p.GetSamples() {
 			path := sampleAt(p, i)
-			stack := element(c.dict.GetStackTable(), s.GetStackIndex())
+			stack := dictionary.At(c.dict.GetStackTable(), s.GetStackIndex())
 			if stack == nil {
 				c.fail(path, devfilerIndex, "stack %d", s.GetStackIndex())
 			}
 			for _, l := range stack.GetLocationIndices() {
-				if element(c.dict.GetLocationTable(), l) == nil {
+				if dictionary.At(c.dict.GetLocationTable(), l) == nil {
 					c.fail(path, devfilerIndex, "location %d", l)
 				}
 			}
@@ -79,7 +73,7 @@ func checkDevfiler(c *checker) {
 				c.fail(path, devfilerValues, "%v", s.GetValues())
 			}
 		}
-	})
+	}
 }
 
 // isFileID tells whether devfiler can read an ID: in hexadecimal or in URL-safe base64.

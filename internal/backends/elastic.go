@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
 // The sources of the rules for Elastic and devfiler.
@@ -21,17 +21,13 @@ const (
 
 // Elastic's rules.
 var (
-	elasticType       = otlpcheck.Rule{ID: "elastic-type", Text: "samples are (samples, count) with a period of (cpu, nanoseconds): nothing else is taken", Source: elasticSerializer}
-	elasticFrameType  = otlpcheck.Rule{ID: "elastic-frame-type", Text: "every frame has a profile.frame.type, or the profile is refused", Source: elasticSerializer}
-	elasticTimestamps = otlpcheck.Rule{ID: "elastic-timestamps", Text: "a sample has timestamps: without them it is not shown", Source: elasticSerializer}
-	elasticHTLHash    = otlpcheck.Rule{ID: "elastic-htlhash", Text: "a process.executable.build_id.htlhash has 32 hexadecimal digits", Source: elasticSerializer}
-	elasticService    = otlpcheck.Rule{ID: "elastic-service", Text: "a sample has a service.name of its own: the resource's is not shown", Source: elasticSerializer}
-	elasticHost       = otlpcheck.Rule{ID: "elastic-host", Text: "a resource has a host.id: hosts without it become one", Source: elasticSerializer}
+	elasticType       = rule("elastic-type", "samples are (samples, count) with a period of (cpu, nanoseconds): nothing else is taken", elasticSerializer)
+	elasticFrameType  = rule("elastic-frame-type", "every frame has a profile.frame.type, or the profile is refused", elasticSerializer)
+	elasticTimestamps = rule("elastic-timestamps", "a sample has timestamps: without them it is not shown", elasticSerializer)
+	elasticHTLHash    = rule("elastic-htlhash", "a process.executable.build_id.htlhash has 32 hexadecimal digits", elasticSerializer)
+	elasticService    = rule("elastic-service", "a sample has a service.name of its own: the resource's is not shown", elasticSerializer)
+	elasticHost       = rule("elastic-host", "a resource has a host.id: hosts without it become one", elasticSerializer)
 )
-
-func elasticRules() []otlpcheck.Rule {
-	return []otlpcheck.Rule{elasticType, elasticFrameType, elasticTimestamps, elasticHTLHash, elasticService, elasticHost}
-}
 
 var htlHash = regexp.MustCompile(`^[0-9a-fA-F]{32}$`)
 
@@ -49,20 +45,20 @@ func checkElastic(c *checker) {
 			c.fail(tableAt("location_table", i), elasticFrameType, "it has none")
 		}
 	}
-	c.profiles(func(p profileAt) {
-		sampleType, sampleUnit, periodType, periodUnit := c.types(p.profile)
+	for p := range dictionary.Profiles(c.req) {
+		sampleType, sampleUnit, periodType, periodUnit := c.types(p.Profile)
 		if !strings.EqualFold(sampleType, "samples") || !strings.EqualFold(sampleUnit, "count") ||
 			!strings.EqualFold(periodType, "cpu") || !strings.EqualFold(periodUnit, "nanoseconds") {
-			c.fail(p.path, elasticType, "(%s, %s) with (%s, %s)", sampleType, sampleUnit, periodType, periodUnit)
+			c.fail(p.Path(), elasticType, "(%s, %s) with (%s, %s)", sampleType, sampleUnit, periodType, periodUnit)
 		}
 		host := false
-		for _, a := range append(keyValues(p.resource.GetResource().GetAttributes()), keyValues(p.scope.GetScope().GetAttributes())...) {
+		for _, a := range append(keyValues(p.Resource.GetResource().GetAttributes()), keyValues(p.Scope.GetScope().GetAttributes())...) {
 			host = host || a.key == "host.id" && a.value.GetStringValue() != ""
 		}
 		if !host {
-			c.fail(p.path, elasticHost, "there is none")
+			c.fail(p.Path(), elasticHost, "there is none")
 		}
-		for i, s := range p.profile.GetSamples() {
+		for i, s := range p.GetSamples() {
 			if len(s.GetTimestampsUnixNano()) == 0 {
 				c.fail(sampleAt(p, i), elasticTimestamps, "it has none")
 			}
@@ -70,18 +66,18 @@ func checkElastic(c *checker) {
 				c.fail(sampleAt(p, i), elasticService, "there is none")
 			}
 		}
-	})
+	}
 }
 
 // usedLocations returns the locations that samples reach.
 func (c *checker) usedLocations() map[int32]bool {
 	used := map[int32]bool{}
-	c.profiles(func(p profileAt) {
-		for _, s := range p.profile.GetSamples() {
-			for _, l := range element(c.dict.GetStackTable(), s.GetStackIndex()).GetLocationIndices() {
+	for p := range dictionary.Profiles(c.req) {
+		for _, s := range p.GetSamples() {
+			for _, l := range dictionary.At(c.dict.GetStackTable(), s.GetStackIndex()).GetLocationIndices() {
 				used[l] = true
 			}
 		}
-	})
+	}
 	return used
 }

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 )
 
 // node is a busy node: containers with threads that all run the same few functions.
@@ -131,8 +131,8 @@ func TestEncoderWrongForABackend(t *testing.T) {
 		t.Run(tt.backend, func(t *testing.T) {
 			tt.node.containers, tt.node.threads = 1, 2
 			for _, body := range tt.node.encode(t, tt.cfg, 1) {
-				req, err := otlpcheck.Decode(body, otlpcheck.Layout110)
-				require.NoError(t, err)
+				req := &request{}
+				require.NoError(t, proto.Unmarshal(body, req))
 				require.Equal(t, tt.rules, ruleIDs(t, Check(tt.backend, req)))
 			}
 		})
@@ -155,8 +155,8 @@ func TestBusyNode(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			series := map[string]bool{}
 			for _, body := range tc.node.encode(t, profile.Config{TextAttributes: true}, windows) {
-				req, err := otlpcheck.Decode(body, otlpcheck.Layout110)
-				require.NoError(t, err)
+				req := &request{}
+				require.NoError(t, proto.Unmarshal(body, req))
 				for _, s := range PyroscopeSeries(req) {
 					require.Equal(t, "process_cpu:cpu:nanoseconds:cpu:nanoseconds", s.Type)
 					require.Len(t, s.Labels, tc.labels)

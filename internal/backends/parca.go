@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -18,15 +18,11 @@ const (
 // Parca's rules: what it shows wrong or drops silently. What it refuses is not here: a real one takes the messages of
 // every gadget in test/backends, and the protocol's own rules are in package otlpcheck.
 var (
-	parcaString    = otlpcheck.Rule{ID: "parca-string", Text: "an attribute is a text: everything else is dropped silently", Source: parcaNormalizer}
-	parcaCollision = otlpcheck.Rule{ID: "parca-collision", Text: "no two attributes of a sample with different values have the same name in letters, digits and '_'", Source: parcaNormalizer}
-	parcaScope     = otlpcheck.Rule{ID: "parca-scope", Text: "the scope has a name, which becomes the profile's", Source: parcaNormalizer}
-	parcaFunction  = otlpcheck.Rule{ID: "parca-function", Text: "a line's function is also the one before it in the table, which Parca takes", Source: parcaEncode}
+	parcaString    = rule("parca-string", "an attribute is a text: everything else is dropped silently", parcaNormalizer)
+	parcaCollision = rule("parca-collision", "no two attributes of a sample with different values have the same name in letters, digits and '_'", parcaNormalizer)
+	parcaScope     = rule("parca-scope", "the scope has a name, which becomes the profile's", parcaNormalizer)
+	parcaFunction  = rule("parca-function", "a line's function is also the one before it in the table, which Parca takes", parcaEncode)
 )
-
-func parcaRules() []otlpcheck.Rule {
-	return []otlpcheck.Rule{parcaString, parcaCollision, parcaScope, parcaFunction}
-}
 
 var notInLabel = regexp.MustCompile(`[^a-zA-Z0-9_]`)
 
@@ -45,13 +41,15 @@ func checkParca(c *checker) {
 	for i, l := range c.dict.GetLocationTable() {
 		for _, line := range l.GetLines() {
 			f := line.GetFunctionIndex()
-			before, is := element(c.dict.GetFunctionTable(), f-1), element(c.dict.GetFunctionTable(), f)
+			before, is := dictionary.At(c.dict.GetFunctionTable(), f-1), dictionary.At(c.dict.GetFunctionTable(), f)
 			if f > 0 && !proto.Equal(before, is) {
-				c.fail(tableAt("location_table", i), parcaFunction, "%q is shown as %q", c.str(is.GetNameStrindex()), c.str(before.GetNameStrindex()))
+				c.fail(tableAt("location_table", i), parcaFunction, "%q is shown as %q", c.dict.Str(is.GetNameStrindex()), c.dict.Str(before.GetNameStrindex()))
 			}
 		}
 	}
-	c.profiles(c.parcaProfile)
+	for p := range dictionary.Profiles(c.req) {
+		c.parcaProfile(p)
+	}
 }
 
 func (c *checker) parcaKeyValues(path string, list []*commonpb.KeyValue) {
@@ -65,10 +63,10 @@ func (c *checker) parcaKeyValues(path string, list []*commonpb.KeyValue) {
 // isText tells whether Parca makes a label of a value.
 func isText(v *commonpb.AnyValue) bool { return strings.TrimSpace(v.GetStringValue()) != "" }
 
-func (c *checker) parcaProfile(p profileAt) {
-	prof := p.profile
-	shared := append(c.attributes(prof.GetAttributeIndices()), keyValues(p.scope.GetScope().GetAttributes())...)
-	shared = append(shared, keyValues(p.resource.GetResource().GetAttributes())...)
+func (c *checker) parcaProfile(p dictionary.Profile) {
+	prof := p.Profile
+	shared := append(c.attributes(prof.GetAttributeIndices()), keyValues(p.Scope.GetScope().GetAttributes())...)
+	shared = append(shared, keyValues(p.Resource.GetResource().GetAttributes())...)
 	reported := map[string]bool{}
 	for i, s := range prof.GetSamples() {
 		path := sampleAt(p, i)

@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
@@ -43,30 +43,22 @@ const (
 // Pyroscope's rules, but for what it refuses that is no profile of the protocol either: package otlpcheck has that, and
 // a real Pyroscope takes the messages of every gadget in test/backends.
 var (
-	pyroscopeName         = otlpcheck.Rule{ID: "pyroscope-name", Text: "the profile's name is a metric name: that is the period type if the period is not 0, or else the attribute __name__ of samples", Source: pyroscopeConvert}
-	pyroscopeValues       = otlpcheck.Rule{ID: "pyroscope-values", Text: "a sample has one value, or timestamps without values", Source: pyroscopeConvert}
-	pyroscopeService      = otlpcheck.Rule{ID: "pyroscope-service", Text: "a resource has a service.name; without it everything is unknown_service", Source: pyroscopeHandler}
-	pyroscopeLabels       = otlpcheck.Rule{ID: "pyroscope-labels", Text: "a series has at most 30 labels, of which Pyroscope adds 4", Source: pyroscopeLimits}
-	pyroscopeLabelName    = otlpcheck.Rule{ID: "pyroscope-label-name", Text: "an attribute's key, with '.' read as '_', is a label name of at most 1024 bytes", Source: pyroscopeValidate}
-	pyroscopeDots         = otlpcheck.Rule{ID: "pyroscope-dots", Text: "an attribute's key has no '.', but for service.name: 2.x keeps it, and no query or page can select it", Source: "grafana/pyroscope pull request 5038"}
-	pyroscopeLabelValue   = otlpcheck.Rule{ID: "pyroscope-label-value", Text: "an attribute's value is UTF-8 of at most 2048 bytes", Source: pyroscopeValidate}
-	pyroscopeDuplicate    = otlpcheck.Rule{ID: "pyroscope-duplicate-label", Text: "no two attributes of a series become the same label with different values", Source: pyroscopeValidate}
-	pyroscopeSampleLabels = otlpcheck.Rule{ID: "pyroscope-sample-labels", Text: "a sample has at most 100 attributes", Source: pyroscopeLimits}
-	pyroscopeSamples      = otlpcheck.Rule{ID: "pyroscope-samples", Text: "a profile has at most 16000 samples", Source: pyroscopeLimits}
-	pyroscopeSize         = otlpcheck.Rule{ID: "pyroscope-size", Text: "a profile with what it refers to is at most 4 MiB", Source: pyroscopeLimits}
-	pyroscopeDepth        = otlpcheck.Rule{ID: "pyroscope-depth", Text: "a stack has at most 1000 frames, or its leaf is cut off", Source: pyroscopeValidate}
-	pyroscopeSymbol       = otlpcheck.Rule{ID: "pyroscope-symbol", Text: "a name has at most 65535 bytes, or it is cut", Source: pyroscopeLimits}
-	pyroscopeWindow       = otlpcheck.Rule{ID: "pyroscope-window", Text: "a profile is at most an hour old and at most ten minutes ahead", Source: pyroscopeLimits}
-	pyroscopeMapping      = otlpcheck.Rule{ID: "pyroscope-mapping", Text: "frames with a symbol and without do not share a mapping, as has_functions holds for all of it", Source: pyroscopeConvert}
+	pyroscopeName         = rule("pyroscope-name", "the profile's name is a metric name: that is the period type if the period is not 0, or else the attribute __name__ of samples", pyroscopeConvert)
+	pyroscopeValues       = rule("pyroscope-values", "a sample has one value, or timestamps without values", pyroscopeConvert)
+	pyroscopeService      = rule("pyroscope-service", "a resource has a service.name; without it everything is unknown_service", pyroscopeHandler)
+	pyroscopeLabels       = rule("pyroscope-labels", "a series has at most 30 labels, of which Pyroscope adds 4", pyroscopeLimits)
+	pyroscopeLabelName    = rule("pyroscope-label-name", "an attribute's key, with '.' read as '_', is a label name of at most 1024 bytes", pyroscopeValidate)
+	pyroscopeDots         = rule("pyroscope-dots", "an attribute's key has no '.', but for service.name: 2.x keeps it, and no query or page can select it", "grafana/pyroscope pull request 5038")
+	pyroscopeLabelValue   = rule("pyroscope-label-value", "an attribute's value is UTF-8 of at most 2048 bytes", pyroscopeValidate)
+	pyroscopeDuplicate    = rule("pyroscope-duplicate-label", "no two attributes of a series become the same label with different values", pyroscopeValidate)
+	pyroscopeSampleLabels = rule("pyroscope-sample-labels", "a sample has at most 100 attributes", pyroscopeLimits)
+	pyroscopeSamples      = rule("pyroscope-samples", "a profile has at most 16000 samples", pyroscopeLimits)
+	pyroscopeSize         = rule("pyroscope-size", "a profile with what it refers to is at most 4 MiB", pyroscopeLimits)
+	pyroscopeDepth        = rule("pyroscope-depth", "a stack has at most 1000 frames, or its leaf is cut off", pyroscopeValidate)
+	pyroscopeSymbol       = rule("pyroscope-symbol", "a name has at most 65535 bytes, or it is cut", pyroscopeLimits)
+	pyroscopeWindow       = rule("pyroscope-window", "a profile is at most an hour old and at most ten minutes ahead", pyroscopeLimits)
+	pyroscopeMapping      = rule("pyroscope-mapping", "frames with a symbol and without do not share a mapping, as has_functions holds for all of it", pyroscopeConvert)
 )
-
-func pyroscopeRules() []otlpcheck.Rule {
-	return []otlpcheck.Rule{
-		pyroscopeName, pyroscopeValues, pyroscopeService,
-		pyroscopeLabels, pyroscopeLabelName, pyroscopeDots, pyroscopeLabelValue, pyroscopeDuplicate, pyroscopeSampleLabels,
-		pyroscopeSamples, pyroscopeSize, pyroscopeDepth, pyroscopeSymbol, pyroscopeMapping, pyroscopeWindow,
-	}
-}
 
 var (
 	labelName  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
@@ -94,36 +86,36 @@ func (s Series) Key() string {
 // PyroscopeSeries returns the series that Pyroscope makes of a request, each once, in the order of
 // their first sample: one for each profile type and set of resource, scope and sample attributes.
 func PyroscopeSeries(req *collectorpb.ExportProfilesServiceRequest) []Series {
-	c := &checker{req: req, dict: req.GetDictionary()}
+	c := newChecker(req)
 	var list []Series
 	seen := map[string]bool{}
-	c.profiles(func(p profileAt) {
-		for _, s := range p.profile.GetSamples() {
+	for p := range dictionary.Profiles(c.req) {
+		for _, s := range p.GetSamples() {
 			series := Series{Labels: map[string]string{}}
 			for _, l := range c.pyroscopeLabels(p, s) {
 				series.Labels[strings.ReplaceAll(l.name, ".", "_")] = l.value
 			}
-			series.Type = c.pyroscopeType(p.profile, series.Labels["__name__"])
+			series.Type = c.pyroscopeType(p.Profile, series.Labels["__name__"])
 			if key := series.Key(); !seen[key] {
 				seen[key] = true
 				list = append(list, series)
 			}
 		}
-	})
+	}
 	return list
 }
 
 // CheckPyroscopeWindow returns the profiles that Pyroscope refuses at the time now for the time that
 // they begin at. Check leaves that out: it has no clock.
 func CheckPyroscopeWindow(req *collectorpb.ExportProfilesServiceRequest, now time.Time) []error {
-	c := &checker{req: req, dict: req.GetDictionary()}
-	c.profiles(func(p profileAt) {
+	c := newChecker(req)
+	for p := range dictionary.Profiles(c.req) {
 		// Pyroscope takes a time of 0 for now.
-		start := time.Unix(0, int64(p.profile.GetTimeUnixNano()))
-		if p.profile.GetTimeUnixNano() != 0 && (now.Sub(start) > pyroscopeMaxAge || start.Sub(now) > pyroscopeMaxAhead) {
-			c.fail(p.path+".time_unix_nano", pyroscopeWindow, "it is %s before now", now.Sub(start))
+		start := time.Unix(0, int64(p.GetTimeUnixNano()))
+		if p.GetTimeUnixNano() != 0 && (now.Sub(start) > pyroscopeMaxAge || start.Sub(now) > pyroscopeMaxAhead) {
+			c.fail(p.Path()+".time_unix_nano", pyroscopeWindow, "it is %s before now", now.Sub(start))
 		}
-	})
+	}
 	return c.errs
 }
 
@@ -170,12 +162,12 @@ func pyroscopeValue(v *commonpb.AnyValue) string {
 
 // pyroscopeLabels returns the labels of a sample's series before they are checked: two of them can
 // have one name.
-func (c *checker) pyroscopeLabels(p profileAt, s *profilespb.Sample) []label {
-	name, _, _, _, _ := c.pyroscopeTypes(p.profile)
+func (c *checker) pyroscopeLabels(p dictionary.Profile, s *profilespb.Sample) []label {
+	name, _, _, _, _ := c.pyroscopeTypes(p.Profile)
 	labels := []label{{"__delta__", "false"}, {"__otel__", "true"}, {"__name__", name}}
 	service := ""
 	seen := map[string]bool{"__name__": true}
-	for _, a := range append(keyValues(p.resource.GetResource().GetAttributes()), keyValues(p.scope.GetScope().GetAttributes())...) {
+	for _, a := range append(keyValues(p.Resource.GetResource().GetAttributes()), keyValues(p.Scope.GetScope().GetAttributes())...) {
 		value := pyroscopeValue(a.value)
 		if value == "" || seen[a.key] {
 			continue
@@ -219,7 +211,9 @@ func checkPyroscope(c *checker) {
 			c.fail(tableAt("stack_table", i), pyroscopeDepth, "it has %d", n)
 		}
 	}
-	c.profiles(c.pyroscopeProfile)
+	for p := range dictionary.Profiles(c.req) {
+		c.pyroscopeProfile(p)
+	}
 }
 
 // pyroscopeMappings looks for mappings of which some locations have functions and others have not.
@@ -243,15 +237,15 @@ func (c *checker) pyroscopeMappings() {
 	}
 }
 
-func (c *checker) pyroscopeProfile(p profileAt) {
-	if n := len(p.profile.GetSamples()); n > pyroscopeMaxSamples {
-		c.fail(p.path, pyroscopeSamples, "it has %d", n)
+func (c *checker) pyroscopeProfile(p dictionary.Profile) {
+	if n := len(p.GetSamples()); n > pyroscopeMaxSamples {
+		c.fail(p.Path(), pyroscopeSamples, "it has %d", n)
 	}
-	if n := proto.Size(p.profile) + proto.Size(c.dict); n > pyroscopeMaxProfile {
-		c.fail(p.path, pyroscopeSize, "it has %d bytes", n)
+	if n := proto.Size(p.Profile) + proto.Size(c.dict); n > pyroscopeMaxProfile {
+		c.fail(p.Path(), pyroscopeSize, "it has %d bytes", n)
 	}
 	checked := map[string]bool{}
-	for i, s := range p.profile.GetSamples() {
+	for i, s := range p.GetSamples() {
 		path := sampleAt(p, i)
 		if len(s.GetValues()) > 1 || len(s.GetValues()) == 0 && len(s.GetTimestampsUnixNano()) == 0 {
 			c.fail(path, pyroscopeValues, "%d values, %d timestamps", len(s.GetValues()), len(s.GetTimestampsUnixNano()))
@@ -264,7 +258,7 @@ func (c *checker) pyroscopeProfile(p profileAt) {
 			checked[key] = true
 			labels := c.pyroscopeLabels(p, s)
 			if name := labels[2].value; !metricName.MatchString(name) || strings.Contains(name, ":") {
-				c.fail(p.path+".period_type", pyroscopeName, "name %q, period %d", name, p.profile.GetPeriod())
+				c.fail(p.Path()+".period_type", pyroscopeName, "name %q, period %d", name, p.GetPeriod())
 			}
 			c.pyroscopeSeries(path, labels)
 		}

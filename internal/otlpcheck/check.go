@@ -17,6 +17,8 @@ import (
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
 // Limits that Check applies.
@@ -54,10 +56,18 @@ const nothingKnown = "[unknown]"
 
 // CheckBytes unmarshals body and checks it as Check does. Beyond that it finds fields that the
 // protocol does not have, at any depth.
-func CheckBytes(body []byte) []error {
+func CheckBytes(body []byte) []error { return checkBytes(body, nil) }
+
+// checkBytes checks a request that form, unless nil, has brought into the protocol's form.
+func checkBytes(body []byte, form func(*collectorpb.ExportProfilesServiceRequest) error) []error {
 	req := &collectorpb.ExportProfilesServiceRequest{}
 	if err := proto.Unmarshal(body, req); err != nil {
 		return []error{&Violation{Path: "request", Rule: RuleDecodable, Detail: err.Error()}}
+	}
+	if form != nil {
+		if err := form(req); err != nil {
+			return []error{err}
+		}
 	}
 	return Check(req)
 }
@@ -94,7 +104,7 @@ func CheckKernelAddresses(req *collectorpb.ExportProfilesServiceRequest) []error
 
 type checker struct {
 	req  *collectorpb.ExportProfilesServiceRequest
-	dict *profilespb.ProfilesDictionary
+	dict dictionary.Dictionary
 	errs []error
 
 	// canon has for each element of a table the index of the first element that is equal by
@@ -112,7 +122,7 @@ func newChecker(req *collectorpb.ExportProfilesServiceRequest) *checker {
 		d = &profilespb.ProfilesDictionary{}
 	}
 	return &checker{
-		req: req, dict: d,
+		req: req, dict: dictionary.Dictionary{ProfilesDictionary: d},
 		usedString:  make([]bool, len(d.StringTable)),
 		usedAttr:    make([]bool, len(d.AttributeTable)),
 		usedFunc:    make([]bool, len(d.FunctionTable)),
@@ -194,9 +204,4 @@ func (c *checker) index(path string, i int32, n int) bool {
 func (c *checker) strindex(path string, i int32) { c.index(path, i, len(c.dict.StringTable)) }
 
 // str returns the string at i, and "" where there is none.
-func (c *checker) str(i int32) string {
-	if i < 0 || int(i) >= len(c.dict.StringTable) {
-		return ""
-	}
-	return c.dict.StringTable[i]
-}
+func (c *checker) str(i int32) string { return c.dict.Str(i) }

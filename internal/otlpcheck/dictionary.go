@@ -7,6 +7,8 @@ import (
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
 func (c *checker) dictionary() {
@@ -174,14 +176,6 @@ func (c *checker) attributes(path string, indices []int32) {
 	}
 }
 
-// functionName returns the name of a function, "" if there is no such function.
-func (c *checker) functionName(i int32) string {
-	if i < 0 || int(i) >= len(c.dict.FunctionTable) {
-		return ""
-	}
-	return c.str(c.dict.FunctionTable[i].GetNameStrindex())
-}
-
 func (c *checker) functionTable() {
 	const path = "dictionary.function_table"
 	for i, f := range c.dict.FunctionTable {
@@ -254,17 +248,8 @@ func (c *checker) buildIDs(path string, m *profilespb.Mapping) {
 func (c *checker) texts(indices []int32, key string) []string {
 	var list []string
 	for _, i := range indices {
-		if i < 0 || int(i) >= len(c.dict.AttributeTable) {
-			continue
-		}
-		attr := c.dict.AttributeTable[i]
-		if c.str(attr.GetKeyStrindex()) != key {
-			continue
-		}
-		if s, ok := attr.GetValue().GetValue().(*commonpb.AnyValue_StringValueStrindex); ok {
-			list = append(list, c.str(s.StringValueStrindex))
-		} else {
-			list = append(list, attr.GetValue().GetStringValue())
+		if attr := dictionary.At(c.dict.AttributeTable, i); attr != nil && c.str(attr.GetKeyStrindex()) == key {
+			list = append(list, c.dict.Text(attr.GetValue()))
 		}
 	}
 	return list
@@ -290,7 +275,7 @@ func (c *checker) locationTable() {
 			if c.index(lp+".function_index", line.GetFunctionIndex(), len(c.dict.FunctionTable)) && line.GetFunctionIndex() == 0 {
 				c.fail(lp, RuleLine, "it has no function")
 			}
-			if l.GetAddress() != 0 && c.functionName(line.GetFunctionIndex()) == nothingKnown {
+			if l.GetAddress() != 0 && c.str(dictionary.At(c.dict.FunctionTable, line.GetFunctionIndex()).GetNameStrindex()) == nothingKnown {
 				c.fail(lp, RuleNotAddress, "%q at %#x", nothingKnown, l.GetAddress())
 			}
 			if line.GetLine() < 0 || line.GetColumn() < 0 {

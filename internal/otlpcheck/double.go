@@ -14,16 +14,7 @@ var RuleDoubled = Rule{"doubled", "every function stands in the table twice in a
 // twice in a row with lines that refer to the second one. That breaks the protocol's rules on duplicates
 // and orphans, and nothing else; it is for the one receiver that takes the entry before the one that
 // is meant. The table must have exactly this form.
-func CheckDoubled(body []byte) []error {
-	req := &collectorpb.ExportProfilesServiceRequest{}
-	if err := proto.Unmarshal(body, req); err != nil {
-		return []error{&Violation{Path: "request", Rule: RuleDecodable, Detail: err.Error()}}
-	}
-	if err := single(req); err != nil {
-		return []error{err}
-	}
-	return Check(req)
-}
+func CheckDoubled(body []byte) []error { return checkBytes(body, single) }
 
 // single makes a doubled function table one that has every function once.
 func single(req *collectorpb.ExportProfilesServiceRequest) error {

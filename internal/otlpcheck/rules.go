@@ -1,6 +1,9 @@
 package otlpcheck
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // The places that rules come from.
 const (
@@ -42,59 +45,58 @@ func (v *Violation) Error() string {
 
 // The rules that Check and CheckBytes apply, and CheckKernelAddresses its own.
 var (
-	RuleDecodable    = Rule{"decodable", "the body is an ExportProfilesServiceRequest with valid UTF-8", protobufURL}
-	RuleUnknownField = Rule{"unknown-field", "every field is one of the protocol's", protoURL}
-	RuleUTF8         = Rule{"utf8", "text is valid UTF-8", protobufURL}
-	RuleSize         = Rule{"size", "a request is smaller than 4 MiB", grpcURL}
-	RuleNotEmpty     = Rule{"not-empty", "nothing empty is sent", profcheckURL}
+	RuleDecodable    = rule("decodable", "the body is an ExportProfilesServiceRequest with valid UTF-8", protobufURL)
+	RuleUnknownField = rule("unknown-field", "every field is one of the protocol's", protoURL)
+	RuleUTF8         = rule("utf8", "text is valid UTF-8", protobufURL)
+	RuleSize         = rule("size", "a request is smaller than 4 MiB", grpcURL)
+	RuleNotEmpty     = rule("not-empty", "nothing empty is sent", profcheckURL)
 
-	RuleTablePresent = Rule{"table-present", "every dictionary table has an element 0", protoURL}
-	RuleTableZero    = Rule{"table-zero", "element 0 of a dictionary table is the zero value", protoURL}
-	RuleDuplicate    = Rule{"duplicate", "a dictionary table has no duplicates", protoURL}
-	RuleOrphan       = Rule{"orphan", "every element of a dictionary table is used by a profile", protoURL}
-	RuleIndex        = Rule{"index", "an index is within its table", protoURL}
+	RuleTablePresent = rule("table-present", "every dictionary table has an element 0", protoURL)
+	RuleTableZero    = rule("table-zero", "element 0 of a dictionary table is the zero value", protoURL)
+	RuleDuplicate    = rule("duplicate", "a dictionary table has no duplicates", protoURL)
+	RuleOrphan       = rule("orphan", "every element of a dictionary table is used by a profile", protoURL)
+	RuleIndex        = rule("index", "an index is within its table", protoURL)
 
-	RuleUniqueKey      = Rule{"unique-key", "no key is twice in one attribute list", resourceURL}
-	RuleAttribute      = Rule{"attribute", "an attribute has a key, given in one way", commonURL}
-	RuleAttributeValue = Rule{"attribute-value", "an attribute's text is at most 2048 bytes", pyroscopeURL}
-	RulePlain          = Rule{"plain", "resource and scope attributes hold plain text, no references into the string table", thisProject}
-	RuleEntityRef      = Rule{"entity-ref", "keys of an entity reference exist in the resource's attributes", resourceURL}
-	RuleSchemaURL      = Rule{"schema-url", "resource and scope name their schema", thisProject}
+	RuleUniqueKey      = rule("unique-key", "no key is twice in one attribute list", resourceURL)
+	RuleAttribute      = rule("attribute", "an attribute has a key, given in one way", commonURL)
+	RuleAttributeValue = rule("attribute-value", "an attribute's text is at most 2048 bytes", pyroscopeURL)
+	RulePlain          = rule("plain", "resource and scope attributes hold plain text, no references into the string table", thisProject)
+	RuleEntityRef      = rule("entity-ref", "keys of an entity reference exist in the resource's attributes", resourceURL)
+	RuleSchemaURL      = rule("schema-url", "resource and scope name their schema", thisProject)
 
-	RuleSampleType = Rule{"sample-type", "a profile has a sample type and unit", protoURL}
-	RulePeriod     = Rule{"period", "a profile has a period type, a period unit and a period above 0", thisProject}
-	RuleTypeName   = Rule{"type-name", "a type has no '-' in its name", thisProject}
-	RuleTime       = Rule{"time", "a profile has a time, and a duration unless its type begins with inuse_", protoURL}
-	RuleProfileID  = Rule{"profile-id", "a profile has an ID of 16 bytes, not all zero, that no other profile of the request has", protoURL}
-	RulePayload    = Rule{"payload", "an original payload and its format come together", protoURL}
-	RuleMaxSamples = Rule{"max-samples", "a profile has at most 16000 samples", pyroscopeURL}
+	RuleSampleType = rule("sample-type", "a profile has a sample type and unit", protoURL)
+	RulePeriod     = rule("period", "a profile has a period type, a period unit and a period above 0", thisProject)
+	RuleTypeName   = rule("type-name", "a type has no '-' in its name", thisProject)
+	RuleTime       = rule("time", "a profile has a time, and a duration unless its type begins with inuse_", protoURL)
+	RuleProfileID  = rule("profile-id", "a profile has an ID of 16 bytes, not all zero, that no other profile of the request has", protoURL)
+	RulePayload    = rule("payload", "an original payload and its format come together", protoURL)
+	RuleMaxSamples = rule("max-samples", "a profile has at most 16000 samples", pyroscopeURL)
 
-	RuleValues     = Rule{"values", "a sample has one value, or at least one timestamp, and equally many of both if it has both", protoURL}
-	RuleShape      = Rule{"shape", "all samples of a profile have the same shape", protoURL}
-	RuleMerged     = Rule{"merged", "samples of one stack, set of attributes and link are merged", protoURL}
-	RuleTimestamps = Rule{"timestamps", "a timestamp is within [time, time+duration)", protoURL}
+	RuleValues     = rule("values", "a sample has one value, or at least one timestamp, and equally many of both if it has both", protoURL)
+	RuleShape      = rule("shape", "all samples of a profile have the same shape", protoURL)
+	RuleMerged     = rule("merged", "samples of one stack, set of attributes and link are merged", protoURL)
+	RuleTimestamps = rule("timestamps", "a timestamp is within [time, time+duration)", protoURL)
 
-	RuleMappingRange   = Rule{"mapping-range", "a mapping's start is below its limit, or both are 0", profcheckURL}
-	RuleMappingBuildID = Rule{"mapping-build-id", "a mapping has a build ID; where none is known mapping_index is 0", mappingsURL}
-	RuleBuildIDForm    = Rule{"build-id-form", "a GNU build ID is hexadecimal; an htlhash is 32 hexadecimal digits", mappingsURL}
-	RuleEmptyFrame     = Rule{"empty-frame", "a stack has no empty frames", thisProject}
-	RuleAddress        = Rule{"address", "a location's address is within its mapping's range", protoURL}
-	RuleLine           = Rule{"line", "a line has a function, and no negative number", profcheckURL}
-	RuleFunctionName   = Rule{"function-name", "a function has a name, a system name or a file name", protoURL}
-	RuleNotAddress     = Rule{"not-an-address", "no function is named after an address, and none [unknown] where the address is known", thisProject}
-	RuleKernelAddress  = Rule{"kernel-address", "a kernel frame's address does not give away where the kernel is", thisProject}
-	RuleLinkLength     = Rule{"link-length", "a link has a trace ID of 16 bytes and a span ID of 8, not all zero", profcheckURL}
+	RuleMappingRange   = rule("mapping-range", "a mapping's start is below its limit, or both are 0", profcheckURL)
+	RuleMappingBuildID = rule("mapping-build-id", "a mapping has a build ID; where none is known mapping_index is 0", mappingsURL)
+	RuleBuildIDForm    = rule("build-id-form", "a GNU build ID is hexadecimal; an htlhash is 32 hexadecimal digits", mappingsURL)
+	RuleEmptyFrame     = rule("empty-frame", "a stack has no empty frames", thisProject)
+	RuleAddress        = rule("address", "a location's address is within its mapping's range", protoURL)
+	RuleLine           = rule("line", "a line has a function, and no negative number", profcheckURL)
+	RuleFunctionName   = rule("function-name", "a function has a name, a system name or a file name", protoURL)
+	RuleNotAddress     = rule("not-an-address", "no function is named after an address, and none [unknown] where the address is known", thisProject)
+	RuleKernelAddress  = rule("kernel-address", "a kernel frame's address does not give away where the kernel is", thisProject)
+	RuleLinkLength     = rule("link-length", "a link has a trace ID of 16 bytes and a span ID of 8, not all zero", profcheckURL)
 )
 
-// Rules returns all rules.
-func Rules() []Rule {
-	return []Rule{
-		RuleDecodable, RuleUnknownField, RuleUTF8, RuleSize, RuleNotEmpty,
-		RuleTablePresent, RuleTableZero, RuleDuplicate, RuleOrphan, RuleIndex,
-		RuleUniqueKey, RuleAttribute, RuleAttributeValue, RulePlain, RuleEntityRef, RuleSchemaURL,
-		RuleSampleType, RulePeriod, RuleTypeName, RuleTime, RuleProfileID, RulePayload, RuleMaxSamples,
-		RuleValues, RuleShape, RuleMerged, RuleTimestamps,
-		RuleMappingRange, RuleMappingBuildID, RuleBuildIDForm, RuleEmptyFrame, RuleAddress, RuleLine, RuleFunctionName,
-		RuleNotAddress, RuleKernelAddress, RuleLinkLength,
-	}
+// rules are those that rule has made.
+var rules []Rule
+
+func rule(id, text, source string) Rule {
+	r := Rule{id, text, source}
+	rules = append(rules, r)
+	return r
 }
+
+// Rules returns all rules.
+func Rules() []Rule { return slices.Clone(rules) }

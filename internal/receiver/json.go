@@ -3,7 +3,6 @@ package receiver
 import (
 	"bufio"
 	"bytes"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -12,31 +11,20 @@ import (
 
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// OTLP's JSON is protobuf's with IDs in hexadecimal instead of base64:
+// idFields are in hexadecimal in OTLP's JSON, and in base64 in protobuf's:
 // https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding.
-var (
-	jsonOptions = protojson.MarshalOptions{}
-	idFields    = map[string]bool{"traceId": true, "spanId": true, "profileId": true}
-)
+var idFields = map[string]bool{"traceId": true, "spanId": true, "profileId": true}
 
 // maxLine is the longest line that ReadJSONLines takes.
 const maxLine = 64 << 20
 
 // WriteJSONLine writes a request as one line of OTLP JSON.
 func WriteJSONLine(w io.Writer, req *collectorpb.ExportProfilesServiceRequest) error {
-	b, err := jsonOptions.Marshal(req)
-	if err != nil {
-		return fmt.Errorf("encoding a request as JSON: %w", err)
-	}
-	b, err = mapIDs(b, func(id string) string {
-		raw, err := base64.StdEncoding.DecodeString(id)
-		if err != nil {
-			return id
-		}
-		return hex.EncodeToString(raw)
-	})
+	b, err := wire.MarshalJSON(req)
 	if err != nil {
 		return fmt.Errorf("encoding a request as JSON: %w", err)
 	}
@@ -50,13 +38,7 @@ func WriteJSONLine(w io.Writer, req *collectorpb.ExportProfilesServiceRequest) e
 // JSON. IDs may be in protobuf's base64 where that is not hexadecimal, too. Fields that it does not
 // know are skipped.
 func ParseJSON(b []byte) (*collectorpb.ExportProfilesServiceRequest, error) {
-	b, err := mapIDs(b, func(id string) string {
-		raw, err := hex.DecodeString(id)
-		if err != nil {
-			return id
-		}
-		return base64.StdEncoding.EncodeToString(raw)
-	})
+	b, err := idsInBase64(b)
 	if err != nil {
 		return nil, fmt.Errorf("decoding OTLP JSON: %w", err)
 	}
@@ -91,9 +73,9 @@ func ReadJSONLines(r io.Reader) ([]*collectorpb.ExportProfilesServiceRequest, er
 	return reqs, nil
 }
 
-// mapIDs replaces the IDs in OTLP JSON. Attributes cannot be mistaken for IDs: their keys are
+// idsInBase64 replaces the IDs in OTLP JSON. Attributes cannot be mistaken for IDs: their keys are
 // values in JSON.
-func mapIDs(b []byte, replace func(id string) string) ([]byte, error) {
+func idsInBase64(b []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	var tree any
@@ -113,8 +95,9 @@ func mapIDs(b []byte, replace func(id string) string) ([]byte, error) {
 		case map[string]any:
 			for k, e := range x {
 				if idFields[k] {
-					if s, ok := e.(string); ok {
-						x[k] = replace(s)
+					s, _ := e.(string)
+					if raw, err := hex.DecodeString(s); err == nil && s != "" {
+						x[k] = raw // which package json writes in base64
 					}
 					continue
 				}

@@ -1,10 +1,10 @@
 package receiver
 
 import (
-	"iter"
-
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
 // Newest leaves out, of profiles of a state such as memory in use, all but those of the newest time: each time has all that there was,
@@ -13,20 +13,20 @@ import (
 func Newest(requests []*collectorpb.ExportProfilesServiceRequest) []*collectorpb.ExportProfilesServiceRequest {
 	type state struct{ name, unit string }
 	newest := map[state]uint64{}
-	of := func(d dictionary, p *profilespb.Profile) state {
-		return state{d.str(p.GetSampleType().GetTypeStrindex()), d.str(p.GetSampleType().GetUnitStrindex())}
+	of := func(d dictionary.Dictionary, p *profilespb.Profile) state {
+		return state{d.Str(p.GetSampleType().GetTypeStrindex()), d.Str(p.GetSampleType().GetUnitStrindex())}
 	}
 	for _, req := range requests {
-		d := dictionary{req.GetDictionary()}
-		for p := range profiles(req) {
+		d := dictionary.Of(req)
+		for p := range dictionary.Profiles(req) {
 			if p.GetDurationNano() == 0 {
-				newest[of(d, p)] = max(newest[of(d, p)], p.GetTimeUnixNano())
+				newest[of(d, p.Profile)] = max(newest[of(d, p.Profile)], p.GetTimeUnixNano())
 			}
 		}
 	}
 	out := make([]*collectorpb.ExportProfilesServiceRequest, 0, len(requests))
 	for _, req := range requests {
-		d := dictionary{req.GetDictionary()}
+		d := dictionary.Of(req)
 		old := func(p *profilespb.Profile) bool {
 			return p.GetDurationNano() == 0 && p.GetTimeUnixNano() < newest[of(d, p)]
 		}
@@ -35,26 +35,11 @@ func Newest(requests []*collectorpb.ExportProfilesServiceRequest) []*collectorpb
 	return out
 }
 
-// profiles returns the profiles of a request.
-func profiles(req *collectorpb.ExportProfilesServiceRequest) iter.Seq[*profilespb.Profile] {
-	return func(yield func(*profilespb.Profile) bool) {
-		for _, rp := range req.GetResourceProfiles() {
-			for _, sp := range rp.GetScopeProfiles() {
-				for _, p := range sp.GetProfiles() {
-					if !yield(p) {
-						return
-					}
-				}
-			}
-		}
-	}
-}
-
 // without returns a request without some of its profiles, which stays as it is.
 func without(req *collectorpb.ExportProfilesServiceRequest, unwanted func(*profilespb.Profile) bool) *collectorpb.ExportProfilesServiceRequest {
 	some := false
-	for p := range profiles(req) {
-		some = some || unwanted(p)
+	for p := range dictionary.Profiles(req) {
+		some = some || unwanted(p.Profile)
 	}
 	if !some {
 		return req

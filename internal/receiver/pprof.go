@@ -11,6 +11,7 @@ import (
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/pprof"
 )
 
@@ -45,18 +46,18 @@ func (r *Receiver) writePprof() error {
 
 // fold returns a request without the locations that hide says of all frames of; the request itself stays as it is.
 func fold(req *collectorpb.ExportProfilesServiceRequest, hide func([]Frame) []bool) *collectorpb.ExportProfilesServiceRequest {
-	d := dictionary{req.GetDictionary()}
+	d := dictionary.Of(req)
 	stacks := slices.Clone(d.GetStackTable())
 	some := false
 	for i, s := range stacks {
-		var frames []Frame
+		var list []Frame
 		var of []int // the location of each frame
 		for at, l := range s.GetLocationIndices() {
-			for _, f := range d.frames(element(d.GetLocationTable(), l)) {
-				frames, of = append(frames, f), append(of, at)
+			for _, f := range frames(d, dictionary.At(d.GetLocationTable(), l)) {
+				list, of = append(list, f), append(of, at)
 			}
 		}
-		hidden := hide(frames)
+		hidden := hide(list)
 		if hidden == nil {
 			continue
 		}

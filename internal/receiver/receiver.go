@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -50,8 +51,6 @@ type Options struct {
 	Dir string
 	// Fold, unless nil, says which frames of a stack the pprof file leaves out; nil for none.
 	Fold func(stack []Frame) []bool
-	// Layout is the wire layout that requests are read in. The default is today's.
-	Layout otlpcheck.Layout
 	// Respond, unless nil, decides on the answer to a request before it is kept. A request that
 	// it returns an error for is not kept. It is called concurrently.
 	Respond func(ctx context.Context, req *collectorpb.ExportProfilesServiceRequest) (*collectorpb.ExportProfilesServiceResponse, error)
@@ -123,7 +122,7 @@ func Start(opts Options) (*Receiver, error) {
 	}
 	r.grpcAddr, r.httpAddr = grpcListener.Addr().String(), httpListener.Addr().String()
 
-	r.grpcServer = grpc.NewServer(grpc.MaxRecvMsgSize(opts.MaxMessageSize), grpc.ForceServerCodec(codec{opts.Layout}))
+	r.grpcServer = grpc.NewServer(grpc.MaxRecvMsgSize(opts.MaxMessageSize))
 	collectorpb.RegisterProfilesServiceServer(r.grpcServer, &grpcService{receiver: r})
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+HTTPPath, r.serveHTTP)
@@ -174,12 +173,8 @@ func (r *Receiver) handle(ctx context.Context, req *collectorpb.ExportProfilesSe
 	findings := otlpcheck.Check(req)
 	size := int64(proto.Size(req))
 	samples := int64(0)
-	for _, rp := range req.GetResourceProfiles() {
-		for _, sp := range rp.GetScopeProfiles() {
-			for _, p := range sp.GetProfiles() {
-				samples += int64(len(p.GetSamples()))
-			}
-		}
+	for p := range dictionary.Profiles(req) {
+		samples += int64(len(p.GetSamples()))
 	}
 
 	r.mu.Lock()

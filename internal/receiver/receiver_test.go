@@ -13,7 +13,6 @@ import (
 	"time"
 
 	pprof "github.com/google/pprof/profile"
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
@@ -209,15 +208,6 @@ func TestRespond(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, resp.GetPartialSuccess().GetRejectedProfiles())
 	require.Len(t, r.Requests(), 1)
-}
-
-func TestLayout(t *testing.T) {
-	// A request of today, read as one of OTLP 1.9, has attributes for values.
-	r := start(t, Options{Layout: otlpcheck.Layout19})
-	_, err := dial(t, r).Export(t.Context(), request())
-	require.NoError(t, err)
-	require.NotEmpty(t, r.Findings())
-	require.Equal(t, []int64{4}, r.Samples()[0].Values)
 }
 
 func TestFindings(t *testing.T) {

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
-	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
 // Frame is one resolved entry of a stack. An inlined function is a Frame of its own.
@@ -100,108 +101,46 @@ func (s Sample) Seconds() (float64, bool) {
 // refers to is empty. Resource and scope attributes may refer to the string table, as they do in
 // what the Collector's file exporter writes.
 func Resolve(req *collectorpb.ExportProfilesServiceRequest) []Sample {
-	d := dictionary{req.GetDictionary()}
+	d := dictionary.Of(req)
 	var samples []Sample
-	for _, rp := range req.GetResourceProfiles() {
-		resource := map[string]string{}
-		for _, kv := range rp.GetResource().GetAttributes() {
-			resource[d.key(kv)] = d.text(kv.GetValue())
-		}
-		for _, sp := range rp.GetScopeProfiles() {
-			for _, p := range sp.GetProfiles() {
-				for _, s := range p.GetSamples() {
-					samples = append(samples, d.sample(resource, sp.GetScope().GetName(), p, s))
-				}
+	var of *profilespb.ResourceProfiles
+	var resource map[string]string
+	for p := range dictionary.Profiles(req) {
+		if p.Resource != of {
+			of, resource = p.Resource, map[string]string{}
+			for _, kv := range of.GetResource().GetAttributes() {
+				resource[d.Key(kv)] = d.Text(kv.GetValue())
 			}
+		}
+		for _, s := range p.GetSamples() {
+			samples = append(samples, sample(d, resource, p, s))
 		}
 	}
 	return samples
 }
 
-type dictionary struct{ *profilespb.ProfilesDictionary }
-
-// element returns table[i] and the zero value where there is none.
-func element[T any](table []T, i int32) T {
-	var zero T
-	if i < 0 || int(i) >= len(table) {
-		return zero
-	}
-	return table[i]
-}
-
-func (d dictionary) str(i int32) string { return element(d.GetStringTable(), i) }
-
-func (d dictionary) key(kv *commonpb.KeyValue) string {
-	if kv.GetKeyStrindex() != 0 {
-		return d.str(kv.GetKeyStrindex())
-	}
-	return kv.GetKey()
-}
-
-// text returns a value as text: lists in brackets, bytes in hexadecimal.
-func (d dictionary) text(v *commonpb.AnyValue) string {
-	switch x := v.GetValue().(type) {
-	case *commonpb.AnyValue_StringValue:
-		return x.StringValue
-	case *commonpb.AnyValue_StringValueStrindex:
-		return d.str(x.StringValueStrindex)
-	case *commonpb.AnyValue_BoolValue:
-		return strconv.FormatBool(x.BoolValue)
-	case *commonpb.AnyValue_IntValue:
-		return strconv.FormatInt(x.IntValue, 10)
-	case *commonpb.AnyValue_DoubleValue:
-		return strconv.FormatFloat(x.DoubleValue, 'g', -1, 64)
-	case *commonpb.AnyValue_BytesValue:
-		return hex.EncodeToString(x.BytesValue)
-	case *commonpb.AnyValue_ArrayValue:
-		list := []string{}
-		for _, e := range x.ArrayValue.GetValues() {
-			list = append(list, d.text(e))
-		}
-		return "[" + strings.Join(list, ",") + "]"
-	case *commonpb.AnyValue_KvlistValue:
-		list := []string{}
-		for _, kv := range x.KvlistValue.GetValues() {
-			list = append(list, d.key(kv)+"="+d.text(kv.GetValue()))
-		}
-		return "{" + strings.Join(list, ",") + "}"
-	}
-	return ""
-}
-
-func (d dictionary) attributes(indices []int32) map[string]string {
-	attrs := make(map[string]string, len(indices))
-	for _, i := range indices {
-		a := element(d.GetAttributeTable(), i)
-		if key := d.str(a.GetKeyStrindex()); key != "" {
-			attrs[key] = d.text(a.GetValue())
-		}
-	}
-	return attrs
-}
-
-func (d dictionary) sample(resource map[string]string, scope string, p *profilespb.Profile, s *profilespb.Sample) Sample {
+func sample(d dictionary.Dictionary, resource map[string]string, p dictionary.Profile, s *profilespb.Sample) Sample {
 	start := time.Unix(0, int64(p.GetTimeUnixNano())).UTC()
 	out := Sample{
 		Service:    resource["service.name"],
 		Resource:   resource,
-		Attributes: d.attributes(s.GetAttributeIndices()),
-		Type:       d.str(p.GetSampleType().GetTypeStrindex()),
-		Unit:       d.str(p.GetSampleType().GetUnitStrindex()),
-		PeriodType: d.str(p.GetPeriodType().GetTypeStrindex()),
-		PeriodUnit: d.str(p.GetPeriodType().GetUnitStrindex()),
+		Attributes: d.Attributes(s.GetAttributeIndices()),
+		Type:       d.Str(p.GetSampleType().GetTypeStrindex()),
+		Unit:       d.Str(p.GetSampleType().GetUnitStrindex()),
+		PeriodType: d.Str(p.GetPeriodType().GetTypeStrindex()),
+		PeriodUnit: d.Str(p.GetPeriodType().GetUnitStrindex()),
 		Period:     p.GetPeriod(),
 		Values:     s.GetValues(),
 		Timestamps: s.GetTimestampsUnixNano(),
 		Start:      start,
 		End:        start.Add(time.Duration(p.GetDurationNano())),
-		Scope:      scope,
+		Scope:      p.Scope.GetScope().GetName(),
 	}
-	for _, l := range element(d.GetStackTable(), s.GetStackIndex()).GetLocationIndices() {
-		out.Stack = append(out.Stack, d.frames(element(d.GetLocationTable(), l))...)
+	for _, l := range dictionary.At(d.GetStackTable(), s.GetStackIndex()).GetLocationIndices() {
+		out.Stack = append(out.Stack, frames(d, dictionary.At(d.GetLocationTable(), l))...)
 	}
 	if s.GetLinkIndex() != 0 {
-		link := element(d.GetLinkTable(), s.GetLinkIndex())
+		link := dictionary.At(d.GetLinkTable(), s.GetLinkIndex())
 		out.TraceID, out.SpanID = hex.EncodeToString(link.GetTraceId()), hex.EncodeToString(link.GetSpanId())
 	}
 	return out
@@ -210,14 +149,14 @@ func (d dictionary) sample(resource map[string]string, scope string, p *profiles
 // buildIDPrefix begins the attributes that identify a file; gnu comes before go and htlhash.
 const buildIDPrefix = "process.executable.build_id."
 
-func (d dictionary) frames(l *profilespb.Location) []Frame {
-	m := element(d.GetMappingTable(), l.GetMappingIndex())
+func frames(d dictionary.Dictionary, l *profilespb.Location) []Frame {
+	m := dictionary.At(d.GetMappingTable(), l.GetMappingIndex())
 	base := Frame{
-		Type:    d.attributes(l.GetAttributeIndices())["profile.frame.type"],
-		Mapping: d.str(m.GetFilenameStrindex()),
+		Type:    d.Attributes(l.GetAttributeIndices())["profile.frame.type"],
+		Mapping: d.Str(m.GetFilenameStrindex()),
 		Address: l.GetAddress(),
 	}
-	attrs := d.attributes(m.GetAttributeIndices())
+	attrs := d.Attributes(m.GetAttributeIndices())
 	for _, kind := range []string{"gnu", "go", "htlhash"} {
 		if id := attrs[buildIDPrefix+kind]; id != "" {
 			base.BuildID = id
@@ -227,18 +166,18 @@ func (d dictionary) frames(l *profilespb.Location) []Frame {
 	if len(l.GetLines()) == 0 {
 		return []Frame{base}
 	}
-	frames := make([]Frame, 0, len(l.GetLines()))
+	list := make([]Frame, 0, len(l.GetLines()))
 	for _, line := range l.GetLines() {
-		f := element(d.GetFunctionTable(), line.GetFunctionIndex())
+		f := dictionary.At(d.GetFunctionTable(), line.GetFunctionIndex())
 		frame := base
-		frame.Name, frame.SystemName = d.str(f.GetNameStrindex()), d.str(f.GetSystemNameStrindex())
+		frame.Name, frame.SystemName = d.Str(f.GetNameStrindex()), d.Str(f.GetSystemNameStrindex())
 		if frame.Name == "" {
 			frame.Name = frame.SystemName
 		}
-		frame.File, frame.Line = d.str(f.GetFilenameStrindex()), line.GetLine()
-		frames = append(frames, frame)
+		frame.File, frame.Line = d.Str(f.GetFilenameStrindex()), line.GetLine()
+		list = append(list, frame)
 	}
-	return frames
+	return list
 }
 
 // Type identifies what a sample measures.

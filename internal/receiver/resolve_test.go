@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 	"google.golang.org/protobuf/proto"
 )
@@ -138,26 +137,4 @@ func TestJSONLines(t *testing.T) {
 
 	_, err = ParseJSON([]byte(`{} {}`))
 	require.ErrorContains(t, err, "more after")
-}
-
-func TestAttributeText(t *testing.T) {
-	d := dictionary{&profilespb.ProfilesDictionary{StringTable: []string{"", "k", "v"}}}
-	tests := []struct {
-		value *commonpb.AnyValue
-		want  string
-	}{
-		{nil, ""},
-		{text("x"), "x"},
-		{&commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: true}}, "true"},
-		{&commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: -3}}, "-3"},
-		{&commonpb.AnyValue{Value: &commonpb.AnyValue_DoubleValue{DoubleValue: 0.5}}, "0.5"},
-		{&commonpb.AnyValue{Value: &commonpb.AnyValue_BytesValue{BytesValue: []byte{1, 255}}}, "01ff"},
-		{&commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: &commonpb.ArrayValue{Values: []*commonpb.AnyValue{text("a"), text("b")}}}}, "[a,b]"},
-		{&commonpb.AnyValue{Value: &commonpb.AnyValue_KvlistValue{KvlistValue: &commonpb.KeyValueList{Values: []*commonpb.KeyValue{
-			{KeyStrindex: 1, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValueStrindex{StringValueStrindex: 2}}},
-		}}}}, "{k=v}"},
-	}
-	for _, tt := range tests {
-		require.Equal(t, tt.want, d.text(tt.value))
-	}
 }

@@ -9,15 +9,13 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"sync"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/klauspost/compress/zstd"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/gzip" // requests may be compressed with it
+	_ "google.golang.org/grpc/encoding/gzip" // requests may be compressed with it, or with zstd, which package wire registers
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -30,93 +28,10 @@ func (s *grpcService) Export(ctx context.Context, req *collectorpb.ExportProfile
 	return s.receiver.handle(ctx, req)
 }
 
-// codec reads requests in the receiver's layout. It belongs to one server.
-type codec struct{ layout otlpcheck.Layout }
-
-func (codec) Name() string { return "proto" }
-
-func (codec) Marshal(v any) ([]byte, error) {
-	m, ok := v.(proto.Message)
-	if !ok {
-		return nil, fmt.Errorf("encoding a %T: it is no protobuf message", v)
-	}
-	return proto.Marshal(m)
-}
-
-func (c codec) Unmarshal(body []byte, v any) error {
-	m, ok := v.(*collectorpb.ExportProfilesServiceRequest)
-	if !ok {
-		return fmt.Errorf("decoding a %T: it is no profiles request", v)
-	}
-	req, err := otlpcheck.Decode(body, c.layout)
-	if err != nil {
-		return err
-	}
-	proto.Merge(m, req)
-	return nil
-}
-
-// zstdName is the name of the compression in gRPC and HTTP.
-const zstdName = "zstd"
-
-func init() {
-	// gRPC's registry of compressors belongs to the process and may be changed in init only. A
-	// compressor that is there already does the same.
-	if encoding.GetCompressor(zstdName) == nil {
-		encoding.RegisterCompressor(&zstdCompressor{})
-	}
-}
-
-// zstdCompressor lets a gRPC server read zstd. gRPC itself bounds what comes out of Decompress.
-type zstdCompressor struct{ decoders sync.Pool }
-
-func (*zstdCompressor) Name() string { return zstdName }
-
-func (*zstdCompressor) Compress(w io.Writer) (io.WriteCloser, error) {
-	return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
-}
-
-func (c *zstdCompressor) Decompress(r io.Reader) (io.Reader, error) {
-	d, ok := c.decoders.Get().(*zstd.Decoder)
-	if !ok {
-		var err error
-		if d, err = newZstdReader(nil); err != nil {
-			return nil, err
-		}
-	}
-	if err := d.Reset(r); err != nil {
-		return nil, err
-	}
-	return &pooledDecoder{Decoder: d, pool: &c.decoders}, nil
-}
-
-// pooledDecoder gives its decoder back at the end of the input.
-type pooledDecoder struct {
-	*zstd.Decoder
-	pool *sync.Pool
-}
-
-func (p *pooledDecoder) Read(b []byte) (int, error) {
-	if p.Decoder == nil {
-		return 0, io.EOF
-	}
-	n, err := p.Decoder.Read(b)
-	if errors.Is(err, io.EOF) {
-		p.pool.Put(p.Decoder)
-		p.Decoder = nil
-	}
-	return n, err
-}
-
-// newZstdReader makes a decoder without goroutines and with bounded memory.
-func newZstdReader(r io.Reader) (*zstd.Decoder, error) {
-	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(8<<20))
-}
-
 var errTooLarge = errors.New("the request is too large")
 
-// readBody reads and decompresses a request's body, up to max bytes.
-func readBody(r *http.Request, max int) ([]byte, error) {
+// ReadBody reads and decompresses a request's body, up to max bytes.
+func ReadBody(r *http.Request, max int) ([]byte, error) {
 	var body io.Reader = r.Body
 	switch e := r.Header.Get("Content-Encoding"); e {
 	case "", "identity":
@@ -126,8 +41,8 @@ func readBody(r *http.Request, max int) ([]byte, error) {
 			return nil, fmt.Errorf("reading gzip: %w", err)
 		}
 		body = gz
-	case zstdName:
-		z, err := newZstdReader(body)
+	case "zstd":
+		z, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(8<<20))
 		if err != nil {
 			return nil, fmt.Errorf("reading zstd: %w", err)
 		}
@@ -157,7 +72,7 @@ func (r *Receiver) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 		http.Error(w, "use "+typeProto+" or "+typeJSON, http.StatusUnsupportedMediaType)
 		return
 	}
-	body, err := readBody(hr, r.opts.MaxMessageSize)
+	body, err := ReadBody(hr, r.opts.MaxMessageSize)
 	switch {
 	case errors.Is(err, errTooLarge):
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
@@ -170,7 +85,8 @@ func (r *Receiver) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 	if contentType == typeJSON {
 		req, err = ParseJSON(body)
 	} else {
-		req, err = otlpcheck.Decode(body, r.opts.Layout)
+		req = &collectorpb.ExportProfilesServiceRequest{}
+		err = proto.Unmarshal(body, req)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -183,7 +99,7 @@ func (r *Receiver) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 	}
 	var out []byte
 	if contentType == typeJSON {
-		out, err = jsonOptions.Marshal(resp)
+		out, err = protojson.Marshal(resp)
 	} else {
 		out, err = proto.Marshal(resp)
 	}

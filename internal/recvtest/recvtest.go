@@ -3,13 +3,12 @@
 package recvtest
 
 import (
-	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"fmt"
 	"io"
 	stdlog "log"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,13 +17,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/klauspost/compress/zstd"
 	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
 // Request is one request that came in.
@@ -203,7 +203,7 @@ func StartHTTP(t testing.TB, cfg HTTPConfig) *HTTP {
 }
 
 func (r *HTTP) serve(w http.ResponseWriter, in *http.Request) {
-	body, err := readBody(in)
+	body, err := receiver.ReadBody(in, math.MaxInt32)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -246,27 +246,4 @@ func Accept(w http.ResponseWriter, resp *colprofiles.ExportProfilesServiceRespon
 	}
 	w.Header().Set("Content-Type", "application/x-protobuf")
 	_, _ = w.Write(b)
-}
-
-func readBody(in *http.Request) ([]byte, error) {
-	var r io.Reader = in.Body
-	switch enc := in.Header.Get("Content-Encoding"); enc {
-	case "":
-	case "gzip":
-		gz, err := gzip.NewReader(r)
-		if err != nil {
-			return nil, err
-		}
-		r = gz
-	case "zstd":
-		zr, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1))
-		if err != nil {
-			return nil, err
-		}
-		defer zr.Close()
-		r = zr
-	default:
-		return nil, fmt.Errorf("content encoding %q", enc)
-	}
-	return io.ReadAll(r)
 }

@@ -9,34 +9,33 @@ import (
 	"math"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/google/pprof/profile"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	otlpprofiles "go.opentelemetry.io/proto/otlp/profiles/v1development"
-)
 
-// Request is what holds profiles: a request to a receiver, or ProfilesData of a file. They have the same fields.
-type Request interface {
-	GetResourceProfiles() []*otlpprofiles.ResourceProfiles
-	GetDictionary() *otlpprofiles.ProfilesDictionary
-}
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
+)
 
 // File returns the gzip'd pprof profile of all profiles of the requests. A stack is written once, with a value of each
 // type of profile; samples of a CPU profiler (samples/count with a period in cpu/nanoseconds) have their time as a value of
 // its own, which is the one that is shown. Attributes of samples become labels, and those of resources that tell services
 // and containers apart. It takes any requests, also damaged ones: what an index out of range refers to is empty.
-func File[R Request](requests ...R) ([]byte, error) {
+func File[R dictionary.Request](requests ...R) ([]byte, error) {
 	b := newBuilder()
 	for _, r := range requests {
-		b.dict = r.GetDictionary()
-		each(r, func(_ *otlpprofiles.ResourceProfiles, p *otlpprofiles.Profile) { b.header(p) })
+		b.dict = dictionary.Of(r)
+		for p := range dictionary.Profiles(r) {
+			b.header(p.Profile)
+		}
 	}
 	b.layOut()
 	for _, r := range requests {
-		b.begin(r.GetDictionary())
-		each(r, b.samples)
+		b.begin(dictionary.Of(r))
+		for p := range dictionary.Profiles(r) {
+			b.samples(p.Resource, p.Profile)
+		}
 		b.programs()
 	}
 	p := b.out
@@ -75,7 +74,7 @@ type builder struct {
 	uses map[string]int
 
 	// What follows is of the request that is being read.
-	dict      *otlpprofiles.ProfilesDictionary
+	dict      dictionary.Dictionary
 	merged    map[sampleKey]*profile.Sample
 	mappings  map[int32]*profile.Mapping
 	locations map[string]*profile.Location // by the locations of OTLP that are one of pprof
@@ -87,7 +86,7 @@ func newBuilder() *builder {
 }
 
 // begin starts the samples of a request.
-func (b *builder) begin(dict *otlpprofiles.ProfilesDictionary) {
+func (b *builder) begin(dict dictionary.Dictionary) {
 	b.dict = dict
 	b.merged = map[sampleKey]*profile.Sample{}
 	b.mappings = map[int32]*profile.Mapping{}
@@ -110,16 +109,6 @@ var (
 
 // shownFirst are the types that Go's own profiles of memory and of locks show first, where there are several.
 var shownFirst = []profile.ValueType{{Type: "inuse_space", Unit: "bytes"}, {Type: "alloc_space", Unit: "bytes"}, {Type: "delay", Unit: "nanoseconds"}}
-
-// at returns the zero value for an index that is out of range.
-func at[T any](table []T, i int32) (v T) {
-	if i >= 0 && int(i) < len(table) {
-		v = table[i]
-	}
-	return v
-}
-
-func (b *builder) str(i int32) string { return at(b.dict.GetStringTable(), i) }
 
 // layOut decides on the values of a sample, once all headers are read.
 func (b *builder) layOut() {
@@ -144,18 +133,8 @@ func (b *builder) layOut() {
 	b.out.DurationNanos = max(b.end-b.out.TimeNanos, 0)
 }
 
-func each(r Request, visit func(*otlpprofiles.ResourceProfiles, *otlpprofiles.Profile)) {
-	for _, rp := range r.GetResourceProfiles() {
-		for _, sp := range rp.GetScopeProfiles() {
-			for _, p := range sp.GetProfiles() {
-				visit(rp, p)
-			}
-		}
-	}
-}
-
 func (b *builder) valueType(v *otlpprofiles.ValueType) profile.ValueType {
-	return profile.ValueType{Type: b.str(v.GetTypeStrindex()), Unit: b.str(v.GetUnitStrindex())}
+	return profile.ValueType{Type: b.dict.Str(v.GetTypeStrindex()), Unit: b.dict.Str(v.GetUnitStrindex())}
 }
 
 func (b *builder) header(p *otlpprofiles.Profile) {
@@ -193,12 +172,8 @@ func (b *builder) samples(rp *otlpprofiles.ResourceProfiles, p *otlpprofiles.Pro
 	time, timed := b.cpuTime[vt]
 	labels := map[string][]string{}
 	for _, kv := range rp.GetResource().GetAttributes() {
-		key := kv.GetKey()
-		if kv.GetKeyStrindex() != 0 {
-			key = b.str(kv.GetKeyStrindex())
-		}
-		if resourceKeys[key] {
-			labels[key] = []string{b.text(kv.GetValue())}
+		if key := b.dict.Key(kv); resourceKeys[key] {
+			labels[key] = []string{b.dict.Text(kv.GetValue())}
 		}
 	}
 	for _, s := range p.GetSamples() {
@@ -226,7 +201,7 @@ func isProgram(file string) bool {
 // programs counts in uses which programs the request is of.
 func (b *builder) programs() {
 	for i := range b.dict.GetMappingTable() {
-		if file := b.str(at(b.dict.GetMappingTable(), int32(i)).GetFilenameStrindex()); isProgram(file) {
+		if file := b.dict.Str(dictionary.At(b.dict.GetMappingTable(), int32(i)).GetFilenameStrindex()); isProgram(file) {
 			b.uses[file] += 0
 		}
 	}
@@ -273,13 +248,13 @@ func (b *builder) sample(rp *otlpprofiles.ResourceProfiles, s *otlpprofiles.Samp
 	for k, v := range labels {
 		out.Label[k] = v
 	}
-	for rest := at(b.dict.GetStackTable(), s.GetStackIndex()).GetLocationIndices(); len(rest) > 0; {
+	for rest := dictionary.At(b.dict.GetStackTable(), s.GetStackIndex()).GetLocationIndices(); len(rest) > 0; {
 		n := b.sameCode(rest)
 		out.Location = append(out.Location, b.location(rest[:n]))
 		rest = rest[n:]
 	}
 	b.attributes(out, s.GetAttributeIndices())
-	if link := at(b.dict.GetLinkTable(), s.GetLinkIndex()); len(link.GetTraceId()) > 0 {
+	if link := dictionary.At(b.dict.GetLinkTable(), s.GetLinkIndex()); len(link.GetTraceId()) > 0 {
 		out.Label["trace_id"] = []string{hex.EncodeToString(link.GetTraceId())}
 		out.Label["span_id"] = []string{hex.EncodeToString(link.GetSpanId())}
 	}
@@ -301,8 +276,8 @@ func times(v, n int64) int64 {
 
 func (b *builder) attributes(out *profile.Sample, indices []int32) {
 	for _, i := range indices {
-		kv := at(b.dict.GetAttributeTable(), i)
-		key := b.str(kv.GetKeyStrindex())
+		kv := dictionary.At(b.dict.GetAttributeTable(), i)
+		key := b.dict.Str(kv.GetKeyStrindex())
 		if key == "" {
 			continue
 		}
@@ -311,20 +286,20 @@ func (b *builder) attributes(out *profile.Sample, indices []int32) {
 				out.NumLabel, out.NumUnit = map[string][]int64{}, map[string][]string{}
 			}
 			out.NumLabel[key] = []int64{n.IntValue}
-			out.NumUnit[key] = []string{b.str(kv.GetUnitStrindex())}
+			out.NumUnit[key] = []string{b.dict.Str(kv.GetUnitStrindex())}
 			continue
 		}
-		out.Label[key] = []string{b.text(kv.GetValue())}
+		out.Label[key] = []string{b.dict.Text(kv.GetValue())}
 	}
 }
 
 // sameCode counts the locations at the begin of a stack that are of one place in the code: a function that was inlined, and those that it
 // was inlined into. Go's compiler takes the two innermost locations of a stack, with all their lines. A location that comes again is a call.
 func (b *builder) sameCode(stack []int32) int {
-	first := at(b.dict.GetLocationTable(), stack[0])
+	first := dictionary.At(b.dict.GetLocationTable(), stack[0])
 	most := min(len(stack), maxInlined)
 	for n := 1; n < most; n++ {
-		l := at(b.dict.GetLocationTable(), stack[n])
+		l := dictionary.At(b.dict.GetLocationTable(), stack[n])
 		if l.GetAddress() == 0 || l.GetAddress() != first.GetAddress() || l.GetMappingIndex() != first.GetMappingIndex() ||
 			len(l.GetLines()) == 0 || len(first.GetLines()) == 0 || slices.Contains(stack[:n], stack[n]) {
 			return n
@@ -342,10 +317,10 @@ func (b *builder) location(indices []int32) *profile.Location {
 	if l := b.locations[key]; l != nil {
 		return l
 	}
-	first := at(b.dict.GetLocationTable(), indices[0])
+	first := dictionary.At(b.dict.GetLocationTable(), indices[0])
 	l := &profile.Location{ID: uint64(len(b.out.Location) + 1), Address: first.GetAddress(), Mapping: b.mapping(first.GetMappingIndex())}
 	for _, i := range indices {
-		for _, line := range at(b.dict.GetLocationTable(), i).GetLines() {
+		for _, line := range dictionary.At(b.dict.GetLocationTable(), i).GetLines() {
 			l.Line = append(l.Line, profile.Line{Function: b.function(line.GetFunctionIndex()), Line: line.GetLine(), Column: line.GetColumn()})
 		}
 	}
@@ -361,10 +336,10 @@ func (b *builder) function(i int32) *profile.Function {
 	if f := b.functions[i]; f != nil {
 		return f
 	}
-	in := at(b.dict.GetFunctionTable(), i)
+	in := dictionary.At(b.dict.GetFunctionTable(), i)
 	f := &profile.Function{
-		ID: uint64(len(b.out.Function) + 1), Name: b.str(in.GetNameStrindex()), SystemName: b.str(in.GetSystemNameStrindex()),
-		Filename: b.str(in.GetFilenameStrindex()), StartLine: in.GetStartLine(),
+		ID: uint64(len(b.out.Function) + 1), Name: b.dict.Str(in.GetNameStrindex()), SystemName: b.dict.Str(in.GetSystemNameStrindex()),
+		Filename: b.dict.Str(in.GetFilenameStrindex()), StartLine: in.GetStartLine(),
 	}
 	if f.Name == "" {
 		f.Name = f.SystemName
@@ -385,40 +360,9 @@ func (b *builder) mapping(i int32) *profile.Mapping {
 	in := b.dict.GetMappingTable()[i]
 	m := &profile.Mapping{
 		ID: uint64(len(b.out.Mapping) + 1), Start: in.GetMemoryStart(), Limit: in.GetMemoryLimit(), Offset: in.GetFileOffset(),
-		File: b.str(in.GetFilenameStrindex()),
-	}
-	for _, ai := range in.GetAttributeIndices() {
-		if kv := at(b.dict.GetAttributeTable(), ai); b.str(kv.GetKeyStrindex()) == buildIDKey {
-			m.BuildID = kv.GetValue().GetStringValue()
-		}
+		File: b.dict.Str(in.GetFilenameStrindex()), BuildID: b.dict.Attributes(in.GetAttributeIndices())[buildIDKey],
 	}
 	b.mappings[i] = m
 	b.out.Mapping = append(b.out.Mapping, m)
 	return m
-}
-
-// text returns an attribute's value as text for a label. It may be an index of the string table, as a Collector writes
-// it.
-func (b *builder) text(v *commonpb.AnyValue) string {
-	switch v := v.GetValue().(type) {
-	case *commonpb.AnyValue_StringValue:
-		return v.StringValue
-	case *commonpb.AnyValue_StringValueStrindex:
-		return b.str(v.StringValueStrindex)
-	case *commonpb.AnyValue_IntValue:
-		return strconv.FormatInt(v.IntValue, 10)
-	case *commonpb.AnyValue_BoolValue:
-		return strconv.FormatBool(v.BoolValue)
-	case *commonpb.AnyValue_DoubleValue:
-		return strconv.FormatFloat(v.DoubleValue, 'g', -1, 64)
-	case *commonpb.AnyValue_BytesValue:
-		return hex.EncodeToString(v.BytesValue)
-	case *commonpb.AnyValue_ArrayValue:
-		var texts []string
-		for _, e := range v.ArrayValue.GetValues() {
-			texts = append(texts, b.text(e))
-		}
-		return strings.Join(texts, ",")
-	}
-	return ""
 }

@@ -45,9 +45,7 @@ func accepted(t *testing.T, backend string, requests []*collectorpb.ExportProfil
 func TestBackends(t *testing.T) {
 	for _, backend := range []string{backends.Pyroscope, backends.Parca, backends.Devfiler} {
 		t.Run(backend, func(t *testing.T) {
-			layout, ok := backends.Layout(backend)
-			require.True(t, ok)
-			r, err := receiver.Start(receiver.Options{Layout: layout})
+			r, err := receiver.Start(receiver.Options{})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, r.Close()) })
 			send(t, to(t, backend, "http://"+r.Addr()), rows())

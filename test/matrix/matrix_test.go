@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
@@ -66,11 +68,10 @@ func all() []gadget {
 
 // enough tells whether requests hold what is checked under a preset.
 func (g gadget) enough(preset string, burn *function, bodies [][]byte) bool {
-	layout, _ := backends.Layout(preset)
 	c, samples := cell{burn: map[string][]uint64{}}, 0
 	for _, body := range bodies {
-		req, err := otlpcheck.Decode(body, layout)
-		if err != nil {
+		req := &collectorpb.ExportProfilesServiceRequest{}
+		if err := proto.Unmarshal(body, req); err != nil {
 			return true // check says why
 		}
 		c.count(req.GetDictionary())
@@ -99,12 +100,10 @@ type cell struct {
 
 func (c *cell) check(t *testing.T, preset string, named bool) {
 	t.Helper()
-	layout, ok := backends.Layout(preset)
-	require.True(t, ok)
 	c.broken, c.series, c.burn = map[string]int{}, map[string]backends.Series{}, map[string][]uint64{}
 	for _, body := range c.bodies {
-		// What the protocol asks for, in any layout, and what this receiver asks for.
-		protocol := otlpcheck.CheckBytesAs(body, layout)
+		// What the protocol asks for, and what this receiver asks for.
+		protocol := otlpcheck.CheckBytes(body)
 		switch { // they alone may depart from it, and only so
 		case preset == backends.Parca:
 			protocol = otlpcheck.CheckDoubled(body)
@@ -118,8 +117,8 @@ func (c *cell) check(t *testing.T, preset string, named bool) {
 				t.Logf("%s: %v", preset, err)
 			}
 		}
-		req, err := otlpcheck.Decode(body, layout)
-		require.NoError(t, err)
+		req := &collectorpb.ExportProfilesServiceRequest{}
+		require.NoError(t, proto.Unmarshal(body, req))
 		for _, err := range backends.CheckPyroscopeWindow(req, time.Now()) {
 			require.NoError(t, err)
 		}

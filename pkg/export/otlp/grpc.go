@@ -120,12 +120,12 @@ func NewGRPC(cfg config.Exporter, a *Auth, warn func(kind, format string, args .
 	s := &GRPC{auth: a, warn: warn, diagnosis: newDiagnosis(cfg, cfg.Insecure), layout: cfg.OTLPVersion}
 	s.call = []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)}
 	switch cfg.Compression {
-	case compressGzip:
+	case wire.Gzip:
 		// This compressor belongs to the connection. A registered one would belong to the whole process,
 		// where Inspektor Gadget may use or replace gRPC's own gzip.
-		opts = append(opts, grpc.WithCompressor(grpcGzip{})) //nolint:staticcheck // deprecated in favour of the registry
-	case compressZstd:
-		s.call = append(s.call, grpc.UseCompressor(compressZstd))
+		opts = append(opts, grpc.WithCompressor(wire.GRPCGzip{})) //nolint:staticcheck // deprecated in favour of the registry
+	case wire.Zstd:
+		s.call = append(s.call, grpc.UseCompressor(wire.Zstd))
 	}
 	target := cfg.Endpoint
 	if proxy := cfg.Proxy(); proxy != nil && !strings.HasPrefix(target, "unix:") {

@@ -1,3 +1,4 @@
+// Package otlp has the transports otlp-grpc and otlp-http: connections, credentials, and what answers mean.
 package otlp
 
 import (
@@ -31,6 +32,10 @@ const (
 	maxWords       = 64 << 10 // of what a receiver says
 	mediaProto     = "application/x-protobuf"
 	mediaJSON      = "application/json"
+
+	// maxResponse bounds a receiver's response after decompression
+	// (https://opentelemetry.io/docs/specs/otlp/ leaves the size to the client).
+	maxResponse = 4 << 20
 )
 
 // HTTP is the otlp-http transport. It owns its connections. Send is safe for concurrent use.
@@ -130,7 +135,7 @@ func (s *HTTP) Send(ctx context.Context, body []byte) (out attempt.Outcome) {
 	if err != nil {
 		return attempt.NotEncoded(err)
 	}
-	if body, err = compressed(s.compression, body); err != nil {
+	if body, err = wire.Compressed(s.compression, body); err != nil {
 		return attempt.Outcome{Verdict: attempt.Rejected, What: "the request could not be compressed: " + err.Error()}
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url.String(), bytes.NewReader(body))
@@ -143,7 +148,7 @@ func (s *HTTP) Send(ctx context.Context, body []byte) (out attempt.Outcome) {
 	}
 	req.Header.Set("Content-Type", media)
 	req.Header.Set("User-Agent", s.userAgent)
-	if s.compression != compressNone {
+	if s.compression != wire.Uncompressed {
 		req.Header.Set("Content-Encoding", s.compression)
 	}
 	for _, h := range sent.headers {
@@ -207,7 +212,7 @@ func (s *HTTP) outcome(resp *http.Response, answer []byte, readErr error) attemp
 	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
 		out.Hint = "the endpoint does not know " + config.ProfilesPath + ": check endpoint and profiles_endpoint, and whether the receiver has " +
 			"profiles turned on (the Collector: --feature-gates=service.profilesSupport)"
-	case code == http.StatusBadRequest && s.compression == compressZstd && out.Hint == "":
+	case code == http.StatusBadRequest && s.compression == wire.Zstd && out.Hint == "":
 		out.Hint = "the receiver may not take this compression, as Pyroscope and Parca do not: set compression: gzip"
 	case code == http.StatusUnsupportedMediaType:
 		out.Hint = "the receiver takes another encoding or compression: set encoding and compression"

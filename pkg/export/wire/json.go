@@ -23,7 +23,12 @@ func JSON(body []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return appendMessage(make([]byte, 0, 2*len(body)), data.ProtoReflect())
+	return MarshalJSON(data)
+}
+
+// MarshalJSON returns a message in OTLP's JSON mapping, on one line.
+func MarshalJSON(m proto.Message) ([]byte, error) {
+	return appendMessage(make([]byte, 0, 2*proto.Size(m)), m.ProtoReflect())
 }
 
 // decoders bounds the memory that all exporters of the process take for requests in their decoded form, which is many

@@ -1,5 +1,4 @@
-// Package otlp has the transports otlp-grpc and otlp-http: connections, credentials, and what answers mean.
-package otlp
+package wire
 
 import (
 	"bytes"
@@ -12,20 +11,17 @@ import (
 	"google.golang.org/grpc/encoding"
 )
 
-// maxResponse bounds a receiver's response after decompression
-// (https://opentelemetry.io/docs/specs/otlp/ leaves the size to the client).
-const maxResponse = 4 << 20
-
+// The compressions.
 const (
-	compressGzip = "gzip"
-	compressZstd = "zstd"
-	compressNone = "none"
+	Gzip         = "gzip"
+	Zstd         = "zstd"
+	Uncompressed = "none"
 )
 
 func init() {
 	// gRPC knows compressors only by registration, which is per process. Another one under this
 	// name does the same job: leave it.
-	if encoding.GetCompressor(compressZstd) == nil {
+	if encoding.GetCompressor(Zstd) == nil {
 		encoding.RegisterCompressor(&grpcZstd{})
 	}
 }
@@ -43,29 +39,25 @@ func init() {
 // fastest level is as small as the default one.
 var gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(io.Discard) }}
 
-// zstdWriter makes an encoder that starts no goroutines.
-func newZstdWriter(w io.Writer) (*zstd.Encoder, error) {
-	return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
-}
-
+// zstdWriters are encoders that start no goroutines.
 var zstdWriters = sync.Pool{New: func() any {
-	w, err := newZstdWriter(nil)
+	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
 	if err != nil {
 		panic(fmt.Sprintf("zstd options: %v", err)) // they are constants
 	}
 	return w
 }}
 
-// compressed gives body in the given compression.
-func compressed(compression string, body []byte) ([]byte, error) {
+// Compressed returns body in a compression.
+func Compressed(compression string, body []byte) ([]byte, error) {
 	switch compression {
-	case compressGzip:
+	case Gzip:
 		var out bytes.Buffer
-		if err := (grpcGzip{}).Do(&out, body); err != nil {
+		if err := (GRPCGzip{}).Do(&out, body); err != nil {
 			return nil, err
 		}
 		return out.Bytes(), nil
-	case compressZstd:
+	case Zstd:
 		w := zstdWriters.Get().(*zstd.Encoder)
 		defer zstdWriters.Put(w)
 		return w.EncodeAll(body, nil), nil
@@ -73,12 +65,14 @@ func compressed(compression string, body []byte) ([]byte, error) {
 	return body, nil
 }
 
-// grpcGzip is a connection's gzip compressor, a grpc.Compressor.
-type grpcGzip struct{}
+// GRPCGzip is a connection's gzip compressor, a grpc.Compressor.
+type GRPCGzip struct{}
 
-func (grpcGzip) Type() string { return compressGzip }
+// Type implements grpc.Compressor.
+func (GRPCGzip) Type() string { return Gzip }
 
-func (grpcGzip) Do(w io.Writer, body []byte) error {
+// Do implements grpc.Compressor.
+func (GRPCGzip) Do(w io.Writer, body []byte) error {
 	z := gzipWriters.Get().(*gzip.Writer)
 	defer gzipWriters.Put(z)
 	z.Reset(w)
@@ -91,22 +85,20 @@ func (grpcGzip) Do(w io.Writer, body []byte) error {
 // grpcZstd is the zstd compressor for gRPC.
 type grpcZstd struct{}
 
-func (*grpcZstd) Name() string { return compressZstd }
+func (*grpcZstd) Name() string { return Zstd }
 
 func (*grpcZstd) Compress(w io.Writer) (io.WriteCloser, error) {
 	enc := zstdWriters.Get().(*zstd.Encoder)
 	enc.Reset(w)
-	return &pooledEncoder{enc}, nil
+	return pooledEncoder{enc}, nil
 }
 
 // pooledEncoder gives its encoder back on Close.
-type pooledEncoder struct{ enc *zstd.Encoder }
+type pooledEncoder struct{ *zstd.Encoder }
 
-func (p *pooledEncoder) Write(b []byte) (int, error) { return p.enc.Write(b) }
-
-func (p *pooledEncoder) Close() error {
-	err := p.enc.Close()
-	zstdWriters.Put(p.enc)
+func (p pooledEncoder) Close() error {
+	err := p.Encoder.Close()
+	zstdWriters.Put(p.Encoder)
 	return err
 }
 

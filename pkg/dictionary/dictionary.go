@@ -1,0 +1,117 @@
+// Package dictionary reads OTLP profiles: what their indices refer to. It takes any request, also damaged ones: what an index out of
+// range refers to is empty.
+package dictionary
+
+import (
+	"encoding/hex"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+)
+
+// Request is what holds profiles: a request to a receiver, or ProfilesData of a file. They have the same fields.
+type Request interface {
+	GetResourceProfiles() []*profilespb.ResourceProfiles
+	GetDictionary() *profilespb.ProfilesDictionary
+}
+
+// Profile is a profile of a request with what it stands in.
+type Profile struct {
+	*profilespb.Profile
+	Resource *profilespb.ResourceProfiles
+	Scope    *profilespb.ScopeProfiles
+	i, j, k  int
+}
+
+// Path names the profile's place in the request.
+func (p Profile) Path() string {
+	return fmt.Sprintf("resource_profiles[%d].scope_profiles[%d].profiles[%d]", p.i, p.j, p.k)
+}
+
+// Profiles returns the profiles of a request.
+func Profiles(r Request) iter.Seq[Profile] {
+	return func(yield func(Profile) bool) {
+		for i, rp := range r.GetResourceProfiles() {
+			for j, sp := range rp.GetScopeProfiles() {
+				for k, p := range sp.GetProfiles() {
+					if !yield(Profile{p, rp, sp, i, j, k}) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// At returns table[i], and the zero value where there is none.
+func At[T any](table []T, i int32) (v T) {
+	if i >= 0 && int(i) < len(table) {
+		v = table[i]
+	}
+	return v
+}
+
+// Dictionary is that of a request.
+type Dictionary struct{ *profilespb.ProfilesDictionary }
+
+// Of returns the dictionary of a request.
+func Of(r Request) Dictionary { return Dictionary{r.GetDictionary()} }
+
+// Str returns an entry of the string table.
+func (d Dictionary) Str(i int32) string { return At(d.GetStringTable(), i) }
+
+// Key returns the key of an attribute of a resource or scope. It may be an index of the string table, as the Collector's file exporter
+// writes it.
+func (d Dictionary) Key(kv *commonpb.KeyValue) string {
+	if kv.GetKeyStrindex() != 0 {
+		return d.Str(kv.GetKeyStrindex())
+	}
+	return kv.GetKey()
+}
+
+// Text returns a value as text: lists in brackets, bytes in hexadecimal. It may refer to the string table.
+func (d Dictionary) Text(v *commonpb.AnyValue) string {
+	switch x := v.GetValue().(type) {
+	case *commonpb.AnyValue_StringValue:
+		return x.StringValue
+	case *commonpb.AnyValue_StringValueStrindex:
+		return d.Str(x.StringValueStrindex)
+	case *commonpb.AnyValue_BoolValue:
+		return strconv.FormatBool(x.BoolValue)
+	case *commonpb.AnyValue_IntValue:
+		return strconv.FormatInt(x.IntValue, 10)
+	case *commonpb.AnyValue_DoubleValue:
+		return strconv.FormatFloat(x.DoubleValue, 'g', -1, 64)
+	case *commonpb.AnyValue_BytesValue:
+		return hex.EncodeToString(x.BytesValue)
+	case *commonpb.AnyValue_ArrayValue:
+		list := []string{}
+		for _, e := range x.ArrayValue.GetValues() {
+			list = append(list, d.Text(e))
+		}
+		return "[" + strings.Join(list, ",") + "]"
+	case *commonpb.AnyValue_KvlistValue:
+		list := []string{}
+		for _, kv := range x.KvlistValue.GetValues() {
+			list = append(list, d.Key(kv)+"="+d.Text(kv.GetValue()))
+		}
+		return "{" + strings.Join(list, ",") + "}"
+	}
+	return ""
+}
+
+// Attributes returns entries of the attribute table, by their keys.
+func (d Dictionary) Attributes(indices []int32) map[string]string {
+	attrs := make(map[string]string, len(indices))
+	for _, i := range indices {
+		a := At(d.GetAttributeTable(), i)
+		if key := d.Str(a.GetKeyStrindex()); key != "" {
+			attrs[key] = d.Text(a.GetValue())
+		}
+	}
+	return attrs
+}

@@ -299,7 +299,7 @@ test-matrix: build gadgets ## Check every gadget under every preset by every rec
 .PHONY: test-embed
 test-embed: build gadgets collector ## Build the example of embedding and let it send to a Collector (root)
 	@$(STEP) "building $(BIN)/embed (a few minutes the first time)" go -C test/embed build -buildvcs=false -o $(CURDIR)/$(BIN)/embed .
-	$(E2E) -run 'TestCommands/test/embed' ./test/docs/...
+	$(E2E) -run 'TestCommands/docs/develop/embedding' ./test/docs/...
 
 .PHONY: test-docs
 test-docs: build gadgets collector $(BIN)/profile ## Run every shell command of the documentation as it stands there (root)

@@ -22,7 +22,7 @@ import (
 const referenceFile = "../../docs/reference/settings.md"
 
 // documentation are the folders of pages that show settings.
-var documentation = []string{"reference", "guides"}
+var documentation = []string{"reference", "guides", "quickstart"}
 
 // maxReferenceLines keeps the reference a page that can be read.
 const maxReferenceLines = 500

@@ -99,3 +99,19 @@ func TestReachable(t *testing.T) {
 		}
 	}
 }
+
+// TestShortWays holds the commands for a cluster of the short pages against the guide, which test/k8s runs.
+func TestShortWays(t *testing.T) {
+	pages := texts(t)
+	commands := regexp.MustCompile("(?s)```sh cluster\n(.*?)```")
+	for _, page := range []string{"README.md", "docs/quickstart/kubernetes.md"} {
+		all := ""
+		for _, m := range commands.FindAllStringSubmatch(pages[page], -1) {
+			all += m[1]
+		}
+		require.Regexp(t, `(?s)gadget deploy .*"hostPID": true.*gadget run \S*/profile_cpu:`, all, "%s: the daemon refuses this gadget without the node's PIDs", page)
+		for line := range strings.Lines(all) {
+			require.Contains(t, pages["docs/operate/install.md"], strings.TrimSpace(line), "%s: the command is not the guide's", page)
+		}
+	}
+}

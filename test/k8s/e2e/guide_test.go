@@ -293,15 +293,6 @@ func testGuide(t *testing.T, c cluster) {
 	for _, w := range g.wants {
 		require.True(t, g.used[w[0]], "the page no longer says %q: the test does not need to replace it", w[0])
 	}
-	// The README shows the short way: nothing that the guide does not have.
-	text, err := os.ReadFile(filepath.Join(g.top, guidePage))
-	require.NoError(t, err)
-	for _, b := range pageBlocks(t, g.top, "README.md", "Kubernetes") {
-		require.Regexp(t, `(?s)gadget deploy .*"hostPID": true.*gadget run \S*/profile_cpu:`, b.text, "the daemon refuses this gadget without the node's PIDs")
-		for line := range strings.Lines(b.text) {
-			require.Contains(t, string(text), strings.TrimSpace(line), "the README's command is not the guide's")
-		}
-	}
 }
 
 // chart makes Inspektor Gadget's chart of its module, as its release does.

@@ -108,13 +108,7 @@ func (w *way) follow(offset, size uint64) bool {
 
 // decode tells what the code at an offset begins with.
 func (w *way) decode(at uint64) instruction {
-	var in instruction
-	switch machine {
-	case elf.EM_X86_64:
-		in = decodeAMD64(w.code.at(at), at)
-	case elf.EM_AARCH64:
-		in = decodeARM64(w.code.at(at), at)
-	}
+	in := decode(w.code.at(at), at)
 	if in.kind != slot {
 		return in
 	}
@@ -173,8 +167,20 @@ const (
 	slot   // it jumps to what the memory says that is as far from it as the instruction says
 )
 
+// decode decodes an instruction of this machine.
+func decode(code []byte, at uint64) instruction {
+	switch machine {
+	case elf.EM_X86_64:
+		return decodeAMD64(code, at)
+	case elf.EM_AARCH64:
+		return decodeARM64(code, at)
+	}
+	return instruction{}
+}
+
+const endbr64 = "\xf3\x0f\x1e\xfa"
+
 func decodeAMD64(code []byte, at uint64) instruction {
-	const endbr64 = "\xf3\x0f\x1e\xfa"
 	if bytes.HasPrefix(code, []byte(endbr64)) {
 		return instruction{kind: plain, goesOn: true, length: uint64(len(endbr64))}
 	}

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/cilium/ebpf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadgets"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
@@ -50,8 +50,7 @@ func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 		}
 		*p.dest = uint32(n)
 	}
-	host, _ := tune.Value(gadgetCtx, "include_host")
-	f.host = host == "true"
+	f.host = tune.On(gadgetCtx, "include_host")
 	if on, _ := gadgetCtx.GetVar(gadgets.FilterByMntNsName); on == true {
 		m, _ := gadgetCtx.GetVar(gadgets.MntNsFilterMapName)
 		watched, ok := m.(*ebpf.Map)
@@ -134,25 +133,16 @@ func (f *filter) pass(pid uint32) bool {
 	if f.comm != "" && !f.named(dir) {
 		return false
 	}
+	var st unix.Stat_t
 	if f.uid != anyID || f.gid != anyID {
-		info, err := os.Stat(dir)
-		if err != nil {
-			return false
-		}
-		st, ok := info.Sys().(*syscall.Stat_t)
-		if !ok || f.uid != anyID && st.Uid != f.uid || f.gid != anyID && st.Gid != f.gid {
+		if unix.Stat(dir, &st) != nil || f.uid != anyID && st.Uid != f.uid || f.gid != anyID && st.Gid != f.gid {
 			return false
 		}
 	}
 	if f.namespaces == nil {
 		return true
 	}
-	info, err := os.Stat(dir + "/ns/mnt")
-	if err != nil {
-		return false
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
+	if unix.Stat(dir+"/ns/mnt", &st) != nil {
 		return false
 	}
 	var value uint32
@@ -184,12 +174,9 @@ func (f *filter) named(dir string) bool {
 }
 
 func sameNamespace(a, b string) bool {
-	one, err := os.Readlink(a)
-	if err != nil {
-		return false
-	}
-	other, err := os.Readlink(b)
-	return err == nil && one == other
+	one, _ := os.Readlink(a)
+	other, _ := os.Readlink(b)
+	return one != "" && one == other
 }
 
 // hostRoot is the folder that has the host's root.

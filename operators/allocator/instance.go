@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -83,8 +84,7 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if !hostproc.SharesPIDs() { // the kernel would attach to others, or to nothing
 		return fmt.Errorf("operator %s: it lacks %s", Name, hostproc.NeedPIDs)
 	}
-	on, _ := tune.Value(gadgetCtx, "live")
-	i.live = on == "true"
+	i.live = tune.On(gadgetCtx, "live")
 	var err error
 	if i.filter, err = newFilter(gadgetCtx); err != nil {
 		return err
@@ -106,14 +106,9 @@ func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 }
 
 func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
-	found := map[string]*ebpf.Map{}
-	for _, name := range []string{"allocator_programs", "newcomers", "allocator_counts", "allocator_processes"} {
-		v, _ := gadgetCtx.GetVar(operators.MapPrefix + name)
-		m, ok := v.(*ebpf.Map)
-		if !ok || m == nil {
-			return fmt.Errorf("operator %s: the gadget has no map %q", Name, name)
-		}
-		found[name] = m
+	found, err := tune.Maps(gadgetCtx, Name, "allocator_programs", "newcomers", "allocator_counts", "allocator_processes")
+	if err != nil {
+		return err
 	}
 	v, _ := gadgetCtx.GetVar(captures.ControlVar)
 	if i.control, _ = v.(control); i.control == nil {
@@ -123,7 +118,6 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	if i.counts.MaxEntries() < uint32(len(i.slots)) {
 		return fmt.Errorf("operator %s: the gadget's map allocator_counts has %d entries and needs %d: it was built for another version", Name, i.counts.MaxEntries(), len(i.slots))
 	}
-	var err error
 	if i.loaded, err = load(found["allocator_programs"]); err != nil {
 		return err
 	}
@@ -166,19 +160,16 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	if n := i.warnings.Untold(); n > 0 {
 		i.log.Warnf("%s: %d further errors like those that were told", Name, n)
 	}
-	if i.probed == 0 && i.denied > 0 {
+	switch {
+	case i.probed == 0 && i.denied > 0:
 		i.log.Warnf("%s: nothing was seen: %d processes may not be looked at", Name, i.denied)
-		return nil
-	}
-	if i.most == 0 {
+	case i.most == 0:
 		i.log.Warnf("%s: nothing was seen: there was no %s", Name, i.filter.about())
-		return nil
-	}
-	if i.probed == 0 {
+	case i.probed == 0:
 		i.log.Warnf("%s: nothing was seen: none of the run's processes, %d at a time, has mapped a file with a function called malloc. Those of Go have no such allocator, and in a program that is static and stripped it has no name; the README of the gadget says what to use there", Name, i.most)
-		return nil
+	default:
+		i.log.Infof("%s: up to %d processes were looked at at a time; %s", Name, i.most, i.pacer.String())
 	}
-	i.log.Infof("%s: up to %d processes were looked at at a time; %s", Name, i.most, i.pacer.String())
 	return nil
 }
 
@@ -196,11 +187,9 @@ func (i *instance) read() {
 			}
 			return
 		}
-		if len(rec.RawSample) < 4 {
-			continue
+		if len(rec.RawSample) >= 4 {
+			i.handOn(binary.LittleEndian.Uint32(rec.RawSample))
 		}
-		pid := uint32(rec.RawSample[0]) | uint32(rec.RawSample[1])<<8 | uint32(rec.RawSample[2])<<16 | uint32(rec.RawSample[3])<<24
-		i.handOn(pid)
 	}
 }
 

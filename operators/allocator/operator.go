@@ -21,7 +21,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
-	"github.com/spf13/viper"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
 // Name is the operator's name, and its section in a gadget's metadata: operator.allocator.
@@ -67,15 +68,9 @@ func (operator) InstanceParams() api.Params {
 	}
 }
 
-func enabled(gadgetCtx operators.GadgetContext) bool {
-	cfg, _ := gadgetCtx.GetVar("config")
-	v, ok := cfg.(*viper.Viper)
-	return ok && v.GetBool("operator."+Name+".enabled")
-}
-
 // InstantiateDataOperator implements operators.DataOperator. It returns nil for gadgets that do not ask for it, and on a client.
 func (operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
-	if gadgetCtx.IsClient() || !enabled(gadgetCtx) {
+	if gadgetCtx.IsClient() || tune.Section(gadgetCtx, Name) == nil {
 		return nil, nil
 	}
 	percent, err := strconv.ParseUint(values[ParamMaxCost], 10, 16)

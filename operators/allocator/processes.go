@@ -227,11 +227,10 @@ func (f *finder) file(at *procmap.File) *file {
 		f.warn(fmt.Errorf("%d files with allocators are in use, and others get no probes: choose fewer processes", mostOpen))
 		return nil
 	}
-	type result struct {
+	var got struct {
 		file
 		err error
 	}
-	var got result
 	_, err := f.patience.Do(f.ctx, func() {
 		if got.open, got.err = at.Open(); got.err == nil {
 			got.functions, got.exits, got.err = find(got.open)
@@ -272,12 +271,11 @@ func (f *finder) file(at *procmap.File) *file {
 // mappings returns an address of each file that a process has mapped to execute, and when it was started. dir is its folder, or of one of
 // its threads.
 func (f *finder) mappings(pid uint32, dir string) (addresses []uint64, start uint64, err error) {
-	type result struct {
+	var got struct {
 		addresses []uint64
 		start     uint64
 		err       error
 	}
-	var got result
 	_, stuck := f.patience.Do(f.ctx, func() {
 		if got.start, got.err = started(pid); got.err != nil {
 			return

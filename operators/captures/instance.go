@@ -108,9 +108,8 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if err := i.setPeriod(gadgetCtx); err != nil {
 		return err
 	}
-	spec, _ := gadgetCtx.GetVar(operators.MapSpecPrefix + "rows")
-	rows, ok := spec.(*ebpf.MapSpec)
-	if !ok {
+	rows := tune.MapSpec(gadgetCtx, "rows")
+	if rows == nil {
 		return fmt.Errorf("operator %s: the gadget has no map %q", Name, "rows")
 	}
 	var err error
@@ -126,7 +125,7 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	i.sums = newSums(i.layout)
 	source, rowsOf := i.metadata.GetString("source"), i.rows
 	if param := i.metadata.GetString("live.param"); param != "" {
-		if on, _ := tune.Value(gadgetCtx, param); on == "true" {
+		if tune.On(gadgetCtx, param) {
 			i.live = newLive(i.sums, i.ended.Load)
 			if room := i.metadata.GetString("live.map") + "_max_entries"; tune.Key(gadgetCtx, room) != room {
 				i.full = fmt.Sprintf(": choose fewer processes, a larger --%s", tune.Key(gadgetCtx, room))
@@ -158,7 +157,6 @@ func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 }
 
 func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
-	found := map[string]*ebpf.Map{}
 	names := []string{"unwound", "capture_settings", "capture_counts", "ig_ustack"}
 	if i.live != nil {
 		names = append(names, i.metadata.GetString("live.map"))
@@ -166,13 +164,9 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 			names = append(names, execs)
 		}
 	}
-	for _, name := range names {
-		v, _ := gadgetCtx.GetVar(operators.MapPrefix + name)
-		m, ok := v.(*ebpf.Map)
-		if !ok || m == nil {
-			return fmt.Errorf("operator %s: the gadget has no map %q", Name, name)
-		}
-		found[name] = m
+	found, err := tune.Maps(gadgetCtx, Name, names...)
+	if err != nil {
+		return err
 	}
 	if i.live != nil {
 		if err := i.live.take(found, i.metadata); err != nil {
@@ -183,7 +177,6 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	if err := i.control.start(found["capture_settings"], i.step); err != nil {
 		return err
 	}
-	var err error
 	if i.reader, err = ringbuf.NewReader(i.maps.captures); err != nil {
 		return fmt.Errorf("reading captures: %w", err)
 	}

@@ -53,8 +53,7 @@ type kindOthers struct {
 
 // newKinds reads the metadata, and the names of the values from the type of the map rows.
 func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds, error) {
-	v, _ := gadgetCtx.GetVar(operators.MapSpecPrefix + "rows")
-	rows, _ := v.(*ebpf.MapSpec)
+	rows := tune.MapSpec(gadgetCtx, "rows")
 	k := &kinds{field: metadata.GetString("field")}
 	values, err := valuesOf(rows, k.field)
 	if err != nil {
@@ -72,8 +71,7 @@ func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds,
 		}
 		k.rules.add(kind, functions)
 	}
-	on, _ := tune.Value(gadgetCtx, metadata.GetString("param"))
-	k.all = on == "true"
+	k.all = tune.On(gadgetCtx, metadata.GetString("param"))
 	if name := metadata.GetString("others.map"); name != "" && !k.all {
 		value, _ := rows.Value.(*btf.Struct)
 		if value == nil {
@@ -93,13 +91,9 @@ func (k *kinds) start(gadgetCtx operators.GadgetContext) error {
 	if k == nil || k.others == nil {
 		return nil
 	}
-	v, _ := gadgetCtx.GetVar(operators.MapPrefix + k.others.name)
-	m, ok := v.(*ebpf.Map)
-	if !ok || m == nil {
-		return fmt.Errorf("operator %s: the gadget has no map %q", Name, k.others.name)
-	}
-	k.others.m = m
-	return nil
+	maps, err := tune.Maps(gadgetCtx, Name, k.others.name)
+	k.others.m = maps[k.others.name]
+	return err
 }
 
 // valuesOf returns the values of an enum that is a member of the keys of a map, by their names in lower case.

@@ -25,7 +25,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
-	"github.com/spf13/viper"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
@@ -61,19 +60,9 @@ func (*operator) InstanceParams() api.Params { return api.Params{unwinder.Unwind
 // Priority implements operators.DataOperator.
 func (*operator) Priority() int { return operatorPriority }
 
-// section returns a gadget's metadata of an operator, nil if it does not ask for it.
-func section(gadgetCtx operators.GadgetContext) *viper.Viper {
-	cfg, _ := gadgetCtx.GetVar("config")
-	v, ok := cfg.(*viper.Viper)
-	if !ok || !v.GetBool("operator."+Name+".enabled") {
-		return nil
-	}
-	return v.Sub("operator." + Name)
-}
-
 // InstantiateDataOperator implements operators.DataOperator. It returns nil for gadgets that do not ask for it, and on a client.
 func (o *operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
-	metadata := section(gadgetCtx)
+	metadata := tune.Section(gadgetCtx, Name)
 	if gadgetCtx.IsClient() || metadata == nil {
 		return nil, nil
 	}

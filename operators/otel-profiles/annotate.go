@@ -10,12 +10,14 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/viper"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
 // checkAnnotations returns an error if --annotate names a data source or field that the gadget does not have: Inspektor Gadget takes
 // it without a word. An image may describe data sources that it has only with some of its parameters.
 func checkAnnotations(gadgetCtx operators.GadgetContext, sources map[string]datasource.DataSource) error {
-	config := metadataOf(gadgetCtx)
+	config := tune.Metadata(gadgetCtx)
 	if config == nil {
 		return nil
 	}
@@ -50,13 +52,6 @@ func checkAnnotations(gadgetCtx operators.GadgetContext, sources map[string]data
 		}
 	}
 	return nil
-}
-
-// metadataOf returns a gadget's metadata, with what parameters and --annotate have changed in it; nil where it has none.
-func metadataOf(gadgetCtx operators.GadgetContext) *viper.Viper {
-	v, _ := gadgetCtx.GetVar("config")
-	metadata, _ := v.(*viper.Viper)
-	return metadata
 }
 
 func hasField(ds datasource.DataSource, name string) bool {

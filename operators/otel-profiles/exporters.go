@@ -23,7 +23,7 @@ type exporters struct {
 	mu      sync.Mutex
 	running []*shared
 	logged  warnings.Rate // what was logged once, by text
-	report  *reporter     // while any is running
+	stop    func()        // stops the reporting of figures; nil while none is running
 }
 
 // shared is an exporter with the number of instances that use it.
@@ -57,8 +57,8 @@ func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 	}
 	s := &shared{Exporter: exp, cfg: cfg, users: 1}
 	e.running = append(e.running, s)
-	if e.report == nil {
-		e.report = startReporter(e.list)
+	if e.stop == nil {
+		e.stop = startReporting(e.list)
 	}
 	return s, nil
 }
@@ -123,9 +123,9 @@ func (e *exporters) end(ctx context.Context, s *shared) error {
 // drop forgets s. Under mu.
 func (e *exporters) drop(s *shared) {
 	e.running = slices.DeleteFunc(slices.Clone(e.running), func(r *shared) bool { return r == s })
-	if len(e.running) == 0 && e.report != nil {
-		e.report.stop()
-		e.report = nil
+	if len(e.running) == 0 && e.stop != nil {
+		e.stop()
+		e.stop = nil
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
@@ -218,17 +219,23 @@ func (i *instance) giveBack() {
 	}
 	i.pipelines = nil
 	for _, exp := range i.exporters {
-		i.op.exporters.release(exp)
-		if !i.remote {
-			ctx, cancel := context.WithTimeout(context.Background(), exp.cfg.ShutdownTimeout)
-			if err := i.op.exporters.stopUnused(ctx, exp); err != nil {
-				i.log.Warnf("%s: %v", Name, err)
-			}
-			cancel()
+		if err := i.leave(exp); err != nil {
+			i.log.Warnf("%s: %v", Name, err)
 		}
 	}
 	i.exporters = nil
 	i.releaseNames()
+}
+
+// leave gives an exporter back. Where the gadget runs in the caller's process it waits for the delivery.
+func (i *instance) leave(exp *shared) error {
+	i.op.exporters.release(exp)
+	if i.remote {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), exp.cfg.ShutdownTimeout)
+	defer cancel()
+	return i.op.exporters.stopUnused(ctx, exp)
 }
 
 // releaseNames gives the namer back. The caller makes sure that no row is read any more.
@@ -256,12 +263,12 @@ func (i *instance) flags() config.Flags {
 
 func (i *instance) options(gadgetCtx operators.GadgetContext, ds datasource.DataSource, cfg config.Exporter) fieldmap.Options {
 	o := fieldmap.Options{
-		Gadget:    fieldmap.GadgetInfo{ImageName: gadgetCtx.ImageName(), Config: metadataOf(gadgetCtx)},
+		Gadget:    fieldmap.GadgetInfo{ImageName: gadgetCtx.ImageName(), Config: tune.Metadata(gadgetCtx)},
 		Exporter:  cfg,
 		Name:      i.values[ParamName],
 		Host:      fieldmap.DetectHost(),
 		KernelMap: i.maps.kernel, UserMap: i.maps.user, BuildIDMap: i.maps.buildIDs,
-		MapSpec: mapSpec(gadgetCtx),
+		MapSpec: func(name string) *ebpf.MapSpec { return tune.MapSpec(gadgetCtx, name) },
 		Logger:  i.log,
 	}
 	// Where another operator has the frames of all stacks it has their names too: no namer, which follows all processes, is needed.
@@ -326,15 +333,8 @@ func (i *instance) Close(operators.GadgetContext) error {
 		i.releaseNames()
 		var errs []error
 		for _, exp := range i.exporters {
-			i.op.exporters.release(exp)
-			if i.remote {
-				continue
-			}
-			ctx, cancel := context.WithTimeout(context.Background(), exp.cfg.ShutdownTimeout)
-			err := i.op.exporters.stopUnused(ctx, exp)
-			cancel()
 			// The exporter itself has logged what it dropped at the deadline.
-			if err != nil && exp.Stats().Rows.Held > 0 {
+			if err := i.leave(exp); err != nil && exp.Stats().Rows.Held > 0 {
 				errs = append(errs, err)
 			}
 		}

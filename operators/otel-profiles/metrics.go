@@ -113,17 +113,16 @@ func (o observer) Request(d time.Duration, bytes int, ok bool) {
 
 const reportInterval = 5 * time.Second
 
-// reporter adds the changes of the running exporters' figures to the metrics.
-type reporter struct{ quit chan struct{} }
-
-func startReporter(running func() []*shared) *reporter {
-	r := &reporter{quit: make(chan struct{})}
+// startReporting adds the changes of the running exporters' figures to the metrics now and then, until stop is called. That does not
+// wait: the list may be asked for that the caller has locked.
+func startReporting(running func() []*shared) (stop func()) {
+	quit := make(chan struct{})
 	go func() {
 		t := time.NewTicker(reportInterval)
 		defer t.Stop()
 		for {
 			select {
-			case <-r.quit:
+			case <-quit:
 				return
 			case <-t.C:
 				for _, s := range running() {
@@ -132,11 +131,8 @@ func startReporter(running func() []*shared) *reporter {
 			}
 		}
 	}()
-	return r
+	return func() { close(quit) }
 }
-
-// stop does not wait: the reporter may be about to ask for the list that the caller has locked.
-func (r *reporter) stop() { close(r.quit) }
 
 // report adds what has changed since the last report. With end it is the last one: the queue then counts as empty.
 func (s *shared) report(end bool) {

@@ -292,7 +292,7 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 // that an image has no say in: Inspektor Gadget passes such defaults as if the user had typed them.
 func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamValues) api.ParamValues {
 	out := maps.Clone(values)
-	metadata := metadataOf(gadgetCtx)
+	metadata := tune.Metadata(gadgetCtx)
 	if metadata == nil {
 		return out
 	}

@@ -57,7 +57,7 @@ type pipeline struct {
 
 	closed  atomic.Bool
 	read    atomic.Int64
-	dropped [6]atomic.Int64 // by position in dropReasons
+	dropped map[Reason]*atomic.Int64 // of all reasons
 
 	// What follows belongs to the goroutine that flushes.
 	next     time.Time
@@ -72,17 +72,6 @@ type pipeline struct {
 	cappedBefore uint64
 	kernelBefore int // plan.KernelChanges as of the last flush
 }
-
-var dropReasons = [...]Reason{ReasonSampledOut, ReasonZero, ReasonFull, ReasonResourceLimit, ReasonClosed, ReasonPanic}
-
-const (
-	dropSampledOut = iota
-	dropZero
-	dropFull
-	dropResourceLimit
-	dropClosed
-	dropPanic
-)
 
 // maxTypes bounds the values of a row, so that they fit on the stack of the callback.
 const maxTypes = 8
@@ -142,6 +131,9 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 		sampling: uint64(max(cfg.Sampling, 1)), timed: c.Shape != profile.ShapeSum, since: time.Now(),
 		cap:  fieldmap.NewValueCap(cfg.MaxValuesPerAttribute),
 		said: warnings.Rate{Every: 10 * time.Minute},
+		dropped: map[Reason]*atomic.Int64{
+			ReasonSampledOut: {}, ReasonZero: {}, ReasonFull: {}, ReasonResourceLimit: {}, ReasonClosed: {}, ReasonPanic: {},
+		},
 	}
 	switch maxAge := cfg.Queue.MaxAge; {
 	case inst.interval >= maxAge && inst.interval > 0:
@@ -182,17 +174,17 @@ func times(v, n int64) int64 {
 // resource reads a row's resource. The caller holds the source's mutex cold.
 func (p *pipeline) resource(d datasource.Data) profile.Resource {
 	r := p.plan.Resource(d)
-	n := len(r.Attributes)
-	r.Attributes = p.capped(r.Attributes)
-	r.Dropped += n - len(r.Attributes)
+	p.limit(&r.Attributes, &r.Dropped)
 	return r
 }
 
-// capped leaves out attributes with too many values.
-func (p *pipeline) capped(attributes []profile.Attribute) []profile.Attribute {
+// limit leaves out attributes with too many values.
+func (p *pipeline) limit(attributes *[]profile.Attribute, dropped *int) {
 	p.capping.Lock()
 	defer p.capping.Unlock()
-	return p.cap.Filter(attributes)
+	n := len(*attributes)
+	*attributes = p.cap.Filter(*attributes)
+	*dropped += n - len(*attributes)
 }
 
 func (p *pipeline) wake() {
@@ -269,7 +261,7 @@ func (p *pipeline) flush(now time.Time) {
 		p.cap.Reset()
 		p.capping.Unlock()
 	}
-	p.dropped[dropZero].Add(f.Vanished)
+	p.dropped[ReasonZero].Add(f.Vanished)
 	p.replaced.Add(f.Replaced)
 	for fate, n := range f.Fates {
 		p.fates[fate].Add(n)
@@ -308,10 +300,10 @@ func (p *pipeline) flush(now time.Time) {
 	if ps.CutResourceAttributes > 0 {
 		p.warn("cut", "containers or the host have more attributes than are sent, the least important are left out: drop some with the setting attributes of exporter %q", p.exp.cfg.Name)
 	}
-	if n := p.dropped[dropFull].Load(); n > 0 {
+	if n := p.dropped[ReasonFull].Load(); n > 0 {
 		p.warn("full", "%d rows so far were dropped because one window had too many distinct stacks: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
 	}
-	if n := p.dropped[dropResourceLimit].Load(); n > 0 {
+	if n := p.dropped[ReasonResourceLimit].Load(); n > 0 {
 		p.warn("resource", "%d rows so far were dropped because one container had too many distinct stacks in a window: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
 	}
 }
@@ -382,9 +374,9 @@ func (p *pipeline) counts() Counts {
 	for state, n := range p.plan.Stats().UserFrames {
 		c.Frames[state] = int64(n)
 	}
-	for i, r := range dropReasons {
-		if n := p.dropped[i].Load(); n > 0 {
-			c.Dropped[r] = n
+	for reason, dropped := range p.dropped {
+		if n := dropped.Load(); n > 0 {
+			c.Dropped[reason] = n
 		}
 	}
 	c.Read, c.Replaced = p.read.Load(), p.replaced.Load()

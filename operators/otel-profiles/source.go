@@ -64,7 +64,7 @@ func (s *source) row(d datasource.Data) {
 	defer func() {
 		if r := recover(); r != nil {
 			for _, p := range s.pipes[done:] {
-				p.dropped[dropPanic].Add(1)
+				p.dropped[ReasonPanic].Add(1)
 			}
 			if !s.panicked.Swap(true) {
 				s.inst.log.Errorf("%s: data source %q: reading a row failed, rows like it are dropped; please report this: %q\n%s",
@@ -108,15 +108,15 @@ type row struct {
 // feed takes a row into the window of one pipeline.
 func (s *source) feed(p *pipeline, first bool, r *row) {
 	if p.closed.Load() {
-		p.dropped[dropClosed].Add(1)
+		p.dropped[ReasonClosed].Add(1)
 		return
 	}
 	if p.sampling > 1 && rand.Uint64N(p.sampling) != 0 {
-		p.dropped[dropSampledOut].Add(1)
+		p.dropped[ReasonSampledOut].Add(1)
 		return
 	}
 	if !r.nonzero && !p.last {
-		p.dropped[dropZero].Add(1)
+		p.dropped[ReasonZero].Add(1)
 		return
 	}
 	values := r.values
@@ -148,15 +148,15 @@ func (s *source) feed(p *pipeline, first bool, r *row) {
 	case st == profile.Added:
 		return
 	case !r.nonzero: // a zero that replaces no earlier value says nothing
-		p.dropped[dropZero].Add(1)
+		p.dropped[ReasonZero].Add(1)
 		return
 	}
 	switch s.unknown(p, r, res, key, values[:r.n], at, st) {
 	case profile.Full:
-		p.dropped[dropFull].Add(1)
+		p.dropped[ReasonFull].Add(1)
 		p.wake()
 	case profile.ResourceFull:
-		p.dropped[dropResourceLimit].Add(1)
+		p.dropped[ReasonResourceLimit].Add(1)
 		p.wake()
 	}
 }
@@ -183,9 +183,7 @@ func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, a
 			}
 			if !read {
 				smp, _ = p.plan.SampleOf(d, s.stackOf(r))
-				n := len(smp.Attributes)
-				smp.Attributes = p.capped(smp.Attributes)
-				smp.Dropped += n - len(smp.Attributes)
+				p.limit(&smp.Attributes, &smp.Dropped)
 				read = true
 			}
 			if st = p.agg.Insert(res, key, smp, values, at); st == profile.NeedResource {

@@ -11,6 +11,7 @@ import (
 	ebpftypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf/types"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
 // coldStack is how long an entry of a stack map stays there without a row that names it. A gadget may keep a
@@ -29,93 +30,52 @@ type stackMaps struct {
 	// moment, so that two readers would lose stacks to each other.
 	due atomic.Bool
 
-	state atomic.Int32 // one of the constants below
+	// kept tells whether rows must be noted. The gadget's programs are loaded when it is asked for the first time.
+	kept func() bool
 
 	mu       sync.Mutex
 	janitors [2]*stack.Janitor // kernel, user
 	failed   bool
 }
 
-const (
-	stackMapsUnknown = iota // the gadget has not started
-	stackMapsNone           // nothing to do
-	stackMapsKept
-)
-
 func newStackMaps(gadgetCtx operators.GadgetContext) *stackMaps {
-	return &stackMaps{
+	s := &stackMaps{
 		log:    gadgetCtx.Logger(),
 		kernel: stackMap(gadgetCtx, ebpftypes.KernelStackMapName), user: stackMap(gadgetCtx, ebpftypes.UserStackMapName),
 		buildIDs: stackMap(gadgetCtx, ebpftypes.BuildIdMapName),
 	}
-}
-
-// mapSpec returns a function that finds what the gadget says of a map. That is there before its programs
-// are loaded.
-func mapSpec(gadgetCtx operators.GadgetContext) func(name string) *ebpf.MapSpec {
-	return func(name string) *ebpf.MapSpec {
-		v, ok := gadgetCtx.GetVar(operators.MapSpecPrefix + name)
-		if !ok {
-			return nil
-		}
-		spec, _ := v.(*ebpf.MapSpec)
-		return spec
-	}
+	s.kept = sync.OnceValue(s.find)
+	return s
 }
 
 // stackMap returns a function that finds a gadget's stack map, which is there once the gadget's
 // programs are loaded. It is called in the gadget's goroutines.
 func stackMap(gadgetCtx operators.GadgetContext, name string) func() *ebpf.Map {
-	return sync.OnceValue(func() *ebpf.Map {
-		v, ok := gadgetCtx.GetVar(operators.MapPrefix + name)
-		if !ok {
-			return nil
-		}
-		m, _ := v.(*ebpf.Map)
-		return m
-	})
+	return sync.OnceValue(func() *ebpf.Map { return tune.Map(gadgetCtx, name) })
 }
 
-// kept tells whether rows must be noted.
-func (s *stackMaps) kept() bool {
-	switch s.state.Load() {
-	case stackMapsNone:
-		return false
-	case stackMapsKept:
-		return true
-	}
-	return s.find()
-}
-
-func (s *stackMaps) find() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.state.Load() == stackMapsUnknown {
-		s.state.Store(stackMapsNone)
-		for i, m := range []func() *ebpf.Map{s.kernel, s.user} {
-			if found := m(); found != nil && found.Type() == ebpf.StackTrace {
-				s.janitors[i] = stack.NewJanitor(stack.JanitorOptions{Stacks: m, Cold: coldStack})
-				s.state.Store(stackMapsKept)
-			}
+func (s *stackMaps) find() (kept bool) {
+	for i, m := range []func() *ebpf.Map{s.kernel, s.user} {
+		if found := m(); found != nil && found.Type() == ebpf.StackTrace {
+			s.janitors[i] = stack.NewJanitor(stack.JanitorOptions{Stacks: m, Cold: coldStack})
+			kept = true
 		}
 	}
-	return s.state.Load() == stackMapsKept
+	return kept
 }
 
 // note records that a row names these stacks, and sweeps when it is time. Negative IDs are none.
 func (s *stackMaps) note(kernel, user int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if j := s.janitors[0]; j != nil {
-		j.Seen(kernel)
+	for i, id := range [...]int32{kernel, user} {
+		if j := s.janitors[i]; j != nil {
+			j.Seen(id)
+		}
 	}
-	if j := s.janitors[1]; j != nil {
-		j.Seen(user)
-	}
-	if !s.due.Load() {
+	if !s.due.Swap(false) {
 		return
 	}
-	s.due.Store(false)
 	now := time.Now()
 	for _, j := range s.janitors {
 		if j == nil {

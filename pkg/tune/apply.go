@@ -18,11 +18,7 @@ func Apply(gadgetCtx operators.GadgetContext, m Machine) {
 	}
 	p.chooseSources(gadgetCtx.GetDataSources())
 	p.choosePrograms(m)
-	p.sizeMaps(func(name string) *ebpf.MapSpec {
-		v, _ := gadgetCtx.GetVar(operators.MapSpecPrefix + name)
-		spec, _ := v.(*ebpf.MapSpec)
-		return spec
-	}, m)
+	p.sizeMaps(func(name string) *ebpf.MapSpec { return MapSpec(gadgetCtx, name) }, m)
 }
 
 // choosePrograms attaches the programs of tracepoints that this kernel has. Such a program is a raw_tp one

@@ -34,14 +34,8 @@ type parameters struct {
 // parametersOf returns the parameters of a gadget, and false where they cannot be set: the gadget has no
 // eBPF programs, or Observe was not called before it was instantiated.
 func parametersOf(gadgetCtx operators.GadgetContext) (parameters, bool) {
-	v, _ := gadgetCtx.GetVar(valuesVar)
-	values, ok := v.(api.ParamValues)
-	if !ok {
-		return parameters{}, false
-	}
-	v, _ = gadgetCtx.GetVar("config")
-	metadata, ok := v.(*viper.Viper)
-	return parameters{metadata, values}, ok
+	p := parameters{Metadata(gadgetCtx), variable[api.ParamValues](gadgetCtx, valuesVar)}
+	return p, p.metadata != nil && p.values != nil
 }
 
 // entry returns a member of a parameter's entry in the metadata. Viper's keys have no capitals.
@@ -79,6 +73,12 @@ func Value(gadgetCtx operators.GadgetContext, variable string) (string, bool) {
 	return v, v != ""
 }
 
+// On reports whether a parameter is true, by the name of its variable.
+func On(gadgetCtx operators.GadgetContext, variable string) bool {
+	v, _ := Value(gadgetCtx, variable)
+	return v == "true"
+}
+
 // Key returns the flag of a parameter by the name of its variable.
 func Key(gadgetCtx operators.GadgetContext, variable string) string {
 	p, ok := parametersOf(gadgetCtx)
@@ -90,9 +90,6 @@ func Key(gadgetCtx operators.GadgetContext, variable string) string {
 
 // Flag returns what the user has set for a parameter of a gadget's eBPF programs by its flag, "" for nothing.
 func Flag(gadgetCtx operators.GadgetContext, flag string) string {
-	p, ok := parametersOf(gadgetCtx)
-	if !ok {
-		return ""
-	}
+	p, _ := parametersOf(gadgetCtx)
 	return p.values[flag]
 }

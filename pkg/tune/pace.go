@@ -28,9 +28,8 @@ const pacedVar = "otel-profiles/log"
 
 // withPace returns the context for another operator of the gadget. All of them share one pace.
 func withPace(gadgetCtx operators.GadgetContext) operators.GadgetContext {
-	v, _ := gadgetCtx.GetVar(pacedVar)
-	log, ok := v.(*pacedLog)
-	if !ok {
+	log := variable[*pacedLog](gadgetCtx, pacedVar)
+	if log == nil {
 		log = &pacedLog{Logger: gadgetCtx.Logger(), kinds: map[string]*kind{}}
 		gadgetCtx.SetVar(pacedVar, log)
 	}

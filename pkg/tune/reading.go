@@ -31,9 +31,7 @@ func ReadingOf(gadgetCtx operators.GadgetContext) Reading {
 		_, called := peer.FromContext(gadgetCtx.Context())
 		r.detached = !called
 	}
-	v, _ := gadgetCtx.GetVar(outputVar)
-	mode, _ := v.(string)
-	modes, err := apihelpers.GetStringValuesPerDataSource(mode)
+	modes, err := apihelpers.GetStringValuesPerDataSource(variable[string](gadgetCtx, outputVar))
 	if err != nil {
 		return r // the operator that prints says what is wrong
 	}

@@ -43,9 +43,8 @@ func Uncollected(gadgetCtx operators.GadgetContext) (flags []string) {
 // collecting returns those of a gadget's parameters that switch the collection of stacks on.
 func collecting(gadgetCtx operators.GadgetContext, kernel, user bool) (p parameters, params []*api.Param) {
 	p, ok := parametersOf(gadgetCtx)
-	v, _ := gadgetCtx.GetVar(offeredVar)
-	offers, found := v.(operators.ExtraParams)
-	if !ok || !found {
+	offers := variable[operators.ExtraParams](gadgetCtx, offeredVar)
+	if !ok || offers == nil {
 		return p, nil
 	}
 	userFlag, kernelFlag := cmp.Or(p.entry(collectUser, "key"), collectUserFlag), p.key(collectKernel)

@@ -4,16 +4,14 @@ import (
 	"slices"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
-	"github.com/spf13/viper"
 )
 
 // setSymbols sets the variables of a gadget that hold addresses of the kernel, which its metadata lists by the names of their
 // symbols (operator.otel-profiles.symbols, see gadgets/include/kernel_symbol.h). If one cannot be had all stay 0: they are the bounds
 // of something.
 func setSymbols(gadgetCtx operators.GadgetContext, m Machine) {
-	v, _ := gadgetCtx.GetVar("config")
-	metadata, ok := v.(*viper.Viper)
-	if !ok {
+	metadata := Metadata(gadgetCtx)
+	if metadata == nil {
 		return
 	}
 	symbols := metadata.GetStringSlice("operator.otel-profiles.symbols")

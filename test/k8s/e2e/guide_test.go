@@ -19,9 +19,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// guidePage is the Kubernetes guide, and backend what its Collector sends to.
+// guidePage is the Kubernetes guide, fleetPage the one for many nodes, and backend what the guide's Collector sends to.
 const (
 	guidePage = "docs/operate/install.md"
+	fleetPage = "docs/operate/fleet.md"
 	backend   = "10.88.0.1:24317"
 )
 
@@ -96,6 +97,7 @@ func newGuide(t *testing.T, c cluster) *guide {
 		{"args: [--config", "args: [/collector, --config"}, // the test's image has no entry point
 		{"endpoint: profiles.example.com:4317", "{endpoint: \"" + backend + "\", tls: {insecure: true}}"},
 		{"put the certificate here", body},
+		{"cloud.google.com/gke-nodepool=canary", "kubernetes.io/os=linux"},
 		{"gadget --repo https://inspektor-gadget.github.io/charts --version 0.55.0", filepath.Join(c.lab, "chart")},
 	}}
 	return g
@@ -278,6 +280,7 @@ func testGuide(t *testing.T, c cluster) {
 	require.Equal(t, "true 1Gi", kept, "a later deploy leaves alone what was patched")
 
 	rest = g.run(t, guidePage, rest, has("kubectl kustomize"))
+	g.fleet(t)
 	g.patientProbes(t)
 	since = time.Now()
 	c.eventuallyArrived(t, since, whole(pods...))
@@ -293,6 +296,21 @@ func testGuide(t *testing.T, c cluster) {
 	for _, w := range g.wants {
 		require.True(t, g.used[w[0]], "the page no longer says %q: the test does not need to replace it", w[0])
 	}
+}
+
+// fleet runs the page for many nodes on the daemon that Kustomize has patched: a declared run takes the place of the detached one, and
+// the cluster's only node is the pool that a new daemon is tried on.
+func (g *guide) fleet(t *testing.T) {
+	t.Helper()
+	pod := g.kubectl(t, "-n", "gadget", "get", "pods", "-l", "k8s-app=gadget", "-o", "jsonpath={.items[*].metadata.uid}")
+	rest := g.run(t, fleetPage, pageBlocks(t, g.top, fleetPage, ""), has("delete pod"))
+	require.NotEqual(t, pod, g.kubectl(t, "-n", "gadget", "get", "pods", "-l", "k8s-app=gadget", "-o", "jsonpath={.items[*].metadata.uid}"))
+	g.run(t, fleetPage, rest, nil)
+	strategy := g.kubectl(t, "-n", "gadget", "get", "daemonset/gadget", "-o",
+		"jsonpath={.spec.updateStrategy.type} {.spec.updateStrategy.rollingUpdate.maxUnavailable} {.spec.template.spec.priorityClassName}")
+	require.Equal(t, "RollingUpdate 10% system-node-critical", strategy)
+	// The cluster's Collector is in another place than the page's.
+	g.kubectl(t, "-n", "gadget", "delete", "networkpolicy", "egress")
 }
 
 // chart makes Inspektor Gadget's chart of its module, as its release does.

@@ -94,7 +94,7 @@ func (r *Receiver) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 	}
 	resp, err := r.handle(hr.Context(), req)
 	if err != nil {
-		http.Error(w, err.Error(), httpStatus(err))
+		http.Error(w, err.Error(), HTTPStatus(err))
 		return
 	}
 	var out []byte
@@ -112,8 +112,8 @@ func (r *Receiver) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 	_, _ = io.Copy(w, bytes.NewReader(out))
 }
 
-// httpStatus maps a gRPC status to HTTP as the OTLP specification's retryable codes want it.
-func httpStatus(err error) int {
+// HTTPStatus maps a gRPC status to HTTP as the OTLP specification's retryable codes want it.
+func HTTPStatus(err error) int {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Aborted, codes.Canceled, codes.DeadlineExceeded:
 		return http.StatusServiceUnavailable

@@ -22,9 +22,11 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
 // Request is one request that came in.
@@ -33,6 +35,8 @@ type Request struct {
 	Profiles *colprofiles.ExportProfilesServiceRequest
 	// Metadata are gRPC's metadata or HTTP's headers, with lower-case keys.
 	Metadata metadata.MD
+	// Client is the common name of the certificate that the client showed.
+	Client string
 	// HTTP and Body are set by the HTTP receiver only. Body is decompressed; for JSON, Profiles
 	// is nil.
 	HTTP *http.Request
@@ -83,6 +87,31 @@ func (l *log) Names() []string {
 	return names
 }
 
+// Answer decides on a request. An error is a gRPC status; over HTTP it is answered with the HTTP status of the same meaning.
+type Answer = func(context.Context, Request) (*colprofiles.ExportProfilesServiceResponse, error)
+
+// Start starts a receiver of a transport that ends with the test. Without an answer it accepts everything. security may be nil.
+func Start(t testing.TB, transport string, security *tls.Config, answer Answer) (endpoint string, requests func() []Request) {
+	t.Helper()
+	if transport == config.TransportGRPC {
+		r := StartGRPC(t, GRPCConfig{TLS: security, Answer: answer})
+		return r.Addr, r.Requests
+	}
+	cfg := HTTPConfig{TLS: security}
+	if answer != nil {
+		cfg.Answer = func(w http.ResponseWriter, r Request) {
+			resp, err := answer(r.HTTP.Context(), r)
+			if err != nil {
+				http.Error(w, status.Convert(err).Message(), receiver.HTTPStatus(err))
+				return
+			}
+			Accept(w, resp)
+		}
+	}
+	r := StartHTTP(t, cfg)
+	return r.URL, r.Requests
+}
+
 // GRPCConfig says how a gRPC receiver behaves. The zero value accepts everything.
 type GRPCConfig struct {
 	// Addr is where to listen: host:port or unix:path; empty: a free port of the loopback interface.
@@ -90,7 +119,7 @@ type GRPCConfig struct {
 	TLS     *tls.Config
 	Options []grpc.ServerOption
 	// Answer decides on a request; nil: accept.
-	Answer func(context.Context, Request) (*colprofiles.ExportProfilesServiceResponse, error)
+	Answer Answer
 	// Listener, if set, wraps the listener.
 	Listener func(net.Listener) net.Listener
 }
@@ -99,7 +128,7 @@ type GRPCConfig struct {
 type GRPC struct {
 	log
 	Addr   string
-	answer func(context.Context, Request) (*colprofiles.ExportProfilesServiceResponse, error)
+	answer Answer
 	server *grpc.Server
 	done   chan struct{}
 	colprofiles.UnimplementedProfilesServiceServer
@@ -140,7 +169,9 @@ func StartGRPC(t testing.TB, cfg GRPCConfig) *GRPC {
 // Export implements the profiles service.
 func (r *GRPC) Export(ctx context.Context, msg *colprofiles.ExportProfilesServiceRequest) (*colprofiles.ExportProfilesServiceResponse, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
-	req := r.add(Request{Profiles: msg, Metadata: md})
+	p, _ := peer.FromContext(ctx)
+	info, _ := p.AuthInfo.(credentials.TLSInfo)
+	req := r.add(Request{Profiles: msg, Metadata: md, Client: clientName(&info.State)})
 	if r.answer == nil {
 		return &colprofiles.ExportProfilesServiceResponse{}, nil
 	}
@@ -153,17 +184,12 @@ func (r *GRPC) Stop() {
 	<-r.done
 }
 
-// ClientName is the common name of the certificate that the client of a request showed.
-func ClientName(ctx context.Context) string {
-	p, _ := peer.FromContext(ctx)
-	if p == nil {
+// clientName is the common name of the certificate in the state of a connection, empty without.
+func clientName(state *tls.ConnectionState) string {
+	if state == nil || len(state.PeerCertificates) == 0 {
 		return ""
 	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.PeerCertificates) == 0 {
-		return ""
-	}
-	return info.State.PeerCertificates[0].Subject.CommonName
+	return state.PeerCertificates[0].Subject.CommonName
 }
 
 // HTTPConfig says how an HTTP receiver behaves. The zero value accepts everything.
@@ -212,7 +238,7 @@ func (r *HTTP) serve(w http.ResponseWriter, in *http.Request) {
 	for k, v := range in.Header {
 		md.Append(k, v...)
 	}
-	req := Request{HTTP: in, Body: body, Metadata: md}
+	req := Request{HTTP: in, Body: body, Metadata: md, Client: clientName(in.TLS)}
 	switch in.Header.Get("Content-Type") {
 	case "application/x-protobuf":
 		req.Profiles = &colprofiles.ExportProfilesServiceRequest{}

@@ -24,14 +24,19 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-type grpcAnswer = func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error)
-
 func ok() (*colprofiles.ExportProfilesServiceResponse, error) {
 	return &colprofiles.ExportProfilesServiceResponse{}, nil
 }
 
+// always gives the same answer to each request.
+func always(resp *colprofiles.ExportProfilesServiceResponse, err error) recvtest.Answer {
+	return func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+		return resp, err
+	}
+}
+
 // firstThenOK answers the first request with err and the others with success.
-func firstThenOK(err error) grpcAnswer {
+func firstThenOK(err error) recvtest.Answer {
 	return func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
 		if r.Number == 1 {
 			return nil, err
@@ -214,9 +219,7 @@ func TestPartialSuccess(t *testing.T) {
 				cfg := settings(config.TransportHTTP, "")
 				var requests func() []recvtest.Request
 				if transport == "grpc" {
-					r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-						return tc.resp, nil
-					}})
+					r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always(tc.resp, nil)})
 					cfg = settings(config.TransportGRPC, r.Addr)
 					requests = r.Requests
 				} else {
@@ -253,11 +256,9 @@ func TestPartialSuccess(t *testing.T) {
 }
 
 func TestRetryLimits(t *testing.T) {
-	always := func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-		return nil, status.Error(codes.Unavailable, "down")
-	}
+	down := always(nil, status.Error(codes.Unavailable, "down"))
 	t.Run("disabled", func(t *testing.T) {
-		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always})
+		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: down})
 		cfg := settings(config.TransportGRPC, r.Addr)
 		cfg.Retry.Enabled = false
 		e, _ := open(t, cfg)
@@ -267,7 +268,7 @@ func TestRetryLimits(t *testing.T) {
 		require.Len(t, r.Requests(), 1)
 	})
 	t.Run("max_elapsed_time", func(t *testing.T) {
-		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always})
+		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: down})
 		cfg := settings(config.TransportGRPC, r.Addr)
 		cfg.Retry.MaxElapsedTime = 50 * time.Millisecond
 		e, _ := open(t, cfg)
@@ -377,9 +378,7 @@ func TestWrongProtocolHints(t *testing.T) {
 			return settings(config.TransportHTTP, recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: pair.ServerTLS(t)}).URL)
 		}, []string{"set tls.ca_file"}},
 		"gRPC: no zstd": {func() config.Exporter { // as Parca and Pyroscope answer
-			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-				return nil, status.Error(codes.Unimplemented, `grpc: Decompressor is not installed for grpc-encoding "zstd"`)
-			}})
+			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always(nil, status.Error(codes.Unimplemented, `grpc: Decompressor is not installed for grpc-encoding "zstd"`))})
 			return settings(config.TransportGRPC, r.Addr)
 		}, []string{"does not take this compression", "set compression: gzip"}},
 		"gRPC: no answer": {func() config.Exporter {
@@ -393,9 +392,7 @@ func TestWrongProtocolHints(t *testing.T) {
 			return cfg
 		}, []string{"no answer within timeout (50ms)"}},
 		"gRPC: another layout": {func() config.Exporter { // as a Collector answers
-			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-				return nil, status.Error(codes.Internal, "grpc: error unmarshalling request: proto: wrong wireType = 2 for field LinkIndex")
-			}})
+			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always(nil, status.Error(codes.Internal, "grpc: error unmarshalling request: proto: wrong wireType = 2 for field LinkIndex"))})
 			cfg := settings(config.TransportGRPC, r.Addr)
 			cfg.OTLPVersion = "1.11"
 			return cfg
@@ -409,9 +406,7 @@ func TestWrongProtocolHints(t *testing.T) {
 			return cfg
 		}, []string{`otlp_version \"1.9\"`}},
 		"gRPC: no profiles service": {func() config.Exporter {
-			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-				return nil, status.Error(codes.Unimplemented, "unknown service")
-			}})
+			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always(nil, status.Error(codes.Unimplemented, "unknown service"))})
 			return settings(config.TransportGRPC, r.Addr)
 		}, []string{"service.profilesSupport"}},
 	} {

@@ -139,31 +139,17 @@ func TestHostileGRPCReceiver(t *testing.T) {
 	big := &colprofiles.ExportProfilesServiceResponse{PartialSuccess: &colprofiles.ExportProfilesPartialSuccess{ErrorMessage: strings.Repeat("A", 64<<20)}}
 	for name, tc := range map[string]struct {
 		options   []grpc.ServerOption
-		answer    grpcAnswer
+		answer    recvtest.Answer
 		compress  string
 		delivered bool
 	}{
-		"megabytes of response": {answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-			return big, nil
-		}},
-		"a bomb of a response": {answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-			return big, nil
-		}, compress: "gzip"},
-		"a zstd bomb": {answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-			return big, nil
-		}, compress: "zstd"},
-		"a long warning": {answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-			return &colprofiles.ExportProfilesServiceResponse{PartialSuccess: &colprofiles.ExportProfilesPartialSuccess{ErrorMessage: strings.Repeat("A", 3<<20)}}, nil
-		}, delivered: true},
-		"half a megabyte of error text": {answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-			return nil, status.Error(codes.InvalidArgument, strings.Repeat("A", 512<<10))
-		}},
-		"megabytes of error text": {answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-			return nil, status.Error(codes.InvalidArgument, strings.Repeat("A", 8<<20))
-		}},
-		"escapes and secrets": {answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-			return nil, status.Error(codes.InvalidArgument, "\x1b[2J\nlevel=error fake, you sent s3cr3t-token")
-		}},
+		"megabytes of response":         {answer: always(big, nil)},
+		"a bomb of a response":          {answer: always(big, nil), compress: "gzip"},
+		"a zstd bomb":                   {answer: always(big, nil), compress: "zstd"},
+		"a long warning":                {answer: always(&colprofiles.ExportProfilesServiceResponse{PartialSuccess: &colprofiles.ExportProfilesPartialSuccess{ErrorMessage: strings.Repeat("A", 3<<20)}}, nil), delivered: true},
+		"half a megabyte of error text": {answer: always(nil, status.Error(codes.InvalidArgument, strings.Repeat("A", 512<<10)))},
+		"megabytes of error text":       {answer: always(nil, status.Error(codes.InvalidArgument, strings.Repeat("A", 8<<20)))},
+		"escapes and secrets":           {answer: always(nil, status.Error(codes.InvalidArgument, "\x1b[2J\nlevel=error fake, you sent s3cr3t-token"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: tc.answer, Options: tc.options})
@@ -188,9 +174,7 @@ func TestHostileGRPCReceiver(t *testing.T) {
 // An absurd wait is cut to minutes and holds up neither Enqueue nor Shutdown.
 func TestAbsurdRetryInfo(t *testing.T) {
 	busy := withRetryInfo(t, codes.Unavailable, 200*365*24*time.Hour)
-	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-		return nil, busy
-	}})
+	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always(nil, busy)})
 	e, logs := open(t, settings(config.TransportGRPC, r.Addr))
 	e.Enqueue(message(t, "app", 0))
 	require.Eventually(t, func() bool { return e.Stats().Requests == 1 }, 20*time.Second, time.Millisecond)

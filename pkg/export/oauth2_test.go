@@ -112,25 +112,14 @@ func startGuarded(t *testing.T, transport string, ca *recvtest.CA, tokens *token
 	g := &guarded{good: func(s string) bool { return strings.HasPrefix(s, "Bearer t0k3n-") }}
 	server := ca.Issue(t, "server", time.Now().Add(time.Hour)).ServerTLS(t)
 	server.ClientAuth = tls.NoClientCert
-	cfg := settings(transport, "")
-	if transport == config.TransportGRPC {
-		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: server, Answer: func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-			if !g.takes(r) {
-				return nil, status.Error(codes.Unauthenticated, "not you")
-			}
-			return &colprofiles.ExportProfilesServiceResponse{}, nil
-		}})
-		cfg.Endpoint, g.requests = r.Addr, r.Requests
-	} else {
-		r := recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: server, Answer: func(w http.ResponseWriter, r recvtest.Request) {
-			if !g.takes(r) {
-				http.Error(w, "not you", http.StatusUnauthorized)
-				return
-			}
-			recvtest.Accept(w, nil)
-		}})
-		cfg.Endpoint, g.requests = r.URL, r.Requests
-	}
+	endpoint, requests := recvtest.Start(t, transport, server, func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+		if !g.takes(r) {
+			return nil, status.Error(codes.Unauthenticated, "not you")
+		}
+		return ok()
+	})
+	g.requests = requests
+	cfg := settings(transport, endpoint)
 	cfg.Insecure = false
 	cfg.TLS.CAPEM = string(ca.PEM)
 	cfg.OAuth2 = config.OAuth2{

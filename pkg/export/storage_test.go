@@ -281,20 +281,14 @@ func TestLayoutOfTheSettings(t *testing.T) {
 		for _, transport := range bothTransports {
 			t.Run(version+"/"+transport, func(t *testing.T) {
 				m := message(t, "app", 100)
-				var requests func() []recvtest.Request
 				cfg := withStorage(t, "127.0.0.1:1")
 				cfg.Transport, cfg.OTLPVersion, cfg.Endpoint = transport, version, map[string]string{config.TransportGRPC: "127.0.0.1:1", config.TransportHTTP: "http://127.0.0.1:1"}[transport]
 				e, _ := open(t, cfg)
 				e.Enqueue(m)
 				settled(t, e)
 				stop(t, e)
-				if transport == config.TransportGRPC {
-					r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
-					cfg.Endpoint, requests = r.Addr, r.Requests
-				} else {
-					r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
-					cfg.Endpoint, requests = r.URL, r.Requests
-				}
+				endpoint, requests := recvtest.Start(t, transport, nil, nil)
+				cfg.Endpoint = endpoint
 				e, _ = open(t, cfg)
 				e.Enqueue(m)
 				drainAll(t, e)

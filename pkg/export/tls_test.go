@@ -3,8 +3,6 @@ package export
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,35 +26,17 @@ func writeFile(t testing.TB, path string, data []byte) {
 	require.NoError(t, os.Rename(temp, path))
 }
 
-// tlsReceiver asks clients for a certificate and notes the names that they show.
+// tlsReceiver asks clients for a certificate. clients are the names that they have shown.
 func tlsReceiver(t *testing.T, transport string, ca *recvtest.CA, server *tls.Config) (endpoint string, clients func() []string) {
 	t.Helper()
-	server.ClientAuth = tls.RequireAndVerifyClientCert
-	server.ClientCAs = ca.Pool()
-	var mu sync.Mutex
-	var names []string
-	note := func(name string) {
-		mu.Lock()
-		defer mu.Unlock()
-		names = append(names, name)
+	server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, ca.Pool()
+	endpoint, requests := recvtest.Start(t, transport, server, nil)
+	return endpoint, func() (names []string) {
+		for _, r := range requests() {
+			names = append(names, r.Client)
+		}
+		return names
 	}
-	clients = func() []string {
-		mu.Lock()
-		defer mu.Unlock()
-		return append([]string(nil), names...)
-	}
-	if transport == config.TransportGRPC {
-		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: server, Answer: func(ctx context.Context, _ recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-			note(recvtest.ClientName(ctx))
-			return ok()
-		}})
-		return r.Addr, clients
-	}
-	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: server, Answer: func(w http.ResponseWriter, r recvtest.Request) {
-		note(r.HTTP.TLS.PeerCertificates[0].Subject.CommonName)
-		recvtest.Accept(w, nil)
-	}})
-	return r.URL, clients
 }
 
 var bothTransports = []string{config.TransportGRPC, config.TransportHTTP}
@@ -120,12 +100,8 @@ func TestReceiversCertificate(t *testing.T) {
 				defer mu.Unlock()
 				current = pair.ServerTLS(t)
 			}
-			cfg := settings(transport, "")
-			if transport == config.TransportGRPC {
-				cfg.Endpoint = recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: server}).Addr
-			} else {
-				cfg.Endpoint = recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: server}).URL
-			}
+			endpoint, _ := recvtest.Start(t, transport, server, nil)
+			cfg := settings(transport, endpoint)
 			cfg.Insecure = false
 			cfg.TLS.CAFile = filepath.Join(t.TempDir(), "ca.pem")
 			writeFile(t, cfg.TLS.CAFile, ca.PEM)
@@ -154,12 +130,8 @@ func TestServerName(t *testing.T) {
 			delivered bool
 		}{"right": {"otel.example", false, true}, "wrong": {"other.example", false, false}, "wrong, not verified": {"other.example", true, true}} {
 			t.Run(transport+"/"+name, func(t *testing.T) {
-				cfg := settings(transport, "")
-				if transport == config.TransportGRPC {
-					cfg.Endpoint = recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: server.Clone()}).Addr
-				} else {
-					cfg.Endpoint = recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: server.Clone()}).URL
-				}
+				endpoint, _ := recvtest.Start(t, transport, server.Clone(), nil)
+				cfg := settings(transport, endpoint)
 				cfg.Insecure = false
 				cfg.TLS = config.TLS{CAPEM: string(ca.PEM), ServerNameOverride: tc.name, InsecureSkipVerify: tc.skip}
 				cfg.Retry.MaxElapsedTime = time.Millisecond
@@ -191,20 +163,11 @@ func TestHeadersAndCredentials(t *testing.T) {
 			t.Run(transport+"/"+name, func(t *testing.T) {
 				writeFile(t, tokenFile, []byte("s3cr3t-one\n"))
 				writeFile(t, passwordFile, []byte("s3cr3t-one\n"))
-				cfg := settings(transport, "")
 				// The receiver says everything that it was sent.
-				var requests func() []recvtest.Request
-				if transport == config.TransportGRPC {
-					r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-						return nil, status.Errorf(codes.PermissionDenied, "got %v", r.Metadata)
-					}})
-					cfg.Endpoint, requests = r.Addr, r.Requests
-				} else {
-					r := recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(w http.ResponseWriter, r recvtest.Request) {
-						http.Error(w, fmt.Sprintf("got %v", r.Metadata), http.StatusForbidden)
-					}})
-					cfg.Endpoint, requests = r.URL, r.Requests
-				}
+				endpoint, requests := recvtest.Start(t, transport, nil, func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
+					return nil, status.Errorf(codes.PermissionDenied, "got %v", r.Metadata)
+				})
+				cfg := settings(transport, endpoint)
 				cfg.Headers = []config.Header{{Key: "X-Scope-OrgID", Value: "tenant-1"}, {Key: "x-api-key", Value: "s3cr3t-key"}}
 				cfg.Auth = tc.auth
 				e, logs := open(t, cfg)

@@ -17,18 +17,11 @@ import (
 )
 
 func TestDeliversUnchanged(t *testing.T) {
-	for _, transport := range []string{config.TransportGRPC, config.TransportHTTP} {
+	for _, transport := range bothTransports {
 		for _, compression := range []string{"none", "gzip", "zstd"} {
 			t.Run(transport+"/"+compression, func(t *testing.T) {
-				cfg := settings(transport, "")
-				var requests func() []recvtest.Request
-				if transport == config.TransportGRPC {
-					r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
-					cfg.Endpoint, requests = r.Addr, r.Requests
-				} else {
-					r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
-					cfg.Endpoint, requests = r.URL, r.Requests
-				}
+				endpoint, requests := recvtest.Start(t, transport, nil, nil)
+				cfg := settings(transport, endpoint)
 				cfg.Compression = compression
 				e, logs := open(t, cfg)
 				for range 3 {
@@ -53,7 +46,7 @@ func TestDeliversUnchanged(t *testing.T) {
 
 // TestProtocolVersion: a receiver refuses a version that is there twice.
 func TestProtocolVersion(t *testing.T) {
-	for _, transport := range []string{config.TransportGRPC, config.TransportHTTP} {
+	for _, transport := range bothTransports {
 		for name, tc := range map[string]struct {
 			layout  string
 			headers []config.Header
@@ -64,16 +57,9 @@ func TestProtocolVersion(t *testing.T) {
 			"of the user":    {"1.11", []config.Header{{Key: "otlp-profiles-development-version", Value: "7"}}, []string{"7"}},
 		} {
 			t.Run(transport+"/"+name, func(t *testing.T) {
-				cfg := settings(transport, "")
+				endpoint, requests := recvtest.Start(t, transport, nil, nil)
+				cfg := settings(transport, endpoint)
 				cfg.OTLPVersion, cfg.Headers = tc.layout, tc.headers
-				var requests func() []recvtest.Request
-				if transport == config.TransportGRPC {
-					r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
-					cfg.Endpoint, requests = r.Addr, r.Requests
-				} else {
-					r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
-					cfg.Endpoint, requests = r.URL, r.Requests
-				}
 				e, _ := open(t, cfg)
 				e.Enqueue(message(t, "app", 0))
 				drainAll(t, e)
@@ -192,14 +178,10 @@ func TestObserver(t *testing.T) {
 func TestWireBytes(t *testing.T) {
 	for _, compression := range []string{"none", "gzip", "zstd"} {
 		for _, transport := range []string{config.TransportGRPC, config.TransportHTTP, config.TransportFile} {
-			var cfg config.Exporter
-			switch transport {
-			case config.TransportGRPC:
-				cfg = settings(transport, recvtest.StartGRPC(t, recvtest.GRPCConfig{}).Addr)
-			case config.TransportHTTP:
-				cfg = settings(transport, recvtest.StartHTTP(t, recvtest.HTTPConfig{}).URL)
-			default:
-				cfg = toFile(t, "pprof")
+			cfg := toFile(t, "pprof")
+			if transport != config.TransportFile {
+				endpoint, _ := recvtest.Start(t, transport, nil, nil)
+				cfg = settings(transport, endpoint)
 			}
 			cfg.Compression = compression
 			e, _ := open(t, cfg)

@@ -56,15 +56,3 @@ func TestNamesMistakes(t *testing.T) {
 		`INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_WAITS: unknown key: there are memory, wait, source_lines, debuginfod.urls, debuginfod.timeout, debuginfod.cache, debuginfod.cache_size`,
 	}, all)
 }
-
-// The reference has all of them, as they are.
-func TestNamesReference(t *testing.T) {
-	text := pages(t)
-	for _, s := range nameTable {
-		def := ""
-		if s.Default != "" {
-			def = "`" + s.Default + "`"
-		}
-		require.Contains(t, text, "| `"+s.Key+"` | "+def+" | "+s.Doc+" |")
-	}
-}

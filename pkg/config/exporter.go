@@ -12,6 +12,12 @@ const (
 	TransportFile = "file"
 )
 
+// FormatHistory is the format of a history, and HistoryFolder where the preset of this name puts it.
+const (
+	FormatHistory = "history"
+	HistoryFolder = "/var/lib/ig-otel-profiles/history"
+)
+
 // Exporter is one exporter's settings, complete and valid, as Load returns them: defaults are filled in,
 // sizes are in bytes. Files are named by their paths and not read yet.
 type Exporter struct {
@@ -75,9 +81,10 @@ type Exporter struct {
 	RawAddresses          bool // raw_addresses
 
 	// The file transport.
-	Path     string
-	Format   string // otlp-json, otlp-proto or pprof
-	Rotation Rotation
+	Path      string
+	Format    string // otlp-json, otlp-proto, pprof or history
+	Rotation  Rotation
+	Retention Retention
 }
 
 // URL returns the URL that an otlp-http exporter posts to.
@@ -188,6 +195,15 @@ type Batch struct {
 	Interval       time.Duration
 	MaxRequestSize int64 // bytes, uncompressed
 }
+
+// Retention bounds a history.
+type Retention struct {
+	MaxAge   time.Duration // 0: no limit
+	MaxBytes int64
+}
+
+// History reports whether the exporter writes a history.
+func (e *Exporter) History() bool { return e.Transport == TransportFile && e.Format == FormatHistory }
 
 // Rotation bounds the files that the file transport writes; 0 means no limit.
 type Rotation struct {

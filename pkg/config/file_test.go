@@ -139,7 +139,7 @@ func TestFile(t *testing.T) {
 		MaxValuesPerAttribute: 10, PodLabels: []string{"app.kubernetes.io/Part-of", "tier"},
 		ServiceName: "s", HostServiceName: "h", CompatNames: true, KernelAddresses: "raw", ImageDigest: true,
 		StringAttributes: true, LabelKeys: true, MaxResourceAttributes: 12, MaxSampleAttributes: 3, HostID: true,
-		NativeDefault: true, HashedMappings: true, OffsetAddresses: true, RawAddresses: true, Format: "otlp-json", Rotation: Rotation{100, 1000, 0, 0},
+		NativeDefault: true, HashedMappings: true, OffsetAddresses: true, RawAddresses: true, Format: "otlp-json", Rotation: Rotation{100, 1000, 0, 0}, Retention: Retention{24 * time.Hour, 1 << 30},
 	}, e)
 
 	// What Inspektor Gadget's own operator reads means the same.

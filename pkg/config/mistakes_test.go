@@ -91,7 +91,7 @@ var mistakes = []struct {
 		prod(`endpoint: "c:4317", insecure: true, tls: {insecure: false}`).answered(onProd + `insecure (config.yaml): got true, and tls.insecure is false: they are the same setting, write one of them`),
 		prod(`endpoint: "c:4317", compression: snappy`).answered(onProd + `compression (config.yaml): got "snappy", takes one of gzip, zstd, none`),
 		prod(`endpoint: "c:4317", otlp_version: 2`).answered(onProd + `otlp_version (config.yaml): got the number 2, takes one of 1.11, 1.9, 1.8`),
-		prod(`endpoint: "c:4317", preset: pyroscop`).answered(onProd + `preset (config.yaml): got "pyroscop", takes one of collector, devfiler, elastic, parca, pyroscope`),
+		prod(`endpoint: "c:4317", preset: pyroscop`).answered(onProd + `preset (config.yaml): got "pyroscop", takes one of collector, devfiler, elastic, history, parca, pyroscope`),
 		prod(`endpoint: "c:4317", sampling: 10`).answered(onProd + `sampling (config.yaml): got the number 10, takes 1/N with a whole number N from 1 to 1000000, such as 1/10`),
 		prod(`endpoint: "c:4317", service_name: 0123`).answered(onProd + `service_name (config.yaml): got the number 83, takes a text; put it in quotes`),
 		prod(`endpoint: "c:4317", pod_labels: {app: true}`).answered(onProd + `pod_labels (config.yaml): got a map, takes a list, or texts with commas between them`),

@@ -22,6 +22,7 @@ const (
 	parcaNormalizer  = "parca-dev/parca pkg/normalizer/otel.go"
 	parcaEncode      = "parca-dev/parca pkg/profile/encode.go"
 	devfilerService  = "elastic/devfiler src/collector/otlp/service.rs"
+	historyReader    = "ig-otel-profiles/ig-otel-profiles cmd/profile/history.go"
 	elasticExporter  = "open-telemetry/opentelemetry-collector-contrib exporter/elasticsearchexporter/internal/serializer/otelserializer/serializeprofiles/transform.go"
 )
 
@@ -51,6 +52,11 @@ var presetRules = []presetRule{
 	{"elastic", "frame_type_default", "native", "A profile with a frame without a type is refused.", elasticExporter},
 	{"elastic", "attributes", "service.name=both", "An event has the service of its sample; that of the resource is not shown.", elasticExporter},
 	{"elastic", "host_id", "true", "The table of hosts goes by host.id: hosts without one become one.", elasticExporter},
+
+	{"history", "exporter", "file", "It is a folder of this machine.", historyReader},
+	{"history", "format", FormatHistory, "`profile history` reads it.", historyReader},
+	{"history", "path", HistoryFolder, "`profile history` looks there.", historyReader},
+	{"history", "sample_shape", "sum", "It adds up; times within an interval would take more than the rest.", historyReader},
 }
 
 // presets holds, by receiver, the settings that differ from the defaults. The Collector's are the

@@ -52,6 +52,7 @@ const (
 // Limits that are used in more than one place.
 const (
 	minRequestSize = 64 << 10
+	minHistory     = 1 << 20
 	maxSize        = 1 << 50
 	noLimit        = math.MaxInt64
 	grpcLimit      = 4 << 20 // what gRPC servers take in one message unless told otherwise
@@ -241,10 +242,14 @@ var table = []setting{
 	boolean("image_digest", "false", "Send `container.image.repo_digests`.",
 		func(e *Exporter) *bool { return &e.ImageDigest }),
 
-	text("path", "", "profiles.jsonl", "The file to write.",
+	text("path", "", "profiles.jsonl", "The file to write. `history`: the folder.",
 		func(e *Exporter) *string { return &e.Path }).on(onFile),
-	enum("format", "otlp-json", "`otlp-json`: a request per line. `otlp-proto`: requests with their length in front. `pprof`: a file per request.", []string{"otlp-json", "otlp-proto", "pprof"},
+	enum("format", "otlp-json", "`otlp-json`: a request per line. `otlp-proto`: requests with their length in front. `pprof`: a file per request. `history`: a folder that `profile history` answers from.", []string{"otlp-json", "otlp-proto", "pprof", FormatHistory},
 		func(e *Exporter) *string { return &e.Format }).on(onFile),
+	duration("retention.max_age", "24h", "72h", "How long a history keeps what it has; 0 is no limit. Only `format: history`.", 0, noLimit,
+		func(e *Exporter) *time.Duration { return &e.Retention.MaxAge }).on(onFile),
+	size("retention.max_bytes", "1GiB", "4GiB", "How many bytes a history takes on disk. The oldest go first. Only `format: history`.", minHistory, maxSize,
+		func(e *Exporter) *int64 { return &e.Retention.MaxBytes }).on(onFile),
 	integer("rotation.max_megabytes", "100", "10", "The size at which a new file begins; 0 is no limit. A file of `pprof` is one request.", 0, 1<<20,
 		func(e *Exporter) *int { return &e.Rotation.MaxMegabytes }).on(onFile),
 	integer("rotation.max_total_megabytes", "1000", "10000", "The size of all files together. The oldest go first; 0 is no limit.", 0, 1<<20,

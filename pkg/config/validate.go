@@ -23,6 +23,8 @@ func (d *draft) validate() {
 		if d.Path == "" {
 			d.addValueError("path", "is missing: write the file to write to, such as path: profiles.jsonl")
 		}
+		d.onlyFor("retention.", d.Format == FormatHistory, "has no effect without format: history")
+		d.onlyFor("rotation.", d.Format != FormatHistory, "has no effect with format: history: retention bounds it")
 	}
 	if d.Transport != TransportFile {
 		d.credentials(local)
@@ -32,6 +34,15 @@ func (d *draft) validate() {
 	}
 	d.sizes()
 	d.attributes()
+}
+
+// onlyFor gives a notice for each setting below a prefix that was written and is not used.
+func (d *draft) onlyFor(prefix string, used bool, notice string) {
+	for i := range table {
+		if key := table[i].Key; !used && strings.HasPrefix(key, prefix) && d.written(key) {
+			d.addNotice(key, "%s", notice)
+		}
+	}
 }
 
 // written reports whether the user set the key somewhere, even to its default. A preset does not count.

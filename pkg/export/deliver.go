@@ -74,11 +74,11 @@ func (e *Exporter) expire() {
 		switch maxAge, from := e.cfg.Queue.MaxAge, en.from(); {
 		case from.IsZero():
 			return
-		case maxAge > 0 && now.Sub(from) > maxAge:
+		case maxAge > 0 && now.Sub(from) > maxAge && !e.cfg.History():
 			e.log.warnf("too old", "dropped: data of %s is older than sending_queue.max_age (%s), which receivers refuse",
 				from.UTC().Format(time.RFC3339), maxAge)
 			e.drop(en, ReasonTooOld)
-		case from.Sub(now) > maxAhead:
+		case from.Sub(now) > maxAhead && !e.cfg.History():
 			e.queue.remove(en)
 			e.setEarly(en, true)
 			en.notBefore, en.mustWait = time.Now().Add(clockCheck), true
@@ -104,7 +104,9 @@ func (e *Exporter) deliver(en *entry, body []byte) {
 	}
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(e.ctx, e.cfg.Timeout)
-	out := e.to.Send(ctx, body)
+	m := en.Message
+	m.Body = body
+	out := e.to.Send(ctx, m)
 	cancel()
 	took := time.Since(started)
 	if e.obs != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/file"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/otlp"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/spool"
 )
@@ -47,8 +48,8 @@ type Observer interface {
 // sender is one transport. Its methods are called from several goroutines at once; Close comes
 // once, when no Send is under way any more or they have been cancelled.
 type sender interface {
-	// Send makes one attempt and does not keep body. It returns when ctx ends.
-	Send(ctx context.Context, body []byte) attempt.Outcome
+	// Send makes one attempt and does not keep the message's body. It returns when ctx ends.
+	Send(ctx context.Context, m Message) attempt.Outcome
 	Close() error
 }
 
@@ -85,6 +86,9 @@ func (e *Exporter) newSender(userAgent string) (sender, error) {
 		return otlp.NewGRPC(e.cfg, e.auth, e.log.warnf, userAgent)
 	case config.TransportHTTP:
 		return otlp.NewHTTP(e.cfg, e.auth, e.log.warnf, userAgent)
+	}
+	if e.cfg.History() {
+		return history.New(e.cfg.Path, e.cfg.Retention, func(err error) { e.log.warnf("history", "%v", err) })
 	}
 	return file.New(e.cfg, func(err error) { e.log.warnf("file", "%v", err) })
 }

@@ -235,7 +235,7 @@ func TestShutdownWithHangingReceiver(t *testing.T) {
 // stuckSender ignores its context, as a write to a dead disk does.
 type stuckSender struct{ release chan struct{} }
 
-func (s *stuckSender) Send(context.Context, []byte) attempt.Outcome {
+func (s *stuckSender) Send(context.Context, Message) attempt.Outcome {
 	<-s.release
 	return attempt.Outcome{Verdict: attempt.Accepted}
 }
@@ -303,7 +303,7 @@ func TestBlockedForGood(t *testing.T) {
 // flakySender fails, accepts and accepts in part, in turn.
 type flakySender struct{ n atomic.Int64 }
 
-func (s *flakySender) Send(ctx context.Context, _ []byte) attempt.Outcome {
+func (s *flakySender) Send(ctx context.Context, _ Message) attempt.Outcome {
 	switch s.n.Add(1) % 7 {
 	case 0, 1:
 		return attempt.Outcome{Verdict: attempt.Retryable, What: "busy"}

@@ -26,7 +26,7 @@ type outageSender struct {
 	bodies   int
 }
 
-func (s *outageSender) Send(context.Context, []byte) attempt.Outcome {
+func (s *outageSender) Send(context.Context, Message) attempt.Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -133,8 +133,8 @@ func TestShutdownTriesOnceMore(t *testing.T) {
 // askingSender asks to wait.
 type askingSender struct{ outageSender }
 
-func (s *askingSender) Send(ctx context.Context, body []byte) attempt.Outcome {
-	out := s.outageSender.Send(ctx, body)
+func (s *askingSender) Send(ctx context.Context, m Message) attempt.Outcome {
+	out := s.outageSender.Send(ctx, m)
 	if out.Verdict == attempt.Retryable {
 		out.Wait = time.Minute
 	}

@@ -368,9 +368,9 @@ type stepSender struct {
 	let     chan struct{}
 }
 
-func (s *stepSender) Send(ctx context.Context, body []byte) attempt.Outcome {
+func (s *stepSender) Send(ctx context.Context, m Message) attempt.Outcome {
 	select {
-	case s.sending <- len(body):
+	case s.sending <- len(m.Body):
 		<-s.let
 		return attempt.Outcome{Verdict: attempt.Accepted}
 	case <-ctx.Done():

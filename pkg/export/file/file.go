@@ -96,14 +96,14 @@ func pprofRecord(body []byte) ([]byte, error) {
 }
 
 // Send makes one attempt.
-func (s *Sender) Send(ctx context.Context, body []byte) attempt.Outcome {
+func (s *Sender) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 	failed := func(err error) attempt.Outcome {
 		return attempt.Outcome{What: err.Error(), Hint: "make room, or check the rights of the folder"}
 	}
 	if err := s.out.open(); err != nil {
 		return failed(err)
 	}
-	record, err := wire.Alone(ctx, body, s.encode)
+	record, err := wire.Alone(ctx, m.Body, s.encode)
 	if err != nil {
 		return attempt.NotEncoded(err)
 	}

@@ -152,8 +152,8 @@ func hostPort(target string) string {
 }
 
 // Send makes one attempt.
-func (s *GRPC) Send(ctx context.Context, body []byte) (out attempt.Outcome) {
-	body, err := wire.ToLayout(body, s.layout)
+func (s *GRPC) Send(ctx context.Context, m wire.Message) (out attempt.Outcome) {
+	body, err := wire.ToLayout(m.Body, s.layout)
 	if err != nil {
 		return attempt.NotEncoded(err)
 	}

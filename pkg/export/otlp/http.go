@@ -123,8 +123,8 @@ func (c *httpClient) get() *http.Client {
 }
 
 // Send makes one attempt.
-func (s *HTTP) Send(ctx context.Context, body []byte) (out attempt.Outcome) {
-	media := mediaProto
+func (s *HTTP) Send(ctx context.Context, m wire.Message) (out attempt.Outcome) {
+	media, body := mediaProto, m.Body
 	var err error
 	if s.json {
 		media = mediaJSON

@@ -154,6 +154,21 @@ func privateFolder(dir string) error {
 	return nil
 }
 
+// LockFolder makes a folder that is closed to other users, or checks that it is, and locks it for this process, until the file is closed.
+func LockFolder(dir string) (*os.File, error) {
+	if err := privateFolder(dir); err != nil {
+		return nil, err
+	}
+	s, err := lockStorage(dir)
+	switch {
+	case errors.Is(err, trusted.ErrLocked):
+		return nil, fmt.Errorf("folder %s has another writer: %w: give each process a folder of its own", dir, trusted.ErrLocked)
+	case err != nil:
+		return nil, err
+	}
+	return s.lock, nil
+}
+
 // lockStorage takes the folder's lock. The kernel drops it when the process ends, however it ends.
 func lockStorage(dir string) (*Folder, error) {
 	path := filepath.Join(dir, storeLock)

@@ -134,3 +134,33 @@ func loadedTime(ns int64) time.Time {
 	}
 	return time.Unix(0, ns)
 }
+
+// AppendRecord appends a message in the form of a file of the folder, for files that hold several.
+func AppendRecord(b []byte, m wire.Message) []byte {
+	b = append(append(b, encodeHead(m)...), m.Body...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(m.Body, castagnoli))
+}
+
+// ReadRecord reads the next of the messages that AppendRecord wrote. The error is io.EOF behind the last one.
+func ReadRecord(r io.Reader) (wire.Message, error) {
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(r, first); err != nil {
+		return wire.Message{}, err
+	}
+	head, err := readHeadFrom(io.MultiReader(bytes.NewReader(first), r))
+	if err != nil {
+		return wire.Message{}, err
+	}
+	body, err := io.ReadAll(io.LimitReader(r, head.body+4))
+	switch {
+	case err != nil:
+		return wire.Message{}, err
+	case int64(len(body)) < head.body+4:
+		return wire.Message{}, fmt.Errorf("%w: body broken off", ErrCorrupt)
+	case crc32.Checksum(body[:head.body], castagnoli) != binary.BigEndian.Uint32(body[head.body:]):
+		return wire.Message{}, fmt.Errorf("%w: checksum of the body", ErrCorrupt)
+	}
+	m := head.msg
+	m.Body = body[:head.body]
+	return m, nil
+}

@@ -1,0 +1,190 @@
+package history
+
+import (
+	"fmt"
+
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+	"google.golang.org/protobuf/proto"
+)
+
+// cursor reads a record's fields. What is not there is 0, and bad is set.
+type cursor struct {
+	in  string
+	bad bool
+}
+
+func (c *cursor) uint() uint64 {
+	if len(c.in) > 0 && c.in[0] < 0x80 {
+		v := uint64(c.in[0])
+		c.in = c.in[1:]
+		return v
+	}
+	v, rest := number64(c.in)
+	c.bad = c.bad || v == 0 // a 0 takes one byte, which is above
+	c.in = rest
+	return v
+}
+
+func (c *cursor) int() int64 {
+	v := c.uint()
+	return int64(v>>1) ^ -int64(v&1)
+}
+
+// count reads how many fields follow, of a byte each at the least.
+func (c *cursor) count() int {
+	n := c.uint()
+	if n > uint64(len(c.in)) {
+		c.bad = true
+		return 0
+	}
+	return int(n)
+}
+
+func (c *cursor) bytes(n int) string {
+	s := c.in[:n]
+	c.in = c.in[n:]
+	return s
+}
+
+// readEntries adds a record's entries to its segment's dictionary, and returns what follows them.
+func (t *tables) readEntries(payload string) (cursor, error) {
+	c := cursor{in: payload[1:]}
+	for k := range t.entries {
+		for range c.count() {
+			t.entries[k] = append(t.entries[k], c.bytes(c.count()))
+		}
+	}
+	first, n := len(t.parents), c.count()
+	for i := range n {
+		back := c.uint()
+		if back > uint64(first+i) {
+			c.bad = true
+			back = 0
+		}
+		t.parents = append(t.parents, uint32(uint64(first+i)-back))
+	}
+	for range n {
+		t.places = append(t.places, uint32(c.uint()))
+	}
+	if c.bad {
+		return c, fmt.Errorf("a record's dictionary is %w", errFormat)
+	}
+	return c, nil
+}
+
+// block is a profile as a record has it.
+type block struct {
+	resource, scope, measure   uint32
+	time, duration, dropped    uint64
+	stacks, sets, links, times []uint32
+	values                     []int64
+}
+
+// read reads the next profile of a record. Its slices are used again.
+func (b *block) read(c *cursor) error {
+	b.resource, b.scope, b.measure = uint32(c.uint()), uint32(c.uint()), uint32(c.uint())
+	b.time, b.duration, b.dropped = c.uint(), c.uint(), c.uint()
+	n := c.count()
+	b.stacks, b.sets, b.links, b.values = b.stacks[:0], b.sets[:0], b.links[:0], b.values[:0]
+	last := uint32(0)
+	for range n {
+		last += uint32(c.uint())
+		b.stacks = append(b.stacks, last)
+	}
+	for range n {
+		b.sets = append(b.sets, uint32(c.uint()))
+	}
+	for range n {
+		b.links = append(b.links, uint32(c.uint()))
+	}
+	b.times = b.times[:0]
+	for range n {
+		count, sum := c.count(), int64(0)
+		for range count {
+			sum += c.int()
+		}
+		b.values, b.times = append(b.values, sum), append(b.times, uint32(count))
+	}
+	for i := range n {
+		count := c.count()
+		for range count {
+			c.uint()
+		}
+		if b.times[i] == 0 { // it has no values
+			b.values[i] = int64(count)
+		}
+	}
+	if c.bad {
+		return fmt.Errorf("a record's samples are %w", errFormat)
+	}
+	return nil
+}
+
+// dictionary returns the dictionary in the form of OTLP, without stacks. Entry i of a table is entry i there.
+func (t *tables) dictionary() *profilespb.ProfilesDictionary {
+	d := &profilespb.ProfilesDictionary{
+		StringTable: append([]string{""}, t.entries[text]...), AttributeTable: []*profilespb.KeyValueAndUnit{{}}, FunctionTable: []*profilespb.Function{{}},
+		MappingTable: []*profilespb.Mapping{{}}, LocationTable: []*profilespb.Location{{}}, LinkTable: []*profilespb.Link{{}}, StackTable: []*profilespb.Stack{{}},
+	}
+	for _, entry := range t.entries[attribute] {
+		c := cursor{in: entry}
+		a := &profilespb.KeyValueAndUnit{KeyStrindex: int32(c.uint()), UnitStrindex: int32(c.uint()), Value: &commonpb.AnyValue{}}
+		_ = proto.Unmarshal([]byte(c.in), a.Value) // a value that is damaged is empty
+		d.AttributeTable = append(d.AttributeTable, a)
+	}
+	for _, entry := range t.entries[function] {
+		c := cursor{in: entry}
+		d.FunctionTable = append(d.FunctionTable, &profilespb.Function{
+			NameStrindex: int32(c.uint()), SystemNameStrindex: int32(c.uint()), FilenameStrindex: int32(c.uint()), StartLine: int64(c.uint()),
+		})
+	}
+	for _, entry := range t.entries[mapping] {
+		c := cursor{in: entry}
+		m := &profilespb.Mapping{MemoryStart: c.uint(), MemoryLimit: c.uint(), FileOffset: c.uint(), FilenameStrindex: int32(c.uint())}
+		m.AttributeIndices = t.setOf(uint32(c.uint()))
+		d.MappingTable = append(d.MappingTable, m)
+	}
+	for _, entry := range t.entries[location] {
+		c := cursor{in: entry}
+		l := &profilespb.Location{MappingIndex: int32(c.uint()), Address: c.uint(), AttributeIndices: t.setOf(uint32(c.uint()))}
+		for len(c.in) > 0 {
+			l.Lines = append(l.Lines, &profilespb.Line{FunctionIndex: int32(c.uint()), Line: int64(c.uint()), Column: int64(c.uint())})
+		}
+		d.LocationTable = append(d.LocationTable, l)
+	}
+	for _, entry := range t.entries[link] {
+		n := min(len(entry), traceIDSize)
+		d.LinkTable = append(d.LinkTable, &profilespb.Link{TraceId: []byte(entry[:n]), SpanId: []byte(entry[n:])})
+	}
+	return d
+}
+
+const traceIDSize = 16
+
+// setOf returns the attributes of a set.
+func (t *tables) setOf(i uint32) []int32 {
+	entry, _ := t.entry(set, i)
+	var list []int32
+	for c := (cursor{in: entry}); len(c.in) > 0; {
+		list = append(list, int32(c.uint()))
+	}
+	return list
+}
+
+// stackOf returns the locations of a node, the innermost first.
+func (t *tables) stackOf(node uint32) []int32 {
+	var list []int32
+	for node > 0 && int(node) <= len(t.parents) {
+		list = append(list, int32(t.places[node-1]))
+		node = t.parents[node-1]
+	}
+	return list
+}
+
+// rareLocation returns the location of what stands for stacks that were left out.
+func rareLocation(t *interned) uint32 {
+	name := uint64(t.add(text, []byte(RareStacks)))
+	f := uint64(t.add(function, appendUints(nil, name, 0, 0, 0)))
+	return t.add(location, appendUints(nil, 0, 0, 0, f, 0, 0))
+}

@@ -1,0 +1,128 @@
+package history_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
+)
+
+// writesTo makes the test's own binary a writer, into the folder that it names.
+const writesTo = "HISTORY_TEST_WRITES_TO"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(writesTo); dir != "" {
+		write(dir)
+	}
+	os.Exit(m.Run())
+}
+
+// write writes intervals until it is killed, and says on standard output how many rows each had that was taken.
+func write(dir string) {
+	w := newWorkload(new(testing.T), "profile_cpu", "shop", "db")
+	to, err := history.New(dir, limit, func(err error) { fmt.Fprintln(os.Stderr, err) })
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	for {
+		w.sample(perKill)
+		now := time.Now()
+		for _, m := range w.flush(now.Add(-10*time.Second), now) {
+			if to.Send(context.Background(), m).Verdict != attempt.Accepted {
+				os.Exit(1)
+			}
+			fmt.Println(m.Rows)
+		}
+	}
+}
+
+// perKill is how many rows an interval has.
+const perKill = 200
+
+// After 50 kills at random moments each has cost the open interval at the most.
+func TestKills(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "history")
+	began := time.Now()
+	taken := int64(0)
+	const kills = 50
+	for range kills {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env, cmd.Stderr = append(os.Environ(), writesTo+"="+dir), os.Stderr
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		lines := bufio.NewScanner(out)
+		for n := rand.N(20); lines.Scan(); n-- {
+			rows := int64(0)
+			_, err := fmt.Sscan(lines.Text(), &rows)
+			require.NoError(t, err)
+			taken += rows
+			if n == 0 {
+				time.AfterFunc(rand.N(2*time.Millisecond), func() { _ = cmd.Process.Kill() })
+			}
+		}
+		require.ErrorContains(t, cmd.Wait(), "killed")
+	}
+	a := read(t, dir, history.Query{From: began.Add(-time.Minute)})
+	require.GreaterOrEqual(t, a.Summary.Rows, taken, "what was taken is there")
+	require.LessOrEqual(t, a.Summary.Rows, taken+kills*perKill)
+	value := int64(0)
+	for _, s := range a.Summary.Sums {
+		value += s.Value
+	}
+	require.Equal(t, a.Summary.Rows, value)
+	for _, d := range a.Damaged {
+		require.ErrorContains(t, d, "not finished")
+	}
+}
+
+// A disk that is full keeps requests from being written, as long as it is full, and what was written stays.
+func TestFullDisk(t *testing.T) {
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=256k"); err != nil {
+		t.Skip("mounting a small disk: ", err)
+	}
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(disk, unix.MNT_DETACH)) })
+	m := &machine{t: t, dir: filepath.Join(disk, "history"), now: noon}
+	m.start(limit)
+	w := newWorkload(t, "profile_cpu", "shop")
+	rows := m.interval(w, 100)
+
+	filler := filepath.Join(disk, "filler")
+	require.NoError(t, os.WriteFile(filler, make([]byte, 100<<10), 0o600))
+	refused := 0
+	for refused < 3 { // the exporter tries again, with others between
+		from := m.now
+		m.pass(10 * time.Second)
+		w.sample(100)
+		for _, msg := range w.flush(from, m.now) {
+			switch out := m.w.Send(t.Context(), msg); out.Verdict {
+			case attempt.Accepted:
+				rows += msg.Rows
+			default:
+				require.Equal(t, attempt.Retryable, out.Verdict)
+				require.Contains(t, out.What, "no space left")
+				refused++
+			}
+		}
+	}
+	require.Equal(t, rows, read(t, m.dir, history.Query{From: noon}).Summary.Rows)
+	require.NoError(t, os.Remove(filler))
+	rows += m.interval(w, 100)
+	a := read(t, m.dir, history.Query{From: noon})
+	require.Equal(t, rows, a.Summary.Rows)
+	require.Empty(t, a.Damaged)
+	require.NoError(t, m.w.Close())
+}

@@ -1,0 +1,293 @@
+package history_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
+	"google.golang.org/protobuf/proto"
+)
+
+var (
+	noon  = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	limit = config.Retention{MaxAge: 24 * time.Hour, MaxBytes: 1 << 30}
+)
+
+// machine has clocks that a test moves, and a writer that goes by them.
+type machine struct {
+	t       *testing.T
+	dir     string
+	now     time.Time
+	running time.Duration
+	warned  []error
+	w       *history.Writer
+}
+
+func newMachine(t *testing.T, limit config.Retention) *machine {
+	m := &machine{t: t, dir: filepath.Join(t.TempDir(), "history"), now: noon}
+	m.start(limit)
+	t.Cleanup(func() { require.NoError(t, m.w.Close()) })
+	return m
+}
+
+func (m *machine) start(limit config.Retention) {
+	w, err := history.Open(m.dir, limit, func(err error) { m.warned = append(m.warned, err) }, func() time.Time { return m.now }, func() time.Duration { return m.running })
+	require.NoError(m.t, err)
+	m.w = w
+}
+
+func (m *machine) restart(limit config.Retention) {
+	require.NoError(m.t, m.w.Close())
+	m.start(limit)
+}
+
+// pass lets time go by.
+func (m *machine) pass(d time.Duration) { m.now, m.running = m.now.Add(d), m.running+d }
+
+// interval writes n samples of an interval of ten seconds, and returns the rows.
+func (m *machine) interval(w *workload, n int) (rows int64) {
+	from := m.now
+	m.pass(10 * time.Second)
+	w.sample(n)
+	for _, msg := range w.flush(from, m.now) {
+		require.Equal(m.t, attempt.Accepted, m.w.Send(m.t.Context(), msg).Verdict)
+		rows += msg.Rows
+	}
+	return rows
+}
+
+func read(t *testing.T, dir string, q history.Query) history.Answer {
+	t.Helper()
+	a, err := history.Read(dir, q)
+	require.NoError(t, err)
+	body, err := proto.Marshal(a.Request)
+	require.NoError(t, err)
+	if len(a.Request.ResourceProfiles) > 0 {
+		require.Empty(t, otlpcheck.CheckBytes(body))
+	}
+	return a
+}
+
+// byService adds up a request by service and stack.
+func byService(reqs ...*collectorpb.ExportProfilesServiceRequest) map[string]map[string]int64 {
+	out := map[string]map[string]int64{}
+	for _, req := range reqs {
+		for _, s := range receiver.Resolve(req) {
+			stack := s.Attributes["thread.name"] + " " + s.Attributes["process.executable.name"]
+			for _, f := range s.Stack {
+				stack += ";" + f.Name + " " + f.File + " " + f.BuildID
+			}
+			if out[s.Service] == nil {
+				out[s.Service] = map[string]int64{}
+			}
+			out[s.Service][stack] += s.Total()
+		}
+	}
+	return out
+}
+
+// What comes out is what went in: each stack of each service with its value, for an hour with services that come and go.
+func TestAccounts(t *testing.T) {
+	m := newMachine(t, limit)
+	early, late := newWorkload(t, "registry.example/profile_cpu:v1", "shop", "db"), newWorkload(t, "registry.example/profile_cpu:v1", "db", "mail")
+	var sent []*collectorpb.ExportProfilesServiceRequest
+	rows, middle, of := int64(0), time.Time{}, map[string]int64{}
+	for i := range 360 {
+		w := early
+		if i >= 180 {
+			w = late
+		}
+		if i == 180 {
+			middle = m.now
+		}
+		from := m.now
+		m.pass(10 * time.Second)
+		w.sample(8)
+		for _, msg := range w.flush(from, m.now) {
+			req := &collectorpb.ExportProfilesServiceRequest{}
+			require.NoError(t, proto.Unmarshal(msg.Body, req))
+			sent = append(sent, req)
+			rows += msg.Rows
+			require.Equal(t, attempt.Accepted, m.w.Send(t.Context(), msg).Verdict)
+		}
+	}
+	for _, s := range byService(sent...)["db"] {
+		of["db"] += s
+	}
+	a := read(t, m.dir, history.Query{From: noon, To: m.now})
+	require.Empty(t, a.Damaged)
+	require.Equal(t, rows, a.Summary.Rows)
+	require.Equal(t, byService(sent...), byService(a.Request))
+	require.Equal(t, time.Minute, a.Step)
+
+	// Two halves are the whole, and a service is what it was in both.
+	first, second := read(t, m.dir, history.Query{From: noon, To: middle}), read(t, m.dir, history.Query{From: middle})
+	require.Equal(t, rows, first.Summary.Rows+second.Summary.Rows)
+	require.Equal(t, byService(a.Request), byService(first.Request, second.Request))
+	require.NotContains(t, byService(first.Request), "mail")
+	require.NotContains(t, byService(second.Request), "shop")
+	db := read(t, m.dir, history.Query{From: noon, Service: "db", Gadget: "profile_cpu"})
+	require.Len(t, byService(db.Request), 1)
+	require.Equal(t, of["db"], db.Summary.Sums[0].Value)
+	require.Empty(t, read(t, m.dir, history.Query{From: noon, Gadget: "profile_lock"}).Summary.Sums)
+
+	// The list says the same, also of the segment that is still written.
+	list, err := history.List(m.dir)
+	require.NoError(t, err)
+	require.Greater(t, len(list), 5)
+	all := history.Total(list)
+	require.Equal(t, rows, all.Rows)
+	require.Equal(t, a.Summary.Sums, all.Sums)
+	require.Equal(t, noon, all.Start.UTC())
+}
+
+func segmentFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.seg"))
+	require.NoError(t, err)
+	return files
+}
+
+// A segment that is damaged costs what follows the damage in it, and is named.
+func TestDamage(t *testing.T) {
+	m := newMachine(t, limit)
+	w := newWorkload(t, "profile_cpu", "shop")
+	var each []int64
+	for range 180 { // three segments
+		each = append(each, m.interval(w, 20))
+	}
+	files := segmentFiles(t, m.dir)
+	require.Len(t, files, 3)
+	data, err := os.ReadFile(files[1])
+	require.NoError(t, err)
+	data[len(data)/2] ^= 0x20
+	require.NoError(t, os.WriteFile(files[1], data, 0o600))
+	a := read(t, m.dir, history.Query{From: noon})
+	require.Len(t, a.Damaged, 1)
+	require.ErrorContains(t, a.Damaged[0], filepath.Base(files[1])+": corrupt file")
+	total := int64(0)
+	for _, rows := range each {
+		total += rows
+	}
+	require.Less(t, a.Summary.Rows, total)
+	require.GreaterOrEqual(t, a.Summary.Rows, total-60*20)
+	require.NotEmpty(t, a.Gaps)
+
+	// The writer goes on, also after a restart.
+	m.restart(limit)
+	more := m.interval(w, 20)
+	require.Equal(t, a.Summary.Rows+more, read(t, m.dir, history.Query{From: noon}).Summary.Rows)
+
+	// Whatever a segment holds, reading it ends.
+	for i := range 20 {
+		bad := append([]byte(nil), data[:len(data)*(i%7+1)/7]...)
+		for j := range 1 + i%5 {
+			bad[(i*7919+j*104729)%len(bad)] ^= byte(1 << (i % 8))
+		}
+		require.NoError(t, os.WriteFile(files[1], bad, 0o600))
+		_, err := history.Read(m.dir, history.Query{From: noon})
+		require.NoError(t, err)
+		_, err = history.List(m.dir)
+		require.NoError(t, err)
+	}
+}
+
+// Age is what two clocks agree on: one that is set neither removes nor hides anything.
+func TestClockIsSet(t *testing.T) {
+	short := config.Retention{MaxAge: 30 * time.Minute, MaxBytes: 1 << 30}
+	m := newMachine(t, short)
+	w := newWorkload(t, "profile_cpu", "shop")
+	rows := int64(0)
+	for range 90 { // a quarter of an hour
+		rows += m.interval(w, 5)
+	}
+	m.now = m.now.Add(time.Hour) // it is set an hour forward
+	rows += m.interval(w, 5)
+	a := read(t, m.dir, history.Query{From: noon})
+	require.Equal(t, rows, a.Summary.Rows)
+	require.Len(t, a.Gaps, 1)
+	require.InDelta(t, time.Hour, a.Gaps[0].To.Sub(a.Gaps[0].From), float64(time.Second))
+	m.restart(short) // it seems too old at a start, and stays until the clock has settled
+	m.now = m.now.Add(-time.Hour)
+	for range 50 {
+		rows += m.interval(w, 5)
+	}
+	m.now = m.now.Add(-time.Hour) // and back
+	rows += m.interval(w, 5)
+	require.Equal(t, rows, read(t, m.dir, history.Query{From: noon.Add(-time.Hour)}).Summary.Rows)
+	// Since an hour ago, by a clock that was set back an hour, is all that it has.
+	require.Equal(t, rows, read(t, m.dir, history.Query{From: m.now.Add(-time.Hour)}).Summary.Rows)
+
+	// In its time all of it goes.
+	for range 2 * 60 * 6 {
+		m.interval(w, 5)
+	}
+	for _, s := range listed(t, m.dir) {
+		require.Less(t, m.now.Sub(s.End), 45*time.Minute)
+	}
+	require.Empty(t, m.warned)
+}
+
+func listed(t *testing.T, dir string) []history.Segment {
+	t.Helper()
+	list, err := history.List(dir)
+	require.NoError(t, err)
+	return list
+}
+
+// A history takes no more than its bytes, and the oldest go.
+func TestMaxBytes(t *testing.T) {
+	small := config.Retention{MaxBytes: 1 << 20}
+	m := newMachine(t, small)
+	w := newWorkload(t, "profile_cpu", "shop", "db", "mail")
+	for range 60 {
+		m.interval(w, 500)
+		total := int64(0)
+		for _, f := range segmentFiles(t, m.dir) {
+			info, err := os.Stat(f)
+			require.NoError(t, err)
+			total += info.Size()
+		}
+		require.LessOrEqual(t, total, small.MaxBytes)
+	}
+	list := listed(t, m.dir)
+	require.True(t, list[0].Start.After(noon))
+	require.WithinDuration(t, m.now, list[len(list)-1].End, 0)
+	require.Greater(t, len(list), 3)
+}
+
+// The folder is for its user alone, and has one writer.
+func TestOneWriter(t *testing.T) {
+	m := newMachine(t, limit)
+	m.interval(newWorkload(t, "profile_cpu", "shop"), 5)
+	info, err := os.Stat(m.dir)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+	for _, f := range segmentFiles(t, m.dir) {
+		info, err := os.Stat(f)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	}
+	_, err = history.New(m.dir, limit, func(error) {})
+	require.ErrorContains(t, err, "has another writer")
+}
+
+// A request that cannot be read costs itself, and the segment goes on in another file.
+func TestRequestIsNoRequest(t *testing.T) {
+	m := newMachine(t, limit)
+	w := newWorkload(t, "profile_cpu", "shop")
+	rows := m.interval(w, 5)
+	require.Equal(t, attempt.Rejected, m.w.Send(t.Context(), wire.Message{Body: []byte("nonsense"), Rows: 1}).Verdict)
+	rows += m.interval(w, 5)
+	require.Equal(t, rows, read(t, m.dir, history.Query{From: noon}).Summary.Rows)
+}

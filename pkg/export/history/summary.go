@@ -1,0 +1,165 @@
+package history
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+)
+
+// Summary is what a segment, or a whole history, holds.
+type Summary struct {
+	// Start and End bound the time of the data.
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
+	// Records are requests. Rows are the rows of gadgets that were merged into them.
+	Records int64 `json:"records"`
+	Rows    int64 `json:"rows"`
+	// Sums are what each service has of each type of profile, the same types of the same service together.
+	Sums []Sum `json:"sums"`
+	// More says that there were too many services to list each.
+	More bool `json:"more,omitempty"`
+
+	places map[sumKey]int
+}
+
+// Sum is what a service has of one type of profile.
+type Sum struct {
+	Service string `json:"service"`
+	// Gadget is the name of the scope: the image of the gadget.
+	Gadget  string `json:"gadget"`
+	Type    string `json:"type"`
+	Unit    string `json:"unit"`
+	Samples int64  `json:"samples"`
+	// Value is the sum of all values; of a state, such as memory in use, that of the newest.
+	Value int64 `json:"value"`
+	// State is the time of the newest, in nanoseconds since 1970, and 0 for what is no state.
+	State uint64 `json:"state,omitempty"`
+}
+
+type sumKey struct{ service, gadget, typ, unit string }
+
+// maxSums bounds a summary. The services beyond it are one without a name.
+const maxSums = 2000
+
+// sum returns the sum of a key.
+func (s *Summary) sum(k sumKey) *Sum {
+	if s.places == nil {
+		s.places = map[sumKey]int{}
+		for i, old := range s.Sums {
+			s.places[sumKey{old.Service, old.Gadget, old.Type, old.Unit}] = i
+		}
+	}
+	i, ok := s.places[k]
+	if !ok && len(s.Sums) >= maxSums && k != (sumKey{}) {
+		s.More = true
+		return s.sum(sumKey{})
+	}
+	if !ok {
+		i = len(s.Sums)
+		s.places[k] = i
+		s.Sums = append(s.Sums, Sum{Service: k.service, Gadget: k.gadget, Type: k.typ, Unit: k.unit})
+	}
+	return &s.Sums[i]
+}
+
+func (s *Summary) add(service, gadget, typ, unit string, p *profilespb.Profile) {
+	one := Sum{Samples: int64(len(p.GetSamples()))}
+	for _, sample := range p.GetSamples() {
+		one.Value += total(sample.GetValues(), len(sample.GetTimestampsUnixNano()))
+	}
+	if p.GetDurationNano() == 0 {
+		one.State = p.GetTimeUnixNano()
+	}
+	s.sum(sumKey{service, gadget, typ, unit}).merge(one)
+}
+
+// total returns what a sample counts for: one for each timestamp where it has no values.
+func total(values []int64, timestamps int) int64 {
+	if len(values) == 0 {
+		return int64(timestamps)
+	}
+	sum := int64(0)
+	for _, v := range values {
+		sum += v
+	}
+	return sum
+}
+
+func (s *Sum) merge(o Sum) {
+	switch {
+	case o.State > s.State:
+		s.Value, s.State = o.Value, o.State
+	case o.State == s.State:
+		s.Value += o.Value
+	}
+	s.Samples += o.Samples
+}
+
+// record notes a record's time and rows.
+func (s *Summary) record(start, end time.Time, rows int64) {
+	if s.Records == 0 || start.Before(s.Start) {
+		s.Start = start
+	}
+	if s.Records == 0 || end.After(s.End) {
+		s.End = end
+	}
+	s.Records++
+	s.Rows += rows
+}
+
+// merge adds another summary.
+func (s *Summary) merge(o Summary) {
+	if o.Records == 0 {
+		return
+	}
+	records := s.Records
+	s.record(o.Start, o.End, o.Rows)
+	s.Records = records + o.Records
+	s.More = s.More || o.More
+	for _, sum := range o.Sums {
+		s.sum(sumKey{sum.Service, sum.Gadget, sum.Type, sum.Unit}).merge(sum)
+	}
+}
+
+// sort orders the sums, the services by their names.
+func (s *Summary) sort() {
+	slices.SortFunc(s.Sums, func(a, b Sum) int {
+		return cmp.Or(strings.Compare(a.Gadget, b.Gadget), strings.Compare(a.Type, b.Type), cmp.Compare(b.Value, a.Value), strings.Compare(a.Service, b.Service))
+	})
+	s.places = nil
+}
+
+// Query chooses from a history.
+type Query struct {
+	// From and To bound when a profile began. From belongs to it, To does not; a To of zero is no bound.
+	From, To time.Time
+	// Service and Gadget choose one of each; empty for all. A gadget is named as a scope is, or by the last part of its image.
+	Service, Gadget string
+}
+
+// GadgetName returns the name of a gadget from that of a scope, which is mostly its image: profile_cpu.
+func GadgetName(scope string) string {
+	name, _, _ := strings.Cut(path.Base(scope), "@")
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+func (q Query) takes(service, gadget string) bool {
+	return (q.Service == "" || q.Service == service) && (q.Gadget == "" || q.Gadget == gadget || q.Gadget == GadgetName(gadget))
+}
+
+func (q Query) covers(t time.Time) bool {
+	return !t.Before(q.From) && (q.To.IsZero() || t.Before(q.To))
+}
+
+// skips reports whether a segment has nothing that is asked for.
+func (q Query) skips(s Summary) bool {
+	if s.End.Before(q.From) || !q.To.IsZero() && !s.Start.Before(q.To) {
+		return true
+	}
+	return !s.More && !slices.ContainsFunc(s.Sums, func(sum Sum) bool { return q.takes(sum.Service, sum.Gadget) })
+}

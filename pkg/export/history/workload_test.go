@@ -1,0 +1,96 @@
+package history_test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// workload makes what busy programs make: stacks of call trees in which few paths have most of the time, and ever new rare ones.
+type workload struct {
+	t        testing.TB
+	agg      *profile.Aggregator
+	rnd      *rand.Rand
+	services []string
+}
+
+func newWorkload(t testing.TB, gadget string, services ...string) *workload {
+	agg, err := profile.New(profile.Config{
+		Scope: profile.Scope{Name: gadget}, SchemaURL: "https://opentelemetry.io/schemas/1.41.0", Types: []profile.ValueType{{Type: "samples", Unit: "count"}},
+		PeriodType: profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 20_408_163,
+	})
+	require.NoError(t, err)
+	return &workload{t, agg, rand.New(rand.NewPCG(1, 2)), services}
+}
+
+// walk goes down a call tree, the outermost function first. At each function a few callees have most of the calls.
+func (w *workload) walk(service string) []uint64 {
+	path := make([]uint64, 6+w.rnd.IntN(30))
+	at := hash(service)
+	for i := range path {
+		at = at*0x9e3779b97f4a7c15 + uint64(w.rnd.ExpFloat64()*0.45)
+		at ^= at >> 29
+		path[i] = at
+	}
+	return path
+}
+
+func stack(service string, path []uint64) []profile.Frame {
+	frames := make([]profile.Frame, 0, len(path))
+	for _, at := range slices.Backward(path) {
+		frames = append(frames, profile.Frame{
+			Name: fmt.Sprintf("%s/internal/package%d.(*Type%d).Function%d", service, at%40, at%300, at%20_000),
+			File: fmt.Sprintf("/src/%s/package%d/file%d.go", service, at%40, at%900), Line: int64(at % 1000), Address: 0x400000 + at%20_000*64 + at%7,
+			Mapping: profile.Mapping{File: "/usr/bin/" + service, GNUBuildID: fmt.Sprintf("%040x", len(service))}, Type: profile.FrameNative,
+		})
+	}
+	return frames
+}
+
+func hash(s string) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, s)
+	return h.Sum64()
+}
+
+// sample adds n samples.
+func (w *workload) sample(n int) {
+	for range n {
+		s := w.rnd.IntN(len(w.services))
+		service := w.services[s]
+		thread := fmt.Sprint("worker-", w.rnd.IntN(4))
+		path := w.walk(service)
+		key, res := path[len(path)-1]^hash(thread), hash(service)
+		for range 3 {
+			st := w.agg.Add(key, []int64{1}, 0)
+			if st == profile.NeedSample {
+				one := profile.Sample{Stack: stack(service, path), Attributes: []profile.Attribute{
+					{Key: "process.executable.name", Value: profile.String(service)}, {Key: "thread.name", Value: profile.String(thread)},
+				}}
+				st = w.agg.Insert(res, key, one, []int64{1}, 0)
+			}
+			if st != profile.NeedResource {
+				require.Equal(w.t, profile.Added, st)
+				break
+			}
+			w.agg.SetResource(res, profile.Resource{Attributes: []profile.Attribute{{Key: "service.name", Value: profile.String(service)}, {Key: "host.name", Value: profile.String("node")}}})
+		}
+	}
+}
+
+// flush returns the requests of an interval.
+func (w *workload) flush(from, to time.Time) []wire.Message {
+	var out []wire.Message
+	for _, m := range w.agg.Flush(uint64(from.UnixNano()), uint64(to.UnixNano()), profile.Limits{}).Messages {
+		out = append(out, wire.Message{Body: m.Body, Rows: m.Rows, Samples: m.Samples, Profiles: m.Profiles, Start: from, End: to})
+	}
+	return out
+}

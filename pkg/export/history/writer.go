@@ -1,0 +1,267 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/spool"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
+)
+
+// When a segment ends. A question reads whole segments, and what is damaged costs the rest of one.
+const (
+	segmentTime   = 10 * time.Minute
+	segmentMemory = 12 << 20 // bytes of its dictionary in memory
+	// segmentShare is which part of a history a segment is at most, as whole ones are removed.
+	segmentShare = 16
+	// settled is how long a process runs before it removes what is too old: at its start the clock may be wrong, and be set then.
+	settled = 10 * time.Minute
+)
+
+// clock is the time of day, which can be set, and a time that only goes forward.
+type clock struct {
+	now     func() time.Time
+	running func() time.Duration
+}
+
+// Writer is the transport into a history: each request becomes a record. Its methods may be called from several goroutines.
+type Writer struct {
+	dir   string
+	limit config.Retention
+	warn  func(error)
+	clock clock
+	lock  *os.File
+
+	mu     sync.Mutex
+	pack   *zstd.Encoder
+	closed bool
+	old    []kept // the oldest first
+	next   uint64
+	seg    *segment // that is written, nil for none
+}
+
+// kept is a segment that was ended.
+type kept struct {
+	file
+	end time.Time // of its data
+	// age is how old it was at the time seen of the running clock.
+	age, seen time.Duration
+}
+
+// segment is the one that is written.
+type segment struct {
+	file    *os.File
+	seq     uint64
+	size    int64
+	began   time.Duration
+	enc     *encoder
+	summary Summary
+}
+
+// New opens the folder of a history and locks it. warn is called with errors that do not keep requests from being written.
+func New(dir string, limit config.Retention, warn func(error)) (*Writer, error) {
+	start := time.Now()
+	return open(dir, limit, warn, clock{time.Now, func() time.Duration { return time.Since(start) }})
+}
+
+func open(dir string, limit config.Retention, warn func(error), c clock) (*Writer, error) {
+	lock, err := spool.LockFolder(dir)
+	if err != nil {
+		return nil, fmt.Errorf("path: %w", err)
+	}
+	pack, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithWindowSize(512<<10), zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	w := &Writer{dir: dir, limit: limit, warn: warn, clock: c, lock: lock, pack: pack, next: 1}
+	list, err := segments(dir)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("path: %w", err), lock.Close())
+	}
+	for _, f := range list {
+		w.next = f.seq + 1
+		w.keep(f, w.endOf(f))
+	}
+	return w, nil
+}
+
+// endOf returns the time of a segment's latest data, or else when it was written.
+func (w *Writer) endOf(of file) time.Time {
+	f, err := openSegment(w.dir, of.seq)
+	if err != nil {
+		return w.clock.now()
+	}
+	defer f.Close()
+	if s, ok := readSummary(f); ok {
+		return s.End
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return w.clock.now()
+	}
+	return info.ModTime()
+}
+
+func (w *Writer) keep(f file, end time.Time) {
+	w.old = append(w.old, kept{f, end, max(0, w.clock.now().Sub(end)), w.clock.running()})
+}
+
+// Send writes one request.
+func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return attempt.Outcome{What: fs.ErrClosed.Error()}
+	}
+	failed := func(err error) attempt.Outcome {
+		w.drop()
+		return attempt.Outcome{What: err.Error(), Hint: "make room, or check the rights of the folder"}
+	}
+	if w.seg != nil && (w.clock.running()-w.seg.began >= segmentTime || w.seg.enc.to.bytes > segmentMemory || w.seg.size >= w.limit.MaxBytes/segmentShare) {
+		w.end()
+	}
+	if w.seg == nil {
+		if err := w.begin(); err != nil {
+			return failed(err)
+		}
+	}
+	sum := Summary{}
+	payload, err := wire.Alone(ctx, m.Body, func(body []byte) ([]byte, error) {
+		data, err := wire.Decode(body)
+		if err != nil {
+			return nil, err
+		}
+		return w.seg.enc.record(data, &sum)
+	})
+	if err != nil {
+		if !errors.Is(err, wire.ErrBusy) {
+			w.drop() // what the encoder has counts as written
+		}
+		return attempt.NotEncoded(err)
+	}
+	m.Start, m.End = within(m.Start, m.End, w.clock.now())
+	m.Body = w.pack.EncodeAll(payload, nil)
+	record := spool.AppendRecord(nil, m)
+	w.prune(int64(len(record)))
+	if _, err := w.seg.file.Write(record); err != nil {
+		return failed(err)
+	}
+	w.seg.size += int64(len(record))
+	sum.record(m.Start, m.End, m.Rows)
+	w.seg.summary.merge(sum)
+	return attempt.Outcome{Verdict: attempt.Accepted, Sent: int64(len(record))}
+}
+
+// within returns the times of a request, now where it has none.
+func within(start, end, now time.Time) (time.Time, time.Time) {
+	if end.IsZero() {
+		end = now
+	}
+	if start.IsZero() || start.After(end) {
+		start = end
+	}
+	return start, end
+}
+
+func (w *Writer) begin() error {
+	f, err := os.OpenFile(segmentPath(w.dir, w.next), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND|trusted.NoFollow, 0o600)
+	if err != nil {
+		return err
+	}
+	w.seg = &segment{file: f, seq: w.next, began: w.clock.running(), enc: newEncoder()}
+	w.next++
+	return nil
+}
+
+// drop leaves a segment after an error, at the end of its last whole record: the next one begins with a dictionary of its own. A segment
+// without records is removed.
+func (w *Writer) drop() {
+	if w.seg == nil {
+		return
+	}
+	s := w.seg
+	w.seg = nil
+	err := s.file.Truncate(s.size)
+	if s.size == 0 {
+		err = os.Remove(s.file.Name())
+	} else {
+		w.keep(file{s.seq, onDisk(s.size)}, s.summary.End)
+	}
+	if err = errors.Join(err, s.file.Close()); err != nil {
+		w.warn(fmt.Errorf("leaving a segment of the history: %w", err))
+	}
+}
+
+// end writes the summary of the segment, without which it is read as well, and closes it.
+func (w *Writer) end() {
+	s := w.seg
+	tail, err := appendSummary(nil, s.summary)
+	if err == nil {
+		_, err = s.file.Write(tail)
+	}
+	if err == nil {
+		err = s.file.Sync()
+	}
+	if err != nil {
+		w.warn(fmt.Errorf("ending a segment of the history, which slows down questions: %w", err))
+		w.drop()
+		return
+	}
+	s.size += int64(len(tail))
+	w.seg = nil
+	w.keep(file{s.seq, onDisk(s.size)}, s.summary.End)
+	if err := s.file.Close(); err != nil {
+		w.warn(fmt.Errorf("closing a segment of the history: %w", err))
+	}
+}
+
+// prune removes segments that are too old, and the oldest until there is room for more bytes.
+//
+// The clock can be set, so two of them have to agree that a segment is too old: the time of day, and the time that this process has been
+// running since it first saw the segment. One that was set forward removes nothing, nor does one that was set back, but for max_bytes.
+func (w *Writer) prune(more int64) {
+	now, running := w.clock.now(), w.clock.running()
+	total := onDisk(w.seg.size + more)
+	for _, k := range w.old {
+		total += k.size
+	}
+	left := w.old[:0]
+	for _, k := range w.old {
+		old := w.limit.MaxAge > 0 && running >= settled && min(now.Sub(k.end), k.age+running-k.seen) > w.limit.MaxAge
+		if !old && total <= w.limit.MaxBytes {
+			left = append(left, k)
+			continue
+		}
+		if err := os.Remove(segmentPath(w.dir, k.seq)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			w.warn(fmt.Errorf("removing an old segment of the history: %w", err))
+			left = append(left, k)
+			continue
+		}
+		total -= k.size
+	}
+	w.old = left
+}
+
+// Close ends the segment and unlocks the folder.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	if w.seg != nil {
+		w.end()
+	}
+	return w.lock.Close()
+}

@@ -19,7 +19,7 @@ import (
 // nobody is the user and the group that have no files.
 const nobody = 65534
 
-// readFiles reads files that come by the socket at descriptor 3, with no rights but that, until the other end is closed. It may take
+// readFiles reads files, and decodes contexts of processes, that come by the socket at descriptor 3, with no rights but that, until the other end is closed. It may take
 // so many bytes of memory.
 func readFiles(memory uint64, logger *slog.Logger) error {
 	conn, err := symbols.NewConn(os.NewFile(3, "socket"))
@@ -32,7 +32,7 @@ func readFiles(memory uint64, logger *slog.Logger) error {
 		return fmt.Errorf("giving up rights before files of workloads are read: %w", err)
 	}
 	logger.Debug("files are read", "memory", memory)
-	return conn.Serve(int64(memory / 3 * 2))
+	return conn.Serve(int64(memory/3*2), decodeContext)
 }
 
 // arena is by how much Go's heap grows at a time. Address space counts for the limit, used or not.

@@ -21,6 +21,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
@@ -47,7 +48,8 @@ type instance struct {
 	names       *namer // of all data sources
 	// unreadFile says why the last file could not be read, once names is released
 	unreadFile error
-	hosts      *hostproc.Resolver // nil until an exporter asks for it
+	hosts      *hostproc.Resolver    // nil until an exporter asks for it
+	contexts   *proccontext.Resolver // the same
 
 	started   bool          // all operators before this one have started: it is started last
 	stop      chan struct{} // ends the flusher
@@ -238,7 +240,7 @@ func (i *instance) leave(exp *shared) error {
 	return i.op.exporters.stopUnused(ctx, exp)
 }
 
-// releaseNames gives the namer back. The caller makes sure that no row is read any more.
+// releaseNames gives back the namer, and what processes say of themselves. The caller makes sure that no row is read any more.
 func (i *instance) releaseNames() {
 	i.flushing.Lock() // Shutdown flushes too
 	defer i.flushing.Unlock()
@@ -247,6 +249,10 @@ func (i *instance) releaseNames() {
 		i.unreadFile = files.Last
 		i.op.names.release(i.names)
 		i.names = nil
+	}
+	if i.contexts != nil {
+		i.op.contexts.release()
+		i.contexts = nil
 	}
 }
 
@@ -283,6 +289,12 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, ds datasource.Data
 			i.hosts = hostproc.New(os.Getenv("HOST_ROOT"))
 		}
 		o.Hosts = i.hosts
+	}
+	if cfg.ProcessContext != config.ContextNone {
+		if i.contexts == nil {
+			i.contexts = i.op.contexts.acquire()
+		}
+		o.Contexts = i.contexts
 	}
 	if v, ok := gadgetCtx.GetVar(fieldmap.StacksVar); ok {
 		o.Stacks, _ = v.(fieldmap.Stacks)

@@ -79,6 +79,7 @@ var imageParams = []string{ParamName, ParamInterval}
 type Operator struct {
 	exporters *exporters
 	names     *namers
+	contexts  contexts
 
 	mu       sync.Mutex
 	file     *viper.Viper

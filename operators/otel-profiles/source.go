@@ -175,7 +175,7 @@ func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, a
 		case profile.NeedSample:
 			room := p.agg.Room(res)
 			if room == profile.NeedResource {
-				p.agg.SetResource(res, p.resource(d))
+				res, key = s.setResource(p, r, res, key)
 				room = p.agg.Room(res)
 			}
 			if room == profile.Full || room == profile.ResourceFull {
@@ -190,7 +190,7 @@ func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, a
 				st = profile.NeedSample
 			}
 		case profile.NeedResource:
-			p.agg.SetResource(res, p.resource(d))
+			res, key = s.setResource(p, r, res, key)
 			st = p.agg.Add(key, values, at)
 		default:
 			if p.agg.NearFull() {
@@ -200,6 +200,17 @@ func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, a
 		}
 	}
 	return profile.Full
+}
+
+// setResource tells the aggregator what a row's resource is, and returns the keys of the row: they are others if what is known of its
+// process has changed since they were made. The caller holds cold.
+func (s *source) setResource(p *pipeline, r *row, res, key uint64) (uint64, uint64) {
+	resource := p.resource(r.d)
+	if nowRes, nowKey := p.plan.KeysOf(r.d, r.stackKey); nowRes != res {
+		res, key, resource = nowRes, nowKey, p.resource(r.d)
+	}
+	p.agg.SetResource(res, resource)
+	return res, key
 }
 
 // stackOf returns the stack of a row, which is read when the first pipeline asks for it. The caller holds

@@ -61,6 +61,7 @@ type Exporter struct {
 	HostServiceName       string
 	HostServices          int // services to tell apart outside containers; 0: one for all
 	ServiceFromLabels     bool
+	ProcessContext        string // ContextAll, ContextHosts or ContextNone
 	CompatNames           bool
 	KernelAddresses       string // offset or raw
 	ImageDigest           bool
@@ -86,6 +87,13 @@ type Exporter struct {
 	Rotation  Rotation
 	Retention Retention
 }
+
+// The values of process_context: whose contexts count.
+const (
+	ContextAll   = "all"
+	ContextHosts = "hosts" // of what runs outside containers
+	ContextNone  = "none"
+)
 
 // URL returns the URL that an otlp-http exporter posts to.
 func (e *Exporter) URL() string {

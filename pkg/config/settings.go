@@ -213,6 +213,8 @@ var table = []setting{
 		func(e *Exporter) *int { return &e.HostServices }),
 	boolean("service_from_labels", "true", "Take `service.name` and `service.version` from the `app.kubernetes.io` labels. Whoever may label a pod can name itself then.",
 		func(e *Exporter) *bool { return &e.ServiceFromLabels }),
+	enum("process_context", ContextAll, "Take `service.name`, `service.namespace`, `service.instance.id`, `service.version` and `deployment.environment.name` from the context that an OpenTelemetry SDK publishes in its process, so that profiles have the service of the traces. `hosts`: outside containers only. `none`: not at all. Pod labels and the settings `service_name` and `resource` go first, and `host_services: 0` ends it outside containers. Whoever may run a program can name it then.", []string{ContextAll, ContextHosts, ContextNone},
+		func(e *Exporter) *string { return &e.ProcessContext }),
 	boolean("compat_names", "false", "Write the attribute and profile names that Inspektor Gadget's own operator writes.",
 		func(e *Exporter) *bool { return &e.CompatNames }),
 	boolean("host_id", "false", "Send `host.id`: the host's machine ID, or its name where there is none.",

@@ -6,20 +6,32 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
 )
 
-// hostReader tells which service a row outside containers belongs to. Without a Resolver all of them are one.
+// hostReader tells which service a row belongs to by its process. Without services all rows outside containers are one.
 type hostReader struct {
 	services   *hostproc.Resolver
 	pid, inode reader // of the process, and of its executable
 	cgroup     reader // the ID of its control group
+	// contexts is what processes say of themselves, nil where that does not count; contained: also those in containers.
+	contexts  Contexts
+	contained bool
+}
+
+// Contexts is what processes say of themselves: see proccontext.Resolver, which implements it. It never waits.
+type Contexts interface {
+	Lookup(p proccontext.Process) (c *proccontext.Context, watched bool)
+	Watch(p proccontext.Process, owner string)
 }
 
 // hosts finds the fields that tell the process of a row.
 func (c *compiler) hosts() {
 	h := &c.plan.hosts
-	if c.o.Hosts == nil || c.o.Exporter.ServiceName != "" {
+	contexts := c.o.Contexts != nil && (c.o.Hosts != nil || c.o.Exporter.ProcessContext == config.ContextAll)
+	if c.o.Hosts == nil && !contexts || c.o.Exporter.ServiceName != "" {
 		return
 	}
 	for i := range c.plan.stacks {
@@ -33,8 +45,13 @@ func (c *compiler) hosts() {
 	if acc := c.byName["proc.pid"]; acc != nil {
 		h.pid = newReader(c.ds, acc) // unlike that of the user stack, rows without such a stack have it
 	}
-	if h.pid.acc != nil {
-		h.services = c.o.Hosts
+	if h.pid.acc == nil {
+		return
+	}
+	if contexts {
+		h.contexts, h.contained = c.o.Contexts, c.o.Exporter.ProcessContext == config.ContextAll
+	}
+	if h.services = c.o.Hosts; h.services != nil {
 		h.cgroup = c.cgroup()
 	}
 }
@@ -77,22 +94,64 @@ func (p *Plan) hostService(d datasource.Data) hostproc.Service {
 	})
 }
 
-// hostKey returns the key of a row's resource, made distinct by the service where the row is from outside containers.
-func (p *Plan) hostKey(resource uint64, d datasource.Data) uint64 {
-	if p.hosts.services == nil || !p.onHost(d) {
-		return resource
+// context returns what the process of a row says of itself, nil if that is nothing, or does not count. host tells that the row is from
+// outside containers. It does not allocate for a process that is known.
+func (p *Plan) context(d datasource.Data, host bool) *proccontext.Context {
+	h := &p.hosts
+	if h.contexts == nil || host && h.services == nil || !host && !h.contained {
+		return nil
 	}
-	s := p.hostService(d)
-	if s.Name == "" {
-		return resource
+	process := proccontext.Process{PID: uint32(h.pid.number(d)), Inode: h.inode.number(d)}
+	if process.PID == 0 {
+		return nil
 	}
-	return p.mix(p.mix(resource, maphash.String(p.seed, s.Name)), maphash.String(p.seed, s.Path))
+	c, watched := h.contexts.Lookup(process)
+	if !watched {
+		h.contexts.Watch(process, p.owner(d, host))
+	}
+	return c
 }
 
-// hostGroup returns a number that stands for a service outside containers; 0: no service.
-func (p *Plan) hostGroup(s hostproc.Service) uint64 {
-	if s.Name == "" {
+// owner tells whose processes share a bound on the names that they give themselves: the container, or the service outside containers.
+func (p *Plan) owner(d datasource.Data, host bool) string {
+	if host {
+		return "host/" + p.hostService(d).Name
+	}
+	if id := p.identity[idContainerID].text(d); id != "" {
+		return "container/" + id
+	}
+	owner := "pod"
+	for i := range p.identityFields {
+		owner += "/" + p.identityFields[i].text(d)
+	}
+	return owner
+}
+
+// processKey returns the key of a row's resource, made distinct by what is known of its process.
+func (p *Plan) processKey(resource uint64, d datasource.Data) uint64 {
+	if p.hosts.services == nil && p.hosts.contexts == nil {
+		return resource
+	}
+	host := p.onHost(d)
+	if host && p.hosts.services != nil {
+		if s := p.hostService(d); s.Name != "" {
+			resource = p.mix(p.mix(resource, maphash.String(p.seed, s.Name)), maphash.String(p.seed, s.Path))
+		}
+	}
+	if c := p.context(d, host); c != nil {
+		resource = p.mix(resource, c.Key)
+	}
+	return resource
+}
+
+// hostGroup returns a number that stands for the service of a row outside containers; 0: no service.
+func (p *Plan) hostGroup(d datasource.Data) uint64 {
+	name := p.hostService(d).Name
+	if c := p.context(d, true); c != nil && c.Service != "" {
+		name = c.Service
+	}
+	if name == "" {
 		return 0
 	}
-	return max(maphash.String(p.seed, s.Name), 1)
+	return max(maphash.String(p.seed, name), 1)
 }

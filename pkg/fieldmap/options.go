@@ -49,6 +49,8 @@ type Options struct {
 	First *Plan
 	// Hosts knows the services of processes outside containers; nil makes one service of them all.
 	Hosts *hostproc.Resolver
+	// Contexts knows what processes say of themselves; nil leaves that out.
+	Contexts Contexts
 	// Logger takes warnings about annotations that are ignored. It may be nil.
 	Logger logger.Logger
 }

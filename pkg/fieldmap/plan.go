@@ -161,7 +161,7 @@ func (p *Plan) keys(d datasource.Data, stackKey uint64, guard bool) (resource, r
 	} else {
 		resource = p.mixFields(resource, p.identityFields, d, guard)
 	}
-	resource = p.mixFields(p.hostKey(resource, d), p.resourceFields, d, guard)
+	resource = p.mixFields(p.processKey(resource, d), p.resourceFields, d, guard)
 	return resource, p.mixFields(p.mix(resource, stackKey), p.sampleKeyFields, d, guard)
 }
 
@@ -175,7 +175,8 @@ func (p *Plan) mixFields(h uint64, fields []reader, d datasource.Data, guard boo
 // SameKeys tells whether p gives every row the keys that first, its Options.First, gives it.
 func (p *Plan) SameKeys(first *Plan) bool {
 	same := func(a, b []reader) bool { return slices.EqualFunc(a, b, reader.same) }
-	return p.k1 == first.k1 && p.hosts.services == first.hosts.services && p.containerID.same(first.containerID) &&
+	return p.k1 == first.k1 && p.hosts.services == first.hosts.services &&
+		p.hosts.contexts == first.hosts.contexts && p.hosts.contained == first.hosts.contained && p.containerID.same(first.containerID) &&
 		same(p.identityFields, first.identityFields) && same(p.resourceFields, first.resourceFields) && same(p.sampleKeyFields, first.sampleKeyFields)
 }
 
@@ -282,7 +283,7 @@ func (p *Plan) Resource(d datasource.Data) profile.Resource {
 	}
 	r := profile.Resource{Attributes: l.resource, Dropped: l.cut}
 	if p.hosts.services != nil && p.onHost(d) {
-		r.Host, r.Group = true, p.hostGroup(p.hostService(d))
+		r.Host, r.Group = true, p.hostGroup(d)
 		if r.Group != 0 {
 			r.Rest = p.derive(d, false).resource
 		}

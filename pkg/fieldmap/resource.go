@@ -7,6 +7,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -38,6 +39,7 @@ const (
 	keyOSType           = "os.type"
 	keyExecutable       = "process.executable.name"
 	keyExecutablePath   = "process.executable.path"
+	keyEnvironment      = "deployment.environment.name"
 	podLabelPrefix      = "k8s.pod.label."
 )
 
@@ -48,7 +50,7 @@ var resourceKeys = []string{
 	"k8s.replicaset.name", "k8s.job.name", "k8s.cronjob.name",
 	keyContainerName, keyContainerID, keyImageName, keyImageTags, keyImageID, keyImageDigests,
 	keyRuntimeName, keyHostName, keyHostID, keyHostArch, keyOSType,
-	keyExecutable, keyExecutablePath,
+	keyExecutable, keyExecutablePath, keyEnvironment,
 }
 
 // ownerKeys are the attributes of the kinds that own pods. What else can own a pod, such as the
@@ -146,31 +148,39 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 	node := id(idNode)
 	inContainer := namespace != "" || pod != "" || k8sContainer != "" || runtimeContainer != "" || containerID != ""
 
-	service, version := p.hostName, ""
+	var said proccontext.Context
+	if own {
+		if c := p.context(d, !inContainer); c != nil {
+			said = *c
+		}
+	}
+	service, version := p.hostName, said.Version
 	var process hostproc.Service
 	if !inContainer && own {
 		process = p.hostService(d)
-		service = firstOf(process.Name, service)
+		service = firstOf(said.Service, process.Name, service)
 	}
 	if inContainer {
 		// The last two are for rows of which IG knows hardly anything: every resource gets a service.name.
-		service = firstOf(owner, pod, k8sContainer, runtimeContainer, containerID[:min(len(containerID), 12)], namespace)
-		version = image.version()
+		service = firstOf(said.Service, owner, pod, k8sContainer, runtimeContainer, containerID[:min(len(containerID), 12)], namespace)
+		version = firstOf(said.Version, image.version())
 		if p.serviceFromLabels {
 			service = firstOf(labels.get("app.kubernetes.io/instance"), labels.get("app.kubernetes.io/name"), service)
 			version = firstOf(labels.get("app.kubernetes.io/version"), version)
 		}
 	}
 	l.text(keyServiceName, firstOf(p.service, service))
-	l.text(keyServiceNamespace, namespace)
+	l.text(keyServiceNamespace, firstOf(said.Namespace, namespace))
 	l.text(keyNamespace, namespace)
 	l.text(keyPod, pod)
 	l.text(keyK8sContainer, k8sContainer)
 	l.text(keyContainerName, runtimeContainer)
 	l.text(keyContainerID, containerID)
+	l.text(keyServiceInstance, said.Instance)
 	if namespace != "" && pod != "" && k8sContainer != "" {
-		l.text(keyServiceInstance, namespace+"."+pod+"."+k8sContainer)
+		l.text(keyServiceInstance, namespace+"."+pod+"."+k8sContainer) // which is left out if there is one
 	}
+	l.text(keyEnvironment, said.Environment)
 	l.text(ownerKey, owner)
 	l.text(keyHostName, firstOf(node, p.host.NodeName, p.host.Name))
 	if p.hostID {

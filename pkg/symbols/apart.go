@@ -23,13 +23,15 @@ import (
 
 const (
 	// protocol is the first number of each request. It changes with the layout of messages, and of a Table.
-	protocol = 1
+	protocol = 2
 	// maxRequest bounds a request, in bytes.
 	maxRequest = 256 << 10
 	// maxAsks is how many debug files may be asked for while a file is read.
 	maxAsks = 4 * maxCandidates
 	// grace is for how long an answer is waited for after the time for it is up.
 	grace = 2 * time.Second
+	// maxBytes and maxAnswer bound what is sent to be decoded, and what comes of it, in bytes.
+	maxBytes, maxAnswer = 128 << 10, 16 << 10
 	// maxReason is how long the text of an error is, in bytes.
 	maxReason = 300
 	// slack is what a Table may take in memory while it is read, in bytes, beyond Task.room.
@@ -43,6 +45,7 @@ const (
 	answerFunctions
 	answerError
 	answerAsk
+	answerBytes
 	numAnswers
 )
 
@@ -139,6 +142,10 @@ func (c *coder) request(t *Task) {
 	c.u64(&version)
 	c.check(version == protocol, "a request of another release: install the program unwinder that belongs to this one")
 	number(c, &t.kind, uint64(numTaskKinds)-1)
+	if t.kind == decodeBytes {
+		c.bytes(&t.bytes, maxBytes)
+		return
+	}
 	for _, v := range []*uint64{&t.id.Dev, &t.id.Inode, &t.id.Process, &t.base} {
 		c.u64(v)
 	}
@@ -190,35 +197,12 @@ func (c *coder) ask(by *debugKey, n *int) {
 // Exchange has the other process perform a task, which it should end soon after ctx. It returns the CPU time that this has
 // taken there. An error that is an ErrReader says that the other process is of no use any more.
 func (c *Conn) Exchange(ctx context.Context, t *Task) (*Table, time.Duration, error) {
-	switch {
-	case ctx.Err() != nil:
-		return nil, 0, ErrTooSlow
-	case c.r.Buffered() > 0:
-		return nil, 0, fmt.Errorf("%w: %w: an answer to nothing", ErrReader, errCodec)
-	}
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(defaultTimeout)
-	}
 	sent := *t
-	sent.timeout = max(time.Until(deadline), time.Millisecond)
-	_ = c.c.SetDeadline(deadline.Add(grace))
-	defer context.AfterFunc(ctx, func() {
-		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			_ = c.c.SetDeadline(time.Unix(1, 0))
-		}
-	})()
-	var b bytes.Buffer
-	out := coder{w: bufio.NewWriter(&b)}
-	if out.request(&sent); out.err == nil {
-		out.fail(out.w.Flush())
+	stop, err := c.begin(ctx, &sent)
+	if err != nil {
+		return nil, 0, err
 	}
-	if out.err != nil {
-		return nil, 0, out.err
-	}
-	if err := c.send(b.Bytes(), t.file); err != nil {
-		return nil, 0, fmt.Errorf("%w: %w", ErrReader, err)
-	}
+	defer stop()
 	for range maxAsks {
 		in := coder{r: c.r, left: t.room + slack}
 		answer := uint8(0)
@@ -229,8 +213,7 @@ func (c *Conn) Exchange(ctx context.Context, t *Task) (*Table, time.Duration, er
 			}
 			continue
 		}
-		used := time.Duration(0)
-		number(&in, &used, uint64(max(sent.timeout, 0)+grace)*16) // so many CPUs at most
+		used := in.used(&sent)
 		table, err := in.answer(answer, t)
 		if in.err != nil {
 			return nil, 0, fmt.Errorf("%w: %w", ErrReader, in.err)
@@ -238,6 +221,66 @@ func (c *Conn) Exchange(ctx context.Context, t *Task) (*Table, time.Duration, er
 		return table, used, err
 	}
 	return nil, 0, fmt.Errorf("%w: %w: it asks for ever more debug files", ErrReader, errCodec)
+}
+
+// begin sends a task, whose timeout it sets. The caller calls stop once it has the answer.
+func (c *Conn) begin(ctx context.Context, t *Task) (stop func() bool, err error) {
+	switch {
+	case ctx.Err() != nil:
+		return nil, ErrTooSlow
+	case c.r.Buffered() > 0:
+		return nil, fmt.Errorf("%w: %w: an answer to nothing", ErrReader, errCodec)
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(defaultTimeout)
+	}
+	t.timeout = max(time.Until(deadline), time.Millisecond)
+	var b bytes.Buffer
+	out := coder{w: bufio.NewWriter(&b)}
+	if out.request(t); out.err == nil {
+		out.fail(out.w.Flush())
+	}
+	if out.err != nil {
+		return nil, out.err
+	}
+	_ = c.c.SetDeadline(deadline.Add(grace))
+	stop = context.AfterFunc(ctx, func() {
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			_ = c.c.SetDeadline(time.Unix(1, 0))
+		}
+	})
+	if err := c.send(b.Bytes(), t.file); err != nil {
+		stop()
+		return nil, fmt.Errorf("%w: %w", ErrReader, err)
+	}
+	return stop, nil
+}
+
+// used reads the CPU time that a task has taken.
+func (c *coder) used(t *Task) (used time.Duration) {
+	number(c, &used, uint64(max(t.timeout, 0)+grace)*16) // so many CPUs at most
+	return used
+}
+
+// Ask has the other process decode bytes, at most 128 KiB, by the function that its Serve was given, and returns what it makes of them, at
+// most 16 KiB. Time and errors are those of Exchange.
+func (c *Conn) Ask(ctx context.Context, request []byte) (answer []byte, used time.Duration, err error) {
+	t := Task{kind: decodeBytes, bytes: request}
+	stop, err := c.begin(ctx, &t)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer stop()
+	in := coder{r: c.r, left: maxAnswer}
+	kind := uint8(0)
+	number(&in, &kind, numAnswers-1)
+	in.check(kind == answerBytes, "an answer that nobody has asked for")
+	used = in.used(&t)
+	if in.bytes(&answer, maxAnswer); in.err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", ErrReader, in.err)
+	}
+	return answer, used, nil
 }
 
 // answer reads the answer to a task. The error is one of reading the file; that of reading the answer is in c.
@@ -251,6 +294,9 @@ func (c *coder) answer(answer uint8, t *Task) (*Table, error) {
 	case answerSame:
 		c.check(t.kind == readPerfMap && t.old != nil, "a table that there is not")
 		return t.old, nil
+	case answerBytes:
+		c.check(false, "bytes that nobody has asked for")
+		return nil, nil
 	case answerFunctions:
 		if c.check(t.kind == readFunctions, "functions that nobody has asked for"); c.err != nil {
 			return nil, nil
@@ -334,8 +380,8 @@ type noDebugFiles struct{}
 func (noDebugFiles) candidate(debugKey, int) (*os.File, int64, bool) { return nil, 0, true }
 
 // Serve reads files for the process at the other end of the socket, until that ends. Reading a file takes memory bytes for a time
-// at most, whatever is asked for, and a quarter of that is kept of perf maps.
-func (c *Conn) Serve(memory int64) error {
+// at most, whatever is asked for, and a quarter of that is kept of perf maps. decode is what Ask asks for; nil: nothing is made of bytes.
+func (c *Conn) Serve(memory int64, decode func([]byte) []byte) error {
 	kept := perfMaps{most: memory / 4}
 	for {
 		b, f, err := c.receive()
@@ -347,18 +393,42 @@ func (c *Conn) Serve(memory int64) error {
 		}
 		t := &Task{file: f}
 		in := coder{r: bufio.NewReader(bytes.NewReader(b)), left: 2 * maxRequest}
-		if in.request(t); in.err == nil && f == nil {
+		if in.request(t); in.err == nil && (f == nil) != (t.kind == decodeBytes) {
 			in.fail(errCodec)
 		}
-		if in.err != nil {
+		switch {
+		case in.err != nil:
 			return fmt.Errorf("taking a file to read: %w", in.err)
+		case f == nil:
+			err = c.decode(t.bytes, decode)
+		default:
+			err = c.serve(t, &kept, memory)
+			f.Close()
 		}
-		err = c.serve(t, &kept, memory)
-		f.Close()
 		if err != nil {
 			return fmt.Errorf("sending an answer: %w", err)
 		}
 	}
+}
+
+// decode sends what a function makes of bytes: nothing if it panics.
+func (c *Conn) decode(b []byte, by func([]byte) []byte) error {
+	begin := processTime()
+	var made []byte
+	if by != nil {
+		func() {
+			defer func() { _ = recover() }()
+			made = by(b)
+		}()
+	}
+	out := coder{w: c.w}
+	answer, used := uint8(answerBytes), processTime()-begin
+	number(&out, &answer, numAnswers)
+	number(&out, &used, math.MaxInt64)
+	if out.bytes(&made, maxAnswer); out.err != nil {
+		return out.err
+	}
+	return c.w.Flush()
 }
 
 // serve performs a task and sends the answer.

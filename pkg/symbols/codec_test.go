@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -235,7 +236,7 @@ type apart struct {
 func newApart(t testing.TB) *apart {
 	here, there := conns(t)
 	a := &apart{here, make(chan error, 1)}
-	go func() { a.done <- there.Serve(64 << 20) }()
+	go func() { a.done <- there.Serve(64<<20, bytes.ToUpper) }()
 	return a
 }
 
@@ -299,4 +300,19 @@ func TestAskForDebugFile(t *testing.T) {
 			require.True(t, last)
 		}
 	}
+}
+
+// Bytes are decoded at the other end, whatever the answers to files are, and the other way round.
+func TestAskBytes(t *testing.T) {
+	here, there := conns(t)
+	done := make(chan error, 1)
+	go func() { done <- there.Serve(64<<20, bytes.ToUpper) }()
+	for _, text := range []string{"ab", "", strings.Repeat("c", maxAnswer)} {
+		answer, _, err := here.Ask(t.Context(), []byte(text))
+		require.NoError(t, err)
+		require.Equal(t, strings.ToUpper(text), string(answer))
+	}
+	_, _, err := here.Ask(t.Context(), make([]byte, maxBytes+1))
+	require.ErrorIs(t, err, ErrReader, "the other end ends")
+	require.ErrorIs(t, <-done, errCodec)
 }

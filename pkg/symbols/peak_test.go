@@ -46,7 +46,7 @@ func TestPeakServed(t *testing.T) {
 	}
 	c, err := NewConn(os.NewFile(3, "socket"))
 	require.NoError(t, err)
-	require.NoError(t, c.Serve(DefaultLimits().Memory))
+	require.NoError(t, c.Serve(DefaultLimits().Memory, nil))
 	fmt.Printf("reader's peak %d kB\n", peak(t))
 }
 

@@ -27,6 +27,7 @@ const (
 	readFunctions                 // a table with some more of Go's functions than Old has
 	readPerfMap                   // a table, of which Old has the beginning
 	readDebugFile                 // the table of a debug file, which is put before that of Old
+	decodeBytes                   // no file: what the other process makes of bytes, see Conn.Ask
 	numTaskKinds
 )
 
@@ -45,6 +46,7 @@ type Task struct {
 	base  uint64
 	debug debugFiles // nil: there are none
 	room  int64      // what the table may take of memory, 0: anything; past it, it has no lines
+	bytes []byte     // to decode
 }
 
 // File is what is read: its identity tells who is to blame if reading it ends the reader.

@@ -34,6 +34,7 @@ type Reader struct {
 	path  func() (string, error)
 	log   Log
 	ended func()
+	lacks string // what is missing without the program
 	// The constants of these names, shorter in tests.
 	firstBackoff, idle time.Duration
 	memory             uint64
@@ -64,9 +65,16 @@ type readerRun struct {
 // NewReader returns a Reader that logs to log and calls ended each time that its program ends unasked, if that is not nil.
 func NewReader(log Log, ended func()) *Reader {
 	return &Reader{
-		path: find, log: log, ended: ended, firstBackoff: firstBackoff, idle: readerIdle,
+		path: find, log: log, ended: ended, lacks: "functions of programs have no names", firstBackoff: firstBackoff, idle: readerIdle,
 		memory: min(readerMost, max(readerLeast, groupLimit()/4)),
 	}
+}
+
+// NewContextReader returns a Reader for the contexts of processes. It implements proccontext.Reader.
+func NewContextReader(log Log) *Reader {
+	r := NewReader(log, nil)
+	r.lacks, r.memory = "the services that programs say they belong to are not known (process_context)", readerLeast
+	return r
 }
 
 // Wait implements symbols.Reader: after an unasked end the program is not started for a while.
@@ -97,14 +105,32 @@ var (
 )
 
 // Read implements symbols.Reader.
-func (r *Reader) Read(ctx context.Context, t *symbols.Task) (*symbols.Table, time.Duration, error) {
+func (r *Reader) Read(ctx context.Context, t *symbols.Task) (table *symbols.Table, used time.Duration, err error) {
+	err = r.do(ctx, t.File(), func(c *symbols.Conn) (err error) {
+		table, used, err = c.Exchange(ctx, t)
+		return err
+	})
+	return table, used, err
+}
+
+// Ask has the program decode what the process with this PID, which has begun at start, has written. See symbols.Conn.
+func (r *Reader) Ask(ctx context.Context, pid uint32, start uint64, request []byte) (answer []byte, used time.Duration, err error) {
+	err = r.do(ctx, symbols.FileID{Inode: uint64(pid), Process: start}, func(c *symbols.Conn) (err error) {
+		answer, used, err = c.Ask(ctx, request)
+		return err
+	})
+	return answer, used, err
+}
+
+// do has the program, which it starts if need be, do something about a file.
+func (r *Reader) do(ctx context.Context, file symbols.FileID, task func(*symbols.Conn) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.closed:
-		return nil, 0, errClosed
-	case slices.Contains(r.leftOut, t.File()):
-		return nil, 0, errLeftOut
+		return errClosed
+	case slices.Contains(r.leftOut, file):
+		return errLeftOut
 	}
 	if r.run != nil && r.run.gone() {
 		r.lose("")
@@ -112,29 +138,29 @@ func (r *Reader) Read(ctx context.Context, t *symbols.Task) (*symbols.Table, tim
 	}
 	if r.run == nil {
 		if time.Now().Before(r.next) {
-			return nil, 0, errLater
+			return errLater
 		}
 		if err := r.start(); err != nil {
-			return nil, 0, err
+			return err
 		}
 	}
 	if r.resting != nil {
 		r.resting.Stop()
 	}
-	table, used, err := r.run.conn.Exchange(ctx, t)
+	err := task(r.run.conn)
 	if errors.Is(err, symbols.ErrReader) {
 		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // nobody wants it any more
 			r.end()
-			return nil, used, err
+			return err
 		}
 		said := ""
-		if r.blame(t.File()) {
+		if r.blame(file) {
 			said = "; it was at a file that it was at before when it ended, which is left out from now on"
 		}
 		r.lose(said)
 	}
 	r.resting = time.AfterFunc(r.idle, r.rest)
-	return table, used, err
+	return err
 }
 
 // blame notes a file that the program was at when it ended. It tells whether that was so before.
@@ -205,12 +231,12 @@ func (r *Reader) start() error {
 	}
 	path, err := r.path()
 	if err != nil {
-		r.warned.Do(func() { r.log.Warnf("functions of programs have no names: %v", err) })
+		r.warned.Do(func() { r.log.Warnf("%s: %v", r.lacks, err) })
 		return fmt.Errorf("%w: %w", symbols.ErrReader, err)
 	}
 	run, err := launchReader(path, r.memory, func(line string) { r.log.Debugf("reader of files: %s", line) })
 	if err != nil {
-		r.warned.Do(func() { r.log.Warnf("functions of programs have no names: %v", err) })
+		r.warned.Do(func() { r.log.Warnf("%s: %v", r.lacks, err) })
 		r.next = time.Now().Add(maxBackoff)
 		return fmt.Errorf("%w: %w", symbols.ErrReader, err)
 	}

@@ -48,7 +48,7 @@ func playReader() {
 			go dieOfCulprit()
 			memory = readWell
 		}
-		err = conn.Serve(memory)
+		err = conn.Serve(memory, decodeTwice)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -183,4 +183,45 @@ func TestReaderMissing(t *testing.T) {
 	require.Equal(t, symbols.Unreadable, stateOf(t, s, culpritFile(t)))
 	require.Equal(t, 1, len(l.lines), l)
 	require.Contains(t, l.String(), "make build puts it there")
+}
+
+// decodeTwice is what the program makes of bytes. It dies of those that say so.
+func decodeTwice(b []byte) []byte {
+	switch string(b) {
+	case "die":
+		os.Exit(1)
+	case "panic":
+		panic("by the bytes")
+	}
+	return append(bytes.Clone(b), b...)
+}
+
+// What a process has written is decoded in the program. A process of which that ends the program twice is left out.
+func TestAsk(t *testing.T) {
+	r, l := newTestReader(readWell)
+	defer r.Close()
+	ask := func(pid uint32, text string) (string, error) {
+		r.Wait(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		b, _, err := r.Ask(ctx, pid, 1, []byte(text))
+		return string(b), err
+	}
+	for _, c := range []struct{ text, want string }{{"ab", "abab"}, {"panic", ""}, {"cd", "cdcd"}} {
+		got, err := ask(1, c.text)
+		require.NoError(t, err)
+		require.Equal(t, c.want, got)
+	}
+	for range 2 {
+		_, err := ask(2, "die")
+		require.ErrorIs(t, err, symbols.ErrReader)
+	}
+	_, err := ask(2, "ab")
+	require.ErrorIs(t, err, symbols.ErrMalformed)
+	got, err := ask(1, "ab")
+	require.NoError(t, err)
+	require.Equal(t, "abab", got)
+	require.Contains(t, l.String(), "left out from now on")
+	_, err = ask(1, string(make([]byte, 200<<10)))
+	require.Error(t, err, "more than it takes")
 }

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"slices"
+
+	processcontext "go.opentelemetry.io/proto/otlp/processcontext/v1development"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
+)
+
+// decodeContext returns what package proccontext wants of the context that a process has published, nothing if it is none. Of two
+// attributes with the same key the first counts, of values those that are texts.
+func decodeContext(payload []byte) []byte {
+	var c processcontext.ProcessContext
+	if proto.Unmarshal(payload, &c) != nil {
+		return nil
+	}
+	var values [len(proccontext.Keys)]string
+	for _, a := range c.GetResource().GetAttributes() {
+		if i := slices.Index(proccontext.Keys[:], a.GetKey()); i >= 0 && values[i] == "" {
+			values[i] = a.GetValue().GetStringValue()
+		}
+	}
+	return proccontext.Encode(values)
+}

@@ -1,0 +1,245 @@
+package proccontext
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+)
+
+// The header of a context, which is at the beginning of a mapping: the signature, the version and the size of the payload of 4 bytes
+// each, the time at which it was published and the address of the payload of 8 bytes each.
+const (
+	headerSize  = 32
+	versionAt   = 8
+	sizeAt      = 12
+	publishedAt = 16
+	payloadAt   = 24
+	version     = 2
+)
+
+var signature = []byte("OTEL_CTX")
+
+const (
+	maxPayload  = 64 << 10
+	maxMaps     = 8 << 20 // bytes of /proc/PID/maps
+	maxMappings = 4       // that may be contexts
+	maxTries    = 3       // of one that changes
+	maxStat     = 4096
+)
+
+// mappings are the names that the mapping of a context has. A memfd is always deleted.
+var mappings = []string{"[anon_shmem:OTEL_CTX]", "[anon:OTEL_CTX]", "/memfd:OTEL_CTX", "/memfd:OTEL_CTX (deleted)"}
+
+var (
+	errNone  = errors.New("the process publishes no context")
+	errBusy  = errors.New("the context is being changed")
+	errOther = errors.New("it is another process by now")
+)
+
+// process is a process whose memory is read. Its descriptors stay with it, also if its PID is given to another.
+type process struct {
+	dir, memory, pagemap *os.File
+	began                uint64 // in ticks since boot
+}
+
+// openProcess opens a process by its folder in /proc. inode is that of its executable, 0 if that is not known.
+func openProcess(folder string, inode uint64) (_ *process, err error) {
+	p := new(process)
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if p.dir, err = os.OpenFile(folder, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
+		return nil, err
+	}
+	stat, err := p.open("stat")
+	if err != nil {
+		return nil, err
+	}
+	defer stat.Close()
+	text, err := io.ReadAll(io.LimitReader(stat, maxStat))
+	if err != nil {
+		return nil, err
+	}
+	var ok bool
+	if p.began, ok = hostproc.Start(text); !ok {
+		return nil, errOther
+	}
+	if inode != 0 { // as the kernel knows it: its file system need not answer
+		var exe unix.Statx_t
+		if err = unix.Statx(int(p.dir.Fd()), "exe", unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &exe); err != nil {
+			return nil, &os.PathError{Op: "statx", Path: folder + "/exe", Err: err}
+		}
+		if exe.Ino != inode {
+			return nil, errOther
+		}
+	}
+	if p.memory, err = p.open("mem"); err != nil {
+		return nil, err
+	}
+	p.pagemap, err = p.open("pagemap")
+	return p, err
+}
+
+func (p *process) open(name string) (*os.File, error) {
+	fd, err := unix.Openat(int(p.dir.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: p.dir.Name() + "/" + name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func (p *process) close() {
+	for _, f := range []*os.File{p.dir, p.memory, p.pagemap} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// find returns where the mappings begin that have the name of a context, at least one.
+func (p *process) find() ([]uint64, error) {
+	maps, err := p.open("maps")
+	if err != nil {
+		return nil, err
+	}
+	defer maps.Close()
+	var found []uint64
+	ended := true
+	lines := bufio.NewScanner(io.LimitReader(maps, maxMaps))
+	for lines.Scan() && len(found) < maxMappings {
+		ended = false
+		if at, ok := contextMapping(lines.Bytes()); ok {
+			found = append(found, at)
+		}
+	}
+	switch {
+	case lines.Err() != nil:
+		return nil, lines.Err()
+	case ended:
+		return nil, os.ErrNotExist
+	case len(found) == 0:
+		return nil, errNone
+	}
+	return found, nil
+}
+
+// contextMapping returns where the mapping begins that a line of /proc/PID/maps is about, if it may have a context:
+// "7f0c5e2b9000-7f0c5e2ba000 rw-p 00000000 00:01 1234   /memfd:OTEL_CTX (deleted)".
+func contextMapping(line []byte) (uint64, bool) {
+	if !bytes.Contains(line, signature) {
+		return 0, false
+	}
+	const pathAt = 5 // fields before the path
+	rest, perms := string(line), ""
+	for i := range pathAt {
+		field, after, ok := strings.Cut(strings.TrimLeft(rest, " "), " ")
+		if !ok {
+			return 0, false
+		}
+		if i == 1 {
+			perms = field
+		}
+		rest = after
+	}
+	if !strings.HasPrefix(perms, "r") || strings.Contains(perms, "x") || !slices.Contains(mappings, strings.TrimLeft(rest, " ")) {
+		return 0, false
+	}
+	from, _, _ := strings.Cut(string(line), "-")
+	at, err := strconv.ParseUint(from, 16, 64)
+	return at, err == nil
+}
+
+// The bits of an entry of /proc/PID/pagemap.
+const (
+	pagePresent = 1 << 63
+	pageSwapped = 1 << 62
+	pageEntry   = 8
+)
+
+// read reads memory that is there. It touches no page that would have to be brought by a file system, or by another program: that
+// could take for ever.
+func (p *process) read(b []byte, at uint64) error {
+	if at > math.MaxInt64-uint64(len(b)) {
+		return fmt.Errorf("%w: an address that no program has", errNone)
+	}
+	size := uint64(os.Getpagesize())
+	first, last := at/size, (at+uint64(len(b))-1)/size
+	pages := make([]byte, (last-first+1)*pageEntry)
+	if _, err := p.pagemap.ReadAt(pages, int64(first*pageEntry)); err != nil {
+		return fmt.Errorf("%w: looking for pages: %w", errNone, err)
+	}
+	for i := 0; i < len(pages); i += pageEntry {
+		if binary.NativeEndian.Uint64(pages[i:])&(pagePresent|pageSwapped) == 0 {
+			return fmt.Errorf("%w: a page that is not there", errNone)
+		}
+	}
+	if _, err := p.memory.ReadAt(b, int64(at)); err != nil {
+		return fmt.Errorf("%w: reading memory: %w", errNone, err)
+	}
+	return nil
+}
+
+// context copies the payload of the context at an address, and returns when it was published. It copies nothing where that is known
+// already.
+func (p *process) context(at, known uint64) (payload []byte, published uint64, err error) {
+	for range maxTries {
+		if payload, published, err = p.tryContext(at, known); !errors.Is(err, errBusy) {
+			break
+		}
+	}
+	return payload, published, err
+}
+
+func (p *process) tryContext(at, known uint64) (payload []byte, published uint64, err error) {
+	time := func() (uint64, error) {
+		var b [8]byte
+		err := p.read(b[:], at+publishedAt)
+		return binary.NativeEndian.Uint64(b[:]), err
+	}
+	if published, err = time(); err != nil {
+		return nil, 0, err
+	}
+	var header [headerSize]byte
+	if err := p.read(header[:], at); err != nil {
+		return nil, 0, err
+	}
+	switch {
+	case !bytes.Equal(header[:len(signature)], signature), binary.NativeEndian.Uint32(header[versionAt:]) != version:
+		return nil, 0, errNone
+	case published == 0:
+		return nil, 0, errBusy
+	case published == known:
+		return nil, published, nil
+	}
+	n := binary.NativeEndian.Uint32(header[sizeAt:])
+	if n == 0 || n > maxPayload {
+		err = fmt.Errorf("%w: a payload of %d bytes", errNone, n)
+	} else {
+		payload = make([]byte, n)
+		err = p.read(payload, binary.NativeEndian.Uint64(header[payloadAt:]))
+	}
+	// Whatever was wrong above may be half of a change.
+	if again, failed := time(); failed != nil {
+		return nil, 0, failed
+	} else if again != published {
+		return nil, 0, errBusy
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return payload, published, nil
+}

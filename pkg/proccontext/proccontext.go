@@ -1,0 +1,80 @@
+// Package proccontext knows which service a process says that it is: the context that an OpenTelemetry SDK publishes in
+// the memory of its process, by the specification's OTEP 4719
+// (https://github.com/open-telemetry/opentelemetry-specification/blob/main/oteps/profiles/4719-process-ctx.md).
+//
+// A process can write anything there. What is copied of its memory is bounded, and is decoded by a Reader, in a process without
+// rights. Whoever asks never waits.
+package proccontext
+
+import (
+	"hash/maphash"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
+)
+
+// Context is what a process says of itself, by the attributes of these names. Each text may be empty.
+type Context struct {
+	Service     string // service.name
+	Namespace   string // service.namespace
+	Instance    string // service.instance.id
+	Version     string // service.version
+	Environment string // deployment.environment.name
+	// Key is the same for equal Contexts of one run of this program, and never 0.
+	Key uint64
+}
+
+// Keys are the attributes of a Context, in the order of their fields.
+var Keys = [...]string{"service.name", "service.namespace", "service.instance.id", "service.version", "deployment.environment.name"}
+
+// MaxText bounds each text of a Context, in bytes.
+const MaxText = 256
+
+const separator = "\x00"
+
+// Encode returns the values of Keys as a Reader answers them. Of a text that is too long it takes the beginning.
+func Encode(values [len(Keys)]string) []byte {
+	for i, v := range values {
+		values[i] = cut(strings.ReplaceAll(v, separator, string(utf8.RuneError)))
+	}
+	return []byte(strings.Join(values[:], separator))
+}
+
+// cut returns at most MaxText bytes of s.
+func cut(s string) string {
+	if len(s) <= MaxText {
+		return s
+	}
+	n := MaxText
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+var seed = maphash.MakeSeed()
+
+// parse reads what Encode has written, and returns nil if that says nothing. The texts can be shown and sent.
+func parse(answer []byte) *Context {
+	texts := strings.Split(string(answer), separator)
+	if len(texts) != len(Keys) {
+		return nil
+	}
+	said := false
+	for i := range texts {
+		texts[i] = strings.TrimSpace(cut(printable.Clean(texts[i])))
+		said = said || texts[i] != ""
+	}
+	if !said {
+		return nil
+	}
+	return keyed(Context{Service: texts[0], Namespace: texts[1], Instance: texts[2], Version: texts[3], Environment: texts[4]})
+}
+
+// keyed returns a Context with its Key.
+func keyed(c Context) *Context {
+	c.Key = 0
+	c.Key = max(maphash.Comparable(seed, c), 1)
+	return &c
+}

@@ -1,0 +1,321 @@
+package proccontext
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
+)
+
+// Reader has payloads decoded where they can do no harm: see unwinder.Reader, which implements it.
+type Reader interface {
+	// Ask returns what Encode has made of a payload of the process that has begun at start.
+	Ask(ctx context.Context, pid uint32, start uint64, payload []byte) (answer []byte, cpu time.Duration, err error)
+	Close()
+}
+
+// Process identifies a process by what a row has of it. Inode is that of its executable, 0 where that is not known.
+type Process struct {
+	PID   uint32
+	Inode uint64
+}
+
+// Limits of what a Resolver remembers. Within an hour an owner, such as a container, can have that many services with their versions and
+// environments, and that many instances.
+const (
+	maxProcesses = 16384
+	maxOwners    = 4096
+	maxServices  = 16
+	maxInstances = 64
+	maxQueue     = 1024
+)
+
+// In seconds. A context is looked at again after recheck. A process without one is after firstLook, and after twice as long each time up
+// to lastLook. One that nobody has asked for in forget is forgotten.
+const (
+	recheck   = 5
+	firstLook = 1
+	lastLook  = 60
+	forget    = 600
+	hour      = 3600
+	never     = math.MaxInt64
+)
+
+const (
+	// wait is for how long the memory of a process is waited for, and a Reader. maxStuck processes may keep it waiting at a time.
+	wait     = 2 * time.Second
+	maxStuck = 4
+	// burst of CPU time may be used at once, and a hundredth of one CPU later.
+	burst, slowdown = time.Second, 100
+)
+
+// Stats counts what a Resolver has met.
+type Stats struct {
+	// Denied are processes whose memory may not be read, and Refused those whose owner has too many services or instances.
+	Denied, Refused uint64
+}
+
+// Resolver remembers the contexts of processes. Lookup and Watch may be called by any number of goroutines.
+type Resolver struct {
+	proc   string
+	reader Reader
+	queue  chan *entry
+	stop   func()
+	done   chan struct{}
+	clock  atomic.Int64 // seconds since it was made
+
+	mu    sync.RWMutex
+	known map[Process]*entry
+
+	// What follows belongs to the goroutine of run.
+	owners   map[string]*owner
+	patience *patience.Runner
+
+	denied, refused atomic.Uint64
+}
+
+// entry is what is known of a process.
+type entry struct {
+	process Process
+	owner   string
+	said    atomic.Pointer[Context] // nil: nothing
+	due     atomic.Int64            // when it is to be read, by the clock; never while it is in the queue
+
+	// What follows belongs to the goroutine of run.
+	began, address, published uint64
+	wait                      int64
+	denied, refused           bool
+}
+
+// owner is what bounds the names that processes give themselves.
+type owner struct{ services, instances map[uint64]bool }
+
+// New returns a running Resolver of the processes below root/proc; root is empty or "/" outside containers. Close ends it.
+func New(root string, reader Reader) *Resolver {
+	ctx, stop := context.WithCancel(context.Background())
+	r := &Resolver{
+		proc: filepath.Join("/", root, "proc"), reader: reader, queue: make(chan *entry, maxQueue), stop: stop, done: make(chan struct{}),
+		known: map[Process]*entry{}, owners: map[string]*owner{}, patience: patience.New(wait, maxStuck),
+	}
+	go r.run(ctx)
+	return r
+}
+
+// Close ends the Resolver and its Reader. It waits for a read that is under way, some seconds at most.
+func (r *Resolver) Close() {
+	r.stop()
+	<-r.done
+	r.reader.Close()
+}
+
+// Stats returns the counters.
+func (r *Resolver) Stats() Stats { return Stats{Denied: r.denied.Load(), Refused: r.refused.Load()} }
+
+// Lookup returns what a process says of itself, nil if it says nothing, as far as that is known. With watched false nobody has called Watch
+// for it. It does not wait and does not allocate.
+func (r *Resolver) Lookup(p Process) (c *Context, watched bool) {
+	r.mu.RLock()
+	e := r.known[p]
+	r.mu.RUnlock()
+	if e == nil {
+		return nil, false
+	}
+	if due := e.due.Load(); due <= r.clock.Load() && e.due.CompareAndSwap(due, never) {
+		select {
+		case r.queue <- e:
+		default:
+			e.due.Store(due)
+		}
+	}
+	return e.said.Load(), true
+}
+
+// Watch makes a process known, whose context will be some moments later. owner, such as the ID of its container, has a bound on how many
+// names its processes can give themselves.
+func (r *Resolver) Watch(p Process, owner string) {
+	r.mu.Lock()
+	if r.known[p] == nil {
+		if len(r.known) >= maxProcesses {
+			r.makeRoom()
+		}
+		e := &entry{process: p, owner: owner}
+		e.due.Store(r.clock.Load())
+		r.known[p] = e
+	}
+	r.mu.Unlock()
+	r.Lookup(p)
+}
+
+// makeRoom forgets processes that say nothing, and all if those are few. Under mu.
+func (r *Resolver) makeRoom() {
+	for p, e := range r.known {
+		if e.said.Load() == nil {
+			delete(r.known, p)
+		}
+	}
+	if len(r.known) > maxProcesses/2 {
+		clear(r.known)
+	}
+}
+
+// sweep forgets processes that nobody asks for.
+func (r *Resolver) sweep(now int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for p, e := range r.known {
+		if e.due.Load() < now-forget {
+			delete(r.known, p)
+		}
+	}
+}
+
+// run reads the contexts that are asked for, until ctx ends.
+func (r *Resolver) run(ctx context.Context) {
+	defer close(r.done)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	began, swept, renewed := time.Now(), int64(0), int64(0)
+	allowance := patience.Allowance{Burst: burst, Slowdown: slowdown}
+	for ctx.Err() == nil {
+		now := int64(time.Since(began) / time.Second)
+		r.clock.Store(now)
+		if now-swept >= forget {
+			swept = now
+			r.sweep(now)
+		}
+		if now-renewed >= hour {
+			renewed = now
+			clear(r.owners)
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		case e := <-r.queue:
+			used, next := r.look(ctx, e)
+			e.due.Store(now + next)
+			allowance.Use(used)
+			allowance.Rest(ctx)
+		}
+	}
+}
+
+// found is what reading the memory of a process has given.
+type found struct {
+	began, address, published uint64
+	payload                   []byte
+	err                       error
+}
+
+// look reads the context of a process, and returns the CPU time that this has taken and in how many seconds to do so again.
+func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next int64) {
+	f := new(found)
+	known := found{began: e.began, address: e.address, published: e.published}
+	used, err := r.patience.Do(ctx, func() { r.readMemory(f, e.process, known) }, func() func() { return func() {} })
+	switch {
+	case errors.Is(err, patience.ErrStuck):
+		return used, hour
+	case err != nil:
+		return used, lastLook
+	}
+	if f.began != 0 && f.began != e.began { // a new process, or another with its PID
+		e.said.Store(nil)
+		e.began, e.address, e.published, e.wait = f.began, 0, 0, 0
+	}
+	switch {
+	case f.err == nil:
+		e.address = f.address
+		if f.published == e.published {
+			return used, recheck
+		}
+		asking, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		answer, cpu, err := r.reader.Ask(asking, e.process.PID, e.began, f.payload)
+		used += cpu
+		if err == nil {
+			e.published, e.wait = f.published, 0
+			e.said.Store(r.admit(e, parse(answer)))
+		}
+		return used, recheck
+	case errors.Is(f.err, errNone):
+		e.said.Store(nil)
+		e.address, e.published = 0, 0
+	case errors.Is(f.err, os.ErrPermission):
+		if !e.denied {
+			e.denied = true
+			r.denied.Add(1)
+		}
+	case e.said.Load() != nil: // it has ended, and these are its last rows; or it is changing its context
+		return used, recheck
+	}
+	e.wait = min(max(2*e.wait, firstLook), lastLook)
+	return used, e.wait
+}
+
+// readMemory copies the context of a process, unless it is the one that is known.
+func (r *Resolver) readMemory(f *found, of Process, known found) {
+	p, err := openProcess(filepath.Join(r.proc, strconv.FormatUint(uint64(of.PID), 10)), of.Inode)
+	if err != nil {
+		f.err = err
+		return
+	}
+	defer p.close()
+	if f.began = p.began; f.began != known.began {
+		known = found{}
+	}
+	if known.address != 0 {
+		f.address = known.address
+		if f.payload, f.published, f.err = p.context(known.address, known.published); !errors.Is(f.err, errNone) {
+			return
+		}
+	}
+	places, err := p.find()
+	f.err = err
+	for _, at := range places {
+		f.address = at
+		if f.payload, f.published, f.err = p.context(at, 0); !errors.Is(f.err, errNone) {
+			return
+		}
+	}
+}
+
+// admit returns the part of a context that its owner may have: all of it, or no instance, or nothing, which is nil.
+func (r *Resolver) admit(e *entry, c *Context) *Context {
+	if c == nil {
+		return nil
+	}
+	o := r.owners[e.owner]
+	if o == nil {
+		if len(r.owners) >= maxOwners {
+			clear(r.owners)
+		}
+		o = &owner{map[uint64]bool{}, map[uint64]bool{}}
+		r.owners[e.owner] = o
+	}
+	service := *c
+	service.Instance = ""
+	whole := true
+	switch {
+	case !o.services[keyed(service).Key] && len(o.services) >= maxServices:
+		c, whole = nil, false
+	case c.Instance != "" && !o.instances[c.Key] && len(o.instances) >= maxInstances:
+		o.services[keyed(service).Key] = true
+		c, whole = keyed(service), false
+	default:
+		o.services[keyed(service).Key] = true
+		if c.Instance != "" {
+			o.instances[c.Key] = true
+		}
+	}
+	if !whole && !e.refused {
+		e.refused = true
+		r.refused.Add(1)
+	}
+	return c
+}

@@ -87,6 +87,7 @@ Prod.EU-1:
   service_name: s
   host_service_name: h
   service_from_labels: false
+  process_context: hosts
   compat_names: true
   kernel_addresses: raw
   image_digest: true
@@ -137,7 +138,7 @@ func TestFile(t *testing.T) {
 		Resource:              []KeyValue{{"deployment.environment.name", "prod"}, {"Team", "A=B"}},
 		Attributes:            []KeyValue{{"process.pid", "sample"}, {"Thread.Name", "drop"}},
 		MaxValuesPerAttribute: 10, PodLabels: []string{"app.kubernetes.io/Part-of", "tier"},
-		ServiceName: "s", HostServiceName: "h", CompatNames: true, KernelAddresses: "raw", ImageDigest: true,
+		ServiceName: "s", HostServiceName: "h", ProcessContext: ContextHosts, CompatNames: true, KernelAddresses: "raw", ImageDigest: true,
 		StringAttributes: true, LabelKeys: true, MaxResourceAttributes: 12, MaxSampleAttributes: 3, HostID: true,
 		NativeDefault: true, HashedMappings: true, OffsetAddresses: true, RawAddresses: true, Format: "otlp-json", Rotation: Rotation{100, 1000, 0, 0}, Retention: Retention{24 * time.Hour, 1 << 30},
 	}, e)

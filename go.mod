@@ -28,6 +28,7 @@ require (
 	golang.org/x/arch v0.30.0
 	golang.org/x/oauth2 v0.36.0
 	golang.org/x/sys v0.47.0
+	gonum.org/v1/gonum v0.17.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260720211330-0afa2a65878a
 	google.golang.org/grpc v1.82.1
 	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af

@@ -16,6 +16,7 @@ import (
 
 const diffUsage = `profile diff shows what has changed from one result to another, by function. Amounts are for each second
 of the run, as the runs may differ in length; with --work for each unit of the work that was done. Memory in use is that at the end.
+Points are the change of a function's share in percentage points; profile check judges it, and several runs.
 A result is a folder of this program, OTLP profiles in a file or in a folder of the file exporter, or a pprof profile.
 
   profile diff before after
@@ -43,27 +44,20 @@ func runDiff(args []string, out io.Writer) error {
 	if len(*work) != 0 && (len(*work) != 2 || (*work)[0] <= 0 || (*work)[1] <= 0) {
 		return errors.New("--work takes two numbers above 0, as in --work 12000,15000")
 	}
+	kind, infos, runs, err := loadAlike(flags.Args())
+	if err != nil {
+		return err
+	}
 	var sides [2]report.Side
-	var kind receiver.Type
-	var infos [2]runInfo
-	for i, path := range flags.Args() {
-		info, samples, err := load(path)
-		if err != nil {
-			return err
-		}
-		types, byType := byWeight(samples)
-		if i == 1 && !sameKind(kind, types[0]) {
-			return fmt.Errorf("%s measures %s and %s measures %s: that cannot be compared", flags.Arg(0), title(kind), path, title(types[0]))
-		}
-		kind, infos[i] = types[0], info
-		sides[i] = report.Side{Samples: byType[kind], Scale: 1 / info.Seconds}
+	for i, samples := range runs {
+		sides[i] = report.Side{Samples: samples, Scale: 1 / infos[i].Seconds}
 		switch {
 		case len(*work) == 2:
 			sides[i].Scale = 1 / (*work)[i]
 		case isState(kind):
 			sides[i].Scale = 1
-		case info.Seconds <= 0:
-			return fmt.Errorf("%s does not say how long it was sampled: %s is missing, and its profiles have no duration; compare for each unit of work, with --work", path, runFile)
+		case infos[i].Seconds <= 0:
+			return fmt.Errorf("%s does not say how long it was sampled: %s is missing, and its profiles have no duration; compare for each unit of work, with --work", flags.Arg(i), runFile)
 		}
 	}
 	opts := report.Options{Own: byOwn(kind)}
@@ -101,6 +95,7 @@ func runDiff(args []string, out io.Writer) error {
 	if err := report.WriteDifference(out, shown[0], shown[1], *rows, opts); err != nil {
 		return err
 	}
+	fmt.Fprintln(out, "\npoints are of the function's share of all, ± what they are off by chance in 19 of 20 cases; * is beyond chance, corrected for the number of functions")
 	if hint := workHint(kind, sides, len(*work) == 2); hint != "" {
 		fmt.Fprintln(out, "\n"+hint)
 	}
@@ -120,6 +115,23 @@ func runDiff(args []string, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "\ndrawn in %s: open it in a browser\n", *page)
 	return nil
+}
+
+// loadAlike loads results, of the type that says most, which has to be the same of all.
+func loadAlike(paths []string) (kind receiver.Type, infos []runInfo, runs [][]receiver.Sample, err error) {
+	for i, path := range paths {
+		info, samples, err := load(path)
+		if err != nil {
+			return kind, nil, nil, err
+		}
+		types, byType := byWeight(samples)
+		if i > 0 && !sameKind(kind, types[0]) {
+			return kind, nil, nil, fmt.Errorf("%s measures %s and %s measures %s: that cannot be compared", paths[0], title(kind), path, title(types[0]))
+		}
+		kind = types[0]
+		infos, runs = append(infos, info), append(runs, byType[kind])
+	}
+	return kind, infos, runs, nil
 }
 
 // beside returns the name of a page that stands beside the later result.

@@ -290,8 +290,8 @@ func TestDiff(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		rows = append(rows, strings.Join(strings.Fields(line), " "))
 	}
-	require.Contains(t, rows, "500 0 -500 parse")
-	require.Contains(t, rows, "0 250 +250 inflate")
+	require.Contains(t, rows, "500 0 -500 -100.0 ±1.3 * parse")
+	require.Contains(t, rows, "0 250 +250 +100.0 ±1.3 * inflate")
 	require.Contains(t, rows, "500 250 -250 in all (-50%)")
 
 	out.Reset()

@@ -63,7 +63,7 @@ func Difference(before, after Side, opts Options) []Change {
 }
 
 // WriteDifference writes the n functions that have changed most as a table for a terminal, the others in
-// a line, and the sums.
+// a line, and the sums. Points are those of the function's share, as Judge has them; a star is behind what is more than chance.
 func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error {
 	changes := Difference(before, after, opts)
 	if !slices.ContainsFunc(changes, func(c Change) bool { return c.Before != c.After }) {
@@ -76,15 +76,24 @@ func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error
 		}
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	line := func(c Change) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t  %s\n", short(c.Before), short(c.After), signed(c.After-c.Before), c.Function)
+	opts.Group = func(receiver.Sample) string { return "" }
+	points := map[string]string{}
+	for _, j := range Judge([][]receiver.Sample{before.Samples}, [][]receiver.Sample{after.Samples}, false, opts).Rows {
+		points[j.Function] = j.Points() + "  "
+		if j.Significant() {
+			points[j.Function] = j.Points() + " *"
+		}
 	}
-	fmt.Fprintln(t, "BEFORE\tAFTER\tCHANGE\t  FUNCTION")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	line := func(c Change, points string) {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t  %s\n", short(c.Before), short(c.After), signed(c.After-c.Before), points, c.Function)
+	}
+	fmt.Fprintln(t, "BEFORE\tAFTER\tCHANGE\tPOINTS  \t  FUNCTION")
 	n = min(n, len(changes))
 	for _, c := range changes[:n] {
+		of := points[c.Function]
 		c.Function = Shown(c.Function, maxFunction)
-		line(c)
+		line(c, of)
 	}
 	rest, all := Change{Function: "all others"}, Change{Function: "in all"}
 	for i, c := range changes {
@@ -94,12 +103,12 @@ func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error
 		}
 	}
 	if n < len(changes) {
-		line(rest)
+		line(rest, "")
 	}
 	if all.Before > 0 {
 		all.Function += fmt.Sprintf(" (%+.0f%%)", 100*(all.After/all.Before-1))
 	}
-	line(all)
+	line(all, "")
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("writing the difference: %w", err)
 	}

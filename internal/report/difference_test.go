@@ -24,9 +24,9 @@ func TestDifference(t *testing.T) {
 	var table strings.Builder
 	require.NoError(t, WriteDifference(&table, before, after, 2, Options{}))
 	lines := strings.Split(table.String(), "\n")
-	require.Equal(t, []string{"BEFORE", "AFTER", "CHANGE", "FUNCTION"}, strings.Fields(lines[0]))
-	require.Equal(t, []string{"0.100", "0", "-0.100", "inflate"}, strings.Fields(lines[1]))
-	require.Equal(t, []string{"0", "0.0125", "+0.0125", "read"}, strings.Fields(lines[2]))
+	require.Equal(t, []string{"BEFORE", "AFTER", "CHANGE", "POINTS", "FUNCTION"}, strings.Fields(lines[0]))
+	require.Equal(t, []string{"0.100", "0", "-0.100", "-50.0", "±7.2", "*", "inflate"}, strings.Fields(lines[1]))
+	require.Equal(t, []string{"0", "0.0125", "+0.0125", "+11.1", "±4.8", "*", "read"}, strings.Fields(lines[2]))
 	require.Equal(t, []string{"0.100", "0.100", "0", "all", "others"}, strings.Fields(lines[3]))
 	require.Equal(t, []string{"0.200", "0.113", "-0.0875", "in", "all", "(-44%)"}, strings.Fields(lines[4]))
 

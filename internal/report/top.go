@@ -52,6 +52,25 @@ type Options struct {
 	Width int
 }
 
+func (o Options) grouped() Options {
+	if o.Group == nil {
+		o.Group = func(s receiver.Sample) string { return s.Service }
+	}
+	return o
+}
+
+// leaf returns the function that a stack counts for, and its frame; own is false where the program's own was asked for and is not there.
+func (o Options) leaf(stack []receiver.Frame) (name string, at receiver.Frame, own bool) {
+	if len(stack) == 0 {
+		return noStack, at, true
+	}
+	i, own := 0, true
+	if o.Own {
+		i, own = Own(stack)
+	}
+	return label(stack[i]), stack[i], own
+}
+
 // label names a frame. Addresses without a name in one file share a name: each for itself says nothing.
 func label(f receiver.Frame) string {
 	if f.Name == "" && f.Address != 0 {
@@ -67,9 +86,7 @@ func label(f receiver.Frame) string {
 // Samples should be of one type (see receiver.ByType), as sums of several mean nothing. A function
 // that is in a stack more than once counts once. Addresses without a name count for their file. Samples without a stack count as "[no stack]".
 func Top(samples []receiver.Sample, n int, opts Options) []Row {
-	if opts.Group == nil {
-		opts.Group = func(s receiver.Sample) string { return s.Service }
-	}
+	opts = opts.grouped()
 	type key struct{ group, function string }
 	type place struct {
 		row  *Row
@@ -92,15 +109,8 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 		seconds, _ := s.Seconds()
 		all += total
 		sampled = sampled && isSampled(receiver.TypeOf(s))
-		group, stack, leaf, at, own := opts.Group(s), s.Stack, noStack, receiver.Frame{}, true
-		if len(stack) > 0 {
-			if at = stack[0]; opts.Own {
-				var i int
-				i, own = Own(stack)
-				at = stack[i]
-			}
-			leaf = label(at)
-		}
+		group, stack := opts.Group(s), s.Stack
+		leaf, at, own := opts.leaf(stack)
 		r := row(group, leaf)
 		r.Self += total
 		if !own {
@@ -150,21 +160,6 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 
 // visible is the smallest share that does not round to zero.
 const visible = 0.0005
-
-// chance returns the error of the share k of n by chance, in 19 of 20 cases (Agresti and Coull's interval), 0 where it is less than a
-// percentage point.
-func chance(k, n int64) float64 {
-	const z = 1.96
-	if n <= 0 || k <= 0 {
-		return 0
-	}
-	m := float64(n) + z*z
-	p := (float64(k) + z*z/2) / m
-	if e := z * math.Sqrt(p*(1-p)/m); e >= 0.01 {
-		return e
-	}
-	return 0
-}
 
 // isSampled reports whether a type counts hits of a timer.
 func isSampled(t receiver.Type) bool { return t.Unit == "count" && t.PeriodUnit == "nanoseconds" }

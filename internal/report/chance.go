@@ -1,0 +1,166 @@
+package report
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mathext"
+	"gonum.org/v1/gonum/stat"
+)
+
+const (
+	// Confidence is that of the intervals that are shown: 19 of 20.
+	Confidence = 0.95
+	// FalseAlarms is how many comparisons of a program that has not changed name a function by chance, at most: 1 of 100 as one that takes
+	// more, and 1 of 100 as one that takes less.
+	FalseAlarms = 0.02
+	// power is how many changes of a size are found for it to count as one that can be found.
+	power = 0.9
+	// leastExpected is how many samples a share must have on each side to be tested, if nothing has changed: Cochran's rule.
+	leastExpected = 5
+)
+
+// interval returns the middle of the interval in which a share p of n samples lies, and how far it reaches to both sides, for a quantile z
+// (Agresti and Coull).
+func interval(p, n, z float64) (middle, reach float64) {
+	m := n + z*z
+	middle = (p*n + z*z/2) / m
+	return middle, z * math.Sqrt(middle*(1-middle)/m)
+}
+
+// chance returns the error of the share k of n by chance, 0 where it is less than a percentage point.
+func chance(k, n int64) float64 {
+	if n <= 0 || k <= 0 {
+		return 0
+	}
+	if _, e := interval(float64(k)/float64(n), float64(n), quantile(1-Confidence, math.Inf(1))); e >= 0.01 {
+		return e
+	}
+	return 0
+}
+
+// quantile returns how many standard errors a value is off with the probability p, to either side: by Student's distribution where the
+// error is itself an estimate, with these degrees of freedom.
+func quantile(p, freedom float64) float64 {
+	if math.IsInf(freedom, 1) {
+		return -mathext.NormalQuantile(p / 2)
+	}
+	x := mathext.InvRegIncBeta(freedom/2, 0.5, p)
+	return math.Sqrt(freedom * (1 - x) / x)
+}
+
+// student returns the probability p of the normal distribution, to either side, as that of Student's.
+func student(p, freedom float64) float64 {
+	if math.IsInf(freedom, 1) || p >= 1 {
+		return p
+	}
+	z := -mathext.NormalQuantile(max(p, 1e-300) / 2)
+	return mathext.RegIncBeta(freedom/2, 0.5, freedom/(freedom+z*z))
+}
+
+// draw is a share as so many samples of equal weight show it.
+type draw struct{ share, n float64 }
+
+// between returns the interval of the difference of two shares (Newcombe's, of the intervals of both).
+func between(before, after draw, z float64) (low, high float64) {
+	reaches := func(d draw) (down, up float64) {
+		middle, reach := interval(d.share, d.n, z)
+		return max(0, d.share-max(0, middle-reach)), max(0, min(1, middle+reach)-d.share)
+	}
+	downBefore, upBefore := reaches(before)
+	downAfter, upAfter := reaches(after)
+	d := after.share - before.share
+	return d - math.Hypot(downAfter, upBefore), d + math.Hypot(upAfter, downBefore)
+}
+
+// unchanged returns how likely a difference like that of two shares is where nothing has changed, to either side (Fisher's exact test).
+func unchanged(before, after draw) float64 {
+	n, m := math.Round(before.n), math.Round(after.n)
+	k, l := math.Round(before.share*n), math.Round(after.share*m)
+	if l*(n+m) < (k+l)*m { // it sums the upper tail
+		n, m, k, l = m, n, l, k
+	}
+	all := k + l
+	ways := func(n, k float64) float64 {
+		a, _ := math.Lgamma(n + 1)
+		b, _ := math.Lgamma(k + 1)
+		c, _ := math.Lgamma(n - k + 1)
+		return a - b - c
+	}
+	sum, term := 1.0, 1.0
+	for x := l; x < min(m, all) && term > 1e-17*sum; x++ {
+		term *= (m - x) * (all - x) / ((x + 1) * (n - all + x + 1))
+		sum += term
+	}
+	return min(1, 2*sum*math.Exp(ways(m, l)+ways(n, k)-ways(n+m, all)))
+}
+
+// detectable returns by how much a share p has to grow from n samples to m for the change to be found, where what has the probability
+// alpha by chance counts. It is 1 - p, all that there is, where even that is not enough.
+func detectable(p, n, m, alpha, freedom float64) float64 {
+	if n <= 0 || m <= 0 {
+		return 1 - p
+	}
+	a := quantile(alpha, freedom)
+	b := quantile(2*(1-power), math.Inf(1)) * math.Sqrt(1+a*a/(2*freedom)) // the error that is estimated differs, too
+	d := 0.0
+	for range 20 { // each round is nearer
+		grown := min(1, p+d)
+		middle := (p*n + grown*m) / (n + m)
+		d = a*math.Sqrt(middle*(1-middle)*(1/n+1/m)) + b*math.Sqrt(p*(1-p)/n+grown*(1-grown)/m)
+	}
+	return min(d, 1-p)
+}
+
+// holm corrects probabilities, which ascend, for their number: with each below a bound named, none of them is by chance in all but that
+// share of comparisons. Benjamini and Hochberg would bound the share of those named instead, and who reads a failed check takes each for true.
+func holm(ascending []float64) []float64 {
+	corrected := make([]float64, len(ascending))
+	most := 0.0
+	for i, p := range ascending {
+		most = max(most, min(1, p*float64(len(ascending)-i)))
+		corrected[i] = most
+	}
+	return corrected
+}
+
+// spread is how much more shares differ from run to run than samples of one run would.
+type spread struct{ factor, freedom float64 }
+
+// moderate returns for factors, each estimated with so many degrees of freedom, what is typical of them and how sure that is, as
+// degrees of freedom (Smyth's empirical Bayes, as in limma). The few runs of each function then borrow from the others.
+func moderate(factors []float64, freedom float64) spread {
+	if len(factors) < 3 {
+		return spread{1, 0}
+	}
+	logs := make([]float64, 0, len(factors))
+	for _, f := range factors {
+		logs = append(logs, math.Log(max(f, 0.01))) // that of 0 would decide alone
+	}
+	slices.Sort(logs) // so that the sum is the same each time
+	mean, variance := stat.MeanVariance(logs, nil)
+	mean += math.Log(freedom/2) - mathext.Digamma(freedom/2)
+	trigamma := func(x float64) float64 { return mathext.Zeta(2, x) }
+	if variance -= trigamma(freedom / 2); variance <= 0 {
+		return spread{math.Exp(mean), math.Inf(1)}
+	}
+	low, high := 1e-3, 1e6
+	for range 100 {
+		if half := math.Sqrt(low * high); trigamma(half) > variance {
+			low = half
+		} else {
+			high = half
+		}
+	}
+	return spread{math.Exp(mean + mathext.Digamma(low) - math.Log(low)), 2 * low}
+}
+
+// with returns the spread of one function: what is typical, and its own runs. It is no less than these, as some functions are of another kind
+// than most, and no less than that of samples.
+func (s spread) with(factor, freedom float64) spread {
+	if math.IsInf(s.freedom, 1) {
+		return spread{max(1, s.factor), s.freedom}
+	}
+	both := s.freedom + freedom
+	return spread{max(1, factor, (s.freedom*s.factor+freedom*factor)/both), both}
+}

@@ -1,0 +1,305 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// Measure is what a share is of.
+type Measure string
+
+// A function's own share and that with what it calls are of its group, a group's is of everything.
+const (
+	Self  Measure = "self"
+	Total Measure = "total"
+	Group Measure = "service"
+)
+
+// Judged is what two sides say of one function of a group, or of a group.
+type Judged struct {
+	Measure  Measure `json:"of"`
+	Group    string  `json:"service"`
+	Function string  `json:"function,omitempty"`
+	// Before and After are shares, 0 to 1; Low and High bound the difference with Confidence.
+	Before float64 `json:"before"`
+	After  float64 `json:"after"`
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
+	// Kernel says that it is a function of the kernel. Interrupts and the scheduler come in bursts, whose samples are not independent: only
+	// several runs show how much they differ by themselves.
+	Kernel bool `json:"kernel"`
+	// Tested says that there are enough samples to decide, and of the kernel several runs.
+	Tested bool `json:"tested"`
+	// P is how likely such a difference is without a change, corrected for the number of tests; 1 where it was not tested.
+	P float64 `json:"p"`
+	// Detectable is by how much the share has to grow for 9 of 10 such changes to be significant.
+	Detectable float64 `json:"found_from"`
+}
+
+// Points returns the difference in percentage points, and how far it is off by chance.
+func (j Judged) Points() string {
+	d := j.After - j.Before
+	return fmt.Sprintf("%+.1f ±%.1f", 100*d, 100*max(j.High-d, d-j.Low))
+}
+
+// Significant reports whether the difference is more than chance.
+func (j Judged) Significant() bool { return j.P <= FalseAlarms }
+
+// Verdict is what two sides say of all functions.
+type Verdict struct {
+	// Rows has what is significant first, and what was not tested last.
+	Rows []Judged
+	// Tested is how many of them have enough samples to be tested.
+	Tested int
+	// Runs and Samples are those of both sides.
+	Runs    [2]int
+	Samples [2]float64
+
+	largest [2]float64 // samples of the group that has most
+	typical spread
+}
+
+// Detectable returns by how much a share of the largest group has to grow for 9 of 10 such changes to be significant.
+func (v Verdict) Detectable(share float64) float64 {
+	f := max(1, v.typical.factor)
+	return detectable(share, v.largest[0]/f, v.largest[1]/f, FalseAlarms/float64(max(1, v.Tested)), v.typical.freedom)
+}
+
+// tally is the sum of weights, and of their squares: what has w in n samples adds n times (w/n)².
+type tally struct{ weight, squares, samples float64 }
+
+func (t tally) plus(o tally) tally {
+	return tally{t.weight + o.weight, t.squares + o.squares, t.samples + o.samples}
+}
+
+// of returns the share of a part of all, and how many samples of equal weight would make it as uncertain.
+func (t tally) of(all tally) draw {
+	if all.weight <= 0 {
+		return draw{}
+	}
+	p := t.weight / all.weight
+	variance := (1-p)*(1-p)*t.squares + p*p*(all.squares-t.squares)
+	if variance <= 0 || p >= 1 {
+		return draw{p, all.weight * all.weight / all.squares}
+	}
+	return draw{p, p * (1 - p) * all.weight * all.weight / variance}
+}
+
+// tallyOf counts the hits of a timer, each for itself. All else may come together, such as the faults of one call: a sample counts once.
+func tallyOf(s receiver.Sample) tally {
+	t := receiver.TypeOf(s)
+	weight, timed := s.Seconds()
+	if !timed {
+		weight = float64(s.Total())
+	}
+	n := max(1, float64(len(s.Timestamps)))
+	switch {
+	case isSampled(t):
+		n = float64(s.Total())
+	case t.Unit == "nanoseconds" && t.PeriodUnit == t.Unit && t.PeriodType == t.Type && t.Period > 1:
+		n = max(1, float64(s.Total())/float64(t.Period))
+	}
+	if weight <= 0 {
+		return tally{}
+	}
+	return tally{weight, weight * weight / n, n}
+}
+
+type judgedKey struct {
+	measure         Measure
+	group, function string
+}
+
+// run is the sums of one run, or of all of a side.
+type run struct {
+	all    tally
+	parts  map[judgedKey]tally
+	kernel map[judgedKey]bool
+}
+
+func newRun() run { return run{parts: map[judgedKey]tally{}, kernel: map[judgedKey]bool{}} }
+
+// whole returns what a part is a share of.
+func (r run) whole(k judgedKey) tally {
+	if k.measure == Group {
+		return r.all
+	}
+	return r.parts[judgedKey{Group, k.group, ""}]
+}
+
+// runOf sums up by function, with totals by what it has called, too.
+func runOf(samples []receiver.Sample, totals bool, opts Options) run {
+	r := newRun()
+	seen := map[judgedKey]bool{}
+	for _, s := range samples {
+		t, group := tallyOf(s), opts.Group(s)
+		add := func(k judgedKey, f receiver.Frame) {
+			r.parts[k] = r.parts[k].plus(t)
+			if f.Type == "kernel" {
+				r.kernel[k] = true
+			}
+		}
+		r.all = r.all.plus(t)
+		add(judgedKey{Group, group, ""}, receiver.Frame{})
+		leaf, at, _ := opts.leaf(s.Stack)
+		add(judgedKey{Self, group, leaf}, at)
+		if !totals {
+			continue
+		}
+		clear(seen)
+		for _, f := range s.Stack {
+			if k := (judgedKey{Total, group, label(f)}); !seen[k] {
+				seen[k] = true
+				add(k, f)
+			}
+		}
+	}
+	return r
+}
+
+// sum returns what runs have together.
+func sum(runs []run) run {
+	all := newRun()
+	for _, r := range runs {
+		all.all = all.all.plus(r.all)
+		for k, t := range r.parts {
+			all.parts[k] = all.parts[k].plus(t)
+			all.kernel[k] = all.kernel[k] || r.kernel[k]
+		}
+	}
+	return all
+}
+
+// Judge compares the runs of two sides, of one type: each function's own share, with totals that with what it calls, too, and shares
+// of groups where there are several. Runs of a side, if there are several, show how much the program differs by itself.
+func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict {
+	opts = opts.grouped()
+	v := Verdict{Runs: [2]int{len(before), len(after)}, typical: spread{1, math.Inf(1)}}
+	var runs [2][]run
+	var sums [2]run
+	groups := map[string]bool{}
+	for side, of := range [2][][]receiver.Sample{before, after} {
+		for _, samples := range of {
+			runs[side] = append(runs[side], runOf(samples, totals, opts))
+		}
+		sums[side] = sum(runs[side])
+		v.Samples[side] = sums[side].all.samples
+		for k, t := range sums[side].parts {
+			if k.measure == Group && t.weight > 0 {
+				groups[k.group] = true
+				v.largest[side] = max(v.largest[side], t.weight*t.weight/t.squares)
+			}
+		}
+	}
+	parts := maps.Clone(sums[0].parts)
+	maps.Copy(parts, sums[1].parts)
+	freedom := float64(max(0, len(before)-1) + max(0, len(after)-1))
+	var tests []test
+	var factors []float64
+	for k := range parts {
+		if k.measure == Group && len(groups) == 1 {
+			continue
+		}
+		t := test{row: Judged{Measure: k.measure, Group: k.group, Function: k.function, Kernel: sums[0].kernel[k] || sums[1].kernel[k], P: 1}}
+		for i := range sums {
+			t.sides[i] = sums[i].parts[k].of(sums[i].whole(k))
+		}
+		if t.row.Tested = t.enough() && (freedom > 0 || !t.row.Kernel); t.row.Tested {
+			if v.Tested++; freedom > 0 {
+				t.factor = t.differs(k, runs) / freedom
+				factors = append(factors, t.factor)
+			}
+		}
+		tests = append(tests, t)
+	}
+	if freedom > 0 {
+		v.typical = moderate(factors, freedom)
+	}
+	for _, t := range tests {
+		t.judge(v, freedom)
+		v.Rows = append(v.Rows, t.row)
+	}
+	correct(v.Rows)
+	v.typical.freedom += freedom // that of a function with this spread
+	return v
+}
+
+// correct corrects the probabilities of rows, and sorts these: what is significant first, what was not tested last.
+func correct(rows []Judged) {
+	rank := func(j Judged) int {
+		switch {
+		case !j.Tested:
+			return 2
+		case !j.Significant():
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(rows, func(a, b Judged) int { return cmp.Or(cmp.Compare(rank(a)/2, rank(b)/2), cmp.Compare(a.P, b.P)) })
+	var ps []float64
+	for _, j := range rows {
+		if j.Tested {
+			ps = append(ps, j.P)
+		}
+	}
+	for i, p := range holm(ps) {
+		rows[i].P = p
+	}
+	change := func(j Judged) float64 { return math.Abs(j.After - j.Before) }
+	slices.SortFunc(rows, func(a, b Judged) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(change(b), change(a)),
+			cmp.Compare(a.Group, b.Group), cmp.Compare(a.Function, b.Function), cmp.Compare(a.Measure, b.Measure))
+	})
+}
+
+// test is one row on its way.
+type test struct {
+	row    Judged
+	sides  [2]draw
+	factor float64 // of the runs, in units of what samples make of them
+}
+
+// pooled returns the share of both sides together.
+func (t *test) pooled() float64 {
+	b, a := t.sides[0], t.sides[1]
+	return (b.share*b.n + a.share*a.n) / max(b.n+a.n, 1)
+}
+
+// enough decides by both sides together, so that the choice of the tests says nothing of their outcome.
+func (t *test) enough() bool {
+	p := t.pooled()
+	return min(t.sides[0].n, t.sides[1].n)*min(p, 1-p) >= leastExpected
+}
+
+// differs returns the sum of squares by which runs differ from their side, in units of what samples make of it.
+func (t *test) differs(k judgedKey, runs [2][]run) (sum float64) {
+	p := t.pooled()
+	for side, of := range runs {
+		for _, r := range of {
+			d := r.parts[k].of(r.whole(k))
+			sum += d.n * math.Pow(d.share-t.sides[side].share, 2) / (p * (1 - p))
+		}
+	}
+	return sum
+}
+
+// judge fills the row in, without the correction.
+func (t *test) judge(v Verdict, freedom float64) {
+	s := v.typical
+	if freedom > 0 {
+		s = s.with(t.factor, freedom)
+	}
+	before, after := t.sides[0], t.sides[1]
+	before.n, after.n = before.n/s.factor, after.n/s.factor
+	t.row.Before, t.row.After = before.share, after.share
+	t.row.Low, t.row.High = between(before, after, quantile(1-Confidence, s.freedom))
+	t.row.Detectable = detectable(t.pooled(), before.n, after.n, FalseAlarms/float64(max(1, v.Tested)), s.freedom)
+	if t.row.Tested {
+		t.row.P = student(unchanged(before, after), s.freedom)
+	}
+}

@@ -20,6 +20,7 @@ const usage = `profile shows where programs spend their time, and who allocates 
 
   profile [flags]       sample this machine, or one program of it, as root
   profile diff A B      what has changed from one result to another
+  profile check A B     whether a program has become slower, by an exit code
   profile open DIR      show a result in a browser
   profile pgo INPUT…    a profile for "go build -pgo" from results of many runs and hosts
   profile demo          sample busy programs whose true shares are known, as root
@@ -41,6 +42,9 @@ func main() {
 	stop()
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "profile:", err)
+		if errors.Is(err, errCheck) {
+			os.Exit(2)
+		}
 		os.Exit(1)
 	}
 }
@@ -53,6 +57,8 @@ func run(ctx context.Context, args []string) error {
 	switch command {
 	case "diff":
 		return runDiff(args[1:], os.Stdout)
+	case "check":
+		return runCheck(args[1:], os.Stdout)
 	case "open":
 		return runOpen(ctx, args[1:], os.Stdout)
 	case "pgo":
@@ -63,7 +69,7 @@ func run(ctx context.Context, args []string) error {
 		return burn(os.Stdin)
 	}
 	if command != "" && command[0] != '-' {
-		if name := nearest(command, []string{"diff", "open", "pgo", "demo"}); name != "" {
+		if name := nearest(command, []string{"check", "diff", "open", "pgo", "demo"}); name != "" {
 			return fmt.Errorf("%q is no command: did you mean %s?", command, name)
 		}
 	}

@@ -94,7 +94,11 @@ func request(samples ...receiver.Sample) *collectorpb.ExportProfilesServiceReque
 		TimeUnixNano: uint64(time.Unix(1_700_000_000, 0).UnixNano()), DurationNano: uint64(10 * time.Second), ProfileId: []byte("0123456789abcdef"),
 	}
 	for _, s := range samples {
-		p.Samples = append(p.Samples, &profilespb.Sample{StackIndex: d.stack(s.Stack), Values: s.Values})
+		sample := &profilespb.Sample{StackIndex: d.stack(s.Stack), Values: s.Values}
+		for key, value := range s.Attributes {
+			sample.AttributeIndices = append(sample.AttributeIndices, d.attribute(key, value))
+		}
+		p.Samples = append(p.Samples, sample)
 	}
 	return &collectorpb.ExportProfilesServiceRequest{Dictionary: d.ProfilesDictionary, ResourceProfiles: []*profilespb.ResourceProfiles{{
 		Resource:      &resourcepb.Resource{Attributes: []*commonpb.KeyValue{{Key: "service.name", Value: text("shop")}}},

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
+)
+
+const checkUsage = `profile check judges whether a program has become slower: it compares each function's share of its program's samples
+with what chance makes of that many samples. Before and after are one result each, or several runs each on both sides of "--". Runs show how
+much the program differs by itself, so repeat what is not the same each time. A result is whatever profile diff takes.
+
+  profile check before after --fail-on 'share>+3pp'
+  profile check --fail-on 'total>+10%' --format markdown base-1 base-2 base-3 -- new-1 new-2 new-3
+
+A rule of --fail-on is [PROGRAM:]WHAT>+N, with N in percentage points (pp) or in percent of the share before (%). WHAT is
+  share or self   a function's own share
+  total           its share with what it calls
+  service         the share of a program, or of a container's service, in everything
+A regression is a growth that is both above the rule and more than chance, corrected for the number of functions (Holm): at most 1 of 100
+comparisons of an unchanged program fails.
+
+Exit code: 0 no regression, 1 a regression, 2 anything else, such as a file that cannot be read.
+
+`
+
+var (
+	// errRegression is what main ends with 1 for.
+	errRegression = errors.New("regression")
+	// errCheck is any other error of check, which main ends with 2 for.
+	errCheck = errors.New("cannot check")
+)
+
+// rule is what --fail-on demands.
+type rule struct {
+	text, group string
+	measure     report.Measure
+	least       float64
+	relative    bool
+}
+
+var ruleText = regexp.MustCompile(`^(?:(.+):)?(share|self|total|service)>\+?([0-9]+(?:\.[0-9]+)?)(pp|%)$`)
+
+func parseRules(texts []string) ([]rule, error) {
+	rules := make([]rule, 0, len(texts))
+	for _, text := range texts {
+		m := ruleText.FindStringSubmatch(strings.ReplaceAll(text, " ", ""))
+		if m == nil {
+			return nil, fmt.Errorf("--fail-on %q: takes such as 'share>+3pp', 'total>+10%%' or 'shop:share>+3pp'", text)
+		}
+		least, err := strconv.ParseFloat(m[3], 64)
+		if err != nil {
+			return nil, fmt.Errorf("--fail-on %q: %w", text, err)
+		}
+		r := rule{text: text, group: m[1], measure: report.Measure(m[2]), least: least / 100, relative: m[4] == "%"}
+		if r.measure == "share" {
+			r.measure = report.Self
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+// broken reports whether a change is a regression.
+func (r rule) broken(j report.Judged) bool {
+	least := r.least
+	if r.relative {
+		least *= j.Before
+	}
+	return j.Measure == r.measure && (r.group == "" || r.group == j.Group) && j.Significant() && j.After-j.Before > least
+}
+
+// regression is a change and the rule that it breaks.
+type regression struct {
+	rule   string
+	judged report.Judged
+}
+
+func (r regression) String() string {
+	j := r.judged
+	of := "own share"
+	switch j.Measure {
+	case report.Total:
+		of = "share with what it calls"
+	case report.Group:
+		of = "share in everything"
+	}
+	text := fmt.Sprintf("%s: %s %s → %s, %s points", report.Shown(subject(j), 200), of, percent1(j.Before), percent1(j.After), j.Points())
+	if j.Before > 0 {
+		text += fmt.Sprintf(" (%+.0f %%)", 100*(j.After/j.Before-1))
+	}
+	return text + ", " + r.rule
+}
+
+func subject(j report.Judged) string {
+	if j.Measure == report.Group {
+		return j.Group
+	}
+	return j.Function
+}
+
+// checked is what a check has found.
+type checked struct {
+	kind        receiver.Type
+	inputs      [2][]string
+	verdict     report.Verdict
+	rules       []rule
+	regressions []regression
+	rows        int
+}
+
+// runCheck judges two results, or two sets of runs.
+func runCheck(args []string, out io.Writer) error {
+	err := check(args, out)
+	if err == nil || errors.Is(err, errRegression) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errCheck, err)
+}
+
+func check(args []string, out io.Writer) error {
+	flags := newFlags("check", checkUsage)
+	failOn := flags.StringSlice("fail-on", nil, "`rule` that a regression breaks; several with commas, or several times")
+	formats := map[string]func(checked, io.Writer) error{"text": checked.text, "json": checked.json, "markdown": checked.markdown}
+	format := flags.String("format", "text", "text, json, or markdown for a pull request")
+	c := checked{}
+	flags.IntVar(&c.rows, "rows", 15, "functions to list; json has all")
+	interpreters := false
+	addInterpreters(flags, &interpreters)
+	err := parse(flags, args)
+	if err != nil {
+		return err
+	}
+	write := formats[*format]
+	if write == nil {
+		return meant(fmt.Errorf("--format %s: takes text, json or markdown", *format), *format, []string{"text", "json", "markdown"})
+	}
+	if c.rows < 1 {
+		return fmt.Errorf("--rows %d: takes 1 or more", c.rows)
+	}
+	if c.rules, err = parseRules(*failOn); err != nil {
+		return err
+	}
+	inputs := flags.Args()
+	first := flags.ArgsLenAtDash()
+	if first < 0 && len(inputs) == 2 {
+		first = 1
+	}
+	if first < 1 || first == len(inputs) {
+		return errors.New("check takes two results, or several runs on both sides of \"--\": profile check BEFORE… -- AFTER…")
+	}
+	c.inputs = [2][]string{inputs[:first], inputs[first:]}
+	kind, _, runs, err := loadAlike(inputs)
+	if err != nil {
+		return err
+	}
+	c.kind = kind
+	if !interpreters {
+		for i := range runs {
+			runs[i] = report.Fold(runs[i])
+		}
+	}
+	runs = renamed(runs, first)
+	totals := slices.ContainsFunc(c.rules, func(r rule) bool { return r.measure == report.Total })
+	c.verdict = report.Judge(runs[:first], runs[first:], totals, report.Options{Own: byOwn(kind), Group: report.Program})
+	for _, j := range c.verdict.Rows {
+		for _, r := range c.rules {
+			if r.broken(j) {
+				c.regressions = append(c.regressions, regression{r.text, j})
+			}
+		}
+	}
+	if err := c.known(); err != nil {
+		return err
+	}
+	if err := write(c, out); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	if n := len(c.regressions); n > 1 {
+		return fmt.Errorf("%w: %s; and %d more", errRegression, c.regressions[0], n-1)
+	} else if n == 1 {
+		return fmt.Errorf("%w: %s", errRegression, c.regressions[0])
+	}
+	return nil
+}
+
+// known reports a rule of a program that is not there: it would never be broken.
+func (c checked) known() error {
+	groups := map[string]bool{}
+	var names []string
+	for _, j := range c.verdict.Rows {
+		if !groups[j.Group] {
+			groups[j.Group] = true
+			names = append(names, j.Group)
+		}
+	}
+	for _, r := range c.rules {
+		if r.group != "" && !groups[r.group] {
+			return meant(fmt.Errorf("--fail-on %s: the results have no program %q", r.text, r.group), r.group, names)
+		}
+	}
+	return nil
+}
+
+// renamed gives the program of both sides one name where it was renamed.
+func renamed(runs [][]receiver.Sample, first int) [][]receiver.Sample {
+	joined := oneRoot([2]report.Side{{Samples: slices.Concat(runs[:first]...)}, {Samples: slices.Concat(runs[first:]...)}})
+	all := slices.Concat(joined[0].Samples, joined[1].Samples)
+	for i := range runs {
+		n := len(runs[i])
+		runs[i], all = all[:n], all[n:]
+	}
+	return runs
+}
+
+// tooFine says of rules that these samples are too few for, and how many more it takes.
+func (c checked) tooFine() (lines []string) {
+	for _, r := range c.rules {
+		least := r.least
+		if r.relative {
+			least *= reference
+		}
+		if found := c.verdict.Detectable(reference); least > 0 && found > least {
+			lines = append(lines, fmt.Sprintf("%s: in what takes %.0f %%, growth is found from %.1f points on: for this rule take %.0f times as many samples",
+				r.text, 100*reference, 100*found, max(2, (found/least)*(found/least))))
+		}
+	}
+	return lines
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
+)
+
+// reference is the share for which it is said what can be found.
+const reference = 0.1
+
+func percent1(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+// head says what was compared, and what can be found so.
+func (c checked) head() []string {
+	v := c.verdict
+	lines := []string{title(c.kind) + ": each function's share of its program"}
+	for i, name := range []string{"before:", "after: "} {
+		inputs := c.inputs[i][0]
+		if n := len(c.inputs[i]); n > 1 {
+			inputs += fmt.Sprintf(" and %d more", n-1)
+		}
+		lines = append(lines, fmt.Sprintf("%s %s, %s: %s", name, plural(int64(v.Runs[i]), "run"), plural(int64(v.Samples[i]), "sample"), report.Shown(inputs, 120)))
+	}
+	found := func(share float64) string {
+		d := v.Detectable(share)
+		return fmt.Sprintf("from %.0f %% by %.1f points (%.0f %%)", 100*share, 100*d, 100*d/share)
+	}
+	return append(lines,
+		fmt.Sprintf("%s tested: 9 of 10 are found that grow %s or %s", plural(int64(v.Tested), "share"), found(reference), found(reference/10)))
+}
+
+// conclusion says how it ends.
+func (c checked) conclusion() string {
+	significant := 0
+	for _, j := range c.verdict.Rows {
+		if j.Significant() {
+			significant++
+		}
+	}
+	switch {
+	case len(c.regressions) > 0:
+		return plural(int64(len(c.regressions)), "regression")
+	case len(c.rules) == 0:
+		return plural(int64(significant), "change") + " beyond chance"
+	}
+	return "no regression"
+}
+
+// table returns the rows to show, with their heading.
+func (c checked) table() [][]string {
+	programs := map[string]bool{}
+	for _, j := range c.verdict.Rows {
+		programs[j.Group] = true
+	}
+	table := [][]string{{"BEFORE", "AFTER", "POINTS", "FOUND FROM", "", "OF", "FUNCTION"}}
+	for i, j := range c.verdict.Rows {
+		if i == c.rows {
+			break
+		}
+		verdict := ""
+		switch {
+		case j.Kernel && !j.Tested && c.verdict.Runs == [2]int{1, 1}:
+			verdict = "needs runs"
+		case !j.Tested:
+			verdict = "too few samples"
+		case j.Significant() && j.After > j.Before:
+			verdict = "more"
+		case j.Significant():
+			verdict = "less"
+		}
+		for _, r := range c.regressions {
+			if r.judged == j {
+				verdict = "REGRESSION"
+			}
+		}
+		name := report.Shown(subject(j), 64)
+		if len(programs) > 1 && j.Measure != report.Group {
+			name += " in " + report.Shown(j.Group, 32)
+		}
+		table = append(table, []string{percent1(j.Before), percent1(j.After), j.Points(), fmt.Sprintf("%.1f", 100*j.Detectable), verdict, string(j.Measure), name})
+	}
+	return table
+}
+
+const checkLegend = "± is how many points a change is off by chance, in 19 of 20 cases. More and less are beyond chance, corrected for the number of tests. Functions of the kernel come in bursts: they are tested where there are several runs."
+
+func (c checked) text(w io.Writer) error {
+	var text strings.Builder
+	for _, line := range c.head() {
+		fmt.Fprintln(&text, line)
+	}
+	for _, line := range c.tooFine() {
+		fmt.Fprintln(&text, "note:", line)
+	}
+	fmt.Fprintln(&text)
+	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, cells := range c.table() {
+		last := len(cells) - 1
+		fmt.Fprintf(t, "%s\t  %s\n", strings.Join(cells[:last], "\t"), cells[last])
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if n := len(c.verdict.Rows) - c.rows; n > 0 {
+		fmt.Fprintf(&text, "and %d more\n", n)
+	}
+	fmt.Fprintf(&text, "\n%s\n\n%s\n", checkLegend, c.conclusion())
+	for _, r := range c.regressions {
+		fmt.Fprintln(&text, " ", r)
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// code makes a text from a workload safe in Markdown's tables.
+func code(s string) string {
+	return "`" + strings.NewReplacer("`", "'", "|", `\|`).Replace(s) + "`"
+}
+
+func (c checked) markdown(w io.Writer) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "### Profile check: %s\n\n", c.conclusion())
+	for _, r := range c.regressions {
+		fmt.Fprintln(&text, "- "+code(r.String()))
+	}
+	for _, line := range c.tooFine() {
+		fmt.Fprintln(&text, "- "+code(line))
+	}
+	fmt.Fprintln(&text)
+	for i, cells := range c.table() {
+		last := len(cells) - 1
+		name := code(cells[last])
+		if i == 0 {
+			name = cells[last]
+		}
+		fmt.Fprintf(&text, "| %s | %s |\n", name, strings.Join(cells[:last], " | "))
+		if i == 0 {
+			fmt.Fprintf(&text, "|---|%s\n", strings.Repeat("--:|", last))
+		}
+	}
+	fmt.Fprintln(&text)
+	for _, line := range c.head() {
+		fmt.Fprintf(&text, "%s  \n", code(line))
+	}
+	fmt.Fprintln(&text, checkLegend)
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+type sideJSON struct {
+	Inputs  []string `json:"inputs"`
+	Runs    int      `json:"runs"`
+	Samples float64  `json:"samples"`
+}
+
+func (c checked) side(i int) sideJSON {
+	return sideJSON{c.inputs[i], c.verdict.Runs[i], c.verdict.Samples[i]}
+}
+
+type checkedJSON struct {
+	Measures   string       `json:"measures"`
+	Before     sideJSON     `json:"before"`
+	After      sideJSON     `json:"after"`
+	Confidence float64      `json:"confidence"`
+	Tested     int          `json:"tested"`
+	Regression bool         `json:"regression"`
+	Shares     []judgedJSON `json:"shares"`
+}
+
+type judgedJSON struct {
+	report.Judged
+	Significant bool     `json:"significant"`
+	Broken      []string `json:"broken"`
+}
+
+func (c checked) json(w io.Writer) error {
+	of := checkedJSON{title(c.kind), c.side(0), c.side(1), report.Confidence, c.verdict.Tested, len(c.regressions) > 0, []judgedJSON{}}
+	for _, j := range c.verdict.Rows {
+		row := judgedJSON{j, j.Significant(), []string{}}
+		for _, r := range c.regressions {
+			if r.judged == j {
+				row.Broken = append(row.Broken, r.rule)
+			}
+		}
+		of.Shares = append(of.Shares, row)
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(of)
+}

@@ -32,7 +32,7 @@ const (
 func (g *guide) deployWithStorage(t *testing.T, image string) {
 	t.Helper()
 	dir := t.TempDir()
-	for _, b := range pageBlocks(t, g.top, guidePage, "More than deploy and the chart can say") {
+	for _, b := range pageBlocks(t, g.top, guidePage, "Volumes and rotated certificates") {
 		if b.file != "kustomization.yaml" {
 			continue
 		}

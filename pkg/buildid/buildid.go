@@ -189,6 +189,13 @@ const (
 	noteGo  = 4 // of "Go", see cmd/internal/buildid of the Go toolchain
 )
 
+// OfNotes returns the linker's build ID in notes of this machine's kernel, in hexadecimal; "" if there is none.
+func OfNotes(b []byte) string {
+	var info Info
+	info.takeNotes(b, binary.NativeEndian, 4)
+	return info.GNU
+}
+
 // takeNotes takes the build IDs out of notes: a header of three words, the length of the name, of the
 // description and the type, and then the two, each padded.
 func (info *Info) takeNotes(b []byte, order binary.ByteOrder, align uint64) {

@@ -1,8 +1,6 @@
 package stack
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 )
@@ -24,25 +22,19 @@ func findSymbols(r io.Reader, names []string) ([]uint64, error) {
 	for i, name := range names {
 		missing[name] = i
 	}
-	scanner := bufio.NewScanner(r)
-	for len(missing) > 0 && scanner.Scan() {
-		digits, rest, _ := bytes.Cut(scanner.Bytes(), []byte{' '})
-		if len(rest) < 3 {
-			continue
+	hidden := false
+	err := eachSymbol(r, func(s kernelSymbol) bool {
+		if i, ok := missing[string(s.name)]; ok && s.ofImage() {
+			hidden, addrs[i] = s.addr == 0, s.addr
+			delete(missing, names[i])
 		}
-		i, ok := missing[string(rest[2:])]
-		if !ok {
-			continue
-		}
-		addr, ok := parseHex(digits)
-		if !ok || addr == 0 {
-			return nil, errHidden
-		}
-		addrs[i] = addr
-		delete(missing, names[i])
-	}
-	if err := scanner.Err(); err != nil {
+		return len(missing) > 0 && !hidden
+	})
+	switch {
+	case err != nil:
 		return nil, err
+	case hidden:
+		return nil, errHidden
 	}
 	for _, name := range names {
 		if _, ok := missing[name]; ok {

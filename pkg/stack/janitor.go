@@ -9,32 +9,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// DefaultCold is how long an entry of a stack map must not have been named by a row before a Janitor
-// deletes it.
-const DefaultCold = 30 * time.Second
-
 const (
 	// maxTracked bounds the memory of a Janitor: 4 bytes per ID. IDs above are left alone.
 	maxTracked = 1 << 20
 	// sweepKeys is how many entries a Sweep looks at, at most.
 	sweepKeys = 512
 )
-
-// JanitorOptions are the settings of a Janitor.
-type JanitorOptions struct {
-	// Stacks returns the stack map (BPF_MAP_TYPE_STACK_TRACE). It may return nil for as long as
-	// the gadget has not started.
-	Stacks func() *ebpf.Map
-	// BuildIDs returns the map of build IDs by stack ID that belongs to a user stack map. It may
-	// be nil or return nil.
-	BuildIDs func() *ebpf.Map
-	// Cold is the age at which an entry goes; 0 means DefaultCold. It must be several times as
-	// long as an ID can take from the eBPF program to the callback. For a gadget whose rows are
-	// collected in a map, that is the interval at which the map is read. For one that keeps IDs
-	// for later, such as from the time a thread goes to sleep to when it wakes up, there is no
-	// safe age: do not use a Janitor there.
-	Cold time.Duration
-}
 
 // Janitor deletes entries of a stack map that are no longer in use. A stack's ID is a hash, and what
 // the map holds under an ID keeps out every other stack with the same hash: in a map that nobody
@@ -53,10 +33,9 @@ type JanitorOptions struct {
 // of the gadget's callback. It has to see all rows that name an ID of the map: where several fields or
 // data sources share the map, all of them.
 type Janitor struct {
-	opts JanitorOptions
-	cold uint32
-
-	stacks, buildIDs *ebpf.Map
+	find   func() *ebpf.Map
+	stacks *ebpf.Map // once it is found
+	cold   uint32    // ticks
 	// seen holds, by ID, the tick at which an ID was seen last; 0 if it never was. A tick is a
 	// second since start, and the first is 1.
 	seen  []uint32
@@ -66,16 +45,16 @@ type Janitor struct {
 	// next is the key that the walk over the map goes on with, if walking.
 	next    uint32
 	walking bool
-	entries int // of the last complete walk, see Entries
-	counted int // entries of the present walk up to now
 }
 
-// NewJanitor returns a Janitor.
-func NewJanitor(opts JanitorOptions) *Janitor {
-	if opts.Cold <= 0 {
-		opts.Cold = DefaultCold
-	}
-	return &Janitor{opts: opts, tick: 1, cold: uint32(max(1, opts.Cold/time.Second))}
+// NewJanitor returns a Janitor for a stack map (BPF_MAP_TYPE_STACK_TRACE). stacks may return nil for as long as the gadget has not
+// started. cold is the age at which an entry goes. It must be several times as
+// long as an ID can take from the eBPF program to the callback. For a gadget whose rows are
+// collected in a map, that is the interval at which the map is read. For one that keeps IDs
+// for later, such as from the time a thread goes to sleep to when it wakes up, there is no
+// safe age: do not use a Janitor there.
+func NewJanitor(stacks func() *ebpf.Map, cold time.Duration) *Janitor {
+	return &Janitor{find: stacks, tick: 1, cold: uint32(max(1, cold/time.Second))}
 }
 
 // Seen notes that a row names the ID. Errors (negative IDs) are ignored.
@@ -84,10 +63,6 @@ func (j *Janitor) Seen(id int32) {
 		j.seen[id] = j.tick
 	}
 }
-
-// Entries returns how many entries the map held when it was last walked from end to end. A walk can
-// take several calls of Sweep.
-func (j *Janitor) Entries() int { return j.entries }
 
 // Sweep looks at some of the map's entries, going on where the last call ended, and deletes those that
 // are cold. Its work is bounded: it looks at 512 entries at most, with a system call for each of them and
@@ -101,10 +76,8 @@ func (j *Janitor) Sweep(now time.Time) (deleted int, err error) {
 		return 0, nil
 	}
 	if !j.walking {
-		j.counted = 0
 		switch err := j.stacks.NextKey(nil, &j.next); {
 		case errors.Is(err, ebpf.ErrKeyNotExist):
-			j.entries = 0
 			return 0, nil
 		case err != nil:
 			return 0, fmt.Errorf("walking the stack map: %w", err)
@@ -116,14 +89,13 @@ func (j *Janitor) Sweep(now time.Time) (deleted int, err error) {
 		// kernel starts over.
 		id, after := j.next, uint32(0)
 		err := j.stacks.NextKey(&id, &after)
-		j.counted++
-		if j.isCold(id) && j.delete(id) {
+		if j.isCold(id) && j.stacks.Delete(&id) == nil {
+			j.seen[id] = 0
 			deleted++
-			j.counted--
 		}
 		switch {
 		case errors.Is(err, ebpf.ErrKeyNotExist), err == nil && after <= id:
-			j.walking, j.entries = false, j.counted
+			j.walking = false
 			return deleted, nil
 		case err != nil:
 			j.walking = false
@@ -145,7 +117,7 @@ func (j *Janitor) prepare(now time.Time) bool {
 		j.tick = max(j.tick, uint32(age)+1)
 	}
 	if j.stacks == nil {
-		m := j.opts.Stacks()
+		m := j.find()
 		if m == nil || m.Type() != ebpf.StackTrace || m.KeySize() != 4 || m.MaxEntries() == 0 {
 			return false
 		}
@@ -154,11 +126,6 @@ func (j *Janitor) prepare(now time.Time) bool {
 		// kernel/bpf/stackmap.c).
 		n := uint64(1) << bits.Len32(m.MaxEntries()-1)
 		j.seen = make([]uint32, min(n, maxTracked))
-	}
-	if j.buildIDs == nil && j.opts.BuildIDs != nil {
-		if m := j.opts.BuildIDs(); m != nil && m.KeySize() == 4 && m.Type() == ebpf.Hash {
-			j.buildIDs = m
-		}
 	}
 	return true
 }
@@ -173,18 +140,4 @@ func (j *Janitor) isCold(id uint32) bool {
 		return false
 	}
 	return j.tick-j.seen[id] >= j.cold
-}
-
-// delete removes a stack, and then its build IDs. In this order, a stack that moves in between finds
-// build IDs that are not its own only until they are removed; in the other, for as long as it stays.
-func (j *Janitor) delete(id uint32) bool {
-	if err := j.stacks.Delete(&id); err != nil {
-		return false
-	}
-	j.seen[id] = 0
-	if j.buildIDs != nil {
-		// Most stacks have none.
-		_ = j.buildIDs.Delete(&id)
-	}
-	return true
 }

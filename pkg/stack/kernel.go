@@ -58,7 +58,7 @@ func NewKernel(opts KernelOptions) *Kernel {
 		k.symbols = &KernelSymbols{}
 	}
 	if k.symbols.modules != nil && k.symbols.End != 0 {
-		k.modules, k.knowsModules = k.symbols.modules.load()
+		k.modules, k.knowsModules = k.symbols.modules.now()
 	}
 	return k
 }
@@ -109,10 +109,7 @@ func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID boo
 		dst = dst[:start+i+1]
 		k.frame(&dst[start+i], functionName(entry), addr, i == 0, known)
 	}
-	if !k.opts.KeepTracing {
-		n := tracingFrames(dst[start:], k.outside)
-		dst = append(dst[:start], dst[start+n:]...)
-	}
+	dst = k.trim(dst, start)
 	if truncated {
 		return dst, Truncated
 	}
@@ -146,11 +143,15 @@ func (k *Kernel) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outco
 		dst = dst[:start+i+1]
 		k.frame(&dst[start+i], k.functionAt(within(addr, i == 0)), addr, i == 0, true)
 	}
-	if !k.opts.KeepTracing {
-		n := tracingFrames(dst[start:], k.outside)
-		dst = append(dst[:start], dst[start+n:]...)
+	return k.trim(dst, start), outcome, k.unnamed
+}
+
+// trim takes the tracing's own frames out of a stack, which begins at start.
+func (k *Kernel) trim(dst []profile.Frame, start int) []profile.Frame {
+	if k.opts.KeepTracing {
+		return dst
 	}
-	return dst, outcome, k.unnamed
+	return slices.Delete(dst, start, start+tracingFrames(dst[start:], k.outside))
 }
 
 // readNames reads the names of functions once.

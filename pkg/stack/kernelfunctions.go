@@ -45,20 +45,44 @@ const generatedLimit = 64 << 10
 // programs, and the trampolines of ftrace and kprobes.
 var generatedOwners = []string{"[bpf]", "[__builtin__"}
 
-// ofImage and generated choose symbols by their owner, which is what stands in brackets after the name: of the
-// image's own symbols, and of code that the kernel made at run time.
-func ofImage(owner []byte) bool { return len(owner) == 0 }
+// kernelSymbol is a line of /proc/kallsyms: "ffffffff81000000 T _stext" or, for what is not part of the image,
+// "ffffffffc0201000 t bpf_prog_6deef7357e7b4530\t[bpf]".
+type kernelSymbol struct {
+	addr  uint64 // 0 where the kernel hides it
+	kind  byte
+	name  []byte
+	owner []byte // in brackets
+}
 
-func generated(owner []byte) bool {
-	return slices.ContainsFunc(generatedOwners, func(prefix string) bool { return bytes.HasPrefix(owner, []byte(prefix)) })
+func (s *kernelSymbol) isFunction() bool { return strings.IndexByte("tTwW", s.kind) >= 0 }
+func (s *kernelSymbol) ofImage() bool    { return len(s.owner) == 0 }
+
+// isGenerated reports whether it is of code that the kernel made at run time.
+func (s *kernelSymbol) isGenerated() bool {
+	return slices.ContainsFunc(generatedOwners, func(prefix string) bool { return bytes.HasPrefix(s.owner, []byte(prefix)) })
+}
+
+// eachSymbol calls visit with each line of /proc/kallsyms, until it returns false. The texts are valid until then.
+func eachSymbol(r io.Reader, visit func(s kernelSymbol) bool) error {
+	scanner := bufio.NewScanner(r)
+	for scanner.Scan() {
+		digits, rest, _ := bytes.Cut(scanner.Bytes(), []byte{' '})
+		if len(rest) < 3 {
+			continue
+		}
+		name, owner, _ := bytes.Cut(rest[2:], []byte{'\t'})
+		addr, _ := parseHex(digits)
+		if !visit(kernelSymbol{addr, rest[0], name, owner}) {
+			return nil
+		}
+	}
+	return scanner.Err()
 }
 
 var errHidden = errors.New("addresses are hidden (CAP_SYSLOG is needed, see the sysctl kernel.kptr_restrict)")
 
-// readFunctionTable reads the functions of some owners from /proc/kallsyms, where a line is
-// "ffffffff81000000 T _stext" or, for what is not part of the image,
-// "ffffffffc0201000 t bpf_prog_6deef7357e7b4530\t[bpf]".
-func readFunctionTable(r io.Reader, owned func(owner []byte) bool) (*functionTable, error) {
+// readFunctionTable reads some functions from /proc/kallsyms.
+func readFunctionTable(r io.Reader, wanted func(*kernelSymbol) bool) (*functionTable, error) {
 	type symbol struct {
 		addr   uint64
 		name   string
@@ -66,30 +90,18 @@ func readFunctionTable(r io.Reader, owned func(owner []byte) bool) (*functionTab
 	}
 	var all []symbol
 	size, hidden := 0, false
-	scanner := bufio.NewScanner(r)
-	for scanner.Scan() {
-		digits, rest, _ := bytes.Cut(scanner.Bytes(), []byte{' '})
-		if len(rest) < 3 {
-			continue
-		}
-		switch rest[0] {
-		case 't', 'T', 'w', 'W':
+	err := eachSymbol(r, func(s kernelSymbol) bool {
+		switch {
+		case !s.isFunction() || len(s.name) == 0 || !wanted(&s):
+		case s.addr == 0:
+			hidden = true
 		default:
-			continue
+			all = append(all, symbol{s.addr, string(s.name), s.kind == 'T'})
+			size += len(s.name)
 		}
-		name, owner, _ := bytes.Cut(rest[2:], []byte{'\t'})
-		if len(name) == 0 || !owned(owner) {
-			continue
-		}
-		addr, ok := parseHex(digits)
-		if !ok || addr == 0 {
-			hidden = ok
-			continue
-		}
-		all = append(all, symbol{addr, string(name), rest[0] == 'T'})
-		size += len(name)
-	}
-	if err := scanner.Err(); err != nil {
+		return true
+	})
+	if err != nil {
 		return nil, err
 	}
 	if len(all) == 0 && hidden {
@@ -98,20 +110,14 @@ func readFunctionTable(r io.Reader, owned func(owner []byte) bool) (*functionTab
 	// Of several names for one address the last in this order is taken: one with few underscores in front,
 	// because labels such as _stext and __entry_text_start have them, and of those a global one.
 	underscores := func(s string) int { return len(s) - len(strings.TrimLeft(s, "_")) }
+	global := func(s symbol) int {
+		if s.global {
+			return 1
+		}
+		return 0
+	}
 	slices.SortStableFunc(all, func(a, b symbol) int {
-		if c := cmp.Compare(a.addr, b.addr); c != 0 {
-			return c
-		}
-		if c := cmp.Compare(underscores(b.name), underscores(a.name)); c != 0 {
-			return c
-		}
-		switch {
-		case a.global == b.global:
-			return 0
-		case b.global:
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(underscores(b.name), underscores(a.name)), global(a)-global(b))
 	})
 	t := &functionTable{addrs: make([]uint64, 0, len(all)), ends: make([]uint32, 0, len(all))}
 	var names strings.Builder

@@ -30,7 +30,7 @@ ffffffffc0000000 t in_module	[mod]
 ffffffffc0201000 t bpf_prog_6deef7357e7b4530	[bpf]
 ffffffffc0202000 t ftrace_trampoline	[__builtin__ftrace]
 `
-	image, err := readFunctionTable(strings.NewReader(text), ofImage)
+	image, err := readFunctionTable(strings.NewReader(text), (*kernelSymbol).ofImage)
 	require.NoError(t, err)
 	for addr, want := range map[uint64]string{
 		0x1000:             "",
@@ -46,7 +46,7 @@ ffffffffc0202000 t ftrace_trampoline	[__builtin__ftrace]
 	} {
 		require.Equal(t, want, image.name(addr, math.MaxUint64), "%#x", addr)
 	}
-	made, err := readFunctionTable(strings.NewReader(text), generated)
+	made, err := readFunctionTable(strings.NewReader(text), (*kernelSymbol).isGenerated)
 	require.NoError(t, err)
 	for addr, want := range map[uint64]string{
 		0xffffffff81000000: "",
@@ -59,11 +59,11 @@ ffffffffc0202000 t ftrace_trampoline	[__builtin__ftrace]
 		require.Equal(t, want, made.name(addr, generatedLimit), "%#x", addr)
 	}
 
-	_, err = readFunctionTable(iotest.ErrReader(os.ErrPermission), ofImage)
+	_, err = readFunctionTable(iotest.ErrReader(os.ErrPermission), (*kernelSymbol).ofImage)
 	require.ErrorIs(t, err, os.ErrPermission)
-	_, err = readFunctionTable(strings.NewReader("0000000000000000 T _stext\n"), ofImage)
+	_, err = readFunctionTable(strings.NewReader("0000000000000000 T _stext\n"), (*kernelSymbol).ofImage)
 	require.ErrorIs(t, err, errHidden)
-	empty, err := readFunctionTable(strings.NewReader(""), ofImage)
+	empty, err := readFunctionTable(strings.NewReader(""), (*kernelSymbol).ofImage)
 	require.NoError(t, err)
 	require.Empty(t, empty.name(0xffffffff81000000, math.MaxUint64))
 }

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"os"
@@ -43,15 +44,7 @@ func (t *programTable) name(addr uint64, now time.Time) (name string, known bool
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.look(now)
-	i, found := slices.BinarySearchFunc(t.code, addr, func(c programCode, a uint64) int {
-		switch {
-		case c.start < a:
-			return -1
-		case c.start > a:
-			return 1
-		}
-		return 0
-	})
+	i, found := slices.BinarySearchFunc(t.code, addr, func(c programCode, a uint64) int { return cmp.Compare(c.start, a) })
 	if !found {
 		i--
 	}
@@ -107,15 +100,7 @@ func (t *programTable) look(now time.Time) {
 		}
 	}
 	if !sorted {
-		slices.SortFunc(t.code, func(a, b programCode) int {
-			switch {
-			case a.start < b.start:
-				return -1
-			case a.start > b.start:
-				return 1
-			}
-			return 0
-		})
+		slices.SortFunc(t.code, func(a, b programCode) int { return cmp.Compare(a.start, b.start) })
 	}
 	t.byID = there
 }

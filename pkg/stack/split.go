@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"math/bits"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -102,15 +101,17 @@ const cutLength = 256
 // names are cut ends there, whatever brackets are open in it.
 func (s *splitter) findSeparators(text string, cut bool) {
 	s.seps, s.open, s.kinds = s.seps[:0], s.open[:0], [3]int{}
-	for i := 0; i < len(text) && len(s.seps) < 4*MaxFrames; i += 8 {
-		for found := delimiters(text, i); found != 0; found &= found - 1 {
-			s.delimiter(text, i+bits.TrailingZeros64(found)/8, cut)
+	for i := 0; i < len(text) && len(s.seps) < 4*MaxFrames; i++ {
+		if isDelimiter[text[i]] {
+			s.delimiter(text, i, cut)
 		}
 	}
 	if cut {
 		s.endCutName(len(text))
 	}
 }
+
+var isDelimiter = [256]bool{';': true, '(': true, '[': true, '{': true, ')': true, ']': true, '}': true}
 
 func (s *splitter) delimiter(text string, i int, cut bool) {
 	switch c := text[i]; c {
@@ -145,35 +146,6 @@ func (s *splitter) endCutName(end int) {
 			return
 		}
 	}
-}
-
-// delimiters returns which of the eight bytes of text at i are what findSeparators looks at: the highest
-// bit of a byte is set if it is one.
-func delimiters(text string, i int) uint64 {
-	var w uint64
-	if i+8 <= len(text) {
-		w = load(text, i)
-	} else {
-		for k := len(text) - 1; k >= i; k-- {
-			w = w<<8 | uint64(text[k])
-		}
-	}
-	// The brackets ( and ) differ in one bit only, as do [ and {, and ] and }: one comparison finds both.
-	return (eight << 7) &^ (nonZero(w^eight*';') & nonZero(w&^(eight*1)^eight*'(') &
-		nonZero(w&^(eight*0x20)^eight*'[') & nonZero(w&^(eight*0x20)^eight*']'))
-}
-
-// eight times a byte is a word of that byte.
-const eight uint64 = 0x0101010101010101
-
-// nonZero returns a word with the highest bit of each byte set that is not zero in w.
-func nonZero(w uint64) uint64 { return (w&(eight*0x7f) + eight*0x7f) | w }
-
-// load returns the eight bytes at i, the first one lowest.
-func load[T string | []byte](s T, i int) uint64 {
-	_ = s[i+7]
-	return uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
-		uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
 }
 
 // closeBracket pairs the bracket c with the last one of its kind that is open, and takes back the
@@ -350,11 +322,6 @@ func parseHex[T string | []byte](s T) (uint64, bool) {
 	if len(s) == 0 || len(s) > 16 {
 		return 0, false
 	}
-	if len(s) == 16 { // as addresses are
-		high, ok := eightDigits(load(s, 0))
-		low, ok2 := eightDigits(load(s, 8))
-		return high<<32 | low, ok && ok2
-	}
 	var v uint64
 	for i := range len(s) {
 		d := hexDigit(s[i])
@@ -364,20 +331,6 @@ func parseHex[T string | []byte](s T) (uint64, bool) {
 		v = v<<4 | uint64(d)
 	}
 	return v, true
-}
-
-// eightDigits reads eight hexadecimal digits at once, the first of which is the lowest byte.
-func eightDigits(w uint64) (uint64, bool) {
-	letter := w >> 6 & eight
-	v := w&(eight*0x0f) + letter*9
-	// Any other character is found out here: the values, written as digits in lower case, must give what was read.
-	ten := (v + eight*(128-10)) >> 7 & eight
-	if v&(eight*0xf0) != 0 || v+eight*'0'+ten*('a'-'0'-10) != w|letter<<5 {
-		return 0, false
-	}
-	v = (v<<4 | v>>8) & 0x00ff00ff00ff00ff
-	v = (v<<8 | v>>16) & 0x0000ffff0000ffff
-	return (v<<16 | v>>32) & 0xffffffff, true
 }
 
 // hexDigit returns the value of a hexadecimal digit, 16 if it is none.

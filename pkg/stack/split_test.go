@@ -75,22 +75,6 @@ func TestSplitIsPlainSplit(t *testing.T) {
 	}
 }
 
-func TestDelimiters(t *testing.T) {
-	for c := range 256 {
-		for k := range 8 {
-			b := []byte("abcdefgh")
-			b[k] = byte(c)
-			found := uint64(0)
-			if strings.IndexByte(";()[]{}", byte(c)) >= 0 {
-				found = 0x80 << (8 * k)
-			}
-			require.Equal(t, found, delimiters(string(b), 0), "%q", b)
-			require.Equal(t, found, delimiters(string(b[:k+1]), 0), "%q", b[:k+1])
-		}
-	}
-	require.Equal(t, uint64(0x8080808080808080), delimiters("((((;]}{", 0))
-}
-
 func TestParseHex(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {

@@ -2,10 +2,7 @@ package stack
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -48,8 +46,8 @@ func LoadKernelSymbols() (*KernelSymbols, error) {
 	s := &KernelSymbols{
 		modules:   &moduleTable{root: "/"},
 		programs:  &programTable{},
-		functions: sync.OnceValues(func() (*functionTable, error) { return loadFunctionTable(ofImage) }),
-		generated: func() (*functionTable, error) { return loadFunctionTable(generated) },
+		functions: sync.OnceValues(func() (*functionTable, error) { return loadFunctionTable((*kernelSymbol).ofImage) }),
+		generated: func() (*functionTable, error) { return loadFunctionTable((*kernelSymbol).isGenerated) },
 	}
 	return s, errors.Join(
 		readFile("/proc/kallsyms", s.readKallsyms),
@@ -60,9 +58,9 @@ func LoadKernelSymbols() (*KernelSymbols, error) {
 	)
 }
 
-func loadFunctionTable(owned func(owner []byte) bool) (t *functionTable, err error) {
+func loadFunctionTable(wanted func(*kernelSymbol) bool) (t *functionTable, err error) {
 	err = readFile("/proc/kallsyms", func(r io.Reader) error {
-		t, err = readFunctionTable(r, owned)
+		t, err = readFunctionTable(r, wanted)
 		return err
 	})
 	return t, err
@@ -80,35 +78,27 @@ func readFile(path string, read func(io.Reader) error) error {
 	return nil
 }
 
-// readKallsyms looks for the bounds of the image in lines such as "ffffffff81000000 T _stext". A
+// readKallsyms looks for the bounds of the image. A
 // kernel that lists functions only (without CONFIG_KALLSYMS_ALL) has no _end; there the image ends
-// with its code. Modules come after the image, with their name in brackets.
+// with its code. Modules come after the image.
 func (s *KernelSymbols) readKallsyms(r io.Reader) error {
 	var start, end uint64
-	scanner := bufio.NewScanner(r)
-lines:
-	for scanner.Scan() {
-		line := scanner.Bytes()
-		addr, rest, _ := bytes.Cut(line, []byte{' '})
-		if len(rest) < 2 {
-			continue
+	err := eachSymbol(r, func(sym kernelSymbol) bool {
+		if !sym.ofImage() {
+			return false
 		}
-		switch string(rest[2:]) {
+		switch string(sym.name) {
 		case "_stext":
-			start, _ = parseHex(addr)
+			start = sym.addr
 		case "_etext", "_einittext":
-			v, _ := parseHex(addr)
-			end = max(end, v)
+			end = max(end, sym.addr)
 		case "_end":
-			end, _ = parseHex(addr)
-			break lines
-		default:
-			if line[len(line)-1] == ']' {
-				break lines
-			}
+			end = sym.addr
+			return false
 		}
-	}
-	if err := scanner.Err(); err != nil {
+		return true
+	})
+	if err != nil {
 		return err
 	}
 	switch {
@@ -124,31 +114,14 @@ lines:
 // maxNotes bounds how much of a notes file is read.
 const maxNotes = 1 << 20
 
-// noteGNUBuildID is NT_GNU_BUILD_ID (elf.h).
-const noteGNUBuildID = 3
-
-// readBuildIDNote looks for the build ID in ELF notes. Each is a header of three words, the length
-// of the name, the length of the description and the type, and then the two, each padded to four
-// bytes.
+// readBuildIDNote looks for the build ID in ELF notes.
 func readBuildIDNote(r io.Reader) (string, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxNotes))
 	if err != nil {
 		return "", err
 	}
-	for len(b) >= 12 {
-		nameLen := uint64(binary.NativeEndian.Uint32(b))
-		descLen := uint64(binary.NativeEndian.Uint32(b[4:]))
-		kind := binary.NativeEndian.Uint32(b[8:])
-		b = b[12:]
-		descAt := (nameLen + 3) &^ 3
-		next := descAt + (descLen+3)&^3
-		if descAt+descLen > uint64(len(b)) {
-			break
-		}
-		if kind == noteGNUBuildID && string(b[:nameLen]) == "GNU\x00" && descLen > 0 {
-			return hex.EncodeToString(b[descAt : descAt+descLen]), nil
-		}
-		b = b[min(next, uint64(len(b))):]
+	if id := buildid.OfNotes(b); id != "" {
+		return id, nil
 	}
 	return "", errors.New("no build ID: frames are exported without a mapping")
 }
@@ -193,32 +166,30 @@ type moduleTable struct {
 	changed int // how often the list was another one
 }
 
+// now is load for those that do not hold mu.
+func (t *moduleTable) now() (modules []module, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.load()
+}
+
 // current returns what load does, and how often the list has changed. It calls load at most once every lookAgain.
 func (t *moduleTable) current(now time.Time) (modules []module, ok bool, changed int) {
 	t.mu.Lock()
-	recent := !t.looked.IsZero() && now.Sub(t.looked) < lookAgain
-	modules, changed = t.loaded, t.changed
-	if !recent {
-		t.looked = now
-	}
-	t.mu.Unlock()
-	if recent {
-		return modules, true, changed
-	}
-	if modules, ok = t.load(); !ok {
-		return nil, false, changed
-	}
-	t.mu.Lock()
 	defer t.mu.Unlock()
-	return modules, true, t.changed
+	if t.looked.IsZero() || now.Sub(t.looked) >= lookAgain {
+		t.looked = now
+		if _, ok := t.load(); !ok {
+			return nil, false, t.changed
+		}
+	}
+	return t.loaded, true, t.changed
 }
 
 // load returns the modules that are loaded now, sorted by address. ok is false if they or their addresses are not
 // known. A kernel without support for modules has no /proc/modules: it has none, and ok is true. What it returns must
-// not be modified: it is returned again if the next call finds the same modules.
+// not be modified: it is returned again if the next call finds the same modules. The caller holds mu.
 func (t *moduleTable) load() (modules []module, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	err := t.read("proc/modules", func(r io.Reader) (err error) {
 		modules, err = readModules(r)
 		return err
@@ -278,37 +249,22 @@ func readModules(r io.Reader) ([]module, error) {
 }
 
 // readFunctions fills in the functions of modules from /proc/kallsyms, which does not have them in the
-// order of their addresses: "ffffffffc0a51230 t nft_do_chain\t[nf_tables]".
+// order of their addresses.
 func readFunctions(r io.Reader, modules []module) error {
-	byName := make(map[string]*module, len(modules))
+	byOwner := make(map[string]*module, len(modules))
 	for i := range modules {
-		byName[modules[i].name] = &modules[i]
+		byOwner["["+modules[i].name+"]"] = &modules[i]
 	}
-	scanner := bufio.NewScanner(r)
-	for len(modules) > 0 && scanner.Scan() {
-		line := scanner.Bytes()
-		if len(line) == 0 || line[len(line)-1] != ']' {
-			continue
+	err := eachSymbol(r, func(s kernelSymbol) bool {
+		if m := byOwner[string(s.owner)]; m != nil && s.isFunction() && s.addr >= m.start && s.addr < m.end {
+			m.functions = append(m.functions, function{s.addr, string(s.name)})
 		}
-		symbol, owner, ok := bytes.Cut(line[:len(line)-1], []byte("\t["))
-		m := byName[string(owner)]
-		if !ok || m == nil {
-			continue
-		}
-		digits, rest, _ := bytes.Cut(symbol, []byte{' '})
-		addr, ok := parseHex(digits)
-		if !ok || addr < m.start || addr >= m.end || len(rest) < 3 {
-			continue
-		}
-		switch rest[0] {
-		case 't', 'T', 'w', 'W':
-			m.functions = append(m.functions, function{addr, string(rest[2:])})
-		}
-	}
+		return len(modules) > 0
+	})
 	for i := range modules {
 		slices.SortStableFunc(modules[i].functions, func(a, b function) int { return cmp.Compare(a.addr, b.addr) })
 	}
-	return scanner.Err()
+	return err
 }
 
 // findModule returns the module that has the address, or nil.

@@ -157,7 +157,7 @@ func check(args []string, out io.Writer) error {
 		return errors.New("check takes two results, or several runs on both sides of \"--\": profile check BEFORE… -- AFTER…")
 	}
 	c.inputs = [2][]string{inputs[:first], inputs[first:]}
-	kind, _, runs, err := loadAlike(inputs)
+	kind, _, runs, err := loadAlike(inputs, load)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ Points are the change of a function's share in percentage points; profile check 
 A result is a folder of this program, OTLP profiles in a file or in a folder of the file exporter, or a pprof profile.
 
   profile diff before after
+  profile diff 13:05+5m 14:05+5m --service shop   # two times of the history
   profile diff before after --work 12000,15000    # requests that were served meanwhile
 
 `
@@ -32,6 +33,8 @@ func runDiff(args []string, out io.Writer) error {
 	page := flags.StringP("output", "o", "", "`file` to draw the difference in, none for no file; by default one beside the later result")
 	interpreters := false
 	addInterpreters(flags, &interpreters)
+	var p past
+	p.addFlags(flags)
 	if err := parse(flags, args); err != nil {
 		return err
 	}
@@ -44,7 +47,7 @@ func runDiff(args []string, out io.Writer) error {
 	if len(*work) != 0 && (len(*work) != 2 || (*work)[0] <= 0 || (*work)[1] <= 0) {
 		return errors.New("--work takes two numbers above 0, as in --work 12000,15000")
 	}
-	kind, infos, runs, err := loadAlike(flags.Args())
+	kind, infos, runs, err := loadAlike(flags.Args(), p.load)
 	if err != nil {
 		return err
 	}
@@ -118,7 +121,7 @@ func runDiff(args []string, out io.Writer) error {
 }
 
 // loadAlike loads results, of the type that says most, which has to be the same of all.
-func loadAlike(paths []string) (kind receiver.Type, infos []runInfo, runs [][]receiver.Sample, err error) {
+func loadAlike(paths []string, load func(string) (runInfo, []receiver.Sample, error)) (kind receiver.Type, infos []runInfo, runs [][]receiver.Sample, err error) {
 	for i, path := range paths {
 		info, samples, err := load(path)
 		if err != nil {

@@ -29,6 +29,19 @@ const (
 	maxFiles = 10_000
 )
 
+// load reads a range of the history, such as 14:05+5m, or a result.
+func (p *past) load(name string) (runInfo, []receiver.Sample, error) {
+	q, ok, err := parseRange(name, time.Now())
+	if !ok {
+		return load(name)
+	}
+	if err != nil {
+		return runInfo{}, nil, err
+	}
+	info, answer, err := p.read(q)
+	return info, receiver.Resolve(answer.Request), err
+}
+
 // load reads a result: its folder; a file of OTLP in JSON or protobuf, as the file exporter and the Collector's write them; a pprof profile;
 // or a folder of such files. Where it is not known how long was sampled, it is the time from the first to the last profile.
 func load(name string) (runInfo, []receiver.Sample, error) {

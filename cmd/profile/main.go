@@ -22,6 +22,7 @@ const usage = `profile shows where programs spend their time, and who allocates 
   profile diff A B      what has changed from one result to another
   profile check A B     whether a program has become slower, by an exit code
   profile open DIR      show a result in a browser
+  profile history       what was slow an hour ago, of what this machine has recorded
   profile pgo INPUT…    a profile for "go build -pgo" from results of many runs and hosts
   profile demo          sample busy programs whose true shares are known, as root
 
@@ -63,13 +64,15 @@ func run(ctx context.Context, args []string) error {
 		return runOpen(ctx, args[1:], os.Stdout)
 	case "pgo":
 		return runPGO(args[1:], os.Stdout)
+	case "history":
+		return runHistory(args[1:], os.Stdout)
 	case "demo":
 		return runDemo(ctx, args[1:], os.Stdout)
 	case burnCommand:
 		return burn(os.Stdin)
 	}
 	if command != "" && command[0] != '-' {
-		if name := nearest(command, []string{"check", "diff", "open", "pgo", "demo"}); name != "" {
+		if name := nearest(command, []string{"check", "diff", "open", "pgo", "history", "demo"}); name != "" {
 			return fmt.Errorf("%q is no command: did you mean %s?", command, name)
 		}
 	}

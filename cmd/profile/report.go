@@ -158,7 +158,9 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 	if !r.opts.interpreters {
 		samples = report.Fold(samples)
 	}
-	if r.opts.target.one() == 0 {
+	if r.byService {
+		opts.Group, group = func(s receiver.Sample) string { return s.Service }, "SERVICE"
+	} else if r.opts.target.one() == 0 {
 		opts.Group, group = report.Program, "PROGRAM"
 	} else {
 		opts.Group = func(receiver.Sample) string { return "" }

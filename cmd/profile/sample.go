@@ -33,6 +33,8 @@ type result struct {
 	gadget gadget
 	run    runInfo
 	rcv    *receiver.Receiver
+	// byService has the table tell services apart and not programs.
+	byService bool
 	// log is what ig said.
 	log string
 	// cpu is the CPU time that the processes of --pid used meanwhile, and gone that all have ended.

@@ -16,6 +16,7 @@ import (
 	"html"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -40,6 +41,8 @@ type Page struct {
 	// Unit is that of the scaled amounts; by default s where the samples measure time, else what they
 	// count.
 	Unit string
+	// Step, unless 0, is how long the profiles are: the page has a line of their values over time, on which a range is chosen.
+	Step time.Duration
 	// Own adds what was done for each function of report.Own to the table, and sorts it by that.
 	Own bool
 	// Interpreters shows the frames of report.Interpreter at first; the page has a switch for them in any case.

@@ -18,23 +18,23 @@ import (
 // PprofFile is the name of the pprof file in Options.Dir.
 const PprofFile = "profile.pb.gz"
 
-// writePprof writes the requests that are kept, of a state only the newest, as one pprof file that only its owner can read; none if there
-// are none.
-func (r *Receiver) writePprof() error {
-	requests := Newest(r.Requests())
+// WritePprof writes requests, of a state only the newest, as one pprof file into a folder, which only its owner can read; none if there
+// are none. hide says which frames of a stack are left out; nil for none.
+func WritePprof(dir string, requests []*collectorpb.ExportProfilesServiceRequest, hide func([]Frame) []bool) error {
+	requests = Newest(requests)
 	if len(requests) == 0 {
 		return nil
 	}
-	if r.opts.Fold != nil {
+	if hide != nil {
 		for i, req := range requests {
-			requests[i] = fold(req, r.opts.Fold)
+			requests[i] = fold(req, hide)
 		}
 	}
 	data, err := pprof.File(requests...)
 	if err != nil {
 		return fmt.Errorf("writing a pprof profile: %w", err)
 	}
-	file := filepath.Join(r.opts.Dir, PprofFile)
+	file := filepath.Join(dir, PprofFile)
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		if e := os.Remove(file); !errors.Is(e, fs.ErrNotExist) { // a part of it is no profile
 			err = errors.Join(err, e)

@@ -288,7 +288,7 @@ func (r *Receiver) Close() error {
 		r.mu.Lock()
 		errs = append(errs, r.writeErr, r.lines.Close())
 		r.mu.Unlock()
-		err := r.writePprof()
+		err := WritePprof(r.opts.Dir, r.Requests(), r.opts.Fold)
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {

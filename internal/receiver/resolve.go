@@ -1,6 +1,7 @@
 package receiver
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"slices"
 	"strconv"
@@ -99,9 +100,9 @@ func (s Sample) Seconds() (float64, bool) {
 
 // Resolve returns the samples of a request. It takes any request: what an index out of range
 // refers to is empty. Resource and scope attributes may refer to the string table, as they do in
-// what the Collector's file exporter writes.
+// what the Collector's file exporter writes. Samples share what they have in common, so it must not be changed.
 func Resolve(req *collectorpb.ExportProfilesServiceRequest) []Sample {
-	d := dictionary.Of(req)
+	d := resolver{dictionary.Of(req), map[int32][]Frame{}, map[string]map[string]string{}}
 	var samples []Sample
 	var of *profilespb.ResourceProfiles
 	var resource map[string]string
@@ -113,18 +114,50 @@ func Resolve(req *collectorpb.ExportProfilesServiceRequest) []Sample {
 			}
 		}
 		for _, s := range p.GetSamples() {
-			samples = append(samples, sample(d, resource, p, s))
+			samples = append(samples, d.sample(resource, p, s))
 		}
 	}
 	return samples
 }
 
-func sample(d dictionary.Dictionary, resource map[string]string, p dictionary.Profile, s *profilespb.Sample) Sample {
+// resolver keeps the stacks and the sets of attributes that it has resolved.
+type resolver struct {
+	dictionary.Dictionary
+	stacks map[int32][]Frame
+	sets   map[string]map[string]string
+}
+
+func (d resolver) stack(i int32) []Frame {
+	list, known := d.stacks[i]
+	if !known {
+		for _, l := range dictionary.At(d.GetStackTable(), i).GetLocationIndices() {
+			list = append(list, frames(d.Dictionary, dictionary.At(d.GetLocationTable(), l))...)
+		}
+		d.stacks[i] = list
+	}
+	return list
+}
+
+func (d resolver) set(indices []int32) map[string]string {
+	key := make([]byte, 0, 64)
+	for _, i := range indices {
+		key = binary.AppendVarint(key, int64(i))
+	}
+	attrs, known := d.sets[string(key)]
+	if !known {
+		attrs = d.Attributes(indices)
+		d.sets[string(key)] = attrs
+	}
+	return attrs
+}
+
+func (d resolver) sample(resource map[string]string, p dictionary.Profile, s *profilespb.Sample) Sample {
 	start := time.Unix(0, int64(p.GetTimeUnixNano())).UTC()
 	out := Sample{
 		Service:    resource["service.name"],
 		Resource:   resource,
-		Attributes: d.Attributes(s.GetAttributeIndices()),
+		Attributes: d.set(s.GetAttributeIndices()),
+		Stack:      d.stack(s.GetStackIndex()),
 		Type:       d.Str(p.GetSampleType().GetTypeStrindex()),
 		Unit:       d.Str(p.GetSampleType().GetUnitStrindex()),
 		PeriodType: d.Str(p.GetPeriodType().GetTypeStrindex()),
@@ -135,9 +168,6 @@ func sample(d dictionary.Dictionary, resource map[string]string, p dictionary.Pr
 		Start:      start,
 		End:        start.Add(time.Duration(p.GetDurationNano())),
 		Scope:      p.Scope.GetScope().GetName(),
-	}
-	for _, l := range dictionary.At(d.GetStackTable(), s.GetStackIndex()).GetLocationIndices() {
-		out.Stack = append(out.Stack, frames(d, dictionary.At(d.GetLocationTable(), l))...)
 	}
 	if s.GetLinkIndex() != 0 {
 		link := dictionary.At(d.GetLinkTable(), s.GetLinkIndex())

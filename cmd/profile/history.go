@@ -1,0 +1,339 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/pflag"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
+)
+
+const historyUsage = `profile history shows what this machine did at a time that has passed. The service of the package records it, and so does an exporter
+with "preset: history".
+
+  profile history --since 1h
+  profile history --at 14:05 --for 5m --service checkout
+  profile history list                                  # services, gadgets and times that there are
+  profile diff 13:05+5m 14:05+5m --service checkout     # what was different?
+
+`
+
+// past is what is asked of a history.
+type past struct {
+	folder, service, gadget string
+}
+
+func (p *past) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&p.folder, "from", config.HistoryFolder, "`folder` of the history")
+	flags.StringVar(&p.service, "service", "", "show the service of this `name` alone")
+	flags.StringVar(&p.gadget, "gadget", "", "show what this gadget saw alone: alloc, cpu, lock, offcpu, pagefault, or the name of an `image`")
+}
+
+// runHistory answers a question about the past.
+func runHistory(args []string, out io.Writer) error {
+	flags := newFlags("history", historyUsage)
+	var p past
+	p.addFlags(flags)
+	since := flags.Duration("since", 0, "from so long ago until now, such as 1h")
+	at := flags.String("at", "", "from this `time` on: 14:05, or \"2026-11-24 14:05\"")
+	length := flags.Duration("for", 5*time.Minute, "with --at, for how long")
+	o := options{}
+	flags.StringVarP(&o.dir, "output", "o", "", "`folder` to write into; a new one by default")
+	flags.IntVar(&o.rows, "rows", 15, "functions to list")
+	addInterpreters(flags, &o.interpreters)
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	if flags.NArg() == 1 && flags.Arg(0) == "list" {
+		return p.list(out)
+	}
+	now := time.Now()
+	q := history.Query{From: now.Add(-*since)} // without an end: what is ahead of a clock that was set back belongs to it
+	switch {
+	case flags.NArg() > 0:
+		return fmt.Errorf("%q is too much: history takes flags, or list", flags.Arg(0))
+	case o.rows < 1:
+		return fmt.Errorf("--rows %d: takes 1 or more", o.rows)
+	case *at != "" && *since != 0:
+		return errors.New("--since and --at both say when it begins: write one of them")
+	case *at == "" && *since <= 0:
+		return errors.New("history needs a time: --since 1h, or --at 14:05 --for 5m; \"profile history list\" shows which times there are")
+	case *length <= 0:
+		return fmt.Errorf("--for %s: takes a time above 0, such as 5m", *length)
+	case *at != "":
+		from, err := clockTime(*at, now)
+		if err != nil {
+			return fmt.Errorf("--at %w", err)
+		}
+		q.From, q.To = from, from.Add(*length)
+	}
+	info, answer, err := p.read(q)
+	if err != nil {
+		return err
+	}
+	if o.dir == "" {
+		if o.dir, err = newDir("history", now); err != nil {
+			return err
+		}
+	}
+	return p.report(out, o, info, answer)
+}
+
+// timeLayouts are what a time can be written as. Those without a day are of today, or of yesterday if they are still to come.
+var timeLayouts = []string{"15:04", "15:04:05", "2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339}
+
+func clockTime(text string, now time.Time) (time.Time, error) {
+	for i, layout := range timeLayouts {
+		t, err := time.ParseInLocation(layout, text, now.Location())
+		if err != nil {
+			continue
+		}
+		if i > 1 {
+			return t, nil
+		}
+		y, m, d := now.Date()
+		t = time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+		if t.After(now) {
+			t = time.Date(y, m, d-1, t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+		}
+		return t, nil
+	}
+	return time.Time{}, fmt.Errorf("%s: takes a time such as 14:05, 14:05:30 or \"2026-11-24 14:05\"", text)
+}
+
+// rangeText is how profile diff is given a range.
+var rangeText = regexp.MustCompile(`^([0-9][0-9TZ: -]*)\+([0-9hms.]+)$`)
+
+// parseRange reads a range such as 14:05+5m; false says that a text is none.
+func parseRange(text string, now time.Time) (q history.Query, ok bool, err error) {
+	m := rangeText.FindStringSubmatch(text)
+	if m == nil || exists(text) {
+		return q, false, nil
+	}
+	length, err := time.ParseDuration(m[2])
+	if err != nil || length <= 0 {
+		return q, false, nil
+	}
+	if q.From, err = clockTime(m[1], now); err != nil {
+		return q, true, err
+	}
+	q.To = q.From.Add(length)
+	return q, true, nil
+}
+
+// read asks the history.
+func (p *past) read(q history.Query) (runInfo, history.Answer, error) {
+	info := runInfo{Target: cmp.Or(p.service, "this machine")}
+	q.Service, q.Gadget = p.service, cmp.Or(ownGadgets[p.gadget], p.gadget)
+	a, err := history.Read(p.folder, q)
+	if err != nil {
+		return info, a, p.explain(err)
+	}
+	if len(a.Summary.Sums) == 0 {
+		return info, a, p.nothing(q)
+	}
+	var gadgets []string
+	for _, s := range a.Summary.Sums {
+		if name := history.GadgetName(s.Gadget); !slices.Contains(gadgets, name) {
+			gadgets = append(gadgets, name)
+		}
+	}
+	info.Gadget, info.Started = strings.Join(gadgets, ", "), a.Summary.Start
+	recorded := a.Summary.End.Sub(a.Summary.Start)
+	for _, gap := range a.Gaps {
+		recorded -= gap.To.Sub(gap.From)
+	}
+	info.Seconds = max(recorded, time.Second).Seconds()
+	return info, a, nil
+}
+
+func (p *past) explain(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("reading the history: %w: it is for the user that writes it, mostly root: run it with sudo", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no history in %s: start the service (systemctl enable --now ig-otel-profiles), or name the folder of an exporter with --from", p.folder)
+	}
+	return fmt.Errorf("reading the history: %w", err)
+}
+
+// nothing says what there is where there is nothing of what was asked for.
+func (p *past) nothing(q history.Query) error {
+	list, err := history.List(p.folder)
+	if err != nil {
+		return p.explain(err)
+	}
+	all := history.Total(list)
+	if all.Records == 0 {
+		return fmt.Errorf("the history in %s has no sample yet", p.folder)
+	}
+	var services []string
+	for _, s := range all.Sums {
+		if !slices.Contains(services, s.Service) {
+			services = append(services, s.Service)
+		}
+	}
+	if p.service != "" && !slices.Contains(services, p.service) {
+		return meant(fmt.Errorf("the history has no service %q", p.service), p.service, services)
+	}
+	until := "now"
+	if !q.To.IsZero() {
+		until = shownTime(q.To)
+	}
+	return fmt.Errorf("the history has no such sample from %s to %s: it has %s to %s, and \"profile history list\" says of what", shownTime(q.From), until, shownTime(all.Start), shownTime(all.End))
+}
+
+func shownTime(t time.Time) string { return t.Local().Format("Jan 2 15:04:05") }
+
+// report prints an answer and writes the files that a run writes.
+func (p *past) report(out io.Writer, o options, info runInfo, a history.Answer) error {
+	if err := prepareDir(o.dir); err != nil {
+		return err
+	}
+	err := create(filepath.Join(o.dir, samplesFile), func(w io.Writer) error { return receiver.WriteJSONLine(w, a.Request) })
+	if err == nil {
+		err = receiver.WritePprof(o.dir, []*collectorpb.ExportProfilesServiceRequest{a.Request}, o.fold())
+	}
+	if err = errors.Join(err, info.write(o.dir)); err != nil {
+		return fmt.Errorf("writing the answer: %w", err)
+	}
+	fmt.Fprintf(out, "%s to %s, %s\n", shownTime(a.Summary.Start), shownTime(a.Summary.End), strings.Join(p.counted(a.Summary), ", "))
+	types, byType := byWeight(receiver.Resolve(a.Request))
+	r := &result{opts: o, run: info, byService: true}
+	for i, t := range types {
+		page := pageOf(t, byType[t], info, o.interpreters)
+		page.Step = a.Step
+		if err := writePage(filepath.Join(o.dir, pageName(i)), page); err != nil {
+			return err
+		}
+		if err := r.table(out, t, byType[t]); err != nil {
+			return err
+		}
+		if p.service == "" {
+			services(out, t, byType[t], o.rows)
+		}
+	}
+	for _, line := range notes(a) {
+		fmt.Fprintln(out, "note:", line)
+	}
+	fmt.Fprintf(out, "\nwritten into %s; show it:    %s open %s\n", o.dir, os.Args[0], o.dir)
+	return nil
+}
+
+// counted says how much was added up.
+func (p *past) counted(s history.Summary) []string {
+	lines := []string{plural(s.Records, "request")}
+	if p.service == "" && p.gadget == "" {
+		lines = append(lines, plural(s.Rows, "row"))
+	}
+	return lines
+}
+
+// services prints how much each service has of a type.
+func services(out io.Writer, t receiver.Type, samples []receiver.Sample, most int) {
+	amounts, all := map[string]float64{}, 0.0
+	for _, s := range samples {
+		amount, timed := s.Seconds()
+		if !timed {
+			amount = float64(s.Total())
+		}
+		amounts[s.Service] += amount
+		all += amount
+	}
+	names := slices.SortedFunc(maps.Keys(amounts), func(a, b string) int { return cmp.Or(cmp.Compare(amounts[b], amounts[a]), strings.Compare(a, b)) })
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(table, "\n  SHARE\t%s\t  SERVICE\n", report.Unit(t))
+	for _, name := range names[:min(most, len(names))] {
+		fmt.Fprintf(table, "  %.1f%%\t%.2f\t  %s\n", 100*amounts[name]/max(all, 1e-9), amounts[name], report.Shown(cmp.Or(name, "[no service]"), 60))
+	}
+	_ = table.Flush()
+	if left := len(names) - most; left > 0 {
+		fmt.Fprintf(out, "  and %s more\n", plural(int64(left), "service"))
+	}
+}
+
+// notes are what to know about an answer.
+func notes(a history.Answer) []string {
+	var lines []string
+	for _, g := range a.Gaps[:min(5, len(a.Gaps))] {
+		lines = append(lines, fmt.Sprintf("nothing was recorded from %s to %s", shownTime(g.From), shownTime(g.To)))
+	}
+	if more := len(a.Gaps) - 5; more > 0 {
+		lines = append(lines, fmt.Sprintf("nor in %d more times", more))
+	}
+	if a.Summary.End.After(time.Now().Add(time.Minute)) {
+		lines = append(lines, "a part is ahead of this machine's clock, which was set back")
+	}
+	for _, d := range a.Damaged {
+		lines = append(lines, d.Error()+": what follows in it is left out")
+	}
+	if a.Rare > 0 {
+		lines = append(lines, fmt.Sprintf("%d rare stacks have %s in place of their callers, as there are too many; a shorter time or --service shows them", a.Rare, history.RareStacks))
+	}
+	return lines
+}
+
+// list prints what a history has.
+func (p *past) list(out io.Writer) error {
+	list, err := history.List(p.folder)
+	if err != nil {
+		return p.explain(err)
+	}
+	all := history.Total(list)
+	if all.Records == 0 {
+		return fmt.Errorf("the history in %s has no sample yet", p.folder)
+	}
+	type key struct{ gadget, typ, service string }
+	first, last, bytes := map[key]time.Time{}, map[key]time.Time{}, int64(0)
+	for _, s := range list {
+		bytes += s.Bytes
+		for _, sum := range s.Sums {
+			k := key{sum.Gadget, sum.Type, sum.Service}
+			if t, ok := first[k]; !ok || s.Start.Before(t) {
+				first[k] = s.Start
+			}
+			if s.End.After(last[k]) {
+				last[k] = s.End
+			}
+		}
+	}
+	fmt.Fprintf(out, "%s: %s to %s, %s, %s in %s\n\n", p.folder, shownTime(all.Start), shownTime(all.End), plural(all.Rows, "row"), humanize.IBytes(uint64(bytes)), plural(int64(len(list)), "segment"))
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "GADGET\tTYPE\tSERVICE\tVALUE\tUNIT\tFIRST\tLAST")
+	for _, s := range all.Sums {
+		if p.service != "" && p.service != s.Service || p.gadget != "" && cmp.Or(ownGadgets[p.gadget], p.gadget) != history.GadgetName(s.Gadget) {
+			continue
+		}
+		k := key{s.Gadget, s.Type, s.Service}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", report.Shown(history.GadgetName(s.Gadget), 30), report.Shown(s.Type, 20), report.Shown(cmp.Or(s.Service, "[no service]"), 50), s.Value, report.Shown(s.Unit, 12), shownTime(first[k]), shownTime(last[k]))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if all.More {
+		fmt.Fprintln(out, "\nthere are more services than are listed: what they have is under [no service]")
+	}
+	for _, s := range list {
+		if s.Err != nil {
+			fmt.Fprintln(out, "note:", s.Err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
+	otlp "github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+)
+
+// recorded writes an hour until now: a shop that hashes, and from half an hour ago on sorts as well, and a database.
+func recorded(t *testing.T, now time.Time) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "history")
+	w, err := history.New(dir, config.Retention{MaxBytes: 1 << 30}, func(err error) { t.Error(err) })
+	require.NoError(t, err)
+	agg, err := otlp.New(otlp.Config{
+		Scope: otlp.Scope{Name: "registry.example/profile_cpu:v1"}, Types: []otlp.ValueType{{Type: "samples", Unit: "count"}},
+		PeriodType: otlp.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 10_000_000,
+	})
+	require.NoError(t, err)
+	put := func(service, function string, n int64) {
+		res, key := uint64(len(service)), uint64(len(service)*1000+len(function))
+		agg.SetResource(res, otlp.Resource{Attributes: []otlp.Attribute{{Key: "service.name", Value: otlp.String(service)}}})
+		stack := []otlp.Frame{{Name: function, Type: otlp.FrameGo}, {Name: "main.main", Type: otlp.FrameGo}}
+		require.Equal(t, otlp.Added, agg.Insert(res, key, otlp.Sample{Stack: stack}, []int64{n}, 0))
+	}
+	for at := now.Add(-time.Hour); at.Before(now); at = at.Add(10 * time.Second) {
+		put("shop", "main.hash", 300)
+		put("database", "main.scan", 100)
+		if now.Sub(at) <= 30*time.Minute {
+			put("shop", "main.sortAll", 600)
+		}
+		end := at.Add(10 * time.Second)
+		for _, m := range agg.Flush(uint64(at.UnixNano()), uint64(end.UnixNano()), otlp.Limits{}).Messages {
+			require.Equal(t, attempt.Accepted, w.Send(t.Context(), wire.Message{Body: m.Body, Rows: m.Rows, Samples: m.Samples, Start: at, End: end}).Verdict)
+		}
+	}
+	require.NoError(t, w.Close())
+	return dir
+}
+
+func TestHistory(t *testing.T) {
+	now := time.Now()
+	from := "--from=" + recorded(t, now)
+	t.Chdir(t.TempDir())
+	ask := func(args ...string) string {
+		t.Helper()
+		var out bytes.Buffer
+		require.NoError(t, runHistory(append([]string{from}, args...), &out))
+		return out.String()
+	}
+
+	said := ask("--since=2h", "-o=all")
+	require.Contains(t, said, "360 requests, 900 rows") // two of each interval, and a third in the second half
+	require.Regexp(t, `(?m)^ +42\.9% +42\.9% +1080\.00 +108000 +shop +main\.sortAll$`, said)
+	require.Regexp(t, `(?m)^ +85\.7% +2160\.00 +shop$`, said)
+	require.Regexp(t, `(?m)^ +14\.3% +360\.00 +database$`, said)
+	require.Contains(t, said, "2520.00 seconds (252000 samples) in all, in 3600 s")
+	for _, file := range []string{samplesFile, runFile, pageFile, receiver.PprofFile} {
+		info, err := os.Stat(filepath.Join("all", file))
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	}
+	// What it writes is a result as any other.
+	info, samples, err := load("all")
+	require.NoError(t, err)
+	require.InDelta(t, 3600, info.Seconds, 1)
+	total := int64(0)
+	for _, s := range samples {
+		total += s.Total()
+	}
+	require.EqualValues(t, 252_000, total)
+
+	said = ask("--since=2h", "--service=database", "--gadget=cpu", "-o=database")
+	require.NotContains(t, said, "sortAll")
+	require.Contains(t, said, "360.00 seconds (36000 samples) in all")
+
+	early := now.Add(-50 * time.Minute)
+	said = ask("--at="+early.Format("2006-01-02 15:04:05"), "--for=5m", "-o=early")
+	require.Contains(t, said, "120.00 seconds (12000 samples) in all")
+
+	said = ask("list")
+	require.Regexp(t, `profile_cpu +samples +shop +216000 +count`, said)
+	require.Contains(t, said, "900 rows")
+
+	var out bytes.Buffer
+	late := now.Add(-20 * time.Minute)
+	at := func(t time.Time) string { return t.Format("2006-01-02T15:04:05") + "+5m" }
+	require.NoError(t, runDiff([]string{at(early), at(late), from, "--service=shop", "-o=none"}, &out))
+	require.Regexp(t, `sortAll`, out.String())
+	require.Contains(t, out.String(), "before: shop, 300 s")
+	require.NotContains(t, out.String(), "scan")
+}
+
+func TestHistoryMistakes(t *testing.T) {
+	now := time.Now()
+	dir := recorded(t, now)
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "history needs a time: --since 1h"},
+		{[]string{"--since=1h", "--at=14:05"}, "--since and --at both say"},
+		{[]string{"--at=2pm"}, "--at 2pm: takes a time such as 14:05"},
+		{[]string{"--at=14:05", "--for=-1m"}, "--for -1m0s: takes a time above 0"},
+		{[]string{"lst"}, `"lst" is too much`},
+		{[]string{"--since=1h", "--service=shpo"}, `the history has no service "shpo": did you mean shop?`},
+		{[]string{"--at=2020-01-01 12:00"}, "the history has no such sample from Jan 1 12:00:00 to Jan 1 12:05:00: it has"},
+		{[]string{"--since=1h", "--from=" + filepath.Join(dir, "none")}, "there is no history in"},
+	} {
+		require.ErrorContains(t, runHistory(append([]string{"--from=" + dir}, test.args...), &bytes.Buffer{}), test.want, "%q", test.args)
+	}
+}
+
+func TestClockTime(t *testing.T) {
+	now := time.Date(2026, 3, 5, 14, 30, 0, 0, time.UTC)
+	for text, want := range map[string]string{
+		"14:05": "2026-03-05 14:05:00", "23:10:30": "2026-03-04 23:10:30", "2026-02-01 10:00": "2026-02-01 10:00:00", "2026-02-01T10:00:01": "2026-02-01 10:00:01",
+	} {
+		got, err := clockTime(text, now)
+		require.NoError(t, err)
+		require.Equal(t, want, got.Format(time.DateTime))
+	}
+	q, ok, err := parseRange("14:05+5m", now)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, "14:05 14:10", fmt.Sprint(q.From.Format("15:04"), " ", q.To.Format("15:04")))
+	for _, text := range []string{"before", "profile-shop+5m", "14:05", "14:05+x"} {
+		_, ok, _ := parseRange(text, now)
+		require.False(t, ok, text)
+	}
+}

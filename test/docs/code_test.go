@@ -125,7 +125,7 @@ func TestFlags(t *testing.T) {
 	dir, err := module.Output()
 	require.NoError(t, err)
 	var theirs strings.Builder
-	require.NoError(t, filepath.WalkDir(strings.TrimSpace(string(dir)), func(path string, d fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(filepath.Join(strings.TrimSpace(string(dir)), "pkg"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
 			return err
 		}

@@ -125,14 +125,16 @@ func TestFlags(t *testing.T) {
 	dir, err := module.Output()
 	require.NoError(t, err)
 	var theirs strings.Builder
-	require.NoError(t, filepath.WalkDir(filepath.Join(strings.TrimSpace(string(dir)), "pkg"), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
+	for _, folder := range []string{"cmd", "pkg"} {
+		require.NoError(t, filepath.WalkDir(filepath.Join(strings.TrimSpace(string(dir)), folder), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			theirs.Write(text)
 			return err
-		}
-		text, err := os.ReadFile(path)
-		theirs.Write(text)
-		return err
-	}))
+		}))
+	}
 	named := regexp.MustCompile("`[^`\n]*`")
 	flag := regexp.MustCompile(`(?:^|[\s` + "`" + `])--([a-z][a-z0-9-]*[a-z0-9])`)
 	found := map[string]bool{}

@@ -63,7 +63,7 @@ run ig-otel-profiles image list
 systemctl stop ig-otel-profiles-daemon
 
 say "the page's commands"
-sed -n '/^## By hand/,/^## What it may take/p' page.md >out/page
+sed -n '/^## By hand/,/^## Limits and rights/p' page.md >out/page
 examples out/page '^```sh tested' '^```$'
 systemctl stop ig-otel-profiles-daemon
 journalctl --no-pager -o cat -u ig-otel-profiles-daemon | grep 'rows read' || die "no summary of a run that has ended"

@@ -10,10 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // collector is a running OpenTelemetry Collector.
@@ -109,21 +109,11 @@ func (c *collector) stop() error {
 
 // cpu is the CPU time that the Collector has used; 0 once it has ended.
 func (c *collector) cpu() time.Duration {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
-	if err != nil {
+	var used unix.Timespec
+	if unix.ClockGettime(int32(^c.cmd.Process.Pid<<3|2), &used) != nil { // the process's clock: see clock_getcpuclockid(3)
 		return 0
 	}
-	// Fields 14 and 15, counted after the name, in ticks of 10 ms; see proc_pid_stat(5).
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	var sum time.Duration
-	for _, f := range fields[min(11, len(fields)):min(13, len(fields))] {
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return 0
-		}
-		sum += time.Duration(n) * 10 * time.Millisecond
-	}
-	return sum
+	return time.Duration(used.Nano())
 }
 
 // freeAddress returns a loopback address that nobody listens at.

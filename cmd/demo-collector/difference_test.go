@@ -28,8 +28,8 @@ func TestDifference(t *testing.T) {
 	require.NoError(t, writeDifference(&table, before, after))
 	lines := strings.Split(table.String(), "\n")
 	require.Equal(t, "what the change from compression gzip to none did, in microseconds of CPU for each request of the load:", lines[0])
-	require.Equal(t, []string{"2000", "0", "-2000", "inflate"}, strings.Fields(lines[2]))
-	require.Equal(t, []string{"0", "250", "+250", "read"}, strings.Fields(lines[3]))
+	require.Equal(t, []string{"2000", "0", "-2000", "-50.0", "±7.2", "*", "inflate"}, strings.Fields(lines[2]))
+	require.Equal(t, []string{"0", "250", "+250", "+11.1", "±4.8", "*", "read"}, strings.Fields(lines[3]))
 	require.Equal(t, []string{"4000", "2250", "-1750", "in", "all", "(-44%)"}, strings.Fields(lines[5]))
 }
 

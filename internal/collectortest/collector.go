@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -184,17 +184,10 @@ func (c *Collector) Size() int64 {
 // bytes: now, and the most so far.
 func (c *Collector) Usage() (cpu time.Duration, rss, peak int64) {
 	c.t.Helper()
-	proc := fmt.Sprintf("/proc/%d/", c.cmd.Process.Pid)
-	stat, err := os.ReadFile(proc + "stat")
-	require.NoError(c.t, err)
-	// Fields 14 and 15, counted after the name, in ticks of 10 ms; see proc_pid_stat(5).
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))
-	for _, f := range fields[11:13] {
-		n, err := strconv.ParseInt(f, 10, 64)
-		require.NoError(c.t, err)
-		cpu += time.Duration(n) * 10 * time.Millisecond
-	}
-	status, err := os.ReadFile(proc + "status")
+	pid := c.cmd.Process.Pid
+	var used unix.Timespec
+	require.NoError(c.t, unix.ClockGettime(int32(^pid<<3|2), &used)) // the process's clock: see clock_getcpuclockid(3)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	require.NoError(c.t, err)
 	for line := range strings.Lines(string(status)) {
 		var kb int64
@@ -205,5 +198,5 @@ func (c *Collector) Usage() (cpu time.Duration, rss, peak int64) {
 			peak = kb << 10
 		}
 	}
-	return cpu, rss, peak
+	return time.Duration(used.Nano()), rss, peak
 }

@@ -54,8 +54,15 @@ type kindOthers struct {
 // newKinds reads the metadata, and the names of the values from the type of the map rows.
 func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds, error) {
 	rows := tune.MapSpec(gadgetCtx, "rows")
+	if rows == nil {
+		return nil, fmt.Errorf("the gadget has no map %q", "rows")
+	}
+	rowKey, rowValue, err := structsOf(rows)
+	if err != nil {
+		return nil, fmt.Errorf("kinds: %w", err)
+	}
 	k := &kinds{field: metadata.GetString("field")}
-	values, err := valuesOf(rows, k.field)
+	values, err := valuesOf(rowKey, k.field)
 	if err != nil {
 		return nil, fmt.Errorf("kinds.field: %w", err)
 	}
@@ -73,13 +80,9 @@ func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds,
 	}
 	k.all = tune.On(gadgetCtx, metadata.GetString("param"))
 	if name := metadata.GetString("others.map"); name != "" && !k.all {
-		value, _ := rows.Value.(*btf.Struct)
-		if value == nil {
-			return nil, fmt.Errorf("the map %q has no struct as value", rows.Name)
-		}
-		at, ok := offsetOf(value, metadata.GetString("others.address"), 8)
+		at, ok := offsetOf(rowValue, metadata.GetString("others.address"), 8)
 		if !ok {
-			return nil, fmt.Errorf("kinds.others.address: %s has no member %q of 8 bytes", value.Name, metadata.GetString("others.address"))
+			return nil, fmt.Errorf("kinds.others.address: %s has no member %q of 8 bytes", rowValue.Name, metadata.GetString("others.address"))
 		}
 		k.others = &kindOthers{name: name, at: at}
 	}
@@ -97,14 +100,7 @@ func (k *kinds) start(gadgetCtx operators.GadgetContext) error {
 }
 
 // valuesOf returns the values of an enum that is a member of the keys of a map, by their names in lower case.
-func valuesOf(rows *ebpf.MapSpec, field string) (map[string]uint32, error) {
-	if rows == nil {
-		return nil, fmt.Errorf("the gadget has no map %q", "rows")
-	}
-	key, ok := rows.Key.(*btf.Struct)
-	if !ok {
-		return nil, fmt.Errorf("the map %q has no struct as key", rows.Name)
-	}
+func valuesOf(key *btf.Struct, field string) (map[string]uint32, error) {
 	for _, m := range key.Members {
 		enum, ok := btf.UnderlyingType(m.Type).(*btf.Enum)
 		if m.Name != field || !ok || enum.Size != 4 {

@@ -57,10 +57,9 @@ type layout struct {
 // layoutOf reads it from the types of the map rows. sums are the members of the value that are added up, kind is the member of the
 // key that says what was waited for, "" for none.
 func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
-	key, okKey := rows.Key.(*btf.Struct)
-	value, okValue := rows.Value.(*btf.Struct)
-	if !okKey || !okValue || key.Size%8 != 0 || value.Size%8 != 0 {
-		return layout{}, fmt.Errorf("the map %q has no structs of whole 8 bytes as key and value", rows.Name)
+	key, value, err := structsOf(rows)
+	if err != nil {
+		return layout{}, err
 	}
 	if key.Size > mostRow || value.Size > mostRow {
 		return layout{}, fmt.Errorf("the key or the value of the map %q is larger than %d bytes", rows.Name, mostRow)
@@ -99,6 +98,16 @@ func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 		l.sums = append(l.sums, at)
 	}
 	return l, nil
+}
+
+// structsOf returns the types of the key and the value of a map.
+func structsOf(rows *ebpf.MapSpec) (key, value *btf.Struct, err error) {
+	key, okKey := rows.Key.(*btf.Struct)
+	value, okValue := rows.Value.(*btf.Struct)
+	if !okKey || !okValue || key.Size%8 != 0 || value.Size%8 != 0 {
+		return nil, nil, fmt.Errorf("the map %q has no structs of whole 8 bytes as key and value", rows.Name)
+	}
+	return key, value, nil
 }
 
 // offsetOf returns where a member is, if it has at least that size and is within the struct.

@@ -59,10 +59,9 @@ func newSharedFiles(metadata *viper.Viper, rows *ebpf.MapSpec, root string) (*sh
 	if metadata == nil {
 		return nil, nil
 	}
-	key, okKey := rows.Key.(*btf.Struct)
-	value, okValue := rows.Value.(*btf.Struct)
-	if !okKey || !okValue {
-		return nil, fmt.Errorf("shared: the map %q has no structs as key and value", rows.Name)
+	key, value, err := structsOf(rows)
+	if err != nil {
+		return nil, fmt.Errorf("shared: %w", err)
 	}
 	f := &sharedFiles{
 		proc: filepath.Join("/", root, "proc"), known: map[sharedKey]string{},

@@ -123,7 +123,7 @@ func TestShutdownWhileAGadgetCloses(t *testing.T) {
 		<-ctx.Done() // Close has given its names back, and waits
 		return nil, ctx.Err()
 	}})
-	op := settings(t, exporter("mine", r.Addr, "        shutdown_timeout: 1s\n"))
+	op := settings(t, exporter("mine", r.Addr, "        shutdown_timeout: 300ms\n"))
 	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
 		g.Emit("leaf", 3)
 		g.Context.Cancel()

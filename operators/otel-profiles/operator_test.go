@@ -274,7 +274,7 @@ func TestShutdownEndsRunningGadgets(t *testing.T) {
 			<-started
 			limit := 20 * time.Second
 			if !c.ends {
-				limit = 2 * time.Second // half of it goes to waiting for the gadget
+				limit = 400 * time.Millisecond // half of it goes to waiting for the gadget
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()

@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// A setting is one key of an exporter, or one of Names. The parsing of files, variables and flags, the messages
-// and the reference all come from the table of them: a new setting is added there.
+// A setting is one key of an exporter, or of Names. The tables of settings drive the parsing of files, variables and flags,
+// the messages and the reference. Add a new setting to a table.
 type setting struct {
 	Key        string   // the dotted path below the exporter's name: "tls.ca_file"
-	Type       string   // as the reference calls it: "duration", "size", "text", …
+	Type       string   // the word of the reference: "duration", "size", "text", …
 	Default    string   // as a user would write it
 	Example    string   // as it is written in YAML
-	Doc        string   // one or two sentences for the reference
-	Values     []string // the allowed ones, of a choice or of a list's pairs; nil: any
-	Transports []string // those that use it; nil: all
-	// OTel is the end of the names of the standard variables that set it for the built-in exporter:
-	// what follows OTEL_EXPORTER_OTLP_ or OTEL_EXPORTER_OTLP_PROFILES_; "": none.
+	Doc        string   // the description in the reference
+	Values     []string // the allowed values of a choice or of a list's pairs; nil: any
+	Transports []string // the transports that use it; nil: all
+	// OTel is the suffix of the standard variables that set it for the built-in exporter, after
+	// OTEL_EXPORTER_OTLP_ or OTEL_EXPORTER_OTLP_PROFILES_; "": none.
 	OTel   string
-	Flag   string // of the command line, without dashes; "": none
-	Secret bool   // its values never show in a message
+	Flag   string // the flag's name, without dashes; "": none
+	Secret bool   // messages never contain its value
 
-	quirk bool   // only for receivers that have a preset: deprecated, and not in the reference
-	alias string // the key of the setting whose field this one sets as well
-	empty string // what an empty text means, where that is not the default
-	takes string // the end of messages about wrong values
+	quirk bool   // set by presets only: deprecated for users, and not in the reference
+	alias string // the key of the setting whose field this one also sets
+	empty string // the meaning of an empty text, if that is not the default
+	takes string // the accepted values, for messages about wrong ones
 	parse func(raw any) (any, error)
 	set   func(owner, value any) // owner: *Exporter, or *Names
 	get   func(owner any) any
@@ -49,216 +49,216 @@ const (
 	MaxInterval = time.Hour
 )
 
-// Limits that are used in more than one place.
+// Limits with several users.
 const (
 	minRequestSize = 64 << 10
 	minHistory     = 1 << 20
 	maxSize        = 1 << 50
 	noLimit        = math.MaxInt64
-	grpcLimit      = 4 << 20 // what gRPC servers take in one message unless told otherwise
+	grpcLimit      = 4 << 20 // the default limit of gRPC servers for one message
 )
 
-// table holds every setting. Where the Collector's OTLP exporter has a setting too, name and default
-// are the same as there, unless a comment says why not
+// table holds every setting. If the Collector's OTLP exporter has a setting too, the name and the default are the same,
+// unless a comment gives a reason
 // (https://github.com/open-telemetry/opentelemetry-collector/tree/main/exporter/otlpexporter).
 var table = []setting{
-	enum("exporter", TransportGRPC, "How to send: OTLP over gRPC, OTLP over HTTP, or into a file.",
+	enum("exporter", TransportGRPC, "The transport: OTLP over gRPC, OTLP over HTTP, or files.",
 		[]string{TransportGRPC, TransportHTTP, TransportFile},
 		func(e *Exporter) *string { return &e.Transport }).otel("PROTOCOL"),
-	text("endpoint", "", "collector:4317", "Where to send. `otlp-grpc`: `host:port`, a URL, or a gRPC target. `otlp-http`: a URL, to which `/v1development/profiles` is added. A scheme decides on TLS and beats `insecure`.",
+	text("endpoint", "", "collector:4317", "The receiver's address. For `otlp-grpc`: `host:port`, a URL, or a gRPC target. For `otlp-http`: a URL; `/v1development/profiles` is appended. A scheme decides on TLS and overrides `insecure`.",
 		func(e *Exporter) *string { return &e.Endpoint }).
 		on(onNetwork).otel("ENDPOINT").flag("otel-profiles-endpoint"),
-	text("profiles_endpoint", "", "https://collector:4318/otlp/profiles", "The whole URL. It is used as it stands, in place of `endpoint`.",
+	text("profiles_endpoint", "", "https://collector:4318/otlp/profiles", "The complete URL. It replaces `endpoint`, and nothing is appended.",
 		func(e *Exporter) *string { return &e.ProfilesEndpoint }).on(onHTTP),
-	enum("encoding", "proto", "The body's encoding.", []string{"proto", "json"},
+	enum("encoding", "proto", "The encoding of the request body.", []string{"proto", "json"},
 		func(e *Exporter) *string { return &e.Encoding }).on(onHTTP).otel("PROTOCOL"),
-	enum("compression", "gzip", "Compression of requests. An empty text is the same as `none`.", []string{"gzip", "zstd", "none"},
+	enum("compression", "gzip", "The compression of requests. An empty text means `none`.", []string{"gzip", "zstd", "none"},
 		func(e *Exporter) *string { return &e.Compression }).
 		on(onNetwork).otel("COMPRESSION").flag("otel-profiles-compression").meansEmpty("none"),
-	duration("timeout", "10s", "30s", "How long one attempt to send may take. There is always a limit: a receiver that hangs must not hold requests for ever.", time.Millisecond, noLimit,
+	duration("timeout", "10s", "30s", "The time limit of one attempt to send. It cannot be turned off, so that a hanging receiver never holds a request for ever.", time.Millisecond, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Timeout }).on(onNetwork).otel("TIMEOUT"),
-	secretPairs("headers", `{x-scope-orgid: tenant-1}`, "Headers (gRPC: metadata) of every request. Names in lower case; a name with dots only in the `key=value` form.",
+	secretPairs("headers", `{x-scope-orgid: tenant-1}`, "Headers (gRPC: metadata) of every request. Write names in lower case. Write a name that contains a dot in the `key=value` form.",
 		func(e *Exporter) *[]Header { return &e.Headers }, parseHeaders).
 		on(onNetwork).otel("HEADERS").flag("otel-profiles-headers"),
 
-	text("auth.bearer_token", "", "secret", "Sent as `authorization: Bearer …`.",
+	text("auth.bearer_token", "", "secret", "The token to send as `authorization: Bearer …`.",
 		func(e *Exporter) *Secret { return &e.Auth.BearerToken }).on(onNetwork).secret(),
-	text("auth.bearer_token_file", "", "/var/run/secrets/token", "A file that holds the bearer token. It is read again when it changes.",
+	text("auth.bearer_token_file", "", "/var/run/secrets/token", "A file with the bearer token. The file is read again when it changes.",
 		func(e *Exporter) *string { return &e.Auth.BearerTokenFile }).on(onNetwork),
-	text("auth.username", "", "1234", "The user of basic authentication.",
+	text("auth.username", "", "1234", "The user name for basic authentication.",
 		func(e *Exporter) *string { return &e.Auth.Username }).on(onNetwork),
-	text("auth.password", "", "secret", "The password of basic authentication.",
+	text("auth.password", "", "secret", "The password for basic authentication.",
 		func(e *Exporter) *Secret { return &e.Auth.Password }).on(onNetwork).secret(),
-	text("auth.password_file", "", "/var/run/secrets/password", "A file that holds the password. It is read again when it changes.",
+	text("auth.password_file", "", "/var/run/secrets/password", "A file with the password. The file is read again when it changes.",
 		func(e *Exporter) *string { return &e.Auth.PasswordFile }).on(onNetwork),
 
-	text("oauth2.token_url", "", "https://login.example.com/oauth2/token", "Where to get bearer tokens by OAuth 2.0's client credentials. One is fetched when it is needed, and again before it ends or when the receiver refuses it. The certificates of `tls` are trusted there, too.",
+	text("oauth2.token_url", "", "https://login.example.com/oauth2/token", "The token endpoint for the client credentials grant of OAuth 2.0. A token is fetched on demand, and renewed before it expires or when the receiver rejects it. The settings `tls.ca_file`, `tls.ca_pem` and `tls.include_system_ca_certs_pool` apply here, too.",
 		func(e *Exporter) *Secret { return &e.OAuth2.TokenURL }).on(onNetwork),
-	text("oauth2.client_id", "", "profiles", "The client's name there.",
+	text("oauth2.client_id", "", "profiles", "The client ID.",
 		func(e *Exporter) *string { return &e.OAuth2.ClientID }).on(onNetwork),
-	text("oauth2.client_secret", "", "secret", "The client's secret.",
+	text("oauth2.client_secret", "", "secret", "The client secret.",
 		func(e *Exporter) *Secret { return &e.OAuth2.ClientSecret }).on(onNetwork).secret(),
-	text("oauth2.client_secret_file", "", "/var/run/secrets/oauth2", "A file that holds the client's secret. It is read again for each token.",
+	text("oauth2.client_secret_file", "", "/var/run/secrets/oauth2", "A file with the client secret. The file is read for each token.",
 		func(e *Exporter) *string { return &e.OAuth2.ClientSecretFile }).on(onNetwork),
-	list("oauth2.scopes", `[profiles.write]`, "Scopes to ask for.",
+	list("oauth2.scopes", `[profiles.write]`, "The scopes to request.",
 		func(e *Exporter) *[]string { return &e.OAuth2.Scopes }).on(onNetwork),
-	secretPairs("oauth2.endpoint_params", `{audience: otlp}`, "What the token server wants to be sent besides.",
+	secretPairs("oauth2.endpoint_params", `{audience: otlp}`, "Additional parameters of the token request.",
 		func(e *Exporter) *[]Header { return &e.OAuth2.EndpointParams }, parseSecretPairs).on(onNetwork),
 
-	text("proxy_url", "", "http://proxy:3128", "An HTTP proxy to send through, and to fetch tokens through. Without it HTTPS_PROXY, HTTP_PROXY and NO_PROXY of the environment count.",
+	text("proxy_url", "", "http://proxy:3128", "The HTTP proxy for requests and for tokens. If it is empty, the environment variables HTTPS_PROXY, HTTP_PROXY and NO_PROXY apply.",
 		func(e *Exporter) *string { return &e.ProxyURL }).on(onNetwork),
-	boolean("insecure", "false", "Plain text, where `endpoint` has no scheme. Credentials go over plain text only where this is `true`, or to this machine.",
+	boolean("insecure", "false", "Send in plain text if `endpoint` has no scheme. Credentials are sent in plain text only if this is `true`, or to this machine.",
 		func(e *Exporter) *bool { return &e.Insecure }).
 		on(onNetwork).otel("INSECURE").flag("otel-profiles-insecure"),
 	boolean("tls.insecure", "false", "The same as `insecure`.",
 		func(e *Exporter) *bool { return &e.Insecure }).on(onNetwork).sameAs("insecure"),
-	text("tls.ca_file", "", "/etc/ssl/collector-ca.pem", "Certificates to trust, in place of the system's.",
+	text("tls.ca_file", "", "/etc/ssl/collector-ca.pem", "A PEM file with the certificates to trust in place of the system's.",
 		func(e *Exporter) *string { return &e.TLS.CAFile }).on(onNetwork).otel("CERTIFICATE"),
-	text("tls.ca_pem", "", "-----BEGIN CERTIFICATE----- …", "The same, as PEM text.",
+	text("tls.ca_pem", "", "-----BEGIN CERTIFICATE----- …", "The certificates to trust, as PEM text.",
 		func(e *Exporter) *string { return &e.TLS.CAPEM }).on(onNetwork),
-	boolean("tls.include_system_ca_certs_pool", "false", "Trust the system's certificates as well as those of `tls.ca_file` or `tls.ca_pem`.",
+	boolean("tls.include_system_ca_certs_pool", "false", "Trust the system's certificates in addition to `tls.ca_file` or `tls.ca_pem`.",
 		func(e *Exporter) *bool { return &e.TLS.SystemCAs }).on(onNetwork),
-	text("tls.cert_file", "", "/etc/ssl/client.pem", "The client's certificate, with its chain.",
+	text("tls.cert_file", "", "/etc/ssl/client.pem", "A PEM file with the client certificate and its chain.",
 		func(e *Exporter) *string { return &e.TLS.CertFile }).on(onNetwork).otel("CLIENT_CERTIFICATE"),
-	text("tls.cert_pem", "", "-----BEGIN CERTIFICATE----- …", "The same, as PEM text.",
+	text("tls.cert_pem", "", "-----BEGIN CERTIFICATE----- …", "The client certificate and its chain, as PEM text.",
 		func(e *Exporter) *string { return &e.TLS.CertPEM }).on(onNetwork),
-	text("tls.key_file", "", "/etc/ssl/client-key.pem", "The client's private key.",
+	text("tls.key_file", "", "/etc/ssl/client-key.pem", "A PEM file with the client's private key.",
 		func(e *Exporter) *string { return &e.TLS.KeyFile }).on(onNetwork).otel("CLIENT_KEY"),
-	text("tls.key_pem", "", "-----BEGIN PRIVATE KEY----- …", "The same, as PEM text.",
+	text("tls.key_pem", "", "-----BEGIN PRIVATE KEY----- …", "The client's private key, as PEM text.",
 		func(e *Exporter) *Secret { return &e.TLS.KeyPEM }).on(onNetwork).secret(),
-	text("tls.server_name_override", "", "collector.example.com", "The name that the server's certificate must have, where it is not the endpoint's.",
+	text("tls.server_name_override", "", "collector.example.com", "The name to expect in the server's certificate. The default is the endpoint's name.",
 		func(e *Exporter) *string { return &e.TLS.ServerNameOverride }).on(onNetwork),
-	boolean("tls.insecure_skip_verify", "false", "Do not verify the server's certificate. Anyone on the way can read and change what is sent.",
+	boolean("tls.insecure_skip_verify", "false", "Do not verify the server's certificate. Anyone between you and the server can then read and change the data.",
 		func(e *Exporter) *bool { return &e.TLS.InsecureSkipVerify }).on(onNetwork),
-	enum("tls.min_version", "1.2", "The lowest TLS version to speak.", []string{"1.2", "1.3"},
+	enum("tls.min_version", "1.2", "The lowest TLS version to accept.", []string{"1.2", "1.3"},
 		func(e *Exporter) *string { return &e.TLS.MinVersion }).on(onNetwork),
-	duration("tls.reload_interval", "0s", "1h", "A new connection reads certificate files again if they have changed. This is the least time between two looks.", 0, noLimit,
+	duration("tls.reload_interval", "0s", "1h", "The minimum time between two checks of the certificate files. Each new connection checks them and reads them again if they have changed.", 0, noLimit,
 		func(e *Exporter) *time.Duration { return &e.TLS.ReloadInterval }).on(onNetwork),
 
-	// Off, unlike in the Collector's exporter. By default, a gRPC server closes the connection of a
-	// client that pings more often than every five minutes; and where pings are on, a receiver that
-	// answers one of them too late loses the connection (https://github.com/grpc/grpc-go/blob/master/Documentation/keepalive.md).
-	duration("keepalive.time", "0s", "5m", "After how long without traffic to ask whether the connection lives; 0 turns that off. Below 10s counts as 10s. Many receivers close the connection of a client that asks more often than every five minutes.", 0, noLimit,
+	// Off, as in the Collector's OTLP exporter. By default, a gRPC server closes the connection of a client that pings more often
+	// than every five minutes (https://github.com/grpc/grpc-go/blob/master/Documentation/keepalive.md). With pings, a receiver that
+	// answers too late loses the connection.
+	duration("keepalive.time", "0s", "5m", "Ping the receiver after this time without traffic. `0s` turns pings off; shorter times than 10 s count as 10 s. By default, gRPC servers close the connection of a client that pings more often than every 5 minutes.", 0, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Keepalive.Time }).on(onGRPC),
-	duration("keepalive.timeout", "10s", "20s", "How long to wait for the answer before the connection is closed.", time.Millisecond, noLimit,
+	duration("keepalive.timeout", "10s", "20s", "Close the connection if a ping is not answered within this time.", time.Millisecond, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Keepalive.Timeout }).on(onGRPC),
-	boolean("keepalive.permit_without_stream", "false", "Ask also while no request is under way.",
+	boolean("keepalive.permit_without_stream", "false", "Ping also while no request is in flight.",
 		func(e *Exporter) *bool { return &e.Keepalive.PermitWithoutStream }).on(onGRPC),
-	enum("balancer_name", "round_robin", "gRPC's load balancing among the endpoint's addresses.", []string{"round_robin", "pick_first"},
+	enum("balancer_name", "round_robin", "The gRPC load balancing policy among the addresses of the endpoint.", []string{"round_robin", "pick_first"},
 		func(e *Exporter) *string { return &e.BalancerName }).on(onGRPC),
 
-	boolean("retry_on_failure.enabled", "true", "Send a request again after a failure that may pass.",
+	boolean("retry_on_failure.enabled", "true", "Send a request again after a temporary failure. If `false`, the request is dropped.",
 		func(e *Exporter) *bool { return &e.Retry.Enabled }).on(onNetwork),
-	duration("retry_on_failure.initial_interval", "5s", "1s", "How long to wait after the first failure.", time.Millisecond, noLimit,
+	duration("retry_on_failure.initial_interval", "5s", "1s", "The wait after the first failure.", time.Millisecond, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Retry.InitialInterval }).on(onNetwork),
-	number("retry_on_failure.randomization_factor", "0.5", "0.2", "How far a wait may be from its planned length, as a share of it.", 0, 1,
+	number("retry_on_failure.randomization_factor", "0.5", "0.2", "The random deviation of each wait, as a share of the wait.", 0, 1,
 		func(e *Exporter) *float64 { return &e.Retry.RandomizationFactor }).on(onNetwork),
-	number("retry_on_failure.multiplier", "1.5", "2", "By how much each wait is longer than the one before.", 1, 100,
+	number("retry_on_failure.multiplier", "1.5", "2", "The factor by which each wait exceeds the one before.", 1, 100,
 		func(e *Exporter) *float64 { return &e.Retry.Multiplier }).on(onNetwork),
-	duration("retry_on_failure.max_interval", "30s", "1m", "The longest wait.", time.Millisecond, noLimit,
+	duration("retry_on_failure.max_interval", "30s", "1m", "The longest wait between two attempts.", time.Millisecond, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Retry.MaxInterval }).on(onNetwork),
-	duration("retry_on_failure.max_elapsed_time", "0s", "5m", "After how long to give a request up; 0 leaves that to `sending_queue`.", 0, noLimit,
+	duration("retry_on_failure.max_elapsed_time", "0s", "5m", "Drop a request this long after its first attempt. With `0s`, only the limits of `sending_queue` apply.", 0, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Retry.MaxElapsedTime }).on(onNetwork),
 
-	size("sending_queue.queue_size", "64MiB", "128MiB", "How many bytes of requests may wait. When it is full, the oldest go. The Collector counts requests here, this exporter bytes.", minRequestSize, maxSize,
+	size("sending_queue.queue_size", "64MiB", "128MiB", "The size of the queue in memory, in bytes of requests. When the queue is full, the oldest requests of the workload that holds most of it are dropped. The Collector counts requests here.", minRequestSize, maxSize,
 		func(e *Exporter) *int64 { return &e.Queue.Size }),
-	integer("sending_queue.num_consumers", "10", "2", "How many requests may be under way at once.", 1, 1000,
+	integer("sending_queue.num_consumers", "10", "2", "The maximum number of requests in flight.", 1, 1000,
 		func(e *Exporter) *int { return &e.Queue.NumConsumers }),
-	text("sending_queue.storage", "", "/var/lib/ig-otel-profiles", "A folder in which the queue survives a restart, for this exporter alone. What it holds is sent to the endpoint, and with the headers and credentials, that the exporter has by then. Empty: memory only.",
+	text("sending_queue.storage", "", "/var/lib/ig-otel-profiles", "A folder that keeps the queue across restarts. Each exporter needs its own. Stored requests are sent with the endpoint, headers and credentials that are configured then. If it is empty, the queue is in memory only.",
 		func(e *Exporter) *string { return &e.Queue.Storage }).on(onNetwork),
-	size("sending_queue.storage_size", "1GiB", "256MiB", "How many bytes the folder may hold.", minRequestSize, maxSize,
+	size("sending_queue.storage_size", "1GiB", "256MiB", "The size of the folder, in bytes. When it is full, the oldest requests of the workload that holds most of it are dropped.", minRequestSize, maxSize,
 		func(e *Exporter) *int64 { return &e.Queue.StorageSize }).on(onNetwork),
-	duration("sending_queue.max_age", "1h", "15m", "What has waited for longer is dropped: receivers refuse old data.", time.Second, noLimit,
+	duration("sending_queue.max_age", "1h", "15m", "Drop requests that have waited longer than this. Receivers reject old data.", time.Second, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Queue.MaxAge }),
 
-	duration("batch.interval", "10s", "30s", "How long rows are summed up before they are sent.", MinInterval, MaxInterval,
+	duration("batch.interval", "10s", "30s", "The time over which rows are summed up before they are sent.", MinInterval, MaxInterval,
 		func(e *Exporter) *time.Duration { return &e.Batch.Interval }),
-	size("batch.max_request_size", "3.5MiB", "1MiB", "The most bytes of one request, uncompressed. More is split. gRPC servers take 4 MiB unless told otherwise.", minRequestSize, 1<<30,
+	size("batch.max_request_size", "3.5MiB", "1MiB", "The maximum size of a request before compression, in bytes. Larger requests are split. gRPC servers accept 4 MiB by default.", minRequestSize, 1<<30,
 		func(e *Exporter) *int64 { return &e.Batch.MaxRequestSize }),
-	duration("shutdown_timeout", "5s", "15s", "How long the end of a run may wait for what is not sent yet.", 0, 10*time.Minute,
+	duration("shutdown_timeout", "5s", "15s", "The time to send the rest of the queue at the end of a run. After that, requests in memory are dropped, and stored requests stay in the folder.", 0, 10*time.Minute,
 		func(e *Exporter) *time.Duration { return &e.ShutdownTimeout }),
 
-	enum("preset", "", "Other defaults, for one receiver. Each key of a preset can be set otherwise.", Presets(),
+	enum("preset", "", "Defaults for one receiver. You can override each key of a preset.", Presets(),
 		func(e *Exporter) *string { return &e.Preset }),
-	enum("otlp_version", "1.11", "The wire layout. `1.9` and `1.8` are for receivers from before OTLP 1.10 and 1.9; none of them understands another. In JSON and in pprof files they are the same.", []string{"1.11", "1.9", "1.8"},
+	enum("otlp_version", "1.11", "The wire layout of OTLP. A receiver from before OTLP 1.10 needs `1.9`, and one from before OTLP 1.9 needs `1.8`. No receiver understands another layout than its own. JSON and pprof files are the same in all layouts.", []string{"1.11", "1.9", "1.8"},
 		func(e *Exporter) *string { return &e.OTLPVersion }),
-	enum("sample_shape", "auto", "`sum`: one value for all events of a stack. `timestamps`: a timestamp per event, for events of value 1. `single`: one value and one timestamp per sample. `auto`: what the gadget asks for with `profiles.timestamps`, else `sum`.",
+	enum("sample_shape", "auto", "`sum`: one value for all events of a stack. `timestamps`: one timestamp per event, for events of value 1. `single`: one value and one timestamp per sample. `auto`: the shape that the gadget requests with `profiles.timestamps`, or else `sum`.",
 		[]string{"auto", "sum", "timestamps", "single"},
 		func(e *Exporter) *string { return &e.SampleShape }),
-	either("attribute_values", "native", "string", "`string` writes numbers and booleans as text, for receivers that read nothing else.",
+	either("attribute_values", "native", "string", "`string` writes numbers and booleans as text, for receivers that read only text.",
 		func(e *Exporter) *bool { return &e.StringAttributes }).ofPresets(),
-	ratio("sampling", "1/1", "1/10", "`1/N` takes one row in N, at random, with N times its value. Rows of which the last one counts (`profiles.aggregation: last`) are all taken.",
+	ratio("sampling", "1/1", "1/10", "`1/N` keeps one row in N, chosen at random, and multiplies its value by N. Gadgets with `profiles.aggregation: last` are not sampled.",
 		func(e *Exporter) *int { return &e.Sampling }),
-	onOff("collect_stacks", "Have the gadget collect stacks where its own default is not to, as if `--collect-ustack` and `--collect-kstack` were typed. `off` leaves it to the flags. With several exporters one `on` is enough.",
+	onOff("collect_stacks", "`on` turns on stacks in a gadget that does not collect them by default, as `--collect-ustack` and `--collect-kstack` do. `off` leaves the choice to these flags. With several exporters, one `on` suffices.",
 		func(e *Exporter) *bool { return &e.CollectStacks }),
 	pairs("resource", `["deployment.environment.name=prod"]`, "Attributes to add to every resource.",
 		func(e *Exporter) *[]KeyValue { return &e.Resource }),
-	pairs("attributes", `["process.pid=sample", "thread.name=drop"]`, "Where an attribute goes: `resource`, `sample`, `both` or `drop`.",
+	pairs("attributes", `["process.pid=sample", "thread.name=drop"]`, "The place of an attribute: `resource`, `sample`, `both` or `drop`.",
 		func(e *Exporter) *[]KeyValue { return &e.Attributes }, "resource", "sample", "both", "drop"),
-	either("attribute_keys", "convention", "label", "`label` writes `_` for what is no letter, digit or `_` in a name, as in `k8s_pod_name`; `service.name` stays. An attribute of `resource` takes the place of one whose name it meets; others that meet get a number at the end.",
+	either("attribute_keys", "convention", "label", "`label` replaces all characters but letters, digits and `_` with `_`, as in `k8s_pod_name`. `service.name` is kept. On a name clash, the attribute of `resource` wins, and others get a numeric suffix.",
 		func(e *Exporter) *bool { return &e.LabelKeys }).ofPresets(),
-	integer("max_resource_attributes", "25", "20", "Attributes of a resource. The least important are left out, and counted.", 1, 1000,
+	integer("max_resource_attributes", "25", "20", "The maximum number of attributes per resource. The least important attributes are dropped and counted.", 1, 1000,
 		func(e *Exporter) *int { return &e.MaxResourceAttributes }),
-	integer("max_sample_attributes", "32", "6", "Attributes of a sample. What is over it is left out.", 0, 1000,
+	integer("max_sample_attributes", "32", "6", "The maximum number of attributes per sample. Attributes beyond it are dropped.", 0, 1000,
 		func(e *Exporter) *int { return &e.MaxSampleAttributes }),
-	integer("max_values_per_attribute", "1000", "200", "Distinct values of one attribute, which are forgotten every sixty intervals at the latest. What is over it is sent without that attribute, and counted; 0 is no limit.", 0, math.MaxInt32,
+	integer("max_values_per_attribute", "1000", "200", "The maximum number of distinct values per attribute. Beyond it, samples are sent without the attribute, and counted. The values are reset at least every 60 intervals. `0` means no limit.", 0, math.MaxInt32,
 		func(e *Exporter) *int { return &e.MaxValuesPerAttribute }),
-	list("pod_labels", `[app, tier]`, "Pod labels to send, as `k8s.pod.label.<key>`.",
+	list("pod_labels", `[app, tier]`, "The pod labels to send as `k8s.pod.label.<key>`.",
 		func(e *Exporter) *[]string { return &e.PodLabels }),
-	text("service_name", "", "checkout", "The `service.name` of everything.",
+	text("service_name", "", "checkout", "The `service.name` of all profiles.",
 		func(e *Exporter) *string { return &e.ServiceName }),
-	text("host_service_name", "host", "node", "The `service.name` of what runs in no container.",
+	text("host_service_name", "host", "node", "The `service.name` of processes outside containers.",
 		func(e *Exporter) *string { return &e.HostServiceName }),
-	integer("host_services", "50", "0", "How many services to tell apart outside containers: the systemd unit, or else the executable. What had a name in the last hour keeps it; where those are fewer in an interval, its largest others get theirs, up to four times that many within the hour; the rest is `host_service_name`. 0, or a `host_service_name`, makes one service of all.", 0, 100_000,
+	integer("host_services", "50", "0", "The maximum number of services outside containers per interval. Each systemd unit is a service, or each executable without a unit. When there are more, services that were named in the last hour keep their names. The largest of the others get the free slots, up to 4 times this number per hour. The rest is sent as `host_service_name`. With `0`, or if `host_service_name` is set, all of them are one service.", 0, 100_000,
 		func(e *Exporter) *int { return &e.HostServices }),
-	boolean("service_from_labels", "true", "Take `service.name` and `service.version` from the `app.kubernetes.io` labels. Whoever may label a pod can name itself then.",
+	boolean("service_from_labels", "true", "Take `service.name` and `service.version` from the pod's `app.kubernetes.io` labels. Everyone who can label a pod can then choose its service name.",
 		func(e *Exporter) *bool { return &e.ServiceFromLabels }),
-	enum("process_context", ContextAll, "Take `service.name`, `service.namespace`, `service.instance.id`, `service.version` and `deployment.environment.name` from the context that an OpenTelemetry SDK publishes in its process, so that profiles have the service of the traces. `hosts`: outside containers only. `none`: not at all. Pod labels and the settings `service_name` and `resource` go first, and `host_services: 0` ends it outside containers. Whoever may run a program can name it then.", []string{ContextAll, ContextHosts, ContextNone},
+	enum("process_context", ContextAll, "Take `service.name`, `service.namespace`, `service.instance.id`, `service.version` and `deployment.environment.name` from the context that an OpenTelemetry SDK publishes in its process. Profiles then have the service of the traces. `hosts`: only outside containers. `none`: never. Pod labels and the settings `service_name` and `resource` take precedence. `host_services: 0` turns it off outside containers. Everyone who can run a program can then choose its service name.", []string{ContextAll, ContextHosts, ContextNone},
 		func(e *Exporter) *string { return &e.ProcessContext }),
-	boolean("compat_names", "false", "Write the attribute and profile names that Inspektor Gadget's own operator writes.",
+	boolean("compat_names", "false", "Use the attribute and profile names of Inspektor Gadget's own operator.",
 		func(e *Exporter) *bool { return &e.CompatNames }),
-	boolean("host_id", "false", "Send `host.id`: the host's machine ID, or its name where there is none.",
+	boolean("host_id", "false", "Send `host.id`: the machine ID of the host, or its name if it has none.",
 		func(e *Exporter) *bool { return &e.HostID }),
-	either("scope_name", "image", "profile", "The name of the scope: the gadget's image, or the profile's name.",
+	either("scope_name", "image", "profile", "The name of the instrumentation scope: the gadget's image, or the profile's name.",
 		func(e *Exporter) *bool { return &e.ProfileScope }).ofPresets(),
-	either("profile_name", "plain", "label", "`label` sends the profile's name, where it is not the type of its period, as the attribute `__name__` of every sample, and no period: for a receiver that otherwise takes the type for the name.",
+	either("profile_name", "plain", "label", "`label` sends the profile's name as the attribute `__name__` of every sample, and no period, if the name differs from the period's type. This is for receivers that take the period's type for the name.",
 		func(e *Exporter) *bool { return &e.NameLabel }).ofPresets(),
-	either("incomplete_stacks", "plain", "marked", "`marked` puts a frame `[incomplete]` at the root of stacks whose outermost function is none that programs and threads begin with. Their share is in the closing log line and a metric in any case.",
+	either("incomplete_stacks", "plain", "marked", "`marked` adds the root frame `[incomplete]` to stacks that do not end at a known entry point. The closing log line and a metric give their share in both cases.",
 		func(e *Exporter) *bool { return &e.MarkIncomplete }),
-	either("unnamed_functions", "none", "file", "`file` gives a frame without a name a function called after its file, such as `[libc.so.6]`, for receivers that do not show frames without one. A receiver's symbolizer then leaves it alone.",
+	either("unnamed_functions", "none", "file", "`file` names a function without a name after its file, as in `[libc.so.6]`. This is for receivers that hide frames without names. A receiver's symbolizer does not replace such a name.",
 		func(e *Exporter) *bool { return &e.NameUnnamed }),
-	either("function_table", "single", "double", "`double` writes each function twice in a row and refers to the second, for a receiver that takes the entry before the one that is meant.",
+	either("function_table", "single", "double", "`double` writes each function twice and refers to the second entry. This is for a receiver that reads the entry before the one that a frame refers to.",
 		func(e *Exporter) *bool { return &e.DoubleFunctions }),
-	either("frame_type_default", "none", "native", "The type of frames whose type is not known.",
+	either("frame_type_default", "none", "native", "The type of frames whose own type is unknown.",
 		func(e *Exporter) *bool { return &e.NativeDefault }).ofPresets(),
-	boolean("mappings_from_proc", "true", "Find out which files the frames of a program are in: the path, `process.executable.build_id.htlhash`, and the GNU and Go build ID. Frames of Go functions get the type `go`.",
+	boolean("mappings_from_proc", "true", "Find the file of each frame of a program, and send its path, `process.executable.build_id.htlhash`, and GNU and Go build IDs. Frames of Go functions get the type `go`.",
 		func(e *Exporter) *bool { return &e.ProcMappings }),
-	either("file_addresses", "virtual", "offset", "What the address of a frame is whose file is known: the address that the file's symbol tables have, or the offset in the file.",
+	either("file_addresses", "virtual", "offset", "How to write a frame's address when its file is known: as in the file's symbol table, or as the offset in the file.",
 		func(e *Exporter) *bool { return &e.OffsetAddresses }),
-	boolean("raw_addresses", "false", "Where the file of a frame is not known, send the address that it had in its process. It means nothing without the process, and gives away where its code lay.",
+	boolean("raw_addresses", "false", "Send a frame's address in its process when its file is unknown. Such an address is useless without the process, and reveals its memory layout.",
 		func(e *Exporter) *bool { return &e.RawAddresses }),
-	either("mappings", "all", "htlhash", "`htlhash` leaves out mappings without `process.executable.build_id.htlhash`; their frames keep names and addresses.",
+	either("mappings", "all", "htlhash", "`htlhash` leaves out mappings without `process.executable.build_id.htlhash`. Their frames keep names and addresses.",
 		func(e *Exporter) *bool { return &e.HashedMappings }).ofPresets(),
-	enum("kernel_addresses", "offset", "`offset` writes kernel addresses relative to the kernel's start. `raw` gives away where the kernel lies in memory.", []string{"offset", "raw"},
+	enum("kernel_addresses", "offset", "`offset` writes kernel addresses relative to the start of the kernel. `raw` reveals where the kernel is in memory.", []string{"offset", "raw"},
 		func(e *Exporter) *string { return &e.KernelAddresses }),
 	boolean("image_digest", "false", "Send `container.image.repo_digests`.",
 		func(e *Exporter) *bool { return &e.ImageDigest }),
 
-	text("path", "", "profiles.jsonl", "The file to write. `history`: the folder.",
+	text("path", "", "profiles.jsonl", "The file to write, or the folder with `format: history`. With `format: pprof`, several files are named after it.",
 		func(e *Exporter) *string { return &e.Path }).on(onFile),
-	enum("format", "otlp-json", "`otlp-json`: a request per line. `otlp-proto`: requests with their length in front. `pprof`: a file per request. `history`: a folder that `profile history` answers from.", []string{"otlp-json", "otlp-proto", "pprof", FormatHistory},
+	enum("format", "otlp-json", "`otlp-json`: one request per line. `otlp-proto`: requests, each preceded by its length. `pprof`: one file per request. `history`: a folder that `profile history` reads.", []string{"otlp-json", "otlp-proto", "pprof", FormatHistory},
 		func(e *Exporter) *string { return &e.Format }).on(onFile),
-	duration("retention.max_age", "24h", "72h", "How long a history keeps what it has; 0 is no limit. Only `format: history`.", 0, noLimit,
+	duration("retention.max_age", "24h", "72h", "Delete older requests of a history. `0s` means no limit. Only with `format: history`.", 0, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Retention.MaxAge }).on(onFile),
-	size("retention.max_bytes", "1GiB", "4GiB", "How many bytes a history takes on disk. The oldest go first. Only `format: history`.", minHistory, maxSize,
+	size("retention.max_bytes", "1GiB", "4GiB", "The maximum size of a history on disk, in bytes. The oldest requests are deleted. Only with `format: history`.", minHistory, maxSize,
 		func(e *Exporter) *int64 { return &e.Retention.MaxBytes }).on(onFile),
-	integer("rotation.max_megabytes", "100", "10", "The size at which a new file begins; 0 is no limit. A file of `pprof` is one request.", 0, 1<<20,
+	integer("rotation.max_megabytes", "100", "10", "Start a new file at this size in MB. `0` means no limit. With `pprof`, each request is a file.", 0, 1<<20,
 		func(e *Exporter) *int { return &e.Rotation.MaxMegabytes }).on(onFile),
-	integer("rotation.max_total_megabytes", "1000", "10000", "The size of all files together. The oldest go first; 0 is no limit.", 0, 1<<20,
+	integer("rotation.max_total_megabytes", "1000", "10000", "The maximum size of all files together in MB. The oldest files are deleted. `0` means no limit.", 0, 1<<20,
 		func(e *Exporter) *int { return &e.Rotation.MaxTotalMegabytes }).on(onFile),
-	integer("rotation.max_days", "0", "7", "After how many days an old file is deleted; 0 is never.", 0, 36500,
+	integer("rotation.max_days", "0", "7", "Delete old files after this number of days. `0` means never.", 0, 36500,
 		func(e *Exporter) *int { return &e.Rotation.MaxDays }).on(onFile),
-	integer("rotation.max_backups", "0", "10", "How many old files to keep; 0 is as many as there is room for.", 0, 1<<20,
+	integer("rotation.max_backups", "0", "10", "The maximum number of old files. The oldest files are deleted. `0` means that only the total size is limited.", 0, 1<<20,
 		func(e *Exporter) *int { return &e.Rotation.MaxBackups }).on(onFile),
 }
 
@@ -308,8 +308,7 @@ func either(key, no, yes, doc string, field func(*Exporter) *bool) setting {
 	})
 }
 
-// onOff is a choice of on, the default, and off, which is stored as a boolean. Readers of YAML 1.1, Helm's among them, make booleans of
-// these words.
+// onOff is a choice of on, the default, and off, stored as a boolean. YAML 1.1 readers such as Helm turn these words into booleans.
 func onOff(key, doc string, field func(*Exporter) *bool) setting {
 	values := []string{"on", "off"}
 	s := setting{Key: key, Type: "choice", Default: "on", Example: "off", Doc: doc, Values: values, takes: "one of on, off"}
@@ -359,7 +358,7 @@ func ratio(key, def, example, doc string, field func(*Exporter) *int) setting {
 }
 
 func list[O any](key, example, doc string, field func(*O) *[]string) setting {
-	s := setting{Key: key, Type: "list", Example: example, Doc: doc, takes: "a list, or texts with commas between them"}
+	s := setting{Key: key, Type: "list", Example: example, Doc: doc, takes: "a list, or comma-separated texts"}
 	return binding(s, field, parseList)
 }
 
@@ -380,7 +379,7 @@ func pairs(key, example, doc string, field func(*Exporter) *[]KeyValue, values .
 	})
 }
 
-const takesPairs = `a list of "key=value", such texts with commas between them, or a map`
+const takesPairs = `a list of "key=value", comma-separated "key=value" texts, or a map`
 
 // secretPairs is a list of key=value whose values are secrets.
 func secretPairs(key, example, doc string, field func(*Exporter) *[]Header, parse func(any) ([]Header, error)) setting {

@@ -26,7 +26,7 @@ import (
 const drainTimeout = 25 * time.Second
 
 // errUsage ends the program after the usage was printed.
-var errUsage = errors.New("give one of -serve and -liveness, and no arguments")
+var errUsage = errors.New("write one of -serve and -liveness, and no arguments")
 
 type options struct {
 	serve          bool
@@ -66,9 +66,9 @@ func parse(args []string) (options, error) {
 	var opts options
 	flags := flag.NewFlagSet("gadgettracermanager", flag.ContinueOnError)
 	flags.BoolVar(&opts.serve, "serve", false, "run the daemon")
-	flags.BoolVar(&opts.liveness, "liveness", false, "ask a running daemon whether it is healthy; the exit status is the answer")
+	flags.BoolVar(&opts.liveness, "liveness", false, "check whether a running daemon is healthy; the exit status is the result")
 	flags.StringVar(&opts.livenessSocket, "liveness-socketfile", kubemanagertypes.DefaultHookAndLivenessSocketFile,
-		"`path` of the socket that -liveness asks")
+		"`path` of the socket that -liveness checks")
 	flags.StringVar(&opts.serviceHost, "service-host", fmt.Sprintf("tcp://127.0.0.1:%d", api.GadgetServicePort),
 		"`address` that -serve listens on for clients")
 	if err := flags.Parse(args); err != nil {

@@ -96,7 +96,7 @@ func prepareHost() error {
 	} {
 		shared, err := ns.isHost()
 		if err != nil {
-			return fmt.Errorf("finding out whether the %s namespace is the host's: %w", ns.name, err)
+			return fmt.Errorf("checking whether the %s namespace is the host's: %w", ns.name, err)
 		}
 		log.Infof("%s namespace of the host: %t", ns.name, shared)
 	}

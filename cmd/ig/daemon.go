@@ -58,11 +58,11 @@ func newDaemonCommand(runtime runtime.Runtime) *cobra.Command {
 	set.StringVarP(&flags.socket, "host", "H", api.DefaultDaemonPath,
 		"`address` to listen on: unix:///path/to/socket or tcp://127.0.0.1:1234")
 	set.Uint64Var(&flags.bufferLength, "events-buffer-length", 16384,
-		"events held for a client that reads slowly; what is over that is lost")
+		"events held for a client that reads slowly; more are lost")
 	set.StringVar(&flags.keyFile, "tls-key-file", "", "`file` with the private key for TLS")
 	set.StringVar(&flags.certFile, "tls-cert-file", "", "`file` with the certificate for TLS")
 	set.StringVar(&flags.clientCAFile, "tls-client-ca-file", "", "`file` with the authorities whose clients may connect")
-	set.BoolVar(&flags.insecure, "tls-insecure", false, "listen on TCP without TLS, for whoever can reach the address")
+	set.BoolVar(&flags.insecure, "tls-insecure", false, "listen on TCP without TLS; everyone who can reach the address can connect")
 
 	service := gadgetservice.NewService(log.StandardLogger())
 	for _, params := range service.GetOperatorMap() {
@@ -98,7 +98,7 @@ func (f *daemonFlags) serve(ctx context.Context, service *gadgetservice.Service,
 		return err
 	}
 	if err := config.Config.ReadInConfig(); err != nil {
-		log.Warnf("reading the config, going on without: %v", err)
+		log.Warnf("reading the config failed, continuing without: %v", err)
 	}
 
 	manager, err := instancemanager.New(runtime)
@@ -151,11 +151,11 @@ func (f *daemonFlags) serverOptions(socketType string) ([]grpc.ServerOption, err
 			if !f.insecure {
 				return nil, fmt.Errorf("no TLS for %s: set --tls-key-file, --tls-cert-file and --tls-client-ca-file, or --tls-insecure", f.socket)
 			}
-			log.Warnf("no TLS: whoever reaches %s can run gadgets on this host", f.socket)
+			log.Warnf("no TLS: everyone who can reach %s can run gadgets on this host", f.socket)
 		}
 		return nil, nil
 	case f.keyFile == "" || f.certFile == "" || f.clientCAFile == "":
-		return nil, fmt.Errorf("TLS needs all three of --tls-key-file (%q), --tls-cert-file (%q) and --tls-client-ca-file (%q)",
+		return nil, fmt.Errorf("TLS needs --tls-key-file (%q), --tls-cert-file (%q) and --tls-client-ca-file (%q)",
 			f.keyFile, f.certFile, f.clientCAFile)
 	}
 

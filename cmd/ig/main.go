@@ -64,7 +64,7 @@ func run(args []string) error {
 	common.AddVerboseFlag(root)
 	host.AddFlags(root)
 	pprofAddr := root.PersistentFlags().String("pprof-addr", "",
-		"`address` to serve Go profiles of ig itself on, for example localhost:6060; empty for none")
+		"`address` for Go profiles of ig itself, for example localhost:6060; empty: none")
 	root.AddCommand(containers.NewListContainersCmd(), newVersionCommand())
 
 	// What follows depends on the values of these flags, but also adds flags:

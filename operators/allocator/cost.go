@@ -63,7 +63,7 @@ func (l *loaded) costs() (costs, error) {
 	}{{&c.emulated, emulatedPC, emulated}, {&c.stepped, steppedPC, stepped}} {
 		offset, ok := offsetOf(f, uint64(m.pc))
 		if !ok {
-			return costsUnknown, fmt.Errorf("the program is not where its file says")
+			return costsUnknown, fmt.Errorf("the program is not at the address in its file")
 		}
 		before := measure(m.call)
 		probe, err := executable.Uprobe("", l[nothing], &link.UprobeOptions{Address: offset, PID: os.Getpid()})

@@ -46,7 +46,7 @@ func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 		}
 		n, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
-			return f, fmt.Errorf("parameter %q: %q is no number", p.key, text)
+			return f, fmt.Errorf("parameter %q: %q is not a number", p.key, text)
 		}
 		*p.dest = uint32(n)
 	}
@@ -55,7 +55,7 @@ func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 		m, _ := gadgetCtx.GetVar(gadgets.MntNsFilterMapName)
 		watched, ok := m.(*ebpf.Map)
 		if !ok || watched == nil {
-			return f, fmt.Errorf("the containers to watch are not known: the variable %s holds a %T", gadgets.MntNsFilterMapName, m)
+			return f, fmt.Errorf("unknown containers to watch: the variable %s holds a %T", gadgets.MntNsFilterMapName, m)
 		}
 		f.namespaces = watched
 	}
@@ -67,9 +67,9 @@ func (f *filter) check() error {
 	if f.pid != 0 || f.comm != "" || f.uid != anyID || f.gid != anyID {
 		return nil
 	}
-	const remedy = "it makes each allocation slower, so it is for some processes: choose them with --pid, --comm, --containername, --podname or --selector, or take all with --" + ParamEverywhere
+	const remedy = "the probes slow down each allocation: choose processes with --pid, --comm, --containername, --podname or --selector, or all with --" + ParamEverywhere
 	if f.namespaces == nil {
-		return fmt.Errorf("the run is about the whole machine; %s", remedy)
+		return fmt.Errorf("the run covers the whole machine; %s", remedy)
 	}
 	var key uint64
 	var value uint32
@@ -78,7 +78,7 @@ func (f *filter) check() error {
 		n++
 	}
 	if n > mostContainers {
-		return fmt.Errorf("the run is about more than %d containers of this machine; %s", mostContainers, remedy)
+		return fmt.Errorf("the run covers more than %d containers of this machine; %s", mostContainers, remedy)
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (f *filter) about() string {
 	}
 	what := "process"
 	if f.namespaces != nil {
-		what = "process in the containers that the run is for"
+		what = "process in the selected containers"
 	}
 	if len(of) > 0 {
 		what += " of " + strings.Join(of, " ")

@@ -58,13 +58,13 @@ func TestNewFilter(t *testing.T) {
 	for _, key := range []string{"pid", "uid", "gid"} {
 		for _, text := range []string{"x", "-2", "4294967296", "1,2"} {
 			_, err = newFilter(exampleContext(t, api.ParamValues{key: text}))
-			require.EqualError(t, err, fmt.Sprintf("parameter %q: %q is no number", key, text))
+			require.EqualError(t, err, fmt.Sprintf("parameter %q: %q is not a number", key, text))
 		}
 	}
 	gadgetCtx := exampleContext(t, nil)
 	gadgetCtx.SetVar(gadgets.FilterByMntNsName, true)
 	_, err = newFilter(gadgetCtx)
-	require.ErrorContains(t, err, "the containers to watch are not known")
+	require.ErrorContains(t, err, "unknown containers to watch")
 	m := containers(t)
 	gadgetCtx.SetVar(gadgets.MntNsFilterMapName, m)
 	f, err = newFilter(gadgetCtx)
@@ -75,7 +75,7 @@ func TestNewFilter(t *testing.T) {
 // Nobody makes all of a machine slower by accident.
 func TestCheck(t *testing.T) {
 	all := filter{uid: anyID, gid: anyID}
-	require.ErrorContains(t, all.check(), "the run is about the whole machine")
+	require.ErrorContains(t, all.check(), "the run covers the whole machine")
 	require.ErrorContains(t, all.check(), "--everywhere")
 	for _, change := range []func(*filter){
 		func(f *filter) { f.pid = 1 }, func(f *filter) { f.comm = "x" }, func(f *filter) { f.uid = 0 }, func(f *filter) { f.gid = 0 },

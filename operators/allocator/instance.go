@@ -123,12 +123,12 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	}
 	if i.reader, err = ringbuf.NewReader(found["newcomers"]); err != nil {
 		i.loaded.close()
-		return fmt.Errorf("reading which processes are new: %w", err)
+		return fmt.Errorf("reading new processes: %w", err)
 	}
 	if i.costs, err = i.loaded.costs(); err != nil {
-		i.log.Warnf("%s: what a probe costs could not be measured, %v to %v are taken for it: %v", Name, i.costs.emulated, i.costs.stepped, err)
+		i.log.Warnf("%s: measuring the cost of a probe failed, assuming %v to %v: %v", Name, i.costs.emulated, i.costs.stepped, err)
 	}
-	i.log.Infof("%s: a call with a probe takes %v to %v more on this machine", Name, i.costs.emulated, i.costs.stepped)
+	i.log.Infof("%s: a probe adds %v to %v to a call on this machine", Name, i.costs.emulated, i.costs.stepped)
 	i.pacer = &pacer{budget: i.maxCost, each: i.costs.emulated}
 	var ctx context.Context
 	ctx, i.stop = context.WithCancel(context.Background())
@@ -158,17 +158,17 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	i.finder.close()
 	i.loaded.close()
 	if n := i.warnings.Untold(); n > 0 {
-		i.log.Warnf("%s: %d further errors like those that were told", Name, n)
+		i.log.Warnf("%s: %d more errors of the kinds that were reported", Name, n)
 	}
 	switch {
 	case i.probed == 0 && i.denied > 0:
-		i.log.Warnf("%s: nothing was seen: %d processes may not be looked at", Name, i.denied)
+		i.log.Warnf("%s: nothing was recorded: no access to %d processes", Name, i.denied)
 	case i.most == 0:
-		i.log.Warnf("%s: nothing was seen: there was no %s", Name, i.filter.about())
+		i.log.Warnf("%s: nothing was recorded: there was no %s", Name, i.filter.about())
 	case i.probed == 0:
-		i.log.Warnf("%s: nothing was seen: none of the run's processes, %d at a time, has mapped a file with a function called malloc. Those of Go have no such allocator, and in a program that is static and stripped it has no name; the README of the gadget says what to use there", Name, i.most)
+		i.log.Warnf("%s: nothing was recorded: none of the selected processes, %d at a time, has mapped a file with a function called malloc. Those of Go have no such allocator, and in a program that is static and stripped it has no name; the README of the gadget says what to use there", Name, i.most)
 	default:
-		i.log.Infof("%s: up to %d processes were looked at at a time; %s", Name, i.most, i.pacer.String())
+		i.log.Infof("%s: up to %d processes were watched at a time; %s", Name, i.most, i.pacer.String())
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (i *instance) read() {
 	for {
 		if err := i.reader.ReadInto(&rec); err != nil {
 			if !errors.Is(err, ringbuf.ErrClosed) {
-				i.warn(fmt.Errorf("reading which processes are new: %w", err))
+				i.warn(fmt.Errorf("reading new processes: %w", err))
 			}
 			return
 		}
@@ -267,7 +267,7 @@ func (i *instance) tellNone() {
 	if i.filter.namespaces != nil {
 		tell = i.log.Infof
 	}
-	tell("%s: there is no %s so far: the run waits for one", Name, i.filter.about())
+	tell("%s: no %s so far, waiting", Name, i.filter.about())
 }
 
 // step follows the pacer. It returns false where the run has to end.
@@ -276,7 +276,7 @@ func (i *instance) step(now time.Time) bool {
 	used := i.usage()
 	switch i.pacer.next(now, used, i.live) {
 	case tooDear:
-		i.log.Errorf("%s: with --live no allocation may be missed, and the probes take %s, more than --%s=%.0f percent of a CPU: the run ends. Choose fewer processes, or leave out --live",
+		i.log.Errorf("%s: ending the run: --live must not miss an allocation, and the probes take %s, more than --%s=%.0f percent of a CPU. Choose fewer processes, or leave out --live",
 			Name, i.pacer.now(), ParamMaxCost, 100*i.maxCost)
 		return false
 	case pause:
@@ -304,7 +304,7 @@ func (i *instance) step(now time.Time) bool {
 		if err := i.control.Always(); err != nil {
 			i.warn(err)
 		}
-		i.log.Infof("%s: the probes would take %s: they are attached all the time again", Name, i.pacer.now())
+		i.log.Infof("%s: the probes would take %s: attaching them all the time again", Name, i.pacer.now())
 	case stay:
 	}
 	return true

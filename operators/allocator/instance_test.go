@@ -27,7 +27,7 @@ func TestParameters(t *testing.T) {
 	}
 	for _, text := range []string{"", "0", "-1", "5%", "1e3", "65536"} {
 		_, err := operator{}.InstantiateDataOperator(exampleContext(t, nil), values(text, "false"))
-		require.EqualError(t, err, fmt.Sprintf(`parameter "max-cost": %q is no percentage of a CPU, from 1 on`, text))
+		require.EqualError(t, err, fmt.Sprintf(`parameter "max-cost": %q is not a percentage of a CPU of at least 1`, text))
 	}
 	_, err := operator{}.InstantiateDataOperator(exampleContext(t, nil), values("5", "maybe"))
 	require.EqualError(t, err, `parameter "everywhere": "maybe" is neither true nor false`)
@@ -139,12 +139,12 @@ func TestNobodyThere(t *testing.T) {
 	require.Eventually(t, func() bool {
 		log.mu.Lock()
 		defer log.mu.Unlock()
-		return slices.Contains(log.text, "warning allocator: there is no process of --pid=1073741824 so far: the run waits for one")
+		return slices.Contains(log.text, "warning allocator: no process of --pid=1073741824 so far, waiting")
 	}, time.Minute, time.Millisecond)
 	require.NoError(t, i.Stop(gadgetCtx))
-	require.Equal(t, "warning allocator: nothing was seen: there was no process of --pid=1073741824", log.text[len(log.text)-1])
+	require.Equal(t, "warning allocator: nothing was recorded: there was no process of --pid=1073741824", log.text[len(log.text)-1])
 
-	require.Equal(t, "process in the containers that the run is for", (&filter{uid: anyID, gid: anyID, namespaces: &ebpf.Map{}}).about())
+	require.Equal(t, "process in the selected containers", (&filter{uid: anyID, gid: anyID, namespaces: &ebpf.Map{}}).about())
 	require.Equal(t, `process of --comm="shop" --uid=3 --gid=4`, (&filter{comm: "shop", uid: 3, gid: 4}).about())
 }
 

@@ -38,7 +38,7 @@ func (i *instance) add(pid uint32) {
 		i.refused = now
 		if !i.told.processes {
 			i.told.processes = true
-			i.log.Warnf("%s: %d processes have probes, others get none until some of them end: choose fewer processes", Name, mostProcesses)
+			i.log.Warnf("%s: %d processes have probes, which is the limit; others get probes when some of these end: choose fewer processes", Name, mostProcesses)
 		}
 		return
 	}
@@ -82,9 +82,9 @@ func (i *instance) look(stop <-chan struct{}) {
 		if err != nil {
 			if errors.Is(err, fs.ErrPermission) {
 				i.denied++
-				i.warn(fmt.Errorf("process %d may not be looked at and gets no probes: %w. That needs CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", pid, err))
+				i.warn(fmt.Errorf("no access to process %d, which gets no probes: %w; grant CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", pid, err))
 			} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) && !closed(stop) {
-				i.warn(fmt.Errorf("looking at process %d: %w", pid, err))
+				i.warn(fmt.Errorf("reading process %d: %w", pid, err))
 			}
 			if errors.Is(err, patience.ErrTooMany) { // which says nothing of this one
 				p.later(now, true)
@@ -183,7 +183,7 @@ func (i *instance) attach(p *process, id symbols.FileID) {
 	if i.probes+2*len(f.functions)+mostExits*len(f.exits) > mostProbes {
 		if !i.told.probes {
 			i.told.probes = true
-			i.log.Warnf("%s: there are %d probes, and no more than %d: some processes have none: choose fewer processes", Name, i.probes, mostProbes)
+			i.log.Warnf("%s: %d of at most %d probes are in use, and some processes have none: choose fewer processes", Name, i.probes, mostProbes)
 		}
 		return
 	}
@@ -216,13 +216,13 @@ func (i *instance) attach(p *process, id symbols.FileID) {
 		return
 	}
 	if f.unwatched(i.live) {
-		i.warn(fmt.Errorf("what process %d allocates with C++'s new is not seen: how the operators of its allocator return could not be found out, and probes for all of their returns would end a program in which one throws", p.pid))
+		i.warn(fmt.Errorf("allocations of process %d by C++'s new are not recorded: its allocator's operators have no known exits, and probes on all their returns would crash a program in which one throws", p.pid))
 	}
 	p.files[id] = attached
 	i.probes += len(attached.links)
 	i.pacer.each = max(i.pacer.each, colder(each))
 	if i.probed++; i.probed == 1 {
-		i.log.Infof("%s: the first probes are there: %d in an allocator of process %d", Name, len(attached.links), p.pid)
+		i.log.Infof("%s: the first probes are attached: %d in an allocator of process %d", Name, len(attached.links), p.pid)
 	}
 }
 

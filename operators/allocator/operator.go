@@ -59,7 +59,7 @@ func (operator) InstanceParams() api.Params {
 	return api.Params{
 		{
 			Key: ParamMaxCost, DefaultValue: "5", TypeHint: api.TypeUint32,
-			Description: "Percent of one CPU that the probes may take. Above it those of the processes that cost most are attached for stretches of time only, chosen at random, and values stand for all of the time; with --live the run ends instead",
+			Description: "Limit for the probes in percent of one CPU. Above it, the most expensive processes have probes only in random stretches of time, and values are scaled up; with --live the run ends instead",
 		},
 		{
 			Key: ParamEverywhere, DefaultValue: "false", TypeHint: api.TypeBool,
@@ -75,7 +75,7 @@ func (operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, value
 	}
 	percent, err := strconv.ParseUint(values[ParamMaxCost], 10, 16)
 	if err != nil || percent == 0 {
-		return nil, fmt.Errorf("parameter %q: %q is no percentage of a CPU, from 1 on", ParamMaxCost, values[ParamMaxCost])
+		return nil, fmt.Errorf("parameter %q: %q is not a percentage of a CPU of at least 1", ParamMaxCost, values[ParamMaxCost])
 	}
 	everywhere, err := strconv.ParseBool(values[ParamEverywhere])
 	if err != nil {

@@ -229,17 +229,17 @@ func (p *pacer) say(log logger.Logger) {
 		return
 	}
 	p.said = true
-	log.Infof("%s: the probes would take %s, and may take %.2f: from now on they are attached for stretches of %v in %v, chosen at random, and values stand for all of the time",
+	log.Infof("%s: the probes would take %s, the limit is %.2f: from now on they are attached for random stretches of %v in %v, and values are scaled up",
 		Name, p.now(), p.budget, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
 }
 
 // String tells how much of the time the probes were there.
 func (p *pacer) String() string {
 	if p.periods == 0 {
-		return "the probes were there all the time"
+		return "the probes were attached all the time"
 	}
 	if p.plan.period == 0 {
-		return fmt.Sprintf("the probes were there for stretches in %d periods, and all the time in the end", p.periods)
+		return fmt.Sprintf("the probes were attached in stretches for %d periods, and all the time in the end", p.periods)
 	}
-	return fmt.Sprintf("the probes were there for stretches in %d periods, the last one of %v in %v", p.periods, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
+	return fmt.Sprintf("the probes were attached in stretches for %d periods, in the last one %v of %v", p.periods, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
 }

@@ -193,9 +193,9 @@ func TestPacerDrawn(t *testing.T) {
 func TestPacerString(t *testing.T) {
 	p := pacer{budget: 0.05, each: time.Microsecond, cost: 1}
 	p.start(time.Now())
-	require.Contains(t, p.String(), "the probes were there for stretches in 1 periods, the last one of 100ms in 2s")
+	require.Contains(t, p.String(), "the probes were attached in stretches for 1 periods, in the last one 100ms of 2s")
 	p.begin(time.Now(), usage{})
-	require.Equal(t, "the probes were there for stretches in 1 periods, and all the time in the end", p.String())
+	require.Equal(t, "the probes were attached in stretches for 1 periods, and all the time in the end", p.String())
 }
 
 // Below the budget the probes stay.
@@ -203,7 +203,7 @@ func TestPacerCheap(t *testing.T) {
 	s := newSimulation(t, 0.05)
 	s.run(time.Hour, false, steady(4e4))
 	require.Equal(t, map[move]int{stay: int(time.Hour / tick)}, s.moves)
-	require.Equal(t, "the probes were there all the time", s.String())
+	require.Equal(t, "the probes were attached all the time", s.String())
 	// One moment that is too dear is not enough.
 	s = newSimulation(t, 0.05)
 	s.run(time.Minute, false, func(at time.Duration) float64 {

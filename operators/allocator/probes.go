@@ -20,7 +20,7 @@ func load(m *ebpf.Map) (loaded, error) {
 	for i := range l {
 		if err := m.Lookup(uint32(i), &l[i]); err != nil {
 			l.close()
-			return l, fmt.Errorf("taking program %d out of the map %q: %w", i, "allocator_programs", err)
+			return l, fmt.Errorf("removing program %d from the map %q: %w", i, "allocator_programs", err)
 		}
 	}
 	return l, nil

@@ -224,7 +224,7 @@ func (f *finder) file(at *procmap.File) *file {
 		return known
 	}
 	if !f.makeRoom() {
-		f.warn(fmt.Errorf("%d files with allocators are in use, and others get no probes: choose fewer processes", mostOpen))
+		f.warn(fmt.Errorf("%d files with allocators have probes, which is the limit: choose fewer processes", mostOpen))
 		return nil
 	}
 	var got struct {
@@ -302,7 +302,7 @@ func started(pid uint32) (uint64, error) {
 	if start, ok := hostproc.Start(text); ok {
 		return start, nil
 	}
-	return 0, fmt.Errorf("nothing is known of the start of process %d", pid)
+	return 0, fmt.Errorf("unknown start time of process %d", pid)
 }
 
 // executable returns, of the text of /proc/PID/maps, where each file begins that is mapped to execute.

@@ -57,7 +57,7 @@ func (i *instance) tellPrograms(p *process) {
 		e.Settings = settingsAlways
 	}
 	if err := i.known.Update(p.pid, &e, ebpf.UpdateAny); err != nil {
-		i.warn(fmt.Errorf("telling of process %d: %w", p.pid, err))
+		i.warn(fmt.Errorf("registering process %d: %w", p.pid, err))
 	}
 }
 
@@ -203,6 +203,6 @@ func (i *instance) tellShares(chosen []*process) {
 		return
 	}
 	i.told.shares = true
-	i.log.Infof("%s: stretches are for %d of %d processes, process %d first, which takes %.2f CPUs: the others keep their probes all the time, and new ones after some stretches",
+	i.log.Infof("%s: %d of %d processes have probes in stretches, first process %d, which takes %.2f CPUs; the others keep theirs all the time",
 		Name, len(chosen), len(i.processes), chosen[0].pid, chosen[0].cost)
 }

@@ -60,12 +60,12 @@ func (i *instance) tellBlind() {
 	if i.judge.kinds == nil || i.blind {
 		return
 	}
-	const why = "functions decide what is shown of them, and are not known. That needs CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN"
+	const why = "their waits cannot be classified by functions; grant CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN"
 	if err := i.code.names.Err(); err != nil {
 		i.blind = true
-		i.log.Warnf("%s: no process can be looked at so far (%v): %s", Name, err, why)
+		i.log.Warnf("%s: no access to any process so far (%v): %s", Name, err, why)
 	} else if read, _ := i.code.names.Stats(); read.Denied > 0 {
 		i.blind = true
-		i.log.Warnf("%s: %d processes so far may not be looked at: %s", Name, read.Denied, why)
+		i.log.Warnf("%s: no access to %d processes so far: %s", Name, read.Denied, why)
 	}
 }

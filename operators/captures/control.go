@@ -49,7 +49,7 @@ func (c *Control) write() error {
 			break
 		}
 		if err := c.settings.Update(uint32(n), &s, ebpf.UpdateAny); err != nil {
-			return fmt.Errorf("setting what is drawn: %w", err)
+			return fmt.Errorf("setting the sampling step: %w", err)
 		}
 	}
 	return nil

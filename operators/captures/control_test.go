@@ -94,5 +94,5 @@ func TestControlWithoutMap(t *testing.T) {
 	require.NoError(t, m.Lookup(uint32(0), &s))
 	require.Equal(t, settings{Step: 1 << 19, Stretch: 1}, s)
 	m.Close()
-	require.ErrorContains(t, c.Close(1), "setting what is drawn")
+	require.ErrorContains(t, c.Close(1), "setting the sampling step")
 }

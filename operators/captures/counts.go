@@ -35,7 +35,7 @@ func (i *instance) count() {
 	}
 	if i.counts.full > 0 && !i.told {
 		i.told = true
-		i.log.Warnf("%s: the gadget's maps are full, and what finds no room is missing%s", Name, i.full)
+		i.log.Warnf("%s: the gadget's maps are full, and events are lost%s", Name, i.full)
 	}
 }
 
@@ -43,19 +43,19 @@ func (i *instance) count() {
 func (i *instance) summarize() {
 	c := i.counts
 	handed, folded := i.sums.handed()
-	i.log.Infof("%s: %d events, %d drawn: %d added to rows, %d within others, %d of other kinds, %d not understood, %d lost in the kernel; stacks: %d by the unwinder, %d by frame pointers, %d without; %d rows handed on, %d without a row of their own; the step was %s",
+	i.log.Infof("%s: %d events, %d sampled: %d added to rows, %d within others, %d of other kinds, %d not decoded, %d lost in the kernel; stacks: %d by the unwinder, %d by frame pointers, %d without; %d rows emitted, %d without a row of their own; the step was %s",
 		Name, c.events, c.read+c.lost, c.added, c.inner, c.other, c.bad, c.lost,
 		c.whole, c.byFramePointers, c.none, handed, folded, i.pace.String())
 	if text := i.stacks.Summary(); text != "" {
 		i.log.Infof("%s: %s", Name, text)
 	}
 	if n := i.warnings.Untold(); n > 0 {
-		i.log.Warnf("%s: %d further errors like those that were told", Name, n)
+		i.log.Warnf("%s: %d more errors of the kinds that were reported", Name, n)
 	}
 	if i.live != nil {
 		i.live.mu.Lock()
 		defer i.live.mu.Unlock()
-		i.log.Infof("%s: of what is in use, %d had no stack when it was read last, and %d were removed that never had one; %d were of processes that had ended; %d found no room in the gadget's map, %d none here",
+		i.log.Infof("%s: allocations in use: %d without a stack at the last read, %d removed without ever having one, %d of ended processes, %d beyond the gadget's map, %d beyond the operator's table",
 			Name, i.live.unknown, i.live.removed, i.live.gone, c.full, i.live.refused)
 	}
 }

@@ -458,7 +458,7 @@ func (i *instance) inUse() []row {
 	}
 	rows, err := i.live.snapshot()
 	if err != nil {
-		i.warn(fmt.Errorf("reading what is in use: %w", err))
+		i.warn(fmt.Errorf("reading allocations in use: %w", err))
 	}
 	return rows
 }

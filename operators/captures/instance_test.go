@@ -158,7 +158,7 @@ func TestPeriod(t *testing.T) {
 	require.EqualValues(t, 524288, r.step, "the default")
 	for _, text := range []string{"0", "-1", "4294967296", "1k", "NaN"} {
 		_, err = newRun(t, exampleMetadata, api.ParamValues{"sample-bytes": text})
-		require.EqualError(t, err, fmt.Sprintf(`parameter "sample-bytes": %q is no number from 1 to 4294967295`, text))
+		require.EqualError(t, err, fmt.Sprintf(`parameter "sample-bytes": %q is not a number from 1 to 4294967295`, text))
 	}
 }
 
@@ -172,7 +172,7 @@ func TestMetadataWrong(t *testing.T) {
 		{"sums: [bytes, calls]", "sums: [" + strings.Repeat("bytes,", 100) + "bytes]", "101 sums are more than"},
 		{"step: sample_bytes", "step: none", ""},
 		{"step: sample_bytes", "step: {a: b}", ""},
-		{"step: sample_bytes", "kinds: 1", "kinds: this is no section"},
+		{"step: sample_bytes", "kinds: 1", "kinds: not a section"},
 		{"live: {param: live, source: in_use, map: live_allocations, execs: live_execs}", "live: true", ""},
 		{"live: {param: live, source: in_use, map: live_allocations, execs: live_execs}", "live: {param: sample_bytes}", ""},
 	} {
@@ -292,7 +292,7 @@ func TestRun(t *testing.T) {
 		if live == "true" {
 			require.EqualValues(t, 77, sum)
 			require.Contains(t, r.log.String(), "a larger --live-entries, or a larger --sample-bytes")
-			require.Contains(t, r.log.String(), "1 found no room in the gadget's map")
+			require.Contains(t, r.log.String(), "1 beyond the gadget's map")
 		} else {
 			require.EqualValues(t, 1077, sum, "and what found no room in the kernel")
 		}

@@ -45,7 +45,7 @@ func newJudge(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (judge, 
 	}
 	section := metadata.Sub("kinds")
 	if section == nil {
-		return j, errors.New("kinds: this is no section with members")
+		return j, errors.New("kinds: not a section with members")
 	}
 	var err error
 	j.kinds, err = newKinds(gadgetCtx, section)

@@ -73,7 +73,7 @@ func TestJudgeMetadata(t *testing.T) {
 		"kinds: true":                       "kinds",
 		"kinds: [a, b]":                     "kinds",
 		"kinds: {}":                         "kinds",
-		"kinds: {field: kind_raw}":          `kinds.of: "" is no value`,
+		"kinds: {field: kind_raw}":          `kinds.of: "" is not a value`,
 		"kinds: {field: kind_raw, of: [1]}": "kinds.of",
 		"inner: [" + strings.Repeat("a,", 1000) + "b]": "inner: 1001 functions are more than",
 	} {

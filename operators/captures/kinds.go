@@ -68,13 +68,13 @@ func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds,
 	}
 	of, ok := values[strings.ToLower(metadata.GetString("of"))]
 	if !ok {
-		return nil, fmt.Errorf("kinds.of: %q is no value of %q", metadata.GetString("of"), k.field)
+		return nil, fmt.Errorf("kinds.of: %q is not a value of %q", metadata.GetString("of"), k.field)
 	}
 	k.of = of
 	for name, functions := range metadata.GetStringMapStringSlice("functions") {
 		kind, ok := values[strings.ToLower(name)]
 		if !ok {
-			return nil, fmt.Errorf("kinds.functions: %q is no value of %q", name, k.field)
+			return nil, fmt.Errorf("kinds.functions: %q is not a value of %q", name, k.field)
 		}
 		k.rules.add(kind, functions)
 	}

@@ -146,8 +146,8 @@ func TestKindsWrong(t *testing.T) {
 		{"field", "number", `kinds.field: lock_key has no enum "number"`},
 		{"field", "none", `kinds.field: lock_key has no enum "none"`},
 		{"others", map[string]any{"map": "not_locks", "address": "none"}, `kinds.others.address: lock_value has no member "none" of 8 bytes`},
-		{"of", "user", `kinds.of: "user" is no value of "kind_raw"`},
-		{"functions", map[string][]string{"user_lock": {"lock"}}, `kinds.functions: "user_lock" is no value of "kind_raw"`},
+		{"of", "user", `kinds.of: "user" is not a value of "kind_raw"`},
+		{"functions", map[string][]string{"user_lock": {"lock"}}, `kinds.functions: "user_lock" is not a value of "kind_raw"`},
 	} {
 		_, err := lockKindsOf(t, func(v *viper.Viper) { v.Set(tc.set, tc.value) })
 		require.EqualError(t, err, tc.want)

@@ -60,5 +60,5 @@ func (p *pace) String() string {
 	case p.largest == p.base:
 		return fmt.Sprint(p.base)
 	}
-	return fmt.Sprintf("%d to %d, because there was so much", p.base, p.largest)
+	return fmt.Sprintf("%d to %d, raised because of the volume", p.base, p.largest)
 }

@@ -34,14 +34,14 @@ func fill(ds datasource.DataSource, l *layout, rows func() []row, shown stacks) 
 		}
 	}
 	if found != 2 {
-		return fmt.Errorf("operator %s: the data source %q has not the fields proc and user_stack_raw", Name, ds.Name())
+		return fmt.Errorf("operator %s: the data source %q lacks the fields proc and user_stack_raw", Name, ds.Name())
 	}
 	// Whoever reads a field relies on its place.
 	sizes := map[uint32]uint64{f.key: uint64(l.key), f.value: uint64(l.value)}
 	for _, field := range ds.Fields() {
 		size, ok := sizes[field.PayloadIndex]
 		if f.key == f.value || ok && uint64(field.Offs)+uint64(field.Size) > size {
-			return fmt.Errorf("operator %s: the field %q of the data source %q is not where the map %q has it", Name, field.FullName, ds.Name(), "rows")
+			return fmt.Errorf("operator %s: the field %q of the data source %q is not at the offset that the map %q has", Name, field.FullName, ds.Name(), "rows")
 		}
 	}
 	if err := ds.SubscribeArray(f.array, fillPriority); err != nil {

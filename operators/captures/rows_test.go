@@ -98,9 +98,9 @@ func TestFillWrong(t *testing.T) {
 		ds   datasource.DataSource
 		want string
 	}{
-		{"no stack", source(exampleKey, []field{proc}, field{"bytes", 0, 8, api.Kind_Uint64}), "has not the fields"},
-		{"one struct for both", source(exampleKey+exampleValue, []field{proc, {"user_stack_raw", 40, userSize, api.Kind_Bytes}}), "is not where"},
-		{"a longer key", source(exampleKey+8, []field{proc, {"more", exampleKey, 8, api.Kind_Uint64}}, stack), `the field "more" of the data source "other" is not where`},
+		{"no stack", source(exampleKey, []field{proc}, field{"bytes", 0, 8, api.Kind_Uint64}), "lacks the fields"},
+		{"one struct for both", source(exampleKey+exampleValue, []field{proc, {"user_stack_raw", 40, userSize, api.Kind_Bytes}}), "is not at the offset"},
+		{"a longer key", source(exampleKey+8, []field{proc, {"more", exampleKey, 8, api.Kind_Uint64}}, stack), `the field "more" of the data source "other" is not at the offset`},
 		{"a longer value", source(exampleKey, []field{proc}, stack, field{"more", exampleValue - 4, 8, api.Kind_Uint64}), `the field "more"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -84,7 +84,7 @@ func (i *instance) open(s *shared) error {
 	case err == nil:
 		return nil
 	case i.remote:
-		i.log.Warnf("%s: exporter %q cannot start yet and tries again: %v", Name, s.cfg.Name, err)
+		i.log.Warnf("%s: exporter %q is not ready, retrying: %v", Name, s.cfg.Name, err)
 		return nil
 	}
 	return fmt.Errorf("starting exporter %q: %w", s.cfg.Name, err)
@@ -182,7 +182,7 @@ func parseTargets(text string) (targets, error) {
 		}
 		source, name = strings.TrimSpace(source), strings.TrimSpace(name)
 		if source == "" || name == "" || strings.Contains(name, ":") {
-			return targets{}, fmt.Errorf("parameter %q: got %q: write an exporter's name, or datasource:name, with commas between several", ParamExporter, part)
+			return targets{}, fmt.Errorf("parameter %q: got %q: write an exporter's name or datasource:name, and separate several with commas", ParamExporter, part)
 		}
 		if t.named[source] == nil {
 			t.inRun = append(t.inRun, source)

@@ -30,7 +30,7 @@ func TestDaemonWaitsForASecret(t *testing.T) {
 		g.Context.Cancel()
 	}}
 	require.NoError(t, g.Make(t.Context(), op, gadgetcontext.WithAsRemoteCall(true)).Run(gadgettest.Params("mine")))
-	require.Contains(t, g.Log.String(), "cannot start yet and tries again: auth.bearer_token_file: "+token+" does not exist")
+	require.Contains(t, g.Log.String(), "is not ready, retrying: auth.bearer_token_file: "+token+" does not exist")
 	require.Empty(t, r.Samples())
 	require.NoError(t, os.WriteFile(token, []byte("t0ken"), 0o600))
 	require.Eventually(t, func() bool { return len(r.Samples()) > 0 }, 20*time.Second, time.Millisecond)
@@ -82,7 +82,7 @@ func TestAFileThatHangs(t *testing.T) {
 	require.Eventually(t, func() bool { return len(r.Samples()) > 0 }, 20*time.Second, time.Millisecond)
 
 	<-started // the gadget runs although its exporter does not
-	require.Contains(t, stuck.Log.String(), "has not answered")
+	require.Contains(t, stuck.Log.String(), "has not responded")
 	cancel()
 	require.NoError(t, <-done)
 	end, cancelEnd := context.WithTimeout(t.Context(), 200*time.Millisecond)

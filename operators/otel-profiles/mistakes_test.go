@@ -93,7 +93,7 @@ func TestSameValueAsTheImages(t *testing.T) {
 		before := leaves(t, r)["leaf"]
 		log := run(params[otelprofiles.ParamExporter], same)
 		for key := range params {
-			require.Contains(t, log, "if it is yours as well, write it with a space at its end, --"+key+"='… '")
+			require.Contains(t, log, "to use this value, write it with a trailing space, --"+key+"='… '")
 		}
 		require.Equal(t, before, leaves(t, r)["leaf"])
 		log = run(params[otelprofiles.ParamExporter]+" ", withSpace)
@@ -219,7 +219,7 @@ func TestGadgetThatDoesNotStart(t *testing.T) {
 	all := append(g.Make(t.Context(), op).DataOperators(), broken)
 	err := g.Make(t.Context(), op, gadgetcontext.WithDataOperators(all...)).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "true"))
 	require.ErrorContains(t, err, "no such kernel function")
-	require.NotContains(t, g.Log.String(), "no row came")
+	require.NotContains(t, g.Log.String(), "no rows")
 	require.Contains(t, g.Log.String(), "0 rows read")
 }
 

@@ -104,6 +104,6 @@ func (c Counts) frames() string {
 		return ""
 	}
 	share := func(n int64) float64 { return 100 * float64(n) / float64(total) }
-	return fmt.Sprintf("; %d user frames of distinct stacks: %.1f %% with a name, %.1f %% with their file only%s, %.1f %% with neither%s",
+	return fmt.Sprintf("; %d user frames in distinct stacks: %.1f %% with a name, %.1f %% with only a file%s, %.1f %% with neither%s",
 		total, share(named), share(files), reasons(why[true]), share(neither), reasons(why[false]))
 }

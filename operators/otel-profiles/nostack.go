@@ -39,21 +39,21 @@ func (p *pipeline) absent(c Counts) string {
 			if off := p.inst.uncollected; len(off) > 0 {
 				why = append(why, "the gadget does not collect them without "+strings.Join(off, " and "))
 			} else {
-				why = append(why, "the gadget has taken none")
+				why = append(why, "the gadget collected none")
 			}
 		case stack.NoRoom:
-			why = append(why, "its stack map is too small for them: let it watch fewer programs")
+			why = append(why, "its stack map is too small for them: select fewer programs")
 		case stack.Gone:
-			why = append(why, "they were gone from its stack map when they were read")
+			why = append(why, "they had left its stack map before they were read")
 		case stack.Refused:
-			why = append(why, "the kernel could not take them")
+			why = append(why, "the kernel could not record them")
 		case stack.NoneThere:
-			why = append(why, "there were none to take, as in threads of the kernel, or, of the kernel's stacks, while a program ran")
+			why = append(why, "there were none: kernel threads have no user stack, and running programs no kernel stack")
 		case stack.NoText:
-			why = append(why, "the fields with their text are empty")
+			why = append(why, "their text fields are empty")
 		}
 	}
-	text := fmt.Sprintf("%d of %d rows so far are without any stack", c.Fates[profile.NoStack], c.closed())
+	text := fmt.Sprintf("%d of %d rows so far have no stack", c.Fates[profile.NoStack], c.closed())
 	if len(why) > 0 {
 		text += ": " + strings.Join(why, "; ")
 	}
@@ -67,6 +67,6 @@ func (p *pipeline) reportStacks(c Counts) {
 	case c.bare():
 		p.warn("no stack", "%s", p.absent(c))
 	case c.nearly(profile.Incomplete):
-		p.once("incomplete", "nearly all stacks lack their outermost functions, as those of programs without frame pointers do: profile_cpu and profile_offcpu have whole stacks of them where --unwind is auto or whole, and this machine allows that")
+		p.once("incomplete", "nearly all stacks lack their outermost functions: the programs probably have no frame pointers; profile_cpu and profile_offcpu unwind them with --unwind=auto or whole, if this machine allows that")
 	}
 }

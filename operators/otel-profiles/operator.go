@@ -237,19 +237,19 @@ func (o *Operator) GlobalParams() api.Params { return nil }
 // InstanceParams implements operators.DataOperator.
 func (o *Operator) InstanceParams() api.Params {
 	return api.Params{
-		param(ParamExporter, "Profiles exporter", "Exporters to send profiles to: names from the configuration, or otlp for a Collector on this machine, with commas between several; datasource:name,... for one each"),
-		param(ParamInterval, "Profiles interval", "How long to gather samples before they are sent, such as 10s; the exporter's batch.interval if empty"),
-		param(ParamName, "Profiles name", "Name of the profiles; what the gadget says if empty"),
+		param(ParamExporter, "Profiles exporter", "Comma-separated exporters: names from the configuration, or otlp for a Collector on this machine; datasource:name,... selects one per data source"),
+		param(ParamInterval, "Profiles interval", "Time over which samples are summed up before they are sent, such as 10s; if empty, the exporter's batch.interval"),
+		param(ParamName, "Profiles name", "Name of the profiles; if empty, the gadget's"),
 	}
 }
 
 func extraParams() api.Params {
 	return api.Params{
-		param(ParamEndpoint, "", "Endpoint of the exporter, instead of the configured one, such as http://localhost:4317"),
+		param(ParamEndpoint, "", "Endpoint to use in place of the configured one, such as http://localhost:4317"),
 		param(ParamInsecure, "", "Send in plain text: true or false"),
 		param(ParamHeaders, "", "Headers of each request: key=value,..."),
 		param(ParamCompression, "", "Compression: gzip, zstd or none"),
-		param(ParamCheck, "", "true: end with an error if no row was delivered, or nearly none with a stack, for scripts"),
+		param(ParamCheck, "", "For scripts: with true, exit with an error if no row was delivered, or nearly none with a stack"),
 	}
 }
 
@@ -269,7 +269,7 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	if gadgetCtx.IsRemoteCall() {
 		for _, key := range localParams {
 			if values[key] != "" {
-				return nil, fmt.Errorf("parameter %q is not taken from a remote client: set up an exporter in the daemon's config and name it with %q", key, ParamExporter)
+				return nil, fmt.Errorf("parameter %q is not accepted from a remote client: configure an exporter in the daemon and name it with %q", key, ParamExporter)
 			}
 		}
 	}
@@ -315,7 +315,7 @@ func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamVal
 				// An image does not know how much a receiver can take.
 				may = fmt.Sprintf("an image may set 1s to 1h: %v", err)
 			}
-			gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q to %q by paramDefaults: ignored, %s; if it is yours as well, write it with a space at its end, --%s='… '",
+			gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q to %q by paramDefaults: ignored, %s; to use this value, write it with a trailing space, --%s='… '",
 				Name, k, def, may, k)
 			delete(out, k)
 		}

@@ -144,7 +144,7 @@ func TestElasticIsForCPUTime(t *testing.T) {
 		op := settings(t, exporter("mine", r.Addr(), "        preset: elastic\n"))
 		g := &gadgettest.Gadget{Metadata: metadata, Start: func(g *gadgettest.Gadget) { g.Context.Cancel() }}
 		require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
-		require.Equal(t, warned, strings.Contains(g.Log.String(), "takes on-CPU samples only"), g.Log.String())
+		require.Equal(t, warned, strings.Contains(g.Log.String(), "accepts on-CPU samples only"), g.Log.String())
 	}
 }
 
@@ -200,7 +200,7 @@ func TestLastRowWins(t *testing.T) {
 	}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
 	require.Equal(t, map[string]int64{"leaf_kept": 7}, leaves(t, r), g.Log.String())
-	require.Contains(t, g.Log.String(), "5 rows read, 2 exported, 3 not (zero_value 3)")
+	require.Contains(t, g.Log.String(), "5 rows read, 2 exported, 3 not exported (zero_value 3)")
 }
 
 // A value that sampling would make too large is the largest there is.

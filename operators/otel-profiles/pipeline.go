@@ -83,7 +83,7 @@ var maxSourceBytes int64 = 64 << 20
 func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, exp *shared, shares int) (*pipeline, error) {
 	cfg, d := exp.cfg, plan.Descriptor()
 	if len(d.Types) > maxTypes {
-		return nil, fmt.Errorf("profiles.value-field names %d fields: at most %d are taken", len(d.Types), maxTypes)
+		return nil, fmt.Errorf("profiles.value-field names %d fields: name at most %d", len(d.Types), maxTypes)
 	}
 	c := profile.Config{
 		Scope: d.Scope, SchemaURL: schemaURL, Types: d.Types, PeriodType: d.PeriodType, Period: d.Period,
@@ -123,7 +123,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 		return nil, err
 	}
 	if cfg.Preset == "elastic" && !onCPU(d) {
-		inst.log.Warnf("%s: data source %q: exporter %q is for Elastic, which takes on-CPU samples only (samples, count with a period of cpu, nanoseconds) and refuses these: choose another exporter for this gadget", Name, ds.Name(), cfg.Name)
+		inst.log.Warnf("%s: data source %q: exporter %q is for Elastic, which accepts on-CPU samples only (samples, count with a period of cpu, nanoseconds) and rejects these: choose another exporter for this gadget", Name, ds.Name(), cfg.Name)
 	}
 	p := &pipeline{
 		inst: inst, ds: ds, plan: plan, agg: agg, exp: exp,
@@ -238,7 +238,7 @@ func (p *pipeline) flush(now time.Time) {
 	p.capping.Unlock()
 	if capped > 0 {
 		p.agg.Renew() // the cap counts from 0 in each window; only samples that are asked for again pass it
-		p.warn("capped", "%d samples or resources in the last window were left without an attribute that has more than max_values_per_attribute=%d values: drop it with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
+		p.warn("capped", "%d samples or resources in the last window lack an attribute that has more than max_values_per_attribute=%d values: drop it with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
 	}
 	if n := p.plan.KernelChanges(); n != p.kernelBefore {
 		p.kernelBefore = n
@@ -272,21 +272,21 @@ func (p *pipeline) flush(now time.Time) {
 	p.reported = c
 	p.reportStacks(c)
 	if f.Fates[profile.Lost] > 0 {
-		p.warn("lost", "%d of %d rows so far came without their stack or a part of it, because the kernel's stack map was full or the stack could not be read", p.fates[profile.Lost].Load(), p.read.Load())
+		p.warn("lost", "%d of %d rows so far lack their stack or a part of it: the kernel's stack map was full, or the stack could not be read", p.fates[profile.Lost].Load(), p.read.Load())
 	}
 	if f.ClippedEvents > 0 {
 		p.warn("clipped", "%d timestamps of one sample did not fit into a message and were left out: use sample_shape: sum for this gadget", f.ClippedEvents)
 	}
 	if n := p.inst.names; n != nil {
 		if err := n.Err(); err != nil {
-			p.warn("processes", "the files and functions of programs cannot be found so far: %v; that needs the host's PID namespace (hostPID, HOST_ROOT) and CAP_SYS_PTRACE with CAP_CHECKPOINT_RESTORE, or CAP_SYS_ADMIN", err)
+			p.warn("processes", "cannot find the files and functions of programs so far: %v; grant the host's PID namespace (hostPID, HOST_ROOT) and CAP_SYS_PTRACE with CAP_CHECKPOINT_RESTORE, or CAP_SYS_ADMIN", err)
 		} else {
 			read, _ := n.Stats()
 			if read.Denied > 0 {
-				p.once("denied", "%d processes so far may not be looked at: their frames have no names. That needs CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", read.Denied)
+				p.once("denied", "no access to %d processes so far: their frames have no names; grant CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", read.Denied)
 			}
 			if read.DeniedFiles > 0 {
-				p.once("denied files", "%d files so far may not be looked at: their frames have no names. That needs CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN, and CAP_DAC_READ_SEARCH for files that only their owner may read", read.DeniedFiles)
+				p.once("denied files", "no access to %d files so far: their frames have no names; grant CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN, and CAP_DAC_READ_SEARCH for files that only their owner may read", read.DeniedFiles)
 			}
 		}
 	}
@@ -301,13 +301,13 @@ func (p *pipeline) flush(now time.Time) {
 	}
 	ps := p.plan.Stats()
 	if ps.ShortRows > 0 {
-		p.warn("short", "%d reads of rows so far met fields that are shorter than the gadget says: those fields are taken as empty", ps.ShortRows)
+		p.warn("short", "%d reads of rows so far found fields shorter than the gadget declares: such fields count as empty", ps.ShortRows)
 	}
 	if ps.Unnamed > 0 {
 		p.tell(logger.InfoLevel, "unnamed", "the functions of a kernel stack could not be named %d times so far, their frames have addresses; the last time: %v", ps.Unnamed, ps.UnnamedReason)
 	}
 	if ps.CutResourceAttributes > 0 {
-		p.warn("cut", "containers or the host have more attributes than are sent, the least important are left out: drop some with the setting attributes of exporter %q", p.exp.cfg.Name)
+		p.warn("cut", "containers or the host have more than max_resource_attributes attributes, and the least important are left out: drop some with the setting attributes of exporter %q", p.exp.cfg.Name)
 	}
 	if n := p.dropped[ReasonFull].Load(); n > 0 {
 		p.warn("full", "%d rows so far were dropped because one window had too many distinct stacks: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
@@ -355,7 +355,7 @@ func (c Counts) stacks() string {
 	for _, f := range []struct {
 		fate profile.Fate
 		what string
-	}{{profile.Lost, "lost in part"}, {profile.Truncated, "cut off (deeper than what is recorded, or not to be unwound further)"}, {profile.Incomplete, "without their outermost functions"}} {
+	}{{profile.Lost, "lost in part"}, {profile.Truncated, "truncated (too deep, or not unwound further)"}, {profile.Incomplete, "without their outermost functions"}} {
 		if n := c.Fates[f.fate]; n > 0 {
 			list = append(list, fmt.Sprintf("%.1f %% %s", 100*float64(n)/float64(all), f.what))
 		}

@@ -124,7 +124,7 @@ func (i *instance) summarize() {
 			where = fmt.Sprintf("exporter %q: %d delivered, %d held, %d in requests accepted only partly, %d dropped%s",
 				p.exp.cfg.Name, st.Delivered, st.Held, st.Partial, st.DroppedTotal(), reasons(st.Dropped))
 		}
-		i.log.Infof("%s: data source %q: %d rows read, %d exported, %d not%s, %d without their stack; %s%s%s",
+		i.log.Infof("%s: data source %q: %d rows read, %d exported, %d not exported%s, %d without stack; %s%s%s",
 			Name, p.ds.Name(), c.Read, c.Exported, c.droppedTotal(), reasons(c.Dropped), c.Fates[profile.NoStack], where, c.stacks(), c.frames()+i.unread(c))
 	}
 }
@@ -153,7 +153,7 @@ func (i *instance) check() {
 	case read == 0 && !i.started:
 		return // whoever could not start it says why
 	case read == 0:
-		err = errors.New("no row came, so nothing was exported: what the gadget filters by (such as --pid, or a container's name) has matched nothing, or nothing happened")
+		err = errors.New("no rows, nothing was exported: the gadget's filters (such as --pid, or a container's name) matched nothing, or nothing happened")
 	case delivered == 0 && !i.remote:
 		err = fmt.Errorf("none of %d rows was delivered", read)
 	case bare != nil:

@@ -22,7 +22,7 @@ func TestNothingIsSilent(t *testing.T) {
 
 	g = &gadgettest.Gadget{Start: ends}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
-	require.Contains(t, g.Log.String(), "no row came, so nothing was exported")
+	require.Contains(t, g.Log.String(), "no rows, nothing was exported")
 	require.NoError(t, op.Failed(), "nobody asked")
 
 	g = &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) { g.Emit("leaf", 1); ends(g) }}
@@ -67,16 +67,16 @@ func TestRowsWithoutAStack(t *testing.T) {
 		return g.Log.String()
 	}
 	log := run(5, 5)
-	require.NotContains(t, log, "without any stack")
+	require.NotContains(t, log, "rows so far have no stack")
 	require.NoError(t, op.Failed())
 
 	log = run(39, 1)
-	const line = "39 of 40 rows so far are without any stack: the fields with their text are empty"
+	const line = "39 of 40 rows so far have no stack: their text fields are empty"
 	require.Equal(t, 1, strings.Count(log, line), log)
 	require.ErrorContains(t, op.Failed(), line)
 
 	log = run(1, 0)
-	require.Contains(t, log, "1 of 1 rows so far are without any stack", "at the end one is enough")
+	require.Contains(t, log, "1 of 1 rows so far have no stack", "at the end one is enough")
 	require.ErrorContains(t, op.Failed(), "1 of 1 rows so far")
 }
 

@@ -209,7 +209,7 @@ var table = []setting{
 		func(e *Exporter) *string { return &e.ServiceName }),
 	text("host_service_name", "host", "node", "The `service.name` of processes outside containers.",
 		func(e *Exporter) *string { return &e.HostServiceName }),
-	integer("host_services", "50", "0", "The maximum number of services outside containers per interval. Each systemd unit is a service, or each executable without a unit. When there are more, services that were named in the last hour keep their names. The largest of the others get the free slots, up to 4 times this number per hour. The rest is sent as `host_service_name`. With `0`, or if `host_service_name` is set, all of them are one service.", 0, 100_000,
+	integer("host_services", "50", "0", "The maximum number of services outside containers per interval. Each systemd unit is a service, or each executable without a unit. When there are more, services that were named in the last hour keep their names. The largest of the others get the free slots, up to 4 times this number per hour. The rest is sent as `host_service_name`. `0` makes all of them one service. It is the default if `service_name` or `host_service_name` is set.", 0, 100_000,
 		func(e *Exporter) *int { return &e.HostServices }),
 	boolean("service_from_labels", "true", "Take `service.name` and `service.version` from the pod's `app.kubernetes.io` labels. Everyone who can label a pod can then choose its service name.",
 		func(e *Exporter) *bool { return &e.ServiceFromLabels }),

@@ -380,7 +380,7 @@ func TestWrongProtocolHints(t *testing.T) {
 		"gRPC: no zstd": {func() config.Exporter { // as Parca and Pyroscope answer
 			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always(nil, status.Error(codes.Unimplemented, `grpc: Decompressor is not installed for grpc-encoding "zstd"`))})
 			return settings(config.TransportGRPC, r.Addr)
-		}, []string{"does not take this compression", "set compression: gzip"}},
+		}, []string{"does not support this compression", "set compression: gzip"}},
 		"gRPC: no answer": {func() config.Exporter {
 			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: hang}).Addr)
 			cfg.Timeout = 50 * time.Millisecond

@@ -97,7 +97,7 @@ func TestReceiverRestarts(t *testing.T) {
 	s := balanced(t, e)
 	require.Equal(t, s.Rows.Enqueued, s.Rows.Delivered)
 	stop(t, e)
-	require.LessOrEqual(t, strings.Count(logs.String(), "will be tried again"), 2, "one line a minute")
+	require.LessOrEqual(t, strings.Count(logs.String(), "sending failed, retrying"), 2, "one line a minute")
 }
 
 // muteListener makes the first connection swallow what the server writes once requests have begun,

@@ -83,7 +83,7 @@ func (e *Exporter) expire() {
 			e.setEarly(en, true)
 			en.notBefore, en.mustWait = time.Now().Add(clockCheck), true
 			e.queue.push(en, time.Now())
-			e.log.warnf("too new", "held: data of %s is more than %s ahead of this machine's clock, which receivers refuse: set the clock; the data is sent when the clock has come up to it",
+			e.log.warnf("too new", "held: data of %s is more than %s ahead of this machine's clock, which receivers refuse: set the clock; the data is sent when the clock has caught up",
 				from.UTC().Format(time.RFC3339), maxAhead)
 			e.checkDrains()
 		default:
@@ -242,7 +242,7 @@ func (e *Exporter) report(en *entry, size int, out attempt.Outcome, reason Reaso
 		if out.Wait > 0 {
 			wait = fmt.Sprintf(" (the receiver asked to wait %s)", out.Wait.Round(time.Millisecond))
 		}
-		e.log.warnf("retry", "sending failed and will be tried again%s: %s%s%s", wait, out.What, said, hint)
+		e.log.warnf("retry", "sending failed, retrying%s: %s%s%s", wait, out.What, said, hint)
 	case reason == ReasonTooLarge:
 		e.log.errorf(string(reason), "dropped %d rows: a request of %d bytes is too large for the receiver: %s%s; "+
 			"lower batch.max_request_size, or raise the receiver's limit", en.Rows, size, out.What, said)
@@ -254,7 +254,7 @@ func (e *Exporter) report(en *entry, size int, out attempt.Outcome, reason Reaso
 	case reason != "":
 		e.log.errorf(string(reason), "dropped %d rows: the receiver refused them: %s%s%s", en.Rows, out.What, said, hint)
 	case out.Verdict == attempt.Partial:
-		e.log.warnf("partial", "the receiver left out %d profiles of a request with %d rows, which is not sent again: %s%s",
+		e.log.warnf("partial", "the receiver rejected %d profiles of a request with %d rows, which is not sent again: %s%s",
 			out.RejectedProfiles, en.Rows, out.What, said)
 	case out.What != "":
 		e.log.warnf("odd answer", "delivered, but the receiver answered with %s%s%s", out.What, said, hint)

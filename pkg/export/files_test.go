@@ -175,8 +175,8 @@ func TestPatientExporter(t *testing.T) {
 	require.ElementsMatch(t, []string{"stored", "new", "new", "new"}, r.Names())
 	stop(t, e)
 	require.Empty(t, storedFiles(t, cfg.Queue.Storage))
-	require.Contains(t, logs.String(), "it cannot start yet and tries again")
-	require.Contains(t, logs.String(), "it starts to send")
+	require.Contains(t, logs.String(), "not ready, retrying")
+	require.Contains(t, logs.String(), "ready, starting to send")
 
 	// One that never can is stopped like any other.
 	cfg.Auth.BearerTokenFile += ".none"

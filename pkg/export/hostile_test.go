@@ -253,7 +253,7 @@ func TestShutdownWithStuckSender(t *testing.T) {
 		require.Equal(t, 4, inFlight(e))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		require.ErrorContains(t, e.Shutdown(ctx), "does not end")
+		require.ErrorContains(t, e.Shutdown(ctx), "is still running")
 		require.Equal(t, map[Reason]int64{ReasonShutdown: 200}, balanced(t, e).Rows.Dropped)
 		close(s.release)
 		<-e.done

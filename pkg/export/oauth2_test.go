@@ -170,7 +170,7 @@ func TestOAuth2(t *testing.T) {
 			require.Equal(t, 2, tokens.count())
 			require.Equal(t, "Bearer t0k3n-2", lastAuthorization(g))
 			stop(t, e)
-			require.Contains(t, logs.String(), "another one is fetched")
+			require.Contains(t, logs.String(), "fetching another one")
 			require.NotContains(t, logs.String(), "s3cr3t")
 			require.NotContains(t, logs.String(), "t0k3n")
 		})

@@ -26,7 +26,7 @@ const (
 
 var errStopped = errors.New("the exporter was stopped")
 
-var errOpenHangs = fmt.Errorf("a file or folder that the settings name has not answered for %s: look at its file system", openTimeout)
+var errOpenHangs = fmt.Errorf("a file or folder of the settings has not responded for %s: check its file system", openTimeout)
 
 // New starts an exporter. Its settings come from package config, which has checked them. New does not connect to
 // the receiver. The caller ends the exporter with Shutdown.
@@ -110,14 +110,14 @@ func (e *Exporter) run(connect func() (sender, error), patient bool) {
 		}
 		if err == nil {
 			if !first {
-				e.log.infof("opened", "what it was waiting for is there: it starts to send")
+				e.log.infof("opened", "ready, starting to send")
 			}
 			break
 		}
 		if !patient || errors.Is(err, errStopped) {
 			return
 		}
-		e.log.errorf("open", "it cannot start yet and tries again; up to %d bytes are held in memory until then: %v", e.cfg.Queue.Size, err)
+		e.log.errorf("open", "not ready, retrying; up to %d bytes are held in memory until then: %v", e.cfg.Queue.Size, err)
 		t := time.NewTimer(wait + rand.N(wait/10))
 		select {
 		case <-t.C:

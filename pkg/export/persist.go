@@ -38,13 +38,13 @@ func (e *Exporter) takeOver(found spool.Inventory) {
 		e.log.warnf("recovery", "%d files in the storage folder %s were damaged and removed: what they held is lost", found.Damaged, e.store.Dir)
 	}
 	if found.Unreadable > 0 {
-		e.log.warnf("unreadable", "%d files in the storage folder %s cannot be read now and stay for the next start: look at the disk: %v", found.Unreadable, e.store.Dir, found.ReadErr)
+		e.log.warnf("unreadable", "%d files in the storage folder %s cannot be read now and are kept for the next start: check the disk: %v", found.Unreadable, e.store.Dir, found.ReadErr)
 	}
 	if found.Unknown > 0 {
-		e.log.warnf("unknown format", "%d files in the storage folder %s are in a format that this version does not know, and stay there for the version that wrote them, which sends them when it is back; remove them if it is not to come back: the last one is %v", found.Unknown, e.store.Dir, found.UnknownErr)
+		e.log.warnf("unknown format", "%d files in the storage folder %s have an unknown format and are kept for the version that wrote them: remove them if you will not run that version again; the last one: %v", found.Unknown, e.store.Dir, found.UnknownErr)
 	}
 	if n := len(found.Messages); n > 0 {
-		e.log.infof("recovered", "%d messages with %d rows are taken over from the storage folder %s", n, rows, e.store.Dir)
+		e.log.infof("recovered", "loaded %d messages with %d rows from the storage folder %s", n, rows, e.store.Dir)
 	}
 }
 

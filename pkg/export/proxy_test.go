@@ -126,13 +126,13 @@ func TestProxyThatRefuses(t *testing.T) {
 		for url, says := range map[string]string{
 			"http://user:s3cr3t-wrong@" + proxy.addr: "roxy",
 			"http://127.0.0.1:1":                     "connection refused",
-			"http://" + hangs.Addr().String():        "tried again",
+			"http://" + hangs.Addr().String():        "retrying",
 		} {
 			t.Run(transport+" "+says, func(t *testing.T) {
 				cfg := settings(transport, "https://behind.example:4317")
 				cfg.Insecure = false
 				cfg.ProxyURL = url
-				if says == "tried again" { // else the first attempt has to come to its answer
+				if says == "retrying" { // else the first attempt has to come to its answer
 					cfg.Timeout = 100 * time.Millisecond
 				}
 				e, logs := open(t, cfg)

@@ -98,11 +98,11 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 	select {
 	case <-e.done:
 	case <-t.C:
-		stuck = errors.New("a send or a write to the storage folder does not end")
+		stuck = errors.New("a send or a write to the storage folder is still running")
 	}
 	lost := e.dropHeld()
 	if lost > 0 {
-		e.log.errorf("shutdown", "dropped %d rows that were still held at shutdown: the receiver did not take them within the deadline", lost)
+		e.log.errorf("shutdown", "dropped %d rows that were still held at shutdown: the receiver did not accept them within the deadline", lost)
 	}
 	err := errors.Join(drainErr, stuck)
 	if stuck == nil {

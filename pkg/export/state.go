@@ -34,7 +34,7 @@ func (e *Exporter) unlock() {
 	e.mu.Unlock()
 	for _, en := range ended {
 		if err := e.store.Remove(en.seq); err != nil {
-			e.log.errorf("unlink", "a message that is done with cannot be removed from the storage folder and would be sent again after a restart: %v", err)
+			e.log.errorf("unlink", "cannot remove a finished message from the storage folder, a restart would send it again: %v", err)
 		}
 	}
 }

@@ -141,7 +141,7 @@ func TestStorageFolder(t *testing.T) {
 		require.NoError(t, os.Chown(cfg.Queue.Storage, 65534, 65534))
 		_, err := New(cfg, Options{})
 		require.ErrorContains(t, err, "belongs to user 65534")
-		require.ErrorContains(t, err, "name a folder of user 0's own")
+		require.ErrorContains(t, err, "name a folder that belongs to user 0")
 	})
 	t.Run("a file is refused", func(t *testing.T) {
 		cfg := withStorage(t, "127.0.0.1:1")

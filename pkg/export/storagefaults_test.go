@@ -86,7 +86,7 @@ func TestUnknownFormatIsKept(t *testing.T) {
 		require.Zero(t, s.CorruptFiles)
 		stop(t, e)
 		require.Contains(t, logs.String(), "2 files in the storage folder")
-		require.Contains(t, logs.String(), "format that this version does not know")
+		require.Contains(t, logs.String(), "unknown format and are kept")
 		require.Contains(t, logs.String(), `otlp_version \"2.0\"`)
 		for i, want := range map[int][]byte{0: later, 2: future} {
 			got, err := os.ReadFile(files[i])

@@ -64,12 +64,12 @@ func TestExpiredCertificateIsReplaced(t *testing.T) {
 				e.Enqueue(message(t, "app", 0))
 				require.Eventually(t, func() bool { return e.Stats().Retries > 1 }, 20*time.Second, time.Millisecond)
 				require.Empty(t, clients())
-				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "will be tried again") }, 20*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "sending failed, retrying") }, 20*time.Second, time.Millisecond)
 
 				// One file is new before the other, as it is in life.
 				fresh := ca.Issue(t, "fresh", time.Now().Add(time.Hour))
 				writeFile(t, cfg.TLS.CertFile, fresh.Cert)
-				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "going on with the certificates read before") }, 20*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "still using the certificates read before") }, 20*time.Second, time.Millisecond)
 				writeFile(t, cfg.TLS.KeyFile, fresh.Key)
 				drainAll(t, e)
 				require.Equal(t, []string{"fresh"}, clients())

@@ -104,7 +104,7 @@ func (c *compiler) attributes() {
 			continue
 		}
 		if first, ok := used[key]; ok {
-			c.warnf("the field %q is left out: the attribute %q is already that of %q", acc.FullName(), key, first)
+			c.warnf("the field %q is left out: the attribute %q is already taken by %q", acc.FullName(), key, first)
 			continue
 		}
 		a := attribute{key: key, read: newReader(c.ds, acc)}
@@ -120,7 +120,7 @@ func (c *compiler) attributes() {
 				p.sampleAttrs = append(p.sampleAttrs, a)
 			}
 		case len(p.sampleAttrs) >= p.maxSample:
-			c.warnf("the field %q is left out: a sample takes %d attributes at most (max_sample_attributes)", acc.FullName(), p.maxSample)
+			c.warnf("the field %q is left out: a sample has at most %d attributes (max_sample_attributes)", acc.FullName(), p.maxSample)
 			continue
 		default:
 			p.sampleAttrs = append(p.sampleAttrs, a)

@@ -175,7 +175,7 @@ func (c *compiler) values() error {
 			}
 			v.scale = scale
 		default:
-			return fmt.Errorf("data source %q: the value field %q holds no number; name an integer field in %s",
+			return fmt.Errorf("data source %q: the value field %q is not a number; name an integer field in %s",
 				c.ds.Name(), acc.FullName(), annValueField)
 		}
 		c.plan.values = append(c.plan.values, v)
@@ -266,7 +266,7 @@ func (c *compiler) links() {
 	case p.traceID.acc != nil && p.spanID.acc != nil:
 		p.sampleKeyFields = append(p.sampleKeyFields, p.traceID, p.spanID)
 	case p.traceID.acc != nil || p.spanID.acc != nil:
-		c.warnf("samples get no link: it takes a field with %s and one with %s", annTraceID, annSpanID)
+		c.warnf("samples get no link: a link needs a field with %s and one with %s", annTraceID, annSpanID)
 		p.traceID, p.spanID = reader{}, reader{}
 	}
 }
@@ -289,7 +289,7 @@ func (c *compiler) time() {
 			}
 		}
 		if k := acc.Type(); k != api.Kind_Uint64 && k != api.Kind_Int64 {
-			c.warnf("the annotation %s of the field %q is ignored: a time is a 64-bit number of nanoseconds", annTimestamp, acc.FullName())
+			c.warnf("the annotation %s of the field %q is ignored: a time must be a 64-bit number of nanoseconds", annTimestamp, acc.FullName())
 			continue
 		}
 		found = acc

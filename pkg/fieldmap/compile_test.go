@@ -123,8 +123,8 @@ func TestErrorsNameTheFieldAndTheRemedy(t *testing.T) {
 	}{
 		{"stack field missing", "profiles.stack-fields: 'kstack,gone'", []string{`"allocs"`, "profiles.stack-fields", `"gone"`, "kstack_raw", "ustack.symbols", "fname"}},
 		{"value field missing", "profiles.value-field: gone", []string{`"allocs"`, "profiles.value-field", `"gone"`, "bytes", "objects"}},
-		{"stack field of numbers", "profiles.stack-fields: bytes", []string{`"allocs"`, `"bytes"`, "no stack"}},
-		{"value field of text", "profiles.value-field: fname", []string{`"allocs"`, `"fname"`, "no number"}},
+		{"stack field of numbers", "profiles.stack-fields: bytes", []string{`"allocs"`, `"bytes"`, "is not a stack"}},
+		{"value field of text", "profiles.value-field: fname", []string{`"allocs"`, `"fname"`, "is not a number"}},
 		{"value field of fractions", "profiles.value-field: ratio", []string{`"allocs"`, `"ratio"`, "fraction", "profiles.unit"}},
 		{"value field of fractions of a unit without parts", "profiles.value-field: ratio, profiles.unit: bytes", []string{`"ratio"`, `"bytes"`}},
 	} {

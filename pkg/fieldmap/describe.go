@@ -25,7 +25,7 @@ func (c *compiler) describe() {
 	case "last":
 		d.Last = true
 	default:
-		c.warnf("%s is %q, which is neither sum nor last: sum is taken", annAggregation, clipName(v))
+		c.warnf("%s is %q, which is neither sum nor last: using sum", annAggregation, clipName(v))
 	}
 	d.Timestamps = isTrue(c.ann[annTimestamps])
 
@@ -49,7 +49,7 @@ func (c *compiler) profileName() string {
 		return safeName(c.ds.Name())
 	}
 	if err := checkName(name); err != nil {
-		c.warnf("%s %q is ignored: %v; the name of the data source is taken", annName, clipName(name), err)
+		c.warnf("%s %q is ignored: %v; using the name of the data source", annName, clipName(name), err)
 		return safeName(c.ds.Name())
 	}
 	return name
@@ -83,7 +83,7 @@ func (c *compiler) types() []profile.ValueType {
 		}
 		for base, k := t.Type, 2; slices.Contains(types, t); k++ {
 			t.Type = base + "_" + strconv.Itoa(k)
-			c.warnf("two values of one type %q cannot be told apart: one is called %q; give each its own in %s", base, t.Type, annType)
+			c.warnf("two values have the type %q: one is renamed to %q; give each its own type in %s", base, t.Type, annType)
 		}
 		types = append(types, t)
 	}
@@ -163,7 +163,7 @@ func (c *compiler) period(name string, first profile.ValueType) (profile.ValueTy
 	if s := strings.TrimSpace(c.ann[annPeriod]); s != "" {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err == nil && n <= 0 {
-			err = fmt.Errorf("it is not above 0")
+			err = fmt.Errorf("it is not greater than 0")
 		}
 		if err != nil {
 			c.warnf("%s %q is ignored: it takes a whole number above 0", annPeriod, clipName(s))

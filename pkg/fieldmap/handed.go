@@ -33,7 +33,7 @@ type Stacks interface {
 func (c *compiler) handedStack(acc datasource.FieldAccessor) (stackField, error) {
 	f := stackField{name: acc.FullName(), id: newReader(c.ds, acc), handed: c.o.Stacks}
 	if acc.Type() != api.Kind_Uint64 {
-		return f, fmt.Errorf("data source %q: the stack %q is no unsigned number of 64 bits", c.ds.Name(), acc.FullName())
+		return f, fmt.Errorf("data source %q: the stack %q is not an unsigned 64-bit number", c.ds.Name(), acc.FullName())
 	}
 	if f.handed == nil {
 		f.handed = noStacks{}

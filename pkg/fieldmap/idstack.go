@@ -103,7 +103,7 @@ func (c *compiler) addByID(annotated bool) error {
 func (c *compiler) kernelByID(acc datasource.FieldAccessor) (stackField, error) {
 	f := stackField{name: acc.FullName(), byID: true, id: newReader(c.ds, acc), unnamed: &c.plan.unnamed}
 	if !isID(acc) {
-		return f, fmt.Errorf("data source %q: the kernel stack %q is no 32-bit number: declare it as \"typedef __u32 profiles_kernel_stack\"", c.ds.Name(), acc.FullName())
+		return f, fmt.Errorf("data source %q: the kernel stack %q is not a 32-bit number: declare it as \"typedef __u32 profiles_kernel_stack\"", c.ds.Name(), acc.FullName())
 	}
 	if err := c.checkMap(acc, ebpftypes.KernelStackMapName); err != nil {
 		return f, err
@@ -141,12 +141,12 @@ func (c *compiler) checkMap(acc datasource.FieldAccessor, name string) error {
 	}
 	switch {
 	case spec == nil:
-		return fmt.Errorf("data source %q: the stack %q is in no map: the gadget has none called %s", c.ds.Name(), acc.FullName(), name)
+		return fmt.Errorf("data source %q: the stack %q has no map: the gadget has none called %s", c.ds.Name(), acc.FullName(), name)
 	case spec.Type != ebpf.Hash && spec.Type != ebpf.LRUHash:
-		return fmt.Errorf("data source %q: the map %s is of type %s, in which the ID of %q can become that of another stack: use an LRU hash map with hashes of stacks as IDs",
+		return fmt.Errorf("data source %q: the map %s is of type %s, which can reuse the ID of %q for another stack: use an LRU hash map with hashes of stacks as IDs",
 			c.ds.Name(), name, spec.Type, acc.FullName())
 	case spec.KeySize != 4 || spec.ValueSize == 0 || spec.ValueSize%8 != 0:
-		return fmt.Errorf("data source %q: the map %s of %q has keys of %d and values of %d bytes: a key is a __u32, a value a list of __u64 addresses",
+		return fmt.Errorf("data source %q: the map %s of %q has keys of %d and values of %d bytes: a key must be a __u32, a value a list of __u64 addresses",
 			c.ds.Name(), name, acc.FullName(), spec.KeySize, spec.ValueSize)
 	}
 	return nil

@@ -132,7 +132,7 @@ func (c *compiler) discover() (names []string) {
 				name = targetName(raw, kernelTargetAnnotation)
 			}
 			if acc := c.byName[name]; acc == nil || acc.Type() != api.Kind_String {
-				c.debugf("the stack in the field %q is left out: nothing has formatted it into %q", raw.FullName(), name)
+				c.debugf("the stack in the field %q is left out: nothing formats it into %q", raw.FullName(), name)
 				return ""
 			}
 			return name
@@ -160,7 +160,7 @@ func (c *compiler) firstStack(tag string, nameOf func(datasource.FieldAccessor) 
 		}
 	}
 	if len(others) > 0 {
-		c.warnf("the stack of %s is exported and not that of %s: to choose, set %s", plainName(found), strings.Join(others, ", "), annStackFields)
+		c.warnf("exporting the stack of %s and not that of %s: to choose, set %s", plainName(found), strings.Join(others, ", "), annStackFields)
 	}
 	return found
 }
@@ -196,7 +196,7 @@ func (c *compiler) stackField(acc datasource.FieldAccessor) (stackField, error) 
 	case api.Kind_String, api.Kind_CString:
 		return stackField{name: acc.FullName(), text: newReader(c.ds, acc)}, nil
 	}
-	return stackField{}, fmt.Errorf("data source %q: the field %q in %s holds no stack: it takes a text field, a %s, %s, %s or %s",
+	return stackField{}, fmt.Errorf("data source %q: the field %q in %s is not a stack: name a text field, a %s, %s, %s or %s",
 		c.ds.Name(), acc.FullName(), annStackFields, ebpftypes.KernelStackTypeName, ebpftypes.UserStackTypeName, kernelIDType, userIDType)
 }
 

@@ -58,7 +58,7 @@ func (b *Broker) blame(c [wire.CounterCount]uint64) (said string) {
 			continue
 		}
 		b.avoid = b.avoid.with(name)
-		said += ", as at an end before: samples of that process are left out from now on"
+		said += ", as at an earlier exit: samples of that process are skipped from now on"
 	}
 	return said
 }

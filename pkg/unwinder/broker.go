@@ -120,7 +120,7 @@ func (b *Broker) supervise(path string, running chan struct{}) {
 		b.totals.Restarts++
 		n := b.totals.Restarts
 		b.mu.Unlock()
-		b.log.Warnf("the unwinder is started anew in %v (restart %d), no samples are taken meanwhile: %s", backoff, n, end.reason)
+		b.log.Warnf("restarting the unwinder in %v (restart %d), no samples are taken meanwhile: %s", backoff, n, end.reason)
 		b.sleep(backoff)
 		backoff = min(2*backoff, maxBackoff)
 	}
@@ -136,7 +136,7 @@ func (b *Broker) ended(fatal error) bool {
 		return false
 	}
 	if fatal != nil && b.hello && users > 0 { // those have been told that it works
-		defer b.log.Warnf("gadgets that run have no more samples (%d): %v", users, fatal)
+		defer b.log.Warnf("running gadgets get no more samples (%d): %v", users, fatal)
 	}
 	b.tell(fatal)
 	b.running = nil

@@ -53,10 +53,12 @@ func TestHung(t *testing.T) {
 	b.mu.Lock()
 	b.hung = hung
 	b.mu.Unlock()
-	require.Eventually(t, func() bool { return strings.Contains(l.String(), "warning: no samples are taken: 3 unwinders wait") }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return strings.Contains(l.String(), "warning: no samples are taken: 3 unwinders are blocked")
+	}, time.Minute, 10*time.Millisecond)
 	sum(t, s)
 	_, err = b.Subscribe(t.Context(), ask(playCrash))
-	require.ErrorContains(t, err, "3 unwinders wait")
+	require.ErrorContains(t, err, "3 unwinders are blocked")
 	starts := b.Totals().Starts
 	time.Sleep(4 * b.hungInterval)
 	require.Equal(t, starts, b.Totals().Starts)
@@ -124,9 +126,9 @@ func TestBlocked(t *testing.T) {
 		role int
 		says string
 	}{
-		"one goroutine waits": {playBlocked, "reading the files of the process %d got nowhere"},
-		"all wait":            {playHeld, "reading the files of the process %d got nowhere"},
-		"one burns CPU time":  {playSpin, "of CPU time on reading the files of the process %d once"},
+		"one goroutine waits": {playBlocked, "reading the files of the process %d made no progress"},
+		"all wait":            {playHeld, "reading the files of the process %d made no progress"},
+		"one burns CPU time":  {playSpin, "of CPU time to read the files of the process %d once"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -152,7 +154,7 @@ func TestCulprit(t *testing.T) {
 	receive(t, s, 5)
 	s.Close()
 	require.EqualValues(t, 2, b.Totals().Restarts, l.String())
-	require.Contains(t, l.String(), fmt.Sprintf("it was reading the files of the process %d, as at an end before: samples of that process are left out from now on", os.Getpid()))
+	require.Contains(t, l.String(), fmt.Sprintf("it was reading the files of the process %d, as at an earlier exit: samples of that process are skipped from now on", os.Getpid()))
 }
 
 // TestInnocent: who is at hand when somebody else ends the program once loses nothing.

@@ -38,10 +38,10 @@ func (b *Broker) Slots() (*ebpf.Map, error) {
 		Name: "unwind_slots", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: slotSize, MaxEntries: uint32(wire.ChainKinds),
 	})
 	if errors.Is(err, unix.EPERM) {
-		return nil, errors.New("making the map that gadgets share with the unwinder is not allowed: it lacks the capabilities CAP_BPF, CAP_PERFMON or CAP_SYS_ADMIN (run it as root; in a container, privileged or with these in securityContext.capabilities.add)")
+		return nil, errors.New("creating the map that gadgets share with the unwinder is not permitted: it needs the capabilities CAP_BPF, CAP_PERFMON or CAP_SYS_ADMIN (run it as root; in a container, privileged or with these in securityContext.capabilities.add)")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("making the map that gadgets share with the unwinder: %w", err)
+		return nil, fmt.Errorf("creating the map that gadgets share with the unwinder: %w", err)
 	}
 	b.gadgets.slots = m
 	return m, nil
@@ -97,7 +97,7 @@ func (s *Subscription) Read(pid uint32) {
 func put(array *ebpf.Map, program *ebpf.Program) error {
 	if program == nil {
 		if err := array.Delete(uint32(0)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("taking the unwinder's entry out of the gadget: %w", err)
+			return fmt.Errorf("removing the unwinder's entry from the gadget: %w", err)
 		}
 		return nil
 	}
@@ -160,7 +160,7 @@ func (b *Broker) serve(p *process) error {
 	b.speaks(p)
 	defer b.speaks(nil)
 	if err := b.set(entries); err != nil {
-		b.log.Warnf("gadgets may have stacks by frame pointers only: %v", err)
+		b.log.Warnf("gadgets get stacks by frame pointers only: %v", err)
 	}
 	// The program's end, and this one's, ends the wait.
 	_, err = wire.ReceiveEntries(socket)

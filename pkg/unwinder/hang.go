@@ -59,7 +59,7 @@ func (b *Broker) stall() (stalled bool, fatal error) {
 		b.stalled = nil
 		return false, nil
 	}
-	err := fmt.Errorf("%d unwinders wait for file systems that do not answer, cannot be ended, and keep their memory in the kernel. There are samples again when one of them has ended: mount | grep -e fuse -e nfs lists such file systems, and those that answer again, or are unmounted with umount -f, let them end", len(b.hung))
+	err := fmt.Errorf("%d unwinders are blocked by file systems that do not answer, and keep their memory in the kernel. Sampling resumes when one of them has ended: find such file systems with mount | grep -e fuse -e nfs, and repair them or unmount them with umount -f", len(b.hung))
 	if !b.hello {
 		return false, err
 	}

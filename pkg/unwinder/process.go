@@ -226,7 +226,7 @@ func (p *process) reason() string {
 	select {
 	case <-p.ended:
 	default:
-		return "it does not end: it waits for a file system"
+		return "it does not end: it is blocked by a file system"
 	}
 	return reasonOf(p.err, p.log)
 }
@@ -240,7 +240,7 @@ func reasonOf(err error, log *logWriter) string {
 		return "it ended by itself" + last
 	case errors.As(err, &exit):
 		if st, ok := exit.Sys().(syscall.WaitStatus); ok && st.Signaled() {
-			return "it was ended by the signal " + unix.SignalName(st.Signal()) + last
+			return "it was killed by the signal " + unix.SignalName(st.Signal()) + last
 		}
 	}
 	return err.Error() + last

@@ -99,9 +99,9 @@ func pause(ctx context.Context, wait time.Duration) {
 }
 
 var (
-	errLeftOut = fmt.Errorf("%w: reading it has ended the program %s twice", symbols.ErrMalformed, Program)
+	errLeftOut = fmt.Errorf("%w: reading it ended the program %s twice", symbols.ErrMalformed, Program)
 	errClosed  = fmt.Errorf("%w: it was closed", symbols.ErrReader)
-	errLater   = fmt.Errorf("%w: it is started again in a moment", symbols.ErrReader)
+	errLater   = fmt.Errorf("%w: it is restarting", symbols.ErrReader)
 )
 
 // Read implements symbols.Reader.
@@ -155,7 +155,7 @@ func (r *Reader) do(ctx context.Context, file symbols.FileID, task func(*symbols
 		}
 		said := ""
 		if r.blame(file) {
-			said = "; it was at a file that it was at before when it ended, which is left out from now on"
+			said = "; it was reading the same file as at an earlier exit, which is skipped from now on"
 		}
 		r.lose(said)
 	}
@@ -201,7 +201,7 @@ func (r *Reader) lose(said string) {
 		r.backoff = r.firstBackoff
 	}
 	r.next = time.Now().Add(r.backoff)
-	r.log.Warnf("the reader of files is started anew in %v, no names are read meanwhile: %s%s", r.backoff, run.reason(), said)
+	r.log.Warnf("restarting the reader of files in %v, no names are read meanwhile: %s%s", r.backoff, run.reason(), said)
 	if r.ended != nil {
 		r.ended()
 	}
@@ -227,7 +227,7 @@ func (r *Reader) end() {
 // start starts the program. The caller holds mu.
 func (r *Reader) start() error {
 	if r.hung = slices.DeleteFunc(r.hung, (*readerRun).gone); len(r.hung) >= maxHung {
-		return fmt.Errorf("%w: %d of its runs wait for file systems that do not answer (mount | grep -e fuse -e nfs lists such)", symbols.ErrReader, len(r.hung))
+		return fmt.Errorf("%w: %d of its runs are blocked by file systems that do not answer (find them with mount | grep -e fuse -e nfs)", symbols.ErrReader, len(r.hung))
 	}
 	path, err := r.path()
 	if err != nil {
@@ -295,7 +295,7 @@ func (r *readerRun) gone() bool {
 // reason says why the program ended, after it was killed.
 func (r *readerRun) reason() string {
 	if !r.gone() {
-		return "it does not end: it waits for a file system"
+		return "it does not end: it is blocked by a file system"
 	}
 	return reasonOf(r.err, r.log)
 }

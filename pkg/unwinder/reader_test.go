@@ -137,7 +137,7 @@ func TestReaderCulprit(t *testing.T) {
 		require.Equal(t, want == symbols.Unreadable, other.Stats().Lost == 1)
 		other.Close()
 	}
-	require.Contains(t, l.String(), "left out from now on")
+	require.Contains(t, l.String(), "skipped from now on")
 	require.Contains(t, l.String(), "SIGKILL")
 	require.Equal(t, symbols.Named, stateOf(t, s, ownFile(t)))
 }
@@ -168,7 +168,7 @@ func TestReaderWrong(t *testing.T) {
 		s := symbols.NewStore(symbols.Options{Reader: r, Timeout: 100 * time.Millisecond})
 		require.Equal(t, symbols.Unreadable, stateOf(t, s, ownFile(t)))
 		require.EqualValues(t, 1, s.Stats().Lost)
-		require.Contains(t, l.String(), "started anew")
+		require.Contains(t, l.String(), "restarting the reader of files")
 		s.Close()
 	}
 }
@@ -182,7 +182,7 @@ func TestReaderMissing(t *testing.T) {
 	require.Equal(t, symbols.Unreadable, stateOf(t, s, ownFile(t)))
 	require.Equal(t, symbols.Unreadable, stateOf(t, s, culpritFile(t)))
 	require.Equal(t, 1, len(l.lines), l)
-	require.Contains(t, l.String(), "make build puts it there")
+	require.Contains(t, l.String(), "make build does so")
 }
 
 // decodeTwice is what the program makes of bytes. It dies of those that say so.
@@ -221,7 +221,7 @@ func TestAsk(t *testing.T) {
 	got, err := ask(1, "ab")
 	require.NoError(t, err)
 	require.Equal(t, "abab", got)
-	require.Contains(t, l.String(), "left out from now on")
+	require.Contains(t, l.String(), "skipped from now on")
 	_, err = ask(1, string(make([]byte, 200<<10)))
 	require.Error(t, err, "more than it takes")
 }

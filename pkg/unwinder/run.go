@@ -99,7 +99,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			if ev.Refused != "" {
 				p.end()
 				p.wait(b.endTime)
-				return ending{fatal: fmt.Errorf("whole stacks cannot be had on this machine: %s", ev.Refused)}
+				return ending{fatal: fmt.Errorf("whole stacks are not available on this machine: %s", ev.Refused)}
 			}
 			r.take(ev)
 			if ev.Flush != nil && !pace.take(heard) && why == "" {
@@ -147,15 +147,15 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			silent := time.Since(heard) > b.silence
 			switch {
 			case blocked > b.silence, silent && blocked > b.silence/2:
-				why = fmt.Sprintf("reading the files of the process %d got nowhere for %v: their file system may not answer. Samples of that process are left out from now on", reading.pid, blocked.Round(b.silence/6))
+				why = fmt.Sprintf("reading the files of the process %d made no progress for %v: their file system may not answer. Samples of that process are skipped from now on", reading.pid, blocked.Round(b.silence/6))
 				b.leaveAlone(reading.pid)
 			case spent > b.silence:
-				why = fmt.Sprintf("it has taken %v of CPU time on reading the files of the process %d once: they may be made for that. Samples of that process are left out from now on", spent.Round(b.silence/6), reading.pid)
+				why = fmt.Sprintf("it took %v of CPU time to read the files of the process %d once: they may be malicious. Samples of that process are skipped from now on", spent.Round(b.silence/6), reading.pid)
 				b.leaveAlone(reading.pid)
 			case silent:
 				why = fmt.Sprintf("it has been silent for %v", b.silence)
 			case stuck != 0 && time.Since(stuckSince) > b.silence:
-				why = fmt.Sprintf("it has worked for %v on one sample of the process %d", b.silence, stuck)
+				why = fmt.Sprintf("it has been working for %v on one sample of the process %d", b.silence, stuck)
 			default:
 				continue
 			}
@@ -167,7 +167,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			b.totals.Memory = memory
 			b.mu.Unlock()
 			if memory > p.bound && why == "" {
-				why = fmt.Sprintf("it has taken %d MiB of memory, more than %d MiB, which is 1 GiB or half of what its control group may take", memory>>20, p.bound>>20)
+				why = fmt.Sprintf("it uses %d MiB of memory; the limit is %d MiB, which is 1 GiB or half of its control group's limit", memory>>20, p.bound>>20)
 				p.kill()
 				go p.wait(b.endTime)
 			}

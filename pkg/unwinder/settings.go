@@ -52,20 +52,20 @@ const maxLabels = wire.MaxLabels
 // Check tells what is wrong with settings.
 func (s Settings) Check() error {
 	if s.Scale < 0 || s.Scale > MaxScale {
-		return fmt.Errorf("memory scale %d: it takes 0 to %d", s.Scale, MaxScale)
+		return fmt.Errorf("memory scale %d: must be 0 to %d", s.Scale, MaxScale)
 	}
 	if _, err := wire.ParseChains(s.Chains); err != nil {
 		return err
 	}
 	if n := len(split(s.Labels)); n > maxLabels {
-		return fmt.Errorf("%d labels: it takes at most %d", n, maxLabels)
+		return fmt.Errorf("%d labels: at most %d are possible", n, maxLabels)
 	}
 	if s.Languages == all {
 		return nil
 	}
 	for _, l := range strings.Split(s.Languages, ",") {
 		if !slices.Contains(languages, l) {
-			return fmt.Errorf("language %q: it takes all, or a comma-separated list of %s", l, strings.Join(languages, ", "))
+			return fmt.Errorf("language %q: write all, or a comma-separated list of %s", l, strings.Join(languages, ", "))
 		}
 	}
 	return nil
@@ -124,7 +124,7 @@ func find() (string, error) {
 	}
 	path := filepath.Join(filepath.Dir(own), Program)
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%w: it belongs beside this program, at %s (make build puts it there)", ErrNoProgram, path)
+		return "", fmt.Errorf("%w: install it beside this program, at %s (make build does so)", ErrNoProgram, path)
 	}
 	return path, nil
 }

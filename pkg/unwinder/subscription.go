@@ -57,7 +57,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	if s.Chains != "" {
 		if sub.run = b.gadgets.number(b.subscribers); sub.run == 0 {
 			b.mu.Unlock()
-			return nil, fmt.Errorf("%d gadgets have stacks unwound: no more can be told apart", wire.MaxRuns-1)
+			return nil, fmt.Errorf("%d gadgets have stacks unwound, which is the limit", wire.MaxRuns-1)
 		}
 	}
 	// A run that nobody uses any more is about to end: wait for that, then start another.

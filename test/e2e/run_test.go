@@ -173,7 +173,7 @@ type summary struct {
 }
 
 var summaryLine = regexp.MustCompile(
-	`(\d+) rows read, (\d+) exported, .* (\d+) without their stack; exporter .*: (\d+) delivered, (\d+) held, .* (\d+) dropped`)
+	`(\d+) rows read, (\d+) exported, .* (\d+) without stack; exporter .*: (\d+) delivered, (\d+) held, .* (\d+) dropped`)
 
 // withoutNoise leaves out what Inspektor Gadget says about every row without a
 // kernel stack and of every program that has ended.

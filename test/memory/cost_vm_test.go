@@ -53,7 +53,7 @@ func vmWays(traceMalloc string) []way {
 var (
 	lostLine  = regexp.MustCompile(`lost (\d+) samples`)
 	readLine  = regexp.MustCompile(`: (\d+) rows read`)
-	probeLine = regexp.MustCompile(`a call with a probe takes (\S+) to (\S+) more`)
+	probeLine = regexp.MustCompile(`a probe adds (\S+) to (\S+) to a call`)
 )
 
 // sum adds up the numbers that a log has.

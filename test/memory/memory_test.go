@@ -272,7 +272,7 @@ func TestOtherLibraries(t *testing.T) {
 // TestStretches has more calls than the probes may cost: shares stay right, and samples say so.
 func TestStretches(t *testing.T) {
 	r := watch(t, plan{program: cProgram(t), seconds: 20, pause: 50, flags: []string{"--sample-bytes=65536"}})
-	require.Contains(t, r.log, "they are attached for stretches of")
+	require.Contains(t, r.log, "they are attached for random stretches of")
 	attached := map[string]int64{}
 	var all, own int64
 	for _, s := range r.samples {
@@ -308,7 +308,7 @@ func TestTooDear(t *testing.T) {
 	case <-time.After(2 * time.Minute):
 		require.Fail(t, "the run goes on")
 	}
-	require.Regexp(t, `with --live no allocation may be missed.*more than --max-cost=1 percent of a CPU: the run ends`, ig.log.String())
+	require.Regexp(t, `ending the run: --live must not miss an allocation.*more than --max-cost=1 percent of a CPU`, ig.log.String())
 }
 
 // TestLater watches a program that begins, with another one of its own, after the gadget has.
@@ -321,7 +321,7 @@ func TestLater(t *testing.T) {
 	// By the name that it has from the start: threads are chosen when they allocate.
 	program := filepath.Join(t.TempDir(), "latecomer")
 	require.NoError(t, os.Rename(compile(t, "gcc", "-O2", "-DNAME=\"latecomer\"", source("allocate.c")), program))
-	ig := profile(t, rcv, "allocator: a call with a probe takes", append([]string{"--comm=latecomer"}, watched...)...)
+	ig := profile(t, rcv, "allocator: a probe adds", append([]string{"--comm=latecomer"}, watched...)...)
 	c := start(t, plan{program: program, pause: 1000})
 	ig.says(t, "the first probes are there")
 	truth := c.work(t)
@@ -340,10 +340,10 @@ func TestRefusals(t *testing.T) {
 		flags []string
 		want  string
 	}{
-		{"everything", nil, `the run is about the whole machine; .*--pid.*--everywhere`},
+		{"everything", nil, `the run covers the whole machine; .*--pid.*--everywhere`},
 		{"no percentage", []string{"--pid=1", "--max-cost=0"}, `parameter "max-cost": "0" is no percentage`},
 		{"no step", []string{"--pid=1", "--sample-bytes=0"}, `parameter "sample-bytes": "0" is no number from 1`},
-		{"no allocator", []string{"--pid=" + strconv.Itoa(os.Getpid()), "--timeout=2"}, `nothing was seen: none of the run's processes`},
+		{"no allocator", []string{"--pid=" + strconv.Itoa(os.Getpid()), "--timeout=2"}, `nothing was recorded: none of the selected processes`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -259,7 +259,7 @@ func TestNames(t *testing.T) {
 		verdicts = append(verdicts, v)
 	}
 	r.cancel()
-	reasons := regexp.MustCompile(`\d+ user frames of distinct stacks: [^";]*`).FindString(r.said(t))
+	reasons := regexp.MustCompile(`\d+ user frames in distinct stacks: [^";]*`).FindString(r.said(t))
 	t.Log(reasons)
 	require.Empty(t, r.receiver.Findings(), "rules of the protocol are broken")
 	if len(verdicts) == len(measured) {

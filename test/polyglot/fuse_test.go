@@ -38,8 +38,8 @@ func TestDeafFileSystem(t *testing.T) {
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "ready\n", line)
-	require.True(t, h.run.wait("the unwinder is started anew", 4*time.Minute, func() bool {
-		return bytes.Contains([]byte(h.run.log.String()), []byte("got nowhere"))
+	require.True(t, h.run.wait("restarting the unwinder", 4*time.Minute, func() bool {
+		return bytes.Contains([]byte(h.run.log.String()), []byte("made no progress"))
 	}), "%d requests were ignored", fs.Ignored.Load())
 	require.Positive(t, fs.Ignored.Load())
 	later, err := buildLoads(t, find(t, "c-fp"))[0].Start(t.Context(), loads.DefaultLimit)

@@ -104,7 +104,7 @@ func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
 	}
 	n, err := write(record, time.Now().Add(a.patience))
 	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
-		a.problem(fmt.Errorf("%s: its reader takes no bytes: records wait until it does", a.path))
+		a.problem(fmt.Errorf("%s: its reader is blocked: records wait until it reads", a.path))
 		_, err = write(record[n:], time.Time{})
 	}
 	return err
@@ -163,7 +163,7 @@ func (a *appendFile) mend() (size int64, err error) {
 		if err := a.file.Truncate(end); err != nil {
 			return 0, err
 		}
-		a.problem(fmt.Errorf("%s ended in half a record, as a process leaves it that is killed: %d bytes are cut off", a.path, size-end))
+		a.problem(fmt.Errorf("%s ends in an incomplete record, as after a killed process: removing %d bytes", a.path, size-end))
 	}
 	a.known = end
 	return end, nil

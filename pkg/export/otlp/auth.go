@@ -93,7 +93,7 @@ type request struct {
 // Without a token it returns why.
 func (a *Auth) request(ctx context.Context, otlpVersion string, warn func(kind, format string, args ...any)) (request, *attempt.Outcome) {
 	if err := a.refresh(); err != nil {
-		warn("credentials", "%v: going on with the value read before", err)
+		warn("credentials", "%v: still using the value read before", err)
 	}
 	r := request{headers: slices.Clone(a.headers)}
 	add := func(key, value string) {
@@ -126,7 +126,7 @@ func (a *Auth) observe(sent request, denied bool, out *attempt.Outcome) {
 	case sent.token == "":
 	case denied && a.tokens.refused(sent.token):
 		out.Verdict = attempt.Retryable
-		out.Hint = "the token has ended before its time: another one is fetched"
+		out.Hint = "the receiver rejected a token that has not expired: fetching another one"
 	case out.Verdict == attempt.Accepted, out.Verdict == attempt.Partial:
 		a.tokens.markAccepted(sent.token)
 	}

@@ -39,7 +39,7 @@ func (d diagnosis) hint(msg string) string {
 		return "the receiver speaks gRPC there: " + d.otherTransport()
 	case has("readLoopPeekFailLocked: %!w(<nil>)"):
 		// net/http's words where a server sends before it is asked, which is what gRPC's do.
-		return "the receiver sends before it is asked, so that it probably speaks gRPC there: " + d.otherTransport()
+		return "the receiver sends first, so it probably speaks gRPC there: " + d.otherTransport()
 	case !d.plain && has("first record does not look like a TLS handshake", "server gave HTTP response to HTTPS client"):
 		return "the receiver speaks plain text and this exporter TLS: " + d.asPlainText() + ", or use the receiver's TLS port"
 	case d.plain && has("error reading server preface", "HTTP request to an HTTPS server", `malformed HTTP response "\x15`):
@@ -59,7 +59,7 @@ func (d diagnosis) hint(msg string) string {
 	case has("context deadline exceeded"):
 		return fmt.Sprintf("there was no answer within timeout (%s): raise it if the receiver is only slow", d.timeout)
 	case d.layout != "" && has("unmarshal", "wireType", "wire-format", "proto: "):
-		return fmt.Sprintf("the receiver could not read the request, as happens between layouts of OTLP: it was sent in that of otlp_version %q, set the one that the receiver reads", d.layout)
+		return fmt.Sprintf("the receiver could not decode the request: it was sent in the layout of otlp_version %q, set the version that the receiver supports", d.layout)
 	}
 	return ""
 }

@@ -270,7 +270,7 @@ func grpcOutcome(st *status.Status, bodyLen int, d diagnosis) attempt.Outcome {
 			out.Hint = d.hint(context.DeadlineExceeded.Error()) // the receiver's own words for it vary
 		}
 	case st.Code() == codes.Unimplemented && strings.Contains(st.Message(), "grpc-encoding"):
-		out.Hint = "the receiver does not take this compression: set compression: gzip"
+		out.Hint = "the receiver does not support this compression: set compression: gzip"
 	case st.Code() == codes.Unimplemented:
 		out.Hint = "the receiver does not know this version of the profiles protocol: " +
 			"check the endpoint, and whether the receiver has profiles turned on (the Collector: --feature-gates=service.profilesSupport)"

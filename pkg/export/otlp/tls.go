@@ -59,7 +59,7 @@ func (s *tlsSource) config() (*tls.Config, uint64) {
 	}
 	if err != nil {
 		// Perhaps one of two files is already new: look again next time.
-		s.problem(fmt.Errorf("%w: going on with the certificates read before", err))
+		s.problem(fmt.Errorf("%w: still using the certificates read before", err))
 		return s.current, s.version
 	}
 	s.pems, s.current = found, next

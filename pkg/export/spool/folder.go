@@ -136,7 +136,7 @@ func privateFolder(dir string) error {
 		return fmt.Errorf("%s is not a folder", dir)
 	}
 	if owner, ok := trusted.ForeignOwner(info); ok {
-		return fmt.Errorf("folder %s belongs to user %d, who could read and change what is stored: name a folder of user %d's own", dir, owner, os.Geteuid())
+		return fmt.Errorf("folder %s belongs to user %d, who could read and change stored data: name a folder that belongs to user %d", dir, owner, os.Geteuid())
 	}
 	if info.Mode().Perm()&0o077 == 0 {
 		return nil

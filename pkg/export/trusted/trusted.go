@@ -16,7 +16,7 @@ import (
 // made it.
 
 // errLink says that a path leads over a link that cannot be trusted.
-var errLink = errors.New("is a symbolic link that other users can have made: name the file that is meant")
+var errLink = errors.New("is a symbolic link that another user may have made: name its target")
 
 const maxLinks = 40
 

@@ -36,7 +36,7 @@ func ParseChains(list string) ([]ChainKind, error) {
 		case k >= 0:
 			kinds = append(kinds, ChainKind(k))
 		case list != "":
-			return nil, fmt.Errorf("the chain %q: it takes a comma-separated list of %s", name, strings.Join(chainNames[:], ", "))
+			return nil, fmt.Errorf("the chain %q: write a comma-separated list of %s", name, strings.Join(chainNames[:], ", "))
 		}
 	}
 	return kinds, nil

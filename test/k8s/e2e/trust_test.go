@@ -75,7 +75,7 @@ func testTrust(t *testing.T, c cluster) {
 	c.daemonPod(t)
 	// The release before has no list. The gadget starts then, and may say itself that these are too many containers.
 	if err := try("run", gadget, "-n", "shop", "--timeout", "1"); err != nil {
-		require.ErrorContains(t, err, "the run is about more than 10 containers")
+		require.ErrorContains(t, err, "the run covers more than 10 containers")
 	}
 	c.kubectl(t, "gadget", "run", allowed+":v1.0.0", "-n", "shop", "--detach", "--name", "until-the-end")
 	var ids kernelObjects

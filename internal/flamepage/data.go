@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
@@ -58,6 +59,11 @@ type data struct {
 	Own bool `json:"own"`
 	// Folded is whether interpreters' own frames are hidden at first.
 	Folded bool `json:"folded"`
+	// Start is the time of the first step, and Step how long each is, in milliseconds; Times are the steps of the samples.
+	Start int64 `json:"start,omitempty"`
+	Step  int64 `json:"step,omitempty"`
+	Steps int   `json:"steps,omitempty"`
+	Times []int `json:"times,omitempty"`
 	// Left is the number of frames that were left out.
 	Left int `json:"left"`
 }
@@ -87,7 +93,7 @@ type nodeKey struct {
 }
 
 // sampleKey holds what samples have in common that are added up.
-type sampleKey struct{ service, thread, node, own int }
+type sampleKey struct{ service, thread, node, own, step int }
 
 // place is a line of a source.
 type place struct {
@@ -110,6 +116,9 @@ type builder struct {
 	known                                  map[nodeKey]int
 	values                                 map[sampleKey]*[2]int64
 	order                                  []sampleKey
+	// start is that of the first sample, and step how long the steps of time are, 0 where time does not matter.
+	start time.Time
+	step  time.Duration
 }
 
 func newData(p Page) data {
@@ -121,6 +130,7 @@ func newData(p Page) data {
 	if len(p.Sides) == 2 {
 		d.Sides = []string{"before", "after"}
 	}
+	b.steps(&d, p)
 	for side, s := range p.Sides {
 		scale := cmp.Or(s.Scale, 1)
 		for _, sample := range s.Samples {
@@ -147,6 +157,30 @@ func newData(p Page) data {
 	return d
 }
 
+// maxSteps bounds the steps of time; longer times have longer steps.
+const maxSteps = 200
+
+// steps lays out the line of time.
+func (b *builder) steps(d *data, p Page) {
+	if p.Step <= 0 || len(p.Sides) != 1 || len(p.Sides[0].Samples) == 0 {
+		return
+	}
+	first, last := p.Sides[0].Samples[0].Start, time.Time{}
+	for _, s := range p.Sides[0].Samples {
+		if s.Start.Before(first) {
+			first = s.Start
+		}
+		if s.Start.After(last) {
+			last = s.Start
+		}
+	}
+	b.start, b.step = first, max(p.Step, time.Millisecond)
+	for last.Sub(first)/b.step >= maxSteps {
+		b.step *= 2
+	}
+	d.Start, d.Step, d.Steps = first.UnixMilli(), b.step.Milliseconds(), int(last.Sub(first)/b.step)+1
+}
+
 // add adds a sample. Values are held as whole millionths, as the sides' scales differ.
 func (b *builder) add(side int, s receiver.Sample, amount float64) {
 	value := math.Round(amount * 1e6)
@@ -155,6 +189,9 @@ func (b *builder) add(side int, s receiver.Sample, amount float64) {
 	}
 	service := cmp.Or(s.Service, "[no service]")
 	key := sampleKey{service: b.services.of(clip(service)), thread: b.thread(s)}
+	if b.step > 0 {
+		key.step = int(s.Start.Sub(b.start) / b.step)
+	}
 	at := b.node(-1, service, kindService, "", false)
 	b.totals[at] += int64(value)
 	if program := report.Program(s); !report.InContainer(s) && program != s.Service {
@@ -258,6 +295,9 @@ func (b *builder) write(d *data) {
 			i = len(d.Samples)
 			sums[key] = i
 			d.Samples = append(d.Samples, append([]int64{int64(key.service), int64(key.thread), int64(key.node), int64(key.own)}, make([]int64, len(d.Sides))...))
+			if b.step > 0 {
+				d.Times = append(d.Times, key.step)
+			}
 		}
 		for side := range d.Sides {
 			d.Samples[i][4+side] += value[side] / divide

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -56,6 +57,23 @@ func TestData(t *testing.T) {
 	require.Equal(t, "ms per request", d.Unit)
 	require.Equal(t, []string{"before", "after"}, d.Sides)
 	require.Equal(t, [][]int64{{0, 0, 3, 2, 300_000, 0}, {0, 0, 2, 2, 0, 10_000}}, d.Samples)
+
+	// With a step, samples of one stack stay apart by their time. A long time has longer steps.
+	timed := shop()[1:2]
+	for i := range 4 {
+		s := timed[0]
+		s.Start = s.Start.Add(time.Duration(i/2) * time.Minute)
+		timed = append(timed, s)
+	}
+	d = newData(Page{Step: time.Minute, Sides: []Side{{Samples: timed}}})
+	require.Equal(t, []int{0, 1}, d.Times)
+	require.Equal(t, [][]int64{{0, 0, 2, 2, 60_000}, {0, 0, 2, 2, 40_000}}, d.Samples)
+	require.Equal(t, 2, d.Steps)
+	require.EqualValues(t, 60_000, d.Step)
+	timed[0].Start = timed[0].Start.Add(24 * time.Hour)
+	d = newData(Page{Step: time.Minute, Sides: []Side{{Samples: timed}}})
+	require.Less(t, d.Steps, maxSteps)
+	require.EqualValues(t, 8*60_000, d.Step)
 
 	fault := receiver.Sample{Type: "page_faults", Unit: "count", Values: []int64{7}}
 	d = newData(Page{Sides: []Side{{Samples: []receiver.Sample{fault}}}})

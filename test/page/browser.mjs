@@ -15,7 +15,7 @@ let passed = 0, failed = 0;
 
 // open shows a page and fails on whatever it logs, requests or throws.
 async function open(name, { fragment = "", width = 1200, height = 800, dark = false } = {}) {
-  const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? "dark" : "light", offline: true });
+  const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? "dark" : "light", offline: true, timezoneId: "UTC" });
   const page = await context.newPage();
   page.problems = [];
   page.on("console", (message) => { if (message.type() !== "log") page.problems.push(message.text()); });
@@ -205,6 +205,43 @@ await check("the difference shows", "two.html", {}, async (page) => {
   assert.equal(await text(page, "#result"), "in or below 3 functions that match: before 600 ms per second, after 400 ms per second, -33 %");
 });
 
+await check("a range of the line of time is chosen with the pointer, and a link keeps it", "time.html", {}, async (page) => {
+  assert.match(await text(page, "#range"), /^12:00:00 to 13:00:00: 9 s$/);
+  assert.equal(await page.getAttribute("#line", "aria-label"), "Values over time, at most 4 s in 600 s");
+  const box = await page.locator("#line").boundingBox();
+  const at = (share) => box.x + share * box.width;
+  await page.mouse.move(at(0.55), box.y + 30);
+  await page.mouse.down();
+  await page.mouse.move(at(0.60), box.y + 30);
+  await page.mouse.up();
+  assert.match(await text(page, "#range"), /^12:30:00 to 12:40:00: 4 s$/);
+  assert.ok((await frames(page)).some((l) => /^main\.slow, Go: 75\.0 %, 3 s/.test(l)));
+  assert.match(page.url(), /time=3-3/);
+  await page.reload();
+  await page.waitForSelector("g.frame");
+  assert.match(await text(page, "#range"), /: 4 s$/);
+  await page.click("#tab-table");
+  assert.match(await text(page, "#table tbody tr:first-child"), /main\.slow/);
+  await page.click("#whole");
+  assert.match(await text(page, "#range"), /: 9 s$/);
+});
+
+await check("a range of the line of time is chosen with the keyboard", "time.html", {}, async (page) => {
+  await page.focus("#to");
+  for (let i = 0; i < 3; i++) await page.keyboard.press("ArrowLeft");
+  assert.equal(await page.getAttribute("#to", "aria-valuetext"), "12:30:00");
+  assert.ok(!(await frames(page)).some((l) => l.startsWith("main.slow")));
+  assert.match(await text(page, "#range"), /^12:00:00 to 12:30:00: 3 s$/);
+  await page.focus("#from");
+  await page.keyboard.press("End");
+  assert.match(await text(page, "#range"), /^12:50:00 to 13:00:00: 1 s$/);
+  assert.equal(await page.evaluate(() => document.activeElement.id), "from");
+});
+
+await check("a page without times has no line", "one.html", {}, async (page) => {
+  assert.equal(await page.isVisible("#time"), false);
+});
+
 await check("names from a workload are text", "evil.html", {}, async (page) => {
   assert.equal(await page.evaluate(() => window.pwned), undefined);
   await page.click("#tab-table");
@@ -230,7 +267,7 @@ await check("licences can be read", "one.html", {}, async (page) => {
   assert.match(await text(page, "#licences"), /d3-flame-graph [\d.]+ \(Apache-2\.0\)[^]*Mike Bostock|Mike Bostock[^]*d3-flame-graph/);
 });
 
-for (const [name, fragment] of [["one.html", ""], ["one.html", "#view=table"], ["one.html", "#view=around&fn=go%0Amain.serve"], ["two.html", ""], ["two.html", "#view=table"]]) {
+for (const [name, fragment] of [["one.html", ""], ["one.html", "#view=table"], ["one.html", "#view=around&fn=go%0Amain.serve"], ["time.html", "#time=2-3"], ["two.html", ""], ["two.html", "#view=table"]]) {
   for (const options of [{}, { dark: true }, { width: 400 }]) {
     const what = `${name}${fragment} ${options.dark ? "dark" : options.width ?? "light"}`;
     await check(`axe-core finds nothing in ${what}`, name, { ...options, fragment }, async (page) => {

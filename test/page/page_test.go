@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -52,6 +53,23 @@ func samples() []receiver.Sample {
 	}
 }
 
+// hour is six times ten minutes: of the shop 1 s each, and in the fourth 3 s more.
+func hour() []receiver.Sample {
+	var list []receiver.Sample
+	for i := range 6 {
+		at := time.Date(2026, 11, 24, 12, 10*i, 0, 0, time.UTC)
+		all := []receiver.Sample{of("shop", "worker-1", 100, frame("go", "main.hashOrder"), frame("go", "main.main"))}
+		if i == 3 {
+			all = append(all, of("shop", "worker-1", 300, frame("go", "main.slow"), frame("go", "main.main")))
+		}
+		for _, s := range all {
+			s.Start, s.End = at, at.Add(10*time.Minute)
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
 // TestInBrowser writes the pages that the checks of browser.mjs are about and runs them.
 func TestInBrowser(t *testing.T) {
 	modules := os.Getenv("PAGE_MODULES")
@@ -64,6 +82,7 @@ func TestInBrowser(t *testing.T) {
 		require.NoError(t, f.Close())
 	}
 	write("one.html", flamepage.Page{Title: "CPU time of the shop", Subtitle: "10 s", Sides: []flamepage.Side{{Samples: samples()}}})
+	write("time.html", flamepage.Page{Title: "An hour of the shop", Step: 10 * time.Minute, Sides: []flamepage.Side{{Samples: hour()}}})
 	after := []receiver.Sample{
 		of("shop", "worker-1", 100, frame("go", "main.hashOrder"), frame("go", "main.serve"), frame("go", "main.main")),
 		of("shop", "worker-1", 300, frame("go", "main.cacheOrder"), frame("go", "main.serve"), frame("go", "main.main")),

@@ -33,10 +33,10 @@ func newWorkload(t testing.TB, gadget string, services ...string) *workload {
 
 // walk goes down a call tree, the outermost function first. At each function a few callees have most of the calls.
 func (w *workload) walk(service string) []uint64 {
-	path := make([]uint64, 6+w.rnd.IntN(30))
+	path := make([]uint64, 8+4*w.rnd.IntN(6))
 	at := hash(service)
 	for i := range path {
-		at = at*0x9e3779b97f4a7c15 + uint64(w.rnd.ExpFloat64()*0.45)
+		at = at*0x9e3779b97f4a7c15 + uint64(w.rnd.ExpFloat64()*0.2)
 		at ^= at >> 29
 		path[i] = at
 	}
@@ -47,8 +47,8 @@ func stack(service string, path []uint64) []profile.Frame {
 	frames := make([]profile.Frame, 0, len(path))
 	for _, at := range slices.Backward(path) {
 		frames = append(frames, profile.Frame{
-			Name: fmt.Sprintf("%s/internal/package%d.(*Type%d).Function%d", service, at%40, at%300, at%20_000),
-			File: fmt.Sprintf("/src/%s/package%d/file%d.go", service, at%40, at%900), Line: int64(at % 1000), Address: 0x400000 + at%20_000*64 + at%7,
+			Name: fmt.Sprintf("%s/internal/package%d.(*Type%d).Function%d", service, at%40, at%300, at%3_000),
+			File: fmt.Sprintf("/src/%s/package%d/file%d.go", service, at%40, at%900), Line: int64(at % 1000), Address: 0x400000 + at%3_000*64 + at%7,
 			Mapping: profile.Mapping{File: "/usr/bin/" + service, GNUBuildID: fmt.Sprintf("%040x", len(service))}, Type: profile.FrameNative,
 		})
 	}

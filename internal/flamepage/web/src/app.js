@@ -2,6 +2,7 @@ import { Model, found, keyOf, matcher, nameOf } from "./model.js";
 import { changeColor, colorOf, label } from "./colors.js";
 import { Graph } from "./graph.js";
 import { Table } from "./table.js";
+import { Timeline } from "./timeline.js";
 import * as links from "./state.js";
 import "./page.css";
 
@@ -83,6 +84,16 @@ const table = new Table(byId("table"), {
   onOpen: open,
 });
 
+const timeline = data.steps > 1 && new Timeline(
+  { line: byId("line"), from: byId("from"), to: byId("to"), text: byId("range"), all: byId("whole") }, data,
+  (from, to) => {
+    const whole = from === 0 && to === data.steps - 1;
+    [state.from, state.to] = whole ? [-1, -1] : [from, to];
+    draw();
+  },
+);
+byId("time").hidden = !timeline;
+
 // draw shows the state. A graph is drawn when its panel can be seen, as it takes its width from there.
 function draw() {
   document.documentElement.dataset.theme = dark() ? "dark" : "light";
@@ -94,10 +105,11 @@ function draw() {
     byId(`tab-${view}`).tabIndex = on ? 0 : -1;
     byId(`panel-${view}`).hidden = !on;
   }
+  if (timeline) timeline.draw(model.line(state), Math.max(state.from, 0), state.from < 0 ? data.steps - 1 : state.to, amount);
   const tree = model.tree(state);
   all = tree.value;
   graphs = [];
-  const options = { color, describe, onFocus: details, onOpen: openNode, onZoom: () => {}, empty: "No samples: choose another service or thread." };
+  const options = { color, describe, onFocus: details, onOpen: openNode, onZoom: () => {}, empty: "No samples: choose another service, thread or time." };
   if (state.view === "flame") {
     const graph = new Graph(byId("flame"), tree, {
       ...options, label: `Flame graph: ${data.title}`, onZoom: (id) => { state.zoom = id; remember(); },

@@ -22,10 +22,22 @@ export class Model {
 
   kind(node) { return this.data.kinds[this.nodes[node][2]]; }
 
-  // kept returns the samples of a service and a thread; -1 stands for all.
+  // kept returns the samples of a service, a thread and a range of time; -1 stands for all.
   kept(filter) {
-    return this.data.samples.filter(([service, thread]) =>
-      (filter.service < 0 || service === filter.service) && (filter.thread < 0 || thread === filter.thread));
+    const { times, samples } = this.data;
+    return samples.filter(([service, thread], i) =>
+      (filter.service < 0 || service === filter.service) && (filter.thread < 0 || thread === filter.thread) &&
+      (filter.from < 0 || times[i] >= filter.from && times[i] <= filter.to));
+  }
+
+  // line returns the sum of each step of time.
+  line(filter) {
+    const { times, samples, steps } = this.data;
+    const sums = new Array(steps).fill(0);
+    samples.forEach(([service, thread, , , value], i) => {
+      if ((filter.service < 0 || service === filter.service) && (filter.thread < 0 || thread === filter.thread)) sums[times[i]] += value;
+    });
+    return sums;
   }
 
   // path returns the frames of a node from the outermost to the leaf, without services and programs if

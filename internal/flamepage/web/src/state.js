@@ -1,5 +1,5 @@
 // The state of the view, which a link restores: it is kept behind the # of the address.
-export const initial = (data) => ({ view: "flame", search: "", service: -1, thread: -1, grouped: true, folded: data.folded, fn: "", zoom: "", theme: "", sort: "" });
+export const initial = (data) => ({ view: "flame", search: "", service: -1, thread: -1, from: -1, to: -1, grouped: true, folded: data.folded, fn: "", zoom: "", theme: "", sort: "" });
 
 export function parse(fragment, data) {
   const state = initial(data);
@@ -8,6 +8,8 @@ export function parse(fragment, data) {
   state.search = given.get("search") ?? "";
   state.service = data.services.indexOf(given.get("service"));
   state.thread = data.threads.indexOf(given.get("thread"));
+  const [, from, to] = /^(\d+)-(\d+)$/.exec(given.get("time") ?? "") ?? [];
+  if (to !== undefined && Number(from) <= Number(to) && Number(to) < (data.steps || 0)) [state.from, state.to] = [Number(from), Number(to)];
   state.grouped = given.get("grouped") !== "no";
   if (given.has("folded")) state.folded = given.get("folded") !== "no";
   state.fn = given.get("fn") ?? "";
@@ -24,6 +26,7 @@ export function format(state, data) {
   for (const key of ["view", "search", "fn", "zoom", "theme", "sort"]) if (state[key] !== start[key]) out.set(key, state[key]);
   if (state.service >= 0) out.set("service", data.services[state.service]);
   if (state.thread >= 0) out.set("thread", data.threads[state.thread]);
+  if (state.from >= 0) out.set("time", `${state.from}-${state.to}`);
   if (!state.grouped) out.set("grouped", "no");
   if (state.folded !== start.folded) out.set("folded", state.folded ? "yes" : "no");
   return out.toString();

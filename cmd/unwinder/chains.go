@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -84,6 +85,8 @@ var chains = []chain{
 	{kind: wire.ChainRawTracepoint, entry: "gadget_raw_tp", from: "kprobe_", typ: ebpf.RawTracepoint},
 	{kind: wire.ChainTracepoint, entry: "gadget_tracepoint", from: "kprobe_", typ: ebpf.TracePoint},
 	{kind: wire.ChainPerfEvent, entry: "gadget_perf"},
+	{kind: wire.ChainOtelKprobe, entry: "otel_kprobe"},
+	{kind: wire.ChainOtelPerf, entry: "otel_perf"},
 }
 
 // The profiler's maps that its programs refer to by these names.
@@ -98,8 +101,8 @@ const (
 type gadgetChains struct {
 	kinds     []wire.ChainKind // that are asked for
 	languages interpreterconfig.Config
-	slots     *ebpf.Map // ig's, see gadgets/include/unwind_slot.h
-	origin    uint16    // by which the profiler tells their events
+	shared    map[string]*ebpf.Map // ig's, see gadgets/include/unwind_slot.h
+	origin    uint16               // by which the profiler tells their events
 	entries   map[wire.ChainKind]*ebpf.Program
 	keep      []any // what the profiler's arrays do not keep alive
 }
@@ -130,18 +133,19 @@ func (g *gadgetChains) Load(_ context.Context, registrar tracer.ProbeRegistrar, 
 	if err != nil {
 		return nil, fmt.Errorf("making the guards: %w", err)
 	}
-	own := map[string]*ebpf.Map{"slots": g.slots, "guards": guards}
+	own := maps.Clone(g.shared)
+	own["guards"] = guards
 	g.keep = append(g.keep, guards)
 	for _, c := range chains {
 		switch {
 		case !slices.Contains(g.kinds, c.kind):
 			delete(entries.Programs, c.entry)
 			continue
-		case c.kind == wire.ChainKprobe:
+		case c.kind == wire.ChainKprobe || c.kind == wire.ChainOtelKprobe:
 			refer(entries.Programs[c.entry], progsMap, kprobeProgsMap)
 			refer(entries.Programs[c.entry], recordsMap, kprobeRecordsMap)
 			continue
-		case c.kind == wire.ChainPerfEvent:
+		case c.from == "":
 			continue // it is called like that of the profiler's timer, which does not run
 		}
 		array, records, err := g.copy(c, profiler)

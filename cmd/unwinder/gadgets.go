@@ -16,7 +16,7 @@ import (
 // The file descriptors that the starter passes where gadgets may call.
 const (
 	entriesSocket = 5
-	slotsMap      = 6
+	sharedMaps    = 6 // and behind it, in the order of wire.SharedMaps
 )
 
 // serveGadgets loads the chains that gadgets call, and hands their entries to the starter.
@@ -28,11 +28,13 @@ func serveGadgets(ctx context.Context, t *tracer.Tracer, c config, languages int
 	if err := checkVersion(info); err != nil {
 		return nil, err
 	}
-	slots, err := ebpf.NewMapFromFD(slotsMap)
-	if err != nil {
-		return nil, fmt.Errorf("taking over the map of slots: %w", err)
+	g := &gadgetChains{kinds: c.chains, languages: languages, shared: map[string]*ebpf.Map{}}
+	for i, name := range wire.SharedMaps {
+		var err error
+		if g.shared[name], err = ebpf.NewMapFromFD(sharedMaps + i); err != nil {
+			return nil, fmt.Errorf("taking over the map %s: %w", name, err)
+		}
 	}
-	g := &gadgetChains{kinds: c.chains, languages: languages, slots: slots}
 	if err := t.Enable(ctx, g); err != nil {
 		return nil, fmt.Errorf("loading the chains for gadgets: %w", err)
 	}

@@ -239,6 +239,8 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 		return nil
 	}
 	s.events = append(s.events, e)
+	// Who reads rows of Inspektor Gadget's own gadgets waits for the stack of each.
+	s.news = s.news || wire.RunOf(e.id) == wire.OtelRun
 	switch {
 	case p.Start == 0:
 		s.stats.NoProcess++

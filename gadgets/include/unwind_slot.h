@@ -45,10 +45,26 @@ struct unwind_slot {
 };
 
 /*
+ * Inspektor Gadget's own gadgets know nothing of slots: they call an entry of their
+ * own, which numbers their events itself, and leaves the ID, or 0, where its headers
+ * read it. The number is the time, in units of 1024 ns since boot, so that an ID that
+ * was left for another event is found out. ig owns this map, too. The results are by enum unwind_result.
+ */
+struct unwind_otel {
+	unsigned long long second; /* since boot, that taken counts in */
+	unsigned long long taken;
+	unsigned long long results[UNWIND_RESULTS];
+};
+
+/* How many of their stacks a CPU takes in a second at most, of each chain. */
+#define UNWIND_OTEL_BUDGET 1000
+
+/*
  * An ID is unique among all events of an ig: the number of the gadget's run, a number
  * that counts up, the CPU and the chain.
  */
 #define UNWIND_RUN_SHIFT 54
+#define UNWIND_OTEL_RUN 1023 /* the number of all runs of Inspektor Gadget's own gadgets */
 #define UNWIND_SEQ_SHIFT 16
 #define UNWIND_CPU_SHIFT 2
 #define UNWIND_SEQ_MASK ((1ull << (UNWIND_RUN_SHIFT - UNWIND_SEQ_SHIFT)) - 1)

@@ -143,5 +143,5 @@ func TestInlinedGoFunctions(t *testing.T) {
 		require.Equal(t, []int64{1, 0}[i], f.Line-f.StartLine, "the line of the call, from the function's begin")
 	}
 	require.Less(t, got[0].StartLine, got[1].StartLine)
-	require.Equal(t, got[0].Name+"; "+got[1].Name+"; ", r.format(&wire.Stack{Frames: []*wire.Frame{frame}}))
+	require.Equal(t, got[0].Name+"; "+got[1].Name+"; ", r.format([]*wire.Frame{frame}))
 }

@@ -1,11 +1,12 @@
-// Package unwinder is the Inspektor Gadget operator unwind: it gives the events of gadgets that ask for it in their metadata whole
-// stacks, in many languages.
+// Package unwinder has two of Inspektor Gadget's operators: unwind gives the events of gadgets that ask for it in their metadata whole
+// stacks, in many languages, and otel-stacks those of Inspektor Gadget's own gadgets.
 //
-// Importing the package registers the operator.
+// Importing the package registers them.
 package unwinder
 
 import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 	log "github.com/sirupsen/logrus"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
@@ -20,9 +21,12 @@ type operator struct {
 	broker *unwinder.Broker
 	names  sharedNames
 	report reporter
+	otel   otelStacks
 }
 
 func init() {
 	shared = &operator{broker: unwinder.New(log.StandardLogger())}
 	operators.RegisterDataOperator(unwindOperator{shared})
+	operators.RegisterDataOperator(otelOperator{shared})
+	symbolizer.RegisterResolver(otelResolver{shared})
 }

@@ -30,11 +30,24 @@ type rows struct {
 	containers containers
 	stacks     map[uint64]*wire.Stack // by ID
 	texts      strings.Builder
+	functions  []string // a buffer
 }
 
-// Frames implements fieldmap.Stacks.
+// newRows returns those of a run. keepTracing says that the kernel's part of stacks can be of the tracing itself, and has nothing of it on top.
+func newRows(keepTracing bool) rows {
+	return rows{stacks: map[uint64]*wire.Stack{}, kernel: sync.OnceValue(func() *stack.Kernel {
+		known, _ := kernelSymbols() // what could not be read is left out
+		return stack.NewKernel(stack.KernelOptions{Symbols: known, KeepTracing: keepTracing})
+	})}
+}
+
+// Frames implements fieldmap.Stacks, but for IDs below stackReserved.
 func (r *rows) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
-	s := r.stacks[id]
+	return r.framesOf(dst, r.stacks[id])
+}
+
+// framesOf appends the frames of a stack, nil for one that was lost.
+func (r *rows) framesOf(dst []profile.Frame, s *wire.Stack) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
 	if s == nil {
 		return dst, stack.Lost, false
 	}
@@ -132,30 +145,31 @@ func (r *rows) want(s *wire.Stack, proc *wire.Proc) {
 }
 
 // format writes a stack as Inspektor Gadget does: leaf first, each function followed by "; ".
-func (r *rows) format(s *wire.Stack) string {
-	b := &r.texts
-	b.Reset()
-	for _, f := range s.Frames {
-		name := f.Function
-		m := f.Mapping
-		inFile := m != nil && m.File != nil
-		if byAddress(f) {
-			symbol, _ := r.names.lookup(m.File, nil, f.Address)
-			for _, c := range symbol.Callers {
-				b.WriteString(printable.Clean(stack.Demangle(symbol.Name)) + "; ")
-				symbol = c
-			}
-			name = printable.Clean(stack.Demangle(symbol.Name))
+func (r *rows) format(frames []*wire.Frame) string {
+	r.texts.Reset()
+	for _, f := range frames {
+		r.functions, _ = r.text(r.functions[:0], f)
+		for _, name := range r.functions {
+			r.texts.WriteString(name + "; ")
 		}
-		switch {
-		case name != "":
-			b.WriteString(name)
-		case inFile && m.File.Name != "":
-			fmt.Fprintf(b, "%s+0x%x", m.File.Name, f.Address)
-		default:
-			b.WriteString(stack.Unknown)
-		}
-		b.WriteString("; ")
 	}
-	return b.String()
+	return r.texts.String()
+}
+
+// text appends the text of a frame, and behind it of those that it was inlined into. If pending, more may be known later.
+func (r *rows) text(dst []string, f *wire.Frame) (texts []string, pending bool) {
+	name, m := f.Function, f.Mapping
+	if byAddress(f) {
+		var symbol symbols.Symbol
+		symbol, pending = r.names.lookup(m.File, nil, f.Address)
+		for _, c := range symbol.Callers {
+			dst = append(dst, printable.Clean(stack.Demangle(symbol.Name)))
+			symbol = c
+		}
+		name = printable.Clean(stack.Demangle(symbol.Name))
+	}
+	if name == "" && m != nil && m.File != nil && m.File.Name != "" {
+		name = fmt.Sprintf("%s+0x%x", m.File.Name, f.Address)
+	}
+	return append(dst, cmp.Or(name, stack.Unknown)), pending
 }

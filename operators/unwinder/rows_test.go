@@ -32,7 +32,7 @@ func TestFramesOfRows(t *testing.T) {
 		{Type: profile.FrameNative, Address: 0x1234, Mapping: profile.Mapping{File: "/opt/app", GNUBuildID: "0af1", HTLHash: file.HashText()}},
 		{Name: stack.Unknown, Type: profile.FrameNative},
 	}, frames[2:])
-	require.Equal(t, []string{"vfs_read", stack.Unknown, "hash_orders", "app+0x1234", stack.Unknown, ""}, strings.Split(r.format(s), "; "))
+	require.Equal(t, []string{"vfs_read", stack.Unknown, "hash_orders", "app+0x1234", stack.Unknown, ""}, strings.Split(r.format(s.Frames), "; "))
 	r.userOnly = true
 	frames, _, _ = r.Frames(nil, s.ID)
 	require.Len(t, frames, 3, "without the kernel's")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -58,12 +57,7 @@ func NewStacks(gadgetCtx operators.GadgetContext, how, unit string) (*Stacks, er
 	default:
 		return nil, fmt.Errorf("parameter %q: %q is none of %s, %s and %s", ParamUnwind, how, unwindAuto, unwindWhole, unwindFramePointers)
 	}
-	s := &Stacks{op: shared, log: gadgetCtx.Logger(), how: how, unit: unit}
-	s.rows.kernel = sync.OnceValue(func() *stack.Kernel {
-		known, _ := kernelSymbols() // what could not be read is left out
-		return stack.NewKernel(stack.KernelOptions{Symbols: known})
-	})
-	s.rows.stacks = map[uint64]*wire.Stack{}
+	s := &Stacks{op: shared, log: gadgetCtx.Logger(), how: how, unit: unit, rows: newRows(false)}
 	gadgetCtx.SetVar(stacksVar, s)
 	return s, nil
 }
@@ -314,7 +308,7 @@ func (s *Stacks) format(_ datasource.DataSource, d datasource.Data) error {
 		return nil
 	}
 	if st := s.rows.stacks[id-stackReserved]; st != nil {
-		_ = s.text.user.PutString(d, s.rows.format(&wire.Stack{Frames: st.Frames[kernelFrames(st.Frames):]}))
+		_ = s.text.user.PutString(d, s.rows.format(st.Frames[kernelFrames(st.Frames):]))
 	}
 	return nil
 }

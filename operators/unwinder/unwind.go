@@ -100,15 +100,10 @@ func (o unwindOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContex
 	default:
 		return nil, fmt.Errorf("parameter %q: %q is none of %s, %s and %s", ParamUnwind, i.how, unwindAuto, unwindWhole, unwindFramePointers)
 	}
-	i.rows.kernel = sync.OnceValue(func() *stack.Kernel {
-		known, _ := kernelSymbols() // what could not be read is left out
-		// A timer's stacks have nothing of the tracing on top, but can be of the tracing itself.
-		sampler := slices.ContainsFunc(v.AllKeys(), func(key string) bool {
-			return strings.HasPrefix(key, "programs.") && strings.Contains(key, ".sampler.")
-		})
-		return stack.NewKernel(stack.KernelOptions{Symbols: known, KeepTracing: sampler})
-	})
-	i.rows.stacks = map[uint64]*wire.Stack{}
+	// A timer's stacks have nothing of the tracing on top, but can be of the tracing itself.
+	i.rows = newRows(slices.ContainsFunc(v.AllKeys(), func(key string) bool {
+		return strings.HasPrefix(key, "programs.") && strings.Contains(key, ".sampler.")
+	}))
 	var err error
 	if i.asked, err = readAsked(values); err != nil {
 		return nil, err
@@ -507,7 +502,7 @@ func (i *unwindInstance) format(_ datasource.DataSource, d datasource.Data) erro
 	}
 	kernel := kernelFrames(s.Frames)
 	if i.text.user != nil {
-		_ = i.text.user.PutString(d, i.rows.format(&wire.Stack{Frames: s.Frames[kernel:]}))
+		_ = i.text.user.PutString(d, i.rows.format(s.Frames[kernel:]))
 	}
 	if i.text.kernel != nil {
 		var b strings.Builder

@@ -33,6 +33,17 @@ type unwindTotals struct {
 	overrun   uint64      // stacks that were not read in time
 	unlinked  uint64      // events without their span, because there were too many
 	elsewhere unwindCount // rows of containers whose name cannot be told any more: their number, and what they stand for
+	others    uint64      // rows of Inspektor Gadget's own gadgets that had the ID of another event
+}
+
+// since returns what has changed since another state, of what otelStacks counts.
+func (t unwindTotals) since(was unwindTotals) unwindTotals {
+	for r := range t.results {
+		t.results[r].Events -= was.results[r].Events
+		t.results[r].Value -= was.results[r].Value
+	}
+	t.lost, t.lostValue, t.others = t.lost-was.lost, t.lostValue-was.lostValue, t.others-was.others
+	return t
 }
 
 // ended are all outcomes: those in the kernel, and what was lost on the way of those that were unwound.
@@ -42,6 +53,7 @@ func (t *unwindTotals) ended() map[string]unwindCount {
 		all[resultNames[r].attribute] = c
 	}
 	all["container"] = t.elsewhere
+	all["other_event"] = unwindCount{t.others, t.others}
 	all["lost"] = unwindCount{t.lost + t.full, t.lostValue + t.fullValue}
 	return all
 }
@@ -49,7 +61,7 @@ func (t *unwindTotals) ended() map[string]unwindCount {
 // unwindInstruments are the metrics of events that gadgets have unwound.
 var unwindInstruments = sync.OnceValue(func() (m struct{ events, value metric.Int64Counter }) {
 	m.events, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events", metric.WithUnit("{event}"),
-		metric.WithDescription("Events that gadgets have drawn to have their stacks unwound, by what became of them; of the unwound, lost are those whose stack did not arrive, and container rows of a container that had gone"))
+		metric.WithDescription("Events that gadgets have drawn to have their stacks unwound, by what became of them; of the unwound, lost are those whose stack did not arrive, other_event rows of Inspektor Gadget's own gadgets that read another event's, and container rows of a container that had gone"))
 	m.value, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events_value",
 		metric.WithDescription("What these events stand for, in the unit that is an attribute"))
 	return m
@@ -103,6 +115,9 @@ func (t *unwindTotals) summary(unit string) string {
 	share(unwindCount{t.lost + t.full, t.lostValue + t.fullValue}, "whose stack did not arrive")
 	if t.elsewhere.Events > 0 {
 		fmt.Fprintf(&b, ", %d %s of a container that had gone", t.elsewhere.Value, unit)
+	}
+	if t.others > 0 {
+		fmt.Fprintf(&b, ", %d rows with another event's", t.others)
 	}
 	if t.unlinked > 0 {
 		fmt.Fprintf(&b, ", %d without their span because there were too many", t.unlinked)

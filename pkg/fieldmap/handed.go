@@ -14,6 +14,10 @@ import (
 // 64 bits, which never becomes that of another stack. The operator gives the gadget's variable StacksVar a Stacks.
 const StackTag = "type:profiles_stack"
 
+// WholeStack is the name of a member that an operator adds to a user stack of Inspektor Gadget's: the ID of a stack as with StackTag, which takes
+// the place of that by frame pointers where it is not 0.
+const WholeStack = "whole"
+
 // StacksVar is the variable of a gadget that holds the Stacks of its rows.
 const StacksVar = "profiles.stacks"
 

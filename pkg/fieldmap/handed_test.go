@@ -36,3 +36,25 @@ func TestHandedStack(t *testing.T) {
 		require.Equal(t, want, frameNames(sm), id)
 	}
 }
+
+// A stack that an operator has of a user stack takes the place of that part, and of what names would be found for it.
+func TestWholeStack(t *testing.T) {
+	s := profileCPU(t, "annotations: {profiles.stack-fields: 'kern_stack,user_stack_raw.symbols', profiles.value-field: samples}")
+	_, err := s.GetField("user_stack_raw").AddSubField(WholeStack, api.Kind_Uint64)
+	require.NoError(t, err)
+	o := testOptions()
+	o.Stacks = handed{}
+	plan := compile(t, s, o)
+	keys := map[uint64]uint64{}
+	for id, want := range map[uint64][]string{
+		0:  {"do_syscall_64", "entry_SYSCALL_64_after_hwframe", "main.work", "main.main"},
+		1:  {"do_syscall_64", "entry_SYSCALL_64_after_hwframe", "main.work", "main.main"},
+		17: {"do_syscall_64", "entry_SYSCALL_64_after_hwframe", "vfs_read", "hash_orders"},
+	} {
+		row := s.row(with(map[string]any{"user_stack_raw.whole": id}))
+		sm, _ := plan.Sample(row)
+		require.Equal(t, want, frameNames(sm), id)
+		keys[plan.StackKey(row)] = id
+	}
+	require.Len(t, keys, 3, "stacks by frame pointers do not tell them apart")
+}

@@ -60,6 +60,9 @@ type stackField struct {
 
 	// handed knows the frames by ID: an operator hands over the stack. nil in all other forms.
 	handed Stacks
+	// whole is the ID of a user stack that wholes knows the frames of, if it is one.
+	whole  reader
+	wholes Stacks
 
 	// byID says that there is no text: the frames are looked up in the gadget's maps by id.
 	byID    bool
@@ -109,7 +112,7 @@ func (c *compiler) add(f stackField) {
 	// used for that: gadgets can give the same stack a different ID in each process.
 	id := f.id
 	id.errno = f.user != nil && !f.byID
-	rs := []reader{f.text, f.addresses, f.buildIDs, id}
+	rs := []reader{f.text, f.addresses, f.buildIDs, id, f.whole}
 	if f.user != nil && f.namer != nil || f.byID {
 		// The process counts too: without address randomization, different programs have the same addresses, and
 		// gadgets can give stacks of several processes the same ID.
@@ -239,6 +242,9 @@ func (c *compiler) userStack(raw datasource.FieldAccessor) (stackField, error) {
 	f := stackField{name: raw.FullName(), user: stack.NewUser(stack.UserOptions{}), namer: c.o.Names}
 	c.members(raw, f.processMembers())
 	c.members(raw, map[string]*reader{"symbols": &f.text, "addresses": &f.addresses, "buildid": &f.buildIDs})
+	if f.wholes = c.o.Stacks; f.wholes != nil {
+		c.members(raw, map[string]*reader{WholeStack: &f.whole})
+	}
 	if f.text.acc == nil && f.addresses.acc == nil {
 		return stackField{}, c.missing(annStackFields, raw.FullName()+".symbols")
 	}
@@ -274,12 +280,17 @@ func (s stackFields) read(st *Stack, d datasource.Data) {
 		return
 	}
 	for i := range s {
-		var o stack.Outcome
-		var more bool
 		from := len(st.frames)
-		st.frames, o, more = s[i].append(st.frames, d)
+		o, more, whole := stack.Empty, false, false
+		if id := s[i].whole.number(d); id != 0 {
+			st.frames, o, more = s[i].wholes.Frames(st.frames, id)
+			whole = len(st.frames) > from
+		}
+		if !whole {
+			st.frames, o, more = s[i].append(st.frames, d)
+		}
 		st.ends, st.fates = append(st.ends, len(st.frames)), append(st.fates, o)
-		if s[i].user != nil && len(st.frames) > from {
+		if s[i].user != nil && len(st.frames) > from && !whole {
 			s[i].userFrames(st, i, from, d)
 		}
 		st.pending = st.pending || more

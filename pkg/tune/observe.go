@@ -41,13 +41,13 @@ type programs struct{ operators.ImageOperator }
 
 // InstantiateImageOperator implements operators.ImageOperator.
 func (p *programs) InstantiateImageOperator(gadgetCtx operators.GadgetContext, target oras.ReadOnlyTarget, layer ocispec.Descriptor, values api.ParamValues) (operators.ImageOperatorInstance, error) {
-	if err := refuse(values); err != nil {
-		return nil, err
-	}
 	if values == nil {
 		values = api.ParamValues{}
 	}
 	gadgetCtx.SetVar(valuesVar, values)
+	if err := noteOtelChains(gadgetCtx, target, layer, values); err != nil {
+		return nil, err
+	}
 	inst, err := p.ImageOperator.InstantiateImageOperator(withPace(gadgetCtx), target, layer, values)
 	if offers, ok := inst.(operators.ExtraParams); ok {
 		gadgetCtx.SetVar(offeredVar, offers)
@@ -60,7 +60,7 @@ type userStacks struct{ operators.DataOperator }
 
 // InstantiateDataOperator implements operators.DataOperator.
 func (u userStacks) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
-	if err := refuse(values); err != nil {
+	if err := checkSymbolizers(gadgetCtx, values); err != nil {
 		return nil, err
 	}
 	return u.DataOperator.InstantiateDataOperator(withPace(gadgetCtx), values)

@@ -333,30 +333,6 @@ func TestValue(t *testing.T) {
 	require.Empty(t, Flag(unobserved, "rows"))
 }
 
-// A flag without effect is refused before the gadget is loaded.
-func TestUnserved(t *testing.T) {
-	for _, tc := range []struct {
-		values api.ParamValues
-		want   string
-	}{
-		{api.ParamValues{"collect-otel-stack": "true"}, "--collect-otel-stack=true: this build does not unwind interpreted programs for other gadgets: leave it out; profile_cpu of this project has their stacks"},
-		{api.ParamValues{"symbolizers": "symtab,otel-ebpf-profiler"}, "--symbolizers=otel-ebpf-profiler: this build does not unwind interpreted programs for other gadgets: leave it out: functions get their names without it; profile_cpu of this project has their stacks"},
-		{api.ParamValues{"collect-otel-stack": "false", "symbolizers": "auto"}, ""},
-		{nil, ""},
-	} {
-		gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
-		_, program := (&programs{noProgram{}}).InstantiateImageOperator(gadgetCtx, nil, ocispec.Descriptor{}, tc.values)
-		_, user := userStacks{&ustack.Operator{}}.InstantiateDataOperator(gadgetCtx, tc.values)
-		for _, err := range []error{program, user} {
-			if tc.want == "" {
-				require.NoError(t, err)
-			} else {
-				require.EqualError(t, err, tc.want)
-			}
-		}
-	}
-}
-
 // A gadget whose stacks are lost loses thousands a second.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

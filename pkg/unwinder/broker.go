@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/cilium/ebpf"
 )
 
 const (
@@ -59,7 +61,7 @@ type Broker struct {
 func New(log Log) *Broker {
 	return &Broker{
 		path: find, log: log, memoryBound: memoryBound, silence: silence, firstBackoff: firstBackoff, endTime: endTime, hungInterval: hungInterval, meterInterval: meterInterval, flushBurst: flushBurst,
-		subscribers: map[*Subscription]struct{}{},
+		subscribers: map[*Subscription]struct{}{}, gadgets: gadgets{shared: map[string]*ebpf.Map{}},
 	}
 }
 

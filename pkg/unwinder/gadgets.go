@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -14,7 +15,7 @@ import (
 
 // gadgets are what programs of gadgets need to have stacks unwound. It is guarded by Broker.mu.
 type gadgets struct {
-	slots   *ebpf.Map // made once, for all runs of the program and of gadgets
+	shared  map[string]*ebpf.Map // by wire.SharedMaps, for all runs of the program and of gadgets
 	entries map[wire.ChainKind]*ebpf.Program
 	arrays  map[*Subscription]map[wire.ChainKind]*ebpf.Map
 	last    uint32   // the number that was given last
@@ -24,31 +25,57 @@ type gadgets struct {
 // programTypes are the types of the programs that call a kind of chain.
 var programTypes = [wire.ChainKinds]ebpf.ProgramType{
 	wire.ChainKprobe: ebpf.Kprobe, wire.ChainRawTracepoint: ebpf.RawTracepoint, wire.ChainPerfEvent: ebpf.PerfEvent, wire.ChainTracepoint: ebpf.TracePoint,
+	wire.ChainOtelKprobe: ebpf.Kprobe, wire.ChainOtelPerf: ebpf.PerfEvent,
 }
 
 // Slots returns the map that all gadgets of this process share with the program: struct unwind_slot of gadgets/include/unwind_slot.h, for
 // each CPU and kind of chain. It belongs to the broker.
-func (b *Broker) Slots() (*ebpf.Map, error) {
+func (b *Broker) Slots() (*ebpf.Map, error) { return b.shared("slots") }
+
+// OtelIDs returns the map that Inspektor Gadget's own gadgets read the ID of their event from, which is 0 where its stack does not come. It
+// belongs to the broker.
+func (b *Broker) OtelIDs() (*ebpf.Map, error) { return b.shared("otel_ids") }
+
+// OtelResults returns what became of the events of Inspektor Gadget's own gadgets so far, by wire.Result….
+func (b *Broker) OtelResults() (sum [wire.Results]uint64) {
+	state, err := b.shared("otel")
+	if err != nil {
+		return sum
+	}
+	for kind := range uint32(wire.Slots) {
+		var cpus []wire.Otel
+		if state.Lookup(kind, &cpus) != nil {
+			continue
+		}
+		for i := range cpus {
+			for r, n := range cpus[i].Results {
+				sum[r] += n
+			}
+		}
+	}
+	return sum
+}
+
+// shared returns one of wire.SharedMaps. They are made once.
+func (b *Broker) shared(name string) (*ebpf.Map, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.gadgets.slots != nil {
-		return b.gadgets.slots, nil
+	if m := b.gadgets.shared[name]; m != nil {
+		return m, nil
 	}
-	m, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: "unwind_slots", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: slotSize, MaxEntries: uint32(wire.ChainKinds),
-	})
+	shape := map[string]struct{ size, entries uint32 }{
+		"slots": {uint32(unsafe.Sizeof(wire.Slot{})), uint32(wire.Slots)}, "otel": {uint32(unsafe.Sizeof(wire.Otel{})), uint32(wire.Slots)}, "otel_ids": {8, 1},
+	}[name]
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "unwind_" + name, Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: shape.size, MaxEntries: shape.entries})
 	if errors.Is(err, unix.EPERM) {
 		return nil, errors.New("creating the map that gadgets share with the unwinder is not permitted: it needs the capabilities CAP_BPF, CAP_PERFMON or CAP_SYS_ADMIN (run it as root; in a container, privileged or with these in securityContext.capabilities.add)")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating the map that gadgets share with the unwinder: %w", err)
 	}
-	b.gadgets.slots = m
+	b.gadgets.shared[name] = m
 	return m, nil
 }
-
-// slotSize is that of wire.Slot.
-const slotSize = 40
 
 // number returns a number for the run of a gadget that no subscriber has, and that has not been given for as long as possible: events
 // of the one before may be on their way. It is 0 where there is none left. The caller holds mu.
@@ -57,8 +84,8 @@ func (g *gadgets) number(subscribers map[*Subscription]struct{}) uint32 {
 	for s := range subscribers {
 		taken[s.run] = true
 	}
-	for range wire.MaxRuns {
-		if g.last = (g.last + 1) % wire.MaxRuns; g.last != 0 && !taken[g.last] {
+	for range wire.OtelRun {
+		if g.last = (g.last + 1) % wire.OtelRun; g.last != 0 && !taken[g.last] {
 			return g.last
 		}
 	}

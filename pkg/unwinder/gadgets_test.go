@@ -2,6 +2,7 @@ package unwinder
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,6 +103,29 @@ func TestEntriesAreServed(t *testing.T) {
 	require.Zero(t, inArray(entry))
 }
 
+// Gadgets that come later do not end the program where they need no more than another entry, as Inspektor Gadget's own do. These share a number.
+func TestLaterEntries(t *testing.T) {
+	needEBPF(t)
+	b, _ := newTestBroker()
+	s, err := b.Subscribe(t.Context(), forGadgets(playEntries))
+	require.NoError(t, err)
+	defer s.Close()
+	child := (<-s.C).Unwound[0].Proc.PID
+	for _, chains := range []string{"perf", "kprobe", "otel_perf", "otel_kprobe,otel_perf"} {
+		settings := forGadgets(playEntries)
+		settings.Chains = chains
+		later, err := b.Subscribe(t.Context(), settings)
+		require.NoError(t, err)
+		require.Equal(t, strings.HasPrefix(chains, "otel"), later.Run() == wire.OtelRun, chains)
+		b.mu.Lock()
+		require.Equal(t, "kprobe,otel_kprobe,otel_perf,perf,raw_tp", b.settings.Chains)
+		b.mu.Unlock()
+		later.Close()
+	}
+	require.Equal(t, child, (<-s.C).Unwound[0].Proc.PID)
+	require.EqualValues(t, 1, b.Totals().Starts)
+}
+
 // A program that has been taken over may send anything in place of its entries.
 func TestEntriesOfAnotherType(t *testing.T) {
 	needEBPF(t)
@@ -124,7 +148,7 @@ func TestEntriesOfAnotherType(t *testing.T) {
 func TestRunNumbers(t *testing.T) {
 	var g gadgets
 	taken := map[*Subscription]struct{}{}
-	for n := uint32(1); n < wire.MaxRuns; n++ {
+	for n := uint32(1); n < wire.OtelRun; n++ {
 		s := &Subscription{run: g.number(taken)}
 		require.Equal(t, n, s.run)
 		taken[s] = struct{}{}

@@ -49,9 +49,9 @@ type process struct {
 	err   error         // what Wait returned; valid once ended is closed
 }
 
-// launch starts the program, which may take bound bytes of memory. The kernel kills it when this process ends. slots is the map that
-// it shares with gadgets, nil for settings without chains.
-func launch(path string, s Settings, a avoid, bound uint64, slots *ebpf.Map, log func(line string)) (*process, error) {
+// launch starts the program, which may take bound bytes of memory. The kernel kills it when this process ends. shared are
+// wire.SharedMaps, none for settings without chains.
+func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, log func(line string)) (*process, error) {
 	counters, err := newCounters()
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func launch(path string, s Settings, a avoid, bound uint64, slots *ebpf.Map, log
 			f.Close()
 		}
 	}()
-	if slots != nil {
+	if len(shared) > 0 {
 		var theirs *os.File
 		if p.entries, theirs, err = entriesSocket(); err != nil {
 			w.Close()
@@ -80,13 +80,15 @@ func launch(path string, s Settings, a avoid, bound uint64, slots *ebpf.Map, log
 			return nil, err
 		}
 		passed = append(passed, theirs)
-		fd, err := unix.FcntlInt(uintptr(slots.FD()), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			w.Close()
-			p.close()
-			return nil, fmt.Errorf("passing on the map of slots: %w", err)
+		for i, m := range shared {
+			fd, err := unix.FcntlInt(uintptr(m.FD()), unix.F_DUPFD_CLOEXEC, 0)
+			if err != nil {
+				w.Close()
+				p.close()
+				return nil, fmt.Errorf("passing on the map %s: %w", wire.SharedMaps[i], err)
+			}
+			passed = append(passed, os.NewFile(uintptr(fd), wire.SharedMaps[i]))
 		}
-		passed = append(passed, os.NewFile(uintptr(fd), "slots"))
 		p.cmd.Args = append(p.cmd.Args, "-chains", s.Chains)
 	}
 	p.cmd.Env = []string{"GOMEMLIMIT=" + strconv.FormatUint(p.bound/4*3, 10), "GOTRACEBACK=single"}

@@ -33,14 +33,17 @@ type run struct {
 
 // once runs the program until it ends or has to be ended.
 func (b *Broker) once(path string, settings Settings, down time.Time) ending {
-	var slots *ebpf.Map
+	var shared []*ebpf.Map
 	if settings.Chains != "" {
-		var err error
-		if slots, err = b.Slots(); err != nil {
-			return ending{fatal: err}
+		for _, name := range wire.SharedMaps {
+			m, err := b.shared(name)
+			if err != nil {
+				return ending{fatal: err}
+			}
+			shared = append(shared, m)
 		}
 	}
-	p, err := launch(path, settings, b.avoid, b.memoryBound(), slots, b.said())
+	p, err := launch(path, settings, b.avoid, b.memoryBound(), shared, b.said())
 	if err != nil {
 		return ending{reason: err.Error()}
 	}

@@ -30,8 +30,8 @@ var languages = []string{"beam", "dotnet", "go", "java", "lua", "native", "node"
 
 // Settings are what a subscriber asks for. The program runs with the most that any asks for.
 type Settings struct {
-	// Chains is a comma-separated list of the kinds of chains (wire.ChainKind) that programs of gadgets call to have stacks unwound. Each
-	// takes a second or more to load.
+	// Chains is a comma-separated list of the kinds of chains (wire.ChainKind) that programs of gadgets call to have stacks unwound: those of
+	// one gadget, which either have slots or have none.
 	Chains string
 	// Languages is "all" or a comma-separated list of those to unwind besides native code.
 	Languages string
@@ -41,6 +41,16 @@ type Settings struct {
 	// to keep.
 	Spans  bool
 	Labels string
+}
+
+// light are the chains that take nothing but an entry program. They are always loaded, so that a gadget which comes later does not have
+// the program started anew for them. Each of the others takes a second or more.
+const light = "kprobe,otel_kprobe,otel_perf,perf"
+
+// slotted tells whether the chains are for programs that have slots.
+func (s Settings) slotted() bool {
+	kinds, _ := wire.ParseChains(s.Chains)
+	return slices.ContainsFunc(kinds, func(k wire.ChainKind) bool { return int(k) < wire.Slots })
 }
 
 // MaxLabelName is how many bytes the profiler reads of a label's name.

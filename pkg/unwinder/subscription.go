@@ -28,7 +28,7 @@ type Subscription struct {
 
 	b       *Broker
 	c       chan Batch
-	run     uint32     // the number of its run among those of gadgets, 0 without Settings.Chains
+	run     uint32     // the number of its run among those of gadgets, 0 without Settings.Chains; wire.OtelRun is that of several
 	first   chan error // takes nil once the program has said that it can work here, or why there are no samples
 	leaving bool       // under b.mu: it wants no more than what is on its way
 	sizes   []int      // under b.mu: the bytes of the batches in c, the latest last; those of batches that were read may stand before
@@ -55,10 +55,14 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	sub := &Subscription{C: c, c: c, b: b, first: make(chan error, 1)}
 	b.mu.Lock()
 	if s.Chains != "" {
-		if sub.run = b.gadgets.number(b.subscribers); sub.run == 0 {
-			b.mu.Unlock()
-			return nil, fmt.Errorf("%d gadgets have stacks unwound, which is the limit", wire.MaxRuns-1)
+		if sub.run = wire.OtelRun; s.slotted() {
+			sub.run = b.gadgets.number(b.subscribers)
 		}
+		if sub.run == 0 {
+			b.mu.Unlock()
+			return nil, fmt.Errorf("%d gadgets have stacks unwound, which is the limit", wire.OtelRun-1)
+		}
+		s = s.with(Settings{Chains: light, Languages: s.Languages})
 	}
 	// A run that nobody uses any more is about to end: wait for that, then start another.
 	for b.running != nil && b.users() == 0 {

@@ -69,6 +69,24 @@ struct guards_t {
   __uint(max_entries, UNWIND_CHAINS);
 } guards SEC(".maps");
 
+// Those of Inspektor Gadget's own gadgets: ig's maps, too.
+struct otel_t {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __type(key, u32);
+  __type(value, struct unwind_otel);
+  __uint(max_entries, UNWIND_CHAINS);
+} otel SEC(".maps");
+
+struct otel_ids_t {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __type(key, u32);
+  __type(value, u64);
+  __uint(max_entries, 1);
+} otel_ids SEC(".maps");
+
+// The profiler's headers lack it.
+static u64 (*bpf_ktime_get_boot_ns)(void) = (void *)BPF_FUNC_ktime_get_boot_ns;
+
 // No unwinder returns this.
 #define NOT_CALLED 2
 
@@ -178,6 +196,50 @@ static inline EBPF_INLINE int enter(void *ctx, u32 chain)
     slot->result = UNWIND_BUSY;
   __sync_fetch_and_add(guard, -1);
   return 0;
+}
+
+// enter_otel is enter for programs of Inspektor Gadget's own gadgets, which have no slot. The kernel's frames are in their rows.
+static inline EBPF_INLINE int enter_otel(void *ctx, u32 chain)
+{
+  u32 key                   = chain, zero = 0;
+  struct unwind_otel *state = bpf_map_lookup_elem(&otel, &key);
+  u64 *guard                = bpf_map_lookup_elem(&guards, &key);
+  u64 *given                = bpf_map_lookup_elem(&otel_ids, &zero);
+  if (!state || !guard || !given)
+    return 0;
+  u64 id = 0, result = UNWIND_BUSY;
+  __sync_fetch_and_add(guard, 1);
+  if (*(volatile u64 *)guard == 1) {
+    u64 now = bpf_ktime_get_boot_ns();
+    if (state->second != now / 1000000000) {
+      state->second = now / 1000000000;
+      state->taken  = 0;
+    }
+    result = UNWIND_OVER_BUDGET;
+    if (state->taken < UNWIND_OTEL_BUDGET) {
+      state->taken++;
+      id = (u64)UNWIND_OTEL_RUN << UNWIND_RUN_SHIFT | (now >> 10 & UNWIND_SEQ_MASK) << UNWIND_SEQ_SHIFT |
+           (u64)bpf_get_smp_processor_id() << UNWIND_CPU_SHIFT | chain;
+      result = unwind(ctx, chain, id, UNWIND_NO_KERNEL);
+    }
+  }
+  __sync_fetch_and_add(guard, -1);
+  if (result < UNWIND_RESULTS)
+    __sync_fetch_and_add(&state->results[result], 1);
+  *(volatile u64 *)given = result == UNWIND_DONE ? id : 0;
+  return 0;
+}
+
+SEC("kprobe/otel_entry")
+int otel_kprobe(struct pt_regs *ctx)
+{
+  return enter_otel(ctx, UNWIND_KPROBE);
+}
+
+SEC("perf_event/otel_entry")
+int otel_perf(struct pt_regs *ctx)
+{
+  return enter_otel(ctx, UNWIND_PERF);
 }
 
 SEC("kprobe/gadget_entry")

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,16 +14,21 @@ import (
 // ChainKind is a type of eBPF program that the unwinder has a chain of unwinders for. A tail call leads only to programs of its own type.
 type ChainKind int
 
-// The kinds, in the order of enum unwind_chain in gadgets/include/unwind_slot.h.
+// The kinds. The first are in the order of enum unwind_chain in gadgets/include/unwind_slot.h.
 const (
 	ChainKprobe ChainKind = iota // of uprobes, too
 	ChainRawTracepoint
 	ChainPerfEvent
 	ChainTracepoint
-	ChainKinds // how many there are
+	ChainOtelKprobe // that of kprobes, for Inspektor Gadget's own gadgets, which have no slot
+	ChainOtelPerf   // the same of perf events
+	ChainKinds      // how many there are
 )
 
-var chainNames = [ChainKinds]string{"kprobe", "raw_tp", "perf", "tracepoint"}
+// Slots is how many of the kinds have a slot.
+const Slots = int(ChainOtelKprobe)
+
+var chainNames = [ChainKinds]string{"kprobe", "raw_tp", "perf", "tracepoint", "otel_kprobe", "otel_perf"}
 
 // String returns the name that gadget's headers have for it.
 func (k ChainKind) String() string { return chainNames[k] }
@@ -53,15 +59,34 @@ const (
 	Results // how many there are
 )
 
+// SharedMaps are the maps of the entry programs that the starter owns, in the order in which it passes them on: the slots, and two for
+// programs without one.
+var SharedMaps = [...]string{"slots", "otel", "otel_ids"}
+
 // Slot is struct unwind_slot.
 type Slot struct{ Busy, Seq, ID, Result, Flags uint64 }
+
+// Otel is struct unwind_otel.
+type Otel struct {
+	Second, Taken uint64
+	Results       [Results]uint64
+}
 
 // The fields of an event's ID.
 const (
 	runShift = 54
 	// MaxRuns is how many runs of gadgets an ID can tell apart.
 	MaxRuns = 1 << (64 - runShift)
+	// OtelRun is the number of all runs of Inspektor Gadget's own gadgets together.
+	OtelRun = MaxRuns - 1
 )
+
+// OtelAge returns by how long the number in the ID of an event of Inspektor Gadget's own gadgets is later than a time since boot, in
+// nanoseconds. It is more than a day for one that is earlier.
+func OtelAge(id, boot uint64) time.Duration {
+	const unit, mask = 1024, 1<<(runShift-16) - 1
+	return time.Duration((id>>16-boot/unit)&mask) * unit
+}
 
 // RunOf returns the number of the run that an event's ID is of.
 func RunOf(id uint64) uint32 { return uint32(id >> runShift) }

@@ -1,0 +1,246 @@
+package unwinder
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	ebpftypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf/types"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// OtelName is the name of the operator that serves Inspektor Gadget's own gadgets where they are run with --collect-otel-stack: their
+// programs call the unwinder by the hook in Inspektor Gadget's headers. Other than Inspektor Gadget's own resolver, which has a profiler in
+// the process of the daemon, it has the stacks from the program that all gadgets share.
+const OtelName = "otel-stacks"
+
+// otelPatience is how long after its event a row waits for its stack, and then for the names in it. The unwinder writes every quarter of a
+// second.
+const otelPatience = time.Second
+
+// otelWindow is how long it takes from where a program looks at the time to where the unwinder's entry does, at most.
+const otelWindow = 100 * time.Millisecond
+
+type otelOperator struct{ *operator }
+
+// Name implements operators.DataOperator.
+func (otelOperator) Name() string { return OtelName }
+
+// Priority implements operators.DataOperator.
+func (otelOperator) Priority() int { return operatorPriority }
+
+// Init implements operators.DataOperator.
+func (otelOperator) Init(*params.Params) error { return nil }
+
+// GlobalParams implements operators.DataOperator: there are none.
+func (otelOperator) GlobalParams() api.Params { return nil }
+
+// InstanceParams implements operators.DataOperator: Inspektor Gadget's flags are all.
+func (otelOperator) InstanceParams() api.Params { return nil }
+
+// InstantiateDataOperator implements operators.DataOperator. It returns nil for runs without the flag, and on a client.
+func (o otelOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
+	chains := tune.OtelChains(gadgetCtx)
+	if gadgetCtx.IsClient() || len(chains) == 0 {
+		return nil, nil
+	}
+	i := &otelInstance{op: o.operator, log: gadgetCtx.Logger(), chains: chains, rows: newRows(false)}
+	for _, ds := range gadgetCtx.GetDataSources() {
+		for _, raw := range ds.GetFieldsWithTag("type:" + ebpftypes.UserStackTypeName) {
+			f := otelField{ds: ds}
+			for name, field := range map[string]*datasource.FieldAccessor{"otel_correlation_id": &f.id, "boot_timestamp": &f.seen, "tgid_level0": &f.pid} {
+				if found := raw.GetSubFieldsWithTag("name:" + name); len(found) == 1 {
+					*field = found[0]
+				} else {
+					return nil, fmt.Errorf("--%s: the gadget's stacks have no member %s: build its image again", tune.OtelFlag, name)
+				}
+			}
+			var err error
+			if f.whole, err = raw.AddSubField(fieldmap.WholeStack, api.Kind_Uint64,
+				datasource.WithFlags(datasource.FieldFlagHidden), datasource.WithAnnotations(map[string]string{"json.skip": "true"})); err != nil {
+				return nil, fmt.Errorf("adding to the data source %q: %w", ds.Name(), err)
+			}
+			i.fields = append(i.fields, f)
+		}
+	}
+	gadgetCtx.SetVar(stacksVar, i)
+	// The resolver is made with no more than the context.
+	o.otel.runs.Store(gadgetCtx.Context(), i)
+	context.AfterFunc(gadgetCtx.Context(), func() { o.otel.runs.Delete(gadgetCtx.Context()) })
+	return i, nil
+}
+
+// otelField is a stack in the rows of a data source.
+type otelField struct {
+	ds            datasource.DataSource
+	id, seen, pid datasource.FieldAccessor
+	whole         datasource.FieldAccessor // the ID of the stack that the row has got, 0 for none
+}
+
+// otelInstance is the operator's part of one run.
+type otelInstance struct {
+	op     *operator
+	log    logger.Logger
+	chains []string
+	fields []otelField
+	rows   rows
+
+	sub    *unwinder.Subscription
+	before unwindTotals
+	joined atomic.Uint64
+	stop   chan struct{} // nil before Start and after Close
+	done   chan struct{}
+}
+
+// Name implements operators.DataOperatorInstance.
+func (*otelInstance) Name() string { return OtelName }
+
+// PreStart starts the unwinder. The flag asks for it: where it cannot be had, the run fails.
+func (i *otelInstance) PreStart(gadgetCtx operators.GadgetContext) error {
+	if err := i.prepare(gadgetCtx); err != nil {
+		i.leave()
+		if gadgetCtx.Context().Err() != nil {
+			return nil // the run was ended meanwhile, which is no failure
+		}
+		return fmt.Errorf("--%s: %w", tune.OtelFlag, err)
+	}
+	return nil
+}
+
+func (i *otelInstance) prepare(gadgetCtx operators.GadgetContext) error {
+	ids, err := i.op.broker.OtelIDs()
+	if err != nil {
+		return err
+	}
+	settings := unwinder.Settings{Chains: "otel_" + strings.Join(i.chains, ",otel_"), Languages: "all"}
+	if i.sub, err = i.op.broker.Subscribe(gadgetCtx.Context(), settings); err != nil {
+		return err
+	}
+	for _, f := range i.fields {
+		if err := f.ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error { i.join(f, d); return nil }, textPriority); err != nil {
+			return err
+		}
+	}
+	if flags := tune.CollectStacks(gadgetCtx, false, true); len(flags) > 0 {
+		i.log.Infof("%s: --%s asks for stacks, as with %s", OtelName, tune.OtelFlag, strings.Join(flags, " and "))
+	}
+	gadgetCtx.SetVar(symbolizer.OtelGenericParamsMapName, ids)
+	return nil
+}
+
+func (i *otelInstance) leave() {
+	if i.sub != nil {
+		i.sub.Close()
+		i.sub = nil
+	}
+}
+
+// Start has the gadget's programs call the unwinder. They were loaded by now. Where it cannot, the run goes on by frame pointers.
+func (i *otelInstance) Start(gadgetCtx operators.GadgetContext) error {
+	if i.sub == nil {
+		return nil
+	}
+	i.rows.names = i.op.names.acquire(tablesOf(gadgetCtx))
+	i.before = i.op.otel.report(i.op.broker)
+	i.stop, i.done = make(chan struct{}), make(chan struct{})
+	go i.read()
+	for _, chain := range i.chains {
+		v, _ := gadgetCtx.GetVar(operators.MapPrefix + "otel_tc_" + chain)
+		array, _ := v.(*ebpf.Map)
+		kinds, _ := wire.ParseChains("otel_" + chain)
+		if array == nil || len(kinds) != 1 {
+			continue
+		}
+		if err := i.sub.Serve(kinds[0], array); err != nil {
+			i.log.Warnf("%s: stacks are taken by frame pointers: %v", OtelName, err)
+		}
+	}
+	return nil
+}
+
+// read takes stacks until stop is closed.
+func (i *otelInstance) read() {
+	defer close(i.done)
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case b := <-i.sub.C:
+			for _, u := range b.Unwound {
+				// The files are opened while the process may still be there.
+				i.rows.want(u.Stack, u.Proc)
+			}
+			i.op.otel.add(b.Unwound)
+		case <-tick.C:
+			i.op.otel.report(i.op.broker)
+			i.op.report.report(i.op.broker.Totals())
+		case <-i.stop:
+			return
+		}
+	}
+}
+
+// join waits for the stack of a row, and says in it which one that is.
+func (i *otelInstance) join(f otelField, d datasource.Data) {
+	id, err := f.id.Uint64(d)
+	if err != nil || id == 0 {
+		return
+	}
+	pid, _ := f.pid.Uint32(d)
+	seen, _ := f.seen.Uint64(d)
+	if s := i.op.otel.await(id, pid, seen, patienceLeft(seen)); s != nil {
+		i.joined.Add(1)
+		_ = f.whole.PutUint64(d, s.ID)
+	}
+}
+
+// patienceLeft returns how long a row may wait of which the event was at that time since boot.
+func patienceLeft(seen uint64) time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return 0
+	}
+	return min(otelPatience, otelPatience-time.Duration(now.Nano()-int64(seen)))
+}
+
+// Frames implements fieldmap.Stacks.
+func (i *otelInstance) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
+	if id == 0 {
+		return dst, stack.Empty, false
+	}
+	return i.rows.framesOf(dst, i.op.otel.stack(id))
+}
+
+// Stop implements operators.DataOperatorInstance. The last rows come after it.
+func (*otelInstance) Stop(operators.GadgetContext) error { return nil }
+
+// Close gives back what the run has used.
+func (i *otelInstance) Close(gadgetCtx operators.GadgetContext) error {
+	i.op.otel.runs.Delete(gadgetCtx.Context())
+	if i.stop != nil {
+		close(i.stop)
+		<-i.done
+		i.stop = nil
+		i.op.names.release()
+		total := i.op.otel.report(i.op.broker).since(i.before)
+		i.log.Infof("%s: %d rows with their stack; of all gadgets with --%s: %s", OtelName, i.joined.Load(), tune.OtelFlag, total.summary("events"))
+	}
+	i.leave()
+	return nil
+}

@@ -1,0 +1,135 @@
+package unwinder
+
+import (
+	"sync"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// The latest stacks that are kept for rows which come later: so many, with so many frames, at least. There are twice as many at most.
+const (
+	otelKept   = 1 << 14
+	otelFrames = 1 << 19
+)
+
+// otelStacks are the stacks of the events of Inspektor Gadget's own gadgets. All runs share them, as a stack's ID does not tell whose it is.
+type otelStacks struct {
+	runs sync.Map // *otelInstance by context.Context
+
+	mu     sync.Mutex
+	events recent[wire.Unwound] // by the ID of the event
+	stacks recent[*wire.Stack]  // by their own
+	more   chan struct{}        // closed when some have come
+	late   uint64               // rows that have waited in vain
+	others uint64               // rows with the ID of another's event
+	told   unwindTotals         // to the metrics
+}
+
+// add takes stacks.
+func (o *otelStacks) add(unwound []wire.Unwound) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, u := range unwound {
+		o.events.put(u.ID, u, len(u.Stack.Frames))
+		o.stacks.put(u.Stack.ID, u.Stack, len(u.Stack.Frames))
+	}
+	if o.more != nil {
+		close(o.more)
+		o.more = nil
+	}
+}
+
+// await returns the stack of an event, for which it waits as long as that, or nil. A program reads an ID where the unwinder's entry leaves it:
+// it can be that of another event, which came in between, or of one before, while the unwinder does not run. The process and the time tell.
+func (o *otelStacks) await(id uint64, pid uint32, seen uint64, patience time.Duration) *wire.Stack {
+	if wire.RunOf(id) != wire.OtelRun || wire.OtelAge(id, seen) > otelWindow {
+		o.count(&o.others)
+		return nil
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		u, more := o.event(id)
+		switch {
+		case more == nil && u.Proc.PID != pid:
+			o.count(&o.others)
+			return nil
+		case more == nil:
+			return u.Stack
+		case patience <= 0:
+			o.count(&o.late)
+			return nil
+		}
+		select {
+		case <-more:
+		case <-timer.C:
+			patience = 0
+		}
+	}
+}
+
+// event returns what has come for an event, or else what is closed when more has.
+func (o *otelStacks) event(id uint64) (u wire.Unwound, more <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	u, ok := o.events.get(id)
+	if ok {
+		return u, nil
+	}
+	if o.more == nil {
+		o.more = make(chan struct{})
+	}
+	return u, o.more
+}
+
+func (o *otelStacks) count(n *uint64) {
+	o.mu.Lock()
+	*n++
+	o.mu.Unlock()
+}
+
+// stack returns a stack by its own ID, nil where it is not known any more.
+func (o *otelStacks) stack(id uint64) *wire.Stack {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s, _ := o.stacks.get(id)
+	return s
+}
+
+// report brings the metrics up to date, and returns what became of all events so far.
+func (o *otelStacks) report(b *unwinder.Broker) unwindTotals {
+	var now unwindTotals
+	for r, n := range b.OtelResults() {
+		now.results[r] = unwindCount{n, n}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now.lost, now.lostValue, now.others = o.late, o.late, o.others
+	now.report(o.told, "events")
+	o.told = now
+	return now
+}
+
+// recent keeps the values that were put last: those of two generations. The older one goes when the younger one is full.
+type recent[V any] struct {
+	young, old map[uint64]V
+	frames     int // of the young ones
+}
+
+func (r *recent[V]) put(id uint64, v V, frames int) {
+	if r.young == nil || len(r.young) >= otelKept || r.frames >= otelFrames {
+		r.young, r.old, r.frames = map[uint64]V{}, r.young, 0
+	}
+	r.young[id] = v
+	r.frames += frames
+}
+
+func (r *recent[V]) get(id uint64) (V, bool) {
+	v, ok := r.young[id]
+	if !ok {
+		v, ok = r.old[id]
+	}
+	return v, ok
+}

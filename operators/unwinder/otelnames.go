@@ -1,0 +1,81 @@
+package unwinder
+
+import (
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
+)
+
+// namePolls is how often it is looked whether names have come that a row waits for.
+const namePolls = 10 * time.Millisecond
+
+// otelResolver gives Inspektor Gadget the functions of whole stacks, for the text of rows.
+type otelResolver struct{ *operator }
+
+// Priority implements symbolizer.Resolver: it comes before all that name stacks by frame pointers.
+func (otelResolver) Priority() int { return 0 }
+
+// NewInstance implements symbolizer.Resolver. It returns nil for runs that otelOperator has nothing to do with.
+func (r otelResolver) NewInstance(o symbolizer.SymbolizerOptions) (symbolizer.ResolverInstance, error) {
+	if run, ok := r.otel.runs.Load(o.Context); ok {
+		return otelNames{run.(*otelInstance)}, nil
+	}
+	return nil, nil
+}
+
+// otelNames is the resolver of one run.
+type otelNames struct{ run *otelInstance }
+
+// Resolve implements symbolizer.ResolverInstance. It returns nil where there is no whole stack: others name what frame pointers gave.
+func (n otelNames) Resolve(task symbolizer.Task, _ []symbolizer.StackItemQuery, _ []symbolizer.StackItemResponse) ([]symbolizer.StackItemResponse, error) {
+	// otelInstance.join has waited for it, in this goroutine and for this row.
+	u, missing := n.run.op.otel.event(task.CorrelationID)
+	if missing != nil || u.Proc.PID != task.Tgid || wire.OtelAge(u.ID, task.EventBootTimestamp) > otelWindow {
+		return nil, nil
+	}
+	s := u.Stack
+	responses, pending := n.name(s)
+	if patience := patienceLeft(task.EventBootTimestamp); pending && patience > 0 {
+		late, poll := time.NewTimer(patience), time.NewTicker(namePolls)
+		defer late.Stop()
+		defer poll.Stop()
+		for pending {
+			select {
+			case <-poll.C:
+				responses, pending = n.name(s)
+			case <-late.C:
+				pending = false
+			}
+		}
+	}
+	return responses, nil
+}
+
+// name names the functions of a stack. If pending, more will be known.
+func (n otelNames) name(s *wire.Stack) (responses []symbolizer.StackItemResponse, pending bool) {
+	var names []string
+	for _, f := range s.Frames {
+		var more bool
+		names, more = n.run.rows.text(names, f)
+		pending = pending || more
+	}
+	for _, name := range names {
+		responses = append(responses, symbolizer.StackItemResponse{Found: true, Symbol: name})
+	}
+	return responses, pending
+}
+
+// GetEbpfReplacements implements symbolizer.ResolverInstance. Inspektor Gadget asks when it instantiates, for a description of the gadget,
+// too: otelInstance sets what is to be replaced when it starts.
+func (otelNames) GetEbpfReplacements() map[string]any { return nil }
+
+// IsPruningNeeded implements symbolizer.ResolverInstance: stacks and names are kept within bounds of their own.
+func (otelNames) IsPruningNeeded() bool { return false }
+
+// PruneOldObjects implements symbolizer.ResolverInstance.
+func (otelNames) PruneOldObjects(time.Time, time.Duration) {}
+
+// Close implements symbolizer.ResolverInstance: otelInstance owns all.
+func (otelNames) Close() {}

@@ -1,0 +1,100 @@
+package tune
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/oci"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	ebpftypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf/types"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2"
+)
+
+// OtelFlag is Inspektor Gadget's flag that has the programs of a gadget call an unwinder.
+const OtelFlag = "collect-otel-stack"
+
+// otelSymbolizer is the value of Inspektor Gadget's flag --symbolizers for the names of those stacks.
+const otelSymbolizer = "otel-ebpf-profiler"
+
+// otelVar is where the chains are left with the gadget.
+const otelVar = "otel-profiles/otel-chains"
+
+// OtelChains returns which chains of unwinders the programs of a gadget call, by the names in Inspektor Gadget's headers: kprobe, perf. There are
+// none where the run does not ask for that.
+func OtelChains(gadgetCtx operators.GadgetContext) []string {
+	v, _ := gadgetCtx.GetVar(otelVar)
+	chains, _ := v.([]string)
+	return chains
+}
+
+// noteOtelChains finds out whether a run asks for whole stacks, and by which chains its programs get them. It is an error if they cannot have any.
+func noteOtelChains(gadgetCtx operators.GadgetContext, target oras.ReadOnlyTarget, layer ocispec.Descriptor, values api.ParamValues) error {
+	p, _ := parametersOf(gadgetCtx)
+	key := OtelFlag
+	if p.metadata != nil {
+		key = cmp.Or(p.entry("collect_otel_stack", "key"), OtelFlag)
+	}
+	if asked, err := strconv.ParseBool(values[key]); err != nil || !asked {
+		return nil
+	}
+	content, err := oci.GetContentFromDescriptor(gadgetCtx.Context(), target, layer)
+	if err != nil {
+		return fmt.Errorf("--%s: reading the gadget's programs: %w", key, err)
+	}
+	defer content.Close()
+	object, err := io.ReadAll(content)
+	if err != nil {
+		return fmt.Errorf("--%s: reading the gadget's programs: %w", key, err)
+	}
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
+	if err != nil {
+		return fmt.Errorf("--%s: reading the gadget's programs: %w", key, err)
+	}
+	chains, err := otelChains(spec)
+	if err != nil {
+		return fmt.Errorf("--%s: %w: leave the flag out; stacks are taken by frame pointers then", key, err)
+	}
+	gadgetCtx.SetVar(otelVar, chains)
+	return nil
+}
+
+// otelChains returns the chains that the programs of an object call, or why they get no whole stacks.
+func otelChains(spec *ebpf.CollectionSpec) (chains []string, err error) {
+	arrays := map[ebpf.ProgramType]string{ebpf.Kprobe: symbolizer.OtelTailCallForKprobeMapName, ebpf.PerfEvent: symbolizer.OtelTailCallForPerfMapName}
+	for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
+		program := spec.Programs[name]
+		refers := program.Instructions.ReferenceOffsets()
+		if _, takes := refers[ebpftypes.UserStackMapName]; !takes {
+			continue
+		}
+		array := arrays[program.Type]
+		if _, calls := refers[array]; !calls {
+			return nil, fmt.Errorf("the program %s takes stacks and is of the type %s, from which Inspektor Gadget's headers call no unwinder: they do from kprobes, uprobes and perf events", name, program.Type)
+		}
+		chains = append(chains, strings.TrimPrefix(array, "otel_tc_"))
+	}
+	if len(chains) == 0 {
+		return nil, errors.New("the gadget takes no stacks of programs")
+	}
+	slices.Sort(chains)
+	return slices.Compact(chains), nil
+}
+
+// checkSymbolizers returns an error if names are asked for of stacks that the run does not have.
+func checkSymbolizers(gadgetCtx operators.GadgetContext, values api.ParamValues) error {
+	if !gadgetCtx.IsClient() && slices.Contains(strings.Split(values["symbolizers"], ","), otelSymbolizer) && len(OtelChains(gadgetCtx)) == 0 {
+		return fmt.Errorf("--symbolizers=%s names the stacks of --%s, which is not set: set it, or leave this out", otelSymbolizer, OtelFlag)
+	}
+	return nil
+}

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
@@ -161,8 +160,7 @@ func (i *otelInstance) Start(gadgetCtx operators.GadgetContext) error {
 	i.stop, i.done = make(chan struct{}), make(chan struct{})
 	go i.read()
 	for _, chain := range i.chains {
-		v, _ := gadgetCtx.GetVar(operators.MapPrefix + "otel_tc_" + chain)
-		array, _ := v.(*ebpf.Map)
+		array := tune.Map(gadgetCtx, "otel_tc_"+chain)
 		kinds, _ := wire.ParseChains("otel_" + chain)
 		if array == nil || len(kinds) != 1 {
 			continue

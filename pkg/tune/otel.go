@@ -33,16 +33,13 @@ const otelVar = "otel-profiles/otel-chains"
 // OtelChains returns which chains of unwinders the programs of a gadget call, by the names in Inspektor Gadget's headers: kprobe, perf. There are
 // none where the run does not ask for that.
 func OtelChains(gadgetCtx operators.GadgetContext) []string {
-	v, _ := gadgetCtx.GetVar(otelVar)
-	chains, _ := v.([]string)
-	return chains
+	return variable[[]string](gadgetCtx, otelVar)
 }
 
 // noteOtelChains finds out whether a run asks for whole stacks, and by which chains its programs get them. It is an error if they cannot have any.
 func noteOtelChains(gadgetCtx operators.GadgetContext, target oras.ReadOnlyTarget, layer ocispec.Descriptor, values api.ParamValues) error {
-	p, _ := parametersOf(gadgetCtx)
 	key := OtelFlag
-	if p.metadata != nil {
+	if p, ok := parametersOf(gadgetCtx); ok {
 		key = cmp.Or(p.entry("collect_otel_stack", "key"), OtelFlag)
 	}
 	if asked, err := strconv.ParseBool(values[key]); err != nil || !asked {

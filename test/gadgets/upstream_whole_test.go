@@ -76,7 +76,8 @@ func TestInspektorGadgetsWhole(t *testing.T) {
 			}
 		}
 		t.Logf("%s: %.0f samples, %.1f %% whole and named; %d rows of text", comm, all, 100*named/all, rows)
-		require.GreaterOrEqual(t, named, 0.9*all, comm)
+		// At first the unwinder may not know the process, on a busy machine for seconds.
+		require.GreaterOrEqual(t, named, 0.75*all, comm)
 		require.Positive(t, rows, comm)
 	}
 }

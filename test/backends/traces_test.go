@@ -1,0 +1,77 @@
+//go:build e2e
+
+package backends
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+)
+
+// TestServiceOfTraces: a service that is traced has the same service.name in Pyroscope as in its spans, and Pyroscope shows the code of a
+// span by the two, although no setting of ours names it.
+func TestServiceOfTraces(t *testing.T) {
+	needs(t, "pyroscope")
+	igtest.NeedRoot(t)
+	program := filepath.Join(t.TempDir(), "traced")
+	igtest.Output(t, "go", "build", "-o", program, "./traced")
+	service := exec.Command(program)
+	service.Env = append(os.Environ(), "OTEL_SERVICE_NAME=webshop-checkout", "OTEL_RESOURCE_ATTRIBUTES=service.namespace=webshop,service.version=1.2,deployment.environment.name=prod")
+	service.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	stdin, err := service.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := service.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, service.Start())
+
+	p := startPyroscope(t)
+	between := passOn(t, p.addr())
+	config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, p.name(), p.name(), "server", between.Addr()) + patient
+	args := append(igrun.Prefix(), igtest.Built(t, igtest.Bin, "ig"), "--config", writeFile(t, "config.yaml", config), "run", igtest.Import(t, "profile_cpu"))
+	args = append(args, igrun.GadgetFlags()...)
+	args = append(args, "--otel-profiles-exporter=server", "--otel-profiles-interval=2s", "--output=none", "--timeout=20",
+		"--comm=traced", "--spans", "--unwind=whole", "--frequency=99")
+	begin := time.Now().Add(-time.Second)
+	said, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	in := span{begin, time.Now().Add(2 * time.Second)}
+
+	require.NoError(t, stdin.Close())
+	bySpan := map[string]string{} // the service that its trace says
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		require.Len(t, fields, 3)
+		bySpan[fields[2]] = fields[0]
+	}
+	require.NoError(t, service.Wait())
+
+	sent, linked := map[string]int64{}, ""
+	for _, s := range between.Samples() {
+		sent[s.SpanID] += s.Total() * s.Period
+		if s.SpanID != "" && sent[s.SpanID] > sent[linked] && s.Service != "traced" {
+			require.Equal(t, bySpan[s.SpanID], s.Service, "the service of the span")
+			linked = s.SpanID
+		}
+	}
+	require.NotEmpty(t, linked, "%s", said)
+	selector := fmt.Sprintf("{service_name=%q}", bySpan[linked])
+	require.Eventually(t, func() bool { total, _ := p.ofSpan(t, selector, linked, in); return total > 0 }, 30*time.Second, time.Second)
+	total, names := p.ofSpan(t, selector, linked, in)
+	require.Contains(t, names, "main.checkout")
+	labels := p.labels(t, selector, in)
+	for _, label := range []string{"service_namespace", "service_version", "deployment_environment_name"} {
+		require.Contains(t, labels, label)
+	}
+	t.Logf("pyroscope %s: %.2f of %.2f s of the span %s in the service %s", p.version(), float64(total)/1e9, float64(sent[linked])/1e9, linked, bySpan[linked])
+}

@@ -1,0 +1,127 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// servicesOf returns the services of samples.
+func servicesOf(samples []receiver.Sample) []string {
+	var services []string
+	for _, s := range samples {
+		if !slices.Contains(services, s.Service) {
+			services = append(services, s.Service)
+		}
+	}
+	return services
+}
+
+// TestProcessContext: programs in C and Go that publish their context have the service that it names, and hostile ones get nothing by it
+// that the page does not say, while the others go on. Stacks are taken both ways.
+func TestProcessContext(t *testing.T) {
+	igtest.NeedRoot(t)
+	for _, unwind := range []string{"whole", "frame-pointers"} {
+		t.Run(unwind, func(t *testing.T) { testContext(t, unwind) })
+	}
+}
+
+func testContext(t *testing.T, unwind string) {
+	inC, inGo := compileC(t, "testdata/context.c"), compileGo(t, "./published", "published")
+	evil := filepath.Join(filepath.Dir(inC), "hostile") // a service of the host of its own, which has a bound of its own
+	require.NoError(t, os.Link(inC, evil))
+	s := begin(t, nil, igtest.Import(t, "profile_cpu"), "--frequency=99", "--unwind="+unwind)
+	cart, checkout := start(t, inC, "cart"), start(t, inGo, "checkout")
+	hostile := map[string]*process{}
+	for _, mode := range []string{"lengths", "huge", "absent", "version", "changing", "text", "file", "names"} {
+		hostile[mode] = start(t, evil, "evil", mode)
+	}
+	all := append([]*process{cart, checkout}, func() (list []*process) {
+		for _, p := range hostile {
+			list = append(list, p)
+		}
+		return list
+	}()...)
+
+	// What the guide says finds those that publish.
+	out, _ := exec.Command("sh", "-c", "grep -l OTEL_CTX /proc/[0-9]*/maps").Output() // some end meanwhile
+	for _, p := range all {
+		require.Contains(t, string(out), fmt.Sprintf("/proc/%d/maps", p.pid))
+	}
+
+	says := func(p *process, service string) func([]receiver.Sample) bool {
+		return func(samples []receiver.Sample) bool { return slices.Contains(servicesOf(of(samples, p.pid)), service) }
+	}
+	s.until("the service of the program in C", says(cart, "cart"))
+	s.until("the service of the program in Go", says(checkout, "checkout"))
+	cart.next(t)
+	s.until("the changed service", says(cart, "cartv"))
+	s.until("samples of all", func(samples []receiver.Sample) bool {
+		return !slices.ContainsFunc(all, func(p *process) bool { return len(of(samples, p.pid)) == 0 })
+	})
+	s.until("a hostile name", says(hostile["text"], "evil\uFFFD[31m\uFFFD!"))
+	for _, p := range all {
+		p.stop(t)
+	}
+	r := s.stop("samples")
+
+	before := []string{filepath.Base(inC), filepath.Base(inGo), filepath.Base(evil)}
+	own := r.samples[0].Resource["host.name"]
+	for _, smp := range r.samples {
+		require.Equal(t, own, smp.Resource["host.name"])
+		require.Empty(t, smp.Resource["k8s.pod.name"])
+		require.Empty(t, smp.Resource["container.id"])
+	}
+	named, total := int64(0), int64(0)
+	for _, smp := range of(r.samples, checkout.pid) {
+		total += smp.Total()
+		if smp.Service == "checkout" {
+			named += smp.Total()
+			require.Equal(t, []string{"shop", "instance-1", "1.2", "prod", filepath.Base(inGo)}, []string{
+				smp.Resource["service.namespace"], smp.Resource["service.instance.id"], smp.Resource["service.version"],
+				smp.Resource["deployment.environment.name"], smp.Resource["process.executable.name"],
+			})
+		}
+	}
+	t.Logf("%d of %d samples of the program in Go have its service", named, total)
+	require.Subset(t, append(before, "cart", "cartv"), servicesOf(ofProgram(r.samples, cart.pid)))
+	for mode, p := range hostile {
+		services := servicesOf(ofProgram(r.samples, p.pid))
+		t.Logf("%s: %q", mode, services)
+		switch mode {
+		case "changing":
+			require.Subset(t, append(before, "half"), services)
+		case "text":
+			require.Subset(t, append(before, "evil\uFFFD[31m\uFFFD!"), services)
+		case "file":
+			require.Subset(t, append(before, "evil"), services)
+		case "names":
+			services = slices.DeleteFunc(services, func(s string) bool { return slices.Contains(before, s) })
+			require.LessOrEqual(t, len(services), 16)
+			for _, service := range services {
+				require.Regexp(t, regexp.MustCompile(`^(names-\d+|evil)$`), service)
+			}
+		default:
+			require.Subset(t, before, services)
+		}
+	}
+	require.NotContains(t, r.log, "started anew")
+	require.False(t, strings.Contains(r.log, "panic"), r.log)
+}
+
+// ofProgram is of, without what it was before it became its program, as the test's own.
+func ofProgram(samples []receiver.Sample, pid int) []receiver.Sample {
+	return slices.DeleteFunc(of(samples, pid), func(s receiver.Sample) bool { return strings.HasSuffix(s.Service, ".test") })
+}

@@ -1,6 +1,7 @@
 package fieldmap
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -151,147 +152,75 @@ func TestErrorsAreOfBoundedLength(t *testing.T) {
 	require.Less(t, len(err.Error()), 4096)
 }
 
+// shown is a Descriptor on a line: its name, the types of values, the period, and what is not the default of the test's gadget.
+func shown(d Descriptor) string {
+	pair := func(v profile.ValueType) string { return v.Type + "/" + v.Unit }
+	text := d.Name + ":"
+	for _, v := range d.Types {
+		text += " " + pair(v)
+	}
+	text += fmt.Sprintf(", %d %s", d.Period, pair(d.PeriodType))
+	if d.Last {
+		text += ", last"
+	}
+	if d.Timestamps {
+		text += ", timestamps"
+	}
+	if d.Scope != (profile.Scope{Name: "ghcr.io/inspektor-gadget/gadget/profile_cpu", Version: "v0.55.0"}) {
+		text += ", scope " + d.Scope.Name + " " + d.Scope.Version
+	}
+	return text
+}
+
 func TestDescriptor(t *testing.T) {
-	count := profile.ValueType{Type: "samples", Unit: "count"}
-	cpu := profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
+	type annotations = map[string]string
+	type options = func(o *Options)
+	bytes := annotations{annValueField: "bytes"}
+	sampling := func(key string, value any) options {
+		return func(o *Options) { o.Gadget.Config = viper.New(); o.Gadget.Config.Set(key, value) }
+	}
+	frequency := func(value string) options { return func(o *Options) { o.Gadget.Config = gadgetConfig(value) } }
+	image := func(name string) options { return func(o *Options) { o.Gadget.ImageName = name } }
+	name := func(name string) options { return func(o *Options) { o.Name = name } }
+	other := func(hz string) options {
+		return func(o *Options) { o.Gadget.Config.Set("programs.other.sampler.frequency", hz) }
+	}
 	for _, tc := range []struct {
 		name        string
-		annotations map[string]string
-		options     func(o *Options)
-		check       func(t *testing.T, d Descriptor)
+		annotations annotations
+		options     options
+		want        string
 		warnings    int
 	}{
-		{name: "no value field", check: func(t *testing.T, d Descriptor) {
-			require.Equal(t, "allocs", d.Name)
-			require.Equal(t, []profile.ValueType{{Type: "events", Unit: "count"}}, d.Types)
-			require.Equal(t, profile.ValueType{Type: "allocs", Unit: "count"}, d.PeriodType)
-			require.Equal(t, int64(1), d.Period)
-			require.False(t, d.Last)
-			require.False(t, d.Timestamps)
-		}},
-		{name: "a value field", annotations: map[string]string{annValueField: "bytes"}, check: func(t *testing.T, d Descriptor) {
-			require.Equal(t, []profile.ValueType{count}, d.Types)
-			require.Equal(t, cpu, d.PeriodType, "of a gadget with a sampler")
-		}},
-		{name: "no sampler", annotations: map[string]string{annValueField: "bytes"}, options: func(o *Options) { o.Gadget.Config = nil }, check: func(t *testing.T, d Descriptor) {
-			require.Equal(t, profile.ValueType{Type: "allocs", Unit: "count"}, d.PeriodType)
-			require.Equal(t, int64(1), d.Period)
-		}},
-		{
-			name: "several value fields", annotations: map[string]string{annValueField: "objects, bytes", annType: "alloc_objects,alloc_space", annUnit: "count,bytes", annName: "memory"},
-			check: func(t *testing.T, d Descriptor) {
-				require.Equal(t, []profile.ValueType{{Type: "alloc_objects", Unit: "count"}, {Type: "alloc_space", Unit: "bytes"}}, d.Types)
-				require.Equal(t, profile.ValueType{Type: "memory", Unit: "count"}, d.PeriodType)
-			},
-		},
-		{
-			name: "several value fields without types", annotations: map[string]string{annValueField: "objects,bytes", annUnit: ",bytes"},
-			check: func(t *testing.T, d Descriptor) {
-				require.Equal(t, []profile.ValueType{{Type: "objects", Unit: "count"}, {Type: "bytes", Unit: "bytes"}}, d.Types)
-			},
-		},
-		{
-			name: "one type twice", annotations: map[string]string{annValueField: "objects,bytes", annType: "n,n"}, warnings: 1,
-			check: func(t *testing.T, d Descriptor) {
-				require.Equal(t, []profile.ValueType{{Type: "n", Unit: "count"}, {Type: "n_2", Unit: "count"}}, d.Types)
-			},
-		},
-		{
-			name: "more types than values", annotations: map[string]string{annValueField: "bytes", annType: "a,b", annUnit: "bytes,bytes"}, warnings: 2,
-			check: func(t *testing.T, d Descriptor) {
-				require.Equal(t, []profile.ValueType{{Type: "a", Unit: "bytes"}}, d.Types)
-			},
-		},
-		{
-			name: "a dash in the type", annotations: map[string]string{annType: "off-cpu-time"}, warnings: 1,
-			check: func(t *testing.T, d Descriptor) { require.Equal(t, "off_cpu_time", d.Types[0].Type) },
-		},
-		{
-			name: "a bad type, unit and name", annotations: map[string]string{annType: "a b", annUnit: "\x1b", annName: "n\nm"}, warnings: 3,
-			check: func(t *testing.T, d Descriptor) {
-				require.Equal(t, "allocs", d.Name)
-				require.Equal(t, []profile.ValueType{{Type: "events", Unit: "count"}}, d.Types)
-			},
-		},
-		{
-			name: "the flag's name is stronger", annotations: map[string]string{annName: "n"}, options: func(o *Options) { o.Name = "mine" },
-			check: func(t *testing.T, d Descriptor) {
-				require.Equal(t, "mine", d.Name)
-				require.Equal(t, "mine", d.PeriodType.Type)
-			},
-		},
-		{
-			name: "fractions of time", annotations: map[string]string{annValueField: "seconds", annType: "wait", annUnit: "seconds"},
-			check: func(t *testing.T, d Descriptor) {
-				require.Equal(t, []profile.ValueType{{Type: "wait", Unit: "nanoseconds"}}, d.Types)
-			},
-		},
-		{
-			name: "a period of the image", annotations: map[string]string{annPeriod: "524288", annPeriodType: "space", annPeriodUnit: "bytes"},
-			check: func(t *testing.T, d Descriptor) {
-				require.Equal(t, profile.ValueType{Type: "space", Unit: "bytes"}, d.PeriodType)
-				require.Equal(t, int64(524288), d.Period)
-			},
-		},
-		{
-			name: "a period is stronger than the sampler's", annotations: map[string]string{annValueField: "bytes", annPeriod: "1000"},
-			check: func(t *testing.T, d Descriptor) {
-				require.Equal(t, cpu, d.PeriodType)
-				require.Equal(t, int64(1000), d.Period)
-			},
-		},
-		{
-			name: "a bad period", annotations: map[string]string{annPeriod: "0", annPeriodType: "a b", annPeriodUnit: "c d"}, warnings: 3,
-			check: func(t *testing.T, d Descriptor) {
-				require.Equal(t, profile.ValueType{Type: "allocs", Unit: "count"}, d.PeriodType)
-				require.Equal(t, int64(1), d.Period)
-			},
-		},
-		{name: "a frequency that is a number", annotations: map[string]string{annValueField: "bytes"}, options: func(o *Options) {
-			o.Gadget.Config = viper.New()
-			o.Gadget.Config.Set("programs", map[string]any{"p": map[string]any{"sampler": map[string]any{"frequency": 100}}})
-		}, check: func(t *testing.T, d Descriptor) { require.Equal(t, int64(10_000_000), d.Period) }},
-		{
-			name: "a frequency that is none", annotations: map[string]string{annValueField: "bytes"}, options: func(o *Options) { o.Gadget.Config = gadgetConfig("often") },
-			check: func(t *testing.T, d Descriptor) { require.Equal(t, int64(1), d.Period) },
-		},
-		{
-			name: "a frequency of zero", annotations: map[string]string{annValueField: "bytes"}, options: func(o *Options) { o.Gadget.Config = gadgetConfig("0") },
-			check: func(t *testing.T, d Descriptor) { require.Equal(t, int64(1), d.Period) },
-		},
-		{name: "programs of another form", annotations: map[string]string{annValueField: "bytes"}, options: func(o *Options) {
-			o.Gadget.Config = viper.New()
-			o.Gadget.Config.Set("programs", []string{"p"})
-		}, check: func(t *testing.T, d Descriptor) { require.Equal(t, int64(1), d.Period) }},
-		{name: "two samplers of one frequency", annotations: map[string]string{annValueField: "bytes"}, options: func(o *Options) {
-			o.Gadget.Config.Set("programs.other.sampler.frequency", "49")
-		}, check: func(t *testing.T, d Descriptor) { require.Equal(t, int64(20_408_163), d.Period) }},
-		{name: "two samplers that differ", annotations: map[string]string{annValueField: "bytes"}, warnings: 1, options: func(o *Options) {
-			o.Gadget.Config.Set("programs.other.sampler.frequency", "99")
-		}, check: func(t *testing.T, d Descriptor) { require.Equal(t, int64(1), d.Period) }},
-		{name: "a frequency that a parameter has set", annotations: map[string]string{annValueField: "bytes"}, options: func(o *Options) {
+		{"no value field", nil, nil, "allocs: events/count, 1 allocs/count", 0},
+		{"a value field", bytes, nil, "allocs: samples/count, 20408163 cpu/nanoseconds", 0},
+		{"no sampler", bytes, func(o *Options) { o.Gadget.Config = nil }, "allocs: samples/count, 1 allocs/count", 0},
+		{"several value fields", annotations{annValueField: "objects, bytes", annType: "alloc_objects,alloc_space", annUnit: "count,bytes", annName: "memory"}, nil, "memory: alloc_objects/count alloc_space/bytes, 1 memory/count", 0},
+		{"several value fields without types", annotations{annValueField: "objects,bytes", annUnit: ",bytes"}, nil, "allocs: objects/count bytes/bytes, 1 allocs/count", 0},
+		{"one type twice", annotations{annValueField: "objects,bytes", annType: "n,n"}, nil, "allocs: n/count n_2/count, 1 allocs/count", 1},
+		{"more types than values", annotations{annValueField: "bytes", annType: "a,b", annUnit: "bytes,bytes"}, nil, "allocs: a/bytes, 1 allocs/bytes", 2},
+		{"a dash in the type", annotations{annType: "off-cpu-time"}, nil, "allocs: off_cpu_time/count, 1 allocs/count", 1},
+		{"a bad type, unit and name", annotations{annType: "a b", annUnit: "\x1b", annName: "n\nm"}, nil, "allocs: events/count, 1 allocs/count", 3},
+		{"the flag's name is stronger", annotations{annName: "n"}, name("mine"), "mine: events/count, 1 mine/count", 0},
+		{"a name that no receiver takes", nil, name("my profile\x1b"), "my_profile_: events/count, 1 my_profile_/count", 1},
+		{"fractions of time", annotations{annValueField: "seconds", annType: "wait", annUnit: "seconds"}, nil, "allocs: wait/nanoseconds, 1 allocs/nanoseconds", 0},
+		{"a period of the image", annotations{annPeriod: "524288", annPeriodType: "space", annPeriodUnit: "bytes"}, nil, "allocs: events/count, 524288 space/bytes", 0},
+		{"a period is stronger than the sampler's", annotations{annValueField: "bytes", annPeriod: "1000"}, nil, "allocs: samples/count, 1000 cpu/nanoseconds", 0},
+		{"a bad period", annotations{annPeriod: "0", annPeriodType: "a b", annPeriodUnit: "c d"}, nil, "allocs: events/count, 1 allocs/count", 3},
+		{"a frequency that is a number", bytes, sampling("programs", map[string]any{"p": map[string]any{"sampler": map[string]any{"frequency": 100}}}), "allocs: samples/count, 10000000 cpu/nanoseconds", 0},
+		{"a frequency that is none", bytes, frequency("often"), "allocs: samples/count, 1 allocs/count", 0},
+		{"a frequency of zero", bytes, frequency("0"), "allocs: samples/count, 1 allocs/count", 0},
+		{"programs of another form", bytes, sampling("programs", []string{"p"}), "allocs: samples/count, 1 allocs/count", 0},
+		{"two samplers of one frequency", bytes, other("49"), "allocs: samples/count, 20408163 cpu/nanoseconds", 0},
+		{"two samplers that differ", bytes, other("99"), "allocs: samples/count, 1 allocs/count", 1},
+		{"a frequency that a parameter has set", bytes, func(o *Options) {
 			require.NoError(t, o.Gadget.Config.MergeConfigMap(map[string]any{"programs": map[string]any{"profiler": map[string]any{"sampler": map[string]any{"frequency": "200"}}}}))
-		}, check: func(t *testing.T, d Descriptor) { require.Equal(t, int64(5_000_000), d.Period) }},
-		{name: "units in other words", annotations: map[string]string{annValueField: "bytes,objects", annUnit: "By,ns", annPeriodUnit: "byte"}, check: func(t *testing.T, d Descriptor) {
-			require.Equal(t, "bytes", d.Types[0].Unit)
-			require.Equal(t, "nanoseconds", d.Types[1].Unit)
-			require.Equal(t, "bytes", d.PeriodType.Unit)
-		}},
-		{
-			name: "a name that no receiver takes", options: func(o *Options) { o.Name = "my profile\x1b" }, warnings: 1,
-			check: func(t *testing.T, d Descriptor) { require.Equal(t, "my_profile_", d.Name) },
-		},
-		{name: "last", annotations: map[string]string{annAggregation: "last", annTimestamps: "true"}, check: func(t *testing.T, d Descriptor) {
-			require.True(t, d.Last)
-			require.True(t, d.Timestamps)
-		}},
-		{name: "another aggregation", annotations: map[string]string{annAggregation: "mean"}, warnings: 1, check: func(t *testing.T, d Descriptor) { require.False(t, d.Last) }},
-		{name: "no image", options: func(o *Options) { o.Gadget.ImageName = "" }, check: func(t *testing.T, d Descriptor) {
-			require.Equal(t, profile.Scope{Name: defaultScope}, d.Scope)
-		}},
-		{name: "an image by digest", options: func(o *Options) { o.Gadget.ImageName = "r:5000/g@sha256:ab" }, check: func(t *testing.T, d Descriptor) {
-			require.Equal(t, profile.Scope{Name: "r:5000/g", Version: "sha256:ab"}, d.Scope)
-		}},
+		}, "allocs: samples/count, 5000000 cpu/nanoseconds", 0},
+		{"units in other words", annotations{annValueField: "bytes,objects", annUnit: "By,ns", annPeriodUnit: "byte"}, nil, "allocs: bytes/bytes objects/nanoseconds, 1 allocs/bytes", 0},
+		{"last", annotations{annAggregation: "last", annTimestamps: "true"}, nil, "allocs: events/count, 1 allocs/count, last, timestamps", 0},
+		{"another aggregation", annotations{annAggregation: "mean"}, nil, "allocs: events/count, 1 allocs/count", 1},
+		{"no image", nil, image(""), "allocs: events/count, 1 allocs/count, scope " + defaultScope + " ", 0},
+		{"an image by digest", nil, image("r:5000/g@sha256:ab"), "allocs: events/count, 1 allocs/count, scope r:5000/g sha256:ab", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := events(t, plain)
@@ -304,7 +233,7 @@ func TestDescriptor(t *testing.T) {
 			if tc.options != nil {
 				tc.options(&o)
 			}
-			tc.check(t, compile(t, s, o).Descriptor())
+			require.Equal(t, tc.want, shown(compile(t, s, o).Descriptor()))
 			require.Len(t, warned(), tc.warnings, "%q", warned())
 			for _, w := range warned() {
 				require.NotContains(t, w, "\x1b")

@@ -210,11 +210,7 @@ func at(list []string, i int) string {
 // settings copies the exporter's settings into the Plan.
 func (c *compiler) settings() {
 	p, e := c.plan, &c.o.Exporter
-	p.host = c.o.Host
-	p.service = e.ServiceName
-	p.hostName = firstOf(e.HostServiceName, "host")
-	p.serviceFromLabels = e.ServiceFromLabels
-	p.imageDigest = e.ImageDigest
+	p.exporter, p.host = *e, c.o.Host
 	p.podLabels = slices.Compact(slices.Sorted(slices.Values(e.PodLabels)))
 	p.fixed = map[string]profile.Value{}
 	meant := c.labelled()
@@ -235,8 +231,6 @@ func (c *compiler) settings() {
 			p.placement[meant(key)] = where
 		}
 	}
-	p.hostID = e.HostID
-	p.markIncomplete = e.MarkIncomplete
 	p.maxResource, p.maxSample = e.MaxResourceAttributes, e.MaxSampleAttributes
 	if p.maxResource == 0 {
 		p.maxResource, p.maxSample = maxResourceAttributes, maxSampleAttributes

@@ -13,6 +13,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
@@ -36,32 +37,27 @@ type Plan struct {
 	bootOffset      uint64
 
 	// The cold path.
-	stacks            stackFields
-	stackReader       *Plan               // the Plan that reads the stacks: this one, or Options.First
-	rawKernel         bool                // kernel addresses are raw
-	frames            []profile.Frame     // the copy that SampleOf makes where it changes frames; reused
-	attributes        []profile.Attribute // what SampleOf returns; reused
-	identity          [numIdentities]reader
-	sampleAttrs       []attribute
-	resourceAttrs     []attribute
-	placement         map[string]place
-	movedToSample     bool // the settings move a derived attribute of the resource, such as the pod's name, to the sample
-	fixed             map[string]profile.Value
-	fixedKeys         []string
-	traceID, spanID   reader
-	service           string
-	hostName          string
-	serviceFromLabels bool
-	imageDigest       bool
-	kernelSymbols     *stack.KernelSymbols // nil without kernel stacks
-	hosts             hostReader
-	markIncomplete    bool // incomplete_stacks: marked
-	podLabels         []string
-	host              Host
-	hostID            bool
-	maxResource       int
-	maxSample         int
-	names             map[string]string // by key, the name to export it under; nil: itself
+	stacks          stackFields
+	stackReader     *Plan               // the Plan that reads the stacks: this one, or Options.First
+	rawKernel       bool                // kernel addresses are raw
+	frames          []profile.Frame     // the copy that SampleOf makes where it changes frames; reused
+	attributes      []profile.Attribute // what SampleOf returns; reused
+	identity        [numIdentities]reader
+	sampleAttrs     []attribute
+	resourceAttrs   []attribute
+	placement       map[string]place
+	movedToSample   bool // the settings move a derived attribute of the resource, such as the pod's name, to the sample
+	fixed           map[string]profile.Value
+	fixedKeys       []string
+	traceID, spanID reader
+	exporter        config.Exporter
+	kernelSymbols   *stack.KernelSymbols // nil without kernel stacks
+	hosts           hostReader
+	podLabels       []string
+	host            Host
+	maxResource     int
+	maxSample       int
+	names           map[string]string // by key, the name to export it under; nil: itself
 
 	shortRows, cutAttributes atomic.Uint64
 	absences                 [stack.NumAbsences]atomic.Uint64
@@ -322,7 +318,7 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 		ends, fates = p.users(&s, st)
 	}
 	outcome := st.outcome
-	s.Stack, s.Fate = p.stacks.root(s.Stack, ends, fates, p.markIncomplete)
+	s.Stack, s.Fate = p.stacks.root(s.Stack, ends, fates, p.exporter.MarkIncomplete)
 	if s.Fate == profile.NoStack {
 		for _, why := range p.stacks.absences(d) {
 			p.absences[why].Add(1)
@@ -335,7 +331,7 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 			s.Stack, s.Fate, l.cut = s.Stack[:s.LaterTo], profile.Whole, true
 		}
 		if s.Fate == profile.Whole && s.LaterTo == len(s.Stack) {
-			l.judge, l.mark = true, p.markIncomplete
+			l.judge, l.mark = true, p.exporter.MarkIncomplete
 		}
 	}
 	if st.pending && s.Later == nil {

@@ -154,7 +154,7 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 			said = *c
 		}
 	}
-	service, version := p.hostName, said.Version
+	service, version := firstOf(p.exporter.HostServiceName, "host"), said.Version
 	var process hostproc.Service
 	if !inContainer && own {
 		process = p.hostService(d)
@@ -164,12 +164,12 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 		// The last two are for rows of which IG knows hardly anything: every resource gets a service.name.
 		service = firstOf(said.Service, owner, pod, k8sContainer, runtimeContainer, containerID[:min(len(containerID), 12)], namespace)
 		version = firstOf(said.Version, image.version())
-		if p.serviceFromLabels {
+		if p.exporter.ServiceFromLabels {
 			service = firstOf(labels.get("app.kubernetes.io/instance"), labels.get("app.kubernetes.io/name"), service)
 			version = firstOf(labels.get("app.kubernetes.io/version"), version)
 		}
 	}
-	l.text(keyServiceName, firstOf(p.service, service))
+	l.text(keyServiceName, firstOf(p.exporter.ServiceName, service))
 	l.text(keyServiceNamespace, firstOf(said.Namespace, namespace))
 	l.text(keyNamespace, namespace)
 	l.text(keyPod, pod)
@@ -183,7 +183,7 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 	l.text(keyEnvironment, said.Environment)
 	l.text(ownerKey, owner)
 	l.text(keyHostName, firstOf(node, p.host.NodeName, p.host.Name))
-	if p.hostID {
+	if p.exporter.HostID {
 		l.text(keyHostID, firstOf(p.host.ID, node, p.host.NodeName, p.host.Name))
 	}
 	l.text(keyNode, firstOf(node, p.host.NodeName))
@@ -211,7 +211,7 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 	}
 	l.text(keyHostArch, p.host.Arch)
 	l.text(keyOSType, p.host.OS)
-	if p.imageDigest {
+	if p.exporter.ImageDigest {
 		if ref := repoDigest(image, id(idImageDigest)); ref != "" {
 			l.add(keyImageDigests, profile.Strings([]string{clip(ref)}))
 		}

@@ -295,12 +295,7 @@ func grow[T any](s []T, n int) []T {
 }
 
 func allZero(values []int64) bool {
-	for _, v := range values {
-		if v != 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(values, func(v int64) bool { return v != 0 })
 }
 
 // begin starts a message.

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"encoding/hex"
 	"math"
 	"slices"
 	"strconv"
@@ -443,12 +444,7 @@ func (v Value) text() string {
 	case KindDouble:
 		return strconv.FormatFloat(math.Float64frombits(v.num), 'g', -1, 64)
 	case KindBytes:
-		const hex = "0123456789abcdef"
-		b := make([]byte, 0, 2*len(v.str))
-		for i := range len(v.str) {
-			b = append(b, hex[v.str[i]>>4], hex[v.str[i]&15])
-		}
-		return string(b)
+		return hex.EncodeToString([]byte(v.str))
 	case KindStrings:
 		return strings.Join(v.AsStrings(), ",")
 	case KindString:

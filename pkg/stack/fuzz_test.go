@@ -14,11 +14,11 @@ func checkFrames(t *testing.T, frames []profile.Frame, outcome Outcome) {
 	switch outcome {
 	case OK, Truncated:
 		if len(frames) == 0 {
-			t.Fatalf("%s without frames", outcome)
+			t.Fatalf("%d without frames", outcome)
 		}
 	case Empty, Lost:
 		if len(frames) != 0 {
-			t.Fatalf("%s with frames", outcome)
+			t.Fatalf("%d with frames", outcome)
 		}
 	default:
 		t.Fatalf("outcome %d", outcome)

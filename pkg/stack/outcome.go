@@ -22,23 +22,6 @@ const (
 	Partial
 )
 
-// String returns a word for the outcome that can serve as a metric's label.
-func (o Outcome) String() string {
-	switch o {
-	case OK:
-		return "ok"
-	case Empty:
-		return "empty"
-	case Lost:
-		return "lost"
-	case Truncated:
-		return "truncated"
-	case Partial:
-		return "partial"
-	}
-	return "invalid"
-}
-
 // Linux's errors, on any system that this is built for.
 const (
 	enomem = 12

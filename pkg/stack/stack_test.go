@@ -161,16 +161,6 @@ func TestMissing(t *testing.T) {
 	require.Equal(t, Lost, Missing(4711, true), "gone from the map")
 }
 
-func TestOutcomeString(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{}
-	for _, o := range []Outcome{OK, Empty, Lost, Truncated} {
-		require.NotEqual(t, Outcome(99).String(), o.String())
-		seen[o.String()] = true
-	}
-	require.Len(t, seen, 4)
-}
-
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
+	// The resolver that newSymbolizer asks for: it registers itself.
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"

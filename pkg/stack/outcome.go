@@ -1,5 +1,7 @@
 package stack
 
+import "golang.org/x/sys/unix"
+
 // Outcome says what became of a stack.
 type Outcome uint8
 
@@ -20,13 +22,6 @@ const (
 	// Partial: what is known of the stack is in other fields of the row, and need not reach the
 	// program's entry.
 	Partial
-)
-
-// Linux's errors, on any system that this is built for.
-const (
-	enomem = 12
-	efault = 14
-	eexist = 17
 )
 
 // Absence says why a stack has no frames.
@@ -64,9 +59,9 @@ func WhyAbsent(id int32, collected bool) Absence {
 	switch {
 	case !collected, id == -1:
 		return NotCollected
-	case id == -efault:
+	case id == -int32(unix.EFAULT):
 		return NoneThere
-	case id == -eexist, id == -enomem:
+	case id == -int32(unix.EEXIST), id == -int32(unix.ENOMEM):
 		return NoRoom
 	case id < 0:
 		return Refused

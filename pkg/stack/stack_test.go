@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
@@ -154,9 +155,9 @@ func TestMissing(t *testing.T) {
 	const eexist, enomem = 17, 12
 	require.Equal(t, Empty, Missing(0, false), "no such field")
 	require.Equal(t, Empty, Missing(-1, true), "the gadget did not ask")
-	require.Equal(t, Empty, Missing(-efault, true), "no frames of that kind")
-	require.Equal(t, Lost, Missing(-eexist, true), "its place was taken")
-	require.Equal(t, Lost, Missing(-enomem, true), "the map was full")
+	require.Equal(t, Empty, Missing(-int32(unix.EFAULT), true), "no frames of that kind")
+	require.Equal(t, Lost, Missing(-int32(unix.EEXIST), true), "its place was taken")
+	require.Equal(t, Lost, Missing(-int32(unix.ENOMEM), true), "the map was full")
 	require.Equal(t, Lost, Missing(0, true), "gone from the map")
 	require.Equal(t, Lost, Missing(4711, true), "gone from the map")
 }

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // A privileged exporter must not follow a symbolic link that somebody else has put in its way: it would
@@ -100,6 +103,23 @@ func Open(path string, flag int) (*os.File, error) {
 	return openWithoutLinks(real, flag)
 }
 
+// openWithoutLinks opens a file if there is no link on the way to it, not even one that was made a moment ago.
+// It does not wait for the other end of a pipe.
+func openWithoutLinks(path string, flag int) (*os.File, error) {
+	how := unix.OpenHow{Flags: uint64(flag | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY), Resolve: unix.RESOLVE_NO_SYMLINKS}
+	if flag&os.O_CREATE != 0 {
+		how.Mode = 0o600
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &how)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.6, or not let through to it
+		return os.OpenFile(path, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
 // WithoutPath is an error of a file without its path, for a message that has it already.
 func WithoutPath(err error) error {
 	var pathErr *fs.PathError
@@ -111,3 +131,27 @@ func WithoutPath(err error) error {
 
 // ErrLocked says that somebody else has a lock.
 var ErrLocked = errors.New("in use by other exporters")
+
+// NoFollow keeps a link that somebody put into the storage folder from being opened.
+const NoFollow = unix.O_NOFOLLOW
+
+// ForeignOwner tells whether a file belongs to somebody who is neither this process's user nor root.
+func ForeignOwner(info os.FileInfo) (owner uint32, foreign bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return st.Uid, st.Uid != 0 && int(st.Uid) != os.Geteuid()
+}
+
+// Lock takes an exclusive lock without waiting; ErrLocked says that somebody else has it.
+func Lock(f *os.File) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return ErrLocked
+	}
+	return err
+}
+
+// Unlock gives a lock back.
+func Unlock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }

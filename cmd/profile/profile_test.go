@@ -188,7 +188,7 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, of(target{comm: "nobody-has-this"}, "profile_lock").nothing(), "no program or thread is called")
 	r = of(target{comm: commOf(os.Getpid())}, "profile_lock")
 	require.ErrorContains(t, r.nothing(), "no wait for a lock has ended", "a program that uses the CPU need not wait for locks")
-	r.log = "level=info msg=\"captures: 9 events, 9 drawn: 0 added to rows, 0 within others, 9 of other kinds, 0 not understood\"\n"
+	r.log = "level=info msg=\"captures: 9 events, 9 sampled: 0 added to rows, 0 within others, 9 of other kinds, 0 not decoded\"\n"
 	require.ErrorContains(t, r.nothing(), "9 waits in the system call futex were for no lock")
 	require.NotContains(t, r.nothing().Error(), "no wait for a lock has ended")
 	r = of(target{list: []int{os.Getpid()}}, "profile_lock")

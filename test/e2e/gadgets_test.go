@@ -398,10 +398,10 @@ func requireCaptures(t *testing.T, r *run) {
 	_, line, found := strings.Cut(r.log, "captures: ")
 	require.True(t, found, "the operator's summary is missing")
 	var events, drawn, added, inner, other, bad, lost int64
-	_, err := fmt.Sscanf(line, "%d events, %d drawn: %d added to rows, %d within others, %d of other kinds, %d not understood, %d lost",
+	_, err := fmt.Sscanf(line, "%d events, %d sampled: %d added to rows, %d within others, %d of other kinds, %d not decoded, %d lost",
 		&events, &drawn, &added, &inner, &other, &bad, &lost)
 	require.NoError(t, err, "%.200s", line)
-	t.Logf("captures: %d events, %d drawn: %d added, %d within others, %d of other kinds, %d not understood, %d lost", events, drawn, added, inner, other, bad, lost)
+	t.Logf("captures: %d events, %d sampled: %d added, %d within others, %d of other kinds, %d not decoded, %d lost", events, drawn, added, inner, other, bad, lost)
 	require.Greater(t, events, drawn)
 	require.Equal(t, drawn, added+inner+other+bad+lost)
 	require.Zero(t, bad)

@@ -32,7 +32,7 @@ type count struct{ bytes, calls int64 }
 // books are what the operator captures says at the end.
 type books struct{ events, drawn, added, inner, other, bad, lost int64 }
 
-var booksLine = regexp.MustCompile(`captures: (\d+) events, (\d+) drawn: (\d+) added to rows, (\d+) within others, (\d+) of other kinds, (\d+) not understood, (\d+) lost`)
+var booksLine = regexp.MustCompile(`captures: (\d+) events, (\d+) sampled: (\d+) added to rows, (\d+) within others, (\d+) of other kinds, (\d+) not decoded, (\d+) lost`)
 
 // run is one run of the gadget on a program.
 type run struct {

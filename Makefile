@@ -202,6 +202,10 @@ test-profile: build gadgets $(BIN)/profile ## Profile programs of known shares w
 	@.ci/packages $(C_PACKAGES) gcc python3
 	$(E2E) ./test/profile
 
+.PHONY: check-figures
+check-figures: build gadgets $(BIN)/profile ## Count what profile check finds in twenty pairs of runs, of one program and of slower ones (root)
+	CHECK_PAIRS=20 $(subst 20m,60m,$(E2E)) -run TestCheck ./test/profile
+
 .PHONY: test-loads
 test-loads: ## Build and run the programs whose profile is known
 	@.ci/packages $(LOAD_PACKAGES)

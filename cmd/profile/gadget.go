@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // install says where the programs and the gadgets are.
@@ -109,6 +111,11 @@ func (i *install) load(ctx context.Context, g gadget, out io.Writer) error {
 	if g.archive == "" {
 		return nil
 	}
+	unlock, err := lockImages()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	have, err := i.knownDigest(ctx, g.image)
 	if err != nil {
 		return err
@@ -123,6 +130,21 @@ func (i *install) load(ctx context.Context, g gadget, out io.Writer) error {
 		return fmt.Errorf("importing the gadget from %s: %w\n%s", g.archive, err, output)
 	}
 	return nil
+}
+
+// imagesLock is held while ig's images are changed: ig refuses to import an image while another process imports it.
+const imagesLock = "/run/ig-otel-profiles-images.lock"
+
+// lockImages waits until no other run of this program imports an image.
+func lockImages() (unlock func(), err error) {
+	f, err := os.OpenFile(imagesLock, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("locking ig's images: %w", err)
+	}
+	return func() { _ = f.Close() }, nil
 }
 
 // knownDigest returns the digest that ig has for an image of ours, empty if it has none.

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
 const demoUsage = `profile demo samples this machine while programs in several languages are busy in functions whose shares
@@ -52,11 +55,33 @@ func runDemo(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err := errors.Join(err, stop()); err != nil {
 		return err
 	}
+	if err := writePicture(filepath.Join(result.opts.dir, pictureFile), programs, result.rcv.Samples()); err != nil {
+		return err
+	}
 	if err := result.report(out); err != nil {
 		return err
 	}
 	whole, _ := unwound(result.log)
 	return writeShares(out, programs, result.rcv.Samples(), whole)
+}
+
+// writePicture draws the busy programs alone: nothing else of this machine is in a picture that people pass on.
+func writePicture(path string, programs []running, samples []receiver.Sample) error {
+	types, byType := byWeight(samples)
+	if len(types) == 0 {
+		return nil
+	}
+	own := slices.DeleteFunc(byType[types[0]], func(s receiver.Sample) bool {
+		return !slices.ContainsFunc(programs, func(p running) bool {
+			return slices.ContainsFunc(p.functions[:], func(function string) bool { return p.calls(s.Stack, function) })
+		})
+	})
+	if err := create(path, func(w io.Writer) error {
+		return report.WriteFlameSVG(w, title(types[0])+" of the demo's programs", own)
+	}); err != nil {
+		return fmt.Errorf("writing the picture: %w", err)
+	}
+	return nil
 }
 
 // writeShares prints what was measured of the busy programs beside what they did.

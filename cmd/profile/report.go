@@ -271,6 +271,8 @@ func describe(file string) string {
 	switch {
 	case strings.HasSuffix(file, ".html"):
 		return "flame graph: open it in a browser"
+	case strings.HasSuffix(file, ".svg"):
+		return "flame graph of the demo's programs, as a picture for documents"
 	case strings.HasSuffix(file, ".pb.gz"):
 		return "pprof: go tool pprof -http=localhost:8080 " + file
 	case strings.HasSuffix(file, ".jsonl"):

@@ -14,6 +14,7 @@ const (
 	runFile     = "run.json"
 	samplesFile = "profiles.jsonl"
 	pageFile    = "flamegraph.html"
+	pictureFile = "flamegraph.svg" // of the demo's programs
 )
 
 // runInfo says how a result came about.

@@ -317,7 +317,7 @@ func report(t *testing.T, ways []way, results map[string]map[string]string) {
 		{"functions", "functions (true: 60, 30, 10 %)"}, {"callers", "callers"}, {"seconds", "CPU seconds"}, {"labels", "labels"}, {"total", "total"}, {"diff", "diff of two times"},
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Written by `make test-backends` on %s: one run of `profile_cpu` at %d Hz to all of them, with the settings of this page.\n\n", time.Now().UTC().Format("2 January 2006"), frequency)
+	fmt.Fprintf(&b, "Written by `make test-backends` on %s: one run of `profile_cpu` at %d Hz to all of them, with the settings of the guides.\n\n", time.Now().UTC().Format("2 January 2006"), frequency)
 	b.WriteString("| backend |")
 	for _, c := range columns {
 		b.WriteString(" " + c.title + " |")

@@ -135,7 +135,7 @@ func joinedSource(t *testing.T) datasource.DataSource {
 // Rows are in the packet that Inspektor Gadget has made of the map, and their frames at hand as long as it is handed on.
 func TestFill(t *testing.T) {
 	ds := joinedSource(t)
-	i := &unwindInstance{joiner: newJoiner(joinLayout)}
+	i := &unwindInstance{Stacks: &Stacks{}, joiner: newJoiner(joinLayout)}
 	i.rows.stacks = map[uint64]*wire.Stack{}
 	i.rows.kernel = func() *stack.Kernel { return nil }
 	require.NoError(t, fill(ds, "user_stack_raw", joinLayout, i.ready, i.joiner.said.put, func() { clear(i.rows.stacks) }))
@@ -169,7 +169,7 @@ func TestFill(t *testing.T) {
 
 // What is in place of an ID says what became of the stack.
 func TestFramesWithoutStack(t *testing.T) {
-	i := &unwindInstance{}
+	i := &unwindInstance{Stacks: &Stacks{}}
 	i.rows.stacks = map[uint64]*wire.Stack{}
 	for id, want := range map[uint64]stack.Outcome{stackNone: stack.Empty, stackFellBack: stack.Partial, stackLost: stack.Lost, stackReserved + 7: stack.Lost} {
 		frames, outcome, pending := i.Frames(nil, id)

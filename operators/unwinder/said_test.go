@@ -17,7 +17,7 @@ import (
 func saying(t *testing.T, s sayings, fields []string, events []wire.Said) (map[string]uint64, *unwindInstance) {
 	t.Helper()
 	ds := joinedSource(t)
-	i := &unwindInstance{joiner: newJoiner(joinLayout)}
+	i := &unwindInstance{Stacks: &Stacks{}, joiner: newJoiner(joinLayout)}
 	i.joiner.said = s
 	require.NoError(t, i.joiner.said.register(ds))
 	i.rows.stacks = map[uint64]*wire.Stack{}

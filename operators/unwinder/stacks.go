@@ -31,11 +31,13 @@ type Stacks struct {
 	how  string
 	unit string
 
-	sub     *unwinder.Subscription // nil: stacks by frame pointers
-	named   bool                   // rows.names is held
-	results *ebpf.Map
-	text    struct{ user, id datasource.FieldAccessor }
-	rows    rows
+	sub *unwinder.Subscription // nil: stacks by frame pointers
+	way string                 // unwindWhole or unwindFramePointers while the run is counted as that, else empty
+	// nameless leaves native functions without their names; named says that rows.names is held.
+	nameless, named bool
+	results         *ebpf.Map
+	text            struct{ user, kernel, id datasource.FieldAccessor }
+	rows            rows // of the packet that is being handed on: names, kernel and stacks
 
 	counted, reported unwindTotals
 }
@@ -50,6 +52,15 @@ func UnwindParam() *api.Param {
 
 // NewStacks returns the stacks of a run. how is the value of UnwindParam, unit that of what events stand for.
 func NewStacks(gadgetCtx operators.GadgetContext, how, unit string) (*Stacks, error) {
+	s, err := newStacks(shared, gadgetCtx, how, unit, newRows(false))
+	if err != nil {
+		return nil, err
+	}
+	gadgetCtx.SetVar(stacksVar, s)
+	return s, nil
+}
+
+func newStacks(op *operator, gadgetCtx operators.GadgetContext, how, unit string, r rows) (*Stacks, error) {
 	switch how {
 	case "":
 		how = unwindAuto
@@ -57,20 +68,35 @@ func NewStacks(gadgetCtx operators.GadgetContext, how, unit string) (*Stacks, er
 	default:
 		return nil, fmt.Errorf("parameter %q: %q is none of %s, %s and %s", ParamUnwind, how, unwindAuto, unwindWhole, unwindFramePointers)
 	}
-	s := &Stacks{op: shared, log: gadgetCtx.Logger(), how: how, unit: unit, rows: newRows(false)}
-	gadgetCtx.SetVar(stacksVar, s)
-	return s, nil
+	return &Stacks{op: op, log: gadgetCtx.Logger(), how: how, unit: unit, rows: r}, nil
 }
 
 // PreStart starts the unwinder, and has the gadget's programs call it, budget times in a second of each CPU at most. The rows are those of
 // ds.
 func (s *Stacks) PreStart(gadgetCtx operators.GadgetContext, ds datasource.DataSource, budget uint32) error {
+	return s.choose(gadgetCtx, func() error {
+		if err := s.subscribe(gadgetCtx, ds, unwinder.Settings{Languages: "all"}); err != nil {
+			return err
+		}
+		s.text.kernel = nil // it is not the unwinder's
+		return s.call(gadgetCtx, 1, budget, "")
+	})
+}
+
+// choose prepares whole stacks, or does without them where it may.
+func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error) error {
 	if s.how == unwindFramePointers {
+		s.goes(unwindFramePointers)
 		return nil
 	}
-	err := s.prepare(gadgetCtx, ds, budget)
+	err := errUnasked
+	if v, _ := tune.Value(gadgetCtx, "collect_ustack"); v == "false" {
+		err = fmt.Errorf("%w, with --%s=false", err, tune.Key(gadgetCtx, "collect_ustack"))
+	} else {
+		err = prepare()
+	}
 	if err == nil {
-		s.log.Infof("%s: stacks are whole", UnwindName)
+		s.goes(unwindWhole)
 		return nil
 	}
 	s.leave()
@@ -80,38 +106,55 @@ func (s *Stacks) PreStart(gadgetCtx operators.GadgetContext, ds datasource.DataS
 	if s.how == unwindWhole {
 		return fmt.Errorf("--%s=%s: %w", ParamUnwind, unwindWhole, err)
 	}
-	s.log.Warnf("%s: stacks are taken by frame pointers: %v", UnwindName, err)
+	s.goes(unwindFramePointers)
+	say := s.log.Warnf
+	if errors.Is(err, errUnasked) {
+		say = s.log.Infof
+	}
+	say("%s: stacks are taken by frame pointers: %v", UnwindName, err)
 	return nil
 }
 
-func (s *Stacks) prepare(gadgetCtx operators.GadgetContext, ds datasource.DataSource, budget uint32) error {
-	if v, _ := tune.Value(gadgetCtx, "collect_ustack"); v == "false" {
-		return fmt.Errorf("--%s=false asks for no stacks of programs", tune.Key(gadgetCtx, "collect_ustack"))
-	}
-	slots, err := s.op.broker.Slots()
-	if err != nil {
-		return err
-	}
+// errUnasked says that the run's other flags leave nothing to unwind.
+var errUnasked = errors.New("no whole stacks are asked for")
+
+// goes has the run counted among those whose stacks are taken in a way, "" for none.
+func (s *Stacks) goes(way string) {
+	countRuns(s.way, -1)
+	countRuns(way, 1)
+	s.way = way
+}
+
+// subscribe starts the unwinder with the chains that the gadget's programs call, for the rows of ds.
+func (s *Stacks) subscribe(gadgetCtx operators.GadgetContext, ds datasource.DataSource, settings unwinder.Settings) error {
 	var chains []string
 	for kind := range wire.ChainKinds {
-		if v, _ := gadgetCtx.GetVar(operators.MapSpecPrefix + arrayOf(kind)); v != nil {
+		if tune.MapSpec(gadgetCtx, arrayOf(kind)) != nil {
 			chains = append(chains, kind.String())
 		}
 	}
 	if len(chains) == 0 {
 		return errors.New("the gadget's programs call no chain: build its image with UNWIND_FROM_… as gadgets/include/unwind.h says")
 	}
-	if s.sub, err = s.op.broker.Subscribe(gadgetCtx.Context(), unwinder.Settings{Chains: strings.Join(chains, ","), Languages: "all"}); err != nil {
+	settings.Chains = strings.Join(chains, ",")
+	var err error
+	if s.sub, err = s.op.broker.Subscribe(gadgetCtx.Context(), settings); err != nil {
 		return err
 	}
-	s.text.user, s.text.id = ds.GetField("user_stack_raw.symbols"), ds.GetField("unwound_id")
-	if s.text.user != nil && s.text.id != nil && tune.ReadingOf(gadgetCtx).Anybody(ds.Name()) {
-		if err := ds.Subscribe(s.format, textPriority); err != nil {
-			return err
-		}
+	s.text.user, s.text.kernel, s.text.id = ds.GetField("user_stack_raw.symbols"), ds.GetField("kern_stack"), ds.GetField("unwound_id")
+	if s.text.id != nil && tune.ReadingOf(gadgetCtx).Anybody(ds.Name()) {
+		return ds.Subscribe(s.format, textPriority)
 	}
-	// Nothing fails any more once the gadget has been told to call.
-	variables := map[string]uint32{"unwind_on": 1, "unwind_run": s.sub.Run(), "unwind_step": 1, "unwind_budget": budget}
+	return nil
+}
+
+// call has the gadget's programs draw events, and says so. It comes last: nothing fails any more once they have been told.
+func (s *Stacks) call(gadgetCtx operators.GadgetContext, step, budget uint32, where string) error {
+	slots, err := s.op.broker.Slots()
+	if err != nil {
+		return err
+	}
+	variables := map[string]uint32{"unwind_on": 1, "unwind_run": s.sub.Run(), "unwind_step": step, "unwind_budget": budget}
 	for name := range variables {
 		if v, _ := gadgetCtx.GetVar(name); v != uint32(0) {
 			return fmt.Errorf("the gadget has no variable %s: build its image again", name)
@@ -121,6 +164,7 @@ func (s *Stacks) prepare(gadgetCtx operators.GadgetContext, ds datasource.DataSo
 		gadgetCtx.SetVar(name, value)
 	}
 	gadgetCtx.SetVar(slotsVar, slots)
+	s.log.Infof("%s: stacks are whole%s", UnwindName, where)
 	return nil
 }
 
@@ -137,27 +181,25 @@ func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 	if s.sub == nil {
 		return nil
 	}
-	loaded := func(name string) *ebpf.Map {
-		v, _ := gadgetCtx.GetVar(operators.MapPrefix + name)
-		m, _ := v.(*ebpf.Map)
-		return m
-	}
-	if s.results = loaded("unwind_counts"); s.results == nil {
+	if s.results = tune.Map(gadgetCtx, "unwind_counts"); s.results == nil {
 		return errors.New("the gadget has no map unwind_counts")
 	}
 	for kind := range wire.ChainKinds {
-		if array := loaded(arrayOf(kind)); array != nil {
+		if array := tune.Map(gadgetCtx, arrayOf(kind)); array != nil {
 			if err := s.sub.Serve(kind, array); err != nil {
 				return err
 			}
 		}
 	}
-	s.rows.names, s.named = s.op.names.acquire(tablesOf(gadgetCtx)), true
+	if !s.nameless {
+		s.rows.names, s.named = s.op.names.acquire(tablesOf(gadgetCtx)), true
+	}
 	return nil
 }
 
 // Stop gives back what the run has used. Finish comes before, unless Start has failed.
 func (s *Stacks) Stop() {
+	s.goes("")
 	s.leave()
 	if s.named {
 		s.named = false
@@ -235,6 +277,11 @@ func (s *Stacks) Count(lost, lostValue uint64) {
 		return
 	}
 	s.counted.lost, s.counted.lostValue = lost, lostValue
+	s.count()
+}
+
+// count reads what the kernel and the unwinder have counted, and brings the metrics up to date.
+func (s *Stacks) count() {
 	if s.sub != nil {
 		s.counted.overrun = s.sub.Overrun()
 	}
@@ -307,8 +354,23 @@ func (s *Stacks) format(_ datasource.DataSource, d datasource.Data) error {
 	if err != nil || id < stackReserved {
 		return nil
 	}
-	if st := s.rows.stacks[id-stackReserved]; st != nil {
-		_ = s.text.user.PutString(d, s.rows.format(st.Frames[kernelFrames(st.Frames):]))
+	st := s.rows.stacks[id-stackReserved]
+	if st == nil {
+		return nil
+	}
+	kernel := kernelFrames(st.Frames)
+	if s.text.user != nil {
+		_ = s.text.user.PutString(d, s.rows.format(st.Frames[kernel:]))
+	}
+	if s.text.kernel != nil {
+		var b strings.Builder
+		for _, f := range s.rows.inKernel(nil, st.Frames[:kernel]) {
+			b.WriteString(f.Name + "; ")
+		}
+		_ = s.text.kernel.PutString(d, b.String())
 	}
 	return nil
 }
+
+// arrayOf is the name of the gadget's map that a chain's entry is put into: UNWIND_ENTRY of gadgets/include/unwind.h.
+func arrayOf(kind wire.ChainKind) string { return "unwind_" + kind.String() }

@@ -310,6 +310,10 @@ test-docs: build gadgets collector $(BIN)/profile ## Run every shell command of 
 	@.ci/packages gcc libc6-dev python3 curl procps
 	$(E2E) ./test/docs/...
 
+.PHONY: test-history-cost
+test-history-cost: ## Measure what a day of 16 busy CPUs costs a history: disk, CPU, memory, answers (half an hour)
+	go test -count=1 -v -timeout 2h -run TestCost ./pkg/export/history -args -cost
+
 .PHONY: test-page
 test-page: page-bundle ## Test the flame graph page in headless Chromium, and that its bundle is current
 	@.ci/packages chromium

@@ -69,8 +69,13 @@ systemctl stop ig-otel-profiles-daemon
 journalctl --no-pager -o cat -u ig-otel-profiles-daemon | grep 'rows read' || die "no summary of a run that has ended"
 
 say "the service where whole stacks cannot be had"
-at=$(size)
 run systemctl start ig-otel-profiles
+wait_for "the function of a program in the history" kept
+run ig-otel-profile history list
+[ "$(stat -c %a /var/lib/ig-otel-profiles/history)" = 700 ] || die "the history is open to others"
+at=$(size)
+both
+run systemctl restart ig-otel-profiles
 journalctl --no-pager -o cat -p warning -u ig-otel-profiles | grep 'stacks are taken by frame pointers' || die "no warning that names the cause"
 wait_for "profiles of the service" grown "$at"
 run dpkg -P ig-otel-profiles
@@ -80,6 +85,7 @@ say "the rpm"
 run rpm -i --nodeps --nosignature /test/first.rpm
 [ "$(systemctl is-active ig-otel-profiles || true)" = inactive ] || die "the installation has started the service"
 at=$(size)
+both
 run systemctl enable --now ig-otel-profiles
 wait_for "profiles of the rpm's service" grown "$at"
 sed -i 's/interval: 10s/interval: 5s/' /etc/ig-otel-profiles/config.yaml

@@ -19,8 +19,13 @@ run systemctl is-enabled ig-otel-profiles || true
 run ig-otel-profiles version || true
 [ -s /usr/share/man/man8/ig-otel-profiles.8.gz ] || die "no man page"
 
-say start
+say "start, without a backend"
 run systemctl enable --now ig-otel-profiles
+wait_for "the function of a program in the history" kept
+run ig-otel-profile history list
+say "and with one"
+both
+run systemctl restart ig-otel-profiles
 wait_for "profiles with the function of a program" burns 0
 run systemctl --no-pager -l status ig-otel-profiles
 

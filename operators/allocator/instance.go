@@ -73,7 +73,7 @@ type instance struct {
 	stop      context.CancelFunc // nil before Start and after PreStop
 	done      sync.WaitGroup
 	// told are the warnings that there were.
-	told struct{ processes, probes, shares bool }
+	warned struct{ processes, probes, shares bool }
 }
 
 // Name implements operators.DataOperatorInstance.
@@ -157,7 +157,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	i.detach(true)
 	i.finder.close()
 	i.loaded.close()
-	if n := i.warnings.Untold(); n > 0 {
+	if n := i.warnings.Suppressed(); n > 0 {
 		i.log.Warnf("%s: %d more errors of the kinds that were reported", Name, n)
 	}
 	switch {
@@ -237,7 +237,7 @@ func (i *instance) run(cancel func(), stop <-chan struct{}) {
 			return
 		case pid := <-i.newcomers:
 			if p := i.processes[pid]; p != nil {
-				p.again(time.Now())
+				p.rescan(time.Now())
 			} else {
 				i.add(pid)
 			}

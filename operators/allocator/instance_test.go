@@ -201,7 +201,7 @@ func TestUpdate(t *testing.T) {
 	i.probes = mostProbes
 	i.update(i.processes[c.pid()], seen)
 	require.Equal(t, mostProbes, i.probes)
-	require.True(t, i.told.probes)
+	require.True(t, i.warned.probes)
 	i.swept = time.Now().Add(time.Hour)
 	for pid := range uint32(2 * mostProcesses) {
 		i.add(1<<30 + pid)

@@ -79,8 +79,8 @@ func (p *process) later(now time.Time, pending bool) {
 	p.pending = 0
 }
 
-// again begins the looks anew, for a process that runs another program now.
-func (p *process) again(now time.Time) { p.looked, p.pending, p.since, p.next = 0, 0, now, now }
+// rescan restarts the scan after execve.
+func (p *process) rescan(now time.Time) { p.looked, p.pending, p.since, p.next = 0, 0, now, now }
 
 // file is one that processes have mapped, with the functions of its allocator.
 type file struct {

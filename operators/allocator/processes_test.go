@@ -211,7 +211,7 @@ func TestLater(t *testing.T) {
 		total += p.next.Sub(now)
 	}
 	require.Greater(t, total, time.Minute)
-	p.again(now.Add(1))
+	p.rescan(now.Add(1))
 	require.Equal(t, now.Add(1), p.next)
 	p.later(now, true)
 	require.Equal(t, now.Add(tick), p.next)

@@ -199,10 +199,10 @@ func (i *instance) settled(now, since time.Time) {
 
 // tellShares tells once which programs have stretches.
 func (i *instance) tellShares(chosen []*process) {
-	if len(chosen) == 0 || len(chosen) == len(i.processes) || i.told.shares {
+	if len(chosen) == 0 || len(chosen) == len(i.processes) || i.warned.shares {
 		return
 	}
-	i.told.shares = true
+	i.warned.shares = true
 	i.log.Infof("%s: %d of %d processes have probes in stretches, first process %d, which takes %.2f CPUs; the others keep theirs all the time",
 		Name, len(chosen), len(i.processes), chosen[0].pid, chosen[0].cost)
 }

@@ -57,7 +57,7 @@ func (s *shared) release() {
 
 // tellBlind says once why functions are not known, where these decide what becomes of a capture: there may be no row that would say it.
 func (i *instance) tellBlind() {
-	if i.judge.kinds == nil || i.blind {
+	if i.classifier.kinds == nil || i.blind {
 		return
 	}
 	const why = "their waits cannot be classified by functions; grant CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN"

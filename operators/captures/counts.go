@@ -33,8 +33,8 @@ func (i *instance) count() {
 	if i.live == nil {
 		i.sums.lost(i.counts.lostWeight-min(weight, i.counts.lostWeight), i.counts.lostEvents-min(events, i.counts.lostEvents), i.control.stretchNow())
 	}
-	if i.counts.full > 0 && !i.told {
-		i.told = true
+	if i.counts.full > 0 && !i.warnedFull {
+		i.warnedFull = true
 		i.log.Warnf("%s: the gadget's maps are full, and events are lost%s", Name, i.full)
 	}
 }
@@ -49,7 +49,7 @@ func (i *instance) summarize() {
 	if text := i.stacks.Summary(); text != "" {
 		i.log.Infof("%s: %s", Name, text)
 	}
-	if n := i.warnings.Untold(); n > 0 {
+	if n := i.warnings.Suppressed(); n > 0 {
 		i.log.Warnf("%s: %d more errors of the kinds that were reported", Name, n)
 	}
 	if i.live != nil {

@@ -61,30 +61,30 @@ type instance struct {
 	stacks   stacks
 	step     uint64 // the gadget's own, 0 if it is not known
 
-	layout layout
-	maps   struct{ captures, counts *ebpf.Map }
-	reader *ringbuf.Reader
-	code   *code
-	judge  judge
-	files  *sharedFiles // nil: the gadget has no use for them
-	sums   *sums
-	live   *live // nil: the run shows what was allocated, and not what is in use
-	pace   pace
+	layout     layout
+	maps       struct{ captures, counts *ebpf.Map }
+	reader     *ringbuf.Reader
+	code       *code
+	classifier classifier
+	files      *sharedFiles // nil: the gadget has no use for them
+	sums       *sums
+	live       *live // nil: the run shows what was allocated, and not what is in use
+	pace       pace
 	// ready is set while the gadget's maps are there, and ended when nothing will be added any more.
 	ready, ended atomic.Bool
 
-	frames   []frame // buffers
-	resolved []names.Frame
-	waiting  []waiting
-	arrived  map[uint64]arrival // stacks by what captures have for them
-	counts   counts
-	warnings warnings.Teller
-	full     string        // what the user can do where something finds no room in the gadget's maps
-	told     bool          // that something did
-	blind    bool          // functions that decide are not known, which was told
-	stop     chan struct{} // nil before Start and after PreStop
-	done     chan struct{} // nil before Start and after Stop
-	stopped  bool
+	frames     []frame // buffers
+	resolved   []names.Frame
+	waiting    []waiting
+	arrived    map[uint64]arrival // stacks by what captures have for them
+	counts     counts
+	warnings   warnings.Teller
+	full       string        // the remedy when the gadget's maps are full
+	warnedFull bool          // the user was warned that the maps are full
+	blind      bool          // functions cannot be read, and the user was warned
+	stop       chan struct{} // nil before Start and after PreStop
+	done       chan struct{} // nil before Start and after Stop
+	stopped    bool
 }
 
 // waiting is a capture whose stack has not come, or whose files are being read.
@@ -113,10 +113,10 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 		return fmt.Errorf("operator %s: the gadget has no map %q", Name, "rows")
 	}
 	var err error
-	if i.judge, err = newJudge(gadgetCtx, i.metadata); err != nil {
+	if i.classifier, err = newClassifier(gadgetCtx, i.metadata); err != nil {
 		return fmt.Errorf("operator %s: reading the gadget's metadata: %w", Name, err)
 	}
-	if i.layout, err = layoutOf(rows, i.metadata.GetStringSlice("sums"), i.judge.field()); err != nil {
+	if i.layout, err = layoutOf(rows, i.metadata.GetStringSlice("sums"), i.classifier.field()); err != nil {
 		return fmt.Errorf("operator %s: reading the types of the gadget's rows: %w", Name, err)
 	}
 	if i.files, err = newSharedFiles(i.metadata.Sub("shared"), rows, os.Getenv("HOST_ROOT")); err != nil {
@@ -185,7 +185,7 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	i.sums.stacks = found["ig_ustack"]
 	err = i.stacks.Start(gadgetCtx)
 	if err == nil {
-		err = i.judge.kinds.start(gadgetCtx)
+		err = i.classifier.kinds.start(gadgetCtx)
 	}
 	if err != nil {
 		i.op.shared.release()
@@ -349,10 +349,10 @@ func (i *instance) take(w *waiting, last bool) bool {
 		st = i.sums.byFramePointers(&r)
 	}
 	i.frames = i.frames[:0]
-	if i.judge.wantsNames(&r, &i.layout) && !i.name(&r, st) && !last {
+	if i.classifier.wantsNames(&r, &i.layout) && !i.name(&r, st) && !last {
 		return false
 	}
-	switch i.judge.judge(&r, &i.layout, i.frames) {
+	switch i.classifier.classify(&r, &i.layout, i.frames) {
 	case inner:
 		i.counts.inner++
 		return true

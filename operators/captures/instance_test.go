@@ -226,7 +226,7 @@ func TestStartFailsLate(t *testing.T) {
 	r, err := newRun(t, exampleMetadata, nil)
 	require.NoError(t, err)
 	r.load(t)
-	r.judge.kinds = &kinds{others: &kindOthers{name: "not_locks"}}
+	r.classifier.kinds = &kinds{others: &kindOthers{name: "not_locks"}}
 	require.NoError(t, r.Start(r.GadgetContext))
 	require.Contains(t, r.log.String(), `the gadget has no map "not_locks"`)
 	require.Error(t, r.Context().Err(), "the run ends")

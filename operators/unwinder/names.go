@@ -94,7 +94,7 @@ func (n *names) lookup(f *wire.File, proc *wire.Proc, address uint64) (symbol sy
 	if proc != nil && proc.PID != f.Proc {
 		mapped[1] = procmap.Mapping{PID: proc.PID, Seen: proc.Start}
 	}
-	file, pending := n.files.File(procmap.Told{Device: f.Device, Inode: f.Inode, Path: f.Path, Version: f.Version}, mapped[:]...)
+	file, pending := n.files.File(procmap.ReportedFile{Device: f.Device, Inode: f.Inode, Path: f.Path, Version: f.Version}, mapped[:]...)
 	if file == nil {
 		return symbols.Symbol{}, pending
 	}

@@ -41,10 +41,10 @@ type Runner struct {
 func New(patience time.Duration, most int) *Runner { return &Runner{patience: patience, most: most} }
 
 // Do runs work in another goroutine, which stays on one thread, and returns the CPU time that it has taken. If it takes
-// more than the Runner's patience, or ctx ends and it does not end soon, Do calls leave and returns ErrStuck. The function
-// that leave returns is called after work, should that end, in its goroutine; the caller may touch nothing any more that
+// more than the Runner's patience, or ctx ends and it does not end soon, Do calls onTimeout and returns ErrStuck. The function
+// that onTimeout returns is called after work, should that end, in its goroutine; the caller may touch nothing any more that
 // work uses. With ErrTooMany nothing was called.
-func (r *Runner) Do(ctx context.Context, work func(), leave func() (late func())) (time.Duration, error) {
+func (r *Runner) Do(ctx context.Context, work func(), onTimeout func() (onLateReturn func())) (time.Duration, error) {
 	if r.left.Load() >= int64(r.most) {
 		return 0, ErrTooMany
 	}
@@ -57,8 +57,8 @@ func (r *Runner) Do(ctx context.Context, work func(), leave func() (late func())
 		work()
 		select {
 		case done <- ThreadTime() - begin:
-		case late := <-gone:
-			late()
+		case onLateReturn := <-gone:
+			onLateReturn()
 			r.left.Add(-1)
 		}
 	}()
@@ -78,7 +78,7 @@ func (r *Runner) Do(ctx context.Context, work func(), leave func() (late func())
 	}
 	r.left.Add(1)
 	r.total.Add(1)
-	gone <- leave()
+	gone <- onTimeout()
 	return 0, ErrStuck
 }
 

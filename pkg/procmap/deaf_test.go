@@ -140,7 +140,7 @@ func TestDeviceNumberUsedAgain(t *testing.T) {
 		_ = cmd.Wait()
 		require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH))
 		r.mu.Lock()
-		r.release(len(r.kept))
+		r.release(len(r.heldFiles))
 		r.mu.Unlock()
 
 		var isDeaf atomic.Bool

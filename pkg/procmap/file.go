@@ -41,7 +41,7 @@ type fileKey struct {
 	// stat is the device that stat has, where dev does not say which file it is: all subvolumes of btrfs have one dev, and inode numbers
 	// of their own. 0 is the same device, or not known.
 	stat uint64
-	// version is set only for a file that Resolver.File was asked for (see Told). The dev of such a key is 0: settle finds it, in a
+	// version is set only for a file that Resolver.File was asked for (see ReportedFile). The dev of such a key is 0: fillFromMaps finds it, in a
 	// copy of the key, when the file is opened.
 	version [16]byte
 }
@@ -239,12 +239,12 @@ func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 			work.opened = nil
 		}
 	}, func() func() {
-		dev := r.gotStuck(&f.opening)
+		dev := r.markStuck(&f.opening)
 		return func() {
 			if work.opened != nil {
 				work.opened.Close()
 			}
-			r.goesOn(dev)
+			r.unmarkStuck(dev)
 		}
 	})
 	var got result

@@ -105,7 +105,7 @@ func (r *Resolver) open(key *fileKey, holders []holder, on *opening) (*os.File, 
 			continue // it has ended
 		}
 		own := *key
-		err = own.settle(dir, &h)
+		err = own.fillFromMaps(dir, &h)
 		var f *os.File
 		var st *unix.Stat_t
 		if err == nil {

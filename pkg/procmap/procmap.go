@@ -130,10 +130,10 @@ type Resolver struct {
 	history   history
 	processes map[Process]*entry
 	files     map[fileKey]*file
-	kept      []kept // the oldest first
-	fileBytes int    // estimated size of files, without those that only a life still refers to
-	count     uint64 // how often held has counted, see file.counted
-	failed    int    // processes that could not be read, see Err
+	heldFiles []heldFile // the oldest first
+	fileBytes int        // estimated size of files, without those that only a life still refers to
+	count     uint64     // how often held has counted, see file.counted
+	failed    int        // processes that could not be read, see Err
 	succeeded bool
 	lastErr   error
 	stats     Stats

@@ -301,7 +301,7 @@ func TestShortLivedProgram(t *testing.T) {
 		{kind: recordExit, pid: pid, time: 3},
 	}, 0)
 	r.readFile(t.Context(), <-r.toRead)
-	defer func() { r.release(len(r.kept)); r.closeFiles(context.Background()) }()
+	defer func() { r.release(len(r.heldFiles)); r.closeFiles(context.Background()) }()
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.WriteFile(path, []byte("another one"), 0o700))
 	places, pending := r.Locate(nil, Process{PID: pid, ExeInode: st.Ino}, 2, []uint64{0x1000})
@@ -386,17 +386,17 @@ func TestHold(t *testing.T) {
 		opened, err := os.Open("/proc/self/exe")
 		require.NoError(t, err)
 		r.hold(&file{}, opened)
-		require.LessOrEqual(t, len(r.kept), maxOpen)
+		require.LessOrEqual(t, len(r.heldFiles), maxOpen)
 	}
-	for _, h := range r.kept {
+	for _, h := range r.heldFiles {
 		require.NotNil(t, h.f.open)
 	}
-	first := r.kept[0].f
+	first := r.heldFiles[0].f
 	again := first.again()
 	require.NotNil(t, again)
 	require.NoError(t, again.Close())
-	r.release(len(r.kept))
+	r.release(len(r.heldFiles))
 	require.Nil(t, first.again())
 	r.closeFiles(t.Context())
-	require.Empty(t, r.kept)
+	require.Empty(t, r.heldFiles)
 }

@@ -23,7 +23,7 @@ func (r *Resolver) run(ctx context.Context) {
 	defer release.Stop()
 	defer func() {
 		r.mu.Lock()
-		r.release(len(r.kept))
+		r.release(len(r.heldFiles))
 		r.mu.Unlock()
 		r.closeFiles(ctx)
 		r.mountsMu.Lock()

@@ -85,9 +85,9 @@ func TestSubvolumes(t *testing.T) {
 			require.Equal(t, place.File.ID, id)
 		}
 
-		// Told of by another program, each is found where it is mapped, and neither where the other one is.
-		told := func(p program) Told {
-			return Told{Device: p.device, Inode: p.area.key.inode, Path: p.area.key.path, Version: [16]byte{byte(p.device)}}
+		// Reported by another program, each is found where it is mapped, and neither where the other one is.
+		told := func(p program) ReportedFile {
+			return ReportedFile{Device: p.device, Inode: p.area.key.inode, Path: p.area.key.path, Version: [16]byte{byte(p.device)}}
 		}
 		in := func(p program) Mapping {
 			return Mapping{PID: p.process.PID, Start: p.area.start, End: p.area.end}

@@ -46,8 +46,8 @@ func (t *Teller) first(err error) bool {
 	return true
 }
 
-// Untold is how many errors nobody was told of.
-func (t *Teller) Untold() uint64 {
+// Suppressed is how many errors were not reported.
+func (t *Teller) Suppressed() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.untold

@@ -22,7 +22,7 @@ func TestTeller(t *testing.T) {
 		w.Tell(errors.New(text))
 	}
 	require.Equal(t, []string{`process 12 may not be looked at`, `reading counters: bad file`, `reading "a\"b 1": at 0x1f`}, told)
-	require.Equal(t, uint64(3), w.Untold())
+	require.Equal(t, uint64(3), w.Suppressed())
 }
 
 // What errors say can be up to a workload.
@@ -43,5 +43,5 @@ func TestTellerBounded(t *testing.T) {
 	}
 	done.Wait()
 	require.Equal(t, mostKinds, told)
-	require.Equal(t, uint64(404-mostKinds), w.Untold())
+	require.Equal(t, uint64(404-mostKinds), w.Suppressed())
 }

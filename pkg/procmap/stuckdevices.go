@@ -31,13 +31,13 @@ func (o *opening) get() (device, trust) {
 	return device{uint32(v >> 36), uint32(v >> 4)}, trust(v & 15)
 }
 
-// stuckDevice is a device on which something does not end.
+// stuckDevice is a device whose file system does not answer.
 type stuckDevice struct {
 	waiting int       // goroutines that have not returned
 	until   time.Time // it is avoided until then, and while there are such
 }
 
-// isStuck tells whether something on a device does not end. Under r.mountsMu.
+// isStuck reports whether a device does not answer. Under r.mountsMu.
 func (r *Resolver) isStuck(dev device, now time.Time) bool {
 	for d, s := range r.stuck {
 		if s.waiting == 0 && !now.Before(s.until) {
@@ -47,8 +47,8 @@ func (r *Resolver) isStuck(dev device, now time.Time) bool {
 	return r.stuck[dev] != nil
 }
 
-// gotStuck notes that opening or reading a file does not end, and returns its device.
-func (r *Resolver) gotStuck(on *opening) device {
+// markStuck records that opening or reading a file hangs, and returns its device.
+func (r *Resolver) markStuck(on *opening) device {
 	dev, t := on.get()
 	r.mountsMu.Lock()
 	defer r.mountsMu.Unlock()
@@ -64,8 +64,8 @@ func (r *Resolver) gotStuck(on *opening) device {
 	return dev
 }
 
-// goesOn notes that what did not end has ended.
-func (r *Resolver) goesOn(dev device) {
+// unmarkStuck records that a hanging call on the device has returned.
+func (r *Resolver) unmarkStuck(dev device) {
 	r.mountsMu.Lock()
 	defer r.mountsMu.Unlock()
 	if s := r.stuck[dev]; s != nil {
@@ -79,6 +79,6 @@ func (f *File) Stuck() (ended func()) {
 	if f.r == nil {
 		return func() {}
 	}
-	dev := f.r.gotStuck(&f.f.opening)
-	return func() { f.r.goesOn(dev) }
+	dev := f.r.markStuck(&f.f.opening)
+	return func() { f.r.unmarkStuck(dev) }
 }

@@ -23,8 +23,8 @@ const (
 	maxOpen = 64 // files that are kept open
 )
 
-// kept is a file that is kept open.
-type kept struct {
+// heldFile is a file that stays open until a time.
+type heldFile struct {
 	f     *file
 	until time.Time
 }
@@ -35,22 +35,22 @@ func (r *Resolver) hold(f *file, opened *os.File) {
 	if f.open != nil {
 		r.closing = append(r.closing, f.open)
 		f.open = opened
-		return // until the time in the entry that r.kept has of it
+		return // until the time in the entry that r.heldFiles has of it
 	}
-	if len(r.kept) >= maxOpen {
+	if len(r.heldFiles) >= maxOpen {
 		r.release(1)
 	}
 	f.open = opened
-	r.kept = append(r.kept, kept{f, time.Now().Add(holdFor)})
+	r.heldFiles = append(r.heldFiles, heldFile{f, time.Now().Add(holdFor)})
 }
 
-// release lets go of the first n files of r.kept: closeFiles closes them. Under r.mu.
+// release lets go of the first n files of r.heldFiles: closeFiles closes them. Under r.mu.
 func (r *Resolver) release(n int) {
-	for _, h := range r.kept[:n] {
+	for _, h := range r.heldFiles[:n] {
 		r.closing = append(r.closing, h.f.open)
 		h.f.open = nil
 	}
-	r.kept = append(r.kept[:0], r.kept[n:]...)
+	r.heldFiles = append(r.heldFiles[:0], r.heldFiles[n:]...)
 }
 
 // releaseOld closes the files whose holdFor has passed at the time now.
@@ -58,7 +58,7 @@ func (r *Resolver) releaseOld(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
-	for n < len(r.kept) && !now.Before(r.kept[n].until) {
+	for n < len(r.heldFiles) && !now.Before(r.heldFiles[n].until) {
 		n++
 	}
 	r.release(n)

@@ -10,33 +10,33 @@ import (
 	"github.com/spf13/viper"
 )
 
-// frame is what decides of a frame: its function, as the file has it, and what stands for the file, nil where that is not known.
+// frame holds the parts of a frame that decide about a capture: its function, as in the file, and a key of the file, nil if unknown.
 type frame struct {
 	file any
 	name string
 }
 
-// verdict is what becomes of a capture.
+// verdict is the result for a capture.
 type verdict uint8
 
 const (
 	kept  verdict = iota
-	inner         // another one stands for it
-	other         // it is of a kind that is not wanted
+	inner         // the caller's capture counts in its place
+	other         // its kind is not shown
 )
 
-// judge tells what becomes of a capture by the functions that its stack begins with.
-type judge struct {
+// classifier decides what becomes of a capture by the functions that its stack begins with.
+type classifier struct {
 	inner []string
 	kinds *kinds // nil: rows have none
 }
 
-// mostInner is how many functions there are at most whose own calls are left out.
+// mostInner bounds the functions whose own calls are left out.
 const mostInner = 256
 
-// newJudge reads the gadget's metadata.
-func newJudge(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (judge, error) {
-	j := judge{inner: metadata.GetStringSlice("inner")}
+// newClassifier reads the gadget's metadata.
+func newClassifier(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (classifier, error) {
+	j := classifier{inner: metadata.GetStringSlice("inner")}
 	if len(j.inner) > mostInner {
 		return j, fmt.Errorf("inner: %d functions are more than %d", len(j.inner), mostInner)
 	}
@@ -53,7 +53,7 @@ func newJudge(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (judge, 
 }
 
 // field is the member of a row's key that has its kind, "" if there is none.
-func (j *judge) field() string {
+func (j *classifier) field() string {
 	if j.kinds == nil {
 		return ""
 	}
@@ -61,12 +61,12 @@ func (j *judge) field() string {
 }
 
 // wantsNames tells whether functions decide.
-func (j *judge) wantsNames(r *record, l *layout) bool {
+func (j *classifier) wantsNames(r *record, l *layout) bool {
 	return len(j.inner) > 0 || j.kinds != nil && j.kinds.refines(r.key[l.kind:])
 }
 
-// judge may change the kind in the record's key.
-func (j *judge) judge(r *record, l *layout, frames []frame) verdict {
+// classify may change the kind in the record's key.
+func (j *classifier) classify(r *record, l *layout, frames []frame) verdict {
 	if len(j.inner) > 0 && len(frames) > 1 && frames[0].file != nil && frames[0].file == frames[1].file && j.isInner(plain(frames[1].name)) {
 		return inner
 	}
@@ -83,7 +83,7 @@ func (j *judge) judge(r *record, l *layout, frames []frame) verdict {
 	return other
 }
 
-func (j *judge) isInner(name string) bool {
+func (j *classifier) isInner(name string) bool {
 	return slices.ContainsFunc(j.inner, func(f string) bool {
 		before, open := strings.CutSuffix(f, "*")
 		return name == f || open && strings.HasPrefix(name, before)

@@ -13,7 +13,7 @@ import (
 )
 
 // findFile asks until it is known whether there is such a file.
-func findFile(t *testing.T, r *Resolver, told Told, mapped ...Mapping) *File {
+func findFile(t *testing.T, r *Resolver, told ReportedFile, mapped ...Mapping) *File {
 	t.Helper()
 	limit := time.After(20 * time.Second)
 	for {
@@ -40,7 +40,7 @@ func TestFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, content, 0o700))
 	_, p := start(t, path, "600")
 	own := areasOf(t, p.PID)[0]
-	told := Told{Device: unix.Mkdev(own.key.dev.major, own.key.dev.minor), Inode: own.key.inode, Path: own.key.path, Version: [16]byte{1}}
+	told := ReportedFile{Device: unix.Mkdev(own.key.dev.major, own.key.dev.minor), Inode: own.key.inode, Path: own.key.path, Version: [16]byte{1}}
 	exact := Mapping{PID: p.PID, Start: own.start, End: own.end}
 
 	for name, mapped := range map[string][]Mapping{
@@ -59,7 +59,7 @@ func TestFile(t *testing.T) {
 			require.NoError(t, opened.Close())
 		})
 	}
-	for name, wrong := range map[string]Told{
+	for name, wrong := range map[string]ReportedFile{
 		"inode":        {Device: told.Device, Inode: told.Inode + 1, Path: path},
 		"no device":    {Inode: told.Inode, Path: path},
 		"no path":      {Device: told.Device, Inode: told.Inode},
@@ -70,7 +70,7 @@ func TestFile(t *testing.T) {
 		})
 	}
 	r := newResolver(t, Options{Unwatched: true})
-	require.Nil(t, findFile(t, r, Told{Device: told.Device, Inode: told.Inode, Path: told.Path}), "nobody has mapped it")
+	require.Nil(t, findFile(t, r, ReportedFile{Device: told.Device, Inode: told.Inode, Path: told.Path}), "nobody has mapped it")
 
 	// Root returns the root of a process that had the file, not of a later one with the same PID.
 	f := findFile(t, r, told, exact)
@@ -94,7 +94,7 @@ func TestFile(t *testing.T) {
 // A file that could not be read is asked for again after a while.
 func TestFileIsTriedAgain(t *testing.T) {
 	r := bare()
-	told, mapped := Told{Device: 8<<8 + 1, Inode: 5, Path: "/opt/app"}, Mapping{PID: 7}
+	told, mapped := ReportedFile{Device: 8<<8 + 1, Inode: 5, Path: "/opt/app"}, Mapping{PID: 7}
 	_, pending := r.File(told, mapped)
 	require.True(t, pending)
 	f := <-r.toRead
@@ -118,7 +118,7 @@ func TestFileAvoided(t *testing.T) {
 	require.NoError(t, err)
 	defer dir.Close()
 	h := holder{pid: p.PID}
-	require.NoError(t, key.settle(int(dir.Fd()), &h))
+	require.NoError(t, key.fillFromMaps(int(dir.Fd()), &h))
 	require.Equal(t, own.key.dev, key.dev, "as the process has it")
 	require.Equal(t, own.key.path, key.path)
 	require.Equal(t, []uint64{own.start, own.end}, []uint64{h.start, h.end})
@@ -128,5 +128,5 @@ func TestFileAvoided(t *testing.T) {
 	require.ErrorIs(t, err, errAvoided)
 	key.dev = device{}
 	key.stat++
-	require.ErrorIs(t, key.settle(int(dir.Fd()), &h), errOther)
+	require.ErrorIs(t, key.fillFromMaps(int(dir.Fd()), &h), errOther)
 }

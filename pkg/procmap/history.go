@@ -59,7 +59,7 @@ func (l *life) find(addr uint64) *mapped {
 	return nil
 }
 
-// meets tells whether at least one range of l has the same file at the same place in other, as two readings of one
+// meets reports whether at least one range of l has the same file at the same place in other, as two readings of one
 // program must. A life without ranges meets every other.
 func (l *life) meets(other *life) bool {
 	return len(l.ranges) == 0 || slices.ContainsFunc(l.ranges, func(m mapped) bool {
@@ -68,7 +68,7 @@ func (l *life) meets(other *life) bool {
 	})
 }
 
-// known tells whether nothing has to be read from /proc for this life: all its mappings are known, by itself or by a
+// known reports whether nothing has to be read from /proc for this life: all its mappings are known, by itself or by a
 // parent.
 func (l *life) known() bool {
 	for depth := 0; l != nil && depth < maxChain; depth++ {
@@ -213,7 +213,7 @@ func (h *history) forgetAlive() {
 	h.alive = 0
 }
 
-// fork takes in that parent has forked pid. time is in nanoseconds since boot, in exec, too.
+// fork records that parent has forked pid. time is in nanoseconds since boot, as in exec.
 
 func (h *history) fork(pid, parent uint32, time uint64) {
 	p := h.at(parent, 0) // also one that has ended: the exit is that of the first thread, and others may go on

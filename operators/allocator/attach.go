@@ -36,8 +36,8 @@ func (i *instance) add(pid uint32) {
 	}
 	if len(i.processes) >= mostProcesses {
 		i.refused = now
-		if !i.told.processes {
-			i.told.processes = true
+		if !i.warned.processes {
+			i.warned.processes = true
 			i.log.Warnf("%s: %d processes have probes, which is the limit; others get probes when some of these end: choose fewer processes", Name, mostProcesses)
 		}
 		return
@@ -181,8 +181,8 @@ func (i *instance) attach(p *process, id symbols.FileID) {
 		return
 	}
 	if i.probes+2*len(f.functions)+mostExits*len(f.exits) > mostProbes {
-		if !i.told.probes {
-			i.told.probes = true
+		if !i.warned.probes {
+			i.warned.probes = true
 			i.log.Warnf("%s: %d of at most %d probes are in use, and some processes have none: choose fewer processes", Name, i.probes, mostProbes)
 		}
 		return

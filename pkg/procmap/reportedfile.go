@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mapping is where a process has mapped a file, as another program tells (see Told).
+// Mapping is the place of a file in a process, as reported by another program (see ReportedFile).
 type Mapping struct {
 	PID uint32
 	// Seen is a time at which the file was mapped, in nanoseconds since boot, 0 for now. A process with this PID that
@@ -16,20 +16,20 @@ type Mapping struct {
 	Start, End uint64
 }
 
-// Told is what another program tells of a file that processes have mapped.
-type Told struct {
-	// Device and Inode are those that stat has.
+// ReportedFile describes a file that processes have mapped, as reported by another program, such as the unwinder.
+type ReportedFile struct {
+	// Device and Inode are as stat returns them.
 	Device, Inode uint64
-	// Path is the path in the process that was seen first with the file.
+	// Path is the path in the first process that had the file.
 	Path string
-	// Version tells apart what was in the file at different times.
+	// Version distinguishes contents of the file at different times.
 	Version [16]byte
 }
 
 // File returns the file that t describes, for callers that know it from another program and not from Locate. mapped
 // are processes that have mapped it: the first one is tried first. If pending, a later call may return the file; nil
 // without pending means that it cannot be read.
-func (r *Resolver) File(t Told, mapped ...Mapping) (file *File, pending bool) {
+func (r *Resolver) File(t ReportedFile, mapped ...Mapping) (file *File, pending bool) {
 	if t.Device == 0 || t.Inode == 0 || !strings.HasPrefix(t.Path, "/") {
 		return nil, false
 	}
@@ -61,14 +61,14 @@ func (r *Resolver) File(t Told, mapped ...Mapping) (file *File, pending bool) {
 	return nil, f.kind == ordinary
 }
 
-// is tells whether the device of a mapping can be one that stat has. With btrfs and overlayfs the numbers differ, and one of them or
+// is reports whether the device of a mapping can be the device that stat returned. With btrfs and overlayfs the numbers differ, and one of them or
 // both have major 0, as file systems have that are no disk's.
 func (d device) is(stat uint64) bool {
 	of := device{unix.Major(stat), unix.Minor(stat)}
 	return d == of || d.major == 0 || of.major == 0
 }
 
-// heldBy tells whether a process is known to have mapped the file. Under Resolver.mu.
+// heldBy reports whether a process is known to have mapped the file. Under Resolver.mu.
 func (f *file) heldBy(pid uint32) bool {
 	for i := range f.holders {
 		if f.holders[i].pid == pid {
@@ -78,10 +78,10 @@ func (f *file) heldBy(pid uint32) bool {
 	return false
 }
 
-// settle completes the key of a file that another program has told of, from the maps of the process whose /proc
+// fillFromMaps completes the key of a reported file, from the maps of the process whose /proc
 // folder is dir: its device and its path there and, in h, where it is mapped. The device decides whether its file
 // system is avoided. Other keys are complete already and stay as they are.
-func (k *fileKey) settle(dir int, h *holder) error {
+func (k *fileKey) fillFromMaps(dir int, h *holder) error {
 	if k.dev != (device{}) || k.stat == 0 {
 		return nil
 	}

@@ -20,16 +20,16 @@ func yaml(t testing.TB, text string) *viper.Viper {
 	return v
 }
 
-func judgeOf(t *testing.T, text string) (judge, error) {
+func classifierOf(t *testing.T, text string) (classifier, error) {
 	t.Helper()
 	gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
 	gadgetCtx.SetVar(operators.MapSpecPrefix+"rows", lockRows())
-	return newJudge(gadgetCtx, yaml(t, text))
+	return newClassifier(gadgetCtx, yaml(t, text))
 }
 
 // An allocator's function that calls another one of the same file is counted once.
 func TestInner(t *testing.T) {
-	j, err := judgeOf(t, "inner: [calloc, memalign, realloc]")
+	j, err := classifierOf(t, "inner: [calloc, memalign, realloc]")
 	require.NoError(t, err)
 	libc, program := &procmap.File{Path: "libc"}, &procmap.File{Path: "program"}
 	in := func(f *procmap.File, name string) frame {
@@ -54,21 +54,21 @@ func TestInner(t *testing.T) {
 	} {
 		l := exampleLayout(t)
 		r := example{}.record(t, &l)
-		require.Equal(t, tc.want, j.judge(r, &l, []frame{in(libc, "malloc"), tc.caller, in(program, "main")}), "%+v", tc.caller)
+		require.Equal(t, tc.want, j.classify(r, &l, []frame{in(libc, "malloc"), tc.caller, in(program, "main")}), "%+v", tc.caller)
 		require.True(t, j.wantsNames(r, &l))
 	}
 	l := exampleLayout(t)
 	r := example{}.record(t, &l)
-	require.Equal(t, kept, j.judge(r, &l, nil))
-	require.Equal(t, kept, j.judge(r, &l, []frame{in(libc, "calloc")}))
-	require.Equal(t, kept, j.judge(r, &l, []frame{{name: "malloc"}, {name: "calloc"}}), "of no file that is known")
-	none := judge{}
+	require.Equal(t, kept, j.classify(r, &l, nil))
+	require.Equal(t, kept, j.classify(r, &l, []frame{in(libc, "calloc")}))
+	require.Equal(t, kept, j.classify(r, &l, []frame{{name: "malloc"}, {name: "calloc"}}), "of no file that is known")
+	none := classifier{}
 	require.False(t, none.wantsNames(r, &l))
 	require.Empty(t, none.field())
 }
 
 // The metadata is part of an image from somewhere.
-func TestJudgeMetadata(t *testing.T) {
+func TestClassifierMetadata(t *testing.T) {
 	for text, want := range map[string]string{
 		"kinds: true":                       "kinds",
 		"kinds: [a, b]":                     "kinds",
@@ -77,11 +77,11 @@ func TestJudgeMetadata(t *testing.T) {
 		"kinds: {field: kind_raw, of: [1]}": "kinds.of",
 		"inner: [" + strings.Repeat("a,", 1000) + "b]": "inner: 1001 functions are more than",
 	} {
-		_, err := judgeOf(t, text)
+		_, err := classifierOf(t, text)
 		require.ErrorContains(t, err, want, text[:min(len(text), 40)])
 	}
 	for _, text := range []string{"inner: {a: b}", "inner: 1", "x: y"} {
-		_, err := judgeOf(t, text)
+		_, err := classifierOf(t, text)
 		require.NoError(t, err, text)
 	}
 }

@@ -241,7 +241,7 @@ func TestMemory(t *testing.T) {
 	servers, config := tell(t)
 	begin := time.Now().Add(-time.Second)
 	text := watch{
-		gadget: "profile_alloc", ready: "the first probes are there", flags: []string{"--max-cost=1000", fmt.Sprintf("--sample-bytes=%d", step)},
+		gadget: "profile_alloc", ready: "the first probes are attached", flags: []string{"--max-cost=1000", fmt.Sprintf("--sample-bytes=%d", step)},
 		enough: func(s told) bool { return s.sent("alloc_space") > 0 },
 	}.run(t, config, servers, []string{compileC(t, "../memory/testdata/allocate.c"), "8", "100"}, 4)
 	truth := counted(t, text)
@@ -273,7 +273,7 @@ func TestMemoryInUse(t *testing.T) {
 	servers, config := tell(t)
 	begin := time.Now().Add(-time.Second)
 	text := watch{
-		gadget: "profile_alloc", ready: "the first probes are there", flags: []string{"--live", "--max-cost=1000", fmt.Sprintf("--sample-bytes=%d", step)},
+		gadget: "profile_alloc", ready: "the first probes are attached", flags: []string{"--live", "--max-cost=1000", fmt.Sprintf("--sample-bytes=%d", step)},
 		// Until what is in use stays as it is.
 		enough: func(s told) bool {
 			states, times := s.states("inuse_space")

@@ -273,7 +273,7 @@ func TestAlloc(t *testing.T) {
 	flags := []string{"--pid=" + strconv.Itoa(p.pid), "--max-cost=1000", "--sample-bytes=4096"}
 	sessions := []*session{begin(t, nil, image, flags...), begin(t, nil, image, append(flags, asIDs)...), begin(t, nil, image, append(flags, "--live")...)}
 	for _, s := range sessions {
-		s.wait("the first probes", func() bool { return strings.Contains(s.log.String(), "the first probes are there") })
+		s.wait("the first probes", func() bool { return strings.Contains(s.log.String(), "the first probes are attached") })
 	}
 	p.next(t)
 	own := map[string]truth{}

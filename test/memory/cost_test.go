@@ -57,7 +57,7 @@ func (w work) underIG(t *testing.T, how way, warm, n int) watchedCost {
 	flags := slices.Concat(choose, how.ig)
 	image, attached := how.image, how.attached
 	if image == "" {
-		image, attached = igtest.Import(t, "profile_alloc"), "the first probes are there"
+		image, attached = igtest.Import(t, "profile_alloc"), "the first probes are attached"
 	}
 	if !how.discard {
 		flags = append(flags, exportTo(rcv)...)

@@ -21,7 +21,7 @@ func TestEdges(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, rcv.Close()) }()
 	c := start(t, plan{program: compile(t, "gcc", "-O2", "-fomit-frame-pointer", "-Wall", "-Werror", "-Wl,-z,now", source("edges.c"))})
-	ig := profile(t, rcv, "the first probes are there", "--pid="+strconv.Itoa(c.cmd.Process.Pid))
+	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.cmd.Process.Pid))
 	_, err = io.WriteString(c.in, "\n")
 	require.NoError(t, err)
 	line, err := c.out.ReadString('\n')

@@ -98,7 +98,7 @@ func TestExec(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, rcv.Close()) }()
 	c := start(t, plan{program: compile(t, "gcc", "-O2", source("exec.c"))})
-	ig := profile(t, rcv, "the first probes are there", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--live")
+	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--live")
 	// What libc allocates for itself can be drawn as well, if rarely.
 	own := func(s receiver.Sample) bool { return len(s.Stack) > 1 && s.Stack[1].Name == "main" }
 	allOwn := func() int64 {
@@ -203,7 +203,7 @@ func TestExceptions(t *testing.T) {
 			require.NoError(t, err)
 			defer func() { require.NoError(t, rcv.Close()) }()
 			c := start(t, plan{program: tc.program, env: tc.env})
-			ig := profile(t, rcv, "the first probes are there", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid), "--live"}, watched...)...)
+			ig := profile(t, rcv, "the first probes are attached", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid), "--live"}, watched...)...)
 			time.Sleep(2 * time.Second) // those of the other files
 			_, err = c.in.Write([]byte("\n"))
 			require.NoError(t, err)
@@ -301,7 +301,7 @@ func TestTooDear(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, rcv.Close()) }()
 	c := start(t, plan{program: cProgram(t), seconds: 5, pause: 50})
-	ig := profile(t, rcv, "the first probes are there", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--live", "--max-cost=1")
+	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--live", "--max-cost=1")
 	c.work(t)
 	select {
 	case <-ig.ended:
@@ -323,7 +323,7 @@ func TestLater(t *testing.T) {
 	require.NoError(t, os.Rename(compile(t, "gcc", "-O2", "-DNAME=\"latecomer\"", source("allocate.c")), program))
 	ig := profile(t, rcv, "allocator: a probe adds", append([]string{"--comm=latecomer"}, watched...)...)
 	c := start(t, plan{program: program, pause: 1000})
-	ig.says(t, "the first probes are there")
+	ig.says(t, "the first probes are attached")
 	truth := c.work(t)
 	ig.stop(t)
 	r := run{truth: truth, samples: rcv.Samples()}

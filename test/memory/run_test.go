@@ -194,7 +194,7 @@ func watch(t *testing.T, p plan) *run {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, rcv.Close()) }()
 	c := start(t, p)
-	ig := profile(t, rcv, "the first probes are there", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid)}, p.flags...)...)
+	ig := profile(t, rcv, "the first probes are attached", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid)}, p.flags...)...)
 	if p.leaks != "" && p.env != nil {
 		time.Sleep(2 * time.Second) // until the other file with an allocator has its probes: what is allocated before is never in use
 	}

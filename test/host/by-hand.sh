@@ -70,7 +70,7 @@ journalctl --no-pager -o cat -u ig-otel-profiles-daemon | grep 'rows read' || di
 
 say "the service where whole stacks cannot be had"
 run systemctl start ig-otel-profiles
-wait_for "the function of a program in the history" kept
+wait_for "the unit of a program in the history" kept
 run ig-otel-profile history list
 [ "$(stat -c %a /var/lib/ig-otel-profiles/history)" = 700 ] || die "the history is open to others"
 at=$(size)

@@ -21,7 +21,7 @@ run ig-otel-profiles version || true
 
 say "start, without a backend"
 run systemctl enable --now ig-otel-profiles
-wait_for "the function of a program in the history" kept
+wait_for "the unit of a program in the history" kept
 run ig-otel-profile history list
 say "and with one"
 both

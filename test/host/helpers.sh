@@ -26,14 +26,14 @@ wait_for() {
 size() { stat -c %s out/profiles.jsonl 2>/dev/null || echo 0; }
 grown() { [ "$(size)" -gt "$1" ]; }
 # burns wants the function of the program in what arrived behind the given position.
-burns() { tail -c +$(($1 + 1)) out/profiles.jsonl | grep -q burn_inner; }
+burns() { tail -c +$(($1 + 1)) out/profiles.jsonl | grep -q " burn$"; }
 # held wants, behind the given position, a profile of before the given time (seconds).
 held() { tail -c +$(($1 + 1)) out/profiles.jsonl | grep -o '"timeUnixNano":"[0-9]*"' | tr -dc '0-9\n' | awk -v t="$2" '$1 < t * 1e9 { found = 1 } END { exit !found }'; }
 stored() { find /var/lib/ig-otel-profiles/queue -type f -name '*.msg' | grep -q .; }
 # both has the service send to the receiver as well.
 both() { sed -i 's/^EXPORTER=.*/EXPORTER=history,main/' /etc/default/ig-otel-profiles; }
-# kept wants the function of the program in what the service has kept.
-kept() { rm -rf out/history && ig-otel-profile history --since 5m -o out/history | grep -q burn_inner; }
+# kept wants the unit of the program among the services of what the service has kept.
+kept() { rm -rf out/history && ig-otel-profile history --since 5m -o out/history | grep -q " burn$"; }
 receive() {
 	/test/receive -dir out >>out/receive.log 2>&1 &
 	receiver=$!

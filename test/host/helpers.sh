@@ -26,7 +26,7 @@ wait_for() {
 size() { stat -c %s out/profiles.jsonl 2>/dev/null || echo 0; }
 grown() { [ "$(size)" -gt "$1" ]; }
 # burns wants the function of the program in what arrived behind the given position.
-burns() { tail -c +$(($1 + 1)) out/profiles.jsonl | grep -q " burn$"; }
+burns() { tail -c +$(($1 + 1)) out/profiles.jsonl | grep -q burn_inner; }
 # held wants, behind the given position, a profile of before the given time (seconds).
 held() { tail -c +$(($1 + 1)) out/profiles.jsonl | grep -o '"timeUnixNano":"[0-9]*"' | tr -dc '0-9\n' | awk -v t="$2" '$1 < t * 1e9 { found = 1 } END { exit !found }'; }
 stored() { find /var/lib/ig-otel-profiles/queue -type f -name '*.msg' | grep -q .; }

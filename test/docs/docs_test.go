@@ -174,8 +174,8 @@ func start(t *testing.T, cmd *exec.Cmd) {
 // run runs the commands of a block. They have to succeed.
 func (e *environment) run(t *testing.T, b block, text string) {
 	if tag := os.Getenv("GADGET_TAG"); tag != "" {
-		// Where images are built under another tag, as beside another clone.
-		text = strings.ReplaceAll(text, ":dev", ":"+tag)
+		// Where images are built under another tag, as beside another clone. Inspektor Gadget's are not.
+		text = regexp.MustCompile(`(^|[\s/])(profile_[a-z]+):dev`).ReplaceAllString(text, "${1}${2}:"+tag)
 	}
 	t.Cleanup(func() {
 		for _, pattern := range []string{"build/before", "build/after", "build/difference-before-after.html", "profile-[0-9]*-*-*"} {

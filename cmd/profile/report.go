@@ -158,11 +158,12 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 	if !r.opts.interpreters {
 		samples = report.Fold(samples)
 	}
-	if r.byService {
+	switch {
+	case r.byService:
 		opts.Group, group = func(s receiver.Sample) string { return s.Service }, "SERVICE"
-	} else if r.opts.target.one() == 0 {
+	case r.opts.target.one() == 0:
 		opts.Group, group = report.Program, "PROGRAM"
-	} else {
+	default:
 		opts.Group = func(receiver.Sample) string { return "" }
 	}
 	what := "by the function that did it"

@@ -282,7 +282,8 @@ func (t *test) differs(k judgedKey, runs [2][]run) (sum float64) {
 	for side, of := range runs {
 		for _, r := range of {
 			d := r.parts[k].of(r.whole(k))
-			sum += d.n * math.Pow(d.share-t.sides[side].share, 2) / (p * (1 - p))
+			off := d.share - t.sides[side].share
+			sum += d.n * off * off / (p * (1 - p))
 		}
 	}
 	return sum

@@ -186,7 +186,7 @@ func (a *answer) profile(tr *translator, b *block) {
 		return
 	}
 	g := group{tr.of(resource, b.resource), tr.of(scope, b.scope), tr.of(measure, b.measure), at.Sub(a.q.From).Nanoseconds() / a.width}
-	entry, _ := a.to.entry(measure, g.measure)
+	entry := a.to.entry(measure, g.measure)
 	c := cursor{in: entry}
 	kind := [2]uint32{uint32(c.uint()), uint32(c.uint())}
 	one := Sum{Samples: int64(len(b.values))}
@@ -204,8 +204,8 @@ func (a *answer) profile(tr *translator, b *block) {
 			a.newest[kind] = b.time
 		}
 	}
-	typ, _ := a.to.entry(text, kind[0])
-	unit, _ := a.to.entry(text, kind[1])
+	typ := a.to.entry(text, kind[0])
+	unit := a.to.entry(text, kind[1])
 	a.out.Summary.sum(sumKey{service, gadget, typ, unit}).merge(one)
 	a.longest = max(a.longest, b.duration)
 	s := a.groups[g]
@@ -224,7 +224,7 @@ func (a *answer) profile(tr *translator, b *block) {
 // forget drops what a newer state replaces.
 func (a *answer) forget(kind [2]uint32) {
 	for g, s := range a.groups {
-		entry, _ := a.to.entry(measure, g.measure)
+		entry := a.to.entry(measure, g.measure)
 		c := cursor{in: entry}
 		if s.state && kind == [2]uint32{uint32(c.uint()), uint32(c.uint())} {
 			a.entries -= len(s.values)
@@ -325,7 +325,7 @@ func (a *answer) compact() {
 
 // service returns the service of a resource.
 func (t *tables) service(i uint32) string {
-	entry, _ := t.entry(resource, i)
+	entry := t.entry(resource, i)
 	rp := &profilespb.ResourceProfiles{}
 	if proto.Unmarshal([]byte(entry), rp) != nil {
 		return ""
@@ -335,7 +335,7 @@ func (t *tables) service(i uint32) string {
 
 // scope returns the name of a scope.
 func (t *tables) scope(i uint32) string {
-	entry, _ := t.entry(scope, i)
+	entry := t.entry(scope, i)
 	sp := &profilespb.ScopeProfiles{}
 	if proto.Unmarshal([]byte(entry), sp) != nil {
 		return ""
@@ -361,13 +361,13 @@ func (a *answer) request() *collectorpb.ExportProfilesServiceRequest {
 	for i, g := range order {
 		if i == 0 || g.resource != last.resource {
 			rp, sp = &profilespb.ResourceProfiles{}, nil
-			entry, _ := a.to.entry(resource, g.resource)
+			entry := a.to.entry(resource, g.resource)
 			_ = proto.Unmarshal([]byte(entry), rp) // what is damaged is empty
 			req.ResourceProfiles = append(req.ResourceProfiles, rp)
 		}
 		if sp == nil || g.scope != last.scope {
 			sp = &profilespb.ScopeProfiles{}
-			entry, _ := a.to.entry(scope, g.scope)
+			entry := a.to.entry(scope, g.scope)
 			_ = proto.Unmarshal([]byte(entry), sp)
 			rp.ScopeProfiles = append(rp.ScopeProfiles, sp)
 		}
@@ -379,7 +379,7 @@ func (a *answer) request() *collectorpb.ExportProfilesServiceRequest {
 
 func (a *answer) profileOf(d *profilespb.ProfilesDictionary, g group, stacks map[uint32]int32) *profilespb.Profile {
 	s := a.groups[g]
-	entry, _ := a.to.entry(measure, g.measure)
+	entry := a.to.entry(measure, g.measure)
 	c := cursor{in: entry}
 	p := &profilespb.Profile{
 		SampleType: &profilespb.ValueType{TypeStrindex: int32(c.uint()), UnitStrindex: int32(c.uint())},
@@ -472,10 +472,10 @@ func summarize(dir string, of file, unpack *zstd.Decoder) (Segment, error) {
 			if b.duration == 0 {
 				one.State = b.time
 			}
-			entry, _ := from.entry(measure, b.measure)
+			entry := from.entry(measure, b.measure)
 			mc := cursor{in: entry}
-			typ, _ := from.entry(text, uint32(mc.uint()))
-			unit, _ := from.entry(text, uint32(mc.uint()))
+			typ := from.entry(text, uint32(mc.uint()))
+			unit := from.entry(text, uint32(mc.uint()))
 			out.sum(sumKey{from.service(b.resource), from.scope(b.scope), typ, unit}).merge(one)
 		}
 		return nil

@@ -164,7 +164,7 @@ const traceIDSize = 16
 
 // setOf returns the attributes of a set.
 func (t *tables) setOf(i uint32) []int32 {
-	entry, _ := t.entry(set, i)
+	entry := t.entry(set, i)
 	var list []int32
 	for c := (cursor{in: entry}); len(c.in) > 0; {
 		list = append(list, int32(c.uint()))

@@ -54,11 +54,12 @@ type tables struct {
 	places  []uint32 // by node: its location
 }
 
-func (t *tables) entry(k kind, i uint32) (string, bool) {
+// entry returns entry i of a table, empty if it has none.
+func (t *tables) entry(k kind, i uint32) string {
 	if i == 0 || int(i) > len(t.entries[k]) {
-		return "", i == 0
+		return ""
 	}
-	return t.entries[k][i-1], true
+	return t.entries[k][i-1]
 }
 
 // interned is a dictionary that finds its entries.

@@ -121,7 +121,7 @@ func testContext(t *testing.T, unwind string) {
 			require.Subset(t, before, services)
 		}
 	}
-	require.NotContains(t, r.log, "started anew")
+	require.NotContains(t, r.log, "restarting the reader of files")
 	require.NotContains(t, r.log, "reading a row failed")
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,7 +15,7 @@ import (
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	elffile "github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 // target is what to sample. The zero value is everything.
@@ -116,7 +117,7 @@ func isGo(pid int) bool {
 	if err != nil {
 		return false
 	}
-	id, err := buildid.Read(f, stat.Size())
+	id, err := elffile.ReadInfo(context.Background(), f, stat.Size())
 	return err == nil && id.Go != ""
 }
 

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 // goLimits bound the reading of a Go program, which is in memory meanwhile.
@@ -26,7 +27,7 @@ func withGoLeaves(f process.ReadAtCloser, size int64) process.ReadAtCloser {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), goTimeout)
 	defer cancel()
-	leaves, err := symbols.ReadGoLeaves(ctx, f, size, goLimits)
+	leaves, err := parse.ReadGoLeaves(ctx, f, size, goLimits)
 	if err != nil || len(leaves.Functions) == 0 {
 		return f
 	}

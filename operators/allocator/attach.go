@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
@@ -180,7 +181,7 @@ func (i *instance) attach(p *process, id symbols.FileID) {
 		delete(p.files, id)
 		return
 	}
-	if i.probes+2*len(f.functions)+mostExits*len(f.exits) > mostProbes {
+	if i.probes+2*len(f.functions)+allocators.MaxExits*len(f.exits) > mostProbes {
 		if !i.warned.probes {
 			i.warned.probes = true
 			i.log.Warnf("%s: %d of at most %d probes are in use, and some processes have none: choose fewer processes", Name, i.probes, mostProbes)
@@ -196,7 +197,7 @@ func (i *instance) attach(p *process, id symbols.FileID) {
 	loaded, thread := i.loaded, p.thread
 	err := i.finder.attach(id, func() {
 		if attached, failed = loaded.attach(f, thread, i.live); failed == nil {
-			each = i.costs.each(f.open, f, i.live)
+			each = i.costs.each(f, i.live)
 		}
 	}, func() {
 		if failed == nil {

@@ -1,9 +1,7 @@
 package allocator
 
 import (
-	"debug/elf"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -11,6 +9,8 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
@@ -18,6 +18,7 @@ import (
 // probe is, and with one that it has the CPU execute elsewhere, which takes a second trap. They are in assembly, as Go's own functions
 // do not begin with the first kind.
 func emulated()
+
 func stepped()
 
 // Where their code is: Go calls functions in assembly by way of others.
@@ -41,13 +42,13 @@ type costs struct{ emulated, stepped time.Duration }
 var costsUnknown = costs{time.Microsecond, 2 * time.Microsecond}
 
 // costs measures them in this process, on the CPU that it happens to run on.
-func (l *loaded) costs() (costs, error) {
+func (l *loaded) costs(identify func(*os.File) (buildid.Info, error)) (costs, error) {
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return costsUnknown, err
 	}
 	defer self.Close()
-	f, err := elf.NewFile(self)
+	info, err := identify(self)
 	if err != nil {
 		return costsUnknown, err
 	}
@@ -61,12 +62,12 @@ func (l *loaded) costs() (costs, error) {
 		pc   uintptr
 		call func()
 	}{{&c.emulated, emulatedPC, emulated}, {&c.stepped, steppedPC, stepped}} {
-		offset, ok := offsetOf(f, uint64(m.pc))
+		offset, ok := info.Offset(uint64(m.pc))
 		if !ok {
 			return costsUnknown, fmt.Errorf("the program is not at the address in its file")
 		}
 		before := measure(m.call)
-		probe, err := executable.Uprobe("", l[nothing], &link.UprobeOptions{Address: offset, PID: os.Getpid()})
+		probe, err := executable.Uprobe("", l[allocators.Nothing], &link.UprobeOptions{Address: offset, PID: os.Getpid()})
 		if err != nil {
 			return costsUnknown, err
 		}
@@ -108,23 +109,23 @@ func colder(each time.Duration) time.Duration { return each * 4 / 3 }
 // each returns what a trap takes in an allocator. Which of its functions are called, nobody knows beforehand: malloc, calloc and realloc
 // mostly, so it is the cost in the middle of these, and no less than that of malloc and operator new. With live, a third each is for calls
 // that allocate, their returns, and calls that free.
-func (c costs) each(r io.ReaderAt, f *file, live bool) time.Duration {
+func (c costs) each(f *file, live bool) time.Duration {
 	var malloc, others, free []time.Duration
-	seen := map[program]bool{}
+	seen := map[allocators.Program]bool{}
 	for _, fn := range f.functions {
 		cost := c.stepped
-		if isEmulated(r, fn.offset) {
+		if f.quick[fn.Offset] {
 			cost = c.emulated
 		}
-		switch fn.program {
-		case sizeFirst, throws: // malloc and operator new are the first ones of their kind: see find. Others are hardly called
-			if !seen[fn.program] {
+		switch fn.Program {
+		case allocators.SizeFirst, allocators.Throws: // malloc and operator new are the first ones of their kind: see find. Others are hardly called
+			if !seen[fn.Program] {
 				malloc = append(malloc, cost)
 			}
-			seen[fn.program] = true
-		case countSize, addressSize:
+			seen[fn.Program] = true
+		case allocators.CountSize, allocators.AddressSize:
 			others = append(others, cost)
-		case address:
+		case allocators.Address:
 			free = append(free, cost)
 		default:
 		}
@@ -143,15 +144,4 @@ func (c costs) each(r io.ReaderAt, f *file, live bool) time.Duration {
 		back = max(back, c.stepped)
 	}
 	return (allocates + back + median(free)) / 3
-}
-
-// isEmulated tells whether the kernel emulates the instruction at an offset, as far as functions begin with it.
-func isEmulated(r io.ReaderAt, offset uint64) bool {
-	if machine != elf.EM_X86_64 {
-		_, ok := jump(r, offset) // simulate-insn.c of Linux's arch/arm64/kernel/probes
-		return ok
-	}
-	var code [4]byte
-	n, _ := r.ReadAt(code[:], int64(offset))
-	return quick(code[:n])
 }

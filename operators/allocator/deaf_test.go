@@ -88,9 +88,9 @@ func TestAttachDeaf(t *testing.T) {
 	dir, fs, stop := deafFolder(t, content)
 	open, err := os.Open(filepath.Join(dir, "libc.so"))
 	require.NoError(t, err)
-	functions, exits, err := find(open)
-	require.NoError(t, err)
-	require.NotEmpty(t, functions)
+	known := file{open: open}
+	require.NoError(t, exampleFinder(t).ask(open, &known))
+	require.NotEmpty(t, known.functions)
 
 	pid := uint32(os.Getpid())
 	i, gadgetCtx := exampleRun(t, pid, "")
@@ -101,7 +101,7 @@ func TestAttachDeaf(t *testing.T) {
 	i.pacer, i.finder = &pacer{}, exampleFinder(t)
 	i.finder.attaches = patience.New(100*time.Millisecond, maxStuck)
 	id := symbols.FileID{Inode: 1}
-	i.finder.files[id], i.finder.open = &file{open: open, functions: functions, exits: exits}, 1
+	i.finder.files[id], i.finder.open = &known, 1
 	p := &process{pid: pid, thread: pid, files: map[symbols.FileID]*probes{id: nil}}
 	// What is in memory of it goes.
 	require.NoError(t, unix.Fadvise(int(open.Fd()), 0, 0, unix.FADV_DONTNEED))

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,8 +16,12 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
 )
 
@@ -46,6 +51,8 @@ type instance struct {
 	filter  filter
 	loaded  loaded
 	finder  *finder
+	store   *symbols.Store // has files read
+	release func()         // the store
 	control control
 	counts  *ebpf.Map
 	known   *ebpf.Map // by PID: entry
@@ -125,14 +132,16 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 		i.loaded.close()
 		return fmt.Errorf("reading new processes: %w", err)
 	}
-	if i.costs, err = i.loaded.costs(); err != nil {
+	tables := i.tables(gadgetCtx)
+	i.store, i.release = tables.Acquire(), tables.Release
+	if i.costs, err = i.loaded.costs(i.identify); err != nil {
 		i.log.Warnf("%s: measuring the cost of a probe failed, assuming %v to %v: %v", Name, i.costs.emulated, i.costs.stepped, err)
 	}
 	i.log.Infof("%s: a probe adds %v to %v to a call on this machine", Name, i.costs.emulated, i.costs.stepped)
 	i.pacer = &pacer{budget: i.maxCost, each: i.costs.emulated}
 	var ctx context.Context
 	ctx, i.stop = context.WithCancel(context.Background())
-	i.finder = newFinder(ctx, i.used, i.warn)
+	i.finder = newFinder(ctx, i.store, i.used, i.warn)
 	i.processes = map[uint32]*process{}
 	i.attached = true
 	i.newcomers = make(chan uint32, 1024)
@@ -140,6 +149,18 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	go i.read()
 	go i.run(gadgetCtx.Cancel, ctx.Done())
 	return nil
+}
+
+// tables are those that have files read.
+func (i *instance) tables(gadgetCtx operators.GadgetContext) *symbols.Shared {
+	v, _ := gadgetCtx.GetVar(fieldmap.TablesVar)
+	return unwinder.Tables(v, i.log)
+}
+
+// identify has a file read.
+func (i *instance) identify(f *os.File) (buildid.Info, error) {
+	info, _, err := i.store.Info(context.Background(), f)
+	return info, err
 }
 
 // PreStop takes all probes away: the operator captures, whose turn is after this, reads what they have captured.
@@ -156,6 +177,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	i.done.Wait()
 	i.detach(true)
 	i.finder.close()
+	i.release()
 	i.loaded.close()
 	if n := i.warnings.Suppressed(); n > 0 {
 		i.log.Warnf("%s: %d more errors of the kinds that were reported", Name, n)

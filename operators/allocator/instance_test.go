@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
@@ -39,10 +40,13 @@ func TestParameters(t *testing.T) {
 // fakeControl is what the operator captures sets.
 type fakeControl struct{}
 
-func (fakeControl) Always() error       { return nil }
-func (fakeControl) Open(float64) error  { return nil }
+func (fakeControl) Always() error { return nil }
+
+func (fakeControl) Open(float64) error { return nil }
+
 func (fakeControl) Close(float64) error { return nil }
-func (fakeControl) Know(uint32)         {}
+
+func (fakeControl) Know(uint32) {}
 
 // exampleRun is a run about one process, with maps and programs as the gadget has them.
 func exampleRun(t *testing.T, pid uint32, without string, options ...gadgetcontext.Option) (*instance, *gadgetcontext.GadgetContext) {
@@ -57,9 +61,9 @@ func exampleRun(t *testing.T, pid uint32, without string, options ...gadgetconte
 		gadgetCtx.SetVar(captures.ControlVar, fakeControl{})
 	}
 	for _, spec := range []*ebpf.MapSpec{
-		{Name: "allocator_programs", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: uint32(programs)},
+		{Name: "allocator_programs", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: uint32(allocators.Programs)},
 		{Name: "newcomers", Type: ebpf.RingBuf, MaxEntries: 1 << 16},
-		{Name: "allocator_counts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8 * (uint32(programs) + 1), MaxEntries: mostProcesses + 1},
+		{Name: "allocator_counts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8 * (uint32(allocators.Programs) + 1), MaxEntries: mostProcesses + 1},
 		{Name: "allocator_processes", Type: ebpf.Hash, KeySize: 4, ValueSize: 8, MaxEntries: mostProcesses},
 	} {
 		if spec.Name == without {
@@ -69,7 +73,7 @@ func exampleRun(t *testing.T, pid uint32, without string, options ...gadgetconte
 		require.NoError(t, err)
 		t.Cleanup(func() { m.Close() })
 		gadgetCtx.SetVar(operators.MapPrefix+spec.Name, m)
-		for n := uint32(0); spec.Type == ebpf.ProgramArray && n < uint32(programs) && without != fmt.Sprint(n); n++ {
+		for n := uint32(0); spec.Type == ebpf.ProgramArray && n < uint32(allocators.Programs) && without != fmt.Sprint(n); n++ {
 			p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
 			require.NoError(t, err)
 			t.Cleanup(func() { p.Close() })
@@ -125,10 +129,13 @@ func (l *lines) Log(level logger.Level, params ...any) {
 	defer l.mu.Unlock()
 	l.text = append(l.text, level.String()+" "+fmt.Sprint(params...))
 }
+
 func (l *lines) Logf(level logger.Level, format string, params ...any) {
 	l.Log(level, fmt.Sprintf(format, params...))
 }
-func (*lines) SetLevel(logger.Level)  {}
+
+func (*lines) SetLevel(logger.Level) {}
+
 func (*lines) GetLevel() logger.Level { return logger.DebugLevel }
 
 // Where nothing has that PID, the log says so, and does not blame the program.

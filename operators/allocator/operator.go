@@ -8,7 +8,7 @@
 //	  allocator:
 //	    enabled: true
 //
-// The gadget's programs are in its map allocator_programs, in the order of the constants of functions.go. What they count is in
+// The gadget's programs are in its map allocator_programs, in the order of the constants of package allocators. What they count is in
 // allocator_counts: counts, of all at 0, and of each process at the slot that the operator gives it in allocator_processes: entry.
 //
 // Importing the package registers the operator.

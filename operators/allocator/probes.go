@@ -9,10 +9,12 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 )
 
 // loaded are the gadget's programs.
-type loaded [programs]*ebpf.Program
+type loaded [allocators.Programs]*ebpf.Program
 
 // load takes the programs out of the gadget's map.
 func load(m *ebpf.Map) (loaded, error) {
@@ -41,25 +43,7 @@ type probes struct{ links []probe }
 // probe is at one function, or at its return.
 type probe struct {
 	link.Link
-	program program
-}
-
-// byRank returns functions in the order of how much they are called: malloc and operator new, then calloc and realloc, then what is hardly
-// called. Those that free are last.
-func byRank(functions []function) []function {
-	rank := func(p program) int {
-		switch p {
-		case sizeFirst:
-			return 0
-		case countSize, addressSize:
-			return 1
-		case address:
-			return 3
-		default:
-			return 2
-		}
-	}
-	return slices.SortedStableFunc(slices.Values(functions), func(a, b function) int { return rank(a.at()) - rank(b.at()) })
+	program allocators.Program
 }
 
 // attach puts probes to the functions of an open file, for the process of one thread. With live, those that free get one, and those that
@@ -71,7 +55,7 @@ func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 		return nil, err
 	}
 	p := &probes{}
-	put := func(program program, offset uint64, attach func(string, *ebpf.Program, *link.UprobeOptions) (link.Link, error)) error {
+	put := func(program allocators.Program, offset uint64, attach func(string, *ebpf.Program, *link.UprobeOptions) (link.Link, error)) error {
 		one, err := attach("", l[program], &link.UprobeOptions{Address: offset, PID: int(thread)})
 		if err == nil {
 			p.links = append(p.links, probe{one, program})
@@ -79,19 +63,19 @@ func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 		return err
 	}
 	done := map[uint64]bool{} // functions can have returns in common
-	for _, fn := range slices.Backward(byRank(f.watched(live))) {
+	for _, fn := range slices.Backward(allocators.ByRank(f.watched(live))) {
 		// The return first: what begins before it is attached is not in use for ever.
-		if live && fn.program != address && fn.program != throws {
-			err = put(returned, fn.offset, executable.Uretprobe)
+		if live && fn.Program != allocators.Address && fn.Program != allocators.Throws {
+			err = put(allocators.Returned, fn.Offset, executable.Uretprobe)
 		}
-		for _, exit := range f.exits[fn.offset] {
+		for _, exit := range f.exits[fn.Offset] {
 			if live && err == nil && !done[exit] {
-				err = put(returning, exit, executable.Uprobe)
+				err = put(allocators.Returning, exit, executable.Uprobe)
 				done[exit] = true
 			}
 		}
 		if err == nil {
-			err = put(fn.at(), fn.offset, executable.Uprobe)
+			err = put(fn.At(), fn.Offset, executable.Uprobe)
 		}
 		if err != nil {
 			closeProbes(p.links, byProgram{})
@@ -114,7 +98,7 @@ type counts struct {
 func (c *counts) usage() usage { return usage{c.Calls.sum(), time.Duration(c.Drawn)} }
 
 // byProgram are calls, by the program that they have met.
-type byProgram [programs]uint64
+type byProgram [allocators.Programs]uint64
 
 func (c *byProgram) sum() (n uint64) {
 	for _, calls := range c {
@@ -152,7 +136,7 @@ func closeProbes(links []probe, met byProgram) time.Duration {
 		}()
 	}
 	// Of a program's probes, the last one can be that of the only process that is busy.
-	var last [programs]time.Duration
+	var last [allocators.Programs]time.Duration
 	for k, l := range links {
 		<-stopped[k]
 		last[l.program] = time.Since(begin)
@@ -164,7 +148,7 @@ func closeProbes(links []probe, met byProgram) time.Duration {
 }
 
 // spread returns the mean of times, by how many calls there were.
-func spread(times [programs]time.Duration, met byProgram) time.Duration {
+func spread(times [allocators.Programs]time.Duration, met byProgram) time.Duration {
 	sum := 0.0
 	for p, t := range times {
 		sum += t.Seconds() * float64(met[p])
@@ -173,10 +157,10 @@ func spread(times [programs]time.Duration, met byProgram) time.Duration {
 }
 
 // watched returns the functions that get probes.
-func (f *file) watched(live bool) []function {
-	var out []function
+func (f *file) watched(live bool) []allocators.Function {
+	var out []allocators.Function
 	for _, fn := range f.functions {
-		if !live && fn.program == address || live && fn.program == throws && f.exits[fn.offset] == nil {
+		if !live && fn.Program == allocators.Address || live && fn.Program == allocators.Throws && f.exits[fn.Offset] == nil {
 			continue
 		}
 		out = append(out, fn)
@@ -186,13 +170,5 @@ func (f *file) watched(live bool) []function {
 
 // unwatched tells whether there are functions that allocate and get none.
 func (f *file) unwatched(live bool) bool {
-	return live && slices.ContainsFunc(f.functions, func(fn function) bool { return fn.program == throws && f.exits[fn.offset] == nil })
-}
-
-// at is the program that is called where the function begins.
-func (f function) at() program {
-	if f.program == throws {
-		return sizeFirst
-	}
-	return f.program
+	return live && slices.ContainsFunc(f.functions, func(fn allocators.Function) bool { return fn.Program == allocators.Throws && f.exits[fn.Offset] == nil })
 }

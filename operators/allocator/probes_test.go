@@ -7,6 +7,8 @@ import (
 
 	"github.com/cilium/ebpf/link"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 )
 
 // fakeLink is closed once.
@@ -25,24 +27,24 @@ func TestCloseProbes(t *testing.T) {
 	require.Zero(t, closeProbes(nil, byProgram{}))
 	var links []probe
 	for n := range 3 * closers {
-		links = append(links, probe{&fakeLink{}, program(n % int(programs))})
+		links = append(links, probe{&fakeLink{}, allocators.Program(n % int(allocators.Programs))})
 	}
 	all := slices.Clone(links)
-	closeProbes(links, byProgram{sizeThird: 20, sizeFirst: 30, addressSize: 1})
+	closeProbes(links, byProgram{allocators.SizeThird: 20, allocators.SizeFirst: 30, allocators.AddressSize: 1})
 	for _, l := range all {
 		require.Equal(t, 1, l.Link.(*fakeLink).closed)
 	}
-	var order []program
+	var order []allocators.Program
 	for _, l := range links {
 		order = append(order, l.program)
 	}
-	require.Equal(t, []program{sizeFirst, sizeThird, addressSize}, slices.Compact(order)[:3])
+	require.Equal(t, []allocators.Program{allocators.SizeFirst, allocators.SizeThird, allocators.AddressSize}, slices.Compact(order)[:3])
 }
 
 // Probes that nobody calls can take their time.
 func TestSpread(t *testing.T) {
-	times := [programs]time.Duration{sizeFirst: 20 * time.Millisecond, sizeThird: 100 * time.Millisecond, countSize: time.Hour}
-	require.Equal(t, 40*time.Millisecond, spread(times, byProgram{sizeFirst: 3000, sizeThird: 1000}).Round(time.Microsecond))
-	require.Equal(t, 100*time.Millisecond, spread(times, byProgram{sizeThird: 1}).Round(time.Microsecond))
+	times := [allocators.Programs]time.Duration{allocators.SizeFirst: 20 * time.Millisecond, allocators.SizeThird: 100 * time.Millisecond, allocators.CountSize: time.Hour}
+	require.Equal(t, 40*time.Millisecond, spread(times, byProgram{allocators.SizeFirst: 3000, allocators.SizeThird: 1000}).Round(time.Microsecond))
+	require.Equal(t, 100*time.Millisecond, spread(times, byProgram{allocators.SizeThird: 1}).Round(time.Microsecond))
 	require.Zero(t, spread(times, byProgram{}))
 }

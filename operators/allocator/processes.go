@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
@@ -85,14 +86,16 @@ func (p *process) rescan(now time.Time) { p.looked, p.pending, p.since, p.next =
 // file is one that processes have mapped, with the functions of its allocator.
 type file struct {
 	open      *os.File // nil if it has none, or could not be read
-	functions []function
-	exits     map[uint64][]uint64 // where those return that throw, by their offset: see exits
+	functions []allocators.Function
+	exits     map[uint64][]uint64 // where those return that throw, by their offset
+	quick     map[uint64]bool     // the offsets of those whose first instruction the kernel emulates
 }
 
 // finder finds the files of processes that have an allocator. It is for one goroutine, and waits for files, but not for ever, and not
 // after ctx ends.
 type finder struct {
 	ctx      context.Context
+	store    *symbols.Store
 	resolver *procmap.Resolver
 	patience *patience.Runner // to read
 	attaches *patience.Runner // to attach
@@ -114,10 +117,11 @@ type question struct {
 // mostAsked is how often the same is asked.
 const mostAsked = 8
 
-func newFinder(ctx context.Context, used func() map[symbols.FileID]bool, warn func(error)) *finder {
+func newFinder(ctx context.Context, store *symbols.Store, used func() map[symbols.FileID]bool, warn func(error)) *finder {
 	return &finder{
 		ctx:      ctx,
-		resolver: procmap.New(procmap.Options{Root: hostRoot(), Unwatched: true}),
+		store:    store,
+		resolver: procmap.New(procmap.Options{Root: hostRoot(), Unwatched: true, Identify: store.Info}),
 		patience: patience.New(readPatience, maxStuck),
 		attaches: patience.New(attachPatience, maxStuck),
 		files:    map[symbols.FileID]*file{}, asked: map[uint32]question{}, used: used, warn: warn,
@@ -233,8 +237,7 @@ func (f *finder) file(at *procmap.File) *file {
 	}
 	_, err := f.patience.Do(f.ctx, func() {
 		if got.open, got.err = at.Open(); got.err == nil {
-			got.functions, got.exits, got.err = find(got.open)
-			withQuickEntries(got.open, got.functions, got.exits)
+			got.err = f.ask(got.open, &got.file)
 		}
 	}, func() func() {
 		ended := at.Stuck()
@@ -252,7 +255,13 @@ func (f *finder) file(at *procmap.File) *file {
 		}
 		return nil
 	}
-	if errors.Is(got.err, errTooLarge) {
+	switch {
+	case errors.Is(got.err, symbols.ErrReader): // which says nothing of this one
+		if got.open != nil {
+			got.open.Close()
+		}
+		return nil
+	case errors.Is(got.err, errTooLarge):
 		f.warn(fmt.Errorf("%q gets no probes: %w", at.Path, got.err))
 	}
 	known := &got.file
@@ -267,6 +276,24 @@ func (f *finder) file(at *procmap.File) *file {
 	}
 	return known
 }
+
+// ask has the functions of the allocator in an open file found, by another process.
+func (f *finder) ask(open *os.File, of *file) error {
+	var found allocators.Found
+	if _, err := f.store.Ask(f.ctx, open, allocators.Fact, &found); err != nil {
+		return err
+	}
+	if found.TooLarge {
+		return errTooLarge
+	}
+	if err := found.Check(); err != nil {
+		return err
+	}
+	of.functions, of.exits, of.quick = found.Functions, found.Exits, found.Quick
+	return nil
+}
+
+var errTooLarge = errors.New("its symbols are larger than the limit")
 
 // mappings returns an address of each file that a process has mapped to execute, and when it was started. dir is its folder, or of one of
 // its threads.

@@ -9,10 +9,6 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// The limit on what probes may cost is shared out by process. A program that calls its allocator without pause has its probes for
-// stretches, and those of all others stay as long as these take no more than half of the limit together. The rest of the limit is
-// for the stretches.
-
 const (
 	// settingsAlways is SETTINGS_ALWAYS of gadgets/include/capture.h.
 	settingsAlways = 1

@@ -6,6 +6,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 )
 
 // exampleShares is a run that has the gadget's maps and no goroutine.
@@ -24,7 +26,7 @@ func call(t *testing.T, i *instance, p *process, calls uint64) {
 	for _, slot := range []uint32{0, p.slot} {
 		var perCPU []counts
 		require.NoError(t, i.counts.Lookup(slot, &perCPU))
-		perCPU[0].Calls[sizeFirst] += calls
+		perCPU[0].Calls[allocators.SizeFirst] += calls
 		require.NoError(t, i.counts.Update(slot, perCPU, ebpf.UpdateAny))
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"sync"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	log "github.com/sirupsen/logrus"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
 // code knows the functions at the addresses of stacks by frame pointers.
@@ -34,10 +36,7 @@ func (s *shared) acquire(gadgetCtx operators.GadgetContext) *code {
 	}
 	root := os.Getenv("HOST_ROOT")
 	v, _ := gadgetCtx.GetVar(fieldmap.TablesVar)
-	tables, ok := v.(*symbols.Shared)
-	if !ok || tables == nil {
-		tables = symbols.NewShared(func() symbols.Options { return symbols.Options{HostRoot: root} })
-	}
+	tables := unwinder.Tables(v, log.StandardLogger())
 	s.code = &code{
 		names:  names.New(names.Options{HostRoot: root, Store: tables.Acquire()}),
 		tables: tables,

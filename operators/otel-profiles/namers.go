@@ -1,6 +1,7 @@
 package otelprofiles
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -8,6 +9,7 @@ import (
 
 	log "github.com/sirupsen/logrus"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
@@ -43,7 +45,12 @@ func tableOptions(s config.Names) symbols.Options {
 		Bytes:  s.Memory, Lines: s.Lines, Inlined: true, HostRoot: os.Getenv("HOST_ROOT"),
 	}
 	if d := s.Debuginfod; len(d.URLs) > 0 {
-		client, err := debuginfod.New(debuginfod.Options{URLs: d.URLs, Dir: d.Cache, DirBytes: d.CacheSize, Timeout: d.Timeout})
+		client, err := debuginfod.New(debuginfod.Options{
+			URLs: d.URLs, Dir: d.Cache, DirBytes: d.CacheSize, Timeout: d.Timeout,
+			Info: func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error) {
+				return symbols.Info(ctx, o.Reader, f)
+			},
+		})
 		if err != nil {
 			log.Errorf("%s: debug files are not fetched: %v", Name, err)
 		} else {

@@ -53,25 +53,19 @@ type names struct {
 }
 
 func newNames(tables *symbols.Shared) *names {
+	store := tables.Acquire()
 	return &names{
-		files:  procmap.New(procmap.Options{Root: os.Getenv("HOST_ROOT"), Unwatched: true}), // Unwatched: the unwinder tells which processes have mapped which files
+		// Unwatched: the unwinder tells which processes have mapped which files.
+		files:  procmap.New(procmap.Options{Root: os.Getenv("HOST_ROOT"), Unwatched: true, Identify: store.Info}),
 		tables: tables,
-		store:  tables.Acquire(),
+		store:  store,
 	}
 }
 
-// tablesOf returns the tables of functions that all operators of this process share. Where otel-profiles is not one of
-// them, they are the run's own.
+// tablesOf returns the tables of functions of a run.
 func tablesOf(gadgetCtx operators.GadgetContext) *symbols.Shared {
 	v, _ := gadgetCtx.GetVar(fieldmap.TablesVar)
-	if tables, ok := v.(*symbols.Shared); ok && tables != nil {
-		return tables
-	}
-	return symbols.NewShared(func() symbols.Options {
-		return symbols.Options{
-			Inlined: true, HostRoot: os.Getenv("HOST_ROOT"), Reader: unwinder.NewReader(log.StandardLogger(), nil),
-		}
-	})
+	return unwinder.Tables(v, log.StandardLogger())
 }
 
 // close ends the goroutines. It waits for them, but not for a file system that does not answer.
@@ -87,8 +81,11 @@ func (n *names) lookup(f *wire.File, proc *wire.Proc, address uint64) (symbol sy
 		return symbols.Symbol{}, false
 	}
 	if f.Name == vdso {
-		symbol, _ = n.store.Lookup(symbols.VDSO, address)
-		return symbol, false
+		symbol, state := n.store.Lookup(symbols.VDSO, address)
+		if state == symbols.Unknown || state == symbols.Busy {
+			state = n.store.Request(symbols.Request{ID: symbols.VDSO})
+		}
+		return symbol, !state.Final()
 	}
 	mapped := [2]procmap.Mapping{{PID: f.Proc, Start: f.Low, End: f.High}}
 	if proc != nil && proc.PID != f.Proc {

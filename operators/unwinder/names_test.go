@@ -17,6 +17,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -65,7 +66,7 @@ func TestNames(t *testing.T) {
 	file := mappedFile(t, exe)
 	address := uint64(reflect.ValueOf(TestNames).Pointer())
 	var shared sharedNames
-	tables := symbols.NewShared(func() symbols.Options { return symbols.Options{} })
+	tables := symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} })
 	n := shared.acquire(tables)
 	require.Same(t, n, shared.acquire(tables))
 
@@ -120,7 +121,7 @@ func TestInlinedGoFunctions(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	file := mappedFile(t, exe)
-	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Inlined: true} }))
+	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Inlined: true, Reader: parse.Here{}} }))
 	t.Cleanup(n.close)
 	address := uint64(outer())
 	frame := &wire.Frame{Type: wire.FrameNative, Address: address, Mapping: &wire.Mapping{File: &file}}

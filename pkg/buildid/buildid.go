@@ -1,18 +1,15 @@
-// Package buildid reads what identifies an executable file: the build IDs that linkers write into
-// it, and a hash of the file itself.
-//
-// The files come from programs that nobody vouches for. Of each only its first and last 4 KiB, its
-// headers and its notes are read, and of the latter at most MaxNotes bytes.
+// Package buildid has what identifies an executable file: the build IDs that linkers write into it, and a hash of the file
+// itself. Package symbols/parse reads them, in a process without rights: the files come from programs that nobody vouches for.
 package buildid
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"debug/elf"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Info identifies a file. What the file does not have is empty.
@@ -49,30 +46,43 @@ func (info Info) Virtual(offset uint64) (uint64, bool) {
 	return 0, false
 }
 
-const (
-	// MaxNotes is how many bytes of notes are read.
-	MaxNotes = 64 << 10
-	// maxHeaders is how many headers of each kind are read. Real files have a dozen segments and a few
-	// dozen sections.
-	maxHeaders = 64
-	// maxCode is how many segments of code are kept. Real files have one.
-	maxCode = 8
-	// maxGNU and maxGo are the longest build IDs that are taken, in bytes.
-	maxGNU, maxGo = 64, 256
+// maxCode is how many segments of code a file has at most. Real files have one.
+const maxCode = 8
 
-	hashEnd = 4096
-)
+// maxGNU and maxGo are the longest build IDs, in bytes.
+const maxGNU, maxGo = 64, 256
 
-// Read identifies the file r of that size in bytes. A file that is no ELF file has a hash only.
-func Read(r io.ReaderAt, size int64) (Info, error) {
-	var info Info
-	hash, err := HTLHash(r, size)
-	if err != nil {
-		return info, err
+// hashEnd is how many bytes of each end of a file count for HTLHash.
+const hashEnd = 4096
+
+// Offset returns where in the file the code is that symbol tables have at that address.
+func (info Info) Offset(address uint64) (uint64, bool) {
+	for _, s := range info.Code {
+		if address >= s.Address && address-s.Address < s.Size {
+			return address - s.Address + s.Offset, true
+		}
 	}
-	info.HTLHash = hash
-	info.readELF(r)
-	return info, nil
+	return 0, false
+}
+
+// AddCode takes a segment of code.
+func (info *Info) AddCode(s Segment) {
+	if len(info.Code) < maxCode {
+		info.Code = append(info.Code, s)
+	}
+}
+
+// Check returns an error for what no file is identified by: the process that reads files can have become hostile.
+func (info Info) Check() error {
+	digits := func(id string) bool { return strings.Trim(id, "0123456789abcdef") == "" }
+	if !digits(info.GNU) || len(info.GNU) > 2*maxGNU || !printable(info.Go) || len(info.Go) > maxGo || !digits(info.HTLHash) || len(info.HTLHash) != 32 || len(info.Code) > maxCode {
+		return errors.New("this identifies no file")
+	}
+	return nil
+}
+
+func printable(s string) bool {
+	return !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
 // HTLHash returns the hash that the specification defines for process.executable.build_id.htlhash:
@@ -98,91 +108,6 @@ func HTLHash(r io.ReaderAt, size int64) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 
-// notes is where a header says that notes are.
-type notes struct{ offset, size, align uint64 }
-
-// readELF fills in the segments and the build IDs, if the file is an ELF file that has them. What is
-// damaged counts as not there.
-func (info *Info) readELF(r io.ReaderAt) {
-	order, all := info.readHeaders(r)
-	left := uint64(MaxNotes)
-	for _, s := range all {
-		if info.GNU != "" && info.Go != "" {
-			return
-		}
-		n := min(s.size, left)
-		left -= n
-		text := make([]byte, n)
-		got, err := r.ReadAt(text, int64(s.offset))
-		if err != nil && err != io.EOF {
-			continue
-		}
-		info.takeNotes(text[:got], order, s.align)
-	}
-}
-
-// readHeaders fills in the code and returns where the notes are: the segments of type PT_NOTE, which a file without section
-// headers has too, and the sections of type SHT_NOTE, because Go's linker leaves the GNU build ID out
-// of the segment.
-func (info *Info) readHeaders(r io.ReaderAt) (binary.ByteOrder, []notes) {
-	var ident [elf.EI_NIDENT]byte
-	if _, err := r.ReadAt(ident[:], 0); err != nil || string(ident[:4]) != elf.ELFMAG {
-		return nil, nil
-	}
-	var order binary.ByteOrder = binary.LittleEndian
-	if elf.Data(ident[elf.EI_DATA]) == elf.ELFDATA2MSB {
-		order = binary.BigEndian
-	}
-	read := func(off uint64, v any) bool {
-		return off < 1<<62 && binary.Read(io.NewSectionReader(r, int64(off), int64(binary.Size(v))), order, v) == nil
-	}
-	var found []notes
-	add := func(is bool, off, size, align uint64) {
-		if is && off < 1<<62 {
-			found = append(found, notes{off, size, align})
-		}
-	}
-	program := func(kind, flags uint32, off, size, addr, align uint64) {
-		add(elf.ProgType(kind) == elf.PT_NOTE, off, size, align)
-		if elf.ProgType(kind) == elf.PT_LOAD && elf.ProgFlag(flags)&elf.PF_X != 0 && len(info.Code) < maxCode {
-			info.Code = append(info.Code, Segment{off, size, addr})
-		}
-	}
-	switch elf.Class(ident[elf.EI_CLASS]) {
-	case elf.ELFCLASS64:
-		var h elf.Header64
-		if !read(0, &h) {
-			return nil, nil
-		}
-		for i := range min(uint64(h.Phnum), maxHeaders) {
-			var p elf.Prog64
-			if read(h.Phoff+i*56, &p) {
-				program(p.Type, p.Flags, p.Off, p.Filesz, p.Vaddr, p.Align)
-			}
-		}
-		for i := range min(uint64(h.Shnum), maxHeaders) {
-			var s elf.Section64
-			add(read(h.Shoff+i*64, &s) && elf.SectionType(s.Type) == elf.SHT_NOTE, s.Off, s.Size, s.Addralign)
-		}
-	case elf.ELFCLASS32:
-		var h elf.Header32
-		if !read(0, &h) {
-			return nil, nil
-		}
-		for i := range min(uint64(h.Phnum), maxHeaders) {
-			var p elf.Prog32
-			if read(uint64(h.Phoff)+i*32, &p) {
-				program(p.Type, p.Flags, uint64(p.Off), uint64(p.Filesz), uint64(p.Vaddr), uint64(p.Align))
-			}
-		}
-		for i := range min(uint64(h.Shnum), maxHeaders) {
-			var s elf.Section32
-			add(read(uint64(h.Shoff)+i*40, &s) && elf.SectionType(s.Type) == elf.SHT_NOTE, uint64(s.Off), uint64(s.Size), uint64(s.Addralign))
-		}
-	}
-	return order, found
-}
-
 // The types of notes that hold a build ID, by the name in the note.
 const (
 	noteGNU = 3 // NT_GNU_BUILD_ID, of "GNU"
@@ -192,13 +117,13 @@ const (
 // OfNotes returns the linker's build ID in notes of this machine's kernel, in hexadecimal; "" if there is none.
 func OfNotes(b []byte) string {
 	var info Info
-	info.takeNotes(b, binary.NativeEndian, 4)
+	info.AddNotes(b, binary.NativeEndian, 4)
 	return info.GNU
 }
 
-// takeNotes takes the build IDs out of notes: a header of three words, the length of the name, of the
-// description and the type, and then the two, each padded.
-func (info *Info) takeNotes(b []byte, order binary.ByteOrder, align uint64) {
+// AddNotes adds the build IDs in notes: a header of three words, the length of the name, of the description and the type, and then the
+// two, each padded.
+func (info *Info) AddNotes(b []byte, order binary.ByteOrder, align uint64) {
 	if align != 8 {
 		align = 4
 	}
@@ -210,17 +135,12 @@ func (info *Info) takeNotes(b []byte, order binary.ByteOrder, align uint64) {
 		if descAt+descLen > uint64(len(b)) {
 			return
 		}
-		name, desc := b[12:12+nameLen], b[descAt:descAt+descLen]
-		switch {
-		case info.GNU == "" && kind == noteGNU && string(name) == "GNU\x00" && descLen > 0 && descLen <= maxGNU:
-			info.GNU = hex.EncodeToString(desc)
-		case info.Go == "" && kind == noteGo && string(name) == "Go\x00\x00" && descLen > 0 && descLen <= maxGo && printable(desc):
-			info.Go = string(desc)
+		switch name, id := string(b[12:12+nameLen]), b[descAt:descAt+descLen]; {
+		case info.GNU == "" && kind == noteGNU && name == "GNU\x00" && len(id) > 0 && len(id) <= maxGNU:
+			info.GNU = hex.EncodeToString(id)
+		case info.Go == "" && kind == noteGo && name == "Go\x00\x00" && len(id) > 0 && len(id) <= maxGo && printable(string(id)):
+			info.Go = string(id)
 		}
 		b = b[min(pad(descAt+descLen), uint64(len(b))):]
 	}
-}
-
-func printable(b []byte) bool {
-	return !bytes.ContainsFunc(b, func(c rune) bool { return c <= ' ' || c > '~' })
 }

@@ -1,11 +1,6 @@
 package buildid
 
 import (
-	"bytes"
-	"debug/elf"
-	"errors"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -32,128 +27,16 @@ func TestHTLHash(t *testing.T) {
 	require.Error(t, err, "a file that has shrunk")
 }
 
-// The test's own program has the build ID that the toolchain says.
-func TestReadGo(t *testing.T) {
-	path, err := os.Executable()
-	require.NoError(t, err)
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
-	st, err := f.Stat()
-	require.NoError(t, err)
-	info, err := Read(f, st.Size())
-	require.NoError(t, err)
-	require.Len(t, info.HTLHash, 32)
-
-	out, err := exec.CommandContext(t.Context(), "go", "tool", "buildid", path).Output()
-	require.NoError(t, err)
-	require.Equal(t, strings.TrimSpace(string(out)), info.Go)
-	e, err := elf.NewFile(f)
-	require.NoError(t, err)
-	require.Equal(t, e.Section(".note.gnu.build-id") != nil, info.GNU != "")
-	text := e.Section(".text")
-	addr, ok := info.Virtual(text.Offset + 5)
-	require.True(t, ok)
-	require.Equal(t, text.Addr+5, addr)
-	_, ok = info.Virtual(1 << 40)
-	require.False(t, ok)
-}
-
-// image is a small ELF file with one segment of notes.
-func image(notes []byte) []byte {
-	b := make([]byte, 64+56)
-	copy(b, "\x7fELF\x02\x01\x01")
-	b[32] = 64 // e_phoff
-	b[54] = 56 // e_phentsize
-	b[56] = 1  // e_phnum
-	p := b[64:]
-	p[0] = byte(elf.PT_NOTE)
-	p[8] = byte(len(b))      // p_offset
-	p[32] = byte(len(notes)) // p_filesz
-	p[33] = byte(len(notes) >> 8)
-	p[48] = 4 // p_align
-	return append(b, notes...)
-}
-
-func note(name string, kind byte, desc string) []byte {
-	b := []byte{byte(len(name)), 0, 0, 0, byte(len(desc)), 0, 0, 0, kind, 0, 0, 0}
-	b = append(b, name...)
-	for len(b)%4 != 0 {
-		b = append(b, 0)
-	}
-	b = append(b, desc...)
-	for len(b)%4 != 0 {
-		b = append(b, 0)
-	}
-	return b
-}
-
-func TestReadNotes(t *testing.T) {
-	gnu, other, golang := note("GNU\x00", 3, "\xab\xcd\xef"), note("stapsdt\x00", 3, "x"), note("Go\x00\x00", 4, "a/b/c/d")
-	for _, tc := range []struct {
-		name  string
-		notes []byte
-		want  Info
-	}{
-		{"GNU", gnu, Info{GNU: "abcdef"}},
-		{"both, behind another", bytes.Join([][]byte{other, gnu, golang}, nil), Info{GNU: "abcdef", Go: "a/b/c/d"}},
-		{"of another kind", note("GNU\x00", 1, "x"), Info{}},
-		{"hostile text", note("Go\x00\x00", 4, "a\x1b[2Jb"), Info{}},
-		{"empty", note("GNU\x00", 3, ""), Info{}},
-		{"longer than the file", []byte("\x04\x00\x00\x00\xff\xff\xff\xff\x03\x00\x00\x00GNU\x00"), Info{}},
-		{"cut", gnu[:14], Info{}},
+// What the process that reads files says is not believed where it cannot be.
+func TestCheck(t *testing.T) {
+	right := Info{GNU: "00ff", Go: "a/b", HTLHash: "0123456789abcdef0123456789abcdef", Code: []Segment{{}}}
+	require.NoError(t, right.Check())
+	for name, change := range map[string]func(*Info){
+		"no hash": func(i *Info) { i.HTLHash = "" }, "a path": func(i *Info) { i.GNU = "../.." }, "an escape": func(i *Info) { i.Go = "\x1b[2J" },
+		"long": func(i *Info) { i.GNU = strings.Repeat("0", 2*maxGNU+1) }, "much code": func(i *Info) { i.Code = make([]Segment, maxCode+1) },
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			b := image(tc.notes)
-			info, err := Read(bytes.NewReader(b), int64(len(b)))
-			require.NoError(t, err)
-			info.HTLHash = ""
-			require.Equal(t, tc.want, info)
-		})
+		wrong := right
+		change(&wrong)
+		require.Error(t, wrong.Check(), name)
 	}
-}
-
-// A file that claims more than it has is read within bounds.
-func TestReadIsBounded(t *testing.T) {
-	b := image(note("GNU\x00", 3, "\xab"))
-	b[56], b[57] = 0xff, 0xff                           // e_phnum
-	copy(b[64+32:], "\xff\xff\xff\xff\xff\xff\xff\x7f") // p_filesz
-	r := &counting{b: b}
-	info, err := Read(r, int64(len(b)))
-	require.NoError(t, err)
-	require.Equal(t, "ab", info.GNU)
-	require.Less(t, r.asked, 2*hashEnd+MaxNotes+200*maxHeaders)
-}
-
-type counting struct {
-	b     []byte
-	asked int
-}
-
-func (c *counting) ReadAt(p []byte, off int64) (int, error) {
-	c.asked += len(p)
-	return bytes.NewReader(c.b).ReadAt(p, off)
-}
-
-func TestReadFails(t *testing.T) {
-	_, err := Read(broken{}, 10)
-	require.ErrorIs(t, err, errBroken)
-}
-
-var errBroken = errors.New("broken")
-
-type broken struct{}
-
-func (broken) ReadAt([]byte, int64) (int, error) { return 0, errBroken }
-
-func FuzzRead(f *testing.F) {
-	f.Add(image(note("GNU\x00", 3, "\xab")))
-	f.Add([]byte("\x7fELF\x01\x02"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		info, err := Read(bytes.NewReader(b), int64(len(b)))
-		require.NoError(t, err)
-		require.Len(t, info.HTLHash, 32)
-		require.LessOrEqual(t, len(info.GNU), 2*maxGNU)
-		require.LessOrEqual(t, len(info.Go), maxGo)
-	})
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 // TestProcesses has the files of a row's process looked up: that of this test.
@@ -33,7 +35,9 @@ func TestProcesses(t *testing.T) {
 		})
 	}
 	o := testOptions()
-	namer := names.New(names.Options{})
+	store := symbols.NewStore(symbols.Options{Reader: parse.Here{}})
+	t.Cleanup(store.Close)
+	namer := names.New(names.Options{Store: store})
 	t.Cleanup(namer.Close)
 	o.Names = namer
 	o.Exporter.ProcMappings = true

@@ -81,7 +81,7 @@ func (s State) Settled() bool { return s != Unread && s != Pending }
 type Options struct {
 	// HostRoot is the folder that has the host's root; "" means /.
 	HostRoot string
-	// Store has the tables. It is not closed. nil: one of the Namer's own.
+	// Store has the tables. It is not closed.
 	Store *symbols.Store
 	// Unwatched: the kernel is not asked to tell of new processes.
 	Unwatched bool
@@ -92,26 +92,16 @@ type Options struct {
 type Namer struct {
 	processes *procmap.Resolver
 	store     *symbols.Store
-	own       bool // store is closed with the Namer
 }
 
 // New returns a running Namer.
 func New(o Options) *Namer {
-	n := &Namer{processes: procmap.New(procmap.Options{Root: o.HostRoot, Unwatched: o.Unwatched}), store: o.Store}
-	if n.store == nil {
-		n.store, n.own = symbols.NewStore(symbols.Options{HostRoot: o.HostRoot}), true
-	}
-	return n
+	return &Namer{processes: procmap.New(procmap.Options{Root: o.HostRoot, Unwatched: o.Unwatched, Identify: o.Store.Info}), store: o.Store}
 }
 
 // Close ends the Namer, which waits for a read that is under way, some seconds at most. After it, Resolve
 // knows what it knew.
-func (n *Namer) Close() {
-	n.processes.Close()
-	if n.own {
-		n.store.Close()
-	}
-}
+func (n *Namer) Close() { n.processes.Close() }
 
 // Err returns why nothing is known of any process: see procmap.Resolver.
 func (n *Namer) Err() error { return n.processes.Err() }

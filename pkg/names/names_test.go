@@ -13,12 +13,13 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestOwnProcess(t *testing.T) {
-	n := New(Options{Unwatched: true})
+	n := newNamer(t)
 	t.Cleanup(n.Close)
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat("/proc/self/exe", &st))
@@ -46,7 +47,7 @@ func TestOwnProcess(t *testing.T) {
 // A signal handler returns to the first byte of a function that nothing has called; what any other function follows on has no
 // name.
 func TestRestorers(t *testing.T) {
-	n := New(Options{Unwatched: true})
+	n := newNamer(t)
 	t.Cleanup(n.Close)
 	path := filepath.Join(t.TempDir(), "functions")
 	require.NoError(t, os.WriteFile(path, []byte("2000 10 __restore_rt\n3000 10 other\n"), 0o600)) // a perf map is the shortest table
@@ -73,7 +74,7 @@ func TestRestorers(t *testing.T) {
 // A running program whose file gets another mode, another name or another link keeps its names, also those of functions
 // that nobody has asked for before.
 func TestFileTimeChanges(t *testing.T) {
-	n := New(Options{Unwatched: true})
+	n := newNamer(t)
 	t.Cleanup(n.Close)
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat("/proc/self/exe", &st))
@@ -116,7 +117,7 @@ func TestStates(t *testing.T) {
 
 // BenchmarkResolve names a stack whose files are known.
 func BenchmarkResolve(b *testing.B) {
-	n := New(Options{Unwatched: true})
+	n := newNamer(b)
 	b.Cleanup(n.Close)
 	var st unix.Stat_t
 	require.NoError(b, unix.Stat("/proc/self/exe", &st))
@@ -129,4 +130,12 @@ func BenchmarkResolve(b *testing.B) {
 	for b.Loop() {
 		frames, _ = n.Resolve(frames[:0], p, 0, addrs)
 	}
+}
+
+// newNamer returns a Namer whose files are read in this process.
+func newNamer(t testing.TB) *Namer {
+	t.Helper()
+	store := symbols.NewStore(symbols.Options{Reader: parse.Here{}})
+	t.Cleanup(store.Close)
+	return New(Options{Unwatched: true, Store: store})
 }

@@ -16,7 +16,7 @@ import (
 // Code that a JIT compiler has made a moment after its perf map was read gets its name, too. Code that is not in the map
 // has none, which is known once the map was read after that was seen.
 func TestGeneratedLater(t *testing.T) {
-	n := New(Options{Unwatched: true})
+	n := newNamer(t)
 	t.Cleanup(n.Close)
 	page := os.Getpagesize()
 	code, err := unix.Mmap(-1, 0, 3*page, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)

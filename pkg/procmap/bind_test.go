@@ -1,21 +1,31 @@
 package procmap
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 // bare returns a Resolver that runs nothing: events come by take, and what is to be read stays in its queues.
+// identifyHere reads what identifies a file in this process.
+func identifyHere(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error) {
+	return symbols.Info(ctx, parse.Here{}, f)
+}
+
 func bare() *Resolver {
 	return &Resolver{
-		watching: true, proc: "/proc", changed: make(chan struct{}), history: newHistory(), processes: map[Process]*entry{},
+		identifyFile: identifyHere, watching: true, proc: "/proc", changed: make(chan struct{}), history: newHistory(), processes: map[Process]*entry{},
 		files: map[fileKey]*file{}, toRead: make(chan *file, maxQueue), queue: make(chan request, maxQueue), avoid: map[device]verdict{},
 		judgements: map[uint64]judgement{}, stuck: map[device]*stuckDevice{}, disks: patience.New(wait, maxStuck), readings: patience.New(wait, maxStuck),
 	}

@@ -225,6 +225,7 @@ func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 	type result struct {
 		found  *File
 		opened *os.File
+		cpu    time.Duration
 		err    error
 	}
 	work := new(result)
@@ -232,7 +233,7 @@ func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 		if f.kind == perfMap {
 			work.found, work.err = r.identifyPerfMap(holders[0], known, &f.opening)
 		} else {
-			work.found, work.opened, work.err = r.identify(&key, holders[:], known, &f.opening)
+			work.found, work.opened, work.cpu, work.err = r.identify(ctx, &key, holders[:], known, &f.opening)
 		}
 		if work.opened != nil && !r.mayHold(work.opened, holders[:]) {
 			work.opened.Close()
@@ -250,6 +251,7 @@ func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 	var got result
 	if err == nil {
 		got = *work
+		used += got.cpu
 	} else {
 		got.err = err
 	}
@@ -267,6 +269,7 @@ func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 			r.stats.Files++
 		}
 		f.failed = false
+	case errors.Is(got.err, symbols.ErrReader) && !errors.Is(got.err, os.ErrDeadlineExceeded): // it is asked for again
 	case known == nil:
 		if f.kind != perfMap { // most processes have none, which is no failure
 			r.stats.Unreadable++

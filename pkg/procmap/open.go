@@ -1,37 +1,41 @@
 package procmap
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 // identify opens a file and reads what identifies it. If it is still the file that known describes, it returns known;
 // else a new File, and the open file, which the caller closes.
-func (r *Resolver) identify(key *fileKey, holders []holder, known *File, on *opening) (*File, *os.File, error) {
+func (r *Resolver) identify(ctx context.Context, key *fileKey, holders []holder, known *File, on *opening) (*File, *os.File, time.Duration, error) {
 	opened, st, err := r.open(key, holders, on)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	id := symbols.IdentifyStat(st)
 	if known != nil && known.ID == id {
 		opened.Close()
-		return known, nil, nil
+		return known, nil, 0, nil
 	}
-	info, err := buildid.Read(opened, st.Size)
+	info, cpu, err := r.identifyFile(ctx, opened)
 	if err != nil {
 		opened.Close()
-		return nil, nil, err
+		if errors.Is(err, os.ErrDeadlineExceeded) { // its file system does not answer, and nobody waits for it any more
+			r.unmarkStuck(r.markStuck(on))
+		}
+		return nil, nil, cpu, err
 	}
-	return &File{Path: key.path, Info: info, ID: id}, opened, nil
+	return &File{Path: key.path, Info: info, ID: id}, opened, cpu, nil
 }
 
 // Open opens the file for reading; the caller closes it. The file system can make the call, and all that is done with the

@@ -11,8 +11,9 @@
 //
 // Processes are hostile. A file is opened as what is mapped (/proc/PID/map_files) or, where the process is gone, by
 // its path in the host's root or a container's, without following links. Either way it counts only if it is a regular
-// file with the inode, and where they can be compared the device, that the kernel saw mapped. Of each only what package
-// buildid reads is read. Everything that is kept has a bound.
+// file with the inode, and where they can be compared the device, that the kernel saw mapped. What identifies it another
+// process reads, without rights (Options.Identify). Here nothing is parsed but what the kernel writes, /proc/PID/maps and the like, of which
+// a process chooses the paths: they are taken as they are, with a bound, and the kernel escapes the ends of lines in them. Everything that is kept has a bound.
 //
 // None is opened on a file system that a process or a network can stop (FUSE, NFS and the like), nor on an overlay that
 // is known to have a layer there: see trust.go. That is not always known, and a disk can hang as well. So opening and
@@ -31,6 +32,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
@@ -94,6 +96,9 @@ type Place struct {
 type Options struct {
 	// Root is the folder that has the host's root, with its proc; "" means /.
 	Root string
+	// Identify reads what identifies an open file, and returns the CPU time that this has taken elsewhere: symbols.Store.Info. An error that
+	// is symbols.ErrReader is none of the file's.
+	Identify func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error)
 	// Unwatched leaves the kernel unasked: processes are read when they are asked for.
 	Unwatched bool
 	// wait is the constant of this name, shorter in tests; 0 means the constant.
@@ -125,6 +130,8 @@ const stopTimeout = 2 * time.Second
 // Close ends its goroutines.
 type Resolver struct {
 	root, proc string
+	// See Options.
+	identifyFile func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error)
 
 	mu        sync.Mutex
 	history   history
@@ -199,21 +206,22 @@ func New(o Options) *Resolver {
 	ctx, stop := context.WithCancel(context.Background())
 	patient := cmp.Or(o.wait, wait)
 	r := &Resolver{
-		root:       filepath.Join("/", o.Root),
-		proc:       filepath.Join("/", o.Root, "proc"),
-		history:    newHistory(),
-		processes:  map[Process]*entry{},
-		files:      map[fileKey]*file{},
-		changed:    make(chan struct{}),
-		queue:      make(chan request, maxQueue),
-		toRead:     make(chan *file, maxQueue),
-		stop:       stop,
-		disks:      patience.New(patient, maxStuck),
-		readings:   patience.New(patient, maxStuck),
-		single:     map[device]uint64{},
-		avoid:      map[device]verdict{},
-		judgements: map[uint64]judgement{},
-		stuck:      map[device]*stuckDevice{},
+		root:         filepath.Join("/", o.Root),
+		identifyFile: o.Identify,
+		proc:         filepath.Join("/", o.Root, "proc"),
+		history:      newHistory(),
+		processes:    map[Process]*entry{},
+		files:        map[fileKey]*file{},
+		changed:      make(chan struct{}),
+		queue:        make(chan request, maxQueue),
+		toRead:       make(chan *file, maxQueue),
+		stop:         stop,
+		disks:        patience.New(patient, maxStuck),
+		readings:     patience.New(patient, maxStuck),
+		single:       map[device]uint64{},
+		avoid:        map[device]verdict{},
+		judgements:   map[uint64]judgement{},
+		stuck:        map[device]*stuckDevice{},
 	}
 	r.ended.Go(func() { r.run(ctx) })
 	if !o.Unwatched {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,6 +45,7 @@ func eachWay(t *testing.T, test func(t *testing.T, r *Resolver)) {
 
 func newResolver(t *testing.T, o Options) *Resolver {
 	t.Helper()
+	o.Identify = identifyHere
 	r := New(o)
 	t.Cleanup(r.Close)
 	if !o.Unwatched && !r.Stats().Watching {
@@ -77,7 +79,7 @@ func TestOwnProcess(t *testing.T) {
 	require.NoError(t, err)
 	content, err := os.ReadFile(exe)
 	require.NoError(t, err)
-	want, err := buildid.Read(bytes.NewReader(content), int64(len(content)))
+	want, err := parse.ReadInfo(t.Context(), bytes.NewReader(content), int64(len(content)))
 	require.NoError(t, err)
 	require.NotEmpty(t, want.Go)
 	addr := uint64(reflect.ValueOf(TestOwnProcess).Pointer())
@@ -355,7 +357,7 @@ func TestMayHold(t *testing.T) {
 // A file is kept open for a while, and not for longer.
 func TestHoldFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := New(Options{Unwatched: true})
+		r := New(Options{Identify: identifyHere, Unwatched: true})
 		defer r.Close()
 		opened, err := os.Open("/proc/self/exe")
 		require.NoError(t, err)

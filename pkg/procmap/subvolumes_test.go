@@ -14,6 +14,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 // Files of two subvolumes of btrfs can have the same device in /proc/PID/maps, the same inode number, and in two containers the same
@@ -47,7 +48,7 @@ func TestSubvolumes(t *testing.T) {
 		t.Helper()
 		content, err := os.ReadFile(from)
 		require.NoError(t, err)
-		p.info, err = buildid.Read(bytes.NewReader(content), int64(len(content)))
+		p.info, err = parse.ReadInfo(t.Context(), bytes.NewReader(content), int64(len(content)))
 		require.NoError(t, err)
 		run("btrfs", "subvolume", "create", filepath.Join(volume, subvolume))
 		require.NoError(t, os.WriteFile(filepath.Join(volume, subvolume, "app"), content, 0o755))

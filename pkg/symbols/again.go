@@ -1,6 +1,8 @@
 package symbols
 
-import "time"
+import (
+	"time"
+)
 
 // again is how long after a read a perf map is not read again.
 const again = time.Second

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 // pass lets so much time pass for a file whose read has failed.
@@ -32,8 +34,8 @@ func TestStoreFailedReadIsNotForEver(t *testing.T) {
 		want State
 	}{"its process has ended": {os.ErrNotExist, Gone}, "no file descriptor was left": {syscall.EMFILE, Unreadable}} {
 		t.Run(name, func(t *testing.T) {
-			s := newStore(t, Options{Limits: small})
-			good := onDisk(t, example().bytes())
+			s := newStore(t, Options{Limits: elftest.Small})
+			good := onDisk(t, elftest.Example().Bytes())
 			bad := good
 			opened := 0
 			bad.Open = func() (*os.File, error) { opened++; return nil, c.err }
@@ -57,8 +59,8 @@ func TestStoreFailedReadIsNotForEver(t *testing.T) {
 
 // While a file is read again it is pending.
 func TestStoreAgainIsPending(t *testing.T) {
-	s := newStore(t, Options{Limits: small})
-	r := onDisk(t, example().bytes())
+	s := newStore(t, Options{Limits: elftest.Small})
+	r := onDisk(t, elftest.Example().Bytes())
 	open := r.Open
 	r.Open = func() (*os.File, error) { return nil, os.ErrNotExist }
 	require.Equal(t, Gone, stateAfter(t, s, r))
@@ -78,7 +80,7 @@ func TestStoreAgainIsPending(t *testing.T) {
 
 // What is in a file does not pass.
 func TestStoreContentIsFinal(t *testing.T) {
-	s := newStore(t, Options{Limits: small})
+	s := newStore(t, Options{Limits: elftest.Small})
 	r := onDisk(t, []byte("#!/bin/sh\nexec something\n"))
 	require.Equal(t, NotELF, stateAfter(t, s, r))
 	pass(s, r.ID, time.Hour)
@@ -89,8 +91,8 @@ func TestStoreContentIsFinal(t *testing.T) {
 
 // A file that was not read in time is not too large: on another day the machine is faster.
 func TestStoreTooSlow(t *testing.T) {
-	s := newStore(t, Options{Limits: small, Timeout: time.Nanosecond})
-	r := onDisk(t, example().bytes())
+	s := newStore(t, Options{Limits: elftest.Small, Timeout: time.Nanosecond})
+	r := onDisk(t, elftest.Example().Bytes())
 	require.Equal(t, Unreadable, stateAfter(t, s, r))
 	require.ErrorContains(t, s.Err(r.ID), "takes too long")
 	pass(s, r.ID, time.Hour)
@@ -106,8 +108,8 @@ func TestStoreChangedTimeOnly(t *testing.T) {
 	require.NoError(t, err)
 	content, err := os.ReadFile(exe)
 	require.NoError(t, err)
-	all := tableOf(t, exe, false)
-	addr := func(i int) uint64 { return all.golang.text + uint64(all.golang.start[i]) }
+	all := tableOf(t, exe)
+	addr := func(i int) uint64 { return all.Golang.Text + uint64(all.Golang.Start[i]) }
 	for name, c := range map[string]struct {
 		change func(t *testing.T, path string)
 		want   State
@@ -127,7 +129,7 @@ func TestStoreChangedTimeOnly(t *testing.T) {
 			st, err := os.Stat(path)
 			require.NoError(t, err)
 			other := slices.Clone(content)
-			info, err := buildid.Read(bytes.NewReader(content), int64(len(content)))
+			info, err := parse.ReadInfo(t.Context(), bytes.NewReader(content), int64(len(content)))
 			require.NoError(t, err)
 			other[bytes.Index(other, []byte(info.Go))]++
 			require.NoError(t, os.WriteFile(path, other, 0o600))
@@ -144,7 +146,7 @@ func TestStoreChangedTimeOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := onDisk(t, content)
-			info, err := buildid.Read(bytes.NewReader(content), int64(len(content)))
+			info, err := parse.ReadInfo(t.Context(), bytes.NewReader(content), int64(len(content)))
 			require.NoError(t, err)
 			r.Info, r.Address = info, addr(100)
 			s := newStore(t, Options{})

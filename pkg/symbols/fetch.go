@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
 )
 
 // fetch is the goroutine that gets the debug files of files without a symbol table, until ctx ends.
@@ -50,7 +52,7 @@ func (s *Store) fetchTable(ctx context.Context, old *Table) (t *Table, err error
 			t, err = nil, fmt.Errorf("%w: fetching its debug file ends in %v", ErrMalformed, p)
 		}
 	}()
-	f, err := s.options.Fetch(ctx, old.wanted)
+	f, err := s.options.Fetch(ctx, old.Wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -62,13 +64,13 @@ func (s *Store) fetchTable(ctx context.Context, old *Table) (t *Table, err error
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
 	debug, _, err := s.options.Reader.Read(ctx, &Task{
-		Reading: s.reading(), kind: readDebugFile, id: id, file: f, size: id.Size, base: old.base(), room: s.room(),
+		Reading: s.reading(), Kind: symtab.ReadDebugFile, ID: id, Opened: f, Size: id.Size, Base: old.Base(), Room: s.room(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	t = old.withDebug(debug)
-	if t = t.within(s.room()); t != nil && t.Bytes() > s.room() {
+	t = old.WithDebug(debug)
+	if t = t.Within(s.room()); t != nil && t.Bytes() > s.room() {
 		return nil, ErrTooLarge
 	}
 	return t, nil

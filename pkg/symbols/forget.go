@@ -1,6 +1,8 @@
 package symbols
 
-import "time"
+import (
+	"time"
+)
 
 // room is how large a table can be, in bytes, to fit into Options.Bytes together with its entry.
 func (s *Store) room() int64 { return s.options.Bytes - entryBytes }

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/deaf"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 // A file system that does not answer, not even one that has opened a file, keeps no other file from being read. What was
@@ -20,7 +22,7 @@ func TestStoreDeafFileSystem(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")
 	}
-	content := example().bytes()
+	content := elftest.Example().Bytes()
 	dir := t.TempDir()
 	var isDeaf atomic.Bool
 	fs := deaf.Mount(t, dir, content, func(string) bool { return isDeaf.Load() })
@@ -30,7 +32,7 @@ func TestStoreDeafFileSystem(t *testing.T) {
 	require.NoError(t, err)
 	isDeaf.Store(true)
 
-	s := newStore(t, Options{Reader: here{}, Limits: small, patience: 500 * time.Millisecond})
+	s := newStore(t, Options{Reader: parse.Here{}, Limits: elftest.Small, patience: 500 * time.Millisecond})
 	var stuck, ended, released atomic.Int32
 	over := make(chan struct{})
 	require.Equal(t, Pending, s.Request(Request{
@@ -65,7 +67,7 @@ func TestOpeningDoesNotPoll(t *testing.T) {
 		t.Skip("only root can mount")
 	}
 	dir := t.TempDir()
-	fs := deaf.New(t, example().bytes(), func(string) bool { return false })
+	fs := deaf.New(t, elftest.Example().Bytes(), func(string) bool { return false })
 	require.NoError(t, unix.Mount("deaf", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, deaf.Options(fs.Dev)))
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 // heap is how much memory is in use, in bytes.
@@ -52,17 +55,17 @@ func TestStoreMemory(t *testing.T) {
 	exe, err := os.ReadFile(os.Args[0])
 	require.NoError(t, err)
 	golang.next(t, exe)
-	all := tableOf(t, os.Args[0], false)
-	starts := all.golang.start[:len(all.golang.start)-1]
+	all := tableOf(t, os.Args[0])
+	starts := all.Golang.Start[:len(all.Golang.Start)-1]
 	const files, steps = 600, 3
 	var levels []int64
 	before, begin := heap(), time.Now()
 	for i := range files {
-		var symbols []testSymbol
+		var symbols []elftest.TestSymbol
 		for j := range i % 50 * 10 {
-			symbols = append(symbols, function(fmt.Sprintf("function%d_%d", i, j), 0x1000+uint64(j), 1))
+			symbols = append(symbols, elftest.Function(fmt.Sprintf("function%d_%d", i, j), 0x1000+uint64(j), 1))
 		}
-		content := new(testELF).code(".text", 0x1000, make([]byte, 0x1000)).symbols(".symtab", elf.SHT_SYMTAB, symbols...).bytes()
+		content := new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x1000)).Symbols(".symtab", elf.SHT_SYMTAB, symbols...).Bytes()
 		r := c.next(t, content)
 		switch i % 20 {
 		case 0:
@@ -70,12 +73,12 @@ func TestStoreMemory(t *testing.T) {
 			s.Request(r)
 			s.Wait(t.Context(), r.ID)
 			for j := range 20 {
-				s.Lookup(r.ID, all.golang.text+uint64(starts[(i+97*j)%len(starts)]))
+				s.Lookup(r.ID, all.Golang.Text+uint64(starts[(i+97*j)%len(starts)]))
 			}
 			s.Request(r) // the functions
 			s.Wait(t.Context(), r.ID)
 			golang.next(t, nil) // gone before more is asked for
-			s.Lookup(r.ID, all.golang.text+uint64(starts[i]))
+			s.Lookup(r.ID, all.Golang.Text+uint64(starts[i]))
 		case 1, 11:
 			c.next(t, content) // gone before it is read
 		}
@@ -103,4 +106,17 @@ func TestStoreMemory(t *testing.T) {
 	require.Zero(t, s.Stats().Files)
 	require.Zero(t, s.Stats().Bytes)
 	require.Less(t, heap()-before, int64(bound/2))
+}
+
+// tableOf reads a file.
+func tableOf(t *testing.T, path string) *Table {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	st, err := f.Stat()
+	require.NoError(t, err)
+	table, err := parse.ReadTable(t.Context(), f, st.Size(), Reading{Limits: DefaultLimits()})
+	require.NoError(t, err)
+	return table
 }

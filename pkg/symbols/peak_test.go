@@ -1,7 +1,3 @@
-//go:build !race
-
-// The race detector takes memory of its own.
-
 package symbols
 
 import (
@@ -22,6 +18,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 // readerBound is how much memory a process may have taken, in bytes, that has read files made to take much: all that one
@@ -46,7 +45,7 @@ func TestPeakServed(t *testing.T) {
 	}
 	c, err := NewConn(os.NewFile(3, "socket"))
 	require.NoError(t, err)
-	require.NoError(t, c.Serve(DefaultLimits().Memory, nil))
+	require.NoError(t, parse.Here{}.Serve(c, DefaultLimits().Memory, nil))
 	fmt.Printf("reader's peak %d kB\n", peak(t))
 }
 
@@ -104,19 +103,6 @@ func TestPeakReader(t *testing.T) {
 	fmt.Printf("store's peak %d kB\n", peak(t))
 }
 
-// rawSymbols adds a table of n symbols that are written by at, and their strings.
-func (e *testELF) rawSymbols(n int, strings []byte, at func(i int) elf.Sym64) *testELF {
-	table := make([]byte, 0, 24*n)
-	le := binary.LittleEndian
-	for i := range n {
-		s := at(i)
-		table = append(le.AppendUint32(table, s.Name), s.Info, 0)
-		table = le.AppendUint64(le.AppendUint64(le.AppendUint16(table, s.Shndx), s.Value), s.Size)
-	}
-	return e.add(testSection{name: ".symtab", kind: elf.SHT_SYMTAB, data: table, link: ".strings", entry: 24}).
-		add(testSection{name: ".strings", kind: elf.SHT_STRTAB, data: strings})
-}
-
 // Files that are small, or say little that is true, and name much: each takes no more memory than the bound, and two
 // names that alternate are kept as two names.
 func TestPeak(t *testing.T) {
@@ -124,7 +110,7 @@ func TestPeak(t *testing.T) {
 		t.Skip("it writes and reads some hundred megabytes")
 	}
 	global := elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC)
-	code := testSection{name: ".text", kind: elf.SHT_PROGBITS, flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, addr: 0x1000, size: 1 << 31}
+	code := elftest.TestSection{Name: ".text", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, Addr: 0x1000, Size: 1 << 31}
 	long := strings.Repeat // strings is a section below
 	for name, c := range map[string]struct {
 		files map[string]func(t *testing.T) []byte // by name and the address that is looked up
@@ -133,9 +119,9 @@ func TestPeak(t *testing.T) {
 		"two long names in turn": {
 			map[string]func(*testing.T) []byte{"a.elf,1004": func(*testing.T) []byte {
 				strings := []byte("\x00" + long("A", 16000) + "\x00" + long("B", 16000) + "\x00")
-				return new(testELF).add(code).rawSymbols(100_000, strings, func(i int) elf.Sym64 {
+				return new(elftest.TestELF).Add(code).RawSymbols(100_000, strings, func(i int) elf.Sym64 {
 					return elf.Sym64{Name: uint32(1 + i%2*16001), Info: global, Shndx: 1, Value: 0x1000 + 4*uint64(i), Size: 4}
-				}).bytes()
+				}).Bytes()
 			}},
 			[]string{"a.elf: named BBBBBBBB <nil>"},
 		},
@@ -156,9 +142,9 @@ func TestPeak(t *testing.T) {
 				for i := range n {
 					strings = fmt.Appendf(strings, "%031x\x00", i*0x9e3779b97f4a7c1)
 				}
-				return new(testELF).add(code).rawSymbols(n, strings, func(i int) elf.Sym64 {
+				return new(elftest.TestELF).Add(code).RawSymbols(n, strings, func(i int) elf.Sym64 {
 					return elf.Sym64{Name: uint32(1 + i*32), Info: global, Shndx: 1, Value: 0x1000 + uint64(i), Size: 2 * uint64(n-i)}
-				}).bytes()
+				}).Bytes()
 			}},
 			[]string{"c.elf: too large"},
 		},
@@ -197,7 +183,7 @@ func TestPeak(t *testing.T) {
 // lyingDebug is a file of some hundred kilobytes that says that its debug information has 240 MiB, in two sections. It unpacks
 // to some more than half of that.
 func lyingDebug(t *testing.T) []byte {
-	e := new(testELF).code(".text", 0x1000, make([]byte, 0x100)).symbols(".symtab", elf.SHT_SYMTAB, function("main", 0x1000, 0x10))
+	e := new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x100)).Symbols(".symtab", elf.SHT_SYMTAB, elftest.Function("main", 0x1000, 0x10))
 	for _, name := range []string{".debug_info", ".debug_line"} {
 		var b bytes.Buffer
 		require.NoError(t, binary.Write(&b, binary.LittleEndian, elf.Chdr64{Type: uint32(elf.COMPRESS_ZLIB), Size: 120 << 20, Addralign: 1}))
@@ -205,9 +191,9 @@ func lyingDebug(t *testing.T) []byte {
 		_, err := io.CopyN(z, zeros{}, 66<<20)
 		require.NoError(t, err)
 		require.NoError(t, z.Close())
-		e.add(testSection{name: name, kind: elf.SHT_PROGBITS, flags: elf.SHF_COMPRESSED, data: b.Bytes()})
+		e.Add(elftest.TestSection{Name: name, Kind: elf.SHT_PROGBITS, Flags: elf.SHF_COMPRESSED, Data: b.Bytes()})
 	}
-	return e.bytes()
+	return e.Bytes()
 }
 
 type zeros struct{}

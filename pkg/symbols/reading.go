@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
 )
 
 // run is the goroutine that reads the requested files, within the bound of burst and slowdown, until ctx ends.
@@ -108,7 +108,7 @@ func (e *entry) urgency() float64 {
 	switch {
 	case e.id.Process != 0: // whose size nobody knows
 		size += int64(e.cost.Seconds() * pace)
-	case e.table == nil || e.table.golang == nil:
+	case e.table == nil || e.table.Golang == nil:
 		size += max(e.id.Size, 0)
 	}
 	return float64(e.asked+1) / float64(size)
@@ -123,12 +123,12 @@ func (s *Store) finish(e *entry, t *Table, err error, took, cost time.Duration) 
 	defer s.mu.Unlock()
 	path := e.request.Path
 	e.request, e.queued, e.read, e.cost = Request{}, false, time.Now(), cost
-	if t == nil || !t.cut {
+	if t == nil || !t.Cut {
 		e.began = e.read.Add(-took)
 	}
 	s.stats.Read++
 	s.stats.Reading += took
-	if t = t.within(s.room()); t != nil && t.Bytes() > s.room() {
+	if t = t.Within(s.room()); t != nil && t.Bytes() > s.room() {
 		t, err = nil, fmt.Errorf("%w: a table of %d bytes", ErrTooLarge, t.Bytes())
 	}
 	e.failed(err)
@@ -151,11 +151,11 @@ func (s *Store) finish(e *entry, t *Table, err error, took, cost time.Duration) 
 	}
 	s.bytes += size - e.size
 	e.table, e.err, e.size = t, err, size
-	if t == nil || t.golang == nil {
+	if t == nil || t.Golang == nil {
 		e.wanted = nil
 	}
 	close(e.done)
-	if s.options.Fetch != nil && t != nil && t.wanted != "" && s.entries[e.id] == e {
+	if s.options.Fetch != nil && t != nil && t.Wanted != "" && s.entries[e.id] == e {
 		select {
 		case s.fetches <- e:
 			e.fetched = true
@@ -217,23 +217,23 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, used time.Duratio
 	if r.ID.Process != 0 {
 		id = FileID{Dev: id.Dev, Inode: id.Inode, Process: r.ID.Process}
 	}
-	if id != r.ID && !r.changedTimeOnly(f, id) {
+	if id != r.ID && r.ID != VDSO && !s.changedTimeOnly(ctx, r, f, id) {
 		return nil, 0, errChanged
 	}
-	task := Task{Reading: s.reading(), id: r.ID, file: f, size: size, old: old, room: s.room()}
+	task := Task{Reading: s.reading(), ID: r.ID, Opened: f, Size: size, Old: old, Room: s.room()}
 	defer func() {
 		if errors.Is(err, ErrReader) && errors.Is(err, os.ErrDeadlineExceeded) && r.Stuck != nil {
 			r.Stuck()() // the file system did not answer in time, and nobody waits for it any more
 		}
 	}()
 	if r.ID.Process != 0 {
-		task.kind = readPerfMap
+		task.Kind = symtab.ReadPerfMap
 		return s.options.Reader.Read(ctx, &task)
 	}
 	if t = old; t == nil {
 		find := &finder{path: r.Path, roots: s.openRoots(r, f)}
 		defer find.close()
-		task.debug = find
+		task.Debug = find
 		if t, used, err = s.options.Reader.Read(ctx, &task); err != nil {
 			return nil, used, err
 		}
@@ -248,11 +248,11 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, used time.Duratio
 		}
 		maps.Copy(wanted, late)
 	}
-	if t.golang == nil {
+	if t.Golang == nil {
 		return t, used, nil
 	}
-	task.kind, task.old, task.functions = readFunctions, t, t.golang.missing(slices.Collect(maps.Keys(wanted)))
-	if len(task.functions) == 0 {
+	task.Kind, task.Old, task.Functions = symtab.ReadFunctions, t, t.Golang.Missing(slices.Collect(maps.Keys(wanted)))
+	if len(task.Functions) == 0 {
 		return t, used, nil
 	}
 	t, more, err := s.options.Reader.Read(ctx, &task)
@@ -261,12 +261,12 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, used time.Duratio
 
 // changedTimeOnly tells whether a file, which has another ID than was asked for, differs in its ctime only, and what
 // identifies its content is the same.
-func (r *Request) changedTimeOnly(f *os.File, id FileID) bool {
+func (s *Store) changedTimeOnly(ctx context.Context, r *Request, f *os.File, id FileID) bool {
 	id.CtimeNS = r.ID.CtimeNS
 	if id != r.ID || r.Info.HTLHash == "" {
 		return false
 	}
-	info, err := buildid.Read(f, id.Size)
+	info, _, err := s.Info(ctx, f)
 	return err == nil && info.HTLHash == r.Info.HTLHash && info.GNU == r.Info.GNU && info.Go == r.Info.Go
 }
 

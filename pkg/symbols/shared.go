@@ -1,6 +1,8 @@
 package symbols
 
-import "sync"
+import (
+	"sync"
+)
 
 // Shared is one Store for all that name functions in a process, so that the bounds of its memory and of its pace of
 // reading hold for them together. There is a Store while somebody uses it. Its methods are safe for concurrent use.

@@ -4,12 +4,17 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // There is one Store while somebody uses it, made with the options of that time.
 func TestShared(t *testing.T) {
 	bytes := int64(1 << 20)
-	s := NewShared(func() Options { return Options{Bytes: bytes} })
+	s := NewShared(func() Options { return Options{Bytes: bytes, Reader: parse.Here{}} })
 	first := s.Acquire()
 	bytes *= 2
 	require.Same(t, first, s.Acquire())

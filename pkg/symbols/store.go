@@ -1,3 +1,28 @@
+// Package symbols turns an address in a file into the name of the function that is there, with its
+// file and line where they are known, and says why where it cannot.
+//
+// It knows files and addresses only. Which file a process has mapped where, package procmap finds out.
+//
+// # Addresses
+//
+// An address is an ELF virtual address: what the file's own symbol tables hold, not where a process
+// has it. Of a frame that is not the innermost of its stack it is the address that the call returns
+// to, which can belong to the next function already: look up one less.
+//
+// # Right or not at all
+//
+// A symbol covers the bytes that its size says and no more. A wrong name is worse than none.
+//
+// # Trust
+//
+// The files are under the control of the programs that run them. They are read with pread and never
+// mapped to memory: whoever truncates a mapped file ends the process that has mapped it. Every read
+// is bounded in bytes, in entries and in time (Limits). A panic costs the file that it happened at,
+// and nothing else.
+//
+// A process without rights reads them (Options.Reader): this package opens a file and sends it to that process by a socket (Conn), which
+// sends the Table back. A Table that was sent is checked: one that lies has wrong names. What parses files is package parse, which
+// nothing here imports.
 package symbols
 
 import (
@@ -11,6 +36,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
 )
 
 // Options are the settings of a Store. The zero value is what it does by default.
@@ -26,7 +52,7 @@ type Options struct {
 	// Lines asks for lines (and with Inlined for inlined functions) of .debug_info, which costs time and
 	// memory. Those of Go programs are there without it.
 	Lines bool
-	// Reader reads the files. The Store closes it. nil: they are read in this process.
+	// Reader reads the files. The Store closes it.
 	Reader Reader
 	// Fetch gets the debug file of a build ID from elsewhere: debuginfod.Client.Fetch. It is called for files that
 	// have no symbol table, for one after the other, in a goroutine that does nothing else, so it may take its time.
@@ -63,18 +89,19 @@ type Request struct {
 	Stuck func() (ended func())
 }
 
-// Bounds of a Store.
-const (
-	defaultBytes   = 64 << 20
-	defaultTimeout = 10 * time.Second
-	defaultKeep    = 10 * time.Minute
-	forgetEvery    = time.Minute
-	maxQueue       = 1024
-	maxWaiting     = 256 // how many queued files are compared when the next one to read is chosen
-	maxWanted      = 4096
-	entryBytes     = 512 // of what is known of a file beside its table
-	stopTimeout    = 2 * time.Second
-)
+const defaultBytes = 64 << 20
+
+const defaultKeep = 10 * time.Minute
+
+const forgetEvery = time.Minute
+
+const maxQueue = 1024
+
+const maxWaiting = 256 // how many queued files are compared when the next one to read is chosen
+
+const entryBytes = 512 // of what is known of a file beside its table
+
+const stopTimeout = 2 * time.Second
 
 // The goroutine that reads may use burst of CPU time at once. It earns a second of CPU time in every slowdown
 // seconds, so that somebody who makes files without pause makes it take a quarter of one CPU at most.
@@ -99,8 +126,6 @@ type Store struct {
 	stats   Stats
 	closed  bool
 
-	vdso *Table // nil if it could not be read
-
 	disks   *patience.Runner
 	queue   chan *entry
 	fetches chan *entry
@@ -110,9 +135,9 @@ type Store struct {
 
 // Stats are sums since the Store was made, and what it holds now.
 type Stats struct {
-	Files, Bytes    int64            // that are held
-	Read, Forgotten uint64           // files; one that is read again counts again
-	Failed          [numStates]int64 // reads of files that have no table, by State
+	Files, Bytes    int64                   // that are held
+	Read, Forgotten uint64                  // files; one that is read again counts again
+	Failed          [symtab.NumStates]int64 // reads of files that have no table, by State
 	Reading         time.Duration
 	Fetched         uint64 // debug files that Options.Fetch has found
 	Stuck           uint64 // files whose reading was given up because it did not end
@@ -158,10 +183,7 @@ func NewStore(o Options) *Store {
 		o.Limits = DefaultLimits()
 	}
 	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
-	if o.Reader == nil {
-		o.Reader = here{}
+		o.Timeout = symtab.DefaultTimeout
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{
@@ -169,7 +191,6 @@ func NewStore(o Options) *Store {
 		queue: make(chan *entry, maxQueue), fetches: make(chan *entry, maxQueue), stop: stop,
 		disks: patience.New(cmp.Or(o.patience, o.Timeout+patienceMore), maxStuck),
 	}
-	s.vdso, _ = readVDSO(ctx, Reading{Limits: o.Limits})
 	s.stopped.Add(1)
 	go s.run(ctx)
 	if o.Fetch != nil {
@@ -240,7 +261,7 @@ func (s *Store) want(id FileID, addr uint64) State {
 // want notes an address. Under Store.mu.
 func (e *entry) want(addr uint64) {
 	e.asked++
-	if len(e.wanted) >= maxWanted {
+	if len(e.wanted) >= symtab.MaxWanted {
 		return // the next look-up asks again for those that are still unknown
 	}
 	if e.wanted == nil {
@@ -267,12 +288,6 @@ func (s *Store) LookupOffset(id FileID, offset uint64) (Symbol, uint64, State) {
 // table returns what is known of a file. more says that it is about to be read, or its debug file to be fetched. If
 // the file has no table yet and is about to be read, addr is noted as wanted.
 func (s *Store) table(id FileID, addr uint64) (t *Table, state State, more bool) {
-	if id == VDSO {
-		if s.vdso == nil {
-			return nil, NoSymbols, false
-		}
-		return s.vdso, Named, false
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entries[id]
@@ -319,8 +334,7 @@ func (s *Store) Request(r Request) State {
 // request is Request without Release. taken says that the Store keeps r, and calls Release itself.
 func (s *Store) request(r Request) (state State, taken bool) {
 	if r.ID == VDSO {
-		_, state, _ := s.table(VDSO, 0)
-		return state, false
+		r.Open, r.Root, r.Stuck = openVDSO, nil, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/debuginfod"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 // onDisk writes a file and returns what asks for it.
@@ -54,32 +57,32 @@ func stateAfter(t *testing.T, s *Store, r Request) State {
 
 // Why a file has no names is told, and it is not read again.
 func TestStoreReasons(t *testing.T) {
-	s := newStore(t, Options{Limits: small})
+	s := newStore(t, Options{Limits: elftest.Small})
 	gone := onDisk(t, nil)
 	gone.Open = func() (*os.File, error) { return nil, os.ErrNotExist }
-	changed := onDisk(t, example().bytes())
+	changed := onDisk(t, elftest.Example().Bytes())
 	changed.ID.MtimeNS++
-	bad := onDisk(t, example().bytes()[:40])
+	bad := onDisk(t, elftest.Example().Bytes()[:40])
 	panics := onDisk(t, nil)
 	panics.Open = func() (*os.File, error) { panic("a reader that is wrong") }
-	bare := new(testELF).code(".text", 0x1000, make([]byte, 16))
-	var many []testSymbol
-	for i := range small.Symbols + 1 {
-		many = append(many, function("f", 0x1000+uint64(i%16), 1))
+	bare := new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 16))
+	var many []elftest.TestSymbol
+	for i := range elftest.Small.Symbols + 1 {
+		many = append(many, elftest.Function("f", 0x1000+uint64(i%16), 1))
 	}
 	for name, c := range map[string]struct {
 		request Request
 		want    State
 		err     string
 	}{
-		"named":      {onDisk(t, example().bytes()), Named, ""},
-		"no symbols": {onDisk(t, bare.bytes()), NoSymbols, ""},
+		"named":      {onDisk(t, elftest.Example().Bytes()), Named, ""},
+		"no symbols": {onDisk(t, bare.Bytes()), NoSymbols, ""},
 		"gone":       {gone, Gone, "file does not exist"},
 		"changed":    {changed, Gone, "not the one that was mapped"},
 		"text":       {onDisk(t, []byte("#!/bin/sh\nexec something\n")), NotELF, "not an ELF file"},
 		"cut":        {bad, Malformed, "contradicts itself"},
 		"panics":     {panics, Malformed, "a reader that is wrong"},
-		"too large":  {onDisk(t, new(testELF).code(".text", 0x1000, make([]byte, 16)).symbols(".symtab", elf.SHT_SYMTAB, many...).bytes()), TooLarge, "more than 4096 symbols"},
+		"too large":  {onDisk(t, new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 16)).Symbols(".symtab", elf.SHT_SYMTAB, many...).Bytes()), TooLarge, "more than 4096 symbols"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opened, released := 0, 0
@@ -103,13 +106,13 @@ func TestStoreReasons(t *testing.T) {
 
 // All tables together stay within the bound, and those that were used last stay.
 func TestStoreBytes(t *testing.T) {
-	s := newStore(t, Options{Bytes: 100 << 10, Limits: small})
+	s := newStore(t, Options{Bytes: 100 << 10, Limits: elftest.Small})
 	manyNames := func(i int) []byte {
-		var all []testSymbol
+		var all []elftest.TestSymbol
 		for j := range 200 {
-			all = append(all, function(fmt.Sprintf("function%d_%d", i, j), 0x1000+uint64(j), 1))
+			all = append(all, elftest.Function(fmt.Sprintf("function%d_%d", i, j), 0x1000+uint64(j), 1))
 		}
-		return new(testELF).code(".text", 0x1000, make([]byte, 0x100)).symbols(".symtab", elf.SHT_SYMTAB, all...).bytes()
+		return new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x100)).Symbols(".symtab", elf.SHT_SYMTAB, all...).Bytes()
 	}
 	first := onDisk(t, manyNames(0))
 	require.Equal(t, Named, stateAfter(t, s, first))
@@ -129,21 +132,21 @@ func TestStoreBytes(t *testing.T) {
 	}
 	require.Equal(t, sum, stats.Bytes)
 	// A table that alone is larger than the bound is not kept, and a look-up says so.
-	s = newStore(t, Options{Bytes: 2000, Limits: small})
+	s = newStore(t, Options{Bytes: 2000, Limits: elftest.Small})
 	require.Equal(t, TooLarge, stateAfter(t, s, first))
 	// Nor is a table that fits alone, but not together with its entry.
 	content := manyNames(0)
-	table, err := ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), Reading{Limits: small})
+	table, err := parse.ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), Reading{Limits: elftest.Small})
 	require.NoError(t, err)
-	s = newStore(t, Options{Bytes: table.Bytes(), Limits: small})
+	s = newStore(t, Options{Bytes: table.Bytes(), Limits: elftest.Small})
 	require.Equal(t, TooLarge, stateAfter(t, s, first))
 }
 
 // Look-ups and requests never wait, however long a file takes.
 func TestStoreBusy(t *testing.T) {
-	s := newStore(t, Options{Limits: small})
+	s := newStore(t, Options{Limits: elftest.Small})
 	stuck, began := make(chan struct{}), make(chan struct{})
-	r := onDisk(t, example().bytes())
+	r := onDisk(t, elftest.Example().Bytes())
 	open := r.Open
 	r.Open = func() (*os.File, error) { close(began); <-stuck; return open() }
 	require.Equal(t, Pending, s.Request(r))
@@ -169,7 +172,7 @@ func TestStoreBusy(t *testing.T) {
 
 // What waits when a Store is closed is let go.
 func TestStoreClose(t *testing.T) {
-	s := NewStore(Options{})
+	s := NewStore(Options{Reader: parse.Here{}})
 	released := make(chan struct{}, 10)
 	began, stuck := make(chan struct{}), make(chan struct{})
 	s.Request(Request{ID: FileID{Inode: 1}, Open: func() (*os.File, error) { close(began); <-stuck; return nil, os.ErrNotExist }, Release: func() { released <- struct{}{} }})
@@ -193,8 +196,8 @@ func TestStoreClose(t *testing.T) {
 
 // Each file is read once, however many processes have it.
 func TestStoreShortLived(t *testing.T) {
-	s := newStore(t, Options{Limits: small})
-	r := onDisk(t, example().bytes())
+	s := newStore(t, Options{Limits: elftest.Small})
+	r := onDisk(t, elftest.Example().Bytes())
 	var opened atomic.Int32
 	open := r.Open
 	r.Open = func() (*os.File, error) { opened.Add(1); return open() }
@@ -206,23 +209,15 @@ func TestStoreShortLived(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().Files)
 }
 
-const noteID = "00112233445566778899"
-
-// withNote is a file with that build ID.
-func withNote() *testELF {
-	note := append([]byte{4, 0, 0, 0, 10, 0, 0, 0, 3, 0, 0, 0, 'G', 'N', 'U', 0}, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0, 0)
-	return new(testELF).code(".text", 0x1000, make([]byte, 0x100)).add(testSection{name: ".note.gnu.build-id", kind: elf.SHT_NOTE, flags: elf.SHF_ALLOC, data: note})
-}
-
 // A file whose debug file is on its way is not forgotten meanwhile, however long nobody asks for it.
 func TestStoreKeepsWhatIsFetched(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
-	s := newStore(t, Options{Limits: small, Fetch: func(context.Context, string) (*os.File, error) {
+	s := newStore(t, Options{Limits: elftest.Small, Fetch: func(context.Context, string) (*os.File, error) {
 		close(began)
 		<-goOn
 		return nil, errors.New("no")
 	}})
-	stateAfter(t, s, onDisk(t, withNote().bytes()))
+	stateAfter(t, s, onDisk(t, elftest.WithNote().Bytes()))
 	<-began
 	s.forgetOld(time.Now().Add(2 * defaultKeep))
 	require.EqualValues(t, 1, s.Stats().Files)
@@ -234,9 +229,9 @@ func TestStoreKeepsWhatIsFetched(t *testing.T) {
 
 // A file without symbols gets those of its debug file from a server, later.
 func TestStoreFetch(t *testing.T) {
-	debug := withNote().symbols(".symtab", elf.SHT_SYMTAB, function("hidden", 0x1000, 0x10)).bytes()
+	debug := elftest.WithNote().Symbols(".symtab", elf.SHT_SYMTAB, elftest.Function("hidden", 0x1000, 0x10)).Bytes()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.Contains(r.URL.Path, noteID) {
+		if !strings.Contains(r.URL.Path, elftest.NoteID) {
 			http.NotFound(w, r)
 			return
 		}
@@ -245,10 +240,12 @@ func TestStoreFetch(t *testing.T) {
 	defer server.Close()
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	client, err := debuginfod.New(debuginfod.Options{URLs: []string{server.URL}, Dir: t.TempDir(), HTTP: transport})
+	client, err := debuginfod.New(debuginfod.Options{URLs: []string{server.URL}, Dir: t.TempDir(), HTTP: transport, Info: func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error) {
+		return Info(ctx, parse.Here{}, f)
+	}})
 	require.NoError(t, err)
-	s := newStore(t, Options{Limits: small, Fetch: client.Fetch})
-	r := onDisk(t, withNote().symbols(".dynsym", elf.SHT_DYNSYM, function("shown", 0x1080, 0x10)).bytes())
+	s := newStore(t, Options{Limits: elftest.Small, Fetch: client.Fetch})
+	r := onDisk(t, elftest.WithNote().Symbols(".dynsym", elf.SHT_DYNSYM, elftest.Function("shown", 0x1080, 0x10)).Bytes())
 	require.Contains(t, []State{Pending, Named}, stateAfter(t, s, r))
 	require.Eventually(t, func() bool { got, _ := s.Lookup(r.ID, 0x1000); return got.Name == "hidden" }, 10*time.Second, time.Millisecond)
 	got, _ := s.Lookup(r.ID, 0x1008)
@@ -258,12 +255,12 @@ func TestStoreFetch(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().Fetched)
 
 	// Where the server has nothing, or nothing of use, it stays as it was.
-	failing := newStore(t, Options{Limits: small, Fetch: func(context.Context, string) (*os.File, error) { return nil, errors.New("no") }})
+	failing := newStore(t, Options{Limits: elftest.Small, Fetch: func(context.Context, string) (*os.File, error) { return nil, errors.New("no") }})
 	stateAfter(t, failing, r)
 	require.Eventually(t, func() bool { return failing.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
 	_, state := failing.Lookup(r.ID, 0x1000)
 	require.Equal(t, Outside, state)
-	panicking := newStore(t, Options{Limits: small, Fetch: func(context.Context, string) (*os.File, error) { panic("no") }})
+	panicking := newStore(t, Options{Limits: elftest.Small, Fetch: func(context.Context, string) (*os.File, error) { panic("no") }})
 	stateAfter(t, panicking, r)
 	require.Eventually(t, func() bool { return panicking.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
 }
@@ -275,7 +272,7 @@ func TestStoreGoFunctions(t *testing.T) {
 	require.NoError(t, err)
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(exe, &st))
-	all := tableOf(t, exe, false)
+	all := tableOf(t, exe)
 	s := newStore(t, Options{})
 	opened, fail := 0, false
 	r := Request{ID: IdentifyStat(&st), Path: exe, Open: func() (*os.File, error) {
@@ -286,7 +283,7 @@ func TestStoreGoFunctions(t *testing.T) {
 		return os.Open(exe)
 	}}
 	ask := func(i int) (Symbol, State) {
-		addr := all.golang.text + uint64(all.golang.start[i])
+		addr := all.Golang.Text + uint64(all.Golang.Start[i])
 		want, _ := all.Lookup(addr)
 		got, state := s.Lookup(r.ID, addr)
 		if state == Unknown {
@@ -320,14 +317,14 @@ func TestStoreGoFunctions(t *testing.T) {
 
 // Lines that do not fit cost a file its lines, and not its names.
 func TestStoreLinesTooLarge(t *testing.T) {
-	info, abbrev, line := dwarfExample(4)
-	content := withDebug(info, abbrev, line).bytes()
+	info, abbrev, line := elftest.DwarfExample(4)
+	content := elftest.WithDebug(info, abbrev, line).Bytes()
 	binary.LittleEndian.PutUint64(content[64+16:], 0)
-	with, err := readBytes(content)
+	with, err := parse.ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), Reading{Limits: elftest.Small, Inlined: true, Lines: true})
 	require.NoError(t, err)
-	require.NotNil(t, with.lines)
+	require.NotNil(t, with.Lines)
 	for bytes, want := range map[int64]string{with.Bytes() + entryBytes: "/src/main.c", with.Bytes() + entryBytes - 1: ""} {
-		s := newStore(t, Options{Bytes: bytes, Limits: small, Lines: true})
+		s := newStore(t, Options{Bytes: bytes, Limits: elftest.Small, Lines: true})
 		e := &entry{id: FileID{Inode: 1}, queued: true, done: make(chan struct{})}
 		s.finish(e, with, nil, 0, 0)
 		require.Equal(t, Named, e.state)
@@ -335,5 +332,5 @@ func TestStoreLinesTooLarge(t *testing.T) {
 		require.Equal(t, "outer", got.Name)
 		require.Equal(t, want, got.File)
 	}
-	require.NotNil(t, with.lines, "a table does not change")
+	require.NotNil(t, with.Lines, "a table does not change")
 }

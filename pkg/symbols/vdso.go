@@ -1,24 +1,32 @@
 package symbols
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
-// readVDSO reads the symbols of the code that the kernel has given this process.
-func readVDSO(ctx context.Context, o Reading) (*Table, error) {
-	content, err := ReadVDSO()
+// openVDSO opens the code that the kernel has given this process, an ELF file, which is the same for all.
+func openVDSO() (*os.File, error) {
+	content, err := contentOfVDSO()
 	if err != nil {
 		return nil, err
 	}
-	return ReadTable(ctx, bytes.NewReader(content), int64(len(content)), o)
+	fd, err := unix.MemfdCreate("vdso", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("copying the vdso: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "vdso")
+	if _, err := f.Write(content); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("copying the vdso: %w", err)
+	}
+	return f, nil
 }
 
-// ReadVDSO returns the code that the kernel has given this process, an ELF file, which is the same for all.
-func ReadVDSO() ([]byte, error) {
+func contentOfVDSO() ([]byte, error) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		return nil, err

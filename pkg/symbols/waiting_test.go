@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
 )
 
 func TestWaiting(t *testing.T) {
@@ -11,7 +13,7 @@ func TestWaiting(t *testing.T) {
 	for _, e := range []entry{
 		{id: FileID{Size: 100 << 20}}, {id: FileID{Size: 90 << 20}}, {id: FileID{Size: 30 << 20}},
 		{id: FileID{Size: 80 << 20}, asked: 1000}, {id: FileID{Size: 1 << 20}}, {id: FileID{Size: 2 << 20}, asked: 20},
-		{id: FileID{Size: 200 << 20}, table: &Table{golang: &goTable{}}},
+		{id: FileID{Size: 200 << 20}, table: &Table{Golang: &symtab.GoTable{}}},
 	} {
 		queue <- &e
 	}

@@ -29,8 +29,15 @@ const (
 )
 
 // Reader reads files in a run of the program of its own, which has no rights: -read. That run starts with the first file, and
-// anew after it has ended. A file that it was at twice when it ended is left out from then on. Use NewReader.
+// anew after it has ended. A file that it was at twice when it ended is left out from then on. What is a
+// moment's work has a run of its own, so that it does not wait for large files. Use NewReader.
 type Reader struct {
+	*runs // of whole files
+	facts *runs
+}
+
+// runs are one run of the program after the other.
+type runs struct {
 	path  func() (string, error)
 	log   Log
 	ended func()
@@ -64,10 +71,30 @@ type readerRun struct {
 
 // NewReader returns a Reader that logs to log and calls ended each time that its program ends unasked, if that is not nil.
 func NewReader(log Log, ended func()) *Reader {
-	return &Reader{
-		path: find, log: log, ended: ended, lacks: "functions of programs have no names", firstBackoff: firstBackoff, idle: readerIdle,
-		memory: min(readerMost, max(readerLeast, groupLimit()/4)),
+	const lacks = "functions of programs have no names"
+	memory := min(readerMost, max(readerLeast, groupLimit()/4))
+	return &Reader{runs: newRuns(log, ended, lacks, memory), facts: newRuns(log, ended, lacks, readerLeast)}
+}
+
+// newRuns returns runs that may take so many bytes of memory each.
+func newRuns(log Log, ended func(), lacks string, memory uint64) *runs {
+	return &runs{
+		path: find, log: log, ended: ended, lacks: lacks, firstBackoff: firstBackoff, idle: readerIdle, memory: memory,
 	}
+}
+
+// Read implements symbols.Reader.
+func (r *Reader) Read(ctx context.Context, t *symbols.Task) (*symbols.Table, time.Duration, error) {
+	if t.Brief() {
+		return r.facts.Read(ctx, t)
+	}
+	return r.runs.Read(ctx, t)
+}
+
+// Close implements symbols.Reader.
+func (r *Reader) Close() {
+	r.runs.Close()
+	r.facts.Close()
 }
 
 // NewContextReader returns a Reader for the contexts of processes. It implements proccontext.Reader.
@@ -78,7 +105,7 @@ func NewContextReader(log Log) *Reader {
 }
 
 // Wait implements symbols.Reader: after an unasked end the program is not started for a while.
-func (r *Reader) Wait(ctx context.Context) {
+func (r *runs) Wait(ctx context.Context) {
 	r.mu.Lock()
 	wait := time.Until(r.next)
 	r.mu.Unlock()
@@ -104,8 +131,8 @@ var (
 	errLater   = fmt.Errorf("%w: it is restarting", symbols.ErrReader)
 )
 
-// Read implements symbols.Reader.
-func (r *Reader) Read(ctx context.Context, t *symbols.Task) (table *symbols.Table, used time.Duration, err error) {
+// Read performs a task.
+func (r *runs) Read(ctx context.Context, t *symbols.Task) (table *symbols.Table, used time.Duration, err error) {
 	err = r.do(ctx, t.File(), func(c *symbols.Conn) (err error) {
 		table, used, err = c.Exchange(ctx, t)
 		return err
@@ -114,7 +141,7 @@ func (r *Reader) Read(ctx context.Context, t *symbols.Task) (table *symbols.Tabl
 }
 
 // Ask has the program decode what the process with this PID, which has begun at start, has written. See symbols.Conn.
-func (r *Reader) Ask(ctx context.Context, pid uint32, start uint64, request []byte) (answer []byte, used time.Duration, err error) {
+func (r *runs) Ask(ctx context.Context, pid uint32, start uint64, request []byte) (answer []byte, used time.Duration, err error) {
 	err = r.do(ctx, symbols.FileID{Inode: uint64(pid), Process: start}, func(c *symbols.Conn) (err error) {
 		answer, used, err = c.Ask(ctx, request)
 		return err
@@ -123,7 +150,7 @@ func (r *Reader) Ask(ctx context.Context, pid uint32, start uint64, request []by
 }
 
 // do has the program, which it starts if need be, do something about a file.
-func (r *Reader) do(ctx context.Context, file symbols.FileID, task func(*symbols.Conn) error) error {
+func (r *runs) do(ctx context.Context, file symbols.FileID, task func(*symbols.Conn) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -164,7 +191,7 @@ func (r *Reader) do(ctx context.Context, file symbols.FileID, task func(*symbols
 }
 
 // blame notes a file that the program was at when it ended. It tells whether that was so before.
-func (r *Reader) blame(id symbols.FileID) bool {
+func (r *runs) blame(id symbols.FileID) bool {
 	list := &r.suspects
 	again := slices.Contains(r.suspects, id)
 	if again {
@@ -176,14 +203,14 @@ func (r *Reader) blame(id symbols.FileID) bool {
 }
 
 // rest ends a program that had nothing to do.
-func (r *Reader) rest() {
+func (r *runs) rest() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.end()
 }
 
-// Close implements symbols.Reader.
-func (r *Reader) Close() {
+// Close ends the run.
+func (r *runs) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
@@ -194,7 +221,7 @@ func (r *Reader) Close() {
 }
 
 // lose takes leave of a program that has ended unasked, or has to be ended. The caller holds mu.
-func (r *Reader) lose(said string) {
+func (r *runs) lose(said string) {
 	run := r.run
 	r.end()
 	if r.backoff = min(2*r.backoff, maxBackoff); r.backoff == 0 || time.Since(run.began) > steady {
@@ -208,7 +235,7 @@ func (r *Reader) lose(said string) {
 }
 
 // end ends the program, if one runs. The caller holds mu.
-func (r *Reader) end() {
+func (r *runs) end() {
 	run := r.run
 	if r.run = nil; run == nil {
 		return
@@ -225,7 +252,7 @@ func (r *Reader) end() {
 }
 
 // start starts the program. The caller holds mu.
-func (r *Reader) start() error {
+func (r *runs) start() error {
 	if r.hung = slices.DeleteFunc(r.hung, (*readerRun).gone); len(r.hung) >= maxHung {
 		return fmt.Errorf("%w: %d of its runs are blocked by file systems that do not answer (find them with mount | grep -e fuse -e nfs)", symbols.ErrReader, len(r.hung))
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 // The test's own executable plays the program that reads files, too. What it does depends on the memory that it may take.
@@ -48,7 +49,7 @@ func playReader() {
 			go dieOfCulprit()
 			memory = readWell
 		}
-		err = conn.Serve(memory, decodeTwice)
+		err = parse.Here{}.Serve(conn, memory, decodeTwice)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

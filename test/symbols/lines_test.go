@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 // addr2line returns the functions at each address, the innermost first, by a tool of that name.
@@ -173,7 +174,7 @@ int main(int argc, char **argv) {
 // lines reads a file with its debug information, by a Store that finds separate ones.
 func lines(t *testing.T, path string, inlined bool) func(uint64) (symbols.Symbol, symbols.State) {
 	t.Helper()
-	s := symbols.NewStore(symbols.Options{Lines: true, Inlined: inlined, HostRoot: t.TempDir()})
+	s := symbols.NewStore(symbols.Options{Reader: parse.Here{}, Lines: true, Inlined: inlined, HostRoot: t.TempDir()})
 	t.Cleanup(s.Close)
 	f, err := os.Open(path)
 	require.NoError(t, err)

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 // run returns what a program prints.
@@ -53,7 +54,7 @@ func read(t *testing.T, path string, inlined bool) *symbols.Table {
 	require.NoError(t, err)
 	limits := symbols.DefaultLimits()
 	limits.Names *= 2 // all functions of the largest programs: samples are never of as many
-	table, err := symbols.ReadTable(context.Background(), f, st.Size(), symbols.Reading{Limits: limits, Inlined: inlined})
+	table, err := parse.ReadTable(context.Background(), f, st.Size(), symbols.Reading{Limits: limits, Inlined: inlined})
 	require.NoError(t, err)
 	return table
 }
@@ -363,7 +364,7 @@ int main(int n, char **a) { return printf("%d", shown(n)); }
 	run(t, "", "strip", "-o", stripped, full)
 
 	named := func(path string) map[string]symbols.Source {
-		s := symbols.NewStore(symbols.Options{HostRoot: t.TempDir()})
+		s := symbols.NewStore(symbols.Options{Reader: parse.Here{}, HostRoot: t.TempDir()})
 		defer s.Close()
 		f, err := os.Open(path)
 		require.NoError(t, err)

@@ -45,6 +45,8 @@ type Options struct {
 	// Retry is for how long a file that no server has is not asked for again; 0 means one hour. A server that does not
 	// answer is left alone for a tenth of it.
 	Retry time.Duration
+	// Info identifies a file that came, which can be anything: symbols.Info.
+	Info func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error)
 	// HTTP makes the requests; nil means http.DefaultTransport without cookies.
 	HTTP http.RoundTripper
 }
@@ -177,7 +179,7 @@ func (c *Client) get(ctx context.Context, server upstream, id, path string) (*os
 	if err != nil {
 		return nil, fmt.Errorf("keeping a debug file: %w", err)
 	}
-	if err := c.take(f, answer.Body, id, path); err != nil {
+	if err := c.take(ctx, f, answer.Body, id, path); err != nil {
 		f.Close()
 		_ = os.Remove(f.Name()) // makeRoom removes what stays
 		return nil, fmt.Errorf("taking %s from %s: %w", id, server.name, err)
@@ -201,7 +203,7 @@ func withoutURL(err error) error {
 }
 
 // take writes an answer to f, checks it, and renames f to path.
-func (c *Client) take(f *os.File, body io.Reader, id, path string) error {
+func (c *Client) take(ctx context.Context, f *os.File, body io.Reader, id, path string) error {
 	size, err := io.Copy(f, io.LimitReader(body, c.options.FileBytes+1))
 	if err != nil {
 		return err
@@ -210,7 +212,7 @@ func (c *Client) take(f *os.File, body io.Reader, id, path string) error {
 		c.setMissing(id, c.options.Retry)
 		return fmt.Errorf("%w within %d bytes", ErrNotFound, c.options.FileBytes)
 	}
-	if info, err := buildid.Read(f, size); err != nil || info.GNU != id {
+	if info, _, err := c.options.Info(ctx, f); err != nil || info.GNU != id {
 		c.setMissing(id, c.options.Retry)
 		return fmt.Errorf("%w: what came is another file", ErrNotFound)
 	}

@@ -18,6 +18,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -82,6 +86,9 @@ func client(t *testing.T, o Options) *Client {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	o.HTTP = transport
+	o.Info = func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error) {
+		return symbols.Info(ctx, parse.Here{}, f)
+	}
 	c, err := New(o)
 	require.NoError(t, err)
 	return c

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Files of workloads are parsed by the program unwinder, which has no rights. None of our packages in a daemon imports what parses them:
+// neither ours nor the standard library's. (Inspektor Gadget and cilium/ebpf import debug/elf, for gadgets.)
+func TestNothingOfAWorkloadIsParsed(t *testing.T) {
+	const module = "github.com/ig-otel-profiles/ig-otel-profiles/"
+	parsers := []string{module + "pkg/symbols/parse", module + "pkg/allocators/find", "debug/elf", "debug/dwarf", "debug/gosym", "golang.org/x/arch/x86/x86asm", "github.com/therootcompany/xz"}
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, module+"cmd/ig", module+"cmd/gadgettracermanager", module+"operators/...").Output()
+	require.NoError(t, err)
+	seen := 0
+	for line := range strings.Lines(string(out)) {
+		packages := strings.Fields(line)
+		if !strings.HasPrefix(packages[0], module) {
+			continue
+		}
+		seen++
+		for _, imported := range packages[1:] {
+			require.False(t, slices.Contains(parsers, imported), "%s imports %s", packages[0], imported)
+		}
+	}
+	require.Greater(t, seen, 20)
+}

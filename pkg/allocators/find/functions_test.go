@@ -1,0 +1,365 @@
+package find
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
+)
+
+// library opens a library of this machine, and skips the test if there is none.
+func library(t *testing.T, pattern string) *os.File {
+	t.Helper()
+	for _, dir := range []string{"/lib/*-linux-gnu/", "/usr/lib/*-linux-gnu/", "/lib64/", "/usr/lib64/", "/usr/lib/"} {
+		if found, _ := filepath.Glob(dir + pattern); len(found) > 0 {
+			f, err := os.Open(found[0])
+			require.NoError(t, err)
+			t.Cleanup(func() { f.Close() })
+			return f
+		}
+	}
+	t.Skipf("this machine has no %s", pattern)
+	return nil
+}
+
+// told is what debug/elf says of a file's functions.
+func told(t *testing.T, r io.ReaderAt) map[string]uint64 {
+	t.Helper()
+	f, err := elf.NewFile(r)
+	require.NoError(t, err)
+	all, _ := f.DynamicSymbols()
+	local, _ := f.Symbols()
+	out := map[string]uint64{}
+	for _, s := range append(all, local...) {
+		if offset, ok := offsetOf(f, s.Value); ok && elf.ST_TYPE(s.Info) == elf.STT_FUNC {
+			out[s.Name] = offset
+		}
+	}
+	return out
+}
+
+func TestFindLibc(t *testing.T) {
+	f := library(t, "libc.so.6")
+	offsets := told(t, f)
+	found, _, err := find(f)
+	require.NoError(t, err)
+	for name, p := range map[string]allocators.Program{
+		"malloc": allocators.SizeFirst, "valloc": allocators.SizeFirst, "pvalloc": allocators.SizeFirst, "memalign": allocators.SizeSecond, "aligned_alloc": allocators.SizeSecond,
+		"posix_memalign": allocators.SizeThird, "calloc": allocators.CountSize, "realloc": allocators.AddressSize, "free": allocators.Address,
+	} {
+		require.Contains(t, offsets, name)
+		require.Contains(t, found, allocators.Function{Program: p, Offset: offsets[name]}, name)
+	}
+	require.Less(t, len(found), 12)
+	for i := range found[1:] {
+		require.Less(t, found[i].Offset, found[i+1].Offset, "one probe at a place")
+	}
+}
+
+func TestFindOthers(t *testing.T) {
+	for _, tc := range []struct {
+		pattern string
+		want    []string
+	}{
+		{"libstdc++.so.6", nil}, // its operators call malloc
+		{"libm.so.6", nil},
+		{"libjemalloc.so.2", []string{"malloc", "free", "mallocx", "sdallocx", "_Znwm", "_ZdlPvm"}},
+		{"libtcmalloc_minimal.so.4", []string{"malloc", "free", "tc_malloc", "_Znwm"}},
+		{"libmimalloc.so.*", []string{"malloc", "free", "mi_malloc", "_Znwm"}},
+	} {
+		t.Run(tc.pattern, func(t *testing.T) {
+			f := library(t, tc.pattern)
+			offsets := told(t, f)
+			found, _, err := find(f)
+			require.NoError(t, err)
+			for _, name := range tc.want {
+				require.True(t, slices.ContainsFunc(found, func(f allocators.Function) bool { return f.Offset == offsets[name] }), name)
+			}
+			if tc.want == nil {
+				require.Empty(t, found)
+			}
+		})
+	}
+}
+
+// Allocators within programs have names of their own.
+func TestFindPrefixed(t *testing.T) {
+	file := exampleFile{machine: machine, symbols: []exampleSymbol{
+		fn("je_malloc", 0x1000), fn("_rjem_malloc", 0x1010), fn("_rjem_mallocx", 0x1020), fn("_rjem_rallocx", 0x1030), fn("_rjem_sdallocx", 0x1040),
+		fn("mi_calloc", 0x1050), fn("my_malloc", 0x1060), fn("_rjem", 0x1070),
+	}}
+	var found []allocators.Program
+	all, _, err := find(bytes.NewReader(file.bytes()))
+	require.NoError(t, err)
+	for _, f := range all {
+		found = append(found, f.Program)
+	}
+	slices.Sort(found)
+	require.Equal(t, []allocators.Program{allocators.SizeFirst, allocators.SizeFirst, allocators.SizeFirst, allocators.CountSize, allocators.AddressSize, allocators.Address}, found)
+}
+
+// Of a file with more functions than get probes, those stay that programs call most, wherever they are in the file.
+func TestFindMostCalled(t *testing.T) {
+	var e exampleFile
+	for i := range uint64(2 * allocators.MaxFunctions) {
+		name := []string{"free", "valloc", "mi_free", "calloc"}[i%4]
+		if i == allocators.MaxFunctions {
+			name = "realloc"
+		}
+		e.symbols = append(e.symbols, fn(name, 0x1000+16*i))
+	}
+	last := 0x1000 + 16*uint64(2*allocators.MaxFunctions)
+	e.symbols = append(e.symbols, fn("je_malloc", last), fn("malloc", last+16))
+	found, _, err := find(bytes.NewReader(e.bytes()))
+	require.NoError(t, err)
+	require.Len(t, found, allocators.MaxFunctions)
+	require.Equal(t, []allocators.Function{{Program: allocators.SizeFirst, Offset: last - 0x1000}, {Program: allocators.SizeFirst, Offset: last - 0x1000 + 16}}, found[:2])
+	require.Contains(t, found, allocators.Function{Program: allocators.AddressSize, Offset: 16 * allocators.MaxFunctions})
+	require.NotContains(t, found, allocators.Function{Program: allocators.Address, Offset: 0}, "what frees goes first")
+}
+
+// A static program has its allocator's functions among its own symbols only.
+func TestFindStatic(t *testing.T) {
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler")
+	}
+	dir := t.TempDir()
+	source := filepath.Join(dir, "main.c")
+	require.NoError(t, os.WriteFile(source, []byte("#include <stdlib.h>\nint main(int n, char **v) { free(calloc(n, 10)); return v[0] == malloc(n); }\n"), 0o644))
+	if out, err := exec.Command(cc, "-static", "-O0", "-o", dir+"/main", source).CombinedOutput(); err != nil {
+		t.Skipf("no static programs here: %s", out)
+	}
+	f, err := os.Open(dir + "/main")
+	require.NoError(t, err)
+	defer f.Close()
+	found, _, err := find(f)
+	require.NoError(t, err)
+	require.Contains(t, found, allocators.Function{Program: allocators.SizeFirst, Offset: told(t, f)["malloc"]})
+	require.Contains(t, found, allocators.Function{Program: allocators.Address, Offset: told(t, f)["free"]})
+}
+
+// file is an ELF file of one executable segment, with symbols, made by hand.
+type exampleFile struct {
+	machine elf.Machine
+	symbols []exampleSymbol
+	text    string                      // the names; of each symbol one is added
+	change  func(symbols, names []byte) // of the section headers
+	offset  uint64                      // of the segment
+}
+
+type exampleSymbol struct {
+	name  string
+	at    uint32 // in text, if name is ""
+	value uint64
+	info  byte
+	index uint16
+}
+
+func fn(name string, value uint64) exampleSymbol {
+	return exampleSymbol{name: name, value: value, info: byte(elf.STT_FUNC), index: 1}
+}
+
+func (e exampleFile) bytes() []byte {
+	le := binary.LittleEndian
+	text := e.text + "\x00"
+	var symbols []byte
+	for _, s := range e.symbols {
+		at := s.at
+		if s.name != "" {
+			at = uint32(len(text))
+			text += s.name + "\x00"
+		}
+		symbols = le.AppendUint32(symbols, at)
+		symbols = append(symbols, s.info, 0)
+		symbols = le.AppendUint16(symbols, s.index)
+		symbols = le.AppendUint64(symbols, s.value)
+		symbols = le.AppendUint64(symbols, 16)
+	}
+	b := make([]byte, 64+56)
+	copy(b, elf.ELFMAG)
+	b[elf.EI_CLASS], b[elf.EI_DATA], b[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), 1
+	le.PutUint16(b[16:], uint16(elf.ET_DYN))
+	le.PutUint16(b[18:], uint16(max(e.machine, 0)))
+	if e.machine == 0 {
+		le.PutUint16(b[18:], uint16(machine))
+	}
+	le.PutUint32(b[20:], 1)
+	le.PutUint64(b[32:], 64)
+	le.PutUint16(b[52:], 64)
+	le.PutUint16(b[54:], 56)
+	le.PutUint16(b[56:], 1)
+	le.PutUint32(b[64:], uint32(elf.PT_LOAD))
+	le.PutUint32(b[68:], uint32(elf.PF_X|elf.PF_R))
+	le.PutUint64(b[72:], e.offset)
+	le.PutUint64(b[80:], 0x1000)
+	le.PutUint64(b[96:], 0x1000)
+	le.PutUint64(b[104:], 0x1000)
+	section := func(kind elf.SectionType, off, size, link int) []byte {
+		s := make([]byte, 64)
+		le.PutUint32(s[4:], uint32(kind))
+		le.PutUint64(s[24:], uint64(off))
+		le.PutUint64(s[32:], uint64(size))
+		le.PutUint32(s[40:], uint32(link))
+		le.PutUint64(s[56:], symbolSize)
+		return s
+	}
+	symbolsAt, textAt := len(b), len(b)+len(symbols)
+	b = append(append(b, symbols...), text...)
+	le.PutUint64(b[40:], uint64(len(b)))
+	le.PutUint16(b[58:], 64)
+	le.PutUint16(b[60:], 4)
+	le.PutUint16(b[62:], 3)
+	first, second := section(elf.SHT_DYNSYM, symbolsAt, len(symbols), 2), section(elf.SHT_STRTAB, textAt, len(text), 0)
+	if e.change != nil {
+		e.change(first, second)
+	}
+	return slices.Concat(b, make([]byte, 64), first, second, section(elf.SHT_STRTAB, textAt, 1, 0))
+}
+
+func TestFindSymbols(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		file exampleFile
+		want []allocators.Function
+	}{
+		{"several names", exampleFile{symbols: []exampleSymbol{fn("malloc", 0x1100), fn("je_malloc", 0x1100), fn("free", 0x1040)}}, []allocators.Function{{Program: allocators.Address, Offset: 0x40}, {Program: allocators.SizeFirst, Offset: 0x100}}},
+		{"names within others", exampleFile{text: "\x00my_je_malloc\x00not_free", symbols: []exampleSymbol{
+			{at: 4, value: 0x1010, info: 2, index: 1}, {at: 7, value: 0x1020, info: 2, index: 1}, {at: 1, value: 0x1030, info: 2, index: 1}, {at: 18, value: 0x1040, info: 2, index: 1},
+		}}, []allocators.Function{{Program: allocators.SizeFirst, Offset: 0x10}, {Program: allocators.SizeFirst, Offset: 0x20}, {Program: allocators.Address, Offset: 0x40}}},
+		{"operators of a library without malloc", exampleFile{symbols: []exampleSymbol{fn("_Znwm", 0x1100), fn("malloc", 0)}}, nil},
+		{"operators of an allocator", exampleFile{symbols: []exampleSymbol{fn("_Znwm", 0x1100), fn("malloc", 0x1200)}}, []allocators.Function{{Program: allocators.Throws, Offset: 0x100}, {Program: allocators.SizeFirst, Offset: 0x200}}},
+		{"outside of code", exampleFile{symbols: []exampleSymbol{fn("malloc", 0xfff), fn("free", 0x2000), fn("calloc", math.MaxUint64)}}, nil},
+		{"a segment behind all files", exampleFile{offset: math.MaxInt64 - 0x80, symbols: []exampleSymbol{fn("malloc", 0x1040), fn("free", 0x1100)}}, []allocators.Function{{Program: allocators.SizeFirst, Offset: math.MaxInt64 - 0x40}}},
+		{"of another file", exampleFile{symbols: []exampleSymbol{{name: "malloc", value: 0x1100, info: 2}}}, nil},
+		{"a variable", exampleFile{symbols: []exampleSymbol{{name: "malloc", value: 0x1100, info: 1, index: 1}}}, nil},
+		{"other names", exampleFile{symbols: []exampleSymbol{fn("mallocs", 0x1100), fn("xmalloc", 0x1200), fn("je_", 0x1300)}}, nil},
+		{"another machine", exampleFile{machine: elf.EM_RISCV, symbols: []exampleSymbol{fn("malloc", 0x1100)}}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			found, _, err := find(bytes.NewReader(tc.file.bytes()))
+			require.NoError(t, err)
+			require.ElementsMatch(t, tc.want, found)
+		})
+	}
+}
+
+// The order in which probes come and go is by how much the functions are called.
+func TestDearestFirst(t *testing.T) {
+	file := exampleFile{symbols: []exampleSymbol{fn("pvalloc", 0x1010), fn("realloc", 0x1020), fn("_Znam", 0x1030), fn("_Znwm", 0x1040), fn("malloc", 0x1100), fn("free", 0x1200)}}
+	found, _, err := find(bytes.NewReader(file.bytes()))
+	require.NoError(t, err)
+	require.Equal(t, []allocators.Function{{Program: allocators.Throws, Offset: 0x40}, {Program: allocators.SizeFirst, Offset: 0x100}, {Program: allocators.SizeFirst, Offset: 0x10}, {Program: allocators.AddressSize, Offset: 0x20}, {Program: allocators.Throws, Offset: 0x30}, {Program: allocators.Address, Offset: 0x200}}, found)
+	require.Equal(t, []allocators.Function{{Program: allocators.Throws, Offset: 0x40}, {Program: allocators.SizeFirst, Offset: 0x100}, {Program: allocators.SizeFirst, Offset: 0x10}, {Program: allocators.Throws, Offset: 0x30}, {Program: allocators.AddressSize, Offset: 0x20}, {Program: allocators.Address, Offset: 0x200}}, allocators.ByRank(found))
+}
+
+// What is in a file is up to the program that has mapped it.
+func TestFindHostile(t *testing.T) {
+	le := binary.LittleEndian
+	size := func(n uint64) func(symbols, names []byte) {
+		return func(symbols, names []byte) { le.PutUint64(symbols[32:], n); le.PutUint64(names[32:], n) }
+	}
+	malloc := []exampleSymbol{fn("malloc", 0x1100)}
+	for name, tc := range map[string]exampleFile{
+		"huge tables":          {symbols: malloc, change: size(maxSymbols)},
+		"sizes that overflow":  {symbols: malloc, change: size(math.MaxUint64 / 2)},
+		"the largest size":     {symbols: malloc, change: size(math.MaxUint64)},
+		"no table of names":    {symbols: malloc, change: func(symbols, _ []byte) { le.PutUint32(symbols[40:], 99) }},
+		"names that are none":  {symbols: malloc, change: func(symbols, _ []byte) { le.PutUint32(symbols[40:], 0) }},
+		"compressed":           {symbols: malloc, change: func(symbols, _ []byte) { le.PutUint64(symbols[8:], uint64(elf.SHF_COMPRESSED)) }},
+		"names somewhere else": {symbols: malloc, change: func(_, names []byte) { le.PutUint64(names[24:], 1<<62) }},
+	} {
+		found, _, _ := find(bytes.NewReader(tc.bytes()))
+		require.Empty(t, found, name)
+	}
+	many := exampleFile{}
+	for i := range uint64(3 * maxMeant) {
+		many.symbols = append(many.symbols, fn("malloc", 0x1000+i))
+	}
+	found, _, err := find(bytes.NewReader(many.bytes()))
+	require.NoError(t, err)
+	require.Len(t, found, allocators.MaxFunctions)
+	for _, b := range [][]byte{nil, []byte(elf.ELFMAG), bytes.Repeat([]byte{0x7f}, 4096)} {
+		_, _, err := find(bytes.NewReader(b))
+		require.Error(t, err)
+	}
+}
+
+// endless is a file with a header, and whatever follows: a sparse file can have any size.
+type endless struct{ header []byte }
+
+func (e endless) ReadAt(to []byte, at int64) (int, error) {
+	clear(to)
+	if at < int64(len(e.header)) {
+		copy(to, e.header[at:])
+	}
+	return len(to), nil
+}
+
+// A file with as many sections as its header can say takes no more memory than any.
+func TestFindMemory(t *testing.T) {
+	le := binary.LittleEndian
+	b := exampleFile{symbols: []exampleSymbol{fn("malloc", 0x1100)}}.bytes()
+	at := int(le.Uint64(b[40:]))
+	sections := slices.Clone(b)
+	le.PutUint16(sections[60:], 0) // the first section's size is how many there are
+	le.PutUint64(sections[at+32:], 1<<30)
+	names := slices.Clone(b)
+	le.PutUint64(names[at+3*64+32:], 1<<40) // of the names of sections
+	symbols := slices.Clone(b)
+	le.PutUint64(symbols[at+64+32:], maxSymbols/2)
+	le.PutUint64(symbols[at+64+24:], 1<<20)
+	for name, header := range map[string][]byte{"sections": sections, "their names": names, "symbols": symbols} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, err := find(endless{header})
+		if name != "symbols" {
+			require.Error(t, err, name)
+		}
+		runtime.ReadMemStats(&after)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(100<<20), name)
+	}
+}
+
+type broken struct{ io.ReaderAt }
+
+var ErrBroken = errors.New("the disk is broken")
+
+func (b broken) ReadAt(to []byte, at int64) (int, error) {
+	if at > 64 {
+		return 0, ErrBroken
+	}
+	return b.ReaderAt.ReadAt(to, at)
+}
+
+func TestFindUnreadable(t *testing.T) {
+	_, _, err := find(broken{bytes.NewReader(exampleFile{symbols: []exampleSymbol{fn("malloc", 0x1100)}}.bytes())})
+	require.ErrorIs(t, err, ErrBroken)
+}
+
+func FuzzFind(f *testing.F) {
+	f.Add(exampleFile{symbols: []exampleSymbol{fn("malloc", 0x1100), fn("free", 0x1200)}}.bytes())
+	f.Add(exampleFile{text: "\x00my_je_malloc", symbols: []exampleSymbol{{at: 4, value: 0x1010, info: 2, index: 1}}}.bytes())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		found, _, err := find(bytes.NewReader(b))
+		if err == nil {
+			require.LessOrEqual(t, len(found), allocators.MaxFunctions)
+		}
+		for _, fn := range found {
+			require.True(t, fn.Program < allocators.Nothing || fn.Program == allocators.Throws)
+			require.LessOrEqual(t, fn.Offset, uint64(math.MaxInt64))
+		}
+	})
+}

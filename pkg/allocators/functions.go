@@ -1,0 +1,66 @@
+// Package allocators has what is found of the functions of memory allocators in files: see package find, which finds them.
+package allocators
+
+import (
+	"errors"
+	"math"
+)
+
+// Program is one of the gadget's programs, by its place in the map allocator_programs. What functions it is for is in the name: the
+// arguments that it looks at.
+type Program uint32
+
+// The programs.
+const (
+	SizeFirst Program = iota
+	SizeSecond
+	SizeThird
+	CountSize
+	AddressSize
+	Address // frees
+	Returned
+	Returning
+	Nothing
+	Programs = Nothing + 1
+	// Throws is a function that SizeFirst is for, and that ends with an exception where there is no memory.
+	Throws = Programs
+)
+
+// Function is one of an allocator's functions in a file.
+type Function struct {
+	Program Program
+	Offset  uint64 // in the file
+}
+
+// Fact is what package symbols asks for.
+const Fact = "allocator"
+
+// MaxFunctions is how many functions of a file get a probe, and MaxExits how many places there are at most where one of them returns.
+const MaxFunctions, MaxExits = 64, 32
+
+// Found is what was found in a file.
+type Found struct {
+	// Functions are those of its allocator, first what programs call most.
+	Functions []Function
+	// Exits are where those return that throw, by their offset.
+	Exits map[uint64][]uint64
+	// Quick has the offsets of those whose first instruction the kernel emulates where a probe is.
+	Quick map[uint64]bool
+	// TooLarge says that nothing was found because there was too much to read.
+	TooLarge bool
+}
+
+// Check returns an error for what nobody finds: the process that reads files can have become hostile.
+func (f *Found) Check() error {
+	right := len(f.Functions) <= MaxFunctions && len(f.Exits) <= MaxFunctions && len(f.Quick) <= MaxFunctions
+	for _, fn := range f.Functions {
+		right = right && fn.Program <= Throws && fn.Offset <= math.MaxInt64
+	}
+	for _, exits := range f.Exits {
+		right = right && len(exits) <= MaxExits
+	}
+	if !right {
+		return errors.New("these are the functions of no allocator")
+	}
+	return nil
+}

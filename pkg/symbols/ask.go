@@ -1,0 +1,51 @@
+package symbols
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+)
+
+// factTime bounds how long a fact is waited for. Package procmap gives a file up after five seconds.
+const factTime = 2 * time.Second
+
+// Ask has what reads files say something of one that is open, which it knows by that name. It fills in what into points to, from JSON that
+// nobody vouches for, and returns the CPU time that this has taken elsewhere. An error that is ErrReader is none of the file's.
+func (s *Store) Ask(ctx context.Context, f *os.File, fact string, into any) (time.Duration, error) {
+	return ask(ctx, s.options.Reader, f, fact, into)
+}
+
+// Info identifies an open file. It returns what Ask does.
+func (s *Store) Info(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error) {
+	return Info(ctx, s.options.Reader, f)
+}
+
+// Info identifies an open file, which r reads.
+func Info(ctx context.Context, r Reader, f *os.File) (info buildid.Info, cpu time.Duration, err error) {
+	if cpu, err = ask(ctx, r, f, symtab.FactInfo, &info); err == nil {
+		err = info.Check()
+	}
+	return info, cpu, err
+}
+
+func ask(ctx context.Context, r Reader, f *os.File, fact string, into any) (time.Duration, error) {
+	id, err := Identify(f)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, factTime)
+	defer cancel()
+	table, cpu, err := r.Read(ctx, &Task{Reading: Reading{Limits: DefaultLimits()}, Kind: symtab.ReadFact, Fact: fact, ID: id, Opened: f, Size: id.Size})
+	if err != nil {
+		return cpu, err
+	}
+	if err := json.Unmarshal(table.Fact, into); err != nil {
+		return cpu, fmt.Errorf("%w: what is said of %s: %w", ErrMalformed, f.Name(), err)
+	}
+	return cpu, nil
+}

@@ -1,0 +1,126 @@
+package symtab_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
+)
+
+// readBytes reads a file with all that is wanted of it.
+func readBytes(t testing.TB, b []byte) (*symtab.Table, error) {
+	return parse.ReadTable(t.Context(), bytes.NewReader(b), int64(len(b)), symtab.Reading{Limits: elftest.Small, Inlined: true, Lines: true})
+}
+
+// examples are tables of all kinds.
+func examples(t testing.TB) map[string]*symtab.Table {
+	t.Helper()
+	o := symtab.Reading{Limits: symtab.DefaultLimits(), Inlined: true, Lines: true}
+	all := map[string]*symtab.Table{}
+	golang, err := readBytes(t, elftest.GoExample(elftest.GoExampleTable()).Bytes())
+	require.NoError(t, err)
+	all["go"] = golang
+	plain, err := readBytes(t, new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x1000)).
+		Symbols(".symtab", elf.SHT_SYMTAB, elftest.Function("one", 0x1000, 0x10), elftest.Function("two", 0x1010, 0x10), elftest.Function("two", 0x1030, 0x10)).Bytes())
+	require.NoError(t, err)
+	all["symtab"] = plain
+	perf := []byte("1000 10 a\n1020 10 b\n700000000000 10 c\n")
+	all["perf map"], err = parse.ReadPerfMap(t.Context(), bytes.NewReader(perf), int64(len(perf)), nil, o.Limits)
+	require.NoError(t, err)
+	return all
+}
+
+// Tables of files answer as before.
+func TestCodec(t *testing.T) {
+	for name, table := range examples(t) {
+		got, err := symtab.ReadWritten(symtab.Written(t, table), table.Bytes()+symtab.Slack)
+		require.NoError(t, err, name)
+		require.Equal(t, table.Len(), got.Len(), name)
+		require.InDelta(t, table.Bytes(), got.Bytes(), 100, name)
+		for addr := uint64(0); addr < 0x3000; addr++ {
+			for _, base := range []uint64{0, elftest.TestBase, 0x700000000000} {
+				want, state := table.Lookup(base + addr)
+				symbol, gotState := got.Lookup(base + addr)
+				require.Equal(t, want, symbol, name)
+				require.Equal(t, state, gotState, name)
+			}
+		}
+		_, err = symtab.ReadWritten(symtab.Written(t, table), 100)
+		require.ErrorIs(t, err, symtab.ErrCodec, "%s: it takes more than it may", name)
+	}
+}
+
+// hostile are Tables as they are written, to be changed.
+func hostile(t testing.TB) (all [][]byte) {
+	for _, table := range examples(t) {
+		all = append(all, symtab.Written(t, table))
+	}
+	var table symtab.Table
+	symtab.Fill(reflect.ValueOf(&table).Elem())
+	return append(all, symtab.Written(t, &table))
+}
+
+// ask looks up whatever is in a Table as it is written. It returns false for one that is not read.
+func ask(t *testing.T, b []byte) bool {
+	const left = 1 << 20
+	table, err := symtab.ReadWritten(b, left)
+	if err != nil {
+		return false
+	}
+	require.Less(t, table.Bytes(), int64(3*left))
+	addrs := []uint64{0}
+	for _, l := range table.Layers {
+		for i := range min(len(l.Starts), 100) {
+			addrs = append(addrs, l.Base+uint64(l.Starts[i]))
+		}
+	}
+	if g := table.Golang; g != nil {
+		for i := range g.Loaded {
+			if int(i) < len(g.Start) {
+				addrs = append(addrs, g.Text+uint64(g.Start[i]), g.Text+uint64(g.Start[i])+8)
+			}
+		}
+		g.Missing(addrs)
+	}
+	debug := table.WithDebug(table)
+	for _, addr := range addrs {
+		table.Lookup(addr)
+		table.Virtual(addr)
+		debug.Lookup(addr)
+	}
+	return true
+}
+
+// Whatever is written, what is read answers without a panic and takes no more memory than it may.
+func FuzzCodec(f *testing.F) {
+	for _, b := range hostile(f) {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) { ask(t, b) })
+}
+
+// The same with some bytes changed. Many such Tables are read.
+func TestCodecChanged(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	read := 0
+	for _, b := range hostile(t) {
+		for range 20_000 {
+			changed := bytes.Clone(b)
+			for range 1 + r.IntN(3) {
+				changed[r.IntN(len(b))] = []byte{0, 1, 2, 0x7f, 0x80, 0xff, byte(r.IntN(256))}[r.IntN(7)]
+			}
+			if ask(t, changed) {
+				read++
+			}
+		}
+	}
+	t.Log(read)
+	require.Greater(t, read, 1000)
+}

@@ -1,0 +1,243 @@
+package symtab
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"sort"
+)
+
+// GoTable is the functions of a Go program: what runtime.Callers and debug/gosym read (golang.org/s/go12symtab and
+// src/runtime/symtab.go of each release), without what only the garbage collector and the unwinder use.
+//
+// Programs have a hundred thousand functions, of which some hundreds are ever asked for. So the table has the starts
+// of all functions, and names, files and lines only of those that were asked for (see load). A goTable does not
+// change.
+type GoTable struct {
+	GoPlace
+	Text   uint64   // the address that starts are relative to
+	Start  []uint32 // one more than there are functions: each covers all up to the next
+	Loaded map[uint32]*GoFunc
+	Size   int64 // of loaded, in bytes
+}
+
+// GoPlace is where the parts of the table are in the file.
+type GoPlace struct {
+	GoHeader
+	Offset, End uint64
+	Text        uint64 // the address that starts are relative to, as findModule has found it; 0 if the header has to tell
+	// Where the trees of inlined calls are, and how many bytes they have at most; 0 if that is not known.
+	Calls, CallsSize uint64
+}
+
+// GoFunc is a function. nil stands for one that cannot be read.
+type GoFunc struct {
+	Name                string
+	Start               int // the line that it begins at, 0 where that is not known
+	File, Line, Inlined GoPairs
+	Files               map[int32]string // by the values of the table file
+	Calls               []GoCall         // inlined ones
+	NoCalls             bool             // inlined calls are not known
+}
+
+// GoCall is a call that was inlined.
+type GoCall struct {
+	At    uint32 // an address that belongs to the place of the call, from the function's start
+	Start int    // the line that the inlined function begins at, 0 where that is not known
+	Name  string // if Options.Inlined
+}
+
+// The layouts of the table, by the release of Go that brought them.
+type goVersion int
+
+const (
+	Go116 goVersion = iota
+	Go118
+	Go120
+)
+
+// GoHeader is the header of a table. Its last five fields are the offsets of the table's parts from the table's
+// start.
+type GoHeader struct {
+	Version                                     goVersion
+	Endian                                      binary.ByteOrder
+	Quantum, Pointer                            uint64
+	Functions                                   uint64
+	TextStart                                   uint64
+	FuncNames, Units, FileNames, Pctab, Program uint64
+}
+
+// GoPairs is a table of values by address, counted from a function's start. b has pairs of differences, of value and
+// of address, as the Go toolchain writes them; resume has the places where decoding can begin. So a look-up decodes
+// resumeSteps pairs at most, however long the table is.
+type GoPairs struct {
+	B      []byte
+	Resume []GoResume // after each resumeSteps pairs, but for the start
+}
+
+// GoResume is the state between two pairs.
+type GoResume struct {
+	at    uint32 // in the table
+	Pc    uint32 // where the last pair ends
+	Value int32  // of the last pair
+}
+
+const (
+	ResumeSteps = 64
+	maxSteps    = 1 << 17 // pairs of a table
+)
+
+// GoStart is the state before the first pair.
+var GoStart = GoResume{Value: -1}
+
+// GoValues calls each for the pairs of a table from a state on, until it returns false: now.value holds for addresses
+// below now.pc. It returns how many bytes of the table it has read, and false if the table has no end.
+func GoValues(b []byte, quantum uint32, from GoResume, each func(now GoResume) bool) (int, bool) {
+	now := from
+	rest := b[from.at:]
+	for range maxSteps {
+		delta, n := binary.Uvarint(rest[:min(len(rest), 5)])
+		if n <= 0 {
+			return 0, false
+		}
+		rest = rest[n:]
+		if delta == 0 && now.at > 0 {
+			return len(b) - len(rest), true
+		}
+		distance, n := binary.Uvarint(rest[:min(len(rest), 5)])
+		if n <= 0 {
+			return 0, false
+		}
+		rest = rest[n:]
+		now.Value += int32(uint32(delta)>>1) ^ -int32(uint32(delta)&1)
+		now.Pc += uint32(distance) * quantum
+		now.at = uint32(len(b) - len(rest))
+		if !each(now) {
+			break
+		}
+	}
+	return len(b) - len(rest), true
+}
+
+// From returns where decoding begins for an address.
+func (p *GoPairs) From(pc uint32) GoResume {
+	if i := sort.Search(len(p.Resume), func(i int) bool { return p.Resume[i].Pc > pc }); i > 0 {
+		return p.Resume[i-1]
+	}
+	return GoStart
+}
+
+// Value returns the value for an address, from the function's start, and -1 if there is none.
+func (t *GoTable) Value(p *GoPairs, pc uint32) int32 {
+	found, steps := int32(-1), 0
+	GoValues(p.B, uint32(t.Quantum), p.From(pc), func(now GoResume) bool {
+		if pc < now.Pc {
+			found = now.Value
+			return false
+		}
+		steps++
+		return steps < ResumeSteps // the value is found by then, unless the table is damaged and addresses fall
+	})
+	return found
+}
+
+func (p *GoPairs) bytes() int { return cap(p.B) + 12*cap(p.Resume) }
+
+// maxDepth is how many calls within one another are followed.
+const maxDepth = 64
+
+// Function returns the number of the function at an address, false where there is none.
+func (t *GoTable) Function(addr uint64) (uint32, bool) {
+	if addr < t.Text || addr-t.Text > 1<<32-1 {
+		return 0, false
+	}
+	rel := uint32(addr - t.Text)
+	i := sort.Search(len(t.Start), func(i int) bool { return t.Start[i] > rel }) - 1
+	return uint32(i), i >= 0 && i < len(t.Start)-1
+}
+
+// lookup returns the function at an address. The State is Named, Outside, or Pending for one that was not loaded.
+func (t *GoTable) lookup(addr uint64, inlined bool) (Symbol, State) {
+	i, ok := t.Function(addr)
+	if !ok {
+		return Symbol{}, Outside
+	}
+	f, ok := t.Loaded[i]
+	switch {
+	case !ok:
+		return Symbol{}, Pending
+	case f == nil || f.Name == "":
+		return Symbol{}, Outside
+	}
+	pc := uint32(addr-t.Text) - t.Start[i]
+	var chain []Symbol
+	call := t.Value(&f.Inlined, pc)
+	if call >= 0 && f.NoCalls {
+		// Which line of the function itself this is, is not known.
+		return Symbol{Name: f.Name, File: f.Files[t.Value(&f.File, 0)], StartLine: f.Start, Source: SourcePclntab}, Named
+	}
+	for depth := 0; call >= 0 && depth < maxDepth && int(call) < len(f.Calls); depth++ {
+		c := f.Calls[call]
+		if inlined {
+			s := t.position(f, pc)
+			s.Name, s.StartLine = c.Name, c.Start
+			chain = append(chain, s)
+		}
+		pc = c.At
+		call = t.Value(&f.Inlined, pc)
+	}
+	s := t.position(f, pc)
+	s.Name, s.StartLine = f.Name, f.Start
+	if len(chain) > 0 {
+		chain = append(chain, s)
+		s = chain[0]
+		s.Callers = chain[1:]
+	}
+	return s, Named
+}
+
+// Covers tells whether an address is in the code of the functions.
+func (t *GoTable) Covers(addr uint64) bool {
+	return addr >= t.Text && addr-t.Text < uint64(t.Start[len(t.Start)-1])
+}
+
+// position returns file and line of an address, from the function's start.
+func (t *GoTable) position(f *GoFunc, pc uint32) Symbol {
+	s := Symbol{File: f.Files[t.Value(&f.File, pc)], Source: SourcePclntab}
+	if line := t.Value(&f.Line, pc); line > 0 && s.File != "" {
+		s.Line = int(line)
+	}
+	return s
+}
+
+func (t *GoTable) bytes() int64 { return 512 + 4*int64(cap(t.Start)) + t.Size }
+
+// Missing returns the functions at addrs that were not loaded.
+func (t *GoTable) Missing(addrs []uint64) []GoRange {
+	var wanted []GoRange
+	for _, addr := range addrs {
+		if i, ok := t.Function(addr); ok {
+			if _, ok := t.Loaded[i]; !ok {
+				wanted = append(wanted, GoRange{i, t.Start[i+1] - t.Start[i]})
+			}
+		}
+	}
+	slices.SortFunc(wanted, func(a, b GoRange) int { return cmp.Compare(a.Number, b.Number) })
+	return slices.Compact(wanted)
+}
+
+// Bytes is the memory of a function, without the strings that it shares with others.
+func (f *GoFunc) Bytes() int64 {
+	const entry = 48 // of the map of functions
+	if f == nil {
+		return entry
+	}
+	n := entry + 232 + int64(len(f.Name)+f.File.bytes()+f.Line.bytes()+f.Inlined.bytes()) + 32*int64(cap(f.Calls)) + 48*int64(len(f.Files))
+	for _, path := range f.Files {
+		n += int64(len(path))
+	}
+	for i := range f.Calls {
+		n += int64(len(f.Calls[i].Name))
+	}
+	return n
+}

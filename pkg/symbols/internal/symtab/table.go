@@ -1,0 +1,168 @@
+package symtab
+
+import (
+	"slices"
+	"sort"
+)
+
+// Table is what is kept of one file: which function covers which addresses, compactly. It does not
+// change once it is built, and any number of goroutines may use it. Of Go's functions it can have some only.
+type Table struct {
+	Loads   []Load
+	Golang  *GoTable   // nil if the file is not written in Go; counts before layers
+	Layers  []Layer    // the first that covers an address names it
+	Lines   *Positions // source positions of the code in layers; nil if they are not known or not wanted
+	Inlined bool       // Symbol.Callers are wanted
+	// Wanted is the file's build ID if its debug file was not found and may be fetched, else "".
+	Wanted string
+	// Read is up to which offset a perf map was read into the table, and edges the sum of the edges of that.
+	Read  int64
+	Edges uint64
+	// Fact is what Task.Fact has asked for, in JSON.
+	Fact []byte
+	Cut  bool // there was more to read in it
+}
+
+// Load is a part of the file that is mapped.
+type Load struct{ Offset, Size, Addr uint64 }
+
+// Layer is the names of one source. Its ranges are sorted by address and do not overlap.
+type Layer struct {
+	Source Source
+	Base   uint64   // addresses are kept as their distance from it
+	Starts []uint32 // one for each range, as are sizes and texts
+	Sizes  []uint32
+	Texts  []uint32 // numbers in names; nil: from first on, each its own
+	First  int
+	Names  *Names // those of all layers of one source
+}
+
+// Reading is how a file is read.
+type Reading struct {
+	Limits Limits
+	// Inlined asks for Symbol.Callers.
+	Inlined bool
+	// Lines asks for lines and, with Inlined, for inlined functions of .debug_info.
+	Lines bool
+
+	Left *Budget // of a file that is read in several steps; nil: all of Limits for each
+}
+
+// Base is the first address that layers are counted from.
+func (t *Table) Base() uint64 {
+	base := uint64(1<<64 - 1)
+	for _, l := range t.Layers {
+		base = min(base, l.Base)
+	}
+	return base
+}
+
+// WithDebug returns a table with the symbols and lines of a debug file before those that are there.
+func (t *Table) WithDebug(debug *Table) *Table {
+	return &Table{
+		Loads: t.Loads, Golang: t.Golang, Inlined: t.Inlined, Lines: debug.Lines,
+		Layers: append(slices.Clone(debug.Layers), t.Layers...),
+	}
+}
+
+// Virtual returns the address of what is at that offset in the file, and false where nothing is mapped
+// from there.
+func (t *Table) Virtual(offset uint64) (uint64, bool) {
+	for _, l := range t.Loads {
+		if offset >= l.Offset && offset-l.Offset < l.Size {
+			return offset - l.Offset + l.Addr, true
+		}
+	}
+	return 0, false
+}
+
+// Lookup returns the function at an address. The State is Named, Outside or NoSymbols, and Pending where the table
+// covers the address but does not have its function.
+func (t *Table) Lookup(addr uint64) (Symbol, State) {
+	if t.Golang != nil {
+		if s, state := t.Golang.lookup(addr, t.Inlined); state != Outside {
+			return s, state
+		}
+	}
+	for i := range t.Layers {
+		l := &t.Layers[i]
+		if j := l.find(addr); j >= 0 {
+			s := Symbol{Name: l.Names.Get(int(l.Text(j))), Source: l.Source}
+			if t.Lines != nil {
+				s = t.Lines.expand(s, addr, t.Inlined)
+			}
+			return s, Named
+		}
+	}
+	if len(t.Layers) == 0 && t.Golang == nil {
+		return Symbol{}, NoSymbols
+	}
+	return Symbol{}, Outside
+}
+
+// Covers tells whether an address has a name.
+func (t *Table) Covers(addr uint64) bool {
+	return t.Golang != nil && t.Golang.Covers(addr) || slices.ContainsFunc(t.Layers, func(l Layer) bool { return l.find(addr) >= 0 })
+}
+
+// Bytes is the memory that the table takes.
+func (t *Table) Bytes() int64 {
+	n := 256 + int64(cap(t.Loads))*24
+	if t.Golang != nil {
+		n += t.Golang.bytes()
+	}
+	if t.Lines != nil {
+		n += t.Lines.bytes()
+	}
+	for i := range t.Layers {
+		l := &t.Layers[i]
+		n += 128 + int64(cap(l.Starts)+cap(l.Sizes)+cap(l.Texts))*4
+		if i == 0 || l.Names != t.Layers[i-1].Names {
+			n += l.Names.bytes()
+		}
+	}
+	return n
+}
+
+// Within returns the table without its lines if it is larger than bytes with them. t may be nil.
+func (t *Table) Within(bytes int64) *Table {
+	if t == nil || t.Lines == nil || t.Bytes() <= bytes {
+		return t
+	}
+	less := *t
+	less.Lines = nil
+	return &less
+}
+
+// Len is the number of ranges that have a name.
+func (t *Table) Len() int {
+	n := 0
+	if t.Golang != nil {
+		n = len(t.Golang.Start) - 1
+	}
+	for i := range t.Layers {
+		n += len(t.Layers[i].Starts)
+	}
+	return n
+}
+
+// Text is the number in names of a range's name.
+func (l *Layer) Text(i int) uint32 {
+	if l.Texts == nil {
+		return uint32(l.First + i)
+	}
+	return l.Texts[i]
+}
+
+// find returns the range that covers an address, -1 if none does.
+func (l *Layer) find(addr uint64) int {
+	if addr < l.Base || addr-l.Base > 1<<32-1 {
+		return -1
+	}
+	rel := uint32(addr - l.Base)
+	i := sort.Search(len(l.Starts), func(i int) bool { return l.Starts[i] > rel }) - 1
+	if i < 0 || rel-l.Starts[i] >= l.Sizes[i] {
+		return -1
+	}
+	return i
+}

@@ -1,0 +1,96 @@
+package parse
+
+import (
+	"bytes"
+	"cmp"
+	"debug/elf"
+	"slices"
+)
+
+// aliasName is how much of a name is looked at to choose among several.
+const aliasName = 64
+
+// alias is one of several names of a function: where it is in the list of symbols, and in the table of names.
+type alias struct {
+	at, name uint32
+	// What counts: the fewest underscores in front, then that it is global and not weak, then the shortest. A name in C++ has none.
+	underscores, rank, length uint8
+}
+
+// preferPlain puts the name first that users know of the functions that have several of about the same rank: malloc, and not
+// __libc_malloc; calloc, although that is weak and __libc_calloc is not; free, and not cfree. symbols are sorted by address. Nothing is
+// done about names that are local, as a file has one of those by its programmer's choice.
+func preferPlain(f *elfFile, symbols []symbol, strings *section) error {
+	var all []alias
+	var groups []int // where in all each function's names begin
+	for i := 0; i < len(symbols); {
+		s := &symbols[i]
+		j := i + 1
+		for j < len(symbols) && symbols[j].addr == s.addr && symbols[j].size == s.size && exported(symbols[j].rank) && exported(s.rank) {
+			j++
+		}
+		if j-i > 1 {
+			groups = append(groups, len(all))
+			for n := i; n < j; n++ {
+				all = append(all, alias{at: uint32(n), name: symbols[n].name, rank: symbols[n].rank})
+			}
+		}
+		i = j
+	}
+	if len(all) == 0 || strings.kind == elf.SHT_NOBITS {
+		return nil
+	}
+	const each = 4 * 16 // what is here of an alias, counting what was let go of as lists grew
+	if err := f.hold(each * int64(len(all))); err != nil {
+		return err
+	}
+	// In the order in which they are in the file, so that it is read once from front to end.
+	order := make([]uint32, len(all))
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(all[a].name, all[b].name) })
+	names := window{f: f, offset: strings.offset, size: strings.size}
+	for n, i := range order {
+		if n%checkSymbols == 0 {
+			if err := f.expired(); err != nil {
+				return err
+			}
+		}
+		off := uint64(all[i].name)
+		b, err := names.bytes(off, min(aliasName, names.size-min(off, names.size)))
+		if err != nil {
+			return err
+		}
+		all[i].describe(b)
+	}
+	groups = append(groups, len(all))
+	for n, from := range groups[:len(groups)-1] {
+		group := all[from:groups[n+1]]
+		best := slices.MinFunc(group, func(a, b alias) int {
+			return cmp.Or(cmp.Compare(a.underscores, b.underscores), cmp.Compare(a.rank, b.rank), cmp.Compare(a.length, b.length))
+		})
+		first := group[0].at
+		symbols[first], symbols[best.at] = symbols[best.at], symbols[first]
+	}
+	return nil
+}
+
+// exported tells whether a rank is of a function that other files can call.
+func exported(rank uint8) bool { return rank == rankGlobal || rank == rankWeak }
+
+// describe looks at a name, which goes to the first 0 or @, the mark of a version.
+func (a *alias) describe(name []byte) {
+	if n := bytes.IndexAny(name, "\x00@"); n >= 0 {
+		name = name[:n]
+	}
+	a.length, a.underscores = uint8(len(name)), aliasName
+	if len(name) == 0 {
+		return
+	}
+	a.underscores = uint8(len(name) - len(bytes.TrimLeft(name, "_")))
+	mangled := a.underscores == 1 && len(name) > 1 && (name[1] == 'Z' || name[1] == 'R')
+	if mangled || bytes.HasPrefix(name, []byte("__vdso_")) { // the latter says that it is not the C library's function
+		a.underscores = 0
+	}
+}

@@ -1,0 +1,57 @@
+package parse
+
+import (
+	"context"
+	"debug/elf"
+	"io"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+)
+
+// maxNotes is how many bytes of notes are read of a file.
+const maxNotes = 64 << 10
+
+// infoLimits bound what is read to identify a file.
+var infoLimits = symtab.Limits{Read: 16 << 20, Memory: 16 << 20}
+
+// ReadInfo identifies a file of that size in bytes. One that is no ELF file, or is damaged, has a hash only.
+func ReadInfo(ctx context.Context, r io.ReaderAt, size int64) (info buildid.Info, err error) {
+	if info.HTLHash, err = buildid.HTLHash(r, size); err != nil {
+		return buildid.Info{}, err
+	}
+	f, err := openELF(newReader(ctx, r, size, symtab.Reading{Limits: infoLimits}))
+	if err != nil {
+		return info, ctx.Err()
+	}
+	for _, s := range f.loads() {
+		if s.flags&elf.PF_X != 0 {
+			info.AddCode(buildid.Segment{Offset: s.offset, Size: s.fileSize, Address: s.addr})
+		}
+	}
+	f.addIDs(&info)
+	return info, ctx.Err()
+}
+
+// addIDs adds the build IDs. They are in segments of type PT_NOTE, which a file without section headers has too, and in sections of type
+// SHT_NOTE, because Go's linker leaves the GNU build ID out of the segment. What is damaged counts as not there.
+func (f *elfFile) addIDs(info *buildid.Info) {
+	left := uint64(maxNotes)
+	add := func(is bool, offset, size, align uint64) {
+		if !is || offset > uint64(f.size) || info.GNU != "" && info.Go != "" {
+			return
+		}
+		b := make([]byte, min(size, left, uint64(f.size)-offset))
+		left -= uint64(len(b))
+		if f.at(b, offset) == nil {
+			info.AddNotes(b, f.order, align)
+		}
+	}
+	for _, s := range f.segments {
+		add(s.kind == elf.PT_NOTE, s.offset, s.fileSize, s.align)
+	}
+	for i := range f.sections {
+		s := &f.sections[i]
+		add(s.kind == elf.SHT_NOTE, s.offset, s.size, s.align)
+	}
+}

@@ -1,0 +1,101 @@
+package parse
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+)
+
+func TestPositions(t *testing.T) {
+	for _, version := range []uint16{4, 5} {
+		content := elftest.WithDebug(elftest.DwarfExample(version)).Bytes()
+		// Code is where segments say, too.
+		binary.LittleEndian.PutUint64(content[64+16:], 0)
+		table, err := readBytes(content)
+		require.NoError(t, err)
+		for addr, want := range map[uint64]symtab.Symbol{
+			0x1000: {Name: "outer", File: "/src/main.c", Line: 5, Source: symtab.SourceSymtab},
+			0x1007: {Name: "outer", File: "/src/main.c", Line: 5, Source: symtab.SourceSymtab},
+			0x1008: {Name: "inner", File: "/src/main.c", Line: 100, Source: symtab.SourceDWARF, Callers: []symtab.Symbol{{Name: "outer", File: "/src/main.c", Line: 7, Source: symtab.SourceSymtab}}},
+			0x1010: {Name: "outer", File: "/src/main.c", Line: 8, Source: symtab.SourceSymtab},
+			0x101f: {Name: "outer", File: "/src/main.c", Line: 8, Source: symtab.SourceSymtab},
+			0x1020: {},
+		} {
+			got, _ := table.Lookup(addr)
+			require.Equal(t, want, got, "%#x", addr)
+		}
+	}
+}
+
+// Of inlined calls that have the same code the innermost counts, and all of them are callers.
+func TestNestedCalls(t *testing.T) {
+	le := binary.LittleEndian
+	_, abbrev, line := elftest.DwarfExample(4)
+	abbrev = append(abbrev[:len(abbrev)-1], 5, 0x1d, 1, 0x31, 0x13, 0x11, 0x01, 0x12, 0x06, 0x58, 0x0b, 0x59, 0x0b, 0, 0, 0)
+	code := func(b []byte, low uint64, size uint32) []byte { return le.AppendUint32(le.AppendUint64(b, low), size) }
+	body := append(code([]byte{4, 0, 0, 0, 0, 0, 8, 1, 0, 0, 0, 0}, 0x1000, 0x20), "/src\x00"...)
+	inner := uint32(4 + len(body))
+	body = append(body, "\x02inner\x00"...)
+	middle := uint32(4 + len(body))
+	body = append(body, "\x02middle\x00\x03outer\x00"...)
+	body = code(body, 0x1000, 0x20)
+	body = append(code(le.AppendUint32(append(body, 5), middle), 0x1008, 8), 1, 7)
+	body = append(code(le.AppendUint32(append(body, 4), inner), 0x1008, 8), 1, 9)
+	content := elftest.WithDebug(unitOf(body, []byte{0, 0, 0}), abbrev, line).Bytes()
+	le.PutUint64(content[64+16:], 0)
+	table, err := readBytes(content)
+	require.NoError(t, err)
+	got, _ := table.Lookup(0x1008)
+	require.Equal(t, symtab.Symbol{Name: "inner", File: "/src/main.c", Line: 100, Source: symtab.SourceDWARF, Callers: []symtab.Symbol{
+		{Name: "middle", File: "/src/main.c", Line: 9, Source: symtab.SourceDWARF}, {Name: "outer", File: "/src/main.c", Line: 7, Source: symtab.SourceSymtab},
+	}}, got)
+}
+
+// Code at 0 is that of functions that a linker has left out.
+func TestRangesAtZero(t *testing.T) {
+	le := binary.LittleEndian
+	at := func(kind byte, addr uint64, rest ...byte) []byte {
+		return append(le.AppendUint64([]byte{kind}, addr), rest...)
+	}
+	list := slices.Concat(at(7, 0, 8), // start_length
+		at(6, 0, 0x10, 0, 0, 0, 0, 0, 0, 0), // start_end
+		at(5, 0, 4, 0, 8),                   // base_address, offset_pair
+		at(7, 0x1000, 8), []byte{0})         // start_length, end_of_list
+	d, _ := debugReader(t.Context(), map[string][]byte{".debug_rnglists": list})
+	require.Equal(t, [][2]uint64{{0x1000, 0x1008}}, d.newRanges(0, &unit{address: 8}))
+	low := description{hasHigh: true, high: attrValue{n: 8}, low: attrValue{form: 1}}
+	require.Empty(t, d.ranges(&low, &unit{address: 8}))
+	low.low.n = 0x1000
+	require.Equal(t, [][2]uint64{{0x1000, 0x1008}}, d.ranges(&low, &unit{address: 8}))
+}
+
+// More debug information than allowed costs the lines, not the names.
+func TestPositionsTooLarge(t *testing.T) {
+	info, abbrev, line := elftest.DwarfExample(4)
+	table, err := readBytes(elftest.WithDebug(append(info, make([]byte, elftest.Small.Debug)...), abbrev, line).Bytes())
+	require.NoError(t, err)
+	got, _ := table.Lookup(0x1000)
+	require.Equal(t, symtab.Symbol{Name: "outer", Source: symtab.SourceSymtab}, got)
+}
+
+func FuzzPositions(f *testing.F) {
+	for _, version := range []uint16{4, 5} {
+		info, abbrev, line := elftest.DwarfExample(version)
+		f.Add(info, abbrev, line)
+	}
+	f.Fuzz(func(t *testing.T, info, abbrev, line []byte) {
+		content := elftest.WithDebug(info, abbrev, line).Bytes()
+		binary.LittleEndian.PutUint64(content[64+16:], 0)
+		// Not by way of survive: a panic counts.
+		table, err := readBytes(content)
+		require.NoError(t, err)
+		for addr := uint64(0xff0); addr < 0x1100; addr++ {
+			table.Lookup(addr)
+		}
+	})
+}

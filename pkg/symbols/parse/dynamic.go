@@ -1,0 +1,173 @@
+package parse
+
+import (
+	"debug/elf"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+)
+
+// relocations say which values the dynamic linker writes to which addresses.
+type relocations struct {
+	f     *elfFile
+	parts []place // where they are in the file; here addr is their size in bytes
+}
+
+// relative returns the relocations that DT_RELA of the dynamic section leads to, if there are any.
+func (f *elfFile) relative() (*relocations, error) {
+	r := &relocations{f: f}
+	if f.class != elf.ELFCLASS64 {
+		return r, nil
+	}
+	dynamic, err := f.dynamic()
+	if err != nil {
+		return nil, err
+	}
+	if off, size, ok := f.fileRange(dynamic[elf.DT_RELA]); ok && dynamic[elf.DT_RELA] != 0 {
+		r.parts = append(r.parts, place{off, min(size, dynamic[elf.DT_RELASZ])})
+	}
+	return r, nil
+}
+
+// dynamic returns the entries of the dynamic section.
+func (f *elfFile) dynamic() (map[elf.DynTag]uint64, error) {
+	tags := map[elf.DynTag]uint64{}
+	const maxEntries = 512
+	for _, s := range f.segments {
+		if s.kind != elf.PT_DYNAMIC {
+			continue
+		}
+		width := uint64(16)
+		if f.class == elf.ELFCLASS32 {
+			width = 8
+		}
+		b := make([]byte, min(s.fileSize, maxEntries*width)/width*width)
+		if err := f.at(b, s.offset); err != nil {
+			return nil, err
+		}
+		for ; len(b) > 0; b = b[width:] {
+			var tag, value uint64
+			if width == 16 {
+				tag, value = f.order.Uint64(b), f.order.Uint64(b[8:])
+			} else {
+				tag, value = uint64(f.order.Uint32(b)), uint64(f.order.Uint32(b[4:]))
+			}
+			if elf.DynTag(tag) == elf.DT_NULL {
+				break
+			}
+			if _, ok := tags[elf.DynTag(tag)]; !ok {
+				tags[elf.DynTag(tag)] = value
+			}
+		}
+		break
+	}
+	return tags, nil
+}
+
+// each calls visit with the place, the kind (in the lower half) and symbol (in the upper half), and the addend
+// of each relocation, until it returns false.
+func (r *relocations) each(visit func(at, info, addend uint64) bool) error {
+	const width = 24
+	largest := uint64(0)
+	for _, p := range r.parts {
+		largest = max(largest, p.addr)
+	}
+	buf := make([]byte, min(symtab.Chunk, largest)/width*width)
+	for _, p := range r.parts {
+		size := p.addr / width * width
+		for off := uint64(0); off < size; off += uint64(len(buf)) {
+			b := buf[:min(uint64(len(buf)), size-off)]
+			if err := r.f.at(b, p.offset+off); err != nil {
+				return err
+			}
+			for ; len(b) > 0; b = b[width:] {
+				if !visit(r.f.order.Uint64(b), r.f.order.Uint64(b[8:]), r.f.order.Uint64(b[16:])) {
+					return nil
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// eachAddress is each for the relative relocations only: those whose value is an address in this file.
+func (r *relocations) eachAddress(visit func(at, value uint64) bool) error {
+	var kind uint32
+	switch r.f.machine {
+	case elf.EM_X86_64:
+		kind = uint32(elf.R_X86_64_RELATIVE)
+	case elf.EM_AARCH64:
+		kind = uint32(elf.R_AARCH64_RELATIVE)
+	default:
+		return nil
+	}
+	return r.each(func(at, info, addend uint64) bool { return uint32(info) != kind || visit(at, addend) })
+}
+
+// dynamicSymbols returns the table of symbols that the dynamic section leads to, and its strings, for a file
+// without section headers. They are nil if there are none.
+func (f *elfFile) dynamicSymbols() (table, strings *section, err error) {
+	tags, err := f.dynamic()
+	if err != nil {
+		return nil, nil, err
+	}
+	width := uint64(24)
+	if f.class == elf.ELFCLASS32 {
+		width = 16
+	}
+	off, size, ok := f.fileRange(tags[elf.DT_SYMTAB])
+	text, textSize, okText := f.fileRange(tags[elf.DT_STRTAB])
+	if !ok || !okText || tags[elf.DT_SYMTAB] == 0 || tags[elf.DT_STRTAB] == 0 {
+		return nil, nil, nil
+	}
+	count, err := f.hashed(tags)
+	if err != nil || count == 0 || count > size/width {
+		return nil, nil, err
+	}
+	return &section{kind: elf.SHT_DYNSYM, offset: off, size: count * width, entry: width},
+		&section{kind: elf.SHT_STRTAB, offset: text, size: min(textSize, tags[elf.DT_STRSZ])}, nil
+}
+
+// hashed returns how many symbols there are, which only the hash tables tell: DT_HASH in its second word,
+// DT_GNU_HASH by the end of its last chain (https://flapenguin.me/elf-dt-gnu-hash).
+func (f *elfFile) hashed(tags map[elf.DynTag]uint64) (uint64, error) {
+	if off, _, ok := f.fileRange(tags[elf.DT_HASH]); ok && tags[elf.DT_HASH] != 0 && f.machine != elf.EM_S390 {
+		var b [8]byte
+		err := f.at(b[:], off)
+		return uint64(f.order.Uint32(b[4:])), err
+	}
+	off, size, ok := f.fileRange(tags[elf.DT_GNU_HASH])
+	if !ok || tags[elf.DT_GNU_HASH] == 0 {
+		return 0, nil
+	}
+	w := window{f: f, offset: off, size: size}
+	head, err := w.bytes(0, 16)
+	if err != nil || head == nil {
+		return 0, err
+	}
+	buckets, first, bloom := uint64(f.order.Uint32(head)), uint64(f.order.Uint32(head[4:])), uint64(f.order.Uint32(head[8:]))
+	word := uint64(8)
+	if f.class == elf.ELFCLASS32 {
+		word = 4
+	}
+	at := 16 + bloom*word
+	last := uint64(0)
+	for i := range buckets {
+		b, err := w.bytes(at+4*i, 4)
+		if err != nil || b == nil {
+			return 0, err
+		}
+		last = max(last, uint64(f.order.Uint32(b)))
+	}
+	if last < first {
+		return first, nil
+	}
+	for chains := at + 4*buckets; ; last++ {
+		b, err := w.bytes(chains+4*(last-first), 4)
+		if err != nil || b == nil {
+			return 0, err
+		}
+		if f.order.Uint32(b)&1 != 0 {
+			return last + 1, nil
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package parse
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+)
+
+func TestGoExample(t *testing.T) {
+	table, err := readBytes(elftest.GoExample(elftest.GoExampleTable()).Bytes())
+	require.NoError(t, err)
+	const text = elftest.TestBase + 176
+	outer := symtab.Symbol{Name: "main.main", File: "/main.go", Line: 10, StartLine: 9, Source: symtab.SourcePclntab}
+	for off, want := range map[uint64]symtab.Symbol{
+		0: outer, 3: outer,
+		4:  {Name: "main.inner", File: "/inner.go", Line: 99, StartLine: 90, Source: symtab.SourcePclntab, Callers: []symtab.Symbol{outer}},
+		8:  {Name: "main.main", File: "/main.go", Line: 12, StartLine: 9, Source: symtab.SourcePclntab},
+		16: {Name: "main.last", File: "/main.go", Line: 20, Source: symtab.SourcePclntab}, 31: {Name: "main.last", File: "/main.go", Line: 20, Source: symtab.SourcePclntab},
+		32: {},
+	} {
+		got, _ := table.Lookup(text + off)
+		require.Equal(t, want, got, "%d", off)
+	}
+}
+
+// Where reading fails, no function is taken for one without a name: it is asked for again.
+func TestGoReadingFails(t *testing.T) {
+	content := elftest.GoExample(elftest.GoExampleTable()).Bytes()
+	const text = elftest.TestBase + 176
+	o := symtab.Reading{Limits: elftest.Small}
+	size := int64(len(content))
+	table, err := readTable(t.Context(), bytes.NewReader(content), size, o, nil)
+	require.NoError(t, err)
+	for after := 0; ; after++ {
+		c := &cutting{bytes.NewReader(content), 0, after}
+		more, err := with(t.Context(), table, c, size, o, []uint64{text, text + 16})
+		if c.reads <= after {
+			require.NoError(t, err)
+			for _, addr := range []uint64{text, text + 16} {
+				_, state := more.Lookup(addr)
+				require.Equal(t, symtab.Named, state)
+			}
+			break
+		}
+		require.ErrorIs(t, err, io.EOF, "after %d reads", after)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = with(ctx, table, bytes.NewReader(content), size, o, []uint64{text})
+	require.ErrorIs(t, err, symtab.ErrTooLarge)
+}

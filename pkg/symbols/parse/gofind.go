@@ -1,0 +1,201 @@
+package parse
+
+import (
+	"bytes"
+	"debug/elf"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+)
+
+// place is where something is in a file, and its ELF virtual address.
+type place struct{ offset, addr uint64 }
+
+// findGo returns where the function table of a Go program begins and how many bytes it has at most.
+//
+// Linkers that Go's own one calls (with cgo) can put it among other read-only data, and who strips a
+// program can remove the list of sections: then it is looked for.
+func (f *elfFile) findGo() (at place, size uint64, ok bool, err error) {
+	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
+		if s := f.sectionNamed(name); s != nil {
+			return place{s.offset, s.addr}, s.size, true, nil
+		}
+	}
+	if len(f.sections) > 0 && f.sectionNamed(".go.buildinfo") == nil {
+		// llvm-strip mixes up the section names of older Go programs, but leaves their Go build ID: without that it
+		// is no Go program.
+		var info buildid.Info
+		if f.addIDs(&info); info.Go == "" {
+			return place{}, 0, false, f.expired()
+		}
+	}
+	// First the segments without code: only old linkers put the table into one with code.
+	for _, code := range []bool{false, true} {
+		for _, s := range f.loads() {
+			if s.flags&elf.PF_X != 0 != code {
+				continue
+			}
+			if off, found, err := f.scanGo(s); err != nil || found {
+				return place{s.offset + off, s.addr + off}, s.fileSize - off, found, err
+			}
+		}
+	}
+	return place{}, 0, false, nil
+}
+
+// scanGo returns where in a segment there is what looks like the header of a function table.
+func (f *elfFile) scanGo(s segment) (uint64, bool, error) {
+	// Bytes 1 to 5 of a table in little-endian order. Tables of big-endian machines are not found.
+	pattern := []byte{0xff, 0xff, 0xff, 0, 0}
+	buf := make([]byte, symtab.Chunk+goHeaderSize)
+	for off := uint64(0); off < s.fileSize; off += symtab.Chunk {
+		b := buf[:min(uint64(len(buf)), s.fileSize-off)]
+		if err := f.at(b, s.offset+off); err != nil {
+			return 0, false, err
+		}
+		for i := 0; ; i++ {
+			n := bytes.Index(b[i:], pattern)
+			if n < 0 {
+				break
+			}
+			if i += n; i == 0 || (s.addr+off+uint64(i-1))%4 != 0 {
+				continue
+			}
+			if h, ok := parseGoHeader(b[i-1:]); ok && h.Program < s.fileSize-off {
+				return off + uint64(i-1), true, nil
+			}
+		}
+	}
+	return 0, false, nil
+}
+
+// goModule is what is needed of runtime.firstmoduledata, 0 where it is not known.
+type goModule struct {
+	text uint64 // the address of the code, to which the functions' starts are relative
+	data uint64 // the address of go:func.*, to which the offsets of the trees of inlined calls are relative
+}
+
+// inlined returns where in the file the trees of inlined calls are, and how many bytes they have at most.
+func (m goModule) inlined(f *elfFile) (offset, size uint64, ok bool) {
+	if m.data == 0 {
+		return 0, 0, false
+	}
+	return f.fileRange(m.data)
+}
+
+// fileRange returns where in the file an address is, and how many bytes follow in the same segment.
+func (f *elfFile) fileRange(addr uint64) (offset, size uint64, ok bool) {
+	for _, s := range f.loads() {
+		if addr >= s.addr && addr-s.addr < s.fileSize {
+			return s.offset + addr - s.addr, s.fileSize - (addr - s.addr), true
+		}
+	}
+	return 0, 0, false
+}
+
+// moduleWords is how many words of the structure are read.
+const moduleWords = 41
+
+// findModule looks for runtime.firstmoduledata, which begins with the address of the function table,
+// followed by that of the functions' names. In a program that can be loaded anywhere the linker may
+// have left these addresses to relocations.
+func (f *elfFile) findModule(table uint64, h symtab.GoHeader) (goModule, error) {
+	relocations, err := f.relative()
+	if err != nil {
+		return goModule{}, err
+	}
+	var candidates []uint64
+	const maxCandidates = 32
+	err = relocations.eachAddress(func(at, value uint64) bool {
+		if value == table {
+			candidates = append(candidates, at)
+		}
+		return len(candidates) < maxCandidates
+	})
+	if err != nil {
+		return goModule{}, err
+	}
+	for _, at := range candidates {
+		words := make([]uint64, moduleWords)
+		err := relocations.eachAddress(func(r, value uint64) bool {
+			if i := (r - at) / h.Pointer; r >= at && i < moduleWords {
+				words[i] = value
+			}
+			return true
+		})
+		if err != nil {
+			return goModule{}, err
+		}
+		if m, ok := f.module(words, table, h); ok {
+			return m, nil
+		}
+	}
+	buf := make([]byte, symtab.Chunk+moduleWords*8)
+	want := make([]byte, h.Pointer)
+	if h.Pointer == 8 {
+		h.Endian.PutUint64(want, table)
+	} else {
+		h.Endian.PutUint32(want, uint32(table))
+	}
+	for _, s := range f.loads() {
+		if s.flags&elf.PF_W == 0 {
+			continue
+		}
+		for off := uint64(0); off < s.fileSize; off += symtab.Chunk {
+			b := buf[:min(uint64(len(buf)), s.fileSize-off)]
+			if err := f.at(b, s.offset+off); err != nil {
+				return goModule{}, err
+			}
+			for i := 0; ; i++ {
+				n := bytes.Index(b[i:], want)
+				if n < 0 {
+					break
+				}
+				i += n
+				if uint64(len(b)-i) < moduleWords*h.Pointer {
+					break
+				}
+				words := make([]uint64, moduleWords)
+				for j := range words {
+					if p := b[i+j*int(h.Pointer):]; h.Pointer == 8 {
+						words[j] = h.Endian.Uint64(p)
+					} else {
+						words[j] = uint64(h.Endian.Uint32(p))
+					}
+				}
+				if m, ok := f.module(words, table, h); ok {
+					return m, nil
+				}
+			}
+		}
+	}
+	return goModule{}, nil
+}
+
+// module reads the structure from its first words, if they can be those of the program with this table. See type
+// moduledata in src/runtime/symtab.go of each release of Go.
+func (f *elfFile) module(words []uint64, table uint64, h symtab.GoHeader) (m goModule, ok bool) {
+	const (
+		funcNames = 1
+		text      = 22
+		endText   = 23
+	)
+	if words[0] != table || words[funcNames] != table+h.FuncNames || words[text] >= words[endText] {
+		return m, false
+	}
+	code := false
+	for _, s := range f.loads() {
+		code = code || s.flags&elf.PF_X != 0 && words[text] >= s.addr && words[text]-s.addr < s.fileSize
+	}
+	if !code {
+		return m, false
+	}
+	m.text = words[text]
+	switch h.Version {
+	case symtab.Go118:
+		m.data = words[38]
+	case symtab.Go120:
+		m.data = words[40]
+	}
+	return m, true
+}

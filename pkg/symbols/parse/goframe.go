@@ -1,0 +1,124 @@
+package parse
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+)
+
+// GoLeaves are the functions of a Go program that make no frame on the stack, as they call nothing. Whoever follows frame pointers
+// misses the callers of these.
+type GoLeaves struct {
+	Functions []GoLeaf
+	// Assembly is where the table of files has one in assembly.
+	Assembly uint32
+	Order    binary.ByteOrder
+}
+
+// GoLeaf is one of GoLeaves.
+type GoLeaf struct {
+	// UnitAt is the offset in the file at which the table of functions has, in four bytes, where the files of the function's compilation
+	// unit begin in the table of files. File is the number there of the function's first file.
+	UnitAt uint64
+	File   int32
+}
+
+// ReadGoLeaves reads a file of that size in bytes. A file that is no Go program, or one without assembly, has none.
+func ReadGoLeaves(ctx context.Context, r io.ReaderAt, size int64, limits symtab.Limits) (leaves GoLeaves, err error) {
+	f, err := openELF(newReader(ctx, r, size, symtab.Reading{Limits: limits}))
+	if err != nil {
+		return leaves, err
+	}
+	t, err := f.readGo(limits)
+	if err != nil || t == nil || t.Version == symtab.Go116 || t.End-t.Offset > uint64(limits.Names) {
+		return leaves, err
+	}
+	table := make([]byte, t.End-t.Offset)
+	if err := f.at(table, t.Offset); err != nil {
+		return leaves, err
+	}
+	all := *f.reader
+	all.r = inMemory{f.r, int64(t.Offset), table}
+	g := &goReader{reader: &all, GoPlace: &t.GoPlace}
+	if leaves.Assembly, err = g.assembly(); err != nil || leaves.Assembly == 0 {
+		return GoLeaves{}, err
+	}
+	leaves.Order = t.Endian
+	all.left = &symtab.Budget{Read: limits.Read, Memory: limits.Memory} // of memory alone, from here on
+	for i := range len(t.Start) - 1 {
+		leaf, ok, err := g.leaf(uint64(i))
+		if err != nil && !errors.Is(err, errGoFunc) && !errors.Is(err, symtab.ErrMalformed) {
+			return GoLeaves{}, err
+		}
+		if ok {
+			leaves.Functions = append(leaves.Functions, leaf)
+		}
+	}
+	return leaves, nil
+}
+
+// assembly returns where the table of files has the first file in assembly, 0 if it has none.
+func (r *goReader) assembly() (uint32, error) {
+	for i := uint64(1); 4*i < r.FileNames-r.Units; i++ {
+		b, err := r.some(r.Units, r.FileNames, 4*i, 4)
+		if err != nil || len(b) < 4 {
+			return 0, err
+		}
+		at := r.Endian.Uint32(b)
+		if at == 1<<32-1 {
+			continue // of no use to any function
+		}
+		name, err := r.text(r.FileNames, r.Pctab, uint64(at), symtab.MaxPath)
+		if errors.Is(err, errGoFunc) {
+			continue
+		}
+		if err != nil || strings.HasSuffix(name, ".s") {
+			return uint32(i), err
+		}
+	}
+	return 0, nil
+}
+
+// leaf reads the i-th function as far as it takes to know whether it is a leaf.
+func (r *goReader) leaf(i uint64) (leaf GoLeaf, ok bool, err error) {
+	table := r.End - r.Offset
+	b, err := r.some(r.Program, table, (2*i+1)*4, 4)
+	if err != nil || len(b) < 4 {
+		return leaf, false, err
+	}
+	at := uint64(r.Endian.Uint32(b))
+	const fields = 4 * 9
+	if b, err = r.some(r.Program, table, at, fields); err != nil || len(b) < fields {
+		return leaf, false, err
+	}
+	depths, files := r.Endian.Uint32(b[4*4:]), r.Endian.Uint32(b[4*5:])
+	if depths == 0 || files == 0 {
+		return leaf, false, nil
+	}
+	deepest, err := r.first(depths, 2)
+	if err != nil || len(deepest) != 1 || deepest[0] != 0 {
+		return leaf, false, err
+	}
+	first, err := r.first(files, 1)
+	if err != nil || len(first) == 0 {
+		return leaf, false, err
+	}
+	return GoLeaf{UnitAt: r.Offset + r.Program + at + 4*8, File: first[0]}, true, nil
+}
+
+// first returns up to n of the first values of a table.
+func (r *goReader) first(off uint32, n int) (values []int32, err error) {
+	b, err := r.some(r.Pctab, r.Program, uint64(off), 20*n)
+	if err != nil {
+		return nil, err
+	}
+	symtab.GoValues(b, uint32(r.Quantum), symtab.GoStart, func(now symtab.GoResume) bool {
+		values = append(values, now.Value)
+		return len(values) < n
+	})
+	return values, nil
+}

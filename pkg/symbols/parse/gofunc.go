@@ -1,0 +1,311 @@
+package parse
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+)
+
+// errGoFunc says that there is nothing of a function that can be read.
+var errGoFunc = errors.New("a function that contradicts itself")
+
+// loadAll is loadFunctions for all functions.
+func loadAll(t *symtab.GoTable, f *reader, inlined bool, limits symtab.Limits) (*symtab.GoTable, error) {
+	wanted := make([]symtab.GoRange, len(t.Start)-1)
+	for i := range wanted {
+		wanted[i] = symtab.GoRange{Number: uint32(i), Size: t.Start[i+1] - t.Start[i]}
+	}
+	all := *f
+	if size := t.End - t.Offset; size <= uint64(limits.Names) { // one large read in place of a dozen for each of a hundred thousand functions
+		b := make([]byte, size)
+		if err := f.at(b, t.Offset); err != nil {
+			return nil, err
+		}
+		all.r = inMemory{f.r, int64(t.Offset), b}
+	}
+	return loadFunctions(t, &all, wanted, inlined, limits)
+}
+
+// inMemory is a file of which the part from offset at on is in memory.
+type inMemory struct {
+	io.ReaderAt
+	at   int64
+	part []byte
+}
+
+func (m inMemory) ReadAt(b []byte, off int64) (int, error) {
+	if from := off - m.at; from >= 0 && from+int64(len(b)) <= int64(len(m.part)) {
+		return copy(b, m.part[from:]), nil
+	}
+	return m.ReaderAt.ReadAt(b, off)
+}
+
+// loadFunctions returns a table that has more functions. Those that make no sense get no name. An error comes from reading, or
+// is ErrTooLarge where the functions are too many.
+func loadFunctions(t *symtab.GoTable, f *reader, wanted []symtab.GoRange, inlined bool, limits symtab.Limits) (*symtab.GoTable, error) {
+	if len(wanted) == 0 {
+		return t, nil
+	}
+	more := *t
+	more.Loaded = make(map[uint32]*symtab.GoFunc, len(t.Loaded)+len(wanted))
+	maps.Copy(more.Loaded, t.Loaded)
+	r := &goReader{reader: f, GoPlace: &t.GoPlace, inlined: inlined, paths: map[uint64]string{}, names: map[uint32]string{}}
+	for _, w := range wanted {
+		if more.Size > int64(limits.Names) {
+			return nil, fmt.Errorf("%w: more than %d bytes of functions", symtab.ErrTooLarge, limits.Names)
+		}
+		fn, err := r.function(w.Number, w.Size)
+		if errors.Is(err, errGoFunc) || errors.Is(err, symtab.ErrMalformed) {
+			fn, err = nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		more.Loaded[w.Number] = fn
+		more.Size += fn.Bytes()
+	}
+	return &more, nil
+}
+
+// goReader reads functions of a table.
+type goReader struct {
+	*reader
+	*symtab.GoPlace
+	inlined bool              // names of inlined functions are wanted
+	paths   map[uint64]string // by their offset in fileNames
+	names   map[uint32]string
+	buf     []byte
+}
+
+// some reads up to n bytes at an offset in the part from begin to end of the table. They are valid until the next call.
+func (r *goReader) some(begin, end, off uint64, n int) ([]byte, error) {
+	end = min(end, r.End-r.Offset)
+	if begin > end || off >= end-begin {
+		return nil, errGoFunc
+	}
+	n = int(min(uint64(n), end-begin-off))
+	if n > cap(r.buf) {
+		r.buf = make([]byte, n)
+	}
+	b := r.buf[:n]
+	return b, r.at(b, r.Offset+begin+off)
+}
+
+// text reads a text that ends with a zero byte, and returns "" for one that is longer than limit.
+func (r *goReader) text(begin, end, off uint64, limit int) (string, error) {
+	for n := 128; ; n *= 4 {
+		b, err := r.some(begin, end, off, min(n, limit+1))
+		if err != nil {
+			return "", err
+		}
+		if i := bytes.IndexByte(b, 0); i >= 0 {
+			return string(b[:i]), nil
+		}
+		if len(b) < n {
+			return "", nil
+		}
+	}
+}
+
+// values reads a table of values: an empty one if there is none.
+func (r *goReader) values(off uint32) (symtab.GoPairs, error) {
+	if off == 0 {
+		return symtab.GoPairs{}, nil
+	}
+	for n := 128; n <= symtab.MaxGoValues; n *= 4 {
+		b, err := r.some(r.Pctab, r.Program, uint64(off), n)
+		if err != nil {
+			return symtab.GoPairs{}, err
+		}
+		used, ok := symtab.GoValues(b, uint32(r.Quantum), symtab.GoStart, func(symtab.GoResume) bool { return true })
+		if ok {
+			return newGoPairs(b[:used], uint32(r.Quantum)), nil
+		}
+		if len(b) < n {
+			return newGoPairs(b, uint32(r.Quantum)), nil // it is cut off
+		}
+	}
+	return symtab.GoPairs{}, errGoFunc
+}
+
+// function reads the i-th function, whose code has that many bytes.
+func (r *goReader) function(i, size uint32) (*symtab.GoFunc, error) {
+	table := r.End - r.Offset
+	width := width(&r.GoHeader)
+	b, err := r.some(r.Program, table, (2*uint64(i)+1)*width, int(width))
+	switch {
+	case err != nil:
+		return nil, err
+	case uint64(len(b)) < width:
+		return nil, errGoFunc
+	}
+	entry, fixed := 4, 44
+	switch r.Version {
+	case symtab.Go116:
+		entry, fixed = int(r.Pointer), 36+int(r.Pointer)
+	case symtab.Go118:
+		fixed = 40
+	}
+	at := word(&r.GoHeader, b)
+	switch b, err = r.some(r.Program, table, at, 256); {
+	case err != nil:
+		return nil, err
+	case len(b) < fixed:
+		return nil, errGoFunc
+	}
+	field := func(i int) uint32 { return r.Endian.Uint32(b[entry+4*i:]) }
+	name, fileTable, lineTable, unit := field(0), field(4), field(5), field(7)
+	inlinedTable, tree := uint32(0), uint32(1<<32-1)
+	const inlined = 2 // PCDATA_InlTreeIndex
+	const inlinedTree = 3
+	if values, data := int(field(6)), int(b[fixed-1]); values > inlined && values < 1<<10 {
+		if all := fixed + 4*(values+data); all > len(b) {
+			if b, err = r.some(r.Program, table, at, all); err != nil {
+				return nil, err
+			}
+		}
+		if rest := b[fixed:]; len(rest) >= 4*(values+data) {
+			inlinedTable = r.Endian.Uint32(rest[4*inlined:])
+			if data > inlinedTree && r.Version != symtab.Go116 && inlinedTable != 0 {
+				tree = r.Endian.Uint32(rest[4*(values+inlinedTree):])
+			}
+		}
+	}
+	f := &symtab.GoFunc{NoCalls: true}
+	if r.Version == symtab.Go120 {
+		f.Start = startLine(field(8))
+	}
+	if f.Name, err = r.name(name); err != nil {
+		return nil, err
+	}
+	for _, t := range []struct {
+		to *symtab.GoPairs
+		at uint32
+	}{{&f.File, fileTable}, {&f.Line, lineTable}, {&f.Inlined, inlinedTable}} {
+		if *t.to, err = r.values(t.at); err != nil && !errors.Is(err, errGoFunc) {
+			return nil, err
+		}
+	}
+	if err := r.readFiles(f, unit); err != nil {
+		return nil, err
+	}
+	if tree != 1<<32-1 {
+		return f, r.readCalls(f, tree, size)
+	}
+	return f, nil
+}
+
+// name returns the name of a function.
+func (r *goReader) name(off uint32) (string, error) {
+	name, ok := r.names[off]
+	if ok {
+		return name, nil
+	}
+	name, err := r.text(r.FuncNames, r.Units, uint64(off), symtab.MaxName)
+	if errors.Is(err, errGoFunc) {
+		name, err = "", nil
+	}
+	if err == nil {
+		r.names[off] = name
+	}
+	return name, err
+}
+
+// readFiles reads the paths of the files that a function has code of.
+func (r *goReader) readFiles(f *symtab.GoFunc, unit uint32) error {
+	f.Files = map[int32]string{}
+	numbers := map[int32]struct{}{}
+	symtab.GoValues(f.File.B, uint32(r.Quantum), symtab.GoStart, func(now symtab.GoResume) bool {
+		if now.Value >= 0 {
+			numbers[now.Value] = struct{}{}
+		}
+		return len(numbers) < symtab.MaxGoFiles
+	})
+	for number := range numbers {
+		b, err := r.some(r.Units, r.FileNames, 4*(uint64(unit)+uint64(number)), 4)
+		if err == nil && len(b) == 4 {
+			at := uint64(r.Endian.Uint32(b))
+			path, known := r.paths[at]
+			if !known {
+				path, err = r.text(r.FileNames, r.Pctab, at, symtab.MaxPath)
+				r.paths[at] = path
+			}
+			if path != "" {
+				f.Files[number] = path
+			}
+		}
+		if err != nil && !errors.Is(err, errGoFunc) {
+			return err
+		}
+	}
+	return nil
+}
+
+// readCalls reads the tree of a function's inlined calls, which is at r.calls and not in .gopclntab. size is that of
+// the function's code, in bytes.
+func (r *goReader) readCalls(f *symtab.GoFunc, tree, size uint32) error {
+	entry, nameAt, callAt := 16, 4, 8
+	if r.Version == symtab.Go118 {
+		entry, nameAt, callAt = 20, 12, 16
+	}
+	count := int32(0)
+	symtab.GoValues(f.Inlined.B, uint32(r.Quantum), symtab.GoStart, func(now symtab.GoResume) bool {
+		count = max(count, now.Value+1)
+		return true
+	})
+	if count <= 0 || int64(count)*int64(entry) > symtab.Chunk || uint64(tree)+uint64(count)*uint64(entry) > r.CallsSize {
+		return nil
+	}
+	b := make([]byte, int(count)*entry)
+	if err := r.at(b, r.Calls+uint64(tree)); err != nil {
+		return err
+	}
+	calls := make([]symtab.GoCall, 0, count)
+	for ; len(b) > 0; b = b[entry:] {
+		c := symtab.GoCall{At: r.Endian.Uint32(b[callAt:])}
+		if r.Version == symtab.Go120 {
+			c.Start = startLine(r.Endian.Uint32(b[12:]))
+		}
+		ok, err := r.isName(r.Endian.Uint32(b[nameAt:]), &c.Name)
+		if err != nil {
+			return err
+		}
+		if !ok || c.At >= size { // this is no tree: noCalls stays
+			return nil
+		}
+		calls = append(calls, c)
+	}
+	f.Calls, f.NoCalls = calls, false
+	return nil
+}
+
+// startLine returns the line that a function begins at, 0 for what is none.
+func startLine(n uint32) int { return int(max(int32(n), 0)) }
+
+// isName tells whether a name begins at off, right after the end of another one. It sets name if names of inlined
+// functions are wanted.
+func (r *goReader) isName(off uint32, name *string) (bool, error) {
+	text, known := r.names[off]
+	if !known {
+		if off > 0 {
+			b, err := r.some(r.FuncNames, r.Units, uint64(off)-1, 1)
+			if errors.Is(err, errGoFunc) || err == nil && b[0] != 0 {
+				return false, nil
+			} else if err != nil {
+				return false, err
+			}
+		}
+		var err error
+		if text, err = r.name(off); err != nil {
+			return false, err
+		}
+	}
+	if r.inlined {
+		*name = text
+	}
+	return text != "", nil
+}

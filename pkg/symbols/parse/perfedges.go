@@ -1,0 +1,60 @@
+package parse
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"io"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+)
+
+// edges are the first and the last bytes, up to perfEdge each, of what was read of a perf map. A JVM writes its map
+// anew each time it is asked for one, in the same file, and what is at an offset then is not what was there before.
+type edges struct{ head, tail []byte }
+
+const perfEdge = 4 << 10
+
+// add takes what was read after what is there.
+func (e *edges) add(b []byte) {
+	e.head = append(e.head, b[:min(perfEdge-len(e.head), len(b))]...)
+	e.tail = append(e.tail, b[max(0, len(b)-perfEdge):]...)
+	if more := len(e.tail) - perfEdge; more > 0 {
+		e.tail = append(e.tail[:0], e.tail[more:]...)
+	}
+}
+
+var edgesSeed = maphash.MakeSeed()
+
+func (e *edges) sum() uint64 {
+	var h maphash.Hash
+	h.SetSeed(edgesSeed)
+	_, _ = h.Write(e.head) // never fails
+	_, _ = h.Write(e.tail)
+	return h.Sum64()
+}
+
+// read takes the edges of what was read into a table. It returns false, and takes nothing, if the file has others now.
+func (e *edges) read(ctx context.Context, r io.ReaderAt, size int64, old *symtab.Table) (bool, error) {
+	if old.Read > size {
+		return false, nil
+	}
+	n := min(perfEdge, old.Read)
+	left := symtab.Budget{Read: 2 * n}
+	in := &reader{ctx: ctx, r: r, size: size, left: &left}
+	now := edges{make([]byte, n), make([]byte, n)}
+	err := in.at(now.head, 0)
+	if err == nil {
+		err = in.at(now.tail, uint64(old.Read-n))
+	}
+	switch {
+	case errors.Is(err, io.EOF): // it was truncated a moment ago
+		return false, nil
+	case err != nil:
+		return false, err
+	case now.sum() != old.Edges:
+		return false, nil
+	}
+	*e = now
+	return true, nil
+}

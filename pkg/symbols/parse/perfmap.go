@@ -1,0 +1,332 @@
+package parse
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"os"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+)
+
+// Bounds of a perf map. Past them the oldest pieces of code are dropped: dropped code may lose its name, but no
+// address keeps the name of code that was there before.
+const (
+	maxPerfEntries = 512 << 10
+	maxPerfNames   = 32 << 20
+	maxPerfLine    = 8 << 10
+	maxPerfSize    = 64 << 20 // of one piece of code
+	maxPerfRead    = 64 << 20 // bytes at a time; the next read goes on from there
+)
+
+// ReadPerfMap reads what a JIT compiler has written to a perf map
+// (https://github.com/torvalds/linux/blob/master/tools/perf/Documentation/jit-interface.txt): a line
+// "START SIZE name" for each piece of code, in hexadecimal, with the addresses of the process. Of pieces
+// that overlap, the last one counts: the others are gone.
+//
+// old is nil, or the Table of an earlier call: then only what was added since is read, unless the file was written
+// anew. The file's last line may not be complete yet: it is left to the next call, and so is what is more than
+// maxPerfRead.
+func ReadPerfMap(ctx context.Context, r io.ReaderAt, size int64, old *symtab.Table, limits symtab.Limits) (*symtab.Table, error) {
+	m := perfMap{limits: limits}
+	from := int64(0)
+	if old != nil {
+		same, err := m.edges.read(ctx, r, size, old)
+		if err != nil {
+			return nil, err
+		}
+		if same {
+			from = old.Read
+			m.take(old)
+		}
+	}
+	read, err := m.read(ctx, r, from, size)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil && from == old.Read && read == from && m.cut == old.Cut {
+		return old, nil
+	}
+	t := &symtab.Table{Read: read, Edges: m.edges.sum(), Cut: m.cut}
+	// ErrTooSlow is an ErrTooLarge, too: then the rest goes without names.
+	if err := m.addTo(ctx, t); err != nil && !errors.Is(err, symtab.ErrTooLarge) {
+		return nil, err
+	}
+	return t, nil
+}
+
+// addTo adds the pieces that are there still to a table.
+func (m *perfMap) addTo(ctx context.Context, t *symtab.Table) error {
+	m.sort()
+	numbers := make([]uint32, len(m.entries))
+	count := 0
+	for s := range m.flatten() {
+		count++
+		if n := m.entries[s.symbol].name; len(m.names.get(n)) > 0 {
+			numbers[s.symbol] = n
+		}
+	}
+	left := m.limits.Budget()
+	return addSpans(t, &reader{ctx: ctx, left: &left}, m.flatten(), count, symtab.SourcePerfMap, &m.names, numbers)
+}
+
+// perfMap is the pieces of code in the order in which they were written.
+type perfMap struct {
+	limits  symtab.Limits
+	entries []perfEntry
+	names   texts    // what is left of a piece in the middle of which others came has one name
+	order   []uint32 // see sort
+	edges   edges
+	cut     bool // not all was read
+}
+
+type perfEntry struct {
+	start, end uint64
+	name       uint32 // in names
+}
+
+// take adds the pieces that a table has.
+func (m *perfMap) take(t *symtab.Table) {
+	for i := range t.Layers {
+		l := &t.Layers[i]
+		if i == 0 { // all layers have the same
+			for n := range l.Names.Count {
+				m.names.add([]byte(l.Names.Get(n)))
+			}
+		}
+		for j, start := range l.Starts {
+			start := l.Base + uint64(start)
+			m.entries = append(m.entries, perfEntry{start, start + uint64(l.Sizes[j]), l.Text(j) + 1})
+		}
+	}
+	if entries, text := m.bounds(); len(m.entries) > entries {
+		m.makeRoom(entries-entries/4, text-text/4)
+	}
+}
+
+// bounds is how many pieces, and bytes of names, are kept.
+func (m *perfMap) bounds() (entries, text int) {
+	return min(maxPerfEntries, m.limits.Symbols), min(maxPerfNames, m.limits.Names)
+}
+
+// add takes a piece of code. One without a name only ends what was there before.
+func (m *perfMap) add(start, size uint64, name []byte) {
+	if size == 0 || size > maxPerfSize || start+size < start {
+		return
+	}
+	entries, text := m.bounds()
+	if len(name) > text/4 {
+		name = nil
+	}
+	if len(m.entries) >= entries || len(m.names.b)+len(name) > text {
+		m.makeRoom(entries-entries/4, text-text/4)
+	}
+	m.entries = append(m.entries, perfEntry{start, start + size, m.names.add(name)})
+}
+
+// makeRoom drops the pieces that later ones have replaced, and then the oldest, until there are no more than entries
+// of them, with text bytes of names.
+func (m *perfMap) makeRoom(entries, text int) {
+	m.sort()
+	there := make([]bool, len(m.entries))
+	for s := range m.flatten() {
+		there[s.symbol] = true
+	}
+	used := make([]bool, len(m.names.ends)+1)
+	first := len(m.entries)
+	for ; first > 0 && entries > 0; first-- {
+		if n := m.entries[first-1].name; there[first-1] {
+			if !used[n] {
+				if text -= len(m.names.get(n)); text < 0 {
+					break
+				}
+				used[n] = true
+			}
+			entries--
+		}
+	}
+	// Names move to the front, in the order in which they are.
+	moved := make([]uint32, len(used))
+	names := texts{m.names.ends[:0], m.names.b[:0]}
+	from := uint32(0)
+	for i, end := range m.names.ends {
+		if used[i+1] {
+			moved[i+1] = names.add(m.names.b[from:end])
+		}
+		from = end
+	}
+	kept := m.entries[:0]
+	for i := first; i < len(m.entries); i++ {
+		if e := m.entries[i]; there[i] {
+			e.name = moved[e.name]
+			kept = append(kept, e)
+		}
+	}
+	m.entries, m.names = kept, names
+}
+
+// read takes the lines from the offset from on, and returns the offset of the first line that is not complete, or was
+// not read.
+func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (int64, error) {
+	left := symtab.Budget{Read: min(m.limits.Read, maxPerfRead)}
+	in := &reader{ctx: ctx, r: r, size: size, left: &left}
+	buf := make([]byte, symtab.Chunk)
+	for from < size {
+		b := buf[:min(symtab.Chunk, size-from, left.Read)]
+		err := in.at(b, uint64(from))
+		switch {
+		case len(b) == 0, errors.Is(err, symtab.ErrTooSlow), errors.Is(err, io.EOF): // io.EOF: it was truncated a moment ago
+			m.cut = true
+			return from, nil
+		case err != nil:
+			return 0, err
+		}
+		end := bytes.LastIndexByte(b, '\n') + 1
+		if end == 0 {
+			if len(b) < maxPerfLine {
+				m.cut = left.Read == 0
+				break
+			}
+			end = len(b) // nonsense
+		}
+		m.edges.add(b[:end])
+		for line := range bytes.Lines(b[:end]) {
+			m.line(bytes.TrimLeft(bytes.TrimRight(line, "\r\n"), "\x00")) // zeros: the end of a hole
+		}
+		from += int64(end)
+		if b[end-1] == 0 {
+			hole := holeAt(r, from, size)
+			m.edges.add(make([]byte, min(hole, perfEdge)))
+			from += hole
+		}
+	}
+	return from, nil
+}
+
+// holeAt is how many bytes the hole has that a file has at an offset: it was made larger, or its writer went on where it
+// was before somebody has truncated it. To read a hole takes as long as to read data.
+func holeAt(r io.ReaderAt, from, size int64) int64 {
+	f, ok := r.(*os.File)
+	if !ok || from >= size {
+		return 0
+	}
+	next, err := unix.Seek(int(f.Fd()), from, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO): // there is none
+		next = size
+	case err != nil: // the file system does not tell
+		return 0
+	}
+	return max(0, min(next, size)-from)
+}
+
+// line reads "7f2a1c000000 1a0 LazyCompile:~work /app/main.js:12". Some compilers write 0x in front of the numbers.
+func (m *perfMap) line(b []byte) {
+	first, rest, _ := bytes.Cut(b, []byte(" "))
+	second, name, ok := bytes.Cut(rest, []byte(" "))
+	if !ok {
+		return
+	}
+	if name = bytes.TrimSpace(name); len(b) > maxPerfLine {
+		name = nil
+	}
+	start, err1 := strconv.ParseUint(string(bytes.TrimPrefix(first, []byte("0x"))), 16, 64)
+	size, err2 := strconv.ParseUint(string(bytes.TrimPrefix(second, []byte("0x"))), 16, 64)
+	if err1 == nil && err2 == nil {
+		m.add(start, size, name)
+	}
+}
+
+// sort puts the addresses where a piece begins or ends in order: twice the number of the piece, and one more for its end.
+func (m *perfMap) sort() {
+	m.order = m.order[:0]
+	for i := range 2 * len(m.entries) {
+		m.order = append(m.order, uint32(i))
+	}
+	slices.SortFunc(m.order, func(a, b uint32) int { return cmp.Compare(m.edge(a), m.edge(b)) })
+}
+
+func (m *perfMap) edge(n uint32) uint64 {
+	if n%2 == 0 {
+		return m.entries[n/2].start
+	}
+	return m.entries[n/2].end
+}
+
+// flatten returns the spans that pieces still name where later ones have not replaced them, by address. It is to be
+// called after sort.
+func (m *perfMap) flatten() iter.Seq[span] {
+	// From each address where a piece begins or ends up to the next one, the newest piece that is open gives the
+	// name.
+	return func(yield func(span) bool) {
+		var open newest
+		var last span
+		for i, e := range m.order {
+			at := m.edge(e)
+			if e%2 == 0 {
+				open.push(int(e / 2))
+			}
+			if i+1 == len(m.order) || m.edge(m.order[i+1]) == at {
+				continue
+			}
+			for len(open) > 0 && m.entries[open[0]].end <= at {
+				open.pop()
+			}
+			if len(open) == 0 {
+				continue
+			}
+			next := m.edge(m.order[i+1])
+			if last.symbol == open[0] && last.end == at && last.start < last.end {
+				last.end = next
+				continue
+			}
+			if last.start < last.end && !yield(last) {
+				return
+			}
+			last = span{at, next, open[0]}
+		}
+		if last.start < last.end {
+			yield(last)
+		}
+	}
+}
+
+// newest is a heap of numbers, the largest first.
+type newest []int
+
+func (h *newest) push(n int) {
+	s := append(*h, n)
+	for i := len(s) - 1; i > 0 && s[(i-1)/2] < s[i]; i = (i - 1) / 2 {
+		s[(i-1)/2], s[i] = s[i], s[(i-1)/2]
+	}
+	*h = s
+}
+
+func (h *newest) pop() {
+	s := *h
+	n := len(s) - 1
+	s[0] = s[n]
+	s = s[:n]
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= n {
+			break
+		}
+		if child+1 < n && s[child+1] > s[child] {
+			child++
+		}
+		if s[i] >= s[child] {
+			break
+		}
+		s[i], s[child] = s[child], s[i]
+		i = child
+	}
+	*h = s
+}

@@ -1,0 +1,211 @@
+package parse
+
+import (
+	"bytes"
+	"cmp"
+	"debug/elf"
+	"encoding/binary"
+	"slices"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+)
+
+// Bounds of what is read for the stubs.
+const (
+	maxStubs   = 256 << 10
+	maxStubsOf = 8 << 20 // bytes of a section with stubs
+)
+
+// stub is the code at an address that jumps to where a slot of the global offset table points to.
+type stub struct {
+	start, end uint64
+	slot       uint64
+}
+
+// addStubs names the stubs through which a file calls functions of others. The code of a stub tells its slot, as
+// linkers lay stubs out in many ways; the relocations tell which function's address is in the slot.
+func addStubs(t *symtab.Table, f *elfFile) error {
+	if f.class != elf.ELFCLASS64 || f.machine != elf.EM_X86_64 && f.machine != elf.EM_AARCH64 {
+		return nil
+	}
+	var stubs []stub
+	for _, name := range []string{".plt", ".plt.sec", ".plt.got", ".iplt"} {
+		s := f.sectionNamed(name)
+		if s == nil || s.flags&elf.SHF_EXECINSTR == 0 || s.size > maxStubsOf {
+			continue
+		}
+		code := make([]byte, s.size)
+		if err := f.at(code, s.offset); err != nil {
+			return err
+		}
+		if f.machine == elf.EM_X86_64 {
+			stubs = append(stubs, stubsX86(code, s.addr, s.entry)...)
+		} else {
+			stubs = append(stubs, stubsARM(code, s.addr)...)
+		}
+	}
+	if len(stubs) == 0 || len(stubs) > maxStubs {
+		return nil
+	}
+	slices.SortFunc(stubs, func(a, b stub) int { return cmp.Compare(a.start, b.start) })
+	names, err := slotNames(t, f, stubs)
+	if err != nil {
+		return err
+	}
+	var spans []span
+	var numbers []uint32
+	var texts texts
+	for _, s := range stubs {
+		if n := len(spans); n > 0 && s.start < spans[n-1].end {
+			continue
+		}
+		if name := names[s.slot]; name != "" {
+			numbers = append(numbers, texts.add([]byte(name+"@plt")))
+			spans = append(spans, span{s.start, s.end, len(spans)})
+		}
+	}
+	return addSpans(t, f.reader, slices.Values(spans), len(spans), symtab.SourcePLT, &texts, numbers)
+}
+
+// stubsX86 reads entries of 8 or 16 bytes. What they have in common is a jump through a slot: jmp *slot(%rip),
+// after endbr64, a prefix bnd, or mov $n, %r11d.
+func stubsX86(code []byte, addr, entry uint64) []stub {
+	if entry != 8 && entry != 16 {
+		entry = 16
+	}
+	var stubs []stub
+	for i := uint64(0); i+entry <= uint64(len(code)); i += entry {
+		b, at := code[i:i+entry], uint64(0)
+		for _, prefix := range [][]byte{{0xf3, 0x0f, 0x1e, 0xfa}, {0x41, 0xbb}, {0xf2}} {
+			if bytes.HasPrefix(b[at:], prefix) {
+				at += uint64(len(prefix))
+				if prefix[0] == 0x41 {
+					at = min(at+4, entry)
+				}
+			}
+		}
+		if at+6 > entry || b[at] != 0xff || b[at+1] != 0x25 {
+			continue
+		}
+		slot := addr + i + at + 6 + uint64(int64(int32(binary.LittleEndian.Uint32(b[at+2:]))))
+		stubs = append(stubs, stub{addr + i, addr + i + entry, slot})
+	}
+	return stubs
+}
+
+// stubsARM reads adrp x16, page; ldr x17, [x16, #offset]; ...; br x17, maybe after bti c.
+func stubsARM(code []byte, addr uint64) []stub {
+	word := func(i int) uint32 {
+		if i < 0 || i+4 > len(code) {
+			return 0
+		}
+		return binary.LittleEndian.Uint32(code[i:])
+	}
+	const (
+		btiC  = 0xd503245f
+		brX17 = 0xd61f0220
+		push  = 0xa9bf7bf0 // stp x16, x30, [sp, #-16]!: the first entry, which calls the dynamic linker
+	)
+	var stubs []stub
+	for i := 0; i+16 <= len(code); i += 4 {
+		adrp, ldr := word(i), word(i+4)
+		if adrp&0x9f00001f != 0x90000010 || ldr&0xffc003ff != 0xf9400211 || word(i-4) == push {
+			continue
+		}
+		page := int64(int32((adrp>>5&0x7ffff)<<2|adrp>>29&3)<<11) >> 11 << 12
+		slot := (addr+uint64(i))&^0xfff + uint64(page) + uint64(ldr>>10&0xfff)*8
+		start, end := i, 0
+		if word(i-4) == btiC {
+			start -= 4
+		}
+		for j := i + 8; j <= i+16; j += 4 {
+			if word(j) == brX17 {
+				end = j + 4
+			}
+		}
+		if end > 0 {
+			stubs = append(stubs, stub{addr + uint64(start), addr + uint64(end), slot})
+		}
+	}
+	return stubs
+}
+
+// slotNames returns, by slot, the names of the functions whose addresses the relocations put into the slots of the
+// stubs.
+func slotNames(t *symtab.Table, f *elfFile, stubs []stub) (map[uint64]string, error) {
+	wanted := make(map[uint64]bool, len(stubs))
+	for _, s := range stubs {
+		wanted[s.slot] = true
+	}
+	jump, data, indirect := uint32(elf.R_X86_64_JMP_SLOT), uint32(elf.R_X86_64_GLOB_DAT), uint32(elf.R_X86_64_IRELATIVE)
+	if f.machine == elf.EM_AARCH64 {
+		jump, data, indirect = uint32(elf.R_AARCH64_JUMP_SLOT), uint32(elf.R_AARCH64_GLOB_DAT), uint32(elf.R_AARCH64_IRELATIVE)
+	}
+	slots := map[uint64]uint32{} // by slot: the symbol's number in .dynsym
+	names := map[uint64]string{}
+	for i := range f.sections {
+		s := &f.sections[i]
+		if s.kind != elf.SHT_RELA || s.flags&elf.SHF_ALLOC == 0 {
+			continue
+		}
+		r := relocations{f: f, parts: []place{{s.offset, s.size}}}
+		err := r.each(func(at uint64, info, addend uint64) bool {
+			switch kind := uint32(info); {
+			case !wanted[at]:
+			case kind == jump || kind == data:
+				slots[at] = uint32(info >> 32)
+			case kind == indirect: // a function of this file that chooses another one
+				if s, ok := t.Lookup(addend); ok == symtab.Named {
+					names[at] = s.Name
+				}
+			}
+			return true
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	table := f.sectionOf(elf.SHT_DYNSYM)
+	if table == nil || table.entry != 24 || int(table.link) >= len(f.sections) || f.sections[table.link].kind == elf.SHT_NOBITS {
+		return names, nil
+	}
+	return names, f.addSlotNames(names, slots, table, &f.sections[table.link])
+}
+
+// addSlotNames adds the names of the symbols in slots, which are given by their numbers in a table. Both the table
+// and its strings are read in the order in which they are in the file, so that each part of them is read once.
+func (f *elfFile) addSlotNames(names map[uint64]string, slots map[uint64]uint32, table, strings *section) error {
+	type named struct {
+		slot         uint64
+		number, text uint32
+	}
+	all := make([]named, 0, len(slots))
+	for slot, number := range slots {
+		if number != 0 {
+			all = append(all, named{slot: slot, number: number})
+		}
+	}
+	slices.SortFunc(all, func(a, b named) int { return cmp.Compare(a.number, b.number) })
+	numbers := window{f: f, offset: table.offset, size: table.size}
+	for i := range all {
+		b, err := numbers.bytes(24*uint64(all[i].number), 24)
+		if err != nil {
+			return err
+		}
+		if b == nil { // past the end of the table, as are all after it
+			all = all[:i]
+			break
+		}
+		all[i].text = f.order.Uint32(b)
+	}
+	slices.SortFunc(all, func(a, b named) int { return cmp.Compare(a.text, b.text) })
+	texts := window{f: f, offset: strings.offset, size: strings.size}
+	for _, s := range all {
+		name, err := texts.text(uint64(s.text))
+		if err != nil {
+			return err
+		}
+		names[s.slot] = string(name)
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+package parse
+
+import (
+	"cmp"
+	"debug/elf"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+)
+
+// symbol is a function's entry in a symbol table.
+type symbol struct {
+	addr, size uint64
+	name       uint32 // offset in the table of strings
+	rank       uint8  // of several that start at the same address, the lowest counts
+}
+
+// The parts of a rank.
+const (
+	rankGlobal = iota
+	rankWeak
+	rankLocal
+	rankNoType = 4 // added to one of the above
+)
+
+// readSymbols returns the symbols of functions in a section of that type, sorted by address.
+//
+// What counts: functions, and untyped symbols with a size, that are defined in a section with code. A function
+// without a size, as those written in assembly are, covers all up to the next symbol of its section, if the table is
+// .symtab: .dynsym does not have all symbols.
+func (f *elfFile) readSymbols(table *section, limits symtab.Limits) ([]symbol, error) {
+	size := uint64(24)
+	if f.class == elf.ELFCLASS32 {
+		size = 16
+	}
+	if table.entry != size {
+		return nil, fmt.Errorf("%w: symbols of %d bytes", symtab.ErrMalformed, table.entry)
+	}
+	count := min(int64(min(table.size, uint64(f.size))/size), int64(limits.Symbols)+1)
+	if err := f.hold(int64(unsafe.Sizeof(symbol{})) * count); err != nil {
+		return nil, err
+	}
+	found := make([]symbol, 0, count)
+	var others []uint64 // addresses in code where a symbol starts that is no function
+	unsized := false
+	buf := make([]byte, min(symtab.Chunk, table.size)/size*size)
+	for off := uint64(0); off < table.size/size*size; off += uint64(len(buf)) {
+		b := buf[:min(uint64(len(buf)), table.size/size*size-off)]
+		if err := f.at(b, table.offset+off); err != nil {
+			return nil, err
+		}
+		for ; len(b) > 0; b = b[size:] {
+			s, index, info := f.symbol(b)
+			kind, bind := elf.ST_TYPE(info), elf.ST_BIND(info)
+			if index == elf.SHN_UNDEF || index >= elf.SHN_LORESERVE || kind == elf.STT_TLS || kind == elf.STT_FILE {
+				continue
+			}
+			if !f.isCode(index, s.addr) {
+				continue
+			}
+			switch {
+			case kind == elf.STT_FUNC || kind == elf.STT_GNU_IFUNC:
+			case kind == elf.STT_NOTYPE && s.size > 0:
+				s.rank = rankNoType
+			default:
+				if len(others) == cap(others) {
+					if err := f.hold(8 * 2 * int64(cap(others))); err != nil {
+						return nil, err
+					}
+				}
+				others = append(others, s.addr)
+				if len(others) > limits.Symbols {
+					return nil, fmt.Errorf("%w: more than %d symbols", symtab.ErrTooLarge, limits.Symbols)
+				}
+				continue
+			}
+			switch bind {
+			case elf.STB_GLOBAL:
+			case elf.STB_WEAK:
+				s.rank |= rankWeak
+			default:
+				s.rank |= rankLocal
+			}
+			if f.machine == elf.EM_ARM {
+				s.addr &^= 1 // the bit says which instruction set
+			}
+			unsized = unsized || s.size == 0
+			found = append(found, s)
+			if len(found) > limits.Symbols {
+				return nil, fmt.Errorf("%w: more than %d symbols", symtab.ErrTooLarge, limits.Symbols)
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b symbol) int {
+		return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.size, a.size), cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name))
+	})
+	if unsized && table.kind == elf.SHT_SYMTAB {
+		if err := f.sizeSymbols(found, others); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// symbol decodes an entry.
+func (f *elfFile) symbol(b []byte) (s symbol, index elf.SectionIndex, info uint8) {
+	o := f.order
+	if f.class == elf.ELFCLASS64 {
+		return symbol{name: o.Uint32(b), addr: o.Uint64(b[8:]), size: o.Uint64(b[16:])}, elf.SectionIndex(o.Uint16(b[6:])), b[4]
+	}
+	return symbol{name: o.Uint32(b), addr: uint64(o.Uint32(b[4:])), size: uint64(o.Uint32(b[8:]))}, elf.SectionIndex(o.Uint16(b[14:])), b[12]
+}
+
+// isCode reports whether an address is in a section, or without sections in a segment, with code.
+func (f *elfFile) isCode(index elf.SectionIndex, addr uint64) bool {
+	if int(index) < len(f.sections) {
+		s := &f.sections[index]
+		return s.flags&elf.SHF_EXECINSTR != 0 && addr-s.addr < s.size
+	}
+	for i := range f.segments {
+		if s := &f.segments[i]; s.kind == elf.PT_LOAD && s.flags&elf.PF_X != 0 && addr-s.addr < s.size {
+			return true
+		}
+	}
+	return false
+}
+
+// maxUnsized is how much a function without a size may cover. Functions in assembly are short.
+const maxUnsized = 64 << 10
+
+// sizeSymbols gives the functions that have no size all up to the next symbol or the end of their section. found is
+// sorted by address. It goes through each list once, from the back, where what comes next is known: a file may have
+// millions of functions without a size at one address. The only error is that the time is up.
+func (f *elfFile) sizeSymbols(found []symbol, others []uint64) error {
+	slices.Sort(others)
+	var code []*section
+	for i := range f.sections {
+		if s := &f.sections[i]; s.flags&elf.SHF_EXECINSTR != 0 && s.size > 0 {
+			code = append(code, s)
+		}
+	}
+	slices.SortFunc(code, func(a, b *section) int { return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(a.size, b.size)) })
+	next := uint64(1<<64 - 1) // the next function or other symbol
+	for i := len(found) - 1; i >= 0; i-- {
+		if i%checkSymbols == 0 {
+			if err := f.expired(); err != nil {
+				return err
+			}
+		}
+		s := &found[i]
+		if i+1 < len(found) && found[i+1].addr > s.addr {
+			next = found[i+1].addr
+		}
+		for n := len(others); n > 0 && others[n-1] > s.addr; n-- {
+			next, others = min(next, others[n-1]), others[:n-1]
+		}
+		for n := len(code); n > 0 && code[n-1].addr > s.addr; n-- {
+			code = code[:n-1]
+		}
+		if s.size != 0 || len(code) == 0 {
+			continue // without a section its end is not known
+		}
+		c := code[len(code)-1]
+		if end := min(c.end(), next); s.addr-c.addr < c.size && end > s.addr && end-s.addr <= maxUnsized {
+			s.size = end - s.addr
+		}
+	}
+	return nil
+}
+
+// checkSymbols is after how many symbols the time is looked at.
+const checkSymbols = 4096

@@ -1,0 +1,161 @@
+package parse
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+)
+
+// ReadTable reads a file of that size in bytes, without its debug files. The error is one of ErrNotELF,
+// ErrMalformed and ErrTooLarge, or what reading has returned. A file without symbols has a Table, too.
+func ReadTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading) (*symtab.Table, error) {
+	t, err := readTable(ctx, r, size, o, nil)
+	if err != nil || t.Golang == nil {
+		return t, err
+	}
+	t.Golang, err = loadAll(t.Golang, newReader(ctx, r, size, o), o.Inlined, o.Limits)
+	return t, err
+}
+
+func newReader(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading) *reader {
+	left := o.Left
+	if left == nil {
+		b := o.Limits.Budget()
+		left = &b
+	}
+	return &reader{ctx: ctx, r: r, size: size, left: left}
+}
+
+// readTable reads a table without any of Go's functions.
+func readTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading, debug symtab.DebugFiles) (*symtab.Table, error) {
+	f, err := openELF(newReader(ctx, r, size, o))
+	if err != nil {
+		return nil, err
+	}
+	t := &symtab.Table{Inlined: o.Inlined}
+	for _, s := range f.loads() {
+		t.Loads = append(t.Loads, symtab.Load{Offset: s.offset, Size: s.fileSize, Addr: s.addr})
+	}
+	if t.Golang, err = f.readGo(o.Limits); err != nil {
+		return nil, err
+	}
+	if t.Golang != nil && coversAll(t.Golang, f) { // .symtab would name the same functions again
+		return t, nil
+	}
+	if err := addTable(t, f, elf.SHT_SYMTAB, symtab.SourceSymtab, o.Limits); err != nil {
+		return nil, err
+	}
+	if len(t.Layers) == 0 {
+		if err := addSeparate(t, f, debug, o); err != nil {
+			return nil, err
+		}
+	}
+	if len(t.Layers) == 0 || t.Layers[0].Source == symtab.SourceMiniDebug {
+		if err := addTable(t, f, elf.SHT_DYNSYM, symtab.SourceDynsym, o.Limits); err != nil {
+			return nil, err
+		}
+	}
+	// Stubs that are malformed, too large or come when the time is up cost only the names of stubs.
+	if err := addStubs(t, f); err != nil && !errors.Is(err, symtab.ErrTooLarge) && !errors.Is(err, symtab.ErrMalformed) {
+		return nil, err
+	}
+	addLines(t, f, o)
+	return t, nil
+}
+
+// addLines adds what the debug information of f says, if that is wanted and not known yet. Go's lines are known.
+func addLines(t *symtab.Table, f *elfFile, o symtab.Reading) {
+	if !o.Lines || t.Lines != nil || t.Golang != nil || len(t.Layers) == 0 {
+		return
+	}
+	t.Lines = f.readPositions(t.Base(), o.Limits)
+}
+
+// addSeparate adds the symbols that are kept apart from the file's own.
+func addSeparate(t *symtab.Table, f *elfFile, from symtab.DebugFiles, o symtab.Reading) error {
+	var info buildid.Info
+	f.addIDs(&info)
+	debug, file, err := f.findDebug(from, info.GNU)
+	if err != nil {
+		return err
+	}
+	if debug != nil {
+		defer file.Close()
+		if err := optional(addTable(t, debug, elf.SHT_SYMTAB, symtab.SourceDebugFile, o.Limits)); err != nil {
+			return err
+		}
+		if len(t.Layers) > 0 {
+			addLines(t, debug, o)
+			return nil
+		}
+	}
+	if t.Golang == nil {
+		t.Wanted = info.GNU
+	}
+	mini, err := f.miniDebug()
+	if err != nil || mini == nil {
+		return err
+	}
+	return optional(addTable(t, mini, elf.SHT_SYMTAB, symtab.SourceMiniDebug, o.Limits))
+}
+
+// readDebugTable reads the symbols, and lines from the address base on at the latest, of a debug file.
+func readDebugTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading, base uint64) (*symtab.Table, error) {
+	f, err := openELF(newReader(ctx, r, size, o))
+	if err != nil {
+		return nil, err
+	}
+	t := &symtab.Table{Inlined: o.Inlined}
+	if err := addTable(t, f, elf.SHT_SYMTAB, symtab.SourceDebugFile, o.Limits); err != nil {
+		return nil, err
+	}
+	if len(t.Layers) == 0 {
+		return nil, symtab.ErrNoSymbols
+	}
+	if o.Lines {
+		t.Lines = f.readPositions(min(base, t.Base()), o.Limits)
+	}
+	return t, nil
+}
+
+// optional drops the error of a damaged debug file or .gnu_debugdata: it counts as not there.
+func optional(err error) error {
+	if errors.Is(err, symtab.ErrMalformed) {
+		return nil
+	}
+	return err
+}
+
+// addTable adds the symbol table in the section of that kind, if there is one, for addresses that have no name yet.
+func addTable(t *symtab.Table, f *elfFile, kind elf.SectionType, source symtab.Source, limits symtab.Limits) error {
+	var strings *section
+	table := f.sectionOf(kind)
+	if table != nil && int(table.link) < len(f.sections) {
+		strings = &f.sections[table.link]
+	} else if len(f.sections) == 0 && kind == elf.SHT_DYNSYM {
+		var err error
+		if table, strings, err = f.dynamicSymbols(); err != nil {
+			return err
+		}
+	}
+	if table == nil || strings == nil || table.kind == elf.SHT_NOBITS {
+		return nil
+	}
+	symbols, err := f.readSymbols(table, limits)
+	if err != nil {
+		return err
+	}
+	return addSymbols(t, f, missing(t, symbols), strings, source, limits)
+}
+
+// missing drops, in place, the symbols whose first and last byte both have a name already, and returns the others.
+func missing(t *symtab.Table, symbols []symbol) []symbol {
+	return slices.DeleteFunc(symbols, func(s symbol) bool {
+		return s.size > 0 && t.Covers(s.addr) && t.Covers(s.addr+s.size-1)
+	})
+}

@@ -1,0 +1,99 @@
+package parse
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+)
+
+// heavy is how much memory reading a file may have taken, in bytes, that is left to the collector's own pace.
+const heavy = 32 << 20
+
+// Facts are what Here can be asked for.
+type Facts = symtab.Facts
+
+// Here reads files in this process: for the program that has no rights, for tests, and for programs of a user's own. The zero value
+// knows no Facts but those of this package.
+type Here struct{ Facts symtab.Facts }
+
+// Serve reads files for the process at the other end of the socket, until that ends. Reading a file takes memory bytes for a time at
+// most. decode is what Conn.Ask asks for; nil: nothing is made of bytes.
+func (h Here) Serve(c *symtab.Conn, memory int64, decode func([]byte) []byte) error {
+	return c.Serve(memory, h.perform, decode)
+}
+
+// fact returns a table that has a fact.
+func (h Here) fact(ctx context.Context, t *symtab.Task) (*symtab.Table, error) {
+	read := h.Facts[t.Fact]
+	if t.Fact == symtab.FactInfo {
+		read = func(ctx context.Context, f *os.File, size int64) (any, error) { return ReadInfo(ctx, f, size) }
+	}
+	if read == nil {
+		return nil, fmt.Errorf("%w: nothing is known of %q", symtab.ErrMalformed, t.Fact)
+	}
+	fact, err := read(ctx, t.Opened, t.Size)
+	if err != nil {
+		return nil, err
+	}
+	table := new(symtab.Table)
+	if table.Fact, err = json.Marshal(fact); len(table.Fact) > symtab.MaxFact {
+		return nil, fmt.Errorf("%w: %d bytes of %s", symtab.ErrTooLarge, len(table.Fact), t.Fact)
+	}
+	return table, err
+}
+
+// perform performs a task in this process. A panic becomes an error for this file only.
+func (h Here) perform(ctx context.Context, t *symtab.Task) (table *symtab.Table, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			table, err = nil, fmt.Errorf("%w: reading it ends in %v", symtab.ErrMalformed, p)
+		}
+	}()
+	left := t.Limits.Budget()
+	t.Left = &left
+	defer func() {
+		if t.Limits.Memory-left.Memory > heavy {
+			debug.FreeOSMemory() // before the next file takes as much: the collector lets the heap grow by what is in use now
+		}
+	}()
+	switch t.Kind {
+	case symtab.ReadFunctions:
+		more := *t.Old
+		if more.Golang, err = loadFunctions(t.Old.Golang, newReader(ctx, t.Opened, t.Size, t.Reading), t.Functions, t.Inlined, t.Limits); err != nil {
+			return nil, err
+		}
+		return &more, nil
+	case symtab.ReadFact:
+		return h.fact(ctx, t)
+	case symtab.ReadPerfMap:
+		table, err = ReadPerfMap(ctx, t.Opened, t.Size, t.Old, t.Limits)
+	case symtab.ReadDebugFile:
+		table, err = readDebugTable(ctx, t.Opened, t.Size, t.Reading, t.Base)
+	default:
+		table, err = readTable(ctx, t.Opened, t.Size, t.Reading, t.Debug)
+	}
+	if t.Room == 0 {
+		return table, err
+	}
+	if table = table.Within(t.Room); table != nil && table.Bytes() > t.Room {
+		return nil, fmt.Errorf("%w: a table of %d bytes", symtab.ErrTooLarge, table.Bytes())
+	}
+	return table, err
+}
+
+// Read implements Reader.
+func (h Here) Read(ctx context.Context, t *symtab.Task) (*symtab.Table, time.Duration, error) {
+	table, err := h.perform(ctx, t)
+	return table, 0, err
+}
+
+// Wait implements Reader.
+func (Here) Wait(context.Context) {}
+
+// Close implements Reader.
+func (Here) Close() {}

@@ -252,7 +252,7 @@ func TestLiveEnds(t *testing.T) {
 		}
 	})
 	require.NoError(t, <-r.ended)
-	require.Contains(t, r.log.String(), "more than --max-cost=5 percent of a CPU: the run ends")
+	require.Contains(t, r.log.String(), "ending the run: --live must not miss an allocation")
 }
 
 // TestMallocWithoutPause: one program that allocates without pause does not take the probes of another one away, which allocates

@@ -122,7 +122,7 @@ func TestExec(t *testing.T) {
 		return !slices.ContainsFunc(rcv.Samples()[before:], func(s receiver.Sample) bool { return own(s) && s.Total() > 0 })
 	}, time.Minute, time.Millisecond, "the program that has been replaced has memory in use")
 	ig.stop(t)
-	require.Regexp(t, `64 were of processes that had ended`, ig.log.String())
+	require.Regexp(t, `64 of ended processes`, ig.log.String())
 }
 
 // requireWhole checks that stacks go from the allocator to the program's entry, and that the function that called it is the next one.
@@ -341,8 +341,8 @@ func TestRefusals(t *testing.T) {
 		want  string
 	}{
 		{"everything", nil, `the run covers the whole machine; .*--pid.*--everywhere`},
-		{"no percentage", []string{"--pid=1", "--max-cost=0"}, `parameter "max-cost": "0" is no percentage`},
-		{"no step", []string{"--pid=1", "--sample-bytes=0"}, `parameter "sample-bytes": "0" is no number from 1`},
+		{"no percentage", []string{"--pid=1", "--max-cost=0"}, `parameter "max-cost": "0" is not a percentage`},
+		{"no step", []string{"--pid=1", "--sample-bytes=0"}, `parameter "sample-bytes": "0" is not a number from 1`},
 		{"no allocator", []string{"--pid=" + strconv.Itoa(os.Getpid()), "--timeout=2"}, `nothing was recorded: none of the selected processes`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -285,7 +285,11 @@ func notes(a history.Answer) []string {
 		lines = append(lines, d.Error()+": what follows in it is left out")
 	}
 	if a.Rare > 0 {
-		lines = append(lines, fmt.Sprintf("%d rare stacks have %s in place of their callers, as there are too many; a shorter time or --service shows them", a.Rare, history.RareStacks))
+		all := int64(0)
+		for _, s := range a.Summary.Sums {
+			all += s.Samples
+		}
+		lines = append(lines, fmt.Sprintf("%d of %d samples are of rare stacks and have %s in place of their callers, as there are too many; a shorter time or --service shows them", a.Rare, all, history.RareStacks))
 	}
 	return lines
 }

@@ -19,12 +19,9 @@ import (
 // RareStacks is the frame that stands for the callers of stacks that an answer has no room for.
 const RareStacks = "[rare stacks]"
 
-// Bounds of an answer.
 const (
-	maxEntries    = 200_000   // samples, each as often as there are times that it is told apart by
-	maxDictionary = 128 << 20 // bytes
 	profileIDSize = 16
-	steps         = 60 // times at the least, before there are too many samples
+	steps         = 60 // of a range, at the least
 )
 
 // Answer is what a history says to a Query.
@@ -36,7 +33,7 @@ type Answer struct {
 	Summary Summary
 	// Damaged are the segments that could not be read to their end.
 	Damaged []Damage
-	// Rare is how many samples have RareStacks in place of their callers.
+	// Rare is how many of the samples of Summary have RareStacks in place of their callers.
 	Rare int64
 	// Gaps are the times in which nothing was recorded, of half a minute or more between two records.
 	Gaps []Gap
@@ -55,8 +52,13 @@ type group struct {
 
 type sampleKey struct{ node, set, link uint32 }
 
+// amount is what the samples of one key have: their values added up, and how many they were.
+type amount struct{ value, samples int64 }
+
+func (a amount) plus(b amount) amount { return amount{a.value + b.value, a.samples + b.samples} }
+
 type sums struct {
-	values     map[sampleKey]int64
+	values     map[sampleKey]amount
 	start, end uint64
 	dropped    uint64
 	state      bool
@@ -64,20 +66,23 @@ type sums struct {
 
 type answer struct {
 	q       Query
+	most    int // entries
 	to      *interned
 	width   int64 // of a step, in nanoseconds
 	longest uint64
 	groups  map[group]*sums
 	entries int
 	newest  map[[2]uint32]uint64 // of states, by the texts of type and unit
-	rare    int64
-	last    time.Time // end of the latest record
+	root    uint32               // the node of RareStacks, 0 before there is one
+	last    time.Time            // end of the latest record
 	out     Answer
 }
 
 // Read answers a question from a folder. It reads one segment after the other, so that it takes memory for one, and for its answer, which
-// is bounded: first the steps become longer, then rare stacks lose their callers. The sums stay exact.
-func Read(dir string, q Query) (Answer, error) {
+// is bounded: the rare stacks of each step lose their callers. The sums stay exact.
+func Read(dir string, q Query) (Answer, error) { return readAnswer(dir, q, maxEntries) }
+
+func readAnswer(dir string, q Query, most int) (Answer, error) {
 	list, err := segments(dir)
 	if err != nil {
 		return Answer{}, err
@@ -91,29 +96,32 @@ func Read(dir string, q Query) (Answer, error) {
 	if until.IsZero() {
 		until = time.Now()
 	}
-	a := &answer{q: q, to: newInterned(), width: int64(step(until.Sub(q.From))), groups: map[group]*sums{}, newest: map[[2]uint32]uint64{}}
+	a := &answer{q: q, most: most, to: newInterned(), width: int64(step(until.Sub(q.From))), groups: map[group]*sums{}, newest: map[[2]uint32]uint64{}}
 	for _, s := range list {
 		if err := a.segment(dir, s.seq, unpack); err != nil {
 			return Answer{}, err
 		}
 	}
-	for int64(a.longest) > a.width && len(a.groups) > 0 {
+	for a.longest > uint64(a.width) && a.moreSteps() {
 		a.coarsen()
 	}
+	if a.root != 0 {
+		a.compact()
+	}
 	a.out.Summary.sort()
-	a.out.Rare, a.out.Step = a.rare, time.Duration(a.width)
-	a.out.Request = a.request()
+	a.out.Rare, a.out.Step, a.out.Request = a.rare(), time.Duration(a.width), a.request()
 	return a.out, nil
 }
 
 // step returns how long a step is for a range.
 func step(length time.Duration) time.Duration {
-	for _, d := range []time.Duration{10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute} {
-		if length <= steps*d {
-			return d
+	out := 10 * time.Second
+	for _, d := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 30 * time.Minute, (length / steps).Truncate(time.Hour)} {
+		if length >= steps*d {
+			out = max(out, d)
 		}
 	}
-	return max(time.Hour, (length / steps).Truncate(time.Hour))
+	return out
 }
 
 func (a *answer) segment(dir string, seq uint64, unpack *zstd.Decoder) error {
@@ -144,7 +152,7 @@ func (a *answer) segment(dir string, seq uint64, unpack *zstd.Decoder) error {
 			}
 			a.profile(tr, &b)
 		}
-		if a.entries > maxEntries || a.to.bytes > maxDictionary {
+		if a.entries > a.most || a.to.bytes > maxDictionary {
 			a.shrink()
 			*tr = translator{from: from, to: a.to}
 			tr.grow()
@@ -186,9 +194,7 @@ func (a *answer) profile(tr *translator, b *block) {
 		return
 	}
 	g := group{tr.of(resource, b.resource), tr.of(scope, b.scope), tr.of(measure, b.measure), at.Sub(a.q.From).Nanoseconds() / a.width}
-	entry := a.to.entry(measure, g.measure)
-	c := cursor{in: entry}
-	kind := [2]uint32{uint32(c.uint()), uint32(c.uint())}
+	kind := a.to.typeUnit(g.measure)
 	one := Sum{Samples: int64(len(b.values))}
 	for _, v := range b.values {
 		one.Value += v
@@ -204,19 +210,18 @@ func (a *answer) profile(tr *translator, b *block) {
 			a.newest[kind] = b.time
 		}
 	}
-	typ := a.to.entry(text, kind[0])
-	unit := a.to.entry(text, kind[1])
-	a.out.Summary.sum(sumKey{service, gadget, typ, unit}).merge(one)
+	a.out.Summary.sum(sumKey{service, gadget, a.to.entry(text, kind[0]), a.to.entry(text, kind[1])}).merge(one)
 	a.longest = max(a.longest, b.duration)
 	s := a.groups[g]
 	if s == nil {
-		s = &sums{values: map[sampleKey]int64{}, start: b.time, state: b.duration == 0}
+		s = &sums{values: map[sampleKey]amount{}, start: b.time, state: b.duration == 0}
 		a.groups[g] = s
 	}
 	s.start, s.end, s.dropped = min(s.start, b.time), max(s.end, b.time+b.duration), s.dropped+b.dropped
 	before := len(s.values)
 	for i, v := range b.values {
-		s.values[sampleKey{tr.node(b.stacks[i]), tr.of(set, b.sets[i]), tr.of(link, b.links[i])}] += v
+		k := sampleKey{tr.node(b.stacks[i]), tr.of(set, b.sets[i]), tr.of(link, b.links[i])}
+		s.values[k] = s.values[k].plus(amount{v, 1})
 	}
 	a.entries += len(s.values) - before
 }
@@ -224,103 +229,17 @@ func (a *answer) profile(tr *translator, b *block) {
 // forget drops what a newer state replaces.
 func (a *answer) forget(kind [2]uint32) {
 	for g, s := range a.groups {
-		entry := a.to.entry(measure, g.measure)
-		c := cursor{in: entry}
-		if s.state && kind == [2]uint32{uint32(c.uint()), uint32(c.uint())} {
+		if s.state && kind == a.to.typeUnit(g.measure) {
 			a.entries -= len(s.values)
 			delete(a.groups, g)
 		}
 	}
 }
 
-// shrink makes room: longer steps, and if there is only one, shorter stacks.
-func (a *answer) shrink() {
-	for a.entries > maxEntries/2 && a.moreSteps() {
-		a.coarsen()
-	}
-	for share := maxEntries / 4; a.entries > maxEntries/2 || a.to.bytes > maxDictionary/2; share /= 4 {
-		a.cut(share)
-		a.compact()
-		if share == 0 {
-			return
-		}
-	}
-}
-
-func (a *answer) moreSteps() bool {
-	for g := range a.groups {
-		if g.step > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// coarsen doubles the steps.
-func (a *answer) coarsen() {
-	a.width *= 2
-	a.regroup(func(g group) group { g.step /= 2; return g }, func(k sampleKey, _ int64) sampleKey { return k })
-}
-
-// regroup adds up what has the same keys by then.
-func (a *answer) regroup(group2 func(group) group, sample func(sampleKey, int64) sampleKey) {
-	old := a.groups
-	a.groups, a.entries = make(map[group]*sums, len(old)), 0
-	for g, s := range old {
-		to := a.groups[group2(g)]
-		if to == nil {
-			to = &sums{values: make(map[sampleKey]int64, len(s.values)), start: s.start, state: s.state}
-			a.groups[group2(g)] = to
-		}
-		to.start, to.end, to.dropped = min(to.start, s.start), max(to.end, s.end), to.dropped+s.dropped
-		before := len(to.values)
-		for k, v := range s.values {
-			to.values[sample(k, v)] += v
-		}
-		a.entries += len(to.values) - before
-	}
-}
-
-// cut leaves the stacks of the most samples, and of the rest the innermost frame.
-func (a *answer) cut(most int) {
-	var values []int64
-	for _, s := range a.groups {
-		for _, v := range s.values {
-			values = append(values, v)
-		}
-	}
-	slices.SortFunc(values, func(x, y int64) int { return cmp.Compare(y, x) })
-	least := int64(-1) << 63
-	if most < len(values) {
-		least = values[most]
-	}
-	root := a.to.node(0, rareLocation(a.to))
-	a.regroup(func(g group) group { return g }, func(k sampleKey, v int64) sampleKey {
-		if v > least || k.node == root {
-			return k
-		}
-		a.rare++
-		if most == 0 || k.node == 0 {
-			return sampleKey{node: root}
-		}
-		return sampleKey{node: a.to.node(root, a.to.places[k.node-1])}
-	})
-}
-
-// compact drops what the dictionary has and nothing refers to.
-func (a *answer) compact() {
-	tr := &translator{from: &a.to.tables, to: newInterned()}
-	tr.grow()
-	newest := make(map[[2]uint32]uint64, len(a.newest))
-	for kind, at := range a.newest {
-		newest[[2]uint32{tr.of(text, kind[0]), tr.of(text, kind[1])}] = at
-	}
-	a.regroup(func(g group) group {
-		return group{tr.of(resource, g.resource), tr.of(scope, g.scope), tr.of(measure, g.measure), g.step}
-	}, func(k sampleKey, _ int64) sampleKey {
-		return sampleKey{tr.node(k.node), tr.of(set, k.set), tr.of(link, k.link)}
-	})
-	a.to, a.newest = tr.to, newest
+// typeUnit returns the texts of the type and the unit of a measure.
+func (t *tables) typeUnit(i uint32) [2]uint32 {
+	c := cursor{in: t.entry(measure, i)}
+	return [2]uint32{uint32(c.uint()), uint32(c.uint())}
 }
 
 // service returns the service of a resource.
@@ -403,91 +322,7 @@ func (a *answer) profileOf(d *profilespb.ProfilesDictionary, g group, stacks map
 			stacks[k.node] = i
 			d.StackTable = append(d.StackTable, &profilespb.Stack{LocationIndices: a.to.stackOf(k.node)})
 		}
-		p.Samples = append(p.Samples, &profilespb.Sample{StackIndex: i, AttributeIndices: a.to.setOf(k.set), LinkIndex: int32(k.link), Values: []int64{s.values[k]}})
+		p.Samples = append(p.Samples, &profilespb.Sample{StackIndex: i, AttributeIndices: a.to.setOf(k.set), LinkIndex: int32(k.link), Values: []int64{s.values[k].value}})
 	}
 	return p
-}
-
-// List returns the summary of each segment of a folder, the oldest first, with the bytes that it takes.
-func List(dir string) (list []Segment, err error) {
-	files, err := segments(dir)
-	if err != nil {
-		return nil, err
-	}
-	unpack, err := newDecompressor()
-	if err != nil {
-		return nil, err
-	}
-	defer unpack.Close()
-	for _, f := range files {
-		s, err := summarize(dir, f, unpack)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil && !errors.As(err, new(Damage)) {
-			return nil, err
-		}
-		s.Err = err
-		list = append(list, s)
-	}
-	return list, nil
-}
-
-// Segment is a part of a history.
-type Segment struct {
-	Summary
-	Bytes int64
-	// Err says that a part of it could not be read.
-	Err error
-}
-
-// summarize returns the summary of a segment: that at its end, or else one of its records.
-func summarize(dir string, of file, unpack *zstd.Decoder) (Segment, error) {
-	out := Segment{Bytes: of.size}
-	f, err := openSegment(dir, of.seq)
-	if err != nil {
-		return out, err
-	}
-	defer f.Close()
-	if s, ok := readSummary(f); ok {
-		out.Summary = s
-		return out, nil
-	}
-	from := &tables{}
-	var b block
-	err = records(f, unpack, func(m wire.Message, payload string) error {
-		c, err := from.readEntries(payload)
-		if err != nil {
-			return err
-		}
-		out.record(m.Start, m.End, m.Rows)
-		for range c.count() {
-			if err := b.read(&c); err != nil {
-				return err
-			}
-			one := Sum{Samples: int64(len(b.values))}
-			for _, v := range b.values {
-				one.Value += v
-			}
-			if b.duration == 0 {
-				one.State = b.time
-			}
-			entry := from.entry(measure, b.measure)
-			mc := cursor{in: entry}
-			typ := from.entry(text, uint32(mc.uint()))
-			unit := from.entry(text, uint32(mc.uint()))
-			out.sum(sumKey{from.service(b.resource), from.scope(b.scope), typ, unit}).merge(one)
-		}
-		return nil
-	})
-	return out, err
-}
-
-// Total adds up summaries.
-func Total(list []Segment) (s Summary) {
-	for _, one := range list {
-		s.merge(one.Summary)
-	}
-	s.sort()
-	return s
 }

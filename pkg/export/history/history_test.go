@@ -291,3 +291,12 @@ func TestRequestIsNoRequest(t *testing.T) {
 	rows += m.interval(w, 5)
 	require.Equal(t, rows, read(t, m.dir, history.Query{From: noon}).Summary.Rows)
 }
+
+// Samples that differ in the order of their attributes only are one.
+func TestAttributesInAnyOrder(t *testing.T) {
+	m := newMachine(t, limit)
+	m.interval(newWorkload(t, "profile_cpu", "shop", "db"), 200)
+	m.interval(newWorkload(t, "profile_cpu", "db", "shop"), 200)
+	a := read(t, m.dir, history.Query{From: noon, To: noon.Add(24 * time.Hour)})
+	require.EqualValues(t, 400, a.Summary.Rows)
+}

@@ -3,6 +3,7 @@ package history
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 )
 
 // A kind is one of the tables of a segment's dictionary.
@@ -151,6 +152,14 @@ func (t *translator) of(k kind, i uint32) uint32 {
 	}
 	if shape.rest {
 		out = append(out, in...)
+	}
+	if k == set { // in any order it is the same set
+		var list []uint64
+		for c := (cursor{in: string(out)}); len(c.in) > 0; {
+			list = append(list, c.uint())
+		}
+		slices.Sort(list)
+		out = appendUints(out[:0], list...)
 	}
 	t.memo[k][i] = t.to.add(k, out)
 	return t.memo[k][i]

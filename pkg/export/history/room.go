@@ -1,0 +1,138 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Bounds of an answer.
+const (
+	maxEntries    = 200_000   // samples, each as often as there are times that it is told apart by
+	maxDictionary = 128 << 20 // bytes
+)
+
+// shrink makes room: rare stacks lose their callers, step by step, so that the line of time stays. The steps become longer only where
+// there are more services than an answer could have one sample of in each.
+func (a *answer) shrink() {
+	for len(a.groups) > a.most/4 && a.moreSteps() {
+		a.coarsen()
+	}
+	for share := a.most / 2; share > 0 && (a.entries > a.most*7/8 || a.to.bytes > maxDictionary/2); share /= 4 {
+		a.cut(share)
+		if a.to.bytes > maxDictionary/2 {
+			a.compact()
+		}
+	}
+}
+
+func (a *answer) moreSteps() bool {
+	for g := range a.groups {
+		if g.step > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// coarsen doubles the steps.
+func (a *answer) coarsen() {
+	a.width *= 2
+	a.regroup(func(g group) group { g.step /= 2; return g }, func(k sampleKey) sampleKey { return k })
+}
+
+// regroup adds up what has the same keys by then.
+func (a *answer) regroup(group2 func(group) group, sample func(sampleKey) sampleKey) {
+	old := a.groups
+	a.groups, a.entries = make(map[group]*sums, len(old)), 0
+	for g, s := range old {
+		to := a.groups[group2(g)]
+		if to == nil {
+			to = &sums{values: make(map[sampleKey]amount, len(s.values)), start: s.start, state: s.state}
+			a.groups[group2(g)] = to
+		}
+		to.start, to.end, to.dropped = min(to.start, s.start), max(to.end, s.end), to.dropped+s.dropped
+		before := len(to.values)
+		for k, v := range s.values {
+			to.values[sample(k)] = to.values[sample(k)].plus(v)
+		}
+		a.entries += len(to.values) - before
+	}
+}
+
+// cut leaves about as many stacks as most says, the same number in each step, and of the others the innermost frames, a quarter as many.
+func (a *answer) cut(most int) {
+	a.root = a.to.node(0, rareLocation(a.to))
+	root := sampleKey{node: a.root}
+	a.cutTo(most, func(k sampleKey) bool { return !a.isRare(k) }, func(k sampleKey) sampleKey {
+		if k.node == 0 {
+			return root
+		}
+		return sampleKey{node: a.to.node(a.root, a.to.places[k.node-1])}
+	})
+	a.cutTo(most/4, func(k sampleKey) bool { return k != root && a.isRare(k) }, func(sampleKey) sampleKey { return root })
+}
+
+// cutTo leaves most samples of those that are chosen, the largest of each step, and counts the others for another key.
+func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleKey) sampleKey) {
+	type line struct {
+		measure uint32
+		step    int64
+	}
+	type entry struct {
+		in *sums
+		k  sampleKey
+		v  int64
+	}
+	lines := map[line][]entry{}
+	for g, s := range a.groups {
+		for k, v := range s.values {
+			if chosen(k) {
+				l := line{g.measure, g.step}
+				lines[l] = append(lines[l], entry{s, k, v.value})
+			}
+		}
+	}
+	for _, list := range lines {
+		slices.SortFunc(list, func(x, y entry) int { return cmp.Or(cmp.Compare(y.v, x.v), cmp.Compare(x.k.node, y.k.node)) })
+		for _, e := range list[min(len(list), most/len(lines)):] {
+			before, to := len(e.in.values), other(e.k)
+			e.in.values[to] = e.in.values[to].plus(e.in.values[e.k])
+			delete(e.in.values, e.k)
+			a.entries += len(e.in.values) - before
+		}
+	}
+}
+
+// isRare reports whether a sample has lost its callers.
+func (a *answer) isRare(k sampleKey) bool {
+	return a.root != 0 && k.node != 0 && (k.node == a.root || a.to.parents[k.node-1] == a.root)
+}
+
+// rare returns how many samples have lost their callers.
+func (a *answer) rare() (n int64) {
+	for _, s := range a.groups {
+		for k, v := range s.values {
+			if a.isRare(k) {
+				n += v.samples
+			}
+		}
+	}
+	return n
+}
+
+// compact drops what the dictionary has and nothing refers to.
+func (a *answer) compact() {
+	tr := &translator{from: &a.to.tables, to: newInterned()}
+	tr.grow()
+	newest := make(map[[2]uint32]uint64, len(a.newest))
+	for kind, at := range a.newest {
+		newest[[2]uint32{tr.of(text, kind[0]), tr.of(text, kind[1])}] = at
+	}
+	a.regroup(func(g group) group {
+		return group{tr.of(resource, g.resource), tr.of(scope, g.scope), tr.of(measure, g.measure), g.step}
+	}, func(k sampleKey) sampleKey {
+		return sampleKey{tr.node(k.node), tr.of(set, k.set), tr.of(link, k.link)}
+	})
+	a.root = tr.node(a.root)
+	a.to, a.newest = tr.to, newest
+}

@@ -25,7 +25,7 @@ func TestFalseJVM(t *testing.T) {
 	}
 	h.start(program, "huge")
 	said("out of memory", 4*time.Minute)
-	said("as at an end before: samples of that process are left out", 4*time.Minute)
+	said("as at an earlier exit: samples of that process are skipped", 4*time.Minute)
 	h.start(program, "endless")
 	said("of CPU time to read the files of the process", 15*time.Minute) // half a minute of it, on a machine that others use as well
 	_, b := h.finish()

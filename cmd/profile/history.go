@@ -219,7 +219,7 @@ func (p *past) report(out io.Writer, o options, info runInfo, a history.Answer) 
 	r := &result{opts: o, run: info, byService: true}
 	for i, t := range types {
 		page := pageOf(t, byType[t], info, o.interpreters)
-		page.Step = a.Step
+		page.Step, page.From = a.Step, a.From
 		if err := writePage(filepath.Join(o.dir, pageName(i)), page); err != nil {
 			return err
 		}

@@ -116,7 +116,7 @@ type builder struct {
 	known                                  map[nodeKey]int
 	values                                 map[sampleKey]*[2]int64
 	order                                  []sampleKey
-	// start is that of the first sample, and step how long the steps of time are, 0 where time does not matter.
+	// start is that of the first step, and step how long the steps of time are, 0 where time does not matter.
 	start time.Time
 	step  time.Duration
 }
@@ -173,6 +173,9 @@ func (b *builder) steps(d *data, p Page) {
 		if s.Start.After(last) {
 			last = s.Start
 		}
+	}
+	if !p.From.IsZero() {
+		first = p.From.Add(first.Sub(p.From).Truncate(p.Step))
 	}
 	b.start, b.step = first, max(p.Step, time.Millisecond)
 	for last.Sub(first)/b.step >= maxSteps {

@@ -43,6 +43,8 @@ type Page struct {
 	Unit string
 	// Step, unless 0, is how long the profiles are: the page has a line of their values over time, on which a range is chosen.
 	Step time.Duration
+	// From, unless zero, is where a step begins.
+	From time.Time
 	// Own adds what was done for each function of report.Own to the table, and sorts it by that.
 	Own bool
 	// Interpreters shows the frames of report.Interpreter at first; the page has a switch for them in any case.

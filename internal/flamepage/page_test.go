@@ -70,6 +70,13 @@ func TestData(t *testing.T) {
 	require.Equal(t, [][]int64{{0, 0, 2, 2, 60_000}, {0, 0, 2, 2, 40_000}}, d.Samples)
 	require.Equal(t, 2, d.Steps)
 	require.EqualValues(t, 60_000, d.Step)
+	// A step's first sample may be later within its step than that of the next one.
+	from := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	late, early := timed[0], timed[0]
+	late.Start, early.Start = from.Add(9*time.Second), from.Add(time.Minute+time.Second)
+	d = newData(Page{Step: time.Minute, From: from, Sides: []Side{{Samples: []receiver.Sample{late, early}}}})
+	require.Equal(t, []int{0, 1}, d.Times)
+	require.Equal(t, from.UnixMilli(), d.Start)
 	timed[0].Start = timed[0].Start.Add(24 * time.Hour)
 	d = newData(Page{Step: time.Minute, Sides: []Side{{Samples: timed}}})
 	require.Less(t, d.Steps, maxSteps)

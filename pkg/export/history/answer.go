@@ -26,8 +26,9 @@ const (
 
 // Answer is what a history says to a Query.
 type Answer struct {
-	// Request has the samples, those of a stack added up, in profiles of Step each.
+	// Request has the samples, those of a stack added up, in profiles of Step each, the first of them from From on.
 	Request *collectorpb.ExportProfilesServiceRequest
+	From    time.Time
 	Step    time.Duration
 	// Summary is of what was added up. Its rows are those of whole requests, so they are 0 where a service was asked for.
 	Summary Summary
@@ -109,7 +110,7 @@ func readAnswer(dir string, q Query, most int) (Answer, error) {
 		a.compact()
 	}
 	a.out.Summary.sort()
-	a.out.Rare, a.out.Step, a.out.Request = a.rare(), time.Duration(a.width), a.request()
+	a.out.Rare, a.out.From, a.out.Step, a.out.Request = a.rare(), q.From, time.Duration(a.width), a.request()
 	return a.out, nil
 }
 

@@ -68,7 +68,7 @@ func runHistory(args []string, out io.Writer) error {
 	q := history.Query{From: now.Add(-*since)} // without an end: what is ahead of a clock that was set back belongs to it
 	switch {
 	case flags.NArg() > 0:
-		return fmt.Errorf("%q is too much: history takes flags, or list", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q: history takes flags, or list", flags.Arg(0))
 	case o.rows < 1:
 		return fmt.Errorf("--rows %d: takes 1 or more", o.rows)
 	case *at != "" && *since != 0:

@@ -171,7 +171,7 @@ func parseProfile(args []string) (options, error) {
 		rest, o.igFlags = rest[:dash], rest[dash:]
 	}
 	if len(rest) > 0 {
-		return options{}, fmt.Errorf("%q is too much: a program is chosen with --pid, --comm or --container, and flags for ig come after \"--\"", rest[0])
+		return options{}, fmt.Errorf("unexpected argument %q: a program is chosen with --pid, --comm or --container, and flags for ig come after \"--\"", rest[0])
 	}
 	var err error
 	if flags.Changed("pid") {

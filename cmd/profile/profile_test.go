@@ -32,8 +32,8 @@ import (
 
 func TestFlagsThatAreRefused(t *testing.T) {
 	tests := []struct{ args, want string }{
-		{"1234", `"1234" is too much: a program is chosen with --pid`},
-		{"--pid 1 extra", `"extra" is too much`},
+		{"1234", `unexpected argument "1234": a program is chosen with --pid`},
+		{"--pid 1 extra", `unexpected argument "extra"`},
 		{"--pid 0", "--pid 0: takes the number of a process"},
 		{"--pid abc", "--pid abc: takes the number of a process, or several such as 12,34; --comm takes a name"},
 		{"--pid 1,,2", "--pid 1,,2: takes"},
@@ -71,7 +71,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 	require.ErrorContains(t, runDiff([]string{"a", "b", "--work", "1"}, &out), "--work takes two numbers")
 	require.ErrorContains(t, runOpen(context.Background(), []string{"a", "b"}, &out), "takes one result, not 2")
 	require.ErrorContains(t, runOpen(context.Background(), []string{t.TempDir()}, &out), "there are no files of profiles in")
-	require.ErrorContains(t, runDemo(context.Background(), []string{"x"}, &out), `"x" is too much`)
+	require.ErrorContains(t, runDemo(context.Background(), []string{"x"}, &out), `unexpected argument "x"`)
 }
 
 func TestFlagsForIG(t *testing.T) {

@@ -26,7 +26,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 		return c
 	}
 	away, _ := metrics.Float64Counter("ig_otel_profiles_unwinder_away", metric.WithUnit("s"),
-		metric.WithDescription("Time without samples because the unwinder had to be started anew"))
+		metric.WithDescription("Time without whole stacks because the unwinder restarted"))
 	memory, _ := metrics.Int64UpDownCounter("ig_otel_profiles_unwinder_memory", metric.WithUnit("By"),
 		metric.WithDescription("Memory that the unwinder takes, by where"))
 	return &instruments{
@@ -34,7 +34,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 		dropped:    counter("samples_dropped", "{sample}", "Samples that were taken and not handed on, by reason"),
 		incomplete: counter("stacks_incomplete", "{sample}", "Samples whose stack ends before the program's entry, by reason"),
 		frames:     counter("samples_by_language", "{sample}", "Samples with a frame of a language"),
-		restarts:   counter("restarts", "{restart}", "How often the unwinder had to be started anew"),
+		restarts:   counter("restarts", "{restart}", "Restarts of the unwinder"),
 		away:       away, memory: memory,
 	}
 })

@@ -166,7 +166,7 @@ func TestNothing(t *testing.T) {
 	require.Contains(t, run(t, false, "--pid", pid, "--seconds", "2", "--gadget", "cpu", "-o", dir), "used no CPU time in these 2 s: it waits")
 	require.Contains(t, run(t, false, "--comm", "nobody-is-this", "--seconds", "2", "--gadget", "cpu", "-o", dir), "no program or thread is called")
 	require.Contains(t, run(t, false, "--pid", "999999999", "-o", dir), "there is no process 999999999")
-	require.Contains(t, run(t, false, pid), "is too much")
+	require.Contains(t, run(t, false, pid), "unexpected argument")
 }
 
 // TestInterrupt: what was seen until Ctrl-C is reported. Then the result is compared and served.

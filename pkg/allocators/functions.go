@@ -35,8 +35,11 @@ type Function struct {
 // Fact is what package symbols asks for.
 const Fact = "allocator"
 
-// MaxFunctions is how many functions of a file get a probe, and MaxExits how many places there are at most where one of them returns.
-const MaxFunctions, MaxExits = 64, 32
+// MaxFunctions is how many functions of a file get a probe.
+const MaxFunctions = 64
+
+// MaxExits is at how many places one of them may return.
+const MaxExits = 32
 
 // Found is what was found in a file.
 type Found struct {

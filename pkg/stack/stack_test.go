@@ -152,7 +152,6 @@ func TestFunctionName(t *testing.T) {
 
 func TestMissing(t *testing.T) {
 	t.Parallel()
-	const enomem = 12
 	require.Equal(t, Empty, Missing(0, false), "no such field")
 	require.Equal(t, Empty, Missing(-1, true), "the gadget did not ask")
 	require.Equal(t, Empty, Missing(-int32(unix.EFAULT), true), "no frames of that kind")

@@ -8,18 +8,28 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
 )
 
-// What is known of a file, and how it is asked for, is in package symtab, which the Store shares with what reads files.
+// The types of package symtab say what is known of a file, and how it is asked for. The Store shares them with what reads files.
 type (
-	FileID  = symtab.FileID
-	Symbol  = symtab.Symbol
-	Source  = symtab.Source
-	State   = symtab.State
-	Limits  = symtab.Limits
+	// FileID identifies a file.
+	FileID = symtab.FileID
+	// Symbol is what is known of an address.
+	Symbol = symtab.Symbol
+	// Source is where a name is from.
+	Source = symtab.Source
+	// State is the answer to a look-up.
+	State = symtab.State
+	// Limits bound what is read of a file.
+	Limits = symtab.Limits
+	// Reading is what a file is read with.
 	Reading = symtab.Reading
-	Table   = symtab.Table
-	Task    = symtab.Task
-	Reader  = symtab.Reader
-	Conn    = symtab.Conn
+	// Table has the symbols of a file.
+	Table = symtab.Table
+	// Task is one read of a file.
+	Task = symtab.Task
+	// Reader does tasks.
+	Reader = symtab.Reader
+	// Conn is the way to another process that does tasks.
+	Conn = symtab.Conn
 )
 
 // Where names are from.

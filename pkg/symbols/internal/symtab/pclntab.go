@@ -47,9 +47,10 @@ type GoCall struct {
 	Name  string // if Options.Inlined
 }
 
-// The layouts of the table, by the release of Go that brought them.
+// goVersion is a layout of the table.
 type goVersion int
 
+// The layouts, by the release of Go that brought them.
 const (
 	Go116 goVersion = iota
 	Go118
@@ -82,10 +83,10 @@ type GoResume struct {
 	Value int32  // of the last pair
 }
 
-const (
-	ResumeSteps = 64
-	maxSteps    = 1 << 17 // pairs of a table
-)
+// ResumeSteps is after how many pairs of a table a GoResume is kept.
+const ResumeSteps = 64
+
+const maxSteps = 1 << 17 // pairs of a table
 
 // GoStart is the state before the first pair.
 var GoStart = GoResume{Value: -1}

@@ -121,6 +121,7 @@ const (
 	Malformed
 	// Busy says that too many files wait to be read: Request it again later.
 	Busy
+	// NumStates is how many states there are.
 	NumStates
 )
 

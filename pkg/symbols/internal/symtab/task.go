@@ -20,6 +20,7 @@ type Reader interface {
 // taskKind is what a Task is about.
 type taskKind uint8
 
+// The kinds of tasks.
 const (
 	readELF       taskKind = iota // a table without any of Go's functions
 	ReadFunctions                 // a table with some more of Go's functions than Old has

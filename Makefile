@@ -218,12 +218,12 @@ $(BIN)/ebpf-profiler: test/agent/go.mod
 .PHONY: test-languages
 test-languages: build gadgets ## Profile programs in a dozen languages, and hostile ones, and compare with the truth (root)
 	@.ci/packages $(LOAD_PACKAGES) $(APART_PACKAGES)
-	POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md $(subst 20m,40m,$(E2E)) ./test/polyglot/... -skip TestAgent
+	POLYGLOT_DOC=$(CURDIR)/docs/develop/testing/languages.md $(subst 20m,40m,$(E2E)) ./test/polyglot/... -skip TestAgent
 
 .PHONY: test-agent
 test-agent: build gadgets $(BIN)/ebpf-profiler ## Measure profile_cpu and the eBPF profiler's own agent side by side (root)
 	@.ci/packages $(LOAD_PACKAGES)
-	POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md $(E2E) ./test/polyglot/... -run TestAgent
+	POLYGLOT_DOC=$(CURDIR)/docs/develop/testing/languages.md $(E2E) ./test/polyglot/... -run TestAgent
 
 .PHONY: soak-languages
 soak-languages: build gadgets ## Let processes come and go for SOAK (1h) under profile_cpu, then kill its unwinder ten times (root)
@@ -246,7 +246,7 @@ test-symbols: build ## Compare names of functions in programs and libraries with
 .PHONY: test-names
 test-names: build gadgets ## Profile programs of many kinds and compare the names of their frames with what nm says (root)
 	@.ci/packages $(LOAD_PACKAGES)
-	NAMES_DOC=$(CURDIR)/test/names/README.md $(E2E) ./test/names/...
+	NAMES_DOC=$(CURDIR)/docs/develop/testing/names.md $(E2E) ./test/names/...
 
 .PHONY: test-gadgets
 test-gadgets: build gadgets ## Run every gadget with a stack on the real kernel (root)
@@ -272,14 +272,13 @@ test-memory: build gadgets ## Profile programs that count themselves what they a
 	$(E2E) ./test/memory/...
 
 .PHONY: cost-memory
-cost-memory: build gadgets ## Measure what profile_alloc costs, beside other tools, and write it into test/memory/README.md (root)
+cost-memory: build gadgets ## Measure what profile_alloc costs, beside other tools, and write it into docs/develop/testing/allocations.md (root)
 	@.ci/packages $(MEMORY_PACKAGES) apache2-utils google-perftools heaptrack nginx-light sqlite3
 	$(subst 20m,60m,$(E2E)) ./test/memory -run TestCost -cost
 
 .PHONY: cost-memory-vm
-cost-memory-vm: build gadgets ## Measure profile_alloc beside Inspektor Gadget's trace_malloc in a virtual machine, and write it into test/memory/README.md (root)
-	@TESTS=memory RUN=TestCostVM SMP=1 ICOUNT=shift=0,sleep=off VM=$(CURDIR)/$(BUILD)/cost-vm test/gadgets/vm.sh
-	@cp $(BUILD)/cost-vm/out/README.md test/memory/README.md
+cost-memory-vm: build gadgets ## Measure profile_alloc beside Inspektor Gadget's trace_malloc in a virtual machine, and write it into docs/develop/testing/allocations.md (root)
+	@TESTS=memory RUN=TestCostVM SMP=1 ICOUNT=shift=0,sleep=off PAGE=$(CURDIR)/docs/develop/testing/allocations.md VM=$(CURDIR)/$(BUILD)/cost-vm test/gadgets/vm.sh
 
 .PHONY: test-locks
 test-locks: build gadgets ## Compare waits for locks with what a program has measured itself (root)
@@ -381,7 +380,7 @@ test-k8s-gadgets: build gadgets collector ## The part of test-k8s that CI has ti
 
 .PHONY: test-vm
 test-vm: build gadgets $(BIN)/profile ## Test with real containers in a virtual machine; with RUN=languages test whole stacks there instead (root)
-	@POLYGLOT_DOC=$(CURDIR)/test/polyglot/README.md test/vm/run.sh
+	@POLYGLOT_DOC=$(CURDIR)/docs/develop/testing/languages.md test/vm/run.sh
 
 .PHONY: test-arm64
 test-arm64: build gadgets ## Start ig, the unwinder and each gadget on arm64, in a virtual machine (root)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # vm.sh runs TestGadgets, or tests of another folder, on a stock Debian kernel, which has the kprobes that some of Inspektor
-# Gadget's gadgets need. It boots the kernel in QEMU, without KVM and without a network, into a root file system made here. A
-# README.md that the tests write comes back into $VM/out. The tests have a TestPrebuild for what the guest cannot build.
+# Gadget's gadgets need. It boots the kernel in QEMU, without KVM and without a network, into a root file system made here.
+# The tests have a TestPrebuild for what the guest cannot build.
 #
 #	VM       scratch folder              build/gadgets-vm
 #	SUITE    of Debian, to take the kernel from; empty for the machine's own: bookworm has 6.1, trixie 6.12
@@ -10,6 +10,7 @@
 #	BIN, GADGETS   what "make build gadgets" has built: build/bin, build/gadgets
 #	TESTS    folder of test with them    gadgets
 #	RUN      which tests                 TestGadgets
+#	PAGE     page that the tests write, named by COST_DOC in the guest
 #	MEM (MiB), SMP, LIMIT (seconds for the guest), ICOUNT (see qemu.sh)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,7 +18,7 @@ top=$(cd "$here/../.." && pwd)
 SUITE=${SUITE:-}
 VM=${VM:-$top/build/gadgets-vm} KERNEL=${KERNEL:-$top/build/vm/kernel${SUITE:+-$SUITE}}
 BIN=${BIN:-$top/build/bin} GADGETS=${GADGETS:-$top/build/gadgets}
-: "${TESTS:=gadgets}" "${RUN:=TestGadgets}" "${MEM:=1536}" "${SMP:=2}" "${LIMIT:=1800}"
+: "${PAGE:=}" "${TESTS:=gadgets}" "${RUN:=TestGadgets}" "${MEM:=1536}" "${SMP:=2}" "${LIMIT:=1800}"
 mkdir -p "$VM"
 VM=$(cd "$VM" && pwd)
 root=$VM/root out=$VM/out
@@ -34,7 +35,7 @@ rm -rf "$root" "$out"
 mkdir -p "$root"/{bin,sbin,lib,lib64,usr/bin,dev,proc,sys,tmp,run,etc,out/gadgets,root,var/lib,test/testdata,prebuilt} "$out"
 CGO_ENABLED=0 go -C "$top" test -c -tags e2e -o "$root/test/tests" "./test/$TESTS"
 (cd "$top/test/$TESTS" && E2E_PREBUILD=$root/prebuilt E2E_BIN=$BIN E2E_GADGETS=$GADGETS "$root/test/tests" -test.run TestPrebuild)
-cp "$top/test/$TESTS/README.md" "$root/test/" 2>/dev/null || true
+[ -z "$PAGE" ] || cp "$PAGE" "$root/test/page.md"
 
 put "$(command -v busybox)" /bin/busybox
 for applet in $("$root/bin/busybox" --list | grep -vx busybox); do ln -s busybox "$root/bin/$applet"; done
@@ -47,11 +48,12 @@ cp "$GADGETS"/*.tar "$root/out/gadgets/"
 names testvm
 ldconfig -r "$root"
 init "cd /test
-E2E_BIN=/usr/bin E2E_GADGETS=/out/gadgets E2E_PREBUILT=/prebuilt GADGET_TAG=${GADGET_TAG:-dev} ./tests -test.v -test.timeout 30m -test.run '$RUN' >/out/test.log 2>&1
+COST_DOC=page.md E2E_BIN=/usr/bin E2E_GADGETS=/out/gadgets E2E_PREBUILT=/prebuilt GADGET_TAG=${GADGET_TAG:-dev} ./tests -test.v -test.timeout 30m -test.run '$RUN' >/out/test.log 2>&1
 echo \$? >/out/rc
-cp README.md /out/ 2>/dev/null"
+cp page.md /out/ 2>/dev/null"
 images 512
 # QEMU 7.2 gets the flags of cmpxchg16b wrong, which newer kernels end with; without it (cx16) they do not use it.
 guest "$KERNEL" max,-cx16 init=/init
 cat "$out/test.log"
+[ ! -e "$out/page.md" ] || cp "$out/page.md" "$PAGE"
 exit "$(cat "$out/rc")"

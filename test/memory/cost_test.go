@@ -4,6 +4,7 @@ package memory
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -23,7 +24,7 @@ import (
 )
 
 var (
-	costFlag  = flag.Bool("cost", false, "measure what profile_alloc costs, and write it into README.md")
+	costFlag  = flag.Bool("cost", false, "measure what profile_alloc costs, and write it into docs/develop/testing/allocations.md")
 	costRound = flag.Int("cost-rounds", 5, "how often each way is measured")
 )
 
@@ -148,7 +149,7 @@ func TestCost(t *testing.T) {
 	dir := t.TempDir()
 	prefer(t, os.Getpid())
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nWritten by `make cost-memory` on %s: medians of %d rounds, in each of which every way came once.\n", time.Now().UTC().Format("2 January 2006"), *costRound)
+	fmt.Fprintf(&b, "\nWritten by `make cost-memory` on %s: medians of %d rounds with one run of each.\n", time.Now().UTC().Format("2 January 2006"), *costRound)
 	for _, w := range []work{pairs(t), sqlite(t), nginx(t)} {
 		walls, cpus, igs := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
 		for range *costRound {
@@ -171,7 +172,7 @@ func TestCost(t *testing.T) {
 				igs[how.name] = append(igs[how.name], 100*r.ig)
 			}
 		}
-		fmt.Fprintf(&b, "\n### %s\n\nAlone it takes %.0f ns of CPU time for each allocation.\n\n| | time | CPU time | that is, of a CPU | an allocation takes more | CPU of `ig` |\n|---|---|---|---|---|---|\n",
+		fmt.Fprintf(&b, "\n### %s\n\nAlone, an allocation takes %.0f ns of CPU time.\n\n| | time | CPU time | loss, of one CPU | added per allocation | CPU of `ig` |\n|---|---|---|---|---|---|\n",
 			strings.ToUpper(w.name[:1])+w.name[1:], 1e9*median(cpus["alone"])/w.calls)
 		for _, how := range ways(dir) {
 			if how.base == "" || len(cpus[how.name]) == 0 {
@@ -212,14 +213,14 @@ func eachEvent(t *testing.T) string {
 	w.input = func(n int) string { return fmt.Sprintln(n * 100) }
 	drawn := mean("--sample-bytes=1")
 	return fmt.Sprintf(`
-### What a call takes within the kernel
+### The gadget's programs in the kernel
 
-The gadget's own programs, without the trap that leads to them: the kernel counts their time (`+"`kernel.bpf_stats_enabled`"+`).
+Their time by `+"`kernel.bpf_stats_enabled`"+`, without the trap that leads to them:
 
 | | |
 |---|---|
-| `+"`malloc`"+`, not drawn | %d ns |
-| `+"`malloc`"+`, drawn: its stack is unwound | %d ns |
+| `+"`malloc`"+`, not sampled | %d ns |
+| `+"`malloc`"+`, sampled, with its stack | %d ns |
 | `+"`free`"+`, with `+"`--live`"+` | %d ns |
 | the return of `+"`malloc`"+`, with `+"`--live`"+` | %d ns |
 `, plain[0], drawn[0], live[1], live[2])
@@ -231,9 +232,10 @@ func writeCost(t *testing.T, marker, text string) {
 	if t.Failed() {
 		return
 	}
-	page, err := os.ReadFile("README.md")
+	path := cmp.Or(os.Getenv("COST_DOC"), "../../docs/develop/testing/allocations.md")
+	page, err := os.ReadFile(path)
 	require.NoError(t, err)
 	marked := regexp.MustCompile(`(?s)(<!-- begin ` + marker + ` -->\n).*?(<!-- end ` + marker + ` -->)`)
 	require.True(t, marked.Match(page), "the page has no place for the figures")
-	require.NoError(t, os.WriteFile("README.md", marked.ReplaceAll(page, []byte("${1}"+strings.ReplaceAll(text, "$", "$$")+"\n${2}")), 0o644))
+	require.NoError(t, os.WriteFile(path, marked.ReplaceAll(page, []byte("${1}"+strings.ReplaceAll(text, "$", "$$")+"\n${2}")), 0o644))
 }

@@ -1,3 +1,4 @@
 // Package names runs programs of many kinds under profile_cpu and compares what their frames are called with what
-// other tools say. Its tests have the build tag e2e; make test-names runs them.
+// other tools say. Its tests have the build tag e2e; make
+// test-names runs them and writes docs/develop/testing/names.md.
 package names

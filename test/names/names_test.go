@@ -225,7 +225,7 @@ func count(samples []receiver.Sample) (n int64) {
 	return n
 }
 
-// TestNames is the table of test/names/README.md.
+// TestNames writes the table of docs/develop/testing/names.md.
 func TestNames(t *testing.T) {
 	r := startRun(t)
 	dir := t.TempDir()
@@ -270,7 +270,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The table in the doc is between these.
+// The page has its table between these.
 const (
 	tableBegin = "<!-- names table: begin -->"
 	tableEnd   = "<!-- names table: end -->"
@@ -283,9 +283,9 @@ func write(t *testing.T, verdicts []*verdict, reasons string) {
 		return
 	}
 	var b strings.Builder
-	version, _ := os.ReadFile("/proc/sys/kernel/osrelease") // as good as none
+	version, _ := os.ReadFile("/proc/sys/kernel/osrelease") // an empty version is no error
 	fmt.Fprintf(&b, "%s\nWritten by `make test-names` on %s, Linux %s, %s.\n\n", tableBegin, time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(version)), runtime.GOARCH)
-	b.WriteString("| program | user frames | with a name | other tools name | name or file | without a name in files without a symbol table | neither, and what they are called | shares found of 60 / 30 / 10 % |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| program | user frames | named | named by other tools | name or file | unnamed, in files without a symbol table | neither name nor file, shown as | shares found of 60 / 30 / 10 % |\n|---|---|---|---|---|---|---|---|\n")
 	for _, v := range verdicts {
 		var rest []string
 		for name, n := range v.rest {
@@ -295,7 +295,7 @@ func write(t *testing.T, verdicts []*verdict, reasons string) {
 		fmt.Fprintf(&b, "| %s | %d | %.2f %% | %.2f %% | %.2f %% | %.2f %% | %s | %s |\n", v.what, v.frames, v.percent(v.named), v.percent(v.tools), v.percent(v.named+v.file),
 			v.percent(v.stripped), strings.Join(rest, ", "), v.shared)
 	}
-	b.WriteString("\n| program | distinct addresses compared | the same name | no name, nor have other tools | a name, other tools have none | no name, other tools have one | wrong name | names of code that is in no file: in the perf map or the vdso / not |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n| program | distinct addresses | same name | no name anywhere | only we have a name | only others have a name | wrong name | code without a file: name in the perf map or the vdso / not |\n|---|---|---|---|---|---|---|---|\n")
 	for _, v := range verdicts {
 		p := v.places
 		generated := ""
@@ -304,7 +304,7 @@ func write(t *testing.T, verdicts []*verdict, reasons string) {
 		}
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d | %s |\n", v.what, p.all(), p.same, p.none, p.more, p.missed, p.wrong, generated)
 	}
-	fmt.Fprintf(&b, "\nWhy, of all that ran meanwhile: %s.\n%s", reasons, tableEnd)
+	fmt.Fprintf(&b, "\nAll programs of the machine: %s.\n%s", reasons, tableEnd)
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), tableBegin)

@@ -121,7 +121,7 @@ func TestVirtualMachine(t *testing.T) {
 			if len(samples) > 0 || printed[c.id] > 0 {
 				bad(c, "%d samples of a namespace that nobody looks at", total(samples))
 			}
-			fmt.Fprintf(&table, "| %s | %s | %s | %d | | | | | | | | | nothing, as it should |\n", kind, c.name, c.load, total(samples))
+			fmt.Fprintf(&table, "| %s | %s | %s | %d | | | | | | | | | nothing, as expected |\n", kind, c.name, c.load, total(samples))
 			continue
 		}
 		if len(samples) == 0 {
@@ -141,7 +141,7 @@ func TestVirtualMachine(t *testing.T) {
 		j := judgeGuest(t, c)
 		parts := partsOf(samples, j.load)
 		early, v := j.judge(parts.early), j.judge(parts.rest)
-		fmt.Fprintf(&table, "| %s | %s%s | %s | %d | %s | %d | %s | %s | exactly that |\n", kind, prefixed(c.pod, "/"), c.name, v.load.What, total(samples),
+		fmt.Fprintf(&table, "| %s | %s%s | %s | %d | %s | %d | %s | %s | all of them |\n", kind, prefixed(c.pod, "/"), c.name, v.load.What, total(samples),
 			quality(early), total(parts.runtime), quality(v), v.shares())
 		if c.load != "burn" && c.kind == "before" && v.samples < minSamples {
 			bad(c, "%d samples are too few", v.samples)

@@ -237,7 +237,7 @@ func TestProgram(t *testing.T) {
 		return after - before
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "CPU of the whole `ig run profile_cpu` on this machine, without its start and end, in percent of one CPU.\n\n| load | samples a second and CPU |")
+	fmt.Fprintf(&b, "CPU of the whole `ig run profile_cpu` on this machine, without its start and end, in percent of one CPU.\n\n| load | samples per second and CPU |")
 	for _, v := range variants {
 		fmt.Fprintf(&b, " %s |", v.name)
 	}

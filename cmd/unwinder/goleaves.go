@@ -8,12 +8,12 @@ import (
 
 	"go.opentelemetry.io/ebpf-profiler/process"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // goLimits bound the reading of a Go program, which is in memory meanwhile.
-var goLimits = symbols.Limits{Symbols: 1 << 20, Names: 64 << 20, Read: 256 << 20, Memory: 64 << 20}
+var goLimits = symtab.Limits{Symbols: 1 << 20, Names: 64 << 20, Read: 256 << 20, Memory: 64 << 20}
 
 // goTimeout bounds it in time.
 const goTimeout = 5 * time.Second

@@ -15,8 +15,8 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators/find"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // nobody is the user and the group that have no files.
@@ -25,7 +25,7 @@ const nobody = 65534
 // readFiles reads files, and decodes contexts of processes, that come by the socket at descriptor 3, with no rights but that, until the other end is closed. It may take
 // so many bytes of memory.
 func readFiles(memory uint64, logger *slog.Logger) error {
-	conn, err := symbols.NewConn(os.NewFile(3, "socket"))
+	conn, err := symtab.NewConn(os.NewFile(3, "socket"))
 	if err != nil {
 		return errors.New("this program is started by ig and by Inspektor Gadget's daemon")
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
@@ -119,13 +120,13 @@ func TestReadConfined(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, err := symbols.Identify(f)
+		id, err := symtab.Identify(f)
 		f.Close()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if path == perf {
-			id = symbols.FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
+			id = symtab.FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
 		}
 		s.Request(symbols.Request{ID: id, Path: path, Open: func() (*os.File, error) { return os.Open(path) }})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -134,7 +135,7 @@ func TestReadConfined(t *testing.T) {
 		if err := s.Err(id); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
-		if symbol, state := s.Lookup(id, 0x1008); path == perf && (state != symbols.Named || symbol.Name != "function") {
+		if symbol, state := s.Lookup(id, 0x1008); path == perf && (state != symtab.Named || symbol.Name != "function") {
 			t.Errorf("%v, %v", symbol, state)
 		}
 	}

@@ -11,9 +11,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 // addRunning adds the processes that are there.
@@ -43,7 +44,7 @@ func (i *instance) add(pid uint32) {
 		}
 		return
 	}
-	p := &process{pid: pid, since: now, next: now, files: map[symbols.FileID]*probes{}}
+	p := &process{pid: pid, since: now, next: now, files: map[symtab.FileID]*probes{}}
 	i.processes[pid] = p
 	i.enter(p)
 	i.control.Know(pid)
@@ -145,7 +146,7 @@ func (i *instance) update(p *process, seen found) {
 
 // leaveUnmapped takes the probes of a process away from files that it does not have mapped any more: it runs another program now, or has
 // unloaded libraries.
-func (i *instance) leaveUnmapped(p *process, mapped []symbols.FileID) {
+func (i *instance) leaveUnmapped(p *process, mapped []symtab.FileID) {
 	for id, probes := range p.files {
 		if slices.Contains(mapped, id) {
 			continue
@@ -159,8 +160,8 @@ func (i *instance) leaveUnmapped(p *process, mapped []symbols.FileID) {
 }
 
 // used returns the files that processes have probes in.
-func (i *instance) used() map[symbols.FileID]bool {
-	used := map[symbols.FileID]bool{}
+func (i *instance) used() map[symtab.FileID]bool {
+	used := map[symtab.FileID]bool{}
 	for _, p := range i.processes {
 		for id := range p.files {
 			used[id] = true
@@ -175,7 +176,7 @@ func (i *instance) forget(p *process) {
 	delete(i.processes, p.pid)
 }
 
-func (i *instance) attach(p *process, id symbols.FileID) {
+func (i *instance) attach(p *process, id symtab.FileID) {
 	f := i.finder.files[id]
 	if f == nil { // there was no room
 		delete(p.files, id)

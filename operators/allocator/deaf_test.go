@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/cilium/ebpf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/stretchr/testify/require"
@@ -19,7 +21,6 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/deaf"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 // deafFolder mounts a file system with one file, which does not answer this process any more once the function that is returned was
@@ -100,9 +101,9 @@ func TestAttachDeaf(t *testing.T) {
 	defer i.loaded.close()
 	i.pacer, i.finder = &pacer{}, exampleFinder(t)
 	i.finder.attaches = patience.New(100*time.Millisecond, maxStuck)
-	id := symbols.FileID{Inode: 1}
+	id := symtab.FileID{Inode: 1}
 	i.finder.files[id], i.finder.open = &known, 1
-	p := &process{pid: pid, thread: pid, files: map[symbols.FileID]*probes{id: nil}}
+	p := &process{pid: pid, thread: pid, files: map[symtab.FileID]*probes{id: nil}}
 	// What is in memory of it goes.
 	require.NoError(t, unix.Fadvise(int(open.Fd()), 0, 0, unix.FADV_DONTNEED))
 	_, err = elf.NewFile(open)
@@ -135,6 +136,6 @@ func TestTooMany(t *testing.T) {
 	i.look(nil)
 	require.Contains(t, i.processes, pid)
 	require.NotZero(t, i.processes[pid].pending)
-	require.Nil(t, i.finder.file(&procmap.File{ID: symbols.FileID{Inode: 1}}))
+	require.Nil(t, i.finder.file(&procmap.File{ID: symtab.FileID{Inode: 1}}))
 	require.Empty(t, i.finder.files)
 }

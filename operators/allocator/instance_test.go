@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
@@ -19,7 +21,6 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 func TestParameters(t *testing.T) {
@@ -193,7 +194,7 @@ func TestUpdate(t *testing.T) {
 	i.detachFrom(p)
 	clear(p.files)
 	for n := range uint64(mostOfOne) {
-		p.files[symbols.FileID{Inode: n, MtimeNS: -1}] = &probes{}
+		p.files[symtab.FileID{Inode: n, MtimeNS: -1}] = &probes{}
 	}
 	i.update(p, seen)
 	require.NotNil(t, p.files[seen.files[0]])

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
@@ -60,7 +62,7 @@ type process struct {
 	looked  int // how often
 	pending int // how often in a row something was not known yet
 	next    time.Time
-	files   map[symbols.FileID]*probes // nil probes: none are attached now
+	files   map[symtab.FileID]*probes // nil probes: none are attached now
 	share
 }
 
@@ -99,10 +101,10 @@ type finder struct {
 	resolver *procmap.Resolver
 	patience *patience.Runner // to read
 	attaches *patience.Runner // to attach
-	files    map[symbols.FileID]*file
+	files    map[symtab.FileID]*file
 	open     int
-	asked    map[uint32]question            // by PID: what is being found out
-	used     func() map[symbols.FileID]bool // the files that have to stay
+	asked    map[uint32]question           // by PID: what is being found out
+	used     func() map[symtab.FileID]bool // the files that have to stay
 	warn     func(error)
 }
 
@@ -117,14 +119,14 @@ type question struct {
 // mostAsked is how often the same is asked.
 const mostAsked = 8
 
-func newFinder(ctx context.Context, store *symbols.Store, used func() map[symbols.FileID]bool, warn func(error)) *finder {
+func newFinder(ctx context.Context, store *symbols.Store, used func() map[symtab.FileID]bool, warn func(error)) *finder {
 	return &finder{
 		ctx:      ctx,
 		store:    store,
 		resolver: procmap.New(procmap.Options{Root: hostRoot(), Unwatched: true, Identify: store.Info}),
 		patience: patience.New(readPatience, maxStuck),
 		attaches: patience.New(attachPatience, maxStuck),
-		files:    map[symbols.FileID]*file{}, asked: map[uint32]question{}, used: used, warn: warn,
+		files:    map[symtab.FileID]*file{}, asked: map[uint32]question{}, used: used, warn: warn,
 	}
 }
 
@@ -135,7 +137,7 @@ func (f *finder) close() {
 	}
 }
 
-func (f *finder) forget(id symbols.FileID) {
+func (f *finder) forget(id symtab.FileID) {
 	if known := f.files[id]; known.open != nil {
 		known.open.Close()
 		f.open--
@@ -145,7 +147,7 @@ func (f *finder) forget(id symbols.FileID) {
 
 // attach runs do, which attaches to a file that is known. It waits for the file system, which the kernel asks as well, but not for ever.
 // Where that does not answer, nothing is attached to the file any more, and undo is called if do ends after all.
-func (f *finder) attach(id symbols.FileID, do, undo func()) error {
+func (f *finder) attach(id symtab.FileID, do, undo func()) error {
 	of := f.files[id]
 	_, err := f.attaches.Do(f.ctx, do, func() func() {
 		f.files[id] = &file{}
@@ -174,9 +176,9 @@ func (f *finder) makeRoom() bool {
 
 // found is what is known of a process.
 type found struct {
-	start  uint64           // when it was started
-	thread uint32           // one that has not ended
-	files  []symbols.FileID // those with an allocator that it has mapped
+	start  uint64          // when it was started
+	thread uint32          // one that has not ended
+	files  []symtab.FileID // those with an allocator that it has mapped
 	// pending says that a later call may know more.
 	pending bool
 }
@@ -212,7 +214,7 @@ func (f *finder) allocators(pid uint32) (out found, err error) {
 	}
 	for i := range places {
 		at := &places[i]
-		if at.State != procmap.Known || at.File == nil || at.File.ID == symbols.VDSO {
+		if at.State != procmap.Known || at.File == nil || at.File.ID == symtab.VDSO {
 			continue
 		}
 		if known := f.file(at.File); known != nil && len(known.functions) > 0 && len(out.files) < mostOfOne {
@@ -256,7 +258,7 @@ func (f *finder) file(at *procmap.File) *file {
 		return nil
 	}
 	switch {
-	case errors.Is(got.err, symbols.ErrReader): // which says nothing of this one
+	case errors.Is(got.err, symtab.ErrReader): // which says nothing of this one
 		if got.open != nil {
 			got.open.Close()
 		}

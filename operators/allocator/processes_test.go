@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
@@ -126,7 +128,7 @@ func exampleStore(t *testing.T) *symbols.Store {
 
 func exampleFinder(t *testing.T) *finder {
 	t.Helper()
-	f := newFinder(t.Context(), exampleStore(t), func() map[symbols.FileID]bool { return nil }, func(err error) { t.Log(err) })
+	f := newFinder(t.Context(), exampleStore(t), func() map[symtab.FileID]bool { return nil }, func(err error) { t.Log(err) })
 	t.Cleanup(f.close)
 	return f
 }
@@ -187,15 +189,15 @@ func TestFinderMakesRoom(t *testing.T) {
 	files := settled(t, f, newChild(t).pid()).files
 	require.Len(t, files, 1)
 	for i := range uint64(mostFiles) {
-		f.files[symbols.FileID{Inode: i + 1, MtimeNS: -1}] = &file{}
+		f.files[symtab.FileID{Inode: i + 1, MtimeNS: -1}] = &file{}
 	}
-	used := map[symbols.FileID]bool{files[0]: true}
-	f.used = func() map[symbols.FileID]bool { return used }
+	used := map[symtab.FileID]bool{files[0]: true}
+	f.used = func() map[symtab.FileID]bool { return used }
 	require.True(t, f.makeRoom())
 	require.Len(t, f.files, 1)
 	require.Contains(t, f.files, files[0])
 	for i := range mostOpen - 1 {
-		id := symbols.FileID{Inode: uint64(i + 1), MtimeNS: -1}
+		id := symtab.FileID{Inode: uint64(i + 1), MtimeNS: -1}
 		open, err := os.Open("/dev/null")
 		require.NoError(t, err)
 		f.files[id], used[id] = &file{open: open}, true

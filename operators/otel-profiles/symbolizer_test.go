@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 // slow is a namer that takes all the time that it is given, and knows the address 1 and the file of 2.
@@ -31,7 +32,7 @@ func (s *slow) ResolveWithin(dst []names.Frame, wait time.Duration, p procmap.Pr
 		f := names.Frame{State: names.Gone}
 		switch addr {
 		case 1:
-			f = names.Frame{Symbol: symbols.Symbol{Name: "work"}}
+			f = names.Frame{Symbol: symtab.Symbol{Name: "work"}}
 		case 2:
 			f = names.Frame{State: names.NoSymbols, File: &procmap.File{Path: "/usr/lib/libx.so.1"}}
 		}

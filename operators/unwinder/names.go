@@ -4,6 +4,8 @@ import (
 	"os"
 	"sync"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	log "github.com/sirupsen/logrus"
 
@@ -76,14 +78,14 @@ func (n *names) close() {
 
 // lookup returns the function at an address of a file. If pending, it may be known later. proc is a process that has
 // mapped the file, beside f.Proc, in which the unwinder has seen it; nil is fine.
-func (n *names) lookup(f *wire.File, proc *wire.Proc, address uint64) (symbol symbols.Symbol, pending bool) {
+func (n *names) lookup(f *wire.File, proc *wire.Proc, address uint64) (symbol symtab.Symbol, pending bool) {
 	if n == nil {
-		return symbols.Symbol{}, false
+		return symtab.Symbol{}, false
 	}
 	if f.Name == vdso {
-		symbol, state := n.store.Lookup(symbols.VDSO, address)
-		if state == symbols.Unknown || state == symbols.Busy {
-			state = n.store.Request(symbols.Request{ID: symbols.VDSO})
+		symbol, state := n.store.Lookup(symtab.VDSO, address)
+		if state == symtab.Unknown || state == symtab.Busy {
+			state = n.store.Request(symbols.Request{ID: symtab.VDSO})
 		}
 		return symbol, !state.Final()
 	}
@@ -93,10 +95,10 @@ func (n *names) lookup(f *wire.File, proc *wire.Proc, address uint64) (symbol sy
 	}
 	file, pending := n.files.File(procmap.ReportedFile{Device: f.Device, Inode: f.Inode, Path: f.Path, Version: f.Version}, mapped[:]...)
 	if file == nil {
-		return symbols.Symbol{}, pending
+		return symtab.Symbol{}, pending
 	}
 	symbol, state := n.store.Lookup(file.ID, address)
-	if state == symbols.Unknown || state == symbols.Busy {
+	if state == symtab.Unknown || state == symtab.Busy {
 		state = n.store.Request(symbols.Request{ID: file.ID, Info: file.Info, Path: file.Path, Address: address, Open: file.Open, Root: file.Root, Stuck: file.Stuck})
 	}
 	return symbol, !state.Final()

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -70,7 +72,7 @@ func TestNames(t *testing.T) {
 	n := shared.acquire(tables)
 	require.Same(t, n, shared.acquire(tables))
 
-	var symbol symbols.Symbol
+	var symbol symtab.Symbol
 	require.Eventually(t, func() bool {
 		var pending bool
 		symbol, pending = n.lookup(&file, nil, address)

@@ -6,12 +6,13 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	naming "github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -105,7 +106,7 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames
 		out.Name = cmp.Or(out.Name, stack.Unknown)
 		return append(dst, out), false
 	}
-	var symbol symbols.Symbol
+	var symbol symtab.Symbol
 	if byAddress(f) {
 		symbol, pending = r.names.lookup(m.File, nil, f.Address)
 		fieldmap.SetSymbol(&out, &symbol)
@@ -160,7 +161,7 @@ func (r *rows) format(frames []*wire.Frame) string {
 func (r *rows) text(dst []string, f *wire.Frame) (texts []string, pending bool) {
 	name, m := f.Function, f.Mapping
 	if byAddress(f) {
-		var symbol symbols.Symbol
+		var symbol symtab.Symbol
 		symbol, pending = r.names.lookup(m.File, nil, f.Address)
 		for _, c := range symbol.Callers {
 			dst = append(dst, printable.Clean(stack.Demangle(symbol.Name)))

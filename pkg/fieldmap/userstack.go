@@ -6,13 +6,14 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 // Namer finds the files and functions at addresses of a process: see names.Namer, which implements it. It never waits.
@@ -156,7 +157,7 @@ func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *n
 }
 
 // SetSymbol sets what a frame has of a function.
-func SetSymbol(f *profile.Frame, s *symbols.Symbol) {
+func SetSymbol(f *profile.Frame, s *symtab.Symbol) {
 	f.Name, f.File, f.Line, f.StartLine = stack.CutName(s.Name), stack.CutName(s.File), int64(s.Line), int64(s.StartLine)
 }
 

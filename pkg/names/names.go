@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
@@ -27,13 +29,13 @@ type Frame struct {
 	// Offset is where the code is in the file, and Address the address that the file's own symbol tables have for it.
 	Offset, Address uint64
 	// Symbol is the function, with an empty Name if that is not known.
-	Symbol symbols.Symbol
+	Symbol symtab.Symbol
 }
 
 // Go tells whether the function was written in Go. Programs of the Go toolchain can hold C functions, too,
 // whose names, unlike those of Go functions, have no package.
 func (f *Frame) Go(name string) bool {
-	if f.Symbol.Source == symbols.SourcePclntab && name == f.Symbol.Name {
+	if f.Symbol.Source == symtab.SourcePclntab && name == f.Symbol.Name {
 		return isGoName(name)
 	}
 	return f.File != nil && f.File.Info.Go != "" && isGoName(name)
@@ -155,7 +157,7 @@ func bootTime() uint64 {
 }
 
 // readSince tells whether a file was read since a time after boot, and true if that is not known.
-func (n *Namer) readSince(id symbols.FileID, seen uint64) bool {
+func (n *Namer) readSince(id symtab.FileID, seen uint64) bool {
 	now := bootTime()
 	return seen == 0 || seen > now || n.store.ReadSince(id, time.Now().Add(-time.Duration(now-seen)))
 }
@@ -181,18 +183,18 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grow
 			return f, false
 		}
 		s, state := n.lookup(p.File, p.Address)
-		if state == symbols.Outside { // the perf map may have grown since it was read
+		if state == symtab.Outside { // the perf map may have grown since it was read
 			state = n.request(p.File, p.Address)
 		}
 		switch state {
-		case symbols.Named:
+		case symtab.Named:
 			switch {
 			case s.Name != "":
 				f.Symbol, f.State = s, Named
 			default:
 				grows = !n.readSince(p.File.ID, seen)
 			}
-		case symbols.Pending:
+		case symtab.Pending:
 			f.State = Pending
 		}
 		return f, grows
@@ -201,27 +203,27 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grow
 		f.State = NotCode
 		return f, false
 	}
-	var state symbols.State
+	var state symtab.State
 	f.Symbol, state = n.lookup(p.File, p.Address)
-	if caller && state == symbols.Outside {
+	if caller && state == symtab.Outside {
 		// A signal handler returns to the first byte of a function that nothing has called. Any other that begins
 		// there only follows on a function without a name whose last instruction is a call.
-		if s, st := n.lookup(p.File, p.Address+1); st == symbols.Named && slices.Contains(restorers, s.Name) {
+		if s, st := n.lookup(p.File, p.Address+1); st == symtab.Named && slices.Contains(restorers, s.Name) {
 			f.Symbol, state = s, st
 			f.Address++
 			f.Offset++
 		}
 	}
 	switch state {
-	case symbols.Named:
+	case symtab.Named:
 		f.State = Named
-	case symbols.Pending, symbols.Unknown, symbols.Busy:
+	case symtab.Pending, symtab.Unknown, symtab.Busy:
 		f.State = Unread
-	case symbols.Gone:
+	case symtab.Gone:
 		f.State = Overtaken
-	case symbols.Outside:
+	case symtab.Outside:
 		f.State = Outside
-	case symbols.NoSymbols:
+	case symtab.NoSymbols:
 		f.State = NoSymbols
 	default:
 		f.State = BadSymbols
@@ -233,18 +235,18 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grow
 var restorers = []string{"__restore_rt", "__restore", "__kernel_rt_sigreturn"}
 
 // lookup finds a function, and asks for the file if that was not done.
-func (n *Namer) lookup(file *procmap.File, addr uint64) (symbols.Symbol, symbols.State) {
+func (n *Namer) lookup(file *procmap.File, addr uint64) (symtab.Symbol, symtab.State) {
 	s, state := n.store.Lookup(file.ID, addr)
-	if state == symbols.Unknown {
+	if state == symtab.Unknown {
 		state = n.request(file, addr)
-		if state == symbols.Named { // another was faster
+		if state == symtab.Named { // another was faster
 			return n.store.Lookup(file.ID, addr)
 		}
 	}
 	return s, state
 }
 
-func (n *Namer) request(file *procmap.File, addr uint64) symbols.State {
+func (n *Namer) request(file *procmap.File, addr uint64) symtab.State {
 	return n.store.Request(symbols.Request{
 		ID: file.ID, Info: file.Info, Path: file.Path, Address: addr, Open: file.Open, Root: file.Root, Stuck: file.Stuck,
 	})
@@ -263,7 +265,7 @@ func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process
 	defer cancel()
 	const maxRounds = 3 // a file can be read once more for functions that were asked for while it was
 	for rounds := 0; pending && ctx.Err() == nil; {
-		var files []symbols.FileID
+		var files []symtab.FileID
 		process := false
 		for i := range frames[start:] {
 			switch f := &frames[start+i]; f.State {

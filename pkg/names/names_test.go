@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -54,10 +56,10 @@ func TestRestorers(t *testing.T) {
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
-	id, err := symbols.Identify(f)
+	id, err := symtab.Identify(f)
 	require.NoError(t, err)
-	id = symbols.FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
-	require.Equal(t, symbols.Pending, n.store.Request(symbols.Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }}))
+	id = symtab.FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
+	require.Equal(t, symtab.Pending, n.store.Request(symbols.Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }}))
 	require.True(t, n.store.Wait(t.Context(), id))
 	at := func(address uint64, caller bool) Frame {
 		place := procmap.Place{State: procmap.Known, File: &procmap.File{ID: id}, Address: address, Offset: address - 0x1000}

@@ -7,10 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 // File is a file that a process has mapped to execute, as it was when the Resolver identified it. A File never
@@ -22,7 +23,7 @@ type File struct {
 	// Info is what identifies the file; the zero value if it could not be read.
 	Info buildid.Info
 	// ID is the key of this file in package symbols.
-	ID symbols.FileID
+	ID symtab.FileID
 
 	r *Resolver
 	f *file
@@ -116,7 +117,7 @@ func (r *Resolver) intern(key fileKey, h holder) *file {
 		switch {
 		case f.kind == generated:
 		case key.inode == 0 && key.path == "[vdso]":
-			f.known = &File{Path: key.path, ID: symbols.VDSO}
+			f.known = &File{Path: key.path, ID: symtab.VDSO}
 		}
 		r.files[key] = f
 		r.fileBytes += f.size()
@@ -152,7 +153,7 @@ func (f *file) place(offset uint64) Place {
 	switch {
 	case f.kind == generated:
 		return Place{State: Generated}
-	case f.known != nil && f.known.ID == symbols.VDSO:
+	case f.known != nil && f.known.ID == symtab.VDSO:
 		return Place{State: Known, File: f.known, Offset: offset, Address: offset}
 	case f.known != nil:
 		p := Place{State: Known, File: f.known, Offset: offset}
@@ -197,7 +198,7 @@ func (r *Resolver) checkFiles(l *life) {
 // check queues a file to be identified and tells whether it is in the queue now. It is not if it is of a kind that is
 // not read, has failed a short while ago, or finds the queue full. Under r.mu.
 func (r *Resolver) check(f *file) bool {
-	if f.kind != ordinary && f.kind != perfMap || f.known != nil && f.known.ID == symbols.VDSO {
+	if f.kind != ordinary && f.kind != perfMap || f.known != nil && f.known.ID == symtab.VDSO {
 		return false
 	}
 	if f.queued {
@@ -269,7 +270,7 @@ func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 			r.stats.Files++
 		}
 		f.failed = false
-	case errors.Is(got.err, symbols.ErrReader) && !errors.Is(got.err, os.ErrDeadlineExceeded): // it is asked for again
+	case errors.Is(got.err, symtab.ErrReader) && !errors.Is(got.err, os.ErrDeadlineExceeded): // it is asked for again
 	case known == nil:
 		if f.kind != perfMap { // most processes have none, which is no failure
 			r.stats.Unreadable++

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/stretchr/testify/require"
 )
 
 // heap is how much memory is in use, in bytes.
@@ -45,7 +45,7 @@ func TestMemory(t *testing.T) {
 		for len(r.toRead) > 0 { // as the goroutine does
 			f := <-r.toRead
 			f.queued, f.checked = false, now+1
-			f.known = &File{Path: f.key.path, ID: symbols.FileID{Inode: f.key.inode}, f: f, r: r}
+			f.known = &File{Path: f.key.path, ID: symtab.FileID{Inode: f.key.inode}, f: f, r: r}
 		}
 		r.Locate(nil, Process{PID: pid, ExeInode: 1000 + i, Space: uint32(i)}, now+10, []uint64{1, 5 << 12})
 		r.take(now+20, []event{{kind: recordExit, pid: pid, time: now + 15}}, 0)

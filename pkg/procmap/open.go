@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"golang.org/x/sys/unix"
 )
 
 // identify opens a file and reads what identifies it. If it is still the file that known describes, it returns known;
@@ -22,7 +22,7 @@ func (r *Resolver) identify(ctx context.Context, key *fileKey, holders []holder,
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	id := symbols.IdentifyStat(st)
+	id := symtab.IdentifyStat(st)
 	if known != nil && known.ID == id {
 		opened.Close()
 		return known, nil, 0, nil

@@ -6,9 +6,9 @@ import (
 	"os"
 	"strconv"
 
-	"golang.org/x/sys/unix"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"golang.org/x/sys/unix"
 )
 
 // A JIT compiler can write what it has made to /tmp/perf-PID.map: in the process's own root, under the number that it
@@ -43,7 +43,7 @@ func (r *Resolver) identifyPerfMap(h holder, known *File, on *opening) (*File, e
 		return nil, err
 	}
 	defer f.Close()
-	id := symbols.FileID{Dev: uint64(st.Dev), Inode: st.Ino, Process: h.seen ^ uint64(h.pid)<<40 | 1} //nolint:unconvert // types differ by architecture
+	id := symtab.FileID{Dev: uint64(st.Dev), Inode: st.Ino, Process: h.seen ^ uint64(h.pid)<<40 | 1} //nolint:unconvert // types differ by architecture
 	if known != nil && known.ID == id {
 		return known, nil
 	}

@@ -32,9 +32,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 // Process is an address space as a gadget's program saw it. It is comparable.
@@ -376,7 +377,7 @@ func (r *Resolver) locate(p Process, e *entry, addr uint64) Place {
 	f := m.file
 	switch known := f.known; {
 	case known == nil:
-	case known.ID == symbols.VDSO && addr < 1<<32: // the vDSO of a 32-bit program, which is another one
+	case known.ID == symtab.VDSO && addr < 1<<32: // the vDSO of a 32-bit program, which is another one
 		return Place{State: Unmapped}
 	case p.ExeModified != 0 && known.ID.Inode == p.ExeInode && known.ID.MtimeNS != p.ExeModified &&
 		f.checked+recheck < bootTime() && r.check(f):

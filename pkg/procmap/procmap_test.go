@@ -16,12 +16,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
@@ -102,7 +103,7 @@ func TestOwnProcess(t *testing.T) {
 		f, err := p.File.Open()
 		require.NoError(t, err)
 		defer f.Close()
-		id, err := symbols.Identify(f)
+		id, err := symtab.Identify(f)
 		require.NoError(t, err)
 		require.Equal(t, p.File.ID, id)
 		root, err := p.File.Root()

@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
@@ -80,7 +81,7 @@ func TestSubvolumes(t *testing.T) {
 			require.Equal(t, p.info, place.File.Info)
 			opened, err := place.File.Open()
 			require.NoError(t, err)
-			id, err := symbols.Identify(opened)
+			id, err := symtab.Identify(opened)
 			require.NoError(t, err)
 			require.NoError(t, opened.Close())
 			require.Equal(t, place.File.ID, id)

@@ -2,6 +2,8 @@ package symbols
 
 import (
 	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // again is how long after a read a perf map is not read again.
@@ -25,7 +27,7 @@ func (e *entry) failed(err error) {
 		return
 	}
 	e.why = stateOf(err)
-	if e.table == nil && e.id.Process == 0 && e.why != Gone && e.why != Unreadable {
+	if e.table == nil && e.id.Process == 0 && e.why != symtab.Gone && e.why != symtab.Unreadable {
 		return // reading the same bytes again gives the same
 	}
 	e.wait = min(max(2*e.wait, retryFirst), retryMost)

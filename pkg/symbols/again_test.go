@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -18,7 +20,7 @@ import (
 )
 
 // pass lets so much time pass for a file whose read has failed.
-func pass(s *Store, id FileID, d time.Duration) {
+func pass(s *Store, id symtab.FileID, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.entries[id]; !e.retry.IsZero() {
@@ -31,8 +33,8 @@ func pass(s *Store, id FileID, d time.Duration) {
 func TestStoreFailedReadIsNotForEver(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
-		want State
-	}{"its process has ended": {os.ErrNotExist, Gone}, "no file descriptor was left": {syscall.EMFILE, Unreadable}} {
+		want symtab.State
+	}{"its process has ended": {os.ErrNotExist, symtab.Gone}, "no file descriptor was left": {syscall.EMFILE, symtab.Unreadable}} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t, Options{Limits: elftest.Small})
 			good := onDisk(t, elftest.Example().Bytes())
@@ -40,7 +42,7 @@ func TestStoreFailedReadIsNotForEver(t *testing.T) {
 			opened := 0
 			bad.Open = func() (*os.File, error) { opened++; return nil, c.err }
 			for i, wait := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 8 * time.Minute} {
-				require.Equal(t, Pending, s.Request(bad))
+				require.Equal(t, symtab.Pending, s.Request(bad))
 				require.Equal(t, c.want, stateAfter(t, s, bad))
 				require.Equal(t, i+1, opened)
 				pass(s, good.ID, wait-10*time.Second)
@@ -48,9 +50,9 @@ func TestStoreFailedReadIsNotForEver(t *testing.T) {
 				require.Equal(t, i+1, opened)
 				pass(s, good.ID, 10*time.Second)
 				_, state := s.Lookup(good.ID, 0x1000)
-				require.Equal(t, Unknown, state, "whoever looks up has to request it")
+				require.Equal(t, symtab.Unknown, state, "whoever looks up has to request it")
 			}
-			require.Equal(t, Named, stateAfter(t, s, good))
+			require.Equal(t, symtab.Named, stateAfter(t, s, good))
 			require.EqualValues(t, 1, s.Stats().Files)
 			require.NoError(t, s.Err(good.ID))
 		})
@@ -63,42 +65,42 @@ func TestStoreAgainIsPending(t *testing.T) {
 	r := onDisk(t, elftest.Example().Bytes())
 	open := r.Open
 	r.Open = func() (*os.File, error) { return nil, os.ErrNotExist }
-	require.Equal(t, Gone, stateAfter(t, s, r))
+	require.Equal(t, symtab.Gone, stateAfter(t, s, r))
 	pass(s, r.ID, time.Hour)
 	began, stuck := make(chan struct{}), make(chan struct{})
 	r.Open = func() (*os.File, error) { close(began); <-stuck; return open() }
-	require.Equal(t, Pending, s.Request(r))
+	require.Equal(t, symtab.Pending, s.Request(r))
 	<-began
 	_, state := s.Lookup(r.ID, 0x1000)
-	require.Equal(t, Pending, state)
-	require.Equal(t, Pending, s.Request(r))
+	require.Equal(t, symtab.Pending, state)
+	require.Equal(t, symtab.Pending, s.Request(r))
 	close(stuck)
 	require.True(t, s.Wait(t.Context(), r.ID))
 	_, state = s.Lookup(r.ID, 0x1000)
-	require.Equal(t, Named, state)
+	require.Equal(t, symtab.Named, state)
 }
 
 // What is in a file does not pass.
 func TestStoreContentIsFinal(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small})
 	r := onDisk(t, []byte("#!/bin/sh\nexec something\n"))
-	require.Equal(t, NotELF, stateAfter(t, s, r))
+	require.Equal(t, symtab.NotELF, stateAfter(t, s, r))
 	pass(s, r.ID, time.Hour)
 	_, state := s.Lookup(r.ID, 0x1000)
-	require.Equal(t, NotELF, state)
-	require.Equal(t, NotELF, s.Request(r))
+	require.Equal(t, symtab.NotELF, state)
+	require.Equal(t, symtab.NotELF, s.Request(r))
 }
 
 // A file that was not read in time is not too large: on another day the machine is faster.
 func TestStoreTooSlow(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small, Timeout: time.Nanosecond})
 	r := onDisk(t, elftest.Example().Bytes())
-	require.Equal(t, Unreadable, stateAfter(t, s, r))
+	require.Equal(t, symtab.Unreadable, stateAfter(t, s, r))
 	require.ErrorContains(t, s.Err(r.ID), "takes too long")
 	pass(s, r.ID, time.Hour)
-	require.Equal(t, Pending, s.Request(r))
+	require.Equal(t, symtab.Pending, s.Request(r))
 	require.True(t, s.Wait(t.Context(), r.ID))
-	require.Equal(t, Unreadable, stateOf(context.DeadlineExceeded))
+	require.Equal(t, symtab.Unreadable, stateOf(context.DeadlineExceeded))
 }
 
 // Who renames a running file, links it, or sets its mode changes its ctime only: it is still the file that was mapped.
@@ -112,19 +114,19 @@ func TestStoreChangedTimeOnly(t *testing.T) {
 	addr := func(i int) uint64 { return all.Golang.Text + uint64(all.Golang.Start[i]) }
 	for name, c := range map[string]struct {
 		change func(t *testing.T, path string)
-		want   State
+		want   symtab.State
 	}{
 		"renamed": {func(t *testing.T, path string) {
 			require.NoError(t, os.Rename(path, path+".old"))
 			require.NoError(t, os.Symlink(path+".old", path)) // so that the test's Open finds the same file, as a mapping does
-		}, Named},
-		"mode":   {func(t *testing.T, path string) { require.NoError(t, os.Chmod(path, 0o755)) }, Named},
-		"linked": {func(t *testing.T, path string) { require.NoError(t, os.Link(path, path+".link")) }, Named},
+		}, symtab.Named},
+		"mode":   {func(t *testing.T, path string) { require.NoError(t, os.Chmod(path, 0o755)) }, symtab.Named},
+		"linked": {func(t *testing.T, path string) { require.NoError(t, os.Link(path, path+".link")) }, symtab.Named},
 		"written to": {func(t *testing.T, path string) {
 			st, err := os.Stat(path)
 			require.NoError(t, err)
 			require.NoError(t, os.Chtimes(path, time.Time{}, st.ModTime().Add(time.Second)))
-		}, Gone},
+		}, symtab.Gone},
 		"its build ID changed, and its time set back": {func(t *testing.T, path string) {
 			st, err := os.Stat(path)
 			require.NoError(t, err)
@@ -134,7 +136,7 @@ func TestStoreChangedTimeOnly(t *testing.T) {
 			other[bytes.Index(other, []byte(info.Go))]++
 			require.NoError(t, os.WriteFile(path, other, 0o600))
 			require.NoError(t, os.Chtimes(path, st.ModTime(), st.ModTime()))
-		}, Gone},
+		}, symtab.Gone},
 		"its end changed, and its time set back": {func(t *testing.T, path string) {
 			st, err := os.Stat(path)
 			require.NoError(t, err)
@@ -142,7 +144,7 @@ func TestStoreChangedTimeOnly(t *testing.T) {
 			other[len(other)-1]++
 			require.NoError(t, os.WriteFile(path, other, 0o600))
 			require.NoError(t, os.Chtimes(path, st.ModTime(), st.ModTime()))
-		}, Gone},
+		}, symtab.Gone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := onDisk(t, content)
@@ -153,27 +155,27 @@ func TestStoreChangedTimeOnly(t *testing.T) {
 			s.Request(r)
 			require.True(t, s.Wait(t.Context(), r.ID))
 			_, state := s.Lookup(r.ID, addr(100))
-			require.Equal(t, Named, state)
+			require.Equal(t, symtab.Named, state)
 			c.change(t, r.Path)
 			for changed := r.ID; changed.CtimeNS == r.ID.CtimeNS; { // the clock of file systems is coarse
 				require.NoError(t, os.Chmod(r.Path, 0o755))
 				var st unix.Stat_t
 				require.NoError(t, unix.Stat(r.Path, &st))
-				changed = IdentifyStat(&st)
+				changed = symtab.IdentifyStat(&st)
 			}
-			look := func(s *Store, r Request) State {
+			look := func(s *Store, r Request) symtab.State {
 				s.Request(r)
 				require.True(t, s.Wait(t.Context(), r.ID))
 				_, state := s.Lookup(r.ID, r.Address)
 				return state
 			}
 			_, state = s.Lookup(r.ID, addr(200))
-			require.Equal(t, Unknown, state, "that function was not read yet")
+			require.Equal(t, symtab.Unknown, state, "that function was not read yet")
 			r.Address = addr(200)
 			require.Equal(t, c.want, look(s, r), "a function more")
 			require.Equal(t, c.want, look(newStore(t, Options{}), r), "all of it")
 			r.Info = buildid.Info{}
-			require.Equal(t, Gone, look(newStore(t, Options{}), r), "nobody knows what was in it")
+			require.Equal(t, symtab.Gone, look(newStore(t, Options{}), r), "nobody knows what was in it")
 		})
 	}
 }

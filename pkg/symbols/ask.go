@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // factTime bounds how long a fact is waited for. Package procmap gives a file up after five seconds.
@@ -26,26 +26,26 @@ func (s *Store) Info(ctx context.Context, f *os.File) (buildid.Info, time.Durati
 }
 
 // Info identifies an open file, which r reads.
-func Info(ctx context.Context, r Reader, f *os.File) (info buildid.Info, cpu time.Duration, err error) {
+func Info(ctx context.Context, r symtab.Reader, f *os.File) (info buildid.Info, cpu time.Duration, err error) {
 	if cpu, err = ask(ctx, r, f, symtab.FactInfo, &info); err == nil {
 		err = info.Check()
 	}
 	return info, cpu, err
 }
 
-func ask(ctx context.Context, r Reader, f *os.File, fact string, into any) (time.Duration, error) {
-	id, err := Identify(f)
+func ask(ctx context.Context, r symtab.Reader, f *os.File, fact string, into any) (time.Duration, error) {
+	id, err := symtab.Identify(f)
 	if err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, factTime)
 	defer cancel()
-	table, cpu, err := r.Read(ctx, &Task{Reading: Reading{Limits: DefaultLimits()}, Kind: symtab.ReadFact, Fact: fact, ID: id, Opened: f, Size: id.Size})
+	table, cpu, err := r.Read(ctx, &symtab.Task{Reading: symtab.Reading{Limits: symtab.DefaultLimits()}, Kind: symtab.ReadFact, Fact: fact, ID: id, Opened: f, Size: id.Size})
 	if err != nil {
 		return cpu, err
 	}
 	if err := json.Unmarshal(table.Fact, into); err != nil {
-		return cpu, fmt.Errorf("%w: what is said of %s: %w", ErrMalformed, f.Name(), err)
+		return cpu, fmt.Errorf("%w: what is said of %s: %w", symtab.ErrMalformed, f.Name(), err)
 	}
 	return cpu, nil
 }

@@ -8,21 +8,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // BenchmarkAddresses has a file read as a Store does, for a thousand new addresses all over it, in this process and in another one:
 // cpu-ns is the CPU time of both ends.
 func BenchmarkAddresses(b *testing.B) {
 	f, size := elftest.BenchFile(b)
-	id, err := Identify(f)
+	id, err := symtab.Identify(f)
 	require.NoError(b, err)
-	for name, reader := range map[string]Reader{"here": parse.Here{}, "apart": newApart(b)} {
+	for name, reader := range map[string]symtab.Reader{"here": parse.Here{}, "apart": newApart(b)} {
 		b.Run(name, func(b *testing.B) {
 			begin := symtab.ProcessTime()
 			for b.Loop() {
-				task := Task{Reading: Reading{Limits: DefaultLimits()}, ID: id, Opened: f, Size: size, Room: defaultBytes}
+				task := symtab.Task{Reading: symtab.Reading{Limits: symtab.DefaultLimits()}, ID: id, Opened: f, Size: size, Room: defaultBytes}
 				table, _, err := reader.Read(b.Context(), &task)
 				require.NoError(b, err)
 				g := table.Golang
@@ -47,9 +47,9 @@ func BenchmarkAddresses(b *testing.B) {
 // not be read.
 func BenchmarkStoreLookup(b *testing.B) {
 	f, _ := elftest.BenchFile(b)
-	id, err := Identify(f)
+	id, err := symtab.Identify(f)
 	require.NoError(b, err)
-	gone := FileID{Inode: 1}
+	gone := symtab.FileID{Inode: 1}
 	s := NewStore(Options{Reader: parse.Here{}})
 	b.Cleanup(s.Close)
 	addr := uint64(reflect.ValueOf(elftest.BenchFile).Pointer())
@@ -58,9 +58,9 @@ func BenchmarkStoreLookup(b *testing.B) {
 	s.Request(Request{ID: gone, Open: func() (*os.File, error) { return nil, os.ErrNotExist }})
 	require.True(b, s.Wait(b.Context(), id, gone))
 	for name, c := range map[string]struct {
-		id   FileID
-		want State
-	}{"named": {id, Named}, "gone": {gone, Gone}} {
+		id   symtab.FileID
+		want symtab.State
+	}{"named": {id, symtab.Named}, "gone": {gone, symtab.Gone}} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -11,18 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // conns returns the two ends of a socket.
-func conns(t testing.TB) (here, there *Conn) {
+func conns(t testing.TB) (here, there *symtab.Conn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	here, err = NewConn(os.NewFile(uintptr(fds[0]), "here"))
+	here, err = symtab.NewConn(os.NewFile(uintptr(fds[0]), "here"))
 	require.NoError(t, err)
-	there, err = NewConn(os.NewFile(uintptr(fds[1]), "there"))
+	there, err = symtab.NewConn(os.NewFile(uintptr(fds[1]), "there"))
 	require.NoError(t, err)
 	t.Cleanup(func() { here.Close(); there.Close() })
 	return here, there
@@ -30,7 +30,7 @@ func conns(t testing.TB) (here, there *Conn) {
 
 // apart is a Reader of files at the other end of a socket.
 type apart struct {
-	c    *Conn
+	c    *symtab.Conn
 	done chan error
 }
 
@@ -41,7 +41,7 @@ func newApart(t testing.TB) *apart {
 	return a
 }
 
-func (a *apart) Read(ctx context.Context, t *Task) (*Table, time.Duration, error) {
+func (a *apart) Read(ctx context.Context, t *symtab.Task) (*symtab.Table, time.Duration, error) {
 	return a.c.Exchange(ctx, t)
 }
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // fetch is the goroutine that gets the debug files of files without a symbol table, until ctx ends.
@@ -20,7 +20,7 @@ func (s *Store) fetch(ctx context.Context) {
 			old := e.table
 			wanted := s.entries[e.id] == e && old != nil
 			s.mu.Unlock()
-			var t *Table
+			var t *symtab.Table
 			err := errNotWanted
 			if wanted {
 				t, err = s.fetchTable(ctx, old)
@@ -46,10 +46,10 @@ func (s *Store) fetch(ctx context.Context) {
 var errNotWanted = errors.New("nobody asks any more")
 
 // fetchTable gets the debug file that old wants and returns a table that has the symbols of both.
-func (s *Store) fetchTable(ctx context.Context, old *Table) (t *Table, err error) {
+func (s *Store) fetchTable(ctx context.Context, old *symtab.Table) (t *symtab.Table, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t, err = nil, fmt.Errorf("%w: fetching its debug file ends in %v", ErrMalformed, p)
+			t, err = nil, fmt.Errorf("%w: fetching its debug file ends in %v", symtab.ErrMalformed, p)
 		}
 	}()
 	f, err := s.options.Fetch(ctx, old.Wanted)
@@ -57,13 +57,13 @@ func (s *Store) fetchTable(ctx context.Context, old *Table) (t *Table, err error
 		return nil, err
 	}
 	defer f.Close()
-	id, err := Identify(f)
+	id, err := symtab.Identify(f)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
-	debug, _, err := s.options.Reader.Read(ctx, &Task{
+	debug, _, err := s.options.Reader.Read(ctx, &symtab.Task{
 		Reading: s.reading(), Kind: symtab.ReadDebugFile, ID: id, Opened: f, Size: id.Size, Base: old.Base(), Room: s.room(),
 	})
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *Store) fetchTable(ctx context.Context, old *Table) (t *Table, err error
 	}
 	t = old.WithDebug(debug)
 	if t = t.Within(s.room()); t != nil && t.Bytes() > s.room() {
-		return nil, ErrTooLarge
+		return nil, symtab.ErrTooLarge
 	}
 	return t, nil
 }

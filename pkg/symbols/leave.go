@@ -3,6 +3,8 @@ package symbols
 import (
 	"context"
 	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 const (
@@ -14,9 +16,9 @@ const (
 
 // readOrLeave reads a file, and returns the CPU time that this has taken. If it does not end, it is left behind, and Stuck
 // and Release are those of the goroutine that reads.
-func (s *Store) readOrLeave(ctx context.Context, e *entry) (*Table, time.Duration, error) {
+func (s *Store) readOrLeave(ctx context.Context, e *entry) (*symtab.Table, time.Duration, error) {
 	type result struct {
-		t    *Table
+		t    *symtab.Table
 		used time.Duration
 		err  error
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -28,27 +30,27 @@ func TestStoreDeafFileSystem(t *testing.T) {
 	fs := deaf.Mount(t, dir, content, func(string) bool { return isDeaf.Load() })
 	f, err := os.Open(filepath.Join(dir, "program"))
 	require.NoError(t, err)
-	id, err := Identify(f)
+	id, err := symtab.Identify(f)
 	require.NoError(t, err)
 	isDeaf.Store(true)
 
 	s := newStore(t, Options{Reader: parse.Here{}, Limits: elftest.Small, patience: 500 * time.Millisecond})
 	var stuck, ended, released atomic.Int32
 	over := make(chan struct{})
-	require.Equal(t, Pending, s.Request(Request{
+	require.Equal(t, symtab.Pending, s.Request(Request{
 		ID: id, Open: func() (*os.File, error) { return f, nil },
 		Stuck:   func() func() { stuck.Add(1); return func() { ended.Add(1) } },
 		Release: func() { released.Add(1); close(over) },
 	}))
 	good := onDisk(t, content)
-	require.Equal(t, Pending, s.Request(good))
+	require.Equal(t, symtab.Pending, s.Request(good))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	require.True(t, s.Wait(ctx, id, good.ID))
 	_, state := s.Lookup(good.ID, 0x1000)
-	require.Equal(t, Named, state)
+	require.Equal(t, symtab.Named, state)
 	_, state = s.Lookup(id, 0x1000)
-	require.Equal(t, Unreadable, state)
+	require.Equal(t, symtab.Unreadable, state)
 	require.Positive(t, fs.Ignored.Load())
 	require.EqualValues(t, 1, s.Stats().Stuck)
 	require.EqualValues(t, 1, stuck.Load())

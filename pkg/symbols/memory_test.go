@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
@@ -40,7 +42,7 @@ func (c *changing) next(t *testing.T, content []byte) Request {
 	f, err := os.Open(c.path)
 	require.NoError(t, err)
 	defer f.Close()
-	id, err := Identify(f)
+	id, err := symtab.Identify(f)
 	require.NoError(t, err)
 	return Request{ID: id, Path: c.path, Open: func() (*os.File, error) { return os.Open(c.path) }}
 }
@@ -92,7 +94,7 @@ func TestStoreMemory(t *testing.T) {
 	runtime.KeepAlive(all)
 	stats := s.Stats()
 	t.Log(levels, stats)
-	require.Positive(t, stats.Failed[Gone])
+	require.Positive(t, stats.Failed[symtab.Gone])
 	require.Positive(t, stats.Forgotten)
 	for _, level := range levels {
 		require.InDelta(t, stats.Bytes, level, bound/2, "what is kept is what is counted")
@@ -109,14 +111,14 @@ func TestStoreMemory(t *testing.T) {
 }
 
 // tableOf reads a file.
-func tableOf(t *testing.T, path string) *Table {
+func tableOf(t *testing.T, path string) *symtab.Table {
 	t.Helper()
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
 	st, err := f.Stat()
 	require.NoError(t, err)
-	table, err := parse.ReadTable(t.Context(), f, st.Size(), Reading{Limits: DefaultLimits()})
+	table, err := parse.ReadTable(t.Context(), f, st.Size(), symtab.Reading{Limits: symtab.DefaultLimits()})
 	require.NoError(t, err)
 	return table
 }

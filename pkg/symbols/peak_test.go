@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -43,9 +45,9 @@ func TestPeakServed(t *testing.T) {
 	if os.Getenv(readerEnv) != served {
 		t.Skip("it is the child of TestPeakReader")
 	}
-	c, err := NewConn(os.NewFile(3, "socket"))
+	c, err := symtab.NewConn(os.NewFile(3, "socket"))
 	require.NoError(t, err)
-	require.NoError(t, parse.Here{}.Serve(c, DefaultLimits().Memory, nil))
+	require.NoError(t, parse.Here{}.Serve(c, symtab.DefaultLimits().Memory, nil))
 	fmt.Printf("reader's peak %d kB\n", peak(t))
 }
 
@@ -59,10 +61,10 @@ func peak(t *testing.T) int {
 }
 
 // servedApart is a Reader in another process.
-func servedApart(t *testing.T) Reader {
+func servedApart(t *testing.T) symtab.Reader {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	c, err := NewConn(os.NewFile(uintptr(fds[0]), "here"))
+	c, err := symtab.NewConn(os.NewFile(uintptr(fds[0]), "here"))
 	require.NoError(t, err)
 	there := os.NewFile(uintptr(fds[1]), "there")
 	cmd := exec.CommandContext(context.Background(), os.Args[0], "-test.run=^TestPeakServed$", "-test.v")
@@ -87,11 +89,11 @@ func TestPeakReader(t *testing.T) {
 		path, addr, _ := strings.Cut(path, ",")
 		f, err := os.Open(path)
 		require.NoError(t, err)
-		id, err := Identify(f)
+		id, err := symtab.Identify(f)
 		require.NoError(t, err)
 		f.Close()
 		if filepath.Ext(path) == ".map" {
-			id = FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
+			id = symtab.FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
 		}
 		s.Request(Request{ID: id, Path: path, Open: func() (*os.File, error) { return os.Open(path) }})
 		require.True(t, s.Wait(t.Context(), id))

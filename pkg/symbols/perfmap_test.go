@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
@@ -23,27 +25,27 @@ func TestStorePerfMap(t *testing.T) {
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
-	whole, err := Identify(f)
+	whole, err := symtab.Identify(f)
 	require.NoError(t, err)
-	id := FileID{Dev: whole.Dev, Inode: whole.Inode, Process: 42}
+	id := symtab.FileID{Dev: whole.Dev, Inode: whole.Inode, Process: 42}
 	r := Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }}
 	s.Request(r)
 	require.True(t, s.Wait(t.Context(), id))
 	got, state := s.Lookup(id, 0x1008)
-	require.Equal(t, Named, state)
-	require.Equal(t, Symbol{Name: "first", Source: SourcePerfMap}, got)
-	require.Equal(t, Named, s.Request(r), "not again at once")
+	require.Equal(t, symtab.Named, state)
+	require.Equal(t, symtab.Symbol{Name: "first", Source: symtab.SourcePerfMap}, got)
+	require.Equal(t, symtab.Named, s.Request(r), "not again at once")
 	appending, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
 	defer appending.Close()
 	_, err = appending.WriteString("2000 10 second\n")
 	require.NoError(t, err)
 	_, state = s.Lookup(id, 0x2000)
-	require.Equal(t, Outside, state)
+	require.Equal(t, symtab.Outside, state)
 	s.mu.Lock()
 	s.entries[id].read = time.Time{} // long ago
 	s.mu.Unlock()
-	require.Equal(t, Pending, s.Request(r))
+	require.Equal(t, symtab.Pending, s.Request(r))
 	require.True(t, s.Wait(t.Context(), id))
 	got, _ = s.Lookup(id, 0x2000)
 	require.Equal(t, "second", got.Name)
@@ -53,11 +55,11 @@ func TestStorePerfMap(t *testing.T) {
 func TestVDSO(t *testing.T) {
 	s := NewStore(Options{Reader: parse.Here{}})
 	defer s.Close()
-	require.Equal(t, Pending, s.Request(Request{ID: VDSO}))
-	require.True(t, s.Wait(t.Context(), VDSO))
+	require.Equal(t, symtab.Pending, s.Request(Request{ID: symtab.VDSO}))
+	require.True(t, s.Wait(t.Context(), symtab.VDSO))
 	names := map[string]bool{}
 	for addr := uint64(0); addr < 0x4000; addr++ {
-		if s, state := s.Lookup(VDSO, addr); state == Named {
+		if s, state := s.Lookup(symtab.VDSO, addr); state == symtab.Named {
 			names[s.Name] = true
 		}
 	}
@@ -67,10 +69,10 @@ func TestVDSO(t *testing.T) {
 // The more the last read of a perf map took, the longer it is left alone, and the longer it waits beside others.
 func TestPerfMapCost(t *testing.T) {
 	now := time.Now()
-	e := entry{id: FileID{Process: 1}, table: &Table{}, read: now}
+	e := entry{id: symtab.FileID{Process: 1}, table: &symtab.Table{}, read: now}
 	require.False(t, e.more(now.Add(again-1)))
 	require.True(t, e.more(now.Add(again)))
-	program, small := entry{id: FileID{Size: 100 << 20}}, entry{id: FileID{Size: 1 << 20}}
+	program, small := entry{id: symtab.FileID{Size: 100 << 20}}, entry{id: symtab.FileID{Size: 1 << 20}}
 	require.Greater(t, e.urgency(), small.urgency())
 	e.cost = time.Second
 	require.False(t, e.more(now.Add(perfRest*time.Second-1)))
@@ -87,9 +89,9 @@ func TestPerfMapCost(t *testing.T) {
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
-	id, err := Identify(f)
+	id, err := symtab.Identify(f)
 	require.NoError(t, err)
-	id = FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
+	id = symtab.FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
 	s.Request(Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }})
 	require.True(t, s.Wait(t.Context(), id))
 	s.mu.Lock()
@@ -105,16 +107,16 @@ func TestStorePerfMapInParts(t *testing.T) {
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
-	id, err := Identify(f)
+	id, err := symtab.Identify(f)
 	require.NoError(t, err)
-	id = FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
-	s := newStore(t, Options{Limits: Limits{Symbols: 100, Names: 1000, Read: int64(len(text)) * 2 / 3, Memory: 1 << 20}})
+	id = symtab.FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
+	s := newStore(t, Options{Limits: symtab.Limits{Symbols: 100, Names: 1000, Read: int64(len(text)) * 2 / 3, Memory: 1 << 20}})
 	before := time.Now()
 	for _, want := range []bool{false, true} {
 		s.Request(Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }})
 		require.True(t, s.Wait(t.Context(), id))
 		_, state := s.Lookup(id, 0x1000)
-		require.Equal(t, Named, state)
+		require.Equal(t, symtab.Named, state)
 		require.Equal(t, want, s.ReadSince(id, before))
 		s.mu.Lock()
 		s.entries[id].read = time.Time{} // long ago

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // run is the goroutine that reads the requested files, within the bound of burst and slowdown, until ctx ends.
@@ -115,7 +115,7 @@ func (e *entry) urgency() float64 {
 }
 
 // finish stores the result of reading an entry's file, and wakes those that wait for it.
-func (s *Store) finish(e *entry, t *Table, err error, took, cost time.Duration) {
+func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Duration) {
 	if e.request.Release != nil {
 		e.request.Release()
 	}
@@ -129,19 +129,19 @@ func (s *Store) finish(e *entry, t *Table, err error, took, cost time.Duration) 
 	s.stats.Read++
 	s.stats.Reading += took
 	if t = t.Within(s.room()); t != nil && t.Bytes() > s.room() {
-		t, err = nil, fmt.Errorf("%w: a table of %d bytes", ErrTooLarge, t.Bytes())
+		t, err = nil, fmt.Errorf("%w: a table of %d bytes", symtab.ErrTooLarge, t.Bytes())
 	}
 	e.failed(err)
-	if errors.Is(err, ErrReader) {
+	if errors.Is(err, symtab.ErrReader) {
 		s.stats.Lost++
 	}
-	if err != nil && e.why != NoSymbols {
+	if err != nil && e.why != symtab.NoSymbols {
 		s.stats.Last = fmt.Errorf("%q: %w", path, err)
 	}
 	size := int64(entryBytes)
 	switch {
 	case err == nil:
-		e.state = Named
+		e.state = symtab.Named
 		size += t.Bytes()
 	case e.table != nil: // the table of an earlier read stays
 		t, err, size = e.table, e.err, e.size
@@ -166,31 +166,31 @@ func (s *Store) finish(e *entry, t *Table, err error, took, cost time.Duration) 
 }
 
 // stateOf says in one word why a file could not be read.
-func stateOf(err error) State {
+func stateOf(err error) symtab.State {
 	switch {
-	case errors.Is(err, ErrNotELF):
-		return NotELF
-	case errors.Is(err, ErrNoSymbols):
-		return NoSymbols
-	case errors.Is(err, ErrTooSlow):
-		return Unreadable
-	case errors.Is(err, ErrTooLarge):
-		return TooLarge
-	case errors.Is(err, ErrMalformed):
-		return Malformed
+	case errors.Is(err, symtab.ErrNotELF):
+		return symtab.NotELF
+	case errors.Is(err, symtab.ErrNoSymbols):
+		return symtab.NoSymbols
+	case errors.Is(err, symtab.ErrTooSlow):
+		return symtab.Unreadable
+	case errors.Is(err, symtab.ErrTooLarge):
+		return symtab.TooLarge
+	case errors.Is(err, symtab.ErrMalformed):
+		return symtab.Malformed
 	case errors.Is(err, errChanged), errors.Is(err, fs.ErrNotExist):
-		return Gone
+		return symtab.Gone
 	default:
-		return Unreadable
+		return symtab.Unreadable
 	}
 }
 
 // read opens a file and has it read. It returns the CPU time, too, that this has taken elsewhere. A panic becomes an error for
 // this file only.
-func (s *Store) read(ctx context.Context, e *entry) (t *Table, used time.Duration, err error) {
+func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t, err = nil, fmt.Errorf("%w: opening it ends in %v", ErrMalformed, p)
+			t, err = nil, fmt.Errorf("%w: opening it ends in %v", symtab.ErrMalformed, p)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
@@ -209,20 +209,20 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, used time.Duratio
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return nil, 0, fmt.Errorf("looking at %s: %w", r.Path, err)
 	}
-	id := IdentifyStat(&st)
+	id := symtab.IdentifyStat(&st)
 	if st.Nlink == 0 { // the file was deleted, which has changed its ctime
 		id.CtimeNS = r.ID.CtimeNS
 	}
 	size := id.Size
 	if r.ID.Process != 0 {
-		id = FileID{Dev: id.Dev, Inode: id.Inode, Process: r.ID.Process}
+		id = symtab.FileID{Dev: id.Dev, Inode: id.Inode, Process: r.ID.Process}
 	}
-	if id != r.ID && r.ID != VDSO && !s.changedTimeOnly(ctx, r, f, id) {
+	if id != r.ID && r.ID != symtab.VDSO && !s.changedTimeOnly(ctx, r, f, id) {
 		return nil, 0, errChanged
 	}
-	task := Task{Reading: s.reading(), ID: r.ID, Opened: f, Size: size, Old: old, Room: s.room()}
+	task := symtab.Task{Reading: s.reading(), ID: r.ID, Opened: f, Size: size, Old: old, Room: s.room()}
 	defer func() {
-		if errors.Is(err, ErrReader) && errors.Is(err, os.ErrDeadlineExceeded) && r.Stuck != nil {
+		if errors.Is(err, symtab.ErrReader) && errors.Is(err, os.ErrDeadlineExceeded) && r.Stuck != nil {
 			r.Stuck()() // the file system did not answer in time, and nobody waits for it any more
 		}
 	}()
@@ -261,7 +261,7 @@ func (s *Store) read(ctx context.Context, e *entry) (t *Table, used time.Duratio
 
 // changedTimeOnly tells whether a file, which has another ID than was asked for, differs in its ctime only, and what
 // identifies its content is the same.
-func (s *Store) changedTimeOnly(ctx context.Context, r *Request, f *os.File, id FileID) bool {
+func (s *Store) changedTimeOnly(ctx context.Context, r *Request, f *os.File, id symtab.FileID) bool {
 	id.CtimeNS = r.ID.CtimeNS
 	if id != r.ID || r.Info.HTLHash == "" {
 		return false
@@ -270,6 +270,6 @@ func (s *Store) changedTimeOnly(ctx context.Context, r *Request, f *os.File, id 
 	return err == nil && info.HTLHash == r.Info.HTLHash && info.GNU == r.Info.GNU && info.Go == r.Info.Go
 }
 
-func (s *Store) reading() Reading {
-	return Reading{Limits: s.options.Limits, Inlined: s.options.Inlined, Lines: s.options.Lines}
+func (s *Store) reading() symtab.Reading {
+	return symtab.Reading{Limits: s.options.Limits, Inlined: s.options.Inlined, Lines: s.options.Lines}
 }

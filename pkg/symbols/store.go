@@ -36,7 +36,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // Options are the settings of a Store. The zero value is what it does by default.
@@ -44,7 +44,7 @@ type Options struct {
 	// Bytes bounds all tables together; 0 means 64 MiB. A table that is larger than that alone is not kept.
 	Bytes int64
 	// Limits bound what is read of one file; the zero value means DefaultLimits.
-	Limits Limits
+	Limits symtab.Limits
 	// Timeout bounds the time of reading one file; 0 means ten seconds.
 	Timeout time.Duration
 	// Inlined asks for Symbol.Callers, and for the inlined function as the Symbol.
@@ -53,7 +53,7 @@ type Options struct {
 	// memory. Those of Go programs are there without it.
 	Lines bool
 	// Reader reads the files. The Store closes it.
-	Reader Reader
+	Reader symtab.Reader
 	// Fetch gets the debug file of a build ID from elsewhere: debuginfod.Client.Fetch. It is called for files that
 	// have no symbol table, for one after the other, in a goroutine that does nothing else, so it may take its time.
 	// nil: nothing is fetched.
@@ -68,7 +68,7 @@ type Options struct {
 // regular files on local file systems, because all others wait for one that does not answer until it is left behind.
 type Request struct {
 	// ID is that of the file that Open opens. It is checked.
-	ID FileID
+	ID symtab.FileID
 	// Info is what identifies that file's content. With it the file may have another CtimeNS by now: who renames a file,
 	// links it or sets its mode does not change what is in it. The zero value is fine.
 	Info buildid.Info
@@ -119,7 +119,7 @@ type Store struct {
 	options Options
 
 	mu      sync.Mutex
-	entries map[FileID]*entry
+	entries map[symtab.FileID]*entry
 	recent  *list.List // of *entry, the one that was used last in front
 	bytes   int64
 	keep    time.Duration // see KeepFor
@@ -153,9 +153,9 @@ type addresses map[uint64]struct{}
 
 // entry is what is known of a file. Under Store.mu.
 type entry struct {
-	id      FileID
-	state   State // Pending, Named (there is a table), or why there is none
-	table   *Table
+	id      symtab.FileID
+	state   symtab.State // Pending, Named (there is a table), or why there is none
+	table   *symtab.Table
 	err     error
 	size    int64
 	request Request
@@ -165,7 +165,7 @@ type entry struct {
 	asked   int           // how often it was asked for since it was queued
 	retry   time.Time     // after a read that has failed: nothing more is read from the file before; zero: never, if there is no table
 	wait    time.Duration // how long before retry that read has ended
-	why     State         // why that read has failed
+	why     symtab.State  // why that read has failed
 	fetched bool          // its debug file is being fetched
 	read    time.Time     // when it was read the last time
 	began   time.Time     // when the last read began that left nothing unread
@@ -179,15 +179,15 @@ func NewStore(o Options) *Store {
 	if o.Bytes == 0 {
 		o.Bytes = defaultBytes
 	}
-	if o.Limits == (Limits{}) {
-		o.Limits = DefaultLimits()
+	if o.Limits == (symtab.Limits{}) {
+		o.Limits = symtab.DefaultLimits()
 	}
 	if o.Timeout == 0 {
 		o.Timeout = symtab.DefaultTimeout
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{
-		options: o, entries: map[FileID]*entry{}, recent: list.New(), keep: defaultKeep,
+		options: o, entries: map[symtab.FileID]*entry{}, recent: list.New(), keep: defaultKeep,
 		queue: make(chan *entry, maxQueue), fetches: make(chan *entry, maxQueue), stop: stop,
 		disks: patience.New(cmp.Or(o.patience, o.Timeout+patienceMore), maxStuck),
 	}
@@ -220,42 +220,42 @@ func (s *Store) Close() {
 
 // Lookup returns the function at an ELF virtual address of a file, or at an address of the process that a
 // perf map is of.
-func (s *Store) Lookup(id FileID, addr uint64) (Symbol, State) {
+func (s *Store) Lookup(id symtab.FileID, addr uint64) (symtab.Symbol, symtab.State) {
 	t, state, more := s.table(id, addr)
 	if t == nil {
-		return Symbol{}, state
+		return symtab.Symbol{}, state
 	}
 	return s.lookup(id, t, addr, more)
 }
 
 // lookup is Lookup where there is a table.
-func (s *Store) lookup(id FileID, t *Table, addr uint64, more bool) (Symbol, State) {
+func (s *Store) lookup(id symtab.FileID, t *symtab.Table, addr uint64, more bool) (symtab.Symbol, symtab.State) {
 	symbol, state := t.Lookup(addr)
 	switch {
-	case state == Pending:
+	case state == symtab.Pending:
 		state = s.want(id, addr)
-	case more && state != Named:
-		state = Pending
+	case more && state != symtab.Named:
+		state = symtab.Pending
 	}
 	return symbol, state
 }
 
 // want notes an address whose function was not read. It returns Unknown if the file has to be requested for it.
-func (s *Store) want(id FileID, addr uint64) State {
+func (s *Store) want(id symtab.FileID, addr uint64) symtab.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entries[id]
 	switch {
 	case e == nil:
-		return Unknown
+		return symtab.Unknown
 	case !e.retry.IsZero() && time.Now().Before(e.retry):
 		return e.why
 	}
 	e.want(addr)
 	if e.queued {
-		return Pending
+		return symtab.Pending
 	}
-	return Unknown
+	return symtab.Unknown
 }
 
 // want notes an address. Under Store.mu.
@@ -272,14 +272,14 @@ func (e *entry) want(addr uint64) {
 
 // LookupOffset is Lookup for the code at an offset in the file. It returns the address, too, 0 where
 // that is not known.
-func (s *Store) LookupOffset(id FileID, offset uint64) (Symbol, uint64, State) {
+func (s *Store) LookupOffset(id symtab.FileID, offset uint64) (symtab.Symbol, uint64, symtab.State) {
 	t, state, more := s.table(id, 0)
 	if t == nil {
-		return Symbol{}, 0, state
+		return symtab.Symbol{}, 0, state
 	}
 	addr, ok := t.Virtual(offset)
 	if !ok {
-		return Symbol{}, 0, Outside
+		return symtab.Symbol{}, 0, symtab.Outside
 	}
 	symbol, state := s.lookup(id, t, addr, more)
 	return symbol, addr, state
@@ -287,12 +287,12 @@ func (s *Store) LookupOffset(id FileID, offset uint64) (Symbol, uint64, State) {
 
 // table returns what is known of a file. more says that it is about to be read, or its debug file to be fetched. If
 // the file has no table yet and is about to be read, addr is noted as wanted.
-func (s *Store) table(id FileID, addr uint64) (t *Table, state State, more bool) {
+func (s *Store) table(id symtab.FileID, addr uint64) (t *symtab.Table, state symtab.State, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entries[id]
 	if e == nil {
-		return nil, Unknown, false
+		return nil, symtab.Unknown, false
 	}
 	now := s.use(e)
 	if e.table == nil {
@@ -300,14 +300,14 @@ func (s *Store) table(id FileID, addr uint64) (t *Table, state State, more bool)
 		case e.queued:
 			e.want(addr)
 		case !e.retry.IsZero() && !now.Before(e.retry):
-			return nil, Unknown, false // so that whoever asks requests it again, from a process that has it now
+			return nil, symtab.Unknown, false // so that whoever asks requests it again, from a process that has it now
 		}
 	}
 	return e.table, e.state, e.queued || e.fetched
 }
 
 // Err returns why a file has no table, for messages. It is nil if it has one or is not known.
-func (s *Store) Err(id FileID) error {
+func (s *Store) Err(id symtab.FileID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.entries[id]; e != nil {
@@ -323,7 +323,7 @@ func (s *Store) Err(id FileID) error {
 // first, and longer each time. Lookup says Unknown then.
 //
 // For a perf map, which grows, a Request reads what was added, unless the last time was a moment ago.
-func (s *Store) Request(r Request) State {
+func (s *Store) Request(r Request) symtab.State {
 	state, taken := s.request(r)
 	if !taken && r.Release != nil {
 		r.Release()
@@ -332,8 +332,8 @@ func (s *Store) Request(r Request) State {
 }
 
 // request is Request without Release. taken says that the Store keeps r, and calls Release itself.
-func (s *Store) request(r Request) (state State, taken bool) {
-	if r.ID == VDSO {
+func (s *Store) request(r Request) (state symtab.State, taken bool) {
+	if r.ID == symtab.VDSO {
 		r.Open, r.Root, r.Stuck = openVDSO, nil, nil
 	}
 	s.mu.Lock()
@@ -345,18 +345,18 @@ func (s *Store) request(r Request) (state State, taken bool) {
 			if r.Address != 0 {
 				e.want(r.Address)
 			}
-			return Pending, false
+			return symtab.Pending, false
 		}
 		if !e.more(now) {
 			return e.state, false
 		}
 	}
 	if s.closed {
-		return Busy, false
+		return symtab.Busy, false
 	}
 	isNew := e == nil
 	if isNew {
-		e = &entry{id: r.ID, state: Pending, size: entryBytes}
+		e = &entry{id: r.ID, state: symtab.Pending, size: entryBytes}
 	}
 	// No lock is needed: until it is sent, nobody else knows e, and the reader takes s.mu before it uses it.
 	e.request, e.done, e.queued, e.asked = r, make(chan struct{}), true, 0
@@ -368,10 +368,10 @@ func (s *Store) request(r Request) (state State, taken bool) {
 	default:
 		close(e.done)
 		e.request, e.queued = Request{}, false
-		return Busy, false
+		return symtab.Busy, false
 	}
 	if e.table == nil {
-		e.state = Pending
+		e.state = symtab.Pending
 	}
 	if isNew {
 		e.recent, e.used = s.recent.PushFront(e), time.Now()
@@ -379,11 +379,11 @@ func (s *Store) request(r Request) (state State, taken bool) {
 		s.bytes += e.size
 		s.makeRoom()
 	}
-	return Pending, true
+	return symtab.Pending, true
 }
 
 // ReadSince tells whether the last read of a file began after t, so that all that the file had at t was read.
-func (s *Store) ReadSince(id FileID, t time.Time) bool {
+func (s *Store) ReadSince(id symtab.FileID, t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entries[id]
@@ -391,7 +391,7 @@ func (s *Store) ReadSince(id FileID, t time.Time) bool {
 }
 
 // Wait waits until none of the files is pending or the context ends, and returns whether none is.
-func (s *Store) Wait(ctx context.Context, ids ...FileID) bool {
+func (s *Store) Wait(ctx context.Context, ids ...symtab.FileID) bool {
 	for _, id := range ids {
 		s.mu.Lock()
 		var done chan struct{}

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -33,7 +35,7 @@ func onDisk(t *testing.T, content []byte) Request {
 	require.NoError(t, os.WriteFile(path, content, 0o600))
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(path, &st))
-	return Request{ID: IdentifyStat(&st), Path: path, Open: func() (*os.File, error) { return os.Open(path) }}
+	return Request{ID: symtab.IdentifyStat(&st), Path: path, Open: func() (*os.File, error) { return os.Open(path) }}
 }
 
 func newStore(t *testing.T, o Options) *Store {
@@ -47,7 +49,7 @@ func newStore(t *testing.T, o Options) *Store {
 }
 
 // stateAfter requests a file, waits for it, and returns what a look-up says then.
-func stateAfter(t *testing.T, s *Store, r Request) State {
+func stateAfter(t *testing.T, s *Store, r Request) symtab.State {
 	t.Helper()
 	s.Request(r)
 	require.True(t, s.Wait(t.Context(), r.ID))
@@ -72,17 +74,17 @@ func TestStoreReasons(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		request Request
-		want    State
+		want    symtab.State
 		err     string
 	}{
-		"named":      {onDisk(t, elftest.Example().Bytes()), Named, ""},
-		"no symbols": {onDisk(t, bare.Bytes()), NoSymbols, ""},
-		"gone":       {gone, Gone, "file does not exist"},
-		"changed":    {changed, Gone, "not the one that was mapped"},
-		"text":       {onDisk(t, []byte("#!/bin/sh\nexec something\n")), NotELF, "not an ELF file"},
-		"cut":        {bad, Malformed, "contradicts itself"},
-		"panics":     {panics, Malformed, "a reader that is wrong"},
-		"too large":  {onDisk(t, new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 16)).Symbols(".symtab", elf.SHT_SYMTAB, many...).Bytes()), TooLarge, "more than 4096 symbols"},
+		"named":      {onDisk(t, elftest.Example().Bytes()), symtab.Named, ""},
+		"no symbols": {onDisk(t, bare.Bytes()), symtab.NoSymbols, ""},
+		"gone":       {gone, symtab.Gone, "file does not exist"},
+		"changed":    {changed, symtab.Gone, "not the one that was mapped"},
+		"text":       {onDisk(t, []byte("#!/bin/sh\nexec something\n")), symtab.NotELF, "not an ELF file"},
+		"cut":        {bad, symtab.Malformed, "contradicts itself"},
+		"panics":     {panics, symtab.Malformed, "a reader that is wrong"},
+		"too large":  {onDisk(t, new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 16)).Symbols(".symtab", elf.SHT_SYMTAB, many...).Bytes()), symtab.TooLarge, "more than 4096 symbols"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opened, released := 0, 0
@@ -115,12 +117,12 @@ func TestStoreBytes(t *testing.T) {
 		return new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x100)).Symbols(".symtab", elf.SHT_SYMTAB, all...).Bytes()
 	}
 	first := onDisk(t, manyNames(0))
-	require.Equal(t, Named, stateAfter(t, s, first))
+	require.Equal(t, symtab.Named, stateAfter(t, s, first))
 	for i := range 100 {
 		r := onDisk(t, manyNames(i+1))
-		require.Equal(t, Named, stateAfter(t, s, r))
+		require.Equal(t, symtab.Named, stateAfter(t, s, r))
 		_, state := s.Lookup(first.ID, 0x1000)
-		require.Equal(t, Named, state, "it is used all the time")
+		require.Equal(t, symtab.Named, state, "it is used all the time")
 		require.LessOrEqual(t, s.Stats().Bytes, int64(100<<10))
 	}
 	stats := s.Stats()
@@ -133,13 +135,13 @@ func TestStoreBytes(t *testing.T) {
 	require.Equal(t, sum, stats.Bytes)
 	// A table that alone is larger than the bound is not kept, and a look-up says so.
 	s = newStore(t, Options{Bytes: 2000, Limits: elftest.Small})
-	require.Equal(t, TooLarge, stateAfter(t, s, first))
+	require.Equal(t, symtab.TooLarge, stateAfter(t, s, first))
 	// Nor is a table that fits alone, but not together with its entry.
 	content := manyNames(0)
-	table, err := parse.ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), Reading{Limits: elftest.Small})
+	table, err := parse.ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: elftest.Small})
 	require.NoError(t, err)
 	s = newStore(t, Options{Bytes: table.Bytes(), Limits: elftest.Small})
-	require.Equal(t, TooLarge, stateAfter(t, s, first))
+	require.Equal(t, symtab.TooLarge, stateAfter(t, s, first))
 }
 
 // Look-ups and requests never wait, however long a file takes.
@@ -149,7 +151,7 @@ func TestStoreBusy(t *testing.T) {
 	r := onDisk(t, elftest.Example().Bytes())
 	open := r.Open
 	r.Open = func() (*os.File, error) { close(began); <-stuck; return open() }
-	require.Equal(t, Pending, s.Request(r))
+	require.Equal(t, symtab.Pending, s.Request(r))
 	<-began
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -157,17 +159,17 @@ func TestStoreBusy(t *testing.T) {
 	released := 0
 	busy := 0
 	for i := range maxQueue + 10 {
-		other := Request{ID: FileID{Inode: uint64(i)}, Open: func() (*os.File, error) { return nil, os.ErrNotExist }, Release: func() { released++ }}
-		if s.Request(other) == Busy {
+		other := Request{ID: symtab.FileID{Inode: uint64(i)}, Open: func() (*os.File, error) { return nil, os.ErrNotExist }, Release: func() { released++ }}
+		if s.Request(other) == symtab.Busy {
 			busy++
 		}
 	}
 	require.Equal(t, 10, busy)
 	require.Equal(t, 10, released)
 	_, state := s.Lookup(r.ID, 0x1000)
-	require.Equal(t, Pending, state)
+	require.Equal(t, symtab.Pending, state)
 	close(stuck)
-	require.True(t, s.Wait(t.Context(), r.ID, FileID{Inode: maxQueue - 1}, FileID{Inode: 1 << 40}))
+	require.True(t, s.Wait(t.Context(), r.ID, symtab.FileID{Inode: maxQueue - 1}, symtab.FileID{Inode: 1 << 40}))
 }
 
 // What waits when a Store is closed is let go.
@@ -175,9 +177,9 @@ func TestStoreClose(t *testing.T) {
 	s := NewStore(Options{Reader: parse.Here{}})
 	released := make(chan struct{}, 10)
 	began, stuck := make(chan struct{}), make(chan struct{})
-	s.Request(Request{ID: FileID{Inode: 1}, Open: func() (*os.File, error) { close(began); <-stuck; return nil, os.ErrNotExist }, Release: func() { released <- struct{}{} }})
+	s.Request(Request{ID: symtab.FileID{Inode: 1}, Open: func() (*os.File, error) { close(began); <-stuck; return nil, os.ErrNotExist }, Release: func() { released <- struct{}{} }})
 	<-began
-	s.Request(Request{ID: FileID{Inode: 2}, Open: func() (*os.File, error) { return nil, os.ErrNotExist }, Release: func() { released <- struct{}{} }})
+	s.Request(Request{ID: symtab.FileID{Inode: 2}, Open: func() (*os.File, error) { return nil, os.ErrNotExist }, Release: func() { released <- struct{}{} }})
 	go func() { // once Close waits
 		for closed := false; !closed; runtime.Gosched() {
 			s.mu.Lock()
@@ -190,8 +192,8 @@ func TestStoreClose(t *testing.T) {
 	s.Close()
 	<-released
 	<-released
-	require.True(t, s.Wait(t.Context(), FileID{Inode: 1}, FileID{Inode: 2}))
-	require.Equal(t, Busy, s.Request(Request{ID: FileID{Inode: 3}}))
+	require.True(t, s.Wait(t.Context(), symtab.FileID{Inode: 1}, symtab.FileID{Inode: 2}))
+	require.Equal(t, symtab.Busy, s.Request(Request{ID: symtab.FileID{Inode: 3}}))
 }
 
 // Each file is read once, however many processes have it.
@@ -246,10 +248,10 @@ func TestStoreFetch(t *testing.T) {
 	require.NoError(t, err)
 	s := newStore(t, Options{Limits: elftest.Small, Fetch: client.Fetch})
 	r := onDisk(t, elftest.WithNote().Symbols(".dynsym", elf.SHT_DYNSYM, elftest.Function("shown", 0x1080, 0x10)).Bytes())
-	require.Contains(t, []State{Pending, Named}, stateAfter(t, s, r))
+	require.Contains(t, []symtab.State{symtab.Pending, symtab.Named}, stateAfter(t, s, r))
 	require.Eventually(t, func() bool { got, _ := s.Lookup(r.ID, 0x1000); return got.Name == "hidden" }, 10*time.Second, time.Millisecond)
 	got, _ := s.Lookup(r.ID, 0x1008)
-	require.Equal(t, SourceDebugFile, got.Source)
+	require.Equal(t, symtab.SourceDebugFile, got.Source)
 	got, _ = s.Lookup(r.ID, 0x1088)
 	require.Equal(t, "shown", got.Name)
 	require.EqualValues(t, 1, s.Stats().Fetched)
@@ -259,7 +261,7 @@ func TestStoreFetch(t *testing.T) {
 	stateAfter(t, failing, r)
 	require.Eventually(t, func() bool { return failing.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
 	_, state := failing.Lookup(r.ID, 0x1000)
-	require.Equal(t, Outside, state)
+	require.Equal(t, symtab.Outside, state)
 	panicking := newStore(t, Options{Limits: elftest.Small, Fetch: func(context.Context, string) (*os.File, error) { panic("no") }})
 	stateAfter(t, panicking, r)
 	require.Eventually(t, func() bool { return panicking.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
@@ -275,24 +277,24 @@ func TestStoreGoFunctions(t *testing.T) {
 	all := tableOf(t, exe)
 	s := newStore(t, Options{})
 	opened, fail := 0, false
-	r := Request{ID: IdentifyStat(&st), Path: exe, Open: func() (*os.File, error) {
+	r := Request{ID: symtab.IdentifyStat(&st), Path: exe, Open: func() (*os.File, error) {
 		opened++
 		if fail {
 			return nil, os.ErrNotExist
 		}
 		return os.Open(exe)
 	}}
-	ask := func(i int) (Symbol, State) {
+	ask := func(i int) (symtab.Symbol, symtab.State) {
 		addr := all.Golang.Text + uint64(all.Golang.Start[i])
 		want, _ := all.Lookup(addr)
 		got, state := s.Lookup(r.ID, addr)
-		if state == Unknown {
+		if state == symtab.Unknown {
 			r.Address = addr
-			require.Equal(t, Pending, s.Request(r))
+			require.Equal(t, symtab.Pending, s.Request(r))
 			require.True(t, s.Wait(t.Context(), r.ID))
 			got, state = s.Lookup(r.ID, addr)
 		}
-		if state == Named {
+		if state == symtab.Named {
 			require.Equal(t, want, got)
 		}
 		return got, state
@@ -300,19 +302,19 @@ func TestStoreGoFunctions(t *testing.T) {
 	n := all.Len()
 	for i := 100; i < n-100; i += n / 20 {
 		_, state := ask(i)
-		require.Equal(t, Named, state)
+		require.Equal(t, symtab.Named, state)
 	}
 	require.Equal(t, 20, opened)
 	stats := s.Stats()
 	require.Less(t, 10*stats.Bytes, all.Bytes(), "most functions are not held")
 	fail = true
 	_, state := ask(50)
-	require.Equal(t, Gone, state, "meanwhile")
+	require.Equal(t, symtab.Gone, state, "meanwhile")
 	_, state = ask(51)
-	require.Equal(t, Gone, state)
+	require.Equal(t, symtab.Gone, state)
 	require.Equal(t, 21, opened, "it is not tried again at once")
 	_, state = ask(100)
-	require.Equal(t, Named, state, "what was read stays")
+	require.Equal(t, symtab.Named, state, "what was read stays")
 }
 
 // Lines that do not fit cost a file its lines, and not its names.
@@ -320,14 +322,14 @@ func TestStoreLinesTooLarge(t *testing.T) {
 	info, abbrev, line := elftest.DwarfExample(4)
 	content := elftest.WithDebug(info, abbrev, line).Bytes()
 	binary.LittleEndian.PutUint64(content[64+16:], 0)
-	with, err := parse.ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), Reading{Limits: elftest.Small, Inlined: true, Lines: true})
+	with, err := parse.ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: elftest.Small, Inlined: true, Lines: true})
 	require.NoError(t, err)
 	require.NotNil(t, with.Lines)
 	for bytes, want := range map[int64]string{with.Bytes() + entryBytes: "/src/main.c", with.Bytes() + entryBytes - 1: ""} {
 		s := newStore(t, Options{Bytes: bytes, Limits: elftest.Small, Lines: true})
-		e := &entry{id: FileID{Inode: 1}, queued: true, done: make(chan struct{})}
+		e := &entry{id: symtab.FileID{Inode: 1}, queued: true, done: make(chan struct{})}
 		s.finish(e, with, nil, 0, 0)
-		require.Equal(t, Named, e.state)
+		require.Equal(t, symtab.Named, e.state)
 		got, _ := e.table.Lookup(0x1000)
 		require.Equal(t, "outer", got.Name)
 		require.Equal(t, want, got.File)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
@@ -21,15 +23,15 @@ func TestStoreSymtab(t *testing.T) {
 	exe, err := os.Open(path)
 	require.NoError(t, err)
 	defer exe.Close()
-	id, err := Identify(exe)
+	id, err := symtab.Identify(exe)
 	require.NoError(t, err)
 	_, state := s.Lookup(id, 1)
-	require.Equal(t, Unknown, state)
+	require.Equal(t, symtab.Unknown, state)
 	released := 0
 	request := Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }, Release: func() { released++ }}
-	require.Contains(t, []State{Pending, Named}, s.Request(request))
+	require.Contains(t, []symtab.State{symtab.Pending, symtab.Named}, s.Request(request))
 	require.True(t, s.Wait(context.Background(), id))
-	require.Equal(t, Named, s.Request(request))
+	require.Equal(t, symtab.Named, s.Request(request))
 	require.Equal(t, 2, released)
 	f, err := elf.NewFile(exe)
 	require.NoError(t, err)
@@ -38,14 +40,14 @@ func TestStoreSymtab(t *testing.T) {
 	symbols = slices.DeleteFunc(symbols, func(s elf.Symbol) bool { return elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Size == 0 })
 	for _, want := range symbols {
 		_, state := s.Lookup(id, want.Value)
-		require.NotEqual(t, Outside, state)
+		require.NotEqual(t, symtab.Outside, state)
 	}
-	require.Contains(t, []State{Pending, Named}, s.Request(request), "those functions are read that were asked for")
+	require.Contains(t, []symtab.State{symtab.Pending, symtab.Named}, s.Request(request), "those functions are read that were asked for")
 	require.True(t, s.Wait(context.Background(), id))
 	n := 0
 	for _, want := range symbols {
 		got, state := s.Lookup(id, want.Value+want.Size-1)
-		require.Equal(t, Named, state)
+		require.Equal(t, symtab.Named, state)
 		if got.Name == want.Name {
 			n++
 		}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -50,5 +52,5 @@ func contentOfVDSO() ([]byte, error) {
 		}
 		return content, nil
 	}
-	return nil, fmt.Errorf("%w: the kernel has no vdso", ErrNoSymbols)
+	return nil, fmt.Errorf("%w: the kernel has no vdso", symtab.ErrNoSymbols)
 }

@@ -5,15 +5,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 func TestWaiting(t *testing.T) {
 	queue := make(chan *entry, 10)
 	for _, e := range []entry{
-		{id: FileID{Size: 100 << 20}}, {id: FileID{Size: 90 << 20}}, {id: FileID{Size: 30 << 20}},
-		{id: FileID{Size: 80 << 20}, asked: 1000}, {id: FileID{Size: 1 << 20}}, {id: FileID{Size: 2 << 20}, asked: 20},
-		{id: FileID{Size: 200 << 20}, table: &Table{Golang: &symtab.GoTable{}}},
+		{id: symtab.FileID{Size: 100 << 20}}, {id: symtab.FileID{Size: 90 << 20}}, {id: symtab.FileID{Size: 30 << 20}},
+		{id: symtab.FileID{Size: 80 << 20}, asked: 1000}, {id: symtab.FileID{Size: 1 << 20}}, {id: symtab.FileID{Size: 2 << 20}, asked: 20},
+		{id: symtab.FileID{Size: 200 << 20}, table: &symtab.Table{Golang: &symtab.GoTable{}}},
 	} {
 		queue <- &e
 	}

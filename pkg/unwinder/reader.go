@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -53,8 +53,8 @@ type runs struct {
 	hung     []*readerRun
 	backoff  time.Duration
 	next     time.Time // when the program may be started again
-	suspects []symbols.FileID
-	leftOut  []symbols.FileID
+	suspects []symtab.FileID
+	leftOut  []symtab.FileID
 	resting  *time.Timer
 	closed   bool
 }
@@ -62,7 +62,7 @@ type runs struct {
 // readerRun is one run of the program.
 type readerRun struct {
 	cmd   *exec.Cmd
-	conn  *symbols.Conn
+	conn  *symtab.Conn
 	began time.Time
 	log   *logWriter
 	ended chan struct{}
@@ -83,15 +83,15 @@ func newRuns(log Log, ended func(), lacks string, memory uint64) *runs {
 	}
 }
 
-// Read implements symbols.Reader.
-func (r *Reader) Read(ctx context.Context, t *symbols.Task) (*symbols.Table, time.Duration, error) {
+// Read implements symtab.Reader.
+func (r *Reader) Read(ctx context.Context, t *symtab.Task) (*symtab.Table, time.Duration, error) {
 	if t.Brief() {
 		return r.facts.Read(ctx, t)
 	}
 	return r.runs.Read(ctx, t)
 }
 
-// Close implements symbols.Reader.
+// Close implements symtab.Reader.
 func (r *Reader) Close() {
 	r.runs.Close()
 	r.facts.Close()
@@ -104,7 +104,7 @@ func NewContextReader(log Log) *Reader {
 	return r
 }
 
-// Wait implements symbols.Reader: after an unasked end the program is not started for a while.
+// Wait implements symtab.Reader: after an unasked end the program is not started for a while.
 func (r *runs) Wait(ctx context.Context) {
 	r.mu.Lock()
 	wait := time.Until(r.next)
@@ -126,14 +126,14 @@ func pause(ctx context.Context, wait time.Duration) {
 }
 
 var (
-	errLeftOut = fmt.Errorf("%w: reading it ended the program %s twice", symbols.ErrMalformed, Program)
-	errClosed  = fmt.Errorf("%w: it was closed", symbols.ErrReader)
-	errLater   = fmt.Errorf("%w: it is restarting", symbols.ErrReader)
+	errLeftOut = fmt.Errorf("%w: reading it ended the program %s twice", symtab.ErrMalformed, Program)
+	errClosed  = fmt.Errorf("%w: it was closed", symtab.ErrReader)
+	errLater   = fmt.Errorf("%w: it is restarting", symtab.ErrReader)
 )
 
 // Read performs a task.
-func (r *runs) Read(ctx context.Context, t *symbols.Task) (table *symbols.Table, used time.Duration, err error) {
-	err = r.do(ctx, t.File(), func(c *symbols.Conn) (err error) {
+func (r *runs) Read(ctx context.Context, t *symtab.Task) (table *symtab.Table, used time.Duration, err error) {
+	err = r.do(ctx, t.File(), func(c *symtab.Conn) (err error) {
 		table, used, err = c.Exchange(ctx, t)
 		return err
 	})
@@ -142,7 +142,7 @@ func (r *runs) Read(ctx context.Context, t *symbols.Task) (table *symbols.Table,
 
 // Ask has the program decode what the process with this PID, which has begun at start, has written. See symbols.Conn.
 func (r *runs) Ask(ctx context.Context, pid uint32, start uint64, request []byte) (answer []byte, used time.Duration, err error) {
-	err = r.do(ctx, symbols.FileID{Inode: uint64(pid), Process: start}, func(c *symbols.Conn) (err error) {
+	err = r.do(ctx, symtab.FileID{Inode: uint64(pid), Process: start}, func(c *symtab.Conn) (err error) {
 		answer, used, err = c.Ask(ctx, request)
 		return err
 	})
@@ -150,7 +150,7 @@ func (r *runs) Ask(ctx context.Context, pid uint32, start uint64, request []byte
 }
 
 // do has the program, which it starts if need be, do something about a file.
-func (r *runs) do(ctx context.Context, file symbols.FileID, task func(*symbols.Conn) error) error {
+func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Conn) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -175,7 +175,7 @@ func (r *runs) do(ctx context.Context, file symbols.FileID, task func(*symbols.C
 		r.resting.Stop()
 	}
 	err := task(r.run.conn)
-	if errors.Is(err, symbols.ErrReader) {
+	if errors.Is(err, symtab.ErrReader) {
 		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // nobody wants it any more
 			r.end()
 			return err
@@ -191,7 +191,7 @@ func (r *runs) do(ctx context.Context, file symbols.FileID, task func(*symbols.C
 }
 
 // blame notes a file that the program was at when it ended. It tells whether that was so before.
-func (r *runs) blame(id symbols.FileID) bool {
+func (r *runs) blame(id symtab.FileID) bool {
 	list := &r.suspects
 	again := slices.Contains(r.suspects, id)
 	if again {
@@ -254,18 +254,18 @@ func (r *runs) end() {
 // start starts the program. The caller holds mu.
 func (r *runs) start() error {
 	if r.hung = slices.DeleteFunc(r.hung, (*readerRun).gone); len(r.hung) >= maxHung {
-		return fmt.Errorf("%w: %d of its runs are blocked by file systems that do not answer (find them with mount | grep -e fuse -e nfs)", symbols.ErrReader, len(r.hung))
+		return fmt.Errorf("%w: %d of its runs are blocked by file systems that do not answer (find them with mount | grep -e fuse -e nfs)", symtab.ErrReader, len(r.hung))
 	}
 	path, err := r.path()
 	if err != nil {
 		r.warned.Do(func() { r.log.Warnf("%s: %v", r.lacks, err) })
-		return fmt.Errorf("%w: %w", symbols.ErrReader, err)
+		return fmt.Errorf("%w: %w", symtab.ErrReader, err)
 	}
 	run, err := launchReader(path, r.memory, func(line string) { r.log.Debugf("reader of files: %s", line) })
 	if err != nil {
 		r.warned.Do(func() { r.log.Warnf("%s: %v", r.lacks, err) })
 		r.next = time.Now().Add(maxBackoff)
-		return fmt.Errorf("%w: %w", symbols.ErrReader, err)
+		return fmt.Errorf("%w: %w", symtab.ErrReader, err)
 	}
 	r.run = run
 	return nil
@@ -279,7 +279,7 @@ func launchReader(path string, memory uint64, log func(line string)) (*readerRun
 	}
 	theirs := os.NewFile(uintptr(fds[1]), "socket")
 	defer theirs.Close()
-	conn, err := symbols.NewConn(os.NewFile(uintptr(fds[0]), "socket"))
+	conn, err := symtab.NewConn(os.NewFile(uintptr(fds[0]), "socket"))
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -43,7 +45,7 @@ func playReader() {
 	case readSilent:
 		time.Sleep(time.Hour)
 	}
-	conn, err := symbols.NewConn(os.NewFile(3, "socket"))
+	conn, err := symtab.NewConn(os.NewFile(3, "socket"))
 	if err == nil {
 		if memory == readCulprit {
 			go dieOfCulprit()
@@ -83,13 +85,13 @@ func fileRequest(t *testing.T, path string) symbols.Request {
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
-	id, err := symbols.Identify(f)
+	id, err := symtab.Identify(f)
 	require.NoError(t, err)
 	return symbols.Request{ID: id, Path: path, Open: func() (*os.File, error) { return os.Open(path) }}
 }
 
 // stateOf is what becomes of a file.
-func stateOf(t *testing.T, s *symbols.Store, r symbols.Request) symbols.State {
+func stateOf(t *testing.T, s *symbols.Store, r symbols.Request) symtab.State {
 	t.Helper()
 	s.Request(r)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -116,12 +118,12 @@ func TestReader(t *testing.T) {
 	r, l := newTestReader(readWell)
 	s := symbols.NewStore(symbols.Options{Reader: r})
 	defer s.Close()
-	require.Equal(t, symbols.Named, stateOf(t, s, ownFile(t)))
+	require.Equal(t, symtab.Named, stateOf(t, s, ownFile(t)))
 	first := r.run.cmd.Process.Pid
 	require.NotEqual(t, os.Getpid(), first)
 	r.rest()
 	require.Nil(t, r.run)
-	require.Equal(t, symbols.NotELF, stateOf(t, s, culpritFile(t)), "this program reads it")
+	require.Equal(t, symtab.NotELF, stateOf(t, s, culpritFile(t)), "this program reads it")
 	require.NotEqual(t, first, r.run.cmd.Process.Pid)
 	require.NotContains(t, l.String(), "warning")
 }
@@ -132,19 +134,19 @@ func TestReaderCulprit(t *testing.T) {
 	s := symbols.NewStore(symbols.Options{Reader: r})
 	defer s.Close()
 	bad := culpritFile(t)
-	for i, want := range []symbols.State{symbols.Unreadable, symbols.Unreadable, symbols.Malformed} {
+	for i, want := range []symtab.State{symtab.Unreadable, symtab.Unreadable, symtab.Malformed} {
 		other := symbols.NewStore(symbols.Options{Reader: unclosed{r}}) // which has not tried it a moment ago
 		require.Equal(t, want, stateOf(t, other, bad), i)
-		require.Equal(t, want == symbols.Unreadable, other.Stats().Lost == 1)
+		require.Equal(t, want == symtab.Unreadable, other.Stats().Lost == 1)
 		other.Close()
 	}
 	require.Contains(t, l.String(), "skipped from now on")
 	require.Contains(t, l.String(), "SIGKILL")
-	require.Equal(t, symbols.Named, stateOf(t, s, ownFile(t)))
+	require.Equal(t, symtab.Named, stateOf(t, s, ownFile(t)))
 }
 
 // unclosed is a Reader that belongs to another Store.
-type unclosed struct{ symbols.Reader }
+type unclosed struct{ symtab.Reader }
 
 func (unclosed) Close() {}
 
@@ -153,11 +155,11 @@ func TestReaderKilled(t *testing.T) {
 	r, l := newTestReader(readWell)
 	s := symbols.NewStore(symbols.Options{Reader: r})
 	defer s.Close()
-	require.Equal(t, symbols.NotELF, stateOf(t, s, culpritFile(t)))
+	require.Equal(t, symtab.NotELF, stateOf(t, s, culpritFile(t)))
 	run := r.run
 	require.NoError(t, run.cmd.Process.Kill())
 	<-run.ended
-	require.Equal(t, symbols.Named, stateOf(t, s, ownFile(t)))
+	require.Equal(t, symtab.Named, stateOf(t, s, ownFile(t)))
 	require.Zero(t, s.Stats().Lost)
 	require.Contains(t, l.String(), "SIGKILL")
 }
@@ -167,7 +169,7 @@ func TestReaderWrong(t *testing.T) {
 	for _, role := range []uint64{readGarbage, readSilent} {
 		r, l := newTestReader(role)
 		s := symbols.NewStore(symbols.Options{Reader: r, Timeout: 100 * time.Millisecond})
-		require.Equal(t, symbols.Unreadable, stateOf(t, s, ownFile(t)))
+		require.Equal(t, symtab.Unreadable, stateOf(t, s, ownFile(t)))
 		require.EqualValues(t, 1, s.Stats().Lost)
 		require.Contains(t, l.String(), "restarting the reader of files")
 		s.Close()
@@ -180,8 +182,8 @@ func TestReaderMissing(t *testing.T) {
 	r.path = find
 	s := symbols.NewStore(symbols.Options{Reader: r})
 	defer s.Close()
-	require.Equal(t, symbols.Unreadable, stateOf(t, s, ownFile(t)))
-	require.Equal(t, symbols.Unreadable, stateOf(t, s, culpritFile(t)))
+	require.Equal(t, symtab.Unreadable, stateOf(t, s, ownFile(t)))
+	require.Equal(t, symtab.Unreadable, stateOf(t, s, culpritFile(t)))
 	require.Equal(t, 1, len(l.lines), l)
 	require.Contains(t, l.String(), "make build does so")
 }
@@ -215,10 +217,10 @@ func TestAsk(t *testing.T) {
 	}
 	for range 2 {
 		_, err := ask(2, "die")
-		require.ErrorIs(t, err, symbols.ErrReader)
+		require.ErrorIs(t, err, symtab.ErrReader)
 	}
 	_, err := ask(2, "ab")
-	require.ErrorIs(t, err, symbols.ErrMalformed)
+	require.ErrorIs(t, err, symtab.ErrMalformed)
 	got, err := ask(1, "ab")
 	require.NoError(t, err)
 	require.Equal(t, "abab", got)

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
@@ -45,16 +47,16 @@ func file(t *testing.T, name, content string) string {
 	return path
 }
 
-func read(t *testing.T, path string, inlined bool) *symbols.Table {
+func read(t *testing.T, path string, inlined bool) *symtab.Table {
 	t.Helper()
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
 	st, err := f.Stat()
 	require.NoError(t, err)
-	limits := symbols.DefaultLimits()
+	limits := symtab.DefaultLimits()
 	limits.Names *= 2 // all functions of the largest programs: samples are never of as many
-	table, err := parse.ReadTable(context.Background(), f, st.Size(), symbols.Reading{Limits: limits, Inlined: inlined})
+	table, err := parse.ReadTable(context.Background(), f, st.Size(), symtab.Reading{Limits: limits, Inlined: inlined})
 	require.NoError(t, err)
 	return table
 }
@@ -111,7 +113,7 @@ func covering(all []truth, longest, addr uint64) []string {
 
 // compare looks the first, the middle and the last byte of each function up, and as many addresses anywhere in the
 // code, and counts names that nm does not have there, and those that are missing.
-func compare(t *testing.T, path string, table *symbols.Table, all, unsized []truth) (checked, named int) {
+func compare(t *testing.T, path string, table *symtab.Table, all, unsized []truth) (checked, named int) {
 	t.Helper()
 	require.NotEmpty(t, all)
 	longest := uint64(0)
@@ -137,8 +139,8 @@ func compare(t *testing.T, path string, table *symbols.Table, all, unsized []tru
 		want := covering(all, longest, addr)
 		checked++
 		switch {
-		case state == symbols.Named && got.Source == symbols.SourcePLT: // see TestStubs
-		case state == symbols.Named:
+		case state == symtab.Named && got.Source == symtab.SourcePLT: // see TestStubs
+		case state == symtab.Named:
 			named++
 			if !slices.Contains(want, got.Name) && !isUnsized(got, addr, want, all, unsized) {
 				if wrong++; wrong < 10 {
@@ -158,8 +160,8 @@ func compare(t *testing.T, path string, table *symbols.Table, all, unsized []tru
 
 // isUnsized tells whether a name is that of a function without a size, and nothing else begins between it and the
 // address.
-func isUnsized(s symbols.Symbol, addr uint64, want []string, all, unsized []truth) bool {
-	if len(want) > 0 || s.Source != symbols.SourceSymtab {
+func isUnsized(s symtab.Symbol, addr uint64, want []string, all, unsized []truth) bool {
+	if len(want) > 0 || s.Source != symtab.SourceSymtab {
 		return false
 	}
 	at := uint64(0)
@@ -277,10 +279,10 @@ func TestStubs(t *testing.T) {
 				name := strings.TrimSuffix(label, ">:")
 				got, state := table.Lookup(addr + 4)
 				switch {
-				case state != symbols.Named:
+				case state != symtab.Named:
 					nameless++
 				case strings.HasPrefix(name, "*ABS*+"): // a function that chooses: objdump has its address only
-					require.Equal(t, symbols.SourcePLT, got.Source)
+					require.Equal(t, symtab.SourcePLT, got.Source)
 					right++
 				default:
 					require.Equal(t, strings.Split(name, "@")[0]+"@plt", got.Name, "%#x of %s", addr, path)
@@ -322,10 +324,10 @@ func TestGo(t *testing.T) {
 		got, state := table.Lookup(addr)
 		without, _ := bare.Lookup(addr)
 		if lines[2*i] == "?" {
-			require.NotEqual(t, symbols.SourcePclntab, got.Source)
+			require.NotEqual(t, symtab.SourcePclntab, got.Source)
 			continue
 		}
-		require.Equal(t, symbols.Named, state)
+		require.Equal(t, symtab.Named, state)
 		require.Equal(t, got, without)
 		// Its name is that of the function that others are inlined into, its position that of the innermost.
 		outer := got
@@ -363,23 +365,23 @@ int main(int n, char **a) { return printf("%d", shown(n)); }
 	stripped := filepath.Join(app, "program")
 	run(t, "", "strip", "-o", stripped, full)
 
-	named := func(path string) map[string]symbols.Source {
+	named := func(path string) map[string]symtab.Source {
 		s := symbols.NewStore(symbols.Options{Reader: parse.Here{}, HostRoot: t.TempDir()})
 		defer s.Close()
 		f, err := os.Open(path)
 		require.NoError(t, err)
 		defer f.Close()
-		id, err := symbols.Identify(f)
+		id, err := symtab.Identify(f)
 		require.NoError(t, err)
 		s.Request(symbols.Request{
 			ID: id, Path: "/app/" + filepath.Base(path), Open: func() (*os.File, error) { return os.Open(path) },
 			Root: func() (*os.File, error) { return os.Open(root) },
 		})
 		require.True(t, s.Wait(t.Context(), id))
-		found := map[string]symbols.Source{}
+		found := map[string]symtab.Source{}
 		for _, f := range all {
 			for _, addr := range []uint64{f.start, f.end - 1} {
-				if got, state := s.Lookup(id, addr); state == symbols.Named {
+				if got, state := s.Lookup(id, addr); state == symtab.Named {
 					require.Equal(t, f.name, got.Name)
 					found[got.Name] = got.Source
 				}
@@ -388,7 +390,7 @@ int main(int n, char **a) { return printf("%d", shown(n)); }
 		return found
 	}
 	found := named(stripped)
-	require.Equal(t, symbols.SourceDynsym, found["shown"])
+	require.Equal(t, symtab.SourceDynsym, found["shown"])
 	require.NotContains(t, found, "hidden")
 
 	id := strings.TrimSpace(strings.SplitAfter(run(t, "", "readelf", "-n", full), "Build ID:")[1])
@@ -397,8 +399,8 @@ int main(int n, char **a) { return printf("%d", shown(n)); }
 	require.NoError(t, os.MkdirAll(filepath.Dir(byID), 0o700))
 	run(t, "", "cp", debug, byID)
 	found = named(stripped)
-	require.Equal(t, symbols.SourceDebugFile, found["hidden"])
-	require.Equal(t, symbols.SourceDebugFile, found["shown"])
+	require.Equal(t, symtab.SourceDebugFile, found["hidden"])
+	require.Equal(t, symtab.SourceDebugFile, found["shown"])
 	// One of another program does not count.
 	other := filepath.Join(t.TempDir(), "other")
 	run(t, "", "gcc", "-O1", "-g", "-Wl,--build-id=sha1", "-DX", "-O0", c, "-o", other)
@@ -412,7 +414,7 @@ int main(int n, char **a) { return printf("%d", shown(n)); }
 		path := filepath.Join(root, place, "program.debug")
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		run(t, "", "cp", debug, path)
-		require.Equal(t, symbols.SourceDebugFile, named(linked)["hidden"], place)
+		require.Equal(t, symtab.SourceDebugFile, named(linked)["hidden"], place)
 		require.NotContains(t, named(stripped), "hidden", "it has no link")
 		content, err := os.ReadFile(path)
 		require.NoError(t, err)
@@ -428,7 +430,7 @@ int main(int n, char **a) { return printf("%d", shown(n)); }
 		withMini := filepath.Join(app, "mini"+level)
 		run(t, "", "objcopy", "--add-section", ".gnu_debugdata="+packed, stripped, withMini)
 		found = named(withMini)
-		require.Equal(t, symbols.SourceMiniDebug, found["hidden"])
-		require.Equal(t, symbols.SourceDynsym, found["shown"])
+		require.Equal(t, symtab.SourceMiniDebug, found["hidden"])
+		require.Equal(t, symtab.SourceDynsym, found["shown"])
 	}
 }

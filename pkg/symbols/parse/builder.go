@@ -9,7 +9,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // span is a part of the address space that one symbol names.

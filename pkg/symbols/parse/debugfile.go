@@ -10,7 +10,7 @@ import (
 	"github.com/therootcompany/xz"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // findDebug opens the debug file of f, whose build ID is id, and returns its headers and the open file, which the caller

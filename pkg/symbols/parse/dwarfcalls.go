@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // readUnit reads the lines of a unit and the inlined calls in it. lines are the tables of lines that were read

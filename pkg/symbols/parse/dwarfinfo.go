@@ -4,7 +4,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // Bounds of the descriptions of one file.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // Bounds of the tables of lines of one unit, and of a file.

@@ -3,7 +3,7 @@ package parse
 import (
 	"debug/elf"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // relocations say which values the dynamic linker writes to which addresses.

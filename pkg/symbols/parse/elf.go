@@ -12,7 +12,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 const maxSections = 32 << 10

@@ -5,7 +5,7 @@ import (
 	"debug/elf"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // place is where something is in a file, and its ELF virtual address.

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // GoLeaves are the functions of a Go program that make no frame on the stack, as they call nothing. Whoever follows frame pointers

@@ -7,7 +7,7 @@ import (
 	"io"
 	"maps"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // errGoFunc says that there is nothing of a function that can be read.

@@ -6,7 +6,7 @@ import (
 	"hash/maphash"
 	"io"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // edges are the first and the last bytes, up to perfEdge each, of what was read of a perf map. A JVM writes its map

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // Bounds of a perf map. Past them the oldest pieces of code are dropped: dropped code may lose its name, but no

@@ -7,7 +7,7 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // Bounds of what is read for the stubs.

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 func manyStubs(n int) []byte { return stubELF(n).Bytes() }

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/symtab"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // ReadTable reads a file of that size in bytes, without its debug files. The error is one of ErrNotELF,

@@ -278,7 +278,7 @@ func check(t *testing.T, w way, used time.Duration, all span, middle time.Time, 
 
 	require.Equal(t, sum, w.stored(t, w.all, all), "what is stored")
 	require.Equal(t, sum, w.flame(t, w.all, all), "the flame graph's total")
-	found["total"] = "the flame graph's is the stored one"
+	found["total"] = "flame graph equals storage"
 
 	for _, s := range w.selectors {
 		require.Equal(t, sum, total(w.query(t, s, all)), s)

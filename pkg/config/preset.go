@@ -5,12 +5,11 @@ import (
 	"slices"
 )
 
-// A presetRule is a setting that a preset sets to something else than its default. It can be set
-// otherwise in the exporter.
+// A presetRule is a setting for which a preset has another default. The exporter's own value wins.
 type presetRule struct {
 	Preset, Key, Value string
-	Why                string // what the receiver does that asks for it
-	Source             string // the repository and file of the receiver in which that can be read
+	Why                string // the receiver's behaviour that needs it
+	Source             string // the repository and file that show it
 }
 
 // The files of receivers that the rules come from.
@@ -27,40 +26,40 @@ const (
 )
 
 var presetRules = []presetRule{
-	{"pyroscope", "sample_shape", "sum", "Values with a timestamp each are refused.", pyroscopeConvert},
+	{"pyroscope", "sample_shape", "sum", "It refuses samples with one timestamp per value.", pyroscopeConvert},
 	{"pyroscope", "attribute_values", "string", "Only text becomes a label in every release.", pyroscopeHandler},
-	{"pyroscope", "attribute_keys", "label", "2.x keeps the dots of a name, and then neither its query language nor its pages can select it. 1.x makes the same names itself.", pyroscopeLabels},
-	{"pyroscope", "unnamed_functions", "file", "Without its symbolizer, which is off by default, a stack of frames without a function vanishes from the flame graph.", pyroscopeConvert},
-	{"pyroscope", "profile_name", "label", "It takes the type of the period for the profile's name: memory would be called space, and its pages know memory only. It does not keep periods.", pyroscopeConvert},
+	{"pyroscope", "attribute_keys", "label", "2.x keeps dots in label names, and its query language and pages cannot select such labels. 1.x replaces them itself.", pyroscopeLabels},
+	{"pyroscope", "unnamed_functions", "file", "Its symbolizer is off by default. Without it, the flame graph omits stacks without function names.", pyroscopeConvert},
+	{"pyroscope", "profile_name", "label", "It uses the period type as the profile's name. So `memory` would be `space`, which its pages do not know. It does not store periods.", pyroscopeConvert},
 	// 20 and 6 make the 30 labels that Pyroscope takes with the four that it adds itself, one of which is
 	// service.name once more.
-	{"pyroscope", "max_resource_attributes", "20", "A series with more than 30 labels is refused, and every attribute of a resource and of a sample is one.", pyroscopeLimits},
-	{"pyroscope", "max_sample_attributes", "6", "The same.", pyroscopeLimits},
+	{"pyroscope", "max_resource_attributes", "20", "It refuses a series with more than 30 labels. Every attribute of a resource or a sample is a label.", pyroscopeLimits},
+	{"pyroscope", "max_sample_attributes", "6", "The limit of 30 labels covers attributes of samples, too.", pyroscopeLimits},
 	// With thread.name, a node with 60 containers of 20 thread names has 1,200 series, and 60 without.
-	{"pyroscope", "attributes", "thread.name=drop", "A tenant has 5,000 series unless told otherwise, and each thread name of each container would be one: four busy nodes. `thread.name=sample` brings it back.", pyroscopeLimits},
+	{"pyroscope", "attributes", "thread.name=drop", "A tenant has 5,000 series by default. With each thread name of each container as a series, four busy nodes would fill them. `thread.name=sample` brings it back.", pyroscopeLimits},
 
-	{"parca", "function_table", "double", "It takes the entry before the one that a line names, up to v0.28.0 at least: every frame would have another function's name.", parcaEncode},
+	{"parca", "function_table", "double", "Up to v0.28.0, it reads the entry before the right one, so every frame would have another function's name.", parcaEncode},
 	{"parca", "attribute_values", "string", "Only text becomes a label.", parcaNormalizer},
-	{"parca", "attribute_keys", "label", "It makes these names itself. Of two attributes with one label name the last one would win.", parcaNormalizer},
-	{"parca", "scope_name", "profile", "The name of the scope is shown as the profile's name.", parcaNormalizer},
+	{"parca", "attribute_keys", "label", "It makes these names itself. If two attributes had the same label name, the last one would win.", parcaNormalizer},
+	{"parca", "scope_name", "profile", "It shows the scope's name as the profile's name.", parcaNormalizer},
 
 	{"devfiler", "sample_shape", "timestamps", "It counts timestamps, not values.", devfilerService},
-	{"devfiler", "frame_type_default", "native", "A frame without a type is refused.", devfilerService},
-	{"devfiler", "mappings", "htlhash", "A mapping with attributes but without an htlhash is refused.", devfilerService},
+	{"devfiler", "frame_type_default", "native", "It refuses frames without a type.", devfilerService},
+	{"devfiler", "mappings", "htlhash", "It refuses a mapping that has attributes but no htlhash.", devfilerService},
 
-	{"elastic", "sample_shape", "timestamps", "It writes an event per timestamp, and none for a sample without.", elasticExporter},
-	{"elastic", "frame_type_default", "native", "A profile with a frame without a type is refused.", elasticExporter},
-	{"elastic", "attributes", "service.name=both", "An event has the service of its sample; that of the resource is not shown.", elasticExporter},
-	{"elastic", "host_id", "true", "The table of hosts goes by host.id: hosts without one become one.", elasticExporter},
+	{"elastic", "sample_shape", "timestamps", "It writes one event per timestamp, and none for a sample without timestamps.", elasticExporter},
+	{"elastic", "frame_type_default", "native", "It refuses a profile with an untyped frame.", elasticExporter},
+	{"elastic", "attributes", "service.name=both", "It takes an event's service from the sample, not from the resource.", elasticExporter},
+	{"elastic", "host_id", "true", "It identifies hosts by `host.id`. Hosts without one count as the same host.", elasticExporter},
 
-	{"history", "exporter", "file", "It is a folder of this machine.", historyReader},
+	{"history", "exporter", "file", "A history is a folder on this machine.", historyReader},
 	{"history", "format", FormatHistory, "`profile history` reads it.", historyReader},
 	{"history", "path", HistoryFolder, "`profile history` looks there.", historyReader},
-	{"history", "sample_shape", "sum", "It adds up; times within an interval would take more than the rest.", historyReader},
+	{"history", "sample_shape", "sum", "Timestamps within an interval would take most of the space.", historyReader},
 }
 
-// presets holds, by receiver, the settings that differ from the defaults. The Collector's are the
-// defaults: what the protocol asks for and nothing else.
+// presets holds the settings of each receiver that differ from the defaults. The Collector takes the
+// defaults.
 var presets = func() map[string]map[string]string {
 	all := map[string]map[string]string{"collector": {}}
 	for _, r := range presetRules {

@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 )
 
 func ok() (*colprofiles.ExportProfilesServiceResponse, error) {
@@ -159,43 +159,21 @@ func TestResourceExhausted(t *testing.T) {
 	})
 }
 
-func TestRetryInfoIsKept(t *testing.T) {
-	for _, transport := range []string{config.TransportGRPC, config.TransportHTTP} {
+// Both transports hand on how long the receiver asks to wait. See TestShutdownRespectsTheReceiver.
+func TestAskedToWait(t *testing.T) {
+	for transport, endpoint := range map[string]string{
+		config.TransportGRPC: recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always(nil, withRetryInfo(t, codes.Unavailable, time.Minute))}).Addr,
+		config.TransportHTTP: recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(w http.ResponseWriter, _ recvtest.Request) {
+			w.Header().Set("Retry-After", "60")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}}).URL,
+	} {
 		t.Run(transport, func(t *testing.T) {
-			t.Parallel() // each waits a second, the least that the header of HTTP can ask for
-			var first, second atomic.Int64
-			note := func(n int) bool {
-				if n == 1 {
-					first.Store(time.Now().UnixNano())
-					return true
-				}
-				second.Store(time.Now().UnixNano())
-				return false
-			}
-			cfg := settings(transport, "")
-			if transport == config.TransportGRPC {
-				busy := withRetryInfo(t, codes.Unavailable, time.Second)
-				cfg.Endpoint = recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-					if note(r.Number) {
-						return nil, busy
-					}
-					return ok()
-				}}).Addr
-			} else {
-				cfg.Endpoint = recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(w http.ResponseWriter, r recvtest.Request) {
-					if note(r.Number) {
-						w.Header().Set("Retry-After", "1")
-						w.WriteHeader(http.StatusTooManyRequests)
-						return
-					}
-					recvtest.Accept(w, nil)
-				}}).URL
-			}
-			e, _ := open(t, cfg)
-			e.Enqueue(message(t, "app", 0))
-			drainAll(t, e)
-			require.GreaterOrEqual(t, second.Load()-first.Load(), int64(time.Second))
-			require.Equal(t, int64(10), e.Stats().Rows.Delivered)
+			e, _ := open(t, settings(transport, endpoint))
+			out := e.to.Send(t.Context(), message(t, "app", 0))
+			require.Equal(t, attempt.Retryable, out.Verdict)
+			require.InDelta(t, time.Minute, out.Wait, float64(6*time.Second))
+			require.GreaterOrEqual(t, out.Wait, time.Minute)
 		})
 	}
 }

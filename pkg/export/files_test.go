@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -152,40 +153,56 @@ func TestExportersShareAStorageFolder(t *testing.T) {
 
 // A patient exporter takes messages while what it needs is not there, and delivers them when it is.
 func TestPatientExporter(t *testing.T) {
-	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
-	cfg := withStorage(t, "127.0.0.1:1")
-	e, _ := open(t, cfg)
-	e.Enqueue(message(t, "stored", 0))
-	settled(t, e)
-	stop(t, e)
+	synctest.Test(t, func(t *testing.T) {
+		cfg := withStorage(t, "")
+		e := startWith(t, cfg, &outageSender{down: true})
+		e.Enqueue(message(t, "stored", 0))
+		synctest.Wait()
+		require.NoError(t, e.Shutdown(t.Context()))
+		require.Len(t, storedFiles(t, cfg.Queue.Storage), 1)
 
-	cfg.Endpoint = r.Addr
-	cfg.Auth.BearerTokenFile = filepath.Join(t.TempDir(), "token")
-	logs := &capture{}
-	e, err := New(cfg, Options{Logger: logs.logger(), Patient: true})
-	require.NoError(t, err)
-	require.ErrorContains(t, e.Opened(t.Context()), "auth.bearer_token_file: "+cfg.Auth.BearerTokenFile+" does not exist")
-	for range 3 {
-		e.Enqueue(message(t, "new", 0))
-	}
-	require.Equal(t, int64(30), balanced(t, e).Rows.Held)
-	require.NoError(t, os.WriteFile(cfg.Auth.BearerTokenFile, []byte("t0ken"), 0o600))
-	require.Eventually(t, func() bool { return e.Stats().Rows.Delivered == 40 }, 20*time.Second, time.Millisecond)
-	balanced(t, e)
-	require.ElementsMatch(t, []string{"stored", "new", "new", "new"}, r.Names())
-	stop(t, e)
-	require.Empty(t, storedFiles(t, cfg.Queue.Storage))
-	require.Contains(t, logs.String(), "not ready, retrying")
-	require.Contains(t, logs.String(), "ready, starting to send")
+		cfg.Auth.BearerTokenFile = filepath.Join(t.TempDir(), "token")
+		logs := &capture{}
+		patient := func(to sender) *Exporter {
+			e := prepare(cfg, Options{Logger: logs.logger()})
+			go e.run(func() (sender, error) { return to, nil }, true)
+			require.ErrorContains(t, e.Opened(t.Context()), "auth.bearer_token_file: "+cfg.Auth.BearerTokenFile+" does not exist")
+			return e
+		}
+		e = patient(&outageSender{})
+		for range 3 {
+			e.Enqueue(message(t, "new", 0))
+		}
+		time.Sleep(time.Minute)
+		require.Equal(t, int64(30), balanced(t, e).Rows.Held)
+		require.NoError(t, os.WriteFile(cfg.Auth.BearerTokenFile, []byte("t0ken"), 0o600))
+		time.Sleep(2 * openLongestWait)
+		synctest.Wait()
+		require.Equal(t, int64(40), balanced(t, e).Rows.Delivered)
+		require.NoError(t, e.Shutdown(t.Context()))
+		require.Empty(t, storedFiles(t, cfg.Queue.Storage))
+		require.Contains(t, logs.String(), "not ready, retrying")
+		require.Contains(t, logs.String(), "ready, starting to send")
 
-	// One that never can is stopped like any other.
-	cfg.Auth.BearerTokenFile += ".none"
-	e, err = New(cfg, Options{Logger: logs.logger(), Patient: true})
-	require.NoError(t, err)
-	require.Error(t, e.Opened(t.Context()))
-	e.Enqueue(message(t, "lost", 0))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	require.Error(t, e.Shutdown(ctx))
-	require.Equal(t, map[Reason]int64{ReasonShutdown: 10}, balanced(t, e).Rows.Dropped)
+		// One that never can is stopped like any other.
+		cfg.Auth.BearerTokenFile += ".none"
+		e = patient(&outageSender{})
+		e.Enqueue(message(t, "lost", 0))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		require.Error(t, e.Shutdown(ctx))
+		require.Equal(t, map[Reason]int64{ReasonShutdown: 10}, balanced(t, e).Rows.Dropped)
+
+		// One whose files do not answer holds up nobody for long.
+		answers := make(chan struct{})
+		e = prepare(cfg, Options{Logger: logs.logger()})
+		go e.run(func() (sender, error) { <-answers; return &outageSender{}, nil }, true)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, e.Opened(ctx), errOpenHangs)
+		begin := time.Now()
+		require.Error(t, e.Shutdown(ctx))
+		require.Equal(t, stopGrace, time.Since(begin))
+		close(answers)
+	})
 }

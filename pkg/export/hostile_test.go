@@ -136,7 +136,7 @@ func checkLog(t *testing.T, logs *capture) {
 }
 
 func TestHostileGRPCReceiver(t *testing.T) {
-	big := &colprofiles.ExportProfilesServiceResponse{PartialSuccess: &colprofiles.ExportProfilesPartialSuccess{ErrorMessage: strings.Repeat("A", 64<<20)}}
+	big := &colprofiles.ExportProfilesServiceResponse{PartialSuccess: &colprofiles.ExportProfilesPartialSuccess{ErrorMessage: strings.Repeat("A", 16<<20)}}
 	for name, tc := range map[string]struct {
 		options   []grpc.ServerOption
 		answer    recvtest.Answer

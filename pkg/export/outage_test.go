@@ -141,21 +141,33 @@ func (s *askingSender) Send(ctx context.Context, m Message) attempt.Outcome {
 	return out
 }
 
-// But it keeps to what the receiver asked for.
+// But both delivery and Shutdown keep to what the receiver asked for.
 func TestShutdownRespectsTheReceiver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		to := &askingSender{}
-		to.set(true)
-		e := startWith(t, settings("outage", ""), to)
-		e.Enqueue(Message{Body: []byte("x"), Rows: 1, Start: time.Now()})
-		synctest.Wait()
-		to.set(false)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		require.ErrorIs(t, e.Shutdown(ctx), context.DeadlineExceeded)
-		require.Equal(t, map[Reason]int64{ReasonShutdown: 1}, balanced(t, e).Rows.Dropped)
-		require.Equal(t, 1, to.attempts)
-	})
+	for name, shutdown := range map[string]bool{"delivery": false, "shutdown": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				to := &askingSender{}
+				to.set(true)
+				e := startWith(t, settings("outage", ""), to)
+				begin := time.Now()
+				e.Enqueue(Message{Body: []byte("x"), Rows: 1, Start: begin})
+				synctest.Wait()
+				to.set(false)
+				if !shutdown {
+					require.NoError(t, e.Drain(t.Context()))
+					require.GreaterOrEqual(t, time.Since(begin), time.Minute)
+					require.Equal(t, int64(1), balanced(t, e).Rows.Delivered)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				if err := e.Shutdown(ctx); shutdown {
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.Equal(t, map[Reason]int64{ReasonShutdown: 1}, balanced(t, e).Rows.Dropped)
+				}
+				require.Equal(t, 1, to.attempts)
+			})
+		})
+	}
 }
 
 // What is too old or too far ahead goes with its own reason, before it is sent.

@@ -91,6 +91,7 @@ func TestOverlayOverDeafFileSystem(t *testing.T) {
 		"that is hidden":       onOverlay(`"$PWD/lower"`, mount, "umount -l lower"),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // each waits for as long as its files may take
 			var isDeaf atomic.Bool
 			fs := deaf.New(t, sleeper(t), deafTo(t, &isDeaf))
 			p := inMounts(t, fs, script)

@@ -160,7 +160,7 @@ func play(role int) {
 			set(wire.CounterPID, 4711)
 			panic("unexpected fault address")
 		case playHungry:
-			eaten = append(eaten, bytes.Repeat([]byte{1}, 1<<20))
+			eaten = append(eaten, bytes.Repeat([]byte{1}, 8<<20))
 			runtime.KeepAlive(eaten)
 			send(1)
 		case playGarbage:
@@ -345,6 +345,7 @@ func TestRefusedLater(t *testing.T) {
 
 // Who does not want to wait any more does not: neither for a first run that says nothing, nor for its end.
 func TestSubscribeGivesUp(t *testing.T) {
+	t.Parallel()
 	b, _ := newTestBroker()
 	b.endTime = 300 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())

@@ -75,6 +75,7 @@ func TestNotInstalled(t *testing.T) {
 }
 
 func TestRestarts(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		role int
 		says []string
@@ -110,6 +111,7 @@ func TestRestarts(t *testing.T) {
 }
 
 func TestDeaf(t *testing.T) {
+	t.Parallel()
 	b, _ := newTestBroker()
 	b.endTime = 200 * time.Millisecond
 	s, err := b.Subscribe(t.Context(), ask(playDeaf))
@@ -122,6 +124,7 @@ func TestDeaf(t *testing.T) {
 // TestBlocked: a process whose files do not answer, or take CPU time without end, costs one restart, and is left alone afterwards.
 // On a machine with one CPU the whole program waits for them.
 func TestBlocked(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		role int
 		says string

@@ -95,6 +95,7 @@ func memoryGroup(t *testing.T) (group, file string) {
 
 // TestHungry: a program that takes too much is ended, and another one started.
 func TestHungry(t *testing.T) {
+	t.Parallel()
 	b, l := newTestBroker()
 	b.meterInterval = 10 * time.Millisecond
 	b.memoryBound = func() uint64 { return memoryLeast }

@@ -22,10 +22,10 @@ import (
 
 // The test's own executable plays the program that reads files, too. What it does depends on the memory that it may take.
 const (
-	readWell    = 256 << 20
-	readGarbage = 1 + iota // it writes what it must not
-	readCulprit            // it dies of files of a certain size
-	readSilent             // it never answers
+	readWell    = 256<<20 + iota
+	readGarbage // it writes what it must not
+	readCulprit // it dies of files of a certain size
+	readSilent  // it never answers
 )
 
 // culprit is the size of a file that ends the program, in bytes.
@@ -47,29 +47,19 @@ func playReader() {
 	}
 	conn, err := symtab.NewConn(os.NewFile(3, "socket"))
 	if err == nil {
-		if memory == readCulprit {
-			go dieOfCulprit()
-			memory = readWell
-		}
-		err = parse.Here{}.Serve(conn, memory, decodeTwice)
+		err = conn.Serve(readWell, func(ctx context.Context, t *symtab.Task) (*symtab.Table, error) {
+			if memory == readCulprit && t.Size == culprit {
+				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+			}
+			table, _, err := parse.Here{}.Read(ctx, t)
+			return table, err
+		}, decodeTwice)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
-}
-
-// dieOfCulprit kills the program once it has a file of that size open.
-func dieOfCulprit() {
-	for {
-		for fd := range 32 {
-			var st unix.Stat_t
-			if unix.Fstat(fd, &st) == nil && st.Size == culprit {
-				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
-			}
-		}
-	}
 }
 
 func newTestReader(memory uint64) (*Reader, *logged) {
@@ -166,6 +156,7 @@ func TestReaderKilled(t *testing.T) {
 
 // What is no answer is not taken for one, and what does not answer is ended.
 func TestReaderWrong(t *testing.T) {
+	t.Parallel() // an answer may be two seconds late
 	for _, role := range []uint64{readGarbage, readSilent} {
 		r, l := newTestReader(role)
 		s := symbols.NewStore(symbols.Options{Reader: r, Timeout: 100 * time.Millisecond})

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // Version of the kernel from which on eBPF maps are charged to control groups: before, they would need CAP_SYS_RESOURCE.
@@ -25,8 +25,8 @@ func missing(c config) string {
 	if err := c.check(); err != nil {
 		return err.Error()
 	}
-	if !hostproc.SharesPIDs() {
-		lacks = append(lacks, hostproc.NeedPIDs)
+	if !procfs.SharesPIDs() {
+		lacks = append(lacks, procfs.NeedPIDs)
 	}
 	if caps, err := effective(); err == nil {
 		need := needs(caps, kernelAddresses("/proc/kallsyms"))

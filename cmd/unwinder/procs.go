@@ -4,13 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -151,35 +150,22 @@ func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, runn
 func sameStart(a, b uint64) bool { return a/tick == b/tick }
 
 // tick is the unit in which /proc tells the starts of processes, in nanoseconds.
-const tick uint64 = hostproc.Tick
+const tick uint64 = procfs.Tick
 
 // readProc reads a process's start, in nanoseconds since boot and cut down to a tick, and its mount namespace. Both are of
 // the same process, even where the PID changes hands meanwhile.
 func readProc(pid uint32) (start, mntns uint64, err error) {
-	dir, err := unix.Open(filepath.Join("/proc", strconv.FormatUint(uint64(pid), 10)), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := procfs.Open("/proc", pid)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer unix.Close(dir)
+	defer dir.Close()
 	var ns unix.Stat_t
-	if err := unix.Fstatat(dir, "ns/mnt", &ns, 0); err != nil {
+	if err := unix.Fstatat(int(dir), "ns/mnt", &ns, 0); err != nil {
 		return 0, 0, err
 	}
-	fd, err := unix.Openat(dir, "stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer unix.Close(fd)
-	var buf [1024]byte
-	n, err := unix.Read(fd, buf[:])
-	if err != nil {
-		return 0, 0, err
-	}
-	ticks, ok := hostproc.Start(buf[:n])
-	if !ok {
-		return 0, 0, fmt.Errorf("/proc/%d/stat does not say when the process began", pid)
-	}
-	return ticks * tick, ns.Ino, nil
+	start, err = dir.Began()
+	return start, ns.Ino, err
 }
 
 // executable returns the name of a process's executable.

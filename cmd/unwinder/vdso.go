@@ -2,11 +2,11 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"sync"
 
-	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // vdsoPath is what the vDSO is called where it is handed to the profiler as a file. The profiler itself would read it from the memory of
@@ -14,18 +14,8 @@ import (
 const vdsoPath = "/" + process.VdsoPathName
 
 // vdso returns the code that the kernel has given this process, as to all others; nil if it has given none.
-var vdso = sync.OnceValue(func() (code []byte) {
-	self := process.New(libpf.PID(os.Getpid()), libpf.PID(os.Getpid()))
-	_, _ = self.IterateMappings(func(m process.RawMapping) bool {
-		if !m.IsVDSO() {
-			return true
-		}
-		code = make([]byte, m.Length)
-		if _, err := self.GetRemoteMemory().ReadAt(code, int64(m.Vaddr)); err != nil {
-			code = nil
-		}
-		return true
-	})
+var vdso = sync.OnceValue(func() []byte {
+	code, _ := procfs.VDSO()
 	return code
 })
 

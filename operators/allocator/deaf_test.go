@@ -69,7 +69,7 @@ func TestIdentifyDeaf(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	stop()
 	within(t, func() {
-		p, err := identify(pid, procDir(pid))
+		p, _, _, err := mappings(pid)
 		require.NoError(t, err)
 		require.NotZero(t, p.ExeInode)
 		_, err = f.allocators(pid)

@@ -12,7 +12,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"golang.org/x/sys/unix"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
@@ -185,4 +185,4 @@ func hostRoot() string { return os.Getenv("HOST_ROOT") }
 func procDir(pid uint32) string { return fmt.Sprintf("%s/proc/%d", hostRoot(), pid) }
 
 // threadDir returns the folder of a thread of the process that has not ended, and its ID.
-func threadDir(pid uint32) (string, uint32) { return procmap.Folder(hostRoot()+"/proc", pid) }
+func threadDir(pid uint32) (string, uint32) { return procfs.Folder(hostRoot()+"/proc", pid) }

@@ -13,7 +13,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadgets"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 const exampleMetadata = `
@@ -119,7 +119,7 @@ func TestOtherPIDs(t *testing.T) {
 		require.ErrorContains(t, err, "hostPID: true")
 		return
 	}
-	if hostproc.SharesPIDs() {
+	if procfs.SharesPIDs() {
 		require.NoError(t, (&instance{}).PreStart(exampleContext(t, api.ParamValues{"pid": "7"})))
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestOtherPIDs$", "-test.v")

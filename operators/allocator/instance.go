@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
@@ -88,8 +88,8 @@ func (*instance) Name() string { return Name }
 
 // PreStart implements operators.PreStart.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
-	if !hostproc.SharesPIDs() { // the kernel would attach to others, or to nothing
-		return fmt.Errorf("operator %s: it lacks %s", Name, hostproc.NeedPIDs)
+	if !procfs.SharesPIDs() { // the kernel would attach to others, or to nothing
+		return fmt.Errorf("operator %s: it lacks %s", Name, procfs.NeedPIDs)
 	}
 	i.live = tune.On(gadgetCtx, "live")
 	var err error

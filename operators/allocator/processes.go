@@ -1,24 +1,20 @@
 package allocator
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
@@ -33,9 +29,8 @@ const (
 	// mostFiles is how many files are remembered, and mostOpen how many of them, those with an allocator, are kept open.
 	mostFiles = 4096
 	mostOpen  = 256
-	// mostMapped is how many of a process's files are looked at, and maxMaps how much of its list of mappings is read.
+	// mostMapped is how many of a process's files are looked at.
 	mostMapped = 1024
-	maxMaps    = 8 << 20
 	// readPatience is how long a file or a process may take to be read.
 	readPatience = 5 * time.Second
 	// attachPatience is how long it may take to attach to one: the kernel has to wait for all CPUs some times, too.
@@ -56,7 +51,7 @@ const (
 // process is one that the run is about.
 type process struct {
 	pid     uint32
-	start   uint64 // when it was started, in the kernel's ticks: another process can get its PID
+	start   uint64 // when it was started: another process can get its PID
 	thread  uint32 // that the probes belong to
 	since   time.Time
 	looked  int // how often
@@ -185,8 +180,8 @@ type found struct {
 
 // allocators looks at a process.
 func (f *finder) allocators(pid uint32) (out found, err error) {
-	dir, thread := threadDir(pid)
-	mapped, start, err := f.mappings(pid, dir)
+	_, thread := threadDir(pid)
+	p, mapped, start, err := f.look(pid)
 	before, again := f.asked[pid]
 	delete(f.asked, pid)
 	if err != nil {
@@ -198,10 +193,6 @@ func (f *finder) allocators(pid uint32) (out found, err error) {
 		before.asked = 0
 	}
 	out.start, out.thread = start, thread
-	p, err := identify(pid, dir)
-	if err != nil {
-		return out, err
-	}
 	// What the resolver knows of a process it reads again only after a while. One that has mapped something else is new to it.
 	h := fnv.New32a()
 	_ = binary.Write(h, binary.LittleEndian, start)
@@ -297,74 +288,57 @@ func (f *finder) ask(open *os.File, of *file) error {
 
 var errTooLarge = errors.New("its symbols are larger than the limit")
 
-// mappings returns an address of each file that a process has mapped to execute, and when it was started. dir is its folder, or of one of
-// its threads.
-func (f *finder) mappings(pid uint32, dir string) (addresses []uint64, start uint64, err error) {
+// look returns the process as package procmap knows it, an address of each file that it has mapped to execute, and when it was started.
+func (f *finder) look(pid uint32) (p procmap.Process, addresses []uint64, start uint64, err error) {
 	var got struct {
+		p         procmap.Process
 		addresses []uint64
 		start     uint64
 		err       error
 	}
-	_, stuck := f.patience.Do(f.ctx, func() {
-		if got.start, got.err = started(pid); got.err != nil {
-			return
-		}
-		var maps *os.File
-		if maps, got.err = os.Open(dir + "/maps"); got.err != nil {
-			return
-		}
-		defer maps.Close()
-		got.addresses, got.err = executable(io.LimitReader(maps, maxMaps))
-	}, func() func() { return func() {} })
+	_, stuck := f.patience.Do(f.ctx, func() { got.p, got.addresses, got.start, got.err = mappings(pid) }, func() func() { return func() {} })
 	if stuck != nil { // got is not touched any more
-		return nil, 0, fmt.Errorf("reading the mappings of process %d: %w", pid, stuck)
+		return p, nil, 0, fmt.Errorf("reading the mappings of process %d: %w", pid, stuck)
 	}
-	return got.addresses, got.start, got.err
+	return got.p, got.addresses, got.start, got.err
 }
 
-// started returns when a process was started, in the kernel's ticks.
-func started(pid uint32) (uint64, error) {
-	text, err := os.ReadFile(procDir(pid) + "/stat")
+func mappings(pid uint32) (p procmap.Process, addresses []uint64, start uint64, err error) {
+	dir, err := procfs.Open(hostRoot()+"/proc", pid)
 	if err != nil {
-		return 0, err
+		return p, nil, 0, err
 	}
-	if start, ok := hostproc.Start(text); ok {
-		return start, nil
+	defer dir.Close()
+	p.PID = pid
+	if p.ExeInode, p.ExeModified, err = dir.Executable(); err != nil {
+		return p, nil, 0, err
 	}
-	return 0, fmt.Errorf("unknown start time of process %d", pid)
+	if start, err = started(pid); err != nil {
+		return p, nil, 0, err
+	}
+	text, err := dir.Read("maps", procfs.MaxMaps)
+	return p, executable(text), start, err
 }
+
+// started returns when a process was started.
+func started(pid uint32) (uint64, error) { return procfs.Began(hostRoot()+"/proc", pid) }
 
 // executable returns, of the text of /proc/PID/maps, where each file begins that is mapped to execute.
-func executable(r io.Reader) ([]uint64, error) {
+func executable(text []byte) []uint64 {
+	type file struct {
+		major, minor uint32
+		inode        uint64
+	}
 	var out []uint64
-	seen := map[string]bool{}
-	lines := bufio.NewScanner(r)
-	for len(out) < mostMapped && lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 6 || !strings.Contains(fields[1], "x") || !strings.HasPrefix(fields[5], "/") {
-			continue
-		}
-		start, _, _ := strings.Cut(fields[0], "-")
-		file := fields[3] + " " + fields[4]
-		if n, err := strconv.ParseUint(start, 16, 64); err == nil && !seen[file] {
-			seen[file] = true
-			out = append(out, n)
+	seen := map[file]bool{}
+	for m := range procfs.Mappings(text) {
+		id := file{m.Major, m.Minor, m.Inode}
+		if len(out) < mostMapped && m.Executes() && strings.HasPrefix(m.Path, "/") && !seen[id] {
+			seen[id] = true
+			out = append(out, m.Start)
 		}
 	}
-	if err := lines.Err(); err != nil && !errors.Is(err, bufio.ErrTooLong) {
-		return nil, err
-	}
-	return out, nil
-}
-
-// identify returns the process as package procmap knows it. dir is its folder, or of one of its threads.
-func identify(pid uint32, dir string) (procmap.Process, error) {
-	// As the kernel knows it, without asking a file system that may not answer.
-	var exe unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, dir+"/exe", unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_MTIME, &exe); err != nil {
-		return procmap.Process{}, err
-	}
-	return procmap.Process{PID: pid, ExeInode: exe.Ino, ExeModified: exe.Mtime.Sec*1e9 + int64(exe.Mtime.Nsec)}, nil
+	return out
 }
 
 // running returns the processes of the machine.

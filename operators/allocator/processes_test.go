@@ -2,7 +2,6 @@ package allocator
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,47 +33,15 @@ no-map r-xp 00000000 fd:01 7 /x
 zzz r-xp 0 0 0 /x
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
 `
-	got, err := executable(strings.NewReader(text))
-	require.NoError(t, err)
-	require.Equal(t, []uint64{0x55d0c0e02000, 0x7f0000002000, 0x7f0000003000}, got)
+	require.Equal(t, []uint64{0x55d0c0e02000, 0x7f0000002000, 0x7f0000003000}, executable([]byte(text)))
 
 	// Thousands of files, and a line that does not end.
 	var many strings.Builder
 	for i := range 3 * mostMapped {
 		fmt.Fprintf(&many, "%x000-%x000 r-xp 0 fd:01 %d /x\n", i+1, i+2, i)
 	}
-	got, err = executable(strings.NewReader(many.String()))
-	require.NoError(t, err)
-	require.Len(t, got, mostMapped)
-	got, err = executable(strings.NewReader(strings.Repeat("x", 1<<20)))
-	require.NoError(t, err)
-	require.Empty(t, got)
-	_, err = executable(io.MultiReader(strings.NewReader("1-2 r-xp"), broken2{}))
-	require.ErrorIs(t, err, errBroken)
-}
-
-type broken2 struct{}
-
-func (broken2) Read([]byte) (int, error) { return 0, errBroken }
-
-func TestStarted(t *testing.T) {
-	first, err := started(uint32(os.Getpid()))
-	require.NoError(t, err)
-	require.NotZero(t, first)
-	_, err = started(1 << 30)
-	require.ErrorIs(t, err, os.ErrNotExist)
-	root := t.TempDir()
-	t.Setenv("HOST_ROOT", root)
-	require.NoError(t, os.MkdirAll(root+"/proc/7", 0o755))
-	for text, want := range map[string]uint64{
-		"7 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20": 4711,
-		"7 (a": 0, "": 0, "7 (a) S 1": 0,
-	} {
-		require.NoError(t, os.WriteFile(root+"/proc/7/stat", []byte(text), 0o644))
-		got, err := started(7)
-		require.Equal(t, want == 0, err != nil, text)
-		require.Equal(t, want, got)
-	}
+	require.Len(t, executable([]byte(many.String())), mostMapped)
+	require.Empty(t, executable([]byte(strings.Repeat("x", 1<<20))))
 }
 
 // child is a process that maps libraries when it is told to.
@@ -233,5 +200,3 @@ func TestLater(t *testing.T) {
 	p.later(now, true)
 	require.Equal(t, now.Add(tick), p.next)
 }
-
-var errBroken = errors.New("broken")

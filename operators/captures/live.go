@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/spf13/viper"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 )
 
@@ -101,7 +102,7 @@ func (l *live) take(maps map[string]*ebpf.Map, metadata *viper.Viper) error {
 }
 
 // lives tells whether there is a process with that PID, a number of the machine and not of the container that this may run in.
-func lives(pid uint32) bool { return procmap.Lives(os.Getenv("HOST_ROOT")+"/proc", pid) }
+func lives(pid uint32) bool { return procfs.Lives(os.Getenv("HOST_ROOT")+"/proc", pid) }
 
 // add keeps the row of a capture.
 func (l *live) add(r *record, p procmap.Process, st *stack) {

@@ -1,13 +1,9 @@
 package captures
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,14 +12,12 @@ import (
 	"github.com/spf13/viper"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 const (
 	// mostSharedFiles is how many addresses' files are remembered.
 	mostSharedFiles = 1024
-	// maxMapsBytes is how much of /proc/PID/maps is read.
-	maxMapsBytes = 8 << 20
 	// mapsPatience is how long that may take, and mapsStuck for how many processes it may go on at a time that do not let it end:
 	// captures are not read meanwhile.
 	mapsPatience = time.Second
@@ -122,13 +116,12 @@ func (f *sharedFiles) put(r *record) {
 func (f *sharedFiles) read(id sharedKey) string {
 	found := ""
 	used, err := f.patience.Do(context.Background(), func() {
-		folder, _ := procmap.Folder(f.proc, id.pid)
-		file, err := os.Open(folder + "/maps")
+		dir, err := procfs.Open(f.proc, id.pid)
 		if err != nil {
 			return
 		}
-		defer file.Close()
-		if text, err := io.ReadAll(io.LimitReader(file, maxMapsBytes)); err == nil {
+		defer dir.Close()
+		if text, err := dir.Read("maps", procfs.MaxMaps); err == nil {
 			found = sharedAt(text, id.address)
 		}
 	}, func() func() { return func() {} })
@@ -142,31 +135,10 @@ func (f *sharedFiles) read(id sharedKey) string {
 // sharedAt returns the file of an address and the place in it, "/dev/shm/shop+0x40", by the text of /proc/PID/maps; "" where it is in
 // none, or in memory that is the process's own.
 func sharedAt(maps []byte, address uint64) string {
-	for line := range bytes.Lines(maps) {
-		fields := strings.Fields(string(line))
-		if len(fields) < 6 || len(fields[1]) != 4 || fields[1][3] != 's' {
-			continue
+	for m := range procfs.Mappings(maps) {
+		if m.Perms[3] == 's' && address >= m.Start && address < m.End && m.Path != "" {
+			return fmt.Sprintf("%s+%#x", m.Path, m.Offset+address-m.Start)
 		}
-		from, to, _ := strings.Cut(fields[0], "-")
-		start, err := strconv.ParseUint(from, 16, 64)
-		if err != nil {
-			continue
-		}
-		end, err := strconv.ParseUint(to, 16, 64)
-		if err != nil || address < start || address >= end {
-			continue
-		}
-		offset, err := strconv.ParseUint(fields[2], 16, 64)
-		if err != nil {
-			continue
-		}
-		// A path may have spaces. The kernel writes the ends of lines as \012.
-		at := bytes.Index(line, []byte(fields[5]))
-		if at < 0 {
-			continue
-		}
-		path := strings.TrimSuffix(string(line[at:]), "\n")
-		return fmt.Sprintf("%s+%#x", path, offset+address-start)
 	}
 	return ""
 }

@@ -1,17 +1,13 @@
 package unwinder
 
 import (
-	"fmt"
-	"os"
-
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
-	"golang.org/x/sys/unix"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // tick is the unit, in nanoseconds, in which /proc tells the starts of processes.
-const tick uint64 = hostproc.Tick
+const tick uint64 = procfs.Tick
 
 // checkPriority is after Inspektor Gadget's enrichment (0) and before all that reads rows.
 const checkPriority = 50
@@ -65,35 +61,15 @@ func (c *containers) right(pid, first uint32) bool {
 	}
 	alive, ok := c.checked[pid]
 	if !ok {
-		now, err := startOf(pid)
+		now, err := procfs.Began("/proc", pid)
 		alive = err == nil && now/tick == start/tick
 		c.checked[pid] = alive
 	}
 	if alive {
 		return true // a living process keeps its namespace, so the number is not another's
 	}
-	if now, err := startOf(first); err == nil {
+	if now, err := procfs.Began("/proc", first); err == nil {
 		c.first[first] = now
 	}
 	return start+tick >= c.first[first]
-}
-
-// startOf returns when a process began, in nanoseconds since boot, in whole ticks.
-func startOf(pid uint32) (uint64, error) {
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/stat", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return 0, err
-	}
-	f := os.NewFile(uintptr(fd), "stat")
-	defer f.Close()
-	var buf [1024]byte
-	n, err := f.Read(buf[:])
-	if err != nil {
-		return 0, err
-	}
-	ticks, ok := hostproc.Start(buf[:n])
-	if !ok {
-		return 0, fmt.Errorf("/proc/%d/stat does not say when the process began", pid)
-	}
-	return ticks * tick, nil
 }

@@ -7,12 +7,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // A process that has ended, and began before the container that its row names, belongs to another container.
 func TestContainerOfTheRow(t *testing.T) {
 	self, first := uint32(os.Getpid()), uint32(os.Getppid())
-	began, err := startOf(self)
+	began, err := procfs.Began("/proc", self)
 	require.NoError(t, err)
 	require.Positive(t, began)
 	c := containers{}

@@ -2,8 +2,6 @@
 // else its executable. The unit comes from the ID of the process's control group, which is resolved once per group, or
 // else from /proc/PID/cgroup; the executable from the link /proc/PID/exe. Both are read once per process, and nothing of
 // the process's memory or files.
-//
-// Beside that it has what several packages want to know of /proc: when a process began, and whether PIDs are the host's.
 package hostproc
 
 import (

@@ -10,12 +10,8 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // The header of a context, which is at the beginning of a mapping: the signature, the version and the size of the payload of 4 bytes
@@ -33,10 +29,8 @@ var signature = []byte("OTEL_CTX")
 
 const (
 	maxPayload  = 64 << 10
-	maxMaps     = 8 << 20 // bytes of /proc/PID/maps
-	maxMappings = 4       // that may be contexts
-	maxTries    = 3       // of one that changes
-	maxStat     = 4096
+	maxMappings = 4 // that may be contexts
+	maxTries    = 3 // of one that changes
 )
 
 // mappings are the names that the mapping of a context has. A memfd is always deleted.
@@ -50,60 +44,45 @@ var (
 
 // process is a process whose memory is read. Its descriptors stay with it, also if its PID is given to another.
 type process struct {
-	dir, memory, pagemap *os.File
-	began                uint64 // in ticks since boot
+	dir             procfs.Dir
+	memory, pagemap *os.File
+	began           uint64 // in nanoseconds since boot
 }
 
-// openProcess opens a process by its folder in /proc. inode is that of its executable, 0 if that is not known.
-func openProcess(folder string, inode uint64) (_ *process, err error) {
-	p := new(process)
+// openProcess opens a process in proc. inode is that of its executable, 0 if that is not known.
+func openProcess(proc string, pid uint32, inode uint64) (_ *process, err error) {
+	dir, err := procfs.Open(proc, pid)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{dir: dir}
 	defer func() {
 		if err != nil {
 			p.close()
 		}
 	}()
-	if p.dir, err = os.OpenFile(folder, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
+	if p.began, err = dir.Began(); err != nil {
 		return nil, err
 	}
-	stat, err := p.open("stat")
-	if err != nil {
-		return nil, err
-	}
-	defer stat.Close()
-	text, err := io.ReadAll(io.LimitReader(stat, maxStat))
-	if err != nil {
-		return nil, err
-	}
-	var ok bool
-	if p.began, ok = hostproc.Start(text); !ok {
-		return nil, errOther
-	}
-	if inode != 0 { // as the kernel knows it: its file system need not answer
-		var exe unix.Statx_t
-		if err = unix.Statx(int(p.dir.Fd()), "exe", unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &exe); err != nil {
-			return nil, &os.PathError{Op: "statx", Path: folder + "/exe", Err: err}
+	if inode != 0 {
+		exe, _, err := dir.Executable()
+		if err == nil && exe != inode {
+			err = errOther
 		}
-		if exe.Ino != inode {
-			return nil, errOther
+		if err != nil {
+			return nil, err
 		}
 	}
-	if p.memory, err = p.open("mem"); err != nil {
+	if p.memory, err = dir.Open("mem"); err != nil {
 		return nil, err
 	}
-	p.pagemap, err = p.open("pagemap")
+	p.pagemap, err = dir.Open("pagemap")
 	return p, err
 }
 
-func (p *process) open(name string) (*os.File, error) {
-	fd, err := unix.Openat(int(p.dir.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: p.dir.Name() + "/" + name, Err: err}
-	}
-	return os.NewFile(uintptr(fd), name), nil
-}
-
 func (p *process) close() {
-	for _, f := range []*os.File{p.dir, p.memory, p.pagemap} {
+	p.dir.Close()
+	for _, f := range []*os.File{p.memory, p.pagemap} {
 		if f != nil {
 			f.Close()
 		}
@@ -112,14 +91,14 @@ func (p *process) close() {
 
 // find returns where the mappings begin that have the name of a context, at least one.
 func (p *process) find() ([]uint64, error) {
-	maps, err := p.open("maps")
+	maps, err := p.dir.Open("maps")
 	if err != nil {
 		return nil, err
 	}
 	defer maps.Close()
 	var found []uint64
 	ended := true
-	lines := bufio.NewScanner(io.LimitReader(maps, maxMaps))
+	lines := bufio.NewScanner(io.LimitReader(maps, procfs.MaxMaps))
 	for lines.Scan() && len(found) < maxMappings {
 		ended = false
 		if at, ok := contextMapping(lines.Bytes()); ok {
@@ -143,24 +122,11 @@ func contextMapping(line []byte) (uint64, bool) {
 	if !bytes.Contains(line, signature) {
 		return 0, false
 	}
-	const pathAt = 5 // fields before the path
-	rest, perms := string(line), ""
-	for i := range pathAt {
-		field, after, ok := strings.Cut(strings.TrimLeft(rest, " "), " ")
-		if !ok {
-			return 0, false
-		}
-		if i == 1 {
-			perms = field
-		}
-		rest = after
-	}
-	if !strings.HasPrefix(perms, "r") || strings.Contains(perms, "x") || !slices.Contains(mappings, strings.TrimLeft(rest, " ")) {
+	m, ok := procfs.ParseMapping(line)
+	if !ok || m.Perms[0] != 'r' || m.Executes() || !slices.Contains(mappings, m.Path) {
 		return 0, false
 	}
-	from, _, _ := strings.Cut(string(line), "-")
-	at, err := strconv.ParseUint(from, 16, 64)
-	return at, err == nil
+	return m.Start, true
 }
 
 // The bits of an entry of /proc/PID/pagemap.

@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -260,7 +259,7 @@ func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next
 
 // readMemory copies the context of a process, unless it is the one that is known.
 func (r *Resolver) readMemory(f *found, of Process, known found) {
-	p, err := openProcess(filepath.Join(r.proc, strconv.FormatUint(uint64(of.PID), 10)), of.Inode)
+	p, err := openProcess(r.proc, of.PID, of.Inode)
 	if err != nil {
 		f.err = err
 		return

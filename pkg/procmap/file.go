@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 
 	"golang.org/x/sys/unix"
@@ -49,9 +50,9 @@ type fileKey struct {
 
 // setStat completes a key from the link in map_files to what is mapped. It asks no file system. It tells whether dev is the device that
 // stat has, as it is for all files on most file systems.
-func (k *fileKey) setStat(dir int, link string) (same bool) {
+func (k *fileKey) setStat(dir procfs.Dir, link string) (same bool) {
 	var st unix.Statx_t
-	if !k.ambiguous() || unix.Statx(dir, link, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st) != nil || st.Ino != k.inode {
+	if !k.ambiguous() || unix.Statx(int(dir), link, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st) != nil || st.Ino != k.inode {
 		return false
 	}
 	if k.dev == (device{st.Dev_major, st.Dev_minor}) {

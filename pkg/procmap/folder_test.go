@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // withoutFirst has this program end its first thread, and go on.
@@ -46,7 +48,7 @@ func startWithoutFirst(t *testing.T) Process {
 // A process whose first thread has ended is one as any other.
 func TestWithoutFirstThread(t *testing.T) {
 	p := startWithoutFirst(t)
-	folder, thread := Folder("/proc", p.PID)
+	folder, thread := procfs.Folder("/proc", p.PID)
 	require.NotEqual(t, p.PID, thread)
 	require.Equal(t, fmt.Sprintf("/proc/%d", thread), folder)
 	require.DirExists(t, fmt.Sprintf("/proc/%d/task/%d", p.PID, thread))
@@ -67,13 +69,4 @@ func TestWithoutFirstThread(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, root.Close())
 	})
-}
-
-func TestFolder(t *testing.T) {
-	pid := uint32(os.Getpid())
-	for _, pid := range []uint32{pid, 1 << 31, 2} { // this, none, one of the kernel
-		folder, thread := Folder("/proc", pid)
-		require.Equal(t, fmt.Sprintf("/proc/%d", pid), folder)
-		require.Equal(t, pid, thread)
-	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // mount is a line of mountinfo.
@@ -78,8 +80,8 @@ func findMount(mounts []mount, path string) *mount {
 }
 
 // readMounts reads the mounts of the process whose /proc folder is dir, nil if that cannot be.
-func readMounts(dir int) []mount {
-	text, err := readAt(dir, "mountinfo", maxMountinfo)
+func readMounts(dir procfs.Dir) []mount {
+	text, err := dir.Read("mountinfo", maxMountinfo)
 	if err != nil {
 		return nil
 	}
@@ -99,7 +101,7 @@ const (
 
 // avoided tells whether nothing on a device is opened, not even with O_PATH, because its file system may not answer. It
 // learns that from the mounts of the process whose /proc folder is dir. See judge for the rest.
-func (r *Resolver) avoided(dir int, dev device) bool {
+func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	r.mountsMu.Lock()
 	defer r.mountsMu.Unlock()
 	now := time.Now()

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 
 	"golang.org/x/sys/unix"
@@ -81,15 +81,15 @@ func (f *File) Root() (*os.File, error) {
 
 // openRoot opens the root folder of a holder's process. errOther says that the pid is another process's now.
 func (r *Resolver) openRoot(h holder) (*os.File, error) {
-	dir, err := r.openFolder(h.pid)
+	dir, err := procfs.Open(r.proc, h.pid)
 	if err != nil {
-		return nil, fmt.Errorf("opening a process: %w", err)
+		return nil, err
 	}
-	defer unix.Close(dir)
-	if start, err := began(dir); err != nil || start > h.seen {
+	defer dir.Close()
+	if start, err := dir.Began(); err != nil || start > h.seen {
 		return nil, errOther
 	}
-	root, err := unix.Openat(dir, "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	root, err := unix.Openat(int(dir), "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening the root of a process: %w", err)
 	}
@@ -104,7 +104,7 @@ func (r *Resolver) open(key *fileKey, holders []holder, on *opening) (*os.File, 
 		if h.pid == 0 {
 			continue
 		}
-		dir, err := r.openFolder(h.pid)
+		dir, err := procfs.Open(r.proc, h.pid)
 		if err != nil {
 			continue // it has ended
 		}
@@ -118,7 +118,7 @@ func (r *Resolver) open(key *fileKey, holders []holder, on *opening) (*os.File, 
 		if err != nil {
 			f, st, err = r.openIn(dir, &own, on)
 		}
-		unix.Close(dir)
+		dir.Close()
 		if err == nil {
 			return f, st, nil
 		}
@@ -133,11 +133,11 @@ func (r *Resolver) open(key *fileKey, holders []holder, on *opening) (*os.File, 
 
 // openMapped opens what a process, whose /proc folder is dir, has mapped at the range of h. The link in map_files
 // leads to the mapped file itself, whatever its path is now.
-func (r *Resolver) openMapped(dir int, key *fileKey, h holder, on *opening) (*os.File, *unix.Stat_t, error) {
+func (r *Resolver) openMapped(dir procfs.Dir, key *fileKey, h holder, on *opening) (*os.File, *unix.Stat_t, error) {
 	if r.avoided(dir, key.dev) {
 		return nil, nil, errAvoided
 	}
-	path, err := unix.Openat(dir, mapLink(h.start, h.end), unix.O_PATH|unix.O_CLOEXEC, 0)
+	path, err := unix.Openat(int(dir), mapLink(h.start, h.end), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening what is mapped: %w", err)
 	}
@@ -152,11 +152,11 @@ func (r *Resolver) openMapped(dir int, key *fileKey, h holder, on *opening) (*os
 func mapLink(start, end uint64) string { return fmt.Sprintf("map_files/%x-%x", start, end) }
 
 // openIn opens the path of key below the root of the process whose /proc folder is dir.
-func (r *Resolver) openIn(dir int, key *fileKey, on *opening) (*os.File, *unix.Stat_t, error) {
+func (r *Resolver) openIn(dir procfs.Dir, key *fileKey, on *opening) (*os.File, *unix.Stat_t, error) {
 	if r.avoided(dir, key.dev) {
 		return nil, nil, errAvoided
 	}
-	root, err := unix.Openat(dir, "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	root, err := unix.Openat(int(dir), "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the root of a process: %w", err)
 	}
@@ -180,7 +180,7 @@ func (r *Resolver) openByPath(key *fileKey, on *opening) (*os.File, *unix.Stat_t
 		return nil, nil, fmt.Errorf("opening this process: %w", err)
 	}
 	defer unix.Close(self)
-	path, err := r.openBelow(self, root, r.hostMounts(), filepath.Join(r.root, key.path), on)
+	path, err := r.openBelow(procfs.Dir(self), root, r.hostMounts(), filepath.Join(r.root, key.path), on)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -191,7 +191,7 @@ func (r *Resolver) openByPath(key *fileKey, on *opening) (*os.File, *unix.Stat_t
 // is dir. It follows no links: the path that
 // the kernel tells of a file has none. It opens the point of the file's mount and crosses no other mount from there,
 // so that it cannot meet one that was mounted since mounts was read and may never answer.
-func (r *Resolver) openBelow(dir, root int, mounts []mount, name string, on *opening) (int, error) {
+func (r *Resolver) openBelow(dir procfs.Dir, root int, mounts []mount, name string, on *opening) (int, error) {
 	m := findMount(mounts, name)
 	if m == nil || m.avoid {
 		return -1, errAvoided
@@ -228,20 +228,6 @@ func reopen(path int, key *fileKey) (*os.File, *unix.Stat_t, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ino != key.inode || !key.dev.is(dev) || key.stat != 0 && key.stat != dev {
 		return nil, nil, errOther
 	}
-	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("opening what is mapped: %w", err)
-	}
-	f, err := regular(fd, key.path)
+	f, err := procfs.Reopen(path, key.path)
 	return f, &st, err
-}
-
-// regular makes the descriptor of a regular file, which was opened with O_NONBLOCK, an os.File. Go asks whether a descriptor
-// that does not block can be polled, and everything in the process stands while a file system (FUSE) does not answer that.
-func regular(fd int, name string) (*os.File, error) {
-	if err := unix.SetNonblock(fd, false); err != nil {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("opening %s: %w", name, err)
-	}
-	return os.NewFile(uintptr(fd), name), nil
 }

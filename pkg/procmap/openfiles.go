@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // A file that was identified is kept open for some seconds, so that its symbols can still be read when its process
@@ -101,13 +102,13 @@ func (f *file) again() *os.File {
 // mayHold tells whether an open file can be kept open without keeping anybody from unmounting. holders have mapped
 // it. The host's root is looked at first, because it needs none of them: they may have ended.
 func (r *Resolver) mayHold(f *os.File, holders []holder) bool {
-	mount, ok := mountOf(int(f.Fd()), "", unix.AT_EMPTY_PATH)
+	mount, ok := procfs.MountOf(int(f.Fd()), "")
 	if !ok {
 		return false
 	}
-	hosts, ok := mountOf(unix.AT_FDCWD, r.proc+"/1/root", 0)
+	hosts, ok := procfs.MountOf(unix.AT_FDCWD, r.proc+"/1/root")
 	if !ok {
-		hosts, ok = mountOf(unix.AT_FDCWD, "/", 0)
+		hosts, ok = procfs.MountOf(unix.AT_FDCWD, "/")
 	}
 	if ok && mount == hosts {
 		return true
@@ -116,8 +117,8 @@ func (r *Resolver) mayHold(f *os.File, holders []holder) bool {
 		if h.pid == 0 {
 			continue
 		}
-		dir, _ := Folder(r.proc, h.pid)
-		if root, ok := mountOf(unix.AT_FDCWD, dir+"/root", 0); ok && root == mount {
+		dir, _ := procfs.Folder(r.proc, h.pid)
+		if root, ok := procfs.MountOf(unix.AT_FDCWD, dir+"/root"); ok && root == mount {
 			return r.otherMounts(dir)
 		}
 	}
@@ -134,11 +135,4 @@ func (r *Resolver) otherMounts(dir string) bool {
 		return false
 	}
 	return own.Ino != hosts.Ino
-}
-
-// mountOf returns the ID of the mount that a file is on.
-func mountOf(dir int, path string, flags int) (uint64, bool) {
-	var st unix.Statx_t
-	err := unix.Statx(dir, path, flags|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st)
-	return st.Mnt_id, err == nil && st.Mask&unix.STATX_MNT_ID != 0
 }

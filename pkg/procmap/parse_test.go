@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 func TestParseMaps(t *testing.T) {
@@ -42,9 +44,10 @@ func TestAvoided(t *testing.T) {
 		"20 1 98:1 / / rw - ext4 /dev/root rw\n"+
 			"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n"+
 			"37 35 0:52 / /mnt2/my\\040host rw - fuse.sshfs host: rw\n38 35 0:300 / /mnt4 rw - nfs4 host: rw\nnonsense\n"), 0o600))
-	fd, err := unix.Open(dir, unix.O_PATH, 0)
+	open, err := unix.Open(dir, unix.O_PATH, 0)
 	require.NoError(t, err)
-	defer unix.Close(fd)
+	fd := procfs.Dir(open)
+	defer fd.Close()
 	r := bare()
 	require.True(t, r.avoided(fd, device{0, 52}))
 	require.True(t, r.avoided(fd, device{0, 300}))
@@ -55,7 +58,7 @@ func TestAvoided(t *testing.T) {
 	require.Equal(t, "/", findMount(mounts, "/mnt22/x").point)
 	require.Equal(t, "/mnt2", findMount(mounts, "/mnt2/x").point)
 	require.Equal(t, "/mnt2/my host", findMount(mounts, "/mnt2/my host/bin").point)
-	_, err = r.openBelow(fd, fd, mounts, "/mnt4/bin", new(opening))
+	_, err = r.openBelow(fd, open, mounts, "/mnt4/bin", new(opening))
 	require.ErrorIs(t, err, errAvoided)
 }
 

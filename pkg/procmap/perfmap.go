@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 
 	"golang.org/x/sys/unix"
@@ -53,15 +54,15 @@ func (r *Resolver) identifyPerfMap(h holder, known *File, on *opening) (*File, e
 // openPerfMap opens the perf map of a holder's process. It takes only a regular file that belongs to the process's
 // effective user or to root. A process with this pid that has begun after h.seen is another one and is refused.
 func (r *Resolver) openPerfMap(h holder, on *opening) (*os.File, *unix.Stat_t, error) {
-	dir, err := r.openFolder(h.pid)
+	dir, err := procfs.Open(r.proc, h.pid)
 	if err != nil {
-		return nil, nil, fmt.Errorf("opening a process: %w", err)
+		return nil, nil, err
 	}
-	defer unix.Close(dir)
-	if start, err := began(dir); err != nil || start > h.seen {
+	defer dir.Close()
+	if start, err := dir.Began(); err != nil || start > h.seen {
 		return nil, nil, errOther
 	}
-	status, err := readAt(dir, "status", 16<<10)
+	status, err := dir.Read("status", 16<<10)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -69,7 +70,7 @@ func (r *Resolver) openPerfMap(h holder, on *opening) (*os.File, *unix.Stat_t, e
 	if !ok {
 		return nil, nil, errOther
 	}
-	root, err := unix.Openat(dir, "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	root, err := unix.Openat(int(dir), "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the root of a process: %w", err)
 	}
@@ -87,11 +88,7 @@ func (r *Resolver) openPerfMap(h holder, on *opening) (*os.File, *unix.Stat_t, e
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != uid && st.Uid != 0 {
 		return nil, nil, errOther
 	}
-	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("opening a perf map: %w", err)
-	}
-	f, err := regular(fd, name)
+	f, err := procfs.Reopen(path, name)
 	return f, &st, err
 }
 

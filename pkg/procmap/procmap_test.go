@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 
 	"github.com/stretchr/testify/require"
@@ -50,17 +51,12 @@ func newResolver(t *testing.T, o Options) *Resolver {
 	r := New(o)
 	t.Cleanup(r.Close)
 	if !o.Unwatched && !r.Stats().Watching {
-		if os.Getuid() == 0 && initialNamespace() {
+		if os.Getuid() == 0 && procfs.SharesPIDs() {
 			t.Fatal("the kernel does not tell of processes")
 		}
 		t.Skip("the kernel tells of processes to root only")
 	}
 	return r
-}
-
-func initialNamespace() bool {
-	ns, err := os.Readlink("/proc/self/ns/pid")
-	return err == nil && ns == initialPIDNamespace
 }
 
 // known locates until nothing more is to come.

@@ -1,26 +1,21 @@
 package procmap
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // Bounds of what is read of one process.
 const (
-	maxMaps      = 8 << 20 // bytes of /proc/PID/maps: more than 65,530 mappings, the kernel's default limit
 	maxMountinfo = 4 << 20
 	maxPath      = 4096
 )
@@ -137,16 +132,16 @@ func (r *Resolver) takeReading(req request, begin uint64, read reading) {
 
 // readMaps reads what a process has mapped, and when it began, in nanoseconds since boot.
 func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error) {
-	dir, err := r.openFolder(pid)
+	dir, err := procfs.Open(r.proc, pid)
 	if err != nil {
-		return nil, 0, fmt.Errorf("opening a process: %w", err)
+		return nil, 0, err
 	}
-	defer unix.Close(dir)
+	defer dir.Close()
 	start, err := check(dir, exe, seen)
 	if err != nil {
 		return nil, 0, err
 	}
-	text, err := readAt(dir, "maps", maxMaps)
+	text, err := dir.Read("maps", procfs.MaxMaps)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -166,56 +161,19 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 
 // check makes sure that the /proc folder dir is that of the process that the kernel saw, with this inode of its
 // executable at the time seen. It returns when the process began.
-func check(dir int, inode, seen uint64) (uint64, error) {
-	// As the kernel knows it, without asking a file system that may not answer.
-	var exe unix.Statx_t
-	if err := unix.Statx(dir, "exe", unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &exe); err != nil {
-		return 0, fmt.Errorf("looking at the executable: %w", err)
-	}
-	if exe.Ino != inode {
-		return 0, errOther
-	}
-	start, err := began(dir)
+func check(dir procfs.Dir, inode, seen uint64) (uint64, error) {
+	exe, _, err := dir.Executable()
 	if err != nil {
 		return 0, err
 	}
-	if seen != 0 && start > seen {
+	if exe != inode {
 		return 0, errOther
 	}
-	return start, nil
-}
-
-// began returns when the process whose /proc folder is dir has begun, in nanoseconds since boot.
-func began(dir int) (uint64, error) {
-	stat, err := readAt(dir, "stat", 4096)
-	if err != nil {
-		return 0, err
+	start, err := dir.Began()
+	if err == nil && seen != 0 && start > seen {
+		err = errOther
 	}
-	start, ok := hostproc.Start(stat)
-	if !ok {
-		return 0, errOther
-	}
-	return start * hostproc.Tick, nil
-}
-
-// readAt reads a file of the /proc folder dir, up to limit bytes.
-func readAt(dir int, name string, limit int64) ([]byte, error) {
-	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("opening %s of a process: %w", name, err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	return readFrom(f, limit)
-}
-
-// readFrom reads a file of a /proc folder from its beginning, up to limit bytes.
-func readFrom(f *os.File, limit int64) ([]byte, error) {
-	b, err := io.ReadAll(io.NewSectionReader(f, 0, limit))
-	if err != nil {
-		return nil, fmt.Errorf("reading %s of a process: %w", f.Name(), err)
-	}
-	return b, nil
+	return start, err
 }
 
 // area is an executable mapping, a line of /proc/PID/maps.
@@ -224,54 +182,13 @@ type area struct {
 	key                fileKey
 }
 
-// parseMaps reads the areas, by address as the kernel lists them. A line that makes no sense is left
-// out.
+// parseMaps reads the areas, by address.
 func parseMaps(text []byte) []area {
 	var areas []area
-	for line := range bytes.Lines(text) {
-		if len(areas) == maxRanges {
-			break
-		}
-		if a, ok := parseArea(string(bytes.TrimSuffix(line, []byte("\n")))); ok {
-			areas = append(areas, a)
+	for m := range procfs.Mappings(text) {
+		if m.Executes() && len(areas) < maxRanges {
+			areas = append(areas, area{m.Start, m.End, m.Offset, newFileKey(m.Major, m.Minor, m.Inode, m.Path)})
 		}
 	}
 	return areas
-}
-
-// parseArea reads an executable mapping, and returns false for any other line:
-// "55d0c0a4e000-55d0c0b2f000 r-xp 0002f000 fd:01 1234   /usr/bin/bash".
-func parseArea(line string) (area, bool) {
-	var a area
-	var fields [5]string
-	for i := range fields {
-		var ok bool
-		line = strings.TrimLeft(line, " ")
-		if fields[i], line, ok = strings.Cut(line, " "); !ok {
-			if i < len(fields)-1 {
-				return a, false
-			}
-			line = "" // without a file
-		}
-	}
-	from, to, _ := strings.Cut(fields[0], "-")
-	if len(fields[1]) != 4 || fields[1][2] != 'x' {
-		return a, false
-	}
-	major, minor, _ := strings.Cut(fields[3], ":")
-	var ma, mi, inode uint64
-	for _, n := range []struct {
-		dst  *uint64
-		text string
-		base int
-		bits int
-	}{{&a.start, from, 16, 64}, {&a.end, to, 16, 64}, {&a.offset, fields[2], 16, 64}, {&inode, fields[4], 10, 64}, {&ma, major, 16, 32}, {&mi, minor, 16, 32}} {
-		v, err := strconv.ParseUint(n.text, n.base, n.bits)
-		if err != nil {
-			return a, false
-		}
-		*n.dst = v
-	}
-	a.key = newFileKey(uint32(ma), uint32(mi), inode, strings.TrimLeft(line, " "))
-	return a, a.start < a.end && a.start < 1<<63
 }

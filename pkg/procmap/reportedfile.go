@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // Mapping is the place of a file in a process, as reported by another program (see ReportedFile).
@@ -81,11 +83,11 @@ func (f *file) heldBy(pid uint32) bool {
 // fillFromMaps completes the key of a reported file, from the maps of the process whose /proc
 // folder is dir: its device and its path there and, in h, where it is mapped. The device decides whether its file
 // system is avoided. Other keys are complete already and stay as they are.
-func (k *fileKey) fillFromMaps(dir int, h *holder) error {
+func (k *fileKey) fillFromMaps(dir procfs.Dir, h *holder) error {
 	if k.dev != (device{}) || k.stat == 0 {
 		return nil
 	}
-	text, err := readAt(dir, "maps", maxMaps)
+	text, err := dir.Read("maps", procfs.MaxMaps)
 	if err != nil {
 		return err
 	}

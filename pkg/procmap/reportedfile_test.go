@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // findFile asks until it is known whether there is such a file.
@@ -118,15 +120,15 @@ func TestFileAvoided(t *testing.T) {
 	require.NoError(t, err)
 	defer dir.Close()
 	h := holder{pid: p.PID}
-	require.NoError(t, key.fillFromMaps(int(dir.Fd()), &h))
+	require.NoError(t, key.fillFromMaps(procfs.Dir(dir.Fd()), &h))
 	require.Equal(t, own.key.dev, key.dev, "as the process has it")
 	require.Equal(t, own.key.path, key.path)
 	require.Equal(t, []uint64{own.start, own.end}, []uint64{h.start, h.end})
 	r := bare()
 	r.avoid[own.key.dev] = verdict{avoid: true, until: time.Now().Add(time.Hour)}
-	_, _, err = r.openMapped(int(dir.Fd()), &key, h, new(opening))
+	_, _, err = r.openMapped(procfs.Dir(dir.Fd()), &key, h, new(opening))
 	require.ErrorIs(t, err, errAvoided)
 	key.dev = device{}
 	key.stat++
-	require.ErrorIs(t, key.fillFromMaps(int(dir.Fd()), &h), errOther)
+	require.ErrorIs(t, key.fillFromMaps(procfs.Dir(dir.Fd()), &h), errOther)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // A file is opened according to what its file system is.
@@ -124,7 +126,7 @@ type judgement struct {
 // judge says how far the file system of a file that is open with O_PATH is trusted, and notes it, with its device, in
 // on. dir is the /proc folder of the process that has mapped the file, and dev the device that it was mapped from, or the
 // zero value.
-func (r *Resolver) judge(dir, fd int, dev device, on *opening) trust {
+func (r *Resolver) judge(dir procfs.Dir, fd int, dev device, on *opening) trust {
 	t, dev := r.judged(dir, fd, dev)
 	on.set(dev, t)
 	r.mountsMu.Lock()
@@ -136,7 +138,7 @@ func (r *Resolver) judge(dir, fd int, dev device, on *opening) trust {
 	return t
 }
 
-func (r *Resolver) judged(dir, fd int, dev device) (trust, device) {
+func (r *Resolver) judged(dir procfs.Dir, fd int, dev device) (trust, device) {
 	var st unix.Statx_t
 	// Of its own: the two kinds of ID exclude each other.
 	if unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st) != nil || st.Mask&unix.STATX_MNT_ID == 0 {
@@ -218,7 +220,7 @@ func (k *kernelMounts) get(path string) []mount {
 			return k.mounts
 		}
 	}
-	text, err := readFrom(k.f, maxMountinfo)
+	text, err := procfs.ReadFrom(k.f, maxMountinfo)
 	if err != nil {
 		k.close()
 		return nil

@@ -15,6 +15,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // The kernel tells of processes through perf events: a dummy event on each CPU, which counts nothing, has a ring that
@@ -33,9 +35,6 @@ const (
 	maxEvents = 1 << 16
 )
 
-// initialPIDNamespace is the one whose numbers a gadget's program sees (PROC_PID_INIT_INO).
-const initialPIDNamespace = "pid:[4026531836]"
-
 // watcher is the rings of all CPUs. It belongs to one goroutine.
 type watcher struct {
 	rings   []ring
@@ -52,7 +51,7 @@ type ring struct {
 // watch asks the kernel for the events. It returns nil where that cannot be had: in another PID namespace
 // than the first, whose numbers would be others, or without the right to.
 func watch() *watcher {
-	if ns, err := os.Readlink("/proc/self/ns/pid"); err != nil || ns != initialPIDNamespace {
+	if !procfs.SharesPIDs() {
 		return nil
 	}
 	w := &watcher{online: onlineCPUs()}

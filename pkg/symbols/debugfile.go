@@ -2,13 +2,13 @@ package symbols
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
@@ -27,8 +27,8 @@ func (s *Store) openRoots(r *Request, file *os.File) []root {
 	var roots []root
 	if r.Root != nil {
 		if f, err := r.Root(); err == nil {
-			if mount, ok := mountOf(int(f.Fd())); ok {
-				if other, ok := mountOf(int(file.Fd())); ok && mount == other {
+			if mount, ok := procfs.MountOf(int(f.Fd()), ""); ok {
+				if other, ok := procfs.MountOf(int(file.Fd()), ""); ok && mount == other {
 					if fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
 						roots = append(roots, root{fd: fd})
 					}
@@ -41,13 +41,6 @@ func (s *Store) openRoots(r *Request, file *os.File) []root {
 		roots = append(roots, root{fd, true})
 	}
 	return roots
-}
-
-// mountOf returns the ID of the mount that a file is on, without asking its file system.
-func mountOf(fd int) (uint64, bool) {
-	var st unix.Statx_t
-	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st)
-	return st.Mnt_id, err == nil && st.Mask&unix.STATX_MNT_ID != 0 // Linux 5.8
 }
 
 var errNotRegular = errors.New("not a regular file")
@@ -70,18 +63,8 @@ func (r root) open(name string) (*os.File, int64, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, 0, errNotRegular
 	}
-	// With O_PATH the file was not opened. It is a regular one, so that opening it does not wait.
-	ready, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, 0, err
-	}
-	// Regular files are open at once. A descriptor that is non-blocking makes Go ask whether it can be polled, and everything
-	// in the process stands while a file system (FUSE) does not answer that.
-	if err := unix.SetNonblock(ready, false); err != nil {
-		_ = unix.Close(ready)
-		return nil, 0, err
-	}
-	return os.NewFile(uintptr(ready), name), st.Size, nil
+	f, err := procfs.Reopen(fd, name) // a regular file, so that opening it does not wait
+	return f, st.Size, err
 }
 
 // finder opens files that may be the debug file, which distributions keep separate, of a file.

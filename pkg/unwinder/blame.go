@@ -2,11 +2,10 @@ package unwinder
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -65,16 +64,6 @@ func (b *Broker) blame(c [wire.CounterCount]uint64) (said string) {
 
 // nameOf returns PID:START of a process that runs.
 func nameOf(pid uint64) (string, bool) {
-	start, ok := startOf(pid)
-	return fmt.Sprintf("%d:%d", pid, start), ok
-}
-
-// startOf returns when a process began, in nanoseconds since boot.
-func startOf(pid uint64) (uint64, bool) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, false
-	}
-	ticks, ok := hostproc.Start(stat)
-	return ticks * hostproc.Tick, ok
+	start, err := procfs.Began("/proc", uint32(pid))
+	return fmt.Sprintf("%d:%d", pid, start), err == nil
 }

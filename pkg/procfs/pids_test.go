@@ -1,4 +1,4 @@
-package hostproc
+package procfs
 
 import (
 	"os"
@@ -11,7 +11,7 @@ import (
 
 // TestSharesPIDs asks in a PID namespace of its own, in which it starts itself again.
 func TestSharesPIDs(t *testing.T) {
-	const inside = "HOSTPROC_TEST_INSIDE"
+	const inside = "PROCFS_TEST_INSIDE"
 	if os.Getenv(inside) != "" {
 		require.False(t, SharesPIDs())
 		return

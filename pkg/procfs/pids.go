@@ -1,4 +1,4 @@
-package hostproc
+package procfs
 
 import "os"
 

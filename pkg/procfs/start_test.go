@@ -1,4 +1,4 @@
-package hostproc
+package procfs
 
 import (
 	"fmt"
@@ -12,22 +12,36 @@ import (
 
 func TestStart(t *testing.T) {
 	const fields = " S 1 (b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 %s 20\n"
-	n, ok := Start(fmt.Appendf(nil, "42 (a)"+fields, "4711"))
+	n, ok := start(fmt.Appendf(nil, "42 (a)"+fields, "4711"))
 	require.True(t, ok)
 	require.EqualValues(t, 4711, n)
-	for _, start := range []string{"-1", "x", "18446744073709551615", "1844674407370955161500"} {
-		_, ok := Start(fmt.Appendf(nil, "42 (a)"+fields, start))
-		require.False(t, ok, start)
+	for _, number := range []string{"-1", "x", "18446744073709551615", "1844674407370955161500"} {
+		_, ok := start(fmt.Appendf(nil, "42 (a)"+fields, number))
+		require.False(t, ok, number)
 	}
 	for _, text := range []string{"", "42 (a)", "42 (a) S 1", "42", ")"} {
-		_, ok := Start([]byte(text))
+		_, ok := start([]byte(text))
 		require.False(t, ok, text)
 	}
-	own, err := os.ReadFile("/proc/self/stat")
+}
+
+func TestBegan(t *testing.T) {
+	own, err := Began("/proc", uint32(os.Getpid()))
 	require.NoError(t, err)
-	n, ok = Start(own)
-	require.True(t, ok)
-	require.NotZero(t, n)
+	require.NotZero(t, own)
+	_, err = Began("/proc", 1<<30)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	proc := t.TempDir()
+	require.NoError(t, os.MkdirAll(proc+"/7", 0o755))
+	for text, want := range map[string]uint64{
+		"7 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20": 4711 * Tick,
+		"7 (a": 0, "": 0, "7 (a) S 1": 0,
+	} {
+		require.NoError(t, os.WriteFile(proc+"/7/stat", []byte(text), 0o644))
+		got, err := Began(proc, 7)
+		require.Equal(t, want == 0, err != nil, text)
+		require.Equal(t, want, got)
+	}
 }
 
 func FuzzStart(f *testing.F) {
@@ -43,7 +57,7 @@ func FuzzStart(f *testing.F) {
 				want, known = n, err == nil
 			}
 		}
-		got, ok := Start(b)
+		got, ok := start(b)
 		require.Equal(t, known, ok)
 		if ok {
 			require.Equal(t, want, got)

@@ -1,12 +1,10 @@
-package procmap
+package procfs
 
 import (
 	"errors"
 	"io/fs"
 	"os"
 	"strconv"
-
-	"golang.org/x/sys/unix"
 )
 
 // mostThreads is how many threads of a process are looked at for one that has not ended.
@@ -45,10 +43,4 @@ func Lives(proc string, pid uint32) bool {
 func ended(folder string) bool {
 	_, err := os.Readlink(folder + "/exe")
 	return errors.Is(err, fs.ErrNotExist)
-}
-
-// openFolder opens the folder of a process.
-func (r *Resolver) openFolder(pid uint32) (int, error) {
-	folder, _ := Folder(r.proc, pid)
-	return unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }

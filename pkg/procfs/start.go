@@ -1,0 +1,46 @@
+package procfs
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+)
+
+// Tick is the unit of the times in /proc/PID/stat, in nanoseconds: a hundredth of a second on all architectures that Go knows.
+const Tick = 1e7
+
+// Began returns when a process in proc has begun, in nanoseconds since boot, in whole ticks. It tells a process from a later one with the same PID.
+func Began(proc string, pid uint32) (uint64, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("%s/%d/stat", proc, pid))
+	if err != nil {
+		return 0, err
+	}
+	return began(stat)
+}
+
+func began(stat []byte) (uint64, error) {
+	ticks, ok := start(stat)
+	if !ok {
+		return 0, fmt.Errorf("/proc/PID/stat does not say when the process began: %w", os.ErrNotExist)
+	}
+	return ticks * Tick, nil
+}
+
+// start returns when a process has begun, in ticks since boot, by the text of its /proc/PID/stat; false where that does not say.
+func start(stat []byte) (ticks uint64, ok bool) {
+	const name, start = 2, 22 // the numbers of the fields
+	// The name is in parentheses, and can have any.
+	at := bytes.LastIndexByte(stat, ')')
+	if at < 0 {
+		return 0, false
+	}
+	n := name
+	for field := range bytes.FieldsSeq(stat[at+1:]) {
+		if n++; n == start {
+			ticks, err := strconv.ParseUint(string(field), 10, 64)
+			return ticks, err == nil && ticks < 1<<40 // centuries
+		}
+	}
+	return 0, false
+}

@@ -233,10 +233,16 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 	if t = old; t == nil {
 		find := &finder{path: r.Path, roots: s.openRoots(r, f)}
 		defer find.close()
-		task.Debug = find
+		task.Debug, task.Lines = find, false
 		if t, used, err = s.options.Reader.Read(ctx, &task); err != nil {
 			return nil, used, err
 		}
+		if t.Cut && s.options.Lines {
+			var more time.Duration
+			t, more = s.withLines(ctx, task, t)
+			used += more
+		}
+		t.Cut = false
 		var late addresses
 		if ctx.Err() == nil { // else it may have been left behind, and e be another goroutine's
 			s.mu.Lock() // take in addresses that were asked for meanwhile
@@ -257,6 +263,22 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 	}
 	t, more, err := s.options.Reader.Read(ctx, &task)
 	return t, used + more, err
+}
+
+// withLines returns what a file's debug information says beside the names in t. It is read in a task of its own: what reads it can
+// end, and the names stay.
+func (s *Store) withLines(ctx context.Context, task symtab.Task, t *symtab.Table) (*symtab.Table, time.Duration) {
+	task.Lines = true
+	lined, used, err := s.options.Reader.Read(ctx, &task)
+	if err == nil {
+		return lined, used
+	}
+	if errors.Is(err, symtab.ErrReader) {
+		s.mu.Lock()
+		s.stats.Lost++
+		s.mu.Unlock()
+	}
+	return t, used
 }
 
 // changedTimeOnly tells whether a file, which has another ID than was asked for, differs in its ctime only, and what

@@ -30,10 +30,12 @@ const (
 
 // Reader reads files in a run of the program of its own, which has no rights: -read. That run starts with the first file, and
 // anew after it has ended. A file that it was at twice when it ended is left out from then on. What is a
-// moment's work has a run of its own, so that it does not wait for large files. Use NewReader.
+// moment's work has a run of its own, so that it does not wait for large files, and so has debug information: a file whose
+// own ends the run keeps its names, and those of others come meanwhile. Use NewReader.
 type Reader struct {
-	*runs // of whole files
+	*runs // of names
 	facts *runs
+	lines *runs
 }
 
 // runs are one run of the program after the other.
@@ -73,7 +75,10 @@ type readerRun struct {
 func NewReader(log Log, ended func()) *Reader {
 	const lacks = "functions of programs have no names"
 	memory := min(readerMost, max(readerLeast, groupLimit()/4))
-	return &Reader{runs: newRuns(log, ended, lacks, memory), facts: newRuns(log, ended, lacks, readerLeast)}
+	return &Reader{
+		runs: newRuns(log, ended, lacks, memory), facts: newRuns(log, ended, lacks, readerLeast),
+		lines: newRuns(log, ended, "functions of programs have no lines (source_lines)", memory),
+	}
 }
 
 // newRuns returns runs that may take so many bytes of memory each.
@@ -85,8 +90,11 @@ func newRuns(log Log, ended func(), lacks string, memory uint64) *runs {
 
 // Read implements symtab.Reader.
 func (r *Reader) Read(ctx context.Context, t *symtab.Task) (*symtab.Table, time.Duration, error) {
-	if t.Brief() {
+	switch {
+	case t.Brief():
 		return r.facts.Read(ctx, t)
+	case t.Lines:
+		return r.lines.Read(ctx, t)
 	}
 	return r.runs.Read(ctx, t)
 }
@@ -95,6 +103,7 @@ func (r *Reader) Read(ctx context.Context, t *symtab.Task) (*symtab.Table, time.
 func (r *Reader) Close() {
 	r.runs.Close()
 	r.facts.Close()
+	r.lines.Close()
 }
 
 // NewContextReader returns a Reader for the contexts of processes. It implements proccontext.Reader.

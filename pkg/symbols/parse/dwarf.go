@@ -1,12 +1,11 @@
 package parse
 
 import (
-	"bytes"
 	"cmp"
 	"compress/zlib"
 	"context"
+	"debug/dwarf"
 	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -17,134 +16,24 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// cursor reads debug information. A read past the end gives 0 and sets bad.
-type cursor struct {
-	b     []byte
-	at    int
-	order binary.ByteOrder
-	bad   bool
-}
-
-// cursorAt returns a cursor at an offset.
-func cursorAt(b []byte, off uint64, order binary.ByteOrder) cursor {
-	if off > uint64(len(b)) {
-		return cursor{b: nil, order: order, bad: true}
-	}
-	return cursor{b: b, at: int(off), order: order}
-}
-
-// bytes returns the next n bytes, nil if they are not there.
-func (c *cursor) bytes(n uint64) []byte {
-	if c.bad || n > uint64(len(c.b)-c.at) {
-		c.bad = true
-		return nil
-	}
-	b := c.b[c.at : c.at+int(n)]
-	c.at += int(n)
-	return b
-}
-
-func (c *cursor) skip(n uint64) { c.bytes(n) }
-
-// fixed reads a number of n bytes, 1, 2, 3, 4 or 8.
-func (c *cursor) fixed(n uint64) uint64 {
-	b := c.bytes(n)
-	switch {
-	case b == nil:
-		return 0
-	case n == 1:
-		return uint64(b[0])
-	case n == 2:
-		return uint64(c.order.Uint16(b))
-	case n == 3 && c.order == binary.ByteOrder(binary.LittleEndian):
-		return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16
-	case n == 3:
-		return uint64(b[2]) | uint64(b[1])<<8 | uint64(b[0])<<16
-	case n == 4:
-		return uint64(c.order.Uint32(b))
-	case n == 8:
-		return c.order.Uint64(b)
-	}
-	c.bad = true
-	return 0
-}
-
-func (c *cursor) uleb() uint64 {
-	if c.bad {
-		return 0
-	}
-	n, w := binary.Uvarint(c.b[c.at:])
-	if w <= 0 {
-		c.bad = true
-		return 0
-	}
-	c.at += w
-	return n
-}
-
-func (c *cursor) sleb() int64 {
-	n, shift := int64(0), 0
-	for !c.bad && shift < 70 {
-		b := c.fixed(1)
-		if shift < 64 {
-			n |= int64(b&0x7f) << shift
-		}
-		shift += 7
-		if b&0x80 == 0 {
-			if b&0x40 != 0 && shift < 64 {
-				n |= -1 << shift
-			}
-			return n
-		}
-	}
-	c.bad = true
-	return 0
-}
-
-// text reads a text that ends with a zero byte. One of more than limit bytes is bad.
-func (c *cursor) text(limit int) []byte {
-	if c.bad {
-		return nil
-	}
-	n := bytes.IndexByte(c.b[c.at:min(len(c.b), c.at+limit+1)], 0)
-	if n < 0 {
-		c.bad = true
-		return nil
-	}
-	b := c.b[c.at : c.at+n]
-	c.at += n + 1
-	return b
-}
-
-// length reads the length of a unit in bytes, and how many bytes an offset in the unit has.
-func (c *cursor) length() (n, width uint64) {
-	if n = c.fixed(4); n == 0xffffffff {
-		return c.fixed(8), 8
-	}
-	return n, 4
-}
-
-// dwarfReader reads the debug information of a file.
+// dwarfReader reads the debug information of a file. Package dwarf bounds neither the memory nor the time that one call takes: what
+// lies can end the process.
 type dwarfReader struct {
 	*elfFile
-	limits   symtab.Limits
-	sections map[string][]byte
-	zstd     *zstd.Decoder // of all sections that want it
-	out      symtab.Positions
+	data   *dwarf.Data
+	limits symtab.Limits
+	zstd   *zstd.Decoder // of all sections that want it
+	out    symtab.Positions
+	over   bool // the time is up, or the memory
 
 	files       symtab.Namer
 	fileNumbers map[string]uint32
 	fileBytes   int // of the keys of fileNumbers
 	rows        int
 	sequence    []lineRow
-	work, check int  // see late
-	over        bool // the time is up, or the memory
 	names       symtab.Namer
-	nameNumbers map[uint64]uint32 // the number of a function's name, by the offset of its description in .debug_info
-	found       []symbol          // ranges of inlined calls; name is the number of the call
-	abbrevs     map[uint64]map[uint64]abbrev
-	attributes  int // of abbrevs; each abbreviation counts for some
-	units       []unit
+	nameNumbers map[dwarf.Offset]uint32 // the number of a function's name, by the offset of its description
+	found       []symbol                // ranges of inlined calls; name is the number of the call
 }
 
 // debugSections are the sections that are read.
@@ -152,13 +41,10 @@ var debugSections = []string{
 	".debug_info", ".debug_abbrev", ".debug_line", ".debug_str", ".debug_line_str", ".debug_ranges", ".debug_rnglists", ".debug_addr", ".debug_str_offsets",
 }
 
-// readPositions reads the debug information, nil if there is none or it is more than the limits allow. What is damaged, or
-// comes after the time is up, is left out.
+// readPositions reads the debug information, nil if there is none or it is more than the limits allow. What comes after something
+// damaged, or after the time is up, is left out.
 func (f *elfFile) readPositions(base uint64, limits symtab.Limits) (p *symtab.Positions) {
-	d := &dwarfReader{
-		elfFile: f, limits: limits, sections: map[string][]byte{}, fileNumbers: map[string]uint32{}, nameNumbers: map[uint64]uint32{},
-		abbrevs: map[uint64]map[uint64]abbrev{},
-	}
+	d := &dwarfReader{elfFile: f, limits: limits, fileNumbers: map[string]uint32{}, nameNumbers: map[dwarf.Offset]uint32{}}
 	d.out.Base = base
 	defer func() {
 		if recover() != nil {
@@ -170,7 +56,7 @@ func (f *elfFile) readPositions(base uint64, limits symtab.Limits) (p *symtab.Po
 			d.zstd.Close()
 		}
 	}()
-	left := limits.Debug
+	sections, left := map[string][]byte{}, limits.Debug
 	for _, name := range debugSections {
 		s := f.sectionNamed(name)
 		if s == nil {
@@ -181,12 +67,23 @@ func (f *elfFile) readPositions(base uint64, limits symtab.Limits) (p *symtab.Po
 			return nil
 		}
 		left -= int64(len(b))
-		d.sections[name] = b
+		sections[name] = b
 	}
-	if len(d.sections[".debug_line"]) == 0 || len(d.sections[".debug_info"]) == 0 {
+	if len(sections[".debug_line"]) == 0 {
 		return nil
 	}
-	d.readUnits()
+	var err error
+	if d.data, err = dwarf.New(sections[".debug_abbrev"], nil, nil, sections[".debug_info"], sections[".debug_line"], nil, sections[".debug_ranges"], sections[".debug_str"]); err != nil {
+		return nil
+	}
+	for _, name := range debugSections[4:] {
+		if b := sections[name]; b != nil && name != ".debug_ranges" {
+			if err := d.data.AddSection(name, b); err != nil {
+				return nil
+			}
+		}
+	}
+	d.readEntries()
 	return d.finish()
 }
 
@@ -205,10 +102,10 @@ func (d *dwarfReader) content(s *section, limit int64) ([]byte, error) {
 		if _, err := io.ReadFull(in, head); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", s.name, err)
 		}
-		c := cursor{b: head, order: d.order}
-		kind := elf.CompressionType(c.fixed(4))
-		c.skip(width - 4) // reserved
-		size = c.fixed(width)
+		kind := elf.CompressionType(d.order.Uint32(head))
+		if size = uint64(d.order.Uint32(head[width:])); width == 8 {
+			size = d.order.Uint64(head[width:])
+		}
 		unpacked, err := d.unpack(kind, in)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", symtab.ErrMalformed, s.name, err)
@@ -261,14 +158,9 @@ func (c contextReader) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// late adds to the work that was done, in units of about the time that a byte takes, and reports whether the time is
-// up. It looks at the context once per interval of work only.
-func (d *dwarfReader) late(work int) bool {
-	const interval = 64 << 10
-	if d.work += work; d.work >= d.check {
-		d.check = d.work + interval
-		d.over = d.over || d.ctx.Err() != nil
-	}
+// late reports whether the time is up, or the memory.
+func (d *dwarfReader) late() bool {
+	d.over = d.over || d.ctx.Err() != nil
 	return d.over
 }
 

@@ -62,16 +62,18 @@ func TestRangesAtZero(t *testing.T) {
 	at := func(kind byte, addr uint64, rest ...byte) []byte {
 		return append(le.AppendUint64([]byte{kind}, addr), rest...)
 	}
-	list := slices.Concat(at(7, 0, 8), // start_length
+	list := slices.Concat([]byte{0, 0, 0, 0, 5, 0, 8, 0, 0, 0, 0, 0}, // the header
+		at(7, 0, 8),                         // start_length
 		at(6, 0, 0x10, 0, 0, 0, 0, 0, 0, 0), // start_end
 		at(5, 0, 4, 0, 8),                   // base_address, offset_pair
 		at(7, 0x1000, 8), []byte{0})         // start_length, end_of_list
-	d, _ := debugReader(t.Context(), map[string][]byte{".debug_rnglists": list})
-	require.Equal(t, [][2]uint64{{0x1000, 0x1008}}, d.newRanges(0, &unit{address: 8}))
-	low := description{hasHigh: true, high: attrValue{n: 8}, low: attrValue{form: 1}}
-	require.Empty(t, d.ranges(&low, &unit{address: 8}))
-	low.low.n = 0x1000
-	require.Equal(t, [][2]uint64{{0x1000, 0x1008}}, d.ranges(&low, &unit{address: 8}))
+	body := []byte{5, 0, 1, 8, 0, 0, 0, 0, 1, 2, 'f', 0, 3, 12, 0, 0, 0, 10, 0, 0, 0, 0}
+	body[17] = byte(4 + 9) // what is inlined: the function f
+	abbrev := []byte{1, 0x11, 1, 0, 0, 2, 0x2e, 0, 0x03, 0x08, 0, 0, 3, 0x1d, 0, 0x55, 0x17, 0x31, 0x13, 0, 0, 0}
+	p := positions(t, t.Context(), elftest.Small, map[string][]byte{".debug_info": unitOf(body), ".debug_abbrev": abbrev, ".debug_line": {0}, ".debug_rnglists": list})
+	require.Equal(t, []uint32{0}, p.Starts)
+	require.Equal(t, []uint32{8}, p.Sizes)
+	require.Equal(t, "f", p.Names.Get(0))
 }
 
 // More debug information than allowed costs the lines, not the names.

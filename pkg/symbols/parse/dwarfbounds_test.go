@@ -3,8 +3,8 @@ package parse
 import (
 	"bytes"
 	"context"
+	"debug/elf"
 	"encoding/binary"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -14,17 +14,21 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// debugReader reads those sections. It returns how many bytes were allocated for it as well.
-func debugReader(ctx context.Context, sections map[string][]byte) (*dwarfReader, uint64) {
-	f := &elfFile{reader: &reader{ctx: ctx, left: &symtab.Budget{Memory: elftest.Small.Memory}}, order: binary.LittleEndian, segments: []segment{{kind: 1, flags: 1, addr: 0x1000, size: 1 << 30}}}
-	d := &dwarfReader{
-		elfFile: f, limits: elftest.Small, sections: sections, fileNumbers: map[string]uint32{}, nameNumbers: map[uint64]uint32{}, abbrevs: map[uint64]map[uint64]abbrev{},
+// positions reads sections of debug information of code at 0x1000.
+func positions(t *testing.T, ctx context.Context, limits symtab.Limits, sections map[string][]byte) *symtab.Positions {
+	e := elftest.WithDebug(sections[".debug_info"], sections[".debug_abbrev"], sections[".debug_line"])
+	for name, content := range sections {
+		if name == ".debug_info" || name == ".debug_abbrev" || name == ".debug_line" {
+			continue
+		}
+		e.Add(elftest.TestSection{Name: name, Kind: elf.SHT_PROGBITS, Data: content})
 	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	d.readUnits()
-	runtime.ReadMemStats(&after)
-	return d, after.TotalAlloc - before.TotalAlloc
+	content := e.Bytes()
+	binary.LittleEndian.PutUint64(content[64+16:], 0) // code is where segments say
+	f, err := openELF(newReader(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: limits}))
+	require.NoError(t, err)
+	f.ctx = ctx
+	return f.readPositions(0x1000, limits)
 }
 
 // unitOf puts a length in front.
@@ -33,10 +37,14 @@ func unitOf(body ...[]byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(b))), b...)
 }
 
-// lineTable is a unit of DWARF 5 whose table of lines has that list of folders and program.
-func lineTable(folders, program []byte) map[string][]byte {
+// lineTable is a unit of DWARF 5 whose table of lines has those files and that program.
+func lineTable(program []byte, files ...string) map[string][]byte {
 	le := binary.LittleEndian
-	tail := slices.Concat([]byte{1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1}, folders, []byte{1, 1, 8, 1}, []byte("main.c\x00"))
+	tail := []byte{1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 1, 1, 8, 1, '/', 0, 1, 1, 8}
+	tail = binary.AppendUvarint(tail, uint64(len(files)))
+	for _, name := range files {
+		tail = append(append(tail, name...), 0)
+	}
 	return map[string][]byte{
 		".debug_info":   unitOf([]byte{5, 0, 1, 8, 0, 0, 0, 0}, []byte{1, 0, 0, 0, 0}, []byte("/src\x00")),
 		".debug_abbrev": {1, 0x11, 0, 0x10, 0x17, 0x1b, 0x08, 0, 0, 0},
@@ -46,74 +54,46 @@ func lineTable(folders, program []byte) map[string][]byte {
 
 const mib = 1 << 20
 
-// Folders that all have the same long name take no more than some MiB, and a path that is too long is none.
-func TestManyFolders(t *testing.T) {
-	for name, length := range map[string]int{"too long": 200 << 10, "long": 4000} {
-		t.Run(name, func(t *testing.T) {
-			const n = 5000
-			folders := binary.AppendUvarint([]byte{1, 1, 0x1f}, n)
-			sections := lineTable(append(folders, make([]byte, 4*n)...), nil)
-			sections[".debug_line_str"] = append(bytes.Repeat([]byte("x"), length), 0)
-			_, allocated := debugReader(t.Context(), sections)
-			require.Less(t, allocated, uint64(12*mib))
-		})
-	}
+// setAddress and endSequence are parts of the program of a table of lines.
+func setAddress(addr uint64) []byte {
+	return binary.LittleEndian.AppendUint64([]byte{0, 9, 2}, addr)
+}
+
+var endSequence = []byte{2, 1, 0, 1, 1}
+
+// A path of DWARF 5 that is not absolute is in the folder of the unit.
+func TestRelativePath(t *testing.T) {
+	p := positions(t, t.Context(), elftest.Small, lineTable(slices.Concat(setAddress(0x1000), []byte{4, 0, 1}, endSequence), "x/main.c"))
+	require.Equal(t, 1, p.Files.Count)
+	require.Equal(t, "/src/x/main.c", p.Files.Get(0))
 }
 
 // The names of files count in full: kept one after the other they take little.
 func TestManyFiles(t *testing.T) {
-	d := &dwarfReader{elfFile: &elfFile{reader: &reader{ctx: t.Context(), left: &symtab.Budget{Memory: elftest.Small.Memory}}}, limits: elftest.Small, fileNumbers: map[string]uint32{}}
+	var files []string
 	long := string(bytes.Repeat([]byte("x"), 4000))
-	for i := range 10_000 {
-		d.fileNumber(long, string(rune('a'+i%26))+string(rune(0x4e00+i)))
+	program := setAddress(0x1000)
+	for i := range 1000 {
+		files = append(files, long+string(rune('a'+i%26))+string(rune(0x4e00+i)))
+		program = append(binary.AppendUvarint(append(program, 4), uint64(i)), 33) // another file, an address and a line further
 	}
+	limits := elftest.Small
+	limits.Debug *= 8
+	p := positions(t, t.Context(), limits, lineTable(append(program, endSequence...), files...))
 	sum := 0
-	for name := range d.fileNumbers {
-		sum += len(name)
+	for i := range p.Files.Count {
+		sum += len(p.Files.Get(i))
 	}
-	require.Greater(t, sum, elftest.Small.Names/2)
-	require.LessOrEqual(t, sum, elftest.Small.Names)
+	require.Greater(t, sum, limits.Names/2)
+	require.LessOrEqual(t, sum, limits.Names)
 }
 
 // A sequence of too many rows is left out, and what was there before it stays.
 func TestManyRows(t *testing.T) {
-	le := binary.LittleEndian
-	folders := []byte{1, 1, 8, 1, '/', 0}
-	set := func(addr uint64) []byte { return append([]byte{0, 9, 2}, le.AppendUint64(nil, addr)...) }
-	end := []byte{2, 1, 0, 1, 1}
 	many := bytes.Repeat([]byte{13 + 5 + 1 + 14}, 4*mib) // an address and a line further
-	d, allocated := debugReader(t.Context(), lineTable(folders, slices.Concat(set(0x1000), []byte{1}, end, set(0x2000), many, end)))
-	require.Equal(t, 1, d.rows)
-	require.LessOrEqual(t, cap(d.sequence), 2*maxSequence)
-	require.Less(t, allocated, uint64(192*mib))
-}
-
-// Abbreviations at many offsets, each with all that come after it.
-func TestManyAbbreviations(t *testing.T) {
-	var abbrevs, info []byte
-	var offsets []int
-	for i := range 2000 {
-		offsets = append(offsets, len(abbrevs))
-		abbrevs = append(binary.AppendUvarint(abbrevs, uint64(i+1)), 0x11, 0)
-		for range 100 {
-			abbrevs = append(abbrevs, 0x3f, 0x19)
-		}
-		abbrevs = append(abbrevs, 0, 0)
-	}
-	for i := range 60 {
-		info = append(info, unitOf([]byte{4, 0}, binary.LittleEndian.AppendUint32(nil, uint32(offsets[i])), []byte{8}, binary.AppendUvarint(nil, uint64(i+1)))...)
-	}
-	d, _ := debugReader(t.Context(), map[string][]byte{".debug_info": info, ".debug_abbrev": append(abbrevs, 0)})
-	require.Len(t, d.units, 60)
-	held := 0
-	for _, table := range d.abbrevs {
-		require.NotEmpty(t, table)
-		for _, a := range table {
-			held += cap(a.attrs)
-		}
-	}
-	require.Positive(t, held)
-	require.LessOrEqual(t, held, maxHeld)
+	p := positions(t, t.Context(), symtab.DefaultLimits(), lineTable(slices.Concat(setAddress(0x1000), []byte{1}, endSequence, setAddress(0x1010), many, endSequence), "main.c"))
+	require.Len(t, p.Pieces, 1)
+	require.Equal(t, symtab.Piece{Start: 0, End: 1}, p.Pieces[0])
 }
 
 // inlinedCalls is a unit with n inlined calls, each of another function, of which there is no description.
@@ -127,48 +107,21 @@ func inlinedCalls(n int) map[string][]byte {
 	return map[string][]byte{
 		".debug_info":   unitOf(body, []byte{0, 0}),
 		".debug_abbrev": {1, 0x11, 1, 0, 0, 2, 0x2e, 1, 0, 0, 3, 0x1d, 0, 0x31, 0x13, 0x11, 0x01, 0x12, 0x0b, 0, 0, 0},
+		".debug_line":   {0},
 	}
 }
 
-// Calls of functions that are nowhere are not all remembered.
-func TestManyUnnamedCalls(t *testing.T) {
-	d, _ := debugReader(t.Context(), inlinedCalls(3*elftest.Small.Symbols))
-	require.NotEmpty(t, d.nameNumbers)
-	require.LessOrEqual(t, len(d.nameNumbers), elftest.Small.Symbols)
-}
-
-// A text that is longer than a name can be is not looked through.
-func TestLongText(t *testing.T) {
-	d := &dwarfReader{elfFile: &elfFile{reader: &reader{ctx: t.Context(), left: &symtab.Budget{Memory: elftest.Small.Memory}}, order: binary.LittleEndian}, sections: map[string][]byte{
-		".debug_str": append(bytes.Repeat([]byte("x"), 8*mib), 0),
-	}}
-	require.Nil(t, d.text(attrValue{form: 0x0e}, &unit{}))
-	require.Len(t, d.text(attrValue{form: 0x0e, n: 8*mib - symtab.MaxName}, &unit{}), symtab.MaxName)
-	c := cursor{b: d.sections[".debug_str"]}
-	require.Nil(t, c.text(100))
-	require.True(t, c.bad)
-	require.Nil(t, d.text(d.value(&cursor{b: c.b}, 0x08, &unit{}, 0), &unit{}))
-}
-
-// The time is looked at as work is done, and when it is up nothing more is.
+// When the time is up nothing more is read, and what there was stays.
 func TestDebugTime(t *testing.T) {
-	le := binary.LittleEndian
-	program := append([]byte{0, 9, 2}, le.AppendUint64(nil, 0x1000)...)
-	for name, sections := range map[string]map[string][]byte{
-		"calls": inlinedCalls(100_000),
-		"rows":  lineTable([]byte{1, 1, 8, 1, '/', 0}, append(program, bytes.Repeat([]byte{33}, mib/2)...)),
-		// 60,000 folders with 255 attributes each, of which none takes a byte
-		"folders": lineTable(append(append([]byte{255}, bytes.Repeat([]byte{3, 0x19}, 255)...), binary.AppendUvarint(nil, 60_000)...), nil),
-	} {
+	rows := lineTable(slices.Concat(setAddress(0x1000), endSequence, setAddress(0x1000), bytes.Repeat([]byte{33}, mib/2)), "main.c")
+	for name, sections := range map[string]map[string][]byte{"calls": inlinedCalls(10_000), "rows": rows} {
 		t.Run(name, func(t *testing.T) {
 			ctx := &counting{Context: t.Context()}
-			debugReader(ctx, sections)
-			require.Greater(t, ctx.asked, 10)
-			whole := ctx.asked
-			ctx = &counting{Context: t.Context(), end: 5}
-			d, _ := debugReader(ctx, sections)
-			require.Equal(t, 6, ctx.asked, "of %d", whole)
-			require.Less(t, d.work, 8*(64<<10))
+			require.NotNil(t, positions(t, ctx, symtab.DefaultLimits(), sections))
+			require.Greater(t, ctx.asked, 1000)
+			ctx = &counting{Context: t.Context(), end: 100}
+			require.NotNil(t, positions(t, ctx, symtab.DefaultLimits(), sections))
+			require.Equal(t, 101, ctx.asked)
 		})
 	}
 }

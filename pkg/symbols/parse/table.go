@@ -68,12 +68,15 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading,
 	return t, nil
 }
 
-// addLines adds what the debug information of f says, if that is wanted and not known yet. Go's lines are known.
+// addLines adds what the debug information of f says, if that is not known yet, or that there is some. Go's lines are known.
 func addLines(t *symtab.Table, f *elfFile, o symtab.Reading) {
-	if !o.Lines || t.Lines != nil || t.Golang != nil || len(t.Layers) == 0 {
-		return
+	switch {
+	case t.Lines != nil || t.Golang != nil || len(t.Layers) == 0:
+	case o.Lines:
+		t.Lines = f.readPositions(t.Base(), o.Limits)
+	default:
+		t.Cut = t.Cut || f.sectionNamed(".debug_info") != nil
 	}
-	t.Lines = f.readPositions(t.Base(), o.Limits)
 }
 
 // addSeparate adds the symbols that are kept apart from the file's own.

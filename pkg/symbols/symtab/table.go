@@ -20,7 +20,7 @@ type Table struct {
 	Edges uint64
 	// Fact is what Task.Fact has asked for, in JSON.
 	Fact []byte
-	Cut  bool // there was more to read in it
+	Cut  bool // there was more to read in it: of a perf map, or debug information
 }
 
 // Load is a part of the file that is mapped.

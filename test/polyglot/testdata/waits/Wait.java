@@ -8,9 +8,9 @@ public class Wait {
         spent[which] += System.nanoTime() - begin;
     }
 
-    static void heavy() throws InterruptedException { pause(0, 90); }
-    static void light() throws InterruptedException { pause(1, 45); }
-    static void rest() throws InterruptedException { pause(2, 15); }
+    static void heavy() throws InterruptedException { pause(0, 180); }
+    static void light() throws InterruptedException { pause(1, 90); }
+    static void rest() throws InterruptedException { pause(2, 30); }
     static void work() throws InterruptedException { heavy(); light(); rest(); }
 
     public static void main(String[] args) throws InterruptedException {

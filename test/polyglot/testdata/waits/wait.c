@@ -25,9 +25,9 @@ static void wait(int which, long ms)
 
 /* The empty statement keeps the call from being the function's last act, which would leave it out of the stack. */
 #define HERE __asm__ volatile("")
-__attribute__((noinline)) void heavy(void) { wait(0, 90); HERE; }
-__attribute__((noinline)) void light(void) { wait(1, 45); HERE; }
-__attribute__((noinline)) void rest(void) { wait(2, 15); HERE; }
+__attribute__((noinline)) void heavy(void) { wait(0, 180); HERE; }
+__attribute__((noinline)) void light(void) { wait(1, 90); HERE; }
+__attribute__((noinline)) void rest(void) { wait(2, 30); HERE; }
 __attribute__((noinline)) void work(void) { heavy(); light(); rest(); HERE; }
 
 int main(int argc, char **argv)

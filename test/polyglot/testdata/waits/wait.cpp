@@ -14,9 +14,9 @@ static void wait(int which, int ms)
 	spent[which] += duration_cast<nanoseconds>(steady_clock::now() - begin).count();
 }
 
-__attribute__((noinline)) void heavy() { wait(0, 90); asm volatile(""); }
-__attribute__((noinline)) void light() { wait(1, 45); asm volatile(""); }
-__attribute__((noinline)) void rest() { wait(2, 15); asm volatile(""); }
+__attribute__((noinline)) void heavy() { wait(0, 180); asm volatile(""); }
+__attribute__((noinline)) void light() { wait(1, 90); asm volatile(""); }
+__attribute__((noinline)) void rest() { wait(2, 30); asm volatile(""); }
 __attribute__((noinline)) void work() { heavy(); light(); rest(); asm volatile(""); }
 
 int main(int, char **argv)

@@ -8,9 +8,9 @@ function wait(which, ms) {
   spent[which] += process.hrtime.bigint() - begin;
 }
 
-function heavy() { wait(0, 90); }
-function light() { wait(1, 45); }
-function rest() { wait(2, 15); }
+function heavy() { wait(0, 180); }
+function light() { wait(1, 90); }
+function rest() { wait(2, 30); }
 function work() { heavy(); light(); rest(); }
 
 for (let rounds = process.argv[2]; rounds > 0; rounds--) {

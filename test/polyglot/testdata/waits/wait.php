@@ -10,9 +10,9 @@ function waiting($which, $ms)
     $spent[$which] += hrtime(true) - $begin;
 }
 
-function heavy() { waiting(0, 90); }
-function light() { waiting(1, 45); }
-function rest() { waiting(2, 15); }
+function heavy() { waiting(0, 180); }
+function light() { waiting(1, 90); }
+function rest() { waiting(2, 30); }
 function work() { heavy(); light(); rest(); }
 
 for ($rounds = $argv[1]; $rounds > 0; $rounds--) {

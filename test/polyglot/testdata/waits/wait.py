@@ -12,15 +12,15 @@ def wait(which, seconds):
 
 
 def heavy():
-    wait(0, .09)
+    wait(0, 0.18)
 
 
 def light():
-    wait(1, .045)
+    wait(1, 0.09)
 
 
 def rest():
-    wait(2, .015)
+    wait(2, 0.03)
 
 
 def work():

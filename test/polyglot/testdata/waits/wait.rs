@@ -9,11 +9,11 @@ fn wait(spent: &mut u128, ms: u64) {
 
 // black_box keeps a call from being the function's last act, which would leave it out of the stack.
 #[inline(never)]
-fn heavy(spent: &mut [u128; 3]) { wait(&mut spent[0], 90); std::hint::black_box(spent); }
+fn heavy(spent: &mut [u128; 3]) { wait(&mut spent[0], 180); std::hint::black_box(spent); }
 #[inline(never)]
-fn light(spent: &mut [u128; 3]) { wait(&mut spent[1], 45); std::hint::black_box(spent); }
+fn light(spent: &mut [u128; 3]) { wait(&mut spent[1], 90); std::hint::black_box(spent); }
 #[inline(never)]
-fn rest(spent: &mut [u128; 3]) { wait(&mut spent[2], 15); std::hint::black_box(spent); }
+fn rest(spent: &mut [u128; 3]) { wait(&mut spent[2], 30); std::hint::black_box(spent); }
 #[inline(never)]
 fn work(spent: &mut [u128; 3]) { heavy(spent); light(spent); rest(spent); std::hint::black_box(spent); }
 

@@ -265,7 +265,7 @@ test-ig-gadgets: build ebpf-tools ## Run Inspektor Gadget's own gadgets on progr
 	IG_GADGETS_DOC=$(CURDIR)/docs/develop/testing/inspektor-gadgets.md $(E2E) ./test/gadgets/... -run TestInspektorGadgets
 
 # Packages of the programs that count what they allocate, with their allocators.
-MEMORY_PACKAGES := g++ gcc libc6-dev libjemalloc2 libtcmalloc-minimal4 musl-tools rustc
+MEMORY_PACKAGES := g++ gcc libc6-dev libjemalloc2 libtcmalloc-minimal4 musl-tools php-cli ruby rustc
 .PHONY: test-memory
 test-memory: build gadgets ## Profile programs that count themselves what they allocate (root)
 	@.ci/packages $(MEMORY_PACKAGES)

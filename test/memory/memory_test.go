@@ -245,12 +245,24 @@ func TestRust(t *testing.T) {
 	requireEntry(t, through(r.samples, "alloc_space", "allocate::main"), "_start")
 }
 
-// TestPython has functions of a program that an interpreter runs.
-func TestPython(t *testing.T) {
+// TestInterpreters has functions of programs that an interpreter runs.
+func TestInterpreters(t *testing.T) {
 	t.Parallel()
-	r := watch(t, plan{program: source("allocate.py"), pause: 1000, flags: watched})
-	r.requireTruth(t, map[string]float64{"allocate_large": share60, "allocate_middle": share30, "leak_some": share10})
-	requireEntry(t, through(r.samples, "alloc_space", "main"), "_start")
+	for _, tc := range []struct {
+		name string
+		env  []string
+	}{
+		{"py", nil},
+		{"php", []string{"USE_ZEND_ALLOC=0"}}, // PHP's own allocator takes memory from the kernel
+		{"rb", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := watch(t, plan{program: source("allocate." + tc.name), env: tc.env, pause: 1000, flags: watched})
+			r.requireTruth(t, map[string]float64{"allocate_large": share60, "allocate_middle": share30, "leak_some": share10})
+			requireEntry(t, through(r.samples, "alloc_space", "main"), "_start")
+		})
+	}
 }
 
 // TestOtherLibraries has a C library whose file has no unwind rules, and one that is part of the program.

@@ -12,8 +12,8 @@
 #include "reason.h"
 
 /*
- * --sched-exit: whether ig_offcpu_back is attached. What is not "true" means no,
- * so does "auto" where nobody has looked for the tracepoint.
+ * --sched-exit: whether a program runs in the thread that is back. What is not
+ * "true" means no, so does "auto" where nobody has looked for a way.
  */
 const volatile char sched_exit[8] = "auto";
 GADGET_PARAM(sched_exit);

@@ -11,14 +11,15 @@
  * A user stack can only be walked by its own thread, and a switch runs on the
  * stack of the one that leaves. There are two ways:
  *
- *  - Linux 6.15 and later have the tracepoint sched_exit_tp, which the thread
- *    that is back passes next: ig_offcpu_back walks both stacks there.
- *  - Without it, the stacks are walked at the switch and wait in a record of the
- *    thread. They enter the maps of stacks when the thread is back: there they
- *    would be dropped during a long wait.
+ *  - A program runs in the thread that is back and walks both stacks there:
+ *    ig_offcpu_back on the tracepoint sched_exit_tp, which Linux 6.15 and later
+ *    have, or else ig_offcpu_back_kprobe on the function finish_task_switch.
+ *  - Without either, the stacks are walked at the switch and wait in a record of
+ *    the thread. They enter the maps of stacks when the thread is back: there
+ *    they would be dropped during a long wait.
  *
- * back_in_thread says which one it is. Where the kernel has the tracepoint,
- * otel-profiles attaches ig_offcpu_back and says so: see gadget.yaml.
+ * back_in_thread says which one it is. otel-profiles attaches what the kernel
+ * allows and says so: see gadget.yaml.
  */
 #include <vmlinux.h>
 #include <asm-generic/errno.h>
@@ -31,6 +32,7 @@
 /* As in gadget.yaml. */
 #define USER_STACKS 32768
 #define UNWIND_FROM_RAW_TP
+#define UNWIND_FROM_KPROBE
 
 #include "../include/draw.h"
 #include "../include/process.h"
@@ -237,6 +239,18 @@ int ig_offcpu_back(struct bpf_raw_tracepoint_args *ctx)
 
 	if (back_in_thread && is_switch)
 		come_back(ctx, bpf_get_current_task_btf(), UNWIND_RAW_TP);
+	return 0;
+}
+
+/*
+ * The first function that a thread which is back runs. The lock of its CPU's queue
+ * is held and interrupts are off, as in ig_profile_offcpu.
+ */
+SEC("kprobe/finish_task_switch")
+int ig_offcpu_back_kprobe(struct pt_regs *ctx)
+{
+	if (back_in_thread)
+		come_back(ctx, bpf_get_current_task_btf(), UNWIND_KPROBE);
 	return 0;
 }
 

@@ -30,6 +30,7 @@ type Stacks struct {
 	log  logger.Logger
 	how  string
 	unit string
+	only string // the one chain that the gadget's attached programs call; empty for all that it has
 
 	sub *unwinder.Subscription // nil: stacks by frame pointers
 	way string                 // unwindWhole or unwindFramePointers while the run is counted as that, else empty
@@ -129,7 +130,7 @@ func (s *Stacks) goes(way string) {
 func (s *Stacks) subscribe(gadgetCtx operators.GadgetContext, ds datasource.DataSource, settings unwinder.Settings) error {
 	var chains []string
 	for kind := range wire.ChainKinds {
-		if tune.MapSpec(gadgetCtx, arrayOf(kind)) != nil {
+		if tune.MapSpec(gadgetCtx, arrayOf(kind)) != nil && s.calls(kind) {
 			chains = append(chains, kind.String())
 		}
 	}
@@ -185,7 +186,7 @@ func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 		return errors.New("the gadget has no map unwind_counts")
 	}
 	for kind := range wire.ChainKinds {
-		if array := tune.Map(gadgetCtx, arrayOf(kind)); array != nil {
+		if array := tune.Map(gadgetCtx, arrayOf(kind)); array != nil && s.calls(kind) {
 			if err := s.sub.Serve(kind, array); err != nil {
 				return err
 			}
@@ -371,6 +372,9 @@ func (s *Stacks) format(_ datasource.DataSource, d datasource.Data) error {
 	}
 	return nil
 }
+
+// calls tells whether a gadget that has a chain's array has attached programs that call it.
+func (s *Stacks) calls(kind wire.ChainKind) bool { return s.only == "" || s.only == kind.String() }
 
 // arrayOf is the name of the gadget's map that a chain's entry is put into: UNWIND_ENTRY of gadgets/include/unwind.h.
 func arrayOf(kind wire.ChainKind) string { return "unwind_" + kind.String() }

@@ -30,7 +30,7 @@ import (
 //	    unit: nanoseconds             # that of the first one
 //	    step: 100000                  # the least that is drawn once
 //	    budget: 100                   # stacks of each CPU in a second
-//	    needs: sched_exit             # a parameter that has to find its tracepoints
+//	    needs: sched_exit             # a parameter that has to find its tracepoints or kprobes: the programs that call the unwinder
 //	    unless: single_events         # a parameter with which rows do not add up
 //	    above: [asm_exc_page_fault]   # functions of the kernel: frames of the kernel begin behind the first of them that a stack has
 //
@@ -142,11 +142,15 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	i.above = i.metadata.GetStringSlice("above")
 	where := ""
 	if param := i.metadata.GetString("needs"); param != "" {
-		events := tune.Found(gadgetCtx, param, tune.ThisMachine())
-		if len(events) == 0 {
-			return fmt.Errorf("no event that this kernel has runs in the thread whose stack is wanted, or --%s is false", tune.Key(gadgetCtx, param))
+		events, err := tune.Found(gadgetCtx, param, tune.ThisMachine())
+		if err != nil {
+			return fmt.Errorf("nothing runs in the thread whose stack is wanted: %w", err)
 		}
-		where = ", taken at the tracepoint " + strings.Join(events, ", ")
+		where = ", taken at " + events.String()
+		i.only = wire.ChainRawTracepoint.String()
+		if events.Kprobes {
+			i.only = wire.ChainKprobe.String()
+		}
 	}
 	kernel, _ := tune.Value(gadgetCtx, "kernel_stacks")
 	i.rows.userOnly = kernel == "false"

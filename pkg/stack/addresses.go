@@ -1,8 +1,11 @@
 package stack
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"regexp"
+	"strings"
 )
 
 // KernelAddresses returns the addresses of symbols of the running kernel, in the order of their names. It is an error if the
@@ -42,4 +45,36 @@ func findSymbols(r io.Reader, names []string) ([]uint64, error) {
 		}
 	}
 	return addrs, nil
+}
+
+// changed is what a compiler adds to the name of a function of which it has made one of its own, and which still is all of it. It is not of
+// parts that were moved elsewhere, as .cold and .part.
+var changed = regexp.MustCompile(`^(\.(isra|constprop|lto_priv|llvm)\.\d+)+$`)
+
+// KernelFunction returns the name that a function of the running kernel's image has been given by the compiler, which may have changed it:
+// "f" is "f" or "f.isra.0". It is an error if there is none or more than one, as each would be called in some places only.
+func KernelFunction(name string) (found string, err error) {
+	err = readFile("/proc/kallsyms", func(r io.Reader) error {
+		found, err = findFunction(r, name)
+		return err
+	})
+	return found, err
+}
+
+func findFunction(r io.Reader, name string) (string, error) {
+	var found []string
+	err := eachSymbol(r, func(s kernelSymbol) bool {
+		rest, ok := bytes.CutPrefix(s.name, []byte(name))
+		if ok && s.ofImage() && s.isFunction() && (len(rest) == 0 || changed.Match(rest)) {
+			found = append(found, string(s.name))
+		}
+		return true
+	})
+	if err != nil {
+		return "", err
+	}
+	if len(found) != 1 {
+		return "", fmt.Errorf("the kernel has %d functions %s: %s", len(found), name, strings.Join(found, ", "))
+	}
+	return found[0], nil
 }

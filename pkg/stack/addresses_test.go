@@ -38,3 +38,29 @@ func TestFindSymbols(t *testing.T) {
 	_, err := findSymbols(iotest.ErrReader(os.ErrPermission), []string{"first"})
 	require.ErrorIs(t, err, os.ErrPermission)
 }
+
+func TestFindFunction(t *testing.T) {
+	for _, tt := range []struct{ name, text, want, err string }{
+		{"as it is", "0 t finish\n0 t finish_last\n", "finish", ""},
+		{"changed", "0 t finish.isra.0\n0 t finish.isra.0.cold\n", "finish.isra.0", ""},
+		{"changed twice", "0 t finish.constprop.12.isra.3\n", "finish.constprop.12.isra.3", ""},
+		{"of one file of many", "0 t finish.llvm.9876543210\n", "finish.llvm.9876543210", ""},
+		{"a part", "0 t finish.part.0\n", "", "0 functions finish: "},
+		{"moved aside", "0 t finish.cold\n", "", "0 functions finish: "},
+		{"no function", "0 d finish\n", "", "0 functions finish: "},
+		{"a module's", "0 t finish\t[module]\n", "", "0 functions finish: "},
+		{"two of it", "0 t finish.constprop.0\n0 t finish.constprop.1\n", "", "2 functions finish: finish.constprop.0, finish.constprop.1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := findFunction(strings.NewReader(tt.text), "finish")
+			require.Equal(t, tt.want, got)
+			if tt.err != "" {
+				require.ErrorContains(t, err, tt.err)
+				return
+			}
+			require.NoError(t, err)
+		})
+	}
+	_, err := findFunction(iotest.ErrReader(os.ErrPermission), "finish")
+	require.ErrorIs(t, err, os.ErrPermission)
+}

@@ -1,11 +1,18 @@
 package tune
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
 // Apply tunes a gadget to a machine. It is for PreStart: the parameters are known by then, and the programs
@@ -21,14 +28,14 @@ func Apply(gadgetCtx operators.GadgetContext, m Machine) {
 	p.sizeMaps(func(name string) *ebpf.MapSpec { return MapSpec(gadgetCtx, name) }, m)
 }
 
-// choosePrograms attaches the programs of tracepoints that this kernel has. Such a program is a raw_tp one
-// and disabled in the metadata; its entry there says
+// choosePrograms attaches programs to what this kernel has. Such a program is disabled in the metadata; its entry there says
 //
-//	tracepoint  what to attach it to,
+//	tracepoint  what a raw_tp program is attached to, or
+//	kprobe      the function that a kprobe's program is attached to, where the tracepoints are missing,
 //	param       a parameter that becomes "true" then; it is not attached if that is not "auto",
 //	spares      the size of a map that is not needed then, and gets one entry.
 //
-// Programs with one parameter are attached together, if the kernel has the tracepoints of all.
+// Programs with one parameter are attached together: those of tracepoints if the kernel has all of these, or else those of kprobes.
 func (p parameters) choosePrograms(m Machine) {
 	params := map[string]bool{}
 	for program := range p.metadata.GetStringMap("programs") {
@@ -36,17 +43,16 @@ func (p parameters) choosePrograms(m Machine) {
 	}
 	delete(params, "")
 	for param := range params {
-		programs := p.of(param)
-		if len(programs) == 0 {
+		if p.entry(param, "defaultvalue") != "auto" || !p.isDefault(param) {
 			continue
 		}
-		missing := func(program string) bool { return !m.HasTracepoint(p.program(program, "tracepoint")) }
-		if p.entry(param, "defaultvalue") != "auto" || !p.isDefault(param) || slices.ContainsFunc(programs, missing) {
+		events, err := p.events(param, m)
+		if err != nil {
 			continue
 		}
 		p.set(param, "true")
-		for _, program := range programs {
-			p.metadata.Set("programs."+program+".attach_to", p.program(program, "tracepoint"))
+		for program, target := range events.targets {
+			p.metadata.Set("programs."+program+".attach_to", target)
 			if spared := p.program(program, "spares"); spared != "" && p.isDefault(spared) {
 				p.set(spared, "1")
 			}
@@ -54,30 +60,67 @@ func (p parameters) choosePrograms(m Machine) {
 	}
 }
 
-// Found returns the tracepoints of the programs that a parameter stands for, if they are attached: this machine has them, and the parameter is
-// "auto", which Apply makes "true", or has become that.
-func Found(gadgetCtx operators.GadgetContext, param string, m Machine) (tracepoints []string) {
-	p, ok := parametersOf(gadgetCtx)
-	if v, _ := Value(gadgetCtx, param); !ok || v != "auto" && v != "true" {
-		return nil
-	}
-	for _, program := range p.of(param) {
-		tracepoints = append(tracepoints, p.program(program, "tracepoint"))
-	}
-	if slices.ContainsFunc(tracepoints, func(name string) bool { return !m.HasTracepoint(name) }) {
-		return nil
-	}
-	return tracepoints
+// Events are what programs are attached to: tracepoints, or kprobes in their place.
+type Events struct {
+	Kprobes bool
+	targets map[string]string // by program
 }
 
-// of returns the programs of tracepoints that a parameter stands for.
-func (p parameters) of(param string) (programs []string) {
-	for program := range p.metadata.GetStringMap("programs") {
-		if p.program(program, "tracepoint") != "" && p.program(program, "param") == param {
-			programs = append(programs, program)
+// String says what they are, for the log.
+func (e Events) String() string {
+	names := strings.Join(slices.Sorted(maps.Values(e.targets)), ", ")
+	if e.Kprobes {
+		return "a kprobe on " + names
+	}
+	return "the tracepoint " + names
+}
+
+// Found returns what the programs that a parameter stands for are attached to, or why they are not. They are where the parameter is
+// "auto", which Apply makes "true", or has become that.
+func Found(gadgetCtx operators.GadgetContext, param string, m Machine) (Events, error) {
+	p, ok := parametersOf(gadgetCtx)
+	if v, _ := Value(gadgetCtx, param); !ok || v != "auto" && v != "true" {
+		return Events{}, fmt.Errorf("--%s is not auto", Key(gadgetCtx, param))
+	}
+	return p.events(param, m)
+}
+
+// events finds what the programs that a parameter stands for can be attached to.
+func (p parameters) events(param string, m Machine) (Events, error) {
+	tracepoints := p.of(param, "tracepoint")
+	var missing []string
+	for _, name := range tracepoints {
+		if !m.HasTracepoint(name) {
+			missing = append(missing, name)
 		}
 	}
-	return programs
+	if len(tracepoints) > 0 && len(missing) == 0 {
+		return Events{targets: tracepoints}, nil
+	}
+	err := fmt.Errorf("this kernel lacks the tracepoint %s", strings.Join(slices.Sorted(slices.Values(missing)), ", "))
+	kprobes := p.of(param, "kprobe")
+	if len(kprobes) == 0 {
+		return Events{}, err
+	}
+	for program, function := range kprobes {
+		name, none := m.Kprobe(function)
+		if none != nil {
+			return Events{}, fmt.Errorf("%w, and has no kprobe in its place: %w", err, none)
+		}
+		kprobes[program] = name
+	}
+	return Events{Kprobes: true, targets: kprobes}, nil
+}
+
+// of returns what the metadata says of events of a kind, by the programs that a parameter stands for.
+func (p parameters) of(param, kind string) map[string]string {
+	events := map[string]string{}
+	for program := range p.metadata.GetStringMap("programs") {
+		if event := p.program(program, kind); event != "" && p.program(program, "param") == param {
+			events[program] = event
+		}
+	}
+	return events
 }
 
 // program returns a member of a program's entry in the metadata.
@@ -93,4 +136,25 @@ func hasTracepoint(name string) bool {
 	}
 	var typ *btf.Typedef
 	return spec.TypeByName("btf_trace_"+name, &typ) == nil
+}
+
+// kprobe returns the name of a function of the kernel, as the compiler has called it, if a program can be attached there. It tries
+// that: a kernel can lack kprobes, and refuse single functions.
+func kprobe(function string) (name string, err error) {
+	if name, err = stack.KernelFunction(function); err != nil {
+		return "", err
+	}
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.Kprobe, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	if err != nil {
+		return "", fmt.Errorf("loading a program for a kprobe: %w", err)
+	}
+	defer program.Close()
+	probe, err := link.Kprobe(name, program, nil)
+	if err != nil {
+		return "", fmt.Errorf("attaching a kprobe to %s: %w", name, err)
+	}
+	return name, probe.Close()
 }

@@ -2,7 +2,7 @@
 // programs are loaded:
 //
 //   - sizes of maps to the number of CPUs (Apply),
-//   - programs for tracepoints that not every kernel has to whether this one has them (Apply),
+//   - programs for tracepoints and kprobes that not every kernel has to whether this one has them (Apply),
 //   - variables that hold addresses of the kernel to these, where it tells them (Apply),
 //   - the collection of stacks to on, where rows are exported (CollectStacks),
 //   - stacks as text or by ID to whether anybody reads the text (Reading, StacksByID).

@@ -60,13 +60,15 @@ type Machine struct {
 	CPUs          int                    // possible ones
 	Memory        uint64                 // bytes
 	HasTracepoint func(name string) bool // of the kernel
+	// Kprobe returns the name by which a kprobe can be had on a function of the kernel, or why there is none.
+	Kprobe func(function string) (name string, err error)
 	// Addresses returns those of the kernel's symbols, all of them or an error.
 	Addresses func(symbols ...string) ([]uint64, error)
 }
 
 // ThisMachine returns the one that the program runs on.
 func ThisMachine() Machine {
-	m := Machine{CPUs: 1, Memory: 1 << 30, HasTracepoint: hasTracepoint, Addresses: stack.KernelAddresses}
+	m := Machine{CPUs: 1, Memory: 1 << 30, HasTracepoint: hasTracepoint, Kprobe: kprobe, Addresses: stack.KernelAddresses}
 	if n, err := ebpf.PossibleCPU(); err == nil {
 		m.CPUs = n
 	}

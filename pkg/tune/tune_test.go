@@ -167,27 +167,32 @@ func TestApplyTracepoint(t *testing.T) {
 	require.Equal(t, "9000", values["left"], "what a user asks for stays")
 }
 
-// Programs that only make sense together are attached together or not at all.
+// Programs that only make sense together are attached together or not at all, to tracepoints, or else to functions.
 func TestApplyTogether(t *testing.T) {
 	const metadata = `
 programs:
   begin: {attach_to: gadget_program_disabled, tracepoint: begin_tp, param: waits}
   end: {attach_to: gadget_program_disabled, tracepoint: end_tp, param: waits}
+  instead: {attach_to: gadget_program_disabled, kprobe: end_wait, param: waits}
 params:
   ebpf:
     waits: {key: waits, defaultValue: auto}
 `
 	const disabled = "gadget_program_disabled"
+	noKprobes := errors.New("no kprobes")
 	for _, tc := range []struct {
 		name        string
 		tracepoints []string
+		kprobe      error
 		asked       string
 		want        []string
+		says        string
 	}{
-		{"both", []string{"begin_tp", "end_tp"}, "", []string{"begin_tp", "end_tp", "true"}},
-		{"one", []string{"begin_tp"}, "", []string{disabled, disabled, ""}},
-		{"the other one", []string{"end_tp"}, "", []string{disabled, disabled, ""}},
-		{"unwanted", []string{"begin_tp", "end_tp"}, "false", []string{disabled, disabled, "false"}},
+		{"both", []string{"begin_tp", "end_tp"}, nil, "", []string{"begin_tp", "end_tp", disabled, "true"}, "the tracepoint begin_tp, end_tp"},
+		{"one", []string{"begin_tp"}, noKprobes, "", []string{disabled, disabled, disabled, ""}, "this kernel lacks the tracepoint end_tp, and has no kprobe in its place: no kprobes"},
+		{"the other one", []string{"end_tp"}, nil, "", []string{disabled, disabled, "end_wait.isra.0", "true"}, "a kprobe on end_wait.isra.0"},
+		{"neither", nil, noKprobes, "", []string{disabled, disabled, disabled, ""}, "this kernel lacks the tracepoint begin_tp, end_tp, and has no kprobe in its place: no kprobes"},
+		{"unwanted", []string{"begin_tp", "end_tp"}, nil, "false", []string{disabled, disabled, disabled, "false"}, "--waits is not auto"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
@@ -195,13 +200,27 @@ params:
 			values := api.ParamValues{"waits": tc.asked}
 			_, err := (&programs{noProgram{}}).InstantiateImageOperator(gadgetCtx, nil, ocispec.Descriptor{}, values)
 			require.NoError(t, err)
-			m := Machine{HasTracepoint: func(name string) bool { return slices.Contains(tc.tracepoints, name) }}
-			before := Found(gadgetCtx, "waits", m)
+			m := Machine{
+				HasTracepoint: func(name string) bool { return slices.Contains(tc.tracepoints, name) },
+				Kprobe:        func(function string) (string, error) { return function + ".isra.0", tc.kprobe },
+			}
+			found := func() string {
+				events, err := Found(gadgetCtx, "waits", m)
+				if err != nil {
+					return err.Error()
+				}
+				require.Equal(t, len(tc.tracepoints) < 2, events.Kprobes)
+				return events.String()
+			}
+			require.Equal(t, tc.says, found())
 			Apply(gadgetCtx, m)
-			require.ElementsMatch(t, before, Found(gadgetCtx, "waits", m), "Apply does what Found has said")
-			require.Equal(t, tc.want[2] == "true", len(before) == 2)
+			require.Equal(t, tc.says, found(), "Apply does what Found has said")
 			p, _ := parametersOf(gadgetCtx)
-			require.Equal(t, tc.want, []string{p.program("begin", "attach_to"), p.program("end", "attach_to"), values["waits"]})
+			var got []string
+			for _, program := range []string{"begin", "end", "instead"} {
+				got = append(got, p.program(program, "attach_to"))
+			}
+			require.Equal(t, tc.want, append(got, values["waits"]))
 		})
 	}
 }
@@ -286,6 +305,8 @@ func TestThisMachine(t *testing.T) {
 	require.Positive(t, m.CPUs)
 	require.Greater(t, m.Memory, uint64(64<<20))
 	require.False(t, m.HasTracepoint("no_such_tracepoint"))
+	_, err := m.Kprobe("no_such_function")
+	require.ErrorContains(t, err, "the kernel has 0 functions no_such_function")
 }
 
 func TestChooseSources(t *testing.T) {

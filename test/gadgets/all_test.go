@@ -326,7 +326,9 @@ func TestPrebuild(t *testing.T) {
 	for _, source := range sources {
 		switch name := strings.TrimSuffix(filepath.Base(source), ".c"); name {
 		case "cuda", "libcuda": // below
-		case "libworks", "works": // for a test that does not run there
+		case "draws", "libworks", "works": // for tests that do not run there
+		case waitsFor:
+			compileInto(t, dir, name, withoutFramePointers...)
 		default:
 			compileInto(t, dir, name)
 		}

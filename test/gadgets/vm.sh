@@ -41,6 +41,7 @@ put "$(command -v busybox)" /bin/busybox
 for applet in $("$root/bin/busybox" --list | grep -vx busybox); do ln -s busybox "$root/bin/$applet"; done
 put /sbin/ldconfig /sbin/ldconfig
 put "$BIN/ig" /usr/bin/ig
+put "$BIN/unwinder" /usr/bin/unwinder
 for program in "$root"/prebuilt/*; do
 	case $program in *.tar | *.so) ;; *) put "$program" "/prebuilt/${program##*/}" 2>/dev/null || true ;; esac
 done

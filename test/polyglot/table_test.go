@@ -179,7 +179,7 @@ func TestTable(t *testing.T) { testTable(t, measured(), "polyglot table", header
 
 // TestApart does so with those whose runtimes come from elsewhere.
 func TestApart(t *testing.T) {
-	testTable(t, loads.Apart(), "apart table", written(t, frequency)+".\n\n")
+	testTable(t, loads.Apart(), "apart table", written(t)+", "+frequency+" Hz.\n\n")
 }
 
 func testTable(t *testing.T, which []loads.Load, marker, header string) {
@@ -236,10 +236,11 @@ func output(t *testing.T, name string, args ...string) string {
 }
 
 // written says when and where a table was written.
-func written(t *testing.T, hz string) string {
+func written(t *testing.T) string {
 	t.Helper()
-	return fmt.Sprintf("Written by `make test-languages` on %s at commit %s: kernel %s, %d CPUs, %s Hz",
-		time.Now().UTC().Format("2006-01-02"), commit(t), output(t, "uname", "-r"), runtime.NumCPU(), hz)
+	load, _, _ := strings.Cut(output(t, "cat", "/proc/loadavg"), " ")
+	return fmt.Sprintf("Written by `make test-languages` on %s at commit %s: kernel %s, %d CPUs, load %s",
+		time.Now().UTC().Format("2006-01-02"), commit(t), output(t, "uname", "-r"), runtime.NumCPU(), load)
 }
 
 // header says that, and the versions of what ran.
@@ -249,8 +250,8 @@ func header(t *testing.T, hz string) string {
 	first := func(text string) string { line, _, _ := strings.Cut(text, "\n"); return strings.TrimSpace(line) }
 	number := regexp.MustCompile(`\d+\.\d[\w.+~-]*`)
 	version := func(name string, args ...string) string { return number.FindString(first(run(name, args...))) }
-	return fmt.Sprintf("%s; Python %s, PHP %s, Perl %s, Ruby %s, Node %s, Java %s, gcc %s, rustc %s, %s.\n\n",
-		written(t, hz),
+	return fmt.Sprintf("%s, %s Hz; Python %s, PHP %s, Perl %s, Ruby %s, Node %s, Java %s, gcc %s, rustc %s, %s.\n\n",
+		written(t), hz,
 		version("/usr/bin/python3", "--version"), version("/usr/bin/php", "--version"), number.FindString(run("/usr/bin/perl", "-e", "printf '%vd', $^V")),
 		version("/usr/bin/ruby", "--version"), version("node", "--version"), version("java", "--version"), version("gcc", "-dumpfullversion"),
 		version("rustc", "--version"), runtime.Version())

@@ -42,29 +42,29 @@ type accountable struct {
 }
 
 var waitingPrograms = []accountable{
-	{name: "c", entry: "main", frames: "native", build: []string{"gcc", "-O2", "-fomit-frame-pointer", "-o", "{}/wait-c", "wait.c"}, command: []string{"{}/wait-c"}, call: "sleep"},
-	{name: "c++", entry: "main", frames: "native", build: []string{"g++", "-O2", "-fomit-frame-pointer", "-o", "{}/wait-cpp", "wait.cpp"}, command: []string{"{}/wait-cpp"}, call: "sleep"},
-	{name: "rust", entry: "main", frames: "native", build: []string{"rustc", "-Copt-level=2", "-o", "{}/wait-rust", "wait.rs"}, command: []string{"{}/wait-rust"}, call: "sleep"},
-	{name: "go", entry: "main", frames: "go", build: []string{"go", "build", "-o", "{}/wait-go", "wait.go"}, command: []string{"{}/wait-go"}, call: "sleep", mixed: true},
-	{name: "python", entry: "<module>", frames: "cpython", command: []string{"/usr/bin/python3", "wait.py"}, call: "sleep"},
-	{name: "php", entry: "<top-level>", frames: "php", command: []string{"php", "wait.php"}, call: "sleep"},
-	{name: "ruby", entry: "<main>", frames: "ruby", command: []string{"ruby", "wait.rb"}, call: "poll"},
-	{name: "perl", entry: "<top-level>", frames: "perl", command: []string{"/usr/bin/perl", "wait.pl"}, call: "sleep", nameless: true},
-	{name: "node", entry: "<anonymous>", frames: "v8js", command: []string{"node", "wait.js"}, call: "futex", mixed: true},
-	{name: "java", entry: "main", frames: "jvm", build: []string{"javac", "-d", "{}", "Wait.java"}, command: []string{"java", "-cp", "{}", "Wait"}, call: "futex", mixed: true},
+	{name: "C", entry: "main", frames: "native", build: []string{"gcc", "-O2", "-fomit-frame-pointer", "-o", "{}/wait-c", "wait.c"}, command: []string{"{}/wait-c"}, call: "sleep"},
+	{name: "C++", entry: "main", frames: "native", build: []string{"g++", "-O2", "-fomit-frame-pointer", "-o", "{}/wait-cpp", "wait.cpp"}, command: []string{"{}/wait-cpp"}, call: "sleep"},
+	{name: "Rust", entry: "main", frames: "native", build: []string{"rustc", "-Copt-level=2", "-o", "{}/wait-rust", "wait.rs"}, command: []string{"{}/wait-rust"}, call: "sleep"},
+	{name: "Go", entry: "main", frames: "go", build: []string{"go", "build", "-o", "{}/wait-go", "wait.go"}, command: []string{"{}/wait-go"}, call: "sleep", mixed: true},
+	{name: "Python", entry: "<module>", frames: "cpython", command: []string{"/usr/bin/python3", "wait.py"}, call: "sleep"},
+	{name: "PHP", entry: "<top-level>", frames: "php", command: []string{"php", "wait.php"}, call: "sleep"},
+	{name: "Ruby", entry: "<main>", frames: "ruby", command: []string{"ruby", "wait.rb"}, call: "poll"},
+	{name: "Perl", entry: "<top-level>", frames: "perl", command: []string{"/usr/bin/perl", "wait.pl"}, call: "sleep", nameless: true},
+	{name: "Node.js", entry: "<anonymous>", frames: "v8js", command: []string{"node", "wait.js"}, call: "futex", mixed: true},
+	{name: "Java", entry: "main", frames: "jvm", build: []string{"javac", "-d", "{}", "Wait.java"}, command: []string{"java", "-cp", "{}", "Wait"}, call: "futex", mixed: true},
 }
 
 var touchingPrograms = []accountable{
-	{name: "c", entry: "main", frames: "native", build: []string{"gcc", "-O2", "-fomit-frame-pointer", "-o", "{}/touch-c", "touch.c"}, command: []string{"{}/touch-c"}},
-	{name: "c++", entry: "main", frames: "native", build: []string{"g++", "-O2", "-fomit-frame-pointer", "-o", "{}/touch-cpp", "touch.cpp"}, command: []string{"{}/touch-cpp"}},
-	{name: "rust", entry: "main", frames: "native", build: []string{"rustc", "-Copt-level=2", "-o", "{}/touch-rust", "touch.rs"}, command: []string{"{}/touch-rust"}},
-	{name: "go", entry: "main", frames: "go", build: []string{"go", "build", "-o", "{}/touch-go", "touch.go"}, command: []string{"{}/touch-go"}, mixed: true},
-	{name: "python", entry: "<module>", frames: "cpython", command: []string{"/usr/bin/python3", "touch.py"}},
-	{name: "php", entry: "<top-level>", frames: "php", command: []string{"php", "touch.php"}},
-	{name: "ruby", entry: "<main>", frames: "ruby", command: []string{"ruby", "touch.rb"}},
-	{name: "perl", entry: "<top-level>", frames: "perl", command: []string{"/usr/bin/perl", "touch.pl"}, nameless: true},
-	{name: "node", entry: "<anonymous>", frames: "v8js", command: []string{"node", "touch.js"}, mixed: true},
-	{name: "java", entry: "main", frames: "jvm", build: []string{"javac", "-nowarn", "-d", "{}", "Touch.java"}, command: []string{"java", "-cp", "{}", "Touch"}, named: 88, mixed: true},
+	{name: "C", entry: "main", frames: "native", build: []string{"gcc", "-O2", "-fomit-frame-pointer", "-o", "{}/touch-c", "touch.c"}, command: []string{"{}/touch-c"}},
+	{name: "C++", entry: "main", frames: "native", build: []string{"g++", "-O2", "-fomit-frame-pointer", "-o", "{}/touch-cpp", "touch.cpp"}, command: []string{"{}/touch-cpp"}},
+	{name: "Rust", entry: "main", frames: "native", build: []string{"rustc", "-Copt-level=2", "-o", "{}/touch-rust", "touch.rs"}, command: []string{"{}/touch-rust"}},
+	{name: "Go", entry: "main", frames: "go", build: []string{"go", "build", "-o", "{}/touch-go", "touch.go"}, command: []string{"{}/touch-go"}, mixed: true},
+	{name: "Python", entry: "<module>", frames: "cpython", command: []string{"/usr/bin/python3", "touch.py"}},
+	{name: "PHP", entry: "<top-level>", frames: "php", command: []string{"php", "touch.php"}},
+	{name: "Ruby", entry: "<main>", frames: "ruby", command: []string{"ruby", "touch.rb"}},
+	{name: "Perl", entry: "<top-level>", frames: "perl", command: []string{"/usr/bin/perl", "touch.pl"}, nameless: true},
+	{name: "Node.js", entry: "<anonymous>", frames: "v8js", command: []string{"node", "touch.js"}, mixed: true},
+	{name: "Java", entry: "main", frames: "jvm", build: []string{"javac", "-nowarn", "-d", "{}", "Touch.java"}, command: []string{"java", "-cp", "{}", "Touch"}, named: 88, mixed: true},
 }
 
 // accountableUser is whom the programs run as: only they are looked at, or the budget of stacks goes to whatever else runs on this machine.
@@ -156,7 +156,7 @@ func through(s receiver.Sample, function string) bool {
 // 0.3 seconds. It has so few waits that a CPU's budget of stacks has room for nearly all of them.
 func TestWaits(t *testing.T) {
 	sleeping := func(s receiver.Sample) bool { return s.Attributes["off_cpu.reason"] == "sleeping" }
-	arrived := testAccounts(t, "profile_offcpu", "testdata/waits", waitingPrograms, 200, sleeping)
+	arrived := testAccounts(t, "profile_offcpu", "waits", waitingPrograms, 200, sleeping)
 	for _, p := range waitingPrograms {
 		calls := map[string]int64{}
 		for _, s := range arrived[p.name] {
@@ -172,18 +172,18 @@ func TestWaits(t *testing.T) {
 // TestFaults: of programs that touch fresh memory, profile_pagefault has whole and named stacks, and as many faults as they touch pages. So
 // many rounds take a minute and more: of one program some thousand faults are drawn in that, and sums vary by little more than 1 %.
 func TestFaults(t *testing.T) {
-	testAccounts(t, "profile_pagefault", "testdata/faults", touchingPrograms, 1500,
+	testAccounts(t, "profile_pagefault", "faults", touchingPrograms, 1500,
 		func(s receiver.Sample) bool { return s.Attributes["page_fault.access"] == "write" })
 }
 
-// testAccounts compares what a gadget says of programs with what they say themselves. kind says which samples have to be whole and named. It
-// returns the samples by program.
-func testAccounts(t *testing.T, gadget, sources string, programs []accountable, rounds int, kind func(receiver.Sample) bool) map[string][]receiver.Sample {
+// testAccounts compares what a gadget says of programs with what they say themselves. kind says which samples have to be whole and named. The
+// sources are in a folder of testdata, by which the table in POLYGLOT_DOC is called, too. It returns the samples by program.
+func testAccounts(t *testing.T, gadget, folder string, programs []accountable, rounds int, kind func(receiver.Sample) bool) map[string][]receiver.Sample {
 	run := startRun(t, igtest.Import(t, gadget), "--unwind=whole", fmt.Sprintf("--uid=%d", accountableUser))
 	// The unwinder reads the files of a program when it first meets it. So others of the same files run before those that count.
 	programs, before := slices.Clone(programs), map[int]accountable{}
 	for i, p := range programs {
-		programs[i] = p.buildFrom(t, sources)
+		programs[i] = p.buildFrom(t, filepath.Join("testdata", folder))
 		before[programs[i].start(t, 10*rounds).pid] = p
 	}
 	known := func() bool {
@@ -211,6 +211,7 @@ func testAccounts(t *testing.T, gadget, sources string, programs []accountable, 
 	t.Logf("%s", run.log)
 
 	arrived := map[string][]receiver.Sample{}
+	table := written(t) + ".\n\n| program | whole | named | sum | shares |\n|---|---|---|---|---|\n"
 	for _, p := range programs {
 		arrived[p.name] = samples[running[p.name].pid]
 		var all, whole, named, value int64
@@ -242,8 +243,12 @@ func testAccounts(t *testing.T, gadget, sources string, programs []accountable, 
 			continue
 		}
 		truth, sum := own[p.name], sums[p.name]
-		t.Logf("%-6s whole %5.1f %%, named %5.1f %%, value %5.1f %% of %d; 60/30/10: %.1f/%.1f/%.1f", p.name, percent(whole, all), percent(named, all),
-			percent(value, sum), sum, percent(found["heavy"], value), percent(found["light"], value), percent(found["rest"], value))
+		names, shares := "", ""
+		if !p.nameless {
+			names = fmt.Sprintf("%.1f %%", percent(named, all))
+			shares = fmt.Sprintf("%.1f / %.1f / %.1f", percent(found["heavy"], value), percent(found["light"], value), percent(found["rest"], value))
+		}
+		table += fmt.Sprintf("| %s | %.1f %% | %s | %.1f %% | %s |\n", p.name, percent(whole, all), names, percent(value, sum), shares)
 		assert.GreaterOrEqual(t, percent(whole, all), 95.0, "%s: whole", p.name)
 		assert.InEpsilon(t, sum, value, 0.05, "%s: value against the program's own account", p.name)
 		if p.nameless {
@@ -253,6 +258,10 @@ func testAccounts(t *testing.T, gadget, sources string, programs []accountable, 
 		for i, f := range accountableFunctions {
 			assert.InDelta(t, percent(truth[i], sum), percent(found[f], value), 3, "%s: share of %s", p.name, f)
 		}
+	}
+	t.Logf("\n%s", table)
+	if doc := os.Getenv("POLYGLOT_DOC"); doc != "" {
+		writeTable(t, doc, folder+" table", table)
 	}
 	return arrived
 }

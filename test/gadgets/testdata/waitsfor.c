@@ -1,0 +1,211 @@
+/*
+ * Waits until its standard input ends, in each of its functions for something else, and prints how long: a name and the nanoseconds of
+ * each. As distributions compile it, it has no frame pointers.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What another thread ends after a while. */
+static int into[2], sockets[2], full[2], word;
+
+static long long now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static void nap(long ms)
+{
+	struct timespec t = { 0, ms * 1000000 };
+
+	nanosleep(&t, NULL);
+}
+
+#define WAIT __attribute__((noinline)) static void
+
+/* Keeps a call from being the function's last act, which would leave the function out of the stack. */
+#define HERE __asm__ volatile("")
+
+/* What a child does. It has another name, as the profiler cannot know so new a process. */
+static void child(void)
+{
+	prctl(PR_SET_NAME, "child");
+	nap(20);
+	_exit(0);
+}
+
+WAIT waits_in_futex(void)
+{
+	struct timespec t = { 0, 30000000 };
+
+	syscall(SYS_futex, &word, FUTEX_WAIT, 0, &t, NULL, 0);
+	HERE;
+}
+
+WAIT waits_in_sleep(void)
+{
+	nap(25);
+	HERE;
+}
+
+WAIT waits_in_poll(void)
+{
+	poll(NULL, 0, 20);
+	HERE;
+}
+
+static void *write_later(void *to)
+{
+	char bytes[4096] = { 0 };
+
+	nap(20);
+	if (to == into)
+		return (void *)write(into[1], "x", 1);
+	if (to == sockets)
+		return (void *)write(sockets[1], "x", 1);
+	return (void *)read(full[0], bytes, sizeof(bytes));
+}
+
+/* Does something that another thread lets go on. */
+#define ENDED_LATER(by, wait)                                     \
+	do {                                                      \
+		pthread_t thread;                                 \
+		pthread_create(&thread, NULL, write_later, by);   \
+		if ((wait) < 0)                                   \
+			abort();                                  \
+		pthread_join(thread, NULL);                       \
+	} while (0)
+
+WAIT waits_in_read(void)
+{
+	char byte;
+
+	ENDED_LATER(into, read(into[0], &byte, 1));
+}
+
+WAIT waits_in_receive(void)
+{
+	char byte;
+
+	ENDED_LATER(sockets, recv(sockets[0], &byte, 1, 0));
+}
+
+WAIT waits_in_write(void)
+{
+	static char bytes[4096];
+
+	ENDED_LATER(full, write(full[1], bytes, sizeof(bytes)));
+}
+
+WAIT waits_in_wait(void)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		child();
+	waitpid(pid, NULL, 0);
+	HERE;
+}
+
+/* The parent of a vfork cannot be woken by signals. */
+WAIT waits_uninterruptible(void)
+{
+	if (!vfork())
+		child();
+	HERE;
+}
+
+/* Reads a file that has no copy in memory. */
+WAIT waits_for_disk(void)
+{
+	static char block[4096] __attribute__((aligned(4096)));
+	int file = open("/proc/self/exe", O_RDONLY | O_DIRECT);
+
+	for (int i = 0; file >= 0 && i < 20; i++)
+		if (pread(file, block, sizeof(block), 0) < 0)
+			break;
+	close(file);
+	HERE;
+}
+
+/* Another thread wants the same CPU. */
+static void *burn(void *end)
+{
+	while (now() < *(long long *)end)
+		;
+	return NULL;
+}
+
+WAIT waits_preempted(void)
+{
+	long long end = now() + 40000000;
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, burn, &end);
+	burn(&end);
+	pthread_join(thread, NULL);
+}
+
+static struct {
+	const char *name;
+	void (*wait)(void);
+	long long spent;
+} waits[] = {
+	{ "futex", waits_in_futex },
+	{ "sleep", waits_in_sleep },
+	{ "poll", waits_in_poll },
+	{ "read", waits_in_read },
+	{ "receive", waits_in_receive },
+	{ "write", waits_in_write },
+	{ "wait", waits_in_wait },
+	{ "uninterruptible", waits_uninterruptible },
+	{ "preempted", waits_preempted },
+	{ "disk", waits_for_disk },
+};
+#define KINDS (sizeof(waits) / sizeof(waits[0]))
+
+int main(void)
+{
+	static char bytes[4096];
+	struct pollfd input = { 0, POLLIN, 0 };
+	struct rusage usage;
+	cpu_set_t cpu;
+	size_t i;
+
+	CPU_ZERO(&cpu);
+	CPU_SET(sched_getcpu(), &cpu);
+	if (sched_setaffinity(0, sizeof(cpu), &cpu) || pipe(into) || pipe(full) ||
+	    socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
+		abort();
+	fcntl(full[1], F_SETFL, O_NONBLOCK);
+	while (write(full[1], bytes, sizeof(bytes)) > 0)
+		;
+	fcntl(full[1], F_SETFL, 0);
+	while (poll(&input, 1, 0) == 0)
+		for (i = 0; i < KINDS; i++) {
+			long long begin = now();
+
+			waits[i].wait();
+			waits[i].spent += now() - begin;
+		}
+	getrusage(RUSAGE_SELF, &usage);
+	for (i = 0; i < KINDS; i++) /* a file system in memory has no disk */
+		if (waits[i].wait != waits_for_disk || usage.ru_inblock > 0)
+			printf("%s %lld\n", waits[i].name, waits[i].spent);
+	return 0;
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"sync"
+	"time"
 )
 
 // maxLog bounds how much of what ig says is kept, in bytes.
@@ -16,7 +17,11 @@ type igLog struct {
 	lines []string
 	size  int
 	part  []byte
+	began time.Time
 }
+
+// exporting is in the line that ig says right before the gadget starts.
+const exporting = "otel-profiles: exporting data source"
 
 func newLog() *igLog { return &igLog{} }
 
@@ -39,10 +44,20 @@ func (l *igLog) add(line string) {
 	if strings.Contains(line, "level=debug") {
 		return
 	}
+	if l.began.IsZero() && strings.Contains(line, exporting) {
+		l.began = time.Now()
+	}
 	l.lines = append(l.lines, line)
 	for l.size += len(line) + 1; l.size > maxLog; l.lines = l.lines[1:] {
 		l.size -= len(l.lines[0]) + 1
 	}
+}
+
+// gadgetStarted returns when the gadget has started, zero if it has not.
+func (l *igLog) gadgetStarted() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.began
 }
 
 // String returns what is kept.

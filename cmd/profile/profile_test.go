@@ -196,6 +196,8 @@ func TestWhyThereIsNothing(t *testing.T) {
 	r = of(target{list: []int{os.Getpid()}}, "profile_alloc")
 	require.ErrorContains(t, r.nothing(), "used no CPU time")
 	r.cpu = time.Second
+	require.ErrorContains(t, r.nothing(), "Go's objects come from Go's own runtime", "more samples would not show them")
+	r = of(target{comm: commOf(os.Getpid())}, "profile_alloc")
 	require.ErrorContains(t, r.nothing(), "none of its allocations was looked at")
 }
 
@@ -402,7 +404,7 @@ func TestWordsForTypes(t *testing.T) {
 		{Type: "page_faults", Unit: "count", PeriodType: "page_faults"}:                      "page faults",
 	} {
 		require.Equal(t, want, title(typ))
-		require.Equal(t, want != "CPU time" && want != "page faults", byOwn(typ))
+		require.Equal(t, want != "CPU time", byOwn(typ))
 	}
 }
 
@@ -546,9 +548,42 @@ func TestRemarksAreOfTheGadget(t *testing.T) {
 
 	goroutine := []receiver.Sample{{Unit: "count", Values: []int64{9}, Stack: []receiver.Frame{{Name: "runtime.lock2", Type: "go"}, {Name: "main.main", Type: "go"}}}}
 	r = &result{gadget: gadget{name: "profile_lock"}}
-	require.Len(t, r.remarks(goroutine), 1)
-	require.Contains(t, r.remarks(goroutine)[0], "Go's own mutex profile")
-	require.Empty(t, (&result{gadget: gadget{name: "profile_cpu"}}).remarks(goroutine))
+	require.Empty(t, r.remarks(goroutine))
+	require.Len(t, r.unseen(goroutine), 1)
+	require.Contains(t, r.unseen(goroutine)[0], "Go's own mutex profile")
+	require.Empty(t, (&result{gadget: gadget{name: "profile_cpu"}}).unseen(goroutine))
+	r = &result{gadget: gadget{name: "profile_alloc"}}
+	of := func(kinds ...string) (list []receiver.Sample) {
+		for _, kind := range kinds {
+			list = append(list, receiver.Sample{Unit: "count", Values: []int64{9}, Stack: []receiver.Frame{{Name: "main", Type: kind}}})
+		}
+		return list
+	}
+	require.Empty(t, r.unseen(of("native", "kernel")))
+	require.Len(t, r.unseen(of("cpython", "jvm", "v8js", "go", "jvm")), 4, "each language once")
+}
+
+// What a gadget does not see is said before the tables that it is missing in.
+func TestUnseenLeads(t *testing.T) {
+	r := sampled(t, options{target: target{comm: "shop"}}, request(receiver.Sample{Type: "alloc_space", Unit: "bytes", PeriodType: "space", PeriodUnit: "bytes", Period: 1, Values: []int64{9},
+		Stack: []receiver.Frame{{Name: "take", Type: "cpython", File: "/srv/shop.py"}}}))
+	r.gadget.name = "profile_alloc"
+	var out bytes.Buffer
+	require.NoError(t, r.report(&out))
+	require.Regexp(t, `(?s)note: Python's objects.*bytes allocated of.*take`, out.String())
+	require.Contains(t, out.String(), "flame graph of bytes allocated: open it in a browser")
+}
+
+func TestProgress(t *testing.T) {
+	at := func(seconds int64) time.Time { return time.Unix(100+seconds, 0) }
+	require.Equal(t, "starting the gadget for 8 s", progress(at(8), at(0), time.Time{}, 10*time.Second))
+	require.Equal(t, "2 of 10 s", progress(at(22), at(0), at(20), 10*time.Second))
+	require.Equal(t, "ending the gadget", progress(at(31), at(0), at(20), 10*time.Second))
+	log := newLog()
+	fmt.Fprint(log, "level=info msg=\"unwind: stacks are whole\"\n")
+	require.True(t, log.gadgetStarted().IsZero())
+	fmt.Fprint(log, "level=info msg=\"otel-profiles: exporting data source \\\"samples\\\" to \\\"otlp\\\"\"\n")
+	require.False(t, log.gadgetStarted().IsZero())
 }
 
 // Frames that stand for what is missing are explained below the table that has them.

@@ -46,25 +46,46 @@ func (r *result) interpreter() string {
 	return ""
 }
 
-// parks says of runtimes that do not wait in the locks that profile_lock sees what shows their waits.
-func (r *result) parks(samples []receiver.Sample) string {
-	if r.gadget.name != ownGadgets["lock"] {
-		return ""
+// runtimes are languages whose own memory, or waits, a gadget does not see: the type of their frames, and how the names of their programs
+// begin.
+var runtimes = []struct{ frames, program string }{{"go", ""}, {"jvm", "java"}, {"cpython", "python"}, {"v8js", "node"}}
+
+// unseen is what a gadget does not see of programs in a language, by the type of their frames, and what shows it.
+var unseen = map[string]map[string]string{
+	ownGadgets["lock"]: {
+		"go":      "Go parks goroutines that wait for a sync.Mutex, and no thread waits: Go's own mutex profile shows them (/debug/pprof/mutex of net/http/pprof)",
+		"jvm":     "Java parks threads that wait for a monitor or a lock of java.util.concurrent on a condition variable: JFR (jdk.JavaMonitorEnter, jdk.ThreadPark) names these locks, and --gadget offcpu shows the waits",
+		"cpython": "Python's GIL and threading.Lock are a condition variable and a semaphore: \"-- --all-futex\" shows waits for these",
+		"v8js":    "JavaScript has no locks: only those of Node.js, V8 and the kernel are here",
+	},
+	ownGadgets["alloc"]: {
+		"go":      "Go's objects come from Go's own runtime, and only those of C code are here: Go's own heap profile shows them (/debug/pprof/allocs of net/http/pprof)",
+		"jvm":     "objects of the Java heap are not here, only memory of the JVM and of native code: JFR (jdk.ObjectAllocationSample) or async-profiler (-e alloc) shows them",
+		"cpython": "Python's objects of up to 512 bytes come from blocks of its own and are not here: tracemalloc or memray shows them",
+		"v8js":    "objects of V8's heap are not here, only buffers and native code: node --heap-prof shows them",
+	},
+	ownGadgets["offcpu"]: {
+		"go": "Go parks goroutines that wait for a channel, a sync.Mutex, a timer or the network, and no thread waits: Go's own block profile shows them (/debug/pprof/block of net/http/pprof)",
+	},
+}
+
+// unseen says what the gadget does not see of the runtimes that were sampled, and what shows it.
+func (r *result) unseen(samples []receiver.Sample) (lines []string) {
+	texts, program := unseen[r.gadget.name], r.interpreter()
+	for _, runtime := range runtimes {
+		text := texts[runtime.frames]
+		if text == "" {
+			continue
+		}
+		if runtime.program != "" && strings.HasPrefix(program, runtime.program) ||
+			runtime.program == "" && slices.ContainsFunc(r.opts.target.list, isGo) ||
+			slices.ContainsFunc(samples, func(s receiver.Sample) bool {
+				return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Type == runtime.frames })
+			}) {
+			lines = append(lines, text)
+		}
 	}
-	golang := slices.ContainsFunc(r.opts.target.list, isGo) ||
-		slices.ContainsFunc(samples, func(s receiver.Sample) bool {
-			return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Type == "go" })
-		})
-	program := r.interpreter()
-	switch {
-	case golang:
-		return "Go parks goroutines that wait for a sync.Mutex, and no thread waits: Go's own mutex profile shows them (/debug/pprof/mutex of net/http/pprof)"
-	case strings.HasPrefix(program, "java"):
-		return "Java parks threads that wait for a monitor or a lock of java.util.concurrent on a condition variable: JFR (jdk.JavaMonitorEnter, jdk.ThreadPark) names these locks, and --gadget offcpu shows the waits"
-	case strings.HasPrefix(program, "python"):
-		return "Python's GIL and threading.Lock are a condition variable and a semaphore: \"-- --all-futex\" shows waits for these"
-	}
-	return ""
+	return lines
 }
 
 // lookAtLess says how the gadget gets less to do.
@@ -127,9 +148,6 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks could not be followed at all: a program is read in its first seconds, on a busy machine later: look for longer, or once more", 100*cut/all))
 	}
 	if user == 0 {
-		if parks := r.parks(samples); parks != "" && all > 0 {
-			lines = append(lines, parks)
-		}
 		return lines
 	}
 	if plain/user >= 0.5 && !whole {
@@ -143,9 +161,6 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 			why = "its file says nothing of how to find the caller, or could not be read"
 		}
 		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks end after one function: %s", 100*lone/user, why))
-	}
-	if parks := r.parks(samples); parks != "" {
-		lines = append(lines, parks)
 	}
 	if paused := 100 * stretches / all; paused > 0 {
 		lines = append(lines, fmt.Sprintf("the gadget's probes would have cost more than it may take, and were there for short stretches of the time: %.0f %% of the amounts were estimated from these; \"-- --max-cost=1000\" has them stay, and makes the program slower", paused))

@@ -26,7 +26,12 @@ func (r *result) report(out io.Writer) error {
 		return r.nothing()
 	}
 	types, byType := byWeight(samples)
+	for _, line := range r.unseen(samples) {
+		fmt.Fprintln(out, "note:", line)
+	}
+	shows := map[string]string{}
 	for i, t := range types {
+		shows[pageName(i)] = title(t)
 		if err := writePage(filepath.Join(r.opts.dir, pageName(i)), pageOf(t, byType[t], r.run, r.opts.interpreters)); err != nil {
 			return err
 		}
@@ -51,7 +56,7 @@ func (r *result) report(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, file := range files {
 		path := filepath.Join(r.opts.dir, file.Name())
-		fmt.Fprintf(table, "  %s\t%s\n", path, describe(path))
+		fmt.Fprintf(table, "  %s\t%s\n", path, describe(path, shows[file.Name()]))
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("listing the results: %w", err)
@@ -122,7 +127,7 @@ func waits(t receiver.Type) bool {
 
 // byOwn reports whether what counts of a type is which function of the program it was, and not the functions of the
 // system that all of it ends in.
-func byOwn(t receiver.Type) bool { return waits(t) || forMemory(t) }
+func byOwn(t receiver.Type) bool { return waits(t) || forMemory(t) || t.Type == "page_faults" }
 
 // forMemory reports whether a type measures memory of an allocator, in the words of Go's heap profiles.
 func forMemory(t receiver.Type) bool { return memoryTitles[t.Type] != "" && t.PeriodType == "space" }
@@ -167,7 +172,10 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 		opts.Group = func(receiver.Sample) string { return "" }
 	}
 	what := "by the function that did it"
-	if opts.Own {
+	switch {
+	case opts.Own && !report.HasOwn(samples):
+		what = "by the function that its stacks end in, as none has a function of the program's own"
+	case opts.Own:
 		what = "by the first function of the program's own, behind libraries, allocators and runtimes"
 	}
 	fmt.Fprintf(out, "\n%s of %s, %s:\n\n", title(t), r.run.Target, what)
@@ -177,9 +185,6 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 	}
 	if slices.ContainsFunc(rows, func(r report.Row) bool { return r.Error > 0 }) {
 		fmt.Fprintln(out, "\n  ± is how many points a share is off by chance, in 19 of 20 looks: longer looks have fewer")
-	}
-	for _, line := range noOwn(rows) {
-		fmt.Fprintln(out, "\n  "+line)
 	}
 	if lines := explained(rows); len(lines) > 0 {
 		fmt.Fprintf(out, "\n  %s\n", strings.Join(lines, "\n  "))
@@ -227,24 +232,6 @@ var marks = [][2]string{
 	{"[file not known]", "the address is in no file that could be found"},
 }
 
-// noOwn says of the rows of a table what stands there without being the program's own.
-func noOwn(rows []report.Row) []string {
-	var names []string
-	share := 0.0
-	for _, r := range rows {
-		if r.NoOwn > 0 && !strings.HasPrefix(r.Function, "[") {
-			share += r.SelfShare * float64(r.NoOwn) / float64(r.Self)
-			if len(names) < 3 {
-				names = append(names, report.Shown(r.Function, 40))
-			}
-		}
-	}
-	if share < remarkable {
-		return nil
-	}
-	return []string{fmt.Sprintf("%.0f %% have no function of the program's own in their stacks, such as those of %s: its callers were not found, or have no names", 100*share, strings.Join(names, ", "))}
-}
-
 // explained says what the marks among the rows of a table mean.
 func explained(rows []report.Row) []string {
 	var lines []string
@@ -252,6 +239,13 @@ func explained(rows []report.Row) []string {
 		if slices.ContainsFunc(rows, func(r report.Row) bool { return r.Function == mark[0] }) {
 			lines = append(lines, mark[0]+": "+mark[1])
 		}
+	}
+	if i := slices.IndexFunc(rows, func(r report.Row) bool { return r.Function == report.NotOwn }); i >= 0 {
+		var ends []string
+		for _, end := range rows[i].Ends {
+			ends = append(ends, report.Shown(end, 40))
+		}
+		lines = append(lines, fmt.Sprintf("%s: these stacks end in %s: threads of a runtime that wait for work or do its own, and stacks whose callers were not found", report.NotOwn, strings.Join(ends, ", ")))
 	}
 	return lines
 }
@@ -268,10 +262,11 @@ func writePage(path string, page flamepage.Page) error {
 	return nil
 }
 
-func describe(file string) string {
+// describe says what a file of a result is; shows is what its flame graph is of.
+func describe(file, shows string) string {
 	switch {
 	case strings.HasSuffix(file, ".html"):
-		return "flame graph: open it in a browser"
+		return "flame graph of " + shows + ": open it in a browser"
 	case strings.HasSuffix(file, ".svg"):
 		return "flame graph of the demo's programs, as a picture for documents"
 	case strings.HasSuffix(file, ".pb.gz"):

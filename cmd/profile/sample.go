@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,8 @@ type result struct {
 	gone bool
 	// early tells that ig has ended before its time.
 	early bool
+	// began is when the gadget began to sample, zero if it never did.
+	began time.Time
 }
 
 // profile samples the target and returns what has arrived. The result's files are written, but for the
@@ -95,8 +98,7 @@ func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (re
 	}
 	res.run = runInfo{Target: opts.target.String(), Gadget: g.image, Started: started.UTC(), Seconds: opts.time.Seconds()}
 	if interrupted {
-		// Without the time that ig took to start, which is not known: close enough for a comparison.
-		res.run.Seconds = min(res.run.Seconds, time.Since(started).Seconds())
+		res.run.Seconds = min(res.run.Seconds, time.Since(res.began).Seconds())
 	}
 	res.run.Started = firstSample(rcv.Samples(), res.run)
 	if len(opts.target.list) > 0 {
@@ -181,7 +183,7 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 	for {
 		select {
 		case err := <-ended:
-			r.log = log.String()
+			r.log, r.began = log.String(), cmp.Or(log.gadgetStarted(), started)
 			switch {
 			case ctx.Err() != nil:
 				fmt.Fprintln(out, "  stopped early")
@@ -191,17 +193,23 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 			case err != nil:
 				return false, fmt.Errorf("running ig: %w", err)
 			}
-			r.early = time.Since(started) < r.opts.time
+			r.early = time.Since(r.began) < r.opts.time
 			return r.early, nil
 		case <-ticker.C:
-			got := r.rcv.Stats()
-			if got.Requests == 0 {
-				fmt.Fprintf(out, "  … %d s\n", int(time.Since(started).Seconds()))
-				continue
-			}
-			fmt.Fprintf(out, "  … %d s: %d samples\n", int(time.Since(started).Seconds()), got.Samples)
+			fmt.Fprintln(out, "  …", progress(time.Now(), started, log.gadgetStarted(), r.opts.time))
 		}
 	}
+}
+
+// progress says how far a run is: the gadget takes seconds to start, on a busy machine half a minute.
+func progress(now, started, began time.Time, look time.Duration) string {
+	switch {
+	case began.IsZero():
+		return fmt.Sprintf("starting the gadget for %d s", int(now.Sub(started).Seconds()))
+	case now.Sub(began) < look:
+		return fmt.Sprintf("%d of %d s", int(now.Sub(began).Seconds()), int(look.Seconds()))
+	}
+	return "ending the gadget"
 }
 
 // nothing says why there is no sample.
@@ -214,14 +222,16 @@ func (r *result) nothing() error {
 		why = "process " + t.numbers(8) + " has ended"
 	case t.comm != "" && named(t.comm) == 0:
 		why = fmt.Sprintf("no program or thread is called %q now; ps -eLo pid,comm lists them", t.comm)
-	case r.gadget.name == ownGadgets["lock"] && r.parks(nil) != "":
-		why = r.parks(nil)
+	case r.gadget.name == ownGadgets["lock"] && len(r.unseen(nil)) > 0:
+		why = strings.Join(r.unseen(nil), "; ")
 	case r.gadget.name == ownGadgets["lock"] && otherWaits(r.log) > 0:
 		why = fmt.Sprintf("%d waits in the system call futex were for no lock that is known by its functions: \"-- --all-futex\" shows them, and --gadget offcpu all that threads wait for", otherWaits(r.log))
 	case r.gadget.name == ownGadgets["lock"] && t.container == "":
 		why = "no wait for a lock has ended in this time: --gadget offcpu shows all that threads wait for"
 	case len(t.list) > 0 && !waits && r.cpu == 0:
 		why = fmt.Sprintf("it used no CPU time in these %d s: it waits, and --gadget offcpu shows what for. If it has processes of its own that work, --children samples those, too", seconds)
+	case !waits && len(r.unseen(nil)) > 0:
+		why = strings.Join(r.unseen(nil), "; ")
 	case r.gadget.name == ownGadgets["alloc"] && t.container == "":
 		why = "none of its allocations was looked at in this time: sample for longer, or look at more of them with \"-- --sample-bytes=4096\""
 	case len(t.list) > 0 && !waits:

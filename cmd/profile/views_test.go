@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
 // intern returns the index of an entry of a table, which is added unless it is there.
@@ -155,7 +156,13 @@ func page(t *testing.T, file string) (rows map[string]shown, own map[string]stri
 	for _, s := range d.Samples {
 		names := path(int(s[2]))
 		self[names[0]] += s[4]
-		owns[path(int(s[3]))[0]] += s[4]
+		of := report.NotOwn
+		if s[3] >= 0 {
+			of = path(int(s[3]))[0]
+		} else {
+			total[of] += s[4]
+		}
+		owns[of] += s[4]
 		all += s[4]
 		seen := map[string]bool{}
 		for _, name := range names {
@@ -279,20 +286,23 @@ func TestViewsAgreeOnOwn(t *testing.T) {
 	wait := func(n int64, stack ...receiver.Frame) receiver.Sample {
 		return receiver.Sample{Type: "off_cpu", Unit: "nanoseconds", PeriodType: "off_cpu", PeriodUnit: "nanoseconds", Period: 1, Values: []int64{n}, Stack: stack}
 	}
-	r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(wait(3e9, receiver.Frame{Name: "schedule", Type: "kernel"}, libc, ask), wait(1e9, libc, idle)))
+	r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(wait(3e9, receiver.Frame{Name: "schedule", Type: "kernel"}, libc, ask), wait(1e9, libc, idle), wait(6e9, libc)))
 	var out bytes.Buffer
 	require.NoError(t, r.report(&out))
 	require.Contains(t, out.String(), "OWN")
+	require.Regexp(t, `(?s)ask_stock.*take_order.*\[no function of its own\]`, out.String(), "the program's own functions come first")
 	table := terminal(t, out.String())
-	require.Equal(t, shown{"75.0%", "75.0%"}, table["ask_stock"])
-	require.Equal(t, shown{"25.0%", "25.0%"}, table["take_order"])
+	require.Equal(t, map[string]shown{"ask_stock": {"30.0%", "30.0%"}, "take_order": {"10.0%", "10.0%"}, "[no": {"60.0%", "60.0%"}}, table)
 	rows, own := page(t, filepath.Join(r.opts.dir, pageFile))
 	pprofs := goTool(t, filepath.Join(r.opts.dir, receiver.PprofFile))
-	require.Equal(t, rows, pprofs)
+	table[report.NotOwn] = table["[no"]
+	delete(table, "[no")
 	for name, row := range table {
 		require.Equal(t, row.self, own[name], name)
 		require.Equal(t, row.total, rows[name].total, name)
 	}
+	delete(rows, report.NotOwn)
+	require.Equal(t, rows, pprofs)
 }
 
 // What leads nowhere says so.
@@ -304,5 +314,5 @@ func TestNoFunctionOfItsOwn(t *testing.T) {
 	r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(lost, kept))
 	var out bytes.Buffer
 	require.NoError(t, r.report(&out))
-	require.Contains(t, out.String(), "50 % have no function of the program's own in their stacks, such as those of recv")
+	require.Contains(t, out.String(), "[no function of its own]: these stacks end in recv")
 }

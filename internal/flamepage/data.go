@@ -51,7 +51,7 @@ type data struct {
 	// Nodes are frames as [parent, name, kind, file, 1 for an interpreter's own, place where most of it was]; a parent comes before
 	// its children and is -1 for the outermost.
 	Nodes [][6]int `json:"nodes"`
-	// Samples are [service, thread, node, node of the program's own function, value of each side].
+	// Samples are [service, thread, node, node of the program's own function or -1 for none, value of each side].
 	Samples [][]int64 `json:"samples"`
 	// Period is what one sample stands for, in values; 0 where no timer has sampled.
 	Period float64 `json:"period"`
@@ -131,6 +131,7 @@ func newData(p Page) data {
 		d.Sides = []string{"before", "after"}
 	}
 	b.steps(&d, p)
+	hasOwn := slices.ContainsFunc(p.Sides, func(s Side) bool { return report.HasOwn(s.Samples) })
 	for side, s := range p.Sides {
 		scale := cmp.Or(s.Scale, 1)
 		for _, sample := range s.Samples {
@@ -150,7 +151,7 @@ func newData(p Page) data {
 			if timed || scale != 1 {
 				d.Scale = 1e6
 			}
-			b.add(side, sample, amount*scale)
+			b.add(side, sample, amount*scale, hasOwn)
 		}
 	}
 	b.write(&d)
@@ -184,8 +185,9 @@ func (b *builder) steps(d *data, p Page) {
 	d.Start, d.Step, d.Steps = first.UnixMilli(), b.step.Milliseconds(), int(last.Sub(first)/b.step)+1
 }
 
-// add adds a sample. Values are held as whole millionths, as the sides' scales differ.
-func (b *builder) add(side int, s receiver.Sample, amount float64) {
+// add adds a sample; hasOwn says that there are functions of the program's own. Values are held as whole millionths, as the sides' scales
+// differ.
+func (b *builder) add(side int, s receiver.Sample, amount float64, hasOwn bool) {
 	value := math.Round(amount * 1e6)
 	if !(value > 0) || value > 1<<53 {
 		return
@@ -203,7 +205,7 @@ func (b *builder) add(side int, s receiver.Sample, amount float64) {
 	}
 	key.own = at
 	hidden := report.Interpreter(s.Stack)
-	own, _ := report.Own(s.Stack)
+	own, found := report.Own(s.Stack)
 	for i := len(s.Stack) - 1; i >= max(0, len(s.Stack)-maxDepth); i-- {
 		f := s.Stack[i]
 		kind := f.Type
@@ -223,6 +225,9 @@ func (b *builder) add(side int, s receiver.Sample, amount float64) {
 		b.totals[at] += int64(value)
 	}
 	key.node = at
+	if hasOwn && !found && len(s.Stack) > 0 {
+		key.own = -1
+	}
 	sums := b.values[key]
 	if sums == nil {
 		sums = &[2]int64{}
@@ -292,7 +297,10 @@ func (b *builder) write(d *data) {
 	d.Samples = [][]int64{}
 	for _, key := range b.order {
 		value := b.values[key]
-		key.node, key.own = kept[key.node], kept[key.own]
+		key.node = kept[key.node]
+		if key.own >= 0 {
+			key.own = kept[key.own]
+		}
 		i, known := sums[key]
 		if !known {
 			i = len(d.Samples)

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,14 +54,19 @@ func TestTopOfOwn(t *testing.T) {
 		return receiver.Frame{Name: name, Type: "native", Mapping: file}
 	}
 	malloc, grow, fill := frame("malloc", "/usr/lib/libc.so.6"), frame("operator new(unsigned long)", "/srv/shop"), frame("fill", "/srv/shop")
-	rows := Top([]receiver.Sample{of(timer, "shop", 8, malloc, grow, fill)}, 0, Options{Own: true})
-	require.Len(t, rows, 3)
-	require.Equal(t, "fill", rows[0].Function)
-	require.EqualValues(t, 8, rows[0].Self)
-	for _, r := range rows[1:] {
-		require.Zero(t, r.Self)
-		require.EqualValues(t, 8, r.Total, r.Function)
+	wait, serve := frame("futex_wait", "/usr/lib/libc.so.6"), frame("serve", "/srv/shop")
+	samples := []receiver.Sample{of(timer, "shop", 8, malloc, grow, fill, serve), of(timer, "shop", 30, wait), of(timer, "shop", 2, malloc), of(timer, "shop", 1, serve)}
+	amounts := func(rows []Row) (list []string) {
+		for _, r := range rows {
+			list = append(list, fmt.Sprint(r.Function, " ", r.Self, " ", r.Total))
+		}
+		return list
 	}
+	rows := Top(samples, 0, Options{Own: true})
+	require.Equal(t, []string{"fill 8 8", "serve 1 9", "[no function of its own] 32 32"}, amounts(rows))
+	require.Equal(t, []string{"futex_wait", "malloc"}, rows[2].Ends)
+	require.Equal(t, []string{"fill 8 8", "[no function of its own] 32 32"}, amounts(Top(samples, 1, Options{Own: true})))
+	require.Equal(t, []string{"futex_wait 30 30", "malloc 2 2"}, amounts(Top(samples[1:3], 0, Options{Own: true})), "there is nothing else")
 }
 
 func TestInterpreterFiles(t *testing.T) {

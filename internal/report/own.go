@@ -11,26 +11,46 @@ import (
 // Own returns the index of the first frame from the leaf that is the program's own: not the kernel's, and not of the C library, an
 // allocator, a runtime, an interpreter or a library that came with the system or the language. A thread that waits always
 // does so in the same few functions of those, and all memory comes from malloc; what tells them apart is who called. A frame without a
-// name is the program's own by its file. Without any such frame it is the first one with a name outside the kernel, and without that the
-// leaf, and found is false.
+// name is the program's own by its file. Without any such frame it is the first one with a name outside the kernel, without that the first
+// one outside the kernel, and without that the leaf, and found is false.
 //
 // It goes by frame types, files and names, and so is a guess where a file is not known.
 func Own(stack []receiver.Frame) (i int, found bool) {
+	if i = slices.Index(ownFrames(stack), true); i >= 0 {
+		return i, true
+	}
 	outside, machine := -1, Interpreter(stack)
-	// The native functions below interpreted ones are the interpreter's.
-	inInterpreter := slices.ContainsFunc(stack, func(f receiver.Frame) bool { return slices.Contains(interpreted, f.Type) })
 	for i, f := range stack {
 		if f.Type == "kernel" || machine != nil && machine[i] {
 			continue
 		}
-		if outside < 0 && f.Name != "" {
-			outside = i
+		if f.Name != "" && !strings.HasPrefix(f.Name, "[") {
+			return i, false
 		}
-		if !foreign(f) && (!inInterpreter || f.Type != "native") {
-			return i, true
+		if outside < 0 {
+			outside = i
 		}
 	}
 	return max(outside, 0), false
+}
+
+// HasOwn reports whether a stack of samples has a function of the program's own.
+func HasOwn(samples []receiver.Sample) bool {
+	return slices.ContainsFunc(samples, func(s receiver.Sample) bool {
+		_, found := Own(s.Stack)
+		return found
+	})
+}
+
+// ownFrames tells which frames of a stack are the program's own.
+func ownFrames(stack []receiver.Frame) []bool {
+	own, machine := make([]bool, len(stack)), Interpreter(stack)
+	// The native functions below interpreted ones are the interpreter's.
+	inInterpreter := slices.ContainsFunc(stack, func(f receiver.Frame) bool { return slices.Contains(interpreted, f.Type) })
+	for i, f := range stack {
+		own[i] = f.Type != "kernel" && (machine == nil || !machine[i]) && !foreign(f) && (!inInterpreter || f.Type != "native")
+	}
+	return own
 }
 
 // foreign reports whether a frame outside the kernel belongs to a library or a runtime.
@@ -40,9 +60,9 @@ func foreign(f receiver.Frame) bool {
 		return strings.HasPrefix(f.File, "<frozen ") || systemFile(f.File)
 	case "jvm":
 		name, _ := qualified(f.Name) // it begins with what the method returns
-		return hasPrefix(name, "java.", "javax.", "jdk.", "sun.", "com.sun.")
+		return stub(f) || hasPrefix(name, "java.", "javax.", "jdk.", "sun.", "com.sun.")
 	case "v8js":
-		return strings.HasPrefix(f.File, "node:")
+		return stub(f) || nodeFile(f.File)
 	case "dotnet":
 		name, _ := qualified(f.Name)
 		return strings.HasPrefix(name, "System.")
@@ -126,6 +146,12 @@ func hasPrefix(s string, prefixes ...string) bool {
 // put their own programs, except for the interpreters' libraries.
 func systemFile(file string) bool {
 	return hasPrefix(file, "/usr/lib", "/lib/", "/lib64/", "/usr/share/") || strings.Contains(file, "/lib/python") && !strings.Contains(file, "-packages/")
+}
+
+// nodeFile reports whether a script is one of Node.js's own, which have names such as node:buffer, buffer and internal/timers. Those of
+// programs are paths and URLs.
+func nodeFile(file string) bool {
+	return strings.HasPrefix(file, "node:") || file != "" && path.Ext(file) == "" && !strings.HasPrefix(file, "/") && !strings.ContainsAny(file, ":[<")
 }
 
 // sharedLibrary reports whether a mapping is the C library, an allocator or one of their kind, by its file's name.

@@ -61,14 +61,24 @@ func TestOwn(t *testing.T) {
 		{"an interpreter without symbols", "realloc", []receiver.Frame{
 			{Name: "realloc", Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libc.so.6"}, {Type: "native", Mapping: "/usr/bin/python3.11", Address: 5},
 			{Name: "Py_BytesMain", Type: "native", Mapping: "/usr/bin/python3.11"}, {Name: "_start", Type: "native", Mapping: "/usr/bin/python3.11"}}},
+		{"libc without names", "[libc.so.6]", []receiver.Frame{kernel, {Type: "native", Mapping: "/usr/lib/libc.so.6", Address: 5}, {Name: "[truncated]"}}},
+		{"Node.js, cut off", "calloc", []receiver.Frame{
+			{Name: "calloc", Type: "native", Mapping: "/usr/lib/libc.so.6"}, {Name: "V8::BuiltinExitFrame", Type: "v8js"}, {Name: "[truncated]"}}},
+		{"Node.js's own scripts", "createUnsafeBuffer", []receiver.Frame{kernel, {Name: "uv_run", Type: "native", Mapping: "/usr/bin/node"},
+			{Name: "createUnsafeBuffer", Type: "v8js", File: "buffer"}, {Name: "listOnTimeout", Type: "v8js", File: "node:internal/timers"}, {Name: "run", Type: "v8js", File: "internal/process/task_queues"}}},
+		{"Node.js", "take", []receiver.Frame{kernel, {Name: "createUnsafeBuffer", Type: "v8js", File: "buffer"}, {Name: "take", Type: "v8js", File: "file:///srv/shop"}}},
 		{"nothing of its own", "nanosleep", []receiver.Frame{kernel, {Name: "nanosleep", Type: "native"}, {Type: "native", Address: 5}}},
 		{"the kernel alone", "schedule", []receiver.Frame{kernel, {Name: "worker_thread", Type: "kernel"}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			i, found := Own(tt.stack)
-			require.Equal(t, !slices.Contains([]string{"realloc", "nanosleep", "schedule", "recv"}, tt.own), found)
-			require.Equal(t, tt.own, tt.stack[i].Name)
+			require.Equal(t, !slices.Contains([]string{"realloc", "nanosleep", "schedule", "recv", "calloc", "createUnsafeBuffer", "[libc.so.6]"}, tt.own), found)
+			if tt.own == "" {
+				require.Equal(t, "/srv/shop", tt.stack[i].Mapping)
+				return
+			}
+			require.Equal(t, tt.own, label(tt.stack[i]))
 		})
 	}
 }

@@ -22,6 +22,10 @@ import (
 // noStack is the function of samples without a stack.
 const noStack = "[no stack]"
 
+// NotOwn is the function of stacks that have none of the program's own, with Options.Own: threads of a runtime that wait for work, and
+// stacks whose callers were not found.
+const NotOwn = "[no function of its own]"
+
 // Row is a line of Top: one function of one group of samples.
 type Row struct {
 	Group, Function string
@@ -37,8 +41,8 @@ type Row struct {
 	// File and Line are where most of Self was, or of Total where there is no Self; empty and 0 if that is not known.
 	File string
 	Line int64
-	// NoOwn is that of Self whose stacks have no function of the program's own, with Options.Own.
-	NoOwn int64
+	// Ends are the functions that most of the stacks of NotOwn end in, as Own finds them, the first one first.
+	Ends []string
 }
 
 // Options says how Top sums up. The zero value groups by service and counts the leaf of a stack as
@@ -46,7 +50,8 @@ type Row struct {
 type Options struct {
 	// Group returns what to keep apart; by default the service.
 	Group func(receiver.Sample) string
-	// Own has Self belong to the frame of the function Own in place of the leaf.
+	// Own has Self belong to the frame of the function Own in place of the leaf, and leaves out what is not the program's own, unless
+	// there is nothing else.
 	Own bool
 	// Width is that of the terminal to write for; 0 for one that has room for everything.
 	Width int
@@ -82,7 +87,8 @@ func label(f receiver.Frame) string {
 	return f.Label()
 }
 
-// Top returns the n functions with the highest self value, highest first; all of them if n is 0.
+// Top returns the n functions with the highest self value, highest first; all of them if n is 0. NotOwn comes behind the program's own
+// functions, and is there even if it is one too many.
 // Samples should be of one type (see receiver.ByType), as sums of several mean nothing. A function
 // that is in a stack more than once counts once. Addresses without a name count for their file. Samples without a stack count as "[no stack]".
 func Top(samples []receiver.Sample, n int, opts Options) []Row {
@@ -103,6 +109,8 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 		return rows[k]
 	}
 	all, sampled := int64(0), len(samples) > 0
+	ownAlone := opts.Own && HasOwn(samples)
+	ends := map[*Row]map[string]int64{}
 	seen := map[string]bool{}
 	for _, s := range samples {
 		total := s.Total()
@@ -111,18 +119,29 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 		sampled = sampled && isSampled(receiver.TypeOf(s))
 		group, stack := opts.Group(s), s.Stack
 		leaf, at, own := opts.leaf(stack)
+		end := leaf
+		if ownAlone && !own {
+			leaf, at = NotOwn, receiver.Frame{}
+		}
 		r := row(group, leaf)
 		r.Self += total
-		if !own {
-			r.NoOwn += total
+		if leaf == NotOwn {
+			if ends[r] == nil {
+				ends[r] = map[string]int64{}
+			}
+			ends[r][end] += total
 		}
 		r.Seconds += seconds
 		clear(seen)
 		seen[leaf] = true
 		r.Total += total
 		places[place{r, true, at.File, at.Line}] += total
-		for _, f := range stack {
-			if name := label(f); !seen[name] {
+		var owns []bool
+		if ownAlone {
+			owns = ownFrames(stack)
+		}
+		for i, f := range stack {
+			if name := label(f); !seen[name] && (owns == nil || owns[i]) {
 				seen[name] = true
 				r := row(group, name)
 				r.Total += total
@@ -146,14 +165,31 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 		if sampled {
 			r.Error = chance(r.Self, all)
 		}
+		r.Ends = slices.SortedFunc(maps.Keys(ends[r]), func(a, b string) int {
+			return cmp.Or(cmp.Compare(ends[r][b], ends[r][a]), cmp.Compare(a, b))
+		})
+		r.Ends = r.Ends[:min(len(r.Ends), 3)]
 		list = append(list, *r)
 	}
+	rank := func(r Row) int {
+		switch {
+		case r.Self == 0:
+			return 2
+		case r.Function == NotOwn:
+			return 1
+		}
+		return 0
+	}
 	slices.SortFunc(list, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(b.Self, a.Self), cmp.Compare(b.Total, a.Total),
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Self, a.Self), cmp.Compare(b.Total, a.Total),
 			cmp.Compare(a.Group, b.Group), cmp.Compare(a.Function, b.Function))
 	})
+	if n > 0 && n < len(list) {
+		rest := slices.DeleteFunc(slices.Clone(list[n:]), func(r Row) bool { return r.Function != NotOwn || r.Self < list[n-1].Self })
+		list = append(list[:n], rest...)
+	}
 	if n > 0 {
-		list = slices.DeleteFunc(list[:min(n, len(list))], func(r Row) bool { return r.SelfShare < visible && r.TotalShare < visible })
+		list = slices.DeleteFunc(list, func(r Row) bool { return r.SelfShare < visible && r.TotalShare < visible })
 	}
 	return list
 }

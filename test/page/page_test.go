@@ -89,7 +89,7 @@ func TestInBrowser(t *testing.T) {
 	}
 	write("two.html", flamepage.Page{Title: "What has changed", Unit: "ms per second", Sides: []flamepage.Side{{Samples: samples(), Scale: 100}, {Samples: after, Scale: 100}}})
 	libc := receiver.Frame{Type: "native", Name: "recv", Mapping: "/usr/lib/libc.so.6"}
-	waits := []receiver.Sample{of("shop", "worker-1", 300, libc, frame("go", "main.ask"), frame("go", "main.main")), of("shop", "worker-1", 100, libc, frame("go", "main.main"))}
+	waits := []receiver.Sample{of("shop", "worker-1", 300, libc, frame("go", "main.ask"), frame("go", "main.main")), of("shop", "worker-1", 100, libc, frame("go", "main.main")), of("shop", "worker-2", 600, libc)}
 	write("waits.html", flamepage.Page{Title: "Waits", Own: true, Sides: []flamepage.Side{{Samples: waits}}})
 	evil := `</script><img src=x onerror="window.pwned=1"><b>`
 	write("evil.html", flamepage.Page{Title: evil, Sides: []flamepage.Side{{Samples: []receiver.Sample{of(evil, evil, 5, frame(evil, evil), frame("go", "main.main"))}}}})

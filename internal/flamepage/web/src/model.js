@@ -1,6 +1,9 @@
 // The data of a page, as internal/flamepage writes it, and the trees that are drawn of it. Nothing here
 // knows of the document.
 
+// NOT_OWN stands in the table for stacks without a function of the program's own, whose node of it is below 0.
+export const NOT_OWN = { name: "[no function of its own]", kind: "" };
+
 // UNNAMED is the kind of frames of which only the file and the address are known.
 export const UNNAMED = "no name";
 
@@ -92,13 +95,14 @@ export class Model {
     for (const sample of this.kept(filter)) {
       const frames = this.path(sample[2], filter, true);
       if (!frames.length) continue;
-      const leaf = row(frames[frames.length - 1]), own = row(this.path(sample[3], filter, true).pop() ?? frames[0]);
+      const leaf = row(frames[frames.length - 1]);
+      const own = row(sample[3] < 0 ? NOT_OWN : this.path(sample[3], filter, true).pop() ?? frames[0]);
       const seen = new Set();
       for (let side = 0; side < 2; side++) {
         leaf.self[side] += sample[4 + side] || 0;
         own.own[side] += sample[4 + side] || 0;
       }
-      for (const frame of frames) {
+      for (const frame of sample[3] < 0 ? [...frames, NOT_OWN] : frames) {
         const r = row(frame);
         if (seen.has(r)) continue;
         seen.add(r);

@@ -1,7 +1,10 @@
 import { label } from "./colors.js";
+import { keyOf, NOT_OWN } from "./model.js";
 
 // shown bounds the rows of the table: the others are found by searching.
 const shown = 300;
+
+const nobody = keyOf(NOT_OWN);
 
 // Table lists functions. It is one stop of the Tab key beside its headings; the arrow keys walk in it.
 export class Table {
@@ -18,7 +21,7 @@ export class Table {
     const change = (r) => itself(r)[1] - itself(r)[0];
     if (compares && sort !== "name") sort = "change";
     sort ||= own ? "own" : "self";
-    const value = { own: (r) => sum(r.own), self: (r) => sum(r.self), total: (r) => sum(r.total), change: (r) => Math.abs(change(r)) }[sort];
+    const value = { own: (r) => r.key === nobody ? -1 : sum(r.own), self: (r) => sum(r.self), total: (r) => sum(r.total), change: (r) => Math.abs(change(r)) }[sort];
     const list = rows.filter((r) => (!term || match(r.name)) && (!compares || sum(itself(r)) > 0));
     list.sort((a, b) => (value ? value(b) - value(a) : 0) || (a.name < b.name ? -1 : 1));
 
@@ -77,6 +80,7 @@ export class Table {
       button.textContent = row.name;
       button.title = `${label(row.kind)}${row.place ? ` in ${row.place}` : ""}: callers and callees`;
       button.addEventListener("click", () => this.options.onOpen(row.key));
+      button.disabled = row.key === nobody;
       td.append(swatch, button);
       if (places) {
         const place = tr.insertCell();

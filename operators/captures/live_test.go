@@ -271,19 +271,6 @@ func TestLiveInterval(t *testing.T) {
 	})
 }
 
-func BenchmarkLive(b *testing.B) {
-	const entries = 65536
-	e := newExampleLive(b, entries)
-	for i := range uint64(entries) {
-		e.allocate(example{id: i + 1, comm: "shop", pid: 5, bytes: 1, calls: 1}, i, i%1000)
-	}
-	for b.Loop() {
-		e.next = time.Time{}
-		_, err := e.snapshot()
-		require.NoError(b, err)
-	}
-}
-
 func TestLives(t *testing.T) {
 	require.True(t, lives(uint32(os.Getpid())))
 	c := exec.Command("true")

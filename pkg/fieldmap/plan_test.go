@@ -2,7 +2,6 @@ package fieldmap
 
 import (
 	"fmt"
-	"hash/maphash"
 	"strings"
 	"testing"
 
@@ -124,67 +123,6 @@ func TestConcurrentReaders(t *testing.T) {
 	}
 	for range 4 {
 		require.True(t, <-done)
-	}
-}
-
-// benchRow has 1.2 kB of stack.
-func benchRow(t testing.TB) (*source, datasource.Data, string) {
-	kernel := strings.Repeat("__x64_sys_some_call; ", 19)
-	user := strings.Repeat("net/http.(*conn).serve_x; ", 31)
-	s := profileCPU(t, profileCPUMetadata)
-	return s, s.row(with(map[string]any{"kern_stack": kernel, "user_stack_raw.symbols": user, "user_stack_raw.addresses": nil})), kernel + user
-}
-
-func BenchmarkKeys(b *testing.B) {
-	s, d, text := benchRow(b)
-	p := compile(b, s, testOptions())
-	b.SetBytes(int64(len(text)))
-	b.ReportAllocs()
-	for b.Loop() {
-		p.Keys(d)
-	}
-}
-
-// BenchmarkKeysFloor is what one cannot do without: hashing the bytes of the stack once.
-func BenchmarkKeysFloor(b *testing.B) {
-	_, _, text := benchRow(b)
-	seed, stack := maphash.MakeSeed(), []byte(text)
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		maphash.Bytes(seed, stack)
-	}
-}
-
-// BenchmarkRow is all that the callback asks a Plan for.
-func BenchmarkRow(b *testing.B) {
-	s, d, _ := benchRow(b)
-	s.AddAnnotation(annTimestamps, "true")
-	p := compile(b, s, testOptions())
-	var values [8]int64
-	b.ReportAllocs()
-	for b.Loop() {
-		p.Keys(d)
-		p.Values(values[:0], d)
-		p.Timestamp(d)
-		p.StackIDs(d)
-	}
-}
-
-func BenchmarkSample(b *testing.B) {
-	s, d, _ := benchRow(b)
-	p := compile(b, s, testOptions())
-	b.ReportAllocs()
-	for b.Loop() {
-		p.Sample(d)
-	}
-}
-
-func BenchmarkResource(b *testing.B) {
-	s, d, _ := benchRow(b)
-	p := compile(b, s, testOptions())
-	b.ReportAllocs()
-	for b.Loop() {
-		p.Resource(d)
 	}
 }
 

@@ -117,23 +117,6 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// BenchmarkResolve names a stack whose files are known.
-func BenchmarkResolve(b *testing.B) {
-	n := newNamer(b)
-	b.Cleanup(n.Close)
-	var st unix.Stat_t
-	require.NoError(b, unix.Stat("/proc/self/exe", &st))
-	p := procmap.Process{PID: uint32(os.Getpid()), ExeInode: st.Ino, Space: 1}
-	addr := uint64(reflect.ValueOf(TestOwnProcess).Pointer())
-	addrs := []uint64{addr, addr + 1, addr + 1, addr + 1}
-	frames := n.ResolveWithin(nil, time.Minute, p, 0, addrs)
-	require.Equal(b, Named, frames[0].State)
-	b.ReportAllocs()
-	for b.Loop() {
-		frames, _ = n.Resolve(frames[:0], p, 0, addrs)
-	}
-}
-
 // newNamer returns a Namer whose files are read in this process.
 func newNamer(t testing.TB) *Namer {
 	t.Helper()

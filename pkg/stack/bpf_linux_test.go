@@ -321,19 +321,6 @@ func TestStackMapIDs(t *testing.T) {
 	require.NotErrorIs(t, err, ebpf.ErrKeyNotExist, "an ID that cannot be")
 }
 
-func BenchmarkKernelLookup(b *testing.B) {
-	m, all := recordedStacks(b)
-	id := keys(b, m)[0]
-	text, _ := formatStack(b, m, id, all)
-	k := NewKernel(KernelOptions{Map: func() *ebpf.Map { return m }, Symbols: testSymbols()})
-	var frames []profile.Frame
-	b.ReportMetric(float64(strings.Count(string(text), "; ")), "frames")
-	b.ReportAllocs()
-	for b.Loop() {
-		frames, _ = k.Append(frames[:0], text, int32(id), true)
-	}
-}
-
 // TestModulesOnKernel looks functions of this kernel's modules up by their addresses.
 func TestModulesOnKernel(t *testing.T) {
 	symbols := runningKernel(t)

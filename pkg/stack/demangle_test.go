@@ -119,19 +119,3 @@ func TestTrimRune(t *testing.T) {
 		require.Equal(t, tt.out, trimRune(tt.in), "%q", tt.in)
 	}
 }
-
-func BenchmarkDemangle(b *testing.B) {
-	for name, in := range map[string]string{
-		"C":        "do_sys_open",
-		"C++":      "_ZNSt6vectorIiSaIiEE9push_backERKi",
-		"Rust":     "_RINvNtC3std3mem8align_ofjE",
-		"doubling": doubling(29),
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				Demangle(in)
-			}
-		})
-	}
-}

@@ -76,8 +76,7 @@ func FuzzSplit(f *testing.F) {
 }
 
 func FuzzAppend(f *testing.F) {
-	symbols, addrs, buildIDs := benchStack()
-	f.Add(symbols, addrs, buildIDs, int32(1))
+	f.Add(list("github.com/example/server/pkg/handler.(*H).step"), addresses(0x7f0000000000), list(otherID+" +1000"), int32(1))
 	f.Add([]byte(goShape+"; 0x1234; [unknown]; "), addresses(1, 2, 0xffffffff81000010), list(otherID+" +1", "7f12"), int32(-17))
 	f.Add(list("[0]a", "[1][unknown]"), list("[0]0x1", "[1]0x2"), list("[0]"+otherID+" +a"), int32(-14))
 	f.Add(list("bpf_prog_0123456789abcdef_x", "bpf_trace_run4", "__schedule"), []byte{}, []byte{}, int32(0))

@@ -165,30 +165,3 @@ func TestJanitorOnClosedMap(t *testing.T) {
 	require.Equal(t, OK, outcome)
 	require.Equal(t, []string{"a"}, names(frames))
 }
-
-func BenchmarkSweep(b *testing.B) {
-	needBPF(b)
-	stacks := newStackMap(b, igStackEntries)
-	_, detach := recordStacks(b, "sys_enter", stacks, 1<<8|fastStackCmp)
-	for i := range 60 {
-		for k := range 60 {
-			deepSyscall(i, k)
-		}
-	}
-	detach()
-	j := NewJanitor(func() *ebpf.Map { return stacks }, time.Hour)
-	now := time.Now()
-	for b.Loop() {
-		_, err := j.Sweep(now)
-		require.NoError(b, err)
-	}
-}
-
-func BenchmarkSeen(b *testing.B) {
-	j := &Janitor{seen: make([]uint32, 1<<14), tick: 1}
-	id := int32(0)
-	for b.Loop() {
-		id = (id + 7919) & (1<<14 - 1)
-		j.Seen(id)
-	}
-}

@@ -200,9 +200,3 @@ func TestLoadKernelSymbols(t *testing.T) {
 	require.Equal(t, s.Start == 0 || s.BuildID == "", err != nil, "%v", errors.Unwrap(err))
 	require.GreaterOrEqual(t, s.End, s.Start)
 }
-
-func BenchmarkLoadKernelSymbols(b *testing.B) {
-	for b.Loop() {
-		_, _ = LoadKernelSymbols()
-	}
-}

@@ -55,3 +55,14 @@ func TestGoReadingFails(t *testing.T) {
 	_, err = with(ctx, table, bytes.NewReader(content), size, o, []uint64{text})
 	require.ErrorIs(t, err, symtab.ErrTooLarge)
 }
+
+// with returns a table that has Go's functions at those addresses, too.
+func with(ctx context.Context, t *symtab.Table, r io.ReaderAt, size int64, o symtab.Reading, addrs []uint64) (*symtab.Table, error) {
+	if t.Golang == nil {
+		return t, nil
+	}
+	more := *t
+	var err error
+	more.Golang, err = loadFunctions(t.Golang, newReader(ctx, r, size, o), t.Golang.Missing(addrs), o.Inlined, o.Limits)
+	return &more, err
+}

@@ -72,17 +72,3 @@ const Printing = `package main
 
 func main() { println("hello") }
 `
-
-// BenchFile is the file that is measured: SYMBOLS_BENCH_FILE, or the largest library that is usually there.
-func BenchFile(b *testing.B) (*os.File, int64) {
-	path := os.Getenv("SYMBOLS_BENCH_FILE")
-	if path == "" {
-		path = "/proc/self/exe"
-	}
-	f, err := os.Open(path)
-	require.NoError(b, err)
-	b.Cleanup(func() { f.Close() })
-	st, err := f.Stat()
-	require.NoError(b, err)
-	return f, st.Size()
-}

@@ -2,7 +2,6 @@ package captures
 
 import (
 	"os"
-	"sync"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	log "github.com/sirupsen/logrus"
@@ -19,39 +18,20 @@ type code struct {
 	tables *symbols.Shared
 }
 
-// shared holds the one code that all runs in this process share, from the first acquire to the last release.
-type shared struct {
-	mu    sync.Mutex
-	users int
-	code  *code
-}
-
-// acquire returns the code, which it makes for the first. The tables of functions are those that all operators of this process share;
+// newCode returns the code that all runs in this process share. The tables of functions are those that all operators of this process share;
 // where otel-profiles is not one of them, they are its own.
-func (s *shared) acquire(gadgetCtx operators.GadgetContext) *code {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.users++; s.users > 1 {
-		return s.code
-	}
-	root := os.Getenv("HOST_ROOT")
+func newCode(gadgetCtx operators.GadgetContext) *code {
 	v, _ := gadgetCtx.GetVar(fieldmap.TablesVar)
 	tables := unwinder.Tables(v, log.StandardLogger())
-	s.code = &code{
-		names:  names.New(names.Options{HostRoot: root, Store: tables.Acquire()}),
+	return &code{
+		names:  names.New(names.Options{HostRoot: os.Getenv("HOST_ROOT"), Store: tables.Acquire()}),
 		tables: tables,
 	}
-	return s.code
 }
 
-func (s *shared) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.users--; s.users == 0 {
-		s.code.names.Close()
-		s.code.tables.Release()
-		s.code = nil
-	}
+func (c *code) close() {
+	c.names.Close()
+	c.tables.Release()
 }
 
 // tellBlind says once why functions are not known, where these decide what becomes of a capture: there may be no row that would say it.

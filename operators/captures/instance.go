@@ -180,7 +180,7 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	if i.reader, err = ringbuf.NewReader(i.maps.captures); err != nil {
 		return fmt.Errorf("reading captures: %w", err)
 	}
-	i.code = i.op.shared.acquire(gadgetCtx)
+	i.code = i.op.code.Acquire(func() *code { return newCode(gadgetCtx) })
 	i.arrived = map[uint64]arrival{}
 	i.sums.stacks = found["ig_ustack"]
 	err = i.stacks.Start(gadgetCtx)
@@ -188,7 +188,7 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 		err = i.classifier.kinds.start(gadgetCtx)
 	}
 	if err != nil {
-		i.op.shared.release()
+		i.op.code.Release((*code).close)
 		return errors.Join(err, i.reader.Close())
 	}
 	i.ready.Store(true)
@@ -223,7 +223,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	}
 	i.done, i.stopped = nil, true
 	err := i.reader.Close()
-	i.op.shared.release()
+	i.op.code.Release((*code).close)
 	return err
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/refcount"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
@@ -41,7 +42,7 @@ const ControlVar = "captures.control"
 // that use the captures.
 const operatorPriority = -200
 
-type operator struct{ shared shared }
+type operator struct{ code refcount.Value[*code] }
 
 func init() { operators.RegisterDataOperator(&operator{}) }
 

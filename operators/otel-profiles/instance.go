@@ -247,11 +247,11 @@ func (i *instance) releaseNames() {
 	if i.names != nil {
 		_, files := i.names.Stats()
 		i.unreadFile = files.Last
-		i.op.names.release(i.names)
+		i.op.names.release()
 		i.names = nil
 	}
 	if i.contexts != nil {
-		i.op.contexts.release()
+		i.op.contexts.Release((*proccontext.Resolver).Close)
 		i.contexts = nil
 	}
 }
@@ -292,7 +292,7 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, ds datasource.Data
 	}
 	if cfg.ProcessContext != config.ContextNone {
 		if i.contexts == nil {
-			i.contexts = i.op.contexts.acquire()
+			i.contexts = i.op.contexts.Acquire(newContexts)
 		}
 		o.Contexts = i.contexts
 	}

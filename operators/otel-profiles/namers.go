@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 
 	log "github.com/sirupsen/logrus"
@@ -12,6 +11,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/refcount"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/debuginfod"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
@@ -21,16 +22,13 @@ import (
 type namer struct {
 	*names.Namer
 	wait time.Duration // for printed text, at most, per stack
-	refs int
 }
 
 // namers owns the namer of a process.
 type namers struct {
 	setting func() config.Names
 	tables  *symbols.Shared // also of other operators: see fieldmap.TablesVar
-
-	mu      sync.Mutex
-	current *namer
+	current refcount.Value[*namer]
 }
 
 func newNamers(setting func() config.Names) *namers {
@@ -62,31 +60,25 @@ func tableOptions(s config.Names) symbols.Options {
 
 // acquire returns the running namer, which it makes for the first.
 func (n *namers) acquire() *namer {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.current == nil {
-		n.current = &namer{
+	return n.current.Acquire(func() *namer {
+		return &namer{
 			wait:  n.setting().Wait,
 			Namer: names.New(names.Options{HostRoot: os.Getenv("HOST_ROOT"), Store: n.tables.Acquire()}),
 		}
-	}
-	n.current.refs++
-	return n.current
+	})
 }
 
 // release ends a namer that nobody uses any more.
-func (n *namers) release(u *namer) {
-	n.mu.Lock()
-	u.refs--
-	last := u.refs == 0
-	if last && n.current == u {
-		n.current = nil
-	}
-	n.mu.Unlock()
-	if last {
+func (n *namers) release() {
+	n.current.Release(func(u *namer) {
 		u.Close()
 		n.tables.Release()
-	}
+	})
+}
+
+// newContexts returns what processes say of themselves, as long as a gadget runs that exports it.
+func newContexts() *proccontext.Resolver {
+	return proccontext.New(os.Getenv("HOST_ROOT"), unwinder.NewContextReader(log.StandardLogger()))
 }
 
 // frames says what is known of user frames, "" if there are none.

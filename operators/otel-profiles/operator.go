@@ -32,6 +32,8 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/refcount"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
@@ -79,7 +81,7 @@ var imageParams = []string{ParamName, ParamInterval}
 type Operator struct {
 	exporters *exporters
 	names     *namers
-	contexts  contexts
+	contexts  refcount.Value[*proccontext.Resolver]
 
 	mu       sync.Mutex
 	file     *viper.Viper

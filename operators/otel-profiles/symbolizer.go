@@ -107,7 +107,7 @@ func (r *resolverInstance) Close() {
 	defer r.mu.Unlock()
 	r.closed, r.names = true, nil
 	if r.used != nil {
-		r.owner.release(r.used)
+		r.owner.release()
 		r.used = nil
 	}
 }

@@ -2,7 +2,6 @@ package unwinder
 
 import (
 	"os"
-	"sync"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 
@@ -19,34 +18,8 @@ import (
 // vdso is the unwinder's name for the code that the kernel maps into each process.
 const vdso = "linux-vdso.1.so"
 
-// sharedNames holds the one names that all runs in this process share, from the first acquire to the last release.
-type sharedNames struct {
-	mu    sync.Mutex
-	users int
-	names *names
-}
-
-// acquire returns the names, which it makes for the first, with the tables of functions that tables has.
-func (s *sharedNames) acquire(tables *symbols.Shared) *names {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.users++; s.users == 1 {
-		s.names = newNames(tables)
-	}
-	return s.names
-}
-
-func (s *sharedNames) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.users--; s.users == 0 {
-		s.names.close()
-		s.names = nil
-	}
-}
-
 // names knows the functions of native code. Files are opened as soon as the first stack with one arrives, because their
-// process may end at any time, and read afterwards. Package procmap owns which files are opened, how, and for how long.
+// process may end at any time, and read afterwards. All runs in this process share one names. Package procmap owns which files are opened, how, and for how long.
 // No look-up waits.
 type names struct {
 	files  *procmap.Resolver

@@ -67,10 +67,7 @@ func TestNames(t *testing.T) {
 	require.NoError(t, err)
 	file := mappedFile(t, exe)
 	address := uint64(reflect.ValueOf(TestNames).Pointer())
-	var shared sharedNames
-	tables := symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} })
-	n := shared.acquire(tables)
-	require.Same(t, n, shared.acquire(tables))
+	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
 
 	var symbol symtab.Symbol
 	require.Eventually(t, func() bool {
@@ -94,10 +91,7 @@ func TestNames(t *testing.T) {
 	require.False(t, pending)
 	require.Empty(t, symbol.Name)
 
-	shared.release()
-	symbol, _ = n.lookup(&file, nil, address)
-	require.Contains(t, symbol.Name, "TestNames", "another still needs it")
-	shared.release()
+	n.close()
 	require.Zero(t, opened(t, file.Inode))
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 	log "github.com/sirupsen/logrus"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/refcount"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
@@ -19,7 +20,7 @@ const operatorPriority = -100
 // operator is what all runs share.
 type operator struct {
 	broker *unwinder.Broker
-	names  sharedNames
+	names  refcount.Value[*names]
 	report reporter
 	otel   otelStacks
 }

@@ -155,7 +155,7 @@ func (i *otelInstance) Start(gadgetCtx operators.GadgetContext) error {
 	if i.sub == nil {
 		return nil
 	}
-	i.rows.names = i.op.names.acquire(tablesOf(gadgetCtx))
+	i.rows.names = i.op.names.Acquire(func() *names { return newNames(tablesOf(gadgetCtx)) })
 	i.before = i.op.otel.report(i.op.broker)
 	i.stop, i.done = make(chan struct{}), make(chan struct{})
 	go i.read()
@@ -235,7 +235,7 @@ func (i *otelInstance) Close(gadgetCtx operators.GadgetContext) error {
 		close(i.stop)
 		<-i.done
 		i.stop = nil
-		i.op.names.release()
+		i.op.names.Release((*names).close)
 		total := i.op.otel.report(i.op.broker).since(i.before)
 		i.log.Infof("%s: %d rows with their stack; of all gadgets with --%s: %s", OtelName, i.joined.Load(), tune.OtelFlag, total.summary("events"))
 	}

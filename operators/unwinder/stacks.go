@@ -193,7 +193,7 @@ func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 		}
 	}
 	if !s.nameless {
-		s.rows.names, s.named = s.op.names.acquire(tablesOf(gadgetCtx)), true
+		s.rows.names, s.named = s.op.names.Acquire(func() *names { return newNames(tablesOf(gadgetCtx)) }), true
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func (s *Stacks) Stop() {
 	s.leave()
 	if s.named {
 		s.named = false
-		s.op.names.release()
+		s.op.names.Release((*names).close)
 	}
 }
 

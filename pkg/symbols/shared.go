@@ -1,17 +1,12 @@
 package symbols
 
-import (
-	"sync"
-)
+import "github.com/ig-otel-profiles/ig-otel-profiles/pkg/refcount"
 
 // Shared is one Store for all that name functions in a process, so that the bounds of its memory and of its pace of
-// reading hold for them together. There is a Store while somebody uses it. Its methods are safe for concurrent use.
+// reading hold for them together. Its methods are safe for concurrent use.
 type Shared struct {
 	options func() Options
-
-	mu    sync.Mutex
-	store *Store
-	users int
+	store   refcount.Value[*Store]
 }
 
 // NewShared returns a Shared whose Stores are made with what options returns then.
@@ -19,23 +14,8 @@ func NewShared(options func() Options) *Shared { return &Shared{options: options
 
 // Acquire returns the Store. Each call wants a Release, and none but Release may close it.
 func (s *Shared) Acquire() *Store {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.users++; s.users == 1 {
-		s.store = NewStore(s.options())
-	}
-	return s.store
+	return s.store.Acquire(func() *Store { return NewStore(s.options()) })
 }
 
 // Release is for who does not use the Store any more. The last one waits for it to end, as Store.Close says.
-func (s *Shared) Release() {
-	s.mu.Lock()
-	var last *Store
-	if s.users--; s.users == 0 {
-		last, s.store = s.store, nil
-	}
-	s.mu.Unlock()
-	if last != nil {
-		last.Close()
-	}
-}
+func (s *Shared) Release() { s.store.Release((*Store).Close) }

@@ -16,12 +16,11 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
+	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
 )
 
@@ -132,7 +131,7 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 		i.loaded.close()
 		return fmt.Errorf("reading new processes: %w", err)
 	}
-	tables := i.tables(gadgetCtx)
+	tables := unwinder.TablesOf(gadgetCtx)
 	i.store, i.release = tables.Acquire(), tables.Release
 	if i.costs, err = i.loaded.costs(i.identify); err != nil {
 		i.log.Warnf("%s: measuring the cost of a probe failed, assuming %v to %v: %v", Name, i.costs.emulated, i.costs.stepped, err)
@@ -149,12 +148,6 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	go i.read()
 	go i.run(gadgetCtx.Cancel, ctx.Done())
 	return nil
-}
-
-// tables are those that have files read.
-func (i *instance) tables(gadgetCtx operators.GadgetContext) *symbols.Shared {
-	v, _ := gadgetCtx.GetVar(fieldmap.TablesVar)
-	return unwinder.Tables(v, i.log)
 }
 
 // identify has a file read.

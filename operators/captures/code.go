@@ -4,12 +4,10 @@ import (
 	"os"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
-	log "github.com/sirupsen/logrus"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
 // code knows the functions at the addresses of stacks by frame pointers.
@@ -18,11 +16,9 @@ type code struct {
 	tables *symbols.Shared
 }
 
-// newCode returns the code that all runs in this process share. The tables of functions are those that all operators of this process share;
-// where otel-profiles is not one of them, they are its own.
+// newCode returns the code that all runs in this process share.
 func newCode(gadgetCtx operators.GadgetContext) *code {
-	v, _ := gadgetCtx.GetVar(fieldmap.TablesVar)
-	tables := unwinder.Tables(v, log.StandardLogger())
+	tables := unwinder.TablesOf(gadgetCtx)
 	return &code{
 		names:  names.New(names.Options{HostRoot: os.Getenv("HOST_ROOT"), Store: tables.Acquire()}),
 		tables: tables,

@@ -37,10 +37,16 @@ func newNames(tables *symbols.Shared) *names {
 	}
 }
 
-// tablesOf returns the tables of functions of a run.
-func tablesOf(gadgetCtx operators.GadgetContext) *symbols.Shared {
+// TablesOf returns the tables of functions that all operators of this process share. Where the operator otel-profiles, which has them, is
+// not one of them, it returns tables of the caller's own, whose files a Reader reads.
+func TablesOf(gadgetCtx operators.GadgetContext) *symbols.Shared {
 	v, _ := gadgetCtx.GetVar(fieldmap.TablesVar)
-	return unwinder.Tables(v, log.StandardLogger())
+	if tables, ok := v.(*symbols.Shared); ok && tables != nil {
+		return tables
+	}
+	return symbols.NewShared(func() symbols.Options {
+		return symbols.Options{Inlined: true, HostRoot: os.Getenv("HOST_ROOT"), Reader: unwinder.NewReader(log.StandardLogger(), nil)}
+	})
 }
 
 // close ends the goroutines. It waits for them, but not for a file system that does not answer.

@@ -155,7 +155,7 @@ func (i *otelInstance) Start(gadgetCtx operators.GadgetContext) error {
 	if i.sub == nil {
 		return nil
 	}
-	i.rows.names = i.op.names.Acquire(func() *names { return newNames(tablesOf(gadgetCtx)) })
+	i.rows.names = i.op.names.Acquire(func() *names { return newNames(TablesOf(gadgetCtx)) })
 	i.before = i.op.otel.report(i.op.broker)
 	i.stop, i.done = make(chan struct{}), make(chan struct{})
 	go i.read()

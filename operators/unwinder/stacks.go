@@ -193,7 +193,7 @@ func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 		}
 	}
 	if !s.nameless {
-		s.rows.names, s.named = s.op.names.Acquire(func() *names { return newNames(tablesOf(gadgetCtx)) }), true
+		s.rows.names, s.named = s.op.names.Acquire(func() *names { return newNames(TablesOf(gadgetCtx)) }), true
 	}
 	return nil
 }

@@ -26,11 +26,11 @@ const (
 	pollInterval  = 250 * time.Millisecond
 	// beat is how often something is written even if there are no stacks.
 	beat = flushInterval + pollInterval
-	// maxPending is how many events wait to be written, and crowd how many of them do not wait for their time; maxStacks
+	// maxPending is how many events wait to be written, and flushThreshold how many of them do not wait for their time; maxStacks
 	// is how many stacks are kept.
-	maxPending = 1 << 15
-	crowd      = maxPending / 8
-	maxStacks  = wire.MaxStacks * 3 / 4
+	maxPending     = 1 << 15
+	flushThreshold = maxPending / 8
+	maxStacks      = wire.MaxStacks * 3 / 4
 	// maxKept is how many frames all of them have: deep recursion makes deep stacks.
 	maxKept = 2 << 20
 	// memoryInterval is how often kernel memory is counted, and firstMemory how often at first, when it grows.
@@ -139,7 +139,7 @@ func (s *sampler) drained(now time.Time) {
 	if onTime {
 		s.flushed = now
 	}
-	if n > 0 && (onTime || news || n >= crowd) {
+	if n > 0 && (onTime || news || n >= flushThreshold) {
 		s.woken = now
 		s.wake()
 	}

@@ -234,7 +234,7 @@ func TestWhenSamplesAreWritten(t *testing.T) {
 		{10, []uint32{2, 1}, false},
 		{10, []uint32{2, 1}, true}, // which does not put the others off
 		{0, nil, false},
-		{crowd, []uint32{1}, true}, // many
+		{flushThreshold, []uint32{1}, true}, // many
 		{0, nil, false},
 		{0, nil, false}, // nothing to write
 		{10, []uint32{1}, false},

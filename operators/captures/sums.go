@@ -108,7 +108,7 @@ func (s *sums) add(r *record, st *stack) {
 	if to == nil {
 		if len(s.waiting) >= mostSums {
 			s.counts.folded++
-			to = s.stand(rowsFull, r.stretch())
+			to = s.overflowRow(rowsFull, r.stretch())
 		} else {
 			to = &sum{value: append([]byte(nil), r.value...), sums: make([]float64, len(s.layout.sums)), stack: st}
 			s.waiting[k] = to
@@ -119,8 +119,8 @@ func (s *sums) add(r *record, st *stack) {
 	}
 }
 
-// stand returns the row that stands for what has none.
-func (s *sums) stand(name string, stretch uint32) *sum {
+// overflowRow returns the row that stands for what has none.
+func (s *sums) overflowRow(name string, stretch uint32) *sum {
 	key := make([]byte, s.layout.key)
 	copy(key[s.layout.comm:], name)
 	s.setAttached(key, stretch)
@@ -140,7 +140,7 @@ func (s *sums) lost(weight, events uint64, stretch uint32) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	to := s.stand(capturesFull, stretch)
+	to := s.overflowRow(capturesFull, stretch)
 	for i, n := range []uint64{weight, events} {
 		if i < len(to.sums) {
 			to.sums[i] += float64(n)

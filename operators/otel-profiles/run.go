@@ -131,7 +131,7 @@ func (i *instance) summarize() {
 
 // unread says why the last file could not be read, if there are frames in such files.
 func (i *instance) unread(c Counts) string {
-	if i.unreadFile == nil || c.Frames[names.BadSymbols]+c.Frames[names.Overtaken] == 0 {
+	if i.unreadFile == nil || c.Frames[names.BadSymbols]+c.Frames[names.Replaced] == 0 {
 		return ""
 	}
 	return fmt.Sprintf("; the last file that could not be read: %v", i.unreadFile)

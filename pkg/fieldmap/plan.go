@@ -331,7 +331,7 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 			s.Stack, s.Fate, l.cut = s.Stack[:s.LaterTo], profile.Whole, true
 		}
 		if s.Fate == profile.Whole && s.LaterTo == len(s.Stack) {
-			l.judge, l.mark = true, p.exporter.MarkIncomplete
+			l.checkRoot, l.mark = true, p.exporter.MarkIncomplete
 		}
 	}
 	if st.pending && s.Later == nil {

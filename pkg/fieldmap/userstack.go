@@ -240,10 +240,10 @@ type laterFrames struct {
 	seen     uint64
 	addrs    []uint64
 	read     []profile.Frame // nil where nothing but addresses was read
-	// judge says that the name of the outermost of these frames decides whether the stack is complete: they are at
+	// checkRoot says that the name of the outermost of these frames decides whether the stack is complete: they are at
 	// its root, and nothing else is missing. mark says that an incomplete stack gets a frame at its root. cut says
 	// that as many frames were recorded as possible: the stack is truncated, unless append finds that it led astray.
-	judge, mark, cut bool
+	checkRoot, mark, cut bool
 }
 
 func newLater(s *frameSettings, u *userFrames, read []profile.Frame) *laterFrames {
@@ -291,7 +291,7 @@ func (l *laterFrames) Frames(dst []profile.Frame, last bool) (frames []profile.F
 	switch {
 	case l.cut && !astray:
 		dst, fate = append(dst, profile.Frame{Name: rootCutOff}), profile.Truncated
-	case l.judge && len(dst) > start && !begins(dst[start:]):
+	case l.checkRoot && len(dst) > start && !begins(dst[start:]):
 		fate = profile.Incomplete
 		if l.mark {
 			dst = append(dst, profile.Frame{Name: rootIncomplete})

@@ -51,7 +51,7 @@ const (
 	Outside                 // no symbol of the file covers the address
 	NoSymbols               // the file has no symbols
 	BadSymbols              // they contradict themselves, are too many or could not be read
-	Overtaken               // the file was gone, or another one, before its symbols were read
+	Replaced               // the file was gone, or another one, before its symbols were read
 	Unreadable              // the file could not be opened: only its path is known
 	Pending                 // the process is looked up, or its perf map
 	Gone                    // the process ended before its files were known
@@ -220,7 +220,7 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grow
 	case symtab.Pending, symtab.Unknown, symtab.Busy:
 		f.State = Unread
 	case symtab.Gone:
-		f.State = Overtaken
+		f.State = Replaced
 	case symtab.Outside:
 		f.State = Outside
 	case symtab.NoSymbols:

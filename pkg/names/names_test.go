@@ -112,7 +112,7 @@ func TestStates(t *testing.T) {
 		require.NotEqual(t, "unknown", s.String())
 		require.NotContains(t, seen, s.String())
 		seen[s.String()] = true
-		file := s == Unread || s == Outside || s == NoSymbols || s == BadSymbols || s == Overtaken || s == Unreadable
+		file := s == Unread || s == Outside || s == NoSymbols || s == BadSymbols || s == Replaced || s == Unreadable
 		require.Equal(t, file, s.FileOnly(), s)
 	}
 }

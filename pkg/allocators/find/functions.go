@@ -62,8 +62,8 @@ var errTooLarge = errors.New("its symbols are larger than the limit")
 // machine is what this process runs on. Programs of other machines can be mapped, and 32-bit ones have other registers.
 var machine = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
 
-// dearest are those that programs call most.
-var dearest = func() map[string]bool {
+// hottest are those that programs call most.
+var hottest = func() map[string]bool {
 	all := map[string]bool{"_Znwm": true}
 	for _, prefix := range prefixes {
 		all[prefix+"malloc"] = true
@@ -121,7 +121,7 @@ func find(r io.ReaderAt) (found []allocators.Function, ends map[uint64][]uint64,
 			if _, ok := operatorsOf[s.name]; ok {
 				operators[offset] = true
 			}
-			if dearest[s.name] {
+			if hottest[s.name] {
 				dear[offset] = true
 			}
 		}

@@ -99,12 +99,14 @@ const (
 
 // gadgetChains are the chains that programs of gadgets can call. It implements tracer.Probe.
 type gadgetChains struct {
-	kinds     []wire.ChainKind // that are asked for
+	kinds     []wire.ChainKind // that are loaded first
 	languages interpreterconfig.Config
 	shared    map[string]*ebpf.Map // ig's, see gadgets/include/unwind_slot.h
-	origin    uint16               // by which the profiler tells their events
-	entries   map[wire.ChainKind]*ebpf.Program
-	keep      []any // what the profiler's arrays do not keep alive
+	guards    *ebpf.Map
+	origin    uint16 // by which the profiler tells their events
+	profiler  *tracer.ProbeContext
+	first     wire.Entries // what became of kinds
+	keep      []any        // what the profiler's arrays do not keep alive
 }
 
 // Load implements tracer.Probe.
@@ -113,13 +115,21 @@ func (g *gadgetChains) Load(_ context.Context, registrar tracer.ProbeRegistrar, 
 	if g.origin, err = registrar.Register(&samples.TypeMetadata{SampleType: "gadgets", SampleUnit: "count", ReportValues: true}); err != nil {
 		return nil, fmt.Errorf("registering the gadgets' events: %w", err)
 	}
+	g.profiler = profiler
+	g.first, err = g.load(g.kinds)
+	return nil, err
+}
+
+// load loads chains, with what gadgets call. What the kernel does not take is said.
+func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
+	loaded := wire.Entries{Descriptors: map[wire.ChainKind]int{}, Refused: map[wire.ChainKind]string{}}
 	entries, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(entryObject))
 	if err != nil {
-		return nil, fmt.Errorf("reading the entry programs: %w", err)
+		return loaded, fmt.Errorf("reading the entry programs: %w", err)
 	}
-	system, err := profiler.CollectionSpecWith(nil, nil, nil)
+	system, err := g.profiler.CollectionSpecWith(nil, nil, nil)
 	if err != nil {
-		return nil, fmt.Errorf("reading what the profiler knows of this kernel: %w", err)
+		return loaded, fmt.Errorf("reading what the profiler knows of this kernel: %w", err)
 	}
 	for name, v := range system.Variables {
 		if own := entries.Variables[name]; own != nil {
@@ -127,18 +137,18 @@ func (g *gadgetChains) Load(_ context.Context, registrar tracer.ProbeRegistrar, 
 		}
 	}
 	if err := entries.Variables["gadgets_origin"].Set(g.origin); err != nil {
-		return nil, fmt.Errorf("setting the origin of the gadgets' events: %w", err)
+		return loaded, fmt.Errorf("setting the origin of the gadgets' events: %w", err)
 	}
-	guards, err := ebpf.NewMap(entries.Maps["guards"])
-	if err != nil {
-		return nil, fmt.Errorf("making the guards: %w", err)
+	if g.guards == nil {
+		if g.guards, err = ebpf.NewMap(entries.Maps["guards"]); err != nil {
+			return loaded, fmt.Errorf("making the guards: %w", err)
+		}
 	}
 	own := maps.Clone(g.shared)
-	own["guards"] = guards
-	g.keep = append(g.keep, guards)
+	own["guards"] = g.guards
 	for _, c := range chains {
 		switch {
-		case !slices.Contains(g.kinds, c.kind):
+		case !slices.Contains(kinds, c.kind):
 			delete(entries.Programs, c.entry)
 			continue
 		case c.kind == wire.ChainKprobe || c.kind == wire.ChainOtelKprobe:
@@ -148,34 +158,39 @@ func (g *gadgetChains) Load(_ context.Context, registrar tracer.ProbeRegistrar, 
 		case c.from == "":
 			continue // it is called like that of the profiler's timer, which does not run
 		}
-		array, records, err := g.copy(c, profiler)
+		array, records, err := g.copy(c)
 		if err != nil {
-			return nil, fmt.Errorf("loading the chain for %s programs: %w", c.kind, err)
+			loaded.Refused[c.kind] = err.Error()
+			delete(entries.Programs, c.entry)
+			continue
 		}
 		own[ownName(progsMap, c)], own[ownName(recordsMap, c)] = array, records
 		refer(entries.Programs[c.entry], progsMap, ownName(progsMap, c))
 		refer(entries.Programs[c.entry], recordsMap, ownName(recordsMap, c))
 	}
-	if err := g.link(entries, own, profiler); err != nil {
-		return nil, fmt.Errorf("preparing the entry programs: %w", err)
+	if err := g.link(entries, own); err != nil {
+		return loaded, fmt.Errorf("preparing the entry programs: %w", err)
 	}
-	g.entries = map[wire.ChainKind]*ebpf.Program{}
 	for _, c := range chains {
 		if entries.Programs[c.entry] == nil {
 			continue
 		}
-		if g.entries[c.kind], err = ebpf.NewProgram(entries.Programs[c.entry]); err != nil {
-			return nil, fmt.Errorf("loading the entry for %s programs: %w", c.kind, err)
+		p, err := ebpf.NewProgram(entries.Programs[c.entry])
+		if err != nil {
+			loaded.Refused[c.kind] = fmt.Sprintf("loading its entry: %v", err)
+			continue
 		}
+		g.keep = append(g.keep, p)
+		loaded.Descriptors[c.kind] = p.FD()
 	}
-	return nil, nil
+	return loaded, nil
 }
 
 // ownName is the name of a chain's own map in place of one of the profiler's.
 func ownName(name string, c chain) string { return name + "_" + c.kind.String() }
 
 // copy loads the unwinders once more, as programs of another type, and returns the array that they are in and their records.
-func (g *gadgetChains) copy(c chain, profiler *tracer.ProbeContext) (array, records *ebpf.Map, err error) {
+func (g *gadgetChains) copy(c chain) (array, records *ebpf.Map, err error) {
 	var names []string
 	ids := map[string]uint32{}
 	for _, u := range unwinders {
@@ -184,7 +199,7 @@ func (g *gadgetChains) copy(c chain, profiler *tracer.ProbeContext) (array, reco
 			ids[c.from+u.name] = u.id
 		}
 	}
-	spec, err := profiler.CollectionSpecWith([]string{progsMap, recordsMap}, names, nil)
+	spec, err := g.profiler.CollectionSpecWith([]string{progsMap, recordsMap}, names, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -202,7 +217,7 @@ func (g *gadgetChains) copy(c chain, profiler *tracer.ProbeContext) (array, reco
 		// What a kprobe's program reads of its context is not read of that of a tracepoint: the registers are in the record by then.
 		p.Type, p.AttachTo, p.AttachType = c.typ, "", ebpf.AttachNone
 	}
-	if err := g.link(spec, map[string]*ebpf.Map{ownName(progsMap, c): array, ownName(recordsMap, c): records}, profiler); err != nil {
+	if err := g.link(spec, map[string]*ebpf.Map{ownName(progsMap, c): array, ownName(recordsMap, c): records}); err != nil {
 		return nil, nil, err
 	}
 	for _, name := range names {
@@ -229,7 +244,7 @@ func refer(p *ebpf.ProgramSpec, from, to string) {
 }
 
 // link puts maps in the places of those that programs refer to: own ones, the profiler's, and the constants of this object.
-func (g *gadgetChains) link(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map, profiler *tracer.ProbeContext) error {
+func (g *gadgetChains) link(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map) error {
 	for name, m := range spec.Maps {
 		if !strings.HasPrefix(name, ".rodata") {
 			continue
@@ -248,7 +263,7 @@ func (g *gadgetChains) link(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map,
 			}
 		}
 	}
-	return profiler.RewriteMaps(spec, own)
+	return g.profiler.RewriteMaps(spec, own)
 }
 
 // constants puts the values of variables into the content of the map that they are in.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"runtime/debug"
 
 	"github.com/cilium/ebpf"
@@ -38,13 +40,32 @@ func serveGadgets(ctx context.Context, t *tracer.Tracer, c config, languages int
 	if err := t.Enable(ctx, g); err != nil {
 		return nil, fmt.Errorf("loading the chains for gadgets: %w", err)
 	}
-	descriptors := map[wire.ChainKind]int{}
-	for kind, p := range g.entries {
-		descriptors[kind] = p.FD()
-	}
-	if err := wire.SendEntries(entriesSocket, descriptors); err != nil {
+	if err := wire.SendEntries(entriesSocket, g.first); err != nil {
 		return nil, fmt.Errorf("handing over the entry programs: %w", err)
 	}
-	// The socket stays open, and says by its end that this process has gone.
 	return g, nil
+}
+
+// serveMore loads the chains that the starter asks for later, until it is gone or the program ends. Meanwhile stacks are taken by the
+// others. The socket stays open, and says by its end that this process has gone.
+func (g *gadgetChains) serveMore(logger *slog.Logger) {
+	for {
+		kinds, err := wire.ReceiveAsked(entriesSocket)
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				logger.Error("gadgets get no more chains", "error", err)
+			}
+			return
+		}
+		loaded, err := g.load(kinds)
+		if err != nil {
+			for _, kind := range kinds {
+				loaded.Refused[kind] = err.Error()
+			}
+		}
+		if err := wire.SendEntries(entriesSocket, loaded); err != nil {
+			logger.Error("handing over the entry programs", "error", err)
+			return
+		}
+	}
 }

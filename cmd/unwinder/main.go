@@ -6,7 +6,8 @@
 //
 // File descriptors: 0 brings PIDs of processes to read before they are met, four bytes each, and ends it when it is closed; 2 takes its
 // log; 3 takes the stream of package wire; 4, if given, is a file of counters that outlives it (package wire, Counters); 5 is a socket
-// that takes the descriptors of the entry programs that gadgets call, and those from 6 on are the maps that these share with gadgets (package wire, SharedMaps).
+// that takes the descriptors of the entry programs that gadgets call and brings questions for more of them, and those from 6 on are the maps
+// that these share with gadgets (package wire, SharedMaps).
 //
 // With -read it does something else: it reads the names of functions from files that come by a socket, descriptor 3, and has no
 // other rights. Package unwinder starts it (Reader), and package symbols has what is said (Conn).
@@ -41,7 +42,7 @@ func run() error {
 	var c config
 	flag.StringVar(&c.languages, "languages", "all", "languages to unwind")
 	flag.IntVar(&c.scale, "map-scale", 0, "the eBPF maps are 2^N times as large")
-	chains := flag.String("chains", "", "let programs of gadgets of these kinds have stacks unwound: a comma-separated list of kprobe, raw_tp, perf, tracepoint, otel_kprobe, otel_perf")
+	chains := flag.String("chains", "", "let programs of gadgets of these kinds have stacks unwound from the start: a comma-separated list of kprobe, raw_tp, perf, tracepoint, otel_kprobe, otel_perf")
 	flag.BoolVar(&c.spans, "spans", false, "keep the IDs of the spans that programs are in")
 	labels := flag.String("labels", "", "labels of programs to keep, comma-separated")
 	avoid := flag.String("leave-alone", "", "processes whose files are not read: a comma-separated list of PID:START, in nanoseconds since boot")

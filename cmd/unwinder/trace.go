@@ -147,6 +147,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		r.close()
 		return nil, err
 	}
+	go r.chains.serveMore(logger)
 	if err := t.AttachPrctlMonitor(); err != nil {
 		logger.Debug("processes' contexts are noticed later", "error", err)
 	}

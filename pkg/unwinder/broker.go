@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
 const (
@@ -18,6 +20,8 @@ const (
 	steady       = time.Minute
 	// hungInterval is how often it is looked whether programs that could not be ended have ended.
 	hungInterval = time.Minute
+	// chainTime is how long it may take to load chains that a gadget asks for.
+	chainTime = time.Minute
 	// meterInterval is how often the program's memory is looked at.
 	meterInterval = time.Second
 	// maxEarly is how many runs that end before the program is in the kernel are a sign that none will be.
@@ -38,8 +42,8 @@ type Broker struct {
 	memoryBound func() uint64
 
 	// The constants of these names, shorter in tests.
-	silence, firstBackoff, endTime, hungInterval, meterInterval time.Duration
-	flushBurst                                                  int
+	silence, firstBackoff, endTime, hungInterval, chainTime, meterInterval time.Duration
+	flushBurst                                                             int
 
 	// avoid are processes that the program is to leave alone, and suspects those that it was at when it ended. Only the
 	// goroutine of supervise uses them.
@@ -60,8 +64,9 @@ type Broker struct {
 // New returns a broker that logs to log.
 func New(log Log) *Broker {
 	return &Broker{
-		path: find, log: log, memoryBound: memoryBound, silence: silence, firstBackoff: firstBackoff, endTime: endTime, hungInterval: hungInterval, meterInterval: meterInterval, flushBurst: flushBurst,
-		subscribers: map[*Subscription]struct{}{}, gadgets: gadgets{shared: map[string]*ebpf.Map{}},
+		path: find, log: log, memoryBound: memoryBound, silence: silence, firstBackoff: firstBackoff, endTime: endTime, hungInterval: hungInterval, chainTime: chainTime, meterInterval: meterInterval, flushBurst: flushBurst,
+		subscribers: map[*Subscription]struct{}{},
+		gadgets:     gadgets{shared: map[string]*ebpf.Map{}, entries: map[wire.ChainKind]*ebpf.Program{}, refused: map[wire.ChainKind]string{}, more: make(chan struct{})},
 	}
 }
 

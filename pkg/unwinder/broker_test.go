@@ -44,6 +44,7 @@ const (
 	playNoLoad   // says how it is doing, and ends before it has said that it can work here
 	playEntries  // has an entry for raw tracepoints, and sends a stack for each run of a gadget
 	playForeign  // as if it had an entry for kprobes, which is a pipe
+	playUnasked  // says again and again that it has no entries
 )
 
 func TestMain(m *testing.M) {

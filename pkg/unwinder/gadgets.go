@@ -1,10 +1,14 @@
 package unwinder
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"strings"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -17,9 +21,12 @@ import (
 type gadgets struct {
 	shared  map[string]*ebpf.Map // by wire.SharedMaps, for all runs of the program and of gadgets
 	entries map[wire.ChainKind]*ebpf.Program
+	refused map[wire.ChainKind]string // why there is no entry of a kind
 	arrays  map[*Subscription]map[wire.ChainKind]*ebpf.Map
-	last    uint32   // the number that was given last
-	process *process // that the entries are of
+	last    uint32        // the number that was given last
+	process *process      // that the entries are of
+	more    chan struct{} // closed when entries or process have changed
+	served  bool          // this supervisor has met a program with entries
 }
 
 // programTypes are the types of the programs that call a kind of chain.
@@ -142,29 +149,101 @@ func (g *gadgets) forget(s *Subscription) {
 	delete(g.arrays, s)
 }
 
-// set has all gadgets call these entries, or none, and owns them from then on.
-func (b *Broker) set(entries map[wire.ChainKind]*ebpf.Program) error {
+// add has gadgets call more entries, and owns them from then on.
+func (b *Broker) add(p *process, entries map[wire.ChainKind]*ebpf.Program, refused map[wire.ChainKind]string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := b.gadgets.entries
-	b.gadgets.entries = entries
+	g := &b.gadgets
+	g.process, g.served = p, true
+	maps.Copy(g.refused, refused)
 	var errs []error
-	for _, arrays := range b.gadgets.arrays {
-		for kind, array := range arrays {
-			errs = append(errs, put(array, entries[kind]))
+	for kind, entry := range entries {
+		if before := g.entries[kind]; before != nil {
+			errs = append(errs, before.Close())
+		}
+		delete(g.refused, kind)
+		g.entries[kind] = entry
+		for _, arrays := range g.arrays {
+			if array := arrays[kind]; array != nil {
+				errs = append(errs, put(array, entry))
+			}
 		}
 	}
-	for _, p := range before {
-		errs = append(errs, p.Close())
-	}
+	g.changed()
 	return errors.Join(errs...)
 }
 
-// speaks says which run of the program has the entries, nil for none.
-func (b *Broker) speaks(p *process) {
+// clear has gadgets call no entries, as the program that had them ends.
+func (b *Broker) clear() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.gadgets.process = p
+	g := &b.gadgets
+	var errs []error
+	for _, arrays := range g.arrays {
+		for _, array := range arrays {
+			errs = append(errs, put(array, nil))
+		}
+	}
+	for _, entry := range g.entries {
+		errs = append(errs, entry.Close())
+	}
+	clear(g.entries)
+	clear(g.refused)
+	g.process = nil
+	g.changed()
+	return errors.Join(errs...)
+}
+
+// changed tells those who wait for entries. The caller holds mu.
+func (g *gadgets) changed() {
+	close(g.more)
+	g.more = make(chan struct{})
+}
+
+// await waits until the program has loaded these chains for gadgets. The error says which of them it could not load. While the program is
+// being restarted it does not wait: gadgets get on without, as when it ends under them.
+func (b *Broker) await(ctx context.Context, kinds []wire.ChainKind) error {
+	timer := time.NewTimer(b.chainTime)
+	defer timer.Stop()
+	for {
+		b.mu.Lock()
+		loaded, err := b.gadgets.loaded(kinds)
+		more := b.gadgets.more
+		b.mu.Unlock()
+		if loaded || err != nil {
+			return err
+		}
+		select {
+		case <-more:
+		case <-timer.C:
+			return fmt.Errorf("the unwinder has not loaded its programs for %s in %v", names(kinds), b.chainTime)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// loaded tells whether chains can be called, or the program is away. The error says which of them was not loaded. The caller holds mu.
+func (g *gadgets) loaded(kinds []wire.ChainKind) (bool, error) {
+	if g.process == nil {
+		return g.served, nil
+	}
+	all := true
+	for _, kind := range kinds {
+		if why, refused := g.refused[kind]; refused {
+			return false, fmt.Errorf("the kernel has not taken the unwinder's programs for %s: %s", kind, why)
+		}
+		all = all && g.entries[kind] != nil
+	}
+	return all, nil
+}
+
+func names(kinds []wire.ChainKind) string {
+	var names []string
+	for _, kind := range kinds {
+		names = append(names, kind.String())
+	}
+	return strings.Join(names, ", ")
 }
 
 // serve takes a run's entry programs and has gadgets call them until the run ends, or hangUp ends the wait. The error says that the program has sent something else.
@@ -172,35 +251,30 @@ func (b *Broker) serve(p *process) error {
 	if p.entries == nil {
 		return nil
 	}
-	socket := int(p.entries.Fd())
-	descriptors, err := wire.ReceiveEntries(socket)
-	if errors.Is(err, io.EOF) {
-		return nil // it has ended, which its stream tells
+	defer func() {
+		if err := b.clear(); err != nil {
+			b.log.Debugf("%v", err)
+		}
+	}()
+	// Each answer is to a question for a kind that was not asked for before, but for the first.
+	for range wire.ChainKinds + 1 {
+		// The program's end, and this one's, ends the wait.
+		sent, err := wire.ReceiveEntries(int(p.entries.Fd()))
+		if errors.Is(err, io.EOF) {
+			return nil // it has ended, which its stream tells
+		}
+		if err != nil {
+			return err
+		}
+		entries, err := programs(sent.Descriptors)
+		if err != nil {
+			return err
+		}
+		if err := b.add(p, entries, sent.Refused); err != nil {
+			b.log.Warnf("gadgets get stacks by frame pointers only: %v", err)
+		}
 	}
-	if err != nil {
-		return err
-	}
-	entries, err := programs(descriptors)
-	if err != nil {
-		return err
-	}
-	b.speaks(p)
-	defer b.speaks(nil)
-	if err := b.set(entries); err != nil {
-		b.log.Warnf("gadgets get stacks by frame pointers only: %v", err)
-	}
-	// The program's end, and this one's, ends the wait.
-	_, err = wire.ReceiveEntries(socket)
-	if cleared := b.set(nil); cleared != nil {
-		b.log.Debugf("%v", cleared)
-	}
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil
-	case err == nil:
-		return fmt.Errorf("%w: it has sent its programs twice", wire.ErrProtocol)
-	}
-	return err
+	return fmt.Errorf("%w: it has sent its programs too often", wire.ErrProtocol)
 }
 
 // programs makes programs of descriptors, which it owns.

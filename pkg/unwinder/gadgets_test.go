@@ -2,33 +2,59 @@ package unwinder
 
 import (
 	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// sendEntries is the test's program's part.
+// sendEntries is the test's program's part. It has all chains that it is asked for, but none for tracepoints.
 func sendEntries(role int) {
-	switch role {
-	case playEntries:
-		p, err := entryProgram(ebpf.RawTracepoint)
-		if err == nil {
-			err = wire.SendEntries(5, map[wire.ChainKind]int{wire.ChainRawTracepoint: p.FD()})
-		}
+	must := func(err error) {
 		if err != nil {
 			panic(err)
 		}
+	}
+	switch role {
+	case playEntries:
+		send := func(kinds []wire.ChainKind) {
+			e := wire.Entries{Descriptors: map[wire.ChainKind]int{}, Refused: map[wire.ChainKind]string{}}
+			for _, kind := range kinds {
+				if kind == wire.ChainTracepoint {
+					e.Refused[kind] = "invalid argument"
+					continue
+				}
+				p, err := entryProgram(programTypes[kind])
+				must(err)
+				runtime.SetFinalizer(p, nil)
+				e.Descriptors[kind] = p.FD()
+			}
+			must(wire.SendEntries(5, e))
+		}
+		kinds, err := wire.ParseChains(os.Args[slices.Index(os.Args, "-chains")+1])
+		must(err)
+		send(kinds)
+		go func() {
+			for {
+				if kinds, err = wire.ReceiveAsked(5); err != nil {
+					return
+				}
+				send(kinds)
+			}
+		}()
 	case playForeign:
-		if err := wire.SendEntries(5, map[wire.ChainKind]int{wire.ChainKprobe: 3}); err != nil {
-			panic(err)
+		must(wire.SendEntries(5, wire.Entries{Descriptors: map[wire.ChainKind]int{wire.ChainKprobe: 3}}))
+	case playUnasked:
+		for {
+			must(wire.SendEntries(5, wire.Entries{}))
 		}
 	}
 }
@@ -103,38 +129,66 @@ func TestEntriesAreServed(t *testing.T) {
 	require.Zero(t, inArray(entry))
 }
 
-// Gadgets that come later do not end the program where they need no more than another entry, as Inspektor Gadget's own do. These share a number.
+// Gadgets that come later do not end the program: it loads what they need besides. Inspektor Gadget's own share a number.
 func TestLaterEntries(t *testing.T) {
 	needEBPF(t)
 	b, _ := newTestBroker()
-	s, err := b.Subscribe(t.Context(), forGadgets(playEntries))
+	settings := forGadgets(playEntries)
+	settings.Chains = "perf"
+	s, err := b.Subscribe(t.Context(), settings)
 	require.NoError(t, err)
 	defer s.Close()
 	child := (<-s.C).Unwound[0].Proc.PID
-	for _, chains := range []string{"perf", "kprobe", "otel_perf", "otel_kprobe,otel_perf"} {
-		settings := forGadgets(playEntries)
+	for _, chains := range []string{"perf", "kprobe", "otel_perf", "otel_kprobe,otel_perf", "perf,raw_tp", "raw_tp"} {
 		settings.Chains = chains
 		later, err := b.Subscribe(t.Context(), settings)
 		require.NoError(t, err)
 		require.Equal(t, strings.HasPrefix(chains, "otel"), later.Run() == wire.OtelRun, chains)
-		b.mu.Lock()
-		require.Equal(t, "kprobe,otel_kprobe,otel_perf,perf,raw_tp", b.settings.Chains)
-		b.mu.Unlock()
+		kinds, err := wire.ParseChains(chains)
+		require.NoError(t, err)
+		for _, kind := range kinds {
+			// It is there before the gadget is loaded: none of its events is met without.
+			entry := array(t)
+			require.NoError(t, later.Serve(kind, entry))
+			require.NotZero(t, inArray(entry), kind)
+		}
 		later.Close()
+	}
+	// What the kernel does not take is an error for who asks for it.
+	for range 2 {
+		settings.Chains = "tracepoint"
+		_, err = b.Subscribe(t.Context(), settings)
+		require.EqualError(t, err, "the kernel has not taken the unwinder's programs for tracepoint: invalid argument")
 	}
 	require.Equal(t, child, (<-s.C).Unwound[0].Proc.PID)
 	require.EqualValues(t, 1, b.Totals().Starts)
+
+	// A program that is started after this one has all of them at once.
+	process, err := os.FindProcess(int(child))
+	require.NoError(t, err)
+	entry := array(t)
+	require.NoError(t, s.Serve(wire.ChainRawTracepoint, entry))
+	first := inArray(entry)
+	require.NoError(t, process.Kill())
+	require.Eventually(t, func() bool { return inArray(entry) != 0 && inArray(entry) != first }, time.Minute, time.Millisecond)
 }
 
-// A program that has been taken over may send anything in place of its entries.
+// A program that has been taken over may send anything in place of its entries, or nothing.
 func TestEntriesOfAnotherType(t *testing.T) {
 	needEBPF(t)
-	b, l := newTestBroker()
-	s, err := b.Subscribe(t.Context(), forGadgets(playForeign))
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return b.Totals().Restarts >= 1 }, time.Minute, time.Millisecond)
-	s.Close()
-	assert.Contains(t, l.String(), "the entry for kprobe programs")
+	for role, want := range map[int]string{playForeign: "the entry for kprobe programs", playUnasked: "it has sent its programs too often", playGood: ""} {
+		b, l := newTestBroker()
+		b.chainTime = time.Second
+		s, err := b.Subscribe(t.Context(), forGadgets(role))
+		if role == playUnasked {
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return b.Totals().Restarts >= 1 }, time.Minute, time.Millisecond)
+			s.Close()
+		} else {
+			require.EqualError(t, err, "the unwinder has not loaded its programs for raw_tp in 1s")
+		}
+		require.Contains(t, l.String(), want)
+	}
 
 	p, err := entryProgram(ebpf.RawTracepoint)
 	require.NoError(t, err)

@@ -133,11 +133,17 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 				go p.wait(b.endTime)
 			}
 		case <-b.changed:
-			if now, wanted := b.wanted(); (!wanted || now != settings) && !asked {
+			now, wanted := b.wanted()
+			if asked || wanted && now == settings {
+				continue
+			}
+			kinds, only := settings.grown(now)
+			if !wanted || !only || wire.AskChains(int(p.entries.Fd()), kinds) != nil {
 				asked = true
 				p.end()
 				go p.wait(b.endTime) // which also ends the stream
 			}
+			settings = now
 		case <-timeout.C:
 			if asked {
 				continue

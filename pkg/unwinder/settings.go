@@ -43,14 +43,26 @@ type Settings struct {
 	Labels string
 }
 
-// light are the chains that take nothing but an entry program. They are always loaded, so that a gadget which comes later does not have
-// the program started anew for them. Each of the others takes a second or more.
+// light are the chains that take nothing but an entry program. They are always loaded. Each of the others takes a second of CPU time
+// or more, and is loaded when a gadget first asks for it.
 const light = "kprobe,otel_kprobe,otel_perf,perf"
 
 // slotted tells whether the chains are for programs that have slots.
 func (s Settings) slotted() bool {
 	kinds, _ := wire.ParseChains(s.Chains)
 	return slices.ContainsFunc(kinds, func(k wire.ChainKind) bool { return int(k) < wire.Slots })
+}
+
+// grown returns the chains that other settings have and these do not, and whether that is all in which the two differ.
+func (s Settings) grown(o Settings) (kinds []wire.ChainKind, only bool) {
+	before := s.Chains
+	s.Chains = o.Chains
+	if s != o || before == "" {
+		return nil, false
+	}
+	all, _ := wire.ParseChains(o.Chains)
+	had, _ := wire.ParseChains(before)
+	return slices.DeleteFunc(all, func(k wire.ChainKind) bool { return slices.Contains(had, k) }), true
 }
 
 // MaxLabelName is how many bytes the profiler reads of a label's name.

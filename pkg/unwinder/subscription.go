@@ -45,12 +45,14 @@ func (s *Subscription) Overrun() uint64 {
 }
 
 // Subscribe has samples delivered from now on. It waits until it is known whether the program can work on this
-// machine; if it cannot, the error says what is missing. The caller closes the subscription.
+// machine, and has the chains that are asked for: if it runs already, it loads them while it goes on for others. The error says what is
+// missing. The caller closes the subscription.
 func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
 	s = s.with(s) // puts its lists into the order that all have
+	kinds, _ := wire.ParseChains(s.Chains)
 	c := make(chan Batch, queued)
 	sub := &Subscription{C: c, c: c, b: b, first: make(chan error, 1)}
 	b.mu.Lock()
@@ -84,7 +86,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 			b.mu.Unlock()
 			return nil, err
 		}
-		b.settings, b.hello, b.stalled = s, false, nil
+		b.settings, b.hello, b.gadgets.served, b.stalled = s, false, false, nil
 		b.changed, b.running = make(chan struct{}, 1), make(chan struct{})
 		go b.supervise(path, b.running)
 	case b.stalled != nil:
@@ -108,6 +110,12 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	case <-ctx.Done():
 		sub.leave() // unlike Close it does not wait for the program: no sample is wanted
 		return nil, ctx.Err()
+	}
+	if len(kinds) > 0 {
+		if err := b.await(ctx, kinds); err != nil {
+			sub.leave()
+			return nil, err
+		}
 	}
 	return sub, nil
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
 // ChainKind is a type of eBPF program that the unwinder has a chain of unwinders for. A tail call leads only to programs of its own type.
@@ -91,16 +93,60 @@ func OtelAge(id, boot uint64) time.Duration {
 // RunOf returns the number of the run that an event's ID is of.
 func RunOf(id uint64) uint32 { return uint32(id >> runShift) }
 
-// entriesHead begins the one message on the socket for descriptors: which kinds of entry programs come with it, in their order.
-const entriesHead = "entries 1"
+// The messages on the socket for entry programs. Its starter asks for kinds of chains; the unwinder answers with descriptors and with what
+// it has for the other kinds, a line each. The first answer comes without a question: the chains that the program was started with.
+const (
+	askedHead   = "chains 1 "
+	entriesHead = "entries 2"
+	maxEntries  = 4096 // bytes of a message
+	maxRefused  = 256  // bytes of why a chain was not loaded
+)
 
-// SendEntries sends the descriptors of entry programs, by kind, over a socket of the type SOCK_SEQPACKET.
-func SendEntries(socket int, descriptors map[ChainKind]int) error {
+// Entries are what became of chains: the descriptors of those that were loaded, and why others were not.
+type Entries struct {
+	Descriptors map[ChainKind]int
+	Refused     map[ChainKind]string
+}
+
+// AskChains asks for further kinds of chains, over a socket of the type SOCK_SEQPACKET.
+func AskChains(socket int, kinds []ChainKind) error {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.String())
+	}
+	return unix.Sendmsg(socket, []byte(askedHead+strings.Join(names, ",")), nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+}
+
+// ReceiveAsked waits for what AskChains has sent. The error is io.EOF where the sender has gone.
+func ReceiveAsked(socket int) ([]ChainKind, error) {
+	text := make([]byte, maxEntries)
+	n, _, _, _, err := unix.Recvmsg(socket, text, nil, 0)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("receiving which chains are wanted: %w", err)
+	case n == 0:
+		return nil, io.EOF
+	}
+	names, ok := strings.CutPrefix(string(text[:n]), askedHead)
+	if !ok {
+		return nil, fmt.Errorf("%w: another question than for chains", ErrProtocol)
+	}
+	return ParseChains(names)
+}
+
+// SendEntries sends what became of chains, over a socket of the type SOCK_SEQPACKET.
+func SendEntries(socket int, e Entries) error {
 	text, rights := entriesHead, []int(nil)
 	for k := range ChainKinds {
-		if fd, ok := descriptors[k]; ok {
+		if fd, ok := e.Descriptors[k]; ok {
 			text += " " + k.String()
 			rights = append(rights, fd)
+		}
+	}
+	for k := range ChainKinds {
+		if why, ok := e.Refused[k]; ok {
+			why = printable.Clean(why)
+			text += "\n" + k.String() + " " + why[:min(len(why), maxRefused)]
 		}
 	}
 	return unix.Sendmsg(socket, []byte(text), unix.UnixRights(rights...), nil, unix.MSG_NOSIGNAL)
@@ -108,13 +154,13 @@ func SendEntries(socket int, descriptors map[ChainKind]int) error {
 
 // ReceiveEntries waits for what SendEntries has sent. The caller owns the descriptors, which are of whatever the sender likes. After an
 // error there are none; it is io.EOF where the sender has gone.
-func ReceiveEntries(socket int) (map[ChainKind]int, error) {
-	text := make([]byte, 128)
+func ReceiveEntries(socket int) (Entries, error) {
+	text := make([]byte, maxEntries)
 	// Room for one more than there should be, so that it is noticed.
 	rights := make([]byte, unix.CmsgSpace(4*int(ChainKinds+1)))
 	n, rightsLen, flags, _, err := unix.Recvmsg(socket, text, rights, unix.MSG_CMSG_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("receiving the unwinder's programs: %w", err)
+		return Entries{}, fmt.Errorf("receiving the unwinder's programs: %w", err)
 	}
 	var got []int
 	messages, err := unix.ParseSocketControlMessage(rights[:rightsLen])
@@ -123,7 +169,7 @@ func ReceiveEntries(socket int) (map[ChainKind]int, error) {
 		got, err = append(got, fds...), errors.Join(err, parseErr)
 	}
 	if n == 0 && len(got) == 0 {
-		return nil, io.EOF
+		return Entries{}, io.EOF
 	}
 	found, parseErr := parseEntries(string(text[:n]), got)
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
@@ -133,30 +179,35 @@ func ReceiveEntries(socket int) (map[ChainKind]int, error) {
 		for _, fd := range got {
 			_ = unix.Close(fd)
 		}
-		return nil, fmt.Errorf("%w: the message with its programs: %w", ErrProtocol, err)
+		return Entries{}, fmt.Errorf("%w: the message with its programs: %w", ErrProtocol, err)
 	}
 	return found, nil
 }
 
-// parseEntries says which descriptor is of which kind.
-func parseEntries(text string, descriptors []int) (map[ChainKind]int, error) {
-	names, ok := strings.CutPrefix(text, entriesHead)
+// parseEntries says which descriptor is of which kind, and reads why there is none of others.
+func parseEntries(text string, descriptors []int) (Entries, error) {
+	e := Entries{Descriptors: map[ChainKind]int{}, Refused: map[ChainKind]string{}}
+	text, ok := strings.CutPrefix(text, entriesHead)
 	if !ok {
-		return nil, errors.New("another beginning")
+		return e, errors.New("another beginning")
 	}
-	found := map[ChainKind]int{}
+	names, refused, _ := strings.Cut(text, "\n")
 	for i, name := range strings.Fields(names) {
 		if i >= len(descriptors) {
-			return nil, errors.New("fewer descriptors than names")
+			return e, errors.New("fewer descriptors than names")
 		}
-		for k := range ChainKinds {
-			if k.String() == name {
-				found[k] = descriptors[i]
-			}
+		if k := slices.Index(chainNames[:], name); k >= 0 {
+			e.Descriptors[ChainKind(k)] = descriptors[i]
 		}
 	}
-	if len(found) != len(descriptors) {
-		return nil, errors.New("not one descriptor for each kind")
+	if len(e.Descriptors) != len(descriptors) {
+		return e, errors.New("not one descriptor for each kind")
 	}
-	return found, nil
+	for line := range strings.Lines(refused) {
+		name, why, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if k := slices.Index(chainNames[:], name); k >= 0 {
+			e.Refused[ChainKind(k)] = printable.Clean(why)
+		}
+	}
+	return e, nil
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"io"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,10 +32,15 @@ func TestEntries(t *testing.T) {
 	require.NoError(t, err)
 	defer r.Close()
 	defer w.Close()
-	require.NoError(t, SendEntries(theirs, map[ChainKind]int{ChainPerfEvent: int(r.Fd()), ChainKprobe: int(w.Fd())}))
-	got, err := ReceiveEntries(ours)
+	require.NoError(t, SendEntries(theirs, Entries{
+		Descriptors: map[ChainKind]int{ChainPerfEvent: int(r.Fd()), ChainKprobe: int(w.Fd())},
+		Refused:     map[ChainKind]string{ChainTracepoint: "line 1\nraw_tp is well", ChainRawTracepoint: strings.Repeat("x", 1000)},
+	}))
+	sent, err := ReceiveEntries(ours)
 	require.NoError(t, err)
+	got := sent.Descriptors
 	require.Len(t, got, 2)
+	require.Equal(t, map[ChainKind]string{ChainTracepoint: "line 1\uFFFDraw_tp is well", ChainRawTracepoint: strings.Repeat("x", maxRefused)}, sent.Refused)
 	// What came under a name is what was sent under it.
 	kprobe, perf := os.NewFile(uintptr(got[ChainKprobe]), ""), os.NewFile(uintptr(got[ChainPerfEvent]), "")
 	_, err = kprobe.WriteString("x")
@@ -49,6 +55,21 @@ func TestEntries(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
+func TestAskedChains(t *testing.T) {
+	ours, theirs := socketpair(t)
+	require.NoError(t, AskChains(ours, []ChainKind{ChainRawTracepoint, ChainOtelPerf}))
+	kinds, err := ReceiveAsked(theirs)
+	require.NoError(t, err)
+	require.Equal(t, []ChainKind{ChainRawTracepoint, ChainOtelPerf}, kinds)
+	require.NoError(t, unix.Sendmsg(ours, []byte("chains 2 perf"), nil, nil, 0))
+	_, err = ReceiveAsked(theirs)
+	require.ErrorIs(t, err, ErrProtocol)
+	require.NoError(t, unix.Shutdown(ours, unix.SHUT_RDWR))
+	_, err = ReceiveAsked(theirs)
+	require.ErrorIs(t, err, io.EOF)
+	require.NoError(t, unix.Close(theirs))
+}
+
 // The sender may have been taken over: whatever it sends, no descriptor stays open.
 func TestEntriesOfSomebodyElse(t *testing.T) {
 	f, err := os.Open("/dev/null")
@@ -57,14 +78,15 @@ func TestEntriesOfSomebodyElse(t *testing.T) {
 	fd := int(f.Fd())
 	for text, rights := range map[string][]int{
 		"":                             {fd},
-		"entries 2 kprobe":             {fd},
-		"entries 1 kprobe":             nil,
-		"entries 1 kprobe raw_tp":      {fd},
-		"entries 1 kprobe kprobe":      {fd, fd},
-		"entries 1 uprobe":             {fd},
-		"entries 1":                    {fd},
-		"entries 1 kprobe raw_tp perf": {fd, fd, fd, fd, fd, fd, fd, fd, fd},
-		"entries 1 perf" + string(make([]byte, 200)): {fd},
+		"entries 1 kprobe":             {fd},
+		"entries 2 kprobe":             nil,
+		"entries 2 kprobe raw_tp":      {fd},
+		"entries 2 kprobe kprobe":      {fd, fd},
+		"entries 2 uprobe":             {fd},
+		"entries 2\nkprobe":            {fd},
+		"entries 2":                    {fd},
+		"entries 2 kprobe raw_tp perf": {fd, fd, fd, fd, fd, fd, fd, fd, fd},
+		"entries 2 perf" + string(make([]byte, maxEntries)): {fd},
 	} {
 		ours, theirs := socketpair(t)
 		before := descriptors(t)

@@ -88,8 +88,16 @@ func (r *gadgetRun) counted(pid int, since time.Time) int64 {
 func startRun(t *testing.T, image string, flags ...string) *gadgetRun {
 	t.Helper()
 	run, dir := newRun(t)
+	args := append([]string{built(t, "E2E_BIN", "ig"), "--config", run.config(dir), "run", image}, igrun.GadgetFlags()...)
+	args = append(args, "--otel-profiles-exporter=truth", "--otel-profiles-interval=2s", "--output", "none")
+	run.start(append(args, flags...))
+	return run
+}
+
+// config writes the exporter truth into a folder: each sample with its process, into the run's receiver.
+func (r *gadgetRun) config(dir string) string {
 	config := filepath.Join(dir, "config.yaml")
-	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
+	require.NoError(r.t, os.WriteFile(config, fmt.Appendf(nil, `
 operator:
   otel-profiles:
     exporters:
@@ -100,11 +108,8 @@ operator:
         attributes: ["process.pid=sample"]
         max_values_per_attribute: 0
         shutdown_timeout: 2m # the receiver is this process, which gets little time beside dozens of programs that burn it
-`, run.receiver.Addr()), 0o600))
-	args := append([]string{built(t, "E2E_BIN", "ig"), "--config", config, "run", image}, igrun.GadgetFlags()...)
-	args = append(args, "--otel-profiles-exporter=truth", "--otel-profiles-interval=2s", "--output", "none")
-	run.start(append(args, flags...))
-	return run
+`, r.receiver.Addr()), 0o600))
+	return config
 }
 
 // newRun makes a run with a receiver, and a folder for its files.

@@ -1,0 +1,179 @@
+//go:build e2e
+
+package polyglot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+)
+
+// igDaemon is "ig daemon", in which several gadgets run that share an unwinder. They export to one receiver.
+type igDaemon struct {
+	*gadgetRun
+	client  api.GadgetManagerClient
+	metrics string // where they are
+}
+
+func startDaemon(t *testing.T) *igDaemon {
+	t.Helper()
+	run, dir := newRun(t)
+	socket := "unix://" + filepath.Join(dir, "ig.socket")
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	listen := free.Addr().String()
+	require.NoError(t, free.Close())
+	run.start([]string{built(t, "E2E_BIN", "ig"), "--config", run.config(dir), "daemon", "--host=" + socket, "--auto-mount-filesystems", "--verify-image=false",
+		"--otel-metrics-listen", "--otel-metrics-export-internals", "--otel-metrics-listen-address=" + listen})
+	conn, err := grpc.NewClient(socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return &igDaemon{run, api.NewGadgetManagerClient(conn), "http://" + listen + "/metrics"}
+}
+
+// metric is the sum of a metric over the series with these labels.
+func (d *igDaemon) metric(name string, labels ...string) (sum float64) {
+	d.t.Helper()
+	response, err := http.Get(d.metrics)
+	require.NoError(d.t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(d.t, err)
+	for line := range strings.Lines(string(text)) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
+		if !strings.HasPrefix(series, name+"{") || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(series, l) }) {
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		require.NoError(d.t, err, line)
+		sum += n
+	}
+	return sum
+}
+
+// attached is a gadget that runs as long as the test is attached to it.
+type attached struct {
+	t      *testing.T
+	gadget string
+	stream grpc.BidiStreamingClient[api.GadgetControlRequest, api.GadgetEvent]
+	log    *igtest.Buffer
+	ended  chan error
+}
+
+// attach runs a gadget with whole stacks.
+func (d *igDaemon) attach(gadget string, params map[string]string) *attached {
+	d.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	d.t.Cleanup(cancel)
+	stream, err := d.client.RunGadget(ctx, grpc.WaitForReady(true))
+	require.NoError(d.t, err)
+	values := map[string]string{
+		"operator.LocalManager.host":                    "true",
+		"operator.otel-profiles.otel-profiles-exporter": "truth",
+		"operator.otel-profiles.otel-profiles-interval": "2s",
+		"operator.oci.ebpf.map-fetch-interval":          "1s",
+	}
+	maps.Copy(values, params)
+	a := &attached{t: d.t, gadget: gadget, stream: stream, log: &igtest.Buffer{}, ended: make(chan error, 1)}
+	require.NoError(d.t, stream.Send(&api.GadgetControlRequest{Event: &api.GadgetControlRequest_RunRequest{RunRequest: &api.GadgetRunRequest{
+		ImageName: igtest.Import(d.t, gadget), Version: api.VersionGadgetRunProtocol, ParamValues: values, LogLevel: uint32(logger.InfoLevel),
+	}}}))
+	go func() {
+		for {
+			event, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			switch {
+			case err != nil || event == nil:
+				a.ended <- err
+				return
+			case event.Type>>api.EventLogShift != 0:
+				fmt.Fprintf(a.log, "%s\n", event.Payload)
+			}
+		}
+	}()
+	d.t.Cleanup(func() {
+		if d.t.Failed() {
+			d.t.Logf("%s said:\n%s", gadget, a.log)
+		}
+	})
+	return a
+}
+
+// end ends the gadget, and returns what it has said.
+func (a *attached) end() string {
+	a.t.Helper()
+	require.NoError(a.t, a.stream.Send(&api.GadgetControlRequest{Event: &api.GadgetControlRequest_StopRequest{StopRequest: &api.GadgetStopRequest{}}}))
+	select {
+	case err := <-a.ended:
+		require.NoError(a.t, err, a.gadget)
+	case <-time.After(2 * time.Minute):
+		a.t.Fatalf("%s does not end", a.gadget)
+	}
+	return a.log.String()
+}
+
+// arrived waits until there are samples of a type.
+func (d *igDaemon) arrived(kind string) {
+	d.t.Helper()
+	require.True(d.t, d.wait(kind, 3*time.Minute, func() bool {
+		for _, s := range d.receiver.Samples() {
+			if s.Type == kind {
+				return true
+			}
+		}
+		return false
+	}), "no samples of the type %s", kind)
+}
+
+// TestSecondGadget: profile_cpu runs and profile_offcpu starts, whose programs call another chain. The unwinder goes on, and profile_cpu meets
+// no event without it. profile_offcpu does before its own start is over: Inspektor Gadget attaches a gadget's programs before anybody else can
+// put the unwinder's entry into them.
+func TestSecondGadget(t *testing.T) {
+	startLoads(t, find(t, "c-fp", "python"))
+	d := startDaemon(t)
+	whole := map[string]string{"operator.unwind.unwind": "whole"}
+	without := func() float64 {
+		return d.metric("ig_otel_profiles_unwinder_events_value_total", `result="no_unwinder"`, `unit="samples"`)
+	}
+	unwound := func() float64 {
+		return d.metric("ig_otel_profiles_unwinder_events_value_total", `result="unwound"`, `unit="samples"`)
+	}
+	cpu := d.attach("profile_cpu", whole)
+	d.arrived("samples")
+	require.True(t, d.wait("the metrics", time.Minute, func() bool { return unwound() > 0 }))
+	first, began, before := d.unwinderPID(), unwound(), without()
+	require.NotZero(t, first)
+	offcpu := d.attach("profile_offcpu", whole)
+	d.arrived("off_cpu")
+	require.True(t, d.wait("more samples", time.Minute, func() bool { return unwound() >= began+100 }))
+	require.Equal(t, first, d.unwinderPID(), "the unwinder was started again")
+	require.Equal(t, before, without(), "samples without the unwinder")
+	require.Zero(t, d.metric("ig_otel_profiles_unwinder_restarts_total"))
+	for _, a := range []*attached{offcpu, cpu} {
+		books := readBooks(t, a.end())
+		require.Zero(t, books.Restarts)
+		require.Zero(t, books.Away)
+		require.Positive(t, books.Drawn)
+	}
+	d.stop()
+}

@@ -51,7 +51,7 @@ const (
 	Outside                 // no symbol of the file covers the address
 	NoSymbols               // the file has no symbols
 	BadSymbols              // they contradict themselves, are too many or could not be read
-	Replaced               // the file was gone, or another one, before its symbols were read
+	Replaced                // the file was gone, or another one, before its symbols were read
 	Unreadable              // the file could not be opened: only its path is known
 	Pending                 // the process is looked up, or its perf map
 	Gone                    // the process ended before its files were known

@@ -73,8 +73,11 @@ func findFunction(r io.Reader, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(found) != 1 {
-		return "", fmt.Errorf("the kernel has %d functions %s: %s", len(found), name, strings.Join(found, ", "))
+	switch len(found) {
+	case 0:
+		return "", fmt.Errorf("the kernel has no function %s, or the compiler has made it a part of others", name)
+	case 1:
+		return found[0], nil
 	}
-	return found[0], nil
+	return "", fmt.Errorf("the compiler has divided the kernel's function %s into %s", name, strings.Join(found, ", "))
 }

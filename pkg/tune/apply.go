@@ -1,8 +1,10 @@
 package tune
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -139,8 +141,11 @@ func hasTracepoint(name string) bool {
 }
 
 // kprobe returns the name of a function of the kernel, as the compiler has called it, if a program can be attached there. It tries
-// that: a kernel can lack kprobes, and refuse single functions.
+// that: a kernel can refuse single functions.
 func kprobe(function string) (name string, err error) {
+	if _, err := os.Stat("/sys/bus/event_source/devices/kprobe"); err != nil {
+		return "", errors.New("it was built without CONFIG_KPROBE_EVENTS, or /sys is not the host's")
+	}
 	if name, err = stack.KernelFunction(function); err != nil {
 		return "", err
 	}

@@ -306,7 +306,7 @@ func TestThisMachine(t *testing.T) {
 	require.Greater(t, m.Memory, uint64(64<<20))
 	require.False(t, m.HasTracepoint("no_such_tracepoint"))
 	_, err := m.Kprobe("no_such_function")
-	require.ErrorContains(t, err, "the kernel has 0 functions no_such_function")
+	require.Error(t, err)
 }
 
 func TestChooseSources(t *testing.T) {

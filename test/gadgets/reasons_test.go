@@ -99,7 +99,7 @@ func TestWhyThreadsWait(t *testing.T) {
 		}
 	}
 	t.Logf("%.1f %% of %.0f s have whole stacks", 100*whole/all, all/1e9)
-	assert.GreaterOrEqual(t, whole, 0.95*all)
+	assert.GreaterOrEqual(t, whole, 0.9*all) // without the first moments; an emulated processor has them for seconds
 	for name := range spent {
 		t.Logf("%-16s share %4.1f %%, by the program %4.1f %%; %v", name, 100*found[name]/known, 100*spent[name]/sum, why[name])
 		assert.Positive(t, right[name], "%s: %v", name, why[name])

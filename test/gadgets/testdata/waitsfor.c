@@ -18,8 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What another thread ends after a while. */
+/* What another thread ends after a while, and that thread, which main joins. */
 static int into[2], sockets[2], full[2], word;
+static pthread_t other;
 
 static long long now(void)
 {
@@ -45,13 +46,13 @@ static void nap(long ms)
 static void child(void)
 {
 	prctl(PR_SET_NAME, "child");
-	nap(20);
+	nap(40);
 	_exit(0);
 }
 
 WAIT waits_in_futex(void)
 {
-	struct timespec t = { 0, 30000000 };
+	struct timespec t = { 0, 60000000 };
 
 	syscall(SYS_futex, &word, FUTEX_WAIT, 0, &t, NULL, 0);
 	HERE;
@@ -59,13 +60,13 @@ WAIT waits_in_futex(void)
 
 WAIT waits_in_sleep(void)
 {
-	nap(25);
+	nap(50);
 	HERE;
 }
 
 WAIT waits_in_poll(void)
 {
-	poll(NULL, 0, 20);
+	poll(NULL, 0, 40);
 	HERE;
 }
 
@@ -73,7 +74,7 @@ static void *write_later(void *to)
 {
 	char bytes[4096] = { 0 };
 
-	nap(20);
+	nap(40);
 	if (to == into)
 		return (void *)write(into[1], "x", 1);
 	if (to == sockets)
@@ -83,12 +84,10 @@ static void *write_later(void *to)
 
 /* Does something that another thread lets go on. */
 #define ENDED_LATER(by, wait)                                     \
-	do {                                                      \
-		pthread_t thread;                                 \
-		pthread_create(&thread, NULL, write_later, by);   \
-		if ((wait) < 0)                                   \
-			abort();                                  \
-		pthread_join(thread, NULL);                       \
+	do {                                                     \
+		pthread_create(&other, NULL, write_later, by);   \
+		if ((wait) < 0)                                  \
+			abort();                                 \
 	} while (0)
 
 WAIT waits_in_read(void)
@@ -146,19 +145,17 @@ WAIT waits_for_disk(void)
 /* Another thread wants the same CPU. */
 static void *burn(void *end)
 {
-	while (now() < *(long long *)end)
+	while (now() < (long)end)
 		;
 	return NULL;
 }
 
 WAIT waits_preempted(void)
 {
-	long long end = now() + 40000000;
-	pthread_t thread;
+	long end = now() + 40000000;
 
-	pthread_create(&thread, NULL, burn, &end);
-	burn(&end);
-	pthread_join(thread, NULL);
+	pthread_create(&other, NULL, burn, (void *)end);
+	burn((void *)end);
 }
 
 static struct {
@@ -202,6 +199,9 @@ int main(void)
 
 			waits[i].wait();
 			waits[i].spent += now() - begin;
+			if (other)
+				pthread_join(other, NULL);
+			other = 0;
 		}
 	getrusage(RUSAGE_SELF, &usage);
 	for (i = 0; i < KINDS; i++) /* a file system in memory has no disk */

@@ -98,7 +98,6 @@ func runDiff(args []string, out io.Writer) error {
 	if err := report.WriteDifference(out, shown[0], shown[1], *rows, opts); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "\npoints are of the function's share of all, ± what they are off by chance in 19 of 20 cases; * is beyond chance, corrected for the number of functions")
 	if hint := workHint(kind, sides, len(*work) == 2); hint != "" {
 		fmt.Fprintln(out, "\n"+hint)
 	}

@@ -30,6 +30,12 @@ func TestDifference(t *testing.T) {
 	require.Equal(t, []string{"0.100", "0.100", "0", "all", "others"}, strings.Fields(lines[3]))
 	require.Equal(t, []string{"0.200", "0.113", "-0.0875", "in", "all", "(-44%)"}, strings.Fields(lines[4]))
 
+	table.Reset()
+	again := before
+	again.Scale *= 1 + 1e-8
+	require.NoError(t, WriteDifference(&table, before, again, 2, Options{}))
+	require.Equal(t, "no difference: 0.200 before and after, and the same in each function\n", table.String(), "the lengths of runs are rounded")
+
 	require.Empty(t, Difference(Side{}, Side{}, Options{}))
 	require.NoError(t, WriteDifference(&table, Side{}, Side{}, 2, Options{}))
 	require.ErrorIs(t, WriteDifference(failingWriter{}, before, after, 2, Options{}), errWrite)

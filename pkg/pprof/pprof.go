@@ -205,7 +205,11 @@ func (b *builder) programs() {
 			b.uses[file] += 0
 		}
 	}
-	for _, s := range b.merged {
+	for key, s := range b.merged {
+		if path := b.executable(key.resource); path != "" {
+			b.uses[path]++
+			continue
+		}
 		seen := ""
 		for _, l := range s.Location {
 			if m := l.Mapping; m != nil && m.File != seen && isProgram(m.File) {
@@ -214,6 +218,17 @@ func (b *builder) programs() {
 			}
 		}
 	}
+}
+
+// executable returns the path of the program that a resource is of, empty if it does not say. Of an interpreter, a JVM or a program that is
+// a few libraries, no frame may have it.
+func (b *builder) executable(rp *otlpprofiles.ResourceProfiles) string {
+	for _, kv := range rp.GetResource().GetAttributes() {
+		if b.dict.Key(kv) == "process.executable.path" {
+			return b.dict.Text(kv.GetValue())
+		}
+	}
+	return ""
 }
 
 // programFirst puts the mapping of the program that most samples are of first: it is the one that pprof calls the profile's file.

@@ -193,6 +193,10 @@ func TestProgramIsTheFirstMapping(t *testing.T) {
 	r.Dictionary.StackTable[1].LocationIndices = []int32{4, 3}
 	r.Dictionary.StackTable[2].LocationIndices = []int32{3}
 	require.Equal(t, []string{"[kernel.kallsyms]", "/usr/lib/libc.so.6"}, files(r), "no program is known")
+
+	path := &commonpb.KeyValue{Key: "process.executable.path", Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: "/usr/bin/java"}}}
+	r.ResourceProfiles[0].Resource = &resourcepb.Resource{Attributes: []*commonpb.KeyValue{path}}
+	require.Equal(t, []string{"/usr/bin/java", "[kernel.kallsyms]", "/usr/lib/libc.so.6"}, files(r), "its code is in libraries alone")
 }
 
 // CPU time that the requests bring themselves is not made of the number of samples as well.

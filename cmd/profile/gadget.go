@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -126,11 +127,32 @@ func (i *install) load(ctx context.Context, g gadget, out io.Writer) error {
 	if have != "" {
 		fmt.Fprintf(out, "the image %s that ig had (%.19s…) is of another build: replaced by %s (%.19s…)\n", g.image, have, g.archive, g.digest)
 	}
-	if output, err := exec.CommandContext(ctx, i.ig, "image", "import", g.archive).CombinedOutput(); err != nil {
-		return fmt.Errorf("importing the gadget from %s: %w\n%s", g.archive, err, output)
-	}
-	return nil
+	return i.importImage(ctx, g)
 }
+
+// importImage imports a gadget's image. Another program, such as "ig image pull" or make, may be changing ig's images: ig says to try again.
+func (i *install) importImage(ctx context.Context, g gadget) error {
+	for attempt := 1; ; attempt++ {
+		output, err := exec.CommandContext(ctx, i.ig, "image", "import", g.archive).CombinedOutput()
+		if err == nil {
+			return nil
+		}
+		if attempt == importAttempts || !strings.HasSuffix(strings.TrimSpace(string(output)), "retry") {
+			return fmt.Errorf("importing the gadget from %s: %w\n%s", g.archive, err, output)
+		}
+		select {
+		case <-time.After(importPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// An image is imported in a second, on a busy machine in some.
+const (
+	importAttempts = 20
+	importPause    = 500 * time.Millisecond
+)
 
 // imagesLock is held while ig's images are changed: ig refuses to import an image while another process imports it.
 const imagesLock = "/run/ig-otel-profiles-images.lock"

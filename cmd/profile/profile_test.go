@@ -201,6 +201,20 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, r.nothing(), "none of its allocations was looked at")
 }
 
+// ig refuses to import an image while another program changes its images.
+func TestImportIsRepeated(t *testing.T) {
+	dir := t.TempDir()
+	ig := filepath.Join(dir, "ig")
+	write := func(script string) {
+		require.NoError(t, os.WriteFile(ig, []byte("#!/bin/sh\n"+script), 0o755))
+	}
+	i := install{ig: ig}
+	write("[ -e " + dir + "/second ] && exit\ntouch " + dir + "/second\necho 'Error: importing images: retry' >&2\nexit 1\n")
+	require.NoError(t, i.importImage(t.Context(), gadget{archive: "cpu.tar"}))
+	write("echo 'Error: importing images: no such file' >&2\nexit 1\n")
+	require.ErrorContains(t, i.importImage(t.Context(), gadget{archive: "cpu.tar"}), "importing the gadget from cpu.tar: exit status 1\nError: importing images: no such file")
+}
+
 // writeArchive writes an image's archive that holds nothing but its index.
 func writeArchive(t *testing.T, file, index string) {
 	t.Helper()

@@ -24,8 +24,10 @@ const (
 	sendEvery = 10 * time.Second
 	// tellEvery is how often there is a word of how far it is.
 	tellEvery = 2 * time.Second
-	// settleTime is how long ig may take to load the gadget, and again to end.
-	settleTime = 60 * time.Second
+	// startTime is how long ig may take to load the gadget and to start the unwinder, which take minutes where a hundred threads
+	// want a CPU, and endTime how long to end.
+	startTime = 5 * time.Minute
+	endTime   = time.Minute
 )
 
 // result is what a run has given.
@@ -163,7 +165,8 @@ var shortRun = map[string][]string{"profile_alloc": {"--sample-bytes=32768"}}
 
 // sample runs ig until its time is over, or the context ends, which is no error. It sets what ig said.
 func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, err error) {
-	limited, cancel := context.WithTimeout(ctx, r.opts.time+2*settleTime)
+	limit := startTime + r.opts.time + endTime
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	args := append(igArgs(r.opts, r.gadget, r.rcv.Addr()), "--otel-profiles-interval="+sendEvery.String())
 	args = append(args, fmt.Sprintf("--timeout=%d", int(r.opts.time.Seconds())))
@@ -189,7 +192,7 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 				fmt.Fprintln(out, "  stopped early")
 				return true, nil
 			case limited.Err() != nil:
-				return false, fmt.Errorf("running ig: not done after %s", r.opts.time+2*settleTime)
+				return false, fmt.Errorf("running ig: not done after %s", limit)
 			case err != nil:
 				return false, fmt.Errorf("running ig: %w", err)
 			}

@@ -291,6 +291,31 @@ func TestReferenceMetrics(t *testing.T) {
 	names = append(names, matches(`"ig_otel_profiles_([a-z_]*[a-z])"`, unwinder)...)
 	slices.Sort(names)
 	requireSame(t, names, "Metrics", `ig_otel_profiles_([a-z_]+)`)
+
+	units := map[string]string{}
+	declared := regexp.MustCompile(`(?:(?:counter|upDown)\(|metrics\.\w+\("ig_otel_profiles_)"?([a-z_]+)", (?:metric\.WithUnit\()?"([^"]+)"`)
+	for prefix, text := range map[string]string{"": code, "unwinder_": unwinder} {
+		for _, m := range declared.FindAllStringSubmatch(text, -1) {
+			units[prefix+strings.TrimPrefix(m[1], prefix)] = m[2]
+		}
+	}
+	require.Greater(t, len(units), 30)
+	for _, m := range regexp.MustCompile("(?m)^\\| `ig_otel_profiles_([a-z_]+)` \\| ([a-z ]+) \\|").FindAllStringSubmatch(section(t, "Metrics"), -1) {
+		unit := map[string]string{"By": "bytes", "s": "seconds"}[units[m[1]]]
+		if unit == "" {
+			unit = strings.ReplaceAll(strings.Trim(units[m[1]], "{}"), "_", " ") + "s"
+		}
+		require.Equal(t, unit, m[2], "the unit of %s", m[1])
+	}
+}
+
+// Results of events that need a stack.
+func TestReferenceResults(t *testing.T) {
+	code := sources(t, "operators/unwinder")
+	results := append(matches(`Result\w+: +\{"([a-z_]+)"`, code), matches(`all\["([a-z_]+)"\]`, code)...)
+	results = append(results, "result") // the table's head
+	slices.Sort(results)
+	requireSame(t, results, "Whole stacks", `([a-z_]+)`)
 }
 
 func TestReferenceReasons(t *testing.T) {
@@ -309,6 +334,16 @@ func TestReferenceAttributes(t *testing.T) {
 	text := section(t, "Attributes")
 	for _, attribute := range code {
 		require.Contains(t, text, "`"+attribute+"`", "the reference says nothing of it")
+	}
+	gadgets, err := filepath.Glob("../../gadgets/*/gadget.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, gadgets)
+	for _, gadget := range gadgets {
+		metadata, err := os.ReadFile(gadget)
+		require.NoError(t, err)
+		for _, attribute := range matches(`profiles\.(?:sample|resource)-attribute: ([a-z_]+\.[a-z_.]+)`, string(metadata)) {
+			require.True(t, strings.Contains(text, "`"+attribute+"`"), "the reference lacks the attribute %s of %s", attribute, gadget)
+		}
 	}
 	for _, attribute := range matches("`"+name+"`", text) {
 		require.Contains(t, append(code, "k8s.pod.label.<key>"), attribute, "the code knows nothing of it")

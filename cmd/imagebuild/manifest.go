@@ -24,7 +24,7 @@ type manifest struct {
 	// name to ${VERSION}, or to ${module:PATH}, the version of the module PATH
 	// that the main module requires.
 	Set map[string]string `yaml:"set"`
-	// Folders are empty folders of mode 0755; those that files are in need not
+	// Folders are empty folders of mode 0755; the folders of files need not
 	// be named.
 	Folders []string `yaml:"folders"`
 	Files   []file   `yaml:"files"`

@@ -39,7 +39,7 @@ func (b *brought) set(pid uint32, language wire.FrameType) {
 	b.of[pid] = language
 }
 
-// watched is a process as the profiler reads it, once. Its mappings are looked at meanwhile: to read them again would cost as much again.
+// watched is a process as the profiler reads it, once. Its mappings are checked during that, because a second read would cost as much again.
 type watched struct {
 	process.Process
 	brought *brought

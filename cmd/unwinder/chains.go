@@ -214,7 +214,7 @@ func (g *gadgetChains) copy(c chain) (array, records *ebpf.Map, err error) {
 		p := spec.Programs[name]
 		refer(p, progsMap, ownName(progsMap, c))
 		refer(p, recordsMap, ownName(recordsMap, c))
-		// What a kprobe's program reads of its context is not read of that of a tracepoint: the registers are in the record by then.
+		// In a tracepoint's context, the program does not read registers as in a kprobe's: they are in the record by then.
 		p.Type, p.AttachTo, p.AttachType = c.typ, "", ebpf.AttachNone
 	}
 	if err := g.link(spec, map[string]*ebpf.Map{ownName(progsMap, c): array, ownName(recordsMap, c): records}); err != nil {
@@ -243,7 +243,7 @@ func refer(p *ebpf.ProgramSpec, from, to string) {
 	}
 }
 
-// link puts maps in the places of those that programs refer to: own ones, the profiler's, and the constants of this object.
+// link replaces the maps that programs refer to by own ones, the profiler's, and the constants of this object.
 func (g *gadgetChains) link(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map) error {
 	for name, m := range spec.Maps {
 		if !strings.HasPrefix(name, ".rodata") {

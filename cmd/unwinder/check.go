@@ -49,7 +49,7 @@ func missing(c config) string {
 	return "it lacks " + strings.Join(lacks, "; ") + ". Stacks by frame pointers work without (--unwind=frame-pointers)"
 }
 
-// needs returns the capabilities that are wanting, given those that there are, and why the kernel's symbols have no addresses.
+// needs returns the missing capabilities, and why the kernel's symbols have no addresses.
 func needs(caps uint64, addresses error) []string {
 	has := func(bit uint) bool { return caps&(1<<bit) != 0 }
 	admin := has(unix.CAP_SYS_ADMIN)

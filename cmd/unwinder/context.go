@@ -9,8 +9,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
 )
 
-// decodeContext returns what package proccontext wants of the context that a process has published, nothing if it is none. Of two
-// attributes with the same key the first counts, of values those that are texts.
+// decodeContext returns the part that package proccontext needs of a published context, or nothing if it is invalid. Among attributes
+// with the same key the first counts. Only texts count as values.
 func decodeContext(payload []byte) []byte {
 	var c processcontext.ProcessContext
 	if proto.Unmarshal(payload, &c) != nil {

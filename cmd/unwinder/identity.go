@@ -17,7 +17,7 @@ import (
 )
 
 // identity tells a file apart from all others, and from what it was before somebody wrote to it. The profiler's own file ID is a hash of
-// a file's size, its first and its last 4 KiB: whoever makes another with the same could have its unwind rules and names used for
+// a file's size, its first and its last 4 KiB: a file with the same three could have its unwind rules and names used for
 // the first.
 type identity struct {
 	device, inode uint64

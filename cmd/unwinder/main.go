@@ -1,8 +1,8 @@
 // unwinder has whole stacks of the events of gadgets taken with the OpenTelemetry eBPF profiler, and writes them to a pipe.
 // ig and Inspektor Gadget's daemon start it for gadgets such as profile_cpu; it is of no use by itself.
 //
-// It is a program of its own because it works on files and memory of programs that may be hostile: it may be
-// ended by them, and is then started anew. It ends with the program that started it.
+// It is a program of its own because it works on files and memory of programs that may be hostile: they may
+// crash it, and then it is restarted. It ends with the program that started it.
 //
 // File descriptors: 0 brings PIDs of processes to read before they are met, four bytes each, and ends it when it is closed; 2 takes its
 // log; 3 takes the stream of package wire; 4, if given, is a file of counters that outlives it (package wire, Counters); 5 is a socket

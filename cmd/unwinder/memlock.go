@@ -29,7 +29,7 @@ func raiseMemlock() error {
 }
 
 // answerMemlock installs a seccomp filter in all threads of this process, by which setting that limit does nothing and succeeds.
-// What goes through is the same as without it.
+// All other calls are the same as without it.
 func answerMemlock() error {
 	// load loads a half of an argument of the call, from struct seccomp_data.
 	load := func(argument, half uint32) bpf.Instruction {

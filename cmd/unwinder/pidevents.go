@@ -36,7 +36,7 @@ const (
 // processReader reads the files of each process that the kernel reports, as Tracer.StartPIDEventProcessor does in a goroutine
 // of its own. It survives what is in the files: they are the programs' own, parsed through mappings, and may be made to mislead or be
 // truncated meanwhile. A panic or a fault costs that process its unwind information. And it says which process it
-// is at: a file system that does not answer holds up this goroutine for ever, which only whoever has started this program can end.
+// is at: a file system that does not answer holds up this goroutine for ever, which only the parent process can end.
 type processReader struct {
 	log      *slog.Logger
 	counters *counters

@@ -23,7 +23,7 @@ const (
 	checkInterval = uint64(time.Second)
 )
 
-// exeInterval is how often a process's executable is looked at: exec changes it.
+// exeInterval is the time between two checks of a process's executable: exec changes it.
 const exeInterval = time.Second
 
 // proc is a process as it was when samples of it were taken. What it tells of the process is not changed.
@@ -45,7 +45,7 @@ type known struct {
 }
 
 // procs tells which process a sample is of. PIDs are used again, and samples are read up to a quarter of a second after
-// they were taken: whoever has the PID now may be another. It is for one goroutine.
+// they were taken: another process may have the PID by then. It is for one goroutine.
 type procs struct {
 	exits *exits // nil: processes that have ended are unknown
 	pids  map[uint32]known
@@ -110,7 +110,7 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 
 // settled tells whether a PID is still that of the process that had it a moment ago, by what is noted of the last one
 // that ended with it: reading /proc for every sample would cost more than the rest of them. A young process is
-// looked at each time, because it may be on its way into a container.
+// read each time, because it may be on its way into a container.
 func (p *procs) settled(k known, last exit, now uint64) bool {
 	return k.Start != 0 && now-min(now, k.Start) > settleTime && now-min(now, k.checked) < checkInterval && p.bootTime(last.ended) < k.checked
 }
@@ -146,7 +146,7 @@ func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, runn
 	return k.proc
 }
 
-// sameStart compares two starts, of which /proc cuts one down to tick.
+// sameStart compares two starts; the one from /proc is rounded down to tick.
 func sameStart(a, b uint64) bool { return a/tick == b/tick }
 
 // tick is the unit in which /proc tells the starts of processes, in nanoseconds.

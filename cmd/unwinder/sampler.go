@@ -151,7 +151,7 @@ func (s *sampler) close() {
 	<-s.done
 }
 
-// run handles samples until ctx ends, and then those that were taken before.
+// run handles samples until ctx ends, and then the rest.
 func (s *sampler) run(ctx context.Context, t *running) error {
 	// A fault in a file that is mapped into memory and was cut short is an error, not the end.
 	debug.SetPanicOnFault(true)
@@ -239,7 +239,7 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 		return nil
 	}
 	s.events = append(s.events, e)
-	// Who reads rows of Inspektor Gadget's own gadgets waits for the stack of each.
+	// Readers of rows of Inspektor Gadget's own gadgets wait for each stack.
 	s.news = s.news || wire.RunOf(e.id) == wire.OtelRun
 	switch {
 	case p.Start == 0:

@@ -98,7 +98,7 @@ type running struct {
 	chains *gadgetChains
 }
 
-// start loads the profiler's programs, and those that gadgets call.
+// start loads the profiler's programs, and the programs that gadgets call.
 func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*running, error) {
 	languages, err := c.interpreters()
 	if err != nil {
@@ -107,7 +107,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	if !c.spans && len(c.labels) == 0 {
 		languages.Go.Labels.Disabled = true
 	}
-	// Who reads the frames names Go's functions by their addresses, as those of other native code: with those that were inlined.
+	// The reader of the frames names Go's functions by address, like other native code, with inlined ones.
 	languages.Go.Symbolization.Disabled = true
 	profilerlog.SetLogger(*logger.With("from", "profiler"))
 	metrics.Start(s.meter)

@@ -37,7 +37,7 @@ var backends = map[string]func(c *checker){
 // Backends returns the names of the receivers, sorted.
 func Backends() []string { return slices.Sorted(maps.Keys(backends)) }
 
-// rules are those that rule has made. The ID of each begins with the name of its receiver.
+// rules are all rules that rule has made. The ID of each begins with the name of its receiver.
 var rules []otlpcheck.Rule
 
 func rule(id, text, source string) otlpcheck.Rule {

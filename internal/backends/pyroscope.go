@@ -40,7 +40,7 @@ const (
 	pyroscopeMaxAhead        = 10 * time.Minute
 )
 
-// Pyroscope's rules, but for what it refuses that is no profile of the protocol either: package otlpcheck has that, and
+// Pyroscope's rules, except where a profile breaks the protocol itself: package otlpcheck has those, and
 // a real Pyroscope takes the messages of every gadget in test/backends.
 var (
 	pyroscopeName         = rule("pyroscope-name", "the profile's name is a metric name: that is the period type if the period is not 0, or else the attribute __name__ of samples", pyroscopeConvert)
@@ -216,7 +216,7 @@ func checkPyroscope(c *checker) {
 	}
 }
 
-// pyroscopeMappings looks for mappings of which some locations have functions and others have not.
+// pyroscopeMappings finds mappings with functions in some locations only.
 func (c *checker) pyroscopeMappings() {
 	bare, symbolized := map[int32]int{}, map[int32]int{}
 	for i, l := range c.dict.GetLocationTable() {

@@ -40,7 +40,7 @@ const (
 )
 
 // New returns an FS that is not mounted. It ignores the requests of threads for whose name (/proc/PID/comm) ignore is
-// true. At the end of the test whoever waits for an answer gets an error.
+// true. At the end of the test, waiting callers get an error.
 //
 // As it answers in the process of the test, nothing of this process may wait for an answer in a place where Go cannot run
 // something else in the meantime: a child between its fork and its exec, which closes what this process has open, and the
@@ -159,7 +159,7 @@ func (f *FS) serve(stop int) {
 	}
 }
 
-// always tells the requests that are answered whoever sends them, and those that want no answer.
+// always reports requests that are answered for every sender, and requests without an answer.
 func always(op uint32) bool {
 	switch op {
 	case fusePoll, fuseFlush, fuseRelease, fuseReleasedir, fuseForget, fuseInterrupt:

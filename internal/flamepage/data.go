@@ -281,7 +281,7 @@ func (b *builder) write(d *data) {
 		}
 		outermost := n.parent < 0
 		if b.totals[i] < least && !outermost || !outermost && b.totals[n.parent] < least && b.nodes[n.parent].parent >= 0 {
-			// What was spent here counts for the nearest frame that stays.
+			// Its value counts for the nearest frame that stays.
 			kept[i] = parent
 			d.Left++
 			continue

@@ -35,7 +35,7 @@ type Gadget struct {
 	// PreStart is called after the operator's own PreStart, Start when the gadget starts, and
 	// PostStop after all operators have stopped. Each may emit rows.
 	PreStart, Start, PostStop func(g *Gadget)
-	// Logged is called with each line that is logged, by whoever has logged it.
+	// Logged is called with each logged line, in the goroutine that logged it.
 	Logged func(g *Gadget, line string)
 
 	// Context is there after Make, Source while the gadget runs.

@@ -89,7 +89,7 @@ var (
 	RuleLinkLength     = rule("link-length", "a link has a trace ID of 16 bytes and a span ID of 8, not all zero", profcheckURL)
 )
 
-// rules are those that rule has made.
+// rules are all rules that rule has made.
 var rules []Rule
 
 func rule(id, text, source string) Rule {

@@ -91,7 +91,7 @@ var allocating = []string{
 	"reallocarray", "rjem_calloc", "rjem_malloc", "rjem_mallocx", "rjem_realloc", "tc_malloc", "valloc",
 }
 
-// standardNative reports whether a function is of the standard library of C++ or Rust, parts of which are compiled into programs.
+// standardNative reports whether a function is of the standard library of C++ or Rust; programs have parts of it compiled in.
 func standardNative(name string) bool {
 	if hasPrefix(name, "operator new", "operator delete", "__rust_", "__rdl_", "__rg_") {
 		return true

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// checkAfter is when a run is looked at for languages that give nothing.
+	// checkAfter is when a run is checked for languages without frames.
 	checkAfter = time.Minute
 	// enough is from how many samples on it means something that none has a frame of the language.
 	enough = 20
 )
 
-// unseen tells of each language that a run has asked for, whose interpreters have run between two states, as the names of executables
-// and libraries tell, and of which no sample has a frame.
+// unseen returns the requested languages whose interpreters have run between two states, by the names of executables and
+// libraries, although no sample has a frame of them.
 func unseen(before, now wire.Stats, asked unwinder.Settings) []string {
 	var lines []string
 	for t := range now.Languages {

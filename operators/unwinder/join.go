@@ -21,7 +21,7 @@ const (
 	maxRowSize = 4096
 )
 
-// What a row has in place of the ID of a stack. IDs of stacks are moved behind them.
+// Values that a row has instead of the ID of a stack. IDs of stacks come after them.
 const (
 	stackNone     = iota // stacks by frame pointers were asked for, and are in the row's other fields
 	stackFellBack        // the same, because the unwinder has none: UNWIND_FELL_BACK of gadgets/include/unwind.h
@@ -109,7 +109,7 @@ type joinCounts struct {
 	bad       uint64 // rows that were not understood
 }
 
-// joiner brings the rows of a gadget and their stacks together, by ID, and adds up those that are alike. It is for one goroutine at a
+// joiner brings the rows of a gadget and their stacks together, by ID, and adds up equal ones. It is for one goroutine at a
 // time.
 type joiner struct {
 	layout rowLayout
@@ -171,7 +171,7 @@ func (j *joiner) worth(data []byte) uint64 {
 	return rowOrder.Uint64(data[j.layout.key+j.layout.sums[0]:])
 }
 
-// add adds a row to those that are handed on next.
+// add adds a row to the next batch.
 func (j *joiner) add(data []byte, u *wire.Unwound) {
 	key, value := data[:j.layout.key], data[j.layout.key:]
 	id := uint64(stackLost)

@@ -28,10 +28,10 @@ var theInstruments = sync.OnceValue(func() *instruments {
 	away, _ := metrics.Float64Counter("ig_otel_profiles_unwinder_away", metric.WithUnit("s"),
 		metric.WithDescription("Time without whole stacks because the unwinder restarted"))
 	memory, _ := metrics.Int64UpDownCounter("ig_otel_profiles_unwinder_memory", metric.WithUnit("By"),
-		metric.WithDescription("Memory that the unwinder takes, by where"))
+		metric.WithDescription("Memory of the unwinder, by where"))
 	return &instruments{
 		taken:      counter("samples", "{sample}", "Samples that the unwinder has taken"),
-		dropped:    counter("samples_dropped", "{sample}", "Samples that were taken and not handed on, by reason"),
+		dropped:    counter("samples_dropped", "{sample}", "Samples that were dropped, by reason"),
 		incomplete: counter("stacks_incomplete", "{sample}", "Samples whose stack ends before the program's entry, by reason"),
 		frames:     counter("samples_by_language", "{sample}", "Samples with a frame of a language"),
 		restarts:   counter("restarts", "{restart}", "Restarts of the unwinder"),

@@ -208,7 +208,7 @@ func (i *otelInstance) join(f otelField, d datasource.Data) {
 	}
 }
 
-// patienceLeft returns how long a row may wait of which the event was at that time since boot.
+// patienceLeft returns how long the row of an event may still wait; seen is the event's time since boot.
 func patienceLeft(seen uint64) time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {

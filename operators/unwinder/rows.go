@@ -42,7 +42,7 @@ func newRows(keepTracing bool) rows {
 	})}
 }
 
-// Frames implements fieldmap.Stacks, but for IDs below stackReserved.
+// Frames implements fieldmap.Stacks, except for IDs below stackReserved.
 func (r *rows) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
 	return r.framesOf(dst, r.stacks[id])
 }
@@ -93,7 +93,7 @@ func byAddress(f *wire.Frame) bool {
 	return f.Function == "" && f.Mapping != nil && f.Mapping.File != nil
 }
 
-// frame appends a frame that is not the kernel's, and behind it those that it was inlined into. If pending, its name may
+// frame appends a frame that is not the kernel's, and after it the functions that it was inlined into. If pending, its name may
 // be known later. Wrappers of Go's methods are left out, but not as the outermost frame.
 func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames []profile.Frame, pending bool) {
 	out := profile.Frame{
@@ -157,7 +157,7 @@ func (r *rows) format(frames []*wire.Frame) string {
 	return r.texts.String()
 }
 
-// text appends the text of a frame, and behind it of those that it was inlined into. If pending, more may be known later.
+// text appends the text of a frame, and after it of the functions that it was inlined into. If pending, more may be known later.
 func (r *rows) text(dst []string, f *wire.Frame) (texts []string, pending bool) {
 	name, m := f.Function, f.Mapping
 	if byAddress(f) {

@@ -16,7 +16,7 @@ import (
 // unwindCount is struct unwind_count of gadgets/include/unwind.h.
 type unwindCount struct{ Events, Value uint64 }
 
-// resultNames are what became of events that were drawn, in words and as the metrics' attribute.
+// resultNames are the results of sampled events, in words and as the metrics' attribute.
 var resultNames = [wire.Results]struct{ attribute, words string }{
 	wire.ResultNoChain:        {"no_unwinder", "while the unwinder did not run"},
 	wire.ResultDone:           {"unwound", "unwound"},
@@ -26,7 +26,7 @@ var resultNames = [wire.Results]struct{ attribute, words string }{
 	wire.ResultOverBudget:     {"over_budget", "above what a CPU may take in a second"},
 }
 
-// unwindTotals are what became of one run's events.
+// unwindTotals are the results of one run's events.
 type unwindTotals struct {
 	joinCounts
 	results   [wire.Results]unwindCount
@@ -46,7 +46,7 @@ func (t unwindTotals) since(was unwindTotals) unwindTotals {
 	return t
 }
 
-// ended are all outcomes: those in the kernel, and what was lost on the way of those that were unwound.
+// ended returns all outcomes: the kernel's, and losses of unwound stacks on their way.
 func (t *unwindTotals) ended() map[string]unwindCount {
 	all := map[string]unwindCount{}
 	for r, c := range t.results {
@@ -61,16 +61,16 @@ func (t *unwindTotals) ended() map[string]unwindCount {
 // unwindInstruments are the metrics of events that gadgets have unwound.
 var unwindInstruments = sync.OnceValue(func() (m struct{ events, value metric.Int64Counter }) {
 	m.events, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events", metric.WithUnit("{event}"),
-		metric.WithDescription("Events that gadgets have drawn to have their stacks unwound, by what became of them; of the unwound, lost are those whose stack did not arrive, other_event rows of Inspektor Gadget's own gadgets that read another event's, and container rows of a container that had gone"))
+		metric.WithDescription("Events that needed a stack, by result"))
 	m.value, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events_value",
-		metric.WithDescription("What these events stand for, in the unit that is an attribute"))
+		metric.WithDescription("Time or bytes that these events stand for, by result and unit"))
 	return m
 })
 
 // unwindRuns is the metric of runs by the way in which their stacks are taken.
 var unwindRuns = sync.OnceValue(func() metric.Int64UpDownCounter {
 	m, _ := metrics.Int64UpDownCounter("ig_otel_profiles_unwinder_runs", metric.WithUnit("{run}"),
-		metric.WithDescription("Runs of gadgets that can have whole stacks, by how their stacks are taken"))
+		metric.WithDescription("Runs of gadgets that can have whole stacks, by kind of stack"))
 	return m
 })
 

@@ -26,7 +26,7 @@ func (e *Exporter) takeOver(found spool.Inventory) {
 		rows += en.Rows
 		e.disk.acquire(en)
 		e.queue.push(en, time.Now())
-		for d := range e.drains { // their numbers are below those that it waits for: leave counts them
+		for d := range e.drains { // their numbers are below those of its own messages: leave counts them
 			d.left++
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// sendQueue holds the entries that wait to be sent: those that may go now, the oldest first, and those that
+// sendQueue holds the waiting entries in two lists: ready ones, the oldest first, and ones that
 // wait for their time. An entry in flight is in neither.
 type sendQueue struct {
 	ready oldestFirst
@@ -25,7 +25,7 @@ func (q *sendQueue) push(en *entry, now time.Time) {
 	heap.Push(&q.ready, en)
 }
 
-// promote moves the entries whose time has come to those that may go.
+// promote moves the entries whose time has come to the ready ones.
 func (q *sendQueue) promote(now time.Time) {
 	for en := range q.delayed {
 		if !en.notBefore.After(now) {

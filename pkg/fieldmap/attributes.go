@@ -61,7 +61,7 @@ func (c *compiler) identity() {
 			p.identity[i] = newReader(c.ds, acc)
 		}
 	}
-	// What the settings say of the field counts for the attribute, too. Not so with CompatNames: there the two names are two
+	// Settings for the field apply to the attribute, too, except with CompatNames: there the two names are two
 	// attributes of a sample.
 	if !c.o.Exporter.CompatNames {
 		for _, id := range identities {

@@ -5,7 +5,7 @@
 // every row, without allocating; [Plan.Resource] and [Plan.Sample] for rows that have not been
 // seen yet.
 //
-// What an image says about itself is not trusted with more than its own data: it cannot write
-// attributes that tell who or where a workload is, and a row can hold any bytes at any length.
+// An image is trusted with its own data only: it cannot write attributes of a workload's identity or
+// origin. A row can hold any bytes at any length.
 // A field that is too short reads as empty, nothing panics.
 package fieldmap

@@ -89,7 +89,7 @@ func (r *reader) guarded(d datasource.Data) (b []byte) {
 }
 
 // hashBytes hashes b with a key, as maphash.Bytes does, but takes a third of the time for the text of a stack.
-// maphash.Bytes hashes more than 128 bytes in pieces, each of which depends on the one before;
+// maphash.Bytes hashes more than 128 bytes in pieces, and each piece depends on the one before;
 // maphash.Comparable hashes a string in one go.
 func hashBytes(seed maphash.Seed, b []byte) uint64 {
 	if len(b) <= 128 {

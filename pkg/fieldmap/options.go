@@ -44,7 +44,7 @@ type Options struct {
 	// Names knows the files and functions of user frames; nil leaves them as the row has them.
 	Names Namer
 	// First is the Plan of the same data source for another exporter, compiled with the same other Options
-	// but for Exporter and Name; nil for the first. The new Plan reads stacks with it, and shares its
+	// except Exporter and Name; nil for the first. The new Plan reads stacks with it, and shares its
 	// StackKey. Both belong to one goroutine where they read Samples.
 	First *Plan
 	// Hosts knows the services of processes outside containers; nil makes one service of them all.

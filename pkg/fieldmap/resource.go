@@ -161,7 +161,7 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 		service = firstOf(said.Service, process.Name, service)
 	}
 	if inContainer {
-		// The last two are for rows of which IG knows hardly anything: every resource gets a service.name.
+		// The last two are for rows with almost no metadata: every resource gets a service.name.
 		service = firstOf(said.Service, owner, pod, k8sContainer, runtimeContainer, containerID[:min(len(containerID), 12)], namespace)
 		version = firstOf(said.Version, image.version())
 		if p.exporter.ServiceFromLabels {

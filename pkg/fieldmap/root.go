@@ -8,7 +8,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// The frames at the root of stacks of which something is missing.
+// The frames at the root of stacks that are not complete.
 const (
 	rootNone       = "[no stack]"
 	rootLost       = "[lost user stack]"
@@ -16,7 +16,7 @@ const (
 	rootIncomplete = "[incomplete]"
 )
 
-// root returns what is missing of a stack, and appends a frame that shows it at the root: whoever looks at a flame graph
+// root returns which part of a stack is missing, and appends a frame that shows it at the root: a reader of a flame graph
 // must not take a part for the whole, and a sample without any frame is in none. A stack is incomplete if its outermost
 // function is not one that programs begin with; it gets such a frame only with mark, or if who
 // should have unwound it has not. ends[i] is where the frames of
@@ -56,7 +56,7 @@ func (s stackFields) root(frames []profile.Frame, ends []int, fates []stack.Outc
 }
 
 // entries are the functions of glibc and musl that programs and threads begin with. goEntries, without "runtime.", are
-// those that goroutines, Go's threads and code on Go's system stacks begin with.
+// the functions that goroutines, Go's threads and code on Go's system stacks begin with.
 var entries = []string{
 	"_start", "_start_c", "__libc_start_main", "__libc_start_call_main", "_dl_start_user", "_dl_start",
 	"start_thread", "thread_start", "clone", "clone3", "__clone", "__clone3", "__clone_internal", "_dl_relocate_static_pie",

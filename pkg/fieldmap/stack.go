@@ -69,7 +69,7 @@ type stackField struct {
 	unnamed *unnamed // the Plan's counter; only for kernel stacks by ID
 }
 
-// stack finds the fields with a stack: those that the annotation names, or else those with a stack's type.
+// stack finds the fields with a stack: by the annotation, or else by their types.
 func (c *compiler) stack() error {
 	names := splitList(c.ann[annStackFields])
 	annotated := len(names) > 0
@@ -97,7 +97,7 @@ func (c *compiler) stack() error {
 	return nil
 }
 
-// add adds a field to those that the sample's stack is made of, and to those that tell stacks apart (stackKeyFields).
+// add adds a field to the fields of the sample's stack, and to stackKeyFields, which distinguish stacks.
 func (c *compiler) add(f stackField) {
 	p := c.plan
 	for i := range p.stacks {

@@ -233,7 +233,7 @@ func (p *Plan) users(s *profile.Sample, st *Stack) (ends []int, fates []stack.Ou
 	return p.ends, p.fates
 }
 
-// laterFrames are user frames of which more will be known. It implements profile.Later.
+// laterFrames are user frames whose names are not known yet. It implements profile.Later.
 type laterFrames struct {
 	settings *frameSettings
 	process  procmap.Process

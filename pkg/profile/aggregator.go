@@ -103,7 +103,7 @@ func New(cfg Config) (*Aggregator, error) {
 
 // Add adds values, one per type, to the sample that a row with this key belongs to. time is in
 // Unix nanoseconds; it is kept only by shapes with timestamps. key must depend on everything that
-// makes the sample distinct, its resource included. Add does not allocate, but for shapes that
+// makes the sample distinct, its resource included. Add does not allocate, except with shapes that
 // keep each event.
 func (a *Aggregator) Add(key uint64, values []int64, time uint64) Status {
 	a.mu.Lock()
@@ -216,7 +216,7 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 		return st
 	}
 	before := g.bytes
-	var head, tail int // locations before and after those that are known later
+	var head, tail int // locations before and after the ones that are known later
 	a.locs = a.locs[:0]
 	if s.Later == nil {
 		a.locs = a.frames(a.locs, s.Stack)
@@ -299,10 +299,10 @@ func (a *Aggregator) frames(locs []uint32, frames []Frame) []uint32 {
 	return locs
 }
 
-// unknownFunction is the name of a frame of which nothing is known.
+// unknownFunction is the name of a frame without name or file.
 const unknownFunction = "[unknown]"
 
-// FileName is the name of a function of which only the file is known. The kernel's files have brackets
+// FileName is the name of a function if only its file is known. The kernel's files have brackets
 // already.
 func FileName(file string) string {
 	name := file[strings.LastIndexByte(file, '/')+1:]

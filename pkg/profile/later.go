@@ -55,7 +55,7 @@ func (a *Aggregator) resolvePending() {
 	var ends []int
 	for done := 0; ; done += len(batch) {
 		a.mu.Lock()
-		g := a.gen // the same without mu: only Flush, of which one runs at a time, replaces it and takes entries out
+		g := a.gen // the same without mu: only Flush replaces it and takes entries out, and one Flush runs at a time
 		batch = append(batch[:0], g.pending[done:min(done+atOnce, len(g.pending))]...)
 		if len(batch) == 0 {
 			break

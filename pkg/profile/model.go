@@ -221,7 +221,7 @@ type Sample struct {
 	LaterFrom, LaterTo int
 }
 
-// Later stands for frames of which more will be known. It outlives the row and must not refer to its memory. It is
+// Later stands for frames whose names are not known yet. It outlives the row and must not refer to its memory. It is
 // asked in the goroutines that call Flush and Ask.
 type Later interface {
 	// Frames appends the frames to dst, with what is known now, and tells whether that is all that will be known.

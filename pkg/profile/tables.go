@@ -19,7 +19,7 @@ const (
 	keyHasFunctions = "pprof.mapping.has_functions"
 )
 
-// What an entry costs in memory, with its share of the index that finds it: an estimate that is on the high side, so
+// Memory of an entry, with its share of the index that finds it. The estimate is high, so
 // that the bound on a generation's memory holds. A slice that grows has up to a quarter more room than it uses, and
 // of the slots of an index three eighths are taken just after it has grown.
 const (
@@ -127,7 +127,7 @@ type generation struct {
 	sampleCost int64
 
 	bytes int64
-	// replaced counts texts of which clean has replaced something, since the window began.
+	// replaced counts the texts that clean has changed since the window began.
 	replaced int64
 	windows  int
 }

@@ -22,7 +22,7 @@ type root struct {
 
 // openRoots opens the folders in which the debug file of a request's open file is looked for. The caller closes them.
 //
-// Of a container only the mount that the file is on is looked at: that file system has answered already.
+// In a container, it opens only the mount of the file: that file system has answered already.
 func (s *Store) openRoots(r *Request, file *os.File) []root {
 	var roots []root
 	if r.Root != nil {

@@ -114,7 +114,7 @@ func (e *entry) urgency() float64 {
 	return float64(e.asked+1) / float64(size)
 }
 
-// finish stores the result of reading an entry's file, and wakes those that wait for it.
+// finish stores the result of reading an entry's file, and wakes the waiting goroutines.
 func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Duration) {
 	if e.request.Release != nil {
 		e.request.Release()

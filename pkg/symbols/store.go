@@ -16,7 +16,7 @@
 // # Trust
 //
 // The files are under the control of the programs that run them. They are read with pread and never
-// mapped to memory: whoever truncates a mapped file ends the process that has mapped it. Every read
+// mapped to memory: truncating a mapped file kills the process that has mapped it. Every read
 // is bounded in bytes, in entries and in time (Limits). A panic costs the file that it happened at,
 // and nothing else.
 //
@@ -113,8 +113,8 @@ const (
 // errChanged says that a file is not the one that was asked for.
 var errChanged = errors.New("the file is not the one that was mapped")
 
-// Store knows the tables of files. Its methods may be called by any number of goroutines, and but for
-// Wait and Close none of them waits. Close ends its goroutines.
+// Store knows the tables of files. Its methods may be called by any number of goroutines. Only
+// Wait and Close wait. Close ends its goroutines.
 type Store struct {
 	options Options
 
@@ -143,7 +143,7 @@ type Stats struct {
 	Stuck           uint64 // files whose reading was given up because it did not end
 	Lost            uint64 // files that were not read because Options.Reader was not there, or ended meanwhile
 	NotFetched      uint64 // debug files that it has not found, or that were of no use
-	// Last says why the last file could not be read of those that could not; nil if there are none. Files without symbols
+	// Last is the error of the last file that could not be read; nil if there is none. Files without symbols
 	// do not count.
 	Last error
 }
@@ -262,7 +262,7 @@ func (s *Store) want(id symtab.FileID, addr uint64) symtab.State {
 func (e *entry) want(addr uint64) {
 	e.asked++
 	if len(e.wanted) >= symtab.MaxWanted {
-		return // the next look-up asks again for those that are still unknown
+		return // the next look-up asks again for the unknown ones
 	}
 	if e.wanted == nil {
 		e.wanted = addresses{}
@@ -300,7 +300,7 @@ func (s *Store) table(id symtab.FileID, addr uint64) (t *symtab.Table, state sym
 		case e.queued:
 			e.want(addr)
 		case !e.retry.IsZero() && !now.Before(e.retry):
-			return nil, symtab.Unknown, false // so that whoever asks requests it again, from a process that has it now
+			return nil, symtab.Unknown, false // so that the caller requests it again, from a process that has it now
 		}
 	}
 	return e.table, e.state, e.queued || e.fetched

@@ -25,7 +25,7 @@ type Outcome struct {
 	Verdict Verdict
 	// Sent is what went over the network, or into a file, in bytes.
 	Sent int64
-	// What names the answer for a person: a status in the protocol's words.
+	// What is the answer for people: a status in the protocol's words.
 	What string
 	// Words are the receiver's own, untrusted.
 	Words string

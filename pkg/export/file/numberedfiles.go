@@ -143,8 +143,8 @@ func checkParent(dir string) error {
 	return nil
 }
 
-// pruneFiles removes files in dir whose names match ours: those that are too old, and the oldest of those that
-// are too many, or too large together. reserved is what the file that is being written may take in addition.
+// pruneFiles removes files in dir whose names match ours: files that are too old, and the oldest ones
+// if there are too many or they are too large together. reserved is the room for the file that is being written.
 // The newest file is never removed for its size. Files are ordered by their names, which contain the time.
 func pruneFiles(dir string, ours *regexp.Regexp, limit config.Rotation, reserved int64, now time.Time, problem func(error)) {
 	if limit.MaxBackups == 0 && limit.MaxDays == 0 && limit.MaxTotalMegabytes == 0 {

@@ -43,7 +43,7 @@ type Answer struct {
 // Gap is a time without records.
 type Gap struct{ From, To time.Time }
 
-// minGap is the shortest gap that is told of, beside twice the length of the records around it.
+// minGap is the shortest gap that is reported; a gap must also be twice as long as the records around it.
 const minGap = 30 * time.Second
 
 type group struct {

@@ -7,7 +7,7 @@ import (
 
 // Bounds of an answer.
 const (
-	maxEntries    = 200_000   // samples, each as often as there are times that it is told apart by
+	maxEntries    = 200_000   // samples, counted once for each step
 	maxDictionary = 128 << 20 // bytes
 )
 
@@ -72,7 +72,7 @@ func (a *answer) cut(most int) {
 	a.cutTo(most/4, func(k sampleKey) bool { return k != root && a.isRare(k) }, func(sampleKey) sampleKey { return root })
 }
 
-// cutTo leaves most samples of those that are chosen, the largest of each step, and counts the others for another key.
+// cutTo keeps the largest chosen samples of each step, at most most, and counts the others for another key.
 func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleKey) sampleKey) {
 	type line struct {
 		measure uint32

@@ -26,8 +26,8 @@ const (
 	kinds
 )
 
-// shapes are the fields of the entries: those that each has, those that repeat until its end, and whether the rest is bytes.
-// Entries are sequences of varints, so that an entry is its own key, and what is stored is what is compared.
+// shapes are the fields of the entries: common ones, ones that repeat until the end, and whether the rest is bytes.
+// Entries are sequences of varints, so an entry is its own key, and is compared as it is stored.
 var shapes = [kinds]struct {
 	fixed, repeated []kind
 	rest            bool
@@ -79,7 +79,7 @@ func newInterned() *interned {
 	return t
 }
 
-// What an entry and a node take beside their bytes.
+// Overhead of an entry and a node, in addition to their bytes.
 const entryBytes, nodeBytes = 64, 40
 
 func (t *interned) add(k kind, entry []byte) uint32 {
@@ -109,7 +109,7 @@ func (t *interned) node(parent, place uint32) uint32 {
 	return i
 }
 
-// translator finds the entries of one dictionary in another, and adds those that are used.
+// translator finds the entries of one dictionary in another, and adds the used ones.
 type translator struct {
 	from  *tables
 	to    *interned

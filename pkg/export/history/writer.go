@@ -228,7 +228,7 @@ func (w *Writer) end() {
 // prune removes segments that are too old, and the oldest until there is room for more bytes.
 //
 // The clock can be set, so two of them have to agree that a segment is too old: the time of day, and the time that this process has been
-// running since it first saw the segment. One that was set forward removes nothing, nor does one that was set back, but for max_bytes.
+// running since it first saw the segment. Setting the clock forward or back removes nothing, except by max_bytes.
 func (w *Writer) prune(more int64) {
 	now, running := w.clock.now(), w.clock.running()
 	total := onDisk(w.seg.size + more)

@@ -81,7 +81,7 @@ func connectTo(ctx context.Context, conn net.Conn, user *url.Userinfo, addr stri
 	return &readAhead{Conn: conn, rest: read}, nil
 }
 
-// readAhead is a connection of which some bytes were read before.
+// readAhead is a connection from which some bytes were read before.
 type readAhead struct {
 	net.Conn
 	rest []byte

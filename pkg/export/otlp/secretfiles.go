@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
 )
 
-// What is read of a file that a setting names, at most.
+// Limits for reading files that settings name.
 const (
 	maxCertificateFile = 1 << 20
 	maxSecretFile      = 64 << 10

@@ -197,8 +197,8 @@ func lockStorage(dir string) (*Folder, error) {
 }
 
 // adopt moves messages from the other folders that share dir into s, where the processes that wrote them have
-// ended, which their unlocked folders show. The messages get numbers behind those that s has. What cannot be
-// moved stays for the next start.
+// ended, which their unlocked folders show. The messages get numbers above those in s. Messages that cannot be
+// moved stay for the next start.
 func (s *Folder) adopt(dir string) {
 	last := uint64(0)
 	for _, seq := range storedIn(s.Dir) {

@@ -36,7 +36,7 @@ func readHeadFrom(r io.Reader) (storedHead, error) {
 	return decodeHead(data)
 }
 
-// brokenOff returns the error for a file of which only data could be read. A file that ends too early gets
+// brokenOff returns the error for a file that could be read up to data only. A file that ends too early gets
 // the error of decodeHead; any other err, which says that reading failed, is returned as it is.
 func brokenOff(err error, data []byte) error {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {

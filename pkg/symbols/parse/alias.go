@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// aliasName is how much of a name is looked at to choose among several.
+// aliasName is the length of a name that is compared to choose among several.
 const aliasName = 64
 
 // alias is one of several names of a function: where it is in the list of symbols, and in the table of names.
 type alias struct {
 	at, name uint32
-	// What counts: the fewest underscores in front, then that it is global and not weak, then the shortest. A name in C++ has none.
+	// The order: fewest leading underscores, then global before weak, then the shortest. A C++ name counts as without underscores.
 	underscores, rank, length uint8
 }
 

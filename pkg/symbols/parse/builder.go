@@ -19,7 +19,7 @@ type span struct {
 }
 
 // flatten turns symbols, sorted by address, into spans that do not overlap, sorted by address. Where
-// symbols overlap, the one that starts last counts, and of those that start together the one of the
+// symbols overlap, the one that starts last counts, and among equal starts the one of the
 // lowest rank: symbols in a function's middle, as assembly has them, name what they cover, and the
 // function the rest. The spans are made as they are asked for: nested symbols have twice as many.
 func flatten(symbols []symbol) iter.Seq[span] {
@@ -82,7 +82,7 @@ func addSymbols(t *symtab.Table, f *elfFile, symbols []symbol, strings *section,
 	if err := preferPlain(f, symbols, strings); err != nil {
 		return err
 	}
-	// What follows is in memory at the same time: some numbers for each symbol, and the names.
+	// From here on, memory holds both at the same time: some numbers for each symbol, and the names.
 	size := min(strings.size, uint64(limits.Names), uint64(f.size))
 	if err := f.hold(5*4*int64(len(symbols)) + int64(size)); err != nil {
 		return err

@@ -36,7 +36,7 @@ func (f *elfFile) findDebug(d symtab.DebugFiles, id string) (*elfFile, *os.File,
 	return f.tryDebug(d, symtab.DebugKey{Link: name}, func(r io.ReaderAt, size int64) bool { return f.checksum(r, size) == sum })
 }
 
-// tryDebug returns the first candidate of which right says that it is the debug file.
+// tryDebug returns the first candidate that right accepts as the debug file.
 func (f *elfFile) tryDebug(d symtab.DebugFiles, by symtab.DebugKey, right func(io.ReaderAt, int64) bool) (*elfFile, *os.File, error) {
 	if !by.Valid() {
 		return nil, nil, nil

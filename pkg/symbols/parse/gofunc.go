@@ -30,7 +30,7 @@ func loadAll(t *symtab.GoTable, f *reader, inlined bool, limits symtab.Limits) (
 	return loadFunctions(t, &all, wanted, inlined, limits)
 }
 
-// inMemory is a file of which the part from offset at on is in memory.
+// inMemory is a file with the part from offset at on in memory.
 type inMemory struct {
 	io.ReaderAt
 	at   int64

@@ -9,8 +9,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// edges are the first and the last bytes, up to perfEdge each, of what was read of a perf map. A JVM writes its map
-// anew each time it is asked for one, in the same file, and what is at an offset then is not what was there before.
+// edges are the first and the last bytes, up to perfEdge each, of what was read of a perf map. A JVM rewrites its map
+// on each request, in the same file, and then has other content at the same offset.
 type edges struct{ head, tail []byte }
 
 const perfEdge = 4 << 10

@@ -31,8 +31,8 @@ const (
 // "START SIZE name" for each piece of code, in hexadecimal, with the addresses of the process. Of pieces
 // that overlap, the last one counts: the others are gone.
 //
-// old is nil, or the Table of an earlier call: then only what was added since is read, unless the file was written
-// anew. The file's last line may not be complete yet: it is left to the next call, and so is what is more than
+// old is nil, or the Table of an earlier call: then only the added part is read, unless the file was rewritten.
+// The file's last line may not be complete yet: it is left to the next call, and so is everything above
 // maxPerfRead.
 func ReadPerfMap(ctx context.Context, r io.ReaderAt, size int64, old *symtab.Table, limits symtab.Limits) (*symtab.Table, error) {
 	m := perfMap{limits: limits}
@@ -81,7 +81,7 @@ func (m *perfMap) addTo(ctx context.Context, t *symtab.Table) error {
 type perfMap struct {
 	limits  symtab.Limits
 	entries []perfEntry
-	names   texts    // what is left of a piece in the middle of which others came has one name
+	names   texts    // both rests of a piece that others split have one name
 	order   []uint32 // see sort
 	edges   edges
 	cut     bool // not all was read

@@ -27,7 +27,7 @@ const (
 
 // readSymbols returns the symbols of functions in a section of that type, sorted by address.
 //
-// What counts: functions, and untyped symbols with a size, that are defined in a section with code. A function
+// These count: functions, and untyped symbols with a size, in a section with code. A function
 // without a size, as those written in assembly are, covers all up to the next symbol of its section, if the table is
 // .symtab: .dynsym does not have all symbols.
 func (f *elfFile) readSymbols(table *section, limits symtab.Limits) ([]symbol, error) {
@@ -170,5 +170,5 @@ func (f *elfFile) sizeSymbols(found []symbol, others []uint64) error {
 	return nil
 }
 
-// checkSymbols is after how many symbols the time is looked at.
+// checkSymbols is the number of symbols after which the time is checked.
 const checkSymbols = 4096

@@ -10,8 +10,8 @@ import (
 // GoTable is the functions of a Go program: what runtime.Callers and debug/gosym read (golang.org/s/go12symtab and
 // src/runtime/symtab.go of each release), without what only the garbage collector and the unwinder use.
 //
-// Programs have a hundred thousand functions, of which some hundreds are ever asked for. So the table has the starts
-// of all functions, and names, files and lines only of those that were asked for (see load). A goTable does not
+// Programs have a hundred thousand functions, and some hundreds are ever requested. So the table has the starts
+// of all functions, and names, files and lines only of the requested ones (see load). A goTable does not
 // change.
 type GoTable struct {
 	GoPlace
@@ -73,7 +73,7 @@ type GoHeader struct {
 // resumeSteps pairs at most, however long the table is.
 type GoPairs struct {
 	B      []byte
-	Resume []GoResume // after each resumeSteps pairs, but for the start
+	Resume []GoResume // after each resumeSteps pairs, except at the start
 }
 
 // GoResume is the state between two pairs.

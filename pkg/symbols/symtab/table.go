@@ -57,7 +57,7 @@ func (t *Table) Base() uint64 {
 	return base
 }
 
-// WithDebug returns a table with the symbols and lines of a debug file before those that are there.
+// WithDebug returns a table with the symbols and lines of a debug file before its own.
 func (t *Table) WithDebug(debug *Table) *Table {
 	return &Table{
 		Loads: t.Loads, Golang: t.Golang, Inlined: t.Inlined, Lines: debug.Lines,

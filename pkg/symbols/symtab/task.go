@@ -24,7 +24,7 @@ type taskKind uint8
 const (
 	readELF       taskKind = iota // a table without any of Go's functions
 	ReadFunctions                 // a table with some more of Go's functions than Old has
-	ReadPerfMap                   // a table, of which Old has the beginning
+	ReadPerfMap                   // a table that begins with Old
 	ReadDebugFile                 // the table of a debug file, which is put before that of Old
 	ReadFact                      // a table that has nothing but a Fact
 	decodeBytes                   // no file: what the other process makes of bytes, see Conn.Ask

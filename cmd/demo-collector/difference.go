@@ -13,7 +13,7 @@ import (
 // samples only share it out.
 func (p *phase) side() (report.Side, error) {
 	if p.requests == 0 {
-		return report.Side{}, fmt.Errorf("the Collector took no request %s the change", p.name)
+		return report.Side{}, fmt.Errorf("the Collector accepted no request %s the change", p.name)
 	}
 	seconds := 0.0
 	for _, s := range p.samples {
@@ -36,7 +36,7 @@ func writeDifference(w io.Writer, before, after *phase) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "what the change from compression %s to %s did, in microseconds of CPU for each request of the load:\n", before.compression, after.compression)
+	fmt.Fprintf(w, "change from compression %s to %s, in microseconds of CPU per request:\n", before.compression, after.compression)
 	if err := report.WriteDifference(w, b, a, tableRows, report.Options{}); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func TestDifference(t *testing.T) {
 	var table strings.Builder
 	require.NoError(t, writeDifference(&table, before, after))
 	lines := strings.Split(table.String(), "\n")
-	require.Equal(t, "what the change from compression gzip to none did, in microseconds of CPU for each request of the load:", lines[0])
+	require.Equal(t, "change from compression gzip to none, in microseconds of CPU per request:", lines[0])
 	require.Equal(t, []string{"2000", "0", "-2000", "-50.0", "±7.2", "*", "inflate"}, strings.Fields(lines[2]))
 	require.Equal(t, []string{"0", "250", "+250", "+11.1", "±4.8", "*", "read"}, strings.Fields(lines[3]))
 	require.Equal(t, []string{"4000", "2250", "-1750", "in", "all", "(-44%)"}, strings.Fields(lines[5]))
@@ -38,5 +38,5 @@ func TestDifferenceOfNothing(t *testing.T) {
 	refused := &phase{name: "after", samples: []receiver.Sample{spent("parse", 1)}}
 	served := &phase{name: "before", requests: 1, cpu: time.Second, samples: []receiver.Sample{spent("parse", 1)}}
 	require.ErrorContains(t, writeDifference(&strings.Builder{}, idle, refused), "the profiles before the change hold no CPU time")
-	require.ErrorContains(t, writeDifference(&strings.Builder{}, served, refused), "the Collector took no request after the change")
+	require.ErrorContains(t, writeDifference(&strings.Builder{}, served, refused), "the Collector accepted no request after the change")
 }

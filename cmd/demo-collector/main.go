@@ -41,7 +41,7 @@ const (
 // compressions are those of the exporter.
 var compressions = []string{"gzip", "zstd", "none"}
 
-var errNotRoot = errors.New("eBPF programs are for root alone: run it with sudo")
+var errNotRoot = errors.New("loading eBPF programs needs root: run it with sudo")
 
 type options struct {
 	ig, collector  string
@@ -115,7 +115,7 @@ func demo(ctx context.Context, opts options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
-	fmt.Fprintf(out, "a Collector runs (process %d): it takes a load at %s, and profiles at %s into %s\n", c.cmd.Process.Pid, c.load, c.profiles, file)
+	fmt.Fprintf(out, "the Collector runs as process %d: load on %s, profiles on %s into %s\n", c.cmd.Process.Pid, c.load, c.profiles, file)
 
 	windows, err := recordWindows()
 	if err != nil {
@@ -125,7 +125,7 @@ func demo(ctx context.Context, opts options, out io.Writer) (err error) {
 	for _, w := range windows {
 		size += len(w.Body)
 	}
-	fmt.Fprintf(out, "the load: %d requests a second of %d kB, as from a thousand nodes\n", perSecond, size/len(windows)/1000)
+	fmt.Fprintf(out, "load: %d requests per second of %d kB, as from a thousand nodes\n", perSecond, size/len(windows)/1000)
 	phases := []*phase{{name: "before", compression: opts.before}, {name: "after", compression: opts.after}}
 	for _, p := range phases {
 		fmt.Fprintf(out, "%s: the senders use compression %s\n", p.name, p.compression)
@@ -166,7 +166,7 @@ func (p *phase) run(ctx context.Context, opts options, c *collector, windows []w
 	log, err := p.profile(ctx, opts, c, l, out)
 	// The load ends in any case.
 	if err := errors.Join(err, l.stop()); err != nil {
-		return fmt.Errorf("%w\nwhat ig said:\n%s", err, log)
+		return fmt.Errorf("%w\noutput of ig:\n%s", err, log)
 	}
 	return nil
 }
@@ -239,7 +239,7 @@ func writeReport(dir string, before, after *phase, out io.Writer) error {
 	if err := writeDifference(out, before, after); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nwritten, the .html to be opened in a browser:\n  %s\n", strings.Join(written, "\n  "))
+	fmt.Fprintf(out, "\nwritten (open the .html file in a browser):\n  %s\n", strings.Join(written, "\n  "))
 	return nil
 }
 

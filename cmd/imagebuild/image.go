@@ -170,14 +170,14 @@ func writeLayout(dir, ref string, index v1.ImageIndex) error {
 	}
 	if len(present) > 0 {
 		if _, err := layout.FromPath(dir); err != nil {
-			return fmt.Errorf("the folder holds something else than an image layout: %w", err)
+			return fmt.Errorf("the folder is not an image layout: %w", err)
 		}
 		if _, err := os.Lstat(filepath.Join(dir, "oci-layout")); err != nil {
-			return fmt.Errorf("the folder holds something else than an image layout: %w", err)
+			return fmt.Errorf("the folder is not an image layout: %w", err)
 		}
 		for _, e := range present {
 			if !slices.Contains(layoutEntries, e.Name()) {
-				return fmt.Errorf("the folder holds %s beside an image layout: name another folder, or remove it", e.Name())
+				return fmt.Errorf("the folder also has %s: name another folder, or remove it", e.Name())
 			}
 		}
 		for _, name := range layoutEntries {

@@ -181,7 +181,7 @@ func TestLayoutLeavesOtherFoldersAlone(t *testing.T) {
 	precious := filepath.Join(dir, "precious")
 	require.NoError(t, os.WriteFile(precious, []byte("x"), 0o600))
 	err := run(t.Context(), exampleArgs(t, "-arch", "amd64", "-layout", dir))
-	require.ErrorContains(t, err, "something else")
+	require.ErrorContains(t, err, "not an image layout")
 	require.FileExists(t, precious)
 }
 
@@ -234,9 +234,9 @@ func TestWrongManifests(t *testing.T) {
 		{"files: [{path: /a/../b, input: x}]", "clean absolute path"},
 		{"files: [{path: /a}]", "one of go, module and input"},
 		{"files: [{path: /a, go: x, input: y}]", "one of go, module and input"},
-		{"files: [{path: /a, module: x}]", "belong together"},
-		{"files: [{path: /a, go: x, default: y}]", "default belongs to input"},
-		{"files: [{path: /a, input: x, in: y}]", "in belongs to go"},
+		{"files: [{path: /a, module: x}]", "need each other"},
+		{"files: [{path: /a, go: x, default: y}]", "default needs input"},
+		{"files: [{path: /a, input: x, in: y}]", "in needs go"},
 		{"files: [{path: /a, input: x}, {path: /a, input: y}]", "listed twice"},
 		{"files: [{path: /a, input: x, mode: 04755}]", "permission bits"},
 		{"files: [{path: /a, input: x}]\nfolders: [b]", `folder "b"`},

@@ -57,9 +57,9 @@ type options struct {
 func parse(args []string) (options, error) {
 	opts := options{files: map[string]string{}}
 	flags := flag.NewFlagSet("imagebuild", flag.ContinueOnError)
-	flags.StringVar(&opts.manifest, "manifest", "", "`file` that lists what the image holds")
-	arches := flags.String("arch", runtime.GOARCH, "comma-separated `architectures`, as GOARCH has them")
-	flags.StringVar(&opts.version, "version", "devel", "`version` of what is built, for programs and labels")
+	flags.StringVar(&opts.manifest, "manifest", "", "`file` with the list of the image's content")
+	arches := flags.String("arch", runtime.GOARCH, "comma-separated `architectures`, such as amd64,arm64")
+	flags.StringVar(&opts.version, "version", "devel", "`version` for programs and labels")
 	flags.StringVar(&opts.ref, "ref", "", "`name:tag` of the image")
 	flags.StringVar(&opts.layout, "layout", "", "write an OCI image layout with all architectures into this `folder`")
 	flags.StringVar(&opts.archive, "archive", "", "write a docker archive of one architecture into this `file`")

@@ -101,13 +101,13 @@ func (f *file) validate() error {
 		return errors.New("give one of go, module and input")
 	}
 	if (f.Module != "") != (f.Source != "") {
-		return errors.New("module and source belong together")
+		return errors.New("module and source need each other")
 	}
 	if f.In != "" && f.Go == "" {
-		return errors.New("in belongs to go")
+		return errors.New("in needs go")
 	}
 	if f.Default != "" && f.Input == "" {
-		return errors.New("default belongs to input")
+		return errors.New("default needs input")
 	}
 	if f.Mode == 0 {
 		f.Mode = 0o644

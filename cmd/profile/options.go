@@ -70,7 +70,7 @@ func ownName(name string) bool {
 	return false
 }
 
-var errNotRoot = errors.New("eBPF programs are for root alone: run it with sudo")
+var errNotRoot = errors.New("loading eBPF programs needs root: run it with sudo")
 
 // options is what the command line asks for.
 type options struct {

@@ -35,12 +35,12 @@ func Command(ctx context.Context, ig string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// HostNamespaces says why ig has no flags for the host and for containers, if it has none: it looks at the host's namespaces in
-// /proc/1/ns, and where it may not it leaves these flags out and calls them unknown.
+// HostNamespaces says why ig has no flags for the host and for containers, if it has none: it reads the host's namespaces in
+// /proc/1/ns. Without access, these flags do not exist.
 func HostNamespaces() error {
 	if _, err := os.Stat(hostNamespace); errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("looking at the host's namespaces: %w: without them Inspektor Gadget knows neither --host nor containers. "+
-			"It takes root with CAP_SYS_PTRACE in the host's PID namespace; where a sandbox withholds that, give it a /proc/1 of its own: "+
+		return fmt.Errorf("reading the host's namespaces: %w: without them Inspektor Gadget has neither --host nor containers. "+
+			"It needs root with CAP_SYS_PTRACE in the host's PID namespace. In a sandbox without that, give it a /proc/1 of its own: "+
 			"unshare --mount sh -c '%s' sh ig run GADGET", err, asInit)
 	}
 	return nil

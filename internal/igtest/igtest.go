@@ -36,7 +36,7 @@ func Built(t *testing.T, variable, name string) string {
 func NeedRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("eBPF programs are for root alone")
+		t.Skip("loading eBPF programs needs root")
 	}
 }
 

@@ -83,7 +83,7 @@ func idsInBase64(b []byte) ([]byte, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is more after the JSON value")
+		return nil, errors.New("unexpected text after the JSON value")
 	}
 	var walk func(any)
 	walk = func(v any) {

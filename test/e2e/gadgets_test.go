@@ -94,7 +94,7 @@ func (r *run) requireShares(t *testing.T, p program, pid int, period int64, cpu 
 		seconds, ok := s.Seconds()
 		require.True(t, ok)
 		sampled += seconds
-		work := depth(s, p.work)
+		work := igtest.Depth(s, p.work)
 		if work < 1 {
 			continue
 		}
@@ -171,7 +171,7 @@ func begun(t *testing.T, program, warmUp, image string, flags []string, rounds i
 	flags = append(flags, "--pid="+strconv.Itoa(p.pid))
 	sessions := []*session{begin(t, nil, image, flags...), begin(t, nil, image, append(flags, asIDs)...)}
 	for _, s := range sessions {
-		s.until("a sample of "+warmUp, func(samples []receiver.Sample) bool { return len(through(samples, warmUp)) > 0 })
+		s.until("a sample of "+warmUp, func(samples []receiver.Sample) bool { return len(igtest.Through(samples, warmUp)) > 0 })
 	}
 	p.next(t)
 	return p, sessions
@@ -199,20 +199,20 @@ func TestOffCPU(t *testing.T) {
 
 func requireWaits(t *testing.T, samples []receiver.Sample, long, short int64) {
 	t.Helper()
-	for _, s := range append(through(samples, "wait_long"), through(samples, "wait_short")...) {
+	for _, s := range append(igtest.Through(samples, "wait_long"), igtest.Through(samples, "wait_short")...) {
 		require.Equal(t, receiver.Type{Type: "off_cpu", Unit: "nanoseconds", PeriodType: "off_cpu", PeriodUnit: "nanoseconds", Period: 1}, receiver.TypeOf(s))
 		require.Contains(t, []string{"sleeping", "preempted"}, s.Attributes["off_cpu.reason"])
 		require.Equal(t, "__schedule", s.Stack[0].Name, "the stack begins at the scheduler: %v", s.Stack)
-		if depth(s, "wait_long") >= 0 {
-			require.True(t, depth(s, "do_nanosleep") > 0 || s.Attributes["off_cpu.reason"] == "preempted", "%v", s.Stack)
-			require.Negative(t, depth(s, "wait_short"))
+		if igtest.Depth(s, "wait_long") >= 0 {
+			require.True(t, igtest.Depth(s, "do_nanosleep") > 0 || s.Attributes["off_cpu.reason"] == "preempted", "%v", s.Stack)
+			require.Negative(t, igtest.Depth(s, "wait_short"))
 			if s.Attributes["off_cpu.reason"] == "sleeping" {
 				require.Equal(t, "sleep", s.Attributes["off_cpu.syscall"])
 			}
 		}
 	}
 	for function, own := range map[string]int64{"wait_long": long, "wait_short": short} {
-		found := total(through(samples, function))
+		found := igtest.Total(igtest.Through(samples, function))
 		t.Logf("%s: %.3f s off the CPU, %.3f s by its own clock", function, float64(found)/1e9, float64(own)/1e9)
 		require.InEpsilon(t, own, found, 0.05, function)
 	}
@@ -232,18 +232,18 @@ func TestPageFaults(t *testing.T) {
 			require.Equal(t, receiver.Type{Type: "page_faults", Unit: "count", PeriodType: "page_faults", PeriodUnit: "count", Period: 1}, receiver.TypeOf(s))
 			require.Contains(t, []string{"write", "read", "execute"}, s.Attributes["page_fault.access"], "%v", s.Stack)
 			// The first use of a function is a fault as well, in its caller's name.
-			if depth(s, "touch_pages") < 0 && depth(s, "fill_pages") < 0 || s.Attributes["page_fault.access"] != "write" {
+			if igtest.Depth(s, "touch_pages") < 0 && igtest.Depth(s, "fill_pages") < 0 || s.Attributes["page_fault.access"] != "write" {
 				continue
 			}
 			switch {
 			case s.Stack[0].Name == "touch_pages":
 				touched += s.Total()
 			case s.Stack[0].Type == "kernel":
-				require.Positive(t, depth(s, "fill_pages"), "the kernel fills, the program touches: %v", s.Stack)
+				require.Positive(t, igtest.Depth(s, "fill_pages"), "the kernel fills, the program touches: %v", s.Stack)
 				filled += s.Total()
 			}
 		}
-		t.Logf("%d rounds: %d faults in touch_pages, %d in fill_pages, %d in all", rounds, touched, filled, total(samples))
+		t.Logf("%d rounds: %d faults in touch_pages, %d in fill_pages, %d in all", rounds, touched, filled, igtest.Total(samples))
 		require.EqualValues(t, 64*rounds, touched)
 		require.EqualValues(t, 16*rounds, filled)
 	}
@@ -284,18 +284,18 @@ func TestAlloc(t *testing.T) {
 	within := map[string]float64{"allocate_large": 0.06, "allocate_middle": 0.1, "leak_some": 0.15}
 	for _, s := range sessions[:2] {
 		r := s.stop("calls", "bytes")
-		bytes, calls := typed(r.samples, "alloc_space"), typed(r.samples, "alloc_objects")
+		bytes, calls := igtest.Typed(r.samples, "alloc_space"), igtest.Typed(r.samples, "alloc_objects")
 		for function, n := range own {
-			found, times := total(through(bytes, function)), total(through(calls, function))
+			found, times := igtest.Total(igtest.Through(bytes, function)), igtest.Total(igtest.Through(calls, function))
 			t.Logf("%s: %d bytes in %d allocations; its own %d in %d", function, found, times, n.sum, n.calls)
 			require.InEpsilon(t, n.sum, found, within[function], function)
 			require.InEpsilon(t, n.calls, times, 2*within[function], function)
-			for _, s := range through(bytes, function) {
+			for _, s := range igtest.Through(bytes, function) {
 				require.Equal(t, "bytes", s.PeriodUnit)
 				require.Equal(t, "space", s.PeriodType)
 				require.EqualValues(t, 4096, s.Period)
 				require.Equal(t, "always", s.Attributes["alloc.attached"])
-				require.Equal(t, 1, depth(s, function), "%v", s.Stack)
+				require.Equal(t, 1, igtest.Depth(s, function), "%v", s.Stack)
 				require.Equal(t, "round_of_work", s.Stack[2].Name, "%v", s.Stack)
 				require.Equal(t, "_start", s.Stack[len(s.Stack)-1].Name, "%v", s.Stack)
 			}
@@ -311,7 +311,7 @@ func TestAlloc(t *testing.T) {
 			}
 		}
 		state := slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return !s.End.Equal(newest) })
-		return total(through(typed(state, "inuse_space"), function)), total(through(typed(state, "inuse_objects"), function))
+		return igtest.Total(igtest.Through(igtest.Typed(state, "inuse_space"), function)), igtest.Total(igtest.Through(igtest.Typed(state, "inuse_objects"), function))
 	}
 	leaked := own["leak_some"]
 	live := sessions[2]
@@ -341,7 +341,7 @@ func TestLock(t *testing.T) {
 	flags := []string{"--pid=" + strconv.Itoa(p.pid), "--sample-time=" + strconv.Itoa(sampleTime)}
 	sessions := []*session{begin(t, nil, image, flags...), begin(t, nil, image, append(flags, asIDs, "--lock-address")...)}
 	for _, s := range sessions {
-		s.until("a wait of the warm-up", func(samples []receiver.Sample) bool { return len(through(samples, "take_warmup")) > 0 })
+		s.until("a wait of the warm-up", func(samples []receiver.Sample) bool { return len(igtest.Through(samples, "take_warmup")) > 0 })
 	}
 	p.next(t)
 	_, printed := p.stop(t)
@@ -352,7 +352,7 @@ func TestLock(t *testing.T) {
 	}
 	for i, s := range sessions {
 		r := s.stop("contentions", "delay_raw")
-		delays, contentions := typed(r.samples, "delay"), typed(r.samples, "contentions")
+		delays, contentions := igtest.Typed(r.samples, "delay"), igtest.Typed(r.samples, "contentions")
 		addresses := map[string]string{}
 		for _, l := range []struct {
 			function, kind string
@@ -361,10 +361,10 @@ func TestLock(t *testing.T) {
 			{"take_mutex", "user_mutex", 0.05}, {"take_short_mutex", "user_mutex", 0.12}, {"read_table", "user_rwlock", 0.05},
 			{"write_table", "user_rwlock", 0.05}, {"count_pipe", "kernel_mutex", 0.05}, {"take_shared", "user_mutex", 0.05},
 		} {
-			found := through(delays, l.function)
-			t.Logf("%s: %.3f s; its own %.3f s in %d calls", l.function, float64(total(found))/1e9, float64(own[l.function].sum)/1e9, own[l.function].calls)
-			require.InEpsilon(t, own[l.function].sum, total(found), l.within, l.function)
-			require.Positive(t, total(through(contentions, l.function)))
+			found := igtest.Through(delays, l.function)
+			t.Logf("%s: %.3f s; its own %.3f s in %d calls", l.function, float64(igtest.Total(found))/1e9, float64(own[l.function].sum)/1e9, own[l.function].calls)
+			require.InEpsilon(t, own[l.function].sum, igtest.Total(found), l.within, l.function)
+			require.Positive(t, igtest.Total(igtest.Through(contentions, l.function)))
 			other := int64(0) // spinlocks of the kernel on the way
 			for _, s := range found {
 				if s.Attributes["lock.kind"] != l.kind {
@@ -378,15 +378,15 @@ func TestLock(t *testing.T) {
 				}
 				addresses[l.function] = address
 			}
-			require.Less(t, 20*other, total(found), l.function)
+			require.Less(t, 20*other, igtest.Total(found), l.function)
 		}
 		if i == 1 {
 			require.Equal(t, addresses["read_table"], addresses["write_table"])
 			require.NotEqual(t, addresses["take_mutex"], addresses["take_short_mutex"])
 		}
-		for _, s := range append(through(delays, "wait_for_job"), through(delays, "wait_for_work")...) {
+		for _, s := range append(igtest.Through(delays, "wait_for_job"), igtest.Through(delays, "wait_for_work")...) {
 			kind := s.Attributes["lock.kind"]
-			require.True(t, strings.HasPrefix(kind, "kernel_") || kind == "user_mutex" && depth(s, "sem_wait") < 0, "a thread without work: %s: %v", kind, s.Stack)
+			require.True(t, strings.HasPrefix(kind, "kernel_") || kind == "user_mutex" && igtest.Depth(s, "sem_wait") < 0, "a thread without work: %s: %v", kind, s.Stack)
 		}
 		requireCaptures(t, r)
 	}

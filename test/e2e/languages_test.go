@@ -36,7 +36,7 @@ func TestLanguages(t *testing.T) {
 	s := begin(t, igrun.Prefix(), igtest.Import(t, "profile_cpu"), "--unwind=whole", "--frequency=199")
 	s.until("whole stacks of each program", func(samples []receiver.Sample) bool {
 		for _, p := range running {
-			if shares := sharesOf(p.Load, sinceNamed(p.Load, of(samples, p.PID))); total(shares[""]) < enoughStacks {
+			if shares := sharesOf(p.Load, sinceNamed(p.Load, of(samples, p.PID))); igtest.Total(shares[""]) < enoughStacks {
 				return false
 			}
 		}
@@ -48,15 +48,15 @@ func TestLanguages(t *testing.T) {
 	r := s.stop("samples")
 	books, err := polyglot.ReadBooks(r.log)
 	require.NoError(t, err)
-	require.NoError(t, books.Check(total(r.samples)))
+	require.NoError(t, books.Check(igtest.Total(r.samples)))
 	for _, p := range running {
 		samples := sinceNamed(p.Load, of(r.samples, p.PID))
 		shares := sharesOf(p.Load, samples)
-		named := total(shares[""])
-		t.Logf("%s: %d samples, %d of them with their callers", p.Name, total(samples), named)
-		require.Greater(t, 10*named, 7*total(samples), p.Name)
+		named := igtest.Total(shares[""])
+		t.Logf("%s: %d samples, %d of them with their callers", p.Name, igtest.Total(samples), named)
+		require.Greater(t, 10*named, 7*igtest.Total(samples), p.Name)
 		for _, want := range p.Shares {
-			requireShare(t, want.Percent, 100*float64(total(shares[want.Function]))/float64(named), named, p.Name+": "+want.Function)
+			requireShare(t, want.Percent, 100*float64(igtest.Total(shares[want.Function]))/float64(named), named, p.Name+": "+want.Function)
 		}
 	}
 }

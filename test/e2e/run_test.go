@@ -123,7 +123,7 @@ func seesAll(t *testing.T, program, function string, sessions ...*session) {
 	t.Helper()
 	p := start(t, program)
 	for _, s := range sessions {
-		s.until("a sample of "+function, func(samples []receiver.Sample) bool { return len(through(of(samples, p.pid), function)) > 0 })
+		s.until("a sample of "+function, func(samples []receiver.Sample) bool { return len(igtest.Through(of(samples, p.pid), function)) > 0 })
 	}
 	p.stop(t)
 }
@@ -238,7 +238,7 @@ func (r *run) requireNothingLost(t *testing.T, fields []string) {
 			require.NoError(t, err)
 			read += n
 		}
-		require.Equal(t, read, total(by[types[i]]), "%s in rows, %v in samples", field, types[i])
+		require.Equal(t, read, igtest.Total(by[types[i]]), "%s in rows, %v in samples", field, types[i])
 	}
 	for _, s := range r.samples {
 		require.False(t, s.Start.Before(r.start), "starts %s, ig was started %s", s.Start, r.start)
@@ -263,29 +263,6 @@ func of(samples []receiver.Sample, pid int) []receiver.Sample {
 	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool {
 		return s.Attributes["process.pid"] != strconv.Itoa(pid) || s.Attributes["thread.name"] == strings.TrimSpace(string(own))
 	})
-}
-
-// typed returns the samples of a type.
-func typed(samples []receiver.Sample, name string) []receiver.Sample {
-	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Type != name })
-}
-
-// through returns the samples with a function on their stacks.
-func through(samples []receiver.Sample, function string) []receiver.Sample {
-	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return depth(s, function) < 0 })
-}
-
-// depth is how many frames a function has below it, -1 where it is not on the stack.
-func depth(s receiver.Sample, function string) int {
-	return slices.IndexFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == function })
-}
-
-func total(samples []receiver.Sample) int64 {
-	n := int64(0)
-	for _, s := range samples {
-		n += s.Total()
-	}
-	return n
 }
 
 // startCollector starts a Collector that writes what it gets to a file.

@@ -67,7 +67,7 @@ func program(name string) func(*testing.T) []string {
 // equally often.
 func inBoth(thread, one, other string) func(*testing.T, *run) {
 	return func(t *testing.T, r *run) {
-		a, b := totalIn(r.of(thread), one), totalIn(r.of(thread), other)
+		a, b := igtest.Total(igtest.Through(r.of(thread), one)), igtest.Total(igtest.Through(r.of(thread), other))
 		t.Logf("%s: %d in %s, %d in %s", thread, a, one, b, other)
 		require.Positive(t, a)
 		require.InEpsilon(t, a, b, 0.1)
@@ -76,17 +76,19 @@ func inBoth(thread, one, other string) func(*testing.T, *run) {
 
 // opensEnough waits for so many files that the program opens that one more of a kind is within inBoth's bound.
 func opensEnough(samples []receiver.Sample) bool {
-	return min(totalIn(samples, "open_present"), totalIn(samples, "open_missing")) > 100
+	return min(igtest.Total(igtest.Through(samples, "open_present")), igtest.Total(igtest.Through(samples, "open_missing"))) > 100
 }
 
 // spins waits for the functions of the program busy.
-func spins(samples []receiver.Sample) bool { return totalIn(of(samples, "busy"), "spin") > 0 }
+func spins(samples []receiver.Sample) bool {
+	return igtest.Total(igtest.Through(of(samples, "busy"), "spin")) > 0
+}
 
 // through checks that the stacks of a program that go through main nearly all go
 // through one of its functions.
 func through(thread, function string) func(*testing.T, *run) {
 	return func(t *testing.T, r *run) {
-		n, all := totalIn(r.of(thread), function), totalIn(r.of(thread), "main")
+		n, all := igtest.Total(igtest.Through(r.of(thread), function)), igtest.Total(igtest.Through(r.of(thread), "main"))
 		t.Logf("%s: %d of %d in %s", thread, n, all, function)
 		require.Positive(t, n)
 		require.Greater(t, 10*n, 9*all)
@@ -119,14 +121,18 @@ func all() []gadget {
 			want: receiver.Type{Type: "alloc_objects", Unit: "count", PeriodType: "space", PeriodUnit: "bytes", Period: 4096}, value: []string{"calls"},
 			others: []counted{{receiver.Type{Type: "alloc_space", Unit: "bytes", PeriodType: "space", PeriodUnit: "bytes", Period: 4096}, []string{"bytes"}}},
 			check:  through("allocs", "allocate_large"),
-			until:  func(samples []receiver.Sample) bool { return totalIn(of(samples, "allocs"), "allocate_large") > 0 },
+			until: func(samples []receiver.Sample) bool {
+				return igtest.Total(igtest.Through(of(samples, "allocs"), "allocate_large")) > 0
+			},
 		},
 		{
 			name: "profile_lock", origin: here, program: "contends",
 			want: receiver.Type{Type: "contentions", Unit: "count", PeriodType: "contentions", PeriodUnit: "count", Period: 1}, value: []string{"contentions"},
 			others: []counted{{receiver.Type{Type: "delay", Unit: "nanoseconds", PeriodType: "contentions", PeriodUnit: "count", Period: 1}, []string{"delay_raw"}}},
 			check:  through("contends", "take_mutex"),
-			until:  func(samples []receiver.Sample) bool { return totalIn(of(samples, "contends"), "take_mutex") > 0 },
+			until: func(samples []receiver.Sample) bool {
+				return igtest.Total(igtest.Through(of(samples, "contends"), "take_mutex")) > 0
+			},
 		},
 		{
 			name: "profile_cpu", origin: upstream, flags: withBuildIDs, workload: program("busy"),
@@ -137,7 +143,7 @@ func all() []gadget {
 			want:  receiver.Type{Type: "malloc", Unit: "bytes", PeriodType: "process_cuda", PeriodUnit: "bytes", Period: 1},
 			value: []string{"count"},
 			check: func(t *testing.T, r *run) {
-				n := totalIn(r.of("cuda"), "load_model")
+				n := igtest.Total(igtest.Through(r.of("cuda"), "load_model"))
 				t.Logf("%d bytes allocated in load_model", n)
 				require.Positive(t, n)
 				require.Zero(t, n%4096, "it allocates pages")
@@ -152,7 +158,7 @@ func all() []gadget {
 			want: events("malloc"),
 			check: func(t *testing.T, r *run) {
 				for _, function := range []string{"allocate_small", "allocate_large"} {
-					require.Positive(t, totalIn(r.of("allocs"), function), function)
+					require.Positive(t, igtest.Total(igtest.Through(r.of("allocs"), function)), function)
 				}
 			},
 		},

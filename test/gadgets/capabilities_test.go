@@ -44,17 +44,19 @@ func TestCapabilities(t *testing.T) {
 		do mount -t ${fs%:*} ${fs%:*} ${fs#*:}; done; exec "$@"`, "sh", "setpriv")
 	cpu, alloc, lock, offcpu := igtest.Import(t, "profile_cpu"), igtest.Import(t, "profile_alloc"), igtest.Import(t, "profile_lock"), igtest.Import(t, "profile_offcpu")
 
-	here := func(s receiver.Sample) bool { return in(s, "work_here") }
-	kernel := func(s receiver.Sample) bool { return in(s, "vfs_read") }
+	here := func(s receiver.Sample) bool { return igtest.Depth(s, "work_here") >= 0 }
+	kernel := func(s receiver.Sample) bool { return igtest.Depth(s, "vfs_read") >= 0 }
 	service := func(s receiver.Sample) bool {
 		return s.Service == "both" || s.Service == "allocs" || s.Service == "contends"
 	}
-	allocator := func(s receiver.Sample) bool { return in(s, "__libc_calloc") || in(s, "calloc") }
-	allocates := func(s receiver.Sample) bool { return in(s, "allocate_large") }
+	allocator := func(s receiver.Sample) bool {
+		return igtest.Depth(s, "__libc_calloc") >= 0 || igtest.Depth(s, "calloc") >= 0
+	}
+	allocates := func(s receiver.Sample) bool { return igtest.Depth(s, "allocate_large") >= 0 }
 	mutex := func(s receiver.Sample) bool { return s.Attributes["lock.kind"] == "user_mutex" }
-	takes := func(s receiver.Sample) bool { return in(s, "take_mutex") }
-	contends := func(s receiver.Sample) bool { return in(s, "contend") }
-	scheduler := func(s receiver.Sample) bool { return in(s, "__schedule") }
+	takes := func(s receiver.Sample) bool { return igtest.Depth(s, "take_mutex") >= 0 }
+	contends := func(s receiver.Sample) bool { return igtest.Depth(s, "contend") >= 0 }
+	scheduler := func(s receiver.Sample) bool { return igtest.Depth(s, "__schedule") >= 0 }
 	const withTracing = `kernel stacks begin with functions of the tracing itself, .*CAP_SYSLOG is needed`
 	for _, tt := range []struct {
 		name, image, without string

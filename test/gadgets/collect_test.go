@@ -31,7 +31,7 @@ func TestCollectStacks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, err := export(t, options{image: image, seconds: 3, flags: []string{"--comm=opens"}, prefix: tc.prefix, said: tc.said,
 				until: func(samples []receiver.Sample) bool {
-					return len(samples) > 0 && (!tc.collected || totalIn(samples, "open_present") > 0)
+					return len(samples) > 0 && (!tc.collected || igtest.Total(igtest.Through(samples, "open_present")) > 0)
 				}})
 			require.NoError(t, err)
 			r.requireSound(t)
@@ -41,7 +41,7 @@ func TestCollectStacks(t *testing.T) {
 			const line = "the gadget collects stacks for the export, as with --collect-ustack"
 			if tc.collected {
 				require.Contains(t, string(r.log), line)
-				require.Positive(t, totalIn(samples, "open_present"))
+				require.Positive(t, igtest.Total(igtest.Through(samples, "open_present")))
 				require.Less(t, 10*r.accounts.noStack, r.accounts.read)
 			} else {
 				require.NotContains(t, string(r.log), line)

@@ -25,7 +25,9 @@ func faultsOf(t *testing.T, image, name string, enough func([]receiver.Sample) b
 	pid := start(t, compile(t, "faults")).cmd.Process.Pid
 	r, err := export(t, options{image: image, seconds: 3, flags: slices.Concat([]string{"--pid=" + strconv.Itoa(pid)}, framePointers, flags),
 		// On a busy machine a window may end before the program's file has been read.
-		until: func(samples []receiver.Sample) bool { return 20*unnamed(samples) < total(samples) && enough(samples) }})
+		until: func(samples []receiver.Sample) bool {
+			return 20*unnamed(samples) < igtest.Total(samples) && enough(samples)
+		}})
 	require.NoError(t, err)
 	r.requireSound(t)
 	require.Len(t, r.of("faults"), len(r.samples), "the run is limited to one program")
@@ -44,9 +46,9 @@ func requirePageFaults(t *testing.T, samples []receiver.Sample) int64 {
 		if unnamed([]receiver.Sample{s}) > 0 {
 			continue
 		}
-		require.Equal(t, in(s, "fill_pages"), s.Stack[0].Type == "kernel", "the kernel fills, the program touches: %v", s.Stack)
+		require.Equal(t, igtest.Depth(s, "fill_pages") >= 0, s.Stack[0].Type == "kernel", "the kernel fills, the program touches: %v", s.Stack)
 	}
-	touched, filled := totalIn(samples, "touch_pages"), totalIn(samples, "fill_pages")
+	touched, filled := igtest.Total(igtest.Through(samples, "touch_pages")), igtest.Total(igtest.Through(samples, "fill_pages"))
 	t.Logf("%d faults in touch_pages, %d in fill_pages, %d in functions not known yet", touched, filled, nameless)
 	require.Positive(t, filled)
 	require.InEpsilon(t, 64.0/16, float64(touched)/float64(filled), 0.1)
@@ -132,7 +134,7 @@ func TestPageFaultFlood(t *testing.T) {
 		require.NoError(t, err)
 		lost += n
 	}
-	all := totalIn(r.of("flood"), "main")
+	all := igtest.Total(igtest.Through(r.of("flood"), "main"))
 	t.Logf("the program faults %.0f times a second; %d faults in %d rows, %d faults lost", 1e9*float64(touched)/float64(ns), all, r.accounts.read, lost)
 	require.Positive(t, all)
 	require.Zero(t, lost)
@@ -162,7 +164,7 @@ func TestPageFaultsOfMany(t *testing.T) {
 			var born, ns int64
 			_, err = fmt.Sscan(spawn.stop(t), &born, &ns)
 			require.NoError(t, err)
-			housed, homeless := total(r.of("spawn")), total(r.of("[rows full]"))
+			housed, homeless := igtest.Total(r.of("spawn")), igtest.Total(r.of("[rows full]"))
 			t.Logf("%.0f processes a second; %d faults in %d rows, %d of them without their stack, and %d faults that found no row",
 				1e9*float64(born)/float64(ns), housed, r.accounts.read, r.accounts.noStack, homeless)
 			require.Positive(t, housed)
@@ -173,12 +175,4 @@ func TestPageFaultsOfMany(t *testing.T) {
 			require.LessOrEqual(t, r.accounts.noStack, 7+r.accounts.read/1000)
 		})
 	}
-}
-
-func total(samples []receiver.Sample) int64 {
-	n := int64(0)
-	for _, s := range samples {
-		n += s.Total()
-	}
-	return n
 }

@@ -65,14 +65,16 @@ func TestOffCPULimits(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			r, err := export(t, options{image: image, seconds: 2, flags: append([]string{"--comm=waits", tc.flag}, framePointers...),
-				until: func(samples []receiver.Sample) bool { return totalIn(asleep(samples), tc.there) > 0 }})
+				until: func(samples []receiver.Sample) bool {
+					return igtest.Total(igtest.Through(asleep(samples), tc.there)) > 0
+				}})
 			require.NoError(t, err)
 			r.requireSound(t)
 			for _, row := range r.rows {
 				waited, waits := number(t, row, "off_cpu_raw"), number(t, row, "switches")
 				require.Equal(t, tc.name == "max", waited <= waits*limit.Nanoseconds(), "%d waits of %d ns in all", waits, waited)
 			}
-			require.Positive(t, totalIn(asleep(r.samples), tc.there))
+			require.Positive(t, igtest.Total(igtest.Through(asleep(r.samples), tc.there)))
 		})
 	}
 }

@@ -49,7 +49,7 @@ func TestWhyThreadsWait(t *testing.T) {
 	const enough = 3e9 // nanoseconds
 	r, err := export(t, options{image: igtest.Import(t, "profile_offcpu"), seconds: 10, flags: []string{"--unwind=whole", "--comm=" + waitsFor},
 		until: func(samples []receiver.Sample) bool {
-			return totalIn(of(samples, waitsFor), "waits_in_futex") > enough
+			return igtest.Total(igtest.Through(of(samples, waitsFor), "waits_in_futex")) > enough
 		}})
 	require.NoError(t, err)
 	r.requireSound(t)
@@ -79,7 +79,7 @@ func TestWhyThreadsWait(t *testing.T) {
 			whole += float64(n)
 		}
 		for name, want := range waitsOf {
-			if !in(s, want[0]) {
+			if igtest.Depth(s, want[0]) < 0 {
 				continue
 			}
 			reason, call := s.Attributes["off_cpu.reason"], s.Attributes["off_cpu.syscall"]

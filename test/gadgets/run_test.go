@@ -416,24 +416,3 @@ func of(samples []receiver.Sample, thread string) []receiver.Sample {
 	}
 	return found
 }
-
-// in reports whether a function is on a sample's stack.
-func in(s receiver.Sample, function string) bool {
-	for _, f := range s.Stack {
-		if f.Name == function {
-			return true
-		}
-	}
-	return false
-}
-
-// totalIn adds up the samples with a function on their stacks.
-func totalIn(samples []receiver.Sample, function string) int64 {
-	n := int64(0)
-	for _, s := range samples {
-		if in(s, function) {
-			n += s.Total()
-		}
-	}
-	return n
-}

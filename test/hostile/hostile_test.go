@@ -4,7 +4,6 @@ package hostile
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,7 +19,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -30,8 +28,6 @@ const (
 	nobody = 65534
 	// most is how much memory ig may have taken at any time, in bytes.
 	most = 512 << 20
-	// patience is for how long something is waited for. A busy machine takes longer than an idle one.
-	patience = 4 * time.Minute
 )
 
 // folder returns a folder whose files every user may run.
@@ -78,34 +74,16 @@ func copied(t *testing.T, from, to string) string {
 
 // run is a run of a gadget with a receiver.
 type run struct {
-	t     *testing.T
-	ig    *exec.Cmd
-	rcv   *receiver.Receiver
-	log   igtest.Buffer
-	ended chan error
-	peak  int // bytes
+	*igtest.Run
+	t    *testing.T
+	rcv  *receiver.Receiver
+	peak int // bytes
 }
 
 func startRun(t *testing.T, gadget string, flags ...string) *run {
 	t.Helper()
-	rcv, err := receiver.Start(receiver.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = rcv.Close() })
-	ctx, stop := context.WithTimeout(context.Background(), 3*patience)
-	t.Cleanup(stop)
-	args := append([]string{"run", igtest.Import(t, gadget)}, igrun.GadgetFlags()...)
-	args = append(args, "--otel-profiles-exporter=otlp", "--otel-profiles-endpoint=http://"+rcv.Addr(), "--otel-profiles-interval=2s", "--output=none")
-	r := &run{t: t, rcv: rcv, ended: make(chan error, 1), ig: igrun.Command(ctx, igtest.Built(t, igtest.Bin, "ig"), append(args, flags...)...)}
-	r.ig.Stdout, r.ig.Stderr = &r.log, &r.log
-	require.NoError(t, r.ig.Start())
-	go func() { r.ended <- r.ig.Wait() }()
-	t.Cleanup(func() {
-		_ = r.ig.Process.Kill()
-		if t.Failed() {
-			t.Logf("ig said:\n%s", r.log.Bytes())
-		}
-	})
-	return r
+	rcv := igtest.Receiver(t)
+	return &run{Run: igtest.Start(t, igtest.Import(t, gadget), append(igtest.ExportTo(rcv), flags...)...), t: t, rcv: rcv}
 }
 
 var peakLine = regexp.MustCompile(`VmHWM:\s+(\d+)`)
@@ -113,29 +91,20 @@ var peakLine = regexp.MustCompile(`VmHWM:\s+(\d+)`)
 // until waits until ready says so, while ig has not taken several times what it may.
 func (r *run) until(what string, ready func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(patience); !ready(); {
-		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.ig.Process.Pid))
+	r.Wait(what, func() bool {
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.PID))
 		if m := peakLine.FindSubmatch(status); m != nil {
 			kb, _ := strconv.Atoi(string(m[1]))
 			r.peak = kb << 10
 		}
 		require.Less(r.t, r.peak, 5*most, "ig's memory, while it waits for %s", what)
-		require.True(r.t, time.Now().Before(end), "there is no %s", what)
-		select {
-		case err := <-r.ended:
-			r.ended <- err
-			if !ready() {
-				require.FailNow(r.t, "ig has ended", "%v", err)
-			}
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+		return ready()
+	})
 }
 
 func (r *run) stop() []receiver.Sample {
 	r.t.Helper()
-	require.NoError(r.t, r.ig.Process.Signal(os.Interrupt))
-	require.NoError(r.t, <-r.ended)
+	r.Stop()
 	require.Empty(r.t, r.rcv.Findings())
 	return r.rcv.Samples()
 }
@@ -143,23 +112,6 @@ func (r *run) stop() []receiver.Sample {
 // of returns the samples of an executable.
 func of(samples []receiver.Sample, path string) []receiver.Sample {
 	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Resource["process.executable.path"] != path })
-}
-
-// count adds up samples whose stacks have a frame of that name.
-func count(samples []receiver.Sample, name string) (n int64) {
-	for _, s := range samples {
-		if slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == name }) {
-			n += s.Total()
-		}
-	}
-	return n
-}
-
-func total(samples []receiver.Sample) (n int64) {
-	for _, s := range samples {
-		n += s.Total()
-	}
-	return n
 }
 
 // TestFilesAndNames: files made to take memory, names that lie about who they are, and names for terminals, all at the same time.
@@ -185,7 +137,7 @@ func TestFilesAndNames(t *testing.T) {
 	r := startRun(t, "profile_cpu", "--frequency=99", "--unwind=frame-pointers")
 	r.until("samples", func() bool {
 		samples := r.rcv.Samples()
-		return count(of(samples, good), "good_work") > 200 && count(of(samples, victim), "good_work") > 200
+		return igtest.Total(igtest.Through(of(samples, good), "good_work")) > 200 && igtest.Total(igtest.Through(of(samples, victim), "good_work")) > 200
 	})
 	samples := r.stop()
 	t.Logf("ig took %d MiB at the peak", r.peak>>20)
@@ -198,19 +150,19 @@ func TestFilesAndNames(t *testing.T) {
 		for _, path := range []string{good, victim} {
 			all := of(samples, path)
 			// Files are read one after the other, with pauses after those that take long: names come some seconds after the attackers'.
-			named := slices.DeleteFunc(slices.Clone(all), func(s receiver.Sample) bool { return count([]receiver.Sample{s}, "good_work") == 0 })
+			named := igtest.Through(all, "good_work")
 			require.NotEmpty(t, named)
 			from := slices.MinFunc(named, func(a, b receiver.Sample) int { return a.Start.Compare(b.Start) }).Start
 			since := slices.DeleteFunc(slices.Clone(all), func(s receiver.Sample) bool { return s.Start.Before(from) })
-			t.Logf("%s: %d of %d samples came before its names", filepath.Base(path), total(all)-total(since), total(all))
-			require.GreaterOrEqual(t, 100*count(since, "good_work"), 99*total(since))
+			t.Logf("%s: %d of %d samples came before its names", filepath.Base(path), igtest.Total(all)-igtest.Total(since), igtest.Total(all))
+			require.GreaterOrEqual(t, 100*igtest.Total(igtest.Through(since, "good_work")), 99*igtest.Total(since))
 		}
 	})
 	t.Run("a path of one's own mounts", func(t *testing.T) {
-		require.Zero(t, count(of(samples, victim), "evil_work"))
-		require.Positive(t, count(slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool {
+		require.Zero(t, igtest.Total(igtest.Through(of(samples, victim), "evil_work")))
+		require.Positive(t, igtest.Total(igtest.Through(slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool {
 			return s.Resource["process.executable.path"] != ""
-		}), "evil_work"), "the attacker is seen")
+		}), "evil_work")), "the attacker is seen")
 	})
 	t.Run("control characters", func(t *testing.T) {
 		evil := regexp.MustCompile("evil.+name")
@@ -232,8 +184,8 @@ func TestFilesAndNames(t *testing.T) {
 		}
 		require.True(t, seen, "the attacker's function")
 	})
-	require.NotContains(t, r.log.String(), "panic")
-	require.False(t, bytes.ContainsAny(r.log.Bytes(), "\x1b\u202e"))
+	require.NotContains(t, r.Log.String(), "panic")
+	require.False(t, bytes.ContainsAny(r.Log.Bytes(), "\x1b\u202e"))
 }
 
 // TestLiveEnds: the run that a program makes too dear ends by itself.
@@ -242,17 +194,13 @@ func TestLiveEnds(t *testing.T) {
 	attack := compile(t, folder(t), "attack.c")
 	start(t, nobody, attack, "malloc")
 	r := startRun(t, "profile_alloc", "--everywhere", "--live")
-	r.until("the end of the run", func() bool {
-		select {
-		case err := <-r.ended:
-			r.ended <- err
-			return true
-		default:
-			return false
-		}
-	})
-	require.NoError(t, <-r.ended)
-	require.Contains(t, r.log.String(), "ending the run: --live must not miss an allocation")
+	select {
+	case <-r.Ended:
+	case <-time.After(igtest.Patience):
+		require.Fail(t, "the run goes on")
+	}
+	r.Stop()
+	require.Contains(t, r.Log.String(), "ending the run: --live must not miss an allocation")
 }
 
 // TestMallocWithoutPause: one program that allocates without pause does not take the probes of another one away, which allocates

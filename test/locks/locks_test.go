@@ -4,7 +4,6 @@ package locks
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,29 +59,6 @@ func profileOf(t *testing.T, samples []receiver.Sample) (delays, contentions []r
 	return delays, contentions
 }
 
-func depth(s receiver.Sample, function string) int {
-	return slices.IndexFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == function })
-}
-
-// through returns the samples with a function on their stacks.
-func through(samples []receiver.Sample, function string) []receiver.Sample {
-	var found []receiver.Sample
-	for _, s := range samples {
-		if depth(s, function) >= 0 {
-			found = append(found, s)
-		}
-	}
-	return found
-}
-
-func total(samples []receiver.Sample) int64 {
-	n := int64(0)
-	for _, s := range samples {
-		n += s.Total()
-	}
-	return n
-}
-
 func byKind(samples []receiver.Sample) map[string]int64 {
 	sums := map[string]int64{}
 	for _, s := range samples {
@@ -109,19 +85,18 @@ func TestLocks(t *testing.T) {
 			truth, found := int64(0), int64(0)
 			for _, l := range locks {
 				truth += r.truth[l.function].ns
-				found += total(through(delays, l.function))
+				found += igtest.Total(igtest.Through(delays, l.function))
 			}
 			for _, l := range locks {
-				l.require(t, r, through(delays, l.function), through(contentions, l.function), truth, found)
+				l.require(t, r, igtest.Through(delays, l.function), igtest.Through(contentions, l.function), truth, found)
 			}
 			t.Logf("seconds by kind: %v", byKind(delays))
 			requireIdle(t, delays)
 			require.NotContains(t, byKind(delays), "user_futex")
 			// The pool has a thousand waits a second, of which only the first are captured.
-			require.Positive(t, r.books.other)
+			require.Positive(t, r.captured.Other)
 			// Stacks come once a second, and later on a busy machine.
-			require.Less(t, r.books.other, int64(seconds*250), "the waits of the pool are left alone once they are known")
-			r.requireBooks(t)
+			require.Less(t, r.captured.Other, int64(seconds*250), "the waits of the pool are left alone once they are known")
 		})
 	}
 }
@@ -130,11 +105,11 @@ func TestLocks(t *testing.T) {
 // spinlocks of the kernel when they are woken.
 func requireIdle(t *testing.T, delays []receiver.Sample) {
 	t.Helper()
-	for _, s := range append(through(delays, "wait_for_job"), through(delays, "wait_for_work")...) {
+	for _, s := range append(igtest.Through(delays, "wait_for_job"), igtest.Through(delays, "wait_for_work")...) {
 		kind := s.Attributes["lock.kind"]
 		switch {
 		case strings.HasPrefix(kind, "kernel_"):
-		case kind == "user_mutex" && depth(s, "sem_wait") < 0:
+		case kind == "user_mutex" && igtest.Depth(s, "sem_wait") < 0:
 		default:
 			require.Fail(t, "a thread without work", "%s: %v", kind, s.Stack)
 		}
@@ -145,16 +120,16 @@ func requireIdle(t *testing.T, delays []receiver.Sample) {
 func (l *lock) require(t *testing.T, r *run, delays, contentions []receiver.Sample, truth, found int64) {
 	t.Helper()
 	own := r.truth[l.function]
-	waited := total(delays)
+	waited := igtest.Total(delays)
 	t.Logf("%s: %.3f s in %d waits; its own %.3f s in %d calls: %+.2f %%; share %.2f %%, its own %.2f %%", l.function,
-		float64(waited)/1e9, total(contentions), float64(own.ns)/1e9, own.calls, 100*(float64(waited)/float64(own.ns)-1),
+		float64(waited)/1e9, igtest.Total(contentions), float64(own.ns)/1e9, own.calls, 100*(float64(waited)/float64(own.ns)-1),
 		100*float64(waited)/float64(found), 100*float64(own.ns)/float64(truth))
 	require.InEpsilon(t, own.ns, waited, l.within, l.function)
 	require.InEpsilon(t, float64(own.ns)/float64(truth), float64(waited)/float64(found), l.within, l.function)
-	require.Positive(t, total(contentions))
+	require.Positive(t, igtest.Total(contentions))
 	toEntry := int64(0)
 	for _, s := range delays {
-		at := depth(s, l.function)
+		at := igtest.Depth(s, l.function)
 		require.Positive(t, at, "%v", s.Stack)
 		if whole(s) {
 			toEntry += s.Total()
@@ -178,15 +153,14 @@ func TestAllFutex(t *testing.T) {
 	t.Parallel()
 	r := profile(t, "--all-futex", "--sample-time="+strconv.Itoa(sampleTime))
 	delays, _ := profileOf(t, r.samples)
-	pool := append(through(delays, "wait_for_work"), through(delays, "wait_for_job")...)
+	pool := append(igtest.Through(delays, "wait_for_work"), igtest.Through(delays, "wait_for_job")...)
 	kinds := byKind(pool)
-	t.Logf("%.1f s of the pool, by kind: %v", float64(total(pool))/1e9, kinds)
+	t.Logf("%.1f s of the pool, by kind: %v", float64(igtest.Total(pool))/1e9, kinds)
 	// What has not ended when the run ends is not in the sums.
 	require.Greater(t, kinds["user_futex"], int64(80*seconds*1e9))
-	require.Greater(t, 100*kinds["user_futex"], 99*total(pool))
-	require.InEpsilon(t, r.truth["take_mutex"].ns, byKind(through(delays, "take_mutex"))["user_mutex"], 0.05)
-	require.Zero(t, r.books.other)
-	r.requireBooks(t)
+	require.Greater(t, 100*kinds["user_futex"], 99*igtest.Total(pool))
+	require.InEpsilon(t, r.truth["take_mutex"].ns, byKind(igtest.Through(delays, "take_mutex"))["user_mutex"], 0.05)
+	require.Zero(t, r.captured.Other)
 }
 
 // TestLockAddress tells two mutexes apart that one function waits for.
@@ -198,7 +172,7 @@ func TestLockAddress(t *testing.T) {
 	of := map[string]map[string]bool{}
 	for _, l := range locks {
 		addresses := map[string]bool{}
-		for _, s := range through(delays, l.function) {
+		for _, s := range igtest.Through(delays, l.function) {
 			if s.Attributes["lock.kind"] == l.kind {
 				addresses[s.Attributes["lock.address"]] = true
 				file := ""
@@ -227,12 +201,11 @@ func TestWithoutKernelLocks(t *testing.T) {
 	t.Parallel()
 	r := profile(t, "--kernel-locks=false", "--sample-time="+strconv.Itoa(sampleTime))
 	delays, _ := profileOf(t, r.samples)
-	require.Empty(t, through(delays, "count_pipe"))
+	require.Empty(t, igtest.Through(delays, "count_pipe"))
 	for kind := range byKind(delays) {
 		require.True(t, strings.HasPrefix(kind, "user_"), kind)
 	}
-	require.InEpsilon(t, r.truth["take_mutex"].ns, total(through(delays, "take_mutex")), 0.05)
-	r.requireBooks(t)
+	require.InEpsilon(t, r.truth["take_mutex"].ns, igtest.Total(igtest.Through(delays, "take_mutex")), 0.05)
 }
 
 func parseTruth(out string) (map[string]waits, error) {

@@ -5,45 +5,26 @@ package locks
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// books are what the operator captures says at the end.
-type books struct{ events, drawn, added, inner, other, bad, lost int64 }
-
-var booksLine = regexp.MustCompile(`captures: (\d+) events, (\d+) sampled: (\d+) added to rows, (\d+) within others, (\d+) of other kinds, (\d+) not decoded, (\d+) lost`)
-
 // run is one run of the gadget on the program locks.
 type run struct {
-	truth   map[string]waits
-	samples []receiver.Sample
-	books   books
-}
-
-func (r *run) requireBooks(t *testing.T) {
-	t.Helper()
-	b := r.books
-	t.Logf("books: %+v", b)
-	require.Equal(t, b.drawn, b.added+b.inner+b.other+b.bad+b.lost)
-	require.Greater(t, b.events, b.drawn, "short waits are drawn")
-	require.Zero(t, b.bad)
-	require.Less(t, 100*b.lost, b.drawn)
+	truth    map[string]waits
+	samples  []receiver.Sample
+	captured igtest.Captured
 }
 
 // compile compiles the program as distributions do, without frame pointers.
@@ -75,34 +56,10 @@ func profile(t *testing.T, flags ...string) *run {
 		}
 	}()
 
-	rcv, err := receiver.Start(receiver.Options{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, rcv.Close()) }()
-	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer stop()
-	args := append([]string{"run", igtest.Import(t, "profile_lock")}, igrun.GadgetFlags()...)
-	args = append(args, "--pid="+strconv.Itoa(program.Process.Pid), "--otel-profiles-exporter=otlp", "--otel-profiles-endpoint=http://"+rcv.Addr(),
-		"--otel-profiles-interval=2s", "--output=none")
-	ig := igrun.Command(ctx, igtest.Built(t, igtest.Bin, "ig"), append(args, flags...)...)
-	var log bytes.Buffer
-	ig.Stdout, ig.Stderr = &log, &log
-	require.NoError(t, ig.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- ig.Wait() }()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("ig said:\n%s", log.Bytes())
-		}
-	})
-
-	for len(through(rcv.Samples(), "take_warmup")) == 0 {
-		select {
-		case err := <-ended:
-			require.NoError(t, err)
-			require.FailNow(t, "ig has ended")
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+	rcv := igtest.Receiver(t)
+	flags = append(igtest.ExportTo(rcv), flags...)
+	ig := igtest.Start(t, igtest.Import(t, "profile_lock"), append(flags, "--pid="+strconv.Itoa(program.Process.Pid))...)
+	ig.Wait("a wait of the warmup", func() bool { return len(igtest.Through(rcv.Samples(), "take_warmup")) > 0 })
 	_, err = stdin.Write([]byte("\n"))
 	require.NoError(t, err)
 	var own bytes.Buffer
@@ -110,18 +67,13 @@ func profile(t *testing.T, flags ...string) *run {
 	require.NoError(t, err)
 	require.NoError(t, program.Wait())
 	waited = true
-	require.NoError(t, ig.Process.Signal(os.Interrupt))
-	require.NoError(t, <-ended)
+	ig.Stop()
 
-	r := &run{samples: rcv.Samples()}
+	r := &run{samples: rcv.Samples(), captured: igtest.ReadCaptured(t, ig.Log.String())}
 	r.truth, err = parseTruth(own.String())
 	require.NoError(t, err)
-	found := booksLine.FindSubmatch(log.Bytes())
-	require.NotNil(t, found, "the operator's summary is missing: %s", log.Bytes())
-	for i, n := range []*int64{&r.books.events, &r.books.drawn, &r.books.added, &r.books.inner, &r.books.other, &r.books.bad, &r.books.lost} {
-		*n, err = strconv.ParseInt(string(found[i+1]), 10, 64)
-		require.NoError(t, err)
-	}
+	require.Greater(t, r.captured.Events, r.captured.Sampled, "short waits are drawn")
+	require.Less(t, 100*r.captured.Lost, r.captured.Sampled)
 	findings := rcv.Findings()
 	for _, req := range rcv.Requests() {
 		findings = append(findings, otlpcheck.CheckKernelAddresses(req)...)

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
 var (
@@ -47,9 +46,7 @@ type programStats struct {
 
 func (w work) underIG(t *testing.T, how way, warm, n int) watchedCost {
 	t.Helper()
-	rcv, err := receiver.Start(receiver.Options{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, rcv.Close()) }()
+	rcv := igtest.Receiver(t)
 	cmd, in, out := w.begin(t, how)
 	choose := w.choose
 	if choose == nil {
@@ -61,20 +58,21 @@ func (w work) underIG(t *testing.T, how way, warm, n int) watchedCost {
 		image, attached = igtest.Import(t, "profile_alloc"), "the first probes are attached"
 	}
 	if !how.discard {
-		flags = append(flags, exportTo(rcv)...)
+		flags = append(flags, igtest.ExportTo(rcv)...)
 	}
-	ig := runIG(t, image, attached, flags...)
-	began, used := time.Now(), settled(t, ig.cmd.Process.Pid)
+	ig := igtest.Start(t, image, flags...)
+	ig.Says(attached)
+	began, used := time.Now(), settled(t, ig.PID)
 	r := watchedCost{spent: w.end(t, cmd, in, out, warm, n)}
-	r.igCPU = cpuOf(t, ig.cmd.Process.Pid) - used
+	r.igCPU = cpuOf(t, ig.PID) - used
 	r.ig = r.igCPU.Seconds() / time.Since(began).Seconds()
 	r.igCPU /= time.Duration(warm + n)
 	r.stats = statsOf(t)
 	if how.image != "" {
 		r.untold = lostUntold(t)
 	}
-	ig.stop(t)
-	r.log = ig.log.String()
+	ig.Stop()
+	r.log = ig.Log.String()
 	return r
 }
 

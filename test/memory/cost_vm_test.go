@@ -150,7 +150,7 @@ func TestCostVM(t *testing.T) {
 			t.Logf("%s: wall %v, CPU %v, ig %v", how.name, r.wall, r.cpu, r.igCPU)
 			if how.image == "" {
 				if how.ig != nil {
-					readBooks(t, r.log) // which have no loss
+					readCaptured(t, r.log) // which have no loss
 				}
 				continue
 			}

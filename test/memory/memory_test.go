@@ -27,7 +27,7 @@ func inUse(samples []receiver.Sample, sampleType, function string) int64 {
 		}
 	}
 	state := slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return !s.End.Equal(newest) })
-	return total(through(state, sampleType, function))
+	return igtest.Total(through(state, sampleType, function))
 }
 
 // The programs allocate in these shares, in percent. A function's bytes may differ by four times what chance makes: most allocations of
@@ -44,11 +44,11 @@ func (r *run) requireTruth(t *testing.T, within map[string]float64) {
 	var all, own int64
 	for function, truth := range r.truth {
 		own += truth.bytes
-		all += total(through(r.samples, "alloc_space", function))
+		all += igtest.Total(through(r.samples, "alloc_space", function))
 	}
 	require.InEpsilon(t, own, all, 0.05, "all bytes")
 	for function, truth := range r.truth {
-		bytes, calls := total(through(r.samples, "alloc_space", function)), total(through(r.samples, "alloc_objects", function))
+		bytes, calls := igtest.Total(through(r.samples, "alloc_space", function)), igtest.Total(through(r.samples, "alloc_objects", function))
 		t.Logf("%s: %d bytes in %d allocations; its own %d in %d: %+.2f %%; share %.2f %%, its own %.2f %%", function, bytes, calls, truth.bytes, truth.calls,
 			100*(float64(bytes)/float64(truth.bytes)-1), 100*float64(bytes)/float64(all), 100*float64(truth.bytes)/float64(own))
 		require.InEpsilon(t, truth.bytes, bytes, within[function], function)
@@ -67,7 +67,7 @@ func TestC(t *testing.T) {
 			t.Parallel()
 			r := watch(t, plan{program: cProgram(t), pause: 1000, flags: append(slices.Clone(watched), flags...)})
 			r.requireTruth(t, cShares)
-			require.Greater(t, r.books.inner, int64(0), "realloc calls malloc")
+			require.Greater(t, r.captured.Inner, int64(0), "realloc calls malloc")
 			for _, s := range r.samples {
 				require.Equal(t, "bytes", s.PeriodUnit)
 				require.Equal(t, "space", s.PeriodType)
@@ -87,16 +87,14 @@ func TestWithoutMain(t *testing.T) {
 	r.requireTruth(t, cShares)
 	leaks := through(r.samples, "alloc_space", "leak_some")
 	below := slices.DeleteFunc(slices.Clone(leaks), func(s receiver.Sample) bool { return s.Stack[2].Name != "round_of_work" })
-	require.Greater(t, 100*total(below), 99*total(leaks))
+	require.Greater(t, 100*igtest.Total(below), 99*igtest.Total(leaks))
 }
 
 // TestExec has a process that has memory in use run another program, which allocates nothing that counts.
 func TestExec(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
-	rcv, err := receiver.Start(receiver.Options{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, rcv.Close()) }()
+	rcv := igtest.Receiver(t)
 	c := start(t, plan{program: compile(t, "gcc", "-O2", source("exec.c"))})
 	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--live")
 	// What libc allocates for itself can be drawn as well, if rarely.
@@ -104,7 +102,7 @@ func TestExec(t *testing.T) {
 	allOwn := func() int64 {
 		return inUse(slices.DeleteFunc(rcv.Samples(), func(s receiver.Sample) bool { return !own(s) }), "inuse_space", "main")
 	}
-	_, err = c.in.Write([]byte("\n"))
+	_, err := c.in.Write([]byte("\n"))
 	require.NoError(t, err)
 	line, err := c.out.ReadString('\n')
 	require.NoError(t, err)
@@ -121,8 +119,8 @@ func TestExec(t *testing.T) {
 		time.Sleep(3 * time.Second) // a state is sent every two
 		return !slices.ContainsFunc(rcv.Samples()[before:], func(s receiver.Sample) bool { return own(s) && s.Total() > 0 })
 	}, time.Minute, time.Millisecond, "the program that has been replaced has memory in use")
-	ig.stop(t)
-	require.Regexp(t, `64 of ended processes`, ig.log.String())
+	ig.Stop()
+	require.Regexp(t, `64 of ended processes`, ig.Log.String())
 }
 
 // requireWhole checks that stacks go from the allocator to the program's entry, and that the function that called it is the next one.
@@ -142,8 +140,8 @@ func requireWhole(t *testing.T, samples []receiver.Sample, entry string) {
 func requireEntry(t *testing.T, samples []receiver.Sample, entry string) {
 	t.Helper()
 	whole := slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Stack[len(s.Stack)-1].Name != entry })
-	t.Logf("whole: %.2f %%", 100*float64(total(whole))/float64(total(samples)))
-	require.Greater(t, 100*total(whole), 99*total(samples))
+	t.Logf("whole: %.2f %%", 100*float64(igtest.Total(whole))/float64(igtest.Total(samples)))
+	require.Greater(t, 100*igtest.Total(whole), 99*igtest.Total(samples))
 }
 
 // TestLive compares what is in use with what programs have leaked. In C++, the operators of an allocator have probes of their own.
@@ -199,18 +197,16 @@ func TestExceptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rcv, err := receiver.Start(receiver.Options{})
-			require.NoError(t, err)
-			defer func() { require.NoError(t, rcv.Close()) }()
+			rcv := igtest.Receiver(t)
 			c := start(t, plan{program: tc.program, env: tc.env})
 			ig := profile(t, rcv, "the first probes are attached", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid), "--live"}, watched...)...)
 			time.Sleep(2 * time.Second) // those of the other files
-			_, err = c.in.Write([]byte("\n"))
+			_, err := c.in.Write([]byte("\n"))
 			require.NoError(t, err)
 			line, err := c.out.ReadString('\n')
 			require.NoError(t, err, "the program has ended")
 			require.Equal(t, "caught 8 of 8\n", line)
-			ig.stop(t)
+			ig.Stop()
 		})
 	}
 }
@@ -272,7 +268,7 @@ func TestOtherLibraries(t *testing.T) {
 		t.Parallel()
 		r := watch(t, plan{program: compile(t, "musl-gcc", "-O2", "-fomit-frame-pointer", source("allocate.c")), pause: 1000, flags: watched})
 		r.requireTruth(t, cShares)
-		require.Greater(t, r.books.inner, int64(0), "posix_memalign calls aligned_alloc")
+		require.Greater(t, r.captured.Inner, int64(0), "posix_memalign calls aligned_alloc")
 	})
 	t.Run("static", func(t *testing.T) {
 		t.Parallel()
@@ -296,48 +292,44 @@ func TestStretches(t *testing.T) {
 	require.Greater(t, attached["stretches"], attached["always"])
 	for function, truth := range r.truth {
 		own += truth.bytes
-		all += total(through(r.samples, "alloc_space", function))
+		all += igtest.Total(through(r.samples, "alloc_space", function))
 	}
 	// A program that does nothing but allocate does less while it is watched. It never does more.
 	require.Less(t, all, own*5/4)
 	require.Greater(t, all, own/20)
 	for function, truth := range r.truth {
-		require.InDelta(t, 100*float64(truth.bytes)/float64(own), 100*float64(total(through(r.samples, "alloc_space", function)))/float64(all), 6, function)
+		require.InDelta(t, 100*float64(truth.bytes)/float64(own), 100*float64(igtest.Total(through(r.samples, "alloc_space", function)))/float64(all), 6, function)
 	}
 }
 
 // TestTooDear ends a run that cannot be paused.
 func TestTooDear(t *testing.T) {
 	igtest.NeedRoot(t)
-	rcv, err := receiver.Start(receiver.Options{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, rcv.Close()) }()
+	rcv := igtest.Receiver(t)
 	c := start(t, plan{program: cProgram(t), seconds: 5, pause: 50})
 	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--live", "--max-cost=1")
 	c.work(t)
 	select {
-	case <-ig.ended:
+	case <-ig.Ended:
 	case <-time.After(2 * time.Minute):
 		require.Fail(t, "the run goes on")
 	}
-	require.Regexp(t, `ending the run: --live must not miss an allocation.*more than --max-cost=1 percent of a CPU`, ig.log.String())
+	require.Regexp(t, `ending the run: --live must not miss an allocation.*more than --max-cost=1 percent of a CPU`, ig.Log.String())
 }
 
 // TestLater watches a program that begins, with another one of its own, after the gadget has.
 func TestLater(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
-	rcv, err := receiver.Start(receiver.Options{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, rcv.Close()) }()
+	rcv := igtest.Receiver(t)
 	// By the name that it has from the start: threads are chosen when they allocate.
 	program := filepath.Join(t.TempDir(), "latecomer")
 	require.NoError(t, os.Rename(compile(t, "gcc", "-O2", "-DNAME=\"latecomer\"", source("allocate.c")), program))
 	ig := profile(t, rcv, "allocator: a probe adds", append([]string{"--comm=latecomer"}, watched...)...)
 	c := start(t, plan{program: program, pause: 1000})
-	ig.says(t, "the first probes are attached")
+	ig.Says("the first probes are attached")
 	truth := c.work(t)
-	ig.stop(t)
+	ig.Stop()
 	r := run{truth: truth, samples: rcv.Samples()}
 	r.requireTruth(t, map[string]float64{"allocate_large": 0.06, "allocate_middle": 0.12, "leak_some": 0.2})
 }

@@ -5,14 +5,11 @@ package memory
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,7 +18,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -29,17 +25,12 @@ import (
 // count is what a function of a program has allocated, by its own books.
 type count struct{ bytes, calls int64 }
 
-// books are what the operator captures says at the end.
-type books struct{ events, drawn, added, inner, other, bad, lost int64 }
-
-var booksLine = regexp.MustCompile(`captures: (\d+) events, (\d+) sampled: (\d+) added to rows, (\d+) within others, (\d+) of other kinds, (\d+) not decoded, (\d+) lost`)
-
 // run is one run of the gadget on a program.
 type run struct {
-	truth   map[string]count
-	samples []receiver.Sample
-	books   books
-	log     string
+	truth    map[string]count
+	samples  []receiver.Sample
+	captured igtest.Captured
+	log      string
 }
 
 // plan is a program and how it is profiled.
@@ -76,60 +67,12 @@ func cProgram(t *testing.T) string {
 	return compile(t, "gcc", "-O2", "-fomit-frame-pointer", "-Wall", "-Werror", source("allocate.c"))
 }
 
-// tool is a running ig.
-type tool struct {
-	cmd   *exec.Cmd
-	log   *igtest.Buffer
-	ended chan error
-}
-
 // profile starts ig with profile_alloc, and waits until its log has the text.
-func profile(t *testing.T, rcv *receiver.Receiver, until string, flags ...string) *tool {
+func profile(t *testing.T, rcv *receiver.Receiver, until string, flags ...string) *igtest.Run {
 	t.Helper()
-	return runIG(t, igtest.Import(t, "profile_alloc"), until, append(exportTo(rcv), flags...)...)
-}
-
-// exportTo are the flags that have ig send to a receiver.
-func exportTo(rcv *receiver.Receiver) []string {
-	return []string{"--otel-profiles-exporter=otlp", "--otel-profiles-endpoint=http://" + rcv.Addr(), "--otel-profiles-interval=2s"}
-}
-
-// runIG starts ig with a gadget, and waits until its log has the text.
-func runIG(t *testing.T, image, until string, flags ...string) *tool {
-	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
-	t.Cleanup(stop)
-	args := append(append([]string{"run", image, "--output=none"}, igrun.GadgetFlags()...), flags...)
-	i := &tool{cmd: igrun.Command(ctx, igtest.Built(t, igtest.Bin, "ig"), args...), log: &igtest.Buffer{}, ended: make(chan error, 1)}
-	i.cmd.Stdout, i.cmd.Stderr = i.log, i.log
-	require.NoError(t, i.cmd.Start())
-	go func() { i.ended <- i.cmd.Wait() }()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("ig said:\n%s", i.log)
-		}
-	})
-	i.says(t, until)
-	return i
-}
-
-// says waits until ig's log has a text.
-func (i *tool) says(t *testing.T, text string) {
-	t.Helper()
-	for !strings.Contains(i.log.String(), text) {
-		select {
-		case err := <-i.ended:
-			require.FailNow(t, "ig has ended", "%v\n%s", err, i.log)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
-// stop ends ig as a user does.
-func (i *tool) stop(t *testing.T) {
-	t.Helper()
-	require.NoError(t, i.cmd.Process.Signal(os.Interrupt))
-	require.NoError(t, <-i.ended)
+	r := igtest.Start(t, igtest.Import(t, "profile_alloc"), append(igtest.ExportTo(rcv), flags...)...)
+	r.Says(until)
+	return r
 }
 
 // child is a running program of testdata.
@@ -190,9 +133,7 @@ func (c *child) work(t *testing.T) map[string]count {
 func watch(t *testing.T, p plan) *run {
 	t.Helper()
 	igtest.NeedRoot(t)
-	rcv, err := receiver.Start(receiver.Options{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, rcv.Close()) }()
+	rcv := igtest.Receiver(t)
 	c := start(t, p)
 	ig := profile(t, rcv, "the first probes are attached", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid)}, p.flags...)...)
 	if p.leaks != "" && p.env != nil {
@@ -204,45 +145,22 @@ func watch(t *testing.T, p plan) *run {
 			return float64(inUse(rcv.Samples(), "inuse_space", p.leaks)) > (1-share10)*float64(r.truth[p.leaks].bytes)
 		}, 2*time.Minute, 500*time.Millisecond, "not all of what leaked is in use")
 	}
-	ig.stop(t)
-	r.samples, r.log = rcv.Samples(), ig.log.String()
-	r.books = readBooks(t, r.log)
+	ig.Stop()
+	r.samples, r.log = rcv.Samples(), ig.Log.String()
+	r.captured = readCaptured(t, r.log)
 	require.Empty(t, rcv.Findings())
 	return r
 }
 
-func readBooks(t *testing.T, log string) books {
+// readCaptured finds what the operator captures says at the end: nothing is lost.
+func readCaptured(t *testing.T, log string) igtest.Captured {
 	t.Helper()
-	found := booksLine.FindStringSubmatch(log)
-	require.NotNil(t, found, "the operator's summary is missing: %s", log)
-	var b books
-	for i, n := range []*int64{&b.events, &b.drawn, &b.added, &b.inner, &b.other, &b.bad, &b.lost} {
-		var err error
-		*n, err = strconv.ParseInt(found[i+1], 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("books: %+v", b)
-	require.Equal(t, b.drawn, b.added+b.inner+b.other+b.bad+b.lost)
-	require.Zero(t, b.bad)
-	require.Zero(t, b.lost)
-	return b
+	c := igtest.ReadCaptured(t, log)
+	require.Zero(t, c.Lost)
+	return c
 }
 
 // through returns the samples of a type with a function on their stacks.
 func through(samples []receiver.Sample, sampleType, function string) []receiver.Sample {
-	var found []receiver.Sample
-	for _, s := range samples {
-		if s.Type == sampleType && slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == function }) {
-			found = append(found, s)
-		}
-	}
-	return found
-}
-
-func total(samples []receiver.Sample) int64 {
-	n := int64(0)
-	for _, s := range samples {
-		n += s.Total()
-	}
-	return n
+	return igtest.Through(igtest.Typed(samples, sampleType), function)
 }

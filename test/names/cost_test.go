@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
@@ -45,7 +46,7 @@ func TestCost(t *testing.T) {
 	defer goBuilds(t, dir)()
 
 	type build struct{ what, ig, gadget string }
-	builds := []build{{"this build", built(t, "E2E_BIN", "ig"), built(t, "E2E_GADGETS", "profile_cpu.tar")}}
+	builds := []build{{"this build", igtest.Built(t, igtest.Bin, "ig"), igtest.Built(t, igtest.Gadgets, "profile_cpu.tar")}}
 	if old := os.Getenv("COST_OLD"); old != "" {
 		o := build{"COST_OLD", filepath.Join(old, "bin/ig"), filepath.Join(old, "gadgets/profile_cpu.tar")}
 		builds = []build{o, builds[0], builds[0], o} // what else runs may change slowly

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
@@ -79,16 +80,6 @@ const (
 	window     = 10 * time.Second // the default
 )
 
-// built returns the path of what make has built.
-func built(t *testing.T, variable, name string) string {
-	t.Helper()
-	dir := os.Getenv(variable)
-	require.NotEmpty(t, dir, "%s is not set: run make test-names", variable)
-	path := filepath.Join(dir, name)
-	require.FileExists(t, path)
-	return path
-}
-
 // run is "ig run profile_cpu" under way, into a receiver.
 type run struct {
 	receiver *receiver.Receiver
@@ -103,7 +94,7 @@ type run struct {
 // startRun starts the ig that make has built and returns when something has arrived.
 func startRun(t *testing.T) *run {
 	t.Helper()
-	r := startIG(t, built(t, "E2E_BIN", "ig"), built(t, "E2E_GADGETS", "profile_cpu.tar"), frequency, window)
+	r := startIG(t, igtest.Built(t, igtest.Bin, "ig"), igtest.Built(t, igtest.Gadgets, "profile_cpu.tar"), frequency, window)
 	r.awaitFirst(t)
 	return r
 }

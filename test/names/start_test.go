@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
@@ -40,7 +41,7 @@ func TestStart(t *testing.T) {
 		defer process.Stop()
 		processes[name] = process
 	}
-	ig, gadget := built(t, "E2E_BIN", "ig"), built(t, "E2E_GADGETS", "profile_cpu.tar")
+	ig, gadget := igtest.Built(t, igtest.Bin, "ig"), igtest.Built(t, igtest.Gadgets, "profile_cpu.tar")
 	r := startIG(t, ig, gadget, 199, startWindow)
 	r.awaitFirst(t)
 	time.Sleep(startFor)

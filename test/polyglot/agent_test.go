@@ -31,7 +31,7 @@ func startAgent(t *testing.T, hz string, flags ...string) *gadgetRun {
 	igtest.Output(t, "gcc", "-O1", "-Wall", "-o", prlimit, "../agent/prlimit.c")
 	args := []string{
 		"unshare", "--mount", "sh", "-c", tracefs, "sh", prlimit,
-		built(t, "E2E_BIN", "ebpf-profiler"), "-collection-agent", run.receiver.Addr(), "-disable-tls",
+		igtest.Built(t, igtest.Bin, "ebpf-profiler"), "-collection-agent", run.receiver.Addr(), "-disable-tls",
 		"-samples-per-second", hz,
 	}
 	run.start(append(args, flags...))
@@ -51,7 +51,7 @@ var (
 // keepProfile writes what a process burns CPU time in.
 func keepProfile(t *testing.T, dir string, pid int) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), built(t, "E2E_BIN", "profile"), "--pid", strconv.Itoa(pid), "--gadget", "cpu", "--gadgets", os.Getenv("E2E_GADGETS"), "--seconds", "20", "-o", dir, "--", "--frequency", "997").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), igtest.Built(t, igtest.Bin, "profile"), "--pid", strconv.Itoa(pid), "--gadget", "cpu", "--gadgets", os.Getenv("E2E_GADGETS"), "--seconds", "20", "-o", dir, "--", "--frequency", "997").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	t.Logf("%s:\n%s", dir, out)
 }

@@ -41,7 +41,7 @@ func startDaemon(t *testing.T) *igDaemon {
 	require.NoError(t, err)
 	listen := free.Addr().String()
 	require.NoError(t, free.Close())
-	run.start([]string{built(t, "E2E_BIN", "ig"), "--config", run.config(dir), "daemon", "--host=" + socket, "--auto-mount-filesystems", "--verify-image=false",
+	run.start([]string{igtest.Built(t, igtest.Bin, "ig"), "--config", run.config(dir), "daemon", "--host=" + socket, "--auto-mount-filesystems", "--verify-image=false",
 		"--otel-metrics-listen", "--otel-metrics-export-internals", "--otel-metrics-listen-address=" + listen})
 	conn, err := grpc.NewClient(socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)

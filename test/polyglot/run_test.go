@@ -24,16 +24,6 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// built returns the path of what make has built, and ends the test where it was not run from there.
-func built(t *testing.T, variable, name string) string {
-	t.Helper()
-	dir := os.Getenv(variable)
-	require.NotEmpty(t, dir, "%s is not set: run make test-languages", variable)
-	path := filepath.Join(dir, name)
-	require.FileExists(t, path)
-	return path
-}
-
 // gadgetRun is "ig run" of a gadget, or another profiler, under way, into a receiver.
 type gadgetRun struct {
 	t        *testing.T
@@ -88,7 +78,7 @@ func (r *gadgetRun) counted(pid int, since time.Time) int64 {
 func startRun(t *testing.T, image string, flags ...string) *gadgetRun {
 	t.Helper()
 	run, dir := newRun(t)
-	args := append([]string{built(t, "E2E_BIN", "ig"), "--config", run.config(dir), "run", image}, igrun.GadgetFlags()...)
+	args := append([]string{igtest.Built(t, igtest.Bin, "ig"), "--config", run.config(dir), "run", image}, igrun.GadgetFlags()...)
 	args = append(args, "--otel-profiles-exporter=truth", "--otel-profiles-interval=2s", "--output", "none")
 	run.start(append(args, flags...))
 	return run

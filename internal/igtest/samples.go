@@ -1,0 +1,30 @@
+package igtest
+
+import (
+	"slices"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// Depth is how many frames a function has below it, -1 where it is not on the stack.
+func Depth(s receiver.Sample, function string) int {
+	return slices.IndexFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == function })
+}
+
+// Through returns the samples with a function on their stacks.
+func Through(samples []receiver.Sample, function string) []receiver.Sample {
+	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return Depth(s, function) < 0 })
+}
+
+// Typed returns the samples of a type.
+func Typed(samples []receiver.Sample, name string) []receiver.Sample {
+	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Type != name })
+}
+
+// Total adds up the values of samples.
+func Total(samples []receiver.Sample) (n int64) {
+	for _, s := range samples {
+		n += s.Total()
+	}
+	return n
+}

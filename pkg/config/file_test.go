@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -162,11 +163,13 @@ func TestFile(t *testing.T) {
 	require.Equal(t, Rotation{1, 4, 2, 3}, e.Rotation)
 }
 
-func TestDeployedFileMeansTheSame(t *testing.T) {
-	text := exportersYAML(everything)
-	direct := Load(Sources{File: readYAML(t, text), Daemon: true})
-	deployed := Load(Sources{File: deploy(t, text), Daemon: true})
-	require.Empty(t, deployed.Problems())
+// requireDeployable checks that a config has no mistake and means the same after a deployment.
+func requireDeployable(t *testing.T, text, name string) {
+	t.Helper()
+	direct, deployed := Load(Sources{File: readYAML(t, text), Daemon: true}), Load(Sources{File: deploy(t, text), Daemon: true})
+	require.Empty(t, direct.Problems(), name)
+	require.Empty(t, deployed.Problems(), name)
+	require.NotEmpty(t, direct.Names(), name)
 	require.Equal(t, direct.Names(), deployed.Names())
 	require.Equal(t, notices(direct), notices(deployed))
 	for _, name := range direct.Names() {
@@ -176,11 +179,16 @@ func TestDeployedFileMeansTheSame(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
+}
+
+func TestDeployedFileMeansTheSame(t *testing.T) {
+	text := exportersYAML(everything)
+	requireDeployable(t, text, "everything")
 	// A second time, as an upgrade does it.
 	var out bytes.Buffer
 	require.NoError(t, deploy(t, text).WriteConfigTo(&out))
 	again := Load(Sources{File: deploy(t, out.String()), Daemon: true})
-	require.Equal(t, direct.Names(), again.Names())
+	require.Equal(t, Load(Sources{File: readYAML(t, text), Daemon: true}).Names(), again.Names())
 	require.Empty(t, again.Problems())
 }
 
@@ -301,7 +309,5 @@ func TestLoadChangesNothing(t *testing.T) {
 func TestStorageInTheFolderHere(t *testing.T) {
 	set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'c:4317', sending_queue: {storage: ./}}")), FileName: "c.yaml"})
 	_, err := set.Exporter("prod")
-	if err != nil {
-		require.NotContains(t, err.Error(), "which is that of exporter")
-	}
+	require.NotContains(t, fmt.Sprint(err), "which is that of exporter")
 }

@@ -182,20 +182,9 @@ func TestReferenceConfigurations(t *testing.T) {
 			continue // a Collector's or a pod's
 		}
 		used++
-		direct := Load(Sources{File: readYAML(t, text), Daemon: true})
-		require.Empty(t, direct.Problems(), text)
-		require.Empty(t, notices(direct), text)
-		require.NotEmpty(t, direct.Names(), text)
-		deployed := Load(Sources{File: deploy(t, text), Daemon: true})
-		for _, name := range direct.Names() {
-			want, err := direct.Exporter(name)
-			require.NoError(t, err)
-			got, err := deployed.Exporter(name)
-			require.NoError(t, err)
-			require.Equal(t, want, got)
-		}
+		requireDeployable(t, text, text)
+		require.Empty(t, notices(Load(Sources{File: readYAML(t, text), Daemon: true})), text)
 	}
-
 	require.GreaterOrEqual(t, used, 6, "one for each backend, and one for the form")
 }
 
@@ -257,19 +246,8 @@ func TestConfigurationsOfBefore(t *testing.T) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		direct := Load(Sources{File: readYAML(t, string(text)), Daemon: true})
-		require.Empty(t, direct.Problems(), file)
-		require.Empty(t, notices(direct), file)
-		deployed := Load(Sources{File: deploy(t, string(text)), Daemon: true})
-		require.Empty(t, deployed.Problems(), file)
-		require.NotEmpty(t, direct.Names())
-		for _, name := range direct.Names() {
-			want, err := direct.Exporter(name)
-			require.NoError(t, err)
-			got, err := deployed.Exporter(name)
-			require.NoError(t, err)
-			require.Equal(t, want, got)
-		}
+		requireDeployable(t, string(text), file)
+		require.Empty(t, notices(Load(Sources{File: readYAML(t, string(text)), Daemon: true})), file)
 	}
 }
 

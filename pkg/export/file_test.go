@@ -227,7 +227,9 @@ func TestPprofFiles(t *testing.T) {
 				e.Enqueue(message(t, "shop", 0))
 			}
 			drainAll(t, e)
-			require.Equal(t, int64(50), balanced(t, e).Rows.Delivered)
+			stats := balanced(t, e)
+			require.Equal(t, int64(50), stats.Rows.Delivered)
+			require.Positive(t, stats.WireBytes)
 			files, err := filepath.Glob(filepath.Join(filepath.Dir(cfg.Path), "*"))
 			require.NoError(t, err)
 			require.Len(t, files, 3, "max_backups")

@@ -171,23 +171,6 @@ func TestHostileGRPCReceiver(t *testing.T) {
 	}
 }
 
-// An absurd wait is cut to minutes and holds up neither Enqueue nor Shutdown.
-func TestAbsurdRetryInfo(t *testing.T) {
-	busy := withRetryInfo(t, codes.Unavailable, 200*365*24*time.Hour)
-	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always(nil, busy)})
-	e, logs := open(t, settings(config.TransportGRPC, r.Addr))
-	e.Enqueue(message(t, "app", 0))
-	require.Eventually(t, func() bool { return e.Stats().Requests == 1 }, 20*time.Second, time.Millisecond)
-	e.mu.Lock()
-	left := time.Until(e.gate.until)
-	e.mu.Unlock()
-	require.Less(t, left, 6*time.Minute)
-	require.Greater(t, left, 4*time.Minute)
-	stop(t, e)
-	require.Equal(t, map[Reason]int64{ReasonShutdown: 10}, e.Stats().Rows.Dropped)
-	require.Contains(t, logs.String(), "asked to wait 5m")
-}
-
 // hang is a receiver that takes a request and never answers.
 func hang(ctx context.Context, _ recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
 	<-ctx.Done()

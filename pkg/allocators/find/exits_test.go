@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"testing"
 
@@ -39,19 +36,7 @@ func TestExitsOfLibraries(t *testing.T) {
 
 // The operators of a static program are libstdc++'s, which call malloc.
 func TestOperatorsThatCallMalloc(t *testing.T) {
-	cc, err := exec.LookPath("c++")
-	if err != nil {
-		t.Skip("no C++ compiler")
-	}
-	dir := t.TempDir()
-	source := filepath.Join(dir, "main.cc")
-	require.NoError(t, os.WriteFile(source, []byte("int main(int n, char **) { int *volatile p = new int[n]; delete[] p; return 0; }\n"), 0o644))
-	if out, err := exec.Command(cc, "-static", "-O2", "-o", dir+"/main", source).CombinedOutput(); err != nil {
-		t.Skipf("no static programs here: %s", out)
-	}
-	f, err := os.Open(dir + "/main")
-	require.NoError(t, err)
-	defer f.Close()
+	f := static(t, "c++", "main.cc", "int main(int n, char **) { int *volatile p = new int[n]; delete[] p; return 0; }\n")
 	found, exits, err := find(f)
 	require.NoError(t, err)
 	require.Contains(t, found, allocators.Function{Program: allocators.SizeFirst, Offset: told(t, f)["malloc"]})

@@ -130,21 +130,23 @@ func TestFindMostCalled(t *testing.T) {
 	require.NotContains(t, found, allocators.Function{Program: allocators.Address, Offset: 0}, "what frees goes first")
 }
 
-// A static program has its allocator's functions among its own symbols only.
-func TestFindStatic(t *testing.T) {
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip("no C compiler")
-	}
+// static compiles a static program.
+func static(t *testing.T, compiler, name, source string) *os.File {
+	t.Helper()
 	dir := t.TempDir()
-	source := filepath.Join(dir, "main.c")
-	require.NoError(t, os.WriteFile(source, []byte("#include <stdlib.h>\nint main(int n, char **v) { free(calloc(n, 10)); return v[0] == malloc(n); }\n"), 0o644))
-	if out, err := exec.Command(cc, "-static", "-O0", "-o", dir+"/main", source).CombinedOutput(); err != nil {
-		t.Skipf("no static programs here: %s", out)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(source), 0o644))
+	if out, err := exec.Command(compiler, "-static", "-O1", "-o", dir+"/main", filepath.Join(dir, name)).CombinedOutput(); err != nil {
+		t.Skipf("no static programs here: %v: %s", err, out)
 	}
 	f, err := os.Open(dir + "/main")
 	require.NoError(t, err)
-	defer f.Close()
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// A static program has its allocator's functions among its own symbols only.
+func TestFindStatic(t *testing.T) {
+	f := static(t, "cc", "main.c", "#include <stdlib.h>\nint main(int n, char **v) { free(calloc(n, 10)); return v[0] == malloc(n); }\n")
 	found, _, err := find(f)
 	require.NoError(t, err)
 	require.Contains(t, found, allocators.Function{Program: allocators.SizeFirst, Offset: told(t, f)["malloc"]})

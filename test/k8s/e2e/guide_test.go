@@ -23,7 +23,9 @@ import (
 const (
 	guidePage = "docs/operate/install.md"
 	fleetPage = "docs/operate/fleet.md"
-	backend   = "10.88.0.1:24317"
+	// historyPage has a section about Kubernetes.
+	historyPage = "docs/quickstart/history.md"
+	backend     = "10.88.0.1:24317"
 )
 
 // pageBlock is a file that a page shows, or commands.
@@ -286,6 +288,8 @@ func testGuide(t *testing.T, c cluster) {
 	c.eventuallyArrived(t, since, whole(pods...))
 	t.Log("after the patch of the manifests: it goes on")
 
+	g.history(t)
+
 	rest = g.run(t, guidePage, rest, has("helm install"))
 	c.patchProbes(t)
 	c.daemonPod(t)
@@ -293,6 +297,7 @@ func testGuide(t *testing.T, c cluster) {
 	c.eventuallyArrived(t, since, whole(pods...))
 	t.Log("installed by the chart: its run sends without another command")
 	g.run(t, guidePage, rest, nil)
+	c.in(t, "rm", "-r", "/var/lib/ig-otel-profiles") // the history, which outlives its daemon
 	for _, w := range g.wants {
 		require.True(t, g.used[w[0]], "the page no longer says %q: the test does not need to replace it", w[0])
 	}
@@ -311,6 +316,22 @@ func (g *guide) fleet(t *testing.T) {
 	require.Equal(t, "RollingUpdate 10% system-node-critical", strategy)
 	// The cluster's Collector is in another place than the page's.
 	g.kubectl(t, "-n", "gadget", "delete", "networkpolicy", "egress")
+}
+
+// history asks the daemon's own history, as its page does, on the daemon that Kustomize has patched.
+func (g *guide) history(t *testing.T) {
+	t.Helper()
+	rest := g.run(t, historyPage, pageBlocks(t, g.top, historyPage, "In Kubernetes"), has("--detach"))
+	pod, _ := g.daemonPod(t)
+	eventually(t, func() error {
+		answer, err := g.try(t.Context(), "kubectl", "-n", "gadget", "exec", pod, "--", "profile", "history", "--since", "1h", "-o", "/tmp/asked")
+		if err == nil && !strings.Contains(answer, "burn_leaf") {
+			err = fmt.Errorf("no burn_leaf in the answer:\n%s", answer)
+		}
+		return err
+	})
+	g.run(t, historyPage, rest, nil)
+	g.kubectl(t, "gadget", "delete", "recorder")
 }
 
 // chart makes Inspektor Gadget's chart of its module, as its release does.

@@ -273,6 +273,9 @@ func TestSlowReader(t *testing.T) {
 	if len(s.stacks) > maxStacks || len(s.events) > maxPending {
 		t.Errorf("%d stacks, %d events are kept", len(s.stacks), len(s.events))
 	}
+	if s.kept != len(s.stacks) {
+		t.Errorf("%d frames count as kept, of %d stacks with one each", s.kept, len(s.stacks))
+	}
 	ended := make(chan uint64)
 	go func() {
 		in, got := wire.NewReader(r), uint64(0)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -57,4 +58,16 @@ func TestWindowWaitsForNames(t *testing.T) {
 			require.Equal(t, p.next, p.due(), "the next window ends as if nothing had been waited for")
 		})
 	}
+}
+
+// The end of a run at a terminal waits for the names of its last stacks.
+func TestEndWaitsForNames(t *testing.T) {
+	rs := inside(t, &gadgettest.Gadget{}, func(inst *instance) {
+		p := inst.pipelines[0]
+		p.read.Add(1)
+		p.agg.SetResource(1, profile.Resource{})
+		s := profile.Sample{Stack: []profile.Frame{{Name: "[unknown]"}}, Later: &late{3}, LaterTo: 1}
+		require.Equal(t, profile.Added, p.agg.Insert(1, 1, s, []int64{1}, 0))
+	}, "attributes: []")
+	require.Equal(t, "main.heavy", rs[0].Samples()[0].Stack[0].Name)
 }

@@ -72,6 +72,20 @@ func TestSeveralExportersForOneSource(t *testing.T) {
 	}
 }
 
+// What one exporter makes of its sample, the next one does not get.
+func TestSamplingIsOfOneExporter(t *testing.T) {
+	yaml, rs := exporters(t, "sampling: 1/2", "")
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
+		for range 64 { // the first takes one of them, but for once in 10^19 runs
+			g.Emit("leaf", 1)
+		}
+		g.Context.Cancel()
+	}}
+	require.NoError(t, g.Make(t.Context(), settings(t, yaml)).Run(gadgettest.Params("e0,e1")))
+	require.Zero(t, leaves(t, rs[0])["leaf"]%2)
+	require.Equal(t, map[string]int64{"leaf": 64}, leaves(t, rs[1]))
+}
+
 // A source that is named goes where it is named, and nowhere else.
 func TestANamedSourceGoesOnlyThere(t *testing.T) {
 	yaml, rs := exporters(t, "", "")

@@ -61,7 +61,7 @@ func TestStandardVariables(t *testing.T) {
 			},
 		},
 		"milliseconds": {[]string{"OTEL_EXPORTER_OTLP_TIMEOUT=1500"}, func(t *testing.T, e Exporter) { require.Equal(t, 1500*time.Millisecond, e.Timeout) }},
-		"headers":      {[]string{"OTEL_EXPORTER_OTLP_HEADERS=api-key=a%20b%2Cc, X-Other = =="}, headers(Header{"api-key", "a b,c"}, Header{"x-other", "=="})},
+		"headers":      {[]string{"OTEL_EXPORTER_OTLP_HEADERS=api-key=a%20b%2Cc+d, X-Other = =="}, headers(Header{"api-key", "a b,c+d"}, Header{"x-other", "=="})},
 		"headers for profiles": {
 			[]string{"OTEL_EXPORTER_OTLP_HEADERS=a=1,b=2", "OTEL_EXPORTER_OTLP_PROFILES_HEADERS=a=3"},
 			headers(Header{"a", "3"}),

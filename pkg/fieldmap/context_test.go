@@ -144,7 +144,7 @@ func TestContextGroups(t *testing.T) {
 	shop := func(instance string, key uint64) *proccontext.Context {
 		return &proccontext.Context{Service: "shop", Instance: instance, Key: key}
 	}
-	c := &contexts{said: map[uint32]*proccontext.Context{1: shop("a", 1), 2: shop("b", 2)}, watched: map[uint32]string{1: "", 2: "", 3: ""}}
+	c := &contexts{said: map[uint32]*proccontext.Context{1: shop("a", 1), 2: shop("b", 2), 3: {Environment: "prod", Key: 3}}, watched: map[uint32]string{1: "", 2: "", 3: ""}}
 	o := testOptions()
 	o.Exporter.ProcessContext = config.ContextAll
 	o.Hosts, o.Contexts = hostproc.New(root), c
@@ -158,6 +158,7 @@ func TestContextGroups(t *testing.T) {
 	first, second, other := p.Resource(s.row(row(1))), p.Resource(s.row(row(2))), p.Resource(s.row(row(3)))
 	require.Equal(t, first.Group, second.Group)
 	require.NotEqual(t, first.Group, other.Group)
+	require.NotZero(t, other.Group, "a context without a service leaves that of the executable")
 	for _, a := range first.Rest {
 		require.NotEqual(t, "service.instance.id", a.Key)
 		if a.Key == "service.name" {

@@ -255,6 +255,8 @@ func TestStoreFetch(t *testing.T) {
 	got, _ = s.Lookup(r.ID, 0x1088)
 	require.Equal(t, "shown", got.Name)
 	require.EqualValues(t, 1, s.Stats().Fetched)
+	s.forgetOld(time.Now().Add(2 * defaultKeep))
+	require.Zero(t, s.Stats().Bytes)
 
 	// Where the server has nothing, or nothing of use, it stays as it was.
 	failing := newStore(t, Options{Limits: elftest.Small, Fetch: func(context.Context, string) (*os.File, error) { return nil, errors.New("no") }})

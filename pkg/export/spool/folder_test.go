@@ -31,6 +31,31 @@ func TestHeadersAreReadAlone(t *testing.T) {
 	}
 }
 
+// What a process has left that has ended gets numbers behind those of the folder, among which some may be missing.
+func TestAdoptedMessagesReplaceNone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "queue")
+	for _, had := range []struct {
+		dir, owner string
+		seqs       []uint64
+	}{{dir, "own", []uint64{3}}, {filepath.Join(dir, "2"), "left", []uint64{1, 2}}} {
+		s, _, err := Open(had.dir, wire.Today)
+		require.NoError(t, err)
+		for _, seq := range had.seqs {
+			require.NoError(t, s.Write(seq, wire.Message{Owner: had.owner}))
+		}
+		require.NoError(t, s.Close())
+	}
+	s, found, err := Open(dir, wire.Today)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	var owners []string
+	for _, m := range found.Messages {
+		owners = append(owners, m.Message.Owner)
+	}
+	require.Equal(t, []string{"own", "left", "left"}, owners)
+	require.EqualValues(t, 5, found.Last)
+}
+
 // A file that cannot be read is not damaged: it stays, for a start at which it can.
 func TestStoredFileThatCannotBeRead(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -1,0 +1,60 @@
+package otelprofiles
+
+import (
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+)
+
+// takenStack returns a stack map, and the ID under which the kernel has put the stack of this thread into it.
+func takenStack(t *testing.T, flags int32) (stacks *ebpf.Map, id int32) {
+	t.Helper()
+	stacks, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: 127 * 8, MaxEntries: 1 << 14})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stacks.Close()) })
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.RawTracepoint, License: "GPL", Instructions: asm.Instructions{
+		asm.LoadMapPtr(asm.R2, stacks.FD()), asm.Mov.Imm(asm.R3, flags), asm.FnGetStackid.Call(), asm.Return(),
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, prog.Close()) })
+	taken, err := prog.Run(&ebpf.RunOptions{})
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, int32(taken), int32(0))
+	return stacks, int32(taken)
+}
+
+// Stacks that rows name stay in their maps, those of the kernel and those of programs, and all others go.
+func TestNamedStacksStay(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("eBPF programs need root")
+	}
+	kernel, kernelID := takenStack(t, 0)
+	user, userID := takenStack(t, unix.BPF_F_USER_STACK)
+	there := func(m *ebpf.Map, id int32) bool { return m.Lookup(id, make([]uint64, 127)) == nil }
+	synctest.Test(t, func(t *testing.T) {
+		s := newStackMaps((&gadgettest.Gadget{}).Make(t.Context(), New()))
+		s.kernel, s.user = func() *ebpf.Map { return kernel }, func() *ebpf.Map { return user }
+		require.True(t, s.kept())
+		sweeps := func(kernel, user int32) {
+			for range coldStack/time.Second + 2 {
+				s.due.Store(true)
+				s.note(kernel, user)
+				time.Sleep(time.Second)
+			}
+		}
+		sweeps(kernelID, userID)
+		require.True(t, there(kernel, kernelID))
+		require.True(t, there(user, userID))
+		sweeps(-1, userID)
+		require.False(t, there(kernel, kernelID))
+		require.True(t, there(user, userID))
+	})
+}

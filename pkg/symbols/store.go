@@ -270,21 +270,6 @@ func (e *entry) want(addr uint64) {
 	e.wanted[addr] = struct{}{}
 }
 
-// LookupOffset is Lookup for the code at an offset in the file. It returns the address, too, 0 where
-// that is not known.
-func (s *Store) LookupOffset(id symtab.FileID, offset uint64) (symtab.Symbol, uint64, symtab.State) {
-	t, state, more := s.table(id, 0)
-	if t == nil {
-		return symtab.Symbol{}, 0, state
-	}
-	addr, ok := t.Virtual(offset)
-	if !ok {
-		return symtab.Symbol{}, 0, symtab.Outside
-	}
-	symbol, state := s.lookup(id, t, addr, more)
-	return symbol, addr, state
-}
-
 // table returns what is known of a file. more says that it is about to be read, or its debug file to be fetched. If
 // the file has no table yet and is about to be read, addr is noted as wanted.
 func (s *Store) table(id symtab.FileID, addr uint64) (t *symtab.Table, state symtab.State, more bool) {

@@ -20,7 +20,6 @@ import (
 // checkTable looks up around everything that a table says it has.
 func checkTable(t *testing.T, table *symtab.Table) {
 	t.Helper()
-	table.Virtual(0)
 	table.Bytes()
 	look := func(addr uint64) {
 		if s, state := table.Lookup(addr); state == symtab.Named {

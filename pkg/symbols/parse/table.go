@@ -38,9 +38,6 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading,
 		return nil, err
 	}
 	t := &symtab.Table{Inlined: o.Inlined}
-	for _, s := range f.loads() {
-		t.Loads = append(t.Loads, symtab.Load{Offset: s.offset, Size: s.fileSize, Addr: s.addr})
-	}
 	if t.Golang, err = f.readGo(o.Limits); err != nil {
 		return nil, err
 	}

@@ -150,13 +150,6 @@ const maxOf = math.MaxInt32
 
 // table is a whole Table.
 func (c *Coder) table(t *Table) {
-	items(c, &t.Loads, MaxSegments, 24)
-	for i := range t.Loads {
-		l := &t.Loads[i]
-		c.u64(&l.Offset)
-		c.u64(&l.Size)
-		c.u64(&l.Addr)
-	}
 	c.bool(&t.Inlined)
 	c.text(&t.Wanted, maxBuildID)
 	c.check(t.Wanted == "" || DebugKey{ID: t.Wanted}.Valid(), "a build ID")

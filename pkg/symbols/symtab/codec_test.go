@@ -92,7 +92,6 @@ func ask(t *testing.T, b []byte) bool {
 	debug := table.WithDebug(table)
 	for _, addr := range addrs {
 		table.Lookup(addr)
-		table.Virtual(addr)
 		debug.Lookup(addr)
 	}
 	return true

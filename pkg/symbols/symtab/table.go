@@ -8,7 +8,6 @@ import (
 // Table is what is kept of one file: which function covers which addresses, compactly. It does not
 // change once it is built, and any number of goroutines may use it. Of Go's functions it can have some only.
 type Table struct {
-	Loads   []Load
 	Golang  *GoTable   // nil if the file is not written in Go; counts before layers
 	Layers  []Layer    // the first that covers an address names it
 	Lines   *Positions // source positions of the code in layers; nil if they are not known or not wanted
@@ -22,9 +21,6 @@ type Table struct {
 	Fact []byte
 	Cut  bool // there was more to read in it: of a perf map, or debug information
 }
-
-// Load is a part of the file that is mapped.
-type Load struct{ Offset, Size, Addr uint64 }
 
 // Layer is the names of one source. Its ranges are sorted by address and do not overlap.
 type Layer struct {
@@ -60,20 +56,9 @@ func (t *Table) Base() uint64 {
 // WithDebug returns a table with the symbols and lines of a debug file before its own.
 func (t *Table) WithDebug(debug *Table) *Table {
 	return &Table{
-		Loads: t.Loads, Golang: t.Golang, Inlined: t.Inlined, Lines: debug.Lines,
+		Golang: t.Golang, Inlined: t.Inlined, Lines: debug.Lines,
 		Layers: append(slices.Clone(debug.Layers), t.Layers...),
 	}
-}
-
-// Virtual returns the address of what is at that offset in the file, and false where nothing is mapped
-// from there.
-func (t *Table) Virtual(offset uint64) (uint64, bool) {
-	for _, l := range t.Loads {
-		if offset >= l.Offset && offset-l.Offset < l.Size {
-			return offset - l.Offset + l.Addr, true
-		}
-	}
-	return 0, false
 }
 
 // Lookup returns the function at an address. The State is Named, Outside or NoSymbols, and Pending where the table
@@ -107,7 +92,7 @@ func (t *Table) Covers(addr uint64) bool {
 
 // Bytes is the memory that the table takes.
 func (t *Table) Bytes() int64 {
-	n := 256 + int64(cap(t.Loads))*24
+	n := int64(256)
 	if t.Golang != nil {
 		n += t.Golang.bytes()
 	}

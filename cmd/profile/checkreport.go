@@ -87,7 +87,7 @@ func (c checked) table() [][]string {
 	return table
 }
 
-const checkLegend = "± is how many points a change is off by chance, in 19 of 20 cases. More and less are beyond chance, corrected for the number of tests. Functions of the kernel come in bursts: they are tested where there are several runs."
+const checkLegend = "± is the sampling error of a change in points, in 19 of 20 cases. More and less are beyond chance, corrected for the number of tests. Kernel functions come in bursts, so they are tested only with several runs."
 
 func (c checked) text(w io.Writer) error {
 	var text strings.Builder

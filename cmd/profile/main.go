@@ -19,12 +19,12 @@ import (
 const usage = `profile shows where programs spend their time, and who allocates their memory.
 
   profile [flags]       sample this machine, or one program of it, as root
-  profile diff A B      what has changed from one result to another
-  profile check A B     whether a program has become slower, by an exit code
+  profile diff A B      show the difference between two results
+  profile check A B     fail if a program has become slower
   profile open DIR      show a result in a browser
-  profile history       what was slow an hour ago, of what this machine has recorded
-  profile pgo INPUT…    a profile for "go build -pgo" from results of many runs and hosts
-  profile demo          sample busy programs whose true shares are known, as root
+  profile history       show the recorded history of this machine
+  profile pgo INPUT…    make a profile for "go build -pgo" from many runs and hosts
+  profile demo          sample busy programs with known shares, as root
 
   sudo profile --pid 1234 --seconds 30
   sudo profile --pid 1234 --children --seconds 2m
@@ -35,7 +35,7 @@ const usage = `profile shows where programs spend their time, and who allocates 
 `
 
 func main() {
-	// The first interrupt ends the sampling, and what was seen is reported. The second one finds the
+	// The first interrupt ends the sampling, and the samples so far are reported. The second one finds the
 	// default handler again and ends the program.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)

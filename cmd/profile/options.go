@@ -157,11 +157,11 @@ func processes(text string) ([]int, error) {
 func parseProfile(args []string) (options, error) {
 	var o options
 	flags := newFlags("profile", usage)
-	pids := flags.String("pid", "", "sample the process with this `number`, or several, with commas")
-	children := flags.Bool("children", false, "with --pid, sample the processes below it, too, that are there at the start")
+	pids := flags.String("pid", "", "sample the process with this `number`, or several, separated by commas")
+	children := flags.Bool("children", false, "with --pid, also sample its child processes that exist at the start")
 	flags.StringVar(&o.target.comm, "comm", "", "sample the programs, or threads, of this `name`")
 	flags.StringVar(&o.target.container, "container", "", "sample the container of this `name`")
-	flags.StringVar(&o.gadget, "gadget", "", "what to show: alloc, cpu, lock, offcpu, pagefault, or a gadget's `image`; by default cpu")
+	flags.StringVar(&o.gadget, "gadget", "", "the gadget: alloc, cpu, lock, offcpu, pagefault, or a gadget's `image`; by default cpu")
 	seconds := o.addFlags(flags, defaultSeconds)
 	if err := parse(flags, args); err != nil {
 		return options{}, err

@@ -184,7 +184,7 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 		return err
 	}
 	if slices.ContainsFunc(rows, func(r report.Row) bool { return r.Error > 0 }) {
-		fmt.Fprintln(out, "\n  ± is how many points a share is off by chance, in 19 of 20 looks: longer looks have fewer")
+		fmt.Fprintln(out, "\n  ± is the sampling error in points, in 19 of 20 runs: sample for longer to shrink it")
 	}
 	if lines := explained(rows); len(lines) > 0 {
 		fmt.Fprintf(out, "\n  %s\n", strings.Join(lines, "\n  "))

@@ -129,7 +129,7 @@ type contender struct {
 func (c *contender) begin(t *testing.T) {
 	t.Helper()
 	c.run = c.start()
-	require.True(t, c.run.wait("the first samples", 3*time.Minute, func() bool { return c.run.receiver.Stats().Samples > 0 }))
+	require.True(t, c.run.wait("the first samples", patience, func() bool { return c.run.receiver.Stats().Samples > 0 }))
 	c.sum.start = max(c.sum.start, time.Since(c.run.started))
 	c.pids = []int{c.run.cmd.Process.Pid}
 	if pid := c.run.unwinderPID(); pid != 0 {

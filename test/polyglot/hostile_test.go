@@ -38,7 +38,7 @@ func startHostile(t *testing.T) *hostile {
 	t.Helper()
 	good := startLoads(t, find(t, "python"))[0]
 	h := &hostile{t, good, startRun(t, igtest.Import(t, "profile_cpu"), "--unwind=whole", "--frequency=199")}
-	require.True(t, h.run.wait("samples of the good program", 2*time.Minute, func() bool { return h.run.counted(good.PID, time.Time{}) > 20 }))
+	require.True(t, h.run.wait("samples of the good program", patience, func() bool { return h.run.counted(good.PID, time.Time{}) > 20 }))
 	return h
 }
 

@@ -74,6 +74,9 @@ func (r *gadgetRun) counted(pid int, since time.Time) int64 {
 	return n
 }
 
+// patience is for how long a run may take until its first samples are there: two minutes at load 70 of two CPUs.
+const patience = 6 * time.Minute
+
 // startRun starts "ig run" with the exporter, and returns at once. The run ends with the test at the latest.
 func startRun(t *testing.T, image string, flags ...string) *gadgetRun {
 	t.Helper()

@@ -96,7 +96,7 @@ func TestSoak(t *testing.T) {
 	}
 	startComeAndGo(t, 2**soak)
 	r := startRun(t, igtest.Import(t, "profile_cpu"), "--unwind=whole")
-	require.True(t, r.wait("the first samples", 2*time.Minute, func() bool { return r.receiver.Stats().Samples > 0 }))
+	require.True(t, r.wait("the first samples", patience, func() bool { return r.receiver.Stats().Samples > 0 }))
 	first := r.unwinderPID()
 	require.NotZero(t, first)
 	var igMemory, memory []int64
@@ -137,7 +137,7 @@ func requireLevel(t *testing.T, what string, values []int64) {
 func TestKills(t *testing.T) {
 	running := startLoads(t, find(t, "c-fp", "python"))
 	r := startRun(t, igtest.Import(t, "profile_cpu"), "--unwind=whole", "--frequency=49")
-	require.True(t, r.wait("the first samples", 2*time.Minute, func() bool { return r.receiver.Stats().Samples > 0 }))
+	require.True(t, r.wait("the first samples", patience, func() bool { return r.receiver.Stats().Samples > 0 }))
 	for i := range *kills {
 		time.Sleep(*every)
 		pid := r.unwinderPID()

@@ -88,7 +88,7 @@ func profile(t *testing.T, programs []*loads.Program, unwind string) []verdict {
 // returns what it says of each.
 func judgeRun(t *testing.T, name string, r *gadgetRun, programs []*loads.Program) []verdict {
 	t.Helper()
-	require.True(t, r.wait("the first samples", 2*time.Minute, func() bool { return r.receiver.Stats().Samples > 0 }))
+	require.True(t, r.wait("the first samples", patience, func() bool { return r.receiver.Stats().Samples > 0 }))
 	type ran struct {
 		pid   int
 		ready time.Time

@@ -32,7 +32,7 @@ func TestTwins(t *testing.T) {
 	makeTwin(t, path, twin.Args[0])
 
 	run := startRun(t, igtest.Import(t, "profile_cpu"), "--unwind=whole", "--frequency="+frequency)
-	require.True(t, run.wait("the first samples", 2*time.Minute, func() bool { return run.receiver.Stats().Samples > 0 }))
+	require.True(t, run.wait("the first samples", patience, func() bool { return run.receiver.Stats().Samples > 0 }))
 	runs := func(p *loads.Program) int {
 		process, err := p.Start(t.Context(), loads.DefaultLimit)
 		require.NoError(t, err)

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -195,7 +194,7 @@ func testAccounts(t *testing.T, gadget, folder string, programs []accountable, r
 		}
 		return named == len(before)
 	}
-	require.True(t, run.wait("the first stacks", time.Minute, known), "not all programs have arrived with their names")
+	require.True(t, run.wait("the first stacks", patience, known), "not all programs have arrived with their names")
 	for pid := range before {
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	}

@@ -156,7 +156,7 @@ func nodeFile(file string) bool {
 
 // sharedLibrary reports whether a mapping is the C library, an allocator or one of their kind, by its file's name.
 func sharedLibrary(mapping string) bool {
-	return hasPrefix(path.Base(mapping), "ld-linux", "ld-musl", "libc.", "libc-", "libc++", "libpthread", "libm.", "libstdc++", "libgcc_s", "libjemalloc",
+	return hasPrefix(path.Base(mapping), "linux-vdso", "ld-linux", "ld-musl", "libc.", "libc-", "libc++", "libpthread", "libm.", "libstdc++", "libgcc_s", "libjemalloc",
 		"libtcmalloc", "libmimalloc", "libjli", "libnio", "libnet.")
 }
 

@@ -19,6 +19,7 @@ func TestOwn(t *testing.T) {
 		{"C, by the file", "take_order", []receiver.Frame{kernel,
 			{Name: "pthread_cond_wait", Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libc.so.6"},
 			{Name: "take_order", Type: "native", Mapping: "/srv/shop"}}},
+		{"the vDSO", "take_order", []receiver.Frame{{Name: "__vdso_clock_gettime", Type: "native", Mapping: "linux-vdso.1.so"}, {Name: "take_order", Type: "native", Mapping: "/srv/shop"}}},
 		{"C, by the name", "take_order", []receiver.Frame{kernel, {Name: "__GI___clock_nanosleep", Type: "native"}, {Name: "usleep", Type: "native"}, {Name: "take_order", Type: "native"}}},
 		{"a program among the system's files", "AllocSetAlloc", []receiver.Frame{
 			{Name: "malloc", Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libc.so.6"},

@@ -79,7 +79,9 @@ await check("an interpreter's own frames are folded into the function that they 
 await check("waits lead with the function of the program's own", "waits.html", { fragment: "#view=table" }, async (page) => {
   const rows = await page.$$eval("#table tbody tr", (list) => list.map((tr) => [...tr.cells].map((c) => c.textContent)));
   assert.deepEqual(rows[0], ["30.0 %  3 s", "0.0 %  0 s", "30.0 %  3 s", "0", "main.ask"]);
-  assert.deepEqual(rows[rows.length - 1], ["60.0 %  6 s", "0.0 %  0 s", "60.0 %  6 s", "0", "[no function of its own]"], "a runtime's idle threads come last");
+  assert.equal(rows[1][4], "main.main", rows.join("\n"));
+  assert.deepEqual(rows[2], ["60.0 %  6 s", "0.0 %  0 s", "60.0 %  6 s", "0", "[no function of its own]"], "a runtime's idle threads come behind the program's own functions");
+  assert.equal(rows[3][4], "recv");
   assert.equal(await page.isVisible("#folded"), false, "there is nothing to fold");
 });
 

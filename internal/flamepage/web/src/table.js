@@ -21,9 +21,9 @@ export class Table {
     const change = (r) => itself(r)[1] - itself(r)[0];
     if (compares && sort !== "name") sort = "change";
     sort ||= own ? "own" : "self";
-    const value = { own: (r) => r.key === nobody ? -1 : sum(r.own), self: (r) => sum(r.self), total: (r) => sum(r.total), change: (r) => Math.abs(change(r)) }[sort];
+    const value = { own: (r) => r.key === nobody ? Number.MIN_VALUE : sum(r.own), self: (r) => sum(r.self), total: (r) => sum(r.total), change: (r) => Math.abs(change(r)) }[sort];
     const list = rows.filter((r) => (!term || match(r.name)) && (!compares || sum(itself(r)) > 0));
-    list.sort((a, b) => (value ? value(b) - value(a) : 0) || (a.name < b.name ? -1 : 1));
+    list.sort((a, b) => (value ? value(b) - value(a) || sum(b.total) - sum(a.total) : 0) || (a.name < b.name ? -1 : 1));
 
     const columns = compares
       ? [["self", "Before"], ["total", "After"], ["change", "Change"], ["name", "Function"]]

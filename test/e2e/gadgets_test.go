@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -185,7 +186,7 @@ func TestOffCPU(t *testing.T) {
 	for _, flag := range []string{"--unwind=frame-pointers", "--sched-exit=false"} {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
-			p, sessions := begun(t, waits, "wait_first", image, []string{flag}, 100)
+			p, sessions := begun(t, waits, "wait_first", image, []string{flag, "--max-duration=10000000"}, 100)
 			_, printed := p.stop(t)
 			var long, short int64
 			_, err := fmt.Sscan(printed, &long, &short)
@@ -246,6 +247,23 @@ func TestPageFaults(t *testing.T) {
 		t.Logf("%d rounds: %d faults in touch_pages, %d in fill_pages, %d in all", rounds, touched, filled, igtest.Total(samples))
 		require.EqualValues(t, 64*rounds, touched)
 		require.EqualValues(t, 16*rounds, filled)
+	}
+}
+
+// TestDrawnPageFaults: of far more faults than a CPU takes stacks of, those that are drawn stand for all.
+func TestDrawnPageFaults(t *testing.T) {
+	igtest.NeedRoot(t)
+	t.Parallel()
+	const rounds = 2000
+	p, sessions := begun(t, compileC(t, "../gadgets/testdata/faults.c"), "touch_first", igtest.Import(t, "profile_pagefault"), []string{"--unwind=whole"}, rounds)
+	p.stop(t)
+	usage, ok := p.cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	require.True(t, ok)
+	for _, s := range sessions {
+		found := igtest.Total(s.stop("faults").samples)
+		t.Logf("%d faults in %d rounds and the warm-up; %d since the program's beginning", found, rounds, usage.Minflt)
+		require.Greater(t, 10*found, int64(9*rounds*(64+16)))
+		require.Less(t, 10*found, 11*usage.Minflt)
 	}
 }
 

@@ -20,8 +20,9 @@ const (
 	steady       = time.Minute
 	// hungInterval is how often it is looked whether programs that could not be ended have ended.
 	hungInterval = time.Minute
-	// chainTime is how long it may take to load chains that a gadget asks for.
-	chainTime = time.Minute
+	// chainTime is how long it may take to load chains that a gadget asks for: each takes a second, and half a minute where 40 others want
+	// the CPU.
+	chainTime = 5 * time.Minute
 	// meterInterval is how often the program's memory is looked at.
 	meterInterval = time.Second
 	// maxEarly is how many runs that end before the program is in the kernel are a sign that none will be.

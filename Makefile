@@ -250,7 +250,7 @@ test-names: build gadgets ## Profile programs of many kinds and compare the name
 
 .PHONY: test-gadgets
 test-gadgets: build gadgets ## Run every gadget with a stack on the real kernel (root)
-	@.ci/packages $(C_PACKAGES) gcc
+	@.ci/packages $(C_PACKAGES) gcc python3
 	$(E2E) ./test/gadgets/... -skip TestEntriesPerCPU
 
 # On a machine that is busy with other things rows are read late, and fill the maps of stacks for that alone.
@@ -379,7 +379,8 @@ test-k8s-gadgets: build gadgets collector ## The part of test-k8s that CI has ti
 	@RUN='$(K8S_GADGETS)' test/k8s/run.sh
 
 .PHONY: test-vm
-test-vm: build gadgets $(BIN)/profile ## Test with real containers in a virtual machine; with RUN=languages test whole stacks there instead (root)
+test-vm: build gadgets $(BIN)/profile $(if $(filter malloc,$(RUN)),ebpf-tools) ## Test with real containers in a virtual machine; with RUN=languages test whole stacks there instead, with RUN=malloc trace_malloc (root)
+	$(if $(filter malloc,$(RUN)),@.ci/ig-gadgets $(BIN)/ig $(BUILD)/ig-gadgets trace_malloc)
 	@POLYGLOT_DOC=$(CURDIR)/docs/develop/testing/languages.md test/vm/run.sh
 
 .PHONY: test-arm64

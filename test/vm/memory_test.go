@@ -39,20 +39,9 @@ func TestMemoryAndLocks(t *testing.T) {
 		t.Skip("needs what a virtual machine has left: use test/vm/run.sh")
 	}
 	out = filepath.Join(out, "memory")
-	f, err := os.Open(filepath.Join(out, "profiles.jsonl"))
-	require.NoError(t, err)
-	defer f.Close()
-	requests, err := receiver.ReadJSONLines(f)
-	require.NoError(t, err)
 	samples := map[string][]receiver.Sample{} // by container ID
-	var resent receiver.Resent
-	for _, req := range requests {
-		if resent.Is(req) {
-			continue
-		}
-		for _, s := range receiver.Resolve(req) {
-			samples[s.Resource["container.id"]] = append(samples[s.Resource["container.id"]], s)
-		}
+	for _, s := range readSamples(t, out) {
+		samples[s.Resource["container.id"]] = append(samples[s.Resource["container.id"]], s)
 	}
 	containers := readContainers(t, filepath.Join(out, "containers"))
 	require.Len(t, containers, 3)

@@ -74,6 +74,11 @@ kernel() { unpack "$1" linux "${@:2}"; }
 # put FILE TARGET copies a program and the libraries that it names into the root.
 put() {
 	cp -L "$1" "$root$2"
+	libraries "$1"
+}
+
+# libraries FILE copies the libraries that a program or library names into the root.
+libraries() {
 	local library
 	for library in $(ldd "$1" 2>/dev/null | grep -o '/[^ ]*' || true); do
 		case $library in "$root"/*) continue ;; esac

@@ -10,7 +10,8 @@
 #	GADGET   the profile_cpu image       build/gadgets/profile_cpu.tar
 #	ALLOC, LOCK those of profile_alloc and profile_lock, beside it
 #	GADGET_TAG their tag                dev
-#	RUN      languages: whole stacks, in place of all else; memory: profile_alloc and profile_lock alone
+#	MALLOC   Inspektor Gadget's trace_malloc build/ig-gadgets/trace_malloc.tar
+#	RUN      languages: whole stacks, in place of all else; memory: profile_alloc and profile_lock alone; malloc: trace_malloc alone
 #	SECONDS_OF_RUN, SECONDS_OF_LANGUAGES (after the last container has started), MEM (MiB), SMP, LIMIT (seconds for the guest)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,6 +19,7 @@ top=$(cd "$here/../.." && pwd)
 RUN=${RUN:-} VM=${VM:-$top/build/vm} IG=${IG:-$top/build/bin/ig} GADGET=${GADGET:-$top/build/gadgets/profile_cpu.tar}
 PROFILE=${PROFILE:-$top/build/bin/profile}
 ALLOC=${ALLOC:-${GADGET%/*}/profile_alloc.tar} LOCK=${LOCK:-${GADGET%/*}/profile_lock.tar}
+MALLOC=${MALLOC:-$top/build/ig-gadgets/trace_malloc.tar}
 : "${SECONDS_OF_RUN:=10}" "${SECONDS_OF_LANGUAGES:=90}" "${SMP:=2}"
 if [ "$RUN" = languages ]; then : "${MEM:=2048}" "${LIMIT:=1800}"; else : "${MEM:=1024}" "${LIMIT:=900}"; fi
 mkdir -p "$VM"
@@ -41,6 +43,7 @@ programs() {
 	gcc -static -O0 -g -o "$VM/burn" "$here/guest/burn.c"
 	# As distributions build programs: the callers of malloc are found without frame pointers, in a libc that containers of an image share.
 	gcc -O2 -fomit-frame-pointer -pthread -o "$VM/allocate" "$here/guest/allocate.c"
+	gcc -O2 -fomit-frame-pointer -o "$VM/shares-c" "$here/guest/shares.c"
 	local program
 	for program in crirun receive; do
 		go -C "$top" build -buildvcs=false -o "$VM/$program" "./test/vm/$program"
@@ -55,9 +58,19 @@ programs() {
 		-file libc=/lib/x86_64-linux-gnu/libc.so.6 -ref test.local/allocate:1 -archive "$VM/allocate.tar"
 }
 
+# python copies Python as Debian has it here, without what programs seldom need.
+python() { # INTERPRETER
+	local folder=/usr/lib/${1##*/} file
+	put "$1" "$1"
+	mkdir -p "$root/usr/lib"
+	cp -r "$folder" "$root/usr/lib/"
+	rm -rf "$root$folder"/{config-*,test,idlelib,lib2to3,ensurepip}
+	for file in "$root$folder"/lib-dynload/*.so; do libraries "$file"; done
+}
+
 # languages copies Python and Java, as Debian has them here, and the programs that they run.
 languages() {
-	local program file java python
+	local program file java
 	mkdir -p "$root/loads"
 	cp -r "$VM"/loads/. "$root/loads"
 	for program in "$VM"/loads/*/args; do
@@ -65,23 +78,28 @@ languages() {
 		case $file in /loads/*) file=$VM$file ;; *) mkdir -p "$root${file%/*}" ;; esac
 		put "$file" "${file#"$VM"}"
 	done
-	read -r file _ <"$VM/loads/python/args"
-	python=/usr/lib/${file##*/}
-	cp -r "$python" "$root/usr/lib/"
-	rm -rf "$root$python"/{config-*,test,idlelib,lib2to3,ensurepip}
 	read -r file _ <"$VM/loads/java/args"
 	java=${file%/bin/java}
 	mkdir -p "$root$java/lib"
 	cp -rL "$java/conf" "$root$java/"
-	for file in "$java"/lib/* "$root$python"/lib-dynload/*.so; do
+	for file in "$java"/lib/*; do
 		case $file in
 		*/ct.sym | */src.zip) ;;
-		"$root"*) ldd "$file" | grep -o '/[^ ]*' | while read -r program; do mkdir -p "$root${program%/*}" && cp -Lu "$program" "$root$program"; done || true ;;
 		*.so) put "$file" "$file" ;;
 		*) cp -rL "$file" "$root$file" ;;
 		esac
 	done
 	put "$java/lib/server/libjvm.so" "$java/lib/server/libjvm.so"
+}
+
+# malloc copies trace_malloc, the programs that it watches, and the list of libraries by which Inspektor Gadget finds the C library.
+malloc() {
+	cp "$MALLOC" "$root/trace_malloc.tar"
+	put "$VM/shares-c" /shares-c
+	cp "$here/guest/shares.py" "$root/"
+	ln -s "$(readlink -f /usr/bin/python3)" "$root/shares-python"
+	printf '/lib/x86_64-linux-gnu\n/usr/lib/x86_64-linux-gnu\n' >"$root/etc/ld.so.conf"
+	ldconfig -r "$root"
 }
 
 disk() {
@@ -96,14 +114,18 @@ disk() {
 	put "$IG" /usr/bin/ig
 	put "$PROFILE" /usr/bin/profile
 	put "${IG%/*}/unwinder" /usr/bin/unwinder
-	[ "$RUN" != languages ] || languages
+	case $RUN in languages | malloc)
+		python "$(readlink -f /usr/bin/python3)"
+		"$RUN"
+		;;
+	esac
 	put "$VM/crirun" /usr/bin/crirun
 	put "$VM/receive" /usr/bin/receive
 	cp "$GADGET" "$root/gadget.tar"
 	cp "$GADGET" "$root/gadgets/profile_cpu.tar"
 	cp "$ALLOC" "$root/profile_alloc.tar"
 	cp "$LOCK" "$root/profile_lock.tar"
-	cp "$VM"/{burn,pause,allocate}.tar "$here"/guest/{guest,languages,memory}.sh "$root/"
+	cp "$VM"/{burn,pause,allocate}.tar "$here"/guest/{guest,languages,memory,malloc}.sh "$root/"
 	cp "$VM"/kernel/lib/modules/*/kernel/fs/overlayfs/overlay.ko "$root/lib/"
 	names testvm
 	printf "RUN=%s\nSECONDS_OF_RUN=%s\nSECONDS_OF_LANGUAGES=%s\nGADGET_TAG=%s\n" "$RUN" "$SECONDS_OF_RUN" "$SECONDS_OF_LANGUAGES" "${GADGET_TAG:-dev}" >"$root/env"
@@ -121,7 +143,10 @@ boot() {
 }
 
 interpreters=
-[ "$RUN" != languages ] || interpreters="python3 default-jdk-headless"
+case $RUN in
+languages) interpreters="python3 default-jdk-headless" ;;
+malloc) interpreters=python3 ;;
+esac
 # shellcheck disable=SC2086 # words of their own
 stage packages packages qemu-system-x86 containerd runc busybox-static e2fsprogs gcc libc6-dev $interpreters
 stage kernel kernels
@@ -131,6 +156,7 @@ stage "virtual machine" boot
 if [ "$RUN" != languages ]; then
 	run=.
 	[ "$RUN" != memory ] || run=TestMemoryAndLocks
+	[ "$RUN" != malloc ] || run=TestTraceMalloc
 	VM_OUT=$out stage check go -C "$top" test -count=1 -v -run "$run" ./test/vm
 	exit
 fi

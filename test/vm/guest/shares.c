@@ -1,0 +1,46 @@
+/*
+ * shares allocates 60, 30 and 10 % of its bytes in three functions, as a user of its own, until it is killed. test/vm/malloc_test.go knows
+ * the shares; shares.py does the same in Python.
+ */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <unistd.h>
+
+#define FUNCTION __attribute__((noinline, noclone)) static
+/* Nothing may be the last word of a function: it would not be on the stack. */
+#define STAY() __asm__ volatile("" ::: "memory")
+
+static void *volatile kept;
+
+FUNCTION void heavy(void)
+{
+	kept = malloc(60000);
+	STAY();
+}
+
+FUNCTION void light(void)
+{
+	kept = malloc(30000);
+	STAY();
+}
+
+FUNCTION void rest(void)
+{
+	kept = malloc(10000);
+	STAY();
+}
+
+int main(void)
+{
+	void (*const functions[])(void) = { heavy, light, rest };
+
+	if (setuid(54321))
+		return 1;
+	for (;;) {
+		for (int i = 0; i < 3; i++) {
+			functions[i]();
+			free(kept);
+		}
+		usleep(50000);
+	}
+}

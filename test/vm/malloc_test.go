@@ -1,0 +1,148 @@
+package vm
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// allocation is a row of Inspektor Gadget's trace_malloc.
+type allocation struct {
+	Proc      struct{ Comm string }
+	Operation string
+	Size      int64
+	Ustack    struct{ Symbols string }
+}
+
+// TestTraceMalloc: Inspektor Gadget's trace_malloc, which knows nothing of this project, has whole and named stacks of a C program without
+// frame pointers and of one in Python, which allocate 60, 30 and 10 % of their bytes in three functions.
+func TestTraceMalloc(t *testing.T) {
+	out := os.Getenv("VM_OUT")
+	if out == "" {
+		t.Skip("needs what a virtual machine has left: use test/vm/run.sh")
+	}
+	out = filepath.Join(out, "malloc")
+	log, err := os.ReadFile(filepath.Join(out, "ig.err"))
+	if os.IsNotExist(err) {
+		t.Skip("it takes RUN=malloc")
+	}
+	require.NoError(t, err)
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, "otel-stacks: ") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+	programs := []struct {
+		comm, whole, frames, file string
+	}{
+		{"shares-c", "; main; __libc_start_call_main; ", "native", ""},
+		{"shares-python", "; main; <module>; ", "cpython", "shares.py"},
+	}
+	samples := readSamples(t, out)
+	for _, p := range programs {
+		t.Run(p.comm, func(t *testing.T) {
+			rows := map[string]int64{}
+			var all, whole, freed, freedWhole int64
+			for _, a := range readAllocations(t, filepath.Join(out, "ig.json")) {
+				switch {
+				case a.Proc.Comm != p.comm:
+				case !strings.HasSuffix(a.Operation, "alloc"):
+					freed++
+					if strings.Contains(a.Ustack.Symbols, "main; ") {
+						freedWhole++
+					}
+				default:
+					all += a.Size
+					if f := functionOf(a.Ustack.Symbols); f != "" && strings.Contains(a.Ustack.Symbols, p.whole) {
+						whole += a.Size
+						rows[f] += a.Size
+					}
+				}
+			}
+			t.Logf("text: %d bytes, %.1f %% whole and named, %v; %d frees, %d of them whole", all, percent(whole, all), rows, freed, freedWhole)
+			requireShares(t, rows, whole, all)
+
+			exported := map[string]int64{}
+			all, whole = 0, 0
+			for _, s := range samples {
+				if s.Resource["process.executable.name"] != p.comm && s.Attributes["thread.name"] != p.comm {
+					continue
+				}
+				all += s.Total()
+				at := slices.IndexFunc(s.Stack, func(f receiver.Frame) bool { return functionOf(f.Name+"; ") != "" })
+				if at < 0 || !slices.ContainsFunc(s.Stack[at:], func(f receiver.Frame) bool { return f.Name == "main" }) {
+					continue
+				}
+				whole += s.Total()
+				f := s.Stack[at]
+				exported[functionOf(f.Name+"; ")] += s.Total()
+				require.Equal(t, p.frames, f.Type)
+				if p.file != "" {
+					require.Equal(t, p.file, filepath.Base(f.File))
+					require.Positive(t, f.Line)
+				}
+			}
+			t.Logf("export: %d bytes, %.1f %% whole and named, %v", all, percent(whole, all), exported)
+			requireShares(t, exported, whole, all)
+		})
+	}
+}
+
+// functionOf is the one of the three functions that a stack as text has.
+func functionOf(symbols string) string {
+	for _, name := range []string{"heavy", "light", "rest"} {
+		if strings.Contains("; "+symbols, "; "+name+"; ") {
+			return name
+		}
+	}
+	return ""
+}
+
+func percent(part, all int64) float64 { return 100 * float64(part) / float64(max(all, 1)) }
+
+// requireShares: at least 93 % are whole and named, and the three functions have their shares of those.
+func requireShares(t *testing.T, bytes map[string]int64, whole, all int64) {
+	t.Helper()
+	require.Positive(t, all)
+	require.GreaterOrEqual(t, percent(whole, all), 93.0)
+	for name, want := range map[string]float64{"heavy": 60, "light": 30, "rest": 10} {
+		require.InDelta(t, want, percent(bytes[name], whole), 3, name)
+	}
+}
+
+func readAllocations(t *testing.T, path string) (rows []allocation) {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	for dec := json.NewDecoder(f); dec.More(); {
+		var a allocation
+		require.NoError(t, dec.Decode(&a))
+		rows = append(rows, a)
+	}
+	return rows
+}
+
+// readSamples reads what arrived, once where a request came twice.
+func readSamples(t *testing.T, out string) (samples []receiver.Sample) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(out, "profiles.jsonl"))
+	require.NoError(t, err)
+	defer f.Close()
+	requests, err := receiver.ReadJSONLines(f)
+	require.NoError(t, err)
+	var resent receiver.Resent
+	for _, req := range requests {
+		if !resent.Is(req) {
+			samples = append(samples, receiver.Resolve(req)...)
+		}
+	}
+	return samples
+}

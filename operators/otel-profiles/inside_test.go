@@ -103,7 +103,8 @@ func TestPanicCostsARow(t *testing.T) {
 	require.Contains(t, g.Log.String(), "please report this")
 }
 
-// An attribute that a window has left out, because it had too many values, is there in the next one.
+// A field with a value of its own in each row does not become that many resources' attributes, nor samples'. What a window has left
+// out is there in the next one.
 func TestCapCountsPerWindow(t *testing.T) {
 	g := &gadgettest.Gadget{}
 	rs := inside(t, g, func(inst *instance) {
@@ -112,8 +113,15 @@ func TestCapCountsPerWindow(t *testing.T) {
 		}
 		inst.flush()
 		emit(t, g, "worker-2", "leaf", 10)
-	}, "max_values_per_attribute: 2")
-	require.Equal(t, map[string]int64{"worker-0": 1, "worker-1": 1, "": 1, "worker-2": 10}, threads(rs[0]))
+	}, "max_values_per_attribute: 2", "max_values_per_attribute: 2, attributes: [thread.name=resource]")
+	want := map[string]int64{"worker-0": 1, "worker-1": 1, "": 1, "worker-2": 10}
+	require.Equal(t, want, threads(rs[0]))
+	resources := map[string]int64{}
+	for _, s := range rs[1].Samples() {
+		resources[s.Resource["thread.name"]] += s.Values[0]
+	}
+	require.Equal(t, want, resources)
+	require.Contains(t, g.Log.String(), "max_values_per_attribute")
 }
 
 // fill emits rows with ever new stacks until each exporter has dropped some, and returns the most memory that the sums took.

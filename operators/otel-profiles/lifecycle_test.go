@@ -29,10 +29,7 @@ func TestDaemonWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder := filepath.Join(t.TempDir(), "profiles")
 		op := settings(t, "operator: {otel-profiles: {exporters: {mine: {exporter: file, path: "+folder+"/all}}}}")
-		g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
-			g.Emit("leaf", 5)
-			g.Context.Cancel()
-		}}
+		g := &gadgettest.Gadget{Start: gadgettest.Emits("leaf", 5)}
 		require.NoError(t, g.Make(t.Context(), op, gadgetcontext.WithAsRemoteCall(true)).Run(gadgettest.Params("mine")))
 		require.Contains(t, g.Log.String(), "is not ready, retrying: ")
 		require.NoError(t, os.Mkdir(folder, 0o700))
@@ -79,10 +76,7 @@ func TestAFileThatHangs(t *testing.T) {
 	gadgetCtx := stuck.Make(ctx, op, remote)
 	go func() { done <- gadgetCtx.Run(gadgettest.Params("hangs")) }()
 
-	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
-		g.Emit("leaf", 1)
-		g.Context.Cancel()
-	}}
+	g := &gadgettest.Gadget{Start: gadgettest.Emits("leaf", 1)}
 	begin := time.Now()
 	require.NoError(t, g.Make(t.Context(), op, remote).Run(gadgettest.Params("mine")))
 	require.Less(t, time.Since(begin), 20*time.Second, "not for as long as the file hangs")
@@ -100,10 +94,7 @@ func TestStoredIsSentWithoutAGadget(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "queue")
 	more := "        shutdown_timeout: 1s\n        sending_queue: {storage: " + folder + "}\n"
 	op := settings(t, exporter("mine", "127.0.0.1:1", more))
-	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
-		g.Emit("leaf", 3)
-		g.Context.Cancel()
-	}}
+	g := &gadgettest.Gadget{Start: gadgettest.Emits("leaf", 3)}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
 
 	for _, before := range []bool{true, false} {
@@ -126,10 +117,7 @@ func TestShutdownWhileAGadgetCloses(t *testing.T) {
 		return nil, ctx.Err()
 	}})
 	op := settings(t, exporter("mine", r.Addr, "        shutdown_timeout: 300ms\n"))
-	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
-		g.Emit("leaf", 3)
-		g.Context.Cancel()
-	}}
+	g := &gadgettest.Gadget{Start: gadgettest.Emits("leaf", 3)}
 	done := make(chan error, 1)
 	gadgetCtx := g.Make(t.Context(), op)
 	go func() { done <- gadgetCtx.Run(gadgettest.Params("mine")) }()

@@ -48,10 +48,7 @@ func TestImageCannotChooseWhereToConnect(t *testing.T) {
 	op := settings(t, exporter("mine", r.Addr(), ""))
 	g := &gadgettest.Gadget{
 		Metadata: fmt.Sprintf("paramDefaults:\n  operator.otel-profiles.otel-profiles-endpoint: http://%s\n  operator.otel-profiles.otel-profiles-exporter: otlp\n  operator.otel-profiles.otel-profiles-name: from_image\n", evil.Addr()),
-		Start: func(g *gadgettest.Gadget) {
-			g.Emit("leaf", 1)
-			g.Context.Cancel()
-		},
+		Start:    gadgettest.Emits("leaf", 1),
 	}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine",
 		otelprofiles.ParamEndpoint, "http://"+evil.Addr(), otelprofiles.ParamName, "from_image")))
@@ -83,10 +80,7 @@ func TestSameValueAsTheImages(t *testing.T) {
 			}
 		}
 		run := func(exporter string, more []string) string {
-			g := &gadgettest.Gadget{Metadata: metadata, Start: func(g *gadgettest.Gadget) {
-				g.Emit("leaf", 1)
-				g.Context.Cancel()
-			}}
+			g := &gadgettest.Gadget{Metadata: metadata, Start: gadgettest.Emits("leaf", 1)}
 			require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params(exporter, more...)))
 			return g.Log.String()
 		}
@@ -227,45 +221,9 @@ func TestGadgetThatDoesNotStart(t *testing.T) {
 func TestLogShowsNoSecrets(t *testing.T) {
 	op := settings(t, "operator: {otel-profiles: {exporters: {mine: {exporter: otlp-http, shutdown_timeout: 10ms, "+
 		"profiles_endpoint: 'http://127.0.0.1:1/in?api-key=verysecret', headers: {x-token: hidden}, insecure: true}}}}")
-	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
-		g.Emit("leaf", 1)
-		g.Context.Cancel()
-	}}
+	g := &gadgettest.Gadget{Start: gadgettest.Emits("leaf", 1)}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
 	require.Contains(t, g.Log.String(), "http://127.0.0.1:1/in?…)")
 	require.NotContains(t, g.Log.String(), "verysecret")
 	require.NotContains(t, g.Log.String(), "hidden")
-}
-
-// A field with a value of its own in each row does not become that many resources' attributes, nor
-// samples'.
-func TestDistinctValuesAreCapped(t *testing.T) {
-	for _, place := range []string{"resource", "sample"} {
-		r := startReceiver(t)
-		op := settings(t, exporter("mine", r.Addr(), "        max_values_per_attribute: 2\n        attributes: [thread.name="+place+"]\n"))
-		g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
-			p, err := g.Source.NewPacketArray()
-			must(err)
-			for i := range 5 {
-				d := p.New()
-				g.Fill(d, "leaf", 1)
-				must(g.Source.GetField("proc.comm").PutString(d, fmt.Sprint("worker-", i)))
-				p.Append(d)
-			}
-			must(g.Source.EmitAndRelease(p))
-			g.Context.Cancel()
-		}}
-		require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
-		require.Equal(t, map[string]int64{"leaf": 5}, leaves(t, r))
-		values := map[string]bool{}
-		for _, s := range r.Samples() {
-			for _, attributes := range []map[string]string{s.Attributes, s.Resource} {
-				if v, ok := attributes["thread.name"]; ok {
-					values[v] = true
-				}
-			}
-		}
-		require.Len(t, values, 2, place)
-		require.Contains(t, g.Log.String(), "max_values_per_attribute")
-	}
 }

@@ -123,10 +123,7 @@ func TestPresets(t *testing.T) {
 			op := settings(t, exporter("mine", r.Addr(), "        preset: "+preset+"\n"))
 			g := &gadgettest.Gadget{
 				Metadata: "programs: {profiler: {sampler: {frequency: 49}}}",
-				Start: func(g *gadgettest.Gadget) {
-					g.Emit("leaf", 3)
-					g.Context.Cancel()
-				},
+				Start:    gadgettest.Emits("leaf", 3),
 			}
 			require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
 			require.NotEmpty(t, r.Requests(), g.Log.String())
@@ -162,10 +159,7 @@ func TestTwoInstancesOneExporter(t *testing.T) {
 	go func() { firstDone <- gc.Run(gadgettest.Params("mine")) }()
 	<-started
 
-	second := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
-		g.Emit("leaf_second", 2)
-		g.Context.Cancel()
-	}}
+	second := &gadgettest.Gadget{Start: gadgettest.Emits("leaf_second", 2)}
 	require.NoError(t, second.Make(t.Context(), op).Run(gadgettest.Params("MINE")))
 	require.Equal(t, int64(2), leaves(t, r)["leaf_second"], "an instance that ends flushes its own")
 	first.Emit("leaf_first", 10) // and leaves the others alone
@@ -221,10 +215,7 @@ func TestSettingsAreTakenAnew(t *testing.T) {
 	first, second := startReceiver(t), startReceiver(t)
 	op := settings(t, exporter("mine", first.Addr(), ""))
 	run := func() {
-		g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
-			g.Emit("leaf", 1)
-			g.Context.Cancel()
-		}}
+		g := &gadgettest.Gadget{Start: gadgettest.Emits("leaf", 1)}
 		require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
 	}
 	run()
@@ -233,17 +224,6 @@ func TestSettingsAreTakenAnew(t *testing.T) {
 	run()
 	require.Equal(t, int64(1), leaves(t, first)["leaf"])
 	require.Equal(t, int64(1), leaves(t, second)["leaf"])
-}
-
-func TestFlagsWithoutConfiguration(t *testing.T) {
-	r := startReceiver(t)
-	op := settings(t, "")
-	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
-		g.Emit("leaf", 1)
-		g.Context.Cancel()
-	}}
-	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("otlp", otelprofiles.ParamEndpoint, "http://"+r.Addr())))
-	require.Equal(t, int64(1), leaves(t, r)["leaf"])
 }
 
 // Inspektor Gadget's daemons exit without closing their gadgets.

@@ -90,10 +90,7 @@ func TestSamplingIsOfOneExporter(t *testing.T) {
 func TestANamedSourceGoesOnlyThere(t *testing.T) {
 	yaml, rs := exporters(t, "", "")
 	op := settings(t, yaml)
-	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
-		g.Emit("leaf", 1)
-		g.Context.Cancel()
-	}}
+	g := &gadgettest.Gadget{Start: gadgettest.Emits("leaf", 1)}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("e0,samples:e1")))
 	require.Empty(t, rs[0].Samples())
 	require.Equal(t, map[string]int64{"leaf": 1}, leaves(t, rs[1]))

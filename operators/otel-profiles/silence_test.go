@@ -25,7 +25,7 @@ func TestNothingIsSilent(t *testing.T) {
 	require.Contains(t, g.Log.String(), "no rows, nothing was exported")
 	require.NoError(t, op.Failed(), "nobody asked")
 
-	g = &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) { g.Emit("leaf", 1); ends(g) }}
+	g = &gadgettest.Gadget{Start: gadgettest.Emits("leaf", 1)}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "true")))
 	require.NoError(t, op.Failed())
 

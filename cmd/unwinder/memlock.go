@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"runtime"
-	"unsafe"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -35,7 +33,7 @@ func answerMemlock() error {
 	load := func(argument, half uint32) bpf.Instruction {
 		return bpf.LoadAbsolute{Off: 16 + 8*argument + 4*half, Size: 4}
 	}
-	raw, err := bpf.Assemble([]bpf.Instruction{
+	return installFilter([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: 0, Size: 4}, // the call's number
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_PRLIMIT64, SkipTrue: 9},
 		load(0, 0), // whose limit: 0 is this process
@@ -49,23 +47,4 @@ func answerMemlock() error {
 		bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO}, // with error 0
 		bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
 	})
-	if err != nil {
-		return err
-	}
-	filter := make([]unix.SockFilter, 0, len(raw))
-	for _, i := range raw {
-		filter = append(filter, unix.SockFilter{Code: i.Op, Jt: i.Jt, Jf: i.Jf, K: i.K})
-	}
-	// Without CAP_SYS_ADMIN the kernel takes a filter from threads with no_new_privs alone, which the other threads get with it.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return err
-	}
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
-	if errno != 0 {
-		return errno
-	}
-	return nil
 }

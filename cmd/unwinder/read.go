@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -61,7 +60,7 @@ func confine(memory uint64) error {
 	if err := dropCapabilities(); err != nil {
 		return err
 	}
-	return filterCalls()
+	return installFilter(callFilter())
 }
 
 // dropCapabilities gives up the capabilities of all threads.
@@ -88,31 +87,7 @@ var calls = []uint32{
 	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 }
 
-// filterCalls installs a filter in all threads of this process, by which all other calls fail with EPERM.
-func filterCalls() error {
-	raw, err := bpf.Assemble(callFilter())
-	if err != nil {
-		return fmt.Errorf("assembling a filter of system calls: %w", err)
-	}
-	filter := make([]unix.SockFilter, 0, len(raw))
-	for _, i := range raw {
-		filter = append(filter, unix.SockFilter{Code: i.Op, Jt: i.Jt, Jf: i.Jf, K: i.K})
-	}
-	// The kernel takes a filter from threads with no_new_privs alone, which the other threads get with it.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("giving up new rights: %w", err)
-	}
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
-	if errno != 0 {
-		return fmt.Errorf("filtering system calls: %w", errno)
-	}
-	return nil
-}
-
-// callFilter allows calls and, of clone, what makes a thread. Offsets are those of struct seccomp_data.
+// callFilter allows calls and, of clone, what makes a thread. All other calls fail with EPERM. Offsets are those of struct seccomp_data.
 func callFilter() []bpf.Instruction {
 	deny := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}

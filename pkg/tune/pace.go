@@ -2,11 +2,12 @@ package tune
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
 )
 
 // perRow are the warnings that Inspektor Gadget's operators write for each row with something missing: thousands a second.
@@ -30,7 +31,7 @@ const pacedVar = "otel-profiles/log"
 func withPace(gadgetCtx operators.GadgetContext) operators.GadgetContext {
 	log := variable[*pacedLog](gadgetCtx, pacedVar)
 	if log == nil {
-		log = &pacedLog{Logger: gadgetCtx.Logger(), kinds: map[string]*kind{}}
+		log = &pacedLog{Logger: gadgetCtx.Logger(), rate: warnings.Rate{Every: pace}}
 		gadgetCtx.SetVar(pacedVar, log)
 	}
 	return paced{gadgetCtx, log}
@@ -39,35 +40,19 @@ func withPace(gadgetCtx operators.GadgetContext) operators.GadgetContext {
 // pacedLog is safe for concurrent use.
 type pacedLog struct {
 	logger.Logger
-	mu    sync.Mutex
-	kinds map[string]*kind // of perRow
-}
-
-type kind struct {
-	last   time.Time
-	untold int
+	rate warnings.Rate // of perRow
 }
 
 // Warnf implements logger.Logger.
 func (l *pacedLog) Warnf(format string, args ...any) {
-	untold, now := 0, time.Now()
 	if slices.Contains(perRow, format) {
-		l.mu.Lock()
-		k := l.kinds[format]
-		if k == nil {
-			k = &kind{}
-			l.kinds[format] = k
-		}
-		if now.Sub(k.last) < pace {
-			k.untold++
-			l.mu.Unlock()
+		left, ok := l.rate.Due(format)
+		if !ok {
 			return
 		}
-		untold, k.untold, k.last = k.untold, 0, now
-		l.mu.Unlock()
-	}
-	if untold > 0 {
-		format, args = format+" (and %d more since the last such line)", append(slices.Clip(args), untold)
+		if left > 0 {
+			format, args = format+" (and %d more since the last such line)", append(slices.Clip(args), left)
+		}
 	}
 	l.Logger.Warnf(format, args...)
 }

@@ -174,15 +174,22 @@ func (p *past) explain(err error) error {
 	return fmt.Errorf("reading the history: %w", err)
 }
 
+// total returns what a history has, by segment and in all. It is an error if that is nothing.
+func (p *past) total() (list []history.Segment, all history.Summary, err error) {
+	if list, err = history.List(p.folder); err != nil {
+		return nil, all, p.explain(err)
+	}
+	if all = history.Total(list); all.Records == 0 {
+		err = fmt.Errorf("the history in %s has no sample yet", p.folder)
+	}
+	return list, all, err
+}
+
 // nothing says what there is where there is nothing of what was asked for.
 func (p *past) nothing(q history.Query) error {
-	list, err := history.List(p.folder)
+	_, all, err := p.total()
 	if err != nil {
-		return p.explain(err)
-	}
-	all := history.Total(list)
-	if all.Records == 0 {
-		return fmt.Errorf("the history in %s has no sample yet", p.folder)
+		return err
 	}
 	var services []string
 	for _, s := range all.Sums {
@@ -296,13 +303,9 @@ func notes(a history.Answer) []string {
 
 // list prints what a history has.
 func (p *past) list(out io.Writer) error {
-	list, err := history.List(p.folder)
+	list, all, err := p.total()
 	if err != nil {
-		return p.explain(err)
-	}
-	all := history.Total(list)
-	if all.Records == 0 {
-		return fmt.Errorf("the history in %s has no sample yet", p.folder)
+		return err
 	}
 	type key struct{ gadget, typ, service string }
 	first, last, bytes := map[key]time.Time{}, map[key]time.Time{}, int64(0)

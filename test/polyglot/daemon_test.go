@@ -69,6 +69,11 @@ func (d *igDaemon) metric(name string, labels ...string) (sum float64) {
 	return sum
 }
 
+// events is what events with a result stand for, in the units of the labels.
+func (d *igDaemon) events(result string, labels ...string) float64 {
+	return d.metric("ig_otel_profiles_unwinder_events_value_total", append(labels, fmt.Sprintf("result=%q", result))...)
+}
+
 // attached is a gadget that runs as long as the test is attached to it.
 type attached struct {
 	t      *testing.T
@@ -78,23 +83,29 @@ type attached struct {
 	ended  chan error
 }
 
-// attach runs a gadget with whole stacks.
-func (d *igDaemon) attach(gadget string, params map[string]string) *attached {
+// attach runs a gadget with whole stacks. flags are those of "ig run", without the dashes.
+func (d *igDaemon) attach(gadget string, flags map[string]string) *attached {
 	d.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	d.t.Cleanup(cancel)
-	stream, err := d.client.RunGadget(ctx, grpc.WaitForReady(true))
+	image := igtest.Import(d.t, gadget)
+	info, err := d.client.GetGadgetInfo(ctx, &api.GetGadgetInfoRequest{ImageName: image, Version: api.VersionGadgetInfo}, grpc.WaitForReady(true))
 	require.NoError(d.t, err)
-	values := map[string]string{
-		"operator.LocalManager.host":                    "true",
-		"operator.otel-profiles.otel-profiles-exporter": "truth",
-		"operator.otel-profiles.otel-profiles-interval": "2s",
-		"operator.oci.ebpf.map-fetch-interval":          "1s",
+	all := map[string]string{"unwind": "whole", "host": "true", "otel-profiles-exporter": "truth", "otel-profiles-interval": "2s"}
+	maps.Copy(all, flags)
+	values := map[string]string{}
+	for _, p := range info.GadgetInfo.Params {
+		if value, ok := all[p.Key]; ok {
+			values[p.Prefix+p.Key] = value
+			delete(all, p.Key)
+		}
 	}
-	maps.Copy(values, params)
+	require.Empty(d.t, all, "%s has no such flags", gadget)
+	stream, err := d.client.RunGadget(ctx)
+	require.NoError(d.t, err)
 	a := &attached{t: d.t, gadget: gadget, stream: stream, log: &igtest.Buffer{}, ended: make(chan error, 1)}
 	require.NoError(d.t, stream.Send(&api.GadgetControlRequest{Event: &api.GadgetControlRequest_RunRequest{RunRequest: &api.GadgetRunRequest{
-		ImageName: igtest.Import(d.t, gadget), Version: api.VersionGadgetRunProtocol, ParamValues: values, LogLevel: uint32(logger.InfoLevel),
+		ImageName: image, Version: api.VersionGadgetRunProtocol, ParamValues: values, LogLevel: uint32(logger.InfoLevel),
 	}}}))
 	go func() {
 		for {
@@ -151,19 +162,14 @@ func (d *igDaemon) arrived(kind string) {
 func TestSecondGadget(t *testing.T) {
 	startLoads(t, find(t, "c-fp", "python"))
 	d := startDaemon(t)
-	whole := map[string]string{"operator.unwind.unwind": "whole"}
-	without := func() float64 {
-		return d.metric("ig_otel_profiles_unwinder_events_value_total", `result="no_unwinder"`, `unit="samples"`)
-	}
-	unwound := func() float64 {
-		return d.metric("ig_otel_profiles_unwinder_events_value_total", `result="unwound"`, `unit="samples"`)
-	}
-	cpu := d.attach("profile_cpu", whole)
+	without := func() float64 { return d.events("no_unwinder", `unit="samples"`) }
+	unwound := func() float64 { return d.events("unwound", `unit="samples"`) }
+	cpu := d.attach("profile_cpu", nil)
 	d.arrived("samples")
 	require.True(t, d.wait("the metrics", time.Minute, func() bool { return unwound() > 0 }))
 	first, began, before := d.unwinderPID(), unwound(), without()
 	require.NotZero(t, first)
-	offcpu := d.attach("profile_offcpu", whole)
+	offcpu := d.attach("profile_offcpu", nil)
 	d.arrived("off_cpu")
 	require.True(t, d.wait("more samples", time.Minute, func() bool { return unwound() >= began+100 }))
 	require.Equal(t, first, d.unwinderPID(), "the unwinder was started again")

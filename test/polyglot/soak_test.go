@@ -34,13 +34,17 @@ func readBooks(t *testing.T, log string) Books {
 	return b
 }
 
-// unwinderPID is the unwinder of a run, 0 while there is none.
+// unwinderPID is the unwinder of a run, 0 while there is none. Those that read files have -read.
 func (r *gadgetRun) unwinderPID() int {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	require.NoError(r.t, err)
 	for _, path := range stats {
 		text, err := os.ReadFile(path)
 		if err != nil {
+			continue
+		}
+		command, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		if strings.Contains(string(command), "\x00-read\x00") {
 			continue
 		}
 		head, tail, _ := strings.Cut(string(text), ") ")

@@ -588,6 +588,15 @@ func TestUnseenLeads(t *testing.T) {
 	require.Contains(t, out.String(), "flame graph of bytes allocated: open it in a browser")
 }
 
+// A disk that is full takes the flame graph, and not the answer.
+func TestTableWithoutPage(t *testing.T) {
+	r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(timed(5, receiver.Frame{Name: "work", Type: "native"})))
+	require.NoError(t, os.Mkdir(filepath.Join(r.opts.dir, pageFile), 0o700)) // nothing can be written there
+	var out bytes.Buffer
+	require.ErrorContains(t, r.report(&out), "writing the flame graph")
+	require.Contains(t, out.String(), "100.0%")
+}
+
 func TestProgress(t *testing.T) {
 	at := func(seconds int64) time.Time { return time.Unix(100+seconds, 0) }
 	require.Equal(t, "starting the gadget for 8 s", progress(at(8), at(0), time.Time{}, 10*time.Second))

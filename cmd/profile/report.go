@@ -30,14 +30,13 @@ func (r *result) report(out io.Writer) error {
 		fmt.Fprintln(out, "note:", line)
 	}
 	shows := map[string]string{}
+	var unwritten error // where a disk is full, the tables are there all the same
 	for i, t := range types {
 		shows[pageName(i)] = title(t)
-		if err := writePage(filepath.Join(r.opts.dir, pageName(i)), pageOf(t, byType[t], r.run, r.opts.interpreters)); err != nil {
-			return err
-		}
 		if err := r.table(out, t, byType[t]); err != nil {
 			return err
 		}
+		unwritten = errors.Join(unwritten, writePage(filepath.Join(r.opts.dir, pageName(i)), pageOf(t, byType[t], r.run, r.opts.interpreters)))
 	}
 	stats := r.rcv.Stats()
 	fmt.Fprintf(out, "  sent as %s in %s, %d bytes\n", plural(stats.Samples, "row"), plural(stats.Requests, "request"), stats.Bytes)
@@ -66,11 +65,10 @@ func (r *result) report(out io.Writer) error {
 	next = append(next, igArgs(r.opts, r.gadget, "localhost:4317")...)
 	fmt.Fprintf(out, "to your own OpenTelemetry Collector:\n  %s\n", shellLine(next))
 
-	findings := r.rcv.Findings()
-	if len(findings) > 0 {
+	if findings := r.rcv.Findings(); len(findings) > 0 {
 		return fmt.Errorf("what ig sent breaks the protocol, which is a defect: %w", errors.Join(findings...))
 	}
-	return nil
+	return unwritten
 }
 
 // pageName returns the name of the page of a result's type, the first one first.

@@ -166,7 +166,7 @@ test: test-unit test-e2e ## Run the unit tests, and each gadget once on the real
 .PHONY: test-all
 test-all: ## Run all other tests that such a machine can run, those that CI leaves out among them, for hours (root)
 	@$(MAKE) --keep-going test-gadgets test-memory test-locks test-hostile test-matrix test-profile test-hub test-delivery test-symbols test-docs test-page \
-		test-vm test-k8s test-embed test-loads test-entries test-ig-gadgets test-names test-languages test-watching test-scale test-soak test-packages test-release test-kernels \
+		test-vm test-k8s test-embed test-loads test-walk test-entries test-ig-gadgets test-names test-languages test-watching test-scale test-soak test-packages test-release test-kernels \
 		test-arm64 test-backends
 
 # Of Inspektor Gadget's size are only the operator's tests, which are worth their link.
@@ -201,6 +201,11 @@ test-e2e: build gadgets collector ## Run each gadget once, on programs that know
 test-profile: build gadgets $(BIN)/profile ## Profile programs of known shares with the command profile (root)
 	@.ci/packages $(C_PACKAGES) gcc python3
 	$(E2E) ./test/profile
+
+.PHONY: test-walk
+test-walk: build gadgets $(BIN)/profile ## Ask services in five languages the five questions with the command profile, and write docs/develop/testing/walk.md (root)
+	@.ci/packages default-jdk-headless g++ libc6-dev nodejs python3
+	WALK_DOC=$(CURDIR)/docs/develop/testing/walk.md $(E2E) ./test/walk
 
 .PHONY: check-figures
 check-figures: build gadgets $(BIN)/profile ## Count what profile check finds in twenty pairs of runs, of one program and of slower ones (root)

@@ -1,0 +1,330 @@
+//go:build e2e
+
+package walk
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
+	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
+)
+
+// seconds is how long each look samples.
+const seconds = 10
+
+// account is what the functions of a shop did, by question.
+type account map[string]map[string]float64
+
+// shop is a running service.
+type shop struct {
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Scanner
+}
+
+func open(t *testing.T, args ...string) *shop {
+	t.Helper()
+	s := &shop{cmd: exec.CommandContext(t.Context(), args[0], args[1:]...)}
+	s.cmd.Stderr = os.Stderr
+	// The scheduler shares CPUs between sessions first.
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	in, err := s.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := s.cmd.StdoutPipe()
+	require.NoError(t, err)
+	s.in, s.out = in, bufio.NewScanner(out)
+	require.NoError(t, s.cmd.Start())
+	t.Cleanup(func() {
+		_ = in.Close() // it ends with its input
+		_ = s.cmd.Wait()
+	})
+	return s
+}
+
+// account returns the shop's account so far, and when it was asked for.
+func (s *shop) account(t *testing.T) (account, time.Time) {
+	t.Helper()
+	_, err := io.WriteString(s.in, "\n")
+	require.NoError(t, err)
+	require.True(t, s.out.Scan(), "the shop has closed")
+	a := account{}
+	require.NoError(t, json.Unmarshal(s.out.Bytes(), &a))
+	return a, time.Now()
+}
+
+// look is a run of profile beside the account of its time.
+type look struct {
+	said string
+	err  error
+	// took is the time of the command, with the gadget's start and end.
+	took time.Duration
+	// truth is what the shop did in a second of the sampling, by function.
+	truth   map[string]float64
+	samples []receiver.Sample
+}
+
+var sampling = regexp.MustCompile(`… \d+ of \d+ s`)
+
+// profile looks at a shop.
+func (s *shop) profile(t *testing.T, question string, flags ...string) look {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "result")
+	args := append(igrun.Prefix(), igtest.Built(t, igtest.Bin, "profile"), "--pid", fmt.Sprint(s.cmd.Process.Pid), "--gadget", question, "--seconds", fmt.Sprint(seconds), "-o", dir)
+	cmd := exec.CommandContext(t.Context(), args[0], append(args[1:], flags...)...)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	l := look{truth: map[string]float64{}}
+	began := time.Now()
+	require.NoError(t, cmd.Start())
+	var before, after account
+	var from, to time.Time
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		l.said += lines.Text() + "\n"
+		if sampling.MatchString(lines.Text()) {
+			after, to = s.account(t)
+			if before == nil {
+				before, from = after, to
+			}
+		}
+	}
+	l.err = cmd.Wait()
+	l.took = time.Since(began)
+	l.said += stderr.String()
+	t.Logf("%s", l.said)
+	require.True(t, to.After(from), "profile has not said how far it is")
+	for function, amount := range after[question] {
+		if amount -= before[question][function]; amount > 0 {
+			l.truth[function] = amount / to.Sub(from).Seconds()
+		}
+	}
+	written, err := os.Open(filepath.Join(dir, "profiles.jsonl"))
+	if os.IsNotExist(err) {
+		return l
+	}
+	require.NoError(t, err)
+	defer written.Close()
+	requests, err := receiver.ReadJSONLines(written)
+	require.NoError(t, err)
+	for _, request := range receiver.Newest(requests) {
+		l.samples = append(l.samples, receiver.Resolve(request)...)
+	}
+	return l
+}
+
+// measured are the types that answer the questions, and whether their tables are by the program's own functions.
+var measured = map[string]struct {
+	typ string
+	own bool
+}{"cpu": {"samples", false}, "offcpu": {"off_cpu", true}, "lock": {"delay", true}, "alloc": {"alloc_space", true}, "pagefault": {"page_faults", true}}
+
+// answer returns what profile shows for functions in a second, in the words of its table, and the row that its table begins with.
+func (l look) answer(question string, functions []string) (amounts map[string]float64, first string) {
+	samples := slices.DeleteFunc(report.Fold(l.samples), func(s receiver.Sample) bool { return s.Type != measured[question].typ })
+	amounts = map[string]float64{}
+	for _, r := range report.Top(samples, 0, report.Options{Own: measured[question].own, Group: func(receiver.Sample) string { return "" }}) {
+		if first == "" {
+			first = fmt.Sprintf("%s %.0f %%", r.Function, 100*r.SelfShare)
+		}
+		for _, function := range functions {
+			if loads.Is(r.Function, function) {
+				amounts[function] += float64(r.Total) / seconds
+			}
+		}
+	}
+	if len(samples) > 0 {
+		scale := 1.0
+		switch question {
+		case "cpu":
+			scale = float64(samples[0].Period) / 1e9
+		case "offcpu", "lock":
+			scale = 1e-9
+		}
+		for function := range amounts {
+			amounts[function] *= scale
+		}
+	}
+	return amounts, first
+}
+
+// step is one question to one shop.
+type step struct {
+	question string
+	flags    []string
+	// only are the functions that the gadget can see, all of them if there are none; note says what it cannot see, in the words of profile.
+	only []string
+	note string
+	// empty says that the gadget sees none of it, by its nature.
+	empty bool
+}
+
+// steps are the five questions, some of them as a language has them.
+func steps(other ...step) []step {
+	list := []step{{question: "cpu"}, {question: "offcpu"}, {question: "lock"}, {question: "alloc"}, {question: "pagefault"}}
+	for _, s := range other {
+		list[slices.IndexFunc(list, func(o step) bool { return o.question == s.question })] = s
+	}
+	return list
+}
+
+// TestWalk asks each shop each question, and compares the answers with the shop's account. It writes the page that WALK_DOC names.
+func TestWalk(t *testing.T) {
+	igtest.NeedRoot(t)
+	dir := t.TempDir()
+	source := func(name string) string {
+		path, err := filepath.Abs(filepath.Join("services", name))
+		require.NoError(t, err)
+		return path
+	}
+	igtest.Output(t, "g++", "-std=c++20", "-O2", "-Wall", "-Werror", "-pthread", "-o", filepath.Join(dir, "shop-cpp"), source("shop.cpp"))
+	igtest.Output(t, "javac", "-d", dir, source("Shop.java"))
+	igtest.Output(t, "go", "build", "-o", filepath.Join(dir, "shop-go"), source("shop"))
+	rows := map[string]string{}
+	shops := []struct {
+		language string
+		args     []string
+		steps    []step
+	}{
+		{"C++", []string{filepath.Join(dir, "shop-cpp")}, steps()},
+		{"Go", []string{filepath.Join(dir, "shop-go")}, steps(
+			step{question: "offcpu", note: "Go parks goroutines"},
+			step{question: "lock", note: "Go parks goroutines", empty: true},
+			step{question: "alloc", note: "Go's objects come from Go's own runtime", empty: true})},
+		{"Java", []string{"java", "-cp", dir, "Shop"}, steps(
+			step{question: "lock", note: "Java parks threads", empty: true},
+			step{question: "alloc", note: "objects of the Java heap are not here", only: []string{"loadCatalogue", "loadPrices"}})},
+		{"Node.js", []string{"node", source("shop.js")}, steps(
+			step{question: "lock", note: "JavaScript has no locks", empty: true},
+			// The unwinder does not get from V8's constructors to the functions that call them, as Buffer.alloc does.
+			step{question: "alloc", note: "objects of V8's heap are not here", only: []string{"keepBasket", "keepReceipt"}})},
+		{"Python", []string{"python3", source("shop.py")}, steps(
+			// Its callers have waits for the GIL, too.
+			step{question: "lock", flags: []string{"--", "--all-futex"}, note: "Python's GIL"},
+			step{question: "alloc", note: "Python's objects of up to 512 bytes"})},
+	}
+	for _, of := range shops {
+		t.Run(of.language, func(t *testing.T) {
+			s := open(t, of.args...)
+			for _, step := range of.steps {
+				t.Run(step.question, func(t *testing.T) {
+					l := s.profile(t, step.question, step.flags...)
+					command := strings.Join(append([]string{"--gadget", step.question}, step.flags...), " ")
+					rows[of.language] += fmt.Sprintf("| %s | `%s` | %.0f | %s |\n", of.language, command, l.took.Seconds(), step.check(t, l))
+				})
+			}
+		})
+	}
+	writePage(t, rows)
+}
+
+// check compares a look with the truth, and returns the cells of the page's table for it.
+func (s step) check(t *testing.T, l look) string {
+	t.Helper()
+	require.Contains(t, l.said, s.note)
+	if s.empty {
+		return "empty by nature: " + s.note + " … | " + cells(l.truth, s.question)
+	}
+	require.NoError(t, l.err)
+	truth := l.truth
+	if len(s.only) > 0 {
+		maps.DeleteFunc(truth, func(function string, _ float64) bool { return !slices.Contains(s.only, function) })
+	}
+	answer, first := l.answer(s.question, slices.Collect(maps.Keys(truth)))
+	samples := 0.0
+	for _, sample := range l.samples {
+		samples += float64(sample.Total())
+	}
+	for function, share := range shares(truth) {
+		// What a timer has sampled is off by chance; the account's time is not quite that of the look, as it begins and ends within two seconds.
+		off := 0.1
+		if s.question == "cpu" {
+			off += 5 * math.Sqrt(share*(1-share)/samples)
+		}
+		require.InDelta(t, share, shares(answer)[function], off, "%s: %v, and not %v", function, answer, truth)
+	}
+	return cells(answer, s.question) + "; the table begins with " + strings.NewReplacer("|", "\\|", "<", "&lt;", ">", "&gt;").Replace(first) + " | " + cells(truth, s.question)
+}
+
+func sum(amounts map[string]float64) (all float64) {
+	for _, amount := range amounts {
+		all += amount
+	}
+	return all
+}
+
+func shares(amounts map[string]float64) map[string]float64 {
+	of, all := map[string]float64{}, sum(amounts)
+	for function, amount := range amounts {
+		of[function] = amount / all
+	}
+	return of
+}
+
+// cells writes the functions with 2 % and more of the sum, and the sum.
+func cells(amounts map[string]float64, question string) string {
+	if len(amounts) == 0 {
+		return "nothing"
+	}
+	var words []string
+	of := shares(amounts)
+	for _, function := range slices.SortedFunc(maps.Keys(of), func(a, b string) int { return int(math.Copysign(1, of[b]-of[a])) }) {
+		if of[function] >= 0.02 {
+			words = append(words, fmt.Sprintf("%s %.0f %%", function, 100*of[function]))
+		}
+	}
+	unit, all := "s", sum(amounts)
+	switch question {
+	case "alloc":
+		unit, all = "MB", all/1e6
+	case "pagefault":
+		unit, all = "thousand", all/1e3
+	}
+	return fmt.Sprintf("%s; %.3g %s", strings.Join(words, ", "), all, unit)
+}
+
+// writePage writes the table into the page that WALK_DOC names. The rows of languages that were not asked now stay.
+func writePage(t *testing.T, rows map[string]string) {
+	t.Helper()
+	page := os.Getenv("WALK_DOC")
+	if page == "" || t.Failed() {
+		return
+	}
+	asked := map[string]bool{}
+	for language := range rows {
+		asked[language] = true
+	}
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	table := "| language | flags | seconds | answer | truth |\n|---|---|---|---|---|\n"
+	for _, row := range regexp.MustCompile("(?m)^\\| (\\S+) \\| `--gadget .*\n").FindAllStringSubmatch(string(text), -1) {
+		if !asked[row[1]] {
+			rows[row[1]] += row[0]
+		}
+	}
+	for _, language := range slices.Sorted(maps.Keys(rows)) {
+		table += rows[language]
+	}
+	marked := regexp.MustCompile(`(?s)(<!-- begin table -->\n).*?(<!-- end table -->)`)
+	require.Regexp(t, marked, string(text))
+	require.NoError(t, os.WriteFile(page, []byte(marked.ReplaceAllString(string(text), "${1}\n"+strings.ReplaceAll(table, "$", "$$")+"\n${2}")), 0o644))
+}

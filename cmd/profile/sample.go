@@ -181,6 +181,7 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 	started := time.Now()
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
+	said := ""
 	ticker := time.NewTicker(tellEvery)
 	defer ticker.Stop()
 	for {
@@ -199,7 +200,10 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 			r.early = time.Since(r.began) < r.opts.time
 			return r.early, nil
 		case <-ticker.C:
-			fmt.Fprintln(out, "  …", progress(time.Now(), started, log.gadgetStarted(), r.opts.time))
+			if now := progress(time.Now(), started, log.gadgetStarted(), r.opts.time); now != said {
+				fmt.Fprintln(out, "  …", now)
+				said = now
+			}
 		}
 	}
 }
@@ -208,7 +212,7 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 func progress(now, started, began time.Time, look time.Duration) string {
 	switch {
 	case began.IsZero():
-		return fmt.Sprintf("starting the gadget for %d s", int(now.Sub(started).Seconds()))
+		return fmt.Sprintf("starting the gadget, more than %d s", int(now.Sub(started).Seconds())/10*10)
 	case now.Sub(began) < look:
 		return fmt.Sprintf("%d of %d s", int(now.Sub(began).Seconds()), int(look.Seconds()))
 	}

@@ -291,9 +291,9 @@ test-locks: build gadgets ## Compare waits for locks with what a program has mea
 	$(E2E) ./test/locks/...
 
 .PHONY: test-hostile
-test-hostile: build gadgets ## Run programs of a user without rights that work against the profiler (root)
-	@.ci/packages gcc libc6-dev linux-libc-dev
-	$(E2E) ./test/hostile/...
+test-hostile: build gadgets ## Run programs of a user without rights that work against the profiler, all at once for DURATION (root)
+	@.ci/packages binutils gcc libc6-dev linux-libc-dev
+	HOSTILE_DURATION=$(DURATION) $(E2E) ./test/hostile/...
 
 .PHONY: test-kernels
 test-kernels: build gadgets ## Run the gadgets on the kernels of Debian 12 and 13, in a virtual machine (root)

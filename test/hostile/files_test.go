@@ -114,3 +114,16 @@ func lyingDebug(t *testing.T, program, to string) {
 	c := change{data: b.Bytes(), flags: elf.SHF_COMPRESSED}
 	changed(t, program, to, map[string]change{".debug_info": c, ".debug_line": c, ".debug_str": c})
 }
+
+// manyFiles has debug information of a few bytes whose table of lines says that it has 2^36 files.
+func manyFiles(t *testing.T, program, to string) {
+	le := binary.LittleEndian
+	unit := func(body ...byte) []byte { return append(le.AppendUint32(nil, uint32(len(body))), body...) }
+	header := append([]byte{1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 1, 1, 8, 1, '/', 0, 1, 1, 8}, binary.AppendUvarint(nil, 1<<36)...)
+	line := append(le.AppendUint32([]byte{5, 0, 8, 0}, uint32(len(header))), header...)
+	changed(t, program, to, map[string]change{
+		".debug_info":   {data: unit(5, 0, 1, 8, 0, 0, 0, 0, 1, 0, 0, 0, 0, '/', 0)},
+		".debug_abbrev": {data: []byte{1, 0x11, 0, 0x10, 0x17, 0x1b, 0x08, 0, 0, 0}},
+		".debug_line":   {data: unit(line...)},
+	})
+}

@@ -44,7 +44,7 @@ func folder(t *testing.T) string {
 func compile(t *testing.T, dir, source string, flags ...string) string {
 	t.Helper()
 	program := filepath.Join(dir, strings.TrimSuffix(source, ".c"))
-	igtest.Output(t, "gcc", append([]string{"-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Werror", "-pthread", "-o", program, filepath.Join("testdata", source)}, flags...)...)
+	igtest.Output(t, "gcc", append([]string{"-g", "-O1", "-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer", "-Wall", "-Werror", "-pthread", "-o", program, filepath.Join("testdata", source)}, flags...)...)
 	return program
 }
 

@@ -1,5 +1,7 @@
 // attack MODE spins in a function of its own, after it has made what its mode is about.
 #define _GNU_SOURCE
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -7,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define NOINLINE __attribute__((noinline, used))
@@ -14,7 +17,9 @@
 static volatile uint64_t sum;
 
 NOINLINE void good_work(void) {
-  for (;;)
+  __asm__ volatile("" : : "r"(__builtin_frame_address(0))); // it has a frame pointer
+  while (sum + 1) // the compiler cannot tell that it does not end
+
     for (int i = 0; i < 1000; i++)
       sum += i;
 }
@@ -45,6 +50,76 @@ NOINLINE void good_malloc(void) {
   }
 }
 
+// One of two functions calls itself or the other, by the bits of path: a thousand million stacks.
+#define STEP(name) NOINLINE static void name(uint64_t path, int depth, void (*leaf)(void))
+STEP(evil_left);
+STEP(evil_right) {
+  if (!depth)
+    leaf();
+  else
+    (path & 1 ? evil_left : evil_right)(path >> 1, depth - 1, leaf);
+  __asm__ volatile("" : : : "memory"); // no tail call
+}
+STEP(evil_left) {
+  if (!depth)
+    leaf();
+  else
+    (path & 1 ? evil_left : evil_right)(path >> 1, depth - 1, leaf);
+  __asm__ volatile("" : : : "memory");
+}
+
+NOINLINE static void wait_little(void) { usleep(50); }
+
+NOINLINE static void *evil_stacks(void *arg) {
+  prctl(PR_SET_TIMERSLACK, 1);
+  for (uint64_t i = (uintptr_t)arg << 40;; i++)
+    evil_left(i * 0x9e3779b97f4a7c15 >> 34, 30, wait_little);
+  return arg;
+}
+
+// evil_futex wakes others and waits for them without pause.
+static uint32_t turn;
+
+NOINLINE static void *evil_futex(void *arg) {
+  static const struct timespec moment = {0, 1000};
+  for (;;) {
+    uint32_t now = __atomic_add_fetch(&turn, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &turn, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    syscall(SYS_futex, &turn, FUTEX_WAIT_PRIVATE, now, &moment, NULL, 0);
+  }
+  return arg;
+}
+
+NOINLINE static void *evil_sleep(void *arg) {
+  usleep(10000000);
+  return arg;
+}
+
+// threads starts n threads with small stacks. arg counts from 1.
+static void threads(int n, void *(*run)(void *)) {
+  pthread_attr_t attr;
+  pthread_attr_init(&attr);
+  pthread_attr_setstacksize(&attr, 65536);
+  pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+  for (uintptr_t i = 1; i <= (uintptr_t)n; i++) {
+    pthread_t t;
+    while (pthread_create(&t, &attr, run, (void *)i))
+      usleep(1000);
+  }
+}
+
+// evil_context publishes a process context that lies and changes while it is read.
+NOINLINE static void evil_context(void) {
+  uint64_t *c = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  prctl(0x53564d41, 0, c, 4096, "OTEL_CTX"); // PR_SET_VMA, PR_SET_VMA_ANON_NAME
+  for (uint64_t i = 1;; i++) {
+    c[0] = 0x5854435f4c45544f; // OTEL_CTX
+    c[1] = 2 | (i % 7 ? i << 32 : 0xffffffffull << 32);
+    c[2] = i;
+    c[3] = i % 3 ? (uintptr_t)c + i % 8192 : i * 0x9e3779b97f4a7c15;
+  }
+}
+
 static FILE *perf_map(void) {
   char path[64];
   snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
@@ -66,6 +141,7 @@ static void jit(uint64_t at, size_t size, size_t skip) {
 }
 
 int main(int argc, char **argv) {
+  alarm(3600); // should nobody end it
   const char *mode = argc > 1 ? argv[1] : "good";
   if (!strcmp(mode, "perfmap")) { // one long name in very many pieces
     FILE *f = perf_map();
@@ -93,7 +169,18 @@ int main(int argc, char **argv) {
   }
   if (!strcmp(mode, "allocate")) // 5,000 times a second
     good_malloc();
+  if (!strcmp(mode, "stacks")) // threads whose waits have distinct stacks
+    threads(7, evil_stacks), evil_stacks(NULL);
+  if (!strcmp(mode, "futex"))
+    threads(7, evil_futex), evil_futex(NULL);
+  if (!strcmp(mode, "threads")) // 10,000 at once, again and again
+    for (;; usleep(12000000))
+      threads(10000, evil_sleep);
+  if (!strcmp(mode, "context"))
+    evil_context();
   if (!strcmp(mode, "evil"))
     evil_work();
   good_work();
+  __asm__ volatile("" : : : "memory"); // no tail call
+  return 0;
 }

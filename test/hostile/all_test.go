@@ -1,0 +1,260 @@
+//go:build e2e
+
+package hostile
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/deaf"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+const (
+	// durationEnv is for how long all attackers run at once.
+	durationEnv = "HOSTILE_DURATION"
+	// groupLimit is the memory of the control group that ig and its processes have, in bytes.
+	groupLimit = 512 << 20
+	// deafTime is how long a file system that does not answer may block the unwinder, at most.
+	deafTime = 90 * time.Second
+	// What samples are at the time of a restart is not judged: from beforeRestart until afterRestart.
+	beforeRestart, afterRestart = 5 * time.Second, 20 * time.Second
+)
+
+// group is a control group of version 1 or 2 with a limit of memory.
+type group struct {
+	dir  string
+	peak string // the file that says how much it has taken at most
+}
+
+func newGroup(t *testing.T, limit int) group {
+	t.Helper()
+	g := group{dir: fmt.Sprintf("/sys/fs/cgroup/hostile-%d", os.Getpid()), peak: "memory.peak"}
+	file := "memory.max"
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
+		g.dir, g.peak = fmt.Sprintf("/sys/fs/cgroup/memory/hostile-%d", os.Getpid()), "memory.max_usage_in_bytes"
+		file = "memory.limit_in_bytes"
+	}
+	require.NoError(t, os.Mkdir(g.dir, 0o755), "a control group of one's own")
+	t.Cleanup(func() {
+		require.Eventually(t, func() bool { return os.Remove(g.dir) == nil }, time.Minute, 100*time.Millisecond)
+	})
+	require.NoError(t, os.WriteFile(filepath.Join(g.dir, file), []byte(strconv.Itoa(limit)), 0))
+	return g
+}
+
+func (g group) add(t *testing.T, pid int) {
+	require.NoError(t, os.WriteFile(filepath.Join(g.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0))
+}
+
+// peaks returns how much memory each program in the group has taken at most so far, in bytes: "ig", "unwinder", "unwinder -read".
+func (g group) peaks(into map[string]int) {
+	pids, _ := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
+	for _, pid := range strings.Fields(string(pids)) {
+		args, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+		status, _ := os.ReadFile("/proc/" + pid + "/status")
+		name, rest, _ := strings.Cut(string(args), "\x00")
+		if name = filepath.Base(name); strings.HasPrefix(rest, "-read") {
+			name += " -read"
+		}
+		if m := peakLine.FindSubmatch(status); m != nil {
+			kb, _ := strconv.Atoi(string(m[1]))
+			into[name] = max(into[name], kb<<10)
+		}
+	}
+}
+
+// startAttackers starts all attackers as nobody, and file systems that will not answer ig once deafNow is true.
+func startAttackers(t *testing.T, dir, attack string, deafNow *atomic.Bool) {
+	mode := func(name string) { start(t, nobody, copied(t, attack, filepath.Join(dir, name)), name) }
+	for name, write := range map[string]func(t *testing.T, program, to string){"twonames": twoNames, "nested": nested, "lying": lyingDebug, "manyfiles": manyFiles} {
+		write(t, attack, filepath.Join(dir, name))
+		start(t, nobody, filepath.Join(dir, name), "evil")
+	}
+	for _, name := range []string{"perfmap", "names", "stacks", "futex", "threads", "context"} {
+		mode(name)
+	}
+	startLinks(t, dir, attack)
+	// FUSE, and an overlay over it. Root mounts them, as fusermount does for a user.
+	content, err := os.ReadFile(attack)
+	require.NoError(t, err)
+	below, over, work := filepath.Join(dir, "fuse"), filepath.Join(dir, "overlay"), filepath.Join(dir, "work")
+	for _, d := range []string{below, over, work} {
+		require.NoError(t, os.Mkdir(d, 0o755))
+	}
+	deaf.Mount(t, below, content, func(who string) bool { return deafNow.Load() && (who == "ig" || who == "unwinder") })
+	require.NoError(t, unix.Mount("none", work, "tmpfs", 0, ""))
+	t.Cleanup(func() { _ = unix.Unmount(work, unix.MNT_DETACH) })
+	require.NoError(t, os.Mkdir(work+"/upper", 0o755))
+	require.NoError(t, os.Mkdir(work+"/work", 0o755))
+	require.NoError(t, unix.Mount("none", over, "overlay", 0, fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", below, work, work)))
+	t.Cleanup(func() { _ = unix.Unmount(over, unix.MNT_DETACH) })
+	for _, d := range []string{below, over} {
+		start(t, nobody, filepath.Join(d, "deaf"), "evil")
+	}
+}
+
+// startLinks starts a program without symbols whose debug link leads to a pipe and to a file without end, and one in a root folder of its
+// own, where .build-id folders have links that lead out of it and in circles.
+func startLinks(t *testing.T, dir, attack string) {
+	links := filepath.Join(dir, "links")
+	require.NoError(t, os.MkdirAll(filepath.Join(links, ".debug"), 0o755))
+	program, debug := filepath.Join(links, "links"), filepath.Join(links, "links.debug")
+	igtest.Output(t, "objcopy", "--only-keep-debug", attack, debug)
+	igtest.Output(t, "objcopy", "--strip-all", "--add-gnu-debuglink="+debug, attack, program)
+	require.NoError(t, os.Remove(debug))
+	require.NoError(t, os.Symlink("/dev/zero", debug))
+	require.NoError(t, unix.Mkfifo(filepath.Join(links, ".debug", "links.debug"), 0o666))
+	start(t, nobody, program, "evil")
+
+	root := filepath.Join(dir, "root")
+	ids := filepath.Join(root, "usr/lib/debug/.build-id")
+	require.NoError(t, os.MkdirAll(filepath.Join(ids, "ab"), 0o755))
+	require.NoError(t, os.Symlink("../../../../../../../../proc/kcore", filepath.Join(ids, "ab", "cdef0123.debug")))
+	require.NoError(t, os.Symlink("cd", filepath.Join(ids, "cd")))
+	for _, id := range []string{"abcdef0123", "cdef012345"} {
+		static := compileTo(t, filepath.Join(root, id), "-static", "-s", "-Wl,--build-id=0x"+id)
+		start(t, nobody, "unshare", "-Ur", "chroot", root, "/"+filepath.Base(static), "evil")
+	}
+}
+
+// interval is what came in of a program in an interval of sending.
+type interval struct{ all, right int64 }
+
+var endedLine = regexp.MustCompile(`restarting the (unwinder|reader of files)[^\n]*`)
+
+// TestAllAtOnce: all attackers at once, beside ig in a control group of 512 MiB. It survives, and programs beside them keep their names,
+// whole stacks and services. HOSTILE_DURATION is for how long.
+func TestAllAtOnce(t *testing.T) {
+	igtest.NeedRoot(t)
+	duration, err := time.ParseDuration(cmp.Or(os.Getenv(durationEnv), "45s"))
+	require.NoError(t, err)
+	t.Setenv("INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_SOURCE_LINES", "true")
+	dir := folder(t)
+	attack := compile(t, dir, "attack.c")
+	honest := func(name string) string {
+		path := copied(t, attack, filepath.Join(dir, name))
+		pid := start(t, 0, path, "good").Process.Pid
+		require.NoError(t, syscall.Setpriority(syscall.PRIO_PROCESS, pid, -10)) // the attack is not on its CPU time
+		return path
+	}
+	first := honest("honest")
+	g := newGroup(t, groupLimit)
+	var deafNow atomic.Bool
+	r := startRun(t, "profile_cpu", "--frequency=99")
+	g.add(t, r.PID)
+	r.until("samples", func() bool { return right(of(r.rcv.Samples(), first), "honest").right > 50 })
+	startAttackers(t, dir, attack, &deafNow)
+	deafNow.Store(true)
+
+	peaks := map[string]int{}
+	var restarts []time.Time
+	look := func() {
+		g.peaks(peaks)
+		for len(restarts) < len(endedLine.FindAll([]byte(r.Log.String()), -1)) {
+			restarts = append(restarts, time.Now())
+		}
+	}
+	// A file system that does not answer blocks the unwinder once: it is ended, and the process left out.
+	started := time.Now()
+	r.until("restart of the unwinder", func() bool {
+		look()
+		return bytes.Contains([]byte(r.Log.String()), []byte("restarting the unwinder")) || time.Since(started) > deafTime
+	})
+	blocked := time.Since(started)
+	r.until("whole stacks again", func() bool {
+		look()
+		return right(of(r.rcv.NewestSamples(), first), "honest").right > 20
+	})
+	t.Logf("whole stacks again %v after the start of the attack, of which the unwinder was blocked for %v", time.Since(started).Round(time.Second), blocked.Round(time.Second))
+	began, fresh := time.Now(), map[string]time.Time{}
+	for end := began.Add(duration); time.Now().Before(end); {
+		if n := len(fresh); time.Since(began) >= time.Duration(n)*duration/3 {
+			fresh[honest(fmt.Sprintf("fresh%d", n))] = time.Now()
+		}
+		next := time.Now().Add(5 * time.Second)
+		r.until("end of the attack", func() bool { look(); return time.Now().After(next) })
+	}
+	samples := r.stop()
+	top, err := os.ReadFile(filepath.Join(g.dir, g.peak))
+	require.NoError(t, err)
+	t.Logf("peaks in bytes: %v, of the control group %s; %d restarts: %s", peaks, strings.TrimSpace(string(top)), len(restarts), endedLine.FindAll([]byte(r.Log.String()), -1))
+
+	outside := slices.DeleteFunc(of(samples, first), func(s receiver.Sample) bool {
+		return s.Start.Before(began) || slices.ContainsFunc(restarts, func(at time.Time) bool {
+			return s.Start.Before(at.Add(afterRestart)) && s.End.After(at.Add(-beforeRestart))
+		})
+	})
+	all, in := right(of(samples, first), "honest"), right(outside, "honest")
+	t.Logf("of the honest program %d of %d samples have names, whole stacks and its service, outside of restarts %d of %d", all.right, all.all, in.right, in.all)
+	for path, at := range fresh {
+		of := of(samples, path)
+		named := slices.DeleteFunc(slices.Clone(of), func(s receiver.Sample) bool { return right([]receiver.Sample{s}, filepath.Base(path)).right == 0 })
+		if len(named) == 0 {
+			t.Logf("%s: none of %d samples is right", filepath.Base(path), right(of, "").all)
+			logWrong(t, of, filepath.Base(path))
+			continue
+		}
+		from := slices.MinFunc(named, func(a, b receiver.Sample) int { return a.Start.Compare(b.Start) }).Start
+		t.Logf("%s: right after %v, %d of %d samples", filepath.Base(path), from.Sub(at).Round(time.Second), right(named, "").all, right(of, "").all)
+	}
+	logWrong(t, outside, "honest")
+	require.NotContains(t, r.Log.String(), "panic")
+	require.Positive(t, in.all)
+	require.GreaterOrEqual(t, 100*in.right, 99*in.all)
+}
+
+// right counts samples, and those that have the names and the whole stack of good_work, and that service.
+func right(samples []receiver.Sample, service string) (n interval) {
+	for _, s := range samples {
+		has := func(name string) bool {
+			return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == name })
+		}
+		n.all += s.Total()
+		if has("good_work") && has("main") && s.Service == service {
+			n.right += s.Total()
+		}
+	}
+	return n
+}
+
+// logWrong logs the stacks of samples that are not right, the most frequent first.
+func logWrong(t *testing.T, samples []receiver.Sample, service string) {
+	stacks := map[string]int64{}
+	for _, s := range samples {
+		if n := right([]receiver.Sample{s}, service); n.right == 0 {
+			labels := []string{s.Service}
+			for _, f := range s.Stack {
+				labels = append(labels, f.Label())
+			}
+			stacks[strings.Join(labels, " ")] += n.all
+		}
+	}
+	wrong := slices.SortedFunc(maps.Keys(stacks), func(a, b string) int { return cmp.Compare(stacks[b], stacks[a]) })
+	for _, stack := range wrong[:min(5, len(wrong))] {
+		t.Logf("wrong: %d of %s", stacks[stack], stack)
+	}
+}
+
+// compileTo compiles attack.c into a file.
+func compileTo(t *testing.T, to string, flags ...string) string {
+	t.Helper()
+	igtest.Output(t, "gcc", append([]string{"-O1", "-fno-omit-frame-pointer", "-pthread", "-o", to, "testdata/attack.c"}, flags...)...)
+	return to
+}

@@ -56,28 +56,14 @@ func serve(ctx context.Context, address string) error {
 		return fmt.Errorf("flag -service-host: %w", err)
 	}
 
-	otelprofiles.SendStored()
-	failed := make(chan error, 1)
-	go func() {
-		failed <- service.Run(gadgetservice.RunConfig{SocketType: socketType, SocketPath: socketPath})
-	}()
-	var failure error
-	select {
-	case err := <-failed:
-		failure = fmt.Errorf("running the gadget service on %s: %w", address, err)
-	case <-ctx.Done():
-	}
-
-	log.Infof("stopping: up to %s to deliver the last profiles", drainTimeout)
-	// ctx may have ended; what is left to do needs time of its own. A service that has failed may leave
-	// gadgets that run, too.
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
-	defer cancel()
-	if err := otelprofiles.Shutdown(drain); err != nil {
-		log.Errorf("delivering the last profiles: %v", err)
-	}
+	failure := otelprofiles.Serve(ctx, drainTimeout, func() error {
+		return service.Run(gadgetservice.RunConfig{SocketType: socketType, SocketPath: socketPath})
+	})
 	service.Close()
-	return failure
+	if failure != nil {
+		return fmt.Errorf("running the gadget service on %s: %w", address, failure)
+	}
+	return nil
 }
 
 // prepareHost finds the host's file systems and namespaces and does what

@@ -114,32 +114,18 @@ func (f *daemonFlags) serve(ctx context.Context, service *gadgetservice.Service,
 	service.SetStore(store)
 
 	log.Infof("serving gadgets on %s", f.socket)
-	otelprofiles.SendStored()
-	failed := make(chan error, 1)
-	go func() {
-		failed <- service.Run(gadgetservice.RunConfig{
+	failure := otelprofiles.Serve(ctx, drainTimeout, func() error {
+		return service.Run(gadgetservice.RunConfig{
 			SocketType: socketType,
 			SocketPath: socketPath,
 			SocketGID:  gid,
 		}, options...)
-	}()
-	var failure error
-	select {
-	case err := <-failed:
-		failure = fmt.Errorf("serving gadgets on %s: %w", f.socket, err)
-	case <-ctx.Done():
-	}
-
-	log.Infof("stopping: up to %s to deliver the last profiles", drainTimeout)
-	// ctx may have ended; what is left to do needs time of its own. A service that has failed may leave
-	// gadgets that run, too.
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
-	defer cancel()
-	if err := otelprofiles.Shutdown(drain); err != nil {
-		log.Errorf("delivering the last profiles: %v", err)
-	}
+	})
 	service.Close()
-	return failure
+	if failure != nil {
+		return fmt.Errorf("serving gadgets on %s: %w", f.socket, failure)
+	}
+	return nil
 }
 
 // serverOptions returns the credentials that clients need. Who may use a unix

@@ -124,6 +124,27 @@ func Registered() error {
 // Shutdown ends the registered operator: see Operator.Shutdown.
 func Shutdown(ctx context.Context) error { return registered.Shutdown(ctx) }
 
+// Serve runs what serves gadgets in a daemon until ctx ends or that fails, which is the error. It sends what an earlier process has stored.
+// In the end it stops the gadgets that export, and waits for their last profiles to be delivered, drain at most: the connections of clients
+// are to stay until then.
+func Serve(ctx context.Context, drain time.Duration, run func() error) (failure error) {
+	SendStored()
+	failed := make(chan error, 1)
+	go func() { failed <- run() }()
+	select {
+	case failure = <-failed:
+	case <-ctx.Done():
+	}
+	log.Infof("stopping: up to %s to deliver the last profiles", drain)
+	// ctx may have ended; what is left to do needs time of its own. A service that has failed may leave gadgets that run, too.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	defer cancel()
+	if err := Shutdown(ctx); err != nil {
+		log.Errorf("delivering the last profiles: %v", err)
+	}
+	return failure
+}
+
 // SendStored is for daemons: from the next Init on, or at once if that is past, the exporters that have a
 // storage folder run whether or not a gadget asks for them, so that what they hold from before a restart
 // is sent.

@@ -24,7 +24,7 @@ struct count {
 };
 
 static struct count large, middle, leaked;
-static void *volatile kept;
+static void *volatile kept, *volatile behind;
 static unsigned long long state = 88172645463325252ull;
 
 /* Sizes around a mean, so that nothing divides anything. */
@@ -56,10 +56,21 @@ NOINLINE void allocate_middle(void)
 {
 	size_t size = size_around(300);
 
-	for (int i = 0; i < 10; i++) {
+	note(&middle, size);
+	kept = calloc(size, 1);
+	free(kept);
+	for (int i = 0; i < 3; i++) {
+		size_t first = size / 2, then = 2 * size - first;
+
+		note(&middle, first);
+		kept = realloc(NULL, first);
 		note(&middle, size);
-		kept = i % 2 ? calloc(size, 1) : realloc(NULL, size);
+		behind = calloc(size, 1);
+		/* It has to move: there is no room where it is. */
+		note(&middle, then);
+		kept = realloc(kept, then);
 		free(kept);
+		free(behind);
 	}
 	__asm__ volatile("" ::: "memory");
 }

@@ -20,7 +20,7 @@ import (
 
 const (
 	// protocol is the first number of each request. It changes with the layout of messages, and of a Table.
-	protocol = 3
+	protocol = 4
 	// maxRequest bounds a request, in bytes.
 	maxRequest = 256 << 10
 	// maxAsks is how many debug files may be asked for while a file is read.

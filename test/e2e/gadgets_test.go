@@ -308,15 +308,19 @@ func TestAlloc(t *testing.T) {
 			t.Logf("%s: %d bytes in %d allocations; its own %d in %d", function, found, times, n.sum, n.calls)
 			require.InEpsilon(t, n.sum, found, within[function], function)
 			require.InEpsilon(t, n.calls, times, 2*within[function], function)
+			var whole []receiver.Sample
 			for _, s := range igtest.Through(bytes, function) {
 				require.Equal(t, "bytes", s.PeriodUnit)
 				require.Equal(t, "space", s.PeriodType)
 				require.EqualValues(t, 4096, s.Period)
 				require.Equal(t, "always", s.Attributes["alloc.attached"])
 				require.Equal(t, 1, igtest.Depth(s, function), "%v", s.Stack)
-				require.Equal(t, "round_of_work", s.Stack[2].Name, "%v", s.Stack)
-				require.Equal(t, "_start", s.Stack[len(s.Stack)-1].Name, "%v", s.Stack)
+				if igtest.Depth(s, "round_of_work") == 2 && s.Stack[len(s.Stack)-1].Name == "_start" {
+					whole = append(whole, s)
+				}
 			}
+			// A stack is cut where the unwinder was too busy.
+			require.Greater(t, 100*igtest.Total(whole), 95*found, "%s: whole stacks", function)
 		}
 		requireCaptures(t, r)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -33,7 +34,7 @@ func Apply(gadgetCtx operators.GadgetContext, m Machine) {
 // choosePrograms attaches programs to what this kernel has. Such a program is disabled in the metadata; its entry there says
 //
 //	tracepoint  what a raw_tp program is attached to, or
-//	kprobe      the function that a kprobe's program is attached to, where the tracepoints are missing,
+//	kprobe      the function that a kprobe's program is attached to, where the tracepoints are missing; each switch has to call it,
 //	param       a parameter that becomes "true" then; it is not attached if that is not "auto",
 //	spares      the size of a map that is not needed then, and gets one entry.
 //
@@ -140,8 +141,8 @@ func hasTracepoint(name string) bool {
 	return spec.TypeByName("btf_trace_"+name, &typ) == nil
 }
 
-// kprobe returns the name of a function of the kernel, as the compiler has called it, if a program can be attached there. It tries
-// that: a kernel can refuse single functions.
+// kprobe returns the name of a function of the kernel, as the compiler has called it, if a program runs there. It tries that: a kernel
+// can refuse single functions. The function has to be one that each switch from one thread to another calls.
 func kprobe(function string) (name string, err error) {
 	if _, err := os.Stat("/sys/bus/event_source/devices/kprobe"); err != nil {
 		return "", errors.New("it was built without CONFIG_KPROBE_EVENTS, or /sys is not the host's")
@@ -149,17 +150,48 @@ func kprobe(function string) (name string, err error) {
 	if name, err = stack.KernelFunction(function); err != nil {
 		return "", err
 	}
+	err = try(ebpf.Kprobe, func(p *ebpf.Program) (link.Link, error) { return link.Kprobe(name, p, nil) })
+	if errors.Is(err, errNeverRan) {
+		err = fmt.Errorf("%w: see the sysctl kernel.ftrace_enabled and debugfs' kprobes/enabled", err)
+	}
+	if err != nil {
+		return "", fmt.Errorf("trying a kprobe on %s: %w", name, err)
+	}
+	return name, nil
+}
+
+var errNeverRan = errors.New("its program was attached, and never ran")
+
+// try attaches a program to something that happens at each switch, and waits until it has run: a kernel can take a program and never
+// run it.
+func try(typ ebpf.ProgramType, attach func(*ebpf.Program) (link.Link, error)) (err error) {
+	ran, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		return fmt.Errorf("making a map: %w", err)
+	}
+	defer ran.Close()
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.Kprobe, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		Type: typ, License: "GPL",
+		Instructions: asm.Instructions{
+			asm.LoadMapValue(asm.R1, ran.FD(), 0), asm.Mov.Imm(asm.R2, 1), asm.StoreMem(asm.R1, 0, asm.R2, asm.DWord),
+			asm.Mov.Imm(asm.R0, 0), asm.Return(),
+		},
 	})
 	if err != nil {
-		return "", fmt.Errorf("loading a program for a kprobe: %w", err)
+		return fmt.Errorf("loading a program: %w", err)
 	}
 	defer program.Close()
-	probe, err := link.Kprobe(name, program, nil)
+	attached, err := attach(program)
 	if err != nil {
-		return "", fmt.Errorf("attaching a kprobe to %s: %w", name, err)
+		return fmt.Errorf("attaching a program: %w", err)
 	}
-	return name, probe.Close()
+	defer func() { err = errors.Join(err, attached.Close()) }()
+	for range 20 {
+		time.Sleep(time.Millisecond) // is a switch
+		var n uint64
+		if err := ran.Lookup(uint32(0), &n); err != nil || n != 0 {
+			return err
+		}
+	}
+	return errNeverRan
 }

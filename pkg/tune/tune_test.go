@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
@@ -307,6 +309,19 @@ func TestThisMachine(t *testing.T) {
 	require.False(t, m.HasTracepoint("no_such_tracepoint"))
 	_, err := m.Kprobe("no_such_function")
 	require.Error(t, err)
+}
+
+// A program that is attached and never runs is of no use. This takes raw tracepoints, which all kernels have.
+func TestTry(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("loading programs needs root")
+	}
+	for name, want := range map[string]error{"sched_switch": nil, "kexec_never": os.ErrNotExist, "mark_victim": errNeverRan} {
+		err := try(ebpf.RawTracepoint, func(p *ebpf.Program) (link.Link, error) {
+			return link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: p})
+		})
+		require.ErrorIs(t, err, want, name)
+	}
 }
 
 func TestChooseSources(t *testing.T) {

@@ -239,7 +239,7 @@ func (n *Namer) lookup(file *procmap.File, addr uint64) (symtab.Symbol, symtab.S
 	s, state := n.store.Lookup(file.ID, addr)
 	if state == symtab.Unknown {
 		state = n.request(file, addr)
-		if state == symtab.Named { // another was faster
+		if state == symtab.Named && s.Name == "" { // another was faster
 			return n.store.Lookup(file.ID, addr)
 		}
 	}

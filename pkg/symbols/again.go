@@ -30,8 +30,19 @@ func (e *entry) failed(err error) {
 	if e.table == nil && e.id.Process == 0 && e.why != symtab.Gone && e.why != symtab.Unreadable {
 		return // reading the same bytes again gives the same
 	}
+	e.later()
+}
+
+// later has a file left alone for a while, twice as long as the last time. Under Store.mu.
+func (e *entry) later() {
 	e.wait = min(max(2*e.wait, retryFirst), retryMost)
 	e.retry = e.read.Add(e.wait)
+}
+
+// lacksLines tells whether a file has a table, in which there are no lines because what reads them was not there, or took too long.
+// Under Store.mu.
+func (e *entry) lacksLines() bool {
+	return e.table != nil && e.table.Cut && e.id.Process == 0 && !e.fetched
 }
 
 // more tells whether a file that was read is to be read once more for those who ask. Under Store.mu.
@@ -44,5 +55,5 @@ func (e *entry) more(now time.Time) bool {
 	case e.id.Process != 0:
 		return now.Sub(e.read) >= max(again, perfRest*e.cost)
 	}
-	return len(e.wanted) > 0
+	return len(e.wanted) > 0 || e.lacksLines()
 }

@@ -131,7 +131,11 @@ func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Dur
 	if t = t.Within(s.room()); t != nil && t.Bytes() > s.room() {
 		t, err = nil, fmt.Errorf("%w: a table of %d bytes", symtab.ErrTooLarge, t.Bytes())
 	}
-	e.failed(err)
+	if err == nil && t.Cut && e.id.Process == 0 {
+		e.later() // for its lines
+	} else {
+		e.failed(err)
+	}
 	if errors.Is(err, symtab.ErrReader) {
 		s.stats.Lost++
 	}
@@ -230,19 +234,21 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 		task.Kind = symtab.ReadPerfMap
 		return s.options.Reader.Read(ctx, &task)
 	}
-	if t = old; t == nil {
+	if t = old; t == nil || t.Cut {
 		find := &finder{path: r.Path, roots: s.openRoots(r, f)}
 		defer find.close()
-		task.Debug, task.Lines = find, false
-		if t, used, err = s.options.Reader.Read(ctx, &task); err != nil {
-			return nil, used, err
+		task.Debug, task.Lines, task.Old = find, false, nil
+		if t == nil {
+			if t, used, err = s.options.Reader.Read(ctx, &task); err != nil {
+				return nil, used, err
+			}
+			t.Cut = t.Cut && s.options.Lines
 		}
-		if t.Cut && s.options.Lines {
+		if t.Cut {
 			var more time.Duration
 			t, more = s.withLines(ctx, task, t)
 			used += more
 		}
-		t.Cut = false
 		var late addresses
 		if ctx.Err() == nil { // else it may have been left behind, and e be another goroutine's
 			s.mu.Lock() // take in addresses that were asked for meanwhile
@@ -266,7 +272,7 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 }
 
 // withLines returns what a file's debug information says beside the names in t. It is read in a task of its own: what reads it can
-// end, and the names stay.
+// end, and the names stay. The table is Cut if the lines may come another time: who was not there, or too slow, says nothing of the file.
 func (s *Store) withLines(ctx context.Context, task symtab.Task, t *symtab.Table) (*symtab.Table, time.Duration) {
 	task.Lines = true
 	lined, used, err := s.options.Reader.Read(ctx, &task)
@@ -278,7 +284,9 @@ func (s *Store) withLines(ctx context.Context, task symtab.Task, t *symtab.Table
 		s.stats.Lost++
 		s.mu.Unlock()
 	}
-	return t, used
+	without := *t // which others may use
+	without.Cut = errors.Is(err, symtab.ErrReader) || errors.Is(err, symtab.ErrTooSlow)
+	return &without, used
 }
 
 // changedTimeOnly tells whether a file, which has another ID than was asked for, differs in its ctime only, and what

@@ -219,13 +219,17 @@ func (s *Store) Close() {
 }
 
 // Lookup returns the function at an ELF virtual address of a file, or at an address of the process that a
-// perf map is of.
+// perf map is of. With the State Unknown, it returns the function where only its lines are to be requested.
 func (s *Store) Lookup(id symtab.FileID, addr uint64) (symtab.Symbol, symtab.State) {
 	t, state, more := s.table(id, addr)
 	if t == nil {
 		return symtab.Symbol{}, state
 	}
-	return s.lookup(id, t, addr, more)
+	symbol, found := s.lookup(id, t, addr, more)
+	if found == symtab.Named && state == symtab.Unknown {
+		found = symtab.Unknown
+	}
+	return symbol, found
 }
 
 // lookup is Lookup where there is a table.
@@ -288,6 +292,9 @@ func (s *Store) table(id symtab.FileID, addr uint64) (t *symtab.Table, state sym
 			return nil, symtab.Unknown, false // so that the caller requests it again, from a process that has it now
 		}
 	}
+	if e.lacksLines() && !e.queued && !now.Before(e.retry) {
+		return e.table, symtab.Unknown, false
+	}
 	return e.table, e.state, e.queued || e.fetched
 }
 
@@ -306,6 +313,8 @@ func (s *Store) Err(id symtab.FileID) error {
 //
 // A file that was gone, or could not be read, is read again with a Request that comes after a while: half a minute at
 // first, and longer each time. Lookup says Unknown then.
+//
+// Where only lines are missing, the file has its names, and stays Named while the lines are read.
 //
 // For a perf map, which grows, a Request reads what was added, unless the last time was a moment ago.
 func (s *Store) Request(r Request) symtab.State {
@@ -326,6 +335,9 @@ func (s *Store) request(r Request) (state symtab.State, taken bool) {
 	e := s.entries[r.ID]
 	if e != nil {
 		now := s.use(e)
+		if e.lacksLines() {
+			defer func() { state = symtab.Named }() // whatever becomes of its lines
+		}
 		if e.queued {
 			if r.Address != 0 {
 				e.want(r.Address)

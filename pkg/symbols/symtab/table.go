@@ -19,7 +19,7 @@ type Table struct {
 	Edges uint64
 	// Fact is what Task.Fact has asked for, in JSON.
 	Fact []byte
-	Cut  bool // there was more to read in it: of a perf map, or debug information
+	Cut  bool // there is more to read in it: of a perf map, or debug information
 }
 
 // Layer is the names of one source. Its ranges are sorted by address and do not overlap.

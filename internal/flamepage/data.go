@@ -131,7 +131,7 @@ func newData(p Page) data {
 		d.Sides = []string{"before", "after"}
 	}
 	b.steps(&d, p)
-	hasOwn := slices.ContainsFunc(p.Sides, func(s Side) bool { return report.HasOwn(s.Samples) })
+	hasOwn := p.Own && slices.ContainsFunc(p.Sides, func(s Side) bool { return report.HasOwn(s.Samples) })
 	for side, s := range p.Sides {
 		scale := cmp.Or(s.Scale, 1)
 		for _, sample := range s.Samples {
@@ -185,8 +185,8 @@ func (b *builder) steps(d *data, p Page) {
 	d.Start, d.Step, d.Steps = first.UnixMilli(), b.step.Milliseconds(), int(last.Sub(first)/b.step)+1
 }
 
-// add adds a sample; hasOwn says that there are functions of the program's own. Values are held as whole millionths, as the sides' scales
-// differ.
+// add adds a sample; hasOwn says that the table is of functions of the program's own and that there are some. Values are held as
+// whole millionths, as the sides' scales differ.
 func (b *builder) add(side int, s receiver.Sample, amount float64, hasOwn bool) {
 	value := math.Round(amount * 1e6)
 	if !(value > 0) || value > 1<<53 {

@@ -88,6 +88,15 @@ func TestData(t *testing.T) {
 	require.Equal(t, [][]int64{{0, 0, 0, 0, 7}}, d.Samples)
 }
 
+// Only a table of the program's own functions has a row for stacks without one.
+func TestDataOfOwn(t *testing.T) {
+	recv := receiver.Frame{Name: "recv", Type: "native", Mapping: "/usr/lib/libc.so.6"}
+	for own, want := range map[bool]int64{false: 1, true: -1} {
+		d := newData(Page{Own: own, Sides: []Side{{Samples: []receiver.Sample{of("s", "", 1, recv), of("s", "", 1, recv, receiver.Frame{Name: "main.ask", Type: "go"})}}}})
+		require.Equal(t, want, d.Samples[0][3], "own %t", own)
+	}
+}
+
 // A function has one frame, with the line where most of it was.
 func TestDataHasPlaces(t *testing.T) {
 	work := func(line int64) receiver.Frame {

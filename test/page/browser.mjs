@@ -83,6 +83,11 @@ await check("waits lead with the function of the program's own", "waits.html", {
   assert.deepEqual(rows[2], ["60.0 %  6 s", "0.0 %  0 s", "60.0 %  6 s", "0", "[no function of its own]"], "a runtime's idle threads come behind the program's own functions");
   assert.equal(rows[3][4], "recv");
   assert.equal(await page.isVisible("#folded"), false, "there is nothing to fold");
+  await page.focus("#table tbody button");
+  for (let i = 0; i < 2; i++) await page.keyboard.press("ArrowDown");
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), "recv", "the arrow keys pass the row that opens nothing");
+  await page.fill("#search", "/recv|no function/");
+  assert.equal(await page.locator("#table tbody button[tabindex='0']:enabled").count(), 1, "the Tab key finds the first row that opens");
 });
 
 await check("search finds, with sum and share", "one.html", {}, async (page) => {

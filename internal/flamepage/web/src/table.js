@@ -32,8 +32,8 @@ export class Table {
     const table = document.createElement("table");
     const caption = table.createCaption();
     caption.textContent = `${list.length} functions${list.length > shown ? `, the first ${shown} of them` : ""}` +
-      (compares ? `: what ${own ? "was done for each" : "each took itself"}, in ${this.options.unit}` : "") +
-      (own ? "; own is what ends in a function of the program's own, before libraries, runtimes and the kernel" : "");
+      (compares ? `: ${own ? "own" : "self"} values, in ${this.options.unit}` : "") +
+      (own ? "; own also counts the libraries, runtimes and the kernel that a function of the program called" : "");
     const head = table.createTHead().insertRow();
     for (const [column, text] of columns) {
       const th = document.createElement("th");
@@ -76,7 +76,7 @@ export class Table {
       const button = document.createElement("button");
       button.type = "button";
       button.className = "function";
-      button.tabIndex = body.rows.length === 1 ? 0 : -1;
+      button.tabIndex = -1;
       button.textContent = row.name;
       button.title = `${label(row.kind)}${row.place ? ` in ${row.place}` : ""}: callers and callees`;
       button.addEventListener("click", () => this.options.onOpen(row.key));
@@ -89,8 +89,9 @@ export class Table {
         place.title = row.place;
       }
     }
+    const buttons = [...body.querySelectorAll("button:enabled")];
+    if (buttons.length) buttons[0].tabIndex = 0;
     body.addEventListener("keydown", (event) => {
-      const buttons = [...body.querySelectorAll("button")];
       const at = buttons.indexOf(event.target);
       const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: buttons.length - 1 }[event.key];
       if (to === undefined || !buttons[to]) return;

@@ -44,6 +44,7 @@ func (s Side) amounts(opts Options) map[string]float64 {
 // Difference returns the functions that took something themselves before or after, the one that has
 // changed most first.
 func Difference(before, after Side, opts Options) []Change {
+	opts = opts.over(before.Samples, after.Samples)
 	b := before.amounts(opts)
 	a := after.amounts(opts)
 	changes := make([]Change, 0, len(b)+len(a))

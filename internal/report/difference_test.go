@@ -41,6 +41,26 @@ func TestDifference(t *testing.T) {
 	require.ErrorIs(t, WriteDifference(failingWriter{}, before, after, 2, Options{}), errWrite)
 }
 
+// A side without a function of the program's own counts as the other one does, and what is judged is what the table has.
+func TestDifferenceOfOwn(t *testing.T) {
+	native := func(name, file string) receiver.Frame {
+		return receiver.Frame{Name: name, Type: "native", Mapping: file}
+	}
+	recv, wait, ask := native("recv", "/usr/lib/libc.so.6"), native("futex_wait", "/usr/lib/libc.so.6"), native("ask", "/srv/shop")
+	before := Side{Scale: 100, Samples: []receiver.Sample{of(timer, "a", 100, recv), of(timer, "a", 60, wait)}}
+	after := Side{Scale: 100, Samples: []receiver.Sample{of(timer, "a", 160, recv, ask), of(timer, "a", 50, wait)}}
+	opts := Options{Own: true}
+	require.Equal(t, []Change{{"ask", 0, 160}, {NotOwn, 160, 50}}, Difference(before, after, opts))
+	var table strings.Builder
+	require.NoError(t, WriteDifference(&table, before, after, 2, opts))
+	require.Regexp(t, `-76\.\d ±\d+\.\d \*.*\[no function of its own\]`, table.String())
+	var judged []string
+	for _, j := range Judge([][]receiver.Sample{before.Samples}, [][]receiver.Sample{after.Samples}, true, opts).Rows {
+		judged = append(judged, string(j.Measure)+" "+j.Function)
+	}
+	require.ElementsMatch(t, []string{"self ask", "total ask", "self " + NotOwn, "total " + NotOwn}, judged)
+}
+
 func TestDifferenceQuotesNames(t *testing.T) {
 	var table strings.Builder
 	side := Side{Scale: 1, Samples: []receiver.Sample{of(timer, "a", 1, receiver.Frame{Name: "a\x1b[31mb"})}}

@@ -152,7 +152,9 @@ func runOf(samples []receiver.Sample, totals bool, opts Options) run {
 			continue
 		}
 		clear(seen)
-		for _, f := range s.Stack {
+		seen[judgedKey{Total, group, leaf}] = true
+		add(judgedKey{Total, group, leaf}, at)
+		for _, f := range opts.shown(s.Stack) {
 			if k := (judgedKey{Total, group, label(f)}); !seen[k] {
 				seen[k] = true
 				add(k, f)
@@ -178,7 +180,7 @@ func sum(runs []run) run {
 // Judge compares the runs of two sides, of one type: each function's own share, with totals that with what it calls, too, and shares
 // of groups where there are several. Runs of a side, if there are several, show how much the program differs by itself.
 func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict {
-	opts = opts.grouped()
+	opts = opts.grouped().over(slices.Concat(before, after)...)
 	v := Verdict{Runs: [2]int{len(before), len(after)}, typical: spread{1, math.Inf(1)}}
 	var runs [2][]run
 	var sums [2]run

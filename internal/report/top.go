@@ -55,6 +55,15 @@ type Options struct {
 	Own bool
 	// Width is that of the terminal to write for; 0 for one that has room for everything.
 	Width int
+
+	// ownAlone is set where Own was asked for and a stack has a function of the program's own.
+	ownAlone bool
+}
+
+// over settles for all samples of a table whether there are functions of the program's own.
+func (o Options) over(sets ...[]receiver.Sample) Options {
+	o.ownAlone = o.ownAlone || o.Own && slices.ContainsFunc(sets, HasOwn)
+	return o
 }
 
 func (o Options) grouped() Options {
@@ -64,16 +73,33 @@ func (o Options) grouped() Options {
 	return o
 }
 
-// leaf returns the function that a stack counts for, and its frame; own is false where the program's own was asked for and is not there.
-func (o Options) leaf(stack []receiver.Frame) (name string, at receiver.Frame, own bool) {
+// leaf returns the function that a stack counts for, and its frame; where that is NotOwn, end is the function that the stack ends in.
+func (o Options) leaf(stack []receiver.Frame) (name string, at receiver.Frame, end string) {
 	if len(stack) == 0 {
-		return noStack, at, true
+		return noStack, at, ""
 	}
 	i, own := 0, true
 	if o.Own {
 		i, own = Own(stack)
 	}
-	return label(stack[i]), stack[i], own
+	if o.ownAlone && !own {
+		return NotOwn, at, label(stack[i])
+	}
+	return label(stack[i]), stack[i], ""
+}
+
+// shown returns the frames of a stack that have a total.
+func (o Options) shown(stack []receiver.Frame) []receiver.Frame {
+	if !o.ownAlone {
+		return stack
+	}
+	var frames []receiver.Frame
+	for i, own := range ownFrames(stack) {
+		if own {
+			frames = append(frames, stack[i])
+		}
+	}
+	return frames
 }
 
 // label names a frame. Addresses without a name in one file share a name: each for itself says nothing.
@@ -92,7 +118,7 @@ func label(f receiver.Frame) string {
 // Samples should be of one type (see receiver.ByType), as sums of several mean nothing. A function
 // that is in a stack more than once counts once. Addresses without a name count for their file. Samples without a stack count as "[no stack]".
 func Top(samples []receiver.Sample, n int, opts Options) []Row {
-	opts = opts.grouped()
+	opts = opts.grouped().over(samples)
 	type key struct{ group, function string }
 	type place struct {
 		row  *Row
@@ -109,7 +135,6 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 		return rows[k]
 	}
 	all, sampled := int64(0), len(samples) > 0
-	ownAlone := opts.Own && HasOwn(samples)
 	ends := map[*Row]map[string]int64{}
 	seen := map[string]bool{}
 	for _, s := range samples {
@@ -118,14 +143,10 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 		all += total
 		sampled = sampled && isSampled(receiver.TypeOf(s))
 		group, stack := opts.Group(s), s.Stack
-		leaf, at, own := opts.leaf(stack)
-		end := leaf
-		if ownAlone && !own {
-			leaf, at = NotOwn, receiver.Frame{}
-		}
+		leaf, at, end := opts.leaf(stack)
 		r := row(group, leaf)
 		r.Self += total
-		if leaf == NotOwn {
+		if end != "" {
 			if ends[r] == nil {
 				ends[r] = map[string]int64{}
 			}
@@ -136,12 +157,8 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 		seen[leaf] = true
 		r.Total += total
 		places[place{r, true, at.File, at.Line}] += total
-		var owns []bool
-		if ownAlone {
-			owns = ownFrames(stack)
-		}
-		for i, f := range stack {
-			if name := label(f); !seen[name] && (owns == nil || owns[i]) {
+		for _, f := range opts.shown(stack) {
+			if name := label(f); !seen[name] {
 				seen[name] = true
 				r := row(group, name)
 				r.Total += total

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"reflect"
 	"runtime"
 	"runtime/debug"
@@ -162,7 +163,7 @@ func (a avoided) is(pid uint32) bool {
 		return false
 	}
 	now, _, err := readProc(pid)
-	if err != nil || !sameStart(now, start) {
+	if errors.Is(err, os.ErrNotExist) || err == nil && !sameStart(now, start) {
 		delete(a, pid)
 		return false
 	}

@@ -164,7 +164,7 @@ func readProc(pid uint32) (start, mntns uint64, err error) {
 	if err := unix.Fstatat(int(dir), "ns/mnt", &ns, 0); err != nil {
 		return 0, 0, err
 	}
-	start, err = dir.Began()
+	start, err = dir.Began("/proc", pid)
 	return start, ns.Ino, err
 }
 

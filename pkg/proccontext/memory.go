@@ -61,7 +61,7 @@ func openProcess(proc string, pid uint32, inode uint64) (_ *process, err error) 
 			p.close()
 		}
 	}()
-	if p.began, err = dir.Began(); err != nil {
+	if p.began, err = dir.Began(proc, pid); err != nil {
 		return nil, err
 	}
 	if inode != 0 {

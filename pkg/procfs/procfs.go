@@ -2,6 +2,7 @@
 package procfs
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -60,13 +61,21 @@ func ReadFrom(f *os.File, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// Began returns when the process has begun, in nanoseconds since boot, in whole ticks.
-func (d Dir) Began() (uint64, error) {
+// Began returns when the process, which Open has opened by that PID in proc, has begun, in nanoseconds since boot, in whole ticks. In the
+// folder of a thread the kernel tells when that thread has begun, so the first one's folder is read then.
+func (d Dir) Began(proc string, pid uint32) (uint64, error) {
 	stat, err := d.Read("stat", maxStat)
 	if err != nil {
 		return 0, err
 	}
-	return began(stat)
+	if bytes.HasPrefix(stat, fmt.Appendf(nil, "%d ", pid)) {
+		return began(stat)
+	}
+	first, err := Began(proc, pid)
+	if err == nil {
+		_, err = d.Read("stat", maxStat) // no other process gets the PID while the thread is there
+	}
+	return first, err
 }
 
 // Executable returns the inode of the process's executable and when that was modified, in nanoseconds, as the kernel knows them.

@@ -44,6 +44,28 @@ func TestBegan(t *testing.T) {
 	}
 }
 
+// TestBeganWithoutMain has the first thread of a process end before another one.
+func TestBeganWithoutMain(t *testing.T) {
+	proc := t.TempDir()
+	const stat = "%d (a) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 %d 20"
+	for thread, began := range map[int]int{7: 100, 8: 4711} {
+		folder := fmt.Sprint(proc, "/", thread)
+		require.NoError(t, os.MkdirAll(folder, 0o755))
+		require.NoError(t, os.WriteFile(folder+"/stat", fmt.Appendf(nil, stat, thread, began), 0o600))
+	}
+	require.NoError(t, os.MkdirAll(proc+"/7/task/8", 0o755))
+	require.NoError(t, os.Symlink("/bin/a", proc+"/8/exe"))
+	dir, err := Open(proc, 7)
+	require.NoError(t, err)
+	defer dir.Close()
+	got, err := dir.Began(proc, 7)
+	require.NoError(t, err)
+	require.EqualValues(t, 100*Tick, got)
+	require.NoError(t, os.Remove(proc+"/8/stat"))
+	_, err = dir.Began(proc, 7)
+	require.ErrorIs(t, err, os.ErrNotExist, "the thread has ended, and another process may have the PID")
+}
+
 func FuzzStart(f *testing.F) {
 	f.Add([]byte("42 (a) S 1 (b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20\n"))
 	f.Add([]byte("42 (a) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 -7\n"))

@@ -86,7 +86,7 @@ func (r *Resolver) openRoot(h holder) (*os.File, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	if start, err := dir.Began(); err != nil || start > h.seen {
+	if start, err := dir.Began(r.proc, h.pid); err != nil || start > h.seen {
 		return nil, errOther
 	}
 	root, err := unix.Openat(int(dir), "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -59,7 +59,7 @@ func (r *Resolver) openPerfMap(h holder, on *opening) (*os.File, *unix.Stat_t, e
 		return nil, nil, err
 	}
 	defer dir.Close()
-	if start, err := dir.Began(); err != nil || start > h.seen {
+	if start, err := dir.Began(r.proc, h.pid); err != nil || start > h.seen {
 		return nil, nil, errOther
 	}
 	status, err := dir.Read("status", 16<<10)

@@ -137,7 +137,7 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 		return nil, 0, err
 	}
 	defer dir.Close()
-	start, err := check(dir, exe, seen)
+	start, err := r.checkProcess(dir, pid, exe, seen)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -150,7 +150,7 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 		areas[i].key.setStat(dir, mapLink(areas[i].start, areas[i].end))
 	}
 	// An open /proc folder stays that of one process, but an execve during the read would mix two programs: check again.
-	if _, err := check(dir, exe, seen); err != nil {
+	if _, err := r.checkProcess(dir, pid, exe, seen); err != nil {
 		return nil, 0, err
 	}
 	if len(areas) == 0 {
@@ -159,9 +159,9 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 	return areas, start, nil
 }
 
-// check makes sure that the /proc folder dir is that of the process that the kernel saw, with this inode of its
+// checkProcess makes sure that the /proc folder dir is that of the process that the kernel saw, with this inode of its
 // executable at the time seen. It returns when the process began.
-func check(dir procfs.Dir, inode, seen uint64) (uint64, error) {
+func (r *Resolver) checkProcess(dir procfs.Dir, pid uint32, inode, seen uint64) (uint64, error) {
 	exe, _, err := dir.Executable()
 	if err != nil {
 		return 0, err
@@ -169,7 +169,7 @@ func check(dir procfs.Dir, inode, seen uint64) (uint64, error) {
 	if exe != inode {
 		return 0, errOther
 	}
-	start, err := dir.Began()
+	start, err := dir.Began(r.proc, pid)
 	if err == nil && seen != 0 && start > seen {
 		err = errOther
 	}

@@ -63,11 +63,16 @@ func (s *Store) fetchTable(ctx context.Context, old *symtab.Table) (t *symtab.Ta
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
-	debug, _, err := s.options.Reader.Read(ctx, &symtab.Task{
+	task := symtab.Task{
 		Reading: s.reading(), Kind: symtab.ReadDebugFile, ID: id, Opened: f, Size: id.Size, Base: old.Base(), Room: s.room(),
-	})
+	}
+	task.Lines = false
+	debug, _, err := s.options.Reader.Read(ctx, &task)
 	if err != nil {
 		return nil, err
+	}
+	if s.options.Lines {
+		debug, _ = s.withLines(ctx, task, debug)
 	}
 	t = old.WithDebug(debug)
 	if t = t.Within(s.room()); t != nil && t.Bytes() > s.room() {

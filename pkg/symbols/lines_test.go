@@ -2,9 +2,11 @@ package symbols
 
 import (
 	"context"
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -34,10 +36,16 @@ func (r *endedByLines) Read(ctx context.Context, t *symtab.Task) (*symtab.Table,
 	return r.Here.Read(ctx, t)
 }
 
-// Debug information is read after the names, which stay where that ends what reads it.
-func TestLinesApart(t *testing.T) {
+// withLines is a file with names and lines.
+func withLines() []byte {
 	content := elftest.WithDebug(elftest.DwarfExample(4)).Bytes()
 	binary.LittleEndian.PutUint64(content[64+16:], 0)
+	return content
+}
+
+// Debug information is read after the names, which stay where that ends what reads it.
+func TestLinesApart(t *testing.T) {
+	content := withLines()
 	for ends, want := range map[bool]string{true: "", false: "/src/main.c"} {
 		s := newStore(t, Options{Reader: &endedByLines{ends: ends}, Limits: elftest.Small, Lines: true})
 		file := onDisk(t, content)
@@ -53,8 +61,7 @@ func TestLinesApart(t *testing.T) {
 
 // Lines that the reader was not there for, or too slow, come later, and the names stay meanwhile.
 func TestLinesLater(t *testing.T) {
-	content := elftest.WithDebug(elftest.DwarfExample(4)).Bytes()
-	binary.LittleEndian.PutUint64(content[64+16:], 0)
+	content := withLines()
 	for _, reader := range []*endedByLines{{ends: true}, {slow: true}} {
 		s := newStore(t, Options{Reader: reader, Limits: elftest.Small, Lines: true})
 		file := onDisk(t, content)
@@ -83,5 +90,22 @@ func TestLinesLater(t *testing.T) {
 		require.Equal(t, []bool{false, true, true, true, true}, reader.tasks, "names are read once")
 		pass(s, file.ID, time.Hour)
 		require.Equal(t, "/src/main.c", look(symtab.Named))
+	}
+}
+
+// So it is with a debug file that was fetched.
+func TestLinesOfFetched(t *testing.T) {
+	debug := onDisk(t, withLines())
+	for ends, want := range map[bool]string{true: "", false: "/src/main.c"} {
+		fetch := func(context.Context, string) (*os.File, error) { return debug.Open() }
+		s := newStore(t, Options{Reader: &endedByLines{ends: ends}, Limits: elftest.Small, Lines: true, Fetch: fetch})
+		file := onDisk(t, elftest.WithNote().Symbols(".dynsym", elf.SHT_DYNSYM, elftest.Function("shown", 0x1080, 0x10)).Bytes())
+		s.Request(file)
+		require.Eventually(t, func() bool { return s.Stats().Fetched+s.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
+		got, state := s.Lookup(file.ID, 0x1000)
+		require.Equal(t, symtab.Named, state)
+		require.Equal(t, "outer", got.Name)
+		require.Equal(t, want, got.File)
+		require.EqualValues(t, 1, s.Stats().Fetched)
 	}
 }

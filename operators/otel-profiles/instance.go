@@ -83,7 +83,9 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 }
 
 func (i *instance) prepare(gadgetCtx operators.GadgetContext) error {
-	tune.Apply(gadgetCtx, tune.ThisMachine())
+	if err := tune.Apply(gadgetCtx, tune.ThisMachine()); err != nil {
+		return fmt.Errorf("%s: %w", Name, err)
+	}
 	if i.targets.empty() {
 		for _, key := range localParams {
 			if i.values[key] != "" {

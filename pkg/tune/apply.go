@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -19,39 +20,45 @@ import (
 )
 
 // Apply tunes a gadget to a machine. It is for PreStart: the parameters are known by then, and the programs
-// are not yet loaded.
-func Apply(gadgetCtx operators.GadgetContext, m Machine) {
+// are not yet loaded. It is an error if the user asks for programs that this kernel cannot attach.
+func Apply(gadgetCtx operators.GadgetContext, m Machine) error {
 	setSymbols(gadgetCtx, m)
 	p, ok := parametersOf(gadgetCtx)
 	if !ok {
-		return
+		return nil
 	}
 	p.chooseSources(gadgetCtx.GetDataSources())
-	p.choosePrograms(m)
+	if err := p.choosePrograms(gadgetCtx, m); err != nil {
+		return err
+	}
 	p.sizeMaps(func(name string) *ebpf.MapSpec { return MapSpec(gadgetCtx, name) }, m)
+	return nil
 }
 
 // choosePrograms attaches programs to what this kernel has. Such a program is disabled in the metadata; its entry there says
 //
 //	tracepoint  what a raw_tp program is attached to, or
 //	kprobe      the function that a kprobe's program is attached to, where the tracepoints are missing; each switch has to call it,
-//	param       a parameter that becomes "true" then; it is not attached if that is not "auto",
+//	param       a parameter that becomes "true" then; it is not attached if that is neither "auto" nor "true",
 //	spares      the size of a map that is not needed then, and gets one entry.
 //
 // Programs with one parameter are attached together: those of tracepoints if the kernel has all of these, or else those of kprobes.
-func (p parameters) choosePrograms(m Machine) {
+func (p parameters) choosePrograms(gadgetCtx operators.GadgetContext, m Machine) error {
 	params := map[string]bool{}
 	for program := range p.metadata.GetStringMap("programs") {
 		params[p.program(program, "param")] = true
 	}
 	delete(params, "")
 	for param := range params {
-		if p.entry(param, "defaultvalue") != "auto" || !p.isDefault(param) {
+		if !p.wanted(param) {
 			continue
 		}
-		events, err := p.events(param, m)
-		if err != nil {
+		events, err := p.eventsOnce(gadgetCtx, param, m)
+		if err != nil && p.isDefault(param) {
 			continue
+		}
+		if err != nil {
+			return fmt.Errorf("--%s=true: %w", p.key(param), err)
 		}
 		p.set(param, "true")
 		for program, target := range events.targets {
@@ -61,6 +68,12 @@ func (p parameters) choosePrograms(m Machine) {
 			}
 		}
 	}
+	return nil
+}
+
+// wanted reports whether the programs that a parameter stands for are to be attached.
+func (p parameters) wanted(param string) bool {
+	return p.entry(param, "defaultvalue") == "auto" && (p.isDefault(param) || p.values[p.key(param)] == "true")
 }
 
 // Events are what programs are attached to: tracepoints, or kprobes in their place.
@@ -78,14 +91,27 @@ func (e Events) String() string {
 	return "the tracepoint " + names
 }
 
-// Found returns what the programs that a parameter stands for are attached to, or why they are not. They are where the parameter is
-// "auto", which Apply makes "true", or has become that.
+// Found returns what the programs that a parameter stands for are attached to, or why they are not. Apply does what it says.
 func Found(gadgetCtx operators.GadgetContext, param string, m Machine) (Events, error) {
 	p, ok := parametersOf(gadgetCtx)
-	if v, _ := Value(gadgetCtx, param); !ok || v != "auto" && v != "true" {
-		return Events{}, fmt.Errorf("--%s is not auto", Key(gadgetCtx, param))
+	if !ok {
+		return Events{}, errors.New("the gadget's parameters are not known")
 	}
-	return p.events(param, m)
+	if !p.wanted(param) {
+		v, _ := Value(gadgetCtx, param)
+		return Events{}, fmt.Errorf("--%s=%s", p.key(param), v)
+	}
+	return p.eventsOnce(gadgetCtx, param, m)
+}
+
+// eventsOnce remembers what events has found in this run: all who ask get the same answer.
+func (p parameters) eventsOnce(gadgetCtx operators.GadgetContext, param string, m Machine) (Events, error) {
+	find := variable[func() (Events, error)](gadgetCtx, eventsVar+param)
+	if find == nil {
+		find = sync.OnceValues(func() (Events, error) { return p.events(param, m) })
+		gadgetCtx.SetVar(eventsVar+param, find)
+	}
+	return find()
 }
 
 // events finds what the programs that a parameter stands for can be attached to.

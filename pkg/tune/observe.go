@@ -17,6 +17,7 @@ const (
 	valuesVar  = "otel-profiles/ebpf-params"
 	offeredVar = "otel-profiles/ebpf-offered"
 	outputVar  = "otel-profiles/output"
+	eventsVar  = "otel-profiles/events/" // and a parameter
 )
 
 // Observe registers operators that pace the warnings of Inspektor Gadget's own for each row, and note the parameters of all gadgets instantiated after it; without it, the other

@@ -152,7 +152,7 @@ func TestApplyDefaults(t *testing.T) {
 	// As a client sends them: Inspektor Gadget gives strings an empty default, whatever the metadata says.
 	values := api.ParamValues{"use-exit": "", "left": "4096", "stacks": "16384", "rows": "16384", "include-host": "false"}
 	gadgetCtx := instantiate(t, values)
-	Apply(gadgetCtx, machine(false))
+	require.NoError(t, Apply(gadgetCtx, machine(false)))
 	require.Equal(t, api.ParamValues{"use-exit": "", "left": "65536", "stacks": "32768", "rows": "16384", "include-host": "false"}, values)
 	require.Equal(t, "gadget_program_disabled", attachedTo(t, gadgetCtx))
 }
@@ -160,12 +160,12 @@ func TestApplyDefaults(t *testing.T) {
 func TestApplyTracepoint(t *testing.T) {
 	values := api.ParamValues{}
 	gadgetCtx := instantiate(t, values)
-	Apply(gadgetCtx, machine(true))
+	require.NoError(t, Apply(gadgetCtx, machine(true)))
 	require.Equal(t, api.ParamValues{"use-exit": "true", "left": "1", "stacks": "32768"}, values)
 	require.Equal(t, "exit_tp", attachedTo(t, gadgetCtx))
 
 	values = api.ParamValues{"left": "9000"}
-	Apply(instantiate(t, values), machine(true))
+	require.NoError(t, Apply(instantiate(t, values), machine(true)))
 	require.Equal(t, "9000", values["left"], "what a user asks for stays")
 }
 
@@ -194,7 +194,9 @@ params:
 		{"one", []string{"begin_tp"}, noKprobes, "", []string{disabled, disabled, disabled, ""}, "this kernel lacks the tracepoint end_tp, and has no kprobe in its place: no kprobes"},
 		{"the other one", []string{"end_tp"}, nil, "", []string{disabled, disabled, "end_wait.isra.0", "true"}, "a kprobe on end_wait.isra.0"},
 		{"neither", nil, noKprobes, "", []string{disabled, disabled, disabled, ""}, "this kernel lacks the tracepoint begin_tp, end_tp, and has no kprobe in its place: no kprobes"},
-		{"unwanted", []string{"begin_tp", "end_tp"}, nil, "false", []string{disabled, disabled, disabled, "false"}, "--waits is not auto"},
+		{"unwanted", []string{"begin_tp", "end_tp"}, nil, "false", []string{disabled, disabled, disabled, "false"}, "--waits=false"},
+		{"asked for", []string{"begin_tp", "end_tp"}, nil, "true", []string{"begin_tp", "end_tp", disabled, "true"}, "the tracepoint begin_tp, end_tp"},
+		{"asked for in vain", nil, noKprobes, "true", []string{disabled, disabled, disabled, "true"}, "this kernel lacks the tracepoint begin_tp, end_tp, and has no kprobe in its place: no kprobes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
@@ -202,9 +204,10 @@ params:
 			values := api.ParamValues{"waits": tc.asked}
 			_, err := (&programs{noProgram{}}).InstantiateImageOperator(gadgetCtx, nil, ocispec.Descriptor{}, values)
 			require.NoError(t, err)
+			tried := 0
 			m := Machine{
 				HasTracepoint: func(name string) bool { return slices.Contains(tc.tracepoints, name) },
-				Kprobe:        func(function string) (string, error) { return function + ".isra.0", tc.kprobe },
+				Kprobe:        func(function string) (string, error) { tried++; return function + ".isra.0", tc.kprobe },
 			}
 			found := func() string {
 				events, err := Found(gadgetCtx, "waits", m)
@@ -215,8 +218,13 @@ params:
 				return events.String()
 			}
 			require.Equal(t, tc.says, found())
-			Apply(gadgetCtx, m)
+			if err := Apply(gadgetCtx, m); tc.asked == "true" && tc.kprobe != nil {
+				require.EqualError(t, err, "--waits=true: "+tc.says)
+			} else {
+				require.NoError(t, err)
+			}
 			require.Equal(t, tc.says, found(), "Apply does what Found has said")
+			require.LessOrEqual(t, tried, 1, "a kprobe is tried once a run")
 			p, _ := parametersOf(gadgetCtx)
 			var got []string
 			for _, program := range []string{"begin", "end", "instead"} {
@@ -231,7 +239,7 @@ params:
 func TestApplyTyped(t *testing.T) {
 	values := api.ParamValues{"use-exit": "false", "left": "100", "stacks": "1000"}
 	gadgetCtx := instantiate(t, values)
-	Apply(gadgetCtx, machine(true))
+	require.NoError(t, Apply(gadgetCtx, machine(true)))
 	require.Equal(t, api.ParamValues{"use-exit": "false", "left": "100", "stacks": "1000"}, values)
 	require.Equal(t, "gadget_program_disabled", attachedTo(t, gadgetCtx))
 }
@@ -239,7 +247,9 @@ func TestApplyTyped(t *testing.T) {
 // A gadget without eBPF programs has nothing to tune.
 func TestApplyNothing(t *testing.T) {
 	gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
-	Apply(gadgetCtx, machine(true))
+	_, err := Found(gadgetCtx, "waits", machine(true))
+	require.EqualError(t, err, "the gadget's parameters are not known")
+	require.NoError(t, Apply(gadgetCtx, machine(true)))
 	require.False(t, StacksByID(gadgetCtx))
 }
 
@@ -336,7 +346,7 @@ params: {ebpf: {single: {key: single-events, defaultValue: "false", datasource: 
 			_, err := gadgetCtx.RegisterDataSource(datasource.TypeSingle, name)
 			require.NoError(t, err)
 		}
-		Apply(gadgetCtx, machine(false))
+		require.NoError(t, Apply(gadgetCtx, machine(false)))
 		require.Equal(t, want, slices.Sorted(maps.Keys(gadgetCtx.GetDataSources())), value)
 	}
 }
@@ -412,10 +422,10 @@ operator: {otel-profiles: {symbols: [__text_start, Text_end, another, none]}}
 			gadgetCtx.SetVar("__text_start", uint64(0))
 			gadgetCtx.SetVar("Text_end", uint64(0))
 			gadgetCtx.SetVar("another", "operator's")
-			Apply(gadgetCtx, Machine{Addresses: func(symbols ...string) ([]uint64, error) {
+			require.NoError(t, Apply(gadgetCtx, Machine{Addresses: func(symbols ...string) ([]uint64, error) {
 				require.Equal(t, []string{"__text_start", "Text_end"}, symbols)
 				return []uint64{1, 2}, tc.err
-			}})
+			}}))
 			start, _ := gadgetCtx.GetVar("__text_start")
 			end, _ := gadgetCtx.GetVar("Text_end")
 			require.Equal(t, tc.want, []any{start, end})

@@ -168,12 +168,13 @@ func (b *Broker) sleep(d time.Duration) {
 	}
 }
 
-// tell tells all subscribers that wait for the first run what became of it. The caller holds mu.
+// tell tells all subscribers that wait for a run what became of it. The caller holds mu.
 func (b *Broker) tell(err error) {
 	for s := range b.subscribers {
 		select {
-		case s.first <- err:
+		case <-s.first: // nobody has read what came before
 		default:
 		}
+		s.first <- err
 	}
 }

@@ -45,6 +45,7 @@ const (
 	playEntries  // has an entry for raw tracepoints, and sends a stack for each run of a gadget
 	playForeign  // as if it had an entry for kprobes, which is a pipe
 	playUnasked  // says again and again that it has no entries
+	playDenied   // as playRefuse, where a program of another role runs
 )
 
 func TestMain(m *testing.M) {
@@ -69,7 +70,7 @@ func play(role int) {
 		fmt.Fprintln(os.Stderr, "exec format error")
 		os.Exit(3)
 	}
-	if role == playRefuse {
+	if role == playRefuse || role == playDenied {
 		w.Hello("it lacks CAP_BPF")
 		_ = w.Flush()
 		return

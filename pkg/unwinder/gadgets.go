@@ -26,7 +26,7 @@ type gadgets struct {
 	last    uint32        // the number that was given last
 	process *process      // that the entries are of
 	more    chan struct{} // closed when entries or process have changed
-	served  bool          // this supervisor has met a program with entries
+	served  bool          // this supervisor has met a program with entries, and has not ended it for other settings
 }
 
 // programTypes are the types of the programs that call a kind of chain.
@@ -178,6 +178,9 @@ func (b *Broker) clear() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	g := &b.gadgets
+	if g.process != nil {
+		_, g.served = g.process.settings.grown(b.settings)
+	}
 	var errs []error
 	for _, arrays := range g.arrays {
 		for _, array := range arrays {
@@ -201,13 +204,14 @@ func (g *gadgets) changed() {
 }
 
 // await waits until the program has loaded these chains for gadgets. The error says which of them it could not load. While the program is
-// being restarted it does not wait: gadgets get on without, as when it ends under them.
-func (b *Broker) await(ctx context.Context, kinds []wire.ChainKind) error {
+// being restarted it does not wait: gadgets get on without, as when it ends under them. Where it ends for other settings, it waits for the
+// next one.
+func (b *Broker) await(ctx context.Context, sub *Subscription, kinds []wire.ChainKind) error {
 	timer := time.NewTimer(b.chainTime)
 	defer timer.Stop()
 	for {
 		b.mu.Lock()
-		loaded, err := b.gadgets.loaded(kinds)
+		loaded, err := b.gadgets.loaded(kinds, b.settings)
 		more := b.gadgets.more
 		b.mu.Unlock()
 		if loaded || err != nil {
@@ -215,6 +219,10 @@ func (b *Broker) await(ctx context.Context, kinds []wire.ChainKind) error {
 		}
 		select {
 		case <-more:
+		case err := <-sub.first:
+			if err != nil {
+				return err
+			}
 		case <-timer.C:
 			return fmt.Errorf("the unwinder has not loaded its programs for %s in %v", names(kinds), b.chainTime)
 		case <-ctx.Done():
@@ -224,9 +232,12 @@ func (b *Broker) await(ctx context.Context, kinds []wire.ChainKind) error {
 }
 
 // loaded tells whether chains can be called, or the program is away. The error says which of them was not loaded. The caller holds mu.
-func (g *gadgets) loaded(kinds []wire.ChainKind) (bool, error) {
+func (g *gadgets) loaded(kinds []wire.ChainKind, settings Settings) (bool, error) {
 	if g.process == nil {
 		return g.served, nil
+	}
+	if _, stays := g.process.settings.grown(settings); !stays {
+		return false, nil
 	}
 	all := true
 	for _, kind := range kinds {

@@ -173,6 +173,31 @@ func TestLaterEntries(t *testing.T) {
 	require.Eventually(t, func() bool { return inArray(entry) != 0 && inArray(entry) != first }, time.Minute, time.Millisecond)
 }
 
+// Who asks for what ends the program waits for the entries of the next one, or for why there is none.
+func TestEntriesOfTheNext(t *testing.T) {
+	needEBPF(t)
+	b, _ := newTestBroker()
+	b.chainTime = 30 * time.Second
+	settings := forGadgets(playEntries)
+	s, err := b.Subscribe(t.Context(), settings)
+	require.NoError(t, err)
+	defer s.Close()
+	entry := array(t)
+	require.NoError(t, s.Serve(wire.ChainRawTracepoint, entry))
+	first := inArray(entry)
+	require.NotZero(t, first)
+
+	settings.Scale++
+	later, err := b.Subscribe(t.Context(), settings)
+	require.NoError(t, err)
+	defer later.Close()
+	require.NotZero(t, inArray(entry))
+	require.NotEqual(t, first, inArray(entry))
+
+	_, err = b.Subscribe(t.Context(), forGadgets(playDenied))
+	require.ErrorContains(t, err, "it lacks CAP_BPF")
+}
+
 // A program that has been taken over may send anything in place of its entries, or nothing.
 func TestEntriesOfAnotherType(t *testing.T) {
 	needEBPF(t)

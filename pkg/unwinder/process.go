@@ -38,6 +38,7 @@ const (
 // process is one run of the program.
 type process struct {
 	cmd      *exec.Cmd
+	settings Settings // that it was started with
 	stdin    io.WriteCloser
 	out      *os.File // the stream
 	counters *os.File
@@ -63,7 +64,7 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 	}
 	// Without a larger pipe it works, too: while the reader is late, the program adds samples up for longer.
 	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, pipeSize)
-	p := &process{out: r, counters: counters, log: &logWriter{line: log}, bound: bound, ended: make(chan struct{})}
+	p := &process{settings: s, out: r, counters: counters, log: &logWriter{line: log}, bound: bound, ended: make(chan struct{})}
 	p.cmd = exec.Command(path,
 		"-languages", s.Languages, "-map-scale", strconv.Itoa(s.Scale), "-spans="+strconv.FormatBool(s.Spans), "-labels", s.Labels, "-leave-alone", a.String())
 	var passed []*os.File // to the program alone

@@ -29,7 +29,7 @@ type Subscription struct {
 	b       *Broker
 	c       chan Batch
 	run     uint32     // the number of its run among those of gadgets, 0 without Settings.Chains; wire.OtelRun is that of several
-	first   chan error // takes nil once the program has said that it can work here, or why there are no samples
+	first   chan error // has nil once the program has said that it can work here, or why there are no samples: the latest of these
 	leaving bool       // under b.mu: it wants no more than what is on its way
 	sizes   []int      // under b.mu: the bytes of the batches in c, the latest last; those of batches that were read may stand before
 
@@ -112,7 +112,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 		return nil, ctx.Err()
 	}
 	if len(kinds) > 0 {
-		if err := b.await(ctx, kinds); err != nil {
+		if err := b.await(ctx, sub, kinds); err != nil {
 			sub.leave()
 			return nil, err
 		}

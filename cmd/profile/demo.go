@@ -55,9 +55,7 @@ func runDemo(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err := errors.Join(err, stop()); err != nil {
 		return err
 	}
-	if err := writePicture(filepath.Join(result.opts.dir, pictureFile), programs, result.rcv.Samples()); err != nil {
-		return err
-	}
+	result.unwritten = errors.Join(result.unwritten, writePicture(filepath.Join(result.opts.dir, pictureFile), programs, result.rcv.Samples()))
 	if err := result.report(out); err != nil {
 		return err
 	}

@@ -588,12 +588,17 @@ func TestUnseenLeads(t *testing.T) {
 	require.Contains(t, out.String(), "flame graph of bytes allocated: open it in a browser")
 }
 
-// A disk that is full takes the flame graph, and not the answer.
+// A disk that is full takes the files, and not the answer.
 func TestTableWithoutPage(t *testing.T) {
 	r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(timed(5, receiver.Frame{Name: "work", Type: "native"})))
-	require.NoError(t, os.Mkdir(filepath.Join(r.opts.dir, pageFile), 0o700)) // nothing can be written there
+	for _, file := range []string{pageFile, runFile} {
+		require.NoError(t, os.Mkdir(filepath.Join(r.opts.dir, file), 0o700)) // nothing can be written there
+	}
+	r.write()
 	var out bytes.Buffer
-	require.ErrorContains(t, r.report(&out), "writing the flame graph")
+	err := r.report(&out)
+	require.ErrorContains(t, err, "writing the flame graph")
+	require.ErrorContains(t, err, "writing how the result came about")
 	require.Contains(t, out.String(), "100.0%")
 }
 

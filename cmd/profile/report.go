@@ -19,8 +19,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// report prints what has arrived, writes the flame graph and says where everything is.
-func (r *result) report(out io.Writer) error {
+// report prints what has arrived, writes the flame graph and says where everything is. What was not written is an error at the end.
+func (r *result) report(out io.Writer) (err error) {
+	defer func() { err = errors.Join(err, r.unwritten) }()
 	samples := r.rcv.NewestSamples()
 	if len(samples) == 0 {
 		return r.nothing()
@@ -30,13 +31,12 @@ func (r *result) report(out io.Writer) error {
 		fmt.Fprintln(out, "note:", line)
 	}
 	shows := map[string]string{}
-	var unwritten error // where a disk is full, the tables are there all the same
 	for i, t := range types {
 		shows[pageName(i)] = title(t)
 		if err := r.table(out, t, byType[t]); err != nil {
 			return err
 		}
-		unwritten = errors.Join(unwritten, writePage(filepath.Join(r.opts.dir, pageName(i)), pageOf(t, byType[t], r.run, r.opts.interpreters)))
+		r.unwritten = errors.Join(r.unwritten, writePage(filepath.Join(r.opts.dir, pageName(i)), pageOf(t, byType[t], r.run, r.opts.interpreters)))
 	}
 	stats := r.rcv.Stats()
 	fmt.Fprintf(out, "  sent as %s in %s, %d bytes\n", plural(stats.Samples, "row"), plural(stats.Requests, "request"), stats.Bytes)
@@ -68,7 +68,7 @@ func (r *result) report(out io.Writer) error {
 	if findings := r.rcv.Findings(); len(findings) > 0 {
 		return fmt.Errorf("what ig sent breaks the protocol, which is a defect: %w", errors.Join(findings...))
 	}
-	return unwritten
+	return nil
 }
 
 // pageName returns the name of the page of a result's type, the first one first.

@@ -47,6 +47,8 @@ type result struct {
 	early bool
 	// began is when the gadget began to sample, zero if it never did.
 	began time.Time
+	// unwritten is why files could not be written, as on a full disk.
+	unwritten error
 }
 
 // profile samples the target and returns what has arrived. The result's files are written, but for the
@@ -107,10 +109,16 @@ func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (re
 		after, there := cpuTimes(opts.target.list)
 		res.cpu, res.gone = after-before, !there
 	}
-	if rcv.Stats().Requests == 0 {
-		return res, rcv.Close()
+	res.write()
+	return res, nil
+}
+
+// write writes the files of the samples. What fails is for report to return, as the tables are there all the same.
+func (r *result) write() {
+	if r.rcv.Stats().Requests > 0 {
+		r.unwritten = r.run.write(r.opts.dir)
 	}
-	return res, errors.Join(res.run.write(opts.dir), rcv.Close())
+	r.unwritten = errors.Join(r.unwritten, r.rcv.Close())
 }
 
 // firstSample returns when the first of the samples was taken: its own time, else the begin of its profile. What is read of a state has

@@ -4,6 +4,7 @@ package locks
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -159,7 +160,13 @@ func TestAllFutex(t *testing.T) {
 	// What has not ended when the run ends is not in the sums.
 	require.Greater(t, kinds["user_futex"], int64(80*seconds*1e9))
 	require.Greater(t, 100*kinds["user_futex"], 99*igtest.Total(pool))
-	require.InEpsilon(t, r.truth["take_mutex"].ns, byKind(igtest.Through(delays, "take_mutex"))["user_mutex"], 0.05)
+	// A stack that was above what a CPU may take is cut below the function that waits. Its value is there.
+	named := byKind(igtest.Through(delays, "take_mutex"))["user_mutex"]
+	cut := byKind(slices.DeleteFunc(slices.Clone(delays), whole))["user_mutex"]
+	t.Logf("take_mutex: %d ns, %d ns of mutexes in stacks that were cut; its own %d ns", named, cut, r.truth["take_mutex"].ns)
+	require.Less(t, 100*named, 105*r.truth["take_mutex"].ns)
+	require.Greater(t, 100*(named+cut), 95*r.truth["take_mutex"].ns)
+	require.Less(t, cut, named)
 	require.Zero(t, r.captured.Other)
 }
 

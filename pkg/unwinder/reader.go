@@ -43,6 +43,7 @@ type runs struct {
 	path  func() (string, error)
 	log   Log
 	ended func()
+	reads string // what is not read while the program is restarted
 	lacks string // what is missing without the program
 	// The constants of these names, shorter in tests.
 	firstBackoff, idle time.Duration
@@ -67,6 +68,7 @@ type readerRun struct {
 	conn  *symtab.Conn
 	began time.Time
 	log   *logWriter
+	used  time.Duration // CPU time that its answers have told
 	ended chan struct{}
 	err   error // what Wait returned; valid once ended is closed
 }
@@ -76,15 +78,15 @@ func NewReader(log Log, ended func()) *Reader {
 	const lacks = "functions of programs have no names"
 	memory := min(readerMost, max(readerLeast, groupLimit()/4))
 	return &Reader{
-		runs: newRuns(log, ended, lacks, memory), facts: newRuns(log, ended, lacks, readerLeast),
-		lines: newRuns(log, ended, "functions of programs have no lines (source_lines)", memory),
+		runs: newRuns(log, ended, "names", lacks, memory), facts: newRuns(log, ended, "build IDs", lacks, readerLeast),
+		lines: newRuns(log, ended, "source lines", "functions of programs have no lines (source_lines)", memory),
 	}
 }
 
 // newRuns returns runs that may take so many bytes of memory each.
-func newRuns(log Log, ended func(), lacks string, memory uint64) *runs {
+func newRuns(log Log, ended func(), reads, lacks string, memory uint64) *runs {
 	return &runs{
-		path: find, log: log, ended: ended, lacks: lacks, firstBackoff: firstBackoff, idle: readerIdle, memory: memory,
+		path: find, log: log, ended: ended, reads: reads, lacks: lacks, firstBackoff: firstBackoff, idle: readerIdle, memory: memory,
 	}
 }
 
@@ -109,7 +111,7 @@ func (r *Reader) Close() {
 // NewContextReader returns a Reader for the contexts of processes. It implements proccontext.Reader.
 func NewContextReader(log Log) *Reader {
 	r := NewReader(log, nil)
-	r.lacks, r.memory = "the services that programs say they belong to are not known (process_context)", readerLeast
+	r.reads, r.lacks, r.memory = "contexts of processes", "the services that programs say they belong to are not known (process_context)", readerLeast
 	return r
 }
 
@@ -142,31 +144,32 @@ var (
 
 // Read performs a task.
 func (r *runs) Read(ctx context.Context, t *symtab.Task) (table *symtab.Table, used time.Duration, err error) {
-	err = r.do(ctx, t.File(), func(c *symtab.Conn) (err error) {
+	used, err = r.do(ctx, t.File(), func(c *symtab.Conn) (used time.Duration, err error) {
 		table, used, err = c.Exchange(ctx, t)
-		return err
+		return used, err
 	})
 	return table, used, err
 }
 
 // Ask has the program decode what the process with this PID, which has begun at start, has written. See symbols.Conn.
 func (r *runs) Ask(ctx context.Context, pid uint32, start uint64, request []byte) (answer []byte, used time.Duration, err error) {
-	err = r.do(ctx, symtab.FileID{Inode: uint64(pid), Process: start}, func(c *symtab.Conn) (err error) {
+	used, err = r.do(ctx, symtab.FileID{Inode: uint64(pid), Process: start}, func(c *symtab.Conn) (used time.Duration, err error) {
 		answer, used, err = c.Ask(ctx, request)
-		return err
+		return used, err
 	})
 	return answer, used, err
 }
 
-// do has the program, which it starts if need be, do something about a file.
-func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Conn) error) error {
+// do has the program, which it starts if need be, do something about a file. It returns the CPU time that this has taken
+// there, also if it has ended the program.
+func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Conn) (time.Duration, error)) (time.Duration, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.closed:
-		return errClosed
+		return 0, errClosed
 	case slices.Contains(r.leftOut, file):
-		return errLeftOut
+		return 0, errLeftOut
 	}
 	if r.run != nil && r.run.gone() {
 		r.lose("")
@@ -174,29 +177,32 @@ func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Con
 	}
 	if r.run == nil {
 		if time.Now().Before(r.next) {
-			return errLater
+			return 0, errLater
 		}
 		if err := r.start(); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if r.resting != nil {
 		r.resting.Stop()
 	}
-	err := task(r.run.conn)
+	run := r.run
+	used, err := task(run.conn)
+	run.used += used
 	if errors.Is(err, symtab.ErrReader) {
 		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // nobody wants it any more
 			r.end()
-			return err
+			return run.unaccounted(), err
 		}
 		said := ""
 		if r.blame(file) {
 			said = "; it was reading the same file as at an earlier exit, which is skipped from now on"
 		}
 		r.lose(said)
+		used = run.unaccounted()
 	}
 	r.resting = time.AfterFunc(r.idle, r.rest)
-	return err
+	return used, err
 }
 
 // blame notes a file that the program was at when it ended. It tells whether that was so before.
@@ -237,7 +243,7 @@ func (r *runs) lose(said string) {
 		r.backoff = r.firstBackoff
 	}
 	r.next = time.Now().Add(r.backoff)
-	r.log.Warnf("restarting the reader of files in %v, no names are read meanwhile: %s%s", r.backoff, run.reason(), said)
+	r.log.Warnf("restarting the reader of files in %v, no %s are read meanwhile: %s%s", r.backoff, r.reads, run.reason(), said)
 	if r.ended != nil {
 		r.ended()
 	}
@@ -326,6 +332,14 @@ func (r *readerRun) gone() bool {
 	default:
 		return false
 	}
+}
+
+// unaccounted is the CPU time that no answer has told, after the program was killed.
+func (r *readerRun) unaccounted() time.Duration {
+	if !r.gone() {
+		return 0 // it is blocked, and takes none
+	}
+	return max(0, r.cmd.ProcessState.UserTime()+r.cmd.ProcessState.SystemTime()-r.used)
 }
 
 // reason says why the program ended, after it was killed.

@@ -135,6 +135,32 @@ func TestReaderCulprit(t *testing.T) {
 	require.Equal(t, symtab.Named, stateOf(t, s, ownFile(t)))
 }
 
+// Each run says what is not read while it is restarted, and the CPU time that it took until its end is charged.
+func TestReaderEnds(t *testing.T) {
+	r, l := newTestReader(readCulprit)
+	defer r.Close()
+	bad := culpritFile(t)
+	for _, c := range []struct {
+		runs *runs
+		task symtab.Task
+		want string
+	}{
+		{r.runs, symtab.Task{}, "no names are read meanwhile"},
+		{r.facts, symtab.Task{Kind: symtab.ReadFact}, "no build IDs are read meanwhile"},
+		{r.lines, symtab.Task{Reading: symtab.Reading{Lines: true}}, "no source lines are read meanwhile"},
+	} {
+		c.runs.path, c.runs.memory = os.Executable, readCulprit
+		f, err := bad.Open()
+		require.NoError(t, err)
+		defer f.Close()
+		c.task.ID, c.task.Opened, c.task.Size = bad.ID, f, bad.ID.Size
+		_, used, err := r.Read(t.Context(), &c.task)
+		require.ErrorIs(t, err, symtab.ErrReader)
+		require.Contains(t, l.String(), c.want)
+		require.Positive(t, used)
+	}
+}
+
 // unclosed is a Reader that belongs to another Store.
 type unclosed struct{ symtab.Reader }
 

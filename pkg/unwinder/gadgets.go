@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"strings"
 	"time"
@@ -149,14 +148,22 @@ func (g *gadgets) forget(s *Subscription) {
 	delete(g.arrays, s)
 }
 
-// add has gadgets call more entries, and owns them from then on.
+// add has gadgets call more entries, and owns them from then on. The error also says what gadgets that run are to go on without.
 func (b *Broker) add(p *process, entries map[wire.ChainKind]*ebpf.Program, refused map[wire.ChainKind]string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	g := &b.gadgets
 	g.process, g.served = p, true
-	maps.Copy(g.refused, refused)
 	var errs []error
+	for kind, why := range refused {
+		g.refused[kind] = why
+		for _, arrays := range g.arrays {
+			if arrays[kind] != nil { // those who subscribe now get this from await
+				errs = append(errs, refusal(kind, why))
+				break
+			}
+		}
+	}
 	for kind, entry := range entries {
 		if before := g.entries[kind]; before != nil {
 			errs = append(errs, before.Close())
@@ -242,11 +249,15 @@ func (g *gadgets) loaded(kinds []wire.ChainKind, settings Settings) (bool, error
 	all := true
 	for _, kind := range kinds {
 		if why, refused := g.refused[kind]; refused {
-			return false, fmt.Errorf("the kernel has not taken the unwinder's programs for %s: %s", kind, why)
+			return false, refusal(kind, why)
 		}
 		all = all && g.entries[kind] != nil
 	}
 	return all, nil
+}
+
+func refusal(kind wire.ChainKind, why string) error {
+	return fmt.Errorf("the kernel has not taken the unwinder's programs for %s: %s", kind, why)
 }
 
 func names(kinds []wire.ChainKind) string {

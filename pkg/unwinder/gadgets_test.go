@@ -132,7 +132,7 @@ func TestEntriesAreServed(t *testing.T) {
 // Gadgets that come later do not end the program: it loads what they need besides. Inspektor Gadget's own share a number.
 func TestLaterEntries(t *testing.T) {
 	needEBPF(t)
-	b, _ := newTestBroker()
+	b, l := newTestBroker()
 	settings := forGadgets(playEntries)
 	settings.Chains = "perf"
 	s, err := b.Subscribe(t.Context(), settings)
@@ -168,9 +168,14 @@ func TestLaterEntries(t *testing.T) {
 	require.NoError(t, err)
 	entry := array(t)
 	require.NoError(t, s.Serve(wire.ChainRawTracepoint, entry))
+	require.NoError(t, s.Serve(wire.ChainTracepoint, array(t)))
 	first := inArray(entry)
+	const refused = "warning: gadgets get stacks by frame pointers only: the kernel has not taken the unwinder's programs for tracepoint: invalid argument"
+	require.NotContains(t, l.String(), refused)
 	require.NoError(t, process.Kill())
 	require.Eventually(t, func() bool { return inArray(entry) != 0 && inArray(entry) != first }, time.Minute, time.Millisecond)
+	// A gadget that runs goes on without what this one has not loaded, and the log says so.
+	require.Eventually(t, func() bool { return strings.Contains(l.String(), refused) }, time.Minute, time.Millisecond)
 }
 
 // Who asks for what ends the program waits for the entries of the next one, or for why there is none.

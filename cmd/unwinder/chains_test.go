@@ -2,6 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +14,9 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
 // The committed objects are those that the source and the profiler's headers make.
@@ -97,6 +104,41 @@ func TestEntryLoads(t *testing.T) {
 			continue
 		}
 		loaded.Close()
+	}
+}
+
+// A chain that is being loaded when the program ends is not said to be refused.
+func TestServeMoreAtEnd(t *testing.T) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(ends[0]) }()
+	ctx, end := context.WithCancel(t.Context())
+	loads := 0
+	load := func([]wire.ChainKind) (wire.Entries, error) {
+		if loads++; loads == 2 {
+			end()
+		}
+		return wire.Entries{Refused: map[wire.ChainKind]string{}}, errors.New("it is closed")
+	}
+	for range 2 {
+		if err := wire.AskChains(ends[0], []wire.ChainKind{wire.ChainRawTracepoint}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Without a third question it would wait for one.
+	if err := unix.Shutdown(ends[0], unix.SHUT_WR); err != nil {
+		t.Fatal(err)
+	}
+	serveMore(ctx, ends[1], load, slog.New(slog.DiscardHandler))
+	_ = unix.Close(ends[1])
+	sent, err := wire.ReceiveEntries(ends[0])
+	if err != nil || sent.Refused[wire.ChainRawTracepoint] != "it is closed" {
+		t.Fatalf("%+v, %v", sent, err)
+	}
+	if sent, err := wire.ReceiveEntries(ends[0]); !errors.Is(err, io.EOF) {
+		t.Fatalf("%+v, %v", sent, err)
 	}
 }
 

@@ -47,23 +47,27 @@ func serveGadgets(ctx context.Context, t *tracer.Tracer, c config, languages int
 }
 
 // serveMore loads the chains that the starter asks for later, until it is gone or the program ends. Meanwhile stacks are taken by the
-// others. The socket stays open, and says by its end that this process has gone.
-func (g *gadgetChains) serveMore(logger *slog.Logger) {
+// others. The socket stays open, and says by its end that this process has gone. Once ctx is done nothing is answered: the program is
+// about to close what chains are loaded with.
+func serveMore(ctx context.Context, socket int, load func([]wire.ChainKind) (wire.Entries, error), logger *slog.Logger) {
 	for {
-		kinds, err := wire.ReceiveAsked(entriesSocket)
+		kinds, err := wire.ReceiveAsked(socket)
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
 				logger.Error("gadgets get no more chains", "error", err)
 			}
 			return
 		}
-		loaded, err := g.load(kinds)
+		loaded, err := load(kinds)
+		if ctx.Err() != nil {
+			return
+		}
 		if err != nil {
 			for _, kind := range kinds {
 				loaded.Refused[kind] = err.Error()
 			}
 		}
-		if err := wire.SendEntries(entriesSocket, loaded); err != nil {
+		if err := wire.SendEntries(socket, loaded); err != nil {
 			logger.Error("handing over the entry programs", "error", err)
 			return
 		}

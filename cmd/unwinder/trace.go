@@ -147,7 +147,6 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		r.close()
 		return nil, err
 	}
-	go r.chains.serveMore(logger)
 	if err := t.AttachPrctlMonitor(); err != nil {
 		logger.Debug("processes' contexts are noticed later", "error", err)
 	}
@@ -159,6 +158,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		logger.Warn("processes that end within a quarter of a second cannot be told apart", "error", err)
 	}
 	s.procs.exits = r.exits
+	go serveMore(ctx, entriesSocket, r.chains.load, logger)
 	return r, nil
 }
 

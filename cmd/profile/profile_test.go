@@ -193,12 +193,15 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.NotContains(t, r.nothing().Error(), "no wait for a lock has ended")
 	r = of(target{list: []int{os.Getpid()}}, "profile_lock")
 	require.ErrorContains(t, r.nothing(), "Go parks goroutines", "this test is a Go program")
+	r.log = "level=info msg=\"captures: 9 of other kinds\"\n"
+	require.ErrorContains(t, r.nothing(), "Go parks goroutines")
+	require.ErrorContains(t, r.nothing(), "9 waits in the system call futex were for no lock")
 	r = of(target{list: []int{os.Getpid()}}, "profile_alloc")
 	require.ErrorContains(t, r.nothing(), "used no CPU time")
 	r.cpu = time.Second
 	require.ErrorContains(t, r.nothing(), "Go's objects come from Go's own runtime", "more samples would not show them")
 	r = of(target{comm: commOf(os.Getpid())}, "profile_alloc")
-	require.ErrorContains(t, r.nothing(), "none of its allocations was looked at")
+	require.ErrorContains(t, r.nothing(), "none of its allocations was sampled")
 }
 
 // ig refuses to import an image while another program changes its images.
@@ -604,6 +607,7 @@ func TestTableWithoutPage(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	at := func(seconds int64) time.Time { return time.Unix(100+seconds, 0) }
+	require.Equal(t, "starting the gadget", progress(at(2), at(0), time.Time{}, 10*time.Second))
 	require.Equal(t, "starting the gadget, more than 20 s", progress(at(28), at(0), time.Time{}, 10*time.Second))
 	require.Equal(t, "2 of 10 s", progress(at(22), at(0), at(20), 10*time.Second))
 	require.Equal(t, "ending the gadget", progress(at(31), at(0), at(20), 10*time.Second))

@@ -53,19 +53,19 @@ var runtimes = []struct{ frames, program string }{{"go", ""}, {"jvm", "java"}, {
 // unseen is what a gadget does not see of programs in a language, by the type of their frames, and what shows it.
 var unseen = map[string]map[string]string{
 	ownGadgets["lock"]: {
-		"go":      "Go parks goroutines that wait for a sync.Mutex, and no thread waits: Go's own mutex profile shows them (/debug/pprof/mutex of net/http/pprof)",
+		"go":      "Go parks goroutines that wait for a sync.Mutex, and no thread waits. Go's own mutex profile shows them: /debug/pprof/mutex of net/http/pprof",
 		"jvm":     "Java parks threads that wait for a monitor or a lock of java.util.concurrent on a condition variable: JFR (jdk.JavaMonitorEnter, jdk.ThreadPark) names these locks, and --gadget offcpu shows the waits",
 		"cpython": "Python's GIL and threading.Lock are a condition variable and a semaphore: \"-- --all-futex\" shows waits for these",
 		"v8js":    "JavaScript has no locks: only those of Node.js, V8 and the kernel are here",
 	},
 	ownGadgets["alloc"]: {
-		"go":      "Go's objects come from Go's own runtime, and only those of C code are here: Go's own heap profile shows them (/debug/pprof/allocs of net/http/pprof)",
+		"go":      "Go's objects come from Go's own runtime, and only those of C code are here. Go's own heap profile shows them: /debug/pprof/allocs of net/http/pprof",
 		"jvm":     "objects of the Java heap are not here, only memory of the JVM and of native code: JFR (jdk.ObjectAllocationSample) or async-profiler (-e alloc) shows them",
 		"cpython": "Python's objects of up to 512 bytes come from blocks of its own and are not here: tracemalloc or memray shows them",
 		"v8js":    "objects of V8's heap are not here, only buffers and native code: node --heap-prof shows them",
 	},
 	ownGadgets["offcpu"]: {
-		"go": "Go parks goroutines that wait for a channel, a sync.Mutex, a timer or the network, and no thread waits: Go's own block profile shows them (/debug/pprof/block of net/http/pprof)",
+		"go": "Go parks goroutines that wait for a channel, a sync.Mutex, a timer or the network, and no thread waits. Go's own block profile shows them: /debug/pprof/block of net/http/pprof",
 	},
 }
 

@@ -238,12 +238,20 @@ func explained(rows []report.Row) []string {
 			lines = append(lines, mark[0]+": "+mark[1])
 		}
 	}
-	if i := slices.IndexFunc(rows, func(r report.Row) bool { return r.Function == report.NotOwn }); i >= 0 {
-		var ends []string
-		for _, end := range rows[i].Ends {
+	var ends []string
+	for _, r := range rows {
+		if r.Function != report.NotOwn || len(ends) >= 6 {
+			continue
+		}
+		for _, end := range r.Ends {
 			ends = append(ends, report.Shown(end, 40))
 		}
-		lines = append(lines, fmt.Sprintf("%s: these stacks end in %s: threads of a runtime that wait for work or do its own, and stacks whose callers were not found", report.NotOwn, strings.Join(ends, ", ")))
+		if r.Group != "" && len(r.Ends) > 0 {
+			ends[len(ends)-1] += " (" + report.Shown(r.Group, 32) + ")"
+		}
+	}
+	if len(ends) > 0 {
+		lines = append(lines, fmt.Sprintf("%s: these stacks end in %s. They are of a runtime's threads without work for the program, or their callers were not found", report.NotOwn, strings.Join(ends, ", ")))
 	}
 	return lines
 }

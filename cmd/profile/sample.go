@@ -220,7 +220,10 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 func progress(now, started, began time.Time, look time.Duration) string {
 	switch {
 	case began.IsZero():
-		return fmt.Sprintf("starting the gadget, more than %d s", int(now.Sub(started).Seconds())/10*10)
+		if tens := int(now.Sub(started).Seconds()) / 10 * 10; tens > 0 {
+			return fmt.Sprintf("starting the gadget, more than %d s", tens)
+		}
+		return "starting the gadget"
 	case now.Sub(began) < look:
 		return fmt.Sprintf("%d of %d s", int(now.Sub(began).Seconds()), int(look.Seconds()))
 	}
@@ -237,10 +240,10 @@ func (r *result) nothing() error {
 		why = "process " + t.numbers(8) + " has ended"
 	case t.comm != "" && named(t.comm) == 0:
 		why = fmt.Sprintf("no program or thread is called %q now; ps -eLo pid,comm lists them", t.comm)
+	case r.gadget.name == ownGadgets["lock"] && otherWaits(r.log) > 0:
+		why = strings.Join(append(r.unseen(nil), fmt.Sprintf("%d waits in the system call futex were for no lock that is known by its functions: \"-- --all-futex\" shows them, and --gadget offcpu all that threads wait for", otherWaits(r.log))), "; ")
 	case r.gadget.name == ownGadgets["lock"] && len(r.unseen(nil)) > 0:
 		why = strings.Join(r.unseen(nil), "; ")
-	case r.gadget.name == ownGadgets["lock"] && otherWaits(r.log) > 0:
-		why = fmt.Sprintf("%d waits in the system call futex were for no lock that is known by its functions: \"-- --all-futex\" shows them, and --gadget offcpu all that threads wait for", otherWaits(r.log))
 	case r.gadget.name == ownGadgets["lock"] && t.container == "":
 		why = "no wait for a lock has ended in this time: --gadget offcpu shows all that threads wait for"
 	case len(t.list) > 0 && !waits && r.cpu == 0:
@@ -248,11 +251,11 @@ func (r *result) nothing() error {
 	case !waits && len(r.unseen(nil)) > 0:
 		why = strings.Join(r.unseen(nil), "; ")
 	case r.gadget.name == ownGadgets["alloc"] && t.container == "":
-		why = "none of its allocations was looked at in this time: sample for longer, or look at more of them with \"-- --sample-bytes=4096\""
+		why = "none of its allocations was sampled in this time: sample for longer, or more of them with \"-- --sample-bytes=4096\""
 	case len(t.list) > 0 && !waits:
 		why = fmt.Sprintf("it used %.2f s of CPU time in these %d s: sample for longer", r.cpu.Seconds(), seconds)
 	case t.comm != "" && !waits:
-		why = "what has that name uses no CPU time: --gadget offcpu shows what it waits for"
+		why = "the programs and threads of that name use no CPU time: --gadget offcpu shows their waits"
 	case t.container != "":
 		why = "no container of that name did anything that the gadget sees; \"ig list-containers\" lists those that ig knows"
 		if none := noRuntime(runtimeSockets); none != "" {

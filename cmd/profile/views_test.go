@@ -314,5 +314,7 @@ func TestNoFunctionOfItsOwn(t *testing.T) {
 	r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(lost, kept))
 	var out bytes.Buffer
 	require.NoError(t, r.report(&out))
-	require.Contains(t, out.String(), "[no function of its own]: these stacks end in recv")
+	require.Contains(t, out.String(), "[no function of its own]: these stacks end in recv. ")
+	rows := []report.Row{{Group: "shop", Function: report.NotOwn, Ends: []string{"recv", "poll"}}, {Group: "node", Function: report.NotOwn, Ends: []string{"epoll_wait"}}}
+	require.Contains(t, explained(rows)[0], "end in recv, poll (shop), epoll_wait (node). ")
 }

@@ -172,7 +172,8 @@ func (b *Broker) sleep(d time.Duration) {
 func (b *Broker) tell(err error) {
 	for s := range b.subscribers {
 		select {
-		case <-s.first: // nobody has read what came before
+		case unread := <-s.first: // the newest counts
+			_ = unread
 		default:
 		}
 		s.first <- err

@@ -70,7 +70,7 @@ func TestRangesAtZero(t *testing.T) {
 	body := []byte{5, 0, 1, 8, 0, 0, 0, 0, 1, 2, 'f', 0, 3, 12, 0, 0, 0, 10, 0, 0, 0, 0}
 	body[17] = byte(4 + 9) // what is inlined: the function f
 	abbrev := []byte{1, 0x11, 1, 0, 0, 2, 0x2e, 0, 0x03, 0x08, 0, 0, 3, 0x1d, 0, 0x55, 0x17, 0x31, 0x13, 0, 0, 0}
-	p := positions(t, t.Context(), elftest.Small, map[string][]byte{".debug_info": unitOf(body), ".debug_abbrev": abbrev, ".debug_line": {0}, ".debug_rnglists": list})
+	p := positions(t.Context(), t, elftest.Small, map[string][]byte{".debug_info": unitOf(body), ".debug_abbrev": abbrev, ".debug_line": {0}, ".debug_rnglists": list})
 	require.Equal(t, []uint32{0}, p.Starts)
 	require.Equal(t, []uint32{8}, p.Sizes)
 	require.Equal(t, "f", p.Names.Get(0))

@@ -15,7 +15,7 @@ import (
 )
 
 // positions reads sections of debug information of code at 0x1000.
-func positions(t *testing.T, ctx context.Context, limits symtab.Limits, sections map[string][]byte) *symtab.Positions {
+func positions(ctx context.Context, t *testing.T, limits symtab.Limits, sections map[string][]byte) *symtab.Positions {
 	e := elftest.WithDebug(sections[".debug_info"], sections[".debug_abbrev"], sections[".debug_line"])
 	for name, content := range sections {
 		if name == ".debug_info" || name == ".debug_abbrev" || name == ".debug_line" {
@@ -63,7 +63,7 @@ var endSequence = []byte{2, 1, 0, 1, 1}
 
 // A path of DWARF 5 that is not absolute is in the folder of the unit.
 func TestRelativePath(t *testing.T) {
-	p := positions(t, t.Context(), elftest.Small, lineTable(slices.Concat(setAddress(0x1000), []byte{4, 0, 1}, endSequence), "x/main.c"))
+	p := positions(t.Context(), t, elftest.Small, lineTable(slices.Concat(setAddress(0x1000), []byte{4, 0, 1}, endSequence), "x/main.c"))
 	require.Equal(t, 1, p.Files.Count)
 	require.Equal(t, "/src/x/main.c", p.Files.Get(0))
 }
@@ -79,7 +79,7 @@ func TestManyFiles(t *testing.T) {
 	}
 	limits := elftest.Small
 	limits.Debug *= 8
-	p := positions(t, t.Context(), limits, lineTable(append(program, endSequence...), files...))
+	p := positions(t.Context(), t, limits, lineTable(append(program, endSequence...), files...))
 	sum := 0
 	for i := range p.Files.Count {
 		sum += len(p.Files.Get(i))
@@ -91,7 +91,7 @@ func TestManyFiles(t *testing.T) {
 // A sequence of too many rows is left out, and what was there before it stays.
 func TestManyRows(t *testing.T) {
 	many := bytes.Repeat([]byte{13 + 5 + 1 + 14}, 4*mib) // an address and a line further
-	p := positions(t, t.Context(), symtab.DefaultLimits(), lineTable(slices.Concat(setAddress(0x1000), []byte{1}, endSequence, setAddress(0x1010), many, endSequence), "main.c"))
+	p := positions(t.Context(), t, symtab.DefaultLimits(), lineTable(slices.Concat(setAddress(0x1000), []byte{1}, endSequence, setAddress(0x1010), many, endSequence), "main.c"))
 	require.Len(t, p.Pieces, 1)
 	require.Equal(t, symtab.Piece{Start: 0, End: 1}, p.Pieces[0])
 }
@@ -117,10 +117,10 @@ func TestDebugTime(t *testing.T) {
 	for name, sections := range map[string]map[string][]byte{"calls": inlinedCalls(10_000), "rows": rows} {
 		t.Run(name, func(t *testing.T) {
 			ctx := &counting{Context: t.Context()}
-			require.NotNil(t, positions(t, ctx, symtab.DefaultLimits(), sections))
+			require.NotNil(t, positions(ctx, t, symtab.DefaultLimits(), sections))
 			require.Greater(t, ctx.asked, 1000)
 			ctx = &counting{Context: t.Context(), end: 100}
-			require.NotNil(t, positions(t, ctx, symtab.DefaultLimits(), sections))
+			require.NotNil(t, positions(ctx, t, symtab.DefaultLimits(), sections))
 			require.Equal(t, 101, ctx.asked)
 		})
 	}

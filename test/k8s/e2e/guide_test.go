@@ -324,7 +324,7 @@ func (g *guide) history(t *testing.T) {
 	rest := g.run(t, historyPage, pageBlocks(t, g.top, historyPage, "In Kubernetes"), has("--detach"))
 	pod, _ := g.daemonPod(t)
 	eventually(t, func() error {
-		answer, err := g.try(t.Context(), "kubectl", "-n", "gadget", "exec", pod, "--", "profile", "history", "--since", "1h", "-o", "/tmp/asked")
+		answer, err := g.try(t.Context(), "kubectl", "-n", "gadget", "exec", pod, "--", "profile", "history", "--since", "1h", "-o", "/var/lib/ig-otel-profiles/asked")
 		if err == nil && !strings.Contains(answer, "burn_leaf") {
 			err = fmt.Errorf("no burn_leaf in the answer:\n%s", answer)
 		}

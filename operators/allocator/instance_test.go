@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
-
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 func TestParameters(t *testing.T) {

@@ -11,14 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators/find"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 func TestExecutable(t *testing.T) {

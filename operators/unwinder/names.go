@@ -3,14 +3,13 @@ package unwinder
 import (
 	"os"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
-
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	log "github.com/sirupsen/logrus"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )

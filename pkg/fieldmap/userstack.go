@@ -6,14 +6,13 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
-
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // Namer finds the files and functions at addresses of a process: see names.Namer, which implements it. It never waits.

@@ -7,12 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // File is a file that a process has mapped to execute, as it was when the Resolver identified it. A File never

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
-
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // heap is how much memory is in use, in bytes.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
-
-	"golang.org/x/sys/unix"
 )
 
 // identify opens a file and reads what identifies it. If it is still the file that known describes, it returns known;

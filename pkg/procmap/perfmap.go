@@ -6,10 +6,10 @@ import (
 	"os"
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
-
-	"golang.org/x/sys/unix"
 )
 
 // A JIT compiler can write what it has made to /tmp/perf-PID.map: in the process's own root, under the number that it

@@ -9,13 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
-
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // Files of two subvolumes of btrfs can have the same device in /proc/PID/maps, the same inode number, and in two containers the same

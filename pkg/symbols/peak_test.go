@@ -16,13 +16,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
-
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // readerBound is how much memory a process may have taken, in bytes, that has read files made to take much: all that one

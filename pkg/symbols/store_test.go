@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
-
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -26,6 +24,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/debuginfod"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // onDisk writes a file and returns what asks for it.

@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 const (
@@ -151,7 +151,7 @@ func (r *runs) Read(ctx context.Context, t *symtab.Task) (table *symtab.Table, u
 	return table, used, err
 }
 
-// Ask has the program decode what the process with this PID, which has begun at start, has written. See symbols.Conn.
+// Ask has the program decode what the process with this PID, which has begun at start, has written. See symtab.Conn.
 func (r *runs) Ask(ctx context.Context, pid uint32, start uint64, request []byte) (answer []byte, used time.Duration, err error) {
 	used, err = r.do(ctx, symtab.FileID{Inode: uint64(pid), Process: start}, func(c *symtab.Conn) (used time.Duration, err error) {
 		answer, used, err = c.Ask(ctx, request)

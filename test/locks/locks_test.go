@@ -162,11 +162,11 @@ func TestAllFutex(t *testing.T) {
 	require.Greater(t, 100*kinds["user_futex"], 99*igtest.Total(pool))
 	// A stack that was above what a CPU may take is cut below the function that waits. Its value is there.
 	named := byKind(igtest.Through(delays, "take_mutex"))["user_mutex"]
-	cut := byKind(slices.DeleteFunc(slices.Clone(delays), whole))["user_mutex"]
+	cut := byKind(slices.DeleteFunc(slices.Clone(delays), func(s receiver.Sample) bool { return whole(s) || igtest.Depth(s, "take_mutex") >= 0 }))["user_mutex"]
 	t.Logf("take_mutex: %d ns, %d ns of mutexes in stacks that were cut; its own %d ns", named, cut, r.truth["take_mutex"].ns)
 	require.Less(t, 100*named, 105*r.truth["take_mutex"].ns)
 	require.Greater(t, 100*(named+cut), 95*r.truth["take_mutex"].ns)
-	require.Less(t, cut, named)
+	require.Less(t, 4*cut, named)
 	require.Zero(t, r.captured.Other)
 }
 

@@ -11,12 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // addr2line returns the functions at each address, the innermost first, by a tool of that name.

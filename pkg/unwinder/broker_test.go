@@ -43,6 +43,7 @@ const (
 	playHungry   // takes ever more memory
 	playNoLoad   // says how it is doing, and ends before it has said that it can work here
 	playEntries  // has an entry for raw tracepoints, and sends a stack for each run of a gadget
+	playLater    // the same, and takes tracepoints when it is asked for them a second time
 	playForeign  // as if it had an entry for kprobes, which is a pipe
 	playUnasked  // says again and again that it has no entries
 	playDenied   // as playRefuse, where a program of another role runs
@@ -99,7 +100,7 @@ func play(role int) {
 	taken, blocked := uint64(0), false
 	var eaten [][]byte
 	send := func(n uint64) {
-		if role == playEntries {
+		if role == playEntries || role == playLater {
 			w.Unwound(1<<54|taken, stack, proc, &wire.Said{})
 			w.Unwound(2<<54|taken, stack, proc, &wire.Said{})
 			taken += 2

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,23 @@ func TestHung(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	receive(t, s, 3)
-	var hung []*process
+	hung := hang(t, b)
+	require.Eventually(t, func() bool {
+		return strings.Contains(l.String(), "warning: no samples are taken: 3 unwinders are blocked")
+	}, time.Minute, 10*time.Millisecond)
+	sum(t, s)
+	_, err = b.Subscribe(t.Context(), ask(playCrash))
+	require.ErrorContains(t, err, "3 unwinders are blocked")
+	starts := b.Totals().Starts
+	time.Sleep(4 * b.hungInterval)
+	require.Equal(t, starts, b.Totals().Starts)
+	hung[1].kill()
+	receive(t, s, 3)
+	require.Equal(t, 1, strings.Count(l.String(), "no samples are taken: "), l.String())
+}
+
+// hang has as many programs hang as make the broker start no other.
+func hang(t *testing.T, b *Broker) (hung []*process) {
 	for range maxHung {
 		p := &process{cmd: exec.Command("/bin/sleep", "1000"), ended: make(chan struct{})}
 		require.NoError(t, p.cmd.Start())
@@ -51,20 +68,9 @@ func TestHung(t *testing.T) {
 		hung = append(hung, p)
 	}
 	b.mu.Lock()
-	b.hung = hung
-	b.mu.Unlock()
-	require.Eventually(t, func() bool {
-		return strings.Contains(l.String(), "warning: no samples are taken: 3 unwinders are blocked")
-	}, time.Minute, 10*time.Millisecond)
-	sum(t, s)
-	_, err = b.Subscribe(t.Context(), ask(playCrash))
-	require.ErrorContains(t, err, "3 unwinders are blocked")
-	starts := b.Totals().Starts
-	time.Sleep(4 * b.hungInterval)
-	require.Equal(t, starts, b.Totals().Starts)
-	hung[1].kill()
-	receive(t, s, 3)
-	require.Equal(t, 1, strings.Count(l.String(), "no samples are taken: "), l.String())
+	defer b.mu.Unlock()
+	b.hung = slices.Clone(hung)
+	return hung
 }
 
 func TestNotInstalled(t *testing.T) {

@@ -21,6 +21,7 @@ type gadgets struct {
 	shared  map[string]*ebpf.Map // by wire.SharedMaps, for all runs of the program and of gadgets
 	entries map[wire.ChainKind]*ebpf.Program
 	refused map[wire.ChainKind]string // why there is no entry of a kind
+	again   []wire.ChainKind          // refused before, to be asked for once more: what the kernel lacked may be there by now
 	arrays  map[*Subscription]map[wire.ChainKind]*ebpf.Map
 	last    uint32        // the number that was given last
 	process *process      // that the entries are of
@@ -199,9 +200,30 @@ func (b *Broker) clear() error {
 	}
 	clear(g.entries)
 	clear(g.refused)
-	g.process = nil
+	g.again, g.process = nil, nil
 	g.changed()
 	return errors.Join(errs...)
+}
+
+// retry has refused chains asked for once more, if there are any of these. The caller holds mu.
+func (g *gadgets) retry(kinds []wire.ChainKind) bool {
+	before := len(g.again)
+	for _, kind := range kinds {
+		if _, refused := g.refused[kind]; refused {
+			delete(g.refused, kind)
+			g.again = append(g.again, kind)
+		}
+	}
+	return len(g.again) > before
+}
+
+// again returns the chains that the program is to be asked for once more, and takes them as asked for.
+func (b *Broker) again() []wire.ChainKind {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	kinds := b.gadgets.again
+	b.gadgets.again = nil
+	return kinds
 }
 
 // changed tells those who wait for entries. The caller holds mu.
@@ -278,8 +300,8 @@ func (b *Broker) serve(p *process) error {
 			b.log.Debugf("%v", err)
 		}
 	}()
-	// Each answer is to a question for a kind that was not asked for before, but for the first.
-	for range wire.ChainKinds + 1 {
+	// Each answer is to a question, except the first.
+	for answers := int64(0); ; answers++ {
 		// The program's end, and this one's, ends the wait.
 		sent, err := wire.ReceiveEntries(int(p.entries.Fd()))
 		if errors.Is(err, io.EOF) {
@@ -287,6 +309,12 @@ func (b *Broker) serve(p *process) error {
 		}
 		if err != nil {
 			return err
+		}
+		if answers > p.questions.Load() {
+			for _, fd := range sent.Descriptors {
+				_ = unix.Close(fd)
+			}
+			return fmt.Errorf("%w: it has sent its programs too often", wire.ErrProtocol)
 		}
 		entries, err := programs(sent.Descriptors)
 		if err != nil {
@@ -296,7 +324,6 @@ func (b *Broker) serve(p *process) error {
 			b.log.Warnf("gadgets get stacks by frame pointers only: %v", err)
 		}
 	}
-	return fmt.Errorf("%w: it has sent its programs too often", wire.ErrProtocol)
 }
 
 // programs makes programs of descriptors, which it owns.

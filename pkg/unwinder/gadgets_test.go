@@ -1,6 +1,7 @@
 package unwinder
 
 import (
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -24,11 +25,16 @@ func sendEntries(role int) {
 		}
 	}
 	switch role {
-	case playEntries:
+	case playEntries, playLater:
+		refusals := 1 // of tracepoints
+		if role == playEntries {
+			refusals = math.MaxInt
+		}
 		send := func(kinds []wire.ChainKind) {
 			e := wire.Entries{Descriptors: map[wire.ChainKind]int{}, Refused: map[wire.ChainKind]string{}}
 			for _, kind := range kinds {
-				if kind == wire.ChainTracepoint {
+				if kind == wire.ChainTracepoint && refusals > 0 {
+					refusals--
 					e.Refused[kind] = "invalid argument"
 					continue
 				}
@@ -154,8 +160,8 @@ func TestLaterEntries(t *testing.T) {
 		}
 		later.Close()
 	}
-	// What the kernel does not take is an error for who asks for it.
-	for range 2 {
+	// What the kernel does not take is an error for who asks for it, however often.
+	for range wire.ChainKinds + 2 {
 		settings.Chains = "tracepoint"
 		_, err = b.Subscribe(t.Context(), settings)
 		require.EqualError(t, err, "the kernel has not taken the unwinder's programs for tracepoint: invalid argument")
@@ -176,6 +182,43 @@ func TestLaterEntries(t *testing.T) {
 	require.Eventually(t, func() bool { return inArray(entry) != 0 && inArray(entry) != first }, time.Minute, time.Millisecond)
 	// A gadget that runs goes on without what this one has not loaded, and the log says so.
 	require.Eventually(t, func() bool { return strings.Contains(l.String(), refused) }, time.Minute, time.Millisecond)
+}
+
+// What the kernel has refused is tried again for the next gadget that asks for it. One that has gone on without gets it, too.
+func TestRefusedForNow(t *testing.T) {
+	needEBPF(t)
+	b, _ := newTestBroker()
+	b.chainTime = 30 * time.Second
+	settings := forGadgets(playLater)
+	s, err := b.Subscribe(t.Context(), settings)
+	require.NoError(t, err)
+	defer s.Close()
+	without := array(t)
+	require.NoError(t, s.Serve(wire.ChainTracepoint, without))
+	settings.Chains = "tracepoint"
+	_, err = b.Subscribe(t.Context(), settings)
+	require.ErrorContains(t, err, "the kernel has not taken the unwinder's programs for tracepoint: invalid argument")
+	require.Zero(t, inArray(without))
+	later, err := b.Subscribe(t.Context(), settings)
+	require.NoError(t, err)
+	defer later.Close()
+	require.NotZero(t, inArray(without))
+	require.EqualValues(t, 1, b.Totals().Starts)
+}
+
+// Who waits for the entries of the next program hears at once that none is started.
+func TestNoNextProgram(t *testing.T) {
+	needEBPF(t)
+	b, _ := newTestBroker()
+	b.chainTime = 30 * time.Second
+	settings := forGadgets(playEntries)
+	s, err := b.Subscribe(t.Context(), settings)
+	require.NoError(t, err)
+	defer s.Close()
+	hang(t, b)
+	settings.Scale++
+	_, err = b.Subscribe(t.Context(), settings)
+	require.ErrorContains(t, err, "3 unwinders are blocked")
 }
 
 // Who asks for what ends the program waits for the entries of the next one, or for why there is none.

@@ -49,8 +49,8 @@ func threadCPU(pid int, thread uint64) (uint64, bool) {
 // memory in the kernel, where its eBPF programs go on taking samples.
 const maxHung = 3
 
-// stall tells whether so many programs cannot be ended that no other is started now. Where none has worked yet, the error says so to
-// those who wait for it; others are told in the log, once.
+// stall tells whether so many programs cannot be ended that no other is started now. Where none has worked yet, fatal says so. Else it says
+// so once, in the log and to those who wait for a program.
 func (b *Broker) stall() (stalled bool, fatal error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,6 +65,7 @@ func (b *Broker) stall() (stalled bool, fatal error) {
 	}
 	if b.stalled == nil {
 		b.stalled = err
+		b.tell(err)
 		defer b.log.Warnf("no samples are taken: %v", err)
 	}
 	return true, nil

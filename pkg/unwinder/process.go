@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -45,6 +46,8 @@ type process struct {
 	entries  *os.File // the socket that its entry programs come by; nil: none come
 	log      *logWriter
 	bound    uint64 // of its memory, in bytes
+
+	questions atomic.Int64 // how often it was asked for chains
 
 	ended chan struct{} // closed when it has ended
 	err   error         // what Wait returned; valid once ended is closed
@@ -171,7 +174,6 @@ func (p *process) memory() uint64 {
 	return 0
 }
 
-// end asks the program to end. What it writes until then can be read.
 // read has the program read a process before it meets it. It does not wait: what finds no room is left out.
 func (p *process) read(pid uint32) {
 	if f, ok := p.stdin.(interface{ SetWriteDeadline(t time.Time) error }); ok && f.SetWriteDeadline(time.Now().Add(readTime)) == nil {
@@ -179,6 +181,13 @@ func (p *process) read(pid uint32) {
 	}
 }
 
+// ask asks the program for chains. It answers by the socket, and goes on meanwhile.
+func (p *process) ask(kinds []wire.ChainKind) error {
+	p.questions.Add(1)
+	return wire.AskChains(int(p.entries.Fd()), kinds)
+}
+
+// end asks the program to end. What it writes until then can be read.
 func (p *process) end() { _ = p.stdin.Close() }
 
 func (p *process) kill() { _ = p.cmd.Process.Kill() }

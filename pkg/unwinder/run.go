@@ -134,11 +134,12 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			}
 		case <-b.changed:
 			now, wanted := b.wanted()
-			if asked || wanted && now == settings {
+			again := b.again()
+			if asked || wanted && now == settings && len(again) == 0 {
 				continue
 			}
 			kinds, only := settings.grown(now)
-			if !wanted || !only || wire.AskChains(int(p.entries.Fd()), kinds) != nil {
+			if !wanted || !only || p.ask(append(kinds, again...)) != nil {
 				asked = true
 				p.end()
 				go p.wait(b.endTime) // which also ends the stream

@@ -45,8 +45,8 @@ func (s *Subscription) Overrun() uint64 {
 }
 
 // Subscribe has samples delivered from now on. It waits until it is known whether the program can work on this
-// machine, and has the chains that are asked for: if it runs already, it loads them while it goes on for others. The error says what is
-// missing. The caller closes the subscription.
+// machine, and has the chains that are asked for: if it runs already, it loads them while it goes on for others, also those that the kernel
+// has refused before. The error says what is missing. The caller closes the subscription.
 func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -94,6 +94,9 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	default:
 		if want := b.settings.with(s); want != b.settings {
 			b.settings = want
+			b.wake()
+		}
+		if b.gadgets.retry(kinds) {
 			b.wake()
 		}
 		if b.hello {

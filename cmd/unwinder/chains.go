@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"runtime/debug"
 	"slices"
@@ -106,7 +107,7 @@ type gadgetChains struct {
 	origin    uint16 // by which the profiler tells their events
 	profiler  *tracer.ProbeContext
 	first     wire.Entries // what became of kinds
-	keep      []any        // what the profiler's arrays do not keep alive
+	keep      []io.Closer  // entries and the maps of copies, which end when they are closed
 }
 
 // Load implements tracer.Probe.
@@ -144,46 +145,52 @@ func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 			return loaded, fmt.Errorf("making the guards: %w", err)
 		}
 	}
-	own := maps.Clone(g.shared)
-	own["guards"] = g.guards
 	for _, c := range chains {
-		switch {
-		case !slices.Contains(kinds, c.kind):
-			delete(entries.Programs, c.entry)
+		if !slices.Contains(kinds, c.kind) {
 			continue
-		case c.kind == wire.ChainKprobe || c.kind == wire.ChainOtelKprobe:
-			refer(entries.Programs[c.entry], progsMap, kprobeProgsMap)
-			refer(entries.Programs[c.entry], recordsMap, kprobeRecordsMap)
-			continue
-		case c.from == "":
-			continue // it is called like that of the profiler's timer, which does not run
 		}
-		array, records, err := g.copy(c)
-		if err != nil {
+		before := len(g.keep)
+		entry, err := g.entry(c, entries.Copy())
+		if err != nil { // it may be asked for again, and leaves nothing
 			loaded.Refused[c.kind] = err.Error()
-			delete(entries.Programs, c.entry)
+			for _, made := range g.keep[before:] {
+				_ = made.Close()
+			}
+			g.keep = g.keep[:before]
 			continue
 		}
-		own[ownName(progsMap, c)], own[ownName(recordsMap, c)] = array, records
-		refer(entries.Programs[c.entry], progsMap, ownName(progsMap, c))
-		refer(entries.Programs[c.entry], recordsMap, ownName(recordsMap, c))
-	}
-	if err := g.link(entries, own); err != nil {
-		return loaded, fmt.Errorf("preparing the entry programs: %w", err)
-	}
-	for _, c := range chains {
-		if entries.Programs[c.entry] == nil {
-			continue
-		}
-		p, err := ebpf.NewProgram(entries.Programs[c.entry])
-		if err != nil {
-			loaded.Refused[c.kind] = fmt.Sprintf("loading its entry: %v", err)
-			continue
-		}
-		g.keep = append(g.keep, p)
-		loaded.Descriptors[c.kind] = p.FD()
+		loaded.Descriptors[c.kind] = entry.FD()
 	}
 	return loaded, nil
+}
+
+// entry loads a chain and what gadgets call of it. All that it makes is in keep.
+func (g *gadgetChains) entry(c chain, spec *ebpf.CollectionSpec) (*ebpf.Program, error) {
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != c.entry })
+	program, own := spec.Programs[c.entry], maps.Clone(g.shared)
+	own["guards"] = g.guards
+	switch {
+	case c.kind == wire.ChainKprobe || c.kind == wire.ChainOtelKprobe:
+		refer(program, progsMap, kprobeProgsMap)
+		refer(program, recordsMap, kprobeRecordsMap)
+	case c.from != "": // the others are called like that of the profiler's timer, which does not run
+		array, records, err := g.copy(c)
+		if err != nil {
+			return nil, err
+		}
+		own[ownName(progsMap, c)], own[ownName(recordsMap, c)] = array, records
+		refer(program, progsMap, ownName(progsMap, c))
+		refer(program, recordsMap, ownName(recordsMap, c))
+	}
+	if err := g.link(spec, own); err != nil {
+		return nil, fmt.Errorf("preparing its entry: %w", err)
+	}
+	entry, err := ebpf.NewProgram(program)
+	if err != nil {
+		return nil, fmt.Errorf("loading its entry: %w", err)
+	}
+	g.keep = append(g.keep, entry)
+	return entry, nil
 }
 
 // ownName is the name of a chain's own map in place of one of the profiler's.
@@ -206,10 +213,11 @@ func (g *gadgetChains) copy(c chain) (array, records *ebpf.Map, err error) {
 	if array, err = ebpf.NewMap(spec.Maps[progsMap]); err != nil {
 		return nil, nil, fmt.Errorf("making its array of programs: %w", err)
 	}
+	g.keep = append(g.keep, array)
 	if records, err = ebpf.NewMap(spec.Maps[recordsMap]); err != nil {
 		return nil, nil, fmt.Errorf("making its records: %w", err)
 	}
-	g.keep = append(g.keep, array, records)
+	g.keep = append(g.keep, records)
 	for _, name := range names {
 		p := spec.Programs[name]
 		refer(p, progsMap, ownName(progsMap, c))

@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -140,6 +144,100 @@ func TestServeMoreAtEnd(t *testing.T) {
 	if sent, err := wire.ReceiveEntries(ends[0]); !errors.Is(err, io.EOF) {
 		t.Fatalf("%+v, %v", sent, err)
 	}
+}
+
+// A chain that the kernel refuses leaves nothing open, wherever the refusal comes from, and is loaded when it is asked for again. It runs in
+// a process of its own, which has the limits.
+func TestRefusedChain(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it takes root to load eBPF programs")
+	}
+	const child = "TEST_REFUSED_CHAIN"
+	if os.Getenv(child) == "" {
+		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestRefusedChain$")
+		cmd.Env = append(os.Environ(), child+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	debug.SetGCPercent(-1) // it closes what nobody refers to any more, sooner or later
+	if err := liftMemlock(); err != nil {
+		t.Fatal(err)
+	}
+	c := config{chains: []wire.ChainKind{wire.ChainPerfEvent}, languages: "native"}
+	languages, err := c.interpreters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSampler(wire.NewWriter(io.Discard), c, &counters{}, slog.New(slog.DiscardHandler))
+	defer s.close()
+	profiler, err := newTracer(t.Context(), c, languages, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer profiler.Close()
+	g := &gadgetChains{kinds: c.chains, languages: languages, shared: map[string]*ebpf.Map{}}
+	for name, size := range map[string]uintptr{"slots": unsafe.Sizeof(wire.Slot{}), "otel": unsafe.Sizeof(wire.Otel{}), "otel_ids": 8} {
+		if g.shared[name], err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: uint32(size), MaxEntries: uint32(wire.Slots)}); err != nil {
+			t.Fatal(err)
+		}
+		defer g.shared[name].Close()
+	}
+	if err := profiler.Enable(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	wanted := []wire.ChainKind{wire.ChainRawTracepoint}
+	before, free := openDescriptors(t)
+	refusals := map[string]bool{}
+	for room := uint64(0); ; room++ { // for descriptors
+		few := limit
+		few.Cur = free + room
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+			t.Fatal(err)
+		}
+		loaded, err := g.load(wanted)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		if len(loaded.Descriptors) > 0 {
+			break
+		}
+		refusals[fmt.Sprint(loaded.Refused, err)] = true
+		if after, _ := openDescriptors(t); !slices.Equal(before, after) {
+			t.Fatalf("room for %d: open are %v, before %v: %v, %v", room, after, before, loaded.Refused, err)
+		}
+		if room == 200 {
+			t.Fatalf("it is never loaded: %v, %v", loaded.Refused, err)
+		}
+	}
+	if len(refusals) < 3 {
+		t.Errorf("refused only at %v", refusals)
+	}
+}
+
+// openDescriptors are those of this process that are of eBPF, and the lowest that is free.
+func openDescriptors(t *testing.T) (open []string, free uint64) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]bool{}
+	for _, e := range entries {
+		used[e.Name()] = true
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.Contains(to, "bpf") {
+			open = append(open, e.Name()+" "+to)
+		}
+	}
+	for used[strconv.FormatUint(free, 10)] {
+		free++
+	}
+	return open, free
 }
 
 func TestCheckVersion(t *testing.T) {

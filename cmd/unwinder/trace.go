@@ -115,19 +115,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	// The tracer outlives ctx: what it has taken is read to the end.
 	tracing, end := context.WithCancel(context.WithoutCancel(ctx))
 	times.StartRealtimeSync(tracing, clockInterval)
-	t, err := tracer.NewTracer(tracing, &tracer.Config{
-		TraceReporter:      s,
-		ExecutableReporter: s,
-		Intervals:          times.New(time.Second, monitorInterval, time.Minute),
-		InterpretersConfig: languages,
-		FilterIdleFrames:   true,
-		SamplesPerSecond:   eventRoom,
-		MapScaleFactor:     c.scale,
-		KernelVersionCheck: true,
-		LoadProbe:          true,
-		// No share of the time is left out.
-		ProbabilisticInterval: time.Minute, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
-	})
+	t, err := newTracer(tracing, c, languages, s)
 	if err != nil {
 		end()
 		return nil, fmt.Errorf("loading the eBPF programs: %w", err)
@@ -160,6 +148,23 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	s.procs.exits = r.exits
 	go serveMore(ctx, entriesSocket, r.chains.load, logger)
 	return r, nil
+}
+
+// newTracer loads the profiler's own programs.
+func newTracer(ctx context.Context, c config, languages interpreterconfig.Config, s *sampler) (*tracer.Tracer, error) {
+	return tracer.NewTracer(ctx, &tracer.Config{
+		TraceReporter:      s,
+		ExecutableReporter: s,
+		Intervals:          times.New(time.Second, monitorInterval, time.Minute),
+		InterpretersConfig: languages,
+		FilterIdleFrames:   true,
+		SamplesPerSecond:   eventRoom,
+		MapScaleFactor:     c.scale,
+		KernelVersionCheck: true,
+		LoadProbe:          true,
+		// No share of the time is left out.
+		ProbabilisticInterval: time.Minute, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
+	})
 }
 
 func (r *running) close() {

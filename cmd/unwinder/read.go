@@ -12,8 +12,6 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators/find"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
@@ -34,11 +32,8 @@ func readFiles(memory uint64, logger *slog.Logger) error {
 		return fmt.Errorf("giving up rights before files of workloads are read: %w", err)
 	}
 	logger.Debug("files are read", "memory", memory)
-	return parse.Here{Facts: facts}.Serve(conn, int64(memory/3*2), decodeContext)
+	return parse.Here{}.Serve(conn, int64(memory/3*2), decodeContext)
 }
-
-// facts are what can be asked for of a file beside its functions.
-var facts = parse.Facts{allocators.Fact: find.Read}
 
 // arena is by how much Go's heap grows at a time. Address space counts for the limit, used or not.
 const arena = 64 << 20

@@ -13,8 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators/find"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
@@ -87,7 +85,7 @@ func (c *child) end() {
 // exampleStore has files read in this process.
 func exampleStore(t *testing.T) *symbols.Store {
 	t.Helper()
-	store := symbols.NewStore(symbols.Options{Reader: parse.Here{Facts: parse.Facts{allocators.Fact: find.Read}}})
+	store := symbols.NewStore(symbols.Options{Reader: parse.Here{}})
 	t.Cleanup(store.Close)
 	return store
 }

@@ -1,4 +1,4 @@
-// Package allocators has what is found of the functions of memory allocators in files: see package find, which finds them.
+// Package allocators has what is found of the functions of memory allocators in files, by package symbols/parse.
 package allocators
 
 import (

@@ -1,4 +1,4 @@
-// Package parse reads what files of workloads say of their functions: ELF, debug information, tables of Go, perf maps, build IDs. The files
+// Package parse reads what files of workloads say of their functions: ELF, debug information, tables of Go, perf maps, build IDs, allocators. The files
 // are hostile: it is for a process that has no rights and a limit of its memory, and no daemon imports it.
 package parse
 

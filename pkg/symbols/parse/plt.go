@@ -1,7 +1,6 @@
 package parse
 
 import (
-	"bytes"
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
@@ -68,27 +67,24 @@ func addStubs(t *symtab.Table, f *elfFile) error {
 }
 
 // stubsX86 reads entries of 8 or 16 bytes. What they have in common is a jump through a slot: jmp *slot(%rip),
-// after endbr64, a prefix bnd, or mov $n, %r11d.
+// maybe with a prefix bnd, after endbr64 or mov $n, %r11d.
 func stubsX86(code []byte, addr, entry uint64) []stub {
 	if entry != 8 && entry != 16 {
 		entry = 16
 	}
+	const before = 2 // instructions at most
 	var stubs []stub
 	for i := uint64(0); i+entry <= uint64(len(code)); i += entry {
-		b, at := code[i:i+entry], uint64(0)
-		for _, prefix := range [][]byte{{0xf3, 0x0f, 0x1e, 0xfa}, {0x41, 0xbb}, {0xf2}} {
-			if bytes.HasPrefix(b[at:], prefix) {
-				at += uint64(len(prefix))
-				if prefix[0] == 0x41 {
-					at = min(at+4, entry)
-				}
+		for at, n := i, 0; n <= before; n++ {
+			in := decodeAMD64(code[at:i+entry], addr+at)
+			if in.kind == slot {
+				stubs = append(stubs, stub{addr + i, addr + i + entry, in.to})
 			}
+			if in.kind != plain {
+				break
+			}
+			at += in.length
 		}
-		if at+6 > entry || b[at] != 0xff || b[at+1] != 0x25 {
-			continue
-		}
-		slot := addr + i + at + 6 + uint64(int64(int32(binary.LittleEndian.Uint32(b[at+2:]))))
-		stubs = append(stubs, stub{addr + i, addr + i + entry, slot})
 	}
 	return stubs
 }
@@ -102,18 +98,15 @@ func stubsARM(code []byte, addr uint64) []stub {
 		return binary.LittleEndian.Uint32(code[i:])
 	}
 	const (
-		btiC  = 0xd503245f
-		brX17 = 0xd61f0220
-		push  = 0xa9bf7bf0 // stp x16, x30, [sp, #-16]!: the first entry, which calls the dynamic linker
+		btiC = 0xd503245f
+		push = 0xa9bf7bf0 // stp x16, x30, [sp, #-16]!: the first entry, which calls the dynamic linker
 	)
 	var stubs []stub
 	for i := 0; i+16 <= len(code); i += 4 {
-		adrp, ldr := word(i), word(i+4)
-		if adrp&0x9f00001f != 0x90000010 || ldr&0xffc003ff != 0xf9400211 || word(i-4) == push {
+		slot, ok := adrpSlot(code[i:], addr+uint64(i))
+		if !ok || word(i-4) == push {
 			continue
 		}
-		page := int64(int32((adrp>>5&0x7ffff)<<2|adrp>>29&3)<<11) >> 11 << 12
-		slot := (addr+uint64(i))&^0xfff + uint64(page) + uint64(ldr>>10&0xfff)*8
 		start, end := i, 0
 		if word(i-4) == btiC {
 			start -= 4

@@ -4,22 +4,25 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
+	"io"
 	"runtime/debug"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // heavy is how much memory reading a file may have taken, in bytes, that is left to the collector's own pace.
 const heavy = 32 << 20
 
-// Facts are what Here can be asked for.
-type Facts = symtab.Facts
+// Here reads files in this process: for the program that has no rights, for tests, and for programs of a user's own.
+type Here struct{}
 
-// Here reads files in this process: for the program that has no rights, for tests, and for programs of a user's own. The zero value
-// knows no Facts but those of this package.
-type Here struct{ Facts symtab.Facts }
+// facts are what can be said of a file beside its table, by name. Each returns something that has a form in JSON.
+var facts = map[string]func(ctx context.Context, r io.ReaderAt, size int64) (any, error){
+	symtab.FactInfo: func(ctx context.Context, r io.ReaderAt, size int64) (any, error) { return ReadInfo(ctx, r, size) },
+	allocators.Fact: readAllocator,
+}
 
 // Serve reads files for the process at the other end of the socket, until that ends. Reading a file takes memory bytes for a time at
 // most. decode is what Conn.Ask asks for; nil: nothing is made of bytes.
@@ -28,11 +31,8 @@ func (h Here) Serve(c *symtab.Conn, memory int64, decode func([]byte) []byte) er
 }
 
 // fact returns a table that has a fact.
-func (h Here) fact(ctx context.Context, t *symtab.Task) (*symtab.Table, error) {
-	read := h.Facts[t.Fact]
-	if t.Fact == symtab.FactInfo {
-		read = func(ctx context.Context, f *os.File, size int64) (any, error) { return ReadInfo(ctx, f, size) }
-	}
+func fact(ctx context.Context, t *symtab.Task) (*symtab.Table, error) {
+	read := facts[t.Fact]
 	if read == nil {
 		return nil, fmt.Errorf("%w: nothing is known of %q", symtab.ErrMalformed, t.Fact)
 	}
@@ -69,7 +69,7 @@ func (h Here) perform(ctx context.Context, t *symtab.Task) (table *symtab.Table,
 		}
 		return &more, nil
 	case symtab.ReadFact:
-		return h.fact(ctx, t)
+		return fact(ctx, t)
 	case symtab.ReadPerfMap:
 		table, err = ReadPerfMap(ctx, t.Opened, t.Size, t.Old, t.Limits)
 	case symtab.ReadDebugFile:

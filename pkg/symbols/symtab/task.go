@@ -50,9 +50,6 @@ type Task struct {
 	Room  int64      // what the table may take of memory, 0: anything; past it, it has no lines
 }
 
-// Facts are what can be said of a file beside its table, by name. Each returns something that has a form in JSON.
-type Facts map[string]func(ctx context.Context, f *os.File, size int64) (any, error)
-
 // FactInfo is the fact that identifies a file: a buildid.Info.
 const FactInfo = "info"
 

@@ -1,6 +1,4 @@
-// Package find finds the functions of memory allocators in files, which are under the control of the programs that run them: it is for a
-// process without rights.
-package find
+package parse
 
 import (
 	"bufio"
@@ -9,22 +7,21 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"math"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // The prefixes of allocators that can be linked to a program under names of their own. _rjem_ is jemalloc in programs of Rust.
 var prefixes = []string{"", "je_", "_rjem_", "tc_", "mi_"}
 
-// functions are those that every allocator has.
-var functions = map[string]allocators.Program{
+// allocatorFunctions are those that every allocator has.
+var allocatorFunctions = map[string]allocators.Program{
 	"malloc": allocators.SizeFirst, "valloc": allocators.SizeFirst, "pvalloc": allocators.SizeFirst,
 	"mallocx":       allocators.SizeFirst, // jemalloc
 	"aligned_alloc": allocators.SizeSecond, "memalign": allocators.SizeSecond,
@@ -45,19 +42,14 @@ var operatorsOf = map[string]allocators.Program{
 	"_ZdlPvmSt11align_val_t": allocators.Address, "_ZdaPvmSt11align_val_t": allocators.Address,
 }
 
+// allocatorLimits bound what is read for an allocator's functions: symbols and their names, mostly.
+var allocatorLimits = symtab.Limits{Read: 1 << 30, Memory: 8 << 20}
+
 const (
-	// maxHeaders is how many bytes of a file's headers are read. They take memory, what follows does not.
-	maxHeaders = 8 << 20
-	// maxSymbols is how many bytes of symbols and their names are read of a file, and maxMeant how many symbols are looked at that
-	// are called like an allocator's functions.
-	maxSymbols = 1 << 30
+	// maxMeant is how many symbols are looked at that are called like an allocator's functions.
 	maxMeant   = 4096
-
 	symbolSize = 24
-	readAtOnce = 64 << 10
 )
-
-var errTooLarge = errors.New("its symbols are larger than the limit")
 
 // machine is what this process runs on. Programs of other machines can be mapped, and 32-bit ones have other registers.
 var machine = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
@@ -71,38 +63,33 @@ var hottest = func() map[string]bool {
 	return all
 }()
 
-// Read finds the functions of the allocator that is in a file.
-func Read(_ context.Context, file *os.File, _ int64) (any, error) {
-	found, exits, err := find(file)
-	if errors.Is(err, errTooLarge) {
+// readAllocator finds the functions of the allocator that is in a file.
+func readAllocator(ctx context.Context, r io.ReaderAt, size int64) (any, error) {
+	found, exits, err := findAllocator(ctx, r, size)
+	if errors.Is(err, symtab.ErrTooLarge) && !errors.Is(err, symtab.ErrTooSlow) {
 		return allocators.Found{TooLarge: true}, nil
 	}
-	withQuickEntries(file, found, exits)
+	withQuickEntries(r, found, exits)
 	all := allocators.Found{Functions: found, Exits: exits, Quick: map[uint64]bool{}}
 	for _, fn := range found {
-		if isEmulated(file, fn.Offset) {
+		if isEmulated(r, fn.Offset) {
 			all.Quick[fn.Offset] = true
 		}
 	}
 	return all, err
 }
 
-// find returns the functions of the allocator that is in a file, first those that programs call most, and where those return that throw,
-// see exits; none is no error.
-func find(r io.ReaderAt) (found []allocators.Function, ends map[uint64][]uint64, err error) {
-	defer func() {
-		if p := recover(); p != nil { // the file is under the control of the program
-			found, ends, err = nil, nil, fmt.Errorf("reading its symbols: %v", p)
-		}
-	}()
-	f, err := elf.NewFile(&bounded{r, maxHeaders})
+// findAllocator returns the functions of the allocator that is in a file, first those that programs call most, and where those return that
+// throw, see exits; none is no error.
+func findAllocator(ctx context.Context, r io.ReaderAt, size int64) (found []allocators.Function, ends map[uint64][]uint64, err error) {
+	f, err := openELF(newReader(ctx, r, size, symtab.Reading{Limits: allocatorLimits}))
 	if err != nil {
 		return nil, nil, err
 	}
-	if f.Class != elf.ELFCLASS64 || f.Data != elf.ELFDATA2LSB || f.Machine != machine {
+	if f.class != elf.ELFCLASS64 || f.order != binary.LittleEndian || f.machine != machine {
 		return nil, nil, nil
 	}
-	all, err := meant(r, f)
+	all, err := f.allocatorSymbols()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -115,7 +102,7 @@ func find(r io.ReaderAt) (found []allocators.Function, ends map[uint64][]uint64,
 		if !ok {
 			continue
 		}
-		if offset, ok := offsetOf(f, s.value); ok {
+		if offset, ok := f.codeOffset(s.addr); ok {
 			found = append(found, allocators.Function{Program: p, Offset: offset})
 			sizes[offset] = s.size
 			if _, ok := operatorsOf[s.name]; ok {
@@ -138,7 +125,7 @@ func find(r io.ReaderAt) (found []allocators.Function, ends map[uint64][]uint64,
 		slices.SortFunc(found, func(a, b allocators.Function) int { return cmp.Compare(a.Offset, b.Offset) })
 	}
 	found = withoutJumps(r, found, operators)
-	found, ends = exits(r, f, found, sizes)
+	found, ends = exits(f, found, sizes)
 	slices.SortStableFunc(found, func(a, b allocators.Function) int { return first(dear[a.Offset], dear[b.Offset]) })
 	return found, ends, nil
 }
@@ -155,76 +142,65 @@ func first(a, b bool) int {
 	}
 }
 
-// bounded is a file of which so many bytes can be read in all.
-type bounded struct {
-	r    io.ReaderAt
-	left int
+// allocatorSymbol is a function that is called like one of an allocator.
+type allocatorSymbol struct {
+	symbol
+	name string
 }
 
-func (b *bounded) ReadAt(to []byte, at int64) (int, error) {
-	if b.left -= len(to); b.left < 0 {
-		return 0, errTooLarge
-	}
-	return b.r.ReadAt(to, at)
-}
-
-// symbol is a function that is called like one of an allocator.
-type symbol struct {
-	name        string
-	value, size uint64
-}
-
-// meant returns the functions that are called like those of an allocator. It reads the symbols piece by piece: a program can
-// have millions.
-func meant(r io.ReaderAt, f *elf.File) ([]symbol, error) {
-	var out []symbol
-	left := uint64(maxSymbols)
-	for _, s := range f.Sections {
-		if s.Type != elf.SHT_SYMTAB && s.Type != elf.SHT_DYNSYM || s.Flags&elf.SHF_COMPRESSED != 0 || uint64(s.Link) >= uint64(len(f.Sections)) {
+// allocatorSymbols returns the functions that are called like those of an allocator. It reads the symbols piece by piece: a program can
+// have millions. A table that contradicts itself counts as not there.
+func (f *elfFile) allocatorSymbols() (out []allocatorSymbol, err error) {
+	for i := range f.sections {
+		s := &f.sections[i]
+		if s.kind != elf.SHT_SYMTAB && s.kind != elf.SHT_DYNSYM || s.flags&elf.SHF_COMPRESSED != 0 || int(s.link) >= len(f.sections) {
 			continue
 		}
-		text := f.Sections[s.Link]
-		if text.Type != elf.SHT_STRTAB || text.Flags&elf.SHF_COMPRESSED != 0 {
+		text := &f.sections[s.link]
+		if text.kind != elf.SHT_STRTAB || text.flags&elf.SHF_COMPRESSED != 0 {
 			continue
 		}
-		if s.Size > left || text.Size > left-s.Size {
-			return nil, errTooLarge
+		places, err := placesOf(f.stream(text))
+		if err == nil && len(places) > 0 {
+			out, err = f.appendSymbols(out, s, places)
 		}
-		left -= s.Size + text.Size
-		places, err := placesOf(io.NewSectionReader(r, int64(text.Offset), int64(text.Size)))
-		if err != nil {
+		if err != nil && !errors.Is(err, symtab.ErrMalformed) {
 			return nil, err
-		}
-		if len(places) == 0 {
-			continue
-		}
-		entries := bufio.NewReaderSize(io.NewSectionReader(r, int64(s.Offset), int64(s.Size)), readAtOnce)
-		var b [symbolSize]byte
-		for len(out) < maxMeant {
-			if _, err := io.ReadFull(entries, b[:]); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				break
-			} else if err != nil {
-				return nil, err
-			}
-			le := binary.LittleEndian
-			name, ok := places[le.Uint32(b[:])]
-			value := le.Uint64(b[8:])
-			if ok && elf.ST_TYPE(b[4]) == elf.STT_FUNC && elf.SectionIndex(le.Uint16(b[6:])) != elf.SHN_UNDEF && value != 0 {
-				out = append(out, symbol{name, value, le.Uint64(b[16:])})
-			}
 		}
 	}
 	return out, nil
 }
 
-// names are all that functions of allocators are called, and endings how long those are that end with a byte.
-var names, endings = func() (map[string]string, [256][]int) {
+// appendSymbols appends the functions in a table whose names are at the places.
+func (f *elfFile) appendSymbols(out []allocatorSymbol, table *section, places map[uint32]string) ([]allocatorSymbol, error) {
+	entries := f.stream(table)
+	var b [symbolSize]byte
+	for len(out) < maxMeant {
+		if _, err := io.ReadFull(entries, b[:]); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			break
+		} else if err != nil {
+			return out, err
+		}
+		name, ok := places[f.order.Uint32(b[:])]
+		if !ok {
+			continue
+		}
+		s, index, info := f.symbol(b[:])
+		if elf.ST_TYPE(info) == elf.STT_FUNC && index != elf.SHN_UNDEF && s.addr != 0 {
+			out = append(out, allocatorSymbol{s, name})
+		}
+	}
+	return out, nil
+}
+
+// allocatorNames are all that functions of allocators are called, and endings how long those are that end with a byte.
+var allocatorNames, endings = func() (map[string]string, [256][]int) {
 	all, endings := map[string]string{}, [256][]int{}
 	for name := range operatorsOf {
 		all[name] = name
 	}
 	for _, prefix := range prefixes {
-		for name := range functions {
+		for name := range allocatorFunctions {
 			all[prefix+name] = prefix + name
 		}
 	}
@@ -240,7 +216,7 @@ var names, endings = func() (map[string]string, [256][]int) {
 // placesOf returns where in a table of names those of functions of allocators are. A name can be the end of a longer one.
 func placesOf(r io.Reader) (map[uint32]string, error) {
 	places := map[uint32]string{}
-	text := bufio.NewReaderSize(r, readAtOnce)
+	text := bufio.NewReader(r)
 	for at := 0; len(places) < maxMeant; {
 		b, err := text.ReadSlice(0)
 		if n := len(b) - 1; err == nil && n > 0 {
@@ -248,7 +224,7 @@ func placesOf(r io.Reader) (map[uint32]string, error) {
 				if length > n {
 					continue
 				}
-				if name, ok := names[string(b[n-length:n])]; ok {
+				if name, ok := allocatorNames[string(b[n-length:n])]; ok {
 					places[uint32(at+n-length)] = name
 				}
 			}
@@ -267,7 +243,7 @@ func placesOf(r io.Reader) (map[uint32]string, error) {
 func programOf(name string, own bool) (allocators.Program, bool) {
 	for _, prefix := range prefixes {
 		if rest, ok := strings.CutPrefix(name, prefix); ok {
-			if p, ok := functions[rest]; ok {
+			if p, ok := allocatorFunctions[rest]; ok {
 				return p, true
 			}
 		}
@@ -279,12 +255,22 @@ func programOf(name string, own bool) (allocators.Program, bool) {
 	return 0, false
 }
 
-// offsetOf returns where in the file the code at an address is.
-func offsetOf(f *elf.File, address uint64) (uint64, bool) {
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && address >= p.Vaddr && address-p.Vaddr < p.Filesz {
-			offset := address - p.Vaddr + p.Off
-			return offset, offset >= p.Off && offset <= math.MaxInt64
+// codeOffset returns where in the file the code at an address is.
+func (f *elfFile) codeOffset(address uint64) (uint64, bool) {
+	for _, p := range f.loads() {
+		if p.flags&elf.PF_X != 0 && address >= p.addr && address-p.addr < p.fileSize {
+			offset := address - p.addr + p.offset
+			return offset, offset >= p.offset && offset <= math.MaxInt64
+		}
+	}
+	return 0, false
+}
+
+// codeAddress returns where in memory what is at an offset of the file is, if that is code.
+func (f *elfFile) codeAddress(offset uint64) (uint64, bool) {
+	for _, p := range f.loads() {
+		if p.flags&elf.PF_X != 0 && offset >= p.offset && offset-p.offset < p.fileSize {
+			return offset - p.offset + p.addr, true
 		}
 	}
 	return 0, false

@@ -1,8 +1,7 @@
-package find
+package parse
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
 	"runtime"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // The operators of allocators throw where there is no memory: how each returns is known, or it gets no probe at its return.
@@ -17,7 +17,7 @@ func TestExitsOfLibraries(t *testing.T) {
 	for _, pattern := range []string{"libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libtcmalloc.so.4"} {
 		t.Run(pattern, func(t *testing.T) {
 			f := library(t, pattern)
-			found, exits, err := find(f)
+			found, exits, err := find(t, f)
 			require.NoError(t, err)
 			n := 0
 			for _, fn := range found {
@@ -37,7 +37,7 @@ func TestExitsOfLibraries(t *testing.T) {
 // The operators of a static program are libstdc++'s, which call malloc.
 func TestOperatorsThatCallMalloc(t *testing.T) {
 	f := static(t, "c++", "main.cc", "int main(int n, char **) { int *volatile p = new int[n]; delete[] p; return 0; }\n")
-	found, exits, err := find(f)
+	found, exits, err := find(t, f)
 	require.NoError(t, err)
 	require.Contains(t, found, allocators.Function{Program: allocators.SizeFirst, Offset: told(t, f)["malloc"]})
 	for _, fn := range found {
@@ -92,9 +92,9 @@ func TestFollowAMD64(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := codeOf(tt.code)
-			f, err := elf.NewFile(r)
+			f, err := openELF(newReader(t.Context(), r, r.Size(), symtab.Reading{Limits: allocatorLimits}))
 			require.NoError(t, err)
-			w := way{code: pieces{r: r}, slots: slots{r, f, mostRelocations}}
+			w := way{code: codeReader{r: r}, slots: slots{f, mostRelocations}}
 			require.Equal(t, tt.ok, w.follow(0x400, 0x100))
 			if !tt.ok {
 				return
@@ -149,11 +149,11 @@ func FuzzFollow(f *testing.F) {
 	f.Add([]byte("\xff\x25\x00\x01\x00\x00"))
 	f.Fuzz(func(t *testing.T, code []byte) {
 		r := codeOf(map[uint64][]byte{0x400: code})
-		file, err := elf.NewFile(r)
+		file, err := openELF(newReader(t.Context(), r, r.Size(), symtab.Reading{Limits: allocatorLimits}))
 		if err != nil {
 			return
 		}
-		w := way{code: pieces{r: r}, slots: slots{r, file, mostRelocations}}
+		w := way{code: codeReader{r: r}, slots: slots{file, mostRelocations}}
 		w.follow(0x400, 0x100)
 		require.LessOrEqual(t, len(w.exits), allocators.MaxExits+1)
 	})

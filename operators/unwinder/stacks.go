@@ -37,6 +37,7 @@ type Stacks struct {
 	// nameless leaves native functions without their names; named says that rows.names is held.
 	nameless, named bool
 	results         *ebpf.Map
+	programs        []*ebpf.Program // that use results
 	text            struct{ user, kernel, id datasource.FieldAccessor }
 	rows            rows // of the packet that is being handed on: names, kernel and stacks
 
@@ -185,6 +186,7 @@ func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 	if s.results = tune.Map(gadgetCtx, "unwind_counts"); s.results == nil {
 		return errors.New("the gadget has no map unwind_counts")
 	}
+	s.programs = programsOf(s.results)
 	for kind := range wire.ChainKinds {
 		if array := tune.Map(gadgetCtx, arrayOf(kind)); array != nil && s.calls(kind) {
 			if err := s.sub.Serve(kind, array); err != nil {
@@ -202,6 +204,11 @@ func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 func (s *Stacks) Stop() {
 	s.goes("")
 	s.leave()
+	s.counted.missed = max(s.counted.missed, skipped(s.programs))
+	for _, p := range s.programs {
+		_ = p.Close()
+	}
+	s.programs = nil
 	if s.named {
 		s.named = false
 		s.op.names.Release((*names).close)
@@ -297,6 +304,7 @@ func (s *Stacks) count() {
 			s.counted.results[result].Value += c.Value
 		}
 	}
+	s.counted.missed = max(s.counted.missed, skipped(s.programs))
 	s.op.report.report(s.op.broker.Totals())
 	s.counted.report(s.reported, s.unit)
 	s.reported = s.counted

@@ -33,6 +33,7 @@ type unwindTotals struct {
 	overrun   uint64      // stacks that were not read in time
 	unlinked  uint64      // events without their span, because there were too many
 	elsewhere unwindCount // rows of containers whose name cannot be told any more: their number, and what they stand for
+	missed    uint64      // calls of the gadget's programs that the kernel has skipped
 	others    uint64      // rows of Inspektor Gadget's own gadgets that had the ID of another event
 }
 
@@ -53,6 +54,7 @@ func (t *unwindTotals) ended() map[string]unwindCount {
 		all[resultNames[r].attribute] = c
 	}
 	all["container"] = t.elsewhere
+	all["skipped"] = unwindCount{Events: t.missed}
 	all["other_event"] = unwindCount{t.others, t.others}
 	all["lost"] = unwindCount{t.lost + t.full, t.lostValue + t.fullValue}
 	return all
@@ -121,6 +123,9 @@ func (t *unwindTotals) summary(unit string) string {
 	}
 	if t.unlinked > 0 {
 		fmt.Fprintf(&b, ", %d without their span because there were too many", t.unlinked)
+	}
+	if t.missed > 0 {
+		fmt.Fprintf(&b, "; the kernel skipped events before the gadget saw them: %d", t.missed)
 	}
 	if t.bad+t.strays+t.overrun > 0 {
 		fmt.Fprintf(&b, "; %d rows not understood, %d stacks without a row, %d stacks not read in time", t.bad, t.strays, t.overrun)

@@ -139,11 +139,11 @@ func demo(ctx context.Context, opts options, out io.Writer) (err error) {
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return fmt.Errorf("reading what the Collector wrote: %w", err)
+		return fmt.Errorf("reading the Collector's output: %w", err)
 	}
 	requests, err := receiver.ReadJSONLines(f)
 	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("reading what the Collector wrote to %s: %w", file, err)
+		return fmt.Errorf("reading the Collector's output in %s: %w", file, err)
 	}
 	for _, req := range requests {
 		for _, s := range receiver.Resolve(req) {

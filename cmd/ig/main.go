@@ -80,7 +80,7 @@ func run(args []string) error {
 
 	runtime := local.New()
 	if err := common.SetFlagsForParams(root, runtime.GlobalParamDescs().ToParams(), config.RuntimeKey); err != nil {
-		return fmt.Errorf("taking the runtime's settings from the config: %w", err)
+		return fmt.Errorf("reading the runtime's settings in the config: %w", err)
 	}
 	operators.RegisterDataOperator(ocihandler.OciHandler)
 	if err := otelprofiles.Registered(); err != nil {

@@ -71,7 +71,7 @@ func TestCheck(t *testing.T) {
 		"takes two results, or several":       {base, same, base},
 		"did you mean --fail-on?":             {base, same, "--fail-of", "share>+3pp"},
 		"no such file":                        {base, base + "x"},
-		"that cannot be compared":             {base, waits},
+		"these cannot be compared":            {base, waits},
 		`have no program "shp": did you mean`: {base, same, "--fail-on", "shp:share>+3pp"},
 		"--rows 0":                            {base, same, "--rows", "0"},
 	} {

@@ -31,7 +31,7 @@ func runDemo(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: demo takes flags alone", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q: demo takes only flags", flags.Arg(0))
 	}
 	if err := o.check(*seconds); err != nil {
 		return err

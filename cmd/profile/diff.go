@@ -128,7 +128,7 @@ func loadAlike(paths []string, load func(string) (runInfo, []receiver.Sample, er
 		}
 		types, byType := byWeight(samples)
 		if i > 0 && !sameKind(kind, types[0]) {
-			return kind, nil, nil, fmt.Errorf("%s measures %s and %s measures %s: that cannot be compared", paths[0], title(kind), path, title(types[0]))
+			return kind, nil, nil, fmt.Errorf("%s measures %s and %s measures %s: these cannot be compared", paths[0], title(kind), path, title(types[0]))
 		}
 		kind = types[0]
 		infos, runs = append(infos, info), append(runs, byType[kind])

@@ -72,7 +72,7 @@ func runHistory(args []string, out io.Writer) error {
 	case o.rows < 1:
 		return fmt.Errorf("--rows %d: takes 1 or more", o.rows)
 	case *at != "" && *since != 0:
-		return errors.New("--since and --at both say when it begins: write one of them")
+		return errors.New("--since and --at both set the start: write one of them")
 	case *at == "" && *since <= 0:
 		return errors.New("history needs a time: --since 1h, or --at 14:05 --for 5m; \"profile history list\" shows which times there are")
 	case *length <= 0:
@@ -167,7 +167,7 @@ func (p *past) read(q history.Query) (runInfo, history.Answer, error) {
 func (p *past) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("reading the history: %w: it is for the user that writes it, mostly root: run it with sudo", err)
+		return fmt.Errorf("reading the history: %w: only its writer can read it, usually root: run it with sudo", err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("there is no history in %s: start the service (systemctl enable --now ig-otel-profiles), or name the folder of an exporter with --from", p.folder)
 	}
@@ -204,7 +204,7 @@ func (p *past) nothing(q history.Query) error {
 	if !q.To.IsZero() {
 		until = shownTime(q.To)
 	}
-	return fmt.Errorf("the history has no such sample from %s to %s: it has %s to %s, and \"profile history list\" says of what", shownTime(q.From), until, shownTime(all.Start), shownTime(all.End))
+	return fmt.Errorf("the history has no matching sample from %s to %s: it covers %s to %s, and \"profile history list\" shows its content", shownTime(q.From), until, shownTime(all.Start), shownTime(all.End))
 }
 
 func shownTime(t time.Time) string { return t.Local().Format("Jan 2 15:04:05") }

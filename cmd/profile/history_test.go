@@ -111,12 +111,12 @@ func TestHistoryMistakes(t *testing.T) {
 		want string
 	}{
 		{nil, "history needs a time: --since 1h"},
-		{[]string{"--since=1h", "--at=14:05"}, "--since and --at both say"},
+		{[]string{"--since=1h", "--at=14:05"}, "--since and --at both set"},
 		{[]string{"--at=2pm"}, "--at 2pm: takes a time such as 14:05"},
 		{[]string{"--at=14:05", "--for=-1m"}, "--for -1m0s: takes a time above 0"},
 		{[]string{"lst"}, `unexpected argument "lst"`},
 		{[]string{"--since=1h", "--service=shpo"}, `the history has no service "shpo": did you mean shop?`},
-		{[]string{"--at=2020-01-01 12:00"}, "the history has no such sample from Jan 1 12:00:00 to Jan 1 12:05:00: it has"},
+		{[]string{"--at=2020-01-01 12:00"}, "the history has no matching sample from Jan 1 12:00:00 to Jan 1 12:05:00: it covers"},
 		{[]string{"--since=1h", "--from=" + filepath.Join(dir, "none")}, "there is no history in"},
 	} {
 		require.ErrorContains(t, runHistory(append([]string{"--from=" + dir}, test.args...), &bytes.Buffer{}), test.want, "%q", test.args)

@@ -148,7 +148,7 @@ func exists(file string) bool {
 	return err == nil
 }
 
-var errFormat = errors.New("it is none of OTLP profiles in JSON, the same in protobuf with lengths, and pprof")
+var errFormat = errors.New("unknown format: it must be OTLP profiles in JSON, OTLP profiles in protobuf with lengths, or pprof")
 
 // read returns what is in a file: requests, or a profile of pprof. Its first bytes say which.
 func read(file string) ([]*collectorpb.ExportProfilesServiceRequest, *pprof.Profile, error) {

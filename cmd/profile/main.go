@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	if command != "" && command[0] != '-' {
 		if name := nearest(command, []string{"check", "diff", "open", "pgo", "history", "demo"}); name != "" {
-			return fmt.Errorf("%q is no command: did you mean %s?", command, name)
+			return fmt.Errorf("unknown command %q: did you mean %s?", command, name)
 		}
 	}
 	return runProfile(ctx, args, os.Stdout)

@@ -42,9 +42,9 @@ func (o *options) hertz(g gadget) (int, error) {
 	own := slices.ContainsFunc(o.igFlags, func(f string) bool { return f == "--frequency" || strings.HasPrefix(f, "--frequency=") })
 	switch {
 	case o.frequency > 0 && own:
-		return 0, errors.New("--frequency is given twice: once behind \"--\"")
+		return 0, errors.New("--frequency is given twice: once after \"--\"")
 	case o.frequency > 0 && !samples && ownName(g.name):
-		return 0, fmt.Errorf("--frequency is for the gadget that samples CPU time, cpu; %s counts what happens", g.name)
+		return 0, fmt.Errorf("--frequency is for the gadget cpu, which samples CPU time; %s counts events", g.name)
 	case o.frequency == 0 && (own || !samples || o.time > shortLook):
 		return 0, nil
 	}
@@ -55,7 +55,7 @@ func (o *options) hertz(g gadget) (int, error) {
 		}
 	}
 	if o.frequency > limit {
-		return 0, fmt.Errorf("--frequency %d: the kernel takes up to %d (sysctl kernel.perf_event_max_sample_rate)", o.frequency, limit)
+		return 0, fmt.Errorf("--frequency %d: the kernel allows up to %d (sysctl kernel.perf_event_max_sample_rate)", o.frequency, limit)
 	}
 	return min(cmp.Or(o.frequency, shortFrequency), limit), nil
 }
@@ -181,7 +181,7 @@ func parseProfile(args []string) (options, error) {
 	}
 	if *children {
 		if len(o.target.list) == 0 {
-			return options{}, errors.New("--children is of --pid: the processes below it are sampled, too")
+			return options{}, errors.New("--children adds the child processes of --pid: give --pid")
 		}
 		o.target.list = withChildren(o.target.list, parents())
 	}
@@ -189,13 +189,13 @@ func parseProfile(args []string) (options, error) {
 		return options{}, err
 	}
 	if o.gadget == "alloc" && len(o.target.list) > 1 {
-		return options{}, errors.New("--gadget alloc takes one process with --pid; --comm takes all of a name")
+		return options{}, errors.New("--gadget alloc takes one process with --pid: use --comm for all processes of one name")
 	}
 	if err := o.check(*seconds); err != nil {
 		return options{}, err
 	}
 	if o.gadget == "alloc" && o.target.all() && len(o.igFlags) == 0 { // flags for ig can choose, too
-		return options{}, errors.New("--gadget alloc makes each allocation slower, so it is for some processes: choose them with --pid, --comm or --container")
+		return options{}, errors.New("--gadget alloc slows allocations down, so it needs chosen processes: use --pid, --comm or --container")
 	}
 	return o, o.target.check()
 }
@@ -228,7 +228,7 @@ func runProfile(ctx context.Context, args []string, out io.Writer) error {
 func newDir(what string, now time.Time) (string, error) {
 	name := "profile-" + what + now.Format("-20060102-150405")
 	if _, err := os.Lstat(name); err == nil {
-		return "", fmt.Errorf("%s is there already: name another folder with -o", name)
+		return "", fmt.Errorf("%s exists already: name another folder with -o", name)
 	}
 	return name, nil
 }

@@ -278,9 +278,9 @@ func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
 	case m.profiles == 0:
 		return nil, errors.New("the inputs have no CPU time: take profiles of --gadget cpu")
 	case len(sums) == 0:
-		return nil, errors.New("the inputs have no Go program whose functions say where they begin: it has to be built with Go 1.20 or later, and its CPU time sampled with this release")
+		return nil, errors.New("the inputs have no Go program with the first lines of its functions: build it with Go 1.20 or later, and sample its CPU time with this release")
 	case asked != "" && len(matching) == 0:
-		return nil, fmt.Errorf("--program %s: the inputs have no such Go program, but:%s", asked, list.String())
+		return nil, fmt.Errorf("--program %s: the inputs do not have this Go program, they have:%s", asked, list.String())
 	case asked != "":
 		return matching, nil
 	case len(sums) > 1:

@@ -140,7 +140,7 @@ func TestPGOOfSeveralPrograms(t *testing.T) {
 		require.Contains(t, said, ": "+samples+" (", program)
 		require.Equal(t, samples != "3000 samples", strings.Contains(said, "left out:"), program)
 	}
-	require.ErrorContains(t, runPGO(append(inputs, "--program", "example.com/sho"), os.Stdout), "--program example.com/sho: the inputs have no such Go program, but:\n  server")
+	require.ErrorContains(t, runPGO(append(inputs, "--program", "example.com/sho"), os.Stdout), "--program example.com/sho: the inputs do not have this Go program, they have:\n  server")
 }
 
 func TestPGOMistakes(t *testing.T) {
@@ -153,14 +153,14 @@ func TestPGOMistakes(t *testing.T) {
 		p.SampleType[0].Type, p.SampleType[1].Type, p.PeriodType.Type = "off_cpu", "delay", "off_cpu"
 	})
 	for want, args := range map[string][]string{
-		"takes one input or more":            nil,
-		"no such file":                       {filepath.Join(t.TempDir(), "none")},
-		"built with Go 1.20 or later":        {noStart},
-		"the inputs have no CPU time":        {waits},
-		"did you mean --program?":            {"--programm", "a", noStart},
-		"it is none of OTLP profiles":        {"pgo_test.go"},
-		"name another file with -o":          {"-o", filepath.Join(t.TempDir(), "none", "a"), goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1)},
-		"there are no files of profiles in ": {t.TempDir()},
+		"takes one input or more":                  nil,
+		"no such file":                             {filepath.Join(t.TempDir(), "none")},
+		"build it with Go 1.20 or later":           {noStart},
+		"the inputs have no CPU time":              {waits},
+		"did you mean --program?":                  {"--programm", "a", noStart},
+		"unknown format: it must be OTLP profiles": {"pgo_test.go"},
+		"name another file with -o":                {"-o", filepath.Join(t.TempDir(), "none", "a"), goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1)},
+		"there are no files of profiles in ":       {t.TempDir()},
 	} {
 		require.ErrorContains(t, runPGO(args, os.Stdout), want)
 	}

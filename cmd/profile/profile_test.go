@@ -37,7 +37,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		{"--pid 0", "--pid 0: takes the number of a process"},
 		{"--pid abc", "--pid abc: takes the number of a process, or several such as 12,34; --comm takes a name"},
 		{"--pid 1,,2", "--pid 1,,2: takes"},
-		{"--children", "--children is of --pid"},
+		{"--children", "give --pid"},
 		{"--pid 1,2 --gadget alloc", "takes one process"},
 		{"--gadget off-cpu", "--gadget off-cpu: there is no such gadget: did you mean offcpu?"},
 		{"--gadget offcu", "did you mean offcpu?"},
@@ -55,7 +55,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		{"--seconds 0", "--seconds 0: takes 1 to"},
 		{"--rows 0", "--rows 0"},
 		{"--nonsense", "unknown flag"},
-		{"--gadget alloc", "choose them with --pid, --comm or --container"},
+		{"--gadget alloc", "use --pid, --comm or --container"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
-	require.ErrorContains(t, run(context.Background(), []string{"dif", "a", "b"}), `"dif" is no command: did you mean diff?`)
+	require.ErrorContains(t, run(context.Background(), []string{"dif", "a", "b"}), `unknown command "dif": did you mean diff?`)
 	var out bytes.Buffer
 	require.ErrorContains(t, runDiff([]string{"--rws", "3"}, &out), "did you mean --rows?")
 	require.ErrorContains(t, runDiff([]string{"a"}, &out), "two results, not 1")
@@ -125,7 +125,7 @@ func TestFrequency(t *testing.T) {
 		require.Equal(t, tt.want, got, tt.args)
 	}
 	_, err := hertz("--frequency 99", "profile_offcpu")
-	require.ErrorContains(t, err, "profile_offcpu counts what happens")
+	require.ErrorContains(t, err, "profile_offcpu counts events")
 	_, err = hertz("--frequency 99 -- --frequency 98", "profile_cpu")
 	require.ErrorContains(t, err, "twice")
 	require.Contains(t, igArgs(options{frequency: 99}, gadget{}, "x:1"), "--frequency=99")
@@ -601,7 +601,7 @@ func TestTableWithoutPage(t *testing.T) {
 	var out bytes.Buffer
 	err := r.report(&out)
 	require.ErrorContains(t, err, "writing the flame graph")
-	require.ErrorContains(t, err, "writing how the result came about")
+	require.ErrorContains(t, err, "writing the description of the run")
 	require.Contains(t, out.String(), "100.0%")
 }
 

@@ -66,7 +66,7 @@ func (r *result) report(out io.Writer) (err error) {
 	fmt.Fprintf(out, "to your own OpenTelemetry Collector:\n  %s\n", shellLine(next))
 
 	if findings := r.rcv.Findings(); len(findings) > 0 {
-		return fmt.Errorf("what ig sent breaks the protocol, which is a defect: %w", errors.Join(findings...))
+		return fmt.Errorf("ig sent profiles that break the protocol, please report this: %w", errors.Join(findings...))
 	}
 	return nil
 }

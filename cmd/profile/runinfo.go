@@ -36,7 +36,7 @@ func (r runInfo) write(dir string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("writing how the result came about: %w", err)
+		return fmt.Errorf("writing the description of the run: %w", err)
 	}
 	return nil
 }

@@ -130,7 +130,7 @@ func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 	}
 	system, err := g.profiler.CollectionSpecWith(nil, nil, nil)
 	if err != nil {
-		return loaded, fmt.Errorf("reading what the profiler knows of this kernel: %w", err)
+		return loaded, fmt.Errorf("reading the profiler's data on this kernel: %w", err)
 	}
 	for name, v := range system.Variables {
 		if own := entries.Variables[name]; own != nil {

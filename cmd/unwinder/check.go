@@ -114,7 +114,7 @@ func effective() (uint64, error) {
 func kernelVersion() (major, minor int, err error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return 0, 0, fmt.Errorf("asking for the kernel's version: %w", err)
+		return 0, 0, fmt.Errorf("reading the kernel's version: %w", err)
 	}
 	_, err = fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
 	return major, minor, err

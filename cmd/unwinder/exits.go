@@ -84,7 +84,7 @@ func (o *offsets) find(kernel *btf.Spec) error {
 	}
 	common, ok := btf.As[*btf.Struct](t)
 	if !ok {
-		return errors.New("the kernel's mnt_namespace.ns is no struct")
+		return errors.New("the kernel's mnt_namespace.ns is not a struct")
 	}
 	for _, m := range common.Members {
 		if m.Name == "inum" {

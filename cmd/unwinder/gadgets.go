@@ -34,14 +34,14 @@ func serveGadgets(ctx context.Context, t *tracer.Tracer, c config, languages int
 	for i, name := range wire.SharedMaps {
 		var err error
 		if g.shared[name], err = ebpf.NewMapFromFD(sharedMaps + i); err != nil {
-			return nil, fmt.Errorf("taking over the map %s: %w", name, err)
+			return nil, fmt.Errorf("receiving the map %s: %w", name, err)
 		}
 	}
 	if err := t.Enable(ctx, g); err != nil {
 		return nil, fmt.Errorf("loading the chains for gadgets: %w", err)
 	}
 	if err := wire.SendEntries(entriesSocket, g.first); err != nil {
-		return nil, fmt.Errorf("handing over the entry programs: %w", err)
+		return nil, fmt.Errorf("sending the entry programs: %w", err)
 	}
 	return g, nil
 }

@@ -160,7 +160,7 @@ func (s *sampler) run(ctx context.Context, t *running) error {
 		case x := <-t.traces:
 			s.handle(t, x)
 		case <-t.Done():
-			return errors.New("the profiler has stopped: it cannot read what the kernel says")
+			return errors.New("the profiler has stopped: it cannot read the kernel's events")
 		case err := <-s.broken:
 			return err
 		case <-ctx.Done():

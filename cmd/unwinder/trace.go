@@ -47,7 +47,7 @@ func (c config) check() error {
 	case len(c.chains) == 0:
 		return errors.New("no chains for gadgets")
 	case c.scale < 0 || c.scale > 8:
-		return fmt.Errorf("a map scale of %d: it takes 0 to 8", c.scale)
+		return fmt.Errorf("map scale %d: must be 0 to 8", c.scale)
 	}
 	_, err := c.interpreters()
 	return err
@@ -81,7 +81,7 @@ func (c config) interpreters() (interpreterconfig.Config, error) {
 				known = append(known, k)
 			}
 			slices.Sort(known)
-			return i, fmt.Errorf("the language %q: it takes all, or a list of %s", name, strings.Join(known, ", "))
+			return i, fmt.Errorf("language %q: write all, or a list of %s", name, strings.Join(known, ", "))
 		}
 		set()
 	}

@@ -56,7 +56,7 @@ func Publish(payload []byte) (*Published, error) {
 		return nil, err
 	}
 	if err := unix.Madvise(header, unix.MADV_DONTFORK); err != nil {
-		return nil, fmt.Errorf("keeping it from children: %w", err)
+		return nil, fmt.Errorf("excluding the context from child processes: %w", err)
 	}
 	p := &Published{Header: header}
 	copy(header, Name)

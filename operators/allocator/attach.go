@@ -39,7 +39,7 @@ func (i *instance) add(pid uint32) {
 		i.refused = now
 		if !i.warned.processes {
 			i.warned.processes = true
-			i.log.Warnf("%s: %d processes have probes, which is the limit; others get probes when some of these end: choose fewer processes", Name, mostProcesses)
+			i.log.Warnf("%s: %d processes have probes, which is the limit; others wait until one ends: choose fewer processes", Name, mostProcesses)
 		}
 		return
 	}
@@ -83,7 +83,7 @@ func (i *instance) look(stop <-chan struct{}) {
 		if err != nil {
 			if errors.Is(err, fs.ErrPermission) {
 				i.denied++
-				i.warn(fmt.Errorf("no access to process %d, which gets no probes: %w; grant CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", pid, err))
+				i.warn(fmt.Errorf("no access to process %d, so it gets no probes: %w; grant CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", pid, err))
 			} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) && !closed(stop) {
 				i.warn(fmt.Errorf("reading process %d: %w", pid, err))
 			}
@@ -217,7 +217,7 @@ func (i *instance) attach(p *process, id symtab.FileID) {
 		return
 	}
 	if f.unwatched(i.live) {
-		i.warn(fmt.Errorf("allocations of process %d by C++'s new are not recorded: its allocator's operators have no known exits, and probes on all their returns would crash a program in which one throws", p.pid))
+		i.warn(fmt.Errorf("allocations of process %d by C++'s new are not recorded: the exits of its operators new are unknown, and return probes would crash the program at an exception", p.pid))
 	}
 	p.files[id] = attached
 	i.probes += len(attached.links)

@@ -181,7 +181,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	case i.most == 0:
 		i.log.Warnf("%s: nothing was recorded: there was no %s", Name, i.filter.about())
 	case i.probed == 0:
-		i.log.Warnf("%s: nothing was recorded: none of the selected processes, %d at a time, has mapped a file with a function called malloc. Those of Go have no such allocator, and in a program that is static and stripped it has no name; the README of the gadget says what to use there", Name, i.most)
+		i.log.Warnf("%s: nothing was recorded: none of the selected processes, %d at a time, has mapped a file with a function called malloc. Go programs have no such allocator. A static, stripped program hides its name. For these, see the gadget's README", Name, i.most)
 	default:
 		i.log.Infof("%s: up to %d processes were watched at a time; %s", Name, i.most, i.pacer.String())
 	}
@@ -319,7 +319,7 @@ func (i *instance) step(now time.Time) bool {
 		if err := i.control.Always(); err != nil {
 			i.warn(err)
 		}
-		i.log.Infof("%s: the probes would take %s: attaching them all the time again", Name, i.pacer.now())
+		i.log.Infof("%s: the probes would take %s: they stay attached again", Name, i.pacer.now())
 	case stay:
 	}
 	return true

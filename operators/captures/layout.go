@@ -88,7 +88,7 @@ func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 		}
 	}
 	if len(sums) > mostMembers {
-		return layout{}, fmt.Errorf("%d sums are more than %d", len(sums), mostMembers)
+		return layout{}, fmt.Errorf("%d sums, at most %d are possible", len(sums), mostMembers)
 	}
 	for _, name := range sums {
 		at, ok := offsetOf(value, name, 8)
@@ -105,7 +105,7 @@ func structsOf(rows *ebpf.MapSpec) (key, value *btf.Struct, err error) {
 	key, okKey := rows.Key.(*btf.Struct)
 	value, okValue := rows.Value.(*btf.Struct)
 	if !okKey || !okValue || key.Size%8 != 0 || value.Size%8 != 0 {
-		return nil, nil, fmt.Errorf("the map %q has no structs of whole 8 bytes as key and value", rows.Name)
+		return nil, nil, fmt.Errorf("the map %q needs structs with multiples of 8 bytes as key and value", rows.Name)
 	}
 	return key, value, nil
 }

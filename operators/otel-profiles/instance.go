@@ -128,7 +128,7 @@ func (i *instance) prepare(gadgetCtx operators.GadgetContext) error {
 	}
 	if len(i.pipelines) == 0 {
 		if !failed {
-			i.log.Warnf("%s: exporter %s is asked for, but gadget %q has no data source with a stack: nothing is exported",
+			i.log.Warnf("%s: nothing is exported to %s: gadget %q has no data source with a stack",
 				Name, quotedList(i.targets.names()), i.gadget)
 		}
 		i.giveBack()

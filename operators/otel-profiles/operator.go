@@ -292,7 +292,7 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	if gadgetCtx.IsRemoteCall() {
 		for _, key := range localParams {
 			if values[key] != "" {
-				return nil, fmt.Errorf("parameter %q is not accepted from a remote client: configure an exporter in the daemon and name it with %q", key, ParamExporter)
+				return nil, fmt.Errorf("parameter %q is not accepted from a remote client: configure an exporter in the daemon, and name it with %q", key, ParamExporter)
 			}
 		}
 	}

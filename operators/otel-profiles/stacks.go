@@ -26,7 +26,7 @@ func (i *instance) collectStacks(gadgetCtx operators.GadgetContext) {
 		}
 	}
 	if flags := tune.CollectStacks(gadgetCtx, kernel, user); len(flags) > 0 {
-		i.log.Infof("%s: the gadget collects stacks for the export, as with %s; to leave that to the flags, set collect_stacks: off", Name, strings.Join(flags, " and "))
+		i.log.Infof("%s: the gadget collects stacks for the export, as with %s; to collect them only with these flags, set collect_stacks: off", Name, strings.Join(flags, " and "))
 	}
 	i.uncollected = tune.Uncollected(gadgetCtx)
 }
@@ -49,6 +49,6 @@ func (i *instance) chooseStacks(gadgetCtx operators.GadgetContext) {
 		}
 	}
 	if found && tune.StacksByID(gadgetCtx) {
-		i.log.Infof("%s: nobody reads the rows: stacks are not turned into text; --format-stacks=true does so", Name)
+		i.log.Infof("%s: rows are not printed, so stacks have no text; use --format-stacks=true to get it", Name)
 	}
 }

@@ -72,13 +72,13 @@ func readAsked(given api.ParamValues) (a asked, err error) {
 	}
 	scale, err := strconv.ParseUint(values[ParamScale], 10, 31)
 	if err != nil {
-		return a, fmt.Errorf("parameter %q: %q is no number", ParamScale, values[ParamScale])
+		return a, fmt.Errorf("parameter %q: %q is not a number", ParamScale, values[ParamScale])
 	}
 	a.settings.Scale = int(scale)
 	a.spans, a.labels = a.settings.Spans, list(values[ParamLabels])
 	for _, l := range a.labels {
 		if strings.ContainsFunc(l, func(c rune) bool { return c <= ' ' || c > '~' || c == '.' || c == '"' }) || len(l) > unwinder.MaxLabelName {
-			return a, fmt.Errorf("parameter %q: %q is no name of a label: at most %d letters, of which the unwinder sees no more, without spaces and dots", ParamLabels, l, unwinder.MaxLabelName)
+			return a, fmt.Errorf("parameter %q: %q is not a label's name: write at most %d letters without spaces and dots, as the unwinder reads no more", ParamLabels, l, unwinder.MaxLabelName)
 		}
 	}
 	a.settings.Labels = strings.Join(a.labels, ",")

@@ -16,13 +16,13 @@ func fill(ds datasource.DataSource, inValue string, l rowLayout, rows func() []*
 	const inKey = "proc"
 	key, value := payloadOf(ds, inKey), payloadOf(ds, inValue)
 	if key < 0 || value < 0 || key == value {
-		return fmt.Errorf("the data source %q has not the fields %s and %s of a map's key and value", ds.Name(), inKey, inValue)
+		return fmt.Errorf("the data source %q lacks the fields %s and %s of the map's key and value", ds.Name(), inKey, inValue)
 	}
 	sizes := map[uint32]int{uint32(key): l.key, uint32(value): l.value}
 	for _, f := range ds.Fields() {
 		// Whoever reads a field relies on its place.
 		if size, ok := sizes[f.PayloadIndex]; ok && uint64(f.Offs)+uint64(f.Size) > uint64(size) {
-			return fmt.Errorf("the field %q of the data source %q is not where the map has it", f.FullName, ds.Name())
+			return fmt.Errorf("the field %q of the data source %q is not at its offset in the map", f.FullName, ds.Name())
 		}
 	}
 	err := ds.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {

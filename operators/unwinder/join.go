@@ -41,7 +41,7 @@ func rowLayoutOf(rows *ebpf.MapSpec, sums []string) (rowLayout, error) {
 	key, okKey := rows.Key.(*btf.Struct)
 	value, okValue := rows.Value.(*btf.Struct)
 	if !okKey || !okValue || key.Size%8 != 0 || value.Size%8 != 0 || key.Size > maxRowSize || value.Size > maxRowSize {
-		return rowLayout{}, fmt.Errorf("the map %q has no structs of whole 8 bytes, up to %d, as key and value", rows.Name, maxRowSize)
+		return rowLayout{}, fmt.Errorf("the map %q needs structs as key and value, with multiples of 8 bytes, at most %d", rows.Name, maxRowSize)
 	}
 	l := rowLayout{key: int(key.Size), value: int(value.Size)}
 	var err error

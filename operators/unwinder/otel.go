@@ -73,7 +73,7 @@ func (o otelOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContext,
 			var err error
 			if f.whole, err = raw.AddSubField(fieldmap.WholeStack, api.Kind_Uint64,
 				datasource.WithFlags(datasource.FieldFlagHidden), datasource.WithAnnotations(map[string]string{"json.skip": "true"})); err != nil {
-				return nil, fmt.Errorf("adding to the data source %q: %w", ds.Name(), err)
+				return nil, fmt.Errorf("adding a field to the data source %q: %w", ds.Name(), err)
 			}
 			i.fields = append(i.fields, f)
 		}
@@ -137,7 +137,7 @@ func (i *otelInstance) prepare(gadgetCtx operators.GadgetContext) error {
 		}
 	}
 	if flags := tune.CollectStacks(gadgetCtx, false, true); len(flags) > 0 {
-		i.log.Infof("%s: --%s asks for stacks, as with %s", OtelName, tune.OtelFlag, strings.Join(flags, " and "))
+		i.log.Infof("%s: --%s collects stacks, as with %s", OtelName, tune.OtelFlag, strings.Join(flags, " and "))
 	}
 	gadgetCtx.SetVar(symbolizer.OtelGenericParamsMapName, ids)
 	return nil

@@ -118,7 +118,7 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 }
 
 // errUnasked says that the run's other flags leave nothing to unwind.
-var errUnasked = errors.New("no whole stacks are asked for")
+var errUnasked = errors.New("the run's flags leave no stacks of programs")
 
 // goes has the run counted among those whose stacks are taken in a way, "" for none.
 func (s *Stacks) goes(way string) {
@@ -136,7 +136,7 @@ func (s *Stacks) subscribe(gadgetCtx operators.GadgetContext, ds datasource.Data
 		}
 	}
 	if len(chains) == 0 {
-		return errors.New("the gadget's programs call no chain: build its image with UNWIND_FROM_… as gadgets/include/unwind.h says")
+		return errors.New("the gadget's programs do not call the unwinder: use UNWIND_FROM_… of gadgets/include/unwind.h, and build its image again")
 	}
 	settings.Chains = strings.Join(chains, ",")
 	var err error

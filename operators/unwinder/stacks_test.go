@@ -260,7 +260,7 @@ func TestNoWholeStacks(t *testing.T) {
 		refused string
 	}{
 		{"whole", func(g *gadget) { g.SetVar("unwind_step", "") }, "--unwind=whole: the gadget has no variable unwind_step: build its image again"},
-		{"whole", func(g *gadget) { g.SetVar(operators.MapSpecPrefix+"unwind_raw_tp", nil) }, "--unwind=whole: the gadget's programs call no chain"},
+		{"whole", func(g *gadget) { g.SetVar(operators.MapSpecPrefix+"unwind_raw_tp", nil) }, "--unwind=whole: the gadget's programs do not call the unwinder"},
 		{"whole", func(g *gadget) { os.Remove(g.program) }, "--unwind=whole: the program unwinder is not installed"},
 		{"auto", func(g *gadget) { os.Remove(g.program) }, ""},
 		{"auto", func(g *gadget) { g.Cancel() }, ""},

@@ -99,7 +99,7 @@ func (o unwindOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContex
 	i.nameless = !i.asked.native
 	if ds := gadgetCtx.GetDataSources()[i.metadata.GetString("source")]; ds != nil && i.how != unwindFramePointers {
 		if err := i.asked.register(ds); err != nil {
-			return nil, fmt.Errorf("adding to the data source %q: %w", ds.Name(), err)
+			return nil, fmt.Errorf("adding a field to the data source %q: %w", ds.Name(), err)
 		}
 	}
 	gadgetCtx.SetVar(stacksVar, i)
@@ -144,7 +144,7 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	if param := i.metadata.GetString("needs"); param != "" {
 		events, err := tune.Found(gadgetCtx, param, tune.ThisMachine())
 		if err != nil {
-			return fmt.Errorf("nothing runs in the thread whose stack is wanted: %w", err)
+			return fmt.Errorf("no program of the gadget runs in the waiting thread: %w", err)
 		}
 		where = ", taken at " + events.String()
 		i.only = wire.ChainRawTracepoint.String()

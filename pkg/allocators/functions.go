@@ -63,7 +63,7 @@ func (f *Found) Check() error {
 		right = right && len(exits) <= MaxExits
 	}
 	if !right {
-		return errors.New("these are the functions of no allocator")
+		return errors.New("the functions are not those of an allocator")
 	}
 	return nil
 }

@@ -364,11 +364,11 @@ func KeyPair(cert, key []byte) (tls.Certificate, error) {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "does not match"):
-		return pair, errors.New("the certificate and the key do not belong together: write the key that the certificate was made for")
+		return pair, errors.New("the certificate and the key do not match: write the certificate's own key")
 	case strings.Contains(text, "in certificate input"):
-		return pair, errors.New("there is no certificate, takes PEM (-----BEGIN CERTIFICATE-----)")
+		return pair, errors.New("found no certificate, takes PEM (-----BEGIN CERTIFICATE-----)")
 	case strings.Contains(text, "in key input"), strings.Contains(text, "parse private key"):
-		return pair, errors.New("there is no key that can be read, takes PEM without a passphrase (-----BEGIN PRIVATE KEY-----)")
+		return pair, errors.New("found no readable key, takes PEM without a passphrase (-----BEGIN PRIVATE KEY-----)")
 	}
 	return pair, errors.New("the certificate cannot be read: " + clip(strings.TrimPrefix(text, "tls: ")))
 }

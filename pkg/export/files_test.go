@@ -67,7 +67,7 @@ func TestNamedFiles(t *testing.T) {
 		"balancer": {grpc(func(e *config.Exporter) { e.Insecure, e.BalancerName = true, "no_such" }), `endpoint "c:4317": grpc: the provided default service config is invalid: no supported policies found in config: [{"no_such":{}}]`},
 		"HTTP": {
 			config.Exporter{Name: "prod", Transport: config.TransportHTTP, Endpoint: "https://c", TLS: config.TLS{CertFile: cert, KeyFile: otherKey}},
-			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not belong together: write the key that the certificate was made for`,
+			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not match: write the certificate's own key`,
 		},
 		"no CA": {
 			tlsOf(config.TLS{CAFile: in("none")}),
@@ -75,33 +75,33 @@ func TestNamedFiles(t *testing.T) {
 		},
 		"CA without certificate": {
 			tlsOf(config.TLS{CAFile: key}),
-			`tls.ca_file: ` + key + ` holds no certificate, takes PEM (-----BEGIN CERTIFICATE-----)`,
+			`tls.ca_file: ` + key + ` has no certificate: write PEM (-----BEGIN CERTIFICATE-----)`,
 		},
 		"folder for CA": {tlsOf(config.TLS{CAFile: folder}), `tls.ca_file: ` + folder + ` cannot be read: it is not a file`},
 		"mismatch": {
 			tlsOf(config.TLS{CertFile: cert, KeyFile: otherKey}),
-			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not belong together: write the key that the certificate was made for`,
+			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not match: write the certificate's own key`,
 		},
 		"mismatch with text": {
 			tlsOf(config.TLS{CertFile: cert, KeyPEM: config.Secret(otherKeyPEM)}),
-			`tls.cert_file: ` + cert + ` and tls.key_pem: the certificate and the key do not belong together: write the key that the certificate was made for`,
+			`tls.cert_file: ` + cert + ` and tls.key_pem: the certificate and the key do not match: write the certificate's own key`,
 		},
 		"swapped": {
 			tlsOf(config.TLS{CertFile: key, KeyFile: cert}),
-			`tls.cert_file: ` + key + ` and ` + cert + `: there is no certificate, takes PEM (-----BEGIN CERTIFICATE-----)`,
+			`tls.cert_file: ` + key + ` and ` + cert + `: found no certificate, takes PEM (-----BEGIN CERTIFICATE-----)`,
 		},
 		"no key in file": {
 			tlsOf(config.TLS{CertFile: cert, KeyFile: token}),
-			`tls.cert_file: ` + cert + ` and ` + token + `: there is no key that can be read, takes PEM without a passphrase (-----BEGIN PRIVATE KEY-----)`,
+			`tls.cert_file: ` + cert + ` and ` + token + `: found no readable key, takes PEM without a passphrase (-----BEGIN PRIVATE KEY-----)`,
 		},
 		"two at once": {
 			grpc(func(e *config.Exporter) { e.TLS.CAFile, e.Auth.BearerTokenFile = in("none"), in("none") }),
 			`tls.ca_file: ` + in("none") + ` does not exist: write the path as this process sees it (in a container that is the container's), or write the content as tls.ca_pem; auth.bearer_token_file: ` + in("none") + ` does not exist: write the path as this process sees it (in a container that is the container's), or write the content as auth.bearer_token`,
 		},
-		"empty token": {auth(config.Auth{BearerTokenFile: empty}), `auth.bearer_token_file: ` + empty + ` is empty: it takes the secret and nothing else`},
+		"empty token": {auth(config.Auth{BearerTokenFile: empty}), `auth.bearer_token_file: ` + empty + ` is empty: write the secret, and nothing else`},
 		"token with lines": {
 			auth(config.Auth{BearerTokenFile: lines}),
-			`auth.bearer_token_file: ` + lines + ` holds more than one line, or characters other than printable ASCII: it takes the secret and nothing else`,
+			`auth.bearer_token_file: ` + lines + ` holds more than one line, or characters other than printable ASCII: write the secret, and nothing else`,
 		},
 		"huge password":     {auth(config.Auth{Username: "u", PasswordFile: huge}), `auth.password_file: ` + huge + ` cannot be read: it is larger than 64 KiB`},
 		"pipe":              {auth(config.Auth{BearerTokenFile: pipe}), `auth.bearer_token_file: ` + pipe + ` cannot be read: it is not a file`},
@@ -110,7 +110,7 @@ func TestNamedFiles(t *testing.T) {
 		"pprof to a folder": {config.Exporter{Name: "prod", Transport: config.TransportFile, Path: folder, Format: "pprof"}, ""},
 		"folder in a file":  {storage(token + "/q"), `sending_queue.storage: mkdir ` + token + `: not a directory`},
 		"output to folder":  {toFile(folder), `path: ` + folder + ` is a folder: write the path of a file in it`},
-		"output in nothing": {toFile(in("none/p")), `path: ` + in("none/p") + ` cannot be made: the folder ` + in("none") + `: no such file or directory`},
+		"output in nothing": {toFile(in("none/p")), `path: ` + in("none/p") + ` cannot be created: the folder ` + in("none") + `: no such file or directory`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := New(test.e, Options{})

@@ -105,7 +105,7 @@ func checkKey(key string) error {
 	}
 	// Receivers that know labels only turn dots and dashes into underscores.
 	if isIdentityLabel(label(lower)) {
-		return fmt.Errorf("it reads as an attribute that an image may not set")
+		return fmt.Errorf("it looks like an attribute that an image may not set")
 	}
 	return nil
 }

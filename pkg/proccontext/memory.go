@@ -39,7 +39,7 @@ var mappings = []string{"[anon_shmem:OTEL_CTX]", "[anon:OTEL_CTX]", "/memfd:OTEL
 var (
 	errNone  = errors.New("the process publishes no context")
 	errBusy  = errors.New("the context is being changed")
-	errOther = errors.New("it is another process by now")
+	errOther = errors.New("another process has this number now")
 )
 
 // process is a process whose memory is read. Its descriptors stay with it, also if its PID is given to another.
@@ -140,7 +140,7 @@ const (
 // could take for ever.
 func (p *process) read(b []byte, at uint64) error {
 	if at > math.MaxInt64-uint64(len(b)) {
-		return fmt.Errorf("%w: an address that no program has", errNone)
+		return fmt.Errorf("%w: an address outside of programs", errNone)
 	}
 	size := uint64(os.Getpagesize())
 	first, last := at/size, (at+uint64(len(b))-1)/size
@@ -150,7 +150,7 @@ func (p *process) read(b []byte, at uint64) error {
 	}
 	for i := 0; i < len(pages); i += pageEntry {
 		if binary.NativeEndian.Uint64(pages[i:])&(pagePresent|pageSwapped) == 0 {
-			return fmt.Errorf("%w: a page that is not there", errNone)
+			return fmt.Errorf("%w: a missing page", errNone)
 		}
 	}
 	if _, err := p.memory.ReadAt(b, int64(at)); err != nil {

@@ -82,7 +82,7 @@ func (d Dir) Began(proc string, pid uint32) (uint64, error) {
 func (d Dir) Executable() (inode uint64, modified int64, err error) {
 	var exe unix.Statx_t
 	if err := unix.Statx(int(d), "exe", unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_MTIME, &exe); err != nil {
-		return 0, 0, fmt.Errorf("looking at the executable of a process: %w", err)
+		return 0, 0, fmt.Errorf("inspecting the executable of a process: %w", err)
 	}
 	return exe.Ino, exe.Mtime.Sec*1e9 + int64(exe.Mtime.Nsec), nil
 }

@@ -42,7 +42,7 @@ func (r *Resolver) identify(ctx context.Context, key *fileKey, holders []holder,
 // file, wait for ever: see package patience and Stuck.
 func (f *File) Open() (*os.File, error) {
 	if f.r == nil {
-		return nil, errors.New("nothing that can be opened")
+		return nil, errors.New("the mapping has no file to open")
 	}
 	f.r.mu.Lock()
 	key, holders := f.f.key, f.f.holders
@@ -76,7 +76,7 @@ func (f *File) Root() (*os.File, error) {
 			return root, nil
 		}
 	}
-	return nil, errors.New("no process that has mapped it is there any more")
+	return nil, errors.New("all processes that mapped it have ended")
 }
 
 // openRoot opens the root folder of a holder's process. errOther says that the pid is another process's now.
@@ -139,7 +139,7 @@ func (r *Resolver) openMapped(dir procfs.Dir, key *fileKey, h holder, on *openin
 	}
 	path, err := unix.Openat(int(dir), mapLink(h.start, h.end), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("opening what is mapped: %w", err)
+		return nil, nil, fmt.Errorf("opening the mapped file: %w", err)
 	}
 	if r.judge(dir, path, key.dev, on) == avoid {
 		unix.Close(path)
@@ -222,7 +222,7 @@ func reopen(path int, key *fileKey) (*os.File, *unix.Stat_t, error) {
 	defer unix.Close(path)
 	var st unix.Stat_t
 	if err := unix.Fstat(path, &st); err != nil {
-		return nil, nil, fmt.Errorf("looking at what is mapped: %w", err)
+		return nil, nil, fmt.Errorf("inspecting the mapped file: %w", err)
 	}
 	dev := uint64(st.Dev) //nolint:unconvert // types differ by architecture
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ino != key.inode || !key.dev.is(dev) || key.stat != 0 && key.stat != dev {

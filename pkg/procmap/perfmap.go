@@ -83,7 +83,7 @@ func (r *Resolver) openPerfMap(h holder, on *opening) (*os.File, *unix.Stat_t, e
 	defer unix.Close(path)
 	var st unix.Stat_t
 	if err := unix.Fstat(path, &st); err != nil {
-		return nil, nil, fmt.Errorf("looking at a perf map: %w", err)
+		return nil, nil, fmt.Errorf("inspecting a perf map: %w", err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != uid && st.Uid != 0 {
 		return nil, nil, errOther

@@ -82,7 +82,7 @@ func TestFile(t *testing.T) {
 	late := findFile(t, newResolver(t, Options{Unwatched: true}), told, Mapping{PID: p.PID, Seen: 1, Start: own.start, End: own.end})
 	require.NotNil(t, late)
 	_, err = late.Root()
-	require.ErrorContains(t, err, "no process")
+	require.ErrorContains(t, err, "have ended")
 
 	// Written to in place, it is another version.
 	now := time.Now().Add(time.Hour)

@@ -75,7 +75,7 @@ func findFunction(r io.Reader, name string) (string, error) {
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("the kernel has no function %s, or the compiler has made it a part of others", name)
+		return "", fmt.Errorf("the kernel has no function %s, or the compiler has inlined it", name)
 	case 1:
 		return found[0], nil
 	}

@@ -240,7 +240,7 @@ func readModules(r io.Reader) ([]module, error) {
 		size, err := strconv.ParseUint(fields[1], 10, 32)
 		start, ok := parseAddress(fields[5])
 		if err != nil || !ok || start == 0 {
-			return nil, errors.New("no addresses of modules")
+			return nil, errors.New("there are no addresses of modules")
 		}
 		modules = append(modules, module{name: fields[0], start: start, end: start + size})
 	}

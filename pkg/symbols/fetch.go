@@ -43,13 +43,13 @@ func (s *Store) fetch(ctx context.Context) {
 }
 
 // errNotWanted says that a file was forgotten before its debug file came.
-var errNotWanted = errors.New("nobody asks any more")
+var errNotWanted = errors.New("no caller is waiting any more")
 
 // fetchTable gets the debug file that old wants and returns a table that has the symbols of both.
 func (s *Store) fetchTable(ctx context.Context, old *symtab.Table) (t *symtab.Table, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t, err = nil, fmt.Errorf("%w: fetching its debug file ends in %v", symtab.ErrMalformed, p)
+			t, err = nil, fmt.Errorf("%w: fetching its debug file panicked: %v", symtab.ErrMalformed, p)
 		}
 	}()
 	f, err := s.options.Fetch(ctx, old.Wanted)

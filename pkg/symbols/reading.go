@@ -194,7 +194,7 @@ func stateOf(err error) symtab.State {
 func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t, err = nil, fmt.Errorf("%w: opening it ends in %v", symtab.ErrMalformed, p)
+			t, err = nil, fmt.Errorf("%w: opening it panicked: %v", symtab.ErrMalformed, p)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
@@ -211,7 +211,7 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, 0, fmt.Errorf("looking at %s: %w", r.Path, err)
+		return nil, 0, fmt.Errorf("inspecting %s: %w", r.Path, err)
 	}
 	id := symtab.IdentifyStat(&st)
 	if st.Nlink == 0 { // the file was deleted, which has changed its ctime

@@ -81,7 +81,7 @@ func TestStoreReasons(t *testing.T) {
 		"gone":       {gone, symtab.Gone, "file does not exist"},
 		"changed":    {changed, symtab.Gone, "not the one that was mapped"},
 		"text":       {onDisk(t, []byte("#!/bin/sh\nexec something\n")), symtab.NotELF, "not an ELF file"},
-		"cut":        {bad, symtab.Malformed, "contradicts itself"},
+		"cut":        {bad, symtab.Malformed, "is inconsistent"},
 		"panics":     {panics, symtab.Malformed, "a reader that is wrong"},
 		"too large":  {onDisk(t, new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 16)).Symbols(".symtab", elf.SHT_SYMTAB, many...).Bytes()), symtab.TooLarge, "more than 4096 symbols"},
 	} {

@@ -134,7 +134,7 @@ func (p parameters) events(param string, m Machine) (Events, error) {
 	for program, function := range kprobes {
 		name, none := m.Kprobe(function)
 		if none != nil {
-			return Events{}, fmt.Errorf("%w, and has no kprobe in its place: %w", err, none)
+			return Events{}, fmt.Errorf("%w, and a kprobe cannot replace it: %w", err, none)
 		}
 		kprobes[program] = name
 	}
@@ -186,7 +186,7 @@ func kprobe(function string) (name string, err error) {
 	return name, nil
 }
 
-var errNeverRan = errors.New("its program was attached, and never ran")
+var errNeverRan = errors.New("its program was attached, but never ran")
 
 // try attaches a program to something that happens at each switch, and waits until it has run: a kernel can take a program and never
 // run it.

@@ -77,7 +77,7 @@ func otelChains(spec *ebpf.CollectionSpec) (chains []string, err error) {
 		}
 		array := arrays[program.Type]
 		if _, calls := refers[array]; !calls {
-			return nil, fmt.Errorf("the program %s takes stacks and is of the type %s, from which Inspektor Gadget's headers call no unwinder: they do from kprobes, uprobes and perf events", name, program.Type)
+			return nil, fmt.Errorf("the program %s takes stacks and is of the type %s, which has no unwinder in Inspektor Gadget's headers: only kprobes, uprobes and perf events have one", name, program.Type)
 		}
 		chains = append(chains, strings.TrimPrefix(array, "otel_tc_"))
 	}
@@ -91,7 +91,7 @@ func otelChains(spec *ebpf.CollectionSpec) (chains []string, err error) {
 // checkSymbolizers returns an error if names are asked for of stacks that the run does not have.
 func checkSymbolizers(gadgetCtx operators.GadgetContext, values api.ParamValues) error {
 	if !gadgetCtx.IsClient() && slices.Contains(strings.Split(values["symbolizers"], ","), otelSymbolizer) && len(OtelChains(gadgetCtx)) == 0 {
-		return fmt.Errorf("--symbolizers=%s names the stacks of --%s, which is not set: set it, or leave this out", otelSymbolizer, OtelFlag)
+		return fmt.Errorf("--symbolizers=%s names the stacks of --%s, which is not set: set it, or leave out --symbolizers", otelSymbolizer, OtelFlag)
 	}
 	return nil
 }

@@ -191,12 +191,12 @@ params:
 		says        string
 	}{
 		{"both", []string{"begin_tp", "end_tp"}, nil, "", []string{"begin_tp", "end_tp", disabled, "true"}, "the tracepoint begin_tp, end_tp"},
-		{"one", []string{"begin_tp"}, noKprobes, "", []string{disabled, disabled, disabled, ""}, "this kernel lacks the tracepoint end_tp, and has no kprobe in its place: no kprobes"},
+		{"one", []string{"begin_tp"}, noKprobes, "", []string{disabled, disabled, disabled, ""}, "this kernel lacks the tracepoint end_tp, and a kprobe cannot replace it: no kprobes"},
 		{"the other one", []string{"end_tp"}, nil, "", []string{disabled, disabled, "end_wait.isra.0", "true"}, "a kprobe on end_wait.isra.0"},
-		{"neither", nil, noKprobes, "", []string{disabled, disabled, disabled, ""}, "this kernel lacks the tracepoint begin_tp, end_tp, and has no kprobe in its place: no kprobes"},
+		{"neither", nil, noKprobes, "", []string{disabled, disabled, disabled, ""}, "this kernel lacks the tracepoint begin_tp, end_tp, and a kprobe cannot replace it: no kprobes"},
 		{"unwanted", []string{"begin_tp", "end_tp"}, nil, "false", []string{disabled, disabled, disabled, "false"}, "--waits=false"},
 		{"asked for", []string{"begin_tp", "end_tp"}, nil, "true", []string{"begin_tp", "end_tp", disabled, "true"}, "the tracepoint begin_tp, end_tp"},
-		{"asked for in vain", nil, noKprobes, "true", []string{disabled, disabled, disabled, "true"}, "this kernel lacks the tracepoint begin_tp, end_tp, and has no kprobe in its place: no kprobes"},
+		{"asked for in vain", nil, noKprobes, "true", []string{disabled, disabled, disabled, "true"}, "this kernel lacks the tracepoint begin_tp, end_tp, and a kprobe cannot replace it: no kprobes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			gadgetCtx := gadgetcontext.New(t.Context(), "gadget")

@@ -117,7 +117,7 @@ func (b *Broker) supervise(path string, running chan struct{}) {
 		}
 		if b.early(end) {
 			if early++; early >= maxEarly {
-				fatal = fmt.Errorf("the program %s does not start, %d times in a row: %s", Program, early, end.reason)
+				fatal = fmt.Errorf("the program %s failed to start %d times in a row: %s", Program, early, end.reason)
 				continue
 			}
 		}

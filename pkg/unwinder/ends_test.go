@@ -17,7 +17,7 @@ import (
 func TestDoesNotStart(t *testing.T) {
 	b, l := newTestBroker()
 	_, err := b.Subscribe(t.Context(), ask(playNothing))
-	require.ErrorContains(t, err, "does not start")
+	require.ErrorContains(t, err, "failed to start")
 	assert.Contains(t, l.String(), "exec format error")
 }
 

@@ -253,7 +253,7 @@ func (b *Broker) await(ctx context.Context, sub *Subscription, kinds []wire.Chai
 				return err
 			}
 		case <-timer.C:
-			return fmt.Errorf("the unwinder has not loaded its programs for %s in %v", names(kinds), b.chainTime)
+			return fmt.Errorf("the unwinder has not loaded its programs for %s within %v", names(kinds), b.chainTime)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -279,7 +279,7 @@ func (g *gadgets) loaded(kinds []wire.ChainKind, settings Settings) (bool, error
 }
 
 func refusal(kind wire.ChainKind, why string) error {
-	return fmt.Errorf("the kernel has not taken the unwinder's programs for %s: %s", kind, why)
+	return fmt.Errorf("the kernel refused the unwinder's programs for %s: %s", kind, why)
 }
 
 func names(kinds []wire.ChainKind) string {

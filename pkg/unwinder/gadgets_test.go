@@ -164,7 +164,7 @@ func TestLaterEntries(t *testing.T) {
 	for range wire.ChainKinds + 2 {
 		settings.Chains = "tracepoint"
 		_, err = b.Subscribe(t.Context(), settings)
-		require.EqualError(t, err, "the kernel has not taken the unwinder's programs for tracepoint: invalid argument")
+		require.EqualError(t, err, "the kernel refused the unwinder's programs for tracepoint: invalid argument")
 	}
 	require.Equal(t, child, (<-s.C).Unwound[0].Proc.PID)
 	require.EqualValues(t, 1, b.Totals().Starts)
@@ -176,7 +176,7 @@ func TestLaterEntries(t *testing.T) {
 	require.NoError(t, s.Serve(wire.ChainRawTracepoint, entry))
 	require.NoError(t, s.Serve(wire.ChainTracepoint, array(t)))
 	first := inArray(entry)
-	const refused = "warning: gadgets get stacks by frame pointers only: the kernel has not taken the unwinder's programs for tracepoint: invalid argument"
+	const refused = "warning: gadgets get stacks by frame pointers only: the kernel refused the unwinder's programs for tracepoint: invalid argument"
 	require.NotContains(t, l.String(), refused)
 	require.NoError(t, process.Kill())
 	require.Eventually(t, func() bool { return inArray(entry) != 0 && inArray(entry) != first }, time.Minute, time.Millisecond)
@@ -197,7 +197,7 @@ func TestRefusedForNow(t *testing.T) {
 	require.NoError(t, s.Serve(wire.ChainTracepoint, without))
 	settings.Chains = "tracepoint"
 	_, err = b.Subscribe(t.Context(), settings)
-	require.ErrorContains(t, err, "the kernel has not taken the unwinder's programs for tracepoint: invalid argument")
+	require.ErrorContains(t, err, "the kernel refused the unwinder's programs for tracepoint: invalid argument")
 	require.Zero(t, inArray(without))
 	later, err := b.Subscribe(t.Context(), settings)
 	require.NoError(t, err)
@@ -258,7 +258,7 @@ func TestEntriesOfAnotherType(t *testing.T) {
 			require.Eventually(t, func() bool { return b.Totals().Restarts >= 1 }, time.Minute, time.Millisecond)
 			s.Close()
 		} else {
-			require.EqualError(t, err, "the unwinder has not loaded its programs for raw_tp in 1s")
+			require.EqualError(t, err, "the unwinder has not loaded its programs for raw_tp within 1s")
 		}
 		require.Contains(t, l.String(), want)
 	}

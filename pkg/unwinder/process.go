@@ -89,7 +89,7 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 			if err != nil {
 				w.Close()
 				p.close()
-				return nil, fmt.Errorf("passing on the map %s: %w", wire.SharedMaps[i], err)
+				return nil, fmt.Errorf("sending the map %s: %w", wire.SharedMaps[i], err)
 			}
 			passed = append(passed, os.NewFile(uintptr(fd), wire.SharedMaps[i]))
 		}

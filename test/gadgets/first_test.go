@@ -55,7 +55,7 @@ func TestFirstGadget(t *testing.T) {
 			require.NotContains(t, string(r.printed), "user_stack_id", "what is not for readers")
 			require.NotContains(t, string(r.printed), "user_stack_key")
 		}
-		require.Equal(t, quiet, bytes.Contains(r.log, []byte("stacks are not turned into text")))
+		require.Equal(t, quiet, bytes.Contains(r.log, []byte("rows are not printed, so stacks have no text")))
 		for _, s := range r.samples {
 			require.Equal(t, receiver.Type{Type: "opens", Unit: "count", PeriodType: "file_opens", PeriodUnit: "count", Period: 1}, receiver.TypeOf(s))
 		}

@@ -180,7 +180,7 @@ func answerWithout(t *testing.T, name string) string {
 	args := slices.Concat([]string{"run", image}, igrun.GadgetFlags(), []string{"--timeout=2", "--otel-profiles-exporter=otlp", "--output=none"})
 	out, err := igrun.Command(ctx, igtest.Built(t, igtest.Bin, "ig"), args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	said := regexp.MustCompile(`otel-profiles: exporter .* is asked for, but gadget .* has no data source with a stack: nothing is exported`).Find(out)
+	said := regexp.MustCompile(`otel-profiles: nothing is exported to .*: gadget .* has no data source with a stack`).Find(out)
 	require.NotEmpty(t, said, "%s", out)
 	return strings.ReplaceAll(string(said), `\"`, `"`)
 }

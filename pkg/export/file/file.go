@@ -40,7 +40,7 @@ func New(cfg config.Exporter, warn func(error)) (*Sender, error) {
 		return nil, fmt.Errorf("path: %s is a folder: write the path of a file in it", cfg.Path)
 	case err != nil:
 		if err := checkParent(filepath.Dir(cfg.Path)); err != nil {
-			return nil, fmt.Errorf("path: %s cannot be made: the folder %s: %w", cfg.Path, filepath.Dir(cfg.Path), trusted.WithoutPath(err))
+			return nil, fmt.Errorf("path: %s cannot be created: the folder %s: %w", cfg.Path, filepath.Dir(cfg.Path), trusted.WithoutPath(err))
 		}
 	}
 	s := &Sender{encode: Encoder(cfg.Format, cfg.OTLPVersion)}
@@ -81,7 +81,7 @@ func protoRecord(body []byte, otlpVersion string) ([]byte, error) {
 		return nil, err
 	}
 	if len(body) > math.MaxUint32 {
-		return nil, fmt.Errorf("a request of %d bytes has no length in four bytes", len(body))
+		return nil, fmt.Errorf("a request of %d bytes is too long for a length of four bytes", len(body))
 	}
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, len(body)+4), uint32(len(body))), body...), nil
 }

@@ -198,7 +198,7 @@ func (w *Writer) drop() {
 		w.keep(file{s.seq, onDisk(s.size)}, s.summary.End)
 	}
 	if err = errors.Join(err, s.file.Close()); err != nil {
-		w.warn(fmt.Errorf("leaving a segment of the history: %w", err))
+		w.warn(fmt.Errorf("giving up a segment of the history: %w", err))
 	}
 }
 
@@ -213,7 +213,7 @@ func (w *Writer) end() {
 		err = s.file.Sync()
 	}
 	if err != nil {
-		w.warn(fmt.Errorf("ending a segment of the history, which slows down questions: %w", err))
+		w.warn(fmt.Errorf("completing a segment of the history, so questions take longer: %w", err))
 		w.drop()
 		return
 	}

@@ -68,9 +68,9 @@ func readSecret(key, file string) (string, error) {
 	secret := strings.TrimSpace(string(data))
 	switch {
 	case secret == "":
-		return "", fmt.Errorf("%s: %s is empty: it takes the secret and nothing else", key, file)
+		return "", fmt.Errorf("%s: %s is empty: write the secret, and nothing else", key, file)
 	case !config.Printable(secret):
-		return "", fmt.Errorf("%s: %s holds more than one line, or characters other than printable ASCII: it takes the secret and nothing else", key, file)
+		return "", fmt.Errorf("%s: %s holds more than one line, or characters other than printable ASCII: write the secret, and nothing else", key, file)
 	}
 	return secret, nil
 }

@@ -106,7 +106,7 @@ func buildTLS(cfg config.TLS, p pems) (*tls.Config, error) {
 			}
 		}
 		if !c.RootCAs.AppendCertsFromPEM([]byte(p.trust)) {
-			return nil, fmt.Errorf("tls.ca_file: %s holds no certificate, takes PEM (-----BEGIN CERTIFICATE-----)", cmp.Or(cfg.CAFile, "tls.ca_pem"))
+			return nil, fmt.Errorf("tls.ca_file: %s has no certificate: write PEM (-----BEGIN CERTIFICATE-----)", cmp.Or(cfg.CAFile, "tls.ca_pem"))
 		}
 	}
 	if p.cert == "" && p.key == "" {

@@ -131,7 +131,7 @@ func appendValue(b []byte, fd protoreflect.FieldDescriptor, v protoreflect.Value
 		}
 		return append(b, '"'), nil
 	}
-	return nil, fmt.Errorf("field %s: kind %s has no JSON form here", fd.FullName(), fd.Kind())
+	return nil, fmt.Errorf("field %s: kind %s has no JSON encoding", fd.FullName(), fd.Kind())
 }
 
 func appendFloat(b []byte, f float64) []byte {

@@ -114,7 +114,7 @@ var buildID = regexp.MustCompile(`^[0-9a-f]{8,128}$`)
 // caller closes it. The error is ErrNotFound if no server has it, also where one was asked a while ago.
 func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
 	if !buildID.MatchString(id) {
-		return nil, fmt.Errorf("%w: %q is no build ID", ErrNotFound, id)
+		return nil, fmt.Errorf("%w: %q is not a build ID", ErrNotFound, id)
 	}
 	path := filepath.Join(c.options.Dir, id+suffix)
 	if f, err := os.Open(path); err == nil {
@@ -182,7 +182,7 @@ func (c *Client) get(ctx context.Context, server upstream, id, path string) (*os
 	if err := c.take(ctx, f, answer.Body, id, path); err != nil {
 		f.Close()
 		_ = os.Remove(f.Name()) // makeRoom removes what stays
-		return nil, fmt.Errorf("taking %s from %s: %w", id, server.name, err)
+		return nil, fmt.Errorf("downloading %s from %s: %w", id, server.name, err)
 	}
 	return f, nil
 }
@@ -214,7 +214,7 @@ func (c *Client) take(ctx context.Context, f *os.File, body io.Reader, id, path 
 	}
 	if info, _, err := c.options.Info(ctx, f); err != nil || info.GNU != id {
 		c.setMissing(id, c.options.Retry)
-		return fmt.Errorf("%w: what came is another file", ErrNotFound)
+		return fmt.Errorf("%w: the server sent another file", ErrNotFound)
 	}
 	if err := c.makeRoom(size); err != nil {
 		return err
@@ -229,7 +229,7 @@ func (c *Client) makeRoom(size int64) error {
 	defer c.mu.Unlock()
 	entries, err := os.ReadDir(c.options.Dir)
 	if err != nil {
-		return fmt.Errorf("looking at the debug files: %w", err)
+		return fmt.Errorf("listing the debug files: %w", err)
 	}
 	var files []fs.FileInfo
 	sum := size

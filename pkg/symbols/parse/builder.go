@@ -180,7 +180,7 @@ func addSpans(t *symtab.Table, r *reader, spans iter.Seq[span], count int, sourc
 			return nil
 		}
 		if len(t.Layers) == symtab.MaxLayers {
-			return fmt.Errorf("%w: code in too many places", symtab.ErrTooLarge)
+			return fmt.Errorf("%w: too many ranges of code", symtab.ErrTooLarge)
 		}
 		l.Starts, l.Sizes, l.Texts = starts[l.First:n:n], sizes[l.First:n:n], texts[l.First:n:n]
 		t.Layers = append(t.Layers, l)

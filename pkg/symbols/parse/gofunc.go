@@ -11,7 +11,7 @@ import (
 )
 
 // errGoFunc says that there is nothing of a function that can be read.
-var errGoFunc = errors.New("a function that contradicts itself")
+var errGoFunc = errors.New("a function is inconsistent")
 
 // loadAll is loadFunctions for all functions.
 func loadAll(t *symtab.GoTable, f *reader, inlined bool, limits symtab.Limits) (*symtab.GoTable, error) {

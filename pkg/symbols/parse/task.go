@@ -34,7 +34,7 @@ func (h Here) Serve(c *symtab.Conn, memory int64, decode func([]byte) []byte) er
 func fact(ctx context.Context, t *symtab.Task) (*symtab.Table, error) {
 	read := facts[t.Fact]
 	if read == nil {
-		return nil, fmt.Errorf("%w: nothing is known of %q", symtab.ErrMalformed, t.Fact)
+		return nil, fmt.Errorf("%w: unknown task %q", symtab.ErrMalformed, t.Fact)
 	}
 	fact, err := read(ctx, t.Opened, t.Size)
 	if err != nil {
@@ -51,7 +51,7 @@ func fact(ctx context.Context, t *symtab.Task) (*symtab.Table, error) {
 func (h Here) perform(ctx context.Context, t *symtab.Task) (table *symtab.Table, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			table, err = nil, fmt.Errorf("%w: reading it ends in %v", symtab.ErrMalformed, p)
+			table, err = nil, fmt.Errorf("%w: reading it panicked: %v", symtab.ErrMalformed, p)
 		}
 	}()
 	left := t.Limits.Budget()

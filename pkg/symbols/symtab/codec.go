@@ -11,7 +11,7 @@ import (
 )
 
 // ErrCodec says that a Table was written wrong.
-var ErrCodec = errors.New("what reads files has written nonsense")
+var ErrCodec = errors.New("the reader of files has sent invalid data")
 
 // Coder writes or reads: each of its methods does one or the other with what it is given. After an error it does nothing.
 type Coder struct {

@@ -71,12 +71,12 @@ func NewConn(f *os.File) (*Conn, error) {
 	defer f.Close()
 	c, err := net.FileConn(f)
 	if err != nil {
-		return nil, fmt.Errorf("taking a socket: %w", err)
+		return nil, fmt.Errorf("opening a socket: %w", err)
 	}
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		c.Close()
-		return nil, errors.New("taking a socket: it is of another kind")
+		return nil, errors.New("opening a socket: it is not a Unix socket")
 	}
 	return &Conn{c: u, R: bufio.NewReaderSize(u, 64<<10), w: bufio.NewWriterSize(u, 64<<10)}, nil
 }
@@ -218,7 +218,7 @@ func (c *Conn) Exchange(ctx context.Context, t *Task) (*Table, time.Duration, er
 		}
 		return table, used, err
 	}
-	return nil, 0, fmt.Errorf("%w: %w: it asks for ever more debug files", ErrReader, ErrCodec)
+	return nil, 0, fmt.Errorf("%w: %w: it requests too many debug files", ErrReader, ErrCodec)
 }
 
 // begin sends a task, whose timeout it sets. The caller calls stop once it has the answer.
@@ -227,7 +227,7 @@ func (c *Conn) begin(ctx context.Context, t *Task) (stop func() bool, err error)
 	case ctx.Err() != nil:
 		return nil, ErrTooSlow
 	case c.R.Buffered() > 0:
-		return nil, fmt.Errorf("%w: %w: an answer to nothing", ErrReader, ErrCodec)
+		return nil, fmt.Errorf("%w: %w: an answer without a task", ErrReader, ErrCodec)
 	}
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -400,7 +400,7 @@ func (c *Conn) Serve(memory int64, perform Perform, decode func([]byte) []byte) 
 		}
 		switch {
 		case in.Err != nil:
-			return fmt.Errorf("taking a file to read: %w", in.Err)
+			return fmt.Errorf("receiving a file to read: %w", in.Err)
 		case f == nil:
 			err = c.decode(t.bytes, decode)
 		default:

@@ -10,7 +10,7 @@ import (
 var (
 	ErrNotELF    = errors.New("not an ELF file")
 	ErrNoSymbols = errors.New("no symbols")
-	ErrMalformed = errors.New("the file contradicts itself")
+	ErrMalformed = errors.New("the file is inconsistent")
 	ErrTooLarge  = errors.New("larger than the limits")
 	// ErrTooSlow is an ErrTooLarge that need not be one the next time.
 	ErrTooSlow = fmt.Errorf("%w: reading takes too long", ErrTooLarge)

@@ -29,7 +29,7 @@ var VDSO = FileID{Inode: 1, Size: -1}
 func Identify(f *os.File) (FileID, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return FileID{}, fmt.Errorf("looking at %s: %w", f.Name(), err)
+		return FileID{}, fmt.Errorf("inspecting %s: %w", f.Name(), err)
 	}
 	return IdentifyStat(&st), nil
 }
@@ -117,7 +117,7 @@ const (
 	NotELF
 	// TooLarge says that the symbols do not fit in the Limits.
 	TooLarge
-	// Malformed says that the file contradicts itself.
+	// Malformed says that the file is inconsistent.
 	Malformed
 	// Busy says that too many files wait to be read: Request it again later.
 	Busy

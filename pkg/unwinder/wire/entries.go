@@ -44,7 +44,7 @@ func ParseChains(list string) ([]ChainKind, error) {
 		case k >= 0:
 			kinds = append(kinds, ChainKind(k))
 		case list != "":
-			return nil, fmt.Errorf("the chain %q: write a comma-separated list of %s", name, strings.Join(chainNames[:], ", "))
+			return nil, fmt.Errorf("chain %q: write a comma-separated list of %s", name, strings.Join(chainNames[:], ", "))
 		}
 	}
 	return kinds, nil
@@ -129,7 +129,7 @@ func ReceiveAsked(socket int) ([]ChainKind, error) {
 	}
 	names, ok := strings.CutPrefix(string(text[:n]), askedHead)
 	if !ok {
-		return nil, fmt.Errorf("%w: another question than for chains", ErrProtocol)
+		return nil, fmt.Errorf("%w: the request is not for chains", ErrProtocol)
 	}
 	return ParseChains(names)
 }

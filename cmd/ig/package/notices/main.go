@@ -103,7 +103,7 @@ func linked(programs []string) ([]string, error) {
 	for _, program := range programs {
 		info, err := buildinfo.ReadFile(program)
 		if err != nil {
-			return nil, fmt.Errorf("reading what is linked into %s: %w", program, err)
+			return nil, fmt.Errorf("listing the modules of %s: %w", program, err)
 		}
 		// Of gadgetctl the main module is one of others.
 		for _, dep := range append(info.Deps, &info.Main) {
@@ -162,7 +162,7 @@ func notices(dir string) ([]string, error) {
 		}
 	}
 	if len(texts) == 0 {
-		return nil, fmt.Errorf("%s has none: find its licence before you ship it", dir)
+		return nil, fmt.Errorf("%s has no licence file: find its licence before you ship it", dir)
 	}
 	return slices.Compact(texts), nil
 }

@@ -288,3 +288,15 @@ func TestLeft(t *testing.T) {
 	require.False(t, p.left(begin.Add(4*time.Second)), "a stretch is open")
 	require.InDelta(t, 2/0.1, p.close(begin.Add(3*time.Second+100*time.Millisecond)), 1.1)
 }
+
+// Probes that did not stay for long have to be cheap for longer before they stay again; for those that did, it begins anew.
+func TestPacerForgives(t *testing.T) {
+	for stayed, want := range map[time.Duration]int{long - settle: 8 * calm, long + settle: calm} {
+		p, now := &pacer{budget: 0.05, each: time.Microsecond, calm: 4 * calm}, time.Unix(1000, 0)
+		p.begin(now, usage{})
+		now = now.Add(stayed - settle)
+		require.Equal(t, stay, p.next(now, usage{}, false))
+		require.Equal(t, pause, p.next(now.Add(settle), usage{calls: 1e6}, false))
+		require.Equal(t, want, p.calm, "%v", stayed)
+	}
+}

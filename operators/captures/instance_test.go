@@ -367,5 +367,15 @@ func TestWhole(t *testing.T) {
 	r.arrived[104] = arrival{st, time.Now().Add(-stackPatience)}
 	r.retry(0)
 	require.Empty(t, r.arrived, "of no capture")
+
+	buffer := capture(105).data // the reader has one for all
+	r.wait(waiting{data: buffer})
+	copy(buffer, capture(106).data)
+	r.wait(waiting{data: buffer})
+	for _, id := range []uint64{105, 106} {
+		r.arrive(wire.Unwound{ID: id, Stack: st})
+	}
+	r.retry(stackPatience)
+	require.Empty(t, r.waiting)
 	require.NoError(t, r.Stop(r.GadgetContext))
 }

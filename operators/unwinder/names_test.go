@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
@@ -140,4 +141,33 @@ func TestInlinedGoFunctions(t *testing.T) {
 	}
 	require.Less(t, got[0].StartLine, got[1].StartLine)
 	require.Equal(t, got[0].Name+"; "+got[1].Name+"; ", r.format([]*wire.Frame{frame}))
+}
+
+type wrapped struct{ n int }
+
+// Method has a wrapper for pointers, which Go's compiler makes.
+func (w wrapped) Method() int { return w.n }
+
+// A wrapper that Go's compiler has made is left out of a stack, except where nothing else says where it begins.
+func TestWrappers(t *testing.T) {
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	file := mappedFile(t, exe)
+	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
+	t.Cleanup(n.close)
+	wrapper := &wire.Frame{
+		Type: wire.FrameNative, Address: uint64(reflect.TypeFor[*wrapped]().Method(0).Func.Pointer()), Mapping: &wire.Mapping{File: &file},
+	}
+	require.Eventually(t, func() bool { _, pending := n.lookup(&file, nil, wrapper.Address); return !pending }, 20*time.Second, 5*time.Millisecond)
+	r := &rows{names: n, kernel: func() *stack.Kernel { return stack.NewKernel(stack.KernelOptions{KeepTracing: true}) }}
+	read, work := &wire.Frame{Type: wire.FrameKernel, Function: "vfs_read"}, &wire.Frame{Type: wire.FramePython, Function: "work"}
+	names := func(frames ...*wire.Frame) (list []string) {
+		got, _, _ := r.framesOf(nil, &wire.Stack{Frames: frames})
+		for _, f := range got {
+			list = append(list, f.Name[strings.LastIndexByte(f.Name, '/')+1:])
+		}
+		return list
+	}
+	require.Equal(t, []string{"vfs_read", "work"}, names(read, wrapper, work))
+	require.Equal(t, []string{"vfs_read", "work", "unwinder.(*wrapped).Method"}, names(read, work, wrapper))
 }

@@ -52,7 +52,8 @@ func TestStandardVariables(t *testing.T) {
 			[]string{"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318", "OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT=https://p:4318/"},
 			endpoint("", "https://p:4318/", false),
 		},
-		"empty is not set": {[]string{"OTEL_EXPORTER_OTLP_ENDPOINT=", "OTEL_EXPORTER_OTLP_INSECURE=", "OTEL_EXPORTER_OTLP_TIMEOUT= "}, endpoint("localhost:4317", "", true)},
+		"empty is not set":    {[]string{"OTEL_EXPORTER_OTLP_ENDPOINT=", "OTEL_EXPORTER_OTLP_INSECURE=", "OTEL_EXPORTER_OTLP_TIMEOUT= "}, endpoint("localhost:4317", "", true)},
+		"the last one counts": {[]string{"OTEL_EXPORTER_OTLP_ENDPOINT=https://c:4317", "OTEL_EXPORTER_OTLP_ENDPOINT="}, endpoint("localhost:4317", "", true)},
 		"protocol for profiles": {
 			[]string{"OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_EXPORTER_OTLP_PROFILES_PROTOCOL=http/json"},
 			func(t *testing.T, e Exporter) {

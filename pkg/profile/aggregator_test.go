@@ -420,3 +420,19 @@ func TestControlCharacters(t *testing.T) {
 	require.NotContains(t, string(f.Messages[0].Body), "\u009b")
 	require.Zero(t, a.Flush(end, end+1, profile.Limits{}).Replaced)
 }
+
+// A resource that is set again in each window takes its room once.
+func TestResourceIsSetAgain(t *testing.T) {
+	a := newAggregator(t, config())
+	attribute := []profile.Attribute{{Key: "k", Value: profile.String("v")}}
+	var before int64
+	for n := range 5 {
+		a.SetResource(1, profile.Resource{Attributes: attribute, Rest: attribute})
+		if bytes := a.Usage().Bytes; n > 0 {
+			require.Equal(t, before, bytes)
+		} else {
+			before = bytes
+		}
+		a.Flush(start, end, profile.Limits{})
+	}
+}

@@ -316,6 +316,23 @@ func TestStoreGoFunctions(t *testing.T) {
 	require.Equal(t, 21, opened, "it is not tried again at once")
 	_, state = ask(100)
 	require.Equal(t, symtab.Named, state, "what was read stays")
+
+	// While the file is being read, another function of it is asked for.
+	s, opened, fail = newStore(t, Options{}), 0, false
+	asked := make(chan struct{})
+	open := r.Open
+	r.Open = func() (*os.File, error) { <-asked; return open() }
+	for _, i := range []int{200, 300} {
+		r.Address = all.Golang.Text + uint64(all.Golang.Start[i])
+		require.Equal(t, symtab.Pending, s.Request(r))
+	}
+	close(asked)
+	require.True(t, s.Wait(t.Context(), r.ID))
+	for _, i := range []int{200, 300} {
+		_, state = ask(i)
+		require.Equal(t, symtab.Named, state)
+	}
+	require.Equal(t, 1, opened)
 }
 
 // Lines that do not fit cost a file its lines, and not its names.

@@ -73,7 +73,7 @@ type answer struct {
 	longest uint64
 	groups  map[group]*sums
 	entries int
-	newest  map[[2]uint32]uint64 // of states, by the texts of type and unit
+	newest  map[[2]string]uint64 // of states, by type and unit
 	root    uint32               // the node of RareStacks, 0 before there is one
 	last    time.Time            // end of the latest record
 	out     Answer
@@ -97,7 +97,7 @@ func readAnswer(dir string, q Query, most int) (Answer, error) {
 	if until.IsZero() {
 		until = time.Now()
 	}
-	a := &answer{q: q, most: most, to: newInterned(), width: int64(step(until.Sub(q.From))), groups: map[group]*sums{}, newest: map[[2]uint32]uint64{}}
+	a := &answer{q: q, most: most, to: newInterned(), width: int64(step(until.Sub(q.From))), groups: map[group]*sums{}, newest: map[[2]string]uint64{}}
 	for _, s := range list {
 		if err := a.segment(dir, s.seq, unpack); err != nil {
 			return Answer{}, err
@@ -211,7 +211,7 @@ func (a *answer) profile(tr *translator, b *block) {
 			a.newest[kind] = b.time
 		}
 	}
-	a.out.Summary.sum(sumKey{service, gadget, a.to.entry(text, kind[0]), a.to.entry(text, kind[1])}).merge(one)
+	a.out.Summary.sum(sumKey{service, gadget, kind[0], kind[1]}).merge(one)
 	a.longest = max(a.longest, b.duration)
 	s := a.groups[g]
 	if s == nil {
@@ -228,7 +228,7 @@ func (a *answer) profile(tr *translator, b *block) {
 }
 
 // forget drops what a newer state replaces.
-func (a *answer) forget(kind [2]uint32) {
+func (a *answer) forget(kind [2]string) {
 	for g, s := range a.groups {
 		if s.state && kind == a.to.typeUnit(g.measure) {
 			a.entries -= len(s.values)
@@ -237,10 +237,10 @@ func (a *answer) forget(kind [2]uint32) {
 	}
 }
 
-// typeUnit returns the texts of the type and the unit of a measure.
-func (t *tables) typeUnit(i uint32) [2]uint32 {
+// typeUnit returns the type and the unit of a measure.
+func (t *tables) typeUnit(i uint32) [2]string {
 	c := cursor{in: t.entry(measure, i)}
-	return [2]uint32{uint32(c.uint()), uint32(c.uint())}
+	return [2]string{t.entry(text, uint32(c.uint())), t.entry(text, uint32(c.uint()))}
 }
 
 // service returns the service of a resource.

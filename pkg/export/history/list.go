@@ -74,7 +74,7 @@ func summarize(dir string, of file, unpack *zstd.Decoder) (Segment, error) {
 				one.State = b.time
 			}
 			kind := from.typeUnit(b.measure)
-			out.sum(sumKey{from.service(b.resource), from.scope(b.scope), from.entry(text, kind[0]), from.entry(text, kind[1])}).merge(one)
+			out.sum(sumKey{from.service(b.resource), from.scope(b.scope), kind[0], kind[1]}).merge(one)
 		}
 		return nil
 	})

@@ -124,15 +124,11 @@ func (a *answer) rare() (n int64) {
 func (a *answer) compact() {
 	tr := &translator{from: &a.to.tables, to: newInterned()}
 	tr.grow()
-	newest := make(map[[2]uint32]uint64, len(a.newest))
-	for kind, at := range a.newest {
-		newest[[2]uint32{tr.of(text, kind[0]), tr.of(text, kind[1])}] = at
-	}
 	a.regroup(func(g group) group {
 		return group{tr.of(resource, g.resource), tr.of(scope, g.scope), tr.of(measure, g.measure), g.step}
 	}, func(k sampleKey) sampleKey {
 		return sampleKey{tr.node(k.node), tr.of(set, k.set), tr.of(link, k.link)}
 	})
 	a.root = tr.node(a.root)
-	a.to, a.newest = tr.to, newest
+	a.to = tr.to
 }

@@ -191,7 +191,7 @@ var unsupported = []struct {
 	},
 	{
 		regexp.MustCompile(`attaching eBPF program .*kprobe`),
-		"its program hangs on a kprobe, and this kernel has none (CONFIG_KPROBES)",
+		"its program attaches to a kprobe, and this kernel has none (CONFIG_KPROBES)",
 	},
 	{
 		regexp.MustCompile(`go build wasm: .* chdir`),

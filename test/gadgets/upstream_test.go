@@ -130,7 +130,7 @@ func TestInspektorGadgets(t *testing.T) {
 	}
 	t.Run("without stacks", func(t *testing.T) {
 		said := answerWithout(t, "snapshot_process")
-		fmt.Fprintf(&missing, "\n## Gadgets without stacks\n\nThe exporter has nothing of them, and says so:\n\n```text\n%s\n```\n\nThese are %s.\n", said, strings.Join(others(t, known), ", "))
+		fmt.Fprintf(&missing, "\n## Gadgets without stacks\n\nThe exporter gets nothing from them, and logs that:\n\n```text\n%s\n```\n\nThese are %s.\n", said, strings.Join(others(t, known), ", "))
 	})
 	writeUpstreamPage(t, table.String(), missing.String())
 }

@@ -1,6 +1,6 @@
-// demo-collector profiles an OpenTelemetry Collector with the Collector itself: it puts a load on
-// one, sends it the profiles of its own process, changes one setting of the senders, and shows what
-// that has changed, by function. "make demo-collector" builds what it needs and runs it.
+// demo-collector profiles an OpenTelemetry Collector with the Collector itself. It puts load on one and sends it the profiles of
+// its own process. Then it changes one setting of the senders, and shows the effect by function. "make demo-collector" builds
+// what it needs and runs it.
 package main
 
 import (

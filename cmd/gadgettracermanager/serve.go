@@ -25,9 +25,8 @@ import (
 	_ "github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 )
 
-// serve runs the daemon until ctx ends or the service fails. It then stops the
-// gadgets that export, waits for their last profiles to be delivered (at most
-// drainTimeout), and only then closes the connections of the clients.
+// serve runs the daemon until ctx ends or the service fails. It then stops the gadgets that export, and waits at most
+// drainTimeout until their last profiles are delivered. Only then it closes the clients' connections.
 func serve(ctx context.Context, address string) error {
 	if err := gadgettracermanagerconfig.Init(); err != nil {
 		return fmt.Errorf("reading the daemon's config: %w", err)

@@ -28,8 +28,7 @@ import (
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
 
-// drainTimeout is how long the exporters may take to deliver what they hold
-// once the daemon is told to stop. systemd waits 90 s before it kills.
+// drainTimeout limits how long the exporters deliver after the daemon is told to stop. systemd kills it after 90 s.
 const drainTimeout = 30 * time.Second
 
 var errNotRoot = errors.New("the daemon loads eBPF programs: run it as root")
@@ -81,9 +80,8 @@ func newDaemonCommand(runtime runtime.Runtime) *cobra.Command {
 	return cmd
 }
 
-// serve runs the daemon until ctx ends or the service fails. It then stops the
-// gadgets that export, waits for their last profiles to be delivered (at most
-// drainTimeout), and only then closes the connections of the clients.
+// serve runs the daemon until ctx ends or the service fails. It then stops the gadgets that export, and waits at most
+// drainTimeout until their last profiles are delivered. Only then it closes the clients' connections.
 func (f *daemonFlags) serve(ctx context.Context, service *gadgetservice.Service, runtime runtime.Runtime) error {
 	socketType, socketPath, err := api.ParseSocketAddress(f.socket)
 	if err != nil {

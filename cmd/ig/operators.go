@@ -5,9 +5,8 @@ import (
 	// it has to come first.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/environment/local"
 
-	// What Inspektor Gadget's own ig has built in. cmd/common adds the CLI, the
-	// combiner, the limiter, otel-logs and otel-metrics. otel-profiles is not
-	// here: main.go imports the one of this project.
+	// These operators are also in Inspektor Gadget's own ig. cmd/common adds the CLI, the combiner, the limiter, otel-logs and
+	// otel-metrics. main.go imports this project's otel-profiles.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/btfgen"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cgroup"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf"

@@ -3,14 +3,12 @@
 //
 //	imagebuild -manifest cmd/gadgettracermanager/image.yaml -layout build/image
 //
-// It compiles the Go programs that the manifest names, adds the files that it
-// names, and writes them in any of the forms that are asked for: an OCI image
-// layout, an archive for one architecture, a folder, a registry. The
-// Dockerfile beside a manifest runs the same program for its -rootfs, so that
+// It compiles the Go programs in the manifest and adds the files. It writes the requested forms: an OCI image layout, an archive
+// for one architecture, a folder, a registry. The Dockerfile beside a manifest runs the same program for its -rootfs, so that
 // both ways hold the same files.
 //
-// The result depends on nothing but the sources, the Go release and the files
-// given with -file: no clock, no user name and no path of the machine gets in.
+// The result depends only on the sources, the Go release and the files given with -file. It contains no clock, user name or path
+// of the machine.
 package main
 
 import (

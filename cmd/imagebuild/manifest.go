@@ -20,9 +20,8 @@ type manifest struct {
 	// Labels become labels of the image and annotations of the index.
 	// ${VERSION} in a value is the version being built.
 	Labels map[string]string `yaml:"labels"`
-	// Set gives Go string variables their value at link time: full variable
-	// name to ${VERSION}, or to ${module:PATH}, the version of the module PATH
-	// that the main module requires.
+	// Set sets Go string variables at link time. It maps the full variable name to ${VERSION}, or to ${module:PATH}: the version
+	// of the module PATH that the main module requires.
 	Set map[string]string `yaml:"set"`
 	// Folders are empty folders of mode 0755; the folders of files need not
 	// be named.

@@ -42,8 +42,8 @@ func (p *past) load(name string) (runInfo, []receiver.Sample, error) {
 	return info, receiver.Resolve(answer.Request), err
 }
 
-// load reads a result: its folder; a file of OTLP in JSON or protobuf, as the file exporter and the Collector's write them; a pprof profile;
-// or a folder of such files. Where it is not known how long was sampled, it is the time from the first to the last profile.
+// load reads a result. It can be a result's folder, OTLP in JSON or protobuf, a pprof profile, or a folder of such files. Where
+// it is not known how long was sampled, it is the time from the first to the last profile.
 func load(name string) (runInfo, []receiver.Sample, error) {
 	info := runInfo{}
 	files, folder, err := inputs(name)

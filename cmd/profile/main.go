@@ -1,6 +1,6 @@
-// profile shows where the programs of this machine spend their time, or their memory, without a backend and without
-// changing them: it runs ig with a gadget, receives the profiles itself, and writes a table, a flame
-// graph, a pprof file and OTLP. "make profile PID=1234" builds what it needs and runs it.
+// profile shows where the programs of this machine spend time or memory, without a backend and without changing them. It runs ig
+// with a gadget and receives the profiles itself. It writes a table, a flame graph, a pprof file and OTLP. "make profile
+// PID=1234" builds what it needs and runs it.
 package main
 
 import (

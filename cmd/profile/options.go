@@ -236,8 +236,7 @@ func newDir(what string, now time.Time) (string, error) {
 // resultFiles are the names of what this program writes.
 var resultFiles = regexp.MustCompile(`^(profiles\.jsonl|run\.json|flamegraph(-[a-z0-9_-]+)?\.html|flamegraph\.svg|[A-Za-z0-9_-]+\.pb\.gz)$`)
 
-// removeEmpty removes what a run has made and not filled, as where nothing was seen or a disk is full; made says that the
-// folder is new, too.
+// removeEmpty removes the files of a run without samples or with a full disk. made says that the folder is new, too.
 func removeEmpty(dir string, made bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

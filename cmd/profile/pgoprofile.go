@@ -99,8 +99,8 @@ func hotCalls(weights map[pgoCall]int64) []pgoCall {
 	return calls
 }
 
-// pgoAgreement returns the number of hot calls, and the share of their weight that is hot in both of two halves of the samples, drawn by
-// chance but always the same: as two runs of half the length would agree.
+// pgoAgreement returns the number of hot calls, and the share of their weight that is hot in both halves of the samples. The
+// halves are random but reproducible. They predict the agreement of two runs of half the length.
 func pgoAgreement(p *pprof.Profile) (calls int, agree float64) {
 	random := rand.New(rand.NewPCG(1, 2))
 	all, halves := map[pgoCall]int64{}, [2]map[pgoCall]int64{{}, {}}

@@ -46,8 +46,8 @@ func (r *result) interpreter() string {
 	return ""
 }
 
-// runtimes are languages whose own memory, or waits, a gadget does not see: the type of their frames, and how the names of their programs
-// begin.
+// runtimes are languages with memory or waits that a gadget does not see. Each has the type of its frames and the prefixes of its
+// programs' names.
 var runtimes = []struct{ frames, program string }{{"go", ""}, {"jvm", "java"}, {"cpython", "python"}, {"v8js", "node"}}
 
 // unseen is what a gadget does not see of programs in a language, by the type of their frames, and what shows it.

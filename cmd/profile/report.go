@@ -123,8 +123,8 @@ func waits(t receiver.Type) bool {
 	return strings.HasPrefix(t.Type, "off_cpu") || strings.HasPrefix(t.Type, "offcpu") || strings.HasPrefix(t.PeriodType, "off_cpu") || forLocks(t)
 }
 
-// byOwn reports whether what counts of a type is which function of the program it was, and not the functions of the
-// system that all of it ends in.
+// byOwn reports whether a type is counted by the program's own function. Otherwise the system's functions at the leaf would
+// always come first.
 func byOwn(t receiver.Type) bool { return waits(t) || forMemory(t) || t.Type == "page_faults" }
 
 // forMemory reports whether a type measures memory of an allocator, in the words of Go's heap profiles.

@@ -24,8 +24,8 @@ const (
 	sendEvery = 10 * time.Second
 	// tellEvery is how often there is a word of how far it is.
 	tellEvery = 2 * time.Second
-	// startTime is how long ig may take to load the gadget and to start the unwinder, which take minutes where a hundred threads
-	// want a CPU, and endTime how long to end.
+	// startTime limits how long ig loads the gadget and starts the unwinder, which takes minutes if a hundred threads want a CPU.
+	// endTime limits the end.
 	startTime = 5 * time.Minute
 	endTime   = time.Minute
 )

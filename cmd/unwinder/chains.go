@@ -71,9 +71,9 @@ var unwinders = []struct {
 	{"go_labels", uint32(support.ProgGoLabels), func(c *interpreterconfig.Config) bool { return c.Go.IsLabelsDisabled() }},
 }
 
-// chain is how the unwinders of a kind of program come about. The profiler has two chains: that of its timer, which does not run, and one
-// for kprobes. Gadgets call these. The others are copies with an array of programs and a record of their own: two chains that
-// shared a record would write into one another's stacks.
+// chain is how the unwinders of a kind of program come about. The profiler has two chains: that of its timer, which does not run,
+// and one for kprobes. Gadgets call these. The others are copies with their own array of programs and their own record. Chains
+// with a shared record would write into one another's stacks.
 type chain struct {
 	kind  wire.ChainKind
 	entry string // the program of our object

@@ -13,8 +13,8 @@ import (
 // maxExits is how many processes that have ended are remembered.
 const maxExits = 8192
 
-// exits notes for each process that ends when it began and in which mount namespace it was: a sample of it may be read only
-// afterwards, when /proc has nothing of it any more.
+// exits notes the start time and mount namespace of each process that ends. A sample may be read only afterwards, when /proc no
+// longer has the process.
 type exits struct {
 	m    *ebpf.Map
 	prog *ebpf.Program

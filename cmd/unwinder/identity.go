@@ -16,9 +16,9 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 )
 
-// identity tells a file apart from all others, and from what it was before somebody wrote to it. The profiler's own file ID is a hash of
-// a file's size, its first and its last 4 KiB: a file with the same three could have its unwind rules and names used for
-// the first.
+// identity tells a file apart from all others, and from what it was before somebody wrote to it. The profiler's own file ID is a
+// hash of a file's size, its first and its last 4 KiB. A file with the same three would get the unwind rules and names of
+// another.
 type identity struct {
 	device, inode uint64
 	size          int64
@@ -44,8 +44,8 @@ func (i identity) fileID() libpf.FileID {
 // errExchanged has the profiler try again at the next occasion.
 var errExchanged = fmt.Errorf("another file is mapped there now, or it was written to: %w", os.ErrNotExist)
 
-// open opens what a process has mapped. The profiler opens a mapping several times while it reads a process, and a process can map
-// another file at the same address meanwhile: all have to be the same file.
+// open opens what a process has mapped. The profiler opens a mapping several times while it reads a process. Meanwhile the
+// process can map another file at the same address, so all opens must give the same file.
 func (w watched) open(m *process.RawMapping) (process.ReadAtCloser, identity, error) {
 	if m.Path == vdsoPath && m.Device == 0 {
 		return memoryFile{bytes.NewReader(vdso())}, identity{size: int64(len(vdso()))}, nil
@@ -107,8 +107,8 @@ func (w watched) OpenMappingFile(m *process.RawMapping) (process.ReadAtCloser, e
 	return withGoLeaves(withRubySymbols(f, m), id.size), nil
 }
 
-// GetMappingFileLastModified implements process.Process. The profiler compares it with what it was when it last read a file with this
-// device and inode, which on btrfs other files may have as well.
+// GetMappingFileLastModified implements process.Process. The profiler compares it with the last read of this device and inode. On
+// btrfs, other files may have the same ones.
 func (w watched) GetMappingFileLastModified(m *process.RawMapping) int64 {
 	if id, err := w.identity(m); err == nil {
 		return int64(id.fileID().Hi())

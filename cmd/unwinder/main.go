@@ -1,16 +1,16 @@
-// unwinder has whole stacks of the events of gadgets taken with the OpenTelemetry eBPF profiler, and writes them to a pipe.
-// ig and Inspektor Gadget's daemon start it for gadgets such as profile_cpu; it is of no use by itself.
+// unwinder takes whole stacks of gadgets' events with the OpenTelemetry eBPF profiler, and writes them to a pipe. ig and
+// Inspektor Gadget's daemon start it for gadgets such as profile_cpu. It has no use by itself.
 //
-// It is a program of its own because it works on files and memory of programs that may be hostile: they may
-// crash it, and then it is restarted. It ends with the program that started it.
+// It is a separate program because it works on files and memory of hostile programs. If they crash it, it is restarted. It ends
+// with the program that started it.
 //
-// File descriptors: 0 brings PIDs of processes to read before they are met, four bytes each, and ends it when it is closed; 2 takes its
-// log; 3 takes the stream of package wire; 4, if given, is a file of counters that outlives it (package wire, Counters); 5 is a socket
-// that takes the descriptors of the entry programs that gadgets call and brings questions for more of them, and those from 6 on are the maps
-// that these share with gadgets (package wire, SharedMaps).
+// File descriptor 0 brings PIDs of processes to read early, four bytes each, and ends the program when it is closed. Descriptor 2
+// takes its log, and 3 the stream of package wire. Descriptor 4, if given, is a file of counters that outlives it (package wire,
+// Counters). Descriptor 5 is a socket. It takes the descriptors of the entry programs for gadgets, and brings requests for more.
+// Descriptors from 6 on are the maps that these programs share with gadgets (package wire, SharedMaps).
 //
-// With -read it does something else: it reads the names of functions from files that come by a socket, descriptor 3, and has no
-// other rights. Package unwinder starts it (Reader), and package symbols has what is said (Conn).
+// With -read it reads function names instead. It gets the files by a socket, descriptor 3, and has no other rights. Package
+// unwinder starts it (Reader), and package symbols has what is said (Conn).
 package main
 
 import (

@@ -8,8 +8,8 @@ import (
 )
 
 // liftMemlock sees to it that the profiler can lift the limit of locked memory. It does so before it makes an eBPF map, although
-// the kernel has charged maps to control groups since 5.11 and does not ask for that limit. Where CAP_SYS_RESOURCE is missing the
-// call would fail, and is answered with success in this process.
+// the kernel has not needed that limit since 5.11. Where CAP_SYS_RESOURCE is missing the call would fail, and is answered with
+// success in this process.
 func liftMemlock() error {
 	if raiseMemlock() == nil {
 		return nil

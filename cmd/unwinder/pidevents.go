@@ -26,18 +26,18 @@ import (
 // pidCleanupInterval is how often the profiler forgets what has ended.
 const pidCleanupInterval = 5 * time.Minute
 
-// The first pass is over when there was nothing to read at passQuiet looks in a row, one each passTick; passLimit is how long it is
-// waited for.
+// The first pass is over after passQuiet checks in a row with nothing to read. A check comes each passTick. passLimit is the
+// longest wait.
 const (
 	passTick  = 20 * time.Millisecond
 	passQuiet = 15
 	passLimit = 15 * time.Second
 )
 
-// processReader reads the files of each process that the kernel reports, as Tracer.StartPIDEventProcessor does in a goroutine
-// of its own. It survives what is in the files: they are the programs' own, parsed through mappings, and may be made to mislead or be
-// truncated meanwhile. A panic or a fault costs that process its unwind information. And it says which process it
-// is at: a file system that does not answer holds up this goroutine for ever, which only the parent process can end.
+// processReader reads the files of each process that the kernel reports, as Tracer.StartPIDEventProcessor does in a goroutine of
+// its own. It survives what is in the files: they are the programs' own, parsed through mappings, and may be made to mislead or
+// be truncated meanwhile. A panic or a fault costs that process its unwind information. It also names the process in work. A file
+// system that does not answer blocks this goroutine for ever, and only the parent process can end that.
 type processReader struct {
 	log      *slog.Logger
 	counters *counters
@@ -111,8 +111,8 @@ func (r *processReader) idle() bool {
 	return r.counters[wire.CounterReading].Load() == 0 && len(r.events) == 0
 }
 
-// firstPass waits until the files of the programs that burn CPU time at the start have been read: before that, there are no
-// samples of them. That is when there was nothing to read for a while, or passLimit is over.
+// firstPass waits until the files of the busiest programs at the start have been read. Before that, they have no samples. That is
+// when there was nothing to read for a while, or passLimit is over.
 func (r *processReader) firstPass(ctx context.Context) {
 	tick := time.NewTicker(passTick)
 	defer tick.Stop()

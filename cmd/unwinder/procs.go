@@ -44,8 +44,8 @@ type known struct {
 	looked  time.Time
 }
 
-// procs tells which process a sample is of. PIDs are used again, and samples are read up to a quarter of a second after
-// they were taken: another process may have the PID by then. It is for one goroutine.
+// procs tells which process a sample is of. PIDs are reused, and samples are read up to a quarter of a second late. By then,
+// another process may have the PID. It is for one goroutine.
 type procs struct {
 	exits *exits // nil: processes that have ended are unknown
 	pids  map[uint32]known
@@ -98,8 +98,8 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 	if err == nil && start <= at {
 		return p.remember(pid, old, start, mntns, now, true)
 	}
-	// It may have ended since the first look, or have been at it: what is left to do after the end is noted is still its own.
-	// Whoever had the PID afterwards is in /proc, or has been noted in its place.
+	// It may have ended, or called exec, since the first check. Work that remains after its noted end is still its own. Whoever
+	// had the PID afterwards is in /proc, or has been noted in its place.
 	if p.exits != nil {
 		if e, ok := p.exits.get(pid); ok && e.start <= at {
 			return p.remember(pid, old, e.start, e.mntns, max(at, p.bootTime(e.ended)), false)
@@ -108,9 +108,9 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 	return &proc{Proc: wire.Proc{PID: pid}}
 }
 
-// settled tells whether a PID is still that of the process that had it a moment ago, by what is noted of the last one
-// that ended with it: reading /proc for every sample would cost more than the rest of them. A young process is
-// read each time, because it may be on its way into a container.
+// settled tells whether a PID still belongs to the process that had it a moment ago. It uses the noted ends of processes, because
+// reading /proc for every sample would cost too much. A young process is read each time, because it may be on its way into a
+// container.
 func (p *procs) settled(k known, last exit, now uint64) bool {
 	return k.Start != 0 && now-min(now, k.Start) > settleTime && now-min(now, k.checked) < checkInterval && p.bootTime(last.ended) < k.checked
 }

@@ -19,8 +19,8 @@ import (
 // nobody is the user and the group that have no files.
 const nobody = 65534
 
-// readFiles reads files, and decodes contexts of processes, that come by the socket at descriptor 3, with no rights but that, until the other end is closed. It may take
-// so many bytes of memory.
+// readFiles reads files, and decodes contexts of processes, that come by the socket at descriptor 3. It has no other rights, and
+// runs until the other end is closed. It may take so many bytes of memory.
 func readFiles(memory uint64, logger *slog.Logger) error {
 	conn, err := symtab.NewConn(os.NewFile(3, "socket"))
 	if err != nil {
@@ -69,8 +69,8 @@ func dropCapabilities() error {
 	return nil
 }
 
-// calls are the system calls that reading needs, and Go's runtime: no other file is opened, no program started, nothing sent
-// anywhere but by the socket.
+// calls are the system calls that reading and Go's runtime need. They open no other file, start no program, and send nothing
+// except by the socket.
 var calls = []uint32{
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_PREAD64, unix.SYS_LSEEK, unix.SYS_FSTAT, unix.SYS_CLOSE, unix.SYS_FCNTL,
 	unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_SENDTO, unix.SYS_SHUTDOWN,

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// flushInterval is how often stacks are written, and pollInterval how often the profiler takes them from the kernel: those of
-	// processes and files that the reader has not heard of are written at once, because it has to look at these before they are gone.
-	// Each time costs both programs more than a hundred stacks do.
+	// flushInterval is how often stacks are written. pollInterval is how often the profiler takes them from the kernel. Stacks of
+	// new processes and files are written at once, because the reader must inspect these before they end. Each time costs both
+	// programs more than a hundred stacks do.
 	flushInterval = time.Second
 	pollInterval  = 250 * time.Millisecond
 	// beat is how often something is written even if there are no stacks.
 	beat = flushInterval + pollInterval
-	// maxPending is how many events wait to be written, and flushThreshold how many of them do not wait for their time; maxStacks
-	// is how many stacks are kept.
+	// maxPending limits the events that wait to be written. At flushThreshold they are written early. maxStacks limits the stacks
+	// that are kept.
 	maxPending     = 1 << 15
 	flushThreshold = maxPending / 8
 	maxStacks      = wire.MaxStacks * 3 / 4
@@ -55,8 +55,8 @@ type event struct {
 	said
 }
 
-// sampler collects the stacks of gadgets' events, in the goroutine of run, and writes them, in one of its own, so that a reader that is slow holds up
-// nothing but itself.
+// sampler collects the stacks of gadgets' events in the goroutine of run. It writes them in another goroutine, so a slow reader
+// does not block it.
 type sampler struct {
 	config   config
 	log      *slog.Logger

@@ -26,8 +26,8 @@ const (
 	clockInterval   = 3 * time.Minute
 	// drainTime is more than the profiler's ring buffer is polled at.
 	drainTime = 300 * time.Millisecond
-	// eventRoom sizes the buffer of stacks in the kernel: as for so many samples a second of each CPU, which has room for 25 KiB
-	// each. A stack takes 1 on average.
+	// eventRoom sizes the buffer of stacks in the kernel, by samples per second and CPU. Each sample has room for 25 KiB. A stack
+	// takes 1 on average.
 	eventRoom = 20
 )
 

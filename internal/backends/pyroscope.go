@@ -40,8 +40,8 @@ const (
 	pyroscopeMaxAhead        = 10 * time.Minute
 )
 
-// Pyroscope's rules, except where a profile breaks the protocol itself: package otlpcheck has those, and
-// a real Pyroscope takes the messages of every gadget in test/backends.
+// These are Pyroscope's rules beyond the protocol. Package otlpcheck has the protocol's, and a real Pyroscope takes the messages
+// of every gadget in test/backends.
 var (
 	pyroscopeName         = rule("pyroscope-name", "the profile's name is a metric name: that is the period type if the period is not 0, or else the attribute __name__ of samples", pyroscopeConvert)
 	pyroscopeValues       = rule("pyroscope-values", "a sample has one value, or timestamps without values", pyroscopeConvert)
@@ -83,8 +83,8 @@ func (s Series) Key() string {
 	return b.String()
 }
 
-// PyroscopeSeries returns the series that Pyroscope makes of a request, each once, in the order of
-// their first sample: one for each profile type and set of resource, scope and sample attributes.
+// PyroscopeSeries returns the series that Pyroscope makes of a request, in the order of their first sample. Each profile type and
+// set of attributes of resource, scope and sample is a series.
 func PyroscopeSeries(req *collectorpb.ExportProfilesServiceRequest) []Series {
 	c := newChecker(req)
 	var list []Series

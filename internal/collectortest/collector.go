@@ -36,8 +36,8 @@ type Collector struct {
 	GRPC, HTTP string
 }
 
-// New prepares a Collector whose pipeline writes what it gets to a file, or, if exporters is set,
-// has these exporters: a YAML map without the key. It skips the test where no Collector was built.
+// New prepares a Collector with a pipeline that writes its input to a file. If exporters is set, the pipeline has these
+// exporters: a YAML map without the key. It skips the test where no Collector was built.
 func New(t testing.TB, exporters string) *Collector {
 	t.Helper()
 	c := prepare(t)

@@ -42,10 +42,9 @@ const (
 // New returns an FS that is not mounted. It ignores the requests of threads for whose name (/proc/PID/comm) ignore is
 // true. At the end of the test, waiting callers get an error.
 //
-// As it answers in the process of the test, nothing of this process may wait for an answer in a place where Go cannot run
-// something else in the meantime: a child between its fork and its exec, which closes what this process has open, and the
-// runtime as it asks whether a file can be polled. These requests are answered always, and with "not implemented", so
-// that the kernel sends them once.
+// It answers in the test's process. So nothing in this process may wait for an answer where Go cannot run something else. Such
+// places are a child between fork and exec, which closes this process's files, and the runtime's check for polling. These
+// requests are answered always, and with "not implemented", so that the kernel sends them once.
 func New(t testing.TB, content []byte, ignore func(name string) bool) *FS {
 	t.Helper()
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

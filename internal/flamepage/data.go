@@ -48,8 +48,8 @@ type data struct {
 	Files    []string `json:"files"`
 	// Places are files and lines of sources.
 	Places []string `json:"places"`
-	// Nodes are frames as [parent, name, kind, file, 1 for an interpreter's own, place where most of it was]; a parent comes before
-	// its children and is -1 for the outermost.
+	// Nodes are frames as [parent, name, kind, file, 1 for an interpreter's own, most frequent place]. A parent comes before its
+	// children, and is -1 for the outermost.
 	Nodes [][6]int `json:"nodes"`
 	// Samples are [service, thread, node, node of the program's own function or -1 for none, value of each side].
 	Samples [][]int64 `json:"samples"`

@@ -57,8 +57,7 @@ func Prefix() []string {
 	return []string{"unshare", "--mount", "sh", "-c", asInit, "sh"}
 }
 
-// GadgetFlags are the flags of "ig run" for a gadget that was built on this
-// machine, and so is not signed, and that is to see all processes.
+// GadgetFlags are the flags of "ig run" for an unsigned gadget that was built on this machine and shows all processes.
 func GadgetFlags() []string {
 	return []string{"--auto-mount-filesystems", "--verify-image=false", "--host"}
 }

@@ -1,10 +1,9 @@
 // Package otlpcheck checks that an OTLP profiles request keeps the protocol's rules, and the
 // stricter ones that this project sets for what it sends.
 //
-// The protocol's rules are those of the comments in profiles.proto, including every SHOULD that
-// can be checked; on top of that come limits of common receivers. Each rule has its source: see
-// Rules. The checker is meant for tests and for the demo's receiver. It holds the whole request in
-// memory several times over and is not made for hot paths.
+// The protocol's rules come from the comments in profiles.proto, including every SHOULD that can be checked. Limits of common
+// receivers are added. Each rule has its source: see Rules. The checker is meant for tests and for the demo's receiver. It holds
+// the whole request in memory several times over and is not made for hot paths.
 package otlpcheck
 
 import (
@@ -89,9 +88,8 @@ func Check(req *collectorpb.ExportProfilesServiceRequest) []error {
 // kernelStart is the lowest address that the kernel has on the 64-bit machines that Linux runs on.
 const kernelStart = 1 << 63
 
-// CheckKernelAddresses returns where the address of a kernel frame is one of kernel space: it tells
-// where this boot has the kernel, which its randomization is to hide. Check does not include it, as
-// raw addresses can be asked for.
+// CheckKernelAddresses returns the kernel frames with an address in kernel space. Such an address reveals where this boot has the
+// kernel, which randomization hides. Check does not include it, as raw addresses can be asked for.
 func CheckKernelAddresses(req *collectorpb.ExportProfilesServiceRequest) []error {
 	c := newChecker(req)
 	for i, l := range c.dict.LocationTable {
@@ -107,8 +105,7 @@ type checker struct {
 	dict dictionary.Dictionary
 	errs []error
 
-	// canon has for each element of a table the index of the first element that is equal by
-	// value, so that comparing canonical indices compares values.
+	// canon maps each element of a table to the index of the first equal element. So comparing canonical indices compares values.
 	canonString, canonAttr, canonFunc, canonMapping, canonLoc, canonStack, canonLink []int32
 	// used has the elements that a profile reaches.
 	usedString, usedAttr, usedFunc, usedMapping, usedLoc, usedStack, usedLink []bool

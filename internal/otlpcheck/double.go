@@ -10,10 +10,9 @@ import (
 // RuleDoubled is what CheckDoubled asks for in place of the protocol's rules on the function table.
 var RuleDoubled = Rule{"doubled", "every function stands in the table twice in a row, and lines refer to the second", "parca-dev/parca pkg/profile/encode.go"}
 
-// CheckDoubled checks a body as CheckBytes does, of a request whose function table has every function
-// twice in a row with lines that refer to the second one. That breaks the protocol's rules on duplicates
-// and orphans, and nothing else; it is for the one receiver that takes the entry before the one that
-// is meant. The table must have exactly this form.
+// CheckDoubled checks a body as CheckBytes does. In its request, the function table has every function twice in a row, and lines
+// refer to the second. That breaks only the protocol's rules on duplicates and orphans. It is for the one receiver that reads the
+// entry before the right one. The table must have exactly this form.
 func CheckDoubled(body []byte) []error { return checkBytes(body, single) }
 
 // single makes a doubled function table one that has every function once.

@@ -7,9 +7,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
-// Newest leaves out, of profiles of a state such as memory in use, all but those of the newest time: each time has all that there was,
-// and several do not add up. A profile of a state has no duration. Requests that lose profiles are copied, with all of their
-// dictionary.
+// Newest keeps only the newest time of profiles of a state, such as memory in use. Each time has the whole state, and several do
+// not add up. A profile of a state has no duration. Requests that lose profiles are copied, with all of their dictionary.
 func Newest(requests []*collectorpb.ExportProfilesServiceRequest) []*collectorpb.ExportProfilesServiceRequest {
 	type state struct{ name, unit string }
 	newest := map[state]uint64{}

@@ -18,8 +18,8 @@ import (
 // PprofFile is the name of the pprof file in Options.Dir.
 const PprofFile = "profile.pb.gz"
 
-// WritePprof writes requests, of a state only the newest, as one pprof file into a folder, which only its owner can read; none if there
-// are none. hide says which frames of a stack are left out; nil for none.
+// WritePprof writes requests as one pprof file into a folder, which only its owner can read. Of a state it writes only the
+// newest. Without requests it writes no file. hide selects the frames to leave out; nil keeps all.
 func WritePprof(dir string, requests []*collectorpb.ExportProfilesServiceRequest, hide func([]Frame) []bool) error {
 	requests = Newest(requests)
 	if len(requests) == 0 {

@@ -1,8 +1,8 @@
 // Package receiver is an OTLP profiles receiver that keeps what it gets: for tests, and for a demo
 // without a backend.
 //
-// It listens on loopback for gRPC and for HTTP, checks every request with package otlpcheck, and
-// gives a resolved view of the samples, from which it writes tables, flame graphs and pprof files.
+// It listens on loopback for gRPC and HTTP, and checks every request with package otlpcheck. It gives a resolved view of the
+// samples, and writes tables, flame graphs and pprof files from it.
 package receiver
 
 import (
@@ -46,8 +46,8 @@ type Options struct {
 	MaxBytes int64
 	// MaxMessageSize is the largest request that is taken, uncompressed.
 	MaxMessageSize int
-	// Dir, unless empty, is an existing folder that gets each request as a line of
-	// profiles.jsonl (OTLP JSON), and on Close one pprof file of all that is kept.
+	// Dir, unless empty, is an existing folder. Each request becomes a line of profiles.jsonl (OTLP JSON) there, and Close writes
+	// one pprof file of everything.
 	Dir string
 	// Fold, unless nil, says which frames of a stack the pprof file leaves out; nil for none.
 	Fold func(stack []Frame) []bool

@@ -1,5 +1,5 @@
-// Package recvtest has receivers of OTLP profiles for tests: real servers on the loopback
-// interface that record what comes in and answer what the test says.
+// Package recvtest has receivers of OTLP profiles for tests. They are real servers on the loopback interface. They record
+// requests and answer as the test says.
 package recvtest
 
 import (

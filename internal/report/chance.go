@@ -11,8 +11,8 @@ import (
 const (
 	// Confidence is that of the intervals that are shown: 19 of 20.
 	Confidence = 0.95
-	// FalseAlarms is how many comparisons of a program that has not changed name a function by chance, at most: 1 of 100 as one that takes
-	// more, and 1 of 100 as one that takes less.
+	// FalseAlarms bounds the comparisons of an unchanged program that name a function by chance. 1 of 100 names one that takes
+	// more, and 1 of 100 one that takes less.
 	FalseAlarms = 0.02
 	// power is how many changes of a size are found for it to count as one that can be found.
 	power = 0.9
@@ -20,8 +20,7 @@ const (
 	leastExpected = 5
 )
 
-// interval returns the middle of the interval in which a share p of n samples lies, and how far it reaches to both sides, for a quantile z
-// (Agresti and Coull).
+// interval returns the middle and half the width of the interval of a share p of n samples, for a quantile z (Agresti and Coull).
 func interval(p, n, z float64) (middle, reach float64) {
 	m := n + z*z
 	middle = (p*n + z*z/2) / m
@@ -39,8 +38,8 @@ func chance(k, n int64) float64 {
 	return 0
 }
 
-// quantile returns how many standard errors a value is off with the probability p, to either side: by Student's distribution where the
-// error is itself an estimate, with these degrees of freedom.
+// quantile returns how many standard errors a value is off with the probability p, to either side. If the error itself is
+// estimated, it uses Student's distribution with these degrees of freedom.
 func quantile(p, freedom float64) float64 {
 	if math.IsInf(freedom, 1) {
 		return -mathext.NormalQuantile(p / 2)
@@ -95,8 +94,8 @@ func unchanged(before, after draw) float64 {
 	return min(1, 2*sum*math.Exp(ways(m, l)+ways(n, k)-ways(n+m, all)))
 }
 
-// detectable returns by how much a share p has to grow from n samples to m for the change to be found, where what has the probability
-// alpha by chance counts. It is 1 - p, all that there is, where even that is not enough.
+// detectable returns the growth of a share p, from n samples to m, that a test with the significance alpha finds. It is 1 - p,
+// all that there is, where even that is not enough.
 func detectable(p, n, m, alpha, freedom float64) float64 {
 	if n <= 0 || m <= 0 {
 		return 1 - p
@@ -112,8 +111,8 @@ func detectable(p, n, m, alpha, freedom float64) float64 {
 	return min(d, 1-p)
 }
 
-// holm corrects probabilities, which ascend, for their number: with each below a bound named, none of them is by chance in all but that
-// share of comparisons. Benjamini and Hochberg would bound the share of those named instead, and who reads a failed check takes each for true.
+// holm corrects ascending probabilities for their number. If each is below a bound, at most that share of comparisons has one by
+// chance. Benjamini and Hochberg would bound the share of those named instead, and who reads a failed check takes each for true.
 func holm(ascending []float64) []float64 {
 	corrected := make([]float64, len(ascending))
 	most := 0.0
@@ -127,7 +126,7 @@ func holm(ascending []float64) []float64 {
 // spread is how much more shares differ from run to run than samples of one run would.
 type spread struct{ factor, freedom float64 }
 
-// moderate returns for factors, each estimated with so many degrees of freedom, what is typical of them and how sure that is, as
+// moderate returns the typical value of estimated factors and its certainty as degrees of freedom. Each factor has its own
 // degrees of freedom (Smyth's empirical Bayes, as in limma). The few runs of each function then borrow from the others.
 func moderate(factors []float64, freedom float64) spread {
 	if len(factors) < 3 {

@@ -12,10 +12,10 @@ import (
 // interpreted are the types of frames that an interpreter or a compiler at run time has made.
 var interpreted = []string{"beam", "cpython", "dotnet", "jvm", "perl", "php", "ruby", "v8js"}
 
-// Interpreter tells which frames of a stack are an interpreter's own: functions of CPython's or Node.js's program that execute a
-// function of the user's program, V8's trampolines, and the JVM's stubs. Their time is that of the function that they
-// execute. It is nil where there are none, and where there is no such function in the stack: a garbage collector has threads of its
-// own. This is the one place that decides it, for all views of a profile.
+// Interpreter tells which frames of a stack are an interpreter's own. These are functions of CPython or Node.js that execute a
+// user's function, V8's trampolines, and the JVM's stubs. Their time is that of the function that they execute. It is nil where
+// there are none, and where there is no such function in the stack: a garbage collector has threads of its own. This is the one
+// place that decides it, for all views of a profile.
 func Interpreter(stack []receiver.Frame) []bool {
 	if !Interpreted(stack) {
 		return nil

@@ -177,8 +177,8 @@ func sum(runs []run) run {
 	return all
 }
 
-// Judge compares the runs of two sides, of one type: each function's own share, with totals that with what it calls, too, and shares
-// of groups where there are several. Runs of a side, if there are several, show how much the program differs by itself.
+// Judge compares the runs of two sides, of one type. It compares each function's own share, with totals also its share with
+// callees, and the shares of several groups. Runs of a side, if there are several, show how much the program differs by itself.
 func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict {
 	opts = opts.grouped().over(slices.Concat(before, after)...)
 	v := Verdict{Runs: [2]int{len(before), len(after)}, typical: spread{1, math.Inf(1)}}

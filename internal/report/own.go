@@ -8,11 +8,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// Own returns the index of the first frame from the leaf that is the program's own: not the kernel's, and not of the C library, an
-// allocator, a runtime, an interpreter or a library that came with the system or the language. A thread that waits always
-// does so in the same few functions of those, and all memory comes from malloc; what tells them apart is who called. A frame without a
-// name is the program's own by its file. Without any such frame it is the first one with a name outside the kernel, without that the first
-// one outside the kernel, and without that the leaf, and found is false.
+// Own returns the index of the first frame from the leaf that is the program's own. Frames of the kernel, the C library,
+// allocators, runtimes, interpreters and the system's or language's libraries do not count. A waiting thread is always in the
+// same few functions of those, and all memory comes from malloc. The callers make the difference. A frame without a name is the
+// program's own by its file. Without such a frame, it is the first named frame outside the kernel, else the first frame outside
+// the kernel, else the leaf. found is false then.
 //
 // It goes by frame types, files and names, and so is a guess where a file is not known.
 func Own(stack []receiver.Frame) (i int, found bool) {
@@ -102,8 +102,8 @@ func standardNative(name string) bool {
 	return hasPrefix(name, "std::", "__gnu_cxx::") || !arguments && hasPrefix(name, "alloc::", "core::", "hashbrown::")
 }
 
-// qualified returns a readable name without its arguments, and without what it returns, which the names of C++'s templates begin with; and
-// whether it had arguments.
+// qualified returns a readable name without arguments and return type, with which names of C++ templates begin. It also returns
+// whether there were arguments.
 func qualified(name string) (without string, arguments bool) {
 	start, depth := 0, 0
 	for i, c := range name {
@@ -160,8 +160,8 @@ func sharedLibrary(mapping string) bool {
 		"libtcmalloc", "libmimalloc", "libjli", "libnio", "libnet.")
 }
 
-// standardGo reports whether a Go function is of the standard library or the runtime: the first element
-// of its import path has no dot, and it is not main.
+// standardGo reports whether a Go function is of the standard library or the runtime. Then the first element of its import path
+// has no dot, and is not main.
 func standardGo(name string) bool {
 	pkg := name
 	if i := strings.LastIndexByte(pkg, '/'); i >= 0 {

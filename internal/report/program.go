@@ -2,9 +2,8 @@ package report
 
 import "github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 
-// Program returns what a reader knows a sample's program by: the service of what runs in a container, and
-// else the name of the program, or of the thread where nothing else is known. Outside containers
-// many programs share one service.
+// Program returns the name by which a reader knows a sample's program. In a container it is the service, else the program's name,
+// else the thread's. Outside containers many programs share one service.
 func Program(s receiver.Sample) string {
 	if !InContainer(s) {
 		for _, key := range []string{"process.executable.name", "thread.name"} {

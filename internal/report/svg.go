@@ -23,9 +23,9 @@ const (
 	svgMaxDepth = 64
 )
 
-// WriteFlameSVG writes a flame graph of samples, which should be of one type, as a picture without a
-// script, to be shown in documents: the services at the top, below them their functions from the
-// outermost to the leaf; outside containers the programs come between. A box's amount and share appear when the mouse rests on it.
+// WriteFlameSVG writes a flame graph of samples, which should be of one type, as a picture without a script for documents.
+// Services are at the top, and functions below them, outermost first. Outside containers, programs come between. A box's amount
+// and share appear when the mouse rests on it.
 func WriteFlameSVG(w io.Writer, title string, samples []receiver.Sample) error {
 	d := flame(title, samples)
 	children := make([][]int, len(d.Nodes))

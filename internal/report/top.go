@@ -22,8 +22,8 @@ import (
 // noStack is the function of samples without a stack.
 const noStack = "[no stack]"
 
-// NotOwn is the function of stacks that have none of the program's own, with Options.Own: threads of a runtime that wait for work, and
-// stacks whose callers were not found.
+// NotOwn stands for stacks without a function of the program's own, with Options.Own. They are idle threads of a runtime, and
+// stacks without their callers.
 const NotOwn = "[no function of its own]"
 
 // Row is a line of Top: one function of one group of samples.
@@ -50,8 +50,8 @@ type Row struct {
 type Options struct {
 	// Group returns what to keep apart; by default the service.
 	Group func(receiver.Sample) string
-	// Own has Self belong to the frame of the function Own in place of the leaf, and leaves out what is not the program's own, unless
-	// there is nothing else.
+	// Own counts Self for the frame of the function Own instead of the leaf. It leaves out other functions, unless there is
+	// nothing else.
 	Own bool
 	// Width is that of the terminal to write for; 0 for one that has room for everything.
 	Width int
@@ -317,7 +317,7 @@ func heading(t receiver.Type, opts Options) string {
 	return self + "\tTOTAL\t" + Unit(t)
 }
 
-// withPlaces adds the file and the line of each row to the lines of a table, behind its heading, if there are any and there is room.
+// withPlaces adds the file and line of each row to a table, below its heading, if there are any and there is room.
 func withPlaces(table string, rows []Row, width int) string {
 	lines := strings.Split(strings.TrimSuffix(table, "\n"), "\n")
 	longest, widest, some := 0, 0, false

@@ -63,8 +63,8 @@ func (i *instance) sweep() {
 }
 
 const (
-	// lookMost is how long processes are looked at without a pause, about, and a pause is lookPause times as long as that
-	// was: programs that are started or map files without end do not get more than a part of a CPU.
+	// lookMost is about how long processes are inspected without a pause. The pause takes lookPause times as long. So programs
+	// that start or map files without end get only a part of a CPU.
 	lookMost  = 100 * time.Millisecond
 	lookPause = 3
 )
@@ -143,8 +143,8 @@ func (i *instance) update(p *process, seen found) {
 	}
 }
 
-// leaveUnmapped takes the probes of a process away from files that it does not have mapped any more: it runs another program now, or has
-// unloaded libraries.
+// leaveUnmapped removes a process's probes from files that it no longer has mapped. It runs another program now, or has unloaded
+// libraries.
 func (i *instance) leaveUnmapped(p *process, mapped []symtab.FileID) {
 	for id, probes := range p.files {
 		if slices.Contains(mapped, id) {

@@ -14,9 +14,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
-// emulated and stepped are called to measure what a probe costs. They begin with an instruction that the kernel emulates where a
-// probe is, and with one that it has the CPU execute elsewhere, which takes a second trap. They are in assembly, as Go's own functions
-// do not begin with the first kind.
+// emulated and stepped are called to measure what a probe costs. One begins with an instruction that the kernel emulates under a
+// probe. The other's first instruction runs elsewhere on the CPU, which takes a second trap. They are in assembly, as Go's own
+// functions do not begin with the first kind.
 func emulated()
 
 func stepped()
@@ -34,8 +34,8 @@ const (
 	returnTraps = 2
 )
 
-// costs are what a call of a function with a probe takes more than one without, by the kind of its first instruction: the trap, and the
-// gadget's program up to where it decides that a call is not looked at.
+// costs are the extra costs of a call with a probe, by the kind of its first instruction. They include the trap, and the gadget's
+// program until it decides not to sample the call.
 type costs struct{ emulated, stepped time.Duration }
 
 // costsUnknown are for where they cannot be measured.
@@ -102,12 +102,12 @@ func median(times []time.Duration) time.Duration {
 	return times[len(times)/2]
 }
 
-// colder returns what a call takes in a program, where it is measured to take some time here: over and over, with all of it in caches. In the
-// programs of test/memory it is 1.05 to 1.5 times as much.
+// colder returns the cost of a call in a real program, from a cost that was measured here with warm caches. In the programs of
+// test/memory it is 1.05 to 1.5 times as much.
 func colder(each time.Duration) time.Duration { return each * 4 / 3 }
 
-// each returns what a trap takes in an allocator. Which of its functions are called, nobody knows beforehand: malloc, calloc and realloc
-// mostly, so it is the cost in the middle of these, and no less than that of malloc and operator new. With live, a third each is for calls
+// each returns what a trap takes in an allocator. Nobody knows beforehand which functions are called: mostly malloc, calloc and
+// realloc. So it is the median cost of these, and at least that of malloc and operator new. With live, a third each is for calls
 // that allocate, their returns, and calls that free.
 func (c costs) each(f *file, live bool) time.Duration {
 	var malloc, others, free []time.Duration

@@ -101,8 +101,8 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	return i.filter.check()
 }
 
-// Start attaches to the processes that are there, and goes on with those that come. Where it cannot, it ends the run: after an error
-// Inspektor Gadget would wait for its own readers of maps, which nobody has told to end.
+// Start attaches to the processes that are there, and goes on with those that come. If it cannot, it ends the run. After an
+// error, Inspektor Gadget would wait for its own readers of maps, which never end.
 func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 	if err := i.begin(gadgetCtx); err != nil {
 		i.log.Errorf("%s: the run ends: %v", Name, err)

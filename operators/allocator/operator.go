@@ -1,5 +1,5 @@
-// Package allocator is the Inspektor Gadget operator allocator: it attaches the eBPF programs of a gadget, profile_alloc, to the
-// functions of the memory allocators that processes have mapped: glibc's, musl's, jemalloc, tcmalloc and what else exports malloc.
+// Package allocator is the Inspektor Gadget operator allocator. It attaches the eBPF programs of profile_alloc to functions of
+// memory allocators that processes have mapped. It knows glibc, musl, jemalloc, tcmalloc and others that export malloc.
 //
 // Inspektor Gadget would attach to a file for all processes of the machine. Here a probe is for one process: nobody else pays for
 // it. What the probes cost is measured; above a limit they are there for stretches of time only, chosen at random.
@@ -8,8 +8,8 @@
 //	  allocator:
 //	    enabled: true
 //
-// The gadget's programs are in its map allocator_programs, in the order of the constants of package allocators. What they count is in
-// allocator_counts: counts, of all at 0, and of each process at the slot that the operator gives it in allocator_processes: entry.
+// The gadget's programs are in its map allocator_programs, in the order of the constants of package allocators. They count in
+// allocator_counts: entry 0 has all, and each process has the slot that the operator gives it in allocator_processes.
 //
 // Importing the package registers the operator.
 package allocator
@@ -34,8 +34,8 @@ const (
 	ParamEverywhere = "everywhere"
 )
 
-// operatorPriority is after that of Inspektor Gadget's localmanager and kubemanager (-1), which say in PreStart what containers a run is
-// about, and of the operator captures, which has to read before there is anything to read.
+// operatorPriority is after Inspektor Gadget's localmanager and kubemanager (-1), which choose the containers of a run in
+// PreStart. It is also after the operator captures, which must read before there are events.
 const operatorPriority = 100
 
 type operator struct{}

@@ -32,9 +32,9 @@ const (
 // plan is a period of time with a stretch in it, during which probes are attached.
 type plan struct{ period, wait, stretch time.Duration }
 
-// planFor returns a period whose stretch takes the budget's share of the time, where probes that are always there would take cost,
-// both in CPUs, and around in CPU seconds while they come and go. Where in the period the stretch lies is chosen at random, so that nothing
-// that programs do regularly is always missed.
+// planFor returns a period with a stretch that takes the budget's share of the time. cost is the cost of permanent probes in
+// CPUs. around is the cost of attaching and removing them in CPU seconds. Where in the period the stretch lies is chosen at
+// random, so that nothing that programs do regularly is always missed.
 func planFor(cost, around, budget float64) plan {
 	cost = max(cost, budget/1000)
 	// At least half of what is spent is to be spent on what is looked at.
@@ -181,8 +181,8 @@ func (p *pacer) opened(now time.Time, before, used usage) {
 	p.attached, p.since, p.used, p.coming = true, now, used, used.minus(before)
 }
 
-// detached is called when the probes are gone. before is what was used at the end of the stretch, and for as long as uncounted there were
-// calls that met a probe and were not counted.
+// detached is called when the probes are gone. before is the usage at the end of the stretch. During uncounted, calls met a probe
+// without being counted.
 func (p *pacer) detached(before, used usage, uncounted time.Duration) {
 	around := p.seconds(p.coming) + p.seconds(used.minus(before)) + p.cost*uncounted.Seconds()
 	p.coming = usage{}

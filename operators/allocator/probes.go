@@ -110,8 +110,8 @@ func (c *byProgram) sum() (n uint64) {
 // closeProbes takes probes away. met are the calls of the time before. It returns for how long there would be as many calls that met a probe and
 // were not counted, as there were.
 //
-// The kernel takes the program away from a probe, waits until no CPU runs it, and only then lets the probe itself go, after which it waits once
-// more. The first wait is for many probes at a time here. The second one is for each: what is called most goes first.
+// The kernel takes the program away from a probe, and waits until no CPU runs it. Only then it removes the probe itself, and
+// waits once more. The first wait is for many probes at a time here. The second one is for each: what is called most goes first.
 func closeProbes(links []probe, met byProgram) time.Duration {
 	slices.SortStableFunc(links, func(a, b probe) int { return cmp.Compare(met[b.program], met[a.program]) })
 	begin := time.Now()

@@ -121,7 +121,7 @@ func (i *instance) pace(p *process, paced bool) {
 	i.tellPrograms(p)
 }
 
-// split chooses the processes that have their probes for stretches: those that cost most, until the others take no more than
+// split chooses the processes that have probes for stretches only. It takes the most expensive ones, until the others stay within
 // their part of the limit. It returns them.
 func (i *instance) split() (chosen []*process) {
 	var always []*process
@@ -163,7 +163,7 @@ func (i *instance) watchAlways(now time.Time) {
 	}
 }
 
-// settled is called at the end of a stretch, which began at since: a process that has cost little in some stretches in a row keeps its
+// settled is called at the end of a stretch that began at since. A process with low cost in several stretches in a row keeps its
 // probes.
 func (i *instance) settled(now, since time.Time) {
 	var stretched []*process

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/viper"
 )
 
-// frame holds the parts of a frame that decide about a capture: its function, as in the file, and a key of the file, nil if unknown.
+// frame holds the parts of a frame that decide about a capture: its function's name in the file, and a key of the file, nil if
+// unknown.
 type frame struct {
 	file any
 	name string

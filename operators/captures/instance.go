@@ -28,8 +28,8 @@ const (
 	tick = 50 * time.Millisecond
 	// paceInterval is how often the step is looked at, where there is not too much before that.
 	paceInterval = time.Second
-	// stackPatience is how long a capture waits for its stack, which the unwinder sends once a second, and then for the files of its
-	// process to be read. At the end of a run it is lastPatience.
+	// stackPatience is how long a capture waits for its stack, and then for the files of its process to be read. The unwinder
+	// sends stacks once a second. At the end of a run it is lastPatience.
 	stackPatience = 4 * time.Second
 	lastPatience  = 2 * time.Second
 	// mostWaiting is how many captures wait for that at a time, and how many stacks for their captures. The oldest capture goes with what
@@ -146,8 +146,8 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	return i.stacks.PreStart(gadgetCtx, ds, i.metadata.GetUint32("budget"))
 }
 
-// Start begins to read. The gadget's programs have been loaded by then. Where it cannot, it ends the run: after an error Inspektor
-// Gadget would wait for its own readers of maps, which nobody has told to end.
+// Start begins to read. The gadget's programs have been loaded by then. If it cannot, it ends the run. After an error, Inspektor
+// Gadget would wait for its own readers of maps, which never end.
 func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 	if err := i.begin(gadgetCtx); err != nil {
 		i.log.Errorf("%s: the run ends: %v", Name, err)
@@ -294,7 +294,7 @@ func (i *instance) wait(w waiting) {
 	i.waiting = append(i.waiting, w)
 }
 
-// retry takes the stacks that have come, and the captures of which more is known by now, and those that have waited for as long as that.
+// retry handles captures with a new stack or new names, and those that have waited long enough.
 func (i *instance) retry(patience time.Duration) {
 	now := time.Now()
 	i.stacks.Read(i.arrive)

@@ -43,8 +43,8 @@ type kinds struct {
 	others *kindOthers
 }
 
-// kindOthers tells the gadget's programs which addresses rows were for that are not wanted, so that they need not send the next ones:
-// a map from address and process to the time of the capture.
+// kindOthers tells the gadget's programs the addresses of unwanted rows, so that they stop sending them. It maps address and
+// process to the time of the capture.
 type kindOthers struct {
 	name string
 	at   int // of the address in a row's value; it is 0 for rows that say nothing about the next ones
@@ -118,8 +118,8 @@ func valuesOf(key *btf.Struct, field string) (map[string]uint32, error) {
 // refines tells whether functions decide on a kind, which the bytes begin with.
 func (k *kinds) refines(kind []byte) bool { return order.Uint32(kind) == k.of }
 
-// refine changes a kind to the one that the frames tell, the innermost one first. keep is false where the kind stays what it was,
-// and such rows are not wanted; told is, where no function says so.
+// refine changes a kind to the one that the frames tell, innermost first. keep is false if the kind is unchanged and such rows
+// are unwanted. told is the kind if no function decides.
 func (k *kinds) refine(kind []byte, frames []frame) (keep, told bool) {
 	for i := range frames[:min(len(frames), kindFrames)] {
 		if n, ok := k.rules.kindOf(frames[i].name); ok {
@@ -213,8 +213,8 @@ func (p *kindPattern) matches(name string) bool {
 	return strings.HasSuffix(rest, p.parts[last])
 }
 
-// readable is a function's name as it is shown, without the version of an exported one (name@@GLIBC_2.34), and without what glibc
-// calls its own copy of a name by (__GI_name).
+// readable is a function's name for people. It lacks the version of an exported name (name@@GLIBC_2.34), and glibc's prefix of
+// its own copy (__GI_name).
 func readable(symbol string) string {
 	name, _, _ := strings.Cut(readables.Demangle(symbol), "@")
 	return strings.TrimPrefix(name, "__GI_")

@@ -54,8 +54,8 @@ type layout struct {
 	sums []int
 }
 
-// layoutOf reads it from the types of the map rows. sums are the members of the value that are added up, kind is the member of the
-// key that says what was waited for, "" for none.
+// layoutOf reads it from the types of the map rows. sums are the members of the value that are added up. kind is the key's member
+// that says what was waited for, "" for none.
 func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 	key, value, err := structsOf(rows)
 	if err != nil {

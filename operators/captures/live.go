@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// liveInterval is how often the gadget's map of what is in use is read at most, and liveShare how many times as long as that takes
-	// it is left alone then: a full map takes a tenth of a second and more.
+	// liveInterval is the shortest time between reads of the gadget's map of allocations in use. After a read, it is left alone
+	// for liveShare times the read's duration. A full map takes a tenth of a second and more.
 	liveInterval = 500 * time.Millisecond
 	liveShare    = 50
 	// liveBatch is how many entries of it one system call reads.
@@ -51,8 +51,8 @@ type liveRow struct {
 	time  uint64
 }
 
-// space is the address space that a process had last. It has another one after an execve, and so has another process of the same PID:
-// what the one before had in use is gone then, and nobody has freed it.
+// space is the address space that a process had last. It has another one after an execve, and so has another process with the
+// same PID. The allocations of the one before are gone then, although nobody has freed them.
 type space struct {
 	hash uint32
 	time uint64 // when it was seen
@@ -78,9 +78,8 @@ type live struct {
 	state  []row
 	// strays are the IDs that had no row, and since when.
 	strays map[uint64]time.Time
-	// unknown is how many of the map have no row, because their captures were lost or have no stack yet.
-	// gone is how many were removed of processes that have ended, and refused how many captures found no room.
-	// removed is how many were removed because nothing will ever be known of them.
+	// unknown counts entries of the map without a row, because their captures were lost or have no stack yet. gone counts removed
+	// entries of ended processes, and refused captures without room. removed counts entries that will never be known.
 	unknown, gone, refused, removed uint64
 }
 
@@ -251,9 +250,9 @@ func (l *live) readMap() (all []liveEntry, err error) {
 // strayPatience is how long an entry of the map has no row until it is removed: captures have their stacks within less than that.
 const strayPatience = 4 * stackPatience
 
-// sift returns what is in use of processes that live, by the ID of its capture. What processes leave behind that have ended, or run
-// another program now, is removed; and so are entries whose captures were lost or left out: where one function of an allocator
-// calls another, what that returned may never be freed as such.
+// sift returns what is in use of processes that live, by the ID of its capture. Entries of processes that ended, or run another
+// program now, are removed. So are entries without a capture: where one allocator function calls another, the returned block may
+// never be freed as such.
 func (l *live) sift(all []liveEntry) map[uint64]liveValue {
 	out := make(map[uint64]liveValue, len(all))
 	strays := map[uint64]time.Time{}

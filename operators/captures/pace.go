@@ -14,7 +14,7 @@ const (
 	maxStep = 1<<32 - 1
 )
 
-// pace keeps the number of captures in bounds, and the CPU time that reading them takes, by the step of draw: values stay right in the mean, with
+// pace bounds the number of captures and the CPU time of reading them, by the step of draw. Values stay right on average, with
 // fewer captures behind them.
 type pace struct {
 	base, step, largest uint64
@@ -29,8 +29,8 @@ func newPace(base uint64, set func(uint64) error) pace {
 // early tells that there have been as many captures since the last look as there may be in a second: the next look is due.
 func (p *pace) early(captures uint64) bool { return p.base > 0 && captures-p.before >= mostCaptures }
 
-// look is called with how many captures there were since the start, how long ago it was called before, and the CPU time that reading has
-// taken since.
+// look is called with the number of captures since the start, the time since the last call, and the CPU time of reading since
+// then.
 func (p *pace) look(captures uint64, since, used time.Duration) error {
 	load := max(float64(captures-p.before)/mostCaptures, used.Seconds()/mostCPU) / since.Seconds()
 	p.before = captures

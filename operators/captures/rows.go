@@ -10,8 +10,8 @@ import (
 // fillPriority is before all that reads rows.
 const fillPriority = -1 << 20
 
-// filler adds rows to the packets of a data source that Inspektor Gadget makes of a map: each time that it has read the map, which
-// is empty, the rows come from here. So they have the fields, formatters and filters of all rows, and a packet is complete.
+// filler adds rows to the packets that Inspektor Gadget makes of a map. The map is empty: each time that it is read, the rows
+// come from here. So they have the fields, formatters and filters of all rows, and a packet is complete.
 type filler struct {
 	key, value uint32 // places in a row's payload
 	rows       func() []row

@@ -18,8 +18,8 @@ import (
 const (
 	// mostSharedFiles is how many addresses' files are remembered.
 	mostSharedFiles = 1024
-	// mapsPatience is how long that may take, and mapsStuck for how many processes it may go on at a time that do not let it end:
-	// captures are not read meanwhile.
+	// mapsPatience limits how long that may take. At most mapsStuck processes may block it at a time; captures are not read
+	// meanwhile.
 	mapsPatience = time.Second
 	mapsStuck    = 4
 	// mapsBurst and mapsSlowdown bound the CPU time, as a program can have any number of locks: see patience.Allowance.
@@ -27,8 +27,8 @@ const (
 	mapsSlowdown = 10
 )
 
-// sharedFiles puts the file that an address belongs to into rows, where processes share it: a lock in such a file is one for all of
-// them, at addresses that differ. The metadata says:
+// sharedFiles puts the file of an address into rows, if processes share it. A lock in such a file is one lock at different
+// addresses. The metadata says:
 //
 //	shared:
 //	  address: shared_raw # the member of a row's value with the address, 0: none

@@ -133,7 +133,7 @@ func (s *sums) overflowRow(name string, stretch uint32) *sum {
 	return to
 }
 
-// lost adds what captures of a stretch stood for that found no room, to the first two sums: their amount, and how many events that are.
+// lost adds the captures of a stretch without room to the first two sums: their amount, and the number of their events.
 func (s *sums) lost(weight, events uint64, stretch uint32) {
 	if weight == 0 && events == 0 {
 		return

@@ -17,8 +17,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
 )
 
-// exporters are the process's running exporters. One is started when the first gadget asks for
-// it, shared by all that ask for the same settings, and kept for the next gadget in a daemon.
+// exporters are the process's running exporters. One is started when the first gadget needs it. Gadgets with the same settings
+// share it, and a daemon keeps it for the next gadget.
 type exporters struct {
 	mu      sync.Mutex
 	running []*shared
@@ -159,9 +159,9 @@ type targets struct {
 	inRun []string            // the data sources in named, in the order in which they were written
 }
 
-// parseTargets reads the parameter for the exporter: names of exporters with commas between them, each for
-// all data sources, or for the one that stands in front of it with a colon. A data source that is named
-// goes only to the exporters that it is named with. An exporter that is named twice counts once.
+// parseTargets reads the parameter for the exporter: names of exporters, separated by commas. Each is for all data sources, or
+// for the one before its colon. A data source that is named goes only to the exporters that it is named with. An exporter that is
+// named twice counts once.
 func parseTargets(text string) (targets, error) {
 	t := targets{named: map[string][]string{}}
 	add := func(list []string, name string) []string {

@@ -324,9 +324,8 @@ func (i *instance) Start(operators.GadgetContext) error {
 // Stop implements operators.DataOperatorInstance. The eBPF operator's last rows come after it.
 func (i *instance) Stop(operators.GadgetContext) error { return nil }
 
-// Close sends what the instance still holds. Where the gadget runs in the caller's process it
-// waits for the delivery, up to the exporter's shutdown_timeout; in a daemon it leaves the rest to
-// the shared queue.
+// Close sends what the instance still holds. If the gadget runs in the caller's process, it waits for the delivery, up to the
+// exporter's shutdown_timeout. In a daemon it leaves the rest to the shared queue.
 func (i *instance) Close(operators.GadgetContext) error {
 	if i.pipelines == nil {
 		return nil

@@ -188,8 +188,8 @@ type gadgetNames struct {
 
 var theGadgetNames gadgetNames
 
-// of returns the attribute of a gadget with that image: the image's name without registry, tag and digest, or "other" where there are
-// too many names.
+// of returns the attribute of a gadget with that image: the image's name without registry, tag and digest, or "other" if there
+// are too many names.
 func (g *gadgetNames) of(image string) attribute.KeyValue {
 	const longest = 64
 	name, _, _ := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], "@")

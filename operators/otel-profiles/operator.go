@@ -1,10 +1,9 @@
 // Package otelprofiles is the Inspektor Gadget operator otel-profiles: it exports the rows of any
 // gadget that have a stack as OpenTelemetry profiles.
 //
-// Importing the package registers the operator. Inspektor Gadget's registry is a map by name in
-// which the last registration wins, in an order that depends on imports: a program that may also
-// import Inspektor Gadget's own operator of this name calls Register from main, and any program
-// can check with Registered.
+// Importing the package registers the operator. Inspektor Gadget's registry is a map by name. The last registration wins, in an
+// order that depends on imports. A program that may also import Inspektor Gadget's own operator of this name calls Register from
+// main. Any program can check with Registered.
 //
 // Exporters belong to the process and are shared by all gadget instances; aggregators belong to
 // one instance and one data source. Inspektor Gadget's daemons end without closing their gadgets:
@@ -51,9 +50,8 @@ const (
 	// ParamName is the profiles' name; empty: the gadget's.
 	ParamName = "otel-profiles-name"
 
-	// Parameters for a run without configuration. They are offered only where the gadget runs in
-	// the caller's own process: a remote caller must not choose where a privileged daemon
-	// connects to, nor what it sends there.
+	// Parameters for a run without configuration. They are offered only if the gadget runs in the caller's own process. A remote
+	// caller must not choose where a privileged daemon connects, nor what it sends.
 	ParamEndpoint    = "otel-profiles-endpoint"
 	ParamInsecure    = "otel-profiles-insecure"
 	ParamHeaders     = "otel-profiles-headers"
@@ -124,9 +122,9 @@ func Registered() error {
 // Shutdown ends the registered operator: see Operator.Shutdown.
 func Shutdown(ctx context.Context) error { return registered.Shutdown(ctx) }
 
-// Serve runs what serves gadgets in a daemon until ctx ends or that fails, which is the error. It sends what an earlier process has stored.
-// In the end it stops the gadgets that export, and waits for their last profiles to be delivered, drain at most: the connections of clients
-// are to stay until then.
+// Serve runs what serves gadgets in a daemon until ctx ends or that fails, which is the error. It sends what an earlier process
+// has stored. At the end it stops the gadgets that export, and waits at most drain for the delivery of their last profiles. The
+// clients' connections must stay until then.
 func Serve(ctx context.Context, drain time.Duration, run func() error) (failure error) {
 	SendStored()
 	failed := make(chan error, 1)
@@ -145,9 +143,8 @@ func Serve(ctx context.Context, drain time.Duration, run func() error) (failure 
 	return failure
 }
 
-// SendStored is for daemons: from the next Init on, or at once if that is past, the exporters that have a
-// storage folder run whether or not a gadget asks for them, so that what they hold from before a restart
-// is sent.
+// SendStored is for daemons. From the next Init on, or at once if that is past, exporters with a storage folder run without a
+// gadget. So requests from before a restart are sent.
 func SendStored() { registered.SendStored() }
 
 // SendStored is the function of that name for this Operator.
@@ -195,9 +192,9 @@ func (o *Operator) Name() string { return Name }
 // Priority implements operators.DataOperator.
 func (o *Operator) Priority() int { return operatorPriority }
 
-// Init takes the settings as they are now. It never returns an error, opens no file and dials
-// nothing: an error would end a daemon on every node, and turn into "unknown flag" in ig run. What
-// is wrong is logged once, and reported to the gadget that asks for it. It may be called again.
+// Init takes the settings as they are now. It never returns an error, opens no file and dials nothing. An error would end a
+// daemon on every node, and cause "unknown flag" in ig run. What is wrong is logged once, and reported to the gadget that asks
+// for it. It may be called again.
 func (o *Operator) Init(*params.Params) error {
 	o.mu.Lock()
 	o.file, o.fileName = igconfig.Config, ""
@@ -346,10 +343,10 @@ func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamVal
 	return out
 }
 
-// Shutdown ends all gadgets that export, waits for them to close and for what they left to be delivered, and stops
-// the exporters, all within ctx. Gadgets that do not end get half of that time. Without a receiver it returns when
-// ctx ends, with an error that says how much is left; exporters with a storage folder keep that for the next start.
-// Gadgets that start afterwards export nothing, until the next Init.
+// Shutdown ends all gadgets that export, and waits until they are closed and their rows delivered. Then it stops the exporters,
+// all within ctx. Gadgets that do not end get half of that time. Without a receiver it returns when ctx ends, with an error that
+// says how much is left. Exporters with a storage folder keep that for the next start. Gadgets that start afterwards export
+// nothing, until the next Init.
 func (o *Operator) Shutdown(ctx context.Context) error {
 	o.mu.Lock()
 	o.closing = true

@@ -194,8 +194,8 @@ func (p *pipeline) wake() {
 	}
 }
 
-// earlyFlush is the least time between two flushes of a window that fills up before its time: a
-// workload that makes ever new stacks must not make the exporter send without pause.
+// earlyFlush is the shortest time between two flushes of a window that fills up early. A workload with ever new stacks must not
+// make the exporter send without pause.
 const earlyFlush = time.Second
 
 // due is when the window must be flushed.
@@ -209,9 +209,9 @@ func (p *pipeline) due() time.Time {
 	return p.next
 }
 
-// A stack that is first seen right before the end of a window would be sent without names that are known a moment
-// later. So a window that is due waits for names that are being looked up, and asks again and again whether they are
-// there: for lateNames at most, and for no more than a quarter of the interval.
+// A stack that is first seen right before the end of a window would be sent without names that are known a moment later. So a due
+// window waits for names that are being looked up, and checks them repeatedly. It waits for at most lateNames, and at most a
+// quarter of the interval.
 const (
 	lateNames        = 5 * time.Second
 	namePollInterval = 50 * time.Millisecond

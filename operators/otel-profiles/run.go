@@ -13,15 +13,15 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// sweepInterval is how often the kernel's stacks are looked after and names that are missing are asked for, and ageInterval how often
-// what is known of the host's services ages.
+// sweepInterval is how often the kernel's stacks are cleaned up and missing names are requested. ageInterval is how often
+// knowledge of the host's services ages.
 const (
 	sweepInterval = time.Second
 	ageInterval   = 10 * time.Second
 )
 
-// run flushes each pipeline at its interval. The first one is cut at a random moment, so that a fleet
-// that started together spreads its flushes over the whole interval, and keeps them there.
+// run flushes each pipeline at its interval. The first one is cut at a random moment. So nodes that started together spread their
+// flushes over the whole interval, and keep them there.
 func (i *instance) run() {
 	defer close(i.stopped)
 	now := time.Now()
@@ -137,7 +137,7 @@ func (i *instance) unread(c Counts) string {
 	return fmt.Sprintf("; the last file that could not be read: %v", i.unreadFile)
 }
 
-// check warns about a run of which nothing has arrived, or nothing with a stack, and keeps it as an error if somebody wants to know.
+// check warns about a run without delivered rows or without stacks, and keeps the warning as an error if a caller wants it.
 func (i *instance) check() {
 	var read, delivered int64
 	for _, p := range i.pipelines {

@@ -14,9 +14,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// source reads the rows of one data source, once for all the exporters that they go to. Its callbacks run in
-// the gadget's goroutines: they never wait for the network, never return an error, and do not allocate
-// once a stack is known.
+// source reads the rows of one data source, once for all the exporters that they go to. Its callbacks run in the gadget's
+// goroutines. They never wait for the network, never return an error, and do not allocate for a known stack.
 type source struct {
 	inst  *instance
 	ds    datasource.DataSource
@@ -202,8 +201,8 @@ func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, a
 	return profile.Full
 }
 
-// setResource tells the aggregator what a row's resource is, and returns the keys of the row: they are others if what is known of its
-// process has changed since they were made. The caller holds cold.
+// setResource tells the aggregator the resource of a row, and returns the row's keys. They differ if new facts about its process
+// came since they were made. The caller holds cold.
 func (s *source) setResource(p *pipeline, r *row, res, key uint64) (uint64, uint64) {
 	resource := p.resource(r.d)
 	if nowRes, nowKey := p.plan.KeysOf(r.d, r.stackKey); nowRes != res {

@@ -25,9 +25,8 @@ type stackMaps struct {
 	log                    logger.Logger
 	kernel, user, buildIDs func() *ebpf.Map
 
-	// due is set when it is time to sweep, once a second while the instance runs. The sweep
-	// itself is done in the gadget's goroutine: a look-up takes an entry out of a stack map for a
-	// moment, so that two readers would lose stacks to each other.
+	// due is set when it is time to sweep, once a second while the instance runs. The sweep runs in the gadget's goroutine. A
+	// look-up takes an entry out of a stack map for a moment, so two readers would lose stacks to each other.
 	due atomic.Bool
 
 	// kept tells whether rows must be noted. The gadget's programs are loaded when it is asked for the first time.

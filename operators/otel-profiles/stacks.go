@@ -31,8 +31,8 @@ func (i *instance) collectStacks(gadgetCtx operators.GadgetContext) {
 	i.uncollected = tune.Uncollected(gadgetCtx)
 }
 
-// chooseStacks has a gadget hand over its stacks by ID where that loses nothing: all of its data sources
-// with such stacks are exported, and nobody reads their rows.
+// chooseStacks has a gadget pass its stacks by ID if that loses nothing. Then all of its data sources with such stacks are
+// exported, and nobody reads their rows.
 func (i *instance) chooseStacks(gadgetCtx operators.GadgetContext) {
 	exported := map[string]bool{}
 	for _, p := range i.pipelines {

@@ -14,9 +14,8 @@ import (
 )
 
 // resolver gives Inspektor Gadget the names that this operator exports, for the text of any gadget's stacks. It acts where
-// Inspektor Gadget's own resolver symtab is asked for, and comes before it. symtab knows the executable's symbol table
-// only, and it returns an error for a process that has ended; an error of any resolver makes Inspektor Gadget drop all
-// names of the stack.
+// Inspektor Gadget's own resolver symtab is requested, and comes before it. symtab knows the executable's symbol table only, and
+// returns an error for an ended process. With an error of any resolver, Inspektor Gadget drops all names of the stack.
 type resolver struct{ op *Operator }
 
 func init() { symbolizer.RegisterResolver(resolver{registered}) }
@@ -61,8 +60,8 @@ type resolverInstance struct {
 // waitsPerSecond bounds the waits of all stacks in a second, in multiples of the wait for one.
 const waitsPerSecond = 5
 
-// Resolve implements symbolizer.ResolverInstance. It never returns an error. As the last resolver it answers all
-// queries, also those without a name, so that symtab is not asked; else it leaves open what it does not know.
+// Resolve implements symbolizer.ResolverInstance. It never returns an error. As the last resolver it answers all queries, also
+// those without a name, so symtab gets none. Otherwise it leaves unknown queries open.
 func (r *resolverInstance) Resolve(task symbolizer.Task, queries []symbolizer.StackItemQuery, responses []symbolizer.StackItemResponse) ([]symbolizer.StackItemResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

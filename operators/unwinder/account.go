@@ -18,8 +18,8 @@ const (
 	enough = 20
 )
 
-// unseen returns the requested languages whose interpreters have run between two states, by the names of executables and
-// libraries, although no sample has a frame of them.
+// unseen returns the requested languages with running interpreters but without frames in any sample. It finds interpreters by the
+// names of executables and libraries.
 func unseen(before, now wire.Stats, asked unwinder.Settings) []string {
 	var lines []string
 	for t := range now.Languages {

@@ -12,9 +12,9 @@ const tick uint64 = procfs.Tick
 // checkPriority is after Inspektor Gadget's enrichment (0) and before all that reads rows.
 const checkPriority = 50
 
-// containers checks that rows have got the name of the right container. Inspektor Gadget finds the container by the
-// number of a mount namespace, which the kernel gives to a new namespace as soon as it is free: a process that has
-// ended together with its container would be shown under the name of the next one. A containers is for one goroutine.
+// containers checks that rows have got the name of the right container. Inspektor Gadget finds the container by the number of a
+// mount namespace. The kernel reuses a number as soon as it is free. So a process that ended with its container would show under
+// the name of the next one. A containers is for one goroutine.
 type containers struct {
 	pid, containerPID datasource.FieldAccessor
 	starts            map[uint32]uint64 // by PID: when the processes in the rows that are handed on began, in nanoseconds since boot
@@ -52,8 +52,8 @@ func (c *containers) begin(starts map[uint32]uint64) {
 	}
 }
 
-// right tells whether a process can be one of the container whose first process has that PID: one that has ended, and began
-// before the container did, is not.
+// right tells whether a process can be in the container whose first process has that PID. A process that ended before the
+// container began is not.
 func (c *containers) right(pid, first uint32) bool {
 	start := c.starts[pid]
 	if start == 0 || pid == first {

@@ -54,8 +54,8 @@ func (n *names) close() {
 	n.tables.Release()
 }
 
-// lookup returns the function at an address of a file. If pending, it may be known later. proc is a process that has
-// mapped the file, beside f.Proc, in which the unwinder has seen it; nil is fine.
+// lookup returns the function at an address of a file. If pending, it may be known later. proc is a process that has mapped the
+// file, in addition to f.Proc, where the unwinder saw it; nil is allowed.
 func (n *names) lookup(f *wire.File, proc *wire.Proc, address uint64) (symbol symtab.Symbol, pending bool) {
 	if n == nil {
 		return symtab.Symbol{}, false

@@ -1,5 +1,5 @@
-// Package unwinder has two of Inspektor Gadget's operators: unwind gives the events of gadgets that ask for it in their metadata whole
-// stacks, in many languages, and otel-stacks those of Inspektor Gadget's own gadgets.
+// Package unwinder has two of Inspektor Gadget's operators. unwind gives whole stacks in many languages to events of gadgets that
+// request it in their metadata. otel-stacks does so for Inspektor Gadget's own gadgets.
 //
 // Importing the package registers them.
 package unwinder
@@ -13,8 +13,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
-// operatorPriority lies between that of the OCI handler (-1000), which reads the metadata and loads the programs when it starts, and those
-// of localmanager and kubemanager (-1), which look for data sources.
+// operatorPriority is between the OCI handler (-1000), which reads the metadata and loads the programs, and localmanager and
+// kubemanager (-1), which look for data sources.
 const operatorPriority = -100
 
 // operator is what all runs share.

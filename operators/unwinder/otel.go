@@ -24,9 +24,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// OtelName is the name of the operator that serves Inspektor Gadget's own gadgets where they are run with --collect-otel-stack: their
-// programs call the unwinder by the hook in Inspektor Gadget's headers. Other than Inspektor Gadget's own resolver, which has a profiler in
-// the process of the daemon, it has the stacks from the program that all gadgets share.
+// OtelName is the name of the operator for Inspektor Gadget's own gadgets with --collect-otel-stack. Their programs call the
+// unwinder by the hook in Inspektor Gadget's headers. Inspektor Gadget's own resolver has a profiler in the daemon's process.
+// This operator gets the stacks from the program that all gadgets share.
 const OtelName = "otel-stacks"
 
 // otelPatience is how long after its event a row waits for its stack, and then for the names in it. The unwinder writes every quarter of a

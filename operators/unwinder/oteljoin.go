@@ -41,8 +41,9 @@ func (o *otelStacks) add(unwound []wire.Unwound) {
 	}
 }
 
-// await returns the stack of an event, for which it waits as long as that, or nil. A program reads an ID where the unwinder's entry leaves it:
-// it can be that of another event, which came in between, or of one before, while the unwinder does not run. The process and the time tell.
+// await returns the stack of an event, for which it waits as long as that, or nil. A program reads an ID where the unwinder's
+// entry leaves it. It can be the ID of another event in between, or an old one while the unwinder does not run. The process and
+// the time tell.
 func (o *otelStacks) await(id uint64, pid uint32, seen uint64, patience time.Duration) *wire.Stack {
 	if wire.RunOf(id) != wire.OtelRun || wire.OtelAge(id, seen) > otelWindow {
 		o.count(&o.others)

@@ -33,7 +33,7 @@ type rows struct {
 	functions  []string // a buffer
 }
 
-// newRows returns those of a run. keepTracing says that the kernel's part of stacks can be of the tracing itself, and has nothing of it on top.
+// newRows returns those of a run. keepTracing says that kernel stacks can be of the tracing itself, and keeps its functions.
 func newRows(keepTracing bool) rows {
 	return rows{stacks: map[uint64]*wire.Stack{}, kernel: sync.OnceValue(func() *stack.Kernel {
 		known, _ := kernelSymbols() // what could not be read is left out

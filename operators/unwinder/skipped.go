@@ -29,8 +29,8 @@ func programsOf(m *ebpf.Map) (programs []*ebpf.Program) {
 	return programs
 }
 
-// skipped counts the calls of programs that the kernel has skipped: it runs none from a kprobe or a tracepoint while another of these runs on
-// the CPU, or a process of the CPU is amid a call of bpf(2).
+// skipped counts the programs' calls that the kernel has skipped. It runs none from a kprobe or a tracepoint while another of
+// these runs on the CPU, or a process there is in a call of bpf(2).
 func skipped(programs []*ebpf.Program) (sum uint64) {
 	for _, p := range programs {
 		if stats, err := p.Stats(); err == nil {

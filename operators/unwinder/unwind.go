@@ -181,8 +181,8 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	return i.call(gadgetCtx, i.metadata.GetUint32("step"), i.metadata.GetUint32("budget"), where)
 }
 
-// Start has the gadget's programs call the unwinder. They were loaded by now. Where it cannot, it ends the run: after an error Inspektor
-// Gadget would wait for its own readers of maps, which nobody has told to end.
+// Start has the gadget's programs call the unwinder. They were loaded by now. If it cannot, it ends the run. After an error,
+// Inspektor Gadget would wait for its own readers of maps, which never end.
 func (i *unwindInstance) Start(gadgetCtx operators.GadgetContext) error {
 	if i.sub == nil {
 		return nil

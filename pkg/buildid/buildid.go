@@ -85,9 +85,8 @@ func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
-// HTLHash returns the hash that the specification defines for process.executable.build_id.htlhash:
-// the first half of the SHA-256 of the file's first 4096 bytes, its last 4096 bytes and its length
-// as a big-endian number of 8 bytes
+// HTLHash returns the hash for process.executable.build_id.htlhash. By the specification it is the first half of a SHA-256. Its
+// input is the file's first 4096 bytes, its last 4096 bytes, and its length as a big-endian number of 8 bytes
 // (https://opentelemetry.io/docs/specs/semconv/registry/attributes/process/, and
 // https://opentelemetry.io/docs/specs/otel/profiles/mappings/).
 func HTLHash(r io.ReaderAt, size int64) (string, error) {
@@ -121,8 +120,8 @@ func OfNotes(b []byte) string {
 	return info.GNU
 }
 
-// AddNotes adds the build IDs in notes: a header of three words, the length of the name, of the description and the type, and then the
-// two, each padded.
+// AddNotes adds the build IDs in notes. A note has a header of three words: the lengths of name and description, and the type.
+// Name and description follow, each padded.
 func (info *Info) AddNotes(b []byte, order binary.ByteOrder, align uint64) {
 	if align != 8 {
 		align = 4

@@ -1,5 +1,5 @@
-// Package config owns the settings of the exporters, and those of reading names: where they come from, which
-// source wins, what a value may be, and what is answered to a mistake.
+// Package config owns the settings of the exporters and of reading names. It knows their sources and precedence, checks their
+// values, and reports mistakes.
 //
 // Every setting is one row of the table in settings.go or names.go. Parsing, validation, the tables of the
 // reference and the tests read these tables.

@@ -94,8 +94,8 @@ func (s *Set) readNamed(env map[string]string) {
 	}
 }
 
-// cutVariable takes <NAME>_<KEY> apart. Both may contain "_" themselves, so there can be several ways to cut: one with
-// the name of an exporter that exists is preferred, the longest such name, and else the one with the longest key.
+// cutVariable takes <NAME>_<KEY> apart. Both may contain "_" themselves, so there can be several ways to cut. The longest name of
+// an existing exporter wins, else the longest key.
 func cutVariable(rest string, exporters map[string][]string) (name string, key *setting) {
 	for i := range table {
 		before, ok := strings.CutSuffix(rest, "_"+envName(table[i].Key))
@@ -111,9 +111,8 @@ func cutVariable(rest string, exporters map[string][]string) (name string, key *
 	return name, key
 }
 
-// slip reports whether name comes from a misspelt key of an exporter that exists. PROD_TSL_INSECURE can be
-// read as the key INSECURE of an exporter PROD_TSL; if nothing defines such an exporter, and PROD exists,
-// it is meant to be PROD_TLS_INSECURE.
+// slip reports whether name comes from a misspelt key of an exporter that exists. PROD_TSL_INSECURE can be read as the key
+// INSECURE of an exporter PROD_TSL. If nothing defines such an exporter and PROD exists, it means PROD_TLS_INSECURE.
 func slip(env map[string]string, name string, exporters map[string][]string) bool {
 	defined := slices.ContainsFunc(definingKeys, func(key string) bool { return env[EnvPrefix+name+"_"+envName(key)] != "" })
 	return !defined && ownerOf(name, exporters) != ""

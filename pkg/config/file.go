@@ -15,9 +15,8 @@ const (
 	FileKey = operatorKey + "." + exportersKey
 )
 
-// readFile reads the exporters of a config file; file is its name for messages. viper has changed the
-// keys: all are in lower case, and in a config that went through `kubectl gadget deploy` each key with
-// dots, names of exporters included, has become nested maps.
+// readFile reads the exporters of a config file; file is its name for messages. viper has changed the keys to lower case. After
+// `kubectl gadget deploy`, keys with dots have become nested maps, names of exporters included.
 func (s *Set) readFile(v *viper.Viper, file string) {
 	if v == nil {
 		return
@@ -59,8 +58,8 @@ func (s *Set) misplaced(v *viper.Viper, file string) {
 	}
 }
 
-// splitExporter reads the map below name. It can be the settings of the exporter of that name, or hold
-// exporters with a dot in their names ("name.rest"), which viper has split, or both.
+// splitExporter reads the map below name. It can be the settings of that exporter. It can also hold exporters with a dot in their
+// names ("name.rest"), which viper has split. Or it is both.
 func (s *Set) splitExporter(name string, body map[string]any, file string) {
 	own := map[string]any{}
 	hasSettings := slices.ContainsFunc(slices.Collect(maps.Keys(body)), func(key string) bool {
@@ -81,8 +80,8 @@ func (s *Set) splitExporter(name string, body map[string]any, file string) {
 	}
 }
 
-// isSetting reports whether key, with a value of this shape, is a setting or a group of settings, and
-// not the rest of an exporter's name.
+// isSetting reports whether key, with a value of this shape, is a setting or a group of settings. Otherwise it is the rest of an
+// exporter's name.
 func isSetting(key string, value any) bool {
 	_, isMap := value.(map[string]any)
 	if isGroup(key) {
@@ -176,8 +175,8 @@ func (d *draft) readMap(prefix string, body map[string]any, file string) {
 	}
 }
 
-// unknownKey reports a key that does not exist, with the one that is probably meant: a setting of the
-// same name in another group, or else the most similar one in the same place.
+// unknownKey reports a key that does not exist, with a suggestion. That is a setting of the same name in another group, or else
+// the most similar one in the same place.
 func (d *draft) unknownKey(path, file string) {
 	owner, prefix := "an exporter", ""
 	if group, _, inGroup := strings.Cut(path, "."); inGroup && isGroup(group) {

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/viper"
 )
 
-// BuiltIn is the name of the exporter that needs no file: it sends to a Collector on this machine,
-// or to where the standard variables say.
+// BuiltIn is the name of the exporter that needs no file. It sends to a Collector on this machine, or as the standard variables
+// say.
 const BuiltIn = "otlp"
 
 // Sources are where settings come from.

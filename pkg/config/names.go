@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Names holds the settings for reading the names of functions from the files of programs. They belong to
-// the process that runs gadgets and not to an exporter: all exporters, and Inspektor Gadget's own output,
-// share the names that were read.
+// Names holds the settings for reading the names of functions from the files of programs. They belong to the process that runs
+// gadgets, not to an exporter. All exporters and Inspektor Gadget's own output share the names.
 type Names struct {
 	Memory     int64         // names.memory, in bytes
 	Wait       time.Duration // names.wait

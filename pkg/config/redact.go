@@ -37,8 +37,8 @@ func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, hidden) }
 // MarshalText is String: loggers that write JSON show no secret either.
 func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// HideSecrets replaces the secrets of exporters, and of the addresses of debuginfod servers, in v, for programs that print a config, such as
-// `ig config view`. What Load then reads from v is no longer usable.
+// HideSecrets replaces the secrets of exporters, and of addresses of debuginfod servers, in v. Programs such as `ig config view`
+// use it to print a config. What Load then reads from v is no longer usable.
 func HideSecrets(v *viper.Viper) {
 	if exporters, ok := v.Get(FileKey).(map[string]any); ok {
 		hideBelow(v, FileKey, exporters)
@@ -56,8 +56,8 @@ func HideSecrets(v *viper.Viper) {
 	}
 }
 
-// hideBelow recognises a setting by the end of its path: an exporter's name may have dots, so that the path does not tell where
-// it ends, and an exporter may be called like a setting. That may hide too much.
+// hideBelow recognises a setting by the end of its path. An exporter's name may have dots or equal a setting's name, so the path
+// does not tell where it ends. That may hide too much.
 func hideBelow(v *viper.Viper, path string, m map[string]any) {
 	for key, value := range m {
 		below := path + "." + key

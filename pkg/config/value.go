@@ -20,8 +20,8 @@ import (
 // Their errors are gotErrors: they say what was given. setting.takes says what is allowed, and
 // setting.explain makes one message of both.
 
-// gotError is the first half of a message, "got …, takes …". got can contain the value, so parsers of
-// secrets use describeKind for it. hint never contains the value.
+// gotError is the first half of a message, "got …, takes …". got can contain the value, so parsers of secrets use describeKind
+// for it. hint never contains the value.
 type gotError struct{ got, hint string }
 
 func (e *gotError) Error() string { return e.got }

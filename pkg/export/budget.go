@@ -4,9 +4,8 @@ import (
 	"container/list"
 )
 
-// budget bounds the bytes of a set of entries and chooses, when they are too many, which to give
-// up: the oldest of the owner with the most bytes that can be given up, so that a loud owner
-// cannot push out the others. Entries in flight count, but cannot be given up.
+// budget bounds the bytes of a set of entries, and chooses the entries to give up. It takes the oldest of the owner with the most
+// removable bytes, so a loud owner cannot push out the others. Entries in flight count, but cannot be given up.
 type budget struct {
 	bound, used    int64 // bytes
 	limit, entries int64 // numbers of entries; a limit of 0 is none

@@ -65,8 +65,8 @@ func (e *Exporter) next() (*entry, []byte) {
 	}
 }
 
-// expire looks at the oldest entries of the queue. It drops those whose data is older than receivers accept, and
-// puts those aside whose data is ahead of the clock: a machine's clock may be behind when it starts. The caller holds mu.
+// expire looks at the oldest entries of the queue. It drops those with data older than receivers accept. It puts those with data
+// ahead of the clock aside, because a machine's clock may be behind at the start. The caller holds mu.
 func (e *Exporter) expire() {
 	now := e.now()
 	for en := e.queue.oldest(); en != nil; en = e.queue.oldest() {
@@ -139,8 +139,8 @@ func (e *Exporter) dropUnreadable(en *entry, err error) {
 	e.log.errorf(string(r), "dropped: a message in the storage folder %s cannot be read: %v%s", e.store.Dir, err, stays)
 }
 
-// settle counts an attempt and then ends the entry or queues it for the next attempt (again). reason is empty unless the
-// entry was dropped. again also stands for an entry that a Shutdown has given up meanwhile. The caller holds mu.
+// settle counts an attempt. Then it ends the entry, or queues it for the next attempt (again). reason is empty unless the entry
+// was dropped. again also stands for an entry that a Shutdown has given up meanwhile. The caller holds mu.
 func (e *Exporter) settle(en *entry, out attempt.Outcome, started time.Time, size int64) (reason Reason, again bool) {
 	if !clearInFlight(en) {
 		return "", true

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// entryOverhead is what a held message costs beside its body; it counts in the queue's bytes, so
-// that a flood of tiny messages is bounded too.
+// entryOverhead is the cost of a held message beside its body. It counts in the queue's bytes, so a flood of tiny messages is
+// bounded, too.
 const entryOverhead = 512
 
 // entry is a message that the exporter holds. All fields but Message, seq and size are guarded by

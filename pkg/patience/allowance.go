@@ -2,16 +2,18 @@ package patience
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
 // Allowance bounds the CPU time that work takes which others can cause without end: Burst may be used at once, and a second more is
 // there after every Slowdown seconds. Elapsed time does not count: on a busy machine and with slow disks the same work takes longer
-// without costing more. It is for one goroutine.
+// without costing more. Any number of goroutines may use it.
 type Allowance struct {
 	Burst    time.Duration
 	Slowdown time.Duration // a number, 1 or more
 
+	mu   sync.Mutex
 	used time.Duration // of Burst, and beyond
 	last time.Time     // when that was so
 }
@@ -20,6 +22,8 @@ type Allowance struct {
 func (a *Allowance) Use(cpu time.Duration) { a.use(time.Now(), cpu) }
 
 func (a *Allowance) use(now time.Time, cpu time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.used = max(0, a.used-now.Sub(a.last)/a.Slowdown) + cpu
 	a.last = now
 }
@@ -28,6 +32,8 @@ func (a *Allowance) use(now time.Time, cpu time.Duration) {
 func (a *Allowance) Wait() time.Duration { return a.wait(time.Now()) }
 
 func (a *Allowance) wait(now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.used <= a.Burst {
 		return 0
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
@@ -21,62 +22,87 @@ func (s *Store) fetch(ctx context.Context) {
 			wanted := s.entries[e.id] == e && old != nil
 			s.mu.Unlock()
 			var t *symtab.Table
+			var used time.Duration
 			err := errNotWanted
 			if wanted {
-				t, err = s.fetchTable(ctx, old)
+				t, used, err = s.fetchTable(ctx, old)
 			}
-			s.mu.Lock()
-			e.fetched = false
-			switch {
-			case err != nil:
-				s.stats.NotFetched++
-			case s.entries[e.id] == e:
-				s.stats.Fetched++
-				s.bytes += t.Bytes() - old.Bytes()
-				e.size += t.Bytes() - old.Bytes()
-				e.table = t
-				s.makeRoom()
-			}
-			s.mu.Unlock()
+			s.allowance.Use(used)
+			s.fetched(e, t, err)
+			s.allowance.Rest(ctx)
 		}
 	}
+}
+
+// wantFetch has a file's debug file fetched. Under s.mu.
+func (s *Store) wantFetch(e *entry) {
+	select {
+	case s.fetches <- e:
+		e.fetched = true
+	default: // the queue is full: do without
+	}
+}
+
+// fetched stores the table t that an entry has with its debug file. Lines that are missing are read another time.
+func (s *Store) fetched(e *entry, t *symtab.Table, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.fetched = false
+	switch {
+	case err != nil:
+		s.stats.NotFetched++
+	case s.entries[e.id] == e:
+		s.stats.Fetched++
+		more := t.Bytes() - e.table.Bytes()
+		s.bytes += more
+		e.size += more
+		e.table = t
+	}
+	if e.table != nil && e.table.Fetched() && e.table.Cut {
+		e.read = time.Now()
+		e.later()
+	}
+	s.makeRoom()
 }
 
 // errNotWanted says that a file was forgotten before its debug file came.
 var errNotWanted = errors.New("no caller is waiting any more")
 
-// fetchTable gets the debug file that old wants and returns a table that has the symbols of both.
-func (s *Store) fetchTable(ctx context.Context, old *symtab.Table) (t *symtab.Table, err error) {
+// fetchTable gets the debug file that old wants and returns a table that has what is in both, and the CPU time that reading it has taken
+// elsewhere. Of a file that was fetched before only lines are read.
+func (s *Store) fetchTable(ctx context.Context, old *symtab.Table) (t *symtab.Table, used time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t, err = nil, fmt.Errorf("%w: fetching its debug file panicked: %v", symtab.ErrMalformed, p)
+			t, err = nil, fmt.Errorf("%w: fetching its debug file ends in %v", symtab.ErrMalformed, p)
 		}
 	}()
 	f, err := s.options.Fetch(ctx, old.Wanted)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer f.Close()
 	id, err := symtab.Identify(f)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
-	task := symtab.Task{
-		Reading: s.reading(), Kind: symtab.ReadDebugFile, ID: id, Opened: f, Size: id.Size, Base: old.Base(), Room: s.room(),
+	task := symtab.Task{Reading: s.reading(), Kind: symtab.ReadDebugFile, ID: id, Opened: f, Size: id.Size, Room: s.room()}
+	if t = old; !old.Fetched() {
+		var debug *symtab.Table
+		if debug, used, err = s.options.Reader.Read(ctx, &task); err != nil {
+			return nil, used, err
+		}
+		debug.Cut = debug.Cut && s.options.Lines
+		t = old.WithDebug(debug)
 	}
-	task.Lines = false
-	debug, _, err := s.options.Reader.Read(ctx, &task)
-	if err != nil {
-		return nil, err
+	if t.Cut {
+		var more time.Duration
+		t, more = s.withLines(ctx, task, t)
+		used += more
 	}
-	if s.options.Lines {
-		debug, _ = s.withLines(ctx, task, debug)
+	if t = t.Within(s.room()); t.Bytes() > s.room() {
+		return nil, used, symtab.ErrTooLarge
 	}
-	t = old.WithDebug(debug)
-	if t = t.Within(s.room()); t != nil && t.Bytes() > s.room() {
-		return nil, symtab.ErrTooLarge
-	}
-	return t, nil
+	return t, used, nil
 }

@@ -23,17 +23,20 @@ type endedByLines struct {
 	ends  bool
 	slow  bool
 	tasks []bool // whether the ones so far wanted lines
+	costs time.Duration
 }
 
 func (r *endedByLines) Read(ctx context.Context, t *symtab.Task) (*symtab.Table, time.Duration, error) {
-	r.tasks = append(r.tasks, t.Lines)
-	if t.Lines && r.slow {
-		return nil, 0, symtab.ErrTooSlow
+	lines := t.Kind == symtab.ReadLines
+	r.tasks = append(r.tasks, lines)
+	if lines && r.slow {
+		return nil, r.costs, symtab.ErrTooSlow
 	}
-	if t.Lines && r.ends {
-		return nil, 0, fmt.Errorf("%w: %w", symtab.ErrReader, errors.New("out of memory"))
+	if lines && r.ends {
+		return nil, r.costs, fmt.Errorf("%w: %w", symtab.ErrReader, errors.New("out of memory"))
 	}
-	return r.Here.Read(ctx, t)
+	table, _, err := r.Here.Read(ctx, t)
+	return table, r.costs, err
 }
 
 // withLines is a file with names and lines.
@@ -93,19 +96,62 @@ func TestLinesLater(t *testing.T) {
 	}
 }
 
-// So it is with a debug file that was fetched.
+// So it is with a debug file that was fetched: its lines come later, and are all that is read of it then.
 func TestLinesOfFetched(t *testing.T) {
 	debug := onDisk(t, withLines())
-	for ends, want := range map[bool]string{true: "", false: "/src/main.c"} {
-		fetch := func(context.Context, string) (*os.File, error) { return debug.Open() }
-		s := newStore(t, Options{Reader: &endedByLines{ends: ends}, Limits: elftest.Small, Lines: true, Fetch: fetch})
+	for _, reader := range []*endedByLines{{}, {ends: true}, {slow: true}} {
+		want, missing := "/src/main.c", reader.ends || reader.slow
+		if missing {
+			want = ""
+		}
+		fetches := uint64(0)
+		fetch := func(context.Context, string) (*os.File, error) {
+			if fetches++; fetches == 2 {
+				return nil, errors.New("it is not there for now")
+			}
+			return debug.Open()
+		}
+		s := newStore(t, Options{Reader: reader, Limits: elftest.Small, Lines: true, Fetch: fetch})
 		file := onDisk(t, elftest.WithNote().Symbols(".dynsym", elf.SHT_DYNSYM, elftest.Function("shown", 0x1080, 0x10)).Bytes())
+		fetched := func(n uint64) {
+			require.Eventually(t, func() bool { return s.Stats().Fetched+s.Stats().NotFetched == n }, 10*time.Second, time.Millisecond)
+		}
+		look := func(wanted symtab.State) string {
+			got, state := s.Lookup(file.ID, 0x1000)
+			require.Equal(t, wanted, state)
+			require.Equal(t, "outer", got.Name)
+			return got.File
+		}
 		s.Request(file)
-		require.Eventually(t, func() bool { return s.Stats().Fetched+s.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
-		got, state := s.Lookup(file.ID, 0x1000)
-		require.Equal(t, symtab.Named, state)
-		require.Equal(t, "outer", got.Name)
-		require.Equal(t, want, got.File)
+		fetched(1)
+		require.Equal(t, want, look(symtab.Named))
 		require.EqualValues(t, 1, s.Stats().Fetched)
+		if missing {
+			for i, wait := range []time.Duration{30 * time.Second, time.Minute} {
+				pass(s, file.ID, wait-10*time.Second)
+				require.Empty(t, look(symtab.Named), "not yet")
+				pass(s, file.ID, 10*time.Second)
+				require.Empty(t, look(symtab.Unknown), "whoever looks up has to request them")
+				reader.ends, reader.slow = false, false
+				require.Equal(t, symtab.Named, s.Request(file))
+				fetched(2 + uint64(i))
+			}
+			require.Equal(t, []bool{false, false, true, true}, reader.tasks, "names are read once")
+		}
+		pass(s, file.ID, time.Hour)
+		require.Equal(t, "/src/main.c", look(symtab.Named))
+		shown, _ := s.Lookup(file.ID, 0x1080)
+		require.Equal(t, "shown", shown.Name)
 	}
+}
+
+// What it takes to read debug files that are fetched counts as that of other files does.
+func TestFetchedCounts(t *testing.T) {
+	debug := onDisk(t, withLines())
+	reader := &endedByLines{costs: burst}
+	s := newStore(t, Options{Reader: reader, Limits: elftest.Small, Lines: true, Fetch: func(context.Context, string) (*os.File, error) { return debug.Open() }})
+	file := onDisk(t, elftest.WithNote().Symbols(".dynsym", elf.SHT_DYNSYM, elftest.Function("shown", 0x1080, 0x10)).Bytes())
+	s.Request(file)
+	require.Eventually(t, func() bool { return s.Stats().Fetched == 1 }, 10*time.Second, time.Millisecond)
+	require.Greater(t, s.allowance.Wait(), (slowdown+1)*burst, "for names, and for names and lines of the debug file")
 }

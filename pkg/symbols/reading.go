@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
@@ -26,7 +25,6 @@ func (s *Store) run(ctx context.Context) {
 			s.finish(e, nil, context.Canceled, 0, 0)
 		}
 	}()
-	allowance := patience.Allowance{Burst: burst, Slowdown: slowdown}
 	forget := time.NewTicker(forgetEvery)
 	defer forget.Stop()
 	for {
@@ -56,9 +54,9 @@ func (s *Store) run(ctx context.Context) {
 		s.mu.Unlock()
 		begin := time.Now()
 		t, used, err := s.readOrLeave(ctx, e)
-		allowance.Use(used)
+		s.allowance.Use(used)
 		s.finish(e, t, err, time.Since(begin), used)
-		allowance.Rest(ctx)
+		s.allowance.Rest(ctx)
 	}
 }
 
@@ -160,11 +158,7 @@ func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Dur
 	}
 	close(e.done)
 	if s.options.Fetch != nil && t != nil && t.Wanted != "" && s.entries[e.id] == e {
-		select {
-		case s.fetches <- e:
-			e.fetched = true
-		default: // the queue is full: do without
-		}
+		s.wantFetch(e)
 	}
 	s.makeRoom()
 }
@@ -237,7 +231,7 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 	if t = old; t == nil || t.Cut {
 		find := &finder{path: r.Path, roots: s.openRoots(r, f)}
 		defer find.close()
-		task.Debug, task.Lines, task.Old = find, false, nil
+		task.Debug, task.Old = find, nil
 		if t == nil {
 			if t, used, err = s.options.Reader.Read(ctx, &task); err != nil {
 				return nil, used, err
@@ -274,19 +268,19 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 // withLines returns what a file's debug information says beside the names in t. It is read in a task of its own: what reads it can
 // end, and the names stay. The table is Cut if the lines may come another time: who was not there, or too slow, says nothing of the file.
 func (s *Store) withLines(ctx context.Context, task symtab.Task, t *symtab.Table) (*symtab.Table, time.Duration) {
-	task.Lines = true
-	lined, used, err := s.options.Reader.Read(ctx, &task)
+	task.Kind, task.Base = symtab.ReadLines, t.Base()
+	lines, used, err := s.options.Reader.Read(ctx, &task)
+	with := *t // which others may use
+	with.Cut = errors.Is(err, symtab.ErrReader) || errors.Is(err, symtab.ErrTooSlow)
 	if err == nil {
-		return lined, used
+		with.Lines = lines.Lines
 	}
 	if errors.Is(err, symtab.ErrReader) {
 		s.mu.Lock()
 		s.stats.Lost++
 		s.mu.Unlock()
 	}
-	without := *t // which others may use
-	without.Cut = errors.Is(err, symtab.ErrReader) || errors.Is(err, symtab.ErrTooSlow)
-	return &without, used
+	return &with, used
 }
 
 // changedTimeOnly tells whether a file, which has another ID than was asked for, differs in its ctime only, and what
@@ -301,5 +295,5 @@ func (s *Store) changedTimeOnly(ctx context.Context, r *Request, f *os.File, id 
 }
 
 func (s *Store) reading() symtab.Reading {
-	return symtab.Reading{Limits: s.options.Limits, Inlined: s.options.Inlined, Lines: s.options.Lines}
+	return symtab.Reading{Limits: s.options.Limits, Inlined: s.options.Inlined}
 }

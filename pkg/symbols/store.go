@@ -103,8 +103,8 @@ const entryBytes = 512 // of what is known of a file beside its table
 
 const stopTimeout = 2 * time.Second
 
-// The goroutine that reads may use burst of CPU time at once. It earns a second of CPU time in every slowdown
-// seconds, so that somebody who makes files without pause makes it take a quarter of one CPU at most.
+// The goroutines that read may use burst of CPU time at once. They earn a second of CPU time in every slowdown
+// seconds, so that somebody who makes files without pause makes them take a quarter of one CPU at most.
 const (
 	burst    = 4 * time.Second
 	slowdown = 4
@@ -125,6 +125,8 @@ type Store struct {
 	keep    time.Duration // see KeepFor
 	stats   Stats
 	closed  bool
+
+	allowance patience.Allowance // of both goroutines
 
 	disks   *patience.Runner
 	queue   chan *entry
@@ -189,7 +191,8 @@ func NewStore(o Options) *Store {
 	s := &Store{
 		options: o, entries: map[symtab.FileID]*entry{}, recent: list.New(), keep: defaultKeep,
 		queue: make(chan *entry, maxQueue), fetches: make(chan *entry, maxQueue), stop: stop,
-		disks: patience.New(cmp.Or(o.patience, o.Timeout+patienceMore), maxStuck),
+		allowance: patience.Allowance{Burst: burst, Slowdown: slowdown},
+		disks:     patience.New(cmp.Or(o.patience, o.Timeout+patienceMore), maxStuck),
 	}
 	s.stopped.Add(1)
 	go s.run(ctx)
@@ -345,6 +348,10 @@ func (s *Store) request(r Request) (state symtab.State, taken bool) {
 			return symtab.Pending, false
 		}
 		if !e.more(now) {
+			return e.state, false
+		}
+		if e.table != nil && e.table.Fetched() { // its lines are in the debug file
+			s.wantFetch(e)
 			return e.state, false
 		}
 	}

@@ -95,7 +95,7 @@ func (r *Reader) Read(ctx context.Context, t *symtab.Task) (*symtab.Table, time.
 	switch {
 	case t.Brief():
 		return r.facts.Read(ctx, t)
-	case t.Lines:
+	case t.Kind == symtab.ReadLines:
 		return r.lines.Read(ctx, t)
 	}
 	return r.runs.Read(ctx, t)

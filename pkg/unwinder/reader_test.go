@@ -146,7 +146,7 @@ func TestReaderEnds(t *testing.T) {
 	}{
 		{r.runs, symtab.Task{}, "no names are read meanwhile"},
 		{r.facts, symtab.Task{Kind: symtab.ReadFact}, "no build IDs are read meanwhile"},
-		{r.lines, symtab.Task{Reading: symtab.Reading{Lines: true}}, "no source lines are read meanwhile"},
+		{r.lines, symtab.Task{Kind: symtab.ReadLines}, "no source lines are read meanwhile"},
 	} {
 		c.runs.path, c.runs.memory = os.Executable, readCulprit
 		f, err := bad.Open()

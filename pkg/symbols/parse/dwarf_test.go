@@ -1,7 +1,10 @@
 package parse
 
 import (
+	"debug/elf"
 	"encoding/binary"
+	"hash/crc32"
+	"os"
 	"slices"
 	"testing"
 
@@ -74,6 +77,48 @@ func TestRangesAtZero(t *testing.T) {
 	require.Equal(t, []uint32{0}, p.Starts)
 	require.Equal(t, []uint32{8}, p.Sizes)
 	require.Equal(t, "f", p.Names.Get(0))
+}
+
+// Where names are known, lines are read without them: of the file, or of its debug file.
+func TestLinesAlone(t *testing.T) {
+	content := elftest.WithDebug(elftest.DwarfExample(5)).Bytes()
+	binary.LittleEndian.PutUint64(content[64+16:], 0)
+	all, err := readBytes(content)
+	require.NoError(t, err)
+	note := elftest.TestSection{Name: ".gnu_debuglink", Kind: elf.SHT_PROGBITS, Data: binary.LittleEndian.AppendUint32([]byte("debug\x00\x00\x00"), crc32.ChecksumIEEE(content))}
+	stripped := new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x100)).Add(note).Bytes()
+	for name, file := range map[string][]byte{"the file's own": content, "of its debug file": stripped} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(dir+"/file", file, 0o600))
+			require.NoError(t, os.WriteFile(dir+"/debug", content, 0o600))
+			opened, err := os.Open(dir + "/file")
+			require.NoError(t, err)
+			defer opened.Close()
+			table, _, err := Here{}.Read(t.Context(), &symtab.Task{
+				Kind: symtab.ReadLines, Opened: opened, Size: int64(len(file)), Base: all.Base(), Debug: oneDebugFile(dir + "/debug"),
+				Reading: symtab.Reading{Limits: elftest.Small, Inlined: true},
+			})
+			require.NoError(t, err)
+			require.Empty(t, table.Layers)
+			require.Equal(t, all.Lines, table.Lines)
+		})
+	}
+}
+
+// oneDebugFile is the path of a file that is offered as the one that a debug link names.
+type oneDebugFile string
+
+func (d oneDebugFile) Candidate(by symtab.DebugKey, n int) (*os.File, int64, bool) {
+	if by.Link == "" || n > 0 {
+		return nil, 0, true
+	}
+	f, err := os.Open(string(d))
+	if err != nil {
+		return nil, 0, true
+	}
+	st, err := f.Stat()
+	return f, st.Size(), err != nil
 }
 
 // More debug information than allowed costs the lines, not the names.

@@ -15,6 +15,12 @@ import (
 // ErrMalformed and ErrTooLarge, or what reading has returned. A file without symbols has a Table, too.
 func ReadTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading) (*symtab.Table, error) {
 	t, err := readTable(ctx, r, size, o, nil)
+	if err == nil && t.Cut && o.Lines {
+		var lines *symtab.Table
+		if lines, err = readLines(ctx, r, size, o, nil, t.Base()); err == nil {
+			t.Lines, t.Cut = lines.Lines, false
+		}
+	}
 	if err != nil || t.Golang == nil {
 		return t, err
 	}
@@ -61,19 +67,34 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading,
 	if err := addStubs(t, f); err != nil && !errors.Is(err, symtab.ErrTooLarge) && !errors.Is(err, symtab.ErrMalformed) {
 		return nil, err
 	}
-	addLines(t, f, o)
+	addCut(t, f)
 	return t, nil
 }
 
-// addLines adds what the debug information of f says, if that is not known yet, or that there is some. Go's lines are known.
-func addLines(t *symtab.Table, f *elfFile, o symtab.Reading) {
-	switch {
-	case t.Lines != nil || t.Golang != nil || len(t.Layers) == 0:
-	case o.Lines:
-		t.Lines = f.readPositions(t.Base(), o.Limits)
-	default:
-		t.Cut = t.Cut || f.sectionNamed(".debug_info") != nil
+// addCut adds whether f has debug information. Go's lines are known.
+func addCut(t *symtab.Table, f *elfFile) {
+	t.Cut = t.Cut || t.Golang == nil && len(t.Layers) > 0 && f.sectionNamed(".debug_info") != nil
+}
+
+// readLines reads what the debug information of a file, or else of its debug file, says of the code from base on.
+func readLines(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading, debug symtab.DebugFiles, base uint64) (*symtab.Table, error) {
+	f, err := openELF(newReader(ctx, r, size, o))
+	if err != nil {
+		return nil, err
 	}
+	if f.sectionNamed(".debug_info") == nil {
+		var info buildid.Info
+		f.addIDs(&info)
+		other, file, err := f.findDebug(debug, info.GNU)
+		if err != nil {
+			return nil, err
+		}
+		if other != nil {
+			defer file.Close()
+			f = other
+		}
+	}
+	return &symtab.Table{Lines: f.readPositions(base, o.Limits)}, nil
 }
 
 // addSeparate adds the symbols that are kept apart from the file's own.
@@ -90,7 +111,7 @@ func addSeparate(t *symtab.Table, f *elfFile, from symtab.DebugFiles, o symtab.R
 			return err
 		}
 		if len(t.Layers) > 0 {
-			addLines(t, debug, o)
+			addCut(t, debug)
 			return nil
 		}
 	}
@@ -104,8 +125,8 @@ func addSeparate(t *symtab.Table, f *elfFile, from symtab.DebugFiles, o symtab.R
 	return optional(addTable(t, mini, elf.SHT_SYMTAB, symtab.SourceMiniDebug, o.Limits))
 }
 
-// readDebugTable reads the symbols, and lines from the address base on at the latest, of a debug file.
-func readDebugTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading, base uint64) (*symtab.Table, error) {
+// readDebugTable reads the symbols of a debug file.
+func readDebugTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading) (*symtab.Table, error) {
 	f, err := openELF(newReader(ctx, r, size, o))
 	if err != nil {
 		return nil, err
@@ -117,9 +138,7 @@ func readDebugTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Rea
 	if len(t.Layers) == 0 {
 		return nil, symtab.ErrNoSymbols
 	}
-	if o.Lines {
-		t.Lines = f.readPositions(min(base, t.Base()), o.Limits)
-	}
+	addCut(t, f)
 	return t, nil
 }
 

@@ -73,7 +73,9 @@ func (h Here) perform(ctx context.Context, t *symtab.Task) (table *symtab.Table,
 	case symtab.ReadPerfMap:
 		table, err = ReadPerfMap(ctx, t.Opened, t.Size, t.Old, t.Limits)
 	case symtab.ReadDebugFile:
-		table, err = readDebugTable(ctx, t.Opened, t.Size, t.Reading, t.Base)
+		table, err = readDebugTable(ctx, t.Opened, t.Size, t.Reading)
+	case symtab.ReadLines:
+		table, err = readLines(ctx, t.Opened, t.Size, t.Reading, t.Debug, t.Base)
 	default:
 		table, err = readTable(ctx, t.Opened, t.Size, t.Reading, t.Debug)
 	}

@@ -20,7 +20,7 @@ import (
 
 const (
 	// protocol is the first number of each request. It changes with the layout of messages, and of a Table.
-	protocol = 4
+	protocol = 5
 	// maxRequest bounds a request, in bytes.
 	maxRequest = 256 << 10
 	// maxAsks is how many debug files may be asked for while a file is read.
@@ -153,7 +153,6 @@ func (c *Coder) request(t *Task) {
 	}
 	c.text(&t.Fact, maxReason)
 	c.bool(&t.Inlined)
-	c.bool(&t.Lines)
 	debug := t.Debug != nil
 	if c.bool(&debug); debug && c.reads() {
 		t.Debug = noDebugFiles{}

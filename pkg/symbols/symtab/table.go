@@ -12,7 +12,7 @@ type Table struct {
 	Layers  []Layer    // the first that covers an address names it
 	Lines   *Positions // source positions of the code in layers; nil if they are not known or not wanted
 	Inlined bool       // Symbol.Callers are wanted
-	// Wanted is the file's build ID if its debug file was not found and may be fetched, else "".
+	// Wanted is the file's build ID if its debug file was not found and may be fetched, or was fetched; else "".
 	Wanted string
 	// Read is up to which offset a perf map was read into the table, and edges the sum of the edges of that.
 	Read  int64
@@ -38,7 +38,7 @@ type Reading struct {
 	Limits Limits
 	// Inlined asks for Symbol.Callers.
 	Inlined bool
-	// Lines asks for lines and, with Inlined, for inlined functions of .debug_info.
+	// Lines asks ReadTable for lines and, with Inlined, for inlined functions of .debug_info.
 	Lines bool
 
 	Left *Budget // of a file that is read in several steps; nil: all of Limits for each
@@ -53,12 +53,17 @@ func (t *Table) Base() uint64 {
 	return base
 }
 
-// WithDebug returns a table with the symbols and lines of a debug file before its own.
+// WithDebug returns a table with the symbols of a debug file that was fetched before its own.
 func (t *Table) WithDebug(debug *Table) *Table {
 	return &Table{
-		Golang: t.Golang, Inlined: t.Inlined, Lines: debug.Lines,
+		Golang: t.Golang, Inlined: t.Inlined, Wanted: t.Wanted, Cut: debug.Cut,
 		Layers: append(slices.Clone(debug.Layers), t.Layers...),
 	}
+}
+
+// Fetched tells whether a debug file that was fetched is in the table.
+func (t *Table) Fetched() bool {
+	return t.Wanted != "" && len(t.Layers) > 0 && t.Layers[0].Source == SourceDebugFile
 }
 
 // Lookup returns the function at an address. The State is Named, Outside or NoSymbols, and Pending where the table

@@ -25,7 +25,8 @@ const (
 	readELF       taskKind = iota // a table without any of Go's functions
 	ReadFunctions                 // a table with some more of Go's functions than Old has
 	ReadPerfMap                   // a table that begins with Old
-	ReadDebugFile                 // the table of a debug file, which is put before that of Old
+	ReadDebugFile                 // the table of a debug file, without its lines
+	ReadLines                     // a table that has nothing but Lines
 	ReadFact                      // a table that has nothing but a Fact
 	decodeBytes                   // no file: what the other process makes of bytes, see Conn.Ask
 	numTaskKinds
@@ -42,7 +43,7 @@ type Task struct {
 	Old     *Table
 	// Functions are wanted of Go's.
 	Functions []GoRange
-	// Base is where the code of Old begins.
+	// Base is where the code begins whose lines are read.
 	Base  uint64
 	Debug DebugFiles // nil: there are none
 	Fact  string     // which one is read

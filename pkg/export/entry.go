@@ -34,8 +34,8 @@ type entry struct {
 }
 
 func newEntry(seq uint64, m Message) *entry {
-	// Without what they have of the monotonic clock, which stands still while a machine is suspended and does
-	// not follow when the clock is set: ages must be the same for the receiver.
+	// The times have no part of the monotonic clock, which stands still while a machine is suspended and ignores that the clock
+	// is set. Ages must be the same for the receiver.
 	m.Start, m.End = m.Start.Round(0), m.End.Round(0)
 	return &entry{Message: m, seq: seq, size: int64(len(m.Body)+len(m.Owner)) + entryOverhead, index: -1}
 }

@@ -1,11 +1,9 @@
-// Package export delivers encoded profile requests: a queue bounded in bytes, retries by the rules
-// of OTLP, and the transports otlp-grpc, otlp-http and file. Its parts are folders: otlp and file send, spool keeps
-// messages over a restart, wire has the forms of a request, and attempt is the result of sending one. None of them
-// knows this package.
+// Package export delivers encoded profile requests: a queue bounded in bytes, retries by the rules of OTLP, and the transports
+// otlp-grpc, otlp-http and file. Its parts are folders. otlp and file send, spool keeps messages over a restart, wire has the
+// forms of a request, and attempt is the result of sending one. None of them knows this package.
 //
-// The package takes requests as bytes and never takes them apart for the network: what is in a
-// request, and how large it is, was decided before. Every row that enters is accounted for at
-// every moment: see RowCounts.
+// The package takes requests as bytes and never decodes them for the network. Their content and size were decided before. Every
+// row that enters is accounted for at every moment: see RowCounts.
 package export
 
 import (

@@ -81,9 +81,8 @@ func prepare(cfg config.Exporter, opts Options) *Exporter {
 	return e
 }
 
-// Opened waits for the first attempt to open the files and folders that the exporter needs, and returns its
-// error, or that of a later attempt. A patient exporter goes on trying. If ctx ends first, the error says that a
-// file system hangs.
+// Opened waits for the first attempt to open the exporter's files and folders. It returns the error of that attempt, or of a
+// later one. A patient exporter goes on trying. If ctx ends first, the error says that a file system hangs.
 func (e *Exporter) Opened(ctx context.Context) error {
 	select {
 	case <-e.tried:

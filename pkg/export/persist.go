@@ -9,8 +9,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/spool"
 )
 
-// takeOver queues the messages that were found in the storage folder, logs what could not be used, and drops
-// messages if the folder holds more than its limit.
+// takeOver queues the messages from the storage folder and logs unusable ones. If the folder holds more than its limit, it drops
+// messages.
 func (e *Exporter) takeOver(found spool.Inventory) {
 	e.mu.Lock()
 	e.stats.CorruptFiles = found.Damaged

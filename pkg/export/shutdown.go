@@ -15,8 +15,8 @@ type drain struct {
 	finished chan struct{}
 }
 
-// checkDrains ends the Drain calls that have nothing left to wait for: those whose entries are all gone, and those whose
-// entries are all on disk while the receiver fails or they wait for the clock. The caller holds mu.
+// checkDrains ends the Drain calls that have nothing left to wait for. Their entries are all gone, or all on disk while the
+// receiver fails or they wait for the clock. The caller holds mu.
 func (e *Exporter) checkDrains() {
 	for d := range e.drains {
 		if d.left == 0 || d.unsaved == 0 && (e.gate.failing() || d.left <= e.early) {
@@ -26,10 +26,10 @@ func (e *Exporter) checkDrains() {
 	}
 }
 
-// Drain waits until everything that was enqueued before the call is delivered or dropped, or,
-// while the receiver fails and there is a storage folder, is safely there. When ctx ends first,
-// the error says how much is still held; with storage, what is on disk is no error.
-// It does not hurry: waits between attempts stay as they are. Only Shutdown cuts them short.
+// Drain waits until everything that was enqueued before the call is delivered or dropped. If the receiver fails and there is a
+// storage folder, it waits only until everything is stored there. When ctx ends first, the error says how much is still held;
+// with storage, what is on disk is no error. It does not hurry: waits between attempts stay as they are. Only Shutdown cuts them
+// short.
 func (e *Exporter) Drain(ctx context.Context) error {
 	if err := e.drain(ctx); err != nil {
 		return fmt.Errorf("exporter %q: %w", e.cfg.Name, err)

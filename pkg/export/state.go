@@ -156,8 +156,8 @@ func (e *Exporter) setEarly(en *entry, early bool) {
 	}
 }
 
-// clearInFlight marks an entry as no longer in flight. It returns false if a Shutdown that could not wait has given the
-// entry up meanwhile: it is counted already, and the caller must leave it alone. The caller holds mu.
+// clearInFlight marks an entry as no longer in flight. It returns false if a Shutdown without time to wait has given the entry
+// up. The entry is counted already, and the caller must leave it alone. The caller holds mu.
 func clearInFlight(en *entry) bool {
 	if !en.inFlight {
 		return false

@@ -62,8 +62,8 @@ func (c *compiler) unknownAnnotations() {
 // maxNameBytes bounds the names and keys that an image can set.
 const maxNameBytes = 128
 
-// protectedPrefixes are the attributes that tell who or where a workload is, what produced the
-// telemetry, or how a frame was made: an image cannot write them.
+// protectedPrefixes are attributes that an image cannot write. They identify a workload, the producer of the telemetry, or how a
+// frame was made.
 var protectedPrefixes = []string{
 	"service", "k8s", "container", "host", "os", "cloud", "deployment", "telemetry",
 	"process.executable", "profile", "pprof",

@@ -80,8 +80,8 @@ func (c *compiler) identity() {
 	}
 }
 
-// identityOf returns which of identities a field is, -1 if it is none: a member of the event struct of the gadget's program
-// may have the same name.
+// identityOf returns the index in identities of a field, -1 if it has none. A member of the gadget's own event struct may have
+// the same name.
 func (c *compiler) identityOf(acc datasource.FieldAccessor) int {
 	if !c.ours || acc.Type() != api.Kind_String || datasource.FieldFlagStaticMember.In(acc.Flags()) {
 		return -1
@@ -184,8 +184,8 @@ func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where pl
 	}
 
 	if identity && known && (where == nowhere || key == own) {
-		// Plan.derive makes this attribute, and puts it where the settings say: by default on the resource,
-		// and then it is not said again for each sample.
+		// Plan.derive makes this attribute and puts it where the settings say. By default it is on the resource, and not repeated
+		// on each sample.
 		return key, nowhere
 	}
 	// The settings name an attribute by its key, or by that of the conventions, or by the field.

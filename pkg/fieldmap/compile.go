@@ -43,9 +43,8 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 			c.byName[acc.FullName()] = acc
 		}
 	}
-	// IG enriches the data sources that have a namespace to look up, and it would have failed on
-	// fields of these names that are already there. On any other data source such fields are the
-	// image's own and say nothing about who it watches.
+	// IG enriches data sources with a namespace to look up. It would fail on existing fields of these names. On any other data
+	// source such fields are the image's own and say nothing about who it watches.
 	c.ours = len(ds.GetFieldsWithTag("type:"+ebpftypes.MntNsTypeName, "type:"+ebpftypes.NetNsTypeName)) > 0
 
 	p := &Plan{seed: maphash.MakeSeed(), k1: rand.Uint64(), k2: rand.Uint64(), k3: rand.Uint64()}
@@ -74,8 +73,8 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 	return p, nil
 }
 
-// share makes the Plan use the stacks and the stack keys of Options.First, so that both are made once for all exporters
-// of a data source. A field that makes a stack distinct for this Plan only goes into the key of its rows instead.
+// share makes the Plan use the stacks and stack keys of Options.First. So both are made once for all exporters of a data source.
+// A field that makes a stack distinct for this Plan only goes into the key of its rows instead.
 func (c *compiler) share() {
 	p, first := c.plan, c.o.First
 	if first == nil {
@@ -314,8 +313,8 @@ func bootOffset() uint64 {
 	return uint64(time.Now().UnixNano() - boot.Nano())
 }
 
-// targetName is the full name of the field that IG formats from a raw one: the annotation's, or
-// the raw one's without _raw, below the same parent.
+// targetName is the full name of the field that IG formats from a raw one. It is the annotation's name, or the raw name without
+// _raw, below the same parent.
 func targetName(raw datasource.FieldAccessor, annotation string) string {
 	name, ok := raw.Annotations()[annotation]
 	if !ok {

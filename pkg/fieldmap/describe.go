@@ -142,8 +142,8 @@ func safeName(name string) string {
 	return firstOf(name[:min(len(name), maxNameBytes)], "unnamed")
 }
 
-// period decides on the sampling period: that of the annotations, or that of the gadget's sampler,
-// or else 1 of the profile's name, because receivers refuse 0.
+// period decides on the sampling period: from the annotations, else from the gadget's sampler, else 1 with the profile's name as
+// type, because receivers refuse 0.
 func (c *compiler) period(name string, first profile.ValueType) (profile.ValueType, int64) {
 	none := profile.ValueType{Type: name, Unit: first.Unit}
 	if c.o.Exporter.CompatNames {

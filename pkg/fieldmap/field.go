@@ -88,9 +88,8 @@ func (r *reader) guarded(d datasource.Data) (b []byte) {
 	return r.raw(d)
 }
 
-// hashBytes hashes b with a key, as maphash.Bytes does, but takes a third of the time for the text of a stack.
-// maphash.Bytes hashes more than 128 bytes in pieces, and each piece depends on the one before;
-// maphash.Comparable hashes a string in one go.
+// hashBytes hashes b with a key, as maphash.Bytes does, but takes a third of the time for the text of a stack. maphash.Bytes
+// hashes more than 128 bytes in dependent pieces. maphash.Comparable hashes a string in one go.
 func hashBytes(seed maphash.Seed, b []byte) uint64 {
 	if len(b) <= 128 {
 		return maphash.Bytes(seed, b)

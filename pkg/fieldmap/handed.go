@@ -10,19 +10,19 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// StackTag is the tag of a field with the ID of a stack that an operator has as frames: an unsigned number of
-// 64 bits, which never becomes that of another stack. The operator gives the gadget's variable StacksVar a Stacks.
+// StackTag is the tag of a field with the ID of a stack of which an operator has the frames. The ID is an unsigned 64-bit number,
+// and never becomes another stack's. The operator gives the gadget's variable StacksVar a Stacks.
 const StackTag = "type:profiles_stack"
 
-// WholeStack is the name of a member that an operator adds to a user stack of Inspektor Gadget's: the ID of a stack as with StackTag, which takes
-// the place of that by frame pointers where it is not 0.
+// WholeStack is the name of a member that an operator adds to Inspektor Gadget's user stack. It is the ID of a stack as with
+// StackTag. If it is not 0, that stack replaces the one by frame pointers.
 const WholeStack = "whole"
 
 // StacksVar is the variable of a gadget that holds the Stacks of its rows.
 const StacksVar = "profiles.stacks"
 
-// TablesVar is the variable of a gadget that holds the *symbols.Shared of the process, for operators that name functions
-// by themselves: settings and bounds are those of all. It is set before the gadget starts.
+// TablesVar is the gadget's variable with the process's *symbols.Shared. Operators that name functions themselves use it, with
+// the common settings and bounds. It is set before the gadget starts.
 const TablesVar = "profiles.tables"
 
 // Stacks knows the frames of stacks by their IDs.

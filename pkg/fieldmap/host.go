@@ -94,8 +94,8 @@ func (p *Plan) hostService(d datasource.Data) hostproc.Service {
 	})
 }
 
-// context returns what the process of a row says of itself, nil if that is nothing, or does not count. host tells that the row is from
-// outside containers. It does not allocate for a process that is known.
+// context returns the resource that the process of a row publishes, or nil if there is none or it does not count. host says that
+// the row is from outside containers. It does not allocate for a process that is known.
 func (p *Plan) context(d datasource.Data, host bool) *proccontext.Context {
 	h := &p.hosts
 	if h.contexts == nil || host && h.services == nil || !host && !h.contained {

@@ -43,9 +43,9 @@ type Options struct {
 	KernelSymbols *stack.KernelSymbols
 	// Names knows the files and functions of user frames; nil leaves them as the row has them.
 	Names Namer
-	// First is the Plan of the same data source for another exporter, compiled with the same other Options
-	// except Exporter and Name; nil for the first. The new Plan reads stacks with it, and shares its
-	// StackKey. Both belong to one goroutine where they read Samples.
+	// First is the Plan of the same data source for another exporter, nil for the first. Its Options were equal except for
+	// Exporter and Name. The new Plan reads stacks with it, and shares its StackKey. Both belong to one goroutine where they read
+	// Samples.
 	First *Plan
 	// Hosts knows the services of processes outside containers; nil makes one service of them all.
 	Hosts *hostproc.Resolver

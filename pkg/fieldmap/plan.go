@@ -135,10 +135,9 @@ func (p *Plan) StackKey(d datasource.Data) (key uint64) {
 	return p.mixFields(p.k3, p.stackKeyFields, d, false)
 }
 
-// KeysOf returns a hash of what identifies the row's resource and one of everything that makes its
-// sample distinct, the resource included. Rows with equal keys have, within one Plan, the same
-// resource and the same sample. stackKey is the row's StackKey, from this Plan or from the one that is its
-// Options.First. It does not allocate.
+// KeysOf returns a hash of what identifies the row's resource and one of everything that makes its sample distinct, the resource
+// included. Rows with equal keys have the same resource and the same sample within one Plan. stackKey is the row's StackKey, from
+// this Plan or from its Options.First. It does not allocate.
 func (p *Plan) KeysOf(d datasource.Data, stackKey uint64) (resource, row uint64) {
 	defer func() {
 		if recover() != nil {
@@ -176,8 +175,7 @@ func (p *Plan) SameKeys(first *Plan) bool {
 		same(p.identityFields, first.identityFields) && same(p.resourceFields, first.resourceFields) && same(p.sampleKeyFields, first.sampleKeyFields)
 }
 
-// hash returns a number for the bytes b of a field: the number itself where the field is one, k3 where there are no
-// bytes, and otherwise a hash.
+// hash returns a number for the bytes b of a field: the number itself for a numeric field, k3 for no bytes, and otherwise a hash.
 func (p *Plan) hash(r *reader, b []byte) uint64 {
 	switch {
 	case len(b) == 0:
@@ -239,8 +237,8 @@ func (v *valueReader) value(b []byte) int64 {
 	return int64(f)
 }
 
-// wallTime tells times since 1970 from times since boot, in nanoseconds: no machine has been up
-// for 31 years, and no clock is set to before September 2001.
+// wallTime distinguishes times since 1970 from times since boot, in nanoseconds. No machine has been up for 31 years, and no
+// clock is set to before September 2001.
 const wallTime = 1e18
 
 // Timestamp returns the row's time in nanoseconds since 1970, 0 if it has none. IG's formatter
@@ -364,8 +362,8 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 	return s, outcome
 }
 
-// readID fills dst from a field of raw bytes, hexadecimal text or, for a span, a number, and tells
-// whether there is an ID other than all zeros in it.
+// readID fills dst from a field with raw bytes, hexadecimal text or, for a span, a number. It returns whether there is an ID
+// other than all zeros.
 func readID(dst []byte, r *reader, d datasource.Data) bool {
 	if r.acc == nil {
 		return false
@@ -390,8 +388,8 @@ func readID(dst []byte, r *reader, d datasource.Data) bool {
 	return slices.ContainsFunc(dst, func(c byte) bool { return c != 0 })
 }
 
-// StackIDs returns the IDs under which the row's kernel and user stack are in the stack maps, as a
-// stack.Janitor takes them: negative where there is none. It does not allocate.
+// StackIDs returns the IDs of the row's kernel and user stack in the stack maps, for a stack.Janitor. A missing stack is
+// negative. It does not allocate.
 func (p *Plan) StackIDs(d datasource.Data) (kernel, user int32) {
 	kernel, user = -1, -1
 	for i := range p.stacks {

@@ -35,8 +35,7 @@ func (r *recordedIDs) saw(info *buildid.Info) {
 	r.code[info.GNU] = info.Code
 }
 
-// virtual returns the address that symbol tables have for what is at that offset in the file of a build ID, false if that
-// is not known.
+// virtual returns the symbol table's address for that offset in the file of a build ID, false if it is unknown.
 func (r *recordedIDs) virtual(id string, offset uint64) (uint64, bool) {
 	r.mu.Lock()
 	code := r.code[id]

@@ -16,11 +16,10 @@ const (
 	rootIncomplete = "[incomplete]"
 )
 
-// root returns which part of a stack is missing, and appends a frame that shows it at the root: a reader of a flame graph
-// must not take a part for the whole, and a sample without any frame is in none. A stack is incomplete if its outermost
-// function is not one that programs begin with; it gets such a frame only with mark, or if who
-// should have unwound it has not. ends[i] is where the frames of
-// field i end, fates[i] what became of them.
+// root returns the missing part of a stack, and appends a frame that shows it at the root. A reader of a flame graph must not
+// take a part for the whole, and a sample without frames would not show. A stack is incomplete if its outermost function is not a
+// known entry of programs. It gets such a frame only with mark, or if its unwinder did not work. ends[i] is where the frames of
+// field i end, and fates[i] their outcome.
 func (s stackFields) root(frames []profile.Frame, ends []int, fates []stack.Outcome, mark bool) ([]profile.Frame, profile.Fate) {
 	fate, start := profile.Whole, 0
 	mark = mark || slices.Contains(fates, stack.Partial)
@@ -55,8 +54,8 @@ func (s stackFields) root(frames []profile.Frame, ends []int, fates []stack.Outc
 	return frames, fate
 }
 
-// entries are the functions of glibc and musl that programs and threads begin with. goEntries, without "runtime.", are
-// the functions that goroutines, Go's threads and code on Go's system stacks begin with.
+// entries are the functions of glibc and musl with which programs and threads begin. goEntries, without "runtime.", are those of
+// goroutines, Go's threads and code on Go's system stacks.
 var entries = []string{
 	"_start", "_start_c", "__libc_start_main", "__libc_start_call_main", "_dl_start_user", "_dl_start",
 	"start_thread", "thread_start", "clone", "clone3", "__clone", "__clone3", "__clone_internal", "_dl_relocate_static_pie",

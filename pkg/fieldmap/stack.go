@@ -271,8 +271,8 @@ func (c *compiler) members(raw datasource.FieldAccessor, readers map[string]*rea
 	return missing
 }
 
-// read reads the stacks of all fields into st. The outcome is Lost if any of them was lost, even if the others are
-// there, and Empty only if there are no frames at all. pending says that more will be known of the frames later.
+// read reads the stacks of all fields into st. The outcome is Lost if any of them was lost, and Empty only if there are no frames
+// at all. pending says that more will be known of the frames later.
 func (s stackFields) read(st *Stack, d datasource.Data) {
 	st.frames, st.ends, st.fates, st.users, st.pending = st.frames[:0], st.ends[:0], st.fates[:0], st.users[:0], false
 	var lost, truncated bool

@@ -70,10 +70,9 @@ type frameSettings struct {
 // frameCounts counts user frames of distinct stacks by what is known of them.
 type frameCounts [names.NumStates]atomic.Uint64
 
-// append appends the frames of a user stack in the form in which they are exported. read are the frames of the row;
-// named is what is known of their addresses, as many or none. A stack is cut before a caller that is not in code, and
-// astray says that it was: the kernel follows frame pointers, and behind a function without one it reads whatever
-// happens to be in the register.
+// append appends the frames of a user stack in their exported form. read are the frames of the row. named has the known names of
+// their addresses, as many or none. A stack is cut before a caller that is not in code, and astray says so. The kernel follows
+// frame pointers, and behind a function without one it reads an arbitrary register.
 func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (out []profile.Frame, astray bool) {
 	for i := range read {
 		var known names.Frame
@@ -96,8 +95,8 @@ func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (
 	return dst, false
 }
 
-// frame appends one frame, followed by those of the functions that it is inlined into. caller tells that it is not the
-// innermost one, and its address where a call returns to.
+// frame appends one frame, followed by those of the functions that it is inlined into. caller says that it is not the innermost
+// one, and that its address is a return address.
 func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *names.Frame, caller bool) []profile.Frame {
 	f := profile.Frame{Name: read.Name, Type: read.Type}
 	file := known.File
@@ -168,8 +167,8 @@ func isFileName(name string) bool {
 	return len(name) > 2 && name[0] == '[' && name[len(name)-1] == ']' && !strings.ContainsAny(name[1:len(name)-1], "[]")
 }
 
-// TextName returns a name for a frame in the text of a stack: that of the function or else of the file, "" where neither
-// is known. With functionOnly it never returns the file's: another source may still know the function.
+// TextName returns a name for a frame in the text of a stack: the function's, else the file's, "" if neither is known. With
+// functionOnly it never returns the file's: another source may still know the function.
 func TextName(f *names.Frame, functionOnly bool) string {
 	switch {
 	case len(f.Symbol.Callers) > 0: // a text has one name for each address: that of the function which has it
@@ -239,9 +238,9 @@ type laterFrames struct {
 	seen     uint64
 	addrs    []uint64
 	read     []profile.Frame // nil where nothing but addresses was read
-	// checkRoot says that the name of the outermost of these frames decides whether the stack is complete: they are at
-	// its root, and nothing else is missing. mark says that an incomplete stack gets a frame at its root. cut says
-	// that as many frames were recorded as possible: the stack is truncated, unless append finds that it led astray.
+	// checkRoot says that the name of the outermost of these frames decides whether the stack is complete. They are at its root,
+	// and nothing else is missing. mark says that an incomplete stack gets a frame at its root. cut says that the recording
+	// reached its limit: the stack is truncated, unless append finds that it led astray.
 	checkRoot, mark, cut bool
 }
 

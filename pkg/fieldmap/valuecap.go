@@ -8,11 +8,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// ValueCap bounds the number of distinct values that an attribute can have, so that one wild field
-// does not flood a backend that makes a series of every value. It belongs to one aggregator: let
-// every Sample, and every Resource, go through it before the aggregator keeps it, and Reset it when
-// a new window begins. Rows whose key is known do not pass it, so it costs them nothing; what it
-// bounds is the values that a window adds.
+// ValueCap bounds the number of distinct values of an attribute. So one wild field does not flood a backend that makes a series
+// of every value. It belongs to one aggregator. Let every Sample and Resource go through it before the aggregator keeps it, and
+// Reset it when a new window begins. Rows whose key is known do not pass it, so it costs them nothing; what it bounds is the
+// values that a window adds.
 //
 // It is not safe for concurrent use.
 type ValueCap struct {

@@ -72,9 +72,9 @@ func unified(root string) string {
 	return ""
 }
 
-// unit returns the systemd unit that a group is part of, "" if it is part of none. found is false if the ID is 0 or the
-// root's, if the group is gone or outside of the mount, and until the next walk if only that can tell. The first call
-// with an ID takes some ten microseconds.
+// unit returns the systemd unit of a group, "" if it has none. found is false if the ID is 0 or the root's, or if the group is
+// gone or outside the mount. It is also false until the next walk if only that can tell. The first call with an ID takes some ten
+// microseconds.
 func (g *groups) unit(id uint64, epoch uint32) (unit string, found bool) {
 	if id == 0 || id == rootGroup || g.mount == "" {
 		return "", false

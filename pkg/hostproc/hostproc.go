@@ -1,7 +1,7 @@
-// Package hostproc tells which service a process outside containers belongs to: the systemd unit that it runs in, or
-// else its executable. The unit comes from the ID of the process's control group, which is resolved once per group, or
-// else from /proc/PID/cgroup; the executable from the link /proc/PID/exe. Both are read once per process, and nothing of
-// the process's memory or files.
+// Package hostproc tells which service a process outside containers belongs to: the systemd unit that it runs in, or else its
+// executable. The unit comes from the ID of the process's control group, which is resolved once per group, or else from
+// /proc/PID/cgroup. The executable comes from the link /proc/PID/exe. Both are read once per process, and nothing of the
+// process's memory or files.
 package hostproc
 
 import (
@@ -21,9 +21,9 @@ type Service struct {
 	// user's ID in front: user@1000/nginx. An executable in a namespace where its path may be anything has that behind it: "nginx
 	// (user namespace)".
 	Name string
-	// Executable and Path are the name and the path of the process's executable. They are empty for the executables of a unit
-	// that has too many, for a process that was gone, and where the path does not count: in a user namespace, and below another
-	// root than the host's.
+	// Executable and Path are the name and the path of the process's executable. They are empty for executables beyond a unit's
+	// limit and for ended processes. They are also empty if the path does not count: in a user namespace, or below another root
+	// than the host's.
 	Executable, Path string
 }
 
@@ -66,13 +66,12 @@ type entry struct {
 // keep is for how many calls of Age an entry is used. Later its PID may belong to another process.
 const keep = 6
 
-// Age tells that some seconds have passed. Where control groups cannot be opened by ID it reads which there are, if one
-// was asked for that is not known: that takes some ten milliseconds for a thousand of them.
+// Age tells that some seconds have passed. If control groups cannot be opened by ID, it lists them when an unknown one is
+// requested. That takes some ten milliseconds for a thousand groups.
 func (r *Resolver) Age() { r.groups.age(r.epoch.Add(1)) }
 
-// New returns a Resolver for the processes below root/proc and the control groups in root/sys/fs/cgroup, or where that
-// is not there in /sys/fs/cgroup, where a daemon in a container has those of its node; root is empty or "/" outside
-// containers.
+// New returns a Resolver for the processes below root/proc and the control groups in root/sys/fs/cgroup. Without the latter it
+// uses /sys/fs/cgroup, where a daemon's container has its node's groups. root is empty or "/" outside containers.
 func New(root string) *Resolver {
 	mount := unified(root)
 	if mount == "" {
@@ -85,9 +84,8 @@ func New(root string) *Resolver {
 	}
 }
 
-// Lookup returns the service of a process. A process that is asked for the first time is looked up, which takes some
-// ten microseconds; of one that is gone by then the unit is known if the ID of its control group tells it, and else
-// nothing. It does not allocate for one that is known.
+// Lookup returns the service of a process. A process's first request looks it up, which takes some ten microseconds. If it has
+// ended, only its unit is known, and only from the ID of its control group. It does not allocate for one that is known.
 func (r *Resolver) Lookup(p Process) Service {
 	epoch := r.epoch.Load()
 	r.mu.RLock()
@@ -183,9 +181,8 @@ func readCgroup(file string) string {
 	return path
 }
 
-// Unit returns the name of the systemd unit that a control group belongs to, without its suffix, or "" where it belongs
-// to none that names a service: units that something numbers or hashes, such as session-12.scope, run-u31.service,
-// user@1000.service and the scopes of containers, say nothing of what runs in them.
+// Unit returns the name of a control group's systemd unit without its suffix, or "" if it has none that names a service. Numbered
+// or hashed units do not count, such as session-12.scope, run-u31.service, user@1000.service and scopes of containers.
 //
 // The unit is the outermost one: what is below it was made by who runs in it, with any name. Below a user's service manager the
 // user's own units begin, which have user@1000/ in front of their name.

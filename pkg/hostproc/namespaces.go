@@ -9,9 +9,9 @@ import (
 )
 
 // namespaces tells whether what a process sees of files is the host's. Every user may make a user namespace, have all
-// capabilities in it, and mount what they like over what the host has: the paths there are the user's own. Without a user
-// namespace only a privileged process can make mounts of its own, as systemd does for services: their paths count, as long as the
-// root is the host's; that of a container is not.
+// capabilities in it, and mount anything over the host's files. So paths there are the user's own. Without a user namespace, only
+// a privileged process can make its own mounts, as systemd does for services. Their paths count if the root is the host's, not a
+// container's.
 type namespaces struct {
 	// The host's. mount is empty where it cannot be read: then all mounts count as the host's.
 	user, mount string

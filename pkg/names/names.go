@@ -121,9 +121,9 @@ type scratch struct {
 	places []procmap.Place
 }
 
-// Resolve appends to dst what is known of each address of a stack, the innermost first. The address of each but the first
-// is where a call returns to, one instruction past it: what is looked up and returned is one byte
-// less, which lies in the call. With pending, a later call knows more.
+// Resolve appends to dst what is known of each address of a stack, the innermost first. The address of each but the first is a
+// return address, one instruction past the call. So the look-up uses one byte less, which lies in the call. With pending, a later
+// call knows more.
 //
 // seen is when the kernel saw the stack, in nanoseconds since boot, 0 if that is not known.
 func (n *Namer) Resolve(dst []Frame, p procmap.Process, seen uint64, addrs []uint64) (frames []Frame, pending bool) {
@@ -161,9 +161,9 @@ func (n *Namer) readSince(id symtab.FileID, seen uint64) bool {
 	return seen == 0 || seen > now || n.store.ReadSince(id, time.Now().Add(-time.Duration(now-seen)))
 }
 
-// frame finds the function of a place in a stack that was seen at a time. caller tells that its address is one less than
-// that in the stack. With grows, the code is Generated and its process's perf map was last read before it was seen: it
-// may be in there when that is read again.
+// frame finds the function of a place in a stack that was seen at a time. caller says that its address is one less than in the
+// stack. With grows, the code is Generated, and its process's perf map was last read before it was seen. The next read may have
+// it.
 func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grows bool) {
 	f = Frame{File: p.File, Offset: p.Offset, Address: p.Address}
 	switch p.State {
@@ -251,8 +251,8 @@ func (n *Namer) request(file *procmap.File, addr uint64) symtab.State {
 	})
 }
 
-// ResolveWithin is Resolve for callers that can wait: it waits for what is being read, up to that time, but not for a
-// perf map to grow.
+// ResolveWithin is Resolve for callers that can wait. It waits up to that time for files being read, but not for a perf map to
+// grow.
 func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process, seen uint64, addrs []uint64) []Frame {
 	start := len(dst)
 	changed := n.processes.Changed()

@@ -1,8 +1,8 @@
 // Package patience runs work that a file system can stop for good: opening and reading files.
 //
-// A system call on a file whose file system does not answer (FUSE, NFS, a disk that hangs, and whatever is stacked on
-// one) cannot be ended from outside. So each piece of work runs in a goroutine of its own, which is left behind if it
-// takes too long. How many may be left behind has a bound.
+// A system call on a file cannot be ended from outside if its file system does not answer. Examples are FUSE, NFS, a hanging
+// disk, and everything stacked on them. So each piece of work runs in a goroutine of its own, which is left behind if it takes
+// too long. How many may be left behind has a bound.
 package patience
 
 import (

@@ -18,10 +18,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
-// File returns the gzip'd pprof profile of all profiles of the requests. A stack is written once, with a value of each
-// type of profile; samples of a CPU profiler (samples/count with a period in cpu/nanoseconds) have their time as a value of
-// its own, which is the one that is shown. Attributes of samples become labels, and those of resources that tell services
-// and containers apart. It takes any requests, also damaged ones: what an index out of range refers to is empty.
+// File returns the gzip'd pprof profile of all profiles of the requests. A stack is written once, with a value of each type of
+// profile. Samples of a CPU profiler (samples/count with a period in cpu/nanoseconds) also have their time as a value, which is
+// shown by default. Attributes of samples become labels, and those of resources that tell services and containers apart. It takes
+// any requests, also damaged ones: what an index out of range refers to is empty.
 func File[R dictionary.Request](requests ...R) ([]byte, error) {
 	b := newBuilder()
 	for _, r := range requests {
@@ -308,8 +308,9 @@ func (b *builder) attributes(out *profile.Sample, indices []int32) {
 	}
 }
 
-// sameCode counts the locations at the begin of a stack that are of one place in the code: a function that was inlined, and those that it
-// was inlined into. Go's compiler takes the two innermost locations of a stack, with all their lines. A location that comes again is a call.
+// sameCode counts the locations at the beginning of a stack that share one place in the code: an inlined function and those that
+// it is inlined into. Go's compiler takes the two innermost locations of a stack, with all their lines. A location that comes
+// again is a call.
 func (b *builder) sameCode(stack []int32) int {
 	first := dictionary.At(b.dict.GetLocationTable(), stack[0])
 	most := min(len(stack), maxInlined)

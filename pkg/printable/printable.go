@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Clean returns s with the replacement character U+FFFD in place of what is not UTF-8, of control characters, which a
-// terminal would obey, and of those that end a line or change the direction of the text around them. It returns s itself,
-// and does not allocate, if s has none of these.
+// Clean returns s with the replacement character U+FFFD for invalid UTF-8 and control characters, which a terminal would obey. It
+// also replaces characters that end a line or change the text's direction. It returns s itself, and does not allocate, if s has
+// none of these.
 func Clean(s string) string {
 	i := 0
 	for i < len(s) && s[i] >= ' ' && s[i] < 0x7f {

@@ -14,8 +14,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// The header of a context, which is at the beginning of a mapping: the signature, the version and the size of the payload of 4 bytes
-// each, the time at which it was published and the address of the payload of 8 bytes each.
+// A context's header is at the beginning of a mapping. It has the signature, the version and the size of the payload with 4 bytes
+// each, then the time of publication and the payload's address with 8 bytes each.
 const (
 	headerSize  = 32
 	versionAt   = 8

@@ -1,5 +1,5 @@
-// Package proccontext knows which service a process says that it is: the context that an OpenTelemetry SDK publishes in
-// the memory of its process, by the specification's OTEP 4719
+// Package proccontext reads which service a process says that it is. An OpenTelemetry SDK publishes this context in its process's
+// memory, by the specification's OTEP 4719
 // (https://github.com/open-telemetry/opentelemetry-specification/blob/main/oteps/profiles/4719-process-ctx.md).
 //
 // A process can write anything there. What is copied of its memory is bounded, and is decoded by a Reader, in a process without

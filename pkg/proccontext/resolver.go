@@ -136,8 +136,8 @@ func (r *Resolver) Lookup(p Process) (c *Context, watched bool) {
 	return e.said.Load(), true
 }
 
-// Watch makes a process known, whose context will be some moments later. owner, such as the ID of its container, has a bound on how many
-// names its processes can give themselves.
+// Watch makes a process known, so that its context is read some moments later. owner, such as the ID of its container, bounds the
+// names that its processes can give themselves.
 func (r *Resolver) Watch(p Process, owner string) {
 	r.mu.Lock()
 	if r.known[p] == nil {

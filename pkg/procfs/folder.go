@@ -10,9 +10,9 @@ import (
 // mostThreads is how many threads of a process are looked at for one that has not ended.
 const mostThreads = 1024
 
-// Folder returns the folder of a process in proc, and the thread that it is of. That is the first one, which has the number of the process.
-// Where it has ended and others go on, as main can by pthread_exit, its folder has neither mappings nor files any more: then it is the
-// folder of the oldest thread that is there.
+// Folder returns the folder of a process in proc, and the thread that it is of. That is the first one, which has the number of
+// the process. If main has ended and other threads continue, as with pthread_exit, its folder has no mappings or files. Then it
+// is the folder of the oldest living thread.
 func Folder(proc string, pid uint32) (folder string, thread uint32) {
 	first := proc + "/" + strconv.FormatUint(uint64(pid), 10)
 	if !ended(first) {
@@ -32,8 +32,8 @@ func Folder(proc string, pid uint32) (folder string, thread uint32) {
 	return first, pid
 }
 
-// Lives tells whether there is a process with that PID in proc that has memory: one that has ended stays there until its parent has asked
-// for it. One that may not be looked at lives.
+// Lives tells whether proc has a process with that PID and memory. An ended one stays there until its parent waits for it. One
+// that may not be looked at lives.
 func Lives(proc string, pid uint32) bool {
 	folder, _ := Folder(proc, pid)
 	return !ended(folder)

@@ -8,8 +8,8 @@ const firstPIDNamespace = "pid:[4026531836]"
 // NeedPIDs is what a process lacks in which SharesPIDs is false, and how to give it.
 const NeedPIDs = "the host's PID namespace, because it finds processes by the PIDs that the kernel tells (Kubernetes: hostPID: true in the daemon's pod, hostPID=true for Inspektor Gadget's chart; docker: --pid=host)"
 
-// SharesPIDs tells whether this process is in the host's PID namespace, so that a PID of the kernel means the same process in its own
-// system calls.
+// SharesPIDs tells whether this process is in the host's PID namespace. Then a PID of the kernel means the same process in its
+// own system calls.
 func SharesPIDs() bool {
 	ns, err := os.Readlink("/proc/self/ns/pid")
 	return err == nil && ns == firstPIDNamespace

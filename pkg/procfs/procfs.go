@@ -93,8 +93,8 @@ func Reopen(path int, name string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", name, err)
 	}
-	// Go asks whether a descriptor that does not block can be polled, and everything in the process stands while a file system (FUSE)
-	// does not answer that.
+	// Go checks whether a non-blocking descriptor can be polled. The whole process stops while a file system (FUSE) does not
+	// answer that.
 	if err := unix.SetNonblock(fd, false); err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("opening %s: %w", name, err)

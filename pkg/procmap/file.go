@@ -39,8 +39,8 @@ type fileKey struct {
 	inode      uint64
 	generation uint64 // of the inode number, which a file system can use again; 0: not told
 	path       string
-	// stat is the device that stat has, where dev does not say which file it is: all subvolumes of btrfs have one dev, and inode numbers
-	// of their own. 0 is the same device, or not known.
+	// stat is the device in stat, if dev does not identify the file: all subvolumes of btrfs have one dev, and their own inode
+	// numbers. 0 means the same device, or unknown.
 	stat uint64
 	// version is set only for a file that Resolver.File was asked for (see ReportedFile). The dev of such a key is 0: fillFromMaps finds it, in a
 	// copy of the key, when the file is opened.
@@ -171,9 +171,8 @@ func (f *file) place(offset uint64) Place {
 	return Place{State: Pending}
 }
 
-// In nanoseconds. A file that a new life has mapped is identified again if that was done more than recheck before the
-// life began: it can be written to while nobody has mapped it. A file that could not be read is left alone for
-// retryFile.
+// In nanoseconds. A file that a new life has mapped is identified again if its last identification is older than recheck. It can
+// be written to while nobody has mapped it. A file that could not be read is left alone for retryFile.
 const (
 	recheck   = 2e9
 	retryFile = 30e9

@@ -26,8 +26,8 @@ type life struct {
 	whole bool
 	// exe is the inode of the executable at the time ranges were read from /proc, 0 if they were not.
 	exe uint64
-	// parent is set for a fork of a process whose mappings were not all known then: it is that process's life,
-	// searched where this one has nothing.
+	// parent is set for a fork of a process with incomplete mappings. It is that process's life, and is searched if this one has
+	// nothing.
 	parent  *life
 	depth   int      // how many parents are above it
 	ranges  []mapped // by address, without overlaps
@@ -59,8 +59,8 @@ func (l *life) find(addr uint64) *mapped {
 	return nil
 }
 
-// meets reports whether at least one range of l has the same file at the same place in other, as two readings of one
-// program must. A life without ranges meets every other.
+// meets reports whether at least one range of l has the same file at the same place in other. Two readings of one program must
+// have one. A life without ranges meets every other.
 func (l *life) meets(other *life) bool {
 	return len(l.ranges) == 0 || slices.ContainsFunc(l.ranges, func(m mapped) bool {
 		o := other.find(m.start)
@@ -88,8 +88,8 @@ func (l *life) add(m mapped) {
 	if l.shared {
 		l.ranges, l.shared = slices.Clone(l.ranges), false
 	}
-	// l.ranges[from] is the first that ends after m begins, l.ranges[to] the first that begins where m ends or later:
-	// from there up to there, m takes their place.
+	// l.ranges[from] is the first that ends after m begins. l.ranges[to] is the first that begins at m's end or later. m replaces
+	// the ranges between them.
 	from, _ := slices.BinarySearchFunc(l.ranges, m.start, func(o mapped, addr uint64) int { return cmp.Compare(o.end, addr+1) })
 	to, _ := slices.BinarySearchFunc(l.ranges, m.end, func(o mapped, addr uint64) int { return cmp.Compare(o.start, addr) })
 	var parts [3]mapped

@@ -108,8 +108,8 @@ func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	if r.isStuck(dev, now) {
 		return true
 	}
-	// A number without a disk is soon that of another file system: only judge, with the open file, can say that it
-	// answers, and that it does not is read again.
+	// A number without a disk is soon reused for another file system. Only judge, with the open file, can say that it answers. A
+	// failure is not trusted for long either.
 	if v, ok := r.avoid[dev]; ok && now.Before(v.until) && (!v.avoid || dev.major != 0) {
 		return v.avoid
 	}
@@ -124,10 +124,9 @@ func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	if v, ok := r.avoid[dev]; ok {
 		return v.avoid
 	}
-	// The process sees no mount of the device. That is no verdict to keep: another process may see one. A device with
-	// a disk (major not 0) answers. One without may be that of a network file system that was unmounted (umount -l)
-	// because it does not answer: it is avoided, unless the mounts of this process or of the host's first one tell
-	// more.
+	// The process sees no mount of the device. That is no verdict to keep: another process may see one. A device with a disk
+	// (major not 0) answers. A number without a disk may be that of a network file system that was unmounted (umount -l) because
+	// it does not answer. It is avoided, unless the mounts of this process or the host's first process tell more.
 	if dev.major != 0 || dev == memoryDevice() {
 		return false
 	}

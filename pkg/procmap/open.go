@@ -187,10 +187,9 @@ func (r *Resolver) openByPath(key *fileKey, on *opening) (*os.File, *unix.Stat_t
 	return reopen(path, key)
 }
 
-// openBelow opens name below root, with O_PATH; mounts are those seen from root, the root of the process whose /proc folder
-// is dir. It follows no links: the path that
-// the kernel tells of a file has none. It opens the point of the file's mount and crosses no other mount from there,
-// so that it cannot meet one that was mounted since mounts was read and may never answer.
+// openBelow opens name below root, with O_PATH; mounts are those seen from root, the root of the process whose /proc folder is
+// dir. It follows no links: the path that the kernel tells of a file has none. It opens the point of the file's mount and crosses
+// no other mount from there. So it cannot reach a mount that came after mounts was read and may never answer.
 func (r *Resolver) openBelow(dir procfs.Dir, root int, mounts []mount, name string, on *opening) (int, error) {
 	m := findMount(mounts, name)
 	if m == nil || m.avoid {

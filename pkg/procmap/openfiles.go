@@ -12,13 +12,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// A file that was identified is kept open for some seconds, so that its symbols can still be read when its process
-// ends and the file goes with it: a row comes a second after the moment that it tells of.
+// An identified file is kept open for some seconds, because a row comes a second after its event. So its symbols can be read even
+// if its process ends and the file disappears.
 //
-// An open file keeps its file system from being unmounted. So a file is kept only if it is on the host's root mount,
-// or on the root mount of a process in another mount namespace: that mount lasts as long as the namespace. The root
-// of a process that has changed its root within the host's mount namespace (chroot) does not count: it may be a mount
-// that somebody wants to unmount.
+// An open file keeps its file system from being unmounted. So a file is kept only if it is on the host's root mount, or on the
+// root mount of a process in another mount namespace. That mount lasts as long as the namespace. The root of a process that has
+// changed it within the host's mount namespace (chroot) does not count, because somebody may want to unmount it.
 const (
 	holdFor = 5 * time.Second
 	maxOpen = 64 // files that are kept open

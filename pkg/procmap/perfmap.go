@@ -12,8 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// A JIT compiler can write what it has made to /tmp/perf-PID.map: in the process's own root, under the number that it
-// has in its own PID namespace.
+// A JIT compiler can list its code in /tmp/perf-PID.map. The path is in the process's own root, and the number is from its own
+// PID namespace.
 
 // perfMap returns the Place of addr, where l has generated code: File is the perf map of l once that is identified,
 // and the Place is Pending until then. Without a perf map only State is set. Under r.mu.

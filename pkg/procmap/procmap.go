@@ -1,27 +1,26 @@
 // Package procmap finds out which file, and where in it, the addresses of a process belong to.
 //
-// The kernel hands over bare addresses. A Resolver knows the rest from two sources. The kernel tells it,
-// where it may ask for that, of every execve, fork and executable mapping of the machine: so it knows
-// processes that are gone before anybody could look. Of those that were there before, it reads
-// /proc/PID/maps once they are asked for. Both happen in goroutines of its own, as does the reading of files:
-// whoever asks never waits. What is not known yet is known some moments later, and is kept past the
-// end of the process.
+// The kernel hands over bare addresses. A Resolver knows the rest from two sources. If permitted, the kernel reports every
+// execve, fork and executable mapping of the machine. So it knows processes that ended before anybody could inspect them. Of
+// those that were there before, it reads /proc/PID/maps once they are asked for. Both happen in goroutines of its own, as does
+// the reading of files: whoever asks never waits. What is not known yet is known some moments later, and is kept past the end of
+// the process.
 //
 // # Trust
 //
-// Processes are hostile. A file is opened as what is mapped (/proc/PID/map_files) or, where the process is gone, by
-// its path in the host's root or a container's, without following links. Either way it counts only if it is a regular
-// file with the inode, and where they can be compared the device, that the kernel saw mapped. What identifies it another
-// process reads, without rights (Options.Identify). Here nothing is parsed but what the kernel writes, /proc/PID/maps and the like, of which
-// a process chooses the paths: they are taken as they are, with a bound, and the kernel escapes the ends of lines in them. Everything that is kept has a bound.
+// Processes are hostile. A file is opened as mapped (/proc/PID/map_files). If the process has ended, it is opened by its path in
+// the host's root or a container's, without following links. In both cases it counts only if it is a regular file with the inode
+// that the kernel saw mapped. The device must also match if they can be compared. What identifies it another process reads,
+// without rights (Options.Identify). This package parses only what the kernel writes, such as /proc/PID/maps. A process chooses
+// the paths there: they are bounded, and the kernel escapes the ends of lines in them. Everything that is kept has a bound.
 //
-// None is opened on a file system that a process or a network can stop (FUSE, NFS and the like), nor on an overlay that
-// is known to have a layer there: see trust.go. That is not always known, and a disk can hang as well. So opening and
-// reading is left behind if it does not end (package patience), and its device is avoided for that long.
+// No file is opened on a file system that a process or a network can stop (FUSE, NFS and the like). The same holds for an overlay
+// with a known layer there: see trust.go. That is not always known, and a disk can hang as well. So opening and reading is left
+// behind if it does not end (package patience), and its device is avoided for that long.
 //
-// A PID can be another process's by the time that it is asked about. The kernel's events have times, which tell the
-// two apart. What is read from /proc is read through one open folder, which belongs to one process, and counts only
-// if that process runs the executable that the kernel saw (inode) and was there when the kernel saw it (start time).
+// A PID can be another process's by the time that it is asked about. The kernel's events have times, which tell the two apart.
+// /proc is read through one open folder, which belongs to one process. It counts only if that process runs the executable that
+// the kernel saw (inode) and already existed then (start time).
 package procmap
 
 import (
@@ -84,8 +83,8 @@ func (s State) String() string {
 // Place is where the code at an address of a process comes from.
 type Place struct {
 	State State
-	// File is the mapped file if State is Known; a File with only a Path if it is Unreadable; the process's perf map,
-	// if it has one, if it is Generated. Else it is nil.
+	// File is the mapped file if State is Known. If it is Unreadable, the File has only a Path. If it is Generated, File is the
+	// process's perf map, if there is one. Else it is nil.
 	File *File
 	// Offset is where the code is in the file, and Address the address that the file's symbol tables have for it. A
 	// perf map has addresses of the process: there Address is the one that was asked for.
@@ -116,8 +115,8 @@ const (
 	maxHeld = 32 << 20
 )
 
-// A process of which too little is known is read again after firstRetry at the earliest, then after twice as long
-// each time, up to lastRetry.
+// A process with too little known is read again after firstRetry at the earliest. Each further wait is twice as long, up to
+// lastRetry.
 const (
 	firstRetry = 10 * time.Second
 	lastRetry  = 10 * time.Minute
@@ -144,8 +143,8 @@ type Resolver struct {
 	succeeded bool
 	lastErr   error
 	stats     Stats
-	// watching says that the kernel tells of processes, since the Resolver was made: the history is complete but for
-	// the events that it had no room for.
+	// watching says that the kernel reports processes since the Resolver was made. The history is complete except for events that
+	// it had no room for.
 	watching bool
 	waiting  bool // Locate has said Pending because the history lags: take must tell
 	changed  chan struct{}
@@ -250,8 +249,8 @@ func (r *Resolver) Close() {
 // suspicious is how many failed reads, without a success, mean that the fault is not that of the processes.
 const suspicious = 20
 
-// Err returns why nothing is known of any process, after some that could not be read: /proc may be
-// that of another PID namespace, or a capability is missing. It is nil where one was read.
+// Err returns why no process is known, after some could not be read. /proc may be that of another PID namespace, or a capability
+// is missing. It is nil where one was read.
 func (r *Resolver) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

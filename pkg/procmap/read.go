@@ -159,8 +159,8 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 	return areas, start, nil
 }
 
-// checkProcess makes sure that the /proc folder dir is that of the process that the kernel saw, with this inode of its
-// executable at the time seen. It returns when the process began.
+// checkProcess makes sure that the /proc folder dir belongs to the process that the kernel saw at the time seen, with this inode
+// of its executable. It returns when the process began.
 func (r *Resolver) checkProcess(dir procfs.Dir, pid uint32, inode, seen uint64) (uint64, error) {
 	exe, _, err := dir.Executable()
 	if err != nil {

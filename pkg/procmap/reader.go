@@ -8,8 +8,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
-// The goroutine that reads may use burst of CPU time at once. It earns a second of CPU time in every slowdown
-// seconds, so that somebody who starts processes without pause makes it take a fifth of one CPU at most.
+// The goroutine that reads may use burst of CPU time at once. It earns a second of CPU time in every slowdown seconds. So
+// starting processes without pause makes it take at most a fifth of one CPU.
 const (
 	burst    = time.Second
 	slowdown = 5

@@ -28,9 +28,9 @@ type ReportedFile struct {
 	Version [16]byte
 }
 
-// File returns the file that t describes, for callers that know it from another program and not from Locate. mapped
-// are processes that have mapped it: the first one is tried first. If pending, a later call may return the file; nil
-// without pending means that it cannot be read.
+// File returns the file that t describes, for callers that know it from another program and not from Locate. mapped are processes
+// that have mapped it. The first one is tried first. If pending, a later call may return the file; nil without pending means that
+// it cannot be read.
 func (r *Resolver) File(t ReportedFile, mapped ...Mapping) (file *File, pending bool) {
 	if t.Device == 0 || t.Inode == 0 || !strings.HasPrefix(t.Path, "/") {
 		return nil, false
@@ -80,9 +80,9 @@ func (f *file) heldBy(pid uint32) bool {
 	return false
 }
 
-// fillFromMaps completes the key of a reported file, from the maps of the process whose /proc
-// folder is dir: its device and its path there and, in h, where it is mapped. The device decides whether its file
-// system is avoided. Other keys are complete already and stay as they are.
+// fillFromMaps completes the key of a reported file from the maps of the process with the /proc folder dir. It adds device and
+// path and, in h, the mapping. The device decides whether its file system is avoided. Other keys are complete already and stay as
+// they are.
 func (k *fileKey) fillFromMaps(dir procfs.Dir, h *holder) error {
 	if k.dev != (device{}) || k.stat == 0 {
 		return nil

@@ -34,8 +34,8 @@ func (r *Resolver) bound() {
 	}
 }
 
-// shrink forgets the history and all files if more than maxHeld is held, and then, by halves, processes that were
-// asked for as long as they alone are too much. Under r.mu.
+// shrink forgets the history and all files if more than maxHeld is held. Then it halves the requested processes for as long as
+// they alone are too much. Under r.mu.
 func (r *Resolver) shrink() {
 	r.history.grown = 0
 	if r.held() <= maxHeld {

@@ -11,9 +11,9 @@ const (
 	wait = 5 * time.Second
 	// maxStuck is how many files, and how many processes, are waited for in vain at a time.
 	maxStuck = 16
-	// After maxDoubtful devices that did not answer, whose file systems were doubtful, nothing on such a file system is
-	// opened. Each counts for forgive, also if it has answered after all: else one that answers just too late, again and
-	// again under another number, would take all the time.
+	// After maxDoubtful devices that did not answer, whose file systems were doubtful, nothing on such a file system is opened.
+	// Each counts for forgive, even if it has answered after all. Otherwise one that always answers too late, under new numbers,
+	// would take all the time.
 	maxDoubtful = 4
 	forgive     = 10 * time.Minute
 )

@@ -13,9 +13,9 @@ import (
 
 // A file is opened according to what its file system is.
 //
-// That is known for certain from the file's mount: the file is opened with O_PATH, which asks no file system without a
-// network, its mount has an ID, and mountinfo has a line with that ID. While the file is open nothing else can have it. A
-// device number says less: as soon as a file system without a disk is unmounted, its number is the next one's.
+// That is certain from the file's mount. The file is opened with O_PATH, which involves no file system without a network. Its
+// mount has an ID, and mountinfo has a line with that ID. While the file is open nothing else can have it. A device number says
+// less: as soon as a file system without a disk is unmounted, its number is the next one's.
 //
 // An overlay answers as its layers do, and these are paths in the mount namespace that it was mounted in. If the host's
 // first process has it as well, its mounts tell what the layers are on. Else nobody knows for certain: such a file
@@ -74,8 +74,8 @@ func (m *mount) trust(mounts []mount, depth int) trust {
 	return least
 }
 
-// layers returns the folders that an overlay is made of: lowerdir=/a:/b (a colon in a name is \:), lowerdir+=/a and so
-// on. mountinfo writes a comma in a name, and other characters, as unescape reads them.
+// layers returns the folders of an overlay: lowerdir=/a:/b (a colon in a name is \:), lowerdir+=/a and so on. mountinfo writes a
+// comma in a name, and other characters, as unescape reads them.
 func (m *mount) layers() []string {
 	var layers []string
 	for option := range strings.SplitSeq(m.options, ",") {
@@ -123,9 +123,8 @@ type judgement struct {
 	until time.Time
 }
 
-// judge says how far the file system of a file that is open with O_PATH is trusted, and notes it, with its device, in
-// on. dir is the /proc folder of the process that has mapped the file, and dev the device that it was mapped from, or the
-// zero value.
+// judge says how far the file system of a file that is open with O_PATH is trusted, and notes it in on, with its device. dir is
+// the /proc folder of the process that has mapped the file. dev is the mapping's device, or the zero value.
 func (r *Resolver) judge(dir procfs.Dir, fd int, dev device, on *opening) trust {
 	t, dev := r.judged(dir, fd, dev)
 	on.set(dev, t)

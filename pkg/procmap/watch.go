@@ -19,8 +19,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// The kernel tells of processes through perf events: a dummy event on each CPU, which counts nothing, has a ring that
-// takes a record of each executable mapping, execve, fork and exit on that CPU.
+// The kernel reports processes through perf events. A dummy event on each CPU counts nothing. Its ring gets a record of each
+// executable mapping, execve, fork and exit on that CPU.
 
 const (
 	// ringPages is how much of a CPU's events is held between two readings: 128 kB, about a thousand.
@@ -133,15 +133,15 @@ func (w *watcher) close() {
 	w.rings = nil
 }
 
-// outdated tells whether other CPUs are online than when w was made: w does not see what happens on a new one, nor on
-// one that was offline meanwhile.
+// outdated tells whether other CPUs are online than when w was made. w does not see a new CPU, nor one that was offline
+// meanwhile.
 func (w *watcher) outdated() bool {
 	online := onlineCPUs()
 	return len(online) > 0 && !slices.Equal(online, w.online)
 }
 
-// read returns the events up to the time until, sorted by time, and how many were lost. until is settle before now;
-// younger events stay pending.
+// read returns the events up to the time until, sorted by time, and the number of lost ones. until is settle before now; younger
+// events stay pending.
 func (w *watcher) read() (until uint64, events []event, lost uint64) {
 	until = bootTime() - settle
 	for _, r := range w.rings {

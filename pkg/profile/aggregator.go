@@ -74,8 +74,8 @@ type window struct {
 	heads   []int32 // by sample: its newest event, -1 for none; only for shapes with timestamps
 }
 
-// event is one value of one row. A row of several types makes as many events in a row, the last
-// type's first, so that walking back from the newest meets type 0 first.
+// event is one value of one row. A row of several types makes as many events, the last type's first. So walking back from the
+// newest finds type 0 first.
 type event struct {
 	time  uint64
 	value int64
@@ -101,10 +101,9 @@ func New(cfg Config) (*Aggregator, error) {
 	return a, nil
 }
 
-// Add adds values, one per type, to the sample that a row with this key belongs to. time is in
-// Unix nanoseconds; it is kept only by shapes with timestamps. key must depend on everything that
-// makes the sample distinct, its resource included. Add does not allocate, except with shapes that
-// keep each event.
+// Add adds values, one per type, to the sample of a row with this key. time is in Unix nanoseconds; only shapes with timestamps
+// keep it. key must depend on everything that makes the sample distinct, its resource included. Add does not allocate, except
+// with shapes that keep each event.
 func (a *Aggregator) Add(key uint64, values []int64, time uint64) Status {
 	a.mu.Lock()
 	defer a.mu.Unlock() // the caller goes on after a panic, and Flush must not wait for ever
@@ -119,8 +118,7 @@ func (a *Aggregator) Add(key uint64, values []int64, time uint64) Status {
 	return a.add(k, values, time)
 }
 
-// The value of a key in generation.keys is the number of a sample and, in the bits from fateShift on, the fate of the
-// row's stack.
+// The value of a key in generation.keys is the number of a sample. Its bits from fateShift on are the fate of the row's stack.
 const (
 	fateShift = 29
 	sampleOf  = 1<<fateShift - 1

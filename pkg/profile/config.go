@@ -23,8 +23,8 @@ const (
 	AggregateSum Aggregation = iota
 	// AggregateLast lets the newest row win.
 	AggregateLast
-	// AggregateSnapshot adds up rows of one snapshot (see StartSnapshot) and lets the newest
-	// snapshot win as a whole: a sample that is not in it has no value.
+	// AggregateSnapshot adds up rows of one snapshot (see StartSnapshot). The newest snapshot replaces the others as a whole: a
+	// sample that it lacks has no value.
 	AggregateSnapshot
 )
 
@@ -35,8 +35,8 @@ type Config struct {
 	// Types has one entry per value of a row; each becomes a profile of its own over a shared
 	// dictionary. At least one.
 	Types []ValueType
-	// PeriodType and Period are the sampling period; where PeriodType is empty, each profile has
-	// its own sample type as period type and a period of 1, because receivers refuse 0.
+	// PeriodType and Period are the sampling period. If PeriodType is empty, each profile has its own sample type as period type
+	// and a period of 1, because receivers refuse 0.
 	PeriodType  ValueType
 	Period      int64
 	Aggregation Aggregation
@@ -53,15 +53,14 @@ type Config struct {
 	HostServices int
 	// NameUnnamed gives a frame without a name a function called after its mapping's file.
 	NameUnnamed bool
-	// DoubleFunctions writes each function twice in a row, and lines refer to the second: for a
-	// receiver that takes the entry before the one that a line names. Against the protocol, which
-	// wants every entry once and referred to.
+	// DoubleFunctions writes each function twice in a row, and lines refer to the second. It is for a receiver that reads the
+	// entry before the right one. Against the protocol, which wants every entry once and referred to.
 	DoubleFunctions bool
 	// State says that values are what is at the end of a window: profiles have no duration. It goes with ShapeSum only, as
 	// timestamps lie within the time of a profile.
 	State bool
-	// NameLabel, if not empty, is the value of an attribute __name__ that all samples have, and profiles say no period: for a
-	// receiver that otherwise takes the period's type for the profile's name. Against the protocol's conventions.
+	// NameLabel, if not empty, is the value of an attribute __name__ of all samples, and profiles have no period. It is for a
+	// receiver that would use the period's type as the profile's name. Against the protocol's conventions.
 	NameLabel string
 	// MaxBytes bounds the memory of the dictionary and the window, by estimate; 0 means 64 MiB.
 	// One resource can take half of it. Demangled names take up to a quarter more.
@@ -79,8 +78,8 @@ type Limits struct {
 	MaxBytes int
 	// MaxSamples in one profile; 0 means 16,000, which is what Pyroscope takes.
 	MaxSamples int
-	// Emit, where set, is given each message as soon as it is made, in the goroutine of Flush, and
-	// Flushed has none. Each message carries a dictionary of its own, so that a window of deep stacks
-	// can become messages of many times its size: too many to hold them all.
+	// Emit, where set, is given each message as soon as it is made, in the goroutine of Flush, and Flushed has none. Each message
+	// has its own dictionary, so a window of deep stacks can become messages of many times its size. They are too many to hold at
+	// once.
 	Emit func(Message)
 }

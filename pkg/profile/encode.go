@@ -28,11 +28,11 @@ type Flushed struct {
 	Fates Fates
 	// ClippedEvents counts timestamps that were left out because one sample had too many for a message.
 	ClippedEvents int64
-	// Replaced counts texts that came with what is not UTF-8, or with control characters, and have U+FFFD in place of it:
-	// each time a stack or a resource that was not known has brought one.
+	// Replaced counts texts with invalid UTF-8 or control characters, for which they have U+FFFD. A text counts each time that a
+	// new stack or resource brings it.
 	Replaced int64
-	// Renewed says that a new dictionary has begun: the Aggregator knows no key of a row any more, and
-	// will ask for each of them again.
+	// Renewed says that a new dictionary has begun. The Aggregator no longer knows any key of a row, and will request each of
+	// them again.
 	Renewed bool
 }
 
@@ -106,8 +106,8 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	return out
 }
 
-// remap gives consecutive indices, from 1, to those entries of a table that a message refers to. to[i] is the index
-// of entry i, 0 if it has none yet.
+// remap gives consecutive indices, from 1, to the entries of a table that a message refers to. to[i] is the index of entry i, 0
+// if it has none yet.
 type remap struct {
 	to   []int32
 	used []uint32
@@ -129,8 +129,8 @@ func (r *remap) add(i uint32) int32 {
 	return r.to[i]
 }
 
-// encoder writes messages. It writes the wire format itself: marshalling alone of the generated structs, without
-// filling them, takes as long as all that this encoder does (compare BenchmarkEncode and BenchmarkEncodeProto).
+// encoder writes messages. It writes the wire format itself. Marshalling the generated structs alone, without filling them, takes
+// as long as this encoder (compare BenchmarkEncode and BenchmarkEncodeProto).
 type encoder struct {
 	cfg *Config
 	gen *generation // whose entries the memos below belong to

@@ -19,10 +19,10 @@ type hostServices struct {
 // namedFactor is how many times the services of one window may have names within keepService.
 const namedFactor = 4
 
-// fold keeps services outside containers as they are, and makes one resource of all others. Services that were seen
-// within keepService keep their name, so that a build's hundred programs do not push out a database. Where fewer than
-// most of a window have one, its largest new ones get theirs, so that neither does a build that is over keep a database
-// out. namedFactor bounds all of them. Samples that then differ in nothing any more are added up.
+// fold keeps services outside containers as they are, and makes one resource of all others. Services that were seen within
+// keepService keep their name, so that a build's hundred programs do not push out a database. If fewer than most of a window have
+// one, its largest new ones get theirs. So a build that is over does not keep a database out. namedFactor bounds all of them.
+// Samples that then differ in nothing any more are added up.
 func (h *hostServices) fold(v *view, w *window, cfg *Config, stride int, end uint64) {
 	most := cfg.HostServices
 	values := map[uint64]float64{}

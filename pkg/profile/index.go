@@ -147,8 +147,8 @@ func (t *keyTable) remove(key uint64) bool {
 	for slots[i].low != k.low || slots[i].high != k.high {
 		i = (i + 1) & mask
 	}
-	// Close the gap at i, or a search that meets it would end too early: move back the slots that follow without
-	// a gap, but none of them to before the place where its own search begins.
+	// Close the gap at i, or a search across it would end too early. Move back the slots that follow without a gap, but none
+	// before the place where its own search begins.
 	for j := (i + 1) & mask; slots[j].value != 0; j = (j + 1) & mask {
 		if home := slots[j].home() & mask; (j-home)&mask >= (j-i)&mask {
 			slots[i] = slots[j]
@@ -172,8 +172,8 @@ func newHasher() hasher {
 	return hasher{seed, maphash.Comparable(seed, uint64(1)), maphash.Comparable(seed, uint64(2))}
 }
 
-// mix combines v with a hash: it multiplies the two, each xored with a part of the key, and xors the halves of the
-// 128-bit product.
+// mix combines v with a hash. It multiplies the two, each xored with a part of the key, and xors the halves of the 128-bit
+// product.
 func (h *hasher) mix(hash, v uint64) uint64 {
 	hi, lo := bits.Mul64(hash^h.k1, v^h.k2)
 	return hi ^ lo

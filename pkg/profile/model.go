@@ -224,15 +224,15 @@ type Sample struct {
 // Later stands for frames whose names are not known yet. It outlives the row and must not refer to its memory. It is
 // asked in the goroutines that call Flush and Ask.
 type Later interface {
-	// Frames appends the frames to dst, with what is known now, and tells whether that is all that will be known.
-	// last says that it is not asked again. A fate other than Whole takes the place of a sample's Whole.
+	// Frames appends the frames to dst, as known now, and tells whether more will be known. last says that there is no further
+	// call. A fate other than Whole takes the place of a sample's Whole.
 	Frames(dst []Frame, last bool) (frames []Frame, fate Fate, all bool)
 	// Size is the memory that it takes, in bytes, by estimate.
 	Size() int
 }
 
-// AskAgain is the Later of a stack that is taken as it is, and may be another one in the next window: the key of the row is
-// forgotten when the window ends.
+// AskAgain is the Later of a stack that is used as it is, and may differ in the next window. The row's key is forgotten when the
+// window ends.
 var AskAgain Later = askAgain{}
 
 type askAgain struct{}

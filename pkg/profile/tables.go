@@ -19,9 +19,9 @@ const (
 	keyHasFunctions = "pprof.mapping.has_functions"
 )
 
-// Memory of an entry, with its share of the index that finds it. The estimate is high, so
-// that the bound on a generation's memory holds. A slice that grows has up to a quarter more room than it uses, and
-// of the slots of an index three eighths are taken just after it has grown.
+// Memory of an entry, with its share of the index that finds it. The estimate is high, so that the bound on a generation's memory
+// holds. A growing slice has up to a quarter more room than it uses. Just after an index has grown, three eighths of its slots
+// are taken.
 const (
 	costSlot      = 8 * 8 / 3
 	costString    = 5*16/4 + costSlot + 16 + 60 // the encoder holds the string a second time, in a list and a map
@@ -79,9 +79,8 @@ type resource struct {
 	bytes   int64       // what samples of this resource have added to the generation
 }
 
-// generation is a dictionary that lives for many windows. Entries are only ever appended and
-// never changed, except for resources, so that an encoder can read what was there at a snapshot
-// while rows are added.
+// generation is a dictionary that lives for many windows. Entries are only appended and never changed, except for resources. So
+// an encoder can read a snapshot while rows are added.
 type generation struct {
 	defaultType FrameType
 	hashedOnly  bool
@@ -132,8 +131,8 @@ type generation struct {
 	windows  int
 }
 
-// taken returns what a resource has added to the generation: for one outside containers, what all of those
-// have, as one must not push out the containers by being many.
+// taken returns what a resource has added to the generation. For one outside containers it returns the sum of all of those,
+// because many of them must not push out containers.
 func (g *generation) taken(r uint32) int64 {
 	if g.resources[r].host {
 		return g.hostBytes
@@ -169,8 +168,8 @@ func newGeneration(cfg *Config) *generation {
 	}
 }
 
-// string interns s. The entry is printable, and valid UTF-8: proto3 strings must be, and receivers refuse a whole
-// request for one that is not. s itself is not kept.
+// string interns s. The entry is printable and valid UTF-8. proto3 strings must be, and receivers refuse a whole request for one
+// that is not. s itself is not kept.
 func (g *generation) string(s string) uint32 {
 	if s == "" {
 		return 0

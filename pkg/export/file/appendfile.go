@@ -16,10 +16,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
 )
 
-// appendFile appends records to one file. When a record would make the file larger than allowed, the file is
-// first renamed, with the time in its name, and old files are removed. Records are never split. Half a record,
-// which a process that was killed can leave at the end, is cut off before the next is written. All of that
-// happens in write: there is no goroutine.
+// appendFile appends records to one file. When a record would make the file too large, the file is first renamed, with the time
+// in its name, and old files are removed. Records are never split. Half a record, which a process that was killed can leave at
+// the end, is cut off before the next is written. All of that happens in write: there is no goroutine.
 //
 // Several processes may append to the same file: each holds the file's lock while it writes. The methods are
 // safe for concurrent use.
@@ -110,8 +109,8 @@ func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
 	return err
 }
 
-// reopen opens the file if it is not open, or if the path now leads to another file: somebody has rotated it
-// or moved it away. The caller holds mu.
+// reopen opens the file if it is not open, or if the path now leads to another file, because somebody has rotated or moved it.
+// The caller holds mu.
 func (a *appendFile) reopen() error {
 	if a.closed {
 		return fs.ErrClosed

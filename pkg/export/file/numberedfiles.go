@@ -45,8 +45,8 @@ const (
 	unfinished  = ".tmp" // behind it, while it is written
 )
 
-// newNumberedFiles returns a numberedFiles for path: an existing folder to put the files in, or else the first
-// part of their paths. problem is called with errors that do not keep records from being written.
+// newNumberedFiles returns a numberedFiles for path: an existing folder for the files, or else the first part of their paths.
+// problem is called with errors that do not stop records.
 func newNumberedFiles(path string, limit config.Rotation, problem func(error)) *numberedFiles {
 	return &numberedFiles{path: path, limit: limit, problem: problem}
 }
@@ -143,9 +143,9 @@ func checkParent(dir string) error {
 	return nil
 }
 
-// pruneFiles removes files in dir whose names match ours: files that are too old, and the oldest ones
-// if there are too many or they are too large together. reserved is the room for the file that is being written.
-// The newest file is never removed for its size. Files are ordered by their names, which contain the time.
+// pruneFiles removes files in dir with our names: files that are too old, and the oldest ones beyond the limits of number or
+// size. reserved is the room for the current file. The newest file is never removed for its size. Files are ordered by their
+// names, which contain the time.
 func pruneFiles(dir string, ours *regexp.Regexp, limit config.Rotation, reserved int64, now time.Time, problem func(error)) {
 	if limit.MaxBackups == 0 && limit.MaxDays == 0 && limit.MaxTotalMegabytes == 0 {
 		return

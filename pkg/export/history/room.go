@@ -59,7 +59,7 @@ func (a *answer) regroup(group2 func(group) group, sample func(sampleKey) sample
 	}
 }
 
-// cut leaves about as many stacks as most says, the same number in each step, and of the others the innermost frames, a quarter as many.
+// cut leaves about most stacks, the same number in each step. Of the others it keeps the innermost frames, a quarter as many.
 func (a *answer) cut(most int) {
 	a.root = a.to.node(0, rareLocation(a.to))
 	root := sampleKey{node: a.root}

@@ -1,9 +1,9 @@
 // Package history keeps requests in a folder, bounded by age and by bytes, and answers questions about them.
 //
-// The folder holds segments, which are numbered. A segment is a file of some minutes that only grows: a record for each request, in the
-// form of package spool, with two checksums. A record has the samples, and what they add to the segment's own dictionary, so that a stack
-// is written once in a segment. A segment that was ended has a summary behind its records. One that was not, as its writer was killed, is
-// read as far as its records are whole; a damaged one, as far as its first damaged record.
+// The folder holds segments, which are numbered. A segment is a file of some minutes that only grows: a record for each request,
+// in the form of package spool, with two checksums. A record has the samples, and what they add to the segment's own dictionary,
+// so that a stack is written once in a segment. A segment that was ended has a summary behind its records. If its writer was
+// killed, its whole records are read. A damaged segment is read up to its first damaged record.
 //
 // One writer holds the folder's lock. Readers need none: they see whole records only.
 package history

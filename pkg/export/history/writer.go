@@ -24,7 +24,7 @@ const (
 	segmentMemory = 12 << 20 // bytes of its dictionary in memory
 	// segmentShare is which part of a history a segment is at most, as whole ones are removed.
 	segmentShare = 16
-	// settled is how long a process runs before it removes what is too old: at its start the clock may be wrong, and be set then.
+	// settled is how long a process runs before it removes old segments. At its start the clock may be wrong, and be set later.
 	settled = 10 * time.Minute
 )
 
@@ -227,8 +227,8 @@ func (w *Writer) end() {
 
 // prune removes segments that are too old, and the oldest until there is room for more bytes.
 //
-// The clock can be set, so two of them have to agree that a segment is too old: the time of day, and the time that this process has been
-// running since it first saw the segment. Setting the clock forward or back removes nothing, except by max_bytes.
+// The clock can be set, so two clocks must agree that a segment is too old. They are the time of day, and this process's running
+// time since it first saw the segment. Setting the clock forward or back removes nothing, except by max_bytes.
 func (w *Writer) prune(more int64) {
 	now, running := w.clock.now(), w.clock.running()
 	total := onDisk(w.seg.size + more)

@@ -65,8 +65,8 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// askedWait is the wait that a receiver asked for, within bounds, with up to a tenth added so that
-// not every sender comes back at the same moment.
+// askedWait is the wait that a receiver requested, within bounds. Up to a tenth is added, so that senders do not all return at
+// the same moment.
 func askedWait(wait time.Duration) time.Duration {
 	wait = min(max(wait, 0), maxAskedWait)
 	if wait < 10 {

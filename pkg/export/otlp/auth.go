@@ -17,9 +17,8 @@ import (
 // everyday words that contain them would go with them.
 const minSecret = 4
 
-// Auth gives the headers of each request, credentials among them. Secrets in files are read for
-// each request, so that a rotated one is used at once; while a file cannot be read, the last
-// value goes on being used. It is safe for concurrent use.
+// Auth gives the headers of each request, credentials among them. Secrets in files are read for each request, so a rotated secret
+// is used at once. While a file cannot be read, its last value stays in use. It is safe for concurrent use.
 type Auth struct {
 	headers []config.Header
 	cfg     config.Auth
@@ -28,8 +27,8 @@ type Auth struct {
 	mu       sync.Mutex
 	token    string
 	password string
-	// For redaction: the secrets of the settings, which are sent for as long as the exporter runs, and the last ones that
-	// were read or fetched.
+	// For redaction, it has the secrets of the settings, which are sent for as long as the exporter runs, and the last ones from
+	// files and fetches.
 	fixed, recent []string
 }
 

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// openConns are the connections of an HTTP client. CloseIdleConnections leaves one of HTTP/2 open for a minute and a half
-// whose last request has only just come to its end; closeAll closes it, too. It is safe for concurrent use.
+// openConns are the connections of an HTTP client. CloseIdleConnections leaves an HTTP/2 connection open for 90 s if its last
+// request has only just ended; closeAll closes it, too. It is safe for concurrent use.
 type openConns struct {
 	mu   sync.Mutex
 	open map[*openConn]struct{}

@@ -27,8 +27,7 @@ func newDiagnosis(cfg config.Exporter, plain bool) diagnosis {
 	return d
 }
 
-// hint returns what to do about an error of the connection, or of what stands at its other end; empty where
-// the error says nothing that is known.
+// hint returns the remedy for an error of the connection or of its other end, or "" for an unknown error.
 func (d diagnosis) hint(msg string) string {
 	has := func(parts ...string) bool { return has(msg, parts...) }
 	switch {

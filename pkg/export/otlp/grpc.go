@@ -62,9 +62,8 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// maxTimeouts is the number of sends in a row without any answer after which the connection is replaced. If a
-// receiver's machine has died, or its address has moved, TCP notices only after a quarter of an hour, and
-// without keepalive nothing else does.
+// maxTimeouts is the number of sends in a row without any answer after which the connection is replaced. If a receiver's machine
+// has died or its address has moved, TCP notices only after a quarter of an hour. Without keepalive nothing else does.
 const maxTimeouts = 3
 
 // GRPC is the otlp-grpc transport. It owns its connection. Send is safe for concurrent use.
@@ -280,8 +279,8 @@ func grpcOutcome(st *status.Status, bodyLen int, d diagnosis) attempt.Outcome {
 	return out
 }
 
-// responseTooLarge reports whether it was this side that refused a response, and not the receiver that refused a
-// request. gRPC words both errors alike, so only the size in the message tells them apart.
+// responseTooLarge reports whether this side refused a response, rather than the receiver a request. gRPC words both errors
+// alike, so only the size in the message distinguishes them.
 func responseTooLarge(msg string, bodyLen int) bool {
 	if bodyLen > maxResponse {
 		return false

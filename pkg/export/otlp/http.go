@@ -171,8 +171,8 @@ func (s *HTTP) Send(ctx context.Context, m wire.Message) (out attempt.Outcome) {
 	return out
 }
 
-// outcome turns a response into an outcome. answer is the body, of at most maxResponse+1 bytes; readErr is why it
-// could not be read to its end, if so.
+// outcome turns a response into an outcome. answer is the body, of at most maxResponse+1 bytes. readErr is the error that cut the
+// body, if any.
 func (s *HTTP) outcome(resp *http.Response, answer []byte, readErr error) attempt.Outcome {
 	code := resp.StatusCode
 	out := attempt.Outcome{Verdict: attempt.Rejected, What: fmt.Sprintf("HTTP status %d", code)}

@@ -196,9 +196,8 @@ func (t *tokens) markAccepted(token string) {
 	t.lastAccepted = token
 }
 
-// refused notes that the receiver has refused a token, so that the next attempt fetches another. It reports whether
-// a new token may work: the receiver has accepted this one before, so that it has ended early, or it is not the current
-// one any more.
+// refused notes that the receiver has refused a token, so that the next attempt fetches another. It reports whether a new token
+// may work. Then the receiver accepted this one before, so it has ended early, or it is no longer the current one.
 func (t *tokens) refused(token string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -20,11 +20,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// The storage folder holds one file per message. Messages have tens of kilobytes or more, so a file for
-// each costs little, and nothing needs to be compacted: a message that was delivered is one unlink, a
-// damaged file loses just that message, and the oldest can be removed without reading the others. A file
-// is written under a temporary name and then renamed, and has checksums. So wherever the process is
-// killed, a message is there as a whole or not at all.
+// The storage folder holds one file per message. Messages have tens of kilobytes or more, so a file for each costs little, and
+// nothing needs to be compacted. A delivered message is one unlink, a damaged file loses only that message, and the oldest goes
+// without reading others. A file is written under a temporary name and then renamed, and has checksums. So wherever the process
+// is killed, a message is there as a whole or not at all.
 //
 // Layout, numbers in big endian:
 //
@@ -154,7 +153,8 @@ func privateFolder(dir string) error {
 	return nil
 }
 
-// LockFolder makes a folder that is closed to other users, or checks that it is, and locks it for this process, until the file is closed.
+// LockFolder makes a folder that is closed to other users, or checks an existing one. It locks the folder for this process until
+// the file is closed.
 func LockFolder(dir string) (*os.File, error) {
 	if err := privateFolder(dir); err != nil {
 		return nil, err

@@ -34,9 +34,8 @@ func init() {
 //	zstd, klauspost, fastest          0.9 ms   1:9.9
 //	zstd, klauspost, default          1.4 ms   1:10.1
 //
-// A node sends such a request every ten seconds or so: a millisecond of CPU is nothing beside what
-// a tenth more bytes cost on the network and in the receiver, so gzip stays at level 6. With zstd the
-// fastest level is as small as the default one.
+// A node sends such a request about every ten seconds. A millisecond of CPU is cheap compared with a tenth more bytes on the
+// network and in the receiver, so gzip stays at level 6. With zstd the fastest level is as small as the default one.
 var gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(io.Discard) }}
 
 // zstdWriters are encoders that start no goroutines.

@@ -31,8 +31,8 @@ func MarshalJSON(m proto.Message) ([]byte, error) {
 	return appendMessage(make([]byte, 0, 2*proto.Size(m)), m.ProtoReflect())
 }
 
-// decoders bounds the memory that all exporters of the process take for requests in their decoded form, which is many
-// times as large as the encoded one.
+// decoders bounds the memory for decoded requests of all exporters in the process. Decoded requests are many times as large as
+// encoded ones.
 var decoders = make(chan struct{}, 1)
 
 // ErrBusy is the error of Alone where others decode.

@@ -47,8 +47,8 @@ func findSymbols(r io.Reader, names []string) ([]uint64, error) {
 	return addrs, nil
 }
 
-// changed is what a compiler adds to the name of a function of which it has made one of its own, and which still is all of it. It is not of
-// parts that were moved elsewhere, as .cold and .part.
+// changed are suffixes that a compiler adds to the name of a function that it has changed, but that is still the whole function.
+// It is not of parts that were moved elsewhere, as .cold and .part.
 var changed = regexp.MustCompile(`^(\.(isra|constprop|lto_priv|llvm)\.\d+)+$`)
 
 // KernelFunction returns the name that a function of the running kernel's image has been given by the compiler, which may have changed it:

@@ -21,14 +21,13 @@
 //   - a user frame whose build ID is known: the offset in the file. See User.
 //   - any other user frame: the address in the process.
 //
-// All of them are as the kernel recorded them: the leaf's is the instruction pointer, a caller's is
-// its return address, one instruction past the call.
+// All of them are as the kernel recorded them. The leaf's is the instruction pointer; a caller's is its return address, one
+// instruction past the call.
 //
 // # Frames without a name
 //
-// A frame with an address and no symbol has an empty name. A function is never named after an
-// address. A frame of which neither name nor address is known is named Unknown, so that the
-// frames around it keep their depth and no empty location is sent.
+// A frame with an address and no symbol has an empty name. A function is never named after an address. A frame without name and
+// address is named Unknown. So the frames around it keep their depth, and no empty location is sent.
 package stack
 
 // Limits of what one stack may hold.

@@ -60,8 +60,8 @@ func (u *User) lookup(id uint32) bool {
 	return len(u.addrs) > 0
 }
 
-// readStack reads the addresses of a stack into buf, and returns none where there is no such stack. key points to
-// memory of the caller, because a variable here would be allocated at each look-up.
+// readStack reads the addresses of a stack into buf, none if the stack does not exist. key points to the caller's memory, because
+// a variable here would be allocated at each look-up.
 func readStack(get func() *ebpf.Map, key *uint32, id uint32, buf []uint64) []uint64 {
 	m := mapOf(get, 8)
 	if m == nil {

@@ -16,18 +16,15 @@ const (
 	sweepKeys = 512
 )
 
-// Janitor deletes entries of a stack map that are no longer in use. A stack's ID is a hash, and what
-// the map holds under an ID keeps out every other stack with the same hash: in a map that nobody
-// empties, more and more stacks are lost the longer the gadget runs.
+// Janitor deletes entries of a stack map that are no longer in use. A stack's ID is a hash, and an entry of the map keeps out
+// every other stack with the same hash. In a map that nobody empties, more and more stacks are lost during a long run.
 //
-// An entry is in use while rows name it. Seen notes that, and Sweep deletes what was not seen for a
-// while, be it that no row has come since or that the rows were filtered away and none ever came: for
-// those the time counts from the first Sweep that met the entry.
+// An entry is in use while rows name it. Seen notes that, and Sweep deletes what was not seen for a while. Either no row has come
+// since, or a filter dropped the rows and none ever came. Then the time counts from the first Sweep that found the entry.
 //
-// An eBPF program can take an ID that is in the map at the moment before it is deleted; its row then
-// finds no stack, or, if another stack has moved in since, a wrong one. So only entries go that have
-// not been of use for many times as long as a row travels: what is deleted is hardly ever wanted again
-// just then, and a stack that is, is back in the map with the next event.
+// An eBPF program can use an ID just before it is deleted. Its row then finds no stack, or a wrong one if another stack has taken
+// the place. So only entries go that were unused for much longer than a row travels. A deleted stack is hardly ever needed just
+// then. If it is, the next event brings it back.
 //
 // A Janitor is not safe for concurrent use. It belongs to one stack map and is used in the goroutine
 // of the gadget's callback. It has to see all rows that name an ID of the map: where several fields or
@@ -47,12 +44,10 @@ type Janitor struct {
 	walking bool
 }
 
-// NewJanitor returns a Janitor for a stack map (BPF_MAP_TYPE_STACK_TRACE). stacks may return nil for as long as the gadget has not
-// started. cold is the age at which an entry goes. It must be several times as
-// long as an ID can take from the eBPF program to the callback. For a gadget whose rows are
-// collected in a map, that is the interval at which the map is read. For one that keeps IDs
-// for later, such as from the time a thread goes to sleep to when it wakes up, there is no
-// safe age: do not use a Janitor there.
+// NewJanitor returns a Janitor for a stack map (BPF_MAP_TYPE_STACK_TRACE). stacks may return nil until the gadget has started.
+// cold is the age at which an entry is deleted. It must be several times as long as an ID can take from the eBPF program to the
+// callback. For a gadget whose rows are collected in a map, that is the interval at which the map is read. A gadget that keeps
+// IDs for later has no safe age, for example from a thread's sleep to its wake-up. Do not use a Janitor there.
 func NewJanitor(stacks func() *ebpf.Map, cold time.Duration) *Janitor {
 	return &Janitor{find: stacks, tick: 1, cold: uint32(max(1, cold/time.Second))}
 }
@@ -64,10 +59,9 @@ func (j *Janitor) Seen(id int32) {
 	}
 }
 
-// Sweep looks at some of the map's entries, going on where the last call ended, and deletes those that
-// are cold. Its work is bounded: it looks at 512 entries at most, with a system call for each of them and
-// one or two for each that it deletes, a millisecond or so altogether. now is the time; call it about
-// once a second, at least several times within Cold.
+// Sweep looks at some of the map's entries, going on where the last call ended, and deletes those that are cold. Its work is
+// bounded to 512 entries, about a millisecond. Each takes a system call, and one or two more if it is deleted. now is the time.
+// Call it about once a second, at least several times within Cold.
 //
 // It returns the number of stacks it deleted. An error says that the map cannot be walked; nothing is
 // lost by calling it again.

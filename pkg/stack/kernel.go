@@ -16,9 +16,9 @@ const kernelFile = "[kernel.kallsyms]"
 
 // KernelOptions are the settings of a Kernel. The zero value gives names without addresses.
 type KernelOptions struct {
-	// Map returns the gadget's kernel stack map, from which addresses are read: one of the type
-	// BPF_MAP_TYPE_STACK_TRACE, or a hash map with the same keys and values. It may be nil or return
-	// nil, as it does before the gadget has started: then there are no addresses.
+	// Map returns the gadget's kernel stack map, from which addresses are read. It is of the type BPF_MAP_TYPE_STACK_TRACE, or a
+	// hash map with the same keys and values. It may be nil or return nil, as it does before the gadget has started: then there
+	// are no addresses.
 	Map func() *ebpf.Map
 	// RawAddresses leaves addresses as they are. They give away where the kernel was loaded.
 	RawAddresses bool
@@ -49,9 +49,8 @@ type Kernel struct {
 	unnamed              error // why there are no names
 }
 
-// NewKernel returns a Kernel. With symbols that LoadKernelSymbols read, it looks at the list of the
-// kernel's modules, and at their symbols if they are not those of the last call, which takes tens of
-// milliseconds: make it when the gadget is prepared.
+// NewKernel returns a Kernel. With symbols from LoadKernelSymbols, it checks the list of the kernel's modules. It reads their
+// symbols if they differ from the last call's, which takes tens of milliseconds. So make it when the gadget is prepared.
 func NewKernel(opts KernelOptions) *Kernel {
 	k := &Kernel{opts: opts, symbols: opts.Symbols}
 	if k.symbols == nil {
@@ -63,10 +62,9 @@ func NewKernel(opts KernelOptions) *Kernel {
 	return k
 }
 
-// Append appends the frames of a stack to dst, leaf first. symbols is the text that Inspektor Gadget
-// made of the stack, "" if there is none; id is the raw stack ID, negative (as int32) if it is an error;
-// hasID is false if the row has no such field. With any outcome but OK and Truncated nothing is
-// appended.
+// Append appends the frames of a stack to dst, leaf first. symbols is Inspektor Gadget's text of the stack, "" if there is none.
+// id is the raw stack ID, negative (as int32) for an error. hasID is false if the row has no such field. With any outcome but OK
+// and Truncated nothing is appended.
 //
 // The address of each frame comes from the stack map. The entry may have been replaced by another
 // stack since Inspektor Gadget read it: addresses are used only if there are as many as names. Each
@@ -123,9 +121,8 @@ func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID boo
 //
 // The error says why the functions of a stack that is there have no names.
 //
-// It takes some microseconds, and at the first call the time to read /proc/kallsyms, tens of
-// milliseconds; the names of the image's functions, some 4 MB, are shared by all Kernels of a process.
-// Call it once per stack that is not yet known.
+// It takes some microseconds. The first call also reads /proc/kallsyms, which takes tens of milliseconds. All Kernels of a
+// process share the names of the image's functions, some 4 MB. Call it once per stack that is not yet known.
 func (k *Kernel) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome, error) {
 	if id <= 0 || !k.lookup(uint32(id)) {
 		return dst, Missing(id, id != 0), nil
@@ -198,8 +195,8 @@ func within(addr uint64, leaf bool) uint64 {
 	return addr - 1
 }
 
-// frame sets f to what is known of a frame. addr is an address of the running kernel; it must not get into f unless
-// the options say so.
+// frame sets f to the known facts of a frame. addr is an address of the running kernel; it must not get into f unless the options
+// say so.
 func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known bool) {
 	*f = profile.Frame{Name: name, Type: profile.FrameKernel}
 	located := true
@@ -264,8 +261,8 @@ func (k *Kernel) refresh() {
 	}
 }
 
-// Changes returns how often code outside the kernel's image has been replaced so far: stacks that are known by their
-// addresses may have to be named anew.
+// Changes returns how often code outside the kernel's image has been replaced so far. Stacks that are known by their addresses
+// may need new names then.
 func (s *KernelSymbols) Changes() int {
 	n, now := 0, time.Now()
 	if s.programs != nil {
@@ -278,9 +275,9 @@ func (s *KernelSymbols) Changes() int {
 	return n
 }
 
-// generatedPrefixes are the names of code that the kernel makes at run time, outside of its image and of modules.
-// Inspektor Gadget names an address after the nearest symbol before it, among those of the gadget's start, so any
-// other name in such a place, in practice that of the last symbol of the image, is wrong.
+// generatedPrefixes are the names of code that the kernel makes at run time, outside of its image and of modules. Inspektor
+// Gadget names an address after the nearest symbol before it, among those at the gadget's start. So another name in such a place
+// is wrong; in practice it is the image's last symbol.
 var generatedPrefixes = []string{"bpf_", "ftrace_trampoline", "kprobe_"}
 
 // image returns the mapping of the kernel's own code. Without a build ID there is none: it would

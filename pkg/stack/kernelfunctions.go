@@ -107,8 +107,8 @@ func readFunctionTable(r io.Reader, wanted func(*kernelSymbol) bool) (*functionT
 	if len(all) == 0 && hidden {
 		return nil, errHidden
 	}
-	// Of several names for one address the last in this order is taken: one with few underscores in front,
-	// because labels such as _stext and __entry_text_start have them, and of those a global one.
+	// Of several names for one address, the last in this order is used. It has few leading underscores, because labels such as
+	// _stext and __entry_text_start have more. Among those, a global name is preferred.
 	underscores := func(s string) int { return len(s) - len(strings.TrimLeft(s, "_")) }
 	global := func(s symbol) int {
 		if s.global {

@@ -9,9 +9,8 @@ type Outcome uint8
 const (
 	// OK: the frames are the stack that the kernel recorded.
 	OK Outcome = iota
-	// Empty: there was no stack to record, so nothing is missing. The program was in user mode
-	// when its kernel stack was asked for, it is a kernel thread that has no user stack, or the
-	// gadget does not collect this kind of stack.
+	// Empty: there was no stack to record, so nothing is missing. Either the program was in user mode when its kernel stack was
+	// requested, or it is a kernel thread without a user stack, or the gadget does not collect this kind of stack.
 	Empty
 	// Lost: there was a stack, and it did not arrive. The stack map was full or its place was
 	// taken by another stack, or the entry was gone when it was read.
@@ -47,9 +46,8 @@ const (
 	NumAbsences = int(NoText) + 1
 )
 
-// WhyAbsent says why a stack has no text, from the stack ID that the eBPF program stored: what
-// bpf_get_stackid returned, a negative number being an error. collected is false where the gadget
-// recorded no ID.
+// WhyAbsent says why a stack has no text, from the stack ID that the eBPF program stored. That is the result of bpf_get_stackid;
+// a negative number is an error. collected is false if the gadget recorded no ID.
 //
 // The kernel's errors (kernel/bpf/stackmap.c): EFAULT says that there are no frames of the kind
 // that was asked for, as in every sample that interrupts user code; EEXIST and ENOMEM, that the

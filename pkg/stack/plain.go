@@ -9,10 +9,9 @@ import (
 // splitters keeps the memory of splitters between calls.
 var splitters = sync.Pool{New: func() any { return new(splitter) }}
 
-// AppendPlain appends the frames of a stack to dst that any text field holds as "leaf; caller; … ".
-// The frames have a name or, for an entry that is an address in words, an address, and no type: what
-// they are of is not known. Addresses of the kernel are left out, as are empty entries. If nothing is
-// left, the outcome is Empty. The names of the frames are parts of symbols.
+// AppendPlain appends the frames of a stack to dst that any text field holds as "leaf; caller; … ". The frames have a name, or an
+// address for an entry that is an address in words. They have no type, because their origin is unknown. Addresses of the kernel
+// are left out, as are empty entries. If nothing is left, the outcome is Empty. The names of the frames are parts of symbols.
 func AppendPlain(dst []profile.Frame, symbols []byte) ([]profile.Frame, Outcome) {
 	text, truncated := limitText(symbols)
 	s := splitters.Get().(*splitter)

@@ -12,9 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// programTable knows where the code of the loaded eBPF programs is. Programs come and go while a gadget runs, and a new
-// one can take the place of another in memory: with symbols that were read at the start, it would get the other one's
-// name. It is safe for concurrent use.
+// programTable knows where the code of the loaded eBPF programs is. Programs come and go while a gadget runs, and a new one can
+// take another's place in memory. With symbols from the start, it would get the old name. It is safe for concurrent use.
 type programTable struct {
 	mu      sync.Mutex
 	looked  time.Time

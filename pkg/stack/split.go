@@ -30,18 +30,15 @@ type splitter struct {
 	kinds [3]int
 }
 
-// split returns the places of the entries of text, at most MaxFrames+1 of them, valid until the
-// next call. want is the number of entries that there should be, or negative where that is not
-// known.
+// split returns the places of the entries of text, at most MaxFrames+1 of them, valid until the next call. want is the expected
+// number of entries, or negative if unknown.
 //
-// A separator can be part of a name: main.f[go.shape.struct { A int; B string }], or
-// <[u8; 4] as core::fmt::Debug>::fmt. It then stands between brackets, so separators between a
-// pair of (), [] or {} do not count. Angle brackets are not followed: no language puts a separator
-// between those alone, and <, <<, ->, <=> and >> are also names of operators. A bracket without its
-// partner is an ordinary character. Since a program can have any names it likes, brackets are a
-// guess; where cutting at each separator gives the number of entries that is wanted, that is right.
-// A long name has lost its end, and with it closing brackets: that is looked at where there are more
-// entries than wanted.
+// A separator can be part of a name: main.f[go.shape.struct { A int; B string }], or <[u8; 4] as core::fmt::Debug>::fmt. It then
+// stands between brackets, so separators between a pair of (), [] or {} do not count. Angle brackets are not followed: no
+// language puts a separator between those alone, and <, <<, ->, <=> and >> are also names of operators. A bracket without its
+// partner is an ordinary character. A program can have any names, so brackets are a guess. If cutting at each separator gives the
+// expected number of entries, that is right. A long name has lost its end, and with it closing brackets: that is looked at where
+// there are more entries than wanted.
 func (s *splitter) split(text string, want int) []span {
 	text = trimSeparator(text)
 	s.spans = s.spans[:0]
@@ -183,8 +180,8 @@ func kindOf(c byte) int {
 	return 2
 }
 
-// bracketsWithin tells that no separator is between brackets, where that is quickly seen: there are
-// none but parentheses, such as those of (*T), and each is closed in its entry before the next opens.
+// bracketsWithin tells, if that is quickly seen, that no separator is between brackets. Then there are only parentheses, such as
+// those of (*T), and each is closed in its entry before the next opens.
 func (s *splitter) bracketsWithin(text string) bool {
 	i := strings.IndexByte(text, '(')
 	if strings.IndexByte(text, '[') >= 0 || strings.IndexByte(text, '{') >= 0 {
@@ -268,9 +265,8 @@ func limitText(b []byte) (string, bool) {
 // view returns b as a string, for as long as b is not changed.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// functionName returns an entry of a list of symbols as a function's name, or "" if it is none: an address
-// in words, or the word for an unknown symbol. An offset after the name goes: it would make a
-// function of every instruction.
+// functionName returns an entry of a list of symbols as a function's name. It returns "" for an address in words and for the word
+// for an unknown symbol. An offset after the name goes: it would make a function of every instruction.
 func functionName(entry string) string {
 	if len(entry) == 0 || entry[0] == Unknown[0] && entry == Unknown || hasHexPrefix(entry) {
 		return ""

@@ -19,9 +19,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// KernelSymbols is what is known of a kernel to name the frames of its stacks. A process loads it once
-// and shares it: the exported fields never change, and the tables of modules and programs, which follow
-// the running kernel, are safe for concurrent use.
+// KernelSymbols is what is known of a kernel to name the frames of its stacks. A process loads it once and shares it. The
+// exported fields never change. The tables of modules and programs follow the running kernel, and are safe for concurrent use.
 type KernelSymbols struct {
 	// Start and End are the bounds of the kernel's image, from _stext to _end. Both are 0 where
 	// they could not be read. They are secret.
@@ -33,9 +32,9 @@ type KernelSymbols struct {
 	modules *moduleTable
 	// programs are the eBPF programs of the running kernel; nil if the symbols are of another one.
 	programs *programTable
-	// functions returns the names of the image's functions, which are read when they are first asked for: most stacks
-	// come with theirs. generated reads those of the code that the kernel has made up to now. Both are nil if the
-	// symbols are not those of the running kernel.
+	// functions returns the names of the image's functions. They are read at the first request, because most stacks come with
+	// theirs. generated reads those of code that the kernel has made up to now. Both are nil if the symbols are not those of the
+	// running kernel.
 	functions, generated func() (*functionTable, error)
 }
 

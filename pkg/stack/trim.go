@@ -9,9 +9,9 @@ import (
 // maxTracing is how far from the leaf tracing's own frames are looked for.
 const maxTracing = 32
 
-// entryPrefixes and entryNames are functions by which the kernel leaves the code that is traced for the tracing of
-// it: whatever lies on the leaf's side of one is not the workload's. The names are from kernel/trace, kernel/events,
-// kernel/bpf and arch/*/kernel of Linux 5.4 to 6.18.
+// entryPrefixes and entryNames are functions by which the kernel goes from the traced code to the tracing. Everything on the
+// leaf's side of one is not the workload's. The names are from kernel/trace, kernel/events, kernel/bpf and arch/*/kernel of Linux
+// 5.4 to 6.18.
 var entryPrefixes = newPrefixes(
 	"__traceiter_",     // calls the probes of a tracepoint
 	"__bpf_trace_",     // a tracepoint's probe that is a BPF program
@@ -107,16 +107,13 @@ var insidePrefixes = newPrefixes(
 	"unwind_",
 )
 
-// tracingFrames returns how many frames at the leaf belong to the tracing of the code and not to the
-// code: those up to and including the last frame of an unbroken row, from the leaf, that is an entry
-// (see entryPrefixes). Among them there may be frames that run inside the tracing, those of which
-// nothing is certain (opaque), since the code of BPF programs and of trampolines is made at run time
-// and has no symbol or a wrong one, and for the same reason a leaf that an entry called, whatever its
-// name. A stack that consists of such frames alone is left as it is.
+// tracingFrames returns how many frames at the leaf belong to the tracing and not to the code. They reach up to the last entry
+// (see entryPrefixes) in an unbroken row from the leaf. Some frames among them run inside the tracing. They can be opaque,
+// because code of BPF programs and trampolines is made at run time and has no symbol or a wrong one. For the same reason, a leaf
+// that an entry called counts with any name. A stack that consists of such frames alone is left as it is.
 //
-// The program and the trampoline of fentry, fexit and LSM programs that were loaded after the symbols
-// were read have no names that tell them, and stay as two frames named Unknown: BPF programs that do
-// the workload's work look the same.
+// fentry, fexit and LSM programs that were loaded after the symbols were read have no known names. The program and its trampoline
+// stay as two frames named Unknown: BPF programs that do the workload's work look the same.
 func tracingFrames(frames []profile.Frame, opaque func(i int) bool) int {
 	n := 0
 	for i := range frames[:min(len(frames), maxTracing)] {

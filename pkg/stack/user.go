@@ -12,9 +12,8 @@ import (
 
 // UserOptions are the settings of a User. The zero value is enough for Append.
 type UserOptions struct {
-	// Map and BuildIDs return the gadget's maps that AppendID looks a stack up in, by one and the
-	// same ID: its addresses, and for each a struct bpf_stack_build_id. Both may be nil or return nil,
-	// as they do before the gadget has started.
+	// Map and BuildIDs return the gadget's maps in which AppendID looks a stack up by one ID. They have its addresses, and for
+	// each a struct bpf_stack_build_id. Both may be nil or return nil, as they do before the gadget has started.
 	Map, BuildIDs func() *ebpf.Map
 }
 
@@ -27,15 +26,14 @@ const recordedDepth = 127
 //
 // # What is stored for a frame
 //
-// Where the build ID is known, the Mapping holds it, and Address is the offset in that file which the
-// kernel recorded next to it (BPF_F_USER_BUILD_ID). That is a file offset, not the virtual address of
-// ELF's symbol tables: to get at that, a reader adds the p_vaddr and takes off the p_offset of the
-// segment that the offset lies in. The Mapping's Start, Limit and FileOffset are 0, so that pprof's
-// arithmetic (address - memory_start + file_offset) gives the file offset back. It is the same in
-// every process, however the file was loaded, so frames of different processes merge.
+// If the build ID is known, the Mapping holds it. Address is then the offset in that file which the kernel recorded with it
+// (BPF_F_USER_BUILD_ID). That is a file offset, not the virtual address of ELF's symbol tables. A reader adds p_vaddr and
+// subtracts p_offset of the segment with that offset. The Mapping's Start, Limit and FileOffset are 0, so that pprof's arithmetic
+// (address - memory_start + file_offset) gives the file offset back. It is the same in every process, however the file was
+// loaded, so frames of different processes merge.
 //
-// Where it is not known, Mapping is zero and Address is the instruction pointer in the process, which
-// means something only together with that process's memory map.
+// If it is not known, Mapping is zero, and Address is the instruction pointer in the process. That has a meaning only with the
+// process's memory map.
 //
 // Frames with a symbol and frames without one never share a Mapping: see profile.Mapping.Symbolized.
 //
@@ -67,9 +65,8 @@ func NewUser(opts UserOptions) *User {
 	return &User{opts: opts, known: make(map[string]string)}
 }
 
-// Addresses returns the addresses in the process of the first n frames that the last Append or AppendID has
-// appended, 0 where one is not known. It returns none where the frames are not those of addresses. It is
-// valid until the next call.
+// Addresses returns the addresses in the process of the first n frames of the last Append or AppendID, 0 for an unknown one. It
+// returns none where the frames are not those of addresses. It is valid until the next call.
 func (u *User) Addresses(n int) []uint64 {
 	if len(u.addrs) == 0 {
 		return nil
@@ -77,14 +74,13 @@ func (u *User) Addresses(n int) []uint64 {
 	return u.addrs[:min(n, len(u.addrs))]
 }
 
-// Append appends the frames of a stack to dst, leaf first, from the three texts of a
-// gadget_user_stack: symbols (names, or addresses in words where a name is not known), addresses
-// ("0x00007f12a4b3c2d1; ") and buildIDs ("<build ID> +<offset>; ", or "<address>; " for code that is
-// in no file with a build ID). Each may be empty. If all are, the outcome is Empty: Missing tells
+// Append appends the frames of a stack to dst, leaf first, from the three texts of a gadget_user_stack: symbols (names, or
+// addresses in words for unknown names), addresses ("0x00007f12a4b3c2d1; ") and buildIDs ("<build ID> +<offset>; ", or
+// "<address>; " for code that is in no file with a build ID). Each may be empty. If all are, the outcome is Empty: Missing tells
 // from the stack's ID whether one was lost.
 //
-// Addresses and build IDs come from one place and belong together by position; the list of build IDs
-// may be shorter, then the frames at its end have none. As for symbols:
+// Addresses and build IDs come from one place and belong together by position. The list of build IDs may be shorter; then the
+// last frames have none. As for symbols:
 //   - as many as addresses: they belong together by position;
 //   - fewer, or none: the first ones belong together, the other frames have no name;
 //   - more: an unwinder that knows interpreters has replaced the stack by its own, so addresses and
@@ -165,15 +161,14 @@ func (u *User) locate(f *profile.Frame, i int) bool {
 	return true
 }
 
-// nowhere reports whether no code can be at an address that is known. The kernel follows frame
-// pointers, and where a program's outermost function has none, such as _start, it goes on with
-// whatever the register held: a canary, a counter. The stack has ended before it.
+// nowhere reports whether no code can be at an address that is known. The kernel follows frame pointers. If a program's outermost
+// function has none, such as _start, it continues with an arbitrary register: a canary, a counter. The stack has ended before it.
 func nowhere(addr uint64) bool {
 	return addr != 0 && (addr < lowestCode || addr > highestCode)
 }
 
-// lowestCode is Linux's least mmap_min_addr: the first page is never a program's. highestCode is
-// above what any architecture gives to a program (57 bits on x86-64, 56 on arm64).
+// lowestCode is Linux's least mmap_min_addr, because the first page is never a program's. highestCode is above every
+// architecture's programs (57 bits on x86-64, 56 on arm64).
 const (
 	lowestCode  = 4096
 	highestCode = 1<<57 - 1
@@ -250,9 +245,9 @@ func (u *User) knownID(raw []byte) string {
 // buildIDSize is BPF_BUILD_ID_SIZE, in bytes (include/uapi/linux/bpf.h).
 const buildIDSize = 20
 
-// formatBuildID returns a build ID in lower case and without padding, "" if it is none. The kernel
-// pads those that are shorter than 20 bytes with zeros. Linkers make them of 20, 16 (MD5, UUID) and
-// 8 bytes (lld's --build-id=fast): that many zeros at the end are padding and not part of a hash.
+// formatBuildID returns a build ID in lower case and without padding, "" if it is none. The kernel pads those that are shorter
+// than 20 bytes with zeros. Linkers make them of 20, 16 (MD5, UUID) and 8 bytes (lld's --build-id=fast). That many zeros at the
+// end are padding, not a part of a hash.
 func formatBuildID(s string) string {
 	if len(s)%2 != 0 {
 		return ""
@@ -284,8 +279,8 @@ func cutEntry(list []byte, i int) (entry, rest []byte) {
 	return entry, rest
 }
 
-// userAddress returns the address, or 0 if no program can have code there: the upper half of the
-// address space is the kernel's, and its addresses are not given away.
+// userAddress returns the address, or 0 if no program can have code there. The upper half of the address space is the kernel's,
+// and its addresses stay secret.
 func userAddress(addr uint64) uint64 {
 	if addr>>63 != 0 {
 		return 0

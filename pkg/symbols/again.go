@@ -12,8 +12,8 @@ const again = time.Second
 // perfRest is for how many times of what it has cost to read a perf map it is not read again.
 const perfRest = 10
 
-// For how long a file is left alone after a read of it has failed, by which more functions may have been wanted only:
-// retryFirst at first, twice as long each time that fails too, retryMost at most.
+// These times are the wait after a failed read of a file that was to find more functions. The wait is retryFirst at first, then
+// twice as long each time, and retryMost at most.
 const (
 	retryFirst = 30 * time.Second
 	retryMost  = 8 * time.Minute

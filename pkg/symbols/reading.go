@@ -78,9 +78,8 @@ func (w *waiting) take(queue <-chan *entry, bound int) {
 	}
 }
 
-// next removes and returns the entry to read: three times in a row the most urgent one, then the oldest one. So what
-// most frames wait for is named first, a small program does not wait for all of the large ones that were there before
-// it, and nothing keeps a file waiting for ever. Under Store.mu.
+// next removes and returns the entry to read: three times in a row the most urgent one, then the oldest one. So the file for most
+// frames is read first, and a small program does not wait for all large ones before it. No file waits for ever. Under Store.mu.
 func (w *waiting) next() *entry {
 	at := 0
 	if w.turn++; w.turn%4 != 0 {
@@ -283,8 +282,8 @@ func (s *Store) withLines(ctx context.Context, task symtab.Task, t *symtab.Table
 	return &with, used
 }
 
-// changedTimeOnly tells whether a file, which has another ID than was asked for, differs in its ctime only, and what
-// identifies its content is the same.
+// changedTimeOnly tells whether a file differs from the requested one in its ctime only, and has the same content by its other
+// IDs.
 func (s *Store) changedTimeOnly(ctx context.Context, r *Request, f *os.File, id symtab.FileID) bool {
 	id.CtimeNS = r.ID.CtimeNS
 	if id != r.ID || r.Info.HTLHash == "" {

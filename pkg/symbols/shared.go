@@ -2,8 +2,8 @@ package symbols
 
 import "github.com/ig-otel-profiles/ig-otel-profiles/pkg/refcount"
 
-// Shared is one Store for all that name functions in a process, so that the bounds of its memory and of its pace of
-// reading hold for them together. Its methods are safe for concurrent use.
+// Shared is one Store for all parts of a process that name functions. So the bounds of memory and of the reading pace hold for
+// them together. Its methods are safe for concurrent use.
 type Shared struct {
 	options func() Options
 	store   refcount.Value[*Store]

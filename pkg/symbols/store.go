@@ -1,13 +1,12 @@
-// Package symbols turns an address in a file into the name of the function that is there, with its
-// file and line where they are known, and says why where it cannot.
+// Package symbols turns an address in a file into the name of its function, with file and line if they are known. Otherwise it
+// says why it cannot.
 //
 // It knows files and addresses only. Which file a process has mapped where, package procmap finds out.
 //
 // # Addresses
 //
-// An address is an ELF virtual address: what the file's own symbol tables hold, not where a process
-// has it. Of a frame that is not the innermost of its stack it is the address that the call returns
-// to, which can belong to the next function already: look up one less.
+// An address is an ELF virtual address: what the file's own symbol tables hold, not where a process has it. For frames other than
+// the innermost, it is the return address, which can belong to the next function already. Look up one less.
 //
 // # Right or not at all
 //
@@ -20,9 +19,9 @@
 // is bounded in bytes, in entries and in time (Limits). A panic costs the file that it happened at,
 // and nothing else.
 //
-// A process without rights reads them (Options.Reader): this package opens a file and sends it to that process by a socket (Conn), which
-// sends the Table back. A Table that was sent is checked: one that lies has wrong names. What parses files is package parse, which
-// nothing here imports.
+// A process without rights reads them (Options.Reader). This package opens a file and sends it to that process by a socket
+// (Conn). The process returns the Table. A Table that was sent is checked: one that lies has wrong names. What parses files is
+// package parse, which nothing here imports.
 package symbols
 
 import (
@@ -54,9 +53,8 @@ type Options struct {
 	Lines bool
 	// Reader reads the files. The Store closes it.
 	Reader symtab.Reader
-	// Fetch gets the debug file of a build ID from elsewhere: debuginfod.Client.Fetch. It is called for files that
-	// have no symbol table, for one after the other, in a goroutine that does nothing else, so it may take its time.
-	// nil: nothing is fetched.
+	// Fetch gets the debug file of a build ID from elsewhere: debuginfod.Client.Fetch. It is called for files without a symbol
+	// table, one after the other, in a goroutine of its own. So it may take its time. If it is nil, nothing is fetched.
 	Fetch func(ctx context.Context, buildID string) (*os.File, error)
 	// patience is how long one file is waited for, shorter in tests; 0 means patienceMore longer than Timeout.
 	patience time.Duration
@@ -64,13 +62,13 @@ type Options struct {
 	HostRoot string
 }
 
-// Request asks a Store to read a file. Open and Root are called where the Store reads one file after the other: only for
-// regular files on local file systems, because all others wait for one that does not answer until it is left behind.
+// Request asks a Store to read a file. Open and Root are called where the Store reads one file after the other. That is only for
+// regular files on local file systems, because all others would wait for a file system that does not answer.
 type Request struct {
 	// ID is that of the file that Open opens. It is checked.
 	ID symtab.FileID
-	// Info is what identifies that file's content. With it the file may have another CtimeNS by now: who renames a file,
-	// links it or sets its mode does not change what is in it. The zero value is fine.
+	// Info is what identifies that file's content. With it, the file may have another CtimeNS by now. Renaming a file, linking it
+	// or setting its mode does not change its content. The zero value is fine.
 	Info buildid.Info
 	// Path is where the file is in Root, for messages and for the folder of its debug link. "" is fine.
 	Path string
@@ -78,11 +76,11 @@ type Request struct {
 	Open func() (*os.File, error)
 	// Address is one that will be looked up: the function there is read together with the file. 0 is fine.
 	Address uint64
-	// Root opens the root folder of the process that has mapped the file (O_PATH is enough), for debug files
-	// there, which are looked for if the file is from the same mount. The Store closes it. nil: there is none.
+	// Root opens the root folder of the process that has mapped the file (O_PATH is enough). Debug files are searched for there,
+	// if the file is from the same mount. The Store closes it. nil: there is none.
 	Root func() (*os.File, error)
-	// Release is called exactly once, from any goroutine, when Open and Root will not be called any more, also if the
-	// file is not read because of this request. nil is fine.
+	// Release is called exactly once, from any goroutine, after the last call of Open and Root. That holds even if this request
+	// does not read the file. nil is allowed.
 	Release func()
 	// Stuck is called when reading what Open has opened does not end, and the function that it returns if it has ended
 	// after all. It does not wait. nil is fine.
@@ -311,11 +309,11 @@ func (s *Store) Err(id symtab.FileID) error {
 	return nil
 }
 
-// Request asks for a file to be read, unless that was done. It returns Named where there is a table, Pending where
-// the file is being read or waits for that, Busy where too many others wait, or why there is no table.
+// Request asks for a file to be read, unless that was done. It returns Named if there is a table, Pending if the file is being
+// read or waits, and Busy if too many others wait. Otherwise it returns why there is no table.
 //
-// A file that was gone, or could not be read, is read again with a Request that comes after a while: half a minute at
-// first, and longer each time. Lookup says Unknown then.
+// A missing or unreadable file is read again with a later Request: after half a minute at first, and longer each time. Lookup
+// says Unknown then.
 //
 // Where only lines are missing, the file has its names, and stays Named while the lines are read.
 //

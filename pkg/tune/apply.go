@@ -188,8 +188,7 @@ func kprobe(function string) (name string, err error) {
 
 var errNeverRan = errors.New("its program was attached, but never ran")
 
-// try attaches a program to something that happens at each switch, and waits until it has run: a kernel can take a program and never
-// run it.
+// try attaches a program to an event at each switch, and waits until it has run. A kernel can accept a program and never run it.
 func try(typ ebpf.ProgramType, attach func(*ebpf.Program) (link.Link, error)) (err error) {
 	ran, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {

@@ -24,15 +24,15 @@ import (
 	"github.com/spf13/viper"
 )
 
-// parameters are those of a gadget's eBPF programs, by the name of their variable. values is Inspektor Gadget's own
-// map: what is set there takes effect.
+// parameters are those of a gadget's eBPF programs, by the name of their variable. values is Inspektor Gadget's own map, so
+// values that are set there take effect.
 type parameters struct {
 	metadata *viper.Viper
 	values   api.ParamValues
 }
 
-// parametersOf returns the parameters of a gadget, and false where they cannot be set: the gadget has no
-// eBPF programs, or Observe was not called before it was instantiated.
+// parametersOf returns the parameters of a gadget. It returns false if they cannot be set: the gadget has no eBPF programs, or
+// Observe was called too late.
 func parametersOf(gadgetCtx operators.GadgetContext) (parameters, bool) {
 	p := parameters{Metadata(gadgetCtx), variable[api.ParamValues](gadgetCtx, valuesVar)}
 	return p, p.metadata != nil && p.values != nil
@@ -59,8 +59,8 @@ func (p parameters) isDefault(variable string) bool {
 
 func (p parameters) set(variable, value string) { p.values[p.key(variable)] = value }
 
-// Value returns the value of a parameter of a gadget's eBPF programs by the name of its variable: what the user has set, or the
-// default of the image. It is false where that is not known.
+// Value returns the value of a parameter of a gadget's eBPF programs by the name of its variable. It is the user's value, or the
+// image's default. It is false where that is not known.
 func Value(gadgetCtx operators.GadgetContext, variable string) (string, bool) {
 	p, ok := parametersOf(gadgetCtx)
 	if !ok {

@@ -20,9 +20,9 @@ const (
 	eventsVar  = "otel-profiles/events/" // and a parameter
 )
 
-// Observe registers operators that pace the warnings of Inspektor Gadget's own for each row, and note the parameters of all gadgets instantiated after it; without it, the other
-// functions know no parameters. It may be called more than once. Where Inspektor Gadget's eBPF operator is not part of
-// the program, nothing can be tuned.
+// Observe registers operators that limit Inspektor Gadget's warnings for single rows, and note the parameters of all gadgets
+// instantiated after it. Without it, the other functions know no parameters. It may be called more than once. Where Inspektor
+// Gadget's eBPF operator is not part of the program, nothing can be tuned.
 func Observe() {
 	op, ok := operators.GetImageOperatorForMediaType(ebpfMediaType)
 	if _, done := op.(*programs); ok && !done {
@@ -36,8 +36,8 @@ func Observe() {
 	operators.RegisterDataOperator(output{})
 }
 
-// programs wraps Inspektor Gadget's eBPF operator and keeps the map of its parameters. The operator looks its parameters up when it starts, in the map that
-// it got when it was instantiated, so they can be set until then.
+// programs wraps Inspektor Gadget's eBPF operator and keeps the map of its parameters. The operator reads its parameters when it
+// starts, from the map that it got at instantiation. So they can be set until then.
 type programs struct{ operators.ImageOperator }
 
 // InstantiateImageOperator implements operators.ImageOperator.
@@ -67,9 +67,8 @@ func (u userStacks) InstantiateDataOperator(gadgetCtx operators.GadgetContext, v
 	return u.DataOperator.InstantiateDataOperator(withPace(gadgetCtx), values)
 }
 
-// output registers under the name of Inspektor Gadget's operator that prints rows, so that it is given that operator's
-// parameter --output, on the client and on the server. The real one still prints: commands add it directly, it is not in the
-// registry.
+// output registers under the name of Inspektor Gadget's operator that prints rows. So it gets that operator's parameter --output,
+// on the client and on the server. The real one still prints: commands add it directly, it is not in the registry.
 type output struct{}
 
 func (output) Name() string               { return "cli" }

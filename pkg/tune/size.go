@@ -10,18 +10,18 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// lruReserve is how many entries of an LRU map a CPU can hold back: 128 that are free for itself, and
-// 128 that it has just added (LOCAL_FREE_TARGET and LOCAL_PENDING, kernel/bpf/bpf_lru_list.c). They drop
-// stacks that are still needed where a map has not many more entries than that for each CPU.
+// lruReserve is how many entries of an LRU map a CPU can hold back: 128 free ones, and 128 that it has just added
+// (LOCAL_FREE_TARGET and LOCAL_PENDING, kernel/bpf/bpf_lru_list.c). They drop stacks that are still needed where a map has not
+// many more entries than that for each CPU.
 const lruReserve = 256
 
 // memoryShare is the part of the machine's memory that one map may take by growing. Hypervisors
 // announce more possible CPUs than a small machine will ever have.
 const memoryShare = 256
 
-// Entries returns how many entries a map gets: perCPU for each of the machine's possible CPUs, but no more than fit into
-// a 256th of its memory, and in any case at least def, the image's default. entry is the size of one entry, memory that
-// of the machine's memory, both in bytes.
+// Entries returns how many entries a map gets. It is perCPU for each of the machine's possible CPUs, within a 256th of its
+// memory, and at least def, the image's default. entry is the size of one entry, memory that of the machine's memory, both in
+// bytes.
 func Entries(def, perCPU, cpus int, entry, memory uint64) int {
 	n := perCPU * cpus
 	if most := memory / memoryShare / max(entry, 1); uint64(max(n, 0)) > most {

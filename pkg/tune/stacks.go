@@ -8,8 +8,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 )
 
-// The variables of the parameters that switch the collection of stacks on, and the flag that Inspektor Gadget gives the first one where
-// the metadata says nothing.
+// These are the variables of the parameters that switch the collection of stacks on. The flag is the one that Inspektor Gadget
+// gives the first, unless the metadata has another.
 const (
 	collectUser     = "collect_ustack"
 	collectKernel   = "collect_kstack"

@@ -6,9 +6,9 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 )
 
-// setSymbols sets the variables of a gadget that hold addresses of the kernel, which its metadata lists by the names of their
-// symbols (operator.otel-profiles.symbols, see gadgets/include/kernel_symbol.h). If one cannot be had all stay 0: they are the bounds
-// of something.
+// setSymbols sets the variables of a gadget that hold addresses of the kernel. The metadata lists them by the names of their
+// symbols (operator.otel-profiles.symbols, see gadgets/include/kernel_symbol.h). If one cannot be had all stay 0: they are the
+// bounds of something.
 func setSymbols(gadgetCtx operators.GadgetContext, m Machine) {
 	metadata := Metadata(gadgetCtx)
 	if metadata == nil {

@@ -12,8 +12,8 @@ import (
 // maxAvoided is how many processes are left alone, the latest.
 const maxAvoided = 256
 
-// avoid are processes whose files are not read any more, each as PID:START: a PID may come around again. By their executables they
-// are not told: whoever wants to escape copies his, and one that many use, such as python3, can be made to look guilty.
+// avoid are processes whose files are not read any more, each as PID:START: a PID may come around again. They are not identified
+// by their executables. An attacker could copy his, or make a common one such as python3 look guilty.
 type avoid []string
 
 // with returns the list with one more.

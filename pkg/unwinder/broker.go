@@ -20,8 +20,7 @@ const (
 	steady       = time.Minute
 	// hungInterval is how often it is looked whether programs that could not be ended have ended.
 	hungInterval = time.Minute
-	// chainTime is how long it may take to load chains that a gadget asks for: each takes a second, and half a minute where 40 others want
-	// the CPU.
+	// chainTime limits the loading of chains for a gadget. Each takes a second, and half a minute if 40 others want the CPU.
 	chainTime = 5 * time.Minute
 	// meterInterval is how often the program's memory is looked at.
 	meterInterval = time.Second

@@ -84,8 +84,8 @@ func (b *Broker) shared(name string) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// number returns a number for the run of a gadget that no subscriber has, and that has not been given for as long as possible: events
-// of the one before may be on their way. It is 0 where there is none left. The caller holds mu.
+// number returns a number for a gadget's run that no subscriber has. It is the one that was unused for longest, because events of
+// its last run may still arrive. It is 0 where there is none left. The caller holds mu.
 func (g *gadgets) number(subscribers map[*Subscription]struct{}) uint32 {
 	taken := map[uint32]bool{}
 	for s := range subscribers {
@@ -118,7 +118,8 @@ func (s *Subscription) Serve(kind wire.ChainKind, array *ebpf.Map) error {
 	return put(array, g.entries[kind])
 }
 
-// Read has the program read the files of a process before an event of it is met: the first stacks of one that it does not know are cut.
+// Read has the program read the files of a process before its first event. Otherwise the first stacks of an unknown process are
+// cut.
 func (s *Subscription) Read(pid uint32) {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()

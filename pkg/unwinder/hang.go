@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// reading is what was seen at the last look: the process whose files the program reads, and the CPU time of the thread that reads
+// reading is the last observation: the process of the files that the program reads, and the CPU time of the thread that reads
 // them, in nanoseconds.
 type reading struct {
 	pid, read  uint64 // read is which of all reads it is
@@ -19,9 +19,9 @@ type reading struct {
 	since      time.Time
 }
 
-// look says for how long the program has waited for the files of the process r.pid: a thread whose CPU time does not grow waits for
-// a file system, as one that could run would get a little even on a busy machine. And it says how much CPU time this one read has
-// taken. c are the program's counters.
+// look returns for how long the program has waited for the files of the process r.pid. A thread without new CPU time waits for a
+// file system, because a runnable one gets some even on a busy machine. And it says how much CPU time this one read has taken. c
+// are the program's counters.
 func (r *reading) look(p *process, c [wire.CounterCount]uint64) (blocked, spent time.Duration) {
 	pid, read := c[wire.CounterReading], c[wire.CounterReads]
 	cpu, ok := threadCPU(p.cmd.Process.Pid, c[wire.CounterReaderThread])
@@ -45,8 +45,8 @@ func threadCPU(pid int, thread uint64) (uint64, bool) {
 	return n, err == nil
 }
 
-// maxHung is how many programs that cannot be ended are tolerated; at that number no other is started: each keeps its
-// memory in the kernel, where its eBPF programs go on taking samples.
+// maxHung is how many programs that cannot be ended are tolerated. At that number no other is started. Each keeps its memory in
+// the kernel, where its eBPF programs continue to sample.
 const maxHung = 3
 
 // stall tells whether so many programs cannot be ended that no other is started now. Where none has worked yet, fatal says so. Else it says

@@ -17,8 +17,8 @@ const (
 	memoryLeast = 128 << 20
 )
 
-// memoryBound is what the program may take of memory, in bytes: half of what this process and its children may take
-// together, so that the program is ended before the kernel ends all of them, which systemd and kubelet ask it for.
+// memoryBound bounds the program's memory in bytes. It is half of the common limit of this process and its children. So the
+// program is ended before the kernel ends all of them, as systemd and kubelet request.
 func memoryBound() uint64 {
 	return min(memoryMost, max(memoryLeast, groupLimit()/2))
 }

@@ -3,9 +3,8 @@ package unwinder
 import "time"
 
 const (
-	// flushRate is how many batches a second the program may write. It writes up to four: more is a sign that what it
-	// reads has taken it over. flushBurst is how many may come at once, as they do after a time in which nobody has
-	// read them.
+	// flushRate is how many batches a second the program may write. It writes up to four. More means that its input has taken it
+	// over. flushBurst is how many may come at once, after a time without a reader.
 	flushRate  = 20
 	flushBurst = 4096
 )

@@ -27,8 +27,8 @@ import (
 const (
 	// endTime is how long the program may take to end.
 	endTime = 5 * time.Second
-	// timerSlack is by how much the program's timers may be late. Nothing in it needs them to the microsecond, and Go's runtime
-	// looks after its threads every 20 µs while any of them runs: that took an eighth of the program's CPU time.
+	// timerSlack is by how much the program's timers may be late. Nothing in it needs microseconds. Go's runtime checks its
+	// threads every 20 µs while any of them runs, which took an eighth of the program's CPU time.
 	timerSlack = 2 * time.Millisecond
 	// readTime is how long it may take to ask for a process.
 	readTime = 10 * time.Millisecond

@@ -29,9 +29,9 @@ const (
 )
 
 // Reader reads files in a run of the program of its own, which has no rights: -read. That run starts with the first file, and
-// anew after it has ended. A file that it was at twice when it ended is left out from then on. What is a
-// moment's work has a run of its own, so that it does not wait for large files, and so has debug information: a file whose
-// own ends the run keeps its names, and those of others come meanwhile. Use NewReader.
+// anew after it has ended. A file that it was at twice when it ended is left out from then on. Short tasks have their own
+// process, so they do not wait for large files. Debug information has one, too: a file that ends it keeps its names, and names of
+// other files continue to come. Use NewReader.
 type Reader struct {
 	*runs // of names
 	facts *runs

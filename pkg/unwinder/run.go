@@ -203,8 +203,8 @@ func (b *Broker) said() func(line string) {
 	}
 }
 
-// early tells whether the program has ended before it said that it can work here, and not because of what it read: that is likely
-// to come again.
+// early tells whether the program has ended before it said that it can work here, and not because of its input. Then it will
+// probably happen again.
 func (b *Broker) early(e ending) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,9 +1,8 @@
-// Package unwinder runs the program unwinder, which has whole stacks of the events of gadgets, and hands out
-// what it writes: one program for a whole process, however many gadgets ask for stacks.
+// Package unwinder runs the program unwinder, which takes whole stacks of gadgets' events, and hands out its output. A process
+// has one program for any number of gadgets.
 //
-// The program works on files and memory of programs that may be hostile, and can be ended or taken over by them. It is
-// started anew when it ends, is silent, writes what it must not, or grows; all it can do to this process is to lose samples,
-// which are counted.
+// The program works on files and memory of programs that may be hostile, and can be ended or taken over by them. It is restarted
+// when it ends, is silent, writes invalid output, or grows. It can only lose samples of this process, which are counted.
 package unwinder
 
 import (
@@ -30,8 +29,8 @@ var languages = []string{"beam", "dotnet", "go", "java", "lua", "native", "node"
 
 // Settings are what a subscriber asks for. The program runs with the most that any asks for.
 type Settings struct {
-	// Chains is a comma-separated list of the kinds of chains (wire.ChainKind) that programs of gadgets call to have stacks unwound: those of
-	// one gadget, which either have slots or have none.
+	// Chains is a comma-separated list of the kinds of chains (wire.ChainKind) that programs of gadgets call to have stacks
+	// unwound. One gadget's kinds either all have slots or have none.
 	Chains string
 	// Languages is "all" or a comma-separated list of those to unwind besides native code.
 	Languages string

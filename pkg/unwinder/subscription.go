@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// queued is how many batches can wait for a subscriber, each of up to a second. queuedBytes is what they may take
-	// together, in bytes of memory by estimate; a batch that waits alone may take more.
+	// queued is how many batches can wait for a subscriber, each of up to a second. queuedBytes is their common limit, in
+	// estimated bytes of memory. A single waiting batch may exceed it.
 	queued      = 16
 	queuedBytes = 64 << 20
 )
@@ -44,9 +44,9 @@ func (s *Subscription) Overrun() uint64 {
 	return s.overrun
 }
 
-// Subscribe has samples delivered from now on. It waits until it is known whether the program can work on this
-// machine, and has the chains that are asked for: if it runs already, it loads them while it goes on for others, also those that the kernel
-// has refused before. The error says what is missing. The caller closes the subscription.
+// Subscribe has samples delivered from now on. It waits until it is known whether the program can work on this machine and has
+// the requested chains. A running program loads them while it works for others, and tries refused ones again. The error says what
+// is missing. The caller closes the subscription.
 func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -141,8 +141,8 @@ func (s *Subscription) leave() {
 	}
 }
 
-// Close ends the subscription. The last one to be closed ends the program and waits until it has ended: what the
-// program had taken is then in C, as far as C had room. C is not closed.
+// Close ends the subscription. The last Close ends the program and waits for its end. The samples that it had taken are then in
+// C, as far as C had room. C is not closed.
 func (s *Subscription) Close() {
 	b := s.b
 	b.mu.Lock()

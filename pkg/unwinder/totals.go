@@ -13,8 +13,7 @@ type Totals struct {
 	wire.Stats
 	// Received were read from the program. Crashed were taken by it, and lost with it when it ended.
 	Received, Crashed uint64
-	// Restarts is how often the program was started anew because it had ended or had to be ended, and Away for how long
-	// there was none.
+	// Restarts is how often the program was started again after an end. Away is how long there was none.
 	Restarts uint64
 	Away     time.Duration
 	// Memory is the program's resident memory.

@@ -22,7 +22,7 @@ type Teller struct {
 // varies is what differs between errors of one kind: numbers, and names in quotes.
 var varies = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|0x[0-9a-fA-F]+|[0-9]+`)
 
-// Tell tells of an error, if it is the first of its kind: they are of one kind that differ in numbers and in what is quoted alone.
+// Tell logs an error if it is the first of its kind. Errors that differ only in numbers and quoted texts are of one kind.
 func (t *Teller) Tell(err error) {
 	if t.first(err) {
 		t.Warn(err)

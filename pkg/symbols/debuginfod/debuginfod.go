@@ -1,9 +1,8 @@
 // Package debuginfod gets debug files from servers of the debuginfod protocol
 // (https://sourceware.org/elfutils/Debuginfod.html), by build ID, and keeps them on disk.
 //
-// The servers are the operator's choice, never a workload's. What a workload decides is which build IDs are asked
-// for: so answers are bounded in bytes and in time, what a server does not have is not asked for again for a while, and
-// a file whose own build ID is another one is thrown away.
+// The servers are the operator's choice, never a workload's. A workload decides which build IDs are requested. So answers are
+// bounded in bytes and time, a missing file is not requested again for a while, and a file with another build ID is thrown away.
 package debuginfod
 
 import (
@@ -222,8 +221,8 @@ func (c *Client) take(ctx context.Context, f *os.File, body io.Reader, id, path 
 	return os.Rename(f.Name(), path)
 }
 
-// makeRoom removes the files that were not used for the longest time until size more bytes fit into DirBytes, and what
-// processes have left that ended while they got a file. Partial files of others do not count.
+// makeRoom removes the least recently used files until size more bytes fit into DirBytes. It also removes unfinished files of
+// ended processes. Partial files of others do not count.
 func (c *Client) makeRoom(size int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,9 +17,9 @@ type alias struct {
 	underscores, rank, length uint8
 }
 
-// preferPlain puts the name first that users know of the functions that have several of about the same rank: malloc, and not
-// __libc_malloc; calloc, although that is weak and __libc_calloc is not; free, and not cfree. symbols are sorted by address. Nothing is
-// done about names that are local, as a file has one of those by its programmer's choice.
+// preferPlain puts the name that users know first, among several names of a function with about the same rank. It prefers malloc
+// to __libc_malloc, free to cfree, and calloc to __libc_calloc, although calloc is weak. symbols are sorted by address. Nothing
+// is done about names that are local, as a file has one of those by its programmer's choice.
 func preferPlain(f *elfFile, symbols []symbol, strings *section) error {
 	var all []alias
 	var groups []int // where in all each function's names begin

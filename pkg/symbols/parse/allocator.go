@@ -79,8 +79,8 @@ func readAllocator(ctx context.Context, r io.ReaderAt, size int64) (any, error) 
 	return all, err
 }
 
-// findAllocator returns the functions of the allocator that is in a file, first those that programs call most, and where those return that
-// throw, see exits; none is no error.
+// findAllocator returns the functions of the allocator in a file, the most called first. It also returns where throwing functions
+// return, see exits. Without an allocator it returns no error.
 func findAllocator(ctx context.Context, r io.ReaderAt, size int64) (found []allocators.Function, ends map[uint64][]uint64, err error) {
 	f, err := openELF(newReader(ctx, r, size, symtab.Reading{Limits: allocatorLimits}))
 	if err != nil {

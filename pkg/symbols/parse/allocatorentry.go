@@ -9,8 +9,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 )
 
-// harmless are instructions that functions begin with and that change nothing which the gadget's programs look at: none of the first three
-// arguments, and not the stack.
+// harmless are first instructions of functions that change nothing which the gadget's programs read: neither the first three
+// arguments nor the stack.
 var harmless = []struct {
 	code   []byte
 	length uint64
@@ -25,9 +25,9 @@ var harmless = []struct {
 }
 
 // withQuickEntries moves probes to where they are cheap, if that is behind instructions that are harmless. Linux does a push, a
-// jump and a nop itself when it meets a probe there (arch/x86/kernel/uprobes.c). For most other instructions it has the program
-// do a single step, which is a second trap: free of glibc, which begins with a test, took 10 microseconds in a virtual machine
-// instead of one.
+// jump and a nop itself when it meets a probe there (arch/x86/kernel/uprobes.c). For most other instructions, the kernel
+// single-steps the program, which is a second trap. glibc's free begins with a test, and took 10 microseconds in a virtual
+// machine instead of one.
 func withQuickEntries(r io.ReaderAt, found []allocators.Function, ends map[uint64][]uint64) {
 	for i := range found {
 		was := found[i].Offset
@@ -93,8 +93,8 @@ func isEmulated(r io.ReaderAt, offset uint64) bool {
 	return quick(code[:n])
 }
 
-// withoutJumps leaves out the functions that are nothing but a jump to another one, where their calls count. C++'s operators jump to
-// another operator, or to malloc and free, if only by way of the procedure linkage table. operators has the offsets of those.
+// withoutJumps leaves out the functions that are nothing but a jump to another one, where their calls count. C++'s operators jump
+// to another operator, or to malloc and free, even if only through the procedure linkage table. operators has their offsets.
 func withoutJumps(r io.ReaderAt, found []allocators.Function, operators map[uint64]bool) []allocators.Function {
 	var out []allocators.Function
 	for _, fn := range found {

@@ -49,9 +49,9 @@ type way struct {
 	calls map[uint64]bool // what it calls itself
 }
 
-// follow follows the code of a function from an offset of the file on. Behind a call that does not return can be what does not belong to
-// it: then there are more exits than it has, which does no harm. It returns false where it cannot be told how it goes on, and where
-// instructions are within others: a probe in the middle of one would change what the program does.
+// follow follows the code of a function from an offset of the file on. The bytes after a call that does not return may belong to
+// another function. Then more exits are found than it has, which does no harm. It returns false if it cannot tell how the
+// function continues, and if instructions overlap. A probe in the middle of one would change what the program does.
 func (w *way) follow(offset, size uint64) bool {
 	w.exits, w.calls = w.exits[:0], map[uint64]bool{}
 	seen, within := map[uint64]bool{}, map[uint64]bool{}
@@ -123,8 +123,8 @@ func (w *way) decode(at uint64) instruction {
 	return in
 }
 
-// slots knows which function of a file the dynamic linker writes where: a function that goes on in one that is exported jumps to where it
-// says.
+// slots knows which function's address the dynamic linker writes where in a file. A function that continues in an exported one
+// jumps to the address in its slot.
 type slots struct {
 	f    *elfFile
 	left int // relocations that may be read

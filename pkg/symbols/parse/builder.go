@@ -18,10 +18,9 @@ type span struct {
 	symbol     int
 }
 
-// flatten turns symbols, sorted by address, into spans that do not overlap, sorted by address. Where
-// symbols overlap, the one that starts last counts, and among equal starts the one of the
-// lowest rank: symbols in a function's middle, as assembly has them, name what they cover, and the
-// function the rest. The spans are made as they are asked for: nested symbols have twice as many.
+// flatten turns symbols, sorted by address, into spans that do not overlap, sorted by address. If symbols overlap, the last one
+// to start counts, and among equal starts the one of the lowest rank. Symbols in a function's middle, as in assembly, name their
+// part, and the function the rest. The spans are made as they are asked for: nested symbols have twice as many.
 func flatten(symbols []symbol) iter.Seq[span] {
 	return func(yield func(span) bool) {
 		var last span // the next one may continue it
@@ -104,8 +103,8 @@ func addSymbols(t *symtab.Table, f *elfFile, symbols []symbol, strings *section,
 	if count == 0 {
 		return nil
 	}
-	// Names are read in the order in which they are in the file, so that it is read once from front to end, and each once,
-	// however many symbols have it.
+	// Names are read in their order in the file. So the file is read once from front to end, and each name once, for any number
+	// of symbols.
 	slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(symbols[a].name, symbols[b].name) })
 	names := texts{b: make([]byte, 0, size)}
 	window := window{f: f, offset: strings.offset, size: strings.size}
@@ -160,9 +159,8 @@ func (t *texts) get(n uint32) []byte {
 	return t.b[t.ends[n-2]:t.ends[n-1]]
 }
 
-// addSpans adds layers with those of the spans, sorted by address, that have a name. There are up to count of them, and
-// numbers is, by symbol, the number of its name, 0 for none: each name is kept once, whatever it names. A layer covers
-// less than 4 GiB.
+// addSpans adds layers with those of the spans, sorted by address, that have a name. There are up to count of them. numbers has
+// the number of each symbol's name, 0 for none. Each name is kept once. A layer covers less than 4 GiB.
 func addSpans(t *symtab.Table, r *reader, spans iter.Seq[span], count int, source symtab.Source, all *texts, numbers []uint32) error {
 	const ahead = 2 * binary.MaxVarintLen16 // of each text in names
 	room := len(all.b) + ahead*len(all.ends)

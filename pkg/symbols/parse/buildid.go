@@ -33,8 +33,9 @@ func ReadInfo(ctx context.Context, r io.ReaderAt, size int64) (info buildid.Info
 	return info, ctx.Err()
 }
 
-// addIDs adds the build IDs. They are in segments of type PT_NOTE, which a file without section headers has too, and in sections of type
-// SHT_NOTE, because Go's linker leaves the GNU build ID out of the segment. What is damaged counts as not there.
+// addIDs adds the build IDs. They are in segments of type PT_NOTE, which a file without section headers has, too. They are also
+// in sections of type SHT_NOTE, because Go's linker leaves the GNU build ID out of the segment. What is damaged counts as not
+// there.
 func (f *elfFile) addIDs(info *buildid.Info) {
 	left := uint64(maxNotes)
 	add := func(is bool, offset, size, align uint64) {

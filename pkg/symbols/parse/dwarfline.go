@@ -25,8 +25,8 @@ type unitFiles struct {
 	all    []*dwarf.LineFile
 }
 
-// path is the path of a file. Package dwarf leaves paths of DWARF 5 relative to the unit's folder, and joins the folder with the path of
-// the unit's own file even if that is absolute, as clang writes it.
+// path is the path of a file. Package dwarf leaves paths of DWARF 5 relative to the unit's folder. It joins the folder with the
+// path of the unit's own file even if that is absolute, as clang writes it.
 func (u *unitFiles) path(f *dwarf.LineFile) string {
 	switch {
 	case u.folder == "":

@@ -63,8 +63,8 @@ func (f *elfFile) dynamic() (map[elf.DynTag]uint64, error) {
 	return tags, nil
 }
 
-// each calls visit with the place, the kind (in the lower half) and symbol (in the upper half), and the addend
-// of each relocation, until it returns false.
+// each calls visit for each relocation until it returns false. It passes the place, the kind (in the lower half) and symbol (in
+// the upper half), and the addend.
 func (r *relocations) each(visit func(at, info, addend uint64) bool) error {
 	const width = 24
 	largest := uint64(0)

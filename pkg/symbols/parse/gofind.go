@@ -13,8 +13,8 @@ type place struct{ offset, addr uint64 }
 
 // findGo returns where the function table of a Go program begins and how many bytes it has at most.
 //
-// Linkers that Go's own one calls (with cgo) can put it among other read-only data, and who strips a
-// program can remove the list of sections: then it is looked for.
+// Linkers that Go's own linker calls (with cgo) can put it among other read-only data, and strip can remove the list of sections.
+// Then it is searched for.
 func (f *elfFile) findGo() (at place, size uint64, ok bool, err error) {
 	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
 		if s := f.sectionNamed(name); s != nil {

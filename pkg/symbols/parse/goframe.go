@@ -21,8 +21,8 @@ type GoLeaves struct {
 
 // GoLeaf is one of GoLeaves.
 type GoLeaf struct {
-	// UnitAt is the offset in the file at which the table of functions has, in four bytes, where the files of the function's compilation
-	// unit begin in the table of files. File is the number there of the function's first file.
+	// UnitAt is an offset in the file where the table of functions has four bytes. They say where the files of the function's
+	// compilation unit begin in the table of files. File is the number there of the function's first file.
 	UnitAt uint64
 	File   int32
 }

@@ -245,8 +245,8 @@ func (r *goReader) readFiles(f *symtab.GoFunc, unit uint32) error {
 	return nil
 }
 
-// readCalls reads the tree of a function's inlined calls, which is at r.calls and not in .gopclntab. size is that of
-// the function's code, in bytes.
+// readCalls reads the tree of a function's inlined calls at r.calls, which is outside .gopclntab. size is the size of the
+// function's code in bytes.
 func (r *goReader) readCalls(f *symtab.GoFunc, tree, size uint32) error {
 	entry, nameAt, callAt := 16, 4, 8
 	if r.Version == symtab.Go118 {

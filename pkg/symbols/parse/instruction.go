@@ -137,7 +137,7 @@ func decodeARM64(code []byte, at uint64) instruction {
 	return out
 }
 
-// linkage returns the place that an entry of arm64's procedure linkage table jumps to what it says: adrp x16, page; ldr x17, [x16,
+// linkage returns the place with the jump's target in an entry of arm64's procedure linkage table: adrp x16, page; ldr x17, [x16,
 // #place]; add x16, x16, #place; br x17.
 func linkage(code []byte, at uint64) (uint64, bool) {
 	if len(code) < 16 || binary.LittleEndian.Uint32(code[12:]) != brX17 {

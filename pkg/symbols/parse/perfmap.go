@@ -16,8 +16,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Bounds of a perf map. Past them the oldest pieces of code are dropped: dropped code may lose its name, but no
-// address keeps the name of code that was there before.
+// Bounds of a perf map. Past them, the oldest pieces of code are dropped. Dropped code may lose its name, but no address keeps
+// the name of earlier code.
 const (
 	maxPerfEntries = 512 << 10
 	maxPerfNames   = 32 << 20
@@ -26,10 +26,10 @@ const (
 	maxPerfRead    = 64 << 20 // bytes at a time; the next read goes on from there
 )
 
-// ReadPerfMap reads what a JIT compiler has written to a perf map
-// (https://github.com/torvalds/linux/blob/master/tools/perf/Documentation/jit-interface.txt): a line
-// "START SIZE name" for each piece of code, in hexadecimal, with the addresses of the process. Of pieces
-// that overlap, the last one counts: the others are gone.
+// ReadPerfMap reads a perf map of a JIT compiler
+// (https://github.com/torvalds/linux/blob/master/tools/perf/Documentation/jit-interface.txt). Each piece of code has a line
+// "START SIZE name" in hexadecimal, with the process's addresses. Of pieces that overlap, the last one counts: the others are
+// gone.
 //
 // old is nil, or the Table of an earlier call: then only the added part is read, unless the file was rewritten.
 // The file's last line may not be complete yet: it is left to the next call, and so is everything above
@@ -131,8 +131,8 @@ func (m *perfMap) add(start, size uint64, name []byte) {
 	m.entries = append(m.entries, perfEntry{start, start + size, m.names.add(name)})
 }
 
-// makeRoom drops the pieces that later ones have replaced, and then the oldest, until there are no more than entries
-// of them, with text bytes of names.
+// makeRoom drops the pieces that later ones have replaced. Then it drops the oldest, until at most entries of them remain, with
+// text bytes of names.
 func (m *perfMap) makeRoom(entries, text int) {
 	m.sort()
 	there := make([]bool, len(m.entries))
@@ -210,8 +210,8 @@ func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (in
 	return from, nil
 }
 
-// holeAt is how many bytes the hole has that a file has at an offset: it was made larger, or its writer went on where it
-// was before somebody has truncated it. To read a hole takes as long as to read data.
+// holeAt returns the length of the hole that a file has at an offset. The file was extended, or its writer continued at the old
+// offset after a truncation. To read a hole takes as long as to read data.
 func holeAt(r io.ReaderAt, from, size int64) int64 {
 	f, ok := r.(*os.File)
 	if !ok || from >= size {

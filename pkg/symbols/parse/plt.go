@@ -21,8 +21,8 @@ type stub struct {
 	slot       uint64
 }
 
-// addStubs names the stubs through which a file calls functions of others. The code of a stub tells its slot, as
-// linkers lay stubs out in many ways; the relocations tell which function's address is in the slot.
+// addStubs names the stubs through which a file calls functions of others. The code of a stub tells its slot, because linkers lay
+// stubs out in many ways. The relocations tell which function's address is in the slot.
 func addStubs(t *symtab.Table, f *elfFile) error {
 	if f.class != elf.ELFCLASS64 || f.machine != elf.EM_X86_64 && f.machine != elf.EM_AARCH64 {
 		return nil
@@ -165,8 +165,8 @@ func slotNames(t *symtab.Table, f *elfFile, stubs []stub) (map[uint64]string, er
 	return names, f.addSlotNames(names, slots, table, &f.sections[table.link])
 }
 
-// addSlotNames adds the names of the symbols in slots, which are given by their numbers in a table. Both the table
-// and its strings are read in the order in which they are in the file, so that each part of them is read once.
+// addSlotNames adds the names of the symbols in slots, which are given by their numbers in a table. The table and its strings are
+// read in their order in the file, so each part is read once.
 func (f *elfFile) addSlotNames(names map[uint64]string, slots map[uint64]uint32, table, strings *section) error {
 	type named struct {
 		slot         uint64

@@ -27,9 +27,8 @@ const (
 
 // readSymbols returns the symbols of functions in a section of that type, sorted by address.
 //
-// These count: functions, and untyped symbols with a size, in a section with code. A function
-// without a size, as those written in assembly are, covers all up to the next symbol of its section, if the table is
-// .symtab: .dynsym does not have all symbols.
+// These count: functions, and untyped symbols with a size, in a section with code. A function without a size, as in assembly,
+// covers everything up to the next symbol of its section, if the table is .symtab. .dynsym does not have all symbols.
 func (f *elfFile) readSymbols(table *section, limits symtab.Limits) ([]symbol, error) {
 	size := uint64(24)
 	if f.class == elf.ELFCLASS32 {
@@ -130,9 +129,9 @@ func (f *elfFile) isCode(index elf.SectionIndex, addr uint64) bool {
 // maxUnsized is how much a function without a size may cover. Functions in assembly are short.
 const maxUnsized = 64 << 10
 
-// sizeSymbols gives the functions that have no size all up to the next symbol or the end of their section. found is
-// sorted by address. It goes through each list once, from the back, where what comes next is known: a file may have
-// millions of functions without a size at one address. The only error is that the time is up.
+// sizeSymbols gives the functions that have no size all up to the next symbol or the end of their section. found is sorted by
+// address. It goes through each list once, from the back, where the next symbol is known. A file may have millions of functions
+// without a size at one address. The only error is that the time is up.
 func (f *elfFile) sizeSymbols(found []symbol, others []uint64) error {
 	slices.Sort(others)
 	var code []*section

@@ -260,8 +260,8 @@ func (c *Coder) used(t *Task) (used time.Duration) {
 	return used
 }
 
-// Ask has the other process decode bytes, at most 128 KiB, by the function that its Serve was given, and returns what it makes of them, at
-// most 16 KiB. Time and errors are those of Exchange.
+// Ask has the other process decode at most 128 KiB by the function that its Serve got. It returns the result, of at most 16 KiB.
+// Time and errors are those of Exchange.
 func (c *Conn) Ask(ctx context.Context, request []byte) (answer []byte, used time.Duration, err error) {
 	t := Task{Kind: decodeBytes, bytes: request}
 	stop, err := c.begin(ctx, &t)
@@ -379,9 +379,8 @@ func (noDebugFiles) Candidate(DebugKey, int) (*os.File, int64, bool) { return ni
 // Perform performs a task in this process.
 type Perform func(ctx context.Context, t *Task) (*Table, error)
 
-// Serve reads files for the process at the other end of the socket, until that ends. Reading a file takes memory bytes for a time
-// at most, whatever is asked for, and a quarter of that is kept of perf maps. perform reads a file; decode is what Ask asks for, nil:
-// nothing is made of bytes.
+// Serve reads files for the process at the other end of the socket, until that ends. Reading a file takes at most memory bytes
+// for a time, and a quarter of that is kept of perf maps. perform reads a file. decode answers Ask; with nil, nothing is decoded.
 func (c *Conn) Serve(memory int64, perform Perform, decode func([]byte) []byte) error {
 	kept := perfMaps{most: memory / 4}
 	for {

@@ -4,9 +4,8 @@ import (
 	"encoding/binary"
 )
 
-// Names holds texts by number. Each is kept as how many bytes it has in common with the one before it,
-// and the rest: neighbours in a program begin alike (their package, their class), and this takes 0.4 of
-// the memory for Go's names and 0.7 for those of C++.
+// Names holds texts by number. Each name is kept as the length of its common prefix with the one before, and the rest. Neighbours
+// in a program begin alike (package, class). This takes 0.4 of the memory for Go's names, and 0.7 for those of C++.
 type Names struct {
 	Block  []byte
 	groups []uint32 // where in block each group of nameGroup texts begins, the first of them in full

@@ -7,8 +7,8 @@ import (
 	"sort"
 )
 
-// GoTable is the functions of a Go program: what runtime.Callers and debug/gosym read (golang.org/s/go12symtab and
-// src/runtime/symtab.go of each release), without what only the garbage collector and the unwinder use.
+// GoTable is the functions of a Go program, as runtime.Callers and debug/gosym read them (golang.org/s/go12symtab and
+// src/runtime/symtab.go of each release). It omits data that only the garbage collector and the unwinder use.
 //
 // Programs have a hundred thousand functions, and some hundreds are ever requested. So the table has the starts
 // of all functions, and names, files and lines only of the requested ones (see load). A goTable does not
@@ -68,9 +68,9 @@ type GoHeader struct {
 	FuncNames, Units, FileNames, Pctab, Program uint64
 }
 
-// GoPairs is a table of values by address, counted from a function's start. b has pairs of differences, of value and
-// of address, as the Go toolchain writes them; resume has the places where decoding can begin. So a look-up decodes
-// resumeSteps pairs at most, however long the table is.
+// GoPairs is a table of values by address, counted from a function's start. b has pairs of differences, of value and of address,
+// as the Go toolchain writes them. resume has the places where decoding can begin. So a look-up decodes resumeSteps pairs at
+// most, however long the table is.
 type GoPairs struct {
 	B      []byte
 	Resume []GoResume // after each resumeSteps pairs, except at the start

@@ -6,8 +6,8 @@ import (
 )
 
 // Positions are the source positions of a file, and which functions were inlined where, from its debug information
-// (https://dwarfstd.org). Package debug/dwarf reads that in a run of its own: the files may be hostile, it trusts the counts in
-// them, and memory that runs out ends the run.
+// (https://dwarfstd.org). Package debug/dwarf reads that in a process of its own. The files may be hostile, the package trusts
+// their counts, and running out of memory ends the process.
 type Positions struct {
 	Base  uint64
 	Files Names

@@ -16,7 +16,7 @@ type FileID struct {
 	Size       int64
 	// MtimeNS and CtimeNS are nanoseconds since 1970.
 	MtimeNS, CtimeNS int64
-	// Process is set for the perf map of a process only: a number that tells the process from others with the same
+	// Process is set only for the perf map of a process. It is a number that distinguishes the process from others with the same
 	// PID, made for example from its start time. A perf map grows, so its Size and times are 0 here.
 	Process uint64
 }
@@ -135,8 +135,8 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Final reports whether asking again gives the same answer, for as long as the Store keeps the file or, where what made
-// reading fail can pass, for at least half a minute.
+// Final reports whether another request gives the same answer for as long as the Store keeps the file. If the cause of a failed
+// read can pass, it holds for at least half a minute.
 func (s State) Final() bool { return s != Unknown && s != Pending && s != Busy }
 
 // Limits bound what is read of one file.

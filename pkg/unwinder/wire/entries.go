@@ -61,8 +61,8 @@ const (
 	Results // how many there are
 )
 
-// SharedMaps are the maps of the entry programs that the starter owns, in the order in which it passes them on: the slots, and two for
-// programs without one.
+// SharedMaps are the maps of the entry programs that the starter owns, in the order in which it passes them on. They are the
+// slots, and two for programs without one.
 var SharedMaps = [...]string{"slots", "otel", "otel_ids"}
 
 // Slot is struct unwind_slot.
@@ -83,8 +83,8 @@ const (
 	OtelRun = MaxRuns - 1
 )
 
-// OtelAge returns by how long the number in the ID of an event of Inspektor Gadget's own gadgets is later than a time since boot, in
-// nanoseconds. It is more than a day for one that is earlier.
+// OtelAge returns the difference between an event's number and a time since boot, in nanoseconds. The number is in the ID of an
+// event of Inspektor Gadget's own gadgets. It is more than a day for one that is earlier.
 func OtelAge(id, boot uint64) time.Duration {
 	const unit, mask = 1024, 1<<(runShift-16) - 1
 	return time.Duration((id>>16-boot/unit)&mask) * unit

@@ -58,7 +58,8 @@ type Flush struct {
 	Size int
 }
 
-// What things take in memory, in bytes, by estimate: a text, any entry of a table, a frame of a stack, a label and an unwound event.
+// These are estimated sizes in memory, in bytes: of a text, any entry of a table, a frame of a stack, a label and an unwound
+// event.
 const (
 	textBytes, entryBytes, linkBytes, labelBytes, unwoundBytes = 32, 128, 8, 32, 72
 )

@@ -1,14 +1,13 @@
-// Package wire is what the unwinder's process writes and its starter reads: stacks with their
-// frames, each once, and the events of gadgets that have them.
+// Package wire is the stream from the unwinder's process to its starter. It has stacks with their frames, each once, and the
+// events of gadgets with these stacks.
 //
 // The stream starts with Magic and Version, followed by messages: a length, a kind, and fields. Numbers
 // are unsigned varints, texts a length and bytes. Tables (texts, files, mappings, frames, stacks,
 // processes) are filled entry by entry; an entry's ID is its position, and 0 stands for none.
 // KindReset empties all of them.
 //
-// The writer parses files and memory of processes that may be hostile, and may have been taken over by
-// one. So the Reader trusts nothing: lengths, counts and IDs are checked before they are used, tables
-// are bounded, and whatever is wrong ends the stream with an error.
+// The writer parses files and memory of processes that may be hostile, and may have been taken over by one. So the Reader trusts
+// nothing. It checks lengths, counts and IDs before use, bounds tables, and ends the stream with an error for anything wrong.
 package wire
 
 import (
@@ -191,8 +190,8 @@ type Language struct {
 // samples do.
 type Stats struct {
 	Taken, Sent, Pending uint64
-	// Full were dropped because too many different ones were met before they could be written, Failed
-	// because reading their process failed, Idle had no frame at all.
+	// Full were dropped because too many different ones came before they could be written. Failed were dropped because reading
+	// their process failed. Idle had no frame at all.
 	Full, Failed, Idle uint64
 	// KernelLost are samples that the kernel could not hand over. They are not in Taken.
 	KernelLost uint64

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// DwarfExample is the debug information of a function outer at 0x1000, of 0x20 bytes, with inner inlined in it from 0x1008 to 0x1010,
-// in two versions.
+// DwarfExample is debug information in two versions. It has a function outer at 0x1000, of 0x20 bytes, with inner inlined from
+// 0x1008 to 0x1010.
 func DwarfExample(version uint16) (info, abbrev, line []byte) {
 	le := binary.LittleEndian
 	unit := func(body []byte) []byte { return append(le.AppendUint32(nil, uint32(len(body))), body...) }

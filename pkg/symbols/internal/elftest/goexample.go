@@ -11,8 +11,8 @@ const (
 	moduleWords  = 41
 )
 
-// GoExampleTable is a .gopclntab of two functions, in the layout of Go 1.20 and later: main.main at 0x1000, with main.inner inlined
-// from 0x1004 to 0x1008, and main.last at 0x1010.
+// GoExampleTable is a .gopclntab of two functions in the layout of Go 1.20 and later. main.main is at 0x1000, with main.inner
+// inlined from 0x1004 to 0x1008, and main.last is at 0x1010.
 func GoExampleTable() []byte {
 	le := binary.LittleEndian
 	names := []byte("\x00main.main\x00main.last\x00main.inner\x00")

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -138,6 +139,29 @@ func TestChildren(t *testing.T) {
 	o, err := parseProfile([]string{"--pid", fmt.Sprint(os.Getppid()), "--children"})
 	require.NoError(t, err)
 	require.Contains(t, o.target.list, os.Getpid())
+}
+
+// TestCPUTime: the time that a process has used is that in its program and that in the kernel, for it.
+func TestCPUTime(t *testing.T) {
+	used := func() (sum, system time.Duration) {
+		var of syscall.Rusage
+		require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &of))
+		system = time.Duration(of.Stime.Nano())
+		return time.Duration(of.Utime.Nano()) + system, system
+	}
+	before, system := used()
+	for ; system < 100*time.Millisecond; before, system = used() {
+		_, err := os.ReadFile("/proc/self/maps")
+		require.NoError(t, err)
+	}
+	got, there := cpuTimes([]int{os.Getpid(), 1 << 30})
+	after, _ := used()
+	require.True(t, there)
+	const rounding = 20 * time.Millisecond // a tick for each of the two
+	require.GreaterOrEqual(t, got, before-rounding)
+	require.LessOrEqual(t, got, after+rounding)
+	_, there = cpuTimes([]int{1 << 30})
+	require.False(t, there)
 }
 
 func TestNoRuntime(t *testing.T) {

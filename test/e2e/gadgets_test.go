@@ -192,7 +192,13 @@ func TestOffCPU(t *testing.T) {
 			_, err := fmt.Sscan(printed, &long, &short)
 			require.NoError(t, err)
 			for _, s := range sessions {
-				requireWaits(t, s.stop("off_cpu_raw").samples, long, short)
+				r := s.stop("off_cpu_raw")
+				requireWaits(t, r.samples, long, short)
+				for _, row := range r.rows {
+					if text, _ := row["kern_stack"].(string); text != "" {
+						require.Regexp(t, `^(\[\d+\])?_*schedule`, text, "without the frames of the tracing")
+					}
+				}
 			}
 		})
 	}
@@ -346,7 +352,7 @@ func TestAlloc(t *testing.T) {
 	t.Logf("in use: %d bytes in %d objects; leaked %d in %d", bytes, objects, leaked.sum, leaked.calls)
 	require.InEpsilon(t, leaked.sum, bytes, within["leak_some"])
 	require.InEpsilon(t, leaked.calls, objects, 2*within["leak_some"])
-	for _, function := range []string{"allocate_large", "allocate_middle"} {
+	for _, function := range []string{"allocate_large", "allocate_middle", "hand_over"} { // another thread frees what the last one allocates
 		freed, _ := inUse(r.samples, function)
 		require.Less(t, freed, int64(20000), function)
 	}

@@ -3,7 +3,8 @@
  * leak_some allocates is never freed. Goes on for as many seconds as the first
  * argument says and as many rounds as the third says, if there is one, with as many
  * microseconds between two rounds as the second says, and prints what it has
- * counted: name, bytes, calls.
+ * counted: name, bytes, calls. With the third, another thread then frees what
+ * hand_over has allocated.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -87,6 +88,22 @@ NOINLINE void leak_some(void)
 	__asm__ volatile("" ::: "memory");
 }
 
+static void *handed[1000];
+
+NOINLINE void hand_over(void)
+{
+	for (int i = 0; i < 1000; i++)
+		handed[i] = malloc(4096);
+	__asm__ volatile("" ::: "memory");
+}
+
+static void *take_over(void *unused)
+{
+	for (int i = 0; i < 1000; i++)
+		free(handed[i]);
+	return unused;
+}
+
 NOINLINE void round_of_work(void)
 {
 	allocate_large();
@@ -123,6 +140,13 @@ static int work(int argc, char **argv)
 		round_of_work();
 		if (pause)
 			usleep(pause);
+	}
+	if (argc > 3) {
+		pthread_t other;
+
+		hand_over();
+		if (pthread_create(&other, NULL, take_over, NULL) || pthread_join(other, NULL))
+			abort();
 	}
 	print("allocate_large", &large);
 	print("allocate_middle", &middle);

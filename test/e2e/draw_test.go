@@ -1,6 +1,6 @@
 //go:build e2e
 
-package gadgets
+package e2e
 
 import (
 	"fmt"

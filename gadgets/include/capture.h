@@ -22,7 +22,7 @@
  *	capture = bpf_ringbuf_reserve(&unwound, sizeof(*capture), 0);
  *	begin_capture(&capture->head, stack_id);	fill key and value
  *	put_capture_stack(ctx, flags, capture);
- *	submit_capture(capture);
+ *	submit_unwound(capture);
  */
 #ifndef CAPTURE_H
 #define CAPTURE_H
@@ -42,19 +42,6 @@ struct profiles_capture {
 	__u32 stretch; /* capture_settings.stretch of its time */
 	__u32 __padding;
 };
-
-/*
- * User space reads them several times a second. It is woken only where so many have come
- * in the meantime: at each of them that would cost the thread more than all the rest.
- */
-static __always_inline void submit_capture(void *capture)
-{
-	bool many = bpf_ringbuf_query(&unwound, BPF_RB_AVAIL_DATA) >
-		    UNWOUND_SIZE / 4;
-
-	bpf_ringbuf_submit(capture,
-			   many ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
-}
 
 /* What the operator tells the programs. */
 struct capture_settings {

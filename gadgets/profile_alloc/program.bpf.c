@@ -158,7 +158,7 @@ static __always_inline void capture_drawn(struct pt_regs *ctx, __u32 settings,
 	of.allocated.id = capture->head.id;
 	of.allocated.bytes = weight;
 	of.allocated.calls = calls;
-	submit_capture(capture);
+	submit_unwound(capture);
 	if (live)
 		bpf_map_update_elem(&underway, &call, &of, BPF_ANY);
 }

@@ -116,7 +116,7 @@ static __always_inline bool unwind_sample(void *ctx, struct scratch_row *scratch
 					 &row->key.kern_stack_raw,
 					 &row->key.kern_stack_id);
 			row->value.samples = 1;
-			bpf_ringbuf_submit(row, 0);
+			submit_unwound(row);
 		} else {
 			result = UNWIND_NO_ROOM;
 		}

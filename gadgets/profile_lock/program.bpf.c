@@ -142,7 +142,7 @@ static __always_inline void count_wait(void *ctx, const enum unwind_chain chain,
 		keep_frames(&ig_kstack, &stacks->found_kernel,
 			    without_frames(&stacks->kernel, stacks->kernel_skip));
 	put_capture_stack(ctx, 0, capture);
-	submit_capture(capture);
+	submit_unwound(capture);
 	end_work(cpu);
 }
 

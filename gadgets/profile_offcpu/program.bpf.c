@@ -125,7 +125,7 @@ static __always_inline bool unwind_wait(void *ctx, const enum unwind_chain chain
 			row->value = scratch->value;
 			row->value.off_cpu_raw = drawn->value;
 			row->value.switches = drawn->events;
-			bpf_ringbuf_submit(row, 0);
+			submit_unwound(row);
 		} else {
 			result = UNWIND_NO_ROOM;
 		}

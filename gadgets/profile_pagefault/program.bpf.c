@@ -204,7 +204,7 @@ static __always_inline bool unwind_fault(void *ctx, struct scratch_row *scratch,
 			row->key = scratch->key;
 			row->value = scratch->value;
 			row->value.faults = drawn->events;
-			bpf_ringbuf_submit(row, 0);
+			submit_unwound(row);
 		} else {
 			result = UNWIND_NO_ROOM;
 		}

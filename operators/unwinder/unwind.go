@@ -52,6 +52,8 @@ const (
 	slotsVar = "otel_generic_params"
 	// sweepInterval is how often it is looked what has waited for too long, and what the kernel counts.
 	sweepInterval = time.Second
+	// rowsInterval is how often the gadget's rows are read. The gadget wakes the reader early only where its buffer gets full.
+	rowsInterval = 250 * time.Millisecond
 	// lastStacks is how long the end of a run waits for the stacks of its last rows, where the unwinder goes on for others.
 	lastStacks = 1500 * time.Millisecond
 	// textPriority is behind that of Inspektor Gadget's formatters, 0, and before all that reads text.
@@ -213,25 +215,41 @@ func (i *unwindInstance) begin(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// run reads rows and stacks until stop is closed, and then what belongs to them.
-func (i *unwindInstance) run() {
-	defer close(i.done)
-	records := make(chan struct{})
-	go func() { // ends when the reader is closed
-		defer close(records)
-		var record ringbuf.Record
-		for {
-			if err := i.unwound.ReadInto(&record); err != nil {
-				if !errors.Is(err, os.ErrClosed) {
-					i.log.Warnf("%s: reading the gadget's rows: %v", UnwindName, err)
-				}
-				return
-			}
+// readRows reads the gadget's rows until the reader is closed. It sends to drained when it has read all that was there at a Flush.
+func (i *unwindInstance) readRows(drained chan<- struct{}) {
+	defer close(drained)
+	var record ringbuf.Record
+	for {
+		err := i.unwound.ReadInto(&record)
+		switch {
+		case err == nil:
 			i.mu.Lock()
 			i.joiner.row(record.RawSample, time.Now())
 			i.mu.Unlock()
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			i.unwound.SetDeadline(time.Now().Add(rowsInterval))
+		case errors.Is(err, ringbuf.ErrFlushed):
+			drained <- struct{}{}
+		case errors.Is(err, os.ErrClosed):
+			return
+		default:
+			i.log.Warnf("%s: reading the gadget's rows: %v", UnwindName, err)
+			return
 		}
-	}()
+	}
+}
+
+// run reads rows and stacks until stop is closed, and then what belongs to them.
+func (i *unwindInstance) run() {
+	defer close(i.done)
+	drained := make(chan struct{})
+	i.unwound.SetDeadline(time.Now().Add(rowsInterval))
+	go i.readRows(drained) // ends when the reader is closed, below
+	drain := func() {
+		if err := i.unwound.Flush(); err == nil {
+			<-drained
+		}
+	}
 	sweep := time.NewTicker(sweepInterval)
 	defer sweep.Stop()
 	check := time.NewTimer(checkAfter)
@@ -254,13 +272,15 @@ func (i *unwindInstance) run() {
 		}
 		break
 	}
+	drain()
 	i.Finish(func() bool {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		return len(i.joiner.rows) > 0
 	}, i.stack)
+	drain() // rows of the meantime
 	_ = i.unwound.Close()
-	<-records
+	<-drained
 	i.sweep(0)
 }
 

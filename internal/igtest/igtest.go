@@ -1,9 +1,10 @@
-// Package igtest is what end-to-end tests share: what make has built, and the commands that they run.
+// Package igtest is what end-to-end tests share: what make has built, and the commands that they run. Unit tests have its logs, too.
 package igtest
 
 import (
 	"bytes"
 	"cmp"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 )
 
@@ -98,3 +100,11 @@ func (b *Buffer) Bytes() []byte {
 
 // String is the same as text.
 func (b *Buffer) String() string { return string(b.Bytes()) }
+
+// Logger logs everything to a writer.
+func Logger(to io.Writer) *logrus.Logger {
+	l := logrus.New()
+	l.SetOutput(to)
+	l.SetLevel(logrus.DebugLevel)
+	return l
+}

@@ -3,8 +3,7 @@ package allocator
 import (
 	"fmt"
 	"os"
-	"slices"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,11 +11,11 @@ import (
 	"github.com/cilium/ebpf/asm"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
@@ -118,38 +117,17 @@ func TestRun(t *testing.T) {
 	c.end()
 }
 
-// lines keeps what was logged.
-type lines struct {
-	mu   sync.Mutex
-	text []string
-}
-
-func (l *lines) Log(level logger.Level, params ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text = append(l.text, level.String()+" "+fmt.Sprint(params...))
-}
-
-func (l *lines) Logf(level logger.Level, format string, params ...any) {
-	l.Log(level, fmt.Sprintf(format, params...))
-}
-
-func (*lines) SetLevel(logger.Level) {}
-
-func (*lines) GetLevel() logger.Level { return logger.DebugLevel }
-
 // Where nothing has that PID, the log says so, and does not blame the program.
 func TestNobodyThere(t *testing.T) {
-	log := &lines{}
-	i, gadgetCtx := exampleRun(t, 1<<30, "", gadgetcontext.WithLogger(logger.NewFromGenericLogger(log)))
+	log := &igtest.Buffer{}
+	i, gadgetCtx := exampleRun(t, 1<<30, "", gadgetcontext.WithLogger(igtest.Logger(log)))
 	require.NoError(t, i.Start(gadgetCtx))
-	require.Eventually(t, func() bool {
-		log.mu.Lock()
-		defer log.mu.Unlock()
-		return slices.Contains(log.text, "warning allocator: no process of --pid=1073741824 so far, waiting")
-	}, time.Minute, time.Millisecond)
+	said := func(line string) bool {
+		return strings.HasSuffix(log.String(), "level=warning msg=\"allocator: "+line+"\"\n")
+	}
+	require.Eventually(t, func() bool { return said("no process of --pid=1073741824 so far, waiting") }, time.Minute, time.Millisecond)
 	require.NoError(t, i.Stop(gadgetCtx))
-	require.Equal(t, "warning allocator: nothing was recorded: there was no process of --pid=1073741824", log.text[len(log.text)-1])
+	require.True(t, said("nothing was recorded: there was no process of --pid=1073741824"), log)
 
 	require.Equal(t, "process in the selected containers", (&filter{uid: anyID, gid: anyID, namespaces: &ebpf.Map{}}).about())
 	require.Equal(t, `process of --comm="shop" --uid=3 --gid=4`, (&filter{comm: "shop", uid: 3, gid: 4}).about())

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,11 +12,11 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
@@ -37,33 +36,11 @@ params:
     live_allocations_max_entries: {key: live-entries, defaultValue: "65536"}
 `
 
-// lines keeps what was logged.
-type lines struct {
-	mu   sync.Mutex
-	text []string
-}
-
-func (l *lines) Log(_ logger.Level, params ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text = append(l.text, fmt.Sprint(params...))
-}
-func (l *lines) Logf(level logger.Level, format string, params ...any) {
-	l.Log(level, fmt.Sprintf(format, params...))
-}
-func (*lines) SetLevel(logger.Level)  {}
-func (*lines) GetLevel() logger.Level { return 0 }
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Join(l.text, "\n")
-}
-
 // run is a gadget's run up to where its programs would be loaded, with real maps.
 type run struct {
 	*gadgetcontext.GadgetContext
 	*instance
-	log     *lines
+	log     *igtest.Buffer
 	fake    *fakeStacks
 	sources map[string]datasource.DataSource
 }
@@ -95,8 +72,8 @@ func newRun(t *testing.T, metadata string, values api.ParamValues) (*run, error)
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	r := &run{log: &lines{}, sources: map[string]datasource.DataSource{}}
-	r.GadgetContext = gadgetcontext.New(ctx, "gadget", gadgetcontext.WithLogger(logger.NewFromGenericLogger(r.log)))
+	r := &run{log: &igtest.Buffer{}, sources: map[string]datasource.DataSource{}}
+	r.GadgetContext = gadgetcontext.New(ctx, "gadget", gadgetcontext.WithLogger(igtest.Logger(r.log)))
 	t.Cleanup(r.Cancel)
 	for _, name := range []string{"allocations", "in_use"} {
 		ds, err := r.RegisterDataSource(datasource.TypeArray, name)
@@ -201,7 +178,7 @@ func TestStartFails(t *testing.T) {
 		r.load(t, missing)
 		require.NoError(t, r.Start(r.GadgetContext))
 		require.Error(t, r.Context().Err(), "the run ends")
-		require.Contains(t, r.log.String(), fmt.Sprintf("the gadget has no map %q", missing))
+		require.Contains(t, r.log.String(), fmt.Sprintf(`the gadget has no map \"%s\"`, missing))
 		emit(t, r.sources["in_use"])
 		require.NoError(t, r.Stop(r.GadgetContext))
 		require.NoError(t, r.PostStop(r.GadgetContext))
@@ -228,7 +205,7 @@ func TestStartFailsLate(t *testing.T) {
 	r.load(t)
 	r.classifier.kinds = &kinds{others: &kindOthers{name: "not_locks"}}
 	require.NoError(t, r.Start(r.GadgetContext))
-	require.Contains(t, r.log.String(), `the gadget has no map "not_locks"`)
+	require.Contains(t, r.log.String(), `the gadget has no map \"not_locks\"`)
 	require.Error(t, r.Context().Err(), "the run ends")
 	another := new(code)
 	require.Same(t, another, r.op.code.Acquire(func() *code { return another }), "the run's own was given back")

@@ -1,14 +1,12 @@
 package unwinder
 
 import (
-	"bytes"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,10 +18,10 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	ebpftypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf/types"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
-	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
@@ -100,39 +98,24 @@ func play(chains string) {
 	send(playedEnd)
 }
 
-// written is what was logged.
-type written struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (w *written) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.Buffer.Write(p)
-}
-
 // gadget is a run with what its image would bring, and an operator whose program is the test's own.
 type gadget struct {
 	*gadgetcontext.GadgetContext
 	op      *operator
 	program string // the unwinder
-	log     *written
+	log     *igtest.Buffer
 	ds      datasource.DataSource
 }
 
 func newGadget(t *testing.T) *gadget {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("making eBPF maps takes root")
-	}
+	igtest.NeedRoot(t)
 	own, err := os.Executable()
 	require.NoError(t, err)
-	g := &gadget{program: filepath.Join(filepath.Dir(own), unwinder.Program), log: &written{}}
+	g := &gadget{program: filepath.Join(filepath.Dir(own), unwinder.Program), log: &igtest.Buffer{}}
 	require.NoError(t, os.Link(own, g.program))
 	t.Cleanup(func() { os.Remove(g.program) })
-	log := logrus.New()
-	log.SetOutput(g.log)
+	log := igtest.Logger(g.log)
 	g.op = &operator{broker: unwinder.New(log)}
 	g.GadgetContext = gadgetcontext.New(t.Context(), "gadget", gadgetcontext.WithLogger(log))
 	t.Cleanup(g.Cancel)

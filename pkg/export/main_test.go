@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
@@ -44,28 +44,10 @@ func settings(transport, endpoint string) config.Exporter {
 }
 
 // capture is a logger that keeps its lines.
-type capture struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (c *capture) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.b.Write(p)
-}
-
-func (c *capture) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.b.String()
-}
+type capture struct{ igtest.Buffer }
 
 func (c *capture) logger() *logrus.Logger {
-	l := logrus.New()
-	l.SetOutput(c)
-	l.SetLevel(logrus.DebugLevel)
-	return l
+	return igtest.Logger(c)
 }
 
 // open starts an exporter that is shut down with the test.

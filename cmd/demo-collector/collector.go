@@ -20,14 +20,14 @@ import (
 type collector struct {
 	cmd *exec.Cmd
 	log *bytes.Buffer
-	// ended is closed when the process is gone.
+	// ended is closed when the process has ended.
 	ended chan struct{}
 	// load and profiles are the addresses that it listens at.
 	load, profiles string
 }
 
-// collectorConfig has a pipeline for the load, with the work that a Collector usually does, and one
-// that writes what the profiler sends. Both are in one process.
+// collectorConfig has two pipelines. One does a Collector's usual work for the load, the other writes the profiler's data. Both
+// are in one process.
 const collectorConfig = `
 receivers:
   otlp/load: {protocols: {grpc: {endpoint: %q}}}
@@ -86,7 +86,7 @@ func startCollector(ctx context.Context, program, file string) (*collector, erro
 	}
 }
 
-// stop ends the Collector, which writes what it still has. Further calls do nothing.
+// stop ends the Collector, which writes the rest of its data. Further calls do nothing.
 func (c *collector) stop() error {
 	select {
 	case <-c.ended:

@@ -25,7 +25,7 @@ func (p *phase) side() (report.Side, error) {
 	return report.Side{Samples: p.samples, Scale: 1e6 * p.cpu.Seconds() / seconds / float64(p.requests)}, nil
 }
 
-// writeDifference writes the table of what has changed.
+// writeDifference writes the table of changes.
 func writeDifference(w io.Writer, before, after *phase) error {
 	b, err := before.side()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// The load: what a thousand nodes send every 10 seconds. A node has 40 containers and 16 CPUs that
-// are half busy, sampled 49 times a second.
+// The load equals a thousand nodes that send every 10 seconds. A node has 40 containers and 16 CPUs that are half busy, sampled
+// 49 times a second.
 const (
 	perSecond  = 100
 	nodes      = 4
@@ -26,7 +26,7 @@ const (
 	depth      = 28
 )
 
-// window is what one node sends at once, encoded.
+// window is one node's data of an interval, encoded.
 type window = profile.Message
 
 // recordWindows makes the requests that the load consists of, once: the senders only send.

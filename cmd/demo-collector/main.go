@@ -94,7 +94,7 @@ func run(ctx context.Context, args []string) error {
 // phase is the time with one setting.
 type phase struct {
 	name, compression string
-	// requests and cpu are what the Collector took and used, by the senders' and the kernel's count.
+	// requests and cpu are the Collector's requests and CPU time, by the senders' and the kernel's count.
 	requests int64
 	cpu      time.Duration
 	samples  []receiver.Sample
@@ -171,7 +171,7 @@ func (p *phase) run(ctx context.Context, opts options, c *collector, windows []w
 	return nil
 }
 
-// profile samples the Collector's process and sends what it finds to the Collector.
+// profile samples the Collector's process and sends the profiles to the Collector.
 func (p *phase) profile(ctx context.Context, opts options, c *collector, l *load, out io.Writer) (log string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -211,7 +211,7 @@ func (p *phase) profile(ctx context.Context, opts options, c *collector, l *load
 	}
 }
 
-// writeReport writes what was found, and where it is.
+// writeReport writes the results and their location.
 func writeReport(dir string, before, after *phase, out io.Writer) error {
 	written := []string{filepath.Join(dir, "profiles.jsonl")}
 	for _, p := range []*phase{before, after} {

@@ -44,8 +44,7 @@ func main() {
 	}
 }
 
-// run does what args ask for and returns when it is done: at once for a probe,
-// on SIGINT or SIGTERM for the daemon.
+// run performs args and returns when it is done: at once for a probe, on SIGINT or SIGTERM for the daemon.
 func run(args []string) error {
 	opts, err := parse(args)
 	if err != nil {

@@ -112,7 +112,7 @@ func run(args []string) error {
 	return otelprofiles.Failed()
 }
 
-// hostFlags returns why the flags of "ig run" for the host and for containers cannot be had, where they are asked for: Inspektor Gadget
+// hostFlags returns why flags of "ig run" for the host and for containers do not work here, if they are given: Inspektor Gadget
 // would call them unknown.
 func hostFlags(args []string, why func() error) error {
 	if !slices.Contains(args, "run") {

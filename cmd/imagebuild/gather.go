@@ -33,8 +33,8 @@ type builder struct {
 	scratch  string
 }
 
-// gather compiles and finds everything for one architecture. The entries are
-// sorted by path and name every folder before what it holds.
+// gather compiles and finds everything for one architecture. The entries are sorted by path and name every folder before its
+// content.
 func (b *builder) gather(ctx context.Context, arch string) ([]entry, error) {
 	ldflags, err := b.ldflags(ctx)
 	if err != nil {

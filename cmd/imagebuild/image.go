@@ -157,12 +157,10 @@ func deliver(ctx context.Context, opts options, b built) error {
 	return nil
 }
 
-// layoutEntries are what an image layout holds
-// (https://github.com/opencontainers/image-spec/blob/main/image-layout.md).
+// layoutEntries are the entries of an image layout (https://github.com/opencontainers/image-spec/blob/main/image-layout.md).
 var layoutEntries = []string{"oci-layout", "index.json", "blobs"}
 
-// writeLayout replaces what a layout in dir holds by the one index. A folder
-// that holds something else is left alone.
+// writeLayout replaces the content of a layout in dir by the one index. A folder that holds something else is left alone.
 func writeLayout(dir, ref string, index v1.ImageIndex) error {
 	present, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

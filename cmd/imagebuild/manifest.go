@@ -11,9 +11,9 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// manifest says what an image holds and how it is started.
+// manifest describes the content of an image and how it is started.
 type manifest struct {
-	// Command is what a container of the image runs by default.
+	// Command is the default program of a container of the image.
 	Command []string `yaml:"command"`
 	// Env holds NAME=VALUE lines of the image's environment.
 	Env []string `yaml:"env"`

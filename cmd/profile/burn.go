@@ -68,7 +68,7 @@ func threadTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// sink keeps the compiler from leaving out work whose result nobody uses.
+// sink keeps the compiler from leaving out unused work.
 var sink uint64
 
 //go:noinline

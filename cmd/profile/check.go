@@ -107,7 +107,7 @@ func subject(j report.Judged) string {
 	return j.Function
 }
 
-// checked is what a check has found.
+// checked is the result of a check.
 type checked struct {
 	kind        receiver.Type
 	inputs      [2][]string

@@ -10,12 +10,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// reference is the share for which it is said what can be found.
+// reference is the share for which the detectable growth is printed.
 const reference = 0.1
 
 func percent1(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
-// head says what was compared, and what can be found so.
+// head describes the comparison and the growth that it can detect.
 func (c checked) head() []string {
 	v := c.verdict
 	lines := []string{title(c.kind) + ": each function's share of its program"}

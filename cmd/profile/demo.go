@@ -82,7 +82,7 @@ func writePicture(path string, programs []running, samples []receiver.Sample) er
 	return nil
 }
 
-// writeShares prints what was measured of the busy programs beside what they did.
+// writeShares prints the measured shares of the busy programs next to the real ones.
 func writeShares(out io.Writer, programs []running, samples []receiver.Sample, whole bool) error {
 	fmt.Fprintf(out, "\nthe demo's own busy programs, of whose CPU time the functions take %d, %d and %d %%:\n\n", busyShares[0], busyShares[1], busyShares[2])
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

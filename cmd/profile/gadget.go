@@ -39,8 +39,8 @@ type gadget struct {
 	name string
 }
 
-// find fills in what is not given from where this program is: build/bin beside build/gadgets, or
-// installed, /usr/bin or /usr/lib/ig-otel-profiles beside /usr/share/ig-otel-profiles/gadgets.
+// find fills in missing paths from the place of this program: build/bin beside build/gadgets, or installed, /usr/bin or
+// /usr/lib/ig-otel-profiles beside /usr/share/ig-otel-profiles/gadgets.
 func (i *install) find() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -80,7 +80,7 @@ func (i *install) archive(name string) (string, bool) {
 	return file, err == nil
 }
 
-// choose returns the gadget that was asked for, and else the one for CPU time.
+// choose returns the requested gadget, or else the one for CPU time.
 func (i *install) choose(asked string) (gadget, error) {
 	if asked == "" {
 		asked = "cpu"
@@ -106,8 +106,8 @@ func (i *install) own(name string) (gadget, error) {
 	return gadget{image: image, archive: file, digest: digest, name: name}, nil
 }
 
-// load makes ig know the gadget's image, unless it does already. An image of the same name from another
-// build is replaced, and that is said: whoever runs it by its name now gets this one.
+// load makes ig know the gadget's image, unless it does already. An image of the same name from another build is replaced, and a
+// message says so: later runs by that name get this one.
 func (i *install) load(ctx context.Context, g gadget, out io.Writer) error {
 	if g.archive == "" {
 		return nil

@@ -35,7 +35,7 @@ with "preset: history".
 
 `
 
-// past is what is asked of a history.
+// past is a question to a history.
 type past struct {
 	folder, service, gadget string
 }
@@ -96,7 +96,7 @@ func runHistory(args []string, out io.Writer) error {
 	return p.report(out, o, info, answer)
 }
 
-// timeLayouts are what a time can be written as. Those without a day are of today, or of yesterday if they are still to come.
+// timeLayouts are the accepted forms of a time. Those without a day are of today, or of yesterday if they are still to come.
 var timeLayouts = []string{"15:04", "15:04:05", "2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339}
 
 func clockTime(text string, now time.Time) (time.Time, error) {
@@ -174,7 +174,7 @@ func (p *past) explain(err error) error {
 	return fmt.Errorf("reading the history: %w", err)
 }
 
-// total returns what a history has, by segment and in all. It is an error if that is nothing.
+// total returns the content of a history, by segment and in all. It is an error if that is nothing.
 func (p *past) total() (list []history.Segment, all history.Summary, err error) {
 	if list, err = history.List(p.folder); err != nil {
 		return nil, all, p.explain(err)
@@ -185,7 +185,7 @@ func (p *past) total() (list []history.Segment, all history.Summary, err error) 
 	return list, all, err
 }
 
-// nothing says what there is where there is nothing of what was asked for.
+// nothing describes the available data if the requested data is missing.
 func (p *past) nothing(q history.Query) error {
 	_, all, err := p.total()
 	if err != nil {

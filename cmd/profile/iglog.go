@@ -10,8 +10,7 @@ import (
 // maxLog bounds how much of what ig says is kept, in bytes.
 const maxLog = 64 << 10
 
-// igLog keeps the last of what ig says, without what it says for debugging alone. It is safe for
-// concurrent use.
+// igLog keeps the last lines of ig's log, without debug lines. It is safe for concurrent use.
 type igLog struct {
 	mu    sync.Mutex
 	lines []string

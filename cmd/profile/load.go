@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// maxInput bounds what is read of a file, and of a pprof profile once it is unpacked, in bytes.
+	// maxInput bounds the bytes read of a file, and of an unpacked pprof profile.
 	maxInput = 1 << 30
 	// maxFiles bounds how many files of a folder are read.
 	maxFiles = 10_000
@@ -150,7 +150,7 @@ func exists(file string) bool {
 
 var errFormat = errors.New("unknown format: it must be OTLP profiles in JSON, OTLP profiles in protobuf with lengths, or pprof")
 
-// read returns what is in a file: requests, or a profile of pprof. Its first bytes say which.
+// read returns the content of a file: requests, or a profile of pprof. Its first bytes say which.
 func read(file string) ([]*collectorpb.ExportProfilesServiceRequest, *pprof.Profile, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -21,7 +21,7 @@ func nearest(given string, names []string) string {
 	return best
 }
 
-// distance is that of Levenshtein. Names are short: what is long is no slip of a name.
+// distance is that of Levenshtein. Names are short: a long text is no typing mistake.
 func distance(a, b string) int {
 	const longest = 64
 	if len(a) > longest || len(b) > longest {
@@ -69,8 +69,8 @@ func parse(flags *pflag.FlagSet, args []string) error {
 	return err
 }
 
-// gadgetName returns the short name of one of this project's gadgets for what was asked, and the same for an image. A name that only looks
-// like one of ours is an error: Inspektor Gadget would ask a registry for it.
+// gadgetName returns the short name of one of this project's gadgets, or an image's name unchanged. A name that only looks like
+// one of ours is an error: Inspektor Gadget would ask a registry for it.
 func gadgetName(asked string) (string, error) {
 	if asked == "" || strings.ContainsAny(asked, "/:@") || ownGadgets[asked] != "" {
 		return asked, nil

@@ -26,12 +26,12 @@ const (
 	maxSeconds     = 24 * 60 * 60
 )
 
-// How often a look samples unless it is said. A gadget's own frequency is for runs that go on: ten seconds of half a CPU would be less
-// than a hundred samples.
+// These are the default frequencies of a short run. A gadget's own frequency is for long runs: ten seconds of half a CPU would
+// give less than a hundred samples.
 const (
 	shortLook      = time.Minute
 	shortFrequency = 99
-	// maxFrequency is what is taken at most. The kernel's limit can be lower.
+	// maxFrequency is the highest accepted frequency. The kernel's limit can be lower.
 	maxFrequency = 10_000
 	kernelLimit  = "/proc/sys/kernel/perf_event_max_sample_rate"
 )
@@ -72,7 +72,7 @@ func ownName(name string) bool {
 
 var errNotRoot = errors.New("loading eBPF programs needs root: run it with sudo")
 
-// options is what the command line asks for.
+// options are the values of the command line.
 type options struct {
 	target target
 	// gadget is as given: a short name, an image, or empty for the one that shows most.
@@ -200,7 +200,7 @@ func parseProfile(args []string) (options, error) {
 	return o, o.target.check()
 }
 
-// runProfile samples what the command line asks for and reports it.
+// runProfile samples as the command line says and reports the result.
 func runProfile(ctx context.Context, args []string, out io.Writer) error {
 	opts, err := parseProfile(args)
 	if err != nil {
@@ -273,7 +273,7 @@ func create(file string, write func(io.Writer) error) error {
 	return nil
 }
 
-// prepareDir makes the folder and removes what an earlier run left there.
+// prepareDir makes the folder and removes an earlier run's files.
 func prepareDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making the folder for the results: %w", err)

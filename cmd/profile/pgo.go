@@ -83,7 +83,7 @@ type pgoMerger struct {
 // pgoBuildKey tells builds of programs apart: the base name of the file, and the build ID if there is one.
 type pgoBuildKey struct{ file, buildID string }
 
-// pgoBuild is what the inputs have of one build of a program.
+// pgoBuild is the inputs' data for one build of a program.
 type pgoBuild struct {
 	pgoBuildKey
 	pkg          string // the folder of its main package, which is its path with -trimpath; empty where no function of it was seen
@@ -97,7 +97,7 @@ type pgoStack struct {
 	samples, cpu int64
 }
 
-// pgoLine is what the compiler takes of a frame, and the file for who reads the profile.
+// pgoLine is the compiler's key of a frame, and the file for readers of the profile.
 type pgoLine struct {
 	function, file string
 	start, line    int64
@@ -235,7 +235,7 @@ func (b *pgoBuild) add(s *pprof.Sample, builds map[*pprof.Mapping]*pgoBuild, sam
 	stack.samples, stack.cpu = stack.samples+samples, stack.cpu+cpu
 }
 
-// choose returns the builds of the one program that the inputs have, or of that which was asked for.
+// choose returns the builds of the inputs' only program, or of the chosen one.
 func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
 	// Builds of one main package are of one program. Where no function of it was seen, the file's name tells, if it has but one package.
 	packages := map[string]map[string]bool{}

@@ -58,7 +58,7 @@ type pgoCall struct {
 	offset         int64
 }
 
-// eachCall calls visit for the calls of a stack that Go's compiler takes: those of the two innermost locations, each once. See
+// eachCall calls visit for the calls of a stack that Go's compiler uses: those of the two innermost locations, each once. See
 // FromPProf in cmd/internal/pgo and NewGraph in internal/profile of Go.
 func eachCall(locations []*pprof.Location, visit func(pgoCall)) {
 	type place struct {

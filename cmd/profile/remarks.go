@@ -16,7 +16,7 @@ var interpreters = []string{"python", "node", "ruby", "perl", "php", "java", "be
 // remarkable is the share of the samples from which on something is worth a remark.
 const remarkable = 0.1
 
-// instead says how to have shown what is left out, or why that cannot be.
+// instead explains how to show the omitted data, or why that is impossible.
 func (r *result) instead() string {
 	whole, why := unwound(r.log)
 	switch {
@@ -50,7 +50,7 @@ func (r *result) interpreter() string {
 // programs' names.
 var runtimes = []struct{ frames, program string }{{"go", ""}, {"jvm", "java"}, {"cpython", "python"}, {"v8js", "node"}}
 
-// unseen is what a gadget does not see of programs in a language, by the type of their frames, and what shows it.
+// unseen describes the data that a gadget does not see in a language, by the type of its frames, and the tool that shows it.
 var unseen = map[string]map[string]string{
 	ownGadgets["lock"]: {
 		"go":      "Go parks goroutines that wait for a sync.Mutex, and no thread waits. Go's own mutex profile shows them: /debug/pprof/mutex of net/http/pprof",
@@ -69,7 +69,7 @@ var unseen = map[string]map[string]string{
 	},
 }
 
-// unseen says what the gadget does not see of the runtimes that were sampled, and what shows it.
+// unseen describes the data that the gadget does not see in the sampled runtimes, and the tools that show it.
 func (r *result) unseen(samples []receiver.Sample) (lines []string) {
 	texts, program := unseen[r.gadget.name], r.interpreter()
 	for _, runtime := range runtimes {
@@ -99,7 +99,7 @@ func (r *result) lookAtLess() string {
 	return "choose fewer processes"
 }
 
-// remarks says what a reader should know of what the samples do not show.
+// remarks are notes for the reader about missing data.
 func (r *result) remarks(samples []receiver.Sample) []string {
 	var lines []string
 	if r.early {

@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// report prints what has arrived, writes the flame graph and says where everything is. What was not written is an error at the end.
+// report prints the result, writes the flame graph and names the files. Files that could not be written are an error at the end.
 func (r *result) report(out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, r.unwritten) }()
 	samples := r.rcv.NewestSamples()
@@ -115,7 +115,7 @@ func byWeight(samples []receiver.Sample) ([]receiver.Type, map[receiver.Type][]r
 	return types, byType
 }
 
-// isState reports whether a type measures what is, and not what happens in a time.
+// isState reports whether a type measures a state, not events in a time.
 func isState(t receiver.Type) bool { return strings.HasPrefix(t.Type, "inuse_") }
 
 // waits reports whether a type measures waiting.
@@ -207,7 +207,7 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 	return nil
 }
 
-// width returns how many columns a terminal has, 0 for what is none.
+// width returns the columns of a terminal, 0 for other outputs.
 func width(out io.Writer) int {
 	f, ok := out.(*os.File)
 	if !ok {
@@ -220,7 +220,7 @@ func width(out io.Writer) int {
 	return int(size.Col)
 }
 
-// marks are frames in brackets that stand for what is missing, with what they mean.
+// marks are frames in brackets for missing parts, with their meaning.
 var marks = [][2]string{
 	{"[no stack]", "no stack was recorded"},
 	{"[lost user stack]", "only the kernel's part of the stack was recorded"},
@@ -230,7 +230,7 @@ var marks = [][2]string{
 	{"[file not known]", "the address is in no file that could be found"},
 }
 
-// explained says what the marks among the rows of a table mean.
+// explained returns the meaning of the marks in a table's rows.
 func explained(rows []report.Row) []string {
 	var lines []string
 	for _, mark := range marks {
@@ -256,7 +256,7 @@ func explained(rows []report.Row) []string {
 	return lines
 }
 
-// isMark reports whether a name stands for what is missing of a stack.
+// isMark reports whether a name stands for a missing part of a stack.
 func isMark(name string) bool {
 	return slices.ContainsFunc(marks, func(mark [2]string) bool { return mark[0] == name && name != "[generated code]" })
 }
@@ -268,7 +268,7 @@ func writePage(path string, page flamepage.Page) error {
 	return nil
 }
 
-// describe says what a file of a result is; shows is what its flame graph is of.
+// describe returns the description of a result's file; shows is the subject of its flame graph.
 func describe(file, shows string) string {
 	switch {
 	case strings.HasSuffix(file, ".html"):
@@ -285,7 +285,7 @@ func describe(file, shows string) string {
 	return ""
 }
 
-// shellLine quotes what a shell would take apart.
+// shellLine quotes characters that a shell would interpret.
 func shellLine(args []string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {

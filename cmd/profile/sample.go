@@ -19,8 +19,7 @@ import (
 )
 
 const (
-	// sendEvery is how often ig sends. It reads the files of programs meanwhile: what is sent sooner lacks the names
-	// of those that were not read yet.
+	// sendEvery is how often ig sends. It reads the files of programs meanwhile. Samples sent before that lack the names.
 	sendEvery = 10 * time.Second
 	// tellEvery is how often there is a word of how far it is.
 	tellEvery = 2 * time.Second
@@ -30,7 +29,7 @@ const (
 	endTime   = time.Minute
 )
 
-// result is what a run has given.
+// result is the outcome of a run.
 type result struct {
 	opts   options
 	gadget gadget
@@ -40,7 +39,7 @@ type result struct {
 	byService bool
 	// log is what ig said.
 	log string
-	// cpu is the CPU time that the processes of --pid used meanwhile, and gone that all have ended.
+	// cpu is the CPU time of the processes of --pid meanwhile. gone says that all have ended.
 	cpu  time.Duration
 	gone bool
 	// early tells that ig has ended before its time.
@@ -51,8 +50,7 @@ type result struct {
 	unwritten error
 }
 
-// profile samples the target and returns what has arrived. The result's files are written, but for the
-// flame graph.
+// profile samples the target and returns the received profiles. The result's files are written, except for the flame graph.
 func profile(ctx context.Context, opts options, out io.Writer) (*result, error) {
 	if err := opts.install.find(); err != nil {
 		return nil, err
@@ -121,8 +119,8 @@ func (r *result) write() {
 	r.unwritten = errors.Join(r.unwritten, r.rcv.Close())
 }
 
-// firstSample returns when the first of the samples was taken: its own time, else the begin of its profile. What is read of a state has
-// the time of its end alone. Without samples it is the time at which ig was started.
+// firstSample returns when the first of the samples was taken: its own time, else the begin of its profile. A state that was read
+// has only the time of its end. Without samples it is the time at which ig was started.
 func firstSample(samples []receiver.Sample, run runInfo) time.Time {
 	first, last := time.Time{}, time.Time{}
 	for _, s := range samples {
@@ -167,8 +165,8 @@ func igArgs(opts options, g gadget, endpoint string) []string {
 	return append(append(args, shortRun[g.name]...), opts.igFlags...)
 }
 
-// shortRun are flags for gadgets whose defaults are for runs that go on: a look of some seconds wants more samples. Flags of the user
-// come behind them and count.
+// shortRun are flags for gadgets with defaults for long runs: a run of some seconds needs more samples. Flags of the user come
+// behind them and count.
 var shortRun = map[string][]string{"profile_alloc": {"--sample-bytes=32768"}}
 
 // sample runs ig until its time is over, or the context ends, which is no error. It sets what ig said.
@@ -308,10 +306,10 @@ func warnings(log string, containers bool) string {
 	return strings.Join(lines[max(0, len(lines)-10):], "\n")
 }
 
-// errorLine is a line of ig's log that tells of an error, with what it says.
+// errorLine is an error in ig's log, with its message.
 var errorLine = regexp.MustCompile(`level=error msg=("(?:[^"\\]|\\.)*")`)
 
-// lastFailure returns the last error that ig has told of, "" for none.
+// lastFailure returns the last error in ig's log, "" for none.
 func lastFailure(log string) string {
 	found := errorLine.FindAllStringSubmatch(log, -1)
 	if len(found) == 0 {

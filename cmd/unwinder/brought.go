@@ -12,8 +12,8 @@ import (
 // libraries tell which language a process runs that brings the language's runtime along: its executable may be called anything.
 var libraries = map[string]wire.FrameType{"libcoreclr.so": wire.FrameDotnet}
 
-// brought are the languages that processes run by what they have mapped. The goroutine that reads processes sets them, that of the
-// sampler asks for them.
+// brought are the languages of processes, by their mapped libraries. The goroutine that reads processes sets them, and that of
+// the sampler reads them.
 type brought struct {
 	mu sync.Mutex
 	of map[uint32]wire.FrameType
@@ -25,7 +25,7 @@ func (b *brought) language(pid uint32) wire.FrameType {
 	return b.of[pid]
 }
 
-// set notes what a process runs now. The PID may have been another's before.
+// set notes the languages of a process. The PID may have been another's before.
 func (b *brought) set(pid uint32, language wire.FrameType) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

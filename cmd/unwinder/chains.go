@@ -121,7 +121,7 @@ func (g *gadgetChains) Load(_ context.Context, registrar tracer.ProbeRegistrar, 
 	return nil, err
 }
 
-// load loads chains, with what gadgets call. What the kernel does not take is said.
+// load loads chains, with what gadgets call. Chains that the kernel refuses are reported.
 func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 	loaded := wire.Entries{Descriptors: map[wire.ChainKind]int{}, Refused: map[wire.ChainKind]string{}}
 	entries, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(entryObject))

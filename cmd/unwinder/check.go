@@ -19,7 +19,7 @@ const (
 	needMinor = 11
 )
 
-// missing returns what the unwinder lacks on this machine and how to give it, empty if nothing.
+// missing returns the rights or files that the unwinder lacks on this machine, with the remedy, or "".
 func missing(c config) string {
 	var lacks []string
 	if err := c.check(); err != nil {

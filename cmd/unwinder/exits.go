@@ -58,7 +58,7 @@ func watchExits() (e *exits, err error) {
 	return e, nil
 }
 
-// offsets are those of the members that lead from a task to what is noted.
+// offsets are those of the members that lead from a task to the noted values.
 type offsets struct{ leader, start, nsproxy, mntns, inum uint32 }
 
 func (o *offsets) find(kernel *btf.Spec) error {
@@ -132,7 +132,7 @@ func within(members []btf.Member, name string) (uint32, btf.Type, bool) {
 	return 0, nil, false
 }
 
-// program notes the process whose first thread ends:
+// program notes the process of a first thread that ends:
 //
 //	task := ctx[0]
 //	exits[tgid] = {task.group_leader.start_boottime, now, task.nsproxy.mnt_ns.ns.inum}
@@ -185,7 +185,7 @@ func (o *offsets) program(m *ebpf.Map) asm.Instructions {
 	)
 }
 
-// get returns what was noted of the last process with a PID that ended.
+// get returns the notes of the last ended process with a PID.
 func (e *exits) get(pid uint32) (exit, bool) {
 	var v [3]uint64
 	if e.m.Lookup(pid, &v) != nil {

@@ -46,9 +46,9 @@ func serveGadgets(ctx context.Context, t *tracer.Tracer, c config, languages int
 	return g, nil
 }
 
-// serveMore loads the chains that the starter asks for later, until it is gone or the program ends. Meanwhile stacks are taken by the
-// others. The socket stays open, and says by its end that this process has gone. Once ctx is done nothing is answered: the program is
-// about to close what chains are loaded with.
+// serveMore loads the chains that the starter requests later, until the starter or this program ends. Meanwhile stacks are taken
+// by the others. The socket stays open. Its end tells the starter that this process has ended. Once ctx is done nothing is
+// answered: the program is about to close what chains are loaded with.
 func serveMore(ctx context.Context, socket int, load func([]wire.ChainKind) (wire.Entries, error), logger *slog.Logger) {
 	for {
 		kinds, err := wire.ReceiveAsked(socket)

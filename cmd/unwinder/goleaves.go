@@ -18,9 +18,10 @@ var goLimits = symtab.Limits{Symbols: 1 << 20, Names: 64 << 20, Read: 256 << 20,
 // goTimeout bounds it in time.
 const goTimeout = 5 * time.Second
 
-// withGoLeaves returns a view of a Go program in which the profiler finds the callers of functions that make no frame. It follows frame
-// pointers in all functions but those of files in assembly, and so misses the caller of a function that calls nothing. In the view all
-// these are in such a file. Any other file is returned as it is. On other architectures the profiler makes no such difference.
+// withGoLeaves returns a view of a Go program in which the profiler finds the callers of functions that make no frame. It follows
+// frame pointers in all functions except those of assembly files. So it misses the caller of a function that calls nothing. In
+// the view all these are in such a file. Any other file is returned unchanged. On other architectures the profiler makes no such
+// difference.
 func withGoLeaves(f process.ReadAtCloser, size int64) process.ReadAtCloser {
 	if runtime.GOARCH != "amd64" {
 		return f

@@ -16,9 +16,8 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 )
 
-// identity tells a file apart from all others, and from what it was before somebody wrote to it. The profiler's own file ID is a
-// hash of a file's size, its first and its last 4 KiB. A file with the same three would get the unwind rules and names of
-// another.
+// identity distinguishes a file from all others, and from its content before a write. The profiler's own file ID is a hash of a
+// file's size, its first and its last 4 KiB. A file with the same three would get the unwind rules and names of another.
 type identity struct {
 	device, inode uint64
 	size          int64
@@ -31,7 +30,7 @@ var secret = func() (b [32]byte) {
 	return b
 }()
 
-// fileID returns what the profiler takes for the file's ID. It is another one in each run of this program.
+// fileID returns the profiler's ID of the file. It is another one in each run of this program.
 func (i identity) fileID() libpf.FileID {
 	b := secret[:]
 	for _, n := range []uint64{i.device, i.inode, uint64(i.size), uint64(i.changed.Sec), uint64(i.changed.Nsec)} {
@@ -44,7 +43,7 @@ func (i identity) fileID() libpf.FileID {
 // errExchanged has the profiler try again at the next occasion.
 var errExchanged = fmt.Errorf("another file is mapped there now, or it was written to: %w", os.ErrNotExist)
 
-// open opens what a process has mapped. The profiler opens a mapping several times while it reads a process. Meanwhile the
+// open opens a mapped file of a process. The profiler opens a mapping several times while it reads a process. Meanwhile the
 // process can map another file at the same address, so all opens must give the same file.
 func (w watched) open(m *process.RawMapping) (process.ReadAtCloser, identity, error) {
 	if m.Path == vdsoPath && m.Device == 0 {
@@ -78,7 +77,7 @@ func identify(f process.ReadAtCloser) (identity, error) {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Ctim}, nil //nolint:unconvert // types differ by architecture
 }
 
-// identity returns the identity of what a process has mapped.
+// identity returns the identity of a mapped file of a process.
 func (w watched) identity(m *process.RawMapping) (identity, error) {
 	f, id, err := w.open(m)
 	if err != nil {

@@ -18,20 +18,20 @@ const (
 	maxLabel = 128
 )
 
-// said is what a program has said of what its thread was doing, in a form that can be compared.
+// said is a program's own description of its thread's work, such as a span and labels, in a comparable form.
 type said struct {
 	labels string // in the form of joinLabels
 	trace  libpf.APMTraceID
 	span   libpf.APMSpanID
 }
 
-// wire returns it as it is written.
+// wire returns it in the form of the stream.
 func (s *said) wire() wire.Said {
 	return wire.Said{Labels: splitLabels(s.labels), TraceID: s.trace, SpanID: s.span}
 }
 
-// tell returns what a program has said, as far as that is asked for. The profiler itself reads the IDs of spans from some programs, and
-// a Go program may have them among its labels.
+// tell returns a program's description, as far as it was requested. The profiler itself reads the IDs of spans from some
+// programs, and a Go program may have them among its labels.
 func (c *config) tell(labels map[libpf.String]libpf.String, trace libpf.APMTraceID, span libpf.APMSpanID) (k said) {
 	var kept []wire.Label
 	for name, v := range labels {
@@ -53,7 +53,7 @@ func (c *config) tell(labels map[libpf.String]libpf.String, trace libpf.APMTrace
 	return k
 }
 
-// decode puts a hexadecimal number of the length of dst there; what is none changes nothing.
+// decode puts a hexadecimal number of the length of dst there. Other texts change nothing.
 func decode(dst []byte, s string) {
 	if b, err := hex.DecodeString(s); err == nil && len(b) == len(dst) {
 		copy(dst, b)

@@ -10,7 +10,7 @@
 // Descriptors from 6 on are the maps that these programs share with gadgets (package wire, SharedMaps).
 //
 // With -read it reads function names instead. It gets the files by a socket, descriptor 3, and has no other rights. Package
-// unwinder starts it (Reader), and package symbols has what is said (Conn).
+// unwinder starts it (Reader), and package symbols has the messages (Conn).
 package main
 
 import (
@@ -116,10 +116,11 @@ func run() error {
 	return err
 }
 
-// mostWanted is how many processes can wait to be read that were asked for.
+// mostWanted is how many requested processes can wait to be read.
 const mostWanted = 1024
 
-// readWanted hands on the PIDs that come, until there are no more. Where nobody takes them, they are left out: who is met is read anyway.
+// readWanted hands on the PIDs that come, until there are no more. If nobody takes them, they are left out: a process with an
+// event is read anyway.
 func readWanted(from io.Reader, wanted chan<- uint32) {
 	for {
 		var pid [4]byte

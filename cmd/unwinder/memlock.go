@@ -20,7 +20,7 @@ func liftMemlock() error {
 	return raiseMemlock()
 }
 
-// raiseMemlock does what the profiler will do.
+// raiseMemlock raises the limit as the profiler does.
 func raiseMemlock() error {
 	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
 	return unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &unlimited, nil)

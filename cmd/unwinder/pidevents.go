@@ -23,7 +23,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// pidCleanupInterval is how often the profiler forgets what has ended.
+// pidCleanupInterval is how often the profiler forgets ended processes.
 const pidCleanupInterval = 5 * time.Minute
 
 // The first pass is over after passQuiet checks in a row with nothing to read. A check comes each passTick. passLimit is the
@@ -35,8 +35,8 @@ const (
 )
 
 // processReader reads the files of each process that the kernel reports, as Tracer.StartPIDEventProcessor does in a goroutine of
-// its own. It survives what is in the files: they are the programs' own, parsed through mappings, and may be made to mislead or
-// be truncated meanwhile. A panic or a fault costs that process its unwind information. It also names the process in work. A file
+// its own. It survives the content of the files. They are the programs' own, parsed through mappings, and may mislead or be
+// truncated meanwhile. A panic or a fault costs that process its unwind information. It also names the process in work. A file
 // system that does not answer blocks this goroutine for ever, and only the parent process can end that.
 type processReader struct {
 	log      *slog.Logger
@@ -49,7 +49,7 @@ type processReader struct {
 	survived uint64
 }
 
-// newProcessReader finds what it needs in a tracer, which has no other way to it.
+// newProcessReader finds its parts in a tracer, which has no other way to it.
 func newProcessReader(t *tracer.Tracer, c config, s *sampler, logger *slog.Logger) (*processReader, error) {
 	r := &processReader{log: logger, counters: s.counters, avoid: c.avoid, wanted: c.wanted, brought: &s.brought}
 	if err := errors.Join(private(t, "pidEvents", &r.events), private(t, "processManager", &r.manager)); err != nil {
@@ -128,14 +128,14 @@ func (r *processReader) firstPass(ctx context.Context) {
 	}
 }
 
-// surviving calls f and returns what it panicked with, nil if it did not.
+// surviving calls f and returns its panic, nil if there was none.
 func surviving(f func()) (panicked any) {
 	defer func() { panicked = recover() }()
 	f()
 	return nil
 }
 
-// avoided are processes whose files are left alone: when each began, by PID.
+// avoided are processes that are not read: the start time of each, by PID.
 type avoided map[uint32]uint64
 
 // parseAvoided reads a comma-separated list of PID:START.

@@ -26,7 +26,7 @@ const (
 // exeInterval is the time between two checks of a process's executable: exec changes it.
 const exeInterval = time.Second
 
-// proc is a process as it was when samples of it were taken. What it tells of the process is not changed.
+// proc is a process as it was when samples of it were taken. It does not change its knowledge of the process.
 type proc struct {
 	wire.Proc
 	language   wire.FrameType // what its executable is an interpreter of
@@ -35,11 +35,11 @@ type proc struct {
 	id         uint32
 }
 
-// known is what is remembered of a PID.
+// known is the remembered data of a PID.
 type known struct {
 	*proc
 	alive uint64 // until when, since boot, it is known to have had the PID
-	// When, since boot, /proc was asked for it, and when for its executable.
+	// These are the times since boot of its last reads in /proc, and of its executable's.
 	checked uint64
 	looked  time.Time
 }
@@ -98,8 +98,8 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 	if err == nil && start <= at {
 		return p.remember(pid, old, start, mntns, now, true)
 	}
-	// It may have ended, or called exec, since the first check. Work that remains after its noted end is still its own. Whoever
-	// had the PID afterwards is in /proc, or has been noted in its place.
+	// It may have ended, or called exec, since the first check. Work that remains after its noted end is still its own. A later
+	// process with the PID is in /proc, or has been noted instead.
 	if p.exits != nil {
 		if e, ok := p.exits.get(pid); ok && e.start <= at {
 			return p.remember(pid, old, e.start, e.mntns, max(at, p.bootTime(e.ended)), false)

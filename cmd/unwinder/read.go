@@ -38,7 +38,7 @@ func readFiles(memory uint64, logger *slog.Logger) error {
 // arena is by how much Go's heap grows at a time. Address space counts for the limit, used or not.
 const arena = 64 << 20
 
-// confine gives up all rights of this process: what it can do from then on is to read the files that it is sent.
+// confine gives up all rights of this process. From then on it can only read the files that it is sent.
 func confine(memory uint64) error {
 	limits := map[int]uint64{unix.RLIMIT_DATA: memory + 2*arena, unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: 64}
 	for what, limit := range limits {

@@ -47,7 +47,7 @@ type entry struct {
 	id         uint32
 }
 
-// event is one that a gadget's program has met, under the ID that it has for it.
+// event is an event of a gadget's program, under the program's ID for it.
 type event struct {
 	id    uint64
 	stack *entry
@@ -145,7 +145,7 @@ func (s *sampler) drained(now time.Time) {
 	}
 }
 
-// close writes what is left and ends the writing.
+// close writes the rest and ends the writing.
 func (s *sampler) close() {
 	close(s.stop)
 	<-s.done
@@ -246,7 +246,7 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 		s.stats.NoProcess++
 	case !p.told:
 		p.told, s.news = true, true
-		// On a busy machine it takes long until everything that the kernel has is handled, and this process may be gone then.
+		// On a busy machine, handling everything from the kernel takes long, and this process may have ended by then.
 		if now := time.Now(); now.Sub(s.woken) >= pollInterval {
 			s.woken = now
 			s.wake()
@@ -256,7 +256,7 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 	return nil
 }
 
-// count counts what a stack says of the unwinding.
+// count counts the results of unwinding in a stack.
 func (s *sampler) count(e *entry, p *proc) {
 	if e.abort != 0 && (len(s.stats.Aborts) < wire.MaxReasons || s.stats.Aborts[e.abort] > 0) {
 		s.stats.Aborts[e.abort]++
@@ -301,7 +301,7 @@ func newEntry(frames libpf.Frames) *entry {
 	return e
 }
 
-// write writes what has come, again and again.
+// write writes new data repeatedly.
 func (s *sampler) write() {
 	defer close(s.done)
 	quiet := time.NewTimer(beat)

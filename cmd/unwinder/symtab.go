@@ -59,7 +59,7 @@ type patched struct {
 	patches []patch
 }
 
-// patch is what is read at a place in place of what is there.
+// patch is data that replaces a place of a file when it is read.
 type patch struct {
 	at   int64
 	with string

@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// table knows what has been written already. It is for one goroutine.
+// table knows which entries have been written. It is for one goroutine.
 type table struct {
 	w          *wire.Writer
 	generation uint32 // 1 at first: what was never written has 0
@@ -70,7 +70,7 @@ func (t *table) stack(e *entry) uint32 {
 	return t.w.Stack(t.ids, e.abort)
 }
 
-// frame returns a frame's ID, 0 for what is no frame but the reason why there are no more.
+// frame returns a frame's ID, 0 for an entry that only says why there are no more.
 func (t *table) frame(h unique.Handle[libpf.Frame]) uint32 {
 	if id, ok := t.frames[h]; ok {
 		return id
@@ -125,7 +125,7 @@ func (t *table) file(f libpf.FrameMappingFile) uint32 {
 	return id
 }
 
-// seenFile is where a file was met.
+// seenFile is the place where a file was seen.
 type seenFile struct {
 	path          string
 	hash          libpf.FileID
@@ -152,7 +152,7 @@ func (s *seenFiles) get(id libpf.FrameMappingFile) (seenFile, bool) {
 	return f, ok
 }
 
-// add notes where a file was met, the first time.
+// add notes the place of a file when it is first seen.
 func (s *seenFiles) add(id libpf.FrameMappingFile, f seenFile) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,7 +41,7 @@ type config struct {
 	wanted    <-chan uint32 // processes that are read before they are met
 }
 
-// check tells what is wrong with the settings.
+// check returns an error for wrong settings.
 func (c config) check() error {
 	switch {
 	case len(c.chains) == 0:
@@ -112,7 +112,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	profilerlog.SetLogger(*logger.With("from", "profiler"))
 	metrics.Start(s.meter)
 
-	// The tracer outlives ctx: what it has taken is read to the end.
+	// The tracer outlives ctx: its samples are read to the end.
 	tracing, end := context.WithCancel(context.WithoutCancel(ctx))
 	times.StartRealtimeSync(tracing, clockInterval)
 	t, err := newTracer(tracing, c, languages, s)

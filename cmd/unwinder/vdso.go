@@ -9,8 +9,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// vdsoPath is what the vDSO is called where it is handed to the profiler as a file. The profiler itself would read it from the memory of
-// the process that comes first, which can have changed it, and use that for all.
+// vdsoPath is the vDSO's name as a file for the profiler. The profiler itself would read it from the memory of the process that
+// comes first, which can have changed it, and use that for all.
 const vdsoPath = "/" + process.VdsoPathName
 
 // vdso returns the code that the kernel has given this process, as to all others; nil if it has given none.

@@ -1,9 +1,8 @@
-// Package backends knows what the receivers of OTLP profiles refuse, drop silently or show wrong,
-// and checks requests for it.
+// Package backends checks requests for data that receivers of OTLP profiles refuse, drop silently or show wrong.
 //
-// Every rule says where it comes from: the repository and file of the receiver in which it can be
-// read. The rules are about what a receiver of those sources does with a request; package otlpcheck
-// has those of the protocol. What a receiver that runs in the tests refuses needs no rule here.
+// Every rule says where it comes from: the repository and file of the receiver in which it can be read. The rules describe what
+// receivers of those sources do with a request; package otlpcheck has the protocol's rules. Refusals of receivers that run in the
+// tests need no rule here.
 package backends
 
 import (
@@ -54,8 +53,8 @@ func Rules(name string) []otlpcheck.Rule {
 	return slices.DeleteFunc(slices.Clone(rules), func(r otlpcheck.Rule) bool { return !strings.HasPrefix(r.ID, name+"-") })
 }
 
-// Check returns what a receiver would not take or not show, each as an *otlpcheck.Violation, and at
-// most 200. An unknown receiver is an error.
+// Check returns the data that a receiver would refuse or not show, each as an *otlpcheck.Violation, and at most 200. An unknown
+// receiver is an error.
 func Check(name string, req *collectorpb.ExportProfilesServiceRequest) []error {
 	check, ok := backends[name]
 	if !ok {

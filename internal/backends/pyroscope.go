@@ -144,8 +144,8 @@ func (c *checker) pyroscopeType(p *profilespb.Profile, name string) string {
 
 type label struct{ name, value string }
 
-// pyroscopeValue returns an attribute's value as a label has it; empty ones make no label. Numbers
-// and lists of one text make labels in newer releases only.
+// pyroscopeValue returns an attribute's value in a label; empty ones make no label. Numbers and lists of one text make labels in
+// newer releases only.
 func pyroscopeValue(v *commonpb.AnyValue) string {
 	switch x := v.GetValue().(type) {
 	case *commonpb.AnyValue_StringValue:

@@ -39,8 +39,8 @@ const (
 	fusePoll                                                                          = 40
 )
 
-// New returns an FS that is not mounted. It ignores the requests of threads for whose name (/proc/PID/comm) ignore is
-// true. At the end of the test, waiting callers get an error.
+// New returns an FS that is not mounted. It ignores the requests of threads if ignore is true for their name (/proc/PID/comm). At
+// the end of the test, waiting callers get an error.
 //
 // It answers in the test's process. So nothing in this process may wait for an answer where Go cannot run something else. Such
 // places are a child between fork and exec, which closes this process's files, and the runtime's check for polling. These
@@ -67,12 +67,13 @@ func New(t testing.TB, content []byte, ignore func(name string) bool) *FS {
 // Close ends all answers. Whoever waits for one gets an error.
 func (f *FS) Close() { f.close() }
 
-// Options are those of a mount whose process has Dev open as fd.
+// Options are those of a mount for the process that has Dev open as fd.
 func Options(fd int) string {
 	return fmt.Sprintf("fd=%d,rootmode=40755,user_id=0,group_id=0,allow_other", fd)
 }
 
-// Mount mounts an FS at dir until the end of the test. The kernel knows by then that it need not ask for polling and closing.
+// Mount mounts an FS at dir until the end of the test. By then the kernel knows that it need not send requests for polling and
+// closing.
 func Mount(t testing.TB, dir string, content []byte, ignore func(name string) bool) *FS {
 	t.Helper()
 	var ready atomic.Bool

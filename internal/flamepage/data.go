@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// maxNodes bounds the page: beyond it the smallest frames are left out, and what was spent in them
-	// counts for their callers.
+	// maxNodes bounds the page. Beyond it the smallest frames are left out, and their time counts for their callers.
 	maxNodes = 50_000
 	// maxDepth bounds how deep a stack is drawn; frames beyond it count for the last one.
 	maxDepth = 512
@@ -25,7 +24,7 @@ const (
 	maxThreads = 1000
 )
 
-// Kinds of frames beside those of profile.frame.type. The script knows them, too.
+// These are kinds of frames beyond those of profile.frame.type. The script knows them, too.
 const (
 	kindService = "service"
 	kindProgram = "program"
@@ -39,7 +38,7 @@ type data struct {
 	// Unit is that of values divided by Scale, which makes them whole numbers.
 	Unit  string `json:"unit"`
 	Scale int64  `json:"scale"`
-	// Sides are the names of what a sample's values are for.
+	// Sides are the names of a sample's values.
 	Sides    []string `json:"sides"`
 	Services []string `json:"services"`
 	Threads  []string `json:"threads"`
@@ -55,7 +54,7 @@ type data struct {
 	Samples [][]int64 `json:"samples"`
 	// Period is what one sample stands for, in values; 0 where no timer has sampled.
 	Period float64 `json:"period"`
-	// Own is whether the table has what was done for each function of the program's own.
+	// Own is whether the table has the values for each function of the program's own.
 	Own bool `json:"own"`
 	// Folded is whether interpreters' own frames are hidden at first.
 	Folded bool `json:"folded"`
@@ -147,7 +146,7 @@ func newData(p Page) data {
 			if timed && len(p.Sides) == 1 && sample.Unit == "count" {
 				d.Period = float64(sample.Period) / 1e9 * scale
 			}
-			// Seconds, and what is scaled, keep six digits behind the point.
+			// Seconds and scaled values keep six digits after the point.
 			if timed || scale != 1 {
 				d.Scale = 1e6
 			}

@@ -38,14 +38,13 @@ type Page struct {
 	Title, Subtitle string
 	// Sides is one profile, or two to compare, the earlier one first.
 	Sides []Side
-	// Unit is that of the scaled amounts; by default s where the samples measure time, else what they
-	// count.
+	// Unit is the unit of the scaled amounts. The default is s if the samples measure time, else the counted thing.
 	Unit string
 	// Step, unless 0, is how long the profiles are: the page has a line of their values over time, on which a range is chosen.
 	Step time.Duration
 	// From, unless zero, is where a step begins.
 	From time.Time
-	// Own adds what was done for each function of report.Own to the table, and sorts it by that.
+	// Own adds the values for each function of report.Own to the table, and sorts by them.
 	Own bool
 	// Interpreters shows the frames of report.Interpreter at first; the page has a switch for them in any case.
 	Interpreters bool

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// stopTimeout is how long ig may take to deliver its last profiles and detach
-// from the kernel after it was told to stop.
+// stopTimeout limits how long ig delivers its last profiles and detaches from the kernel after a stop.
 const stopTimeout = 30 * time.Second
 
 // asInit is a script that gives a command a /proc/1 that it can read: its own.
@@ -48,8 +47,7 @@ func HostNamespaces() error {
 
 const hostNamespace = "/proc/1/ns/pid"
 
-// Prefix returns what has to come before an ig command on this machine:
-// nothing on most.
+// Prefix returns the words before an ig command on this machine: none on most.
 func Prefix() []string {
 	if HostNamespaces() == nil {
 		return nil

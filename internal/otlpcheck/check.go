@@ -1,5 +1,5 @@
-// Package otlpcheck checks that an OTLP profiles request keeps the protocol's rules, and the
-// stricter ones that this project sets for what it sends.
+// Package otlpcheck checks an OTLP profiles request by the protocol's rules, and by this project's stricter ones for its own
+// requests.
 //
 // The protocol's rules come from the comments in profiles.proto, including every SHOULD that can be checked. Limits of common
 // receivers are added. Each rule has its source: see Rules. The checker is meant for tests and for the demo's receiver. It holds
@@ -89,7 +89,7 @@ func Check(req *collectorpb.ExportProfilesServiceRequest) []error {
 const kernelStart = 1 << 63
 
 // CheckKernelAddresses returns the kernel frames with an address in kernel space. Such an address reveals where this boot has the
-// kernel, which randomization hides. Check does not include it, as raw addresses can be asked for.
+// kernel, which randomization hides. Check does not include it, because raw addresses are a setting.
 func CheckKernelAddresses(req *collectorpb.ExportProfilesServiceRequest) []error {
 	c := newChecker(req)
 	for i, l := range c.dict.LocationTable {

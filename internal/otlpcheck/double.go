@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// RuleDoubled is what CheckDoubled asks for in place of the protocol's rules on the function table.
+// RuleDoubled replaces the protocol's rules on the function table in CheckDoubled.
 var RuleDoubled = Rule{"doubled", "every function stands in the table twice in a row, and lines refer to the second", "parca-dev/parca pkg/profile/encode.go"}
 
 // CheckDoubled checks a body as CheckBytes does. In its request, the function table has every function twice in a row, and lines

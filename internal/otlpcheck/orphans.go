@@ -12,7 +12,7 @@ func (c *checker) use(used []bool, indices ...int32) {
 	}
 }
 
-// useText marks what a value's references reach.
+// useText marks the targets of a value's references.
 func (c *checker) useText(v *commonpb.AnyValue) {
 	switch x := v.GetValue().(type) {
 	case *commonpb.AnyValue_StringValueStrindex:

@@ -22,9 +22,9 @@ const (
 type Rule struct {
 	// ID is short and stable, such as "sample-shape".
 	ID string
-	// Text says what has to be true.
+	// Text states the rule.
 	Text string
-	// Source is the document that asks for it.
+	// Source is the document with the rule.
 	Source string
 }
 

@@ -34,9 +34,8 @@ func WriteJSONLine(w io.Writer, req *collectorpb.ExportProfilesServiceRequest) e
 	return nil
 }
 
-// ParseJSON reads a request, or what the Collector's file exporter writes in its place, from OTLP
-// JSON. IDs may be in protobuf's base64 where that is not hexadecimal, too. Fields that it does not
-// know are skipped.
+// ParseJSON reads a request from OTLP JSON, or from the variant of the Collector's file exporter. IDs may be in protobuf's base64
+// where that is not hexadecimal, too. Fields that it does not know are skipped.
 func ParseJSON(b []byte) (*collectorpb.ExportProfilesServiceRequest, error) {
 	b, err := idsInBase64(b)
 	if err != nil {

@@ -34,7 +34,7 @@ func Newest(requests []*collectorpb.ExportProfilesServiceRequest) []*collectorpb
 	return out
 }
 
-// without returns a request without some of its profiles, which stays as it is.
+// without returns a request without some of its profiles. The original is unchanged.
 func without(req *collectorpb.ExportProfilesServiceRequest, unwanted func(*profilespb.Profile) bool) *collectorpb.ExportProfilesServiceRequest {
 	some := false
 	for p := range dictionary.Profiles(req) {

@@ -44,7 +44,7 @@ func WritePprof(dir string, requests []*collectorpb.ExportProfilesServiceRequest
 	return nil
 }
 
-// fold returns a request without the locations that hide says of all frames of; the request itself stays as it is.
+// fold returns a request without the locations with only frames that hide selects. The request itself is unchanged.
 func fold(req *collectorpb.ExportProfilesServiceRequest, hide func([]Frame) []bool) *collectorpb.ExportProfilesServiceRequest {
 	d := dictionary.Of(req)
 	stacks := slices.Clone(d.GetStackTable())

@@ -1,5 +1,4 @@
-// Package receiver is an OTLP profiles receiver that keeps what it gets: for tests, and for a demo
-// without a backend.
+// Package receiver is an OTLP profiles receiver that keeps its requests, for tests and for a demo without a backend.
 //
 // It listens on loopback for gRPC and HTTP, and checks every request with package otlpcheck. It gives a resolved view of the
 // samples, and writes tables, flame graphs and pprof files from it.
@@ -58,7 +57,7 @@ type Options struct {
 
 // Stats counts what a Receiver got.
 type Stats struct {
-	// Requests, Samples and Bytes count what was accepted; Bytes are uncompressed.
+	// Requests, Samples and Bytes count the accepted data; Bytes are uncompressed.
 	Requests, Samples, Bytes int64
 	// Dropped counts the accepted requests that are no longer kept.
 	Dropped int64
@@ -210,8 +209,7 @@ func (r *Receiver) Requests() []*collectorpb.ExportProfilesServiceRequest {
 	return reqs
 }
 
-// Samples returns the resolved samples of all requests that are kept, those of a request that came
-// twice once.
+// Samples returns the resolved samples of all kept requests. Those of a repeated request count once.
 func (r *Receiver) Samples() []Sample { return resolveOnce(r.Requests()) }
 
 // NewestSamples returns the same, but of a state only the newest: see Newest.
@@ -235,15 +233,14 @@ func (r *Receiver) Findings() []error {
 	return append([]error(nil), r.findings...)
 }
 
-// Stats returns what was received so far.
+// Stats returns the received data so far.
 func (r *Receiver) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stats
 }
 
-// Wait returns nil as soon as done does not return false, which it asks at once and after every
-// request, and else the context's error.
+// Wait returns nil as soon as done returns false, else the context's error. It calls done at once and after every request.
 func (r *Receiver) Wait(ctx context.Context, done func(Stats) bool) error {
 	for {
 		r.mu.Lock()
@@ -260,8 +257,8 @@ func (r *Receiver) Wait(ctx context.Context, done func(Stats) bool) error {
 	}
 }
 
-// Close stops the servers, waits up to 5 seconds for requests under way, and writes the pprof
-// files if there is a folder. Further calls do nothing. What was received can still be read.
+// Close stops the servers, waits up to 5 seconds for requests under way, and writes the pprof files if there is a folder. Further
+// calls do nothing. Received requests can still be read.
 func (r *Receiver) Close() error {
 	r.mu.Lock()
 	closed := r.closed

@@ -28,7 +28,7 @@ type Frame struct {
 	Address          uint64
 }
 
-// Label returns the name, or what else there is to tell the frame by.
+// Label returns the name, or else another description of the frame.
 func (f Frame) Label() string {
 	switch {
 	case f.Name != "":
@@ -60,7 +60,7 @@ type Sample struct {
 	Resource, Attributes map[string]string
 	// Stack is leaf first.
 	Stack []Frame
-	// Type and Unit tell what Values measure; PeriodType, PeriodUnit and Period what was sampled.
+	// Type and Unit tell what Values measure; PeriodType, PeriodUnit and Period describe the sampling.
 	Type, Unit, PeriodType, PeriodUnit string
 	Period                             int64
 	Values                             []int64
@@ -98,9 +98,9 @@ func (s Sample) Seconds() (float64, bool) {
 	return 0, false
 }
 
-// Resolve returns the samples of a request. It takes any request: what an index out of range
-// refers to is empty. Resource and scope attributes may refer to the string table, as they do in
-// what the Collector's file exporter writes. Samples share what they have in common, so it must not be changed.
+// Resolve returns the samples of a request. It takes any request. An index out of range counts as empty. Resource and scope
+// attributes may refer to the string table, as in files of the Collector's file exporter. Samples share common parts, so it must
+// not be changed.
 func Resolve(req *collectorpb.ExportProfilesServiceRequest) []Sample {
 	d := resolver{dictionary.Of(req), map[int32][]Frame{}, map[string]map[string]string{}}
 	var samples []Sample

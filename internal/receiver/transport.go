@@ -108,7 +108,7 @@ func (r *Receiver) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", contentType)
-	// An error here means that the sender is gone; it will send again.
+	// An error here means that the sender has gone; it will send again.
 	_, _ = io.Copy(w, bytes.NewReader(out))
 }
 

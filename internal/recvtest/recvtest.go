@@ -70,7 +70,7 @@ func (l *log) add(r Request) Request {
 	return r
 }
 
-// Requests returns what has come in so far.
+// Requests returns the requests so far.
 func (l *log) Requests() []Request {
 	l.mu.Lock()
 	defer l.mu.Unlock()

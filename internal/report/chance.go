@@ -154,8 +154,8 @@ func moderate(factors []float64, freedom float64) spread {
 	return spread{math.Exp(mean + mathext.Digamma(low) - math.Log(low)), 2 * low}
 }
 
-// with returns the spread of one function: what is typical, and its own runs. It is no less than these, as some functions are of another kind
-// than most, and no less than that of samples.
+// with returns the spread of one function from the typical one and its own runs. It is no less than these, as some functions are
+// of another kind than most, and no less than that of samples.
 func (s spread) with(factor, freedom float64) spread {
 	if math.IsInf(s.freedom, 1) {
 		return spread{max(1, s.factor), s.freedom}

@@ -63,8 +63,8 @@ func Difference(before, after Side, opts Options) []Change {
 	return changes
 }
 
-// WriteDifference writes the n functions that have changed most as a table for a terminal, the others in
-// a line, and the sums. Points are those of the function's share, as Judge has them; a star is behind what is more than chance.
+// WriteDifference writes the n functions that have changed most as a table for a terminal, the others in a line, and the sums.
+// Points are those of the function's share, as in Judge. A star marks a difference that is more than chance.
 func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error {
 	changes := Difference(before, after, opts)
 	// The lengths of runs, and so the amounts for each second, are rounded in some inputs.

@@ -10,10 +10,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// Measure is what a share is of.
+// Measure is the whole of a share.
 type Measure string
 
-// A function's own share and that with what it calls are of its group, a group's is of everything.
+// A function's own share, and its share with callees, are parts of its group. A group's share is a part of everything.
 const (
 	Self  Measure = "self"
 	Total Measure = "total"
@@ -30,8 +30,8 @@ type Judged struct {
 	After  float64 `json:"after"`
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
-	// Kernel says that it is a function of the kernel. Interrupts and the scheduler come in bursts, whose samples are not independent: only
-	// several runs show how much they differ by themselves.
+	// Kernel says that it is a function of the kernel. Interrupts and the scheduler come in bursts, and their samples are not
+	// independent. Only several runs show how much they differ by themselves.
 	Kernel bool `json:"kernel"`
 	// Tested says that there are enough samples to decide, and of the kernel several runs.
 	Tested bool `json:"tested"`
@@ -52,7 +52,7 @@ func (j Judged) Significant() bool { return j.P <= FalseAlarms }
 
 // Verdict is what two sides say of all functions.
 type Verdict struct {
-	// Rows has what is significant first, and what was not tested last.
+	// Rows has significant ones first, and untested ones last.
 	Rows []Judged
 	// Tested is how many of them have enough samples to be tested.
 	Tested int
@@ -90,7 +90,8 @@ func (t tally) of(all tally) draw {
 	return draw{p, p * (1 - p) * all.weight * all.weight / variance}
 }
 
-// tallyOf counts the hits of a timer, each for itself. All else may come together, such as the faults of one call: a sample counts once.
+// tallyOf counts the hits of a timer, each for itself. All other samples may come together, such as the faults of one call: a
+// sample counts once.
 func tallyOf(s receiver.Sample) tally {
 	t := receiver.TypeOf(s)
 	weight, timed := s.Seconds()
@@ -124,7 +125,7 @@ type run struct {
 
 func newRun() run { return run{parts: map[judgedKey]tally{}, kernel: map[judgedKey]bool{}} }
 
-// whole returns what a part is a share of.
+// whole returns the whole of a part.
 func (r run) whole(k judgedKey) tally {
 	if k.measure == Group {
 		return r.all
@@ -132,7 +133,7 @@ func (r run) whole(k judgedKey) tally {
 	return r.parts[judgedKey{Group, k.group, ""}]
 }
 
-// runOf sums up by function, with totals by what it has called, too.
+// runOf sums up by function, with totals also by callers.
 func runOf(samples []receiver.Sample, totals bool, opts Options) run {
 	r := newRun()
 	seen := map[judgedKey]bool{}
@@ -231,7 +232,7 @@ func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict
 	return v
 }
 
-// correct corrects the probabilities of rows, and sorts these: what is significant first, what was not tested last.
+// correct corrects the probabilities of rows and sorts the rows: significant ones first, untested ones last.
 func correct(rows []Judged) {
 	rank := func(j Judged) int {
 		switch {
@@ -278,7 +279,7 @@ func (t *test) enough() bool {
 	return min(t.sides[0].n, t.sides[1].n)*min(p, 1-p) >= leastExpected
 }
 
-// differs returns the sum of squares by which runs differ from their side, in units of what samples make of it.
+// differs returns the sum of squares by which runs differ from their side, in units of the sampling error.
 func (t *test) differs(k judgedKey, runs [2][]run) (sum float64) {
 	p := t.pooled()
 	for side, of := range runs {

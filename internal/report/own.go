@@ -128,7 +128,7 @@ func qualified(name string) (without string, arguments bool) {
 	return name[start:], false
 }
 
-// waiting are functions of C libraries that programs wait in, for stacks whose files are not known.
+// waiting are functions of C libraries in which programs wait, for stacks without known files.
 var waiting = []string{
 	"accept", "accept4", "clock_nanosleep", "connect", "epoll_pwait", "epoll_wait", "fdatasync", "flock", "fsync", "futex_abstimed_wait_common",
 	"futex_abstimed_wait_common64", "futex_abstimed_wait_cancelable64", "futex_wait", "lll_lock_wait", "nanosleep", "poll", "ppoll", "pread64",

@@ -1,5 +1,4 @@
-// Package report shows people what the samples of profiles say: tables for a terminal, pictures, and
-// what has changed between two profiles.
+// Package report presents samples of profiles to people: tables for a terminal, pictures, and differences of two profiles.
 package report
 
 import (
@@ -29,7 +28,7 @@ const NotOwn = "[no function of its own]"
 // Row is a line of Top: one function of one group of samples.
 type Row struct {
 	Group, Function string
-	// Self is what the function itself was seen doing, or with Options.Own what was done for it; Total counts what it called, too. Both
+	// Self is the function's own value, or with Options.Own the value of calls from it; Total counts what it called, too. Both
 	// are in the samples' unit.
 	Self, Total int64
 	// SelfShare and TotalShare are fractions of all samples, 0 to 1.
@@ -45,18 +44,17 @@ type Row struct {
 	Ends []string
 }
 
-// Options says how Top sums up. The zero value groups by service and counts the leaf of a stack as
-// what a function does itself.
+// Options says how Top sums up. The zero value groups by service and counts a stack's leaf as the function itself.
 type Options struct {
 	// Group returns what to keep apart; by default the service.
 	Group func(receiver.Sample) string
 	// Own counts Self for the frame of the function Own instead of the leaf. It leaves out other functions, unless there is
 	// nothing else.
 	Own bool
-	// Width is that of the terminal to write for; 0 for one that has room for everything.
+	// Width is the terminal's width; 0 means unlimited.
 	Width int
 
-	// ownAlone is set where Own was asked for and a stack has a function of the program's own.
+	// ownAlone is set if Own was chosen and a stack has a function of the program's own.
 	ownAlone bool
 }
 
@@ -220,8 +218,7 @@ func isSampled(t receiver.Type) bool { return t.Unit == "count" && t.PeriodUnit 
 // sourceFile reports whether a name is that of a file, and no word of a runtime such as <frozen>.
 func sourceFile(name string) bool { return name != "" && !strings.HasPrefix(name, "<") }
 
-// Unit returns the heading for amounts of a type: SECONDS where it measures time, else what is counted,
-// as in FAULTS.
+// Unit returns the heading for amounts of a type: It is SECONDS for time, else the counted thing, as in FAULTS.
 func Unit(t receiver.Type) string {
 	if isTime(t) {
 		return "SECONDS"

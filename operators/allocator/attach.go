@@ -52,8 +52,8 @@ func (i *instance) add(pid uint32) {
 // sweepInterval is how often processes are looked for at most that have ended, where there is no room for others.
 const sweepInterval = 100 * time.Millisecond
 
-// sweep forgets the processes that have ended. Those that are looked at are forgotten then, but that may not be soon: programs can be
-// started faster than they are looked at.
+// sweep forgets the processes that have ended. Inspecting a process clears its entry, but that may be late: programs can start
+// faster than they are inspected.
 func (i *instance) sweep() {
 	for _, p := range i.processes {
 		if _, err := os.Stat(procDir(p.pid)); errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +69,7 @@ const (
 	lookPause = 3
 )
 
-// look looks at the processes whose time has come, until stop is closed.
+// look inspects the due processes until stop is closed.
 func (i *instance) look(stop <-chan struct{}) {
 	now := time.Now()
 	if now.Before(i.rest) {
@@ -239,7 +239,7 @@ func (i *instance) attachAll() {
 	}
 }
 
-// attachTo attaches to what has no probes of the files of a process.
+// attachTo attaches to the files of a process that have no probes.
 func (i *instance) attachTo(p *process) {
 	for id, probes := range p.files {
 		if probes == nil {
@@ -252,7 +252,7 @@ func (i *instance) attachTo(p *process) {
 func (i *instance) detach(all bool) time.Duration {
 	i.attached = false
 	var links []probe
-	// Thousands of probes take a while to go: those of the process that calls most go first.
+	// Removing thousands of probes takes a while: those of the process with the most calls go first.
 	calls := func(p *process) uint64 { return i.usedAt(p.slot).calls }
 	for _, p := range slices.SortedFunc(maps.Values(i.processes), func(a, b *process) int { return cmp.Compare(calls(b), calls(a)) }) {
 		if all || p.paced {

@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
-// emulated and stepped are called to measure what a probe costs. One begins with an instruction that the kernel emulates under a
+// emulated and stepped are called to measure the cost of a probe. One begins with an instruction that the kernel emulates under a
 // probe. The other's first instruction runs elsewhere on the CPU, which takes a second trap. They are in assembly, as Go's own
 // functions do not begin with the first kind.
 func emulated()
@@ -106,7 +106,7 @@ func median(times []time.Duration) time.Duration {
 // test/memory it is 1.05 to 1.5 times as much.
 func colder(each time.Duration) time.Duration { return each * 4 / 3 }
 
-// each returns what a trap takes in an allocator. Nobody knows beforehand which functions are called: mostly malloc, calloc and
+// each returns the cost of a trap in an allocator. Nobody knows beforehand which functions are called: mostly malloc, calloc and
 // realloc. So it is the median cost of these, and at least that of malloc and operator new. With live, a third each is for calls
 // that allocate, their returns, and calls that free.
 func (c costs) each(f *file, live bool) time.Duration {

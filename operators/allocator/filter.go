@@ -19,8 +19,7 @@ import (
 // mostContainers is how many containers a run is for without ParamEverywhere.
 const mostContainers = 10
 
-// filter tells which processes a run is about, as the gadget's programs do (unwanted in process.h), for those that are there when it
-// begins.
+// filter selects the processes of a run, as the gadget's programs do (unwanted in process.h), among those at its beginning.
 type filter struct {
 	namespaces *ebpf.Map // of the containers that are watched; nil: all
 	host       bool      // also what is in no container
@@ -83,7 +82,7 @@ func (f *filter) check() error {
 	return nil
 }
 
-// about names what the run is about, for users.
+// about describes the run's processes for users.
 func (f *filter) about() string {
 	var of []string
 	if f.pid != 0 {
@@ -124,7 +123,7 @@ func (f *filter) grown() bool {
 	return grown
 }
 
-// pass tells whether a process is one of those. One that cannot be looked at is not.
+// pass tells whether a process is one of those. A process that cannot be inspected is not.
 func (f *filter) pass(pid uint32) bool {
 	dir, _ := threadDir(pid)
 	if f.pid != 0 && pid != f.pid {
@@ -152,7 +151,7 @@ func (f *filter) pass(pid uint32) bool {
 	return f.host && sameNamespace(dir+"/ns/pid", procDir(1)+"/ns/pid")
 }
 
-// mostThreads is how many threads of a process are looked at for one of a name.
+// mostThreads is how many threads of a process are checked for a name.
 const mostThreads = 1024
 
 // named tells whether a process has a thread of that name. dir is its folder, or of one of its threads.

@@ -78,7 +78,7 @@ type instance struct {
 	missed    atomic.Bool        // newcomers had no room: some may still be there
 	stop      context.CancelFunc // nil before Start and after PreStop
 	done      sync.WaitGroup
-	// told are the warnings that there were.
+	// told are the warnings so far.
 	warned struct{ processes, probes, shares bool }
 }
 
@@ -101,8 +101,8 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	return i.filter.check()
 }
 
-// Start attaches to the processes that are there, and goes on with those that come. If it cannot, it ends the run. After an
-// error, Inspektor Gadget would wait for its own readers of maps, which never end.
+// Start attaches to the existing processes, and then to new ones. If it cannot, it ends the run. After an error, Inspektor Gadget
+// would wait for its own readers of maps, which never end.
 func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 	if err := i.begin(gadgetCtx); err != nil {
 		i.log.Errorf("%s: the run ends: %v", Name, err)
@@ -156,7 +156,7 @@ func (i *instance) identify(f *os.File) (buildid.Info, error) {
 	return info, err
 }
 
-// PreStop takes all probes away: the operator captures, whose turn is after this, reads what they have captured.
+// PreStop removes all probes. The operator captures comes after this, and reads its captures.
 func (i *instance) PreStop(gadgetCtx operators.GadgetContext) error { return i.Stop(gadgetCtx) }
 
 // Stop is for runs that have failed to start.
@@ -216,7 +216,8 @@ func (i *instance) handOn(pid uint32) {
 	}
 }
 
-// lookForMissed adds processes that had no place when they were new and, where a name is given, those whose threads have got it since.
+// lookForMissed adds processes that found no room when they were new. If a name is given, it also adds processes with newly named
+// threads.
 func (i *instance) lookForMissed(now time.Time) {
 	if i.missed.Swap(false) && i.refused.IsZero() {
 		i.refused = now
@@ -275,8 +276,8 @@ func (i *instance) run(cancel func(), stop <-chan struct{}) {
 	}
 }
 
-// tellNone tells at the start that there is nobody to watch. That is nothing to worry about for containers: in a cluster most nodes have
-// none of those that a run is for.
+// tellNone tells at the start that there is nobody to watch. That is normal for containers: most nodes of a cluster have none of
+// the selected ones.
 func (i *instance) tellNone() {
 	tell := i.log.Warnf
 	if i.filter.namespaces != nil {
@@ -382,7 +383,7 @@ func (i *instance) divide(now time.Time) {
 	i.pacer.detached(before, i.collect(), uncounted)
 }
 
-// count returns what the gadget's programs have counted so far.
+// count returns the counts of the gadget's programs so far.
 func (i *instance) count() counts { return i.countAt(0) }
 
 func (i *instance) countAt(slot uint32) (n counts) {
@@ -399,5 +400,5 @@ func (i *instance) countAt(slot uint32) (n counts) {
 	return n
 }
 
-// warn tells of the first error of each kind.
+// warn logs the first error of each kind.
 func (i *instance) warn(err error) { i.warnings.Tell(err) }

@@ -2,7 +2,7 @@
 // memory allocators that processes have mapped. It knows glibc, musl, jemalloc, tcmalloc and others that export malloc.
 //
 // Inspektor Gadget would attach to a file for all processes of the machine. Here a probe is for one process: nobody else pays for
-// it. What the probes cost is measured; above a limit they are there for stretches of time only, chosen at random.
+// it. The cost of the probes is measured. Above a limit, they are attached for random stretches of time only.
 //
 //	operator:
 //	  allocator:
@@ -54,7 +54,7 @@ func (operator) GlobalParams() api.Params { return nil }
 // Priority implements operators.DataOperator.
 func (operator) Priority() int { return operatorPriority }
 
-// InstanceParams implements operators.DataOperator. Inspektor Gadget shows them for gadgets that ask for the operator only.
+// InstanceParams implements operators.DataOperator. Inspektor Gadget shows them only for gadgets that use the operator.
 func (operator) InstanceParams() api.Params {
 	return api.Params{
 		{
@@ -68,7 +68,7 @@ func (operator) InstanceParams() api.Params {
 	}
 }
 
-// InstantiateDataOperator implements operators.DataOperator. It returns nil for gadgets that do not ask for it, and on a client.
+// InstantiateDataOperator implements operators.DataOperator. It returns nil for gadgets that do not use it, and on a client.
 func (operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	if gadgetCtx.IsClient() || tune.Section(gadgetCtx, Name) == nil {
 		return nil, nil

@@ -37,7 +37,7 @@ type plan struct{ period, wait, stretch time.Duration }
 // random, so that nothing that programs do regularly is always missed.
 func planFor(cost, around, budget float64) plan {
 	cost = max(cost, budget/1000)
-	// At least half of what is spent is to be spent on what is looked at.
+	// At least half of the budget is for sampled calls.
 	p := plan{stretch: max(shortest, min(extended, seconds(around/cost)))}
 	p.period = min(longest, max(often, seconds((p.stretch.Seconds()*cost+around)/budget)))
 	// Where it seems to be cheap, half of the time is enough to see that it is: the next burst may come.
@@ -57,7 +57,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(max(-1, min(s, 3600)) * float64(time.Second))
 }
 
-// move is what the pacer wants to be done.
+// move is the pacer's decision.
 type move uint8
 
 const (
@@ -68,7 +68,7 @@ const (
 	tooDear      // it costs too much, and cannot be paused
 )
 
-// usage is what has met probes: calls, and the time that went into those that were drawn, beside what each call takes.
+// usage counts calls with a probe, and the time of the sampled ones beyond the cost of each call.
 type usage struct {
 	calls uint64
 	drawn time.Duration
@@ -176,7 +176,7 @@ func (p *pacer) start(now time.Time) {
 	p.periods++
 }
 
-// opened is called when the probes are attached for a stretch. before is what was used when that began.
+// opened is called when the probes are attached for a stretch. before is the usage at that moment.
 func (p *pacer) opened(now time.Time, before, used usage) {
 	p.attached, p.since, p.used, p.coming = true, now, used, used.minus(before)
 }

@@ -37,7 +37,7 @@ func (l *loaded) close() {
 	}
 }
 
-// probes are those of one process in one file, the dearest first.
+// probes are those of one process in one file, the most expensive first.
 type probes struct{ links []probe }
 
 // probe is at one function, or at its return.
@@ -46,9 +46,10 @@ type probe struct {
 	program allocators.Program
 }
 
-// attach puts probes to the functions of an open file, for the process of one thread. With live, those that free get one, and those that
-// allocate one for their return, or where they return, if they throw. Where that is not known, they get none. What is called most comes
-// last: the kernel can make each of them wait. And what frees comes first: nothing is in use for ever whose end was missed.
+// attach puts probes to the functions of an open file, for the process of one thread. With live, functions that free get one.
+// Functions that allocate get one for their return, or at their exits if they throw. Where that is not known, they get none. The
+// most called function comes last: the kernel can delay each of them. Functions that free come first: otherwise a missed end
+// would stay in use for ever.
 func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.open.Fd()))
 	if err != nil {
@@ -64,7 +65,7 @@ func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 	}
 	done := map[uint64]bool{} // functions can have returns in common
 	for _, fn := range slices.Backward(allocators.ByRank(f.watched(live))) {
-		// The return first: what begins before it is attached is not in use for ever.
+		// The return comes first. A call that begins before it is attached does not stay in use for ever then.
 		if live && fn.Program != allocators.Address && fn.Program != allocators.Throws {
 			err = put(allocators.Returned, fn.Offset, executable.Uretprobe)
 		}
@@ -97,7 +98,7 @@ type counts struct {
 
 func (c *counts) usage() usage { return usage{c.Calls.sum(), time.Duration(c.Drawn)} }
 
-// byProgram are calls, by the program that they have met.
+// byProgram are calls, by the program that handles them.
 type byProgram [allocators.Programs]uint64
 
 func (c *byProgram) sum() (n uint64) {
@@ -107,11 +108,11 @@ func (c *byProgram) sum() (n uint64) {
 	return n
 }
 
-// closeProbes takes probes away. met are the calls of the time before. It returns for how long there would be as many calls that met a probe and
-// were not counted, as there were.
+// closeProbes removes probes. met are the calls of the time before. It returns how long it would take to make as many calls as
+// were missed during the removal.
 //
 // The kernel takes the program away from a probe, and waits until no CPU runs it. Only then it removes the probe itself, and
-// waits once more. The first wait is for many probes at a time here. The second one is for each: what is called most goes first.
+// waits once more. The first wait is for many probes at a time here. The second one is for each: the most called goes first.
 func closeProbes(links []probe, met byProgram) time.Duration {
 	slices.SortStableFunc(links, func(a, b probe) int { return cmp.Compare(met[b.program], met[a.program]) })
 	begin := time.Now()

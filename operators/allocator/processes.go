@@ -28,7 +28,7 @@ const (
 	// mostFiles is how many files are remembered, and mostOpen how many of them, those with an allocator, are kept open.
 	mostFiles = 4096
 	mostOpen  = 256
-	// mostMapped is how many of a process's files are looked at.
+	// mostMapped is how many of a process's files are inspected.
 	mostMapped = 1024
 	// readPatience is how long a file or a process may take to be read.
 	readPatience = 5 * time.Second
@@ -37,13 +37,14 @@ const (
 	maxStuck       = 8
 )
 
-// looks is when a process is looked at: libraries are mapped one after the other, and later ones can come at any time.
+// looks is the times at which a process is inspected: libraries are mapped one after the other, and later ones can come at any
+// time.
 var looks = []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 10 * time.Second}
 
 const (
-	// lookInterval is how often a process is looked at after that.
+	// lookInterval is the time between inspections after that.
 	lookInterval = 30 * time.Second
-	// mostDoublings is how often the time is doubled until what is being read is looked at again.
+	// mostDoublings is how often the time doubles until a file that is being read is checked again.
 	mostDoublings = 8
 )
 
@@ -60,7 +61,7 @@ type process struct {
 	share
 }
 
-// later sets when the process is looked at next. pending tells that not all is known yet.
+// later sets the time of the process's next inspection. pending says that some files are not known yet.
 func (p *process) later(now time.Time, pending bool) {
 	switch {
 	case pending:
@@ -87,8 +88,8 @@ type file struct {
 	quick     map[uint64]bool     // the offsets of those whose first instruction the kernel emulates
 }
 
-// finder finds the files of processes that have an allocator. It is for one goroutine, and waits for files, but not for ever, and not
-// after ctx ends.
+// finder finds the files of processes that have an allocator. It is for one goroutine, and waits for files, but only for a
+// limited time, and not after ctx ends.
 type finder struct {
 	ctx      context.Context
 	store    *symbols.Store
@@ -102,8 +103,8 @@ type finder struct {
 	warn     func(error)
 }
 
-// question is what a process had mapped when it was asked for. It stays until there is an answer, for some looks: a process that maps files
-// without end would never get one.
+// question is the mapping of a process at the time of the request. It stays until there is an answer, for some looks: a process
+// that maps files without end would never get one.
 type question struct {
 	start  uint64
 	mapped []uint64
@@ -139,8 +140,8 @@ func (f *finder) forget(id symtab.FileID) {
 	delete(f.files, id)
 }
 
-// attach runs do, which attaches to a file that is known. It waits for the file system, which the kernel asks as well, but not for ever.
-// Where that does not answer, nothing is attached to the file any more, and undo is called if do ends after all.
+// attach runs do, which attaches to a file that is known. It waits for the file system, which the kernel also uses, but only for
+// a limited time. Where that does not answer, nothing is attached to the file any more, and undo is called if do ends after all.
 func (f *finder) attach(id symtab.FileID, do, undo func()) error {
 	of := f.files[id]
 	_, err := f.attaches.Do(f.ctx, do, func() func() {
@@ -168,7 +169,7 @@ func (f *finder) makeRoom() bool {
 	return len(f.files) < mostFiles && f.open < mostOpen
 }
 
-// found is what is known of a process.
+// found is the knowledge of a process.
 type found struct {
 	start  uint64          // when it was started
 	thread uint32          // one that has not ended
@@ -192,7 +193,7 @@ func (f *finder) allocators(pid uint32) (out found, err error) {
 		before.asked = 0
 	}
 	out.start, out.thread = start, thread
-	// What the resolver knows of a process it reads again only after a while. One that has mapped something else is new to it.
+	// The resolver reads a known process again only after a while. One that has mapped something else is new to it.
 	h := fnv.New32a()
 	_ = binary.Write(h, binary.LittleEndian, start)
 	_ = binary.Write(h, binary.LittleEndian, mapped)
@@ -214,7 +215,7 @@ func (f *finder) allocators(pid uint32) (out found, err error) {
 	return out, nil
 }
 
-// file returns what is known of a file, which it reads the first time.
+// file returns the knowledge of a file, which it reads the first time.
 func (f *finder) file(at *procmap.File) *file {
 	if known := f.files[at.ID]; known != nil {
 		return known

@@ -12,14 +12,14 @@ import (
 const (
 	// settingsAlways is SETTINGS_ALWAYS of gadgets/include/capture.h.
 	settingsAlways = 1
-	// calmPart is the part of the limit that processes may take whose probes are always there.
+	// calmPart is the part of the limit for processes with permanent probes.
 	calmPart = 0.5
 )
 
 // entry is struct allocator_process of the gadget.
 type entry struct{ Slot, Settings uint32 }
 
-// share is what is known of a process's part of the cost.
+// share is the knowledge of a process's part of the cost.
 type share struct {
 	slot  uint32    // of its counts, 0: none
 	used  usage     // that was counted up to at
@@ -63,13 +63,13 @@ func (i *instance) leave(p *process) {
 	i.slots[p.slot] = p.slot == 0
 }
 
-// usedAt returns what has met the probes of one process, or at 0 of all.
+// usedAt returns the usage of one process's probes, or at 0 of all.
 func (i *instance) usedAt(slot uint32) usage {
 	n := i.countAt(slot)
 	return n.usage()
 }
 
-// measure finds out what each process whose probes are always there has cost since the last time.
+// measure finds the recent cost of each process with permanent probes.
 func (i *instance) measure(now time.Time) {
 	i.measured = now
 	for _, p := range i.processes {
@@ -84,7 +84,7 @@ func (i *instance) measure(now time.Time) {
 	}
 }
 
-// collect returns what the probes for stretches have met.
+// collect returns the usage of the probes for stretches.
 func (i *instance) collect() usage {
 	for _, p := range i.processes {
 		if p.paced {
@@ -98,7 +98,7 @@ func (i *instance) collect() usage {
 	return i.paced
 }
 
-// usage returns what the pacer looks at: all that has met probes or, while there are stretches, what those for stretches have met.
+// usage returns the pacer's input: the usage of all probes or, while there are stretches, of those for stretches.
 func (i *instance) usage() usage {
 	switch {
 	case i.pacer.plan.period == 0:
@@ -145,8 +145,8 @@ func (i *instance) split() (chosen []*process) {
 	return chosen
 }
 
-// watchAlways looks, while others have stretches, after the processes whose probes are always there: one that costs too much by now
-// gets stretches, too.
+// watchAlways checks the processes with permanent probes while others have stretches. One that has become too expensive gets
+// stretches, too.
 func (i *instance) watchAlways(now time.Time) {
 	if now.Sub(i.measured) < settle || i.live {
 		return

@@ -32,7 +32,7 @@ type classifier struct {
 	kinds *kinds // nil: rows have none
 }
 
-// mostInner bounds the functions whose own calls are left out.
+// mostInner bounds the functions with ignored inner calls.
 const mostInner = 256
 
 // newClassifier reads the gadget's metadata.
@@ -53,7 +53,7 @@ func newClassifier(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (cl
 	return j, err
 }
 
-// field is the member of a row's key that has its kind, "" if there is none.
+// field is the key's member with the kind, "" if there is none.
 func (j *classifier) field() string {
 	if j.kinds == nil {
 		return ""
@@ -91,8 +91,7 @@ func (j *classifier) isInner(name string) bool {
 	})
 }
 
-// plain returns the name that programs know of one that a C library has for itself: __libc_calloc is calloc, and so is
-// calloc@@GLIBC_2.2.5.
+// plain returns the public name of a C library's internal one: __libc_calloc is calloc, and so is calloc@@GLIBC_2.2.5.
 func plain(name string) string {
 	name, _, _ = strings.Cut(name, "@")
 	return strings.TrimPrefix(strings.TrimPrefix(name, "__libc_"), "__")

@@ -43,7 +43,7 @@ func (c *Control) write() error {
 	if c.settings == nil {
 		return nil
 	}
-	// The second entry is for what is drawn all the time while others have stretches.
+	// The second entry is for permanent sampling while others have stretches.
 	for n, s := range []settings{c.now, {Step: c.step}} {
 		if uint32(n) >= c.settings.MaxEntries() {
 			break
@@ -62,7 +62,7 @@ func (c *Control) start(m *ebpf.Map, step uint64) error {
 	return c.write()
 }
 
-// Know has the stacks of a process's first captures whole, as far as it is called before them.
+// Know has the stacks of a process's first captures whole, if it is called before them.
 func (c *Control) Know(pid uint32) {
 	if c.know != nil {
 		c.know(pid)
@@ -77,8 +77,8 @@ func (c *Control) Always() error {
 	return c.write()
 }
 
-// Open begins a stretch, which is for a share of the time, from 0 to 1. So much more is drawn of it: all in all as much as without
-// stretches. Its captures wait until Close says what they stand for.
+// Open begins a stretch, which is for a share of the time, from 0 to 1. So much more is drawn of it: all in all as much as
+// without stretches. Its captures wait until Close gives their weight.
 func (c *Control) Open(share float64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +92,7 @@ func (c *Control) Open(share float64) error {
 	return c.write()
 }
 
-// Close ends a stretch, or the drawing all the time. weight is what a capture of the stretch stands for.
+// Close ends a stretch, or permanent sampling. weight is the number of events that a capture stands for.
 func (c *Control) Close(weight float64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *Control) stretchNow() uint32 {
 	return c.now.Stretch
 }
 
-// weight returns what a capture of a stretch stands for. It is not known while the stretch lasts.
+// weight returns the number of events that a capture of a stretch stands for. It is not known while the stretch lasts.
 func (c *Control) weight(stretch uint32) (float64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,7 +13,7 @@ type counts struct {
 // kernelCounts is struct capture_counts in gadgets/include/capture.h.
 type kernelCounts struct{ Events, Lost, LostWeight, LostEvents, Full uint64 }
 
-// count reads what the gadget's programs have counted.
+// count reads the counts of the gadget's programs.
 func (i *instance) count() {
 	var perCPU []kernelCounts
 	if err := i.maps.counts.Lookup(uint32(0), &perCPU); err != nil {

@@ -26,14 +26,14 @@ import (
 const (
 	// tick is how often the reader does something else than reading.
 	tick = 50 * time.Millisecond
-	// paceInterval is how often the step is looked at, where there is not too much before that.
+	// paceInterval is how often the step is checked, unless there are too many captures before that.
 	paceInterval = time.Second
 	// stackPatience is how long a capture waits for its stack, and then for the files of its process to be read. The unwinder
 	// sends stacks once a second. At the end of a run it is lastPatience.
 	stackPatience = 4 * time.Second
 	lastPatience  = 2 * time.Second
-	// mostWaiting is how many captures wait for that at a time, and how many stacks for their captures. The oldest capture goes with what
-	// is known.
+	// mostWaiting is how many captures wait for that at a time, and how many stacks for their captures. The oldest capture is
+	// handled with the known data.
 	mostWaiting = 16384
 )
 
@@ -87,14 +87,14 @@ type instance struct {
 	stopped    bool
 }
 
-// waiting is a capture whose stack has not come, or whose files are being read.
+// waiting is a capture without its stack, or with files that are being read.
 type waiting struct {
 	data  []byte
 	since time.Time
 	whole *wire.Stack
 }
 
-// arrival is a stack whose capture has not been read.
+// arrival is a stack without its capture.
 type arrival struct {
 	stack *wire.Stack
 	since time.Time
@@ -198,8 +198,8 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// PreStop ends the reading. Between this and Stop Inspektor Gadget reads the gadget's maps for the last time: what has been captured
-// has to be there.
+// PreStop ends the reading. Between this and Stop, Inspektor Gadget reads the gadget's maps for the last time. All captures must
+// be there.
 func (i *instance) PreStop(operators.GadgetContext) error {
 	i.end()
 	return nil
@@ -214,7 +214,7 @@ func (i *instance) end() {
 	<-i.done
 }
 
-// Stop gives back what the run has used.
+// Stop releases the run's resources.
 func (i *instance) Stop(operators.GadgetContext) error {
 	i.end()
 	i.stacks.Stop()
@@ -227,7 +227,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	return err
 }
 
-// PostStop writes the closing lines. All rows have been handed on by now.
+// PostStop writes the closing lines. All rows have been passed on at this point.
 func (i *instance) PostStop(operators.GadgetContext) error {
 	if i.stopped {
 		i.summarize()
@@ -415,7 +415,7 @@ func (i *instance) name(r *record, st *stack) bool {
 	return known
 }
 
-// finish takes what is left at the end.
+// finish handles the rest at the end.
 func (i *instance) finish() {
 	i.control.finish()
 	until := time.Now().Add(lastPatience)
@@ -451,7 +451,7 @@ func (i *instance) rows() []row {
 	return rows
 }
 
-// inUse are those of the packets that say what is in use.
+// inUse are those of the packets with allocations in use.
 func (i *instance) inUse() []row {
 	if !i.ready.Load() {
 		return nil
@@ -463,5 +463,5 @@ func (i *instance) inUse() []row {
 	return rows
 }
 
-// warn tells of the first error of each kind.
+// warn logs the first error of each kind.
 func (i *instance) warn(err error) { i.warnings.Tell(err) }

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// kindFrames is how many frames, from the innermost one on, are looked at for a function that tells a kind.
+	// kindFrames is how many frames, from the innermost one on, are searched for a function of a kind.
 	kindFrames = 6
 	// mostNames is how many names the kinds are remembered of.
 	mostNames = 4096
@@ -31,15 +31,15 @@ const (
 //	    user_mutex: ["pthread_mutex_*lock", …]
 //	  others: {map: not_locks, address: address_raw} # see kindOthers
 //
-// The function nearest the leaf that is in any list decides, by its readable name; * stands for any text. In the list of the value
-// that is refined are functions after which nothing further from the leaf is looked at. The
-// names of values are taken without regard to capitals, which viper's keys do not have.
+// The function nearest the leaf that is in any list decides, by its readable name; * stands for any text. Functions in the list
+// of the refined value end the search for others further from the leaf. The names of values are taken without regard to capitals,
+// which viper's keys do not have.
 type kinds struct {
 	field string
 	of    uint32
 	all   bool
 	rules kindRules
-	// others is nil where the gadget is not told of them, or wants them.
+	// others is nil if the gadget does not need it, or wants the rows.
 	others *kindOthers
 }
 
@@ -130,7 +130,7 @@ func (k *kinds) refine(kind []byte, frames []frame) (keep, told bool) {
 	return k.all, false
 }
 
-// leaveOut has the gadget's programs send no more of what a row was for, for a while.
+// leaveOut has the gadget's programs send no more of a row's events for a while.
 func (o *kindOthers) leaveOut(r *record) {
 	if o == nil || o.m == nil {
 		return
@@ -168,7 +168,7 @@ func (r *kindRules) add(kind uint32, functions []string) {
 	slices.SortFunc(r.patterns, func(a, b kindPattern) int { return slices.Compare(a.parts, b.parts) })
 }
 
-// kindOf returns false for a function that tells no kind. symbol is its name as the file has it.
+// kindOf returns false for a function without a kind. symbol is its name in the file.
 func (r *kindRules) kindOf(symbol string) (uint32, bool) {
 	if symbol == "" {
 		return 0, false

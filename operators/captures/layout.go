@@ -19,10 +19,10 @@ const (
 	headSize  = 32
 )
 
-// fellBack is what a capture has in place of the ID of a stack that the unwinder should have taken, and frame pointers did. IDs are larger.
+// fellBack replaces the ID in a capture if the unwinder should have taken the stack, and frame pointers did. IDs are larger.
 const fellBack = 1
 
-// The members of struct profiles_user_stack in gadgets/include/stack_maps.h, which are those of Inspektor Gadget's
+// These are the members of struct profiles_user_stack in gadgets/include/stack_maps.h, as in Inspektor Gadget's
 // gadget_user_stack.
 const (
 	atInode     = 8
@@ -34,13 +34,13 @@ const (
 	userSize    = 72
 )
 
-// mostRow bounds the keys and the values of rows, in bytes: those of gadgets have some hundred.
+// mostRow bounds the keys and the values of rows in bytes: usual ones have some hundred.
 const mostRow = 4096
 
 // mostMembers is how many sums a row has at most.
 const mostMembers = 16
 
-// layout tells where what is in the key and the value of a gadget's rows.
+// layout has the offsets in the key and the value of a gadget's rows.
 type layout struct {
 	key, value int // sizes
 	// In the key.
@@ -123,7 +123,7 @@ func offsetOf(s *btf.Struct, name string, size int) (int, bool) {
 	return 0, false
 }
 
-// record is one capture. It shares the memory of what was read.
+// record is one capture. It shares the input's memory.
 type record struct {
 	data       []byte
 	key, value []byte

@@ -21,7 +21,7 @@ const (
 	liveShare    = 50
 	// liveBatch is how many entries of it one system call reads.
 	liveBatch = 1024
-	// mostFresh is how many rows are kept beside those that the gadget's map has room for: of what is not in it yet.
+	// mostFresh is how many rows are kept in addition to those with room in the gadget's map.
 	mostFresh = 16384
 )
 
@@ -32,7 +32,7 @@ type addressKey struct {
 	_       uint32
 }
 
-// liveValue is the value of the gadget's map of what is in use: the capture of it, and what it stands for.
+// liveValue is the value of the gadget's map of allocations in use: an allocation's capture and weight.
 type liveValue struct{ ID, Bytes, Calls uint64 }
 
 // The sizes of both in the kernel.
@@ -58,8 +58,8 @@ type space struct {
 	time uint64 // when it was seen
 }
 
-// live knows what is in use: the gadget's map has which captures are, and this has their rows. Its methods are safe for concurrent
-// use.
+// live knows the allocations in use: the gadget's map has their captures, and this has their rows. Its methods are safe for
+// concurrent use.
 type live struct {
 	inUse  *ebpf.Map
 	execs  *ebpf.Map // by PID: when the process has called execve, in nanoseconds after boot; nil: nobody says
@@ -125,7 +125,7 @@ func (l *live) add(r *record, p procmap.Process, st *stack) {
 	l.fresh[r.id()] = true
 }
 
-// snapshot returns the rows of what is in use.
+// snapshot returns the rows of the allocations in use.
 func (l *live) snapshot() ([]row, error) {
 	l.reading.Lock()
 	defer l.reading.Unlock()
@@ -169,7 +169,7 @@ func (l *live) snapshot() ([]row, error) {
 			}
 		}
 	}
-	// What was freed is forgotten, but not what may not be in the map yet.
+	// Freed allocations are forgotten, except those that may not be in the map yet.
 	processes := map[uint32]bool{}
 	clear(l.stacks)
 	for id, r := range l.rows {
@@ -250,9 +250,9 @@ func (l *live) readMap() (all []liveEntry, err error) {
 // strayPatience is how long an entry of the map has no row until it is removed: captures have their stacks within less than that.
 const strayPatience = 4 * stackPatience
 
-// sift returns what is in use of processes that live, by the ID of its capture. Entries of processes that ended, or run another
-// program now, are removed. So are entries without a capture: where one allocator function calls another, the returned block may
-// never be freed as such.
+// sift returns the allocations in use of living processes, by the ID of their capture. Entries of processes that ended, or run
+// another program now, are removed. So are entries without a capture: where one allocator function calls another, the returned
+// block may never be freed as such.
 func (l *live) sift(all []liveEntry) map[uint64]liveValue {
 	out := make(map[uint64]liveValue, len(all))
 	strays := map[uint64]time.Time{}

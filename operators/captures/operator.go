@@ -1,6 +1,6 @@
-// Package captures is the Inspektor Gadget operator captures: it makes the rows of a gadget whose programs draw events by what each is
-// worth (gadgets/include/capture.h). The unwinder takes their stacks, in all languages that it knows. The functions on a stack decide
-// what becomes of its event. Rows go the way of all rows of the gadget. A gadget asks for it in its metadata:
+// Package captures is the Inspektor Gadget operator captures. It makes the rows of gadgets that sample events in proportion to a
+// value (gadgets/include/capture.h). The unwinder takes their stacks, in all languages that it knows. The functions on a stack
+// decide what becomes of its event. Rows go the way of all rows of the gadget. A gadget requests it in its metadata:
 //
 //	operator:
 //	  captures:
@@ -61,7 +61,7 @@ func (*operator) InstanceParams() api.Params { return api.Params{unwinder.Unwind
 // Priority implements operators.DataOperator.
 func (*operator) Priority() int { return operatorPriority }
 
-// InstantiateDataOperator implements operators.DataOperator. It returns nil for gadgets that do not ask for it, and on a client.
+// InstantiateDataOperator implements operators.DataOperator. It returns nil for gadgets that do not use it, and on a client.
 func (o *operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	metadata := tune.Section(gadgetCtx, Name)
 	if gadgetCtx.IsClient() || metadata == nil {

@@ -48,7 +48,7 @@ type sharedKey struct {
 	pid, space uint32
 }
 
-// newSharedFiles returns nil where a gadget does not ask for it. root is the folder that has the host's root.
+// newSharedFiles returns nil if a gadget does not need it. root is the folder with the host's root.
 func newSharedFiles(metadata *viper.Viper, rows *ebpf.MapSpec, root string) (*sharedFiles, error) {
 	if metadata == nil {
 		return nil, nil
@@ -111,8 +111,8 @@ func (f *sharedFiles) put(r *record) {
 	copy(r.key[f.key:][:f.len], text)
 }
 
-// read finds the file in what the process has mapped. It returns "" for a process that has ended, or that does not let its mappings
-// be read.
+// read finds the file in the process's mappings. It returns "" for a process that has ended, or that does not let its mappings be
+// read.
 func (f *sharedFiles) read(id sharedKey) string {
 	found := ""
 	used, err := f.patience.Do(context.Background(), func() {

@@ -17,7 +17,7 @@ const (
 	mostSums = 65536
 )
 
-// The rows that stand for what has no row, by the name of their process, as gadgets do.
+// These rows sum up events without a row of their own, under a special process name, as gadgets do.
 const (
 	rowsFull     = "[rows full]"
 	capturesFull = "[captures full]"
@@ -80,7 +80,7 @@ func (s *sums) byFramePointers(r *record) *stack {
 	return st
 }
 
-// complete fills in what a capture's row has of its stack. whole is nil if the unwinder's has not come.
+// complete fills in the stack of a capture's row. whole is nil without the unwinder's stack.
 func (s *sums) complete(r *record, whole *wire.Stack) {
 	if r.stackID() > fellBack {
 		order.PutUint64(r.key[s.layout.unwound:], unwinder.RowID(whole))
@@ -119,7 +119,7 @@ func (s *sums) add(r *record, st *stack) {
 	}
 }
 
-// overflowRow returns the row that stands for what has none.
+// overflowRow returns the row for events without a row of their own.
 func (s *sums) overflowRow(name string, stretch uint32) *sum {
 	key := make([]byte, s.layout.key)
 	copy(key[s.layout.comm:], name)
@@ -148,8 +148,8 @@ func (s *sums) lost(weight, events uint64, stretch uint32) {
 	}
 }
 
-// rows returns the rows that have come since the last call, but for those of a stretch whose weight is not known yet. Their stacks
-// are in the gadget's map then.
+// rows returns the new rows since the last call, except those of a stretch with an unknown weight. Their stacks are in the
+// gadget's map then.
 func (s *sums) rows(weight func(stretch uint32) (float64, bool)) ([]row, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +180,8 @@ func (s *sums) handed() (rows, folded uint64) {
 	return s.counts.handed, s.counts.folded
 }
 
-// keep puts a stack by frame pointers into the gadget's map, unless it is there: the kernel drops what was not seen for long.
+// keep puts a stack by frame pointers into the gadget's map, unless it is there: the kernel drops stacks that were not seen for
+// long.
 func (s *sums) keep(st *stack) error {
 	if st == nil || st.id == 0 {
 		return nil

@@ -39,9 +39,8 @@ type shared struct {
 
 func newExporters() *exporters { return &exporters{} }
 
-// acquire returns the running exporter with these settings, or starts it. The caller releases it.
-// An exporter of the same name with other settings goes on for those that use it. It does no I/O: see
-// shared.Opened.
+// acquire returns the running exporter with these settings, or starts it. The caller releases it. An exporter of the same name
+// with other settings continues for its users. It does no I/O: see shared.Opened.
 func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -63,15 +62,15 @@ func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 	return s, nil
 }
 
-// How long to wait for the files and folders that an exporter needs. A user at a terminal wants to know what is wrong
-// with them; a daemon starts the gadget without them.
+// How long to wait for the files and folders that an exporter needs. A user at a terminal wants to know the mistake; a daemon
+// starts the gadget without them.
 var (
 	openWait       = 10 * time.Second
 	openWaitDaemon = 2 * time.Second // shorter in tests
 )
 
-// open waits for the first attempt to open an exporter. It returns an error if that fails. In a daemon, where nobody would
-// start the gadget again once the exporter works, it logs the failure instead, and the exporter goes on trying.
+// open waits for the first attempt to open an exporter. It returns an error if that fails. In a daemon, nobody would start the
+// gadget again once the exporter works. So it logs the failure, and the exporter keeps trying.
 func (i *instance) open(s *shared) error {
 	wait := openWait
 	if i.remote {
@@ -90,15 +89,15 @@ func (i *instance) open(s *shared) error {
 	return fmt.Errorf("starting exporter %q: %w", s.cfg.Name, err)
 }
 
-// release gives an exporter back. It goes on running, for the next gadget of a daemon; where the
-// process runs this one gadget only, the caller ends it with stopUnused.
+// release gives an exporter back. It keeps running for the next gadget of a daemon. If the process runs only this gadget, the
+// caller ends it with stopUnused.
 func (e *exporters) release(s *shared) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.users--
 }
 
-// stopUnused shuts s down if nobody uses it, and otherwise waits until what it holds is delivered.
+// stopUnused shuts s down if nobody uses it. Otherwise it waits until its requests are delivered.
 func (e *exporters) stopUnused(ctx context.Context, s *shared) error {
 	e.mu.Lock()
 	if s.users > 0 {
@@ -160,8 +159,8 @@ type targets struct {
 }
 
 // parseTargets reads the parameter for the exporter: names of exporters, separated by commas. Each is for all data sources, or
-// for the one before its colon. A data source that is named goes only to the exporters that it is named with. An exporter that is
-// named twice counts once.
+// for the one before its colon. A data source with named exporters goes only to these. An exporter that is named twice counts
+// once.
 func parseTargets(text string) (targets, error) {
 	t := targets{named: map[string][]string{}}
 	add := func(list []string, name string) []string {
@@ -212,7 +211,7 @@ func (t targets) names() []string {
 	return slices.Compact(list)
 }
 
-// minInterval is the shortest batch window that somebody can ask for on a machine of his own.
+// minInterval is the shortest batch window of a user on his own machine.
 const minInterval = 10 * time.Millisecond
 
 // parseInterval reads the parameter for the batch window; 0 means the exporter's.

@@ -71,9 +71,9 @@ func (i *instance) ExtraParams(operators.GadgetContext) api.Params {
 	return extraParams()
 }
 
-// PreStart fits the gadget to the machine, also where nothing is exported, and subscribes to the data sources that
-// have something to export. An exporter that does not exist or is set up wrongly is an error: whoever asked for it
-// must know. A data source whose annotations are wrong is logged, and the gadget runs without exporting that one.
+// PreStart fits the gadget to the machine, also where nothing is exported, and subscribes to the data sources that have something
+// to export. An unknown or wrongly configured exporter is an error, because its user must know. A data source with wrong
+// annotations is logged, and the gadget runs without exporting that one.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	err := i.prepare(gadgetCtx)
 	if err != nil {
@@ -147,8 +147,8 @@ func (i *instance) prepare(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// export subscribes to a data source for the exporters that it goes to. An exporter that cannot be had is an
-// error; what is wrong with the data source is logged, and ok is false.
+// export subscribes to a data source for the exporters that it goes to. An unavailable exporter is an error. A fault of the data
+// source is logged, and ok is false.
 func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds datasource.DataSource) (ok bool, err error) {
 	exporters, named := i.targets.of(ds.Name())
 	src := &source{inst: i, ds: ds}
@@ -324,7 +324,7 @@ func (i *instance) Start(operators.GadgetContext) error {
 // Stop implements operators.DataOperatorInstance. The eBPF operator's last rows come after it.
 func (i *instance) Stop(operators.GadgetContext) error { return nil }
 
-// Close sends what the instance still holds. If the gadget runs in the caller's process, it waits for the delivery, up to the
+// Close sends the instance's remaining rows. If the gadget runs in the caller's process, it waits for the delivery, up to the
 // exporter's shutdown_timeout. In a daemon it leaves the rest to the shared queue.
 func (i *instance) Close(operators.GadgetContext) error {
 	if i.pipelines == nil {

@@ -1,4 +1,4 @@
-// hello is what the tests put into images.
+// hello is the tests' file for images.
 package main
 
 import "fmt"

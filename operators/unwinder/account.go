@@ -1,6 +1,7 @@
 package unwinder
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -48,6 +49,10 @@ func unseenWhy(t wire.FrameType) string {
 
 func language(t wire.FrameType) string {
 	switch t {
+	case wire.FrameNative:
+		return "native code"
+	case wire.FrameKernel:
+		return "the kernel"
 	case wire.FrameJVM:
 		return "Java"
 	case wire.FrameV8:
@@ -67,27 +72,24 @@ func language(t wire.FrameType) string {
 	return strings.ToUpper(name[:1]) + name[1:]
 }
 
-// reasons lists why stacks are not complete, the most frequent first.
+// reasons lists why stacks are not complete, the most frequent reasons first.
 func reasons(before, now unwinder.Totals) string {
-	n := map[uint32]uint64{}
+	n, sum := map[uint32]uint64{}, uint64(0)
 	for r, count := range now.Aborts {
 		if count -= before.Aborts[r]; count > 0 {
 			n[r] = count
+			sum += count
 		}
 	}
-	if len(n) == 0 {
+	if sum == 0 {
 		return "all stacks are complete"
 	}
-	sorted := slices.SortedFunc(maps.Keys(n), func(a, b uint32) int { return int(n[b]) - int(n[a]) })
-	var b strings.Builder
-	b.WriteString("incomplete stacks:")
-	for k, r := range sorted[:min(len(sorted), 5)] {
-		if k > 0 {
-			b.WriteString(",")
-		}
-		fmt.Fprintf(&b, " %d %s", n[r], unwinder.Reason(r))
+	sorted := slices.SortedFunc(maps.Keys(n), func(a, b uint32) int { return cmp.Or(cmp.Compare(n[b], n[a]), cmp.Compare(a, b)) })
+	var most []string
+	for _, r := range sorted[:min(len(sorted), 5)] {
+		most = append(most, fmt.Sprintf("%s (%d)", unwinder.Reason(r), n[r]))
 	}
-	return b.String()
+	return fmt.Sprintf("incomplete stacks: %d, most of them by: %s", sum, strings.Join(most, ", "))
 }
 
 // work says what the unwinder has done for all gadgets between two states.
@@ -98,8 +100,20 @@ func work(before, now unwinder.Totals) string {
 			languages = append(languages, fmt.Sprintf("%s %d", language(wire.FrameType(t)), n))
 		}
 	}
-	return fmt.Sprintf("%d stacks, with frames of: %s; %s; %d without a frame, %d of processes that could not be told, lost: %d in the unwinder, %d in the kernel, %d in %d restarts (%.1f s without it); it takes %d MiB of memory and %d MiB of the kernel's",
-		now.Taken-before.Taken, strings.Join(languages, ", "), reasons(before, now), now.Idle-before.Idle, now.NoProcess-before.NoProcess,
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d stacks", now.Taken-before.Taken)
+	if len(languages) > 0 {
+		fmt.Fprintf(&b, ", with frames of: %s", strings.Join(languages, ", "))
+	}
+	fmt.Fprintf(&b, "; %s", reasons(before, now))
+	if n := now.Idle - before.Idle; n > 0 {
+		fmt.Fprintf(&b, "; without a frame: %d", n)
+	}
+	if n := now.NoProcess - before.NoProcess; n > 0 {
+		fmt.Fprintf(&b, "; of unknown processes: %d", n)
+	}
+	fmt.Fprintf(&b, "; lost: %d in the unwinder, %d in the kernel, %d in %d restarts (%.1f s without it); it used up to %d MiB of memory, and %d MiB of kernel memory",
 		now.Full+now.Failed-before.Full-before.Failed, now.KernelLost-before.KernelLost, now.Crashed-before.Crashed, now.Restarts-before.Restarts, (now.Away - before.Away).Seconds(),
 		now.Memory>>20, now.KernelMemory>>20)
+	return b.String()
 }

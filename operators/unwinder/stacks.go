@@ -42,6 +42,8 @@ type Stacks struct {
 	rows            rows // of the packet that is being handed on: names, kernel and stacks
 
 	counted, reported unwindTotals
+	// left is how many events had found no unwinder when the run gave it up, in Finish; nil before.
+	left *unwindCount
 }
 
 // UnwindParam is the parameter --unwind for an operator that uses Stacks.
@@ -251,6 +253,12 @@ func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
 			wait = false
 		}
 	}
+	// The gadget's programs go on after this, and find no unwinder.
+	if s.results != nil {
+		s.readResults()
+		left := s.counted.results[wire.ResultNoChain]
+		s.left = &left
+	}
 	// The last one who leaves the unwinder gets all that it has.
 	closed := make(chan struct{})
 	go func() {
@@ -293,6 +301,15 @@ func (s *Stacks) count() {
 	if s.sub != nil {
 		s.counted.overrun = s.sub.Overrun()
 	}
+	s.readResults()
+	s.counted.missed = max(s.counted.missed, skipped(s.programs))
+	s.op.report.report(s.op.broker.Totals())
+	s.counted.report(s.reported, s.unit)
+	s.reported = s.counted
+}
+
+// readResults reads what the kernel has counted.
+func (s *Stacks) readResults() {
 	for result := range uint32(wire.Results) {
 		var counts []unwindCount
 		if err := s.results.Lookup(result, &counts); err != nil {
@@ -304,10 +321,9 @@ func (s *Stacks) count() {
 			s.counted.results[result].Value += c.Value
 		}
 	}
-	s.counted.missed = max(s.counted.missed, skipped(s.programs))
-	s.op.report.report(s.op.broker.Totals())
-	s.counted.report(s.reported, s.unit)
-	s.reported = s.counted
+	if s.left != nil {
+		s.counted.late = s.counted.results[wire.ResultNoChain].minus(*s.left)
+	}
 }
 
 // Summary says what became of the run's events, "" where the unwinder was not asked.

@@ -224,13 +224,19 @@ func TestWholeStacks(t *testing.T) {
 	perCPU[0] = unwindCount{2, 30}
 	perCPU[len(perCPU)-1].Value += 10
 	require.NoError(t, counts.(*ebpf.Map).Put(uint32(wire.ResultDone), perCPU))
+	none := make([]unwindCount, ebpf.MustPossibleCPU())
+	none[0] = unwindCount{1, 10}
+	require.NoError(t, counts.(*ebpf.Map).Put(uint32(wire.ResultNoChain), none))
 	got = nil
 	s.Finish(func() bool { return true }, take)
+	none[0] = unwindCount{4, 60}
+	require.NoError(t, counts.(*ebpf.Map).Put(uint32(wire.ResultNoChain), none))
 	require.Equal(t, playedEnd, got[len(got)-1].ID, "the last one who leaves gets all that there is")
 	s.Count(1, 10)
 	s.Stop()
 	require.False(t, g.served("unwind_raw_tp"))
-	require.Equal(t, "2 events drawn, 2 unwound (100.0 % of the bytes), 1 whose stack did not arrive (25.0 % of the bytes)", s.Summary())
+	require.Equal(t, "6 events sampled, 2 unwound (40.0 % of the bytes), 1 while the unwinder did not run (10.0 % of the bytes), "+
+		"3 at the end, when the run had given the unwinder up (50.0 % of the bytes), 1 whose stack did not arrive (10.0 % of the bytes)", s.Summary())
 	require.Zero(t, s.op.broker.Totals().Restarts)
 }
 
@@ -317,7 +323,7 @@ func TestOtelRun(t *testing.T) {
 	require.NoError(t, run.Stop(g))
 	require.NoError(t, run.Close(g))
 	require.False(t, g.served("otel_tc_kprobe"))
-	require.Contains(t, g.log.String(), "1 rows with their stack; of all gadgets with --collect-otel-stack: 0 events drawn, 1 rows with another event's")
+	require.Contains(t, g.log.String(), "1 rows with their stack; of all gadgets with --collect-otel-stack: 0 events sampled, 1 rows with another event's")
 	_, left := g.op.otel.runs.Load(g.Context())
 	require.False(t, left)
 }
@@ -371,11 +377,13 @@ func TestWork(t *testing.T) {
 	now.Taken, now.Idle, now.Full, now.KernelLost, now.Restarts, now.Crashed, now.Away = 150, 4, 5, 6, 2, 9, 3*time.Second
 	now.Memory, now.KernelMemory = 64<<20, 32<<20
 	now.Languages[wire.FramePython].Frames, now.Languages[wire.FrameGo].Frames = 40, 10
-	require.Equal(t, "50 stacks, with frames of: Go 10, Python 40; all stacks are complete; 3 without a frame, 0 of processes that could not be told, "+
-		"lost: 5 in the unwinder, 6 in the kernel, 7 in 1 restarts (2.0 s without it); it takes 64 MiB of memory and 32 MiB of the kernel's", work(before, now))
+	require.Equal(t, "50 stacks, with frames of: Go 10, Python 40; all stacks are complete; without a frame: 3; "+
+		"lost: 5 in the unwinder, 6 in the kernel, 7 in 1 restarts (2.0 s without it); it used up to 64 MiB of memory, and 32 MiB of kernel memory", work(before, now))
 	now.Aborts = map[uint32]uint64{2: 8, 4: 30, 5: 20, 6: 10, 7: 5, 8: 3}
 	said := reasons(before, now)
-	require.Contains(t, said, "incomplete stacks: 30 "+unwinder.Reason(4)+", 20 "+unwinder.Reason(5))
-	require.Equal(t, 5, strings.Count(said, ",")+1, "the five most frequent")
-	require.NotContains(t, said, " 1 "+unwinder.Reason(2))
+	require.Contains(t, said, "incomplete stacks: 69, most of them by: "+unwinder.Reason(4)+" (30), "+unwinder.Reason(5)+" (20), ")
+	require.Equal(t, 5, strings.Count(said, "("), "the five most frequent")
+	require.NotContains(t, said, unwinder.Reason(2)+" (1)")
+	now.Taken, now.Idle, now.NoProcess, now.Languages = before.Taken, before.Idle, 2, before.Languages
+	require.Regexp(t, "^0 stacks; incomplete stacks: 69, .*; of unknown processes: 2; lost: ", work(before, now))
 }

@@ -16,6 +16,10 @@ import (
 // unwindCount is struct unwind_count of gadgets/include/unwind.h.
 type unwindCount struct{ Events, Value uint64 }
 
+func (c unwindCount) minus(o unwindCount) unwindCount {
+	return unwindCount{c.Events - o.Events, c.Value - o.Value}
+}
+
 // resultNames are the results of sampled events, in words and as the metrics' attribute.
 var resultNames = [wire.Results]struct{ attribute, words string }{
 	wire.ResultNoChain:        {"no_unwinder", "while the unwinder did not run"},
@@ -30,6 +34,7 @@ var resultNames = [wire.Results]struct{ attribute, words string }{
 type unwindTotals struct {
 	joinCounts
 	results   [wire.Results]unwindCount
+	late      unwindCount // events without an unwinder after the run had given it up
 	overrun   uint64      // stacks that were not read in time
 	unlinked  uint64      // events without their span, because there were too many
 	elsewhere unwindCount // rows of containers whose name cannot be told any more: their number, and what they stand for
@@ -40,8 +45,7 @@ type unwindTotals struct {
 // since returns what has changed since another state, of what otelStacks counts.
 func (t unwindTotals) since(was unwindTotals) unwindTotals {
 	for r := range t.results {
-		t.results[r].Events -= was.results[r].Events
-		t.results[r].Value -= was.results[r].Value
+		t.results[r] = t.results[r].minus(was.results[r])
 	}
 	t.lost, t.lostValue, t.others = t.lost-was.lost, t.lostValue-was.lostValue, t.others-was.others
 	return t
@@ -102,7 +106,7 @@ func (t *unwindTotals) summary(unit string) string {
 		sum.Value += c.Value
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d events drawn", sum.Events)
+	fmt.Fprintf(&b, "%d events sampled", sum.Events)
 	share := func(c unwindCount, words string) {
 		if c.Events > 0 {
 			fmt.Fprintf(&b, ", %d %s (%.1f %% of the %s)", c.Events, words, 100*float64(c.Value)/float64(max(sum.Value, 1)), unit)
@@ -110,7 +114,12 @@ func (t *unwindTotals) summary(unit string) string {
 	}
 	share(t.results[wire.ResultDone], resultNames[wire.ResultDone].words)
 	for r, c := range t.results {
-		if r != wire.ResultDone {
+		switch r {
+		case wire.ResultDone:
+		case wire.ResultNoChain:
+			share(c.minus(t.late), resultNames[r].words)
+			share(t.late, "at the end, when the run had given the unwinder up")
+		default:
 			share(c, resultNames[r].words)
 		}
 	}

@@ -6,10 +6,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const closingLines = `msg="unwind: 5000 events drawn, 4000 unwound (80.0 % of the samples), 1000 of processes that the unwinder did not know yet (20.0 % of the samples), ` +
+const closingLines = `msg="unwind: 5000 events sampled, 4000 unwound (80.0 % of the samples), 1000 of processes that the unwinder did not know yet (20.0 % of the samples), ` +
 	`3 whose stack did not arrive (0.1 % of the samples), 200 samples of a container that had gone"
-msg="unwind: of all gadgets, the unwinder had 4000 stacks, with frames of: Go 3; all stacks are complete; 2 without a frame, 0 of processes that could not be told, ` +
-	`lost: 4 in the unwinder, 5 in the kernel, 1 in 2 restarts (7.5 s without it); it takes 100 MiB of memory and 40 MiB of the kernel's"`
+msg="unwind: of all gadgets, the unwinder had 4000 stacks, with frames of: Go 3; all stacks are complete; without a frame: 2; ` +
+	`lost: 4 in the unwinder, 5 in the kernel, 1 in 2 restarts (7.5 s without it); it used up to 100 MiB of memory, and 40 MiB of kernel memory"`
 
 // Samples that are missing, or too many, are found.
 func TestBooks(t *testing.T) {

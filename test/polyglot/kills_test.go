@@ -34,7 +34,7 @@ var fiveGadgets = []struct {
 
 // outcome finds what became of a gadget's events in its closing line: their number and share of the value.
 func outcome(log, words string) (events int64, percent float64) {
-	m := regexp.MustCompile(`\d+ events drawn.*?, (\d+) ` + words + ` \(([\d.]+) %`).FindStringSubmatch(log)
+	m := regexp.MustCompile(`\d+ events sampled.*?, (\d+) ` + words + ` \(([\d.]+) %`).FindStringSubmatch(log)
 	if m == nil {
 		return 0, 0
 	}

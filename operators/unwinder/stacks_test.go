@@ -235,7 +235,7 @@ func TestWholeStacks(t *testing.T) {
 	s.Count(1, 10)
 	s.Stop()
 	require.False(t, g.served("unwind_raw_tp"))
-	require.Equal(t, "6 events sampled, 2 unwound (40.0 % of the bytes), 1 while the unwinder did not run (10.0 % of the bytes), "+
+	require.Equal(t, "6 events sampled, 2 unwound (40.0 % of the bytes), 1 that found no unwinder (10.0 % of the bytes), "+
 		"3 at the end, when the run had given the unwinder up (50.0 % of the bytes), 1 whose stack did not arrive (10.0 % of the bytes)", s.Summary())
 	require.Zero(t, s.op.broker.Totals().Restarts)
 }

@@ -22,7 +22,7 @@ func (c unwindCount) minus(o unwindCount) unwindCount {
 
 // resultNames are the results of sampled events, in words and as the metrics' attribute.
 var resultNames = [wire.Results]struct{ attribute, words string }{
-	wire.ResultNoChain:        {"no_unwinder", "while the unwinder did not run"},
+	wire.ResultNoChain:        {"no_unwinder", "that found no unwinder"},
 	wire.ResultDone:           {"unwound", "unwound"},
 	wire.ResultUnknownProcess: {"unknown_process", "of processes that the unwinder did not know yet"},
 	wire.ResultBusy:           {"busy", "while the CPU's chain was in use"},

@@ -539,6 +539,14 @@ func TestRemarks(t *testing.T) {
 	r.log = "level=info msg=\"unwind: stacks are whole, unwound\"\n"
 	require.Empty(t, r.remarks([]receiver.Sample{sample(5, native)}))
 	require.Empty(t, r.remarks(nil))
+	for unwound, want := range map[string][]string{
+		"99.0 % of the samples), 1 that found no unwinder (1.0 % of the samples)": nil, "100.0 % of the samples)": nil,
+		"75.0 % of the samples), 1 that found no unwinder (5.0 % of the samples), 4 of others (20.0 % of the samples); 1 stacks not read in time": {
+			"25 % have stacks by frame pointers, which can lack callers: 1 that found no unwinder (5.0 % of the samples), 4 of others (20.0 % of the samples)"},
+	} {
+		r.log = "level=info msg=\"unwind: stacks are whole\"\nlevel=info msg=\"unwind: 20 events sampled, 15 unwound (" + unwound + "\"\n"
+		require.Equal(t, want, r.remarks([]receiver.Sample{sample(5, native, native)}))
+	}
 	r.log = ""
 
 	r.gadget.name = "profile_alloc"

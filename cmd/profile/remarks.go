@@ -147,6 +147,9 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	if whole && cut/all >= remarkable {
 		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks could not be followed at all: a program is read in its first seconds, on a busy machine later: look for longer, or once more", 100*cut/all))
 	}
+	if share, which := notUnwound(r.log); share >= remarkable {
+		lines = append(lines, fmt.Sprintf("%.0f %% have stacks by frame pointers, which can lack callers: %s", 100*share, report.Shown(which, 1024)))
+	}
 	if user == 0 {
 		return lines
 	}

@@ -336,3 +336,19 @@ func unwound(log string) (whole bool, why string) {
 	}
 	return strings.Contains(log, "unwind: stacks are whole"), ""
 }
+
+// unwoundShare is the part of ig's last lines that says how much of what was sampled was unwound, and what became of the rest.
+var unwoundShare = regexp.MustCompile(`msg="unwind: \d+ events sampled, \d+ unwound \(([\d.]+) % [^)]*\), ([^";]*)`)
+
+// notUnwound returns the share of what was sampled that has no whole stack, and which events these are.
+func notUnwound(log string) (share float64, which string) {
+	m := unwoundShare.FindStringSubmatch(log)
+	if m == nil {
+		return 0, ""
+	}
+	percent, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		return 0, ""
+	}
+	return 1 - percent/100, m[2]
+}

@@ -346,7 +346,7 @@ func (i *instance) Close(operators.GadgetContext) error {
 		i.releaseNames()
 		var errs []error
 		for _, exp := range i.exporters {
-			// The exporter itself has logged what it dropped at the deadline.
+			// The exporter itself has logged the rows that it dropped at the deadline.
 			if err := i.leave(exp); err != nil && exp.Stats().Rows.Held > 0 {
 				errs = append(errs, err)
 			}

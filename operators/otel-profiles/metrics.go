@@ -15,9 +15,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// instruments are this process's metrics in Inspektor Gadget's registry, so that they appear
-// wherever its own do. Its gauges panic in v0.55.0: what goes up and down is an up-down counter.
-// They are never touched in a gadget's callback; a reporter adds what has changed now and then.
+// instruments are this process's metrics in Inspektor Gadget's registry, so that they appear wherever its own do. Its gauges
+// panic in v0.55.0: what goes up and down is an up-down counter. They are never touched in a gadget's callback; a reporter adds
+// the changes now and then.
 type instruments struct {
 	ofExporter  []instrument
 	rowsRead    metric.Int64Counter
@@ -113,8 +113,8 @@ func (o observer) Request(d time.Duration, bytes int, ok bool) {
 
 const reportInterval = 5 * time.Second
 
-// startReporting adds the changes of the running exporters' figures to the metrics now and then, until stop is called. That does not
-// wait: the list may be asked for that the caller has locked.
+// startReporting adds the changes of the running exporters' figures to the metrics now and then, until stop is called. That does
+// not wait, because the caller may hold the lock that the list needs.
 func startReporting(running func() []*shared) (stop func()) {
 	quit := make(chan struct{})
 	go func() {
@@ -134,7 +134,7 @@ func startReporting(running func() []*shared) (stop func()) {
 	return func() { close(quit) }
 }
 
-// report adds what has changed since the last report. With end it is the last one: the queue then counts as empty.
+// report adds the changes since the last report. With end it is the last one: the queue then counts as empty.
 func (s *shared) report(end bool) {
 	s.reporting.Lock()
 	defer s.reporting.Unlock()
@@ -161,7 +161,7 @@ func (s *shared) report(end bool) {
 	}
 }
 
-// report adds what has changed in a data source's counts since old.
+// report adds the changes in a data source's counts since old.
 func (c Counts) report(old Counts, exporter, gadget attribute.KeyValue) {
 	m := theInstruments()
 	count(m.rowsRead, c.Read-old.Read, exporter, gadget)

@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
-// namer is what all gadgets of a process share to name their stacks, as long as one of them runs.
+// namer is shared by all gadgets of a process to name their stacks, while one of them runs.
 type namer struct {
 	*names.Namer
 	wait time.Duration // for printed text, at most, per stack
@@ -35,7 +35,7 @@ func newNamers(setting func() config.Names) *namers {
 	return &namers{setting: setting, tables: symbols.NewShared(func() symbols.Options { return tableOptions(setting()) })}
 }
 
-// tableOptions are those of the tables of functions of this process.
+// tableOptions are the options of the tables of functions of this process.
 func tableOptions(s config.Names) symbols.Options {
 	o := symbols.Options{
 		// Whatever is in a file of a workload, it ends no more than a process without rights.
@@ -81,7 +81,7 @@ func newContexts() *proccontext.Resolver {
 	return proccontext.New(os.Getenv("HOST_ROOT"), unwinder.NewContextReader(log.StandardLogger()))
 }
 
-// frames says what is known of user frames, "" if there are none.
+// frames describes user frames, "" if there are none.
 func (c Counts) frames() string {
 	var total, named, files, neither int64
 	why := map[bool]map[string]int64{true: {}, false: {}}

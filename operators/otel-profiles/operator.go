@@ -71,7 +71,7 @@ const (
 
 var localParams = []string{ParamEndpoint, ParamInsecure, ParamHeaders, ParamCompression, ParamCheck}
 
-// imageParams are those that a gadget image's paramDefaults may set.
+// imageParams are the parameters that a gadget image's paramDefaults may set.
 var imageParams = []string{ParamName, ParamInterval}
 
 // Operator is the data operator. Use the package's registered one, or New for tests and programs
@@ -122,9 +122,9 @@ func Registered() error {
 // Shutdown ends the registered operator: see Operator.Shutdown.
 func Shutdown(ctx context.Context) error { return registered.Shutdown(ctx) }
 
-// Serve runs what serves gadgets in a daemon until ctx ends or that fails, which is the error. It sends what an earlier process
-// has stored. At the end it stops the gadgets that export, and waits at most drain for the delivery of their last profiles. The
-// clients' connections must stay until then.
+// Serve runs what serves gadgets in a daemon until ctx ends or that fails, which is the error. It sends stored requests of an
+// earlier process. At the end it stops the gadgets that export, and waits at most drain for the delivery of their last profiles.
+// The clients' connections must stay until then.
 func Serve(ctx context.Context, drain time.Duration, run func() error) (failure error) {
 	SendStored()
 	failed := make(chan error, 1)
@@ -134,7 +134,7 @@ func Serve(ctx context.Context, drain time.Duration, run func() error) (failure 
 	case <-ctx.Done():
 	}
 	log.Infof("stopping: up to %s to deliver the last profiles", drain)
-	// ctx may have ended; what is left to do needs time of its own. A service that has failed may leave gadgets that run, too.
+	// ctx may have ended; the remaining work needs its own time. A service that has failed may leave gadgets that run, too.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
 	if err := Shutdown(ctx); err != nil {
@@ -175,8 +175,8 @@ func (o *Operator) startStored() {
 	}
 }
 
-// Failed returns an error if a run with ParamCheck has delivered nothing. Inspektor Gadget has no use for an error at
-// the end of a run: the program asks for it before it exits.
+// Failed returns an error if a run with ParamCheck has delivered nothing. Inspektor Gadget has no use for an error at the end of
+// a run: the program reads it before it exits.
 func Failed() error { return registered.Failed() }
 
 // Failed is the function of that name for this Operator.
@@ -193,8 +193,8 @@ func (o *Operator) Name() string { return Name }
 func (o *Operator) Priority() int { return operatorPriority }
 
 // Init takes the settings as they are now. It never returns an error, opens no file and dials nothing. An error would end a
-// daemon on every node, and cause "unknown flag" in ig run. What is wrong is logged once, and reported to the gadget that asks
-// for it. It may be called again.
+// daemon on every node, and cause "unknown flag" in ig run. Each mistake is logged once, and reported to the gadget that uses the
+// exporter. It may be called again.
 func (o *Operator) Init(*params.Params) error {
 	o.mu.Lock()
 	o.file, o.fileName = igconfig.Config, ""
@@ -309,8 +309,8 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	return inst, nil
 }
 
-// withoutImageDefaults returns values without those that come from the image's paramDefaults and
-// that an image has no say in: Inspektor Gadget passes such defaults as if the user had typed them.
+// withoutImageDefaults returns values without those that the image's paramDefaults may not set: Inspektor Gadget passes such
+// defaults as if the user had typed them.
 func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamValues) api.ParamValues {
 	out := maps.Clone(values)
 	metadata := tune.Metadata(gadgetCtx)
@@ -370,7 +370,7 @@ func (o *Operator) Shutdown(ctx context.Context) error {
 		select {
 		case <-inst.closed:
 		case <-ending.Done():
-			// What it has gathered so far goes out all the same.
+			// Its sums so far are still sent.
 			inst.flush()
 			errs = append(errs, fmt.Errorf("gadget %q has not ended: %w", inst.gadget, ending.Err()))
 		}

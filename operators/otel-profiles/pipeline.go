@@ -322,7 +322,7 @@ func (p *pipeline) warn(kind, format string, args ...any) {
 	p.tell(logger.WarnLevel, kind, format, args...)
 }
 
-// once warns once in a run of what stays as it is.
+// once warns once in a run about a lasting condition.
 func (p *pipeline) once(kind, format string, args ...any) {
 	if !p.said.Had(kind) {
 		p.warn(kind, format, args...)
@@ -342,13 +342,13 @@ type Counts struct {
 	Dropped                map[Reason]int64
 	// Fates are the rows of closed windows by the fate of their stack.
 	Fates profile.Fates
-	// Frames are the user frames of distinct stacks by what is known of them.
+	// Frames are the user frames of distinct stacks by their state.
 	Frames [names.NumStates]int64
 	// Replaced counts texts in which characters were replaced: profile.Flushed says which.
 	Replaced int64
 }
 
-// stacks says in words what is missing of stacks, "" where nothing is.
+// stacks describes missing parts of stacks, "" if nothing is missing.
 func (c Counts) stacks() string {
 	all := c.closed()
 	var list []string

@@ -88,8 +88,7 @@ func (s *source) row(d datasource.Data) {
 	}
 }
 
-// row is what the pipelines of a source have in common of a row: what one of them has read is there for the
-// next.
+// row is the part of a row that the pipelines of a source share: one reads it, and the next reuses it.
 type row struct {
 	d       datasource.Data
 	values  [maxTypes]int64
@@ -160,15 +159,15 @@ func (s *source) feed(p *pipeline, first bool, r *row) {
 	}
 }
 
-// unknown adds a row whose stack, or whose resource in this window, is not known yet.
+// unknown adds a row with a new stack, or with a new resource in this window.
 func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, at uint64, st profile.Status) profile.Status {
 	d := r.d
 	s.cold.Lock()
 	defer s.cold.Unlock()
 	var smp profile.Sample
 	read := false
-	// After a flush between two steps the aggregator asks for the resource again or, if the flush has begun a new
-	// dictionary, for everything. Flushes are seconds apart: a few tries are enough.
+	// After a flush between two steps, the aggregator requests the resource again. If the flush has begun a new dictionary, it
+	// requests everything. Flushes are seconds apart: a few tries are enough.
 	for range 4 {
 		switch st {
 		case profile.NeedSample:
@@ -212,8 +211,7 @@ func (s *source) setResource(p *pipeline, r *row, res, key uint64) (uint64, uint
 	return res, key
 }
 
-// stackOf returns the stack of a row, which is read when the first pipeline asks for it. The caller holds
-// cold.
+// stackOf returns the stack of a row, which is read for the first pipeline that needs it. The caller holds cold.
 func (s *source) stackOf(r *row) *fieldmap.Stack {
 	if r.number == 0 {
 		s.rows++

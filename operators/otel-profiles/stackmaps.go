@@ -29,7 +29,7 @@ type stackMaps struct {
 	// look-up takes an entry out of a stack map for a moment, so two readers would lose stacks to each other.
 	due atomic.Bool
 
-	// kept tells whether rows must be noted. The gadget's programs are loaded when it is asked for the first time.
+	// kept tells whether rows must be noted. The gadget's programs are loaded at its first use.
 	kept func() bool
 
 	mu       sync.Mutex

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
-	// The resolver that newSymbolizer asks for: it registers itself.
+	// This is the resolver of newSymbolizer: it registers itself.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
@@ -33,7 +33,7 @@ func (r resolver) NewInstance(o symbolizer.SymbolizerOptions) (symbolizer.Resolv
 	}
 	return &resolverInstance{
 		owner: r.op.names, now: time.Now,
-		// Where other resolvers were asked for, they come after this one, for what it does not know.
+		// Other requested resolvers come after this one, for addresses that it does not know.
 		last: !o.UseDebugInfodCache && !o.UseOtelEbpfProfiler,
 	}, nil
 }

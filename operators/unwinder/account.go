@@ -36,7 +36,7 @@ func unseen(before, now wire.Stats, asked unwinder.Settings) []string {
 	return lines
 }
 
-// unseenWhy says what a language's functions may not be seen for.
+// unseenWhy is the possible reason why a language's functions do not show.
 func unseenWhy(t wire.FrameType) string {
 	switch t {
 	case wire.FrameBEAM:
@@ -92,7 +92,7 @@ func reasons(before, now unwinder.Totals) string {
 	return fmt.Sprintf("incomplete stacks: %d, most of them by: %s", sum, strings.Join(most, ", "))
 }
 
-// work says what the unwinder has done for all gadgets between two states.
+// work describes the unwinder's work for all gadgets between two states.
 func work(before, now unwinder.Totals) string {
 	var languages []string
 	for t := range now.Languages {

@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
-// The parameters of all gadgets whose stacks are unwound, which are flags of ig run and kubectl gadget run.
+// These are the parameters of all gadgets with whole stacks, and flags of ig run and kubectl gadget run.
 const (
 	ParamLanguages = "languages"
 	ParamScale     = "memory-scale"

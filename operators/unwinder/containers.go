@@ -24,7 +24,7 @@ type containers struct {
 	wrong             func(value uint64)
 }
 
-// subscribe is called when all operators have added their fields. value is the field that says what a row stands for.
+// subscribe is called when all operators have added their fields. value is the field with a row's weight.
 func (c *containers) subscribe(ds datasource.DataSource, value string) error {
 	c.pid, c.containerPID, c.value = ds.GetField("proc.pid"), ds.GetField("runtime.containerPid"), ds.GetField(value)
 	if c.pid == nil || c.containerPID == nil || c.value == nil {

@@ -11,7 +11,8 @@ import (
 const fillPriority = -1 << 20
 
 // fill has rows added to each packet of a data source that Inspektor Gadget makes of the map rows. So they have the fields,
-// formatters and filters of all rows. The key has the field proc, and inValue is a field of the value. put writes what else a row has. Behind the last reader, done is called.
+// formatters and filters of all rows. The key has the field proc, and inValue is a field of the value. put writes the rest of a
+// row. Behind the last reader, done is called.
 func fill(ds datasource.DataSource, inValue string, l rowLayout, rows func() []*joined, put func(datasource.Data, said), done func()) error {
 	const inKey = "proc"
 	key, value := payloadOf(ds, inKey), payloadOf(ds, inValue)

@@ -29,7 +29,7 @@ const (
 	stackReserved = 16   // IDs begin here
 )
 
-// rowLayout says where what is in the key and the value of a gadget's rows.
+// rowLayout has the offsets in the key and the value of a gadget's rows.
 type rowLayout struct {
 	key, value int // sizes
 	stack      int // of the stack's ID, in the key
@@ -85,7 +85,7 @@ type sumKey struct {
 	said
 }
 
-// waitingRow is a row whose stack has not come yet.
+// waitingRow is a row without its stack so far.
 type waitingRow struct {
 	data  []byte // key and value
 	since time.Time
@@ -151,7 +151,7 @@ func (j *joiner) row(data []byte, now time.Time) {
 	j.oldest.rows = append(j.oldest.rows, arrival{id, now})
 }
 
-// stack takes a stack. It reports whether the frames are wanted: of one whose row has come.
+// stack takes a stack. It reports whether the frames are wanted: whether their row has come.
 func (j *joiner) stack(u wire.Unwound, now time.Time) {
 	if r, ok := j.rows[u.ID]; ok {
 		delete(j.rows, u.ID)
@@ -166,7 +166,7 @@ func (j *joiner) stack(u wire.Unwound, now time.Time) {
 	j.oldest.stacks = append(j.oldest.stacks, arrival{u.ID, now})
 }
 
-// worth is what a row stands for.
+// worth is a row's weight.
 func (j *joiner) worth(data []byte) uint64 {
 	return rowOrder.Uint64(data[j.layout.key+j.layout.sums[0]:])
 }
@@ -193,7 +193,7 @@ func (j *joiner) add(data []byte, u *wire.Unwound) {
 	}
 }
 
-// expire gives up what has waited since before a time: rows go without their stacks.
+// expire gives up rows that have waited since before a time: they continue without their stacks.
 func (j *joiner) expire(before time.Time) {
 	q := j.oldest.rows
 	for ; len(q) > 0 && q[0].since.Before(before); q = q[1:] {

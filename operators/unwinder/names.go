@@ -36,8 +36,8 @@ func newNames(tables *symbols.Shared) *names {
 	}
 }
 
-// TablesOf returns the tables of functions that all operators of this process share. Where the operator otel-profiles, which has them, is
-// not one of them, it returns tables of the caller's own, whose files a Reader reads.
+// TablesOf returns the tables of functions that all operators of this process share. Without the operator otel-profiles, which
+// has them, it returns tables of the caller's own, and a Reader reads their files.
 func TablesOf(gadgetCtx operators.GadgetContext) *symbols.Shared {
 	v, _ := gadgetCtx.GetVar(fieldmap.TablesVar)
 	if tables, ok := v.(*symbols.Shared); ok && tables != nil {

@@ -110,7 +110,7 @@ type otelInstance struct {
 // Name implements operators.DataOperatorInstance.
 func (*otelInstance) Name() string { return OtelName }
 
-// PreStart starts the unwinder. The flag asks for it: where it cannot be had, the run fails.
+// PreStart starts the unwinder. The flag demands it: if it is not available, the run fails.
 func (i *otelInstance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if err := i.prepare(gadgetCtx); err != nil {
 		i.leave()
@@ -150,7 +150,8 @@ func (i *otelInstance) leave() {
 	}
 }
 
-// Start has the gadget's programs call the unwinder. They were loaded by now. Where it cannot, the run goes on by frame pointers.
+// Start has the gadget's programs call the unwinder. They were loaded by now. If it cannot, the run continues with frame
+// pointers.
 func (i *otelInstance) Start(gadgetCtx operators.GadgetContext) error {
 	if i.sub == nil {
 		return nil
@@ -228,7 +229,7 @@ func (i *otelInstance) Frames(dst []profile.Frame, id uint64) (frames []profile.
 // Stop implements operators.DataOperatorInstance. The last rows come after it.
 func (*otelInstance) Stop(operators.GadgetContext) error { return nil }
 
-// Close gives back what the run has used.
+// Close releases the run's resources.
 func (i *otelInstance) Close(gadgetCtx operators.GadgetContext) error {
 	i.op.otel.runs.Delete(gadgetCtx.Context())
 	if i.stop != nil {

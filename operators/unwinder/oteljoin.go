@@ -14,7 +14,8 @@ const (
 	otelFrames = 1 << 19
 )
 
-// otelStacks are the stacks of the events of Inspektor Gadget's own gadgets. All runs share them, as a stack's ID does not tell whose it is.
+// otelStacks are the stacks of the events of Inspektor Gadget's own gadgets. All runs share them, because a stack's ID does not
+// tell its run.
 type otelStacks struct {
 	runs sync.Map // *otelInstance by context.Context
 
@@ -71,7 +72,7 @@ func (o *otelStacks) await(id uint64, pid uint32, seen uint64, patience time.Dur
 	}
 }
 
-// event returns what has come for an event, or else what is closed when more has.
+// event returns the data of an event, or else a channel that is closed when more data has come.
 func (o *otelStacks) event(id uint64) (u wire.Unwound, more <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -113,7 +114,7 @@ func (o *otelStacks) report(b *unwinder.Broker) unwindTotals {
 	return now
 }
 
-// recent keeps the values that were put last: those of two generations. The older one goes when the younger one is full.
+// recent keeps the latest values: those of two generations. The older one goes when the younger one is full.
 type recent[V any] struct {
 	young, old map[uint64]V
 	frames     int // of the young ones

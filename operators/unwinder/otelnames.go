@@ -67,8 +67,8 @@ func (n otelNames) name(s *wire.Stack) (responses []symbolizer.StackItemResponse
 	return responses, pending
 }
 
-// GetEbpfReplacements implements symbolizer.ResolverInstance. Inspektor Gadget asks when it instantiates, for a description of the gadget,
-// too: otelInstance sets what is to be replaced when it starts.
+// GetEbpfReplacements implements symbolizer.ResolverInstance. Inspektor Gadget calls it at instantiation, also for a mere
+// description of the gadget. So otelInstance sets the replacement at the start.
 func (otelNames) GetEbpfReplacements() map[string]any { return nil }
 
 // IsPruningNeeded implements symbolizer.ResolverInstance: stacks and names are kept within bounds of their own.

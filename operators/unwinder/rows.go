@@ -18,10 +18,10 @@ import (
 // stacksVar is where the exporter finds the frames of rows.
 const stacksVar = fieldmap.StacksVar
 
-// kernelSymbols is what is known of the running kernel, read once in a process.
+// kernelSymbols is the knowledge of the running kernel, read once in a process.
 var kernelSymbols = sync.OnceValues(stack.LoadKernelSymbols)
 
-// rows are those of one run that are being handed on. Frames is called in the goroutine that does that.
+// rows are the rows of one run on their way. Frames is called in the goroutine that does that.
 type rows struct {
 	// userOnly leaves out the frames of the kernel.
 	userOnly   bool

@@ -15,14 +15,14 @@ import (
 // maxSpans is how many spans the rows of one packet may have.
 const maxSpans = 1000
 
-// said is what a program has said of what its thread was doing, as far as a run asks for it. It can be compared.
+// said is a program's own description of its thread's work, as far as a run needs it. It can be compared.
 type said struct {
 	trace  [16]byte
 	span   [8]byte
 	labels string // the values of sayings.labels, each followed by a zero byte
 }
 
-// sayings are what a run wants to know of that, and the fields of its rows for it. It is for one goroutine at a time.
+// sayings are the parts of that which a run needs, and the fields of its rows for them. It is for one goroutine at a time.
 type sayings struct {
 	spans  bool
 	labels []string
@@ -65,7 +65,8 @@ func (s *sayings) register(ds datasource.DataSource) error {
 	return nil
 }
 
-// of returns what a run wants of what was said with an event. Beyond maxSpans an event is kept without its span: a program can be in ever new ones.
+// of returns the parts of an event's description that a run needs. Beyond maxSpans an event is kept without its span: a program
+// can be in ever new ones.
 func (s *sayings) of(w *wire.Said) (k said) {
 	for _, name := range s.labels {
 		for _, l := range w.Labels {

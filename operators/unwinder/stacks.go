@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// shared is the operator whose unwinder all gadgets of this process share.
+// shared is the operator with the unwinder of all gadgets of this process.
 var shared *operator
 
 // Stacks has the unwinder take the stacks of one gadget's events, for another operator, which makes the gadget's rows of them. The
@@ -122,7 +122,7 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 // errUnasked says that the run's other flags leave nothing to unwind.
 var errUnasked = errors.New("the run's flags leave no stacks of programs")
 
-// goes has the run counted among those whose stacks are taken in a way, "" for none.
+// goes counts the run by the way that its stacks are taken, "" for none.
 func (s *Stacks) goes(way string) {
 	countRuns(s.way, -1)
 	countRuns(way, 1)
@@ -152,7 +152,7 @@ func (s *Stacks) subscribe(gadgetCtx operators.GadgetContext, ds datasource.Data
 	return nil
 }
 
-// call has the gadget's programs draw events, and says so. It comes last: nothing fails any more once they have been told.
+// call has the gadget's programs draw events, and says so. It comes last, because nothing can fail after they have been informed.
 func (s *Stacks) call(gadgetCtx operators.GadgetContext, step, budget uint32, where string) error {
 	slots, err := s.op.broker.Slots()
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *Stacks) leave() {
 	}
 }
 
-// Start has the gadget's programs, which were loaded by now, call the unwinder.
+// Start has the gadget's programs, which are loaded now, call the unwinder.
 func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 	if s.sub == nil {
 		return nil
@@ -202,7 +202,7 @@ func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// Stop gives back what the run has used. Finish comes before, unless Start has failed.
+// Stop releases the run's resources. Finish comes before, unless Start has failed.
 func (s *Stacks) Stop() {
 	s.goes("")
 	s.leave()
@@ -217,8 +217,7 @@ func (s *Stacks) Stop() {
 	}
 }
 
-// Know has the unwinder read the files of a process before an event of it is met. It is for any goroutine
-// between Start and Finish.
+// Know has the unwinder read the files of a process before its first event. It is for any goroutine between Start and Finish.
 func (s *Stacks) Know(pid uint32) {
 	if s.sub != nil {
 		s.sub.Read(pid)
@@ -296,7 +295,7 @@ func (s *Stacks) Count(lost, lostValue uint64) {
 	s.count()
 }
 
-// count reads what the kernel and the unwinder have counted, and brings the metrics up to date.
+// count reads the counts of the kernel and the unwinder, and updates the metrics.
 func (s *Stacks) count() {
 	if s.sub != nil {
 		s.counted.overrun = s.sub.Overrun()
@@ -334,7 +333,7 @@ func (s *Stacks) Summary() string {
 	return s.counted.summary(s.unit)
 }
 
-// RowID is what a row has in its field unwound_id for a stack, or for one that has not come.
+// RowID is the value of a row's field unwound_id, for a stack or for one that has not come.
 func RowID(st *wire.Stack) uint64 {
 	if st == nil {
 		return stackLost
@@ -348,7 +347,7 @@ func (s *Stacks) Show(st *wire.Stack) { s.rows.stacks[st.ID] = st }
 // Hide ends what Show has begun for all stacks. It is for the goroutine that reads the data source.
 func (s *Stacks) Hide() { clear(s.rows.stacks) }
 
-// Symbol returns the function of a frame of native code as its file has it, "" for others. If pending, it may be known later.
+// Symbol returns the function of a native frame by its name in the file, "" for others. If pending, it may be known later.
 func (s *Stacks) Symbol(f *wire.Frame) (name string, pending bool) {
 	switch {
 	case f.Type != wire.FrameNative && f.Type != wire.FrameGo && f.Type != wire.FrameUnknown:

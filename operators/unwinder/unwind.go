@@ -50,11 +50,11 @@ const (
 const (
 	// slotsVar is the variable with the map of slots: Inspektor Gadget has this one name for maps that it replaces.
 	slotsVar = "otel_generic_params"
-	// sweepInterval is how often it is looked what has waited for too long, and what the kernel counts.
+	// sweepInterval is how often expired rows and the kernel's counts are checked.
 	sweepInterval = time.Second
 	// rowsInterval is how often the gadget's rows are read. The gadget wakes the reader early only where its buffer gets full.
 	rowsInterval = 250 * time.Millisecond
-	// lastStacks is how long the end of a run waits for the stacks of its last rows, where the unwinder goes on for others.
+	// lastStacks is how long the end of a run waits for the stacks of its last rows, while the unwinder continues for others.
 	lastStacks = 1500 * time.Millisecond
 	// textPriority is behind that of Inspektor Gadget's formatters, 0, and before all that reads text.
 	textPriority = 60
@@ -290,7 +290,7 @@ func (i *unwindInstance) stack(u wire.Unwound) {
 	i.joiner.stack(u, time.Now())
 }
 
-// sweep gives up what has waited for too long, and brings counters up to date.
+// sweep gives up rows that have waited for too long, and updates counters.
 func (i *unwindInstance) sweep(patience time.Duration) {
 	i.mu.Lock()
 	i.joiner.expire(time.Now().Add(-patience))
@@ -344,7 +344,7 @@ func (i *unwindInstance) PreStop(operators.GadgetContext) error {
 	return nil
 }
 
-// Stop gives back what the run has used.
+// Stop releases the run's resources.
 func (i *unwindInstance) Stop(gadgetCtx operators.GadgetContext) error {
 	err := i.PreStop(gadgetCtx)
 	i.Stacks.Stop()

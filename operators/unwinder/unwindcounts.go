@@ -42,7 +42,7 @@ type unwindTotals struct {
 	others    uint64      // rows of Inspektor Gadget's own gadgets that had the ID of another event
 }
 
-// since returns what has changed since another state, of what otelStacks counts.
+// since returns the changes since another state, of the counts of otelStacks.
 func (t unwindTotals) since(was unwindTotals) unwindTotals {
 	for r := range t.results {
 		t.results[r] = t.results[r].minus(was.results[r])
@@ -80,7 +80,7 @@ var unwindRuns = sync.OnceValue(func() metric.Int64UpDownCounter {
 	return m
 })
 
-// countRuns adds to the runs whose stacks are taken in a way, a value of ParamUnwind; "" is none.
+// countRuns changes the number of runs with a way of taking stacks, a value of ParamUnwind; "" is none.
 func countRuns(way string, n int64) {
 	if m := unwindRuns(); m != nil && way != "" {
 		m.Add(context.Background(), n, metric.WithAttributes(attribute.String("stacks", way)))

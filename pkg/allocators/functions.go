@@ -1,4 +1,4 @@
-// Package allocators has what is found of the functions of memory allocators in files, by package symbols/parse.
+// Package allocators has the functions of memory allocators in files, as package symbols/parse finds them.
 package allocators
 
 import (
@@ -32,7 +32,7 @@ type Function struct {
 	Offset  uint64 // in the file
 }
 
-// Fact is what package symbols asks for.
+// Fact is the name of the request to package symbols.
 const Fact = "allocator"
 
 // MaxFunctions is how many functions of a file get a probe.
@@ -41,13 +41,13 @@ const MaxFunctions = 64
 // MaxExits is at how many places one of them may return.
 const MaxExits = 32
 
-// Found is what was found in a file.
+// Found is the result for a file.
 type Found struct {
-	// Functions are those of its allocator, first what programs call most.
+	// Functions are those of its allocator, the most called first.
 	Functions []Function
 	// Exits are where those return that throw, by their offset.
 	Exits map[uint64][]uint64
-	// Quick has the offsets of those whose first instruction the kernel emulates where a probe is.
+	// Quick has the offsets of those with a first instruction that the kernel emulates under a probe.
 	Quick map[uint64]bool
 	// TooLarge says that nothing was found because there was too much to read.
 	TooLarge bool

@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// ByRank returns functions in the order of how much they are called: malloc and operator new, then calloc and realloc, then what is hardly
-// called. Those that free are last.
+// ByRank returns functions by how often they are called: malloc and operator new, then calloc and realloc, then rarely called
+// ones. Those that free are last.
 func ByRank(functions []Function) []Function {
 	rank := func(p Program) int {
 		switch p {

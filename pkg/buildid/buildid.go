@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Info identifies a file. What the file does not have is empty.
+// Info identifies a file. Parts that the file lacks are empty.
 type Info struct {
 	// GNU is the build ID of the linker in lower-case hexadecimal, as in NT_GNU_BUILD_ID.
 	GNU string
@@ -27,7 +27,7 @@ type Info struct {
 // Segment is a part of a file that is loaded.
 type Segment struct{ Offset, Size, Address uint64 }
 
-// page is what the ends of a segment are rounded to where it is loaded.
+// page is the unit to which the loader rounds the ends of a segment.
 const page = 4096
 
 // Virtual returns the address that symbol tables have for what lies at that offset in the file, and

@@ -136,8 +136,7 @@ func readHostPort(s, prefix string) (address, string) {
 
 const urlWithCredentials = "a URL with credentials: write them as auth.username and auth.password"
 
-// takeURL reads an endpoint of OTLP over HTTP. With whole it is used as it is; else it is the base that
-// ProfilesPath is added to.
+// takeURL reads an endpoint of OTLP over HTTP. With whole it is used unchanged; otherwise ProfilesPath is appended to it.
 func takeURL(s string, whole bool) (address, string) {
 	return take(s, "http://collector:"+httpPort, func(s string) (address, string) { return readURL(s, whole) })
 }

@@ -40,7 +40,7 @@ func parseEnviron(environ []string) map[string]string {
 	return env
 }
 
-// envName returns an exporter's name, or a setting's key, as it is written in the name of a variable.
+// envName returns an exporter's name, or a setting's key, in the form of a variable's name.
 func envName(name string) string {
 	return strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(name))
 }
@@ -198,7 +198,7 @@ func (d *draft) fromStandard(key, variable, value string) (any, error) {
 	case "headers":
 		return parseBaggage(value)
 	case "insecure":
-		// By the specification only "true" is true. What is neither "true" nor "false" gets a warning.
+		// By the specification only "true" is true. A value other than "true" and "false" gets a warning.
 		if text != "true" && text != "false" {
 			d.addWarning("%s counts as false: got %s, takes true or false", variable, describe(value))
 		}
@@ -223,12 +223,12 @@ func (d *draft) unknownOTel(env map[string]string) {
 	}
 }
 
-// derivedResource are attributes that the exporter finds out itself, for every resource.
+// derivedResource are attributes that the exporter finds itself for every resource.
 var derivedResource = []string{"host.name", "host.arch", "os.type"}
 
-// readGeneral reads OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES. They describe the process in which
-// the exporter runs, but the profiles are of other processes. So the service's name is used only for
-// what runs in no container, and attributes that identify a workload or a host are left out.
+// readGeneral reads OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES. They describe the process in which the exporter runs, but the
+// profiles are of other processes. So the service's name is used only outside containers, and attributes that identify a workload
+// or a host are left out.
 func (s *Set) readGeneral(env map[string]string) {
 	service, origin := env[serviceVariable], serviceVariable
 	kvs, err := parseBaggage(env[resourceVariable])

@@ -48,7 +48,7 @@ type Exporter struct {
 	ShutdownTimeout  time.Duration
 	OTLPVersion      string // "1.11", "1.9" or "1.8"
 
-	// How a row becomes a sample, and what of it is exported.
+	// These settings decide how a row becomes a sample, and which parts are exported.
 	Preset                string
 	SampleShape           string // sum, timestamps or single
 	Sampling              int    // 1 row in Sampling is taken, its value times Sampling; 1: all
@@ -88,7 +88,7 @@ type Exporter struct {
 	Retention Retention
 }
 
-// The values of process_context: whose contexts count.
+// These are the values of process_context, which choose the contexts that count.
 const (
 	ContextAll   = "all"
 	ContextHosts = "hosts" // of what runs outside containers

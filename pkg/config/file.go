@@ -117,8 +117,8 @@ func definesExporter(m map[string]any, doubt bool) bool {
 	return false
 }
 
-// settingAt finds the setting with this dotted path, nil if there is none. Where the setting takes a map
-// and the path goes on into it, rest is the key in that map, otherwise "".
+// settingAt finds the setting with this dotted path, nil if there is none. If the setting takes a map and the path continues into
+// it, rest is the key in that map, otherwise "".
 func settingAt(path string) (rest string, setting *setting) {
 	if setting := byKey[path]; setting != nil {
 		return "", setting
@@ -193,7 +193,7 @@ func (d *draft) unknownKey(path, file string) {
 // isGroup reports whether key is the first part of dotted keys, such as "tls".
 func isGroup(key string) bool { return keysBelow(key+".") != nil }
 
-// keysBelow returns the keys in a group, such as "tls."; those that stand right below an exporter's name for "".
+// keysBelow returns the keys in a group, such as "tls."; for "" it returns those directly below an exporter's name.
 func keysBelow(group string) []string {
 	var keys []string
 	for i := range table {

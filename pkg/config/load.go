@@ -102,8 +102,7 @@ func Load(src Sources) *Set {
 	return set
 }
 
-// sharedFolders refuses exporters that keep what they hold in the same folder: after a restart the one would send what the
-// other has left.
+// sharedFolders refuses exporters with the same folder: after a restart, one would send the other's requests.
 func (s *Set) sharedFolders() {
 	owner := map[string]string{}
 	for _, name := range s.Names() {
@@ -139,8 +138,8 @@ func (s *Set) draft(name, source string) *draft {
 // Names returns the names of all exporters, wrong ones too, sorted.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.drafts)) }
 
-// Exporter returns the exporter of that name, in any case. The error names what is wrong with it; for
-// a name that does not exist, the names that do.
+// Exporter returns the exporter of that name, in any case. The error names the mistake. For an unknown name it lists the known
+// ones.
 func (s *Set) Exporter(name string) (Exporter, error) {
 	d := s.find(name)
 	if d == nil {
@@ -184,8 +183,8 @@ func (s *Set) unknown(name string) error {
 	return fmt.Errorf("unknown exporter %q: there are %s", clip(name), line(strings.Join(names, ", ")+hint))
 }
 
-// Problems returns all mistakes, each naming its exporter, its key, what was got and what is taken. A wrong
-// flag is one mistake, however many exporters it would have set. They hold no secret.
+// Problems returns all mistakes. Each names its exporter, its key, the given value and the valid ones. A wrong flag is one
+// mistake, however many exporters it would have set. They hold no secret.
 func (s *Set) Problems() []error {
 	var all []error
 	seen := map[string]bool{}
@@ -203,8 +202,7 @@ func (s *Set) Problems() []error {
 	return all
 }
 
-// NoticesFor returns warnings about settings that are valid, those that concern one exporter and those that concern all.
-// They hold no secret.
+// NoticesFor returns warnings about valid settings, for one exporter and for all. They hold no secret.
 func (s *Set) NoticesFor(name string) []string {
 	all := slices.Clone(s.notices)
 	if d := s.find(name); d != nil {
@@ -252,8 +250,8 @@ func (d *draft) addWarning(format string, args ...any) {
 	d.notices = append(d.notices, line(fmt.Sprintf("exporter %q: ", d.Name)+fmt.Sprintf(format, args...)))
 }
 
-// give notes what a source says for a setting. As the specification of the standard variables demands, a wrong value
-// of one of them is ignored with a warning; then a weaker source counts.
+// give notes a source's value for a setting. As the specification of the standard variables demands, a wrong value of one of them
+// is ignored with a warning; then a weaker source counts.
 func (d *draft) give(s *setting, from layer, origin string, raw any) {
 	if raw == "" && s.empty != "" {
 		raw = s.empty
@@ -298,8 +296,7 @@ func (d *draft) resolve() {
 	}
 }
 
-// gaps returns the pairs of a preset, or of OTEL_RESOURCE_ATTRIBUTES, whose keys are not in kvs: they are
-// overridden key by key.
+// gaps returns the pairs of a preset, or of OTEL_RESOURCE_ATTRIBUTES, with keys that kvs lacks: they are overridden key by key.
 func (d *draft) gaps(key string, kvs []KeyValue) (rest []KeyValue) {
 	for _, weaker := range d.given[key] {
 		if pairs, ok := weaker.value.([]KeyValue); ok && weaker.layer == fromPreset {
@@ -331,7 +328,7 @@ func (s *setting) shown(raw any) string {
 	return " (" + clip(withoutCredentials(fmt.Sprint(raw))) + ")"
 }
 
-// explain turns a parser's error into what was got and what is taken, without a secret.
+// explain turns a parser's error into the given value and the valid ones, without a secret.
 func (s *setting) explain(err error) string {
 	var got *gotError
 	if !errors.As(err, &got) {

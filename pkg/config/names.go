@@ -57,7 +57,7 @@ func LoadNames(src Sources) (Names, []error) {
 	refuse := func(key, where, text string) {
 		problems = append(problems, errors.New(problemf(key, where, "%s", text).text))
 	}
-	// take sets what a key, or the end of a variable, names; written is the whole of it.
+	// take sets the setting of a key, or of the end of a variable's name; written is the whole name.
 	take := func(key, written, where string, raw any) {
 		var keys []string
 		for _, s := range nameTable {

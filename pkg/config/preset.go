@@ -31,8 +31,7 @@ var presetRules = []presetRule{
 	{"pyroscope", "attribute_keys", "label", "2.x keeps dots in label names, and its query language and pages cannot select such labels. 1.x replaces them itself.", pyroscopeLabels},
 	{"pyroscope", "unnamed_functions", "file", "Its symbolizer is off by default. Without it, the flame graph omits stacks without function names.", pyroscopeConvert},
 	{"pyroscope", "profile_name", "label", "It uses the period type as the profile's name. So `memory` would be `space`, which its pages do not know. It does not store periods.", pyroscopeConvert},
-	// 20 and 6 make the 30 labels that Pyroscope takes with the four that it adds itself, one of which is
-	// service.name once more.
+	// 20 and 6, with the four that Pyroscope adds, make its limit of 30 labels. One of the four repeats service.name.
 	{"pyroscope", "max_resource_attributes", "20", "It refuses a series with more than 30 labels. Every attribute of a resource or a sample is a label.", pyroscopeLimits},
 	{"pyroscope", "max_sample_attributes", "6", "The limit of 30 labels covers attributes of samples, too.", pyroscopeLimits},
 	// With thread.name, a node with 60 containers of 20 thread names has 1,200 series, and 60 without.

@@ -381,7 +381,7 @@ func pairs(key, example, doc string, field func(*Exporter) *[]KeyValue, values .
 
 const takesPairs = `a list of "key=value", comma-separated "key=value" texts, or a map`
 
-// secretPairs is a list of key=value whose values are secrets.
+// secretPairs is a list of key=value with secret values.
 func secretPairs(key, example, doc string, field func(*Exporter) *[]Header, parse func(any) ([]Header, error)) setting {
 	s := setting{Key: key, Type: "key=value list", Example: example, Doc: doc, Secret: true, takes: takesPairs}
 	return binding(s, field, parse)

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// validate checks what depends on more than one setting, and brings the endpoint into its final form. It
-// adds what it finds to the draft's problems and notices.
+// validate checks what depends on more than one setting, and brings the endpoint into its final form. It adds its findings to the
+// draft's problems and notices.
 func (d *draft) validate() {
 	d.warnUnused()
 	local := true

@@ -16,9 +16,8 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// The parsers below take a value as YAML decoded it (from a file) or as text (from everywhere else).
-// Their errors are gotErrors: they say what was given. setting.takes says what is allowed, and
-// setting.explain makes one message of both.
+// The parsers below take a value as YAML decoded it (from a file) or as text (from everywhere else). Their errors are gotErrors,
+// which describe the given value. setting.takes describes the valid ones, and setting.explain makes one message of both.
 
 // gotError is the first half of a message, "got …, takes …". got can contain the value, so parsers of secrets use describeKind
 // for it. hint never contains the value.
@@ -69,8 +68,8 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// withoutCredentials hides what a URL can carry besides an address: user and password, which may be
-// there without a scheme in front, and the query.
+// withoutCredentials hides the parts of a URL besides its address: the query, and user and password, which may come without a
+// scheme.
 func withoutCredentials(s string) string {
 	if at := strings.LastIndexByte(s, '@'); at >= 0 {
 		scheme := 0

@@ -1,5 +1,5 @@
-// Package dictionary reads OTLP profiles: what their indices refer to. It takes any request, also damaged ones: what an index out of
-// range refers to is empty.
+// Package dictionary reads OTLP profiles: what their indices refer to. It takes any request, also damaged ones. An index out of
+// range counts as empty.
 package dictionary
 
 import (
@@ -19,7 +19,7 @@ type Request interface {
 	GetDictionary() *profilespb.ProfilesDictionary
 }
 
-// Profile is a profile of a request with what it stands in.
+// Profile is a profile of a request with its resource and scope.
 type Profile struct {
 	*profilespb.Profile
 	Resource *profilespb.ResourceProfiles

@@ -118,8 +118,8 @@ func (e *Exporter) deliver(en *entry, body []byte) {
 	e.report(en, len(body), out, reason, again)
 }
 
-// dropUnreadable drops an entry whose file cannot be read back. A corrupt file is removed; one that is unreadable for
-// another reason stays for the next start.
+// dropUnreadable drops an entry with an unreadable file. A corrupt file is removed; one that is unreadable for another reason
+// stays for the next start.
 func (e *Exporter) dropUnreadable(en *entry, err error) {
 	r := ReasonStorageError
 	e.mu.Lock()

@@ -25,8 +25,8 @@ type entry struct {
 	retry   backoffState
 	tries   int
 	firstAt time.Time // of the first try
-	// It is not sent before notBefore. With mustWait, a Shutdown keeps to that too: the receiver asked for the wait, or
-	// the data is ahead of the clock.
+	// It is not sent before notBefore. With mustWait, a Shutdown respects that, too. The receiver requested the wait, or the data
+	// is ahead of the clock.
 	notBefore time.Time
 	mustWait  bool
 	early     bool // it waits for the clock

@@ -27,14 +27,14 @@ const (
 	stopGrace = 2 * time.Second
 )
 
-// Options are what an exporter takes beside its settings. The zero value works.
+// Options are the inputs of an exporter in addition to its settings. The zero value works.
 type Options struct {
 	Logger    logrus.FieldLogger // nil: logrus' standard logger
 	Observer  Observer
 	Now       func() time.Time // the clock that the age of data is measured against; nil: time.Now
 	UserAgent string           // empty: ig-otel-profiles
-	// Patient has New return at once, and the exporter go on trying to open what it needs (certificates,
-	// secrets, the storage folder) until it can. Meanwhile it holds messages in memory. See Opened.
+	// Patient has New return at once. The exporter then keeps trying to open its files (certificates, secrets, the storage
+	// folder). Meanwhile it holds messages in memory. See Opened.
 	Patient bool
 }
 
@@ -45,8 +45,8 @@ type Observer interface {
 	Request(d time.Duration, bytes int, ok bool)
 }
 
-// sender is one transport. Its methods are called from several goroutines at once; Close comes
-// once, when no Send is under way any more or they have been cancelled.
+// sender is one transport. Its methods are called from several goroutines; Close comes once, when no Send is under way any more
+// or they have been cancelled.
 type sender interface {
 	// Send makes one attempt and does not keep the message's body. It returns when ctx ends.
 	Send(ctx context.Context, m Message) attempt.Outcome

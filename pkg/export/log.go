@@ -100,8 +100,7 @@ func (l *eventLog) post(level logrus.Level, kind, format string, args ...any) {
 	}
 }
 
-// close writes what is pending and ends the goroutine. It waits for that at most a second, in
-// case the logger blocks.
+// close writes the pending data and ends the goroutine. It waits for that at most a second, in case the logger blocks.
 func (l *eventLog) close() {
 	l.mu.Lock()
 	if !l.closed {
@@ -128,7 +127,7 @@ func (l *eventLog) redact(s string) string {
 	return s
 }
 
-// words quotes what a receiver said, without secrets that it may have echoed.
+// words quotes a receiver's text, without secrets that it may have echoed.
 func (l *eventLog) words(s string) string {
 	s = strings.ToValidUTF8(l.redact(s), "\uFFFD")
 	if len(s) > maxWords {

@@ -79,7 +79,7 @@ type Stats struct {
 	Oldest time.Time
 	// Waiting says that the exporter cannot start yet: see Options.Patient.
 	Waiting bool
-	// NotStored says that the last write to the storage folder failed: a restart would lose what is held in memory.
+	// NotStored says that the last write to the storage folder failed: a restart would lose the data in memory.
 	NotStored bool
 
 	Requests     int64 // attempts, retries included

@@ -31,9 +31,9 @@ var errOpenHangs = fmt.Errorf("a file or folder of the settings has not responde
 // New starts an exporter. Its settings come from package config, which has checked them. New does not connect to
 // the receiver. The caller ends the exporter with Shutdown.
 //
-// New waits until certificates, secret files and the storage folder are open, at most openTimeout, and returns
-// what is wrong with them. With Options.Patient it does not wait and returns no error: the exporter holds
-// messages in memory and tries to open these until it succeeds. The error names the setting, not the exporter.
+// New waits at most openTimeout until certificates, secret files and the storage folder are open, and returns their errors. With
+// Options.Patient it does not wait and returns no error: the exporter holds messages in memory and tries to open these until it
+// succeeds. The error names the setting, not the exporter.
 func New(cfg config.Exporter, opts Options) (*Exporter, error) {
 	if opts.UserAgent == "" {
 		opts.UserAgent = "ig-otel-profiles"

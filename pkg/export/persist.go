@@ -48,9 +48,9 @@ func (e *Exporter) takeOver(found spool.Inventory) {
 	}
 }
 
-// renumber gives new numbers to the messages that came in before the folder was open, higher than those of all
-// files in it. A file is named after the number of its message, so without that they would overwrite files,
-// such as those that stay there unread. The drains that wait for these messages follow. The caller holds mu.
+// renumber gives new numbers to the messages from before the folder was open, higher than those of all its files. A file is named
+// after the number of its message. Without new numbers, they would overwrite files, such as unread ones. The drains that wait for
+// these messages follow. The caller holds mu.
 func (e *Exporter) renumber(found spool.Inventory) {
 	if found.Last == 0 {
 		return

@@ -25,7 +25,7 @@ func (q *sendQueue) push(en *entry, now time.Time) {
 	heap.Push(&q.ready, en)
 }
 
-// promote moves the entries whose time has come to the ready ones.
+// promote moves the due entries to the ready ones.
 func (q *sendQueue) promote(now time.Time) {
 	for en := range q.delayed {
 		if !en.notBefore.After(now) {
@@ -45,8 +45,7 @@ func (q *sendQueue) due() (next time.Time) {
 	return next
 }
 
-// hurry makes waiting entries due at once, except where the receiver asked for the wait or the data is ahead of the
-// clock.
+// hurry makes waiting entries due, unless the receiver requested the wait or the data is ahead of the clock.
 func (q *sendQueue) hurry() {
 	for en := range q.delayed {
 		if !en.mustWait {

@@ -27,9 +27,8 @@ func (e *Exporter) checkDrains() {
 }
 
 // Drain waits until everything that was enqueued before the call is delivered or dropped. If the receiver fails and there is a
-// storage folder, it waits only until everything is stored there. When ctx ends first, the error says how much is still held;
-// with storage, what is on disk is no error. It does not hurry: waits between attempts stay as they are. Only Shutdown cuts them
-// short.
+// storage folder, it waits only until everything is stored there. If ctx ends first, the error says how much is still held. With
+// storage, data on disk is no error. It does not hurry: waits between attempts stay as they are. Only Shutdown cuts them short.
 func (e *Exporter) Drain(ctx context.Context) error {
 	if err := e.drain(ctx); err != nil {
 		return fmt.Errorf("exporter %q: %w", e.cfg.Name, err)
@@ -61,10 +60,9 @@ func (e *Exporter) drain(ctx context.Context) error {
 		d.unsaved, e.stats.Rows.Held, context.Cause(ctx))
 }
 
-// Shutdown drains within ctx, then ends all sends and goroutines. What is still held is dropped
-// with the reason "shutdown", or stays in the storage folder for the next start. It returns soon
-// after ctx ends, even if the receiver hangs; the error says what was not done. Later calls wait for the first one
-// and return its error.
+// Shutdown drains within ctx, then ends all sends and goroutines. The rest is dropped with the reason "shutdown", or stays in the
+// storage folder for the next start. It returns soon after ctx ends, even if the receiver hangs. The error says what is
+// unfinished. Later calls wait for the first one and return its error.
 func (e *Exporter) Shutdown(ctx context.Context) error {
 	first := false
 	e.once.Do(func() { first = true })
@@ -79,7 +77,7 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 	defer close(e.closed)
 
 	e.mu.Lock()
-	// This is the last chance: do not sit out a wait that nobody asked for.
+	// This is the last chance, so do not wait unless the receiver requested it.
 	e.gate.hurry()
 	e.queue.hurry()
 	e.wakeAll()
@@ -119,7 +117,7 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// dropHeld drops what is in memory and returns its rows.
+// dropHeld drops the entries in memory and returns their rows.
 func (e *Exporter) dropHeld() (rows int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

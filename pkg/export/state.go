@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// state is what an exporter holds, and what became of the rest. mu guards all of it.
+// state is the content of an exporter, and the fate of the rest. mu guards all of it.
 type state struct {
 	mu      sync.Mutex
 	seq     uint64 // of the last entry

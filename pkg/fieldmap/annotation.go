@@ -69,7 +69,7 @@ var protectedPrefixes = []string{
 	"process.executable", "profile", "pprof",
 }
 
-// checkName tells what is wrong with a name or key that an image has set.
+// checkName returns the fault of an image's name or key.
 func checkName(s string) error {
 	switch {
 	case s == "":
@@ -138,7 +138,7 @@ var toLabel = strings.NewReplacer(".", "_", "-", "_", "/", "_")
 
 func label(key string) string { return toLabel.Replace(key) }
 
-// answer is what an attribute annotation of a field says.
+// answer is the meaning of a field's attribute annotation.
 type answer struct {
 	set  bool
 	yes  bool

@@ -19,7 +19,7 @@ var canonical = map[string]string{
 	"proc.creds.uid":  "process.user.id",
 }
 
-// The fields that IG's enrichment adds to rows whose container it knows.
+// These are the fields that IG's enrichment adds to rows of known containers.
 const (
 	idNamespace = iota
 	idPod

@@ -187,7 +187,7 @@ var nanoseconds = map[string]float64{
 	"seconds": 1e9, "milliseconds": 1e6, "microseconds": 1e3, "nanoseconds": 1,
 }
 
-// splitPositions splits a comma list whose entries belong to positions: empty ones stay.
+// splitPositions splits a comma list with entries for positions: empty ones stay.
 func splitPositions(s string) []string {
 	if strings.TrimSpace(s) == "" {
 		return nil

@@ -178,9 +178,8 @@ func (c *compiler) period(name string, first profile.ValueType) (profile.ValueTy
 // 100,000 at the start).
 const maxFrequency = 1_000_000
 
-// frequency returns how often a second the gadget's sampler samples each CPU, and false where that
-// is not known for sure. It is in the metadata, where IG looks for it too; a parameter that sets it
-// has by now changed the metadata.
+// frequency returns how often a second the gadget's sampler samples each CPU, and false where that is not known for sure. It is
+// in the metadata, where IG reads it, too. A parameter that sets it has already changed the metadata.
 func (c *compiler) frequency() (int64, bool) {
 	if c.o.Gadget.Config == nil {
 		return 0, false

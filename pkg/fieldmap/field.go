@@ -143,8 +143,7 @@ func (r *reader) float(b []byte) float64 {
 	return math.Float64frombits(r.load(b))
 }
 
-// value returns the field as an attribute's value, and false where there is none: an empty text,
-// or a number whose bytes are missing.
+// value returns the field as an attribute's value. It returns false for an empty text, or a number without its bytes.
 func (r *reader) value(d datasource.Data) (profile.Value, bool) {
 	b := r.guarded(d)
 	if len(b) == 0 || r.width > 0 && len(b) != r.width {

@@ -45,7 +45,7 @@ func (c *compiler) handedStack(acc datasource.FieldAccessor) (stackField, error)
 	return f, nil
 }
 
-// noStacks are those of a gadget without the operator.
+// noStacks is used for gadgets without the operator.
 type noStacks struct{}
 
 // Frames implements Stacks.

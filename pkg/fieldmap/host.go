@@ -112,7 +112,8 @@ func (p *Plan) context(d datasource.Data, host bool) *proccontext.Context {
 	return c
 }
 
-// owner tells whose processes share a bound on the names that they give themselves: the container, or the service outside containers.
+// owner identifies the processes that share a bound on their own names: those of the container, or of the service outside
+// containers.
 func (p *Plan) owner(d datasource.Data, host bool) string {
 	if host {
 		return "host/" + p.hostService(d).Name
@@ -127,7 +128,7 @@ func (p *Plan) owner(d datasource.Data, host bool) string {
 	return owner
 }
 
-// processKey returns the key of a row's resource, made distinct by what is known of its process.
+// processKey returns the key of a row's resource, made distinct by the knowledge of its process.
 func (p *Plan) processKey(resource uint64, d datasource.Data) uint64 {
 	if p.hosts.services == nil && p.hosts.contexts == nil {
 		return resource

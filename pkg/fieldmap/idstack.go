@@ -45,8 +45,8 @@ func Present(ds datasource.DataSource) {
 	}
 }
 
-// unnamed counts how often the functions of a kernel stack could not be named. It is safe for concurrent use:
-// Stats are asked for while rows are read.
+// unnamed counts how often the functions of a kernel stack could not be named. It is safe for concurrent use: Stats are read
+// while rows are read.
 type unnamed struct {
 	mu     sync.Mutex
 	n      uint64
@@ -132,8 +132,8 @@ func (c *compiler) userByID(raw datasource.FieldAccessor) (stackField, error) {
 	return f, nil
 }
 
-// checkMap returns an error if the stacks of a field cannot be looked up in the map of that name. The map must never
-// use an ID again for another stack, because what is known of a stack is kept under its ID.
+// checkMap returns an error if the stacks of a field cannot be looked up in the map of that name. The map must never reuse an ID
+// for another stack, because knowledge of a stack is kept under its ID.
 func (c *compiler) checkMap(acc datasource.FieldAccessor, name string) error {
 	var spec *ebpf.MapSpec
 	if c.o.MapSpec != nil {

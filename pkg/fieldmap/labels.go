@@ -44,8 +44,8 @@ func (c *compiler) labelled() func(key string) string {
 	}
 }
 
-// labelKeys gives every attribute that a row can have its name as a label. All keys are known by now,
-// so the names do not depend on rows.
+// labelKeys gives every attribute that a row can have its name as a label. All keys are known here, so the names do not depend on
+// rows.
 func (c *compiler) labelKeys() {
 	p := c.plan
 	if !c.o.Exporter.LabelKeys {

@@ -22,7 +22,7 @@ import (
 // named this data source.
 var ErrNoStack = errors.New("no field with a stack")
 
-// Options are everything but the data source that decides what a row becomes.
+// Options are everything besides the data source that decides how a row is exported.
 type Options struct {
 	Gadget   GadgetInfo
 	Exporter config.Exporter
@@ -33,13 +33,12 @@ type Options struct {
 	// none. UserMap and BuildIDMap are the same for user stacks, for rows that carry no text. They
 	// are called from Sample only, and may be nil.
 	KernelMap, UserMap, BuildIDMap func() *ebpf.Map
-	// MapSpec returns what the gadget says of the map with that name, nil if it has none. It may be
-	// nil: then no gadget has maps.
+	// MapSpec returns the gadget's definition of the map with that name, nil if it has none. It may be nil: then no gadget has
+	// maps.
 	MapSpec func(name string) *ebpf.MapSpec
 	// Stacks has the frames of stacks that rows carry an ID of, see StackTag. It may be nil.
 	Stacks Stacks
-	// KernelSymbols is what is known of the running kernel; nil means to read it, once in a
-	// process.
+	// KernelSymbols is the knowledge of the running kernel; nil means to read it, once in a process.
 	KernelSymbols *stack.KernelSymbols
 	// Names knows the files and functions of user frames; nil leaves them as the row has them.
 	Names Namer
@@ -55,7 +54,7 @@ type Options struct {
 	Logger logger.Logger
 }
 
-// GadgetInfo is what is known about the gadget.
+// GadgetInfo describes the gadget.
 type GadgetInfo struct {
 	// ImageName is the image as the user wrote it, with tag or digest.
 	ImageName string
@@ -142,7 +141,7 @@ func archName(goarch string) string {
 	return goarch
 }
 
-// Descriptor is what the profiles of a data source have in common.
+// Descriptor is the common part of a data source's profiles.
 type Descriptor struct {
 	// Name of the profile, for messages and as period type where no period is known.
 	Name string
@@ -153,7 +152,7 @@ type Descriptor struct {
 	PeriodType profile.ValueType
 	// Last makes the newest value win instead of adding up.
 	Last bool
-	// Timestamps asks for one timestamp per event.
+	// Timestamps requests one timestamp per event.
 	Timestamps bool
 	// Counted says that there is no value field: each event counts 1.
 	Counted bool

@@ -79,7 +79,7 @@ type valueReader struct {
 	scale float64 // of a floating-point field
 }
 
-// Stats counts what a Plan left out of rows since it was made.
+// Stats counts the parts of rows that a Plan left out since it was made.
 type Stats struct {
 	// ShortRows are reads of rows that were shorter than the data source says.
 	ShortRows uint64
@@ -91,11 +91,11 @@ type Stats struct {
 	UnnamedReason error
 	// Absences counts, of distinct samples without any frame, why they have none: for their kernel and user stack each.
 	Absences [stack.NumAbsences]uint64
-	// UserFrames are those of distinct user stacks, by what is known of them.
+	// UserFrames are those of distinct user stacks, by their state.
 	UserFrames [names.NumStates]uint64
 }
 
-// Descriptor returns what the profiles have in common.
+// Descriptor returns the common part of the profiles.
 func (p *Plan) Descriptor() Descriptor {
 	d := p.desc
 	d.Types = slices.Clone(d.Types)
@@ -103,7 +103,7 @@ func (p *Plan) Descriptor() Descriptor {
 	return d
 }
 
-// Kinds reports whether the stacks of rows are those of the kernel, of programs, or both.
+// Kinds reports whether rows have kernel stacks, user stacks, or both.
 func (p *Plan) Kinds() (kernel, user bool) {
 	for i := range p.stacks {
 		kernel, user = kernel || p.stacks[i].kernel != nil, user || p.stacks[i].user != nil
@@ -148,7 +148,7 @@ func (p *Plan) KeysOf(d datasource.Data, stackKey uint64) (resource, row uint64)
 	return p.keys(d, stackKey, false)
 }
 
-// keys is KeysOf. With guard, what is missing in a row that is too short counts as empty; without, it panics.
+// keys is KeysOf. With guard, missing parts of a row that is too short count as empty; without, it panics.
 func (p *Plan) keys(d datasource.Data, stackKey uint64, guard bool) (resource, row uint64) {
 	resource = p.k3
 	if b := p.containerID.bytes(d, guard || p.containerID.acc == nil); len(b) > 0 {
@@ -190,8 +190,8 @@ func (p *Plan) hash(r *reader, b []byte) uint64 {
 	return hashBytes(p.seed, b)
 }
 
-// mix adds v to h by a multiplication with a 128-bit product, whose halves are folded. The secrets
-// keep a workload, which chooses v, from aiming at a key.
+// mix adds v to h by a multiplication, and folds the halves of the 128-bit product. The secrets keep a workload, which chooses v,
+// from aiming at a key.
 func (p *Plan) mix(h, v uint64) uint64 {
 	hi, lo := bits.Mul64(h^p.k1, v^p.k2)
 	return hi ^ lo
@@ -259,8 +259,8 @@ func (p *Plan) Timestamp(d datasource.Data) uint64 {
 	return t
 }
 
-// KernelChanges returns how often code has gone that kernel stacks went through: the stacks that are known may have
-// other names from then on. It may be called in any goroutine.
+// KernelChanges returns how often code in kernel stacks has been removed. Known stacks may have other names from then on. It may
+// be called in any goroutine.
 func (p *Plan) KernelChanges() int {
 	if p.kernelSymbols == nil {
 		return 0
@@ -268,8 +268,7 @@ func (p *Plan) KernelChanges() int {
 	return p.kernelSymbols.Changes()
 }
 
-// Resource returns the attributes of what the row belongs to: a container, or the host. The most
-// important come first.
+// Resource returns the attributes of the row's container, or of its service on the host. The most important come first.
 func (p *Plan) Resource(d datasource.Data) profile.Resource {
 	l := p.derive(d, true)
 	if l.cut > 0 {

@@ -7,10 +7,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 )
 
-// recordedIDs knows where the code is in files whose build IDs a gadget has recorded. The kernel records an offset in the
-// file next to a build ID. As long as the process is there its files are known, and with them the address that the file's
-// symbol tables have for the offset. For other processes with that file it is the same, also if they are gone. It is
-// safe for concurrent use.
+// recordedIDs knows where the code is in files with build IDs that a gadget has recorded. The kernel records an offset in the
+// file next to a build ID. As long as the process is there its files are known, and with them the address that the file's symbol
+// tables have for the offset. For other processes with that file it is the same, even after their end. It is safe for concurrent
+// use.
 type recordedIDs struct {
 	mu   sync.Mutex
 	code map[string][]buildid.Segment

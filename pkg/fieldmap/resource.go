@@ -15,7 +15,7 @@ import (
 // refuses a series with more than 30 labels, and every resource and sample attribute is one.
 const maxResourceAttributes = 25
 
-// The keys of what is derived for a resource, in the words of the semantic conventions
+// These are the keys of derived attributes of a resource, from the semantic conventions
 // (https://opentelemetry.io/docs/specs/semconv/resource/).
 const (
 	keyServiceName      = "service.name"
@@ -53,8 +53,8 @@ var resourceKeys = []string{
 	keyExecutable, keyExecutablePath, keyEnvironment,
 }
 
-// ownerKeys are the attributes of the kinds that own pods. What else can own a pod, such as the
-// node of a static pod, has no attribute and names no service.
+// ownerKeys are the attributes of the kinds that own pods. Other owners of a pod, such as the node of a static pod, have no
+// attribute and name no service.
 var ownerKeys = map[string]string{
 	"deployment":  "k8s.deployment.name",
 	"replicaset":  "k8s.replicaset.name",
@@ -290,7 +290,7 @@ func isImageID(ref string) bool {
 	return strings.Trim(hex, "0123456789abcdef") == ""
 }
 
-// version is what an image says about the version of the service in it.
+// version is the version of the service by its image.
 func (i imageRef) version() string {
 	if i.tag != "" && i.digest != "" {
 		return i.tag + "@" + i.digest

@@ -107,9 +107,9 @@ func (c *compiler) add(f stackField) {
 		}
 	}
 	p.stacks = append(p.stacks, f)
-	// The ID is needed to tell a stack that was lost from one that was never asked for. A kernel stack's ID also tells
-	// two stacks with the same names apart, because their addresses are not in the row. A user stack's ID must not be
-	// used for that: gadgets can give the same stack a different ID in each process.
+	// The ID distinguishes a lost stack from one that was never collected. A kernel stack's ID also tells two stacks with the
+	// same names apart, because their addresses are not in the row. A user stack's ID must not be used for that: gadgets can give
+	// the same stack a different ID in each process.
 	id := f.id
 	id.errno = f.user != nil && !f.byID
 	rs := []reader{f.text, f.addresses, f.buildIDs, id, f.whole}
@@ -372,8 +372,8 @@ func (r *reader) number(d datasource.Data) uint64 {
 	return r.load(b)
 }
 
-// stackID returns the stack ID, or negative error, that the gadget's program has stored, and false where it did not ask
-// for a stack.
+// stackID returns the stack ID, or negative error, that the gadget's program has stored. It returns false if the program
+// collected no stack.
 func (f *stackField) stackID(d datasource.Data) (int32, bool) {
 	b := f.id.guarded(d)
 	if len(b) != 4 {

@@ -30,8 +30,7 @@ type userFrames struct {
 	pending bool
 }
 
-// userFrames adds to st.users the frames of st from position from on, with their process and what the Namer knows of
-// them.
+// userFrames adds to st.users the frames of st from position from on, with their process and the Namer's answers.
 func (f *stackField) userFrames(st *Stack, field, from int, d datasource.Data) {
 	n := len(st.users)
 	if n < cap(st.users) {
@@ -67,7 +66,7 @@ type frameSettings struct {
 	recorded recordedIDs
 }
 
-// frameCounts counts user frames of distinct stacks by what is known of them.
+// frameCounts counts user frames of distinct stacks by their state.
 type frameCounts [names.NumStates]atomic.Uint64
 
 // append appends the frames of a user stack in their exported form. read are the frames of the row. named has the known names of
@@ -154,7 +153,7 @@ func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *n
 	return dst
 }
 
-// SetSymbol sets what a frame has of a function.
+// SetSymbol sets the function of a frame.
 func SetSymbol(f *profile.Frame, s *symtab.Symbol) {
 	f.Name, f.File, f.Line, f.StartLine = stack.CutName(s.Name), stack.CutName(s.File), int64(s.Line), int64(s.StartLine)
 }
@@ -184,7 +183,7 @@ func TextName(f *names.Frame, functionOnly bool) string {
 	return ""
 }
 
-// count counts the frames of one stack by what is known of them. It is safe for concurrent use.
+// count counts the frames of one stack by their state. It is safe for concurrent use.
 func (c *frameCounts) count(read []profile.Frame, named []names.Frame) {
 	for i := range read {
 		if i > 0 && i < len(named) && named[i].State == names.NotCode {
@@ -201,9 +200,9 @@ func (c *frameCounts) count(read []profile.Frame, named []names.Frame) {
 	}
 }
 
-// users sets s.Stack to the frames of st, with those of user stacks in the form that this Plan's exporter wants. It
-// returns where the frames of each field end, and what became of each. A stack that is cut because it led out of code
-// (see append) counts as whole and not as truncated, however many frames were recorded.
+// users sets s.Stack to the frames of st. Those of user stacks have the form of this Plan's exporter. It returns where the frames
+// of each field end, and what became of each. A stack that is cut because it led out of code (see append) counts as whole and not
+// as truncated, however many frames were recorded.
 func (p *Plan) users(s *profile.Sample, st *Stack) (ends []int, fates []stack.Outcome) {
 	out := p.frames[:0]
 	p.ends, p.fates = p.ends[:0], append(p.fates[:0], st.fates...)
@@ -231,7 +230,7 @@ func (p *Plan) users(s *profile.Sample, st *Stack) (ends []int, fates []stack.Ou
 	return p.ends, p.fates
 }
 
-// laterFrames are user frames whose names are not known yet. It implements profile.Later.
+// laterFrames are user frames with names that are not known yet. It implements profile.Later.
 type laterFrames struct {
 	settings *frameSettings
 	process  procmap.Process

@@ -10,8 +10,8 @@ import (
 
 // ValueCap bounds the number of distinct values of an attribute. So one wild field does not flood a backend that makes a series
 // of every value. It belongs to one aggregator. Let every Sample and Resource go through it before the aggregator keeps it, and
-// Reset it when a new window begins. Rows whose key is known do not pass it, so it costs them nothing; what it bounds is the
-// values that a window adds.
+// Reset it when a new window begins. Rows with a known key skip it, so it costs them nothing. It bounds the values that a window
+// adds.
 //
 // It is not safe for concurrent use.
 type ValueCap struct {

@@ -13,21 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of what is remembered of control groups, and of one walk through them.
+// These limit the remembered control groups, and one walk through them.
 const (
 	maxGroups  = 16384
 	maxEntries = 1 << 20 // files and folders
 )
 
-// handleKernfs is what the kernel calls FILEID_KERNFS: the handle of a control group's folder is its
-// ID, which is the folder's inode, too.
+// handleKernfs is the kernel's FILEID_KERNFS: the handle of a control group's folder is its ID, which is the folder's inode, too.
 const handleKernfs = 0xfe
 
 // rootGroup is the ID of the root. It says nothing: on a machine with version 1, all are in there.
 const rootGroup = 1
 
-// groups tells the systemd unit of a control group by its ID in the unified hierarchy. An ID is not used again, so what
-// is found stands. It is safe for concurrent use.
+// groups tells the systemd unit of a control group by its ID in the unified hierarchy. An ID is not reused, so a result stays
+// right. It is safe for concurrent use.
 type groups struct {
 	mount string // of the unified hierarchy; empty where there is none
 
@@ -109,7 +108,7 @@ func (g *groups) put(id uint64, e group) {
 	g.known[id] = e
 }
 
-// age looks for groups that were asked for and could not be opened, all in one walk.
+// age looks for requested groups that could not be opened, all in one walk.
 func (g *groups) age(epoch uint32) {
 	g.mu.Lock()
 	missing := g.missing

@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// Service is what a process belongs to. The zero value says that nothing is known.
+// Service is the service of a process. The zero value says that nothing is known.
 type Service struct {
 	// Name is that of the unit, without its suffix, or of the executable. The unit of a user's own service manager has the
 	// user's ID in front: user@1000/nginx. An executable in a namespace where its path may be anything has that behind it: "nginx
@@ -35,7 +35,7 @@ type Process struct {
 	Cgroup uint64
 }
 
-// Limits of what a Resolver remembers, and of what it reads.
+// These limit the data that a Resolver remembers and reads.
 const (
 	maxProcesses   = 32768
 	maxUnits       = 4096
@@ -184,8 +184,8 @@ func readCgroup(file string) string {
 // Unit returns the name of a control group's systemd unit without its suffix, or "" if it has none that names a service. Numbered
 // or hashed units do not count, such as session-12.scope, run-u31.service, user@1000.service and scopes of containers.
 //
-// The unit is the outermost one: what is below it was made by who runs in it, with any name. Below a user's service manager the
-// user's own units begin, which have user@1000/ in front of their name.
+// The unit is the outermost one. A user made the units below it, with any name. Below a user's service manager the user's own
+// units begin, which have user@1000/ in front of their name.
 func Unit(cgroup string) string {
 	user := ""
 	for part := range strings.SplitSeq(cgroup, "/") {
@@ -250,7 +250,7 @@ func unescape(name string) string {
 	}
 }
 
-// cut returns at most so many bytes of what a process may have chosen.
+// cut returns at most so many bytes of a text that a process may have chosen.
 func cut(s string, most int) string {
 	for len(s) > most {
 		_, n := utf8.DecodeLastRuneInString(s)

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaces tells whether what a process sees of files is the host's. Every user may make a user namespace, have all
-// capabilities in it, and mount anything over the host's files. So paths there are the user's own. Without a user namespace, only
-// a privileged process can make its own mounts, as systemd does for services. Their paths count if the root is the host's, not a
-// container's.
+// namespaces tells whether a process sees the host's files. Every user may make a user namespace, have all capabilities in it,
+// and mount anything over the host's files. So paths there are the user's own. Without a user namespace, only a privileged
+// process can make its own mounts, as systemd does for services. Their paths count if the root is the host's, not a container's.
 type namespaces struct {
 	// The host's. mount is empty where it cannot be read: then all mounts count as the host's.
 	user, mount string
@@ -44,7 +43,8 @@ func newNamespaces(proc string) namespaces {
 	return n
 }
 
-// foreign says in which kind of namespace the process with the folder dir in /proc is whose paths do not count, "" if they do.
+// foreign returns the kind of namespace in which the paths of the process with the folder dir in /proc do not count, "" if they
+// do.
 func (n *namespaces) foreign(dir string) string {
 	if user, err := os.Readlink(filepath.Join(dir, "ns/user")); err == nil && user != n.user {
 		return "user namespace"

@@ -2,8 +2,8 @@
 // where it cannot. It brings together package procmap, which knows where files are mapped, and package
 // symbols, which knows the functions of files.
 //
-// Whoever asks never waits: what is not known yet is asked for, and known some moments later. It knows
-// nothing of Inspektor Gadget and of OTLP messages.
+// Callers never wait. Unknown data is requested, and known some moments later. It knows nothing of Inspektor Gadget and of OTLP
+// messages.
 package names
 
 import (
@@ -20,10 +20,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Frame is what is known of the code at an address.
+// Frame is the knowledge of the code at an address.
 type Frame struct {
 	State State
-	// File is what the code is in, nil if that is not known. If it could not be read, it has a Path only.
+	// File is the file of the code, nil if unknown. If it could not be read, it has a Path only.
 	File *procmap.File
 	// Offset is where the code is in the file, and Address the address that the file's own symbol tables have for it.
 	Offset, Address uint64
@@ -31,8 +31,8 @@ type Frame struct {
 	Symbol symtab.Symbol
 }
 
-// Go tells whether the function was written in Go. Programs of the Go toolchain can hold C functions, too,
-// whose names, unlike those of Go functions, have no package.
+// Go tells whether the function was written in Go. Programs of the Go toolchain can hold C functions, too. Their names have no
+// package, unlike those of Go functions.
 func (f *Frame) Go(name string) bool {
 	if f.Symbol.Source == symtab.SourcePclntab && name == f.Symbol.Name {
 		return isGoName(name)
@@ -40,7 +40,7 @@ func (f *Frame) Go(name string) bool {
 	return f.File != nil && f.File.Info.Go != "" && isGoName(name)
 }
 
-// State is what is known of an address, or why no more is.
+// State is the state of the knowledge of an address, or why no more is known.
 type State uint8
 
 // The states. With Unread and Pending, more will be known in some moments.
@@ -75,7 +75,7 @@ func (s State) String() string {
 // FileOnly reports whether the file is all that is known in that state.
 func (s State) FileOnly() bool { return s >= Unread && s <= Unreadable }
 
-// Settled reports whether it is known what the code is in.
+// Settled reports whether the file of the code is known.
 func (s State) Settled() bool { return s != Unread && s != Pending }
 
 // Options are the settings of a Namer.
@@ -84,7 +84,7 @@ type Options struct {
 	HostRoot string
 	// Store has the tables. It is not closed.
 	Store *symbols.Store
-	// Unwatched: the kernel is not asked to tell of new processes.
+	// Unwatched: the kernel does not report new processes.
 	Unwatched bool
 }
 
@@ -100,8 +100,7 @@ func New(o Options) *Namer {
 	return &Namer{processes: procmap.New(procmap.Options{Root: o.HostRoot, Unwatched: o.Unwatched, Identify: o.Store.Info}), store: o.Store}
 }
 
-// Close ends the Namer, which waits for a read that is under way, some seconds at most. After it, Resolve
-// knows what it knew.
+// Close ends the Namer, which waits for a read that is under way, some seconds at most. After it, Resolve keeps its knowledge.
 func (n *Namer) Close() { n.processes.Close() }
 
 // Err returns why nothing is known of any process: see procmap.Resolver.
@@ -110,7 +109,7 @@ func (n *Namer) Err() error { return n.processes.Err() }
 // Stats returns the counters of processes and of files.
 func (n *Namer) Stats() (procmap.Stats, symbols.Stats) { return n.processes.Stats(), n.store.Stats() }
 
-// KeepFor makes the Namer keep the tables of a file for at least that long after somebody has asked for it.
+// KeepFor makes the Namer keep the tables of a file for at least that long after their last use.
 func (n *Namer) KeepFor(d time.Duration) { n.store.KeepFor(d) }
 
 // places keeps the memory of look-ups between calls.
@@ -121,7 +120,7 @@ type scratch struct {
 	places []procmap.Place
 }
 
-// Resolve appends to dst what is known of each address of a stack, the innermost first. The address of each but the first is a
+// Resolve appends to dst the knowledge of each address of a stack, the innermost first. The address of each but the first is a
 // return address, one instruction past the call. So the look-up uses one byte less, which lies in the call. With pending, a later
 // call knows more.
 //
@@ -205,8 +204,8 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grow
 	var state symtab.State
 	f.Symbol, state = n.lookup(p.File, p.Address)
 	if caller && state == symtab.Outside {
-		// A signal handler returns to the first byte of a function that nothing has called. Any other that begins
-		// there only follows on a function without a name whose last instruction is a call.
+		// A signal handler returns to the first byte of a function that nothing has called. Another symbol there only follows a
+		// function without a name that ends in a call.
 		if s, st := n.lookup(p.File, p.Address+1); st == symtab.Named && slices.Contains(restorers, s.Name) {
 			f.Symbol, state = s, st
 			f.Address++
@@ -233,7 +232,7 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grow
 // restorers are the functions that signal handlers return to: glibc's and musl's, and the vdso's of arm64.
 var restorers = []string{"__restore_rt", "__restore", "__kernel_rt_sigreturn"}
 
-// lookup finds a function, and asks for the file if that was not done.
+// lookup finds a function, and requests the file if that was not done.
 func (n *Namer) lookup(file *procmap.File, addr uint64) (symtab.Symbol, symtab.State) {
 	s, state := n.store.Lookup(file.ID, addr)
 	if state == symtab.Unknown {
@@ -288,7 +287,7 @@ func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process
 		}
 		changed = n.processes.Changed()
 		frames, pending = n.Resolve(frames[:start], p, seen, addrs)
-		// Its table is evicted as soon as it is read, because Options.Bytes is too small: do not wait again.
+		// Its table is evicted when it has been read, because Options.Bytes is too small: do not wait again.
 		if rounds++; rounds == maxRounds && !process {
 			break
 		}

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Allowance bounds the CPU time that work takes which others can cause without end: Burst may be used at once, and a second more is
-// there after every Slowdown seconds. Elapsed time does not count: on a busy machine and with slow disks the same work takes longer
-// without costing more. Any number of goroutines may use it.
+// Allowance bounds the CPU time that work takes which others can cause without end: Burst may be used immediately, and a second
+// more is available after every Slowdown seconds. Elapsed time does not count: on a busy machine and with slow disks the same
+// work takes longer without costing more. Any number of goroutines may use it.
 type Allowance struct {
 	Burst    time.Duration
 	Slowdown time.Duration // a number, 1 or more

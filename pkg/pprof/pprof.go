@@ -20,8 +20,8 @@ import (
 
 // File returns the gzip'd pprof profile of all profiles of the requests. A stack is written once, with a value of each type of
 // profile. Samples of a CPU profiler (samples/count with a period in cpu/nanoseconds) also have their time as a value, which is
-// shown by default. Attributes of samples become labels, and those of resources that tell services and containers apart. It takes
-// any requests, also damaged ones: what an index out of range refers to is empty.
+// shown by default. Attributes of samples become labels, and so do attributes of resources that identify services and containers.
+// It takes any requests, also damaged ones. An index out of range counts as empty.
 func File[R dictionary.Request](requests ...R) ([]byte, error) {
 	b := newBuilder()
 	for _, r := range requests {
@@ -101,7 +101,7 @@ type sampleKey struct {
 	attributes  string
 }
 
-// What the samples of a CPU profiler are counted in, and the time that `go tool pprof` shows for them.
+// These are the type of a CPU profiler's samples, and the time that `go tool pprof` shows for them.
 var (
 	sampleCount = profile.ValueType{Type: "samples", Unit: "count"}
 	cpuTime     = profile.ValueType{Type: "cpu", Unit: "nanoseconds"}

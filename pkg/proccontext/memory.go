@@ -42,7 +42,7 @@ var (
 	errOther = errors.New("another process has this number now")
 )
 
-// process is a process whose memory is read. Its descriptors stay with it, also if its PID is given to another.
+// process is an opened process for reading its memory. Its descriptors stay with it, also if its PID is given to another.
 type process struct {
 	dir             procfs.Dir
 	memory, pagemap *os.File
@@ -136,8 +136,8 @@ const (
 	pageEntry   = 8
 )
 
-// read reads memory that is there. It touches no page that would have to be brought by a file system, or by another program: that
-// could take for ever.
+// read reads memory that is there. It touches no page that a file system or another program would have to load, because that
+// could block for ever.
 func (p *process) read(b []byte, at uint64) error {
 	if at > math.MaxInt64-uint64(len(b)) {
 		return fmt.Errorf("%w: an address outside of programs", errNone)

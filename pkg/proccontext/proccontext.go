@@ -2,8 +2,8 @@
 // memory, by the specification's OTEP 4719
 // (https://github.com/open-telemetry/opentelemetry-specification/blob/main/oteps/profiles/4719-process-ctx.md).
 //
-// A process can write anything there. What is copied of its memory is bounded, and is decoded by a Reader, in a process without
-// rights. Whoever asks never waits.
+// A process can write anything there. The copied memory is bounded. A Reader decodes it, in a process without rights. Whoever
+// asks never waits.
 package proccontext
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
-// Context is what a process says of itself, by the attributes of these names. Each text may be empty.
+// Context is a process's description of itself, by the attributes of these names. Each text may be empty.
 type Context struct {
 	Service     string // service.name
 	Namespace   string // service.namespace

@@ -20,7 +20,7 @@ type Reader interface {
 	Close()
 }
 
-// Process identifies a process by what a row has of it. Inode is that of its executable, 0 where that is not known.
+// Process identifies a process by the fields of a row. Inode is that of its executable, 0 where that is not known.
 type Process struct {
 	PID   uint32
 	Inode uint64
@@ -36,8 +36,8 @@ const (
 	maxQueue     = 1024
 )
 
-// In seconds. A context is looked at again after recheck. A process without one is after firstLook, and after twice as long each time up
-// to lastLook. One that nobody has asked for in forget is forgotten.
+// In seconds. A context is checked again after recheck. A process without one is after firstLook, and after twice as long each
+// time up to lastLook. A context that was not used within forget is forgotten.
 const (
 	recheck   = 5
 	firstLook = 1
@@ -51,13 +51,13 @@ const (
 	// wait is for how long the memory of a process is waited for, and a Reader. maxStuck processes may keep it waiting at a time.
 	wait     = 2 * time.Second
 	maxStuck = 4
-	// burst of CPU time may be used at once, and a hundredth of one CPU later.
+	// burst of CPU time may be used immediately, and a hundredth of one CPU later.
 	burst, slowdown = time.Second, 100
 )
 
-// Stats counts what a Resolver has met.
+// Stats counts the results of a Resolver.
 type Stats struct {
-	// Denied are processes whose memory may not be read, and Refused those whose owner has too many services or instances.
+	// Denied are processes with inaccessible memory. Refused are those of an owner with too many services or instances.
 	Denied, Refused uint64
 }
 
@@ -80,7 +80,7 @@ type Resolver struct {
 	denied, refused atomic.Uint64
 }
 
-// entry is what is known of a process.
+// entry is the knowledge of a process.
 type entry struct {
 	process Process
 	owner   string
@@ -117,8 +117,8 @@ func (r *Resolver) Close() {
 // Stats returns the counters.
 func (r *Resolver) Stats() Stats { return Stats{Denied: r.denied.Load(), Refused: r.refused.Load()} }
 
-// Lookup returns what a process says of itself, nil if it says nothing, as far as that is known. With watched false nobody has called Watch
-// for it. It does not wait and does not allocate.
+// Lookup returns a process's description of itself, as far as it is known, nil if there is none. With watched false nobody has
+// called Watch for it. It does not wait and does not allocate.
 func (r *Resolver) Lookup(p Process) (c *Context, watched bool) {
 	r.mu.RLock()
 	e := r.known[p]
@@ -164,7 +164,7 @@ func (r *Resolver) makeRoom() {
 	}
 }
 
-// sweep forgets processes that nobody asks for.
+// sweep forgets unused processes.
 func (r *Resolver) sweep(now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,7 +175,7 @@ func (r *Resolver) sweep(now int64) {
 	}
 }
 
-// run reads the contexts that are asked for, until ctx ends.
+// run reads the requested contexts until ctx ends.
 func (r *Resolver) run(ctx context.Context) {
 	defer close(r.done)
 	tick := time.NewTicker(time.Second)

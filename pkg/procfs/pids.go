@@ -5,7 +5,7 @@ import "os"
 // firstPIDNamespace is the number of the host's PID namespace, PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h.
 const firstPIDNamespace = "pid:[4026531836]"
 
-// NeedPIDs is what a process lacks in which SharesPIDs is false, and how to give it.
+// NeedPIDs describes what a process lacks if SharesPIDs is false, and the remedy.
 const NeedPIDs = "the host's PID namespace, because it finds processes by the PIDs that the kernel tells (Kubernetes: hostPID: true in the daemon's pod, hostPID=true for Inspektor Gadget's chart; docker: --pid=host)"
 
 // SharesPIDs tells whether this process is in the host's PID namespace. Then a PID of the kernel means the same process in its

@@ -1,4 +1,4 @@
-// Package procfs reads what the kernel tells of processes in /proc. It asks no file system but that one, which always answers.
+// Package procfs reads the kernel's data on processes in /proc. It asks no file system but that one, which always answers.
 package procfs
 
 import (

@@ -33,7 +33,7 @@ type File struct {
 // another one for the same file.
 type device struct{ major, minor uint32 }
 
-// fileKey is what the kernel tells of a mapped file. Equal keys are one file.
+// fileKey is the kernel's identification of a mapped file. Equal keys are one file.
 type fileKey struct {
 	dev        device
 	inode      uint64
@@ -42,13 +42,13 @@ type fileKey struct {
 	// stat is the device in stat, if dev does not identify the file: all subvolumes of btrfs have one dev, and their own inode
 	// numbers. 0 means the same device, or unknown.
 	stat uint64
-	// version is set only for a file that Resolver.File was asked for (see ReportedFile). The dev of such a key is 0: fillFromMaps finds it, in a
+	// version is set only for a file of Resolver.File (see ReportedFile). The dev of such a key is 0: fillFromMaps finds it, in a
 	// copy of the key, when the file is opened.
 	version [16]byte
 }
 
-// setStat completes a key from the link in map_files to what is mapped. It asks no file system. It tells whether dev is the device that
-// stat has, as it is for all files on most file systems.
+// setStat completes a key from the link in map_files to the mapped file. It asks no file system. It tells whether dev is the
+// device in stat, as for all files on most file systems.
 func (k *fileKey) setStat(dir procfs.Dir, link string) (same bool) {
 	var st unix.Statx_t
 	if !k.ambiguous() || unix.Statx(int(dir), link, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st) != nil || st.Ino != k.inode {

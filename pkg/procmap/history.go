@@ -10,13 +10,13 @@ const (
 	maxLives  = 8192 // that have ended
 	maxRanges = 4096 // of one life
 	maxChain  = 8    // lives that are searched one after the other
-	// maxAlive bounds the lives that have not ended. When it is reached all of them are forgotten, and read again
-	// from /proc when they are asked for.
+	// maxAlive bounds the lives that have not ended. When it is reached, all of them are forgotten, and read again from /proc
+	// when they are needed.
 	maxAlive = 32768
 )
 
-// life is what a process has mapped to execute from one execve (or fork) to the next. It is kept for a
-// while after its end: rows come later than what they tell of.
+// life is the executable mappings of a process from one execve (or fork) to the next. It is kept for a while after its end,
+// because rows come later than their events.
 type life struct {
 	pid   uint32
 	start uint64 // nanoseconds since boot
@@ -44,7 +44,7 @@ type mapped struct {
 	file               *file
 }
 
-// find returns what is mapped at an address, nil if nothing is.
+// find returns the mapping at an address, nil if there is none.
 func (l *life) find(addr uint64) *mapped {
 	for depth := 0; l != nil && depth < maxChain; depth++ {
 		i, found := slices.BinarySearchFunc(l.ranges, addr, func(m mapped, addr uint64) int { return cmp.Compare(m.start, addr) })
@@ -60,7 +60,7 @@ func (l *life) find(addr uint64) *mapped {
 }
 
 // meets reports whether at least one range of l has the same file at the same place in other. Two readings of one program must
-// have one. A life without ranges meets every other.
+// have one. A life without ranges matches every other.
 func (l *life) meets(other *life) bool {
 	return len(l.ranges) == 0 || slices.ContainsFunc(l.ranges, func(m mapped) bool {
 		o := other.find(m.start)
@@ -80,7 +80,7 @@ func (l *life) known() bool {
 	return false
 }
 
-// add takes in a range, in place of what was there.
+// add adds a range, which replaces the old mapping there.
 func (l *life) add(m mapped) {
 	if m.start >= m.end || len(l.ranges) >= maxRanges {
 		return

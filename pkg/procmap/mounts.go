@@ -79,7 +79,7 @@ func findMount(mounts []mount, path string) *mount {
 	return found
 }
 
-// readMounts reads the mounts of the process whose /proc folder is dir, nil if that cannot be.
+// readMounts reads the mounts of the process with the /proc folder dir, nil if it cannot.
 func readMounts(dir procfs.Dir) []mount {
 	text, err := dir.Read("mountinfo", maxMountinfo)
 	if err != nil {
@@ -99,8 +99,8 @@ const (
 	maxVerdicts = 4096
 )
 
-// avoided tells whether nothing on a device is opened, not even with O_PATH, because its file system may not answer. It
-// learns that from the mounts of the process whose /proc folder is dir. See judge for the rest.
+// avoided tells whether nothing on a device is opened, not even with O_PATH, because its file system may not answer. It learns
+// that from the mounts of the process with the /proc folder dir. See judge for the rest.
 func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	r.mountsMu.Lock()
 	defer r.mountsMu.Unlock()

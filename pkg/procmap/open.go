@@ -38,8 +38,8 @@ func (r *Resolver) identify(ctx context.Context, key *fileKey, holders []holder,
 	return &File{Path: key.path, Info: info, ID: id}, opened, cpu, nil
 }
 
-// Open opens the file for reading; the caller closes it. The file system can make the call, and all that is done with the
-// file, wait for ever: see package patience and Stuck.
+// Open opens the file for reading; the caller closes it. The file system can block the call, and all use of the file, for ever:
+// see package patience and Stuck.
 func (f *File) Open() (*os.File, error) {
 	if f.r == nil {
 		return nil, errors.New("the mapping has no file to open")
@@ -131,8 +131,8 @@ func (r *Resolver) open(key *fileKey, holders []holder, on *opening) (*os.File, 
 	return nil, nil, errors.Join(append(errs, err)...)
 }
 
-// openMapped opens what a process, whose /proc folder is dir, has mapped at the range of h. The link in map_files
-// leads to the mapped file itself, whatever its path is now.
+// openMapped opens the mapped file of the range of h, in the process with the /proc folder dir. The link in map_files leads to
+// the mapped file itself, whatever its path is now.
 func (r *Resolver) openMapped(dir procfs.Dir, key *fileKey, h holder, on *opening) (*os.File, *unix.Stat_t, error) {
 	if r.avoided(dir, key.dev) {
 		return nil, nil, errAvoided
@@ -151,7 +151,7 @@ func (r *Resolver) openMapped(dir procfs.Dir, key *fileKey, h holder, on *openin
 // mapLink is the name of a mapping's link, in the /proc folder of its process.
 func mapLink(start, end uint64) string { return fmt.Sprintf("map_files/%x-%x", start, end) }
 
-// openIn opens the path of key below the root of the process whose /proc folder is dir.
+// openIn opens the path of key below the root of the process with the /proc folder dir.
 func (r *Resolver) openIn(dir procfs.Dir, key *fileKey, on *opening) (*os.File, *unix.Stat_t, error) {
 	if r.avoided(dir, key.dev) {
 		return nil, nil, errAvoided
@@ -187,9 +187,9 @@ func (r *Resolver) openByPath(key *fileKey, on *opening) (*os.File, *unix.Stat_t
 	return reopen(path, key)
 }
 
-// openBelow opens name below root, with O_PATH; mounts are those seen from root, the root of the process whose /proc folder is
-// dir. It follows no links: the path that the kernel tells of a file has none. It opens the point of the file's mount and crosses
-// no other mount from there. So it cannot reach a mount that came after mounts was read and may never answer.
+// openBelow opens name below root, with O_PATH; mounts are those seen from root, the root of the process with the /proc folder
+// dir. It follows no links: the path from the kernel has none. It opens the point of the file's mount and crosses no other mount
+// from there. So it cannot reach a mount that came after mounts was read and may never answer.
 func (r *Resolver) openBelow(dir procfs.Dir, root int, mounts []mount, name string, on *opening) (int, error) {
 	m := findMount(mounts, name)
 	if m == nil || m.avoid {
@@ -215,8 +215,8 @@ func (r *Resolver) openBelow(dir procfs.Dir, root int, mounts []mount, name stri
 	return path, nil
 }
 
-// reopen opens for reading what the O_PATH descriptor path refers to, if that is the regular file of key. It closes
-// path. The check comes first because to open a device can have effects, which O_PATH has not.
+// reopen opens the target of the O_PATH descriptor path for reading, if that is the regular file of key. It closes path. The
+// check comes first because to open a device can have effects, which O_PATH has not.
 func reopen(path int, key *fileKey) (*os.File, *unix.Stat_t, error) {
 	defer unix.Close(path)
 	var st unix.Stat_t

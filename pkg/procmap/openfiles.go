@@ -53,7 +53,7 @@ func (r *Resolver) release(n int) {
 	r.heldFiles = append(r.heldFiles[:0], r.heldFiles[n:]...)
 }
 
-// releaseOld closes the files whose holdFor has passed at the time now.
+// releaseOld closes the files that were open for longer than holdFor at the time now.
 func (r *Resolver) releaseOld(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,8 +98,8 @@ func (f *file) again() *os.File {
 	return os.NewFile(uintptr(fd), f.key.path)
 }
 
-// mayHold tells whether an open file can be kept open without keeping anybody from unmounting. holders have mapped
-// it. The host's root is looked at first, because it needs none of them: they may have ended.
+// mayHold tells whether an open file can be kept open without keeping anybody from unmounting. holders have mapped it. The host's
+// root is tried first, because it needs none of them: they may have ended.
 func (r *Resolver) mayHold(f *os.File, holders []holder) bool {
 	mount, ok := procfs.MountOf(int(f.Fd()), "")
 	if !ok {
@@ -124,7 +124,7 @@ func (r *Resolver) mayHold(f *os.File, holders []holder) bool {
 	return false
 }
 
-// otherMounts tells whether the process whose /proc folder is at dir has a mount namespace other than the host's.
+// otherMounts tells whether the process with the /proc folder dir has another mount namespace than the host's.
 func (r *Resolver) otherMounts(dir string) bool {
 	var own, hosts unix.Stat_t
 	if unix.Stat(dir+"/ns/mnt", &own) != nil {

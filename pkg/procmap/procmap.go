@@ -2,9 +2,8 @@
 //
 // The kernel hands over bare addresses. A Resolver knows the rest from two sources. If permitted, the kernel reports every
 // execve, fork and executable mapping of the machine. So it knows processes that ended before anybody could inspect them. Of
-// those that were there before, it reads /proc/PID/maps once they are asked for. Both happen in goroutines of its own, as does
-// the reading of files: whoever asks never waits. What is not known yet is known some moments later, and is kept past the end of
-// the process.
+// earlier processes, it reads /proc/PID/maps when they are first requested. Both happen in goroutines of its own, as does the
+// reading of files: whoever asks never waits. Unknown data is known some moments later, and is kept past the end of the process.
 //
 // # Trust
 //
@@ -49,7 +48,7 @@ type Process struct {
 	Space uint32
 }
 
-// State says what is known of an address.
+// State is the state of the knowledge of an address.
 type State uint8
 
 // The states.
@@ -86,8 +85,8 @@ type Place struct {
 	// File is the mapped file if State is Known. If it is Unreadable, the File has only a Path. If it is Generated, File is the
 	// process's perf map, if there is one. Else it is nil.
 	File *File
-	// Offset is where the code is in the file, and Address the address that the file's symbol tables have for it. A
-	// perf map has addresses of the process: there Address is the one that was asked for.
+	// Offset is where the code is in the file, and Address the address that the file's symbol tables have for it. A perf map has
+	// addresses of the process: there Address is the requested one.
 	Offset, Address uint64
 }
 
@@ -98,7 +97,7 @@ type Options struct {
 	// Identify reads what identifies an open file, and returns the CPU time that this has taken elsewhere: symbols.Store.Info. An error that
 	// is symbols.ErrReader is none of the file's.
 	Identify func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error)
-	// Unwatched leaves the kernel unasked: processes are read when they are asked for.
+	// Unwatched makes no use of the kernel's reports: processes are read when they are requested.
 	Unwatched bool
 	// wait is the constant of this name, shorter in tests; 0 means the constant.
 	wait time.Duration
@@ -173,7 +172,7 @@ type request struct {
 	seen    uint64 // see Locate
 }
 
-// entry is what is known of a process that was asked for. Under Resolver.mu.
+// entry is the knowledge of a requested process. Under Resolver.mu.
 type entry struct {
 	life   *life // nil: nothing known
 	queued bool
@@ -186,7 +185,7 @@ type entry struct {
 
 // Stats are sums since the Resolver was made.
 type Stats struct {
-	// Watching says that the kernel tells of new processes.
+	// Watching says that the kernel reports new processes.
 	Watching bool
 	// Events are those of the kernel, and Lost those that it had no room for.
 	Events, Lost uint64
@@ -196,7 +195,7 @@ type Stats struct {
 	Files, Unreadable uint64
 	// Denied are processes, and DeniedFiles files, that this process has not the rights to look at. Such files are Unreadable, too.
 	Denied, DeniedFiles uint64
-	// Stuck counts files and processes whose reading was given up because it did not end.
+	// Stuck counts files and processes that were given up because reading did not end.
 	Stuck uint64
 }
 
@@ -232,8 +231,8 @@ func New(o Options) *Resolver {
 	return r
 }
 
-// Close stops the Resolver and waits for its goroutines, up to two seconds. One that waits for a file system that does not
-// answer stays until that answers or is unmounted. Afterwards Locate answers from what is known already.
+// Close stops the Resolver and waits for its goroutines, up to two seconds. One that waits for a file system that does not answer
+// stays until that answers or is unmounted. Afterwards Locate answers from its existing knowledge.
 func (r *Resolver) Close() {
 	r.stop()
 	stopped := make(chan struct{})

@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// Bounds of what is read of one process.
+// These bound the data that is read of one process.
 const (
 	maxMountinfo = 4 << 20
 	maxPath      = 4096
@@ -38,7 +38,7 @@ func (r *Resolver) readProcess(ctx context.Context, req request) time.Duration {
 	return used
 }
 
-// reading is what was read of a process.
+// reading is the data that was read of a process.
 type reading struct {
 	areas []area
 	start uint64
@@ -46,7 +46,7 @@ type reading struct {
 	err   error
 }
 
-// readEither reads the mappings of a process, or if that cannot be, those of its parent.
+// readEither reads the mappings of a process. If that fails, it reads those of its parent.
 func (r *Resolver) readEither(ctx context.Context, req request) reading {
 	p := req.process
 	areas, start, err := r.readMaps(p.PID, p.ExeInode, req.seen)
@@ -65,7 +65,7 @@ func (r *Resolver) readEither(ctx context.Context, req request) reading {
 	return reading{err: err}
 }
 
-// takeReading takes in what was read of a process, since begin.
+// takeReading takes the data that was read of a process since begin.
 func (r *Resolver) takeReading(req request, begin uint64, read reading) {
 	p, areas, start, from, err := req.process, read.areas, read.start, read.from, read.err
 	r.mu.Lock()
@@ -130,7 +130,7 @@ func (r *Resolver) takeReading(req request, begin uint64, read reading) {
 	e.life = from
 }
 
-// readMaps reads what a process has mapped, and when it began, in nanoseconds since boot.
+// readMaps reads the mappings of a process and its start, in nanoseconds since boot.
 func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error) {
 	dir, err := procfs.Open(r.proc, pid)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
-// The goroutine that reads may use burst of CPU time at once. It earns a second of CPU time in every slowdown seconds. So
+// The goroutine that reads may use burst of CPU time immediately. It earns a second of CPU time in every slowdown seconds. So
 // starting processes without pause makes it take at most a fifth of one CPU.
 const (
 	burst    = time.Second
@@ -84,7 +84,7 @@ const maxInRow = 8
 // never empty does not keep files from being read.
 type chooser struct{ inRow int }
 
-// ready takes what can be read now, nothing if both queues are empty.
+// ready returns the next item to read, nothing if both queues are empty.
 func (c *chooser) ready(queue <-chan request, toRead <-chan *file) (*request, *file) {
 	if c.inRow >= maxInRow {
 		c.inRow = 0

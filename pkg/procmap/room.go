@@ -12,7 +12,7 @@ func (r *Resolver) makeRoom() {
 	}
 }
 
-// forgetHalf forgets the half of the processes that nobody has asked for in the longest time.
+// forgetHalf forgets the less recently used half of the processes.
 func (r *Resolver) forgetHalf() {
 	keys := slices.SortedFunc(maps.Keys(r.processes), func(a, b Process) int { return r.processes[a].used.Compare(r.processes[b].used) })
 	for _, p := range keys[:(len(keys)+1)/2] {

@@ -11,9 +11,9 @@ const (
 	wait = 5 * time.Second
 	// maxStuck is how many files, and how many processes, are waited for in vain at a time.
 	maxStuck = 16
-	// After maxDoubtful devices that did not answer, whose file systems were doubtful, nothing on such a file system is opened.
-	// Each counts for forgive, even if it has answered after all. Otherwise one that always answers too late, under new numbers,
-	// would take all the time.
+	// After maxDoubtful devices on doubtful file systems that did not answer, nothing on such a file system is opened. Each
+	// counts for forgive, even if it has answered after all. Otherwise one that always answers too late, under new numbers, would
+	// take all the time.
 	maxDoubtful = 4
 	forgive     = 10 * time.Minute
 )
@@ -31,7 +31,7 @@ func (o *opening) get() (device, trust) {
 	return device{uint32(v >> 36), uint32(v >> 4)}, trust(v & 15)
 }
 
-// stuckDevice is a device whose file system does not answer.
+// stuckDevice is a device with a file system that does not answer.
 type stuckDevice struct {
 	waiting int       // goroutines that have not returned
 	until   time.Time // it is avoided until then, and while there are such

@@ -31,12 +31,12 @@ const (
 )
 
 var (
-	// mayNotAnswer are file systems whose answers come from a process or over a network.
+	// mayNotAnswer are file systems with answers from a process or over a network.
 	mayNotAnswer = []string{
 		"fuse", "fuseblk", "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "9p", "virtiofs", "afs", "gfs2", "ocfs2", "lustre", "glusterfs",
 		"beegfs", "autofs", "coda", "orangefs", "vboxsf", "gpfs",
 	}
-	// answer are those that the kernel answers for, from memory or a disk.
+	// answer are those that the kernel serves from memory or a disk.
 	answer = []string{
 		"ext2", "ext3", "ext4", "xfs", "btrfs", "bcachefs", "f2fs", "zfs", "jfs", "reiserfs", "vfat", "exfat", "ntfs3", "iso9660", "udf",
 		"squashfs", "erofs", "tmpfs", "ramfs", "rootfs", "devtmpfs", "hugetlbfs",
@@ -44,7 +44,7 @@ var (
 	layered = []string{"overlay", "overlayfs"}
 )
 
-// maxStacked is how many overlays on each other are looked at. The kernel allows two.
+// maxStacked is how many nested overlays are inspected. The kernel allows two.
 const maxStacked = 3
 
 // trust says how far the file system of m is trusted. mounts are those seen where m was mounted.
@@ -205,7 +205,7 @@ type kernelMounts struct {
 	mounts []mount
 }
 
-// get returns the mounts of the process whose /proc folder is at path, nil if they cannot be read.
+// get returns the mounts of the process with the /proc folder at path, nil if they cannot be read.
 func (k *kernelMounts) get(path string) []mount {
 	if k.f == nil {
 		fd, err := unix.Open(path+"/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -48,8 +48,8 @@ type ring struct {
 	memory []byte
 }
 
-// watch asks the kernel for the events. It returns nil where that cannot be had: in another PID namespace
-// than the first, whose numbers would be others, or without the right to.
+// watch asks the kernel for the events. It returns nil if that is not available. In another PID namespace than the first, the
+// numbers would differ, or the right is missing.
 func watch() *watcher {
 	if !procfs.SharesPIDs() {
 		return nil
@@ -167,8 +167,8 @@ func (w *watcher) read() (until uint64, events []event, lost uint64) {
 	return until, events, lost
 }
 
-// readRing takes what is in a ring into w.pending. The kernel writes the head and readRing the tail; both count bytes
-// and only grow.
+// readRing moves the content of a ring into w.pending. The kernel writes the head and readRing the tail; both count bytes and
+// only grow.
 func (w *watcher) readRing(r ring) (lost uint64) {
 	page := (*unix.PerfEventMmapPage)(unsafe.Pointer(&r.memory[0]))
 	head := atomic.LoadUint64(&page.Data_head)

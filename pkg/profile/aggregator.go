@@ -197,8 +197,8 @@ func (a *Aggregator) room(resourceKey uint64) (uint32, Status) {
 	return id, Added
 }
 
-// Insert is Add for a row whose key is not known yet: it makes the key known as belonging to s.
-// The resource must have been set in this window, else NeedResource. Strings in s are copied.
+// Insert is Add for a row with a new key: it makes the key known as belonging to s. The resource must have been set in this
+// window, else NeedResource. Strings in s are copied.
 func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, time uint64) Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -317,7 +317,7 @@ func (a *Aggregator) used() int64 {
 	return a.gen.bytes + a.gen.pendingBytes + int64(len(a.win.events))*costEvent
 }
 
-// Renew makes the next Flush begin a new dictionary, so that all keys are asked for again.
+// Renew makes the next Flush begin a new dictionary, so that all keys are requested again.
 func (a *Aggregator) Renew() { a.renew.Store(true) }
 
 // NearFull tells that a Flush before the end of the window would keep rows from being refused.
@@ -383,9 +383,9 @@ func addSaturated(a, b int64) int64 {
 	return s
 }
 
-// StartSnapshot says that the rows that follow, up to the next call, are the whole state: what the window holds from
-// before is forgotten. The rows that are forgotten still count in Message.Rows of the next message. With an
-// aggregation other than AggregateSnapshot it does nothing.
+// StartSnapshot says that the following rows, up to the next call, are the whole state. The window's earlier rows are forgotten.
+// The rows that are forgotten still count in Message.Rows of the next message. With an aggregation other than AggregateSnapshot
+// it does nothing.
 func (a *Aggregator) StartSnapshot() {
 	if a.cfg.Aggregation != AggregateSnapshot {
 		return

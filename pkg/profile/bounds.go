@@ -12,8 +12,7 @@ func (e *encoder) resourceBound(r uint32) int {
 	return n + len(e.cfg.PeriodType.Type) + len(e.cfg.PeriodType.Unit)
 }
 
-// sampleBound returns the most bytes that a sample, with what it refers to and the message does not have yet, can
-// add to the message.
+// sampleBound returns the most bytes that a sample can add to the message, with its parts that the message lacks.
 func (e *encoder) sampleBound(s sample, w *window, head int32) int {
 	v := e.v
 	n := 32

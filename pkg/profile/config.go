@@ -8,8 +8,8 @@ const (
 	ShapeSum Shape = iota
 	// ShapeEvents writes a value and a timestamp per event.
 	ShapeEvents
-	// ShapeTimestamps writes timestamps only, as many as the value counts: for receivers that
-	// count timestamps. A type whose unit is not "count" gets one timestamp per event.
+	// ShapeTimestamps writes timestamps only, as many as the value counts: for receivers that count timestamps. A type with
+	// another unit than "count" gets one timestamp per event.
 	ShapeTimestamps
 	// ShapeSingle writes one summed value and the time of the last event.
 	ShapeSingle
@@ -56,7 +56,7 @@ type Config struct {
 	// DoubleFunctions writes each function twice in a row, and lines refer to the second. It is for a receiver that reads the
 	// entry before the right one. Against the protocol, which wants every entry once and referred to.
 	DoubleFunctions bool
-	// State says that values are what is at the end of a window: profiles have no duration. It goes with ShapeSum only, as
+	// State says that values are the state at the end of a window: profiles have no duration. It goes with ShapeSum only, as
 	// timestamps lie within the time of a profile.
 	State bool
 	// NameLabel, if not empty, is the value of an attribute __name__ of all samples, and profiles have no period. It is for a
@@ -78,8 +78,8 @@ type Limits struct {
 	MaxBytes int
 	// MaxSamples in one profile; 0 means 16,000, which is what Pyroscope takes.
 	MaxSamples int
-	// Emit, where set, is given each message as soon as it is made, in the goroutine of Flush, and Flushed has none. Each message
-	// has its own dictionary, so a window of deep stacks can become messages of many times its size. They are too many to hold at
+	// Emit, if set, gets each message as soon as it is made, in the goroutine of Flush. Flushed has none then. Each message has
+	// its own dictionary, so a window of deep stacks can become messages of many times its size. They are too many to hold at
 	// once.
 	Emit func(Message)
 }

@@ -169,7 +169,7 @@ type encoder struct {
 	counts                               []int32  // by resource: its samples in the window
 }
 
-// forget drops what was kept for a generation that is gone.
+// forget drops the data of an ended generation.
 func (e *encoder) forget() {
 	cfg := e.cfg
 	*e = encoder{cfg: cfg}
@@ -213,7 +213,7 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 		e.endResource()
 		if e.samples > 0 {
 			m := e.finish()
-			// Rows whose snapshots were replaced count as rows of the first message.
+			// Rows with replaced snapshots count as rows of the first message.
 			m.Rows += carried
 			out.Vanished -= carried
 			carried = 0

@@ -6,7 +6,7 @@ import "math"
 // because two stacks that look alike now can turn out to differ. When the window ends the stack is resolved, and the values
 // go to the sample that it has become.
 
-// pendingSample is a sample whose stack is not known in full yet.
+// pendingSample is a sample with an incomplete stack.
 type pendingSample struct {
 	key        uint64
 	sample     uint32
@@ -18,14 +18,14 @@ type pendingSample struct {
 	fate     Fate   // of the stack, if that is not the one of key
 }
 
-// costPending is what an pending sample takes in memory beside the parts of its stack, with its entries in the two windows.
+// costPending is the memory of a pending sample beside the parts of its stack, with its entries in the two windows.
 const costPending = 200
 
 func (u *pendingSample) bytes() int64 {
 	return costPending + 4*int64(len(u.head)+len(u.tail)) + int64(u.later.Size())
 }
 
-// addPending makes a sample whose stack is known later, and returns it.
+// addPending makes a sample with a stack that is known later, and returns it.
 func (g *generation) addPending(s sample, dropped int, key uint64, later Later, head, tail []uint32) uint32 {
 	var id uint32
 	if n := len(g.free); n > 0 {
@@ -45,9 +45,9 @@ func (g *generation) addPending(s sample, dropped int, key uint64, later Later, 
 	return id
 }
 
-// resolvePending finds out the stacks of all pending samples and moves their values to the samples that they have become.
-// It returns with mu held, so that no row is added before the caller has closed the window. It lets go of mu while it
-// asks for frames, so that rows do not wait for that.
+// resolvePending finds out the stacks of all pending samples and moves their values to the samples that they have become. It
+// returns with mu held, so that no row is added before the caller has closed the window. It releases mu while it requests frames,
+// so rows do not wait for that.
 func (a *Aggregator) resolvePending() {
 	const atOnce = 32
 	var frames []Frame
@@ -118,7 +118,7 @@ func (a *Aggregator) internResolved(u *pendingSample, frames []Frame) {
 	g.take(s.resource, g.bytes-before)
 }
 
-// mergeResolved gives the values of the window's pending samples to what they have become. Under mu.
+// mergeResolved gives the values of the window's pending samples to the resolved ones. Under mu.
 func (a *Aggregator) mergeResolved() {
 	g, w := a.gen, a.win
 	if len(g.pending) == 0 {
@@ -129,8 +129,8 @@ func (a *Aggregator) mergeResolved() {
 		u := &g.pending[i]
 		to[u.sample] = u.resolved
 		g.take(g.samples[u.sample].resource, -u.bytes())
-		// If nothing more will be known, the key of the row stands for the resolved sample from now on. Else it is
-		// forgotten, so that the next row is asked for in full again.
+		// If nothing more will be known, the key of the row stands for the resolved sample from now on. Otherwise it is
+		// forgotten, so the next row is requested in full again.
 		if id, ok := g.keys.get(u.key); ok && id&sampleOf == u.sample {
 			g.keys.remove(u.key)
 			if u.fate != Whole && Fate(id>>fateShift) == Whole {

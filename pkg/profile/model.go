@@ -20,9 +20,8 @@ const (
 	FrameGo     FrameType = "go"
 )
 
-// Mapping is what a frame's code was loaded from. The zero value means unknown and becomes
-// mapping_index 0. Mapping is comparable; two frames share a Mapping of the message if and only
-// if their values are equal.
+// Mapping is the file from which a frame's code was loaded. The zero value means unknown and becomes mapping_index 0. Mapping is
+// comparable; two frames share a Mapping of the message if and only if their values are equal.
 type Mapping struct {
 	// File is the path or name of the file, or a name in brackets such as [kernel.kallsyms].
 	File string
@@ -48,16 +47,15 @@ func (m *Mapping) isZero() bool {
 
 // Frame is one entry of a call stack.
 type Frame struct {
-	// Name is the function's name as the symbol table has it (it may be mangled); empty where no
-	// symbol is known. It is never an address in words.
+	// Name is the function's name in the symbol table (it may be mangled); empty if no symbol is known. It is never an address in
+	// words.
 	Name string
 	// File and Line are the source position, empty and 0 where unknown.
 	File string
 	Line int64
 	// StartLine is the line that the function begins at, 0 where unknown.
 	StartLine int64
-	// Address is the address within Mapping, 0 where unknown: see pkg/stack for what is stored
-	// for which kind of frame.
+	// Address is the address within Mapping, 0 if unknown: see pkg/stack for its meaning in each kind of frame.
 	Address uint64
 	Mapping Mapping
 	Type    FrameType
@@ -185,9 +183,9 @@ const (
 	NoStack
 	// Lost: a part of it, the user's or the kernel's, did not arrive.
 	Lost
-	// Truncated: it reached the depth that is recorded, or the unwinder could not go on; what lies beyond is missing.
+	// Truncated: it reached the limit of depth, or the unwinder could not continue; the rest is missing.
 	Truncated
-	// Incomplete: its outermost function is none that programs and threads begin with.
+	// Incomplete: its outermost function is not a known entry of programs and threads.
 	Incomplete
 
 	fates = int(Incomplete) + 1
@@ -212,17 +210,15 @@ type Sample struct {
 	// first one stays.
 	Dropped int
 	Link    Link
-	// Fate says what is missing of the stack. It does not make samples distinct; rows are counted
-	// by it.
+	// Fate says which part of the stack is missing. It does not make samples distinct; rows are counted by it.
 	Fate Fate
-	// Later, where it is not nil, is asked for frames when the window ends. They take the place of
-	// Stack[LaterFrom:LaterTo].
+	// Later, if not nil, is called for frames when the window ends. They take the place of Stack[LaterFrom:LaterTo].
 	Later              Later
 	LaterFrom, LaterTo int
 }
 
-// Later stands for frames whose names are not known yet. It outlives the row and must not refer to its memory. It is
-// asked in the goroutines that call Flush and Ask.
+// Later stands for frames with unknown names. It outlives the row and must not refer to its memory. It is asked in the goroutines
+// that call Flush and Ask.
 type Later interface {
 	// Frames appends the frames to dst, as known now, and tells whether more will be known. last says that there is no further
 	// call. A fate other than Whole takes the place of a sample's Whole.
@@ -243,7 +239,7 @@ func (askAgain) Frames(dst []Frame, last bool) ([]Frame, Fate, bool) { return ds
 // Size implements Later.
 func (askAgain) Size() int { return 0 }
 
-// ValueType names what a value measures, in pprof's words: type "cpu", unit "nanoseconds".
+// ValueType names the meaning of a value, in pprof's words: type "cpu", unit "nanoseconds".
 type ValueType struct {
 	Type, Unit string
 }

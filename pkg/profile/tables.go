@@ -188,7 +188,7 @@ func (g *generation) string(s string) uint32 {
 	return id
 }
 
-// clean returns a text as it may leave. All that leaves passes here: what a table does not have, and resources.
+// clean returns a text as it may leave. All output passes here: entries that a table lacks, and resources.
 func (g *generation) clean(s string) string {
 	clean := printable.Clean(s)
 	if clean != s {
@@ -212,8 +212,7 @@ func (g *generation) cleanValue(v Value) Value {
 	return v
 }
 
-// attribute interns an attribute. The table has clean text only: what is not found is cleaned and looked up
-// again.
+// attribute interns an attribute. The table has clean text only: a missing text is cleaned and looked up again.
 func (g *generation) attribute(key string, v Value) uint32 {
 	h := g.hash.attribute(key, &v)
 	if id, ok := g.attributeIndex.find(h, func(id uint32) bool {
@@ -317,8 +316,8 @@ func (g *generation) caller(of uint32, f *Frame, mapping, frameType uint32) uint
 	return id
 }
 
-// location interns a frame; frames that say nothing (no name, no address) become 0. A frame that is known costs one
-// look-up, by its text. The table has clean text only: what is not found is cleaned and looked up again.
+// location interns a frame; frames that say nothing (no name, no address) become 0. A frame that is known costs one look-up, by
+// its text. The table has clean text only: a missing text is cleaned and looked up again.
 func (g *generation) location(f *Frame, mapping, frameType uint32) uint32 {
 	if f.Name == "" {
 		if f.Address == 0 {

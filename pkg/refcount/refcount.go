@@ -20,7 +20,7 @@ func (v *Value[T]) Acquire(open func() T) T {
 	return v.value
 }
 
-// Release is for who does not use the value any more. The last one has it closed, and waits for that.
+// Release is for who does not use the value any more. The last one closes it, and waits for that.
 func (v *Value[T]) Release(close func(T)) {
 	var last, none T
 	v.mu.Lock()

@@ -1,4 +1,4 @@
-// Package stack turns what Inspektor Gadget knows of a call stack into frames.
+// Package stack turns Inspektor Gadget's data of a call stack into frames.
 //
 // Inspektor Gadget hands a stack over as text: a list of names (or addresses, or build IDs), leaf
 // first, each entry followed by "; ". Kernel, User and AppendPlain read the three forms of it;
@@ -7,9 +7,8 @@
 // up. Demangle makes C++ and Rust names readable and is meant to be called once per name, when a
 // profile is encoded.
 //
-// The text comes from programs that nobody vouches for. Every result is bounded: MaxFrames frames
-// of at most MaxNameLen bytes each, from at most MaxTextLen bytes of text. Names are not checked
-// for being UTF-8: the encoder replaces what is not.
+// The text comes from programs that nobody vouches for. Every result is bounded: MaxFrames frames of at most MaxNameLen bytes
+// each, from at most MaxTextLen bytes of text. Names are not checked for being UTF-8: the encoder replaces invalid bytes.
 //
 // # Addresses
 //

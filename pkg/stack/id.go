@@ -26,9 +26,9 @@ const (
 	buildIDAddress
 )
 
-// AppendID appends the frames of the stack with the given ID to dst, leaf first. It reads their addresses and build
-// IDs from the gadget's maps, where Append reads texts; the frames have no names. The ID is as the eBPF program
-// stored it: 0 says that no stack was asked for, a negative number is an error.
+// AppendID appends the frames of the stack with the given ID to dst, leaf first. It reads their addresses and build IDs from the
+// gadget's maps, where Append reads texts; the frames have no names. The ID is as the eBPF program stored it: 0 says that no
+// stack was collected, a negative number is an error.
 //
 // It costs one or two look-ups in maps: call it once per stack that is not yet known.
 func (u *User) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome) {

@@ -39,15 +39,15 @@ type Janitor struct {
 	tick  uint32
 	start time.Time
 
-	// next is the key that the walk over the map goes on with, if walking.
+	// next is the key at which the walk over the map continues, if walking.
 	next    uint32
 	walking bool
 }
 
 // NewJanitor returns a Janitor for a stack map (BPF_MAP_TYPE_STACK_TRACE). stacks may return nil until the gadget has started.
 // cold is the age at which an entry is deleted. It must be several times as long as an ID can take from the eBPF program to the
-// callback. For a gadget whose rows are collected in a map, that is the interval at which the map is read. A gadget that keeps
-// IDs for later has no safe age, for example from a thread's sleep to its wake-up. Do not use a Janitor there.
+// callback. For a gadget with rows in a map, that is the interval at which the map is read. A gadget that keeps IDs for later has
+// no safe age, for example from a thread's sleep to its wake-up. Do not use a Janitor there.
 func NewJanitor(stacks func() *ebpf.Map, cold time.Duration) *Janitor {
 	return &Janitor{find: stacks, tick: 1, cold: uint32(max(1, cold/time.Second))}
 }
@@ -59,9 +59,9 @@ func (j *Janitor) Seen(id int32) {
 	}
 }
 
-// Sweep looks at some of the map's entries, going on where the last call ended, and deletes those that are cold. Its work is
-// bounded to 512 entries, about a millisecond. Each takes a system call, and one or two more if it is deleted. now is the time.
-// Call it about once a second, at least several times within Cold.
+// Sweep checks some of the map's entries, from the end of the last call on, and deletes the cold ones. Its work is bounded to 512
+// entries, about a millisecond. Each takes a system call, and one or two more if it is deleted. now is the time. Call it about
+// once a second, at least several times within Cold.
 //
 // It returns the number of stacks it deleted. An error says that the map cannot be walked; nothing is
 // lost by calling it again.
@@ -79,8 +79,7 @@ func (j *Janitor) Sweep(now time.Time) (deleted int, err error) {
 		j.walking = true
 	}
 	for range sweepKeys {
-		// The key after this one is read before this one is deleted: from a key that is gone the
-		// kernel starts over.
+		// The next key is read before this one is deleted: from a deleted key the kernel starts over.
 		id, after := j.next, uint32(0)
 		err := j.stacks.NextKey(&id, &after)
 		if j.isCold(id) && j.stacks.Delete(&id) == nil {
@@ -124,7 +123,7 @@ func (j *Janitor) prepare(now time.Time) bool {
 	return true
 }
 
-// isCold reports whether an entry may go. One that is met for the first time is given its time.
+// isCold reports whether an entry may go. A new one gets its time.
 func (j *Janitor) isCold(id uint32) bool {
 	if id >= uint32(len(j.seen)) {
 		return false

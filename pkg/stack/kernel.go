@@ -25,7 +25,7 @@ type KernelOptions struct {
 	// KeepTracing keeps the frames that the tracing itself puts on top of a stack. It is for samplers: in
 	// their stacks, such frames are time that the workload spends on being traced.
 	KeepTracing bool
-	// Symbols is what is known of the running kernel; nil if nothing is.
+	// Symbols is the knowledge of the running kernel; nil if there is none.
 	Symbols *KernelSymbols
 }
 
@@ -114,10 +114,9 @@ func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID boo
 	return dst, OK
 }
 
-// AppendID appends the frames of the stack with the given ID to dst, leaf first. It reads their addresses
-// from the stack map and names them itself, in contrast to Append. The ID is as the eBPF program stored
-// it: 0 says that no stack was asked for, a negative number is an error. Everything else is as for
-// Append.
+// AppendID appends the frames of the stack with the given ID to dst, leaf first. It reads their addresses from the stack map and
+// names them itself, in contrast to Append. The ID is as the eBPF program stored it: 0 says that no stack was collected, a
+// negative number is an error. Everything else is as for Append.
 //
 // The error says why the functions of a stack that is there have no names.
 //

@@ -45,8 +45,8 @@ const generatedLimit = 64 << 10
 // programs, and the trampolines of ftrace and kprobes.
 var generatedOwners = []string{"[bpf]", "[__builtin__"}
 
-// kernelSymbol is a line of /proc/kallsyms: "ffffffff81000000 T _stext" or, for what is not part of the image,
-// "ffffffffc0201000 t bpf_prog_6deef7357e7b4530\t[bpf]".
+// kernelSymbol is a line of /proc/kallsyms: "ffffffff81000000 T _stext" or, outside the image, "ffffffffc0201000 t
+// bpf_prog_6deef7357e7b4530\t[bpf]".
 type kernelSymbol struct {
 	addr  uint64 // 0 where the kernel hides it
 	kind  byte

@@ -12,14 +12,13 @@ const (
 	// Empty: there was no stack to record, so nothing is missing. Either the program was in user mode when its kernel stack was
 	// requested, or it is a kernel thread without a user stack, or the gadget does not collect this kind of stack.
 	Empty
-	// Lost: there was a stack, and it did not arrive. The stack map was full or its place was
-	// taken by another stack, or the entry was gone when it was read.
+	// Lost: there was a stack, and it did not arrive. The stack map was full, another stack took its place, or the entry was
+	// removed before it was read.
 	Lost
 	// Truncated: the stack had as many frames as the kernel records, more than MaxFrames, or more
 	// than MaxTextLen bytes of text. The leaf's end of it was kept.
 	Truncated
-	// Partial: what is known of the stack is in other fields of the row, and need not reach the
-	// program's entry.
+	// Partial: the known part of the stack is in other fields of the row, and need not reach the program's entry.
 	Partial
 )
 
@@ -28,15 +27,15 @@ type Absence uint8
 
 // Why a stack can have no frames.
 const (
-	// NotCollected: the gadget did not ask for it.
+	// NotCollected: the gadget did not collect it.
 	NotCollected Absence = iota
 	// NoRoom: the stack map was full, or its place was taken by another stack.
 	NoRoom
-	// Gone: it was in the stack map, and no more when it was read.
+	// Gone: it was removed from the stack map before it was read.
 	Gone
 	// Refused: the kernel could not take it, for any other reason.
 	Refused
-	// NoneThere: there are no frames of this kind. The program was in user mode when its kernel stack was asked for, or it is a
+	// NoneThere: there are no frames of this kind. The program was in user mode when its kernel stack was requested, or it is a
 	// kernel thread, which has no user stack.
 	NoneThere
 	// NoText: the field with its text is empty, and the row says no more.
@@ -49,10 +48,9 @@ const (
 // WhyAbsent says why a stack has no text, from the stack ID that the eBPF program stored. That is the result of bpf_get_stackid;
 // a negative number is an error. collected is false if the gadget recorded no ID.
 //
-// The kernel's errors (kernel/bpf/stackmap.c): EFAULT says that there are no frames of the kind
-// that was asked for, as in every sample that interrupts user code; EEXIST and ENOMEM, that the
-// map has no place for this stack. Gadgets store -1 (bpf_get_stackid does not return EPERM) where
-// they did not ask. A valid ID without a text is a stack that was gone from the map.
+// The kernel's errors (kernel/bpf/stackmap.c): EFAULT says that there are no frames of the requested kind, as in every sample
+// that interrupts user code; EEXIST and ENOMEM, that the map has no place for this stack. Gadgets store -1 (bpf_get_stackid does
+// not return EPERM) where they did not ask. A valid ID without a text is a stack that was removed from the map.
 func WhyAbsent(id int32, collected bool) Absence {
 	switch {
 	case !collected, id == -1:

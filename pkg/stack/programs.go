@@ -65,7 +65,7 @@ func (t *programTable) changes(now time.Time) int {
 	return t.used
 }
 
-// look finds out which programs have come and gone. The caller holds mu.
+// look finds new and removed programs. The caller holds mu.
 func (t *programTable) look(now time.Time) {
 	if t.unknown || !t.looked.IsZero() && now.Sub(t.looked) < lookAgain {
 		return
@@ -104,8 +104,8 @@ func (t *programTable) look(now time.Time) {
 	t.byID = there
 }
 
-// programFunctions returns the functions of a program under the names that the kernel's symbols have, none where it is
-// gone or its addresses are hidden.
+// programFunctions returns the functions of a program under the names of the kernel's symbols, none if it is removed or its
+// addresses are hidden.
 func programFunctions(id ebpf.ProgramID) []programCode {
 	p, err := ebpf.NewProgramFromID(id)
 	if err != nil {

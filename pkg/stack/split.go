@@ -37,8 +37,8 @@ type splitter struct {
 // stands between brackets, so separators between a pair of (), [] or {} do not count. Angle brackets are not followed: no
 // language puts a separator between those alone, and <, <<, ->, <=> and >> are also names of operators. A bracket without its
 // partner is an ordinary character. A program can have any names, so brackets are a guess. If cutting at each separator gives the
-// expected number of entries, that is right. A long name has lost its end, and with it closing brackets: that is looked at where
-// there are more entries than wanted.
+// expected number of entries, that is right. A long name has lost its end, and with it closing brackets. That is checked if there
+// are more entries than wanted.
 func (s *splitter) split(text string, want int) []span {
 	text = trimSeparator(text)
 	s.spans = s.spans[:0]
@@ -161,7 +161,7 @@ func (s *splitter) closeBracket(c byte) {
 	}
 }
 
-// forget removes the brackets from i on from those that are open: they are closed, or have no partner.
+// forget removes the brackets from i on from the open ones: they are closed, or have no partner.
 func (s *splitter) forget(i int) {
 	for _, b := range s.open[i:] {
 		s.kinds[kindOf(b.char)]--
@@ -219,8 +219,8 @@ func trimSeparator(text string) string {
 	return strings.TrimSuffix(text, ";")
 }
 
-// trimIndices cuts the "[0]", "[1]", … that older servers of Inspektor Gadget put before each
-// entry. It changes nothing unless every entry has its own.
+// trimIndices cuts the "[0]", "[1]", … that older servers of Inspektor Gadget put before each entry. It changes nothing unless
+// every entry has its own.
 func trimIndices(text string, spans []span) {
 	if len(spans) == 0 || !strings.HasPrefix(text[spans[0].start:spans[0].end], "[0]") {
 		return
@@ -249,8 +249,8 @@ func indexLen(entry string, i int) int {
 	return n
 }
 
-// limitText returns the text as a string, and whether it had to be cut. It makes no copy: names are
-// parts of what the caller gave. Whoever keeps one of a stack that is new clones it.
+// limitText returns the text as a string, and whether it had to be cut. It makes no copy: names are parts of the caller's text.
+// Whoever keeps one of a stack that is new clones it.
 func limitText(b []byte) (string, bool) {
 	if len(b) <= MaxTextLen {
 		return view(b), false

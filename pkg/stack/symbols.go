@@ -19,8 +19,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// KernelSymbols is what is known of a kernel to name the frames of its stacks. A process loads it once and shares it. The
-// exported fields never change. The tables of modules and programs follow the running kernel, and are safe for concurrent use.
+// KernelSymbols is the knowledge of a kernel for naming its frames. A process loads it once and shares it. The exported fields
+// never change. The tables of modules and programs follow the running kernel, and are safe for concurrent use.
 type KernelSymbols struct {
 	// Start and End are the bounds of the kernel's image, from _stext to _end. Both are 0 where
 	// they could not be read. They are secret.
@@ -28,7 +28,7 @@ type KernelSymbols struct {
 	// BuildID is the kernel's GNU build ID in lower-case hexadecimal, "" where it is not known.
 	BuildID string
 
-	// modules are those of the running kernel; nil if the symbols are of another one.
+	// modules are those of the running kernel; nil if the symbols are another kernel's.
 	modules *moduleTable
 	// programs are the eBPF programs of the running kernel; nil if the symbols are of another one.
 	programs *programTable
@@ -131,7 +131,7 @@ type module struct {
 	// start and end are where its code lies. The end may be too far: /proc/modules tells the size
 	// of code and data together, and since Linux 6.4 the data lies elsewhere.
 	start, end uint64
-	// mapping has the module's name in brackets, as perf has it, and its build ID.
+	// mapping has the module's name in brackets, as in perf, and its build ID.
 	mapping profile.Mapping
 	// functions are sorted by address.
 	functions []function
@@ -165,7 +165,7 @@ type moduleTable struct {
 	changed int // how often the list was another one
 }
 
-// now is load for those that do not hold mu.
+// now is load for callers without mu.
 func (t *moduleTable) now() (modules []module, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,9 +185,9 @@ func (t *moduleTable) current(now time.Time) (modules []module, ok bool, changed
 	return t.loaded, true, t.changed
 }
 
-// load returns the modules that are loaded now, sorted by address. ok is false if they or their addresses are not
-// known. A kernel without support for modules has no /proc/modules: it has none, and ok is true. What it returns must
-// not be modified: it is returned again if the next call finds the same modules. The caller holds mu.
+// load returns the modules that are loaded now, sorted by address. ok is false if they or their addresses are not known. A kernel
+// without support for modules has no /proc/modules: it has none, and ok is true. Its result must not be modified: the next call
+// returns it again if it finds the same modules. The caller holds mu.
 func (t *moduleTable) load() (modules []module, ok bool) {
 	err := t.read("proc/modules", func(r io.Reader) (err error) {
 		modules, err = readModules(r)

@@ -71,8 +71,7 @@ var entryNames = map[string]bool{
 // and for some other reasons. Where one has called an entry, the reason was the tracing.
 var dispatchPrefixes = []string{"syscall_trace_enter", "syscall_exit_work"}
 
-// managementNames are functions that look like entries and are work that a program asked for:
-// opening and closing perf events.
+// managementNames are functions that look like entries and are work of a program: opening and closing perf events.
 var managementNames = map[string]bool{
 	"perf_trace_init":        true,
 	"perf_trace_destroy":     true,
@@ -110,7 +109,7 @@ var insidePrefixes = newPrefixes(
 // tracingFrames returns how many frames at the leaf belong to the tracing and not to the code. They reach up to the last entry
 // (see entryPrefixes) in an unbroken row from the leaf. Some frames among them run inside the tracing. They can be opaque,
 // because code of BPF programs and trampolines is made at run time and has no symbol or a wrong one. For the same reason, a leaf
-// that an entry called counts with any name. A stack that consists of such frames alone is left as it is.
+// that an entry called counts with any name. A stack that consists of such frames alone is left unchanged.
 //
 // fentry, fexit and LSM programs that were loaded after the symbols were read have no known names. The program and its trampoline
 // stay as two frames named Unknown: BPF programs that do the workload's work look the same.

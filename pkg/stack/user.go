@@ -37,8 +37,7 @@ const recordedDepth = 127
 //
 // Frames with a symbol and frames without one never share a Mapping: see profile.Mapping.Symbolized.
 //
-// The type is profile.FrameNative. That a program was written in Go cannot be told from a build ID,
-// and its names do not prove it.
+// The type is profile.FrameNative. A build ID does not show that a program was written in Go, and its names do not prove it.
 type User struct {
 	opts  UserOptions
 	split splitter
@@ -66,7 +65,7 @@ func NewUser(opts UserOptions) *User {
 }
 
 // Addresses returns the addresses in the process of the first n frames of the last Append or AppendID, 0 for an unknown one. It
-// returns none where the frames are not those of addresses. It is valid until the next call.
+// returns none if the frames have no addresses. It is valid until the next call.
 func (u *User) Addresses(n int) []uint64 {
 	if len(u.addrs) == 0 {
 		return nil
@@ -91,7 +90,7 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 	cutAddrs := u.readAddresses(addresses)
 	cutIDs := u.readBuildIDs(buildIDs)
 	if len(u.addrs) == 0 {
-		// Whatever is in no file has its address in the list of build IDs.
+		// Code outside files has its address in the list of build IDs.
 		for _, id := range u.ids {
 			addr := id.offset
 			if id.id != "" {
@@ -226,7 +225,7 @@ func (u *User) readBuildID(entry []byte) buildID {
 	return buildID{id: u.knownID(id), offset: off}
 }
 
-// knownID returns a build ID as a Mapping has it, "" if it is none.
+// knownID returns a build ID in the form of a Mapping, "" if it is none.
 func (u *User) knownID(raw []byte) string {
 	if id, ok := u.known[string(raw)]; ok {
 		return id
@@ -245,9 +244,9 @@ func (u *User) knownID(raw []byte) string {
 // buildIDSize is BPF_BUILD_ID_SIZE, in bytes (include/uapi/linux/bpf.h).
 const buildIDSize = 20
 
-// formatBuildID returns a build ID in lower case and without padding, "" if it is none. The kernel pads those that are shorter
-// than 20 bytes with zeros. Linkers make them of 20, 16 (MD5, UUID) and 8 bytes (lld's --build-id=fast). That many zeros at the
-// end are padding, not a part of a hash.
+// formatBuildID returns a build ID in lower case and without padding, "" if it is none. The kernel pads shorter ones to 20 bytes
+// with zeros. Linkers make them of 20, 16 (MD5, UUID) and 8 bytes (lld's --build-id=fast). That many zeros at the end are
+// padding, not a part of a hash.
 func formatBuildID(s string) string {
 	if len(s)%2 != 0 {
 		return ""

@@ -8,7 +8,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// Verdict is what an attempt means for the request.
+// Verdict is the meaning of an attempt for the request.
 type Verdict uint8
 
 // The verdicts. The zero value loses nothing.
@@ -29,11 +29,11 @@ type Outcome struct {
 	What string
 	// Words are the receiver's own, untrusted.
 	Words string
-	// Hint is what to do about it, if there is more to say than what the verdict says.
+	// Hint is the remedy, if the verdict alone does not say enough.
 	Hint string
 	// Wait is how long the receiver asked to wait; 0 if it did not.
 	Wait time.Duration
-	// RejectedProfiles is what the receiver says it left out.
+	// RejectedProfiles is the number that the receiver says it left out.
 	RejectedProfiles int64
 }
 

@@ -24,13 +24,13 @@ const (
 	steps         = 60 // of a range, at the least
 )
 
-// Answer is what a history says to a Query.
+// Answer is the answer of a history to a Query.
 type Answer struct {
-	// Request has the samples, those of a stack added up, in profiles of Step each, the first of them from From on.
+	// Request has the samples, added up by stack, in profiles of Step each. The first begins at From.
 	Request *collectorpb.ExportProfilesServiceRequest
 	From    time.Time
 	Step    time.Duration
-	// Summary is of what was added up. Its rows are those of whole requests, so they are 0 where a service was asked for.
+	// Summary describes the summed data. Its rows are those of whole requests, so they are 0 in an answer for one service.
 	Summary Summary
 	// Damaged are the segments that could not be read to their end.
 	Damaged []Damage
@@ -53,7 +53,7 @@ type group struct {
 
 type sampleKey struct{ node, set, link uint32 }
 
-// amount is what the samples of one key have: their values added up, and how many they were.
+// amount is the sum of the samples of one key: their values, and their number.
 type amount struct{ value, samples int64 }
 
 func (a amount) plus(b amount) amount { return amount{a.value + b.value, a.samples + b.samples} }
@@ -184,7 +184,7 @@ func (a *answer) record(m wire.Message) {
 	a.out.Summary.record(m.Start, m.End, rows)
 }
 
-// profile adds a profile if it is asked for.
+// profile adds a profile if the query selects it.
 func (a *answer) profile(tr *translator, b *block) {
 	at := time.Unix(0, int64(b.time))
 	if !a.q.covers(at) {
@@ -227,7 +227,7 @@ func (a *answer) profile(tr *translator, b *block) {
 	a.entries += len(s.values) - before
 }
 
-// forget drops what a newer state replaces.
+// forget drops states that a newer one replaces.
 func (a *answer) forget(kind [2]string) {
 	for g, s := range a.groups {
 		if s.state && kind == a.to.typeUnit(g.measure) {

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// cursor reads a record's fields. What is not there is 0, and bad is set.
+// cursor reads a record's fields. A missing value is 0, and bad is set.
 type cursor struct {
 	in  string
 	bad bool
@@ -73,7 +73,7 @@ func (t *tables) readEntries(payload string) (cursor, error) {
 	return c, nil
 }
 
-// block is a profile as a record has it.
+// block is a profile in the form of a record.
 type block struct {
 	resource, scope, measure   uint32
 	time, duration, dropped    uint64

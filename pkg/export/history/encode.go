@@ -14,8 +14,8 @@ import (
 // format is the first byte of a record.
 const format = 1
 
-// encoder writes the records of one segment. A record has what its request adds to the dictionary, and the samples, a column for each of
-// their fields. What is alike in each interval takes a byte or two then, which compression makes less.
+// encoder writes the records of one segment. A record has what its request adds to the dictionary, and the samples, a column for
+// each of their fields. Equal parts of intervals take a byte or two then, and compression makes that less.
 type encoder struct {
 	to      *interned
 	written [kinds]int // entries that records have
@@ -28,7 +28,7 @@ type encoder struct {
 
 func newEncoder() *encoder { return &encoder{to: newInterned()} }
 
-// row is a sample with the numbers that the segment has for what it refers to.
+// row is a sample with the segment's numbers for its parts.
 type row struct {
 	stack, set, link uint32
 	sample           *profilespb.Sample

@@ -40,7 +40,7 @@ func (a *answer) coarsen() {
 	a.regroup(func(g group) group { g.step /= 2; return g }, func(k sampleKey) sampleKey { return k })
 }
 
-// regroup adds up what has the same keys by then.
+// regroup adds up rows with keys that have become equal.
 func (a *answer) regroup(group2 func(group) group, sample func(sampleKey) sampleKey) {
 	old := a.groups
 	a.groups, a.entries = make(map[group]*sums, len(old)), 0
@@ -120,7 +120,7 @@ func (a *answer) rare() (n int64) {
 	return n
 }
 
-// compact drops what the dictionary has and nothing refers to.
+// compact drops the dictionary's unused entries.
 func (a *answer) compact() {
 	tr := &translator{from: &a.to.tables, to: newInterned()}
 	tr.grow()

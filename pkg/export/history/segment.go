@@ -1,9 +1,9 @@
 // Package history keeps requests in a folder, bounded by age and by bytes, and answers questions about them.
 //
 // The folder holds segments, which are numbered. A segment is a file of some minutes that only grows: a record for each request,
-// in the form of package spool, with two checksums. A record has the samples, and what they add to the segment's own dictionary,
-// so that a stack is written once in a segment. A segment that was ended has a summary behind its records. If its writer was
-// killed, its whole records are read. A damaged segment is read up to its first damaged record.
+// in the form of package spool, with two checksums. A record has the samples, and their additions to the segment's own
+// dictionary. So a stack is written once in a segment. A segment that was ended has a summary behind its records. If its writer
+// was killed, its whole records are read. A damaged segment is read up to its first damaged record.
 //
 // One writer holds the folder's lock. Readers need none: they see whole records only.
 package history
@@ -34,9 +34,9 @@ const (
 	summaryOwner = "summary"
 	trailerMagic = "IGHX"
 	trailerSize  = 4 + len(trailerMagic)
-	// maxPayload bounds what a damaged or hostile record can unpack to.
+	// maxPayload bounds the unpacked size of a damaged or hostile record.
 	maxPayload = 64 << 20
-	// diskBlock is what the smallest file takes.
+	// diskBlock is the smallest file's size on disk.
 	diskBlock = 4 << 10
 )
 
@@ -128,11 +128,11 @@ func (d Damage) Error() string { return fmt.Sprintf("%s: %v", filepath.Base(d.Fi
 
 func (d Damage) Unwrap() error { return d.Err }
 
-// errUnfinished is the end of a segment whose writer was killed, or is writing.
+// errUnfinished is the end of a segment with a killed writer, or one that is being written.
 var errUnfinished = errors.New("its last record is not finished")
 
-// records calls visit with each record of a segment and its unpacked body, which is visit's. It returns Damage where it could not go on,
-// with errUnfinished where only the last record is not whole.
+// records calls visit with each record of a segment and its unpacked body, which is visit's. It returns Damage if it could not
+// continue. With errUnfinished, only the last record is incomplete.
 func records(f *os.File, unpack *zstd.Decoder, visit func(m wire.Message, payload string) error) error {
 	damaged := func(err error) error { return Damage{f.Name(), err} }
 	in := &counted{r: f}
@@ -161,7 +161,7 @@ func records(f *os.File, unpack *zstd.Decoder, visit func(m wire.Message, payloa
 	}
 }
 
-// counted notes that a reader has come to its end.
+// counted notes the end of a reader.
 type counted struct {
 	r     io.Reader
 	ended bool

@@ -10,7 +10,7 @@ import (
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 )
 
-// Summary is what a segment, or a whole history, holds.
+// Summary describes the content of a segment, or of a whole history.
 type Summary struct {
 	// Start and End bound the time of the data.
 	Start time.Time `json:"start"`
@@ -26,7 +26,7 @@ type Summary struct {
 	places map[sumKey]int
 }
 
-// Sum is what a service has of one type of profile.
+// Sum is a service's sum of one type of profile.
 type Sum struct {
 	Service string `json:"service"`
 	// Gadget is the name of the scope: the image of the gadget.
@@ -36,7 +36,7 @@ type Sum struct {
 	Samples int64  `json:"samples"`
 	// Value is the sum of all values; of a state, such as memory in use, that of the newest.
 	Value int64 `json:"value"`
-	// State is the time of the newest, in nanoseconds since 1970, and 0 for what is no state.
+	// State is the time of the newest, in nanoseconds since 1970, and 0 if the type is not a state.
 	State uint64 `json:"state,omitempty"`
 }
 
@@ -77,7 +77,7 @@ func (s *Summary) add(service, gadget, typ, unit string, p *profilespb.Profile) 
 	s.sum(sumKey{service, gadget, typ, unit}).merge(one)
 }
 
-// total returns what a sample counts for: one for each timestamp where it has no values.
+// total returns a sample's sum: without values, one for each timestamp.
 func total(values []int64, timestamps int) int64 {
 	if len(values) == 0 {
 		return int64(timestamps)
@@ -156,7 +156,7 @@ func (q Query) covers(t time.Time) bool {
 	return !t.Before(q.From) && (q.To.IsZero() || t.Before(q.To))
 }
 
-// skips reports whether a segment has nothing that is asked for.
+// skips reports whether a segment has nothing that the query selects.
 func (q Query) skips(s Summary) bool {
 	if s.End.Before(q.From) || !q.To.IsZero() && !s.Start.Before(q.To) {
 		return true

@@ -26,8 +26,8 @@ const (
 	kinds
 )
 
-// shapes are the fields of the entries: common ones, ones that repeat until the end, and whether the rest is bytes.
-// Entries are sequences of varints, so an entry is its own key, and is compared as it is stored.
+// shapes are the fields of the entries: common ones, ones that repeat until the end, and whether the rest is bytes. Entries are
+// sequences of varints. So an entry is its own key, and is compared in its stored form.
 var shapes = [kinds]struct {
 	fixed, repeated []kind
 	rest            bool
@@ -47,8 +47,8 @@ var shapes = [kinds]struct {
 // errFormat says that a record holds something else than this version writes.
 var errFormat = errors.New("not in this format")
 
-// tables is a dictionary. Entry 0 of each table is its zero value and not kept. A stack is a node: a location and the node of its
-// caller, so that stacks share what they have in common.
+// tables is a dictionary. Entry 0 of each table is its zero value and not kept. A stack is a node with a location and the node of
+// its caller, so stacks share common parts.
 type tables struct {
 	entries [kinds][]string
 	parents []uint32 // by node, from 1
@@ -125,7 +125,7 @@ func (t *translator) grow() {
 	t.nodes = append(t.nodes, make([]uint32, len(t.from.parents)+1-len(t.nodes))...)
 }
 
-// of returns the entry i of a table. What is out of range is 0.
+// of returns the entry i of a table. A value out of range is 0.
 func (t *translator) of(k kind, i uint32) uint32 {
 	if i == 0 || int(i) >= len(t.memo[k]) {
 		return 0

@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// When a segment ends. A question reads whole segments, and what is damaged costs the rest of one.
+// When a segment ends. A question reads whole segments, and damage costs the rest of one.
 const (
 	segmentTime   = 10 * time.Minute
 	segmentMemory = 12 << 20 // bytes of its dictionary in memory

@@ -12,8 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// maxAskedWait caps the wait that a receiver asks for. A wrong or hostile answer must not stop an
-// exporter for years.
+// maxAskedWait limits the wait that a receiver requests. A wrong or hostile answer must not stop an exporter for years.
 const maxAskedWait = 5 * time.Minute
 
 // retryableCodes is the table of

@@ -51,7 +51,7 @@ func NewAuth(exporter config.Exporter) *Auth {
 	return a
 }
 
-// Check reads the secret files and certificates that the settings name, and returns what is wrong with them.
+// Check reads the secret files and certificates of the settings, and returns their errors.
 func (a *Auth) Check() error {
 	err := a.refresh()
 	if a.tokens != nil {
@@ -169,7 +169,7 @@ func (a *Auth) learn(secret string) {
 	if i := slices.Index(a.recent, secret); i >= 0 {
 		a.recent = slices.Delete(a.recent, i, i+1)
 	}
-	// The last few are enough: a receiver can only echo what it was sent of late.
+	// The last few are enough: a receiver can only echo recent data.
 	const keep = 64
 	if len(a.recent) >= keep {
 		a.recent = slices.Delete(a.recent, 0, 1)

@@ -19,7 +19,7 @@ type openConn struct {
 	of *openConns
 }
 
-// dialBy returns a dialer whose connections are kept account of.
+// dialBy returns a dialer that keeps a list of its connections.
 func (c *openConns) dialBy(d *net.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := d.DialContext(ctx, network, addr)

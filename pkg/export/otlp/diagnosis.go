@@ -9,8 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// diagnosis knows how an exporter talks to its receiver, and says what is wrong when the two misunderstand
-// each other.
+// diagnosis knows the exporter's protocol, and explains misunderstandings with its receiver.
 type diagnosis struct {
 	grpc    bool
 	plain   bool

@@ -34,8 +34,7 @@ const grpcMethod = "/opentelemetry.proto.collector.profiles.v1development.Profil
 // is found soon whatever the retry settings are.
 const maxReconnectDelay = 5 * time.Second
 
-// maxGRPCHeaders bounds what a receiver can send in headers and trailers, which hold its error
-// message.
+// maxGRPCHeaders bounds a receiver's headers and trailers, which hold its error message.
 const maxGRPCHeaders = 1 << 20
 
 // rawCodec passes request and response bytes on as they are. It is named "proto" because the name goes into the
@@ -299,8 +298,8 @@ func responseOutcome(resp []byte) attempt.Outcome {
 	return partialOutcome(msg.GetPartialSuccess())
 }
 
-// partialOutcome reads a partial success as https://opentelemetry.io/docs/specs/otlp/#partial-success has it: a
-// message without rejected profiles is a warning.
+// partialOutcome reads a partial success by https://opentelemetry.io/docs/specs/otlp/#partial-success. A message without rejected
+// profiles is a warning.
 func partialOutcome(p *colprofiles.ExportProfilesPartialSuccess) attempt.Outcome {
 	out := attempt.Outcome{Verdict: attempt.Accepted, Words: p.GetErrorMessage(), RejectedProfiles: p.GetRejectedProfiles()}
 	switch {

@@ -65,7 +65,7 @@ func newTokens(cfg config.Exporter, learn func(string)) *tokens {
 	}
 }
 
-// check reads the files that the settings name and returns what is wrong with them.
+// check reads the files of the settings and returns their errors.
 func (t *tokens) check() error {
 	if t.cfg.ClientSecretFile != "" {
 		if _, err := readSecret("oauth2.client_secret_file", t.cfg.ClientSecretFile); err != nil {

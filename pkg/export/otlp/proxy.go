@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// maxProxyAnswer bounds what a proxy can say before a connection through it is there.
+// maxProxyAnswer bounds a proxy's text before a connection through it is open.
 const maxProxyAnswer = 64 << 10
 
 type proxyFunc func(*http.Request) (*url.URL, error)

@@ -16,8 +16,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// tlsSource gives the TLS settings for the next connection, and reads its files again. Both transports use it in the
-// same way: what is open stays open, what is new uses the new files. Safe for concurrent use.
+// tlsSource gives the TLS settings for the next connection, and reads its files again. Both transports use it in the same way:
+// open connections stay, new ones use the new files. Safe for concurrent use.
 type tlsSource struct {
 	cfg     config.TLS
 	problem func(error) // called when changed files cannot be used

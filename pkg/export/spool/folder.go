@@ -80,7 +80,7 @@ type Stored struct {
 	Size    int64        // of the body
 }
 
-// Inventory is what a storage folder holds.
+// Inventory is the content of a storage folder.
 type Inventory struct {
 	Messages []Stored // the oldest first
 	Last     uint64   // the highest number of a file that stays, readable or not
@@ -362,7 +362,7 @@ func (s *Folder) Read(seq uint64) ([]byte, error) {
 	return body, nil
 }
 
-// Remove deletes a message. It is no error if it is gone already.
+// Remove deletes a message. A file that is already missing is no error.
 func (s *Folder) Remove(seq uint64) error {
 	if err := os.Remove(s.path(seq)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

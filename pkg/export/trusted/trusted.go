@@ -120,7 +120,7 @@ func openWithoutLinks(path string, flag int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// WithoutPath is an error of a file without its path, for a message that has it already.
+// WithoutPath is an error of a file without its path, for a message that has the path already.
 func WithoutPath(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
@@ -144,7 +144,7 @@ func ForeignOwner(info os.FileInfo) (owner uint32, foreign bool) {
 	return st.Uid, st.Uid != 0 && int(st.Uid) != os.Geteuid()
 }
 
-// Lock takes an exclusive lock without waiting; ErrLocked says that somebody else has it.
+// Lock takes an exclusive lock without waiting; ErrLocked says that another process has it.
 func Lock(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {

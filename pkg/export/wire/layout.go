@@ -12,7 +12,7 @@ var errWire = errors.New("not a protobuf message")
 // samples.
 var pathToSample = []protowire.Number{1, 2, 2, 2}
 
-// numbering maps field numbers of an older wire layout to those of today.
+// numbering maps field numbers of an older wire layout to the current ones.
 type numbering struct {
 	profile, sample map[protowire.Number]protowire.Number
 }
@@ -20,9 +20,9 @@ type numbering struct {
 // sample19 is the Sample from before OTLP 1.10: values, attribute_indices, link_index.
 var sample19 = map[protowire.Number]protowire.Number{2: 4, 3: 2, 4: 3}
 
-// VersionHeader names the development version of the profiles protocol, so that a receiver can refuse
-// what it does not read instead of misreading it. Version 1 is the layout of OTLP 1.10 and 1.11; older
-// layouts have no number (https://github.com/open-telemetry/opentelemetry-proto/pull/857).
+// VersionHeader names the development version of the profiles protocol. So a receiver can refuse an unknown version instead of
+// misreading it. Version 1 is the layout of OTLP 1.10 and 1.11; older layouts have no number
+// (https://github.com/open-telemetry/opentelemetry-proto/pull/857).
 const (
 	VersionHeader = "otlp-profiles-development-version"
 	Version       = "1"

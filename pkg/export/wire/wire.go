@@ -12,7 +12,7 @@ type Message struct {
 	Body []byte
 	// Rows is the number of gadget rows that were merged into the request.
 	Rows int64
-	// Samples and Profiles are what the request holds.
+	// Samples and Profiles are the content of the request.
 	Samples  int64
 	Profiles int
 	// Start and End bound the time of the data; zero where unknown.

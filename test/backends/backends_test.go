@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -50,24 +49,6 @@ func moduleVersion(folder, module string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// cpuTime is what the kernel says that a process has used, as getrusage does.
-func cpuTime(t *testing.T, pid int) time.Duration {
-	t.Helper()
-	sum := time.Duration(0)
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	require.NoError(t, err)
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			continue // a thread that has ended
-		}
-		n, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
-		require.NoError(t, err)
-		sum += time.Duration(n)
-	}
-	return sum
-}
-
 // burn runs a program of known shares for that much CPU time while a gadget sends its samples to the exporters, and returns
 // the CPU time that it took.
 func burn(t *testing.T, program, config, exporters string, atLeast time.Duration) time.Duration {
@@ -94,11 +75,11 @@ func burn(t *testing.T, program, config, exporters string, atLeast time.Duration
 	stdin, err := p.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.Start())
-	require.Eventually(t, func() bool { return cpuTime(t, p.Process.Pid) >= atLeast }, 5*time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return igtest.ScheduledTime(t, p.Process.Pid) >= atLeast }, 5*time.Minute, 10*time.Millisecond)
 	// It stands still, and is still there to be looked at, until its last samples are sent.
 	require.NoError(t, p.Process.Signal(syscall.SIGSTOP))
 	time.Sleep(4 * time.Second)
-	used := cpuTime(t, p.Process.Pid)
+	used := igtest.ScheduledTime(t, p.Process.Pid)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	require.NoError(t, cmd.Wait(), "%s", said)
 	require.NoError(t, p.Process.Signal(syscall.SIGCONT))

@@ -11,7 +11,6 @@ import (
 	"math"
 	"net/url"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -138,14 +137,6 @@ func (w watch) run(t *testing.T, config string, servers map[string]told, program
 	return text
 }
 
-// compileC compiles a program of another test as distributions do, without frame pointers.
-func compileC(t *testing.T, source string) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".c"))
-	igtest.Output(t, "gcc", "-O2", "-fomit-frame-pointer", "-pthread", "-o", program, source)
-	return program
-}
-
 // counted reads what the program has counted.
 func counted(t *testing.T, text []string) map[string]allocated {
 	t.Helper()
@@ -243,7 +234,7 @@ func TestMemory(t *testing.T) {
 	text := watch{
 		gadget: "profile_alloc", ready: "the first probes are attached", flags: []string{"--max-cost=1000", fmt.Sprintf("--sample-bytes=%d", step)},
 		enough: func(s told) bool { return s.sent("alloc_space") > 0 },
-	}.run(t, config, servers, []string{compileC(t, "../memory/testdata/allocate.c"), "8", "100"}, 4)
+	}.run(t, config, servers, []string{igtest.Compile(t, "../memory/testdata/allocate.c", "gcc", "-O2", "-fomit-frame-pointer"), "8", "100"}, 4)
 	truth := counted(t, text)
 	all := span{begin, time.Now().Add(2 * time.Second)}
 	known := map[string][]string{
@@ -280,7 +271,7 @@ func TestMemoryInUse(t *testing.T) {
 			n := len(times)
 			return n > 3 && states[times[n-1]] == states[times[n-2]]
 		},
-	}.run(t, config, servers, []string{compileC(t, "../memory/testdata/allocate.c"), "8", "100"}, 4)
+	}.run(t, config, servers, []string{igtest.Compile(t, "../memory/testdata/allocate.c", "gcc", "-O2", "-fomit-frame-pointer"), "8", "100"}, 4)
 	leaked := counted(t, text)["leak_some"]
 	all := span{begin, time.Now().Add(2 * time.Second)}
 	types := []string{"memory:inuse_objects:count:space:bytes", "memory:inuse_space:bytes:space:bytes"}
@@ -327,7 +318,7 @@ func TestLocks(t *testing.T) {
 	watch{
 		gadget: "profile_lock", ready: "exporting data source",
 		enough: func(s told) bool { return s.sent("delay") > 0 },
-	}.run(t, config, servers, []string{compileC(t, "../locks/testdata/locks.c"), "6"}, 1)
+	}.run(t, config, servers, []string{igtest.Compile(t, "../locks/testdata/locks.c", "gcc", "-O2", "-fomit-frame-pointer"), "6"}, 1)
 	all := span{begin, time.Now().Add(2 * time.Second)}
 	known := map[string][]string{
 		"parca":     {"mutex:contentions:count:contentions:count:delta", "mutex:delay:nanoseconds:contentions:count:delta"},

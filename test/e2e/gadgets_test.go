@@ -65,7 +65,7 @@ func TestCPU(t *testing.T) {
 		running = append(running, start(t, path))
 	}
 	sessions[0].wait("the programs' CPU time", func() bool {
-		return !slices.ContainsFunc(running, func(p *process) bool { return p.taken(t) < enoughCPU })
+		return !slices.ContainsFunc(running, func(p *process) bool { return igtest.CPUTime(t, p.pid) < enoughCPU })
 	})
 	var cpu []time.Duration
 	for _, p := range running {

@@ -4,12 +4,10 @@ package e2e
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -22,21 +20,13 @@ import (
 // compileC compiles a program with frame pointers, by which the kernel walks its stacks.
 func compileC(t *testing.T, source string) string {
 	t.Helper()
-	return compile(t, source, "clang", "-O0", "-fno-omit-frame-pointer")
+	return igtest.Compile(t, source, "clang", "-O0", "-fno-omit-frame-pointer")
 }
 
 // compileAsShipped compiles a program as distributions do, without frame pointers.
 func compileAsShipped(t *testing.T, source string) string {
 	t.Helper()
-	return compile(t, source, "gcc", "-O2", "-fomit-frame-pointer")
-}
-
-// compile compiles a program, whose executable has the name of its source.
-func compile(t *testing.T, source string, compiler ...string) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".c"))
-	igtest.Output(t, compiler[0], append(compiler[1:], "-Wall", "-Werror", "-pthread", "-o", program, source)...)
-	return program
+	return igtest.Compile(t, source, "gcc", "-O2", "-fomit-frame-pointer")
 }
 
 func compileGo(t *testing.T, pkg, name string) string {
@@ -86,20 +76,6 @@ func (p *process) line(t *testing.T) string {
 	line, err := p.out.ReadString('\n')
 	require.NoError(t, err)
 	return line
-}
-
-// taken returns the CPU time that the program has taken so far, to a hundredth of a second.
-func (p *process) taken(t *testing.T) time.Duration {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
-	require.NoError(t, err)
-	_, after, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(after)
-	require.Greater(t, len(fields), 12)
-	var user, system int64 // proc(5): fields 14 and 15
-	_, err = fmt.Sscan(fields[11]+" "+fields[12], &user, &system)
-	require.NoError(t, err)
-	return time.Duration(user+system) * (time.Second / 100)
 }
 
 // stop ends the program, and returns the CPU time that it took and what it has printed at its end. It may be called

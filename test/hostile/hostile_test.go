@@ -43,9 +43,7 @@ func folder(t *testing.T) string {
 // compile compiles a program of testdata into a folder.
 func compile(t *testing.T, dir, source string, flags ...string) string {
 	t.Helper()
-	program := filepath.Join(dir, strings.TrimSuffix(source, ".c"))
-	igtest.Output(t, "gcc", append([]string{"-g", "-O1", "-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer", "-Wall", "-Werror", "-pthread", "-o", program, filepath.Join("testdata", source)}, flags...)...)
-	return program
+	return igtest.CompileInto(t, dir, filepath.Join("testdata", source), "gcc", append([]string{"-g", "-O1", "-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"}, flags...)...)
 }
 
 // start starts a program as a user, until the test ends.

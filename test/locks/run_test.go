@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -27,19 +26,11 @@ type run struct {
 	captured igtest.Captured
 }
 
-// compile compiles the program as distributions do, without frame pointers.
-func compile(t *testing.T) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "locks")
-	igtest.Output(t, "gcc", "-O2", "-fomit-frame-pointer", "-Wall", "-Werror", "-pthread", "-o", program, filepath.Join("testdata", "locks.c"))
-	return program
-}
-
 // profile runs the gadget on the program. The threads begin to contend once a wait of the warmup has arrived with its
 // functions: the gadget is at work by then, and sees all of it.
 func profile(t *testing.T, flags ...string) *run {
 	t.Helper()
-	program := exec.CommandContext(t.Context(), compile(t), strconv.Itoa(seconds))
+	program := exec.CommandContext(t.Context(), igtest.Compile(t, "testdata/locks.c", "gcc", "-O2", "-fomit-frame-pointer"), strconv.Itoa(seconds))
 	// The scheduler shares CPUs between sessions first.
 	program.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	program.Stderr = os.Stderr

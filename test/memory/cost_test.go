@@ -3,7 +3,6 @@
 package memory
 
 import (
-	"bytes"
 	"cmp"
 	"flag"
 	"fmt"
@@ -64,7 +63,7 @@ func (w work) underIG(t *testing.T, how way, warm, n int) watchedCost {
 	ig.Says(attached)
 	began, used := time.Now(), settled(t, ig.PID)
 	r := watchedCost{spent: w.end(t, cmd, in, out, warm, n)}
-	r.igCPU = cpuOf(t, ig.PID) - used
+	r.igCPU = igtest.CPUTime(t, ig.PID) - used
 	r.ig = r.igCPU.Seconds() / time.Since(began).Seconds()
 	r.igCPU /= time.Duration(warm + n)
 	r.stats = statsOf(t)
@@ -79,27 +78,14 @@ func (w work) underIG(t *testing.T, how way, warm, n int) watchedCost {
 // settled waits until a process that has started computes little, and returns what it has used of CPUs.
 func settled(t *testing.T, pid int) time.Duration {
 	t.Helper()
-	for before := cpuOf(t, pid); ; {
+	for before := igtest.CPUTime(t, pid); ; {
 		time.Sleep(time.Second) // files are read first
-		now := cpuOf(t, pid)
+		now := igtest.CPUTime(t, pid)
 		if now-before < time.Second/5 {
 			return now
 		}
 		before = now
 	}
-}
-
-// cpuOf returns what a process has used of CPUs.
-func cpuOf(t *testing.T, pid int) time.Duration {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	require.NoError(t, err)
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	user, err := strconv.Atoi(fields[11])
-	require.NoError(t, err)
-	system, err := strconv.Atoi(fields[12])
-	require.NoError(t, err)
-	return time.Duration(user+system) * 10 * time.Millisecond // ticks of a hundredth of a second on all architectures here
 }
 
 // statsOf returns the counts of the gadget's programs.

@@ -80,13 +80,13 @@ func nginx(t *testing.T) work {
 			workers := children(t, server.Process.Pid)
 			began, used := time.Now(), time.Duration(0)
 			for _, pid := range workers {
-				used -= cpuOf(t, pid)
+				used -= igtest.CPUTime(t, pid)
 			}
 			requests := strconv.Itoa(n * nginxRequests)
 			out := igtest.Output(t, "ab", "-q", "-c", "4", "-n", requests, "-H", "Accept-Encoding: gzip", "http://"+address+"/page.html")
 			require.Regexp(t, regexp.MustCompile(`Complete requests: +`+requests+`\nFailed requests: +0\n`), out)
 			for _, pid := range workers {
-				used += cpuOf(t, pid)
+				used += igtest.CPUTime(t, pid)
 			}
 			return spent{time.Since(began), used}
 		},

@@ -3,7 +3,6 @@
 package names
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,15 +54,15 @@ func TestCost(t *testing.T) {
 		r := startIG(t, b.ig, b.gadget, frequency, 10*time.Second)
 		r.awaitFirst(t)
 		pid := r.process.Pid
-		begin := usage(t, pid)
+		begin := igtest.CPUTime(t, pid)
 		var levels []string
 		for end, next := time.Now().Add(length), time.Now(); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 			if now := time.Now(); !now.Before(next) {
-				levels = append(levels, strconv.FormatInt(resident(t, pid)>>20, 10))
+				levels = append(levels, strconv.FormatInt(igtest.Resident(pid)>>20, 10))
 				next = next.Add(max(length/60, time.Second))
 			}
 		}
-		used := usage(t, pid) - begin
+		used := igtest.CPUTime(t, pid) - begin
 		rows := shares(r.receiver.Samples())
 		r.cancel()
 		t.Logf("%s: %.2f s of CPU in %v (%.2f s from start to end), resident %s MiB; %s; %s", b.what, used.Seconds(), length,
@@ -74,31 +73,6 @@ func TestCost(t *testing.T) {
 func lastLine(text string) string {
 	text = strings.TrimSpace(text)
 	return text[strings.LastIndexByte(text, '\n')+1:]
-}
-
-// usage is the CPU time of a process so far.
-func usage(t *testing.T, pid int) time.Duration {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	require.NoError(t, err)
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	var ticks int64
-	for _, f := range fields[11:13] { // utime, stime
-		n, err := strconv.ParseInt(f, 10, 64)
-		require.NoError(t, err)
-		ticks += n
-	}
-	return time.Duration(ticks) * (time.Second / 100)
-}
-
-// resident is the memory that a process has in use, in bytes.
-func resident(t *testing.T, pid int) int64 {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	require.NoError(t, err)
-	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
-	require.NoError(t, err)
-	return pages * int64(os.Getpagesize())
 }
 
 // goBuilds builds and runs ever new Go programs until the function that it returns is called.

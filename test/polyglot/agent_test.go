@@ -145,7 +145,7 @@ func (c *contender) look(t *testing.T, first bool) {
 	now.maps, now.kernel = bpf(t, c.pids...)
 	now.bytes, now.samples = c.run.receiver.Stats().Bytes, total(c.run.receiver.Samples())
 	for _, pid := range c.pids {
-		now.resident += resident(pid)
+		now.resident += igtest.Resident(pid)
 	}
 	if !first {
 		c.sum.user, c.sum.system, c.sum.kernel = c.sum.user+now.user-c.last.user, c.sum.system+now.system-c.last.system, c.sum.kernel+now.kernel-c.last.kernel

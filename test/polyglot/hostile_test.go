@@ -83,7 +83,7 @@ func (h *hostile) requireLevel(before, more int64) {
 	h.t.Helper()
 	var after int64
 	require.True(h.t, h.run.wait("the unwinder", 2*time.Minute, func() bool {
-		after = resident(h.run.unwinderPID())
+		after = igtest.Resident(h.run.unwinderPID())
 		return after > 0
 	}), "there is no unwinder")
 	h.t.Logf("the unwinder's memory: %d MiB before, %d MiB after", before>>20, after>>20)
@@ -99,12 +99,6 @@ func folder(t *testing.T) string {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o777))
 	return dir
-}
-
-func compile(t *testing.T, source, program string) {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "gcc", "-O1", "-Wall", "-Werror", "-o", program, filepath.Join("testdata", source)).CombinedOutput()
-	require.NoError(t, err, "%s", out)
 }
 
 // textOffset is where a function's code stands in a file.
@@ -132,8 +126,7 @@ func textOffset(t *testing.T, path, function string) int64 {
 // is mapped: who reads it through a mapping dies with SIGBUS.
 func TestTruncatedWhileMapped(t *testing.T) {
 	dir := folder(t)
-	program, victim := filepath.Join(dir, "truncate"), filepath.Join(dir, "victim")
-	compile(t, "truncate.c", program)
+	program, victim := igtest.CompileInto(t, dir, "testdata/truncate.c", "gcc", "-O1"), filepath.Join(dir, "victim")
 	l := find(t, "go")[0]
 	p, err := l.Build(t.Context(), t.TempDir())
 	require.NoError(t, err)
@@ -220,7 +213,7 @@ func TestMisleadingFiles(t *testing.T) {
 		}
 	}
 	h := startHostile(t)
-	before := resident(h.run.unwinderPID())
+	before := igtest.Resident(h.run.unwinderPID())
 	for _, path := range programs {
 		h.start("/bin/sh", "-c", `ulimit -t 60; exec "$0" >/dev/null 2>&1`, path)
 	}
@@ -268,8 +261,7 @@ func TestFalseInterpreters(t *testing.T) {
 		"beam.smp", "libcoreclr.so", "dotnet",
 	} {
 		path := filepath.Join(dir, name)
-		out, err := exec.CommandContext(t.Context(), "gcc", "-O0", "-rdynamic", "-o", path, source).CombinedOutput()
-		require.NoError(t, err, "%s", out)
+		igtest.Output(t, "gcc", "-O0", "-rdynamic", "-o", path, source)
 		programs = append(programs, path)
 	}
 	h := startHostile(t)
@@ -289,10 +281,9 @@ const lastPID = "/proc/sys/kernel/ns_last_pid"
 // some that last longer follow, again with the same PIDs, until one was met as that of two processes.
 func TestManyProcesses(t *testing.T) {
 	dir := folder(t)
-	program := filepath.Join(dir, "forks")
-	compile(t, "forks.c", program)
+	program := igtest.CompileInto(t, dir, "testdata/forks.c", "gcc", "-O1")
 	h := startHostile(t)
-	before := resident(h.run.unwinderPID())
+	before := igtest.Resident(h.run.unwinderPID())
 	from, err := os.ReadFile(lastPID)
 	require.NoError(t, err)
 	started := 0

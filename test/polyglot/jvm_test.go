@@ -3,21 +3,21 @@
 package polyglot
 
 import (
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 // TestFalseJVM runs programs that the unwinder takes for Java, and whose tables cannot be read: one makes it take a tebibyte of
 // memory, which ends it at once, the other keeps it at reading for days. Both are found out and left alone.
 func TestFalseJVM(t *testing.T) {
 	program := filepath.Join(folder(t), "libjvm.so")
-	out, err := exec.CommandContext(t.Context(), "gcc", "-O1", "-Wall", "-Werror", "-rdynamic", "-o", program, filepath.Join("testdata", "jvm.c")).CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	igtest.Output(t, "gcc", "-O1", "-Wall", "-Werror", "-rdynamic", "-o", program, filepath.Join("testdata", "jvm.c"))
 	h := startHostile(t)
 	said := func(text string, within time.Duration) {
 		t.Helper()

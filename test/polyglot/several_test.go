@@ -33,7 +33,7 @@ func TestSeveralIGs(t *testing.T) {
 	second := byHand.unwinderPID()
 	require.NotZero(t, second)
 	require.NotEqual(t, first, second)
-	t.Logf("memory of the unwinders: %d MiB in the daemon, %d MiB by hand; of the kernel's, %.0f MiB of the daemon's", resident(first)>>20, resident(second)>>20,
+	t.Logf("memory of the unwinders: %d MiB in the daemon, %d MiB by hand; of the kernel's, %.0f MiB of the daemon's", igtest.Resident(first)>>20, igtest.Resident(second)>>20,
 		d.metric("ig_otel_profiles_unwinder_memory_bytes", `where="kernel"`)/(1<<20))
 	samples := byHand.stop()
 	t.Logf("%s", byHand.log)

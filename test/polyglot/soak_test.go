@@ -4,7 +4,6 @@ package polyglot
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,17 +57,6 @@ func (r *gadgetRun) unwinderPID() int {
 	return 0
 }
 
-// resident is the resident memory of a process in bytes, 0 where it is gone.
-func resident(pid int) int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	_, after, _ := strings.Cut(string(text), "VmRSS:")
-	kib, _ := strconv.ParseInt(strings.Fields(after + " 0")[0], 10, 64)
-	return kib << 10
-}
-
 // comeAndGo is a loop of short programs in several languages, with pauses, so that other processes get CPUs as well.
 const comeAndGo = `echo ready
 while :; do
@@ -107,7 +95,7 @@ func TestSoak(t *testing.T) {
 	for end := time.Now().Add(*soak); time.Now().Before(end); time.Sleep(5 * time.Second) {
 		pid := r.unwinderPID()
 		require.Equal(t, first, pid, "the unwinder has ended and was started anew")
-		igMemory, memory = append(igMemory, resident(r.cmd.Process.Pid)), append(memory, resident(pid))
+		igMemory, memory = append(igMemory, igtest.Resident(r.cmd.Process.Pid)), append(memory, igtest.Resident(pid))
 		if n := len(memory); n%60 == 0 {
 			t.Logf("after %d min: unwinder %d MiB, ig %d MiB, %d samples received", n/12, memory[n-1]>>20, igMemory[n-1]>>20, total(r.receiver.Samples()))
 		}

@@ -15,7 +15,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -105,25 +104,6 @@ func startSink(t *testing.T) string {
 	go func() { _ = srv.Serve(l) }()
 	t.Cleanup(srv.Stop)
 	return l.Addr().String()
-}
-
-// cpuTime returns the CPU time of a process's threads so far, in nanoseconds: the first field of
-// /proc/PID/task/TID/schedstat. Go keeps its threads.
-func cpuTime(t *testing.T, pid int) time.Duration {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	sum := time.Duration(0)
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			continue // the thread has ended
-		}
-		n, err := strconv.ParseInt(strings.Fields(string(b))[0], 10, 64)
-		require.NoError(t, err)
-		sum += time.Duration(n)
-	}
-	return sum
 }
 
 // load keeps this machine busy until stop is called.
@@ -230,9 +210,9 @@ func TestProgram(t *testing.T) {
 		c.Stdout, c.Stderr = &out, &out
 		require.NoError(t, c.Start())
 		time.Sleep(start)
-		before := cpuTime(t, c.Process.Pid)
+		before := igtest.ScheduledTime(t, c.Process.Pid)
 		time.Sleep(length)
-		after := cpuTime(t, c.Process.Pid)
+		after := igtest.ScheduledTime(t, c.Process.Pid)
 		require.NoError(t, c.Wait(), out.String())
 		return after - before
 	}

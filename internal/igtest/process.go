@@ -1,0 +1,68 @@
+package igtest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// CPUTime returns the CPU time that a process has used, of its own and of the kernel together, to a hundredth of a second.
+func CPUTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	require.NoError(t, err)
+	var user, system int64 // proc(5): fields 14 and 15
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	_, err = fmt.Sscan(fields[11]+" "+fields[12], &user, &system)
+	require.NoError(t, err)
+	return time.Duration(user+system) * (time.Second / 100)
+}
+
+// ScheduledTime returns the time that the threads of a process have been on a CPU, in nanoseconds. Threads that have ended are left out.
+func ScheduledTime(t *testing.T, pid int) (sum time.Duration) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		n, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
+		require.NoError(t, err)
+		sum += time.Duration(n)
+	}
+	return sum
+}
+
+// Resident returns the resident memory of a process in bytes, 0 where it is gone.
+func Resident(pid int) int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(strings.Fields(string(text) + " 0 0")[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}
+
+// Compile compiles a program into a folder of the test's, under the name of its source without the ending.
+func Compile(t *testing.T, source, compiler string, flags ...string) string {
+	t.Helper()
+	return CompileInto(t, t.TempDir(), source, compiler, flags...)
+}
+
+// CompileInto is Compile for a folder that the caller has made.
+func CompileInto(t *testing.T, dir, source, compiler string, flags ...string) string {
+	t.Helper()
+	program := filepath.Join(dir, strings.TrimSuffix(filepath.Base(source), filepath.Ext(source)))
+	Output(t, compiler, append([]string{"-Wall", "-Werror", "-pthread", "-o", program, source}, flags...)...)
+	return program
+}

@@ -9,7 +9,7 @@ import (
 // again is how long after a read a perf map is not read again.
 const again = time.Second
 
-// perfRest is for how many times of what it has cost to read a perf map it is not read again.
+// perfRest is the rest after a read of a perf map, as a multiple of the read's cost.
 const perfRest = 10
 
 // These times are the wait after a failed read of a file that was to find more functions. The wait is retryFirst at first, then
@@ -39,8 +39,7 @@ func (e *entry) later() {
 	e.retry = e.read.Add(e.wait)
 }
 
-// lacksLines tells whether a file has a table, in which there are no lines because what reads them was not there, or took too long.
-// Under Store.mu.
+// lacksLines tells whether a file has a table without lines because their reader was missing or too slow. Under Store.mu.
 func (e *entry) lacksLines() bool {
 	return e.table != nil && e.table.Cut && e.id.Process == 0 && !e.fetched
 }

@@ -14,8 +14,9 @@ import (
 // factTime bounds how long a fact is waited for. Package procmap gives a file up after five seconds.
 const factTime = 2 * time.Second
 
-// Ask has what reads files say something of one that is open, which it knows by that name. It fills in what into points to, from JSON that
-// nobody vouches for, and returns the CPU time that this has taken elsewhere. An error that is ErrReader is none of the file's.
+// Ask has the reader of files answer a question about an open file, by the question's name. It fills in what into points to, from
+// JSON that nobody vouches for, and returns the CPU time that this has taken elsewhere. An error that is ErrReader is none of the
+// file's.
 func (s *Store) Ask(ctx context.Context, f *os.File, fact string, into any) (time.Duration, error) {
 	return ask(ctx, s.options.Reader, f, fact, into)
 }

@@ -68,8 +68,8 @@ func (s *Store) fetched(e *entry, t *symtab.Table, err error) {
 // errNotWanted says that a file was forgotten before its debug file came.
 var errNotWanted = errors.New("no caller is waiting any more")
 
-// fetchTable gets the debug file that old wants and returns a table that has what is in both, and the CPU time that reading it has taken
-// elsewhere. Of a file that was fetched before only lines are read.
+// fetchTable gets the debug file that old wants. It returns a table with the data of both, and the CPU time of reading elsewhere.
+// Of a file that was fetched before only lines are read.
 func (s *Store) fetchTable(ctx context.Context, old *symtab.Table) (t *symtab.Table, used time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -18,7 +18,7 @@ func (s *Store) makeRoom() {
 	}
 }
 
-// use notes that a file is asked for, and returns the time. Under s.mu.
+// use notes a request for a file, and returns the time. Under s.mu.
 func (s *Store) use(e *entry) time.Time {
 	s.recent.MoveToFront(e.recent)
 	e.used = time.Now()
@@ -33,16 +33,16 @@ func (s *Store) forget(e *entry) {
 	s.stats.Forgotten++
 }
 
-// KeepFor makes the Store keep what it knows of a file for at least that long after somebody has asked for it.
-// Without a call that is ten minutes; where room is short, files go sooner. Files do not stay longer because a
-// machine that compiles runs ever new programs, which nobody asks for again.
+// KeepFor makes the Store keep its knowledge of a file for at least that long after the last request. Without a call that is ten
+// minutes; where room is short, files go sooner. Files do not stay longer because a machine that compiles runs ever new programs,
+// which are never requested again.
 func (s *Store) KeepFor(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keep = max(s.keep, d)
 }
 
-// forgetOld forgets files that nobody has asked for in a while.
+// forgetOld forgets files without recent requests.
 func (s *Store) forgetOld(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,8 +14,8 @@ const (
 	maxStuck = 16
 )
 
-// readOrLeave reads a file, and returns the CPU time that this has taken. If it does not end, it is left behind, and Stuck
-// and Release are those of the goroutine that reads.
+// readOrLeave reads a file, and returns the CPU time that this has taken. If it does not end, it is abandoned, and Stuck and
+// Release belong to the goroutine that reads.
 func (s *Store) readOrLeave(ctx context.Context, e *entry) (*symtab.Table, time.Duration, error) {
 	type result struct {
 		t    *symtab.Table

@@ -66,7 +66,7 @@ type waiting struct {
 	turn    int
 }
 
-// take takes over what is in the queue, up to a number of entries in all.
+// take takes the entries in the queue, up to a number of entries in all.
 func (w *waiting) take(queue <-chan *entry, bound int) {
 	for len(w.entries) < bound {
 		select {
@@ -264,8 +264,9 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 	return t, used + more, err
 }
 
-// withLines returns what a file's debug information says beside the names in t. It is read in a task of its own: what reads it can
-// end, and the names stay. The table is Cut if the lines may come another time: who was not there, or too slow, says nothing of the file.
+// withLines returns the debug information of a file, beside the names in t. It is read in a task of its own: if that ends the
+// reader, the names stay. The table is Cut if the lines may come another time: who was not there, or too slow, says nothing of
+// the file.
 func (s *Store) withLines(ctx context.Context, task symtab.Task, t *symtab.Table) (*symtab.Table, time.Duration) {
 	task.Kind, task.Base = symtab.ReadLines, t.Base()
 	lines, used, err := s.options.Reader.Read(ctx, &task)

@@ -9,7 +9,7 @@ type Shared struct {
 	store   refcount.Value[*Store]
 }
 
-// NewShared returns a Shared whose Stores are made with what options returns then.
+// NewShared returns a Shared with Stores that get the options of options at that time.
 func NewShared(options func() Options) *Shared { return &Shared{options: options} }
 
 // Acquire returns the Store. Each call wants a Release, and none but Release may close it.

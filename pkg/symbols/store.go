@@ -5,7 +5,7 @@
 //
 // # Addresses
 //
-// An address is an ELF virtual address: what the file's own symbol tables hold, not where a process has it. For frames other than
+// An address is an ELF virtual address, as in the file's own symbol tables, not an address in a process. For frames other than
 // the innermost, it is the return address, which can belong to the next function already. Look up one less.
 //
 // # Right or not at all
@@ -38,18 +38,18 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Options are the settings of a Store. The zero value is what it does by default.
+// Options are the settings of a Store. The zero value is the default.
 type Options struct {
 	// Bytes bounds all tables together; 0 means 64 MiB. A table that is larger than that alone is not kept.
 	Bytes int64
-	// Limits bound what is read of one file; the zero value means DefaultLimits.
+	// Limits bound the data that is read of one file; the zero value means DefaultLimits.
 	Limits symtab.Limits
 	// Timeout bounds the time of reading one file; 0 means ten seconds.
 	Timeout time.Duration
-	// Inlined asks for Symbol.Callers, and for the inlined function as the Symbol.
+	// Inlined requests Symbol.Callers, and the inlined function as the Symbol.
 	Inlined bool
-	// Lines asks for lines (and with Inlined for inlined functions) of .debug_info, which costs time and
-	// memory. Those of Go programs are there without it.
+	// Lines requests lines (and with Inlined inlined functions) of .debug_info, which costs time and memory. Go programs have
+	// them without it.
 	Lines bool
 	// Reader reads the files. The Store closes it.
 	Reader symtab.Reader
@@ -101,14 +101,14 @@ const entryBytes = 512 // of what is known of a file beside its table
 
 const stopTimeout = 2 * time.Second
 
-// The goroutines that read may use burst of CPU time at once. They earn a second of CPU time in every slowdown
-// seconds, so that somebody who makes files without pause makes them take a quarter of one CPU at most.
+// The goroutines that read may use burst of CPU time immediately. They earn a second of CPU time in every slowdown seconds. So
+// making files without pause makes them take at most a quarter of one CPU.
 const (
 	burst    = 4 * time.Second
 	slowdown = 4
 )
 
-// errChanged says that a file is not the one that was asked for.
+// errChanged says that a file is not the requested one.
 var errChanged = errors.New("the file is not the one that was mapped")
 
 // Store knows the tables of files. Its methods may be called by any number of goroutines. Only
@@ -133,7 +133,7 @@ type Store struct {
 	stopped sync.WaitGroup
 }
 
-// Stats are sums since the Store was made, and what it holds now.
+// Stats are sums since the Store was made, and its current content.
 type Stats struct {
 	Files, Bytes    int64                   // that are held
 	Read, Forgotten uint64                  // files; one that is read again counts again
@@ -151,7 +151,7 @@ type Stats struct {
 // addresses are ELF virtual addresses of a file.
 type addresses map[uint64]struct{}
 
-// entry is what is known of a file. Under Store.mu.
+// entry is the knowledge of a file. Under Store.mu.
 type entry struct {
 	id      symtab.FileID
 	state   symtab.State // Pending, Named (there is a table), or why there is none
@@ -201,8 +201,8 @@ func NewStore(o Options) *Store {
 	return s
 }
 
-// Close stops the Store and waits for its goroutines, up to two seconds. One that waits for a file system that does not
-// answer stays until that answers or is unmounted. Afterwards Lookup answers from what is known already.
+// Close stops the Store and waits for its goroutines, up to two seconds. One that waits for a file system that does not answer
+// stays until that answers or is unmounted. Afterwards Lookup answers from its existing knowledge.
 func (s *Store) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -245,7 +245,7 @@ func (s *Store) lookup(id symtab.FileID, t *symtab.Table, addr uint64, more bool
 	return symbol, state
 }
 
-// want notes an address whose function was not read. It returns Unknown if the file has to be requested for it.
+// want notes an address without a read function. It returns Unknown if the file has to be requested for it.
 func (s *Store) want(id symtab.FileID, addr uint64) symtab.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,8 +275,8 @@ func (e *entry) want(addr uint64) {
 	e.wanted[addr] = struct{}{}
 }
 
-// table returns what is known of a file. more says that it is about to be read, or its debug file to be fetched. If
-// the file has no table yet and is about to be read, addr is noted as wanted.
+// table returns the knowledge of a file. more says that it is about to be read, or its debug file to be fetched. If the file has
+// no table yet and is about to be read, addr is noted as wanted.
 func (s *Store) table(id symtab.FileID, addr uint64) (t *symtab.Table, state symtab.State, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,15 +309,15 @@ func (s *Store) Err(id symtab.FileID) error {
 	return nil
 }
 
-// Request asks for a file to be read, unless that was done. It returns Named if there is a table, Pending if the file is being
-// read or waits, and Busy if too many others wait. Otherwise it returns why there is no table.
+// Request requests the reading of a file, unless that was done. It returns Named if there is a table, Pending if the file is
+// being read or waits, and Busy if too many others wait. Otherwise it returns why there is no table.
 //
 // A missing or unreadable file is read again with a later Request: after half a minute at first, and longer each time. Lookup
 // says Unknown then.
 //
-// Where only lines are missing, the file has its names, and stays Named while the lines are read.
+// If only lines are missing, the file has its names, and stays Named while the lines are read.
 //
-// For a perf map, which grows, a Request reads what was added, unless the last time was a moment ago.
+// For a perf map, which grows, a Request reads the addition, unless the last read was a moment ago.
 func (s *Store) Request(r Request) symtab.State {
 	state, taken := s.request(r)
 	if !taken && r.Release != nil {
@@ -417,7 +417,7 @@ func (s *Store) Wait(ctx context.Context, ids ...symtab.FileID) bool {
 	return true
 }
 
-// Stats returns what the Store has done and what it holds.
+// Stats returns the Store's counts and its current content.
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// Apply tunes a gadget to a machine. It is for PreStart: the parameters are known by then, and the programs
-// are not yet loaded. It is an error if the user asks for programs that this kernel cannot attach.
+// Apply tunes a gadget to a machine. It is for PreStart: the parameters are known by then, and the programs are not yet loaded.
+// It is an error if the user requests programs that this kernel cannot attach.
 func Apply(gadgetCtx operators.GadgetContext, m Machine) error {
 	setSymbols(gadgetCtx, m)
 	p, ok := parametersOf(gadgetCtx)
@@ -42,7 +42,8 @@ func Apply(gadgetCtx operators.GadgetContext, m Machine) error {
 //	param       a parameter that becomes "true" then; it is not attached if that is neither "auto" nor "true",
 //	spares      the size of a map that is not needed then, and gets one entry.
 //
-// Programs with one parameter are attached together: those of tracepoints if the kernel has all of these, or else those of kprobes.
+// Programs with one parameter are attached together: those of tracepoints if the kernel has all of these, or else those of
+// kprobes.
 func (p parameters) choosePrograms(gadgetCtx operators.GadgetContext, m Machine) error {
 	params := map[string]bool{}
 	for program := range p.metadata.GetStringMap("programs") {
@@ -91,7 +92,7 @@ func (e Events) String() string {
 	return "the tracepoint " + names
 }
 
-// Found returns what the programs that a parameter stands for are attached to, or why they are not. Apply does what it says.
+// Found returns the attachment points of a parameter's programs, or why there are none. Apply does what it says.
 func Found(gadgetCtx operators.GadgetContext, param string, m Machine) (Events, error) {
 	p, ok := parametersOf(gadgetCtx)
 	if !ok {
@@ -114,7 +115,7 @@ func (p parameters) eventsOnce(gadgetCtx operators.GadgetContext, param string, 
 	return find()
 }
 
-// events finds what the programs that a parameter stands for can be attached to.
+// events finds the attachment points of a parameter's programs.
 func (p parameters) events(param string, m Machine) (Events, error) {
 	tracepoints := p.of(param, "tracepoint")
 	var missing []string
@@ -141,7 +142,7 @@ func (p parameters) events(param string, m Machine) (Events, error) {
 	return Events{Kprobes: true, targets: kprobes}, nil
 }
 
-// of returns what the metadata says of events of a kind, by the programs that a parameter stands for.
+// of returns the metadata on events of a kind, by the programs of a parameter.
 func (p parameters) of(param, kind string) map[string]string {
 	events := map[string]string{}
 	for program := range p.metadata.GetStringMap("programs") {

@@ -7,13 +7,13 @@
 //   - the collection of stacks to on, where rows are exported (CollectStacks),
 //   - stacks as text or by ID to whether anybody reads the text (Reading, StacksByID).
 //
-// A parameter is set only while it has the default of the gadget's image: what a user asks for stays. An
-// image whose parameters nobody tunes works all the same, with its defaults.
+// A parameter is set only while it has the default of the gadget's image. A user's value stays. An image with untuned parameters
+// works with its defaults.
 //
 // It also paces what Inspektor Gadget's own operators say of each row with something missing.
 //
-// Inspektor Gadget hands parameters to the operators that own them and to nobody else. Observe puts
-// itself in between, where that is possible without changing what they get.
+// Inspektor Gadget hands parameters to the operators that own them and to nobody else. Observe inserts itself if that is possible
+// without changing their input.
 package tune
 
 import (
@@ -50,8 +50,8 @@ func (p parameters) key(variable string) string {
 	return variable
 }
 
-// isDefault reports whether a parameter has the default of the image. It is false for one without an entry in the
-// metadata, whose default is not known. An empty value counts as the default: Inspektor Gadget passes that for texts.
+// isDefault reports whether a parameter has the default of the image. It is false for a parameter without an entry in the
+// metadata, because its default is unknown. An empty value counts as the default: Inspektor Gadget passes that for texts.
 func (p parameters) isDefault(variable string) bool {
 	def, value := p.entry(variable, "defaultvalue"), p.values[p.key(variable)]
 	return def != "" && (value == "" || strings.EqualFold(value, def))
@@ -88,7 +88,7 @@ func Key(gadgetCtx operators.GadgetContext, variable string) string {
 	return p.key(variable)
 }
 
-// Flag returns what the user has set for a parameter of a gadget's eBPF programs by its flag, "" for nothing.
+// Flag returns the user's value for a parameter of a gadget's eBPF programs by its flag, "" for none.
 func Flag(gadgetCtx operators.GadgetContext, flag string) string {
 	p, _ := parametersOf(gadgetCtx)
 	return p.values[flag]

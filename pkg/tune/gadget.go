@@ -13,7 +13,7 @@ func Metadata(gadgetCtx operators.GadgetContext) *viper.Viper {
 	return variable[*viper.Viper](gadgetCtx, "config")
 }
 
-// Section returns a gadget's metadata of an operator, nil if it does not ask for it.
+// Section returns a gadget's metadata for an operator, nil if it does not use it.
 func Section(gadgetCtx operators.GadgetContext, operator string) *viper.Viper {
 	metadata := Metadata(gadgetCtx)
 	if metadata == nil || !metadata.GetBool("operator."+operator+".enabled") {
@@ -22,7 +22,8 @@ func Section(gadgetCtx operators.GadgetContext, operator string) *viper.Viper {
 	return metadata.Sub("operator." + operator)
 }
 
-// MapSpec returns what a gadget says of a map, nil if it has none of that name. It is there before the gadget's programs are loaded.
+// MapSpec returns a gadget's definition of a map, nil if it has none of that name. It is there before the gadget's programs are
+// loaded.
 func MapSpec(gadgetCtx operators.GadgetContext, name string) *ebpf.MapSpec {
 	return variable[*ebpf.MapSpec](gadgetCtx, operators.MapSpecPrefix+name)
 }

@@ -13,7 +13,7 @@ const (
 	// ebpfMediaType is that of the layer with a gadget's programs.
 	ebpfMediaType = "application/vnd.gadget.ebpf.program.v1+binary"
 
-	// What is found is left with the gadget under these names.
+	// Results are kept with the gadget under these names.
 	valuesVar  = "otel-profiles/ebpf-params"
 	offeredVar = "otel-profiles/ebpf-offered"
 	outputVar  = "otel-profiles/output"

@@ -30,13 +30,14 @@ const otelSymbolizer = "otel-ebpf-profiler"
 // otelVar is where the chains are left with the gadget.
 const otelVar = "otel-profiles/otel-chains"
 
-// OtelChains returns which chains of unwinders the programs of a gadget call, by the names in Inspektor Gadget's headers: kprobe, perf. There are
-// none where the run does not ask for that.
+// OtelChains returns which chains of unwinders the programs of a gadget call, by the names in Inspektor Gadget's headers: kprobe,
+// perf. There are none if the run does not need them.
 func OtelChains(gadgetCtx operators.GadgetContext) []string {
 	return variable[[]string](gadgetCtx, otelVar)
 }
 
-// noteOtelChains finds out whether a run asks for whole stacks, and by which chains its programs get them. It is an error if they cannot have any.
+// noteOtelChains finds out whether a run wants whole stacks, and by which chains its programs get them. It is an error if they
+// cannot have any.
 func noteOtelChains(gadgetCtx operators.GadgetContext, target oras.ReadOnlyTarget, layer ocispec.Descriptor, values api.ParamValues) error {
 	key := OtelFlag
 	if p, ok := parametersOf(gadgetCtx); ok {
@@ -88,7 +89,7 @@ func otelChains(spec *ebpf.CollectionSpec) (chains []string, err error) {
 	return slices.Compact(chains), nil
 }
 
-// checkSymbolizers returns an error if names are asked for of stacks that the run does not have.
+// checkSymbolizers returns an error if a run wants names of stacks that it does not have.
 func checkSymbolizers(gadgetCtx operators.GadgetContext, values api.ParamValues) error {
 	if !gadgetCtx.IsClient() && slices.Contains(strings.Split(values["symbolizers"], ","), otelSymbolizer) && len(OtelChains(gadgetCtx)) == 0 {
 		return fmt.Errorf("--symbolizers=%s names the stacks of --%s, which is not set: set it, or leave out --symbolizers", otelSymbolizer, OtelFlag)

@@ -27,7 +27,7 @@ type Reading struct {
 func ReadingOf(gadgetCtx operators.GadgetContext) Reading {
 	var r Reading
 	if gadgetCtx.IsRemoteCall() {
-		// What a client waits for is run within its call.
+		// Work that a client waits for is run within its call.
 		_, called := peer.FromContext(gadgetCtx.Context())
 		r.detached = !called
 	}

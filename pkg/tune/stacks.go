@@ -40,7 +40,7 @@ func Uncollected(gadgetCtx operators.GadgetContext) (flags []string) {
 	return flags
 }
 
-// collecting returns those of a gadget's parameters that switch the collection of stacks on.
+// collecting returns a gadget's parameters that switch the collection of stacks on.
 func collecting(gadgetCtx operators.GadgetContext, kernel, user bool) (p parameters, params []*api.Param) {
 	p, ok := parametersOf(gadgetCtx)
 	offers := variable[operators.ExtraParams](gadgetCtx, offeredVar)

@@ -12,8 +12,8 @@ import (
 // maxAvoided is how many processes are left alone, the latest.
 const maxAvoided = 256
 
-// avoid are processes whose files are not read any more, each as PID:START: a PID may come around again. They are not identified
-// by their executables. An attacker could copy his, or make a common one such as python3 look guilty.
+// avoid are processes whose files are no longer read, each as PID:START, because a PID may be reused. They are not identified by
+// their executables. An attacker could copy his, or make a common one such as python3 look guilty.
 type avoid []string
 
 // with returns the list with one more.
@@ -32,8 +32,8 @@ func (b *Broker) leaveAlone(pid uint64) {
 	}
 }
 
-// blame notes what the program was at when it ended, and says so. Once can be chance: who ends the program from outside meets it at
-// whatever it is at. A process that it is at for the second time is avoided.
+// blame notes the process that the program worked on when it ended, and logs it. One end can be chance: someone who ends the
+// program from outside interrupts an arbitrary process. A process that it is at for the second time is avoided.
 func (b *Broker) blame(c [wire.CounterCount]uint64) (said string) {
 	var met []string
 	for _, at := range []struct {

@@ -13,8 +13,8 @@ import (
 const (
 	// silence is after how long without a word the program is taken for hung.
 	silence = 30 * time.Second
-	// The program is started anew after firstBackoff, and after twice as long each time, up to maxBackoff. A run
-	// longer than steady makes it firstBackoff again.
+	// The program is restarted after firstBackoff, and then after twice as long each time, up to maxBackoff. A run longer than
+	// steady makes it firstBackoff again.
 	firstBackoff = 500 * time.Millisecond
 	maxBackoff   = time.Minute
 	steady       = time.Minute
@@ -22,13 +22,13 @@ const (
 	hungInterval = time.Minute
 	// chainTime limits the loading of chains for a gadget. Each takes a second, and half a minute if 40 others want the CPU.
 	chainTime = 5 * time.Minute
-	// meterInterval is how often the program's memory is looked at.
+	// meterInterval is how often the program's memory is checked.
 	meterInterval = time.Second
 	// maxEarly is how many runs that end before the program is in the kernel are a sign that none will be.
 	maxEarly = 3
 )
 
-// Log takes messages of the broker, for an operator: what has happened and what that means.
+// Log takes messages of the broker for an operator: events and their consequences.
 type Log interface {
 	Warnf(format string, args ...any)
 	Debugf(format string, args ...any)
@@ -45,7 +45,7 @@ type Broker struct {
 	silence, firstBackoff, endTime, hungInterval, chainTime, meterInterval time.Duration
 	flushBurst                                                             int
 
-	// avoid are processes that the program is to leave alone, and suspects those that it was at when it ended. Only the
+	// avoid are processes that the program must leave alone. suspects are those that it worked on when it ended. Only the
 	// goroutine of supervise uses them.
 	avoid, suspects avoid
 

@@ -206,7 +206,7 @@ func (b *Broker) clear() error {
 	return errors.Join(errs...)
 }
 
-// retry has refused chains asked for once more, if there are any of these. The caller holds mu.
+// retry has refused chains requested again, if there are any of these. The caller holds mu.
 func (g *gadgets) retry(kinds []wire.ChainKind) bool {
 	before := len(g.again)
 	for _, kind := range kinds {
@@ -218,7 +218,7 @@ func (g *gadgets) retry(kinds []wire.ChainKind) bool {
 	return len(g.again) > before
 }
 
-// again returns the chains that the program is to be asked for once more, and takes them as asked for.
+// again returns the chains that the program is to be sent again, and marks them as requested.
 func (b *Broker) again() []wire.ChainKind {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// memoryMost and memoryLeast are bounds on what the program may take of memory, in bytes. With less it cannot work.
+	// memoryMost and memoryLeast bound the program's memory in bytes. With less it cannot work.
 	memoryMost  = 1 << 30
 	memoryLeast = 128 << 20
 )
@@ -46,8 +46,8 @@ func groupLimit() uint64 {
 	return limit
 }
 
-// unifiedRoot returns a folder with the control groups of version 2 as /proc/self/cgroup counts them. What is mounted at
-// /sys/fs/cgroup need not be that: Inspektor Gadget's daemon has the host's there, and a root of its own in /proc.
+// unifiedRoot returns a folder with the control groups of version 2 as /proc/self/cgroup counts them. The mount at /sys/fs/cgroup
+// need not be that: Inspektor Gadget's daemon has the host's there, and a root of its own in /proc.
 func unifiedRoot() (dir string, done func()) {
 	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
 	if err == nil {

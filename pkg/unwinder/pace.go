@@ -9,7 +9,7 @@ const (
 	flushBurst = 4096
 )
 
-// pace tells whether things come faster than they may: flushRate in a second, and burst at once.
+// pace tells whether events come faster than allowed: flushRate in a second, with bursts of burst.
 type pace struct {
 	left, burst float64
 	last        time.Time

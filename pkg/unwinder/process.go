@@ -30,9 +30,9 @@ const (
 	// timerSlack is by how much the program's timers may be late. Nothing in it needs microseconds. Go's runtime checks its
 	// threads every 20 µs while any of them runs, which took an eighth of the program's CPU time.
 	timerSlack = 2 * time.Millisecond
-	// readTime is how long it may take to ask for a process.
+	// readTime limits a request for a process.
 	readTime = 10 * time.Millisecond
-	// pipeSize is how much the kernel keeps of what the program has written.
+	// pipeSize is how much of the program's output the kernel keeps.
 	pipeSize = 1 << 20
 )
 
@@ -174,20 +174,20 @@ func (p *process) memory() uint64 {
 	return 0
 }
 
-// read has the program read a process before it meets it. It does not wait: what finds no room is left out.
+// read has the program read a process before its first event. It does not wait: what finds no room is left out.
 func (p *process) read(pid uint32) {
 	if f, ok := p.stdin.(interface{ SetWriteDeadline(t time.Time) error }); ok && f.SetWriteDeadline(time.Now().Add(readTime)) == nil {
 		_, _ = p.stdin.Write(binary.LittleEndian.AppendUint32(nil, pid))
 	}
 }
 
-// ask asks the program for chains. It answers by the socket, and goes on meanwhile.
+// ask asks the program for chains. It answers by the socket, and continues meanwhile.
 func (p *process) ask(kinds []wire.ChainKind) error {
 	p.questions.Add(1)
 	return wire.AskChains(int(p.entries.Fd()), kinds)
 }
 
-// end asks the program to end. What it writes until then can be read.
+// end asks the program to end. Its output until then can be read.
 func (p *process) end() { _ = p.stdin.Close() }
 
 func (p *process) kill() { _ = p.cmd.Process.Kill() }
@@ -243,7 +243,7 @@ func (p *process) reason() string {
 	return reasonOf(p.err, p.log)
 }
 
-// reasonOf says why a run of the program has ended, of which Wait returned err.
+// reasonOf returns the reason for the end of a run of the program, from the error of Wait.
 func reasonOf(err error, log *logWriter) string {
 	var exit *exec.ExitError
 	last := log.last()
@@ -261,8 +261,8 @@ func reasonOf(err error, log *logWriter) string {
 // maxLine is how much of a line of the program's log is taken.
 const maxLine = 1024
 
-// logWriter takes the program's log apart into lines. The programs that are profiled can influence what is in them:
-// lines are cut at maxLine and cleaned.
+// logWriter takes the program's log apart into lines. The profiled programs can influence its lines, so these are cut at maxLine
+// and cleaned.
 type logWriter struct {
 	line func(string)
 
@@ -290,7 +290,7 @@ func (l *logWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// take hands a line on. Of the dump of a crash, the first lines say what it was.
+// take hands a line on. The first lines of a crash dump name the cause.
 func (l *logWriter) take(line string) {
 	crash := false
 	for _, start := range []string{"fatal error:", "panic:", "SIGBUS", "SIGSEGV", "unexpected fault address", "runtime:", "[signal "} {

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// readerMost and readerLeast are bounds on what a Reader's program may take of memory, in bytes.
+	// readerMost and readerLeast bound the memory of a Reader's program in bytes.
 	readerMost  = 384 << 20
 	readerLeast = 128 << 20
 	// readerIdle is after how long without a file to read the program is ended.
@@ -29,7 +29,7 @@ const (
 )
 
 // Reader reads files in a run of the program of its own, which has no rights: -read. That run starts with the first file, and
-// anew after it has ended. A file that it was at twice when it ended is left out from then on. Short tasks have their own
+// again after it has ended. A file that it was at twice when it ended is left out from then on. Short tasks have their own
 // process, so they do not wait for large files. Debug information has one, too: a file that ends it keeps its names, and names of
 // other files continue to come. Use NewReader.
 type Reader struct {
@@ -151,7 +151,7 @@ func (r *runs) Read(ctx context.Context, t *symtab.Task) (table *symtab.Table, u
 	return table, used, err
 }
 
-// Ask has the program decode what the process with this PID, which has begun at start, has written. See symtab.Conn.
+// Ask has the program decode data of the process with this PID that began at start. See symtab.Conn.
 func (r *runs) Ask(ctx context.Context, pid uint32, start uint64, request []byte) (answer []byte, used time.Duration, err error) {
 	used, err = r.do(ctx, symtab.FileID{Inode: uint64(pid), Process: start}, func(c *symtab.Conn) (used time.Duration, err error) {
 		answer, used, err = c.Ask(ctx, request)
@@ -334,7 +334,7 @@ func (r *readerRun) gone() bool {
 	}
 }
 
-// unaccounted is the CPU time that no answer has told, after the program was killed.
+// unaccounted is the CPU time that no answer has reported, after the program was killed.
 func (r *readerRun) unaccounted() time.Duration {
 	if !r.gone() {
 		return 0 // it is blocked, and takes none

@@ -188,8 +188,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 // maxWarnings is how many of one run's warnings are shown: other programs can bring them about.
 const maxWarnings = 20
 
-// said takes lines of the program's log. Its own warnings are for the operator; what the profiler in it has to say is for
-// those who look for a fault.
+// said takes lines of the program's log. Its own warnings are for the operator; those of the profiler in it are for debugging.
 func (b *Broker) said() func(line string) {
 	warnings := 0
 	return func(line string) {
@@ -211,7 +210,7 @@ func (b *Broker) early(e ending) bool {
 	return !b.hello && !e.blamed
 }
 
-// take takes what the program has written.
+// take takes the program's output.
 func (r *run) take(ev wire.Event) {
 	b := r.b
 	switch {

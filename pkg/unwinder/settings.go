@@ -27,7 +27,7 @@ const (
 // languages are those that Settings.Languages can name.
 var languages = []string{"beam", "dotnet", "go", "java", "lua", "native", "node", "perl", "php", "python", "ruby"}
 
-// Settings are what a subscriber asks for. The program runs with the most that any asks for.
+// Settings are the wishes of a subscriber. The program runs with the largest values of all subscribers.
 type Settings struct {
 	// Chains is a comma-separated list of the kinds of chains (wire.ChainKind) that programs of gadgets call to have stacks
 	// unwound. One gadget's kinds either all have slots or have none.
@@ -67,10 +67,10 @@ func (s Settings) grown(o Settings) (kinds []wire.ChainKind, only bool) {
 // MaxLabelName is how many bytes the profiler reads of a label's name.
 const MaxLabelName = 15
 
-// maxLabels is how many labels can be kept, which is what the profiler reads of one goroutine.
+// maxLabels is how many labels can be kept, as many as the profiler reads of one goroutine.
 const maxLabels = wire.MaxLabels
 
-// Check tells what is wrong with settings.
+// Check returns an error for wrong settings.
 func (s Settings) Check() error {
 	if s.Scale < 0 || s.Scale > MaxScale {
 		return fmt.Errorf("memory scale %d: must be 0 to %d", s.Scale, MaxScale)
@@ -100,7 +100,7 @@ var frames = map[wire.FrameType]string{
 	wire.FramePerl: "perl", wire.FramePHP: "php", wire.FramePython: "python", wire.FrameRuby: "ruby",
 }
 
-// Unwinds tells whether an interpreter's frames are among what is asked for.
+// Unwinds tells whether an interpreter's frames are among the requested ones.
 func (s Settings) Unwinds(t wire.FrameType) bool {
 	return s.Languages == all || slices.Contains(split(s.Languages), frames[t])
 }
@@ -120,7 +120,7 @@ func (s Settings) with(o Settings) Settings {
 	return s
 }
 
-// union is the sorted list of what is in two comma-separated ones.
+// union is the sorted union of two comma-separated lists.
 func union(a, b string) string {
 	list := append(split(a), split(b)...)
 	slices.Sort(list)

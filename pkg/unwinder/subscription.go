@@ -15,13 +15,13 @@ const (
 	queuedBytes = 64 << 20
 )
 
-// Batch is what was met in a second, or in less where it has processes or files that were not met before.
+// Batch has the events of a second, or of less if it has new processes or files.
 type Batch struct {
 	// Unwound are events of the subscriber's own gadget.
 	Unwound []wire.Unwound
 }
 
-// Subscription is what a subscriber gets from Subscribe.
+// Subscription is a subscriber's result of Subscribe.
 type Subscription struct {
 	// C delivers batches until Close.
 	C <-chan Batch

@@ -7,7 +7,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// Totals count what has happened since the broker was made.
+// Totals count events since the broker was made.
 type Totals struct {
 	// Stats are those of all runs of the program. KernelMemory is that of the present one.
 	wire.Stats
@@ -32,7 +32,7 @@ func (b *Broker) Totals() Totals {
 	return t
 }
 
-// settle counts, after the end, what was taken and never arrived.
+// settle counts, after the end, the samples that were taken and never arrived.
 func (r *run) settle() {
 	c := r.p.count()
 	b := r.b

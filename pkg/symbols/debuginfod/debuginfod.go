@@ -32,17 +32,16 @@ var ErrNotFound = errors.New("no debuginfod server has it")
 type Options struct {
 	// URLs are the servers, asked one after the other: https://debuginfod.debian.net.
 	URLs []string
-	// Dir is the folder for the files, which the Client makes. It is for Clients only; those of several processes can share
-	// it.
+	// Dir is the folder for the files, which the Client makes. It is for Clients only; Clients of several processes can share it.
 	Dir string
-	// DirBytes bounds the files in Dir together; 0 means 1 GiB. What was not used for the longest time goes.
+	// DirBytes bounds the files in Dir together; 0 means 1 GiB. The least recently used files are removed.
 	DirBytes int64
 	// FileBytes bounds one file; 0 means 256 MiB.
 	FileBytes int64
 	// Timeout bounds one request, with the answer; 0 means 60 seconds.
 	Timeout time.Duration
-	// Retry is for how long a file that no server has is not asked for again; 0 means one hour. A server that does not
-	// answer is left alone for a tenth of it.
+	// Retry is how long a file that no server has is not requested again; 0 means one hour. A server that does not answer is left
+	// alone for a tenth of it.
 	Retry time.Duration
 	// Info identifies a file that came, which can be anything: symbols.Info.
 	Info func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error)
@@ -63,7 +62,7 @@ type Client struct {
 // maxMissing bounds the entries of Client.missing.
 const maxMissing = 16 << 10
 
-// New returns a Client, or says what is wrong with the settings.
+// New returns a Client, or an error for wrong settings.
 func New(o Options) (*Client, error) {
 	c := &Client{options: o, missing: map[string]time.Time{}}
 	set := func(n *int64, value int64) {
@@ -101,16 +100,16 @@ func New(o Options) (*Client, error) {
 const (
 	partial = "partial-"
 	suffix  = ".debug"
-	// leftover is how long nobody has written to a partial file whose process has ended, or twice the Timeout where that
-	// is longer.
+	// leftover is the time without a write after which an ended process's partial file is removed. It is at least twice the
+	// Timeout.
 	leftover = time.Hour
 )
 
-// buildID is what a build ID looks like: it becomes part of a path and of a URL.
+// buildID is the form of a build ID, which becomes part of a path and of a URL.
 var buildID = regexp.MustCompile(`^[0-9a-f]{8,128}$`)
 
-// Fetch returns the debug file of a build ID, in lower-case hexadecimal, from the folder or from a server. The
-// caller closes it. The error is ErrNotFound if no server has it, also where one was asked a while ago.
+// Fetch returns the debug file of a build ID, in lower-case hexadecimal, from the folder or from a server. The caller closes it.
+// The error is ErrNotFound if no server has it, also if a server said so a while ago.
 func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
 	if !buildID.MatchString(id) {
 		return nil, fmt.Errorf("%w: %q is not a build ID", ErrNotFound, id)

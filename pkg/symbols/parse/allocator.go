@@ -42,11 +42,11 @@ var operatorsOf = map[string]allocators.Program{
 	"_ZdlPvmSt11align_val_t": allocators.Address, "_ZdaPvmSt11align_val_t": allocators.Address,
 }
 
-// allocatorLimits bound what is read for an allocator's functions: symbols and their names, mostly.
+// allocatorLimits bound the data that is read for an allocator's functions: symbols and their names, mostly.
 var allocatorLimits = symtab.Limits{Read: 1 << 30, Memory: 8 << 20}
 
 const (
-	// maxMeant is how many symbols are looked at that are called like an allocator's functions.
+	// maxMeant is how many symbols with names of an allocator's functions are checked.
 	maxMeant   = 4096
 	symbolSize = 24
 )
@@ -54,7 +54,7 @@ const (
 // machine is what this process runs on. Programs of other machines can be mapped, and 32-bit ones have other registers.
 var machine = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
 
-// hottest are those that programs call most.
+// hottest are the most called ones.
 var hottest = func() map[string]bool {
 	all := map[string]bool{"_Znwm": true}
 	for _, prefix := range prefixes {
@@ -130,7 +130,7 @@ func findAllocator(ctx context.Context, r io.ReaderAt, size int64) (found []allo
 	return found, ends, nil
 }
 
-// first orders what is something before what is not.
+// first orders true before false.
 func first(a, b bool) int {
 	switch {
 	case a == b:
@@ -148,8 +148,8 @@ type allocatorSymbol struct {
 	name string
 }
 
-// allocatorSymbols returns the functions that are called like those of an allocator. It reads the symbols piece by piece: a program can
-// have millions. A table that contradicts itself counts as not there.
+// allocatorSymbols returns the functions with names of an allocator's functions. It reads the symbols piece by piece: a program
+// can have millions. A table that contradicts itself counts as not there.
 func (f *elfFile) allocatorSymbols() (out []allocatorSymbol, err error) {
 	for i := range f.sections {
 		s := &f.sections[i]
@@ -171,7 +171,7 @@ func (f *elfFile) allocatorSymbols() (out []allocatorSymbol, err error) {
 	return out, nil
 }
 
-// appendSymbols appends the functions in a table whose names are at the places.
+// appendSymbols appends the functions in a table with names at the places.
 func (f *elfFile) appendSymbols(out []allocatorSymbol, table *section, places map[uint32]string) ([]allocatorSymbol, error) {
 	entries := f.stream(table)
 	var b [symbolSize]byte
@@ -213,7 +213,7 @@ var allocatorNames, endings = func() (map[string]string, [256][]int) {
 	return all, endings
 }()
 
-// placesOf returns where in a table of names those of functions of allocators are. A name can be the end of a longer one.
+// placesOf returns the places of allocators' function names in a table of names. A name can be the end of a longer one.
 func placesOf(r io.Reader) (map[uint32]string, error) {
 	places := map[uint32]string{}
 	text := bufio.NewReader(r)
@@ -266,7 +266,7 @@ func (f *elfFile) codeOffset(address uint64) (uint64, bool) {
 	return 0, false
 }
 
-// codeAddress returns where in memory what is at an offset of the file is, if that is code.
+// codeAddress returns the address in memory of an offset in the file, if that is code.
 func (f *elfFile) codeAddress(offset uint64) (uint64, bool) {
 	for _, p := range f.loads() {
 		if p.flags&elf.PF_X != 0 && offset >= p.offset && offset-p.offset < p.fileSize {

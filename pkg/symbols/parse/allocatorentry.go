@@ -24,10 +24,9 @@ var harmless = []struct {
 	{[]byte{0x80, 0x3d}, 7},             // cmpb $number,distance(%rip)
 }
 
-// withQuickEntries moves probes to where they are cheap, if that is behind instructions that are harmless. Linux does a push, a
-// jump and a nop itself when it meets a probe there (arch/x86/kernel/uprobes.c). For most other instructions, the kernel
-// single-steps the program, which is a second trap. glibc's free begins with a test, and took 10 microseconds in a virtual
-// machine instead of one.
+// withQuickEntries moves probes to where they are cheap, if that is behind instructions that are harmless. Linux emulates a push,
+// a jump and a nop under a probe (arch/x86/kernel/uprobes.c). For most other instructions, the kernel single-steps the program,
+// which is a second trap. glibc's free begins with a test, and took 10 microseconds in a virtual machine instead of one.
 func withQuickEntries(r io.ReaderAt, found []allocators.Function, ends map[uint64][]uint64) {
 	for i := range found {
 		was := found[i].Offset

@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// mostInstructions is how many instructions of a function are followed, with those of the functions that it ends in.
+	// mostInstructions is how many instructions of a function are followed, including the functions in which it ends.
 	mostInstructions = 4096
 	// mostRelocations is how many of a file's relocations are read.
 	mostRelocations = 1 << 20
 )
 
-// exits returns where those functions return to their caller that throw, by their offset in a file; nothing where that cannot be told.
+// exits returns where throwing functions return to their caller, by their offset in a file; nothing if that is unknown.
 //
 // A probe for the return of a function puts an address of the kernel's in place of the one that is returned to. An exception
 // finds no way through it, and ends the program. So functions that throw have probes at the instructions that return.
 //
-// Those that call another of the functions are left out of what is returned as the rest, where these calls count: C++'s operators
-// call malloc unless the allocator has its own.
+// Functions that call another of the functions are left out of the rest, if these calls count: C++'s operators call malloc unless
+// the allocator has its own.
 func exits(f *elfFile, functions []allocators.Function, sizes map[uint64]uint64) (rest []allocators.Function, found map[uint64][]uint64) {
 	found = map[uint64][]uint64{}
 	w := way{code: codeReader{r: f.r}, slots: slots{f, mostRelocations}}
@@ -100,7 +100,7 @@ func (w *way) follow(offset, size uint64) bool {
 	return true
 }
 
-// decode tells what the code at an offset begins with.
+// decode returns the kind of the first instruction at an offset.
 func (w *way) decode(at uint64) instruction {
 	in := decode(w.code.at(at), at)
 	if in.kind != slot {
@@ -130,8 +130,8 @@ type slots struct {
 	left int // relocations that may be read
 }
 
-// target returns the offset of the function whose address the dynamic linker writes to a place in memory; 0 if it is in another file. It
-// returns false where nothing is said of the place.
+// target returns the offset of the function with the address that the dynamic linker writes to a place in memory; 0 if it is in
+// another file. It returns false if the file does not describe the place.
 func (s *slots) target(address uint64) (uint64, bool) {
 	for i := range s.f.sections {
 		table := &s.f.sections[i]

@@ -20,7 +20,7 @@ type span struct {
 
 // flatten turns symbols, sorted by address, into spans that do not overlap, sorted by address. If symbols overlap, the last one
 // to start counts, and among equal starts the one of the lowest rank. Symbols in a function's middle, as in assembly, name their
-// part, and the function the rest. The spans are made as they are asked for: nested symbols have twice as many.
+// part, and the function the rest. The spans are made on demand: nested symbols have twice as many.
 func flatten(symbols []symbol) iter.Seq[span] {
 	return func(yield func(span) bool) {
 		var last span // the next one may continue it

@@ -12,7 +12,7 @@ import (
 // maxNotes is how many bytes of notes are read of a file.
 const maxNotes = 64 << 10
 
-// infoLimits bound what is read to identify a file.
+// infoLimits bound the data that is read to identify a file.
 var infoLimits = symtab.Limits{Read: 16 << 20, Memory: 16 << 20}
 
 // ReadInfo identifies a file of that size in bytes. One that is no ELF file, or is damaged, has a hash only.
@@ -34,8 +34,7 @@ func ReadInfo(ctx context.Context, r io.ReaderAt, size int64) (info buildid.Info
 }
 
 // addIDs adds the build IDs. They are in segments of type PT_NOTE, which a file without section headers has, too. They are also
-// in sections of type SHT_NOTE, because Go's linker leaves the GNU build ID out of the segment. What is damaged counts as not
-// there.
+// in sections of type SHT_NOTE, because Go's linker leaves the GNU build ID out of the segment. Damaged parts count as missing.
 func (f *elfFile) addIDs(info *buildid.Info) {
 	left := uint64(maxNotes)
 	add := func(is bool, offset, size, align uint64) {

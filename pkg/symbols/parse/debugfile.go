@@ -13,9 +13,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// findDebug opens the debug file of f, whose build ID is id, and returns its headers and the open file, which the caller
-// closes. Both are nil if there is none. It is found by build ID, which the debug file has as well, or by the name and the
-// checksum in .gnu_debuglink. The only error is that the time is up.
+// findDebug opens the debug file of f with the build ID id. It returns its headers and the open file, which the caller closes.
+// Both are nil if there is none. It is found by build ID, which the debug file has as well, or by the name and the checksum in
+// .gnu_debuglink. The only error is that the time is up.
 func (f *elfFile) findDebug(d symtab.DebugFiles, id string) (*elfFile, *os.File, error) {
 	if d == nil {
 		return nil, nil, nil
@@ -140,7 +140,7 @@ func (f *elfFile) miniDebug() (*elfFile, error) {
 	return mini, nil
 }
 
-// pieces is what was unpacked, each piece but the last with chunk bytes: to grow, one slice would be copied time and again.
+// pieces is the unpacked data, each piece but the last with chunk bytes: one growing slice would be copied repeatedly.
 type pieces [][]byte
 
 func (p pieces) size() int64 { return int64(len(p)-1)*symtab.Chunk + int64(len(p[len(p)-1])) }

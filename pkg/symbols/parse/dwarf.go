@@ -150,7 +150,7 @@ func (d *dwarfReader) knownUnits(info, abbrev []byte) ([]byte, []byte, error) {
 // maxZstdWindow is how far back zstd may look: as far as with its level 19.
 const maxZstdWindow = 8 << 20
 
-// content returns what a section holds, unpacked.
+// content returns a section's unpacked content.
 func (d *dwarfReader) content(s *section, limit int64) ([]byte, error) {
 	size, in := s.size, d.stream(s)
 	if s.flags&elf.SHF_COMPRESSED != 0 {

@@ -89,7 +89,7 @@ func (r *relocations) each(visit func(at, info, addend uint64) bool) error {
 	return nil
 }
 
-// eachAddress is each for the relative relocations only: those whose value is an address in this file.
+// eachAddress is each for the relative relocations only: their value is an address in this file.
 func (r *relocations) eachAddress(visit func(at, value uint64) bool) error {
 	var kind uint32
 	switch r.f.machine {

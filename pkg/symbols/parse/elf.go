@@ -27,7 +27,7 @@ type reader struct {
 	left *symtab.Budget // shared by all readers of one request
 }
 
-// hold is called before n bytes of memory are taken for what is read. The file says how many, so it may be a lie.
+// hold is called before n bytes of memory are used for reading. The file says how many, so it may be a lie.
 func (r *reader) hold(n int64) error {
 	if n < 0 || n > r.left.Memory {
 		return fmt.Errorf("%w: too much to hold in memory", symtab.ErrTooLarge)

@@ -69,7 +69,7 @@ func (f *elfFile) scanGo(s segment) (uint64, bool, error) {
 	return 0, false, nil
 }
 
-// goModule is what is needed of runtime.firstmoduledata, 0 where it is not known.
+// goModule is the needed part of runtime.firstmoduledata, 0 if unknown.
 type goModule struct {
 	text uint64 // the address of the code, to which the functions' starts are relative
 	data uint64 // the address of go:func.*, to which the offsets of the trees of inlined calls are relative

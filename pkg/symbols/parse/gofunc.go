@@ -44,8 +44,8 @@ func (m inMemory) ReadAt(b []byte, off int64) (int, error) {
 	return m.ReaderAt.ReadAt(b, off)
 }
 
-// loadFunctions returns a table that has more functions. Those that make no sense get no name. An error comes from reading, or
-// is ErrTooLarge where the functions are too many.
+// loadFunctions returns a table that has more functions. Invalid ones get no name. An error comes from reading, or is ErrTooLarge
+// where the functions are too many.
 func loadFunctions(t *symtab.GoTable, f *reader, wanted []symtab.GoRange, inlined bool, limits symtab.Limits) (*symtab.GoTable, error) {
 	if len(wanted) == 0 {
 		return t, nil
@@ -132,7 +132,7 @@ func (r *goReader) values(off uint32) (symtab.GoPairs, error) {
 	return symtab.GoPairs{}, errGoFunc
 }
 
-// function reads the i-th function, whose code has that many bytes.
+// function reads the i-th function, with that many bytes of code.
 func (r *goReader) function(i, size uint32) (*symtab.GoFunc, error) {
 	table := r.End - r.Offset
 	width := width(&r.GoHeader)
@@ -283,7 +283,7 @@ func (r *goReader) readCalls(f *symtab.GoFunc, tree, size uint32) error {
 	return nil
 }
 
-// startLine returns the line that a function begins at, 0 for what is none.
+// startLine returns the first line of a function, 0 if it has none.
 func startLine(n uint32) int { return int(max(int32(n), 0)) }
 
 // isName tells whether a name begins at off, right after the end of another one. It sets name if names of inlined

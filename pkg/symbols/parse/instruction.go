@@ -10,7 +10,7 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// codeWindow is how much code is read at once.
+// codeWindow is how much code is read in one step.
 const codeWindow = 512
 
 // codeReader reads the code of a file in pieces.
@@ -21,7 +21,7 @@ type codeReader struct {
 	buf  [codeWindow]byte
 }
 
-// at returns what is at an offset: enough for an instruction, unless the file ends there.
+// at returns the bytes at an offset: enough for an instruction, unless the file ends there.
 func (p *codeReader) at(offset uint64) []byte {
 	const longest = 20 // four instructions on arm64
 	if at := offset - p.from; offset < p.from || at+longest > uint64(len(p.b)) {
@@ -109,7 +109,7 @@ func decodeARM64(code []byte, at uint64) instruction {
 	}
 	word := binary.LittleEndian.Uint32(code)
 	out := instruction{kind: plain, goesOn: true, length: length}
-	// to is where a branch goes whose distance in instructions has so many bits, from a bit on.
+	// to is the target of a branch with a distance in instructions of so many bits, from a bit on.
 	to := func(from, bits uint) uint64 {
 		distance := int32(word>>from<<(32-bits)) >> (32 - bits)
 		return at + uint64(int64(distance)*length)

@@ -28,8 +28,8 @@ const (
 
 // ReadPerfMap reads a perf map of a JIT compiler
 // (https://github.com/torvalds/linux/blob/master/tools/perf/Documentation/jit-interface.txt). Each piece of code has a line
-// "START SIZE name" in hexadecimal, with the process's addresses. Of pieces that overlap, the last one counts: the others are
-// gone.
+// "START SIZE name" in hexadecimal, with the process's addresses. Of overlapping pieces, the last one counts: the others are
+// replaced.
 //
 // old is nil, or the Table of an earlier call: then only the added part is read, unless the file was rewritten.
 // The file's last line may not be complete yet: it is left to the next call, and so is everything above
@@ -116,7 +116,7 @@ func (m *perfMap) bounds() (entries, text int) {
 	return min(maxPerfEntries, m.limits.Symbols), min(maxPerfNames, m.limits.Names)
 }
 
-// add takes a piece of code. One without a name only ends what was there before.
+// add takes a piece of code. One without a name only ends the earlier piece.
 func (m *perfMap) add(start, size uint64, name []byte) {
 	if size == 0 || size > maxPerfSize || start+size < start {
 		return

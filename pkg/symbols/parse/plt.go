@@ -9,7 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Bounds of what is read for the stubs.
+// These bound the data that is read for the stubs.
 const (
 	maxStubs   = 256 << 10
 	maxStubsOf = 8 << 20 // bytes of a section with stubs
@@ -66,8 +66,8 @@ func addStubs(t *symtab.Table, f *elfFile) error {
 	return addSpans(t, f.reader, slices.Values(spans), len(spans), symtab.SourcePLT, &texts, numbers)
 }
 
-// stubsX86 reads entries of 8 or 16 bytes. What they have in common is a jump through a slot: jmp *slot(%rip),
-// maybe with a prefix bnd, after endbr64 or mov $n, %r11d.
+// stubsX86 reads entries of 8 or 16 bytes. All have a jump through a slot: jmp *slot(%rip), maybe with a prefix bnd, after
+// endbr64 or mov $n, %r11d.
 func stubsX86(code []byte, addr, entry uint64) []stub {
 	if entry != 8 && entry != 16 {
 		entry = 16
@@ -123,8 +123,7 @@ func stubsARM(code []byte, addr uint64) []stub {
 	return stubs
 }
 
-// slotNames returns, by slot, the names of the functions whose addresses the relocations put into the slots of the
-// stubs.
+// slotNames returns, by slot, the names of the functions that the relocations put into the slots of the stubs.
 func slotNames(t *symtab.Table, f *elfFile, stubs []stub) (map[uint64]string, error) {
 	wanted := make(map[uint64]bool, len(stubs))
 	for _, s := range stubs {

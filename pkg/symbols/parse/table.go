@@ -76,7 +76,7 @@ func addCut(t *symtab.Table, f *elfFile) {
 	t.Cut = t.Cut || t.Golang == nil && len(t.Layers) > 0 && f.sectionNamed(".debug_info") != nil
 }
 
-// readLines reads what the debug information of a file, or else of its debug file, says of the code from base on.
+// readLines reads the lines of the code from base on, in the debug information of a file or else of its debug file.
 func readLines(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading, debug symtab.DebugFiles, base uint64) (*symtab.Table, error) {
 	f, err := openELF(newReader(ctx, r, size, o))
 	if err != nil {
@@ -172,7 +172,7 @@ func addTable(t *symtab.Table, f *elfFile, kind elf.SectionType, source symtab.S
 	return addSymbols(t, f, missing(t, symbols), strings, source, limits)
 }
 
-// missing drops, in place, the symbols whose first and last byte both have a name already, and returns the others.
+// missing drops, in place, the symbols with a name for both their first and last byte, and returns the others.
 func missing(t *symtab.Table, symbols []symbol) []symbol {
 	return slices.DeleteFunc(symbols, func(s symbol) bool {
 		return s.size > 0 && t.Covers(s.addr) && t.Covers(s.addr+s.size-1)

@@ -18,7 +18,7 @@ const heavy = 32 << 20
 // Here reads files in this process: for the program that has no rights, for tests, and for programs of a user's own.
 type Here struct{}
 
-// facts are what can be said of a file beside its table, by name. Each returns something that has a form in JSON.
+// facts are the questions about a file beside its table, by name. Each returns something that has a form in JSON.
 var facts = map[string]func(ctx context.Context, r io.ReaderAt, size int64) (any, error){
 	symtab.FactInfo: func(ctx context.Context, r io.ReaderAt, size int64) (any, error) { return ReadInfo(ctx, r, size) },
 	allocators.Fact: readAllocator,

@@ -13,7 +13,7 @@ import (
 // ErrCodec says that a Table was written wrong.
 var ErrCodec = errors.New("the reader of files has sent invalid data")
 
-// Coder writes or reads: each of its methods does one or the other with what it is given. After an error it does nothing.
+// Coder writes or reads: each of its methods does one or the other with its argument. After an error it does nothing.
 type Coder struct {
 	w    *bufio.Writer // nil: it reads
 	R    *bufio.Reader
@@ -32,7 +32,7 @@ func (c *Coder) fail(err error) {
 	}
 }
 
-// check fails unless what was read is right.
+// check fails unless the read value is right.
 func (c *Coder) check(right bool, what string) {
 	if c.reads() && !right && c.Err == nil {
 		c.Err = fmt.Errorf("%w: %s", ErrCodec, what)
@@ -82,7 +82,7 @@ func (c *Coder) bool(v *bool) {
 	*v = n == 1
 }
 
-// take is called before n things of so many bytes are taken for what is read. It returns false if they may not be.
+// take is called before n things of so many bytes are allocated for reading. It returns false if they may not be.
 func (c *Coder) take(n, each int) bool {
 	if c.reads() && c.Err == nil {
 		if n < 0 || int64(n) > c.Left/int64(max(each, 1)) {

@@ -23,15 +23,15 @@ const (
 	protocol = 5
 	// maxRequest bounds a request, in bytes.
 	maxRequest = 256 << 10
-	// maxAsks is how many debug files may be asked for while a file is read.
+	// maxAsks is how many debug files may be requested while a file is read.
 	maxAsks = 4 * MaxCandidates
 	// grace is for how long an answer is waited for after the time for it is up.
 	grace = 2 * time.Second
-	// maxBytes and maxAnswer bound what is sent to be decoded, and what comes of it, in bytes.
+	// maxBytes and maxAnswer bound the bytes sent for decoding, and the bytes of the result.
 	maxBytes, maxAnswer = 128 << 10, 16 << 10
 	// maxReason is how long the text of an error is, in bytes.
 	maxReason = 300
-	// Slack is what a Table may take in memory while it is read, in bytes, beyond Task.room.
+	// Slack is the memory in bytes that a Table may take while it is read, beyond Task.room.
 	Slack = 8 << 20
 )
 
@@ -46,7 +46,7 @@ const (
 	NumAnswers
 )
 
-// reasons are the errors that are told from each other.
+// reasons are the errors that are distinguished.
 var reasons = []error{nil, ErrNotELF, ErrNoSymbols, ErrMalformed, ErrTooSlow, ErrTooLarge}
 
 // readError is an error of the other process.
@@ -98,7 +98,7 @@ func (c *Conn) send(message []byte, f *os.File) error {
 	return err
 }
 
-// receive waits for a message, whose file, if there is one, the caller closes.
+// receive waits for a message. If it has a file, the caller closes it.
 func (c *Conn) receive() ([]byte, *os.File, error) {
 	var head [4]byte
 	rights := make([]byte, unix.CmsgSpace(4))
@@ -133,7 +133,7 @@ func (c *Conn) receive() ([]byte, *os.File, error) {
 	return nil, nil, err
 }
 
-// request is what is sent of a Task.
+// request is the sent form of a Task.
 func (c *Coder) request(t *Task) {
 	version := uint64(protocol)
 	c.u64(&version)
@@ -179,7 +179,7 @@ func (c *Coder) request(t *Task) {
 	}
 }
 
-// same tells whether a perf map's table says what the old one does.
+// same tells whether a perf map's table equals the old one.
 func (t *Table) same(old *Table) bool {
 	return old != nil && t.Read == old.Read && t.Edges == old.Edges && t.Cut == old.Cut
 }
@@ -220,7 +220,7 @@ func (c *Conn) Exchange(ctx context.Context, t *Task) (*Table, time.Duration, er
 	return nil, 0, fmt.Errorf("%w: %w: it requests too many debug files", ErrReader, ErrCodec)
 }
 
-// begin sends a task, whose timeout it sets. The caller calls stop once it has the answer.
+// begin sends a task and sets its timeout. The caller calls stop once it has the answer.
 func (c *Conn) begin(ctx context.Context, t *Task) (stop func() bool, err error) {
 	switch {
 	case ctx.Err() != nil:
@@ -331,7 +331,7 @@ func (t *GoTable) and(loaded map[uint32]*GoFunc, size int64) *GoTable {
 	return &more
 }
 
-// AnswerAsk sends the debug file that the other process asks for.
+// AnswerAsk sends the debug file that the other process requests.
 func (c *Conn) AnswerAsk(in *Coder, debug DebugFiles) error {
 	var by DebugKey
 	n := 0
@@ -411,7 +411,7 @@ func (c *Conn) Serve(memory int64, perform Perform, decode func([]byte) []byte) 
 	}
 }
 
-// decode sends what a function makes of bytes: nothing if it panics.
+// decode sends the result of a function for bytes, nothing if it panics.
 func (c *Conn) decode(b []byte, by func([]byte) []byte) error {
 	begin := ProcessTime()
 	var made []byte

@@ -16,7 +16,7 @@ var (
 	ErrTooSlow = fmt.Errorf("%w: reading takes too long", ErrTooLarge)
 )
 
-// Bounds of a Table, and of what is asked for.
+// These bound a Table, and the requests.
 const (
 	MaxSegments   = 256      // that are loaded of a file
 	MaxLayers     = 64       // only the code of a JIT compiler is further apart than 4 GiB

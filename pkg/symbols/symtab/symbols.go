@@ -1,5 +1,5 @@
-// Package symtab is what is known of the functions of a file (Table), and how one process has another read it (Task, Conn). Package symbols,
-// which asks, and package parse, which reads, share it.
+// Package symtab has the knowledge of the functions of a file (Table), and the messages by which one process has another read it
+// (Task, Conn). Package symbols, which asks, and package parse, which reads, share it.
 package symtab
 
 import (
@@ -44,8 +44,8 @@ func IdentifyStat(st *unix.Stat_t) FileID {
 
 // Symbol is a function in a file. Its strings are copies that a caller may keep.
 type Symbol struct {
-	// Name is as the symbol table has it: it may be mangled. A stub that jumps to a function of another
-	// file is the function's name and "@plt".
+	// Name is the name in the symbol table: it may be mangled. A stub that jumps to a function of another file is the function's
+	// name and "@plt".
 	Name string
 	// File and Line are where the source is, "" and 0 where that is not known.
 	File string
@@ -111,7 +111,7 @@ const (
 	NoSymbols
 	// Unreadable says that the file could not be opened or read, or not in time.
 	Unreadable
-	// Gone says that the file is not there any more, or is another one by now.
+	// Gone says that the file was removed or replaced.
 	Gone
 	// NotELF says that the file is not of the kind that has symbols.
 	NotELF
@@ -139,7 +139,7 @@ func (s State) String() string {
 // read can pass, it holds for at least half a minute.
 func (s State) Final() bool { return s != Unknown && s != Pending && s != Busy }
 
-// Limits bound what is read of one file.
+// Limits bound the data that is read of one file.
 type Limits struct {
 	// Symbols is how many symbols are kept.
 	Symbols int
@@ -147,11 +147,11 @@ type Limits struct {
 	Names int
 	// Read is how many bytes are read.
 	Read int64
-	// Debug is how many bytes of debug information, unpacked, are read, if lines are asked for. They are in memory
-	// while the file is read. A file that has more has its names without lines.
+	// Debug is how many bytes of unpacked debug information are read, if lines are requested. They are in memory while the file
+	// is read. A file with more has its names without lines.
 	Debug int64
-	// Memory is how many bytes reading takes in memory for a time, in all: buffers, what is unpacked, and what becomes the
-	// Table. What is let go of counts, too, as nobody knows when it is free.
+	// Memory is the total memory in bytes that reading takes for a time: buffers, unpacked data, and the future Table. Released
+	// memory counts, too, because nobody knows when it is free.
 	Memory int64
 }
 
@@ -160,8 +160,8 @@ func DefaultLimits() Limits {
 	return Limits{Symbols: 2 << 20, Names: 64 << 20, Read: 1 << 30, Debug: 128 << 20, Memory: 224 << 20}
 }
 
-// Budget is what is left of the limits of reading one file.
+// Budget is the rest of the limits of reading one file.
 type Budget struct{ Read, Memory int64 }
 
-// Budget returns what is left before anything is read.
+// Budget returns the limits before anything is read.
 func (l Limits) Budget() Budget { return Budget{l.Read, l.Memory} }

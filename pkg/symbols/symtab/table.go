@@ -5,8 +5,8 @@ import (
 	"sort"
 )
 
-// Table is what is kept of one file: which function covers which addresses, compactly. It does not
-// change once it is built, and any number of goroutines may use it. Of Go's functions it can have some only.
+// Table is the kept data of one file: which function covers which addresses, compactly. It does not change once it is built, and
+// any number of goroutines may use it. Of Go's functions it can have some only.
 type Table struct {
 	Golang  *GoTable   // nil if the file is not written in Go; counts before layers
 	Layers  []Layer    // the first that covers an address names it
@@ -17,7 +17,7 @@ type Table struct {
 	// Read is up to which offset a perf map was read into the table, and edges the sum of the edges of that.
 	Read  int64
 	Edges uint64
-	// Fact is what Task.Fact has asked for, in JSON.
+	// Fact is the answer to Task.Fact, in JSON.
 	Fact []byte
 	Cut  bool // there is more to read in it: of a perf map, or debug information
 }

@@ -17,7 +17,7 @@ type Reader interface {
 	Close()
 }
 
-// taskKind is what a Task is about.
+// taskKind is the subject of a Task.
 type taskKind uint8
 
 // The kinds of tasks.
@@ -43,7 +43,7 @@ type Task struct {
 	Old     *Table
 	// Functions are wanted of Go's.
 	Functions []GoRange
-	// Base is where the code begins whose lines are read.
+	// Base is the start of the code with the wanted lines.
 	Base  uint64
 	Debug DebugFiles // nil: there are none
 	Fact  string     // which one is read
@@ -54,7 +54,7 @@ type Task struct {
 // FactInfo is the fact that identifies a file: a buildid.Info.
 const FactInfo = "info"
 
-// File is what is read: its identity tells who is to blame if reading it ends the reader.
+// File is the file to read: its identity tells which file is to blame if reading it ends the reader.
 func (t *Task) File() FileID { return t.ID }
 
 // Brief tells whether a task is a moment's work.
@@ -63,7 +63,7 @@ func (t *Task) Brief() bool { return t.Kind == ReadFact }
 // GoRange is a Go function by its number, and how many bytes its code has.
 type GoRange struct{ Number, Size uint32 }
 
-// ErrReader says that a file could not be read because what reads files ended, and not why the file would be at fault.
+// ErrReader says that a file could not be read because its reader ended, without a sign that the file is at fault.
 var ErrReader = errors.New("the reader of files ended")
 
 // DebugFiles opens files that may be the debug file of another one.

@@ -93,8 +93,8 @@ func OtelAge(id, boot uint64) time.Duration {
 // RunOf returns the number of the run that an event's ID is of.
 func RunOf(id uint64) uint32 { return uint32(id >> runShift) }
 
-// The messages on the socket for entry programs. Its starter asks for kinds of chains; the unwinder answers with descriptors and with what
-// it has for the other kinds, a line each. The first answer comes without a question: the chains that the program was started with.
+// The messages on the socket for entry programs. Its starter requests kinds of chains. The unwinder answers with descriptors, and
+// with a line for each kind without one. The first answer comes without a question: the chains that the program was started with.
 const (
 	askedHead   = "chains 1 "
 	entriesHead = "entries 2"
@@ -102,13 +102,13 @@ const (
 	maxRefused  = 256  // bytes of why a chain was not loaded
 )
 
-// Entries are what became of chains: the descriptors of those that were loaded, and why others were not.
+// Entries are the results for chains: the descriptors of the loaded ones, and the reasons for the others.
 type Entries struct {
 	Descriptors map[ChainKind]int
 	Refused     map[ChainKind]string
 }
 
-// AskChains asks for further kinds of chains, over a socket of the type SOCK_SEQPACKET.
+// AskChains requests further kinds of chains, over a socket of the type SOCK_SEQPACKET.
 func AskChains(socket int, kinds []ChainKind) error {
 	var names []string
 	for _, k := range kinds {
@@ -184,7 +184,7 @@ func ReceiveEntries(socket int) (Entries, error) {
 	return found, nil
 }
 
-// parseEntries says which descriptor is of which kind, and reads why there is none of others.
+// parseEntries assigns descriptors to kinds, and reads the reasons for missing ones.
 func parseEntries(text string, descriptors []int) (Entries, error) {
 	e := Entries{Descriptors: map[ChainKind]int{}, Refused: map[ChainKind]string{}}
 	text, ok := strings.CutPrefix(text, entriesHead)

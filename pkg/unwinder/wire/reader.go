@@ -16,7 +16,7 @@ import (
 // stackIDs hands out Stack.ID.
 var stackIDs atomic.Uint64
 
-// Reader reads a stream. It is for one goroutine. What it returns may be kept, shared, and must not be changed.
+// Reader reads a stream. It is for one goroutine. Its result may be kept and shared, and must not be changed.
 type Reader struct {
 	r       *bufio.Reader
 	started bool
@@ -50,11 +50,11 @@ type Event struct {
 	Flush   *Flush
 }
 
-// Flush is what was met since the last one.
+// Flush has the events since the last one.
 type Flush struct {
 	Unwound []Unwound
 	Stats   Stats
-	// Size is what has come with it, in bytes of memory by estimate, stacks and texts included.
+	// Size is its estimated size in bytes of memory, stacks and texts included.
 	Size int
 }
 
@@ -124,8 +124,7 @@ func ended(err error) error {
 	return err
 }
 
-// grow counts what a message of n bytes takes in memory. That of a stack is counted in message, where its depth is
-// known.
+// grow counts the memory of a message of n bytes. That of a stack is counted in message, where its depth is known.
 func (r *Reader) grow(kind Kind, n int) {
 	switch kind {
 	case KindText:
@@ -137,7 +136,7 @@ func (r *Reader) grow(kind Kind, n int) {
 	}
 }
 
-// fail notes what is wrong with the message. The first fault counts.
+// fail notes an error of the message. The first fault counts.
 func (r *Reader) fail(what string) {
 	if r.bad == "" {
 		r.bad = what

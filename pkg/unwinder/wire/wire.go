@@ -158,7 +158,7 @@ type Proc struct {
 	Exe   string // the name of the executable, empty where unknown
 }
 
-// Label is what a program has said of what it was doing.
+// Label is a program's own description of its work.
 type Label struct{ Key, Value string }
 
 // Said is all that a program has said of what its thread was doing.
@@ -168,8 +168,8 @@ type Said struct {
 	SpanID  [8]byte
 }
 
-// Unwound is the stack of an event that a gadget's program has met. ID is what the program has called it: see
-// gadgets/include/unwind_slot.h. The writer may have made up any ID.
+// Unwound is the stack of an event of a gadget's program. ID is the program's number for it: see gadgets/include/unwind_slot.h.
+// The writer may have made up any ID.
 type Unwound struct {
 	ID    uint64
 	Stack *Stack
@@ -177,7 +177,7 @@ type Unwound struct {
 	Said
 }
 
-// Language is what was seen of a language.
+// Language counts the samples of a language.
 type Language struct {
 	// Frames counts samples with at least one frame of the language.
 	Frames uint64
@@ -195,9 +195,9 @@ type Stats struct {
 	Full, Failed, Idle uint64
 	// KernelLost are samples that the kernel could not hand over. They are not in Taken.
 	KernelLost uint64
-	// NoProcess are samples of which the process could not be told any more. They are sent.
+	// NoProcess are samples of processes that could no longer be identified. They are sent.
 	NoProcess uint64
-	// KernelMemory is what the eBPF maps and programs take.
+	// KernelMemory is the memory of the eBPF maps and programs.
 	KernelMemory uint64
 	// Aborts counts stacks that are not complete, by reason.
 	Aborts map[uint32]uint64
@@ -210,8 +210,8 @@ type Ready struct {
 	StartMillis uint64 // how long that took
 }
 
-// Counters are what the unwinder keeps in a file that outlives it: CounterCount numbers of 64 bits in the machine's order, at these
-// places. They tell how much was lost when it is killed.
+// Counters are the unwinder's counters in a file that outlives it: CounterCount numbers of 64 bits in the machine's order, at
+// these places. They tell how much was lost when it is killed.
 const (
 	CounterTaken        = iota // as Stats.Taken
 	CounterDropped             // as all dropped ones in Stats

@@ -50,7 +50,7 @@ func (w *Writer) write() {
 	w.buf = w.buf[:0]
 }
 
-// Flush writes what is buffered, and returns the first error of the stream.
+// Flush writes the buffer, and returns the first error of the stream.
 func (w *Writer) Flush() error {
 	w.write()
 	return w.err
@@ -58,7 +58,7 @@ func (w *Writer) Flush() error {
 
 func (w *Writer) num(n uint64) { w.msg = binary.AppendUvarint(w.msg, n) }
 
-// text returns a text's ID, and writes the text if it is new. What is longer than MaxText is cut.
+// text returns a text's ID, and writes the text if it is new. Longer texts are cut at MaxText.
 func (w *Writer) text(s string) uint32 {
 	if s == "" {
 		return 0
@@ -72,7 +72,7 @@ func (w *Writer) text(s string) uint32 {
 	id := uint32(len(w.texts) + 1)
 	w.texts[s] = id
 	w.textSize += len(s)
-	// The message of the text goes into buf at once: msg may hold the first fields of another message.
+	// The text's message goes into buf directly, because msg may hold the first fields of another message.
 	w.buf = binary.AppendUvarint(w.buf, uint64(len(s)+1))
 	w.buf = append(w.buf, byte(KindText))
 	w.buf = append(w.buf, s...)

@@ -19,7 +19,7 @@ import (
 //go:embed testdata/mini.xz
 var Mini []byte
 
-// Small are limits that hostile files meet soon.
+// Small are limits that hostile files reach soon.
 var Small = symtab.Limits{Symbols: 4096, Names: 1 << 20, Read: 16 << 20, Debug: 1 << 20, Memory: 64 << 20}
 
 // Function is a global function in the first section.

@@ -143,6 +143,16 @@ func TestPGOOfSeveralPrograms(t *testing.T) {
 	require.ErrorContains(t, runPGO(append(inputs, "--program", "example.com/sho"), os.Stdout), "--program example.com/sho: the inputs do not have this Go program, they have:\n  server")
 }
 
+// Sums of what a hostile profile says do not overflow.
+func TestPGOOfLargeNumbers(t *testing.T) {
+	said, _ := mergePGO(t, goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1, func(p *pprof.Profile) {
+		for _, s := range p.Sample {
+			s.Value[1] = 3 << 61
+		}
+	}))
+	require.Regexp(t, `\(\d{7,}\.\d s of CPU time\)`, said)
+}
+
 func TestPGOMistakes(t *testing.T) {
 	noStart := goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1, func(p *pprof.Profile) {
 		for _, f := range p.Function {

@@ -49,6 +49,9 @@ func TestOwn(t *testing.T) {
 			{Name: "java.util.List sun.nio.ch.Net.poll(java.lang.Object)", Type: "jvm"}, {Name: "void shop.Orders.take(int)", Type: "jvm"}}},
 		{"Python in a folder of its own", "take", []receiver.Frame{kernel,
 			{Name: "wait", Type: "cpython", File: "/root/.pyenv/versions/3.12.1/lib/python3.12/threading.py"}, {Name: "take", Type: "cpython", File: "/srv/shop/orders.py"}}},
+		{"a package of Python that the program brings", "route", []receiver.Frame{
+			{Name: "decode", Type: "cpython", File: "/opt/lib/python3.12/json/decoder.py"}, {Name: "route", Type: "cpython", File: "/opt/lib/python3.12/site-packages/flask/app.py"},
+			{Name: "take", Type: "cpython", File: "/srv/shop/orders.py"}}},
 		{"an allocator that the program brings", "fill", []receiver.Frame{
 			{Name: "do_alloc", Type: "native", Mapping: "/opt/shop/lib/libjemalloc.so.2"}, {Name: "fill", Type: "native", Mapping: "/srv/shop"}}},
 		{"Go, by a gadget that does not know it", "main.take", []receiver.Frame{kernel, {Name: "runtime.futex.abi0", Type: "native", Mapping: "/srv/shop"},

@@ -109,3 +109,14 @@ func TestSharedOut(t *testing.T) {
 	require.EqualValues(t, settingsAlways, settings(1))
 	require.True(t, i.wants(p[1]))
 }
+
+// The place for the counts of a process that has ended is free again.
+func TestSlotIsGivenBack(t *testing.T) {
+	i := exampleShares(t)
+	i.add(1)
+	slot := i.processes[1].slot
+	require.NotZero(t, slot)
+	i.forget(i.processes[1])
+	i.add(2)
+	require.Equal(t, slot, i.processes[2].slot)
+}

@@ -71,3 +71,15 @@ func TestEndWaitsForNames(t *testing.T) {
 	}, "attributes: []")
 	require.Equal(t, "main.heavy", rs[0].Samples()[0].Stack[0].Name)
 }
+
+// A window that was flushed early, because it was full, ends when it would have; after a suspension there is one flush.
+func TestSchedule(t *testing.T) {
+	due := time.Now()
+	for late, want := range map[time.Duration]time.Duration{
+		-time.Second: 0, 0: 10 * time.Second, 3 * time.Second: 10 * time.Second, time.Hour: time.Hour + 10*time.Second,
+	} {
+		p := &pipeline{interval: 10 * time.Second, next: due}
+		p.schedule(due.Add(late))
+		require.Equal(t, want, p.next.Sub(due), "%v", late)
+	}
+}

@@ -209,6 +209,16 @@ func (p *pipeline) due() time.Time {
 	return p.next
 }
 
+// schedule says when the next window ends. Missed intervals (a suspended machine) are not made up for.
+func (p *pipeline) schedule(now time.Time) {
+	if p.next.After(now) {
+		return
+	}
+	if p.next = p.next.Add(p.interval); p.next.Before(now) {
+		p.next = now.Add(p.interval)
+	}
+}
+
 // A stack that is first seen right before the end of a window would be sent without names that are known a moment later. So a due
 // window waits for names that are being looked up, and checks them repeatedly. It waits for at most lateNames, and at most a
 // quarter of the interval.

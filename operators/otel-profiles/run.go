@@ -61,12 +61,7 @@ func (i *instance) run() {
 				continue
 			}
 			p.flush(now)
-			// Missed intervals (a suspended machine) are not made up for.
-			if !p.next.After(now) {
-				if p.next = p.next.Add(p.interval); p.next.Before(now) {
-					p.next = now.Add(p.interval)
-				}
-			}
+			p.schedule(now)
 		}
 		i.flushing.Unlock()
 	}

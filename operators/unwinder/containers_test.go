@@ -18,10 +18,14 @@ func TestContainerOfTheRow(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, began)
 	c := containers{}
-	c.begin(map[uint32]uint64{self: began, 1 << 30: 1, 1<<30 + 1: math.MaxInt64})
+	of, err := procfs.Began("/proc", first)
+	require.NoError(t, err)
+	c.begin(map[uint32]uint64{self: began, 1 << 30: 1, 1<<30 + 1: math.MaxInt64, 1<<30 + 2: of - tick, 1<<30 + 3: of - tick - 1})
 	assert.True(t, c.right(self, first), "it is there")
 	assert.True(t, c.right(1<<30+1, first), "it began later")
 	assert.False(t, c.right(1<<30, first), "it began before, and has ended")
 	assert.True(t, c.right(1<<30, 1<<30+5), "nobody knows when the container began")
 	assert.True(t, c.right(first, first))
+	assert.True(t, c.right(1<<30+2, first), "the kernel's clock is no finer")
+	assert.False(t, c.right(1<<30+3, first))
 }

@@ -186,3 +186,15 @@ func TestUnwindSummary(t *testing.T) {
 	require.Equal(t, "10 events sampled, 8 unwound (90.0 % of the nanoseconds), 2 of processes that the unwinder did not know yet (10.0 % of the nanoseconds), "+
 		"1 whose stack did not arrive (1.0 % of the nanoseconds); 0 rows not understood, 2 stacks without a row, 0 stacks not read in time", c.summary("nanoseconds"))
 }
+
+// Of several processes that had a PID, the one that began first decides whether its rows are in the right container.
+func TestFirstOfPID(t *testing.T) {
+	i := &unwindInstance{Stacks: &Stacks{rows: newRows(false)}, joiner: newJoiner(joinLayout)}
+	const some = 64
+	for n := range uint64(some) {
+		i.joiner.row(record(n, n, 1, 1), time.Now())
+		i.joiner.stack(wire.Unwound{ID: n, Stack: &wire.Stack{ID: 1}, Proc: &wire.Proc{PID: 7, Start: n + 100}}, time.Now())
+	}
+	require.Len(t, i.ready(), some)
+	require.Equal(t, map[uint32]uint64{7: 100}, i.rows.containers.starts)
+}

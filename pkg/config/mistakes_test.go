@@ -106,6 +106,7 @@ var mistakes = []struct {
 		prod(`endpoint: "c:4317", headers: {x-scope-orgid: 1}`).answered(onProd + `headers (config.yaml): got a number for "x-scope-orgid", takes a list of "key=value", comma-separated "key=value" texts, or a map; put it in quotes`),
 		prod(`endpoint: "c:4317", headers: ["x scope=1"]`).answered(onProd + `headers (config.yaml): got the header name "x scope", takes a list of "key=value", comma-separated "key=value" texts, or a map; names have letters, digits, '-', '_' and '.'`),
 		prod(`endpoint: "c:4317", headers: ["content-type=x"]`).answered(onProd + `headers (config.yaml): got the header "content-type", takes a list of "key=value", comma-separated "key=value" texts, or a map; the transport sets that one itself: leave it out`),
+		prod(`endpoint: "c:4317", headers: ["grpc-timeout=x"]`).answered(onProd + `headers (config.yaml): got the header "grpc-timeout", takes a list of "key=value", comma-separated "key=value" texts, or a map; the transport sets that one itself: leave it out`),
 		{file: "prod: {endpoint: 'c:4317'}", flags: Flags{"otel-profiles-insecure": "yes"}, answer: onProd + `insecure (--otel-profiles-insecure): got "yes", takes true or false`},
 		{file: "prod: {endpoint: 'c:4317'}", environ: []string{EnvPrefix + "PROD_TIMEOUT=soon"}, answer: onProd + `timeout (` + EnvPrefix + `PROD_TIMEOUT): got "soon", takes a duration with a unit, such as 30s, of at least 1ms`},
 	}},

@@ -126,11 +126,13 @@ func TestStorageFolder(t *testing.T) {
 		require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 	})
 	t.Run("one that others use is refused", func(t *testing.T) {
-		cfg := withStorage(t, "127.0.0.1:1")
-		require.NoError(t, os.Mkdir(cfg.Queue.Storage, 0o755))
-		writeFile(t, filepath.Join(cfg.Queue.Storage, "theirs"), []byte("x"))
-		_, err := New(cfg, Options{})
-		require.ErrorContains(t, err, "chmod 700")
+		for _, mode := range []os.FileMode{0o750, 0o705} {
+			cfg := withStorage(t, "127.0.0.1:1")
+			require.NoError(t, os.Mkdir(cfg.Queue.Storage, mode))
+			writeFile(t, filepath.Join(cfg.Queue.Storage, "theirs"), []byte("x"))
+			_, err := New(cfg, Options{})
+			require.ErrorContains(t, err, "chmod 700")
+		}
 	})
 	t.Run("one that belongs to somebody else is refused", func(t *testing.T) {
 		cfg := withStorage(t, "127.0.0.1:1")

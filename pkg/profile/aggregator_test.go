@@ -2,6 +2,7 @@ package profile_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -48,7 +49,7 @@ func service(name string) profile.Resource {
 
 // put adds a row the way an operator does.
 func put(t testing.TB, a *profile.Aggregator, res, key uint64, s profile.Sample, at uint64, values ...int64) profile.Status {
-	for range 3 {
+	for range 1000 { // a Flush in between asks for the resource again
 		st := a.Add(key, values, at)
 		if st == profile.NeedSample {
 			st = a.Insert(res, key, s, values, at)
@@ -434,5 +435,18 @@ func TestResourceIsSetAgain(t *testing.T) {
 			before = bytes
 		}
 		a.Flush(start, end, profile.Limits{})
+	}
+}
+
+// Sums stop at the largest and the smallest number.
+func TestSumsStop(t *testing.T) {
+	for _, most := range []int64{math.MaxInt64, math.MinInt64} {
+		a := newAggregator(t, config())
+		for range 2 {
+			put(t, a, 1, 1, profile.Sample{Stack: names("f")}, 0, most/2-most%2)
+			put(t, a, 1, 1, profile.Sample{Stack: names("f")}, 0, most/2)
+		}
+		req := decode(t, a.Flush(start, end, profile.Limits{}))[0]
+		require.Equal(t, []int64{most}, req.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples[0].Values)
 	}
 }

@@ -335,6 +335,16 @@ func TestStoreGoFunctions(t *testing.T) {
 	require.Equal(t, 1, opened)
 }
 
+// A read that fails was a read, too: nobody waits for the next one.
+func TestStoreReadSince(t *testing.T) {
+	s, id, before := newStore(t, Options{}), symtab.FileID{Inode: 1, Process: 1}, time.Now()
+	require.False(t, s.ReadSince(id, before))
+	require.Equal(t, symtab.Pending, s.Request(Request{ID: id, Open: func() (*os.File, error) { return nil, os.ErrNotExist }}))
+	require.True(t, s.Wait(t.Context(), id))
+	require.True(t, s.ReadSince(id, before))
+	require.False(t, s.ReadSince(id, time.Now()))
+}
+
 // Lines that do not fit cost a file its lines, and not its names.
 func TestStoreLinesTooLarge(t *testing.T) {
 	info, abbrev, line := elftest.DwarfExample(4)

@@ -250,6 +250,7 @@ func TestMaxBytes(t *testing.T) {
 	small := config.Retention{MaxBytes: 128 << 10}
 	m := newMachine(t, small)
 	w := newWorkload(t, "profile_cpu", "shop", "db", "mail")
+	full := false
 	for range 60 {
 		m.interval(w, 500)
 		total := int64(0)
@@ -259,6 +260,8 @@ func TestMaxBytes(t *testing.T) {
 			total += info.Size()
 		}
 		require.LessOrEqual(t, total, small.MaxBytes)
+		full = full || total > small.MaxBytes/4*3
+		require.True(t, !full || total > small.MaxBytes/2, "no more goes than has to")
 	}
 	list := listed(t, m.dir)
 	require.True(t, list[0].Start.After(noon))

@@ -167,7 +167,7 @@ func within(start, end, now time.Time) (time.Time, time.Time) {
 	if end.IsZero() {
 		end = now
 	}
-	if start.IsZero() || start.After(end) {
+	if start.IsZero() {
 		start = end
 	}
 	return start, end

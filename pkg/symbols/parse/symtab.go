@@ -153,7 +153,7 @@ func (f *elfFile) sizeSymbols(found []symbol, others []uint64) error {
 			next = found[i+1].addr
 		}
 		for n := len(others); n > 0 && others[n-1] > s.addr; n-- {
-			next, others = min(next, others[n-1]), others[:n-1]
+			next, others = others[n-1], others[:n-1] // no function is between this one and it
 		}
 		for n := len(code); n > 0 && code[n-1].addr > s.addr; n-- {
 			code = code[:n-1]

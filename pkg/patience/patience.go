@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -84,6 +85,18 @@ func (r *Runner) Do(ctx context.Context, work func(), onTimeout func() (onLateRe
 
 // Total is how many pieces of work were ever left behind.
 func (r *Runner) Total() uint64 { return r.total.Load() }
+
+// Await waits for goroutines that have been told to end, up to two seconds: one can wait for a file system that does not answer.
+func Await(goroutines *sync.WaitGroup) {
+	ended := make(chan struct{})
+	go func() { goroutines.Wait(); close(ended) }()
+	timer := time.NewTimer(2 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	}
+}
 
 // ThreadTime is the CPU time of this thread. Goroutines that measure theirs stay on one: runtime.LockOSThread.
 func ThreadTime() time.Duration {

@@ -121,9 +121,6 @@ const (
 	lastRetry  = 10 * time.Minute
 )
 
-// stopTimeout is how long Close waits for a read that is under way.
-const stopTimeout = 2 * time.Second
-
 // Resolver knows the mappings of processes. Its methods may be called by any number of goroutines.
 // Close ends its goroutines.
 type Resolver struct {
@@ -235,14 +232,7 @@ func New(o Options) *Resolver {
 // stays until that answers or is unmounted. Afterwards Locate answers from its existing knowledge.
 func (r *Resolver) Close() {
 	r.stop()
-	stopped := make(chan struct{})
-	go func() { r.ended.Wait(); close(stopped) }()
-	timer := time.NewTimer(stopTimeout)
-	defer timer.Stop()
-	select {
-	case <-stopped:
-	case <-timer.C:
-	}
+	patience.Await(&r.ended)
 }
 
 // suspicious is how many failed reads, without a success, mean that the fault is not that of the processes.

@@ -99,8 +99,6 @@ const maxWaiting = 256 // how many queued files are compared when the next one t
 
 const entryBytes = 512 // of what is known of a file beside its table
 
-const stopTimeout = 2 * time.Second
-
 // The goroutines that read may use burst of CPU time immediately. They earn a second of CPU time in every slowdown seconds. So
 // making files without pause makes them take at most a quarter of one CPU.
 const (
@@ -208,15 +206,8 @@ func (s *Store) Close() {
 	s.closed = true
 	s.mu.Unlock()
 	s.stop()
-	stopped := make(chan struct{})
-	go func() { s.stopped.Wait(); close(stopped) }()
-	defer s.options.Reader.Close()
-	timer := time.NewTimer(stopTimeout)
-	defer timer.Stop()
-	select {
-	case <-stopped:
-	case <-timer.C:
-	}
+	patience.Await(&s.stopped)
+	s.options.Reader.Close()
 }
 
 // Lookup returns the function at an ELF virtual address of a file, or at an address of the process that a

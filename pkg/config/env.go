@@ -29,7 +29,7 @@ func parseEnviron(environ []string) map[string]string {
 	env := map[string]string{}
 	for _, entry := range environ {
 		name, value, ok := strings.Cut(entry, "=")
-		if !ok || !hasPrefix(name, "OTEL_", EnvPrefix, nearPrefix) {
+		if !ok || !hasPrefix(name, "OTEL_", EnvPrefix, nearPrefix, NamesEnvPrefix) {
 			continue
 		}
 		delete(env, name)

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -53,10 +52,7 @@ var nameTable = []setting{
 // value is left out and reported; the setting keeps the value that it had.
 func LoadNames(src Sources) (Names, []error) {
 	var n Names
-	var problems []error
-	refuse := func(key, where, text string) {
-		problems = append(problems, errors.New(problemf(key, where, "%s", text).text))
-	}
+	var set Set // of the problems
 	// take sets the setting of a key, or of the end of a variable's name; written is the whole name.
 	take := func(key, written, where string, raw any) {
 		var keys []string
@@ -66,13 +62,13 @@ func LoadNames(src Sources) (Names, []error) {
 				continue
 			}
 			if v, err := s.parse(raw); err != nil {
-				refuse(written, where, s.explain(err))
+				set.addError(written, where, "%s", s.explain(err))
 			} else {
 				s.set(&n, v)
 			}
 			return
 		}
-		refuse(written, where, "unknown key: there are "+strings.Join(keys, ", "))
+		set.addError(written, where, "unknown key: there are %s", strings.Join(keys, ", "))
 	}
 	for _, s := range nameTable {
 		take(s.Key, s.Key, "default", s.Default)
@@ -86,14 +82,14 @@ func LoadNames(src Sources) (Names, []error) {
 				take(key, NamesKey+"."+key, src.fileName(), flat[key])
 			}
 		default:
-			refuse(NamesKey, src.fileName(), "got "+describeKind(body)+", takes a map of settings")
+			set.addError(NamesKey, src.fileName(), "got %s, takes a map of settings", describeKind(body))
 		}
 	}
-	for _, entry := range src.Environ {
-		name, value, _ := strings.Cut(entry, "=")
-		if key, ok := strings.CutPrefix(name, NamesEnvPrefix); ok && strings.TrimSpace(value) != "" {
-			take(key, name, name, value)
+	env := parseEnviron(src.Environ)
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if key, ok := strings.CutPrefix(name, NamesEnvPrefix); ok {
+			take(key, name, name, env[name])
 		}
 	}
-	return n, problems
+	return n, set.Problems()
 }

@@ -54,7 +54,7 @@ func parseRules(texts []string) ([]rule, error) {
 	for _, text := range texts {
 		m := ruleText.FindStringSubmatch(strings.ReplaceAll(text, " ", ""))
 		if m == nil {
-			return nil, fmt.Errorf("--fail-on %q: takes such as 'share>+3pp', 'total>+10%%' or 'shop:share>+3pp'", text)
+			return nil, fmt.Errorf("--fail-on %q: write a rule such as 'share>+3pp', 'total>+10%%' or 'shop:share>+3pp'", text)
 		}
 		least, err := strconv.ParseFloat(m[3], 64)
 		if err != nil {

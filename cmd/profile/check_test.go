@@ -66,7 +66,7 @@ func TestCheck(t *testing.T) {
 	waits := inputOf(t, receiver.Sample{Type: "off_cpu", Unit: "nanoseconds", PeriodType: "off_cpu", PeriodUnit: "nanoseconds", Period: 1, Values: []int64{3e9}})
 	for says, args := range map[string][]string{
 		"did you mean markdown?":              {base, same, "--format", "markdow"},
-		"takes such as 'share>+3pp'":          {base, same, "--fail-on", "share>3"},
+		"write a rule such as 'share>+3pp'":   {base, same, "--fail-on", "share>3"},
 		"takes two results":                   {base},
 		"takes two results, or several":       {base, same, base},
 		"did you mean --fail-on?":             {base, same, "--fail-of", "share>+3pp"},

@@ -9,7 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// libraries tell which language a process runs that brings the language's runtime along: its executable may be called anything.
+// libraries identify the language of a process with its own runtime, because its executable may have any name.
 var libraries = map[string]wire.FrameType{"libcoreclr.so": wire.FrameDotnet}
 
 // brought are the languages of processes, by their mapped libraries. The goroutine that reads processes sets them, and that of

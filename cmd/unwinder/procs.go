@@ -82,7 +82,7 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 		return old.proc
 	}
 	now := clock(unix.CLOCK_BOOTTIME)
-	// A process that ended after the sample and began before it is the one.
+	// The sample belongs to a process that began before it and ended after it.
 	if p.exits != nil {
 		e, ended := p.exits.get(pid)
 		if ended && e.start <= at && p.bootTime(e.ended) >= at {

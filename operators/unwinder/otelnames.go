@@ -28,7 +28,7 @@ func (r otelResolver) NewInstance(o symbolizer.SymbolizerOptions) (symbolizer.Re
 // otelNames is the resolver of one run.
 type otelNames struct{ run *otelInstance }
 
-// Resolve implements symbolizer.ResolverInstance. It returns nil where there is no whole stack: others name what frame pointers gave.
+// Resolve implements symbolizer.ResolverInstance. It returns nil without a whole stack: other resolvers name stacks by frame pointers.
 func (n otelNames) Resolve(task symbolizer.Task, _ []symbolizer.StackItemQuery, _ []symbolizer.StackItemResponse) ([]symbolizer.StackItemResponse, error) {
 	// otelInstance.join has waited for it, in this goroutine and for this row.
 	u, missing := n.run.op.otel.event(task.CorrelationID)

@@ -258,7 +258,7 @@ func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
 		left := s.counted.results[wire.ResultNoChain]
 		s.left = &left
 	}
-	// The last one who leaves the unwinder gets all that it has.
+	// The last subscriber that leaves the unwinder gets all remaining stacks.
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)

@@ -214,7 +214,7 @@ func (s *Set) NoticesFor(name string) []string {
 // A problem is one mistake in the settings.
 type problem struct {
 	where string // the source
-	text  string // the key, where it is, what was got, what is taken, what to do
+	text  string // it names the key, the given value, the valid ones and the remedy
 }
 
 // problemf makes a problem. where is empty, or the same as key, if key is a variable or a flag and so the source itself.

@@ -45,8 +45,8 @@ type Observer interface {
 	Request(d time.Duration, bytes int, ok bool)
 }
 
-// sender is one transport. Its methods are called from several goroutines; Close comes once, when no Send is under way any more
-// or they have been cancelled.
+// sender is one transport. Its methods are called from several goroutines; Close is called once, when every Send has ended
+// or been cancelled.
 type sender interface {
 	// Send makes one attempt and does not keep the message's body. It returns when ctx ends.
 	Send(ctx context.Context, m Message) attempt.Outcome

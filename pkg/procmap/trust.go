@@ -15,7 +15,7 @@ import (
 //
 // That is certain from the file's mount. The file is opened with O_PATH, which involves no file system without a network. Its
 // mount has an ID, and mountinfo has a line with that ID. While the file is open nothing else can have it. A device number says
-// less: as soon as a file system without a disk is unmounted, its number is the next one's.
+// less: the next file system gets the number of an unmounted one without a disk.
 //
 // An overlay answers as its layers do, and these are paths in the mount namespace that it was mounted in. If the host's
 // first process has it as well, its mounts tell what the layers are on. Else nobody knows for certain: such a file

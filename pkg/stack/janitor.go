@@ -105,7 +105,7 @@ func (j *Janitor) prepare(now time.Time) bool {
 	if j.start.IsZero() {
 		j.start = now
 	}
-	// A clock that was set back stands still until it has caught up.
+	// After the clock was set back, no entry ages until the clock has caught up.
 	if age := now.Sub(j.start) / time.Second; age >= 0 {
 		j.tick = max(j.tick, uint32(age)+1)
 	}

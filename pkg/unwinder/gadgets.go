@@ -39,7 +39,7 @@ var programTypes = [wire.ChainKinds]ebpf.ProgramType{
 // each CPU and kind of chain. It belongs to the broker.
 func (b *Broker) Slots() (*ebpf.Map, error) { return b.shared("slots") }
 
-// OtelIDs returns the map that Inspektor Gadget's own gadgets read the ID of their event from, which is 0 where its stack does not come. It
+// OtelIDs returns the map with the event IDs for Inspektor Gadget's own gadgets. An ID is 0 if its stack does not come. The map
 // belongs to the broker.
 func (b *Broker) OtelIDs() (*ebpf.Map, error) { return b.shared("otel_ids") }
 

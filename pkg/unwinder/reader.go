@@ -160,8 +160,8 @@ func (r *runs) Ask(ctx context.Context, pid uint32, start uint64, request []byte
 	return answer, used, err
 }
 
-// do has the program, which it starts if need be, do something about a file. It returns the CPU time that this has taken
-// there, also if it has ended the program.
+// do has the program perform a task on a file, and starts the program first if necessary. It returns the task's CPU time in
+// the program, even if the program has ended.
 func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Conn) (time.Duration, error)) (time.Duration, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

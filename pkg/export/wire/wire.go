@@ -1,4 +1,4 @@
-// Package wire has the forms of a request: a message on its way to a receiver, the layouts of OTLP's versions, and JSON.
+// Package wire has the forms of a request: the layouts of OTLP's versions, JSON, and compression.
 package wire
 
 import (

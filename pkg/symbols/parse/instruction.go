@@ -35,7 +35,7 @@ func (p *codeReader) at(offset uint64) []byte {
 type instruction struct {
 	kind   kind
 	goesOn bool   // to the one behind it
-	to     uint64 // an offset in the file, or, of a slot, where it would be if all of the file were mapped as its code is
+	to     uint64 // an offset in the file; for a slot, its offset if the whole file were mapped like its code
 	length uint64
 }
 

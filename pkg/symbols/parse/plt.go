@@ -15,7 +15,7 @@ const (
 	maxStubsOf = 8 << 20 // bytes of a section with stubs
 )
 
-// stub is the code at an address that jumps to where a slot of the global offset table points to.
+// stub is code that jumps to the address in a slot of the global offset table.
 type stub struct {
 	start, end uint64
 	slot       uint64

@@ -82,7 +82,7 @@ func ask(t *testing.T, m *machine, since time.Duration) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	c, at := cpu(), time.Now()
-	a, err := history.Read(m.dir, history.Query{From: m.now.Add(-since)})
+	a, err := history.Read(m.dir, history.Query{From: m.now.Add(-since), To: m.now})
 	require.NoError(t, err)
 	took := time.Since(at)
 	c = cpu() - c

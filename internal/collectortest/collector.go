@@ -6,11 +6,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -86,13 +88,19 @@ func (c *Collector) configure(config string) {
 	c.t.Cleanup(c.Stop)
 }
 
-// FreeAddr returns a loopback address that nobody listens on.
+// FreeAddr returns a loopback address that nobody listens on. Its port is below those that Linux gives to connections by itself, so none
+// takes it before it is used.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
+	for range 100 {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10000+rand.IntN(20000)))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			require.NoError(t, l.Close())
+			return addr
+		}
+	}
+	require.FailNow(t, "no free port in a hundred tries")
+	return ""
 }
 
 func (c *Collector) output() string { return filepath.Join(c.dir, "out.jsonl") }

@@ -122,7 +122,7 @@ static __always_inline __u64 draw_by(__u32 settings, __u64 amount, __u64 step)
 	struct capture_settings *control =
 		bpf_map_lookup_elem(&capture_settings, &settings);
 
-	if (!control || control->closed)
+	if (!control || control->closed || unwind_is_over())
 		return 0;
 	if (control->step)
 		step = control->step;

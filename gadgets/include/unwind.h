@@ -86,6 +86,22 @@ static __always_inline void submit_unwound(void *record)
 			   many ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
+/* Not 0: the run has given the unwinder up. Events until the programs are detached are not part of the run. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} unwind_over SEC(".maps");
+
+static __always_inline bool unwind_is_over(void)
+{
+	__u32 zero = 0;
+	__u32 *over = bpf_map_lookup_elem(&unwind_over, &zero);
+
+	return over && *(volatile __u32 *)over;
+}
+
 /* What became of events that were drawn, by enum unwind_result, and what they stand for. */
 struct unwind_count {
 	__u64 events;

@@ -151,7 +151,7 @@ int ig_profile_cpu(struct bpf_perf_event_data *ctx)
 	/* A CPU that has nothing to do is in the kernel, whose stack needs no unwinder. */
 	key->unwound_id = 0;
 	if (unwind_on && collect_ustack && tid) {
-		if (unwind_sample(ctx, scratch))
+		if (unwind_is_over() || unwind_sample(ctx, scratch))
 			return 0;
 		key->unwound_id = UNWIND_FELL_BACK;
 	}

@@ -182,7 +182,7 @@ static __always_inline void come_back(void *ctx, struct task_struct *task,
 		scratch->key.call_raw = call_of(task, absence->reason);
 		if (unwind_on) {
 			drawn = draw(time, now, unwind_step, unwind_budget);
-			if (!drawn.value ||
+			if (!drawn.value || unwind_is_over() ||
 			    unwind_wait(ctx, chain, scratch, &drawn))
 				return;
 			scratch->key.unwound_id = UNWIND_FELL_BACK;

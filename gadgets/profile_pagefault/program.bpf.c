@@ -230,7 +230,8 @@ static __always_inline void count(void *ctx, unsigned long code,
 	scratch->value.faults = 0;
 	if (unwind_on) {
 		drawn = draw(1, bpf_ktime_get_ns(), unwind_step, unwind_budget);
-		if (!drawn.value || unwind_fault(ctx, scratch, &drawn))
+		if (!drawn.value || unwind_is_over() ||
+		    unwind_fault(ctx, scratch, &drawn))
 			return;
 		scratch->key.unwound_id = UNWIND_FELL_BACK;
 	}

@@ -36,14 +36,12 @@ type Stacks struct {
 	way string                 // unwindWhole or unwindFramePointers while the run is counted as that, else empty
 	// nameless leaves native functions without their names; named says that rows.names is held.
 	nameless, named bool
-	results         *ebpf.Map
+	results, over   *ebpf.Map       // unwind_counts and unwind_over of gadgets/include/unwind.h
 	programs        []*ebpf.Program // that use results
 	text            struct{ user, kernel, id datasource.FieldAccessor }
 	rows            rows // of the packet that is being handed on: names, kernel and stacks
 
 	counted, reported unwindTotals
-	// left is how many events had found no unwinder when the run gave it up, in Finish; nil before.
-	left *unwindCount
 }
 
 // UnwindParam is the parameter --unwind for an operator that uses Stacks.
@@ -185,9 +183,11 @@ func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 	if s.sub == nil {
 		return nil
 	}
-	if s.results = tune.Map(gadgetCtx, "unwind_counts"); s.results == nil {
-		return errors.New("the gadget has no map unwind_counts")
+	found, err := tune.Maps(gadgetCtx, UnwindName, "unwind_counts", "unwind_over")
+	if err != nil {
+		return err
 	}
+	s.results, s.over = found["unwind_counts"], found["unwind_over"]
 	s.programs = programsOf(s.results)
 	for kind := range wire.ChainKinds {
 		if array := tune.Map(gadgetCtx, arrayOf(kind)); array != nil && s.calls(kind) {
@@ -241,6 +241,7 @@ func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
 	if s.sub == nil {
 		return
 	}
+	s.end()
 	last := time.NewTimer(lastStacks)
 	defer last.Stop()
 	for wait := !s.sub.Last() && wanted(); wait; {
@@ -251,12 +252,6 @@ func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
 		case <-last.C:
 			wait = false
 		}
-	}
-	// The gadget's programs go on after this, and find no unwinder.
-	if s.results != nil {
-		s.readResults()
-		left := s.counted.results[wire.ResultNoChain]
-		s.left = &left
 	}
 	// The last subscriber that leaves the unwinder gets all remaining stacks.
 	closed := make(chan struct{})
@@ -276,6 +271,16 @@ func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
 	s.Read(take)
 	s.counted.overrun = s.sub.Overrun()
 	s.sub = nil
+}
+
+// end has the gadget's programs drop the events that still come until they are detached: they would find no unwinder.
+func (s *Stacks) end() {
+	if s.over == nil { // Start has failed
+		return
+	}
+	if err := s.over.Put(uint32(0), uint32(1)); err != nil {
+		s.log.Warnf("%s: stacks at the end of the run are by frame pointers: %v", UnwindName, err)
+	}
 }
 
 func (s *Stacks) take(b unwinder.Batch, take func(wire.Unwound)) {
@@ -300,15 +305,6 @@ func (s *Stacks) count() {
 	if s.sub != nil {
 		s.counted.overrun = s.sub.Overrun()
 	}
-	s.readResults()
-	s.counted.missed = max(s.counted.missed, skipped(s.programs))
-	s.op.report.report(s.op.broker.Totals())
-	s.counted.report(s.reported, s.unit)
-	s.reported = s.counted
-}
-
-// readResults reads what the kernel has counted.
-func (s *Stacks) readResults() {
 	for result := range uint32(wire.Results) {
 		var counts []unwindCount
 		if err := s.results.Lookup(result, &counts); err != nil {
@@ -320,9 +316,10 @@ func (s *Stacks) readResults() {
 			s.counted.results[result].Value += c.Value
 		}
 	}
-	if s.left != nil {
-		s.counted.late = s.counted.results[wire.ResultNoChain].minus(*s.left)
-	}
+	s.counted.missed = max(s.counted.missed, skipped(s.programs))
+	s.op.report.report(s.op.broker.Totals())
+	s.counted.report(s.reported, s.unit)
+	s.reported = s.counted
 }
 
 // Summary says what became of the run's events, "" where the unwinder was not asked.

@@ -147,6 +147,7 @@ func (g *gadget) load(t *testing.T) {
 	for _, spec := range []*ebpf.MapSpec{
 		{Name: "unwind_raw_tp", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1},
 		{Name: "otel_tc_kprobe", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1},
+		{Name: "unwind_over", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1},
 		{Name: "unwind_counts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 16, MaxEntries: wire.Results},
 	} {
 		m, err := ebpf.NewMap(spec)
@@ -229,14 +230,16 @@ func TestWholeStacks(t *testing.T) {
 	require.NoError(t, counts.(*ebpf.Map).Put(uint32(wire.ResultNoChain), none))
 	got = nil
 	s.Finish(func() bool { return true }, take)
-	none[0] = unwindCount{4, 60}
-	require.NoError(t, counts.(*ebpf.Map).Put(uint32(wire.ResultNoChain), none))
+	over, _ := g.GetVar(operators.MapPrefix + "unwind_over")
+	var value uint32
+	require.NoError(t, over.(*ebpf.Map).Lookup(uint32(0), &value))
+	require.NotZero(t, value, "events that still come would find no unwinder")
 	require.Equal(t, playedEnd, got[len(got)-1].ID, "the last one who leaves gets all that there is")
 	s.Count(1, 10)
 	s.Stop()
 	require.False(t, g.served("unwind_raw_tp"))
-	require.Equal(t, "6 events sampled, 2 unwound (40.0 % of the bytes), 1 that found no unwinder (10.0 % of the bytes), "+
-		"3 at the end, when the run had given the unwinder up (50.0 % of the bytes), 1 whose stack did not arrive (10.0 % of the bytes)", s.Summary())
+	require.Equal(t, "3 events sampled, 2 unwound (80.0 % of the bytes), 1 that found no unwinder (20.0 % of the bytes), "+
+		"1 whose stack did not arrive (20.0 % of the bytes)", s.Summary())
 	require.Zero(t, s.op.broker.Totals().Restarts)
 }
 
@@ -281,7 +284,7 @@ func TestNoWholeStacks(t *testing.T) {
 	s, err := newStacks(g.op, g, "auto", "bytes", newRows(false))
 	require.NoError(t, err)
 	require.NoError(t, s.PreStart(g, g.ds, 50))
-	require.EqualError(t, s.Start(g), "the gadget has no map unwind_counts")
+	require.EqualError(t, s.Start(g), `operator unwind: the gadget has no map "unwind_counts"`)
 	s.Stop()
 }
 

@@ -34,7 +34,6 @@ var resultNames = [wire.Results]struct{ attribute, words string }{
 type unwindTotals struct {
 	joinCounts
 	results   [wire.Results]unwindCount
-	late      unwindCount // events without an unwinder after the run had given it up
 	overrun   uint64      // stacks that were not read in time
 	unlinked  uint64      // events without their span, because there were too many
 	elsewhere unwindCount // rows of containers whose name cannot be told any more: their number, and what they stand for
@@ -114,12 +113,7 @@ func (t *unwindTotals) summary(unit string) string {
 	}
 	share(t.results[wire.ResultDone], resultNames[wire.ResultDone].words)
 	for r, c := range t.results {
-		switch r {
-		case wire.ResultDone:
-		case wire.ResultNoChain:
-			share(c.minus(t.late), resultNames[r].words)
-			share(t.late, "at the end, when the run had given the unwinder up")
-		default:
+		if r != wire.ResultDone {
 			share(c, resultNames[r].words)
 		}
 	}

@@ -184,19 +184,26 @@ func TestLaterEntries(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(l.String(), refused) }, time.Minute, time.Millisecond)
 }
 
-// What the kernel has refused is tried again for the next gadget that asks for it. One that has gone on without gets it, too.
-func TestRefusedForNow(t *testing.T) {
+// running returns a broker that has a gadget as its subscriber.
+func running(t *testing.T, role int) (*Broker, Settings, *Subscription) {
+	t.Helper()
 	needEBPF(t)
 	b, _ := newTestBroker()
 	b.chainTime = 30 * time.Second
-	settings := forGadgets(playLater)
+	settings := forGadgets(role)
 	s, err := b.Subscribe(t.Context(), settings)
 	require.NoError(t, err)
-	defer s.Close()
+	t.Cleanup(s.Close)
+	return b, settings, s
+}
+
+// What the kernel has refused is tried again for the next gadget that asks for it. One that has gone on without gets it, too.
+func TestRefusedForNow(t *testing.T) {
+	b, settings, s := running(t, playLater)
 	without := array(t)
 	require.NoError(t, s.Serve(wire.ChainTracepoint, without))
 	settings.Chains = "tracepoint"
-	_, err = b.Subscribe(t.Context(), settings)
+	_, err := b.Subscribe(t.Context(), settings)
 	require.ErrorContains(t, err, "the kernel refused the unwinder's programs for tracepoint: invalid argument")
 	require.Zero(t, inArray(without))
 	later, err := b.Subscribe(t.Context(), settings)
@@ -208,28 +215,16 @@ func TestRefusedForNow(t *testing.T) {
 
 // Who waits for the entries of the next program hears at once that none is started.
 func TestNoNextProgram(t *testing.T) {
-	needEBPF(t)
-	b, _ := newTestBroker()
-	b.chainTime = 30 * time.Second
-	settings := forGadgets(playEntries)
-	s, err := b.Subscribe(t.Context(), settings)
-	require.NoError(t, err)
-	defer s.Close()
+	b, settings, _ := running(t, playEntries)
 	hang(t, b)
 	settings.Scale++
-	_, err = b.Subscribe(t.Context(), settings)
+	_, err := b.Subscribe(t.Context(), settings)
 	require.ErrorContains(t, err, "3 unwinders are blocked")
 }
 
 // Who asks for what ends the program waits for the entries of the next one, or for why there is none.
 func TestEntriesOfTheNext(t *testing.T) {
-	needEBPF(t)
-	b, _ := newTestBroker()
-	b.chainTime = 30 * time.Second
-	settings := forGadgets(playEntries)
-	s, err := b.Subscribe(t.Context(), settings)
-	require.NoError(t, err)
-	defer s.Close()
+	b, settings, s := running(t, playEntries)
 	entry := array(t)
 	require.NoError(t, s.Serve(wire.ChainRawTracepoint, entry))
 	first := inArray(entry)

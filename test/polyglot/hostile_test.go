@@ -122,8 +122,8 @@ func textOffset(t *testing.T, path, function string) int64 {
 	return 0
 }
 
-// TestTruncatedWhileMapped has a program that looks like Go to the unwinder take its table of functions away while it
-// is mapped: who reads it through a mapping dies with SIGBUS.
+// TestTruncatedWhileMapped has a program that looks like Go to the unwinder take its table of functions away while it is mapped: a
+// read through a mapping would end the unwinder with SIGBUS. It goes on, and has a stack for each sample of the program.
 func TestTruncatedWhileMapped(t *testing.T) {
 	dir := folder(t)
 	program, victim := igtest.CompileInto(t, dir, "testdata/truncate.c", "gcc", "-O1"), filepath.Join(dir, "victim")
@@ -158,9 +158,8 @@ func TestTruncatedWhileMapped(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, info.Size(), int64(len(text)), "the program has not truncated its file")
 	_, b := h.finish()
-	require.Contains(t, h.run.log.String(), "a sample could not be read", "nothing has read the part that was cut off")
-	require.Positive(t, b.InUnwinder)
-	require.LessOrEqual(t, b.Restarts, int64(3))
+	require.Zero(t, b.Restarts)
+	require.Zero(t, b.InUnwinder)
 }
 
 // TestMisleadingFiles runs programs whose files lie: their tables claim sizes and places that are not there.

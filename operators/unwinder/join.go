@@ -77,6 +77,7 @@ type joined struct {
 	stack      *wire.Stack // nil: it was lost
 	proc       *wire.Proc  // the same
 	said       said
+	since      time.Time // when the first of these rows was added
 }
 
 // sumKey is what makes a row different from others.
@@ -138,13 +139,13 @@ func (j *joiner) row(data []byte, now time.Time) {
 	data = data[8:][:j.layout.key+j.layout.value]
 	if s, ok := j.stacks[id]; ok {
 		delete(j.stacks, id)
-		j.add(data, &s)
+		j.add(data, &s, now)
 		return
 	}
 	if len(j.rows) >= maxWaiting {
 		j.counts.full++
 		j.counts.fullValue += j.worth(data)
-		j.add(data, nil)
+		j.add(data, nil, now)
 		return
 	}
 	j.rows[id] = waitingRow{append([]byte(nil), data...), now}
@@ -155,7 +156,7 @@ func (j *joiner) row(data []byte, now time.Time) {
 func (j *joiner) stack(u wire.Unwound, now time.Time) {
 	if r, ok := j.rows[u.ID]; ok {
 		delete(j.rows, u.ID)
-		j.add(r.data, &u)
+		j.add(r.data, &u, now)
 		return
 	}
 	if len(j.stacks) >= maxWaiting {
@@ -172,10 +173,10 @@ func (j *joiner) worth(data []byte) uint64 {
 }
 
 // add adds a row to the next batch.
-func (j *joiner) add(data []byte, u *wire.Unwound) {
+func (j *joiner) add(data []byte, u *wire.Unwound, now time.Time) {
 	key, value := data[:j.layout.key], data[j.layout.key:]
 	id := uint64(stackLost)
-	row := joined{}
+	row := joined{since: now}
 	if u != nil {
 		id = u.Stack.ID + stackReserved
 		row.stack, row.proc, row.said = u.Stack, u.Proc, j.said.of(&u.Said)
@@ -201,7 +202,7 @@ func (j *joiner) expire(before time.Time) {
 			delete(j.rows, q[0].id)
 			j.counts.lost++
 			j.counts.lostValue += j.worth(r.data)
-			j.add(r.data, nil)
+			j.add(r.data, nil, before)
 		}
 	}
 	j.oldest.rows = q
@@ -215,13 +216,15 @@ func (j *joiner) expire(before time.Time) {
 	j.oldest.stacks = q
 }
 
-// take returns the rows that are ready, once.
-func (j *joiner) take() []*joined {
+// take returns the rows that are ready, once, and keeps others for the next time.
+func (j *joiner) take(keep func(*joined) bool) []*joined {
 	out := make([]*joined, 0, len(j.sums))
-	for _, s := range j.sums {
-		out = append(out, s)
+	for key, s := range j.sums {
+		if !keep(s) {
+			out = append(out, s)
+			delete(j.sums, key)
+		}
 	}
-	clear(j.sums)
 	clear(j.said.seen)
 	return out
 }

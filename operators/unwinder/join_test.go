@@ -29,7 +29,7 @@ func record(id, process, time, count uint64) []byte {
 // sumsOf are the rows that are ready: time and count by process and stack.
 func sumsOf(j *joiner) map[[2]uint64][2]uint64 {
 	sums := map[[2]uint64][2]uint64{}
-	for _, r := range j.take() {
+	for _, r := range j.take(func(*joined) bool { return false }) {
 		sums[[2]uint64{rowOrder.Uint64(r.key), rowOrder.Uint64(r.key[8:])}] = [2]uint64{rowOrder.Uint64(r.value), rowOrder.Uint64(r.value[8:])}
 	}
 	return sums
@@ -70,7 +70,7 @@ func TestJoin(t *testing.T) {
 	require.Equal(t, map[[2]uint64][2]uint64{
 		{7, 1 + stackReserved}: {15, 3}, {7, 2 + stackReserved}: {20, 3}, {8, 1 + stackReserved}: {40, 4},
 	}, sumsOf(j))
-	require.Empty(t, j.take(), "rows are handed on once")
+	require.Empty(t, j.take(func(*joined) bool { return false }), "rows are handed on once")
 	require.Equal(t, joinCounts{rows: 5, joined: 4, bad: 1}, j.counts)
 	require.Empty(t, j.rows)
 	require.Empty(t, j.stacks)

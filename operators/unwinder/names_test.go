@@ -95,6 +95,41 @@ func TestNames(t *testing.T) {
 	require.Zero(t, opened(t, file.Inode))
 }
 
+// A row waits for the names of its stack while they are read, and no longer than that.
+func TestRowsWaitForNames(t *testing.T) {
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	file := mappedFile(t, exe)
+	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
+	t.Cleanup(n.close)
+	address := uint64(reflect.ValueOf(TestNames).Pointer())
+	s := &wire.Stack{ID: 7, Frames: []*wire.Frame{{Type: wire.FrameNative, Address: address, Mapping: &wire.Mapping{File: &file}}}}
+	i := unwindInstance{Stacks: &Stacks{rows: newRows(false)}, joiner: newJoiner(joinLayout)}
+	i.rows.names = n
+	begin := time.Now()
+	add := func(id uint64, since time.Time) {
+		i.joiner.row(record(id, 7, 50, 1), since)
+		i.joiner.stack(wire.Unwound{ID: id, Stack: s, Proc: &wire.Proc{PID: file.Proc}}, since)
+	}
+	add(1, begin.Add(-namesPatience))
+	require.Len(t, i.ready(), 1, "it has waited for long enough")
+	add(2, begin.Add(time.Hour))
+	require.Empty(t, i.ready(), "the file is still to be read")
+	add(3, begin.Add(time.Hour))
+	require.Eventually(t, func() bool { return len(i.ready()) == 1 }, 20*time.Second, 5*time.Millisecond)
+	require.Empty(t, i.joiner.sums)
+	frames, _, pending := i.rows.Frames(nil, s.ID)
+	require.False(t, pending)
+	require.Contains(t, frames[0].Name, "TestNames")
+
+	file.Inode++ // another one, which was not read
+	s.ID++
+	add(4, begin.Add(time.Hour))
+	require.Empty(t, i.ready())
+	i.last = true
+	require.Len(t, i.ready(), 1, "there is no later packet")
+}
+
 // here returns an address in the call of its caller.
 //
 //go:noinline

@@ -29,6 +29,7 @@ type rows struct {
 	kernel     func() *stack.Kernel
 	containers containers
 	stacks     map[uint64]*wire.Stack // by ID
+	settled    map[uint64]struct{}    // IDs of stacks whose names were all known once
 	texts      strings.Builder
 	functions  []string // a buffer
 }
@@ -132,16 +133,31 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames
 	return dst, pending
 }
 
-// want has the files of a stack read, so that their names are there when its rows are handed on.
-func (r *rows) want(s *wire.Stack, proc *wire.Proc) {
-	if r.names == nil {
-		return
-	}
+// want has the files of a stack read, so that their names are there when its rows are handed on. It tells whether some are still
+// being read.
+func (r *rows) want(s *wire.Stack, proc *wire.Proc) (pending bool) {
 	for _, f := range s.Frames {
 		if byAddress(f) {
-			r.names.lookup(f.Mapping.File, proc, f.Address)
+			_, more := r.names.lookup(f.Mapping.File, proc, f.Address)
+			pending = pending || more
 		}
 	}
+	return pending
+}
+
+// unnamed tells whether names of a stack are still being read. It is for the goroutine of Frames.
+func (r *rows) unnamed(s *wire.Stack, proc *wire.Proc) bool {
+	if _, known := r.settled[s.ID]; known {
+		return false
+	}
+	if r.want(s, proc) {
+		return true
+	}
+	if r.settled == nil || len(r.settled) >= maxWaiting {
+		r.settled = map[uint64]struct{}{}
+	}
+	r.settled[s.ID] = struct{}{}
+	return false
 }
 
 // format writes a stack as Inspektor Gadget does: leaf first, each function followed by "; ".

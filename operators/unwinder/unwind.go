@@ -54,6 +54,8 @@ const (
 	sweepInterval = time.Second
 	// rowsInterval is how often the gadget's rows are read. The gadget wakes the reader early only where its buffer gets full.
 	rowsInterval = 250 * time.Millisecond
+	// namesPatience is how long a row waits for names of its stack that are being read: what is handed on without stays so.
+	namesPatience = 2 * time.Second
 	// lastStacks is how long the end of a run waits for the stacks of its last rows, while the unwinder continues for others.
 	lastStacks = 1500 * time.Millisecond
 	// textPriority is behind that of Inspektor Gadget's formatters, 0, and before all that reads text.
@@ -118,6 +120,7 @@ type unwindInstance struct {
 
 	mu     sync.Mutex // joiner is filled by one goroutine and emptied by that which reads the gadget's maps
 	joiner *joiner
+	last   bool // the next packet is the last one
 
 	elsewhere struct{ events, value atomic.Uint64 } // rows of containers whose name cannot be told any more
 
@@ -281,6 +284,9 @@ func (i *unwindInstance) run() {
 	drain() // rows of the meantime
 	_ = i.unwound.Close()
 	<-drained
+	i.mu.Lock()
+	i.last = true
+	i.mu.Unlock()
 	i.sweep(0)
 }
 
@@ -306,7 +312,10 @@ func (i *unwindInstance) sweep(patience time.Duration) {
 func (i *unwindInstance) ready() []*joined {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	rows := i.joiner.take()
+	now := time.Now()
+	rows := i.joiner.take(func(r *joined) bool {
+		return !i.last && r.stack != nil && now.Sub(r.since) < namesPatience && i.rows.unnamed(r.stack, r.proc)
+	})
 	starts := make(map[uint32]uint64, len(rows))
 	for _, r := range rows {
 		if r.stack == nil {

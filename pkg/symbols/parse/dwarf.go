@@ -72,11 +72,8 @@ func (f *elfFile) readPositions(base uint64, limits symtab.Limits) (p *symtab.Po
 	if len(sections[".debug_line"]) == 0 {
 		return nil
 	}
-	info, abbrev, err := d.knownUnits(sections[".debug_info"], sections[".debug_abbrev"])
-	if err != nil {
-		return nil
-	}
-	if d.data, err = dwarf.New(abbrev, nil, nil, info, sections[".debug_line"], nil, sections[".debug_ranges"], sections[".debug_str"]); err != nil {
+	var err error
+	if d.data, err = dwarf.New(sections[".debug_abbrev"], nil, nil, sections[".debug_info"], sections[".debug_line"], nil, sections[".debug_ranges"], sections[".debug_str"]); err != nil {
 		return nil
 	}
 	for _, name := range debugSections[4:] {
@@ -88,63 +85,6 @@ func (f *elfFile) readPositions(base uint64, limits symtab.Limits) (p *symtab.Po
 	}
 	d.readEntries()
 	return d.finish()
-}
-
-// emptyUnit is an abbreviation for a description that is nothing but a block of bytes.
-var emptyUnit = []byte{1, byte(dwarf.TagUnspecifiedType), 0, byte(dwarf.AttrConstValue), 4, 0, 0, 0}
-
-// knownUnits overwrites the units of .debug_info whose version package dwarf does not know: for one of them it would give up all. Offsets
-// stay. What is cut at the end is left out. It returns the section, and .debug_abbrev with what the new units need.
-func (d *dwarfReader) knownUnits(info, abbrev []byte) ([]byte, []byte, error) {
-	const header, block = 11, 16 // bytes of a unit of version 4, and of one with a block
-	var unknown [][]byte
-	for at := 0; at < len(info); {
-		rest := info[at:]
-		head, size := 4, uint64(len(rest))
-		switch {
-		case len(rest) >= 12 && d.order.Uint32(rest) == 1<<32-1:
-			head, size = 12, d.order.Uint64(rest[4:])
-		case len(rest) >= 4:
-			size = uint64(d.order.Uint32(rest))
-		}
-		if size > uint64(max(len(rest)-head, 0)) {
-			info = info[:at]
-			break
-		}
-		unit := rest[:head+int(size)]
-		known := size == 0
-		if size > 1 {
-			version := d.order.Uint16(unit[head:])
-			known = version >= 2 && version <= 5
-		}
-		if !known && len(unit) < header {
-			info = info[:at]
-			break
-		}
-		if !known {
-			unknown = append(unknown, unit)
-		}
-		at += len(unit)
-	}
-	if len(unknown) == 0 {
-		return info, abbrev, nil
-	}
-	if err := d.hold(int64(len(abbrev) + len(emptyUnit))); err != nil {
-		return nil, nil, err
-	}
-	for _, unit := range unknown {
-		d.order.PutUint32(unit, uint32(len(unit)-4))
-		d.order.PutUint16(unit[4:], 4)
-		d.order.PutUint32(unit[6:], uint32(len(abbrev)))
-		unit[10] = 8
-		if len(unit) < block {
-			clear(unit[header:])
-			continue
-		}
-		unit[header] = 1
-		d.order.PutUint32(unit[header+1:], uint32(len(unit)-block))
-	}
-	return info, slices.Concat(abbrev, emptyUnit), nil
 }
 
 // maxZstdWindow is how far back zstd may look: as far as with its level 19.

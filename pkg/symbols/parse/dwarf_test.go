@@ -1,7 +1,6 @@
 package parse
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"hash/crc32"
@@ -78,35 +77,6 @@ func TestRangesAtZero(t *testing.T) {
 	require.Equal(t, []uint32{0}, p.Starts)
 	require.Equal(t, []uint32{8}, p.Sizes)
 	require.Equal(t, "f", p.Names.Get(0))
-}
-
-// A unit of a version that nobody knows costs its own lines, not those of the others, and neither does what is behind the last whole unit.
-func TestUnknownUnit(t *testing.T) {
-	le := binary.LittleEndian
-	info, abbrev, line := elftest.DwarfExample(4)
-	look := func(t *testing.T, info []byte) symtab.Symbol {
-		content := elftest.WithDebug(info, abbrev, line).Bytes()
-		le.PutUint64(content[64+16:], 0)
-		table, err := readBytes(content)
-		require.NoError(t, err)
-		got, _ := table.Lookup(0x1008)
-		return got
-	}
-	want := look(t, info)
-	require.Equal(t, "/src/main.c", want.File)
-	for n := range 16 {
-		for _, version := range []uint16{0, 1, 6, 0x500} {
-			body := append(le.AppendUint16(nil, version), bytes.Repeat([]byte{0xff}, 12+n)...)
-			long := slices.Concat(bytes.Repeat([]byte{0xff}, 4), le.AppendUint64(nil, uint64(len(body))), body)
-			for name, all := range map[string][]byte{
-				"before": slices.Concat(unitOf(body), info), "before, of 64 bits": slices.Concat(long, info), "behind": slices.Concat(info, unitOf(body)),
-				"around": slices.Concat(long, unitOf(body), info, long), "cut": slices.Concat(unitOf(body), info, long[:len(long)-1]), "tiny": slices.Concat(unitOf(body), info, unitOf(body[:n])),
-			} {
-				require.Equal(t, want, look(t, all), "%s, version %d, %d bytes", name, version, len(body))
-			}
-			require.Empty(t, look(t, unitOf(body)).File, "there is no other")
-		}
-	}
 }
 
 // Where names are known, lines are read without them: of the file, or of its debug file.

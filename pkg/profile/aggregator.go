@@ -107,7 +107,7 @@ func New(cfg Config) (*Aggregator, error) {
 func (a *Aggregator) Add(key uint64, values []int64, time uint64) Status {
 	a.mu.Lock()
 	defer a.mu.Unlock() // the caller goes on after a panic, and Flush must not wait for ever
-	k, ok := a.gen.keys.get(key)
+	k, ok := a.gen.keys[key]
 	if !ok {
 		return NeedSample
 	}
@@ -207,7 +207,7 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 	if st == NeedResource {
 		return st
 	}
-	if id, ok := g.keys.get(key); ok { // another goroutine was faster
+	if id, ok := g.keys[key]; ok { // another goroutine was faster
 		return a.add(id, values, time)
 	}
 	if st != Added {
@@ -250,7 +250,7 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 		id = g.addPending(sm, s.Dropped, key, s.Later, a.locs[:head], a.locs[head:head+tail])
 	}
 	id |= uint32(s.Fate) << fateShift
-	g.keys.add(key, id)
+	g.keys[key] = id
 	g.bytes += costKey
 	g.take(rid, g.bytes-before)
 	if a.used() >= a.cfg.MaxBytes/4*3 {

@@ -131,8 +131,8 @@ func (a *Aggregator) mergeResolved() {
 		g.take(g.samples[u.sample].resource, -u.bytes())
 		// If nothing more will be known, the key of the row stands for the resolved sample from now on. Otherwise it is
 		// forgotten, so the next row is requested in full again.
-		if id, ok := g.keys.get(u.key); ok && id&sampleOf == u.sample {
-			g.keys.remove(u.key)
+		if id, ok := g.keys[u.key]; ok && id&sampleOf == u.sample {
+			delete(g.keys, u.key)
 			if u.fate != Whole && Fate(id>>fateShift) == Whole {
 				if int(u.sample+1)*a.stride <= len(w.acc) {
 					rows := w.acc[int(u.sample)*a.stride]
@@ -142,7 +142,7 @@ func (a *Aggregator) mergeResolved() {
 				id = u.sample | uint32(u.fate)<<fateShift
 			}
 			if u.all {
-				g.keys.add(u.key, u.resolved|id&^sampleOf)
+				g.keys[u.key] = u.resolved | id&^sampleOf
 			} else {
 				g.bytes -= costKey
 				g.take(g.samples[u.sample].resource, -costKey)

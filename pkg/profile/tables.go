@@ -20,10 +20,10 @@ const (
 )
 
 // Memory of an entry, with its share of the index that finds it. The estimate is high, so that the bound on a generation's memory
-// holds. A growing slice has up to a quarter more room than it uses. Just after an index has grown, three eighths of its slots
-// are taken.
+// holds. A growing slice has up to a quarter more room than it uses. Just after a map has grown, seven sixteenths of its slots
+// are taken, and each has a byte besides.
 const (
-	costSlot      = 8 * 8 / 3
+	costSlot      = (1+8)*16/7 + 1
 	costString    = 5*16/4 + costSlot + 16 + 60 // the encoder holds the string a second time, in a list and a map
 	costMapping   = 200 + 2*140
 	costFunction  = 5*12/4 + costSlot + 2*4     // and an encoder's numbers
@@ -32,7 +32,7 @@ const (
 	costStack     = 5*8/4 + costSlot + 2*4      // its place, its length, and an encoder's numbers
 	costSample    = 5*(16+2+2*8)/4 + costSlot   // with its entries in both windows, without the values
 	costValue     = 5 * 2 * 8 / 4               // of a sample, in two windows
-	costKey       = 12 * 8 / 3
+	costKey       = (1+16)*16/7 + 1
 	costResource  = 300
 	costEvent     = 24
 )
@@ -116,7 +116,7 @@ type generation struct {
 	resources   []resource
 	resourceIDs map[uint64]uint32
 
-	keys keyTable // row key to sample
+	keys map[uint64]uint32 // row key to sample
 
 	pending      []pendingSample // samples whose stacks are known when the window ends
 	pendingBytes int64
@@ -161,6 +161,8 @@ func newGeneration(cfg *Config) *generation {
 		attributes:  []attribute{{}},
 		links:       []Link{{}},
 		linkIDs:     map[Link]uint32{{}: 0},
+		stringIndex: index{}, functionIndex: index{}, locationIndex: index{}, attributeIndex: index{}, sampleIndex: index{},
+		keys:        map[uint64]uint32{},
 		stacks:      newLists(),
 		attrSets:    newLists(),
 		resourceIDs: map[uint64]uint32{},
@@ -389,7 +391,7 @@ const (
 	maxChunk  = 1 << chunkBits
 )
 
-func newLists() lists { return lists{places: []uint32{0}} }
+func newLists() lists { return lists{places: []uint32{0}, index: index{}} }
 
 func (l *lists) len() int { return len(l.places) }
 

@@ -209,7 +209,7 @@ func runProfile(ctx context.Context, args []string, out io.Writer) error {
 	if os.Geteuid() != 0 {
 		return errNotRoot
 	}
-	if err := opts.target.exists(); err != nil {
+	if err := opts.target.exists(opts.igFlags); err != nil {
 		return err
 	}
 	if opts.dir == "" {

@@ -167,14 +167,19 @@ func TestCPUTime(t *testing.T) {
 func TestNoRuntime(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "x.sock")
 	require.Contains(t, noRuntime([]string{socket}), "no container runtime listens on this machine")
+	defer func(list []string) { runtimeSockets = list }(runtimeSockets)
+	runtimeSockets = []string{socket}
+	require.ErrorContains(t, target{container: "shop"}.exists(nil), "--container shop: no container runtime listens", "before a gadget is started")
+	require.NoError(t, target{container: "shop"}.exists([]string{"--docker-socketpath=/run/other.sock"}))
 	require.NoError(t, os.WriteFile(socket, nil, 0o600))
 	require.Empty(t, noRuntime([]string{socket}))
+	require.NoError(t, target{container: "shop"}.exists(nil))
 }
 
 func TestTargetThatIsNotThere(t *testing.T) {
-	require.ErrorContains(t, target{list: []int{1 << 30}}.exists(), "there is no process 1073741824")
-	require.NoError(t, target{list: []int{os.Getpid()}}.exists())
-	require.NoError(t, target{comm: "not-yet"}.exists())
+	require.ErrorContains(t, target{list: []int{1 << 30}}.exists(nil), "there is no process 1073741824")
+	require.NoError(t, target{list: []int{os.Getpid()}}.exists(nil))
+	require.NoError(t, target{comm: "not-yet"}.exists(nil))
 
 	threads, err := os.ReadDir("/proc/self/task")
 	require.NoError(t, err)
@@ -183,7 +188,7 @@ func TestTargetThatIsNotThere(t *testing.T) {
 		_, err := fmt.Sscan(thread.Name(), &id)
 		require.NoError(t, err)
 		if id != os.Getpid() {
-			require.ErrorContains(t, target{list: []int{id}}.exists(), fmt.Sprintf("%d is a thread of process %d", id, os.Getpid()))
+			require.ErrorContains(t, target{list: []int{id}}.exists(nil), fmt.Sprintf("%d is a thread of process %d", id, os.Getpid()))
 		}
 	}
 	require.Equal(t, "a_b_.c-d", target{comm: "a/b\n.c-d"}.fileName())

@@ -87,11 +87,6 @@ func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (re
 		often = fmt.Sprintf(", %d times for each second of CPU time", opts.frequency)
 	}
 	fmt.Fprintf(out, "sampling %s for %d s with %s%s\n", opts.target, int(opts.time.Seconds()), g.image, often)
-	if opts.target.container != "" {
-		if why := noRuntime(runtimeSockets); why != "" {
-			fmt.Fprintln(out, "  ("+why+")")
-		}
-	}
 	before, _ := cpuTimes(opts.target.list)
 	started := time.Now()
 	interrupted, err := res.sample(ctx, out)
@@ -256,9 +251,6 @@ func (r *result) nothing() error {
 		why = "the programs and threads of that name use no CPU time: --gadget offcpu shows their waits"
 	case t.container != "":
 		why = "no container of that name did anything that the gadget sees; \"ig list-containers\" lists those that ig knows"
-		if none := noRuntime(runtimeSockets); none != "" {
-			why += ". " + none
-		}
 	case waits:
 		why = "a wait counts when it ends, and none has ended in this time: sample for longer"
 	case t.all():

@@ -175,8 +175,13 @@ func (t target) igFlags() []string {
 }
 
 // exists returns an error where it is sure that there is nothing to sample. A program that is not there
-// by its name may still be started.
-func (t target) exists() error {
+// by its name may still be started. igFlags can name another socket of a container runtime.
+func (t target) exists(igFlags []string) error {
+	if t.container != "" && !slices.ContainsFunc(igFlags, func(f string) bool { return strings.Contains(f, "-socketpath") }) {
+		if why := noRuntime(runtimeSockets); why != "" {
+			return fmt.Errorf("--container %s: %s", t.container, why)
+		}
+	}
 	for _, pid := range t.list {
 		if err := processExists(pid); err != nil {
 			return err
@@ -215,7 +220,7 @@ func noRuntime(sockets []string) string {
 			return ""
 		}
 	}
-	return "no container runtime listens on this machine (Docker, containerd, CRI-O, Podman), and only they know containers by their names: --pid takes a container's process, too"
+	return "no container runtime listens on this machine (Docker, containerd, CRI-O, Podman), and only they know containers by their names: --pid takes a container's process, too. For a runtime with another socket, add such as \"-- --containerd-socketpath=/run/other.sock\""
 }
 
 // commOf returns the name of a process, empty if there is none.

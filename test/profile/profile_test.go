@@ -167,6 +167,9 @@ func TestNothing(t *testing.T) {
 	require.Contains(t, run(t, false, "--comm", "nobody-is-this", "--seconds", "2", "--gadget", "cpu", "-o", dir), "no program or thread is called")
 	require.Contains(t, run(t, false, "--pid", "999999999", "-o", dir), "there is no process 999999999")
 	require.Contains(t, run(t, false, pid), "unexpected argument")
+	if said := run(t, false, "--container", "shop", "--seconds", "2", "-o", dir); strings.Contains(said, "no container runtime") {
+		require.NotContains(t, said, "sampling", "it takes no time")
+	}
 }
 
 // TestInterrupt: what was seen until Ctrl-C is reported. Then the result is compared and served.

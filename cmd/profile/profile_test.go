@@ -231,6 +231,12 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, r.nothing(), "Go's objects come from Go's own runtime", "more samples would not show them")
 	r = of(target{comm: commOf(os.Getpid())}, "profile_alloc")
 	require.ErrorContains(t, r.nothing(), "none of its allocations was sampled")
+	r.log = "level=info msg=\"captures: 90 events, 9 sampled: 9 added to rows, 0 within others\"\n"
+	require.ErrorContains(t, r.nothing(), "9 of its allocations were sampled, and none of them was in use when the gadget looked: without --live")
+	r.early = true
+	require.ErrorContains(t, r.nothing(), "of them was in use")
+	r.log += "level=error msg=\"allocator: ending the run: too dear\"\n"
+	require.ErrorContains(t, r.nothing(), "ig ended early: allocator: ending the run: too dear")
 }
 
 // ig refuses to import an image while another program changes its images.

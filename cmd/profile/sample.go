@@ -16,6 +16,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
 const (
@@ -231,14 +232,18 @@ func (r *result) nothing() error {
 	switch {
 	case r.gone:
 		why = "process " + t.numbers(8) + " has ended"
+	case r.early && lastFailure(r.log) != "":
+		why = "ig ended early: " + report.Shown(lastFailure(r.log), 512)
 	case t.comm != "" && named(t.comm) == 0:
 		why = fmt.Sprintf("no program or thread is called %q now; ps -eLo pid,comm lists them", t.comm)
-	case r.gadget.name == ownGadgets["lock"] && otherWaits(r.log) > 0:
-		why = strings.Join(append(r.unseen(nil), fmt.Sprintf("%d waits in the system call futex were for no lock that is known by its functions: \"-- --all-futex\" shows them, and --gadget offcpu all that threads wait for", otherWaits(r.log))), "; ")
+	case r.gadget.name == ownGadgets["lock"] && counted(ofOtherKinds, r.log) > 0:
+		why = strings.Join(append(r.unseen(nil), fmt.Sprintf("%d waits in the system call futex were for no lock that is known by its functions: \"-- --all-futex\" shows them, and --gadget offcpu all that threads wait for", counted(ofOtherKinds, r.log))), "; ")
 	case r.gadget.name == ownGadgets["lock"] && len(r.unseen(nil)) > 0:
 		why = strings.Join(r.unseen(nil), "; ")
 	case r.gadget.name == ownGadgets["lock"] && t.container == "":
 		why = "no wait for a lock has ended in this time: --gadget offcpu shows all that threads wait for"
+	case r.gadget.name == ownGadgets["alloc"] && counted(sampledEvents, r.log) > 0:
+		why = fmt.Sprintf("%d of its allocations were sampled, and none of them was in use when the gadget looked: without --live it shows what is allocated", counted(sampledEvents, r.log))
 	case len(t.list) > 0 && !waits && r.cpu == 0:
 		why = fmt.Sprintf("it used no CPU time in these %d s: it waits, and --gadget offcpu shows what for. If it has processes of its own that work, --children samples those, too", seconds)
 	case !waits && len(r.unseen(nil)) > 0:
@@ -265,13 +270,16 @@ func (r *result) nothing() error {
 	return err
 }
 
-// ofOtherKinds is in the line with which ig says at the end what became of the waits that it saw.
-var ofOtherKinds = regexp.MustCompile(`\b(\d+) of other kinds\b`)
+// These are in the line with which ig says at the end what became of the events that it saw.
+var (
+	ofOtherKinds  = regexp.MustCompile(`\b(\d+) of other kinds\b`)
+	sampledEvents = regexp.MustCompile(`\bcaptures: \d+ events, (\d+) sampled:`)
+)
 
-// otherWaits returns how many waits were for no lock, by ig's log.
-func otherWaits(log string) int {
+// counted returns the sum of such numbers in ig's log.
+func counted(what *regexp.Regexp, log string) int {
 	n := 0
-	for _, found := range ofOtherKinds.FindAllStringSubmatch(log, -1) {
+	for _, found := range what.FindAllStringSubmatch(log, -1) {
 		if more, err := strconv.Atoi(found[1]); err == nil {
 			n += more
 		}

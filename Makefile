@@ -204,7 +204,7 @@ test-profile: build gadgets $(BIN)/profile ## Profile programs of known shares w
 
 .PHONY: test-walk
 test-walk: build gadgets $(BIN)/profile ## Ask services in five languages the five questions with the command profile, and write docs/develop/testing/walk.md (root)
-	@.ci/packages default-jdk-headless g++ libc6-dev nodejs python3
+	@.ci/packages chromium default-jdk-headless g++ libc6-dev nodejs python3
 	WALK_DOC=$(CURDIR)/docs/develop/testing/walk.md $(E2E) ./test/walk
 
 .PHONY: check-figures

@@ -50,7 +50,7 @@ func checkVersion(info *debug.BuildInfo) error {
 	return fmt.Errorf("this program does not say which version of %s it was built with", profilerModule)
 }
 
-// unwinders are the programs of a chain: their names in the profiler's object behind the chain's prefix, and their places in its
+// unwinders are the programs of a chain: their names in the profiler's object behind a prefix, and their places in its
 // array of programs.
 var unwinders = []struct {
 	name string
@@ -71,31 +71,31 @@ var unwinders = []struct {
 	{"go_labels", uint32(support.ProgGoLabels), func(c *interpreterconfig.Config) bool { return c.Go.IsLabelsDisabled() }},
 }
 
-// chain is how the unwinders of a kind of program come about. The profiler has two chains: that of its timer, which does not run,
-// and one for kprobes. Gadgets call these. The others are copies with their own array of programs and their own record. Chains
-// with a shared record would write into one another's stacks.
+// chain is how the unwinders of a kind of program come about. The profiler has a chain for its timer, which does not run: gadgets
+// call it. The others are copies with their own array of programs and their own record. Chains with a shared record would write
+// into one another's stacks.
 type chain struct {
 	kind  wire.ChainKind
-	entry string // the program of our object
-	from  string // the prefix of the profiler's programs that are copied; "" for its own chain, which is always there
-	typ   ebpf.ProgramType
+	entry string           // the program of our object
+	typ   ebpf.ProgramType // of the copy, which chains of the same type share; UnspecifiedProgram for the profiler's own
 }
 
 var chains = []chain{
-	{kind: wire.ChainKprobe, entry: "gadget_kprobe"},
-	{kind: wire.ChainRawTracepoint, entry: "gadget_raw_tp", from: "kprobe_", typ: ebpf.RawTracepoint},
-	{kind: wire.ChainTracepoint, entry: "gadget_tracepoint", from: "kprobe_", typ: ebpf.TracePoint},
+	{kind: wire.ChainKprobe, entry: "gadget_kprobe", typ: ebpf.Kprobe},
+	{kind: wire.ChainRawTracepoint, entry: "gadget_raw_tp", typ: ebpf.RawTracepoint},
+	{kind: wire.ChainTracepoint, entry: "gadget_tracepoint", typ: ebpf.TracePoint},
 	{kind: wire.ChainPerfEvent, entry: "gadget_perf"},
-	{kind: wire.ChainOtelKprobe, entry: "otel_kprobe"},
+	{kind: wire.ChainOtelKprobe, entry: "otel_kprobe", typ: ebpf.Kprobe},
 	{kind: wire.ChainOtelPerf, entry: "otel_perf"},
 }
 
+// copiedPrefix is that of the profiler's programs that are copied. They find the registers in the record.
+const copiedPrefix = "kprobe_"
+
 // The profiler's maps that its programs refer to by these names.
 const (
-	progsMap         = "perf_progs"
-	recordsMap       = "per_cpu_records"
-	kprobeProgsMap   = "kprobe_progs"
-	kprobeRecordsMap = "per_cpu_records_kp"
+	progsMap   = "perf_progs"
+	recordsMap = "per_cpu_records"
 )
 
 // gadgetChains are the chains that programs of gadgets can call. It implements tracer.Probe.
@@ -107,8 +107,12 @@ type gadgetChains struct {
 	origin    uint16 // by which the profiler tells their events
 	profiler  *tracer.ProbeContext
 	first     wire.Entries // what became of kinds
-	keep      []io.Closer  // entries and the maps of copies, which end when they are closed
+	copies    map[ebpf.ProgramType]copied
+	keep      []io.Closer // entries and the maps of copies, which end when they are closed
 }
+
+// copied are the maps of a copy of the unwinders.
+type copied struct{ array, records *ebpf.Map }
 
 // Load implements tracer.Probe.
 func (g *gadgetChains) Load(_ context.Context, registrar tracer.ProbeRegistrar, profiler *tracer.ProbeContext) (link.Link, error) {
@@ -119,6 +123,17 @@ func (g *gadgetChains) Load(_ context.Context, registrar tracer.ProbeRegistrar, 
 	g.profiler = profiler
 	g.first, err = g.load(g.kinds)
 	return nil, err
+}
+
+// enable has a profiler load the chains. It takes that its own chain for kprobes is there, which costs a second of CPU time: the chains
+// copy what they need.
+func (g *gadgetChains) enable(ctx context.Context, t *tracer.Tracer) error {
+	there, err := private[bool](t, "kprobeChainLoaded")
+	if err != nil {
+		return err
+	}
+	*there = true
+	return t.Enable(ctx, g)
 }
 
 // load loads chains, with what gadgets call. Chains that the kernel refuses are reported.
@@ -149,14 +164,14 @@ func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 		if !slices.Contains(kinds, c.kind) {
 			continue
 		}
-		before := len(g.keep)
+		before, copies := len(g.keep), maps.Clone(g.copies)
 		entry, err := g.entry(c, entries.Copy())
 		if err != nil { // it may be asked for again, and leaves nothing
 			loaded.Refused[c.kind] = err.Error()
 			for _, made := range g.keep[before:] {
 				_ = made.Close()
 			}
-			g.keep = g.keep[:before]
+			g.keep, g.copies = g.keep[:before], copies
 			continue
 		}
 		loaded.Descriptors[c.kind] = entry.FD()
@@ -169,18 +184,14 @@ func (g *gadgetChains) entry(c chain, spec *ebpf.CollectionSpec) (*ebpf.Program,
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != c.entry })
 	program, own := spec.Programs[c.entry], maps.Clone(g.shared)
 	own["guards"] = g.guards
-	switch {
-	case c.kind == wire.ChainKprobe || c.kind == wire.ChainOtelKprobe:
-		refer(program, progsMap, kprobeProgsMap)
-		refer(program, recordsMap, kprobeRecordsMap)
-	case c.from != "": // the others are called like that of the profiler's timer, which does not run
-		array, records, err := g.copy(c)
+	if c.typ != ebpf.UnspecifiedProgram {
+		theirs, err := g.copy(c.typ)
 		if err != nil {
 			return nil, err
 		}
-		own[ownName(progsMap, c)], own[ownName(recordsMap, c)] = array, records
-		refer(program, progsMap, ownName(progsMap, c))
-		refer(program, recordsMap, ownName(recordsMap, c))
+		own[ownName(progsMap, c.typ)], own[ownName(recordsMap, c.typ)] = theirs.array, theirs.records
+		refer(program, progsMap, ownName(progsMap, c.typ))
+		refer(program, recordsMap, ownName(recordsMap, c.typ))
 	}
 	if err := g.link(spec, own); err != nil {
 		return nil, fmt.Errorf("preparing its entry: %w", err)
@@ -193,53 +204,60 @@ func (g *gadgetChains) entry(c chain, spec *ebpf.CollectionSpec) (*ebpf.Program,
 	return entry, nil
 }
 
-// ownName is the name of a chain's own map in place of one of the profiler's.
-func ownName(name string, c chain) string { return name + "_" + c.kind.String() }
+// ownName is the name of a copy's own map in place of one of the profiler's.
+func ownName(name string, typ ebpf.ProgramType) string { return name + "_" + typ.String() }
 
-// copy loads the unwinders once more, as programs of another type, and returns the array that they are in and their records.
-func (g *gadgetChains) copy(c chain) (array, records *ebpf.Map, err error) {
+// copy loads the unwinders once more, as programs of another type, unless they are.
+func (g *gadgetChains) copy(typ ebpf.ProgramType) (copied, error) {
+	if made, ok := g.copies[typ]; ok {
+		return made, nil
+	}
 	var names []string
 	ids := map[string]uint32{}
 	for _, u := range unwinders {
 		if u.off == nil || !u.off(&g.languages) {
-			names = append(names, c.from+u.name)
-			ids[c.from+u.name] = u.id
+			names = append(names, copiedPrefix+u.name)
+			ids[copiedPrefix+u.name] = u.id
 		}
 	}
 	spec, err := g.profiler.CollectionSpecWith([]string{progsMap, recordsMap}, names, nil)
 	if err != nil {
-		return nil, nil, err
+		return copied{}, err
 	}
-	if array, err = ebpf.NewMap(spec.Maps[progsMap]); err != nil {
-		return nil, nil, fmt.Errorf("making its array of programs: %w", err)
+	var made copied
+	if made.array, err = ebpf.NewMap(spec.Maps[progsMap]); err != nil {
+		return copied{}, fmt.Errorf("making its array of programs: %w", err)
 	}
-	g.keep = append(g.keep, array)
-	if records, err = ebpf.NewMap(spec.Maps[recordsMap]); err != nil {
-		return nil, nil, fmt.Errorf("making its records: %w", err)
+	g.keep = append(g.keep, made.array)
+	if made.records, err = ebpf.NewMap(spec.Maps[recordsMap]); err != nil {
+		return copied{}, fmt.Errorf("making its records: %w", err)
 	}
-	g.keep = append(g.keep, records)
+	g.keep = append(g.keep, made.records)
 	for _, name := range names {
 		p := spec.Programs[name]
-		refer(p, progsMap, ownName(progsMap, c))
-		refer(p, recordsMap, ownName(recordsMap, c))
-		// In a tracepoint's context, the program does not read registers as in a kprobe's: they are in the record by then.
-		p.Type, p.AttachTo, p.AttachType = c.typ, "", ebpf.AttachNone
+		refer(p, progsMap, ownName(progsMap, typ))
+		refer(p, recordsMap, ownName(recordsMap, typ))
+		p.Type, p.AttachTo, p.AttachType = typ, "", ebpf.AttachNone
 	}
-	if err := g.link(spec, map[string]*ebpf.Map{ownName(progsMap, c): array, ownName(recordsMap, c): records}); err != nil {
-		return nil, nil, err
+	if err := g.link(spec, map[string]*ebpf.Map{ownName(progsMap, typ): made.array, ownName(recordsMap, typ): made.records}); err != nil {
+		return copied{}, err
 	}
 	for _, name := range names {
 		program, err := ebpf.NewProgram(spec.Programs[name])
 		if err != nil {
-			return nil, nil, fmt.Errorf("loading %s: %w", name, err)
+			return copied{}, fmt.Errorf("loading %s: %w", name, err)
 		}
-		err = array.Update(ids[name], program, ebpf.UpdateAny)
+		err = made.array.Update(ids[name], program, ebpf.UpdateAny)
 		_ = program.Close() // the array keeps it
 		if err != nil {
-			return nil, nil, fmt.Errorf("adding %s to its chain: %w", name, err)
+			return copied{}, fmt.Errorf("adding %s to its chain: %w", name, err)
 		}
 	}
-	return array, records, nil
+	if g.copies == nil {
+		g.copies = map[ebpf.ProgramType]copied{}
+	}
+	g.copies[typ] = made
+	return made, nil
 }
 
 // refer has a program refer to a map by another name.

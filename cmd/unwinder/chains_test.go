@@ -184,7 +184,7 @@ func TestRefusedChain(t *testing.T) {
 		}
 		defer g.shared[name].Close()
 	}
-	if err := profiler.Enable(t.Context(), g); err != nil {
+	if err := g.enable(t.Context(), profiler); err != nil {
 		t.Fatal(err)
 	}
 	var limit unix.Rlimit

@@ -37,7 +37,7 @@ func serveGadgets(ctx context.Context, t *tracer.Tracer, c config, languages int
 			return nil, fmt.Errorf("receiving the map %s: %w", name, err)
 		}
 	}
-	if err := t.Enable(ctx, g); err != nil {
+	if err := g.enable(ctx, t); err != nil {
 		return nil, fmt.Errorf("loading the chains for gadgets: %w", err)
 	}
 	if err := wire.SendEntries(entriesSocket, g.first); err != nil {

@@ -51,21 +51,24 @@ type processReader struct {
 
 // newProcessReader finds its parts in a tracer, which has no other way to it.
 func newProcessReader(t *tracer.Tracer, c config, s *sampler, logger *slog.Logger) (*processReader, error) {
-	r := &processReader{log: logger, counters: s.counters, avoid: c.avoid, wanted: c.wanted, brought: &s.brought}
-	if err := errors.Join(private(t, "pidEvents", &r.events), private(t, "processManager", &r.manager)); err != nil {
+	events, err := private[chan libpf.PIDTID](t, "pidEvents")
+	if err != nil {
 		return nil, err
 	}
-	return r, nil
+	manager, err := private[*processmanager.ProcessManager](t, "processManager")
+	if err != nil {
+		return nil, err
+	}
+	return &processReader{log: logger, counters: s.counters, avoid: c.avoid, wanted: c.wanted, brought: &s.brought, events: *events, manager: *manager}, nil
 }
 
-// private copies a member of a struct that is not exported.
-func private[S, M any](s *S, name string, dst *M) error {
+// private returns a member of a struct that is not exported.
+func private[M, S any](s *S, name string) (*M, error) {
 	f := reflect.ValueOf(s).Elem().FieldByName(name)
 	if !f.IsValid() || f.Type() != reflect.TypeFor[M]() {
-		return fmt.Errorf("this version of the profiler has no member %s.%s of the type %v", reflect.TypeFor[S](), name, reflect.TypeFor[M]())
+		return nil, fmt.Errorf("this version of the profiler has no member %s.%s of the type %v", reflect.TypeFor[S](), name, reflect.TypeFor[M]())
 	}
-	*dst = *(*M)(unsafe.Pointer(f.UnsafeAddr()))
-	return nil
+	return (*M)(unsafe.Pointer(f.UnsafeAddr())), nil
 }
 
 // run reads until ctx ends.

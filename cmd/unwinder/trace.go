@@ -161,7 +161,6 @@ func newTracer(ctx context.Context, c config, languages interpreterconfig.Config
 		SamplesPerSecond:   eventRoom,
 		MapScaleFactor:     c.scale,
 		KernelVersionCheck: true,
-		LoadProbe:          true,
 		// No share of the time is left out.
 		ProbabilisticInterval: time.Minute, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
 	})

@@ -44,7 +44,7 @@ type Settings struct {
 
 // light are the chains that take nothing but an entry program. They are always loaded. Each of the others takes a second of CPU time
 // or more, and is loaded when a gadget first asks for it.
-const light = "kprobe,otel_kprobe,otel_perf,perf"
+const light = "otel_perf,perf"
 
 // slotted tells whether the chains are for programs that have slots.
 func (s Settings) slotted() bool {

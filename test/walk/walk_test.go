@@ -5,6 +5,7 @@ package walk
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,6 +35,15 @@ const seconds = 10
 
 // account is what the functions of a shop did, by question.
 type account map[string]map[string]float64
+
+// entry is an account so far, and when it was asked for.
+type entry struct {
+	at time.Time
+	account
+}
+
+// askEvery is how often a shop is asked for its account.
+const askEvery = 200 * time.Millisecond
 
 // shop is a running service.
 type shop struct {
@@ -60,15 +71,45 @@ func open(t *testing.T, args ...string) *shop {
 	return s
 }
 
-// account returns the shop's account so far, and when it was asked for.
-func (s *shop) account(t *testing.T) (account, time.Time) {
-	t.Helper()
-	_, err := io.WriteString(s.in, "\n")
-	require.NoError(t, err)
-	require.True(t, s.out.Scan(), "the shop has closed")
-	a := account{}
-	require.NoError(t, json.Unmarshal(s.out.Bytes(), &a))
-	return a, time.Now()
+// watch asks for the shop's account until done is closed.
+func (s *shop) watch(done <-chan struct{}) (entries []entry, err error) {
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	for ; ; <-tick.C {
+		if _, err := io.WriteString(s.in, "\n"); err != nil {
+			return nil, err
+		}
+		if !s.out.Scan() {
+			return nil, errors.New("the shop has closed")
+		}
+		e := entry{time.Now(), account{}}
+		if err := json.Unmarshal(s.out.Bytes(), &e.account); err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+		select {
+		case <-done:
+			return entries, nil
+		default:
+		}
+	}
+}
+
+// amounts returns what each function did until a moment. Between two accounts it is in proportion.
+func amounts(entries []entry, question string, until time.Time) map[string]float64 {
+	i := slices.IndexFunc(entries, func(e entry) bool { return e.at.After(until) })
+	switch i {
+	case -1:
+		return entries[len(entries)-1].account[question]
+	case 0:
+		return entries[0].account[question]
+	}
+	before, after, did := entries[i-1], entries[i], map[string]float64{}
+	part := until.Sub(before.at).Seconds() / after.at.Sub(before.at).Seconds()
+	for function, amount := range after.account[question] {
+		did[function] = before.account[question][function] + part*(amount-before.account[question][function])
+	}
+	return did
 }
 
 // look is a run of profile beside the account of its time.
@@ -82,40 +123,52 @@ type look struct {
 	samples []receiver.Sample
 }
 
-var sampling = regexp.MustCompile(`… \d+ of \d+ s`)
+var sampling = regexp.MustCompile(`… (\d+) of \d+ s`)
 
-// profile looks at a shop.
-func (s *shop) profile(t *testing.T, question string, flags ...string) look {
+// profile looks at a shop, with the result in dir.
+func (s *shop) profile(t *testing.T, dir, question string, flags ...string) look {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "result")
 	args := append(igrun.Prefix(), igtest.Built(t, igtest.Bin, "profile"), "--pid", fmt.Sprint(s.cmd.Process.Pid), "--gadget", question, "--seconds", fmt.Sprint(seconds), "-o", dir)
 	cmd := exec.CommandContext(t.Context(), args[0], append(args[1:], flags...)...)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
+	var entries []entry
+	done, watched := make(chan struct{}), make(chan error, 1)
+	go func() {
+		var err error
+		entries, err = s.watch(done)
+		watched <- err
+	}()
 	l := look{truth: map[string]float64{}}
 	began := time.Now()
 	require.NoError(t, cmd.Start())
-	var before, after account
-	var from, to time.Time
+	var from time.Time
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		l.said += lines.Text() + "\n"
-		if sampling.MatchString(lines.Text()) {
-			after, to = s.account(t)
-			if before == nil {
-				before, from = after, to
-			}
+		if at := sampling.FindStringSubmatch(lines.Text()); at != nil && from.IsZero() {
+			gone, err := strconv.Atoi(at[1])
+			require.NoError(t, err)
+			from = time.Now().Add(-time.Duration(gone) * time.Second)
 		}
 	}
 	l.err = cmd.Wait()
 	l.took = time.Since(began)
+	close(done)
+	require.NoError(t, <-watched)
 	l.said += stderr.String()
 	t.Logf("%s", l.said)
-	require.True(t, to.After(from), "profile has not said how far it is")
-	for function, amount := range after[question] {
-		if amount -= before[question][function]; amount > 0 {
-			l.truth[function] = amount / to.Sub(from).Seconds()
+	if text, err := os.ReadFile(filepath.Join(dir, "run.json")); err == nil { // there is none without samples
+		run := struct{ Started time.Time }{}
+		require.NoError(t, json.Unmarshal(text, &run))
+		from = run.Started
+	}
+	require.False(t, from.IsZero(), "profile has not said how far it is")
+	before := amounts(entries, question, from)
+	for function, amount := range amounts(entries, question, from.Add(seconds*time.Second)) {
+		if amount -= before[function]; amount > 0 {
+			l.truth[function] = amount / seconds
 		}
 	}
 	written, err := os.Open(filepath.Join(dir, "profiles.jsonl"))
@@ -176,6 +229,8 @@ type step struct {
 	note string
 	// empty says that the gadget sees none of it, by its nature.
 	empty bool
+	// picture says that the page of the documentation shows this look's flame graph.
+	picture bool
 }
 
 // steps are the five questions, some of them as a language has them.
@@ -205,19 +260,22 @@ func TestWalk(t *testing.T) {
 		args     []string
 		steps    []step
 	}{
-		{"C++", []string{filepath.Join(dir, "shop-cpp")}, steps()},
+		{"C++", []string{filepath.Join(dir, "shop-cpp")}, steps(step{question: "lock", picture: true})},
 		{"Go", []string{filepath.Join(dir, "shop-go")}, steps(
+			step{question: "cpu", picture: true},
 			step{question: "offcpu", note: "Go parks goroutines"},
 			step{question: "lock", note: "Go parks goroutines", empty: true},
 			step{question: "alloc", note: "Go's objects come from Go's own runtime", empty: true})},
 		{"Java", []string{"java", "-cp", dir, "Shop"}, steps(
+			step{question: "pagefault", picture: true},
 			step{question: "lock", note: "Java parks threads", empty: true},
 			step{question: "alloc", note: "objects of the Java heap are not here", only: []string{"loadCatalogue", "loadPrices"}})},
 		{"Node.js", []string{"node", source("shop.js")}, steps(
 			step{question: "lock", note: "JavaScript has no locks", empty: true},
 			// The unwinder does not get from V8's constructors to the functions that call them, as Buffer.alloc does.
-			step{question: "alloc", note: "objects of V8's heap are not here", only: []string{"keepBasket", "keepReceipt"}})},
+			step{question: "alloc", note: "objects of V8's heap are not here", only: []string{"keepBasket", "keepReceipt"}, picture: true})},
 		{"Python", []string{"python3", source("shop.py")}, steps(
+			step{question: "offcpu", picture: true},
 			// Its callers have waits for the GIL, too.
 			step{question: "lock", flags: []string{"--", "--all-futex"}, note: "Python's GIL"},
 			step{question: "alloc", note: "Python's objects of up to 512 bytes"})},
@@ -227,7 +285,11 @@ func TestWalk(t *testing.T) {
 			s := open(t, of.args...)
 			for _, step := range of.steps {
 				t.Run(step.question, func(t *testing.T) {
-					l := s.profile(t, step.question, step.flags...)
+					dir := filepath.Join(t.TempDir(), "result")
+					l := s.profile(t, dir, step.question, step.flags...)
+					if step.picture {
+						picture(t, of.language, filepath.Join(dir, "flamegraph.html"))
+					}
 					command := strings.Join(append([]string{"--gadget", step.question}, step.flags...), " ")
 					rows[of.language] += fmt.Sprintf("| %s | `%s` | %.0f | %s |\n", of.language, command, l.took.Seconds(), step.check(t, l))
 				})
@@ -254,13 +316,14 @@ func (s step) check(t *testing.T, l look) string {
 	for _, sample := range l.samples {
 		samples += float64(sample.Total())
 	}
+	// What a timer has sampled is off by chance. The account has a function's amount when it returns.
+	chance := 0.0
+	if s.question == "cpu" {
+		chance = 5 / math.Sqrt(samples)
+	}
+	require.InEpsilon(t, sum(truth), sum(answer), 0.2+chance, "%v, and not %v", answer, truth)
 	for function, share := range shares(truth) {
-		// What a timer has sampled is off by chance; the account's time is not quite that of the look, as it begins and ends within two seconds.
-		off := 0.1
-		if s.question == "cpu" {
-			off += 5 * math.Sqrt(share*(1-share)/samples)
-		}
-		require.InDelta(t, share, shares(answer)[function], off, "%s: %v, and not %v", function, answer, truth)
+		require.InDelta(t, share, shares(answer)[function], 0.1+chance*math.Sqrt(share*(1-share)), "%s: %v, and not %v", function, answer, truth)
 	}
 	return cells(answer, s.question) + "; the table begins with " + strings.NewReplacer("|", "\\|", "<", "&lt;", ">", "&gt;").Replace(first) + " | " + cells(truth, s.question)
 }
@@ -300,6 +363,17 @@ func cells(amounts map[string]float64, question string) string {
 		unit, all = "thousand", all/1e3
 	}
 	return fmt.Sprintf("%s; %.3g %s", strings.Join(words, ", "), all, unit)
+}
+
+// picture takes a picture of a flame graph for the page that WALK_DOC names.
+func picture(t *testing.T, language, page string) {
+	t.Helper()
+	doc := os.Getenv("WALK_DOC")
+	if doc == "" {
+		return
+	}
+	file := filepath.Join(filepath.Dir(doc), "walk-"+strings.NewReplacer("+", "p", ".", "").Replace(strings.ToLower(language))+".png")
+	igtest.Output(t, "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,640", "--screenshot="+file, "file://"+page)
 }
 
 // writePage writes the table into the page that WALK_DOC names. The rows of languages that were not asked now stay.

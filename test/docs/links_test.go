@@ -115,3 +115,12 @@ func TestShortWays(t *testing.T) {
 		}
 	}
 }
+
+// TestDetached: --detach answers before the gadget runs. Each user's page with such a run says where the reason of a failure is.
+func TestDetached(t *testing.T) {
+	for page, text := range texts(t) {
+		if regexp.MustCompile(`(?m)\b(kubectl gadget|gadgetctl) run .*--detach `).MatchString(text) && !strings.HasPrefix(page, "test/") {
+			require.Regexp(t, "`(kubectl gadget |gadgetctl )?attach\\b[^`]*` shows the\\s+reason", text, "%s", page)
+		}
+	}
+}

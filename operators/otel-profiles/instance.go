@@ -73,7 +73,7 @@ func (i *instance) ExtraParams(operators.GadgetContext) api.Params {
 
 // PreStart fits the gadget to the machine, also where nothing is exported, and subscribes to the data sources that have something
 // to export. An unknown or wrongly configured exporter is an error, because its user must know. A data source with wrong
-// annotations is logged, and the gadget runs without exporting that one.
+// annotations is logged, and the gadget runs without exporting that one, if there is another.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	err := i.prepare(gadgetCtx)
 	if err != nil {
@@ -117,22 +117,21 @@ func (i *instance) prepare(gadgetCtx operators.GadgetContext) error {
 	if err := checkAnnotations(gadgetCtx, sources); err != nil {
 		return err
 	}
-	failed := false
+	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
-		ok, err := i.export(gadgetCtx, set, sources[name])
+		more, err := i.export(gadgetCtx, set, sources[name])
 		if err != nil {
 			i.giveBack()
 			return fmt.Errorf("%s: %w", Name, err)
 		}
-		failed = failed || !ok
+		faults = append(faults, more...)
 	}
 	if len(i.pipelines) == 0 {
-		if !failed {
-			i.log.Warnf("%s: nothing is exported to %s: gadget %q has no data source with a stack",
-				Name, quotedList(i.targets.names()), i.gadget)
-		}
 		i.giveBack()
-		return nil
+		return i.nothing(faults)
+	}
+	for _, fault := range faults {
+		i.log.Errorf("%s: not exported: %v", Name, fault)
 	}
 	if err := i.op.add(i); err != nil {
 		i.giveBack()
@@ -148,36 +147,33 @@ func (i *instance) prepare(gadgetCtx operators.GadgetContext) error {
 }
 
 // export subscribes to a data source for the exporters that it goes to. An unavailable exporter is an error. A fault of the data
-// source is logged, and ok is false.
-func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds datasource.DataSource) (ok bool, err error) {
+// source is one of faults.
+func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds datasource.DataSource) (faults []error, err error) {
 	exporters, named := i.targets.of(ds.Name())
 	src := &source{inst: i, ds: ds}
-	ok = true
 	for _, name := range exporters {
 		cfg, err := set.Exporter(name)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		o := i.options(gadgetCtx, ds, cfg)
 		o.First = src.plan
 		plan, err := fieldmap.Compile(ds, o)
 		if errors.Is(err, fieldmap.ErrNoStack) && !named {
 			i.log.Debugf("%s: data source %q has no field with a stack: not exported", Name, ds.Name())
-			return true, nil
+			return nil, nil
 		}
 		if err != nil {
-			i.log.Errorf("%s: not exported to %q: %v", Name, cfg.Name, err)
-			ok = false
+			faults = append(faults, err)
 			continue
 		}
 		exp, err := i.acquire(cfg)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		p, err := newPipeline(i, ds, plan, exp, len(exporters))
 		if err != nil {
-			i.log.Errorf("%s: data source %q is not exported to %q: %v", Name, ds.Name(), cfg.Name, err)
-			ok = false
+			faults = append(faults, fmt.Errorf("data source %q: %w", ds.Name(), err))
 			continue
 		}
 		if src.plan == nil {
@@ -187,17 +183,31 @@ func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds
 		src.pipes = append(src.pipes, p)
 	}
 	if len(src.pipes) == 0 {
-		return ok, nil
+		return faults, nil
 	}
 	if err := src.subscribe(); err != nil {
-		i.log.Errorf("%s: subscribing to data source %q: %v", Name, ds.Name(), err)
-		return false, nil
+		return append(faults, fmt.Errorf("subscribing to data source %q: %w", ds.Name(), err)), nil
 	}
 	i.pipelines = append(i.pipelines, src.pipes...)
 	for _, p := range src.pipes {
 		i.log.Infof("%s: exporting data source %q to %q (%s) every %v", Name, ds.Name(), p.exp.cfg.Name, p.exp.Destination(), p.interval)
 	}
-	return ok, nil
+	return faults, nil
+}
+
+// nothing says that no data source is exported, because of faults or as there is none with a stack. That is no error for a run that may
+// end without a delivery.
+func (i *instance) nothing(faults []error) error {
+	where := quotedList(i.targets.names())
+	if len(faults) > 0 {
+		return fmt.Errorf("%s: nothing is exported to %s: %w", Name, where, errors.Join(faults...))
+	}
+	err := fmt.Errorf("%s: nothing is exported to %s: gadget %q has no data source with a stack", Name, where, i.gadget)
+	if i.mustDeliver {
+		return err
+	}
+	i.log.Warnf("%v", err)
+	return nil
 }
 
 // acquire returns the running exporter with these settings, once for all data sources.

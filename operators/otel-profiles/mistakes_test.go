@@ -143,12 +143,6 @@ func TestWrongSettings(t *testing.T) {
 	g := &gadgettest.Gadget{Start: ends}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("samples:mine")), "the other exporter goes on")
 	require.Equal(t, int64(1), leaves(t, r)["leaf"])
-
-	g = &gadgettest.Gadget{Start: ends, Annotations: map[string]string{"profiles.value-field": "nothing"}}
-	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")), "the gadget itself runs")
-	for _, want := range []string{`samples`, `nothing`, "kern_stack"} {
-		require.Contains(t, g.Log.String(), want)
-	}
 }
 
 // Inspektor Gadget merges --annotate into the gadget's metadata, also what is about nothing.
@@ -175,6 +169,29 @@ func TestWrongAnnotations(t *testing.T) {
 	gadgetCtx := g.Make(t.Context(), op)
 	require.NoError(t, gadgetCtx.SetMetadata([]byte(described)))
 	require.NoError(t, gadgetCtx.Run(gadgettest.Params("mine")))
+}
+
+// A run that was asked to export and can export nothing says so: a mistake ends it, a gadget without a stack ends a run that has to deliver.
+func TestNothingToExport(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	g := &gadgettest.Gadget{Annotations: map[string]string{"profiles.stack-fields": "missing"}}
+	require.ErrorContains(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")),
+		`nothing is exported to "mine": data source "samples": profiles.stack-fields names the field "missing", which does not exist; it has kern_stack`)
+
+	plain := simple.New("plain", simple.OnInit(func(gadgetCtx operators.GadgetContext) error {
+		_, err := gadgetCtx.RegisterDataSource(datasource.TypeSingle, "plain")
+		return err
+	}), simple.OnStart(func(gadgetCtx operators.GadgetContext) error {
+		gadgetCtx.(*gadgetcontext.GadgetContext).Cancel()
+		return nil
+	}))
+	run := func(params ...string) error {
+		return g.Make(t.Context(), op, gadgetcontext.WithDataOperators(plain, op)).Run(gadgettest.Params("mine", params...))
+	}
+	require.NoError(t, run())
+	require.Contains(t, g.Log.String(), "has no data source with a stack")
+	require.ErrorContains(t, run(otelprofiles.ParamCheck, "true"), "has no data source with a stack")
 }
 
 // Inspektor Gadget closes a gadget whose PreStart failed. What had been set up by then must not hold

@@ -51,7 +51,7 @@ type Broker struct {
 
 	mu          sync.Mutex
 	hung        []*process // programs that cannot be ended
-	stalled     error      // why there are no samples at the moment, though it has worked before
+	stalled     error      // why no program can be started at the moment, though one has worked before
 	subscribers map[*Subscription]struct{}
 	settings    Settings // with which the program is to run
 	changed     chan struct{}
@@ -89,7 +89,7 @@ func (b *Broker) wanted() (Settings, bool) {
 func (b *Broker) supervise(path string, running chan struct{}) {
 	defer close(running)
 	backoff := b.firstBackoff
-	var down time.Time // since when there are no samples; zero before the first
+	var down time.Time // since when there are no whole stacks; zero before the first
 	var fatal error
 	early := 0
 	for !b.ended(fatal) {
@@ -127,7 +127,7 @@ func (b *Broker) supervise(path string, running chan struct{}) {
 		b.totals.Restarts++
 		n := b.totals.Restarts
 		b.mu.Unlock()
-		b.log.Warnf("restarting the unwinder in %v (restart %d), no samples are taken meanwhile: %s", backoff, n, end.reason)
+		b.log.Warnf("restarting the unwinder in %v (restart %d), stacks are by frame pointers meanwhile: %s", backoff, n, end.reason)
 		b.sleep(backoff)
 		backoff = min(2*backoff, maxBackoff)
 	}
@@ -143,7 +143,7 @@ func (b *Broker) ended(fatal error) bool {
 		return false
 	}
 	if fatal != nil && b.hello && users > 0 { // those have been told that it works
-		defer b.log.Warnf("running gadgets get no more samples (%d): %v", users, fatal)
+		defer b.log.Warnf("running gadgets get no more whole stacks (%d): %v", users, fatal)
 	}
 	b.tell(fatal)
 	b.running = nil

@@ -342,8 +342,8 @@ func TestRefusedLater(t *testing.T) {
 	two, err := b.Subscribe(t.Context(), ask(playRefuse))
 	require.NoError(t, err)
 	defer two.Close()
-	require.Eventually(t, func() bool { return strings.Contains(l.String(), "no more samples") }, time.Minute, 10*time.Millisecond)
-	assert.Contains(t, l.String(), "no more samples (2): whole stacks are not available on this machine: it lacks CAP_BPF")
+	require.Eventually(t, func() bool { return strings.Contains(l.String(), "no more whole stacks") }, time.Minute, 10*time.Millisecond)
+	assert.Contains(t, l.String(), "no more whole stacks (2): whole stacks are not available on this machine: it lacks CAP_BPF")
 }
 
 // Who does not want to wait any more does not: neither for a first run that says nothing, nor for its end.

@@ -59,14 +59,14 @@ func (b *Broker) stall() (stalled bool, fatal error) {
 		b.stalled = nil
 		return false, nil
 	}
-	err := fmt.Errorf("%d unwinders are blocked by file systems that do not answer, and keep their memory in the kernel. Sampling resumes when one of them has ended: find such file systems with mount | grep -e fuse -e nfs, and repair them or unmount them with umount -f", len(b.hung))
+	err := fmt.Errorf("%d unwinders are blocked by file systems that do not answer, and keep their memory in the kernel. Whole stacks resume when one of them has ended: find such file systems with mount | grep -e fuse -e nfs, and repair them or unmount them with umount -f", len(b.hung))
 	if !b.hello {
 		return false, err
 	}
 	if b.stalled == nil {
 		b.stalled = err
 		b.tell(err)
-		defer b.log.Warnf("no samples are taken: %v", err)
+		defer b.log.Warnf("whole stacks have stopped: %v", err)
 	}
 	return true, nil
 }

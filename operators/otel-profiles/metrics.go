@@ -19,17 +19,20 @@ import (
 // panic in v0.55.0: what goes up and down is an up-down counter. They are never touched in a gadget's callback; a reporter adds
 // the changes now and then.
 type instruments struct {
-	ofExporter  []instrument
-	rowsRead    metric.Int64Counter
-	rowsDropped metric.Int64Counter
-	userFrames  metric.Int64Counter
-	replaced    metric.Int64Counter
-	readerEnds  metric.Int64Counter
-	fates       [len(profile.Fates{})]metric.Int64Counter // rows by the fate of their stack; nil for whole stacks
-	refused     metric.Int64Counter
-	mistakes    metric.Int64UpDownCounter
-	dataSources metric.Int64UpDownCounter
-	duration    metric.Float64Histogram
+	ofExporter    []instrument
+	requests      metric.Int64Counter
+	rowsDelivered metric.Int64Counter
+	rowsPartial   metric.Int64Counter
+	rowsRead      metric.Int64Counter
+	rowsDropped   metric.Int64Counter
+	userFrames    metric.Int64Counter
+	replaced      metric.Int64Counter
+	readerEnds    metric.Int64Counter
+	fates         [len(profile.Fates{})]metric.Int64Counter // rows by the fate of their stack; nil for whole stacks
+	refused       metric.Int64Counter
+	mistakes      metric.Int64UpDownCounter
+	dataSources   metric.Int64UpDownCounter
+	duration      metric.Float64Histogram
 }
 
 // instrument is a metric of exporters: a value of their figures.
@@ -66,9 +69,6 @@ var theInstruments = sync.OnceValue(func() *instruments {
 			counting(counter("exporter_sent_profile_samples", "{sample}", "Samples in requests that the receiver accepted"), func(f figures) int64 { return f.SentSamples }),
 			counting(counter("exporter_send_failed_profile_samples", "{sample}", "Samples that were dropped because they could not be sent"), func(f figures) int64 { return f.FailedSamples }),
 			counting(counter("exporter_enqueue_failed_profile_samples", "{sample}", "Samples that were dropped because the queue could not hold them"), func(f figures) int64 { return f.EnqueueFailedSamples }),
-			counting(counter("rows_delivered", "{row}", "Rows in requests that the receiver accepted"), func(f figures) int64 { return f.Rows.Delivered }),
-			counting(counter("rows_partial", "{row}", "Rows in requests that the receiver accepted only partly"), func(f figures) int64 { return f.Rows.Partial }),
-			counting(counter("requests", "{request}", "Requests sent, repeated ones included"), func(f figures) int64 { return f.Requests }),
 			counting(counter("request_bytes", "By", "Bytes of requests sent, before compression"), func(f figures) int64 { return f.RequestBytes }),
 			counting(counter("request_wire_bytes", "By", "Bytes of requests sent, after compression"), func(f figures) int64 { return f.WireBytes }),
 			counting(counter("request_retries", "{request}", "Requests sent again after a failure"), func(f figures) int64 { return f.Retries }),
@@ -80,10 +80,13 @@ var theInstruments = sync.OnceValue(func() *instruments {
 			changing(upDown("exporter_not_stored", "{exporter}", "Exporters whose last write to the storage folder failed: a restart would lose their queue"), func(f figures) int64 { return one(f.NotStored) }),
 			changing(upDown("exporter_waiting", "{exporter}", "Exporters that are not ready, because a file or folder is missing"), func(f figures) int64 { return one(f.Waiting) }),
 		},
-		rowsRead:    counter("rows_read", "{row}", "Rows read from gadgets"),
-		rowsDropped: counter("rows_dropped", "{row}", "Rows that were dropped, by reason"),
-		userFrames:  counter("user_frames", "{frame}", "User frames of distinct stacks, by what is known about them"),
-		replaced:    counter("texts_replaced", "{text}", "Names and attributes with control characters or invalid UTF-8, counted once per stack or resource"),
+		requests:      counter("requests", "{request}", "Requests sent, repeated ones included"),
+		rowsDelivered: counter("rows_delivered", "{row}", "Rows in requests that the receiver accepted"),
+		rowsPartial:   counter("rows_partial", "{row}", "Rows in requests that the receiver accepted only partly"),
+		rowsRead:      counter("rows_read", "{row}", "Rows read from gadgets"),
+		rowsDropped:   counter("rows_dropped", "{row}", "Rows that were dropped, by reason"),
+		userFrames:    counter("user_frames", "{frame}", "User frames of distinct stacks, by what is known about them"),
+		replaced:      counter("texts_replaced", "{text}", "Names and attributes with control characters or invalid UTF-8, counted once per stack or resource"),
 		fates: [len(profile.Fates{})]metric.Int64Counter{
 			profile.NoStack:    counter("rows_stack_none", "{row}", "Rows without any frame"),
 			profile.Lost:       counter("rows_stack_lost", "{row}", "Rows whose stack is missing, completely or in part"),
@@ -156,8 +159,14 @@ func (s *shared) report(end bool) {
 	for _, i := range m.ofExporter {
 		i.add(i.value(now)-i.value(old), exporter)
 	}
-	for reason, n := range now.Rows.Dropped {
-		count(m.rowsDropped, n-old.Rows.Dropped[reason], exporter, attribute.String("reason", string(reason)))
+	for origin, n := range now.Origins {
+		before, gadget := old.Origins[origin], attribute.String("gadget", origin)
+		count(m.requests, n.Requests-before.Requests, exporter, gadget)
+		count(m.rowsDelivered, n.Delivered-before.Delivered, exporter, gadget)
+		count(m.rowsPartial, n.Partial-before.Partial, exporter, gadget)
+		for reason, rows := range n.Dropped {
+			count(m.rowsDropped, rows-before.Dropped[reason], exporter, gadget, attribute.String("reason", string(reason)))
+		}
 	}
 }
 

@@ -262,7 +262,7 @@ func (p *pipeline) flush(now time.Time) {
 		}
 		p.exported.Add(m.Rows)
 		p.exp.Enqueue(export.Message{
-			Body: m.Body, Rows: m.Rows, Samples: m.Samples, Profiles: m.Profiles, Start: p.since, End: now, Owner: owner,
+			Body: m.Body, Rows: m.Rows, Samples: m.Samples, Profiles: m.Profiles, Start: p.since, End: now, Owner: owner, Origin: p.inst.label.Value.AsString(),
 		})
 	}
 	f := p.agg.Flush(uint64(p.since.UnixNano()), uint64(now.UnixNano()), limits)

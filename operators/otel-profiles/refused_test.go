@@ -24,6 +24,19 @@ func TestRefusedGadgetsAreCounted(t *testing.T) {
 	require.Equal(t, map[string]int64{"profile_cpu": 1}, gauges("ig_otel_profiles_gadgets_refused", "gadget"))
 }
 
+// An exporter serves several gadgets: what becomes of rows is counted for each.
+func TestDeliveryIsCountedByGadget(t *testing.T) {
+	gauges := collector(t)
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), "      away: {exporter: otlp-grpc, endpoint: 'localhost:1', insecure: true, shutdown_timeout: 10ms}\n"))
+	for _, exporter := range []string{"mine", "mine", "away"} {
+		require.NoError(t, (&gadgettest.Gadget{Start: gadgettest.Emits("leaf", 1)}).Make(t.Context(), op).Run(gadgettest.Params(exporter)))
+	}
+	require.Equal(t, map[string]int64{"profile_cpu": 2}, gauges("ig_otel_profiles_rows_delivered", "gadget"))
+	require.Equal(t, map[string]int64{"profile_cpu": 1}, gauges("ig_otel_profiles_rows_dropped", "gadget"))
+	require.Contains(t, gauges("ig_otel_profiles_requests", "gadget"), "profile_cpu")
+}
+
 // A mistake in the settings counts as long as it is there, whether or not a gadget asks for its exporter.
 func TestMistakesAreCounted(t *testing.T) {
 	gauges := collector(t)

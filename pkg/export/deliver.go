@@ -147,6 +147,7 @@ func (e *Exporter) settle(en *entry, out attempt.Outcome, started time.Time, siz
 	}
 	now := time.Now()
 	e.stats.Requests++
+	e.stats.of(&en.Message, func(c *OriginCounts) { c.Requests++ })
 	e.stats.RequestBytes += size
 	e.stats.WireBytes += out.Sent
 	if en.tries > 0 {
@@ -163,6 +164,7 @@ func (e *Exporter) settle(en *entry, out attempt.Outcome, started time.Time, siz
 	switch out.Verdict {
 	case attempt.Accepted:
 		e.stats.Rows.Delivered += en.Rows
+		e.stats.of(&en.Message, func(c *OriginCounts) { c.Delivered += en.Rows })
 		e.stats.SentSamples += en.Samples
 		e.remove(en)
 		return "", false
@@ -172,6 +174,7 @@ func (e *Exporter) settle(en *entry, out attempt.Outcome, started time.Time, siz
 			return ReasonRejected, false
 		}
 		e.stats.Rows.Partial += en.Rows
+		e.stats.of(&en.Message, func(c *OriginCounts) { c.Partial += en.Rows })
 		e.remove(en)
 		return "", false
 	case attempt.Rejected:

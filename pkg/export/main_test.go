@@ -90,6 +90,15 @@ func accounted(s Stats) error {
 	if got, want := r.Delivered+r.Held+r.Partial+r.DroppedTotal(), r.Enqueued+r.Recovered; got != want {
 		return fmt.Errorf("rows accounted for: %d of %d: %+v", got, want, r)
 	}
+	var parts OriginCounts
+	dropped := int64(0)
+	for _, c := range s.Origins {
+		parts.Requests, parts.Delivered, parts.Partial = parts.Requests+c.Requests, parts.Delivered+c.Delivered, parts.Partial+c.Partial
+		dropped += RowCounts{Dropped: c.Dropped}.DroppedTotal()
+	}
+	if parts.Requests != s.Requests || parts.Delivered != r.Delivered || parts.Partial != r.Partial || dropped != r.DroppedTotal() {
+		return fmt.Errorf("origins: %+v of %+v", s.Origins, s)
+	}
 	if r.Held < 0 || s.QueueBytes < 0 || s.QueueMessages < 0 || (s.QueueMessages == 0) != (s.QueueBytes == 0) {
 		return fmt.Errorf("gauges: %+v", s)
 	}

@@ -64,9 +64,17 @@ func (c RowCounts) DroppedTotal() int64 {
 	return n
 }
 
+// OriginCounts are the parts of counts that messages of one origin have.
+type OriginCounts struct {
+	Requests, Delivered, Partial int64
+	Dropped                      map[Reason]int64
+}
+
 // Stats is a consistent snapshot of an exporter's counters. All but the Queue ones, Oldest, Waiting and NotStored only grow.
 type Stats struct {
 	Rows RowCounts
+	// Origins has Requests and members of Rows by Message.Origin, of which whoever enqueues makes a bounded number.
+	Origins map[string]OriginCounts
 
 	SentSamples          int64 // in accepted requests
 	FailedSamples        int64 // dropped because of the receiver's answer, their age or the shutdown
@@ -90,8 +98,22 @@ type Stats struct {
 	CorruptFiles int64 // files of the storage folder that held nothing usable
 }
 
+// of counts something of a message's origin.
+func (s *Stats) of(m *Message, count func(*OriginCounts)) {
+	if s.Origins == nil {
+		s.Origins = map[string]OriginCounts{}
+	}
+	c := s.Origins[m.Origin]
+	count(&c)
+	s.Origins[m.Origin] = c
+}
+
 // clone copies s with its maps.
 func (s Stats) clone() Stats {
-	s.Rows.Dropped = maps.Clone(s.Rows.Dropped)
+	s.Rows.Dropped, s.Origins = maps.Clone(s.Rows.Dropped), maps.Clone(s.Origins)
+	for origin, c := range s.Origins {
+		c.Dropped = maps.Clone(c.Dropped)
+		s.Origins[origin] = c
+	}
 	return s
 }

@@ -107,6 +107,12 @@ func (e *Exporter) wakeAll() {
 // drop gives up en and counts it. The caller holds mu.
 func (e *Exporter) drop(en *entry, r Reason) {
 	e.stats.Rows.Dropped[r] += en.Rows
+	e.stats.of(&en.Message, func(c *OriginCounts) {
+		if c.Dropped == nil {
+			c.Dropped = map[Reason]int64{}
+		}
+		c.Dropped[r] += en.Rows
+	})
 	if r.beforeSend() || (r == ReasonShutdown && en.tries == 0) {
 		e.stats.EnqueueFailedSamples += en.Samples
 	} else {

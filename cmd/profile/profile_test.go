@@ -235,8 +235,8 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, r.nothing(), "9 of its allocations were sampled, and none of them was in use when the gadget looked: without --live")
 	r.early = true
 	require.ErrorContains(t, r.nothing(), "of them was in use")
-	r.log += "level=error msg=\"allocator: ending the run: too dear\"\n"
-	require.ErrorContains(t, r.nothing(), "ig ended early: allocator: ending the run: too dear")
+	r.log += "level=error msg=\"allocator: the run ends: too dear\"\n"
+	require.ErrorContains(t, r.nothing(), "ig ended early: allocator: the run ends: too dear")
 }
 
 // ig refuses to import an image while another program changes its images.

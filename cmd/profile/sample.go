@@ -233,7 +233,7 @@ func (r *result) nothing() error {
 	case r.gone:
 		why = "process " + t.numbers(8) + " has ended"
 	case r.early && lastFailure(r.log) != "":
-		why = "ig ended early: " + report.Shown(lastFailure(r.log), 512)
+		return fmt.Errorf("no sample of %s: ig ended early: %s", t, report.Shown(lastFailure(r.log), 512))
 	case t.comm != "" && named(t.comm) == 0:
 		why = fmt.Sprintf("no program or thread is called %q now; ps -eLo pid,comm lists them", t.comm)
 	case r.gadget.name == ownGadgets["lock"] && counted(ofOtherKinds, r.log) > 0:

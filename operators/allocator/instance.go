@@ -105,8 +105,7 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 // would wait for its own readers of maps, which never end.
 func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 	if err := i.begin(gadgetCtx); err != nil {
-		i.log.Errorf("%s: the run ends: %v", Name, err)
-		gadgetCtx.Cancel()
+		tune.End(gadgetCtx, Name, err)
 	}
 	return nil
 }
@@ -146,7 +145,7 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	i.newcomers = make(chan uint32, 1024)
 	i.done.Add(2)
 	go i.read()
-	go i.run(gadgetCtx.Cancel, ctx.Done())
+	go i.run(func(err error) { tune.End(gadgetCtx, Name, err) }, ctx.Done())
 	return nil
 }
 
@@ -227,8 +226,8 @@ func (i *instance) lookForMissed(now time.Time) {
 	}
 }
 
-// run looks after processes and the cost, until stop is closed. cancel ends the gadget's run.
-func (i *instance) run(cancel func(), stop <-chan struct{}) {
+// run looks after processes and the cost, until stop is closed. end ends the gadget's run.
+func (i *instance) run(end func(error), stop <-chan struct{}) {
 	defer i.done.Done()
 	i.filter.grown()
 	i.addRunning()
@@ -266,8 +265,8 @@ func (i *instance) run(cancel func(), stop <-chan struct{}) {
 		case <-ticker.C:
 			i.lookForMissed(time.Now())
 			i.look(stop)
-			if !i.step(time.Now()) {
-				cancel()
+			if err := i.step(time.Now()); err != nil {
+				end(err)
 				i.detach(true) // however long the run takes to end, programs do not pay for it
 				<-stop
 				return
@@ -286,15 +285,14 @@ func (i *instance) tellNone() {
 	tell("%s: no %s so far, waiting", Name, i.filter.about())
 }
 
-// step follows the pacer. It returns false where the run has to end.
-func (i *instance) step(now time.Time) bool {
+// step follows the pacer. The error says why the run has to end.
+func (i *instance) step(now time.Time) error {
 	i.watchAlways(now)
 	used := i.usage()
 	switch i.pacer.next(now, used, i.live) {
 	case tooDear:
-		i.log.Errorf("%s: ending the run: --live must not miss an allocation, and the probes take %s, more than --%s=%.0f percent of a CPU. Choose fewer processes, or leave out --live",
-			Name, i.pacer.now(), ParamMaxCost, 100*i.maxCost)
-		return false
+		return fmt.Errorf("--live must not miss an allocation, and the probes take %s, more than --%s=%.0f percent of a CPU: choose fewer processes, or leave out --live",
+			i.pacer.now(), ParamMaxCost, 100*i.maxCost)
 	case pause:
 		if i.pacer.plan.period == 0 {
 			i.divide(now)
@@ -323,7 +321,7 @@ func (i *instance) step(now time.Time) bool {
 		i.log.Infof("%s: the probes would take %s: they stay attached again", Name, i.pacer.now())
 	case stay:
 	}
-	return true
+	return nil
 }
 
 // openStretch attaches the probes for a stretch.

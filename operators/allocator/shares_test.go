@@ -61,7 +61,7 @@ func TestSharedOut(t *testing.T) {
 	i.pacer.begin(now, i.usage())
 	for range 3 {
 		second(3_000_000, 10_000, 8_000, 0)
-		require.True(t, i.step(now))
+		require.NoError(t, i.step(now))
 		if i.pacer.plan.period > 0 {
 			break // a further second could be in a stretch: they come at random
 		}

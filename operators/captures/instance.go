@@ -150,8 +150,7 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 // Gadget would wait for its own readers of maps, which never end.
 func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 	if err := i.begin(gadgetCtx); err != nil {
-		i.log.Errorf("%s: the run ends: %v", Name, err)
-		gadgetCtx.Cancel()
+		tune.End(gadgetCtx, Name, err)
 	}
 	return nil
 }

@@ -336,7 +336,7 @@ func (i *instance) Stop(operators.GadgetContext) error { return nil }
 
 // Close sends the instance's remaining rows. If the gadget runs in the caller's process, it waits for the delivery, up to the
 // exporter's shutdown_timeout. In a daemon it leaves the rest to the shared queue.
-func (i *instance) Close(operators.GadgetContext) error {
+func (i *instance) Close(gadgetCtx operators.GadgetContext) error {
 	if i.pipelines == nil {
 		return nil
 	}
@@ -362,7 +362,7 @@ func (i *instance) Close(operators.GadgetContext) error {
 			}
 		}
 		i.summarize()
-		i.check()
+		i.check(tune.Ended(gadgetCtx))
 		if err := errors.Join(errs...); err != nil {
 			i.log.Errorf("%s: %v", Name, err)
 		}

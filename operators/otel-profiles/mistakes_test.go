@@ -17,6 +17,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
 func TestRemoteCallerCannotChooseWhereADaemonConnects(t *testing.T) {
@@ -232,6 +233,17 @@ func TestGadgetThatDoesNotStart(t *testing.T) {
 	require.ErrorContains(t, err, "no such kernel function")
 	require.NotContains(t, g.Log.String(), "no rows")
 	require.Contains(t, g.Log.String(), "0 rows read")
+}
+
+// An operator that ends a run has said why: that no row came explains nothing then.
+func TestRunThatIsEnded(t *testing.T) {
+	r := startReceiver(t)
+	op := settings(t, exporter("mine", r.Addr(), ""))
+	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) { tune.End(g.Context, "allocator", errors.New("the probes cost too much")) }}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "true")))
+	require.Contains(t, g.Log.String(), "allocator: the run ends: the probes cost too much")
+	require.NotContains(t, g.Log.String(), "no rows")
+	require.ErrorContains(t, op.Failed(), "the probes cost too much")
 }
 
 // A gadget's log goes to whoever started it, who need not know the daemon's secrets.

@@ -132,8 +132,9 @@ func (i *instance) unread(c Counts) string {
 	return fmt.Sprintf("; the last file that could not be read: %v", i.unreadFile)
 }
 
-// check warns about a run without delivered rows or without stacks, and keeps the warning as an error if a caller wants it.
-func (i *instance) check() {
+// check warns about a run without delivered rows or without stacks, and keeps the warning as an error if a caller wants it. ended is
+// why another operator has ended the run, which that one has said.
+func (i *instance) check(ended error) {
 	var read, delivered int64
 	for _, p := range i.pipelines {
 		read += p.read.Load()
@@ -147,6 +148,8 @@ func (i *instance) check() {
 	switch bare := i.bare(); {
 	case read == 0 && !i.started:
 		return // whoever could not start it says why
+	case read == 0 && ended != nil:
+		err, said = ended, true
 	case read == 0:
 		err = errors.New("no rows, nothing was exported: the gadget's filters (such as --pid, or a container's name) matched nothing, or nothing happened")
 	case delivered == 0 && !i.remote:

@@ -193,9 +193,8 @@ func (i *unwindInstance) Start(gadgetCtx operators.GadgetContext) error {
 		return nil
 	}
 	if err := i.begin(gadgetCtx); err != nil {
-		i.log.Errorf("%s: the run ends: %v", UnwindName, err)
 		i.leave()
-		gadgetCtx.Cancel()
+		tune.End(gadgetCtx, UnwindName, err)
 	}
 	return nil
 }

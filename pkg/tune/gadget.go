@@ -44,6 +44,18 @@ func Maps(gadgetCtx operators.GadgetContext, operator string, names ...string) (
 	return found, nil
 }
 
+const endedVar = "otel-profiles/ended"
+
+// End ends a gadget's run with an error, for an operator that cannot go on, and logs it.
+func End(gadgetCtx operators.GadgetContext, operator string, err error) {
+	gadgetCtx.Logger().Errorf("%s: the run ends: %v", operator, err)
+	gadgetCtx.SetVar(endedVar, fmt.Errorf("%s: %w", operator, err))
+	gadgetCtx.Cancel()
+}
+
+// Ended returns the error that a run was ended with, nil for none.
+func Ended(gadgetCtx operators.GadgetContext) error { return variable[error](gadgetCtx, endedVar) }
+
 // variable returns a variable of a gadget, the zero value where it is of another type.
 func variable[T any](gadgetCtx operators.GadgetContext, name string) T {
 	v, _ := gadgetCtx.GetVar(name)

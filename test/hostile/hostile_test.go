@@ -198,7 +198,7 @@ func TestLiveEnds(t *testing.T) {
 		require.Fail(t, "the run goes on")
 	}
 	r.Stop()
-	require.Contains(t, r.Log.String(), "ending the run: --live must not miss an allocation")
+	require.Contains(t, r.Log.String(), "the run ends: --live must not miss an allocation")
 }
 
 // TestMallocWithoutPause: one program that allocates without pause does not take the probes of another one away, which allocates

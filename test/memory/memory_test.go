@@ -320,7 +320,7 @@ func TestTooDear(t *testing.T) {
 	case <-time.After(2 * time.Minute):
 		require.Fail(t, "the run goes on")
 	}
-	require.Regexp(t, `ending the run: --live must not miss an allocation.*more than --max-cost=1 percent of a CPU`, ig.Log.String())
+	require.Regexp(t, `the run ends: --live must not miss an allocation.*more than --max-cost=1 percent of a CPU`, ig.Log.String())
 }
 
 // TestLater watches a program that begins, with another one of its own, after the gadget has.

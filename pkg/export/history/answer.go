@@ -80,7 +80,7 @@ type answer struct {
 }
 
 // Read answers a question from a folder. It reads one segment after the other, so it takes memory for one and for its answer. The
-// answer is bounded: the rare stacks of each step lose their callers. The sums stay exact.
+// answer is bounded: rare stacks lose their callers. The sums stay exact.
 func Read(dir string, q Query) (Answer, error) { return readAnswer(dir, q, maxEntries) }
 
 func readAnswer(dir string, q Query, most int) (Answer, error) {

@@ -2,16 +2,17 @@ package history
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
 // Bounds of an answer.
 const (
-	maxEntries    = 200_000   // samples, counted once for each step
+	maxEntries    = 400_000   // samples, counted once for each step
 	maxDictionary = 128 << 20 // bytes
 )
 
-// shrink makes room: rare stacks lose their callers, step by step, so that the line of time stays. The steps become longer only where
+// shrink makes room: rare stacks lose their callers in their steps, so that the line of time stays. The steps become longer only where
 // there are more services than an answer could have one sample of in each.
 func (a *answer) shrink() {
 	for len(a.groups) > a.most/4 && a.moreSteps() {
@@ -59,7 +60,7 @@ func (a *answer) regroup(group2 func(group) group, sample func(sampleKey) sample
 	}
 }
 
-// cut leaves about most stacks, the same number in each step. Of the others it keeps the innermost frames, a quarter as many.
+// cut leaves about most samples with their callers. Of the others it keeps the innermost frames, a quarter as many.
 func (a *answer) cut(most int) {
 	a.root = a.to.node(0, rareLocation(a.to))
 	root := sampleKey{node: a.root}
@@ -72,7 +73,14 @@ func (a *answer) cut(most int) {
 	a.cutTo(most/4, func(k sampleKey) bool { return k != root && a.isRare(k) }, func(sampleKey) sampleKey { return root })
 }
 
-// cutTo keeps the largest chosen samples of each step, at most most, and counts the others for another key.
+// stackOf is a stack of all steps.
+type stackOf struct {
+	measure uint32
+	sampleKey
+}
+
+// cutTo keeps about most of the chosen samples, and counts the others for another key. Half of them are the largest stacks of the whole
+// answer, in all steps. The others are the largest of each step, so that a short event keeps its stacks.
 func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleKey) sampleKey) {
 	type line struct {
 		measure uint32
@@ -83,24 +91,47 @@ func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleK
 		k  sampleKey
 		v  int64
 	}
-	lines := map[line][]entry{}
+	all, lines := map[stackOf]amount{}, map[line][]entry{}
 	for g, s := range a.groups {
 		for k, v := range s.values {
 			if chosen(k) {
-				l := line{g.measure, g.step}
+				l, st := line{g.measure, g.step}, stackOf{g.measure, k}
 				lines[l] = append(lines[l], entry{s, k, v.value})
+				all[st] = all[st].plus(amount{v.value, 1})
 			}
 		}
 	}
-	for _, list := range lines {
+	keep := largest(all, most/2)
+	for l, list := range lines {
+		list = slices.DeleteFunc(list, func(e entry) bool { return keep[stackOf{l.measure, e.k}] })
 		slices.SortFunc(list, func(x, y entry) int { return cmp.Or(cmp.Compare(y.v, x.v), cmp.Compare(x.k.node, y.k.node)) })
-		for _, e := range list[min(len(list), most/len(lines)):] {
+		for _, e := range list[min(len(list), most/2/len(lines)):] {
 			before, to := len(e.in.values), other(e.k)
 			e.in.values[to] = e.in.values[to].plus(e.in.values[e.k])
 			delete(e.in.values, e.k)
 			a.entries += len(e.in.values) - before
 		}
 	}
+}
+
+// largest returns the stacks with the largest values, the same number of samples for each measure, and at most most.
+func largest(all map[stackOf]amount, most int) map[stackOf]bool {
+	order := slices.SortedFunc(maps.Keys(all), func(x, y stackOf) int {
+		return cmp.Or(cmp.Compare(x.measure, y.measure), cmp.Compare(all[y].value, all[x].value), cmp.Compare(x.node, y.node))
+	})
+	used, keep := map[uint32]int{}, map[stackOf]bool{}
+	for _, st := range order {
+		used[st.measure] += int(all[st].samples)
+	}
+	share := most / max(1, len(used))
+	clear(used)
+	for _, st := range order {
+		used[st.measure] += int(all[st].samples)
+		if used[st.measure] <= share {
+			keep[st] = true
+		}
+	}
+	return keep
 }
 
 // isRare reports whether a sample has lost its callers.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
 )
 
@@ -70,4 +71,38 @@ func TestLineOfTime(t *testing.T) {
 		got[0] += s.Total()
 	}
 	require.Equal(t, map[int]int64{0: rows}, got)
+}
+
+// A stack that is in all steps keeps its callers, though in each step others are larger; and so does the largest of a single step.
+func TestSteadyStacks(t *testing.T) {
+	m := newMachine(t, limit)
+	const steps, steady, once = 60, 20, 100 // stacks: steady ones, and once as many new ones in each step
+	for range steps {
+		w := newWorkload(t, "profile_cpu", "shop")
+		from := m.now
+		m.pass(10 * time.Second)
+		for i := range steady {
+			w.add("shop", "main", []uint64{2, uint64(i)}, 1)
+		}
+		for i := range once {
+			w.add("shop", "main", []uint64{1, uint64(from.Unix()*1000) + uint64(i)}, 2)
+		}
+		w.add("shop", "main", []uint64{1, uint64(from.Unix()*1000) + once}, 3)
+		for _, msg := range w.flush(from, m.now) {
+			require.Equal(t, attempt.Accepted, m.w.Send(t.Context(), msg).Verdict)
+		}
+	}
+	a, err := history.ReadBounded(m.dir, history.Query{From: noon, To: m.now}, steps*(steady+once)*2/3)
+	require.NoError(t, err)
+	require.Equal(t, 10*time.Second, a.Step)
+	whole := map[int64]int{} // samples with callers, by their value
+	for _, s := range receiver.Resolve(a.Request) {
+		if s.Stack[len(s.Stack)-1].Name != history.RareStacks {
+			whole[s.Total()]++
+		}
+	}
+	require.Equal(t, steps*steady, whole[1], "of steady stacks")
+	require.Equal(t, steps, whole[3], "the largest of each step")
+	require.Less(t, whole[2], steps*once)
+	require.Positive(t, a.Rare)
 }

@@ -64,25 +64,28 @@ func hash(s string) uint64 {
 // sample adds n samples.
 func (w *workload) sample(n int) {
 	for range n {
-		s := w.rnd.IntN(len(w.services))
-		service := w.services[s]
+		service := w.services[w.rnd.IntN(len(w.services))]
 		thread := fmt.Sprint("worker-", w.rnd.IntN(4))
-		path := w.walk(service)
-		key, res := path[len(path)-1]^hash(thread), hash(service)
-		for range 3 {
-			st := w.agg.Add(key, []int64{1}, 0)
-			if st == profile.NeedSample {
-				one := profile.Sample{Stack: stack(service, path), Attributes: []profile.Attribute{
-					{Key: "process.executable.name", Value: profile.String(service)}, {Key: "thread.name", Value: profile.String(thread)},
-				}}
-				st = w.agg.Insert(res, key, one, []int64{1}, 0)
-			}
-			if st != profile.NeedResource {
-				require.Equal(w.t, profile.Added, st)
-				break
-			}
-			w.agg.SetResource(res, profile.Resource{Attributes: []profile.Attribute{{Key: "service.name", Value: profile.String(service)}, {Key: "host.name", Value: profile.String("node")}}})
+		w.add(service, thread, w.walk(service), 1)
+	}
+}
+
+// add adds a sample, with a stack from the outermost function to the innermost one.
+func (w *workload) add(service, thread string, path []uint64, value int64) {
+	key, res := path[len(path)-1]^hash(thread), hash(service)
+	for range 3 {
+		st := w.agg.Add(key, []int64{value}, 0)
+		if st == profile.NeedSample {
+			one := profile.Sample{Stack: stack(service, path), Attributes: []profile.Attribute{
+				{Key: "process.executable.name", Value: profile.String(service)}, {Key: "thread.name", Value: profile.String(thread)},
+			}}
+			st = w.agg.Insert(res, key, one, []int64{value}, 0)
 		}
+		if st != profile.NeedResource {
+			require.Equal(w.t, profile.Added, st)
+			return
+		}
+		w.agg.SetResource(res, profile.Resource{Attributes: []profile.Attribute{{Key: "service.name", Value: profile.String(service)}, {Key: "host.name", Value: profile.String("node")}}})
 	}
 }
 

@@ -87,18 +87,14 @@ struct otel_ids_t {
 // The profiler's headers lack it.
 static u64 (*bpf_ktime_get_boot_ns)(void) = (void *)BPF_FUNC_ktime_get_boot_ns;
 
-// No unwinder returns this.
-#define NOT_CALLED 2
-
-// It is a function that is not inlined: where the chain ends, control comes back to its caller. It says whether there was a chain:
-// that is gone with the unwinder's process, while this program lives on with the gadget that calls it.
-static __attribute__((noinline)) int walk(void *ctx, int unwinder)
+// It is a function that is not inlined: where the chain ends, control comes back to its caller. A positive result means that there was no
+// chain: it ends with the unwinder's process, while this program lives on with the gadget that calls it. Unwinders return 0 or -1.
+// The result is read from a map, where the caller's guard is at least 1. The verifier of Linux 6.1 does not know that a tail
+// call can return another value: it takes a constant for the only result, and removes what the caller does with any other.
+static __attribute__((noinline)) int walk(void *ctx, int unwinder, u64 *guard)
 {
-  int result = NOT_CALLED;
   tail_call(ctx, unwinder);
-  // The compiler must not tell the caller beforehand what this returns.
-  asm volatile("" : "+r"(result));
-  return result;
+  return *(volatile u64 *)guard;
 }
 
 // registers finds where the thread was in user mode. A tracepoint's context has no registers: they are where the kernel has put them on
@@ -139,7 +135,7 @@ static inline EBPF_INLINE ErrorCode leave(PerCPURecord *record, int *unwinder)
 }
 
 // unwind takes the current thread's stack, under an ID, and says what became of it.
-static inline EBPF_INLINE enum unwind_result unwind(void *ctx, u32 chain, u64 id, u64 flags)
+static inline EBPF_INLINE enum unwind_result unwind(void *ctx, u32 chain, u64 id, u64 flags, u64 *guard)
 {
   u32 pid = 0, tid = 0;
   if (!gadgets_origin || !get_pid_tgid(&pid, &tid) || !pid)
@@ -178,7 +174,7 @@ static inline EBPF_INLINE enum unwind_result unwind(void *ctx, u32 chain, u64 id
   if (!error && flags & UNWIND_AT_ENTRY && unwinder == PROG_UNWIND_NATIVE)
     error = leave(record, &unwinder);
   record->state.unwind_error = error;
-  return walk(ctx, unwinder) == NOT_CALLED ? UNWIND_NO_CHAIN : UNWIND_DONE;
+  return walk(ctx, unwinder, guard) > 0 ? UNWIND_NO_CHAIN : UNWIND_DONE;
 }
 
 // enter has the chain to itself. An addition without a result is what every kernel's programs can do in one instruction.
@@ -191,7 +187,7 @@ static inline EBPF_INLINE int enter(void *ctx, u32 chain)
     return 0;
   __sync_fetch_and_add(guard, 1);
   if (*(volatile u64 *)guard == 1)
-    slot->result = unwind(ctx, chain, slot->id, slot->flags);
+    slot->result = unwind(ctx, chain, slot->id, slot->flags, guard);
   else
     slot->result = UNWIND_BUSY;
   __sync_fetch_and_add(guard, -1);
@@ -220,7 +216,7 @@ static inline EBPF_INLINE int enter_otel(void *ctx, u32 chain)
       state->taken++;
       id = (u64)UNWIND_OTEL_RUN << UNWIND_RUN_SHIFT | (now >> 10 & UNWIND_SEQ_MASK) << UNWIND_SEQ_SHIFT |
            (u64)bpf_get_smp_processor_id() << UNWIND_CPU_SHIFT | chain;
-      result = unwind(ctx, chain, id, UNWIND_NO_KERNEL);
+      result = unwind(ctx, chain, id, UNWIND_NO_KERNEL, guard);
     }
   }
   __sync_fetch_and_add(guard, -1);

@@ -15,6 +15,7 @@ import (
 
 // allocation is a row of Inspektor Gadget's trace_malloc.
 type allocation struct {
+	Time      int64 `json:"timestamp_raw"` // nanoseconds since 1970
 	Proc      struct{ Comm string }
 	Operation string
 	Size      int64
@@ -22,7 +23,8 @@ type allocation struct {
 }
 
 // TestTraceMalloc: Inspektor Gadget's trace_malloc, which knows nothing of this project, has whole and named stacks of a C program without
-// frame pointers and of one in Python, which allocate 60, 30 and 10 % of their bytes in three functions.
+// frame pointers and of one in Python, which allocate 60, 30 and 10 % of their bytes in three functions. Emulated, the unwinder takes half a
+// minute to load and to read the programs' files: a program counts from its first whole stack on.
 func TestTraceMalloc(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {
@@ -39,10 +41,11 @@ func TestTraceMalloc(t *testing.T) {
 			t.Log(strings.TrimSpace(line))
 		}
 	}
+	const start = "; _start; " // the programs' entry
 	programs := []struct {
 		comm, whole, frames, file string
 	}{
-		{"shares-c", "; main; __libc_start_call_main; ", "native", ""},
+		{"shares-c", "; main; ", "native", ""},
 		{"shares-python", "; main; <module>; ", "cpython", "shares.py"},
 	}
 	samples := readSamples(t, out)
@@ -50,17 +53,21 @@ func TestTraceMalloc(t *testing.T) {
 		t.Run(p.comm, func(t *testing.T) {
 			rows := map[string]int64{}
 			var all, whole, freed, freedWhole int64
+			var since int64
 			for _, a := range readAllocations(t, filepath.Join(out, "ig.json")) {
+				if since == 0 && a.Proc.Comm == p.comm && strings.Contains(a.Ustack.Symbols, p.whole) && strings.Contains(a.Ustack.Symbols, start) {
+					since = a.Time
+				}
 				switch {
-				case a.Proc.Comm != p.comm:
+				case a.Proc.Comm != p.comm || since == 0:
 				case !strings.HasSuffix(a.Operation, "alloc"):
 					freed++
-					if strings.Contains(a.Ustack.Symbols, "main; ") {
+					if strings.Contains(a.Ustack.Symbols, start) {
 						freedWhole++
 					}
 				default:
 					all += a.Size
-					if f := functionOf(a.Ustack.Symbols); f != "" && strings.Contains(a.Ustack.Symbols, p.whole) {
+					if f := functionOf(a.Ustack.Symbols); f != "" && strings.Contains(a.Ustack.Symbols, p.whole) && strings.Contains(a.Ustack.Symbols, start) {
 						whole += a.Size
 						rows[f] += a.Size
 					}
@@ -72,7 +79,7 @@ func TestTraceMalloc(t *testing.T) {
 			exported := map[string]int64{}
 			all, whole = 0, 0
 			for _, s := range samples {
-				if s.Resource["process.executable.name"] != p.comm && s.Attributes["thread.name"] != p.comm {
+				if s.Resource["process.executable.name"] != p.comm && s.Attributes["thread.name"] != p.comm || s.Start.UnixNano() < since {
 					continue
 				}
 				all += s.Total()

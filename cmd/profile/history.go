@@ -209,27 +209,15 @@ func (p *past) nothing(q history.Query) error {
 
 func shownTime(t time.Time) string { return t.Local().Format("Jan 2 15:04:05") }
 
-// report prints an answer and writes the files that a run writes.
+// report prints an answer, and then writes the files that a run writes.
 func (p *past) report(out io.Writer, o options, info runInfo, a history.Answer) error {
 	if err := prepareDir(o.dir); err != nil {
 		return err
 	}
-	err := create(filepath.Join(o.dir, samplesFile), func(w io.Writer) error { return receiver.WriteJSONLine(w, a.Request) })
-	if err == nil {
-		err = receiver.WritePprof(o.dir, []*collectorpb.ExportProfilesServiceRequest{a.Request}, o.fold())
-	}
-	if err = errors.Join(err, info.write(o.dir)); err != nil {
-		return fmt.Errorf("writing the answer: %w", err)
-	}
 	fmt.Fprintf(out, "%s to %s, %s\n", shownTime(a.Summary.Start), shownTime(a.Summary.End), strings.Join(p.counted(a.Summary), ", "))
 	types, byType := byWeight(receiver.Resolve(a.Request))
 	r := &result{opts: o, run: info, byService: true}
-	for i, t := range types {
-		page := pageOf(t, byType[t], info, o.interpreters)
-		page.Step, page.From = a.Step, a.From
-		if err := writePage(filepath.Join(o.dir, pageName(i)), page); err != nil {
-			return err
-		}
+	for _, t := range types {
 		if err := r.table(out, t, byType[t]); err != nil {
 			return err
 		}
@@ -239,6 +227,20 @@ func (p *past) report(out io.Writer, o options, info runInfo, a history.Answer) 
 	}
 	for _, line := range notes(a) {
 		fmt.Fprintln(out, "note:", line)
+	}
+	for i, t := range types {
+		page := pageOf(t, byType[t], info, o.interpreters)
+		page.Step, page.From = a.Step, a.From
+		if err := writePage(filepath.Join(o.dir, pageName(i)), page); err != nil {
+			return err
+		}
+	}
+	err := create(filepath.Join(o.dir, samplesFile), func(w io.Writer) error { return receiver.WriteJSONLine(w, a.Request) })
+	if err == nil {
+		err = receiver.WritePprof(o.dir, []*collectorpb.ExportProfilesServiceRequest{a.Request}, o.fold())
+	}
+	if err = errors.Join(err, info.write(o.dir)); err != nil {
+		return fmt.Errorf("writing the answer: %w", err)
 	}
 	fmt.Fprintf(out, "\nwritten into %s; show it:    %s open %s\n", o.dir, os.Args[0], o.dir)
 	return nil

@@ -113,6 +113,8 @@ type builder struct {
 	totals                                 []int64
 	places                                 []map[place]int64
 	known                                  map[nodeKey]int
+	walks                                  map[walkKey]*walk
+	walked                                 []*walk
 	values                                 map[sampleKey]*[2]int64
 	order                                  []sampleKey
 	// start is that of the first step, and step how long the steps of time are, 0 where time does not matter.
@@ -123,7 +125,7 @@ type builder struct {
 func newData(p Page) data {
 	b := &builder{
 		services: newIndex(), threads: newIndex(), names: newIndex(), kinds: newIndex(), files: newIndex(),
-		known: map[nodeKey]int{}, values: map[sampleKey]*[2]int64{},
+		known: map[nodeKey]int{}, walks: map[walkKey]*walk{}, values: map[sampleKey]*[2]int64{},
 	}
 	d := data{Title: p.Title, Subtitle: p.Subtitle, Unit: p.Unit, Scale: 1, Sides: []string{"all"}, Own: p.Own, Folded: !p.Interpreters}
 	if len(p.Sides) == 2 {
@@ -153,6 +155,7 @@ func newData(p Page) data {
 			b.add(side, sample, amount*scale, hasOwn)
 		}
 	}
+	b.sum()
 	b.write(&d)
 	return d
 }
@@ -202,29 +205,10 @@ func (b *builder) add(side int, s receiver.Sample, amount float64, hasOwn bool) 
 		at = b.node(at, program, kindProgram, "", false)
 		b.totals[at] += int64(value)
 	}
-	key.own = at
-	hidden := report.Interpreter(s.Stack)
-	own, found := report.Own(s.Stack)
-	for i := len(s.Stack) - 1; i >= max(0, len(s.Stack)-maxDepth); i-- {
-		f := s.Stack[i]
-		kind := f.Type
-		if f.Name == "" {
-			kind = kindUnnamed
-		}
-		at = b.node(at, f.Label(), kind, path.Base(cmp.Or(f.Mapping, f.File)), hidden != nil && hidden[i])
-		if f.File != "" && !strings.HasPrefix(f.File, "<") {
-			if b.places[at] == nil {
-				b.places[at] = map[place]int64{}
-			}
-			b.places[at][place{f.File, f.Line}] += int64(value)
-		}
-		if i >= own {
-			key.own = at
-		}
-		b.totals[at] += int64(value)
-	}
-	key.node = at
-	if hasOwn && !found && len(s.Stack) > 0 {
+	w := b.walk(at, s.Stack)
+	w.value += int64(value)
+	key.node, key.own = w.node, w.own
+	if hasOwn && !w.found && len(s.Stack) > 0 {
 		key.own = -1
 	}
 	sums := b.values[key]
@@ -234,6 +218,67 @@ func (b *builder) add(side int, s receiver.Sample, amount float64, hasOwn bool) 
 		b.order = append(b.order, key)
 	}
 	sums[side] += int64(value)
+}
+
+// walk is a stack below a node: its innermost node, and the node of its own function. The steps of time share it.
+type walk struct {
+	stack     []receiver.Frame
+	nodes     []int // of its frames, the outermost first
+	node, own int
+	found     bool
+	value     int64
+}
+
+// walkKey names a stack by its memory, as samples of one request with equal stacks share it.
+type walkKey struct {
+	from, depth int
+	leaf        *receiver.Frame
+}
+
+// walk returns a stack below the node from, whose nodes it adds.
+func (b *builder) walk(from int, stack []receiver.Frame) *walk {
+	k := walkKey{from: from, depth: len(stack)}
+	if len(stack) > 0 {
+		k.leaf = &stack[0]
+	}
+	if w := b.walks[k]; w != nil {
+		return w
+	}
+	w := &walk{stack: stack, node: from, own: from}
+	b.walks[k], b.walked = w, append(b.walked, w)
+	hidden := report.Interpreter(stack)
+	own, found := report.Own(stack)
+	w.found = found
+	for i := len(stack) - 1; i >= max(0, len(stack)-maxDepth); i-- {
+		f := stack[i]
+		kind := f.Type
+		if f.Name == "" {
+			kind = kindUnnamed
+		}
+		w.node = b.node(w.node, f.Label(), kind, path.Base(cmp.Or(f.Mapping, f.File)), hidden != nil && hidden[i])
+		w.nodes = append(w.nodes, w.node)
+		if i >= own {
+			w.own = w.node
+		}
+	}
+	return w
+}
+
+// sum adds the values of the stacks to their nodes and places.
+func (b *builder) sum() {
+	for _, w := range b.walked {
+		for i, at := range w.nodes {
+			b.totals[at] += w.value
+			f := w.stack[len(w.stack)-1-i]
+			if f.File == "" || strings.HasPrefix(f.File, "<") {
+				continue
+			}
+			if b.places[at] == nil {
+				b.places[at] = map[place]int64{}
+			}
+			b.places[at][place{f.File, f.Line}] += w.value
+		}
+	}
 }
 
 func (b *builder) thread(s receiver.Sample) int {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -296,6 +297,30 @@ func TestSlowReader(t *testing.T) {
 	got := <-ended
 	if s.stats.Full == 0 || got+s.stats.Full != n {
 		t.Errorf("%d arrived, %d were dropped, of %d", got, s.stats.Full, n)
+	}
+}
+
+// A process is avoided as long as it runs, and one that has its PID afterwards is not.
+func TestAvoided(t *testing.T) {
+	pid := uint32(os.Getpid())
+	start, _, err := readProc(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		start uint64
+		want  bool
+	}{{start, true}, {start - tick, false}} {
+		a, err := parseAvoided(fmt.Sprintf(",%d:%d,1:2", pid, c.start))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.is(pid) != c.want || a.is(pid) != c.want {
+			t.Errorf("that with the start %d is avoided: %v", c.start, !c.want)
+		}
+		if a.is(1 << 30) {
+			t.Error("another one is avoided")
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ func TestNewest(t *testing.T) {
 	one := total([]*collectorpb.ExportProfilesServiceRequest{request()})
 	require.Positive(t, one)
 
-	states := []*collectorpb.ExportProfilesServiceRequest{at(10, 0), at(20, 0), at(30, 0), at(30, 0)}
+	states := []*collectorpb.ExportProfilesServiceRequest{at(10, 0), at(30, 0), at(30, 0), at(20, 0)} // in any order
 	require.Equal(t, 2*one, total(Newest(states)), "those of two resources at one time are both the newest")
 	require.Equal(t, 4*one, total(states), "what is given stays as it is")
 

@@ -226,9 +226,12 @@ func TestFlameGraphIsBounded(t *testing.T) {
 	for i := range maxFlameNodes + 100 {
 		samples = append(samples, receiver.Sample{Service: "s", Unit: "count", Values: []int64{1}, Stack: []receiver.Frame{{Name: fmt.Sprint("f", i)}}})
 	}
-	samples = append(samples, receiver.Sample{Service: "s", Unit: "count", Values: []int64{1000}, Stack: []receiver.Frame{{Name: "hot"}}})
+	samples = append(samples, receiver.Sample{Service: "s", Unit: "count", Values: []int64{1000}, Stack: []receiver.Frame{{Name: "leaf"}, {Name: "hot"}}})
 	d := flame("t", samples)
 	require.LessOrEqual(t, len(d.Nodes), maxFlameNodes)
+	for i, n := range d.Nodes {
+		require.Less(t, n[0], int64(i), "a parent is there before its children")
+	}
 	require.Positive(t, d.Left)
 	require.Contains(t, d.Names, "hot")
 

@@ -155,6 +155,20 @@ func TestPass(t *testing.T) {
 	} {
 		require.Equal(t, tc.want, tc.f.pass(pid), tc.name)
 	}
+	other := exec.Command("cat") // the numbers of its user and its group differ
+	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12, Gid: 34}}
+	_, err = other.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, other.Start())
+	t.Cleanup(func() { _, _ = other.Process.Kill(), other.Wait() })
+	for _, tc := range []struct {
+		f    filter
+		want bool
+	}{
+		{filter{uid: 12, gid: 34}, true}, {filter{uid: 34, gid: 34}, false}, {filter{uid: 12, gid: 12}, false},
+	} {
+		require.Equal(t, tc.want, tc.f.pass(uint32(other.Process.Pid)), "%+v", tc.f)
+	}
 	f := filter{uid: anyID, gid: anyID, namespaces: here}
 	require.False(t, f.pass(1<<30), "one that is gone")
 	require.Contains(t, running(), pid)

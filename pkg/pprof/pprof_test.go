@@ -52,7 +52,7 @@ func request(pid int64, second int) *colprofiles.ExportProfilesServiceRequest {
 
 // Stacks that several requests have are written once, with the sums of their values.
 func TestSeveralRequests(t *testing.T) {
-	file, err := File(request(7, 0), request(7, 1), request(8, 1))
+	file, err := File(request(7, 1), request(8, 1), request(7, 0))
 	require.NoError(t, err)
 	p, err := profile.ParseData(file)
 	require.NoError(t, err)

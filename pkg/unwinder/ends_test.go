@@ -23,10 +23,11 @@ func TestDoesNotStart(t *testing.T) {
 
 // TestDoesNotLoad: a machine that has all that is needed, and yet does not take the program, is told of to whoever waits.
 func TestDoesNotLoad(t *testing.T) {
-	b, _ := newTestBroker()
+	b, l := newTestBroker()
 	_, err := b.Subscribe(t.Context(), ask(playNoLoad))
 	require.ErrorContains(t, err, "(loading the eBPF programs: invalid argument)")
 	require.EqualValues(t, maxEarly-1, b.Totals().Restarts)
+	require.Contains(t, l.String(), "in 40ms (restart 2)", "each pause is twice the one before")
 }
 
 // TestHung: while too many programs cannot be ended there are no samples, and a new run is told why. They come again when one has ended.

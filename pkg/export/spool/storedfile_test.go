@@ -48,6 +48,9 @@ func storedSeeds(f *testing.F) {
 	f.Add(encodeHead(wire.Message{Rows: 1, Owner: "a"}))
 	f.Add(resealed(append(encodeHead(wire.Message{Rows: 1, Body: []byte("body")}), "body...."...)))
 	f.Add(append(encodeHead(wire.Message{Rows: -1}), 0, 0, 0, 0))
+	longer := append(encodeHead(wire.Message{}), 0, 0, 0, 0)
+	longer[storePrefix+storeFixed]++ // its layout is longer than what follows
+	f.Add(resealed(longer))
 }
 
 // resealed gives data right checksums wherever its own lengths put them, so that a fuzzer gets

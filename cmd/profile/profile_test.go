@@ -650,7 +650,7 @@ func TestTableWithoutPage(t *testing.T) {
 func TestProgress(t *testing.T) {
 	at := func(seconds int64) time.Time { return time.Unix(100+seconds, 0) }
 	require.Equal(t, "starting the gadget", progress(at(2), at(0), time.Time{}, 10*time.Second))
-	require.Equal(t, "starting the gadget, more than 20 s", progress(at(28), at(0), time.Time{}, 10*time.Second))
+	require.Equal(t, "starting the gadget, more than 20 s: the kernel checks its programs", progress(at(28), at(0), time.Time{}, 10*time.Second))
 	require.Equal(t, "2 of 10 s", progress(at(22), at(0), at(20), 10*time.Second))
 	require.Equal(t, "ending the gadget", progress(at(31), at(0), at(20), 10*time.Second))
 	log := newLog()

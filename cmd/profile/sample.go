@@ -215,7 +215,7 @@ func progress(now, started, began time.Time, look time.Duration) string {
 	switch {
 	case began.IsZero():
 		if tens := int(now.Sub(started).Seconds()) / 10 * 10; tens > 0 {
-			return fmt.Sprintf("starting the gadget, more than %d s", tens)
+			return fmt.Sprintf("starting the gadget, more than %d s: the kernel checks its programs", tens)
 		}
 		return "starting the gadget"
 	case now.Sub(began) < look:

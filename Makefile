@@ -315,8 +315,9 @@ test-docs: build gadgets collector $(BIN)/profile ## Run every shell command of 
 	$(E2E) ./test/docs/...
 
 .PHONY: test-history-cost
-test-history-cost: ## Measure what a day of 16 busy CPUs costs a history: disk, CPU, memory, answers (half an hour)
+test-history-cost: build gadgets pyroscope ## Measure what a day of 16 busy CPUs costs a history, also beside no exporter and beside Pyroscope: disk, CPU, memory, answers (half an hour; root)
 	go test -count=1 -v -timeout 2h -run TestCost ./pkg/export/history -args -cost
+	$(E2E) -run TestHistoryBeside ./test/backends -history
 
 .PHONY: test-page
 test-page: page-bundle ## Test the flame graph page in headless Chromium, and that its bundle is current

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/workload"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
 )
 
@@ -31,15 +32,15 @@ func TestCost(t *testing.T) {
 	for i := range 20 {
 		services = append(services, fmt.Sprint("service-", i))
 	}
-	w := newWorkload(t, "profile_cpu", services...)
+	w := workload.New(t, "profile_cpu", services...)
 	m := newMachine(t, limit)
 	var spent time.Duration
 	samples, bytes, body := int64(0), int64(0), int64(0)
 	for range 24 * 360 {
 		from := m.now
 		m.pass(10 * time.Second)
-		w.sample(perInterval)
-		for _, msg := range w.flush(from, m.now) {
+		w.Sample(perInterval)
+		for _, msg := range w.Flush(from, m.now) {
 			samples += msg.Samples
 			body += int64(len(msg.Body))
 			before := cpu()

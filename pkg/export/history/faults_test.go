@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/workload"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
 )
@@ -30,16 +31,16 @@ func TestMain(m *testing.M) {
 
 // write writes intervals until it is killed, and says on standard output how many rows each had that was taken.
 func write(dir string) {
-	w := newWorkload(new(testing.T), "profile_cpu", "shop", "db")
+	w := workload.New(new(testing.T), "profile_cpu", "shop", "db")
 	to, err := history.New(dir, limit, func(err error) { fmt.Fprintln(os.Stderr, err) })
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	for {
-		w.sample(perKill)
+		w.Sample(perKill)
 		now := time.Now()
-		for _, m := range w.flush(now.Add(-10*time.Second), now) {
+		for _, m := range w.Flush(now.Add(-10*time.Second), now) {
 			if to.Send(context.Background(), m).Verdict != attempt.Accepted {
 				os.Exit(1)
 			}
@@ -88,6 +89,34 @@ func TestKills(t *testing.T) {
 	}
 }
 
+// A write that was torn at any byte costs its own record, and the next writer goes on.
+func TestTornWrite(t *testing.T) {
+	m := newMachine(t, limit)
+	w := workload.New(t, "profile_cpu", "shop")
+	rows := m.interval(w, 20)
+	file := segmentFiles(t, m.dir)[0]
+	whole, err := os.ReadFile(file)
+	require.NoError(t, err)
+	m.interval(w, 20)
+	torn, err := os.ReadFile(file)
+	require.NoError(t, err)
+	after := &machine{t: t, dir: filepath.Join(t.TempDir(), "after"), now: m.now}
+	file = filepath.Join(after.dir, filepath.Base(file))
+	require.NoError(t, os.Mkdir(after.dir, 0o700))
+	for cut := len(torn) - 1; cut > len(whole); cut-- {
+		require.NoError(t, os.WriteFile(file, torn[:cut], 0o600))
+		a, err := history.Read(after.dir, history.Query{From: noon})
+		require.NoError(t, err)
+		require.Equal(t, rows, a.Summary.Rows, "torn at byte %d of %d", cut-len(whole), len(torn)-len(whole))
+		require.Len(t, a.Damaged, 1)
+		require.ErrorContains(t, a.Damaged[0], "not finished")
+	}
+	after.start(limit)
+	rows += after.interval(w, 20)
+	require.NoError(t, after.w.Close())
+	require.Equal(t, rows, read(t, after.dir, history.Query{From: noon}).Summary.Rows)
+}
+
 // A disk that is full keeps requests from being written, as long as it is full, and what was written stays.
 func TestFullDisk(t *testing.T) {
 	disk := t.TempDir()
@@ -97,7 +126,7 @@ func TestFullDisk(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(disk, unix.MNT_DETACH)) })
 	m := &machine{t: t, dir: filepath.Join(disk, "history"), now: noon}
 	m.start(limit)
-	w := newWorkload(t, "profile_cpu", "shop")
+	w := workload.New(t, "profile_cpu", "shop")
 	rows := m.interval(w, 100)
 
 	filler := filepath.Join(disk, "filler")
@@ -106,8 +135,8 @@ func TestFullDisk(t *testing.T) {
 	for refused < 3 { // the exporter tries again, with others between
 		from := m.now
 		m.pass(10 * time.Second)
-		w.sample(100)
-		for _, msg := range w.flush(from, m.now) {
+		w.Sample(100)
+		for _, msg := range w.Flush(from, m.now) {
 			switch out := m.w.Send(t.Context(), msg); out.Verdict {
 			case attempt.Accepted:
 				rows += msg.Rows

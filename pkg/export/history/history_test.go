@@ -11,6 +11,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/workload"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
@@ -55,11 +56,11 @@ func (m *machine) restart(limit config.Retention) {
 func (m *machine) pass(d time.Duration) { m.now, m.running = m.now.Add(d), m.running+d }
 
 // interval writes n samples of an interval of ten seconds, and returns the rows.
-func (m *machine) interval(w *workload, n int) (rows int64) {
+func (m *machine) interval(w *workload.Workload, n int) (rows int64) {
 	from := m.now
 	m.pass(10 * time.Second)
-	w.sample(n)
-	for _, msg := range w.flush(from, m.now) {
+	w.Sample(n)
+	for _, msg := range w.Flush(from, m.now) {
 		require.Equal(m.t, attempt.Accepted, m.w.Send(m.t.Context(), msg).Verdict)
 		rows += msg.Rows
 	}
@@ -99,7 +100,7 @@ func byService(reqs ...*collectorpb.ExportProfilesServiceRequest) map[string]map
 // What comes out is what went in: each stack of each service with its value, for an hour with services that come and go.
 func TestAccounts(t *testing.T) {
 	m := newMachine(t, limit)
-	early, late := newWorkload(t, "registry.example/profile_cpu:v1", "shop", "db"), newWorkload(t, "registry.example/profile_cpu:v1", "db", "mail")
+	early, late := workload.New(t, "registry.example/profile_cpu:v1", "shop", "db"), workload.New(t, "registry.example/profile_cpu:v1", "db", "mail")
 	var sent []*collectorpb.ExportProfilesServiceRequest
 	rows, middle, of := int64(0), time.Time{}, map[string]int64{}
 	for i := range 360 {
@@ -112,8 +113,8 @@ func TestAccounts(t *testing.T) {
 		}
 		from := m.now
 		m.pass(10 * time.Second)
-		w.sample(8)
-		for _, msg := range w.flush(from, m.now) {
+		w.Sample(8)
+		for _, msg := range w.Flush(from, m.now) {
 			req := &collectorpb.ExportProfilesServiceRequest{}
 			require.NoError(t, proto.Unmarshal(msg.Body, req))
 			sent = append(sent, req)
@@ -161,7 +162,7 @@ func segmentFiles(t *testing.T, dir string) []string {
 // A segment that is damaged costs what follows the damage in it, and is named.
 func TestDamage(t *testing.T) {
 	m := newMachine(t, limit)
-	w := newWorkload(t, "profile_cpu", "shop")
+	w := workload.New(t, "profile_cpu", "shop")
 	var each []int64
 	for range 180 { // three segments
 		each = append(each, m.interval(w, 20))
@@ -206,7 +207,7 @@ func TestDamage(t *testing.T) {
 func TestClockIsSet(t *testing.T) {
 	short := config.Retention{MaxAge: 30 * time.Minute, MaxBytes: 1 << 30}
 	m := newMachine(t, short)
-	w := newWorkload(t, "profile_cpu", "shop")
+	w := workload.New(t, "profile_cpu", "shop")
 	rows := int64(0)
 	for range 90 { // a quarter of an hour
 		rows += m.interval(w, 5)
@@ -249,7 +250,7 @@ func listed(t *testing.T, dir string) []history.Segment {
 func TestMaxBytes(t *testing.T) {
 	small := config.Retention{MaxBytes: 128 << 10}
 	m := newMachine(t, small)
-	w := newWorkload(t, "profile_cpu", "shop", "db", "mail")
+	w := workload.New(t, "profile_cpu", "shop", "db", "mail")
 	full := false
 	for range 60 {
 		m.interval(w, 500)
@@ -272,7 +273,7 @@ func TestMaxBytes(t *testing.T) {
 // The folder is for its user alone, and has one writer.
 func TestOneWriter(t *testing.T) {
 	m := newMachine(t, limit)
-	m.interval(newWorkload(t, "profile_cpu", "shop"), 5)
+	m.interval(workload.New(t, "profile_cpu", "shop"), 5)
 	info, err := os.Stat(m.dir)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
@@ -288,7 +289,7 @@ func TestOneWriter(t *testing.T) {
 // A request that cannot be read costs itself, and the segment goes on in another file.
 func TestRequestIsNoRequest(t *testing.T) {
 	m := newMachine(t, limit)
-	w := newWorkload(t, "profile_cpu", "shop")
+	w := workload.New(t, "profile_cpu", "shop")
 	rows := m.interval(w, 5)
 	require.Equal(t, attempt.Rejected, m.w.Send(t.Context(), wire.Message{Body: []byte("nonsense"), Rows: 1}).Verdict)
 	rows += m.interval(w, 5)
@@ -298,8 +299,8 @@ func TestRequestIsNoRequest(t *testing.T) {
 // Samples that differ in the order of their attributes only are one.
 func TestAttributesInAnyOrder(t *testing.T) {
 	m := newMachine(t, limit)
-	m.interval(newWorkload(t, "profile_cpu", "shop", "db"), 200)
-	m.interval(newWorkload(t, "profile_cpu", "db", "shop"), 200)
+	m.interval(workload.New(t, "profile_cpu", "shop", "db"), 200)
+	m.interval(workload.New(t, "profile_cpu", "db", "shop"), 200)
 	a := read(t, m.dir, history.Query{From: noon, To: noon.Add(24 * time.Hour)})
 	require.EqualValues(t, 400, a.Summary.Rows)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/workload"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
 )
@@ -21,7 +22,7 @@ func TestLineOfTime(t *testing.T) {
 	for i := range 20 {
 		services = append(services, fmt.Sprint("service-", i))
 	}
-	w := newWorkload(t, "profile_cpu", services...)
+	w := workload.New(t, "profile_cpu", services...)
 	const length = 20 * time.Minute // of a step of a day
 	sent, rows := map[int]int64{}, int64(0)
 	for m.now.Before(noon.Add(24 * time.Hour)) {
@@ -78,17 +79,17 @@ func TestSteadyStacks(t *testing.T) {
 	m := newMachine(t, limit)
 	const steps, steady, once = 60, 20, 100 // stacks: steady ones, and once as many new ones in each step
 	for range steps {
-		w := newWorkload(t, "profile_cpu", "shop")
+		w := workload.New(t, "profile_cpu", "shop")
 		from := m.now
 		m.pass(10 * time.Second)
 		for i := range steady {
-			w.add("shop", "main", []uint64{2, uint64(i)}, 1)
+			w.Add("shop", "main", []uint64{2, uint64(i)}, 1)
 		}
 		for i := range once {
-			w.add("shop", "main", []uint64{1, uint64(from.Unix()*1000) + uint64(i)}, 2)
+			w.Add("shop", "main", []uint64{1, uint64(from.Unix()*1000) + uint64(i)}, 2)
 		}
-		w.add("shop", "main", []uint64{1, uint64(from.Unix()*1000) + once}, 3)
-		for _, msg := range w.flush(from, m.now) {
+		w.Add("shop", "main", []uint64{1, uint64(from.Unix()*1000) + once}, 3)
+		for _, msg := range w.Flush(from, m.now) {
 			require.Equal(t, attempt.Accepted, m.w.Send(t.Context(), msg).Verdict)
 		}
 	}

@@ -1,4 +1,5 @@
-package history_test
+// Package workload makes the requests of busy machines, without a kernel.
+package workload
 
 import (
 	"fmt"
@@ -14,25 +15,26 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// workload makes what busy programs make: stacks of call trees in which few paths have most of the time, and ever new rare ones.
-type workload struct {
+// Workload makes what busy programs make: stacks of call trees in which few paths have most of the time, and ever new rare ones.
+type Workload struct {
 	t        testing.TB
 	agg      *profile.Aggregator
 	rnd      *rand.Rand
 	services []string
 }
 
-func newWorkload(t testing.TB, gadget string, services ...string) *workload {
+// New returns the workload of a gadget on some services, the same one each time.
+func New(t testing.TB, gadget string, services ...string) *Workload {
 	agg, err := profile.New(profile.Config{
 		Scope: profile.Scope{Name: gadget}, SchemaURL: "https://opentelemetry.io/schemas/1.41.0", Types: []profile.ValueType{{Type: "samples", Unit: "count"}},
 		PeriodType: profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 20_408_163,
 	})
 	require.NoError(t, err)
-	return &workload{t, agg, rand.New(rand.NewPCG(1, 2)), services}
+	return &Workload{t, agg, rand.New(rand.NewPCG(1, 2)), services}
 }
 
 // walk goes down a call tree, the outermost function first. At each function a few callees have most of the calls.
-func (w *workload) walk(service string) []uint64 {
+func (w *Workload) walk(service string) []uint64 {
 	path := make([]uint64, 8+4*w.rnd.IntN(6))
 	at := hash(service)
 	for i := range path {
@@ -61,17 +63,17 @@ func hash(s string) uint64 {
 	return h.Sum64()
 }
 
-// sample adds n samples.
-func (w *workload) sample(n int) {
+// Sample adds n samples.
+func (w *Workload) Sample(n int) {
 	for range n {
 		service := w.services[w.rnd.IntN(len(w.services))]
 		thread := fmt.Sprint("worker-", w.rnd.IntN(4))
-		w.add(service, thread, w.walk(service), 1)
+		w.Add(service, thread, w.walk(service), 1)
 	}
 }
 
-// add adds a sample, with a stack from the outermost function to the innermost one.
-func (w *workload) add(service, thread string, path []uint64, value int64) {
+// Add adds a sample, with a stack from the outermost function to the innermost one.
+func (w *Workload) Add(service, thread string, path []uint64, value int64) {
 	key, res := path[len(path)-1]^hash(thread), hash(service)
 	for range 3 {
 		st := w.agg.Add(key, []int64{value}, 0)
@@ -89,8 +91,8 @@ func (w *workload) add(service, thread string, path []uint64, value int64) {
 	}
 }
 
-// flush returns the requests of an interval.
-func (w *workload) flush(from, to time.Time) []wire.Message {
+// Flush returns the requests of an interval.
+func (w *Workload) Flush(from, to time.Time) []wire.Message {
 	var out []wire.Message
 	for _, m := range w.agg.Flush(uint64(from.UnixNano()), uint64(to.UnixNano()), profile.Limits{}).Messages {
 		out = append(out, wire.Message{Body: m.Body, Rows: m.Rows, Samples: m.Samples, Profiles: m.Profiles, Start: from, End: to})

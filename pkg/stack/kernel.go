@@ -87,7 +87,6 @@ func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID boo
 		}
 	}
 	spans := k.split.split(text, want)
-	trimIndices(text, spans)
 	if len(spans) != len(k.addrs) {
 		k.addrs = k.addrs[:0]
 	}

@@ -25,7 +25,6 @@ func TestKernelNamesAlone(t *testing.T) {
 	}{
 		{name: "names", symbols: list("a", "b"), id: 3, frames: []profile.Frame{frame("a"), frame("b")}},
 		{name: "names without an ID", symbols: list("a"), noID: true, frames: []profile.Frame{frame("a")}},
-		{name: "names of an older server", symbols: list("[0]a", "[1]b"), id: 3, frames: []profile.Frame{frame("a"), frame("b")}},
 		{name: "an unknown symbol", symbols: list("[unknown]", "b"), id: 3, frames: []profile.Frame{frame(Unknown), frame("b")}},
 		{
 			name: "an address for a name", symbols: list("0xffffffff81000010", "b"), id: 3,

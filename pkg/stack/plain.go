@@ -17,7 +17,6 @@ func AppendPlain(dst []profile.Frame, symbols []byte) ([]profile.Frame, Outcome)
 	s := splitters.Get().(*splitter)
 	defer splitters.Put(s)
 	spans := s.split(text, -1)
-	trimIndices(text, spans)
 	if len(spans) > MaxFrames {
 		spans, truncated = spans[:MaxFrames], true
 	}

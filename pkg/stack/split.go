@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"strconv"
 	"strings"
 	"unicode/utf8"
 	"unsafe"
@@ -46,14 +45,14 @@ func (s *splitter) split(text string, want int) []span {
 		return s.spans
 	}
 
-	for start := 0; ; {
-		i := nextSeparator(text, start)
-		s.spans = append(s.spans, span{start, i})
-		if start = i + len(separator); i == len(text) || len(s.spans) > MaxFrames {
-			break
-		}
+	start, more := 0, true
+	for more && len(s.spans) <= MaxFrames {
+		var entry string
+		entry, _, more = strings.Cut(text[start:], separator)
+		s.spans = append(s.spans, span{start, start + len(entry)})
+		start += len(entry) + len(separator)
 	}
-	if len(s.spans) == want || len(s.spans) == 1 || s.bracketsWithin(text) {
+	if len(s.spans) == want || len(s.spans) == 1 {
 		return s.spans
 	}
 
@@ -64,8 +63,7 @@ func (s *splitter) split(text string, want int) []span {
 			s.findSeparators(text, false)
 		}
 	}
-	s.spans = s.spans[:0]
-	start := 0
+	s.spans, start = s.spans[:0], 0
 	for _, sep := range s.seps {
 		s.spans = append(s.spans, span{start, sep})
 		if start = sep + len(separator); len(s.spans) > MaxFrames {
@@ -74,19 +72,6 @@ func (s *splitter) split(text string, want int) []span {
 	}
 	s.spans = append(s.spans, span{start, len(text)})
 	return s.spans
-}
-
-// nextSeparator returns where the first separator from start on is, the end of text if there is none.
-func nextSeparator(text string, start int) int {
-	for {
-		i := strings.IndexByte(text[start:], separator[0])
-		if i < 0 {
-			return len(text)
-		}
-		if start += i + 1; start < len(text) && text[start] == separator[1] {
-			return start - 1
-		}
-	}
 }
 
 // cutLength is where Inspektor Gadget cuts the names of users' symbols (MaxSymbolLength in
@@ -180,73 +165,12 @@ func kindOf(c byte) int {
 	return 2
 }
 
-// bracketsWithin tells, if that is quickly seen, that no separator is between brackets. Then there are only parentheses, such as
-// those of (*T), and each is closed in its entry before the next opens.
-func (s *splitter) bracketsWithin(text string) bool {
-	i := strings.IndexByte(text, '(')
-	if strings.IndexByte(text, '[') >= 0 || strings.IndexByte(text, '{') >= 0 {
-		return false
-	}
-	for k := 0; i >= 0; {
-		for s.spans[k].end < i {
-			if k++; k == len(s.spans) { // the text goes on after the last entry that is wanted
-				return false
-			}
-		}
-		// Most are short.
-		for i++; i < s.spans[k].end && text[i] != ')'; i++ {
-			if text[i] == '(' {
-				return false
-			}
-		}
-		if i >= s.spans[k].end {
-			return false
-		}
-		next := strings.IndexByte(text[i:], '(')
-		if next < 0 {
-			break
-		}
-		i += next
-	}
-	return true
-}
-
 // trimSeparator cuts the separator that follows the last entry.
 func trimSeparator(text string) string {
 	if t, ok := strings.CutSuffix(text, separator); ok {
 		return t
 	}
 	return strings.TrimSuffix(text, ";")
-}
-
-// trimIndices cuts the "[0]", "[1]", … that older servers of Inspektor Gadget put before each entry. It changes nothing unless
-// every entry has its own.
-func trimIndices(text string, spans []span) {
-	if len(spans) == 0 || !strings.HasPrefix(text[spans[0].start:spans[0].end], "[0]") {
-		return
-	}
-	for i, p := range spans {
-		if indexLen(text[p.start:p.end], i) == 0 {
-			return
-		}
-	}
-	for i := range spans {
-		spans[i].start += indexLen(text[spans[i].start:spans[i].end], i)
-	}
-}
-
-// indexLen returns the length of "[i]" if entry begins with it, else 0.
-func indexLen(entry string, i int) int {
-	if len(entry) < 3 || entry[0] != '[' {
-		return 0
-	}
-	var buf [8]byte
-	digits := strconv.AppendInt(buf[:0], int64(i), 10)
-	n := len(digits) + 2
-	if len(entry) < n || entry[n-1] != ']' || entry[1:n-1] != string(digits) {
-		return 0
-	}
-	return n
 }
 
 // limitText returns the text as a string, and whether it had to be cut. It makes no copy: names are parts of the caller's text.

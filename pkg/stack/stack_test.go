@@ -83,37 +83,18 @@ func TestSplit(t *testing.T) {
 		{"the first and the last name were cut", cutShape + "; " + goShape + "; " + cutShape + "; ", 3, []string{cutShape, goShape, cutShape}},
 		{"a name that was cut behind a bracket without partner", "operator(; " + cutShape + "; b; ", 3, []string{"operator(", cutShape, "b"}},
 		{"unknown symbols", "[unknown]; [unknown]; ", -1, []string{"[unknown]", "[unknown]"}},
-		{"indices", "[0]a; [1]b[; [2]c; ", -1, []string{"a", "b[", "c"}},
-		{"an index is missing", "[0]a; b; [2]c; ", -1, []string{"[0]a", "b", "[2]c"}},
-		{"indices in another order", "[1]a; [0]b; ", -1, []string{"[1]a", "[0]b"}},
-		{"empty entries with indices", "[0]; [1]; ", -1, []string{"", ""}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var s splitter
 			spans := s.split(tt.text, tt.want)
-			trimIndices(tt.text, spans)
 			var out []string
 			for _, p := range spans {
 				out = append(out, tt.text[p.start:p.end])
 			}
 			require.Equal(t, tt.out, out)
 		})
-	}
-}
-
-func TestSplitIndicesAbove9(t *testing.T) {
-	t.Parallel()
-	var text strings.Builder
-	for i := range 127 {
-		fmt.Fprintf(&text, "[%d]f%d; ", i, i)
-	}
-	frames, outcome := AppendPlain(nil, []byte(text.String()))
-	require.Equal(t, OK, outcome)
-	require.Len(t, frames, 127)
-	for i, f := range frames {
-		require.Equal(t, fmt.Sprintf("f%d", i), f.Name)
 	}
 }
 

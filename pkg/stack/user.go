@@ -106,7 +106,6 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 		want = len(u.addrs)
 	}
 	spans := u.split.split(text, want)
-	trimIndices(text, spans)
 
 	frameType := profile.FrameNative
 	if want > 0 && len(spans) > want {
@@ -182,17 +181,8 @@ func (u *User) readAddresses(list []byte) (truncated bool) {
 		if i == MaxFrames {
 			return true
 		}
-		const n = len("0x0000000000000000")
-		addr, ok := uint64(0), false
-		if len(list) >= n+len(separator) && string(list[n:n+len(separator)]) == separator { // as Inspektor Gadget writes all
-			if addr, ok = parseAddress(list[:n]); ok {
-				list = list[n+len(separator):]
-			}
-		}
-		if !ok {
-			entry, list = cutEntry(list, i)
-			addr, _ = parseAddress(entry)
-		}
+		entry, list, _ = bytes.Cut(list, []byte(separator))
+		addr, _ := parseAddress(entry)
 		u.addrs = append(u.addrs, addr)
 	}
 	return false
@@ -206,7 +196,7 @@ func (u *User) readBuildIDs(list []byte) (truncated bool) {
 		if i == MaxFrames {
 			return true
 		}
-		entry, list = cutEntry(list, i)
+		entry, list, _ = bytes.Cut(list, []byte(separator))
 		u.ids = append(u.ids, u.readBuildID(entry))
 	}
 	return false
@@ -265,17 +255,6 @@ func formatBuildID(s string) string {
 		}
 	}
 	return strings.ToLower(s)
-}
-
-// cutEntry returns the first entry of a list without its index, i, if it has one, and the rest of
-// the list.
-func cutEntry(list []byte, i int) (entry, rest []byte) {
-	end := nextSeparator(view(list), 0)
-	entry, rest = list[:end], list[min(end+len(separator), len(list)):]
-	if len(entry) > 0 && entry[0] == '[' {
-		entry = entry[indexLen(string(entry[:min(len(entry), 8)]), i):]
-	}
-	return entry, rest
 }
 
 // userAddress returns the address, or 0 if no program can have code there. The upper half of the address space is the kernel's,

@@ -69,13 +69,6 @@ func TestUser(t *testing.T) {
 			frames:  []profile.Frame{{Name: "a", Type: native}, {Address: 0x7f01, Type: native}, {Name: Unknown, Type: native}},
 		},
 		{
-			name:      "symbols of an older server, with unknown ones",
-			symbols:   list("[0]a", "[1][unknown]"),
-			addresses: list("[0]0x0000000000000001", "[1]0x0000000000000002"),
-			buildIDs:  list("[0]"+otherID+" +a", "[1]"+otherID+" +b"),
-			frames:    []profile.Frame{{Name: "a", Address: 10, Mapping: withSymbol, Type: native}, {Address: 11, Mapping: bare, Type: native}},
-		},
-		{
 			name:      "fewer symbols than addresses",
 			symbols:   list("a"),
 			addresses: addresses(0x4001, 0x4002),

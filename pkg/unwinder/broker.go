@@ -26,6 +26,10 @@ const (
 	meterInterval = time.Second
 	// maxEarly is how many runs that end before the program is in the kernel are a sign that none will be.
 	maxEarly = 3
+	// flushRate is how many batches a second the program may write. It writes up to four. More means that its input has taken it
+	// over. flushBurst is how many may come at once, after a time without a reader.
+	flushRate  = 20
+	flushBurst = 4096
 )
 
 // Log takes messages of the broker for an operator: events and their consequences.

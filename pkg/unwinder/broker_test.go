@@ -399,20 +399,6 @@ func TestQueuedBytes(t *testing.T) {
 	require.Len(t, s.sizes, queued)
 }
 
-func TestPace(t *testing.T) {
-	now := time.Now()
-	p := newPace(100, now)
-	for range 10 * 60 * 4 { // as many as the program makes
-		now = now.Add(time.Second / 4)
-		require.True(t, p.take(now))
-	}
-	for range 99 {
-		require.True(t, p.take(now), "after a pause")
-	}
-	require.False(t, p.take(now))
-	require.True(t, p.take(now.Add(time.Second/flushRate)))
-}
-
 // A subscriber that does not read loses samples, which are counted, and holds up nobody.
 func TestOverrun(t *testing.T) {
 	b, _ := newTestBroker()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/time/rate"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
@@ -94,7 +95,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 	var taken, stuck uint64
 	var stuckSince time.Time
 	var reading reading
-	pace := newPace(b.flushBurst, heard)
+	pace := rate.NewLimiter(flushRate, b.flushBurst)
 	for {
 		select {
 		case ev := <-events:
@@ -105,7 +106,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 				return ending{fatal: fmt.Errorf("whole stacks are not available on this machine: %s", ev.Refused)}
 			}
 			r.take(ev)
-			if ev.Flush != nil && !pace.take(heard) && why == "" {
+			if ev.Flush != nil && !pace.AllowN(heard, 1) && why == "" {
 				why = fmt.Sprintf("it writes more than %d batches of samples a second, and may have been taken over by what it reads", flushRate)
 				p.kill()
 				go p.wait(b.endTime)

@@ -227,7 +227,7 @@ var table = []setting{
 		func(e *Exporter) *bool { return &e.MarkIncomplete }),
 	either("unnamed_functions", "none", "file", "`file` names a function without a name after its file, as in `[libc.so.6]`. This is for receivers that hide frames without names. A receiver's symbolizer does not replace such a name.",
 		func(e *Exporter) *bool { return &e.NameUnnamed }),
-	either("function_table", "single", "double", "`double` writes each function twice and refers to the second entry. This is for a receiver that reads the entry before the one that a frame refers to.",
+	either("function_table", "single", "double", "`double` writes each function twice and refers to the second entry. Use `double` for a receiver that reads the entry before the right one.",
 		func(e *Exporter) *bool { return &e.DoubleFunctions }),
 	either("frame_type_default", "none", "native", "The type of frames whose own type is unknown.",
 		func(e *Exporter) *bool { return &e.NativeDefault }).ofPresets(),

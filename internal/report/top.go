@@ -111,6 +111,20 @@ func label(f receiver.Frame) string {
 	return f.Label()
 }
 
+// stackKey names a stack of a group by its memory, as the samples of a request share equal stacks.
+type stackKey struct {
+	group string
+	leaf  *receiver.Frame
+	depth int
+}
+
+type stackSum struct {
+	group   string
+	stack   []receiver.Frame
+	total   int64
+	seconds float64
+}
+
 // Top returns the n functions with the highest self value, highest first; all of them if n is 0. NotOwn comes behind the program's own
 // functions, and is there even if it is one too many.
 // Samples should be of one type (see receiver.ByType), as sums of several mean nothing. A function
@@ -135,12 +149,24 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 	all, sampled := int64(0), len(samples) > 0
 	ends := map[*Row]map[string]int64{}
 	seen := map[string]bool{}
+	sums, order := map[stackKey]*stackSum{}, []*stackSum(nil)
 	for _, s := range samples {
-		total := s.Total()
-		seconds, _ := s.Seconds()
-		all += total
 		sampled = sampled && isSampled(receiver.TypeOf(s))
-		group, stack := opts.Group(s), s.Stack
+		k := stackKey{group: opts.Group(s), depth: len(s.Stack)}
+		if k.depth > 0 {
+			k.leaf = &s.Stack[0]
+		}
+		sum := sums[k]
+		if sum == nil {
+			sum = &stackSum{group: k.group, stack: s.Stack}
+			sums[k], order = sum, append(order, sum)
+		}
+		seconds, _ := s.Seconds()
+		sum.total, sum.seconds = sum.total+s.Total(), sum.seconds+seconds
+	}
+	for _, s := range order {
+		group, stack, total := s.group, s.stack, s.total
+		all += total
 		leaf, at, end := opts.leaf(stack)
 		r := row(group, leaf)
 		r.Self += total
@@ -150,7 +176,7 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 			}
 			ends[r][end] += total
 		}
-		r.Seconds += seconds
+		r.Seconds += s.seconds
 		clear(seen)
 		seen[leaf] = true
 		r.Total += total

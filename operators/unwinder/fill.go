@@ -10,16 +10,17 @@ import (
 // fillPriority is before all that reads rows.
 const fillPriority = -1 << 20
 
-// fill has rows added to each packet of a data source that Inspektor Gadget makes of the map rows. So they have the fields,
-// formatters and filters of all rows. The key has the field proc, and inValue is a field of the value. put writes the rest of a
-// row. Behind the last reader, done is called.
-func fill(ds datasource.DataSource, inValue string, l rowLayout, rows func() []*joined, put func(datasource.Data, said), done func()) error {
-	const inKey = "proc"
+// Fill has rows added to each packet of a data source that Inspektor Gadget makes of the map rows. The map is empty: each time that it
+// is read, the rows come from here. So they have the fields, formatters and filters of all rows. The key, of keySize bytes, has the
+// field proc, and the value the field user_stack_raw. rows adds each row; put, unless nil, writes what neither of the two has. Behind
+// the last reader, done is called.
+func Fill(ds datasource.DataSource, keySize, valueSize int, rows func(add func(key, value []byte, put func(datasource.Data))), done func()) error {
+	const inKey, inValue = "proc", "user_stack_raw"
 	key, value := payloadOf(ds, inKey), payloadOf(ds, inValue)
 	if key < 0 || value < 0 || key == value {
 		return fmt.Errorf("the data source %q lacks the fields %s and %s of the map's key and value", ds.Name(), inKey, inValue)
 	}
-	sizes := map[uint32]int{uint32(key): l.key, uint32(value): l.value}
+	sizes := map[uint32]int{uint32(key): keySize, uint32(value): valueSize}
 	for _, f := range ds.Fields() {
 		// Whoever reads a field relies on its place.
 		if size, ok := sizes[f.PayloadIndex]; ok && uint64(f.Offs)+uint64(f.Size) > uint64(size) {
@@ -35,13 +36,15 @@ func fill(ds datasource.DataSource, inValue string, l rowLayout, rows func() []*
 		if !ok {
 			return nil
 		}
-		for _, r := range rows() {
+		rows(func(k, v []byte, put func(datasource.Data)) {
 			d := array.New()
-			put(d, r.said)
+			if put != nil {
+				put(d)
+			}
 			array.Append(d)
 			payload := raw.DataArray[len(raw.DataArray)-1].Payload
-			payload[key], payload[value] = r.key, r.value
-		}
+			payload[key], payload[value] = k, v
+		})
 		return nil
 	}, fillPriority)
 	if err != nil {

@@ -138,7 +138,7 @@ func TestFill(t *testing.T) {
 	i := &unwindInstance{Stacks: &Stacks{}, joiner: newJoiner(joinLayout)}
 	i.rows.stacks = map[uint64]*wire.Stack{}
 	i.rows.kernel = func() *stack.Kernel { return nil }
-	require.NoError(t, fill(ds, "user_stack_raw", joinLayout, i.ready, i.joiner.said.put, func() { clear(i.rows.stacks) }))
+	require.NoError(t, i.fill(ds))
 	var seen []uint64
 	var frames []profile.Frame
 	require.NoError(t, ds.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
@@ -163,8 +163,7 @@ func TestFill(t *testing.T) {
 	require.Len(t, frames, 1)
 	require.Equal(t, "wait", frames[0].Name)
 	require.Empty(t, i.rows.stacks)
-	require.Error(t, fill(ds, "nothing", joinLayout, i.ready, nil, nil))
-	require.Error(t, fill(ds, "user_stack_raw", rowLayout{key: 8, value: 16}, i.ready, nil, nil), "fields reach beyond the key")
+	require.Error(t, Fill(ds, 8, 16, nil, nil), "fields reach beyond the key")
 }
 
 // What is in place of an ID says what became of the stack.

@@ -22,7 +22,7 @@ func saying(t *testing.T, s sayings, fields []string, events []wire.Said) (map[s
 	require.NoError(t, i.joiner.said.register(ds))
 	i.rows.stacks = map[uint64]*wire.Stack{}
 	i.rows.kernel = func() *stack.Kernel { return nil }
-	require.NoError(t, fill(ds, "user_stack_raw", joinLayout, i.ready, i.joiner.said.put, func() {}))
+	require.NoError(t, i.fill(ds))
 	sums := map[string]uint64{}
 	require.NoError(t, ds.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
 		for n := range rows.Len() {

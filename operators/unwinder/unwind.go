@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
@@ -176,7 +177,7 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	}
 	i.joiner = newJoiner(layout)
 	i.joiner.said = i.asked.sayings
-	if err := fill(ds, "user_stack_raw", layout, i.ready, i.joiner.said.put, func() { clear(i.rows.stacks) }); err != nil {
+	if err := i.fill(ds); err != nil {
 		return err
 	}
 	i.rows.containers.wrong = func(value uint64) { i.elsewhere.events.Add(1); i.elsewhere.value.Add(value) }
@@ -305,6 +306,15 @@ func (i *unwindInstance) sweep(patience time.Duration) {
 	i.count()
 	now := i.op.broker.Totals()
 	i.most.Memory, i.most.KernelMemory = max(i.most.Memory, now.Memory), max(i.most.KernelMemory, now.KernelMemory)
+}
+
+// fill has the joined rows handed on in the packets of ds.
+func (i *unwindInstance) fill(ds datasource.DataSource) error {
+	return Fill(ds, i.joiner.layout.key, i.joiner.layout.value, func(add func(key, value []byte, put func(datasource.Data))) {
+		for _, r := range i.ready() {
+			add(r.key, r.value, func(d datasource.Data) { i.joiner.said.put(d, r.said) })
+		}
+	}, i.Hide)
 }
 
 // ready returns the rows for the next packet, and has their stacks at hand until it is handed on.

@@ -75,10 +75,10 @@ func (t *tables) readEntries(payload string) (cursor, error) {
 
 // block is a profile in the form of a record.
 type block struct {
-	resource, scope, measure   uint32
-	time, duration, dropped    uint64
-	stacks, sets, links, times []uint32
-	values                     []int64
+	resource, scope, measure uint32
+	time, duration, dropped  uint64
+	stacks, sets, links      []uint32
+	values                   []int64
 }
 
 // read reads the next profile of a record. Its slices are used again.
@@ -98,22 +98,8 @@ func (b *block) read(c *cursor) error {
 	for range n {
 		b.links = append(b.links, uint32(c.uint()))
 	}
-	b.times = b.times[:0]
 	for range n {
-		count, sum := c.count(), int64(0)
-		for range count {
-			sum += c.int()
-		}
-		b.values, b.times = append(b.values, sum), append(b.times, uint32(count))
-	}
-	for i := range n {
-		count := c.count()
-		for range count {
-			c.uint()
-		}
-		if b.times[i] == 0 { // it has no values
-			b.values[i] = int64(count)
-		}
+		b.values = append(b.values, c.int())
 	}
 	if c.bad {
 		return fmt.Errorf("a record's samples are %w", errFormat)

@@ -12,7 +12,7 @@ import (
 )
 
 // format is the first byte of a record.
-const format = 1
+const format = 2
 
 // encoder writes the records of one segment. A record has what its request adds to the dictionary, and the samples, a column for
 // each of their fields. Equal parts of intervals take a byte or two then, and compression makes that less.
@@ -110,16 +110,7 @@ func (e *encoder) profile(out []byte, p *profilespb.Profile) []byte {
 		out = binary.AppendUvarint(out, uint64(r.link))
 	}
 	for _, r := range rows {
-		out = binary.AppendUvarint(out, uint64(len(r.sample.GetValues())))
-		for _, v := range r.sample.GetValues() {
-			out = binary.AppendVarint(out, v)
-		}
-	}
-	for _, r := range rows {
-		out = binary.AppendUvarint(out, uint64(len(r.sample.GetTimestampsUnixNano())))
-		for _, v := range r.sample.GetTimestampsUnixNano() {
-			out = binary.AppendVarint(out, int64(v-p.GetTimeUnixNano()))
-		}
+		out = binary.AppendVarint(out, total(r.sample.GetValues(), len(r.sample.GetTimestampsUnixNano())))
 	}
 	return out
 }

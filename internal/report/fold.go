@@ -37,11 +37,16 @@ func Interpreted(stack []receiver.Frame) bool {
 	return slices.ContainsFunc(stack, func(f receiver.Frame) bool { return slices.Contains(interpreted, f.Type) && !stub(f) })
 }
 
-// Fold returns the samples without the frames of Interpreter. Samples that lose frames are copied.
+// Fold returns the samples without the frames of Interpreter. Samples that lose frames are copied; those that shared a stack share its copy.
 func Fold(samples []receiver.Sample) []receiver.Sample {
 	samples = slices.Clone(samples)
-	for i := range samples {
-		samples[i].Stack = folded(samples[i].Stack)
+	known := map[stackKey][]receiver.Frame{}
+	for i, s := range samples {
+		k := keyOf("", s.Stack)
+		if _, ok := known[k]; !ok {
+			known[k] = folded(s.Stack)
+		}
+		samples[i].Stack = known[k]
 	}
 	return samples
 }

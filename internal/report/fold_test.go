@@ -78,3 +78,13 @@ func TestInterpreterFiles(t *testing.T) {
 		require.Equal(t, yes, interpreter(file), file)
 	}
 }
+
+// The samples of an hour share their stacks, and what is left of them, too.
+func TestFoldShares(t *testing.T) {
+	stack := []receiver.Frame{{Name: "_PyEval_EvalFrameDefault", Type: "native", Mapping: "/usr/bin/python3.11"}, {Name: "take", Type: "cpython"}}
+	folded := Fold([]receiver.Sample{{Stack: stack}, {Stack: stack}, {Stack: stack[1:]}, {}})
+	require.Equal(t, stack[1:], folded[0].Stack)
+	require.Same(t, &folded[0].Stack[0], &folded[1].Stack[0])
+	require.Equal(t, stack[1:], folded[2].Stack)
+	require.Empty(t, folded[3].Stack)
+}

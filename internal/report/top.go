@@ -118,6 +118,14 @@ type stackKey struct {
 	depth int
 }
 
+func keyOf(group string, stack []receiver.Frame) stackKey {
+	k := stackKey{group: group, depth: len(stack)}
+	if len(stack) > 0 {
+		k.leaf = &stack[0]
+	}
+	return k
+}
+
 type stackSum struct {
 	group   string
 	stack   []receiver.Frame
@@ -152,10 +160,7 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 	sums, order := map[stackKey]*stackSum{}, []*stackSum(nil)
 	for _, s := range samples {
 		sampled = sampled && isSampled(receiver.TypeOf(s))
-		k := stackKey{group: opts.Group(s), depth: len(s.Stack)}
-		if k.depth > 0 {
-			k.leaf = &s.Stack[0]
-		}
+		k := keyOf(opts.Group(s), s.Stack)
 		sum := sums[k]
 		if sum == nil {
 			sum = &stackSum{group: k.group, stack: s.Stack}

@@ -7,12 +7,12 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 	"unsafe"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -186,13 +186,5 @@ func textValue(s string) (profile.Value, bool) {
 
 // clip makes s valid UTF-8 and cuts it after at most maxValueBytes, between runes.
 func clip(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= maxValueBytes {
-		return s
-	}
-	n := maxValueBytes
-	for !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
+	return printable.Cut(strings.ToValidUTF8(s, "\uFFFD"), maxValueBytes)
 }

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
 // These limit the remembered control groups, and one walk through them.
@@ -121,7 +123,7 @@ func (g *groups) age(epoch uint32) {
 
 // named is a group with the given path.
 func named(path string, epoch uint32) group {
-	return group{unit: strings.Clone(cut(Unit(path), maxName)), found: true, epoch: epoch}
+	return group{unit: strings.Clone(printable.Cut(Unit(path), maxName)), found: true, epoch: epoch}
 }
 
 // openGroup returns the path of a group below the mount.

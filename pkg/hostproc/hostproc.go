@@ -12,7 +12,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"unicode/utf8"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
 // Service is the service of a process. The zero value says that nothing is known.
@@ -140,13 +141,13 @@ func (r *Resolver) read(p Process, epoch uint32) Service {
 	if err != nil || path == "" {
 		return Service{Name: unit} // gone, or a thread of the kernel
 	}
-	path = cut(strings.TrimSuffix(path, " (deleted)"), maxPath)
-	s := Service{Executable: cut(filepath.Base(path), maxName), Path: path}
+	path = printable.Cut(strings.TrimSuffix(path, " (deleted)"), maxPath)
+	s := Service{Executable: printable.Cut(filepath.Base(path), maxName), Path: path}
 	if memory := strings.TrimPrefix(path, "/"); strings.HasPrefix(memory, "memfd:") { // what follows is any text, no path
-		s.Executable = cut(memory, maxName)
+		s.Executable = printable.Cut(memory, maxName)
 	}
 	if !found {
-		unit = cut(Unit(readCgroup(filepath.Join(dir, "cgroup"))), maxName)
+		unit = printable.Cut(Unit(readCgroup(filepath.Join(dir, "cgroup"))), maxName)
 	}
 	s.Name = cmp.Or(unit, s.Executable)
 	if space := r.spaces.foreign(dir); space != "" {
@@ -248,13 +249,4 @@ func unescape(name string) string {
 			return name
 		}
 	}
-}
-
-// cut returns at most so many bytes of a text that a process may have chosen.
-func cut(s string, most int) string {
-	for len(s) > most {
-		_, n := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-n]
-	}
-	return s
 }

@@ -32,3 +32,20 @@ func Clean(s string) string {
 func unfit(c rune) bool {
 	return unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) || c == '\u2028' || c == '\u2029'
 }
+
+// Cut returns s, or its first n bytes if it is longer, without a rune that is incomplete at their end.
+func Cut(s string, n int) string {
+	if len(s) < n {
+		return s
+	}
+	s = s[:n]
+	for i := 1; i <= min(utf8.UTFMax-1, n); i++ {
+		if utf8.RuneStart(s[n-i]) {
+			if !utf8.FullRuneInString(s[n-i:]) {
+				return s[:n-i]
+			}
+			break
+		}
+	}
+	return s
+}

@@ -25,3 +25,27 @@ func TestClean(t *testing.T) {
 	}
 	require.Zero(t, testing.AllocsPerRun(10, func() { Clean("main.(*T).work 世界") }))
 }
+
+func TestCut(t *testing.T) {
+	for _, tt := range []struct {
+		in  string
+		n   int
+		out string
+	}{
+		{"", 0, ""},
+		{"abc", 4, "abc"},
+		{"abc", 3, "abc"},
+		{"abc", 2, "ab"},
+		{"é", 2, "é"},
+		{"aé", 3, "aé"},
+		{"aéb", 2, "a"},
+		{"a\xc3", 2, "a"},
+		{"a€", 3, "a"},
+		{"a😀", 4, "a"},
+		{"a😀", 5, "a😀"},
+		{"a\x80", 2, "a\x80"},
+		{"\x80\x80\x80\x80\x80", 4, "\x80\x80\x80\x80"},
+	} {
+		require.Equal(t, tt.out, Cut(tt.in, tt.n), "%q", tt.in)
+	}
+}

@@ -36,21 +36,9 @@ const separator = "\x00"
 // Encode returns the values of Keys as a Reader answers them. Of a text that is too long it takes the beginning.
 func Encode(values [len(Keys)]string) []byte {
 	for i, v := range values {
-		values[i] = cut(strings.ReplaceAll(v, separator, string(utf8.RuneError)))
+		values[i] = printable.Cut(strings.ReplaceAll(v, separator, string(utf8.RuneError)), MaxText)
 	}
 	return []byte(strings.Join(values[:], separator))
-}
-
-// cut returns at most MaxText bytes of s.
-func cut(s string) string {
-	if len(s) <= MaxText {
-		return s
-	}
-	n := MaxText
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }
 
 var seed = maphash.MakeSeed()
@@ -63,7 +51,7 @@ func parse(answer []byte) *Context {
 	}
 	said := false
 	for i := range texts {
-		texts[i] = strings.TrimSpace(cut(printable.Clean(texts[i])))
+		texts[i] = strings.TrimSpace(printable.Cut(printable.Clean(texts[i]), MaxText))
 		said = said || texts[i] != ""
 	}
 	if !said {

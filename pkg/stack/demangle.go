@@ -2,7 +2,6 @@ package stack
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"github.com/ianlancetaylor/demangle"
 )
@@ -34,26 +33,9 @@ func Demangle(name string) (readable string) {
 	if err != nil || s == "" {
 		return name
 	}
-	if len(s) < MaxNameLen {
-		return s
-	}
-	// The demangler cuts at a byte, which can be amid a rune.
-	return trimRune(s[:MaxNameLen])
+	return CutName(s) // the demangler cuts at a byte, which can be amid a rune
 }
 
 func isMangled(name string) bool {
 	return strings.HasPrefix(name, "_Z") || strings.HasPrefix(name, "_R") || strings.HasPrefix(name, "___Z") || strings.HasPrefix(name, "_GLOBAL_")
-}
-
-// trimRune cuts an incomplete rune at the end of s.
-func trimRune(s string) string {
-	for i := 1; i <= min(utf8.UTFMax-1, len(s)); i++ {
-		if c := s[len(s)-i]; utf8.RuneStart(c) {
-			if !utf8.FullRuneInString(s[len(s)-i:]) {
-				return s[:len(s)-i]
-			}
-			break
-		}
-	}
-	return s
 }

@@ -101,21 +101,3 @@ func TestDemangleCutsNoRune(t *testing.T) {
 	require.Contains(t, lengths, MaxNameLen)
 	require.Contains(t, lengths, MaxNameLen-1, "no name was cut within a rune")
 }
-
-func TestTrimRune(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ in, out string }{
-		{"", ""},
-		{"abc", "abc"},
-		{"é", "é"},
-		{"aé", "aé"},
-		{"a\xc3", "a"},
-		{"a\xe2\x82", "a"},
-		{"a\xf0\x9f\x92", "a"},
-		{"a😀", "a😀"},
-		{"a\x80", "a\x80"},
-		{"\x80\x80\x80\x80", "\x80\x80\x80\x80"},
-	} {
-		require.Equal(t, tt.out, trimRune(tt.in), "%q", tt.in)
-	}
-}

@@ -2,8 +2,9 @@ package stack
 
 import (
 	"strings"
-	"unicode/utf8"
 	"unsafe"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
 // span is an entry's place in a text.
@@ -211,19 +212,7 @@ func trimOffset(entry string) string {
 }
 
 // CutName cuts a name at MaxNameLen bytes, before the rune that does not fit.
-func CutName(s string) string {
-	if len(s) <= MaxNameLen {
-		return s
-	}
-	end := MaxNameLen
-	for end > MaxNameLen-utf8.UTFMax && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	if !utf8.RuneStart(s[end]) {
-		end = MaxNameLen
-	}
-	return s[:end]
-}
+func CutName(s string) string { return printable.Cut(s, MaxNameLen) }
 
 func hasHexPrefix[T string | []byte](s T) bool {
 	return len(s) >= 2 && s[0] == '0' && s[1]|0x20 == 'x'

@@ -225,7 +225,7 @@ var table = []setting{
 		func(e *Exporter) *bool { return &e.NameLabel }).ofPresets(),
 	either("incomplete_stacks", "plain", "marked", "`marked` adds the root frame `[incomplete]` to stacks that do not end at a known entry point. The closing log line and a metric give their share in both cases.",
 		func(e *Exporter) *bool { return &e.MarkIncomplete }),
-	either("unnamed_functions", "none", "file", "`file` names a function without a name after its file, as in `[libc.so.6]`. This is for receivers that hide frames without names. A receiver's symbolizer does not replace such a name.",
+	either("unnamed_functions", "none", "file", "`file` shows the name of the file in place of a missing function name, such as `[libc.so.6]`. This is for receivers that hide frames without names. A receiver's symbolizer does not replace such a name.",
 		func(e *Exporter) *bool { return &e.NameUnnamed }),
 	either("function_table", "single", "double", "`double` writes each function twice and refers to the second entry. Use `double` for a receiver that reads the entry before the right one.",
 		func(e *Exporter) *bool { return &e.DoubleFunctions }),

@@ -76,7 +76,7 @@ run ig-otel-profile history list
 at=$(size)
 both
 run systemctl restart ig-otel-profiles
-journalctl --no-pager -o cat -p warning -u ig-otel-profiles | grep 'stacks are taken by frame pointers' || die "no warning that names the cause"
+journalctl --no-pager -o cat -u ig-otel-profiles | grep 'level=warning.*stacks are taken by frame pointers' || die "no warning that names the cause"
 wait_for "profiles of the service" grown "$at"
 run dpkg -P ig-otel-profiles
 ! systemctl is-active --quiet ig-otel-profiles || die "the service still runs"
@@ -96,7 +96,7 @@ wait_for "another process of the service" sh -c "p=\$(systemctl show -P MainPID 
 run rpm -e ig-otel-profiles
 ! systemctl is-active --quiet ig-otel-profiles || die "the service still runs"
 [ -e /etc/ig-otel-profiles/config.yaml.rpmsave ] || die "removing has taken the configuration that was changed"
-left=$(find / -xdev -path '/test' -prune -o -path '*ig-otel-profile*' ! -type d ! -name config.yaml.rpmsave -print)
+left=$(find / -xdev -path '/test' -prune -o -path '*ig-otel-profile*' ! -type d ! -name '*.rpmsave' -print)
 [ -z "$left" ] || die "something is left: $left"
 
 systemctl stop burn

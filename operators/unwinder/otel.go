@@ -14,9 +14,9 @@ import (
 	ebpftypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf/types"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
-	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
@@ -211,11 +211,7 @@ func (i *otelInstance) join(f otelField, d datasource.Data) {
 
 // patienceLeft returns how long the row of an event may still wait; seen is the event's time since boot.
 func patienceLeft(seen uint64) time.Duration {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		return 0
-	}
-	return min(otelPatience, otelPatience-time.Duration(now.Nano()-int64(seen)))
+	return min(otelPatience, otelPatience-time.Duration(procfs.SinceBoot()-seen))
 }
 
 // Frames implements fieldmap.Stacks.

@@ -12,8 +12,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	ebpftypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf/types"
-	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -300,17 +300,7 @@ func (c *compiler) time() {
 		return
 	}
 	c.plan.timestamp = newReader(c.ds, found)
-	c.plan.bootOffset = bootOffset()
-}
-
-// bootOffset returns what to add to a time since boot to get one since 1970, in nanoseconds; 0 if the clock cannot be
-// read.
-func bootOffset() uint64 {
-	var boot unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
-		return 0
-	}
-	return uint64(time.Now().UnixNano() - boot.Nano())
+	c.plan.bootOffset = uint64(time.Now().UnixNano()) - procfs.SinceBoot()
 }
 
 // targetName is the full name of the field that IG formats from a raw one. It is the annotation's name, or the raw name without

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
@@ -316,7 +317,7 @@ func TestTimestamp(t *testing.T) {
 		s := events(t, plain).annotate("timestamp_raw", annTimestamp, "true")
 		now := uint64(time.Now().UnixNano())
 		p := compile(t, s, testOptions())
-		got := p.Timestamp(s.row(map[string]any{"timestamp_raw": now - bootOffset()}))
+		got := p.Timestamp(s.row(map[string]any{"timestamp_raw": procfs.SinceBoot()}))
 		require.InDelta(t, float64(now), float64(got), float64(time.Minute))
 	})
 	t.Run("negative", func(t *testing.T) {

@@ -13,8 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
@@ -145,18 +144,9 @@ func (n *Namer) Resolve(dst []Frame, p procmap.Process, seen uint64, addrs []uin
 	return dst, pending
 }
 
-// bootTime is the time since boot in nanoseconds.
-func bootTime() uint64 {
-	var now unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
-		return 0
-	}
-	return uint64(now.Nano())
-}
-
 // readSince tells whether a file was read since a time after boot, and true if that is not known.
 func (n *Namer) readSince(id symtab.FileID, seen uint64) bool {
-	now := bootTime()
+	now := procfs.SinceBoot()
 	return seen == 0 || seen > now || n.store.ReadSince(id, time.Now().Add(-time.Duration(now-seen)))
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 )
 
@@ -35,7 +36,7 @@ func TestGeneratedLater(t *testing.T) {
 	require.NoError(t, unix.Stat("/proc/self/exe", &st))
 	p := procmap.Process{PID: uint32(os.Getpid()), ExeInode: st.Ino, Space: 1}
 	resolve := func(addr uint64) (Frame, bool) {
-		frames, pending := n.Resolve(nil, p, bootTime(), []uint64{addr})
+		frames, pending := n.Resolve(nil, p, procfs.SinceBoot(), []uint64{addr})
 		return frames[0], pending
 	}
 
@@ -46,10 +47,10 @@ func TestGeneratedLater(t *testing.T) {
 	require.True(t, pending, "the map was read before this was seen")
 	require.Equal(t, Generated, unnamed.State, "what it is in is known already")
 	begin := time.Now()
-	n.ResolveWithin(nil, time.Hour, p, bootTime(), []uint64{second})
+	n.ResolveWithin(nil, time.Hour, p, procfs.SinceBoot(), []uint64{second})
 	require.Less(t, time.Since(begin), time.Minute, "nobody can say when the map grows")
 	made(second, "late")
-	seen := bootTime()
+	seen := procfs.SinceBoot()
 	require.Eventually(t, func() bool {
 		frames, pending := n.Resolve(nil, p, seen, []uint64{second, second + uint64(page) + 1})
 		return !pending && frames[0].Symbol.Name == "late" && frames[1].State == Generated

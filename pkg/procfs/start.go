@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // Tick is the unit of the times in /proc/PID/stat, in nanoseconds: a hundredth of a second on all architectures that Go knows.
@@ -43,4 +45,11 @@ func start(stat []byte) (ticks uint64, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// SinceBoot is the time since boot in nanoseconds (CLOCK_BOOTTIME), the clock of gadgets' programs and of the kernel's events.
+func SinceBoot() uint64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // every kernel that runs gadgets has it
+	return uint64(now.Nano())
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
@@ -37,8 +38,8 @@ func TestMappedAfterReading(t *testing.T) {
 	require.NoError(t, err)
 	eachWay(t, func(t *testing.T, r *Resolver) {
 		p := self(t)
-		require.Equal(t, Known, known(t, r, p, bootTime(), uint64(reflect.ValueOf(TestMappedAfterReading).Pointer()))[0].State)
-		require.Equal(t, Unmapped, known(t, r, p, bootTime(), 1)[0].State)
+		require.Equal(t, Known, known(t, r, p, procfs.SinceBoot(), uint64(reflect.ValueOf(TestMappedAfterReading).Pointer()))[0].State)
+		require.Equal(t, Unmapped, known(t, r, p, procfs.SinceBoot(), 1)[0].State)
 
 		f, err := os.Open(path)
 		require.NoError(t, err)
@@ -49,7 +50,7 @@ func TestMappedAfterReading(t *testing.T) {
 		r.mu.Lock()
 		r.processes[p].retry = r.processes[p].used // as after a while
 		r.mu.Unlock()
-		place := known(t, r, p, bootTime(), uint64(reflect.ValueOf(code).Pointer()))[0]
+		place := known(t, r, p, procfs.SinceBoot(), uint64(reflect.ValueOf(code).Pointer()))[0]
 		require.NotNil(t, place.File)
 		require.Equal(t, "sleep", place.File.Path[len(place.File.Path)-5:])
 	})
@@ -59,7 +60,7 @@ func TestMappedAfterReading(t *testing.T) {
 func TestRowBeforeEvents(t *testing.T) {
 	key := func(inode uint64) fileKey { return fileKey{dev: device{8, 1}, inode: inode, path: "/bin/x"} }
 	r := bare()
-	seen := bootTime()
+	seen := procfs.SinceBoot()
 	r.take(seen-10, []event{
 		{kind: recordComm, pid: 5, time: seen - 20},
 		{kind: recordMmap2, pid: 5, time: seen - 19, start: 100, end: 200, file: key(1)},
@@ -94,11 +95,11 @@ func TestRowBeforeEvents(t *testing.T) {
 	require.Equal(t, seen+10, e.life.start)
 
 	require.False(t, r.lags(seen-maxLag-1), "not for ever")
-	require.False(t, r.lags(bootTime()+1e12), "a time to come is none")
+	require.False(t, r.lags(procfs.SinceBoot()+1e12), "a time to come is none")
 	require.False(t, r.lags(0))
 	r.history.until = 0
-	require.True(t, r.lags(bootTime()))
-	require.False(t, r.lags(bootTime()-2*maxLag))
+	require.True(t, r.lags(procfs.SinceBoot()))
+	require.False(t, r.lags(procfs.SinceBoot()-2*maxLag))
 }
 
 // After events were lost, an earlier life is not taken for what a process is now.
@@ -107,13 +108,13 @@ func TestLostEvents(t *testing.T) {
 	areas := areasOf(t, p.PID)
 	r := bare()
 	// By its time, the shell that it was before; its execve is known, and then lost.
-	began := bootTime()
+	began := procfs.SinceBoot()
 	r.take(began+3, []event{
 		{kind: recordFork, pid: p.PID, parent: 1, time: began},
 		{kind: recordMmap2, pid: p.PID, time: began, start: areas[0].start, end: areas[0].end, file: fileKey{dev: device{8, 1}, inode: 1, path: "/bin/sh"}},
 		{kind: recordComm, pid: p.PID, time: began + 2},
 	}, 0)
-	seen := bootTime()
+	seen := procfs.SinceBoot()
 	r.history.until = seen
 	e := r.bind(p, seen)
 	require.Equal(t, began+2, e.life.start)
@@ -179,7 +180,7 @@ func TestMemfd(t *testing.T) {
 	defer func() { require.NoError(t, unix.Munmap(code)) }()
 	addr := uint64(reflect.ValueOf(code).Pointer())
 	eachWay(t, func(t *testing.T, r *Resolver) {
-		known(t, r, self(t), bootTime(), addr)
+		known(t, r, self(t), procfs.SinceBoot(), addr)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for key, f := range r.files {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/deaf"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // toMount skips a test without the right to mount.
@@ -98,13 +99,13 @@ func TestOverlayOverDeafFileSystem(t *testing.T) {
 			addr := codeOf(t, p, "evil")
 			isDeaf.Store(true)
 			r := newResolver(t, Options{Unwatched: true, wait: 500 * time.Millisecond})
-			_, pending := r.Locate(nil, p, bootTime(), []uint64{addr})
+			_, pending := r.Locate(nil, p, procfs.SinceBoot(), []uint64{addr})
 			require.True(t, pending)
 			_, other := start(t, "sleep", "600")
-			for _, place := range known(t, r, other, bootTime(), codeOf(t, other, "sleep")) {
+			for _, place := range known(t, r, other, procfs.SinceBoot(), codeOf(t, other, "sleep")) {
 				require.Equal(t, Known, place.State)
 			}
-			require.Equal(t, Unreadable, known(t, r, p, bootTime(), addr)[0].State)
+			require.Equal(t, Unreadable, known(t, r, p, procfs.SinceBoot(), addr)[0].State)
 			if name == "that its mounts show" {
 				require.Zero(t, fs.Ignored.Load(), "it is not asked")
 				require.Zero(t, r.Stats().Stuck)
@@ -136,7 +137,7 @@ func TestDeviceNumberUsedAgain(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "first"), nil, 0o700)) // evil has another inode than on fs
 		require.NoError(t, os.WriteFile(evil, content, 0o700))
 		cmd, p := start(t, evil, "600")
-		require.Equal(t, Known, known(t, r, p, bootTime(), codeOf(t, p, "evil"))[0].State)
+		require.Equal(t, Known, known(t, r, p, procfs.SinceBoot(), codeOf(t, p, "evil"))[0].State)
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait()
 		require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH))
@@ -155,7 +156,7 @@ func TestDeviceNumberUsedAgain(t *testing.T) {
 		p = running(t, p.PID, "evil")
 		addr := codeOf(t, p, "evil")
 		isDeaf.Store(true)
-		require.Equal(t, Unreadable, known(t, r, p, bootTime(), addr)[0].State)
+		require.Equal(t, Unreadable, known(t, r, p, procfs.SinceBoot(), addr)[0].State)
 		require.Zero(t, fs.Ignored.Load())
 		return
 	}

@@ -203,7 +203,7 @@ func (r *Resolver) check(f *file) bool {
 	if f.queued {
 		return true
 	}
-	if f.failed && bootTime() < f.checked+retryFile {
+	if f.failed && procfs.SinceBoot() < f.checked+retryFile {
 		return false
 	}
 	select {
@@ -220,7 +220,7 @@ func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 	r.mu.Lock()
 	key, known, holders := f.key, f.known, f.holders
 	r.mu.Unlock()
-	now := bootTime()
+	now := procfs.SinceBoot()
 	f.opening.set(key.dev, doubtful)
 	type result struct {
 		found  *File
@@ -281,14 +281,4 @@ func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 	}
 	r.tell()
 	return used
-}
-
-// bootTime is the time since boot in nanoseconds (CLOCK_BOOTTIME), the clock of gadgets' programs and of the kernel's
-// events.
-func bootTime() uint64 {
-	var now unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
-		return uint64(time.Now().UnixNano())
-	}
-	return uint64(now.Nano())
 }

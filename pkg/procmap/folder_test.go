@@ -60,7 +60,7 @@ func TestWithoutFirstThread(t *testing.T) {
 		if areas := parseMaps(text); addr < areas[0].start || addr >= areas[0].end {
 			addr = areas[0].start
 		}
-		places := known(t, r, p, bootTime(), addr)
+		places := known(t, r, p, procfs.SinceBoot(), addr)
 		require.Equal(t, Known, places[0].State)
 		opened, err := places[0].File.Open()
 		require.NoError(t, err)

@@ -3,6 +3,8 @@ package procmap
 import (
 	"cmp"
 	"slices"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // Bounds of the history.
@@ -198,7 +200,7 @@ func (h *history) remove(l *life) {
 // forgetAlive forgets all lives that have not ended, for when the event of an end may be missing. It sets gap,
 // because a life that has ended may have been followed by one that is not known.
 func (h *history) forgetAlive() {
-	h.gap = bootTime()
+	h.gap = procfs.SinceBoot()
 	for pid, lives := range h.byPID {
 		lives = slices.DeleteFunc(lives, func(l *life) bool {
 			l.forgot = l.forgot || !l.ended

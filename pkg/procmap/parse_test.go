@@ -83,14 +83,14 @@ func TestPerfMap(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(path) })
 	eachWay(t, func(t *testing.T, r *Resolver) {
 		_ = os.Remove(path)
-		require.Equal(t, []Place{{State: Generated}}, known(t, r, self(t), bootTime(), addr), "there is none")
+		require.Equal(t, []Place{{State: Generated}}, known(t, r, self(t), procfs.SinceBoot(), addr), "there is none")
 		require.NoError(t, os.WriteFile(path, []byte("1000 10 f\n"), 0o600))
 		r.mu.Lock()
 		for _, e := range r.processes {
 			e.life.perf = nil // as after a while
 		}
 		r.mu.Unlock()
-		place := known(t, r, self(t), bootTime(), addr)[0]
+		place := known(t, r, self(t), procfs.SinceBoot(), addr)[0]
 		require.Equal(t, Generated, place.State)
 		require.Equal(t, path, place.File.Path)
 		require.Equal(t, addr, place.Address)
@@ -102,7 +102,7 @@ func TestPerfMap(t *testing.T) {
 		// A process that has begun later with the same PID is another one. So may be one with the PID of a process
 		// that has ended.
 		r.mu.Lock()
-		l := r.bind(self(t), bootTime()).life
+		l := r.bind(self(t), procfs.SinceBoot()).life
 		h := l.perf.holders[0]
 		r.mu.Unlock()
 		other, _, err := r.openPerfMap(h, new(opening))

@@ -22,7 +22,7 @@ func (r *Resolver) perfMap(l *life, addr uint64) Place {
 	if l.perf == nil {
 		latest := max(l.start, l.readAt)
 		if latest == 0 {
-			latest = bootTime() // it has not ended
+			latest = procfs.SinceBoot() // it has not ended
 		}
 		l.perf = &file{kind: perfMap, holders: [3]holder{{pid: l.pid, seen: latest}}}
 	}

@@ -32,6 +32,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
@@ -345,7 +346,7 @@ func (r *Resolver) lags(seen uint64) bool {
 	if !r.watching || seen <= r.history.until {
 		return false
 	}
-	now := bootTime()
+	now := procfs.SinceBoot()
 	return seen <= now && now-seen < maxLag
 }
 
@@ -367,7 +368,7 @@ func (r *Resolver) locate(p Process, e *entry, addr uint64) Place {
 	case known.ID == symtab.VDSO && addr < 1<<32: // the vDSO of a 32-bit program, which is another one
 		return Place{State: Unmapped}
 	case p.ExeModified != 0 && known.ID.Inode == p.ExeInode && known.ID.MtimeNS != p.ExeModified &&
-		f.checked+recheck < bootTime() && r.check(f):
+		f.checked+recheck < procfs.SinceBoot() && r.check(f):
 		return Place{State: Pending} // it was written to since it was identified
 	}
 	place := f.place(addr - m.start + m.offset)

@@ -81,7 +81,7 @@ func TestOwnProcess(t *testing.T) {
 	addr := uint64(reflect.ValueOf(TestOwnProcess).Pointer())
 	code := (*[8]byte)(reflect.ValueOf(TestOwnProcess).UnsafePointer())[:]
 	eachWay(t, func(t *testing.T, r *Resolver) {
-		places := known(t, r, self(t), bootTime(), addr, 1)
+		places := known(t, r, self(t), procfs.SinceBoot(), addr, 1)
 		p := places[0]
 		require.Equal(t, Known, p.State)
 		require.Equal(t, exe, p.File.Path)
@@ -160,7 +160,7 @@ func TestEndedProcess(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *Resolver) {
 		cmd, p := start(t, "sleep", "600")
 		addr := areasOf(t, p.PID)[0].start + 8
-		seen := bootTime()
+		seen := procfs.SinceBoot()
 		first := known(t, r, p, seen, addr)
 		require.Equal(t, Known, first[0].State)
 		require.Len(t, first[0].File.Info.HTLHash, 32)
@@ -186,7 +186,7 @@ func TestGoneProcess(t *testing.T) {
 	r := newResolver(t, Options{})
 	cmd, p := start(t, "sleep", "600")
 	areas := areasOf(t, p.PID)
-	seen := bootTime()
+	seen := procfs.SinceBoot()
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // killed
 	toldOfEnd(t, r, p.PID, seen)
@@ -217,7 +217,7 @@ func TestForkAndExec(t *testing.T) {
 	_, err = fmt.Fscan(out, &pid)
 	require.NoError(t, err)
 	areas := areasOf(t, pid)
-	seen := bootTime()
+	seen := procfs.SinceBoot()
 	require.NoError(t, unix.Kill(-cmd.Process.Pid, unix.SIGKILL))
 	toldOfEnd(t, r, pid, seen)
 	place := known(t, r, Process{PID: pid, ExeInode: areas[0].key.inode, Space: 3}, seen, areas[0].start)[0]
@@ -244,7 +244,7 @@ func TestDenied(t *testing.T) {
 		p := Process{PID: uint32(i + 1), ExeInode: 1}
 		for range 3 {
 			r.processes[p] = cmp.Or(r.processes[p], &entry{})
-			r.takeReading(request{process: p}, bootTime(), reading{err: fmt.Errorf("opening maps of a process: %w", err)})
+			r.takeReading(request{process: p}, procfs.SinceBoot(), reading{err: fmt.Errorf("opening maps of a process: %w", err)})
 		}
 	}
 	require.EqualValues(t, 9, r.stats.Failed)
@@ -264,7 +264,7 @@ func TestDeletedAndReplacedFiles(t *testing.T) {
 		require.NoError(t, os.Remove(path))
 		require.NoError(t, os.WriteFile(path, append(content, 0), 0o700))
 		areas := areasOf(t, p.PID)
-		place := known(t, r, p, bootTime(), areas[0].start)[0]
+		place := known(t, r, p, procfs.SinceBoot(), areas[0].start)[0]
 		require.Equal(t, Known, place.State)
 		want, err := buildid.HTLHash(bytes.NewReader(content), int64(len(content)))
 		require.NoError(t, err)
@@ -293,7 +293,7 @@ func TestShortLivedProgram(t *testing.T) {
 	require.NoError(t, unix.Stat(path, &st))
 	r := bare()
 	const pid = 1 << 30
-	r.take(bootTime(), []event{
+	r.take(procfs.SinceBoot(), []event{
 		{kind: recordComm, pid: pid, time: 1},
 		{kind: recordMmap2, pid: pid, time: 2, start: 0x1000, end: 0x2000, file: newFileKey(unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino, path)},
 		{kind: recordExit, pid: pid, time: 3},

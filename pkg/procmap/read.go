@@ -28,7 +28,7 @@ var (
 // readProcess reads the mappings of a process, and returns the CPU time that this has taken. Only the goroutine of run calls
 // it.
 func (r *Resolver) readProcess(ctx context.Context, req request) time.Duration {
-	begin := bootTime()
+	begin := procfs.SinceBoot()
 	work := new(reading)
 	used, err := r.readings.Do(ctx, func() { *work = r.readEither(ctx, req) }, func() func() { return func() {} })
 	if err != nil {

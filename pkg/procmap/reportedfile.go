@@ -47,7 +47,7 @@ func (r *Resolver) File(t ReportedFile, mapped ...Mapping) (file *File, pending 
 		}
 		h := holder{m.PID, m.Start, m.End, m.Seen}
 		if h.seen == 0 {
-			h.seen = bootTime()
+			h.seen = procfs.SinceBoot()
 		}
 		f = r.intern(key, h)
 	}
@@ -56,7 +56,7 @@ func (r *Resolver) File(t ReportedFile, mapped ...Mapping) (file *File, pending 
 		return nil, false
 	case f.known != nil:
 		return f.known, false
-	case f.failed && bootTime() < f.checked+retryFile:
+	case f.failed && procfs.SinceBoot() < f.checked+retryFile:
 		return nil, false
 	}
 	r.check(f) // if the queue is full, the next call asks again

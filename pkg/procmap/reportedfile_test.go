@@ -100,7 +100,7 @@ func TestFileIsTriedAgain(t *testing.T) {
 	_, pending := r.File(told, mapped)
 	require.True(t, pending)
 	f := <-r.toRead
-	f.queued, f.failed, f.checked = false, true, bootTime()
+	f.queued, f.failed, f.checked = false, true, procfs.SinceBoot()
 	_, pending = r.File(told, mapped)
 	require.False(t, pending)
 	require.Empty(t, r.toRead)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
@@ -75,7 +76,7 @@ func TestSubvolumes(t *testing.T) {
 		n++
 		require.Equal(t, first.area.key, second.area.key, "in /proc/PID/maps they are one file")
 		for _, p := range []program{first, second, first} {
-			place := known(t, r, p.process, bootTime(), p.area.start+8)[0]
+			place := known(t, r, p.process, procfs.SinceBoot(), p.area.start+8)[0]
 			require.Equal(t, Known, place.State)
 			require.Equal(t, p.info, place.File.Info)
 			opened, err := place.File.Open()

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // An overlay is trusted as its layers are.
@@ -54,7 +56,7 @@ func TestOverlay(t *testing.T) {
 	p := inMounts(t, nil, onOverlay(dir+"/lower", ":", ":"))
 	addr := codeOf(t, p, "evil")
 	eachWay(t, func(t *testing.T, r *Resolver) {
-		place := known(t, r, p, bootTime(), addr)[0]
+		place := known(t, r, p, procfs.SinceBoot(), addr)[0]
 		require.Equal(t, Known, place.State)
 		f, err := place.File.Open()
 		require.NoError(t, err)

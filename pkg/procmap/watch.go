@@ -143,7 +143,7 @@ func (w *watcher) outdated() bool {
 // read returns the events up to the time until, sorted by time, and the number of lost ones. until is settle before now; younger
 // events stay pending.
 func (w *watcher) read() (until uint64, events []event, lost uint64) {
-	until = bootTime() - settle
+	until = procfs.SinceBoot() - settle
 	for _, r := range w.rings {
 		lost += w.readRing(r)
 	}
@@ -255,7 +255,7 @@ const keepSingle = 10e9
 // setStats completes the keys of files that were mapped. Of processes that have ended meanwhile they stay as they are. Only follow
 // calls it.
 func (r *Resolver) setStats(events []event) {
-	now := bootTime()
+	now := procfs.SinceBoot()
 	for i := range events {
 		e := &events[i]
 		if e.kind != recordMmap2 || !e.file.ambiguous() || now < r.single[e.file.dev] {

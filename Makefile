@@ -268,6 +268,7 @@ test-entries: build gadgets ## Fill the gadgets' maps of stacks as a machine wit
 test-ig-gadgets: build ebpf-tools ## Run Inspektor Gadget's own gadgets on programs in three languages, and write docs/develop/testing/inspektor-gadgets.md (root)
 	@.ci/packages $(C_PACKAGES) gcc python3
 	IG_GADGETS_DOC=$(CURDIR)/docs/develop/testing/inspektor-gadgets.md $(E2E) ./test/gadgets/... -run TestInspektorGadgets
+	VM=$(CURDIR)/$(BUILD)/ig-gadgets-vm SUITE=bookworm RUN='TestInspektorGadgets$$' PAGE=$(CURDIR)/docs/develop/testing/inspektor-gadgets.md test/gadgets/vm.sh
 
 # Packages of the programs that count what they allocate, with their allocators.
 MEMORY_PACKAGES := g++ gcc libc6-dev libjemalloc2 libtcmalloc-minimal4 musl-tools php-cli ruby rustc

@@ -340,6 +340,9 @@ func TestPrebuild(t *testing.T) {
 		}
 	}
 	compileCUDA(t, dir)
+	for _, w := range workers[:2] {
+		w.build(t, filepath.Join(dir, w.comm))
+	}
 	for _, g := range all() {
 		if g.origin != upstream {
 			continue

@@ -10,7 +10,7 @@
 #	BIN, GADGETS   what "make build gadgets" has built: build/bin, build/gadgets
 #	TESTS    folder of test with them    gadgets
 #	RUN      which tests                 TestGadgets
-#	PAGE     page that the tests write, named by COST_DOC in the guest
+#	PAGE     page that the tests write, named by COST_DOC and IG_GADGETS_DOC in the guest
 #	MEM (MiB), SMP, LIMIT (seconds for the guest), ICOUNT (see qemu.sh)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,7 +26,7 @@ export PATH=$PATH:/usr/sbin:/sbin
 
 . "$top/test/vm/qemu.sh"
 
-packages qemu-system-x86 busybox-static e2fsprogs clang gcc llvm libbpf-dev linux-libc-dev libc6-dev
+packages qemu-system-x86 busybox-static e2fsprogs clang gcc llvm libbpf-dev linux-libc-dev libc6-dev python3
 (cd "$top" && .ci/headers)
 kernel "$KERNEL" "$SUITE"
 
@@ -46,10 +46,17 @@ for program in "$root"/prebuilt/*; do
 	case $program in *.tar | *.so) ;; *) put "$program" "/prebuilt/${program##*/}" 2>/dev/null || true ;; esac
 done
 cp "$GADGETS"/*.tar "$root/out/gadgets/"
+if [ "$TESTS" = gadgets ]; then
+	python=$(readlink -f /usr/bin/python3)
+	python "$python"
+	printf "/lib/x86_64-linux-gnu\n/usr/lib/x86_64-linux-gnu\n" >"$root/etc/ld.so.conf"
+	ln -s "${python##*/}" "$root/usr/bin/python3"
+	cp -r "$here/testdata/languages" "$root/test/testdata/"
+fi
 names testvm
 ldconfig -r "$root"
 init "cd /test
-COST_DOC=page.md E2E_BIN=/usr/bin E2E_GADGETS=/out/gadgets E2E_PREBUILT=/prebuilt GADGET_TAG=${GADGET_TAG:-dev} ./tests -test.v -test.timeout 30m -test.run '$RUN' >/out/test.log 2>&1
+COST_DOC=page.md IG_GADGETS_DOC=${PAGE:+page.md} E2E_BIN=/usr/bin E2E_GADGETS=/out/gadgets E2E_PREBUILT=/prebuilt GADGET_TAG=${GADGET_TAG:-dev} ./tests -test.v -test.timeout 30m -test.run '$RUN' >/out/test.log 2>&1
 echo \$? >/out/rc
 cp page.md /out/ 2>/dev/null"
 images 512

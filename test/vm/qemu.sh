@@ -77,6 +77,16 @@ put() {
 	libraries "$1"
 }
 
+# python copies Python as Debian has it here, without what programs seldom need.
+python() { # INTERPRETER
+	local folder=/usr/lib/${1##*/} file
+	put "$1" "$1"
+	mkdir -p "$root/usr/lib"
+	cp -r "$folder" "$root/usr/lib/"
+	rm -rf "$root$folder"/{config-*,test,idlelib,lib2to3,ensurepip}
+	for file in "$root$folder"/lib-dynload/*.so; do libraries "$file"; done
+}
+
 # libraries FILE copies the libraries that a program or library names into the root.
 libraries() {
 	local library

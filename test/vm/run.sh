@@ -58,16 +58,6 @@ programs() {
 		-file libc=/lib/x86_64-linux-gnu/libc.so.6 -ref test.local/allocate:1 -archive "$VM/allocate.tar"
 }
 
-# python copies Python as Debian has it here, without what programs seldom need.
-python() { # INTERPRETER
-	local folder=/usr/lib/${1##*/} file
-	put "$1" "$1"
-	mkdir -p "$root/usr/lib"
-	cp -r "$folder" "$root/usr/lib/"
-	rm -rf "$root$folder"/{config-*,test,idlelib,lib2to3,ensurepip}
-	for file in "$root$folder"/lib-dynload/*.so; do libraries "$file"; done
-}
-
 # languages copies Python and Java, as Debian has them here, and the programs that they run.
 languages() {
 	local program file java

@@ -59,26 +59,6 @@ func (r *run) requireTruth(t *testing.T, within map[string]float64) {
 
 var cShares = map[string]float64{"allocate_large": share60, "allocate_middle": share30, "leak_some": share10}
 
-// TestC compares a program that distributions could have built with its own books, with the stacks as text and by ID.
-func TestC(t *testing.T) {
-	t.Parallel()
-	for name, flags := range map[string][]string{"text": nil, "ids": {"--format-stacks=false"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := watch(t, plan{program: cProgram(t), pause: 1000, flags: append(slices.Clone(watched), flags...)})
-			r.requireTruth(t, cShares)
-			require.Greater(t, r.captured.Inner, int64(0), "realloc calls malloc")
-			for _, s := range r.samples {
-				require.Equal(t, "bytes", s.PeriodUnit)
-				require.Equal(t, "space", s.PeriodType)
-				require.Equal(t, int64(4096), s.Period)
-				require.Equal(t, "always", s.Attributes["alloc.attached"])
-			}
-			requireWhole(t, through(r.samples, "alloc_space", "round_of_work"), "_start")
-		})
-	}
-}
-
 // TestWithoutMain has the first thread of a process end, to which the probes belonged.
 func TestWithoutMain(t *testing.T) {
 	t.Parallel()
@@ -123,18 +103,6 @@ func TestExec(t *testing.T) {
 	require.Regexp(t, `64 of ended processes`, ig.Log.String())
 }
 
-// requireWhole checks that stacks go from the allocator to the program's entry, and that the function that called it is the next one.
-func requireWhole(t *testing.T, samples []receiver.Sample, entry string) {
-	t.Helper()
-	require.NotEmpty(t, samples)
-	for _, s := range samples {
-		require.Greater(t, len(s.Stack), 1)
-		require.Regexp(t, `^(__libc_)?(malloc|calloc|realloc)$|posix_memalign`, s.Stack[0].Name, "%v", s.Stack)
-		require.Contains(t, []string{"allocate_large", "allocate_middle", "leak_some"}, s.Stack[1].Name, "%v", s.Stack)
-	}
-	requireEntry(t, samples, entry)
-}
-
 // requireEntry checks that stacks go to the program's entry. A few are cut, or by frame pointers: the unwinder learns of a file in the
 // moments after it has met it first.
 func requireEntry(t *testing.T, samples []receiver.Sample, entry string) {
@@ -161,7 +129,6 @@ func TestLive(t *testing.T) {
 		env     []string
 		leaks   string
 	}{
-		"C":                 {cProgram(t), nil, "leak_some"},
 		"C++":               {shop(t), nil, "shop::leak()"},
 		"C++ with jemalloc": {shop(t), []string{"LD_PRELOAD=libjemalloc.so.2"}, "shop::leak()"},
 		"C++ with tcmalloc": {shop(t), []string{"LD_PRELOAD=libtcmalloc_minimal.so.4"}, "shop::leak()"},

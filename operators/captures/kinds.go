@@ -10,6 +10,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/viper"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 	readables "github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
@@ -57,7 +58,7 @@ func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds,
 	if rows == nil {
 		return nil, fmt.Errorf("the gadget has no map %q", "rows")
 	}
-	rowKey, rowValue, err := structsOf(rows)
+	rowKey, rowValue, err := unwinder.RowTypes(rows)
 	if err != nil {
 		return nil, fmt.Errorf("kinds: %w", err)
 	}
@@ -80,9 +81,9 @@ func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds,
 	}
 	k.all = tune.On(gadgetCtx, metadata.GetString("param"))
 	if name := metadata.GetString("others.map"); name != "" && !k.all {
-		at, ok := offsetOf(rowValue, metadata.GetString("others.address"), 8)
-		if !ok {
-			return nil, fmt.Errorf("kinds.others.address: %s has no member %q of 8 bytes", rowValue.Name, metadata.GetString("others.address"))
+		at, err := unwinder.Member(rowValue, metadata.GetString("others.address"), 8)
+		if err != nil {
+			return nil, fmt.Errorf("kinds.others.address: %w", err)
 		}
 		k.others = &kindOthers{name: name, at: at}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 )
 
@@ -34,9 +35,6 @@ const (
 	userSize    = 72
 )
 
-// mostRow bounds the keys and the values of rows in bytes: usual ones have some hundred.
-const mostRow = 4096
-
 // mostMembers is how many sums a row has at most.
 const mostMembers = 16
 
@@ -57,12 +55,9 @@ type layout struct {
 // layoutOf reads it from the types of the map rows. sums are the members of the value that are added up. kind is the key's member
 // that says what was waited for, "" for none.
 func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
-	key, value, err := structsOf(rows)
+	key, value, err := unwinder.RowTypes(rows)
 	if err != nil {
 		return layout{}, err
-	}
-	if key.Size > mostRow || value.Size > mostRow {
-		return layout{}, fmt.Errorf("the key or the value of the map %q is larger than %d bytes", rows.Name, mostRow)
 	}
 	l := layout{key: int(key.Size), value: int(value.Size), attached: -1, kind: -1}
 	for _, m := range []struct {
@@ -80,47 +75,24 @@ func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 		{value, "user_stack_raw", userSize, &l.user[0], false},
 		{value, "user_stack_id", userSize, &l.user[1], false},
 	} {
-		at, ok := offsetOf(m.in, m.name, m.size)
-		if ok {
+		at, err := unwinder.Member(m.in, m.name, m.size)
+		if err == nil {
 			*m.at = at
 		} else if !m.optional {
-			return layout{}, fmt.Errorf("%s has no member %q of %d bytes", m.in.Name, m.name, m.size)
+			return layout{}, err
 		}
 	}
 	if len(sums) > mostMembers {
 		return layout{}, fmt.Errorf("%d sums, at most %d are possible", len(sums), mostMembers)
 	}
 	for _, name := range sums {
-		at, ok := offsetOf(value, name, 8)
-		if !ok {
-			return layout{}, fmt.Errorf("%s has no member %q of 8 bytes", value.Name, name)
+		at, err := unwinder.Member(value, name, 8)
+		if err != nil {
+			return layout{}, err
 		}
 		l.sums = append(l.sums, at)
 	}
 	return l, nil
-}
-
-// structsOf returns the types of the key and the value of a map.
-func structsOf(rows *ebpf.MapSpec) (key, value *btf.Struct, err error) {
-	key, okKey := rows.Key.(*btf.Struct)
-	value, okValue := rows.Value.(*btf.Struct)
-	if !okKey || !okValue || key.Size%8 != 0 || value.Size%8 != 0 {
-		return nil, nil, fmt.Errorf("the map %q needs structs with multiples of 8 bytes as key and value", rows.Name)
-	}
-	return key, value, nil
-}
-
-// offsetOf returns where a member is, if it has at least that size and is within the struct.
-func offsetOf(s *btf.Struct, name string, size int) (int, bool) {
-	for _, m := range s.Members {
-		if m.Name != name || name == "" {
-			continue
-		}
-		n, err := btf.Sizeof(m.Type)
-		at := m.Offset.Bytes()
-		return int(at), err == nil && n >= size && m.Offset%8 == 0 && uint64(at)+uint64(size) <= uint64(s.Size)
-	}
-	return 0, false
 }
 
 // record is one capture. It shares the input's memory.

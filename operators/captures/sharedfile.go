@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/spf13/viper"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
@@ -53,7 +54,7 @@ func newSharedFiles(metadata *viper.Viper, rows *ebpf.MapSpec, root string) (*sh
 	if metadata == nil {
 		return nil, nil
 	}
-	key, value, err := structsOf(rows)
+	key, value, err := unwinder.RowTypes(rows)
 	if err != nil {
 		return nil, fmt.Errorf("shared: %w", err)
 	}
@@ -62,9 +63,8 @@ func newSharedFiles(metadata *viper.Viper, rows *ebpf.MapSpec, root string) (*sh
 		patience:  patience.New(mapsPatience, mapsStuck),
 		allowance: patience.Allowance{Burst: mapsBurst, Slowdown: mapsSlowdown},
 	}
-	var ok bool
-	if f.at, ok = offsetOf(value, metadata.GetString("address"), 8); !ok {
-		return nil, fmt.Errorf("shared.address: %s has no member %q of 8 bytes", value.Name, metadata.GetString("address"))
+	if f.at, err = unwinder.Member(value, metadata.GetString("address"), 8); err != nil {
+		return nil, fmt.Errorf("shared.address: %w", err)
 	}
 	for _, m := range key.Members {
 		if m.Name != metadata.GetString("file") {

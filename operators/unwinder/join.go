@@ -38,18 +38,16 @@ type rowLayout struct {
 
 // rowLayoutOf reads it from the types of the map rows. sums are the members of the value that add up.
 func rowLayoutOf(rows *ebpf.MapSpec, sums []string) (rowLayout, error) {
-	key, okKey := rows.Key.(*btf.Struct)
-	value, okValue := rows.Value.(*btf.Struct)
-	if !okKey || !okValue || key.Size%8 != 0 || value.Size%8 != 0 || key.Size > maxRowSize || value.Size > maxRowSize {
-		return rowLayout{}, fmt.Errorf("the map %q needs structs as key and value, with multiples of 8 bytes, at most %d", rows.Name, maxRowSize)
+	key, value, err := RowTypes(rows)
+	if err != nil {
+		return rowLayout{}, err
 	}
 	l := rowLayout{key: int(key.Size), value: int(value.Size)}
-	var err error
-	if l.stack, err = wordAt(key, "unwound_id"); err != nil {
+	if l.stack, err = Member(key, "unwound_id", 8); err != nil {
 		return l, err
 	}
 	for _, name := range sums {
-		at, err := wordAt(value, name)
+		at, err := Member(value, name, 8)
 		if err != nil {
 			return l, err
 		}
@@ -61,14 +59,33 @@ func rowLayoutOf(rows *ebpf.MapSpec, sums []string) (rowLayout, error) {
 	return l, nil
 }
 
-// wordAt returns where a member of 8 bytes is.
-func wordAt(s *btf.Struct, name string) (int, error) {
-	for _, m := range s.Members {
-		if n, err := btf.Sizeof(m.Type); m.Name == name && err == nil && n == 8 && m.Offset%8 == 0 {
-			return int(m.Offset.Bytes()), nil
-		}
+// RowTypes returns the types of the key and the value of the map rows.
+func RowTypes(rows *ebpf.MapSpec) (key, value *btf.Struct, err error) {
+	key, okKey := rows.Key.(*btf.Struct)
+	value, okValue := rows.Value.(*btf.Struct)
+	if !okKey || !okValue || key.Size%8 != 0 || value.Size%8 != 0 {
+		return nil, nil, fmt.Errorf("the map %q needs structs with multiples of 8 bytes as key and value", rows.Name)
 	}
-	return 0, fmt.Errorf("%s has no member %q of 8 bytes", s.Name, name)
+	if key.Size > maxRowSize || value.Size > maxRowSize {
+		return nil, nil, fmt.Errorf("the key or the value of the map %q is larger than %d bytes", rows.Name, maxRowSize)
+	}
+	return key, value, nil
+}
+
+// Member returns where a member is, if it has at least that size and is within the struct.
+func Member(s *btf.Struct, name string, size int) (int, error) {
+	for _, m := range s.Members {
+		if m.Name != name || name == "" {
+			continue
+		}
+		n, err := btf.Sizeof(m.Type)
+		at := m.Offset.Bytes()
+		if err == nil && n >= size && m.Offset%8 == 0 && uint64(at)+uint64(size) <= uint64(s.Size) {
+			return int(at), nil
+		}
+		break
+	}
+	return 0, fmt.Errorf("%s has no member %q of %d bytes", s.Name, name, size)
 }
 
 // joined is a row with its stack, added up.

@@ -24,9 +24,9 @@ A rule of --fail-on is [PROGRAM:]WHAT>+N, with N in percentage points (pp) or in
   share or self   a function's own share
   total           its share with what it calls
   service         the share of a program, or of a container's service, in everything
-A regression is a growth that is both above the rule and more than chance, corrected for the number of functions (Holm). About 1 of 100
-comparisons of an unchanged program fails, if you give three or more runs for each side. One run for each side can fail more often: its samples
-are not independent at a high --frequency or on a busy machine.
+A regression is a growth that is both above the rule and more than chance, corrected for the number of functions (Holm). In a simulation
+at most 1 of 100 comparisons of an unchanged program fails. On a busy machine more fail, as samples there are not independent: give three or
+more runs for each side, and repeat a check that fails.
 
 Exit code: 0 no regression, 1 a regression, 2 anything else, such as a file that cannot be read.
 

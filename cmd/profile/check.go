@@ -25,8 +25,8 @@ A rule of --fail-on is [PROGRAM:]WHAT>+N, with N in percentage points (pp) or in
   total           its share with what it calls
   service         the share of a program, or of a container's service, in everything
 A regression is a growth that is both above the rule and more than chance, corrected for the number of functions (Holm). In a simulation
-at most 1 of 100 comparisons of an unchanged program fails. On a busy machine more fail, as samples there are not independent: give three or
-more runs for each side, and repeat a check that fails.
+1 of 100 comparisons of an unchanged program with 50 functions fails, and up to 2 of 100 with ten functions and three runs for each
+side. On a busy machine more fail, because samples there are not independent: give three or more runs for each side.
 
 Exit code: 0 no regression, 1 a regression, 2 anything else, such as a file that cannot be read.
 

@@ -13,6 +13,9 @@ import (
 const (
 	// silence is after how long without a word the program is taken for hung.
 	silence = 30 * time.Second
+	// unanswered is after how long without CPU time the thread that reads files is taken to wait for a file system that does not answer.
+	// It is shorter than silence, because a busy machine delays all else.
+	unanswered = 10 * time.Second
 	// The program is restarted after firstBackoff, and then after twice as long each time, up to maxBackoff. A run longer than
 	// steady makes it firstBackoff again.
 	firstBackoff = 500 * time.Millisecond
@@ -46,8 +49,8 @@ type Broker struct {
 	memoryBound func() uint64
 
 	// The constants of these names, shorter in tests.
-	silence, firstBackoff, endTime, hungInterval, chainTime, meterInterval time.Duration
-	flushBurst                                                             int
+	silence, unanswered, firstBackoff, endTime, hungInterval, chainTime, meterInterval time.Duration
+	flushBurst                                                                         int
 
 	// avoid are processes that the program must leave alone. suspects are those that it worked on when it ended. Only the
 	// goroutine of supervise uses them.
@@ -68,7 +71,7 @@ type Broker struct {
 // New returns a broker that logs to log.
 func New(log Log) *Broker {
 	return &Broker{
-		path: find, log: log, memoryBound: memoryBound, silence: silence, firstBackoff: firstBackoff, endTime: endTime, hungInterval: hungInterval, chainTime: chainTime, meterInterval: meterInterval, flushBurst: flushBurst,
+		path: find, log: log, memoryBound: memoryBound, silence: silence, unanswered: unanswered, firstBackoff: firstBackoff, endTime: endTime, hungInterval: hungInterval, chainTime: chainTime, meterInterval: meterInterval, flushBurst: flushBurst,
 		subscribers: map[*Subscription]struct{}{},
 		gadgets:     gadgets{shared: map[string]*ebpf.Map{}, entries: map[wire.ChainKind]*ebpf.Program{}, refused: map[wire.ChainKind]string{}, more: make(chan struct{})},
 	}

@@ -143,7 +143,7 @@ func TestBlocked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, l := newTestBroker()
-			b.silence = time.Second
+			b.silence, b.unanswered = time.Second, 500*time.Millisecond
 			s, err := b.Subscribe(t.Context(), ask(c.role))
 			require.NoError(t, err)
 			receive(t, s, 3)

@@ -87,7 +87,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 		}
 	}()
 
-	timeout := time.NewTicker(b.silence / 6)
+	timeout := time.NewTicker(min(b.silence, b.unanswered) / 6)
 	defer timeout.Stop()
 	meter := time.NewTicker(b.meterInterval)
 	defer meter.Stop()
@@ -157,8 +157,8 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			}
 			silent := time.Since(heard) > b.silence
 			switch {
-			case blocked > b.silence, silent && blocked > b.silence/2:
-				why = fmt.Sprintf("reading the files of the process %d made no progress for %v: their file system may not answer. Samples of that process are skipped from now on", reading.pid, blocked.Round(b.silence/6))
+			case blocked > b.unanswered:
+				why = fmt.Sprintf("reading the files of the process %d made no progress for %v: their file system may not answer. Samples of that process are skipped from now on", reading.pid, blocked.Round(b.unanswered/10))
 				b.leaveAlone(reading.pid)
 			case spent > b.silence:
 				why = fmt.Sprintf("it took %v of CPU time to read the files of the process %d once: they may be malicious. Samples of that process are skipped from now on", spent.Round(b.silence/6), reading.pid)

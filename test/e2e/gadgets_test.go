@@ -211,11 +211,11 @@ func TestOffCPURowsFull(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
 	waits, image := compileC(t, "../gadgets/testdata/waits.c"), igtest.Import(t, "profile_offcpu")
-	const threads = 4 // of two rows each, or more
+	const threads, name = 4, "rows-full" // of two rows each, or more; other tests run waits by its own name beside this one
 	for range threads {
-		start(t, waits)
+		start(t, waits, "0", name)
 	}
-	s := begin(t, nil, image, "--comm=waits", "--rows="+strconv.Itoa(threads), "--unwind=frame-pointers", "--map-fetch-interval=200ms")
+	s := begin(t, nil, image, "--comm="+name, "--rows="+strconv.Itoa(threads), "--unwind=frame-pointers", "--map-fetch-interval=200ms")
 	full := func(samples []receiver.Sample) []receiver.Sample {
 		return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Attributes["thread.name"] != "[rows full]" })
 	}

@@ -2,7 +2,7 @@
  * Waits until its standard input ends, three times as long in wait_long as in
  * wait_short, and prints at the end how long it was in each, in nanoseconds.
  * With a number it waits in wait_first until it gets a line, and then so often
- * in the others.
+ * in the others. 0 is as no number. A second argument is its thread's name.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -57,7 +57,7 @@ int main(int argc, char **argv)
 	long long in_long = 0, in_short = 0, a, b, c;
 	char byte;
 
-	prctl(PR_SET_NAME, "waits");
+	prctl(PR_SET_NAME, argc > 2 ? argv[2] : "waits");
 	fcntl(0, F_SETFL, O_NONBLOCK);
 	while (rounds && read(0, &byte, 1) < 0)
 		wait_first();

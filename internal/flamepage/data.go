@@ -229,18 +229,15 @@ type walk struct {
 	value     int64
 }
 
-// walkKey names a stack by its memory, as samples of one request with equal stacks share it.
+// walkKey names a stack below a node.
 type walkKey struct {
-	from, depth int
-	leaf        *receiver.Frame
+	from  int
+	stack receiver.Stack
 }
 
 // walk returns a stack below the node from, whose nodes it adds.
 func (b *builder) walk(from int, stack []receiver.Frame) *walk {
-	k := walkKey{from: from, depth: len(stack)}
-	if len(stack) > 0 {
-		k.leaf = &stack[0]
-	}
+	k := walkKey{from, receiver.StackOf(stack)}
 	if w := b.walks[k]; w != nil {
 		return w
 	}

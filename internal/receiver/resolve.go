@@ -74,6 +74,20 @@ type Sample struct {
 	TraceID, SpanID string
 }
 
+// Stack names a stack by its memory, which samples of one request with equal stacks share. It can be a key.
+type Stack struct {
+	leaf  *Frame
+	depth int
+}
+
+// StackOf returns the name of a stack.
+func StackOf(frames []Frame) Stack {
+	if len(frames) == 0 {
+		return Stack{}
+	}
+	return Stack{&frames[0], len(frames)}
+}
+
 // Total returns the sum of the values. A sample of timestamps alone counts one for each.
 func (s Sample) Total() int64 {
 	if len(s.Values) == 0 {

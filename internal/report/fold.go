@@ -40,9 +40,9 @@ func Interpreted(stack []receiver.Frame) bool {
 // Fold returns the samples without the frames of Interpreter. Samples that lose frames are copied; those that shared a stack share its copy.
 func Fold(samples []receiver.Sample) []receiver.Sample {
 	samples = slices.Clone(samples)
-	known := map[stackKey][]receiver.Frame{}
+	known := map[receiver.Stack][]receiver.Frame{}
 	for i, s := range samples {
-		k := keyOf("", s.Stack)
+		k := receiver.StackOf(s.Stack)
 		if _, ok := known[k]; !ok {
 			known[k] = folded(s.Stack)
 		}

@@ -111,19 +111,10 @@ func label(f receiver.Frame) string {
 	return f.Label()
 }
 
-// stackKey names a stack of a group by its memory, as the samples of a request share equal stacks.
+// stackKey names a stack of a group.
 type stackKey struct {
 	group string
-	leaf  *receiver.Frame
-	depth int
-}
-
-func keyOf(group string, stack []receiver.Frame) stackKey {
-	k := stackKey{group: group, depth: len(stack)}
-	if len(stack) > 0 {
-		k.leaf = &stack[0]
-	}
-	return k
+	stack receiver.Stack
 }
 
 type stackSum struct {
@@ -160,7 +151,7 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 	sums, order := map[stackKey]*stackSum{}, []*stackSum(nil)
 	for _, s := range samples {
 		sampled = sampled && isSampled(receiver.TypeOf(s))
-		k := keyOf(opts.Group(s), s.Stack)
+		k := stackKey{opts.Group(s), receiver.StackOf(s.Stack)}
 		sum := sums[k]
 		if sum == nil {
 			sum = &stackSum{group: k.group, stack: s.Stack}

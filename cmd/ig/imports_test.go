@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Files of workloads are parsed by the program unwinder, which has no rights. None of our packages in a daemon imports what parses them:
+// Files of workloads are parsed by the program unwinder, which has no rights. None of our packages in a daemon or in the command profile imports what parses them:
 // neither ours nor the standard library's. (Inspektor Gadget and cilium/ebpf import debug/elf, for gadgets.)
 func TestNothingOfAWorkloadIsParsed(t *testing.T) {
 	const module = "github.com/ig-otel-profiles/ig-otel-profiles/"
 	parsers := []string{module + "pkg/symbols/parse", "debug/elf", "debug/dwarf", "debug/gosym", "golang.org/x/arch/x86/x86asm", "github.com/therootcompany/xz"}
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, module+"cmd/ig", module+"cmd/gadgettracermanager", module+"operators/...").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, module+"cmd/ig", module+"cmd/gadgettracermanager", module+"cmd/profile", module+"operators/...").Output()
 	require.NoError(t, err)
 	seen := 0
 	for line := range strings.Lines(string(out)) {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -620,6 +621,18 @@ func TestRemarksAreOfTheGadget(t *testing.T) {
 	}
 	require.Empty(t, r.unseen(of("native", "kernel")))
 	require.Len(t, r.unseen(of("cpython", "jvm", "v8js", "go", "jvm")), 4, "each language once")
+}
+
+// A program that Go has built is known without a sample of it.
+func TestIsGo(t *testing.T) {
+	other := exec.CommandContext(t.Context(), "sleep", "60")
+	require.NoError(t, other.Start())
+	t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
+	require.True(t, isGo(os.Getpid()))
+	require.False(t, isGo(other.Process.Pid))
+	require.False(t, isGo(0))
+	r := &result{gadget: gadget{name: "profile_lock"}, opts: options{target: target{list: []int{other.Process.Pid, os.Getpid()}}}}
+	require.Len(t, r.unseen(nil), 1)
 }
 
 // What a gadget does not see is said before the tables that it is missing in.

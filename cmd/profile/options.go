@@ -158,7 +158,7 @@ func parseProfile(args []string) (options, error) {
 	var o options
 	flags := newFlags("profile", usage)
 	pids := flags.String("pid", "", "sample the process with this `number`, or several, separated by commas")
-	children := flags.Bool("children", false, "with --pid, also sample its child processes that exist at the start")
+	children := flags.Bool("children", false, "with --pid, also sample its child processes that exist at the start, and none that start later")
 	flags.StringVar(&o.target.comm, "comm", "", "sample the programs, or threads, of this `name`")
 	flags.StringVar(&o.target.container, "container", "", "sample the container of this `name`")
 	flags.StringVar(&o.gadget, "gadget", "", "the gadget: alloc, cpu, lock, offcpu, pagefault, or a gadget's `image`; by default cpu")

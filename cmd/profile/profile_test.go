@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -155,14 +156,45 @@ func TestCPUTime(t *testing.T) {
 		_, err := os.ReadFile("/proc/self/maps")
 		require.NoError(t, err)
 	}
-	got, there := cpuTimes([]int{os.Getpid(), 1 << 30})
+	read := usageOf([]int{os.Getpid(), 1 << 30})
+	require.Len(t, read.own, 1)
+	got := read.own[os.Getpid()]
 	after, _ := used()
-	require.True(t, there)
 	const rounding = 20 * time.Millisecond // a tick for each of the two
 	require.GreaterOrEqual(t, got, before-rounding)
 	require.LessOrEqual(t, got, after+rounding)
-	_, there = cpuTimes([]int{1 << 30})
-	require.False(t, there)
+}
+
+// TestOthersBelow: a shell that compiles uses no CPU time itself, and what it starts is not sampled. The answer says how much that is.
+func TestOthersBelow(t *testing.T) {
+	const work = `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`
+	shell := exec.Command("sh", "-c", `read a; sh -c 'read a; sh -c "$0"; echo done; read a' "$0"; :`, work)
+	in, err := shell.StdinPipe()
+	require.NoError(t, err)
+	out, err := shell.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, shell.Start())
+	defer func() { require.NoError(t, errors.Join(in.Close(), shell.Process.Kill())); _ = shell.Wait() }()
+	pid := shell.Process.Pid
+	before := usageOf([]int{pid})
+	fmt.Fprint(in, "\n\n")
+	_, err = bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	own, below := usageOf([]int{pid}).since(before)
+	require.Less(t, own, below)
+	require.Greater(t, below, 50*time.Millisecond)
+
+	own, below = usageOf(nil).since(before)
+	require.Zero(t, own+below, "what has ended has no negative time")
+
+	r := &result{opts: options{target: target{list: []int{pid}}, time: time.Second}, gadget: gadget{name: "profile_cpu"}, below: 2500 * time.Millisecond}
+	const want = "processes that those of --pid have started used 2.50 s of CPU time and are not here: --comm samples such processes by their name"
+	require.ErrorContains(t, r.nothing(), want)
+	sample := []receiver.Sample{timed(1, receiver.Frame{Name: "fork", Type: "kernel"})}
+	require.Len(t, r.remarks(sample), 1)
+	require.Contains(t, r.remarks(sample)[0], want)
+	r.cpu = time.Minute
+	require.Empty(t, r.remarks(sample), "little beside what was sampled")
 }
 
 func TestNoRuntime(t *testing.T) {
@@ -558,6 +590,9 @@ func TestRemarks(t *testing.T) {
 		r.log = "level=info msg=\"unwind: stacks are whole\"\nlevel=info msg=\"unwind: 20 events sampled, 15 unwound (" + unwound + "\"\n"
 		require.Equal(t, want, r.remarks([]receiver.Sample{sample(5, native, native)}))
 	}
+	r.log = "level=info msg=\"unwind: stacks are whole\"\nlevel=info msg=\"unwind: 9 events sampled, 3 unwound (20.0 % of the samples), 6 of others (80.0 % of the samples)\"\n"
+	r.opts.target.list = []int{7, 8}
+	require.Contains(t, r.remarks([]receiver.Sample{sample(5, native, native)})[0], "80 % of what the gadget saw on this machine have", "several processes are chosen from all rows")
 	r.log = ""
 
 	r.gadget.name = "profile_alloc"

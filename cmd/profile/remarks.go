@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
@@ -88,6 +89,12 @@ func (r *result) unseen(samples []receiver.Sample) (lines []string) {
 	return lines
 }
 
+// others says how much of the work is not here because processes of --pid have started others for it.
+func (r *result) others() string {
+	return fmt.Sprintf("processes that those of --pid have started used %.2f s of CPU time and are not here: --comm samples such processes by their name, "+
+		"without --pid all are sampled, and --children adds only those that exist at the start", r.below.Seconds())
+}
+
 // lookAtLess says how the gadget gets less to do.
 func (r *result) lookAtLess() string {
 	switch r.gadget.name {
@@ -108,6 +115,9 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 			line += ": " + report.Shown(why, 512)
 		}
 		lines = append(lines, line)
+	}
+	if r.below > r.cpu/10 && r.below >= 100*time.Millisecond {
+		lines = append(lines, r.others())
 	}
 	all, cut, lone, plain, nameless, user, stretches, unkept := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 	files := map[string]float64{}
@@ -148,7 +158,11 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks could not be followed at all: a program is read in its first seconds, on a busy machine later: look for longer, or once more", 100*cut/all))
 	}
 	if share, which := notUnwound(r.log); share >= remarkable {
-		lines = append(lines, fmt.Sprintf("%.0f %% have stacks by frame pointers, which can lack callers: %s", 100*share, report.Shown(which, 1024)))
+		of := ""
+		if len(r.opts.target.list) > 1 { // they are chosen from the gadget's rows, so that its account is of all
+			of = " of what the gadget saw on this machine"
+		}
+		lines = append(lines, fmt.Sprintf("%.0f %%%s have stacks by frame pointers, which can lack callers: %s", 100*share, of, report.Shown(which, 1024)))
 	}
 	if user == 0 {
 		return lines

@@ -40,9 +40,10 @@ type result struct {
 	byService bool
 	// log is what ig said.
 	log string
-	// cpu is the CPU time of the processes of --pid meanwhile. gone says that all have ended.
-	cpu  time.Duration
-	gone bool
+	// cpu is the CPU time of the processes of --pid meanwhile, and below that of other processes that these have started.
+	// gone says that all of --pid have ended.
+	cpu, below time.Duration
+	gone       bool
 	// early tells that ig has ended before its time.
 	early bool
 	// began is when the gadget began to sample, zero if it never did.
@@ -88,7 +89,7 @@ func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (re
 		often = fmt.Sprintf(", %d times for each second of CPU time", opts.frequency)
 	}
 	fmt.Fprintf(out, "sampling %s for %d s with %s%s\n", opts.target, int(opts.time.Seconds()), g.image, often)
-	before, _ := cpuTimes(opts.target.list)
+	before := usageOf(opts.target.list)
 	started := time.Now()
 	interrupted, err := res.sample(ctx, out)
 	if err != nil {
@@ -100,8 +101,9 @@ func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (re
 	}
 	res.run.Started = firstSample(rcv.Samples(), res.run)
 	if len(opts.target.list) > 0 {
-		after, there := cpuTimes(opts.target.list)
-		res.cpu, res.gone = after-before, !there
+		after := usageOf(opts.target.list)
+		res.gone = len(after.own) == 0
+		res.cpu, res.below = after.since(before)
 	}
 	res.write()
 	return res, nil
@@ -234,6 +236,8 @@ func (r *result) nothing() error {
 		why = "process " + t.numbers(8) + " has ended"
 	case r.early && lastFailure(r.log) != "":
 		return fmt.Errorf("no sample of %s: ig ended early: %s", t, report.Shown(lastFailure(r.log), 512))
+	case r.below > r.cpu:
+		why = r.others()
 	case t.comm != "" && named(t.comm) == 0:
 		why = fmt.Sprintf("no program or thread is called %q now; ps -eLo pid,comm lists them", t.comm)
 	case r.gadget.name == ownGadgets["lock"] && counted(ofOtherKinds, r.log) > 0:
@@ -245,7 +249,7 @@ func (r *result) nothing() error {
 	case r.gadget.name == ownGadgets["alloc"] && counted(sampledEvents, r.log) > 0:
 		why = fmt.Sprintf("%d of its allocations were sampled, and none of them was in use when the gadget looked: without --live it shows what is allocated", counted(sampledEvents, r.log))
 	case len(t.list) > 0 && !waits && r.cpu == 0:
-		why = fmt.Sprintf("it used no CPU time in these %d s: it waits, and --gadget offcpu shows what for. If it has processes of its own that work, --children samples those, too", seconds)
+		why = fmt.Sprintf("it used no CPU time in these %d s: it waits, and --gadget offcpu shows what for", seconds)
 	case !waits && len(r.unseen(nil)) > 0:
 		why = strings.Join(r.unseen(nil), "; ")
 	case r.gadget.name == ownGadgets["alloc"] && t.container == "":

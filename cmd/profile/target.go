@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
@@ -239,39 +238,6 @@ func programOf(pid int) string {
 		return ""
 	}
 	return strings.TrimSuffix(filepath.Base(file), " (deleted)")
-}
-
-// cpuTime returns the CPU time that a process has used, in the kernel's ticks of 10 ms, and false if
-// there is no such process.
-func cpuTime(pid int) (time.Duration, bool) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, false
-	}
-	// Fields 14 and 15, counted after the name; see proc_pid_stat(5).
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 13 {
-		return 0, false
-	}
-	var sum time.Duration
-	for _, f := range fields[11:13] {
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return 0, false
-		}
-		sum += time.Duration(n) * 10 * time.Millisecond
-	}
-	return sum, true
-}
-
-// cpuTimes returns the CPU time that processes have used, and false if none of them is there.
-func cpuTimes(pids []int) (sum time.Duration, some bool) {
-	for _, pid := range pids {
-		if t, there := cpuTime(pid); there {
-			sum, some = sum+t, true
-		}
-	}
-	return sum, some
 }
 
 // named returns how many threads of this machine have a name.

@@ -184,6 +184,13 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 	if slices.ContainsFunc(rows, func(r report.Row) bool { return r.Error > 0 }) {
 		fmt.Fprintln(out, "\n  ± is the sampling error in points, in 19 of 20 runs: sample for longer to shrink it")
 	}
+	shown := 0.0
+	for _, r := range rows {
+		shown += r.SelfShare
+	}
+	if shown < 1-remarkable {
+		fmt.Fprintf(out, "\n  these rows are %.0f %% of it: --rows lists more, and the flame graph shows all\n", 100*shown)
+	}
 	if lines := explained(rows); len(lines) > 0 {
 		fmt.Fprintf(out, "\n  %s\n", strings.Join(lines, "\n  "))
 	}
@@ -227,6 +234,7 @@ var marks = [][2]string{
 	{"[truncated]", "the stack is deeper than what is recorded, or could not be followed further: its outer callers are missing"},
 	{"[incomplete]", "the outermost function is none that programs begin with: its callers are missing"},
 	{"[generated code]", "machine code that a runtime has compiled, in no file; a perf map would name it"},
+	{"[unknown]", "neither the function nor its address is known"},
 	{"[file not known]", "the address is in no file that could be found"},
 }
 
@@ -238,7 +246,15 @@ func explained(rows []report.Row) []string {
 			lines = append(lines, mark[0]+": "+mark[1])
 		}
 	}
-	var ends []string
+	var files, ends []string
+	for _, r := range rows {
+		if file := report.Shown(r.Function, 40); r.Nameless && len(files) < 6 && !slices.Contains(files, file) {
+			files = append(files, file)
+		}
+	}
+	if len(files) > 0 {
+		lines = append(lines, strings.Join(files, ", ")+": functions of a file of this name for which no symbols were found, or not in this time")
+	}
 	for _, r := range rows {
 		if r.Function != report.NotOwn || len(ends) >= 6 {
 			continue

@@ -230,6 +230,29 @@ func sampled(t *testing.T, opts options, requests ...*collectorpb.ExportProfiles
 	return &result{opts: opts, rcv: rcv, run: runInfo{Target: "process 7 (shop)", Seconds: opts.time.Seconds(), Started: time.Unix(1_700_000_000, 0)}}
 }
 
+// TestTableOfMany: a table of a busy machine's largest functions says how little of the whole that is, and what a file's name in
+// brackets stands for.
+func TestTableOfMany(t *testing.T) {
+	stripped := receiver.Frame{Type: "native", Mapping: "/usr/libexec/cc1", Address: 7}
+	samples := []receiver.Sample{timed(4, stripped)}
+	for i := range 12 {
+		samples = append(samples, timed(3, receiver.Frame{Name: fmt.Sprintf("compile%d", i), Type: "native"}))
+	}
+	for rows, want := range map[int]bool{3: true, 12: false} { // 10 and 37 of 40 samples
+		r := sampled(t, options{}, request(samples...))
+		r.opts.rows = rows
+		var out bytes.Buffer
+		require.NoError(t, r.report(&out))
+		require.Equal(t, want, strings.Contains(out.String(), "\n  these rows are 25 % of it: --rows lists more, and the flame graph shows all\n"), out.String())
+		require.Equal(t, want, strings.Contains(out.String(), "these rows are"))
+		require.Contains(t, out.String(), "\n  [cc1]: functions of a file of this name for which no symbols were found")
+	}
+	r := sampled(t, options{}, request(timed(9, receiver.Frame{Name: "[cc1]", Type: "native"})))
+	var out bytes.Buffer
+	require.NoError(t, r.report(&out))
+	require.NotContains(t, out.String(), "[cc1]: functions of a file", "a workload can call a function so")
+}
+
 // timed returns n hits of a timer of 10 ms.
 func timed(n int64, leafFirst ...receiver.Frame) receiver.Sample {
 	return receiver.Sample{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 10_000_000, Values: []int64{n}, Stack: leafFirst}

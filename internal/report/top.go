@@ -40,6 +40,8 @@ type Row struct {
 	// File and Line are where most of Self was, or of Total where there is no Self; empty and 0 if that is not known.
 	File string
 	Line int64
+	// Nameless says that Function stands for the functions of a file that have no name.
+	Nameless bool
 	// Ends are the functions that most of the stacks of NotOwn end in, as Own finds them, the first one first.
 	Ends []string
 }
@@ -111,6 +113,9 @@ func label(f receiver.Frame) string {
 	return f.Label()
 }
 
+// nameless reports whether a label stands for a frame's file.
+func nameless(f receiver.Frame) bool { return f.Name == "" && f.Address != 0 && f.Mapping != "" }
+
 // stackKey names a stack of a group.
 type stackKey struct {
 	group string
@@ -173,6 +178,7 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 			ends[r][end] += total
 		}
 		r.Seconds += s.seconds
+		r.Nameless = r.Nameless || end == "" && nameless(at)
 		clear(seen)
 		seen[leaf] = true
 		r.Total += total

@@ -35,7 +35,7 @@ var presetRules = []presetRule{
 	{"pyroscope", "max_resource_attributes", "20", "It refuses a series with more than 30 labels. Every attribute of a resource or a sample is a label.", pyroscopeLimits},
 	{"pyroscope", "max_sample_attributes", "6", "The limit of 30 labels covers attributes of samples, too.", pyroscopeLimits},
 	// With thread.name, a node with 60 containers of 20 thread names has 1,200 series, and 60 without.
-	{"pyroscope", "attributes", "thread.name=drop", "A tenant has 5,000 series by default. With each thread name of each container as a series, four busy nodes would fill them. `thread.name=sample` brings it back.", pyroscopeLimits},
+	{"pyroscope", "attributes", "thread.name=drop", "A tenant has 5,000 series by default. With each thread name of each container as a series, four busy nodes would reach that limit. `thread.name=sample` restores the attribute.", pyroscopeLimits},
 
 	{"parca", "function_table", "double", "Up to v0.28.0, it reads the entry before the right one, so every frame would have another function's name.", parcaEncode},
 	{"parca", "attribute_values", "string", "Only text becomes a label.", parcaNormalizer},

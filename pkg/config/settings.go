@@ -75,7 +75,7 @@ var table = []setting{
 	enum("compression", "gzip", "The compression of requests. An empty text means `none`.", []string{"gzip", "zstd", "none"},
 		func(e *Exporter) *string { return &e.Compression }).
 		on(onNetwork).otel("COMPRESSION").flag("otel-profiles-compression").meansEmpty("none"),
-	duration("timeout", "10s", "30s", "The time limit of one attempt to send. It cannot be turned off, so that a hanging receiver never holds a request for ever.", time.Millisecond, noLimit,
+	duration("timeout", "10s", "30s", "The time limit of one attempt to send. It cannot be turned off, so a receiver that hangs cannot hold a request forever.", time.Millisecond, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Timeout }).on(onNetwork).otel("TIMEOUT"),
 	secretPairs("headers", `{x-scope-orgid: tenant-1}`, "Headers (gRPC: metadata) of every request. Write names in lower case. Write a name that contains a dot in the `key=value` form.",
 		func(e *Exporter) *[]Header { return &e.Headers }, parseHeaders).
@@ -223,11 +223,11 @@ var table = []setting{
 		func(e *Exporter) *bool { return &e.ProfileScope }).ofPresets(),
 	either("profile_name", "plain", "label", "`label` sends the profile's name as the attribute `__name__` of every sample, and no period, if the name differs from the period's type. This is for receivers that take the period's type for the name.",
 		func(e *Exporter) *bool { return &e.NameLabel }).ofPresets(),
-	either("incomplete_stacks", "plain", "marked", "`marked` adds the root frame `[incomplete]` to stacks that do not end at a known entry point. The closing log line and a metric give their share in both cases.",
+	either("incomplete_stacks", "plain", "marked", "`marked` adds the root frame `[incomplete]` to stacks that do not end at a known entry point. The closing log line and a metric count these stacks with either value.",
 		func(e *Exporter) *bool { return &e.MarkIncomplete }),
 	either("unnamed_functions", "none", "file", "`file` shows the name of the file in place of a missing function name, such as `[libc.so.6]`. This is for receivers that hide frames without names. A receiver's symbolizer does not replace such a name.",
 		func(e *Exporter) *bool { return &e.NameUnnamed }),
-	either("function_table", "single", "double", "`double` writes each function twice and refers to the second entry. Use `double` for a receiver that reads the entry before the right one.",
+	either("function_table", "single", "double", "`double` writes each function twice and refers to the second entry. Use `double` for a receiver that reads the preceding entry by mistake.",
 		func(e *Exporter) *bool { return &e.DoubleFunctions }),
 	either("frame_type_default", "none", "native", "The type of frames whose own type is unknown.",
 		func(e *Exporter) *bool { return &e.NativeDefault }).ofPresets(),
@@ -244,7 +244,7 @@ var table = []setting{
 	boolean("image_digest", "false", "Send `container.image.repo_digests`.",
 		func(e *Exporter) *bool { return &e.ImageDigest }),
 
-	text("path", "", "profiles.jsonl", "The file to write, or the folder with `format: history`. With `format: pprof`, several files are named after it.",
+	text("path", "", "profiles.jsonl", "The file to write, or the folder with `format: history`. With `format: pprof`, it is the prefix of several files.",
 		func(e *Exporter) *string { return &e.Path }).on(onFile),
 	enum("format", "otlp-json", "`otlp-json`: one request per line. `otlp-proto`: requests, each preceded by its length in four bytes, big endian. `pprof`: one file per request. `history`: a folder that `profile history` reads.", []string{"otlp-json", "otlp-proto", "pprof", FormatHistory},
 		func(e *Exporter) *string { return &e.Format }).on(onFile),

@@ -590,6 +590,8 @@ func TestRemarks(t *testing.T) {
 		r.log = "level=info msg=\"unwind: stacks are whole\"\nlevel=info msg=\"unwind: 20 events sampled, 15 unwound (" + unwound + "\"\n"
 		require.Equal(t, want, r.remarks([]receiver.Sample{sample(5, native, native)}))
 	}
+	r.log = "level=info msg=\"unwind: 9 events sampled, 8 unwound (68.0 % of the nanoseconds), 1 that found no unwinder (0.0 % of the nanoseconds), 7 of others (32.0 % of the count)\"\n"
+	require.Contains(t, r.remarks([]receiver.Sample{sample(5, native, native)})[0], ": 1 that found no unwinder (<0.1 % of the time), 7 of others (32.0 %)")
 	r.log = "level=info msg=\"unwind: stacks are whole\"\nlevel=info msg=\"unwind: 9 events sampled, 3 unwound (20.0 % of the samples), 6 of others (80.0 % of the samples)\"\n"
 	r.opts.target.list = []int{7, 8}
 	require.Contains(t, r.remarks([]receiver.Sample{sample(5, native, native)})[0], "80 % of what the gadget saw on this machine have", "several processes are chosen from all rows")
@@ -617,6 +619,25 @@ func TestRemarks(t *testing.T) {
 	require.Len(t, lines, 1, "they are no stacks of one function")
 	require.Contains(t, lines[0], "50 % came when there was no room for it")
 	require.Contains(t, lines[0], "--sample-bytes=524288")
+}
+
+// TestRemarkOnBriefProcesses: a compiler's processes end before anybody can read which program they run.
+func TestRemarkOnBriefProcesses(t *testing.T) {
+	sample := func(n int64, attributes map[string]string, stack ...receiver.Frame) receiver.Sample {
+		return receiver.Sample{Unit: "count", Values: []int64{n}, Service: "host", Attributes: attributes, Stack: stack}
+	}
+	work, main, kernel := receiver.Frame{Name: "work", Type: "native"}, receiver.Frame{Name: "main", Type: "native"}, receiver.Frame{Name: "idle", Type: "kernel"}
+	known, brief := map[string]string{"thread.name": "cc1", "process.executable.name": "cc1"}, map[string]string{"thread.name": "cc1"}
+	r := &result{gadget: gadget{name: "profile_cpu"}}
+	samples := []receiver.Sample{sample(6, known, work, main), sample(2, brief, work, main), sample(2, brief, kernel)}
+	require.Equal(t, []string{"20 % are of processes that ended before their program was read: they have the name of their thread as program, and the service host"}, r.remarks(samples),
+		"threads of the kernel run no program")
+	require.Empty(t, r.remarks(append(samples, sample(20, known, work, main))), "little of the whole")
+	samples[1].Resource = map[string]string{"container.id": "0123"}
+	require.Empty(t, r.remarks(samples), "containers have their own names")
+	r.gadget.name = "trace_open"
+	samples[1].Resource = nil
+	require.Empty(t, r.remarks(samples), "another gadget need not have processes")
 }
 
 // No gadget is advised in place of one that shows something else, and none that could not run here.

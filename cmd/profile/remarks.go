@@ -106,6 +106,9 @@ func (r *result) lookAtLess() string {
 	return "choose fewer processes"
 }
 
+// plainUnits puts ig's words for amounts into those of the tables.
+var plainUnits = strings.NewReplacer("(0.0 %", "(<0.1 %", " of the nanoseconds)", " of the time)", " of the count)", ")")
+
 // remarks are notes for the reader about missing data.
 func (r *result) remarks(samples []receiver.Sample) []string {
 	var lines []string
@@ -119,7 +122,8 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	if r.below > r.cpu/10 && r.below >= 100*time.Millisecond {
 		lines = append(lines, r.others())
 	}
-	all, cut, lone, plain, nameless, user, stretches, unkept := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+	all, cut, lone, plain, nameless, user, stretches, unkept, brief := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+	service := ""
 	files := map[string]float64{}
 	for _, s := range samples {
 		n := float64(s.Total())
@@ -139,6 +143,9 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 			continue
 		}
 		user += n
+		if !report.InContainer(s) && s.Attributes["process.executable.name"] == "" && s.Attributes["thread.name"] != "" {
+			brief, service = brief+n, s.Service
+		}
 		if len(frames) == 1 {
 			lone += n
 		}
@@ -162,7 +169,11 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		if len(r.opts.target.list) > 1 { // they are chosen from the gadget's rows, so that its account is of all
 			of = " of what the gadget saw on this machine"
 		}
-		lines = append(lines, fmt.Sprintf("%.0f %%%s have stacks by frame pointers, which can lack callers: %s", 100*share, of, report.Shown(which, 1024)))
+		lines = append(lines, fmt.Sprintf("%.0f %%%s have stacks by frame pointers, which can lack callers: %s", 100*share, of, report.Shown(plainUnits.Replace(which), 1024)))
+	}
+	if brief/all >= remarkable && ownName(r.gadget.name) {
+		lines = append(lines, fmt.Sprintf("%.0f %% are of processes that ended before their program was read: they have the name of their thread as program, and the service %s",
+			100*brief/all, report.Shown(service, 64)))
 	}
 	if user == 0 {
 		return lines

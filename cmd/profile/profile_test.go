@@ -627,12 +627,14 @@ func TestRemarkOnBriefProcesses(t *testing.T) {
 		return receiver.Sample{Unit: "count", Values: []int64{n}, Service: "host", Attributes: attributes, Stack: stack}
 	}
 	work, main, kernel := receiver.Frame{Name: "work", Type: "native"}, receiver.Frame{Name: "main", Type: "native"}, receiver.Frame{Name: "idle", Type: "kernel"}
-	known, brief := map[string]string{"thread.name": "cc1", "process.executable.name": "cc1"}, map[string]string{"thread.name": "cc1"}
+	brief := map[string]string{"thread.name": "cc1"}
+	known := sample(6, brief, work, main)
+	known.Resource = map[string]string{"process.executable.name": "cc1"}
 	r := &result{gadget: gadget{name: "profile_cpu"}}
-	samples := []receiver.Sample{sample(6, known, work, main), sample(2, brief, work, main), sample(2, brief, kernel)}
+	samples := []receiver.Sample{known, sample(2, brief, work, main), sample(2, brief, kernel)}
 	require.Equal(t, []string{"20 % are of processes that ended before their program was read: they have the name of their thread as program, and the service host"}, r.remarks(samples),
 		"threads of the kernel run no program")
-	require.Empty(t, r.remarks(append(samples, sample(20, known, work, main))), "little of the whole")
+	require.Empty(t, r.remarks(append(samples, known, known, known)), "little of the whole")
 	samples[1].Resource = map[string]string{"container.id": "0123"}
 	require.Empty(t, r.remarks(samples), "containers have their own names")
 	r.gadget.name = "trace_open"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -143,7 +144,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 			continue
 		}
 		user += n
-		if !report.InContainer(s) && s.Attributes["process.executable.name"] == "" && s.Attributes["thread.name"] != "" {
+		if !report.InContainer(s) && cmp.Or(s.Attributes["process.executable.name"], s.Resource["process.executable.name"]) == "" && s.Attributes["thread.name"] != "" {
 			brief, service = brief+n, s.Service
 		}
 		if len(frames) == 1 {

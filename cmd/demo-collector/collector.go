@@ -20,6 +20,8 @@ import (
 type collector struct {
 	cmd *exec.Cmd
 	log *bytes.Buffer
+	// cancel ends the process.
+	cancel context.CancelFunc
 	// ended is closed when the process has ended.
 	ended chan struct{}
 	// load and profiles are the addresses that it listens at.
@@ -61,7 +63,11 @@ func startCollector(ctx context.Context, program, file string) (*collector, erro
 	if err := os.WriteFile(config, fmt.Appendf(nil, collectorConfig, c.load, c.profiles, file), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the Collector's configuration: %w", err)
 	}
-	c.cmd = exec.Command(program, "--config", config, "--feature-gates=service.profilesSupport")
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx)) // ctx bounds the start only
+	c.cancel = cancel
+	c.cmd = exec.CommandContext(running, program, "--config", config, "--feature-gates=service.profilesSupport")
+	c.cmd.Cancel = func() error { return c.cmd.Process.Signal(syscall.SIGTERM) }
+	c.cmd.WaitDelay = 10 * time.Second // then it is killed
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.cmd.Start(); err != nil {
@@ -88,19 +94,8 @@ func startCollector(ctx context.Context, program, file string) (*collector, erro
 
 // stop ends the Collector, which writes the rest of its data. Further calls do nothing.
 func (c *collector) stop() error {
-	select {
-	case <-c.ended:
-	default:
-		if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("ending the Collector: %w", err)
-		}
-		select {
-		case <-c.ended:
-		case <-time.After(10 * time.Second):
-			_ = c.cmd.Process.Kill() // it may just have ended
-			<-c.ended
-		}
-	}
+	c.cancel()
+	<-c.ended
 	if !c.cmd.ProcessState.Success() {
 		return fmt.Errorf("the Collector ended: %s\n%s", c.cmd.ProcessState, c.log)
 	}

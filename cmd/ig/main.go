@@ -128,8 +128,8 @@ func hostFlags(args []string, why func() error) error {
 	return nil
 }
 
-// serveOwnProfiles serves net/http/pprof until the process ends. That it
-// cannot be had is logged and no reason to stop.
+// serveOwnProfiles serves net/http/pprof until the process ends. If it
+// cannot listen, it logs the error, and the program continues.
 func serveOwnProfiles(address string) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

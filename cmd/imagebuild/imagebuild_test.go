@@ -234,7 +234,7 @@ func TestWrongManifests(t *testing.T) {
 		{"files: [{path: /a/../b, input: x}]", "clean absolute path"},
 		{"files: [{path: /a}]", "one of go, module and input"},
 		{"files: [{path: /a, go: x, input: y}]", "one of go, module and input"},
-		{"files: [{path: /a, module: x}]", "need each other"},
+		{"files: [{path: /a, module: x}]", "must be given together"},
 		{"files: [{path: /a, go: x, default: y}]", "default needs input"},
 		{"files: [{path: /a, input: x, in: y}]", "in needs go"},
 		{"files: [{path: /a, input: x}, {path: /a, input: y}]", "listed twice"},

@@ -100,7 +100,7 @@ func (f *file) validate() error {
 		return errors.New("give one of go, module and input")
 	}
 	if (f.Module != "") != (f.Source != "") {
-		return errors.New("module and source need each other")
+		return errors.New("module and source must be given together")
 	}
 	if f.In != "" && f.Go == "" {
 		return errors.New("in needs go")

@@ -33,9 +33,9 @@ Exit code: 0 no regression, 1 a regression, 2 anything else, such as a file that
 `
 
 var (
-	// errRegression is what main ends with 1 for.
+	// errRegression makes main exit with 1.
 	errRegression = errors.New("regression")
-	// errCheck is any other error of check, which main ends with 2 for.
+	// errCheck is any other error of check. It makes main exit with 2.
 	errCheck = errors.New("cannot check")
 )
 

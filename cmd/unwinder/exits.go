@@ -151,7 +151,7 @@ func (o *offsets) program(m *ebpf.Map) asm.Instructions {
 	}
 	p := asm.Instructions{
 		asm.LoadMem(asm.R7, asm.R1, 0, asm.DWord), // task
-		// Of a process's threads only the first one counts.
+		// Only the exit of a process's first thread counts.
 		asm.FnGetCurrentPidTgid.Call(),
 		asm.Mov.Reg(asm.R6, asm.R0),
 		asm.RSh.Imm(asm.R6, 32),

@@ -1,4 +1,4 @@
-// Package igtest is what end-to-end tests share: what make has built, and the commands that they run. Unit tests have its logs, too.
+// Package igtest has the code that end-to-end tests share: it finds the programs that make has built, and runs them. Unit tests use its logs.
 package igtest
 
 import (

@@ -203,7 +203,7 @@ func (i *unwindInstance) Start(gadgetCtx operators.GadgetContext) error {
 func (i *unwindInstance) begin(gadgetCtx operators.GadgetContext) error {
 	buffer := tune.Map(gadgetCtx, "unwound")
 	if buffer == nil {
-		return errors.New("the gadget has no map unwound")
+		return errors.New("the gadget has no map called unwound: build its image again")
 	}
 	var err error
 	if i.unwound, err = ringbuf.NewReader(buffer); err != nil {

@@ -24,7 +24,7 @@ const (
 // handleKernfs is the kernel's FILEID_KERNFS: the handle of a control group's folder is its ID, which is the folder's inode, too.
 const handleKernfs = 0xfe
 
-// rootGroup is the ID of the root. It says nothing: on a machine with version 1, all are in there.
+// rootGroup is the ID of the root. It identifies no unit: with cgroup version 1, all processes are in it.
 const rootGroup = 1
 
 // groups tells the systemd unit of a control group by its ID in the unified hierarchy. An ID is not reused, so a result stays
@@ -164,7 +164,7 @@ func (g *groups) walk(epoch uint32) {
 }
 
 // readGroups calls add for the folders in a folder, with their inodes, and returns how many entries it has read. It
-// stops after most entries, give or take some hundred.
+// stops after about most entries, to within some hundred.
 func readGroups(dir string, most int, add func(name string, id uint64)) int {
 	f, err := os.Open(dir)
 	if err != nil {

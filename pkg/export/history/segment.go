@@ -129,7 +129,7 @@ func (d Damage) Error() string { return fmt.Sprintf("%s: %v", filepath.Base(d.Fi
 func (d Damage) Unwrap() error { return d.Err }
 
 // errUnfinished is the end of a segment with a killed writer, or one that is being written.
-var errUnfinished = errors.New("its last record is not finished")
+var errUnfinished = errors.New("its last record is incomplete")
 
 // records calls visit with each record of a segment and its unpacked body, which is visit's. It returns Damage if it could not
 // continue. With errUnfinished, only the last record is incomplete.

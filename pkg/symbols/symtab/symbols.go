@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FileID tells one state of a file from all others on the machine. It is comparable.
+// FileID distinguishes one state of a file from all others on the machine. It is comparable.
 type FileID struct {
 	Dev, Inode uint64
 	Size       int64

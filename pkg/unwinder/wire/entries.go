@@ -129,7 +129,7 @@ func ReceiveAsked(socket int) ([]ChainKind, error) {
 	}
 	names, ok := strings.CutPrefix(string(text[:n]), askedHead)
 	if !ok {
-		return nil, fmt.Errorf("%w: the request is not for chains", ErrProtocol)
+		return nil, fmt.Errorf("%w: the message does not request chains", ErrProtocol)
 	}
 	return ParseChains(names)
 }
@@ -201,7 +201,7 @@ func parseEntries(text string, descriptors []int) (Entries, error) {
 		}
 	}
 	if len(e.Descriptors) != len(descriptors) {
-		return e, errors.New("not one descriptor for each kind")
+		return e, errors.New("the answer must have one descriptor for each kind")
 	}
 	for line := range strings.Lines(refused) {
 		name, why, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")

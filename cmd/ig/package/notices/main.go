@@ -105,7 +105,7 @@ func linked(programs []string) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("listing the modules of %s: %w", program, err)
 		}
-		// Of gadgetctl the main module is one of others.
+		// gadgetctl is built from another project's main module, so include it.
 		for _, dep := range append(info.Deps, &info.Main) {
 			if dep.Replace != nil {
 				dep = dep.Replace
@@ -121,7 +121,7 @@ func linked(programs []string) ([]string, error) {
 
 // folders returns where the sources of modules are: they were built here, so Go's module cache has them.
 func folders(modules []string) (map[string]string, error) {
-	// Not of runtime, which does not know it in a program that was built with -trimpath.
+	// Ask the go command: runtime.GOROOT is empty in a program that was built with -trimpath.
 	out, err := exec.Command("go", "env", "GOROOT", "GOMODCACHE").Output()
 	if err != nil {
 		return nil, fmt.Errorf("asking go for its module cache: %w", err)

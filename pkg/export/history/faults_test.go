@@ -85,7 +85,7 @@ func TestKills(t *testing.T) {
 	}
 	require.Equal(t, a.Summary.Rows, value)
 	for _, d := range a.Damaged {
-		require.ErrorContains(t, d, "not finished")
+		require.ErrorContains(t, d, "incomplete")
 	}
 }
 
@@ -109,7 +109,7 @@ func TestTornWrite(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, rows, a.Summary.Rows, "torn at byte %d of %d", cut-len(whole), len(torn)-len(whole))
 		require.Len(t, a.Damaged, 1)
-		require.ErrorContains(t, a.Damaged[0], "not finished")
+		require.ErrorContains(t, a.Damaged[0], "incomplete")
 	}
 	after.start(limit)
 	rows += after.interval(w, 20)

@@ -263,6 +263,7 @@ func (i *unwindInstance) run() {
 			i.take(b, i.stack)
 			continue
 		case <-sweep.C:
+			i.Read(i.stack) // a busy machine may have kept this goroutine from stacks that have come
 			i.sweep(joinPatience)
 			continue
 		case <-check.C:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -47,6 +48,7 @@ const (
 	playForeign  // as if it had an entry for kprobes, which is a pipe
 	playUnasked  // says again and again that it has no entries
 	playDenied   // as playRefuse, where a program of another role runs
+	playStays    // as playEntries and playBlocked, and its end cannot be seen: another process has its descriptors
 )
 
 func TestMain(m *testing.M) {
@@ -96,11 +98,20 @@ func play(role int) {
 	}()
 	stack := w.Stack([]uint32{w.Frame(&wire.Frame{Function: "main"}, 0)}, 0)
 	slack, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	proc := w.Proc(wire.Proc{PID: uint32(os.Getpid()), Start: uint64(slack), Exe: leaveAlone()})
+	pid := os.Getpid()
+	if role == playStays && leaveAlone() == "" {
+		stays := exec.Command("/bin/sleep", "1000")
+		stays.Stderr, stays.ExtraFiles = os.Stderr, []*os.File{pipe, counters, os.NewFile(5, "entries")}
+		if err := stays.Start(); err != nil {
+			panic(err)
+		}
+		pid = stays.Process.Pid
+	}
+	proc := w.Proc(wire.Proc{PID: uint32(pid), Start: uint64(slack), Exe: leaveAlone()})
 	taken, blocked := uint64(0), false
 	var eaten [][]byte
 	send := func(n uint64) {
-		if role == playEntries || role == playLater {
+		if role == playEntries || role == playLater || role == playStays {
 			w.Unwound(1<<54|taken, stack, proc, &wire.Said{})
 			w.Unwound(2<<54|taken, stack, proc, &wire.Said{})
 			taken += 2
@@ -131,7 +142,10 @@ func play(role int) {
 				set(wire.CounterReading, uint64(os.Getppid()))
 				panic("runtime: out of memory")
 			}
-		case playBlocked, playHeld, playSpin:
+		case playBlocked, playHeld, playSpin, playStays:
+			if role == playStays {
+				send(1)
+			}
 			if leaveAlone() != "" {
 				send(1)
 				break

@@ -25,9 +25,9 @@ func sendEntries(role int) {
 		}
 	}
 	switch role {
-	case playEntries, playLater:
+	case playEntries, playLater, playStays:
 		refusals := 1 // of tracepoints
-		if role == playEntries {
+		if role != playLater {
 			refusals = math.MaxInt
 		}
 		send := func(kinds []wire.ChainKind) {
@@ -93,6 +93,24 @@ func array(t *testing.T) *ebpf.Map {
 func inArray(m *ebpf.Map) (id uint32) {
 	_ = m.Lookup(uint32(0), &id)
 	return id
+}
+
+// TestKilledIsNotCalled: gadgets stop calling a program when it is killed. A blocked one may stay for as long as it likes.
+func TestKilledIsNotCalled(t *testing.T) {
+	needEBPF(t)
+	b, _ := newTestBroker()
+	b.unanswered, b.endTime = 2*time.Second, time.Hour
+	s, err := b.Subscribe(t.Context(), forGadgets(playStays))
+	require.NoError(t, err)
+	stays := int((<-s.C).Unwound[0].Proc.PID)
+	t.Cleanup(func() {
+		_ = unix.Kill(stays, unix.SIGKILL)
+		s.Close()
+	})
+	entry := array(t)
+	require.NoError(t, s.Serve(wire.ChainRawTracepoint, entry))
+	require.NotZero(t, inArray(entry))
+	require.Eventually(t, func() bool { return inArray(entry) == 0 }, time.Minute, time.Millisecond)
 }
 
 // Gadgets call the program's entry as long as it runs, and that of the next one after its end; each gets its own events.

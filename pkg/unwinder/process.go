@@ -48,6 +48,7 @@ type process struct {
 	bound    uint64 // of its memory, in bytes
 
 	questions atomic.Int64 // how often it was asked for chains
+	givenUp   atomic.Bool  // it was killed, and did not end
 
 	ended chan struct{} // closed when it has ended
 	err   error         // what Wait returned; valid once ended is closed
@@ -197,9 +198,22 @@ func (p *process) kill() { _ = p.cmd.Process.Kill() }
 func (p *process) wait(d time.Duration) {
 	if !p.endsIn(d) {
 		p.kill()
-		if !p.endsIn(d) {
-			_ = p.out.Close()
-		}
+		p.giveUp(d)
+	}
+}
+
+// destroy kills the program, and has gadgets stop calling it at once: it may take long to end, or never do.
+func (p *process) destroy(d time.Duration) {
+	p.hangUp()
+	p.kill()
+	go p.giveUp(d)
+}
+
+// giveUp waits for the end of a killed program, and closes the stream of one that does not end.
+func (p *process) giveUp(d time.Duration) {
+	if !p.endsIn(d) {
+		p.givenUp.Store(true)
+		_ = p.out.Close()
 	}
 }
 

@@ -108,8 +108,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			r.take(ev)
 			if ev.Flush != nil && !pace.AllowN(heard, 1) && why == "" {
 				why = fmt.Sprintf("it writes more than %d batches of samples a second, and may have been taken over by what it reads", flushRate)
-				p.kill()
-				go p.wait(b.endTime)
+				p.destroy(b.endTime)
 			}
 		case err := <-broken:
 			if why == "" && errors.Is(err, wire.ErrProtocol) {
@@ -117,7 +116,9 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 				p.kill()
 			}
 			p.end()
-			p.wait(b.endTime)
+			if !p.givenUp.Load() {
+				p.wait(b.endTime)
+			}
 			r.settle()
 			if why == "" {
 				why = p.reason()
@@ -130,13 +131,12 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 		case err := <-served:
 			if why == "" {
 				why = err.Error()
-				p.kill()
-				go p.wait(b.endTime)
+				p.destroy(b.endTime)
 			}
 		case <-b.changed:
 			now, wanted := b.wanted()
 			again := b.again()
-			if asked || wanted && now == settings && len(again) == 0 {
+			if asked || why != "" || wanted && now == settings && len(again) == 0 {
 				continue
 			}
 			kinds, only := settings.grown(now)
@@ -147,7 +147,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			}
 			settings = now
 		case <-timeout.C:
-			if asked {
+			if asked || why != "" {
 				continue
 			}
 			c := p.count()
@@ -170,8 +170,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			default:
 				continue
 			}
-			p.kill()
-			go p.wait(b.endTime)
+			p.destroy(b.endTime)
 		case <-meter.C:
 			memory := p.memory()
 			b.mu.Lock()
@@ -179,8 +178,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			b.mu.Unlock()
 			if memory > p.bound && why == "" {
 				why = fmt.Sprintf("it uses %d MiB of memory; the limit is %d MiB, which is 1 GiB or half of its control group's limit", memory>>20, p.bound>>20)
-				p.kill()
-				go p.wait(b.endTime)
+				p.destroy(b.endTime)
 			}
 		}
 	}

@@ -37,30 +37,48 @@ const (
 	beforeRestart, afterRestart = 5 * time.Second, 20 * time.Second
 )
 
-// group is a control group of version 1 or 2 with a limit of memory.
+// group is a control group of version 1 or 2 with a limit of memory, and with CPU time of its own, as a service or a pod has: what this
+// test starts beside it has one group, too.
 type group struct {
 	dir  string
+	cpu  string // the same folder, or that of another hierarchy
 	peak string // the file that says how much it has taken at most
 }
 
 func newGroup(t *testing.T, limit int) group {
 	t.Helper()
-	g := group{dir: fmt.Sprintf("/sys/fs/cgroup/hostile-%d", os.Getpid()), peak: "memory.peak"}
-	file := "memory.max"
+	name := fmt.Sprintf("hostile-%d", os.Getpid())
+	g := group{dir: filepath.Join("/sys/fs/cgroup", name), peak: "memory.peak"}
+	file, root := "memory.max", "/sys/fs/cgroup"
+	g.cpu = g.dir
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
-		g.dir, g.peak = fmt.Sprintf("/sys/fs/cgroup/memory/hostile-%d", os.Getpid()), "memory.max_usage_in_bytes"
-		file = "memory.limit_in_bytes"
+		g.dir, g.peak = filepath.Join("/sys/fs/cgroup/memory", name), "memory.max_usage_in_bytes"
+		file, root = "memory.limit_in_bytes", "/sys/fs/cgroup/cpu"
+		g.cpu = filepath.Join(root, name)
+	} else {
+		require.NoError(t, os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+memory +cpu"), 0))
 	}
-	require.NoError(t, os.Mkdir(g.dir, 0o755), "a control group of one's own")
-	t.Cleanup(func() {
-		require.Eventually(t, func() bool { return os.Remove(g.dir) == nil }, time.Minute, 100*time.Millisecond)
-	})
+	others := filepath.Join(root, name+"-others")
+	for _, dir := range slices.Compact([]string{g.dir, g.cpu, others}) {
+		require.NoError(t, os.Mkdir(dir, 0o755), "a control group of one's own")
+		t.Cleanup(func() {
+			require.Eventually(t, func() bool { return os.Remove(dir) == nil }, time.Minute, 100*time.Millisecond)
+		})
+	}
+	join(t, others, os.Getpid())
+	t.Cleanup(func() { join(t, root, os.Getpid()) })
 	require.NoError(t, os.WriteFile(filepath.Join(g.dir, file), []byte(strconv.Itoa(limit)), 0))
 	return g
 }
 
 func (g group) add(t *testing.T, pid int) {
-	require.NoError(t, os.WriteFile(filepath.Join(g.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0))
+	for _, dir := range slices.Compact([]string{g.dir, g.cpu}) {
+		join(t, dir, pid)
+	}
+}
+
+func join(t *testing.T, dir string, pid int) {
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0))
 }
 
 // peaks returns how much memory each program in the group has taken at most so far, in bytes: "ig", "unwinder", "unwinder -read".
@@ -148,6 +166,7 @@ func TestAllAtOnce(t *testing.T) {
 	t.Setenv("INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_SOURCE_LINES", "true")
 	dir := folder(t)
 	attack := compile(t, dir, "attack.c")
+	g := newGroup(t, groupLimit)
 	honest := func(name string) string {
 		path := copied(t, attack, filepath.Join(dir, name))
 		pid := start(t, 0, path, "good").Process.Pid
@@ -155,7 +174,6 @@ func TestAllAtOnce(t *testing.T) {
 		return path
 	}
 	first := honest("honest")
-	g := newGroup(t, groupLimit)
 	var deafNow atomic.Bool
 	r := startRun(t, "profile_cpu", "--frequency=99")
 	g.add(t, r.PID)

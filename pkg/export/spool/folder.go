@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -345,14 +344,15 @@ func (s *Folder) syncFolder() {
 	}
 }
 
-// Read returns the body of a message, in today's layout. Other errors than those of decodeStored say that the file could
+// Read returns the body of a message, in today's layout. Other errors than those of decodeHead say that the file could
 // not be read.
 func (s *Folder) Read(seq uint64) ([]byte, error) {
-	data, err := s.readFile(seq, maxStoredBody)
+	f, err := s.open(seq)
 	if err != nil {
 		return nil, err
 	}
-	head, body, err := decodeStored(data)
+	defer f.Close()
+	head, body, err := readRecord(f)
 	if err != nil {
 		return nil, err
 	}
@@ -372,15 +372,6 @@ func (s *Folder) Remove(seq uint64) error {
 
 func (s *Folder) open(seq uint64) (*os.File, error) {
 	return os.OpenFile(s.path(seq), os.O_RDONLY|trusted.NoFollow, 0)
-}
-
-func (s *Folder) readFile(seq uint64, limit int64) ([]byte, error) {
-	f, err := s.open(seq)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit))
 }
 
 // readHead reads a message without its body, and checks that the file has the length that its header says.

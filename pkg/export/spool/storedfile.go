@@ -104,23 +104,6 @@ func decodeHead(data []byte) (head storedHead, err error) {
 	return head, nil
 }
 
-// decodeStored reads a whole file. Its errors are those of decodeHead.
-func decodeStored(data []byte) (storedHead, []byte, error) {
-	head, err := decodeHead(data)
-	if err != nil {
-		return head, nil, err
-	}
-	rest := data[head.len:]
-	if int64(len(rest)) != head.body+4 {
-		return head, nil, fmt.Errorf("%w: %d bytes after the header instead of %d", ErrCorrupt, len(rest), head.body+4)
-	}
-	body := rest[:head.body:head.body]
-	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(rest[head.body:]) {
-		return head, nil, fmt.Errorf("%w: checksum of the body", ErrCorrupt)
-	}
-	return head, body, nil
-}
-
 func storedTime(t time.Time) int64 {
 	if t.IsZero() {
 		return noTime
@@ -147,20 +130,27 @@ func ReadRecord(r io.Reader) (wire.Message, error) {
 	if _, err := io.ReadFull(r, first); err != nil {
 		return wire.Message{}, err
 	}
-	head, err := readHeadFrom(io.MultiReader(bytes.NewReader(first), r))
+	head, body, err := readRecord(io.MultiReader(bytes.NewReader(first), r))
+	m := head.msg
+	m.Body = body
+	return m, err
+}
+
+// readRecord reads a whole message: what stands before the body, and the body. Other errors than those of decodeHead say that r
+// could not be read.
+func readRecord(r io.Reader) (storedHead, []byte, error) {
+	head, err := readHeadFrom(r)
 	if err != nil {
-		return wire.Message{}, err
+		return storedHead{}, nil, err
 	}
 	body, err := io.ReadAll(io.LimitReader(r, head.body+4))
 	switch {
 	case err != nil:
-		return wire.Message{}, err
+		return storedHead{}, nil, err
 	case int64(len(body)) < head.body+4:
-		return wire.Message{}, fmt.Errorf("%w: body broken off", ErrCorrupt)
+		return storedHead{}, nil, fmt.Errorf("%w: body broken off", ErrCorrupt)
 	case crc32.Checksum(body[:head.body], castagnoli) != binary.BigEndian.Uint32(body[head.body:]):
-		return wire.Message{}, fmt.Errorf("%w: checksum of the body", ErrCorrupt)
+		return storedHead{}, nil, fmt.Errorf("%w: checksum of the body", ErrCorrupt)
 	}
-	m := head.msg
-	m.Body = body[:head.body]
-	return m, nil
+	return head, body[:head.body:head.body], nil
 }

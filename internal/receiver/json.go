@@ -3,11 +3,11 @@ package receiver
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"regexp"
 
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -15,9 +15,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// idFields are in hexadecimal in OTLP's JSON, and in base64 in protobuf's:
-// https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding.
-var idFields = map[string]bool{"traceId": true, "spanId": true, "profileId": true}
+// ids are in hexadecimal in OTLP's JSON, and in base64 in protobuf's: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding.
+// No text looks like one: quotes in a text have a backslash.
+var ids = regexp.MustCompile(`("(?:traceId|spanId|profileId)"\s*:\s*)"((?:[0-9a-fA-F]{2})+)"`)
 
 // maxLine is the longest line that ReadJSONLines takes.
 const maxLine = 64 << 20
@@ -37,10 +37,11 @@ func WriteJSONLine(w io.Writer, req *collectorpb.ExportProfilesServiceRequest) e
 // ParseJSON reads a request from OTLP JSON, or from the variant of the Collector's file exporter. IDs may be in protobuf's base64
 // where that is not hexadecimal, too. Fields that it does not know are skipped.
 func ParseJSON(b []byte) (*collectorpb.ExportProfilesServiceRequest, error) {
-	b, err := idsInBase64(b)
-	if err != nil {
-		return nil, fmt.Errorf("decoding OTLP JSON: %w", err)
-	}
+	b = ids.ReplaceAllFunc(b, func(field []byte) []byte {
+		parts := ids.FindSubmatch(field)
+		id, _ := hex.AppendDecode(nil, parts[2])
+		return fmt.Appendf(nil, "%s%q", parts[1], base64.StdEncoding.EncodeToString(id))
+	})
 	req := &collectorpb.ExportProfilesServiceRequest{}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, req); err != nil {
 		return nil, fmt.Errorf("decoding OTLP JSON: %w", err)
@@ -70,40 +71,4 @@ func ReadJSONLines(r io.Reader) ([]*collectorpb.ExportProfilesServiceRequest, er
 		return reqs, fmt.Errorf("line %d: %w", line+1, err)
 	}
 	return reqs, nil
-}
-
-// idsInBase64 replaces the IDs in OTLP JSON. Attributes cannot be mistaken for IDs: their keys are
-// values in JSON.
-func idsInBase64(b []byte) ([]byte, error) {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	var tree any
-	if err := d.Decode(&tree); err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("unexpected text after the JSON value")
-	}
-	var walk func(any)
-	walk = func(v any) {
-		switch x := v.(type) {
-		case []any:
-			for _, e := range x {
-				walk(e)
-			}
-		case map[string]any:
-			for k, e := range x {
-				if idFields[k] {
-					s, _ := e.(string)
-					if raw, err := hex.DecodeString(s); err == nil && s != "" {
-						x[k] = raw // which package json writes in base64
-					}
-					continue
-				}
-				walk(e)
-			}
-		}
-	}
-	walk(tree)
-	return json.Marshal(tree)
 }

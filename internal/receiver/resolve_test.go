@@ -136,5 +136,5 @@ func TestJSONLines(t *testing.T) {
 	require.True(t, proto.Equal(bad, got))
 
 	_, err = ParseJSON([]byte(`{} {}`))
-	require.ErrorContains(t, err, "unexpected text after")
+	require.ErrorContains(t, err, "decoding OTLP JSON")
 }

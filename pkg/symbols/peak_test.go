@@ -99,7 +99,7 @@ func TestPeakReader(t *testing.T) {
 		at, err := strconv.ParseUint(addr, 16, 64)
 		require.NoError(t, err)
 		symbol, state := s.Lookup(id, at)
-		fmt.Printf("%s: %s %.8s %v\n", filepath.Base(path), state, symbol.Name, s.Err(id))
+		fmt.Printf("%s: %s %.8s %v\n", filepath.Base(path), state, symbol.Name, s.Stats().Last)
 	}
 	fmt.Printf("store's peak %d kB\n", peak(t))
 }

@@ -124,7 +124,6 @@ func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Dur
 		e.began = e.read.Add(-took)
 	}
 	s.stats.Read++
-	s.stats.Reading += took
 	if t = t.Within(s.room()); t != nil && t.Bytes() > s.room() {
 		t, err = nil, fmt.Errorf("%w: a table of %d bytes", symtab.ErrTooLarge, t.Bytes())
 	}
@@ -145,13 +144,13 @@ func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Dur
 		e.state = symtab.Named
 		size += t.Bytes()
 	case e.table != nil: // the table of an earlier read stays
-		t, err, size = e.table, e.err, e.size
+		t, size = e.table, e.size
 	default:
 		e.state = stateOf(err)
 		s.stats.Failed[e.state]++
 	}
 	s.bytes += size - e.size
-	e.table, e.err, e.size = t, err, size
+	e.table, e.size = t, size
 	if t == nil || t.Golang == nil {
 		e.wanted = nil
 	}

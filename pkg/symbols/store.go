@@ -136,11 +136,10 @@ type Stats struct {
 	Files, Bytes    int64                   // that are held
 	Read, Forgotten uint64                  // files; one that is read again counts again
 	Failed          [symtab.NumStates]int64 // reads of files that have no table, by State
-	Reading         time.Duration
-	Fetched         uint64 // debug files that Options.Fetch has found
-	Stuck           uint64 // files whose reading was given up because it did not end
-	Lost            uint64 // files that were not read because Options.Reader was not there, or ended meanwhile
-	NotFetched      uint64 // debug files that it has not found, or that were of no use
+	Fetched         uint64                  // debug files that Options.Fetch has found
+	Stuck           uint64                  // files whose reading was given up because it did not end
+	Lost            uint64                  // files that were not read because Options.Reader was not there, or ended meanwhile
+	NotFetched      uint64                  // debug files that it has not found, or that were of no use
 	// Last is the error of the last file that could not be read; nil if there is none. Files without symbols
 	// do not count.
 	Last error
@@ -154,7 +153,6 @@ type entry struct {
 	id      symtab.FileID
 	state   symtab.State // Pending, Named (there is a table), or why there is none
 	table   *symtab.Table
-	err     error
 	size    int64
 	request Request
 	done    chan struct{} // closed when it is no longer pending
@@ -288,16 +286,6 @@ func (s *Store) table(id symtab.FileID, addr uint64) (t *symtab.Table, state sym
 		return e.table, symtab.Unknown, false
 	}
 	return e.table, e.state, e.queued || e.fetched
-}
-
-// Err returns why a file has no table, for messages. It is nil if it has one or is not known.
-func (s *Store) Err(id symtab.FileID) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e := s.entries[id]; e != nil {
-		return e.err
-	}
-	return nil
 }
 
 // Request requests the reading of a file, unless that was done. It returns Named if there is a table, Pending if the file is

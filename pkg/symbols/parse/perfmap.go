@@ -3,12 +3,14 @@ package parse
 import (
 	"bytes"
 	"cmp"
+	"container/heap"
 	"context"
 	"errors"
 	"io"
 	"iter"
 	"os"
 	"slices"
+	"sort"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -271,26 +273,27 @@ func (m *perfMap) flatten() iter.Seq[span] {
 		for i, e := range m.order {
 			at := m.edge(e)
 			if e%2 == 0 {
-				open.push(int(e / 2))
+				heap.Push(&open, int(e/2))
 			}
 			if i+1 == len(m.order) || m.edge(m.order[i+1]) == at {
 				continue
 			}
-			for len(open) > 0 && m.entries[open[0]].end <= at {
-				open.pop()
+			for open.Len() > 0 && m.entries[open.IntSlice[0]].end <= at {
+				heap.Pop(&open)
 			}
-			if len(open) == 0 {
+			if open.Len() == 0 {
 				continue
 			}
+			symbol := open.IntSlice[0]
 			next := m.edge(m.order[i+1])
-			if last.symbol == open[0] && last.end == at && last.start < last.end {
+			if last.symbol == symbol && last.end == at && last.start < last.end {
 				last.end = next
 				continue
 			}
 			if last.start < last.end && !yield(last) {
 				return
 			}
-			last = span{at, next, open[0]}
+			last = span{at, next, symbol}
 		}
 		if last.start < last.end {
 			yield(last)
@@ -298,35 +301,17 @@ func (m *perfMap) flatten() iter.Seq[span] {
 	}
 }
 
-// newest is a heap of numbers, the largest first.
-type newest []int
+// newest is a heap of numbers, the largest first, for package heap.
+type newest struct{ sort.IntSlice }
 
-func (h *newest) push(n int) {
-	s := append(*h, n)
-	for i := len(s) - 1; i > 0 && s[(i-1)/2] < s[i]; i = (i - 1) / 2 {
-		s[(i-1)/2], s[i] = s[i], s[(i-1)/2]
-	}
-	*h = s
-}
+// Less implements sort.Interface.
+func (h newest) Less(i, j int) bool { return h.IntSlice[i] > h.IntSlice[j] }
 
-func (h *newest) pop() {
-	s := *h
-	n := len(s) - 1
-	s[0] = s[n]
-	s = s[:n]
-	for i := 0; ; {
-		child := 2*i + 1
-		if child >= n {
-			break
-		}
-		if child+1 < n && s[child+1] > s[child] {
-			child++
-		}
-		if s[i] >= s[child] {
-			break
-		}
-		s[i], s[child] = s[child], s[i]
-		i = child
-	}
-	*h = s
+// Push implements heap.Interface.
+func (h *newest) Push(n any) { h.IntSlice = append(h.IntSlice, n.(int)) }
+
+// Pop implements heap.Interface, except that it returns nothing.
+func (h *newest) Pop() any {
+	h.IntSlice = h.IntSlice[:len(h.IntSlice)-1]
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"os"
@@ -322,11 +323,8 @@ func (c *Coder) answer(answer uint8, t *Task) (*Table, error) {
 func (t *GoTable) and(loaded map[uint32]*GoFunc, size int64) *GoTable {
 	more := *t
 	more.Loaded = make(map[uint32]*GoFunc, len(t.Loaded)+len(loaded))
-	for _, l := range []map[uint32]*GoFunc{t.Loaded, loaded} {
-		for n, f := range l {
-			more.Loaded[n] = f
-		}
-	}
+	maps.Copy(more.Loaded, t.Loaded)
+	maps.Copy(more.Loaded, loaded)
 	more.Size += size
 	return &more
 }

@@ -149,11 +149,7 @@ const maxDepth = 64
 
 // Function returns the number of the function at an address, false where there is none.
 func (t *GoTable) Function(addr uint64) (uint32, bool) {
-	if addr < t.Text || addr-t.Text > 1<<32-1 {
-		return 0, false
-	}
-	rel := uint32(addr - t.Text)
-	i := sort.Search(len(t.Start), func(i int) bool { return t.Start[i] > rel }) - 1
+	i, _ := lastFrom(addr, t.Text, len(t.Start), func(i int) uint32 { return t.Start[i] })
 	return uint32(i), i >= 0 && i < len(t.Start)-1
 }
 

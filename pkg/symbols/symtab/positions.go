@@ -1,9 +1,6 @@
 package symtab
 
-import (
-	"encoding/binary"
-	"sort"
-)
+import "encoding/binary"
 
 // Positions are the source positions of a file, and which functions were inlined where, from its debug information
 // (https://dwarfstd.org). Package debug/dwarf reads that in a process of its own. The files may be hostile, the package trusts
@@ -38,11 +35,7 @@ const NoCall = 1<<32 - 1
 
 // position returns the file and the line of an address, "" and 0 if they are not known.
 func (p *Positions) position(addr uint64) (file string, line int) {
-	if addr < p.Base || addr-p.Base > 1<<32-1 {
-		return "", 0
-	}
-	rel := uint32(addr - p.Base)
-	i := sort.Search(len(p.Pieces), func(i int) bool { return p.Pieces[i].Start > rel }) - 1
+	i, rel := lastFrom(addr, p.Base, len(p.Pieces), func(i int) uint32 { return p.Pieces[i].Start })
 	if i < 0 || rel >= p.Pieces[i].End {
 		return "", 0
 	}
@@ -106,11 +99,7 @@ func (p *Positions) expand(s Symbol, addr uint64, inlined bool) Symbol {
 
 // call returns the innermost inlined call at an address, noCall if there is none.
 func (p *Positions) call(addr uint64) uint32 {
-	if addr < p.Base || addr-p.Base > 1<<32-1 {
-		return NoCall
-	}
-	rel := uint32(addr - p.Base)
-	i := sort.Search(len(p.Starts), func(i int) bool { return p.Starts[i] > rel }) - 1
+	i, rel := lastFrom(addr, p.Base, len(p.Starts), func(i int) uint32 { return p.Starts[i] })
 	if i < 0 || rel-p.Starts[i] >= p.Sizes[i] {
 		return NoCall
 	}

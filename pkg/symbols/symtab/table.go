@@ -124,18 +124,6 @@ func (t *Table) Within(bytes int64) *Table {
 	return &less
 }
 
-// Len is the number of ranges that have a name.
-func (t *Table) Len() int {
-	n := 0
-	if t.Golang != nil {
-		n = len(t.Golang.Start) - 1
-	}
-	for i := range t.Layers {
-		n += len(t.Layers[i].Starts)
-	}
-	return n
-}
-
 // Text is the number in names of a range's name.
 func (l *Layer) Text(i int) uint32 {
 	if l.Texts == nil {
@@ -146,13 +134,19 @@ func (l *Layer) Text(i int) uint32 {
 
 // find returns the range that covers an address, -1 if none does.
 func (l *Layer) find(addr uint64) int {
-	if addr < l.Base || addr-l.Base > 1<<32-1 {
-		return -1
-	}
-	rel := uint32(addr - l.Base)
-	i := sort.Search(len(l.Starts), func(i int) bool { return l.Starts[i] > rel }) - 1
+	i, rel := lastFrom(addr, l.Base, len(l.Starts), func(i int) uint32 { return l.Starts[i] })
 	if i < 0 || rel-l.Starts[i] >= l.Sizes[i] {
 		return -1
 	}
 	return i
+}
+
+// lastFrom returns the last of n sorted starts that is not after an address, -1 if there is none. rel is the address as starts are:
+// counted from base.
+func lastFrom(addr, base uint64, n int, start func(i int) uint32) (i int, rel uint32) {
+	if addr < base || addr-base > 1<<32-1 {
+		return -1, 0
+	}
+	rel = uint32(addr - base)
+	return sort.Search(n, func(i int) bool { return start(i) > rel }) - 1, rel
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -426,16 +425,22 @@ func TestLock(t *testing.T) {
 		}
 		addresses, locks := map[string]string{}, map[string]bool{}
 		for _, l := range []struct {
-			function, calls, kind string
-			within                float64
+			function, thread, calls, kind string
+			within                        float64
 		}{
-			{"take_mutex", "pthread_mutex_lock", "user_mutex", 0.05}, {"take_short_mutex", "pthread_mutex_lock", "user_mutex", 0.12},
-			{"read_table", "pthread_rwlock_rdlock", "user_rwlock", 0.05}, {"write_table", "pthread_rwlock_wrlock", "user_rwlock", 0.05},
-			{"count_pipe", "ioctl", "kernel_mutex", 0.05}, {"take_shared", "pthread_mutex_lock", "user_mutex", 0.05},
+			{"take_mutex", "mutex", "pthread_mutex_lock", "user_mutex", 0.05}, {"take_short_mutex", "short", "pthread_mutex_lock", "user_mutex", 0.12},
+			{"read_table", "table", "pthread_rwlock_rdlock", "user_rwlock", 0.05}, {"write_table", "table", "pthread_rwlock_wrlock", "user_rwlock", 0.05},
+			{"count_pipe", "pipe", "ioctl", "kernel_mutex", 0.05}, {"take_shared", "shared", "pthread_mutex_lock", "user_mutex", 0.05},
 		} {
 			found := igtest.Through(delays, l.function)
 			t.Logf("%s: %.3f s; its own %.3f s in %d calls", l.function, float64(igtest.Total(found))/1e9, float64(own[l.function].sum)/1e9, own[l.function].calls)
-			require.InEpsilon(t, own[l.function].sum, igtest.Total(found), l.within+notUnwound(t, r), l.function)
+			// On a busy machine some stacks are by frame pointers, which the program does not have: they are cut below its functions.
+			missed := igtest.Total(slices.DeleteFunc(slices.Clone(delays), func(s receiver.Sample) bool {
+				return s.Attributes["thread.name"] != l.thread || !strings.HasPrefix(s.Stack[len(s.Stack)-1].Name, "[") || igtest.Depth(s, l.function) >= 0
+			}))
+			within := l.within * float64(own[l.function].sum)
+			require.InDelta(t, own[l.function].sum, igtest.Total(found)+missed/2, within+float64(missed)/2, l.function)
+			require.Less(t, 2*missed, igtest.Total(found), l.function)
 			require.Positive(t, igtest.Total(igtest.Through(contentions, l.function)))
 			var cut, other int64 // other: spinlocks of the kernel on the way
 			for _, s := range found {
@@ -478,17 +483,6 @@ func TestLock(t *testing.T) {
 		require.Positive(t, others)
 		require.Less(t, others, int64(seconds*500), "the thousand waits a second of the pool are left alone once they are known")
 	}
-}
-
-// notUnwound is the share of the value whose stacks are by frame pointers. In a program without these, they do not have its functions.
-func notUnwound(t *testing.T, r *run) float64 {
-	t.Helper()
-	m := regexp.MustCompile(`captures: \d+ events sampled, \d+ unwound \(([\d.]+) % of the nanoseconds\)`).FindStringSubmatch(r.log)
-	require.NotNil(t, m, "the operator's summary is missing")
-	unwound, err := strconv.ParseFloat(m[1], 64)
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, unwound, 90.0) // beside other tests, a CPU gets more to do than it may take in a second
-	return 1 - unwound/100
 }
 
 // requireCaptures checks what the operator captures says at the end: each stack that was drawn is in a row, or has a reason.

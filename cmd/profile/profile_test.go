@@ -24,6 +24,7 @@ import (
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
@@ -190,7 +191,7 @@ func TestOthersBelow(t *testing.T) {
 	r := &result{opts: options{target: target{list: []int{pid}}, time: time.Second}, gadget: gadget{name: "profile_cpu"}, below: 2500 * time.Millisecond}
 	const want = "processes that those of --pid have started used 2.50 s of CPU time and are not here: --comm samples such processes by their name"
 	require.ErrorContains(t, r.nothing(), want)
-	sample := []receiver.Sample{timed(1, receiver.Frame{Name: "fork", Type: "kernel"})}
+	sample := []receiver.Sample{timed(50, receiver.Frame{Name: "fork", Type: "kernel"})}
 	require.Len(t, r.remarks(sample), 1)
 	require.Contains(t, r.remarks(sample)[0], want)
 	r.cpu = time.Minute
@@ -352,7 +353,7 @@ func writeResult(t *testing.T, function string, n int64, info *runInfo) string {
 			LocationTable:  []*profilespb.Location{{}, {Lines: []*profilespb.Line{{FunctionIndex: 1}}}},
 			StackTable:     []*profilespb.Stack{{}, {LocationIndices: []int32{1}}},
 		},
-		ResourceProfiles: []*profilespb.ResourceProfiles{{ScopeProfiles: []*profilespb.ScopeProfiles{{Profiles: []*profilespb.Profile{{
+		ResourceProfiles: []*profilespb.ResourceProfiles{{Resource: &resourcepb.Resource{Attributes: []*commonpb.KeyValue{{Key: "process.executable.name", Value: text("shopd")}}}, ScopeProfiles: []*profilespb.ScopeProfiles{{Profiles: []*profilespb.Profile{{
 			SampleType: &profilespb.ValueType{TypeStrindex: 2, UnitStrindex: 3}, PeriodType: &profilespb.ValueType{TypeStrindex: 4, UnitStrindex: 5}, Period: 10_000_000,
 			TimeUnixNano: uint64(start.UnixNano()), DurationNano: uint64(10 * time.Second),
 			Samples: []*profilespb.Sample{{StackIndex: 1, AttributeIndices: []int32{1}, Values: []int64{n}}},
@@ -414,7 +415,8 @@ func TestDiffOfRenamedProgram(t *testing.T) {
 		var samples []receiver.Sample
 		for _, name := range names {
 			s := timed(1, receiver.Frame{Name: name, Type: "native", Mapping: "/srv/" + program}, receiver.Frame{Type: "native", Mapping: "/srv/" + program, Address: 5})
-			s.Service, s.Attributes = "host", map[string]string{"process.executable.name": program}
+			s.Service, s.Attributes = "host", map[string]string{"thread.name": name}
+			s.Resource = map[string]string{"process.executable.name": program}
 			samples = append(samples, s)
 		}
 		return report.Side{Samples: samples, Scale: 1}
@@ -455,6 +457,7 @@ func TestInputs(t *testing.T) {
 			require.Equal(t, "parse", s.Stack[0].Name, name)
 			require.Equal(t, "CPU time", title(receiver.TypeOf(s)), name)
 			require.Equal(t, "shop", s.Attributes["thread.name"], name)
+			require.Equal(t, "shopd", report.Program(s), name)
 			total += s.Total()
 		}
 		require.Equal(t, n, total, name)
@@ -569,7 +572,7 @@ func TestNoEmptyFiles(t *testing.T) {
 func TestRemarks(t *testing.T) {
 	native := receiver.Frame{Name: "work", Type: "native"}
 	sample := func(n int64, stack ...receiver.Frame) receiver.Sample {
-		return receiver.Sample{Unit: "count", Values: []int64{n}, Stack: stack}
+		return receiver.Sample{Unit: "count", Values: []int64{10 * n}, Stack: stack}
 	}
 	r := &result{gadget: gadget{name: "profile_cpu"}}
 	require.Empty(t, r.remarks([]receiver.Sample{sample(9, native, native), sample(1, receiver.Frame{Name: "idle", Type: "kernel"})}))
@@ -645,7 +648,7 @@ func TestRemarkOnBriefProcesses(t *testing.T) {
 // No gadget is advised in place of one that shows something else, and none that could not run here.
 func TestRemarksAreOfTheGadget(t *testing.T) {
 	native := receiver.Frame{Name: "work", Type: "native"}
-	lone := []receiver.Sample{{Unit: "count", Values: []int64{9}, Stack: []receiver.Frame{native}}}
+	lone := []receiver.Sample{{Unit: "count", Values: []int64{90}, Stack: []receiver.Frame{native}}}
 	for _, name := range []string{"profile_offcpu", "profile_pagefault", "profile_alloc", "profile_lock", "trace_open"} {
 		r := &result{gadget: gadget{name: name}}
 		lines := r.remarks(lone)
@@ -659,7 +662,7 @@ func TestRemarksAreOfTheGadget(t *testing.T) {
 	require.Contains(t, r.remarks(lone)[0], `; whole stacks cannot be had here: no "BTF"`)
 	require.NotContains(t, r.remarks(lone)[0], "--unwind=whole")
 
-	cut := []receiver.Sample{{Unit: "count", Values: []int64{9}, Stack: []receiver.Frame{{Name: "[truncated]"}}}}
+	cut := []receiver.Sample{{Unit: "count", Values: []int64{90}, Stack: []receiver.Frame{{Name: "[truncated]"}}}}
 	r = &result{gadget: gadget{name: "profile_cpu"}, log: "level=info msg=\"unwind: stacks are whole, unwound\"\n"}
 	require.Len(t, r.remarks(cut), 1)
 	require.Contains(t, r.remarks(cut)[0], "100 % of the stacks could not be followed at all")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -12,11 +11,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// interpreters are programs whose native functions say little about the program that they run.
-var interpreters = []string{"python", "node", "ruby", "perl", "php", "java", "beam.smp", "dotnet"}
-
 // remarkable is the share of the samples from which on something is worth a remark.
 const remarkable = 0.1
+
+// fewSamples is how many samples it takes for a share to say anything: half of ten is off by 26 points.
+const fewSamples = 10
 
 // instead explains how to show the omitted data, or why that is impossible.
 func (r *result) instead() string {
@@ -40,8 +39,7 @@ func (r *result) ruled() bool {
 // interpreter returns the program of --pid if it is an interpreter, else "".
 func (r *result) interpreter() string {
 	for _, pid := range r.opts.target.list {
-		program := programOf(pid)
-		if slices.ContainsFunc(interpreters, func(name string) bool { return strings.HasPrefix(program, name) }) {
+		if program := programOf(pid); report.IsInterpreter(program) {
 			return program
 		}
 	}
@@ -144,7 +142,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 			continue
 		}
 		user += n
-		if !report.InContainer(s) && cmp.Or(s.Attributes["process.executable.name"], s.Resource["process.executable.name"]) == "" && s.Attributes["thread.name"] != "" {
+		if !report.InContainer(s) && report.Executable(s) == "" && s.Attributes["thread.name"] != "" {
 			brief, service = brief+n, s.Service
 		}
 		if len(frames) == 1 {
@@ -157,6 +155,9 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 			nameless += n
 			files[filepath.Base(leaf.Mapping)] += n
 		}
+	}
+	if all > 0 && all < fewSamples && r.gadget.name == ownGadgets["cpu"] {
+		lines = append(lines, plural(int64(all), "sample")+": too few for shares. Sample for longer, or more often with --frequency; --gadget offcpu shows what threads wait for")
 	}
 	if unkept/all >= remarkable {
 		lines = append(lines, fmt.Sprintf("%.0f %% came when there was no room for it, and it is not known whose that is: %s", 100*unkept/all, r.lookAtLess()))

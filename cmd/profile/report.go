@@ -205,7 +205,7 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 	case seconds > 0:
 		counted := ""
 		if t.Unit == "count" {
-			counted = fmt.Sprintf(" (%d samples)", total)
+			counted = " (" + plural(total, "sample") + ")"
 		}
 		fmt.Fprintf(out, "\n  %.2f seconds%s in all, in %.0f s\n", seconds, counted, r.run.Seconds)
 	default:

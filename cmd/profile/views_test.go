@@ -253,6 +253,20 @@ func TestTableOfMany(t *testing.T) {
 	require.NotContains(t, out.String(), "[cc1]: functions of a file", "a workload can call a function so")
 }
 
+// TestFewSamples: a service that hardly uses the CPU gives a table that says so, and which gadget shows more.
+func TestFewSamples(t *testing.T) {
+	for n, few := range map[int64]bool{1: true, 9: true, 10: false} {
+		r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(timed(n, receiver.Frame{Name: "work", Type: "native"})))
+		r.gadget.name = "profile_cpu"
+		r.log = "unwind: stacks are whole"
+		var out bytes.Buffer
+		require.NoError(t, r.report(&out))
+		note := fmt.Sprintf("note: %s: too few for shares. Sample for longer, or more often with --frequency; --gadget offcpu shows what threads wait for\n", plural(n, "sample"))
+		require.Equal(t, few, strings.Contains(out.String(), note), out.String())
+		require.Contains(t, out.String(), fmt.Sprintf(" seconds (%s) in all", plural(n, "sample")))
+	}
+}
+
 // timed returns n hits of a timer of 10 ms.
 func timed(n int64, leafFirst ...receiver.Frame) receiver.Sample {
 	return receiver.Sample{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 10_000_000, Values: []int64{n}, Stack: leafFirst}

@@ -20,19 +20,24 @@ const (
 	leastExpected = 5
 )
 
-// interval returns the middle and half the width of the interval of a share p of n samples, for a quantile z (Agresti and Coull).
-func interval(p, n, z float64) (middle, reach float64) {
-	m := n + z*z
-	middle = (p*n + z*z/2) / m
-	return middle, z * math.Sqrt(middle*(1-middle)/m)
+// draw is a share as so many samples of equal weight show it.
+type draw struct{ share, n float64 }
+
+// reaches returns how far a share is off by chance, down and up, for a quantile z. Its interval is that of Agresti and Coull.
+func (d draw) reaches(z float64) (down, up float64) {
+	m := d.n + z*z
+	middle := (d.share*d.n + z*z/2) / m
+	reach := z * math.Sqrt(middle*(1-middle)/m)
+	return max(0, d.share-max(0, middle-reach)), max(0, min(1, middle+reach)-d.share)
 }
 
-// chance returns the error of the share k of n by chance, 0 where it is less than a percentage point.
+// chance returns how far the share k of n is off by chance, 0 where it is less than a percentage point.
 func chance(k, n int64) float64 {
 	if n <= 0 || k <= 0 {
 		return 0
 	}
-	if _, e := interval(float64(k)/float64(n), float64(n), quantile(1-Confidence, math.Inf(1))); e >= 0.01 {
+	down, up := draw{float64(k) / float64(n), float64(n)}.reaches(quantile(1-Confidence, math.Inf(1)))
+	if e := max(down, up); e >= 0.01 {
 		return e
 	}
 	return 0
@@ -57,17 +62,10 @@ func student(p, freedom float64) float64 {
 	return mathext.RegIncBeta(freedom/2, 0.5, freedom/(freedom+z*z))
 }
 
-// draw is a share as so many samples of equal weight show it.
-type draw struct{ share, n float64 }
-
 // between returns the interval of the difference of two shares (Newcombe's, of the intervals of both).
 func between(before, after draw, z float64) (low, high float64) {
-	reaches := func(d draw) (down, up float64) {
-		middle, reach := interval(d.share, d.n, z)
-		return max(0, d.share-max(0, middle-reach)), max(0, min(1, middle+reach)-d.share)
-	}
-	downBefore, upBefore := reaches(before)
-	downAfter, upAfter := reaches(after)
+	downBefore, upBefore := before.reaches(z)
+	downAfter, upAfter := after.reaches(z)
 	d := after.share - before.share
 	return d - math.Hypot(downAfter, upBefore), d + math.Hypot(upAfter, downBefore)
 }

@@ -22,7 +22,7 @@ func Interpreter(stack []receiver.Frame) []bool {
 	}
 	var own []bool
 	for i, f := range stack {
-		if stub(f) || f.Type == "native" && (interpreter(f.Mapping) || f.Mapping == "" && f.Name == "") {
+		if stub(f) || f.Type == "native" && (IsInterpreter(f.Mapping) || f.Mapping == "" && f.Name == "") {
 			if own == nil {
 				own = make([]bool, len(stack))
 			}
@@ -80,5 +80,5 @@ func stub(f receiver.Frame) bool {
 // interpreters are the names of files of interpreters and of their libraries, with versions.
 var interpreters = regexp.MustCompile(`^(lib)?(python|ruby|php(-fpm|-cgi)?|perl|node(js)?|java|jvm|jli|v8|dotnet|coreclr|clrjit|hostfxr|hostpolicy|beam)[-0-9.]*(smp|so[0-9.]*)?$`)
 
-// interpreter reports whether a file is that of an interpreter, by its name.
-func interpreter(mapping string) bool { return interpreters.MatchString(path.Base(mapping)) }
+// IsInterpreter reports whether a file is that of an interpreter, by its name.
+func IsInterpreter(mapping string) bool { return interpreters.MatchString(path.Base(mapping)) }

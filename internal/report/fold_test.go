@@ -75,7 +75,7 @@ func TestInterpreterFiles(t *testing.T) {
 		"/usr/sbin/php-fpm8.2": true, "/usr/lib/jvm/lib/server/libjvm.so": true, "/usr/lib/erlang/bin/beam.smp": true, "/usr/share/dotnet/libcoreclr.so": true,
 		"/usr/bin/node_exporter": false, "/srv/perlbench": false, "/usr/lib/python3/dist-packages/_python_snappy.so": false, "": false, "/srv/javascriptd": false,
 	} {
-		require.Equal(t, yes, interpreter(file), file)
+		require.Equal(t, yes, IsInterpreter(file), file)
 	}
 }
 

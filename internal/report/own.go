@@ -2,6 +2,7 @@ package report
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -74,22 +75,21 @@ func foreign(f receiver.Frame) bool {
 		return true
 	}
 	if f.Name == "" {
-		return f.Mapping == "" || strings.HasPrefix(f.Mapping, "[") || interpreter(f.Mapping)
+		return f.Mapping == "" || strings.HasPrefix(f.Mapping, "[") || IsInterpreter(f.Mapping)
 	}
 	if strings.HasPrefix(f.Name, "[") { // what is missing
 		return true
 	}
 	name := strings.TrimLeft(f.Name, "_")
+	plain, _ := qualified(name)
 	// Not every gadget knows that a function is Go's.
-	return interpreter(f.Mapping) || hasPrefix(f.Name, "runtime.", "internal/", "sync.(", "syscall.Syscall") || f.Name == "_start" || slices.Contains(waiting, name) || slices.Contains(allocating, name) || standardNative(f.Name) ||
+	return IsInterpreter(f.Mapping) || hasPrefix(f.Name, "runtime.", "internal/", "sync.(", "syscall.Syscall") || f.Name == "_start" || slices.Contains(waiting, name) || allocating.MatchString(plain) || standardNative(f.Name) ||
 		hasPrefix(f.Name, "_PyEval", "Py", "_Py", "__libc_", "__GI_")
 }
 
-// allocating are functions of allocators that are a part of the program.
-var allocating = []string{
-	"aligned_alloc", "calloc", "je_calloc", "je_malloc", "je_realloc", "malloc", "memalign", "mi_malloc", "posix_memalign", "pvalloc", "realloc",
-	"reallocarray", "rjem_calloc", "rjem_malloc", "rjem_mallocx", "rjem_realloc", "tc_malloc", "valloc",
-}
+// allocating are functions of allocators that are a part of the program, and wrappers of these with names that many programs use.
+// A wrapper with another name counts as the program's own.
+var allocating = regexp.MustCompile(`^(do_)?(x2?n?|xi|[ezp]|g_(try_)?|ck_|safe_|je_|mi_|ngx_|rjem_|tc_|bfd_|sqlite3_)?([cmpvz]|re)alloc(0|x|array)?$|^(aligned_alloc|(posix_)?memalign|[xe]?(mem|strn?)dup|g_(mem|strn?)dup2?)$`)
 
 // standardNative reports whether a function is of the standard library of C++ or Rust; programs have parts of it compiled in.
 func standardNative(name string) bool {

@@ -28,6 +28,12 @@ func TestOwn(t *testing.T) {
 		{"an allocator within the program", "read_page", []receiver.Frame{
 			{Name: "__libc_malloc", Type: "native", Mapping: "/srv/static"}, {Name: "operator new(unsigned long)", Type: "native", Mapping: "/srv/static"},
 			{Name: "read_page", Type: "native", Mapping: "/srv/static"}}},
+		{"a wrapper of malloc", "read_page", []receiver.Frame{
+			{Name: "malloc", Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libc.so.6"}, {Name: "do_xmalloc", Type: "native", Mapping: "/srv/shop"},
+			{Name: "xmalloc(unsigned long)", Type: "native", Mapping: "/srv/shop"}, {Name: "read_page", Type: "native", Mapping: "/srv/shop"}}},
+		{"a function that allocates for the program's own purpose", "table_realloc", []receiver.Frame{
+			{Name: "realloc", Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libc.so.6"}, {Name: "table_realloc", Type: "native", Mapping: "/srv/shop"},
+			{Name: "main", Type: "native", Mapping: "/srv/shop"}}},
 		{"C++'s templates", "Shop::fill()", []receiver.Frame{
 			{Name: "malloc", Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libc.so.6"},
 			{Name: "void std::vector<int, std::allocator<int> >::_M_realloc_insert<int>(int&&)", Type: "native", Mapping: "/srv/shop"},

@@ -1,18 +1,24 @@
 package report
 
-import "github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+import (
+	"cmp"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
 
 // Program returns the name by which a reader knows a sample's program. In a container it is the service, else the program's name,
 // else the thread's. Outside containers many programs share one service.
 func Program(s receiver.Sample) string {
-	if !InContainer(s) {
-		for _, key := range []string{"process.executable.name", "thread.name"} {
-			if name := s.Attributes[key]; name != "" {
-				return name
-			}
-		}
+	if InContainer(s) {
+		return s.Service
 	}
-	return s.Service
+	return cmp.Or(Executable(s), s.Attributes["thread.name"], s.Service)
+}
+
+// Executable returns the name of the file that a sample's process runs, empty if it is not known. Settings can move it to the sample.
+func Executable(s receiver.Sample) string {
+	const key = "process.executable.name"
+	return cmp.Or(s.Attributes[key], s.Resource[key])
 }
 
 // InContainer reports whether a sample is of a container.

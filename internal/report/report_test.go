@@ -5,7 +5,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +75,20 @@ func TestTopCountsRecursionOnceAndLostStacks(t *testing.T) {
 	}, rows)
 }
 
+// A program is what its process runs, whichever thread it was: the resource has that, and settings can move it to the sample.
+func TestProgram(t *testing.T) {
+	s := of(timer, "system", 1)
+	require.Equal(t, "system", Program(s))
+	s.Attributes = map[string]string{"thread.name": "worker-7"}
+	require.Equal(t, "worker-7", Program(s))
+	s.Resource = map[string]string{"process.executable.name": "dockerd"}
+	require.Equal(t, "dockerd", Program(s))
+	s.Attributes["process.executable.name"] = "moved"
+	require.Equal(t, "moved", Program(s))
+	s.Resource["container.name"] = "app"
+	require.Equal(t, "system", Program(s))
+}
+
 func TestWriteTop(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, WriteTop(&b, timer, "SERVICE", []Row{
@@ -130,6 +143,8 @@ func TestWriteTopWithPlaces(t *testing.T) {
 func TestChance(t *testing.T) {
 	rows := Top([]receiver.Sample{of(timer, "s", 30, receiver.Frame{Name: "a"}), of(timer, "s", 30, receiver.Frame{Name: "b"})}, 0, Options{})
 	require.InDelta(t, 0.125, rows[0].Error, 0.005, "half of 60 samples")
+	rows = Top([]receiver.Sample{of(timer, "s", 1, receiver.Frame{Name: "a"})}, 0, Options{})
+	require.InDelta(t, 0.833, rows[0].Error, 0.005, "one sample says next to nothing, and no share is above 100 %")
 	rows = Top([]receiver.Sample{of(timer, "s", 30_000, receiver.Frame{Name: "a"}), of(timer, "s", 30_000, receiver.Frame{Name: "b"})}, 0, Options{})
 	require.Zero(t, rows[0].Error)
 	exact := receiver.Type{Type: "off_cpu", Unit: "nanoseconds"}
@@ -147,55 +162,52 @@ type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, errWrite }
 
-func TestFlame(t *testing.T) {
-	d := flame("demo", shop())
-	require.Equal(t, "demo", d.Title)
-	require.Equal(t, "µs", d.Unit)
-	lines := make([]string, 0, len(d.Nodes))
-	for _, n := range d.Nodes {
-		lines = append(lines, fmt.Sprintf("%d %s [%s] %d %d", n[0], d.Names[n[1]], d.Names[n[2]], n[3], n[4]))
+// svgBoxOf is a box of a picture as a program reads it.
+type svgBoxOf struct {
+	Title string `xml:"title"`
+	Rect  struct {
+		X     float64 `xml:"x,attr"`
+		Y     float64 `xml:"y,attr"`
+		Width float64 `xml:"width,attr"`
+	} `xml:"rect"`
+	Text string `xml:"text"`
+}
+
+func TestWriteFlameSVG(t *testing.T) {
+	read := func(samples []receiver.Sample) (title string, boxes []svgBoxOf) {
+		var b bytes.Buffer
+		require.NoError(t, WriteFlameSVG(&b, "CPU <now>", samples))
+		var svg struct {
+			Title string     `xml:"text"`
+			Boxes []svgBoxOf `xml:"g"`
+		}
+		require.NoError(t, xml.Unmarshal(b.Bytes(), &svg))
+		return svg.Title, svg.Boxes
+	}
+	title, boxes := read(shop())
+	require.Equal(t, "CPU <now>", title)
+	var lines []string
+	for _, b := range boxes {
+		lines = append(lines, fmt.Sprintf("%g %g+%g %s", (b.Rect.Y-svgHead)/svgRow, b.Rect.X, b.Rect.Width+0.5, b.Title))
 	}
 	require.Equal(t, []string{
-		"-1 all [] 60000 0",
-		"0 shop [service] 60000 0",
-		"1 worker [program] 30000 0",
-		"2 main.work [native] 30000 0",
-		"3 vfs_read [kernel] 30000 30000",
-		"1 main.work [native] 30000 20000",
-		"5 app+0x2345 [native] 10000 10000",
+		"0 0+1200 all 0.060 s, 100.0 %",
+		"1 0+1200 shop 0.060 s, 100.0 %",
+		"2 0+600 main.work 0.030 s, 50.0 %",
+		"3 0+200 app+0x2345 0.010 s, 16.7 %",
+		"2 600+600 worker 0.030 s, 50.0 %",
+		"3 600+600 main.work 0.030 s, 50.0 %",
+		"4 600+600 vfs_read 0.030 s, 50.0 %",
 	}, lines)
+	require.Equal(t, "vfs_read", boxes[6].Text)
+
 	// In a container the service is enough.
 	inside := shop()
 	for i := range inside {
 		inside[i].Resource = map[string]string{"container.name": "app"}
 	}
-	require.Len(t, flame("demo", inside).Nodes, 5)
-}
-
-func TestWriteFlameSVG(t *testing.T) {
-	var b bytes.Buffer
-	require.NoError(t, WriteFlameSVG(&b, "CPU <now>", shop()))
-	type box struct {
-		Title string `xml:"title"`
-		Rect  struct {
-			X     float64 `xml:"x,attr"`
-			Y     float64 `xml:"y,attr"`
-			Width float64 `xml:"width,attr"`
-		} `xml:"rect"`
-		Text string `xml:"text"`
-	}
-	var svg struct {
-		Title string `xml:"text"`
-		Boxes []box  `xml:"g"`
-	}
-	require.NoError(t, xml.Unmarshal(b.Bytes(), &svg))
-	require.Equal(t, "CPU <now>", svg.Title)
-	require.Len(t, svg.Boxes, 7)
-	i := slices.IndexFunc(svg.Boxes, func(b box) bool { return b.Text == "vfs_read" })
-	require.NotEqual(t, -1, i)
-	require.Equal(t, "vfs_read 0.030 s, 50.0 %", svg.Boxes[i].Title)
-	require.InDelta(t, 600, svg.Boxes[i].Rect.Width, 1)
-	require.InDelta(t, svgHead+4*svgRow, svg.Boxes[i].Rect.Y, 0.1)
+	_, boxes = read(inside)
+	require.Len(t, boxes, 5)
 
 	require.ErrorIs(t, WriteFlameSVG(failingWriter{}, "demo", nil), errWrite)
 }
@@ -219,26 +231,4 @@ func TestFlameSVGWithHostileNames(t *testing.T) {
 	b.Reset()
 	require.NoError(t, WriteFlameSVG(&b, "nothing", nil))
 	require.NoError(t, xml.Unmarshal(b.Bytes(), &any))
-}
-
-func TestFlameGraphIsBounded(t *testing.T) {
-	samples := make([]receiver.Sample, 0, maxFlameNodes+101)
-	for i := range maxFlameNodes + 100 {
-		samples = append(samples, receiver.Sample{Service: "s", Unit: "count", Values: []int64{1}, Stack: []receiver.Frame{{Name: fmt.Sprint("f", i)}}})
-	}
-	samples = append(samples, receiver.Sample{Service: "s", Unit: "count", Values: []int64{1000}, Stack: []receiver.Frame{{Name: "leaf"}, {Name: "hot"}}})
-	d := flame("t", samples)
-	require.LessOrEqual(t, len(d.Nodes), maxFlameNodes)
-	for i, n := range d.Nodes {
-		require.Less(t, n[0], int64(i), "a parent is there before its children")
-	}
-	require.Positive(t, d.Left)
-	require.Contains(t, d.Names, "hot")
-
-	deep := receiver.Sample{Service: "s", Unit: "count", Values: []int64{1}, Stack: make([]receiver.Frame, 10*maxFlameDepth)}
-	require.Len(t, flame("t", []receiver.Sample{deep}).Nodes, 2+maxFlameDepth)
-
-	long := receiver.Sample{Service: "s", Unit: "count", Values: []int64{1}, Stack: []receiver.Frame{{Name: strings.Repeat("é", 10*maxFlameName)}}}
-	d = flame("t", []receiver.Sample{long})
-	require.Len(t, []rune(d.Names[d.Nodes[2][1]]), maxFlameName)
 }

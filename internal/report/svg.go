@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,45 +24,77 @@ const (
 	svgMaxDepth = 64
 )
 
+// flameTime is the unit of values that measure time.
+const flameTime = "µs"
+
+// flameNode is a function below its callers.
+type flameNode struct {
+	flameKey
+	value    int64
+	children map[flameKey]*flameNode
+}
+
+type flameKey struct{ name, kind string }
+
+// below adds a value to a child, and returns the child.
+func (n *flameNode) below(name, kind string, value int64) *flameNode {
+	k := flameKey{name, kind}
+	child := n.children[k]
+	if child == nil {
+		child = &flameNode{flameKey: k, children: map[flameKey]*flameNode{}}
+		n.children[k] = child
+	}
+	child.value += value
+	return child
+}
+
+// flame builds the tree of samples, down to what is drawn, and returns the unit of its values.
+func flame(samples []receiver.Sample) (root *flameNode, unit string) {
+	root = &flameNode{flameKey: flameKey{name: "all"}, children: map[flameKey]*flameNode{}}
+	for _, s := range samples {
+		value := s.Total()
+		unit = s.Unit
+		if seconds, ok := s.Seconds(); ok {
+			value, unit = int64(seconds*1e6), flameTime
+		}
+		if value <= 0 {
+			continue
+		}
+		root.value += value
+		at := root.below(cmp.Or(s.Service, "[no service]"), "service", value)
+		if program := Program(s); !InContainer(s) && program != s.Service {
+			at = at.below(program, "program", value)
+		}
+		for i := len(s.Stack) - 1; i >= max(0, len(s.Stack)-svgMaxDepth); i-- {
+			at = at.below(s.Stack[i].Label(), s.Stack[i].Type, value)
+		}
+	}
+	return root, unit
+}
+
 // WriteFlameSVG writes a flame graph of samples, which should be of one type, as a picture without a script for documents.
 // Services are at the top, and functions below them, outermost first. Outside containers, programs come between. A box's amount
 // and share appear when the mouse rests on it.
 func WriteFlameSVG(w io.Writer, title string, samples []receiver.Sample) error {
-	d := flame(title, samples)
-	children := make([][]int, len(d.Nodes))
-	for i, n := range d.Nodes {
-		if n[0] >= 0 {
-			children[n[0]] = append(children[n[0]], i)
-		}
-	}
-	for _, c := range children {
-		slices.SortFunc(c, func(a, b int) int {
-			return cmp.Or(cmp.Compare(d.Nodes[b][3], d.Nodes[a][3]), cmp.Compare(d.Names[d.Nodes[a][1]], d.Names[d.Nodes[b][1]]))
-		})
-	}
+	root, unit := flame(samples)
 	var boxes strings.Builder
-	all := d.Nodes[0][3]
 	deepest := 0
-	// A stack instead of recursion: the depth comes from the samples.
-	type place struct {
-		node, depth int
-		x, width    float64
-	}
-	for work := []place{{0, 0, 0, svgWidth}}; len(work) > 0; {
-		p := work[len(work)-1]
-		work = work[:len(work)-1]
-		n := d.Nodes[p.node]
-		deepest = max(deepest, p.depth)
-		svgBox(&boxes, p.x, float64(svgHead+p.depth*svgRow), p.width, d.Names[n[1]], d.Names[n[2]], amount(n[3], d.Unit, all))
-		x := p.x
-		for _, c := range children[p.node] {
-			width := p.width * float64(d.Nodes[c][3]) / float64(n[3])
-			if width >= svgSmallest && p.depth+1 < svgMaxDepth {
-				work = append(work, place{c, p.depth + 1, x, width})
-			}
-			x += width
+	var draw func(n *flameNode, depth int, x, width float64)
+	draw = func(n *flameNode, depth int, x, width float64) {
+		if width < svgSmallest || depth == svgMaxDepth {
+			return
+		}
+		deepest = max(deepest, depth)
+		svgBox(&boxes, x, float64(svgHead+depth*svgRow), width, n.name, n.kind, amount(n.value, unit, root.value))
+		for _, c := range slices.SortedFunc(maps.Values(n.children), func(a, b *flameNode) int {
+			return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.name, b.name), cmp.Compare(a.kind, b.kind))
+		}) {
+			part := width * float64(c.value) / float64(n.value)
+			draw(c, depth+1, x, part)
+			x += part
 		}
 	}
+	draw(root, 0, 0, svgWidth)
 	height := svgHead + (deepest+1)*svgRow + 4
 	_, err := fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="ui-monospace, monospace" font-size="10.5">
 <rect width="100%%" height="100%%" fill="#fff"/>
@@ -95,7 +128,7 @@ func svgBox(b *strings.Builder, x, y, width float64, name, kind, amount string) 
 	b.WriteString("</g>\n")
 }
 
-// amount tells a value with its share of all.
+// amount writes a value with its share of all.
 func amount(value int64, unit string, all int64) string {
 	share := 0.0
 	if all != 0 {

@@ -57,7 +57,7 @@ func File[R dictionary.Request](requests ...R) ([]byte, error) {
 // the files large.
 var resourceKeys = map[string]bool{
 	"service.name": true, "service.namespace": true, "host.name": true, "container.name": true,
-	"k8s.namespace.name": true, "k8s.pod.name": true, "k8s.container.name": true,
+	"k8s.namespace.name": true, "k8s.pod.name": true, "k8s.container.name": true, "process.executable.name": true,
 }
 
 const buildIDKey = "process.executable.build_id.gnu"

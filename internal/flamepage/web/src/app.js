@@ -30,11 +30,12 @@ const dark = () => state.theme ? state.theme === "dark" : systemDark.matches;
 const color = (node) => model.compares ? changeColor(node.sides ?? node.self, dark()) : colorOf(node.kind, node.name, dark());
 
 // samples is how many hits of a timer an amount stands for; chance is how many points their share of all is off by chance in 19 of 20
-// cases, "" for less than one (Agresti and Coull's interval, as in the table of the command).
+// cases, "" for less than one (the farther end of Agresti and Coull's interval, as in the table of the command).
 const samples = (value) => data.period ? Math.round(value / data.scale / data.period) : 0;
 function chance(value) {
-  const n = samples(all) + 1.96 ** 2, p = (samples(value) + 1.96 ** 2 / 2) / n;
-  const error = 100 * 1.96 * Math.sqrt(Math.max(0, p * (1 - p)) / n);
+  const n = samples(all), z = 1.96, m = n + z ** 2, p = (samples(value) + z ** 2 / 2) / m;
+  const reach = z * Math.sqrt(Math.max(0, p * (1 - p)) / m), of = samples(value) / n;
+  const error = 100 * Math.max(of - Math.max(0, p - reach), Math.min(1, p + reach) - of);
   return samples(value) && error >= 1 ? ` ±${Math.ceil(error)}` : "";
 }
 const counted = (value) => data.period ? `; ${samples(value)} samples${chance(value) && `,${chance(value)} points`}` : "";

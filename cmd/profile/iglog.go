@@ -16,13 +16,15 @@ type igLog struct {
 	lines []string
 	size  int
 	part  []byte
+	// began is when the gadget has started, zero if it has not. Then begun is closed.
 	began time.Time
+	begun chan struct{}
 }
 
 // exporting is in the line that ig says right before the gadget starts.
 const exporting = "otel-profiles: exporting data source"
 
-func newLog() *igLog { return &igLog{} }
+func newLog() *igLog { return &igLog{begun: make(chan struct{})} }
 
 // Write implements io.Writer.
 func (l *igLog) Write(b []byte) (int, error) {
@@ -45,6 +47,7 @@ func (l *igLog) add(line string) {
 	}
 	if l.began.IsZero() && strings.Contains(line, exporting) {
 		l.began = time.Now()
+		close(l.begun)
 	}
 	l.lines = append(l.lines, line)
 	for l.size += len(line) + 1; l.size > maxLog; l.lines = l.lines[1:] {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -82,9 +83,9 @@ func gadgetName(asked string) (string, error) {
 	names := slices.Sorted(maps.Keys(ownGadgets))
 	plain := strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(short))
 	plain = strings.TrimPrefix(plain, "profile")
-	for _, name := range append([]string{"memory", "locks", "wait", "waits", "faults"}, names...) {
+	for _, name := range append(slices.Sorted(maps.Keys(otherWords)), names...) {
 		if plain == name || plain == name+"s" || nearest(plain, []string{name}) != "" && len(plain) > 2 {
-			return "", fmt.Errorf("--gadget %s: there is no such gadget: did you mean %s?", asked, also(name))
+			return "", fmt.Errorf("--gadget %s: there is no such gadget: did you mean %s?", asked, cmp.Or(otherWords[name], name))
 		}
 	}
 	if !strings.Contains(asked, "_") {
@@ -93,17 +94,5 @@ func gadgetName(asked string) (string, error) {
 	return asked, nil
 }
 
-// also returns the gadget that goes by another word, too.
-func also(word string) string {
-	switch word {
-	case "memory":
-		return "alloc"
-	case "locks":
-		return "lock"
-	case "wait", "waits":
-		return "offcpu"
-	case "faults":
-		return "pagefault"
-	}
-	return word
-}
+// otherWords are words that people use for gadgets.
+var otherWords = map[string]string{"memory": "alloc", "wait": "offcpu", "fault": "pagefault"}

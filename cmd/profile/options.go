@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -62,12 +63,7 @@ func (o *options) hertz(g gadget) (int, error) {
 
 // ownName reports whether a gadget is one of this project's.
 func ownName(name string) bool {
-	for _, own := range ownGadgets {
-		if own == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(slices.Collect(maps.Values(ownGadgets)), name)
 }
 
 var errNotRoot = errors.New("loading eBPF programs needs root: run it with sudo")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"syscall"
 	"time"
 )
 
@@ -40,6 +39,3 @@ func (r runInfo) write(dir string) error {
 	}
 	return nil
 }
-
-// ownGroup gives a command a process group of its own.
-func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
@@ -40,8 +41,8 @@ type result struct {
 	byService bool
 	// log is what ig said.
 	log string
-	// cpu is the CPU time of the processes of --pid meanwhile, and below that of other processes that these have started.
-	// gone says that all of --pid have ended.
+	// cpu is the CPU time of the processes of --pid while the gadget sampled, and below that of other processes that these
+	// have started. gone says that all of --pid have ended.
 	cpu, below time.Duration
 	gone       bool
 	// early tells that ig has ended before its time.
@@ -53,7 +54,7 @@ type result struct {
 }
 
 // profile samples the target and returns the received profiles. The result's files are written, except for the flame graph.
-func profile(ctx context.Context, opts options, out io.Writer) (*result, error) {
+func profile(ctx context.Context, opts options, out io.Writer) (res *result, err error) {
 	if err := opts.install.find(); err != nil {
 		return nil, err
 	}
@@ -61,10 +62,9 @@ func profile(ctx context.Context, opts options, out io.Writer) (*result, error) 
 	if err != nil {
 		return nil, err
 	}
-	return profileWith(ctx, opts, g, out)
-}
-
-func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (res *result, err error) {
+	if opts.frequency, err = opts.hertz(g); err != nil {
+		return nil, err
+	}
 	if err := opts.install.load(ctx, g, out); err != nil {
 		return nil, err
 	}
@@ -80,16 +80,11 @@ func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (re
 	defer func() { err = errors.Join(err, rcv.Close(), removeEmpty(opts.dir, missing != nil)) }()
 
 	res = &result{opts: opts, gadget: g, rcv: rcv}
-	if opts.frequency, err = opts.hertz(g); err != nil {
-		return nil, err
-	}
-	res.opts.frequency = opts.frequency
 	often := ""
 	if opts.frequency > 0 {
 		often = fmt.Sprintf(", %d times for each second of CPU time", opts.frequency)
 	}
 	fmt.Fprintf(out, "sampling %s for %d s with %s%s\n", opts.target, int(opts.time.Seconds()), g.image, often)
-	before := usageOf(opts.target.list)
 	started := time.Now()
 	interrupted, err := res.sample(ctx, out)
 	if err != nil {
@@ -100,11 +95,6 @@ func profileWith(ctx context.Context, opts options, g gadget, out io.Writer) (re
 		res.run.Seconds = min(res.run.Seconds, time.Since(res.began).Seconds())
 	}
 	res.run.Started = firstSample(rcv.Samples(), res.run)
-	if len(opts.target.list) > 0 {
-		after := usageOf(opts.target.list)
-		res.gone = len(after.own) == 0
-		res.cpu, res.below = after.since(before)
-	}
 	res.write()
 	return res, nil
 }
@@ -178,7 +168,7 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 	log := newLog()
 	cmd.Stdout, cmd.Stderr = log, log
 	// An interrupt from the terminal is passed on by the context, once.
-	cmd.SysProcAttr = ownGroup()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return false, fmt.Errorf("starting ig: %w", err)
 	}
@@ -188,9 +178,22 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 	said := ""
 	ticker := time.NewTicker(tellEvery)
 	defer ticker.Stop()
+	var before cpuUsage
+	var over <-chan struct{}
+	begun := log.begun
 	for {
 		select {
+		case <-begun:
+			sampling, cancel := context.WithTimeout(ctx, r.opts.time)
+			defer cancel()
+			begun, over, before = nil, sampling.Done(), usageOf(r.opts.target.list)
+		case <-over:
+			over = nil
+			r.used(before)
 		case err := <-ended:
+			if over != nil {
+				r.used(before)
+			}
 			r.log, r.began = log.String(), cmp.Or(log.gadgetStarted(), started)
 			switch {
 			case ctx.Err() != nil:
@@ -210,6 +213,13 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 			}
 		}
 	}
+}
+
+// used sets the CPU time that the processes of --pid have used since the gadget began to sample.
+func (r *result) used(before cpuUsage) {
+	after := usageOf(r.opts.target.list)
+	r.gone = len(r.opts.target.list) > 0 && len(after.own) == 0
+	r.cpu, r.below = after.since(before)
 }
 
 // progress says how far a run is: the gadget takes seconds to start, on a busy machine half a minute.

@@ -4,6 +4,7 @@
 package profile
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -155,15 +157,25 @@ func TestDefaultGadget(t *testing.T) {
 // TestNothing: what matched nothing is an error with its reason.
 func TestNothing(t *testing.T) {
 	t.Parallel()
-	idle := exec.Command("sleep", "300")
-	require.NoError(t, idle.Start())
-	t.Cleanup(func() {
-		_ = idle.Process.Kill() // it sleeps
-		_ = idle.Wait()
-	})
-	pid := fmt.Sprint(idle.Process.Pid)
+	// It is busy while the gadget starts, and stands still from then on.
+	_, pid := start(t, "c-fp")
 	dir := filepath.Join(t.TempDir(), "result")
-	require.Contains(t, run(t, false, "--pid", pid, "--seconds", "2", "--gadget", "cpu", "-o", dir), "used no CPU time in these 2 s: it waits")
+	cmd := command(t.Context(), t, "--pid", pid, "--seconds", "2", "--gadget", "cpu", "-o", dir)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		t.Log(lines.Text())
+		if strings.Contains(lines.Text(), "starting the gadget") {
+			number, err := strconv.Atoi(pid)
+			require.NoError(t, err)
+			require.NoError(t, syscall.Kill(number, syscall.SIGSTOP))
+		}
+	}
+	require.Error(t, cmd.Wait())
+	require.Contains(t, stderr.String(), "used no CPU time in these 2 s: it waits")
 	require.Contains(t, run(t, false, "--comm", "nobody-is-this", "--seconds", "2", "--gadget", "cpu", "-o", dir), "no program or thread is called")
 	require.Contains(t, run(t, false, "--pid", "999999999", "-o", dir), "there is no process 999999999")
 	require.Contains(t, run(t, false, pid), "unexpected argument")

@@ -11,7 +11,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/config/gadgettracermanagerconfig"
 	gadgetservice "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
-	instancemanager "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/instance-manager"
 	k8sconfigmapstore "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/store/k8s-configmap-store"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	ocihandler "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/oci-handler"
@@ -108,7 +107,7 @@ func newService() (*gadgetservice.Service, error) {
 
 	service := gadgetservice.NewService(log.StandardLogger())
 	service.SetEventBufferLength(length)
-	manager, err := instancemanager.New(local.New())
+	manager, err := otelprofiles.NewInstanceManager(local.New())
 	if err != nil {
 		return nil, fmt.Errorf("creating the instance manager: %w", err)
 	}
@@ -116,7 +115,7 @@ func newService() (*gadgetservice.Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating the store of gadget instances: %w", err)
 	}
-	service.SetStore(store)
+	service.SetStore(otelprofiles.NewStore(store, manager))
 	service.SetInstanceManager(manager)
 	return service, nil
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/config"
 	gadgetservice "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
-	instancemanager "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/instance-manager"
 	filestore "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/store/file-store"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime"
 	gadgettls "github.com/inspektor-gadget/inspektor-gadget/pkg/utils/tls"
@@ -99,7 +98,7 @@ func (f *daemonFlags) serve(ctx context.Context, service *gadgetservice.Service,
 		log.Warnf("reading the config failed, continuing without: %v", err)
 	}
 
-	manager, err := instancemanager.New(runtime)
+	manager, err := otelprofiles.NewInstanceManager(runtime)
 	if err != nil {
 		return fmt.Errorf("creating the instance manager: %w", err)
 	}
@@ -109,7 +108,7 @@ func (f *daemonFlags) serve(ctx context.Context, service *gadgetservice.Service,
 	}
 	service.SetEventBufferLength(f.bufferLength)
 	service.SetInstanceManager(manager)
-	service.SetStore(store)
+	service.SetStore(otelprofiles.NewStore(store, manager))
 
 	log.Infof("serving gadgets on %s", f.socket)
 	failure := otelprofiles.Serve(ctx, drainTimeout, func() error {

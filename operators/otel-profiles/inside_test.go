@@ -16,7 +16,7 @@ import (
 )
 
 // Before any test begins: files that do not answer are waited for in several.
-func init() { openWaitDaemon = 200 * time.Millisecond }
+func init() { openWaitDaemon, failedInterval = 200*time.Millisecond, 50*time.Millisecond }
 
 // inside runs a gadget with an exporter to a receiver for each of settings, and calls start with what runs. No window ends
 // before the gadget does.

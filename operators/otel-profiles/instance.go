@@ -75,14 +75,6 @@ func (i *instance) ExtraParams(operators.GadgetContext) api.Params {
 // to export. An unknown or wrongly configured exporter is an error, because its user must know. A data source with wrong
 // annotations is logged, and the gadget runs without exporting that one, if there is another.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
-	err := i.prepare(gadgetCtx)
-	if err != nil {
-		count(theInstruments().refused, 1, theGadgetNames.of(gadgetCtx.ImageName()))
-	}
-	return err
-}
-
-func (i *instance) prepare(gadgetCtx operators.GadgetContext) error {
 	if err := tune.Apply(gadgetCtx, tune.ThisMachine()); err != nil {
 		return fmt.Errorf("%s: %w", Name, err)
 	}

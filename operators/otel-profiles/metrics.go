@@ -29,7 +29,7 @@ type instruments struct {
 	replaced      metric.Int64Counter
 	readerEnds    metric.Int64Counter
 	fates         [len(profile.Fates{})]metric.Int64Counter // rows by the fate of their stack; nil for whole stacks
-	refused       metric.Int64Counter
+	failed        metric.Int64UpDownCounter
 	mistakes      metric.Int64UpDownCounter
 	dataSources   metric.Int64UpDownCounter
 	duration      metric.Float64Histogram
@@ -93,7 +93,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 			profile.Truncated:  counter("rows_stack_truncated", "{row}", "Rows whose stack is truncated: too deep, or not unwound further"),
 			profile.Incomplete: counter("rows_stack_incomplete", "{row}", "Rows whose stack does not end at a known entry point"),
 		},
-		refused:     counter("gadgets_refused", "{gadget}", "Gadgets that did not start because of their export settings"),
+		failed:      upDown("gadgets_failed", "{gadget}", "Detached runs with an exporter that did not start or have failed"),
 		mistakes:    upDown("exporter_mistakes", "{mistake}", "Current mistakes in exporter settings; the log names each"),
 		dataSources: upDown("data_sources", "{data_source}", "Data sources that are being exported, counted once per exporter"),
 		duration:    duration,

@@ -120,7 +120,7 @@ func TestShortWays(t *testing.T) {
 func TestDetached(t *testing.T) {
 	for page, text := range texts(t) {
 		if regexp.MustCompile(`(?m)\b(kubectl gadget|gadgetctl) run .*--detach `).MatchString(text) && !strings.HasPrefix(page, "test/") {
-			require.Regexp(t, "`(kubectl gadget |gadgetctl )?attach\\b[^`]*` shows the\\s+reason", text, "%s", page)
+			require.Regexp(t, "`(kubectl gadget |gadgetctl )?show\\b[^`]*` shows the\\s+reason", text, "%s", page)
 		}
 	}
 }

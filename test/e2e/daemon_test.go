@@ -62,21 +62,25 @@ func TestDaemonDeliversOnSIGTERM(t *testing.T) {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer conn.Close()
-	_, err = api.NewGadgetInstanceManagerClient(conn).CreateGadgetInstance(t.Context(), &api.CreateGadgetInstanceRequest{
-		GadgetInstance: &api.GadgetInstance{
-			Id:   instanceID,
-			Name: "e2e",
-			GadgetConfig: &api.GadgetRunRequest{
-				ImageName: image,
-				Version:   api.VersionGadgetRunProtocol,
-				ParamValues: map[string]string{
-					"operator.otel-profiles.otel-profiles-exporter": "otlp",
-					"operator.LocalManager.host":                    "true",
+	create := func(exporter string) error {
+		_, err := api.NewGadgetInstanceManagerClient(conn).CreateGadgetInstance(t.Context(), &api.CreateGadgetInstanceRequest{
+			GadgetInstance: &api.GadgetInstance{
+				Id:   instanceID,
+				Name: "e2e",
+				GadgetConfig: &api.GadgetRunRequest{
+					ImageName: image,
+					Version:   api.VersionGadgetRunProtocol,
+					ParamValues: map[string]string{
+						"operator.otel-profiles.otel-profiles-exporter": exporter,
+						"operator.LocalManager.host":                    "true",
+					},
 				},
 			},
-		},
-	}, grpc.WaitForReady(true))
-	require.NoError(t, err)
+		}, grpc.WaitForReady(true))
+		return err
+	}
+	require.ErrorContains(t, create("oltp"), `unknown exporter "oltp": there are otlp`)
+	require.NoError(t, create("otlp"))
 
 	started := func() bool { return bytes.Contains(log.Bytes(), []byte("exporting data source")) }
 	require.Eventually(t, started, time.Minute, 50*time.Millisecond, "the gadget does not start")

@@ -11,7 +11,12 @@ import (
 	"syscall"
 	"testing"
 
+	gadgetservice "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	instancemanager "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/instance-manager"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/metrics"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime/local"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
@@ -54,6 +59,31 @@ func TestResolve(t *testing.T) {
 		}()
 	}
 	all.Wait()
+}
+
+// stored is a store of detached runs. As every node's, it has those of other nodes, too.
+type stored struct {
+	api.UnimplementedGadgetInstanceManagerServer
+}
+
+func (stored) ResumeStoredGadgets() error { return nil }
+
+func (stored) ListGadgetInstances(context.Context, *api.ListGadgetInstancesRequest) (*api.ListGadgetInstanceResponse, error) {
+	return &api.ListGadgetInstanceResponse{GadgetInstances: []*api.GadgetInstance{{Id: "68ab84f7c6d0f5781585eb1b5289499f", Nodes: []string{"elsewhere"}}}}, nil
+}
+
+// TestList lists a node's runs while there is one for another node.
+func TestList(t *testing.T) {
+	service := gadgetservice.NewService(logger.DefaultLogger())
+	manager, err := instancemanager.New(local.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	service.SetInstanceManager(manager)
+	service.SetStore(stored{})
+	if _, err := service.ListGadgetInstances(t.Context(), &api.ListGadgetInstancesRequest{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestGauge records a value in a gauge of Inspektor Gadget's own metrics.

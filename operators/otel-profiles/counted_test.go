@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	igconfig "github.com/inspektor-gadget/inspektor-gadget/pkg/config"
-	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/metrics"
 	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
@@ -14,15 +13,6 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
 )
-
-// A client that detaches is not told that a gadget did not start: an alert goes by the metric.
-func TestRefusedGadgetsAreCounted(t *testing.T) {
-	gauges := collector(t)
-	op := settings(t, exporter("mine", "127.0.0.1:1", ""))
-	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, gadgetcontext.WithAsRemoteCall(true)).Run(gadgettest.Params("mnie")), "mine")
-
-	require.Equal(t, map[string]int64{"profile_cpu": 1}, gauges("ig_otel_profiles_gadgets_refused", "gadget"))
-}
 
 // An exporter serves several gadgets: what becomes of rows is counted for each.
 func TestDeliveryIsCountedByGadget(t *testing.T) {

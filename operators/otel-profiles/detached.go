@@ -1,0 +1,101 @@
+package otelprofiles
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	instancemanager "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/instance-manager"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/store"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
+)
+
+// exporterKey is ParamExporter among the parameters of a request.
+const exporterKey = "operator." + Name + "." + ParamExporter
+
+// failedInterval is how often a failed run is looked up.
+var failedInterval = 10 * time.Second // shorter in tests
+
+// NewInstanceManager returns Inspektor Gadget's manager of a daemon's detached runs. No client hears why one fails. Those that were to
+// export are counted in a metric, until they are deleted or start again.
+func NewInstanceManager(r runtime.Runtime) (*instancemanager.Manager, error) {
+	d := &detachedRuntime{Runtime: r}
+	var err error
+	d.manager, err = instancemanager.New(d)
+	return d.manager, err
+}
+
+type detachedRuntime struct {
+	runtime.Runtime
+	manager *instancemanager.Manager
+}
+
+// RunGadget implements runtime.Runtime. A run that an operator has ended has failed: Inspektor Gadget would list it as running.
+func (d *detachedRuntime) RunGadget(gadgetCtx runtime.GadgetContext, runtimeParams *params.Params, values api.ParamValues) error {
+	id := gadgetCtx.ID()
+	run := d.manager.LookupInstance(id)
+	err := d.Runtime.RunGadget(gadgetCtx, runtimeParams, values)
+	if ctx, ok := gadgetCtx.(operators.GadgetContext); ok && err == nil {
+		err = tune.Ended(ctx)
+	}
+	there := func() bool { return d.manager.LookupInstance(id) == run }
+	if err != nil && values[exporterKey] != "" && there() {
+		label := theGadgetNames.of(gadgetCtx.ImageName())
+		change(theInstruments().failed, 1, label)
+		go func() {
+			for there() {
+				time.Sleep(failedInterval)
+			}
+			change(theInstruments().failed, -1, label)
+		}()
+	}
+	return err
+}
+
+// NewStore returns a daemon's store of detached runs. It refuses a run whose exporter does not exist or has a mistake, as long as its
+// client is there to be told. It does not list runs that are not for this node, because Inspektor Gadget's list fails for them.
+func NewStore(s store.Store, manager *instancemanager.Manager) store.Store {
+	return registered.NewStore(s, manager)
+}
+
+// NewStore is the function of that name for this Operator.
+func (o *Operator) NewStore(s store.Store, manager *instancemanager.Manager) store.Store {
+	return detachedStore{s, manager, o}
+}
+
+type detachedStore struct {
+	store.Store
+	manager *instancemanager.Manager
+	op      *Operator
+}
+
+// CreateGadgetInstance implements store.Store.
+func (s detachedStore) CreateGadgetInstance(ctx context.Context, r *api.CreateGadgetInstanceRequest) (*api.CreateGadgetInstanceResponse, error) {
+	to, err := parseTargets(r.GetGadgetInstance().GetGadgetConfig().GetParamValues()[exporterKey])
+	if err != nil {
+		return nil, err
+	}
+	set := s.op.load(nil, true)
+	for _, name := range to.names() {
+		if _, err := set.Exporter(name); err != nil {
+			return nil, fmt.Errorf("%s: %w", Name, err)
+		}
+	}
+	return s.Store.CreateGadgetInstance(ctx, r)
+}
+
+// ListGadgetInstances implements store.Store.
+func (s detachedStore) ListGadgetInstances(ctx context.Context, r *api.ListGadgetInstancesRequest) (*api.ListGadgetInstanceResponse, error) {
+	list, err := s.Store.ListGadgetInstances(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	list.GadgetInstances = slices.DeleteFunc(list.GadgetInstances, func(run *api.GadgetInstance) bool { return s.manager.LookupInstance(run.Id) == nil })
+	return list, nil
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -88,19 +89,8 @@ type pgoBuild struct {
 	pgoBuildKey
 	pkg          string // the folder of its main package, which is its path with -trimpath; empty where no function of it was seen
 	samples, cpu int64  // cpu in nanoseconds
-	stacks       map[string]*pgoStack
-}
-
-// pgoStack is a stack, the innermost location first, with its CPU time.
-type pgoStack struct {
-	lines        [][]pgoLine
-	samples, cpu int64
-}
-
-// pgoLine is the compiler's key of a frame, and the file for readers of the profile.
-type pgoLine struct {
-	function, file string
-	start, line    int64
+	parts        []*pprof.Profile
+	unmerged     int // samples of parts but the first
 }
 
 func newPGOMerger() *pgoMerger { return &pgoMerger{builds: map[pgoBuildKey]*pgoBuild{}} }
@@ -145,6 +135,7 @@ func (m *pgoMerger) add(p *pprof.Profile) {
 	}
 	m.profiles++
 	builds := m.buildsOf(p)
+	parts := map[*pgoBuild]*pprof.Profile{}
 	for _, s := range p.Sample {
 		const most = 1 << 50 // nanoseconds, 13 days: sums of them stay within 64 bits
 		var n, cpu int64
@@ -163,8 +154,27 @@ func (m *pgoMerger) add(p *pprof.Profile) {
 			continue
 		}
 		m.samples += n
-		if b := buildOf(s, builds); b != nil {
-			b.add(s, builds, n, cpu)
+		i := slices.IndexFunc(s.Location, func(l *pprof.Location) bool { return builds[l.Mapping] != nil })
+		if i < 0 {
+			continue
+		}
+		b := builds[s.Location[i].Mapping]
+		b.samples, b.cpu = b.samples+n, b.cpu+cpu
+		if parts[b] == nil {
+			parts[b] = emptyPGOProfile()
+		}
+		// The compiler knows nothing of the frames of the kernel and of libraries.
+		own := slices.DeleteFunc(s.Location, func(l *pprof.Location) bool { return builds[l.Mapping] != b || len(l.Line) == 0 })
+		parts[b].Sample = append(parts[b].Sample, &pprof.Sample{Value: []int64{cpu, n}, Location: own})
+	}
+	for _, l := range p.Location {
+		l.Mapping, l.Address, l.IsFolded = pgoMapping, 0, false
+	}
+	for b, part := range parts {
+		b.parts, b.unmerged = append(b.parts, part), b.unmerged+len(part.Sample)
+		if b.unmerged > max(10_000, len(b.parts[0].Sample)) { // not each time, as that takes all again
+			merged, _ := pprof.Merge(b.parts) // their types are the same
+			b.parts, b.unmerged = []*pprof.Profile{merged}, 0
 		}
 	}
 }
@@ -183,7 +193,7 @@ func (m *pgoMerger) buildsOf(p *pprof.Profile) map[*pprof.Mapping]*pgoBuild {
 			key := pgoBuildKey{base(l.Mapping.File), l.Mapping.BuildID}
 			b := m.builds[key]
 			if b == nil {
-				b = &pgoBuild{pgoBuildKey: key, stacks: map[string]*pgoStack{}}
+				b = &pgoBuild{pgoBuildKey: key}
 				m.builds[key] = b
 			}
 			builds[l.Mapping] = b
@@ -197,49 +207,14 @@ func (m *pgoMerger) buildsOf(p *pprof.Profile) map[*pprof.Mapping]*pgoBuild {
 
 func base(file string) string { return file[strings.LastIndexByte(file, '/')+1:] }
 
-func buildOf(s *pprof.Sample, builds map[*pprof.Mapping]*pgoBuild) *pgoBuild {
-	for _, l := range s.Location {
-		if b := builds[l.Mapping]; b != nil {
-			return b
-		}
-	}
-	return nil
-}
-
-// add adds a sample without its frames of the kernel and of libraries, which the compiler knows nothing of.
-func (b *pgoBuild) add(s *pprof.Sample, builds map[*pprof.Mapping]*pgoBuild, samples, cpu int64) {
-	var key strings.Builder
-	var lines [][]pgoLine
-	for _, l := range s.Location {
-		if builds[l.Mapping] != b {
-			continue
-		}
-		var of []pgoLine
-		for _, line := range l.Line {
-			if f := line.Function; f != nil {
-				of = append(of, pgoLine{f.Name, f.Filename, f.StartLine, line.Line})
-				fmt.Fprintf(&key, "%q %q %d %d,", f.Name, f.Filename, f.StartLine, line.Line)
-			}
-		}
-		if len(of) > 0 {
-			lines = append(lines, of)
-			key.WriteByte(';')
-		}
-	}
-	b.samples, b.cpu = b.samples+samples, b.cpu+cpu
-	stack := b.stacks[key.String()]
-	if stack == nil {
-		stack = &pgoStack{lines: lines}
-		b.stacks[key.String()] = stack
-	}
-	stack.samples, stack.cpu = stack.samples+samples, stack.cpu+cpu
-}
-
 // choose returns the builds of the inputs' only program, or of the chosen one.
 func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
 	// Builds of one main package are of one program. Where no function of it was seen, the file's name tells, if it has but one package.
 	packages := map[string]map[string]bool{}
-	for _, b := range m.builds {
+	all := slices.SortedFunc(maps.Values(m.builds), func(a, b *pgoBuild) int {
+		return cmp.Or(strings.Compare(a.file, b.file), strings.Compare(a.buildID, b.buildID))
+	})
+	for _, b := range all {
 		if packages[b.file] == nil {
 			packages[b.file] = map[string]bool{}
 		}
@@ -249,7 +224,7 @@ func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
 	}
 	programs := map[string][]*pgoBuild{}
 	var matching []*pgoBuild
-	for _, b := range m.builds {
+	for _, b := range all {
 		if b.samples == 0 {
 			continue
 		}

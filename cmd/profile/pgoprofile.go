@@ -3,53 +3,41 @@ package main
 import (
 	"cmp"
 	"maps"
-	"math/bits"
 	"math/rand/v2"
 	"slices"
 
 	pprof "github.com/google/pprof/profile"
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // pgoEnough is the share of the weight of hot calls in which halves of the samples have to agree.
 const pgoEnough = 0.9
 
-// newPGOProfile returns the stacks of builds as one profile. It has no addresses, so that builds share lines, and no labels: it is for
-// a repository.
-func newPGOProfile(builds []*pgoBuild) *pprof.Profile {
-	// Go takes the first type that it knows: time, because hosts may be sampled at different frequencies.
-	p := &pprof.Profile{
+// pgoMapping is the only one of a merged profile: without addresses and build IDs, builds share their lines.
+var pgoMapping = &pprof.Mapping{ID: 1, HasFunctions: true, HasFilenames: true, HasLineNumbers: true}
+
+// emptyPGOProfile returns a profile without samples. Go takes the first type that it knows: time, because hosts may be sampled at
+// different frequencies.
+func emptyPGOProfile() *pprof.Profile {
+	return &pprof.Profile{
 		SampleType: []*pprof.ValueType{{Type: "cpu", Unit: "nanoseconds"}, {Type: "samples", Unit: "count"}},
 		PeriodType: &pprof.ValueType{Type: "cpu", Unit: "nanoseconds"}, DefaultSampleType: "cpu",
-		Mapping: []*pprof.Mapping{{ID: 1, File: pgoSum(builds).file, HasFunctions: true, HasFilenames: true, HasLineNumbers: true}},
 	}
-	functions := map[pgoLine]*pprof.Function{}
-	function := func(l pgoLine) *pprof.Function {
-		l.line = 0
-		f := functions[l]
-		if f == nil {
-			f = &pprof.Function{ID: uint64(len(p.Function) + 1), Name: l.function, SystemName: l.function, Filename: l.file, StartLine: l.start}
-			functions[l] = f
-			p.Function = append(p.Function, f)
-		}
-		return f
-	}
+}
+
+// newPGOProfile returns builds as one profile. It has no labels: it is for a repository.
+func newPGOProfile(builds []*pgoBuild) *pprof.Profile {
+	var parts []*pprof.Profile
 	for _, b := range builds {
-		for _, key := range slices.Sorted(maps.Keys(b.stacks)) {
-			stack := b.stacks[key]
-			s := &pprof.Sample{Value: []int64{stack.cpu, stack.samples}}
-			for _, lines := range stack.lines {
-				l := &pprof.Location{ID: uint64(len(p.Location) + 1), Mapping: p.Mapping[0]}
-				for _, line := range lines {
-					l.Line = append(l.Line, pprof.Line{Function: function(line), Line: line.line})
-				}
-				p.Location = append(p.Location, l)
-				s.Location = append(s.Location, l)
-			}
-			p.Sample = append(p.Sample, s)
-		}
-		p.Period = max(p.Period, b.cpu/max(b.samples, 1))
+		parts = append(parts, b.parts...)
 	}
-	return p.Compact()
+	p, _ := pprof.Merge(parts) // their types are the same
+	sum := pgoSum(builds)
+	p.Period = sum.cpu / max(sum.samples, 1)
+	for _, m := range p.Mapping {
+		m.File = sum.file
+	}
+	return p
 }
 
 // pgoCall is a call as Go's compiler knows it: the line from the begin of the function that calls.
@@ -102,16 +90,16 @@ func hotCalls(weights map[pgoCall]int64) []pgoCall {
 // pgoAgreement returns the number of hot calls, and the share of their weight that is hot in both halves of the samples. The
 // halves are random but reproducible. They predict the agreement of two runs of half the length.
 func pgoAgreement(p *pprof.Profile) (calls int, agree float64) {
-	random := rand.New(rand.NewPCG(1, 2))
+	random := rand.NewPCG(1, 2)
 	all, halves := map[pgoCall]int64{}, [2]map[pgoCall]int64{{}, {}}
 	for _, s := range p.Sample {
-		n, cpu := s.Value[1], s.Value[0]
-		first := half(random, n)
+		n, cpu := float64(s.Value[1]), s.Value[0]
+		first := distuv.Binomial{N: n, P: 0.5, Src: random}.Rand()
 		eachCall(s.Location, func(c pgoCall) {
 			all[c] += cpu
-			for i, part := range []int64{first, n - first} {
+			for i, part := range []float64{first, n - first} {
 				if part > 0 {
-					halves[i][c] += int64(float64(cpu) / float64(n) * float64(part))
+					halves[i][c] += int64(float64(cpu) / n * part)
 				}
 			}
 		})
@@ -135,17 +123,4 @@ func pgoAgreement(p *pprof.Profile) (calls int, agree float64) {
 		return 0, 0
 	}
 	return len(hot), both / total
-}
-
-// half draws how many of n samples are of one half.
-func half(random *rand.Rand, n int64) int64 {
-	const most = 1 << 16 // of more the half is near enough
-	if n > most {
-		return n / 2
-	}
-	drawn := 0
-	for ; n >= 64; n -= 64 {
-		drawn += bits.OnesCount64(random.Uint64())
-	}
-	return int64(drawn + bits.OnesCount64(random.Uint64()&(1<<n-1)))
 }

@@ -6,6 +6,8 @@ import (
 
 	"gonum.org/v1/gonum/mathext"
 	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/combin"
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 const (
@@ -49,8 +51,7 @@ func quantile(p, freedom float64) float64 {
 	if math.IsInf(freedom, 1) {
 		return -mathext.NormalQuantile(p / 2)
 	}
-	x := mathext.InvRegIncBeta(freedom/2, 0.5, p)
-	return math.Sqrt(freedom * (1 - x) / x)
+	return -distuv.StudentsT{Sigma: 1, Nu: freedom}.Quantile(p / 2)
 }
 
 // student returns the probability p of the normal distribution, to either side, as that of Student's.
@@ -58,8 +59,7 @@ func student(p, freedom float64) float64 {
 	if math.IsInf(freedom, 1) || p >= 1 {
 		return p
 	}
-	z := -mathext.NormalQuantile(max(p, 1e-300) / 2)
-	return mathext.RegIncBeta(freedom/2, 0.5, freedom/(freedom+z*z))
+	return 2 * distuv.StudentsT{Sigma: 1, Nu: freedom}.CDF(mathext.NormalQuantile(max(p, 1e-300)/2))
 }
 
 // between returns the interval of the difference of two shares (Newcombe's, of the intervals of both).
@@ -78,12 +78,7 @@ func unchanged(before, after draw) float64 {
 		n, m, k, l = m, n, l, k
 	}
 	all := k + l
-	ways := func(n, k float64) float64 {
-		a, _ := math.Lgamma(n + 1)
-		b, _ := math.Lgamma(k + 1)
-		c, _ := math.Lgamma(n - k + 1)
-		return a - b - c
-	}
+	ways := combin.LogGeneralizedBinomial
 	sum, term := 1.0, 1.0
 	for x := l; x < min(m, all) && term > 1e-17*sum; x++ {
 		term *= (m - x) * (all - x) / ((x + 1) * (n - all + x + 1))

@@ -158,20 +158,6 @@ type sideJSON struct {
 	Samples float64  `json:"samples"`
 }
 
-func (c checked) side(i int) sideJSON {
-	return sideJSON{c.inputs[i], c.verdict.Runs[i], c.verdict.Samples[i]}
-}
-
-type checkedJSON struct {
-	Measures   string       `json:"measures"`
-	Before     sideJSON     `json:"before"`
-	After      sideJSON     `json:"after"`
-	Confidence float64      `json:"confidence"`
-	Tested     int          `json:"tested"`
-	Regression bool         `json:"regression"`
-	Shares     []judgedJSON `json:"shares"`
-}
-
 type judgedJSON struct {
 	report.Judged
 	Significant bool     `json:"significant"`
@@ -179,17 +165,20 @@ type judgedJSON struct {
 }
 
 func (c checked) json(w io.Writer) error {
-	of := checkedJSON{title(c.kind), c.side(0), c.side(1), report.Confidence, c.verdict.Tested, len(c.regressions) > 0, []judgedJSON{}}
-	for _, j := range c.verdict.Rows {
+	v, shares := c.verdict, []judgedJSON{}
+	for _, j := range v.Rows {
 		row := judgedJSON{j, j.Significant(), []string{}}
 		for _, r := range c.regressions {
 			if r.judged == j {
 				row.Broken = append(row.Broken, r.rule)
 			}
 		}
-		of.Shares = append(of.Shares, row)
+		shares = append(shares, row)
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	return e.Encode(of)
+	return e.Encode(map[string]any{
+		"measures": title(c.kind), "confidence": report.Confidence, "tested": v.Tested, "regression": len(c.regressions) > 0, "shares": shares,
+		"before": sideJSON{c.inputs[0], v.Runs[0], v.Samples[0]}, "after": sideJSON{c.inputs[1], v.Runs[1], v.Samples[1]},
+	})
 }

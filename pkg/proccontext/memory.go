@@ -1,12 +1,10 @@
 package proccontext
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"slices"
@@ -91,42 +89,29 @@ func (p *process) close() {
 
 // find returns where the mappings begin that have the name of a context, at least one.
 func (p *process) find() ([]uint64, error) {
-	maps, err := p.dir.Open("maps")
-	if err != nil {
+	maps, err := p.dir.Read("maps", procfs.MaxMaps)
+	switch {
+	case err != nil:
 		return nil, err
+	case len(maps) == 0:
+		return nil, os.ErrNotExist
+	case !bytes.Contains(maps, signature): // of most processes; to parse all of it takes longer
+		return nil, errNone
 	}
-	defer maps.Close()
 	var found []uint64
-	ended := true
-	lines := bufio.NewScanner(io.LimitReader(maps, procfs.MaxMaps))
-	for lines.Scan() && len(found) < maxMappings {
-		ended = false
-		if at, ok := contextMapping(lines.Bytes()); ok {
-			found = append(found, at)
+	for m := range procfs.Mappings(maps) {
+		if len(found) < maxMappings && mayHaveContext(m) {
+			found = append(found, m.Start)
 		}
 	}
-	switch {
-	case lines.Err() != nil:
-		return nil, lines.Err()
-	case ended:
-		return nil, os.ErrNotExist
-	case len(found) == 0:
+	if len(found) == 0 {
 		return nil, errNone
 	}
 	return found, nil
 }
 
-// contextMapping returns where the mapping begins that a line of /proc/PID/maps is about, if it may have a context:
-// "7f0c5e2b9000-7f0c5e2ba000 rw-p 00000000 00:01 1234   /memfd:OTEL_CTX (deleted)".
-func contextMapping(line []byte) (uint64, bool) {
-	if !bytes.Contains(line, signature) {
-		return 0, false
-	}
-	m, ok := procfs.ParseMapping(line)
-	if !ok || m.Perms[0] != 'r' || m.Executes() || !slices.Contains(mappings, m.Path) {
-		return 0, false
-	}
-	return m.Start, true
+func mayHaveContext(m procfs.Mapping) bool {
+	return m.Perms[0] == 'r' && !m.Executes() && slices.Contains(mappings, m.Path)
 }
 
 // The bits of an entry of /proc/PID/pagemap.

@@ -3,6 +3,7 @@ package proccontext
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -37,12 +38,12 @@ const (
 )
 
 // In seconds. A context is checked again after recheck. A process without one is after firstLook, and after twice as long each
-// time up to lastLook. A context that was not used within forget is forgotten.
+// time up to lastLook. A context that was not used within unused is forgotten.
 const (
 	recheck   = 5
 	firstLook = 1
 	lastLook  = 60
-	forget    = 600
+	unused    = 600
 	hour      = 3600
 	never     = math.MaxInt64
 )
@@ -142,7 +143,10 @@ func (r *Resolver) Watch(p Process, owner string) {
 	r.mu.Lock()
 	if r.known[p] == nil {
 		if len(r.known) >= maxProcesses {
-			r.makeRoom()
+			maps.DeleteFunc(r.known, func(_ Process, e *entry) bool { return e.said.Load() == nil })
+			if len(r.known) > maxProcesses/2 {
+				clear(r.known)
+			}
 		}
 		e := &entry{process: p, owner: owner}
 		e.due.Store(r.clock.Load())
@@ -152,50 +156,32 @@ func (r *Resolver) Watch(p Process, owner string) {
 	r.Lookup(p)
 }
 
-// makeRoom forgets processes that say nothing, and all if those are few. Under mu.
-func (r *Resolver) makeRoom() {
-	for p, e := range r.known {
-		if e.said.Load() == nil {
-			delete(r.known, p)
-		}
-	}
-	if len(r.known) > maxProcesses/2 {
-		clear(r.known)
-	}
-}
-
 // sweep forgets unused processes.
 func (r *Resolver) sweep(now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for p, e := range r.known {
-		if e.due.Load() < now-forget {
-			delete(r.known, p)
-		}
-	}
+	maps.DeleteFunc(r.known, func(_ Process, e *entry) bool { return e.due.Load() < now-unused })
 }
 
 // run reads the requested contexts until ctx ends.
 func (r *Resolver) run(ctx context.Context) {
 	defer close(r.done)
-	tick := time.NewTicker(time.Second)
+	tick, sweeps, renewals := time.NewTicker(time.Second), time.NewTicker(unused*time.Second), time.NewTicker(hour*time.Second)
 	defer tick.Stop()
-	began, swept, renewed := time.Now(), int64(0), int64(0)
+	defer sweeps.Stop()
+	defer renewals.Stop()
+	began := time.Now()
 	allowance := patience.Allowance{Burst: burst, Slowdown: slowdown}
 	for ctx.Err() == nil {
 		now := int64(time.Since(began) / time.Second)
 		r.clock.Store(now)
-		if now-swept >= forget {
-			swept = now
-			r.sweep(now)
-		}
-		if now-renewed >= hour {
-			renewed = now
-			clear(r.owners)
-		}
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
+		case <-sweeps.C:
+			r.sweep(now)
+		case <-renewals.C:
+			clear(r.owners)
 		case e := <-r.queue:
 			used, next := r.look(ctx, e)
 			e.due.Store(now + next)
@@ -299,22 +285,24 @@ func (r *Resolver) admit(e *entry, c *Context) *Context {
 	}
 	service := *c
 	service.Instance = ""
-	whole := true
+	admitted := keyed(service)
 	switch {
-	case !o.services[keyed(service).Key] && len(o.services) >= maxServices:
-		c, whole = nil, false
-	case c.Instance != "" && !o.instances[c.Key] && len(o.instances) >= maxInstances:
-		o.services[keyed(service).Key] = true
-		c, whole = keyed(service), false
-	default:
-		o.services[keyed(service).Key] = true
-		if c.Instance != "" {
-			o.instances[c.Key] = true
-		}
+	case !take(o.services, admitted.Key, maxServices):
+		admitted = nil
+	case c.Instance == "" || take(o.instances, c.Key, maxInstances):
+		return c
 	}
-	if !whole && !e.refused {
+	if !e.refused {
 		e.refused = true
 		r.refused.Add(1)
 	}
-	return c
+	return admitted
+}
+
+// take adds a key to a set that has at most so many, and reports whether the set has it then.
+func take(set map[uint64]bool, key uint64, most int) bool {
+	if len(set) < most {
+		set[key] = true
+	}
+	return set[key]
 }

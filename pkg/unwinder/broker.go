@@ -162,14 +162,11 @@ func (b *Broker) ended(fatal error) bool {
 func (b *Broker) sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	for {
+	for _, wanted := b.wanted(); wanted; _, wanted = b.wanted() {
 		select {
 		case <-timer.C:
 			return
 		case <-b.changed:
-			if _, wanted := b.wanted(); !wanted {
-				return
-			}
 		}
 	}
 }

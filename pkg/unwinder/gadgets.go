@@ -291,7 +291,7 @@ func names(kinds []wire.ChainKind) string {
 	return strings.Join(names, ", ")
 }
 
-// serve takes a run's entry programs and has gadgets call them until the run ends, or hangUp ends the wait. The error says that the program has sent something else.
+// serve takes a run's entry programs and has gadgets call them until the run ends, or kill ends the wait. The error says that the program has sent something else.
 func (b *Broker) serve(p *process) error {
 	if p.entries == nil {
 		return nil

@@ -1,6 +1,7 @@
 package unwinder
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"runtime"
@@ -95,22 +96,33 @@ func inArray(m *ebpf.Map) (id uint32) {
 	return id
 }
 
-// TestKilledIsNotCalled: gadgets stop calling a program when it is killed. A blocked one may stay for as long as it likes.
+// TestKilledIsNotCalled: gadgets stop calling a program when it is killed, for any reason. A blocked one may stay for as long as it likes.
 func TestKilledIsNotCalled(t *testing.T) {
 	needEBPF(t)
-	b, _ := newTestBroker()
-	b.unanswered, b.endTime = 2*time.Second, time.Hour
-	s, err := b.Subscribe(t.Context(), forGadgets(playStays))
-	require.NoError(t, err)
-	stays := int((<-s.C).Unwound[0].Proc.PID)
-	t.Cleanup(func() {
-		_ = unix.Kill(stays, unix.SIGKILL)
-		s.Close()
-	})
-	entry := array(t)
-	require.NoError(t, s.Serve(wire.ChainRawTracepoint, entry))
-	require.NotZero(t, inArray(entry))
-	require.Eventually(t, func() bool { return inArray(entry) == 0 }, time.Minute, time.Millisecond)
+	for name, unanswered := range map[string]time.Duration{"files do not answer": 2 * time.Second, "damaged stream": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := newTestBroker()
+			b.unanswered, b.endTime, b.firstBackoff = unanswered, time.Hour, time.Hour
+			s, err := b.Subscribe(t.Context(), forGadgets(playStays))
+			require.NoError(t, err)
+			stays := int((<-s.C).Unwound[0].Proc.PID)
+			t.Cleanup(func() {
+				_ = unix.Kill(stays, unix.SIGKILL)
+				s.Close()
+			})
+			entry := array(t)
+			require.NoError(t, s.Serve(wire.ChainRawTracepoint, entry))
+			require.NotZero(t, inArray(entry))
+			if unanswered == time.Hour {
+				stream, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/3", stays), os.O_WRONLY, 0)
+				require.NoError(t, err)
+				defer stream.Close()
+				_, err = stream.WriteString("\x00\x00\x00")
+				require.NoError(t, err)
+			}
+			require.Eventually(t, func() bool { return inArray(entry) == 0 }, time.Minute, time.Millisecond)
+		})
+	}
 }
 
 // Gadgets call the program's entry as long as it runs, and that of the next one after its end; each gets its own events.

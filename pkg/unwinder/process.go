@@ -191,7 +191,13 @@ func (p *process) ask(kinds []wire.ChainKind) error {
 // end asks the program to end. Its output until then can be read.
 func (p *process) end() { _ = p.stdin.Close() }
 
-func (p *process) kill() { _ = p.cmd.Process.Kill() }
+// kill kills the program, and has gadgets stop calling it at once: it may take long to end, or never do.
+func (p *process) kill() {
+	if socket, err := p.entries.SyscallConn(); err == nil { // there is one, and it is not closed
+		_ = socket.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	}
+	_ = p.cmd.Process.Kill()
+}
 
 // wait waits for the end, and kills the program if it takes too long. A program with a thread that waits for a file
 // system may not end even then: it is given up, and its stream is closed.
@@ -202,9 +208,8 @@ func (p *process) wait(d time.Duration) {
 	}
 }
 
-// destroy kills the program, and has gadgets stop calling it at once: it may take long to end, or never do.
+// destroy kills the program, and does not wait for its end.
 func (p *process) destroy(d time.Duration) {
-	p.hangUp()
 	p.kill()
 	go p.giveUp(d)
 }
@@ -237,13 +242,6 @@ func (p *process) close() {
 	_ = p.counters.Close()
 	if p.entries != nil {
 		_ = p.entries.Close()
-	}
-}
-
-// hangUp has whoever waits for entry programs stop waiting.
-func (p *process) hangUp() {
-	if p.entries != nil {
-		_ = unix.Shutdown(int(p.entries.Fd()), unix.SHUT_RDWR)
 	}
 }
 

@@ -56,7 +56,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 		}
 	}()
 	defer func() {
-		p.hangUp()
+		p.kill() // another process may have its end of the socket
 		<-serving
 		p.close()
 		if !p.gone() {

@@ -20,7 +20,7 @@ func (p *phase) side() (report.Side, error) {
 		seconds += amount
 	}
 	if seconds == 0 {
-		return report.Side{}, fmt.Errorf("the profiles %s the change hold no CPU time", p.name)
+		return report.Side{}, fmt.Errorf("the profiles %s the change have no CPU time", p.name)
 	}
 	return report.Side{Samples: p.samples, Scale: 1e6 * p.cpu.Seconds() / seconds / float64(p.requests)}, nil
 }

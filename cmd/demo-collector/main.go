@@ -69,9 +69,9 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&opts.image, "gadget", "profile_cpu:dev", "`image` of the gadget to run")
 	flags.StringVar(&opts.archive, "archive", "build/gadgets/profile_cpu.tar", "`file` to import the image from, if set")
 	flags.StringVar(&opts.dir, "dir", "build/demo-collector", "`folder` to write into")
-	flags.StringVar(&opts.before, "before", "gzip", "compression of the senders, first: gzip, zstd or none")
-	flags.StringVar(&opts.after, "after", "none", "compression of the senders, then")
-	flags.DurationVar(&opts.duration, "duration", 12*time.Second, "how long to sample each")
+	flags.StringVar(&opts.before, "before", "gzip", "the senders' compression before the change: gzip, zstd or none")
+	flags.StringVar(&opts.after, "after", "none", "the senders' compression after the change")
+	flags.DurationVar(&opts.duration, "duration", 12*time.Second, "how long to sample before the change, and after it")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func run(ctx context.Context, args []string) error {
 	if os.Geteuid() != 0 {
 		return errNotRoot
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done after %s", timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not finished after %s", timeout))
 	defer cancel()
 	if err := demo(ctx, opts, os.Stdout); err != nil {
 		return errors.Join(err, context.Cause(ctx))
@@ -125,7 +125,7 @@ func demo(ctx context.Context, opts options, out io.Writer) (err error) {
 	for _, w := range windows {
 		size += len(w.Body)
 	}
-	fmt.Fprintf(out, "load: %d requests per second of %d kB, as from a thousand nodes\n", perSecond, size/len(windows)/1000)
+	fmt.Fprintf(out, "load: %d requests of %d kB per second, as from a thousand nodes\n", perSecond, size/len(windows)/1000)
 	phases := []*phase{{name: "before", compression: opts.before}, {name: "after", compression: opts.after}}
 	for _, p := range phases {
 		fmt.Fprintf(out, "%s: the senders use compression %s\n", p.name, p.compression)

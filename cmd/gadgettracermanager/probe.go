@@ -32,7 +32,7 @@ func probe(ctx context.Context, socket string) error {
 		return fmt.Errorf("probing %s: %w", socket, err)
 	}
 	if s := resp.GetStatus(); s != healthpb.HealthCheckResponse_SERVING {
-		return fmt.Errorf("probing %s: the daemon says %s", socket, s)
+		return fmt.Errorf("probing %s: the daemon answered %s", socket, s)
 	}
 	return nil
 }

@@ -56,10 +56,10 @@ func newDaemonCommand(runtime runtime.Runtime) *cobra.Command {
 	set.StringVarP(&flags.socket, "host", "H", api.DefaultDaemonPath,
 		"`address` to listen on: unix:///path/to/socket or tcp://127.0.0.1:1234")
 	set.Uint64Var(&flags.bufferLength, "events-buffer-length", 16384,
-		"events held for a client that reads slowly; more are lost")
+		"events to keep for a client that reads slowly; further events are lost")
 	set.StringVar(&flags.keyFile, "tls-key-file", "", "`file` with the private key for TLS")
 	set.StringVar(&flags.certFile, "tls-cert-file", "", "`file` with the certificate for TLS")
-	set.StringVar(&flags.clientCAFile, "tls-client-ca-file", "", "`file` with the authorities whose clients may connect")
+	set.StringVar(&flags.clientCAFile, "tls-client-ca-file", "", "`file` with the authorities that sign the certificates of clients")
 	set.BoolVar(&flags.insecure, "tls-insecure", false, "listen on TCP without TLS; everyone who can reach the address can connect")
 
 	service := gadgetservice.NewService(log.StandardLogger())
@@ -95,7 +95,7 @@ func (f *daemonFlags) serve(ctx context.Context, service *gadgetservice.Service,
 		return err
 	}
 	if err := config.Config.ReadInConfig(); err != nil {
-		log.Warnf("reading the config failed, continuing without: %v", err)
+		log.Warnf("reading the config failed, continuing without it: %v", err)
 	}
 
 	manager, err := otelprofiles.NewInstanceManager(runtime)

@@ -120,7 +120,7 @@ func startBusy(ctx context.Context, dir string, out io.Writer) (programs []runni
 		programs = append(programs, running{b, cmd, stdin})
 	}
 	if len(absent) > 0 {
-		fmt.Fprintf(out, "not on this machine, and so not part of the demo: %s\n", strings.Join(absent, ", "))
+		fmt.Fprintf(out, "not installed on this machine, so not part of the demo: %s\n", strings.Join(absent, ", "))
 	}
 	return programs, stop, nil
 }

@@ -13,18 +13,18 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-const checkUsage = `profile check judges whether a program has become slower: it compares each function's share of its program's samples
-with what chance makes of that many samples. Before and after are one result each, or several runs each on both sides of "--". Runs show how
-much the program differs by itself, so repeat what is not the same each time. A result is whatever profile diff takes.
+const checkUsage = `profile check judges whether a program has become slower. It compares each function's share of its program's samples before and after, and
+tests whether chance explains the difference. Give one result for each side, or several runs on both sides of "--". Several runs show
+how much the program varies by itself. It takes the same inputs as profile diff.
 
   profile check before after --fail-on 'share>+3pp'
   profile check --fail-on 'total>+10%' --format markdown base-1 base-2 base-3 -- new-1 new-2 new-3
 
 A rule of --fail-on is [PROGRAM:]WHAT>+N, with N in percentage points (pp) or in percent of the share before (%). WHAT is
   share or self   a function's own share
-  total           its share with what it calls
-  service         the share of a program, or of a container's service, in everything
-A regression is a growth that is both above the rule and more than chance, corrected for the number of functions (Holm). In a simulation
+  total           its share with the functions that it calls
+  service         the share of a program, or of a container's service, in all samples
+A regression is a growth that exceeds the rule and that chance does not explain, corrected for the number of functions (Holm). In a simulation,
 1 of 100 comparisons of an unchanged program with 50 functions fails, and up to 2 of 100 with ten functions and three runs for each
 side. On a busy machine more fail, because samples there are not independent: give three or more runs for each side.
 
@@ -89,7 +89,7 @@ func (r regression) String() string {
 	of := "own share"
 	switch j.Measure {
 	case report.Total:
-		of = "share with what it calls"
+		of = "share with its callees"
 	case report.Group:
 		of = "share in everything"
 	}
@@ -128,11 +128,11 @@ func runCheck(args []string, out io.Writer) error {
 
 func check(args []string, out io.Writer) error {
 	flags := newFlags("check", checkUsage)
-	failOn := flags.StringSlice("fail-on", nil, "`rule` that a regression breaks; several with commas, or several times")
+	failOn := flags.StringSlice("fail-on", nil, "`rule` that a regression breaks; separate several with commas, or repeat the flag")
 	formats := map[string]func(checked, io.Writer) error{"text": checked.text, "json": checked.json, "markdown": checked.markdown}
 	format := flags.String("format", "text", "text, json, or markdown for a pull request")
 	c := checked{}
-	flags.IntVar(&c.rows, "rows", 15, "functions to list; json has all")
+	flags.IntVar(&c.rows, "rows", 15, "number of functions to list; json has all")
 	interpreters := false
 	addInterpreters(flags, &interpreters)
 	err := parse(flags, args)
@@ -229,7 +229,7 @@ func (c checked) tooFine() (lines []string) {
 			least *= reference
 		}
 		if found := c.verdict.Detectable(reference); least > 0 && found > least {
-			lines = append(lines, fmt.Sprintf("%s: in what takes %.0f %%, growth is found from %.1f points on: for this rule take %.0f times as many samples",
+			lines = append(lines, fmt.Sprintf("%s: the share of a function with %.0f %% must grow by %.1f points to be found: for this rule, take %.0f times as many samples",
 				r.text, 100*reference, 100*found, max(2, (found/least)*(found/least))))
 		}
 	}

@@ -47,7 +47,7 @@ func TestCheck(t *testing.T) {
 		{"more points than it is", []string{base, slower, "--fail-on", "share>+5pp"}, nil, "no regression"},
 		{"percent", []string{base, slower, "--fail-on", "share > +30%"}, errRegression, "1 regression"},
 		{"more percent than it is", []string{base, slower, "--fail-on=share>+50%"}, nil, "no regression"},
-		{"total, of which main has all", []string{base, slower, "--fail-on", "total>+3pp"}, errRegression, "price: share with what it calls 10.0% → 14.0%"},
+		{"total, of which main has all", []string{base, slower, "--fail-on", "total>+3pp"}, errRegression, "price: share with its callees 10.0% → 14.0%"},
 		{"of the program", []string{base, slower, "--fail-on", "share>+50%,shop:self>+3pp"}, errRegression, "shop:self>+3pp"},
 		{"the share of what remains, as price shrinks", []string{slower, base, "--fail-on", "share>+3pp"}, errRegression, `d": own share 86.0% → 90.0%`},
 		{"runs", []string{"--fail-on", "share>+3pp", base, same, base, "--", slower, slower}, errRegression, "after:  2 runs, 20000 samples"},

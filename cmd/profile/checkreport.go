@@ -28,10 +28,10 @@ func (c checked) head() []string {
 	}
 	found := func(share float64) string {
 		d := v.Detectable(share)
-		return fmt.Sprintf("from %.0f %% by %.1f points (%.0f %%)", 100*share, 100*d, 100*d/share)
+		return fmt.Sprintf("of %.0f %% by %.1f points (%.0f %%)", 100*share, 100*d, 100*d/share)
 	}
 	return append(lines,
-		fmt.Sprintf("%s tested: 9 of 10 are found that grow %s or %s", plural(int64(v.Tested), "share"), found(reference), found(reference/10)))
+		fmt.Sprintf("%s tested; found in 9 of 10 cases: growth %s, or %s", plural(int64(v.Tested), "share"), found(reference), found(reference/10)))
 }
 
 // conclusion says how it ends.

@@ -15,8 +15,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-const demoUsage = `profile demo samples this machine while programs in several languages are busy in functions whose shares
-of the CPU time are known, and prints what was measured beside what is true.
+const demoUsage = `profile demo runs busy programs in several languages and samples this machine. It prints the measured shares
+of their functions beside the true ones.
 
 `
 
@@ -25,7 +25,7 @@ const demoSeconds = 10
 func runDemo(ctx context.Context, args []string, out io.Writer) (err error) {
 	var o options
 	flags := newFlags("demo", demoUsage)
-	flags.StringVar(&o.gadget, "gadget", "", "what to show it with; by default cpu")
+	flags.StringVar(&o.gadget, "gadget", "", "the gadget to run; by default cpu")
 	seconds := o.addFlags(flags, demoSeconds)
 	if err := parse(flags, args); err != nil {
 		return err
@@ -84,7 +84,7 @@ func writePicture(path string, programs []running, samples []receiver.Sample) er
 
 // writeShares prints the measured shares of the busy programs next to the real ones.
 func writeShares(out io.Writer, programs []running, samples []receiver.Sample, whole bool) error {
-	fmt.Fprintf(out, "\nthe demo's own busy programs, of whose CPU time the functions take %d, %d and %d %%:\n\n", busyShares[0], busyShares[1], busyShares[2])
+	fmt.Fprintf(out, "\nthe demo's own busy programs, with functions that take %d, %d and %d %% of the CPU time:\n\n", busyShares[0], busyShares[1], busyShares[2])
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "  PROGRAM\tMEASURED")
 	for _, p := range programs {
@@ -94,7 +94,7 @@ func writeShares(out io.Writer, programs []running, samples []receiver.Sample, w
 			if whole {
 				why = "too few samples, or no symbols"
 			}
-			fmt.Fprintf(t, "  %s\tits functions were not seen by name: %s\n", p.language, why)
+			fmt.Fprintf(t, "  %s\tits functions have no names: %s\n", p.language, why)
 			continue
 		}
 		parts := make([]string, len(shares))

@@ -14,23 +14,23 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-const diffUsage = `profile diff shows what has changed from one result to another, by function. Amounts are for each second
-of the run, as the runs may differ in length; with --work for each unit of the work that was done. Memory in use is that at the end.
-Points are the change of a function's share in percentage points; profile check judges it, and several runs.
+const diffUsage = `profile diff shows what has changed from one result to another, by function. Amounts are per second
+of the run, because runs can differ in length. With --work, they are per unit of work. Memory in use is the value at the end.
+Points are the change of a function's share in percentage points. profile check judges such changes, also over several runs.
 A result is a folder of this program, OTLP profiles in a file or in a folder of the file exporter, or a pprof profile.
 
   profile diff before after
-  profile diff 13:05+5m 14:05+5m --service shop   # two times of the history
-  profile diff before after --work 12000,15000    # requests that were served meanwhile
+  profile diff 13:05+5m 14:05+5m --service shop   # two times in the history
+  profile diff before after --work 12000,15000    # requests that were served in each run
 
 `
 
 // runDiff compares two results.
 func runDiff(args []string, out io.Writer) error {
 	flags := newFlags("diff", diffUsage)
-	rows := flags.Int("rows", 15, "functions to list")
-	work := flags.Float64Slice("work", nil, "what each run got done, two `numbers`: amounts are then for each unit of it")
-	page := flags.StringP("output", "o", "", "`file` to draw the difference in, none for no file; by default one beside the later result")
+	rows := flags.Int("rows", 15, "number of functions to list")
+	work := flags.Float64Slice("work", nil, "work of each run, as two `numbers`: amounts are then per unit of work")
+	page := flags.StringP("output", "o", "", "`file` for a picture of the difference, or none; by default beside the later result")
 	interpreters := false
 	addInterpreters(flags, &interpreters)
 	var p past
@@ -60,7 +60,7 @@ func runDiff(args []string, out io.Writer) error {
 		case isState(kind):
 			sides[i].Scale = 1
 		case infos[i].Seconds <= 0:
-			return fmt.Errorf("%s does not say how long it was sampled: %s is missing, and its profiles have no duration; compare for each unit of work, with --work", flags.Arg(i), runFile)
+			return fmt.Errorf("%s does not say how long it was sampled: %s is missing, and its profiles have no duration; compare per unit of work, with --work", flags.Arg(i), runFile)
 		}
 	}
 	opts := report.Options{Own: byOwn(kind)}
@@ -160,7 +160,7 @@ func workHint(kind receiver.Type, sides [2]report.Side, given bool) string {
 	if low := min(amounts[0], amounts[1]); low > 0 && max(amounts[0], amounts[1])/low < 1+unlike {
 		return ""
 	}
-	return "the sums differ: if the program got more or less done than before, say how much with --work BEFORE,AFTER, such as requests served"
+	return "the sums differ: if the program did more or less work than before, give the amounts with --work BEFORE,AFTER, such as served requests"
 }
 
 // oneRoot gives the program of each side the same name where both are of one program that was renamed, as from shop-1.2 to shop-1.3.

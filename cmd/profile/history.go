@@ -25,12 +25,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
 )
 
-const historyUsage = `profile history shows what this machine did at a time that has passed. The service of the package records it, and so does an exporter
+const historyUsage = `profile history shows what this machine did at an earlier time. The service of the package records it, and so does an exporter
 with "preset: history".
 
   profile history --since 1h
   profile history --at 14:05 --for 5m --service checkout
-  profile history list                                  # services, gadgets and times that there are
+  profile history list                                  # recorded services, gadgets and times
   profile diff 13:05+5m 14:05+5m --service checkout     # what was different?
 
 `
@@ -42,8 +42,8 @@ type past struct {
 
 func (p *past) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&p.folder, "from", config.HistoryFolder, "`folder` of the history")
-	flags.StringVar(&p.service, "service", "", "show the service of this `name` alone")
-	flags.StringVar(&p.gadget, "gadget", "", "show what this gadget saw alone: alloc, cpu, lock, offcpu, pagefault, or the name of an `image`")
+	flags.StringVar(&p.service, "service", "", "show only the service of this `name`")
+	flags.StringVar(&p.gadget, "gadget", "", "show only the data of this gadget: alloc, cpu, lock, offcpu, pagefault, or the name of an `image`")
 }
 
 // runHistory answers a question about the past.
@@ -51,12 +51,12 @@ func runHistory(args []string, out io.Writer) error {
 	flags := newFlags("history", historyUsage)
 	var p past
 	p.addFlags(flags)
-	since := flags.Duration("since", 0, "from so long ago until now, such as 1h")
-	at := flags.String("at", "", "from this `time` on: 14:05, or \"2026-11-24 14:05\"")
-	length := flags.Duration("for", 5*time.Minute, "with --at, for how long")
+	since := flags.Duration("since", 0, "show the last part of the history, such as 1h")
+	at := flags.String("at", "", "start at this `time`: 14:05, or \"2026-11-24 14:05\"")
+	length := flags.Duration("for", 5*time.Minute, "with --at, the length of the time range")
 	o := options{}
 	flags.StringVarP(&o.dir, "output", "o", "", "`folder` to write into; a new one by default")
-	flags.IntVar(&o.rows, "rows", 15, "functions to list")
+	flags.IntVar(&o.rows, "rows", 15, "number of functions to list")
 	addInterpreters(flags, &o.interpreters)
 	if err := parse(flags, args); err != nil {
 		return err
@@ -74,7 +74,7 @@ func runHistory(args []string, out io.Writer) error {
 	case *at != "" && *since != 0:
 		return errors.New("--since and --at both set the start: write one of them")
 	case *at == "" && *since <= 0:
-		return errors.New("history needs a time: --since 1h, or --at 14:05 --for 5m; \"profile history list\" shows which times there are")
+		return errors.New("history needs a time: --since 1h, or --at 14:05 --for 5m; \"profile history list\" shows the recorded times")
 	case *length <= 0:
 		return fmt.Errorf("--for %s: takes a time above 0, such as 5m", *length)
 	case *at != "":
@@ -285,20 +285,20 @@ func notes(a history.Answer) []string {
 		lines = append(lines, fmt.Sprintf("nothing was recorded from %s to %s", shownTime(g.From), shownTime(g.To)))
 	}
 	if more := len(a.Gaps) - 5; more > 0 {
-		lines = append(lines, fmt.Sprintf("nor in %d more times", more))
+		lines = append(lines, fmt.Sprintf("nor in %d more ranges of time", more))
 	}
 	if a.Summary.End.After(time.Now().Add(time.Minute)) {
 		lines = append(lines, "a part is ahead of this machine's clock, which was set back")
 	}
 	for _, d := range a.Damaged {
-		lines = append(lines, d.Error()+": what follows in it is left out")
+		lines = append(lines, d.Error()+": the rest of it is left out")
 	}
 	if a.Rare > 0 {
 		all := int64(0)
 		for _, s := range a.Summary.Sums {
 			all += s.Samples
 		}
-		lines = append(lines, fmt.Sprintf("%d of %d samples are of rare stacks and have %s in place of their callers, as there are too many; a shorter time or --service shows them", a.Rare, all, history.RareStacks))
+		lines = append(lines, fmt.Sprintf("%d of %d samples have rare stacks: %s replaces their callers, because there are too many stacks; a shorter time or --service shows them", a.Rare, all, history.RareStacks))
 	}
 	return lines
 }
@@ -337,7 +337,7 @@ func (p *past) list(out io.Writer) error {
 		return err
 	}
 	if all.More {
-		fmt.Fprintln(out, "\nthere are more services than are listed: what they have is under [no service]")
+		fmt.Fprintln(out, "\nthere are too many services: [no service] has the data of the smaller ones")
 	}
 	for _, s := range list {
 		if s.Err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const usage = `profile shows where programs spend their time, and who allocates their memory.
+const usage = `profile shows which functions of programs take time, wait, or allocate memory.
 
   profile [flags]       sample this machine, or one program of it, as root
   profile diff A B      show the difference between two results

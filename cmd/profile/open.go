@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-const openUsage = `profile open serves a result on localhost until it is interrupted, for the browser of this machine.
-From another one: ssh -L 8080:localhost:8080 MACHINE, and open http://localhost:8080/ there.
+const openUsage = `profile open serves a result on localhost for a browser on this machine, until you interrupt it.
+From another machine: ssh -L 8080:localhost:8080 MACHINE, and open http://localhost:8080/ there.
 
   profile open profile-1234-20261121-173000
   profile open profiles.jsonl     # or any other input of profile diff: OTLP, pprof, folders of these
@@ -23,7 +23,7 @@ From another one: ssh -L 8080:localhost:8080 MACHINE, and open http://localhost:
 // runOpen serves the folder of a result.
 func runOpen(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := newFlags("open", openUsage)
-	port := flags.Int("port", 8080, "`port` on localhost; 0 for any that is free")
+	port := flags.Int("port", 8080, "`port` on localhost; 0 for any free port")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func serveResult(dir string) http.Handler {
 			host = r.Host
 		}
 		if host != "localhost" && host != "127.0.0.1" {
-			http.Error(w, "this is for localhost", http.StatusForbidden)
+			http.Error(w, "only requests to localhost are answered", http.StatusForbidden)
 			return
 		}
 		name := r.URL.Path[1:]
@@ -93,7 +93,7 @@ func serveResult(dir string) http.Handler {
 		}
 		root, err := os.OpenRoot(dir)
 		if err != nil {
-			http.Error(w, "the result is gone", http.StatusNotFound)
+			http.Error(w, "the result was removed", http.StatusNotFound)
 			return
 		}
 		defer root.Close()

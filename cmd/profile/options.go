@@ -87,18 +87,18 @@ type options struct {
 }
 
 func (o *options) addFlags(flags *pflag.FlagSet, seconds int) (asked *string) {
-	asked = flags.String("seconds", strconv.Itoa(seconds), "how long to sample, in seconds, or such as 2m")
+	asked = flags.String("seconds", strconv.Itoa(seconds), "how long to sample: a number of seconds, or a time such as 2m")
 	flags.StringVarP(&o.dir, "output", "o", "", "`folder` to write into; a new one by default")
-	flags.IntVar(&o.frequency, "frequency", 0, "samples per second of CPU time, for gadgets that sample it; by default more for short looks")
-	flags.IntVar(&o.rows, "rows", 15, "functions to list")
+	flags.IntVar(&o.frequency, "frequency", 0, "samples per second of CPU time, for gadgets that sample it; by default more for short runs")
+	flags.IntVar(&o.rows, "rows", 15, "number of functions to list")
 	addInterpreters(flags, &o.interpreters)
-	flags.StringVar(&o.install.ig, "ig", "", "`path` of the ig command; by default the one beside this program")
-	flags.StringVar(&o.install.gadgets, "gadgets", "", "`folder` of the gadgets' images; by default found from this program")
+	flags.StringVar(&o.install.ig, "ig", "", "`path` of the ig command; by default beside this program")
+	flags.StringVar(&o.install.gadgets, "gadgets", "", "`folder` of the gadgets' images; by default near this program")
 	return asked
 }
 
 func addInterpreters(flags *pflag.FlagSet, to *bool) {
-	flags.BoolVar(to, "interpreters", false, "show the frames of interpreters themselves, too; by default their time is that of the function that they execute")
+	flags.BoolVar(to, "interpreters", false, "also show an interpreter's own frames; by default their time counts for the function that it executes")
 }
 
 // fold says which frames the views leave out.
@@ -167,7 +167,7 @@ func parseProfile(args []string) (options, error) {
 		rest, o.igFlags = rest[:dash], rest[dash:]
 	}
 	if len(rest) > 0 {
-		return options{}, fmt.Errorf("unexpected argument %q: a program is chosen with --pid, --comm or --container, and flags for ig come after \"--\"", rest[0])
+		return options{}, fmt.Errorf("unexpected argument %q: choose a program with --pid, --comm or --container, and write flags for ig after \"--\"", rest[0])
 	}
 	var err error
 	if flags.Changed("pid") {

@@ -17,8 +17,8 @@ import (
 	otlp "github.com/ig-otel-profiles/ig-otel-profiles/pkg/pprof"
 )
 
-const pgoUsage = `profile pgo makes a profile for Go's compiler from the CPU time of a Go program: which calls it inlines, and which calls of
-interfaces it makes direct. It merges runs of many hosts and builds. An input is a folder of this program, OTLP profiles in a file or in a
+const pgoUsage = `profile pgo makes a profile for Go's compiler from the CPU time of a Go program. The compiler then inlines hot calls, and makes hot
+interface calls direct. The profile can have runs of many hosts and builds. An input is a folder of this program, OTLP profiles in a file or in a
 folder of the file exporter, or a pprof profile, also one of runtime/pprof.
 
   profile pgo -o default.pgo profile-1234-20261121-173000
@@ -30,8 +30,8 @@ folder of the file exporter, or a pprof profile, also one of runtime/pprof.
 // runPGO merges profiles for the compiler.
 func runPGO(args []string, out io.Writer) error {
 	flags := newFlags("pgo", pgoUsage)
-	output := flags.StringP("output", "o", "default.pgo", "`file` to write; go build finds default.pgo in the folder of the main package by itself")
-	program := flags.String("program", "", "`name` of the program, where the inputs have several: of its file, its main package or module, or a build ID")
+	output := flags.StringP("output", "o", "default.pgo", "`file` to write; go build finds default.pgo in the folder of the main package")
+	program := flags.String("program", "", "the program, if the inputs have several: the `name` of its file, its main package or module, or a build ID")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func runPGO(args []string, out io.Writer) error {
 	calls, agree := pgoAgreement(merged)
 	fmt.Fprintf(out, "  %s with 99 %% of the weight; two halves of the samples agree in %.0f %% of it: ", plural(int64(calls), "hot call"), 100*agree)
 	if agree < pgoEnough {
-		fmt.Fprintf(out, "not enough, %.0f %% is\n  sample for longer, or add runs of more hosts\n", 100*pgoEnough)
+		fmt.Fprintf(out, "not enough, it takes %.0f %%\n  sample for longer, or add runs of more hosts\n", 100*pgoEnough)
 		return nil
 	}
 	fmt.Fprintf(out, "enough\n  go build -pgo=%s\n", *output)

@@ -36,7 +36,7 @@ import (
 
 func TestFlagsThatAreRefused(t *testing.T) {
 	tests := []struct{ args, want string }{
-		{"1234", `unexpected argument "1234": a program is chosen with --pid`},
+		{"1234", `unexpected argument "1234": choose a program with --pid`},
 		{"--pid 1 extra", `unexpected argument "extra"`},
 		{"--pid 0", "--pid 0: takes the number of a process"},
 		{"--pid abc", "--pid abc: takes the number of a process, or several such as 12,34; --comm takes a name"},
@@ -189,7 +189,7 @@ func TestOthersBelow(t *testing.T) {
 	require.Zero(t, own+below, "what has ended has no negative time")
 
 	r := &result{opts: options{target: target{list: []int{pid}}, time: time.Second}, gadget: gadget{name: "profile_cpu"}, below: 2500 * time.Millisecond}
-	const want = "processes that those of --pid have started used 2.50 s of CPU time and are not here: --comm samples such processes by their name"
+	const want = "child processes of --pid used 2.50 s of CPU time and are not shown: --comm samples such processes by their name"
 	require.ErrorContains(t, r.nothing(), want)
 	sample := []receiver.Sample{timed(50, receiver.Frame{Name: "fork", Type: "kernel"})}
 	require.Len(t, r.remarks(sample), 1)
@@ -235,7 +235,7 @@ func TestWhyThereIsNothing(t *testing.T) {
 		return r
 	}
 	r := of(target{list: []int{os.Getpid()}}, "profile_cpu")
-	require.ErrorContains(t, r.nothing(), "used no CPU time in these 5 s: it waits, and --gadget offcpu")
+	require.ErrorContains(t, r.nothing(), "used no CPU time in these 5 s: --gadget offcpu")
 	require.ErrorContains(t, r.nothing(), "no room")
 	require.NotContains(t, r.nothing().Error(), "container-collection")
 	require.NotContains(t, r.nothing().Error(), "fine")
@@ -266,7 +266,7 @@ func TestWhyThereIsNothing(t *testing.T) {
 	r = of(target{comm: commOf(os.Getpid())}, "profile_alloc")
 	require.ErrorContains(t, r.nothing(), "none of its allocations was sampled")
 	r.log = "level=info msg=\"captures: 90 events, 9 sampled: 9 added to rows, 0 within others\"\n"
-	require.ErrorContains(t, r.nothing(), "9 of its allocations were sampled, and none of them was in use when the gadget looked: without --live")
+	require.ErrorContains(t, r.nothing(), "9 of its allocations were sampled, and none of them was still in use when the gadget read them: without --live")
 	r.early = true
 	require.ErrorContains(t, r.nothing(), "of them was in use")
 	r.log += "level=error msg=\"allocator: the run ends: too dear\"\n"
@@ -391,11 +391,11 @@ func TestDiff(t *testing.T) {
 	here, err := os.ReadDir(".")
 	require.NoError(t, err)
 	require.Empty(t, here)
-	require.NotContains(t, out.String(), "say how much with --work", "it was said")
+	require.NotContains(t, out.String(), "give the amounts with --work", "it was said")
 
 	out.Reset()
 	require.NoError(t, runDiff([]string{before, after, "-o", "none"}, &out))
-	require.Contains(t, out.String(), "say how much with --work BEFORE,AFTER")
+	require.Contains(t, out.String(), "give the amounts with --work BEFORE,AFTER")
 	require.NotContains(t, out.String(), "drawn")
 
 	out.Reset()
@@ -597,7 +597,7 @@ func TestRemarks(t *testing.T) {
 	require.Contains(t, r.remarks([]receiver.Sample{sample(5, native, native)})[0], ": 1 that found no unwinder (<0.1 % of the time), 7 of others (32.0 %)")
 	r.log = "level=info msg=\"unwind: stacks are whole\"\nlevel=info msg=\"unwind: 9 events sampled, 3 unwound (20.0 % of the samples), 6 of others (80.0 % of the samples)\"\n"
 	r.opts.target.list = []int{7, 8}
-	require.Contains(t, r.remarks([]receiver.Sample{sample(5, native, native)})[0], "80 % of what the gadget saw on this machine have", "several processes are chosen from all rows")
+	require.Contains(t, r.remarks([]receiver.Sample{sample(5, native, native)})[0], "80 % of all events on this machine have", "several processes are chosen from all rows")
 	r.log = ""
 
 	r.gadget.name = "profile_alloc"
@@ -608,7 +608,7 @@ func TestRemarks(t *testing.T) {
 	paused.Attributes = map[string]string{"alloc.attached": "stretches"}
 	lines = r.remarks([]receiver.Sample{sample(5, native, native), paused})
 	require.Len(t, lines, 1)
-	require.Contains(t, lines[0], "50 % of the amounts were estimated")
+	require.Contains(t, lines[0], "50 % of the amounts are estimates")
 	r.early, r.run.Seconds = true, 3
 	r.log = "level=info msg=\"fine\"\ntime=\"x\" level=error msg=\"with --live no \\\"call\\\" may be missed: the run ends\"\nlevel=warning msg=\"later\"\n"
 	lines = r.remarks([]receiver.Sample{sample(5, native, native)})
@@ -620,7 +620,7 @@ func TestRemarks(t *testing.T) {
 	full.Attributes = map[string]string{"thread.name": "[captures full]"}
 	lines = r.remarks([]receiver.Sample{sample(5, native, native), full})
 	require.Len(t, lines, 1, "they are no stacks of one function")
-	require.Contains(t, lines[0], "50 % came when there was no room for it")
+	require.Contains(t, lines[0], "50 % arrived when the gadget's tables were full")
 	require.Contains(t, lines[0], "--sample-bytes=524288")
 }
 
@@ -659,13 +659,13 @@ func TestRemarksAreOfTheGadget(t *testing.T) {
 	r := &result{gadget: gadget{name: "profile_cpu"}}
 	require.Contains(t, r.remarks(lone)[0], `; "-- --unwind=whole" shows them`)
 	r.log = "level=warning msg=\"unwind: stacks are taken by frame pointers: no \\\"BTF\\\"\"\n"
-	require.Contains(t, r.remarks(lone)[0], `; whole stacks cannot be had here: no "BTF"`)
+	require.Contains(t, r.remarks(lone)[0], `; whole stacks are not available here: no "BTF"`)
 	require.NotContains(t, r.remarks(lone)[0], "--unwind=whole")
 
 	cut := []receiver.Sample{{Unit: "count", Values: []int64{90}, Stack: []receiver.Frame{{Name: "[truncated]"}}}}
 	r = &result{gadget: gadget{name: "profile_cpu"}, log: "level=info msg=\"unwind: stacks are whole, unwound\"\n"}
 	require.Len(t, r.remarks(cut), 1)
-	require.Contains(t, r.remarks(cut)[0], "100 % of the stacks could not be followed at all")
+	require.Contains(t, r.remarks(cut)[0], "100 % of the stacks could not be unwound")
 
 	goroutine := []receiver.Sample{{Unit: "count", Values: []int64{9}, Stack: []receiver.Frame{{Name: "runtime.lock2", Type: "go"}, {Name: "main.main", Type: "go"}}}}
 	r = &result{gadget: gadget{name: "profile_lock"}}
@@ -724,7 +724,7 @@ func TestTableWithoutPage(t *testing.T) {
 func TestProgress(t *testing.T) {
 	at := func(seconds int64) time.Time { return time.Unix(100+seconds, 0) }
 	require.Equal(t, "starting the gadget", progress(at(2), at(0), time.Time{}, 10*time.Second))
-	require.Equal(t, "starting the gadget, more than 20 s: the kernel checks its programs", progress(at(28), at(0), time.Time{}, 10*time.Second))
+	require.Equal(t, "starting the gadget for more than 20 s: the kernel checks its programs", progress(at(28), at(0), time.Time{}, 10*time.Second))
 	require.Equal(t, "2 of 10 s", progress(at(22), at(0), at(20), 10*time.Second))
 	require.Equal(t, "ending the gadget", progress(at(31), at(0), at(20), 10*time.Second))
 	log := newLog()
@@ -740,7 +740,7 @@ func TestMarksAreExplained(t *testing.T) {
 	r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(timed(5, receiver.Frame{Name: "work", Type: "native"}, mark)))
 	var out bytes.Buffer
 	require.NoError(t, r.report(&out))
-	require.Contains(t, out.String(), "[truncated]: the stack is deeper than what is recorded")
+	require.Contains(t, out.String(), "[truncated]: the stack is deeper than the limit")
 	require.NotContains(t, out.String(), "[incomplete]:")
 }
 

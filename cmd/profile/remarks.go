@@ -22,11 +22,11 @@ func (r *result) instead() string {
 	whole, why := unwound(r.log)
 	switch {
 	case why != "":
-		return "; whole stacks cannot be had here: " + why
+		return "; whole stacks are not available here: " + why
 	case r.gadget.name == ownGadgets["cpu"] && !whole:
 		return "; \"-- --unwind=whole\" shows them"
 	case r.ruled():
-		return "; the gadget's README names what does"
+		return "; the gadget's README names tools that do"
 	}
 	return "; a build with -fno-omit-frame-pointer shows callers of native code"
 }
@@ -56,13 +56,13 @@ var unseen = map[string]map[string]string{
 		"go":      "Go parks goroutines that wait for a sync.Mutex, and no thread waits. Go's own mutex profile shows them: /debug/pprof/mutex of net/http/pprof",
 		"jvm":     "Java parks threads that wait for a monitor or a lock of java.util.concurrent on a condition variable: JFR (jdk.JavaMonitorEnter, jdk.ThreadPark) names these locks, and --gadget offcpu shows the waits",
 		"cpython": "Python's GIL and threading.Lock are a condition variable and a semaphore: \"-- --all-futex\" shows waits for these",
-		"v8js":    "JavaScript has no locks: only those of Node.js, V8 and the kernel are here",
+		"v8js":    "JavaScript has no locks: only locks of Node.js, V8 and the kernel are shown",
 	},
 	ownGadgets["alloc"]: {
-		"go":      "Go's objects come from Go's own runtime, and only those of C code are here. Go's own heap profile shows them: /debug/pprof/allocs of net/http/pprof",
-		"jvm":     "objects of the Java heap are not here, only memory of the JVM and of native code: JFR (jdk.ObjectAllocationSample) or async-profiler (-e alloc) shows them",
-		"cpython": "Python's objects of up to 512 bytes come from blocks of its own and are not here: tracemalloc or memray shows them",
-		"v8js":    "objects of V8's heap are not here, only buffers and native code: node --heap-prof shows them",
+		"go":      "Go's objects come from Go's own runtime, and only objects of C code are shown. Go's own heap profile shows them: /debug/pprof/allocs of net/http/pprof",
+		"jvm":     "objects of the Java heap are not shown, only memory of the JVM and of native code: JFR (jdk.ObjectAllocationSample) or async-profiler (-e alloc) shows them",
+		"cpython": "Python's objects of up to 512 bytes come from blocks of its own and are not shown: tracemalloc or memray shows them",
+		"v8js":    "objects of V8's heap are not shown, only buffers and native code: node --heap-prof shows them",
 	},
 	ownGadgets["offcpu"]: {
 		"go": "Go parks goroutines that wait for a channel, a sync.Mutex, a timer or the network, and no thread waits. Go's own block profile shows them: /debug/pprof/block of net/http/pprof",
@@ -90,17 +90,17 @@ func (r *result) unseen(samples []receiver.Sample) (lines []string) {
 
 // others says how much of the work is not here because processes of --pid have started others for it.
 func (r *result) others() string {
-	return fmt.Sprintf("processes that those of --pid have started used %.2f s of CPU time and are not here: --comm samples such processes by their name, "+
-		"without --pid all are sampled, and --children adds only those that exist at the start", r.below.Seconds())
+	return fmt.Sprintf("child processes of --pid used %.2f s of CPU time and are not shown: --comm samples such processes by their name, "+
+		"a run without --pid samples all, and --children adds only children that exist at the start", r.below.Seconds())
 }
 
 // lookAtLess says how the gadget gets less to do.
 func (r *result) lookAtLess() string {
 	switch r.gadget.name {
 	case ownGadgets["alloc"]:
-		return "look at less, with \"-- --sample-bytes=524288\" or more"
+		return "sample less, with \"-- --sample-bytes=524288\" or more"
 	case ownGadgets["lock"]:
-		return "look at less, with \"-- --sample-time=5000000\" or more"
+		return "sample less, with \"-- --sample-time=5000000\" or more"
 	}
 	return "choose fewer processes"
 }
@@ -160,16 +160,16 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		lines = append(lines, plural(int64(all), "sample")+": too few for shares. Sample for longer, or more often with --frequency; --gadget offcpu shows what threads wait for")
 	}
 	if unkept/all >= remarkable {
-		lines = append(lines, fmt.Sprintf("%.0f %% came when there was no room for it, and it is not known whose that is: %s", 100*unkept/all, r.lookAtLess()))
+		lines = append(lines, fmt.Sprintf("%.0f %% arrived when the gadget's tables were full, and their program is not known: %s", 100*unkept/all, r.lookAtLess()))
 	}
 	whole, _ := unwound(r.log)
 	if whole && cut/all >= remarkable {
-		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks could not be followed at all: a program is read in its first seconds, on a busy machine later: look for longer, or once more", 100*cut/all))
+		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks could not be unwound: the unwinder reads a program in its first seconds, or later on a busy machine: sample for longer, or once more", 100*cut/all))
 	}
 	if share, which := notUnwound(r.log); share >= remarkable {
 		of := ""
 		if len(r.opts.target.list) > 1 { // they are chosen from the gadget's rows, so that its account is of all
-			of = " of what the gadget saw on this machine"
+			of = " of all events on this machine"
 		}
 		lines = append(lines, fmt.Sprintf("%.0f %%%s have stacks by frame pointers, which can lack callers: %s", 100*share, of, report.Shown(plainUnits.Replace(which), 1024)))
 	}
@@ -188,12 +188,12 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	if lone/user >= remarkable && !whole {
 		why := "the program has no frame pointers" + r.instead()
 		if r.ruled() {
-			why = "its file says nothing of how to find the caller, or could not be read"
+			why = "its file has no unwind rules, or could not be read"
 		}
 		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks end after one function: %s", 100*lone/user, why))
 	}
 	if paused := 100 * stretches / all; paused > 0 {
-		lines = append(lines, fmt.Sprintf("the gadget's probes would have cost more than it may take, and were there for short stretches of the time: %.0f %% of the amounts were estimated from these; \"-- --max-cost=1000\" has them stay, and makes the program slower", paused))
+		lines = append(lines, fmt.Sprintf("the gadget's probes would have cost more than --max-cost, so they were attached for short stretches only: %.0f %% of the amounts are estimates from these; \"-- --max-cost=1000\" keeps them attached, and makes the program slower", paused))
 	}
 	if nameless/user >= remarkable {
 		worst, most := "", 0.0
@@ -206,7 +206,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		if worst != "." && worst != "" {
 			where = ", most of them in " + report.Shown(worst, 64)
 		}
-		lines = append(lines, fmt.Sprintf("%.0f %% of the functions have no name%s: no symbols were found, or not in this time", 100*nameless/user, where))
+		lines = append(lines, fmt.Sprintf("%.0f %% of the functions have no name%s: no symbols were found, or they were read too late", 100*nameless/user, where))
 	}
 	return lines
 }

@@ -41,7 +41,7 @@ func (r *result) report(out io.Writer) (err error) {
 	stats := r.rcv.Stats()
 	fmt.Fprintf(out, "  sent as %s in %s, %d bytes\n", plural(stats.Samples, "row"), plural(stats.Requests, "request"), stats.Bytes)
 	if stats.Dropped > 0 {
-		fmt.Fprintf(out, "  the first %d requests are only in %s: more came than this program holds\n", stats.Dropped, samplesFile)
+		fmt.Fprintf(out, "  the first %d requests are only in %s: more arrived than this program keeps in memory\n", stats.Dropped, samplesFile)
 	}
 	for _, line := range r.remarks(samples) {
 		fmt.Fprintln(out, "note:", line)
@@ -172,7 +172,7 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 	what := "by the function that did it"
 	switch {
 	case opts.Own && !report.HasOwn(samples):
-		what = "by the function that its stacks end in, as none has a function of the program's own"
+		what = "by the innermost function, because no stack has a function of the program's own"
 	case opts.Own:
 		what = "by the first function of the program's own, behind libraries, allocators and runtimes"
 	}
@@ -189,7 +189,7 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 		shown += r.SelfShare
 	}
 	if shown < 1-remarkable {
-		fmt.Fprintf(out, "\n  these rows are %.0f %% of it: --rows lists more, and the flame graph shows all\n", 100*shown)
+		fmt.Fprintf(out, "\n  these rows have %.0f %% of the sum: --rows lists more, and the flame graph shows all\n", 100*shown)
 	}
 	if lines := explained(rows); len(lines) > 0 {
 		fmt.Fprintf(out, "\n  %s\n", strings.Join(lines, "\n  "))
@@ -201,7 +201,7 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 	}
 	switch {
 	case isState(t):
-		fmt.Fprintf(out, "\n  %d in all at the end, of what began in these %.0f s\n", total, r.run.Seconds)
+		fmt.Fprintf(out, "\n  %d in all at the end, since the start %.0f s before\n", total, r.run.Seconds)
 	case seconds > 0:
 		counted := ""
 		if t.Unit == "count" {
@@ -231,11 +231,11 @@ func width(out io.Writer) int {
 var marks = [][2]string{
 	{"[no stack]", "no stack was recorded"},
 	{"[lost user stack]", "only the kernel's part of the stack was recorded"},
-	{"[truncated]", "the stack is deeper than what is recorded, or could not be followed further: its outer callers are missing"},
-	{"[incomplete]", "the outermost function is none that programs begin with: its callers are missing"},
-	{"[generated code]", "machine code that a runtime has compiled, in no file; a perf map would name it"},
+	{"[truncated]", "the stack is deeper than the limit, or could not be unwound further: its outer callers are missing"},
+	{"[incomplete]", "the stack does not reach a known entry point: its outer callers are missing"},
+	{"[generated code]", "machine code that a runtime has compiled in memory; a perf map would name it"},
 	{"[unknown]", "neither the function nor its address is known"},
-	{"[file not known]", "the address is in no file that could be found"},
+	{"[file not known]", "no file was found for the address"},
 }
 
 // explained returns the meaning of the marks in a table's rows.
@@ -253,7 +253,7 @@ func explained(rows []report.Row) []string {
 		}
 	}
 	if len(files) > 0 {
-		lines = append(lines, strings.Join(files, ", ")+": functions of a file of this name for which no symbols were found, or not in this time")
+		lines = append(lines, strings.Join(files, ", ")+": functions of a file of this name; no symbols were found, or they were read too late")
 	}
 	for _, r := range rows {
 		if r.Function != report.NotOwn || len(ends) >= 6 {
@@ -267,7 +267,7 @@ func explained(rows []report.Row) []string {
 		}
 	}
 	if len(ends) > 0 {
-		lines = append(lines, fmt.Sprintf("%s: these stacks end in %s. They are of a runtime's threads without work for the program, or their callers were not found", report.NotOwn, strings.Join(ends, ", ")))
+		lines = append(lines, fmt.Sprintf("%s: these stacks end in %s. They belong to a runtime's threads without work for the program, or their callers were not found", report.NotOwn, strings.Join(ends, ", ")))
 	}
 	return lines
 }
@@ -294,9 +294,9 @@ func describe(file, shows string) string {
 	case strings.HasSuffix(file, ".pb.gz"):
 		return "pprof: go tool pprof -http=localhost:8080 " + file
 	case strings.HasSuffix(file, ".jsonl"):
-		return "the requests as OTLP JSON, one a line"
+		return "the requests as OTLP JSON, one per line"
 	case strings.HasSuffix(file, runFile):
-		return "what was sampled, and for how long"
+		return "the target and the length of the run"
 	}
 	return ""
 }

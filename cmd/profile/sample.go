@@ -88,7 +88,7 @@ func profile(ctx context.Context, opts options, out io.Writer) (res *result, err
 	started := time.Now()
 	interrupted, err := res.sample(ctx, out)
 	if err != nil {
-		return nil, fmt.Errorf("%w\nwhat ig said:\n%s", err, res.log)
+		return nil, fmt.Errorf("%w\noutput of ig:\n%s", err, res.log)
 	}
 	res.run = runInfo{Target: opts.target.String(), Gadget: g.image, Started: started.UTC(), Seconds: opts.time.Seconds()}
 	if interrupted {
@@ -200,7 +200,7 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 				fmt.Fprintln(out, "  stopped early")
 				return true, nil
 			case limited.Err() != nil:
-				return false, fmt.Errorf("running ig: not done after %s", limit)
+				return false, fmt.Errorf("running ig: not finished after %s", limit)
 			case err != nil:
 				return false, fmt.Errorf("running ig: %w", err)
 			}
@@ -227,7 +227,7 @@ func progress(now, started, began time.Time, look time.Duration) string {
 	switch {
 	case began.IsZero():
 		if tens := int(now.Sub(started).Seconds()) / 10 * 10; tens > 0 {
-			return fmt.Sprintf("starting the gadget, more than %d s: the kernel checks its programs", tens)
+			return fmt.Sprintf("starting the gadget for more than %d s: the kernel checks its programs", tens)
 		}
 		return "starting the gadget"
 	case now.Sub(began) < look:
@@ -251,15 +251,15 @@ func (r *result) nothing() error {
 	case t.comm != "" && named(t.comm) == 0:
 		why = fmt.Sprintf("no program or thread is called %q now; ps -eLo pid,comm lists them", t.comm)
 	case r.gadget.name == ownGadgets["lock"] && counted(ofOtherKinds, r.log) > 0:
-		why = strings.Join(append(r.unseen(nil), fmt.Sprintf("%d waits in the system call futex were for no lock that is known by its functions: \"-- --all-futex\" shows them, and --gadget offcpu all that threads wait for", counted(ofOtherKinds, r.log))), "; ")
+		why = strings.Join(append(r.unseen(nil), fmt.Sprintf("%d waits in the system call futex were for no recognized lock: \"-- --all-futex\" shows them, and --gadget offcpu shows all waits", counted(ofOtherKinds, r.log))), "; ")
 	case r.gadget.name == ownGadgets["lock"] && len(r.unseen(nil)) > 0:
 		why = strings.Join(r.unseen(nil), "; ")
 	case r.gadget.name == ownGadgets["lock"] && t.container == "":
-		why = "no wait for a lock has ended in this time: --gadget offcpu shows all that threads wait for"
+		why = "no wait for a lock has ended in this time: --gadget offcpu shows all waits"
 	case r.gadget.name == ownGadgets["alloc"] && counted(sampledEvents, r.log) > 0:
-		why = fmt.Sprintf("%d of its allocations were sampled, and none of them was in use when the gadget looked: without --live it shows what is allocated", counted(sampledEvents, r.log))
+		why = fmt.Sprintf("%d of its allocations were sampled, and none of them was still in use when the gadget read them: without --live it shows all allocations", counted(sampledEvents, r.log))
 	case len(t.list) > 0 && !waits && r.cpu == 0:
-		why = fmt.Sprintf("it used no CPU time in these %d s: it waits, and --gadget offcpu shows what for", seconds)
+		why = fmt.Sprintf("it used no CPU time in these %d s: --gadget offcpu shows its waits", seconds)
 	case !waits && len(r.unseen(nil)) > 0:
 		why = strings.Join(r.unseen(nil), "; ")
 	case r.gadget.name == ownGadgets["alloc"] && t.container == "":
@@ -269,7 +269,7 @@ func (r *result) nothing() error {
 	case t.comm != "" && !waits:
 		why = "the programs and threads of that name use no CPU time: --gadget offcpu shows their waits"
 	case t.container != "":
-		why = "no container of that name did anything that the gadget sees; \"ig list-containers\" lists those that ig knows"
+		why = "no container of that name did anything that the gadget sees; \"ig list-containers\" lists the containers that ig knows"
 	case waits:
 		why = "a wait counts when it ends, and none has ended in this time: sample for longer"
 	case t.all():
@@ -279,7 +279,7 @@ func (r *result) nothing() error {
 	}
 	err := fmt.Errorf("no sample of %s: %s", t, why)
 	if said := warnings(r.log, t.container != ""); said != "" {
-		err = fmt.Errorf("%w\nwhat ig said:\n%s", err, said)
+		err = fmt.Errorf("%w\noutput of ig:\n%s", err, said)
 	}
 	return err
 }

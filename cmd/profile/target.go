@@ -219,7 +219,7 @@ func noRuntime(sockets []string) string {
 			return ""
 		}
 	}
-	return "no container runtime listens on this machine (Docker, containerd, CRI-O, Podman), and only they know containers by their names: --pid takes a container's process, too. For a runtime with another socket, add such as \"-- --containerd-socketpath=/run/other.sock\""
+	return "no container runtime listens on this machine (Docker, containerd, CRI-O, Podman), and only runtimes know the names of containers: --pid also takes a container's process. For a runtime with another socket, add a flag such as \"-- --containerd-socketpath=/run/other.sock\""
 }
 
 // commOf returns the name of a process, empty if there is none.

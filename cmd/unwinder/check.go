@@ -46,7 +46,7 @@ func missing(c config) string {
 	if len(lacks) == 0 {
 		return ""
 	}
-	return "it lacks " + strings.Join(lacks, "; ") + ". Stacks by frame pointers work without (--unwind=frame-pointers)"
+	return "it lacks " + strings.Join(lacks, "; ") + ". Stacks by frame pointers do not need this (--unwind=frame-pointers)"
 }
 
 // needs returns the missing capabilities, and why the kernel's symbols have no addresses.

@@ -42,12 +42,12 @@ func run() error {
 	var c config
 	flag.StringVar(&c.languages, "languages", "all", "languages to unwind")
 	flag.IntVar(&c.scale, "map-scale", 0, "the eBPF maps are 2^N times as large")
-	chains := flag.String("chains", "", "let programs of gadgets of these kinds have stacks unwound from the start: a comma-separated list of kprobe, raw_tp, perf, tracepoint, otel_kprobe, otel_perf")
-	flag.BoolVar(&c.spans, "spans", false, "keep the IDs of the spans that programs are in")
+	chains := flag.String("chains", "", "unwind stacks for gadget programs of these kinds from the start: a comma-separated list of kprobe, raw_tp, perf, tracepoint, otel_kprobe, otel_perf")
+	flag.BoolVar(&c.spans, "spans", false, "keep the span IDs of programs")
 	labels := flag.String("labels", "", "labels of programs to keep, comma-separated")
 	avoid := flag.String("leave-alone", "", "processes whose files are not read: a comma-separated list of PID:START, in nanoseconds since boot")
-	read := flag.Bool("read", false, "take no samples: read files that are sent, without any rights")
-	memory := flag.Uint64("memory", 256<<20, "bytes of memory that -read may take")
+	read := flag.Bool("read", false, "take no samples; read the received files, without rights")
+	memory := flag.Uint64("memory", 256<<20, "memory limit of -read, in bytes")
 	verbose := flag.Bool("verbose", false, "log more")
 	flag.Parse()
 	if *labels != "" {

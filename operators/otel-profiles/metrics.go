@@ -72,7 +72,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 			counting(counter("request_bytes", "By", "Bytes of requests sent, before compression"), func(f figures) int64 { return f.RequestBytes }),
 			counting(counter("request_wire_bytes", "By", "Bytes of requests sent, after compression"), func(f figures) int64 { return f.WireBytes }),
 			counting(counter("request_retries", "{request}", "Requests sent again after a failure"), func(f figures) int64 { return f.Retries }),
-			counting(counter("exporter_corrupt_files", "{file}", "Files of the storage folder that held nothing usable"), func(f figures) int64 { return f.CorruptFiles }),
+			counting(counter("exporter_corrupt_files", "{file}", "Files of the storage folder without usable content"), func(f figures) int64 { return f.CorruptFiles }),
 			changing(upDown("exporter_queue_size", "By", "Bytes in the queue"), func(f figures) int64 { return f.QueueBytes }),
 			changing(upDown("exporter_queue_capacity", "By", "Capacity of the queue in bytes"), func(f figures) int64 { return f.QueueCapacity }),
 			changing(upDown("exporter_queue_requests", "{request}", "Requests in the queue"), func(f figures) int64 { return f.QueueMessages }),

@@ -303,10 +303,10 @@ func (p *pipeline) flush(now time.Time) {
 	if c := p.inst.contexts; c != nil {
 		st := c.Stats()
 		if st.Denied > 0 {
-			p.once("contexts denied", "%d processes so far may not be asked which service they are (process_context): their samples have the service that is known without. That needs CAP_SYS_PTRACE", st.Denied)
+			p.once("contexts denied", "no access to the contexts of %d processes so far (process_context): their samples have the service from other sources; grant CAP_SYS_PTRACE", st.Denied)
 		}
 		if st.Refused > 0 {
-			p.once("contexts refused", "%d processes so far name more services or instances than one container, or one service of the host, can have in an hour (process_context): those over it are left out", st.Refused)
+			p.once("contexts refused", "%d processes so far name more services or instances than one container, or one service of the host, can have in an hour (process_context): further ones are left out", st.Refused)
 		}
 	}
 	ps := p.plan.Stats()

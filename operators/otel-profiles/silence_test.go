@@ -32,7 +32,7 @@ func TestNothingIsSilent(t *testing.T) {
 	g = &gadgettest.Gadget{Start: g.Start, Annotations: map[string]string{"profiles.value-fields": "samples", "profiles.trace-id": "true"}}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
 	require.Contains(t, g.Log.String(), "the annotation profiles.value-fields of the data source is ignored: the nearest one that exists is profiles.value-field")
-	require.Contains(t, g.Log.String(), "the annotation profiles.trace-id of the data source is ignored: it is one of a field")
+	require.Contains(t, g.Log.String(), "the annotation profiles.trace-id of the data source is ignored: it belongs to a field")
 
 	op = settings(t, exporter("mine", "127.0.0.1:1", "        shutdown_timeout: 10ms\n"))
 	g = &gadgettest.Gadget{Start: g.Start}

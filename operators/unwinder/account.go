@@ -29,7 +29,7 @@ func unseen(before, now wire.Stats, asked unwinder.Settings) []string {
 		}
 		l, b := now.Languages[t], before.Languages[t]
 		if expected := l.Expected - b.Expected; expected >= enough && l.Missing-b.Missing == expected {
-			lines = append(lines, fmt.Sprintf("%d samples of processes that run %s, and none has a frame of it: their functions cannot be seen. %s",
+			lines = append(lines, fmt.Sprintf("%d samples of processes that run %s have no frame of it, so functions are missing. %s",
 				expected, language(wire.FrameType(t)), unseenWhy(wire.FrameType(t))))
 		}
 	}
@@ -40,11 +40,11 @@ func unseen(before, now wire.Stats, asked unwinder.Settings) []string {
 func unseenWhy(t wire.FrameType) string {
 	switch t {
 	case wire.FrameBEAM:
-		return "The unwinder knows OTP 27 and 28, and only a beam.smp with a symbol table"
+		return "The unwinder supports OTP 27 and 28, if beam.smp has a symbol table"
 	case wire.FrameDotnet:
-		return "The unwinder knows .NET 6 to 10, and only a runtime in a folder that is called like its version, not one that a program brings along"
+		return "The unwinder supports .NET 6 to 10, if the folder of the runtime has the name of its version. It does not support self-contained programs"
 	}
-	return "Its version may be unknown to the unwinder, or its library without symbols"
+	return "The unwinder may not know its version, or its library has no symbols"
 }
 
 func language(t wire.FrameType) string {

@@ -28,11 +28,11 @@ func unwindParams() api.Params {
 		},
 		{
 			Key: ParamScale, DefaultValue: "0", TypeHint: api.TypeUint32,
-			Description: "Room for programs in the kernel: 2^N times as much, 0 to 8",
+			Description: "Size of the unwinder's kernel maps: N from 0 to 8 multiplies it by 2^N",
 		},
 		{
 			Key: ParamSpans, DefaultValue: "false", TypeHint: api.TypeBool,
-			Description: "Tell events apart by the span that the program was in, as far as programs say so (Go: the pprof labels trace_id and span_id)",
+			Description: "Tell events apart by their span, if the program publishes it (Go: the pprof labels trace_id and span_id)",
 		},
 		{
 			Key:         ParamLabels,

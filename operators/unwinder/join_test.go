@@ -183,7 +183,7 @@ func TestUnwindSummary(t *testing.T) {
 	c.results[wire.ResultDone] = unwindCount{8, 900}
 	c.results[wire.ResultUnknownProcess] = unwindCount{2, 100}
 	require.Equal(t, "10 events sampled, 8 unwound (90.0 % of the nanoseconds), 2 of processes that the unwinder did not know yet (10.0 % of the nanoseconds), "+
-		"1 whose stack did not arrive (1.0 % of the nanoseconds); 0 rows not understood, 2 stacks without a row, 0 stacks not read in time", c.summary("nanoseconds"))
+		"1 whose stack did not arrive (1.0 % of the nanoseconds); 0 rows not decoded, 2 stacks without a row, 0 stacks not read in time", c.summary("nanoseconds"))
 }
 
 // Of several processes that had a PID, the one that began first decides whether its rows are in the right container.

@@ -48,7 +48,7 @@ type Stacks struct {
 func UnwindParam() *api.Param {
 	return &api.Param{
 		Key: ParamUnwind, DefaultValue: unwindAuto, PossibleValues: []string{unwindAuto, unwindWhole, unwindFramePointers},
-		Description: "How stacks are taken: whole, in every language that the unwinder knows; frame-pointers, which costs less; auto, which takes them whole where this machine allows that",
+		Description: "How to collect stacks: whole, in every language of the unwinder; frame-pointers, which costs less; auto, which is whole if this machine allows it",
 	}
 }
 
@@ -118,7 +118,7 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 }
 
 // errUnasked says that the run's other flags leave nothing to unwind.
-var errUnasked = errors.New("the run's flags leave no stacks of programs")
+var errUnasked = errors.New("the run's flags turn off stacks of programs")
 
 // goes counts the run by the way that its stacks are taken, "" for none.
 func (s *Stacks) goes(way string) {

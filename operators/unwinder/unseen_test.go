@@ -23,9 +23,9 @@ func TestUnseen(t *testing.T) {
 	count(&now, wire.FramePython, 400, 399)        // one has a frame
 	count(&now, wire.FrameJVM, enough-1, enough-1) // too few to tell
 	require.Equal(t, []string{
-		"30 samples of processes that run Ruby, and none has a frame of it: their functions cannot be seen. Its version may be unknown to the unwinder, or its library without symbols",
-		"400 samples of processes that run .NET, and none has a frame of it: their functions cannot be seen. The unwinder knows .NET 6 to 10, and only a runtime in a folder that is called like its version, not one that a program brings along",
-		"20 samples of processes that run BEAM, and none has a frame of it: their functions cannot be seen. The unwinder knows OTP 27 and 28, and only a beam.smp with a symbol table",
+		"30 samples of processes that run Ruby have no frame of it, so functions are missing. The unwinder may not know its version, or its library has no symbols",
+		"400 samples of processes that run .NET have no frame of it, so functions are missing. The unwinder supports .NET 6 to 10, if the folder of the runtime has the name of its version. It does not support self-contained programs",
+		"20 samples of processes that run BEAM have no frame of it, so functions are missing. The unwinder supports OTP 27 and 28, if beam.smp has a symbol table",
 	}, unseen(before, now, unwinder.Settings{Languages: "all"}))
 	require.Empty(t, unseen(now, now, unwinder.Settings{Languages: "all"}))
 }

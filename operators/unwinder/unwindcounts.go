@@ -119,7 +119,7 @@ func (t *unwindTotals) summary(unit string) string {
 	}
 	share(unwindCount{t.lost + t.full, t.lostValue + t.fullValue}, "whose stack did not arrive")
 	if t.elsewhere.Events > 0 {
-		fmt.Fprintf(&b, ", %d %s of a container that had gone", t.elsewhere.Value, unit)
+		fmt.Fprintf(&b, ", %d %s of a container that had ended", t.elsewhere.Value, unit)
 	}
 	if t.others > 0 {
 		fmt.Fprintf(&b, ", %d rows with another event's", t.others)
@@ -131,7 +131,7 @@ func (t *unwindTotals) summary(unit string) string {
 		fmt.Fprintf(&b, "; the kernel skipped events before the gadget saw them: %d", t.missed)
 	}
 	if t.bad+t.strays+t.overrun > 0 {
-		fmt.Fprintf(&b, "; %d rows not understood, %d stacks without a row, %d stacks not read in time", t.bad, t.strays, t.overrun)
+		fmt.Fprintf(&b, "; %d rows not decoded, %d stacks without a row, %d stacks not read in time", t.bad, t.strays, t.overrun)
 	}
 	return b.String()
 }

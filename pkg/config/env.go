@@ -250,7 +250,7 @@ func (s *Set) readGeneral(env map[string]string) {
 		}
 	}
 	if len(left) > 0 {
-		s.notices = append(s.notices, fmt.Sprintf("%s: left out %s: they say which workload or host was profiled, and come from what is observed", resourceVariable, strings.Join(left, ", ")))
+		s.notices = append(s.notices, fmt.Sprintf("%s: left out %s: these attributes identify the profiled workload or host, and cannot be set", resourceVariable, strings.Join(left, ", ")))
 	}
 	for _, d := range s.drafts {
 		if service != "" {

@@ -309,5 +309,5 @@ func TestLoadChangesNothing(t *testing.T) {
 func TestStorageInTheFolderHere(t *testing.T) {
 	set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'c:4317', sending_queue: {storage: ./}}")), FileName: "c.yaml"})
 	_, err := set.Exporter("prod")
-	require.NotContains(t, fmt.Sprint(err), "which is that of exporter")
+	require.NotContains(t, fmt.Sprint(err), "the folder of exporter")
 }

@@ -112,7 +112,7 @@ func (s *Set) sharedFolders() {
 		}
 		folder := filepath.Clean(d.Queue.Storage)
 		if first, taken := owner[folder]; taken {
-			d.addValueError("sending_queue.storage", "got %q, which is that of exporter %q: each needs a folder of its own", d.Queue.Storage, first)
+			d.addValueError("sending_queue.storage", "got %q, the folder of exporter %q: each exporter needs its own folder", d.Queue.Storage, first)
 			continue
 		}
 		owner[folder] = d.Name
@@ -175,7 +175,7 @@ func (s *Set) unknown(name string) error {
 	}
 	hint := ""
 	if strings.EqualFold(name, BuiltIn) {
-		hint = "; in a daemon, " + BuiltIn + " exists only where the daemon's config or environment names it"
+		hint = "; in a daemon, " + BuiltIn + " exists only if the daemon's config or environment names it"
 	}
 	if s.emptyFile != "" {
 		hint += "; " + s.emptyFile + " has none under " + FileKey + ", or is no valid YAML"

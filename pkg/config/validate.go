@@ -177,7 +177,7 @@ func (d *draft) credentials(local bool) {
 	case a.Username == "" && password:
 		d.addValueError("auth.password", "has no user: write auth.username too")
 	case oauth2 && (bearer || password):
-		d.addError("oauth2", d.where("oauth2.token_url"), "got it beside auth: write one of them")
+		d.addError("oauth2", d.where("oauth2.token_url"), "is set together with auth: write one of them")
 	case strings.Contains(a.Username, ":"):
 		d.addValueError("auth.username", "got a name with ':', which basic authentication cannot carry")
 	}
@@ -197,7 +197,7 @@ func (d *draft) credentials(local bool) {
 	}
 	for _, h := range d.Headers {
 		if h.Key == "authorization" && carrier != "" {
-			d.addValueError("headers", "got the header \"authorization\" beside %s: write one of them", carrier)
+			d.addValueError("headers", "got the header \"authorization\" together with %s: write one of them", carrier)
 		}
 		if carrier == "" && CredentialHeader(h.Key) {
 			carrier = "headers"
@@ -229,7 +229,7 @@ func (d *draft) oauth2() bool {
 		{"oauth2.client_secret", "oauth2.client_secret_file", "it, or oauth2.client_secret_file"},
 	} {
 		if !d.has(needed.key) && (needed.orKey == "" || !d.has(needed.orKey)) {
-			d.addError(needed.key, d.where("oauth2."+keys[0]), "is missing beside oauth2.%s: write %s", keys[0], needed.what)
+			d.addError(needed.key, d.where("oauth2."+keys[0]), "is missing, and oauth2.%s is set: write %s", keys[0], needed.what)
 		}
 	}
 	if o.TokenURL == "" {
@@ -256,7 +256,7 @@ func (d *draft) proxy() {
 	switch {
 	case d.ProxyURL == "":
 	case u == nil || u.Scheme != "http" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Port() != "" && !isPort(u.Port()):
-		d.addValueError("proxy_url", "got %s, takes the URL of an HTTP proxy, such as http://proxy:3128: what goes through it is encrypted if the endpoint is", describe(withoutCredentials(d.ProxyURL)))
+		d.addValueError("proxy_url", "got %s, takes the URL of an HTTP proxy, such as http://proxy:3128: its traffic is encrypted if the connection to the endpoint is", describe(withoutCredentials(d.ProxyURL)))
 	case d.Transport == TransportGRPC && strings.HasPrefix(d.Endpoint, "unix:"):
 		d.addNotice("proxy_url", "has no effect: the endpoint is a socket of this machine")
 	}
@@ -269,7 +269,7 @@ func (d *draft) exclusive() {
 		{"tls.ca_pem", "tls.ca_file"}, {"tls.cert_pem", "tls.cert_file"}, {"tls.key_pem", "tls.key_file"},
 	} {
 		if d.has(pair[0]) && d.has(pair[1]) {
-			d.addValueError(pair[1], "got it beside %s: write one of them", pair[0])
+			d.addValueError(pair[1], "is set together with %s: write one of them", pair[0])
 		}
 	}
 }
@@ -310,7 +310,7 @@ func (d *draft) certificates() {
 
 func (d *draft) sizes() {
 	if d.Queue.Size < d.Batch.MaxRequestSize {
-		d.addValueError("sending_queue.queue_size", "got %s, takes at least batch.max_request_size (%s), better many times that: it counts bytes, not requests", formatSize(d.Queue.Size), formatSize(d.Batch.MaxRequestSize))
+		d.addValueError("sending_queue.queue_size", "got %s, takes at least batch.max_request_size (%s), and should be many times that: it counts bytes, not requests", formatSize(d.Queue.Size), formatSize(d.Batch.MaxRequestSize))
 	}
 	switch {
 	case d.Queue.MaxAge > d.Batch.Interval:
@@ -326,10 +326,10 @@ func (d *draft) sizes() {
 		d.addNotice("sending_queue.storage_size", "has no effect without sending_queue.storage")
 	}
 	if d.Transport == TransportGRPC && d.Batch.MaxRequestSize > grpcLimit {
-		d.addNotice("batch.max_request_size", "%s is more than gRPC servers take unless told otherwise (%s)", formatSize(d.Batch.MaxRequestSize), formatSize(grpcLimit))
+		d.addNotice("batch.max_request_size", "%s is more than gRPC servers accept by default (%s)", formatSize(d.Batch.MaxRequestSize), formatSize(grpcLimit))
 	}
 	if d.Compression == "zstd" && d.Transport != TransportFile && (d.Preset == "pyroscope" || d.Preset == "parca") {
-		d.addNotice("compression", "zstd is refused by %s: set gzip or none, unless a proxy in between takes it", map[string]string{"pyroscope": "Pyroscope", "parca": "Parca"}[d.Preset])
+		d.addNotice("compression", "zstd is refused by %s: set gzip or none, unless a proxy in between accepts zstd", map[string]string{"pyroscope": "Pyroscope", "parca": "Parca"}[d.Preset])
 	}
 	if d.Retry.Enabled && d.Retry.MaxInterval < d.Retry.InitialInterval {
 		d.addValueError("retry_on_failure.max_interval", "got %s, takes at least retry_on_failure.initial_interval (%s)", short(d.Retry.MaxInterval), short(d.Retry.InitialInterval))

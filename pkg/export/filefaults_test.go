@@ -166,7 +166,7 @@ func TestForeignFileIsLeftAlone(t *testing.T) {
 		e, logs := open(t, cfg)
 		e.Enqueue(message(t, "app", 0))
 		require.Eventually(t, func() bool { return e.Stats().Requests > 0 }, 20*time.Second, time.Millisecond)
-		require.Eventually(t, func() bool { return strings.Contains(logs.String(), "holds data that is not in this format") }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return strings.Contains(logs.String(), "has data in another format") }, 20*time.Second, time.Millisecond)
 		got, err := os.ReadFile(cfg.Path)
 		require.NoError(t, err)
 		require.Equal(t, content, string(got))

@@ -35,7 +35,7 @@ func (e *Exporter) takeOver(found spool.Inventory) {
 	}
 	e.unlock()
 	if found.Damaged > 0 {
-		e.log.warnf("recovery", "%d files in the storage folder %s were damaged and removed: what they held is lost", found.Damaged, e.store.Dir)
+		e.log.warnf("recovery", "%d files in the storage folder %s were damaged and removed: their requests are lost", found.Damaged, e.store.Dir)
 	}
 	if found.Unreadable > 0 {
 		e.log.warnf("unreadable", "%d files in the storage folder %s cannot be read now and are kept for the next start: check the disk: %v", found.Unreadable, e.store.Dir, found.ReadErr)

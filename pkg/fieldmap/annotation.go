@@ -47,7 +47,7 @@ func (c *compiler) unknownAnnotations() {
 			switch {
 			case !strings.HasPrefix(key, "profiles.") || slices.Contains(known, key):
 			case slices.Contains(elsewhere, key):
-				c.warnf("the annotation %s of %s is ignored: it is one of %s", key, what, other)
+				c.warnf("the annotation %s of %s is ignored: it belongs to %s", key, what, other)
 			default:
 				c.warnf("the annotation %s of %s is ignored: the nearest one that exists is %s", plainName(key), what, config.Nearest(key, known))
 			}
@@ -83,7 +83,7 @@ func checkName(s string) error {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
 		case strings.IndexByte("._-/", c) >= 0:
 		default:
-			return fmt.Errorf("it may hold letters, digits and any of . _ - / only")
+			return fmt.Errorf("it may contain only letters, digits and . _ - /")
 		}
 	}
 	return nil

@@ -40,7 +40,7 @@ func (c *compiler) profileName() string {
 	if c.o.Name != "" { // given by the user, or by the image as the flag's default
 		name := safeName(c.o.Name)
 		if name != c.o.Name {
-			c.warnf("the profile's name %q is exported as %q: it may hold letters, digits and any of . _ - / only", clipName(c.o.Name), name)
+			c.warnf("the profile's name %q is exported as %q: it may contain only letters, digits and . _ - /", clipName(c.o.Name), name)
 		}
 		return name
 	}

@@ -66,14 +66,14 @@ func (s *Store) fetched(e *entry, t *symtab.Table, err error) {
 }
 
 // errNotWanted says that a file was forgotten before its debug file came.
-var errNotWanted = errors.New("no caller is waiting any more")
+var errNotWanted = errors.New("no caller waits any longer")
 
 // fetchTable gets the debug file that old wants. It returns a table with the data of both, and the CPU time of reading elsewhere.
 // Of a file that was fetched before only lines are read.
 func (s *Store) fetchTable(ctx context.Context, old *symtab.Table) (t *symtab.Table, used time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t, err = nil, fmt.Errorf("%w: fetching its debug file ends in %v", symtab.ErrMalformed, p)
+			t, err = nil, fmt.Errorf("%w: fetching its debug file panicked: %v", symtab.ErrMalformed, p)
 		}
 	}()
 	f, err := s.options.Fetch(ctx, old.Wanted)

@@ -61,7 +61,7 @@ func noteOtelChains(gadgetCtx operators.GadgetContext, target oras.ReadOnlyTarge
 	}
 	chains, err := otelChains(spec)
 	if err != nil {
-		return fmt.Errorf("--%s: %w: leave the flag out; stacks are taken by frame pointers then", key, err)
+		return fmt.Errorf("--%s: %w: leave the flag out to get stacks by frame pointers", key, err)
 	}
 	gadgetCtx.SetVar(otelVar, chains)
 	return nil
@@ -78,12 +78,12 @@ func otelChains(spec *ebpf.CollectionSpec) (chains []string, err error) {
 		}
 		array := arrays[program.Type]
 		if _, calls := refers[array]; !calls {
-			return nil, fmt.Errorf("the program %s takes stacks and is of the type %s, which has no unwinder in Inspektor Gadget's headers: only kprobes, uprobes and perf events have one", name, program.Type)
+			return nil, fmt.Errorf("the program %s collects stacks and has the type %s, for which Inspektor Gadget's headers have no unwinder: only kprobes, uprobes and perf events have one", name, program.Type)
 		}
 		chains = append(chains, strings.TrimPrefix(array, "otel_tc_"))
 	}
 	if len(chains) == 0 {
-		return nil, errors.New("the gadget takes no stacks of programs")
+		return nil, errors.New("the gadget collects no stacks of programs")
 	}
 	slices.Sort(chains)
 	return slices.Compact(chains), nil

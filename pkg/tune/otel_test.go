@@ -35,9 +35,9 @@ func TestOtelChains(t *testing.T) {
 	}{
 		{programs: map[string]*ebpf.ProgramSpec{"malloc": program(ebpf.Kprobe, "ig_ustack", "otel_tc_kprobe"), "free": program(ebpf.Kprobe, "ig_ustack", "otel_tc_kprobe"), "exit": exit}, want: []string{"kprobe"}},
 		{programs: map[string]*ebpf.ProgramSpec{"cpu": program(ebpf.PerfEvent, "ig_ustack", "otel_tc_perf"), "malloc": program(ebpf.Kprobe, "otel_tc_kprobe", "ig_ustack")}, want: []string{"kprobe", "perf"}},
-		{programs: map[string]*ebpf.ProgramSpec{"ig_open_x": program(ebpf.TracePoint, "ig_ustack"), "malloc": program(ebpf.Kprobe, "ig_ustack", "otel_tc_kprobe")}, refused: "the program ig_open_x takes stacks and is of the type TracePoint, which has no unwinder in Inspektor Gadget's headers: only kprobes, uprobes and perf events have one"},
-		{programs: map[string]*ebpf.ProgramSpec{"cpu": program(ebpf.PerfEvent, "ig_ustack", "otel_tc_kprobe")}, refused: "the program cpu takes stacks and is of the type PerfEvent, which has no unwinder in Inspektor Gadget's headers: only kprobes, uprobes and perf events have one"},
-		{programs: map[string]*ebpf.ProgramSpec{"exit": exit}, refused: "the gadget takes no stacks of programs"},
+		{programs: map[string]*ebpf.ProgramSpec{"ig_open_x": program(ebpf.TracePoint, "ig_ustack"), "malloc": program(ebpf.Kprobe, "ig_ustack", "otel_tc_kprobe")}, refused: "the program ig_open_x collects stacks and has the type TracePoint, for which Inspektor Gadget's headers have no unwinder: only kprobes, uprobes and perf events have one"},
+		{programs: map[string]*ebpf.ProgramSpec{"cpu": program(ebpf.PerfEvent, "ig_ustack", "otel_tc_kprobe")}, refused: "the program cpu collects stacks and has the type PerfEvent, for which Inspektor Gadget's headers have no unwinder: only kprobes, uprobes and perf events have one"},
+		{programs: map[string]*ebpf.ProgramSpec{"exit": exit}, refused: "the gadget collects no stacks of programs"},
 	} {
 		got, err := otelChains(&ebpf.CollectionSpec{Programs: tc.programs})
 		require.Equal(t, tc.want, got)
@@ -60,7 +60,7 @@ func TestOtelFlags(t *testing.T) {
 		values        api.ParamValues
 		program, user string
 	}{
-		{api.ParamValues{"collect-otel-stack": "true"}, "--collect-otel-stack: the gadget takes no stacks of programs: leave the flag out; stacks are taken by frame pointers then", ""},
+		{api.ParamValues{"collect-otel-stack": "true"}, "--collect-otel-stack: the gadget collects no stacks of programs: leave the flag out to get stacks by frame pointers", ""},
 		{api.ParamValues{"symbolizers": "symtab,otel-ebpf-profiler"}, "", "--symbolizers=otel-ebpf-profiler names the stacks of --collect-otel-stack, which is not set: set it, or leave out --symbolizers"},
 		{api.ParamValues{"collect-otel-stack": "false", "symbolizers": "auto"}, "", ""},
 		{nil, "", ""},

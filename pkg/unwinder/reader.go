@@ -111,7 +111,7 @@ func (r *Reader) Close() {
 // NewContextReader returns a Reader for the contexts of processes. It implements proccontext.Reader.
 func NewContextReader(log Log) *Reader {
 	r := NewReader(log, nil)
-	r.reads, r.lacks, r.memory = "contexts of processes", "the services that programs say they belong to are not known (process_context)", readerLeast
+	r.reads, r.lacks, r.memory = "contexts of processes", "the services of process contexts are not known (process_context)", readerLeast
 	return r
 }
 

@@ -35,7 +35,7 @@ var (
 func files(t *testing.T) []string {
 	t.Helper()
 	dir := os.Getenv("RELEASE")
-	require.NotEmpty(t, dir, "RELEASE is not set, which is the folder with the release: run the test by make")
+	require.NotEmpty(t, dir, "RELEASE is not set: it names the folder with the release; run the test with make")
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	var names []string
@@ -126,7 +126,7 @@ func TestVersions(t *testing.T) {
 	}
 
 	version := os.Getenv("RELEASE_VERSION")
-	require.NotEmpty(t, version, "RELEASE_VERSION is not set, which is the version of the release: run the test by make")
+	require.NotEmpty(t, version, "RELEASE_VERSION is not set: it is the version of the release; run the test with make")
 	for arch := range machines {
 		require.Equal(t, "ig-otel-profiles_"+strings.ReplaceAll(version, "~", "-")+"_linux_"+arch+".tar.gz", only(t, "ig-otel-profiles_", "_linux_"+arch+".tar.gz"))
 		require.Equal(t, version, igtest.Output(t, "dpkg-deb", "-f", attached(only(t, "ig-otel-profiles_", "_"+arch+".deb")), "Version"))

@@ -14,7 +14,7 @@ type recordEnd func(f io.ReaderAt, from, size int64) (int64, error)
 // maxRecord is far above every receiver's limit.
 const maxRecord = 1 << 30
 
-var errForeign = errors.New("holds data that is not in this format: name another file, or move this one away")
+var errForeign = errors.New("has data in another format: name another file, or move this one away")
 
 // lineEnd is the recordEnd of JSON lines.
 func lineEnd(f io.ReaderAt, from, size int64) (int64, error) {

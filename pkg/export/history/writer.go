@@ -213,7 +213,7 @@ func (w *Writer) end() {
 		err = s.file.Sync()
 	}
 	if err != nil {
-		w.warn(fmt.Errorf("completing a segment of the history, queries take longer without that: %w", err))
+		w.warn(fmt.Errorf("completing a segment of the history (queries take longer now): %w", err))
 		w.drop()
 		return
 	}

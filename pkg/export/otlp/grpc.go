@@ -293,7 +293,7 @@ func responseTooLarge(msg string, bodyLen int) bool {
 func responseOutcome(resp []byte) attempt.Outcome {
 	var msg colprofiles.ExportProfilesServiceResponse
 	if err := proto.Unmarshal(resp, &msg); err != nil {
-		return attempt.Outcome{Verdict: attempt.Accepted, What: "a response that is no ExportProfilesServiceResponse", Hint: "check that the endpoint is an OTLP receiver"}
+		return attempt.Outcome{Verdict: attempt.Accepted, What: "a response that is not an ExportProfilesServiceResponse", Hint: "check that the endpoint is an OTLP receiver"}
 	}
 	return partialOutcome(msg.GetPartialSuccess())
 }

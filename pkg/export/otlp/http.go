@@ -182,10 +182,10 @@ func (s *HTTP) outcome(resp *http.Response, answer []byte, readErr error) attemp
 		switch {
 		case media == "text/html":
 			out.What += " with a web page"
-			out.Hint = "the endpoint is no OTLP receiver: check endpoint and profiles_endpoint"
+			out.Hint = "the endpoint is not an OTLP receiver: check endpoint and profiles_endpoint"
 			return out
 		case readErr != nil, len(answer) > maxResponse:
-			return attempt.Outcome{Verdict: attempt.Accepted, What: fmt.Sprintf("HTTP status %d with a response that was too long or broke off", code)}
+			return attempt.Outcome{Verdict: attempt.Accepted, What: fmt.Sprintf("HTTP status %d with a response that was too long or incomplete", code)}
 		}
 		return httpResponse(media, answer)
 	}
@@ -230,7 +230,7 @@ func httpResponse(media string, answer []byte) attempt.Outcome {
 	}
 	var msg colprofiles.ExportProfilesServiceResponse
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(answer, &msg); err != nil {
-		return attempt.Outcome{Verdict: attempt.Accepted, What: "a response that is no ExportProfilesServiceResponse", Hint: "check that the endpoint is an OTLP receiver"}
+		return attempt.Outcome{Verdict: attempt.Accepted, What: "a response that is not an ExportProfilesServiceResponse", Hint: "check that the endpoint is an OTLP receiver"}
 	}
 	return partialOutcome(msg.GetPartialSuccess())
 }

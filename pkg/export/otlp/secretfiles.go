@@ -70,7 +70,7 @@ func readSecret(key, file string) (string, error) {
 	case secret == "":
 		return "", fmt.Errorf("%s: %s is empty: write the secret, and nothing else", key, file)
 	case !config.Printable(secret):
-		return "", fmt.Errorf("%s: %s holds more than one line, or characters other than printable ASCII: write the secret, and nothing else", key, file)
+		return "", fmt.Errorf("%s: %s has more than one line, or characters other than printable ASCII: write the secret, and nothing else", key, file)
 	}
 	return secret, nil
 }

@@ -75,7 +75,7 @@ func decodeHead(data []byte) (head storedHead, err error) {
 	n := int(binary.BigEndian.Uint16(data[len(storeMagic)+2:]))
 	end := storePrefix + n
 	if n < storeFixed || len(data) < end+4 {
-		return head, fmt.Errorf("%w: header broken off", ErrCorrupt)
+		return head, fmt.Errorf("%w: incomplete header", ErrCorrupt)
 	}
 	if crc32.Checksum(data[:end], castagnoli) != binary.BigEndian.Uint32(data[end:]) {
 		return head, fmt.Errorf("%w: checksum of the header", ErrCorrupt)
@@ -90,7 +90,7 @@ func decodeHead(data []byte) (head storedHead, err error) {
 	rest := data[storePrefix+storeFixed : end]
 	if version > 1 {
 		if len(rest) == 0 || len(rest) <= int(rest[0]) {
-			return head, fmt.Errorf("%w: layout broken off", ErrCorrupt)
+			return head, fmt.Errorf("%w: incomplete layout", ErrCorrupt)
 		}
 		head.layout, rest = string(rest[1:1+rest[0]]), rest[1+rest[0]:]
 		if head.layout != "" && !wire.Known(head.layout) {
@@ -148,7 +148,7 @@ func readRecord(r io.Reader) (storedHead, []byte, error) {
 	case err != nil:
 		return storedHead{}, nil, err
 	case int64(len(body)) < head.body+4:
-		return storedHead{}, nil, fmt.Errorf("%w: body broken off", ErrCorrupt)
+		return storedHead{}, nil, fmt.Errorf("%w: incomplete body", ErrCorrupt)
 	case crc32.Checksum(body[:head.body], castagnoli) != binary.BigEndian.Uint32(body[head.body:]):
 		return storedHead{}, nil, fmt.Errorf("%w: checksum of the body", ErrCorrupt)
 	}

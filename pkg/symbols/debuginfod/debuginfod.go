@@ -126,7 +126,7 @@ func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
 	var problems []error
 	for _, server := range c.servers {
 		if c.isMissing(server.url) {
-			problems = append(problems, fmt.Errorf("%s did not answer a while ago", server.name))
+			problems = append(problems, fmt.Errorf("%s did not answer recently", server.name))
 			continue
 		}
 		f, err := c.get(ctx, server, id, path)

@@ -142,7 +142,7 @@ func (d *dwarfReader) unpack(kind elf.CompressionType, in io.Reader) (io.Reader,
 		d.zstd, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstdWindow))
 		return d.zstd, err
 	}
-	return nil, errors.New("it is packed in an unknown way")
+	return nil, errors.New("its compression is unknown")
 }
 
 // contextReader ends when its context does.

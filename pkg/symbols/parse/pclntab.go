@@ -141,7 +141,7 @@ func readStarts(t *symtab.GoTable, f *elfFile) error {
 			at -= t.Text
 		}
 		if at > 1<<32-1 || i > 0 && uint32(at) < start[i-1] {
-			return fmt.Errorf("%w: the functions of .gopclntab are in disorder", symtab.ErrMalformed)
+			return fmt.Errorf("%w: the functions of .gopclntab are not in order", symtab.ErrMalformed)
 		}
 		start[i] = uint32(at)
 	}

@@ -273,7 +273,7 @@ func (c *Conn) Ask(ctx context.Context, request []byte) (answer []byte, used tim
 	in := Coder{R: c.R, Left: maxAnswer}
 	kind := uint8(0)
 	Number(&in, &kind, NumAnswers-1)
-	in.check(kind == answerBytes, "an answer that nobody has asked for")
+	in.check(kind == answerBytes, "an answer that was not requested")
 	used = in.used(&t)
 	if in.bytes(&answer, maxAnswer); in.Err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", ErrReader, in.Err)
@@ -287,16 +287,16 @@ func (c *Coder) answer(answer uint8, t *Task) (*Table, error) {
 	case answerTable:
 		table := new(Table)
 		c.table(table)
-		c.check(t.Kind != ReadFunctions, "a table that nobody has asked for")
+		c.check(t.Kind != ReadFunctions, "a table that was not requested")
 		return table, nil
 	case answerSame:
-		c.check(t.Kind == ReadPerfMap && t.Old != nil, "a table that there is not")
+		c.check(t.Kind == ReadPerfMap && t.Old != nil, "a table that does not exist")
 		return t.Old, nil
 	case answerBytes:
-		c.check(false, "bytes that nobody has asked for")
+		c.check(false, "bytes that were not requested")
 		return nil, nil
 	case answerFunctions:
-		if c.check(t.Kind == ReadFunctions, "functions that nobody has asked for"); c.Err != nil {
+		if c.check(t.Kind == ReadFunctions, "functions that were not requested"); c.Err != nil {
 			return nil, nil
 		}
 		var loaded map[uint32]*GoFunc

@@ -123,7 +123,7 @@ func ReceiveAsked(socket int) ([]ChainKind, error) {
 	n, _, _, _, err := unix.Recvmsg(socket, text, nil, 0)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("receiving which chains are wanted: %w", err)
+		return nil, fmt.Errorf("receiving the wanted chains: %w", err)
 	case n == 0:
 		return nil, io.EOF
 	}

@@ -24,7 +24,7 @@ type collector struct {
 	cancel context.CancelFunc
 	// ended is closed when the process has ended.
 	ended chan struct{}
-	// load and profiles are the addresses that it listens at.
+	// load and profiles are the addresses that it listens on.
 	load, profiles string
 }
 
@@ -111,7 +111,7 @@ func (c *collector) cpu() time.Duration {
 	return time.Duration(used.Nano())
 }
 
-// freeAddress returns a loopback address that nobody listens at.
+// freeAddress returns a free loopback address.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

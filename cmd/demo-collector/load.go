@@ -29,7 +29,7 @@ const (
 // window is one node's data of an interval, encoded.
 type window = profile.Message
 
-// recordWindows makes the requests that the load consists of, once: the senders only send.
+// recordWindows makes the requests of the load in advance, so that the senders only send.
 func recordWindows() ([]window, error) {
 	var windows []window
 	for node := range nodes {
@@ -127,7 +127,7 @@ func startLoad(endpoint, compression string, windows []window) (*load, error) {
 	return l, nil
 }
 
-// delivered is how many requests the Collector has taken.
+// delivered is the number of requests that the Collector accepted.
 func (l *load) delivered() int64 {
 	s := l.exporter.Stats()
 	return s.Requests - s.Retries

@@ -26,15 +26,15 @@ import (
 )
 
 const (
-	// tableRows is how many functions a table has.
+	// tableRows is the number of functions in a table.
 	tableRows = 15
 	// frequency is above the gadget's own, for a result after seconds, and odd, so that it does not
 	// run in step with the load.
 	frequency = 499
 	// timeout bounds the whole run.
 	timeout = 2 * time.Minute
-	// phaseAttribute is the attribute of the resource that tells the profiles before the change from
-	// those after it.
+	// phaseAttribute is the resource attribute that distinguishes the profiles before and after the
+	// change.
 	phaseAttribute = "demo.phase"
 )
 
@@ -133,7 +133,7 @@ func demo(ctx context.Context, opts options, out io.Writer) (err error) {
 			return err
 		}
 	}
-	// It writes what it still has.
+	// The Collector writes its remaining data.
 	if err := c.stop(); err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
 // gadgettracermanager is Inspektor Gadget's daemon for Kubernetes with the
-// otel-profiles operator of this project in place of the one it comes with.
+// otel-profiles operator of this project in place of its own.
 //
 // It is started and probed by the manifests of "kubectl gadget deploy" and of
 // Inspektor Gadget's Helm chart, so its flags are theirs.
@@ -20,8 +20,8 @@ import (
 	log "github.com/sirupsen/logrus"
 )
 
-// drainTimeout is how long the exporters may take to deliver what they hold
-// once the daemon is told to stop. The manifests leave a pod the Kubernetes
+// drainTimeout limits how long the exporters deliver their queues when the daemon stops. The
+// manifests leave a pod the Kubernetes
 // default of 30 s, and the preStop hook spends some of that.
 const drainTimeout = 25 * time.Second
 

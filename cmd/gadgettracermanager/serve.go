@@ -64,8 +64,8 @@ func serve(ctx context.Context, address string) error {
 	return nil
 }
 
-// prepareHost finds the host's file systems and namespaces and does what
-// Inspektor Gadget's container does at its start.
+// prepareHost finds the host's file systems and namespaces, and prepares them as Inspektor Gadget's
+// container does at its start.
 func prepareHost() error {
 	if err := host.Init(host.Config{AutoMountFilesystems: true}); err != nil {
 		return fmt.Errorf("preparing access to the host: %w", err)

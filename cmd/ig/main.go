@@ -1,5 +1,5 @@
 // ig is Inspektor Gadget's command for a single host with the otel-profiles
-// operator of this project in place of the one it comes with. Its commands and
+// operator of this project in place of its own. Its commands and
 // flags are those of Inspektor Gadget.
 package main
 
@@ -67,8 +67,8 @@ func run(args []string) error {
 		"`address` for Go profiles of ig itself, for example localhost:6060; empty: none")
 	root.AddCommand(containers.NewListContainersCmd(), newVersionCommand())
 
-	// What follows depends on the values of these flags, but also adds flags:
-	// they are parsed twice. The config file may set only those of the root,
+	// The next steps depend on the values of these flags, and add flags. So flags are parsed twice.
+	// The config file may set only those of the root,
 	// hence the copy.
 	if err := utils.ParseEarlyFlags(root, args); err != nil {
 		return err
@@ -87,7 +87,7 @@ func run(args []string) error {
 		return err
 	}
 
-	// What ig shows about containers that Kubernetes did not start.
+	// The columns for containers that Kubernetes did not start.
 	hiddenColumnTags := []string{"kubernetes"}
 	configCommand := common.NewConfigCmd(runtime, rootFlags)
 	// "ig config view" prints all settings, and those of an exporter can be secrets.

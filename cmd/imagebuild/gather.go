@@ -124,7 +124,7 @@ func (b *builder) ldflags(ctx context.Context) (string, error) {
 	return strings.Join(flags, " "), nil
 }
 
-// compile builds a static program of the module in dir, or of the main module. What go prints goes to this program's own
+// compile builds a static program of the module in dir, or of the main module. The output of go goes to this program's
 // standard error.
 func compile(ctx context.Context, arch, ldflags, dir, pkg, out string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", out, pkg)

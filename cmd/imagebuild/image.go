@@ -118,7 +118,7 @@ func tarOf(entries []entry) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// deliver writes the images to everywhere the options name.
+// deliver writes the images to all targets of the options.
 func deliver(ctx context.Context, opts options, b built) error {
 	if opts.layout != "" {
 		if err := writeLayout(opts.layout, opts.ref, b.index); err != nil {
@@ -160,7 +160,7 @@ func deliver(ctx context.Context, opts options, b built) error {
 // layoutEntries are the entries of an image layout (https://github.com/opencontainers/image-spec/blob/main/image-layout.md).
 var layoutEntries = []string{"oci-layout", "index.json", "blobs"}
 
-// writeLayout replaces the content of a layout in dir by the one index. A folder that holds something else is left alone.
+// writeLayout replaces the content of a layout in dir by the one index. It does not touch a folder with other content.
 func writeLayout(dir, ref string, index v1.ImageIndex) error {
 	present, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

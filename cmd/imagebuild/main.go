@@ -4,8 +4,8 @@
 //	imagebuild -manifest cmd/gadgettracermanager/image.yaml -layout build/image
 //
 // It compiles the Go programs in the manifest and adds the files. It writes the requested forms: an OCI image layout, an archive
-// for one architecture, a folder, a registry. The Dockerfile beside a manifest runs the same program for its -rootfs, so that
-// both ways hold the same files.
+// for one architecture, a folder, a registry. The Dockerfile beside a manifest runs the same program for its -rootfs, so both
+// images have the same files.
 //
 // The result depends only on the sources, the Go release and the files given with -file. It contains no clock, user name or path
 // of the machine.

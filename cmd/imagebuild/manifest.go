@@ -15,7 +15,7 @@ import (
 type manifest struct {
 	// Command is the default program of a container of the image.
 	Command []string `yaml:"command"`
-	// Env holds NAME=VALUE lines of the image's environment.
+	// Env has NAME=VALUE lines of the image's environment.
 	Env []string `yaml:"env"`
 	// Labels become labels of the image and annotations of the index.
 	// ${VERSION} in a value is the version being built.
@@ -29,8 +29,7 @@ type manifest struct {
 	Files   []file   `yaml:"files"`
 }
 
-// file is one file of an image. Exactly one of Go, Module and Input says where
-// it comes from.
+// file is one file of an image. Exactly one of Go, Module and Input is its source.
 type file struct {
 	// Path is where the file is in the image, absolute.
 	Path string `yaml:"path"`
@@ -39,7 +38,7 @@ type file struct {
 	// Go is the import path, or the path from the current folder, of a program
 	// to compile.
 	Go string `yaml:"go"`
-	// In is the folder of the module that Go is in, where that is not the main module.
+	// In is the folder of Go's module, if that is not the main module.
 	In string `yaml:"in"`
 	// Module is a module that the main module requires; Source is the file's
 	// path in it.
@@ -47,7 +46,7 @@ type file struct {
 	Source string `yaml:"source"`
 	// Input is the name of a file given on the command line.
 	Input string `yaml:"input"`
-	// Default is the path of Input's file where the command line names none.
+	// Default is the path of Input's file if the command line does not name one.
 	Default string `yaml:"default"`
 }
 

@@ -29,8 +29,8 @@ func jobs() []job {
 	}
 }
 
-// burn keeps one CPU busy until stdin ends, which it does with the process at
-// its other end, however that one ends.
+// burn keeps one CPU busy until stdin ends. It ends with the process at its other end, however that
+// process ends.
 func burn(stdin io.Reader) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -85,8 +85,7 @@ var orders [2000]uint64
 
 //go:noinline
 func sortOrders() {
-	// Insertion sort, so that the time is spent in this function and not in
-	// one that it calls.
+	// Insertion sort spends the time in this function, and not in one that it calls.
 	x := sink | 1
 	for i := range orders {
 		x ^= x << 13

@@ -26,9 +26,9 @@ type busy struct {
 	language string
 	// kind is the type of its functions' frames.
 	kind string
-	// functions are the names that profiles have, in the order of busyShares.
+	// functions are their names in profiles, in the order of busyShares.
 	functions [3]string
-	// tools are the commands that can run or compile it, the first one found is taken.
+	// tools are the commands that can run or compile it. The first one that is found is used.
 	tools []string
 	// command returns how to run it, after compiling it into dir if need be.
 	command func(ctx context.Context, tool, dir string) (*exec.Cmd, error)
@@ -108,7 +108,7 @@ func startBusy(ctx context.Context, dir string, out io.Writer) (programs []runni
 		if err != nil {
 			return programs, stop, fmt.Errorf("making the busy program in %s: %w", b.language, err)
 		}
-		// They end with this program, however it ends.
+		// The busy programs end with this program, however it ends.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		stdin, err := cmd.StdinPipe()
 		if err == nil {
@@ -125,7 +125,7 @@ func startBusy(ctx context.Context, dir string, out io.Writer) (programs []runni
 	return programs, stop, nil
 }
 
-// findTool returns the path of the first command that there is; the empty name stands for none.
+// findTool returns the path of the first command that exists. An empty name stands for no command.
 func findTool(names []string) (string, bool) {
 	for _, name := range names {
 		if name == "" {

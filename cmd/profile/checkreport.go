@@ -34,7 +34,7 @@ func (c checked) head() []string {
 		fmt.Sprintf("%s tested; found in 9 of 10 cases: growth %s, or %s", plural(int64(v.Tested), "share"), found(reference), found(reference/10)))
 }
 
-// conclusion says how it ends.
+// conclusion returns the last line of the output.
 func (c checked) conclusion() string {
 	significant := 0
 	for _, j := range c.verdict.Rows {

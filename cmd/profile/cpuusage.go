@@ -12,13 +12,13 @@ import (
 
 // cpuUsage is the CPU time that processes have used so far.
 type cpuUsage struct {
-	// own is that of each of the processes that is there.
+	// own is the CPU time of each running process.
 	own map[int]time.Duration
-	// tree is that of all of these and below them, with the child processes that have ended and their parents have waited for.
+	// tree is the CPU time of these processes and their descendants. It includes ended children that their parents have waited for.
 	tree time.Duration
 }
 
-// usageOf returns the CPU time of processes, and of those below them, in the kernel's ticks of 10 ms.
+// usageOf returns the CPU time of processes and of their descendants, in the kernel's ticks of 10 ms.
 func usageOf(pids []int) cpuUsage {
 	u := cpuUsage{own: map[int]time.Duration{}}
 	if len(pids) == 0 {
@@ -49,7 +49,7 @@ func usageOf(pids []int) cpuUsage {
 	return u
 }
 
-// since returns the CPU time since an earlier reading: of the processes that are there, and of others below them.
+// since returns the CPU time since an earlier reading: of the running processes, and of their descendants.
 func (u cpuUsage) since(before cpuUsage) (own, below time.Duration) {
 	for pid, now := range u.own {
 		own += now - before.own[pid]

@@ -119,7 +119,7 @@ func runDiff(args []string, out io.Writer) error {
 	return nil
 }
 
-// loadAlike loads results, of the type that says most, which has to be the same of all.
+// loadAlike loads results of their most informative type, which must be the same for all.
 func loadAlike(paths []string, load func(string) (runInfo, []receiver.Sample, error)) (kind receiver.Type, infos []runInfo, runs [][]receiver.Sample, err error) {
 	for i, path := range paths {
 		info, samples, err := load(path)
@@ -163,7 +163,7 @@ func workHint(kind receiver.Type, sides [2]report.Side, given bool) string {
 	return "the sums differ: if the program did more or less work than before, give the amounts with --work BEFORE,AFTER, such as served requests"
 }
 
-// oneRoot gives the program of each side the same name where both are of one program that was renamed, as from shop-1.2 to shop-1.3.
+// oneRoot gives both sides the same program name if one program was renamed, as from shop-1.2 to shop-1.3.
 func oneRoot(sides [2]report.Side) [2]report.Side {
 	type names struct{ service, program string }
 	var of [2]names
@@ -195,7 +195,7 @@ func oneRoot(sides [2]report.Side) [2]report.Side {
 			}
 			s.Attributes["process.executable.name"] = program
 			s.Stack = slices.Clone(s.Stack)
-			for k, f := range s.Stack { // what has no name has that of its file
+			for k, f := range s.Stack { // a frame without a name has the name of its file
 				if filepath.Base(f.Mapping) == of[i].program {
 					s.Stack[k].Mapping = program
 				}
@@ -206,7 +206,7 @@ func oneRoot(sides [2]report.Side) [2]report.Side {
 	return sides
 }
 
-// sameKind reports whether two types measure the same, if not as often.
+// sameKind reports whether two types measure the same thing. Their periods can differ.
 func sameKind(a, b receiver.Type) bool {
 	a.Period, b.Period = 0, 0
 	return a == b

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// install says where the programs and the gadgets are.
+// install has the paths of the programs and the gadgets.
 type install struct{ ig, gadgets string }
 
 // ownGadgets are the short names of this project's gadgets.
@@ -28,10 +28,10 @@ var ownGadgets = map[string]string{
 	"pagefault": "profile_pagefault",
 }
 
-// gadget is what ig is to run.
+// gadget is the gadget that ig runs.
 type gadget struct {
 	image string
-	// archive is the file that the image is imported from, empty for an image that ig finds itself.
+	// archive is the file with the image. It is empty for an image that ig finds itself.
 	archive string
 	// digest is that of the image in the archive.
 	digest string
@@ -39,7 +39,7 @@ type gadget struct {
 	name string
 }
 
-// find fills in missing paths from the place of this program: build/bin beside build/gadgets, or installed, /usr/bin or
+// find fills in missing paths relative to this program: build/bin beside build/gadgets, or, if installed, /usr/bin or
 // /usr/lib/ig-otel-profiles beside /usr/share/ig-otel-profiles/gadgets.
 func (i *install) find() error {
 	self, err := os.Executable()
@@ -70,7 +70,7 @@ func gadgetsOf(bin string) string {
 	return ""
 }
 
-// archive returns the file of one of our gadgets and whether it is there.
+// archive returns the file of one of our gadgets, and whether it exists.
 func (i *install) archive(name string) (string, bool) {
 	if i.gadgets == "" {
 		return "", false
@@ -106,8 +106,8 @@ func (i *install) own(name string) (gadget, error) {
 	return gadget{image: image, archive: file, digest: digest, name: name}, nil
 }
 
-// load makes ig know the gadget's image, unless it does already. An image of the same name from another build is replaced, and a
-// message says so: later runs by that name get this one.
+// load imports the gadget's image into ig, unless ig has it. It replaces an image of the same name from another build, and a
+// message says so, because later runs by that name get the new image.
 func (i *install) load(ctx context.Context, g gadget, out io.Writer) error {
 	if g.archive == "" {
 		return nil
@@ -130,7 +130,7 @@ func (i *install) load(ctx context.Context, g gadget, out io.Writer) error {
 	return i.importImage(ctx, g)
 }
 
-// importImage imports a gadget's image. Another program, such as "ig image pull" or make, may be changing ig's images: ig says to try again.
+// importImage imports a gadget's image. If another program, such as "ig image pull" or make, is changing ig's images, ig asks to try again.
 func (i *install) importImage(ctx context.Context, g gadget) error {
 	for attempt := 1; ; attempt++ {
 		output, err := exec.CommandContext(ctx, i.ig, "image", "import", g.archive).CombinedOutput()
@@ -148,7 +148,7 @@ func (i *install) importImage(ctx context.Context, g gadget) error {
 	}
 }
 
-// An image is imported in a second, on a busy machine in some.
+// An import takes a second, or some seconds on a busy machine.
 const (
 	importAttempts = 20
 	importPause    = 500 * time.Millisecond
@@ -188,7 +188,7 @@ func (i *install) knownDigest(ctx context.Context, name string) (string, error) 
 }
 
 const (
-	// maxIndex bounds the index of an image that is read.
+	// maxIndex bounds the size of an image's index.
 	maxIndex = 1 << 20
 	// igRegistry is what ig puts before a name without a registry, and leaves out where it shows one.
 	igRegistry = "ghcr.io/inspektor-gadget/gadget/"

@@ -65,7 +65,7 @@ func runHistory(args []string, out io.Writer) error {
 		return p.list(out)
 	}
 	now := time.Now()
-	q := history.Query{From: now.Add(-*since)} // without an end: what is ahead of a clock that was set back belongs to it
+	q := history.Query{From: now.Add(-*since)} // without an end: data ahead of a clock that was set back is included
 	switch {
 	case flags.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q: history takes flags, or list", flags.Arg(0))
@@ -96,7 +96,7 @@ func runHistory(args []string, out io.Writer) error {
 	return p.report(out, o, info, answer)
 }
 
-// timeLayouts are the accepted forms of a time. Those without a day are of today, or of yesterday if they are still to come.
+// timeLayouts are the accepted forms of a time. A time without a day is today, or yesterday if it is in the future.
 var timeLayouts = []string{"15:04", "15:04:05", "2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339}
 
 func clockTime(text string, now time.Time) (time.Time, error) {
@@ -118,10 +118,10 @@ func clockTime(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%s: takes a time such as 14:05, 14:05:30 or \"2026-11-24 14:05\"", text)
 }
 
-// rangeText is how profile diff is given a range.
+// rangeText is the form of a range for profile diff.
 var rangeText = regexp.MustCompile(`^([0-9][0-9TZ: -]*)\+([0-9hms.]+)$`)
 
-// parseRange reads a range such as 14:05+5m; false says that a text is none.
+// parseRange reads a range such as 14:05+5m. It returns false if the text is not a range.
 func parseRange(text string, now time.Time) (q history.Query, ok bool, err error) {
 	m := rangeText.FindStringSubmatch(text)
 	if m == nil || exists(text) {
@@ -138,7 +138,7 @@ func parseRange(text string, now time.Time) (q history.Query, ok bool, err error
 	return q, true, nil
 }
 
-// read asks the history.
+// read queries the history.
 func (p *past) read(q history.Query) (runInfo, history.Answer, error) {
 	info := runInfo{Target: cmp.Or(p.service, "this machine")}
 	q.Service, q.Gadget = p.service, cmp.Or(ownGadgets[p.gadget], p.gadget)
@@ -174,7 +174,7 @@ func (p *past) explain(err error) error {
 	return fmt.Errorf("reading the history: %w", err)
 }
 
-// total returns the content of a history, by segment and in all. It is an error if that is nothing.
+// total returns the content of a history, by segment and in all. An empty history is an error.
 func (p *past) total() (list []history.Segment, all history.Summary, err error) {
 	if list, err = history.List(p.folder); err != nil {
 		return nil, all, p.explain(err)
@@ -209,7 +209,7 @@ func (p *past) nothing(q history.Query) error {
 
 func shownTime(t time.Time) string { return t.Local().Format("Jan 2 15:04:05") }
 
-// report prints an answer, and then writes the files that a run writes.
+// report prints an answer, and then writes the same files as a run.
 func (p *past) report(out io.Writer, o options, info runInfo, a history.Answer) error {
 	if err := prepareDir(o.dir); err != nil {
 		return err
@@ -246,7 +246,7 @@ func (p *past) report(out io.Writer, o options, info runInfo, a history.Answer) 
 	return nil
 }
 
-// counted says how much was added up.
+// counted describes the size of the sum.
 func (p *past) counted(s history.Summary) []string {
 	lines := []string{plural(s.Records, "request")}
 	if p.service == "" && p.gadget == "" {
@@ -255,7 +255,7 @@ func (p *past) counted(s history.Summary) []string {
 	return lines
 }
 
-// services prints how much each service has of a type.
+// services prints the amount of a type for each service.
 func services(out io.Writer, t receiver.Type, samples []receiver.Sample, most int) {
 	amounts, all := map[string]float64{}, 0.0
 	for _, s := range samples {
@@ -278,7 +278,7 @@ func services(out io.Writer, t receiver.Type, samples []receiver.Sample, most in
 	}
 }
 
-// notes are what to know about an answer.
+// notes are remarks about an answer.
 func notes(a history.Answer) []string {
 	var lines []string
 	for _, g := range a.Gaps[:min(5, len(a.Gaps))] {
@@ -303,7 +303,7 @@ func notes(a history.Answer) []string {
 	return lines
 }
 
-// list prints what a history has.
+// list prints the content of a history.
 func (p *past) list(out io.Writer) error {
 	list, all, err := p.total()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// maxLog bounds how much of what ig says is kept, in bytes.
+// maxLog bounds how much of ig's log is kept, in bytes.
 const maxLog = 64 << 10
 
 // igLog keeps the last lines of ig's log, without debug lines. It is safe for concurrent use.
@@ -21,7 +21,7 @@ type igLog struct {
 	begun chan struct{}
 }
 
-// exporting is in the line that ig says right before the gadget starts.
+// exporting is part of the line that ig logs right before the gadget starts.
 const exporting = "otel-profiles: exporting data source"
 
 func newLog() *igLog { return &igLog{begun: make(chan struct{})} }
@@ -62,7 +62,7 @@ func (l *igLog) gadgetStarted() time.Time {
 	return l.began
 }
 
-// String returns what is kept.
+// String returns the kept lines.
 func (l *igLog) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

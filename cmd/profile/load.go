@@ -25,7 +25,7 @@ import (
 const (
 	// maxInput bounds the bytes read of a file, and of an unpacked pprof profile.
 	maxInput = 1 << 30
-	// maxFiles bounds how many files of a folder are read.
+	// maxFiles bounds the number of files that are read from a folder.
 	maxFiles = 10_000
 )
 
@@ -42,8 +42,8 @@ func (p *past) load(name string) (runInfo, []receiver.Sample, error) {
 	return info, receiver.Resolve(answer.Request), err
 }
 
-// load reads a result. It can be a result's folder, OTLP in JSON or protobuf, a pprof profile, or a folder of such files. Where
-// it is not known how long was sampled, it is the time from the first to the last profile.
+// load reads a result. It can be a result's folder, OTLP in JSON or protobuf, a pprof profile, or a folder of such files. If
+// the length of the run is not known, it is the time from the first to the last profile.
 func load(name string) (runInfo, []receiver.Sample, error) {
 	info := runInfo{}
 	files, folder, err := inputs(name)
@@ -119,7 +119,8 @@ func readRunInfo(dir string) (info runInfo, err error) {
 	return info, nil
 }
 
-// inFolder returns the files of a folder that hold samples: of a result of this program the OTLP alone, as the rest says the same.
+// inFolder returns the files with samples in a folder. For a result of this program, it is only the OTLP, because the other files
+// have the same data.
 func inFolder(dir string) ([]string, error) {
 	if file := filepath.Join(dir, samplesFile); exists(file) {
 		return []string{file}, nil
@@ -197,7 +198,7 @@ func withLengths(data []byte) (requests []*collectorpb.ExportProfilesServiceRequ
 	return requests, nil
 }
 
-// fromPprof returns the samples of a profile of pprof. CPU time beside samples that say the same is left out.
+// fromPprof returns the samples of a profile of pprof. CPU time is left out if the profile also has the number of samples.
 func fromPprof(p *pprof.Profile) []receiver.Sample {
 	period := pprof.ValueType{}
 	if p.PeriodType != nil {
@@ -244,7 +245,7 @@ func fromPprof(p *pprof.Profile) []receiver.Sample {
 	return samples
 }
 
-// sourceTypes are the types of frames by the names of their sources: pprof has none.
+// sourceTypes are the types of frames by the names of their sources, because pprof has no frame types.
 var sourceTypes = map[string]string{".go": "go", ".java": "jvm", ".js": "v8js", ".php": "php", ".py": "cpython", ".rb": "ruby"}
 
 func framesOf(l *pprof.Location) []receiver.Frame {

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// nearest returns the one of names that somebody may have meant, empty if none is near.
+// nearest returns the name that somebody may have meant, or "" if none is near.
 func nearest(given string, names []string) string {
-	best, least := "", 3 // two letters off are a slip, three another word
+	best, least := "", 3 // two wrong letters are a slip, three make another word
 	for _, name := range names {
 		if d := distance(given, name); d < least && d < len(name) {
 			best, least = name, d
@@ -22,7 +22,7 @@ func nearest(given string, names []string) string {
 	return best
 }
 
-// distance is that of Levenshtein. Names are short: a long text is no typing mistake.
+// distance is Levenshtein's. Names are short, because a long text is not a typing mistake.
 func distance(a, b string) int {
 	const longest = 64
 	if len(a) > longest || len(b) > longest {
@@ -46,7 +46,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// meant adds to an error what somebody may have meant.
+// meant adds the name that somebody may have meant to an error.
 func meant(err error, given string, names []string) error {
 	if name := nearest(given, names); name != "" {
 		return fmt.Errorf("%w: did you mean %s?", err, name)
@@ -56,7 +56,7 @@ func meant(err error, given string, names []string) error {
 
 var unknownFlag = regexp.MustCompile(`^unknown flag: --([a-z0-9-]+)`)
 
-// parse parses flags; a name that is near to that of one is asked about.
+// parse parses flags. The error for an unknown flag suggests a similar one.
 func parse(flags *pflag.FlagSet, args []string) error {
 	err := flags.Parse(args)
 	if err == nil {

@@ -71,8 +71,8 @@ func draw(input string) (dir string, err error) {
 	return dir, nil
 }
 
-// serveResult serves the files of a result and nothing else. A page of another site that has a name
-// lead to this machine gets nothing.
+// serveResult serves the files of a result and nothing else. A page of another site gets nothing,
+// even if its name resolves to this machine.
 func serveResult(dir string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)

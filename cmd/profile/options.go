@@ -21,7 +21,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// Limits of --seconds: a day is more than anybody waits for, and less than the receiver holds of most machines.
+// Limits of --seconds. Nobody waits for a day, and the receiver can keep a day of most machines.
 const (
 	defaultSeconds = 30
 	maxSeconds     = 24 * 60 * 60
@@ -37,7 +37,7 @@ const (
 	kernelLimit  = "/proc/sys/kernel/perf_event_max_sample_rate"
 )
 
-// hertz returns how often to sample with a gadget, 0 for as often as it does by itself.
+// hertz returns the sampling frequency for a gadget, or 0 for the gadget's own.
 func (o *options) hertz(g gadget) (int, error) {
 	samples := g.name == ownGadgets["cpu"]
 	own := slices.ContainsFunc(o.igFlags, func(f string) bool { return f == "--frequency" || strings.HasPrefix(f, "--frequency=") })
@@ -71,16 +71,16 @@ var errNotRoot = errors.New("loading eBPF programs needs root: run it with sudo"
 // options are the values of the command line.
 type options struct {
 	target target
-	// gadget is as given: a short name, an image, or empty for the one that shows most.
+	// gadget is as given: a short name, an image, or empty for the default.
 	gadget string
 	dir    string
 	rows   int
 	time   time.Duration
-	// frequency is how often each busy CPU is sampled in a second, 0 for what suits the time.
+	// frequency is the samples of each busy CPU per second; 0 chooses it by the time.
 	frequency int
 	// interpreters shows interpreters' own frames in place of folding them into the functions that they execute.
 	interpreters bool
-	// install says where ig and the gadgets are.
+	// install has the paths of ig and the gadgets.
 	install install
 	// igFlags are passed on to ig.
 	igFlags []string
@@ -101,7 +101,7 @@ func addInterpreters(flags *pflag.FlagSet, to *bool) {
 	flags.BoolVar(to, "interpreters", false, "also show an interpreter's own frames; by default their time counts for the function that it executes")
 }
 
-// fold says which frames the views leave out.
+// fold selects the frames that the views leave out.
 func (o *options) fold() func([]receiver.Frame) []bool {
 	if o.interpreters {
 		return nil
@@ -220,7 +220,7 @@ func runProfile(ctx context.Context, args []string, out io.Writer) error {
 	return result.report(out)
 }
 
-// newDir returns the name of a folder that is not there yet.
+// newDir returns the name of a folder that does not exist yet.
 func newDir(what string, now time.Time) (string, error) {
 	name := "profile-" + what + now.Format("-20060102-150405")
 	if _, err := os.Lstat(name); err == nil {
@@ -229,10 +229,10 @@ func newDir(what string, now time.Time) (string, error) {
 	return name, nil
 }
 
-// resultFiles are the names of what this program writes.
+// resultFiles are the names of the files that this program writes.
 var resultFiles = regexp.MustCompile(`^(profiles\.jsonl|run\.json|flamegraph(-[a-z0-9_-]+)?\.html|flamegraph\.svg|[A-Za-z0-9_-]+\.pb\.gz)$`)
 
-// removeEmpty removes the files of a run without samples or with a full disk. made says that the folder is new, too.
+// removeEmpty removes the files of a run without samples or with a full disk. made reports that the folder is new, too.
 func removeEmpty(dir string, made bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -257,7 +257,7 @@ func removeEmpty(dir string, made bool) error {
 	return nil
 }
 
-// create writes a file that only its owner can read, and leaves nothing behind where that fails.
+// create writes a file that only its owner can read. If it fails, it leaves nothing behind.
 func create(file string, write func(io.Writer) error) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -81,13 +81,13 @@ type pgoMerger struct {
 	samples  int64
 }
 
-// pgoBuildKey tells builds of programs apart: the base name of the file, and the build ID if there is one.
+// pgoBuildKey identifies the build of a program: the base name of the file, and the build ID if there is one.
 type pgoBuildKey struct{ file, buildID string }
 
 // pgoBuild is the inputs' data for one build of a program.
 type pgoBuild struct {
 	pgoBuildKey
-	pkg          string // the folder of its main package, which is its path with -trimpath; empty where no function of it was seen
+	pkg          string // the folder of its main package, which is its path with -trimpath; empty if no function of it was seen
 	samples, cpu int64  // cpu in nanoseconds
 	parts        []*pprof.Profile
 	unmerged     int // samples of parts but the first
@@ -179,7 +179,7 @@ func (m *pgoMerger) add(p *pprof.Profile) {
 	}
 }
 
-// buildsOf returns the builds of Go programs that mappings are of: only Go says where a function begins.
+// buildsOf returns the builds of Go programs among mappings. Only Go profiles have the first lines of functions.
 func (m *pgoMerger) buildsOf(p *pprof.Profile) map[*pprof.Mapping]*pgoBuild {
 	builds := map[*pprof.Mapping]*pgoBuild{}
 	for _, l := range p.Location {
@@ -209,7 +209,8 @@ func base(file string) string { return file[strings.LastIndexByte(file, '/')+1:]
 
 // choose returns the builds of the inputs' only program, or of the chosen one.
 func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
-	// Builds of one main package are of one program. Where no function of it was seen, the file's name tells, if it has but one package.
+	// Builds of one main package belong to one program. If no function of that package was seen, the file's name decides, if it has only
+	// one package.
 	packages := map[string]map[string]bool{}
 	all := slices.SortedFunc(maps.Values(m.builds), func(a, b *pgoBuild) int {
 		return cmp.Or(strings.Compare(a.file, b.file), strings.Compare(a.buildID, b.buildID))
@@ -267,7 +268,7 @@ func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
 	return matching, nil
 }
 
-// pgoTotal is what some builds have together.
+// pgoTotal is the sum of some builds.
 type pgoTotal struct {
 	file, pkg, buildID string
 	builds             int

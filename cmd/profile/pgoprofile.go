@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// pgoEnough is the share of the weight of hot calls in which halves of the samples have to agree.
+// pgoEnough is the share of the weight of hot calls that must be hot in both halves of the samples.
 const pgoEnough = 0.9
 
 // pgoMapping is the only one of a merged profile: without addresses and build IDs, builds share their lines.
@@ -40,7 +40,7 @@ func newPGOProfile(builds []*pgoBuild) *pprof.Profile {
 	return p
 }
 
-// pgoCall is a call as Go's compiler knows it: the line from the begin of the function that calls.
+// pgoCall is a call as Go's compiler knows it: the line is relative to the start of the caller.
 type pgoCall struct {
 	caller, callee string
 	offset         int64

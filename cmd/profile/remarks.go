@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// remarkable is the share of the samples from which on something is worth a remark.
+// remarkable is the least share of the samples that is worth a remark.
 const remarkable = 0.1
 
 // fewSamples is how many samples it takes for a share to say anything: half of ten is off by 26 points.
@@ -31,7 +31,7 @@ func (r *result) instead() string {
 	return "; a build with -fno-omit-frame-pointer shows callers of native code"
 }
 
-// ruled reports whether the gadget judges stacks, whichever way they were taken.
+// ruled reports whether the gadget classifies events by their stacks.
 func (r *result) ruled() bool {
 	return r.gadget.name == ownGadgets["alloc"] || r.gadget.name == ownGadgets["lock"]
 }
@@ -88,13 +88,13 @@ func (r *result) unseen(samples []receiver.Sample) (lines []string) {
 	return lines
 }
 
-// others says how much of the work is not here because processes of --pid have started others for it.
+// others returns how much CPU time child processes of --pid used, which the run did not sample.
 func (r *result) others() string {
 	return fmt.Sprintf("child processes of --pid used %.2f s of CPU time and are not shown: --comm samples such processes by their name, "+
 		"a run without --pid samples all, and --children adds only children that exist at the start", r.below.Seconds())
 }
 
-// lookAtLess says how the gadget gets less to do.
+// lookAtLess returns advice to reduce the gadget's work.
 func (r *result) lookAtLess() string {
 	switch r.gadget.name {
 	case ownGadgets["alloc"]:
@@ -105,7 +105,7 @@ func (r *result) lookAtLess() string {
 	return "choose fewer processes"
 }
 
-// plainUnits puts ig's words for amounts into those of the tables.
+// plainUnits translates ig's words for amounts into the words of the tables.
 var plainUnits = strings.NewReplacer("(0.0 %", "(<0.1 %", " of the nanoseconds)", " of the time)", " of the count)", ")")
 
 // remarks are notes for the reader about missing data.
@@ -168,7 +168,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	}
 	if share, which := notUnwound(r.log); share >= remarkable {
 		of := ""
-		if len(r.opts.target.list) > 1 { // they are chosen from the gadget's rows, so that its account is of all
+		if len(r.opts.target.list) > 1 { // these are filtered from the gadget's rows, so its counts include all processes
 			of = " of all events on this machine"
 		}
 		lines = append(lines, fmt.Sprintf("%.0f %%%s have stacks by frame pointers, which can lack callers: %s", 100*share, of, report.Shown(plainUnits.Replace(which), 1024)))

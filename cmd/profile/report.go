@@ -71,7 +71,7 @@ func (r *result) report(out io.Writer) (err error) {
 	return nil
 }
 
-// pageName returns the name of the page of a result's type, the first one first.
+// pageName returns the file name of the page for a type of a result.
 func pageName(i int) string {
 	if i == 0 {
 		return pageFile
@@ -100,7 +100,7 @@ func plural(n int64, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// byWeight sorts samples by their type. How much comes before how often: bytes before allocations, and time before waits.
+// byWeight sorts samples by their type. Amounts come before counts: bytes before allocations, and time before waits.
 func byWeight(samples []receiver.Sample) ([]receiver.Type, map[receiver.Type][]receiver.Sample) {
 	types, byType := receiver.ByType(samples)
 	slices.SortStableFunc(types, func(a, b receiver.Type) int {
@@ -137,7 +137,7 @@ var memoryTitles = map[string]string{
 // forLocks reports whether a type measures waits for locks, in the words of Go's profiles of mutexes.
 func forLocks(t receiver.Type) bool { return t.PeriodType == "contentions" }
 
-// title says what a type measures.
+// title describes a type.
 func title(t receiver.Type) string {
 	switch {
 	case forLocks(t) && t.Type == "delay":

@@ -16,12 +16,12 @@ const (
 	pictureFile = "flamegraph.svg" // of the demo's programs
 )
 
-// runInfo says how a result came about.
+// runInfo describes the run of a result.
 type runInfo struct {
 	Target  string    `json:"target"`
 	Gadget  string    `json:"gadget"`
 	Started time.Time `json:"started"`
-	// Seconds is how long was sampled.
+	// Seconds is the length of the run.
 	Seconds float64 `json:"seconds"`
 }
 

@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	// sendEvery is how often ig sends. It reads the files of programs meanwhile. Samples sent before that lack the names.
+	// sendEvery is the interval of ig's requests. Meanwhile ig reads the files of programs. Samples that are sent too early lack names.
 	sendEvery = 10 * time.Second
-	// tellEvery is how often there is a word of how far it is.
+	// tellEvery is the time between two messages about the progress.
 	tellEvery = 2 * time.Second
-	// startTime limits how long ig loads the gadget and starts the unwinder, which takes minutes if a hundred threads want a CPU.
-	// endTime limits the end.
+	// startTime limits the start of the gadget and the unwinder, which takes minutes if a hundred threads want a CPU. endTime
+	// limits the end.
 	startTime = 5 * time.Minute
 	endTime   = time.Minute
 )
@@ -37,19 +37,19 @@ type result struct {
 	gadget gadget
 	run    runInfo
 	rcv    *receiver.Receiver
-	// byService has the table tell services apart and not programs.
+	// byService groups the table by service, not by program.
 	byService bool
-	// log is what ig said.
+	// log is ig's log.
 	log string
 	// cpu is the CPU time of the processes of --pid while the gadget sampled, and below that of other processes that these
 	// have started. gone says that all of --pid have ended.
 	cpu, below time.Duration
 	gone       bool
-	// early tells that ig has ended before its time.
+	// early reports that ig has ended too early.
 	early bool
 	// began is when the gadget began to sample, zero if it never did.
 	began time.Time
-	// unwritten is why files could not be written, as on a full disk.
+	// unwritten is the error of writing files, as on a full disk.
 	unwritten error
 }
 
@@ -99,7 +99,7 @@ func profile(ctx context.Context, opts options, out io.Writer) (res *result, err
 	return res, nil
 }
 
-// write writes the files of the samples. What fails is for report to return, as the tables are there all the same.
+// write writes the files of the samples. report returns errors of writing, because the tables are complete without the files.
 func (r *result) write() {
 	if r.rcv.Stats().Requests > 0 {
 		r.unwritten = r.run.write(r.opts.dir)
@@ -107,8 +107,8 @@ func (r *result) write() {
 	r.unwritten = errors.Join(r.unwritten, r.rcv.Close())
 }
 
-// firstSample returns when the first of the samples was taken: its own time, else the begin of its profile. A state that was read
-// has only the time of its end. Without samples it is the time at which ig was started.
+// firstSample returns the time of the first sample, or else the start of its profile. A state has only the time of its end.
+// Without samples, it is the start of ig.
 func firstSample(samples []receiver.Sample, run runInfo) time.Time {
 	first, last := time.Time{}, time.Time{}
 	for _, s := range samples {
@@ -153,11 +153,11 @@ func igArgs(opts options, g gadget, endpoint string) []string {
 	return append(append(args, shortRun[g.name]...), opts.igFlags...)
 }
 
-// shortRun are flags for gadgets with defaults for long runs: a run of some seconds needs more samples. Flags of the user come
-// behind them and count.
+// shortRun has flags for gadgets with defaults for long runs, because a run of some seconds needs more samples. Flags of the
+// user follow, and override them.
 var shortRun = map[string][]string{"profile_alloc": {"--sample-bytes=32768"}}
 
-// sample runs ig until its time is over, or the context ends, which is no error. It sets what ig said.
+// sample runs ig until its time is over, or the context ends, which is not an error. It sets the log.
 func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, err error) {
 	limit := startTime + r.opts.time + endTime
 	limited, cancel := context.WithTimeout(ctx, limit)
@@ -222,7 +222,7 @@ func (r *result) used(before cpuUsage) {
 	r.cpu, r.below = after.since(before)
 }
 
-// progress says how far a run is: the gadget takes seconds to start, on a busy machine half a minute.
+// progress describes the progress of a run. The gadget takes seconds to start, or half a minute on a busy machine.
 func progress(now, started, began time.Time, look time.Duration) string {
 	switch {
 	case began.IsZero():
@@ -236,7 +236,7 @@ func progress(now, started, began time.Time, look time.Duration) string {
 	return "ending the gadget"
 }
 
-// nothing says why there is no sample.
+// nothing explains why there is no sample.
 func (r *result) nothing() error {
 	t, seconds := r.opts.target, int(r.opts.time.Seconds())
 	waits := strings.Contains(r.gadget.name, "offcpu")
@@ -284,13 +284,13 @@ func (r *result) nothing() error {
 	return err
 }
 
-// These are in the line with which ig says at the end what became of the events that it saw.
+// These parts of ig's closing line count the results of its events.
 var (
 	ofOtherKinds  = regexp.MustCompile(`\b(\d+) of other kinds\b`)
 	sampledEvents = regexp.MustCompile(`\bcaptures: \d+ events, (\d+) sampled:`)
 )
 
-// counted returns the sum of such numbers in ig's log.
+// counted returns the sum of these numbers in ig's log.
 func counted(what *regexp.Regexp, log string) int {
 	n := 0
 	for _, found := range what.FindAllStringSubmatch(log, -1) {
@@ -301,8 +301,8 @@ func counted(what *regexp.Regexp, log string) int {
 	return n
 }
 
-// warnings returns the lines of ig's log that warn, the last ten. That containers cannot be seen is only
-// of interest to who looks for one.
+// warnings returns the last ten warnings of ig's log. A warning about containers only matters if one was
+// chosen.
 func warnings(log string, containers bool) string {
 	var lines []string
 	for s := bufio.NewScanner(strings.NewReader(log)); s.Scan(); {
@@ -336,10 +336,10 @@ func lastFailure(log string) string {
 	return said
 }
 
-// framePointers is the line of ig's log that says why stacks are not whole.
+// framePointers matches the line of ig's log with the reason for stacks by frame pointers.
 var framePointers = regexp.MustCompile(`msg=("unwind: stacks are taken by frame pointers: (?:[^"\\]|\\.)*")`)
 
-// unwound returns whether the run's stacks are whole, and if whole stacks cannot be had here, why.
+// unwound returns whether the run's stacks are whole, and otherwise the reason.
 func unwound(log string) (whole bool, why string) {
 	if m := framePointers.FindStringSubmatch(log); m != nil {
 		said, err := strconv.Unquote(m[1])
@@ -351,10 +351,10 @@ func unwound(log string) (whole bool, why string) {
 	return strings.Contains(log, "unwind: stacks are whole"), ""
 }
 
-// unwoundShare is the part of ig's last lines that says how much of what was sampled was unwound, and what became of the rest.
+// unwoundShare matches the part of ig's last lines with the share of unwound events, and the results of the rest.
 var unwoundShare = regexp.MustCompile(`msg="unwind: \d+ events sampled, \d+ unwound \(([\d.]+) % [^)]*\), ([^";]*)`)
 
-// notUnwound returns the share of what was sampled that has no whole stack, and which events these are.
+// notUnwound returns the share of sampled events without a whole stack, and describes these events.
 func notUnwound(log string) (share float64, which string) {
 	m := unwoundShare.FindStringSubmatch(log)
 	if m == nil {

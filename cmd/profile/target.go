@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// target is what to sample. The zero value is everything.
+// target selects what to sample. The zero value selects everything.
 type target struct {
 	list      []int // the numbers of processes
 	comm      string
@@ -45,7 +45,7 @@ func (t target) check() error {
 // all reports whether everything is sampled.
 func (t target) all() bool { return len(t.list) == 0 && t.comm == "" && t.container == "" }
 
-// one returns the process that was chosen alone, 0 if there is none or are several.
+// one returns the chosen process, or 0 if there is none or several.
 func (t target) one() int {
 	if len(t.list) == 1 {
 		return t.list[0]
@@ -53,7 +53,7 @@ func (t target) one() int {
 	return 0
 }
 
-// numbers returns the chosen processes with commas, and of many how many there are.
+// numbers lists the chosen processes, and counts those beyond the first few.
 func (t target) numbers(most int) string {
 	var words []string
 	for i, pid := range t.list {
@@ -91,7 +91,7 @@ func parents() map[int]int {
 	return of
 }
 
-// withChildren returns processes and all below them.
+// withChildren returns processes and their descendants.
 func withChildren(pids []int, parents map[int]int) []int {
 	pids = slices.Clone(pids)
 	for i := 0; i < len(pids); i++ {
@@ -120,7 +120,7 @@ func isGo(pid int) bool {
 	return (err == nil || errors.Is(err, io.EOF)) && bytes.Contains(head[:n], []byte(goNote))
 }
 
-// String names the target for people.
+// String names the target for users.
 func (t target) String() string {
 	switch {
 	case len(t.list) > 1:
@@ -173,8 +173,8 @@ func (t target) igFlags() []string {
 	return []string{"--host"}
 }
 
-// exists returns an error where it is sure that there is nothing to sample. A program that is not there
-// by its name may still be started. igFlags can name another socket of a container runtime.
+// exists returns an error if there is certainly nothing to sample. A missing program may still start
+// later. igFlags can name another socket of a container runtime.
 func (t target) exists(igFlags []string) error {
 	if t.container != "" && !slices.ContainsFunc(igFlags, func(f string) bool { return strings.Contains(f, "-socketpath") }) {
 		if why := noRuntime(runtimeSockets); why != "" {
@@ -207,12 +207,12 @@ func processExists(pid int) error {
 	return nil
 }
 
-// runtimeSockets are where container runtimes listen.
+// runtimeSockets are the sockets of container runtimes.
 var runtimeSockets = []string{
 	"/run/docker.sock", "/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/crio/crio.sock", "/run/podman/podman.sock",
 }
 
-// noRuntime says that no container runtime listens on this machine; it is empty if one does.
+// noRuntime is the message if no container runtime listens on this machine, or else empty.
 func noRuntime(sockets []string) string {
 	for _, socket := range sockets {
 		if _, err := os.Stat(socket); err == nil {
@@ -240,7 +240,7 @@ func programOf(pid int) string {
 	return strings.TrimSuffix(filepath.Base(file), " (deleted)")
 }
 
-// named returns how many threads of this machine have a name.
+// named returns the number of this machine's threads with a name.
 func named(comm string) int {
 	files, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*/comm")
 	if err != nil {

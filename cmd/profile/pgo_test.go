@@ -125,7 +125,7 @@ func takenByGo(t *testing.T, file string) map[pgoCall]int64 {
 // Few samples in many calls are not enough, and it says so.
 func TestPGOTooFew(t *testing.T) {
 	said, _ := mergePGO(t, goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1))
-	require.Contains(t, said, ": not enough, 90 % is\n  sample for longer, or add runs of more hosts\n")
+	require.Contains(t, said, ": not enough, it takes 90 %\n  sample for longer, or add runs of more hosts\n")
 }
 
 func TestPGOOfSeveralPrograms(t *testing.T) {

@@ -252,13 +252,13 @@ func TestWhyThereIsNothing(t *testing.T) {
 	r = of(target{comm: commOf(os.Getpid())}, "profile_lock")
 	require.ErrorContains(t, r.nothing(), "no wait for a lock has ended", "a program that uses the CPU need not wait for locks")
 	r.log = "level=info msg=\"captures: 9 events, 9 sampled: 0 added to rows, 0 within others, 9 of other kinds, 0 not decoded\"\n"
-	require.ErrorContains(t, r.nothing(), "9 waits in the system call futex were for no lock")
+	require.ErrorContains(t, r.nothing(), "9 waits in the system call futex were for no recognized lock")
 	require.NotContains(t, r.nothing().Error(), "no wait for a lock has ended")
 	r = of(target{list: []int{os.Getpid()}}, "profile_lock")
 	require.ErrorContains(t, r.nothing(), "Go parks goroutines", "this test is a Go program")
 	r.log = "level=info msg=\"captures: 9 of other kinds\"\n"
 	require.ErrorContains(t, r.nothing(), "Go parks goroutines")
-	require.ErrorContains(t, r.nothing(), "9 waits in the system call futex were for no lock")
+	require.ErrorContains(t, r.nothing(), "9 waits in the system call futex were for no recognized lock")
 	r = of(target{list: []int{os.Getpid()}}, "profile_alloc")
 	require.ErrorContains(t, r.nothing(), "used no CPU time")
 	r.cpu = time.Second
@@ -268,7 +268,7 @@ func TestWhyThereIsNothing(t *testing.T) {
 	r.log = "level=info msg=\"captures: 90 events, 9 sampled: 9 added to rows, 0 within others\"\n"
 	require.ErrorContains(t, r.nothing(), "9 of its allocations were sampled, and none of them was still in use when the gadget read them: without --live")
 	r.early = true
-	require.ErrorContains(t, r.nothing(), "of them was in use")
+	require.ErrorContains(t, r.nothing(), "of them was still in use")
 	r.log += "level=error msg=\"allocator: the run ends: too dear\"\n"
 	require.ErrorContains(t, r.nothing(), "ig ended early: allocator: the run ends: too dear")
 }

@@ -41,7 +41,7 @@ func TestUnseenOfThoseAskedFor(t *testing.T) {
 		s := unwinder.Settings{Languages: languages}
 		require.NoError(t, s.Check())
 		for _, line := range unseen(wire.Stats{}, now, s) {
-			words = append(words, regexp.MustCompile(`that run (.*), and none`).FindStringSubmatch(line)[1])
+			words = append(words, regexp.MustCompile(`that run (.*) have no frame`).FindStringSubmatch(line)[1])
 		}
 		return words
 	}

@@ -101,7 +101,7 @@ func TestNamedFiles(t *testing.T) {
 		"empty token": {auth(config.Auth{BearerTokenFile: empty}), `auth.bearer_token_file: ` + empty + ` is empty: write the secret, and nothing else`},
 		"token with lines": {
 			auth(config.Auth{BearerTokenFile: lines}),
-			`auth.bearer_token_file: ` + lines + ` holds more than one line, or characters other than printable ASCII: write the secret, and nothing else`,
+			`auth.bearer_token_file: ` + lines + ` has more than one line, or characters other than printable ASCII: write the secret, and nothing else`,
 		},
 		"huge password":     {auth(config.Auth{Username: "u", PasswordFile: huge}), `auth.password_file: ` + huge + ` cannot be read: it is larger than 64 KiB`},
 		"pipe":              {auth(config.Auth{BearerTokenFile: pipe}), `auth.bearer_token_file: ` + pipe + ` cannot be read: it is not a file`},

@@ -25,7 +25,7 @@ func (b *brought) language(pid uint32) wire.FrameType {
 	return b.of[pid]
 }
 
-// set notes the languages of a process. The PID may have been another's before.
+// set notes the languages of a process. Another process may have had the PID before.
 func (b *brought) set(pid uint32, language wire.FrameType) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -43,7 +43,7 @@ func (b *brought) set(pid uint32, language wire.FrameType) {
 type watched struct {
 	process.Process
 	brought *brought
-	files   map[uint64]identity // what was opened, by the address that it is mapped at
+	files   map[uint64]identity // opened files, by the address of their mapping
 }
 
 func watch(p process.Process, b *brought) watched { return watched{p, b, map[uint64]identity{}} }

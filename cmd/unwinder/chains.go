@@ -71,7 +71,7 @@ var unwinders = []struct {
 	{"go_labels", uint32(support.ProgGoLabels), func(c *interpreterconfig.Config) bool { return c.Go.IsLabelsDisabled() }},
 }
 
-// chain is how the unwinders of a kind of program come about. The profiler has a chain for its timer, which does not run: gadgets
+// chain describes the unwinders of a kind of program. The profiler has a chain for its timer, which does not run: gadgets
 // call it. The others are copies with their own array of programs and their own record. Chains with a shared record would write
 // into one another's stacks.
 type chain struct {
@@ -100,13 +100,13 @@ const (
 
 // gadgetChains are the chains that programs of gadgets can call. It implements tracer.Probe.
 type gadgetChains struct {
-	kinds     []wire.ChainKind // that are loaded first
+	kinds     []wire.ChainKind // loaded first
 	languages interpreterconfig.Config
 	shared    map[string]*ebpf.Map // ig's, see gadgets/include/unwind_slot.h
 	guards    *ebpf.Map
-	origin    uint16 // by which the profiler tells their events
+	origin    uint16 // the profiler recognizes their events by it
 	profiler  *tracer.ProbeContext
-	first     wire.Entries // what became of kinds
+	first     wire.Entries // the results of kinds
 	copies    map[ebpf.ProgramType]copied
 	keep      []io.Closer // entries and the maps of copies, which end when they are closed
 }
@@ -125,8 +125,8 @@ func (g *gadgetChains) Load(_ context.Context, registrar tracer.ProbeRegistrar, 
 	return nil, err
 }
 
-// enable has a profiler load the chains. It takes that its own chain for kprobes is there, which costs a second of CPU time: the chains
-// copy what they need.
+// enable makes a profiler load the chains. They are copies of its chain for kprobes, which must be loaded and costs a second of CPU
+// time.
 func (g *gadgetChains) enable(ctx context.Context, t *tracer.Tracer) error {
 	there, err := private[bool](t, "kprobeChainLoaded")
 	if err != nil {
@@ -136,7 +136,7 @@ func (g *gadgetChains) enable(ctx context.Context, t *tracer.Tracer) error {
 	return t.Enable(ctx, g)
 }
 
-// load loads chains, with what gadgets call. Chains that the kernel refuses are reported.
+// load loads chains with their entries, and reports the chains that the kernel refuses.
 func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 	loaded := wire.Entries{Descriptors: map[wire.ChainKind]int{}, Refused: map[wire.ChainKind]string{}}
 	entries, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(entryObject))
@@ -166,7 +166,7 @@ func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 		}
 		before, copies := len(g.keep), maps.Clone(g.copies)
 		entry, err := g.entry(c, entries.Copy())
-		if err != nil { // it may be asked for again, and leaves nothing
+		if err != nil { // a later request is possible, so nothing must remain
 			loaded.Refused[c.kind] = err.Error()
 			for _, made := range g.keep[before:] {
 				_ = made.Close()
@@ -179,7 +179,7 @@ func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 	return loaded, nil
 }
 
-// entry loads a chain and what gadgets call of it. All that it makes is in keep.
+// entry loads a chain and the program that gadgets call. keep has everything that it creates.
 func (g *gadgetChains) entry(c chain, spec *ebpf.CollectionSpec) (*ebpf.Program, error) {
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != c.entry })
 	program, own := spec.Programs[c.entry], maps.Clone(g.shared)
@@ -204,10 +204,10 @@ func (g *gadgetChains) entry(c chain, spec *ebpf.CollectionSpec) (*ebpf.Program,
 	return entry, nil
 }
 
-// ownName is the name of a copy's own map in place of one of the profiler's.
+// ownName is the name of a copy's map that replaces one of the profiler's.
 func ownName(name string, typ ebpf.ProgramType) string { return name + "_" + typ.String() }
 
-// copy loads the unwinders once more, as programs of another type, unless they are.
+// copy loads the unwinders again as programs of another type, unless that was done.
 func (g *gadgetChains) copy(typ ebpf.ProgramType) (copied, error) {
 	if made, ok := g.copies[typ]; ok {
 		return made, nil
@@ -260,7 +260,7 @@ func (g *gadgetChains) copy(typ ebpf.ProgramType) (copied, error) {
 	return made, nil
 }
 
-// refer has a program refer to a map by another name.
+// refer replaces the name of a map in a program.
 func refer(p *ebpf.ProgramSpec, from, to string) {
 	for i := range p.Instructions {
 		if ins := &p.Instructions[i]; ins.Reference() == from {

@@ -13,7 +13,7 @@ import (
 // counters are in memory that the starter can read when this process has been killed.
 type counters [wire.CounterCount]atomic.Uint64
 
-// openCounters maps the file that the starter has passed, or takes memory of its own where it has passed none.
+// openCounters maps the file that the starter has passed. If there is none, it takes memory of its own.
 func openCounters(fd int) (*counters, error) {
 	f := os.NewFile(uintptr(fd), "counters")
 	if info, err := f.Stat(); err != nil || info.Size() < int64(unsafe.Sizeof(counters{})) {

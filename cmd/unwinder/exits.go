@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// maxExits is how many processes that have ended are remembered.
+// maxExits is the number of remembered ended processes.
 const maxExits = 8192
 
 // exits notes the start time and mount namespace of each process that ends. A sample may be read only afterwards, when /proc no
@@ -28,7 +28,7 @@ type exit struct {
 	mntns uint64
 }
 
-// watchExits starts to note. A program of a dozen instructions does it, made here from the kernel's type information.
+// watchExits starts to note them. It makes a program of a dozen instructions from the kernel's type information.
 func watchExits() (e *exits, err error) {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {

@@ -46,8 +46,8 @@ func serveGadgets(ctx context.Context, t *tracer.Tracer, c config, languages int
 	return g, nil
 }
 
-// serveMore loads the chains that the starter requests later, until the starter or this program ends. Meanwhile stacks are taken
-// by the others. The socket stays open. Its end tells the starter that this process has ended. Once ctx is done, it
+// serveMore loads the chains that the starter requests later, until the starter or this program ends. Meanwhile the loaded
+// chains take stacks. The socket stays open. Its end tells the starter that this process has ended. Once ctx is done, it
 // answers nothing: the program is about to close the descriptors that chains are loaded with.
 func serveMore(ctx context.Context, socket int, load func([]wire.ChainKind) (wire.Entries, error), logger *slog.Logger) {
 	for {

@@ -40,7 +40,7 @@ func (i identity) fileID() libpf.FileID {
 	return libpf.NewFileID(binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:]))
 }
 
-// errExchanged has the profiler try again at the next occasion.
+// errExchanged makes the profiler try again later.
 var errExchanged = fmt.Errorf("another file is mapped there now, or it was written to: %w", os.ErrNotExist)
 
 // open opens a mapped file of a process. The profiler opens a mapping several times while it reads a process. Meanwhile the
@@ -124,8 +124,8 @@ func (w watched) CalculateMappingFileID(m *process.RawMapping) (libpf.FileID, er
 	return id.fileID(), err
 }
 
-// OpenELF implements process.Process. The profiler looks for unwind rules in debug files by their name as well. In a mount namespace of
-// its own a process could give another one to a file of somebody else.
+// OpenELF implements process.Process. The profiler looks for unwind rules in debug files by their name as well. In its own mount
+// namespace, a process could supply a false debug file for another's file.
 func (w watched) OpenELF(name string) (*pfelf.File, error) {
 	return nil, &os.PathError{Op: "open", Path: name, Err: os.ErrNotExist}
 }

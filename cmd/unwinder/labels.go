@@ -10,11 +10,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// The labels that a Go program gives the IDs of its span under.
+// The labels with the IDs of a Go program's span.
 const (
 	labelTrace = "trace_id"
 	labelSpan  = "span_id"
-	// maxLabel is how much of a label's value is kept, in bytes.
+	// maxLabel is the maximum length of a label's value, in bytes.
 	maxLabel = 128
 )
 
@@ -53,7 +53,7 @@ func (c *config) tell(labels map[libpf.String]libpf.String, trace libpf.APMTrace
 	return k
 }
 
-// decode puts a hexadecimal number of the length of dst there. Other texts change nothing.
+// decode decodes a hexadecimal number of dst's length into dst. Other texts change nothing.
 func decode(dst []byte, s string) {
 	if b, err := hex.DecodeString(s); err == nil && len(b) == len(dst) {
 		copy(dst, b)

@@ -86,7 +86,7 @@ func run() error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
-	// A terminal's Ctrl-C reaches the whole group: the starter decides what it means.
+	// A terminal's Ctrl-C reaches the whole process group, but the starter handles it.
 	signal.Ignore(unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
 	wanted := make(chan uint32, mostWanted)
 	c.wanted = wanted
@@ -116,7 +116,7 @@ func run() error {
 	return err
 }
 
-// mostWanted is how many requested processes can wait to be read.
+// mostWanted limits the requested processes that wait to be read.
 const mostWanted = 1024
 
 // readWanted hands on the PIDs that come, until there are no more. If nobody takes them, they are left out: a process with an

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// liftMemlock sees to it that the profiler can lift the limit of locked memory. It does so before it makes an eBPF map, although
-// the kernel has not needed that limit since 5.11. Where CAP_SYS_RESOURCE is missing the call would fail, and is answered with
-// success in this process.
+// liftMemlock makes sure that the profiler can lift the limit of locked memory. The profiler lifts it before it makes an eBPF
+// map, although the kernel has not needed that since 5.11. Without CAP_SYS_RESOURCE the call would fail, so a filter answers it
+// with success in this process.
 func liftMemlock() error {
 	if raiseMemlock() == nil {
 		return nil
@@ -26,10 +26,10 @@ func raiseMemlock() error {
 	return unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &unlimited, nil)
 }
 
-// answerMemlock installs a seccomp filter in all threads of this process, by which setting that limit does nothing and succeeds.
-// All other calls are the same as without it.
+// answerMemlock installs a seccomp filter in all threads of this process. Setting that limit then does nothing and succeeds.
+// Other calls are not affected.
 func answerMemlock() error {
-	// load loads a half of an argument of the call, from struct seccomp_data.
+	// load loads half of an argument of the call from struct seccomp_data.
 	load := func(argument, half uint32) bpf.Instruction {
 		return bpf.LoadAbsolute{Off: 16 + 8*argument + 4*half, Size: 4}
 	}
@@ -40,7 +40,7 @@ func answerMemlock() error {
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 7},
 		load(1, 0),
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.RLIMIT_MEMLOCK, SkipTrue: 5},
-		load(2, 0), // where the new limit is; nowhere, if it is only asked for
+		load(2, 0), // the address of the new limit; 0 if the call only reads the limit
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 2},
 		load(2, 1),
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},

@@ -8,10 +8,10 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// lostInKernel is the profiler's name for samples that found its ring buffer full.
+// lostInKernel is the profiler's name for samples that were lost because its ring buffer was full.
 const lostInKernel = "bpf.errors.ringbuf_output"
 
-// meter keeps the one of the profiler's metrics that is needed.
+// meter keeps the only needed metric of the profiler.
 type meter struct {
 	noop.Meter
 	lost atomic.Uint64

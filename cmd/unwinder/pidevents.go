@@ -23,7 +23,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// pidCleanupInterval is how often the profiler forgets ended processes.
+// pidCleanupInterval is the time between two removals of ended processes in the profiler.
 const pidCleanupInterval = 5 * time.Minute
 
 // The first pass is over after passQuiet checks in a row with nothing to read. A check comes each passTick. passLimit is the
@@ -44,12 +44,12 @@ type processReader struct {
 	avoid    avoided
 	brought  *brought
 	events   chan libpf.PIDTID
-	wanted   <-chan uint32 // processes that were asked for
+	wanted   <-chan uint32 // requested processes
 	manager  *processmanager.ProcessManager
 	survived uint64
 }
 
-// newProcessReader finds its parts in a tracer, which has no other way to it.
+// newProcessReader finds its parts in a tracer by reflection, because the tracer does not export them.
 func newProcessReader(t *tracer.Tracer, c config, s *sampler, logger *slog.Logger) (*processReader, error) {
 	events, err := private[chan libpf.PIDTID](t, "pidEvents")
 	if err != nil {
@@ -73,7 +73,7 @@ func private[M, S any](s *S, name string) (*M, error) {
 
 // run reads until ctx ends.
 func (r *processReader) run(ctx context.Context) {
-	// Its thread tells whether it gets anywhere.
+	// The starter watches the progress of this thread.
 	runtime.LockOSThread()
 	debug.SetPanicOnFault(true)
 	r.counters[wire.CounterReaderThread].Store(uint64(unix.Gettid()))
@@ -102,14 +102,14 @@ func (r *processReader) run(ctx context.Context) {
 		if err == nil {
 			continue
 		}
-		// Whoever starts such programs by the thousand does not fill the log.
+		// Thousands of such programs do not fill the log.
 		if r.survived++; r.survived&(r.survived-1) == 0 {
 			r.log.Warn("a process's files could not be parsed, its stacks stay incomplete", "pid", pid, "panic", err, "so far", r.survived)
 		}
 	}
 }
 
-// idle tells whether all processes that were reported have been read.
+// idle reports whether all reported processes have been read.
 func (r *processReader) idle() bool {
 	return r.counters[wire.CounterReading].Load() == 0 && len(r.events) == 0
 }
@@ -159,7 +159,7 @@ func parseAvoided(list string) (avoided, error) {
 	return a, nil
 }
 
-// is tells whether a PID is that of such a process.
+// is reports whether a PID belongs to such a process.
 func (a avoided) is(pid uint32) bool {
 	start, there := a[pid]
 	if !there {

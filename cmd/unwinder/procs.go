@@ -13,10 +13,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// maxProcs is how many processes are remembered.
+// maxProcs is the number of remembered processes.
 const maxProcs = 8192
 
-// settleTime is the age from which on a process is taken to stay in its namespaces for a while, and checkInterval for how long.
+// A process that is older than settleTime is assumed to stay in its namespaces for checkInterval.
 // No PID comes around again so soon: the kernel gives out all others before.
 const (
 	settleTime    = uint64(10 * time.Second)
@@ -26,11 +26,11 @@ const (
 // exeInterval is the time between two checks of a process's executable: exec changes it.
 const exeInterval = time.Second
 
-// proc is a process as it was when samples of it were taken. It does not change its knowledge of the process.
+// proc describes a process at the time of its samples. It does not change.
 type proc struct {
 	wire.Proc
-	language   wire.FrameType // what its executable is an interpreter of
-	told       bool           // the sampler has had a sample of it
+	language   wire.FrameType // the language whose interpreter its executable is
+	told       bool           // the sampler has a sample of it
 	generation uint32         // of the writer's tables that id is in
 	id         uint32
 }
@@ -44,12 +44,12 @@ type known struct {
 	looked  time.Time
 }
 
-// procs tells which process a sample is of. PIDs are reused, and samples are read up to a quarter of a second late. By then,
+// procs finds the process of a sample. PIDs are reused, and samples are read up to a quarter of a second late. By then,
 // another process may have the PID. It is for one goroutine.
 type procs struct {
 	exits *exits // nil: processes that have ended are unknown
 	pids  map[uint32]known
-	// suspended is how far the clock of samples (CLOCK_MONOTONIC) is behind the time since boot.
+	// suspended is the lag of the clock of samples (CLOCK_MONOTONIC) behind the time since boot.
 	suspended uint64
 	synced    time.Time
 }
@@ -74,7 +74,7 @@ func (p *procs) bootTime(ktime uint64) uint64 {
 	return ktime + p.suspended
 }
 
-// get returns the process that had pid at the time of a sample. Its start is 0 if nobody can tell any more.
+// get returns the process that had pid at the time of a sample. Its start is 0 if it is no longer known.
 func (p *procs) get(pid uint32, ktime uint64) *proc {
 	at := p.bootTime(ktime)
 	old, there := p.pids[pid]
@@ -108,15 +108,15 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 	return &proc{Proc: wire.Proc{PID: pid}}
 }
 
-// settled tells whether a PID still belongs to the process that had it a moment ago. It uses the noted ends of processes, because
+// settled reports whether a PID still belongs to the process that had it a moment ago. It uses the noted ends of processes, because
 // reading /proc for every sample would cost too much. A young process is read each time, because it may be on its way into a
 // container.
 func (p *procs) settled(k known, last exit, now uint64) bool {
 	return k.Start != 0 && now-min(now, k.Start) > settleTime && now-min(now, k.checked) < checkInterval && p.bootTime(last.ended) < k.checked
 }
 
-// remember notes who has a PID, and until when, and returns the same proc as long as nothing of it has changed. Of one
-// that has ended, /proc tells nothing more.
+// remember notes the owner of a PID and the time until which it is known. It returns the same proc while nothing
+// changes. For an ended process, /proc has nothing more.
 func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, running bool) *proc {
 	same := old.proc != nil && sameStart(old.Start, start) && old.MntNS == mntns
 	if same {
@@ -149,7 +149,7 @@ func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, runn
 // sameStart compares two starts; the one from /proc is rounded down to tick.
 func sameStart(a, b uint64) bool { return a/tick == b/tick }
 
-// tick is the unit in which /proc tells the starts of processes, in nanoseconds.
+// tick is the unit of the starts of processes in /proc, in nanoseconds.
 const tick uint64 = procfs.Tick
 
 // readProc reads a process's start, in nanoseconds since boot and cut down to a tick, and its mount namespace. Both are of
@@ -178,7 +178,7 @@ func executable(pid uint32) string {
 	return name[:min(len(name), 128)]
 }
 
-// languageOf tells which language's interpreter an executable is, by its name.
+// languageOf returns the language of an interpreter, by the executable's name.
 func languageOf(exe string) wire.FrameType {
 	for _, i := range []struct {
 		prefix string

@@ -16,11 +16,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// nobody is the user and the group that have no files.
+// nobody is the user and the group without files.
 const nobody = 65534
 
 // readFiles reads files, and decodes contexts of processes, that come by the socket at descriptor 3. It has no other rights, and
-// runs until the other end is closed. It may take so many bytes of memory.
+// runs until the other end is closed. memory limits its memory in bytes.
 func readFiles(memory uint64, logger *slog.Logger) error {
 	conn, err := symtab.NewConn(os.NewFile(3, "socket"))
 	if err != nil {
@@ -35,10 +35,10 @@ func readFiles(memory uint64, logger *slog.Logger) error {
 	return parse.Here{}.Serve(conn, int64(memory/3*2), decodeContext)
 }
 
-// arena is by how much Go's heap grows at a time. Address space counts for the limit, used or not.
+// arena is the step by which Go's heap grows. Unused address space counts for the limit, too.
 const arena = 64 << 20
 
-// confine gives up all rights of this process. From then on it can only read the files that it is sent.
+// confine gives up all rights of this process. After that, it can only read the files that it receives.
 func confine(memory uint64) error {
 	limits := map[int]uint64{unix.RLIMIT_DATA: memory + 2*arena, unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: 64}
 	for what, limit := range limits {
@@ -47,7 +47,7 @@ func confine(memory uint64) error {
 		}
 	}
 	if os.Getuid() == 0 {
-		// Where these are not allowed, the process has no capability that would make a difference, and the filter remains.
+		// If these calls are not allowed, the process has no relevant capability, and the filter remains.
 		_ = syscall.Setgroups(nil)
 		_ = syscall.Setresgid(nobody, nobody, nobody)
 		_ = syscall.Setresuid(nobody, nobody, nobody)
@@ -82,7 +82,7 @@ var calls = []uint32{
 	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 }
 
-// callFilter allows calls and, of clone, what makes a thread. All other calls fail with EPERM. Offsets are those of struct seccomp_data.
+// callFilter allows calls, and clone to make a thread. All other calls fail with EPERM. Offsets are those of struct seccomp_data.
 func callFilter() []bpf.Instruction {
 	deny := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}

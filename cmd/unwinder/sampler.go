@@ -20,20 +20,20 @@ import (
 
 const (
 	// flushInterval is how often stacks are written. pollInterval is how often the profiler takes them from the kernel. Stacks of
-	// new processes and files are written at once, because the reader must inspect these before they end. Each time costs both
-	// programs more than a hundred stacks do.
+	// new processes and files are written at once, because the reader must inspect these before they end. Each write costs
+	// both programs more than a hundred stacks do.
 	flushInterval = time.Second
 	pollInterval  = 250 * time.Millisecond
-	// beat is how often something is written even if there are no stacks.
+	// beat is the longest time between two writes, even without stacks.
 	beat = flushInterval + pollInterval
 	// maxPending limits the events that wait to be written. At flushThreshold they are written early. maxStacks limits the stacks
 	// that are kept.
 	maxPending     = 1 << 15
 	flushThreshold = maxPending / 8
 	maxStacks      = wire.MaxStacks * 3 / 4
-	// maxKept is how many frames all of them have: deep recursion makes deep stacks.
+	// maxKept limits the sum of their frames, because deep recursion makes deep stacks.
 	maxKept = 2 << 20
-	// memoryInterval is how often kernel memory is counted, and firstMemory how often at first, when it grows.
+	// memoryInterval is the time between two counts of kernel memory. At first it is firstMemory, because the memory grows.
 	memoryInterval = time.Minute
 	firstMemory    = 5 * time.Second
 )
@@ -65,32 +65,32 @@ type sampler struct {
 	procs    *procs
 	brought  brought
 
-	// Of the event that is being handled.
+	// These belong to the current event.
 	pid   uint32
 	ktime uint64
 
-	flushed time.Time // when stacks were last written because it was time
-	woken   time.Time // when writing was last asked for
+	flushed time.Time // when stacks were last written at their interval
+	woken   time.Time // when writing was last requested
 
 	mu      sync.Mutex
 	stacks  map[string]*entry
 	kept    int // frames of stacks
 	events  []event
 	stats   wire.Stats
-	loaded  bool // it is to be said that this machine has taken the kernel's part
+	loaded  bool // the writer must report that this machine has taken the kernel's part
 	started *wire.Ready
-	renew   bool // stacks was emptied: the tables have to be, too
+	renew   bool // stacks was emptied, so the tables must be emptied, too
 	news    bool // events has processes or files that were not written before
 	failed  bool
 	broken  chan error
 
-	// Of the goroutine that writes.
+	// These belong to the goroutine that writes.
 	out        *table
-	handed     []event // the room of the events that were written last
+	handed     []event // the memory of the last written events
 	measured   time.Time
 	measure    time.Duration // until it is measured again
 	memory     uint64
-	due        chan struct{} // takes one: events are to be written
+	due        chan struct{} // a request to write events
 	stop, done chan struct{}
 }
 
@@ -105,7 +105,7 @@ func newSampler(out *wire.Writer, c config, n *counters, logger *slog.Logger) *s
 	return s
 }
 
-// works tells the reader that this program can work here.
+// works informs the reader that this program can work here.
 func (s *sampler) works() {
 	s.mu.Lock()
 	s.loaded = true
@@ -113,7 +113,7 @@ func (s *sampler) works() {
 	s.wake()
 }
 
-// ready tells the reader that samples are taken.
+// ready informs the reader that sampling has begun.
 func (s *sampler) ready(r wire.Ready) {
 	s.mu.Lock()
 	s.started = &r
@@ -121,7 +121,7 @@ func (s *sampler) ready(r wire.Ready) {
 	s.wake()
 }
 
-// wake has events written.
+// wake requests the writing of events.
 func (s *sampler) wake() {
 	select {
 	case s.due <- struct{}{}:
@@ -153,7 +153,7 @@ func (s *sampler) close() {
 
 // run handles samples until ctx ends, and then the rest.
 func (s *sampler) run(ctx context.Context, t *running) error {
-	// A fault in a file that is mapped into memory and was cut short is an error, not the end.
+	// A fault in a mapped file that was truncated is an error. It does not end this process.
 	debug.SetPanicOnFault(true)
 	for {
 		select {
@@ -178,9 +178,9 @@ func (s *sampler) run(ctx context.Context, t *running) error {
 	}
 }
 
-// handle has a sample unwound to the end, which ends in ReportTraceEvent.
+// handle unwinds a sample to its end, which calls ReportTraceEvent.
 func (s *sampler) handle(t *running, x *libpf.EbpfTrace) {
-	if x == nil { // as the profiler marks the end of what the kernel had
+	if x == nil { // the profiler marks the end of the kernel's data this way
 		s.drained(time.Now())
 		return
 	}
@@ -230,7 +230,7 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 		}
 		e.stack = newEntry(t.Frames)
 		s.kept += len(t.Frames)
-		// The map keeps its key, and must not keep the frames by it.
+		// The map keeps its key, but the key must not keep the frames.
 		s.stacks[strings.Clone(framesKey(t.Frames))] = e.stack
 	}
 	if len(s.events) >= maxPending {
@@ -279,8 +279,8 @@ func (s *sampler) count(e *entry, p *proc) {
 	}
 }
 
-// framesKey is what makes a stack different from others: the handles of its frames. The profiler's own hash leaves out what frames
-// of interpreters differ in. It is only valid as long as the frames are.
+// framesKey identifies a stack by the handles of its frames. The profiler's own hash ignores differences between frames of
+// interpreters. The key is valid as long as the frames are.
 func framesKey(f libpf.Frames) string {
 	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(f))), len(f)*int(unsafe.Sizeof(f[0])))
 }

@@ -19,7 +19,7 @@ func installFilter(instructions []bpf.Instruction) error {
 	for _, i := range raw {
 		filter = append(filter, unix.SockFilter{Code: i.Op, Jt: i.Jt, Jf: i.Jf, K: i.K})
 	}
-	// Without CAP_SYS_ADMIN the kernel takes a filter from threads with no_new_privs alone, which the other threads get with it.
+	// Without CAP_SYS_ADMIN, the kernel accepts a filter only from threads with no_new_privs. The other threads get both.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {

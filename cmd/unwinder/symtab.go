@@ -10,8 +10,8 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 )
 
-// withRubySymbols returns a view of a mapped file in which the profiler finds Ruby's stack. That is by the variable ruby_current_ec, which
-// it looks for in libruby's .symtab alone. Distributions strip that section off; the variable is in .dynsym as well.
+// withRubySymbols returns a view of a mapped file in which the profiler finds Ruby's stack. The profiler searches only libruby's .symtab
+// for the variable ruby_current_ec. Distributions strip that section, but .dynsym has the variable as well.
 func withRubySymbols(f process.ReadAtCloser, m *process.RawMapping) process.ReadAtCloser {
 	if strings.HasPrefix(path.Base(m.Path), "libruby") {
 		return dynsymAsSymtab(f)
@@ -19,7 +19,7 @@ func withRubySymbols(f process.ReadAtCloser, m *process.RawMapping) process.Read
 	return f
 }
 
-// The names of the two sections, which are equally long, with the ends of those around.
+// The names of the two sections with their surrounding bytes. They have the same length.
 const (
 	dynsymName = "\x00.dynsym\x00"
 	symtabName = "\x00.symtab\x00"
@@ -50,16 +50,16 @@ func dynsymAsSymtab(f process.ReadAtCloser) process.ReadAtCloser {
 	return &patched{f, []patch{{int64(names.Offset) + int64(at), symtabName}}}
 }
 
-// maxSectionNames is how long the names of a file's sections may be together.
+// maxSectionNames limits the total length of the names of a file's sections.
 const maxSectionNames = 1 << 20
 
-// patched is a file that reads differently at some places, which are in order.
+// patched is a file with replaced data at some places, which are in order.
 type patched struct {
 	process.ReadAtCloser
 	patches []patch
 }
 
-// patch is data that replaces a place of a file when it is read.
+// patch is data that replaces a part of a file in reads.
 type patch struct {
 	at   int64
 	with string

@@ -17,7 +17,7 @@ import (
 // table knows which entries have been written. It is for one goroutine.
 type table struct {
 	w          *wire.Writer
-	generation uint32 // 1 at first: what was never written has 0
+	generation uint32 // 1 at first: unwritten entries have 0
 	files      map[libpf.FrameMappingFile]uint32
 	mappings   map[libpf.FrameMapping]uint32
 	frames     map[unique.Handle[libpf.Frame]]uint32
@@ -31,7 +31,7 @@ func newTable(w *wire.Writer) *table {
 	}
 }
 
-// reset forgets everything, as does the reader.
+// reset forgets everything. The reader does the same.
 func (t *table) reset() {
 	t.generation++
 	clear(t.files)
@@ -70,7 +70,7 @@ func (t *table) stack(e *entry) uint32 {
 	return t.w.Stack(t.ids, e.abort)
 }
 
-// frame returns a frame's ID, 0 for an entry that only says why there are no more.
+// frame returns a frame's ID, or 0 for an entry that only has the reason for the stack's end.
 func (t *table) frame(h unique.Handle[libpf.Frame]) uint32 {
 	if id, ok := t.frames[h]; ok {
 		return id
@@ -112,7 +112,7 @@ func (t *table) file(f libpf.FrameMappingFile) uint32 {
 	v := f.Value()
 	w := wire.File{Name: v.FileName.String(), GNUBuildID: v.GnuBuildID, GoBuildID: v.GoBuildID}
 	copy(w.Version[:], v.FileID.Bytes())
-	w.Hash = w.Version // that of the kernel's files
+	w.Hash = w.Version // the ID of the kernel's files
 	if seen, ok := executables.get(f); ok {
 		copy(w.Hash[:], seen.hash.Bytes())
 		w.Path, w.Device, w.Inode, w.Proc, w.Low, w.High = seen.path, seen.device, seen.inode, seen.pid, seen.low, seen.high
@@ -125,7 +125,7 @@ func (t *table) file(f libpf.FrameMappingFile) uint32 {
 	return id
 }
 
-// seenFile is the place where a file was seen.
+// seenFile is a place of a file.
 type seenFile struct {
 	path          string
 	hash          libpf.FileID
@@ -134,10 +134,10 @@ type seenFile struct {
 	low, high     uint64
 }
 
-// maxFiles is how many are remembered.
+// maxFiles is the number of remembered files.
 const maxFiles = 8192
 
-// executables are the files that the profiler has read.
+// executables are the files that the profiler read.
 var executables = seenFiles{m: map[libpf.FrameMappingFile]seenFile{}}
 
 type seenFiles struct {
@@ -214,7 +214,7 @@ func frameType(t libpf.FrameType) wire.FrameType {
 	return wire.FrameUnknown
 }
 
-// kernelMemory is what this process's eBPF maps and programs take, as the kernel says.
+// kernelMemory returns the kernel's figure for the memory of this process's eBPF maps and programs.
 func kernelMemory() uint64 {
 	const dir = "/proc/self/fdinfo"
 	entries, err := os.ReadDir(dir)

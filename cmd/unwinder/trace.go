@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// monitorInterval is how often the kernel's counters are read.
+	// monitorInterval is the time between two reads of the kernel's counters.
 	monitorInterval = 5 * time.Second
 	clockInterval   = 3 * time.Minute
-	// drainTime is more than the profiler's ring buffer is polled at.
+	// drainTime is longer than the time between two polls of the profiler's ring buffer.
 	drainTime = 300 * time.Millisecond
 	// eventRoom sizes the buffer of stacks in the kernel, by samples per second and CPU. Each sample has room for 25 KiB. A stack
 	// takes 1 on average.
@@ -38,7 +38,7 @@ type config struct {
 	spans     bool
 	labels    []string
 	avoid     avoided
-	wanted    <-chan uint32 // processes that are read before they are met
+	wanted    <-chan uint32 // processes to read before their first event
 }
 
 // check returns an error for wrong settings.

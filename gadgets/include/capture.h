@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Events that are drawn by their amount, be it bytes or nanoseconds: each goes with its
- * stack through the ring buffer unwound to the operator captures, which decides by the
- * functions on the stack what becomes of it, and adds it to the rows. The unwinder takes
+ * Events are drawn by their amount, in bytes or nanoseconds. Each goes with its stack through the
+ * ring buffer unwound to the operator captures. That operator classifies it by the functions on the
+ * stack, and adds it to the rows. The unwinder takes
  * the stack (unwind.h). Where it cannot, frame pointers do.
  *
  * A gadget declares what it sends, a key and a value of its map rows behind the head,
@@ -37,20 +37,20 @@
 
 struct profiles_capture {
 	__u64 time; /* bpf_ktime_get_boot_ns */
-	__u64 id; /* never 0, and never that of another one */
-	__u64 stack_id; /* what the unwinder knows its stack by; UNWIND_FELL_BACK; 0: it was not asked */
+	__u64 id; /* never 0, and unique */
+	__u64 stack_id; /* the ID of its stack in the unwinder; UNWIND_FELL_BACK; 0: the unwinder was not called */
 	__u32 stretch; /* capture_settings.stretch of its time */
 	__u32 __padding;
 };
 
-/* What the operator tells the programs. */
+/* Settings from the operator for the programs. */
 struct capture_settings {
 	__u64 step; /* see draw; 0: as the gadget's parameter says */
 	__u32 stretch; /* a number that captures carry */
 	__u32 closed; /* not 0: nothing is drawn */
 };
 
-/* The settings of all, and of what is drawn all the time while the others have stretches. */
+/* The settings of all processes, and those of permanent sampling while other processes have stretches. */
 #define SETTINGS_OF_ALL 0
 #define SETTINGS_ALWAYS 1
 
@@ -61,13 +61,13 @@ struct {
 	__type(value, struct capture_settings);
 } capture_settings SEC(".maps");
 
-/* What the programs tell the operator, per CPU. */
+/* Counts of the programs for the operator, per CPU. */
 struct capture_counts {
-	__u64 events; /* that draw was asked for */
-	__u64 lost; /* captures that found no room, and what they stood for */
+	__u64 events; /* calls of draw */
+	__u64 lost; /* captures without room, and their weight */
 	__u64 lost_weight;
 	__u64 lost_events;
-	__u64 full; /* for the gadget's own use: what found no room elsewhere */
+	__u64 full; /* for the gadget's own use: entries without room elsewhere */
 };
 
 struct {
@@ -141,8 +141,8 @@ static __always_inline __u64 draw(__u64 amount, __u64 step)
 }
 
 /*
- * How many events of amount one stands for that draw has returned weight for.
- * What is left of the division is rounded at random, so that the sum is right.
+ * Returns how many events of amount a drawn event with this weight stands for. The remainder is
+ * rounded at random, so that the sum is right.
  */
 static __always_inline __u64 drawn_events(__u64 amount, __u64 weight)
 {
@@ -222,8 +222,8 @@ static __always_inline bool within_budget(void)
 }
 
 /*
- * Has the unwinder take the stack of the current thread, for an event that stands for
- * weight. Returns what head.stack_id is to be.
+ * Makes the unwinder take the stack of the current thread, for an event with this weight. Returns
+ * the value for head.stack_id.
  */
 static __always_inline __u64 unwind_capture(void *ctx,
 					    const enum unwind_chain chain,
@@ -284,8 +284,8 @@ static __always_inline __u32 frame_pointer_stack(void *ctx, __u64 flags,
 
 /*
  * Fills in the user stack of a capture: the process, and the ID by frame pointers unless
- * the unwinder has the stack. A program that is preempted here by another keeps the memory
- * for it: the other has none.
+ * the unwinder has the stack. If another program preempts this one here, this one keeps the memory,
+ * and the other gets none.
  */
 static __always_inline void
 put_user_stack_of_capture(void *ctx, __u64 flags, __u64 stack_id,

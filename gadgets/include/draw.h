@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Drawing events in proportion to what each is worth, so that few stacks tell of
- * many events. What a CPU's events are worth is laid end to end and cut into parts of
- * one step. Each part has one point, anywhere in it: the event that has the point is
- * drawn, and stands for the step. So an event is drawn with the probability
- * value/step. One that is worth more than a step is always drawn, and stands for
- * itself. Sums of what is drawn are right on the average, whatever the events are,
- * and those of many events alike one after the other nearly exact.
+ * Draws events in proportion to their values, so that few stacks represent many events. The values
+ * of a CPU's events are laid end to end and cut into parts of one step. Each part has one random
+ * point. The event at the point is drawn, and stands for the step. So an event is drawn with the
+ * probability
+ * value/step. An event with a larger value than a step is always drawn, and stands for itself. Sums
+ * of drawn events are right on average. For many similar events in a row, they are nearly exact.
  *
  * The step of a CPU follows its events: it doubles when a part of the second's
  * budget is used before its time, and halves for each second in which less than half
- * was used. Which points were met in this part has no say in that, which keeps the
- * sums right. A CPU that has drawn twice its budget in a second draws no more stacks.
+ * was used. The points in the current part do not affect the step, so the sums stay right. A CPU
+ * that has drawn twice its budget in a second draws no more stacks.
  */
 #ifndef DRAW_H
 #define DRAW_H
@@ -20,12 +19,12 @@
 #include <bpf/bpf_helpers.h>
 
 struct draw_state {
-	__u64 second; /* which one this is */
+	__u64 second; /* the number of this second */
 	__u64 step; /* of the next part; 0 before the first event */
 	__u64 size; /* of this part; 0 before the first */
-	__u64 used; /* how much of it events have had */
+	__u64 used; /* the used length of this part */
 	__u64 point; /* where in it */
-	__u32 hit; /* how many of drawn are for its point */
+	__u32 hit; /* how many of drawn belong to its point */
 	__u32 drawn; /* in this second */
 	__u32 raised; /* how often the step was doubled in this second */
 };
@@ -40,10 +39,10 @@ struct {
 struct drawn {
 	__u64 value; /* what the event stands for; 0: it was not drawn */
 	__u64 events; /* how many events it stands for */
-	bool over_budget; /* it has to do without a stack */
+	bool over_budget; /* it gets no stack */
 };
 
-/* Into how many parts the second's budget is divided, of which each may be used in as much of the second. */
+/* The second and its budget are divided into this number of parts. */
 #define DRAW_PARTS 8
 #define DRAW_SECOND 1000000000ull
 
@@ -56,11 +55,11 @@ static __always_inline void begin_part(struct draw_state *state, __u64 size)
 	state->hit = 0;
 }
 
-/* Doubles the step where more was drawn than is due at this time of the second. */
+/* Doubles the step if too much was drawn for this time of the second. */
 static __always_inline bool raise_step(struct draw_state *state, __u64 now,
 				       __u32 budget)
 {
-	/* The part of the budget that is due, and one more for what comes in a burst. */
+	/* The part of the budget for this time, and one more for a burst. */
 	__u32 due = budget *
 		    ((now % DRAW_SECOND) * DRAW_PARTS / DRAW_SECOND + 2) /
 		    DRAW_PARTS;
@@ -103,7 +102,7 @@ static __always_inline struct drawn draw(__u64 value, __u64 now, __u64 least,
 		return drawn;
 	if (!state->size)
 		begin_part(state, state->step);
-	/* These are read once: a program that is preempted may find them changed. */
+	/* These are read once, because they can change while a program is preempted. */
 	size = state->size;
 	used = state->used;
 	if (value >= size || used >= size) {
@@ -135,7 +134,7 @@ static __always_inline struct drawn draw(__u64 value, __u64 now, __u64 least,
 		}
 		if (!drawn.value)
 			return drawn;
-		/* What is left of the division is rounded up as often as it is large. */
+		/* The remainder is rounded up with a probability in proportion to its size. */
 		drawn.events = drawn.value / value;
 		if ((__u64)bpf_get_prandom_u32() * value <
 		    (drawn.value % value) << 32)

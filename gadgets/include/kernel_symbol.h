@@ -11,8 +11,8 @@
  *
  * They stay 0 where the kernel hides addresses (no CAP_SYSLOG, or the sysctl
  * kernel.kptr_restrict), where it has not all of the symbols, and without
- * otel-profiles. An extern variable in .ksyms would be no way: a program that has one
- * is not loaded where addresses are hidden.
+ * otel-profiles. An extern variable in .ksyms would not work, because the kernel then refuses the
+ * program if addresses are hidden.
  */
 #ifndef KERNEL_SYMBOL_H
 #define KERNEL_SYMBOL_H

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The current process, in the fields that Inspektor Gadget enriches, and
- * whether the user wants to see it.
+ * The current process, in the fields that Inspektor Gadget enriches, and the filters of the run.
  */
 #ifndef PROCESS_H
 #define PROCESS_H
@@ -20,15 +19,14 @@ const volatile bool include_host = false;
 GADGET_PARAM(include_host);
 
 /*
- * The ID of a control group in the unified hierarchy, 0 where it is not known. The
+ * The ID of a control group in the unified hierarchy, or 0 if it is not known. The
  * operator names the systemd unit of a process by it, also when that is gone, and
  * hides the field.
  */
 typedef __u64 profiles_cgroup_id;
 
 /*
- * Nothing that differs between the threads of a process but their names: it can be
- * part of a key.
+ * Except for the name, all threads of a process have the same values. So this can be part of a key.
  */
 struct profiles_process {
 	gadget_comm comm[TASK_COMM_LEN];
@@ -53,8 +51,8 @@ static __always_inline profiles_cgroup_id cgroup_id_of(struct task_struct *task)
 }
 
 /*
- * Fills in the process of a thread. The verifier has to know what task is, as it
- * does an argument of a tp_btf program: members are then read without a call.
+ * Fills in the process of a thread. The verifier must know the type of task, as for an argument of
+ * a tp_btf program. Members are then read without a call.
  */
 static __always_inline void fill_process_from(struct task_struct *task,
 					      struct profiles_process *proc)
@@ -63,7 +61,7 @@ static __always_inline void fill_process_from(struct task_struct *task,
 	proc->uid = task->cred->uid.val;
 	proc->mntns_id = task->nsproxy->mnt_ns->ns.inum;
 	proc->cgroup_id = cgroup_id_of(task);
-	/* What follows the name's end must be the same each time. */
+	/* The bytes after the name's end must always be the same. */
 	__builtin_memset(proc->comm, 0, sizeof(proc->comm));
 	bpf_probe_read_kernel_str(proc->comm, sizeof(proc->comm), task->comm);
 }

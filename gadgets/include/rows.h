@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Rows that add up in the kernel: a hash map from what makes a row to what is
- * counted, which Inspektor Gadget reads and clears once a second. Nothing may be
- * in a key that changes from event to event, or nothing would ever be added up.
+ * Rows that add up in the kernel. A hash map has the identity of a row as its key, and the counts
+ * as its value. Inspektor Gadget reads and clears it once a second. A key must not have anything
+ * that changes from event to event.
  */
 #ifndef ROWS_H
 #define ROWS_H
@@ -24,8 +24,7 @@ GADGET_PARAM(rows_max_entries);
 
 /*
  * The value of the row with the given key, for __sync_fetch_and_add on its
- * members, or NULL where rows is full. A row that is new begins as fresh, with
- * its counts at zero.
+ * members, or NULL where rows is full. A new row begins as fresh, with its counts at zero.
  */
 static __always_inline void *row_of(void *rows, const void *key,
 				    const void *fresh)
@@ -34,7 +33,7 @@ static __always_inline void *row_of(void *rows, const void *key,
 
 	if (row)
 		return row;
-	/* If another CPU is faster, its row is as good. */
+	/* If another CPU is faster, its row is used. */
 	bpf_map_update_elem(rows, key, fresh, BPF_NOEXIST);
 	return bpf_map_lookup_elem(rows, key);
 }

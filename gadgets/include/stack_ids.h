@@ -11,14 +11,12 @@
  * bits of a hash of its addresses, and what is found under such an ID is compared
  * with the stack at hand: if it is another one, the next bits are tried. When the
  * map is full the kernel drops the stacks that have not been seen for longest.
- * Nobody has to empty the maps.
+ * The maps need no cleaning.
  *
  * An ID is 1 or more for a stack and, read as a signed number, a negative
- * errno for none. -EFAULT means that there are no frames to be had, as in the
- * kernel stack of a thread that was in user mode; it has an entry of its own,
- * an empty stack, or Inspektor Gadget would warn of a lost stack at each such
- * row. Any other errno is a stack that was lost. A stack that fills its entry
- * to the end was cut there.
+ * errno for none. -EFAULT means that there are no frames, as in the kernel stack of a thread in
+ * user mode. It has its own entry, an empty stack; otherwise Inspektor Gadget would warn of a lost
+ * stack at each such row. Any other errno is a lost stack. A stack that fills its entry was cut.
  *
  *	find_*		returns the ID that a stack has or will have
  *	keep_frames	puts it into a map
@@ -68,8 +66,8 @@ struct {
 
 /*
  * Stays empty: otel-profiles finds the files of all stacks, with their build IDs.
- * Inspektor Gadget looks into this map for each stack that it turns into text, and
- * does not come up without it.
+ * Inspektor Gadget reads this map for each stack that it turns into text, and does not start
+ * without it.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -79,7 +77,7 @@ struct {
 	__type(value, struct bpf_stack_build_id[STACK_DEPTH]);
 } ig_build_id SEC(".maps");
 
-/* Whether a stack is to be put into its map, and under which ID. */
+/* Whether a stack is put into its map, and its ID there. */
 struct found_stack {
 	__u32 id;
 	__u32 fresh;
@@ -117,15 +115,14 @@ static __always_inline bool same_stack(const stack_frames *a,
 }
 
 /*
- * How many IDs are tried for a stack. In a map with 100,000 stacks, one in
+ * The number of IDs that are tried for a stack. In a map with 100,000 stacks, one in
  * 20,000 finds its first ID taken by another, and one in 10^17 all of them.
  */
 #define STACK_ID_TRIES 4
 
 /*
  * Finds the ID of a stack in map, or the one that it will have. The look-up
- * marks it as used. Two CPUs that add two stacks under one ID in the same moment
- * are not told apart.
+ * marks it as used. If two CPUs add two stacks under one ID at the same moment, both get this ID.
  */
 static __always_inline struct found_stack
 find_frames(void *map, const stack_frames *frames, __u64 seed)
@@ -172,8 +169,8 @@ static __always_inline __u32 no_stack_id(void *map)
 }
 
 /*
- * Finds what a helper has walked into frames. taken is what it returned: the
- * length in bytes, or why there is no stack.
+ * Finds the stack that a helper has walked into frames. taken is the helper's result: the length in
+ * bytes, or an errno.
  */
 static __always_inline struct found_stack
 find_taken(void *map, const stack_frames *frames, long taken, __u64 seed)

@@ -8,8 +8,7 @@
  *	row_of			of rows.h finds the row, or makes it
  *	keep_stacks		puts the stacks into the maps
  *
- * A stack is for a row: were those kept that find no room among the rows, they
- * would drop the stacks of rows from the maps.
+ * Only stacks of rows are kept. Other stacks would push the stacks of rows out of the maps.
  *
  * For programs that walk and keep at different times and in different threads there
  * are, beside what stack_ids.h has:
@@ -30,7 +29,7 @@
 #include "stack_ids.h"
 #include "stack_process.h"
 
-/* A parameter with the values auto, true and false, of which it tells true. */
+/* Whether a parameter with the values auto, true and false is true. */
 static __always_inline bool is_true(const volatile char *param)
 {
 	return param[0] == 't';
@@ -40,7 +39,7 @@ static __always_inline bool is_true(const volatile char *param)
  * --format-stacks: Inspektor Gadget turns the stacks of each row into text,
  * which costs more than all the rest of a run. With "false" a row has the IDs
  * in the types below, which only otel-profiles reads, once per distinct stack.
- * otel-profiles makes "auto" into "false" where nobody reads the text.
+ * otel-profiles changes "auto" to "false" if nobody reads the text.
  */
 const volatile char format_stacks[8] = "auto";
 GADGET_PARAM(format_stacks);
@@ -53,7 +52,7 @@ typedef __u64 profiles_stack_key;
 /* The ID of a stack in ig_kstack. */
 typedef __u32 profiles_kernel_stack;
 
-/* The members of struct gadget_user_stack, the ID being that in ig_ustack. */
+/* The members of struct gadget_user_stack, with the ID in ig_ustack. */
 struct profiles_user_stack {
 	__u32 major;
 	__u32 minor;
@@ -74,7 +73,7 @@ _Static_assert(sizeof(struct profiles_user_stack) ==
 		       sizeof(struct gadget_user_stack),
 	       "one is filled as the other");
 
-/* How many frames the tracing may put between a stack and its reader. */
+/* The maximum number of frames of the tracing itself on a stack. */
 #define TRACING_DEPTH 16
 
 /* A kernel stack with the tracing's frames. */
@@ -88,7 +87,7 @@ typedef __u64 deep_frames[STACK_DEPTH + TRACING_DEPTH];
 struct row_stacks {
 	stack_frames user;
 	deep_frames kernel;
-	__u32 kernel_skip; /* how many of kernel are the tracing's */
+	__u32 kernel_skip; /* the number of the tracing's frames in kernel */
 	struct found_stack found_user;
 	struct found_stack found_kernel;
 };
@@ -170,7 +169,7 @@ static __always_inline __u32 kernel_stack_id_from(void *ctx, __u64 start,
 	return stacks->found_kernel.id;
 }
 
-/* The same for a fault or call in user mode, of which the kernel's stack says nothing. */
+/* The same for a fault or call in user mode, where the kernel's stack has no information. */
 static __always_inline __u32 no_kernel_stack_id(void)
 {
 	struct row_stacks *stacks = row_stacks_here();
@@ -181,8 +180,7 @@ static __always_inline __u32 no_kernel_stack_id(void)
 }
 
 /*
- * Finds a user stack that take_user_frames has taken of the process that
- * fill_process_of has described.
+ * Finds a user stack from take_user_frames, of the process from fill_process_of.
  */
 static __always_inline struct found_stack
 find_user_stack(struct gadget_user_stack *ustack, const stack_frames *frames,
@@ -211,8 +209,7 @@ static __always_inline void fill_user_stack(void *ctx,
 }
 
 /*
- * Keeps the stacks whose IDs were put into a row last on this CPU, for a program
- * that has got its row.
+ * Keeps the stacks of the last row on this CPU. A program calls it once it has its row.
  */
 static __always_inline void keep_stacks(void)
 {
@@ -225,7 +222,7 @@ static __always_inline void keep_stacks(void)
 	keep_frames(&ig_ustack, &stacks->found_user, &stacks->user);
 }
 
-/* Puts the ID of a kernel stack where it is wanted in a row. */
+/* Puts the ID of a kernel stack into the requested field of a row. */
 static __always_inline void put_kernel_stack(__u32 id, gadget_kernel_stack *raw,
 					     profiles_kernel_stack *by_id)
 {
@@ -234,8 +231,7 @@ static __always_inline void put_kernel_stack(__u32 id, gadget_kernel_stack *raw,
 }
 
 /*
- * The one of a row's two forms of a user stack that is wanted; the other one is
- * emptied.
+ * The requested form of a row's user stack; the other form is emptied.
  */
 static __always_inline struct gadget_user_stack *
 user_stack_form(struct gadget_user_stack *raw, struct profiles_user_stack *by_id)
@@ -245,7 +241,7 @@ user_stack_form(struct gadget_user_stack *raw, struct profiles_user_stack *by_id
 	return stacks_by_id ? (struct gadget_user_stack *)by_id : raw;
 }
 
-/* Has a row without stacks: somebody else has them, or nobody. Returns what stands for the user stack. */
+/* Leaves a row without stacks: the unwinder has them, or they are missing. Returns the replacement for the user stack. */
 static __always_inline __u32 put_no_stacks(struct gadget_user_stack *raw,
 					   struct profiles_user_stack *by_id,
 					   gadget_kernel_stack *kernel_raw,

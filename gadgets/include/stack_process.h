@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The process that a user stack is of, by which Inspektor Gadget names its frames. */
+/* The process of a user stack. Inspektor Gadget needs it to name the frames. */
 #ifndef STACK_PROCESS_H
 #define STACK_PROCESS_H
 
@@ -15,7 +15,7 @@
 const volatile bool collect_ustack = true;
 GADGET_PARAM(collect_ustack);
 
-/* The modification time has moved and changed its type over the years. */
+/* The member of the modification time and its type differ between kernels. */
 struct inode___since_6_11 {
 	time64_t i_mtime_sec;
 	u32 i_mtime_nsec;
@@ -49,12 +49,11 @@ static __always_inline void fill_mtime(struct gadget_user_stack *ustack,
 }
 
 /*
- * Fills what Inspektor Gadget needs to name the frames of a thread's user
- * stack, but for its ID: the executable and the process to look the symbols up
- * in. Reports false and leaves all of it zero, which Inspektor Gadget reads as
- * "no user stack", with --collect-ustack=false and for threads without user
- * memory. The verifier has to know what task is, as it does an argument of a
- * tp_btf program: members are then read without a call.
+ * Fills in what Inspektor Gadget needs to name the frames of a thread's user stack, except for its
+ * ID: the executable and the process. With --collect-ustack=false, and for threads without user
+ * memory, it returns false and leaves everything zero. Inspektor Gadget reads that as "no user
+ * stack". The verifier must know the type of task, as for an argument of a tp_btf program. Members
+ * are then read without a call.
  *
  * boot_timestamp differs each time, and so does the thread's ID between the
  * threads of a process: a map that aggregates keeps this struct in the value

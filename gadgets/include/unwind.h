@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Whole stacks of the current thread, in every language that the unwinder knows: the
- * operator unwind has the frames. A program calls unwind() and gets an ID; what it
+ * Whole stacks of the current thread, in every language of the unwinder. The operator unwind has
+ * the frames. A program calls unwind() and gets an ID; what it
  * counts goes with that ID into a record of the ring buffer unwound:
  *
  *	struct { __u64 id; KEY key; VALUE value; }
@@ -33,20 +33,19 @@
 UNWIND_VARIABLE(unwind_on)
 /* The number of this run, a part of its IDs. */
 UNWIND_VARIABLE(unwind_run)
-/* How many stacks a CPU takes in a second at most. */
+/* The maximum number of stacks of a CPU per second. */
 UNWIND_VARIABLE(unwind_budget)
-/* What one event stands for at least, in units of what is counted. */
+/* The least value that one event stands for, in units of the counted value. */
 UNWIND_VARIABLE(unwind_step)
 
-/* What the operator knows the frames of a row by. */
+/* The ID of a row's frames in the operator. */
 typedef __u64 profiles_stack;
 
 /* In place of an ID: the unwinder should have taken the stack, and frame pointers did. */
 #define UNWIND_FELL_BACK 1
 
 /*
- * The slots, which ig puts in the place of this map. The name is the one of which
- * Inspektor Gadget does that.
+ * The slots. ig replaces this map. Inspektor Gadget replaces maps of this name only.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -72,7 +71,7 @@ struct {
 } unwound SEC(".maps");
 
 /*
- * Hands a record of the ring buffer to user space, which reads several times a second. It is woken early only where the buffer gets full.
+ * Hands a record of the ring buffer to user space, which reads several times a second. It is woken early only if the buffer gets full.
  * A reader that wakes at each record costs the thread more than all the rest. It also
  * runs right after each sample, where the timer of the next CPU finds it each time: a
  * profile then shows the reader in place of the program.
@@ -102,7 +101,7 @@ static __always_inline bool unwind_is_over(void)
 	return over && *(volatile __u32 *)over;
 }
 
-/* What became of events that were drawn, by enum unwind_result, and what they stand for. */
+/* The results of drawn events, by enum unwind_result, and their values. */
 struct unwind_count {
 	__u64 events;
 	__u64 value;
@@ -164,7 +163,7 @@ UNWIND_CALL(call_tracepoint_chain, unwind_tracepoint)
 #endif
 
 /*
- * Has the current thread's stack unwound under the ID that it returns in id. chain
+ * Unwinds the current thread's stack under the ID that it returns in id. chain
  * is a constant, that of the program's type. flags are UNWIND_AT_ENTRY and its like. A program that is preempted here by
  * another event of its CPU keeps the slot: the other one gets UNWIND_BUSY.
  */

@@ -21,23 +21,23 @@ enum unwind_chain {
 	UNWIND_CHAINS,
 };
 
-/* What became of a call. The numbers are part of the protocol: package wire has them, too. */
+/* The result of a call. The numbers are part of the protocol: package wire has them, too. */
 enum unwind_result {
 	UNWIND_NO_CHAIN, /* the unwinder does not run, or has just ended */
 	UNWIND_DONE, /* the stack comes under the slot's ID */
 	UNWIND_UNKNOWN_PROCESS, /* the unwinder is about to read its files */
 	UNWIND_BUSY, /* another event of this CPU has the chain */
 	UNWIND_NO_ROOM, /* the gadget's buffer of rows is full */
-	UNWIND_OVER_BUDGET, /* this second has had its number of stacks */
+	UNWIND_OVER_BUDGET, /* the limit of stacks for this second is reached */
 	UNWIND_RESULTS,
 };
 
-/* What a program says of its event, each a bit. */
+/* A program's flags for its event, each a bit. */
 #define UNWIND_AT_ENTRY 1 /* the thread is at a function's first instructions, which have not touched its stack */
 #define UNWIND_NO_KERNEL 2 /* the kernel's frames are not wanted */
 
 struct unwind_slot {
-	unsigned long long busy; /* how many gadgets' programs want it: the first one has it */
+	unsigned long long busy; /* the number of gadget programs that request it: the first one gets it */
 	unsigned long long seq; /* of the last ID */
 	unsigned long long id;
 	unsigned long long result; /* enum unwind_result */
@@ -56,7 +56,7 @@ struct unwind_otel {
 	unsigned long long results[UNWIND_RESULTS];
 };
 
-/* How many of their stacks a CPU takes in a second at most, of each chain. */
+/* The maximum number of their stacks per CPU, second and chain. */
 #define UNWIND_OTEL_BUDGET 1000
 
 /*

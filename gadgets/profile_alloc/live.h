@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* With --live: what is in use. */
+/* With --live: allocations in use. */
 #ifndef PROFILE_ALLOC_LIVE_H
 #define PROFILE_ALLOC_LIVE_H
 
@@ -14,9 +14,8 @@ const volatile bool live = false;
 GADGET_PARAM(live);
 
 /*
- * What was drawn and is not freed yet: by process and address, with the ID of its
- * capture and what it stands for. User space reads it from time to time. With live
- * only.
+ * Drawn allocations that are not freed yet, by process and address, with the ID of their capture
+ * and their weight. User space reads it from time to time. With live only.
  */
 struct allocation {
 	__u64 address;
@@ -43,9 +42,9 @@ struct {
 } live_allocations SEC(".maps");
 
 /*
- * What was drawn and whose address is not known yet, by the thread and where its
- * stack is once the function returns: one function of an allocator can call another. A
- * thread that ends within an allocation leaves its entry behind: others drop it.
+ * Drawn allocations without a known address, by the thread and its stack pointer at the function's
+ * return, because one function of an allocator can call another. A thread that ends within an
+ * allocation leaves its entry behind; newer entries replace it.
  */
 struct call {
 	__u64 stack;
@@ -55,7 +54,7 @@ struct call {
 
 struct underway {
 	struct allocated allocated;
-	/* Where posix_memalign puts the address, 0: it is returned. */
+	/* The place where posix_memalign puts the address; 0: the address is returned. */
 	__u64 result;
 };
 
@@ -101,8 +100,8 @@ static __always_inline void keep(struct pt_regs *ctx, __u64 stack)
 }
 
 /*
- * When a process began to run another program last: what it had allocated before is
- * gone, and nobody has freed it. With live only.
+ * The time of a process's last execve. Its earlier allocations are gone, although nobody has freed
+ * them. With live only.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

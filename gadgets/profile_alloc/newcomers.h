@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the operator has to know of processes. */
+/* Processes that the operator must inspect. */
 #ifndef PROFILE_ALLOC_NEWCOMERS_H
 #define PROFILE_ALLOC_NEWCOMERS_H
 
@@ -9,8 +9,8 @@
 #include "../include/process.h"
 
 /*
- * Processes that the operator has to look at: they are new, run another program now, or go
- * on without their first thread.
+ * Processes for the operator to inspect. They are new, have called execve, or continue without
+ * their first thread.
  */
 struct newcomer {
 	__u32 pid;

@@ -3,11 +3,11 @@
  * profile_alloc: which code allocates memory, and with --live which memory is in use.
  *
  * The operator allocator attaches the programs to the functions of the allocator
- * of the processes that the run is about: see gadget.yaml. An allocation is drawn
- * by its bytes (draw in capture.h). Of one that is drawn, the stack is unwound, and
- * the operator captures makes a row of it.
+ * of the processes that the run is about: see gadget.yaml. An allocation is drawn by its bytes
+ * (draw in capture.h). The stack of a drawn one is unwound, and the operator captures makes a row
+ * of it.
  *
- * With --live, what was drawn is in the map live until it is freed.
+ * With --live, a drawn allocation is in the map live until it is freed.
  */
 #include <vmlinux.h>
 #include <asm-generic/errno.h>
@@ -26,26 +26,26 @@
 #include "newcomers.h"
 #include "row.h"
 
-/* What a call puts onto the stack. */
+/* The size of a call's return address on the stack. */
 #if defined(__TARGET_ARCH_x86)
 #define RETURN_ADDRESS 8
 #else
 #define RETURN_ADDRESS 0
 #endif
 
-/* One allocation in so many bytes is looked at, in the mean. */
+/* One allocation in this number of bytes is sampled, on average. */
 const volatile __u64 sample_bytes = 512 * 1024;
 GADGET_PARAM(sample_bytes);
 
-/* What the operator reads to know what the probes cost. */
+/* Counts from which the operator computes the cost of the probes. */
 struct allocator_counts {
-	/* That have met a probe, by their program's place in allocator_programs. */
+	/* Calls with a probe, by their program's place in allocator_programs. */
 	__u64 calls[9];
-	/* Nanoseconds that went into those that were drawn, beside what each call takes. */
+	/* Nanoseconds for drawn calls, in addition to the cost of each call. */
 	__u64 drawn;
 };
 
-/* Of all processes at 0, and of each process at its slot. */
+/* All processes are at 0, and each process is at its slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 257);
@@ -56,7 +56,7 @@ struct {
 /* The processes that have probes, by PID. The operator fills it. */
 struct allocator_process {
 	__u32 slot;
-	/* SETTINGS_ALWAYS where it has its probes all the time. */
+	/* SETTINGS_ALWAYS if its probes are permanent. */
 	__u32 settings;
 };
 
@@ -96,7 +96,7 @@ static __always_inline struct allocator_process count_call(__u32 program)
 	return process;
 }
 
-/* A thread that loses its CPU while a stack is taken: that is not what it costs. */
+/* If a thread loses its CPU while its stack is taken, the time is not the gadget's cost. */
 #define MOST_DRAWN 100000
 
 static __always_inline void count_drawn_at(__u32 slot, __u64 took)
@@ -117,7 +117,7 @@ static __always_inline void count_drawn(__u32 slot, __u64 begin)
 		count_drawn_at(slot, took);
 }
 
-/* A process cannot have more memory: what asks for more fails. */
+/* A process cannot have more memory, so larger requests fail. */
 #define MOST_BYTES (1ull << 47)
 
 /* Captures an allocation that was drawn. */
@@ -140,7 +140,7 @@ static __always_inline void capture_drawn(struct pt_regs *ctx, __u32 settings,
 	calls = drawn_events(size, weight);
 	if (!size)
 		weight = 0;
-	/* The kernel's frames would be those of the probe. */
+	/* The kernel's frames would only show the probe. */
 	stack_id = unwind_capture(ctx, UNWIND_KPROBE,
 				  UNWIND_AT_ENTRY | UNWIND_NO_KERNEL, weight);
 	capture = bpf_ringbuf_reserve(&unwound, sizeof(*capture), 0);
@@ -172,7 +172,7 @@ static __always_inline void allocate(struct pt_regs *ctx,
 	count_event();
 	if (size > MOST_BYTES)
 		return;
-	/* One of no bytes is an allocation, too. */
+	/* An allocation of zero bytes counts, too. */
 	weight = draw_by(process.settings, size ?: 1, sample_bytes);
 	if (!weight)
 		return;
@@ -244,7 +244,7 @@ int ig_address(struct pt_regs *ctx)
 	return 0;
 }
 
-/* At the return of what allocates. */
+/* At the return of an allocating function. */
 SEC("uretprobe/allocator:returned")
 int ig_returned(struct pt_regs *ctx)
 {
@@ -253,7 +253,7 @@ int ig_returned(struct pt_regs *ctx)
 	return 0;
 }
 
-/* At an instruction that returns, also of a function that has not been called to allocate. */
+/* At a return instruction, which can belong to a function that did not allocate. */
 SEC("uprobe/allocator:returning")
 int ig_returning(struct pt_regs *ctx)
 {
@@ -263,8 +263,8 @@ int ig_returning(struct pt_regs *ctx)
 }
 
 /*
- * Costs what a call that is not drawn does: the operator measures it. Its step is the
- * largest one, so that next to nothing is drawn.
+ * Costs as much as a call that is not drawn. The operator measures it. With the largest step,
+ * nearly nothing is drawn.
  */
 SEC("uprobe/allocator:nothing")
 int ig_nothing(struct pt_regs *ctx)
@@ -318,9 +318,9 @@ int BPF_PROG(ig_fork, struct task_struct *parent, struct task_struct *child)
 }
 
 /*
- * A probe belongs to a thread, the first one of a process, and does nothing once that has
- * ended: then it has to be another one. When this is called, mm is gone on some kernels and
- * not on others.
+ * A probe belongs to the first thread of a process, and does nothing after that thread's end. Then
+ * the operator must attach it to another thread. At this call, some kernels have already cleared
+ * mm.
  */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(ig_exit, struct task_struct *task)

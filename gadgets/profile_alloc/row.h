@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What rows are, and what is captured for one. */
+/* Rows, and the captures that make them. */
 #ifndef PROFILE_ALLOC_ROW_H
 #define PROFILE_ALLOC_ROW_H
 
@@ -12,10 +12,10 @@
 #include "../include/stack_maps.h"
 #include "../include/capture.h"
 
-/* How long the probes were there: the names are what users see. */
+/* How the probes were attached. Users see these names. */
 enum alloc_attached {
 	always,
-	/* For stretches of time, and the row stands for all of it: see stretch in capture.h. */
+	/* For stretches of time, and the row is scaled to the whole time: see stretch in capture.h. */
 	stretches,
 };
 

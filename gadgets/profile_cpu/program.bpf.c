@@ -3,11 +3,10 @@
  * profile_cpu: which functions burn CPU time.
  *
  * A timer interrupts every busy CPU --frequency times a second of CPU time and
- * calls ig_profile_cpu. It has the thread's stack unwound, and sends a row with the
- * ID that it comes under. Where that cannot be had, it adds one to the entry of what it
- * finds by frame pointers: process, kernel stack, user stack. User space reads and
- * clears the map every --map-fetch-interval, so each row is what was new since the last
- * one.
+ * calls ig_profile_cpu. It has the thread's stack unwound, and sends a row with the stack's ID. If
+ * that is not possible, it walks frame pointers and adds one to the entry of the process and its
+ * two stacks. User space reads and
+ * clears the map every --map-fetch-interval, so each row has the samples since the last one.
  */
 #include <vmlinux.h>
 #include <bpf/bpf_helpers.h>
@@ -28,8 +27,7 @@ const volatile bool kernel_stacks = true;
 GADGET_PARAM(kernel_stacks);
 
 /*
- * What makes a row: nothing may be in here that changes from sample to
- * sample, or nothing would ever be added up.
+ * The identity of a row. It must not have anything that changes from sample to sample.
  */
 struct sample_key {
 	struct profiles_process proc;
@@ -55,7 +53,7 @@ struct {
 
 GADGET_MAPITER(samples, rows);
 
-/* Per CPU: room for a row on its way in, and samples that found none. */
+/* Per CPU: memory for a new row, and samples without room. */
 struct scratch_row {
 	struct sample_key key;
 	struct sample_value value;
@@ -77,9 +75,8 @@ struct {
 } scratch_rows SEC(".maps");
 
 /*
- * Samples for which the map had no room are counted and put into a row
- * without process and stack as soon as there is some, so that the sum of all
- * rows stays the number of samples.
+ * Samples without room in the map are counted. As soon as there is room, a row without process and
+ * stack has them, so the sum of all rows stays the number of samples.
  */
 static __always_inline void add_homeless(struct scratch_row *scratch)
 {
@@ -96,8 +93,7 @@ static __always_inline void add_homeless(struct scratch_row *scratch)
 }
 
 /*
- * Hands the sample in scratch to the unwinder. Returns false where frame pointers have
- * to do.
+ * Hands the sample in scratch to the unwinder. Returns false if frame pointers must be used.
  */
 static __always_inline bool unwind_sample(void *ctx, struct scratch_row *scratch)
 {
@@ -134,7 +130,7 @@ int ig_profile_cpu(struct bpf_perf_event_data *ctx)
 	struct sample_value *value, *row;
 	struct sample_key *key;
 
-	/* Thread 0 is what a CPU runs when it has nothing to do. */
+	/* Thread 0 is the idle thread. */
 	if (!tid && !include_idle)
 		return 0;
 
@@ -148,7 +144,7 @@ int ig_profile_cpu(struct bpf_perf_event_data *ctx)
 	if (unwanted(&key->proc))
 		return 0;
 
-	/* A CPU that has nothing to do is in the kernel, whose stack needs no unwinder. */
+	/* An idle CPU is in the kernel, whose stack needs no unwinder. */
 	key->unwound_id = 0;
 	if (unwind_on && collect_ustack && tid) {
 		if (unwind_is_over() || unwind_sample(ctx, scratch))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The kinds of locks, and what the kernel tells of them. */
+/* The kinds of locks, and the kernel's flags for them. */
 #ifndef PROFILE_LOCK_KINDS_H
 #define PROFILE_LOCK_KINDS_H
 
@@ -23,7 +23,7 @@
 #define FUTEX_PRIVATE_FLAG 0x80
 #define FUTEX_COMMAND 0x7f
 
-/* The names are what users see. */
+/* Users see these names. */
 enum lock_kind {
 	kernel_mutex,
 	kernel_rwsem,
@@ -34,11 +34,11 @@ enum lock_kind {
 	kernel_rwlock,
 	/* FUTEX_LOCK_PI */
 	user_pi_mutex,
-	/* Those that the operator finds: see gadget.yaml. */
+	/* The operator finds these: see gadget.yaml. */
 	user_mutex,
 	user_rwlock,
 	user_once,
-	/* Not a lock, or none that is known. */
+	/* Not a lock, or an unknown one. */
 	user_futex,
 };
 
@@ -48,7 +48,7 @@ static __always_inline enum lock_kind kernel_kind(__u32 flags)
 		return kernel_mutex;
 	if (flags & LCB_F_PERCPU)
 		return kernel_percpu_rwsem;
-	/* Of a kernel with PREEMPT_RT, spinlocks and mutexes are such, too. */
+	/* On a kernel with PREEMPT_RT, this includes spinlocks and mutexes. */
 	if (flags & LCB_F_RT)
 		return kernel_rtmutex;
 	if (flags & LCB_F_SPIN)
@@ -59,7 +59,7 @@ static __always_inline enum lock_kind kernel_kind(__u32 flags)
 	return kernel_semaphore;
 }
 
-/* A mutex is spun for by a thread that may be put to sleep in the same wait. */
+/* A thread spins for a mutex, and may sleep later in the same wait. */
 static __always_inline bool spins(__u32 flags)
 {
 	return (flags & (LCB_F_SPIN | LCB_F_MUTEX)) == LCB_F_SPIN;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What threads wait for in futex that is no lock. */
+/* Addresses in futex that are not locks. */
 #ifndef PROFILE_LOCK_NOT_LOCKS_H
 #define PROFILE_LOCK_NOT_LOCKS_H
 
@@ -7,11 +7,11 @@
 #include <bpf/bpf_helpers.h>
 
 /*
- * When the operator has seen that a place is no lock but a condition or a semaphore. Waits
- * for it are not looked at for a while, or the threads without work would be most of the
- * captures. Memory can become a lock later. Addresses given to FUTEX_WAIT are not in here:
- * in glibc, a thread that comes back from a condition waits so for a mutex, and with a
- * stripped one that cannot be told from the condition.
+ * When the operator found that an address is a condition or a semaphore, not a lock. The gadget
+ * ignores waits there for a while, because otherwise most captures would be of idle threads. Memory
+ * can become a lock later. Addresses given to FUTEX_WAIT are not in here:
+ * in glibc, a thread that returns from a condition waits so for a mutex, and with a stripped glibc
+ * that looks like the condition.
  */
 struct place {
 	__u64 address;

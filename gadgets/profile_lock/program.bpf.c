@@ -3,13 +3,12 @@
  * profile_lock: which code waits for locks, of the kernel and of programs.
  *
  * The kernel says when a wait for one of its locks begins and ends (tracepoints
- * contention_begin and contention_end, since Linux 5.19: see gadget.yaml). The locks
- * of programs wait in the system call futex, as other things do: the operator captures
- * finds out by the functions on the stack which are locks.
+ * contention_begin and contention_end, since Linux 5.19: see gadget.yaml). Locks of programs wait
+ * in the system call futex, and so do other things. The operator captures finds the locks by the
+ * functions on the stack.
  *
- * The begin of a wait only notes the time. At its end the wait is drawn by its
- * duration (draw in capture.h); of one that is drawn, the stacks are taken, and the
- * operator makes a row of them.
+ * The begin of a wait only notes the time. At its end, the wait is drawn by its duration (draw in
+ * capture.h). The stacks of a drawn wait are taken, and the operator makes a row of them.
  */
 #include <vmlinux.h>
 #include <asm-generic/errno.h>
@@ -34,11 +33,11 @@
 #include "row.h"
 #include "waits.h"
 
-/* One wait in so many nanoseconds of waiting is looked at, in the mean. */
+/* One wait in this number of nanoseconds of waiting is sampled, on average. */
 const volatile __u64 sample_time = 500000;
 GADGET_PARAM(sample_time);
 
-/* Whether waits in futex count that are for no lock: the operator tells which are. */
+/* Whether waits in futex count that are not for a lock. The operator decides which are. */
 const volatile bool all_futex = false;
 GADGET_PARAM(all_futex);
 
@@ -57,10 +56,9 @@ KERNEL_SYMBOL(__sched_text_start);
 KERNEL_SYMBOL(__lock_text_end);
 
 /*
- * Begins work that takes a lock of the ring buffer or of a map, or room that is one
- * per CPU. The end of a wait for that very lock, with the lock held, runs a program of
- * ours, too, and so can what interrupts one: that one must leave it be. Returns NULL
- * then.
+ * Begins work that takes a lock of the ring buffer or of a map, or memory per CPU. The end of a
+ * wait for that very lock also runs one of these programs while the lock is held. So can an
+ * interrupt. Returns NULL for the inner program, which must do nothing.
  */
 static __always_inline struct lock_cpu *begin_work(void)
 {
@@ -80,7 +78,7 @@ static __always_inline void end_work(struct lock_cpu *cpu)
 }
 
 /*
- * Counts a wait that is over. chain is that of the program: UNWIND_RAW_TP for a wait in
+ * Counts a wait that is over. chain is the program's chain: UNWIND_RAW_TP for a wait in
  * the kernel. place is its address if it can be in not_locks. shared: processes can share
  * the lock.
  */
@@ -98,7 +96,7 @@ static __always_inline void count_wait(void *ctx, const enum unwind_chain chain,
 	count_event();
 	if (place && is_no_lock(place))
 		return;
-	/* A clock that has not moved on in the meantime would draw nothing. */
+	/* With an unchanged clock, nothing would be drawn. */
 	if (!delay)
 		delay = 1;
 	weight = draw(delay, sample_time);
@@ -160,10 +158,10 @@ int ig_kernel_begin(struct bpf_raw_tracepoint_args *ctx)
 	thread = this_thread();
 	if (!thread)
 		return 0;
-	/* A mutex begins anew at each change between spinning and sleep. */
+	/* A mutex begins a new wait at each change between spinning and sleep. */
 	if (thread->sleeps.since && thread->sleeps.lock == lock)
 		return 0;
-	/* FUTEX_LOCK_PI waits by a mutex of the kernel, and counts itself. */
+	/* FUTEX_LOCK_PI waits for a mutex of the kernel. The wait in futex counts, not this one. */
 	if (flags & LCB_F_RT && thread->futex_since)
 		return 0;
 	thread->sleeps.lock = lock;

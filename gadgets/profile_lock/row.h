@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What a row is, and what is captured for one. */
+/* Rows, and the captures that make them. */
 #ifndef PROFILE_LOCK_ROW_H
 #define PROFILE_LOCK_ROW_H
 
@@ -13,7 +13,7 @@
 #include "../include/capture.h"
 #include "kinds.h"
 
-/* Whether each lock has rows of its own. */
+/* Whether each lock has its own rows. */
 const volatile bool lock_address = false;
 GADGET_PARAM(lock_address);
 
@@ -38,9 +38,9 @@ struct lock_value {
 	__u64 contentions;
 	struct gadget_user_stack user_stack_raw;
 	struct profiles_user_stack user_stack_id;
-	/* For the operator, and of no use in a row: see not_locks. */
+	/* For the operator, not for the row: see not_locks. */
 	__u64 address_raw;
-	/* Where processes share the lock, with --lock-address. */
+	/* The file and offset of a shared lock, with --lock-address. */
 	__u64 shared_raw;
 };
 
@@ -60,9 +60,8 @@ struct lock_capture {
 };
 
 /*
- * The address of a lock of a program as it is. That of a lock of the kernel would tell
- * where the kernel is in memory: one is mixed with a number that is another one in each
- * run.
+ * The address of a program's lock is unchanged. The address of a kernel lock would reveal the
+ * kernel's place in memory, so it is mixed with a random number of the run.
  */
 static volatile __u64 secret;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Waits that have begun and not ended: by thread, or by CPU where it spins. */
+/* Current waits: by thread, or by CPU for spinning. */
 #ifndef PROFILE_LOCK_WAITS_H
 #define PROFILE_LOCK_WAITS_H
 
@@ -18,9 +18,9 @@ struct kernel_wait {
 };
 
 /*
- * What threads wait for, by their ID. A thread has one entry from its first wait to
- * its end. All of it is allocated at the start: memory cannot be had where the
- * kernel waits for a lock. --threads, see gadget.yaml.
+ * The waits of threads, by thread ID. A thread has one entry from its first wait to its end.
+ * Everything is allocated at the start, because a program cannot allocate while the kernel waits
+ * for a lock. --threads, see gadget.yaml.
  */
 const volatile int threads_max_entries = 65536;
 GADGET_PARAM(threads_max_entries);
@@ -42,16 +42,15 @@ struct {
 } threads SEC(".maps");
 
 /*
- * Per CPU: the spinning waits. A thread that spins stays on its CPU, and what
- * interrupts it can have to wait itself: a soft interrupt, one of a device, one that
- * cannot be masked.
+ * Per CPU: the spinning waits. A thread that spins stays on its CPU. The interrupts of a spinning
+ * thread can wait, too: soft, hard and non-maskable ones.
  */
 #define SPIN_LEVELS 4
 
 struct lock_cpu {
 	struct kernel_wait spins[SPIN_LEVELS];
-	__u32 spinning; /* how many of them there are */
-	/* A program of ours is at work on this CPU: see begin_work. */
+	__u32 spinning; /* their number */
+	/* One of these programs is running on this CPU: see begin_work. */
 	__u32 busy;
 };
 

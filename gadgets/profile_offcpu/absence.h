@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What is known of threads that are off the CPU. */
+/* Data of threads that are off the CPU. */
 #ifndef PROFILE_OFFCPU_ABSENCE_H
 #define PROFILE_OFFCPU_ABSENCE_H
 
@@ -12,8 +12,8 @@
 #include "reason.h"
 
 /*
- * --sched-exit: whether a program runs in the thread that is back. What is not
- * "true" means no, so does "auto" where nobody has looked for a way.
+ * --sched-exit: whether a program runs in the thread that is back. Only "true" means yes. The
+ * operator replaces "auto".
  */
 const volatile char sched_exit[8] = "auto";
 GADGET_PARAM(sched_exit);
@@ -21,17 +21,16 @@ GADGET_PARAM(sched_exit);
 #define back_in_thread is_true(sched_exit)
 
 /*
- * When and why threads have left, by their ID; where stacks are walked then, only
- * of those for which there is no room in left_stacks. All of it is allocated at the
- * start: a switch holds locks under which memory cannot be had. An entry stays until
- * its thread ends.
+ * When and why threads have left, by their ID. If stacks are walked at that time, it only has the
+ * threads without room in left_stacks. Everything is allocated at the start, because a program
+ * cannot allocate under the locks of a switch. An entry stays until its thread ends.
  */
 const volatile int absences_max_entries = 65536;
 
 struct absence {
 	__u64 since; /* 0 for a thread that is back */
 	enum off_cpu_reason reason;
-	enum off_cpu_call call; /* only where nothing runs in the thread that is back */
+	enum off_cpu_call call; /* only if no program runs in the thread that is back */
 };
 
 struct {
@@ -41,7 +40,7 @@ struct {
 	__type(value, struct absence);
 } absences SEC(".maps");
 
-/* --thread-stacks, see gadget.yaml. Without use if back_in_thread. */
+/* --thread-stacks, see gadget.yaml. Not used with back_in_thread. */
 const volatile int left_stacks_max_entries = 16384;
 GADGET_PARAM(left_stacks_max_entries);
 
@@ -69,7 +68,7 @@ struct {
 /* Whether left_stacks was ever full: the absences of the threads above are in absences. */
 static volatile bool overflowed;
 
-/* What an entry of left_stacks begins as. */
+/* The initial content of an entry of left_stacks. */
 static const struct left_stacks no_left_stacks;
 
 /* Keeps the stacks of the current thread until it is back, if there is room. */

@@ -12,15 +12,13 @@
 #include "row.h"
 
 /*
- * The code of the scheduler, which a stack begins with once the frames of the
- * tracing are left out.
+ * The code of the scheduler. A stack begins with it once the frames of the tracing are left out.
  */
 KERNEL_SYMBOL(__sched_text_start);
 KERNEL_SYMBOL(__sched_text_end);
 
 /*
- * The stacks of a thread that is back, where it runs already. They go to the
- * row in scratch.
+ * Takes the stacks of a thread that is back and already runs, into the row in scratch.
  */
 static __always_inline void stacks_of_current(void *ctx,
 					      struct scratch_row *scratch)
@@ -34,7 +32,7 @@ static __always_inline void stacks_of_current(void *ctx,
 			 &scratch->key.kern_stack_id);
 }
 
-/* The row in scratch is without stacks: somebody else has them, or nobody. */
+/* The row in scratch has no stacks: the unwinder has them, or they are missing. */
 static __always_inline void no_stacks(struct scratch_row *scratch)
 {
 	scratch->key.user_stack_key = put_no_stacks(
@@ -42,7 +40,7 @@ static __always_inline void no_stacks(struct scratch_row *scratch)
 		&scratch->key.kern_stack_raw, &scratch->key.kern_stack_id);
 }
 
-/* The stacks of a thread that is about to run: its stacks are those that it left with, if any. */
+/* Takes the stacks of a thread that is about to run: the stacks from its leave, if any. */
 struct stacks_of_next {
 	struct left_stacks *left;
 	struct found_stack user;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What a thread waits for, as far as the system call tells that it is in. */
+/* The reason of a wait, by the thread's system call. */
 #ifndef PROFILE_OFFCPU_CALL_H
 #define PROFILE_OFFCPU_CALL_H
 
@@ -9,11 +9,11 @@
 
 #include "reason.h"
 
-/* The kind of system call; the names are what users see. */
+/* The kind of system call. Users see these names. */
 enum off_cpu_call {
 	/* None is known: a page fault, a preempted thread, or one of the kernel. */
 	no_syscall,
-	/* Any that is not one of those below. */
+	/* Any other one. */
 	other_syscall,
 	futex,
 	poll,

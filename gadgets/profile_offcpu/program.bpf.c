@@ -5,8 +5,7 @@
  * At each switch from one thread to another, ig_profile_offcpu remembers when
  * and why a thread leaves the CPU. When it is back and the wait passes the
  * filters, the time is added to the sum of its stacks. User space reads and
- * clears the sums every --map-fetch-interval, so each row is what was new since
- * the last one.
+ * clears the sums every --map-fetch-interval, so each row has the waits since the last one.
  *
  * A user stack can only be walked by its own thread, and a switch runs on the
  * stack of the one that leaves. There are two ways:
@@ -18,8 +17,8 @@
  *    the thread. They enter the maps of stacks when the thread is back: there
  *    they would be dropped during a long wait.
  *
- * back_in_thread says which one it is. otel-profiles attaches what the kernel
- * allows and says so: see gadget.yaml.
+ * back_in_thread selects the way. otel-profiles attaches the programs that the kernel allows, and
+ * sets it: see gadget.yaml.
  */
 #include <vmlinux.h>
 #include <asm-generic/errno.h>
@@ -70,7 +69,7 @@ static __always_inline void leave(void *ctx, bool preempt, __u32 state,
 	struct profiles_process proc = {};
 	__u32 zero = 0, tid = task->pid;
 
-	/* Thread 0 is what a CPU runs when it has nothing to do. */
+	/* Thread 0 is the idle thread. */
 	if (!tid || (task->flags & PF_KTHREAD && !include_kernel_threads))
 		return;
 	if (!preempt && state & TASK_DEAD) {
@@ -103,8 +102,8 @@ static __always_inline void leave(void *ctx, bool preempt, __u32 state,
 }
 
 /*
- * Hands the wait in scratch to the unwinder, which the thread's own program can do.
- * Returns false where frame pointers have to do.
+ * Hands the wait in scratch to the unwinder. Only a program in the thread can do that. Returns
+ * false if frame pointers must be used.
  */
 static __always_inline bool unwind_wait(void *ctx, const enum unwind_chain chain,
 					struct scratch_row *scratch,
@@ -135,8 +134,8 @@ static __always_inline bool unwind_wait(void *ctx, const enum unwind_chain chain
 }
 
 /*
- * Adds the wait of a thread that is back. ctx is that of a program which runs
- * in the thread, and NULL where it is about to run. chain is that of the program.
+ * Adds the wait of a thread that is back. ctx is the context of a program in the thread, or NULL if
+ * the thread is about to run. chain is the program's chain.
  */
 static __always_inline void come_back(void *ctx, struct task_struct *task,
 				      const enum unwind_chain chain)
@@ -216,7 +215,7 @@ int BPF_PROG(ig_profile_offcpu, bool preempt, struct task_struct *prev,
 {
 	__u32 state;
 
-	/* What another CPU has made of the state since is not why it leaves. */
+	/* Another CPU can have changed the state since, but that is not the reason for leaving. */
 	if (LINUX_KERNEL_VERSION >= HAS_PREV_STATE)
 		state = ctx[3];
 	else

@@ -11,13 +11,13 @@
 #define TASK_INTERRUPTIBLE 0x0001
 #define TASK_UNINTERRUPTIBLE 0x0002
 
-/* Why the thread left the CPU; the names are what users see. */
+/* Why the thread left the CPU. Users see these names. */
 enum off_cpu_reason {
-	/* It could have gone on, but had to let others run. */
+	/* It could have continued, but other threads got the CPU. */
 	preempted,
 	/* It waits, and a signal can wake it: for input, a timer, a lock. */
 	sleeping,
-	/* It waits, and only what it waits for can wake it: often a disk. */
+	/* It waits, and no signal can wake it: often for a disk. */
 	uninterruptible,
 	/* It is stopped, traced or frozen, or was just woken. */
 	other,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What a row is, and what finds no room among the rows. */
+/* Rows, and waits without room among them. */
 #ifndef PROFILE_OFFCPU_ROW_H
 #define PROFILE_OFFCPU_ROW_H
 
@@ -16,8 +16,7 @@
 #include "reason.h"
 
 /*
- * What makes a row: nothing may be in here that changes from time to time, or
- * nothing would ever be added up.
+ * The identity of a row. It must not have anything that changes from wait to wait.
  */
 struct wait_key {
 	struct profiles_process proc;
@@ -46,7 +45,7 @@ struct {
 
 GADGET_MAPITER(offcpu, rows);
 
-/* Per CPU: room for a row on its way in, and what found none. */
+/* Per CPU: memory for a new row, and waits without room. */
 struct scratch_row {
 	struct wait_key key;
 	struct wait_value value;
@@ -55,7 +54,7 @@ struct scratch_row {
 		__u64 time;
 		__u64 switches;
 	} homeless;
-	/* absences was full: how long these were is not known. */
+	/* absences was full, so the time of these waits is not known. */
 	struct homeless unseen;
 };
 
@@ -87,8 +86,8 @@ static __always_inline bool add(struct scratch_row *scratch, __u64 time,
 }
 
 /*
- * What found no room is put into a row without process and stack as soon as
- * there is some, so that the sum of all rows stays right.
+ * As soon as there is room, a row without process and stack has the waits without room, so the sum
+ * of all rows stays right.
  */
 static __always_inline void add_homeless(struct scratch_row *scratch,
 					 struct homeless *homeless,

@@ -7,7 +7,7 @@
  * clears the counts every --map-fetch-interval. With --single-events each fault
  * is an event of its own instead, with its time and address.
  *
- * The programs are raw_tp ones, and not tp_btf: only these can call the unwinder.
+ * The programs are raw_tp, not tp_btf, because only raw_tp programs can call the unwinder.
  */
 #include <vmlinux.h>
 #include <asm-generic/errno.h>
@@ -19,8 +19,8 @@
 #include <gadget/buffer.h>
 
 /*
- * As in gadget.yaml. While user space reads the rows of one second, those of the
- * next come: there have to be more than two stacks for each.
+ * As in gadget.yaml. While user space reads the rows of one second, new rows come. So there must be
+ * more than two stacks for each row.
  */
 #define ROWS 24576
 #define USER_STACKS 65536
@@ -36,17 +36,17 @@
 const volatile bool single_events = false;
 GADGET_PARAM(single_events);
 
-/* Room for some 20,000 events, as much as a busy process faults in a second. */
+/* Room for about 20,000 events, the faults of a busy process in a second. */
 #define BUFFER_SIZE (4 * 1024 * 1024)
 
-/* What the thread wanted with the page. */
+/* The access to the page. */
 enum page_fault_access {
 	read,
 	write,
 	execute,
 };
 
-/* What makes a row. */
+/* The identity of a row. */
 struct fault_key {
 	struct profiles_process proc;
 	gadget_kernel_stack kern_stack_raw;
@@ -89,7 +89,7 @@ struct page_fault {
 GADGET_TRACER_MAP(events, BUFFER_SIZE);
 GADGET_TRACER(pagefault_events, events, page_fault);
 
-/* Per CPU: room for a row on its way in, and faults that found none. */
+/* Per CPU: memory for a new row, and faults without room. */
 struct scratch_row {
 	struct fault_key key;
 	struct fault_value value;
@@ -128,8 +128,8 @@ static __always_inline enum page_fault_access access_of(unsigned long code)
 }
 
 /*
- * Of a fault in user mode the kernel's stack says nothing. Otherwise it begins
- * with the instruction that faulted.
+ * For a fault in user mode, the kernel's stack has no information. Otherwise it begins with the
+ * faulting instruction.
  */
 static __always_inline __u32 stack_from(void *ctx, __u64 kernel_ip)
 {
@@ -158,8 +158,8 @@ static __always_inline void send(void *ctx, unsigned long address,
 }
 
 /*
- * Faults for which the map had no room go into a row without process and stack
- * as soon as there is some, so that the sum of all rows stays right.
+ * As soon as there is room, a row without process and stack has the faults without room, so the sum
+ * of all rows stays right.
  */
 static __always_inline void add_homeless(struct scratch_row *scratch)
 {
@@ -175,7 +175,7 @@ static __always_inline void add_homeless(struct scratch_row *scratch)
 	}
 }
 
-/* The row in scratch is without stacks: somebody else has them, or nobody. */
+/* The row in scratch has no stacks: the unwinder has them, or they are missing. */
 static __always_inline void no_stacks(struct scratch_row *scratch)
 {
 	scratch->key.user_stack_key = put_no_stacks(
@@ -184,8 +184,7 @@ static __always_inline void no_stacks(struct scratch_row *scratch)
 }
 
 /*
- * Hands the fault in scratch to the unwinder. Returns false where frame pointers
- * have to do.
+ * Hands the fault in scratch to the unwinder. Returns false if frame pointers must be used.
  */
 static __always_inline bool unwind_fault(void *ctx, struct scratch_row *scratch,
 					 const struct drawn *drawn)
@@ -285,9 +284,9 @@ int ig_fault_kern(struct bpf_raw_tracepoint_args *ctx)
 	struct pt_regs *regs = (struct pt_regs *)ctx->args[1];
 
 	/*
-	 * With faults disabled none is resolved: someone tries whether the
-	 * memory is there. That may be the walk of a user stack for an event, so
-	 * this also keeps the programs from running within each other.
+	 * With page faults disabled, the kernel only tries whether the memory is present. This can be
+	 * the walk of a user stack for an event. So this check also keeps the programs from running
+	 * within each other.
 	 */
 	if (task->pagefault_disabled)
 		return 0;

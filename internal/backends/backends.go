@@ -65,7 +65,7 @@ func Check(name string, req *collectorpb.ExportProfilesServiceRequest) []error {
 	return c.errs
 }
 
-// CheckBytes decodes a body and checks it as Check does. It finds fields that the receiver would take for others.
+// CheckBytes decodes a body and checks it as Check does. It finds fields that the receiver would mistake for others.
 func CheckBytes(name string, body []byte) []error {
 	req := &collectorpb.ExportProfilesServiceRequest{}
 	if err := proto.Unmarshal(body, req); err != nil {
@@ -74,7 +74,7 @@ func CheckBytes(name string, body []byte) []error {
 	return append(broken(req, otlpcheck.RuleUnknownField), Check(name, req)...)
 }
 
-// broken returns where a request breaks one of these rules of the protocol.
+// broken returns the places where a request breaks one of these rules of the protocol.
 func broken(req *collectorpb.ExportProfilesServiceRequest, rules ...otlpcheck.Rule) []error {
 	return slices.DeleteFunc(otlpcheck.Check(req), func(err error) bool {
 		var v *otlpcheck.Violation
@@ -123,8 +123,8 @@ func (c *checker) attributes(indices []int32) []attribute {
 	return attrs
 }
 
-// text returns the string value of the attribute with that key, and false where there is none or
-// where it is no plain string.
+// text returns the string value of the attribute with that key. It returns false if there is none,
+// or if the value is not a plain string.
 func (c *checker) text(indices []int32, key string) (string, bool) {
 	for _, a := range c.attributes(indices) {
 		if a.key == key {

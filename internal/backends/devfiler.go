@@ -76,7 +76,7 @@ func checkDevfiler(c *checker) {
 	}
 }
 
-// isFileID tells whether devfiler can read an ID: in hexadecimal or in URL-safe base64.
+// isFileID reports whether devfiler can read an ID: in hexadecimal or in URL-safe base64.
 func isFileID(id string) bool {
 	if htlHash.MatchString(id) {
 		return true

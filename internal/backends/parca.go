@@ -60,7 +60,7 @@ func (c *checker) parcaKeyValues(path string, list []*commonpb.KeyValue) {
 	}
 }
 
-// isText tells whether Parca makes a label of a value.
+// isText reports whether Parca makes a label of a value.
 func isText(v *commonpb.AnyValue) bool { return strings.TrimSpace(v.GetStringValue()) != "" }
 
 func (c *checker) parcaProfile(p dictionary.Profile) {

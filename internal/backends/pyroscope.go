@@ -65,7 +65,7 @@ var (
 	metricName = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
 )
 
-// Series is what Pyroscope stores samples under.
+// Series identifies samples in Pyroscope's storage.
 type Series struct {
 	// Labels include the four that Pyroscope adds. Names are as stored: with '_' for '.'.
 	Labels map[string]string
@@ -105,8 +105,8 @@ func PyroscopeSeries(req *collectorpb.ExportProfilesServiceRequest) []Series {
 	return list
 }
 
-// CheckPyroscopeWindow returns the profiles that Pyroscope refuses at the time now for the time that
-// they begin at. Check leaves that out: it has no clock.
+// CheckPyroscopeWindow returns the profiles that Pyroscope refuses at the time now because of their
+// start. Check does not do that, because it has no clock.
 func CheckPyroscopeWindow(req *collectorpb.ExportProfilesServiceRequest, now time.Time) []error {
 	c := newChecker(req)
 	for p := range dictionary.Profiles(c.req) {
@@ -265,7 +265,7 @@ func (c *checker) pyroscopeProfile(p dictionary.Profile) {
 	}
 }
 
-// pyroscopeSeries checks the labels of a series as they come, before Pyroscope folds equal ones.
+// pyroscopeSeries checks the labels of a series before Pyroscope merges equal ones.
 func (c *checker) pyroscopeSeries(path string, labels []label) {
 	if len(labels) > pyroscopeMaxLabels {
 		c.fail(path, pyroscopeLabels, "it has %d", len(labels))

@@ -39,7 +39,7 @@ type Collector struct {
 }
 
 // New prepares a Collector with a pipeline that writes its input to a file. If exporters is set, the pipeline has these
-// exporters: a YAML map without the key. It skips the test where no Collector was built.
+// exporters: a YAML map without the key. It skips the test if no Collector was built.
 func New(t testing.TB, exporters string) *Collector {
 	t.Helper()
 	c := prepare(t)
@@ -63,7 +63,7 @@ service:
 
 // NewWithConfig prepares a Collector with a whole configuration. It finds its addresses in the
 // environment, as LISTEN_GRPC and LISTEN_HTTP, and in PROFILES_FILE the file that Received reads;
-// env adds further variables, each NAME=value. It skips the test where no Collector was built.
+// env adds further variables, each NAME=value. It skips the test if no Collector was built.
 func NewWithConfig(t testing.TB, config string, env ...string) *Collector {
 	t.Helper()
 	c := prepare(t)
@@ -88,8 +88,8 @@ func (c *Collector) configure(config string) {
 	c.t.Cleanup(c.Stop)
 }
 
-// FreeAddr returns a loopback address that nobody listens on. Its port is below those that Linux gives to connections by itself, so none
-// takes it before it is used.
+// FreeAddr returns a free loopback address. Its port is below the range of ports that Linux gives to connections, so no connection takes
+// it meanwhile.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {
@@ -128,7 +128,7 @@ func (c *Collector) Start() {
 	}
 }
 
-// Log returns what it has logged.
+// Log returns its log.
 func (c *Collector) Log() string {
 	c.t.Helper()
 	text, err := os.ReadFile(filepath.Join(c.dir, "collector.log"))
@@ -153,7 +153,7 @@ func (c *Collector) Stop() {
 	c.cmd = nil
 }
 
-// Received returns the requests that it has written.
+// Received returns the written requests.
 func (c *Collector) Received() []*collectorpb.ExportProfilesServiceRequest {
 	c.t.Helper()
 	text, err := os.ReadFile(c.output())
@@ -161,7 +161,7 @@ func (c *Collector) Received() []*collectorpb.ExportProfilesServiceRequest {
 	return c.parse(text)
 }
 
-// SoFar is Received while it still writes: without a request that is not whole yet.
+// SoFar is Received for a running Collector. It leaves out an incomplete last request.
 func (c *Collector) SoFar() []*collectorpb.ExportProfilesServiceRequest {
 	c.t.Helper()
 	text, err := os.ReadFile(c.output())
@@ -179,7 +179,7 @@ func (c *Collector) parse(text []byte) []*collectorpb.ExportProfilesServiceReque
 	return reqs
 }
 
-// Size returns how many bytes it has written so far.
+// Size returns the number of written bytes.
 func (c *Collector) Size() int64 {
 	info, err := os.Stat(c.output())
 	if err != nil {

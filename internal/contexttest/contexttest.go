@@ -1,4 +1,4 @@
-// Package contexttest publishes the context of its process as OTEP 4719 wants it of an SDK, for tests:
+// Package contexttest publishes the context of its process for tests, as OTEP 4719 specifies for an SDK:
 // https://github.com/open-telemetry/opentelemetry-specification/blob/main/oteps/profiles/4719-process-ctx.md.
 package contexttest
 
@@ -18,10 +18,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Name is that of the mapping, and the signature at its beginning.
+// Name is the name of the mapping, and the signature at its beginning.
 const Name = "OTEL_CTX"
 
-// Version is that of the format.
+// Version is the version of the format.
 const Version = 2
 
 // Published is the context of this process. Its methods are for one goroutine.
@@ -42,7 +42,7 @@ func Payload(attributes map[string]string) []byte {
 	}
 	b, err := proto.Marshal(resource)
 	if err != nil {
-		panic(err) // there is nothing in it that cannot be written
+		panic(err) // all of it can be encoded
 	}
 	const field = 1 // ProcessContext.resource
 	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), b)
@@ -65,7 +65,7 @@ func Publish(payload []byte) (*Published, error) {
 	return p, nil
 }
 
-// mapping is memory of a memfd, or without a file where that cannot be had.
+// mapping is memory of a memfd, or without a file if memfd is not available.
 func mapping(size int) ([]byte, error) {
 	fd, err := unix.MemfdCreate(Name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -91,7 +91,7 @@ func (p *Published) Update(payload []byte) {
 
 func (p *Published) time() *uint64 { return (*uint64)(unsafe.Pointer(&p.Header[16])) }
 
-// Begin begins a change, and returns when the last one was published.
+// Begin begins a change, and returns the time of the last one.
 func (p *Published) Begin() uint64 { return atomic.SwapUint64(p.time(), 0) }
 
 // end ends a change.

@@ -1,5 +1,5 @@
-// Package deaf is a file system (FUSE, by the kernel's include/uapi/linux/fuse.h) that does not answer everybody, for
-// tests of what must not wait for one.
+// Package deaf is a file system (FUSE, by the kernel's include/uapi/linux/fuse.h) that does not answer everybody. It
+// is for tests of code that must not wait for a file system.
 package deaf
 
 import (
@@ -24,7 +24,7 @@ type FS struct {
 	Dev int
 	// Ignored counts the requests without an answer.
 	Ignored atomic.Int64
-	// Polled counts the questions whether a file can be polled.
+	// Polled counts the requests to poll a file.
 	Polled atomic.Int64
 
 	content []byte
@@ -58,7 +58,7 @@ func New(t testing.TB, content []byte, ignore func(name string) bool) *FS {
 		_, _ = unix.Write(stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 		<-done
 		_ = unix.Close(stop)
-		_ = unix.Close(dev) // the last one: the kernel ends what waits
+		_ = unix.Close(dev) // the last one: the kernel ends waiting requests
 	})
 	t.Cleanup(f.close)
 	return f

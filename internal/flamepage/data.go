@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// maxNodes bounds the page. Beyond it the smallest frames are left out, and their time counts for their callers.
+	// maxNodes limits the page. Beyond it, the smallest frames are left out, and their time counts for their callers.
 	maxNodes = 50_000
-	// maxDepth bounds how deep a stack is drawn; frames beyond it count for the last one.
+	// maxDepth limits the drawn depth of a stack. Deeper frames count for the last one.
 	maxDepth = 512
 	// maxName bounds a name's runes.
 	maxName = 512
@@ -31,11 +31,11 @@ const (
 	kindUnnamed = "no name"
 )
 
-// data is what the script reads.
+// data is the input of the script.
 type data struct {
 	Title    string `json:"title"`
 	Subtitle string `json:"subtitle"`
-	// Unit is that of values divided by Scale, which makes them whole numbers.
+	// Unit is the unit of values divided by Scale, which makes them whole numbers.
 	Unit  string `json:"unit"`
 	Scale int64  `json:"scale"`
 	// Sides are the names of a sample's values.
@@ -52,7 +52,7 @@ type data struct {
 	Nodes [][6]int `json:"nodes"`
 	// Samples are [service, thread, node, node of the program's own function or -1 for none, value of each side].
 	Samples [][]int64 `json:"samples"`
-	// Period is what one sample stands for, in values; 0 where no timer has sampled.
+	// Period is the value of one sample; 0 if no timer has sampled.
 	Period float64 `json:"period"`
 	// Own is whether the table has the values for each function of the program's own.
 	Own bool `json:"own"`
@@ -91,7 +91,7 @@ type nodeKey struct {
 	folded int
 }
 
-// sampleKey holds what samples have in common that are added up.
+// sampleKey has the common parts of samples that are added up.
 type sampleKey struct{ service, thread, node, own, step int }
 
 // place is a line of a source.
@@ -117,7 +117,7 @@ type builder struct {
 	walked                                 []*walk
 	values                                 map[sampleKey]*[2]int64
 	order                                  []sampleKey
-	// start is that of the first step, and step how long the steps of time are, 0 where time does not matter.
+	// start is the start of the first step, and step the length of the steps of time. Without a timeline, it is 0.
 	start time.Time
 	step  time.Duration
 }
@@ -163,7 +163,7 @@ func newData(p Page) data {
 // maxSteps bounds the steps of time; longer times have longer steps.
 const maxSteps = 200
 
-// steps lays out the line of time.
+// steps divides the timeline.
 func (b *builder) steps(d *data, p Page) {
 	if p.Step <= 0 || len(p.Sides) != 1 || len(p.Sides[0].Samples) == 0 {
 		return
@@ -187,8 +187,8 @@ func (b *builder) steps(d *data, p Page) {
 	d.Start, d.Step, d.Steps = first.UnixMilli(), b.step.Milliseconds(), int(last.Sub(first)/b.step)+1
 }
 
-// add adds a sample; hasOwn says that the table is of functions of the program's own and that there are some. Values are held as
-// whole millionths, as the sides' scales differ.
+// add adds a sample. hasOwn reports that the table is of the program's own functions, and that there are some. Values are whole
+// millionths, because the sides' scales differ.
 func (b *builder) add(side int, s receiver.Sample, amount float64, hasOwn bool) {
 	value := math.Round(amount * 1e6)
 	if !(value > 0) || value > 1<<53 {
@@ -359,7 +359,7 @@ func (b *builder) write(d *data) {
 	d.Names, d.Kinds, d.Files, d.Places = names.names, kinds.names, files.names, places.names
 }
 
-// mostly returns the place that has most, of several the first by its name.
+// mostly returns the place with the largest value. Of equal ones, it is the first by name.
 func mostly(places map[place]int64) string {
 	name, most := "", int64(0)
 	for p, n := range places {

@@ -32,7 +32,7 @@ var (
 	licences string
 )
 
-// Page says what to write. The samples of all sides have to be of one type.
+// Page describes the page to write. The samples of all sides must have one type.
 type Page struct {
 	// Title and Subtitle are the page's headings.
 	Title, Subtitle string
@@ -40,9 +40,9 @@ type Page struct {
 	Sides []Side
 	// Unit is the unit of the scaled amounts. The default is s if the samples measure time, else the counted thing.
 	Unit string
-	// Step, unless 0, is how long the profiles are: the page has a line of their values over time, on which a range is chosen.
+	// Step, unless 0, is the length of the profiles. The page then has a timeline of their values, on which you choose a range.
 	Step time.Duration
-	// From, unless zero, is where a step begins.
+	// From, unless zero, is the start of a step.
 	From time.Time
 	// Own adds the values for each function of report.Own to the table, and sorts by them.
 	Own bool

@@ -41,7 +41,7 @@ type Gadget struct {
 	// Context is there after Make, Source while the gadget runs.
 	Source  datasource.DataSource
 	Context *gadgetcontext.GadgetContext
-	// Log is what the gadget's operators have logged.
+	// Log is the log of the gadget's operators.
 	Log *Log
 
 	kernel, user, comm, mntns, samples, container, containerID datasource.FieldAccessor
@@ -127,7 +127,7 @@ func (g *Gadget) init(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// Row is what tells one row from another.
+// Row is the identity of a row.
 type Row struct {
 	Leaf  string // the leaf function of the user stack
 	Value uint64

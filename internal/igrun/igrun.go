@@ -16,15 +16,15 @@ import (
 // stopTimeout limits how long ig delivers its last profiles and detaches from the kernel after a stop.
 const stopTimeout = 30 * time.Second
 
-// asInit is a script that gives a command a /proc/1 that it can read: its own.
-// It runs in a mount namespace of its own, so nobody else sees it.
+// asInit is a script that mounts a command's own /proc entry as /proc/1, so that the command can
+// read it. It runs in its own mount namespace, so nobody else sees it.
 const asInit = `mount --bind /proc/$$ /proc/1 && exec "$@"`
 
 // Command returns a command that runs ig with args. When ctx ends it gets
 // SIGINT, and is killed only if it does not stop after that.
 //
-// ig looks at /proc/1/ns to find the host's namespaces. Where that is refused,
-// as in some sandboxes, ig sees itself there.
+// ig reads /proc/1/ns to find the host's namespaces. If that is refused, as in some sandboxes, ig
+// finds itself there.
 func Command(ctx context.Context, ig string, args ...string) *exec.Cmd {
 	argv := append(Prefix(), ig)
 	argv = append(argv, args...)
@@ -34,7 +34,7 @@ func Command(ctx context.Context, ig string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// HostNamespaces says why ig has no flags for the host and for containers, if it has none: it reads the host's namespaces in
+// HostNamespaces returns why ig has no flags for the host and for containers, or nil. ig reads the host's namespaces in
 // /proc/1/ns. Without access, these flags do not exist.
 func HostNamespaces() error {
 	if _, err := os.Stat(hostNamespace); errors.Is(err, fs.ErrPermission) {

@@ -17,13 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The variables that say in which folders the programs and the gadgets' images are.
+// The variables with the folders of the programs and of the gadgets' images.
 const (
 	Bin     = "E2E_BIN"
 	Gadgets = "E2E_GADGETS"
 )
 
-// Built returns the path of a file that make has built, in the folder that a variable names, and ends the test where
+// Built returns the path of a file that make has built, in the folder that a variable names, and ends the test if
 // there is none.
 func Built(t *testing.T, variable, name string) string {
 	t.Helper()
@@ -34,7 +34,7 @@ func Built(t *testing.T, variable, name string) string {
 	return path
 }
 
-// NeedRoot skips the test where eBPF programs are refused.
+// NeedRoot skips the test if the kernel refuses eBPF programs.
 func NeedRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -72,7 +72,7 @@ func importArchive(t *testing.T, archive string) {
 		if err == nil {
 			return
 		}
-		// Another may have the images locked.
+		// Another process may have locked the images.
 		require.True(t, i < 20 && bytes.Contains(out, []byte("importing images: retry")), "importing %s: %v: %s", archive, err, out)
 		time.Sleep(500 * time.Millisecond)
 	}
@@ -91,7 +91,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-// Bytes returns what was written up to now.
+// Bytes returns the data so far.
 func (b *Buffer) Bytes() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()

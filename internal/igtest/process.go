@@ -25,7 +25,7 @@ func CPUTime(t *testing.T, pid int) time.Duration {
 	return time.Duration(user+system) * (time.Second / 100)
 }
 
-// ScheduledTime returns the time that the threads of a process have been on a CPU, in nanoseconds. Threads that have ended are left out.
+// ScheduledTime returns the time of a process's threads on a CPU, in nanoseconds. Ended threads do not count.
 func ScheduledTime(t *testing.T, pid int) (sum time.Duration) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -43,7 +43,7 @@ func ScheduledTime(t *testing.T, pid int) (sum time.Duration) {
 	return sum
 }
 
-// Resident returns the resident memory of a process in bytes, 0 where it is gone.
+// Resident returns the resident memory of a process in bytes, or 0 if it has ended.
 func Resident(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {

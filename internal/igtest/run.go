@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// Patience is for how long something is waited for. A busy machine takes longer than an idle one.
+// Patience limits the waits of tests. A busy machine takes longer than an idle one.
 const Patience = 4 * time.Minute
 
 // Receiver starts a receiver in this process, which ends with the test.
@@ -26,14 +26,14 @@ func Receiver(t *testing.T) *receiver.Receiver {
 	return r
 }
 
-// ExportTo are the flags that have ig send to a receiver.
+// ExportTo are the flags to make ig send to a receiver.
 func ExportTo(r *receiver.Receiver) []string {
 	return []string{"--otel-profiles-exporter=otlp", "--otel-profiles-endpoint=http://" + r.Addr(), "--otel-profiles-interval=2s"}
 }
 
 // Run is ig with a gadget. It ends with the test at the latest.
 type Run struct {
-	// PID is that of the program, Log what it says.
+	// PID is the process, and Log its log.
 	PID int
 	Log *Buffer
 	// Ended is closed when it has ended.
@@ -41,7 +41,7 @@ type Run struct {
 
 	t       *testing.T
 	process *os.Process
-	err     error // of its end
+	err     error // the error the error of its end
 }
 
 // Start starts the built ig with a gadget's image, without output of rows.
@@ -66,7 +66,7 @@ func Start(t *testing.T, image string, flags ...string) *Run {
 	return r
 }
 
-// Wait waits until something has happened, while ig runs.
+// Wait waits for a condition while ig runs.
 func (r *Run) Wait(what string, happened func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(Patience); !happened(); {
@@ -79,7 +79,7 @@ func (r *Run) Wait(what string, happened func() bool) {
 	}
 }
 
-// Says waits until ig's log has a text.
+// Says waits for a text in ig's log.
 func (r *Run) Says(text string) {
 	r.t.Helper()
 	r.Wait(text, func() bool { return strings.Contains(r.Log.String(), text) })
@@ -88,17 +88,17 @@ func (r *Run) Says(text string) {
 // Stop ends ig as a user does.
 func (r *Run) Stop() {
 	r.t.Helper()
-	_ = r.process.Signal(os.Interrupt) // where it has ended, that is said now
+	_ = r.process.Signal(os.Interrupt) // if it has ended, report that now
 	<-r.Ended
 	require.NoError(r.t, r.err)
 }
 
-// Captured is what the operator captures says at the end.
+// Captured is the closing line of the operator captures.
 type Captured struct{ Events, Sampled, Added, Inner, Other, Bad, Lost int64 }
 
 var capturedLine = regexp.MustCompile(`captures: (\d+) events, (\d+) sampled: (\d+) added to rows, (\d+) within others, (\d+) of other kinds, (\d+) not decoded, (\d+) lost`)
 
-// ReadCaptured finds that in a log. All events are accounted for, and all could be decoded.
+// ReadCaptured finds it in a log. All events are accounted for, and all could be decoded.
 func ReadCaptured(t *testing.T, log string) (c Captured) {
 	t.Helper()
 	found := capturedLine.FindStringSubmatch(log)

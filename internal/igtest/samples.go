@@ -6,7 +6,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// Depth is how many frames a function has below it, -1 where it is not on the stack.
+// Depth is the number of frames between a function and the leaf, or -1 if the function is not on the stack.
 func Depth(s receiver.Sample, function string) int {
 	return slices.IndexFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == function })
 }

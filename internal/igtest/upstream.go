@@ -25,7 +25,7 @@ func UpstreamModule(t *testing.T) string {
 }
 
 // BuildUpstream builds a gadget from Inspektor Gadget's own sources, unchanged, as they are in its Go module, and returns the name of its
-// image. The error is ig's. What was built before, here or on another machine, is imported.
+// image. The error is ig's. An earlier build, from here or from another machine, is imported.
 func BuildUpstream(t *testing.T, name string) (image string, err error) {
 	t.Helper()
 	image = "upstream-" + name + ":dev"

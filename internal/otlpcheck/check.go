@@ -2,8 +2,8 @@
 // requests.
 //
 // The protocol's rules come from the comments in profiles.proto, including every SHOULD that can be checked. Limits of common
-// receivers are added. Each rule has its source: see Rules. The checker is meant for tests and for the demo's receiver. It holds
-// the whole request in memory several times over and is not made for hot paths.
+// receivers are added. Each rule has its source: see Rules. The checker is meant for tests and for the demo's receiver. It keeps
+// the whole request in memory several times, so it is not for hot paths.
 package otlpcheck
 
 import (
@@ -200,5 +200,5 @@ func (c *checker) index(path string, i int32, n int) bool {
 
 func (c *checker) strindex(path string, i int32) { c.index(path, i, len(c.dict.StringTable)) }
 
-// str returns the string at i, and "" where there is none.
+// str returns the string at i, or "" if there is none.
 func (c *checker) str(i int32) string { return c.dict.Str(i) }

@@ -29,8 +29,8 @@ func (c *checker) useText(v *commonpb.AnyValue) {
 	}
 }
 
-// orphans follows what the profiles use through the tables and reports the rest. What only an
-// orphan refers to is an orphan, too.
+// orphans follows what the profiles use through the tables and reports the rest. Targets of
+// references from orphans only are orphans, too.
 func (c *checker) orphans() {
 	for _, rp := range c.req.GetResourceProfiles() {
 		for _, kv := range rp.GetResource().GetAttributes() {

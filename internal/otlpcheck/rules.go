@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// The places that rules come from.
+// The sources of rules.
 const (
 	protoURL     = "https://github.com/open-telemetry/opentelemetry-proto/blob/v1.11.0/opentelemetry/proto/profiles/v1development/profiles.proto"
 	commonURL    = "https://github.com/open-telemetry/opentelemetry-proto/blob/v1.11.0/opentelemetry/proto/common/v1/common.proto"
@@ -34,7 +34,7 @@ type Violation struct {
 	Path string
 	// Rule is the rule that is broken.
 	Rule Rule
-	// Detail says what was found.
+	// Detail describes the finding.
 	Detail string
 }
 

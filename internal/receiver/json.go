@@ -35,7 +35,7 @@ func WriteJSONLine(w io.Writer, req *collectorpb.ExportProfilesServiceRequest) e
 }
 
 // ParseJSON reads a request from OTLP JSON, or from the variant of the Collector's file exporter. IDs may be in protobuf's base64
-// where that is not hexadecimal, too. Fields that it does not know are skipped.
+// if the text cannot be hexadecimal. Unknown fields are skipped.
 func ParseJSON(b []byte) (*collectorpb.ExportProfilesServiceRequest, error) {
 	b = ids.ReplaceAllFunc(b, func(field []byte) []byte {
 		parts := ids.FindSubmatch(field)

@@ -18,8 +18,8 @@ import (
 // PprofFile is the name of the pprof file in Options.Dir.
 const PprofFile = "profile.pb.gz"
 
-// WritePprof writes requests as one pprof file into a folder, which only its owner can read. Of a state it writes only the
-// newest. Without requests it writes no file. hide selects the frames to leave out; nil keeps all.
+// WritePprof writes requests as one pprof file into a folder, which only its owner can read. For a state, it writes only
+// the newest. Without requests it writes no file. hide selects the frames to leave out; nil keeps all.
 func WritePprof(dir string, requests []*collectorpb.ExportProfilesServiceRequest, hide func([]Frame) []bool) error {
 	requests = Newest(requests)
 	if len(requests) == 0 {

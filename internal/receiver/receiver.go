@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// HTTPPath is where the HTTP server takes requests.
+// HTTPPath is the path of the HTTP server.
 const HTTPPath = "/v1development/profiles"
 
 // Defaults of Options.
@@ -34,28 +34,28 @@ const (
 	closeTimeout = 5 * time.Second
 )
 
-// Options says what a Receiver does. The zero value listens on free ports of loopback and keeps
-// 256 MiB.
+// Options configures a Receiver. The zero value listens on free ports of loopback and keeps 256
+// MiB.
 type Options struct {
 	// GRPCAddr and HTTPAddr are the addresses to listen on, 127.0.0.1:0 by default. They have to
 	// be on loopback.
 	GRPCAddr, HTTPAddr string
-	// MaxBytes bounds the requests that are kept, in bytes of their uncompressed encoding. Over
-	// it the oldest are dropped and counted.
+	// MaxBytes bounds the requests that are kept, in bytes of their uncompressed encoding. Beyond
+	// it, the oldest are dropped and counted.
 	MaxBytes int64
-	// MaxMessageSize is the largest request that is taken, uncompressed.
+	// MaxMessageSize is the largest accepted request, uncompressed.
 	MaxMessageSize int
 	// Dir, unless empty, is an existing folder. Each request becomes a line of profiles.jsonl (OTLP JSON) there, and Close writes
 	// one pprof file of everything.
 	Dir string
-	// Fold, unless nil, says which frames of a stack the pprof file leaves out; nil for none.
+	// Fold, unless nil, returns the frames of a stack that the pprof file leaves out, or nil.
 	Fold func(stack []Frame) []bool
 	// Respond, unless nil, decides on the answer to a request before it is kept. A request that
 	// it returns an error for is not kept. It is called concurrently.
 	Respond func(ctx context.Context, req *collectorpb.ExportProfilesServiceRequest) (*collectorpb.ExportProfilesServiceResponse, error)
 }
 
-// Stats counts what a Receiver got.
+// Stats counts the received data.
 type Stats struct {
 	// Requests, Samples and Bytes count the accepted data; Bytes are uncompressed.
 	Requests, Samples, Bytes int64
@@ -212,7 +212,7 @@ func (r *Receiver) Requests() []*collectorpb.ExportProfilesServiceRequest {
 // Samples returns the resolved samples of all kept requests. Those of a repeated request count once.
 func (r *Receiver) Samples() []Sample { return resolveOnce(r.Requests()) }
 
-// NewestSamples returns the same, but of a state only the newest: see Newest.
+// NewestSamples does the same, but returns only the newest samples of a state: see Newest.
 func (r *Receiver) NewestSamples() []Sample { return resolveOnce(Newest(r.Requests())) }
 
 func resolveOnce(reqs []*collectorpb.ExportProfilesServiceRequest) []Sample {

@@ -6,7 +6,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
-// Resent tells which requests are repetitions. A sender without an answer in time sends its request again, and its profiles keep
+// Resent recognizes repeated requests. A sender without an answer in time sends its request again, and its profiles keep
 // their IDs. The zero value is ready. It is for one goroutine.
 type Resent struct {
 	seen map[string]struct{}

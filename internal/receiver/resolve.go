@@ -16,7 +16,7 @@ import (
 
 // Frame is one resolved entry of a stack. An inlined function is a Frame of its own.
 type Frame struct {
-	// Name is the function's name, or its system name where it has no other; empty without symbol.
+	// Name is the function's name, or else its system name. It is empty without a symbol.
 	Name, SystemName string
 	// Type is the profile.frame.type attribute.
 	Type string
@@ -60,7 +60,7 @@ type Sample struct {
 	Resource, Attributes map[string]string
 	// Stack is leaf first.
 	Stack []Frame
-	// Type and Unit tell what Values measure; PeriodType, PeriodUnit and Period describe the sampling.
+	// Type and Unit describe Values. PeriodType, PeriodUnit and Period describe the sampling.
 	Type, Unit, PeriodType, PeriodUnit string
 	Period                             int64
 	Values                             []int64
@@ -100,8 +100,8 @@ func (s Sample) Total() int64 {
 	return sum
 }
 
-// Seconds returns the time that the sample stands for, and false where it measures something
-// else than time.
+// Seconds returns the time that the sample stands for. It returns false if the sample does not
+// measure time.
 func (s Sample) Seconds() (float64, bool) {
 	switch {
 	case s.Unit == "nanoseconds":

@@ -74,7 +74,7 @@ func (ca *CA) Pool() *x509.CertPool {
 	return pool
 }
 
-// ServerTLS is a server's side with the given certificate.
+// ServerTLS is a server's configuration with the given certificate.
 func (p Pair) ServerTLS(t testing.TB) *tls.Config {
 	t.Helper()
 	cert, err := tls.X509KeyPair(p.Cert, p.Key)

@@ -178,7 +178,7 @@ func (r *GRPC) Export(ctx context.Context, msg *colprofiles.ExportProfilesServic
 	return r.answer(ctx, req)
 }
 
-// Stop breaks all connections off and stops listening. It can be called twice.
+// Stop closes all connections and stops listening. It can be called twice.
 func (r *GRPC) Stop() {
 	r.server.Stop()
 	<-r.done

@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// Confidence is that of the intervals that are shown: 19 of 20.
+	// Confidence is the confidence of the shown intervals: 19 of 20.
 	Confidence = 0.95
-	// FalseAlarms bounds the comparisons of an unchanged program that name a function by chance. 1 of 100 names one that takes
-	// more, and 1 of 100 one that takes less.
+	// FalseAlarms bounds the comparisons of an unchanged program that name a function by chance. 1 of 100 names a function
+	// with a larger share, and 1 of 100 one with a smaller share.
 	FalseAlarms = 0.02
-	// power is how many changes of a size are found for it to count as one that can be found.
+	// power is the share of changes of a size that must be found, so that this size counts as detectable.
 	power = 0.9
-	// leastExpected is how many samples a share must have on each side to be tested, if nothing has changed: Cochran's rule.
+	// leastExpected is the number of samples that a share must have on each side to be tested, by Cochran's rule.
 	leastExpected = 5
 )
 
-// draw is a share as so many samples of equal weight show it.
+// draw is a share with the number of samples of equal weight.
 type draw struct{ share, n float64 }
 
 // reaches returns how far a share is off by chance, down and up, for a quantile z. Its interval is that of Agresti and Coull.
@@ -70,7 +70,7 @@ func between(before, after draw, z float64) (low, high float64) {
 	return d - math.Hypot(downAfter, upBefore), d + math.Hypot(upAfter, downBefore)
 }
 
-// unchanged returns how likely a difference like that of two shares is where nothing has changed, to either side (Fisher's exact test).
+// unchanged returns the probability of such a difference of two shares without a change, to either side (Fisher's exact test).
 func unchanged(before, after draw) float64 {
 	n, m := math.Round(before.n), math.Round(after.n)
 	k, l := math.Round(before.share*n), math.Round(after.share*m)
@@ -88,7 +88,7 @@ func unchanged(before, after draw) float64 {
 }
 
 // detectable returns the growth of a share p, from n samples to m, that a test with the significance alpha finds. It is 1 - p,
-// all that there is, where even that is not enough.
+// the maximum, if no growth is enough.
 func detectable(p, n, m, alpha, freedom float64) float64 {
 	if n <= 0 || m <= 0 {
 		return 1 - p
@@ -105,7 +105,7 @@ func detectable(p, n, m, alpha, freedom float64) float64 {
 }
 
 // holm corrects ascending probabilities for their number. If each is below a bound, at most that share of comparisons has one by
-// chance. Benjamini and Hochberg would bound the share of those named instead, and who reads a failed check takes each for true.
+// chance. Benjamini and Hochberg would bound the share of false names instead, but readers of a failed check believe each name.
 func holm(ascending []float64) []float64 {
 	corrected := make([]float64, len(ascending))
 	most := 0.0
@@ -116,7 +116,7 @@ func holm(ascending []float64) []float64 {
 	return corrected
 }
 
-// spread is how much more shares differ from run to run than samples of one run would.
+// spread is the variation of shares between runs, relative to the variation by sampling.
 type spread struct{ factor, freedom float64 }
 
 // moderate returns the typical value of estimated factors and its certainty as degrees of freedom. Each factor has its own
@@ -127,7 +127,7 @@ func moderate(factors []float64, freedom float64) spread {
 	}
 	logs := make([]float64, 0, len(factors))
 	for _, f := range factors {
-		logs = append(logs, math.Log(max(f, 0.01))) // that of 0 would decide alone
+		logs = append(logs, math.Log(max(f, 0.01))) // a factor of 0 would decide alone
 	}
 	slices.Sort(logs) // so that the sum is the same each time
 	mean, variance := stat.MeanVariance(logs, nil)
@@ -147,8 +147,8 @@ func moderate(factors []float64, freedom float64) spread {
 	return spread{math.Exp(mean + mathext.Digamma(low) - math.Log(low)), 2 * low}
 }
 
-// with returns the spread of one function from the typical one and its own runs. It is no less than these, as some functions are
-// of another kind than most, and no less than that of samples.
+// with returns the spread of one function from the typical spread and its own runs. It is at least the spread of its runs,
+// because some functions differ from most, and at least 1.
 func (s spread) with(factor, freedom float64) spread {
 	if math.IsInf(s.freedom, 1) {
 		return spread{max(1, s.factor), s.freedom}

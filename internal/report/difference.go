@@ -20,13 +20,13 @@ type Side struct {
 	Scale float64
 }
 
-// Change is what one function took itself in two profiles, scaled.
+// Change is a function's own amount in two profiles, scaled.
 type Change struct {
 	Function      string
 	Before, After float64
 }
 
-// amounts returns what each function took itself.
+// amounts returns each function's own amount.
 func (s Side) amounts(opts Options) map[string]float64 {
 	opts.Group = func(receiver.Sample) string { return "" }
 	functions := map[string]float64{}
@@ -41,8 +41,7 @@ func (s Side) amounts(opts Options) map[string]float64 {
 	return functions
 }
 
-// Difference returns the functions that took something themselves before or after, the one that has
-// changed most first.
+// Difference returns the functions with an own amount before or after, the largest change first.
 func Difference(before, after Side, opts Options) []Change {
 	opts = opts.over(before.Samples, after.Samples)
 	b := before.amounts(opts)
@@ -63,11 +62,11 @@ func Difference(before, after Side, opts Options) []Change {
 	return changes
 }
 
-// WriteDifference writes the n functions that have changed most as a table for a terminal, the others in a line, and the sums.
-// Points are those of the function's share, as in Judge. A star marks a difference that is more than chance.
+// WriteDifference writes the n largest changes as a table for a terminal, one line for the others, and the sums.
+// Points are the change of the function's share, as in Judge. A star marks a difference beyond chance.
 func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error {
 	changes := Difference(before, after, opts)
-	// The lengths of runs, and so the amounts for each second, are rounded in some inputs.
+	// Some inputs have rounded lengths of runs, and so rounded amounts per second.
 	const rounding = 1e-6
 	if !slices.ContainsFunc(changes, func(c Change) bool { return math.Abs(c.After-c.Before) > rounding*max(c.Before, c.After) }) {
 		sum := 0.0

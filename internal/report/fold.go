@@ -9,13 +9,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// interpreted are the types of frames that an interpreter or a compiler at run time has made.
+// interpreted are the types of frames of interpreters and of compilers at run time.
 var interpreted = []string{"beam", "cpython", "dotnet", "jvm", "perl", "php", "ruby", "v8js"}
 
-// Interpreter tells which frames of a stack are an interpreter's own. These are functions of CPython or Node.js that execute a
-// user's function, V8's trampolines, and the JVM's stubs. Their time is that of the function that they execute. It is nil where
-// there are none, and where there is no such function in the stack: a garbage collector has threads of its own. This is the one
-// place that decides it, for all views of a profile.
+// Interpreter returns the frames of a stack that are an interpreter's own. These are functions of CPython or Node.js that execute a
+// user's function, V8's trampolines, and the JVM's stubs. Their time counts for the function that they execute. It is nil
+// without such frames, and without such a function in the stack, because a garbage collector has its own threads. All views of
+// a profile use this function.
 func Interpreter(stack []receiver.Frame) []bool {
 	if !Interpreted(stack) {
 		return nil

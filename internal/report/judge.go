@@ -20,7 +20,7 @@ const (
 	Group Measure = "service"
 )
 
-// Judged is what two sides say of one function of a group, or of a group.
+// Judged compares two sides for one function of a group, or for a group.
 type Judged struct {
 	Measure  Measure `json:"of"`
 	Group    string  `json:"service"`
@@ -30,18 +30,18 @@ type Judged struct {
 	After  float64 `json:"after"`
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
-	// Kernel says that it is a function of the kernel. Interrupts and the scheduler come in bursts, and their samples are not
-	// independent. Only several runs show how much they differ by themselves.
+	// Kernel reports a function of the kernel. Interrupts and the scheduler come in bursts, so their samples are not
+	// independent. Only several runs show their normal variation.
 	Kernel bool `json:"kernel"`
-	// Tested says that there are enough samples to decide, and of the kernel several runs.
+	// Tested reports that there are enough samples to decide, and several runs for the kernel.
 	Tested bool `json:"tested"`
-	// P is how likely such a difference is without a change, corrected for the number of tests; 1 where it was not tested.
+	// P is the probability of such a difference without a change, corrected for the number of tests. It is 1 without a test.
 	P float64 `json:"p"`
-	// Detectable is by how much the share has to grow for 9 of 10 such changes to be significant.
+	// Detectable is the growth of the share that is significant in 9 of 10 cases.
 	Detectable float64 `json:"found_from"`
 }
 
-// Points returns the difference in percentage points, and how far it is off by chance.
+// Points returns the difference in percentage points with its random error.
 func (j Judged) Points() string {
 	d := j.After - j.Before
 	return fmt.Sprintf("%+.1f ±%.1f", 100*d, 100*max(j.High-d, d-j.Low))
@@ -50,21 +50,21 @@ func (j Judged) Points() string {
 // Significant reports whether the difference is more than chance.
 func (j Judged) Significant() bool { return j.P <= FalseAlarms }
 
-// Verdict is what two sides say of all functions.
+// Verdict compares two sides for all functions.
 type Verdict struct {
 	// Rows has significant ones first, and untested ones last.
 	Rows []Judged
-	// Tested is how many of them have enough samples to be tested.
+	// Tested is the number of rows with enough samples for a test.
 	Tested int
 	// Runs and Samples are those of both sides.
 	Runs    [2]int
 	Samples [2]float64
 
-	largest [2]float64 // samples of the group that has most
+	largest [2]float64 // samples of the largest group
 	typical spread
 }
 
-// Detectable returns by how much a share of the largest group has to grow for 9 of 10 such changes to be significant.
+// Detectable returns the growth of a share of the largest group that is significant in 9 of 10 cases.
 func (v Verdict) Detectable(share float64) float64 {
 	f := max(1, v.typical.factor)
 	return detectable(share, v.largest[0]/f, v.largest[1]/f, FalseAlarms/float64(max(1, v.Tested)), v.typical.freedom)
@@ -77,7 +77,7 @@ func (t tally) plus(o tally) tally {
 	return tally{t.weight + o.weight, t.squares + o.squares, t.samples + o.samples}
 }
 
-// of returns the share of a part of all, and how many samples of equal weight would make it as uncertain.
+// of returns the share of a part, and the number of samples of equal weight with the same uncertainty.
 func (t tally) of(all tally) draw {
 	if all.weight <= 0 {
 		return draw{}
@@ -165,7 +165,7 @@ func runOf(samples []receiver.Sample, totals bool, opts Options) run {
 	return r
 }
 
-// sum returns what runs have together.
+// sum adds up runs.
 func sum(runs []run) run {
 	all := newRun()
 	for _, r := range runs {
@@ -179,7 +179,7 @@ func sum(runs []run) run {
 }
 
 // Judge compares the runs of two sides, of one type. It compares each function's own share, with totals also its share with
-// callees, and the shares of several groups. Runs of a side, if there are several, show how much the program differs by itself.
+// callees, and the shares of several groups. Several runs of a side show the normal variation of the program.
 func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict {
 	opts = opts.grouped().over(slices.Concat(before, after)...)
 	v := Verdict{Runs: [2]int{len(before), len(after)}, typical: spread{1, math.Inf(1)}}
@@ -228,7 +228,7 @@ func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict
 		v.Rows = append(v.Rows, t.row)
 	}
 	correct(v.Rows)
-	v.typical.freedom += freedom // that of a function with this spread
+	v.typical.freedom += freedom // for a function with this spread
 	return v
 }
 
@@ -264,7 +264,7 @@ func correct(rows []Judged) {
 type test struct {
 	row    Judged
 	sides  [2]draw
-	factor float64 // of the runs, in units of what samples make of them
+	factor float64 // the variation of the runs, in units of the variation by sampling
 }
 
 // pooled returns the share of both sides together.
@@ -273,13 +273,13 @@ func (t *test) pooled() float64 {
 	return (b.share*b.n + a.share*a.n) / max(b.n+a.n, 1)
 }
 
-// enough decides by both sides together, so that the choice of the tests says nothing of their outcome.
+// enough uses both sides together, so the choice of tests does not depend on their result.
 func (t *test) enough() bool {
 	p := t.pooled()
 	return min(t.sides[0].n, t.sides[1].n)*min(p, 1-p) >= leastExpected
 }
 
-// differs returns the sum of squares by which runs differ from their side, in units of the sampling error.
+// differs returns the sum of squares of the runs' deviations from their side, in units of the sampling error.
 func (t *test) differs(k judgedKey, runs [2][]run) (sum float64) {
 	p := t.pooled()
 	for side, of := range runs {

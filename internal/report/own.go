@@ -15,7 +15,7 @@ import (
 // program's own by its file. Without such a frame, it is the first named frame outside the kernel, else the first frame outside
 // the kernel, else the leaf. found is false then.
 //
-// It goes by frame types, files and names, and so is a guess where a file is not known.
+// It uses frame types, files and names, so it is a guess if a file is not known.
 func Own(stack []receiver.Frame) (i int, found bool) {
 	if i = slices.Index(ownFrames(stack), true); i >= 0 {
 		return i, true
@@ -43,7 +43,7 @@ func HasOwn(samples []receiver.Sample) bool {
 	})
 }
 
-// ownFrames tells which frames of a stack are the program's own.
+// ownFrames returns which frames of a stack are the program's own.
 func ownFrames(stack []receiver.Frame) []bool {
 	own, machine := make([]bool, len(stack)), Interpreter(stack)
 	// The native functions below interpreted ones are the interpreter's.
@@ -77,7 +77,7 @@ func foreign(f receiver.Frame) bool {
 	if f.Name == "" {
 		return f.Mapping == "" || strings.HasPrefix(f.Mapping, "[") || IsInterpreter(f.Mapping)
 	}
-	if strings.HasPrefix(f.Name, "[") { // what is missing
+	if strings.HasPrefix(f.Name, "[") { // missing parts
 		return true
 	}
 	name := strings.TrimLeft(f.Name, "_")
@@ -142,8 +142,8 @@ func hasPrefix(s string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(s, p) })
 }
 
-// systemFile reports whether a file came with the system or the language: /usr/local is where people
-// put their own programs, except for the interpreters' libraries.
+// systemFile reports whether a file belongs to the system or the language. Files in /usr/local are
+// the user's own programs, except for the interpreters' libraries.
 func systemFile(file string) bool {
 	return hasPrefix(file, "/usr/lib", "/lib/", "/lib64/", "/usr/share/") || strings.Contains(file, "/lib/python") && !strings.Contains(file, "-packages/")
 }

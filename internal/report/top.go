@@ -35,20 +35,20 @@ type Row struct {
 	SelfShare, TotalShare float64
 	// Seconds is the time behind Self where the samples measure time, else 0.
 	Seconds float64
-	// Error is how far SelfShare is off by chance where a timer has sampled, in 19 of 20 cases; else 0.
+	// Error is the random error of SelfShare in 19 of 20 cases if a timer has sampled, else 0.
 	Error float64
-	// File and Line are where most of Self was, or of Total where there is no Self; empty and 0 if that is not known.
+	// File and Line are the place with most of Self, or of Total without a Self. They are empty and 0 if it is not known.
 	File string
 	Line int64
-	// Nameless says that Function stands for the functions of a file that have no name.
+	// Nameless reports that Function stands for the unnamed functions of a file.
 	Nameless bool
-	// Ends are the functions that most of the stacks of NotOwn end in, as Own finds them, the first one first.
+	// Ends are the most frequent innermost functions of the stacks of NotOwn, as Own finds them.
 	Ends []string
 }
 
-// Options says how Top sums up. The zero value groups by service and counts a stack's leaf as the function itself.
+// Options configures Top. The zero value groups by service and counts a stack's leaf as the function itself.
 type Options struct {
-	// Group returns what to keep apart; by default the service.
+	// Group returns the group of a sample. The default is the service.
 	Group func(receiver.Sample) string
 	// Own counts Self for the frame of the function Own instead of the leaf. It leaves out other functions, unless there is
 	// nothing else.
@@ -60,7 +60,7 @@ type Options struct {
 	ownAlone bool
 }
 
-// over settles for all samples of a table whether there are functions of the program's own.
+// over decides for all samples of a table whether there are functions of the program's own.
 func (o Options) over(sets ...[]receiver.Sample) Options {
 	o.ownAlone = o.ownAlone || o.Own && slices.ContainsFunc(sets, HasOwn)
 	return o
@@ -73,7 +73,7 @@ func (o Options) grouped() Options {
 	return o
 }
 
-// leaf returns the function that a stack counts for, and its frame; where that is NotOwn, end is the function that the stack ends in.
+// leaf returns the function that a stack counts for, and its frame. If it is NotOwn, end is the stack's innermost function.
 func (o Options) leaf(stack []receiver.Frame) (name string, at receiver.Frame, end string) {
 	if len(stack) == 0 {
 		return noStack, at, ""
@@ -102,7 +102,7 @@ func (o Options) shown(stack []receiver.Frame) []receiver.Frame {
 	return frames
 }
 
-// label names a frame. Addresses without a name in one file share a name: each for itself says nothing.
+// label names a frame. Unnamed addresses in one file share a name, because single addresses are no help.
 func label(f receiver.Frame) string {
 	if f.Name == "" && f.Address != 0 {
 		if f.Mapping != "" {
@@ -194,7 +194,7 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 	}
 	most := map[*Row]int64{}
 	for p, n := range places {
-		// That of another line with as much is as good, but the same each time.
+		// Another line can have as much, but the choice is always the same.
 		if sourceFile(p.file) && p.self == (p.row.Self > 0) && (n > most[p.row] || n == most[p.row] && cmp.Or(cmp.Compare(p.file, p.row.File), cmp.Compare(p.line, p.row.Line)) < 0) {
 			most[p.row], p.row.File, p.row.Line = n, p.file, p.line
 		}
@@ -384,7 +384,8 @@ func share(share float64, amount int64) string {
 	return percent(share)
 }
 
-// digits returns how many decimals of seconds are shown: enough for the smallest amount, as waits for locks are often milliseconds in all.
+// digits returns the number of decimals of seconds. They are enough for the smallest amount, because waits for locks are often
+// milliseconds in sum.
 func digits(rows []Row) int {
 	decimals := 2
 	for _, r := range rows {

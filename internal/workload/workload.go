@@ -15,7 +15,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// Workload makes what busy programs make: stacks of call trees in which few paths have most of the time, and ever new rare ones.
+// Workload makes the stacks of busy programs. A few paths of their call trees have most of the time, and new rare paths appear
+// all the time.
 type Workload struct {
 	t        testing.TB
 	agg      *profile.Aggregator

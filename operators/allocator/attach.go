@@ -16,10 +16,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// addRunning adds the processes that are there.
+// addRunning adds the running processes.
 func (i *instance) addRunning() {
 	i.refused = time.Time{}
-	if i.filter.comm != "" { // which threads can be called at any time
+	if i.filter.comm != "" { // threads can get such a name at any time
 		i.refused = time.Now()
 	}
 	for _, pid := range running() {
@@ -49,7 +49,7 @@ func (i *instance) add(pid uint32) {
 	i.control.Know(pid)
 }
 
-// sweepInterval is how often processes are looked for at most that have ended, where there is no room for others.
+// sweepInterval is the shortest time between two searches for ended processes if there is no room for others.
 const sweepInterval = 100 * time.Millisecond
 
 // sweep forgets the processes that have ended. Inspecting a process clears its entry, but that may be late: programs can start
@@ -69,7 +69,7 @@ const (
 	lookPause = 3
 )
 
-// look inspects the due processes until stop is closed.
+// look inspects processes that are due, until stop is closed.
 func (i *instance) look(stop <-chan struct{}) {
 	now := time.Now()
 	if now.Before(i.rest) {
@@ -87,7 +87,7 @@ func (i *instance) look(stop <-chan struct{}) {
 			} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) && !closed(stop) {
 				i.warn(fmt.Errorf("reading process %d: %w", pid, err))
 			}
-			if errors.Is(err, patience.ErrTooMany) { // which says nothing of this one
+			if errors.Is(err, patience.ErrTooMany) { // that process is not this one
 				p.later(now, true)
 				continue
 			}
@@ -115,9 +115,9 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// update attaches to the files of a process that are new.
+// update attaches to new files of a process.
 func (i *instance) update(p *process, seen found) {
-	if p.start != 0 && p.start != seen.start { // another process: the probes are those of one that has ended
+	if p.start != 0 && p.start != seen.start { // another process: the probes belong to one that has ended
 		i.detachFrom(p)
 		clear(p.files)
 	}
@@ -204,8 +204,8 @@ func (i *instance) attach(p *process, id symtab.FileID) {
 			closeProbes(attached.links, byProgram{})
 		}
 	})
-	if err != nil { // the others are not touched any more
-		if i.finder.ctx.Err() == nil { // else there was no time to wait
+	if err != nil { // the others are no longer used
+		if i.finder.ctx.Err() == nil { // otherwise there was no time to wait
 			i.warn(fmt.Errorf("attaching to a file of process %d: %w", p.pid, err))
 		}
 		return
@@ -227,7 +227,7 @@ func (i *instance) attach(p *process, id symtab.FileID) {
 	}
 }
 
-// wants tells whether a process has probes now.
+// wants reports whether a process has probes now.
 func (i *instance) wants(p *process) bool { return !p.paced || i.attached && !p.skip }
 
 func (i *instance) attachAll() {
@@ -268,7 +268,7 @@ func (i *instance) detach(all bool) time.Duration {
 
 func (i *instance) detachFrom(p *process) { closeProbes(i.take(p), byProgram{}) }
 
-// take returns the probes of a process, which does not have them any more.
+// take removes the probes from a process and returns them.
 func (i *instance) take(p *process) (links []probe) {
 	for id, probes := range p.files {
 		if probes != nil {

@@ -21,16 +21,15 @@ func emulated()
 
 func stepped()
 
-// Where their code is: Go calls functions in assembly by way of others.
+// Addresses of their code, because Go calls functions in assembly through wrappers.
 var emulatedPC, steppedPC uintptr
 
 const (
 	measureRounds = 8
 	measureCalls  = 250
-	// leastCost is the least that is taken for a probe.
+	// leastCost is the least assumed cost of a probe.
 	leastCost = 100 * time.Nanosecond
-	// returnTraps is how many traps the probe for a return is taken for: the address that is returned to is replaced, and found
-	// again.
+	// returnTraps is the assumed cost of a return probe, in traps. The kernel replaces the return address, and restores it.
 	returnTraps = 2
 )
 
@@ -38,7 +37,7 @@ const (
 // program until it decides not to sample the call.
 type costs struct{ emulated, stepped time.Duration }
 
-// costsUnknown are for where they cannot be measured.
+// costsUnknown are the costs if they cannot be measured.
 var costsUnknown = costs{time.Microsecond, 2 * time.Microsecond}
 
 // costs measures them in this process, on the CPU that it happens to run on.

@@ -16,18 +16,18 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// mostContainers is how many containers a run is for without ParamEverywhere.
+// mostContainers is the maximum number of containers without ParamEverywhere.
 const mostContainers = 10
 
 // filter selects the processes of a run, as the gadget's programs do (unwanted in process.h), among those at its beginning.
 type filter struct {
-	namespaces *ebpf.Map // of the containers that are watched; nil: all
-	host       bool      // also what is in no container
+	namespaces *ebpf.Map // of the watched containers; nil: all
+	host       bool      // also processes outside containers
 	pid        uint32    // 0: any
 	uid, gid   uint32    // anyID: any
 	comm       string    // of a thread; "": any
 
-	seen map[uint64]bool // the containers that grown has seen the last time
+	seen map[uint64]bool // the containers at the last call of grown
 }
 
 const anyID = ^uint32(0)
@@ -61,7 +61,7 @@ func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 	return f, nil
 }
 
-// check returns an error where the run is about more than anybody wants to make slower by accident.
+// check returns an error if the run covers so much that it is probably a mistake.
 func (f *filter) check() error {
 	if f.pid != 0 || f.comm != "" || f.uid != anyID || f.gid != anyID {
 		return nil
@@ -107,7 +107,7 @@ func (f *filter) about() string {
 	return what
 }
 
-// grown tells whether the run is about a container that it was not about when this was called last.
+// grown reports whether the run covers a new container since the last call.
 func (f *filter) grown() bool {
 	if f.namespaces == nil {
 		return false
@@ -123,7 +123,7 @@ func (f *filter) grown() bool {
 	return grown
 }
 
-// pass tells whether a process is one of those. A process that cannot be inspected is not.
+// pass reports whether a process passes the filter. A process that cannot be inspected does not.
 func (f *filter) pass(pid uint32) bool {
 	dir, _ := threadDir(pid)
 	if f.pid != 0 && pid != f.pid {
@@ -151,10 +151,10 @@ func (f *filter) pass(pid uint32) bool {
 	return f.host && sameNamespace(dir+"/ns/pid", procDir(1)+"/ns/pid")
 }
 
-// mostThreads is how many threads of a process are checked for a name.
+// mostThreads limits the threads of a process that are checked for a name.
 const mostThreads = 1024
 
-// named tells whether a process has a thread of that name. dir is its folder, or of one of its threads.
+// named reports whether a process has a thread of that name. dir is its folder, or the folder of one of its threads.
 func (f *filter) named(dir string) bool {
 	is := func(path string) bool {
 		comm, err := os.ReadFile(path + "/comm")
@@ -178,7 +178,7 @@ func sameNamespace(a, b string) bool {
 	return one != "" && one == other
 }
 
-// hostRoot is the folder that has the host's root.
+// hostRoot is the folder with the host's root.
 func hostRoot() string { return os.Getenv("HOST_ROOT") }
 
 func procDir(pid uint32) string { return fmt.Sprintf("%s/proc/%d", hostRoot(), pid) }

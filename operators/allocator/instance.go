@@ -26,7 +26,7 @@ import (
 
 const (
 	tick = 20 * time.Millisecond
-	// containersInterval is how often the operator looks whether the run is about further containers.
+	// containersInterval is the time between two checks for further containers of the run.
 	containersInterval = 500 * time.Millisecond
 	// readFirst is the time that the unwinder has to read the processes that run when the gadget starts, before they get probes.
 	readFirst = 300 * time.Millisecond
@@ -59,26 +59,26 @@ type instance struct {
 	costs   costs
 
 	processes map[uint32]*process
-	slots     [mostProcesses + 1]bool // that processes have; 0 is of all
-	paced     usage                   // what probes for stretches have met
-	measured  time.Time               // when what each process costs was found out
-	attached  bool                    // whether probes for stretches are there now
+	slots     [mostProcesses + 1]bool // of processes; 0 is the slot of all
+	paced     usage                   // calls with a probe for stretches
+	measured  time.Time               // when the cost of each process was measured
+	attached  bool                    // whether probes for stretches are attached now
 	before    counts                  // when they were attached
 	probes    int                     // how many
-	most      int                     // processes that were looked at at a time, for the closing line
-	denied    int                     // processes that may not be looked at
+	most      int                     // processes that were watched at the same time, for the closing line
+	denied    int                     // processes without access
 	probed    int                     // how often a file of a process got probes
-	refused   time.Time               // when a process found no place: there may be one later
-	swept     time.Time               // when those that have ended were forgotten
-	rest      time.Time               // until when no process is looked at
+	refused   time.Time               // when a process found no place, which may become free later
+	swept     time.Time               // when ended processes were forgotten
+	rest      time.Time               // until when no process is inspected
 	warnings  warnings.Teller
 
 	reader    *ringbuf.Reader
 	newcomers chan uint32
-	missed    atomic.Bool        // newcomers had no room: some may still be there
+	missed    atomic.Bool        // newcomers had no room: some may still run
 	stop      context.CancelFunc // nil before Start and after PreStop
 	done      sync.WaitGroup
-	// told are the warnings so far.
+	// told counts the warnings so far.
 	warned struct{ processes, probes, shares bool }
 }
 
@@ -87,7 +87,7 @@ func (*instance) Name() string { return Name }
 
 // PreStart implements operators.PreStart.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
-	if !procfs.SharesPIDs() { // the kernel would attach to others, or to nothing
+	if !procfs.SharesPIDs() { // the kernel would attach to other processes, or to none
 		return fmt.Errorf("operator %s: it lacks %s", Name, procfs.NeedPIDs)
 	}
 	i.live = tune.On(gadgetCtx, "live")
@@ -149,7 +149,7 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// identify has a file read.
+// identify requests the reading of a file.
 func (i *instance) identify(f *os.File) (buildid.Info, error) {
 	info, _, err := i.store.Info(context.Background(), f)
 	return info, err
@@ -190,7 +190,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 // Close implements operators.DataOperatorInstance.
 func (i *instance) Close(gadgetCtx operators.GadgetContext) error { return i.Stop(gadgetCtx) }
 
-// read hands on which processes are new.
+// read hands on new processes.
 func (i *instance) read() {
 	defer i.done.Done()
 	var rec ringbuf.Record
@@ -210,7 +210,7 @@ func (i *instance) read() {
 func (i *instance) handOn(pid uint32) {
 	select {
 	case i.newcomers <- pid:
-	default: // so many at once: most have ended before anybody could look
+	default: // of so many at once, most have ended before an inspection
 		i.missed.Store(true)
 	}
 }
@@ -234,7 +234,7 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 	if len(i.processes) == 0 {
 		i.tellNone()
 	} else {
-		select { // they go on all the while: their first stacks are cut unless the unwinder has read their files
+		select { // they continue to run: their first stacks are cut unless the unwinder has read their files
 		case <-time.After(readFirst):
 		case <-stop:
 		}
@@ -257,7 +257,7 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 				i.add(pid)
 			}
 		case <-containers.C:
-			// Inspektor Gadget can hear of a container after its program has begun, from the API server for one. The gadget's programs
+			// Inspektor Gadget can learn of a container after its program has begun, for example from the API server. The gadget's programs
 			// have left it out until then.
 			if i.filter.grown() {
 				i.addRunning()
@@ -267,7 +267,7 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 			i.look(stop)
 			if err := i.step(time.Now()); err != nil {
 				end(err)
-				i.detach(true) // however long the run takes to end, programs do not pay for it
+				i.detach(true) // a slow end of the run does not slow the programs
 				<-stop
 				return
 			}
@@ -275,8 +275,8 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 	}
 }
 
-// tellNone tells at the start that there is nobody to watch. That is normal for containers: most nodes of a cluster have none of
-// the selected ones.
+// tellNone logs at the start that there is no process to watch. That is normal for containers: most nodes of a cluster have none
+// of the selected ones.
 func (i *instance) tellNone() {
 	tell := i.log.Warnf
 	if i.filter.namespaces != nil {
@@ -338,8 +338,8 @@ func (i *instance) openStretch() {
 	}
 }
 
-// lastStretch ends the one that is open at the end of a run. If there is none, the time since the last one gets a short one: nothing else
-// stands for it.
+// lastStretch ends the open stretch at the end of a run. Without one, it opens a short stretch, because nothing else stands for the time
+// since the last one.
 func (i *instance) lastStretch() {
 	if i.pacer.left(time.Now()) {
 		i.openStretch()
@@ -350,26 +350,26 @@ func (i *instance) lastStretch() {
 	}
 }
 
-// closeStretch ends a stretch, or the time in which the probes were always there.
+// closeStretch ends a stretch, or a time with permanent probes.
 func (i *instance) closeStretch(now time.Time) {
 	if err := i.control.Close(i.pacer.close(now)); err != nil {
 		i.warn(err)
 	}
 }
 
-// divide goes from probes that are always there to stretches, for the processes that cost most.
+// divide changes from permanent probes to stretches, for the most expensive processes.
 func (i *instance) divide(now time.Time) {
 	if now.Sub(i.measured) >= shortest {
 		i.measure(now)
 	}
 	chosen := i.split()
-	if len(chosen) == 0 { // what costs so much has no slot, or is gone
+	if len(chosen) == 0 { // the expensive process has no slot, or has ended
 		for _, p := range i.processes {
 			i.pace(p, true)
 		}
 	}
 	i.tellShares(chosen)
-	i.pacer.cost = 0 // from now on it is that of those with stretches
+	i.pacer.cost = 0 // from now on it covers only processes with stretches
 	for _, p := range i.processes {
 		if p.paced {
 			i.pacer.cost += p.cost

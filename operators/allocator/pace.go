@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// shortest is how long a stretch is at least, where that is possible, and longest how long a period is at most.
+	// shortest is the least length of a stretch, if possible, and longest the largest length of a period.
 	shortest = 100 * time.Millisecond
 	longest  = time.Minute
-	// often is how long a period is at least: to attach and to detach costs something, too.
+	// often is the least length of a period, because attaching and detaching have a cost, too.
 	often = time.Second
-	// extended is how long a stretch is at most where it is as long as its probes take to come and to go.
+	// extended is the largest length of a stretch that is as long as attaching and detaching its probes.
 	extended = 500 * time.Millisecond
 	// brief is the shortest stretch of all.
 	brief = 10 * time.Millisecond
-	// calm is how many stretches in a row have to cost little before probes stay attached again. It is twice as many each time that
-	// they did not stay for long, up to mostCalm.
+	// calm is the number of cheap stretches in a row after which probes stay attached again. It doubles each time that they did not
+	// stay for long, up to mostCalm.
 	calm     = 3
 	mostCalm = 96
 	long     = 10 * time.Minute
-	// debt is for how long the probes may take twice the budget in all, while they are attached all the time.
+	// debt is the total time for which permanent probes may take twice the budget.
 	debt = 10 * time.Second
-	// settle is how long probes have to be attached before their cost is known.
+	// settle is the time after which the cost of attached probes is known.
 	settle = 500 * time.Millisecond
 )
 
@@ -33,14 +33,14 @@ const (
 type plan struct{ period, wait, stretch time.Duration }
 
 // planFor returns a period with a stretch that takes the budget's share of the time. cost is the cost of permanent probes in
-// CPUs. around is the cost of attaching and removing them in CPU seconds. Where in the period the stretch lies is chosen at
-// random, so that nothing that programs do regularly is always missed.
+// CPUs. around is the cost of attaching and removing them in CPU seconds. The place of the stretch in its period is random,
+// so it does not always miss a regular activity of a program.
 func planFor(cost, around, budget float64) plan {
 	cost = max(cost, budget/1000)
 	// At least half of the budget is for sampled calls.
 	p := plan{stretch: max(shortest, min(extended, seconds(around/cost)))}
 	p.period = min(longest, max(often, seconds((p.stretch.Seconds()*cost+around)/budget)))
-	// Where it seems to be cheap, half of the time is enough to see that it is: the next burst may come.
+	// If it seems cheap, half of the time is enough to confirm that, because the next burst may come.
 	fits := min(p.period/2, seconds((budget*p.period.Seconds()-around)/cost))
 	switch p.period {
 	case often:
@@ -52,7 +52,7 @@ func planFor(cost, around, budget float64) plan {
 	return p
 }
 
-// seconds is a time of up to an hour, or of less than none.
+// seconds converts seconds to a time between 0 and an hour.
 func seconds(s float64) time.Duration {
 	return time.Duration(max(-1, min(s, 3600)) * float64(time.Second))
 }
@@ -84,17 +84,17 @@ type pacer struct {
 	each   time.Duration // of a call
 
 	cost     float64 // CPUs that probes take while they are attached
-	drawn    float64 // which part of it goes into what is drawn
+	drawn    float64 // the part of it that drawn events take
 	around   float64 // CPU seconds that they take while they are being attached and taken away
 	coming   usage   // while they were being attached
 	attached bool
 	since    time.Time // when the state began, or what was counted last
 	used     usage     // at that time
-	over     int       // how often in a row the cost was over the budget
-	debt     float64   // CPU seconds that were over the budget and were not saved since
+	over     int       // number of times in a row that the cost was over the budget
+	debt     float64   // CPU seconds over the budget that were not saved since
 	stayed   time.Time // when the probes were attached to stay
-	calm     int       // how many stretches in a row have to be well below the budget
-	under    int       // how many stretches in a row were well below it
+	calm     int       // required number of stretches in a row well below the budget
+	under    int       // number of stretches in a row well below it
 
 	plan    plan // period is 0 while the probes are attached all the time
 	began   time.Time
@@ -104,13 +104,13 @@ type pacer struct {
 	periods int
 }
 
-// begin is called when the probes are attached for all of the time.
+// begin is called when permanent probes are attached.
 func (p *pacer) begin(now time.Time, used usage) {
 	p.attached, p.since, p.used, p.plan, p.over = true, now, used, plan{}, 0
 	p.debt, p.stayed = 0, now
 }
 
-// next says what to do.
+// next returns the next move.
 func (p *pacer) next(now time.Time, used usage, live bool) move {
 	if p.plan.period == 0 {
 		return p.watch(now, used, live)
@@ -135,7 +135,7 @@ func (p *pacer) next(now time.Time, used usage, live bool) move {
 	return stay
 }
 
-// watch looks at the cost of probes that are attached all the time.
+// watch checks the cost of permanent probes.
 func (p *pacer) watch(now time.Time, used usage, live bool) move {
 	if now.Sub(p.since) < settle {
 		return stay
@@ -158,14 +158,14 @@ func (p *pacer) watch(now time.Time, used usage, live bool) move {
 	return pause
 }
 
-// rate returns how many CPUs were taken since the last time.
+// rate returns the CPUs used since the last call.
 func (p *pacer) rate(now time.Time, used usage) float64 {
 	lately := used.minus(p.used)
 	p.drawn = lately.drawn.Seconds() / max(p.seconds(lately), 1e-9)
 	return p.seconds(lately) / max(now.Sub(p.since).Seconds(), 1e-6)
 }
 
-// seconds are those of a CPU.
+// seconds are CPU seconds.
 func (p *pacer) seconds(u usage) float64 {
 	return float64(u.calls)*p.each.Seconds() + u.drawn.Seconds()
 }
@@ -186,17 +186,17 @@ func (p *pacer) opened(now time.Time, before, used usage) {
 func (p *pacer) detached(before, used usage, uncounted time.Duration) {
 	around := p.seconds(p.coming) + p.seconds(used.minus(before)) + p.cost*uncounted.Seconds()
 	p.coming = usage{}
-	// One that is slow to go is not the last one.
+	// A probe with a slow removal is not the last one.
 	p.around = max(around, p.around/2)
-	if !p.did { // the first period, which has begun without knowing that
+	if !p.did { // the first period, which began unnoticed
 		p.plan = planFor(p.cost, p.around, p.budget)
 	}
 }
 
-// open tells whether a stretch is open.
+// open reports whether a stretch is open.
 func (p *pacer) open() bool { return p.attached && p.plan.period > 0 }
 
-// left tells whether no stretch stands for the last part of the time.
+// left reports whether no stretch stands for the last part of the time.
 func (p *pacer) left(now time.Time) bool {
 	return p.plan.period > 0 && !p.attached && now.Sub(p.closed) > 2*shortest
 }
@@ -217,13 +217,13 @@ func (p *pacer) close(now time.Time) (weight float64) {
 	return max(1, now.Sub(p.closed).Seconds()/max(now.Sub(p.since).Seconds(), 1e-6))
 }
 
-// now says what the probes cost.
+// now describes the cost of the probes.
 func (p *pacer) now() string {
 	copies := p.cost * p.drawn
 	return fmt.Sprintf("%.2f CPUs (%v for each of %.0f calls a second, and %.3f for stacks)", p.cost, p.each, (p.cost-copies)/p.each.Seconds(), copies)
 }
 
-// say tells once that the probes are not always there.
+// say logs once that the probes are not permanent.
 func (p *pacer) say(log logger.Logger) {
 	if p.said {
 		return
@@ -233,7 +233,7 @@ func (p *pacer) say(log logger.Logger) {
 		Name, p.now(), p.budget, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
 }
 
-// String tells how much of the time the probes were there.
+// String describes when the probes were attached.
 func (p *pacer) String() string {
 	if p.periods == 0 {
 		return "the probes were attached all the time"

@@ -47,7 +47,7 @@ type probe struct {
 }
 
 // attach puts probes to the functions of an open file, for the process of one thread. With live, functions that free get one.
-// Functions that allocate get one for their return, or at their exits if they throw. Where that is not known, they get none. The
+// Functions that allocate get one for their return, or at their exits if they throw. If these are not known, they get none. The
 // most called function comes last: the kernel can delay each of them. Functions that free come first: otherwise a missed end
 // would stay in use for ever.
 func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
@@ -87,7 +87,7 @@ func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 	return p, nil
 }
 
-// closers is how many probes lose their programs at a time: each waits in the kernel.
+// closers is the number of probes that lose their programs at a time, because each waits in the kernel.
 const closers = 32
 
 // counts are struct allocator_counts of the gadget.
@@ -108,8 +108,8 @@ func (c *byProgram) sum() (n uint64) {
 	return n
 }
 
-// closeProbes removes probes. met are the calls of the time before. It returns how long it would take to make as many calls as
-// were missed during the removal.
+// closeProbes removes probes. met are the calls of the time before. It returns the time for the calls that were missed during
+// the removal.
 //
 // The kernel takes the program away from a probe, and waits until no CPU runs it. Only then it removes the probe itself, and
 // waits once more. The first wait is for many probes at a time here. The second one is for each: the most called goes first.
@@ -136,19 +136,19 @@ func closeProbes(links []probe, met byProgram) time.Duration {
 			}
 		}()
 	}
-	// Of a program's probes, the last one can be that of the only process that is busy.
+	// The last one of a program's probes can belong to the only busy process.
 	var last [allocators.Programs]time.Duration
 	for k, l := range links {
 		<-stopped[k]
 		last[l.program] = time.Since(begin)
 		if events[k] != nil {
-			_ = events[k].Close() // the probe goes at once, and then there is the second wait
+			_ = events[k].Close() // the probe is removed at once, and then there is the second wait
 		}
 	}
 	return spread(last, met)
 }
 
-// spread returns the mean of times, by how many calls there were.
+// spread returns the mean of times, weighted by calls.
 func spread(times [allocators.Programs]time.Duration, met byProgram) time.Duration {
 	sum := 0.0
 	for p, t := range times {
@@ -157,7 +157,7 @@ func spread(times [allocators.Programs]time.Duration, met byProgram) time.Durati
 	return seconds(sum / float64(max(met.sum(), 1)))
 }
 
-// watched returns the functions that get probes.
+// watched returns the functions with probes.
 func (f *file) watched(live bool) []allocators.Function {
 	var out []allocators.Function
 	for _, fn := range f.functions {
@@ -169,7 +169,7 @@ func (f *file) watched(live bool) []allocators.Function {
 	return out
 }
 
-// unwatched tells whether there are functions that allocate and get none.
+// unwatched reports whether some allocating functions get none.
 func (f *file) unwatched(live bool) bool {
 	return live && slices.ContainsFunc(f.functions, func(fn allocators.Function) bool { return fn.Program == allocators.Throws && f.exits[fn.Offset] == nil })
 }

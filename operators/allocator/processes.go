@@ -20,48 +20,48 @@ import (
 )
 
 const (
-	// mostProcesses is how many processes have probes at a time, mostProbes how many probes there are, and mostOfOne in how many files
-	// of one process. Each probe is an open file.
+	// mostProcesses limits the processes with probes, mostProbes the probes, and mostOfOne the files of one process with probes. Each
+	// probe is an open file.
 	mostProcesses = 256
 	mostProbes    = 8192
 	mostOfOne     = 16
-	// mostFiles is how many files are remembered, and mostOpen how many of them, those with an allocator, are kept open.
+	// mostFiles limits the remembered files, and mostOpen the open ones, which have an allocator.
 	mostFiles = 4096
 	mostOpen  = 256
-	// mostMapped is how many of a process's files are inspected.
+	// mostMapped limits the inspected files of a process.
 	mostMapped = 1024
-	// readPatience is how long a file or a process may take to be read.
+	// readPatience is the time limit for reading a file or a process.
 	readPatience = 5 * time.Second
-	// attachPatience is how long it may take to attach to one: the kernel has to wait for all CPUs some times, too.
+	// attachPatience is the time limit for attaching to a file, because the kernel waits for all CPUs several times.
 	attachPatience = 20 * time.Second
 	maxStuck       = 8
 )
 
-// looks is the times at which a process is inspected: libraries are mapped one after the other, and later ones can come at any
+// looks are the times of a process's inspections. Libraries are mapped one after the other, and later ones can come at any
 // time.
 var looks = []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 10 * time.Second}
 
 const (
 	// lookInterval is the time between inspections after that.
 	lookInterval = 30 * time.Second
-	// mostDoublings is how often the time doubles until a file that is being read is checked again.
+	// mostDoublings limits the doublings of the time between two checks of a file that is being read.
 	mostDoublings = 8
 )
 
-// process is one that the run is about.
+// process is one of the run's processes.
 type process struct {
 	pid     uint32
 	start   uint64 // when it was started: another process can get its PID
-	thread  uint32 // that the probes belong to
+	thread  uint32 // the thread of the probes
 	since   time.Time
 	looked  int // how often
-	pending int // how often in a row something was not known yet
+	pending int // number of times in a row that something was not known yet
 	next    time.Time
 	files   map[symtab.FileID]*probes // nil probes: none are attached now
 	share
 }
 
-// later sets the time of the process's next inspection. pending says that some files are not known yet.
+// later sets the time of the process's next inspection. pending reports that some files are not known yet.
 func (p *process) later(now time.Time, pending bool) {
 	switch {
 	case pending:
@@ -84,8 +84,8 @@ func (p *process) rescan(now time.Time) { p.looked, p.pending, p.since, p.next =
 type file struct {
 	open      *os.File // nil if it has none, or could not be read
 	functions []allocators.Function
-	exits     map[uint64][]uint64 // where those return that throw, by their offset
-	quick     map[uint64]bool     // the offsets of those whose first instruction the kernel emulates
+	exits     map[uint64][]uint64 // return instructions of throwing functions, by the function's offset
+	quick     map[uint64]bool     // the offsets of functions whose first instruction the kernel emulates
 }
 
 // finder finds the files of processes that have an allocator. It is for one goroutine, and waits for files, but only for a
@@ -98,8 +98,8 @@ type finder struct {
 	attaches *patience.Runner // to attach
 	files    map[symtab.FileID]*file
 	open     int
-	asked    map[uint32]question           // by PID: what is being found out
-	used     func() map[symtab.FileID]bool // the files that have to stay
+	asked    map[uint32]question           // by PID: pending questions
+	used     func() map[symtab.FileID]bool // the files that must stay
 	warn     func(error)
 }
 
@@ -111,7 +111,7 @@ type question struct {
 	asked  int
 }
 
-// mostAsked is how often the same is asked.
+// mostAsked limits the repetitions of a question.
 const mostAsked = 8
 
 func newFinder(ctx context.Context, store *symbols.Store, used func() map[symtab.FileID]bool, warn func(error)) *finder {
@@ -155,7 +155,7 @@ func (f *finder) attach(id symtab.FileID, do, undo func()) error {
 	return err
 }
 
-// makeRoom forgets the files that no process needs, where there are too many. It returns false where there still are.
+// makeRoom forgets unused files if there are too many. It returns false if there are still too many.
 func (f *finder) makeRoom() bool {
 	if len(f.files) < mostFiles && f.open < mostOpen {
 		return true
@@ -174,7 +174,7 @@ type found struct {
 	start  uint64          // when it was started
 	thread uint32          // one that has not ended
 	files  []symtab.FileID // those with an allocator that it has mapped
-	// pending says that a later call may know more.
+	// pending reports that a later call may know more.
 	pending bool
 }
 
@@ -215,7 +215,7 @@ func (f *finder) allocators(pid uint32) (out found, err error) {
 	return out, nil
 }
 
-// file returns the knowledge of a file, which it reads the first time.
+// file returns the data of a file. It reads the file the first time.
 func (f *finder) file(at *procmap.File) *file {
 	if known := f.files[at.ID]; known != nil {
 		return known
@@ -241,7 +241,7 @@ func (f *finder) file(at *procmap.File) *file {
 			}
 		}
 	})
-	if err != nil { // got is not touched any more
+	if err != nil { // got is no longer used
 		f.warn(fmt.Errorf("reading the functions of %q: %w", at.Path, err))
 		if !errors.Is(err, patience.ErrTooMany) {
 			f.files[at.ID] = &file{}
@@ -249,7 +249,7 @@ func (f *finder) file(at *procmap.File) *file {
 		return nil
 	}
 	switch {
-	case errors.Is(got.err, symtab.ErrReader): // which says nothing of this one
+	case errors.Is(got.err, symtab.ErrReader): // that process is not this one
 		if got.open != nil {
 			got.open.Close()
 		}
@@ -270,7 +270,7 @@ func (f *finder) file(at *procmap.File) *file {
 	return known
 }
 
-// ask has the functions of the allocator in an open file found, by another process.
+// ask has another process find the functions of the allocator in an open file.
 func (f *finder) ask(open *os.File, of *file) error {
 	var found allocators.Found
 	if _, err := f.store.Ask(f.ctx, open, allocators.Fact, &found); err != nil {
@@ -288,7 +288,7 @@ func (f *finder) ask(open *os.File, of *file) error {
 
 var errTooLarge = errors.New("its symbols are larger than the limit")
 
-// look returns the process as package procmap knows it, an address of each file that it has mapped to execute, and when it was started.
+// look returns the process for package procmap, an address in each executable mapping of a file, and the process's start.
 func (f *finder) look(pid uint32) (p procmap.Process, addresses []uint64, start uint64, err error) {
 	var got struct {
 		p         procmap.Process
@@ -297,7 +297,7 @@ func (f *finder) look(pid uint32) (p procmap.Process, addresses []uint64, start 
 		err       error
 	}
 	_, stuck := f.patience.Do(f.ctx, func() { got.p, got.addresses, got.start, got.err = mappings(pid) }, func() func() { return func() {} })
-	if stuck != nil { // got is not touched any more
+	if stuck != nil { // got is no longer used
 		return p, nil, 0, fmt.Errorf("reading the mappings of process %d: %w", pid, stuck)
 	}
 	return got.p, got.addresses, got.start, got.err
@@ -323,7 +323,7 @@ func mappings(pid uint32) (p procmap.Process, addresses []uint64, start uint64, 
 // started returns when a process was started.
 func started(pid uint32) (uint64, error) { return procfs.Began(hostRoot()+"/proc", pid) }
 
-// executable returns, of the text of /proc/PID/maps, where each file begins that is mapped to execute.
+// executable returns the start of each executable mapping of a file, from the text of /proc/PID/maps.
 func executable(text []byte) []uint64 {
 	type file struct {
 		major, minor uint32

@@ -19,21 +19,21 @@ const (
 // entry is struct allocator_process of the gadget.
 type entry struct{ Slot, Settings uint32 }
 
-// share is the knowledge of a process's part of the cost.
+// share is a process's part of the cost.
 type share struct {
-	slot  uint32    // of its counts, 0: none
-	used  usage     // that was counted up to at
+	slot  uint32    // the slot of its counts; 0: none
+	used  usage     // counted up to at
 	at    time.Time // when
-	seen  usage     // that the pacer knows of
-	began usage     // that was counted when the stretch began
+	seen  usage     // known to the pacer
+	began usage     // counted at the start of the stretch
 	cost  float64   // CPUs that its probes take while they are attached
-	paced bool      // it has its probes for stretches only
-	skip  bool      // it has none in the next stretch, which stands for a time that was counted already
-	under int       // how many stretches in a row have cost little
-	calm  int       // how many of these it takes until the probes stay
+	paced bool      // its probes are for stretches only
+	skip  bool      // it has none in the next stretch, because that time was counted already
+	under int       // number of cheap stretches in a row
+	calm  int       // required number of these until the probes stay
 }
 
-// enter gives a process a slot, and tells the gadget's programs of it.
+// enter gives a process a slot, and informs the gadget's programs.
 func (i *instance) enter(p *process) {
 	for slot := range i.slots {
 		if slot > 0 && !i.slots[slot] {
@@ -43,7 +43,7 @@ func (i *instance) enter(p *process) {
 			break
 		}
 	}
-	p.paced = i.pacer.plan.period > 0 // what it costs is not known
+	p.paced = i.pacer.plan.period > 0 // its cost is not known
 	i.tellPrograms(p)
 }
 
@@ -57,13 +57,13 @@ func (i *instance) tellPrograms(p *process) {
 	}
 }
 
-// leave is for a process that has ended.
+// leave removes a process that has ended.
 func (i *instance) leave(p *process) {
-	_ = i.known.Delete(p.pid) // an error: it is not there
+	_ = i.known.Delete(p.pid) // an error: it does not exist
 	i.slots[p.slot] = p.slot == 0
 }
 
-// usedAt returns the usage of one process's probes, or at 0 of all.
+// usedAt returns the usage of one process's probes. At 0, it is the usage of all.
 func (i *instance) usedAt(slot uint32) usage {
 	n := i.countAt(slot)
 	return n.usage()
@@ -109,7 +109,7 @@ func (i *instance) usage() usage {
 	return i.paced
 }
 
-// pace lets a process have its probes for stretches only, or all the time.
+// pace makes a process's probes permanent, or limits them to stretches.
 func (i *instance) pace(p *process, paced bool) {
 	if p.paced == paced {
 		return
@@ -121,8 +121,8 @@ func (i *instance) pace(p *process, paced bool) {
 	i.tellPrograms(p)
 }
 
-// split chooses the processes that have probes for stretches only. It takes the most expensive ones, until the others stay within
-// their part of the limit. It returns them.
+// split chooses the processes that have probes for stretches only. These are the most expensive ones, until the others stay
+// within their part of the limit.
 func (i *instance) split() (chosen []*process) {
 	var always []*process
 	sum := 0.0
@@ -193,7 +193,7 @@ func (i *instance) settled(now, since time.Time) {
 	}
 }
 
-// tellShares tells once which programs have stretches.
+// tellShares logs once which programs have stretches.
 func (i *instance) tellShares(chosen []*process) {
 	if len(chosen) == 0 || len(chosen) == len(i.processes) || i.warned.shares {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/viper"
 )
 
-// frame holds the parts of a frame that decide about a capture: its function's name in the file, and a key of the file, nil if
+// frame has the parts of a frame for the classification: its function's name in the file, and a key of the file, nil if
 // unknown.
 type frame struct {
 	file any
@@ -26,7 +26,7 @@ const (
 	other         // its kind is not shown
 )
 
-// classifier decides what becomes of a capture by the functions that its stack begins with.
+// classifier classifies captures by the innermost functions of their stacks.
 type classifier struct {
 	inner []string
 	kinds *kinds // nil: rows have none
@@ -61,7 +61,7 @@ func (j *classifier) field() string {
 	return j.kinds.field
 }
 
-// wantsNames tells whether functions decide.
+// wantsNames reports whether functions decide.
 func (j *classifier) wantsNames(r *record, l *layout) bool {
 	return len(j.inner) > 0 || j.kinds != nil && j.kinds.refines(r.key[l.kind:])
 }

@@ -30,7 +30,7 @@ func (c *code) close() {
 	c.tables.Release()
 }
 
-// tellBlind says once why functions are not known, where these decide what becomes of a capture: there may be no row that would say it.
+// tellBlind logs once why functions are not known, if they decide about captures. There may be no row with this information.
 func (i *instance) tellBlind() {
 	if i.classifier.kinds == nil || i.blind {
 		return

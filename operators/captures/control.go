@@ -20,8 +20,8 @@ type Control struct {
 	mu       sync.Mutex
 	settings *ebpf.Map
 	now      settings
-	step     uint64  // of draw, for captures that are drawn all the time; 0: the gadget's
-	share    float64 // of the time that a stretch is for: its step is as much shorter
+	step     uint64  // of draw, for permanent sampling; 0: the gadget's
+	share    float64 // the stretch's share of the time; the step is smaller by this factor
 	stretch  uint32
 	weights  map[uint32]float64
 	know     func(pid uint32)
@@ -30,7 +30,7 @@ type Control struct {
 // minStep is the shortest step in a stretch: each capture costs some microseconds.
 const minStep = 4096
 
-// remembered is how many stretches' weights are kept: captures are walked some seconds later.
+// remembered is the number of stretches with a kept weight, because captures are read some seconds later.
 const remembered = 1024
 
 func newControl() *Control { return &Control{share: 1, weights: map[uint32]float64{0: 1}} }
@@ -62,14 +62,14 @@ func (c *Control) start(m *ebpf.Map, step uint64) error {
 	return c.write()
 }
 
-// Know has the stacks of a process's first captures whole, if it is called before them.
+// Know makes the stacks of a process's first captures whole, if it is called before them.
 func (c *Control) Know(pid uint32) {
 	if c.know != nil {
 		c.know(pid)
 	}
 }
 
-// Always lets captures be drawn all the time: each stands for itself.
+// Always starts permanent sampling. Each capture then stands for itself.
 func (c *Control) Always() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,8 +77,8 @@ func (c *Control) Always() error {
 	return c.write()
 }
 
-// Open begins a stretch, which is for a share of the time, from 0 to 1. So much more is drawn of it: all in all as much as
-// without stretches. Its captures wait until Close gives their weight.
+// Open begins a stretch for a share of the time, from 0 to 1. The stretch draws more by that factor, so the total is the
+// same as without stretches. Its captures wait until Close gives their weight.
 func (c *Control) Open(share float64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +110,7 @@ func (c *Control) setStep(step uint64) error {
 	return c.write()
 }
 
-// stretchNow returns the number of the stretch that is open, or was the last one; 0 while captures are drawn all the time.
+// stretchNow returns the number of the open or last stretch, or 0 during permanent sampling.
 func (c *Control) stretchNow() uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,13 +123,13 @@ func (c *Control) weight(stretch uint32) (float64, bool) {
 	defer c.mu.Unlock()
 	w, ok := c.weights[stretch]
 	if !ok {
-		// So old that it is forgotten: captures do not wait that long.
+		// The stretch is too old and forgotten, because captures do not wait that long.
 		return 1, c.stretch-stretch >= remembered
 	}
 	return w, true
 }
 
-// finish lets the captures of a stretch that has not been closed stand for themselves.
+// finish ends an open stretch. Its captures stand for themselves.
 func (c *Control) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,8 +5,8 @@ import "fmt"
 // counts are a run's captures: read = added + inner + other + bad.
 type counts struct {
 	read, added, inner, other, bad             uint64
-	whole, byFramePointers, none               uint64 // of added: by their stacks
-	late, lateValue                            uint64 // whose stack has not come from the unwinder
+	whole, byFramePointers, none               uint64 // parts of added, by their stacks
+	late, lateValue                            uint64 // whose stack did not arrive from the unwinder
 	lost, lostWeight, lostEvents, events, full uint64 // of the kernel
 }
 

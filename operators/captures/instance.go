@@ -24,20 +24,20 @@ import (
 )
 
 const (
-	// tick is how often the reader does something else than reading.
+	// tick is the time between two pauses of the reader for other work.
 	tick = 50 * time.Millisecond
-	// paceInterval is how often the step is checked, unless there are too many captures before that.
+	// paceInterval is the time between two checks of the step, unless there are too many captures earlier.
 	paceInterval = time.Second
 	// stackPatience is how long a capture waits for its stack, and then for the files of its process to be read. The unwinder
 	// sends stacks once a second. At the end of a run it is lastPatience.
 	stackPatience = 4 * time.Second
 	lastPatience  = 2 * time.Second
-	// mostWaiting is how many captures wait for that at a time, and how many stacks for their captures. The oldest capture is
-	// handled with the known data.
+	// mostWaiting limits the captures that wait for a stack, and the stacks that wait for their captures. Beyond it, the
+	// oldest capture is handled with the known data.
 	mostWaiting = 16384
 )
 
-// stacks has the unwinder take stacks: see unwinder.Stacks.
+// stacks makes the unwinder take stacks: see unwinder.Stacks.
 type stacks interface {
 	PreStart(gadgetCtx operators.GadgetContext, ds datasource.DataSource, budget uint32) error
 	Start(gadgetCtx operators.GadgetContext) error
@@ -66,17 +66,17 @@ type instance struct {
 	reader     *ringbuf.Reader
 	code       *code
 	classifier classifier
-	files      *sharedFiles // nil: the gadget has no use for them
+	files      *sharedFiles // nil: the gadget does not need them
 	sums       *sums
-	live       *live // nil: the run shows what was allocated, and not what is in use
+	live       *live // nil: the run shows allocations, not memory in use
 	pace       pace
-	// ready is set while the gadget's maps are there, and ended when nothing will be added any more.
+	// ready is set while the gadget's maps exist, and ended when nothing more will be added.
 	ready, ended atomic.Bool
 
 	frames     []frame // buffers
 	resolved   []names.Frame
 	waiting    []waiting
-	arrived    map[uint64]arrival // stacks by what captures have for them
+	arrived    map[uint64]arrival // stacks by their IDs in captures
 	counts     counts
 	warnings   warnings.Teller
 	full       string        // the remedy when the gadget's maps are full
@@ -237,7 +237,7 @@ func (i *instance) PostStop(operators.GadgetContext) error {
 // Close implements operators.DataOperatorInstance.
 func (i *instance) Close(gadgetCtx operators.GadgetContext) error { return i.Stop(gadgetCtx) }
 
-// run reads, judges and adds up, until stop is closed.
+// run reads, classifies and adds up captures, until stop is closed.
 func (i *instance) run(stop <-chan struct{}) {
 	defer close(i.done)
 	runtime.LockOSThread() // the kernel counts CPU time by thread
@@ -264,7 +264,7 @@ func (i *instance) run(stop <-chan struct{}) {
 	}
 }
 
-// readUntil reads captures until a time.
+// readUntil reads captures until the given time.
 func (i *instance) readUntil(until time.Time) {
 	i.reader.SetDeadline(until)
 	var rec ringbuf.Record
@@ -312,14 +312,14 @@ func (i *instance) retry(patience time.Duration) {
 	}
 }
 
-// arrive keeps a stack for its capture.
+// arrive stores a stack for its capture.
 func (i *instance) arrive(u wire.Unwound) {
 	if len(i.arrived) < mostWaiting {
 		i.arrived[u.ID] = arrival{u.Stack, time.Now()}
 	}
 }
 
-// take adds a capture to its row. It returns false where more will be known in some moments, but not if it is the last time.
+// take adds a capture to its row. It returns false if more will be known soon, and this is not the last time.
 func (i *instance) take(w *waiting, last bool) bool {
 	r, err := i.layout.parse(w.data)
 	if err != nil {
@@ -379,7 +379,7 @@ func (i *instance) take(w *waiting, last bool) bool {
 	return true
 }
 
-// name finds out what decides of a stack's innermost frames. It returns false where more will be known in some moments.
+// name finds the deciding functions among a stack's innermost frames. It returns false if more will be known soon.
 func (i *instance) name(r *record, st *stack) bool {
 	switch {
 	case st == nil:
@@ -429,7 +429,7 @@ func (i *instance) finish() {
 	i.ended.Store(true)
 }
 
-// unmatched tells whether a capture waits for a stack that has not come.
+// unmatched reports whether a capture waits for a stack.
 func (i *instance) unmatched() bool {
 	return slices.ContainsFunc(i.waiting, func(w waiting) bool {
 		id := order.Uint64(w.data[atStack:])
@@ -438,7 +438,7 @@ func (i *instance) unmatched() bool {
 	})
 }
 
-// rows are those for the next packet of the gadget's sums, called where Inspektor Gadget reads its maps.
+// rows returns the rows for the next packet of the gadget's sums. It is called when Inspektor Gadget reads its maps.
 func (i *instance) rows() []row {
 	if !i.ready.Load() {
 		return nil
@@ -450,7 +450,7 @@ func (i *instance) rows() []row {
 	return rows
 }
 
-// inUse are those of the packets with allocations in use.
+// inUse returns the rows of the packets with allocations in use.
 func (i *instance) inUse() []row {
 	if !i.ready.Load() {
 		return nil

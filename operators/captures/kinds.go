@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// kindFrames is how many frames, from the innermost one on, are searched for a function of a kind.
+	// kindFrames is the number of innermost frames that are searched for a function of a kind.
 	kindFrames = 6
-	// mostNames is how many names the kinds are remembered of.
+	// mostNames is the number of names with a remembered kind.
 	mostNames = 4096
 )
 
@@ -48,7 +48,7 @@ type kinds struct {
 // process to the time of the capture.
 type kindOthers struct {
 	name string
-	at   int // of the address in a row's value; it is 0 for rows that say nothing about the next ones
+	at   int // of the address in a row's value; it is 0 for rows without information about later ones
 	m    *ebpf.Map
 }
 
@@ -90,7 +90,7 @@ func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds,
 	return k, nil
 }
 
-// start finds the map of a gadget that is loaded.
+// start finds the map of the loaded gadget.
 func (k *kinds) start(gadgetCtx operators.GadgetContext) error {
 	if k == nil || k.others == nil {
 		return nil
@@ -116,7 +116,7 @@ func valuesOf(key *btf.Struct, field string) (map[string]uint32, error) {
 	return nil, fmt.Errorf("%s has no enum %q", key.Name, field)
 }
 
-// refines tells whether functions decide on a kind, which the bytes begin with.
+// refines reports whether functions decide on the kind at the start of the bytes.
 func (k *kinds) refines(kind []byte) bool { return order.Uint32(kind) == k.of }
 
 // refine changes a kind to the one that the frames tell, innermost first. keep is false if the kind is unchanged and such rows
@@ -131,18 +131,18 @@ func (k *kinds) refine(kind []byte, frames []frame) (keep, told bool) {
 	return k.all, false
 }
 
-// leaveOut has the gadget's programs send no more of a row's events for a while.
+// leaveOut makes the gadget's programs stop sending a row's events for a while.
 func (o *kindOthers) leaveOut(r *record) {
 	if o == nil || o.m == nil {
 		return
 	}
 	if address := order.Uint64(r.value[o.at:]); address != 0 {
-		// Where it fails, the next one is sent as this one was.
+		// If it fails, the next one is sent like this one.
 		_ = o.m.Put(addressKey{Address: address, PID: r.process().PID}, r.time())
 	}
 }
 
-// kindRules tells the kind that a function stands for.
+// kindRules maps functions to kinds.
 type kindRules struct {
 	exact    map[string]uint32
 	patterns []kindPattern
@@ -165,7 +165,7 @@ func (r *kindRules) add(kind uint32, functions []string) {
 			r.exact[f] = kind
 		}
 	}
-	// The order of a map is another one each time.
+	// The order of a map is random.
 	slices.SortFunc(r.patterns, func(a, b kindPattern) int { return slices.Compare(a.parts, b.parts) })
 }
 

@@ -35,7 +35,7 @@ const (
 	userSize    = 72
 )
 
-// mostMembers is how many sums a row has at most.
+// mostMembers is the maximum number of sums in a row.
 const mostMembers = 16
 
 // layout has the offsets in the key and the value of a gadget's rows.
@@ -53,7 +53,7 @@ type layout struct {
 }
 
 // layoutOf reads it from the types of the map rows. sums are the members of the value that are added up. kind is the key's member
-// that says what was waited for, "" for none.
+// with the kind of wait, "" for none.
 func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 	key, value, err := unwinder.RowTypes(rows)
 	if err != nil {
@@ -99,7 +99,7 @@ func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 type record struct {
 	data       []byte
 	key, value []byte
-	user       []byte // the form of the user stack that is filled, if any is
+	user       []byte // the filled form of the user stack, if any
 }
 
 var order = binary.LittleEndian

@@ -19,13 +19,13 @@ const (
 	// for liveShare times the read's duration. A full map takes a tenth of a second and more.
 	liveInterval = 500 * time.Millisecond
 	liveShare    = 50
-	// liveBatch is how many entries of it one system call reads.
+	// liveBatch is the number of entries that one system call reads.
 	liveBatch = 1024
-	// mostFresh is how many rows are kept in addition to those with room in the gadget's map.
+	// mostFresh is the number of kept rows in addition to the size of the gadget's map.
 	mostFresh = 16384
 )
 
-// addressKey is an address of a process, the key of gadgets' maps that know something of it.
+// addressKey is an address of a process, as a key of gadgets' maps.
 type addressKey struct {
 	Address uint64
 	PID     uint32
@@ -51,8 +51,8 @@ type liveRow struct {
 	time  uint64
 }
 
-// space is the address space that a process had last. It has another one after an execve, and so has another process with the
-// same PID. The allocations of the one before are gone then, although nobody has freed them.
+// space is the last address space of a process. An execve changes it, and another process with the same PID has another one.
+// The earlier allocations are then gone, although nobody has freed them.
 type space struct {
 	hash uint32
 	time uint64 // when it was seen
@@ -65,15 +65,15 @@ type live struct {
 	execs  *ebpf.Map // by PID: when the process has called execve, in nanoseconds after boot; nil: nobody says
 	sums   *sums
 	alive  func(pid uint32) bool
-	closed func() bool // nothing comes any more
+	closed func() bool // nothing more comes
 
 	reading sync.Mutex // of the map: one at a time
 	next    time.Time  // when it is read again
 
 	mu     sync.Mutex
 	rows   map[uint64]*liveRow // by the ID of a capture
-	fresh  map[uint64]bool     // those that came since the map was read before
-	spaces map[uint32]space    // by PID, of those that have rows
+	fresh  map[uint64]bool     // new ones since the previous read of the map
+	spaces map[uint32]space    // by PID, for processes with rows
 	stacks map[uint32]*stack   // by frame pointers, by ID, of the rows: many have the same, and one takes a kilobyte
 	state  []row
 	// strays are the IDs that had no row, and since when.
@@ -87,7 +87,7 @@ func newLive(s *sums, closed func() bool) *live {
 	return &live{sums: s, alive: lives, closed: closed, rows: map[uint64]*liveRow{}, fresh: map[uint64]bool{}, spaces: map[uint32]space{}, stacks: map[uint32]*stack{}}
 }
 
-// take takes the gadget's maps, which the metadata names.
+// take gets the gadget's maps by their names in the metadata.
 func (l *live) take(maps map[string]*ebpf.Map, metadata *viper.Viper) error {
 	inUse, execs := metadata.GetString("live.map"), metadata.GetString("live.execs")
 	l.inUse, l.execs = maps[inUse], maps[execs]
@@ -100,7 +100,7 @@ func (l *live) take(maps map[string]*ebpf.Map, metadata *viper.Viper) error {
 	return nil
 }
 
-// lives tells whether there is a process with that PID, a number of the machine and not of the container that this may run in.
+// lives reports whether a process with that PID of the machine exists. The PID is not one of this container.
 func lives(pid uint32) bool { return procfs.Lives(os.Getenv("HOST_ROOT")+"/proc", pid) }
 
 // add keeps the row of a capture.
@@ -134,7 +134,7 @@ func (l *live) snapshot() ([]row, error) {
 	began := time.Now()
 	read := !began.Before(l.next) || l.closed()
 	if read {
-		all, err = l.readMap() // takes some time: captures are added meanwhile
+		all, err = l.readMap() // this takes some time: captures are added meanwhile
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,7 +208,7 @@ func (l *live) copies() []row {
 	return out
 }
 
-// liveEntry is one of the gadget's map.
+// liveEntry is an entry of the gadget's map.
 type liveEntry struct {
 	addressKey
 	liveValue
@@ -216,7 +216,7 @@ type liveEntry struct {
 	since uint64 // when its process has called execve
 }
 
-// readMap returns all that is in the gadget's map.
+// readMap returns all entries of the gadget's map.
 func (l *live) readMap() (all []liveEntry, err error) {
 	type process struct {
 		alive bool
@@ -232,7 +232,7 @@ func (l *live) readMap() (all []liveEntry, err error) {
 			if !ok {
 				p.alive = l.alive(keys[i].PID)
 				if l.execs != nil {
-					_ = l.execs.Lookup(keys[i].PID, &p.since) // most have called none
+					_ = l.execs.Lookup(keys[i].PID, &p.since) // most have not called it
 				}
 				known[keys[i].PID] = p
 			}
@@ -247,7 +247,7 @@ func (l *live) readMap() (all []liveEntry, err error) {
 	}
 }
 
-// strayPatience is how long an entry of the map has no row until it is removed: captures have their stacks within less than that.
+// strayPatience is the time after which an entry of the map without a row is removed. Captures get their stacks earlier than that.
 const strayPatience = 4 * stackPatience
 
 // sift returns the allocations in use of living processes, by the ID of their capture. Entries of processes that ended, or run

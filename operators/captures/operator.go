@@ -1,6 +1,6 @@
 // Package captures is the Inspektor Gadget operator captures. It makes the rows of gadgets that sample events in proportion to a
 // value (gadgets/include/capture.h). The unwinder takes their stacks, in all languages that it knows. The functions on a stack
-// decide what becomes of its event. Rows go the way of all rows of the gadget. A gadget requests it in its metadata:
+// decide how its event counts. Rows go the way of all rows of the gadget. A gadget requests it in its metadata:
 //
 //	operator:
 //	  captures:
@@ -78,7 +78,7 @@ func (o *operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	return i, nil
 }
 
-// setPeriod makes the parameter that is the step of draw the period of the gadget's profiles, where they say no other.
+// setPeriod makes the parameter with the step of draw the period of the gadget's profiles, unless they have another.
 func (i *instance) setPeriod(gadgetCtx operators.GadgetContext) error {
 	variable := i.metadata.GetString("step")
 	if variable == "" {

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// mostCaptures is how many captures a second there may be before the step grows: each takes some 20 microseconds.
+	// mostCaptures is the number of captures per second above which the step grows. Each takes about 20 microseconds.
 	mostCaptures = 2000
-	// mostCPU is how much of a CPU the reader may take before it grows: a program can make that take longer.
+	// mostCPU is the share of a CPU above which it grows, because a program can make reading slow.
 	mostCPU = 0.25
 	// maxStep is the largest step that draw takes.
 	maxStep = 1<<32 - 1
@@ -26,7 +26,7 @@ func newPace(base uint64, set func(uint64) error) pace {
 	return pace{base: base, step: base, largest: base, set: set}
 }
 
-// early tells that there have been as many captures since the last look as there may be in a second: the next look is due.
+// early reports that the number of captures since the last look has reached the limit of a second. The next look is then due.
 func (p *pace) early(captures uint64) bool { return p.base > 0 && captures-p.before >= mostCaptures }
 
 // look is called with the number of captures since the start, the time since the last call, and the CPU time of reading since
@@ -52,7 +52,7 @@ func (p *pace) look(captures uint64, since, used time.Duration) error {
 	return p.set(step)
 }
 
-// String tells what the step was.
+// String describes the step.
 func (p *pace) String() string {
 	switch {
 	case p.base == 0:

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// mostSharedFiles is how many addresses' files are remembered.
+	// mostSharedFiles is the number of addresses with a remembered file.
 	mostSharedFiles = 1024
 	// mapsPatience limits how long that may take. At most mapsStuck processes may block it at a time; captures are not read
 	// meanwhile.
@@ -82,7 +82,7 @@ func newSharedFiles(metadata *viper.Viper, rows *ebpf.MapSpec, root string) (*sh
 	return f, nil
 }
 
-// put puts the file into a row's key. Where there is so much to read that others would have to wait, the row goes without.
+// put puts the file into a row's key. If reading would take so long that others wait, the row has no file.
 func (f *sharedFiles) put(r *record) {
 	if f == nil {
 		return
@@ -104,7 +104,7 @@ func (f *sharedFiles) put(r *record) {
 		}
 		f.known[id] = text
 	}
-	// One byte stays 0. What does not fit is cut off at its beginning: the end says more.
+	// One byte stays 0. Text that does not fit is cut at its beginning, because its end is more informative.
 	if most := f.len - 1; len(text) > most {
 		text = "..." + strings.ToValidUTF8(text[len(text)-most+3:], "")
 	}
@@ -126,14 +126,14 @@ func (f *sharedFiles) read(id sharedKey) string {
 		}
 	}, func() func() { return func() {} })
 	f.allowance.Use(used)
-	if err != nil { // found is not touched any more
+	if err != nil { // found is no longer used
 		return ""
 	}
 	return found
 }
 
-// sharedAt returns the file of an address and the place in it, "/dev/shm/shop+0x40", by the text of /proc/PID/maps; "" where it is in
-// none, or in memory that is the process's own.
+// sharedAt returns the file of an address and the place in it, "/dev/shm/shop+0x40", by the text of /proc/PID/maps; "" if it is in no
+// file, or in private memory.
 func sharedAt(maps []byte, address uint64) string {
 	for m := range procfs.Mappings(maps) {
 		if m.Perms[3] == 's' && address >= m.Start && address < m.End && m.Path != "" {

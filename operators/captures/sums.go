@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// mostSums is how many different rows wait at most to be handed on. What finds no room adds up in a row of its own.
+	// mostSums is the maximum number of different rows that wait. Events without room are added to a special row.
 	mostSums = 65536
 )
 
@@ -23,7 +23,7 @@ const (
 	capturesFull = "[captures full]"
 )
 
-// mostFrames is how many frames a stack by frame pointers has at most.
+// mostFrames is the maximum number of frames of a stack by frame pointers.
 const mostFrames = 127
 
 // stackMap is the gadget's map of user stacks by frame pointers.
@@ -38,7 +38,7 @@ type row struct {
 	stack      *stack
 }
 
-// stack is the stack of a row: one that the unwinder has taken, or one by frame pointers. It does not change.
+// stack is the stack of a row, by the unwinder or by frame pointers. It does not change.
 type stack struct {
 	whole  *wire.Stack
 	id     uint32             // in the gadget's map, 0 for none
@@ -55,7 +55,7 @@ type sums struct {
 	counts  struct{ handed, folded uint64 }
 }
 
-// sumKey is what rows have in common that are added up.
+// sumKey has the common parts of rows that are added up.
 type sumKey struct {
 	key     string
 	stretch uint32
@@ -71,7 +71,7 @@ func newSums(l layout) *sums {
 	return &sums{layout: l, waiting: map[sumKey]*sum{}}
 }
 
-// byFramePointers returns the stack that the gadget's programs have taken themselves, nil for none.
+// byFramePointers returns the stack that the gadget's programs took themselves, or nil.
 func (s *sums) byFramePointers(r *record) *stack {
 	st := &stack{id: order.Uint32(r.user[atStackID:])}
 	if int32(st.id) <= 0 || s.stacks.Lookup(st.id, &st.frames) != nil {
@@ -92,14 +92,14 @@ func (s *sums) complete(r *record, whole *wire.Stack) {
 	s.setAttached(r.key, r.stretch())
 }
 
-// setAttached says in a row's key that it is of a stretch.
+// setAttached marks a row's key as belonging to a stretch.
 func (s *sums) setAttached(key []byte, stretch uint32) {
 	if s.layout.attached >= 0 && stretch != 0 {
 		order.PutUint32(key[s.layout.attached:], 1)
 	}
 }
 
-// add adds a row that is complete.
+// add adds a complete row.
 func (s *sums) add(r *record, st *stack) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *sums) rows(weight func(stretch uint32) (float64, bool)) ([]row, error) 
 	return out, failed
 }
 
-// handed returns how many rows were handed on, and how many captures found no row of their own.
+// handed returns the number of rows that were handed on, and of captures without their own row.
 func (s *sums) handed() (rows, folded uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +192,7 @@ func (s *sums) keep(st *stack) error {
 	return nil
 }
 
-// rounded rounds at random, so that sums are right in the mean. Profiles have signed numbers: more than they can hold becomes the
-// most that they can.
+// rounded rounds at random, so that sums are right on average. Profiles have signed numbers, so larger values become the maximum.
 func rounded(v float64) uint64 {
 	if !(v > 0) {
 		return 0

@@ -62,8 +62,8 @@ func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 	return s, nil
 }
 
-// How long to wait for the files and folders that an exporter needs. A user at a terminal wants to know the mistake; a daemon
-// starts the gadget without them.
+// The time limit for opening the files and folders of an exporter. A user at a terminal needs the error; a daemon starts the
+// gadget without them.
 var (
 	openWait       = 10 * time.Second
 	openWaitDaemon = 2 * time.Second // shorter in tests
@@ -119,7 +119,7 @@ func (e *exporters) end(ctx context.Context, s *shared) error {
 	return nil
 }
 
-// drop forgets s. Under mu.
+// drop forgets s. The caller holds mu.
 func (e *exporters) drop(s *shared) {
 	e.running = slices.DeleteFunc(slices.Clone(e.running), func(r *shared) bool { return r == s })
 	if len(e.running) == 0 && e.stop != nil {
@@ -151,10 +151,10 @@ func (e *exporters) list() []*shared {
 	return slices.Clone(e.running)
 }
 
-// targets says which exporters the data sources go to.
+// targets has the exporters of each data source.
 type targets struct {
-	all   []string            // the exporters of each data source that is not in named
-	named map[string][]string // the exporters of a data source that was named
+	all   []string            // the exporters of data sources that are not in named
+	named map[string][]string // the exporters of a named data source
 	inRun []string            // the data sources in named, in the order in which they were written
 }
 
@@ -211,7 +211,7 @@ func (t targets) names() []string {
 	return slices.Compact(list)
 }
 
-// minInterval is the shortest batch window of a user on his own machine.
+// minInterval is the shortest batch window in ig run.
 const minInterval = 10 * time.Millisecond
 
 // parseInterval reads the parameter for the batch window; 0 means the exporter's.

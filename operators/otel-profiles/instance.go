@@ -32,7 +32,7 @@ type instance struct {
 	targets  targets
 	values   api.ParamValues
 	remote   bool
-	interval time.Duration // of the parameter; 0: each exporter's
+	interval time.Duration // from the parameter; 0: each exporter's own
 	// mustDeliver is ParamCheck.
 	mustDeliver bool
 
@@ -43,15 +43,15 @@ type instance struct {
 	exporters []*shared
 	pipelines []*pipeline
 	maps      *stackMaps
-	// uncollected are flags that would have the gadget collect stacks, and are off.
+	// uncollected are flags that are off and would make the gadget collect stacks.
 	uncollected []string
-	names       *namer // of all data sources
-	// unreadFile says why the last file could not be read, once names is released
+	names       *namer // for all data sources
+	// unreadFile is why the last file could not be read, once names is released
 	unreadFile error
 	hosts      *hostproc.Resolver    // nil until an exporter asks for it
 	contexts   *proccontext.Resolver // the same
 
-	started   bool          // all operators before this one have started: it is started last
+	started   bool          // all other operators have started, because this one starts last
 	stop      chan struct{} // ends the flusher
 	stopped   chan struct{} // the flusher has ended
 	wake      chan struct{} // a pipeline is nearly full
@@ -187,8 +187,8 @@ func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds
 	return faults, nil
 }
 
-// nothing says that no data source is exported, because of faults or as there is none with a stack. That is no error for a run that may
-// end without a delivery.
+// nothing logs that no data source is exported, because of faults or because there is none with a stack. It is only an error for a run
+// that must deliver.
 func (i *instance) nothing(faults []error) error {
 	where := quotedList(i.targets.names())
 	if len(faults) > 0 {
@@ -217,8 +217,8 @@ func (i *instance) acquire(cfg config.Exporter) (*shared, error) {
 	return exp, i.open(exp)
 }
 
-// giveBack gives back the exporters of an instance that does not start. Inspektor Gadget closes it all
-// the same: without pipelines there is nothing to wait for.
+// giveBack gives back the exporters of an instance that does not start. Inspektor Gadget still closes
+// the instance, but without pipelines there is nothing to wait for.
 func (i *instance) giveBack() {
 	for _, p := range i.pipelines {
 		p.closed.Store(true)
@@ -233,7 +233,7 @@ func (i *instance) giveBack() {
 	i.releaseNames()
 }
 
-// leave gives an exporter back. Where the gadget runs in the caller's process it waits for the delivery.
+// leave gives an exporter back. If the gadget runs in the caller's process, leave waits for the delivery.
 func (i *instance) leave(exp *shared) error {
 	i.op.exporters.release(exp)
 	if i.remote {
@@ -244,7 +244,7 @@ func (i *instance) leave(exp *shared) error {
 	return i.op.exporters.stopUnused(ctx, exp)
 }
 
-// releaseNames gives back the namer, and what processes say of themselves. The caller makes sure that no row is read any more.
+// releaseNames gives back the namer and the contexts of processes. The caller makes sure that no more rows are read.
 func (i *instance) releaseNames() {
 	i.flushing.Lock() // Shutdown flushes too
 	defer i.flushing.Unlock()
@@ -281,7 +281,7 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, ds datasource.Data
 		MapSpec: func(name string) *ebpf.MapSpec { return tune.MapSpec(gadgetCtx, name) },
 		Logger:  i.log,
 	}
-	// Where another operator has the frames of all stacks it has their names too: no namer, which follows all processes, is needed.
+	// If another operator has the frames of all stacks, it has their names, too. Then no namer is needed, which would follow all processes.
 	if len(ds.GetFieldsWithTag(fieldmap.StackTag)) == 0 || fieldmap.HasIDs(ds) {
 		if i.names == nil {
 			i.names = i.op.names.acquire()

@@ -16,8 +16,7 @@ import (
 )
 
 // instruments are this process's metrics in Inspektor Gadget's registry, so that they appear wherever its own do. Its gauges
-// panic in v0.55.0: what goes up and down is an up-down counter. They are never touched in a gadget's callback; a reporter adds
-// the changes now and then.
+// panic in v0.55.0, so up-down counters replace them. No gadget's callback uses them; a reporter adds the changes now and then.
 type instruments struct {
 	ofExporter    []instrument
 	requests      metric.Int64Counter
@@ -41,7 +40,7 @@ type instrument struct {
 	value func(figures) int64
 }
 
-// figures are an exporter's, with the age of its oldest data in seconds.
+// figures are the values of an exporter, with the age of its oldest data in seconds.
 type figures struct {
 	export.Stats
 	age int64
@@ -101,7 +100,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 	}
 })
 
-// observer records what must be seen request by request.
+// observer records the metrics of single requests.
 type observer struct{ exporter string }
 
 func observe(exporter string) export.Observer { return observer{exporter} }
@@ -116,7 +115,7 @@ func (o observer) Request(d time.Duration, bytes int, ok bool) {
 
 const reportInterval = 5 * time.Second
 
-// startReporting adds the changes of the running exporters' figures to the metrics now and then, until stop is called. That does
+// startReporting adds the changes of the running exporters' figures to the metrics now and then, until stop is called. stop does
 // not wait, because the caller may hold the lock that the list needs.
 func startReporting(running func() []*shared) (stop func()) {
 	quit := make(chan struct{})
@@ -186,7 +185,7 @@ func (c Counts) report(old Counts, exporter, gadget attribute.KeyValue) {
 	}
 }
 
-// mostGadgets bounds the values of the attribute gadget in a process: clients of a daemon choose them.
+// mostGadgets bounds the values of the attribute gadget in a process, because clients of a daemon choose them.
 const mostGadgets = 50
 
 // gadgetNames gives gadgets their name in metrics. It is safe for concurrent use.

@@ -21,7 +21,7 @@ import (
 // namer is shared by all gadgets of a process to name their stacks, while one of them runs.
 type namer struct {
 	*names.Namer
-	wait time.Duration // for printed text, at most, per stack
+	wait time.Duration // the longest wait for printed text, per stack
 }
 
 // namers owns the namer of a process.
@@ -38,7 +38,7 @@ func newNamers(setting func() config.Names) *namers {
 // tableOptions are the options of the tables of functions of this process.
 func tableOptions(s config.Names) symbols.Options {
 	o := symbols.Options{
-		// Whatever is in a file of a workload, it ends no more than a process without rights.
+		// A hostile file can only end a process without rights.
 		Reader: unwinder.NewReader(log.StandardLogger(), func() { count(theInstruments().readerEnds, 1) }),
 		Bytes:  s.Memory, Lines: s.Lines, Inlined: true, HostRoot: os.Getenv("HOST_ROOT"),
 	}
@@ -76,7 +76,7 @@ func (n *namers) release() {
 	})
 }
 
-// newContexts returns what processes say of themselves, as long as a gadget runs that exports it.
+// newContexts returns the contexts of processes, as long as a gadget with an exporter runs.
 func newContexts() *proccontext.Resolver {
 	return proccontext.New(os.Getenv("HOST_ROOT"), unwinder.NewContextReader(log.StandardLogger()))
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// enoughRows is how many rows without a stack are more than chance.
+// enoughRows is the number of rows without a stack that is more than chance.
 const enoughRows = 5
 
 // bare reports whether nearly all rows of closed windows are without a stack.
 func (c Counts) bare() bool { return c.nearly(profile.NoStack) }
 
-// nearly reports whether nearly all rows of closed windows have that fate.
+// nearly reports whether nearly all rows of closed windows have this result for their stack.
 func (c Counts) nearly(fate profile.Fate) bool {
 	return c.Fates[fate] > 0 && 20*c.Fates[fate] >= 19*c.closed()
 }
 
-// closed is how many rows there were in closed windows.
+// closed is the number of rows in closed windows.
 func (c Counts) closed() (n int64) {
 	for _, rows := range c.Fates {
 		n += rows
@@ -27,7 +27,7 @@ func (c Counts) closed() (n int64) {
 	return n
 }
 
-// absent says how many rows are without a stack, and why as far as that is known.
+// absent describes how many rows lack a stack, and the known reasons.
 func (p *pipeline) absent(c Counts) string {
 	var why []string
 	for reason, n := range p.plan.Stats().Absences {
@@ -60,7 +60,7 @@ func (p *pipeline) absent(c Counts) string {
 	return text
 }
 
-// reportStacks warns where nearly all stacks are missing or cut.
+// reportStacks warns if nearly all stacks are missing or cut.
 func (p *pipeline) reportStacks(c Counts) {
 	switch {
 	case c.closed() < enoughRows:

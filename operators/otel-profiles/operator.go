@@ -56,7 +56,7 @@ const (
 	ParamInsecure    = "otel-profiles-insecure"
 	ParamHeaders     = "otel-profiles-headers"
 	ParamCompression = "otel-profiles-compression"
-	// ParamCheck ends a run with an error, for scripts, where no row of it was delivered, or nearly all came without a stack.
+	// ParamCheck is for scripts. It ends a run with an error if no row was delivered, or nearly all rows lack a stack.
 	ParamCheck = "otel-profiles-check"
 )
 
@@ -89,8 +89,8 @@ type Operator struct {
 	closing  bool
 
 	sendStored bool
-	mistakes   int64 // in the settings, as in the metrics
-	failed     error // of runs that were to be checked
+	mistakes   int64 // mistakes in the settings, as in the metrics
+	failed     error // of runs with ParamCheck
 }
 
 var registered = New()
@@ -107,8 +107,8 @@ func New() *Operator {
 	return o
 }
 
-// Register makes this package's operator the one that Inspektor Gadget knows by its name,
-// whatever was registered before.
+// Register registers this package's operator under its name. It replaces any operator with this
+// name.
 func Register() { operators.RegisterDataOperator(registered) }
 
 // Registered returns an error if another operator is registered under this one's name.
@@ -122,7 +122,8 @@ func Registered() error {
 // Shutdown ends the registered operator: see Operator.Shutdown.
 func Shutdown(ctx context.Context) error { return registered.Shutdown(ctx) }
 
-// Serve runs what serves gadgets in a daemon until ctx ends or that fails, which is the error. It sends stored requests of an
+// Serve runs a daemon's service for gadgets until ctx ends, or until the service fails, and returns its error. It sends
+// stored requests of an
 // earlier process. At the end it stops the gadgets that export, and waits at most drain for the delivery of their last profiles.
 // The clients' connections must stay until then.
 func Serve(ctx context.Context, drain time.Duration, run func() error) (failure error) {
@@ -143,7 +144,7 @@ func Serve(ctx context.Context, drain time.Duration, run func() error) (failure 
 	return failure
 }
 
-// SendStored is for daemons. From the next Init on, or at once if that is past, exporters with a storage folder run without a
+// SendStored is for daemons. From the next Init on, or at once after it, exporters with a storage folder run without a
 // gadget. So requests from before a restart are sent.
 func SendStored() { registered.SendStored() }
 
@@ -164,7 +165,7 @@ func (o *Operator) startStored() {
 	for _, name := range set.Names() {
 		cfg, err := set.Exporter(name)
 		if err != nil || cfg.Queue.Storage == "" {
-			continue // Init has logged what is wrong
+			continue // Init has logged the mistake
 		}
 		s, err := o.exporters.acquire(cfg)
 		if err != nil {
@@ -220,7 +221,7 @@ func (o *Operator) Init(*params.Params) error {
 	return nil
 }
 
-// nameSettings reads how functions get their names. What is wrong is logged once.
+// nameSettings reads the settings for names of functions. Mistakes are logged once.
 func (o *Operator) nameSettings() config.Names {
 	o.mu.Lock()
 	file := o.file
@@ -332,7 +333,7 @@ func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamVal
 				if k != ParamInterval || err == nil {
 					continue
 				}
-				// An image does not know how much a receiver can take.
+				// An image does not know the limits of a receiver.
 				may = fmt.Sprintf("an image may set 1s to 1h: %v", err)
 			}
 			gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q to %q by paramDefaults: ignored, %s; to use this value, write it with a trailing space, --%s='… '",
@@ -360,7 +361,7 @@ func (o *Operator) Shutdown(ctx context.Context) error {
 	for _, inst := range live {
 		inst.cancel()
 	}
-	// A gadget that does not end must not take the time that the delivery needs, of all the others too.
+	// A gadget that does not end must leave time for the delivery of all others.
 	ending, cancel := ctx, context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok {
 		ending, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)

@@ -48,7 +48,7 @@ type pipeline struct {
 	exp      *shared
 	interval time.Duration
 	limits   profile.Limits
-	sampling uint64 // 1 in so many rows is taken
+	sampling uint64 // 1 in this number of rows is kept
 	timed    bool   // the shape keeps timestamps
 	last     bool   // the newest row of a sample wins
 
@@ -57,11 +57,11 @@ type pipeline struct {
 
 	closed  atomic.Bool
 	read    atomic.Int64
-	dropped map[Reason]*atomic.Int64 // of all reasons
+	dropped map[Reason]*atomic.Int64 // for all reasons
 
-	// What follows belongs to the goroutine that flushes.
+	// The following fields belong to the goroutine that flushes.
 	next     time.Time
-	retry    time.Time // of a flush that waits for names
+	retry    time.Time // for a flush that waits for names
 	since    time.Time // start of the window
 	exported atomic.Int64
 	replaced atomic.Int64
@@ -115,7 +115,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 		}
 	}
 	c.State = d.Last && c.Shape == profile.ShapeSum
-	if cfg.NameLabel && d.Name != d.PeriodType.Type && !onCPU(d) { // what is on-CPU has a name of its own there
+	if cfg.NameLabel && d.Name != d.PeriodType.Type && !onCPU(d) { // on-CPU profiles have a special name there
 		c.NameLabel = d.Name
 	}
 	agg, err := profile.New(c)
@@ -152,7 +152,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 	return p, nil
 }
 
-// onCPU tells whether profiles are of CPU time, as Elastic wants all of them.
+// onCPU reports whether profiles have CPU time. Elastic accepts no others.
 func onCPU(d fieldmap.Descriptor) bool {
 	return slices.Equal(d.Types, []profile.ValueType{{Type: "samples", Unit: "count"}}) &&
 		d.PeriodType == profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
@@ -209,7 +209,7 @@ func (p *pipeline) due() time.Time {
 	return p.next
 }
 
-// schedule says when the next window ends. Missed intervals (a suspended machine) are not made up for.
+// schedule sets the end of the next window. It skips missed intervals, as of a suspended machine.
 func (p *pipeline) schedule(now time.Time) {
 	if p.next.After(now) {
 		return
@@ -227,7 +227,7 @@ const (
 	namePollInterval = 50 * time.Millisecond
 )
 
-// waits tells whether a window that is due waits for names until retry.
+// waits reports whether a due window waits for names until retry.
 func (p *pipeline) waits(now time.Time) bool {
 	p.retry = time.Time{}
 	if p.agg.NearFull() || now.After(p.next.Add(min(lateNames, p.interval/4))) || !p.agg.Ask() {
@@ -247,12 +247,12 @@ func (p *pipeline) flush(now time.Time) {
 	p.cappedBefore += capped
 	p.capping.Unlock()
 	if capped > 0 {
-		p.agg.Renew() // the cap counts from 0 in each window; only samples that are asked for again pass it
+		p.agg.Renew() // the cap counts from 0 in each window; only repeated requests for samples pass it
 		p.warn("capped", "%d samples or resources in the last window lack an attribute that has more than max_values_per_attribute=%d values: drop it with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
 	}
 	if n := p.plan.KernelChanges(); n != p.kernelBefore {
 		p.kernelBefore = n
-		p.agg.Renew() // modules and eBPF programs may have taken the place of others
+		p.agg.Renew() // modules and eBPF programs may have replaced others
 	}
 	limits := p.limits
 	limits.Emit = func(m profile.Message) {
@@ -345,8 +345,8 @@ func (p *pipeline) tell(level logger.Level, kind, format string, args ...any) {
 	}
 }
 
-// Counts says where the rows of a data source are: Read = Exported + Window + the sum of Dropped.
-// What became of the exported ones is in the exporter's Stats.
+// Counts accounts for the rows of a data source: Read = Exported + Window + the sum of Dropped. The
+// exporter's Stats account for the exported ones.
 type Counts struct {
 	Read, Exported, Window int64
 	Dropped                map[Reason]int64
@@ -354,7 +354,7 @@ type Counts struct {
 	Fates profile.Fates
 	// Frames are the user frames of distinct stacks by their state.
 	Frames [names.NumStates]int64
-	// Replaced counts texts in which characters were replaced: profile.Flushed says which.
+	// Replaced counts texts with replaced characters: see profile.Flushed.
 	Replaced int64
 }
 

@@ -30,7 +30,7 @@ func (i *instance) run() {
 	}
 	every := sweepInterval
 	if i.names == nil {
-		every = ageInterval // whoever hands over stacks looks after them and their names
+		every = ageInterval // the operator that hands over stacks cares for them and their names
 	}
 	sweep := time.NewTicker(every)
 	defer sweep.Stop()
@@ -109,7 +109,7 @@ func (i *instance) flush() {
 	}
 }
 
-// summarize says at the end of a gadget what became of its rows.
+// summarize accounts for the rows of a gadget at its end.
 func (i *instance) summarize() {
 	for _, p := range i.pipelines {
 		c := p.counts()
@@ -124,7 +124,7 @@ func (i *instance) summarize() {
 	}
 }
 
-// unread says why the last file could not be read, if there are frames in such files.
+// unread returns why the last file could not be read, if there are frames in such files.
 func (i *instance) unread(c Counts) string {
 	if i.unreadFile == nil || c.Frames[names.BadSymbols]+c.Frames[names.Replaced] == 0 {
 		return ""
@@ -133,7 +133,7 @@ func (i *instance) unread(c Counts) string {
 }
 
 // check warns about a run without delivered rows or without stacks, and keeps the warning as an error if a caller wants it. ended is
-// why another operator has ended the run, which that one has said.
+// why another operator ended the run. That operator has logged it.
 func (i *instance) check(ended error) {
 	var read, delivered int64
 	for _, p := range i.pipelines {
@@ -147,7 +147,7 @@ func (i *instance) check(ended error) {
 	said := false
 	switch bare := i.bare(); {
 	case read == 0 && !i.started:
-		return // whoever could not start it says why
+		return // the failed part reports the reason
 	case read == 0 && ended != nil:
 		err, said = ended, true
 	case read == 0:
@@ -170,7 +170,7 @@ func (i *instance) check(ended error) {
 	}
 }
 
-// bare returns a pipeline where nearly all rows of all of them are without a stack, else nil.
+// bare returns a pipeline if nearly all rows of all pipelines lack a stack, else nil.
 func (i *instance) bare() *pipeline {
 	for _, p := range i.pipelines {
 		if !p.counts().bare() {

@@ -19,13 +19,13 @@ import (
 type source struct {
 	inst  *instance
 	ds    datasource.DataSource
-	plan  *fieldmap.Plan // of the first pipeline: it reads what they all have in common
+	plan  *fieldmap.Plan // of the first pipeline, which reads the common parts
 	pipes []*pipeline    // at least one
 
-	cold  sync.Mutex     // serializes what reads a row in full, which may take long; no flush waits for it
-	stack fieldmap.Stack // of the row that was read in full last, under cold
+	cold  sync.Mutex     // serializes full reads of rows, which may take long; no flush waits for it
+	stack fieldmap.Stack // of the last row that was read in full, under cold
 	of    uint64         // the number of that row, under cold
-	rows  uint64         // how many were read in full, under cold
+	rows  uint64         // the number of full reads, under cold
 
 	panicked atomic.Bool // the first one is logged
 }
@@ -94,13 +94,13 @@ type row struct {
 	values  [maxTypes]int64
 	n       int    // of values
 	nonzero bool   // one of values is not 0
-	at      uint64 // its time, once somebody has asked for it
+	at      uint64 // its time, once it was requested
 
 	keyed    bool
 	stackKey uint64
 	res, key uint64 // of the first pipeline
 
-	number uint64 // its number among the rows that were read in full; 0 as long as it has not been
+	number uint64 // its number among the rows that were read in full; 0 until then
 }
 
 // feed takes a row into the window of one pipeline.
@@ -145,7 +145,7 @@ func (s *source) feed(p *pipeline, first bool, r *row) {
 	switch {
 	case st == profile.Added:
 		return
-	case !r.nonzero: // a zero that replaces no earlier value says nothing
+	case !r.nonzero: // a zero that replaces no earlier value is not needed
 		p.dropped[ReasonZero].Add(1)
 		return
 	}
@@ -200,8 +200,8 @@ func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, a
 	return profile.Full
 }
 
-// setResource tells the aggregator the resource of a row, and returns the row's keys. They differ if new facts about its process
-// came since they were made. The caller holds cold.
+// setResource gives the aggregator the resource of a row, and returns the row's keys. The keys change if there are new facts
+// about its process. The caller holds cold.
 func (s *source) setResource(p *pipeline, r *row, res, key uint64) (uint64, uint64) {
 	resource := p.resource(r.d)
 	if nowRes, nowKey := p.plan.KeysOf(r.d, r.stackKey); nowRes != res {

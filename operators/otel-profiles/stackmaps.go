@@ -14,8 +14,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// coldStack is how long an entry of a stack map stays there without a row that names it. A gadget may keep a
-// stack's ID while a thread sleeps, and where the thread sleeps for longer than this its stack is lost. Without
+// coldStack is the time after which an entry of a stack map without rows is removed. A gadget may keep a
+// stack's ID while a thread sleeps. If the thread sleeps for longer than this, its stack is lost. Without
 // deleting, the map fills up, and ever more new stacks are lost.
 const coldStack = 5 * time.Minute
 
@@ -29,7 +29,7 @@ type stackMaps struct {
 	// look-up takes an entry out of a stack map for a moment, so two readers would lose stacks to each other.
 	due atomic.Bool
 
-	// kept tells whether rows must be noted. The gadget's programs are loaded at its first use.
+	// kept reports whether rows must be noted. The gadget's programs are loaded at its first use.
 	kept func() bool
 
 	mu       sync.Mutex
@@ -47,7 +47,7 @@ func newStackMaps(gadgetCtx operators.GadgetContext) *stackMaps {
 	return s
 }
 
-// stackMap returns a function that finds a gadget's stack map, which is there once the gadget's
+// stackMap returns a function that finds a gadget's stack map, which exists once the gadget's
 // programs are loaded. It is called in the gadget's goroutines.
 func stackMap(gadgetCtx operators.GadgetContext, name string) func() *ebpf.Map {
 	return sync.OnceValue(func() *ebpf.Map { return tune.Map(gadgetCtx, name) })
@@ -63,7 +63,7 @@ func (s *stackMaps) find() (kept bool) {
 	return kept
 }
 
-// note records that a row names these stacks, and sweeps when it is time. Negative IDs are none.
+// note records that a row names these stacks, and sweeps if it is due. Negative IDs are none.
 func (s *stackMaps) note(kernel, user int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,14 +9,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// present settles what columns and JSON show of the stacks.
+// present decides how columns and JSON show stacks.
 func present(gadgetCtx operators.GadgetContext) {
 	for _, ds := range gadgetCtx.GetDataSources() {
 		fieldmap.Present(ds)
 	}
 }
 
-// collectStacks has a gadget collect the stacks that are exported, unless all exporters leave that to its flags.
+// collectStacks makes a gadget collect stacks for the export, unless all exporters leave that to its flags.
 func (i *instance) collectStacks(gadgetCtx operators.GadgetContext) {
 	var kernel, user bool
 	for _, p := range i.pipelines {
@@ -31,7 +31,7 @@ func (i *instance) collectStacks(gadgetCtx operators.GadgetContext) {
 	i.uncollected = tune.Uncollected(gadgetCtx)
 }
 
-// chooseStacks has a gadget pass its stacks by ID if that loses nothing. Then all of its data sources with such stacks are
+// chooseStacks makes a gadget pass its stacks by ID if that loses nothing. Then all of its data sources with such stacks are
 // exported, and nobody reads their rows.
 func (i *instance) chooseStacks(gadgetCtx operators.GadgetContext) {
 	exported := map[string]bool{}

@@ -51,8 +51,8 @@ type resolverInstance struct {
 	closed bool
 	addrs  []uint64
 	frames []names.Frame
-	wait   time.Duration // at most, for one stack
-	left   time.Duration // that all stacks together may still wait now
+	wait   time.Duration // the longest wait for one stack
+	left   time.Duration // the remaining wait for all stacks now
 	since  time.Time     // when left was computed
 	now    func() time.Time
 }
@@ -92,7 +92,7 @@ func (r *resolverInstance) Resolve(task symbolizer.Task, queries []symbolizer.St
 	return responses, nil
 }
 
-// begin acquires what names stacks. Under mu.
+// begin acquires the namer. The caller holds mu.
 func (r *resolverInstance) begin() {
 	if r.names == nil && !r.closed {
 		r.used = r.owner.acquire()

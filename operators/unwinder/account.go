@@ -15,7 +15,7 @@ import (
 const (
 	// checkAfter is when a run is checked for languages without frames.
 	checkAfter = time.Minute
-	// enough is from how many samples on it means something that none has a frame of the language.
+	// enough is the number of samples from which on a missing language is no coincidence.
 	enough = 20
 )
 

@@ -45,7 +45,7 @@ func unwindParams() api.Params {
 	}
 }
 
-// asked is what these parameters say.
+// asked has the values of these parameters.
 type asked struct {
 	settings unwinder.Settings
 	native   bool // native functions get names
@@ -89,7 +89,7 @@ func readAsked(given api.ParamValues) (a asked, err error) {
 	return a, nil
 }
 
-// list takes a comma-separated list apart.
+// list splits a comma-separated list.
 func list(s string) []string {
 	var out []string
 	for _, v := range strings.Split(s, ",") {

@@ -6,20 +6,20 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// tick is the unit, in nanoseconds, in which /proc tells the starts of processes.
+// tick is the unit of the starts of processes in /proc, in nanoseconds.
 const tick uint64 = procfs.Tick
 
-// checkPriority is after Inspektor Gadget's enrichment (0) and before all that reads rows.
+// checkPriority is after Inspektor Gadget's enrichment (0) and before all readers of rows.
 const checkPriority = 50
 
-// containers checks that rows have got the name of the right container. Inspektor Gadget finds the container by the number of a
+// containers checks that rows have the name of the right container. Inspektor Gadget finds the container by the number of a
 // mount namespace. The kernel reuses a number as soon as it is free. So a process that ended with its container would show under
 // the name of the next one. A containers is for one goroutine.
 type containers struct {
 	pid, containerPID datasource.FieldAccessor
-	starts            map[uint32]uint64 // by PID: when the processes in the rows that are handed on began, in nanoseconds since boot
-	checked           map[uint32]bool   // by PID: whether the process of those rows is still there
-	first             map[uint32]uint64 // by PID of a container's first process: when it began, in nanoseconds since boot
+	starts            map[uint32]uint64 // by PID: the start of the processes in the current rows, in nanoseconds since boot
+	checked           map[uint32]bool   // by PID: whether the process of those rows still runs
+	first             map[uint32]uint64 // by PID of a container's first process: its start, in nanoseconds since boot
 	value             datasource.FieldAccessor
 	wrong             func(value uint64)
 }
@@ -44,7 +44,7 @@ func (c *containers) subscribe(ds datasource.DataSource, value string) error {
 	}, checkPriority)
 }
 
-// begin prepares for the rows of a packet. starts is when their processes began.
+// begin prepares for the rows of a packet. starts has the starts of their processes.
 func (c *containers) begin(starts map[uint32]uint64) {
 	c.starts, c.checked = starts, map[uint32]bool{}
 	if len(c.first) > 4096 || c.first == nil {
@@ -52,8 +52,8 @@ func (c *containers) begin(starts map[uint32]uint64) {
 	}
 }
 
-// right tells whether a process can be in the container whose first process has that PID. A process that ended before the
-// container began is not.
+// right reports whether a process can be in the container whose first process has that PID. A process that ended before
+// the container began cannot.
 func (c *containers) right(pid, first uint32) bool {
 	start := c.starts[pid]
 	if start == 0 || pid == first {

@@ -7,13 +7,13 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 )
 
-// fillPriority is before all that reads rows.
+// fillPriority is before all readers of rows.
 const fillPriority = -1 << 20
 
-// Fill has rows added to each packet of a data source that Inspektor Gadget makes of the map rows. The map is empty: each time that it
-// is read, the rows come from here. So they have the fields, formatters and filters of all rows. The key, of keySize bytes, has the
-// field proc, and the value the field user_stack_raw. rows adds each row; put, unless nil, writes what neither of the two has. Behind
-// the last reader, done is called.
+// Fill adds rows to each packet of a data source that Inspektor Gadget makes from the map rows. The map is empty, and its rows come
+// from here at each read. So they have the fields, formatters and filters of all rows. The key, of keySize bytes, has the
+// field proc, and the value the field user_stack_raw. rows adds each row; put, unless nil, writes the fields that neither of the two
+// has. done is called after the last reader.
 func Fill(ds datasource.DataSource, keySize, valueSize int, rows func(add func(key, value []byte, put func(datasource.Data))), done func()) error {
 	const inKey, inValue = "proc", "user_stack_raw"
 	key, value := payloadOf(ds, inKey), payloadOf(ds, inValue)
@@ -22,7 +22,7 @@ func Fill(ds datasource.DataSource, keySize, valueSize int, rows func(add func(k
 	}
 	sizes := map[uint32]int{uint32(key): keySize, uint32(value): valueSize}
 	for _, f := range ds.Fields() {
-		// Whoever reads a field relies on its place.
+		// Readers of a field rely on its place.
 		if size, ok := sizes[f.PayloadIndex]; ok && uint64(f.Offs)+uint64(f.Size) > uint64(size) {
 			return fmt.Errorf("the field %q of the data source %q is not at its offset in the map", f.FullName, ds.Name())
 		}

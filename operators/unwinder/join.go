@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// joinPatience is how long a row waits for its frames, and the other way round. The unwinder writes once a second, and later
-	// where the machine is busy.
+	// joinPatience is how long a row waits for its frames, or frames for their row. The unwinder writes once a second, or later
+	// on a busy machine.
 	joinPatience = 3 * time.Second
-	// maxWaiting is how many rows, and how many stacks, wait at a time.
+	// maxWaiting limits the rows, and the stacks, that wait at a time.
 	maxWaiting = 1 << 16
 	// maxRowSize bounds the key and the value of a row, in bytes.
 	maxRowSize = 4096
@@ -23,7 +23,7 @@ const (
 
 // Values that a row has instead of the ID of a stack. IDs of stacks come after them.
 const (
-	stackNone     = iota // stacks by frame pointers were asked for, and are in the row's other fields
+	stackNone     = iota // stacks by frame pointers were requested, and are in the row's other fields
 	stackFellBack        // the same, because the unwinder has none: UNWIND_FELL_BACK of gadgets/include/unwind.h
 	stackLost            // the unwinder had one, which did not arrive
 	stackReserved = 16   // IDs begin here
@@ -72,7 +72,7 @@ func RowTypes(rows *ebpf.MapSpec) (key, value *btf.Struct, err error) {
 	return key, value, nil
 }
 
-// Member returns where a member is, if it has at least that size and is within the struct.
+// Member returns the place of a member, if it has at least that size and is within the struct.
 func Member(s *btf.Struct, name string, size int) (int, error) {
 	for _, m := range s.Members {
 		if m.Name != name || name == "" {
@@ -97,7 +97,7 @@ type joined struct {
 	since      time.Time // when the first of these rows was added
 }
 
-// sumKey is what makes a row different from others.
+// sumKey is the identity of a row.
 type sumKey struct {
 	key string
 	said
@@ -109,22 +109,22 @@ type waitingRow struct {
 	since time.Time
 }
 
-// arrival is an entry of the queue of what waits, the first the oldest.
+// arrival is an entry of a queue, oldest first.
 type arrival struct {
 	id    uint64
 	since time.Time
 }
 
-// joinCounts count what one run has joined. Values are in the unit of the first sum.
+// joinCounts count the rows and stacks of one run. Values are in the unit of the first sum.
 type joinCounts struct {
-	rows      uint64 // that came from the kernel
+	rows      uint64 // from the kernel
 	joined    uint64
 	lost      uint64 // rows without a stack, at the end of their patience
 	lostValue uint64
 	strays    uint64 // stacks without a row
 	full      uint64 // rows for which there was no room
 	fullValue uint64
-	bad       uint64 // rows that were not understood
+	bad       uint64 // rows that could not be decoded
 }
 
 // joiner brings the rows of a gadget and their stacks together, by ID, and adds up equal ones. It is for one goroutine at a
@@ -132,7 +132,7 @@ type joinCounts struct {
 type joiner struct {
 	layout rowLayout
 	rows   map[uint64]waitingRow
-	stacks map[uint64]wire.Unwound // those whose rows have not come yet
+	stacks map[uint64]wire.Unwound // stacks whose rows have not come yet
 	oldest struct{ rows, stacks []arrival }
 	sums   map[sumKey]*joined
 	counts joinCounts
@@ -184,7 +184,7 @@ func (j *joiner) stack(u wire.Unwound, now time.Time) {
 	j.oldest.stacks = append(j.oldest.stacks, arrival{u.ID, now})
 }
 
-// worth is a row's weight.
+// worth returns a row's weight.
 func (j *joiner) worth(data []byte) uint64 {
 	return rowOrder.Uint64(data[j.layout.key+j.layout.sums[0]:])
 }

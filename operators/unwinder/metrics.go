@@ -12,8 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// instruments are the unwinder's metrics in Inspektor Gadget's registry. Its gauges panic in v0.55.0: what goes up and down is an
-// up-down counter.
+// instruments are the unwinder's metrics in Inspektor Gadget's registry. Its gauges panic in v0.55.0, so up-down counters replace
+// them.
 type instruments struct {
 	taken, dropped, incomplete, frames, restarts metric.Int64Counter
 	away                                         metric.Float64Counter

@@ -18,7 +18,8 @@ import (
 const vdso = "linux-vdso.1.so"
 
 // names knows the functions of native code. Files are opened as soon as the first stack with one arrives, because their
-// process may end at any time, and read afterwards. All runs in this process share one names. Package procmap owns which files are opened, how, and for how long.
+// process may end at any time, and read afterwards. All runs in this process share one names. Package procmap decides which files are opened,
+// how, and for how long.
 // No look-up waits.
 type names struct {
 	files  *procmap.Resolver
@@ -29,7 +30,7 @@ type names struct {
 func newNames(tables *symbols.Shared) *names {
 	store := tables.Acquire()
 	return &names{
-		// Unwatched: the unwinder tells which processes have mapped which files.
+		// Unwatched: the unwinder reports which processes have mapped which files.
 		files:  procmap.New(procmap.Options{Root: os.Getenv("HOST_ROOT"), Unwatched: true, Identify: store.Info}),
 		tables: tables,
 		store:  store,

@@ -17,7 +17,7 @@ import (
 // kubemanager (-1), which look for data sources.
 const operatorPriority = -100
 
-// operator is what all runs share.
+// operator is shared by all runs.
 type operator struct {
 	broker *unwinder.Broker
 	names  refcount.Value[*names]

@@ -29,11 +29,11 @@ import (
 // This operator gets the stacks from the program that all gadgets share.
 const OtelName = "otel-stacks"
 
-// otelPatience is how long after its event a row waits for its stack, and then for the names in it. The unwinder writes every quarter of a
+// otelPatience limits how long after its event a row waits for its stack and the names in it. The unwinder writes every quarter of a
 // second.
 const otelPatience = time.Second
 
-// otelWindow is how long it takes from where a program looks at the time to where the unwinder's entry does, at most.
+// otelWindow is the longest time between a program's reading of the clock and the reading in the unwinder's entry.
 const otelWindow = 100 * time.Millisecond
 
 type otelOperator struct{ *operator }
@@ -50,7 +50,7 @@ func (otelOperator) Init(*params.Params) error { return nil }
 // GlobalParams implements operators.DataOperator: there are none.
 func (otelOperator) GlobalParams() api.Params { return nil }
 
-// InstanceParams implements operators.DataOperator: Inspektor Gadget's flags are all.
+// InstanceParams implements operators.DataOperator. There are no parameters besides Inspektor Gadget's flags.
 func (otelOperator) InstanceParams() api.Params { return nil }
 
 // InstantiateDataOperator implements operators.DataOperator. It returns nil for runs without the flag, and on a client.
@@ -79,7 +79,7 @@ func (o otelOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContext,
 		}
 	}
 	gadgetCtx.SetVar(stacksVar, i)
-	// The resolver is made with no more than the context.
+	// The resolver only gets the context.
 	o.otel.runs.Store(gadgetCtx.Context(), i)
 	context.AfterFunc(gadgetCtx.Context(), func() { o.otel.runs.Delete(gadgetCtx.Context()) })
 	return i, nil
@@ -89,7 +89,7 @@ func (o otelOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContext,
 type otelField struct {
 	ds            datasource.DataSource
 	id, seen, pid datasource.FieldAccessor
-	whole         datasource.FieldAccessor // the ID of the stack that the row has got, 0 for none
+	whole         datasource.FieldAccessor // the ID of the row's stack, 0 for none
 }
 
 // otelInstance is the operator's part of one run.
@@ -115,7 +115,7 @@ func (i *otelInstance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if err := i.prepare(gadgetCtx); err != nil {
 		i.leave()
 		if gadgetCtx.Context().Err() != nil {
-			return nil // the run was ended meanwhile, which is no failure
+			return nil // the run was ended meanwhile, which is not a failure
 		}
 		return fmt.Errorf("--%s: %w", tune.OtelFlag, err)
 	}
@@ -150,8 +150,8 @@ func (i *otelInstance) leave() {
 	}
 }
 
-// Start has the gadget's programs call the unwinder. They were loaded by now. If it cannot, the run continues with frame
-// pointers.
+// Start makes the gadget's programs call the unwinder. They are loaded at this point. If it cannot, the run continues
+// with frame pointers.
 func (i *otelInstance) Start(gadgetCtx operators.GadgetContext) error {
 	if i.sub == nil {
 		return nil
@@ -195,7 +195,7 @@ func (i *otelInstance) read() {
 	}
 }
 
-// join waits for the stack of a row, and says in it which one that is.
+// join waits for the stack of a row, and writes its ID into the row.
 func (i *otelInstance) join(f otelField, d datasource.Data) {
 	id, err := f.id.Uint64(d)
 	if err != nil || id == 0 {
@@ -209,7 +209,7 @@ func (i *otelInstance) join(f otelField, d datasource.Data) {
 	}
 }
 
-// patienceLeft returns how long the row of an event may still wait; seen is the event's time since boot.
+// patienceLeft returns the remaining waiting time of an event's row. seen is the event's time since boot.
 func patienceLeft(seen uint64) time.Duration {
 	return min(otelPatience, otelPatience-time.Duration(procfs.SinceBoot()-seen))
 }

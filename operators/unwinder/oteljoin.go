@@ -8,7 +8,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// The latest stacks that are kept for rows which come later: so many, with so many frames, at least. There are twice as many at most.
+// The least number of latest stacks, and of their frames, that are kept for later rows. At most twice as many are kept.
 const (
 	otelKept   = 1 << 14
 	otelFrames = 1 << 19
@@ -21,11 +21,11 @@ type otelStacks struct {
 
 	mu     sync.Mutex
 	events recent[wire.Unwound] // by the ID of the event
-	stacks recent[*wire.Stack]  // by their own
-	more   chan struct{}        // closed when some have come
+	stacks recent[*wire.Stack]  // by their own IDs
+	more   chan struct{}        // closed when stacks have come
 	late   uint64               // rows that have waited in vain
 	others uint64               // rows with the ID of another's event
-	told   unwindTotals         // to the metrics
+	told   unwindTotals         // sent to the metrics
 }
 
 // add takes stacks.
@@ -42,9 +42,8 @@ func (o *otelStacks) add(unwound []wire.Unwound) {
 	}
 }
 
-// await returns the stack of an event, for which it waits as long as that, or nil. A program reads an ID where the unwinder's
-// entry leaves it. It can be the ID of another event in between, or an old one while the unwinder does not run. The process and
-// the time tell.
+// await waits for the stack of an event, and returns it or nil. A program reads an ID that the unwinder's entry has left. It
+// can be the ID of an event in between, or an old one while the unwinder does not run. The process and the time reveal that.
 func (o *otelStacks) await(id uint64, pid uint32, seen uint64, patience time.Duration) *wire.Stack {
 	if wire.RunOf(id) != wire.OtelRun || wire.OtelAge(id, seen) > otelWindow {
 		o.count(&o.others)
@@ -92,7 +91,7 @@ func (o *otelStacks) count(n *uint64) {
 	o.mu.Unlock()
 }
 
-// stack returns a stack by its own ID, nil where it is not known any more.
+// stack returns a stack by its own ID, or nil if it is no longer known.
 func (o *otelStacks) stack(id uint64) *wire.Stack {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -100,7 +99,7 @@ func (o *otelStacks) stack(id uint64) *wire.Stack {
 	return s
 }
 
-// report brings the metrics up to date, and returns what became of all events so far.
+// report updates the metrics, and returns the results of all events so far.
 func (o *otelStacks) report(b *unwinder.Broker) unwindTotals {
 	var now unwindTotals
 	for r, n := range b.OtelResults() {

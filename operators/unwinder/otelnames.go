@@ -8,16 +8,16 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// namePolls is how often it is looked whether names have come that a row waits for.
+// namePolls is the time between two checks for names that a row waits for.
 const namePolls = 10 * time.Millisecond
 
 // otelResolver gives Inspektor Gadget the functions of whole stacks, for the text of rows.
 type otelResolver struct{ *operator }
 
-// Priority implements symbolizer.Resolver: it comes before all that name stacks by frame pointers.
+// Priority implements symbolizer.Resolver. It is before all resolvers for stacks by frame pointers.
 func (otelResolver) Priority() int { return 0 }
 
-// NewInstance implements symbolizer.Resolver. It returns nil for runs that otelOperator has nothing to do with.
+// NewInstance implements symbolizer.Resolver. It returns nil for runs without otelOperator.
 func (r otelResolver) NewInstance(o symbolizer.SymbolizerOptions) (symbolizer.ResolverInstance, error) {
 	if run, ok := r.otel.runs.Load(o.Context); ok {
 		return otelNames{run.(*otelInstance)}, nil

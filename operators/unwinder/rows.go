@@ -21,7 +21,7 @@ const stacksVar = fieldmap.StacksVar
 // kernelSymbols is the knowledge of the running kernel, read once in a process.
 var kernelSymbols = sync.OnceValues(stack.LoadKernelSymbols)
 
-// rows are the rows of one run on their way. Frames is called in the goroutine that does that.
+// rows are the rows of one run that are handed on. The same goroutine calls Frames.
 type rows struct {
 	// userOnly leaves out the frames of the kernel.
 	userOnly   bool
@@ -34,10 +34,11 @@ type rows struct {
 	functions  []string // a buffer
 }
 
-// newRows returns those of a run. keepTracing says that kernel stacks can be of the tracing itself, and keeps its functions.
+// newRows returns the rows of a run. With keepTracing, kernel stacks keep functions of the tracing, because samples can hit
+// the tracing itself.
 func newRows(keepTracing bool) rows {
 	return rows{stacks: map[uint64]*wire.Stack{}, kernel: sync.OnceValue(func() *stack.Kernel {
-		known, _ := kernelSymbols() // what could not be read is left out
+		known, _ := kernelSymbols() // unreadable values are left out
 		return stack.NewKernel(stack.KernelOptions{Symbols: known, KeepTracing: keepTracing})
 	})}
 }
@@ -65,7 +66,7 @@ func (r *rows) framesOf(dst []profile.Frame, s *wire.Stack) (frames []profile.Fr
 	return dst, stack.OK, pending
 }
 
-// inKernel appends frames of the kernel by name, without addresses, which would tell where it was loaded.
+// inKernel appends frames of the kernel by name. Addresses would reveal where the kernel was loaded.
 func (r *rows) inKernel(dst []profile.Frame, frames []*wire.Frame) []profile.Frame {
 	if len(frames) == 0 || r.userOnly {
 		return dst
@@ -88,7 +89,7 @@ func kernelFrames(frames []*wire.Frame) int {
 	return len(frames)
 }
 
-// byAddress tells whether a frame's function is looked up by its address.
+// byAddress reports whether a frame's function is looked up by its address.
 func byAddress(f *wire.Frame) bool {
 	return f.Function == "" && f.Mapping != nil && f.Mapping.File != nil
 }
@@ -101,7 +102,7 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames
 	}
 	m := f.Mapping
 	if m == nil || m.File == nil {
-		// A bare address means nothing outside of its process, and would give away where in memory its code lies.
+		// A bare address is useless outside its process, and would reveal the process's memory layout.
 		out.Address = 0
 		out.Name = cmp.Or(out.Name, stack.Unknown)
 		return append(dst, out), false
@@ -133,8 +134,8 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames
 	return dst, pending
 }
 
-// want has the files of a stack read, so that their names are there when its rows are handed on. It tells whether some are still
-// being read.
+// want requests the reading of a stack's files, so that names are ready when its rows are handed on. It reports whether some are
+// still being read.
 func (r *rows) want(s *wire.Stack, proc *wire.Proc) (pending bool) {
 	for _, f := range s.Frames {
 		if byAddress(f) {
@@ -145,7 +146,7 @@ func (r *rows) want(s *wire.Stack, proc *wire.Proc) (pending bool) {
 	return pending
 }
 
-// unnamed tells whether names of a stack are still being read. It is for the goroutine of Frames.
+// unnamed reports whether names of a stack are still being read. It is for the goroutine of Frames.
 func (r *rows) unnamed(s *wire.Stack, proc *wire.Proc) bool {
 	if _, known := r.settled[s.ID]; known {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// maxSpans is how many spans the rows of one packet may have.
+// maxSpans limits the spans in the rows of one packet.
 const maxSpans = 1000
 
 // said is a program's own description of its thread's work, as far as a run needs it. It can be compared.
@@ -22,7 +22,7 @@ type said struct {
 	labels string // the values of sayings.labels, each followed by a zero byte
 }
 
-// sayings are the parts of that which a run needs, and the fields of its rows for them. It is for one goroutine at a time.
+// sayings are the parts that a run needs, and the fields of its rows for them. It is for one goroutine at a time.
 type sayings struct {
 	spans  bool
 	labels []string
@@ -65,8 +65,8 @@ func (s *sayings) register(ds datasource.DataSource) error {
 	return nil
 }
 
-// of returns the parts of an event's description that a run needs. Beyond maxSpans an event is kept without its span: a program
-// can be in ever new ones.
+// of returns the parts of an event's description that a run needs. Beyond maxSpans an event is kept without its span, because a
+// program can make any number of spans.
 func (s *sayings) of(w *wire.Said) (k said) {
 	for _, name := range s.labels {
 		for _, l := range w.Labels {

@@ -16,7 +16,7 @@ func programsOf(m *ebpf.Map) (programs []*ebpf.Program) {
 	for next, err := ebpf.ProgramGetNextID(0); err == nil; next, err = ebpf.ProgramGetNextID(next) {
 		p, err := ebpf.NewProgramFromID(next)
 		if err != nil {
-			continue // it has gone meanwhile
+			continue // it has ended meanwhile
 		}
 		if info, err := p.Info(); err == nil {
 			if ids, _ := info.MapIDs(); slices.Contains(ids, id) {
@@ -29,8 +29,8 @@ func programsOf(m *ebpf.Map) (programs []*ebpf.Program) {
 	return programs
 }
 
-// skipped counts the programs' calls that the kernel has skipped. It runs none from a kprobe or a tracepoint while another of
-// these runs on the CPU, or a process there is in a call of bpf(2).
+// skipped counts the programs' calls that the kernel has skipped. The kernel does not run a program at a kprobe or tracepoint
+// while another one runs on the CPU, or while a process there is in a call of bpf(2).
 func skipped(programs []*ebpf.Program) (sum uint64) {
 	for _, p := range programs {
 		if stats, err := p.Stats(); err == nil {

@@ -22,24 +22,24 @@ import (
 // shared is the operator with the unwinder of all gadgets of this process.
 var shared *operator
 
-// Stacks has the unwinder take the stacks of one gadget's events, for another operator, which makes the gadget's rows of them. The
-// gadget's programs use gadgets/include/unwind.h. The methods that say so are for the goroutine that reads the gadget's data source, all
-// others for one goroutine at a time.
+// Stacks makes the unwinder take the stacks of one gadget's events. It is for another operator, which makes the gadget's rows of them. The
+// gadget's programs use gadgets/include/unwind.h. Some methods are for the goroutine that reads the gadget's data source, as their
+// comments say. All others are for one goroutine at a time.
 type Stacks struct {
 	op   *operator
 	log  logger.Logger
 	how  string
 	unit string
-	only string // the one chain that the gadget's attached programs call; empty for all that it has
+	only string // the only chain that the gadget's attached programs call; empty for all chains of the gadget
 
 	sub *unwinder.Subscription // nil: stacks by frame pointers
-	way string                 // unwindWhole or unwindFramePointers while the run is counted as that, else empty
+	way string                 // unwindWhole or unwindFramePointers while the run counts as such, else empty
 	// nameless leaves native functions without their names; named says that rows.names is held.
 	nameless, named bool
 	results, over   *ebpf.Map       // unwind_counts and unwind_over of gadgets/include/unwind.h
-	programs        []*ebpf.Program // that use results
+	programs        []*ebpf.Program // programs that use results
 	text            struct{ user, kernel, id datasource.FieldAccessor }
-	rows            rows // of the packet that is being handed on: names, kernel and stacks
+	rows            rows // of the current packet: names, kernel and stacks
 
 	counted, reported unwindTotals
 }
@@ -52,7 +52,7 @@ func UnwindParam() *api.Param {
 	}
 }
 
-// NewStacks returns the stacks of a run. how is the value of UnwindParam, unit that of what events stand for.
+// NewStacks returns the stacks of a run. how is the value of UnwindParam, and unit the unit of events' values.
 func NewStacks(gadgetCtx operators.GadgetContext, how, unit string) (*Stacks, error) {
 	s, err := newStacks(shared, gadgetCtx, how, unit, newRows(false))
 	if err != nil {
@@ -73,8 +73,7 @@ func newStacks(op *operator, gadgetCtx operators.GadgetContext, how, unit string
 	return &Stacks{op: op, log: gadgetCtx.Logger(), how: how, unit: unit, rows: r}, nil
 }
 
-// PreStart starts the unwinder, and has the gadget's programs call it, budget times in a second of each CPU at most. The rows are those of
-// ds.
+// PreStart starts the unwinder, and makes the gadget's programs call it at most budget times per second and CPU. The rows belong to ds.
 func (s *Stacks) PreStart(gadgetCtx operators.GadgetContext, ds datasource.DataSource, budget uint32) error {
 	return s.choose(gadgetCtx, func() error {
 		if err := s.subscribe(gadgetCtx, ds, unwinder.Settings{Languages: "all"}); err != nil {
@@ -85,7 +84,7 @@ func (s *Stacks) PreStart(gadgetCtx operators.GadgetContext, ds datasource.DataS
 	})
 }
 
-// choose prepares whole stacks, or does without them where it may.
+// choose prepares whole stacks. If that fails, auto takes frame pointers.
 func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error) error {
 	if s.how == unwindFramePointers {
 		s.goes(unwindFramePointers)
@@ -103,7 +102,7 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 	}
 	s.leave()
 	if gadgetCtx.Context().Err() != nil {
-		return nil // the run was ended meanwhile, which is no failure
+		return nil // the run was ended meanwhile, which is not a failure
 	}
 	if s.how == unwindWhole {
 		return fmt.Errorf("--%s=%s: %w", ParamUnwind, unwindWhole, err)
@@ -117,10 +116,10 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 	return nil
 }
 
-// errUnasked says that the run's other flags leave nothing to unwind.
+// errUnasked is for runs whose other flags leave nothing to unwind.
 var errUnasked = errors.New("the run's flags turn off stacks of programs")
 
-// goes counts the run by the way that its stacks are taken, "" for none.
+// goes counts the run by the kind of its stacks, "" for none.
 func (s *Stacks) goes(way string) {
 	countRuns(s.way, -1)
 	countRuns(way, 1)
@@ -150,7 +149,7 @@ func (s *Stacks) subscribe(gadgetCtx operators.GadgetContext, ds datasource.Data
 	return nil
 }
 
-// call has the gadget's programs draw events, and says so. It comes last, because nothing can fail after they have been informed.
+// call makes the gadget's programs draw events, and logs that. It is last, because nothing may fail after it.
 func (s *Stacks) call(gadgetCtx operators.GadgetContext, step, budget uint32, where string) error {
 	slots, err := s.op.broker.Slots()
 	if err != nil {
@@ -178,7 +177,7 @@ func (s *Stacks) leave() {
 	}
 }
 
-// Start has the gadget's programs, which are loaded now, call the unwinder.
+// Start makes the gadget's programs call the unwinder. They are loaded at this point.
 func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 	if s.sub == nil {
 		return nil
@@ -202,7 +201,7 @@ func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// Stop releases the run's resources. Finish comes before, unless Start has failed.
+// Stop releases the run's resources. The caller calls Finish first, unless Start has failed.
 func (s *Stacks) Stop() {
 	s.goes("")
 	s.leave()
@@ -217,14 +216,14 @@ func (s *Stacks) Stop() {
 	}
 }
 
-// Know has the unwinder read the files of a process before its first event. It is for any goroutine between Start and Finish.
+// Know makes the unwinder read the files of a process before its first event. It is for any goroutine between Start and Finish.
 func (s *Stacks) Know(pid uint32) {
 	if s.sub != nil {
 		s.sub.Read(pid)
 	}
 }
 
-// Read hands on the stacks that have come, and does not wait.
+// Read hands on the received stacks, and does not wait.
 func (s *Stacks) Read(take func(wire.Unwound)) {
 	for s.sub != nil {
 		select {
@@ -236,7 +235,7 @@ func (s *Stacks) Read(take func(wire.Unwound)) {
 	}
 }
 
-// Finish takes the stacks of the last events, as long as there are some that are wanted. No more come after it.
+// Finish takes the stacks of the last events, as long as some are wanted. No more stacks come after it.
 func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
 	if s.sub == nil {
 		return
@@ -273,7 +272,7 @@ func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
 	s.sub = nil
 }
 
-// end has the gadget's programs drop the events that still come until they are detached: they would find no unwinder.
+// end makes the gadget's programs drop events until they are detached, because they would find no unwinder.
 func (s *Stacks) end() {
 	if s.over == nil { // Start has failed
 		return
@@ -291,7 +290,7 @@ func (s *Stacks) take(b unwinder.Batch, take func(wire.Unwound)) {
 	}
 }
 
-// Count brings counters up to date. So many of the events that were unwound, worth so much, had no stack that came.
+// Count updates counters. lost is the number of unwound events without a stack, and lostValue the sum of their values.
 func (s *Stacks) Count(lost, lostValue uint64) {
 	if s.results == nil {
 		return
@@ -322,7 +321,7 @@ func (s *Stacks) count() {
 	s.reported = s.counted
 }
 
-// Summary says what became of the run's events, "" where the unwinder was not asked.
+// Summary describes the results of the run's events. It is "" without the unwinder.
 func (s *Stacks) Summary() string {
 	if s.results == nil {
 		return ""
@@ -330,7 +329,7 @@ func (s *Stacks) Summary() string {
 	return s.counted.summary(s.unit)
 }
 
-// RowID is the value of a row's field unwound_id, for a stack or for one that has not come.
+// RowID is the value of a row's field unwound_id, for a stack or a missing one.
 func RowID(st *wire.Stack) uint64 {
 	if st == nil {
 		return stackLost
@@ -338,10 +337,10 @@ func RowID(st *wire.Stack) uint64 {
 	return st.ID + stackReserved
 }
 
-// Show has a stack at hand for the rows of a packet. It is for the goroutine that reads the data source.
+// Show makes a stack available for the rows of a packet. It is for the goroutine that reads the data source.
 func (s *Stacks) Show(st *wire.Stack) { s.rows.stacks[st.ID] = st }
 
-// Hide ends what Show has begun for all stacks. It is for the goroutine that reads the data source.
+// Hide ends the effect of Show for all stacks. It is for the goroutine that reads the data source.
 func (s *Stacks) Hide() { clear(s.rows.stacks) }
 
 // Symbol returns the function of a native frame by its name in the file, "" for others. If pending, it may be known later.
@@ -393,8 +392,8 @@ func (s *Stacks) format(_ datasource.DataSource, d datasource.Data) error {
 	return nil
 }
 
-// calls tells whether a gadget that has a chain's array has attached programs that call it.
+// calls reports whether attached programs of a gadget with a chain's array call it.
 func (s *Stacks) calls(kind wire.ChainKind) bool { return s.only == "" || s.only == kind.String() }
 
-// arrayOf is the name of the gadget's map that a chain's entry is put into: UNWIND_ENTRY of gadgets/include/unwind.h.
+// arrayOf returns the name of the gadget's map for a chain's entry: UNWIND_ENTRY of gadgets/include/unwind.h.
 func arrayOf(kind wire.ChainKind) string { return "unwind_" + kind.String() }

@@ -53,13 +53,13 @@ const (
 	slotsVar = "otel_generic_params"
 	// sweepInterval is how often expired rows and the kernel's counts are checked.
 	sweepInterval = time.Second
-	// rowsInterval is how often the gadget's rows are read. The gadget wakes the reader early only where its buffer gets full.
+	// rowsInterval is the time between two reads of the gadget's rows. The gadget wakes the reader earlier only if its buffer gets full.
 	rowsInterval = 250 * time.Millisecond
-	// namesPatience is how long a row waits for names of its stack that are being read: what is handed on without stays so.
+	// namesPatience is how long a row waits for names of its stack. Rows that are handed on without names stay without.
 	namesPatience = 2 * time.Second
 	// lastStacks is how long the end of a run waits for the stacks of its last rows, while the unwinder continues for others.
 	lastStacks = 1500 * time.Millisecond
-	// textPriority is behind that of Inspektor Gadget's formatters, 0, and before all that reads text.
+	// textPriority is after Inspektor Gadget's formatters (0), and before all readers of text.
 	textPriority = 60
 )
 
@@ -90,7 +90,7 @@ func (o unwindOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContex
 		return nil, nil
 	}
 	i := &unwindInstance{metadata: v.Sub("operator." + UnwindName)}
-	// A timer's stacks have nothing of the tracing on top, but can be of the tracing itself.
+	// A timer's stacks have no frames of the tracing on top, but a sample can hit the tracing itself.
 	sampler := slices.ContainsFunc(v.AllKeys(), func(key string) bool {
 		return strings.HasPrefix(key, "programs.") && strings.Contains(key, ".sampler.")
 	})
@@ -119,14 +119,14 @@ type unwindInstance struct {
 	above    []string // functions of the kernel, see UnwindName
 	unwound  *ringbuf.Reader
 
-	mu     sync.Mutex // joiner is filled by one goroutine and emptied by that which reads the gadget's maps
+	mu     sync.Mutex // one goroutine fills joiner, and the reader of the gadget's maps empties it
 	joiner *joiner
 	last   bool // the next packet is the last one
 
-	elsewhere struct{ events, value atomic.Uint64 } // rows of containers whose name cannot be told any more
+	elsewhere struct{ events, value atomic.Uint64 } // rows of containers whose name is no longer known
 
 	before unwinder.Totals // at the start
-	most   unwinder.Totals // the most memory that was seen
+	most   unwinder.Totals // the largest seen memory
 	stop   chan struct{}   // nil before Start and after Stop
 	done   chan struct{}   // nil before Start and after PreStop
 }
@@ -187,7 +187,7 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	return i.call(gadgetCtx, i.metadata.GetUint32("step"), i.metadata.GetUint32("budget"), where)
 }
 
-// Start has the gadget's programs call the unwinder. They were loaded by now. If it cannot, it ends the run. After an error,
+// Start makes the gadget's programs call the unwinder. They are loaded at this point. If it cannot, it ends the run. After an error,
 // Inspektor Gadget would wait for its own readers of maps, which never end.
 func (i *unwindInstance) Start(gadgetCtx operators.GadgetContext) error {
 	if i.sub == nil {
@@ -218,7 +218,7 @@ func (i *unwindInstance) begin(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// readRows reads the gadget's rows until the reader is closed. It sends to drained when it has read all that was there at a Flush.
+// readRows reads the gadget's rows until the reader is closed. It sends to drained when it has read everything up to a Flush.
 func (i *unwindInstance) readRows(drained chan<- struct{}) {
 	defer close(drained)
 	var record ringbuf.Record
@@ -242,7 +242,7 @@ func (i *unwindInstance) readRows(drained chan<- struct{}) {
 	}
 }
 
-// run reads rows and stacks until stop is closed, and then what belongs to them.
+// run reads rows and stacks until stop is closed, and then their remaining counterparts.
 func (i *unwindInstance) run() {
 	defer close(i.done)
 	drained := make(chan struct{})
@@ -263,7 +263,7 @@ func (i *unwindInstance) run() {
 			i.take(b, i.stack)
 			continue
 		case <-sweep.C:
-			i.Read(i.stack) // a busy machine may have kept this goroutine from stacks that have come
+			i.Read(i.stack) // on a busy machine, this goroutine may not have read the received stacks yet
 			i.sweep(joinPatience)
 			continue
 		case <-check.C:
@@ -282,7 +282,7 @@ func (i *unwindInstance) run() {
 		defer i.mu.Unlock()
 		return len(i.joiner.rows) > 0
 	}, i.stack)
-	drain() // rows of the meantime
+	drain() // rows that came meanwhile
 	_ = i.unwound.Close()
 	<-drained
 	i.mu.Lock()
@@ -309,7 +309,7 @@ func (i *unwindInstance) sweep(patience time.Duration) {
 	i.most.Memory, i.most.KernelMemory = max(i.most.Memory, now.Memory), max(i.most.KernelMemory, now.KernelMemory)
 }
 
-// fill has the joined rows handed on in the packets of ds.
+// fill hands on the joined rows in the packets of ds.
 func (i *unwindInstance) fill(ds datasource.DataSource) error {
 	return Fill(ds, i.joiner.layout.key, i.joiner.layout.value, func(add func(key, value []byte, put func(datasource.Data))) {
 		for _, r := range i.ready() {
@@ -318,7 +318,7 @@ func (i *unwindInstance) fill(ds datasource.DataSource) error {
 	}, i.Hide)
 }
 
-// ready returns the rows for the next packet, and has their stacks at hand until it is handed on.
+// ready returns the rows for the next packet, and keeps their stacks available until it is handed on.
 func (i *unwindInstance) ready() []*joined {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -352,7 +352,7 @@ func cutAbove(s *wire.Stack, functions []string) *wire.Stack {
 	return s
 }
 
-// PreStop ends the reading. Between this and Stop Inspektor Gadget reads the gadget's maps for the last time: all rows have to be there.
+// PreStop ends the reading. Between this and Stop, Inspektor Gadget reads the gadget's maps for the last time, so all rows must be ready.
 func (i *unwindInstance) PreStop(operators.GadgetContext) error {
 	if i.done == nil {
 		return nil

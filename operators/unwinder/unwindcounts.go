@@ -36,12 +36,12 @@ type unwindTotals struct {
 	results   [wire.Results]unwindCount
 	overrun   uint64      // stacks that were not read in time
 	unlinked  uint64      // events without their span, because there were too many
-	elsewhere unwindCount // rows of containers whose name cannot be told any more: their number, and what they stand for
+	elsewhere unwindCount // rows of containers whose name is no longer known: their number, and their value
 	missed    uint64      // calls of the gadget's programs that the kernel has skipped
 	others    uint64      // rows of Inspektor Gadget's own gadgets that had the ID of another event
 }
 
-// since returns the changes since another state, of the counts of otelStacks.
+// since returns the changes of otelStacks' counts since another state.
 func (t unwindTotals) since(was unwindTotals) unwindTotals {
 	for r := range t.results {
 		t.results[r] = t.results[r].minus(was.results[r])
@@ -72,14 +72,14 @@ var unwindInstruments = sync.OnceValue(func() (m struct{ events, value metric.In
 	return m
 })
 
-// unwindRuns is the metric of runs by the way in which their stacks are taken.
+// unwindRuns is the metric of runs by the kind of their stacks.
 var unwindRuns = sync.OnceValue(func() metric.Int64UpDownCounter {
 	m, _ := metrics.Int64UpDownCounter("ig_otel_profiles_unwinder_runs", metric.WithUnit("{run}"),
 		metric.WithDescription("Runs of gadgets that can have whole stacks, by kind of stack"))
 	return m
 })
 
-// countRuns changes the number of runs with a way of taking stacks, a value of ParamUnwind; "" is none.
+// countRuns changes the number of runs with a kind of stacks, a value of ParamUnwind. "" is none.
 func countRuns(way string, n int64) {
 	if m := unwindRuns(); m != nil && way != "" {
 		m.Add(context.Background(), n, metric.WithAttributes(attribute.String("stacks", way)))
@@ -97,7 +97,7 @@ func (t *unwindTotals) report(was unwindTotals, unit string) {
 	}
 }
 
-// summary says what became of a run's events.
+// summary describes the results of a run's events.
 func (t *unwindTotals) summary(unit string) string {
 	var sum unwindCount
 	for _, c := range t.results {

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Program is one of the gadget's programs, by its place in the map allocator_programs. What functions it is for is in the name: the
-// arguments that it looks at.
+// Program is one of the gadget's programs, by its place in the map allocator_programs. Its name says which arguments of a function
+// it reads.
 type Program uint32
 
 // The programs.
@@ -22,7 +22,7 @@ const (
 	Returning
 	Nothing
 	Programs = Nothing + 1
-	// Throws is a function that SizeFirst is for, and that ends with an exception where there is no memory.
+	// Throws is for functions like those of SizeFirst that throw an exception if there is no memory.
 	Throws = Programs
 )
 
@@ -35,25 +35,25 @@ type Function struct {
 // Fact is the name of the request to package symbols.
 const Fact = "allocator"
 
-// MaxFunctions is how many functions of a file get a probe.
+// MaxFunctions limits the functions of a file that get a probe.
 const MaxFunctions = 64
 
-// MaxExits is at how many places one of them may return.
+// MaxExits limits the return instructions of one function.
 const MaxExits = 32
 
 // Found is the result for a file.
 type Found struct {
 	// Functions are those of its allocator, the most called first.
 	Functions []Function
-	// Exits are where those return that throw, by their offset.
+	// Exits are the return instructions of throwing functions, by the function's offset.
 	Exits map[uint64][]uint64
-	// Quick has the offsets of those with a first instruction that the kernel emulates under a probe.
+	// Quick has the offsets of functions whose first instruction the kernel emulates under a probe.
 	Quick map[uint64]bool
-	// TooLarge says that nothing was found because there was too much to read.
+	// TooLarge reports that nothing was found because the file is too large.
 	TooLarge bool
 }
 
-// Check returns an error for what nobody finds: the process that reads files can have become hostile.
+// Check returns an error for impossible results, because the process that reads files can have become hostile.
 func (f *Found) Check() error {
 	right := len(f.Functions) <= MaxFunctions && len(f.Exits) <= MaxFunctions && len(f.Quick) <= MaxFunctions
 	for _, fn := range f.Functions {

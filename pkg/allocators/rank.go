@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// ByRank returns functions by how often they are called: malloc and operator new, then calloc and realloc, then rarely called
-// ones. Those that free are last.
+// ByRank sorts functions by their frequency: malloc and operator new, then calloc and realloc, then rarely called ones.
+// Freeing functions are last.
 func ByRank(functions []Function) []Function {
 	rank := func(p Program) int {
 		switch p {
@@ -22,7 +22,7 @@ func ByRank(functions []Function) []Function {
 	return slices.SortedStableFunc(slices.Values(functions), func(a, b Function) int { return rank(a.At()) - rank(b.At()) })
 }
 
-// At is the program that is called where the function begins.
+// At returns the program for the function's entry.
 func (f Function) At() Program {
 	if f.Program == Throws {
 		return SizeFirst

@@ -1,5 +1,5 @@
-// Package buildid has what identifies an executable file: the build IDs that linkers write into it, and a hash of the file
-// itself. Package symbols/parse reads them, in a process without rights: the files come from programs that nobody vouches for.
+// Package buildid has the identifiers of executable files: the build IDs that linkers write into them, and a hash of the file.
+// Package symbols/parse reads them in a process without rights, because the files can be hostile.
 package buildid
 
 import (
@@ -20,7 +20,7 @@ type Info struct {
 	Go string
 	// HTLHash is process.executable.build_id.htlhash in lower-case hexadecimal, 32 digits.
 	HTLHash string
-	// Code is where the file's code lies in it, and in memory.
+	// Code is the place of the code in the file and in memory.
 	Code []Segment
 }
 
@@ -30,15 +30,15 @@ type Segment struct{ Offset, Size, Address uint64 }
 // page is the unit to which the loader rounds the ends of a segment.
 const page = 4096
 
-// Virtual returns the address that symbol tables have for what lies at that offset in the file, and
-// false where that is no code.
+// Virtual returns the address in symbol tables for an offset in the file. It returns false if there
+// is no code at the offset.
 func (info Info) Virtual(offset uint64) (uint64, bool) {
 	for _, s := range info.Code {
 		if offset >= s.Offset && offset-s.Offset < s.Size {
 			return offset - s.Offset + s.Address, true
 		}
 	}
-	for _, s := range info.Code { // what is loaded with it
+	for _, s := range info.Code { // the part that is loaded with it
 		if offset >= s.Offset&^(page-1) && offset < (s.Offset+s.Size+page-1)&^(page-1) {
 			return offset - s.Offset + s.Address, true
 		}
@@ -46,16 +46,16 @@ func (info Info) Virtual(offset uint64) (uint64, bool) {
 	return 0, false
 }
 
-// maxCode is how many segments of code a file has at most. Real files have one.
+// maxCode limits the segments of code in a file. Real files have one.
 const maxCode = 8
 
 // maxGNU and maxGo are the longest build IDs, in bytes.
 const maxGNU, maxGo = 64, 256
 
-// hashEnd is how many bytes of each end of a file count for HTLHash.
+// hashEnd is the number of bytes at each end of a file in HTLHash.
 const hashEnd = 4096
 
-// Offset returns where in the file the code is that symbol tables have at that address.
+// Offset returns the offset in the file of the code at an address of symbol tables.
 func (info Info) Offset(address uint64) (uint64, bool) {
 	for _, s := range info.Code {
 		if address >= s.Address && address-s.Address < s.Size {
@@ -65,14 +65,14 @@ func (info Info) Offset(address uint64) (uint64, bool) {
 	return 0, false
 }
 
-// AddCode takes a segment of code.
+// AddCode adds a segment of code.
 func (info *Info) AddCode(s Segment) {
 	if len(info.Code) < maxCode {
 		info.Code = append(info.Code, s)
 	}
 }
 
-// Check returns an error for what no file is identified by: the process that reads files can have become hostile.
+// Check returns an error for impossible identifiers, because the process that reads files can have become hostile.
 func (info Info) Check() error {
 	digits := func(id string) bool { return strings.Trim(id, "0123456789abcdef") == "" }
 	if !digits(info.GNU) || len(info.GNU) > 2*maxGNU || !printable(info.Go) || len(info.Go) > maxGo || !digits(info.HTLHash) || len(info.HTLHash) != 32 || len(info.Code) > maxCode {

@@ -49,7 +49,7 @@ BPF_RODATA_VAR(bool, pid_ns_translation_enabled, false)
 BPF_RODATA_VAR(u64, target_pid_ns_inode, 0)
 BPF_RODATA_VAR(u64, target_pid_ns_dev, 0)
 
-// What the profiler knows events of gadgets by. The loader sets it.
+// The profiler recognizes events of gadgets by this value. The loader sets it.
 BPF_RODATA_VAR(u16, gadgets_origin, 0)
 
 // ig's map, which it hands over when it starts this process.
@@ -69,7 +69,7 @@ struct guards_t {
   __uint(max_entries, UNWIND_CHAINS);
 } guards SEC(".maps");
 
-// Those of Inspektor Gadget's own gadgets: ig's maps, too.
+// The maps of Inspektor Gadget's own gadgets. They are ig's, too.
 struct otel_t {
   __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
   __type(key, u32);
@@ -134,7 +134,7 @@ static inline EBPF_INLINE ErrorCode leave(PerCPURecord *record, int *unwinder)
   return get_next_unwinder_after_native_frame(record, unwinder);
 }
 
-// unwind takes the current thread's stack, under an ID, and says what became of it.
+// unwind takes the current thread's stack under an ID, and returns the result.
 static inline EBPF_INLINE enum unwind_result unwind(void *ctx, u32 chain, u64 id, u64 flags, u64 *guard)
 {
   u32 pid = 0, tid = 0;
@@ -177,7 +177,7 @@ static inline EBPF_INLINE enum unwind_result unwind(void *ctx, u32 chain, u64 id
   return walk(ctx, unwinder, guard) > 0 ? UNWIND_NO_CHAIN : UNWIND_DONE;
 }
 
-// enter has the chain to itself. An addition without a result is what every kernel's programs can do in one instruction.
+// enter takes the chain for itself. Every supported kernel has an atomic addition without a result.
 static inline EBPF_INLINE int enter(void *ctx, u32 chain)
 {
   u32 key                  = chain;

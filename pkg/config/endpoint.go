@@ -22,7 +22,7 @@ const (
 // grpcSchemes are gRPC's name resolvers that an endpoint may begin with, as in dns:///host:port.
 var grpcSchemes = []string{"dns", "unix", "passthrough"}
 
-// An address is an endpoint taken apart.
+// An address has the parts of an endpoint.
 type address struct {
 	target string // a gRPC target, or a URL
 	scheme string // http, https or ""
@@ -30,7 +30,7 @@ type address struct {
 	port   string
 }
 
-// take reads an endpoint with read, which like take returns the text of a problem, or "", as second result.
+// take reads an endpoint with read. Both return the text of a problem, or "", as second result.
 func take(s, example string, read func(string) (address, string)) (address, string) {
 	s = strings.TrimSpace(s)
 	if s == "" {

@@ -22,8 +22,8 @@ const (
 	sourceEnvironment = "environment"
 )
 
-// parseEnviron picks the variables that this package reads. Of one that is there twice the last counts,
-// and an empty one counts as not set
+// parseEnviron picks the variables that this package reads. The last value of a repeated variable
+// counts, and an empty variable counts as not set
 // (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#parsing-empty-value).
 func parseEnviron(environ []string) map[string]string {
 	env := map[string]string{}
@@ -94,7 +94,7 @@ func (s *Set) readNamed(env map[string]string) {
 	}
 }
 
-// cutVariable takes <NAME>_<KEY> apart. Both may contain "_" themselves, so there can be several ways to cut. The longest name of
+// cutVariable splits <NAME>_<KEY>. Both may contain "_" themselves, so there can be several ways to cut. The longest name of
 // an existing exporter wins, else the longest key.
 func cutVariable(rest string, exporters map[string][]string) (name string, key *setting) {
 	for i := range table {

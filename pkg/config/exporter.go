@@ -12,7 +12,7 @@ const (
 	TransportFile = "file"
 )
 
-// FormatHistory is the format of a history, and HistoryFolder where the preset of this name puts it.
+// FormatHistory is the format of a history, and HistoryFolder is its folder in the preset history.
 const (
 	FormatHistory = "history"
 	HistoryFolder = "/var/lib/ig-otel-profiles/history"
@@ -23,8 +23,8 @@ const (
 type Exporter struct {
 	// Name is as the user wrote it.
 	Name string
-	// Source says where the exporter comes from, for messages: a file's path, "environment" or
-	// "built in".
+	// Source is the source of the exporter, for messages: a file's path, "environment" or "built
+	// in".
 	Source string
 
 	Transport        string  // exporter: one of the Transport constants
@@ -91,7 +91,7 @@ type Exporter struct {
 // These are the values of process_context, which choose the contexts that count.
 const (
 	ContextAll   = "all"
-	ContextHosts = "hosts" // of what runs outside containers
+	ContextHosts = "hosts" // of processes outside containers
 	ContextNone  = "none"
 )
 
@@ -103,7 +103,7 @@ func (e *Exporter) URL() string {
 	return e.Endpoint + ProfilesPath
 }
 
-// Destination returns where the exporter sends to, for messages: a path or an address without secrets.
+// Destination returns the target of the exporter, for messages: a path or an address without secrets.
 func (e *Exporter) Destination() string {
 	switch {
 	case e.Transport == TransportFile:
@@ -148,7 +148,7 @@ type Auth struct {
 	PasswordFile    string
 }
 
-// OAuth2 says how to get a bearer token by OAuth 2.0's client credentials (RFC 6749, section 4.4). The
+// OAuth2 has the settings for bearer tokens by OAuth 2.0's client credentials (RFC 6749, section 4.4). The
 // zero value means that OAuth 2.0 is not used. The file is read again for each token.
 type OAuth2 struct {
 	TokenURL         Secret // its query can hold one
@@ -172,7 +172,7 @@ type TLS struct {
 	ReloadInterval     time.Duration
 }
 
-// Keepalive is how often gRPC asks whether a connection is alive; a Time of 0 turns it off.
+// Keepalive is the interval of gRPC's pings. A Time of 0 turns them off.
 type Keepalive struct {
 	Time                time.Duration
 	Timeout             time.Duration

@@ -97,8 +97,8 @@ func (s *setting) takesMap() bool { return s.Type == "key=value list" }
 // an exporter.
 var definingKeys = []string{"exporter", "endpoint", "profiles_endpoint", "preset", "path"}
 
-// definesExporter reports whether a map is an exporter's, or has one in a map below it. With doubt, only
-// the key `exporter` counts: the map stands beside settings, so it may as well be a misspelt group.
+// definesExporter reports whether a map belongs to an exporter, or contains one. With doubt, only the
+// key `exporter` counts, because the map stands beside settings and may be a misspelt group.
 func definesExporter(m map[string]any, doubt bool) bool {
 	keys := definingKeys
 	if doubt {

@@ -17,7 +17,7 @@ import (
 // say.
 const BuiltIn = "otlp"
 
-// Sources are where settings come from.
+// Sources are the sources of settings.
 type Sources struct {
 	File     *viper.Viper // Inspektor Gadget's config, or nil; the exporters are below FileKey
 	FileName string       // for messages
@@ -49,12 +49,12 @@ const (
 	fromEnv                // INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_<NAME>_…
 )
 
-// A given value is what one source says for one setting.
+// A given value is the value of one setting in one source.
 type given struct {
 	layer  layer
 	origin string // a file, a flag or a variable, for messages; "" of a default
 	key    string // as it was written: an alias keeps its own spelling
-	raw    any    // as the source has it
+	raw    any    // in the form of the source
 	value  any    // parsed
 	err    error  // of parsing
 }
@@ -65,7 +65,7 @@ type draft struct {
 	given    map[string][]given // by key
 	problems []problem
 	notices  []string
-	// unreadable is set where a value could not be parsed: what depends on it cannot be judged.
+	// unreadable is set if a value could not be parsed. Dependent checks are then skipped.
 	unreadable bool
 }
 
@@ -238,14 +238,14 @@ func (d *draft) addValueError(key, format string, args ...any) {
 	d.addError(key, d.where(key), format, args...)
 }
 
-// where returns the source of a setting's value, or the exporter's source where nobody set it.
+// where returns the source of a setting's value, or the exporter's source if the setting is not set.
 func (d *draft) where(key string) string { return cmp.Or(d.strongest(key).origin, d.Source) }
 
 func (d *draft) addNotice(key, format string, args ...any) {
 	d.addWarning("%s: "+format, append([]any{key}, args...)...)
 }
 
-// addWarning is addNotice about something else than a key.
+// addWarning is addNotice without a key.
 func (d *draft) addWarning(format string, args ...any) {
 	d.notices = append(d.notices, line(fmt.Sprintf("exporter %q: ", d.Name)+fmt.Sprintf(format, args...)))
 }
@@ -265,7 +265,7 @@ func (d *draft) give(s *setting, from layer, origin string, raw any) {
 	d.given[key] = append(d.given[key], given{from, origin, s.Key, raw, value, err})
 }
 
-// strongest returns the value that wins for a key; at the least there is the default.
+// strongest returns the value that wins for a key. The default is the weakest.
 func (d *draft) strongest(key string) given {
 	return slices.MaxFunc(d.given[key], func(a, b given) int { return cmp.Compare(a.layer, b.layer) })
 }
@@ -306,8 +306,8 @@ func (d *draft) gaps(key string, kvs []KeyValue) (rest []KeyValue) {
 	return rest
 }
 
-// contradicted refuses two spellings of one setting that differ in one source, and tells who typed a flag that
-// the environment has changed it.
+// contradicted refuses two different spellings of one setting in one source, and gives a notice if the
+// environment overrides a typed flag.
 func (d *draft) contradicted(s *setting, v given) {
 	for _, other := range d.given[s.Key] {
 		switch {
@@ -320,7 +320,7 @@ func (d *draft) contradicted(s *setting, v given) {
 	}
 }
 
-// shown is a value in brackets, for a message; nothing where it may be a secret.
+// shown is a value in brackets, for a message. It is empty if the value may be a secret.
 func (s *setting) shown(raw any) string {
 	if s.Secret {
 		return ""

@@ -16,7 +16,7 @@ type Names struct {
 	Debuginfod Debuginfod
 }
 
-// Debuginfod says which debuginfod servers debug files are fetched from. Without URLs, none are fetched.
+// Debuginfod has the servers for debug files. Without URLs, none are fetched.
 type Debuginfod struct {
 	URLs      []string
 	Timeout   time.Duration
@@ -49,7 +49,7 @@ var nameTable = []setting{
 }
 
 // LoadNames reads the settings of Names from the file and then from the environment, which wins. A wrong
-// value is left out and reported; the setting keeps the value that it had.
+// value is left out and reported, and the setting keeps its earlier value.
 func LoadNames(src Sources) (Names, []error) {
 	var n Names
 	var set Set // of the problems

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Nearest returns the candidate that is nearest to word, however far that is.
+// Nearest returns the candidate nearest to word, at any distance.
 func Nearest(word string, candidates []string) string {
 	return slices.MinFunc(candidates, func(a, b string) int { return cmp.Compare(distance(word, a), distance(word, b)) })
 }
@@ -14,7 +14,7 @@ func Nearest(word string, candidates []string) string {
 // near reports whether word can be a typing mistake for candidate.
 func near(word, candidate string) bool { return distance(word, candidate) <= max(len(word)/2, 2) }
 
-// oneOf says which of the candidates is meant, with what stands in front of it, or which ones owner takes.
+// oneOf names the candidate that was probably meant, or lists all that owner takes.
 func oneOf(prefix, word, owner string, candidates []string) string {
 	if nearest := Nearest(word, candidates); near(word, nearest) {
 		return "the nearest one is " + prefix + nearest

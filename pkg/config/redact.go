@@ -14,7 +14,7 @@ const hidden = "…"
 // addressKeys are the settings that are addresses, which can hold a secret: a password, or a query.
 var addressKeys = []string{"endpoint", "profiles_endpoint", "oauth2.token_url", "proxy_url"}
 
-// String names the exporter and where it sends, and no secret.
+// String names the exporter and its target, without secrets.
 func (e Exporter) String() string {
 	return fmt.Sprintf("exporter %q (%s to %s)", e.Name, e.Transport, e.Destination())
 }

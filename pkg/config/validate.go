@@ -144,7 +144,7 @@ func (d *draft) warnUnused() {
 	}
 }
 
-// credentialHeaders are names of headers that say nothing of the credential that they carry.
+// credentialHeaders are names of headers that carry credentials although the names do not show it.
 var credentialHeaders = []string{"x-honeycomb-team"}
 
 // CredentialHeader reports whether the value of a header is probably a credential, judged by its name,
@@ -338,7 +338,7 @@ func (d *draft) sizes() {
 
 func (d *draft) attributes() {
 	if !d.written("host_services") && (d.HostServiceName != "host" || d.ServiceName != "") {
-		d.HostServices = 0 // whoever names what is outside containers gets one service of that name
+		d.HostServices = 0 // a name for processes outside containers makes all of them one service of that name
 	}
 	for _, kv := range d.Resource {
 		switch {
@@ -355,7 +355,7 @@ func (d *draft) attributes() {
 	}
 }
 
-// KeyPair is tls.X509KeyPair with errors that say what to do. They hold no part of a key.
+// KeyPair is tls.X509KeyPair with errors that name the remedy. They contain no part of a key.
 func KeyPair(cert, key []byte) (tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err == nil {

@@ -40,7 +40,7 @@ func describe(raw any) string {
 	return describeKind(raw)
 }
 
-// describeKind is describe without the value, for what may be a secret.
+// describeKind is describe without the value, for possible secrets.
 func describeKind(raw any) string {
 	switch raw.(type) {
 	case nil:
@@ -84,8 +84,8 @@ func withoutCredentials(s string) string {
 	return s
 }
 
-// scalar returns a single value as the text that it stands for: numbers, such as the 1.9 of a version,
-// need no quotes in YAML.
+// scalar returns a single value as text, because numbers, such as the 1.9 of a version, need no quotes
+// in YAML.
 func scalar(raw any) (text string, ok bool) {
 	switch v := raw.(type) {
 	case string:
@@ -109,7 +109,7 @@ func parseText(raw any) (string, error) {
 	return "", bad(raw)
 }
 
-// parseChoice returns the one of values that raw is, whatever its case, or def if raw is empty.
+// parseChoice returns the value that equals raw without regard to case, or def if raw is empty.
 func parseChoice(raw any, values []string, def string) (string, error) {
 	text, ok := scalar(raw)
 	if ok && text == "" {
@@ -134,7 +134,7 @@ func parseBool(raw any) (bool, error) {
 func parseNumber[T cmp.Ordered](raw any, parse func(string) (T, error), low, high T) (T, error) {
 	text, _ := scalar(raw)
 	v, err := parse(text)
-	within := v >= low && v <= high // which NaN is not
+	within := v >= low && v <= high // NaN is not
 	if err != nil || !within {
 		return v, bad(raw)
 	}
@@ -318,7 +318,7 @@ func Printable(s string) bool {
 // parseBaggage reads the header and attribute lists of the standard variables: key=value with
 // commas between them, values percent-encoded
 // (https://opentelemetry.io/docs/specs/otel/protocol/exporter/#specifying-headers-via-environment-variables).
-// Of one key that is there twice the last counts.
+// The last value of a repeated key counts.
 func parseBaggage(s string) ([]KeyValue, error) {
 	const takes = ", takes key=value with commas between them, values percent-encoded"
 	var out []KeyValue

@@ -1,4 +1,4 @@
-// Package dictionary reads OTLP profiles: what their indices refer to. It takes any request, also damaged ones. An index out of
+// Package dictionary resolves the indices in OTLP profiles. It takes any request, also damaged ones. An index out of
 // range counts as empty.
 package dictionary
 
@@ -13,7 +13,7 @@ import (
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 )
 
-// Request is what holds profiles: a request to a receiver, or ProfilesData of a file. They have the same fields.
+// Request is a container of profiles: a request to a receiver, or ProfilesData of a file. They have the same fields.
 type Request interface {
 	GetResourceProfiles() []*profilespb.ResourceProfiles
 	GetDictionary() *profilespb.ProfilesDictionary
@@ -47,7 +47,7 @@ func Profiles(r Request) iter.Seq[Profile] {
 	}
 }
 
-// At returns table[i], and the zero value where there is none.
+// At returns table[i], or the zero value if there is none.
 func At[T any](table []T, i int32) (v T) {
 	if i >= 0 && int(i) < len(table) {
 		v = table[i]
@@ -55,7 +55,7 @@ func At[T any](table []T, i int32) (v T) {
 	return v
 }
 
-// Dictionary is that of a request.
+// Dictionary is the dictionary of a request.
 type Dictionary struct{ *profilespb.ProfilesDictionary }
 
 // Of returns the dictionary of a request.

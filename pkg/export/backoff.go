@@ -27,8 +27,8 @@ func (s *backoffState) next(cfg config.Retry) time.Duration {
 	return s.b.NextBackOff()
 }
 
-// gate holds back all sends while the receiver fails, so that a full queue does not turn into a
-// flood of doomed requests. An answer of any kind that is not a request to come back later opens it.
+// gate holds back all sends while the receiver fails, so that a full queue does not flood it with
+// requests. An answer of any kind that is not a request to come back later opens it.
 type gate struct {
 	until time.Time
 	since time.Time // the first failure
@@ -37,7 +37,7 @@ type gate struct {
 	asked bool
 }
 
-// fail notes that a send which began at started failed and may be tried again. Sends that were
+// fail notes the failure of a send that began at started and may be tried again. Sends that were
 // under way together count as one failure.
 func (g *gate) fail(cfg config.Retry, started, now time.Time, asked time.Duration) {
 	if g.since.IsZero() {

@@ -23,10 +23,10 @@ func newBudget(bound int64) *budget {
 	return &budget{bound: bound, owners: map[string]*owner{}}
 }
 
-// fits tells whether size bytes could be held if everything that can be given up was.
+// fits reports whether size bytes fit if everything removable is removed.
 func (b *budget) fits(size int64) bool { return size <= b.bound-b.inFlight }
 
-// over tells whether the bounds are exceeded now, with extra 0, or would be by one more entry of extra bytes.
+// over reports whether the bounds are exceeded, or would be with one more entry of extra bytes. Extra is 0 for the current state.
 func (b *budget) over(extra int64) bool {
 	more := int64(0)
 	if extra > 0 {
@@ -35,7 +35,7 @@ func (b *budget) over(extra int64) bool {
 	return b.used+extra > b.bound || (b.limit > 0 && b.entries+more > b.limit)
 }
 
-// acquire takes room for en, which is younger than all that have. The caller then gives up others while the
+// acquire takes room for en, which is younger than all other entries. The caller then gives up others while the
 // budget is over.
 func (b *budget) acquire(en *entry) {
 	o := b.owners[en.Owner]
@@ -63,7 +63,7 @@ func (b *budget) release(en *entry) {
 	b.entries--
 }
 
-// setInFlight says whether en is in flight, and so whether it can be given up.
+// setInFlight sets whether en is in flight. Entries in flight cannot be given up.
 func (b *budget) setInFlight(en *entry, is bool) {
 	if en.inFlight == is {
 		return
@@ -77,8 +77,8 @@ func (b *budget) setInFlight(en *entry, is bool) {
 	b.owners[en.Owner].bytes -= size
 }
 
-// victim is the entry to give up next, nil if there is none. Of owners with equally many bytes it is the one with
-// the oldest entry.
+// victim is the entry to give up next, nil if there is none. Of owners with the same number of bytes, it is the
+// one with the oldest entry.
 func (b *budget) victim() (victim *entry) {
 	most := int64(0)
 	for _, o := range b.owners {
@@ -106,7 +106,7 @@ func (o *owner) oldest() *entry {
 func (b *budget) each(visit func(*entry)) {
 	for _, o := range b.owners {
 		for place := o.entries.Front(); place != nil; {
-			next := place.Next() // a place that is removed has none
+			next := place.Next() // a removed place has none
 			visit(place.Value.(*entry))
 			place = next
 		}

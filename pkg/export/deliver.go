@@ -226,7 +226,7 @@ func (e *Exporter) retryLater(en *entry, out attempt.Outcome, started, now time.
 	e.wakeAll()
 }
 
-// report logs the end of an attempt that did not go as it should.
+// report logs an attempt that did not succeed.
 func (e *Exporter) report(en *entry, size int, out attempt.Outcome, reason Reason, again bool) {
 	if e.ctx.Err() != nil && again {
 		return

@@ -16,7 +16,7 @@ type entry struct {
 	seq  uint64 // order of arrival; with storage, the name of its file
 	size int64  // bytes that it takes of a budget, fixed
 
-	budget   *budget       // that it takes part of; nil once it has left
+	budget   *budget       // its budget; nil once it has left
 	place    *list.Element // among its owner's entries there
 	inFlight bool          // being sent or written to disk: it cannot be given up
 	onDisk   bool
@@ -40,7 +40,7 @@ func newEntry(seq uint64, m Message) *entry {
 	return &entry{Message: m, seq: seq, size: int64(len(m.Body)+len(m.Owner)) + entryOverhead, index: -1}
 }
 
-// from is the time that receivers judge a request by: its start.
+// from is the request's start, by which receivers judge its age.
 func (en *entry) from() time.Time {
 	if en.Start.IsZero() {
 		return en.End

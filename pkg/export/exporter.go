@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// maxAhead is how far in the future data may be: receivers refuse more.
+	// maxAhead is the limit for data in the future, because receivers refuse more.
 	maxAhead = 10 * time.Minute
-	// clockCheck is how often data that is further ahead is compared with the clock again.
+	// clockCheck is the time between two checks of data that is further ahead.
 	clockCheck = 30 * time.Second
 	// maxStored bounds the number of messages in the storage folder, because each also costs some
 	// memory.
@@ -40,7 +40,7 @@ type Options struct {
 
 // Observer sees every attempt to send. Its methods are called from several goroutines.
 type Observer interface {
-	// Request reports an attempt that took d and carried bytes, uncompressed. ok says that the
+	// Request reports an attempt that took d and carried bytes, uncompressed. ok reports that the
 	// receiver accepted it, wholly or in part.
 	Request(d time.Duration, bytes int, ok bool)
 }
@@ -96,5 +96,5 @@ func (e *Exporter) newSender(userAgent string) (sender, error) {
 // Name is the exporter's name in the settings.
 func (e *Exporter) Name() string { return e.cfg.Name }
 
-// Destination names where the exporter sends to, without secrets.
+// Destination names the target of the exporter, without secrets.
 func (e *Exporter) Destination() string { return e.cfg.Destination() }

@@ -16,7 +16,7 @@ import (
 // Message is one encoded ExportProfilesServiceRequest on its way.
 type Message = wire.Message
 
-// Reason says why a message was dropped.
+// Reason is why a message was dropped.
 type Reason string
 
 // The reasons for which messages are dropped.
@@ -33,8 +33,8 @@ const (
 	ReasonCorrupt        Reason = "corrupt"          // a stored message failed its checksum
 )
 
-// beforeSend tells whether the reason keeps a message from ever being tried: the queue's fault,
-// not the receiver's.
+// beforeSend reports whether messages with this reason are dropped before any attempt. Then the
+// queue is the cause, not the receiver.
 func (r Reason) beforeSend() bool {
 	switch r {
 	case ReasonQueueFull, ReasonStorageFull, ReasonStorageError, ReasonCorrupt:
@@ -43,7 +43,7 @@ func (r Reason) beforeSend() bool {
 	return false
 }
 
-// RowCounts says where the rows are. At every moment
+// RowCounts accounts for all rows. At every moment
 //
 //	Enqueued + Recovered = Delivered + Held + Partial + the sum of Dropped.
 type RowCounts struct {
@@ -73,7 +73,7 @@ type OriginCounts struct {
 // Stats is a consistent snapshot of an exporter's counters. All but the Queue ones, Oldest, Waiting and NotStored only grow.
 type Stats struct {
 	Rows RowCounts
-	// Origins has Requests and members of Rows by Message.Origin, of which whoever enqueues makes a bounded number.
+	// Origins has Requests and members of Rows by Message.Origin. The caller of Enqueue bounds the number of origins.
 	Origins map[string]OriginCounts
 
 	SentSamples          int64 // in accepted requests
@@ -83,11 +83,11 @@ type Stats struct {
 	QueueBytes    int64 // held now, in flight included
 	QueueCapacity int64 // the bound of QueueBytes
 	QueueMessages int64 // held now, in flight included
-	// Oldest is the time of the oldest data that is held; zero where nothing is, or where that is unknown.
+	// Oldest is the time of the oldest held data. It is zero if there is none, or if the time is unknown.
 	Oldest time.Time
-	// Waiting says that the exporter cannot start yet: see Options.Patient.
+	// Waiting reports that the exporter is not ready yet: see Options.Patient.
 	Waiting bool
-	// NotStored says that the last write to the storage folder failed: a restart would lose the data in memory.
+	// NotStored reports that the last write to the storage folder failed. A restart would lose the data in memory.
 	NotStored bool
 
 	Requests     int64 // attempts, retries included
@@ -95,10 +95,10 @@ type Stats struct {
 	WireBytes    int64 // of these, as they were sent: compressed, or encoded into a file
 	Retries      int64 // attempts after the first one of a message
 
-	CorruptFiles int64 // files of the storage folder that held nothing usable
+	CorruptFiles int64 // files of the storage folder without usable content
 }
 
-// of counts something of a message's origin.
+// of returns the counts of a message's origin.
 func (s *Stats) of(m *Message, count func(*OriginCounts)) {
 	if s.Origins == nil {
 		s.Origins = map[string]OriginCounts{}

@@ -82,7 +82,7 @@ func prepare(cfg config.Exporter, opts Options) *Exporter {
 }
 
 // Opened waits for the first attempt to open the exporter's files and folders. It returns the error of that attempt, or of a
-// later one. A patient exporter goes on trying. If ctx ends first, the error says that a file system hangs.
+// later one. A patient exporter continues to try. If ctx ends first, the error says that a file system hangs.
 func (e *Exporter) Opened(ctx context.Context) error {
 	select {
 	case <-e.tried:

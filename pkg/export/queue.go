@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// sendQueue holds the waiting entries in two lists: ready ones, the oldest first, and ones that
-// wait for their time. An entry in flight is in neither.
+// sendQueue has the waiting entries in two lists: ready ones, the oldest first, and delayed ones.
+// An entry in flight is in neither.
 type sendQueue struct {
 	ready oldestFirst
 	// delayed has the entries that failed lately, which are few, so that a scan is cheap. Only while the clock is behind
@@ -16,7 +16,7 @@ type sendQueue struct {
 
 func newSendQueue() *sendQueue { return &sendQueue{delayed: map[*entry]struct{}{}} }
 
-// push adds en, to be sent when en.notBefore has come.
+// push adds en, which may be sent after en.notBefore.
 func (q *sendQueue) push(en *entry, now time.Time) {
 	if en.notBefore.After(now) {
 		q.delayed[en] = struct{}{}
@@ -35,7 +35,7 @@ func (q *sendQueue) promote(now time.Time) {
 	}
 }
 
-// due is when the first of the waiting entries may go; zero if none waits.
+// due is the time of the first delayed entry, or zero if there is none.
 func (q *sendQueue) due() (next time.Time) {
 	for en := range q.delayed {
 		if next.IsZero() || en.notBefore.Before(next) {
@@ -55,7 +55,7 @@ func (q *sendQueue) hurry() {
 	}
 }
 
-// oldest is the oldest entry that may go now, nil if there is none.
+// oldest is the oldest ready entry, or nil.
 func (q *sendQueue) oldest() *entry {
 	if len(q.ready) == 0 {
 		return nil

@@ -23,11 +23,11 @@ type state struct {
 	early   int64 // entries whose data is ahead of this machine's clock
 	opened  bool  // what it needs is there
 	openErr error // of the last attempt to open it
-	stopped bool  // nothing is taken or sent any more
+	stopped bool  // nothing more is taken or sent
 }
 
-// unlock releases mu and removes the files of entries that have ended under it. Whoever ends entries that are on disk
-// releases mu by it.
+// unlock releases mu and removes the files of entries that have ended under it. Callers that end entries on disk
+// release mu this way.
 func (e *Exporter) unlock() {
 	ended := e.ended
 	e.ended = nil
@@ -80,7 +80,7 @@ func (e *Exporter) Enqueue(m Message) {
 	}
 }
 
-// warnFull says that messages are dropped for want of room.
+// warnFull logs that messages are dropped because the queue is full.
 func (e *Exporter) warnFull(r Reason) {
 	key, bound := "queue_size", e.cfg.Queue.Size
 	if r == ReasonStorageFull {
@@ -98,7 +98,7 @@ func notify(c chan struct{}) {
 	}
 }
 
-// wakeAll makes idle workers look again. The caller holds mu.
+// wakeAll makes idle workers check again. The caller holds mu.
 func (e *Exporter) wakeAll() {
 	close(e.wake)
 	e.wake = make(chan struct{})
@@ -125,7 +125,7 @@ func (e *Exporter) drop(en *entry, r Reason) {
 }
 
 // remove takes en out of the queue and its budget, and tells the drains that wait for it. The caller holds mu, and has
-// counted what became of its rows.
+// accounted for the rows.
 func (e *Exporter) remove(en *entry) {
 	e.stats.Rows.Held -= en.Rows
 	e.queue.remove(en)

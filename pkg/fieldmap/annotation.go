@@ -32,7 +32,7 @@ const (
 	annSpanID            = "profiles.span-id"
 )
 
-// sourceAnnotations and fieldAnnotations are all that mean something.
+// sourceAnnotations and fieldAnnotations are all known annotations.
 var (
 	sourceAnnotations = []string{
 		annStackFields, annValueField, annName, annType, annUnit, annPeriod, annPeriodType, annPeriodUnit, annAggregation, annTimestamps,
@@ -40,7 +40,7 @@ var (
 	fieldAnnotations = []string{annSampleAttribute, annResourceAttribute, annTimestamp, annTraceID, annSpanID}
 )
 
-// unknownAnnotations warns about annotations that are ours by name and that nothing reads.
+// unknownAnnotations warns about profiles.* annotations that nothing reads.
 func (c *compiler) unknownAnnotations() {
 	check := func(what string, annotations map[string]string, known, elsewhere []string, other string) {
 		for _, key := range slices.Sorted(maps.Keys(annotations)) {
@@ -89,7 +89,7 @@ func checkName(s string) error {
 	return nil
 }
 
-// checkKey tells why an image may not write an attribute with this key.
+// checkKey returns why an image may not write an attribute with this key.
 func checkKey(key string) error {
 	if err := checkName(key); err != nil {
 		return err
@@ -110,14 +110,14 @@ func checkKey(key string) error {
 	return nil
 }
 
-// protectedLabelPrefixes begin the identity attributes as receivers write them that know labels only. Prefixes that are
-// everyday words are not among them: container_count is no identity.
+// protectedLabelPrefixes begin the identity attributes as receivers write them that know labels only. Ordinary words
+// are not among them: container_count does not identify anything.
 var protectedLabelPrefixes = []string{
 	"k8s_", "cloud_", "deployment_", "telemetry_", "process_executable_", "pprof_", "profile_frame_",
 	"host_image_", "host_cpu_", "container_image_", "container_runtime_", "oci_",
 }
 
-// protectedLabels are those identity attributes that are there without these prefixes.
+// protectedLabels are the identity attributes without these prefixes.
 var protectedLabels = func() map[string]struct{} {
 	labels := map[string]struct{}{}
 	for _, l := range []string{"host_ip", "host_mac", "host_type", "os_name", "os_version", "os_build_id", "os_description", "container_command"} {

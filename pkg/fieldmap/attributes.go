@@ -7,7 +7,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 )
 
-// maxSampleAttributes is the limit where the settings have none, as in an Exporter that config.Load did not make.
+// maxSampleAttributes is the limit without a setting, as in an Exporter that config.Load did not make.
 const maxSampleAttributes = 32
 
 // canonical maps fields of Inspektor Gadget (IG) to the attributes that the semantic conventions have for them.
@@ -37,7 +37,7 @@ const (
 )
 
 // identities are these fields with the attributes that they become, which the resource has anyway. Fields without an
-// attribute are only used to work out other attributes.
+// attribute only serve to derive other attributes.
 var identities = [numIdentities]struct{ field, key string }{
 	idNamespace:        {"k8s.namespace", keyNamespace},
 	idPod:              {"k8s.podName", keyPod},
@@ -89,7 +89,7 @@ func (c *compiler) identityOf(acc datasource.FieldAccessor) int {
 	return slices.IndexFunc(identities[:], func(id struct{ field, key string }) bool { return id.field == acc.FullName() })
 }
 
-// attributes decides for each field whether it becomes an attribute, of what, and under which key:
+// attributes decides for each field whether it becomes an attribute, its place and its key:
 // defaults first, then the image's annotations, then the settings.
 func (c *compiler) attributes() {
 	p := c.plan
@@ -135,7 +135,7 @@ func (c *compiler) attributes() {
 	}
 }
 
-// attribute returns the key of a field's attribute and where it goes; nowhere means that the field makes none.
+// attribute returns the key and the place of a field's attribute. nowhere means that there is none.
 func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where place) {
 	name := acc.FullName()
 	own, known := canonical[name]

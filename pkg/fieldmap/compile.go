@@ -28,10 +28,10 @@ type compiler struct {
 }
 
 // Compile makes the Plan of a data source from its annotations and fields. Call it when all
-// operators have added theirs: at PreStart. The error is ErrNoStack where the data source has
-// nothing with a stack; any other error names the data source and what to change.
+// operators have added theirs: at PreStart. The error is ErrNoStack if the data source has
+// no stack. Any other error names the data source and the remedy.
 //
-// An annotation that makes no sense but is not needed is ignored with a warning.
+// A wrong annotation that is not needed is ignored with a warning.
 func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 	c := &compiler{ds: ds, o: o, ann: ds.Annotations(), byName: map[string]datasource.FieldAccessor{}}
 	for _, acc := range ds.Accessors(false) {
@@ -104,8 +104,7 @@ func (c *compiler) debugf(format string, args ...any) {
 	}
 }
 
-// field finds a field by its name, without regard to case where none has exactly that name, as IG
-// does.
+// field finds a field by its name. Without an exact match it ignores case, as IG does.
 func (c *compiler) field(name string) datasource.FieldAccessor {
 	if acc, ok := c.byName[name]; ok {
 		return acc
@@ -136,7 +135,7 @@ func (c *compiler) missing(annotation, name string) error {
 		c.ds.Name(), annotation, clipName(name), strings.Join(names, ", "), more)
 }
 
-// plainName returns the name of a field for messages, quoted if it is an odd one.
+// plainName returns the name of a field for messages, in quotes if it is unusual.
 func plainName(name string) string {
 	if checkName(name) != nil {
 		return strconv.Quote(clipName(name))
@@ -273,7 +272,7 @@ func (c *compiler) time() {
 		if !isTrue(acc.Annotations()[annTimestamp]) {
 			continue
 		}
-		if acc.Type() == api.Kind_String { // what IG formats from the number that is wanted
+		if acc.Type() == api.Kind_String { // IG formats it from the wanted number
 			for _, r := range raw {
 				if acc.FullName() == targetName(r, "formatters.timestamp.target") {
 					acc = r

@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// defaultScope names the producer where the gadget has no image, as in a test.
+// defaultScope names the producer for a gadget without an image, as in a test.
 const defaultScope = "github.com/ig-otel-profiles/ig-otel-profiles"
 
 // describe fills in the Descriptor. It needs the value fields.
@@ -108,7 +108,7 @@ func (c *compiler) unit(name string) string {
 	return name
 }
 
-// checked returns a name that an annotation gives, "" if it cannot be taken.
+// checked returns the name in an annotation, or "" if it is invalid.
 func (c *compiler) checked(annotation, name string) string {
 	if name == "" {
 		return ""
@@ -131,7 +131,7 @@ func (c *compiler) typeName(annotation, name string) string {
 	return name
 }
 
-// safeName makes a name that checkName takes of that of a data source or field.
+// safeName changes the name of a data source or field so that checkName accepts it.
 func safeName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r < utf8.RuneSelf && checkName(string(r)) == nil {
@@ -178,7 +178,7 @@ func (c *compiler) period(name string, first profile.ValueType) (profile.ValueTy
 // 100,000 at the start).
 const maxFrequency = 1_000_000
 
-// frequency returns how often a second the gadget's sampler samples each CPU, and false where that is not known for sure. It is
+// frequency returns how often per second the gadget's sampler samples each CPU. It returns false if that is uncertain. It is
 // in the metadata, where IG reads it, too. A parameter that sets it has already changed the metadata.
 func (c *compiler) frequency() (int64, bool) {
 	if c.o.Gadget.Config == nil {
@@ -202,7 +202,7 @@ func (c *compiler) frequency() (int64, bool) {
 	return found, found != 0
 }
 
-// samples tells whether the gadget is a sampler: one of its programs is called by a timer.
+// samples reports whether the gadget is a sampler: a timer calls one of its programs.
 func (c *compiler) samples() bool {
 	return c.o.Gadget.Config != nil && slices.ContainsFunc(c.o.Gadget.Config.AllKeys(), func(key string) bool {
 		return strings.HasPrefix(key, "programs.") && strings.Contains(key, ".sampler.")

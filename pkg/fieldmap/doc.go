@@ -1,4 +1,4 @@
-// Package fieldmap decides which field of a gadget's data source feeds what in a profile.
+// Package fieldmap maps the fields of a gadget's data source to the parts of a profile.
 //
 // Compile reads a data source's annotations and field types once, before the gadget starts, and
 // makes a [Plan]. The Plan then reads rows: [Plan.Keys], [Plan.Values] and [Plan.Timestamp] for

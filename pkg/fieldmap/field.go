@@ -55,8 +55,8 @@ func (r reader) same(o reader) bool {
 	return r.acc.FullName() == o.acc.FullName() && r.cut == o.cut && r.errno == o.errno
 }
 
-// raw returns the memory of the field within the row. It panics where the row is shorter than the
-// data source says; see guarded.
+// raw returns the memory of the field within the row. It panics if the row is shorter than the data
+// source declares; see guarded.
 func (r *reader) raw(d datasource.Data) []byte {
 	b := r.acc.Get(d)
 	if r.cut {
@@ -75,7 +75,7 @@ func (r *reader) bytes(d datasource.Data, guard bool) []byte {
 	return r.raw(d)
 }
 
-// guarded is raw for rows that cannot be trusted: a short one reads as nothing.
+// guarded is raw for untrusted rows: a short row reads as empty.
 func (r *reader) guarded(d datasource.Data) (b []byte) {
 	if r.acc == nil {
 		return nil

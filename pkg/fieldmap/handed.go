@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// StackTag is the tag of a field with the ID of a stack of which an operator has the frames. The ID is an unsigned 64-bit number,
+// StackTag is the tag of a field with the ID of a stack whose frames an operator has. The ID is an unsigned 64-bit number,
 // and never becomes another stack's. The operator gives the gadget's variable StacksVar a Stacks.
 const StackTag = "type:profiles_stack"
 
@@ -27,13 +27,13 @@ const TablesVar = "profiles.tables"
 
 // Stacks knows the frames of stacks by their IDs.
 type Stacks interface {
-	// Frames appends the frames of a stack, leaf first, and says what became of it. With pending, more may be known of
-	// them later. It is called while a row with the ID is handed on, in the goroutine that does that.
+	// Frames appends the frames of a stack, leaf first, and returns the outcome. With pending, more may be known
+	// later. It is called while a row with the ID is handed on, in the goroutine that does that.
 	Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool)
 }
 
-// handedStack takes a field for the ID of a stack that an operator has as frames. Without that operator, as in another program with this
-// one, the gadget has no such stacks: its IDs are 0.
+// handedStack treats a field as the ID of a stack whose frames an operator has. Without that operator, as in other programs, the gadget
+// has no such stacks, and its IDs are 0.
 func (c *compiler) handedStack(acc datasource.FieldAccessor) (stackField, error) {
 	f := stackField{name: acc.FullName(), id: newReader(c.ds, acc), handed: c.o.Stacks}
 	if acc.Type() != api.Kind_Uint64 {

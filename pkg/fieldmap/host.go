@@ -11,23 +11,23 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
 )
 
-// hostReader tells which service a row belongs to by its process. Without services all rows outside containers are one.
+// hostReader finds the service of a row by its process. Without services all rows outside containers are one.
 type hostReader struct {
 	services   *hostproc.Resolver
 	pid, inode reader // of the process, and of its executable
 	cgroup     reader // the ID of its control group
-	// contexts is what processes say of themselves, nil where that does not count; contained: also those in containers.
+	// contexts has the contexts of processes, nil if they do not count. contained includes those in containers.
 	contexts  Contexts
 	contained bool
 }
 
-// Contexts is what processes say of themselves: see proccontext.Resolver, which implements it. It never waits.
+// Contexts has the contexts of processes: see proccontext.Resolver, which implements it. It never waits.
 type Contexts interface {
 	Lookup(p proccontext.Process) (c *proccontext.Context, watched bool)
 	Watch(p proccontext.Process, owner string)
 }
 
-// hosts finds the fields that tell the process of a row.
+// hosts finds the fields with the process of a row.
 func (c *compiler) hosts() {
 	h := &c.plan.hosts
 	contexts := c.o.Contexts != nil && (c.o.Hosts != nil || c.o.Exporter.ProcessContext == config.ContextAll)
@@ -70,7 +70,7 @@ func (c *compiler) cgroup() reader {
 	return reader{}
 }
 
-// onHost tells whether the row has nothing of a container.
+// onHost reports whether the row has no container.
 func (p *Plan) onHost(d datasource.Data) bool {
 	if len(p.containerID.guarded(d)) > 0 {
 		return false
@@ -94,8 +94,8 @@ func (p *Plan) hostService(d datasource.Data) hostproc.Service {
 	})
 }
 
-// context returns the resource that the process of a row publishes, or nil if there is none or it does not count. host says that
-// the row is from outside containers. It does not allocate for a process that is known.
+// context returns the resource that the process of a row publishes, or nil if there is none or it does not count. host reports
+// that the row is from outside containers. It does not allocate for a process that is known.
 func (p *Plan) context(d datasource.Data, host bool) *proccontext.Context {
 	h := &p.hosts
 	if h.contexts == nil || host && h.services == nil || !host && !h.contained {

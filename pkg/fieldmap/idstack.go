@@ -45,7 +45,7 @@ func Present(ds datasource.DataSource) {
 	}
 }
 
-// unnamed counts how often the functions of a kernel stack could not be named. It is safe for concurrent use: Stats are read
+// unnamed counts kernel stacks whose functions could not be named. It is safe for concurrent use, because Stats are read
 // while rows are read.
 type unnamed struct {
 	mu     sync.Mutex
@@ -152,8 +152,8 @@ func (c *compiler) checkMap(acc datasource.FieldAccessor, name string) error {
 	return nil
 }
 
-// appendByID appends the frames of a stack by ID. pending says that the stack was not found but may be in the map again
-// later.
+// appendByID appends the frames of a stack by ID. pending reports that the stack was not found but may be in the map
+// again later.
 func (f *stackField) appendByID(dst []profile.Frame, d datasource.Data) (out []profile.Frame, o stack.Outcome, pending bool) {
 	id, ok := f.stackID(d)
 	if !ok {

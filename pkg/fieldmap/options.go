@@ -18,11 +18,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// ErrNoStack says that a data source has nothing with a stack. It is no fault unless the user
-// named this data source.
+// ErrNoStack is the error for a data source without a stack. It is only a fault if the user named
+// this data source.
 var ErrNoStack = errors.New("no field with a stack")
 
-// Options are everything besides the data source that decides how a row is exported.
+// Options are all inputs for the export of a row besides the data source.
 type Options struct {
 	Gadget   GadgetInfo
 	Exporter config.Exporter
@@ -36,7 +36,7 @@ type Options struct {
 	// MapSpec returns the gadget's definition of the map with that name, nil if it has none. It may be nil: then no gadget has
 	// maps.
 	MapSpec func(name string) *ebpf.MapSpec
-	// Stacks has the frames of stacks that rows carry an ID of, see StackTag. It may be nil.
+	// Stacks has the frames of stacks by the IDs in rows, see StackTag. It may be nil.
 	Stacks Stacks
 	// KernelSymbols is the knowledge of the running kernel; nil means to read it, once in a process.
 	KernelSymbols *stack.KernelSymbols
@@ -48,7 +48,7 @@ type Options struct {
 	First *Plan
 	// Hosts knows the services of processes outside containers; nil makes one service of them all.
 	Hosts *hostproc.Resolver
-	// Contexts knows what processes say of themselves; nil leaves that out.
+	// Contexts has the contexts of processes; nil leaves them out.
 	Contexts Contexts
 	// Logger takes warnings about annotations that are ignored. It may be nil.
 	Logger logger.Logger
@@ -71,7 +71,7 @@ type Host struct {
 	NodeName string // the name of the Kubernetes node, empty outside Kubernetes
 }
 
-// DetectHost finds out about this machine. Its name is that of the Kubernetes node (NODE_NAME)
+// DetectHost describes this machine. Its name is that of the Kubernetes node (NODE_NAME)
 // or else the host's own. In a container the host's files are below HOST_ROOT; the name of the
 // container, which is the pod's, is never taken for the host's.
 func DetectHost() Host {

@@ -41,7 +41,7 @@ type Plan struct {
 	stackReader     *Plan               // the Plan that reads the stacks: this one, or Options.First
 	rawKernel       bool                // kernel addresses are raw
 	frames          []profile.Frame     // the copy that SampleOf makes where it changes frames; reused
-	attributes      []profile.Attribute // what SampleOf returns; reused
+	attributes      []profile.Attribute // the result of SampleOf; reused
 	identity        [numIdentities]reader
 	sampleAttrs     []attribute
 	resourceAttrs   []attribute
@@ -85,13 +85,13 @@ type Stats struct {
 	ShortRows uint64
 	// CutResourceAttributes are attributes over the limit of a resource.
 	CutResourceAttributes uint64
-	// Unnamed is how often the functions of a kernel stack without text could not be named, and UnnamedReason
-	// why the last time.
+	// Unnamed is how often the functions of a kernel stack without text could not be named. UnnamedReason is
+	// the reason of the last time.
 	Unnamed       uint64
 	UnnamedReason error
-	// Absences counts, of distinct samples without any frame, why they have none: for their kernel and user stack each.
+	// Absences counts the reasons of distinct samples without any frame, for the kernel and the user stack each.
 	Absences [stack.NumAbsences]uint64
-	// UserFrames are those of distinct user stacks, by their state.
+	// UserFrames are the frames of distinct user stacks, by their state.
 	UserFrames [names.NumStates]uint64
 }
 
@@ -167,7 +167,7 @@ func (p *Plan) mixFields(h uint64, fields []reader, d datasource.Data, guard boo
 	return h
 }
 
-// SameKeys tells whether p gives every row the keys that first, its Options.First, gives it.
+// SameKeys reports whether p gives every row the same keys as first, its Options.First.
 func (p *Plan) SameKeys(first *Plan) bool {
 	same := func(a, b []reader) bool { return slices.EqualFunc(a, b, reader.same) }
 	return p.k1 == first.k1 && p.hosts.services == first.hosts.services &&
@@ -299,7 +299,7 @@ type Stack struct {
 // Forget makes s ready for another row.
 func (s *Stack) Forget() { s.by = nil }
 
-// SampleOf returns everything of the row but its values and resource, and what became of its stack. The Plans of a data
+// SampleOf returns everything of the row except its values and resource, and the outcome of its stack. The Plans of a data
 // source share st: the first of them reads the stack, and names its functions.
 // Nothing in the Sample aliases the row. Its frames are valid until st is read again, its list of attributes until the next
 // call. It may read stack maps: call it in the goroutine that delivers rows, once per unknown key.
@@ -323,7 +323,7 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 	}
 	if l, ok := s.Later.(*laterFrames); ok {
 		if s.Fate == profile.Truncated && s.LaterTo == len(s.Stack)-1 && fates[len(fates)-1] == stack.Truncated {
-			// Only the names, which come later, tell whether the stack was cut off or had left the code before (see
+			// Only later names show whether the stack was cut off or had left the code before (see
 			// laterFrames.cut).
 			s.Stack, s.Fate, l.cut = s.Stack[:s.LaterTo], profile.Whole, true
 		}

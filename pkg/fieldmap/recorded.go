@@ -16,7 +16,7 @@ type recordedIDs struct {
 	code map[string][]buildid.Segment
 }
 
-// maxRecorded bounds how many files are known.
+// maxRecorded limits the known files.
 const maxRecorded = 4096
 
 // saw notes a file.
@@ -25,7 +25,7 @@ func (r *recordedIDs) saw(info *buildid.Info) {
 	defer r.mu.Unlock()
 	if known, ok := r.code[info.GNU]; ok {
 		if !slices.Equal(known, info.Code) {
-			r.code[info.GNU] = nil // one of the two is not what it says it is
+			r.code[info.GNU] = nil // one of the two has a false build ID
 		}
 		return
 	}

@@ -78,7 +78,7 @@ const (
 type list struct {
 	plan     *Plan
 	resource []profile.Attribute
-	sample   []profile.Attribute // what the settings move to the sample
+	sample   []profile.Attribute // attributes that the settings move to the sample
 	cut      int                 // of the resource, over the limit
 }
 
@@ -123,7 +123,7 @@ func (p *Plan) name(key string) string {
 	return key
 }
 
-// placed returns where the settings put the attribute, or def where they say nothing.
+// placed returns the attribute's place in the settings, or def without a setting.
 func (p *Plan) placed(key string, def place) place {
 	if pl, ok := p.placement[key]; ok {
 		return pl
@@ -131,8 +131,8 @@ func (p *Plan) placed(key string, def place) place {
 	return def
 }
 
-// derive makes the attributes of the row's resource, the most important first. own tells services outside
-// containers apart.
+// derive makes the attributes of the row's resource, the most important first. own identifies a service
+// outside containers.
 func (p *Plan) derive(d datasource.Data, own bool) *list {
 	l := &list{plan: p}
 	id := func(i int) string { return p.identity[i].text(d) }
@@ -261,8 +261,8 @@ func (l podLabels) get(key string) string {
 	return ""
 }
 
-// imageRef is a container image's name in its parts. Only id is set where the runtime gives the
-// image's ID for a name.
+// imageRef is a container image's name in its parts. Only id is set if the runtime gives the
+// image's ID in place of a name.
 type imageRef struct {
 	name, tag, digest, id string
 }

@@ -63,8 +63,8 @@ var entries = []string{
 
 var goEntries = []string{"goexit", "rt0_go", "mstart", "mcall", "systemstack"}
 
-// begins reports whether the outermost function of a user stack is one that programs begin with. It is also true if the
-// function has no name: then nobody can tell.
+// begins reports whether the outermost function of a user stack is a known entry of programs. It is also true if the
+// function has no name, because then it is unknown.
 func begins(user []profile.Frame) bool {
 	name, _, _ := strings.Cut(user[len(user)-1].Name, "@") // glibc's symbol versions
 	name = strings.TrimPrefix(name, "__GI_")               // and its own copies of what it exports

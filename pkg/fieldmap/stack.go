@@ -35,8 +35,7 @@ const (
 // hostKernel returns the symbols of the running kernel, which are read once in a process.
 var hostKernel = sync.OnceValues(stack.LoadKernelSymbols)
 
-// stackFields are the fields that a row's stack is put together from, in the order from the leaf to the root:
-// kernel before user.
+// stackFields are the fields of a row's stack, from the leaf to the root: kernel before user.
 type stackFields []stackField
 
 // stackField reads one stack of a row. A stack has one of several forms; only the members that its form needs are
@@ -60,11 +59,11 @@ type stackField struct {
 
 	// handed knows the frames by ID: an operator hands over the stack. nil in all other forms.
 	handed Stacks
-	// whole is the ID of a user stack that wholes knows the frames of, if it is one.
+	// whole is the ID of a user stack in wholes, if there is one.
 	whole  reader
 	wholes Stacks
 
-	// byID says that there is no text: the frames are looked up in the gadget's maps by id.
+	// byID reports that there is no text. The frames are looked up in the gadget's maps by id.
 	byID    bool
 	unnamed *unnamed // the Plan's counter; only for kernel stacks by ID
 }
@@ -146,8 +145,8 @@ func (c *compiler) discover() (names []string) {
 	return names
 }
 
-// firstStack returns the first field with a tag by the name that it is to be taken under; "" leaves it out. Of several
-// stacks of one kind only the first is taken: they are stacks of their own and not parts of one.
+// firstStack returns the first field with a tag, under the name to use; "" leaves it out. Only the first of several
+// stacks of one kind is used, because they are separate stacks and not parts of one.
 func (c *compiler) firstStack(tag string, nameOf func(datasource.FieldAccessor) string) (found string) {
 	var others []string
 	for _, raw := range c.ds.GetFieldsWithTag(tag) {
@@ -259,7 +258,7 @@ func (f *stackField) processMembers() map[string]*reader {
 	}
 }
 
-// members makes the readers of a struct's members, and returns the name of one that it lacks, if any.
+// members makes the readers of a struct's members, and returns the name of a missing one, if any.
 func (c *compiler) members(raw datasource.FieldAccessor, readers map[string]*reader) (missing string) {
 	for name, r := range readers {
 		if acc := c.byName[raw.FullName()+"."+name]; acc != nil {
@@ -272,7 +271,7 @@ func (c *compiler) members(raw datasource.FieldAccessor, readers map[string]*rea
 }
 
 // read reads the stacks of all fields into st. The outcome is Lost if any of them was lost, and Empty only if there are no frames
-// at all. pending says that more will be known of the frames later.
+// at all. pending reports that more will be known of the frames later.
 func (s stackFields) read(st *Stack, d datasource.Data) {
 	st.frames, st.ends, st.fates, st.users, st.pending = st.frames[:0], st.ends[:0], st.fates[:0], st.users[:0], false
 	var lost, truncated bool
@@ -309,8 +308,8 @@ func (s stackFields) read(st *Stack, d datasource.Data) {
 	}
 }
 
-// handedOver reads a stack that an operator has, if there is one. It is all of the sample's: the other fields have its text then, where
-// rows are printed, or nothing.
+// handedOver reads a stack that an operator has, if there is one. It is the sample's whole stack. The other fields then have its text,
+// for printed rows, or nothing.
 func (s stackFields) handedOver(st *Stack, d datasource.Data) bool {
 	for i := range s {
 		if s[i].handed == nil {
@@ -335,7 +334,7 @@ func (s stackFields) handedOver(st *Stack, d datasource.Data) bool {
 	return false
 }
 
-// append appends the frames of one field. pending says that more may be known of them later.
+// append appends the frames of one field. pending reports that more may be known of them later.
 func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profile.Frame, o stack.Outcome, pending bool) {
 	if f.byID {
 		return f.appendByID(dst, d)
@@ -363,7 +362,7 @@ func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profi
 	return out, o, false
 }
 
-// number returns the unsigned number in the field, 0 where there is none.
+// number returns the unsigned number in the field, or 0.
 func (r *reader) number(d datasource.Data) uint64 {
 	b := r.guarded(d)
 	if len(b) == 0 || len(b) != r.width {
@@ -387,7 +386,7 @@ func (f *stackField) stackID(d datasource.Data) (int32, bool) {
 	return int32(f.id.load(b)), true
 }
 
-// absences returns why the row has no frames, once for each kind of stack. Whoever hands over stacks knows that itself.
+// absences returns why the row has no frames, once for each kind of stack. Operators that hand over stacks know the reason themselves.
 func (s stackFields) absences(d datasource.Data) []stack.Absence {
 	var kinds []stack.Absence
 	for _, of := range []func(*stackField) bool{

@@ -55,7 +55,7 @@ func (f *stackField) userFrames(st *Stack, field, from int, d datasource.Data) {
 	u.named, u.pending = f.namer.Resolve(u.named, u.process, u.seen, u.addrs)
 }
 
-// frameSettings say how user frames are exported.
+// frameSettings are the settings for the export of user frames.
 type frameSettings struct {
 	namer   Namer
 	files   bool // mappings_from_proc
@@ -70,7 +70,7 @@ type frameSettings struct {
 type frameCounts [names.NumStates]atomic.Uint64
 
 // append appends the frames of a user stack in their exported form. read are the frames of the row. named has the known names of
-// their addresses, as many or none. A stack is cut before a caller that is not in code, and astray says so. The kernel follows
+// their addresses, as many or none. A stack is cut before a caller that is not in code, and astray reports that. The kernel follows
 // frame pointers, and behind a function without one it reads an arbitrary register.
 func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (out []profile.Frame, astray bool) {
 	for i := range read {
@@ -94,8 +94,8 @@ func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (
 	return dst, false
 }
 
-// frame appends one frame, followed by those of the functions that it is inlined into. caller says that it is not the innermost
-// one, and that its address is a return address.
+// frame appends one frame, followed by those of the functions that it is inlined into. caller reports that it is not the
+// innermost one, so its address is a return address.
 func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *names.Frame, caller bool) []profile.Frame {
 	f := profile.Frame{Name: read.Name, Type: read.Type}
 	file := known.File
@@ -158,7 +158,7 @@ func SetSymbol(f *profile.Frame, s *symtab.Symbol) {
 	f.Name, f.File, f.Line, f.StartLine = stack.CutName(s.Name), stack.CutName(s.File), int64(s.Line), int64(s.StartLine)
 }
 
-// generated is the name of code that is in no file and has no name.
+// generated is the name of unnamed code outside of files.
 const generated = "[generated code]"
 
 // isFileName reports whether a name looks like one that profile.FileName made: it stands for a function without a name.
@@ -187,7 +187,7 @@ func TextName(f *names.Frame, functionOnly bool) string {
 func (c *frameCounts) count(read []profile.Frame, named []names.Frame) {
 	for i := range read {
 		if i > 0 && i < len(named) && named[i].State == names.NotCode {
-			return // what follows is no part of the stack
+			return // the rest is not part of the stack
 		}
 		switch {
 		case i < len(named) && (named[i].State.Settled() || read[i].Name == ""):
@@ -200,8 +200,8 @@ func (c *frameCounts) count(read []profile.Frame, named []names.Frame) {
 	}
 }
 
-// users sets s.Stack to the frames of st. Those of user stacks have the form of this Plan's exporter. It returns where the frames
-// of each field end, and what became of each. A stack that is cut because it led out of code (see append) counts as whole and not
+// users sets s.Stack to the frames of st. Those of user stacks have the form of this Plan's exporter. It returns the end of each
+// field's frames, and the outcome of each. A stack that is cut because it led out of code (see append) counts as whole and not
 // as truncated, however many frames were recorded.
 func (p *Plan) users(s *profile.Sample, st *Stack) (ends []int, fates []stack.Outcome) {
 	out := p.frames[:0]
@@ -236,10 +236,10 @@ type laterFrames struct {
 	process  procmap.Process
 	seen     uint64
 	addrs    []uint64
-	read     []profile.Frame // nil where nothing but addresses was read
-	// checkRoot says that the name of the outermost of these frames decides whether the stack is complete. They are at its root,
-	// and nothing else is missing. mark says that an incomplete stack gets a frame at its root. cut says that the recording
-	// reached its limit: the stack is truncated, unless append finds that it led astray.
+	read     []profile.Frame // nil if only addresses were read
+	// With checkRoot, the name of the outermost of these frames decides whether the stack is complete. They are at its root, and
+	// nothing else is missing. With mark, an incomplete stack gets a frame at its root. With cut, the recording reached its
+	// limit: the stack is truncated, unless append finds that it led astray.
 	checkRoot, mark, cut bool
 }
 

@@ -27,21 +27,21 @@ const handleKernfs = 0xfe
 // rootGroup is the ID of the root. It identifies no unit: with cgroup version 1, all processes are in it.
 const rootGroup = 1
 
-// groups tells the systemd unit of a control group by its ID in the unified hierarchy. An ID is not reused, so a result stays
+// groups finds the systemd unit of a control group by its ID in the unified hierarchy. An ID is not reused, so a result stays
 // right. It is safe for concurrent use.
 type groups struct {
 	mount string // of the unified hierarchy; empty where there is none
 
 	mu      sync.Mutex
 	handles bool // whether folders can be opened by ID, which takes CAP_DAC_READ_SEARCH
-	missing bool // something was asked for that the last walk has not found
+	missing bool // the last walk has not found a requested group
 	known   map[uint64]group
 }
 
 type group struct {
 	unit  string
 	found bool
-	epoch uint32 // when it was looked for
+	epoch uint32 // the time of the search
 }
 
 // newGroups returns the groups below a folder, which is a mount of the unified hierarchy or is empty.
@@ -61,7 +61,7 @@ func newGroups(mount string) *groups {
 	return g
 }
 
-// unified returns where the unified hierarchy is mounted below root: alone, or next to those of version 1.
+// unified returns the mount of the unified hierarchy below root: alone, or next to those of version 1.
 func unified(root string) string {
 	for _, dir := range []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"} {
 		var fs unix.Statfs_t
@@ -90,10 +90,10 @@ func (g *groups) unit(id uint64, epoch uint32) (unit string, found bool) {
 	if g.handles {
 		path, err := openGroup(g.mount, id)
 		switch {
-		case err == nil && strings.Trim(path, "/") == "": // outside of the mount, which is of a part of the tree
+		case err == nil && strings.Trim(path, "/") == "": // outside of the mount, which has only a part of the tree
 		case err == nil:
 			e = named(path, epoch)
-		case errors.Is(err, unix.EPERM): // since the start, as by a profile of seccomp
+		case errors.Is(err, unix.EPERM): // from the start on, for example by a seccomp profile
 			g.handles = false
 		}
 	}
@@ -105,12 +105,12 @@ func (g *groups) unit(id uint64, epoch uint32) (unit string, found bool) {
 // put remembers a group. The caller holds the lock.
 func (g *groups) put(id uint64, e group) {
 	if len(g.known) >= maxGroups {
-		clear(g.known) // those that are asked for again are looked up again
+		clear(g.known) // repeated requests look them up again
 	}
 	g.known[id] = e
 }
 
-// age looks for requested groups that could not be opened, all in one walk.
+// age searches all requested groups that could not be opened, in one walk.
 func (g *groups) age(epoch uint32) {
 	g.mu.Lock()
 	missing := g.missing
@@ -142,7 +142,7 @@ func openGroup(mount string, id uint64) (string, error) {
 	return strings.TrimSuffix(strings.TrimPrefix(path, mount), " (deleted)"), err
 }
 
-// walk reads which groups there are, those nearest the root first: whoever may make groups makes them below their own.
+// walk lists the groups, those nearest the root first, because users make groups below their own.
 func (g *groups) walk(epoch uint32) {
 	found := map[uint64]group{}
 	entries := 0

@@ -1,5 +1,5 @@
-// Package hostproc tells which service a process outside containers belongs to: the systemd unit that it runs in, or else its
-// executable. The unit comes from the ID of the process's control group, which is resolved once per group, or else from
+// Package hostproc finds the service of a process outside containers: its systemd unit, or else its executable. The unit
+// comes from the ID of the process's control group, which is resolved once per group, or else from
 // /proc/PID/cgroup. The executable comes from the link /proc/PID/exe. Both are read once per process, and nothing of the
 // process's memory or files.
 package hostproc
@@ -16,9 +16,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
-// Service is the service of a process. The zero value says that nothing is known.
+// Service is the service of a process. The zero value means that nothing is known.
 type Service struct {
-	// Name is that of the unit, without its suffix, or of the executable. The unit of a user's own service manager has the
+	// Name is the name of the unit, without its suffix, or of the executable. The unit of a user's own service manager has the
 	// user's ID in front: user@1000/nginx. An executable in a namespace where its path may be anything has that behind it: "nginx
 	// (user namespace)".
 	Name string
@@ -64,7 +64,7 @@ type entry struct {
 	epoch   uint32 // when it was read
 }
 
-// keep is for how many calls of Age an entry is used. Later its PID may belong to another process.
+// keep is the number of calls of Age during which an entry is used. Later its PID may belong to another process.
 const keep = 6
 
 // Age tells that some seconds have passed. If control groups cannot be opened by ID, it lists them when an unknown one is
@@ -111,7 +111,7 @@ func (r *Resolver) Lookup(p Process) Service {
 	return s
 }
 
-// bound leaves out the executable of a unit that has shown many: each makes a resource of its own.
+// bound leaves out the executable if its unit already has many, because each makes a resource.
 func (r *Resolver) bound(s Service) Service {
 	if s.Path == "" {
 		return s
@@ -139,11 +139,11 @@ func (r *Resolver) read(p Process, epoch uint32) Service {
 	dir := filepath.Join(r.proc, strconv.FormatUint(uint64(p.PID), 10))
 	path, err := os.Readlink(filepath.Join(dir, "exe"))
 	if err != nil || path == "" {
-		return Service{Name: unit} // gone, or a thread of the kernel
+		return Service{Name: unit} // ended, or a kernel thread
 	}
 	path = printable.Cut(strings.TrimSuffix(path, " (deleted)"), maxPath)
 	s := Service{Executable: printable.Cut(filepath.Base(path), maxName), Path: path}
-	if memory := strings.TrimPrefix(path, "/"); strings.HasPrefix(memory, "memfd:") { // what follows is any text, no path
+	if memory := strings.TrimPrefix(path, "/"); strings.HasPrefix(memory, "memfd:") { // the rest is text, not a path
 		s.Executable = printable.Cut(memory, maxName)
 	}
 	if !found {
@@ -212,8 +212,8 @@ func Unit(cgroup string) string {
 	return ""
 }
 
-// hashed tells whether a name has a part that looks like a hash: twelve hexadecimal digits in a row, one of them a
-// digit.
+// hashed reports whether a name has a part that looks like a hash: twelve hexadecimal digits in a row, at least
+// one of them 0 to 9.
 func hashed(name string) bool {
 	run, digit := 0, false
 	for i := range len(name) {

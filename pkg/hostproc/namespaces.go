@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaces tells whether a process sees the host's files. Every user may make a user namespace, have all capabilities in it,
+// namespaces finds whether a process sees the host's files. Every user may make a user namespace, have all capabilities in it,
 // and mount anything over the host's files. So paths there are the user's own. Without a user namespace, only a privileged
 // process can make its own mounts, as systemd does for services. Their paths count if the root is the host's, not a container's.
 type namespaces struct {
@@ -28,7 +28,7 @@ const initialUser = "user:[4026531837]"
 
 func newNamespaces(proc string) namespaces {
 	var n namespaces
-	for _, pid := range []string{"1", "2"} { // 2 is the kernel's kthreadd, for who may not look at 1
+	for _, pid := range []string{"1", "2"} { // 2 is the kernel's kthreadd, for processes without access to 1
 		dir := filepath.Join(proc, pid)
 		mount, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
 		if err != nil {

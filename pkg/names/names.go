@@ -1,6 +1,6 @@
-// Package names turns the addresses of a process into files, addresses in them, functions and lines, and says why
-// where it cannot. It brings together package procmap, which knows where files are mapped, and package
-// symbols, which knows the functions of files.
+// Package names turns the addresses of a process into files, addresses in them, functions and lines, or reports
+// why it cannot. It combines package procmap, which knows the mappings of files, and package symbols, which knows
+// the functions of files.
 //
 // Callers never wait. Unknown data is requested, and known some moments later. It knows nothing of Inspektor Gadget and of OTLP
 // messages.
@@ -24,13 +24,13 @@ type Frame struct {
 	State State
 	// File is the file of the code, nil if unknown. If it could not be read, it has a Path only.
 	File *procmap.File
-	// Offset is where the code is in the file, and Address the address that the file's own symbol tables have for it.
+	// Offset is the place of the code in the file, and Address is its address in the file's own symbol tables.
 	Offset, Address uint64
 	// Symbol is the function, with an empty Name if that is not known.
 	Symbol symtab.Symbol
 }
 
-// Go tells whether the function was written in Go. Programs of the Go toolchain can hold C functions, too. Their names have no
+// Go reports whether the function was written in Go. Programs of the Go toolchain can hold C functions, too. Their names have no
 // package, unlike those of Go functions.
 func (f *Frame) Go(name string) bool {
 	if f.Symbol.Source == symtab.SourcePclntab && name == f.Symbol.Name {
@@ -39,7 +39,7 @@ func (f *Frame) Go(name string) bool {
 	return f.File != nil && f.File.Info.Go != "" && isGoName(name)
 }
 
-// State is the state of the knowledge of an address, or why no more is known.
+// State is what is known of an address, or why no more is known.
 type State uint8
 
 // The states. With Unread and Pending, more will be known in some moments.
@@ -79,7 +79,7 @@ func (s State) Settled() bool { return s != Unread && s != Pending }
 
 // Options are the settings of a Namer.
 type Options struct {
-	// HostRoot is the folder that has the host's root; "" means /.
+	// HostRoot is the folder with the host's root; "" means /.
 	HostRoot string
 	// Store has the tables. It is not closed.
 	Store *symbols.Store
@@ -87,7 +87,7 @@ type Options struct {
 	Unwatched bool
 }
 
-// Namer knows the names of what processes run. Its methods are safe for concurrent use. It runs goroutines, which Close
+// Namer names the code of processes. Its methods are safe for concurrent use. It runs goroutines, which Close
 // ends.
 type Namer struct {
 	processes *procmap.Resolver
@@ -144,7 +144,7 @@ func (n *Namer) Resolve(dst []Frame, p procmap.Process, seen uint64, addrs []uin
 	return dst, pending
 }
 
-// readSince tells whether a file was read since a time after boot, and true if that is not known.
+// readSince reports whether a file was read since a time after boot. It is true if that is not known.
 func (n *Namer) readSince(id symtab.FileID, seen uint64) bool {
 	now := procfs.SinceBoot()
 	return seen == 0 || seen > now || n.store.ReadSince(id, time.Now().Add(-time.Duration(now-seen)))

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Allowance bounds the CPU time that work takes which others can cause without end: Burst may be used immediately, and a second
-// more is available after every Slowdown seconds. Elapsed time does not count: on a busy machine and with slow disks the same
+// Allowance bounds the CPU time of work that others can cause without end. Burst may be used immediately, and a second more is
+// available after every Slowdown seconds. Elapsed time does not count: on a busy machine and with slow disks the same
 // work takes longer without costing more. Any number of goroutines may use it.
 type Allowance struct {
 	Burst    time.Duration
@@ -15,7 +15,7 @@ type Allowance struct {
 
 	mu   sync.Mutex
 	used time.Duration // of Burst, and beyond
-	last time.Time     // when that was so
+	last time.Time     // the time of this state
 }
 
 // Use takes CPU time that was used.
@@ -28,7 +28,7 @@ func (a *Allowance) use(now time.Time, cpu time.Duration) {
 	a.last = now
 }
 
-// Wait returns how long it takes until there is something to use again, 0 where there is.
+// Wait returns the time until CPU time is available again, or 0.
 func (a *Allowance) Wait() time.Duration { return a.wait(time.Now()) }
 
 func (a *Allowance) wait(now time.Time) time.Duration {

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrStuck says that the file system does not answer.
+// ErrStuck is the error for a file system that does not answer.
 var ErrStuck = errors.New("the file system does not answer")
 
-// ErrTooMany says that nothing was tried, because too much work has been left behind.
+// ErrTooMany is the error if nothing was tried, because too much work has been left behind.
 var ErrTooMany = errors.New("too many file systems do not answer")
 
-// farewell is how long work that is under way is waited for after the end.
+// farewell is how long the end waits for current work.
 const farewell = time.Second
 
 // slices are the parts that a Runner waits in. A process that is stopped, or has no CPU for long, meanwhile loses one
@@ -83,7 +83,7 @@ func (r *Runner) Do(ctx context.Context, work func(), onTimeout func() (onLateRe
 	return 0, ErrStuck
 }
 
-// Total is how many pieces of work were ever left behind.
+// Total is the number of pieces of work that were ever left behind.
 func (r *Runner) Total() uint64 { return r.total.Load() }
 
 // Await waits for goroutines that have been told to end, up to two seconds: one can wait for a file system that does not answer.

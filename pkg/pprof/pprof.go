@@ -62,8 +62,8 @@ var resourceKeys = map[string]bool{
 
 const buildIDKey = "process.executable.build_id.gnu"
 
-// builder makes one pprof profile of several requests: first their headers are read, which say how many values a sample
-// has, then their samples.
+// builder makes one pprof profile of several requests: it reads their headers first, which give the number of values of
+// a sample, and then their samples.
 type builder struct {
 	out     *profile.Profile
 	types   map[profile.ValueType]int // where in a sample the values of a type are
@@ -73,11 +73,11 @@ type builder struct {
 	// uses counts the samples of each program's file. A file that is only in a dictionary counts 0: all its frames were left out.
 	uses map[string]int
 
-	// What follows is of the request that is being read.
+	// The following fields belong to the current request.
 	dict      dictionary.Dictionary
 	merged    map[sampleKey]*profile.Sample
 	mappings  map[int32]*profile.Mapping
-	locations map[string]*profile.Location // by the locations of OTLP that are one of pprof
+	locations map[string]*profile.Location // by the locations of OTLP that make one of pprof
 	functions map[int32]*profile.Function
 }
 
@@ -94,7 +94,7 @@ func (b *builder) begin(dict dictionary.Dictionary) {
 	b.functions = map[int32]*profile.Function{}
 }
 
-// sampleKey is what makes a sample distinct. Profiles of different types that have the same key share one sample.
+// sampleKey is the identity of a sample. Profiles of different types that have the same key share one sample.
 type sampleKey struct {
 	resource    *otlpprofiles.ResourceProfiles
 	stack, link int32
@@ -155,7 +155,7 @@ func (b *builder) header(p *otlpprofiles.Profile) {
 	}
 }
 
-// column returns where in a sample the values of a type are, and makes room for them if there is none yet.
+// column returns the column of a type's values in a sample, and adds it if it is missing.
 func (b *builder) column(vt profile.ValueType) int {
 	i, ok := b.types[vt]
 	if !ok {
@@ -192,7 +192,7 @@ func (b *builder) samples(rp *otlpprofiles.ResourceProfiles, p *otlpprofiles.Pro
 	}
 }
 
-// isProgram reports whether a mapping is a program's and no library's, by its name.
+// isProgram reports whether a mapping belongs to a program, not to a library, by its name.
 func isProgram(file string) bool {
 	base := path.Base(file)
 	return file != "" && !strings.HasPrefix(file, "[") && !strings.HasSuffix(base, ".so") && !strings.Contains(base, ".so.")
@@ -220,7 +220,8 @@ func (b *builder) programs() {
 	}
 }
 
-// executable returns the path of the program that a resource is of, empty if it does not say. Of an interpreter, a JVM or a program that is
+// executable returns the path of a resource's program, or "" if the resource does not have it. Of an interpreter, a JVM or a program that
+// is
 // a few libraries, no frame may have it.
 func (b *builder) executable(rp *otlpprofiles.ResourceProfiles) string {
 	for _, kv := range rp.GetResource().GetAttributes() {
@@ -231,7 +232,7 @@ func (b *builder) executable(rp *otlpprofiles.ResourceProfiles) string {
 	return ""
 }
 
-// programFirst puts the mapping of the program that most samples are of first: it is the one that pprof calls the profile's file.
+// programFirst puts the mapping of the program with the most samples first, because pprof takes it for the profile's file.
 func (b *builder) programFirst(p *profile.Profile) {
 	program := ""
 	for file, n := range b.uses {
@@ -278,7 +279,7 @@ func (b *builder) sample(rp *otlpprofiles.ResourceProfiles, s *otlpprofiles.Samp
 	return out
 }
 
-// times returns v * n, or the largest number where that does not fit; 0 if v or n is not positive.
+// times returns v * n, or the largest number if that does not fit. It returns 0 if v or n is not positive.
 func times(v, n int64) int64 {
 	switch {
 	case v <= 0 || n <= 0:
@@ -324,7 +325,7 @@ func (b *builder) sameCode(stack []int32) int {
 	return most
 }
 
-// maxInlined is how many functions may be inlined into one another.
+// maxInlined limits the functions that are inlined into one another.
 const maxInlined = 64
 
 // location returns the location of pprof for locations of one place in the code.

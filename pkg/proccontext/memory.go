@@ -31,7 +31,7 @@ const (
 	maxTries    = 3 // of one that changes
 )
 
-// mappings are the names that the mapping of a context has. A memfd is always deleted.
+// mappings are the possible names of a context's mapping. A memfd is always deleted.
 var mappings = []string{"[anon_shmem:OTEL_CTX]", "[anon:OTEL_CTX]", "/memfd:OTEL_CTX", "/memfd:OTEL_CTX (deleted)"}
 
 var (
@@ -121,7 +121,7 @@ const (
 	pageEntry   = 8
 )
 
-// read reads memory that is there. It touches no page that a file system or another program would have to load, because that
+// read reads memory that is present. It touches no page that a file system or another program would have to load, because that
 // could block for ever.
 func (p *process) read(b []byte, at uint64) error {
 	if at > math.MaxInt64-uint64(len(b)) {
@@ -183,7 +183,7 @@ func (p *process) tryContext(at, known uint64) (payload []byte, published uint64
 		payload = make([]byte, n)
 		err = p.read(payload, binary.NativeEndian.Uint64(header[payloadAt:]))
 	}
-	// Whatever was wrong above may be half of a change.
+	// Any error above may come from an unfinished change.
 	if again, failed := time(); failed != nil {
 		return nil, 0, failed
 	} else if again != published {

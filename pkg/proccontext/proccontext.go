@@ -1,4 +1,4 @@
-// Package proccontext reads which service a process says that it is. An OpenTelemetry SDK publishes this context in its process's
+// Package proccontext reads the service that a process publishes. An OpenTelemetry SDK publishes this context in its process's
 // memory, by the specification's OTEP 4719
 // (https://github.com/open-telemetry/opentelemetry-specification/blob/main/oteps/profiles/4719-process-ctx.md).
 //
@@ -33,7 +33,7 @@ const MaxText = 256
 
 const separator = "\x00"
 
-// Encode returns the values of Keys as a Reader answers them. Of a text that is too long it takes the beginning.
+// Encode returns the values of Keys as a Reader answers them. It cuts long texts.
 func Encode(values [len(Keys)]string) []byte {
 	for i, v := range values {
 		values[i] = printable.Cut(strings.ReplaceAll(v, separator, string(utf8.RuneError)), MaxText)

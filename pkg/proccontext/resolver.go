@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
-// Reader has payloads decoded where they can do no harm: see unwinder.Reader, which implements it.
+// Reader decodes payloads in a process without rights: see unwinder.Reader, which implements it.
 type Reader interface {
 	// Ask returns what Encode has made of a payload of the process that has begun at start.
 	Ask(ctx context.Context, pid uint32, start uint64, payload []byte) (answer []byte, cpu time.Duration, err error)
@@ -27,7 +27,7 @@ type Process struct {
 	Inode uint64
 }
 
-// Limits of what a Resolver remembers. Within an hour an owner, such as a container, can have that many services with their versions and
+// Limits of a Resolver's memory. Within an hour an owner, such as a container, can have that many services with their versions and
 // environments, and that many instances.
 const (
 	maxProcesses = 16384
@@ -74,7 +74,7 @@ type Resolver struct {
 	mu    sync.RWMutex
 	known map[Process]*entry
 
-	// What follows belongs to the goroutine of run.
+	// The following fields belong to the goroutine of run.
 	owners   map[string]*owner
 	patience *patience.Runner
 
@@ -86,15 +86,15 @@ type entry struct {
 	process Process
 	owner   string
 	said    atomic.Pointer[Context] // nil: nothing
-	due     atomic.Int64            // when it is to be read, by the clock; never while it is in the queue
+	due     atomic.Int64            // the time of the next read, by the clock; never while it is in the queue
 
-	// What follows belongs to the goroutine of run.
+	// The following fields belong to the goroutine of run.
 	began, address, published uint64
 	wait                      int64
 	denied, refused           bool
 }
 
-// owner is what bounds the names that processes give themselves.
+// owner bounds the names that processes give themselves.
 type owner struct{ services, instances map[uint64]bool }
 
 // New returns a running Resolver of the processes below root/proc; root is empty or "/" outside containers. Close ends it.
@@ -191,7 +191,7 @@ func (r *Resolver) run(ctx context.Context) {
 	}
 }
 
-// found is what reading the memory of a process has given.
+// found is the result of reading a process's memory.
 type found struct {
 	began, address, published uint64
 	payload                   []byte
@@ -243,7 +243,7 @@ func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next
 	return used, e.wait
 }
 
-// readMemory copies the context of a process, unless it is the one that is known.
+// readMemory copies the context of a process, unless it is known already.
 func (r *Resolver) readMemory(f *found, of Process, known found) {
 	p, err := openProcess(r.proc, of.PID, of.Inode)
 	if err != nil {

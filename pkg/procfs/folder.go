@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// mostThreads is how many threads of a process are checked for one that has not ended.
+// mostThreads limits the threads of a process that are checked for a living one.
 const mostThreads = 1024
 
 // Folder returns the folder of a process in proc, and the thread that it is of. That is the first one, which has the number of
@@ -32,14 +32,14 @@ func Folder(proc string, pid uint32) (folder string, thread uint32) {
 	return first, pid
 }
 
-// Lives tells whether proc has a process with that PID and memory. An ended one stays there until its parent waits for it. One
+// Lives reports whether proc has a process with that PID and memory. An ended one stays there until its parent waits for it. One
 // that may not be inspected counts as living.
 func Lives(proc string, pid uint32) bool {
 	folder, _ := Folder(proc, pid)
 	return !ended(folder)
 }
 
-// ended tells whether the owner of this folder has no memory: a thread that has ended, or one of the kernel.
+// ended reports whether the owner of this folder has no memory: an ended thread, or a kernel thread.
 func ended(folder string) bool {
 	_, err := os.Readlink(folder + "/exe")
 	return errors.Is(err, fs.ErrNotExist)

@@ -18,7 +18,7 @@ type Mapping struct {
 	Path               string // or a name in brackets; empty for memory without a name
 }
 
-// Executes tells whether there is code in the mapping.
+// Executes reports whether there is code in the mapping.
 func (m *Mapping) Executes() bool { return m.Perms[2] == 'x' }
 
 // Mappings reads the text of /proc/PID/maps, by address as the kernel lists them. A line that makes no sense is left out.
@@ -62,7 +62,7 @@ func ParseMapping(text []byte) (m Mapping, ok bool) {
 // maxVDSO is more than any kernel's vdso has.
 const maxVDSO = 1 << 20
 
-// VDSO returns the code that the kernel has given this process, an ELF file, which is the same for all.
+// VDSO returns the ELF file that the kernel maps into this process. It is the same for all processes.
 func VDSO() ([]byte, error) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {

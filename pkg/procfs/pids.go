@@ -8,7 +8,7 @@ const firstPIDNamespace = "pid:[4026531836]"
 // NeedPIDs describes what a process lacks if SharesPIDs is false, and the remedy.
 const NeedPIDs = "the host's PID namespace, because it finds processes by the kernel's PIDs (Kubernetes: hostPID: true in the daemon's pod, hostPID=true for Inspektor Gadget's chart; docker: --pid=host)"
 
-// SharesPIDs tells whether this process is in the host's PID namespace. Then a PID of the kernel means the same process in its
+// SharesPIDs reports whether this process is in the host's PID namespace. Then a PID of the kernel means the same process in its
 // own system calls.
 func SharesPIDs() bool {
 	ns, err := os.Readlink("/proc/self/ns/pid")

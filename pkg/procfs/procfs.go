@@ -1,4 +1,4 @@
-// Package procfs reads the kernel's data on processes in /proc. It asks no file system but that one, which always answers.
+// Package procfs reads the kernel's data on processes in /proc. It uses no other file system, so it never blocks.
 package procfs
 
 import (
@@ -61,8 +61,8 @@ func ReadFrom(f *os.File, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// Began returns when the process, which Open has opened by that PID in proc, has begun, in nanoseconds since boot, in whole ticks. In the
-// folder of a thread the kernel tells when that thread has begun, so the first one's folder is read then.
+// Began returns the start of the process that Open opened by that PID in proc, in nanoseconds since boot, in whole ticks. A thread's
+// folder only has the start of that thread, so the first thread's folder is read then.
 func (d Dir) Began(proc string, pid uint32) (uint64, error) {
 	stat, err := d.Read("stat", maxStat)
 	if err != nil {

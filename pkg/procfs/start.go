@@ -12,7 +12,8 @@ import (
 // Tick is the unit of the times in /proc/PID/stat, in nanoseconds: a hundredth of a second on all architectures that Go knows.
 const Tick = 1e7
 
-// Began returns when a process in proc has begun, in nanoseconds since boot, in whole ticks. It tells a process from a later one with the same PID.
+// Began returns the start of a process in proc, in nanoseconds since boot, in whole ticks. It distinguishes a process from a later one with
+// the same PID.
 func Began(proc string, pid uint32) (uint64, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("%s/%d/stat", proc, pid))
 	if err != nil {
@@ -29,7 +30,7 @@ func began(stat []byte) (uint64, error) {
 	return ticks * Tick, nil
 }
 
-// start returns when a process has begun, in ticks since boot, by the text of its /proc/PID/stat; false where that does not say.
+// start returns the start of a process in ticks since boot, from the text of its /proc/PID/stat. It returns false without such a field.
 func start(stat []byte) (ticks uint64, ok bool) {
 	const name, start = 2, 22 // the numbers of the fields
 	// The name is in parentheses, and can have any.

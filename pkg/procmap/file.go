@@ -29,8 +29,8 @@ type File struct {
 	f *file
 }
 
-// device is a device number as /proc/PID/maps and the kernel's events have it. On btrfs and overlayfs stat tells
-// another one for the same file.
+// device is a device number as /proc/PID/maps and the kernel's events have it. On btrfs and overlayfs, stat
+// returns another one for the same file.
 type device struct{ major, minor uint32 }
 
 // fileKey is the kernel's identification of a mapped file. Equal keys are one file.
@@ -47,8 +47,8 @@ type fileKey struct {
 	version [16]byte
 }
 
-// setStat completes a key from the link in map_files to the mapped file. It asks no file system. It tells whether dev is the
-// device in stat, as for all files on most file systems.
+// setStat completes a key from the link in map_files to the mapped file. It asks no file system. It reports whether dev is
+// the device in stat, as for all files on most file systems.
 func (k *fileKey) setStat(dir procfs.Dir, link string) (same bool) {
 	var st unix.Statx_t
 	if !k.ambiguous() || unix.Statx(int(dir), link, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st) != nil || st.Ino != k.inode {
@@ -61,7 +61,7 @@ func (k *fileKey) setStat(dir procfs.Dir, link string) (same bool) {
 	return false
 }
 
-// ambiguous tells whether two files can have this key. A disk's file system has the disk's device.
+// ambiguous reports whether two files can have this key. A disk's file system has the disk's device.
 func (k *fileKey) ambiguous() bool { return k.dev.major == 0 && k.inode != 0 && kindOf(k) == ordinary }
 
 func newFileKey(major, minor uint32, inode uint64, path string) fileKey {
@@ -106,7 +106,7 @@ type holder struct {
 // intern returns the file of a key, which it makes if there is none, and puts h first among its holders. Under r.mu.
 func (r *Resolver) intern(key fileKey, h holder) *file {
 	generation := key.generation
-	key.generation = 0 // /proc/PID/maps does not tell it
+	key.generation = 0 // /proc/PID/maps does not have it
 	f := r.files[key]
 	if f == nil || generation != 0 && f.key.generation != 0 && f.key.generation != generation {
 		if len(r.files) >= maxFiles || r.fileBytes > maxHeld/2 {
@@ -148,7 +148,7 @@ func kindOf(key *fileKey) kind {
 	return ordinary
 }
 
-// place is where the code at an offset in the file is. Under r.mu.
+// place is the place of the code at an offset in the file. The caller holds r.mu.
 func (f *file) place(offset uint64) Place {
 	switch {
 	case f.kind == generated:
@@ -194,7 +194,7 @@ func (r *Resolver) checkFiles(l *life) {
 	}
 }
 
-// check queues a file to be identified and tells whether it is in the queue now. It is not if it is of a kind that is
+// check queues a file to be identified, and reports whether it is in the queue now. It is not if it is of a kind that is
 // not read, has failed a short while ago, or finds the queue full. Under r.mu.
 func (r *Resolver) check(f *file) bool {
 	if f.kind != ordinary && f.kind != perfMap || f.known != nil && f.known.ID == symtab.VDSO {

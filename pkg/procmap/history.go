@@ -24,7 +24,7 @@ type life struct {
 	start uint64 // nanoseconds since boot
 	ended bool
 	end   uint64 // if it has ended
-	// whole says that nothing is missing from ranges: all events since execve were seen, or /proc/PID/maps was read.
+	// whole reports that nothing is missing from ranges: all events since execve were seen, or /proc/PID/maps was read.
 	whole bool
 	// exe is the inode of the executable at the time ranges were read from /proc, 0 if they were not.
 	exe uint64
@@ -37,7 +37,7 @@ type life struct {
 	readAt  uint64   // when ranges were read, 0 if they were not, in nanoseconds since boot
 	forgot  bool     // it is no longer in the history
 	counted uint64   // see Resolver.held
-	perf    *file    // its perf map, nil as long as nobody has asked
+	perf    *file    // its perf map, nil before the first request
 }
 
 // mapped is a part of an address space that may be executed.
@@ -225,7 +225,7 @@ func (h *history) fork(pid, parent uint32, time uint64) {
 	l := h.begin(pid, time)
 	l.whole, l.ranges, l.shared = p.whole, p.ranges, len(p.ranges) > 0
 	p.shared = l.shared
-	if !p.whole && p.depth+1 < maxChain { // else it is to be read itself, and the chain ends here
+	if !p.whole && p.depth+1 < maxChain { // otherwise it must be read itself, and the chain ends here
 		l.parent, l.depth = p, p.depth+1
 	}
 }

@@ -88,7 +88,7 @@ func readMounts(dir procfs.Dir) []mount {
 	return parseMounts(text)
 }
 
-// verdict says whether a device is that of a file system that may not answer, and until when this may be believed.
+// verdict is whether a device has a file system that may not answer, and how long this result is valid.
 type verdict struct {
 	avoid bool
 	until time.Time
@@ -99,7 +99,7 @@ const (
 	maxVerdicts = 4096
 )
 
-// avoided tells whether nothing on a device is opened, not even with O_PATH, because its file system may not answer. It learns
+// avoided reports whether nothing on a device is opened, not even with O_PATH, because its file system may not answer. It learns
 // that from the mounts of the process with the /proc folder dir. See judge for the rest.
 func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	r.mountsMu.Lock()

@@ -79,7 +79,7 @@ func (f *File) Root() (*os.File, error) {
 	return nil, errors.New("all processes that mapped it have ended")
 }
 
-// openRoot opens the root folder of a holder's process. errOther says that the pid is another process's now.
+// openRoot opens the root folder of a holder's process. errOther is the error if another process has the pid now.
 func (r *Resolver) openRoot(h holder) (*os.File, error) {
 	dir, err := procfs.Open(r.proc, h.pid)
 	if err != nil {

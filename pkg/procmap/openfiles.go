@@ -98,7 +98,7 @@ func (f *file) again() *os.File {
 	return os.NewFile(uintptr(fd), f.key.path)
 }
 
-// mayHold tells whether an open file can be kept open without keeping anybody from unmounting. holders have mapped it. The host's
+// mayHold reports whether an open file can be kept open without preventing an unmount. holders have mapped it. The host's
 // root is tried first, because it needs none of them: they may have ended.
 func (r *Resolver) mayHold(f *os.File, holders []holder) bool {
 	mount, ok := procfs.MountOf(int(f.Fd()), "")
@@ -124,7 +124,7 @@ func (r *Resolver) mayHold(f *os.File, holders []holder) bool {
 	return false
 }
 
-// otherMounts tells whether the process with the /proc folder dir has another mount namespace than the host's.
+// otherMounts reports whether the process with the /proc folder dir has another mount namespace than the host's.
 func (r *Resolver) otherMounts(dir string) bool {
 	var own, hosts unix.Stat_t
 	if unix.Stat(dir+"/ns/mnt", &own) != nil {

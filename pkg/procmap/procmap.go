@@ -1,4 +1,4 @@
-// Package procmap finds out which file, and where in it, the addresses of a process belong to.
+// Package procmap finds the file, and the place in it, of a process's addresses.
 //
 // The kernel hands over bare addresses. A Resolver knows the rest from two sources. If permitted, the kernel reports every
 // execve, fork and executable mapping of the machine. So it knows processes that ended before anybody could inspect them. Of
@@ -54,18 +54,18 @@ type State uint8
 
 // The states.
 const (
-	// Pending says that more will be known in some moments.
+	// Pending means that more will be known soon.
 	Pending State = iota
-	// Known says that File and Address are there.
+	// Known means that File and Address are set.
 	Known
-	// Gone says that the process ended, or became another program, before its mappings were known.
+	// Gone means that the process ended, or became another program, before its mappings were known.
 	Gone
-	// Unmapped says that no code was mapped there: the stack was walked into something else.
+	// Unmapped means that no code was mapped there. The unwinder had left the stack.
 	Unmapped
-	// Generated says that the code is in no file: a JIT compiler has made it.
+	// Generated means that a JIT compiler made the code, so it is in no file.
 	Generated
-	// Unreadable says that File has a Path only: it could not be opened or is on a file system that may not
-	// answer.
+	// Unreadable means that File only has a Path. It could not be opened, or is on a file system that may
+	// not answer.
 	Unreadable
 	numStates
 )
@@ -86,7 +86,7 @@ type Place struct {
 	// File is the mapped file if State is Known. If it is Unreadable, the File has only a Path. If it is Generated, File is the
 	// process's perf map, if there is one. Else it is nil.
 	File *File
-	// Offset is where the code is in the file, and Address the address that the file's symbol tables have for it. A perf map has
+	// Offset is the place of the code in the file, and Address is its address in the file's symbol tables. A perf map has
 	// addresses of the process: there Address is the requested one.
 	Offset, Address uint64
 }
@@ -98,13 +98,13 @@ type Options struct {
 	// Identify reads what identifies an open file, and returns the CPU time that this has taken elsewhere: symbols.Store.Info. An error that
 	// is symbols.ErrReader is none of the file's.
 	Identify func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error)
-	// Unwatched makes no use of the kernel's reports: processes are read when they are requested.
+	// Unwatched turns off the kernel's reports. Processes are read when they are requested.
 	Unwatched bool
 	// wait is the constant of this name, shorter in tests; 0 means the constant.
 	wait time.Duration
 }
 
-// Bounds of what a Resolver keeps.
+// Bounds of a Resolver's memory.
 const (
 	maxQueue     = 1024
 	maxProcesses = 4096
@@ -140,7 +140,7 @@ type Resolver struct {
 	succeeded bool
 	lastErr   error
 	stats     Stats
-	// watching says that the kernel reports processes since the Resolver was made. The history is complete except for events that
+	// watching reports that the kernel has reported processes since the Resolver was made. The history is complete except for events that
 	// it had no room for.
 	watching bool
 	waiting  bool // Locate has said Pending because the history lags: take must tell
@@ -175,7 +175,7 @@ type entry struct {
 	life   *life // nil: nothing known
 	queued bool
 	gone   bool          // there is nothing to be read any more
-	denied bool          // it may not be looked at, and Stats.Denied has it
+	denied bool          // there is no access, and Stats.Denied counts it
 	retry  time.Time     // it is not read before
 	wait   time.Duration // the last pause before a retry
 	used   time.Time     // when it was last asked for
@@ -183,7 +183,7 @@ type entry struct {
 
 // Stats are sums since the Resolver was made.
 type Stats struct {
-	// Watching says that the kernel reports new processes.
+	// Watching reports that the kernel reports new processes.
 	Watching bool
 	// Events are those of the kernel, and Lost those that it had no room for.
 	Events, Lost uint64
@@ -191,7 +191,7 @@ type Stats struct {
 	Read, Failed uint64
 	// Files were identified, Unreadable could not be.
 	Files, Unreadable uint64
-	// Denied are processes, and DeniedFiles files, that this process has not the rights to look at. Such files are Unreadable, too.
+	// Denied are processes, and DeniedFiles files, to which this process has no access. Such files are Unreadable, too.
 	Denied, DeniedFiles uint64
 	// Stuck counts files and processes that were given up because reading did not end.
 	Stuck uint64
@@ -236,7 +236,7 @@ func (r *Resolver) Close() {
 	patience.Await(&r.ended)
 }
 
-// suspicious is how many failed reads, without a success, mean that the fault is not that of the processes.
+// suspicious is the number of failed reads without a success from which on the processes are not the cause.
 const suspicious = 20
 
 // Err returns why no process is known, after some could not be read. /proc may be that of another PID namespace, or a capability
@@ -266,7 +266,7 @@ func (r *Resolver) Changed() <-chan struct{} {
 	return r.changed
 }
 
-// tell closes the channel that Changed has returned. Under r.mu.
+// tell closes the channel from Changed. The caller holds r.mu.
 func (r *Resolver) tell() {
 	close(r.changed)
 	r.changed = make(chan struct{})
@@ -341,7 +341,7 @@ func (r *Resolver) bind(p Process, seen uint64) *entry {
 // readEvery only where the machine is too busy.
 const maxLag = 1e9
 
-// lags tells whether events from before seen may still come. Under r.mu.
+// lags reports whether events from before seen may still come. The caller holds r.mu.
 func (r *Resolver) lags(seen uint64) bool {
 	if !r.watching || seen <= r.history.until {
 		return false
@@ -381,8 +381,8 @@ func (r *Resolver) locate(p Process, e *entry, addr uint64) Place {
 	return place
 }
 
-// ask queues a process to be read, or read again, unless that was tried a short while ago. It tells
-// whether there is something to wait for. Under r.mu.
+// ask queues a process to be read, or read again, unless that was tried a short while ago. It
+// reports whether there is something to wait for. The caller holds r.mu.
 func (r *Resolver) ask(p Process, seen uint64, e *entry) bool {
 	now := time.Now()
 	switch {

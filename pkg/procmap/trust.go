@@ -47,7 +47,7 @@ var (
 // maxStacked is how many nested overlays are inspected. The kernel allows two.
 const maxStacked = 3
 
-// trust says how far the file system of m is trusted. mounts are those seen where m was mounted.
+// trust returns how far the file system of m is trusted. mounts are the mounts in m's namespace.
 func (m *mount) trust(mounts []mount, depth int) trust {
 	switch {
 	case m.avoid:
@@ -115,7 +115,7 @@ func splitLayers(s string) []string {
 	return layers
 }
 
-// judgement is how far a mount is trusted, and until when this is kept. The mount cannot be another one meanwhile; but the
+// judgement is the trust in a mount, and how long it is valid. The mount cannot be another one meanwhile; but the
 // host's first process may see it later.
 type judgement struct {
 	trust trust

@@ -23,13 +23,13 @@ import (
 // executable mapping, execve, fork and exit on that CPU.
 
 const (
-	// ringPages is how much of a CPU's events is held between two readings: 128 kB, about a thousand.
+	// ringPages is the memory for a CPU's events between two reads: 128 kB, about a thousand events.
 	ringPages = 32
-	// readEvery is how often the rings are read.
+	// readEvery is the time between two reads of the rings.
 	readEvery = 50 * time.Millisecond
 	// settle is how long a record may be under way to its ring, in nanoseconds.
 	settle = 2e6
-	// lookAtCPUs is how often the list of online CPUs is compared with that of the watcher.
+	// lookAtCPUs is the time between two checks of the list of online CPUs.
 	lookAtCPUs = 2 * time.Second
 	// maxEvents is how many events can be pending; those beyond it are lost.
 	maxEvents = 1 << 16
@@ -133,7 +133,7 @@ func (w *watcher) close() {
 	w.rings = nil
 }
 
-// outdated tells whether other CPUs are online than when w was made. w does not see a new CPU, nor one that was offline
+// outdated reports whether other CPUs are online than when w was made. w does not see a new CPU, nor one that was offline
 // meanwhile.
 func (w *watcher) outdated() bool {
 	online := onlineCPUs()

@@ -23,9 +23,9 @@ const (
 // Outcome is the result of one attempt.
 type Outcome struct {
 	Verdict Verdict
-	// Sent is what went over the network, or into a file, in bytes.
+	// Sent is the number of bytes on the network, or in a file.
 	Sent int64
-	// What is the answer for people: a status in the protocol's words.
+	// What describes the answer to users: a status in the protocol's words.
 	What string
 	// Words are the receiver's own, untrusted.
 	Words string
@@ -33,11 +33,11 @@ type Outcome struct {
 	Hint string
 	// Wait is how long the receiver asked to wait; 0 if it did not.
 	Wait time.Duration
-	// RejectedProfiles is the number that the receiver says it left out.
+	// RejectedProfiles is the receiver's number of rejected profiles.
 	RejectedProfiles int64
 }
 
-// NotEncoded is the outcome where a request could not be written in the form that the transport sends.
+// NotEncoded is the outcome if a request could not be encoded for the transport.
 func NotEncoded(err error) Outcome {
 	if errors.Is(err, wire.ErrBusy) {
 		return Outcome{What: err.Error()}

@@ -25,14 +25,14 @@ import (
 type appendFile struct {
 	path    string
 	limit   config.Rotation
-	whole   recordEnd   // finds the end of the last whole record
+	whole   recordEnd   // finds the end of the last complete record
 	problem func(error) // called with errors that do not keep records from being written
 
 	patience time.Duration // with a reader that takes no bytes, before problem is called
 
 	mu     sync.Mutex
 	file   *os.File
-	known  int64     // so many bytes of it, from the start, are known to be whole records
+	known  int64     // this number of bytes from the start is known to be complete records
 	plain  bool      // a regular file: can be locked, cut and renamed
 	pruned time.Time // when old files were last removed
 	closed bool
@@ -96,7 +96,7 @@ func (a *appendFile) write(ctx context.Context, record []byte) error {
 func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
 	write := func(b []byte, deadline time.Time) (int, error) {
 		file := a.file                      // close may take it away before the function below has run, which does not hold mu
-		_ = file.SetWriteDeadline(deadline) // a kind of file that has no deadlines is waited for
+		_ = file.SetWriteDeadline(deadline) // for a kind of file without deadlines, write waits
 		stop := context.AfterFunc(ctx, func() { _ = file.SetWriteDeadline(time.Unix(1, 0)) })
 		defer stop()
 		return file.Write(b)

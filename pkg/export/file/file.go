@@ -25,7 +25,7 @@ type Sender struct {
 
 // output puts one encoded request where it belongs, as a whole or not at all.
 type output interface {
-	// open finds out whether there is something to write to, before a request is encoded.
+	// open checks the target before a request is encoded.
 	open() error
 	// write waits for a reader until ctx ends, and for a disk as long as that takes.
 	write(ctx context.Context, record []byte) error

@@ -8,7 +8,8 @@ import (
 )
 
 // recordEnd finds where the last whole record in a file of size bytes ends; from is the end of an earlier one. It
-// returns an error if what follows the last record is not the start of one: then the file is somebody else's.
+// returns an error if the last record is not followed by the start of another, because the file then has another
+// owner.
 type recordEnd func(f io.ReaderAt, from, size int64) (int64, error)
 
 // maxRecord is far above every receiver's limit.

@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// RareStacks is the frame that stands for the callers of stacks that an answer has no room for.
+// RareStacks is the frame that replaces the callers of stacks for which an answer has no room.
 const RareStacks = "[rare stacks]"
 
 const (
@@ -36,7 +36,7 @@ type Answer struct {
 	Damaged []Damage
 	// Rare is how many of the samples of Summary have RareStacks in place of their callers.
 	Rare int64
-	// Gaps are the times in which nothing was recorded, of half a minute or more between two records.
+	// Gaps are times without records, of half a minute or more.
 	Gaps []Gap
 }
 
@@ -79,7 +79,7 @@ type answer struct {
 	out     Answer
 }
 
-// Read answers a question from a folder. It reads one segment after the other, so it takes memory for one and for its answer. The
+// Read answers a query from a folder. It reads one segment after the other, so it takes memory for one and for its answer. The
 // answer is bounded: rare stacks lose their callers. The sums stay exact.
 func Read(dir string, q Query) (Answer, error) { return readAnswer(dir, q, maxEntries) }
 
@@ -114,7 +114,7 @@ func readAnswer(dir string, q Query, most int) (Answer, error) {
 	return a.out, nil
 }
 
-// step returns how long a step is for a range.
+// step returns the length of a step for a range.
 func step(length time.Duration) time.Duration {
 	out := 10 * time.Second
 	for _, d := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 30 * time.Minute, (length / steps).Truncate(time.Hour)} {
@@ -282,7 +282,7 @@ func (a *answer) request() *collectorpb.ExportProfilesServiceRequest {
 		if i == 0 || g.resource != last.resource {
 			rp, sp = &profilespb.ResourceProfiles{}, nil
 			entry := a.to.entry(resource, g.resource)
-			_ = proto.Unmarshal([]byte(entry), rp) // what is damaged is empty
+			_ = proto.Unmarshal([]byte(entry), rp) // damaged parts are empty
 			req.ResourceProfiles = append(req.ResourceProfiles, rp)
 		}
 		if sp == nil || g.scope != last.scope {

@@ -31,7 +31,7 @@ func (c *cursor) int() int64 {
 	return int64(v>>1) ^ -int64(v&1)
 }
 
-// count reads how many fields follow, of a byte each at the least.
+// count reads the number of following fields, which have at least a byte each.
 func (c *cursor) count() int {
 	n := c.uint()
 	if n > uint64(len(c.in)) {
@@ -47,7 +47,7 @@ func (c *cursor) bytes(n int) string {
 	return s
 }
 
-// readEntries adds a record's entries to its segment's dictionary, and returns what follows them.
+// readEntries adds a record's entries to its segment's dictionary, and returns the rest of the record.
 func (t *tables) readEntries(payload string) (cursor, error) {
 	c := cursor{in: payload[1:]}
 	for k := range t.entries {
@@ -116,7 +116,7 @@ func (t *tables) dictionary() *profilespb.ProfilesDictionary {
 	for _, entry := range t.entries[attribute] {
 		c := cursor{in: entry}
 		a := &profilespb.KeyValueAndUnit{KeyStrindex: int32(c.uint()), UnitStrindex: int32(c.uint()), Value: &commonpb.AnyValue{}}
-		_ = proto.Unmarshal([]byte(c.in), a.Value) // a value that is damaged is empty
+		_ = proto.Unmarshal([]byte(c.in), a.Value) // damaged values are empty
 		d.AttributeTable = append(d.AttributeTable, a)
 	}
 	for _, entry := range t.entries[function] {
@@ -168,7 +168,7 @@ func (t *tables) stackOf(node uint32) []int32 {
 	return list
 }
 
-// rareLocation returns the location of what stands for stacks that were left out.
+// rareLocation returns the location that replaces omitted stacks.
 func rareLocation(t *interned) uint32 {
 	name := uint64(t.add(text, []byte(RareStacks)))
 	f := uint64(t.add(function, appendUints(nil, name, 0, 0, 0)))

@@ -14,8 +14,8 @@ import (
 // format is the first byte of a record.
 const format = 2
 
-// encoder writes the records of one segment. A record has what its request adds to the dictionary, and the samples, a column for
-// each of their fields. Equal parts of intervals take a byte or two then, and compression makes that less.
+// encoder writes the records of one segment. A record has its request's additions to the dictionary, and the samples, in a
+// column for each of their fields. Equal parts of intervals then take a byte or two, and even less after compression.
 type encoder struct {
 	to      *interned
 	written [kinds]int // entries that records have
@@ -34,7 +34,7 @@ type row struct {
 	sample           *profilespb.Sample
 }
 
-// record returns a request as a record, and adds it to a summary. After an error the encoder is of no use any more.
+// record returns a request as a record, and adds it to a summary. After an error, the encoder can no longer be used.
 func (e *encoder) record(data *profilespb.ProfilesData, sum *Summary) ([]byte, error) {
 	e.begin(data.GetDictionary())
 	var out []byte

@@ -38,7 +38,7 @@ func List(dir string) (list []Segment, err error) {
 type Segment struct {
 	Summary
 	Bytes int64
-	// Err says that a part of it could not be read.
+	// Err is the error of a part that could not be read.
 	Err error
 }
 

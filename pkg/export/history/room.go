@@ -12,8 +12,8 @@ const (
 	maxDictionary = 128 << 20 // bytes
 )
 
-// shrink makes room: rare stacks lose their callers in their steps, so that the line of time stays. The steps become longer only where
-// there are more services than an answer could have one sample of in each.
+// shrink makes room. Rare stacks lose their callers within their steps, so that the timeline stays. The steps only become longer if
+// there are too many services for one sample of each in each step.
 func (a *answer) shrink() {
 	for len(a.groups) > a.most/4 && a.moreSteps() {
 		a.coarsen()
@@ -60,7 +60,7 @@ func (a *answer) regroup(group2 func(group) group, sample func(sampleKey) sample
 	}
 }
 
-// cut leaves about most samples with their callers. Of the others it keeps the innermost frames, a quarter as many.
+// cut keeps the callers of about most samples. For a quarter as many others, it keeps the innermost frames.
 func (a *answer) cut(most int) {
 	a.root = a.to.node(0, rareLocation(a.to))
 	root := sampleKey{node: a.root}
@@ -79,7 +79,7 @@ type stackOf struct {
 	sampleKey
 }
 
-// cutTo keeps about most of the chosen samples, and counts the others for another key. Half of them are the largest stacks of the whole
+// cutTo keeps about most of the chosen samples, and adds the others to another key. Half of them are the largest stacks of the whole
 // answer, in all steps. The others are the largest of each step, so that a short event keeps its stacks.
 func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleKey) sampleKey) {
 	type line struct {
@@ -139,7 +139,7 @@ func (a *answer) isRare(k sampleKey) bool {
 	return a.root != 0 && k.node != 0 && (k.node == a.root || a.to.parents[k.node-1] == a.root)
 }
 
-// rare returns how many samples have lost their callers.
+// rare returns the number of samples without their callers.
 func (a *answer) rare() (n int64) {
 	for _, s := range a.groups {
 		for k, v := range s.values {

@@ -80,7 +80,7 @@ func segments(dir string) ([]file, error) {
 
 func onDisk(size int64) int64 { return (size + diskBlock - 1) / diskBlock * diskBlock }
 
-// appendSummary appends what ends a segment.
+// appendSummary appends the end of a segment.
 func appendSummary(b []byte, s Summary) ([]byte, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -92,7 +92,7 @@ func appendSummary(b []byte, s Summary) ([]byte, error) {
 	return append(b, trailerMagic...), nil
 }
 
-// readSummary returns the summary at the end of a segment, and false where there is none.
+// readSummary returns the summary at the end of a segment, or false if there is none.
 func readSummary(f *os.File) (s Summary, ok bool) {
 	info, err := f.Stat()
 	if err != nil || info.Size() < int64(trailerSize) {
@@ -118,7 +118,7 @@ func openSegment(dir string, seq uint64) (*os.File, error) {
 	return os.OpenFile(segmentPath(dir, seq), os.O_RDONLY|trusted.NoFollow, 0)
 }
 
-// Damage is a segment that could be read in part only.
+// Damage is the error of a segment that could only be read in part.
 type Damage struct {
 	File string
 	Err  error

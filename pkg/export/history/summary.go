@@ -18,9 +18,9 @@ type Summary struct {
 	// Records are requests. Rows are the rows of gadgets that were merged into them.
 	Records int64 `json:"records"`
 	Rows    int64 `json:"rows"`
-	// Sums are what each service has of each type of profile, the same types of the same service together.
+	// Sums are the sums of each service and type of profile.
 	Sums []Sum `json:"sums"`
-	// More says that there were too many services to list each.
+	// More reports that there were too many services to list each.
 	More bool `json:"more,omitempty"`
 
 	places map[sumKey]int
@@ -34,7 +34,7 @@ type Sum struct {
 	Type    string `json:"type"`
 	Unit    string `json:"unit"`
 	Samples int64  `json:"samples"`
-	// Value is the sum of all values; of a state, such as memory in use, that of the newest.
+	// Value is the sum of all values. For a state, such as memory in use, it is the newest value.
 	Value int64 `json:"value"`
 	// State is the time of the newest, in nanoseconds since 1970, and 0 if the type is not a state.
 	State uint64 `json:"state,omitempty"`
@@ -141,7 +141,7 @@ type Query struct {
 	Service, Gadget string
 }
 
-// GadgetName returns the name of a gadget from that of a scope, which is mostly its image: profile_cpu.
+// GadgetName returns the name of a gadget, such as profile_cpu, from the name of a scope, which is mostly its image.
 func GadgetName(scope string) string {
 	name, _, _ := strings.Cut(path.Base(scope), "@")
 	name, _, _ = strings.Cut(name, ":")
@@ -156,7 +156,7 @@ func (q Query) covers(t time.Time) bool {
 	return !t.Before(q.From) && (q.To.IsZero() || t.Before(q.To))
 }
 
-// skips reports whether a segment has nothing that the query selects.
+// skips reports whether the query selects nothing in a segment.
 func (q Query) skips(s Summary) bool {
 	if s.End.Before(q.From) || !q.To.IsZero() && !s.Start.Before(q.To) {
 		return true

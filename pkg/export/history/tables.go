@@ -44,7 +44,7 @@ var shapes = [kinds]struct {
 	measure:   {fixed: []kind{text, text, text, text, number, set}}, // type and unit, those of the period, period
 }
 
-// errFormat says that a record holds something else than this version writes.
+// errFormat is the error for a record in another format.
 var errFormat = errors.New("not in this format")
 
 // tables is a dictionary. Entry 0 of each table is its zero value and not kept. A stack is a node with a location and the node of
@@ -109,7 +109,7 @@ func (t *interned) node(parent, place uint32) uint32 {
 	return i
 }
 
-// translator finds the entries of one dictionary in another, and adds the used ones.
+// translator maps entries of one dictionary to another, and adds the used ones.
 type translator struct {
 	from  *tables
 	to    *interned

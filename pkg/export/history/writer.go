@@ -18,13 +18,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// When a segment ends. A question reads whole segments, and damage costs the rest of one.
+// A segment ends at these limits. A query reads whole segments, and damage costs the rest of one.
 const (
 	segmentTime   = 10 * time.Minute
 	segmentMemory = 12 << 20 // bytes of its dictionary in memory
-	// segmentShare is which part of a history a segment is at most, as whole ones are removed.
+	// segmentShare limits a segment's share of a history, because only whole segments are removed.
 	segmentShare = 16
-	// settled is how long a process runs before it removes old segments. At its start the clock may be wrong, and be set later.
+	// settled is the running time before a process removes old segments, because the clock may be wrong at the start and be set later.
 	settled = 10 * time.Minute
 )
 
@@ -47,14 +47,14 @@ type Writer struct {
 	closed bool
 	old    []kept // the oldest first
 	next   uint64
-	seg    *segment // that is written, nil for none
+	seg    *segment // the current one, nil for none
 }
 
 // kept is a segment that was ended.
 type kept struct {
 	file
 	end time.Time // of its data
-	// age is how old it was at the time seen of the running clock.
+	// age is its age at the time seen of the running clock.
 	age, seen time.Duration
 }
 
@@ -95,7 +95,7 @@ func open(dir string, limit config.Retention, warn func(error), c clock) (*Write
 	return w, nil
 }
 
-// endOf returns the time of a segment's latest data, or else when it was written.
+// endOf returns the time of a segment's latest data, or else of its last write.
 func (w *Writer) endOf(of file) time.Time {
 	f, err := openSegment(w.dir, of.seq)
 	if err != nil {
@@ -145,7 +145,7 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 	})
 	if err != nil {
 		if !errors.Is(err, wire.ErrBusy) {
-			w.drop() // what the encoder has counts as written
+			w.drop() // entries of the encoder count as written
 		}
 		return attempt.NotEncoded(err)
 	}

@@ -49,7 +49,7 @@ func retryInfo(details []*anypb.Any) (wait time.Duration, ok bool) {
 }
 
 // retryAfter reads a Retry-After header: seconds or a date
-// (https://www.rfc-editor.org/rfc/rfc9110#field.retry-after). 0 where it says nothing usable.
+// (https://www.rfc-editor.org/rfc/rfc9110#field.retry-after). It returns 0 without a usable value.
 func retryAfter(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if value == "" {

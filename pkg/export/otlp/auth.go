@@ -14,7 +14,7 @@ import (
 )
 
 // minSecret is the length of the shortest secret that is taken out of log lines. Shorter ones protect nothing, and
-// everyday words that contain them would go with them.
+// their removal would damage ordinary words.
 const minSecret = 4
 
 // Auth gives the headers of each request, credentials among them. Secrets in files are read for each request, so a rotated secret
@@ -82,14 +82,14 @@ func (a *Auth) refresh() error {
 	return nil
 }
 
-// request is what one attempt sends beside its body.
+// request is everything that one attempt sends besides its body.
 type request struct {
 	headers []config.Header // those of the settings, of the protocol, and the credential
 	token   string          // if the credential was got by OAuth 2.0
 }
 
-// request returns what to send with a request of the layout of an otlp_version, for which it may have to ask a token server.
-// Without a token it returns why.
+// request returns the headers for a request in the layout of an otlp_version. It may ask a token server. Without a token, it
+// returns the reason.
 func (a *Auth) request(ctx context.Context, otlpVersion string, warn func(kind, format string, args ...any)) (request, *attempt.Outcome) {
 	if err := a.refresh(); err != nil {
 		warn("credentials", "%v: still using the value read before", err)
@@ -118,8 +118,8 @@ func (a *Auth) request(ctx context.Context, otlpVersion string, warn func(kind, 
 	return r, nil
 }
 
-// observe learns from the answer to an attempt. A token that was good before and is refused now has ended early: the
-// request is tried again, with another.
+// observe learns from the answer to an attempt. If a good token is refused now, it has ended early, and the request
+// is tried again with another.
 func (a *Auth) observe(sent request, denied bool, out *attempt.Outcome) {
 	switch {
 	case sent.token == "":
@@ -177,7 +177,7 @@ func (a *Auth) learn(secret string) {
 	a.recent = append(a.recent, secret)
 }
 
-// Secrets lists what must not show in a log line, longest first, so that one which contains
+// Secrets lists the secrets to remove from log lines, longest first, so that a secret that contains
 // another is replaced as a whole.
 func (a *Auth) Secrets() []string {
 	a.mu.Lock()

@@ -36,7 +36,7 @@ func (d diagnosis) hint(msg string) string {
 	case has(`malformed HTTP response "\x00\x00`, "invalid gRPC request"):
 		return "the receiver speaks gRPC there: " + d.otherTransport()
 	case has("readLoopPeekFailLocked: %!w(<nil>)"):
-		// net/http's words where a server sends before it is asked, which is what gRPC's do.
+		// net/http's words for a server that sends before the request, as gRPC servers do.
 		return "the receiver sends first, so it probably speaks gRPC there: " + d.otherTransport()
 	case !d.plain && has("first record does not look like a TLS handshake", "server gave HTTP response to HTTPS client"):
 		return "the receiver speaks plain text and this exporter TLS: " + d.asPlainText() + ", or use the receiver's TLS port"
@@ -66,7 +66,7 @@ func has(msg string, parts ...string) bool {
 	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(msg, p) })
 }
 
-// where names the place in which the endpoint was written, in brackets.
+// where names the source of the endpoint, in brackets.
 func (d diagnosis) where() string {
 	if d.written.Where == "" {
 		return ""
@@ -74,7 +74,7 @@ func (d diagnosis) where() string {
 	return fmt.Sprintf(" (%s)", d.written.Where)
 }
 
-// asPlainText says how to write an endpoint for plain text.
+// asPlainText explains how to write an endpoint for plain text.
 func (d diagnosis) asPlainText() string {
 	if d.written.Scheme != "" || !d.grpc {
 		return "write http:// for https:// in the endpoint" + d.where()
@@ -82,7 +82,7 @@ func (d diagnosis) asPlainText() string {
 	return "set insecure: true, or write http:// in front of the endpoint" + d.where()
 }
 
-// asTLS says how to write an endpoint for TLS.
+// asTLS explains how to write an endpoint for TLS.
 func (d diagnosis) asTLS() string {
 	const authority = ", with tls.ca_file for an authority of your own"
 	if d.written.Scheme != "" || !d.grpc {
@@ -91,7 +91,7 @@ func (d diagnosis) asTLS() string {
 	return "set insecure: false, or write https:// in front of the endpoint" + d.where() + authority
 }
 
-// otherTransport says how to send by HTTP in place of gRPC, or the other way round.
+// otherTransport explains how to send by HTTP in place of gRPC, or by gRPC in place of HTTP.
 func (d diagnosis) otherTransport() string {
 	exporter, protocol, port := "otlp-grpc", "grpc", "4317"
 	if d.grpc {

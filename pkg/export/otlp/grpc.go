@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	_ "google.golang.org/grpc/encoding/gzip" // registers what decompresses a receiver's responses
+	_ "google.golang.org/grpc/encoding/gzip" // registers the decompressor for responses
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
@@ -30,8 +30,8 @@ import (
 
 const grpcMethod = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 
-// maxReconnectDelay bounds the time between attempts to connect, so that a receiver that is back
-// is found soon whatever the retry settings are.
+// maxReconnectDelay bounds the time between attempts to connect, so that a returned receiver is
+// found soon with any retry settings.
 const maxReconnectDelay = 5 * time.Second
 
 // maxGRPCHeaders bounds a receiver's headers and trailers, which hold its error message.

@@ -1,4 +1,4 @@
-// Package otlp has the transports otlp-grpc and otlp-http: connections, credentials, and what answers mean.
+// Package otlp has the transports otlp-grpc and otlp-http: connections, credentials, and the meaning of answers.
 package otlp
 
 import (
@@ -52,7 +52,7 @@ type HTTP struct {
 	conns       openConns
 }
 
-// shownURL returns u for log lines, without what may be secret: user, password and query.
+// shownURL returns u for log lines, without possible secrets: user, password and query.
 func shownURL(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }

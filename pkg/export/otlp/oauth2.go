@@ -38,7 +38,7 @@ type tokens struct {
 	lastAccepted string // by the receiver
 }
 
-// newTokens returns nil where the settings have no OAuth 2.0. It reads no file.
+// newTokens returns nil if the settings have no OAuth 2.0. It reads no file.
 func newTokens(cfg config.Exporter, learn func(string)) *tokens {
 	if cfg.OAuth2.TokenURL == "" {
 		return nil

@@ -24,7 +24,7 @@ type tlsSource struct {
 
 	mu      sync.Mutex
 	checked time.Time
-	pems    pems // that current was made of
+	pems    pems // the source of current
 	current *tls.Config
 	version uint64
 }

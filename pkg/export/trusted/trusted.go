@@ -15,10 +15,11 @@ import (
 )
 
 // A privileged exporter must not follow a symbolic link that somebody else has put in its way: it would
-// write where that one cannot. A link counts only where nobody but root and this process's user can have
+// write to places where that user cannot. A link counts only where nobody but root and this process's
+// user can have
 // made it.
 
-// errLink says that a path leads over a link that cannot be trusted.
+// errLink is the error for a path with a link that cannot be trusted.
 var errLink = errors.New("is a symbolic link that another user may have made: name its target")
 
 const maxLinks = 40
@@ -111,7 +112,7 @@ func openWithoutLinks(path string, flag int) (*os.File, error) {
 		how.Mode = 0o600
 	}
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &how)
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.6, or not let through to it
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.6, or blocked by a filter
 		return os.OpenFile(path, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	}
 	if err != nil {
@@ -129,13 +130,13 @@ func WithoutPath(err error) error {
 	return err
 }
 
-// ErrLocked says that somebody else has a lock.
+// ErrLocked is the error if another process has the lock.
 var ErrLocked = errors.New("in use by other exporters")
 
 // NoFollow keeps a link that somebody put into the storage folder from being opened.
 const NoFollow = unix.O_NOFOLLOW
 
-// ForeignOwner tells whether a file belongs to somebody who is neither this process's user nor root.
+// ForeignOwner reports whether a file belongs to a user other than this process's user and root.
 func ForeignOwner(info os.FileInfo) (owner uint32, foreign bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -51,7 +51,7 @@ func MarshalJSON(m proto.Message) ([]byte, error) {
 // encoded ones.
 var decoders = make(chan struct{}, 1)
 
-// ErrBusy is the error of Alone where others decode.
+// ErrBusy is the error of Alone while others decode.
 var ErrBusy = errors.New("other exporters are encoding their requests")
 
 // Alone runs encode, which decodes body, when nobody else decodes. It waits for that no longer than ctx.

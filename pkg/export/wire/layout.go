@@ -28,10 +28,10 @@ const (
 	Version       = "1"
 )
 
-// Versioned tells whether the layout of an otlp_version has a version.
+// Versioned reports whether the layout of an otlp_version has a version.
 func Versioned(otlpVersion string) bool { return oldLayouts[otlpVersion] == nil }
 
-// Today is the otlp_version of the layout that requests have in the queue, and the protobuf types of this program.
+// Today is the otlp_version of requests in the queue, and of this program's protobuf types.
 const Today = "1.11"
 
 // oldLayouts are the layouts that are not today's, by otlp_version.
@@ -41,7 +41,7 @@ var oldLayouts = map[string]*numbering{
 	"1.8": {profile: map[protowire.Number]protowire.Number{8: 7, 9: 8, 10: 9, 11: 10, 12: 11}, sample: sample19},
 }
 
-// Known tells whether a layout of this name can be read.
+// Known reports whether a layout of this name can be read.
 func Known(otlpVersion string) bool { return otlpVersion == Today || oldLayouts[otlpVersion] != nil }
 
 // FromLayout rewrites a request of an otlp_version to today's layout.
@@ -70,7 +70,7 @@ func ToLayout(body []byte, otlpVersion string) ([]byte, error) {
 	return inverse.renumber(make([]byte, 0, len(body)), body, pathToSample)
 }
 
-// renumber appends to out what in holds, with other field numbers. path leads from in to the samples.
+// renumber appends the content of in to out, with other field numbers. path leads from in to the samples.
 func (n *numbering) renumber(out, in []byte, path []protowire.Number) ([]byte, error) {
 	var to map[protowire.Number]protowire.Number
 	switch len(path) {

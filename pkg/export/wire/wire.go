@@ -20,6 +20,6 @@ type Message struct {
 	// Owner is the resource, if the request carries only one, else empty. When the queue is full,
 	// the owner that holds the most bytes loses its oldest message.
 	Owner string
-	// Origin is what the rows come from, for counts alone; empty where unknown, as after a restart.
+	// Origin is the source of the rows, only for counts. It is empty if unknown, as after a restart.
 	Origin string
 }

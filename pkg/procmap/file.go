@@ -266,16 +266,12 @@ func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 		if got.found != known {
 			got.found.f, got.found.r = f, r
 			f.known = got.found
-			r.stats.Files++
 		}
 		f.failed = false
 	case errors.Is(got.err, symtab.ErrReader) && !errors.Is(got.err, os.ErrDeadlineExceeded): // it is asked for again
 	case known == nil:
-		if f.kind != perfMap { // most processes have none, which is no failure
-			r.stats.Unreadable++
-			if !f.failed && errors.Is(got.err, os.ErrPermission) {
-				r.stats.DeniedFiles++
-			}
+		if f.kind != perfMap && !f.failed && errors.Is(got.err, os.ErrPermission) { // most processes have no perf map
+			r.stats.DeniedFiles++
 		}
 		f.failed = true
 	}

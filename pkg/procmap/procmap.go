@@ -183,18 +183,8 @@ type entry struct {
 
 // Stats are sums since the Resolver was made.
 type Stats struct {
-	// Watching reports that the kernel reports new processes.
-	Watching bool
-	// Events are those of the kernel, and Lost those that it had no room for.
-	Events, Lost uint64
-	// Read and Failed are processes that were read from /proc or could not be.
-	Read, Failed uint64
-	// Files were identified, Unreadable could not be.
-	Files, Unreadable uint64
-	// Denied are processes, and DeniedFiles files, to which this process has no access. Such files are Unreadable, too.
+	// Denied are processes, and DeniedFiles files, to which this process has no access.
 	Denied, DeniedFiles uint64
-	// Stuck counts files and processes that were given up because reading did not end.
-	Stuck uint64
 }
 
 // New returns a running Resolver.
@@ -222,7 +212,7 @@ func New(o Options) *Resolver {
 	r.ended.Go(func() { r.run(ctx) })
 	if !o.Unwatched {
 		if w := watch(); w != nil {
-			r.watching, r.stats.Watching = true, true
+			r.watching = true
 			r.ended.Go(func() { r.follow(ctx, w) })
 		}
 	}
@@ -254,9 +244,7 @@ func (r *Resolver) Err() error {
 func (r *Resolver) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	stats := r.stats
-	stats.Stuck = r.disks.Total() + r.readings.Total()
-	return stats
+	return r.stats
 }
 
 // Changed returns a channel that is closed when more is known than now.

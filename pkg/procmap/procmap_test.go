@@ -49,7 +49,7 @@ func newResolver(t *testing.T, o Options) *Resolver {
 	o.Identify = identifyHere
 	r := New(o)
 	t.Cleanup(r.Close)
-	if !o.Unwatched && !r.Stats().Watching {
+	if !o.Unwatched && !r.watching {
 		if os.Getuid() == 0 && procfs.SharesPIDs() {
 			t.Fatal("the kernel does not tell of processes")
 		}
@@ -247,7 +247,7 @@ func TestDenied(t *testing.T) {
 			r.takeReading(request{process: p}, procfs.SinceBoot(), reading{err: fmt.Errorf("opening maps of a process: %w", err)})
 		}
 	}
-	require.EqualValues(t, 9, r.stats.Failed)
+	require.EqualValues(t, 9, r.failed)
 	require.EqualValues(t, 2, r.stats.Denied)
 }
 

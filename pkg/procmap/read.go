@@ -77,7 +77,6 @@ func (r *Resolver) takeReading(req request, begin uint64, read reading) {
 	}
 	if err != nil {
 		r.failed, r.lastErr = r.failed+1, err
-		r.stats.Failed++
 		if e != nil && !e.denied && errors.Is(err, os.ErrPermission) {
 			e.denied = true
 			r.stats.Denied++
@@ -91,7 +90,6 @@ func (r *Resolver) takeReading(req request, begin uint64, read reading) {
 		return
 	}
 	r.succeeded = true
-	r.stats.Read++
 	switch {
 	case from != nil && from.ended:
 		return // it may have become another program before it was read

@@ -61,6 +61,6 @@ func TestOverlay(t *testing.T) {
 		f, err := place.File.Open()
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
-		require.Zero(t, r.Stats().Stuck)
+		require.Zero(t, r.disks.Total()+r.readings.Total())
 	})
 }

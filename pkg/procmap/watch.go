@@ -1,6 +1,7 @@
 package procmap
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -147,15 +148,7 @@ func (w *watcher) read() (until uint64, events []event, lost uint64) {
 	for _, r := range w.rings {
 		lost += w.readRing(r)
 	}
-	slices.SortStableFunc(w.pending, func(a, b event) int {
-		switch {
-		case a.time < b.time:
-			return -1
-		case a.time > b.time:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(w.pending, func(a, b event) int { return cmp.Compare(a.time, b.time) })
 	n, _ := slices.BinarySearchFunc(w.pending, until, func(e event, t uint64) int {
 		if e.time <= t {
 			return -1
@@ -280,11 +273,9 @@ func (r *Resolver) take(until uint64, events []event, lost uint64) {
 		for i := range events[:n] {
 			r.happened(&events[i])
 		}
-		r.stats.Events += uint64(n)
 		r.bound()
 		if events = events[n:]; len(events) == 0 {
 			if lost > 0 { // the lost ones may be of any process
-				r.stats.Lost += lost
 				r.history.forgetAlive()
 			}
 			r.history.until = until

@@ -3,12 +3,10 @@
 package gadgettest
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
@@ -18,6 +16,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/simple"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/viper"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 // Image is the image name of every Gadget.
@@ -57,24 +57,14 @@ func Emits(leaf string, value uint64) func(*Gadget) {
 
 // Log keeps lines. It is safe for concurrent use.
 type Log struct {
-	mu   sync.Mutex
-	b    bytes.Buffer
+	igtest.Buffer
 	call func(line string)
 }
 
 // Write implements io.Writer.
 func (l *Log) Write(p []byte) (int, error) {
 	l.call(string(p))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-// String returns everything so far.
-func (l *Log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	return l.Buffer.Write(p)
 }
 
 func (g *Gadget) init(gadgetCtx operators.GadgetContext) error {

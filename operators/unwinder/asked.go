@@ -8,6 +8,7 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
@@ -75,7 +76,7 @@ func readAsked(given api.ParamValues) (a asked, err error) {
 		return a, fmt.Errorf("parameter %q: %q is not a number", ParamScale, values[ParamScale])
 	}
 	a.settings.Scale = int(scale)
-	a.spans, a.labels = a.settings.Spans, list(values[ParamLabels])
+	a.spans, a.labels = a.settings.Spans, fieldmap.SplitList(values[ParamLabels])
 	for _, l := range a.labels {
 		if strings.ContainsFunc(l, func(c rune) bool { return c <= ' ' || c > '~' || c == '.' || c == '"' }) || len(l) > unwinder.MaxLabelName {
 			return a, fmt.Errorf("parameter %q: %q is not a label's name: write at most %d letters without spaces and dots, as the unwinder reads no more", ParamLabels, l, unwinder.MaxLabelName)
@@ -87,15 +88,4 @@ func readAsked(given api.ParamValues) (a asked, err error) {
 		return a, fmt.Errorf("parameters of the gadget: %w", err)
 	}
 	return a, nil
-}
-
-// list splits a comma-separated list.
-func list(s string) []string {
-	var out []string
-	for _, v := range strings.Split(s, ",") {
-		if v = strings.TrimSpace(v); v != "" {
-			out = append(out, v)
-		}
-	}
-	return out
 }

@@ -5,7 +5,9 @@
 package unwinder
 
 import (
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 	log "github.com/sirupsen/logrus"
 
@@ -31,3 +33,12 @@ func init() {
 	operators.RegisterDataOperator(otelOperator{shared})
 	symbolizer.RegisterResolver(otelResolver{shared})
 }
+
+// Priority implements operators.DataOperator.
+func (*operator) Priority() int { return operatorPriority }
+
+// Init implements operators.DataOperator.
+func (*operator) Init(*params.Params) error { return nil }
+
+// GlobalParams implements operators.DataOperator: there are none.
+func (*operator) GlobalParams() api.Params { return nil }

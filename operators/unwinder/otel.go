@@ -12,7 +12,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	ebpftypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf/types"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
@@ -40,15 +39,6 @@ type otelOperator struct{ *operator }
 
 // Name implements operators.DataOperator.
 func (otelOperator) Name() string { return OtelName }
-
-// Priority implements operators.DataOperator.
-func (otelOperator) Priority() int { return operatorPriority }
-
-// Init implements operators.DataOperator.
-func (otelOperator) Init(*params.Params) error { return nil }
-
-// GlobalParams implements operators.DataOperator: there are none.
-func (otelOperator) GlobalParams() api.Params { return nil }
 
 // InstanceParams implements operators.DataOperator. There are no parameters besides Inspektor Gadget's flags.
 func (otelOperator) InstanceParams() api.Params { return nil }

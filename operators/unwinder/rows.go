@@ -18,9 +18,6 @@ import (
 // stacksVar is where the exporter finds the frames of rows.
 const stacksVar = fieldmap.StacksVar
 
-// kernelSymbols is the knowledge of the running kernel, read once in a process.
-var kernelSymbols = sync.OnceValues(stack.LoadKernelSymbols)
-
 // rows are the rows of one run that are handed on. The same goroutine calls Frames.
 type rows struct {
 	// userOnly leaves out the frames of the kernel.
@@ -38,7 +35,7 @@ type rows struct {
 // the tracing itself.
 func newRows(keepTracing bool) rows {
 	return rows{stacks: map[uint64]*wire.Stack{}, kernel: sync.OnceValue(func() *stack.Kernel {
-		known, _ := kernelSymbols() // unreadable values are left out
+		known, _ := stack.HostSymbols() // unreadable values are left out
 		return stack.NewKernel(stack.KernelOptions{Symbols: known, KeepTracing: keepTracing})
 	})}
 }

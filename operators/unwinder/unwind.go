@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,9 +13,9 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"github.com/spf13/viper"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
@@ -68,15 +67,6 @@ type unwindOperator struct{ *operator }
 // Name implements operators.DataOperator.
 func (unwindOperator) Name() string { return UnwindName }
 
-// Priority implements operators.DataOperator.
-func (unwindOperator) Priority() int { return operatorPriority }
-
-// Init implements operators.DataOperator.
-func (unwindOperator) Init(*params.Params) error { return nil }
-
-// GlobalParams implements operators.DataOperator: there are none.
-func (unwindOperator) GlobalParams() api.Params { return nil }
-
 // InstanceParams implements operators.DataOperator. Inspektor Gadget shows them for gadgets with the section only.
 func (unwindOperator) InstanceParams() api.Params {
 	return append(api.Params{UnwindParam()}, unwindParams()...)
@@ -84,18 +74,14 @@ func (unwindOperator) InstanceParams() api.Params {
 
 // InstantiateDataOperator implements operators.DataOperator. It returns nil for gadgets without the section, and on a client.
 func (o unwindOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
-	cfg, _ := gadgetCtx.GetVar("config")
-	v, ok := cfg.(*viper.Viper)
-	if gadgetCtx.IsClient() || !ok || v.GetString("operator."+UnwindName+".source") == "" {
+	v := tune.Metadata(gadgetCtx)
+	if gadgetCtx.IsClient() || v == nil || v.GetString("operator."+UnwindName+".source") == "" {
 		return nil, nil
 	}
 	i := &unwindInstance{metadata: v.Sub("operator." + UnwindName)}
 	// A timer's stacks have no frames of the tracing on top, but a sample can hit the tracing itself.
-	sampler := slices.ContainsFunc(v.AllKeys(), func(key string) bool {
-		return strings.HasPrefix(key, "programs.") && strings.Contains(key, ".sampler.")
-	})
 	var err error
-	if i.Stacks, err = newStacks(o.operator, gadgetCtx, values[ParamUnwind], i.metadata.GetString("unit"), newRows(sampler)); err != nil {
+	if i.Stacks, err = newStacks(o.operator, gadgetCtx, values[ParamUnwind], i.metadata.GetString("unit"), newRows(fieldmap.IsSampler(v))); err != nil {
 		return nil, err
 	}
 	if i.asked, err = readAsked(values); err != nil {

@@ -160,8 +160,8 @@ func parseAnswer(annotations map[string]string, key string) answer {
 
 func isTrue(s string) bool { return strings.EqualFold(strings.TrimSpace(s), "true") }
 
-// splitList splits a comma list and trims its entries; empty ones are left out.
-func splitList(s string) []string {
+// SplitList splits a comma list and trims its entries; empty ones are left out.
+func SplitList(s string) []string {
 	var list []string
 	for _, e := range strings.Split(s, ",") {
 		if e = strings.TrimSpace(e); e != "" {

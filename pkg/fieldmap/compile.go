@@ -153,7 +153,7 @@ func clipName(s string) string {
 
 // values finds the fields with the values of a row.
 func (c *compiler) values() error {
-	for _, name := range splitList(c.ann[annValueField]) {
+	for _, name := range SplitList(c.ann[annValueField]) {
 		acc := c.field(name)
 		if acc == nil {
 			return c.missing(annValueField, name)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/spf13/viper"
+
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -202,9 +204,9 @@ func (c *compiler) frequency() (int64, bool) {
 	return found, found != 0
 }
 
-// samples reports whether the gadget is a sampler: a timer calls one of its programs.
-func (c *compiler) samples() bool {
-	return c.o.Gadget.Config != nil && slices.ContainsFunc(c.o.Gadget.Config.AllKeys(), func(key string) bool {
+// IsSampler reports whether a gadget with this metadata, which can be nil, is a sampler: a timer calls one of its programs.
+func IsSampler(metadata *viper.Viper) bool {
+	return metadata != nil && slices.ContainsFunc(metadata.AllKeys(), func(key string) bool {
 		return strings.HasPrefix(key, "programs.") && strings.Contains(key, ".sampler.")
 	})
 }

@@ -3,7 +3,6 @@ package fieldmap
 import (
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
@@ -31,9 +30,6 @@ const (
 	// kernelTargetAnnotation names the field that IG formats a kernel stack into.
 	kernelTargetAnnotation = "ebpf.formatter.kstack"
 )
-
-// hostKernel returns the symbols of the running kernel, which are read once in a process.
-var hostKernel = sync.OnceValues(stack.LoadKernelSymbols)
 
 // stackFields are the fields of a row's stack, from the leaf to the root: kernel before user.
 type stackFields []stackField
@@ -70,7 +66,7 @@ type stackField struct {
 
 // stack finds the fields with a stack: by the annotation, or else by their types.
 func (c *compiler) stack() error {
-	names := splitList(c.ann[annStackFields])
+	names := SplitList(c.ann[annStackFields])
 	annotated := len(names) > 0
 	if !annotated {
 		names = c.discover()
@@ -221,7 +217,7 @@ func (c *compiler) kernel() *stack.Kernel {
 	symbols := c.o.KernelSymbols
 	if symbols == nil {
 		var err error
-		if symbols, err = hostKernel(); err != nil {
+		if symbols, err = stack.HostSymbols(); err != nil {
 			c.debugf("kernel frames may lack addresses: %v", err)
 		}
 	}
@@ -233,7 +229,7 @@ func (c *compiler) kernel() *stack.Kernel {
 		Symbols:      symbols,
 		// On top of the stacks of a gadget that traces events are the functions that lead to its own program:
 		// they are left out. In a sampler's stacks, frames of tracing are time that the workload spends there.
-		KeepTracing: c.samples(),
+		KeepTracing: IsSampler(c.o.Gadget.Config),
 	})
 }
 

@@ -453,19 +453,14 @@ func (w *window) reset(stride int) {
 	w.dropEvents()
 }
 
-// Usage is the memory that an Aggregator holds, and what for.
+// Usage is the memory that an Aggregator holds.
 type Usage struct {
-	Bytes                               int64 // by estimate, dictionary and window
-	Samples, Stacks, Strings, Resources int
-	WindowSamples                       int // with rows since the last Flush
+	Bytes int64 // by estimate, dictionary and window
 }
 
 // Usage returns how much the Aggregator holds now.
 func (a *Aggregator) Usage() Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return Usage{
-		Bytes: a.used(), Samples: len(a.gen.samples), Stacks: a.gen.stacks.len(), Strings: len(a.gen.strings),
-		Resources: len(a.gen.resources), WindowSamples: len(a.win.touched),
-	}
+	return Usage{Bytes: a.used()}
 }

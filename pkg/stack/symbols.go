@@ -57,6 +57,9 @@ func LoadKernelSymbols() (*KernelSymbols, error) {
 	)
 }
 
+// HostSymbols is LoadKernelSymbols, once in a process.
+var HostSymbols = sync.OnceValues(LoadKernelSymbols)
+
 func loadFunctionTable(wanted func(*kernelSymbol) bool) (t *functionTable, err error) {
 	err = readFile("/proc/kallsyms", func(r io.Reader) error {
 		t, err = readFunctionTable(r, wanted)

@@ -3,7 +3,6 @@ package receiver
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,7 +116,11 @@ func (s Sample) Seconds() (float64, bool) {
 // not be changed.
 func Resolve(req *collectorpb.ExportProfilesServiceRequest) []Sample {
 	d := resolver{dictionary.Of(req), map[int32][]Frame{}, map[string]map[string]string{}}
-	var samples []Sample
+	n := 0
+	for p := range dictionary.Profiles(req) {
+		n += len(p.GetSamples())
+	}
+	samples := make([]Sample, 0, n) // growing would take twice the memory
 	var of *profilespb.ResourceProfiles
 	var resource map[string]string
 	for p := range dictionary.Profiles(req) {
@@ -237,14 +240,19 @@ func TypeOf(s Sample) Type {
 
 // ByType sorts samples by their type; types are in the order of their first sample.
 func ByType(samples []Sample) ([]Type, map[Type][]Sample) {
-	byType := map[Type][]Sample{}
-	types := []Type{}
+	types, sizes := []Type{}, map[Type]int{}
 	for _, s := range samples {
 		t := TypeOf(s)
-		if !slices.Contains(types, t) {
+		if sizes[t]++; sizes[t] == 1 {
 			types = append(types, t)
 		}
-		byType[t] = append(byType[t], s)
+	}
+	byType := map[Type][]Sample{}
+	for _, t := range types {
+		byType[t] = make([]Sample, 0, sizes[t])
+	}
+	for _, s := range samples {
+		byType[TypeOf(s)] = append(byType[TypeOf(s)], s)
 	}
 	return types, byType
 }

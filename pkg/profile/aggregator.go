@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// Status is what became of a row.
+// Status is the result of adding a row.
 type Status uint8
 
 const (
@@ -30,8 +30,8 @@ const (
 // nameLabel is the key of the attribute of NameLabel.
 const nameLabel = "__name__"
 
-// keepWindows is for how many windows a dictionary is kept, so that what no longer occurs goes
-// in the end. Re-reading everything once in so many windows costs little.
+// keepWindows is the number of windows for which a dictionary is kept, so that unused entries
+// disappear. A full re-read after that many windows costs little.
 const keepWindows = 60
 
 const (
@@ -150,7 +150,7 @@ func (a *Aggregator) SetResource(key uint64, r Resource) {
 	a.gen.bytes += attrBytes(e.attrs) - attrBytes(old)
 }
 
-// clean copies attributes with clean text, and as text only where the configuration asks.
+// clean copies attributes with clean text. It converts values to text if the configuration requests that.
 func (a *Aggregator) clean(attrs []Attribute) []Attribute {
 	out := make([]Attribute, 0, len(attrs))
 	for _, at := range attrs {
@@ -172,7 +172,7 @@ func attrBytes(attrs []Attribute) int64 {
 	return n
 }
 
-// Room tells, before a row is read in full, whether Insert would take a new sample of this
+// Room reports, before a row is read in full, whether Insert would accept a new sample of this
 // resource: Added if so, else NeedResource, Full or ResourceFull. Refusing early keeps a flood of
 // new stacks cheap.
 func (a *Aggregator) Room(resourceKey uint64) Status {
@@ -214,7 +214,7 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 		return st
 	}
 	before := g.bytes
-	var head, tail int // locations before and after the ones that are known later
+	var head, tail int // locations before and after the pending ones
 	a.locs = a.locs[:0]
 	if s.Later == nil {
 		a.locs = a.frames(a.locs, s.Stack)
@@ -320,7 +320,7 @@ func (a *Aggregator) used() int64 {
 // Renew makes the next Flush begin a new dictionary, so that all keys are requested again.
 func (a *Aggregator) Renew() { a.renew.Store(true) }
 
-// NearFull tells that a Flush before the end of the window would keep rows from being refused.
+// NearFull reports that an early Flush would prevent the refusal of rows.
 func (a *Aggregator) NearFull() bool { return a.nearFull.Load() }
 
 // add counts a row of the sample that a key stands for. Under mu.
@@ -383,7 +383,7 @@ func addSaturated(a, b int64) int64 {
 	return s
 }
 
-// StartSnapshot says that the following rows, up to the next call, are the whole state. The window's earlier rows are forgotten.
+// StartSnapshot begins a snapshot: the following rows, up to the next call, are the whole state. The window's earlier rows are forgotten.
 // The rows that are forgotten still count in Message.Rows of the next message. With an aggregation other than AggregateSnapshot
 // it does nothing.
 func (a *Aggregator) StartSnapshot() {
@@ -458,7 +458,7 @@ type Usage struct {
 	Bytes int64 // by estimate, dictionary and window
 }
 
-// Usage returns how much the Aggregator holds now.
+// Usage returns the current memory of the Aggregator.
 func (a *Aggregator) Usage() Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,6 +1,6 @@
 package profile
 
-// Shape is how the events of a sample are written.
+// Shape is the form of a sample's events.
 type Shape uint8
 
 const (
@@ -15,7 +15,7 @@ const (
 	ShapeSingle
 )
 
-// Aggregation is how the rows of a sample become its value.
+// Aggregation is the way from the rows of a sample to its value.
 type Aggregation uint8
 
 const (
@@ -28,7 +28,7 @@ const (
 	AggregateSnapshot
 )
 
-// Config says what an Aggregator makes.
+// Config configures the output of an Aggregator.
 type Config struct {
 	Scope     Scope
 	SchemaURL string
@@ -56,7 +56,7 @@ type Config struct {
 	// DoubleFunctions writes each function twice in a row, and lines refer to the second. It is for a receiver that reads the
 	// entry before the right one. Against the protocol, which wants every entry once and referred to.
 	DoubleFunctions bool
-	// State says that values are the state at the end of a window: profiles have no duration. It goes with ShapeSum only, as
+	// State means that values are the state at the end of a window, so profiles have no duration. It goes with ShapeSum only, as
 	// timestamps lie within the time of a profile.
 	State bool
 	// NameLabel, if not empty, is the value of an attribute __name__ of all samples, and profiles have no period. It is for a
@@ -76,7 +76,7 @@ type Config struct {
 type Limits struct {
 	// MaxBytes of a message, uncompressed; 0 means 3.5 MiB.
 	MaxBytes int
-	// MaxSamples in one profile; 0 means 16,000, which is what Pyroscope takes.
+	// MaxSamples in one profile; 0 means 16,000, Pyroscope's limit.
 	MaxSamples int
 	// Emit, if set, gets each message as soon as it is made, in the goroutine of Flush. Flushed has none then. Each message has
 	// its own dictionary, so a window of deep stacks can become messages of many times its size. They are too many to hold at

@@ -21,22 +21,22 @@ type Message struct {
 // Flushed is the result of a Flush.
 type Flushed struct {
 	Messages []Message // empty if Limits.Emit is set, which gets them instead
-	// Vanished counts rows that left nothing to write: their values add up to zero, or they were snapshots
-	// that a later, empty one has replaced.
+	// Vanished counts rows without output: their values add up to zero, or a later, empty snapshot
+	// replaced theirs.
 	Vanished int64
 	// Fates counts all rows of the window by the fate of their stack.
 	Fates Fates
 	// ClippedEvents counts timestamps that were left out because one sample had too many for a message.
 	ClippedEvents int64
-	// Replaced counts texts with invalid UTF-8 or control characters, for which they have U+FFFD. A text counts each time that a
-	// new stack or resource brings it.
+	// Replaced counts texts in which U+FFFD replaces invalid UTF-8 or control characters. A text counts once for each new stack
+	// or resource.
 	Replaced int64
-	// Renewed says that a new dictionary has begun. The Aggregator no longer knows any key of a row, and will request each of
+	// Renewed reports that a new dictionary has begun. The Aggregator no longer knows any key of a row, and will request each of
 	// them again.
 	Renewed bool
 }
 
-// view is the part of a generation that an encoder reads: its slices as they were when the window was closed.
+// view is the part of a generation that an encoder reads: its slices at the end of the window.
 type view struct {
 	gen        *generation
 	strings    []string
@@ -133,7 +133,7 @@ func (r *remap) add(i uint32) int32 {
 // as long as this encoder (compare BenchmarkEncode and BenchmarkEncodeProto).
 type encoder struct {
 	cfg *Config
-	gen *generation // whose entries the memos below belong to
+	gen *generation // the generation of the memos below
 
 	// All texts that messages can contain: the generation's strings and demangled names.
 	texts    []string
@@ -155,9 +155,9 @@ type encoder struct {
 	resource                             int // the current one, -1: none
 	rows, samples                        int64
 	soleOwner                            uint64 // the owner of all resources written so far, 0: several (see Message.Resource)
-	resourcesWritten                     int    // how many resources were written
+	resourcesWritten                     int    // the number of written resources
 	profiles                             int
-	size                                 int // an upper bound of what the message takes so far
+	size                                 int // an upper bound of the message's size so far
 	ints                                 []int32
 	tmp, tmp2                            []byte
 	times                                []uint64

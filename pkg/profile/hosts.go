@@ -8,25 +8,26 @@ import (
 // HostOwner is the owner of messages that carry only resources outside containers.
 const HostOwner = 1
 
-// keepService is for how long a service outside containers keeps its name after it was last seen, in nanoseconds.
+// keepService is the time for which an unseen service outside containers keeps its name, in nanoseconds.
 const keepService = uint64(3600e9)
 
-// hostServices decides which of the services outside containers are written as themselves.
+// hostServices chooses the services outside containers that keep their names.
 type hostServices struct {
 	seen map[uint64]uint64 // by group: the end of the last window that it was in, in nanoseconds
 }
 
-// namedFactor is how many times the services of one window may have names within keepService.
+// namedFactor limits the named services within keepService, as a multiple of those of one window.
 const namedFactor = 4
 
 // fold keeps services outside containers as they are, and makes one resource of all others. Services that were seen within
-// keepService keep their name, so that a build's hundred programs do not push out a database. If fewer than most of a window have
-// one, its largest new ones get theirs. So a build that is over does not keep a database out. namedFactor bounds all of them.
-// Samples that then differ in nothing any more are added up.
+// keepService keep their name, so that a build's hundred programs do not push out a database. If fewer than most of a window's
+// services have a name, the largest new ones get one. So a finished build does not keep a database out. namedFactor bounds all of
+// them.
+// Samples that have become equal are added up.
 func (h *hostServices) fold(v *view, w *window, cfg *Config, stride int, end uint64) {
 	most := cfg.HostServices
 	values := map[uint64]float64{}
-	rest := int32(-1) // the resource of what belongs to no service
+	rest := int32(-1) // the resource of processes without a service
 	for _, id := range w.touched {
 		r := &v.resources[v.samples[id].resource]
 		switch {

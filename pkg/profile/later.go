@@ -14,7 +14,7 @@ type pendingSample struct {
 	head, tail []uint32 // locations before and after those of later
 
 	resolved uint32 // the sample that it has become
-	all      bool   // nothing more will be known
+	all      bool   // final
 	fate     Fate   // of the stack, if that is not the one of key
 }
 
@@ -25,7 +25,7 @@ func (u *pendingSample) bytes() int64 {
 	return costPending + 4*int64(len(u.head)+len(u.tail)) + int64(u.later.Size())
 }
 
-// addPending makes a sample with a stack that is known later, and returns it.
+// addPending makes a sample with a pending stack, and returns it.
 func (g *generation) addPending(s sample, dropped int, key uint64, later Later, head, tail []uint32) uint32 {
 	var id uint32
 	if n := len(g.free); n > 0 {
@@ -78,8 +78,8 @@ func (a *Aggregator) resolvePending() {
 	a.mergeResolved()
 }
 
-// Ask asks all pending samples for their frames before the window ends, so that the look-ups which those need are
-// begun. It tells whether any stack is still not known in full. It must not be called while a Flush runs.
+// Ask requests the frames of all pending samples before the window ends, so that the needed look-ups begin. It
+// reports whether any stack is still incomplete. It must not be called while a Flush runs.
 func (a *Aggregator) Ask() (pending bool) {
 	const atOnce = 32
 	var frames []Frame
@@ -129,7 +129,7 @@ func (a *Aggregator) mergeResolved() {
 		u := &g.pending[i]
 		to[u.sample] = u.resolved
 		g.take(g.samples[u.sample].resource, -u.bytes())
-		// If nothing more will be known, the key of the row stands for the resolved sample from now on. Otherwise it is
+		// If final, the key of the row stands for the resolved sample from now on. Otherwise it is
 		// forgotten, so the next row is requested in full again.
 		if id, ok := g.keys[u.key]; ok && id&sampleOf == u.sample {
 			delete(g.keys, u.key)

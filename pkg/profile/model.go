@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// FrameType says what kind of code a frame is in. Its values are those of the semantic
+// FrameType is the kind of a frame's code. Its values are those of the semantic
 // convention's profile.frame.type attribute
 // (https://opentelemetry.io/docs/specs/semconv/registry/attributes/profile/).
 // The zero value means unknown: no attribute is written.
@@ -39,7 +39,7 @@ type Mapping struct {
 	Symbolized bool
 }
 
-// isZero is what == with a zero Mapping tells, without comparing texts.
+// isZero compares with a zero Mapping, but faster, because it does not compare texts.
 func (m *Mapping) isZero() bool {
 	return m.File == "" && m.GNUBuildID == "" && m.GoBuildID == "" && m.HTLHash == "" &&
 		m.Start|m.Limit|m.FileOffset == 0 && !m.Symbolized
@@ -64,7 +64,7 @@ type Frame struct {
 // start returns StartLine within the bounds of a line.
 func (f *Frame) start() uint32 { return uint32(min(max(f.StartLine, 0), math.MaxInt32)) }
 
-// ValueKind tells which field of a Value is set.
+// ValueKind is the field of a Value that is set.
 type ValueKind uint8
 
 // The kinds of attribute values. They are those of OTLP's AnyValue that a profile needs.
@@ -154,12 +154,11 @@ type Resource struct {
 	Attributes []Attribute
 	// Dropped counts attributes that were left out.
 	Dropped int
-	// Host says that it is one of several services outside containers, which share one memory bound
-	// and are one owner of messages. Group is the service's number; Group 0 is what belongs to none.
+	// Host marks one of several services outside containers, which share one memory bound and are
+	// one owner of messages. Group is the service's number. Group 0 has processes without a service.
 	Host  bool
 	Group uint64
-	// Rest are the attributes under which it is written where it is not among the
-	// Config.HostServices services.
+	// Rest are its attributes if it is not among the Config.HostServices services.
 	Rest []Attribute
 }
 
@@ -172,7 +171,7 @@ func (r Resource) Get(key string) (Value, bool) {
 	return r.Attributes[i].Value, true
 }
 
-// Fate is what became of a stack on its way.
+// Fate is the outcome of a stack.
 type Fate uint8
 
 // The fates of a stack.
@@ -210,7 +209,7 @@ type Sample struct {
 	// first one stays.
 	Dropped int
 	Link    Link
-	// Fate says which part of the stack is missing. It does not make samples distinct; rows are counted by it.
+	// Fate is the missing part of the stack. It does not make samples distinct; rows are counted by it.
 	Fate Fate
 	// Later, if not nil, is called for frames when the window ends. They take the place of Stack[LaterFrom:LaterTo].
 	Later              Later
@@ -220,14 +219,14 @@ type Sample struct {
 // Later stands for frames with unknown names. It outlives the row and must not refer to its memory. It is asked in the goroutines
 // that call Flush and Ask.
 type Later interface {
-	// Frames appends the frames to dst, as known now, and tells whether more will be known. last says that there is no further
-	// call. A fate other than Whole takes the place of a sample's Whole.
+	// Frames appends the currently known frames to dst, and reports whether more will be known. With last, there is no further
+	// call. A fate other than Whole replaces a sample's Whole.
 	Frames(dst []Frame, last bool) (frames []Frame, fate Fate, all bool)
 	// Size is the memory that it takes, in bytes, by estimate.
 	Size() int
 }
 
-// AskAgain is the Later of a stack that is used as it is, and may differ in the next window. The row's key is forgotten when the
+// AskAgain is the Later of a stack that is used unchanged, and may differ in the next window. The row's key is forgotten when the
 // window ends.
 var AskAgain Later = askAgain{}
 

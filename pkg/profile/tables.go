@@ -75,8 +75,8 @@ type resource struct {
 	host    bool
 	group   uint64
 	rest    []Attribute // as attrs
-	epoch   uint64      // the window in which attrs were last set
-	bytes   int64       // what samples of this resource have added to the generation
+	epoch   uint64      // the last window in which attrs were set
+	bytes   int64       // memory that samples of this resource have added to the generation
 }
 
 // generation is a dictionary that lives for many windows. Entries are only appended and never changed, except for resources. So
@@ -122,7 +122,7 @@ type generation struct {
 	pendingBytes int64
 	free         []uint32 // samples that were pending, to be used again
 
-	hostBytes  int64 // what the resources outside containers have added together
+	hostBytes  int64 // memory that all resources outside containers have added
 	sampleCost int64
 
 	bytes int64
@@ -190,7 +190,7 @@ func (g *generation) string(s string) uint32 {
 	return id
 }
 
-// clean returns a text as it may leave. All output passes here: entries that a table lacks, and resources.
+// clean returns a text that is safe to send. All output passes here: new entries of tables, and resources.
 func (g *generation) clean(s string) string {
 	clean := printable.Clean(s)
 	if clean != s {
@@ -299,7 +299,7 @@ func (g *generation) function(name, file, start uint32) uint32 {
 	return id
 }
 
-// isLocation tells whether a location is that of a frame.
+// isLocation reports whether a location belongs to a frame.
 func (g *generation) isLocation(id uint32, f *Frame, mapping, frameType uint32) bool {
 	l := &g.locations[id]
 	fn := &g.functions[l.function]
@@ -307,8 +307,8 @@ func (g *generation) isLocation(id uint32, f *Frame, mapping, frameType uint32) 
 		fn.start == f.start() && g.strings[l.name] == f.Name && g.strings[fn.file] == f.File
 }
 
-// caller interns f, which comes after the location of in a stack. Mostly f is what came after it the last time; then
-// a comparison is all that it costs.
+// caller interns f, which follows the location of in a stack. Mostly f followed it the last time, too. Then it only
+// costs a comparison.
 func (g *generation) caller(of uint32, f *Frame, mapping, frameType uint32) uint32 {
 	if id := g.callers[of]; id != 0 && g.isLocation(id, f, mapping, frameType) {
 		return id
@@ -318,7 +318,7 @@ func (g *generation) caller(of uint32, f *Frame, mapping, frameType uint32) uint
 	return id
 }
 
-// location interns a frame; frames that say nothing (no name, no address) become 0. A frame that is known costs one look-up, by
+// location interns a frame; frames without name and address become 0. A frame that is known costs one look-up, by
 // its text. The table has clean text only: a missing text is cleaned and looked up again.
 func (g *generation) location(f *Frame, mapping, frameType uint32) uint32 {
 	if f.Name == "" {

@@ -1,16 +1,16 @@
-// Package refcount has one value for all that use it at the same time.
+// Package refcount shares one value among all its current users.
 package refcount
 
 import "sync"
 
-// Value is there while somebody uses it. Its methods are safe for concurrent use.
+// Value exists while somebody uses it. Its methods are safe for concurrent use.
 type Value[T any] struct {
 	mu    sync.Mutex
 	value T
 	users int
 }
 
-// Acquire returns the value, which open makes for the first user. Each call wants a Release.
+// Acquire returns the value, which open makes for the first user. Each call needs a Release.
 func (v *Value[T]) Acquire(open func() T) T {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -20,7 +20,7 @@ func (v *Value[T]) Acquire(open func() T) T {
 	return v.value
 }
 
-// Release is for who does not use the value any more. The last one closes it, and waits for that.
+// Release ends a use of the value. The last one closes it, and waits for that.
 func (v *Value[T]) Release(close func(T)) {
 	var last, none T
 	v.mu.Lock()

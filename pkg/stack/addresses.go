@@ -48,11 +48,11 @@ func findSymbols(r io.Reader, names []string) ([]uint64, error) {
 }
 
 // changed are suffixes that a compiler adds to the name of a function that it has changed, but that is still the whole function.
-// It is not of parts that were moved elsewhere, as .cold and .part.
+// Parts that were moved elsewhere, such as .cold and .part, do not count.
 var changed = regexp.MustCompile(`^(\.(isra|constprop|lto_priv|llvm)\.\d+)+$`)
 
-// KernelFunction returns the name that a function of the running kernel's image has been given by the compiler, which may have changed it:
-// "f" is "f" or "f.isra.0". It is an error if there is none or more than one, as each would be called in some places only.
+// KernelFunction returns the compiler's name for a function of the running kernel's image: "f" can be "f" or "f.isra.0". It is an error if
+// there is none, or more than one, because each would only be called in some places.
 func KernelFunction(name string) (found string, err error) {
 	err = readFile("/proc/kallsyms", func(r io.Reader) error {
 		found, err = findFunction(r, name)

@@ -33,7 +33,7 @@ func Demangle(name string) (readable string) {
 	if err != nil || s == "" {
 		return name
 	}
-	return CutName(s) // the demangler cuts at a byte, which can be amid a rune
+	return CutName(s) // the demangler cuts at a byte, which can be within a rune
 }
 
 func isMangled(name string) bool {

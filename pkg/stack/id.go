@@ -47,7 +47,7 @@ func (u *User) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome
 	for i := range u.addrs {
 		f := profile.Frame{Type: profile.FrameNative}
 		if !u.locate(&f, i) {
-			return dst, OK // the stack has ended here: what was recorded behind it is no part of it
+			return dst, OK // the stack ends here: later records are not part of it
 		}
 		dst = append(dst, f)
 	}

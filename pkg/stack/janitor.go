@@ -12,12 +12,12 @@ import (
 const (
 	// maxTracked bounds the memory of a Janitor: 4 bytes per ID. IDs above are left alone.
 	maxTracked = 1 << 20
-	// sweepKeys is how many entries a Sweep looks at, at most.
+	// sweepKeys is the maximum number of entries that a Sweep checks.
 	sweepKeys = 512
 )
 
 // Janitor deletes entries of a stack map that are no longer in use. A stack's ID is a hash, and an entry of the map keeps out
-// every other stack with the same hash. In a map that nobody empties, more and more stacks are lost during a long run.
+// every other stack with the same hash. Without deletions, more and more stacks are lost during a long run.
 //
 // An entry is in use while rows name it. Seen notes that, and Sweep deletes what was not seen for a while. Either no row has come
 // since, or a filter dropped the rows and none ever came. Then the time counts from the first Sweep that found the entry.
@@ -99,8 +99,8 @@ func (j *Janitor) Sweep(now time.Time) (deleted int, err error) {
 	return deleted, nil
 }
 
-// prepare sets the clock and, the first time that there is a map, looks at it. It reports whether
-// there is one to be swept.
+// prepare sets the clock, and inspects the map once it exists. It reports whether there is a map to
+// sweep.
 func (j *Janitor) prepare(now time.Time) bool {
 	if j.start.IsZero() {
 		j.start = now
@@ -123,7 +123,7 @@ func (j *Janitor) prepare(now time.Time) bool {
 	return true
 }
 
-// isCold reports whether an entry may go. A new one gets its time.
+// isCold reports whether an entry may be deleted. A new one gets its time.
 func (j *Janitor) isCold(id uint32) bool {
 	if id >= uint32(len(j.seen)) {
 		return false

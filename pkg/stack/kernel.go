@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// kernelFile is the name that perf and pprof know the kernel's own code by.
+// kernelFile is the name of the kernel's own code in perf and pprof.
 const kernelFile = "[kernel.kallsyms]"
 
 // KernelOptions are the settings of a Kernel. The zero value gives names without addresses.
@@ -20,7 +20,7 @@ type KernelOptions struct {
 	// hash map with the same keys and values. It may be nil or return nil, as it does before the gadget has started: then there
 	// are no addresses.
 	Map func() *ebpf.Map
-	// RawAddresses leaves addresses as they are. They give away where the kernel was loaded.
+	// RawAddresses leaves addresses unchanged. They reveal where the kernel was loaded.
 	RawAddresses bool
 	// KeepTracing keeps the frames that the tracing itself puts on top of a stack. It is for samplers: in
 	// their stacks, such frames are time that the workload spends on being traced.
@@ -141,7 +141,7 @@ func (k *Kernel) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outco
 	return k.trim(dst, start), outcome, k.unnamed
 }
 
-// trim takes the tracing's own frames out of a stack, which begins at start.
+// trim removes the tracing's own frames from a stack that begins at start.
 func (k *Kernel) trim(dst []profile.Frame, start int) []profile.Frame {
 	if k.opts.KeepTracing {
 		return dst
@@ -159,7 +159,7 @@ func (k *Kernel) readNames() {
 		return
 	}
 	if k.functions, k.unnamed = k.symbols.functions(); k.unnamed == nil {
-		// Code that the kernel made at run time comes and goes: without its names it is unknown.
+		// The kernel makes and removes code at run time. Without its names, that code is unknown.
 		k.generated, _ = k.symbols.generated()
 	}
 }
@@ -178,14 +178,14 @@ func (k *Kernel) functionAt(addr uint64) string {
 			return name
 		}
 	}
-	if k.symbols.End == 0 { // where the image is, is not known
+	if k.symbols.End == 0 { // the place of the image is not known
 		return k.functions.name(addr, generatedLimit)
 	}
 	return ""
 }
 
-// within returns an address of the instruction that a frame is at. The leaf's is that; a caller's is
-// where the call returns to, which can be past the function's end.
+// within returns an address within a frame's instruction. For the leaf, it is the address itself. A
+// caller's address is the return address, which can be past the function's end.
 func within(addr uint64, leaf bool) uint64 {
 	if leaf || addr == 0 {
 		return addr
@@ -214,7 +214,7 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known b
 		k.refresh()
 		m := findModule(k.modules, at)
 		if m == nil && k.symbols.programs != nil {
-			// name is from the symbols of the gadget's start, and can be that of a program which was there before.
+			// name is from the symbols at the gadget's start, and can belong to an earlier program at this place.
 			if program, listed := k.symbols.programs.name(at, k.now); program != "" {
 				f.Name, located = program, false
 				break
@@ -299,15 +299,15 @@ func (k *Kernel) address(i int) (uint64, bool) {
 	return k.addrs[i], true
 }
 
-// outside reports whether frame i is known to be in code that is not part of the kernel's image, as
-// that of BPF programs is.
+// outside reports whether frame i is known to be outside the kernel's image, as code of BPF
+// programs is.
 func (k *Kernel) outside(i int) bool {
 	addr, known := k.address(i)
 	return known && k.symbols.End != 0 && !k.inImage(addr)
 }
 
 // lookup reads the addresses of a stack into addrs and reports whether it found any. It does not
-// tell why it failed: a stack without addresses is still a stack.
+// return why it failed, because a stack without addresses is still a stack.
 func (k *Kernel) lookup(id uint32) bool {
 	k.addrs = readStack(k.opts.Map, &k.key, id, k.addrs)
 	return len(k.addrs) > 0

@@ -37,7 +37,7 @@ func (t *functionTable) name(addr, limit uint64) string {
 	return t.names[start:t.ends[i]]
 }
 
-// generatedLimit is the most bytes that a function is taken to have which the kernel made at run time. Its symbol has
+// generatedLimit is the assumed maximum size of a function that the kernel made at run time. Its symbol has
 // no size, and code that comes after it may have been made later, without a symbol in the table.
 const generatedLimit = 64 << 10
 
@@ -48,7 +48,7 @@ var generatedOwners = []string{"[bpf]", "[__builtin__"}
 // kernelSymbol is a line of /proc/kallsyms: "ffffffff81000000 T _stext" or, outside the image, "ffffffffc0201000 t
 // bpf_prog_6deef7357e7b4530\t[bpf]".
 type kernelSymbol struct {
-	addr  uint64 // 0 where the kernel hides it
+	addr  uint64 // 0 if the kernel hides it
 	kind  byte
 	name  []byte
 	owner []byte // in brackets
@@ -57,7 +57,7 @@ type kernelSymbol struct {
 func (s *kernelSymbol) isFunction() bool { return strings.IndexByte("tTwW", s.kind) >= 0 }
 func (s *kernelSymbol) ofImage() bool    { return len(s.owner) == 0 }
 
-// isGenerated reports whether it is of code that the kernel made at run time.
+// isGenerated reports whether it belongs to code that the kernel made at run time.
 func (s *kernelSymbol) isGenerated() bool {
 	return slices.ContainsFunc(generatedOwners, func(prefix string) bool { return bytes.HasPrefix(s.owner, []byte(prefix)) })
 }

@@ -2,10 +2,10 @@ package stack
 
 import "golang.org/x/sys/unix"
 
-// Outcome says what became of a stack.
+// Outcome is the result of reading a stack.
 type Outcome uint8
 
-// What can become of a stack.
+// The outcomes of a stack.
 const (
 	// OK: the frames are the stack that the kernel recorded.
 	OK Outcome = iota
@@ -22,10 +22,10 @@ const (
 	Partial
 )
 
-// Absence says why a stack has no frames.
+// Absence is the reason for a stack without frames.
 type Absence uint8
 
-// Why a stack can have no frames.
+// The reasons for a stack without frames.
 const (
 	// NotCollected: the gadget did not collect it.
 	NotCollected Absence = iota
@@ -45,7 +45,7 @@ const (
 	NumAbsences = int(NoText) + 1
 )
 
-// WhyAbsent says why a stack has no text, from the stack ID that the eBPF program stored. That is the result of bpf_get_stackid;
+// WhyAbsent returns why a stack has no text, from the stack ID that the eBPF program stored. That is the result of bpf_get_stackid;
 // a negative number is an error. collected is false if the gadget recorded no ID.
 //
 // The kernel's errors (kernel/bpf/stackmap.c): EFAULT says that there are no frames of the requested kind, as in every sample
@@ -65,7 +65,7 @@ func WhyAbsent(id int32, collected bool) Absence {
 	return Gone
 }
 
-// Missing says what became of a stack without text, from what WhyAbsent takes.
+// Missing returns the outcome of a stack without text. Its arguments are those of WhyAbsent.
 func Missing(id int32, collected bool) Outcome {
 	switch WhyAbsent(id, collected) {
 	case NotCollected, NoneThere:

@@ -12,14 +12,14 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// programTable knows where the code of the loaded eBPF programs is. Programs come and go while a gadget runs, and a new one can
+// programTable knows the addresses of the loaded eBPF programs. Programs come and go while a gadget runs, and a new one can
 // take another's place in memory. With symbols from the start, it would get the old name. It is safe for concurrent use.
 type programTable struct {
 	mu      sync.Mutex
 	looked  time.Time
 	byID    map[ebpf.ProgramID]bool
 	code    []programCode // sorted by start
-	used    int           // how many functions that stacks went through were unloaded
+	used    int           // the number of unloaded functions that stacks went through
 	unknown bool          // programs cannot be listed
 }
 
@@ -31,14 +31,14 @@ type programCode struct {
 	used       bool // a stack went through it
 }
 
-// lookAgain is the least time between two looks at which programs, or modules, are loaded. A look at programs takes some
+// lookAgain is the least time between two checks of the loaded programs, or modules. A check of programs takes some
 // microseconds, and twenty more for each new one.
 const lookAgain = time.Second
 
-// maxPrograms bounds how many programs are known.
+// maxPrograms limits the known programs.
 const maxPrograms = 4096
 
-// name returns the function at an address, "" if there is none. known is false where programs cannot be listed.
+// name returns the function at an address, "" if there is none. known is false if programs cannot be listed.
 func (t *programTable) name(addr uint64, now time.Time) (name string, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,12 +54,12 @@ func (t *programTable) name(addr uint64, now time.Time) (name string, known bool
 	return t.code[i].name, true
 }
 
-// changes returns how many functions that stacks went through were unloaded so far: another stack with the same
+// changes returns the number of unloaded functions that stacks went through so far: another stack with the same
 // addresses may be one of other functions.
 func (t *programTable) changes(now time.Time) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.byID) > 0 { // else nobody has asked for a name yet
+	if len(t.byID) > 0 { // otherwise no name was requested yet
 		t.look(now)
 	}
 	return t.used

@@ -17,8 +17,7 @@ type bracket struct {
 	seps int
 }
 
-// maxBrackets bounds how deep brackets are followed. Those deeper than that are read as any
-// other character.
+// maxBrackets limits the nesting of brackets. Deeper brackets count as ordinary characters.
 const maxBrackets = 256
 
 // splitter cuts a list into its entries. It keeps its memory from call to call.
@@ -26,7 +25,7 @@ type splitter struct {
 	spans []span
 	seps  []int
 	open  []bracket
-	// kinds counts the open brackets of a kind, so that one without a partner costs no search.
+	// kinds counts the open brackets of a kind, so a bracket without a partner needs no search.
 	kinds [3]int
 }
 
@@ -175,7 +174,7 @@ func trimSeparator(text string) string {
 }
 
 // limitText returns the text as a string, and whether it had to be cut. It makes no copy: names are parts of the caller's text.
-// Whoever keeps one of a stack that is new clones it.
+// A caller that keeps names clones them.
 func limitText(b []byte) (string, bool) {
 	if len(b) <= MaxTextLen {
 		return view(b), false
@@ -191,7 +190,7 @@ func limitText(b []byte) (string, bool) {
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // functionName returns an entry of a list of symbols as a function's name. It returns "" for an address in words and for the word
-// for an unknown symbol. An offset after the name goes: it would make a function of every instruction.
+// for an unknown symbol. It removes an offset after the name, which would make every instruction a function.
 func functionName(entry string) string {
 	if len(entry) == 0 || entry[0] == Unknown[0] && entry == Unknown || hasHexPrefix(entry) {
 		return ""

@@ -39,8 +39,8 @@ type KernelSymbols struct {
 }
 
 // LoadKernelSymbols reads the symbols of the running kernel from /proc/kallsyms and its build ID
-// from /sys/kernel/notes, which takes tens of milliseconds. The result is usable even beside an
-// error: what could not be read is left out of frames.
+// from /sys/kernel/notes, which takes tens of milliseconds. The result is usable even with an
+// error: frames lack the unreadable parts.
 func LoadKernelSymbols() (*KernelSymbols, error) {
 	s := &KernelSymbols{
 		modules:   &moduleTable{root: "/"},
@@ -131,8 +131,8 @@ func readBuildIDNote(r io.Reader) (string, error) {
 // module is a kernel module that is loaded. It is not modified after it was read.
 type module struct {
 	name string
-	// start and end are where its code lies. The end may be too far: /proc/modules tells the size
-	// of code and data together, and since Linux 6.4 the data lies elsewhere.
+	// start and end bound its code. The end may be too far, because /proc/modules has the size of
+	// code and data together, and since Linux 6.4 the data lies elsewhere.
 	start, end uint64
 	// mapping has the module's name in brackets, as in perf, and its build ID.
 	mapping profile.Mapping
@@ -159,13 +159,13 @@ func (m *module) function(addr uint64) string {
 
 // moduleTable holds the kernel's modules. It is safe for concurrent use.
 type moduleTable struct {
-	// root is the folder that has proc and sys.
+	// root is the folder with proc and sys.
 	root string
 
 	mu      sync.Mutex
 	loaded  []module
 	looked  time.Time
-	changed int // how often the list was another one
+	changed int // how often the list has changed
 }
 
 // now is load for callers without mu.
@@ -175,7 +175,7 @@ func (t *moduleTable) now() (modules []module, ok bool) {
 	return t.load()
 }
 
-// current returns what load does, and how often the list has changed. It calls load at most once every lookAgain.
+// current returns the result of load, and how often the list has changed. It calls load at most once every lookAgain.
 func (t *moduleTable) current(now time.Time) (modules []module, ok bool, changed int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// maxTracing is how far from the leaf tracing's own frames are looked for.
+// maxTracing limits the search for the tracing's own frames, from the leaf on.
 const maxTracing = 32
 
 // entryPrefixes and entryNames are functions by which the kernel goes from the traced code to the tracing. Everything on the
@@ -71,7 +71,7 @@ var entryNames = map[string]bool{
 // and for some other reasons. Where one has called an entry, the reason was the tracing.
 var dispatchPrefixes = []string{"syscall_trace_enter", "syscall_exit_work"}
 
-// managementNames are functions that look like entries and are work of a program: opening and closing perf events.
+// managementNames are functions that look like entries but are the program's own work: opening and closing perf events.
 var managementNames = map[string]bool{
 	"perf_trace_init":        true,
 	"perf_trace_destroy":     true,
@@ -85,8 +85,8 @@ var managementNames = map[string]bool{
 }
 
 // insidePrefixes are functions that run within the tracing, on the leaf's side of an entry. Alone
-// they say nothing: a BPF program also runs for the workload, as the network's does, and the time
-// that it takes is real.
+// they prove nothing: a BPF program also runs for the workload, as the network's does, and its time
+// is real.
 var insidePrefixes = newPrefixes(
 	"bpf_prog_",
 	"__bpf_prog_",
@@ -146,7 +146,7 @@ func newPrefixes(list ...string) *prefixes {
 	return p
 }
 
-// of tells whether a name has one of the prefixes.
+// of reports whether a name has one of the prefixes.
 func (p *prefixes) of(name string) bool { return name != "" && hasAnyPrefix(name, p[name[0]]) }
 
 func hasAnyPrefix(s string, prefixes []string) bool {

@@ -159,7 +159,7 @@ func (u *User) locate(f *profile.Frame, i int) bool {
 	return true
 }
 
-// nowhere reports whether no code can be at an address that is known. The kernel follows frame pointers. If a program's outermost
+// nowhere reports whether no code can be at a known address. The kernel follows frame pointers. If a program's outermost
 // function has none, such as _start, it continues with an arbitrary register: a canary, a counter. The stack has ended before it.
 func nowhere(addr uint64) bool {
 	return addr != 0 && (addr < lowestCode || addr > highestCode)

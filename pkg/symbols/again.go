@@ -6,13 +6,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// again is how long after a read a perf map is not read again.
+// again is the least time between two reads of a perf map.
 const again = time.Second
 
 // perfRest is the rest after a read of a perf map, as a multiple of the read's cost.
 const perfRest = 10
 
-// These times are the wait after a failed read of a file that was to find more functions. The wait is retryFirst at first, then
+// These times are the wait after a failed read for more functions of a file. The wait is retryFirst at first, then
 // twice as long each time, and retryMost at most.
 const (
 	retryFirst = 30 * time.Second
@@ -33,18 +33,18 @@ func (e *entry) failed(err error) {
 	e.later()
 }
 
-// later has a file left alone for a while, twice as long as the last time. Under Store.mu.
+// later stops reading a file for a while, twice as long as the last time. The caller holds Store.mu.
 func (e *entry) later() {
 	e.wait = min(max(2*e.wait, retryFirst), retryMost)
 	e.retry = e.read.Add(e.wait)
 }
 
-// lacksLines tells whether a file has a table without lines because their reader was missing or too slow. Under Store.mu.
+// lacksLines reports whether a file has a table without lines because their reader was missing or too slow. The caller holds Store.mu.
 func (e *entry) lacksLines() bool {
 	return e.table != nil && e.table.Cut && e.id.Process == 0 && !e.fetched
 }
 
-// more tells whether a file that was read is to be read once more for those who ask. Under Store.mu.
+// more reports whether a file must be read once more for new requests. The caller holds Store.mu.
 func (e *entry) more(now time.Time) bool {
 	switch {
 	case now.Before(e.retry):

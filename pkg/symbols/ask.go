@@ -11,12 +11,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// factTime bounds how long a fact is waited for. Package procmap gives a file up after five seconds.
+// factTime limits the wait for a fact. Package procmap gives a file up after five seconds.
 const factTime = 2 * time.Second
 
-// Ask has the reader of files answer a question about an open file, by the question's name. It fills in what into points to, from
-// JSON that nobody vouches for, and returns the CPU time that this has taken elsewhere. An error that is ErrReader is none of the
-// file's.
+// Ask makes the reader of files answer a question about an open file, by the question's name. It decodes untrusted JSON into
+// into, and returns the CPU time of the reader. An ErrReader is not the file's fault.
 func (s *Store) Ask(ctx context.Context, f *os.File, fact string, into any) (time.Duration, error) {
 	return ask(ctx, s.options.Reader, f, fact, into)
 }

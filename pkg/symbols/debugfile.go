@@ -12,11 +12,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// root is a folder in which debug files are looked for.
+// root is a folder that is searched for debug files.
 type root struct {
 	fd int
-	// host says that this is the host's root. That of a container can lead to file systems that its processes or a
-	// network answer for.
+	// host marks the host's root. A container's root can lead to file systems with answers from its processes or a
+	// network.
 	host bool
 }
 

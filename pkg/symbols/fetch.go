@@ -34,7 +34,7 @@ func (s *Store) fetch(ctx context.Context) {
 	}
 }
 
-// wantFetch has a file's debug file fetched. Under s.mu.
+// wantFetch requests the fetching of a file's debug file. The caller holds s.mu.
 func (s *Store) wantFetch(e *entry) {
 	select {
 	case s.fetches <- e:
@@ -65,11 +65,11 @@ func (s *Store) fetched(e *entry, t *symtab.Table, err error) {
 	s.makeRoom()
 }
 
-// errNotWanted says that a file was forgotten before its debug file came.
+// errNotWanted is the error for a file that was forgotten before its debug file came.
 var errNotWanted = errors.New("no caller waits any longer")
 
 // fetchTable gets the debug file that old wants. It returns a table with the data of both, and the CPU time of reading elsewhere.
-// Of a file that was fetched before only lines are read.
+// If the file was fetched before, it only reads lines.
 func (s *Store) fetchTable(ctx context.Context, old *symtab.Table) (t *symtab.Table, used time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {

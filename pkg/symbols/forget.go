@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// room is how large a table can be, in bytes, to fit into Options.Bytes together with its entry.
+// room is the maximum size of a table, in bytes, that fits into Options.Bytes together with its entry.
 func (s *Store) room() int64 { return s.options.Bytes - entryBytes }
 
 // makeRoom forgets files that were not used for the longest time. Those that are pending stay. Under s.mu.

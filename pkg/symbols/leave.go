@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// patienceMore is how much longer than Options.Timeout, after which reading ends by itself, a file is waited for.
+	// patienceMore is added to Options.Timeout, after which reading ends by itself, to limit the wait for a file.
 	patienceMore = 5 * time.Second
-	// maxStuck is how many files are waited for in vain at a time.
+	// maxStuck limits the files that block at a time.
 	maxStuck = 16
 )
 

@@ -95,10 +95,10 @@ func (w *waiting) next() *entry {
 	return e
 }
 
-// urgency is how many look-ups wait for a file, divided by how many bytes reading it may take. Under Store.mu.
+// urgency is the number of look-ups that wait for a file, divided by the bytes that reading it may take. The caller holds Store.mu.
 func (e *entry) urgency() float64 {
 	const (
-		least = 1 << 20 // what opening it costs, expressed in bytes
+		least = 1 << 20 // the cost of opening it, expressed in bytes
 		pace  = 1 << 30 // how many bytes of a program count for a second of CPU time
 	)
 	size := int64(least)
@@ -161,7 +161,7 @@ func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Dur
 	s.makeRoom()
 }
 
-// stateOf says in one word why a file could not be read.
+// stateOf returns the State for the error of reading a file.
 func stateOf(err error) symtab.State {
 	switch {
 	case errors.Is(err, symtab.ErrNotELF):
@@ -282,8 +282,8 @@ func (s *Store) withLines(ctx context.Context, task symtab.Task, t *symtab.Table
 	return &with, used
 }
 
-// changedTimeOnly tells whether a file differs from the requested one in its ctime only, and has the same content by its other
-// IDs.
+// changedTimeOnly reports whether a file differs from the requested one in its ctime only, and has the same content by its
+// other IDs.
 func (s *Store) changedTimeOnly(ctx context.Context, r *Request, f *os.File, id symtab.FileID) bool {
 	id.CtimeNS = r.ID.CtimeNS
 	if id != r.ID || r.Info.HTLHash == "" {

@@ -12,10 +12,10 @@ type Shared struct {
 // NewShared returns a Shared with Stores that get the options of options at that time.
 func NewShared(options func() Options) *Shared { return &Shared{options: options} }
 
-// Acquire returns the Store. Each call wants a Release, and none but Release may close it.
+// Acquire returns the Store. Each call needs a Release. Only Release may close the Store.
 func (s *Shared) Acquire() *Store {
 	return s.store.Acquire(func() *Store { return NewStore(s.options()) })
 }
 
-// Release is for who does not use the Store any more. The last one waits for it to end, as Store.Close says.
+// Release ends a use of the Store. The last one waits for its end, see Store.Close.
 func (s *Shared) Release() { s.store.Release((*Store).Close) }

@@ -1,12 +1,12 @@
 // Package symbols turns an address in a file into the name of its function, with file and line if they are known. Otherwise it
 // says why it cannot.
 //
-// It knows files and addresses only. Which file a process has mapped where, package procmap finds out.
+// It knows files and addresses only. Package procmap finds the files that a process has mapped.
 //
 // # Addresses
 //
 // An address is an ELF virtual address, as in the file's own symbol tables, not an address in a process. For frames other than
-// the innermost, it is the return address, which can belong to the next function already. Look up one less.
+// the innermost, it is the return address, which can belong to the next function already. Look up the address minus one.
 //
 // # Right or not at all
 //
@@ -56,7 +56,7 @@ type Options struct {
 	// Fetch gets the debug file of a build ID from elsewhere: debuginfod.Client.Fetch. It is called for files without a symbol
 	// table, one after the other, in a goroutine of its own. So it may take its time. If it is nil, nothing is fetched.
 	Fetch func(ctx context.Context, buildID string) (*os.File, error)
-	// patience is how long one file is waited for, shorter in tests; 0 means patienceMore longer than Timeout.
+	// patience limits the wait for one file, shorter in tests; 0 means patienceMore longer than Timeout.
 	patience time.Duration
 	// HostRoot is the folder where the host's debug files are looked for; "" means /.
 	HostRoot string
@@ -65,9 +65,9 @@ type Options struct {
 // Request asks a Store to read a file. Open and Root are called where the Store reads one file after the other. That is only for
 // regular files on local file systems, because all others would wait for a file system that does not answer.
 type Request struct {
-	// ID is that of the file that Open opens. It is checked.
+	// ID is the identity of the file that Open opens. It is checked.
 	ID symtab.FileID
-	// Info is what identifies that file's content. With it, the file may have another CtimeNS by now. Renaming a file, linking it
+	// Info identifies that file's content. With it, the file may have another CtimeNS by now. Renaming a file, linking it
 	// or setting its mode does not change its content. The zero value is fine.
 	Info buildid.Info
 	// Path is where the file is in Root, for messages and for the folder of its debug link. "" is fine.
@@ -106,7 +106,7 @@ const (
 	slowdown = 4
 )
 
-// errChanged says that a file is not the requested one.
+// errChanged is the error if a file is not the requested one.
 var errChanged = errors.New("the file is not the one that was mapped")
 
 // Store knows the tables of files. Its methods may be called by any number of goroutines. Only
@@ -264,7 +264,7 @@ func (e *entry) want(addr uint64) {
 	e.wanted[addr] = struct{}{}
 }
 
-// table returns the knowledge of a file. more says that it is about to be read, or its debug file to be fetched. If the file has
+// table returns the data of a file. more reports that the file will be read, or its debug file fetched. If the file has
 // no table yet and is about to be read, addr is noted as wanted.
 func (s *Store) table(id symtab.FileID, addr uint64) (t *symtab.Table, state symtab.State, more bool) {
 	s.mu.Lock()
@@ -305,7 +305,7 @@ func (s *Store) Request(r Request) symtab.State {
 	return state
 }
 
-// request is Request without Release. taken says that the Store keeps r, and calls Release itself.
+// request is Request without Release. taken reports that the Store keeps r, and calls Release itself.
 func (s *Store) request(r Request) (state symtab.State, taken bool) {
 	if r.ID == symtab.VDSO {
 		r.Open, r.Root, r.Stuck = openVDSO, nil, nil

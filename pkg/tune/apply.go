@@ -72,18 +72,18 @@ func (p parameters) choosePrograms(gadgetCtx operators.GadgetContext, m Machine)
 	return nil
 }
 
-// wanted reports whether the programs that a parameter stands for are to be attached.
+// wanted reports whether the programs of a parameter must be attached.
 func (p parameters) wanted(param string) bool {
 	return p.entry(param, "defaultvalue") == "auto" && (p.isDefault(param) || p.values[p.key(param)] == "true")
 }
 
-// Events are what programs are attached to: tracepoints, or kprobes in their place.
+// Events are the attachment points of programs: tracepoints, or kprobes in their place.
 type Events struct {
 	Kprobes bool
 	targets map[string]string // by program
 }
 
-// String says what they are, for the log.
+// String describes them, for the log.
 func (e Events) String() string {
 	names := strings.Join(slices.Sorted(maps.Values(e.targets)), ", ")
 	if e.Kprobes {
@@ -92,7 +92,7 @@ func (e Events) String() string {
 	return "the tracepoint " + names
 }
 
-// Found returns the attachment points of a parameter's programs, or why there are none. Apply does what it says.
+// Found returns the attachment points of a parameter's programs, or why there are none. Apply uses them.
 func Found(gadgetCtx operators.GadgetContext, param string, m Machine) (Events, error) {
 	p, ok := parametersOf(gadgetCtx)
 	if !ok {
@@ -105,7 +105,7 @@ func Found(gadgetCtx operators.GadgetContext, param string, m Machine) (Events, 
 	return p.eventsOnce(gadgetCtx, param, m)
 }
 
-// eventsOnce remembers what events has found in this run: all who ask get the same answer.
+// eventsOnce remembers the result of events in this run, so that all callers get the same answer.
 func (p parameters) eventsOnce(gadgetCtx operators.GadgetContext, param string, m Machine) (Events, error) {
 	find := variable[func() (Events, error)](gadgetCtx, eventsVar+param)
 	if find == nil {

@@ -46,7 +46,7 @@ func Maps(gadgetCtx operators.GadgetContext, operator string, names ...string) (
 
 const endedVar = "otel-profiles/ended"
 
-// End ends a gadget's run with an error, for an operator that cannot go on, and logs it.
+// End ends a gadget's run with an error, for an operator that cannot continue, and logs it.
 func End(gadgetCtx operators.GadgetContext, operator string, err error) {
 	gadgetCtx.Logger().Errorf("%s: the run ends: %v", operator, err)
 	gadgetCtx.SetVar(endedVar, fmt.Errorf("%s: %w", operator, err))

@@ -21,13 +21,13 @@ import (
 	"oras.land/oras-go/v2"
 )
 
-// OtelFlag is Inspektor Gadget's flag that has the programs of a gadget call an unwinder.
+// OtelFlag is Inspektor Gadget's flag that makes the programs of a gadget call an unwinder.
 const OtelFlag = "collect-otel-stack"
 
 // otelSymbolizer is the value of Inspektor Gadget's flag --symbolizers for the names of those stacks.
 const otelSymbolizer = "otel-ebpf-profiler"
 
-// otelVar is where the chains are left with the gadget.
+// otelVar is the gadget's variable with the chains.
 const otelVar = "otel-profiles/otel-chains"
 
 // OtelChains returns which chains of unwinders the programs of a gadget call, by the names in Inspektor Gadget's headers: kprobe,
@@ -36,8 +36,8 @@ func OtelChains(gadgetCtx operators.GadgetContext) []string {
 	return variable[[]string](gadgetCtx, otelVar)
 }
 
-// noteOtelChains finds out whether a run wants whole stacks, and by which chains its programs get them. It is an error if they
-// cannot have any.
+// noteOtelChains finds whether a run requests whole stacks, and the chains of its programs. It is an error if they cannot have
+// whole stacks.
 func noteOtelChains(gadgetCtx operators.GadgetContext, target oras.ReadOnlyTarget, layer ocispec.Descriptor, values api.ParamValues) error {
 	key := OtelFlag
 	if p, ok := parametersOf(gadgetCtx); ok {

@@ -9,15 +9,15 @@ import (
 // The parameter of gadgets that decides between text and IDs: "auto", "true" for text, "false" for IDs.
 const formatStacks = "format_stacks"
 
-// Reading tells who reads the rows of a gadget.
+// Reading is the readers of a gadget's rows.
 type Reading struct {
 	// none has the data sources that are not printed; "" stands for all others.
 	none map[string]bool
-	// detached says that the gadget runs for no client.
+	// detached reports that the gadget runs for no client.
 	detached bool
 }
 
-// ReadingOf finds out who reads the rows of a gadget. There are three cases:
+// ReadingOf finds the readers of a gadget's rows. There are three cases:
 //
 //   - The rows are printed by this process (ig run), or by a client that waits for them (kubectl gadget
 //     run): --output says what is printed.
@@ -33,7 +33,7 @@ func ReadingOf(gadgetCtx operators.GadgetContext) Reading {
 	}
 	modes, err := apihelpers.GetStringValuesPerDataSource(variable[string](gadgetCtx, outputVar))
 	if err != nil {
-		return r // the operator that prints says what is wrong
+		return r // the operator that prints reports the mistake
 	}
 	r.none = map[string]bool{}
 	for source, mode := range modes {

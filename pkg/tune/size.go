@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// lruReserve is how many entries of an LRU map a CPU can hold back: 128 free ones, and 128 that it has just added
+// lruReserve is the number of entries of an LRU map that a CPU can hold back: 128 free ones, and 128 that it has just added
 // (LOCAL_FREE_TARGET and LOCAL_PENDING, kernel/bpf/bpf_lru_list.c). They drop stacks that are still needed where a map has not
 // many more entries than that for each CPU.
 const lruReserve = 256
@@ -19,7 +19,7 @@ const lruReserve = 256
 // announce more possible CPUs than a small machine will ever have.
 const memoryShare = 256
 
-// Entries returns how many entries a map gets. It is perCPU for each of the machine's possible CPUs, within a 256th of its
+// Entries returns the number of entries of a map. It is perCPU for each of the machine's possible CPUs, within a 256th of its
 // memory, and at least def, the image's default. entry is the size of one entry, memory that of the machine's memory, both in
 // bytes.
 func Entries(def, perCPU, cpus int, entry, memory uint64) int {
@@ -55,12 +55,12 @@ func (p parameters) sizeMaps(spec func(name string) *ebpf.MapSpec, m Machine) {
 	}
 }
 
-// Machine is what gadgets are tuned to.
+// Machine has the properties to which gadgets are tuned.
 type Machine struct {
 	CPUs          int                    // possible ones
 	Memory        uint64                 // bytes
 	HasTracepoint func(name string) bool // of the kernel
-	// Kprobe returns the name by which a kprobe can be had on a function of the kernel, or why there is none.
+	// Kprobe returns the name for a kprobe on a function of the kernel, or why there is none.
 	Kprobe func(function string) (name string, err error)
 	// Addresses returns those of the kernel's symbols, all of them or an error.
 	Addresses func(symbols ...string) ([]uint64, error)

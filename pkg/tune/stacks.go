@@ -17,7 +17,7 @@ const (
 )
 
 // CollectStacks switches on the parameters by which a gadget collects kernel or user stacks and which are off by its default. It returns
-// their flags. A user who has typed that default is not heard: clients send it, too. It is for PreStart.
+// their flags. A typed default is ignored, because clients send the default, too. It is for PreStart.
 func CollectStacks(gadgetCtx operators.GadgetContext, kernel, user bool) (flags []string) {
 	p, params := collecting(gadgetCtx, kernel, user)
 	for _, param := range params {
@@ -29,7 +29,7 @@ func CollectStacks(gadgetCtx operators.GadgetContext, kernel, user bool) (flags 
 	return flags
 }
 
-// Uncollected returns the flags of a gadget that would have it collect kernel or user stacks, and are off.
+// Uncollected returns the flags that are off and would make a gadget collect kernel or user stacks.
 func Uncollected(gadgetCtx operators.GadgetContext) (flags []string) {
 	p, params := collecting(gadgetCtx, true, true)
 	for _, param := range params {

@@ -9,7 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// maxAvoided is how many processes are left alone, the latest.
+// maxAvoided is the number of the latest processes that are avoided.
 const maxAvoided = 256
 
 // avoid are processes whose files are no longer read, each as PID:START, because a PID may be reused. They are not identified by
@@ -25,7 +25,7 @@ func (a avoid) with(name string) avoid {
 // String returns the list as the program takes it.
 func (a avoid) String() string { return strings.Join(a, ",") }
 
-// leaveAlone has a process avoided from now on, if it is still there.
+// leaveAlone avoids a process from now on, if it still runs.
 func (b *Broker) leaveAlone(pid uint64) {
 	if name, ok := nameOf(pid); ok {
 		b.avoid = b.avoid.with(name)
@@ -33,7 +33,7 @@ func (b *Broker) leaveAlone(pid uint64) {
 }
 
 // blame notes the process that the program worked on when it ended, and logs it. One end can be chance: someone who ends the
-// program from outside interrupts an arbitrary process. A process that it is at for the second time is avoided.
+// program from outside interrupts an arbitrary process. If it worked on the same process for the second time, that process is avoided.
 func (b *Broker) blame(c [wire.CounterCount]uint64) (said string) {
 	var met []string
 	for _, at := range []struct {

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// silence is after how long without a word the program is taken for hung.
+	// silence is the time without output after which the program counts as hung.
 	silence = 30 * time.Second
-	// unanswered is after how long without CPU time the thread that reads files is taken to wait for a file system that does not answer.
+	// unanswered is the time without CPU time after which the thread that reads files counts as blocked by a file system.
 	// It is shorter than silence, because a busy machine delays all else.
 	unanswered = 10 * time.Second
 	// The program is restarted after firstBackoff, and then after twice as long each time, up to maxBackoff. A run longer than
@@ -21,13 +21,13 @@ const (
 	firstBackoff = 500 * time.Millisecond
 	maxBackoff   = time.Minute
 	steady       = time.Minute
-	// hungInterval is how often it is looked whether programs that could not be ended have ended.
+	// hungInterval is the time between two checks for the end of programs that could not be ended.
 	hungInterval = time.Minute
 	// chainTime limits the loading of chains for a gadget. Each takes a second, and half a minute if 40 others want the CPU.
 	chainTime = 5 * time.Minute
-	// meterInterval is how often the program's memory is checked.
+	// meterInterval is the time between two checks of the program's memory.
 	meterInterval = time.Second
-	// maxEarly is how many runs that end before the program is in the kernel are a sign that none will be.
+	// maxEarly is the number of runs with an early end after which the program cannot work here.
 	maxEarly = 3
 	// flushRate is how many batches a second the program may write. It writes up to four. More means that its input has taken it
 	// over. flushBurst is how many may come at once, after a time without a reader.
@@ -45,7 +45,7 @@ type Log interface {
 type Broker struct {
 	path func() (string, error)
 	log  Log
-	// memoryBound is what the program may take of memory, in bytes.
+	// memoryBound is the program's memory limit, in bytes.
 	memoryBound func() uint64
 
 	// The constants of these names, shorter in tests.
@@ -140,7 +140,7 @@ func (b *Broker) supervise(path string, running chan struct{}) {
 	}
 }
 
-// ended tells whether the supervisor is done: nobody wants samples, or fatal says why nobody can have any. If so it
+// ended reports whether the supervisor is done: nobody wants samples, or fatal is why nobody can have any. If so it
 // resets what belongs to the supervisor, and subscribers that still wait for the first run get fatal.
 func (b *Broker) ended(fatal error) bool {
 	b.mu.Lock()
@@ -171,7 +171,7 @@ func (b *Broker) sleep(d time.Duration) {
 	}
 }
 
-// tell tells all subscribers that wait for a run what became of it. The caller holds mu.
+// tell sends the result of a run to all subscribers that wait for it. The caller holds mu.
 func (b *Broker) tell(err error) {
 	for s := range b.subscribers {
 		select {

@@ -16,12 +16,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// gadgets are what programs of gadgets need to have stacks unwound. It is guarded by Broker.mu.
+// gadgets is the data that programs of gadgets need to call the unwinder. It is guarded by Broker.mu.
 type gadgets struct {
 	shared  map[string]*ebpf.Map // by wire.SharedMaps, for all runs of the program and of gadgets
 	entries map[wire.ChainKind]*ebpf.Program
 	refused map[wire.ChainKind]string // why there is no entry of a kind
-	again   []wire.ChainKind          // refused before, to be asked for once more: what the kernel lacked may be there by now
+	again   []wire.ChainKind          // refused before, and requested once more: the kernel may accept them now
 	arrays  map[*Subscription]map[wire.ChainKind]*ebpf.Map
 	last    uint32        // the number that was given last
 	process *process      // that the entries are of
@@ -43,7 +43,7 @@ func (b *Broker) Slots() (*ebpf.Map, error) { return b.shared("slots") }
 // belongs to the broker.
 func (b *Broker) OtelIDs() (*ebpf.Map, error) { return b.shared("otel_ids") }
 
-// OtelResults returns what became of the events of Inspektor Gadget's own gadgets so far, by wire.Result….
+// OtelResults returns the results of events of Inspektor Gadget's own gadgets so far, by wire.Result….
 func (b *Broker) OtelResults() (sum [wire.Results]uint64) {
 	state, err := b.shared("otel")
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Subscription) Serve(kind wire.ChainKind, array *ebpf.Map) error {
 	return put(array, g.entries[kind])
 }
 
-// Read has the program read the files of a process before its first event. Otherwise the first stacks of an unknown process are
+// Read makes the program read the files of a process before its first event. Otherwise the first stacks of an unknown process are
 // cut.
 func (s *Subscription) Read(pid uint32) {
 	s.b.mu.Lock()
@@ -142,7 +142,7 @@ func put(array *ebpf.Map, program *ebpf.Program) error {
 	return nil
 }
 
-// forget ends what Serve has begun. The caller holds mu.
+// forget ends the effect of Serve. The caller holds mu.
 func (g *gadgets) forget(s *Subscription) {
 	for _, array := range g.arrays[s] {
 		_ = put(array, nil)
@@ -150,7 +150,7 @@ func (g *gadgets) forget(s *Subscription) {
 	delete(g.arrays, s)
 }
 
-// add has gadgets call more entries, and owns them from then on. The error also says what gadgets that run are to go on without.
+// add makes gadgets call more entries, and owns them from then on. The error also names the chains that running gadgets lack.
 func (b *Broker) add(p *process, entries map[wire.ChainKind]*ebpf.Program, refused map[wire.ChainKind]string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -182,7 +182,7 @@ func (b *Broker) add(p *process, entries map[wire.ChainKind]*ebpf.Program, refus
 	return errors.Join(errs...)
 }
 
-// clear has gadgets call no entries, as the program that had them ends.
+// clear makes gadgets call no entries, because their program ends.
 func (b *Broker) clear() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -206,7 +206,7 @@ func (b *Broker) clear() error {
 	return errors.Join(errs...)
 }
 
-// retry has refused chains requested again, if there are any of these. The caller holds mu.
+// retry requests refused chains again, if there are any. The caller holds mu.
 func (g *gadgets) retry(kinds []wire.ChainKind) bool {
 	before := len(g.again)
 	for _, kind := range kinds {
@@ -227,7 +227,7 @@ func (b *Broker) again() []wire.ChainKind {
 	return kinds
 }
 
-// changed tells those who wait for entries. The caller holds mu.
+// changed wakes the callers that wait for entries. The caller holds mu.
 func (g *gadgets) changed() {
 	close(g.more)
 	g.more = make(chan struct{})
@@ -261,7 +261,7 @@ func (b *Broker) await(ctx context.Context, sub *Subscription, kinds []wire.Chai
 	}
 }
 
-// loaded tells whether chains can be called, or the program is away. The error says which of them was not loaded. The caller holds mu.
+// loaded reports whether chains can be called, or the program is away. The error names a chain that was not loaded. The caller holds mu.
 func (g *gadgets) loaded(kinds []wire.ChainKind, settings Settings) (bool, error) {
 	if g.process == nil {
 		return g.served, nil
@@ -291,7 +291,8 @@ func names(kinds []wire.ChainKind) string {
 	return strings.Join(names, ", ")
 }
 
-// serve takes a run's entry programs and has gadgets call them until the run ends, or kill ends the wait. The error says that the program has sent something else.
+// serve takes a run's entry programs and has gadgets call them until the run ends, or kill ends the wait. The error means that the program
+// has sent something else.
 func (b *Broker) serve(p *process) error {
 	if p.entries == nil {
 		return nil

@@ -19,9 +19,9 @@ type reading struct {
 	since      time.Time
 }
 
-// look returns for how long the program has waited for the files of the process r.pid. A thread without new CPU time waits for a
-// file system, because a runnable one gets some even on a busy machine. And it says how much CPU time this one read has taken. c
-// are the program's counters.
+// look returns how long the program has waited for the files of the process r.pid, and the CPU time of this read. A thread
+// without new CPU time waits for a file system, because a runnable one gets some even on a busy machine. c are the program's
+// counters.
 func (r *reading) look(p *process, c [wire.CounterCount]uint64) (blocked, spent time.Duration) {
 	pid, read := c[wire.CounterReading], c[wire.CounterReads]
 	cpu, ok := threadCPU(p.cmd.Process.Pid, c[wire.CounterReaderThread])
@@ -49,8 +49,8 @@ func threadCPU(pid int, thread uint64) (uint64, bool) {
 // the kernel, where its eBPF programs continue to sample.
 const maxHung = 3
 
-// stall tells whether so many programs cannot be ended that no other is started now. Where none has worked yet, fatal says so. Else it says
-// so once, in the log and to those who wait for a program.
+// stall reports whether so many programs cannot be ended that no other is started now. If none has worked yet, it sets fatal. Otherwise it
+// reports it once, in the log and to the callers that wait for a program.
 func (b *Broker) stall() (stalled bool, fatal error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +71,7 @@ func (b *Broker) stall() (stalled bool, fatal error) {
 	return true, nil
 }
 
-// gone tells whether the program has ended.
+// gone reports whether the program has ended.
 func (p *process) gone() bool {
 	select {
 	case <-p.ended:

@@ -25,21 +25,21 @@ import (
 )
 
 const (
-	// endTime is how long the program may take to end.
+	// endTime limits the time that the program takes to end.
 	endTime = 5 * time.Second
-	// timerSlack is by how much the program's timers may be late. Nothing in it needs microseconds. Go's runtime checks its
+	// timerSlack is the allowed delay of the program's timers. Nothing in it needs microseconds. Go's runtime checks its
 	// threads every 20 µs while any of them runs, which took an eighth of the program's CPU time.
 	timerSlack = 2 * time.Millisecond
 	// readTime limits a request for a process.
 	readTime = 10 * time.Millisecond
-	// pipeSize is how much of the program's output the kernel keeps.
+	// pipeSize is the size of the kernel's buffer for the program's output.
 	pipeSize = 1 << 20
 )
 
 // process is one run of the program.
 type process struct {
 	cmd      *exec.Cmd
-	settings Settings // that it was started with
+	settings Settings // of its start
 	stdin    io.WriteCloser
 	out      *os.File // the stream
 	counters *os.File
@@ -47,11 +47,11 @@ type process struct {
 	log      *logWriter
 	bound    uint64 // of its memory, in bytes
 
-	questions atomic.Int64 // how often it was asked for chains
+	questions atomic.Int64 // the number of requests for chains
 	givenUp   atomic.Bool  // it was killed, and did not end
 
 	ended chan struct{} // closed when it has ended
-	err   error         // what Wait returned; valid once ended is closed
+	err   error         // the result of Wait; valid once ended is closed
 }
 
 // launch starts the program, which may take bound bytes of memory. The kernel kills it when this process ends. shared are
@@ -127,8 +127,8 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 		p.close()
 		return nil, fmt.Errorf("starting %s: %w", path, err)
 	}
-	// Where memory is short, the kernel should end the program before any other process, this one included, for which
-	// Kubernetes sets nearly as much.
+	// If memory is short, the kernel should end the program before any other process. That includes this one, for
+	// which Kubernetes sets nearly the same score.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.cmd.Process.Pid), []byte("1000"), 0)
 	return p, nil
 }
@@ -175,7 +175,7 @@ func (p *process) memory() uint64 {
 	return 0
 }
 
-// read has the program read a process before its first event. It does not wait: what finds no room is left out.
+// read makes the program read a process before its first event. It does not wait. A request without room is left out.
 func (p *process) read(pid uint32) {
 	if f, ok := p.stdin.(interface{ SetWriteDeadline(t time.Time) error }); ok && f.SetWriteDeadline(time.Now().Add(readTime)) == nil {
 		_, _ = p.stdin.Write(binary.LittleEndian.AppendUint32(nil, pid))
@@ -222,7 +222,7 @@ func (p *process) giveUp(d time.Duration) {
 	}
 }
 
-// endsIn tells whether the program ends within a time.
+// endsIn reports whether the program ends within a time.
 func (p *process) endsIn(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -245,7 +245,7 @@ func (p *process) close() {
 	}
 }
 
-// reason says why the program ended, after it has.
+// reason returns why the program ended, after its end.
 func (p *process) reason() string {
 	select {
 	case <-p.ended:
@@ -270,10 +270,10 @@ func reasonOf(err error, log *logWriter) string {
 	return err.Error() + last
 }
 
-// maxLine is how much of a line of the program's log is taken.
+// maxLine limits a line of the program's log.
 const maxLine = 1024
 
-// logWriter takes the program's log apart into lines. The profiled programs can influence its lines, so these are cut at maxLine
+// logWriter splits the program's log into lines. The profiled programs can influence its lines, so these are cut at maxLine
 // and cleaned.
 type logWriter struct {
 	line func(string)
@@ -339,7 +339,7 @@ func (l *logWriter) last() string {
 	return ""
 }
 
-// fromProfiler tells whether a line is not the program's own, but of the profiler in it.
+// fromProfiler reports whether a line comes from the profiler in the program.
 func fromProfiler(line string) bool {
 	return strings.HasSuffix(line, " from=profiler") || strings.Contains(line, " from=profiler ")
 }

@@ -22,9 +22,9 @@ const (
 	// readerMost and readerLeast bound the memory of a Reader's program in bytes.
 	readerMost  = 384 << 20
 	readerLeast = 128 << 20
-	// readerIdle is after how long without a file to read the program is ended.
+	// readerIdle is the time without a file after which the program is ended.
 	readerIdle = time.Minute
-	// killTime is how long a program that was killed may take to end. Past it, it waits for a file system.
+	// killTime limits the end of a killed program. After that, it waits for a file system.
 	killTime = time.Second
 )
 
@@ -43,13 +43,13 @@ type runs struct {
 	path  func() (string, error)
 	log   Log
 	ended func()
-	reads string // what is not read while the program is restarted
-	lacks string // what is missing without the program
+	reads string // the data that is not read during a restart
+	lacks string // the data that is missing without the program
 	// The constants of these names, shorter in tests.
 	firstBackoff, idle time.Duration
 	memory             uint64
 
-	warned sync.Once // that the program is not there
+	warned sync.Once // the program does not run
 
 	mu       sync.Mutex // held while a file is read
 	run      *readerRun
@@ -68,9 +68,9 @@ type readerRun struct {
 	conn  *symtab.Conn
 	began time.Time
 	log   *logWriter
-	used  time.Duration // CPU time that its answers have told
+	used  time.Duration // CPU time in its answers
 	ended chan struct{}
-	err   error // what Wait returned; valid once ended is closed
+	err   error // the result of Wait; valid once ended is closed
 }
 
 // NewReader returns a Reader that logs to log and calls ended each time that its program ends unasked, if that is not nil.
@@ -83,7 +83,7 @@ func NewReader(log Log, ended func()) *Reader {
 	}
 }
 
-// newRuns returns runs that may take so many bytes of memory each.
+// newRuns returns runs with a memory limit for each, in bytes.
 func newRuns(log Log, ended func(), reads, lacks string, memory uint64) *runs {
 	return &runs{
 		path: find, log: log, ended: ended, reads: reads, lacks: lacks, firstBackoff: firstBackoff, idle: readerIdle, memory: memory,
@@ -151,7 +151,7 @@ func (r *runs) Read(ctx context.Context, t *symtab.Task) (table *symtab.Table, u
 	return table, used, err
 }
 
-// Ask has the program decode data of the process with this PID that began at start. See symtab.Conn.
+// Ask makes the program decode data of the process with this PID that began at start. See symtab.Conn.
 func (r *runs) Ask(ctx context.Context, pid uint32, start uint64, request []byte) (answer []byte, used time.Duration, err error) {
 	used, err = r.do(ctx, symtab.FileID{Inode: uint64(pid), Process: start}, func(c *symtab.Conn) (used time.Duration, err error) {
 		answer, used, err = c.Ask(ctx, request)
@@ -160,7 +160,7 @@ func (r *runs) Ask(ctx context.Context, pid uint32, start uint64, request []byte
 	return answer, used, err
 }
 
-// do has the program perform a task on a file, and starts the program first if necessary. It returns the task's CPU time in
+// do makes the program perform a task on a file, and starts the program first if necessary. It returns the task's CPU time in
 // the program, even if the program has ended.
 func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Conn) (time.Duration, error)) (time.Duration, error) {
 	r.mu.Lock()
@@ -190,7 +190,7 @@ func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Con
 	used, err := task(run.conn)
 	run.used += used
 	if errors.Is(err, symtab.ErrReader) {
-		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // nobody wants it any more
+		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // it is no longer wanted
 			r.end()
 			return run.unaccounted(), err
 		}
@@ -205,7 +205,7 @@ func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Con
 	return used, err
 }
 
-// blame notes a file that the program was at when it ended. It tells whether that was so before.
+// blame notes a file that the program was at when it ended. It reports whether that happened before.
 func (r *runs) blame(id symtab.FileID) bool {
 	list := &r.suspects
 	again := slices.Contains(r.suspects, id)
@@ -235,7 +235,7 @@ func (r *runs) Close() {
 	r.end()
 }
 
-// lose takes leave of a program that has ended unasked, or has to be ended. The caller holds mu.
+// lose gives up a program that has ended unexpectedly, or must be ended. The caller holds mu.
 func (r *runs) lose(said string) {
 	run := r.run
 	r.end()
@@ -324,7 +324,7 @@ func launchReader(path string, memory uint64, log func(line string)) (*readerRun
 	return run, nil
 }
 
-// gone tells whether the program has ended.
+// gone reports whether the program has ended.
 func (r *readerRun) gone() bool {
 	select {
 	case <-r.ended:
@@ -342,7 +342,7 @@ func (r *readerRun) unaccounted() time.Duration {
 	return max(0, r.cmd.ProcessState.UserTime()+r.cmd.ProcessState.SystemTime()-r.used)
 }
 
-// reason says why the program ended, after it was killed.
+// reason returns why the program ended, after it was killed.
 func (r *readerRun) reason() string {
 	if !r.gone() {
 		return "it does not end: it is blocked by a file system"

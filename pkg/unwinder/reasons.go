@@ -3,7 +3,7 @@ package unwinder
 import "strconv"
 
 // reasons are why the profiler gives up a stack before its end, by the codes of its tools/errors-codegen/errors.json (v0.0.202633).
-// A code that is not here, of a later version, is only a number.
+// An unknown code of a later version is only a number.
 var reasons = map[uint32]string{
 	1:    "a defect of the unwinder",
 	2:    "deeper than the unwinder's limit",
@@ -83,7 +83,7 @@ var reasons = map[uint32]string{
 	8000: "LuaJIT: the process is not known yet",
 }
 
-// Reason says in words why a stack is not complete.
+// Reason describes why a stack is not complete.
 func Reason(code uint32) string {
 	if r := reasons[code]; r != "" {
 		return r

@@ -12,16 +12,16 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// ending is how a run of the program ended.
+// ending is the end of a run of the program.
 type ending struct {
 	asked  bool      // it was asked to: nobody wants samples, or the settings have changed
-	fatal  error     // why another run would be of no use
+	fatal  error     // why another run would not help
 	reason string    // why it ended, if neither of the two
 	last   time.Time // when it last delivered
-	blamed bool      // it was at a process, which may be why it ended
+	blamed bool      // it worked on a process, which may be the reason
 }
 
-// run is one run of the program, seen from here.
+// run is one run of the program.
 type run struct {
 	b       *Broker
 	p       *process
@@ -184,10 +184,10 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 	}
 }
 
-// maxWarnings is how many of one run's warnings are shown: other programs can bring them about.
+// maxWarnings limits the shown warnings of one run, because other programs can cause them.
 const maxWarnings = 20
 
-// said takes lines of the program's log. Its own warnings are for the operator; those of the profiler in it are for debugging.
+// said takes lines of the program's log. The program's own warnings are for the operator. Lines of the profiler in it are for debugging.
 func (b *Broker) said() func(line string) {
 	warnings := 0
 	return func(line string) {
@@ -201,8 +201,8 @@ func (b *Broker) said() func(line string) {
 	}
 }
 
-// early tells whether the program has ended before it said that it can work here, and not because of its input. Then it will
-// probably happen again.
+// early reports whether the program ended before it reported that it can work here, and not because of its input. Then it
+// will probably happen again.
 func (b *Broker) early(e ending) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// Program is the name of the program. It is looked for beside the running executable and nowhere else.
+// Program is the name of the program. It is only searched for beside the running executable.
 const Program = "unwinder"
 
 // The ranges of Settings.
@@ -46,13 +46,13 @@ type Settings struct {
 // or more, and is loaded when a gadget first asks for it.
 const light = "otel_perf,perf"
 
-// slotted tells whether the chains are for programs that have slots.
+// slotted reports whether the chains are for programs with slots.
 func (s Settings) slotted() bool {
 	kinds, _ := wire.ParseChains(s.Chains)
 	return slices.ContainsFunc(kinds, func(k wire.ChainKind) bool { return int(k) < wire.Slots })
 }
 
-// grown returns the chains that other settings have and these do not, and whether that is all in which the two differ.
+// grown returns the chains that only other settings have, and whether the two differ in nothing else.
 func (s Settings) grown(o Settings) (kinds []wire.ChainKind, only bool) {
 	before := s.Chains
 	s.Chains = o.Chains
@@ -64,10 +64,10 @@ func (s Settings) grown(o Settings) (kinds []wire.ChainKind, only bool) {
 	return slices.DeleteFunc(all, func(k wire.ChainKind) bool { return slices.Contains(had, k) }), true
 }
 
-// MaxLabelName is how many bytes the profiler reads of a label's name.
+// MaxLabelName is the number of bytes of a label's name that the profiler reads.
 const MaxLabelName = 15
 
-// maxLabels is how many labels can be kept, as many as the profiler reads of one goroutine.
+// maxLabels limits the kept labels. The profiler reads as many of one goroutine.
 const maxLabels = wire.MaxLabels
 
 // Check returns an error for wrong settings.
@@ -100,7 +100,7 @@ var frames = map[wire.FrameType]string{
 	wire.FramePerl: "perl", wire.FramePHP: "php", wire.FramePython: "python", wire.FrameRuby: "ruby",
 }
 
-// Unwinds tells whether an interpreter's frames are among the requested ones.
+// Unwinds reports whether an interpreter's frames are among the requested ones.
 func (s Settings) Unwinds(t wire.FrameType) bool {
 	return s.Languages == all || slices.Contains(split(s.Languages), frames[t])
 }
@@ -134,7 +134,7 @@ func split(list string) []string {
 	return strings.Split(list, ",")
 }
 
-// ErrNoProgram says that the program is not installed.
+// ErrNoProgram is the error if the program is not installed.
 var ErrNoProgram = errors.New("the program " + Program + " is not installed")
 
 // find returns the path of the program.

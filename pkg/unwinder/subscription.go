@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// queued is how many batches can wait for a subscriber, each of up to a second. queuedBytes is their common limit, in
+	// queued limits the batches that wait for a subscriber, each of up to a second. queuedBytes is their common limit, in
 	// estimated bytes of memory. A single waiting batch may exceed it.
 	queued      = 16
 	queuedBytes = 64 << 20
@@ -30,7 +30,7 @@ type Subscription struct {
 	c       chan Batch
 	run     uint32     // the number of its run among those of gadgets, 0 without Settings.Chains; wire.OtelRun is that of several
 	first   chan error // has nil once the program has said that it can work here, or why there are no samples: the latest of these
-	leaving bool       // under b.mu: it wants no more than what is on its way
+	leaving bool       // under b.mu: it wants no new events
 	sizes   []int      // under b.mu: the bytes of the batches in c, the latest last; those of batches that were read may stand before
 
 	mu      sync.Mutex
@@ -111,7 +111,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 			return nil, err
 		}
 	case <-ctx.Done():
-		sub.leave() // unlike Close it does not wait for the program: no sample is wanted
+		sub.leave() // unlike Close, it does not wait for the program, because no sample is wanted
 		return nil, ctx.Err()
 	}
 	if len(kinds) > 0 {
@@ -123,7 +123,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	return sub, nil
 }
 
-// Last tells whether nobody else wants anything of the program.
+// Last reports whether nobody else uses the program.
 func (s *Subscription) Last() bool {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()

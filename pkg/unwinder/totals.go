@@ -9,16 +9,16 @@ import (
 
 // Totals count events since the broker was made.
 type Totals struct {
-	// Stats are those of all runs of the program. KernelMemory is that of the present one.
+	// Stats cover all runs of the program. KernelMemory is the current run's.
 	wire.Stats
-	// Received were read from the program. Crashed were taken by it, and lost with it when it ended.
+	// Received were read from the program. Crashed were taken by the program, and lost at its end.
 	Received, Crashed uint64
-	// Restarts is how often the program was started again after an end. Away is how long there was none.
+	// Restarts is the number of restarts of the program. Away is the time without it.
 	Restarts uint64
 	Away     time.Duration
 	// Memory is the program's resident memory.
 	Memory uint64
-	// Starts is how often the kernel's part was started, and StartTime how long that took the last time.
+	// Starts is the number of starts of the kernel's part, and StartTime the duration of the last one.
 	Starts    uint64
 	StartTime time.Duration
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Rate lets a line of each kind through once in a while. Its methods are safe for concurrent use. The caller names the
+// Rate limits the lines of each kind. Its methods are safe for concurrent use. The caller names the
 // kinds, and bounds their number.
 type Rate struct {
 	Every time.Duration // of one kind; 0: once
@@ -40,7 +40,7 @@ func (r *Rate) Due(kind string) (left int, ok bool) {
 	return left, true
 }
 
-// Missed takes back a line that Due has let through and that could not be written, with those left out before.
+// Missed takes back a line that Due allowed and that could not be written. The lines left out before count again.
 func (r *Rate) Missed(kind string, left int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package warnings tells users of errors, each kind once in a run: what goes wrong goes wrong often, and one kind does not hide another.
+// Package warnings reports each kind of error once in a run. Errors repeat often, and one kind must not hide another.
 package warnings
 
 import (
@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// mostKinds is how many kinds there are at most: what errors say can be up to a workload. Further ones are counted only.
+// mostKinds limits the kinds, because a workload can influence the texts of errors. Further kinds are only counted.
 const mostKinds = 16
 
-// Teller tells the first error of each kind, and counts the others. Its methods are safe for concurrent use.
+// Teller reports the first error of each kind, and counts the others. Its methods are safe for concurrent use.
 type Teller struct {
 	// Warn writes a line for users.
 	Warn func(err error)
@@ -19,7 +19,7 @@ type Teller struct {
 	untold uint64
 }
 
-// varies is what differs between errors of one kind: numbers, and names in quotes.
+// varies matches the differences between errors of one kind: numbers, and names in quotes.
 var varies = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|0x[0-9a-fA-F]+|[0-9]+`)
 
 // Tell logs an error if it is the first of its kind. Errors that differ only in numbers and quoted texts are of one kind.
@@ -46,7 +46,7 @@ func (t *Teller) first(err error) bool {
 	return true
 }
 
-// Suppressed is how many errors were not reported.
+// Suppressed is the number of unreported errors.
 func (t *Teller) Suppressed() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,3 +1,3 @@
-// Package agent pins the eBPF profiler with its own agent, in a module of its own: its dependencies are none of the
-// product's.
+// Package agent pins the eBPF profiler with its own agent, in its own module, because the product does not need its
+// dependencies.
 package agent

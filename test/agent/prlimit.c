@@ -1,6 +1,7 @@
 /*
- * prlimit CMD...: runs CMD with every request to set RLIMIT_MEMLOCK answered as done. For sandboxes without
- * CAP_SYS_RESOURCE: libraries for eBPF raise that limit first of all, which kernels since 5.11 have no use for.
+ * prlimit CMD...: runs CMD with every request to set RLIMIT_MEMLOCK answered as done. It is for sandboxes
+ * without CAP_SYS_RESOURCE, because libraries for eBPF raise that limit, although kernels since 5.11 do not
+ * need it.
  */
 #include <linux/filter.h>
 #include <linux/seccomp.h>

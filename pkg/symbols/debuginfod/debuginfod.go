@@ -25,7 +25,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 )
 
-// ErrNotFound says that no server has the file.
+// ErrNotFound is the error if no server has the file.
 var ErrNotFound = errors.New("no debuginfod server has it")
 
 // Options are the settings of a Client.
@@ -109,7 +109,7 @@ const (
 var buildID = regexp.MustCompile(`^[0-9a-f]{8,128}$`)
 
 // Fetch returns the debug file of a build ID, in lower-case hexadecimal, from the folder or from a server. The caller closes it.
-// The error is ErrNotFound if no server has it, also if a server said so a while ago.
+// The error is ErrNotFound if no server has it. A recent answer of a server counts, too.
 func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
 	if !buildID.MatchString(id) {
 		return nil, fmt.Errorf("%w: %q is not a build ID", ErrNotFound, id)

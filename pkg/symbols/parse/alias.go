@@ -76,7 +76,7 @@ func preferPlain(f *elfFile, symbols []symbol, strings *section) error {
 	return nil
 }
 
-// exported tells whether a rank is of a function that other files can call.
+// exported reports whether a rank belongs to a function that other files can call.
 func exported(rank uint8) bool { return rank == rankGlobal || rank == rankWeak }
 
 // describe looks at a name, which goes to the first 0 or @, the mark of a version.
@@ -90,7 +90,7 @@ func (a *alias) describe(name []byte) {
 	}
 	a.underscores = uint8(len(name) - len(bytes.TrimLeft(name, "_")))
 	mangled := a.underscores == 1 && len(name) > 1 && (name[1] == 'Z' || name[1] == 'R')
-	if mangled || bytes.HasPrefix(name, []byte("__vdso_")) { // the latter says that it is not the C library's function
+	if mangled || bytes.HasPrefix(name, []byte("__vdso_")) { // the latter means that it is not the C library's function
 		a.underscores = 0
 	}
 }

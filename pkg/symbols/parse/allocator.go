@@ -46,12 +46,12 @@ var operatorsOf = map[string]allocators.Program{
 var allocatorLimits = symtab.Limits{Read: 1 << 30, Memory: 8 << 20}
 
 const (
-	// maxMeant is how many symbols with names of an allocator's functions are checked.
+	// maxMeant limits the checked symbols with names of an allocator's functions.
 	maxMeant   = 4096
 	symbolSize = 24
 )
 
-// machine is what this process runs on. Programs of other machines can be mapped, and 32-bit ones have other registers.
+// machine is this process's architecture. Programs of other architectures can be mapped, and 32-bit ones have other registers.
 var machine = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
 
 // hottest are the most called ones.
@@ -113,7 +113,7 @@ func findAllocator(ctx context.Context, r io.ReaderAt, size int64) (found []allo
 			}
 		}
 	}
-	// One function can have several names. Where one of them throws, it does.
+	// One function can have several names. If one of them throws, the function does.
 	slices.SortFunc(found, func(a, b allocators.Function) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), -cmp.Compare(a.Program/allocators.Throws, b.Program/allocators.Throws), cmp.Compare(a.Program, b.Program))
 	})
@@ -142,14 +142,14 @@ func first(a, b bool) int {
 	}
 }
 
-// allocatorSymbol is a function that is called like one of an allocator.
+// allocatorSymbol is a function with the name of an allocator's function.
 type allocatorSymbol struct {
 	symbol
 	name string
 }
 
 // allocatorSymbols returns the functions with names of an allocator's functions. It reads the symbols piece by piece: a program
-// can have millions. A table that contradicts itself counts as not there.
+// can have millions. A table that contradicts itself counts as missing.
 func (f *elfFile) allocatorSymbols() (out []allocatorSymbol, err error) {
 	for i := range f.sections {
 		s := &f.sections[i]
@@ -193,7 +193,7 @@ func (f *elfFile) appendSymbols(out []allocatorSymbol, table *section, places ma
 	return out, nil
 }
 
-// allocatorNames are all that functions of allocators are called, and endings how long those are that end with a byte.
+// allocatorNames are all names of allocators' functions. endings has the lengths of the names by their last byte.
 var allocatorNames, endings = func() (map[string]string, [256][]int) {
 	all, endings := map[string]string{}, [256][]int{}
 	for name := range operatorsOf {

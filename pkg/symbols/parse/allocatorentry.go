@@ -40,7 +40,7 @@ func withQuickEntries(r io.ReaderAt, found []allocators.Function, ends map[uint6
 	}
 }
 
-// quickEntry returns how far behind an offset the probe is cheap; 0 where it is cheap there, or nowhere near.
+// quickEntry returns the distance from an offset to a cheap place for the probe. It is 0 if the probe is cheap there, or nowhere near.
 func quickEntry(r io.ReaderAt, offset uint64) uint64 {
 	if machine != elf.EM_X86_64 {
 		return 0
@@ -66,7 +66,7 @@ func quickEntry(r io.ReaderAt, offset uint64) uint64 {
 	return 0
 }
 
-// quick tells whether Linux does an instruction itself.
+// quick reports whether Linux emulates an instruction.
 func quick(code []byte) bool {
 	if len(code) < 2 {
 		return false
@@ -81,7 +81,7 @@ func quick(code []byte) bool {
 	return first == 0x90 || first == 0xe9 || first == 0xeb // nop, a jump
 }
 
-// isEmulated tells whether the kernel emulates the instruction at an offset, as far as functions begin with it.
+// isEmulated reports whether the kernel emulates the instruction at an offset. It knows the usual first instructions of functions.
 func isEmulated(r io.ReaderAt, offset uint64) bool {
 	if machine != elf.EM_X86_64 {
 		_, ok := jump(r, offset) // simulate-insn.c of Linux's arch/arm64/kernel/probes
@@ -92,7 +92,7 @@ func isEmulated(r io.ReaderAt, offset uint64) bool {
 	return quick(code[:n])
 }
 
-// withoutJumps leaves out the functions that are nothing but a jump to another one, where their calls count. C++'s operators jump
+// withoutJumps leaves out functions that only jump to another one, where their calls count. C++'s operators jump
 // to another operator, or to malloc and free, even if only through the procedure linkage table. operators has their offsets.
 func withoutJumps(r io.ReaderAt, found []allocators.Function, operators map[uint64]bool) []allocators.Function {
 	var out []allocators.Function
@@ -106,7 +106,7 @@ func withoutJumps(r io.ReaderAt, found []allocators.Function, operators map[uint
 	return out
 }
 
-// landing is what functions begin with that are called by address, where the compiler marks them.
+// landing is the compiler's mark at the start of functions that are called by address.
 var landing = map[elf.Machine][]byte{elf.EM_X86_64: []byte(endbr64), elf.EM_AARCH64: {0x5f, 0x24, 0x03, 0xd5}}[machine]
 
 // jump returns where the code at an offset of a file of this machine jumps to, if it begins with that.

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// mostInstructions is how many instructions of a function are followed, including the functions in which it ends.
+	// mostInstructions limits the followed instructions of a function, including the functions in which it ends.
 	mostInstructions = 4096
-	// mostRelocations is how many of a file's relocations are read.
+	// mostRelocations limits the read relocations of a file.
 	mostRelocations = 1 << 20
 )
 
@@ -85,7 +85,7 @@ func (w *way) follow(offset, size uint64) bool {
 				if at-offset >= size {
 					break
 				}
-				// Nothing of the function is behind it, so it does not return.
+				// No code of the function follows, so it does not return.
 				in.goesOn = at+in.length-offset < size
 				w.calls[in.to] = true
 				if stub := w.decode(in.to); stub.kind == branches && !stub.goesOn {
@@ -123,7 +123,8 @@ func (w *way) decode(at uint64) instruction {
 	return in
 }
 
-// slots knows which function's address the dynamic linker writes where in a file. A function that continues in an exported one
+// slots maps places in a file to the functions whose addresses the dynamic linker writes there. A function that continues in
+// an exported one
 // jumps to the address in its slot.
 type slots struct {
 	f    *elfFile

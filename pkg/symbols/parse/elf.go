@@ -1,4 +1,4 @@
-// Package parse reads what files of workloads say of their functions: ELF, debug information, tables of Go, perf maps, build IDs, allocators. The files
+// Package parse reads the functions of workloads' files: ELF, debug information, tables of Go, perf maps, build IDs, allocators. The files
 // are hostile: it is for a process that has no rights and a limit of its memory, and no daemon imports it.
 package parse
 
@@ -27,7 +27,7 @@ type reader struct {
 	left *symtab.Budget // shared by all readers of one request
 }
 
-// hold is called before n bytes of memory are used for reading. The file says how many, so it may be a lie.
+// hold is called before n bytes of memory are used for reading. The number comes from the file, so it may be a lie.
 func (r *reader) hold(n int64) error {
 	if n < 0 || n > r.left.Memory {
 		return fmt.Errorf("%w: too much to hold in memory", symtab.ErrTooLarge)

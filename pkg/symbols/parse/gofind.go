@@ -8,7 +8,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// place is where something is in a file, and its ELF virtual address.
+// place is an offset in a file with its ELF virtual address.
 type place struct{ offset, addr uint64 }
 
 // findGo returns where the function table of a Go program begins and how many bytes it has at most.

@@ -10,8 +10,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// GoLeaves are the functions of a Go program that make no frame on the stack, as they call nothing. Whoever follows frame pointers
-// misses the callers of these.
+// GoLeaves are the functions of a Go program that make no frame on the stack, as they call nothing. Unwinding by frame pointers
+// misses their callers.
 type GoLeaves struct {
 	Functions []GoLeaf
 	// Assembly is where the table of files has one in assembly.
@@ -83,7 +83,7 @@ func (r *goReader) assembly() (uint32, error) {
 	return 0, nil
 }
 
-// leaf reads the i-th function as far as it takes to know whether it is a leaf.
+// leaf reads as much of the i-th function as is needed to know whether it is a leaf.
 func (r *goReader) leaf(i uint64) (leaf GoLeaf, ok bool, err error) {
 	table := r.End - r.Offset
 	b, err := r.some(r.Program, table, (2*i+1)*4, 4)

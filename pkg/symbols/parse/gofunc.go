@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// errGoFunc says that there is nothing of a function that can be read.
+// errGoFunc is the error for an unreadable function.
 var errGoFunc = errors.New("a function is inconsistent")
 
 // loadAll is loadFunctions for all functions.
@@ -274,7 +274,7 @@ func (r *goReader) readCalls(f *symtab.GoFunc, tree, size uint32) error {
 		if err != nil {
 			return err
 		}
-		if !ok || c.At >= size { // this is no tree: noCalls stays
+		if !ok || c.At >= size { // this is not a tree: noCalls stays
 			return nil
 		}
 		calls = append(calls, c)
@@ -286,7 +286,7 @@ func (r *goReader) readCalls(f *symtab.GoFunc, tree, size uint32) error {
 // startLine returns the first line of a function, 0 if it has none.
 func startLine(n uint32) int { return int(max(int32(n), 0)) }
 
-// isName tells whether a name begins at off, right after the end of another one. It sets name if names of inlined
+// isName reports whether a name begins at off, right after the end of another one. It sets name if names of inlined
 // functions are wanted.
 func (r *goReader) isName(off uint32, name *string) (bool, error) {
 	text, known := r.names[off]

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// codeWindow is how much code is read in one step.
+// codeWindow is the amount of code in one read.
 const codeWindow = 512
 
 // codeReader reads the code of a file in pieces.
@@ -31,7 +31,7 @@ func (p *codeReader) at(offset uint64) []byte {
 	return p.b[offset-p.from:]
 }
 
-// instruction is what one does to the way through a function.
+// instruction is the effect of an instruction on the way through a function.
 type instruction struct {
 	kind   kind
 	goesOn bool   // to the one behind it
@@ -42,13 +42,13 @@ type instruction struct {
 type kind uint8
 
 const (
-	unknown kind = iota // it goes nobody knows where
+	unknown kind = iota // its target is unknown
 	plain
 	branches
 	calls
 	returns
 	leaves // for good
-	slot   // it jumps to what the memory says that is as far from it as the instruction says
+	slot   // it jumps to an address in memory, at a distance that the instruction has
 )
 
 // decode decodes an instruction of this machine.

@@ -113,7 +113,7 @@ func (m *perfMap) take(t *symtab.Table) {
 	}
 }
 
-// bounds is how many pieces, and bytes of names, are kept.
+// bounds limits the kept pieces and the bytes of their names.
 func (m *perfMap) bounds() (entries, text int) {
 	return min(maxPerfEntries, m.limits.Symbols), min(maxPerfNames, m.limits.Names)
 }

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// ErrCodec says that a Table was written wrong.
+// ErrCodec is the error for an invalid encoded Table.
 var ErrCodec = errors.New("the reader of files has sent invalid data")
 
 // Coder writes or reads: each of its methods does one or the other with its argument. After an error it does nothing.
@@ -94,7 +94,7 @@ func (c *Coder) take(n, each int) bool {
 	return c.Err == nil
 }
 
-// items is how many things a list has, no more than most. What is read has room for them, of so many bytes each.
+// items is the length of a list, at most most. Reading checks that there is memory for its items of size bytes each.
 func items[T any](c *Coder, l *[]T, most, each int) {
 	n := len(*l)
 	if Number(c, &n, uint64(most)); !c.take(n, each) || !c.reads() {
@@ -236,7 +236,7 @@ func (c *Coder) names(n *Names) {
 // maxText is how long a name can be in a Table: one of maxName bytes, and "@plt".
 const maxText = MaxName + 16
 
-// sound tells whether get works for each text.
+// sound reports whether get works for each text.
 func (n *Names) sound() bool {
 	if len(n.groups) != (n.Count+nameGroup-1)/nameGroup {
 		return false

@@ -24,13 +24,13 @@ const (
 	protocol = 5
 	// maxRequest bounds a request, in bytes.
 	maxRequest = 256 << 10
-	// maxAsks is how many debug files may be requested while a file is read.
+	// maxAsks limits the debug files that may be requested while a file is read.
 	maxAsks = 4 * MaxCandidates
-	// grace is for how long an answer is waited for after the time for it is up.
+	// grace is the additional wait for an answer after its time limit.
 	grace = 2 * time.Second
 	// maxBytes and maxAnswer bound the bytes sent for decoding, and the bytes of the result.
 	maxBytes, maxAnswer = 128 << 10, 16 << 10
-	// maxReason is how long the text of an error is, in bytes.
+	// maxReason limits the text of an error, in bytes.
 	maxReason = 300
 	// Slack is the memory in bytes that a Table may take while it is read, beyond Task.room.
 	Slack = 8 << 20
@@ -180,7 +180,7 @@ func (c *Coder) request(t *Task) {
 	}
 }
 
-// same tells whether a perf map's table equals the old one.
+// same reports whether a perf map's table equals the old one.
 func (t *Table) same(old *Table) bool {
 	return old != nil && t.Read == old.Read && t.Edges == old.Edges && t.Cut == old.Cut
 }
@@ -193,7 +193,7 @@ func (c *Coder) ask(by *DebugKey, n *int) {
 }
 
 // Exchange has the other process perform a task, which it should end soon after ctx. It returns the CPU time that this has
-// taken there. An error that is an ErrReader says that the other process is of no use any more.
+// taken there. After an ErrReader, the other process can no longer be used.
 func (c *Conn) Exchange(ctx context.Context, t *Task) (*Table, time.Duration, error) {
 	sent := *t
 	stop, err := c.begin(ctx, &sent)

@@ -61,7 +61,7 @@ func (t *Table) WithDebug(debug *Table) *Table {
 	}
 }
 
-// Fetched tells whether a debug file that was fetched is in the table.
+// Fetched reports whether a fetched debug file is in the table.
 func (t *Table) Fetched() bool {
 	return t.Wanted != "" && len(t.Layers) > 0 && t.Layers[0].Source == SourceDebugFile
 }
@@ -90,7 +90,7 @@ func (t *Table) Lookup(addr uint64) (Symbol, State) {
 	return Symbol{}, Outside
 }
 
-// Covers tells whether an address has a name.
+// Covers reports whether an address has a name.
 func (t *Table) Covers(addr uint64) bool {
 	return t.Golang != nil && t.Golang.Covers(addr) || slices.ContainsFunc(t.Layers, func(l Layer) bool { return l.find(addr) >= 0 })
 }

@@ -57,7 +57,7 @@ const FactInfo = "info"
 // File is the file to read: its identity tells which file is to blame if reading it ends the reader.
 func (t *Task) File() FileID { return t.ID }
 
-// Brief tells whether a task is a moment's work.
+// Brief reports whether a task is short.
 func (t *Task) Brief() bool { return t.Kind == ReadFact }
 
 // GoRange is a Go function by its number, and how many bytes its code has.
@@ -78,7 +78,7 @@ type DebugKey struct {
 	Link string // the name in .gnu_debuglink, which has no folder
 }
 
-// Valid tells whether a key is one that can be looked for.
+// Valid reports whether a key can be searched for.
 func (k DebugKey) Valid() bool {
 	if k.ID != "" {
 		for _, c := range []byte(k.ID) {
@@ -99,5 +99,5 @@ func (k DebugKey) Valid() bool {
 	return true
 }
 
-// maxBuildID is how long a build ID may be, in hexadecimal digits.
+// maxBuildID limits the length of a build ID, in hexadecimal digits.
 const maxBuildID = 128

@@ -13,7 +13,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
-// ChainKind is a type of eBPF program that the unwinder has a chain of unwinders for. A tail call leads only to programs of its own type.
+// ChainKind is a type of eBPF program with a chain of unwinders. A tail call leads only to programs of its own type.
 type ChainKind int
 
 // The kinds. The first are in the order of enum unwind_chain in gadgets/include/unwind_slot.h.
@@ -27,12 +27,12 @@ const (
 	ChainKinds      // how many there are
 )
 
-// Slots is how many of the kinds have a slot.
+// Slots is the number of kinds with a slot.
 const Slots = int(ChainOtelKprobe)
 
 var chainNames = [ChainKinds]string{"kprobe", "raw_tp", "perf", "tracepoint", "otel_kprobe", "otel_perf"}
 
-// String returns the name that gadget's headers have for it.
+// String returns its name in the gadgets' headers.
 func (k ChainKind) String() string { return chainNames[k] }
 
 // ParseChains returns the kinds of a comma-separated list of their names.
@@ -50,7 +50,7 @@ func ParseChains(list string) ([]ChainKind, error) {
 	return kinds, nil
 }
 
-// What became of an event that a gadget's program has drawn: enum unwind_result in gadgets/include/unwind_slot.h.
+// The results of a drawn event: enum unwind_result in gadgets/include/unwind_slot.h.
 const (
 	ResultNoChain = iota
 	ResultDone
@@ -77,7 +77,7 @@ type Otel struct {
 // The fields of an event's ID.
 const (
 	runShift = 54
-	// MaxRuns is how many runs of gadgets an ID can tell apart.
+	// MaxRuns is the number of gadgets' runs that an ID can distinguish.
 	MaxRuns = 1 << (64 - runShift)
 	// OtelRun is the number of all runs of Inspektor Gadget's own gadgets together.
 	OtelRun = MaxRuns - 1
@@ -90,7 +90,7 @@ func OtelAge(id, boot uint64) time.Duration {
 	return time.Duration((id>>16-boot/unit)&mask) * unit
 }
 
-// RunOf returns the number of the run that an event's ID is of.
+// RunOf returns the number of the run in an event's ID.
 func RunOf(id uint64) uint32 { return uint32(id >> runShift) }
 
 // The messages on the socket for entry programs. Its starter requests kinds of chains. The unwinder answers with descriptors, and
@@ -117,7 +117,7 @@ func AskChains(socket int, kinds []ChainKind) error {
 	return unix.Sendmsg(socket, []byte(askedHead+strings.Join(names, ",")), nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// ReceiveAsked waits for what AskChains has sent. The error is io.EOF where the sender has gone.
+// ReceiveAsked waits for a message of AskChains. The error is io.EOF if the sender has ended.
 func ReceiveAsked(socket int) ([]ChainKind, error) {
 	text := make([]byte, maxEntries)
 	n, _, _, _, err := unix.Recvmsg(socket, text, nil, 0)
@@ -134,7 +134,7 @@ func ReceiveAsked(socket int) ([]ChainKind, error) {
 	return ParseChains(names)
 }
 
-// SendEntries sends what became of chains, over a socket of the type SOCK_SEQPACKET.
+// SendEntries sends the results for chains, over a socket of the type SOCK_SEQPACKET.
 func SendEntries(socket int, e Entries) error {
 	text, rights := entriesHead, []int(nil)
 	for k := range ChainKinds {
@@ -152,8 +152,8 @@ func SendEntries(socket int, e Entries) error {
 	return unix.Sendmsg(socket, []byte(text), unix.UnixRights(rights...), nil, unix.MSG_NOSIGNAL)
 }
 
-// ReceiveEntries waits for what SendEntries has sent. The caller owns the descriptors, which are of whatever the sender likes. After an
-// error there are none; it is io.EOF where the sender has gone.
+// ReceiveEntries waits for a message of SendEntries. The caller owns the descriptors, which can be of any kind. After an error there
+// are none. The error is io.EOF if the sender has ended.
 func ReceiveEntries(socket int) (Entries, error) {
 	text := make([]byte, maxEntries)
 	// Room for one more than there should be, so that it is noticed.

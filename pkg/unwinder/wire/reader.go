@@ -21,8 +21,8 @@ type Reader struct {
 	r       *bufio.Reader
 	started bool
 	buf     []byte
-	msg     []byte // what is left of the message
-	bad     string // what is wrong with the message, "" if nothing is
+	msg     []byte // the rest of the message
+	bad     string // the fault of the message, "" if there is none
 
 	texts    []string
 	textSize int
@@ -33,7 +33,7 @@ type Reader struct {
 	links    int
 	procs    []*Proc
 	unwound  []Unwound
-	size     int // of what has come since the last flush, see Flush.Size
+	size     int // since the last flush, see Flush.Size
 }
 
 // NewReader returns a Reader of r.
@@ -41,9 +41,9 @@ func NewReader(r io.Reader) *Reader {
 	return &Reader{r: bufio.NewReaderSize(r, flushSize)}
 }
 
-// Event is what Next has read: one of its members is set.
+// Event is the result of Next. One of its members is set.
 type Event struct {
-	// Hello says that the unwinder can work here, Refused why it cannot.
+	// Hello means that the unwinder can work here. Refused is why it cannot.
 	Hello   bool
 	Refused string
 	Ready   *Ready
@@ -220,7 +220,7 @@ func (r *Reader) text() string {
 	}
 }
 
-// message reads the fields of a message into the tables. done says that the message makes an Event.
+// message reads the fields of a message into the tables. done reports that the message makes an Event.
 func (r *Reader) message(kind Kind) (_ Event, done bool) {
 	switch kind {
 	case KindHello:
@@ -341,7 +341,7 @@ func (r *Reader) stats(s *Stats) {
 	}
 }
 
-// isHex tells whether s is empty or a lower-case hexadecimal number of at most 128 digits.
+// isHex reports whether s is empty or a lower-case hexadecimal number of at most 128 digits.
 func isHex(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {

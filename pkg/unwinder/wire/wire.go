@@ -38,12 +38,12 @@ const (
 	MaxLabels   = 10
 	MaxUnwound  = 1 << 17 // between two KindFlush
 	MaxReasons  = 256
-	// MaxFlushSize is what may come between two KindFlush, in bytes of memory by estimate. With full tables that is 200 MiB:
-	// only who empties them again and again has more.
+	// MaxFlushSize limits the data between two KindFlush, in bytes of memory by estimate. Full tables take 200 MiB. Only a
+	// writer that empties them repeatedly sends more.
 	MaxFlushSize = 384 << 20
 )
 
-// ErrProtocol says that the stream does not follow the protocol. Nothing more can be read from it.
+// ErrProtocol is the error for a stream that does not follow the protocol. Nothing more can be read from it.
 var ErrProtocol = errors.New("the unwinder's stream is damaged")
 
 // Kind is the kind of a message.
@@ -66,7 +66,7 @@ const (
 	kindEnd
 )
 
-// FrameType says which kind of code a frame is in.
+// FrameType is the kind of a frame's code.
 type FrameType uint8
 
 // The frame types.
@@ -87,7 +87,7 @@ const (
 	frameEnd
 )
 
-// FrameTypes is how many there are.
+// FrameTypes is the number of frame types.
 const FrameTypes = int(frameEnd)
 
 var frameNames = [...]string{
@@ -146,7 +146,7 @@ type Stack struct {
 	// ID is the stack's own: no two stacks that Readers have made in this process share one.
 	ID     uint64
 	Frames []*Frame
-	// Abort says why the unwinding ended before the program's entry; 0: it did not.
+	// Abort is why the unwinding ended before the program's entry; 0: it did not.
 	Abort uint32
 }
 
@@ -161,7 +161,7 @@ type Proc struct {
 // Label is a program's own description of its work.
 type Label struct{ Key, Value string }
 
-// Said is all that a program has said of what its thread was doing.
+// Said is everything that a program has published of its thread's work.
 type Said struct {
 	Labels  []Label
 	TraceID [16]byte
@@ -205,13 +205,13 @@ type Stats struct {
 	Languages [FrameTypes]Language
 }
 
-// Ready says that the kernel's part runs.
+// Ready reports that the kernel's part runs.
 type Ready struct {
 	StartMillis uint64 // how long that took
 }
 
 // Counters are the unwinder's counters in a file that outlives it: CounterCount numbers of 64 bits in the machine's order, at
-// these places. They tell how much was lost when it is killed.
+// these places. They show how much was lost if it is killed.
 const (
 	CounterTaken        = iota // as Stats.Taken
 	CounterDropped             // as all dropped ones in Stats

@@ -29,7 +29,7 @@ func NewWriter(w io.Writer) *Writer {
 	return out
 }
 
-// flushSize is from how many bytes on the buffer is written.
+// flushSize is the size from which on the buffer is written.
 const flushSize = 64 << 10
 
 // send appends the message whose fields are in msg to the buffer.
@@ -79,7 +79,7 @@ func (w *Writer) text(s string) uint32 {
 	return id
 }
 
-// Fits tells whether the tables have room for a stack of n new frames, with a process and labels. If not, Reset makes
+// Fits reports whether the tables have room for a stack of n new frames, with a process and labels. If not, Reset makes
 // room.
 func (w *Writer) Fits(n int) bool {
 	more := uint32(n) + 1
@@ -95,7 +95,7 @@ func (w *Writer) Reset() {
 	w.send(KindReset)
 }
 
-// Hello says that the unwinder can work here, or with a reason that it cannot.
+// Hello reports that the unwinder can work here. With a reason, it cannot.
 func (w *Writer) Hello(refused string) {
 	if refused == "" {
 		w.send(KindHello)

@@ -1,4 +1,4 @@
-// published publishes the context of its process, for the service that its argument names, and burns some CPU time until its
+// published publishes the context of its process, for the service in its argument, and burns some CPU time until its
 // standard input ends.
 package main
 

@@ -1,4 +1,4 @@
-/* Does what takes a capability until its standard input ends. */
+/* Uses a capability until its standard input ends. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/prctl.h>

@@ -1,4 +1,4 @@
-/* Opens files until its standard input ends: one that is there, one that is not. */
+/* Opens files until its standard input ends: an existing one and a missing one. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/prctl.h>

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What another thread ends after a while, and that thread, which main joins. */
+/* Waits that another thread ends after a while. main joins that thread. */
 static int into[2], sockets[2], full[2], word;
 static pthread_t other;
 
@@ -42,7 +42,7 @@ static void nap(long ms)
 /* Keeps a call from being the function's last act, which would leave the function out of the stack. */
 #define HERE __asm__ volatile("")
 
-/* What a child does. It has another name, as the profiler cannot know so new a process. */
+/* The work of a child. It has another name, because the profiler cannot know such a new process. */
 static void child(void)
 {
 	prctl(PR_SET_NAME, "child");
@@ -82,7 +82,7 @@ static void *write_later(void *to)
 	return (void *)read(full[0], bytes, sizeof(bytes));
 }
 
-/* Does something that another thread lets go on. */
+/* Waits for another thread. */
 #define ENDED_LATER(by, wait)                                     \
 	do {                                                     \
 		pthread_create(&other, NULL, write_later, by);   \

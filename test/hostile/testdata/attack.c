@@ -1,4 +1,4 @@
-// attack MODE spins in a function of its own, after it has made what its mode is about.
+// attack MODE prepares the attack of its mode, and then spins in its own function.
 #define _GNU_SOURCE
 #include <limits.h>
 #include <linux/futex.h>
@@ -141,7 +141,7 @@ static void jit(uint64_t at, size_t size, size_t skip) {
 }
 
 int main(int argc, char **argv) {
-  alarm(3600); // should nobody end it
+  alarm(3600); // if nobody ends it
   const char *mode = argc > 1 ? argv[1] : "good";
   if (!strcmp(mode, "perfmap")) { // one long name in very many pieces
     FILE *f = perf_map();

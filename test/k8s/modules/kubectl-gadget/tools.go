@@ -1,3 +1,3 @@
 // Package kubectlgadget pins kubectl-gadget, the client that the Kubernetes test
-// drives, in a module of its own: its dependencies are none of the product's.
+// drives, in its own module, because the product does not need its dependencies.
 package kubectlgadget

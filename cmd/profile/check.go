@@ -91,7 +91,7 @@ func (r regression) String() string {
 	case report.Total:
 		of = "share with its callees"
 	case report.Group:
-		of = "share in everything"
+		of = "share of all samples"
 	}
 	text := fmt.Sprintf("%s: %s %s → %s, %s points", report.Shown(subject(j), 200), of, percent1(j.Before), percent1(j.After), j.Points())
 	if j.Before > 0 {

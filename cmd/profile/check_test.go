@@ -143,6 +143,6 @@ func TestCheckOfServices(t *testing.T) {
 	}
 	var out bytes.Buffer
 	require.ErrorIs(t, runCheck([]string{side(8000, 2000), side(8000, 4000), "--fail-on", "share>+1pp,service>+5pp"}, &out), errRegression)
-	require.Contains(t, out.String(), "1 regression\n  billing: share in everything 20.0% → 33.3%")
+	require.Contains(t, out.String(), "1 regression\n  billing: share of all samples 20.0% → 33.3%")
 	require.Contains(t, out.String(), "price in billing")
 }

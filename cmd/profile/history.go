@@ -35,7 +35,7 @@ with "preset: history".
 
 `
 
-// past is a question to a history.
+// past is a query to a history.
 type past struct {
 	folder, service, gadget string
 }

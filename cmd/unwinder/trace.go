@@ -136,7 +136,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		return nil, err
 	}
 	if err := t.AttachPrctlMonitor(); err != nil {
-		logger.Debug("processes' contexts are noticed later", "error", err)
+		logger.Debug("new contexts of processes are found later", "error", err)
 	}
 	if err := t.StartMapMonitors(tracing, r.traces); err != nil {
 		r.close()

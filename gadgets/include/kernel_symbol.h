@@ -9,7 +9,7 @@
  *	  otel-profiles:
  *	    symbols: [__sched_text_start, __sched_text_end]
  *
- * They stay 0 where the kernel hides addresses (no CAP_SYSLOG, or the sysctl
+ * They stay 0 if the kernel hides addresses (no CAP_SYSLOG, or the sysctl
  * kernel.kptr_restrict), where it has not all of the symbols, and without
  * otel-profiles. An extern variable in .ksyms would not work, because the kernel then refuses the
  * program if addresses are hidden.

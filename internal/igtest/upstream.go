@@ -11,7 +11,7 @@ import (
 
 const igModule = "github.com/inspektor-gadget/inspektor-gadget"
 
-// Prebuilt returns the path of a file that was built on another machine, and false where the tests build on this one. A test
+// Prebuilt returns the path of a file that was built on another machine, and false if the tests build on this one. A test
 // TestPrebuild builds into the folder E2E_PREBUILD what the tests of its package need; E2E_PREBUILT names the folder where they run.
 func Prebuilt(name string) (string, bool) {
 	dir := os.Getenv("E2E_PREBUILT")

@@ -33,7 +33,7 @@ func (d draw) reaches(z float64) (down, up float64) {
 	return max(0, d.share-max(0, middle-reach)), max(0, min(1, middle+reach)-d.share)
 }
 
-// chance returns how far the share k of n is off by chance, 0 where it is less than a percentage point.
+// chance returns how far the share k of n is off by chance, 0 if it is less than a percentage point.
 func chance(k, n int64) float64 {
 	if n <= 0 || k <= 0 {
 		return 0

@@ -131,7 +131,7 @@ type stackSum struct {
 
 // Top returns the n functions with the highest self value, highest first; all of them if n is 0. NotOwn comes behind the program's own
 // functions, and is there even if it is one too many.
-// Samples should be of one type (see receiver.ByType), as sums of several mean nothing. A function
+// Samples should be of one type (see receiver.ByType), because sums over several types mean nothing. A function
 // that is in a stack more than once counts once. Addresses without a name count for their file. Samples without a stack count as "[no stack]".
 func Top(samples []receiver.Sample, n int, opts Options) []Row {
 	opts = opts.grouped().over(samples)

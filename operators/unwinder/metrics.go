@@ -28,7 +28,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 	away, _ := metrics.Float64Counter("ig_otel_profiles_unwinder_away", metric.WithUnit("s"),
 		metric.WithDescription("Time without whole stacks because the unwinder restarted"))
 	memory, _ := metrics.Int64UpDownCounter("ig_otel_profiles_unwinder_memory", metric.WithUnit("By"),
-		metric.WithDescription("Memory of the unwinder, by where"))
+		metric.WithDescription("Memory of the unwinder in its process and in the kernel"))
 	return &instruments{
 		taken:      counter("samples", "{sample}", "Samples that the unwinder has taken"),
 		dropped:    counter("samples_dropped", "{sample}", "Samples that were dropped, by reason"),

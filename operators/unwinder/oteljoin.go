@@ -15,7 +15,7 @@ const (
 )
 
 // otelStacks are the stacks of the events of Inspektor Gadget's own gadgets. All runs share them, because a stack's ID does not
-// tell its run.
+// contain its run.
 type otelStacks struct {
 	runs sync.Map // *otelInstance by context.Context
 

@@ -125,7 +125,7 @@ func (e *Exporter) Proxy() *url.URL {
 
 // Written is how the endpoint was written, for messages about it.
 type Written struct {
-	Scheme string // http, https, or "" where there was none
+	Scheme string // http, https, or "" if there was none
 	Where  string // a file, a flag or a variable
 }
 

@@ -72,7 +72,7 @@ type draft struct {
 // Set is all exporters of a process. It does not change; any goroutine may use it.
 type Set struct {
 	drafts   map[string]*draft
-	problems []problem // that belong to no exporter
+	problems []problem // problems without an exporter
 	notices  []string
 	// emptyFile is the config file, if it holds no exporter.
 	emptyFile string
@@ -178,7 +178,7 @@ func (s *Set) unknown(name string) error {
 		hint = "; in a daemon, " + BuiltIn + " exists only if the daemon's config or environment names it"
 	}
 	if s.emptyFile != "" {
-		hint += "; " + s.emptyFile + " has none under " + FileKey + ", or is no valid YAML"
+		hint += "; " + s.emptyFile + " has none under " + FileKey + ", or is not valid YAML"
 	}
 	return fmt.Errorf("unknown exporter %q: there are %s", clip(name), line(strings.Join(names, ", ")+hint))
 }

@@ -43,7 +43,7 @@ var mistakes = []struct {
 		{file: "prod: {endpoint: 'c:4317'}", name: "prd", answer: `unknown exporter "prd": there are otlp, prod`},
 		{daemon: true, name: "prod", answer: `unknown exporter "prod": none is configured; write one under operator.otel-profiles.exporters in the config, or set OTEL_EXPORTER_OTLP_ENDPOINT for "otlp"`},
 		{daemon: true, file: "prod: {endpoint: 'c:4317'}", name: "otlp", answer: `unknown exporter "otlp": there are prod; in a daemon, otlp exists only if the daemon's config or environment names it`},
-		{file: "{}", name: "prod", answer: `unknown exporter "prod": there are otlp; config.yaml has none under operator.otel-profiles.exporters, or is no valid YAML`},
+		{file: "{}", name: "prod", answer: `unknown exporter "prod": there are otlp; config.yaml has none under operator.otel-profiles.exporters, or is not valid YAML`},
 		{file: "'a b': {endpoint: 'c:4317'}", name: "a b", answer: `exporter "a b": name (config.yaml): got "a b", takes a name without spaces, ':', ',' and '=', so that a command line can name it`},
 		{file: "prod: collector:4317", answer: onProd + `operator.otel-profiles.exporters.prod (config.yaml): got a text, takes a map of settings`},
 		{file: "[prod]", global: true, answer: `operator.otel-profiles.exporters (config.yaml): got a list, takes a map of exporters, each a map of settings below its name`},

@@ -28,7 +28,7 @@ func (e *Exporter) checkDrains() {
 
 // Drain waits until everything that was enqueued before the call is delivered or dropped. If the receiver fails and there is a
 // storage folder, it waits only until everything is stored there. If ctx ends first, the error says how much is still held. With
-// storage, data on disk is no error. It does not hurry: waits between attempts stay as they are. Only Shutdown cuts them short.
+// storage, data on disk is not an error. It does not hurry: waits between attempts stay as they are. Only Shutdown cuts them short.
 func (e *Exporter) Drain(ctx context.Context) error {
 	if err := e.drain(ctx); err != nil {
 		return fmt.Errorf("exporter %q: %w", e.cfg.Name, err)

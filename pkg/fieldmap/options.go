@@ -64,7 +64,7 @@ type GadgetInfo struct {
 
 // Host is the machine that the gadget runs on.
 type Host struct {
-	ID       string // the machine ID, empty where it cannot be read
+	ID       string // the machine ID, empty if it cannot be read
 	Name     string // host.name of rows that do not name their node
 	Arch     string // host.arch, in the convention's words
 	OS       string // os.type

@@ -28,7 +28,7 @@ type Plan struct {
 	seed            maphash.Seed
 	k1, k2, k3      uint64 // secrets: mix uses k1 and k2, and k3 is the h of its first call
 	containerID     reader
-	identityFields  []reader // identify the resource where containerID is empty
+	identityFields  []reader // identify the resource if containerID is empty
 	resourceFields  []reader // more fields that make a resource distinct
 	stackKeyFields  []reader // make a stack distinct
 	sampleKeyFields []reader // more fields that make a sample distinct within its resource
@@ -39,8 +39,8 @@ type Plan struct {
 	// The cold path.
 	stacks          stackFields
 	stackReader     *Plan               // the Plan that reads the stacks: this one, or Options.First
-	rawKernel       bool                // kernel addresses are raw
-	frames          []profile.Frame     // the copy that SampleOf makes where it changes frames; reused
+	rawKernel       bool                // whether kernel addresses are raw
+	frames          []profile.Frame     // the copy that SampleOf makes if it changes frames; reused
 	attributes      []profile.Attribute // the result of SampleOf; reused
 	identity        [numIdentities]reader
 	sampleAttrs     []attribute
@@ -183,7 +183,7 @@ func (p *Plan) hash(r *reader, b []byte) uint64 {
 	case len(b) == r.width:
 		v := r.load(b)
 		if r.errno && v <= math.MaxInt32 {
-			return min(v, 1) // 0 where no stack was asked for
+			return min(v, 1) // 0 if no stack was asked for
 		}
 		return v
 	}

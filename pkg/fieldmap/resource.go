@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// maxResourceAttributes, where the settings do not say, leaves room for sample attributes: Pyroscope
+// maxResourceAttributes is the limit without a setting. It leaves room for sample attributes: Pyroscope
 // refuses a series with more than 30 labels, and every resource and sample attribute is one.
 const maxResourceAttributes = 25
 

@@ -41,7 +41,7 @@ type stackField struct {
 	// text is the field with the stack as text.
 	text  reader
 	names []byte // a copy of the last row's text: the names of frames point into it
-	// id is the field with the raw stack ID; its acc is nil where the row has none.
+	// id is the field with the raw stack ID; its acc is nil if the row has none.
 	id reader
 
 	kernel *stack.Kernel
@@ -374,7 +374,7 @@ func (f *stackField) stackID(d datasource.Data) (int32, bool) {
 	if len(b) != 4 {
 		return 0, false
 	}
-	if f.inode.acc != nil { // of the executable; 0 where user stacks are disabled
+	if f.inode.acc != nil { // of the executable; 0 if user stacks are disabled
 		if b := f.inode.guarded(d); len(b) == 0 || f.inode.load(b) == 0 {
 			return 0, false
 		}

@@ -25,7 +25,7 @@ type userFrames struct {
 	field   int // the index of its stackField
 	process procmap.Process
 	seen    uint64
-	addrs   []uint64 // one per frame; empty where frames have no addresses
+	addrs   []uint64 // one per frame; empty if frames have no addresses
 	named   []names.Frame
 	pending bool
 }

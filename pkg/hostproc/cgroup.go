@@ -30,7 +30,7 @@ const rootGroup = 1
 // groups finds the systemd unit of a control group by its ID in the unified hierarchy. An ID is not reused, so a result stays
 // right. It is safe for concurrent use.
 type groups struct {
-	mount string // of the unified hierarchy; empty where there is none
+	mount string // of the unified hierarchy; empty if there is none
 
 	mu      sync.Mutex
 	handles bool // whether folders can be opened by ID, which takes CAP_DAC_READ_SEARCH

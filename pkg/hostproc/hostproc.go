@@ -29,7 +29,7 @@ type Service struct {
 }
 
 // Process identifies a process. The kernel gives a PID to another process later, which the inode of the executable
-// nearly always shows; it may be 0. Cgroup is the ID of the control group in the unified hierarchy, or 0 where it is not known.
+// nearly always shows; it may be 0. Cgroup is the ID of the control group in the unified hierarchy, or 0 if it is not known.
 type Process struct {
 	PID    uint32
 	Inode  uint64

@@ -12,7 +12,7 @@ import (
 // and mount anything over the host's files. So paths there are the user's own. Without a user namespace, only a privileged
 // process can make its own mounts, as systemd does for services. Their paths count if the root is the host's, not a container's.
 type namespaces struct {
-	// The host's. mount is empty where it cannot be read: then all mounts count as the host's.
+	// The host's. mount is empty if it cannot be read: then all mounts count as the host's.
 	user, mount string
 	root        file
 }

@@ -21,7 +21,7 @@ type Reader interface {
 	Close()
 }
 
-// Process identifies a process by the fields of a row. Inode is that of its executable, 0 where that is not known.
+// Process identifies a process by the fields of a row. Inode is that of its executable, 0 if that is not known.
 type Process struct {
 	PID   uint32
 	Inode uint64

@@ -103,7 +103,7 @@ type holder struct {
 	seen       uint64
 }
 
-// intern returns the file of a key, which it makes if there is none, and puts h first among its holders. Under r.mu.
+// intern returns the file of a key, which it makes if there is none, and puts h first among its holders. The caller holds r.mu.
 func (r *Resolver) intern(key fileKey, h holder) *file {
 	generation := key.generation
 	key.generation = 0 // /proc/PID/maps does not have it
@@ -178,7 +178,7 @@ const (
 	retryFile = 30e9
 )
 
-// checkFiles queues those files of a new life that were not identified for a while (see recheck). Under r.mu.
+// checkFiles queues those files of a new life that were not identified for a while (see recheck). The caller holds r.mu.
 func (r *Resolver) checkFiles(l *life) {
 	for depth := 0; l != nil && depth < maxChain; l, depth = l.parent, depth+1 {
 		for i := range l.ranges {
@@ -195,7 +195,7 @@ func (r *Resolver) checkFiles(l *life) {
 }
 
 // check queues a file to be identified, and reports whether it is in the queue now. It is not if it is of a kind that is
-// not read, has failed a short while ago, or finds the queue full. Under r.mu.
+// not read, has failed a short while ago, or finds the queue full. The caller holds r.mu.
 func (r *Resolver) check(f *file) bool {
 	if f.kind != ordinary && f.kind != perfMap || f.known != nil && f.known.ID == symtab.VDSO {
 		return false

@@ -30,7 +30,7 @@ type heldFile struct {
 }
 
 // hold keeps opened as the open file of f, and closes it after holdFor. If f has one already, that is closed and
-// opened takes its place. Under r.mu.
+// opened takes its place. The caller holds r.mu.
 func (r *Resolver) hold(f *file, opened *os.File) {
 	if f.open != nil {
 		r.closing = append(r.closing, f.open)
@@ -44,7 +44,7 @@ func (r *Resolver) hold(f *file, opened *os.File) {
 	r.heldFiles = append(r.heldFiles, heldFile{f, time.Now().Add(holdFor)})
 }
 
-// release lets go of the first n files of r.heldFiles: closeFiles closes them. Under r.mu.
+// release lets go of the first n files of r.heldFiles: closeFiles closes them. The caller holds r.mu.
 func (r *Resolver) release(n int) {
 	for _, h := range r.heldFiles[:n] {
 		r.closing = append(r.closing, h.f.open)
@@ -86,7 +86,7 @@ func (r *Resolver) closeFiles(ctx context.Context) {
 }
 
 // again returns the open file of f with a descriptor of its own, which the caller closes; nil if f is not kept open.
-// Under r.mu.
+// The caller holds r.mu.
 func (f *file) again() *os.File {
 	if f.open == nil {
 		return nil

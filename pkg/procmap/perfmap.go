@@ -16,7 +16,7 @@ import (
 // PID namespace.
 
 // perfMap returns the Place of addr, where l has generated code: File is the perf map of l once that is identified,
-// and the Place is Pending until then. Without a perf map only State is set. Under r.mu.
+// and the Place is Pending until then. Without a perf map only State is set. The caller holds r.mu.
 func (r *Resolver) perfMap(l *life, addr uint64) Place {
 	place := Place{State: Generated}
 	if l.perf == nil {

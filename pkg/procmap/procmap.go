@@ -230,7 +230,7 @@ func (r *Resolver) Close() {
 const suspicious = 20
 
 // Err returns why no process is known, after some could not be read. /proc may be that of another PID namespace, or a capability
-// is missing. It is nil where one was read.
+// is missing. It is nil if one was read.
 func (r *Resolver) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -289,7 +289,7 @@ func (r *Resolver) Locate(dst []Place, p Process, seen uint64, addrs []uint64) (
 }
 
 // bind returns the entry of a process, brought up to date with the life that the history has of it at the time seen.
-// It makes the entry if the history has such a life; nil means that nothing is known. Under r.mu.
+// It makes the entry if the history has such a life; nil means that nothing is known. The caller holds r.mu.
 func (r *Resolver) bind(p Process, seen uint64) *entry {
 	e := r.processes[p]
 	switch {
@@ -338,7 +338,7 @@ func (r *Resolver) lags(seen uint64) bool {
 	return seen <= now && now-seen < maxLag
 }
 
-// locate finds one address. Under r.mu.
+// locate finds one address. The caller holds r.mu.
 func (r *Resolver) locate(p Process, e *entry, addr uint64) Place {
 	if e == nil || e.life == nil {
 		return Place{State: Gone}

@@ -14,7 +14,7 @@ type Mapping struct {
 	// Seen is a time at which the file was mapped, in nanoseconds since boot, 0 for now. A process with this PID that
 	// has begun after it is another one.
 	Seen uint64
-	// Start and End are the addresses as the process has them, 0 where they are not known.
+	// Start and End are the addresses as the process has them, 0 if they are not known.
 	Start, End uint64
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// makeRoom makes room for one more process. Under r.mu.
+// makeRoom makes room for one more process. The caller holds r.mu.
 func (r *Resolver) makeRoom() {
 	if len(r.processes) >= maxProcesses {
 		r.forgetHalf()
@@ -27,7 +27,7 @@ func (r *Resolver) sweep() {
 	r.shrink()
 }
 
-// bound calls shrink if much has been added since the last time. Under r.mu.
+// bound calls shrink if much has been added since the last time. The caller holds r.mu.
 func (r *Resolver) bound() {
 	if r.history.grown > maxHeld/2 {
 		r.shrink()
@@ -35,7 +35,7 @@ func (r *Resolver) bound() {
 }
 
 // shrink forgets the history and all files if more than maxHeld is held. Then it halves the requested processes for as long as
-// they alone are too much. Under r.mu.
+// they alone are too much. The caller holds r.mu.
 func (r *Resolver) shrink() {
 	r.history.grown = 0
 	if r.held() <= maxHeld {
@@ -63,7 +63,7 @@ const (
 )
 
 // held estimates, on the high side, the memory of all lives and files in bytes. counted keeps it from counting one
-// twice. Under r.mu.
+// twice. The caller holds r.mu.
 func (r *Resolver) held() int {
 	r.count++
 	n := 0

@@ -37,7 +37,7 @@ type stuckDevice struct {
 	until   time.Time // it is avoided until then, and while there are such
 }
 
-// isStuck reports whether a device does not answer. Under r.mountsMu.
+// isStuck reports whether a device does not answer. The caller holds r.mountsMu.
 func (r *Resolver) isStuck(dev device, now time.Time) bool {
 	for d, s := range r.stuck {
 		if s.waiting == 0 && !now.Before(s.until) {

@@ -260,7 +260,7 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 }
 
 // frames interns frames and appends their locations. Neighbours in a stack mostly have the same mapping and
-// type. Under mu.
+// type. The caller holds mu.
 func (a *Aggregator) frames(locs []uint32, frames []Frame) []uint32 {
 	g := a.gen
 	var mapped *Mapping
@@ -323,7 +323,7 @@ func (a *Aggregator) Renew() { a.renew.Store(true) }
 // NearFull reports that an early Flush would prevent the refusal of rows.
 func (a *Aggregator) NearFull() bool { return a.nearFull.Load() }
 
-// add counts a row of the sample that a key stands for. Under mu.
+// add counts a row of the sample that a key stands for. The caller holds mu.
 func (a *Aggregator) add(key uint32, values []int64, time uint64) Status {
 	w := a.win
 	id := key & sampleOf

@@ -103,7 +103,7 @@ func (a *Aggregator) Ask() (pending bool) {
 	}
 }
 
-// internResolved interns the stack of an pending sample and sets u.resolved. Under mu.
+// internResolved interns the stack of an pending sample and sets u.resolved. The caller holds mu.
 func (a *Aggregator) internResolved(u *pendingSample, frames []Frame) {
 	g := a.gen
 	before := g.bytes
@@ -118,7 +118,7 @@ func (a *Aggregator) internResolved(u *pendingSample, frames []Frame) {
 	g.take(s.resource, g.bytes-before)
 }
 
-// mergeResolved gives the values of the window's pending samples to the resolved ones. Under mu.
+// mergeResolved gives the values of the window's pending samples to the resolved ones. The caller holds mu.
 func (a *Aggregator) mergeResolved() {
 	g, w := a.gen, a.win
 	if len(g.pending) == 0 {

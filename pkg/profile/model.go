@@ -50,10 +50,10 @@ type Frame struct {
 	// Name is the function's name in the symbol table (it may be mangled); empty if no symbol is known. It is never an address in
 	// words.
 	Name string
-	// File and Line are the source position, empty and 0 where unknown.
+	// File and Line are the source position, empty and 0 if unknown.
 	File string
 	Line int64
-	// StartLine is the line that the function begins at, 0 where unknown.
+	// StartLine is the line that the function begins at, 0 if unknown.
 	StartLine int64
 	// Address is the address within Mapping, 0 if unknown: see pkg/stack for its meaning in each kind of frame.
 	Address uint64

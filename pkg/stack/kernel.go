@@ -201,7 +201,7 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known b
 	switch {
 	case !known || k.symbols.End == 0:
 		located = false
-		// The kernel's own code is the likely place. A guess does no harm where there is no
+		// The kernel's own code is the likely place. A guess does no harm if there is no
 		// address to look up in it.
 		if !known || !k.opts.RawAddresses {
 			f.Mapping = k.image()

@@ -22,10 +22,10 @@ import (
 // KernelSymbols is the knowledge of a kernel for naming its frames. A process loads it once and shares it. The exported fields
 // never change. The tables of modules and programs follow the running kernel, and are safe for concurrent use.
 type KernelSymbols struct {
-	// Start and End are the bounds of the kernel's image, from _stext to _end. Both are 0 where
+	// Start and End are the bounds of the kernel's image, from _stext to _end. Both are 0 if
 	// they could not be read. They are secret.
 	Start, End uint64
-	// BuildID is the kernel's GNU build ID in lower-case hexadecimal, "" where it is not known.
+	// BuildID is the kernel's GNU build ID in lower-case hexadecimal, "" if it is not known.
 	BuildID string
 
 	// modules are those of the running kernel; nil if the symbols are another kernel's.

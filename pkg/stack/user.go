@@ -132,7 +132,7 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 			}
 		}
 		if !u.locate(f, i) {
-			return dst[:len(dst)-1], OK // the stack has ended here: what was recorded behind it is no part of it
+			return dst[:len(dst)-1], OK // the stack ends here: later records are not part of it
 		}
 	}
 	if truncated {

@@ -7,7 +7,7 @@ import (
 // room is the maximum size of a table, in bytes, that fits into Options.Bytes together with its entry.
 func (s *Store) room() int64 { return s.options.Bytes - entryBytes }
 
-// makeRoom forgets files that were not used for the longest time. Those that are pending stay. Under s.mu.
+// makeRoom forgets files that were not used for the longest time. Those that are pending stay. The caller holds s.mu.
 func (s *Store) makeRoom() {
 	for el := s.recent.Back(); el != nil && s.bytes > s.options.Bytes; {
 		e := el.Value.(*entry)
@@ -18,14 +18,14 @@ func (s *Store) makeRoom() {
 	}
 }
 
-// use notes a request for a file, and returns the time. Under s.mu.
+// use notes a request for a file, and returns the time. The caller holds s.mu.
 func (s *Store) use(e *entry) time.Time {
 	s.recent.MoveToFront(e.recent)
 	e.used = time.Now()
 	return e.used
 }
 
-// forget forgets a file that is not pending. Under s.mu.
+// forget forgets a file that is not pending. The caller holds s.mu.
 func (s *Store) forget(e *entry) {
 	s.recent.Remove(e.recent)
 	delete(s.entries, e.id)

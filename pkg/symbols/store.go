@@ -363,7 +363,7 @@ func (s *Store) request(r Request) (state symtab.State, taken bool) {
 	return symtab.Pending, true
 }
 
-// ReadSince tells whether the last read of a file began after t, so that all that the file had at t was read.
+// ReadSince reports whether the last read of a file began after t, so that all that the file had at t was read.
 func (s *Store) ReadSince(id symtab.FileID, t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -60,7 +60,7 @@ func (p parameters) isDefault(variable string) bool {
 func (p parameters) set(variable, value string) { p.values[p.key(variable)] = value }
 
 // Value returns the value of a parameter of a gadget's eBPF programs by the name of its variable. It is the user's value, or the
-// image's default. It is false where that is not known.
+// image's default. It is false if that is not known.
 func Value(gadgetCtx operators.GadgetContext, variable string) (string, bool) {
 	p, ok := parametersOf(gadgetCtx)
 	if !ok {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/viper"
 )
 
-// Metadata returns a gadget's metadata, with what parameters and --annotate have changed in it; nil where it has none.
+// Metadata returns a gadget's metadata, with what parameters and --annotate have changed in it; nil if it has none.
 func Metadata(gadgetCtx operators.GadgetContext) *viper.Viper {
 	return variable[*viper.Viper](gadgetCtx, "config")
 }

@@ -85,7 +85,7 @@ func (b *Broker) shared(name string) (*ebpf.Map, error) {
 }
 
 // number returns a number for a gadget's run that no subscriber has. It is the one that was unused for longest, because events of
-// its last run may still arrive. It is 0 where there is none left. The caller holds mu.
+// its last run may still arrive. It is 0 if there is none left. The caller holds mu.
 func (g *gadgets) number(subscribers map[*Subscription]struct{}) uint32 {
 	taken := map[uint32]bool{}
 	for s := range subscribers {

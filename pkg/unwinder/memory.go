@@ -65,7 +65,7 @@ func unifiedRoot() (dir string, done func()) {
 func limitAlong(root, path, file string) uint64 {
 	limit := uint64(math.MaxUint64)
 	for path = filepath.Clean("/" + path); ; path = filepath.Dir(path) {
-		text, _ := os.ReadFile(filepath.Join(root, path, file)) // the outermost has none
+		text, _ := os.ReadFile(filepath.Join(root, path, file)) // the outermost group has no limit
 		if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil {
 			limit = min(limit, cmp.Or(n, math.MaxUint64))
 		}

@@ -162,7 +162,7 @@ func (p *process) count() (c [wire.CounterCount]uint64) {
 	return c
 }
 
-// memory returns the resident memory, 0 where it cannot be read.
+// memory returns the resident memory, 0 if it cannot be read.
 func (p *process) memory() uint64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
 	if err != nil {

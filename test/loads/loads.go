@@ -56,7 +56,7 @@ type Load struct {
 	// FrameType is what OpenTelemetry calls the frames of its functions (profile.frame.type).
 	FrameType string
 	// Entry is the outermost function of the language, and Chain the callers from there to the three functions,
-	// outermost first; empty where no function is known. The last one of Chain calls all of Shares.
+	// outermost first; empty if no function is known. The last one of Chain calls all of Shares.
 	Entry string
 	Chain []string
 	// Shares are the true parts of the CPU time below the last function of Chain, empty for a program at work.

@@ -58,7 +58,7 @@ func ReadBooks(log string) (b Books, err error) {
 	return b, nil
 }
 
-// Check tells whether a sample is missing: each that was drawn was delivered, but for those of a container that had gone. Inspektor Gadget
+// Check reports whether a sample is missing: each that was drawn was delivered, but for those of a container that had gone. Inspektor Gadget
 // reads a gadget's rows for the last time before its timer ends: of what comes in between, one in a hundred at most, the count can differ.
 func (b Books) Check(delivered int64) error {
 	if missing := b.Drawn - b.Container - delivered; missing < -slack(b) || missing > slack(b) {

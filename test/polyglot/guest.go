@@ -44,6 +44,6 @@ func total(samples []receiver.Sample) int64 {
 	return sum
 }
 
-// ofProgram tells whether a thread is the program's. Java gives names to its own, for the garbage collector, compilers and signals, and none
+// ofProgram reports whether a thread is the program's. Java gives names to its own, for the garbage collector, compilers and signals, and none
 // to the one that runs main.
 func ofProgram(thread string, l loads.Load) bool { return l.FrameType != "jvm" || thread == "java" }

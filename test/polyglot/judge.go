@@ -164,7 +164,7 @@ func (j *judge) complete(stack []receiver.Frame) bool {
 	return threads && strings.HasPrefix(filepath.Base(last.Mapping), "libc.so.")
 }
 
-// functionAt is the function of a stripped file that a frame is in, empty where that is not known.
+// functionAt is the function of a stripped file that a frame is in, empty if that is not known.
 func (j *judge) functionAt(f receiver.Frame) string {
 	for _, s := range j.functions {
 		if s.has(f) {

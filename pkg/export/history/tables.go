@@ -181,7 +181,7 @@ func (t *translator) node(i uint32) uint32 {
 	return t.nodes[i]
 }
 
-// number64 takes a varint from the start of a text; 0 and nothing is left where there is none.
+// number64 takes a varint from the start of a text; 0 and nothing is left if there is none.
 func number64(s string) (uint64, string) {
 	v := uint64(0)
 	for i := 0; i < len(s) && i < binary.MaxVarintLen64; i++ {

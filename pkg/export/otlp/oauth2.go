@@ -85,7 +85,7 @@ func (t *tokens) token(ctx context.Context) (string, *attempt.Outcome) {
 	case t.fetching <- struct{}{}:
 		defer func() { <-t.fetching }()
 	case <-ctx.Done():
-		return "", &attempt.Outcome{What: "no token within the time limit of an attempt", Hint: "check oauth2.token_url, and the network between"}
+		return "", &attempt.Outcome{What: "no token within the time limit of an attempt", Hint: "check oauth2.token_url, and the connection to it"}
 	}
 	if v, ok := t.valid(); ok { // somebody else has fetched it
 		return v, nil
@@ -152,7 +152,7 @@ func (t *tokens) explain(err error) *attempt.Outcome {
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 			err = wrapped.Err // without the URL, whose query may hold a secret
 		}
-		e := &attempt.Outcome{What: "no token from " + t.shown(), Words: err.Error(), Hint: "check oauth2.token_url, and the network between"}
+		e := &attempt.Outcome{What: "no token from " + t.shown(), Words: err.Error(), Hint: "check oauth2.token_url, and the connection to it"}
 		if has(e.Words, "certificate signed by unknown authority") {
 			e.Hint = "set tls.ca_file to the authority that signed its certificate; with tls.include_system_ca_certs_pool: true the system's are trusted as well"
 		}

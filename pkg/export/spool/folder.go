@@ -362,7 +362,7 @@ func (s *Folder) Read(seq uint64) ([]byte, error) {
 	return body, nil
 }
 
-// Remove deletes a message. A file that is already missing is no error.
+// Remove deletes a message. A file that is already missing is not an error.
 func (s *Folder) Remove(seq uint64) error {
 	if err := os.Remove(s.path(seq)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -15,7 +15,7 @@ type Message struct {
 	// Samples and Profiles are the content of the request.
 	Samples  int64
 	Profiles int
-	// Start and End bound the time of the data; zero where unknown.
+	// Start and End bound the time of the data; zero if unknown.
 	Start, End time.Time
 	// Owner is the resource, if the request carries only one, else empty. When the queue is full,
 	// the owner that holds the most bytes loses its oldest message.

@@ -255,7 +255,7 @@ func (w *window) text(off uint64) ([]byte, error) {
 	}
 }
 
-// bytes returns n bytes at off, n no more than chunk, and nil where they are not there. They are valid
+// bytes returns n bytes at off, n no more than chunk, and nil if they are not there. They are valid
 // until the next call.
 func (w *window) bytes(off, n uint64) ([]byte, error) {
 	if off > w.size || n > w.size-off || n > symtab.Chunk {

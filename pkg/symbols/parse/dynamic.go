@@ -9,7 +9,7 @@ import (
 // relocations say which values the dynamic linker writes to which addresses.
 type relocations struct {
 	f     *elfFile
-	parts []place // where they are in the file; here addr is their size in bytes
+	parts []place // their place in the file; addr is their size in bytes here
 }
 
 // relative returns the relocations that DT_RELA of the dynamic section leads to, if there are any.

@@ -36,7 +36,7 @@ func (r *reader) hold(n int64) error {
 	return nil
 }
 
-// ReadAt is at for callers that read a part of the file from front to end.
+// ReadAt is like at, for callers that read a part of the file from front to end.
 func (r *reader) ReadAt(b []byte, off int64) (int, error) {
 	if err := r.at(b, uint64(off)); err != nil {
 		return 0, err

@@ -116,7 +116,7 @@ func word(h *symtab.GoHeader, b []byte) uint64 {
 func readStarts(t *symtab.GoTable, f *elfFile) error {
 	width, n := width(&t.GoHeader), t.Functions
 	if t.Program+(2*n+1)*width > t.End-t.Offset {
-		return fmt.Errorf("%w: the list of functions of .gopclntab is outside of it", symtab.ErrMalformed)
+		return fmt.Errorf("%w: the list of functions lies outside of .gopclntab", symtab.ErrMalformed)
 	}
 	w := window{f: f, offset: t.Offset + t.Program, size: (2*n + 1) * width}
 	start := make([]uint32, n+1)
@@ -163,7 +163,7 @@ func newGoPairs(b []byte, quantum uint32) symtab.GoPairs {
 	return p
 }
 
-// coversAll tells whether all code of a file is that of its Go functions. After the last function a section may have
+// coversAll reports whether all code of a file is that of its Go functions. After the last function a section may have
 // padding, up to alignment.
 func coversAll(t *symtab.GoTable, f *elfFile) bool {
 	const alignment = 64

@@ -33,7 +33,7 @@ type GoPlace struct {
 // GoFunc is a function. nil stands for one that cannot be read.
 type GoFunc struct {
 	Name                string
-	Start               int // the line that it begins at, 0 where that is not known
+	Start               int // the line that it begins at, 0 if that is not known
 	File, Line, Inlined GoPairs
 	Files               map[int32]string // by the values of the table file
 	Calls               []GoCall         // inlined ones
@@ -43,7 +43,7 @@ type GoFunc struct {
 // GoCall is a call that was inlined.
 type GoCall struct {
 	At    uint32 // an address that belongs to the place of the call, from the function's start
-	Start int    // the line that the inlined function begins at, 0 where that is not known
+	Start int    // the line that the inlined function begins at, 0 if that is not known
 	Name  string // if Options.Inlined
 }
 
@@ -147,7 +147,7 @@ func (p *GoPairs) bytes() int { return cap(p.B) + 12*cap(p.Resume) }
 // maxDepth is how many calls within one another are followed.
 const maxDepth = 64
 
-// Function returns the number of the function at an address, false where there is none.
+// Function returns the number of the function at an address, false if there is none.
 func (t *GoTable) Function(addr uint64) (uint32, bool) {
 	i, _ := lastFrom(addr, t.Text, len(t.Start), func(i int) uint32 { return t.Start[i] })
 	return uint32(i), i >= 0 && i < len(t.Start)-1
@@ -193,7 +193,7 @@ func (t *GoTable) lookup(addr uint64, inlined bool) (Symbol, State) {
 	return s, Named
 }
 
-// Covers tells whether an address is in the code of the functions.
+// Covers reports whether an address is in the code of the functions.
 func (t *GoTable) Covers(addr uint64) bool {
 	return addr >= t.Text && addr-t.Text < uint64(t.Start[len(t.Start)-1])
 }

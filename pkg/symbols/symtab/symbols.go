@@ -47,10 +47,10 @@ type Symbol struct {
 	// Name is the name in the symbol table: it may be mangled. A stub that jumps to a function of another file is the function's
 	// name and "@plt".
 	Name string
-	// File and Line are where the source is, "" and 0 where that is not known.
+	// File and Line are where the source is, "" and 0 if that is not known.
 	File string
 	Line int
-	// StartLine is where the function begins, 0 where that is not known: Go programs of Go 1.20 and later say it.
+	// StartLine is where the function begins, 0 if that is not known: Go programs of Go 1.20 and later say it.
 	StartLine int
 	// Source is the source of the name.
 	Source Source

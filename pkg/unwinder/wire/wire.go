@@ -97,7 +97,7 @@ var frameNames = [...]string{
 }
 
 // String returns the name that the semantic convention's attribute profile.frame.type has for it, empty
-// where it is unknown.
+// if it is un known.
 func (t FrameType) String() string {
 	if int(t) < len(frameNames) {
 		return frameNames[t]
@@ -111,8 +111,8 @@ type File struct {
 	GNUBuildID, GoBuildID string
 	Hash                  [16]byte // of parts of its content: htlhash
 	Version               [16]byte // of this file alone, until it is written to
-	Device, Inode         uint64   // as stat has them, 0 where unknown
-	Proc                  uint32   // the PID of a process that had it mapped, 0 where unknown
+	Device, Inode         uint64   // as stat has them, 0 if unknown
+	Proc                  uint32   // the PID of a process that had it mapped, 0 if unknown
 	Low, High             uint64   // where it was mapped there: a name in /proc/PID/map_files
 
 	hash string // Hash as text, made by the Reader
@@ -137,7 +137,7 @@ type Frame struct {
 	Type           FrameType
 	Function, File string
 	Line           uint64
-	Address        uint64 // in the ELF file's virtual addresses, the call's in a caller; 0 where unknown
+	Address        uint64 // in the ELF file's virtual addresses, the call's in a caller; 0 if unknown
 	Mapping        *Mapping
 }
 
@@ -153,9 +153,9 @@ type Stack struct {
 // Proc is a process. Its PID is that of the host's PID namespace.
 type Proc struct {
 	PID   uint32
-	Start uint64 // nanoseconds since boot, 0 where unknown
-	MntNS uint64 // the mount namespace's number, 0 where unknown
-	Exe   string // the name of the executable, empty where unknown
+	Start uint64 // nanoseconds since boot, 0 if unknown
+	MntNS uint64 // the mount namespace's number, 0 if unknown
+	Exe   string // the name of the executable, empty if unknown
 }
 
 // Label is a program's own description of its work.

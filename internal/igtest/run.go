@@ -41,7 +41,7 @@ type Run struct {
 
 	t       *testing.T
 	process *os.Process
-	err     error // the error the error of its end
+	err     error // the error of its end
 }
 
 // Start starts the built ig with a gadget's image, without output of rows.

@@ -87,7 +87,7 @@ func (i *instance) look(stop <-chan struct{}) {
 			} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) && !closed(stop) {
 				i.warn(fmt.Errorf("reading process %d: %w", pid, err))
 			}
-			if errors.Is(err, patience.ErrTooMany) { // that process is not this one
+			if errors.Is(err, patience.ErrTooMany) { // the error does not concern this process
 				p.later(now, true)
 				continue
 			}

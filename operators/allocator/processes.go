@@ -249,7 +249,7 @@ func (f *finder) file(at *procmap.File) *file {
 		return nil
 	}
 	switch {
-	case errors.Is(got.err, symtab.ErrReader): // that process is not this one
+	case errors.Is(got.err, symtab.ErrReader): // the error does not concern this file
 		if got.open != nil {
 			got.open.Close()
 		}

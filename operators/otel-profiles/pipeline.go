@@ -146,7 +146,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 		inst.names.KeepFor(2 * p.interval) // names that come late are asked for once more at the end of the interval
 	}
 	if c.Aggregation == profile.AggregateLast {
-		// The newest row counts alone: with sampling, its value would be multiplied by N.
+		// Only the newest row counts. With sampling, its value would be multiplied by N.
 		p.last, p.sampling = true, 1
 	}
 	return p, nil

@@ -18,7 +18,7 @@ const (
 	forgive     = 10 * time.Minute
 )
 
-// opening is the device that a file is being opened on, or was the last time, and how far that is trusted. It may be read
+// opening is the device of the current or last opening of a file, and the trust in it. It may be read
 // while another goroutine waits for the file system.
 type opening struct{ v atomic.Uint64 }
 

@@ -115,7 +115,7 @@ func NewContextReader(log Log) *Reader {
 	return r
 }
 
-// Wait implements symtab.Reader: after an unasked end the program is not started for a while.
+// Wait implements symtab.Reader. After an unexpected end, the program is not started for a while.
 func (r *runs) Wait(ctx context.Context) {
 	r.mu.Lock()
 	wait := time.Until(r.next)

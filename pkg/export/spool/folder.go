@@ -43,7 +43,7 @@ const (
 	// being believed.
 	maxStoredBody = 1 << 30
 
-	// maxSharers is how many processes can share a storage folder: the first has the folder itself, the others
+	// maxSharers is the number of processes that can share a storage folder: the first has the folder itself, the others
 	// have folders with a number below it.
 	maxSharers = 16
 
@@ -56,9 +56,9 @@ const (
 const noTime = math.MinInt64
 
 var (
-	// ErrCorrupt says that a file is damaged.
+	// ErrCorrupt is the error for a damaged file.
 	ErrCorrupt = errors.New("corrupt file")
-	// errUnknownFormat says that a later version of this program has written the file.
+	// errUnknownFormat is the error for a file of a later version of this program.
 	errUnknownFormat = errors.New("unknown format")
 	castagnoli       = crc32.MakeTable(crc32.Castagnoli)
 )

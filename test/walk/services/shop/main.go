@@ -61,7 +61,7 @@ func renderInvoice() {
 	runtime.KeepAlive(text)
 }
 
-// askBank waits in a system call: what Go parks has no thread that waits.
+// askBank waits in a system call, because a parked goroutine has no waiting thread.
 func askBank() {
 	t := syscall.Timespec{Nsec: 30_000_000}
 	_ = syscall.Nanosleep(&t, nil) // interrupted, it waits for less

@@ -85,19 +85,28 @@ func (s *symbols) sort() {
 
 // nearest asks addr2line for the functions at addresses: the nearest one before each.
 func nearest(ctx context.Context, path string, addrs []uint64) (map[uint64]string, error) {
+	return addr2line(addrs, exec.CommandContext(ctx, "addr2line", "-f", "-e", path))
+}
+
+// goNames asks Go's own tool for the functions at addresses of a Go program.
+func goNames(ctx context.Context, path string, addrs []uint64) (map[uint64]string, error) {
+	return addr2line(addrs, exec.CommandContext(ctx, "go", "tool", "addr2line", path))
+}
+
+// addr2line returns the functions that cmd names for addresses.
+func addr2line(addrs []uint64, cmd *exec.Cmd) (map[uint64]string, error) {
 	var input strings.Builder
 	for _, a := range addrs {
 		fmt.Fprintf(&input, "%#x\n", a)
 	}
-	cmd := exec.CommandContext(ctx, "addr2line", "-f", "-e", path)
 	cmd.Stdin = strings.NewReader(input.String())
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("addr2line %s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", cmd, err)
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n") // two per address: function, file:line
 	if len(lines) != 2*len(addrs) {
-		return nil, fmt.Errorf("addr2line %s: %d lines for %d addresses", path, len(lines), len(addrs))
+		return nil, fmt.Errorf("%s: %d lines for %d addresses", cmd, len(lines), len(addrs))
 	}
 	names := map[uint64]string{}
 	for i, a := range addrs {
@@ -206,27 +215,4 @@ func plain(name string) string {
 	}
 	name, _, _ = strings.Cut(name, "@")
 	return name
-}
-
-// goNames asks Go's own tool for the functions at addresses of a Go program.
-func goNames(ctx context.Context, path string, addrs []uint64) (map[uint64]string, error) {
-	var input strings.Builder
-	for _, a := range addrs {
-		fmt.Fprintf(&input, "%#x\n", a)
-	}
-	cmd := exec.CommandContext(ctx, "go", "tool", "addr2line", path)
-	cmd.Stdin = strings.NewReader(input.String())
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go tool addr2line %s: %w", path, err)
-	}
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n") // two per address: function, file:line
-	if len(lines) != 2*len(addrs) {
-		return nil, fmt.Errorf("go tool addr2line %s: %d lines for %d addresses", path, len(lines), len(addrs))
-	}
-	names := map[uint64]string{}
-	for i, a := range addrs {
-		names[a] = lines[2*i]
-	}
-	return names, nil
 }

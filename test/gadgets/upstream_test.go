@@ -121,21 +121,22 @@ func TestInspektorGadgets(t *testing.T) {
 				fmt.Fprintf(&missing, "- %s: %s.\n", g.name, words)
 				t.Skip(words)
 			}
-			require.Empty(t, r.findings)
-			fmt.Fprintf(&table, "| %s | %d, %d |", g.name, r.accounts.read, r.accounts.noStack)
-			for _, w := range workers {
-				f := found(r.of(w.comm))
-				t.Logf("%s: %v", w.language, f)
-				fmt.Fprintf(&table, " %v |", f)
+			for i, f := range r.row(t, &table, g.name) {
 				if g.name == "profile_cpu" || g.name == "trace_open" {
-					require.Positive(t, f.rows, w.language)
-					require.GreaterOrEqual(t, f.stacks, 0.95*float64(f.rows), w.language)
+					require.Positive(t, f.rows, workers[i].language)
+					require.GreaterOrEqual(t, f.stacks, 0.95*float64(f.rows), workers[i].language)
 				}
-				if w.language == "Go" && f.rows > 0 {
+				if workers[i].language == "Go" && f.rows > 0 {
 					require.GreaterOrEqual(t, f.whole, 0.9*float64(f.rows), "Go has frame pointers")
 				}
 			}
-			table.WriteByte('\n')
+			if g.name == "trace_open" {
+				r, err := runOnWorkers(t, g, "COLLECT_STACKS=off")
+				require.NoError(t, err)
+				r.row(t, &table, "trace_open, with `collect_stacks: off`")
+				require.Equal(t, r.accounts.read, r.accounts.noStack)
+				require.Contains(t, string(r.log), "rows so far have no stack: the gadget does not collect them without --collect-ustack")
+			}
 		})
 	}
 	t.Run("without stacks", func(t *testing.T) {
@@ -146,6 +147,21 @@ func TestInspektorGadgets(t *testing.T) {
 		fmt.Fprintf(&missing, "\n## Gadgets without stacks\n\nThe exporter gets nothing from them, and logs that:\n\n```text\n%s\n```\n\nThese are %s.\n", said, strings.Join(others(t, known), ", "))
 	})
 	writeUpstreamPage(t, table.String(), missing.String())
+}
+
+// row writes a row of the table, and returns what the gadget gave of each program.
+func (r *run) row(t *testing.T, table *strings.Builder, name string) (all []findings) {
+	t.Helper()
+	require.Empty(t, r.findings)
+	fmt.Fprintf(table, "| %s | %d, %d |", name, r.accounts.read, r.accounts.noStack)
+	for _, w := range workers {
+		f := found(r.of(w.comm))
+		t.Logf("%s: %v", w.language, f)
+		fmt.Fprintf(table, " %v |", f)
+		all = append(all, f)
+	}
+	table.WriteByte('\n')
+	return all
 }
 
 // TestInspektorGadgetsRefused runs a gadget with what Inspektor Gadget would take without a word, and without effect.
@@ -172,13 +188,15 @@ func inVM() bool {
 	return in
 }
 
-func runOnWorkers(t *testing.T, g gadget) (*run, error) {
+func runOnWorkers(t *testing.T, g gadget, settings ...string) (*run, error) {
 	image, err := igtest.BuildUpstream(t, g.name)
 	if err != nil {
 		return nil, err
 	}
-	o := options{image: image, seconds: 8, quiet: true,
-		prefix: slices.Concat(igrun.Prefix(), []string{"env", "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_OTLP_INCOMPLETE_STACKS=marked"})}
+	o := options{image: image, seconds: 8, quiet: true, prefix: append(igrun.Prefix(), "env")}
+	for _, s := range append(settings, "INCOMPLETE_STACKS=marked") {
+		o.prefix = append(o.prefix, "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_OTLP_"+s)
+	}
 	if slices.Contains(g.flags, "--verbose") {
 		o.flags = []string{"--verbose"} // it tells of user probes that were not attached nowhere else
 	}

@@ -196,12 +196,11 @@ static __always_inline void come_back(void *ctx, struct task_struct *task,
 	if (!add(scratch, drawn.value, drawn.events)) {
 		scratch->homeless.time += drawn.value;
 		scratch->homeless.switches += drawn.events;
-		return;
-	}
-	if (ctx)
+	} else if (ctx) {
 		keep_stacks();
-	else
+	} else {
 		keep_stacks_of_next(&of_next);
+	}
 	if (scratch->homeless.switches)
 		add_homeless(scratch, &scratch->homeless, true);
 	if (scratch->unseen.switches)

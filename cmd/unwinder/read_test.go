@@ -132,7 +132,7 @@ func TestReadConfined(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		s.Wait(ctx, id)
 		cancel()
-		if err := s.Err(id); err != nil {
+		if err := s.Stats().Last; err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 		if symbol, state := s.Lookup(id, 0x1008); path == perf && (state != symtab.Named || symbol.Name != "function") {

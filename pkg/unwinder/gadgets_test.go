@@ -101,6 +101,7 @@ func TestKilledIsNotCalled(t *testing.T) {
 	needEBPF(t)
 	for name, unanswered := range map[string]time.Duration{"files do not answer": 2 * time.Second, "damaged stream": time.Hour} {
 		t.Run(name, func(t *testing.T) {
+			entry := array(t) // the broker uses it until s.Close returns
 			b, _ := newTestBroker()
 			b.unanswered, b.endTime, b.firstBackoff = unanswered, time.Hour, time.Hour
 			s, err := b.Subscribe(t.Context(), forGadgets(playStays))
@@ -110,7 +111,6 @@ func TestKilledIsNotCalled(t *testing.T) {
 				_ = unix.Kill(stays, unix.SIGKILL)
 				s.Close()
 			})
-			entry := array(t)
 			require.NoError(t, s.Serve(wire.ChainRawTracepoint, entry))
 			require.NotZero(t, inArray(entry))
 			if unanswered == time.Hour {

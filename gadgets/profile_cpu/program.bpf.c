@@ -160,12 +160,12 @@ int ig_profile_cpu(struct bpf_perf_event_data *ctx)
 			 &key->kern_stack_raw, &key->kern_stack_id);
 
 	row = row_of(&rows, key, value);
-	if (row) {
-		__sync_fetch_and_add(&row->samples, 1);
-		keep_stacks();
-	} else {
+	if (!row) {
 		scratch->homeless++;
+		return 0;
 	}
+	__sync_fetch_and_add(&row->samples, 1);
+	keep_stacks();
 	if (scratch->homeless)
 		add_homeless(scratch);
 	return 0;

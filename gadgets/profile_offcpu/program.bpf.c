@@ -196,11 +196,12 @@ static __always_inline void come_back(void *ctx, struct task_struct *task,
 	if (!add(scratch, drawn.value, drawn.events)) {
 		scratch->homeless.time += drawn.value;
 		scratch->homeless.switches += drawn.events;
-	} else if (ctx) {
-		keep_stacks();
-	} else {
-		keep_stacks_of_next(&of_next);
+		return;
 	}
+	if (ctx)
+		keep_stacks();
+	else
+		keep_stacks_of_next(&of_next);
 	if (scratch->homeless.switches)
 		add_homeless(scratch, &scratch->homeless, true);
 	if (scratch->unseen.switches)

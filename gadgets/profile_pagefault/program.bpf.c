@@ -245,12 +245,12 @@ static __always_inline void count(void *ctx, unsigned long code,
 				 &scratch->key.kern_stack_id);
 	}
 	row = row_of(&rows, &scratch->key, &scratch->value);
-	if (row) {
-		__sync_fetch_and_add(&row->faults, drawn.events);
-		keep_stacks();
-	} else {
+	if (!row) {
 		scratch->homeless += drawn.events;
+		return;
 	}
+	__sync_fetch_and_add(&row->faults, drawn.events);
+	keep_stacks();
 	if (scratch->homeless)
 		add_homeless(scratch);
 }

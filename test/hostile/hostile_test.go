@@ -232,23 +232,3 @@ func TestMallocWithoutPause(t *testing.T) {
 	require.Greater(t, g[0]-from[0], 9*(g[1]-from[1]))
 	require.Greater(t, a[1], a[0])
 }
-
-// TestStacksFlood: eight threads whose waits have distinct stacks fill the map of rows, and lose their own: the waits of another program
-// have their rows.
-func TestStacksFlood(t *testing.T) {
-	igtest.NeedRoot(t)
-	const alone = nobody - 1 // a user whom nothing else on the machine has
-	dir := folder(t)
-	attack := compile(t, dir, "attack.c")
-	good := copied(t, attack, filepath.Join(dir, "good"))
-	start(t, alone, good, "waits")
-	start(t, alone, attack, "stacks")
-	r := startRun(t, "profile_offcpu", "--uid="+strconv.Itoa(alone), "--rows=256", "--unwind=frame-pointers")
-	r.until("waits", func() bool { return igtest.Total(r.rcv.Samples()) > 9*20*time.Second.Nanoseconds()/2 })
-	samples := r.stop()
-	full := slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Attributes["thread.name"] != "[rows full]" })
-	all, kept, evil, lost := igtest.Total(samples), igtest.Total(of(samples, good)), igtest.Total(of(samples, attack)), igtest.Total(full)
-	t.Logf("of %d ns, %d of the good program's one thread and %d of the other's eight have a row, %d do not", all, kept, evil, lost)
-	require.Greater(t, lost, all/2, "the map is full")
-	require.Greater(t, kept, all/9*9/10, "a thread that waits all the time has as much as each of the others, or more")
-}

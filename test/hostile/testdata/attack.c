@@ -52,35 +52,28 @@ NOINLINE void good_malloc(void) {
 
 // One of two functions calls itself or the other, by the bits of path: a thousand million stacks.
 #define STEP(name) NOINLINE static void name(uint64_t path, int depth, void (*leaf)(void))
-STEP(left);
-STEP(right) {
+STEP(evil_left);
+STEP(evil_right) {
   if (!depth)
     leaf();
   else
-    (path & 1 ? left : right)(path >> 1, depth - 1, leaf);
+    (path & 1 ? evil_left : evil_right)(path >> 1, depth - 1, leaf);
   __asm__ volatile("" : : : "memory"); // no tail call
 }
-STEP(left) {
+STEP(evil_left) {
   if (!depth)
     leaf();
   else
-    (path & 1 ? left : right)(path >> 1, depth - 1, leaf);
+    (path & 1 ? evil_left : evil_right)(path >> 1, depth - 1, leaf);
   __asm__ volatile("" : : : "memory");
 }
 
 NOINLINE static void wait_little(void) { usleep(50); }
 
-NOINLINE static void wait_long(void) { usleep(20000); }
-
-NOINLINE static void good_stacks(void) {
-  for (uint64_t i = 0;; i++)
-    left(i % 16, 4, wait_long);
-}
-
 NOINLINE static void *evil_stacks(void *arg) {
   prctl(PR_SET_TIMERSLACK, 1);
   for (uint64_t i = (uintptr_t)arg << 40;; i++)
-    left(i * 0x9e3779b97f4a7c15 >> 34, 30, wait_little);
+    evil_left(i * 0x9e3779b97f4a7c15 >> 34, 30, wait_little);
   return arg;
 }
 
@@ -176,8 +169,6 @@ int main(int argc, char **argv) {
   }
   if (!strcmp(mode, "allocate")) // 5,000 times a second
     good_malloc();
-  if (!strcmp(mode, "waits")) // in sixteen stacks, one after the other
-    good_stacks();
   if (!strcmp(mode, "stacks")) // threads whose waits have distinct stacks
     threads(7, evil_stacks), evil_stacks(NULL);
   if (!strcmp(mode, "futex"))

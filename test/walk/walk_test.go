@@ -269,11 +269,11 @@ func TestWalk(t *testing.T) {
 		{"Java", []string{"java", "-cp", dir, "Shop"}, steps(
 			step{question: "pagefault", picture: true},
 			step{question: "lock", note: "Java parks threads", empty: true},
-			step{question: "alloc", note: "objects of the Java heap are not here", only: []string{"loadCatalogue", "loadPrices"}})},
+			step{question: "alloc", note: "objects of the Java heap are not shown", only: []string{"loadCatalogue", "loadPrices"}})},
 		{"Node.js", []string{"node", source("shop.js")}, steps(
 			step{question: "lock", note: "JavaScript has no locks", empty: true},
 			// The unwinder does not get from V8's constructors to the functions that call them, as Buffer.alloc does.
-			step{question: "alloc", note: "objects of V8's heap are not here", only: []string{"keepBasket", "keepReceipt"}, picture: true})},
+			step{question: "alloc", note: "objects of V8's heap are not shown", only: []string{"keepBasket", "keepReceipt"}, picture: true})},
 		{"Python", []string{"python3", source("shop.py")}, steps(
 			step{question: "offcpu", picture: true},
 			// Its callers have waits for the GIL, too.

@@ -428,16 +428,18 @@ func TestLock(t *testing.T) {
 			function, thread, calls, kind string
 			within                        float64
 		}{
-			{"take_mutex", "mutex", "pthread_mutex_lock", "user_mutex", 0.05}, {"take_short_mutex", "short", "pthread_mutex_lock", "user_mutex", 0.12},
-			{"read_table", "table", "pthread_rwlock_rdlock", "user_rwlock", 0.05}, {"write_table", "table", "pthread_rwlock_wrlock", "user_rwlock", 0.05},
-			{"count_pipe", "pipe", "ioctl", "kernel_mutex", 0.05}, {"take_shared", "shared", "pthread_mutex_lock", "user_mutex", 0.05},
+			{"take_mutex", "mutex", "pthread_mutex_lock", "user_mutex", 0.1}, {"take_short_mutex", "short", "pthread_mutex_lock", "user_mutex", 0.15},
+			{"read_table", "table", "pthread_rwlock_rdlock", "user_rwlock", 0.1}, {"write_table", "table", "pthread_rwlock_wrlock", "user_rwlock", 0.1},
+			{"count_pipe", "pipe", "ioctl", "kernel_mutex", 0.1}, {"take_shared", "shared", "pthread_mutex_lock", "user_mutex", 0.1},
 		} {
 			found := igtest.Through(delays, l.function)
 			t.Logf("%s: %.3f s; its own %.3f s in %d calls", l.function, float64(igtest.Total(found))/1e9, float64(own[l.function].sum)/1e9, own[l.function].calls)
 			// On a busy machine some stacks are by frame pointers, which the program does not have: they are cut below its functions.
+			// Without a function of a lock, such a wait is of no known kind, and is in no row: l.within allows for these.
 			missed := igtest.Total(slices.DeleteFunc(slices.Clone(delays), func(s receiver.Sample) bool {
-				return s.Attributes["thread.name"] != l.thread || !strings.HasPrefix(s.Stack[len(s.Stack)-1].Name, "[") || igtest.Depth(s, l.function) >= 0
+				return s.Attributes["thread.name"] != l.thread || slices.ContainsFunc([]string{l.function, "read_table", "write_table", "fill_pipe"}, func(f string) bool { return igtest.Depth(s, f) >= 0 })
 			}))
+			t.Logf("%s: %.3f s in stacks by frame pointers", l.thread, float64(missed)/1e9)
 			within := l.within * float64(own[l.function].sum)
 			require.InDelta(t, own[l.function].sum, igtest.Total(found)+missed/2, within+float64(missed)/2, l.function)
 			require.Less(t, 2*missed, igtest.Total(found), l.function)

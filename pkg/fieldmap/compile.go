@@ -23,6 +23,7 @@ type compiler struct {
 	ann    map[string]string
 	fields []datasource.FieldAccessor // without unreferenced ones
 	byName map[string]datasource.FieldAccessor
+	nested bool // rows have their process in a struct
 	ours   bool // the fields k8s.* and runtime.* were added by IG and not by the gadget's image
 	plan   *Plan
 }
@@ -47,6 +48,7 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 	// source such fields are the image's own and say nothing about who it watches.
 	c.ours = len(ds.GetFieldsWithTag("type:"+ebpftypes.MntNsTypeName, "type:"+ebpftypes.NetNsTypeName)) > 0
 
+	c.findNested()
 	p := &Plan{seed: maphash.MakeSeed(), k1: rand.Uint64(), k2: rand.Uint64(), k3: rand.Uint64()}
 	p.stackReader = p
 	e := &c.o.Exporter

@@ -42,7 +42,7 @@ func (c *compiler) hosts() {
 			}
 		}
 	}
-	if acc := c.byName["proc.pid"]; acc != nil {
+	if acc := c.processField(processPID); acc != nil {
 		h.pid = newReader(c.ds, acc) // unlike that of the user stack, rows without such a stack have it
 	}
 	if h.pid.acc == nil {

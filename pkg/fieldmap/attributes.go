@@ -17,6 +17,7 @@ var canonical = map[string]string{
 	"proc.tid":        "thread.id",
 	"proc.parent.pid": "process.parent_pid",
 	"proc.creds.uid":  "process.user.id",
+	"proc.uid":        "process.user.id", // in this project's struct profiles_process
 }
 
 // These are the fields that IG's enrichment adds to rows of known containers.

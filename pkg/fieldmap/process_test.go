@@ -184,3 +184,18 @@ func TestHostServiceOfTheTopLevel(t *testing.T) {
 	contained["runtime.containerName"] = "web"
 	require.Equal(t, "web", resource(t, p, s.row(contained))["service.name"])
 }
+
+// TestUserOfThisProjectsRows: struct profiles_process has the user's ID as proc.uid, and IG's struct has it as proc.creds.uid.
+func TestUserOfThisProjectsRows(t *testing.T) {
+	s := newSource(t, "samples", "",
+		&member{name: "kernel_stack_raw", kind: api.Kind_Uint32, size: 4, tags: []string{kernelStackTag, "type:__u32"}, parent: -1},
+		&member{name: "proc", kind: api.Kind_Bytes, size: 24, tags: []string{processTag}, parent: -1},
+		&member{name: "comm", kind: api.Kind_CString, size: 16, tags: []string{"type:gadget_comm", "type:char"}, parent: 1},
+		&member{name: "pid", kind: api.Kind_Uint32, size: 4, tags: []string{"type:gadget_pid", "type:__u32"}, parent: 1},
+		&member{name: "uid", kind: api.Kind_Uint32, size: 4, tags: []string{"type:gadget_uid", "type:__u32"}, parent: 1},
+	).text("kernel_stack")
+	o := testOptions()
+	o.Exporter.Attributes = []config.KeyValue{{Key: "process.user.id", Value: "sample"}}
+	row := s.row(map[string]any{"proc.comm": "cart", "proc.uid": uint32(1000), "kernel_stack": "do_syscall_64; "})
+	require.Equal(t, map[string]any{"thread.name": "cart", "process.user.id": int64(1000)}, sample(t, compile(t, s, o), row))
+}

@@ -19,13 +19,20 @@ import (
 // unified returns where the unified hierarchy of control groups is mounted.
 func unified(t *testing.T) string {
 	t.Helper()
+	dir := unifiedIfAny()
+	if dir == "" {
+		t.Skip("no cgroup2 is mounted here")
+	}
+	return dir
+}
+
+func unifiedIfAny() string {
 	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
 		var fs unix.Statfs_t
 		if unix.Statfs(dir, &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
 			return dir
 		}
 	}
-	t.Skip("no cgroup2 is mounted here")
 	return ""
 }
 

@@ -8,12 +8,19 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
@@ -42,15 +49,61 @@ var workers = []worker{
 	}},
 }
 
-// start starts the program until the test ends.
-func (w worker) start(t *testing.T, dir string) {
+// start starts the program until the test ends, in a control group if there is one.
+func (w worker) start(t *testing.T, dir string, group *os.File) {
 	t.Helper()
 	program := filepath.Join(dir, w.comm)
+	var args []string
 	if built, ok := igtest.Prebuilt(w.comm); ok && w.language != "Python" {
-		startLoad(t, built)
-		return
+		program = built
+	} else {
+		args = w.build(t, program)
 	}
-	startLoad(t, program, w.build(t, program)...)
+	attr := &syscall.SysProcAttr{}
+	if group != nil {
+		attr.UseCgroupFD, attr.CgroupFD = true, int(group.Fd())
+	}
+	launch(t, attr, program, args...)
+}
+
+// logGetppid has the kernel log the system call getppid of the programs that this goroutine starts from now on.
+func logGetppid(t *testing.T) {
+	t.Helper()
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the system call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_GETPPID, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_LOG},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	runtime.LockOSThread() // for good: the thread with the filter ends with the goroutine
+	require.NoError(t, unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0))
+}
+
+// dropping makes a control group. The kernel drops all packets of its processes. It returns nil where there are no control groups.
+func dropping(t *testing.T) *os.File {
+	t.Helper()
+	top := unifiedIfAny()
+	if top == "" {
+		t.Log("no cgroup2 is mounted here: no packets are dropped")
+		return nil
+	}
+	dir, err := os.MkdirTemp(top, "dropping-*")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.Remove(dir)) })
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.CGroupSKB, AttachType: ebpf.AttachCGroupInetEgress, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	require.NoError(t, err)
+	defer program.Close()
+	attached, err := link.AttachCgroup(link.CgroupOptions{Path: dir, Attach: ebpf.AttachCGroupInetEgress, Program: program})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, attached.Close()) })
+	group, err := os.Open(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, group.Close()) })
+	return group
 }
 
 // findings are what a gadget gave of one program.
@@ -102,9 +155,10 @@ func TestInspektorGadgets(t *testing.T) {
 	if os.Getenv("IG_GADGETS_DOC") == "" {
 		t.Skip("run it by make test-ig-gadgets")
 	}
-	dir := t.TempDir()
+	dir, group := t.TempDir(), dropping(t)
+	logGetppid(t)
 	for _, w := range workers {
-		w.start(t, dir)
+		w.start(t, dir, group)
 	}
 	var table, missing strings.Builder
 	known := map[string]bool{}
@@ -122,7 +176,7 @@ func TestInspektorGadgets(t *testing.T) {
 				t.Skip(words)
 			}
 			for i, f := range r.row(t, &table, g.name) {
-				if g.name == "profile_cpu" || g.name == "trace_open" {
+				if slices.Contains([]string{"profile_cpu", "trace_open", "trace_capabilities", "trace_tcpdrop", "audit_seccomp"}, g.name) {
 					require.Positive(t, f.rows, workers[i].language)
 					require.GreaterOrEqual(t, f.stacks, 0.95*float64(f.rows), workers[i].language)
 				}

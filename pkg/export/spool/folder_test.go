@@ -69,7 +69,7 @@ func TestStoredFileThatCannotBeRead(t *testing.T) {
 	for seq := range uint64(3) {
 		require.NoError(t, s.Write(seq, m))
 	}
-	for _, path := range []string{filepath.Dir(filepath.Dir(dir)), filepath.Dir(dir), dir, s.path(0), s.path(2)} {
+	for _, path := range []string{filepath.Dir(filepath.Dir(dir)), filepath.Dir(dir), dir, s.path(0), s.path(1)} {
 		require.NoError(t, os.Chown(path, 65534, 65534))
 	}
 	// The owner of the folder is not that of one of the files.
@@ -90,5 +90,22 @@ func TestStoredFileThatCannotBeRead(t *testing.T) {
 	require.Zero(t, inv.Damaged)
 	require.Equal(t, int64(1), inv.Unreadable)
 	require.ErrorIs(t, inv.ReadErr, os.ErrPermission)
-	require.FileExists(t, s.path(1))
+	require.EqualValues(t, 2, inv.Last)
+	require.FileExists(t, s.path(2))
+}
+
+// The number of a file that stays is not given to another message, even if a later version wrote it. That of a damaged one is free.
+func TestLastOfUnknownFormat(t *testing.T) {
+	s, _, err := Open(filepath.Join(t.TempDir(), "queue"), wire.Today)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	require.NoError(t, s.Write(1, wire.Message{}))
+	for seq, content := range map[uint64]string{2: storeMagic + "\xff\xff\x00\x00", 3: "damaged"} {
+		require.NoError(t, os.WriteFile(s.path(seq), []byte(content), 0o600))
+	}
+	inv, err := s.scan()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, inv.Unknown)
+	require.EqualValues(t, 1, inv.Damaged)
+	require.EqualValues(t, 2, inv.Last)
 }

@@ -70,6 +70,18 @@ func TestLater(t *testing.T) {
 	require.Equal(t, map[string]int64{"sys;work;main": 1, "sys;play;main": 2}, flushed(t, a))
 }
 
+// Of two stacks that turn out to be one, the last value counts where the last one does, and the rows of both.
+func TestLaterLast(t *testing.T) {
+	cfg := config()
+	cfg.Aggregation = profile.AggregateLast
+	a := newAggregator(t, cfg)
+	put(t, a, 1, 1, later(&known{frames: names("work"), all: true}, "?"), 0, 5)
+	put(t, a, 1, 2, later(&known{frames: names("work"), all: true}, "?"), 0, 3)
+	f := a.Flush(start, end, profile.Limits{})
+	require.Equal(t, []string{"svc-1 samples: work [3]"}, folded(decode(t, f)))
+	require.EqualValues(t, 2, f.Messages[0].Rows)
+}
+
 // What became of a stack is known with its names.
 func TestLaterFate(t *testing.T) {
 	a := newAggregator(t, config())

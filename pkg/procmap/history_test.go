@@ -50,13 +50,20 @@ func TestRangesModel(t *testing.T) {
 
 func TestHistory(t *testing.T) {
 	h := newHistory()
-	f := &file{}
+	f, g := &file{}, &file{}
 	h.exec(1, 100)
+	h.mmap(1, mapped{0, 10, 0, f})
 	h.mmap(1, mapped{10, 20, 0, f})
 	h.fork(2, 1, 150)
+	h.mmap(1, mapped{0, 10, 0, g})
 	h.mmap(1, mapped{30, 40, 0, f})
 	require.NotNil(t, h.at(2, 150).find(15))
 	require.Nil(t, h.at(2, 150).find(35), "mapped by the parent later")
+	require.Same(t, f, h.at(2, 150).find(5).file, "replaced by the parent later")
+	h.fork(3, 1, 155)
+	h.mmap(3, mapped{30, 40, 0, g})
+	require.Same(t, f, h.at(1, 155).find(35).file, "replaced by a child later")
+	h.end(3, 155)
 	require.True(t, h.at(2, 150).known())
 	require.Nil(t, h.at(2, 149))
 	h.exec(2, 160)

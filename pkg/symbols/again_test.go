@@ -53,6 +53,12 @@ func TestStoreFailedReadIsNotForEver(t *testing.T) {
 			}
 			require.Equal(t, symtab.Named, stateAfter(t, s, good))
 			require.EqualValues(t, 1, s.Stats().Files)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			e := s.entries[good.ID]
+			require.Zero(t, e.retry)
+			e.failed(c.err)
+			require.Equal(t, e.read.Add(30*time.Second), e.retry, "after a success, the wait is short again")
 		})
 	}
 }

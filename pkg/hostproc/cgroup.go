@@ -139,7 +139,7 @@ func openGroup(mount string, id uint64) (string, error) {
 	}
 	defer unix.Close(fd)
 	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
-	return strings.TrimSuffix(strings.TrimPrefix(path, mount), " (deleted)"), err
+	return strings.TrimPrefix(path, mount), err
 }
 
 // walk lists the groups, those nearest the root first, because users make groups below their own.

@@ -189,6 +189,7 @@ func readCgroup(file string) string {
 // units begin, which have user@1000/ in front of their name.
 func Unit(cgroup string) string {
 	user := ""
+	cgroup = strings.TrimSuffix(cgroup, " (deleted)") // so the kernel shows a removed group
 	for part := range strings.SplitSeq(cgroup, "/") {
 		name, service := strings.CutSuffix(part, ".service")
 		if !service {

@@ -27,6 +27,7 @@ func TestUnit(t *testing.T) {
 		"/user.slice/user-1000.slice/user@1000.service/user@0.service/nginx.service":                     "",
 		"/user.slice/user-1000.slice/user@1000.service/a.service/nginx.service":                          "user@1000/a",
 		"/system.slice/ci.service/nginx.service":                                                         "ci",
+		"/system.slice/nginx.service (deleted)":                                                          "nginx",
 		"/system.slice/run-u31.service/nginx.service":                                                    "",
 		"/user.slice/user-1000.slice/session-12.scope/nginx.service":                                     "",
 		"/machine.slice/libpod-" + strings.Repeat("ab12", 16) + ".scope/container/nginx.service":         "",

@@ -216,9 +216,17 @@ func TestLiveStacks(t *testing.T) {
 	rows, err := e.snapshot()
 	require.NoError(t, err)
 	require.Len(t, rows, 2)
+	// The gadget's map has given the ID to another stack.
+	reused := example{id: 11, time: 1, comm: "reused", pid: 5, bytes: 100, calls: 1}
+	r, st := reused.complete(t, e.sums, 1)
+	other := &stack{id: st.id, frames: [mostFrames]uint64{9}}
+	e.add(r, r.process(), other)
+	require.Same(t, other, e.rows[11].stack)
+	require.Same(t, other, e.stacks[st.id])
 	for id := range uint64(10) {
 		e.free(example{pid: 5}, 0x1000*id)
 	}
+	require.Empty(t, e.take(), "the last one is not in the map")
 	require.Empty(t, e.take())
 	require.Empty(t, e.stacks)
 }

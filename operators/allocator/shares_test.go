@@ -110,6 +110,30 @@ func TestSharedOut(t *testing.T) {
 	require.True(t, i.wants(p[1]))
 }
 
+// The probes of a process stay after several cheap stretches in a row: an expensive one between them, or one that did not
+// stay cheap, begins the row again.
+func TestCheapStretchesInARow(t *testing.T) {
+	i := exampleShares(t)
+	i.pacer.plan.period = time.Second
+	i.add(1)
+	p, now := i.processes[1], time.Now()
+	stretch := func(calls uint64) {
+		require.True(t, p.paced)
+		i.openStretch()
+		call(t, i, p, calls)
+		i.settled(now.Add(time.Second), now)
+	}
+	for _, calls := range []uint64{0, 0, 60_000, 0, 0, 0, 0} { // the cost halves at most: the first after the 60,000 is not cheap
+		stretch(calls)
+	}
+	require.False(t, p.paced)
+	i.pace(p, true)
+	for range calm {
+		stretch(0)
+	}
+	require.False(t, p.paced)
+}
+
 // The place for the counts of a process that has ended is free again.
 func TestSlotIsGivenBack(t *testing.T) {
 	i := exampleShares(t)

@@ -1,8 +1,7 @@
-// Package backends checks requests for data that receivers of OTLP profiles refuse, drop silently or show wrong.
+// Package backends checks requests for data that receivers of OTLP profiles reject, drop silently or show incorrectly.
 //
-// Every rule says where it comes from: the repository and file of the receiver in which it can be read. The rules describe what
-// receivers of those sources do with a request; package otlpcheck has the protocol's rules. Refusals of receivers that run in the
-// tests need no rule here.
+// Every rule names its source: the repository and the file of the receiver. Package otlpcheck has the protocol's rules. Receivers
+// that run in the tests need no rules for what they reject themselves.
 package backends
 
 import (
@@ -36,7 +35,7 @@ var backends = map[string]func(c *checker){
 // Backends returns the names of the receivers, sorted.
 func Backends() []string { return slices.Sorted(maps.Keys(backends)) }
 
-// rules are all rules that rule has made. The ID of each begins with the name of its receiver.
+// rules has every rule that rule has made. Each ID begins with the name of its receiver.
 var rules []otlpcheck.Rule
 
 func rule(id, text, source string) otlpcheck.Rule {
@@ -45,7 +44,7 @@ func rule(id, text, source string) otlpcheck.Rule {
 	return r
 }
 
-// Rules returns the rules of a receiver, none for an unknown one.
+// Rules returns the rules of a receiver. An unknown receiver has none.
 func Rules(name string) []otlpcheck.Rule {
 	if name == Collector {
 		return collectorRules
@@ -53,7 +52,7 @@ func Rules(name string) []otlpcheck.Rule {
 	return slices.DeleteFunc(slices.Clone(rules), func(r otlpcheck.Rule) bool { return !strings.HasPrefix(r.ID, name+"-") })
 }
 
-// Check returns the data that a receiver would refuse or not show, each as an *otlpcheck.Violation, and at most 200. An unknown
+// Check returns at most 200 places whose data a receiver would reject or not show, each as an *otlpcheck.Violation. An unknown
 // receiver is an error.
 func Check(name string, req *collectorpb.ExportProfilesServiceRequest) []error {
 	check, ok := backends[name]
@@ -112,7 +111,7 @@ type attribute struct {
 	value *commonpb.AnyValue
 }
 
-// attributes returns the attributes at indices. Those out of range are missing.
+// attributes returns the attributes at indices. It skips indices out of range.
 func (c *checker) attributes(indices []int32) []attribute {
 	attrs := make([]attribute, 0, len(indices))
 	for _, i := range indices {

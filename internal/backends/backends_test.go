@@ -165,7 +165,7 @@ func TestEachRule(t *testing.T) {
 		{Pyroscope, pyroscopeValues, "neither", func(r *request) { prof(r).Samples[0].TimestampsUnixNano = nil }},
 		{Pyroscope, pyroscopeService, "none", func(r *request) { r.Dictionary.AttributeTable[5].KeyStrindex = addString(r, "app") }},
 		{Pyroscope, pyroscopeLabels, "27 attributes", func(r *request) {
-			for i := range 24 { // with those that are there and Pyroscope's own: 31
+			for i := range 24 { // 31 with the attributes of valid and Pyroscope's own
 				resource(r).Attributes = append(resource(r).Attributes, keyValue(fmt.Sprint("a", i), "x"))
 			}
 		}},
@@ -310,7 +310,7 @@ func TestNothingPanics(t *testing.T) {
 		req := valid()
 		req.Dictionary = &profilespb.ProfilesDictionary{}
 		found := Check(name, req)
-		require.Equal(t, name == Parca, len(found) == 0, "%s: %v", name, found) // Parca itself refuses it, so that no rule says so
+		require.Equal(t, name == Parca, len(found) == 0, "%s: %v", name, found) // Parca itself rejects it, so it has no rule for it
 	}
 	require.NotEmpty(t, Check(Collector, nil))
 }

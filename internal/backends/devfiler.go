@@ -7,8 +7,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
-// devfilerFrameTypes are the frame types that devfiler knows. Others of the semantic conventions,
-// such as rust, make it refuse the request.
+// devfilerFrameTypes are the frame types that devfiler knows. It rejects requests with others of the semantic conventions, such as
+// rust.
 var devfilerFrameTypes = []string{
 	"native", "kernel", "jvm", "perl", "cpython", "php", "phpjit", "ruby", "dotnet", "v8js", "beam", "go", "abort-marker",
 }

@@ -14,7 +14,7 @@ import (
 // node is a busy node: containers with threads that all run the same few functions.
 type node struct {
 	containers, threads int
-	// frames makes a stack; resource and attributes are added to what every sample has.
+	// frames makes a stack; resource and attributes extend those of every sample.
 	mapping    profile.Mapping
 	resource   []profile.Attribute
 	attributes []profile.Attribute
@@ -139,8 +139,8 @@ func TestEncoderWrongForABackend(t *testing.T) {
 	}
 }
 
-// TestBusyNode counts the series that Pyroscope makes of a busy node: one per container as the preset has it, and one per
-// thread name and container with thread.name, however many windows there are.
+// TestBusyNode counts Pyroscope's series of a busy node, which do not depend on the number of windows. The preset gives one per
+// container; with thread.name, there is one per thread name and container.
 func TestBusyNode(t *testing.T) {
 	const containers, threads, windows = 25, 10, 5 // more than the 20 services of a node
 	for _, tc := range []struct {

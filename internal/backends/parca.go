@@ -15,8 +15,8 @@ const (
 	parcaEncode     = "parca-dev/parca pkg/profile/encode.go"
 )
 
-// These are Parca's rules: data that it shows wrong or drops silently. Its refusals are not here. A real Parca takes the messages
-// of every gadget in test/backends, and package otlpcheck has the protocol's own rules.
+// Parca's rules cover data that it shows incorrectly or drops silently. They leave out what it rejects: test/backends sends the
+// messages of every gadget to a real Parca.
 var (
 	parcaString    = rule("parca-string", "an attribute is a text: everything else is dropped silently", parcaNormalizer)
 	parcaCollision = rule("parca-collision", "no two attributes of a sample with different values have the same name in letters, digits and '_'", parcaNormalizer)

@@ -40,8 +40,7 @@ const (
 	pyroscopeMaxAhead        = 10 * time.Minute
 )
 
-// These are Pyroscope's rules beyond the protocol. Package otlpcheck has the protocol's, and a real Pyroscope takes the messages
-// of every gadget in test/backends.
+// These are Pyroscope's rules beyond the protocol's. In test/backends, a real Pyroscope takes the messages of every gadget.
 var (
 	pyroscopeName         = rule("pyroscope-name", "the profile's name is a metric name: that is the period type if the period is not 0, or else the attribute __name__ of samples", pyroscopeConvert)
 	pyroscopeValues       = rule("pyroscope-values", "a sample has one value, or timestamps without values", pyroscopeConvert)
@@ -67,7 +66,7 @@ var (
 
 // Series identifies samples in Pyroscope's storage.
 type Series struct {
-	// Labels include the four that Pyroscope adds. Names are as stored: with '_' for '.'.
+	// Labels include the four that Pyroscope adds. In their names, '_' replaces '.', as in Pyroscope's storage.
 	Labels map[string]string
 	// Type is the profile type, name:sample type:sample unit:period type:period unit.
 	Type string
@@ -110,7 +109,7 @@ func PyroscopeSeries(req *collectorpb.ExportProfilesServiceRequest) []Series {
 func CheckPyroscopeWindow(req *collectorpb.ExportProfilesServiceRequest, now time.Time) []error {
 	c := newChecker(req)
 	for p := range dictionary.Profiles(c.req) {
-		// Pyroscope takes a time of 0 for now.
+		// Pyroscope reads a time of 0 as now.
 		start := time.Unix(0, int64(p.GetTimeUnixNano()))
 		if p.GetTimeUnixNano() != 0 && (now.Sub(start) > pyroscopeMaxAge || start.Sub(now) > pyroscopeMaxAhead) {
 			c.fail(p.Path()+".time_unix_nano", pyroscopeWindow, "it is %s before now", now.Sub(start))
@@ -144,8 +143,8 @@ func (c *checker) pyroscopeType(p *profilespb.Profile, name string) string {
 
 type label struct{ name, value string }
 
-// pyroscopeValue returns an attribute's value in a label; empty ones make no label. Numbers and lists of one text make labels in
-// newer releases only.
+// pyroscopeValue returns an attribute's value as a label. An empty value makes no label. Numbers and lists with one text make
+// labels in newer releases only.
 func pyroscopeValue(v *commonpb.AnyValue) string {
 	switch x := v.GetValue().(type) {
 	case *commonpb.AnyValue_StringValue:
@@ -160,8 +159,7 @@ func pyroscopeValue(v *commonpb.AnyValue) string {
 	return ""
 }
 
-// pyroscopeLabels returns the labels of a sample's series before they are checked: two of them can
-// have one name.
+// pyroscopeLabels returns the labels of a sample's series before they are checked. Two of them can have the same name.
 func (c *checker) pyroscopeLabels(p dictionary.Profile, s *profilespb.Sample) []label {
 	name, _, _, _, _ := c.pyroscopeTypes(p.Profile)
 	labels := []label{{"__delta__", "false"}, {"__otel__", "true"}, {"__name__", name}}
@@ -184,7 +182,7 @@ func (c *checker) pyroscopeLabels(p dictionary.Profile, s *profilespb.Sample) []
 		case value == "":
 		case a.key == "service.name":
 			service = value
-			// The resource's own stays as a second label of that name.
+			// The resource's service.name stays as a second label.
 		case a.key == "__name__":
 			if name == "" {
 				labels[2].value = value
@@ -253,7 +251,7 @@ func (c *checker) pyroscopeProfile(p dictionary.Profile) {
 		if n := len(s.GetAttributeIndices()); n > pyroscopeMaxSampleLabels {
 			c.fail(path, pyroscopeSampleLabels, "it has %d", n)
 		}
-		// Samples of one set of attributes are one series.
+		// Samples with the same attributes are one series.
 		if key := fmt.Sprint(s.GetAttributeIndices()); !checked[key] {
 			checked[key] = true
 			labels := c.pyroscopeLabels(p, s)

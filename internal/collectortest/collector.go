@@ -1,5 +1,5 @@
-// Package collectortest runs the real OpenTelemetry Collector in tests. The program is the one that
-// "make collector" builds, in the folder that the environment variable E2E_BIN names.
+// Package collectortest runs the real OpenTelemetry Collector in tests. "make collector" builds it; the environment variable
+// E2E_BIN names its folder.
 package collectortest
 
 import (
@@ -61,9 +61,9 @@ service:
 	return c
 }
 
-// NewWithConfig prepares a Collector with a whole configuration. It finds its addresses in the
-// environment, as LISTEN_GRPC and LISTEN_HTTP, and in PROFILES_FILE the file that Received reads;
-// env adds further variables, each NAME=value. It skips the test if no Collector was built.
+// NewWithConfig prepares a Collector with a whole configuration. The configuration uses the environment variables LISTEN_GRPC and
+// LISTEN_HTTP for its addresses, and PROFILES_FILE for the file that Received reads. env adds variables, each NAME=value. It skips
+// the test if no Collector was built.
 func NewWithConfig(t testing.TB, config string, env ...string) *Collector {
 	t.Helper()
 	c := prepare(t)
@@ -88,8 +88,7 @@ func (c *Collector) configure(config string) {
 	c.t.Cleanup(c.Stop)
 }
 
-// FreeAddr returns a free loopback address. Its port is below the range of ports that Linux gives to connections, so no connection takes
-// it meanwhile.
+// FreeAddr returns a free loopback address. Its port is below Linux's ephemeral ports, so no connection takes it meanwhile.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {
@@ -188,8 +187,7 @@ func (c *Collector) Size() int64 {
 	return info.Size()
 }
 
-// Usage returns the CPU time that the running Collector has used, and its resident memory in
-// bytes: now, and the most so far.
+// Usage returns the CPU time that the running Collector has used, and its current and peak resident memory in bytes.
 func (c *Collector) Usage() (cpu time.Duration, rss, peak int64) {
 	c.t.Helper()
 	pid := c.cmd.Process.Pid

@@ -107,7 +107,7 @@ func (p *Published) end(before uint64) {
 		uintptr(len(p.Header)), uintptr(unsafe.Pointer(&name[0])), 0)
 }
 
-// Close takes the context back.
+// Close removes the context.
 func (p *Published) Close() error {
 	p.pinned.Unpin()
 	return unix.Munmap(p.Header)

@@ -1,5 +1,5 @@
-// Package deaf is a file system (FUSE, by the kernel's include/uapi/linux/fuse.h) that does not answer everybody. It
-// is for tests of code that must not wait for a file system.
+// Package deaf is a FUSE file system that leaves some requests unanswered, for tests of code that must not wait for a file system.
+// The kernel's include/uapi/linux/fuse.h describes the protocol.
 package deaf
 
 import (
@@ -39,12 +39,12 @@ const (
 	fusePoll                                                                          = 40
 )
 
-// New returns an FS that is not mounted. It ignores the requests of threads if ignore is true for their name (/proc/PID/comm). At
-// the end of the test, waiting callers get an error.
+// New returns an FS that is not mounted. It ignores requests of threads if ignore is true for their name (/proc/PID/comm). At the
+// end of the test, waiting callers get an error.
 //
-// It answers in the test's process. So nothing in this process may wait for an answer where Go cannot run something else. Such
-// places are a child between fork and exec, which closes this process's files, and the runtime's check for polling. These
-// requests are answered always, and with "not implemented", so that the kernel sends them once.
+// It answers in the test's process, so nothing in this process may wait for an answer where Go cannot run other code. Two such
+// places are a child between fork and exec, which closes this process's files, and the runtime's check for polling. FS always
+// answers their requests, with "not implemented", so that the kernel sends each of them once.
 func New(t testing.TB, content []byte, ignore func(name string) bool) *FS {
 	t.Helper()
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -58,29 +58,28 @@ func New(t testing.TB, content []byte, ignore func(name string) bool) *FS {
 		_, _ = unix.Write(stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 		<-done
 		_ = unix.Close(stop)
-		_ = unix.Close(dev) // the last one: the kernel ends waiting requests
+		_ = unix.Close(dev) // the last descriptor: the kernel ends waiting requests
 	})
 	t.Cleanup(f.close)
 	return f
 }
 
-// Close ends all answers. Whoever waits for one gets an error.
+// Close ends all answers. Waiting callers get an error.
 func (f *FS) Close() { f.close() }
 
-// Options are those of a mount for the process that has Dev open as fd.
+// Options returns the mount options for a process that has Dev open as fd.
 func Options(fd int) string {
 	return fmt.Sprintf("fd=%d,rootmode=40755,user_id=0,group_id=0,allow_other", fd)
 }
 
-// Mount mounts an FS at dir until the end of the test. By then the kernel knows that it need not send requests for polling and
-// closing.
+// Mount mounts an FS at dir until the end of the test. When it returns, the kernel sends no more requests for polling and closing.
 func Mount(t testing.TB, dir string, content []byte, ignore func(name string) bool) *FS {
 	t.Helper()
 	var ready atomic.Bool
 	f := New(t, content, func(name string) bool { return ready.Load() && ignore(name) })
 	require.NoError(t, unix.Mount("deaf", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, Options(f.Dev)))
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	// Not by os.Open: these system calls let Go run something else.
+	// Unlike os.Open, these system calls let Go run other code.
 	fd, err := unix.Open(filepath.Join(dir, "first"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
@@ -102,7 +101,7 @@ func (f *FS) serve(stop int) {
 		}
 		n, err := unix.Read(f.Dev, buf)
 		switch {
-		case err == unix.EPERM: // it is not mounted yet
+		case err == unix.EPERM: // not mounted yet
 			time.Sleep(time.Millisecond)
 			continue
 		case err == unix.EINTR, err == unix.ENOENT, err == unix.EAGAIN:
@@ -131,7 +130,7 @@ func (f *FS) serve(stop int) {
 		case fuseInit:
 			put(uint32(7), uint32(31), uint32(0), uint32(0), uint32(0), uint32(1<<16), make([]byte, 40))
 		case fuseLookup:
-			// Its ID and generation; both for ever.
+			// The ID and generation, then how long the kernel may cache the entry and its attributes.
 			put(uint64(node), uint64(0), uint64(1<<30), uint64(1<<30), uint32(0), uint32(0))
 			put(f.attr(node))
 		case fuseGetattr:
@@ -147,7 +146,7 @@ func (f *FS) serve(stop int) {
 		case fuseRelease, fuseReleasedir, fuseAccess:
 		case fuseForget, fuseInterrupt:
 			continue
-		default: // fusePoll and fuseFlush as well
+		default: // including fusePoll and fuseFlush
 			errno = -int32(unix.ENOSYS)
 			out.Reset()
 		}
@@ -159,7 +158,7 @@ func (f *FS) serve(stop int) {
 	}
 }
 
-// always reports requests that are answered for every sender, and requests without an answer.
+// always reports whether ignore does not apply to a request: every sender gets an answer, or none is due.
 func always(op uint32) bool {
 	switch op {
 	case fusePoll, fuseFlush, fuseRelease, fuseReleasedir, fuseForget, fuseInterrupt:

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// maxNodes limits the page. Beyond it, the smallest frames are left out, and their time counts for their callers.
+	// maxNodes limits the page. Above it, the smallest frames are left out, and their callers get their time.
 	maxNodes = 50_000
 	// maxDepth limits the drawn depth of a stack. Deeper frames count for the last one.
 	maxDepth = 512
 	// maxName bounds a name's runes.
 	maxName = 512
-	// maxThreads bounds the names of threads that can be chosen; further ones share a name.
+	// maxThreads bounds the names of threads that a reader can choose; further threads share a name.
 	maxThreads = 1000
 )
 
@@ -54,11 +54,11 @@ type data struct {
 	Samples [][]int64 `json:"samples"`
 	// Period is the value of one sample; 0 if no timer has sampled.
 	Period float64 `json:"period"`
-	// Own is whether the table has the values for each function of the program's own.
+	// Own adds the values of the program's own functions to the table.
 	Own bool `json:"own"`
-	// Folded is whether interpreters' own frames are hidden at first.
+	// Folded hides the interpreters' own frames at first.
 	Folded bool `json:"folded"`
-	// Start is the time of the first step, and Step how long each is, in milliseconds; Times are the steps of the samples.
+	// Start is the time of the first step, and Step the length of each, both in milliseconds. Times has the step of each sample.
 	Start int64 `json:"start,omitempty"`
 	Step  int64 `json:"step,omitempty"`
 	Steps int   `json:"steps,omitempty"`
@@ -187,8 +187,8 @@ func (b *builder) steps(d *data, p Page) {
 	d.Start, d.Step, d.Steps = first.UnixMilli(), b.step.Milliseconds(), int(last.Sub(first)/b.step)+1
 }
 
-// add adds a sample. hasOwn reports that the table is of the program's own functions, and that there are some. Values are whole
-// millionths, because the sides' scales differ.
+// add adds a sample. hasOwn reports that the table shows the program's own functions and has some. Values are whole millionths,
+// because the sides' scales differ.
 func (b *builder) add(side int, s receiver.Sample, amount float64, hasOwn bool) {
 	value := math.Round(amount * 1e6)
 	if !(value > 0) || value > 1<<53 {
@@ -220,7 +220,7 @@ func (b *builder) add(side int, s receiver.Sample, amount float64, hasOwn bool) 
 	sums[side] += int64(value)
 }
 
-// walk is a stack below a node: its innermost node, and the node of its own function. The steps of time share it.
+// walk is a stack below a node, with its innermost node and the node of its own function. All steps of time share it.
 type walk struct {
 	stack     []receiver.Frame
 	nodes     []int // of its frames, the outermost first
@@ -322,7 +322,7 @@ func (b *builder) write(d *data) {
 		}
 		outermost := n.parent < 0
 		if b.totals[i] < least && !outermost || !outermost && b.totals[n.parent] < least && b.nodes[n.parent].parent >= 0 {
-			// Its value counts for the nearest frame that stays.
+			// The nearest frame that stays gets its value.
 			kept[i] = parent
 			d.Left++
 			continue
@@ -359,7 +359,7 @@ func (b *builder) write(d *data) {
 	d.Names, d.Kinds, d.Files, d.Places = names.names, kinds.names, files.names, places.names
 }
 
-// mostly returns the place with the largest value. Of equal ones, it is the first by name.
+// mostly returns the place with the largest value. Of equal places, it returns the first by name.
 func mostly(places map[place]int64) string {
 	name, most := "", int64(0)
 	for p, n := range places {

@@ -70,7 +70,7 @@ func TestData(t *testing.T) {
 	require.Equal(t, [][]int64{{0, 0, 2, 2, 60_000}, {0, 0, 2, 2, 40_000}}, d.Samples)
 	require.Equal(t, 2, d.Steps)
 	require.EqualValues(t, 60_000, d.Step)
-	// A step's first sample may be later within its step than that of the next one.
+	// The first sample of a step may come later in it than the next step's first sample in the next step.
 	from := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	late, early := timed[0], timed[0]
 	late.Start, early.Start = from.Add(9*time.Second), from.Add(time.Minute+time.Second)
@@ -97,7 +97,7 @@ func TestDataOfOwn(t *testing.T) {
 	}
 }
 
-// A function has one frame, with the line where most of it was.
+// A function has one frame, with its most frequent line.
 func TestDataHasPlaces(t *testing.T) {
 	work := func(line int64) receiver.Frame {
 		return receiver.Frame{Name: "work", Type: "cpython", File: "/srv/shop.py", Line: line}

@@ -1,5 +1,5 @@
-// Package gadgettest runs operators with a gadget that needs no kernel: a real gadget context of
-// Inspektor Gadget, with a data source like a profiler's whose rows a test emits.
+// Package gadgettest runs operators with a gadget that needs no kernel. It has a real gadget context of Inspektor Gadget and a
+// profiler's data source, whose rows a test emits.
 package gadgettest
 
 import (
@@ -27,7 +27,7 @@ const Image = "registry.example/profile_cpu:v1.2"
 type Gadget struct {
 	// Type of the data source; TypeArray if unset.
 	Type datasource.Type
-	// Annotations of the data source, over a profiler's.
+	// Annotations extend the data source's annotations, which are a profiler's.
 	Annotations map[string]string
 	// Metadata is the gadget's gadget.yaml, if set.
 	Metadata string
@@ -38,7 +38,7 @@ type Gadget struct {
 	// Logged is called with each logged line, in the goroutine that logged it.
 	Logged func(g *Gadget, line string)
 
-	// Context is there after Make, Source while the gadget runs.
+	// Context is set by Make, Source while the gadget runs.
 	Source  datasource.DataSource
 	Context *gadgetcontext.GadgetContext
 	// Log is the log of the gadget's operators.
@@ -121,7 +121,7 @@ func (g *Gadget) init(gadgetCtx operators.GadgetContext) error {
 type Row struct {
 	Leaf  string // the leaf function of the user stack
 	Value uint64
-	// Container is the name of the container, whose ID is made of it; empty for the host.
+	// Container is the container's name, from which its ID is made. It is empty for the host.
 	Container string
 }
 
@@ -143,7 +143,7 @@ func (g *Gadget) FillRow(d datasource.Data, r Row) {
 	}
 }
 
-// Emit sends one row. It panics if a subscriber returns an error, which none may.
+// Emit sends one row. It panics if a subscriber returns an error, because no subscriber may.
 func (g *Gadget) Emit(leaf string, n uint64) {
 	if g.Type == datasource.TypeSingle {
 		p, err := g.Source.NewPacketSingle()
@@ -160,8 +160,7 @@ func (g *Gadget) Emit(leaf string, n uint64) {
 	must(g.Source.EmitAndRelease(p))
 }
 
-// Make makes the gadget's context, with op between the operator that emits and the command line's
-// place.
+// Make makes the gadget's context. op comes after the operator that emits, and before the command line's place.
 func (g *Gadget) Make(ctx context.Context, op operators.DataOperator, opts ...gadgetcontext.Option) *gadgetcontext.GadgetContext {
 	if g.Type == 0 {
 		g.Type = datasource.TypeArray
@@ -209,8 +208,7 @@ func (l *genericLogger) Logf(level logger.Level, format string, params ...any) {
 	l.Logger.Logf(level, format, params...)
 }
 
-// Params are the parameters of a run with that exporter, and further ones of the operator as
-// key, value.
+// Params returns the parameters of a run with that exporter. more has further parameters of the operator as key, value.
 func Params(exporter string, more ...string) api.ParamValues {
 	const prefix = "operator.otel-profiles."
 	v := api.ParamValues{prefix + "otel-profiles-exporter": exporter}

@@ -13,18 +13,17 @@ import (
 	"time"
 )
 
-// stopTimeout limits how long ig delivers its last profiles and detaches from the kernel after a stop.
+// stopTimeout limits how long ig may take, after a stop, to deliver its last profiles and detach from the kernel.
 const stopTimeout = 30 * time.Second
 
 // asInit is a script that mounts a command's own /proc entry as /proc/1, so that the command can
 // read it. It runs in its own mount namespace, so nobody else sees it.
 const asInit = `mount --bind /proc/$$ /proc/1 && exec "$@"`
 
-// Command returns a command that runs ig with args. When ctx ends it gets
-// SIGINT, and is killed only if it does not stop after that.
+// Command returns a command that runs ig with args. When ctx ends, it gets SIGINT, and is killed only if it does not stop after
+// that.
 //
-// ig reads /proc/1/ns to find the host's namespaces. If that is refused, as in some sandboxes, ig
-// finds itself there.
+// ig reads /proc/1/ns to find the host's namespaces. Some sandboxes refuse that; there, ig finds its own entry at /proc/1.
 func Command(ctx context.Context, ig string, args ...string) *exec.Cmd {
 	argv := append(Prefix(), ig)
 	argv = append(argv, args...)
@@ -47,7 +46,7 @@ func HostNamespaces() error {
 
 const hostNamespace = "/proc/1/ns/pid"
 
-// Prefix returns the words before an ig command on this machine: none on most.
+// Prefix returns the words before an ig command on this machine. On most machines there are none.
 func Prefix() []string {
 	if HostNamespaces() == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where /proc/1/ns cannot be read the error has the cause and a remedy, and the remedy makes it readable.
+// Where /proc/1/ns cannot be read, the error has the cause and a remedy. The remedy makes it readable.
 func TestHostNamespaces(t *testing.T) {
 	_, denied := os.Readlink(hostNamespace)
 	if denied == nil {

@@ -1,4 +1,5 @@
-// Package igtest has the code that end-to-end tests share: it finds the programs that make has built, and runs them. Unit tests use its logs.
+// Package igtest has the code that end-to-end tests share. It finds the programs that make has built, and runs them. Unit tests use
+// its logs.
 package igtest
 
 import (
@@ -23,7 +24,7 @@ const (
 	Gadgets = "E2E_GADGETS"
 )
 
-// Built returns the path of a file that make has built, in the folder that a variable names, and ends the test if
+// Built returns the path of a file that make has built, in the folder that the environment variable names. It ends the test if
 // there is none.
 func Built(t *testing.T, variable, name string) string {
 	t.Helper()

@@ -88,7 +88,7 @@ func (r *Run) Says(text string) {
 // Stop ends ig as a user does.
 func (r *Run) Stop() {
 	r.t.Helper()
-	_ = r.process.Signal(os.Interrupt) // if it has ended, report that now
+	_ = r.process.Signal(os.Interrupt) // if it has ended already, require below reports that
 	<-r.Ended
 	require.NoError(r.t, r.err)
 }
@@ -98,7 +98,7 @@ type Captured struct{ Events, Sampled, Added, Inner, Other, Bad, Lost int64 }
 
 var capturedLine = regexp.MustCompile(`captures: (\d+) events, (\d+) sampled: (\d+) added to rows, (\d+) within others, (\d+) of other kinds, (\d+) not decoded, (\d+) lost`)
 
-// ReadCaptured finds it in a log. All events are accounted for, and all could be decoded.
+// ReadCaptured finds the closing line in a log. It requires that all events were decoded and are accounted for.
 func ReadCaptured(t *testing.T, log string) (c Captured) {
 	t.Helper()
 	found := capturedLine.FindStringSubmatch(log)

@@ -11,8 +11,8 @@ import (
 
 const igModule = "github.com/inspektor-gadget/inspektor-gadget"
 
-// Prebuilt returns the path of a file that was built on another machine, and false if the tests build on this one. A test
-// TestPrebuild builds into the folder E2E_PREBUILD what the tests of its package need; E2E_PREBUILT names the folder where they run.
+// Prebuilt returns the path of a file that was built on another machine, and false if the tests build on this one. TestPrebuild of
+// a package builds its files into the folder E2E_PREBUILD. The tests find them in the folder E2E_PREBUILT.
 func Prebuilt(name string) (string, bool) {
 	dir := os.Getenv("E2E_PREBUILT")
 	return filepath.Join(dir, name), dir != ""
@@ -24,8 +24,8 @@ func UpstreamModule(t *testing.T) string {
 	return Output(t, "go", "list", "-m", "-f", "{{.Dir}}", igModule)
 }
 
-// BuildUpstream builds a gadget from Inspektor Gadget's own sources, unchanged, as they are in its Go module, and returns the name of its
-// image. The error is ig's. An earlier build, from here or from another machine, is imported.
+// BuildUpstream builds a gadget unchanged from the sources in Inspektor Gadget's Go module, and returns the name of its image. The
+// error is ig's. If there is an earlier build, from this machine or another, it imports that.
 func BuildUpstream(t *testing.T, name string) (image string, err error) {
 	t.Helper()
 	image = "upstream-" + name + ":dev"

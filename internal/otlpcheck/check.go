@@ -2,8 +2,8 @@
 // requests.
 //
 // The protocol's rules come from the comments in profiles.proto, including every SHOULD that can be checked. Limits of common
-// receivers are added. Each rule has its source: see Rules. The checker is meant for tests and for the demo's receiver. It keeps
-// the whole request in memory several times, so it is not for hot paths.
+// receivers are added. Each rule has its source: see Rules. The checker is for tests and the demo's receiver. It is not for hot
+// paths, because it keeps several copies of the request in memory.
 package otlpcheck
 
 import (
@@ -50,14 +50,13 @@ var buildIDForms = map[string]*regexp.Regexp{
 
 var addressLike = regexp.MustCompile(`^0[xX][0-9a-fA-F]+$`)
 
-// nothingKnown is the name of a frame that has no address either: it keeps the stack's depth.
+// nothingKnown is the name of a frame with neither name nor address. Such a frame keeps the stack's depth.
 const nothingKnown = "[unknown]"
 
-// CheckBytes unmarshals body and checks it as Check does. Beyond that it finds fields that the
-// protocol does not have, at any depth.
+// CheckBytes unmarshals body and checks it as Check does. It also finds fields that the protocol does not have, at any depth.
 func CheckBytes(body []byte) []error { return checkBytes(body, nil) }
 
-// checkBytes checks a request that form, unless nil, has brought into the protocol's form.
+// checkBytes checks a request after form, unless nil, has converted it to the protocol's form.
 func checkBytes(body []byte, form func(*collectorpb.ExportProfilesServiceRequest) error) []error {
 	req := &collectorpb.ExportProfilesServiceRequest{}
 	if err := proto.Unmarshal(body, req); err != nil {
@@ -71,8 +70,7 @@ func checkBytes(body []byte, form func(*collectorpb.ExportProfilesServiceRequest
 	return Check(req)
 }
 
-// Check returns every rule that req breaks, each as a *Violation, and nothing for a clean
-// request. It stops at 200. It does not change req.
+// Check returns every rule that req breaks, each as a *Violation, at most 200. It does not change req.
 func Check(req *collectorpb.ExportProfilesServiceRequest) []error {
 	c := newChecker(req)
 	c.text("", req.ProtoReflect())
@@ -88,8 +86,8 @@ func Check(req *collectorpb.ExportProfilesServiceRequest) []error {
 // kernelStart is the lowest address that the kernel has on the 64-bit machines that Linux runs on.
 const kernelStart = 1 << 63
 
-// CheckKernelAddresses returns the kernel frames with an address in kernel space. Such an address reveals where this boot has the
-// kernel, which randomization hides. Check does not include it, because raw addresses are a setting.
+// CheckKernelAddresses returns the kernel frames with an address in kernel space. Such an address reveals the kernel's location,
+// which randomization hides. Check does not include it, because raw addresses are a setting.
 func CheckKernelAddresses(req *collectorpb.ExportProfilesServiceRequest) []error {
 	c := newChecker(req)
 	for i, l := range c.dict.LocationTable {
@@ -105,7 +103,7 @@ type checker struct {
 	dict dictionary.Dictionary
 	errs []error
 
-	// canon maps each element of a table to the index of the first equal element. So comparing canonical indices compares values.
+	// canon maps each element of a table to the index of the first equal element. Equal canonical indices mean equal values.
 	canonString, canonAttr, canonFunc, canonMapping, canonLoc, canonStack, canonLink []int32
 	// used has the elements that a profile reaches.
 	usedString, usedAttr, usedFunc, usedMapping, usedLoc, usedStack, usedLink []bool

@@ -447,14 +447,13 @@ func TestCheckKernelAddresses(t *testing.T) {
 	req.Dictionary.LocationTable[2].Address = 0xffffffff81001234
 	require.Equal(t, []string{RuleKernelAddress.ID}, ruleIDs(t, CheckKernelAddresses(req)))
 	require.Empty(t, Check(req))
-	// Vsyscall is at such an address for everyone.
+	// Vsyscall has the same such address on every machine.
 	req.Dictionary.LocationTable[2].AttributeIndices = []int32{2}
 	require.Empty(t, CheckKernelAddresses(req))
 }
 
-// TestExampleOfTheSpecification checks the first example of the specification's data model, which
-// lacks only what this project asks for beyond the protocol:
-// https://opentelemetry.io/docs/specs/otel/profiles/data-model/#simple-cpu-profile.
+// TestExampleOfTheSpecification checks the first example of the specification's data model. It breaks only this project's stricter
+// rules: https://opentelemetry.io/docs/specs/otel/profiles/data-model/#simple-cpu-profile.
 func TestExampleOfTheSpecification(t *testing.T) {
 	location := func(function int32, line int64) *profilespb.Location {
 		return &profilespb.Location{Lines: []*profilespb.Line{{FunctionIndex: function, Line: line}}}
@@ -493,7 +492,7 @@ func TestEmptyRequests(t *testing.T) {
 	require.Equal(t, []string{RuleNotEmpty.ID, RuleTablePresent.ID}, ruleIDs(t, Check(nil)))
 	require.Equal(t, []string{RuleNotEmpty.ID, RuleTablePresent.ID}, ruleIDs(t, CheckBytes(nil)))
 
-	// Holes that only a program can make, never a decoder.
+	// A program can leave these holes, but a decoder never does.
 	req := valid()
 	req.ResourceProfiles[1] = nil
 	req.Dictionary.LocationTable[2] = nil

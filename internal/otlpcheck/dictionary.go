@@ -67,8 +67,7 @@ func (c *checker) attributeTable() {
 	})
 }
 
-// canonValue encodes a value so that equal values have equal bytes, whether their text is plain
-// or a reference.
+// canonValue encodes a value. Equal values have equal bytes, whether their text is plain or a reference.
 func (c *checker) canonValue(v *commonpb.AnyValue) []byte {
 	if v == nil {
 		return nil

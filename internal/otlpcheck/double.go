@@ -15,7 +15,7 @@ var RuleDoubled = Rule{"doubled", "every function stands in the table twice in a
 // entry before the right one. The table must have exactly this form.
 func CheckDoubled(body []byte) []error { return checkBytes(body, single) }
 
-// single makes a doubled function table one that has every function once.
+// single removes the second copies from a doubled function table.
 func single(req *collectorpb.ExportProfilesServiceRequest) error {
 	d := req.GetDictionary()
 	table := d.GetFunctionTable()

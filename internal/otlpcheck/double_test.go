@@ -40,7 +40,7 @@ func TestDoubled(t *testing.T) {
 	require.Equal(t, []string{RuleDoubled.ID}, ruleIDs(t, check(func(req *collectorpb.ExportProfilesServiceRequest) {
 		req.Dictionary.LocationTable[1].Lines[0].FunctionIndex--
 	})), "a line that refers to the first")
-	// Everything else is checked as ever.
+	// All other rules still apply.
 	require.Contains(t, ruleIDs(t, check(func(req *collectorpb.ExportProfilesServiceRequest) {
 		req.Dictionary.FunctionTable = append(req.Dictionary.FunctionTable, req.Dictionary.FunctionTable[1:3]...)
 	})), RuleDuplicate.ID)

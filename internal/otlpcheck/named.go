@@ -9,9 +9,8 @@ import (
 // RuleNamed replaces the rule on periods in CheckNamed.
 var RuleNamed = Rule{"named", "a profile has no period, and each of its samples the name as the attribute __name__", "grafana/pyroscope pkg/ingester/otlp/convert.go"}
 
-// CheckNamed checks a body as CheckBytes does. Its request's profiles have their name on every sample and no period. That breaks
-// the rule on periods, and nothing else; it is for the one receiver that otherwise takes the period's type for the name. All
-// profiles must have exactly this form.
+// CheckNamed checks a body as CheckBytes does, for the one receiver that otherwise takes the period's type for the name. All
+// profiles must have their name on every sample and no period. That breaks only the rule on periods.
 func CheckNamed(body []byte) []error { return checkBytes(body, unnamed) }
 
 // unnamed gives the profiles a period.

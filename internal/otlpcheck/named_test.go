@@ -41,7 +41,7 @@ func TestNamed(t *testing.T) {
 	require.Equal(t, []string{RuleNamed.ID}, ruleIDs(t, check(func(req *collectorpb.ExportProfilesServiceRequest) {
 		profileOf(req, 0).Samples[2].AttributeIndices = []int32{99}
 	})), "an attribute that is not there")
-	// Everything else is checked as ever.
+	// All other rules still apply.
 	require.Equal(t, []string{RuleSampleType.ID}, ruleIDs(t, check(func(req *collectorpb.ExportProfilesServiceRequest) {
 		profileOf(req, 0).SampleType = nil
 	})))

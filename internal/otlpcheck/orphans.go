@@ -29,8 +29,8 @@ func (c *checker) useText(v *commonpb.AnyValue) {
 	}
 }
 
-// orphans follows what the profiles use through the tables and reports the rest. Targets of
-// references from orphans only are orphans, too.
+// orphans follows what the profiles use through the tables and reports the rest. An element that only orphans refer to is an
+// orphan, too.
 func (c *checker) orphans() {
 	for _, rp := range c.req.GetResourceProfiles() {
 		for _, kv := range rp.GetResource().GetAttributes() {

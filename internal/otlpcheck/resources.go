@@ -80,7 +80,7 @@ func (c *checker) profile(path string, p *profilespb.Profile) {
 		p.GetPeriodType().GetTypeStrindex(), p.GetPeriodType().GetUnitStrindex())
 }
 
-// state reports whether a profile measures a state and not events, by the names of pprof's types.
+// state reports whether a profile's type, named as in pprof, measures a state and not events.
 func (c *checker) state(p *profilespb.Profile) bool {
 	return strings.HasPrefix(c.str(p.GetSampleType().GetTypeStrindex()), "inuse_")
 }

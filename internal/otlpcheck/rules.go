@@ -28,7 +28,7 @@ type Rule struct {
 	Source string
 }
 
-// Violation is what Check reports: a place in a request that breaks a rule.
+// Violation is a place in a request that breaks a rule.
 type Violation struct {
 	// Path leads to the place, such as resource_profiles[0].scope_profiles[0].profiles[1].samples[3].
 	Path string
@@ -43,7 +43,7 @@ func (v *Violation) Error() string {
 	return fmt.Sprintf("%s: %s: %s (rule %s, %s)", v.Path, v.Rule.Text, v.Detail, v.Rule.ID, v.Rule.Source)
 }
 
-// The rules that Check and CheckBytes apply, and CheckKernelAddresses its own.
+// Check and CheckBytes apply these rules, except RuleKernelAddress, which only CheckKernelAddresses applies.
 var (
 	RuleDecodable    = rule("decodable", "the body is an ExportProfilesServiceRequest with valid UTF-8", protobufURL)
 	RuleUnknownField = rule("unknown-field", "every field is one of the protocol's", protoURL)
@@ -89,7 +89,7 @@ var (
 	RuleLinkLength     = rule("link-length", "a link has a trace ID of 16 bytes and a span ID of 8, not all zero", profcheckURL)
 )
 
-// rules are all rules that rule has made.
+// rules has every rule that rule has made.
 var rules []Rule
 
 func rule(id, text, source string) Rule {

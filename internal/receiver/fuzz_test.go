@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// FuzzParseJSON reads back what it could read once.
+// FuzzParseJSON writes each request that it could read, and requires the same request when reading it again.
 func FuzzParseJSON(f *testing.F) {
 	var line bytes.Buffer
 	require.NoError(f, WriteJSONLine(&line, request()))

@@ -15,8 +15,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// ids are in hexadecimal in OTLP's JSON, and in base64 in protobuf's: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding.
-// No text looks like one: quotes in a text have a backslash.
+// ids are in hexadecimal in OTLP's JSON, and in base64 in protobuf's:
+// https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding. Text in a value cannot match, because its quotes have a
+// backslash.
 var ids = regexp.MustCompile(`("(?:traceId|spanId|profileId)"\s*:\s*)"((?:[0-9a-fA-F]{2})+)"`)
 
 // maxLine is the longest line that ReadJSONLines takes.

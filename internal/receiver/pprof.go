@@ -18,8 +18,8 @@ import (
 // PprofFile is the name of the pprof file in Options.Dir.
 const PprofFile = "profile.pb.gz"
 
-// WritePprof writes requests as one pprof file into a folder, which only its owner can read. For a state, it writes only
-// the newest. Without requests it writes no file. hide selects the frames to leave out; nil keeps all.
+// WritePprof writes requests as one pprof file into a folder. Only its owner can read the file. For a state, it writes only the
+// newest profiles. Without requests, it writes no file. hide selects the frames to leave out; nil keeps all.
 func WritePprof(dir string, requests []*collectorpb.ExportProfilesServiceRequest, hide func([]Frame) []bool) error {
 	requests = Newest(requests)
 	if len(requests) == 0 {
@@ -36,7 +36,7 @@ func WritePprof(dir string, requests []*collectorpb.ExportProfilesServiceRequest
 	}
 	file := filepath.Join(dir, PprofFile)
 	if err := os.WriteFile(file, data, 0o600); err != nil {
-		if e := os.Remove(file); !errors.Is(e, fs.ErrNotExist) { // a part of it is no profile
+		if e := os.Remove(file); !errors.Is(e, fs.ErrNotExist) { // an incomplete file is no profile
 			err = errors.Join(err, e)
 		}
 		return err
@@ -44,7 +44,8 @@ func WritePprof(dir string, requests []*collectorpb.ExportProfilesServiceRequest
 	return nil
 }
 
-// fold returns a request without the locations with only frames that hide selects. The request itself is unchanged.
+// fold returns a request without the locations that have only hidden frames. hide selects these frames. The request itself is
+// unchanged.
 func fold(req *collectorpb.ExportProfilesServiceRequest, hide func([]Frame) []bool) *collectorpb.ExportProfilesServiceRequest {
 	d := dictionary.Of(req)
 	stacks := slices.Clone(d.GetStackTable())

@@ -50,8 +50,8 @@ type Options struct {
 	Dir string
 	// Fold, unless nil, returns the frames of a stack that the pprof file leaves out, or nil.
 	Fold func(stack []Frame) []bool
-	// Respond, unless nil, decides on the answer to a request before it is kept. A request that
-	// it returns an error for is not kept. It is called concurrently.
+	// Respond, unless nil, decides on the answer to a request before it is kept. If it returns an error, the request is not kept.
+	// It is called concurrently.
 	Respond func(ctx context.Context, req *collectorpb.ExportProfilesServiceRequest) (*collectorpb.ExportProfilesServiceResponse, error)
 }
 
@@ -209,7 +209,7 @@ func (r *Receiver) Requests() []*collectorpb.ExportProfilesServiceRequest {
 	return reqs
 }
 
-// Samples returns the resolved samples of all kept requests. Those of a repeated request count once.
+// Samples returns the resolved samples of all kept requests. A repeated request counts once.
 func (r *Receiver) Samples() []Sample { return resolveOnce(r.Requests()) }
 
 // NewestSamples does the same, but returns only the newest samples of a state: see Newest.
@@ -240,7 +240,7 @@ func (r *Receiver) Stats() Stats {
 	return r.stats
 }
 
-// Wait returns nil as soon as done returns false, else the context's error. It calls done at once and after every request.
+// Wait returns nil as soon as done returns true, or an error when the context ends. It calls done at once and after every request.
 func (r *Receiver) Wait(ctx context.Context, done func(Stats) bool) error {
 	for {
 		r.mu.Lock()

@@ -6,8 +6,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
-// Resent recognizes repeated requests. A sender without an answer in time sends its request again, and its profiles keep
-// their IDs. The zero value is ready. It is for one goroutine.
+// Resent recognizes repeated requests. A sender that gets no answer in time sends its request again, with the same profile IDs. The
+// zero value is ready. It is for one goroutine.
 type Resent struct {
 	seen map[string]struct{}
 }

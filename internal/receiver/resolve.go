@@ -73,13 +73,13 @@ type Sample struct {
 	TraceID, SpanID string
 }
 
-// Stack names a stack by its memory, which samples of one request with equal stacks share. It can be a key.
+// Stack identifies a stack by its memory, which samples of one request with equal stacks share. It can be a key.
 type Stack struct {
 	leaf  *Frame
 	depth int
 }
 
-// StackOf returns the name of a stack.
+// StackOf returns a stack's identity.
 func StackOf(frames []Frame) Stack {
 	if len(frames) == 0 {
 		return Stack{}
@@ -112,8 +112,8 @@ func (s Sample) Seconds() (float64, bool) {
 }
 
 // Resolve returns the samples of a request. It takes any request. An index out of range counts as empty. Resource and scope
-// attributes may refer to the string table, as in files of the Collector's file exporter. Samples share common parts, so it must
-// not be changed.
+// attributes may refer to the string table, as in files of the Collector's file exporter. Samples share parts, so callers must not
+// change them.
 func Resolve(req *collectorpb.ExportProfilesServiceRequest) []Sample {
 	d := resolver{dictionary.Of(req), map[int32][]Frame{}, map[string]map[string]string{}}
 	n := 0

@@ -184,7 +184,7 @@ func (r *GRPC) Stop() {
 	<-r.done
 }
 
-// clientName is the common name of the certificate in the state of a connection, empty without.
+// clientName returns the common name of the client's certificate, or nothing without one.
 func clientName(state *tls.ConnectionState) string {
 	if state == nil || len(state.PeerCertificates) == 0 {
 		return ""

@@ -16,7 +16,7 @@ const (
 	// FalseAlarms bounds the comparisons of an unchanged program that name a function by chance. 1 of 100 names a function
 	// with a larger share, and 1 of 100 one with a smaller share.
 	FalseAlarms = 0.02
-	// power is the share of changes of a size that must be found, so that this size counts as detectable.
+	// power is the share of changes of a size that must be found for that size to count as detectable.
 	power = 0.9
 	// leastExpected is the number of samples that a share must have on each side to be tested, by Cochran's rule.
 	leastExpected = 5
@@ -25,7 +25,7 @@ const (
 // draw is a share with the number of samples of equal weight.
 type draw struct{ share, n float64 }
 
-// reaches returns how far a share is off by chance, down and up, for a quantile z. Its interval is that of Agresti and Coull.
+// reaches returns how far a share is off by chance, down and up, for a quantile z. Its interval is Agresti and Coull's.
 func (d draw) reaches(z float64) (down, up float64) {
 	m := d.n + z*z
 	middle := (d.share*d.n + z*z/2) / m
@@ -33,7 +33,7 @@ func (d draw) reaches(z float64) (down, up float64) {
 	return max(0, d.share-max(0, middle-reach)), max(0, min(1, middle+reach)-d.share)
 }
 
-// chance returns how far the share k of n is off by chance, 0 if it is less than a percentage point.
+// chance returns how far the share k of n is off by chance. It returns 0 if that is less than a percentage point.
 func chance(k, n int64) float64 {
 	if n <= 0 || k <= 0 {
 		return 0
@@ -94,9 +94,9 @@ func detectable(p, n, m, alpha, freedom float64) float64 {
 		return 1 - p
 	}
 	a := quantile(alpha, freedom)
-	b := quantile(2*(1-power), math.Inf(1)) * math.Sqrt(1+a*a/(2*freedom)) // the error that is estimated differs, too
+	b := quantile(2*(1-power), math.Inf(1)) * math.Sqrt(1+a*a/(2*freedom)) // the estimate of the error varies, too
 	d := 0.0
-	for range 20 { // each round is nearer
+	for range 20 { // each round comes closer
 		grown := min(1, p+d)
 		middle := (p*n + grown*m) / (n + m)
 		d = a*math.Sqrt(middle*(1-middle)*(1/n+1/m)) + b*math.Sqrt(p*(1-p)/n+grown*(1-grown)/m)
@@ -104,8 +104,9 @@ func detectable(p, n, m, alpha, freedom float64) float64 {
 	return min(d, 1-p)
 }
 
-// holm corrects ascending probabilities for their number. If each is below a bound, at most that share of comparisons has one by
-// chance. Benjamini and Hochberg would bound the share of false names instead, but readers of a failed check believe each name.
+// holm corrects ascending probabilities for the number of tests. With a bound on the results, at most that share of comparisons has
+// one below it by chance. Benjamini and Hochberg would bound the share of false names instead, but readers of a failed check
+// believe each name.
 func holm(ascending []float64) []float64 {
 	corrected := make([]float64, len(ascending))
 	most := 0.0
@@ -119,8 +120,8 @@ func holm(ascending []float64) []float64 {
 // spread is the variation of shares between runs, relative to the variation by sampling.
 type spread struct{ factor, freedom float64 }
 
-// moderate returns the typical value of estimated factors and its certainty as degrees of freedom. Each factor has its own
-// degrees of freedom (Smyth's empirical Bayes, as in limma). The few runs of each function then borrow from the others.
+// moderate returns the typical value of estimated factors and its certainty as degrees of freedom. Each factor has its own degrees
+// of freedom (Smyth's empirical Bayes, as in limma). A function with few runs then borrows from the others.
 func moderate(factors []float64, freedom float64) spread {
 	if len(factors) < 3 {
 		return spread{1, 0}
@@ -129,7 +130,7 @@ func moderate(factors []float64, freedom float64) spread {
 	for _, f := range factors {
 		logs = append(logs, math.Log(max(f, 0.01))) // a factor of 0 would decide alone
 	}
-	slices.Sort(logs) // so that the sum is the same each time
+	slices.Sort(logs) // for the same sum each time
 	mean, variance := stat.MeanVariance(logs, nil)
 	mean += math.Log(freedom/2) - mathext.Digamma(freedom/2)
 	trigamma := func(x float64) float64 { return mathext.Zeta(2, x) }

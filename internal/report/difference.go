@@ -15,8 +15,8 @@ import (
 // Side is one of two profiles to compare.
 type Side struct {
 	Samples []receiver.Sample
-	// Scale multiplies the amounts, seconds where the samples measure time, to make the two sides
-	// comparable: one over the seconds of the run, for example.
+	// Scale multiplies the amounts to make the two sides comparable, for example by one over the seconds of the run. Amounts are
+	// seconds if the samples measure time.
 	Scale float64
 }
 
@@ -120,7 +120,7 @@ func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error
 	return nil
 }
 
-// short writes an amount with three digits that matter.
+// short writes an amount with three significant digits.
 func short(v float64) string {
 	digits := 0
 	if a := math.Abs(v); a > 0 && a < 100 {

@@ -48,7 +48,7 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// What was done for a function is not taken from those between it and the leaf.
+// A function gets the value of the library functions that it calls.
 func TestTopOfOwn(t *testing.T) {
 	frame := func(name, file string) receiver.Frame {
 		return receiver.Frame{Name: name, Type: "native", Mapping: file}
@@ -79,7 +79,7 @@ func TestInterpreterFiles(t *testing.T) {
 	}
 }
 
-// The samples of an hour share their stacks, and what is left of them, too.
+// Samples that share a stack share the folded stack, too.
 func TestFoldShares(t *testing.T) {
 	stack := []receiver.Frame{{Name: "_PyEval_EvalFrameDefault", Type: "native", Mapping: "/usr/bin/python3.11"}, {Name: "take", Type: "cpython"}}
 	folded := Fold([]receiver.Sample{{Stack: stack}, {Stack: stack}, {Stack: stack[1:]}, {}})

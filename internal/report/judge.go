@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// Measure is the whole of a share.
+// Measure says which whole a share is a part of.
 type Measure string
 
 // A function's own share, and its share with callees, are parts of its group. A group's share is a part of everything.
@@ -70,7 +70,7 @@ func (v Verdict) Detectable(share float64) float64 {
 	return detectable(share, v.largest[0]/f, v.largest[1]/f, FalseAlarms/float64(max(1, v.Tested)), v.typical.freedom)
 }
 
-// tally is the sum of weights, and of their squares: what has w in n samples adds n times (w/n)².
+// tally is the sum of weights, and of their squares. A weight w in n samples adds n times (w/n)² to the squares.
 type tally struct{ weight, squares, samples float64 }
 
 func (t tally) plus(o tally) tally {
@@ -90,8 +90,7 @@ func (t tally) of(all tally) draw {
 	return draw{p, p * (1 - p) * all.weight * all.weight / variance}
 }
 
-// tallyOf counts the hits of a timer, each for itself. All other samples may come together, such as the faults of one call: a
-// sample counts once.
+// tallyOf counts each hit of a timer. Other events may come together, such as the faults of one call, so each sample counts once.
 func tallyOf(s receiver.Sample) tally {
 	t := receiver.TypeOf(s)
 	weight, timed := s.Seconds()
@@ -116,7 +115,7 @@ type judgedKey struct {
 	group, function string
 }
 
-// run is the sums of one run, or of all of a side.
+// run has the sums of one run, or of all runs of a side.
 type run struct {
 	all    tally
 	parts  map[judgedKey]tally
@@ -260,7 +259,7 @@ func correct(rows []Judged) {
 	})
 }
 
-// test is one row on its way.
+// test is a row before its test is done.
 type test struct {
 	row    Judged
 	sides  [2]draw

@@ -16,9 +16,9 @@ import (
 // program draws samples of a program with 50 functions, the first of which has a tenth of the time.
 type program struct {
 	rng *rand.Rand
-	// grown is by how much the first function's share has grown; the others shrink alike.
+	// grown is the growth of the first function's share. The others shrink in proportion.
 	grown float64
-	// noise is by how much shares differ from run to run, as the logarithm's standard deviation, by function.
+	// noise is the variation of a function's share between runs: the standard deviation of its logarithm.
 	noise func(function int) float64
 }
 
@@ -65,7 +65,7 @@ func (p program) runs(several, n int) [][]receiver.Sample {
 	return runs
 }
 
-// grown returns the functions that take more than by chance.
+// grown returns the functions that have grown significantly.
 func grown(v Verdict) (names []string) {
 	for _, j := range v.Rows {
 		if j.Significant() && j.After > j.Before {
@@ -75,8 +75,8 @@ func grown(v Verdict) (names []string) {
 	return names
 }
 
-// TestWhatCanBeFound: the stated change is found in 9 of 10 comparisons, and at most 1 of 100 of an unchanged program names a function.
-// The figures are those of the page.
+// TestWhatCanBeFound finds the stated change in 9 of 10 comparisons. At most 1 of 100 comparisons of an unchanged program names a
+// function. The page has the same figures.
 func TestWhatCanBeFound(t *testing.T) {
 	even := func(int) float64 { return 0.05 }
 	uneven := func(i int) float64 { return []float64{0.02, 0.05, 0.02, 0.1}[i%4] }
@@ -125,7 +125,7 @@ func TestWhatCanBeFound(t *testing.T) {
 	}
 }
 
-// TestEnough: what is nearly all of a profile is tested by the samples that are not in it.
+// TestEnough: if a function has nearly all samples, the number of the other samples decides.
 func TestEnough(t *testing.T) {
 	for share, tested := range map[float64]bool{0.04: false, 0.06: true, 0.94: true, 0.96: false} {
 		side := draw{share, 100}

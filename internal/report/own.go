@@ -10,12 +10,12 @@ import (
 )
 
 // Own returns the index of the first frame from the leaf that is the program's own. Frames of the kernel, the C library,
-// allocators, runtimes, interpreters and the system's or language's libraries do not count. A waiting thread is always in the
-// same few functions of those, and all memory comes from malloc. The callers make the difference. A frame without a name is the
-// program's own by its file. Without such a frame, it is the first named frame outside the kernel, else the first frame outside
-// the kernel, else the leaf. found is false then.
+// allocators, runtimes, interpreters and the system's or language's libraries do not count. Every waiting thread is in one of a few
+// such functions, and all memory comes from malloc. Only the callers differ. For a frame without a name, its file decides. Without
+// such a frame, it is the first named frame outside the kernel, else the first frame outside the kernel, else the leaf. Then found
+// is false.
 //
-// It uses frame types, files and names, so it is a guess if a file is not known.
+// It uses frame types, files and names, so it guesses if a file is not known.
 func Own(stack []receiver.Frame) (i int, found bool) {
 	if i = slices.Index(ownFrames(stack), true); i >= 0 {
 		return i, true
@@ -77,7 +77,7 @@ func foreign(f receiver.Frame) bool {
 	if f.Name == "" {
 		return f.Mapping == "" || strings.HasPrefix(f.Mapping, "[") || IsInterpreter(f.Mapping)
 	}
-	if strings.HasPrefix(f.Name, "[") { // missing parts
+	if strings.HasPrefix(f.Name, "[") { // missing frames
 		return true
 	}
 	name := strings.TrimLeft(f.Name, "_")
@@ -91,7 +91,8 @@ func foreign(f receiver.Frame) bool {
 // A wrapper with another name counts as the program's own.
 var allocating = regexp.MustCompile(`^(do_)?(x2?n?|xi|[ezp]|g_(try_)?|ck_|safe_|je_|mi_|ngx_|rjem_|tc_|bfd_|sqlite3_)?([cmpvz]|re)alloc(0|x|array)?$|^(aligned_alloc|(posix_)?memalign|[xe]?(mem|strn?)dup|g_(mem|strn?)dup2?)$`)
 
-// standardNative reports whether a function is of the standard library of C++ or Rust; programs have parts of it compiled in.
+// standardNative reports whether a function belongs to the standard library of C++ or Rust, of which programs have parts compiled
+// in.
 func standardNative(name string) bool {
 	if hasPrefix(name, "operator new", "operator delete", "__rust_", "__rdl_", "__rg_") {
 		return true
@@ -102,8 +103,8 @@ func standardNative(name string) bool {
 	return hasPrefix(name, "std::", "__gnu_cxx::") || !arguments && hasPrefix(name, "alloc::", "core::", "hashbrown::")
 }
 
-// qualified returns a readable name without arguments and return type, with which names of C++ templates begin. It also returns
-// whether there were arguments.
+// qualified returns a readable name without arguments and return type. Names of C++ templates begin with a return type. It also
+// returns whether there were arguments.
 func qualified(name string) (without string, arguments bool) {
 	start, depth := 0, 0
 	for i, c := range name {
@@ -117,7 +118,7 @@ func qualified(name string) (without string, arguments bool) {
 				start = i + 1
 			}
 		case '(':
-			if depth == 0 && i > start { // at the start it is a namespace without a name
+			if depth == 0 && i > start { // a name can begin with "(anonymous namespace)"
 				return name[start:i], true
 			}
 			depth++
@@ -148,8 +149,8 @@ func systemFile(file string) bool {
 	return hasPrefix(file, "/usr/lib", "/lib/", "/lib64/", "/usr/share/") || strings.Contains(file, "/lib/python") && !strings.Contains(file, "-packages/")
 }
 
-// nodeFile reports whether a script is one of Node.js's own, which have names such as node:buffer, buffer and internal/timers. Those of
-// programs are paths and URLs.
+// nodeFile reports whether a script is one of Node.js's own. These have names such as node:buffer, buffer and internal/timers. A
+// program's scripts are paths and URLs.
 func nodeFile(file string) bool {
 	return strings.HasPrefix(file, "node:") || file != "" && path.Ext(file) == "" && !strings.HasPrefix(file, "/") && !strings.ContainsAny(file, ":[<")
 }

@@ -15,7 +15,8 @@ func Program(s receiver.Sample) string {
 	return cmp.Or(Executable(s), s.Attributes["thread.name"], s.Service)
 }
 
-// Executable returns the name of the file that a sample's process runs, empty if it is not known. Settings can move it to the sample.
+// Executable returns the name of the file that a sample's process runs, or nothing if it is not known. Settings can move it to the
+// sample.
 func Executable(s receiver.Sample) string {
 	const key = "process.executable.name"
 	return cmp.Or(s.Attributes[key], s.Resource[key])

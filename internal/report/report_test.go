@@ -75,7 +75,7 @@ func TestTopCountsRecursionOnceAndLostStacks(t *testing.T) {
 	}, rows)
 }
 
-// A program is what its process runs, whichever thread it was: the resource has that, and settings can move it to the sample.
+// A program has the name of its executable in all threads. The resource has that name, and settings can move it to the sample.
 func TestProgram(t *testing.T) {
 	s := of(timer, "system", 1)
 	require.Equal(t, "system", Program(s))
@@ -139,7 +139,7 @@ func TestWriteTopWithPlaces(t *testing.T) {
 	require.NotContains(t, b.String(), "main.go")
 }
 
-// A share of few samples says how far off it may be; one of many does not.
+// A share of few samples is shown with its error; a share of many samples is not.
 func TestChance(t *testing.T) {
 	rows := Top([]receiver.Sample{of(timer, "s", 30, receiver.Frame{Name: "a"}), of(timer, "s", 30, receiver.Frame{Name: "b"})}, 0, Options{})
 	require.InDelta(t, 0.125, rows[0].Error, 0.005, "half of 60 samples")

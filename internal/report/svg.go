@@ -19,7 +19,7 @@ const (
 	svgRow       = 17
 	svgHead      = 26
 	svgCharacter = 6.2
-	// svgSmallest is the narrowest box that is drawn: a picture for a document stays small.
+	// svgSmallest is the narrowest box that is drawn. It keeps a document's picture small.
 	svgSmallest = 2
 	svgMaxDepth = 64
 )

@@ -35,9 +35,9 @@ type Row struct {
 	SelfShare, TotalShare float64
 	// Seconds is the time behind Self where the samples measure time, else 0.
 	Seconds float64
-	// Error is the random error of SelfShare in 19 of 20 cases if a timer has sampled, else 0.
+	// Error is the random error of SelfShare with Confidence if a timer has sampled, else 0.
 	Error float64
-	// File and Line are the place with most of Self, or of Total without a Self. They are empty and 0 if it is not known.
+	// File and Line are the place with most of Self, or of Total if Self is 0. They are empty and 0 if no place is known.
 	File string
 	Line int64
 	// Nameless reports that Function stands for the unnamed functions of a file.
@@ -129,10 +129,10 @@ type stackSum struct {
 	seconds float64
 }
 
-// Top returns the n functions with the highest self value, highest first; all of them if n is 0. NotOwn comes behind the program's own
-// functions, and is there even if it is one too many.
-// Samples should be of one type (see receiver.ByType), because sums over several types mean nothing. A function
-// that is in a stack more than once counts once. Addresses without a name count for their file. Samples without a stack count as "[no stack]".
+// Top returns the n functions with the highest self value, highest first. If n is 0, it returns all. NotOwn comes after the
+// program's own functions, and may be one more than n. A function counts once per stack. Addresses without a name count for their
+// file. Samples without a stack count as "[no stack]". Samples should be of one type (see receiver.ByType), because sums over
+// several types mean nothing.
 func Top(samples []receiver.Sample, n int, opts Options) []Row {
 	opts = opts.grouped().over(samples)
 	type key struct{ group, function string }
@@ -194,7 +194,7 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 	}
 	most := map[*Row]int64{}
 	for p, n := range places {
-		// Another line can have as much, but the choice is always the same.
+		// If several lines have the most, the choice is always the same.
 		if sourceFile(p.file) && p.self == (p.row.Self > 0) && (n > most[p.row] || n == most[p.row] && cmp.Or(cmp.Compare(p.file, p.row.File), cmp.Compare(p.line, p.row.Line)) < 0) {
 			most[p.row], p.row.File, p.row.Line = n, p.file, p.line
 		}
@@ -243,10 +243,10 @@ const visible = 0.0005
 // isSampled reports whether a type counts hits of a timer.
 func isSampled(t receiver.Type) bool { return t.Unit == "count" && t.PeriodUnit == "nanoseconds" }
 
-// sourceFile reports whether a name is that of a file, and no word of a runtime such as <frozen>.
+// sourceFile reports whether a name is a file's, and not a runtime's word such as <frozen>.
 func sourceFile(name string) bool { return name != "" && !strings.HasPrefix(name, "<") }
 
-// Unit returns the heading for amounts of a type: It is SECONDS for time, else the counted thing, as in FAULTS.
+// Unit returns the heading for amounts of a type: SECONDS for time, else the counted thing, as in FAULTS.
 func Unit(t receiver.Type) string {
 	if isTime(t) {
 		return "SECONDS"
@@ -384,8 +384,8 @@ func share(share float64, amount int64) string {
 	return percent(share)
 }
 
-// digits returns the number of decimals of seconds. They are enough for the smallest amount, because waits for locks are often
-// milliseconds in sum.
+// digits returns the number of decimals of seconds. It is enough for the smallest amount, because waits for locks often add up to
+// milliseconds.
 func digits(rows []Row) int {
 	decimals := 2
 	for _, r := range rows {

@@ -24,7 +24,7 @@ type Workload struct {
 	services []string
 }
 
-// New returns the workload of a gadget on some services, the same one each time.
+// New returns the workload of a gadget on some services. It is the same each time.
 func New(t testing.TB, gadget string, services ...string) *Workload {
 	agg, err := profile.New(profile.Config{
 		Scope: profile.Scope{Name: gadget}, SchemaURL: "https://opentelemetry.io/schemas/1.41.0", Types: []profile.ValueType{{Type: "samples", Unit: "count"}},
